@@ -16,11 +16,18 @@ from typing import Any
 CAUSES = {"retiring": 0.1, "page walks": 0.55, "DRAM": 0.3, "branches": 0.0, "faults": 0.05}
 
 
-class UserError(Exception):
+class _Error(Exception):
+    @property
+    def fields(self) -> str:
+        sentence = [str(self)]
+        return json.dumps({"option": None, "place": None, "lead": [], "text": sentence})
+
+
+class UserError(_Error):
     pass
 
 
-class Failure(Exception):
+class Failure(_Error):
     pass
 
 

@@ -241,6 +241,9 @@ def test_a_mistake_is_told_in_the_words_of_python(name: str, given: dict[str, An
     said = str(raised.value)
     assert "--" not in said
     assert name.removesuffix("s") in said
+    unknown_key = given == {"settings": {"nothing": 1}}
+    about = "nothing" if unknown_key else None if said.startswith("what to run") else name
+    assert raised.value.option == about
 
 
 def test_a_mistake_in_a_parameter_is_told_in_the_words_of_python() -> None:

@@ -1,7 +1,7 @@
 //! Second chance (Corbató, 1968), whose new entries have to prove themselves: the hand stays
 //! with one that was put in, so that it goes next unless it is used before.
 
-use pagewalk_units::Rng;
+use pagewalk_units::{Error, Rng};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -36,9 +36,9 @@ impl Policy for Clock {
     type Spec = ClockSpec;
     const NOTICES: Notices = Notices::FirstUse;
 
-    fn check(spec: &ClockSpec) -> Result<(), String> {
+    fn check(spec: &ClockSpec) -> Result<(), Error> {
         match spec.one_in {
-            0 => Err("one_in is 0; expected at least 1".to_owned()),
+            0 => Err(Error::key("one_in", "is 0; expected at least 1")),
             _ => Ok(()),
         }
     }

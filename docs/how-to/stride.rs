@@ -1,6 +1,6 @@
 //! Translations by stride: two misses as far apart as the two before announce a third.
 
-use pagewalk_units::Asid;
+use pagewalk_units::{Asid, Error};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -18,7 +18,7 @@ pub struct StrideSpec {
 }
 
 impl PrefetcherKind for StrideSpec {
-    fn check(&self) -> Result<(), String> {
+    fn check(&self) -> Result<(), Error> {
         within("degree", self.degree, 1, MOST_PAGES as u32)?;
         within("buffer", self.buffer, 0, MOST_ENTRIES)
     }

@@ -6,8 +6,7 @@ import os
 import shlex
 import signal
 import typing
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,7 @@ from pagewalk import custom, files, native, options, scratch
 from pagewalk import source as sources
 from pagewalk.config import Config, is_path, toml, variant
 from pagewalk.custom import Mapping
-from pagewalk.errors import PagewalkError, Terminated, UserError
+from pagewalk.errors import PagewalkError, RunOption, Terminated, UserError, in_keywords
 from pagewalk.progress import Bar
 from pagewalk.result import Result
 from pagewalk.visible import shown
@@ -30,6 +29,7 @@ Json = dict[str, Any]
 Named = str | os.PathLike[str] | Config
 
 
+@in_keywords()
 def design(
     name: str | os.PathLike[str],
     machine: str | os.PathLike[str] | None = None,
@@ -56,16 +56,16 @@ def design(
         text = f"{base}[{','.join(given)}]"
     on = None if machine is None else os.fspath(machine)
     base, inner = variant(text)
-    with _keywords():
-        resolved = native.resolve(on or options.DEFAULT_MACHINE, text)
-        original, label = resolved["config"], None
-        if inner:
-            original = native.resolve(on or options.DEFAULT_MACHINE, base)["config"]
-            label = resolved["name"]
+    resolved = native.resolve(on or options.DEFAULT_MACHINE, text)
+    original, label = resolved["config"], None
+    if inner:
+        original = native.resolve(on or options.DEFAULT_MACHINE, base)["config"]
+        label = resolved["name"]
     path = _path("designs", base)
     return Config(path.stem, path, resolved["config"], label, original=original, machine=on)
 
 
+@in_keywords()
 def machine(name: str | os.PathLike[str]) -> Config:
     """A machine by name or file, as an object whose fields can be changed.
 
@@ -73,18 +73,7 @@ def machine(name: str | os.PathLike[str]) -> Config:
     """
     text = _named(name, "machine")
     path = _path("machines", text)
-    with _keywords():
-        return Config(path.stem, path, native.resolve(text, sources.DEFAULT_DESIGN)["config"])
-
-
-@contextmanager
-def _keywords() -> Iterator[None]:
-    """What the engine says of options has the names that they have here."""
-    try:
-        yield
-    except PagewalkError as error:
-        error.args = (options.with_keywords(str(error)),)
-        raise
+    return Config(path.stem, path, native.resolve(text, sources.DEFAULT_DESIGN)["config"])
 
 
 def _path(kind: str, name: str) -> Path:
@@ -127,11 +116,13 @@ def explain(name: str) -> Explanation:
     return native.explain(name)
 
 
+@in_keywords()
 def run(design: Named = sources.DEFAULT_DESIGN, **arguments: Unpack[Arguments]) -> Result:
     """Simulates one design; see `compare` for the arguments."""
     return _simulate([design], _given(arguments, "run"), comparing=False)
 
 
+@in_keywords()
 def compare(
     designs: Sequence[Named] = sources.DEFAULT_DESIGNS, **arguments: Unpack[Arguments]
 ) -> Result:
@@ -159,9 +150,15 @@ def compare(
     KeyboardInterrupt whose `result` is likewise; a second one does not wait for the result.
     """
     if isinstance(designs, (str, os.PathLike, Config)):
-        raise UserError("designs: expected a list of designs; pagewalk.run takes a single one")
+        raise UserError(
+            "expected a list of designs; pagewalk.run takes a single one",
+            about=RunOption("designs"),
+        )
     if not isinstance(designs, Iterable):
-        raise UserError(f"designs: {shown(designs)} is no list; expected one such as ['radix']")
+        raise UserError(
+            f"{shown(designs)} is no list; expected one such as ['radix']",
+            about=RunOption("designs"),
+        )
     return _simulate(list(designs), _given(arguments, "compare"), comparing=True)
 
 
@@ -216,10 +213,12 @@ def _result(designs: Sequence[Named], given: Json, bar: Bar, *, comparing: bool)
             trace=given["trace"],
             mix=given["mix"],
             program=_argv(given["program"]),
-            spelled=options.as_keyword,
         )
         if mappings is not None:
-            raise UserError("mappings: only a program of your own needs them; drop the argument")
+            raise UserError(
+                "only a program of your own needs them; drop the argument",
+                about=RunOption("mappings"),
+            )
     else:
         streams = _streams(workload, mappings, given)
     with scratch.folder() as folder:
@@ -237,8 +236,8 @@ def _result(designs: Sequence[Named], given: Json, bar: Bar, *, comparing: bool)
             _name_or_file(d, folder / f"designs-{i}", "designs" if comparing else "design")
             for i, d in enumerate(designs)
         ]
-        spec = options.specification(values, named, source, options.as_keyword)
-        with _keywords(), portions.hosts(given["cluster"], given["jobs"], spec) as hosts, bar:
+        spec = options.specification(values, named, source)
+        with portions.hosts(given["cluster"], given["jobs"], spec) as hosts, bar:
             if streams is None:
                 return Result(native.run(spec, bar, hosts))
             result = Result(native.run_custom(spec, streams, bar))
@@ -261,8 +260,9 @@ def _named(value: Any, what: str) -> str:
     if isinstance(value, (str, os.PathLike)):
         return os.fspath(value)
     raise UserError(
-        f"{what}: {shown(value)} is no {what.removesuffix('s')}; expected a name, the path of a "
-        f".toml file, or what pagewalk.{what.removesuffix('s')} gives"
+        f"{shown(value)} is no {what.removesuffix('s')}; expected a name, the path of a "
+        f".toml file, or what pagewalk.{what.removesuffix('s')} gives",
+        about=RunOption(what),
     )
 
 
@@ -271,7 +271,9 @@ def _table(value: Any, what: str) -> typing.Mapping[str, Any]:
     if value is None or isinstance(value, typing.Mapping):
         return value or {}
     example = "{'mmu.walkers': 1}" if what == "settings" else "{'scale': 16}"
-    raise UserError(f"{what}: {shown(value)} is no dictionary; expected one such as {example}")
+    raise UserError(
+        f"{shown(value)} is no dictionary; expected one such as {example}", about=RunOption(what)
+    )
 
 
 def _argv(program: Any) -> list[str] | None:
@@ -287,17 +289,20 @@ def _argv(program: Any) -> list[str] | None:
         except ValueError:  # an open quote
             words = text.split()
         raise UserError(
-            f"program: {shown(text)} is one text; expected a list of the program and its "
-            f"arguments, program={words or ['ls']!r}"
+            f"{shown(text)} is one text; expected a list of the program and its "
+            f"arguments, program={words or ['ls']!r}",
+            about=RunOption("program"),
         )
     if not isinstance(program, Iterable):
-        raise UserError(f"program: {shown(program)} is no list; expected one as ['ls', '-l']")
+        raise UserError(
+            f"{shown(program)} is no list; expected one as ['ls', '-l']", about=RunOption("program")
+        )
     words = [
         os.fsdecode(word) if isinstance(word, (str, bytes, os.PathLike)) else str(word)
         for word in program
     ]
     if not words:
-        raise UserError("program: an empty list; expected one as ['ls', '-l']")
+        raise UserError("an empty list; expected one as ['ls', '-l']", about=RunOption("program"))
     return words
 
 
@@ -307,16 +312,22 @@ def _machines(designs: Sequence[Named], arguments: Json, *, comparing: bool) -> 
     if not isinstance(given, Sequence) or isinstance(given, str):
         return [_machine(designs, given)]
     if not given:
-        raise UserError("machine: the list is empty; expected one machine or more")
+        raise UserError(
+            "the list is empty; expected one machine or more", about=RunOption("machine")
+        )
     if len(given) == 1:
         return [_machine(designs, given[0])]
     if not comparing:
-        raise UserError("machine: pagewalk.run takes a single machine; pagewalk.compare several")
+        raise UserError(
+            "pagewalk.run takes a single machine; pagewalk.compare several",
+            about=RunOption("machine"),
+        )
     made = next((d for d in designs if isinstance(d, Config) and d.machine is not None), None)
     if made is not None:
         raise UserError(
-            f"machine: the design '{made.name}' was made for '{made.machine}' and cannot run on "
-            "several machines; make it without one"
+            f"the design '{made.name}' was made for '{made.machine}' and cannot run on "
+            "several machines; make it without one",
+            about=RunOption("machine"),
         )
     return given
 
@@ -332,8 +343,9 @@ def _machine(designs: Sequence[Named], chosen: Named | None) -> Named:
         elif _machine_file(chosen) != _machine_file(one.machine):
             other = chosen.name if isinstance(chosen, Config) else _named(chosen, "machine")
             raise UserError(
-                f"machine: the design '{one.name}' was made for '{one.machine}', and {said} "
-                f"'{other}'; make it for that machine, or without one"
+                f"the design '{one.name}' was made for '{one.machine}', and {said} "
+                f"'{other}'; make it for that machine, or without one",
+                about=RunOption("machine"),
             )
     return options.DEFAULT_MACHINE if chosen is None else chosen
 
@@ -358,7 +370,10 @@ def _streams(
 ) -> custom.Streams:
     for name in ("size", "threads", "params", "trace", "mix", "program"):
         if given[name] is not None:
-            raise UserError(f"{name}: makes no sense with a program of your own; drop the argument")
+            raise UserError(
+                "makes no sense with a program of your own; drop the argument",
+                about=RunOption(name),
+            )
     return custom.Streams(workload, mappings)
 
 

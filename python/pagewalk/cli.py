@@ -15,7 +15,7 @@ import typer
 from pagewalk import completion, figures, files, native, options
 from pagewalk import source as sources
 from pagewalk.config import listed
-from pagewalk.errors import Failure, PagewalkError, Terminated, UserError
+from pagewalk.errors import Failure, PagewalkError, RunOption, Terminated, UserError
 from pagewalk.flags import (
     App,
     FirstIsDefault,
@@ -75,7 +75,9 @@ def run(
 ) -> int:
     """Simulate one program on one machine with one design."""
     if len(sources.machines(flags["machine"])) > 1:
-        raise UserError("--machine: run takes a single machine; compare takes several")
+        raise UserError(
+            "run takes a single machine; compare takes several", about=RunOption("machine")
+        )
     return _simulate("run", [design], flags)
 
 
@@ -90,10 +92,15 @@ def compare(
     """Simulate one program with many designs side by side."""
     names = listed(designs)
     if not names:
-        raise UserError("--designs: no design given; 'pagewalk designs' lists them")
+        raise UserError(
+            "no design given; 'pagewalk designs' lists them", about=RunOption("designs")
+        )
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise UserError(f"--designs: {', '.join(twice)} is given twice; expected each design once")
+        raise UserError(
+            f"{', '.join(twice)} is given twice; expected each design once",
+            about=RunOption("designs"),
+        )
     several = sources.machines(flags["machine"])
     if len(several) > 1:
         flags["machine"] = several
@@ -128,9 +135,14 @@ def _simulate(kind: str, designs: list[str], flags: dict[str, Any]) -> int:
     _check_outputs(outputs)
     for name, what in (("interval", "intervals"), ("mix", "programs of a mix")):
         if flags["parquet"] == "-" and flags[name] is not None:
-            raise UserError(f"--parquet -: {what} go to a second file beside it; name a file")
+            raise UserError(
+                f"{what} go to a second file beside it; name a file",
+                about=(RunOption("parquet"), " -"),
+            )
     if flags["perfetto"] == "-":
-        raise UserError("--perfetto -: it is not written to standard output; name a file")
+        raise UserError(
+            "it is not written to standard output; name a file", about=(RunOption("perfetto"), " -")
+        )
     with (
         portions.hosts(flags["cluster"], flags["jobs"], spec) as hosts,
         Bar(alone=not (program and sys.stdout.isatty())) as bar,
@@ -217,7 +229,7 @@ def _source(flags: dict[str, Any], program: list[str] | None) -> dict[str, Any]:
         workload=flags["workload"],
         size=flags["size"],
         threads=flags["threads"],
-        params=options.assignments(flags["params"] or [], "--param"),
+        params=options.assignments(flags["params"] or [], RunOption("params")),
         trace=flags["trace"],
         mix=flags.get("mix"),
         program=program,
@@ -465,7 +477,7 @@ def reproduce(
     from pagewalk.runs.cache import Cache
     from pagewalk.runs.place import named
 
-    how = {one.name: one.read(flags[one.name], one.spelled) for one in _REPRODUCED}
+    how = {one.name: one.read(flags[one.name], RunOption(one.name)) for one in _REPRODUCED}
     chosen = papers.load(paper, scale)
     sampled.check(how["precision"], chosen.figures(figures or []))
     chosen.seeds(how["seeds"])

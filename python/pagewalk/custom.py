@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
-from pagewalk.errors import Failure, UserError
+from pagewalk.errors import Failure, RunOption, UserError
 from pagewalk.options import whole
 from pagewalk.visible import shown
 
@@ -90,7 +90,8 @@ class Streams:
             import numpy
         except ImportError:
             raise Failure(
-                "workload: a program of your own needs NumPy; install it with 'pip install numpy'"
+                "a program of your own needs NumPy; install it with 'pip install numpy'",
+                about=RunOption("workload"),
             ) from None
         self.name = _name(workload)
         self.threads = [_Thread(numpy, self.name, one, i) for i, one in enumerate(_split(workload))]
@@ -118,11 +119,14 @@ def _split(workload: object) -> list[Iterable[Any]]:
     """One iterable a thread."""
     if isinstance(workload, (list, tuple)):
         if not workload:
-            raise UserError("workload: an empty list; expected a generator, or one a thread")
+            raise UserError(
+                "an empty list; expected a generator, or one a thread", about=RunOption("workload")
+            )
         if any(isinstance(one, str) for one in workload):
             raise UserError(
-                f"workload: {shown(workload)} lists built-in programs; expected the name of one, "
-                "or mix=[…] for several side by side"
+                f"{shown(workload)} lists built-in programs; expected the name of one, "
+                "or mix=[…] for several side by side",
+                about=RunOption("workload"),
             )
         if all(isinstance(one, Iterator) or callable(one) for one in workload):
             return [_iterable(one) for one in workload]
@@ -137,8 +141,9 @@ def _iterable(workload: object) -> Iterable[Any]:
         return [workload]
     if not isinstance(workload, Iterable):
         raise UserError(
-            f"workload: {shown(workload)} is no program; expected the name of a "
-            "built-in one, or a generator of NumPy arrays of addresses"
+            f"{shown(workload)} is no program; expected the name of a "
+            "built-in one, or a generator of NumPy arrays of addresses",
+            about=RunOption("workload"),
         )
     return workload
 
@@ -148,8 +153,9 @@ def _mappings(given: Any) -> list[tuple[int, int, bool, bool]]:
         return []
     if isinstance(given, (str, Mapping)) or not isinstance(given, Iterable):
         raise UserError(
-            f"mappings: {shown(given)} is no list; expected one of pagewalk.Mapping(at=…, bytes=…) "
-            "or of pairs of address and bytes"
+            f"{shown(given)} is no list; expected one of pagewalk.Mapping(at=…, bytes=…) "
+            "or of pairs of address and bytes",
+            about=RunOption("mappings"),
         )
     return [_mapping(one) for one in given]
 
@@ -162,8 +168,8 @@ def _mapping(given: Any) -> tuple[int, int, bool, bool]:
             given = None
     if given is None:
         raise UserError(
-            "mappings: expected each to be a pagewalk.Mapping(at=…, bytes=…), or a pair of "
-            "address and bytes"
+            "expected each to be a pagewalk.Mapping(at=…, bytes=…), or a pair of address and bytes",
+            about=RunOption("mappings"),
         )
     at, size = (
         whole(getattr(given, name), f"mappings: {name}", "a number of bytes")
@@ -171,9 +177,13 @@ def _mapping(given: Any) -> tuple[int, int, bool, bool]:
     )
     for name, value in (("at", at), ("bytes", size)):
         if value % 4096:
-            raise UserError(f"mappings: {name}={value:#x} is no multiple of 4096")
+            raise UserError(
+                f"{name}={value:#x} is no multiple of 4096", about=RunOption("mappings")
+            )
     if at < 0 or size <= 0 or at + size > ADDRESSES:
-        raise UserError(f"mappings: {size:#x} bytes at {at:#x} do not lie in 0 to 2^47")
+        raise UserError(
+            f"{size:#x} bytes at {at:#x} do not lie in 0 to 2^47", about=RunOption("mappings")
+        )
     return at, size, bool(given.writable), bool(given.populate)
 
 

@@ -1,13 +1,179 @@
-"""The two ways in which a simulation does not work out."""
+"""The two ways in which a simulation does not work out.
+
+The text of an error names options of a run as structure. The command line renders them as flags
+(``--skip-requests``), the Python API as keywords (``skip_requests``).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+FLAGS = {"settings": "--set", "params": "--param", "json_file": "--json", "program": "--"}
+"""Flags that do not follow from the option's name."""
+
+
+def as_flag(name: str) -> str:
+    """An option of a run as on the command line: ``--skip-requests``."""
+    return FLAGS.get(name) or "--" + name.replace("_", "-")
+
+
+@dataclass(frozen=True)
+class RunOption:
+    """An option of a run in a text. Only the command line shows the `form` of its value."""
+
+    name: str
+    form: str = ""
+
+    def __str__(self) -> str:
+        """The flag."""
+        return f"{as_flag(self.name)} {self.form}".rstrip()
+
+    @property
+    def keyword(self) -> str:
+        """The keyword in Python."""
+        return self.name
+
+
+@dataclass(frozen=True)
+class Param:
+    """A parameter of a program, with its value, in a text."""
+
+    name: str
+    value: str
+
+    def __str__(self) -> str:
+        """The flag with the parameter."""
+        return f"{as_flag('params')} {self.name}={self.value}"
+
+    @property
+    def keyword(self) -> str:
+        """The keyword argument in Python."""
+        return f"params={ {self.name: self.value}!r}"
+
+
+@dataclass(frozen=True)
+class Either:
+    """A text that the command line and Python have different words for."""
+
+    command_line: str
+    keyword: str
+
+    def __str__(self) -> str:
+        """The words of the command line."""
+        return self.command_line
+
+
+Part = str | RunOption | Param | Either
+"""A piece of a text. `str` makes that of the command line of any."""
+Words = Part | Sequence[Part]
+Raised = TypeVar("Raised", bound="PagewalkError")
+
+
+def _parts(text: Words) -> tuple[Part, ...]:
+    return (text,) if isinstance(text, (str, RunOption, Param, Either)) else tuple(text)
+
+
+def _from_engine(part: Any) -> Part:
+    """A part as the engine writes it in JSON."""
+    if isinstance(part, str):
+        return part
+    ((kind, value),) = part.items()
+    if kind == "option":
+        return RunOption(value)
+    if kind == "option_form":
+        return RunOption(*value)
+    return Param(*value) if kind == "param" else str(value)
 
 
 class PagewalkError(Exception):
-    """What both errors of this package are."""
+    """What both errors of this package are.
+
+    `option` is the option of the run that it is about, by its name in Python such as
+    ``skip_requests``, or the key of the configuration such as ``mmu.walkers``; None for none.
+    `place` says where the cause was read: a file with its line, a design, a machine or a program;
+    None where that is not known. `text` is the rest of the sentence. `str` has all three.
+    """
 
     exit_status = 1
     """What the command line ends with."""
     beside_program = 125
     """The same where the status is otherwise that of a program that was run."""
+
+    def __init__(
+        self,
+        *text: Part,
+        about: Words = (),
+        lead: Words | None = None,
+        option: str | None = None,
+    ) -> None:
+        """An error with this text.
+
+        `about` comes before it with a colon, and `lead` without one. The error is about `option`,
+        or else about the first `RunOption` in them.
+        """
+        super().__init__(*text)
+        before = _parts(about) if lead is None else _parts(lead)
+        named = (part.name for part in before if isinstance(part, RunOption))
+        self.option = option or next(named, None)
+        self._lead = (*before, ": ") if lead is None and before else before
+        self._place: tuple[Part, ...] = ()
+        self._in_keywords = False
+
+    @classmethod
+    def of_engine(cls: type[Raised], fields: str) -> Raised:
+        """An error of the engine from its fields in JSON."""
+        given = json.loads(fields)
+        text, lead, place = (
+            [_from_engine(part) for part in given[name] or []] for name in ("text", "lead", "place")
+        )
+        error = cls(*text, lead=lead, option=given["option"])
+        error._place = tuple(place)
+        return error
+
+    def at(self: Raised, place: str) -> Raised:
+        """The same error with a place before it."""
+        self._place = (place, ": ", *self._place) if self._place else (place,)
+        return self
+
+    def in_keywords(self: Raised) -> Raised:
+        """The same error, which names options by their keywords from now on."""
+        self._in_keywords = True
+        return self
+
+    @property
+    def place(self) -> str | None:
+        """Where the cause was read."""
+        return self._written(self._place) if self._place else None
+
+    @property
+    def text(self) -> str:
+        """The sentence without place and option."""
+        return self._written(self.args)
+
+    def _written(self, parts: Sequence[Part]) -> str:
+        return "".join(
+            part.keyword if self._in_keywords and not isinstance(part, str) else str(part)
+            for part in parts
+        )
+
+    def __str__(self) -> str:
+        """The whole sentence."""
+        place = (*self._place, ": ") if self._place else ()
+        return self._written((*place, *self._lead, *self.args))
+
+
+@contextmanager
+def in_keywords() -> Iterator[None]:
+    """Errors raised within name options by their keywords in Python."""
+    try:
+        yield
+    except PagewalkError as error:
+        error.in_keywords()
+        raise
 
 
 class Terminated(BaseException):

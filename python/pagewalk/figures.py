@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pagewalk import files, native
-from pagewalk.errors import Failure, UserError
+from pagewalk.errors import Failure, RunOption, UserError
 
 if TYPE_CHECKING:
     from pagewalk import charts
@@ -69,40 +69,50 @@ def _usual(designs: int, machines: int) -> str:
 def _check(chart: str, path: str, run: Run) -> None:
     if Path(path).suffix.lower() not in KINDS:
         raise UserError(
-            f"--figure: '{path}' does not say what to write; expected a name that ends in "
-            ".svg, .pdf or .png"
+            f"'{path}' does not say what to write; expected a name that ends in .svg, .pdf or .png",
+            about=RunOption("figure"),
         )
     if chart == "speedup" and run.designs < 2:
         raise UserError(
-            "--figure: one design has no speedup; use compare, or draw another chart, as in "
-            f"cycles={path}"
+            f"one design has no speedup; use compare, or draw another chart, as in cycles={path}",
+            about=RunOption("figure"),
         )
     if chart == _IN_TIME and run.machines < 2:
         raise UserError(
-            f"--figure: {_IN_TIME} compares machines; name several, as in --machine A,B"
+            f"{_IN_TIME} compares machines; name several, as in ",
+            RunOption("machine", "A,B"),
+            about=RunOption("figure"),
         )
     if chart == _IN_TIME and run.mix:
         raise UserError(
-            f"--figure: {_IN_TIME} is not defined for a mix, whose sums are of speeds alone on "
-            f"each machine; draw another chart, as in cycles={path}"
+            f"{_IN_TIME} is not defined for a mix, whose sums are of speeds alone on "
+            f"each machine; draw another chart, as in cycles={path}",
+            about=RunOption("figure"),
         )
     if chart in _NAMED:
         return
     name = chart.removesuffix(_OVER_TIME)
     if name not in native.metrics(run.machines):
         raise UserError(
-            f"--figure: there is no chart '{chart}'; expected {', '.join(_NAMED)}, a number of "
-            f"the summary such as l2_tlb_mpki, or one with {_OVER_TIME}"
+            f"there is no chart '{chart}'; expected {', '.join(_NAMED)}, a number of "
+            f"the summary such as l2_tlb_mpki, or one with {_OVER_TIME}",
+            about=RunOption("figure"),
         )
     if name == chart:
         return
     if name in native.NOT_OF_INTERVALS:
         raise UserError(
-            f"--figure: intervals have no {name}; draw it of the whole run, as in {name}={path}, "
-            f"or another number over time, such as l2_tlb_mpki{_OVER_TIME}"
+            f"intervals have no {name}; draw it of the whole run, as in {name}={path}, "
+            f"or another number over time, such as l2_tlb_mpki{_OVER_TIME}",
+            about=RunOption("figure"),
         )
     if not run.interval:
-        raise UserError(f"--figure: {chart} needs intervals; add --interval N, as in 1M")
+        raise UserError(
+            f"{chart} needs intervals; add ",
+            RunOption("interval", "N"),
+            ", as in 1M",
+            about=RunOption("figure"),
+        )
 
 
 def drawing(result: Result, chart: str, look: charts.Look) -> Json | None:

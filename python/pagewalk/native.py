@@ -88,9 +88,9 @@ def _answered(question: Callable[P, str], *arguments: P.args, **named: P.kwargs)
     try:
         return question(*arguments, **named)
     except _engine.UserError as error:
-        raise UserError(str(error)) from None
+        raise UserError.of_engine(error.fields) from None
     except _engine.Failure as error:
-        raise Failure(str(error)) from None
+        raise Failure.of_engine(error.fields) from None
 
 
 def version() -> str:
@@ -155,6 +155,12 @@ def resolve(machine: str, design: str) -> Resolved:
 def resolved(spec: Json) -> list[Resolved]:
     """The whole configuration of each design of a run."""
     answer: list[Resolved] = _asked(_engine.resolve, _spec(spec))
+    return answer
+
+
+def run_options() -> dict[str, str]:
+    """The flags of all run options that an error of the engine can name, by name."""
+    answer: dict[str, str] = _asked(_engine.run_options)
     return answer
 
 
@@ -278,7 +284,7 @@ def _utf8(text: str, place: tuple[str, ...]) -> str:
     except UnicodeEncodeError:
         what = ".".join(key for key in place if key != "source")
         raise UserError(
-            f"{visible(what)}: '{visible(text)}' is not UTF-8; write it in UTF-8"
+            f"'{visible(text)}' is not UTF-8; write it in UTF-8", about=visible(what)
         ) from None
     return text
 

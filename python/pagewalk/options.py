@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import inspect
 import os
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from pagewalk import native
-from pagewalk.errors import UserError
+from pagewalk.errors import RunOption, UserError, Words, as_flag
 from pagewalk.quantities import integer, parse_count
 from pagewalk.visible import shown
 
@@ -40,77 +39,80 @@ Texts = list[str] | None
 Number = int | None
 
 
-def _as_it_is(value: Any, _flag: str) -> Any:
+def _as_it_is(value: Any, _about: Words) -> Any:
     return value
 
 
-def _count(value: str | int | None, flag: str) -> int | None:
-    return None if value is None else parse_count(value, flag)
+def _count(value: str | int | None, about: Words) -> int | None:
+    return None if value is None else parse_count(value, about)
 
 
-def _count_or_zero(value: str | int | None, flag: str) -> int:
-    return parse_count(value or 0, flag)
+def _count_or_zero(value: str | int | None, about: Words) -> int:
+    return parse_count(value or 0, about)
 
 
-def _measured(value: str | int | None, flag: str) -> int | None:
-    parsed = _count(value, flag)
+def _measured(value: str | int | None, about: Words) -> int | None:
+    parsed = _count(value, about)
     if parsed == 0:
-        raise UserError(f"{flag}: 0 would measure nothing; expected 1 or more")
+        raise UserError("0 would measure nothing; expected 1 or more", about=about)
     return parsed
 
 
-def _interval(value: str | int | None, flag: str) -> int | None:
-    parsed = _count(value, flag)
+def _interval(value: str | int | None, about: Words) -> int | None:
+    parsed = _count(value, about)
     if parsed == 0:
-        raise UserError(f"{flag}: 0 is not possible; expected a count such as 1M")
+        raise UserError("0 is not possible; expected a count such as 1M", about=about)
     return parsed
 
 
-def _warming(text: str, flag: str) -> Json:
+def _warming(text: str, about: Words) -> Json:
     """Reads ``FOLLOWED+WARMED``, either of which may be left out of what is warmed at all."""
     followed, plus, warmed = text.rpartition("+")
     if not warmed:
         raise UserError(
-            f"{flag}: '{text}' is not understood; expected [FOLLOWED+]WARMED, as 500K+50K, "
-            "auto+50K or all+50K"
+            f"'{text}' is not understood; expected [FOLLOWED+]WARMED, as 500K+50K, "
+            "auto+50K or all+50K",
+            about=about,
         )
-    parsed: Json = {"warmed": parse_count(warmed, flag)}
+    parsed: Json = {"warmed": parse_count(warmed, about)}
     if not plus:
         parsed["followed"] = 0
     elif followed == "auto":
         parsed["followed"] = followed
     elif followed != "all":
-        parsed["followed"] = parse_count(followed, flag)
+        parsed["followed"] = parse_count(followed, about)
     return parsed
 
 
-def _sample(text: str | None, flag: str) -> Json | None:
+def _sample(text: str | None, about: Words) -> Json | None:
     """Reads ``LENGTH/PERIOD[:WARMING]``."""
     if text is None:
         return None
     if not isinstance(text, str):
         raise UserError(
-            f"{flag}: {shown(text)} is not understood; expected LENGTH/PERIOD, as 1M/20M"
+            f"{shown(text)} is not understood; expected LENGTH/PERIOD, as 1M/20M", about=about
         )
     lengths, colon, warming = text.partition(":")
     length, slash, period = lengths.partition("/")
     if not slash:
-        raise UserError(f"{flag}: '{text}' is not understood; expected LENGTH/PERIOD, as 1M/20M")
-    parsed = {"length": parse_count(length, flag), "period": parse_count(period, flag)}
+        raise UserError(
+            f"'{text}' is not understood; expected LENGTH/PERIOD, as 1M/20M", about=about
+        )
+    parsed = {"length": parse_count(length, about), "period": parse_count(period, about)}
     if not 0 < parsed["length"] < parsed["period"]:
         raise UserError(
-            f"{flag}: '{text}' is not possible; expected a LENGTH above 0 and below PERIOD"
+            f"'{text}' is not possible; expected a LENGTH above 0 and below PERIOD", about=about
         )
-    return {**parsed, "warming": _warming(warming, flag)} if colon else parsed
+    return {**parsed, "warming": _warming(warming, about)} if colon else parsed
 
 
-def _regions(value: str | os.PathLike[str] | None, flag: str) -> Json | None:
+def _regions(value: str | os.PathLike[str] | None, about: Words) -> Json | None:
     """Reads ``FILE[:WARMING]``, and the file."""
     if value is None:
         return None
     if not isinstance(value, (str, os.PathLike)):
         raise UserError(
-            f"{flag}: {shown(value)} is not understood; expected the path of a file of regions"
+            f"{shown(value)} is not understood; expected the path of a file of regions", about=about
         )
     from pagewalk import regions
 
@@ -121,7 +123,7 @@ def _regions(value: str | os.PathLike[str] | None, flag: str) -> Json | None:
     try:
         found = regions.read(path)
     except UserError as error:
-        raise UserError(f"{flag}: {error}") from None
+        raise UserError(str(error), about=about) from None
     parsed: Json = {
         "regions": [
             {"at": r.at, "instructions": r.instructions, "weight": r.weight} for r in found.regions
@@ -129,10 +131,10 @@ def _regions(value: str | os.PathLike[str] | None, flag: str) -> Json | None:
     }
     if found.instructions is not None:
         parsed["trace_instructions"] = found.instructions
-    return {**parsed, "warming": _warming(warming, flag)} if colon else parsed
+    return {**parsed, "warming": _warming(warming, about)} if colon else parsed
 
 
-def _precision(text: str | float | None, flag: str) -> Json | None:
+def _precision(text: str | float | None, about: Words) -> Json | None:
     """Reads ``2%`` or ``2%:ipc,l2_tlb_mpki``; a number is a share."""
     if text is None:
         return None
@@ -144,73 +146,76 @@ def _precision(text: str | float | None, flag: str) -> Json | None:
         within = 0.0
     if isinstance(text, bool) or not 0 < within < 1:
         raise UserError(
-            f"{flag}: {shown(text)} is not understood; expected a share between 0 and 100 %, as "
-            "2%, or with the numbers that are meant, as 2%:ipc,walk_cycles_mean"
+            f"{shown(text)} is not understood; expected a share between 0 and 100 %, as "
+            "2%, or with the numbers that are meant, as 2%:ipc,walk_cycles_mean",
+            about=about,
         )
     return {"within": within, "metrics": [name.strip() for name in metrics.split(",") if name]}
 
 
-def assignments(pairs: Iterable[str], flag: str) -> dict[str, str]:
+def assignments(pairs: Iterable[str], about: Words) -> dict[str, str]:
     """Reads ``k=v`` pairs."""
     result = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not equals or not key.strip():
-            raise UserError(f"{flag}: '{pair}' is not understood; expected NAME=VALUE")
+            raise UserError(f"'{pair}' is not understood; expected NAME=VALUE", about=about)
         result[key.strip()] = value.strip()
     return result
 
 
-def _settings(pairs: list[str] | None, flag: str) -> list[str]:
-    assignments(pairs or [], flag)
+def _settings(pairs: list[str] | None, about: Words) -> list[str]:
+    assignments(pairs or [], about)
     return pairs or []
 
 
-def _asked(value: bool | None, flag: str) -> bool | None:
+def _asked(value: bool | None, about: Words) -> bool | None:
     if value is None or isinstance(value, bool):
         return value
-    raise UserError(f"{flag}: {shown(value)} is not understood; expected True or False")
+    raise UserError(f"{shown(value)} is not understood; expected True or False", about=about)
 
 
-def _machines(value: Any, _flag: str) -> str | list[str]:
+def _machines(value: Any, _about: Words) -> str | list[str]:
     return os.fspath(value) if isinstance(value, (str, os.PathLike)) else list(value)
 
 
-def _only_if(value: bool | None, flag: str) -> bool | None:
-    return _asked(value, flag) or None
+def _only_if(value: bool | None, about: Words) -> bool | None:
+    return _asked(value, about) or None
 
 
-def _path(value: str | os.PathLike[str] | None, flag: str) -> str | None:
+def _path(value: str | os.PathLike[str] | None, about: Words) -> str | None:
     if value is None:
         return None
     if not isinstance(value, (str, os.PathLike)):
-        raise UserError(f"{flag}: {shown(value)} is not understood; expected the path of a file")
+        raise UserError(
+            f"{shown(value)} is not understood; expected the path of a file", about=about
+        )
     return os.fspath(value)
 
 
-def _place(value: Any, flag: str) -> str | None:
+def _place(value: Any, about: Words) -> str | None:
     if value is None or isinstance(value, str):
         return value
-    raise UserError(f"{flag}: {shown(value)} is no text; expected one as tcp://host:8786")
+    raise UserError(f"{shown(value)} is no text; expected one as tcp://host:8786", about=about)
 
 
-def whole(value: object, flag: str, expected: str) -> int:
+def whole(value: object, about: Words, expected: str) -> int:
     """A whole number, NumPy's too. Raises `UserError` for what is none."""
     number = integer(value)
     if number is None:
-        raise UserError(f"{flag}: {shown(value)} is no whole number; expected {expected}")
+        raise UserError(f"{shown(value)} is no whole number; expected {expected}", about=about)
     return number
 
 
-def _whole(expected: str, first: int, end: int) -> Callable[[int | None, str], int | None]:
+def _whole(expected: str, first: int, end: int) -> Callable[[int | None, Words], int | None]:
     """Reads a whole number of a range, whose `end` is no more in it."""
 
-    def read(value: int | None, flag: str) -> int | None:
+    def read(value: int | None, about: Words) -> int | None:
         if value is None:
             return None
-        number = whole(value, flag, expected)
+        number = whole(value, about, expected)
         if not first <= number < end:
-            raise UserError(f"{flag}: {number} is not possible; expected {expected}")
+            raise UserError(f"{number} is not possible; expected {expected}", about=about)
         return number
 
     return read
@@ -221,7 +226,7 @@ class Option:
     """One option of a command.
 
     `name` is its keyword in Python. `kind`, `metavar`, `help`, `panel`, `short` (``-o``) and
-    `least` are for the command line. `read` makes of a value, with the flag for its message, what
+    `least` are for the command line. `read` makes of a value, with the option for its message, what
     stands at `place` in the specification; an option without a place is not the engine's, or is
     part of what runs (`pagewalk.source`). One that is `optional` is left out where it has no value.
     """
@@ -231,12 +236,11 @@ class Option:
     help: str
     metavar: str | None = None
     panel: str | None = None
-    flag: str = ""
     short: str = ""
     default: Any = None
     least: int | None = None
     place: tuple[str, ...] = ()
-    read: Callable[[Any, str], Any] = _as_it_is
+    read: Callable[[Any, Words], Any] = _as_it_is
     optional: bool = False
     both_ways: bool = False
     """Whether there is a flag with ``--no-…`` as well: what holds without either depends."""
@@ -246,7 +250,7 @@ class Option:
     @property
     def spelled(self) -> str:
         """The flag."""
-        return self.flag or "--" + self.name.replace("_", "-")
+        return as_flag(self.name)
 
 
 OPTIONS = [
@@ -258,12 +262,12 @@ OPTIONS = [
         "settings", Texts,
         "Changes a configuration key; of one design, or machine, with NAME:A.B=C; repeatable.",
         "A.B=C",
-        flag="--set", place=("set",), read=_settings,
+        place=("set",), read=_settings,
     ),
     Option("workload", Text, "A built-in program.", "NAME", WHAT),
     Option("size", Text, "Its memory.", "4GiB", WHAT),
     Option("threads", Number, "Its threads; they share the machine's cores.", "N", WHAT),
-    Option("params", Texts, "A parameter of it; repeatable.", "K=V", WHAT, flag="--param"),
+    Option("params", Texts, "A parameter of it; repeatable.", "K=V", WHAT),
     Option("trace", Text, "A recorded trace.", "FILE", WHAT),
     Option(
         "mix", Texts,
@@ -338,7 +342,7 @@ OPTIONS = [
         default=False, python=False,
     ),
     Option(
-        "json_file", Text, "Everything, as JSON.", "FILE", OUT, flag="--json", python=False,
+        "json_file", Text, "Everything, as JSON.", "FILE", OUT, python=False,
     ),
     Option("parquet", Text, "One row a statistic.", "FILE", OUT, python=False),
     Option("html", Text, "A page to look at.", "FILE", OUT, python=False),
@@ -370,42 +374,10 @@ DESIGNS = Option(
 )  # fmt: skip
 """A command has one of the two."""
 
-Spelling = Callable[[str], str]
-"""How messages write the name of an option."""
-
-
-def as_flag(name: str) -> str:
-    """As on the command line: ``--skip-requests``."""
-    return BY_NAME[name].spelled
-
-
-def as_keyword(name: str) -> str:
-    """As in Python: ``skip_requests``."""
-    return name
-
-
-_FLAGS = {
-    **{option.spelled: option.name for option in OPTIONS if option.python},
-    **{"--design": "design", "--designs": "designs"},
-}
-_FLAG = re.compile(r"(?<![\w-])--[a-z-]*[a-z]")
-_PARAMS = re.compile(r"--param [^\s=]+=[^\s;]+(?: --param [^\s=]+=[^\s;]+)*")
-
-
-def with_keywords(message: str) -> str:
-    """A message of the engine, which names options as flags, for a caller in Python."""
-
-    def params(found: re.Match[str]) -> str:
-        pairs = (one.split("=", 1) for one in found[0].removeprefix("--param ").split(" --param "))
-        return f"params={dict(pairs)!r}"
-
-    message = _PARAMS.sub(params, message)
-    return _FLAG.sub(lambda found: _FLAGS.get(found[0], found[0]), message)
-
 
 def read(name: str, value: Any) -> Any:
     """What the engine gets for a value of an option. Raises `UserError` for what is none."""
-    return BY_NAME[name].read(value, as_flag(name))
+    return BY_NAME[name].read(value, RunOption(name))
 
 
 def with_an_end(values: Mapping[str, Any], programs: int) -> Json:
@@ -432,17 +404,17 @@ def specification(
     values: Mapping[str, Any],
     designs: Sequence[str],
     source: Json | None,
-    spelled: Spelling = as_flag,
 ) -> Json:
     """What the engine's `run` reads; options that have no value get their defaults.
 
-    Raises `UserError` for a value that makes no sense, whose option it writes as `spelled` does.
+    Raises `UserError` for a value that makes no sense.
     """
     spec: Json = {"designs": list(designs), "source": source}
     for option in OPTIONS:
         if not option.place:
             continue
-        value = option.read(values.get(option.name, option.default), spelled(option.name))
+        given = values.get(option.name, option.default)
+        value = option.read(given, RunOption(option.name))
         if value is None and option.optional:
             continue
         *tables, key = option.place

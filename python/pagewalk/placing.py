@@ -24,9 +24,9 @@ def placed(error: UserError, file: Path, text: str) -> UserError:
         if message.startswith(key) and not re.match(r"[\w-]", message[len(key) :])
     ]
     if not found:
-        return UserError(f"{file}: {message}")
+        return error.at(str(file))
     # The longest key, where it is first.
-    return UserError(f"{file}:{-max(found)[1]}: {message}")
+    return error.at(f"{file}:{-max(found)[1]}")
 
 
 def lines(text: str) -> Iterator[tuple[str, int]]:

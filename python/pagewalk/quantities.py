@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import SupportsIndex
 
-from pagewalk.errors import UserError
+from pagewalk.errors import UserError, Words
 from pagewalk.visible import shown
 
 _NUMBER = re.compile(r"(\d+(?:\.\d+)?|\d{1,3}(?:[_,]\d{3})+)\s*([A-Za-z]*)")
@@ -35,7 +35,7 @@ def integer(value: object) -> int | None:
         return None
 
 
-def _as_text(value: object, what: str, forms: str) -> str:
+def _as_text(value: object, what: Words, forms: str) -> str:
     """A number as text; a text as it is. Raises `UserError` for what is neither."""
     if isinstance(value, str):
         return value
@@ -45,35 +45,35 @@ def _as_text(value: object, what: str, forms: str) -> str:
         return str(value)
     if (number := integer(value)) is not None:
         return str(number)
-    raise UserError(f"{what}: {shown(value)} is not understood; expected {forms}")
+    raise UserError(f"{shown(value)} is not understood; expected {forms}", about=what)
 
 
-def _parse(given: object, units: dict[str, int], what: str, forms: str) -> int:
+def _parse(given: object, units: dict[str, int], what: Words, forms: str) -> int:
     text = _as_text(given, what, forms)
     match = _NUMBER.fullmatch(text.strip())
     factor = units.get(match[2].upper()) if match else None
     if match is None or factor is None:
-        raise UserError(f"{what}: {shown(text)} is not understood; expected {forms}")
+        raise UserError(f"{shown(text)} is not understood; expected {forms}", about=what)
     whole, _, part = match[1].replace("_", "").replace(",", "").partition(".")
     scaled = int(whole + part) * factor
     denominator: int = 10 ** len(part)
     value, rest = divmod(scaled, denominator)
     if rest or value >= _LIMIT:
         problem = "is not a whole number" if rest else "is too large"
-        raise UserError(f"{what}: {shown(text)} {problem}; expected {forms}")
+        raise UserError(f"{shown(text)} {problem}; expected {forms}", about=what)
     return value
 
 
-def parse_count(text: str | int, what: str) -> int:
+def parse_count(text: str | int, what: Words) -> int:
     """Reads a count such as ``250000``, ``100M`` or ``1.5G`` (powers of ten)."""
     return _parse(text, _COUNT, what, "a count such as 250000, 100M or 1.5G")
 
 
-def parse_bytes(text: str | int, what: str) -> int:
+def parse_bytes(text: str | int, what: Words) -> int:
     """Reads a size such as ``4GiB``, ``4GB`` or ``4G``: all powers of two, as memory is sold."""
     value = _parse(text, _BYTES, what, "a size such as 64MiB, 4GiB or 1TiB")
     if value == 0:
-        raise UserError(f"{what}: a size of 0 makes no sense; expected one such as 4GiB")
+        raise UserError("a size of 0 makes no sense; expected one such as 4GiB", about=what)
     return value
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from pagewalk.config import listed
-from pagewalk.errors import UserError
-from pagewalk.options import Spelling, as_flag, whole, with_an_end
+from pagewalk.errors import Either, RunOption, UserError, Words
+from pagewalk.options import whole, with_an_end
 from pagewalk.quantities import exact_bytes, parse_bytes, parse_count
 from pagewalk.visible import shown
 
@@ -26,13 +26,17 @@ def machines(text: str) -> list[str]:
     return [text] if Path(text).is_file() else listed(text)
 
 
-_AS_FLAGS = {
-    "workload": "--workload NAME",
-    "trace": "--trace FILE",
-    "mix": "--mix A,B,…",
-    "program": "-- PROGRAM ARGS…",
+_RUNS = {
+    name: RunOption(name, form)
+    for name, form in [
+        ("workload", "NAME"),
+        ("trace", "FILE"),
+        ("mix", "A,B,…"),
+        ("program", "PROGRAM ARGS…"),
+    ]
 }
 """What says what runs."""
+_LISTS = Either("'pagewalk workloads'", "pagewalk.workloads()")
 
 
 def source(
@@ -44,23 +48,25 @@ def source(
     trace: str | os.PathLike[str] | None = None,
     mix: str | Sequence[str | Mapping[str, Any]] | None = None,
     program: list[str] | None = None,
-    spelled: Spelling = as_flag,
 ) -> Json:
     """What runs: exactly one of a built-in program, a trace, a mix and a program.
 
-    Raises `UserError` for a mistake, with the names of options as `spelled` writes them.
+    Raises `UserError` for a mistake.
     """
-    by_flag = spelled is as_flag
-    runs = _AS_FLAGS if by_flag else {name: name for name in _AS_FLAGS}
     said = {"workload": workload, "trace": trace, "mix": mix, "program": program}
-    given = [runs[name] for name, value in said.items() if value]
+    given = [_RUNS[name] for name, value in said.items() if value]
     if len(given) != 1:
-        found = " and ".join(given) if given else "none"
-        *others, last = runs.values()
-        lists = "'pagewalk workloads'" if by_flag else "pagewalk.workloads()"
+        *others, last = _RUNS.values()
         raise UserError(
-            f"what to run: expected exactly one of {', '.join(others)} and {last}, found {found}; "
-            f"{lists} lists the built-in programs"
+            "what to run: expected exactly one of ",
+            *_joined(others, ", "),
+            " and ",
+            last,
+            ", found ",
+            *(_joined(given, " and ") or ["none"]),
+            "; ",
+            _LISTS,
+            " lists the built-in programs",
         )
     if workload is None:
         own = (
@@ -69,26 +75,37 @@ def source(
             ("params", params, "bfs:scale=16"),
         )
         for name, value, written in own:
-            option = spelled(name)
+            option = RunOption(name)
             if value and mix:
                 raise UserError(
-                    f"{option} belongs to a single program; in a mix write it behind the "
-                    f"program's name, as {written}"
+                    "belongs to a single program; in a mix write it behind the program's name, "
+                    f"as {written}",
+                    lead=(option, " "),
                 )
             if value:
                 raise UserError(
-                    f"{option} belongs to a built-in program; add {runs['workload']} or drop "
-                    f"{option}"
+                    "belongs to a built-in program; add ",
+                    _RUNS["workload"],
+                    " or drop ",
+                    option,
+                    lead=(option, " "),
                 )
     if workload:
-        where = {name: spelled(name) for name in ("size", "threads")}
+        where = {name: RunOption(name) for name in ("size", "threads")}
         return _built_in(workload, size, threads, params or {}, where)
     if trace:
-        return {"trace": {"path": _existing_trace(trace, spelled("trace"))}}
+        return {"trace": {"path": _existing_trace(trace, RunOption("trace"))}}
     if mix:
-        return {"mix": {"programs": _mix(mix, spelled("mix"))}}
+        return {"mix": {"programs": _mix(mix)}}
     assert program is not None
     return {"program": {"argv": _existing_program(program)}}
+
+
+def _joined(options: Sequence[RunOption], between: str) -> list[RunOption | str]:
+    parts: list[RunOption | str] = []
+    for option in options:
+        parts += [between, option]
+    return parts[1:]
 
 
 def limited(values: Mapping[str, Any], source: Json | None) -> Json:
@@ -103,13 +120,15 @@ def _built_in(
     size: str | int | None,
     threads: int | None,
     params: dict[str, Any],
-    where: Mapping[str, str],
+    where: Mapping[str, Words],
 ) -> Json:
     """A built-in program; `where` has what its options are called in messages."""
     if threads is not None:
         threads = whole(threads, where["threads"], "1 or more")
         if not 1 <= threads < 2**32:
-            raise UserError(f"{where['threads']}: {threads} is not possible; expected 1 or more")
+            raise UserError(
+                f"{threads} is not possible; expected 1 or more", about=where["threads"]
+            )
     return {
         "workload": {
             "name": name,
@@ -123,86 +142,92 @@ def _built_in(
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
 TRACES = (".pwt", ".champsim", ".champsimtrace", ".trace", ".xz", ".gz", ".zst")
 """Endings of files that are traces."""
+_MIX = RunOption("mix")
 _FORM = "NAME[:KEY=VALUE]… or the path of a trace, and no comma or colon in a value"
 
 
-def _mix(mix: str | Sequence[str | Mapping[str, Any]], option: str) -> list[Json]:
-    """The programs of a mix: texts of one or more, separated by commas, or dictionaries.
-
-    `option` is what messages call it.
-    """
+def _mix(mix: str | Sequence[str | Mapping[str, Any]]) -> list[Json]:
+    """The programs of a mix: texts of one or more, separated by commas, or dictionaries."""
     programs = []
     if not isinstance(mix, (str, Mapping, Sequence)):
         raise UserError(
-            f"{option}: {shown(mix)} is no list of programs; expected texts, or dictionaries"
+            f"{shown(mix)} is no list of programs; expected texts, or dictionaries", about=_MIX
         )
     for one in [mix] if isinstance(mix, (str, Mapping)) else mix:
         if isinstance(one, Mapping):
-            programs.append(_listed(dict(one), option))
+            programs.append(_listed(dict(one)))
         elif isinstance(one, str):
-            programs += [_written(text.strip(), option) for text in one.split(",")]
+            programs += [_written(text.strip()) for text in one.split(",")]
         else:
             raise UserError(
-                f"{option}: {shown(one)} is no program of a mix; expected a text or a dictionary"
+                f"{shown(one)} is no program of a mix; expected a text or a dictionary", about=_MIX
             )
     return programs
 
 
-def _written(text: str, option: str) -> Json:
+def _written(text: str) -> Json:
     """A program of a mix as it is written on the command line."""
     name, *pairs = text.split(":")
     if "/" in name or name.endswith(TRACES):
-        return {"trace": {"path": _existing_trace(text, option)}}
+        return {"trace": {"path": _existing_trace(text, _MIX)}}
     if not _NAME.fullmatch(name):
-        raise UserError(f"{option}: '{text}' names no program; expected {_FORM}")
+        raise UserError(f"'{text}' names no program; expected {_FORM}", about=_MIX)
     own: Json = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not equals or not key.strip():
-            raise UserError(f"{option} {name}: '{pair}' is not understood; expected {_FORM}")
+            raise UserError(
+                f"'{pair}' is not understood; expected {_FORM}", about=(_MIX, f" {name}")
+            )
         own[key.strip()] = value.strip()
-    return _member(name, own, option)
+    return _member(name, own)
 
 
-def _listed(own: Json, option: str) -> Json:
+def _listed(own: Json) -> Json:
     """A program of a mix as a dictionary."""
     if "program" in own:
         raise UserError(
-            f"{option}: a live program cannot start again; record it and give the trace, "
-            'as {"trace": "prog.pwt"}'
+            "a live program cannot start again; record it and give the trace, "
+            'as {"trace": "prog.pwt"}',
+            about=_MIX,
         )
     if "trace" in own:
         path = own.pop("trace")
         if own:
-            raise UserError(f"{option} {path}: a trace has no '{next(iter(own))}'; drop the key")
-        return {"trace": {"path": _existing_trace(path, option)}}
+            raise UserError(
+                f"a trace has no '{next(iter(own))}'; drop the key", about=(_MIX, f" {path}")
+            )
+        return {"trace": {"path": _existing_trace(path, _MIX)}}
     name = own.pop("workload", None)
     if not isinstance(name, str):
         raise UserError(
-            f'{option}: a dictionary without a name; expected {{"workload": "gups", …}} '
-            'or {"trace": "prog.pwt"}'
+            'a dictionary without a name; expected {"workload": "gups", …} '
+            'or {"trace": "prog.pwt"}',
+            about=_MIX,
         )
-    return _member(name, own, option)
+    return _member(name, own)
 
 
-def _member(name: str, own: Json, option: str) -> Json:
-    where = {key: f"{option} {name}: {key}" for key in ("size", "threads")}
+def _member(name: str, own: Json) -> Json:
+    where = {key: (_MIX, f" {name}: {key}") for key in ("size", "threads")}
     size, threads = own.pop("size", None), own.pop("threads", None)
     if threads is not None:
         threads = parse_count(threads, where["threads"])
     return _built_in(name, size, threads, {k: str(v) for k, v in own.items()}, where)
 
 
-def _existing_trace(trace: str | os.PathLike[str], option: str) -> str:
+def _existing_trace(trace: str | os.PathLike[str], option: RunOption) -> str:
     if not isinstance(trace, (str, os.PathLike)):
-        raise UserError(f"{option}: {shown(trace)} is not understood; expected the path of a trace")
+        raise UserError(
+            f"{shown(trace)} is not understood; expected the path of a trace", about=option
+        )
     path = Path(trace)
     if not path.exists():
-        raise UserError(f"{option}: there is no file '{path}'; check the name")
+        raise UserError(f"there is no file '{path}'; check the name", about=option)
     if path.is_dir():
-        raise UserError(f"{option}: '{path}' is a folder; give a trace file")
+        raise UserError(f"'{path}' is a folder; give a trace file", about=option)
     if not os.access(path, os.R_OK):
-        raise UserError(f"{option}: '{path}' may not be read; check its permissions")
+        raise UserError(f"'{path}' may not be read; check its permissions", about=option)
     return str(path)
 
 
@@ -214,9 +239,9 @@ def _existing_program(argv: list[str]) -> list[str]:
     path = Path(name)
     if "/" not in name:
         hint = f"; did you mean ./{name}?" if path.is_file() else "; check the name and PATH"
-        raise UserError(f"there is no program '{name}'{hint}")
+        raise UserError(f"there is no program '{name}'{hint}", option="program")
     if not path.exists():
-        raise UserError(f"there is no program '{name}'; check the name")
+        raise UserError(f"there is no program '{name}'; check the name", option="program")
     if path.is_dir():
-        raise UserError(f"'{name}' is a folder; give a program in it")
-    raise UserError(f"'{name}' is not executable; run chmod +x on it")
+        raise UserError(f"'{name}' is a folder; give a program in it", option="program")
+    raise UserError(f"'{name}' is not executable; run chmod +x on it", option="program")

@@ -16,7 +16,7 @@ use pagewalk_stats::{Definition, Histogram, Tree, histogram};
 use pagewalk_stream::{Kind, Op, flags};
 use pagewalk_structures::{Ring, Tiers, prefetch};
 use pagewalk_tables::{PomTlb, View};
-use pagewalk_units::{Asid, Cycle, LINE_SHIFT};
+use pagewalk_units::{Asid, Cycle, Error, LINE_SHIFT};
 
 use self::ahead::Lookout;
 pub use self::warm::TOGETHER;
@@ -263,7 +263,7 @@ pub struct Core {
 impl Core {
     /// A core that has done nothing yet; refuses what is impossible with a
     /// sentence that names the key.
-    pub fn new(spec: &CoreSpec, mut mmu: Mmu, private: Private, core: u8) -> Result<Self, String> {
+    pub fn new(spec: &CoreSpec, mut mmu: Mmu, private: Private, core: u8) -> Result<Self, Error> {
         spec.check()?;
         let load_to_use = private.l1d_latency();
         let fetch_to_use = private.l1i_latency();

@@ -1,6 +1,6 @@
 //! What the core of a machine looks like.
 
-use pagewalk_units::Cycle;
+use pagewalk_units::{Cycle, Error};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -118,12 +118,15 @@ pub struct CoreSpec {
 
 impl CoreSpec {
     /// One sentence that names the key, when something is impossible.
-    pub fn check(&self) -> Result<(), String> {
+    pub fn check(&self) -> Result<(), Error> {
         let within = |key: &str, value: u32, low: u32, high: u32| {
             if (low..=high).contains(&value) {
                 Ok(())
             } else {
-                Err(format!("core.{key} is {value}; expected {low} to {high}"))
+                Err(Error::key(
+                    format!("core.{key}"),
+                    format!("is {value}; expected {low} to {high}"),
+                ))
             }
         };
         within("width", self.width, 1, 32)?;
@@ -143,13 +146,19 @@ impl CoreSpec {
             ("wrong_path.addresses", addresses),
         ] {
             if !value.is_power_of_two() {
-                return Err(format!("core.{key} is {value}; expected a power of two"));
+                return Err(Error::key(
+                    format!("core.{key}"),
+                    format!("is {value}; expected a power of two"),
+                ));
             }
         }
         if self.mispredict_penalty > 1000 {
-            return Err(format!(
-                "core.mispredict_penalty is {}; expected at most 1000 cycles",
-                self.mispredict_penalty
+            return Err(Error::key(
+                "core.mispredict_penalty",
+                format!(
+                    "is {}; expected at most 1000 cycles",
+                    self.mispredict_penalty
+                ),
             ));
         }
         match self.predictor {

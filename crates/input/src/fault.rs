@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use pagewalk_stream::ProgramError;
+use pagewalk_stream::Error;
 
 /// A file that cannot be read (on), or not be written.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,6 +34,15 @@ impl FileError {
         }
     }
 
+    /// The file, and where in it.
+    fn place(&self) -> String {
+        let path = self.path.display();
+        match self.offset {
+            Some(offset) => format!("{path}, byte {offset}"),
+            None => path.to_string(),
+        }
+    }
+
     /// What the operating system said when `doing` was tried: `open the trace`.
     pub fn io(path: &Path, doing: &str, error: &std::io::Error) -> Self {
         FileError::new(path, format!("cannot {doing}: {error}"))
@@ -42,20 +51,15 @@ impl FileError {
 
 impl fmt::Display for FileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.path.display())?;
-        if let Some(offset) = self.offset {
-            write!(f, ", byte {offset}")?;
-        }
-        write!(f, ": {}", self.message)
+        write!(f, "{}: {}", self.place(), self.message)
     }
 }
 
 impl std::error::Error for FileError {}
 
-impl From<FileError> for ProgramError {
+impl From<FileError> for Error {
     fn from(error: FileError) -> Self {
-        ProgramError {
-            message: error.to_string(),
-        }
+        let place = error.place();
+        Error::refused(error.message).at(place)
     }
 }

@@ -9,12 +9,12 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use pagewalk_live::{Live, LiveOptions, LiveRecording};
-use pagewalk_stream::ProgramError;
+use pagewalk_stream::Error;
 use pagewalk_trace::{Header, TraceWriter};
 
 /// What stands behind the front end: `PAGEWALK_BEHIND` is `ops` (they are made and
 /// thrown away), `nothing` (records are read and thrown away) or a trace to write.
-fn run(options: LiveOptions, behind: &str) -> Result<(), ProgramError> {
+fn run(options: LiveOptions, behind: &str) -> Result<(), Error> {
     let start = Instant::now();
     let told = |instructions: u64, what: &str| {
         let seconds = start.elapsed().as_secs_f64();

@@ -6,7 +6,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use pagewalk_stream::{Batch, End, Event, Facts, Program, ProgramError, ThreadId};
+use pagewalk_stream::{Batch, End, Error, Event, Facts, Program, ThreadId};
 
 use crate::living::Living;
 use crate::program::{LOOK, Live};
@@ -49,7 +49,7 @@ impl Line {
 struct State {
     lines: Living<Line>,
     pool: Vec<Batch>,
-    failed: Option<ProgramError>,
+    failed: Option<Error>,
     /// The engine can do nothing with what it has: the program has to go on,
     /// even if more has to be held for another thread.
     starved: bool,
@@ -88,7 +88,7 @@ impl Ahead {
     ///
     /// # Errors
     /// The thread cannot be started.
-    pub fn start(live: Live) -> Result<Ahead, ProgramError> {
+    pub fn start(live: Live) -> Result<Ahead, Error> {
         let facts = live.facts();
         let shared = Arc::new(Handover::default());
         shared.state().lines.push(Line::default());
@@ -99,7 +99,7 @@ impl Ahead {
                 let leaves = Leaves(theirs);
                 read(live, &leaves.0);
             })
-            .map_err(|e| ProgramError::new(format!("cannot start a thread: {e}")))?;
+            .map_err(|e| Error::refused(format!("cannot start a thread: {e}")))?;
         Ok(Ahead {
             facts,
             shared,
@@ -129,7 +129,7 @@ fn read_one(
     batch: Batch,
     unseen: &mut Unseen,
     pool: &mut Vec<Batch>,
-) -> Result<bool, ProgramError> {
+) -> Result<bool, Error> {
     let mut batch = batch;
     let end = live.fill(thread as ThreadId, &mut batch)?;
     let nothing = end == End::Empty || end == End::Blocked && blocked.contains(&thread);
@@ -157,7 +157,7 @@ fn sweep(
     wanted: &[usize],
     blocked: &mut BTreeSet<usize>,
     pool: &mut Vec<Batch>,
-) -> Result<Unseen, (Unseen, ProgramError)> {
+) -> Result<Unseen, (Unseen, Error)> {
     let mut unseen = Unseen::new();
     let mut changes = false;
     for &thread in wanted {
@@ -274,7 +274,7 @@ impl Program for Ahead {
         self.facts.clone()
     }
 
-    fn fill(&mut self, thread: ThreadId, batch: &mut Batch) -> Result<End, ProgramError> {
+    fn fill(&mut self, thread: ThreadId, batch: &mut Batch) -> Result<End, Error> {
         batch.ops.clear();
         let mut guard = self.shared.state();
         let state = &mut *guard;
@@ -283,7 +283,7 @@ impl Program for Ahead {
             if number < state.lines.made() {
                 return Ok(End::Exit);
             }
-            return Err(ProgramError::new(format!("there is no thread {thread}")));
+            return Err(Error::refused(format!("there is no thread {thread}")));
         };
         if let Some((next, end)) = line.items.pop_front() {
             // Half the room at a time, so that the reader does not wake for each batch.
@@ -300,7 +300,7 @@ impl Program for Ahead {
             return Ok(end);
         }
         if line.asker.is_some() {
-            return Err(ProgramError::new(format!(
+            return Err(Error::refused(format!(
                 "thread {thread} is asked for more before its question was answered (a defect of Pagewalk)"
             )));
         }
@@ -308,7 +308,7 @@ impl Program for Ahead {
             return Err(e.clone());
         }
         if state.gone {
-            return Err(ProgramError::new(
+            return Err(Error::refused(
                 "the reader of the program stopped unexpectedly (a defect of Pagewalk)",
             ));
         }

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use memmap2::{MmapOptions, MmapRaw};
 use pagewalk_ring::{Control, Trouble, futex_wake, receive_fd, send_fd};
-use pagewalk_stream::ProgramError;
+use pagewalk_stream::Error;
 
 use crate::identity::{Condition, Identity};
 use crate::locate::{Emulator, find_qemu, resolve_program};
@@ -31,7 +31,7 @@ pub(crate) struct Hello {
     /// Made by fork, not by execve.
     pub forked: bool,
     /// Mapped at once: what is kept of a process takes no descriptor.
-    pub memory: Result<MappedSegment, ProgramError>,
+    pub memory: Result<MappedSegment, Error>,
     /// The process that forked it has told of it.
     claimed: bool,
 }
@@ -179,9 +179,9 @@ struct Room {
 
 impl Room {
     /// Refuses to start where a run would stop for want of descriptors.
-    fn make() -> Result<Room, ProgramError> {
+    fn make() -> Result<Room, Error> {
         let mut raised = RAISED.lock().unwrap_or_else(|e| e.into_inner());
-        let limit = limit().map_err(|e| ProgramError::new(format!("getrlimit: {e}")))?;
+        let limit = limit().map_err(|e| Error::refused(format!("getrlimit: {e}")))?;
         let before = raised.1.unwrap_or(limit);
         let mut most = limit.rlim_cur;
         let mut free = free(most);
@@ -200,7 +200,7 @@ impl Room {
         let room = Room { before };
         drop(raised);
         if free < DESCRIPTORS {
-            return Err(ProgramError::new(format!(
+            return Err(Error::refused(format!(
                 "{free} of the {most} file descriptors that this process may have are free: running a program takes {DESCRIPTORS}; raise the limit (ulimit -n {})",
                 most + (DESCRIPTORS - free) as u64
             )));
@@ -272,17 +272,17 @@ impl Host {
     /// # Errors
     /// As [`launch`](crate::launch), but for what the emulator itself finds out: that
     /// [`Host::first_hello`] has.
-    pub fn start(options: LiveOptions) -> Result<Host, ProgramError> {
+    pub fn start(options: LiveOptions) -> Result<Host, Error> {
         let room = Room::make()?;
         let (program, words) = resolve_program(&options.argv)?;
         let qemu = find_qemu(options.qemu.as_deref())?;
         let plugin = std::fs::canonicalize(&options.plugin).map_err(|e| {
-            ProgramError::new(format!(
+            Error::refused(format!(
                 "the QEMU plugin is not at {}: {e}; build it with `cargo build --release -p pagewalk-qemu-plugin`",
                 options.plugin.display()
             ))
         })?;
-        let failed = |what: &str, e: std::io::Error| ProgramError::new(format!("{what}: {e}"));
+        let failed = |what: &str, e: std::io::Error| Error::refused(format!("{what}: {e}"));
         let control_file = memory_file()
             .and_then(|f| f.set_len(4096).map(|()| f))
             .map_err(|e| failed("cannot make shared memory", e))?;
@@ -400,20 +400,20 @@ impl Host {
     ///
     /// # Errors
     /// It cannot be started, or ended before the program.
-    pub fn first_hello(&mut self) -> Result<Hello, ProgramError> {
+    pub fn first_hello(&mut self) -> Result<Hello, Error> {
         let mut state = self.shared.state();
         loop {
             if !state.hellos.is_empty() {
                 return Ok(state.hellos.remove(0));
             }
             if let Some(why) = &state.failed {
-                return Err(ProgramError::new(why.clone()));
+                return Err(Error::refused(why.clone()));
             }
             if let Some(status) = state.status {
                 drop(state);
                 // Why, if it is known.
                 self.check()?;
-                return Err(ProgramError::new(format!(
+                return Err(Error::refused(format!(
                     "the emulator ended before the program started ({status}); its own message is above"
                 )));
             }
@@ -431,7 +431,7 @@ impl Host {
     /// # Errors
     /// A process of it cannot be followed: why.
     #[inline]
-    pub fn check(&self) -> Result<(), ProgramError> {
+    pub fn check(&self) -> Result<(), Error> {
         match self.control().trouble() {
             None => Ok(()),
             Some(trouble) => Err(self.explain(trouble)),
@@ -439,7 +439,7 @@ impl Host {
     }
 
     #[cold]
-    fn explain(&self, (trouble, errno, pid): (Trouble, i32, u32)) -> ProgramError {
+    fn explain(&self, (trouble, errno, pid): (Trouble, i32, u32)) -> Error {
         let more = match errno {
             libc::EMFILE => "it may have no more file descriptors; raise the limit (ulimit -n)",
             libc::ENFILE => "this host has no more file descriptors (sysctl fs.file-max)",
@@ -452,7 +452,7 @@ impl Host {
             "" => std::io::Error::from_raw_os_error(errno).to_string(),
             more => more.to_owned(),
         };
-        ProgramError::new(match trouble {
+        Error::refused(match trouble {
             Trouble::Child => {
                 format!("process {pid}, which the program forked, cannot be followed: {why}")
             }

@@ -20,13 +20,13 @@ pub use options::LiveOptions;
 pub use program::Live;
 pub use record::LiveRecording;
 
-use pagewalk_stream::{Program, ProgramError};
+use pagewalk_stream::{Error, Program};
 
 /// Starts a program; a thread of its own reads what it does while the engine works.
 ///
 /// # Errors
 /// One sentence for the user: no QEMU, no plugin, no such program, not an x86-64
 /// program, or the emulator did not start.
-pub fn launch(options: LiveOptions) -> Result<Box<dyn Program>, ProgramError> {
+pub fn launch(options: LiveOptions) -> Result<Box<dyn Program>, Error> {
     Ok(Box::new(ahead::Ahead::start(Live::launch(options)?)?))
 }

@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use pagewalk_ring::needed;
-use pagewalk_stream::ProgramError;
+use pagewalk_stream::Error;
+use pagewalk_units::{RunOption, text};
 
 /// Name under which distributions install the emulator.
 const QEMU: &str = "qemu-x86_64";
@@ -113,10 +114,10 @@ impl Emulator {
     }
 }
 
-fn judged(path: PathBuf) -> Result<Emulator, ProgramError> {
+fn judged(path: PathBuf) -> Result<Emulator, Error> {
     let said = asked(&path, "--version");
     match refusal(&path, &said, &asked(&path, "--help")) {
-        Some(why) => Err(ProgramError::new(why)),
+        Some(why) => Err(Error::refused(why)),
         None => Ok(Emulator {
             version: version(&said),
             path,
@@ -139,18 +140,18 @@ fn on_path(name: &OsStr) -> Option<PathBuf> {
 ///
 /// # Errors
 /// It is not there, or does not load the plugin; says what to install.
-pub fn find_qemu(asked: Option<&Path>) -> Result<Emulator, ProgramError> {
+pub fn find_qemu(asked: Option<&Path>) -> Result<Emulator, Error> {
     let asked = asked
         .map(Path::to_owned)
         .or_else(|| std::env::var_os("PAGEWALK_QEMU").map(PathBuf::from));
     let found = match asked {
         Some(path) if is_executable(&path) => Ok(path),
-        Some(path) => Err(ProgramError::new(format!(
+        Some(path) => Err(Error::refused(format!(
             "no emulator at {}: expected QEMU's qemu-x86_64 (option or variable PAGEWALK_QEMU)",
             path.display()
         ))),
         None => on_path(OsStr::new(QEMU)).ok_or_else(|| {
-            ProgramError::new(
+            Error::refused(
                 "qemu-x86_64 is not installed, and running a program needs it: install the \
                  package qemu-user (Debian 12, Ubuntu 24.04: apt install qemu-user), version 7.2 \
                  to 10.x, or set PAGEWALK_QEMU to it",
@@ -167,17 +168,19 @@ pub fn find_qemu(asked: Option<&Path>) -> Result<Emulator, ProgramError> {
 /// No such program, not executable, not an x86-64 program; says which.
 pub fn resolve_program(
     argv: &[std::ffi::OsString],
-) -> Result<(PathBuf, Vec<std::ffi::OsString>), ProgramError> {
+) -> Result<(PathBuf, Vec<std::ffi::OsString>), Error> {
     let Some(name) = argv.first().filter(|n| !n.is_empty()) else {
-        return Err(ProgramError::new(
-            "no program given: expected -- PROGRAM ARGUMENTS",
-        ));
+        return Err(Error::refused(text![
+            "no program given: expected ",
+            RunOption::Program,
+            " PROGRAM ARGUMENTS",
+        ]));
     };
     let mut path = if name.as_bytes().contains(&b'/') {
         PathBuf::from(name)
     } else {
         on_path(name).ok_or_else(|| {
-            ProgramError::new(format!(
+            Error::refused(format!(
                 "{}: no such program on the path",
                 name.to_string_lossy()
             ))
@@ -186,21 +189,19 @@ pub fn resolve_program(
     let mut words = argv.to_vec();
     // As many scripts one after the other as the kernel follows.
     for _ in 0..=5 {
-        let shown = path.display();
+        let shown = path.display().to_string();
         let status =
-            std::fs::metadata(&path).map_err(|e| ProgramError::new(format!("{shown}: {e}")))?;
+            std::fs::metadata(&path).map_err(|e| Error::refused(e.to_string()).at(&shown))?;
         if !status.is_file() {
-            return Err(ProgramError::new(format!("{shown}: is not a file")));
+            return Err(Error::refused("is not a file").at(&shown));
         }
         if !is_executable(&path) {
-            return Err(ProgramError::new(format!(
-                "{shown}: is not executable (chmod +x?)"
-            )));
+            return Err(Error::refused("is not executable (chmod +x?)").at(&shown));
         }
         let mut head = Vec::new();
         std::fs::File::open(&path)
             .and_then(|f| f.take(256).read_to_end(&mut head))
-            .map_err(|e| ProgramError::new(format!("{shown}: {e}")))?;
+            .map_err(|e| Error::refused(e.to_string()).at(&shown))?;
         if let Some(line) = head.strip_prefix(b"#!") {
             let line = line
                 .split(|&b| b == b'\n')
@@ -223,20 +224,15 @@ pub fn resolve_program(
             continue;
         }
         if !head.starts_with(b"\x7fELF") {
-            return Err(ProgramError::new(format!(
-                "{shown}: neither an ELF program nor a script with #!"
-            )));
+            return Err(Error::refused("neither an ELF program nor a script with #!").at(&shown));
         }
         if head.len() < 20 || head[4] != 2 || head[5] != 1 || head[18..20] != [62, 0] {
             let machine = head.get(18).copied().unwrap_or(0);
-            return Err(ProgramError::new(format!(
-                "{shown}: not a 64-bit x86 program (ELF class {}, machine {machine}; expected class 2, machine 62)",
-                head.get(4).copied().unwrap_or(0)
-            )));
+            return Err(Error::refused(format!("not a 64-bit x86 program (ELF class {}, machine {machine}; expected class 2, machine 62)", head.get(4).copied().unwrap_or(0))).at(&shown));
         }
         return Ok((path, words));
     }
-    Err(ProgramError::new(format!(
+    Err(Error::refused(format!(
         "{}: scripts that name scripts, more than five deep",
         name.to_string_lossy()
     )))

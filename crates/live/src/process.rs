@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use memmap2::{MmapOptions, MmapRaw};
 use pagewalk_ring::{Consumer, Header, Segment};
-use pagewalk_stream::{ProgramError, ThreadId};
+use pagewalk_stream::{Error, ThreadId};
 use pagewalk_trace::{Decoded, Known};
 
 use crate::calls::Space;
@@ -27,13 +27,13 @@ impl MappedSegment {
     ///
     /// # Errors
     /// It cannot be mapped, or is no segment.
-    pub fn map(memory: &File) -> Result<MappedSegment, ProgramError> {
+    pub fn map(memory: &File) -> Result<MappedSegment, Error> {
         let failed =
-            |e: std::io::Error| ProgramError::new(format!("cannot map the emulator's memory: {e}"));
+            |e: std::io::Error| Error::refused(format!("cannot map the emulator's memory: {e}"));
         let bytes = usize::try_from(memory.metadata().map_err(failed)?.len())
-            .map_err(|e| ProgramError::new(e.to_string()))?;
+            .map_err(|e| Error::refused(e.to_string()))?;
         if bytes == 0 {
-            return Err(ProgramError::new("the emulator's shared memory is empty"));
+            return Err(Error::refused("the emulator's shared memory is empty"));
         }
         let mapping = MmapOptions::new()
             .len(bytes)
@@ -41,7 +41,7 @@ impl MappedSegment {
             .map_err(failed)?;
         // SAFETY: mapped for `bytes`, and kept beside the segment.
         let segment =
-            unsafe { Segment::open(mapping.as_mut_ptr(), bytes) }.map_err(ProgramError::new)?;
+            unsafe { Segment::open(mapping.as_mut_ptr(), bytes) }.map_err(Error::refused)?;
         Ok(MappedSegment {
             segment,
             _mapping: mapping,
@@ -92,11 +92,7 @@ impl Process {
     }
 
     /// A child, which starts with the parent's code and address space.
-    pub fn fork(
-        &mut self,
-        who: Option<Identity>,
-        decoded: &mut Decoded,
-    ) -> Result<Process, ProgramError> {
+    pub fn fork(&mut self, who: Option<Identity>, decoded: &mut Decoded) -> Result<Process, Error> {
         self.read_code(decoded)?;
         let mut child = Process::new(who);
         child.blocks = self.blocks.clone();
@@ -106,12 +102,12 @@ impl Process {
     }
 
     /// Takes the memory that a new image has brought.
-    pub fn attach(&mut self, hello: Hello, forked: bool) -> Result<(), ProgramError> {
+    pub fn attach(&mut self, hello: Hello, forked: bool) -> Result<(), Error> {
         let memory = hello.memory?;
         if forked {
             let inherited = memory.segment.header().inherited.load(Relaxed);
             if inherited > self.blocks.len() as u64 {
-                return Err(ProgramError::new(format!(
+                return Err(Error::refused(format!(
                     "a child process has inherited {inherited} blocks of code, its parent had {}",
                     self.blocks.len()
                 )));
@@ -130,25 +126,22 @@ impl Process {
     }
 
     /// The reading end of a slot.
-    pub fn reader(
-        &self,
-        slot: usize,
-    ) -> Result<Option<(Arc<MappedSegment>, Consumer)>, ProgramError> {
+    pub fn reader(&self, slot: usize) -> Result<Option<(Arc<MappedSegment>, Consumer)>, Error> {
         let Some(shared) = &self.shared else {
             return Ok(None);
         };
         let consumer =
-            Consumer::new(&shared.segment, slot).map_err(|e| ProgramError::new(e.to_string()))?;
+            Consumer::new(&shared.segment, slot).map_err(|e| Error::refused(e.to_string()))?;
         Ok(Some((shared.clone(), consumer)))
     }
 
     /// Decodes the code that was translated since.
-    pub fn read_code(&mut self, decoded: &mut Decoded) -> Result<(), ProgramError> {
+    pub fn read_code(&mut self, decoded: &mut Decoded) -> Result<(), Error> {
         let Some(shared) = &self.shared else {
             return Ok(());
         };
         let corrupt =
-            || ProgramError::new("the emulator's memory is corrupt: a block of code is cut short");
+            || Error::refused("the emulator's memory is corrupt: a block of code is cut short");
         let code = shared.segment.code();
         let end = shared.segment.header().code_words.load(Acquire) as usize;
         let code = code.get(..end).ok_or_else(corrupt)?;
@@ -173,7 +166,7 @@ impl Process {
 
     /// Makes block `number` known.
     #[inline(always)]
-    pub fn learn(&mut self, number: usize, decoded: &mut Decoded) -> Result<(), ProgramError> {
+    pub fn learn(&mut self, number: usize, decoded: &mut Decoded) -> Result<(), Error> {
         if number < self.blocks.len() {
             return Ok(());
         }
@@ -181,7 +174,7 @@ impl Process {
     }
 
     #[cold]
-    fn learn_new(&mut self, number: usize, decoded: &mut Decoded) -> Result<(), ProgramError> {
+    fn learn_new(&mut self, number: usize, decoded: &mut Decoded) -> Result<(), Error> {
         self.read_code(decoded)?;
         if number < self.blocks.len() {
             return Ok(());
@@ -191,9 +184,9 @@ impl Process {
             .as_ref()
             .map_or(0, |s| s.segment.header().trouble.load(Relaxed));
         Err(if trouble == Header::OUT_OF_CODE {
-            ProgramError::new("the program has more code than can be followed (1 GB translated)")
+            Error::refused("the program has more code than can be followed (1 GB translated)")
         } else {
-            ProgramError::new(format!(
+            Error::refused(format!(
                 "the ring is corrupt: it names block {number} of {}",
                 self.blocks.len()
             ))

@@ -7,7 +7,7 @@ use std::sync::atomic::fence;
 use std::time::{Duration, Instant};
 
 use pagewalk_ring::futex_wait;
-use pagewalk_stream::{Batch, End, Facts, Program, ProgramError, ThreadId};
+use pagewalk_stream::{Batch, End, Error, Facts, Program, ThreadId};
 use pagewalk_trace::Decoded;
 
 use crate::host::Host;
@@ -58,7 +58,7 @@ impl Live {
     ///
     /// # Errors
     /// As [`launch`](crate::launch).
-    pub fn launch(options: LiveOptions) -> Result<Live, ProgramError> {
+    pub fn launch(options: LiveOptions) -> Result<Live, Error> {
         let name: Vec<String> = options.argv.iter().map(|a| shown(a)).collect();
         let name = name.join(" ");
         let mut host = Host::start(options)?;
@@ -98,7 +98,7 @@ impl Live {
     ///
     /// # Errors
     /// As [`Program::fill`].
-    pub fn discard(&mut self) -> Result<Option<u64>, ProgramError> {
+    pub fn discard(&mut self) -> Result<Option<u64>, Error> {
         let (mut instructions, mut moved) = (0, false);
         for thread in self.threads.numbers() {
             let mut nothing = Nothing {
@@ -157,11 +157,11 @@ impl Live {
     }
 
     /// Whether what is read is all that the program does.
-    fn check(&mut self) -> Result<(), ProgramError> {
+    fn check(&mut self) -> Result<(), Error> {
         self.host.check()?;
         match self.unknown.take() {
             None => Ok(()),
-            Some(e) => Err(ProgramError::new(format!(
+            Some(e) => Err(Error::refused(format!(
                 "cannot find out whether the program's processes live: {e}"
             ))),
         }
@@ -177,7 +177,7 @@ impl Program for Live {
         }
     }
 
-    fn fill(&mut self, thread: ThreadId, batch: &mut Batch) -> Result<End, ProgramError> {
+    fn fill(&mut self, thread: ThreadId, batch: &mut Batch) -> Result<End, Error> {
         batch.ops.clear();
         self.read(thread, &mut Batches(&mut batch.ops))
     }
@@ -199,11 +199,7 @@ impl Program for Live {
 
 impl Live {
     /// Reads on in a thread's ring.
-    pub(crate) fn read(
-        &mut self,
-        thread: ThreadId,
-        sink: &mut impl Sink,
-    ) -> Result<End, ProgramError> {
+    pub(crate) fn read(&mut self, thread: ThreadId, sink: &mut impl Sink) -> Result<End, Error> {
         let number = thread as usize;
         let end = self.next(number, sink)?;
         // After the look: what a process does knowing that another was lost comes later.

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use pagewalk_ring::record::{self, ask, map_bits};
-use pagewalk_stream::{Ask, Backing, End, Event, ProcessId, ProgramError, ThreadId, Unseen, Why};
+use pagewalk_stream::{Ask, Backing, End, Error, Event, ProcessId, ThreadId, Unseen, Why};
 use pagewalk_trace::x86::Piece;
 use pagewalk_units::VirtAddr;
 
@@ -18,9 +18,9 @@ const MOST_WORDS: usize = record::UNTRACED_WORDS;
 
 impl Live {
     /// The next part of a thread's stream, into `sink`.
-    pub(crate) fn next(&mut self, id: usize, sink: &mut impl Sink) -> Result<End, ProgramError> {
+    pub(crate) fn next(&mut self, id: usize, sink: &mut impl Sink) -> Result<End, Error> {
         if id >= self.threads.made() {
-            return Err(ProgramError::new(format!("there is no thread {id}")));
+            return Err(Error::refused(format!("there is no thread {id}")));
         }
         if self.threads.get(id).is_none() {
             return Ok(End::Exit);
@@ -44,7 +44,7 @@ impl Live {
     }
 
     /// Reads on until a batch ends, something is queued (`None`), or nothing is left.
-    fn step(&mut self, id: usize, sink: &mut impl Sink) -> Result<Option<End>, ProgramError> {
+    fn step(&mut self, id: usize, sink: &mut impl Sink) -> Result<Option<End>, Error> {
         loop {
             let p = self.threads[id].process;
             if self.threads[id].stillborn || self.processes.get(p).is_none() {
@@ -150,7 +150,7 @@ impl Live {
                 .get(t.at)
                 .is_some_and(|&w| record::tag(w) == record::MEM)
             {
-                return Err(ProgramError::new(
+                return Err(Error::refused(
                     "the ring is corrupt: a memory access outside a block",
                 ));
             }
@@ -164,10 +164,10 @@ impl Live {
     }
 
     /// Nothing left in the ring: why. `None`: look again.
-    fn dry(&mut self, id: usize, nothing: bool) -> Result<Option<End>, ProgramError> {
+    fn dry(&mut self, id: usize, nothing: bool) -> Result<Option<End>, Error> {
         let p = self.threads[id].process;
         if self.threads[id].words.len() >= MOST_HELD {
-            return Err(ProgramError::new(
+            return Err(Error::refused(
                 "a thread waits for another one that is gigabytes of records behind",
             ));
         }
@@ -237,7 +237,7 @@ impl Live {
     }
 
     /// While an execve is under way: takes the new image, if it has come.
-    fn replaced(&mut self, id: usize) -> Result<bool, ProgramError> {
+    fn replaced(&mut self, id: usize) -> Result<bool, Error> {
         let p = self.threads[id].process;
         let who = self.processes[p].who;
         let Some(hello) = who.and_then(|who| self.host.take_hello(who, false)) else {
@@ -268,7 +268,7 @@ impl Live {
     }
 
     /// Acts on the record at the front, which is neither a block nor an access.
-    fn control(&mut self, id: usize) -> Result<Control, ProgramError> {
+    fn control(&mut self, id: usize) -> Result<Control, Error> {
         let t = &mut self.threads[id];
         let p = t.process;
         let process = &mut self.processes[p];
@@ -331,7 +331,7 @@ impl Live {
             record::MAPPED => {
                 let [from, to, bits, ..] = body8;
                 if from >= to || (from | to) & 4095 != 0 {
-                    return Err(ProgramError::new(
+                    return Err(Error::refused(
                         "the ring is corrupt: a mapping without pages",
                     ));
                 }
@@ -374,7 +374,7 @@ impl Live {
             record::FORK => {
                 t.in_kernel = false;
                 let who = self.host.identify(payload as i32).map_err(|e| {
-                    ProgramError::new(format!(
+                    Error::refused(format!(
                         "cannot find out which process {payload} is, which the program forked: {e}"
                     ))
                 })?;
@@ -423,12 +423,12 @@ impl Live {
                 t.unseen = Some(unseen(&body8)?);
             }
             record::ASK => {
-                return Err(ProgramError::new(
+                return Err(Error::refused(
                     "the ring is corrupt: a question outside a block",
                 ));
             }
             _ => {
-                return Err(ProgramError::new(format!(
+                return Err(Error::refused(format!(
                     "the ring is corrupt: {word:#x} is no record"
                 )));
             }
@@ -439,7 +439,7 @@ impl Live {
 
 /// What is not followed, and why.
 #[cold]
-fn unseen(words: &[u64; MOST_WORDS]) -> Result<Box<Unseen>, ProgramError> {
+fn unseen(words: &[u64; MOST_WORDS]) -> Result<Box<Unseen>, Error> {
     let [why, name @ ..] = words;
     let why = match *why {
         record::unseen::FOREIGN => Why::Foreign,
@@ -447,7 +447,7 @@ fn unseen(words: &[u64; MOST_WORDS]) -> Result<Box<Unseen>, ProgramError> {
         record::unseen::OTHER_ROOT => Why::OtherRoot,
         record::unseen::REFUSED => Why::Refused,
         other => {
-            return Err(ProgramError::new(format!(
+            return Err(Error::refused(format!(
                 "the ring is corrupt: {other} is no reason why a program is not followed"
             )));
         }
@@ -460,7 +460,7 @@ fn unseen(words: &[u64; MOST_WORDS]) -> Result<Box<Unseen>, ProgramError> {
 
 /// The question at the front of `words`; `None`: not all of it has arrived.
 #[cold]
-fn question(words: &[u64]) -> Result<Option<Ask>, ProgramError> {
+fn question(words: &[u64]) -> Result<Option<Ask>, Error> {
     let [word, integer, address, ..] = *words else {
         return Ok(None);
     };
@@ -473,7 +473,7 @@ fn question(words: &[u64]) -> Result<Option<Ask>, ProgramError> {
         ask::ALLOC => Ok(Some(Ask::Alloc { rows: integer })),
         ask::RESIZE => Ok(Some(Ask::Resize { rows: integer })),
         ask::FREE => Ok(Some(Ask::Free)),
-        other => Err(ProgramError::new(format!(
+        other => Err(Error::refused(format!(
             "the ring is corrupt: question {other} is none"
         ))),
     }

@@ -3,9 +3,7 @@
 
 use std::path::Path;
 
-use pagewalk_stream::{
-    Ask, Counted, End, Event, Facts, Op, Program, ProgramError, ThreadId, Unseen,
-};
+use pagewalk_stream::{Ask, Counted, End, Error, Event, Facts, Op, Program, ThreadId, Unseen};
 use pagewalk_trace::x86::Piece;
 use pagewalk_trace::{Decoded, Known, Order, StepEncoder, TraceWriter, Written};
 
@@ -71,13 +69,13 @@ impl Sink for Turn<'_> {
     }
 
     #[inline(always)]
-    fn take(&mut self, execution: Execution<'_>) -> Result<bool, ProgramError> {
+    fn take(&mut self, execution: Execution<'_>) -> Result<bool, Error> {
         let Execution { known, records, .. } = execution;
         if !execution.met.is_empty() {
             self.meet(execution.met);
         }
         if records.len() >= MOST_RECORDS {
-            return Err(ProgramError::new(
+            return Err(Error::refused(
                 "the ring is corrupt: a block of code with 65,536 memory accesses",
             ));
         }
@@ -89,7 +87,7 @@ impl Sink for Turn<'_> {
     }
 
     #[cold]
-    fn ask(&mut self, execution: Execution<'_>, ask: Ask) -> Result<(), ProgramError> {
+    fn ask(&mut self, execution: Execution<'_>, ask: Ask) -> Result<(), Error> {
         self.steps.asks(ask);
         self.ends += 1;
         execution.queue.push_back(Piece::End(End::Ask(ask)));
@@ -118,10 +116,10 @@ impl LiveRecording {
     ///
     /// # Errors
     /// As [`launch`](crate::launch), and those of `writer`.
-    pub fn launch<E: Into<ProgramError>>(
+    pub fn launch<E: Into<Error>>(
         options: LiveOptions,
         writer: impl FnOnce(&Facts) -> Result<TraceWriter, E>,
-    ) -> Result<LiveRecording, ProgramError> {
+    ) -> Result<LiveRecording, Error> {
         let mut live = Live::launch(options)?;
         live.decoded = Decoded::recorded();
         let writer = writer(&live.facts()).map_err(Into::into)?;
@@ -160,7 +158,7 @@ impl LiveRecording {
         &mut self,
         instructions: Option<u64>,
         go_on: &mut dyn FnMut(u64) -> bool,
-    ) -> Result<(), ProgramError> {
+    ) -> Result<(), Error> {
         let limit = instructions.unwrap_or(u64::MAX);
         while !self.threads.is_empty() {
             let mut moved = false;
@@ -194,7 +192,7 @@ impl LiveRecording {
     ///
     /// # Errors
     /// When it cannot be written, such as to a full disk.
-    pub fn finish(mut self) -> Result<Written, ProgramError> {
+    pub fn finish(mut self) -> Result<Written, Error> {
         for id in self.threads.numbers() {
             self.seal(id)?;
         }
@@ -202,7 +200,7 @@ impl LiveRecording {
     }
 
     /// Reads on in a thread. Returns whether there was anything.
-    fn turn(&mut self, id: usize, wanted: u64) -> Result<bool, ProgramError> {
+    fn turn(&mut self, id: usize, wanted: u64) -> Result<bool, Error> {
         let number = id as ThreadId;
         // A thread that waited may only be looked at: what it waited for stands
         // before its next step.
@@ -269,7 +267,7 @@ impl LiveRecording {
     }
 
     /// Writes what is open of a thread.
-    fn seal(&mut self, id: usize) -> Result<(), ProgramError> {
+    fn seal(&mut self, id: usize) -> Result<(), Error> {
         for part in self.live.decoded.take_fresh() {
             self.writer.code(part)?;
         }

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use pagewalk_stream::{Ask, BATCH_OPS, End, Op, ProgramError};
+use pagewalk_stream::{Ask, BATCH_OPS, End, Error, Op};
 use pagewalk_trace::Known;
 use pagewalk_trace::x86::{Piece, Registers};
 
@@ -41,13 +41,13 @@ pub(crate) trait Sink {
     ///
     /// # Errors
     /// One that no program makes.
-    fn take(&mut self, execution: Execution<'_>) -> Result<bool, ProgramError>;
+    fn take(&mut self, execution: Execution<'_>) -> Result<bool, Error>;
     /// Takes an execution that ended with a question. The queue gets the end, behind
     /// what comes before it.
     ///
     /// # Errors
     /// One that no program makes.
-    fn ask(&mut self, execution: Execution<'_>, ask: Ask) -> Result<(), ProgramError>;
+    fn ask(&mut self, execution: Execution<'_>, ask: Ask) -> Result<(), Error>;
     /// Takes ops out of the queue; returns those for which there is no room.
     fn ops(&mut self, ops: Vec<Op>) -> Option<Vec<Op>>;
 }
@@ -67,7 +67,7 @@ impl Sink for Batches<'_> {
     }
 
     #[inline(always)]
-    fn take(&mut self, execution: Execution<'_>) -> Result<bool, ProgramError> {
+    fn take(&mut self, execution: Execution<'_>) -> Result<bool, Error> {
         let Execution { known, met, .. } = execution;
         let out = &mut *self.0;
         let start = out.len();
@@ -89,7 +89,7 @@ impl Sink for Batches<'_> {
     }
 
     #[cold]
-    fn ask(&mut self, execution: Execution<'_>, ask: Ask) -> Result<(), ProgramError> {
+    fn ask(&mut self, execution: Execution<'_>, ask: Ask) -> Result<(), Error> {
         let (block, mut ops) = (&execution.known.block, Vec::new());
         block.expand(execution.records, None, execution.registers, &mut ops);
         let pieces = block.cut_asking(ask, ops, execution.met, execution.registers);
@@ -124,14 +124,14 @@ impl Sink for Nothing {
     }
 
     #[inline(always)]
-    fn take(&mut self, execution: Execution<'_>) -> Result<bool, ProgramError> {
+    fn take(&mut self, execution: Execution<'_>) -> Result<bool, Error> {
         execution.met.clear();
         self.left -= 1;
         self.instructions += u64::from(execution.known.shape.instructions);
         Ok(false)
     }
 
-    fn ask(&mut self, execution: Execution<'_>, ask: Ask) -> Result<(), ProgramError> {
+    fn ask(&mut self, execution: Execution<'_>, ask: Ask) -> Result<(), Error> {
         execution.queue.push_back(Piece::End(End::Ask(ask)));
         self.take(execution).map(drop)
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use pagewalk_ring::{Consumer, record};
-use pagewalk_stream::{ProgramError, ThreadId, Unseen};
+use pagewalk_stream::{Error, ThreadId, Unseen};
 use pagewalk_trace::x86::Registers;
 
 use crate::process::MappedSegment;
@@ -89,7 +89,7 @@ impl Thread {
     }
 
     /// Takes records from the ring. Returns whether there were any.
-    pub fn refill(&mut self, most: usize) -> Result<bool, ProgramError> {
+    pub fn refill(&mut self, most: usize) -> Result<bool, Error> {
         let Some((shared, ring)) = &mut self.ring else {
             return Ok(false);
         };
@@ -99,7 +99,7 @@ impl Thread {
         }
         let n = ring
             .take(&shared.segment, &mut self.words, most)
-            .map_err(|e| ProgramError::new(e.to_string()))?;
+            .map_err(|e| Error::refused(e.to_string()))?;
         Ok(n > 0)
     }
 

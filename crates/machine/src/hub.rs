@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
-use pagewalk_stream::{Batch, End, Event, Program, ProgramError, ThreadId, Unseen};
+use pagewalk_stream::{Batch, End, Error, Event, Program, ThreadId, Unseen};
 
 use crate::changes::{Changes, lock};
 use crate::plan::Needs;
@@ -62,7 +62,7 @@ struct Queue {
     gone: bool,
     /// Why there is nothing after the last item. Other threads go on, so that
     /// every machine comes as far as it would alone.
-    error: Option<ProgramError>,
+    error: Option<Error>,
 }
 
 impl Queue {
@@ -123,11 +123,7 @@ impl State {
     }
 
     /// What there is for `machine` without the program, if anything.
-    fn buffered(
-        &mut self,
-        machine: usize,
-        thread: ThreadId,
-    ) -> Option<Result<Supply, ProgramError>> {
+    fn buffered(&mut self, machine: usize, thread: ThreadId) -> Option<Result<Supply, Error>> {
         let slowest = self.progress.iter().copied().min().unwrap_or(0);
         let may_exceed = self.progress[machine] <= slowest;
         self.make_room(thread);
@@ -222,16 +218,14 @@ impl State {
 }
 
 /// Refuses a thread whose number only damage can explain.
-fn plausible(end: End) -> Result<End, ProgramError> {
+fn plausible(end: End) -> Result<End, Error> {
     match &end {
         End::Event {
             event: Event::Spawn { thread } | Event::Fork { thread, .. },
             ..
-        } if *thread >= MOST_THREADS => Err(ProgramError {
-            message: format!(
-                "the program starts a thread of number {thread}; expected a number below {MOST_THREADS}: the recording is damaged"
-            ),
-        }),
+        } if *thread >= MOST_THREADS => Err(Error::refused(format!(
+            "the program starts a thread of number {thread}; expected a number below {MOST_THREADS}: the recording is damaged"
+        ))),
         _ => Ok(end),
     }
 }
@@ -330,7 +324,7 @@ impl Hub {
         machine: usize,
         thread: ThreadId,
         (needs, until): (Needs, Work),
-    ) -> Result<Supply, ProgramError> {
+    ) -> Result<Supply, Error> {
         let mut state = lock(&self.state);
         if let Some(supply) = state.buffered(machine, thread) {
             let least = if together(needs) { 1 } else { SOON };

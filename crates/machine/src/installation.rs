@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use pagewalk_live::{LiveOptions, LiveRecording};
-use pagewalk_stream::{Facts, Mix, Opens, Program, ProgramError, Unseen};
+use pagewalk_stream::{Error, Facts, Mix, Opens, Program, Unseen};
 use pagewalk_trace::{Header, OpenOptions, Recording, TraceWriter};
+use pagewalk_units::{Part, RunOption, Text, text};
 
-use crate::config::{ConfigError, DataDir, DesignName, label};
+use crate::config::{DataDir, DesignName, label};
 use crate::limits::{Followed, Sample, Warming};
 use crate::options::{Design, OnMachine};
 use crate::os_text::OsText;
@@ -16,7 +17,7 @@ use crate::portions::{self, Away, Elsewhere};
 use crate::precise;
 use crate::results::{DesignResult, PERFECT, RunResult, compare_programs};
 use crate::reuse;
-use crate::run::{Early, Pace, Progress, RunError, Stream, run, run_unless};
+use crate::run::{Early, Pace, Progress, Stream, run, run_unless};
 use crate::session::{RecordResult, RecordSpec, RunSpec, SourceSpec};
 
 /// Where the parts that are not in this program lie.
@@ -28,16 +29,44 @@ pub struct Installation {
     pub plugin: PathBuf,
 }
 
-/// What a run needs.
-const NO_SOURCE: &str = "no program is given: expected --workload NAME, --trace FILE or -- PROGRAM";
+fn no_source() -> Error {
+    Error::refused(text![
+        "no program is given: expected ",
+        Part::OptionForm(RunOption::Workload, "NAME".to_owned()),
+        ", ",
+        Part::OptionForm(RunOption::Trace, "FILE".to_owned()),
+        " or ",
+        Part::OptionForm(RunOption::Program, "PROGRAM".to_owned()),
+    ])
+}
 
-/// Why regions are not simulated by other hosts.
-const REGIONS_ARE_HERE: &str = "--cluster: other hosts simulate samples (--sample, --precision), and regions are simulated by this one; drop --cluster, or --regions";
-/// Why no other program has regions.
-const NO_TRACE: &str = "--regions: regions are places of a trace; expected --trace, with the trace that they are of ('pagewalk record' makes one of any program)";
+/// Other programs than traces have no regions.
+fn regions_without_trace() -> Error {
+    Error::option(
+        RunOption::Regions,
+        text![
+            "regions are places of a trace; expected ",
+            RunOption::Trace,
+            ", with the trace that they are of ('pagewalk record' makes one of any program)",
+        ],
+    )
+}
 
-fn user(e: impl std::fmt::Display) -> RunError {
-    RunError::User(e.to_string())
+/// Regions are not simulated by other hosts.
+fn regions_on_cluster() -> Error {
+    Error::option(
+        RunOption::Cluster,
+        text![
+            "other hosts simulate samples (",
+            RunOption::Sample,
+            ", ",
+            RunOption::Precision,
+            "), and regions are simulated by this one; drop ",
+            RunOption::Cluster,
+            ", or ",
+            RunOption::Regions,
+        ],
+    )
 }
 
 impl Installation {
@@ -53,30 +82,31 @@ impl Installation {
     ///
     /// # Errors
     /// A mistake in a configuration, with its place.
-    pub fn resolve(&self, spec: &RunSpec) -> Result<Vec<Design>, RunError> {
+    pub fn resolve(&self, spec: &RunSpec) -> Result<Vec<Design>, Error> {
         let machines = spec.options.machine.names();
         let on: Vec<String> = machines.iter().map(|m| label(m)).collect();
         if let Some((i, twice)) = on.iter().enumerate().find(|(i, m)| on[..*i].contains(m)) {
-            return Err(RunError::User(format!(
-                "--machine: {} and {} are both called {twice}: expected each machine once, with a name of its own",
-                machines[on.iter().position(|m| m == twice).unwrap_or(0)],
-                machines[i]
-            )));
+            return Err(Error::option(
+                RunOption::Machine,
+                format!(
+                    "{} and {} are both called {twice}: expected each machine once, with a name of its own",
+                    machines[on.iter().position(|m| m == twice).unwrap_or(0)],
+                    machines[i]
+                ),
+            ));
         }
         let named: Vec<DesignName> = spec
             .designs
             .iter()
-            .map(|name| DesignName::parse(name).map_err(user))
+            .map(|name| DesignName::parse(name))
             .collect::<Result<_, _>>()?;
         let labels: Vec<String> = named.iter().map(DesignName::label).collect();
-        self.data
-            .check_targets(&spec.set, &labels, &on)
-            .map_err(user)?;
+        self.data.check_targets(&spec.set, &labels, &on)?;
         let pairs = machines
             .iter()
             .flat_map(|m| spec.designs.iter().map(move |d| (m, d)));
         pairs
-            .map(|(m, d)| self.design(m, d, spec, &spec.set).map_err(user))
+            .map(|(m, d)| self.design(m, d, spec, &spec.set))
             .collect()
     }
 
@@ -86,7 +116,7 @@ impl Installation {
         name: &str,
         spec: &RunSpec,
         set: &[String],
-    ) -> Result<Design, ConfigError> {
+    ) -> Result<Design, Error> {
         let asked = DesignName::parse(name)?;
         let (resolved, description) = self.data.described(machine, name, set)?;
         let on = (spec.options.machine.names().len() > 1).then(|| OnMachine {
@@ -108,7 +138,7 @@ impl Installation {
 
     /// The design of perfect TLBs on `machine`, with those of the settings that it has parts
     /// for: nobody named it, so what would exchange a part of it says nothing about it.
-    fn reference(&self, machine: &str, spec: &RunSpec) -> Result<Design, ConfigError> {
+    fn reference(&self, machine: &str, spec: &RunSpec) -> Result<Design, Error> {
         let mut set = Vec::with_capacity(spec.set.len());
         for one in &spec.set {
             set.push(one.clone());
@@ -126,20 +156,20 @@ impl Installation {
         &self,
         mut designs: Vec<Design>,
         spec: &RunSpec,
-    ) -> Result<Vec<Design>, RunError> {
+    ) -> Result<Vec<Design>, Error> {
         if !spec.options.translation_cost {
             return Ok(designs);
         }
         if let Some(SourceSpec::Mix { .. }) = spec.source {
-            return Err(RunError::User(
-                "--translation-cost: not defined for a mix, whose designs do not do the same work; run its programs one by one"
-                    .to_owned(),
+            return Err(Error::option(
+                RunOption::TranslationCost,
+                "not defined for a mix, whose designs do not do the same work; run its programs one by one",
             ));
         }
         let given = designs.iter().any(|d| d.own_name() == PERFECT);
         if !given && designs.iter().any(|d| !d.replies()) {
             for machine in spec.options.machine.names() {
-                let reference = self.reference(machine, spec).map_err(user)?;
+                let reference = self.reference(machine, spec)?;
                 if reference.config.mmu.perfect {
                     designs.push(Design {
                         beside: true,
@@ -155,7 +185,7 @@ impl Installation {
     ///
     /// # Errors
     /// No such program or file, wrong parameters, a file in no known format.
-    pub fn open(&self, source: &SourceSpec, seed: u64) -> Result<Box<dyn Program>, RunError> {
+    pub fn open(&self, source: &SourceSpec, seed: u64) -> Result<Box<dyn Program>, Error> {
         match source {
             SourceSpec::Workload {
                 name,
@@ -166,49 +196,43 @@ impl Installation {
                 let size_bytes = size
                     .as_deref()
                     .map(pagewalk_programs::parse_size)
-                    .transpose()
-                    .map_err(user)?;
+                    .transpose()?;
                 let options = pagewalk_programs::Options {
                     size_bytes,
                     threads: *threads,
                     seed,
                     params: params.clone(),
                 };
-                pagewalk_programs::build(name, &options).map_err(user)
+                pagewalk_programs::build(name, &options)
             }
             SourceSpec::Trace { path } => {
-                pagewalk_trace::open_trace(path, &OpenOptions::default()).map_err(user)
+                Ok(pagewalk_trace::open_trace(path, &OpenOptions::default())?)
             }
-            SourceSpec::Program { argv } => {
-                pagewalk_live::launch(self.live_options(argv)).map_err(user)
-            }
+            SourceSpec::Program { argv } => pagewalk_live::launch(self.live_options(argv)),
             SourceSpec::Mix { programs } => {
                 if programs.len() < 2 {
-                    return Err(RunError::User(
-                        "--mix: expected two programs or more, such as gups,bfs".to_owned(),
+                    return Err(Error::option(
+                        RunOption::Mix,
+                        "expected two programs or more, such as gups,bfs",
                     ));
                 }
                 let opens = programs.iter().map(|one| self.opens(one, seed));
                 let opens = opens.collect::<Result<_, _>>()?;
-                Ok(Box::new(Mix::new(opens).map_err(user)?))
+                Ok(Box::new(Mix::new(opens)?))
             }
         }
     }
 
     /// Makes a program of a mix again and again.
-    fn opens(&self, source: &SourceSpec, seed: u64) -> Result<Opens, RunError> {
+    fn opens(&self, source: &SourceSpec, seed: u64) -> Result<Opens, Error> {
         if let SourceSpec::Program { .. } | SourceSpec::Mix { .. } = source {
-            return Err(RunError::User(
-                "--mix: expected built-in programs and traces; record a live program first"
-                    .to_owned(),
+            return Err(Error::option(
+                RunOption::Mix,
+                "expected built-in programs and traces; record a live program first",
             ));
         }
         let (installation, source) = (self.clone(), source.clone());
-        Ok(Box::new(move || {
-            installation.open(&source, seed).map_err(|e| ProgramError {
-                message: e.to_string(),
-            })
-        }))
+        Ok(Box::new(move || installation.open(&source, seed)))
     }
 
     fn live_options(&self, argv: &[OsText]) -> LiveOptions {
@@ -231,7 +255,7 @@ impl Installation {
         spec: &RecordSpec,
         path: &Path,
         progress: &mut dyn FnMut(u64, f64) -> bool,
-    ) -> Result<RecordResult, RunError> {
+    ) -> Result<RecordResult, Error> {
         let start = Instant::now();
         let mut pace = Pace::default();
         let mut partial = false;
@@ -242,33 +266,32 @@ impl Installation {
         };
         let create =
             |facts: &Facts| TraceWriter::create(path, &Header::of(facts, spec.seed, &facts.name));
-        let failure = |e: ProgramError| RunError::Failure(e.message);
         let (facts, exit_status, written);
         let mut unseen = Vec::new();
         if let SourceSpec::Program { argv } = &spec.source {
             // Without the operations that a simulation would need.
             let options = self.live_options(argv);
-            let mut recording = LiveRecording::launch(options, create).map_err(user)?;
+            let mut recording = LiveRecording::launch(options, create)?;
             recording
                 .run(spec.instructions, &mut go_on)
-                .map_err(failure)?;
+                .map_err(Error::into_failed)?;
             if partial {
                 recording.stopped();
             }
             (facts, exit_status) = (recording.facts(), recording.exit_status());
             unseen = Unseen::sentences(recording.unseen());
-            written = recording.finish().map_err(failure)?;
+            written = recording.finish().map_err(Error::into_failed)?;
         } else {
             let program = self.open(&spec.source, spec.seed)?;
-            let writer = create(&program.facts()).map_err(user)?;
+            let writer = create(&program.facts())?;
             let mut recording = Recording::new(program, writer);
             pagewalk_trace::record_into(&mut recording, spec.instructions, &mut go_on)
-                .map_err(failure)?;
+                .map_err(Error::into_failed)?;
             if partial {
                 recording.stopped();
             }
             (facts, exit_status) = (recording.facts(), recording.exit_status());
-            written = recording.finish().map_err(failure)?;
+            written = recording.finish().map_err(Error::into_failed)?;
         }
         Ok(RecordResult {
             path: path.to_owned(),
@@ -291,7 +314,7 @@ impl Installation {
         &self,
         spec: &RunSpec,
         progress: &mut dyn FnMut(&Progress) -> bool,
-    ) -> Result<RunResult, RunError> {
+    ) -> Result<RunResult, Error> {
         self.run_with(spec, None, progress)
     }
 
@@ -304,14 +327,14 @@ impl Installation {
         spec: &RunSpec,
         hosts: Option<&dyn Elsewhere>,
         progress: &mut dyn FnMut(&Progress) -> bool,
-    ) -> Result<RunResult, RunError> {
+    ) -> Result<RunResult, Error> {
         if let Some(regions) = &spec.options.regions {
             if !matches!(spec.source, None | Some(SourceSpec::Trace { .. })) {
-                return Err(RunError::User(NO_TRACE.to_owned()));
+                return Err(regions_without_trace());
             }
-            regions.validate(&spec.options).map_err(user)?;
+            regions.validate(&spec.options)?;
             if hosts.is_some() {
-                return Err(RunError::User(REGIONS_ARE_HERE.to_owned()));
+                return Err(regions_on_cluster());
             }
         }
         let found = self.with_length_of_warming(spec, progress)?;
@@ -341,19 +364,16 @@ impl Installation {
         spec: &RunSpec,
         (number, of): (usize, usize),
         progress: &mut dyn FnMut(&Progress) -> bool,
-    ) -> Result<String, RunError> {
+    ) -> Result<String, Error> {
         let designs = self.with_reference(self.resolve(spec)?, spec)?;
-        let source = spec.source.as_ref().ok_or_else(|| user(NO_SOURCE))?;
+        let source = spec.source.as_ref().ok_or_else(no_source)?;
         let program = self.open(source, spec.options.seed)?;
         let facts = program.facts();
         let options = spec.options();
-        let all = portions::portions(&designs, &options, &facts).map_err(user)?;
+        let all = portions::portions(&designs, &options, &facts).map_err(Error::refused)?;
         let portion = all.get(number).filter(|_| all.len() == of);
         let portion = *portion.ok_or_else(|| {
-            user(format!(
-                "the trace has {} portions here, {of} were expected: expected the same file at the same path",
-                all.len()
-            ))
+            Error::refused(format!("the trace has {} portions here, {of} were expected: expected the same file at the same path", all.len()))
         })?;
         let stream = Stream {
             program,
@@ -373,7 +393,7 @@ impl Installation {
         &self,
         spec: &RunSpec,
         progress: &mut dyn FnMut(&Progress) -> bool,
-    ) -> Result<Option<RunSpec>, RunError> {
+    ) -> Result<Option<RunSpec>, Error> {
         let limits = &spec.options.limits;
         let Some(Sample {
             warming:
@@ -386,22 +406,33 @@ impl Installation {
         else {
             return Ok(None);
         };
-        limits.validate().map_err(RunError::User)?;
+        limits.validate()?;
         if limits.skip_requests > 0 || limits.warmup_requests > 0 || limits.roi {
-            return Err(user(
-                "--sample: auto looks at the program behind --skip and --warmup; expected these in instructions, and no --roi, or a length such as 16M",
+            return Err(Error::option(
+                RunOption::Sample,
+                text![
+                    "auto looks at the program behind ",
+                    RunOption::Skip,
+                    " and ",
+                    RunOption::Warmup,
+                    "; expected these in instructions, and no ",
+                    RunOption::Roi,
+                    ", or a length such as 16M"
+                ],
             ));
         }
         let source = match &spec.source {
             Some(source @ (SourceSpec::Workload { .. } | SourceSpec::Trace { .. })) => source,
             Some(SourceSpec::Program { .. }) => {
-                return Err(user(
-                    "--sample: auto looks at a part of the program before the run, and a live program would do that twice; record it first, or expected a length such as 16M",
+                return Err(Error::option(
+                    RunOption::Sample,
+                    "auto looks at a part of the program before the run, and a live program would do that twice; record it first, or expected a length such as 16M",
                 ));
             }
             Some(SourceSpec::Mix { .. }) => {
-                return Err(user(
-                    "--sample: auto looks at one program, not at those of a mix side by side; expected a length such as 16M",
+                return Err(Error::option(
+                    RunOption::Sample,
+                    "auto looks at one program, not at those of a mix side by side; expected a length such as 16M",
                 ));
             }
             None => return Ok(None),
@@ -422,7 +453,7 @@ impl Installation {
         let program = self.open(source, spec.options.seed)?;
         says_requests(&program.facts(), spec)?;
         let needed = reuse::needed(program, limits, &reuse::reaches(&designs), &mut go_on);
-        let needed = needed.map_err(|e| RunError::Failure(e.message))?;
+        let needed = needed.map_err(Error::into_failed)?;
         let mut found = spec.clone();
         let sample = found.options.limits.sample.as_mut();
         if let Some(warming) = sample.and_then(|s| s.warming.as_mut()) {
@@ -438,8 +469,8 @@ impl Installation {
         hosts: Option<&dyn Elsewhere>,
         early: Option<Early<'_>>,
         progress: &mut dyn FnMut(&Progress) -> bool,
-    ) -> Result<RunResult, RunError> {
-        let source = spec.source.as_ref().ok_or_else(|| user(NO_SOURCE))?;
+    ) -> Result<RunResult, Error> {
+        let source = spec.source.as_ref().ok_or_else(no_source)?;
         // Mistakes in a configuration come before those in a program.
         let designs = self.with_reference(self.resolve(spec)?, spec)?;
         let mut streams = Vec::new();
@@ -455,8 +486,12 @@ impl Installation {
                 let portions = portions::portions(&designs, &options, &facts);
                 portions.map(|portions| (facts, portions, only.designs.clone()))
             }
-            (SourceSpec::Trace { .. }, _) => Err("what a design replies decides what follows"),
-            _ => Err("another program would have to run up to each beginning: record it first"),
+            (SourceSpec::Trace { .. }, _) => {
+                Err(Text::from("what a design replies decides what follows"))
+            }
+            _ => Err(Text::from(
+                "another program would have to run up to each beginning: record it first",
+            )),
         };
         match shared_out {
             Ok((facts, portions, all)) => {
@@ -477,9 +512,7 @@ impl Installation {
                 );
             }
             Err(why) if hosts.is_some() => {
-                return Err(user(format!(
-                    "--cluster: other hosts simulate samples of a recording, and these cannot be shared out: {why}"
-                )));
+                return Err(Error::option(RunOption::Cluster, Text::from("other hosts simulate samples of a recording, and these cannot be shared out: ").and(why)));
             }
             Err(_) => {}
         }
@@ -510,7 +543,7 @@ impl Installation {
         programs: &[SourceSpec],
         on: &[&Design],
         progress: &mut dyn FnMut(&Progress) -> bool,
-    ) -> Result<Vec<Vec<Option<f64>>>, RunError> {
+    ) -> Result<Vec<Vec<Option<f64>>>, Error> {
         let count = programs.len() as u64;
         let mut options = spec.options();
         let limits = &mut options.limits;
@@ -529,8 +562,7 @@ impl Installation {
         for (number, source) in programs.iter().enumerate() {
             // A mix of one, so that it is measured as in the others' company.
             for design in on {
-                let program =
-                    Mix::new(vec![self.opens(source, spec.options.seed)?]).map_err(user)?;
+                let program = Mix::new(vec![self.opens(source, spec.options.seed)?])?;
                 streams.push(Stream {
                     program: Box::new(program),
                     designs: vec![designs.len()],
@@ -556,26 +588,32 @@ impl Installation {
         spec: &RunSpec,
         program: Box<dyn Program>,
         progress: &mut dyn FnMut(&Progress) -> bool,
-    ) -> Result<RunResult, RunError> {
+    ) -> Result<RunResult, Error> {
         if spec.options.precision.is_some() {
-            return Err(RunError::User(
-                "--precision: a program of your own is run once, and this may take several passes; expected --sample, such as 20K/1M:all+50K".to_owned(),
+            return Err(Error::option(
+                RunOption::Precision,
+                text![
+                    "a program of your own is run once, and this may take several passes; expected ",
+                    RunOption::Sample,
+                    ", such as 20K/1M:all+50K"
+                ],
             ));
         }
         if spec.options.regions.is_some() {
-            return Err(RunError::User(NO_TRACE.to_owned()));
+            return Err(regions_without_trace());
         }
         if let Some(sample) = &spec.options.limits.sample
             && let Some(Followed::Auto(_)) = sample.warming.map(|w| w.followed)
         {
-            return Err(user(
-                "--sample: auto looks at a part of the program before the run, and a program of your own is run once; expected a length such as 16M",
+            return Err(Error::option(
+                RunOption::Sample,
+                "auto looks at a part of the program before the run, and a program of your own is run once; expected a length such as 16M",
             ));
         }
         let designs = self.with_reference(self.resolve(spec)?, spec)?;
         let [designs_of_all] = &shares(&designs)[..] else {
-            return Err(RunError::User(
-                "a program of your own has one stream, and these designs need several: what they reply differs. Run them one by one".to_owned(),
+            return Err(Error::refused(
+                "a program of your own has one stream, and these designs need several: what they reply differs. Run them one by one",
             ));
         };
         says_requests(&program.facts(), spec)?;
@@ -590,12 +628,12 @@ impl Installation {
 /// Refuses to count requests of a program that says nothing of them: it would be
 /// measured without an end. Regions of interest are requests of what may enter
 /// them again, which a built-in program never does, and not in a mix.
-fn says_requests(facts: &Facts, spec: &RunSpec) -> Result<(), RunError> {
+fn says_requests(facts: &Facts, spec: &RunSpec) -> Result<(), Error> {
     let limits = &spec.options.limits;
     let counted = [
-        ("requests", limits.requests.is_some()),
-        ("warmup-requests", limits.warmup_requests > 0),
-        ("skip-requests", limits.skip_requests > 0),
+        (RunOption::Requests, limits.requests.is_some()),
+        (RunOption::WarmupRequests, limits.warmup_requests > 0),
+        (RunOption::SkipRequests, limits.skip_requests > 0),
     ];
     let Some((option, _)) = counted.into_iter().find(|(_, counted)| *counted) else {
         return Ok(());
@@ -605,11 +643,19 @@ fn says_requests(facts: &Facts, spec: &RunSpec) -> Result<(), RunError> {
     if facts.request.is_some() || regions {
         return Ok(());
     }
-    let silent = facts.parts.iter().find(|p| p.request.is_none());
-    Err(RunError::User(format!(
-        "--{option}: {} does not say where a request ends; expected a number of instructions",
-        silent.map_or(&facts.name, |p| &p.name)
-    )))
+    let silent = facts.parts.iter().position(|p| p.request.is_none());
+    let source = match (&spec.source, silent) {
+        (Some(SourceSpec::Mix { programs }), Some(part)) => programs.get(part),
+        (source, _) => source.as_ref(),
+    };
+    let name = match source {
+        // Its size and parameters have no part in it.
+        Some(SourceSpec::Workload { name, .. }) => name,
+        _ => silent.map_or(&facts.name, |part| &facts.parts[part].name),
+    };
+    let why =
+        format!("{name} does not say where a request ends; expected a number of instructions");
+    Err(Error::option(option, why))
 }
 
 /// The first design of each machine.

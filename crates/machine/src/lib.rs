@@ -51,6 +51,6 @@ pub use pagewalk_os::INVALID_PAGES;
 pub use portions::{Elsewhere, News};
 pub use regions::{MeasuredRegion, Region, Regions, RegionsResult};
 pub use results::{DesignResult, Host, ProgramResult, Reference, RunResult, Source, Stat};
-pub use run::{Progress, RunError, Stream, host_cores, run};
+pub use run::{Progress, Stream, host_cores, run};
 pub use session::{RecordResult, RecordSpec, RunSpec, SourceSpec};
 pub use summary::{Definition, Metric, MetricDefinition, Share, metrics, program_metrics};

@@ -1,5 +1,6 @@
 //! Which part of a program is measured.
 
+use pagewalk_units::{Error, RunOption, text};
 use serde::{Deserialize, Serialize};
 
 /// Sampling: of every `period` instructions `length` are measured.
@@ -111,35 +112,57 @@ impl Limits {
     ///
     /// # Errors
     /// One sentence that names the option.
-    pub fn validate(&self) -> Result<(), String> {
+    pub fn validate(&self) -> Result<(), Error> {
         if self.instructions == Some(0) {
-            return Err(
-                "--instructions 0: nothing would be measured; expected at least 1".to_owned(),
-            );
+            return Err(Error::value(
+                RunOption::Instructions,
+                "0",
+                "nothing would be measured; expected at least 1",
+            ));
         }
         if self.requests == Some(0) {
-            return Err("--requests 0: nothing would be measured; expected at least 1".to_owned());
+            return Err(Error::value(
+                RunOption::Requests,
+                "0",
+                "nothing would be measured; expected at least 1",
+            ));
         }
-        for (name, instructions, requests) in [
-            ("skip", self.skip, self.skip_requests),
-            ("warmup", self.warmup, self.warmup_requests),
+        for (option, by_requests, instructions, requests) in [
+            (
+                RunOption::Skip,
+                RunOption::SkipRequests,
+                self.skip,
+                self.skip_requests,
+            ),
+            (
+                RunOption::Warmup,
+                RunOption::WarmupRequests,
+                self.warmup,
+                self.warmup_requests,
+            ),
         ] {
             if instructions > 0 && requests > 0 {
-                return Err(format!(
-                    "--{name} and --{name}-requests: expected one of the two, in instructions or in requests"
+                return Err(Error::about(
+                    option,
+                    text![option, " and ", by_requests, ": "],
+                    "expected one of the two, in instructions or in requests",
                 ));
             }
         }
         if let Some(s) = self.sample {
             if s.length == 0 {
-                return Err(
-                    "--sample: LENGTH is 0; expected LENGTH/PERIOD such as 10k/1M".to_owned(),
-                );
+                return Err(Error::option(
+                    RunOption::Sample,
+                    "LENGTH is 0; expected LENGTH/PERIOD such as 10k/1M",
+                ));
             }
             if s.period.saturating_sub(s.length) < SAMPLE_LEAD_IN {
-                return Err(format!(
-                    "--sample {}/{}: PERIOD has to be at least LENGTH + {SAMPLE_LEAD_IN} (the lead-in that fills the window)",
-                    s.length, s.period
+                return Err(Error::value(
+                    RunOption::Sample,
+                    format!("{}/{}", s.length, s.period),
+                    format!(
+                        "PERIOD has to be at least LENGTH + {SAMPLE_LEAD_IN} (the lead-in that fills the window)"
+                    ),
                 ));
             }
         }
@@ -161,7 +184,7 @@ mod tests {
             }),
             ..Limits::default()
         };
-        assert!(bad.validate().unwrap_err().contains("PERIOD"));
+        assert!(bad.validate().unwrap_err().to_string().contains("PERIOD"));
         assert!(
             Limits {
                 instructions: Some(0),

@@ -26,7 +26,7 @@ use pagewalk_os::{Effects, InferredPages, Os, Pid};
 use pagewalk_stats::Tree;
 use pagewalk_stream::{Ended, Facts, Lines, ProcessId, ThreadId};
 use pagewalk_tables::{InMemoryTlbSpec, Invalidation, PomTlb, PomTlbSpec, ShortcutSpec};
-use pagewalk_units::{Access, Cycle, PhysAddr};
+use pagewalk_units::{Access, Cycle, Error, Part, PhysAddr, Text, text};
 use serde::{Deserialize, Serialize};
 
 pub use self::accounts::Account;
@@ -53,7 +53,7 @@ pub enum Outcome {
     /// Simulated memory ran out.
     OutOfMemory(String),
     /// The host's memory would run out.
-    HostMemory(String),
+    HostMemory(Text),
     /// The page table asked for a contiguous block that memory does not have.
     CannotFinish(String),
     /// The program could not go on.
@@ -76,12 +76,18 @@ pub(crate) enum Pause {
 }
 
 /// The TLB of `spec` in memory that the kernel sets aside at boot.
-fn pom_tlb(spec: &PomTlbSpec, os: &mut Os) -> Result<PomTlb, String> {
+fn pom_tlb(spec: &PomTlbSpec, os: &mut Os) -> Result<PomTlb, Error> {
     let mut bases = [PhysAddr(0); 2];
     for ((base, bytes), entries) in bases.iter_mut().zip(spec.bytes()).zip(["4kb", "2mb"]) {
         *base = os.set_aside(bytes).map_err(|why| {
-            format!(
-                "in_memory_tlb.pom.entries_{entries}: {bytes} bytes of contiguous memory cannot be set aside at boot: {why}; lower it or os.fragmentation, or enlarge os.memory_gb"
+            Error::keyed(
+                format!("in_memory_tlb.pom.entries_{entries}"),
+                text![
+                    format!("{bytes} bytes of contiguous memory cannot be set aside at boot: {why}; lower it or "),
+                    Part::key("os.fragmentation"),
+                    ", or enlarge ",
+                    Part::key("os.memory_gb"),
+                ],
             )
         })?;
     }
@@ -164,7 +170,7 @@ impl Machine {
         options: &Options,
         facts: &Facts,
         portion: Portion,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, Error> {
         let (config, limits, seed) = (&design.config, options.limits, options.seed);
         config.validate()?;
         limits.validate()?;
@@ -207,7 +213,7 @@ impl Machine {
         }
         // A live program may own memory that it got in ways nobody announces.
         let infer = facts.infer_mappings || facts.live;
-        let pid = os.spawn(infer).map_err(|e| e.to_string())?;
+        let pid = os.spawn(infer).map_err(|e| Error::refused(e.to_string()))?;
         let parts = Parts::new(facts, &limits, n);
         // Of a mix each program has instructions of its own, and no region is a request.
         let plan = match &options.regions {

@@ -1,6 +1,6 @@
 //! From phase to phase: what is skipped, warmed and measured, by counting work.
 
-use pagewalk_units::{Rng, rng};
+use pagewalk_units::{Error, Rng, RunOption, rng, text};
 use rand::RngExt;
 
 use crate::limits::{Limits, SAMPLE_LEAD_IN, Sample, Warming};
@@ -303,11 +303,17 @@ impl Plan {
 
     /// Of a mix, whose programs have instructions of their own: it ends by
     /// [`Plan::finish`]. An error names the option that makes no sense with it.
-    pub(crate) fn of_mix(limits: Limits) -> Result<Self, String> {
+    pub(crate) fn of_mix(limits: Limits) -> Result<Self, Error> {
         if limits.sample.is_some() {
-            return Err(
-                "--sample: the programs of a mix are measured side by side, without gaps; expected no --sample with --mix".to_owned(),
-            );
+            return Err(Error::option(
+                RunOption::Sample,
+                text![
+                    "the programs of a mix are measured side by side, without gaps; expected no ",
+                    RunOption::Sample,
+                    " with ",
+                    RunOption::Mix
+                ],
+            ));
         }
         let endless = Limits {
             instructions: None,

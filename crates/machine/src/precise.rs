@@ -2,13 +2,13 @@
 
 use std::ops::Range;
 
-use pagewalk_units::nearest;
+use pagewalk_units::{Error, RunOption, nearest, text};
 
 use crate::estimate::{Interval, Sampling, estimate};
 use crate::limits::{Followed, Sample, Warming};
 use crate::options::Precision;
 use crate::results::{DesignResult, Host, RunResult};
-use crate::run::{Early, FirstSamples, RunError};
+use crate::run::{Early, FirstSamples};
 use crate::session::{RunSpec, SourceSpec};
 use crate::summary::{self, MetricDefinition};
 
@@ -41,11 +41,7 @@ const FEW_MISSES: f64 = 1.0;
 const METRICS: [&str; 2] = ["ipc", "l2_tlb_mpki"];
 
 /// A pass over the program, which somebody may end early.
-type Once<'a> = dyn FnMut(&RunSpec, Option<Early<'_>>) -> Result<RunResult, RunError> + 'a;
-
-fn user(message: String) -> RunError {
-    RunError::User(message)
-}
+type Once<'a> = dyn FnMut(&RunSpec, Option<Early<'_>>) -> Result<RunResult, Error> + 'a;
 
 /// Runs `spec` by `once` with samples all over its measured part, and again with more of them,
 /// until all numbers that are wanted are within what is wanted.
@@ -53,25 +49,37 @@ pub(crate) fn run(
     spec: &RunSpec,
     wanted: &Precision,
     once: &mut Once<'_>,
-) -> Result<RunResult, RunError> {
+) -> Result<RunResult, Error> {
     let limits = spec.options.limits;
     if !(wanted.within > 0.0 && wanted.within < 1.0) {
-        return Err(user(format!(
-            "--precision {}: expected a share above 0 and below 100 %, such as 2%",
-            wanted.within
-        )));
+        return Err(Error::value(
+            RunOption::Precision,
+            wanted.within,
+            "expected a share above 0 and below 100 %, such as 2%",
+        ));
     }
     for name in &wanted.metrics {
-        refuse_unless_rate(name).map_err(user)?;
+        refuse_unless_rate(name)?;
     }
     let Some(total) = limits.instructions else {
-        return Err(user(
-            "--precision: samples lie all over the measured part; expected --instructions, which says how long that is".to_owned(),
+        return Err(Error::option(
+            RunOption::Precision,
+            text![
+                "samples lie all over the measured part; expected ",
+                RunOption::Instructions,
+                ", which says how long that is"
+            ],
         ));
     };
     if let Some(SourceSpec::Mix { .. }) = &spec.source {
-        return Err(user(
-            "--precision: the programs of a mix are measured side by side, without gaps; expected no --precision with --mix".to_owned(),
+        return Err(Error::option(
+            RunOption::Precision,
+            text![
+                "the programs of a mix are measured side by side, without gaps; expected no ",
+                RunOption::Precision,
+                " with ",
+                RunOption::Mix
+            ],
         ));
     }
     let length = (total / (4 * FIRST)).clamp(*LENGTH.start(), *LENGTH.end());
@@ -145,21 +153,23 @@ pub(crate) fn run(
 }
 
 /// Of a number's name, that it is one that samples give an estimate of.
-fn refuse_unless_rate(name: &str) -> Result<(), String> {
+fn refuse_unless_rate(name: &str) -> Result<(), Error> {
     let expected = "expected one that does not grow with the run, such as ipc or l2_tlb_mpki";
     let is = |m: &MetricDefinition| m.name == name;
     if summary::rates().any(|m| is(&m)) {
         return Ok(());
     }
     if summary::metrics().any(|m| is(&m)) {
-        return Err(format!(
-            "--precision: samples say nothing of {name}, which is of the whole run; {expected}"
+        return Err(Error::option(
+            RunOption::Precision,
+            format!("samples say nothing of {name}, which is of the whole run; {expected}"),
         ));
     }
     let like = nearest(name, summary::rates().map(|m| m.name));
     let like = like.map_or(String::new(), |n| format!(" (did you mean {n}?)"));
-    Err(format!(
-        "--precision: there is no number {name}{like}; {expected}"
+    Err(Error::option(
+        RunOption::Precision,
+        format!("there is no number {name}{like}; {expected}"),
     ))
 }
 
@@ -324,10 +334,10 @@ mod tests {
     fn only_what_samples_estimate_can_be_asked_for() {
         assert!(refuse_unless_rate("walk_cycles_mean").is_ok());
         let sum = refuse_unless_rate("cycles").unwrap_err();
-        assert!(sum.contains("of the whole run"), "{sum}");
+        assert!(sum.to_string().contains("of the whole run"), "{sum}");
         assert!(refuse_unless_rate("energy_per_instruction").is_err());
         let typo = refuse_unless_rate("ipcs").unwrap_err();
-        assert!(typo.contains("did you mean ipc"), "{typo}");
+        assert!(typo.to_string().contains("did you mean ipc"), "{typo}");
     }
 
     /// Those of two designs, of which the second takes 1000 cycles more or less in every other one.

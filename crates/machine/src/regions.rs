@@ -5,6 +5,7 @@ use std::sync::Arc;
 use pagewalk_stats::{Distribution, Spread, Tree};
 use pagewalk_stream::Facts;
 use pagewalk_structures::Unknown;
+use pagewalk_units::{Error, RunOption, text};
 use serde::{Deserialize, Serialize};
 
 use crate::estimate::{self, SampleCounts, WarmingError};
@@ -58,7 +59,7 @@ impl Regions {
     ///
     /// # Errors
     /// One sentence that names the option.
-    pub(crate) fn validate(&self, options: &Options) -> Result<(), String> {
+    pub(crate) fn validate(&self, options: &Options) -> Result<(), Error> {
         let Limits {
             skip,
             warmup,
@@ -70,51 +71,67 @@ impl Regions {
             sample,
         } = options.limits;
         if let Followed::Auto(_) = self.warming.followed {
-            return Err(
-                "--regions: auto is found for --sample; expected a length such as 16M, or all"
-                    .to_owned(),
-            );
+            return Err(Error::option(
+                RunOption::Regions,
+                text![
+                    "auto is found for ",
+                    RunOption::Sample,
+                    "; expected a length such as 16M, or all"
+                ],
+            ));
         }
         let others = [
-            ("--sample", sample.is_some()),
-            ("--precision", options.precision.is_some()),
-            ("--skip", skip > 0),
-            ("--warmup", warmup > 0),
-            ("--instructions", instructions.is_some()),
-            ("--skip-requests", skip_requests > 0),
-            ("--warmup-requests", warmup_requests > 0),
-            ("--requests", requests.is_some()),
-            ("--roi", roi),
+            (RunOption::Sample, sample.is_some()),
+            (RunOption::Precision, options.precision.is_some()),
+            (RunOption::Skip, skip > 0),
+            (RunOption::Warmup, warmup > 0),
+            (RunOption::Instructions, instructions.is_some()),
+            (RunOption::SkipRequests, skip_requests > 0),
+            (RunOption::WarmupRequests, warmup_requests > 0),
+            (RunOption::Requests, requests.is_some()),
+            (RunOption::Roi, roi),
         ];
-        if let Some((other, _)) = others.iter().find(|(_, given)| *given) {
-            return Err(format!(
-                "--regions and {other}: the regions are all that is measured; expected one of the two"
+        if let Some(&(other, _)) = others.iter().find(|(_, given)| *given) {
+            return Err(Error::about(
+                RunOption::Regions,
+                text![RunOption::Regions, " and ", other, ": "],
+                "the regions are all that is measured; expected one of the two",
             ));
         }
         if self.regions.is_empty() {
-            return Err("--regions: there is no region; expected one or more".to_owned());
+            return Err(Error::option(
+                RunOption::Regions,
+                "there is no region; expected one or more",
+            ));
         }
         let mut end = 0;
         for (number, region) in self.regions.iter().enumerate() {
             let number = number + 1;
             if region.at < end {
-                return Err(format!(
-                    "--regions: region {number} begins at {}, before the end of the region before it, {end}; expected regions in the order of the trace that do not overlap",
-                    region.at
+                return Err(Error::option(
+                    RunOption::Regions,
+                    format!(
+                        "region {number} begins at {}, before the end of the region before it, {end}; expected regions in the order of the trace that do not overlap",
+                        region.at
+                    ),
                 ));
             }
             if region.instructions == 0 || !(region.weight > 0.0 && region.weight <= 1.0) {
-                return Err(format!(
-                    "--regions: region {number} has {} instructions and the weight {}; expected 1 or more, and a weight above 0, up to 1",
-                    region.instructions, region.weight
+                return Err(Error::option(
+                    RunOption::Regions,
+                    format!(
+                        "region {number} has {} instructions and the weight {}; expected 1 or more, and a weight above 0, up to 1",
+                        region.instructions, region.weight
+                    ),
                 ));
             }
             end = region.at.saturating_add(region.instructions);
         }
         let weights: f64 = self.regions.iter().map(|r| r.weight).sum();
         if (weights - 1.0).abs() > NEAR {
-            return Err(format!(
-                "--regions: the weights add up to {weights}; expected 1"
+            return Err(Error::option(
+                RunOption::Regions,
+                format!("the weights add up to {weights}; expected 1"),
             ));
         }
         Ok(())
@@ -125,25 +142,32 @@ impl Regions {
     ///
     /// # Errors
     /// One sentence that names the option.
-    pub(crate) fn are_of(&self, facts: &Facts) -> Result<(), String> {
+    pub(crate) fn are_of(&self, facts: &Facts) -> Result<(), Error> {
         let name = &facts.name;
         if !facts.parts.is_empty() {
-            return Err(format!(
-                "--regions: {name} is a mix, and regions are places of one trace; expected no mix"
+            return Err(Error::option(
+                RunOption::Regions,
+                format!("{name} is a mix, and regions are places of one trace; expected no mix"),
             ));
         }
         let Some(has) = facts.instructions else {
             return Ok(());
         };
         if let Some(of) = self.trace_instructions.filter(|of| *of != has) {
-            return Err(format!(
-                "--regions: they are of a trace of {of} instructions, and {name} has {has}; expected those of this trace, which 'pagewalk trace regions' finds"
+            return Err(Error::option(
+                RunOption::Regions,
+                format!(
+                    "they are of a trace of {of} instructions, and {name} has {has}; expected those of this trace, which 'pagewalk trace regions' finds"
+                ),
             ));
         }
         if self.end() > has {
-            return Err(format!(
-                "--regions: the last region ends at {}, behind the {has} instructions of {name}; expected regions that lie in the trace",
-                self.end()
+            return Err(Error::option(
+                RunOption::Regions,
+                format!(
+                    "the last region ends at {}, behind the {has} instructions of {name}; expected regions that lie in the trace",
+                    self.end()
+                ),
             ));
         }
         Ok(())
@@ -556,7 +580,7 @@ mod tests {
         let says = |places: &[(u64, u64, f64)], what: &str| {
             let refused = regions(places, ALL).validate(&alone).unwrap_err();
             assert!(
-                refused.starts_with("--regions") && refused.contains(what),
+                refused.to_string().starts_with("--regions") && refused.to_string().contains(what),
                 "{refused}"
             );
         };
@@ -592,7 +616,7 @@ mod tests {
             ),
         ] {
             let refused = good.validate(&options).unwrap_err();
-            assert!(refused.contains(other), "{refused}");
+            assert!(refused.to_string().contains(other), "{refused}");
         }
         let known = Regions {
             trace_instructions: Some(40),
@@ -623,6 +647,7 @@ mod tests {
             assert_eq!(refused.is_some(), what.is_some());
             assert!(
                 refused
+                    .map(|e| e.to_string())
                     .unwrap_or_default()
                     .contains(what.unwrap_or_default())
             );

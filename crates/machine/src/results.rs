@@ -405,7 +405,7 @@ fn design_result(
         Some(Outcome::Complete) => ("complete", None),
         Some(Outcome::Stopped) | None => ("partial", Some("stopped before the end".to_owned())),
         Some(Outcome::OutOfMemory(e)) => ("out_of_memory", Some(e.clone())),
-        Some(Outcome::HostMemory(e)) => ("out_of_host_memory", Some(e.clone())),
+        Some(Outcome::HostMemory(e)) => ("out_of_host_memory", Some(e.to_string())),
         Some(Outcome::CannotFinish(e)) => ("cannot_finish", Some(e.clone())),
         Some(Outcome::Program(e)) => ("program_error", Some(e.clone())),
         Some(Outcome::Fault(e)) => ("fault", Some(e.clone())),

@@ -8,7 +8,7 @@
 //! uses give (Xiang et al., ASPLOS 2013), is large enough. Lines and pages are
 //! sampled by a hash of their numbers (Waldspurger et al., FAST 2015).
 
-use pagewalk_stream::{Lines, Program, ProgramError};
+use pagewalk_stream::{Error, Lines, Program};
 use pagewalk_trace::drive;
 use pagewalk_units::{LINE_BYTES, LINE_SHIFT, PageSize};
 use rustc_hash::FxHashMap;
@@ -197,7 +197,7 @@ pub(crate) fn needed(
     limits: &Limits,
     reaches: &[Reach],
     go_on: &mut dyn FnMut(u64, u64) -> bool,
-) -> Result<Option<u64>, ProgramError> {
+) -> Result<Option<u64>, Error> {
     let before = limits.skip.saturating_add(limits.warmup);
     let length_of_all = program.facts().instructions;
     let rest = length_of_all.map(|n| n.saturating_sub(before));

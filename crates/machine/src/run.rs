@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use pagewalk_programs::available_memory;
 use pagewalk_stats::Tree;
 use pagewalk_stream::{Facts, Program, Unseen};
+use pagewalk_units::{Error, RunOption, text};
 
 use crate::changes::{Changes, lock};
 use crate::estimate::SampleCounts;
@@ -52,17 +53,6 @@ impl Pace {
     }
 }
 
-/// Why there is no result.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum RunError {
-    /// The user can mend it.
-    #[error("{0}")]
-    User(String),
-    /// The user cannot.
-    #[error("{0}")]
-    Failure(String),
-}
-
 /// The first samples of a design.
 pub(crate) struct FirstSamples {
     /// The design's name.
@@ -104,7 +94,7 @@ pub fn run(
     streams: Vec<Stream>,
     options: &Options,
     progress: &mut dyn FnMut(&Progress) -> bool,
-) -> Result<RunResult, RunError> {
+) -> Result<RunResult, Error> {
     run_unless(designs, streams, options, None, progress)
 }
 
@@ -115,7 +105,7 @@ pub(crate) fn run_unless(
     options: &Options,
     early: Option<Early<'_>>,
     progress: &mut dyn FnMut(&Progress) -> bool,
-) -> Result<RunResult, RunError> {
+) -> Result<RunResult, Error> {
     let start = Instant::now();
     let host_threads = options
         .host_threads
@@ -158,14 +148,14 @@ pub(crate) fn pass(
     options: &Options,
     (share, mut early): (Share, Option<Early<'_>>),
     progress: &mut dyn FnMut(&Progress) -> bool,
-) -> Result<Pass, RunError> {
-    options.limits.validate().map_err(RunError::User)?;
+) -> Result<Pass, Error> {
+    options.limits.validate()?;
     check(designs, &streams)?;
     let facts: Vec<Facts> = streams.iter().map(|s| s.program.facts()).collect();
     if let Some(regions) = &options.regions {
-        regions.validate(options).map_err(RunError::User)?;
+        regions.validate(options)?;
         for f in &facts {
-            regions.are_of(f).map_err(RunError::User)?;
+            regions.are_of(f)?;
         }
     }
     let room = (!options.ignore_memory).then(available_memory).flatten();
@@ -252,7 +242,7 @@ pub(crate) fn conclude(
     options: &Options,
     start: Instant,
     host_threads: usize,
-) -> Result<RunResult, RunError> {
+) -> Result<RunResult, Error> {
     let Pass {
         mut machines,
         streams,
@@ -269,7 +259,7 @@ pub(crate) fn conclude(
         && !measured
     {
         // Nothing was measured: there is nothing to tell but this.
-        return Err(RunError::User(why[0].clone()));
+        return Err(Error::refused(why[0].clone()));
     }
     let mut result = results::run_result(
         &facts,
@@ -298,15 +288,15 @@ pub(crate) fn conclude(
 }
 
 /// Refuses designs that cannot be told apart, and streams that do not share them out.
-fn check(designs: &[Design], streams: &[Stream]) -> Result<(), RunError> {
+fn check(designs: &[Design], streams: &[Stream]) -> Result<(), Error> {
     if designs.is_empty() {
-        return Err(RunError::User(
-            "no design is given: expected at least one, such as radix".to_owned(),
+        return Err(Error::refused(
+            "no design is given: expected at least one, such as radix",
         ));
     }
     for (i, d) in designs.iter().enumerate() {
         if designs[..i].iter().any(|other| other.name == d.name) {
-            return Err(RunError::User(format!(
+            return Err(Error::refused(format!(
                 "two designs are called {}: expected a name of its own for each (that of its file, or a copy's label)",
                 d.name
             )));
@@ -315,7 +305,7 @@ fn check(designs: &[Design], streams: &[Stream]) -> Result<(), RunError> {
     let mut given: Vec<usize> = streams.iter().flat_map(|s| s.designs.clone()).collect();
     given.sort_unstable();
     if given != (0..designs.len()).collect::<Vec<_>>() {
-        return Err(RunError::Failure(format!(
+        return Err(Error::failed(format!(
             "the streams name designs {given:?} of {}; expected each once",
             designs.len()
         )));
@@ -323,7 +313,7 @@ fn check(designs: &[Design], streams: &[Stream]) -> Result<(), RunError> {
     for s in streams {
         let answers = |&&d: &&usize| designs[d].replies();
         if let (Some(&d), 2..) = (s.designs.iter().find(answers), s.designs.len()) {
-            return Err(RunError::Failure(format!(
+            return Err(Error::failed(format!(
                 "{} gives replies to its program and shares it with other designs; expected a stream of its own",
                 designs[d].name
             )));
@@ -338,9 +328,9 @@ fn build(
     facts: &Facts,
     options: &Options,
     portion: Portion,
-) -> Result<Machine, RunError> {
+) -> Result<Machine, Error> {
     let mut machine = Machine::new(design, options, facts, portion)
-        .map_err(|e| RunError::User(format!("design {}: {e}", design.name)))?;
+        .map_err(|e| e.at(format!("design {}", design.name)))?;
     if options.perfetto.is_some() {
         machine.record_walks(options.perfetto_walks.max(1));
     }
@@ -401,7 +391,7 @@ pub(crate) fn on_threads(
     stop: &AtomicBool,
     work: &(dyn Fn() + Sync),
     tell: &mut dyn FnMut(),
-) -> Result<(), RunError> {
+) -> Result<(), Error> {
     std::thread::scope(|scope| {
         let workers: Vec<_> = (0..threads)
             .map(|i| {
@@ -410,9 +400,7 @@ pub(crate) fn on_threads(
                     .spawn_scoped(scope, work)
                     .map_err(|e| {
                         stop.store(true, Ordering::Relaxed);
-                        RunError::Failure(format!(
-                            "a host thread could not be started: {e}; raise the limit of memory or of processes (ulimit -v, ulimit -u), or take fewer threads (--jobs)"
-                        ))
+                        Error::failed(text![format!("a host thread could not be started: {e}; raise the limit of memory or of processes (ulimit -v, ulimit -u), or take fewer threads ("), RunOption::Jobs, ")"])
                     })
             })
             .collect::<Result<_, _>>()?;
@@ -425,7 +413,7 @@ pub(crate) fn on_threads(
         }
         let ended: Result<Vec<()>, _> = workers.into_iter().map(ScopedJoinHandle::join).collect();
         ended.map_err(|_| {
-            RunError::Failure("a simulation thread failed; this is a defect of Pagewalk".to_owned())
+            Error::failed("a simulation thread failed; this is a defect of Pagewalk")
         })?;
         Ok(())
     })
@@ -454,7 +442,7 @@ enum Turn {
 
 impl Workers<'_> {
     /// Runs all designs to their ends on `threads` threads of the host.
-    fn run(&self, threads: usize, go_on: &mut dyn FnMut(&Self) -> bool) -> Result<(), RunError> {
+    fn run(&self, threads: usize, go_on: &mut dyn FnMut(&Self) -> bool) -> Result<(), Error> {
         on_threads(threads, &self.stop, &|| self.work(), &mut || {
             if !go_on(self) {
                 self.stop.store(true, Ordering::Relaxed);

@@ -1,7 +1,7 @@
 //! What can be built: every refusal is one sentence that begins with the key
 //! and says what was expected.
 
-use pagewalk_units::{Cycle, LINE_BYTES};
+use pagewalk_units::{Cycle, Error, LINE_BYTES, Part, text};
 
 use crate::directory::MOST_CORES;
 use crate::prefetch::{MAX_DEGREE, MOST_TABLES};
@@ -26,11 +26,14 @@ const MOST_NS: f64 = 10_000.0;
 /// Longest time of a memory that is nothing but a latency, ns.
 const MOST_FIXED_NS: f64 = 100_000.0;
 
-fn within(key: &str, value: u32, least: u32, most: u32) -> Result<(), String> {
+fn within(key: &str, value: u32, least: u32, most: u32) -> Result<(), Error> {
     if (least..=most).contains(&value) {
         Ok(())
     } else {
-        Err(format!("{key} is {value}; expected {least} to {most}"))
+        Err(Error::key(
+            key,
+            format!("is {value}; expected {least} to {most}"),
+        ))
     }
 }
 
@@ -39,15 +42,22 @@ impl PrivateSpec {
     ///
     /// # Errors
     /// One sentence that names the key and what was expected.
-    pub fn check(&self) -> Result<(), String> {
+    pub fn check(&self) -> Result<(), Error> {
         self.l1i.check("caches.l1i")?;
         self.l1d.check("caches.l1d")?;
         self.l2.check("caches.l2")?;
         for (name, first) in [("l1i", &self.l1i), ("l1d", &self.l1d)] {
             if first.latency > self.l2.latency {
-                return Err(format!(
-                    "caches.l2.latency ({}) is below caches.{name}.latency ({}); latencies count from the core's request to its data and grow with the level",
-                    self.l2.latency, first.latency
+                return Err(Error::key(
+                    "caches.l2.latency",
+                    text![
+                        format!("({}) is below ", self.l2.latency),
+                        Part::key(format!("caches.{name}.latency")),
+                        format!(
+                            " ({}); latencies count from the core's request to its data and grow with the level",
+                            first.latency
+                        ),
+                    ],
                 ));
             }
         }
@@ -60,19 +70,29 @@ impl SharedSpec {
     ///
     /// # Errors
     /// One sentence that names the key and what was expected.
-    pub fn check(&self, cores: u8) -> Result<(), String> {
+    pub fn check(&self, cores: u8) -> Result<(), Error> {
         within("cores", u32::from(cores), 1, u32::from(MOST_CORES))?;
         self.l3.check("memory.l3")?;
         if self.remote_latency > MOST_LATENCY {
-            return Err(format!(
-                "memory.remote_latency is {}; expected at most {MOST_LATENCY} cycles",
-                self.remote_latency
+            return Err(Error::key(
+                "memory.remote_latency",
+                format!(
+                    "is {}; expected at most {MOST_LATENCY} cycles",
+                    self.remote_latency
+                ),
             ));
         }
         if cores > 1 && self.remote_latency < self.l3.latency {
-            return Err(format!(
-                "memory.remote_latency ({}) is below memory.l3.latency ({}), where the directory is that a request passes first",
-                self.remote_latency, self.l3.latency
+            return Err(Error::key(
+                "memory.remote_latency",
+                text![
+                    format!("({}) is below ", self.remote_latency),
+                    Part::key("memory.l3.latency"),
+                    format!(
+                        " ({}), where the directory is that a request passes first",
+                        self.l3.latency
+                    ),
+                ],
             ));
         }
         self.dram.check()
@@ -81,22 +101,29 @@ impl SharedSpec {
 
 impl CacheSpec {
     /// `name`: the key of the cache.
-    pub(crate) fn check(&self, name: &str) -> Result<(), String> {
+    pub(crate) fn check(&self, name: &str) -> Result<(), Error> {
         within(&format!("{name}.ways"), self.ways, 1, MOST_WAYS)?;
         within(&format!("{name}.size_kb"), self.size_kb, 1, MOST_KB)?;
         let bytes = u64::from(self.size_kb) * 1024;
         if !bytes.is_multiple_of(u64::from(self.ways) * LINE_BYTES) {
-            return Err(format!(
-                "{name}.size_kb is {}; expected a multiple of {name}.ways ({}) lines of {LINE_BYTES} bytes",
-                self.size_kb, self.ways
+            return Err(Error::key(
+                format!("{name}.size_kb"),
+                text![
+                    format!("is {}; expected a multiple of ", self.size_kb),
+                    Part::key(format!("{name}.ways")),
+                    format!(" ({}) lines of {LINE_BYTES} bytes", self.ways),
+                ],
             ));
         }
         // Without one it could never miss.
         within(&format!("{name}.mshrs"), self.mshrs, 1, MOST_MSHRS)?;
         if self.latency == 0 || self.latency > MOST_LATENCY {
-            return Err(format!(
-                "{name}.latency is {}; expected 1 to {MOST_LATENCY} cycles from the core's request to its data",
-                self.latency
+            return Err(Error::key(
+                format!("{name}.latency"),
+                format!(
+                    "is {}; expected 1 to {MOST_LATENCY} cycles from the core's request to its data",
+                    self.latency
+                ),
             ));
         }
         match &self.prefetcher {
@@ -107,7 +134,7 @@ impl CacheSpec {
 }
 
 impl PrefetcherSpec {
-    fn check(&self, key: &str) -> Result<(), String> {
+    fn check(&self, key: &str) -> Result<(), Error> {
         let tracked = |name, value| (name, value, MOST_TRACKED);
         let degree = |value| ("degree", value, MAX_DEGREE as u32);
         let lookahead = |value| ("lookahead", value, MOST_LOOKAHEAD);
@@ -157,14 +184,17 @@ impl PrefetcherSpec {
 }
 
 impl DramSpec {
-    fn check(&self) -> Result<(), String> {
+    fn check(&self) -> Result<(), Error> {
         match *self {
             DramSpec::Fixed { latency_ns } => {
                 if latency_ns > 0.0 && latency_ns <= MOST_FIXED_NS {
                     Ok(())
                 } else {
-                    Err(format!(
-                        "memory.dram.fixed.latency_ns is {latency_ns}; expected nanoseconds above 0 and up to {MOST_FIXED_NS}"
+                    Err(Error::key(
+                        "memory.dram.fixed.latency_ns",
+                        format!(
+                            "is {latency_ns}; expected nanoseconds above 0 and up to {MOST_FIXED_NS}"
+                        ),
                     ))
                 }
             }
@@ -195,19 +225,28 @@ impl DramSpec {
                     within(&format!("memory.dram.ddr.{key}"), value, least, most)?;
                 }
                 if !LINE_BYTES.is_multiple_of(u64::from(bus_bytes)) {
-                    return Err(format!(
-                        "memory.dram.ddr.bus_bytes is {bus_bytes}; expected a divisor of a line's {LINE_BYTES} bytes"
+                    return Err(Error::key(
+                        "memory.dram.ddr.bus_bytes",
+                        format!(
+                            "is {bus_bytes}; expected a divisor of a line's {LINE_BYTES} bytes"
+                        ),
                     ));
                 }
                 let per_channel = u64::from(ranks) * u64::from(bank_groups) * u64::from(banks);
                 if u64::from(channels) * per_channel > MOST_BANKS {
-                    return Err(format!(
-                        "memory.dram.ddr.banks: {channels} channels of {per_channel} banks; expected at most {MOST_BANKS} banks in all"
+                    return Err(Error::keyed(
+                        "memory.dram.ddr.banks",
+                        format!(
+                            "{channels} channels of {per_channel} banks; expected at most {MOST_BANKS} banks in all"
+                        ),
                     ));
                 }
                 if !u64::from(row_bytes).is_multiple_of(LINE_BYTES) {
-                    return Err(format!(
-                        "memory.dram.ddr.row_bytes is {row_bytes}; expected a multiple of a line's {LINE_BYTES} bytes"
+                    return Err(Error::key(
+                        "memory.dram.ddr.row_bytes",
+                        format!(
+                            "is {row_bytes}; expected a multiple of a line's {LINE_BYTES} bytes"
+                        ),
                     ));
                 }
                 for (key, value, least) in [
@@ -219,14 +258,20 @@ impl DramSpec {
                     ("keep_open_ns", keep_open_ns, 0.0),
                 ] {
                     if !(least..=MOST_NS).contains(&value) {
-                        return Err(format!(
-                            "memory.dram.ddr.{key} is {value}; expected {least} to {MOST_NS} nanoseconds"
+                        return Err(Error::key(
+                            format!("memory.dram.ddr.{key}"),
+                            format!("is {value}; expected {least} to {MOST_NS} nanoseconds"),
                         ));
                     }
                 }
                 if tras_ns < trcd_ns {
-                    return Err(format!(
-                        "memory.dram.ddr.tras_ns ({tras_ns}) is below memory.dram.ddr.trcd_ns ({trcd_ns}): a row would close before it is open"
+                    return Err(Error::key(
+                        "memory.dram.ddr.tras_ns",
+                        text![
+                            format!("({tras_ns}) is below "),
+                            Part::key("memory.dram.ddr.trcd_ns"),
+                            format!(" ({trcd_ns}): a row would close before it is open"),
+                        ],
                     ));
                 }
                 Ok(())

@@ -3,7 +3,7 @@
 mod followed;
 
 use pagewalk_structures::{EPOCHS, Occupancy, RRPV_FILL, RRPV_MAX, Unknown};
-use pagewalk_units::{Cycle, LINE_BYTES};
+use pagewalk_units::{Cycle, Error, LINE_BYTES};
 
 use crate::prefetch::Prefetcher;
 use crate::sets::{Base, Sets, Way};
@@ -108,7 +108,7 @@ pub(crate) struct Lines {
 impl Lines {
     /// An empty cache; refuses what cannot be built with a sentence that names
     /// the key below `name`.
-    pub fn new(spec: &CacheSpec, name: &str, level: Level) -> Result<Self, String> {
+    pub fn new(spec: &CacheSpec, name: &str, level: Level) -> Result<Self, Error> {
         spec.check(name)?;
         let bytes = u64::from(spec.size_kb) * 1024;
         let ways = u64::from(spec.ways);

@@ -4,7 +4,7 @@ mod follow;
 
 use pagewalk_stats::Tree;
 use pagewalk_structures::Unknown;
-use pagewalk_units::{Cycle, LINE_SHIFT, PhysAddr};
+use pagewalk_units::{Cycle, Error, LINE_SHIFT, PhysAddr};
 
 use crate::lines::{DIRTY, Lines, OWNED, PREFETCHED, Place, SPECULATIVE};
 use crate::ordered::Ordered;
@@ -66,7 +66,7 @@ fn address(line: u64) -> PhysAddr {
 
 impl Private {
     /// Refuses impossible geometry with a sentence that names the key.
-    pub fn new(spec: &PrivateSpec, core: u8) -> Result<Self, String> {
+    pub fn new(spec: &PrivateSpec, core: u8) -> Result<Self, Error> {
         spec.check()?;
         Ok(Private {
             l1i: Lines::new(&spec.l1i, "caches.l1i", Level::L1)?,

@@ -2,7 +2,7 @@
 
 use pagewalk_stats::Tree;
 use pagewalk_structures::Unknown;
-use pagewalk_units::{Cycle, LINE_SHIFT, PhysAddr};
+use pagewalk_units::{Cycle, Error, LINE_SHIFT, PhysAddr};
 
 use crate::directory::{Directory, Met};
 use crate::dram::Dram;
@@ -38,7 +38,7 @@ pub struct Shared {
 
 impl Shared {
     /// Refuses impossible geometry and memory with a sentence that names the key.
-    pub fn new(spec: &SharedSpec, cores: u8, frequency_ghz: f64) -> Result<Self, String> {
+    pub fn new(spec: &SharedSpec, cores: u8, frequency_ghz: f64) -> Result<Self, Error> {
         spec.check(cores)?;
         Ok(Shared {
             l3: Lines::new(&spec.l3, "memory.l3", Level::L3)?,

@@ -18,7 +18,7 @@ use pagewalk_memory::{Below, Level, Private};
 use pagewalk_stats::{Definition, Histogram, Tree, histogram};
 use pagewalk_structures::{Occupancy, Tiers, Unknown};
 use pagewalk_tables::{InMemoryTlbSpec, PomTlb, View, WalkCacheKind, WalkCacheSet};
-use pagewalk_units::{Access, Asid, Cycle, GuestPhysAddr, PageSize, PhysAddr, VirtAddr};
+use pagewalk_units::{Access, Asid, Cycle, Error, GuestPhysAddr, PageSize, PhysAddr, VirtAddr};
 
 pub use self::aside::{Beside, l2_tlb_misses};
 use self::follow::Following;
@@ -277,7 +277,7 @@ fn side(access: Access) -> usize {
 
 impl Mmu {
     /// An empty MMU; refuses what is impossible with a sentence that names the key.
-    pub fn new(spec: &MmuSpec, core: u8) -> Result<Self, String> {
+    pub fn new(spec: &MmuSpec, core: u8) -> Result<Self, Error> {
         Mmu::seeded(spec, core, 0)
     }
 
@@ -285,7 +285,7 @@ impl Mmu {
     ///
     /// # Errors
     /// As [`Mmu::new`].
-    pub fn seeded(spec: &MmuSpec, core: u8, seed: u64) -> Result<Self, String> {
+    pub fn seeded(spec: &MmuSpec, core: u8, seed: u64) -> Result<Self, Error> {
         spec.check()?;
         let level = |arrays: &BTreeMap<_, _>, name: &str| {
             TlbLevel::new(arrays, seed, &format!("core.{core}.mmu.{name}"))

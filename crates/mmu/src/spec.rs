@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use pagewalk_tables::{CuckooWalkSpec, WalkCacheSpec};
-use pagewalk_units::{Cycle, PageSize};
+use pagewalk_units::{Cycle, Error, PageSize, Part, text};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -97,7 +97,7 @@ pub(crate) const MAX_LATENCY: Cycle = 1 << 20;
 
 impl MmuSpec {
     /// One sentence that names the key, when something is impossible.
-    pub fn check(&self) -> Result<(), String> {
+    pub fn check(&self) -> Result<(), Error> {
         for (level, arrays, needed) in [
             ("l1i", &self.l1i, true),
             ("l1d", &self.l1d, true),
@@ -108,87 +108,109 @@ impl MmuSpec {
             for (name, spec) in arrays {
                 let key = format!("mmu.{level}.{name}");
                 if spec.entries == 0 || spec.entries > MAX_ENTRIES {
-                    return Err(format!(
-                        "{key}.entries is {}; expected 1 to {MAX_ENTRIES}",
-                        spec.entries
+                    return Err(Error::key(
+                        format!("{key}.entries"),
+                        format!("is {}; expected 1 to {MAX_ENTRIES}", spec.entries),
                     ));
                 }
                 if spec.ways == 0 || spec.ways > spec.entries || spec.ways > u32::from(u16::MAX) {
-                    return Err(format!(
-                        "{key}.ways is {}; expected 1 to the number of entries ({}), at most 65535",
-                        spec.ways, spec.entries
+                    return Err(Error::key(
+                        format!("{key}.ways"),
+                        format!(
+                            "is {}; expected 1 to the number of entries ({}), at most 65535",
+                            spec.ways, spec.entries
+                        ),
                     ));
                 }
                 if spec.latency > MAX_LATENCY {
-                    return Err(format!(
-                        "{key}.latency is {}; expected at most {MAX_LATENCY} cycles",
-                        spec.latency
+                    return Err(Error::key(
+                        format!("{key}.latency"),
+                        format!("is {}; expected at most {MAX_LATENCY} cycles", spec.latency),
                     ));
                 }
                 let policy = spec.replacement.check();
-                policy.map_err(|what| format!("{key}.{what}"))?;
+                policy.map_err(|what| what.under(&key))?;
                 if spec.page_sizes.is_empty() {
-                    return Err(format!("{key}.page_sizes is empty; name at least one size"));
+                    return Err(Error::key(
+                        format!("{key}.page_sizes"),
+                        "is empty; name at least one size",
+                    ));
                 }
                 for &size in &spec.page_sizes {
                     if std::mem::replace(&mut seen[size.index()], true) {
-                        return Err(format!(
-                            "{key}.page_sizes: {size} is held by another array of mmu.{level} too"
+                        return Err(Error::keyed(
+                            format!("{key}.page_sizes"),
+                            text![
+                                format!("{size} is held by another array of "),
+                                Part::key(format!("mmu.{level}")),
+                                " too"
+                            ],
                         ));
                     }
                 }
             }
             if !seen[PageSize::K4.index()] && (needed || !arrays.is_empty()) {
-                return Err(format!("mmu.{level}: no array holds 4KB pages"));
+                return Err(Error::keyed(
+                    format!("mmu.{level}"),
+                    "no array holds 4KB pages",
+                ));
             }
         }
         let w = &self.walk_caches;
         if w.entries > MAX_WALK_CACHE {
-            return Err(format!(
-                "mmu.walk_caches.entries is {}; expected at most {MAX_WALK_CACHE}",
-                w.entries
+            return Err(Error::key(
+                "mmu.walk_caches.entries",
+                format!("is {}; expected at most {MAX_WALK_CACHE}", w.entries),
             ));
         }
         if w.latency > MAX_LATENCY {
-            return Err(format!(
-                "mmu.walk_caches.latency is {}; expected at most {MAX_LATENCY} cycles",
-                w.latency
+            return Err(Error::key(
+                "mmu.walk_caches.latency",
+                format!("is {}; expected at most {MAX_LATENCY} cycles", w.latency),
             ));
         }
         if w.entries > 0 && (w.ways == 0 || w.ways > MAX_WAYS || !w.entries.is_multiple_of(w.ways))
         {
-            return Err(format!(
-                "mmu.walk_caches.ways is {}; expected a divisor of mmu.walk_caches.entries ({}), at most {MAX_WAYS}",
-                w.ways, w.entries
+            return Err(Error::key(
+                "mmu.walk_caches.ways",
+                text![
+                    format!("is {}; expected a divisor of ", w.ways),
+                    Part::key("mmu.walk_caches.entries"),
+                    format!(" ({}), at most {MAX_WAYS}", w.entries),
+                ],
             ));
         }
         self.cuckoo.check()?;
         let n = self.nested_tlb;
         if n.entries > MAX_WAYS {
-            return Err(format!(
-                "mmu.nested_tlb.entries is {}; expected at most {MAX_WAYS}",
-                n.entries
+            return Err(Error::key(
+                "mmu.nested_tlb.entries",
+                format!("is {}; expected at most {MAX_WAYS}", n.entries),
             ));
         }
         if n.latency > MAX_LATENCY {
-            return Err(format!(
-                "mmu.nested_tlb.latency is {}; expected at most {MAX_LATENCY} cycles",
-                n.latency
+            return Err(Error::key(
+                "mmu.nested_tlb.latency",
+                format!("is {}; expected at most {MAX_LATENCY} cycles", n.latency),
             ));
         }
         if self.walkers == 0 || self.walkers > 256 {
-            return Err(format!(
-                "mmu.walkers is {}; expected 1 to 256",
-                self.walkers
+            return Err(Error::key(
+                "mmu.walkers",
+                format!("is {}; expected 1 to 256", self.walkers),
             ));
         }
         let Some(prefetcher) = &self.prefetcher else {
             return Ok(());
         };
         if prefetcher.buffer() == 0 && self.l2.is_empty() {
-            return Err(format!(
-                "mmu.prefetcher.{}.buffer is 0 and there is no mmu.l2 to fetch into; expected a buffer of at least 1",
-                prefetcher.name()
+            return Err(Error::key(
+                format!("mmu.prefetcher.{}.buffer", prefetcher.name()),
+                text![
+                    "is 0 and there is no ",
+                    Part::key("mmu.l2"),
+                    " to fetch into; expected a buffer of at least 1"
+                ],
             ));
         }
         prefetcher.check()

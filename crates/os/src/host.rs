@@ -7,7 +7,7 @@
 //! each with an exit from the guest. What the guest gives back stays backed.
 
 use pagewalk_tables::{GuestUse, Invalidation, PageTableSpec};
-use pagewalk_units::{Asid, Cycle, GuestPhysAddr, VirtAddr};
+use pagewalk_units::{Asid, Cycle, Error, GuestPhysAddr, VirtAddr};
 
 use crate::memory::PutToUse;
 use crate::placement::PlacementSpec;
@@ -39,7 +39,7 @@ impl Os {
         machine: &VirtualSpec,
         frequency_ghz: f64,
         seed: u64,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, Error> {
         machine.check()?;
         let own = OsSpec {
             memory_gb: machine.memory_gb.unwrap_or(spec.memory_gb),
@@ -60,7 +60,7 @@ impl Os {
             frequency_ghz,
             seed,
         )?;
-        let said = |e: OsError| format!("virtual: {e}");
+        let said = |e: OsError| Error::keyed("virtual", e.to_string());
         let vm = host.spawn(false).map_err(said)?;
         let mut fx = Effects::default();
         let all = pagewalk_units::Backing::Anonymous;

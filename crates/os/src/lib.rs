@@ -38,7 +38,7 @@ use pagewalk_stats::Tree;
 use pagewalk_structures::Tiers;
 pub use pagewalk_tables::PageTableSpec;
 use pagewalk_tables::{Invalidation, Limit, Looked, PageTable as _, Purpose, Shortcut, View, Want};
-use pagewalk_units::{Access, Asid, Cycle, PageSize, PhysAddr, VirtAddr};
+use pagewalk_units::{Access, Asid, Cycle, Error, PageSize, PhysAddr, VirtAddr};
 use serde::Serialize;
 
 pub use crate::buddy::Buddy;
@@ -202,7 +202,7 @@ impl Os {
         table: &PageTableSpec,
         frequency_ghz: f64,
         seed: u64,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, Error> {
         Self::of(Role::Native, spec, placement, table, frequency_ghz, seed)
     }
 
@@ -213,15 +213,15 @@ impl Os {
         table: &PageTableSpec,
         frequency_ghz: f64,
         seed: u64,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, Error> {
         spec.check()?;
         placement.check()?;
         placement.check_memory(spec.program_mb())?;
         table.check()?;
         if !(frequency_ghz.is_finite() && frequency_ghz > 0.0) {
-            return Err(format!(
+            return Err(Error::refused(format!(
                 "the core's frequency is {frequency_ghz} GHz: expected more than 0"
-            ));
+            )));
         }
         let khugepaged = placement.khugepaged();
         let placement = placement.build();
@@ -332,7 +332,7 @@ impl Os {
     ///
     /// # Errors
     /// There is no such block: why, in words.
-    pub fn set_aside(&mut self, bytes: u64) -> Result<PhysAddr, String> {
+    pub fn set_aside(&mut self, bytes: u64) -> Result<PhysAddr, Error> {
         if let Some(host) = &mut self.host {
             return host.os.set_aside(bytes);
         }
@@ -347,7 +347,7 @@ impl Os {
                 k.rows_bytes += want.bytes;
                 Ok(PhysAddr(frame << 12))
             }
-            Err(_) => Err(k.memory().no_block(want.bytes, true)),
+            Err(_) => Err(Error::failed(k.memory().no_block(want.bytes, true))),
         }
     }
 

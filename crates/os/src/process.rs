@@ -22,7 +22,7 @@ impl Os {
             return Err(OsError::Bad("65,535 processes exist at once".to_owned()));
         };
         let table = Table::build(&self.page_table, self.role, Asid(asid), self.seed)
-            .map_err(OsError::Bad)?;
+            .map_err(|e| OsError::Bad(e.to_string()))?;
         let table = match &self.host {
             Some(host) if host.shadows.is_some() => {
                 table.shadowed(levels(&self.page_table), Asid(asid))

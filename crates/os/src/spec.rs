@@ -1,5 +1,6 @@
 //! What can be set: physical memory, its state at boot, and what the kernel charges.
 
+use pagewalk_units::Error;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -208,7 +209,7 @@ impl Default for PriceSpec {
 }
 
 impl FragmentationSpec {
-    pub(crate) fn check(&self) -> Result<(), String> {
+    pub(crate) fn check(&self) -> Result<(), Error> {
         match *self {
             FragmentationSpec::None => Ok(()),
             FragmentationSpec::Available2mb(a) => share("fragmentation.available_2mb", a),
@@ -221,11 +222,14 @@ impl FragmentationSpec {
 }
 
 /// Whether `value` is a share; an error begins with `key`.
-pub(crate) fn share(key: &str, value: f64) -> Result<(), String> {
+pub(crate) fn share(key: &str, value: f64) -> Result<(), Error> {
     if (0.0..=1.0).contains(&value) {
         Ok(())
     } else {
-        Err(format!("{key} is {value}; expected a share from 0 to 1"))
+        Err(Error::key(
+            key,
+            format!("is {value}; expected a share from 0 to 1"),
+        ))
     }
 }
 
@@ -264,25 +268,30 @@ impl OsSpec {
     }
 
     /// Whether the values make sense; an error names the key and what was expected.
-    pub fn check(&self) -> Result<(), String> {
+    pub fn check(&self) -> Result<(), Error> {
         if !(1..=Self::MAX_GB).contains(&self.memory_gb) {
             let (gb, max) = (self.memory_gb, Self::MAX_GB);
-            return Err(format!("os.memory_gb is {gb}; expected 1 to {max}"));
+            return Err(Error::key(
+                "os.memory_gb",
+                format!("is {gb}; expected 1 to {max}"),
+            ));
         }
         let k = self.kernel_reserved;
         if !(0.0..1.0).contains(&k) || self.kernel_blocks() >= self.memory_gb << 9 {
-            return Err(format!(
-                "os.kernel_reserved is {k}; expected a share from 0 to below 1 that leaves 2 MB to programs"
+            return Err(Error::key(
+                "os.kernel_reserved",
+                format!("is {k}; expected a share from 0 to below 1 that leaves 2 MB to programs"),
             ));
         }
         let o = self.occupied;
         let user = ((self.memory_gb << 9) - self.kernel_blocks()) << 9;
         if !(0.0..1.0).contains(&o) || user - self.occupied_frames() < 512 {
-            return Err(format!(
-                "os.occupied is {o}; expected a share from 0 to below 1 that leaves 2 MB to programs"
+            return Err(Error::key(
+                "os.occupied",
+                format!("is {o}; expected a share from 0 to below 1 that leaves 2 MB to programs"),
             ));
         }
-        self.fragmentation.check().map_err(|e| format!("os.{e}"))?;
+        self.fragmentation.check().map_err(|e| e.under("os"))?;
         share(
             "os.compaction.fails_above_index",
             self.compaction.fails_above_index,
@@ -298,7 +307,7 @@ impl OsSpec {
 }
 
 impl PriceSpec {
-    fn check(&self) -> Result<(), String> {
+    fn check(&self) -> Result<(), Error> {
         let single = [
             ("trap_ns", self.trap_ns),
             ("zero_ns_per_byte", self.zero_ns_per_byte),
@@ -321,22 +330,27 @@ impl PriceSpec {
                 1e9
             };
             if !(0.0..=most).contains(&value) {
-                return Err(format!(
-                    "os.prices.{key} is {value}; expected nanoseconds from 0 to {most}"
+                return Err(Error::key(
+                    format!("os.prices.{key}"),
+                    format!("is {value}; expected nanoseconds from 0 to {most}"),
                 ));
             }
         }
         let index = self.allocation_index;
         if !(index > 0.0 && index <= 1.0) {
-            return Err(format!(
-                "os.prices.allocation_index is {index}; expected a share above 0 and up to 1"
+            return Err(Error::key(
+                "os.prices.allocation_index",
+                format!("is {index}; expected a share above 0 and up to 1"),
             ));
         }
         let points = &self.allocation_ns;
         let positive = points.iter().flatten().all(|&v| v > 0.0 && v <= 1e12);
         if !positive || points.is_empty() || !points.is_sorted_by(|a, b| a[0] < b[0]) {
-            return Err(format!(
-                "os.prices.allocation_ns is {points:?}; expected pairs of bytes and nanoseconds above 0 and up to 1e12, ascending by bytes"
+            return Err(Error::key(
+                "os.prices.allocation_ns",
+                format!(
+                    "is {points:?}; expected pairs of bytes and nanoseconds above 0 and up to 1e12, ascending by bytes"
+                ),
             ));
         }
         Ok(())

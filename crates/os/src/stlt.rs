@@ -12,7 +12,7 @@ use pagewalk_tables::{
     Flags, Invalidation, Looked, Purpose, STLT_ROW_BYTES, Stlt, StltInserted, StltPage, StltSpec,
     Unit, View, Want,
 };
-use pagewalk_units::{Asid, Cycle, GuestPhysAddr, PhysAddr, VirtAddr};
+use pagewalk_units::{Asid, Cycle, Error, GuestPhysAddr, Part, PhysAddr, VirtAddr, text};
 
 pub use self::guard::StltGuardStats;
 use self::guard::{Guard, Turn};
@@ -125,11 +125,17 @@ impl Os {
     ///
     /// # Errors
     /// There is no such block: why, in words.
-    pub fn keep_stlt(&mut self, spec: &StltSpec) -> Result<(), String> {
+    pub fn keep_stlt(&mut self, spec: &StltSpec) -> Result<(), Error> {
         let bytes = bytes_of(spec.rows);
         let spare = self.set_aside(bytes).map_err(|why| {
-            format!(
-                "shortcut.stlt.rows: {bytes} bytes of contiguous memory cannot be set aside at boot: {why}; lower it or os.fragmentation, or enlarge os.memory_gb"
+            Error::keyed(
+                "shortcut.stlt.rows",
+                text![
+                    format!("{bytes} bytes of contiguous memory cannot be set aside at boot: {why}; lower it or "),
+                    Part::key("os.fragmentation"),
+                    ", or enlarge ",
+                    Part::key("os.memory_gb"),
+                ],
             )
         })?;
         self.stlt = Some(Box::new(Stlts {
@@ -163,7 +169,7 @@ impl Os {
             return Err(OsError::Bad("this machine has no STLT".to_owned()));
         };
         let rows = if rows == 0 { s.spec.rows } else { rows };
-        StltSpec::check_rows(rows).map_err(|e| OsError::Bad(format!("STLTalloc: {e}")))?;
+        StltSpec::check_rows("rows", rows).map_err(|e| OsError::Bad(format!("STLTalloc: {e}")))?;
         if s.of.get(&asid).is_some_and(|own| own.table.is_some()) {
             return Err(OsError::Bad(format!(
                 "STLTalloc: process {pid} has a table already"
@@ -193,7 +199,7 @@ impl Os {
             return Err(OsError::Bad(format!("process {pid} has no STLT")));
         };
         let rows = if rows == 0 { now } else { rows };
-        StltSpec::check_rows(rows).map_err(|e| OsError::Bad(format!("STLTresize: {e}")))?;
+        StltSpec::check_rows("rows", rows).map_err(|e| OsError::Bad(format!("STLTresize: {e}")))?;
         let keeper = keeper(&mut self.kernel, &mut self.host);
         s.drop_table(asid, keeper.0);
         s.give(asid, rows, keeper, fx)

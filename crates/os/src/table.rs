@@ -5,7 +5,7 @@ use pagewalk_stats::Tree;
 use pagewalk_tables::{
     Flags, MapError, MapWork, Owner, PageTable, PageTableSpec, Translation, Walk as _,
 };
-use pagewalk_units::{Addr, Asid, Frame, GuestPhysAddr, Page, PageSize, PhysAddr, VirtAddr};
+use pagewalk_units::{Addr, Asid, Error, Frame, GuestPhysAddr, Page, PageSize, PhysAddr, VirtAddr};
 
 use crate::kernel::TableFrames;
 use crate::shadow::Shadowed;
@@ -104,7 +104,7 @@ fn mapped<Out: Addr>(t: &Translation<Out>) -> Mapped {
 
 impl Table {
     /// An empty table of `spec` for a kernel of `role`; random choices come from `seed`.
-    pub fn build(spec: &PageTableSpec, role: Role, asid: Asid, seed: u64) -> Result<Self, String> {
+    pub fn build(spec: &PageTableSpec, role: Role, asid: Asid, seed: u64) -> Result<Self, Error> {
         let owner = Owner {
             asid,
             seed,

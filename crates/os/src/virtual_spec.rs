@@ -1,6 +1,7 @@
 //! What can be set of a virtual machine.
 
 use pagewalk_tables::{PageTableSpec, RadixSpec};
+use pagewalk_units::Error;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -48,26 +49,33 @@ impl VirtualSpec {
     }
 
     /// Whether the values make sense; an error names the key and what was expected.
-    pub fn check(&self) -> Result<(), String> {
-        let below = |done: Result<(), String>| done.map_err(|e| format!("virtual.{e}"));
+    pub fn check(&self) -> Result<(), Error> {
+        let below = |done: Result<(), Error>| done.map_err(|e| e.under("virtual"));
         below(self.page_table.check())?;
         below(self.placement.check())?;
         if let PlacementSpec::TieredHash(hashed) = &self.placement
             && hashed.promotion_threshold.is_some()
         {
-            return Err("virtual.placement.tiered_hash.promotion_threshold is set, and a host knows no 2 MB regions of its guests' programs; expected no such key".to_owned());
+            return Err(Error::key(
+                "virtual.placement.tiered_hash.promotion_threshold",
+                "is set, and a host knows no 2 MB regions of its guests' programs; expected no such key",
+            ));
         }
         let max = OsSpec::MAX_GB;
         if let Some(gb) = self.memory_gb.filter(|gb| !(1..=max).contains(gb)) {
-            return Err(format!("virtual.memory_gb is {gb}; expected 1 to {max}"));
+            return Err(Error::key(
+                "virtual.memory_gb",
+                format!("is {gb}; expected 1 to {max}"),
+            ));
         }
-        self.fragmentation
-            .check()
-            .map_err(|e| format!("virtual.{e}"))?;
+        self.fragmentation.check().map_err(|e| e.under("virtual"))?;
         if !(0.0..=1e9).contains(&self.exit_ns) {
-            return Err(format!(
-                "virtual.exit_ns is {}; expected nanoseconds from 0 to 1000000000",
-                self.exit_ns
+            return Err(Error::key(
+                "virtual.exit_ns",
+                format!(
+                    "is {}; expected nanoseconds from 0 to 1000000000",
+                    self.exit_ns
+                ),
             ));
         }
         Ok(())

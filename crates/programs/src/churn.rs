@@ -25,7 +25,7 @@
 //!  1ed mov 0x10(%rbx),%rax ; cmp ; jb 1d0
 //! ```
 
-use pagewalk_stream::{Backing, Event, Facts, Program, ProgramError};
+use pagewalk_stream::{Backing, Error, Event, Facts, Program};
 use pagewalk_units::{Advice, VirtAddr};
 
 use crate::entry::{Entry, Values};
@@ -108,7 +108,7 @@ struct Work {
     unmap: bool,
 }
 
-fn churn(values: &Values<'_>) -> Result<Code, ProgramError> {
+fn churn(values: &Values<'_>) -> Result<Code, Error> {
     let size = values.size();
     let threads = values.options.threads;
     if !(64 << 10..=1 << 40).contains(&size) {

@@ -25,7 +25,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use pagewalk_stream::{Facts, Program, ProgramError, flags};
+use pagewalk_stream::{Error, Facts, Program, flags};
 use rand::Rng as _;
 
 use crate::entry::{Entry, Values};
@@ -139,7 +139,7 @@ struct Bags {
 /// The bags at work, made by the first thread that comes to them.
 type Current = Mutex<(u64, u64, Arc<Bags>)>;
 
-fn dlrm(values: &Values<'_>) -> Result<Code, ProgramError> {
+fn dlrm(values: &Values<'_>) -> Result<Code, Error> {
     let tables = values.number_in("tables", 1..=1024, 8)?;
     let dim = values.number_in("dim", 8..=1024, 64)?;
     if dim % 8 != 0 {

@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use pagewalk_stream::{Program, ProgramError};
-use pagewalk_units::nearest;
+use pagewalk_stream::{Error, Program};
+use pagewalk_units::{RunOption, Text, nearest};
 
 use crate::info::WorkloadInfo;
 use crate::size::{format_size, parse_size};
@@ -13,7 +13,7 @@ use crate::thread::{Start, Touch};
 /// A program's line in the registry.
 pub(crate) struct Entry {
     pub(crate) info: WorkloadInfo,
-    pub(crate) build: fn(&Values<'_>) -> Result<Box<dyn Program>, ProgramError>,
+    pub(crate) build: fn(&Values<'_>) -> Result<Box<dyn Program>, Error>,
 }
 
 /// How a built-in program is to run.
@@ -69,18 +69,20 @@ impl Values<'_> {
     }
 
     /// An error about `param` that says what was expected.
-    pub(crate) fn refuse(&self, param: &str, why: &str) -> ProgramError {
+    pub(crate) fn refuse(&self, param: &str, why: impl Into<Text>) -> Error {
         let range = self.info.params.iter().find(|p| p.name == param);
         let range = range.map_or("", |p| p.range);
-        ProgramError::new(format!(
-            "{}: parameter {param}={}: {why}; expected {range}",
-            self.info.name,
-            self.text(param).unwrap_or("")
-        ))
+        let given = self.text(param).unwrap_or("");
+        Error::about(
+            RunOption::Params,
+            format!("parameter {param}={given}: "),
+            why.into().and(format!("; expected {range}")),
+        )
+        .at(self.info.name)
     }
 
     /// A whole number (a size unit is understood), or `None` when not given.
-    pub(crate) fn number(&self, param: &str) -> Result<Option<u64>, ProgramError> {
+    pub(crate) fn number(&self, param: &str) -> Result<Option<u64>, Error> {
         let parsed = self.text(param).map(parse_size).transpose();
         parsed.map_err(|_| self.refuse(param, "not a whole number"))
     }
@@ -91,7 +93,7 @@ impl Values<'_> {
         param: &str,
         range: std::ops::RangeInclusive<u64>,
         default: u64,
-    ) -> Result<u64, ProgramError> {
+    ) -> Result<u64, Error> {
         match self.number(param)? {
             None => Ok(default),
             Some(n) if range.contains(&n) => Ok(n),
@@ -100,7 +102,7 @@ impl Values<'_> {
     }
 
     /// The values of [`POPULATE`] and [`REGION`].
-    pub(crate) fn start(&self) -> Result<Start, ProgramError> {
+    pub(crate) fn start(&self) -> Result<Start, Error> {
         let touch = match self.text("populate") {
             None | Some("yes") => Touch::Bulk,
             Some("timed") => Touch::Stores,
@@ -123,7 +125,7 @@ impl Values<'_> {
         param: &str,
         choices: &[&'static str],
         default: &'static str,
-    ) -> Result<&'static str, ProgramError> {
+    ) -> Result<&'static str, Error> {
         let Some(given) = self.text(param) else {
             return Ok(default);
         };
@@ -131,17 +133,18 @@ impl Values<'_> {
             .iter()
             .find(|c| **c == given)
             .copied()
-            .ok_or_else(|| self.refuse(param, &did_you_mean(given, choices.iter().copied())))
+            .ok_or_else(|| self.refuse(param, did_you_mean(given, choices.iter().copied())))
     }
 
     /// An error about `--size`.
-    pub(crate) fn refuse_size(&self, bytes: u64, why: &str) -> ProgramError {
-        ProgramError::new(format!(
-            "{}: size {}: {why}; expected {}",
-            self.info.name,
-            format_size(bytes),
-            self.info.size_range
-        ))
+    pub(crate) fn refuse_size(&self, bytes: u64, why: impl Into<Text>) -> Error {
+        Error::about(
+            RunOption::Size,
+            format!("size {}: ", format_size(bytes)),
+            why.into()
+                .and(format!("; expected {}", self.info.size_range)),
+        )
+        .at(self.info.name)
     }
 
     /// The footprint asked for, in bytes.

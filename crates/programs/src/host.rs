@@ -1,6 +1,6 @@
 //! How much memory the host has left for what a program holds.
 
-use pagewalk_stream::ProgramError;
+use pagewalk_stream::Error;
 
 use crate::size::format_size;
 
@@ -17,7 +17,7 @@ pub(crate) fn room() -> u64 {
 ///
 /// # Errors
 /// `bytes` are more than can be had.
-pub(crate) fn fits(bytes: u64, what: &str) -> Result<(), ProgramError> {
+pub(crate) fn fits(bytes: u64, what: &str) -> Result<(), Error> {
     fits_in(bytes, room(), what)
 }
 
@@ -25,11 +25,11 @@ pub(crate) fn fits(bytes: u64, what: &str) -> Result<(), ProgramError> {
 ///
 /// # Errors
 /// As [`fits`].
-pub(crate) fn fits_in(bytes: u64, room: u64, what: &str) -> Result<(), ProgramError> {
+pub(crate) fn fits_in(bytes: u64, room: u64, what: &str) -> Result<(), Error> {
     if bytes <= room {
         return Ok(());
     }
-    Err(ProgramError::new(format!(
+    Err(Error::refused(format!(
         "{what} need {} of host memory, and {} can be had; take a smaller problem or a larger host",
         mebibytes(bytes),
         mebibytes(room)
@@ -131,7 +131,9 @@ mod tests {
     #[test]
     fn what_is_larger_than_the_room_is_refused_with_both_sizes() {
         assert!(fits_in(4 << 30, 4 << 30, "x").is_ok());
-        let message = fits_in(6 << 30, 4 << 30, "two arrays").unwrap_err().message;
+        let message = fits_in(6 << 30, 4 << 30, "two arrays")
+            .unwrap_err()
+            .to_string();
         for part in ["two arrays", "6GiB of host memory", "4GiB can be had"] {
             assert!(message.contains(part), "{message}");
         }

@@ -14,9 +14,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use pagewalk_stream::{
-    BATCH_OPS, Batch, End, Event, Facts, Leave, Program, ProgramError, ThreadId,
-};
+use pagewalk_stream::{BATCH_OPS, Batch, End, Error, Event, Facts, Leave, Program, ThreadId};
 
 use crate::heap::Heap;
 use crate::thread::{Link, SharedLink, Start, Thread, Touch};
@@ -153,10 +151,10 @@ impl Code {
 
     /// Runs code, in the order that depends on nothing else, until `thread` has
     /// something to give.
-    fn run_for(&mut self, thread: usize) -> Result<(), ProgramError> {
+    fn run_for(&mut self, thread: usize) -> Result<(), Error> {
         while self.threads[thread].ready.is_empty() {
             if self.threads[thread].asks {
-                return Err(ProgramError::new(format!(
+                return Err(Error::refused(format!(
                     "{}: thread {thread} is asked for more before it was answered",
                     self.facts.name
                 )));
@@ -164,7 +162,7 @@ impl Code {
             let count = self.threads.len();
             let mut order = (self.turn..count).chain(0..self.turn);
             let Some(next) = order.find(|t| self.runnable(*t)) else {
-                return Err(ProgramError::new(format!(
+                return Err(Error::refused(format!(
                     "{}: all threads wait for one another",
                     self.facts.name
                 )));
@@ -222,11 +220,11 @@ impl Program for Code {
         self.facts.clone()
     }
 
-    fn fill(&mut self, thread: ThreadId, batch: &mut Batch) -> Result<End, ProgramError> {
+    fn fill(&mut self, thread: ThreadId, batch: &mut Batch) -> Result<End, Error> {
         batch.clear();
         let at = thread as usize;
         if at >= self.threads.len() {
-            return Err(ProgramError::new(format!(
+            return Err(Error::refused(format!(
                 "{} has {} threads, not a thread {thread}",
                 self.facts.name,
                 self.threads.len()

@@ -1,6 +1,7 @@
 //! The built-in programs by name.
 
-use pagewalk_stream::{Program, ProgramError};
+use pagewalk_stream::{Error, Program};
+use pagewalk_units::{RunOption, Text};
 
 use crate::entry::{Entry, Options, Values, did_you_mean};
 use crate::info::WorkloadInfo;
@@ -41,26 +42,36 @@ static PROGRAMS: &[Entry] = &[
 /// # Errors
 /// An unknown name or parameter (with the nearest right one), a value out of
 /// its range, or more threads than the program has use for.
-pub fn build(name: &str, options: &Options) -> Result<Box<dyn Program>, ProgramError> {
+pub fn build(name: &str, options: &Options) -> Result<Box<dyn Program>, Error> {
     let Some(program) = PROGRAMS.iter().find(|p| p.info.name == name) else {
-        return Err(ProgramError::new(format!(
-            "no built-in program `{name}`; {}",
-            did_you_mean(name, workloads().map(|w| w.name))
-        )));
+        return Err(Error::about(
+            RunOption::Workload,
+            Text::default(),
+            format!(
+                "no built-in program `{name}`; {}",
+                did_you_mean(name, workloads().map(|w| w.name))
+            ),
+        ));
     };
     let info = &program.info;
     if !(1..=info.max_threads).contains(&options.threads) {
-        return Err(ProgramError::new(format!(
-            "{name}: {} threads; expected 1 to {}",
-            options.threads, info.max_threads
-        )));
+        return Err(Error::about(
+            RunOption::Threads,
+            format!("{} threads; ", options.threads),
+            format!("expected 1 to {}", info.max_threads),
+        )
+        .at(name));
     }
     for given in options.params.keys() {
         if !info.params.iter().any(|p| p.name == given) {
-            return Err(ProgramError::new(format!(
-                "{name} has no parameter `{given}`; {}",
-                did_you_mean(given, info.params.iter().map(|p| p.name))
-            )));
+            return Err(Error::about(
+                RunOption::Params,
+                Text::default(),
+                format!(
+                    "{name} has no parameter `{given}`; {}",
+                    did_you_mean(given, info.params.iter().map(|p| p.name))
+                ),
+            ));
         }
     }
     (program.build)(&Values::new(info, options))
@@ -74,7 +85,7 @@ mod tests {
     fn refused(name: &str, options: &Options) -> String {
         match build(name, options) {
             Ok(_) => panic!("{name} accepted {options:?}"),
-            Err(e) => e.message,
+            Err(e) => e.to_string(),
         }
     }
 

@@ -1,23 +1,28 @@
 //! Sizes as users write them.
 
+use pagewalk_units::{Error, RunOption};
+
 /// Bytes named by `text`: a whole number with an optional unit. `KiB`, `MiB`,
 /// `GiB`, `TiB` are powers of 1024, and so are `K`, `KB`, `M`, `MB`, … as is
 /// usual for memory; letter case does not matter.
 ///
 /// # Errors
-/// A sentence that says what was expected, when there is no number, the unit
-/// is unknown, or the size does not fit 64 bits.
-pub fn parse_size(text: &str) -> Result<u64, String> {
+/// There is no number, the unit is unknown, or the size does not fit 64 bits.
+pub fn parse_size(text: &str) -> Result<u64, Error> {
     let trimmed = text.trim();
     let digits = trimmed
         .find(|c: char| !c.is_ascii_digit())
         .unwrap_or(trimmed.len());
     let (number, unit) = trimmed.split_at(digits);
+    let wrong = |joint: &str, why: &str| {
+        Error::about(RunOption::Size, format!("size `{text}`{joint}"), why)
+    };
+    let too_large = || wrong(" ", "does not fit 64 bits");
     let expected = "expected a whole number with a unit, such as 64MB, 4GiB or 1TB";
     let number: u64 = match number.parse() {
         Ok(n) => n,
-        Err(_) if number.is_empty() => return Err(format!("size `{text}`: {expected}")),
-        Err(_) => return Err(format!("size `{text}` does not fit 64 bits")),
+        Err(_) if number.is_empty() => return Err(wrong(": ", expected)),
+        Err(_) => return Err(too_large()),
     };
     let shift = match unit.trim().to_ascii_lowercase().as_str() {
         "" | "b" => 0,
@@ -25,11 +30,9 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
         "m" | "mb" | "mib" => 20,
         "g" | "gb" | "gib" => 30,
         "t" | "tb" | "tib" => 40,
-        _ => return Err(format!("size `{text}`: unknown unit; {expected}")),
+        _ => return Err(wrong(": ", &format!("unknown unit; {expected}"))),
     };
-    number
-        .checked_mul(1 << shift)
-        .ok_or_else(|| format!("size `{text}` does not fit 64 bits"))
+    number.checked_mul(1 << shift).ok_or_else(too_large)
 }
 
 /// `bytes` in the largest unit that divides it: `4GiB`, `1536MiB`, `17B`.
@@ -76,7 +79,7 @@ mod tests {
             "99999999TB",
         ] {
             let error = parse_size(text).unwrap_err();
-            assert!(error.contains(text), "{error}");
+            assert!(error.to_string().contains(text), "{error}");
         }
     }
 

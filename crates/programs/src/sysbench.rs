@@ -26,7 +26,7 @@
 //! What is done between two blocks (a mutex, two clocks) is left out: blocks are
 //! large.
 
-use pagewalk_stream::{Facts, Program, ProgramError};
+use pagewalk_stream::{Error, Facts, Program};
 use rand::Rng as _;
 
 use crate::entry::{Entry, Values};
@@ -102,7 +102,7 @@ struct Work {
     constant: bool,
 }
 
-fn sysbench(values: &Values<'_>) -> Result<Code, ProgramError> {
+fn sysbench(values: &Values<'_>) -> Result<Code, Error> {
     let size = values.size();
     let threads = values.options.threads;
     let least = 4096 * u64::from(threads);

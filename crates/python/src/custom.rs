@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use pagewalk_stream::{
-    BATCH_OPS, Backing, Batch, End, Event, Facts, Kind, Op, Program, ProgramError, ThreadId, flags,
+    BATCH_OPS, Backing, Batch, End, Error, Event, Facts, Kind, Op, Program, ThreadId, flags,
 };
 use pagewalk_units::VirtAddr;
 use pyo3::prelude::*;
@@ -130,25 +130,24 @@ fn op(bytes: &[u8]) -> Op {
 }
 
 impl Thread {
-    fn refill(&mut self) -> Result<(), ProgramError> {
+    fn refill(&mut self) -> Result<(), Error> {
         self.given = 0;
         self.ops.clear();
-        let error = |message| ProgramError { message };
         Python::attach(|py| {
             let block = self
                 .pull
                 .call0(py)
-                .map_err(|e| error(e.value(py).to_string()))?;
+                .map_err(|e| Error::refused(e.value(py).to_string()))?;
             if block.is_none(py) {
                 self.ended = true;
                 return Ok(());
             }
             let block = block
                 .cast_bound::<PyBytes>(py)
-                .map_err(|e| error(e.to_string()))?;
+                .map_err(|e| Error::refused(e.to_string()))?;
             let bytes = block.as_bytes();
             if bytes.len() % OP_BYTES != 0 {
-                return Err(error(format!(
+                return Err(Error::refused(format!(
                     "a block of {} bytes is no whole number of operations",
                     bytes.len()
                 )));
@@ -164,7 +163,7 @@ impl Program for Custom {
         self.facts.clone()
     }
 
-    fn fill(&mut self, thread: ThreadId, batch: &mut Batch) -> Result<End, ProgramError> {
+    fn fill(&mut self, thread: ThreadId, batch: &mut Batch) -> Result<End, Error> {
         batch.ops.clear();
         if thread == 0
             && let Some(event) = self.setup.pop_front()
@@ -174,9 +173,9 @@ impl Program for Custom {
         let count = self.threads.len();
         let name = &self.facts.name;
         let Some(this) = self.threads.get_mut(thread as usize) else {
-            return Err(ProgramError {
-                message: format!("{name} has {count} threads, not a thread {thread}"),
-            });
+            return Err(Error::refused(format!(
+                "{name} has {count} threads, not a thread {thread}"
+            )));
         };
         while !this.ended && this.given == this.ops.len() {
             this.refill()?;

@@ -2,7 +2,8 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use pagewalk_machine::{Elsewhere, News, RunError, RunSpec};
+use pagewalk_machine::{Elsewhere, News, RunSpec};
+use pagewalk_units::Error;
 use pyo3::prelude::*;
 
 /// Calls the methods of an object: `begin(spec, numbers, of)` has portions of a run simulated, and
@@ -32,9 +33,9 @@ impl Hosts {
     fn call<T>(
         &self,
         method: impl FnOnce(Python<'_>, &Py<PyAny>) -> PyResult<T>,
-    ) -> Result<T, RunError> {
+    ) -> Result<T, Error> {
         Python::attach(|py| method(py, &self.object)).map_err(|e| {
-            let error = RunError::Failure(e.to_string());
+            let error = Error::failed(e.to_string());
             let mut raised = self.raised.lock().unwrap_or_else(PoisonError::into_inner);
             raised.get_or_insert(e);
             error
@@ -52,15 +53,15 @@ fn one(item: &Bound<'_, PyAny>) -> PyResult<News> {
 }
 
 impl Elsewhere for Hosts {
-    fn begin(&self, spec: &RunSpec, numbers: &[usize], of: usize) -> Result<(), RunError> {
-        let text = serde_json::to_string(spec).map_err(|e| RunError::Failure(e.to_string()))?;
+    fn begin(&self, spec: &RunSpec, numbers: &[usize], of: usize) -> Result<(), Error> {
+        let text = serde_json::to_string(spec).map_err(|e| Error::failed(e.to_string()))?;
         self.call(|py, object| {
             let begun = object.call_method1(py, "begin", (text, numbers.to_vec(), of));
             begun.map(drop)
         })
     }
 
-    fn news(&self) -> Result<Vec<News>, RunError> {
+    fn news(&self) -> Result<Vec<News>, Error> {
         self.call(|py, object| {
             let list = object.call_method0(py, "news")?;
             list.bind(py).try_iter()?.map(|item| one(&item?)).collect()

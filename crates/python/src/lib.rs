@@ -10,10 +10,11 @@ use std::time::{Duration, Instant};
 
 use pagewalk_machine::config::{Shipped, keys, root_schema};
 use pagewalk_machine::{
-    Installation, Progress, RunError, RunSpec, explain as explain_name, metrics, program_metrics,
+    Installation, Progress, RunSpec, explain as explain_name, metrics, program_metrics,
     statistics as all_statistics, topics as all_topics,
 };
 use pagewalk_trace::{OpenOptions, convert_trace};
+use pagewalk_units::{Error, ErrorKind, RunOption};
 use pyo3::create_exception;
 use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
@@ -44,34 +45,44 @@ fn installation() -> PyResult<Installation> {
         .unwrap_or_else(std::sync::PoisonError::into_inner);
     match data.as_ref() {
         Some(folder) => Ok(Installation::at(folder)),
-        None => Err(Failure::new_err(
+        None => Err(raise(Error::failed(
             "the data folder is not set: call set_data_dir first",
-        )),
+        ))),
     }
 }
 
-fn raise(e: RunError) -> PyErr {
-    match e {
-        RunError::User(m) => UserError::new_err(m),
-        RunError::Failure(m) => Failure::new_err(m),
+/// The exception of an error. Its `fields` are the error as JSON.
+fn raise(e: impl Into<Error>) -> PyErr {
+    let e = e.into();
+    let fields = match dump(&e) {
+        Ok(fields) => fields,
+        Err(other) => return other,
+    };
+    let raised = match e.kind() {
+        ErrorKind::Refused => UserError::new_err(e.to_string()),
+        ErrorKind::Failed => Failure::new_err(e.to_string()),
+    };
+    match Python::attach(|py| raised.value(py).setattr("fields", fields)) {
+        Ok(()) => raised,
+        Err(other) => other,
     }
 }
 
-fn user(e: impl std::fmt::Display) -> PyErr {
-    UserError::new_err(e.to_string())
-}
-
-fn failure(e: impl std::fmt::Display) -> PyErr {
-    Failure::new_err(e.to_string())
+/// The exception of an error of what is installed, which the user cannot mend by other input.
+fn raise_failed(e: Error) -> PyErr {
+    raise(e.into_failed())
 }
 
 fn dump(value: &impl Serialize) -> PyResult<String> {
-    serde_json::to_string(value).map_err(failure)
+    serde_json::to_string(value).map_err(|e| Failure::new_err(e.to_string()))
 }
 
 fn parse<T: serde::de::DeserializeOwned>(text: &str) -> PyResult<T> {
-    serde_json::from_str(text)
-        .map_err(|e| user(format!("the specification is not understood: {e}")))
+    serde_json::from_str(text).map_err(|e| {
+        raise(Error::refused(format!(
+            "the specification is not understood: {e}"
+        )))
+    })
 }
 
 /// A callback from a thread without the interpreter's lock; an exception in it
@@ -184,7 +195,7 @@ fn simulate<T: Send>(
     py: Python<'_>,
     spec: &str,
     progress: Option<Py<PyAny>>,
-    run: impl FnOnce(&Installation, &RunSpec, Watch<'_>) -> Result<T, RunError> + Send,
+    run: impl FnOnce(&Installation, &RunSpec, Watch<'_>) -> Result<T, Error> + Send,
 ) -> PyResult<T> {
     let installation = installation()?;
     let spec: RunSpec = parse(spec)?;
@@ -227,7 +238,7 @@ fn resolve(spec: &str) -> PyResult<String> {
 }
 
 fn shipped(kind: Shipped) -> PyResult<String> {
-    let files = installation()?.data.list(kind).map_err(failure)?;
+    let files = installation()?.data.list(kind).map_err(raise_failed)?;
     let list: Vec<_> = files
         .iter()
         .map(|f| json!({"name": f.name, "description": f.description, "source": f.source, "path": shown(&f.path)}))
@@ -263,6 +274,13 @@ fn shortcut_buffers() -> PyResult<String> {
     }))
 }
 
+/// The flags of all run options that an error can name, by the options' names.
+#[pyfunction]
+fn run_options() -> PyResult<String> {
+    let options = RunOption::ALL.iter().map(|o| (o.name(), o.flag()));
+    dump(&options.collect::<std::collections::BTreeMap<_, _>>())
+}
+
 /// JSON schema of the configuration.
 #[pyfunction]
 fn schema() -> PyResult<String> {
@@ -281,14 +299,14 @@ fn statistics() -> PyResult<String> {
     let metrics: Vec<_> = metrics()
         .map(|m| json!({"name": m.name, "unit": m.unit, "meaning": m.meaning}))
         .collect();
-    let statistics = all_statistics(&installation()?.data).map_err(failure)?;
+    let statistics = all_statistics(&installation()?.data).map_err(raise_failed)?;
     dump(&json!({"metrics": metrics, "programs": program_metrics(), "statistics": statistics}))
 }
 
 /// What a name means: `{"found": [...]}` or `{"nearest": [...]}`.
 #[pyfunction]
 fn explain(name: &str) -> PyResult<String> {
-    match explain_name(&installation()?.data, name).map_err(failure)? {
+    match explain_name(&installation()?.data, name).map_err(raise_failed)? {
         Ok(found) => dump(&json!({"found": found})),
         Err(nearest) => dump(&json!({"nearest": nearest})),
     }
@@ -297,7 +315,7 @@ fn explain(name: &str) -> PyResult<String> {
 /// Names that can be explained by their kind: `{"term": [...], "design": [...], ...}`.
 #[pyfunction]
 fn topics() -> PyResult<String> {
-    dump(&all_topics(&installation()?.data).map_err(failure)?)
+    dump(&all_topics(&installation()?.data).map_err(raise_failed)?)
 }
 
 /// The name that a misspelt one is nearest to, if any is near.
@@ -338,7 +356,7 @@ fn record(
 fn trace_info(py: Python<'_>, path: PathBuf) -> PyResult<String> {
     dump(
         &py.detach(|| pagewalk_trace::trace_info(&path, &OpenOptions::default()))
-            .map_err(user)?,
+            .map_err(raise)?,
     )
 }
 
@@ -347,7 +365,7 @@ fn trace_info(py: Python<'_>, path: PathBuf) -> PyResult<String> {
 fn trace_check(py: Python<'_>, path: PathBuf) -> PyResult<String> {
     dump(
         &py.detach(|| pagewalk_trace::check_trace(&path, None))
-            .map_err(user)?,
+            .map_err(raise)?,
     )
 }
 
@@ -366,7 +384,7 @@ fn trace_convert(
         ..OpenOptions::default()
     };
     let done = py.detach(|| convert_trace(&source, &options, &target, keep_good));
-    dump(&done.map_err(user)?)
+    dump(&done.map_err(raise)?)
 }
 
 /// What a trace executes by stretches of `length` instructions; `null` if `progress` says no.
@@ -380,7 +398,9 @@ fn block_vectors(
     progress: Option<Py<PyAny>>,
 ) -> PyResult<String> {
     if length == 0 {
-        return Err(user("a stretch of 0 instructions; expected 1 or more"));
+        return Err(raise(Error::refused(
+            "a stretch of 0 instructions; expected 1 or more",
+        )));
     }
     let mut callback = Callback {
         function: progress,
@@ -406,7 +426,7 @@ fn block_vectors(
     if let Some(e) = callback.error {
         return Err(e);
     }
-    dump(&result.map_err(user)?)
+    dump(&result.map_err(raise)?)
 }
 
 /// A path as text, which alone JSON has.
@@ -420,7 +440,7 @@ fn doctor() -> PyResult<String> {
     let installation = installation()?;
     dump(&json!({
         "plugin": {"path": shown(&installation.plugin), "present": installation.plugin.is_file()},
-        "qemu": pagewalk_live::find_qemu(None).map(|e| shown(&e.path)).map_err(|e| e.message),
+        "qemu": pagewalk_live::find_qemu(None).map(|e| shown(&e.path)).map_err(|e| e.to_string()),
         "cores": pagewalk_machine::host_cores(),
         "data": shown(&installation.data.0),
     }))
@@ -435,7 +455,7 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
         ($($f:ident)*) => { $(m.add_function(wrap_pyfunction!($f, m)?)?;)* };
     }
     functions! {
-        set_data_dir version model_version run run_custom portion resolve machines designs workloads shortcut_buffers schema config_keys statistics
+        set_data_dir version model_version run run_custom portion resolve machines designs workloads shortcut_buffers run_options schema config_keys statistics
         explain topics nearest record trace_info trace_check trace_convert block_vectors doctor
     }
     Ok(())

@@ -15,7 +15,7 @@ pub use ended::Ended;
 pub use lines::{Data, Lines};
 pub use mix::{Mix, Opens};
 use pagewalk_units::{Access, VirtAddr};
-pub use pagewalk_units::{Advice, Backing};
+pub use pagewalk_units::{Advice, Backing, Error};
 pub use passing::{Condenser, Leave, Passing};
 pub use unseen::{Unseen, Why};
 
@@ -434,30 +434,6 @@ pub struct Part {
     pub request: Option<String>,
 }
 
-/// Why a program could not go on.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ProgramError {
-    /// One sentence for the user: what, where, what was expected, what to do.
-    pub message: String,
-}
-
-impl ProgramError {
-    /// An error that says `message`.
-    pub fn new(message: impl Into<String>) -> Self {
-        ProgramError {
-            message: message.into(),
-        }
-    }
-}
-
-impl std::fmt::Display for ProgramError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.message)
-    }
-}
-
-impl std::error::Error for ProgramError {}
-
 /// A program: built in, recorded, or a live process.
 ///
 /// Thread 0 of process 0 exists from the start. For one seed each thread's ops
@@ -467,7 +443,7 @@ pub trait Program: Send {
     /// What is known before it runs.
     fn facts(&self) -> Facts;
     /// Clears `batch` and fills it with the next ops of `thread`, and says why it ended there.
-    fn fill(&mut self, thread: ThreadId, batch: &mut Batch) -> Result<End, ProgramError>;
+    fn fill(&mut self, thread: ThreadId, batch: &mut Batch) -> Result<End, Error>;
     /// Of the next so many instructions and requests, whichever end first, nobody needs more than
     /// what they touch, until this is said anew: a program may give them as [`Batch::passed`].
     /// Batches end where they would without. Nothing may be passed over any more once a second

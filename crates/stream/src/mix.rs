@@ -7,10 +7,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::{Batch, End, Event, Facts, Part, ProcessId, Program, ProgramError, ThreadId, Units};
+use crate::{Batch, End, Error, Event, Facts, Part, ProcessId, Program, ThreadId, Units};
 
 /// Makes a program, the same each time.
-pub type Opens = Box<dyn FnMut() -> Result<Box<dyn Program>, ProgramError> + Send>;
+pub type Opens = Box<dyn FnMut() -> Result<Box<dyn Program>, Error> + Send>;
 
 /// Stands for an end that is none of the others' business, so that threads count as
 /// many ends as they did alone.
@@ -89,19 +89,17 @@ impl Mix {
     ///
     /// # Errors
     /// A program does not open, or is a live process, which cannot start again.
-    pub fn new(programs: Vec<Opens>) -> Result<Self, ProgramError> {
+    pub fn new(programs: Vec<Opens>) -> Result<Self, Error> {
         let count = programs.len() as u32;
         let mut members = Vec::with_capacity(programs.len());
         for mut open in programs {
             let program = open()?;
             let facts = program.facts();
             if facts.live && !facts.deterministic {
-                return Err(ProgramError {
-                    message: format!(
-                        "{} is a live process; expected built-in programs or recordings in a mix: record it first",
-                        facts.name
-                    ),
-                });
+                return Err(Error::refused(format!(
+                    "{} is a live process; expected built-in programs or recordings in a mix: record it first",
+                    facts.name
+                )));
             }
             let mut member = Member {
                 open,
@@ -126,7 +124,7 @@ impl Mix {
     }
 
     /// What the first thread of `member` says at `step`, and what comes after.
-    fn begin(&mut self, member: usize, step: Step) -> Result<(End, Step), ProgramError> {
+    fn begin(&mut self, member: usize, step: Step) -> Result<(End, Step), Error> {
         let event = |event| End::Event { event, ticket: 0 };
         let count = self.members.len() as ThreadId;
         Ok(match step {
@@ -279,7 +277,7 @@ impl Program for Mix {
         }
     }
 
-    fn fill(&mut self, thread: ThreadId, batch: &mut Batch) -> Result<End, ProgramError> {
+    fn fill(&mut self, thread: ThreadId, batch: &mut Batch) -> Result<End, Error> {
         batch.ops.clear();
         let leads = (thread as usize) < self.members.len();
         if leads && self.steps[thread as usize] != Step::Runs {
@@ -295,9 +293,7 @@ impl Program for Mix {
             return Ok(end);
         }
         let Some(&of) = self.threads.get(&thread) else {
-            return Err(ProgramError {
-                message: format!("the mix has no thread {thread}"),
-            });
+            return Err(Error::refused(format!("the mix has no thread {thread}")));
         };
         let me = &mut self.members[of.member];
         let run = me.runs.get_mut(&of.run).expect("its threads live");
@@ -310,12 +306,10 @@ impl Program for Mix {
             self.threads.remove(&thread);
             if leads {
                 if !me.begun {
-                    return Err(ProgramError {
-                        message: format!(
-                            "{} ended and its region of interest never began",
-                            me.facts.name
-                        ),
-                    });
+                    return Err(Error::refused(format!(
+                        "{} ended and its region of interest never began",
+                        me.facts.name
+                    )));
                 }
                 self.steps[of.member] = Step::Joins;
                 end = nothing(0);
@@ -355,7 +349,7 @@ impl Program for Mix {
 #[cfg(test)]
 mod tests {
     use super::{Mix, Opens};
-    use crate::{Batch, Counted, End, Event, Facts, Op, Program, ProgramError, ThreadId};
+    use crate::{Batch, Counted, End, Error, Event, Facts, Op, Program, ThreadId};
 
     /// Gives what is written for each thread, then ends it.
     struct Script {
@@ -374,7 +368,7 @@ mod tests {
                 ..Facts::default()
             }
         }
-        fn fill(&mut self, thread: ThreadId, batch: &mut Batch) -> Result<End, ProgramError> {
+        fn fill(&mut self, thread: ThreadId, batch: &mut Batch) -> Result<End, Error> {
             batch.ops.clear();
             let (t, at) = (thread as usize, &mut self.at[thread as usize]);
             let Some((ops, end)) = self.threads[t].get(*at) else {
@@ -481,7 +475,7 @@ mod tests {
         let mut mix = Mix::new(vec![script("never", true, vec![vec![(5, End::More)]])]).unwrap();
         let mut batch = Batch::new();
         let error = (0..10).find_map(|_| mix.fill(0, &mut batch).err()).unwrap();
-        assert!(error.message.contains("never began"), "{error}");
+        assert!(error.to_string().contains("never began"), "{error}");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! walk tables (CWCs), and fixed latencies.
 
 use pagewalk_structures::SetAssoc;
-use pagewalk_units::Cycle;
+use pagewalk_units::{Cycle, Error};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -59,15 +59,15 @@ impl CuckooWalkSpec {
 
     /// Whether the values make sense; an error names the key below `mmu.cuckoo`
     /// and what was expected.
-    pub fn check(&self) -> Result<(), String> {
+    pub fn check(&self) -> Result<(), Error> {
         for (key, entries) in [
             ("pmd_cwc_entries", self.pmd_cwc_entries),
             ("pud_cwc_entries", self.pud_cwc_entries),
         ] {
             if entries > Self::MAX_ENTRIES {
-                return Err(format!(
-                    "mmu.cuckoo.{key} is {entries}; expected at most {}",
-                    Self::MAX_ENTRIES
+                return Err(Error::key(
+                    format!("mmu.cuckoo.{key}"),
+                    format!("is {entries}; expected at most {}", Self::MAX_ENTRIES),
                 ));
             }
         }
@@ -77,9 +77,9 @@ impl CuckooWalkSpec {
             ("l2p_latency", self.l2p_latency),
         ] {
             if cycles > Self::MAX_LATENCY {
-                return Err(format!(
-                    "mmu.cuckoo.{key} is {cycles}; expected at most {} cycles",
-                    Self::MAX_LATENCY
+                return Err(Error::key(
+                    format!("mmu.cuckoo.{key}"),
+                    format!("is {cycles}; expected at most {} cycles", Self::MAX_LATENCY),
                 ));
             }
         }

@@ -3,7 +3,7 @@
 //! a cache line and carry the line's tag in their spare bits.
 
 use arrayvec::ArrayVec;
-use pagewalk_units::{Addr, Asid, Cycle, PageSize};
+use pagewalk_units::{Addr, Asid, Cycle, Error, PageSize};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -54,44 +54,56 @@ impl Default for HashDontCacheSpec {
 const INITIAL: std::ops::RangeInclusive<u32> = 64..=1 << 24;
 
 /// Whether `slots` is a number of lines that a table can start with.
-pub(crate) fn check_slots(key: &str, slots: u32) -> Result<(), String> {
+pub(crate) fn check_slots(key: &str, slots: u32) -> Result<(), Error> {
     if slots.is_power_of_two() && INITIAL.contains(&slots) {
         return Ok(());
     }
-    Err(format!(
-        "{key} is {slots}; expected a power of two from {} to {}",
-        INITIAL.start(),
-        INITIAL.end()
+    Err(Error::key(
+        key,
+        format!(
+            "is {slots}; expected a power of two from {} to {}",
+            INITIAL.start(),
+            INITIAL.end()
+        ),
     ))
 }
 /// Whether `cycles` is a latency.
-pub(crate) fn check_latency(key: &str, cycles: Cycle) -> Result<(), String> {
+pub(crate) fn check_latency(key: &str, cycles: Cycle) -> Result<(), Error> {
     const MOST: Cycle = 1 << 20;
     if cycles <= MOST {
         return Ok(());
     }
-    Err(format!("{key} is {cycles}; expected at most {MOST} cycles"))
+    Err(Error::key(
+        key,
+        format!("is {cycles}; expected at most {MOST} cycles"),
+    ))
 }
 
 impl TableSpec for HashDontCacheSpec {
-    fn check(&self) -> Result<(), String> {
+    fn check(&self) -> Result<(), Error> {
         check_slots("initial_slots", self.initial_slots)?;
         check_slots("initial_huge_slots", self.initial_huge_slots)?;
         if !(0.1..=0.95).contains(&self.upsize_at) {
-            return Err(format!(
-                "upsize_at is {}; expected 0.1 to 0.95",
-                self.upsize_at
+            return Err(Error::key(
+                "upsize_at",
+                format!("is {}; expected 0.1 to 0.95", self.upsize_at),
             ));
         }
         if !(2..=16).contains(&self.growth) || !self.growth.is_power_of_two() {
-            return Err(format!("growth is {}; expected 2, 4, 8 or 16", self.growth));
+            return Err(Error::key(
+                "growth",
+                format!("is {}; expected 2, 4, 8 or 16", self.growth),
+            ));
         }
         // A table that has just changed its size must be far from both thresholds.
         let most = self.upsize_at / f64::from(self.growth);
         if !(0.0..=most).contains(&self.downsize_at) {
-            return Err(format!(
-                "downsize_at is {}; expected 0 to {most} (upsize_at / growth)",
-                self.downsize_at
+            return Err(Error::key(
+                "downsize_at",
+                format!(
+                    "is {}; expected 0 to {most} (upsize_at / growth)",
+                    self.downsize_at
+                ),
             ));
         }
         check_latency("hash_latency", self.hash_latency)

@@ -4,7 +4,7 @@
 //! level only. ME-HPT (section IX) compares itself with it.
 
 use arrayvec::ArrayVec;
-use pagewalk_units::{Addr, Asid, Cycle, PageSize};
+use pagewalk_units::{Addr, Asid, Cycle, Error, PageSize};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -51,19 +51,25 @@ impl LevelHashingSpec {
 }
 
 impl TableSpec for LevelHashingSpec {
-    fn check(&self) -> Result<(), String> {
+    fn check(&self) -> Result<(), Error> {
         check_slots("initial_slots", self.initial_slots)?;
         if self.initial_slots < 128 {
-            return Err(format!(
-                "initial_slots is {}; expected at least 128, since the bottom level has half of it",
-                self.initial_slots
+            return Err(Error::key(
+                "initial_slots",
+                format!(
+                    "is {}; expected at least 128, since the bottom level has half of it",
+                    self.initial_slots
+                ),
             ));
         }
         if !(0.0..=Self::SHRINKABLE).contains(&self.downsize_at) {
-            return Err(format!(
-                "downsize_at is {}; expected 0 to {}",
-                self.downsize_at,
-                Self::SHRINKABLE
+            return Err(Error::key(
+                "downsize_at",
+                format!(
+                    "is {}; expected 0 to {}",
+                    self.downsize_at,
+                    Self::SHRINKABLE
+                ),
             ));
         }
         check_latency("hash_latency", self.hash_latency)

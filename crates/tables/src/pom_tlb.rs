@@ -4,7 +4,7 @@
 
 use pagewalk_stats::Tree;
 use pagewalk_structures::SetAssoc;
-use pagewalk_units::{Asid, Cycle, LINE_BYTES, PageSize, PhysAddr};
+use pagewalk_units::{Asid, Cycle, Error, LINE_BYTES, PageSize, PhysAddr};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -22,9 +22,9 @@ pub enum InMemoryTlbSpec {
 
 impl InMemoryTlbSpec {
     /// Whether the values make sense; an error names the key and what was expected.
-    pub fn check(&self) -> Result<(), String> {
+    pub fn check(&self) -> Result<(), Error> {
         let InMemoryTlbSpec::Pom(spec) = self;
-        spec.check().map_err(|e| format!("in_memory_tlb.pom.{e}"))
+        spec.check().map_err(|e| e.under("in_memory_tlb.pom"))
     }
 }
 
@@ -66,21 +66,25 @@ const MOST_BITS: u32 = 1 << 20;
 const NUMBER_BITS: u32 = 45;
 
 impl PomTlbSpec {
-    fn check(&self) -> Result<(), String> {
+    fn check(&self) -> Result<(), Error> {
         for (name, entries) in [
             ("entries_4kb", self.entries_4kb),
             ("entries_2mb", self.entries_2mb),
         ] {
             if entries == 0 || entries > MOST_ENTRIES || !entries.is_multiple_of(WAYS as u32) {
-                return Err(format!(
-                    "{name} is {entries}; expected a multiple of {WAYS} from {WAYS} to {MOST_ENTRIES}"
+                return Err(Error::key(
+                    name,
+                    format!(
+                        "is {entries}; expected a multiple of {WAYS} from {WAYS} to {MOST_ENTRIES}"
+                    ),
                 ));
             }
         }
         let bits = self.size_predictor;
         if !bits.is_power_of_two() || bits > MOST_BITS {
-            return Err(format!(
-                "size_predictor is {bits}; expected a power of two, at most {MOST_BITS}"
+            return Err(Error::key(
+                "size_predictor",
+                format!("is {bits}; expected a power of two, at most {MOST_BITS}"),
             ));
         }
         Ok(())

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 
 use arrayvec::ArrayVec;
 use pagewalk_structures::prefetch;
-use pagewalk_units::{Addr, Asid, Frame, Page, PageSize};
+use pagewalk_units::{Addr, Asid, Error, Frame, Page, PageSize};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -27,10 +27,13 @@ pub struct RadixSpec {
 }
 
 impl TableSpec for RadixSpec {
-    fn check(&self) -> Result<(), String> {
+    fn check(&self) -> Result<(), Error> {
         match self.levels {
             4 | 5 => Ok(()),
-            levels => Err(format!("levels is {levels}; expected 4 or 5")),
+            levels => Err(Error::key(
+                "levels",
+                format!("is {levels}; expected 4 or 5"),
+            )),
         }
     }
     fn build<In: Addr, Out: Addr>(&self, owner: Owner) -> Box<dyn PageTable<In, Out>> {

@@ -1,6 +1,6 @@
 //! Which page tables there are.
 
-use pagewalk_units::Addr;
+use pagewalk_units::{Addr, Error};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -13,7 +13,7 @@ pub(crate) trait TableSpec {
     /// named by one of them.
     const METRICS: &'static [TableMetric] = &[];
     /// Whether [`TableSpec::build`] would succeed; an error begins with the key.
-    fn check(&self) -> Result<(), String>;
+    fn check(&self) -> Result<(), Error>;
     /// An empty table of `owner`; the values were checked.
     fn build<In: Addr, Out: Addr>(&self, owner: Owner) -> Box<dyn PageTable<In, Out>>;
     /// Which walk caches its walks look into.
@@ -54,7 +54,7 @@ macro_rules! page_tables {
             pub fn build<In: Addr, Out: Addr>(
                 &self,
                 owner: Owner,
-            ) -> Result<Box<dyn PageTable<In, Out>>, String> {
+            ) -> Result<Box<dyn PageTable<In, Out>>, Error> {
                 self.check()?;
                 Ok(match self {
                     $(PageTableSpec::$variant(spec) => spec.build(owner),)*
@@ -62,11 +62,11 @@ macro_rules! page_tables {
             }
 
             /// Whether [`PageTableSpec::build`] would succeed.
-            pub fn check(&self) -> Result<(), String> {
+            pub fn check(&self) -> Result<(), Error> {
                 let done = match self {
                     $(PageTableSpec::$variant(spec) => TableSpec::check(spec),)*
                 };
-                done.map_err(|what| format!("page_table.{}.{what}", self.name()))
+                done.map_err(|what| what.under(self.name()).under("page_table"))
             }
 
             /// Its name in configurations: `page_table.NAME`.

@@ -1,7 +1,7 @@
 //! STLT (section III): a table from integers that a program makes of its keys to the
 //! addresses of the records, with the page-table entries of these. It knows no time.
 
-use pagewalk_units::{LINE_BYTES, PageSize, PhysAddr, Rng, VirtAddr, rng};
+use pagewalk_units::{Error, LINE_BYTES, PageSize, PhysAddr, Rng, VirtAddr, rng};
 use rand::{Rng as _, RngExt};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -20,9 +20,9 @@ pub enum ShortcutSpec {
 
 impl ShortcutSpec {
     /// Whether the values make sense; an error names the key and what was expected.
-    pub fn check(&self) -> Result<(), String> {
+    pub fn check(&self) -> Result<(), Error> {
         let ShortcutSpec::Stlt(spec) = self;
-        spec.check().map_err(|e| format!("shortcut.stlt.{e}"))
+        spec.check().map_err(|e| e.under("shortcut.stlt"))
     }
 }
 
@@ -99,20 +99,23 @@ impl Default for StltGuardSpec {
 }
 
 impl StltGuardSpec {
-    fn check(&self) -> Result<(), String> {
+    fn check(&self) -> Result<(), Error> {
         if self.trial == 0 || self.trial > self.period {
-            return Err(format!(
-                "trial is {}; expected 1 to period ({}) questions",
-                self.trial, self.period
+            return Err(Error::key(
+                "trial",
+                format!(
+                    "is {}; expected 1 to period ({}) questions",
+                    self.trial, self.period
+                ),
             ));
         }
         if self.resize_below_percent > 100 {
-            return Err(format!(
-                "resize_below_percent is {}; expected 0 to 100",
-                self.resize_below_percent
+            return Err(Error::key(
+                "resize_below_percent",
+                format!("is {}; expected 0 to 100", self.resize_below_percent),
             ));
         }
-        StltSpec::check_rows(self.most_rows).map_err(|e| format!("most_{e}"))
+        StltSpec::check_rows("most_rows", self.most_rows)
     }
 }
 
@@ -161,24 +164,28 @@ impl StltSpec {
             .clamp(1, u64::from(u8::MAX)) as u8
     }
 
-    fn check(&self) -> Result<(), String> {
-        Self::check_rows(self.rows)?;
+    fn check(&self) -> Result<(), Error> {
+        Self::check_rows("rows", self.rows)?;
         if !matches!(self.ways, 1 | 2 | 4 | 8) {
-            return Err(format!("ways is {}; expected 1, 2, 4 or 8", self.ways));
+            return Err(Error::key(
+                "ways",
+                format!("is {}; expected 1, 2, 4 or 8", self.ways),
+            ));
         }
         match &self.guard {
-            Some(guard) => guard.check().map_err(|e| format!("guard.{e}")),
+            Some(guard) => guard.check().map_err(|e| e.under("guard")),
             None => Ok(()),
         }
     }
 
-    /// Whether a table can have so many rows; the error begins with `rows`.
-    pub fn check_rows(rows: u64) -> Result<(), String> {
+    /// Whether a table can have so many rows as `key` says.
+    pub fn check_rows(key: &str, rows: u64) -> Result<(), Error> {
         if rows.is_power_of_two() && (FEWEST_ROWS..=MOST_ROWS).contains(&rows) {
             return Ok(());
         }
-        Err(format!(
-            "rows is {rows}; expected a power of two from {FEWEST_ROWS} to {MOST_ROWS}"
+        Err(Error::key(
+            key,
+            format!("is {rows}; expected a power of two from {FEWEST_ROWS} to {MOST_ROWS}"),
         ))
     }
 }

@@ -6,7 +6,8 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
 use pagewalk_input::FileError;
-use pagewalk_stream::{Batch, End, Event, Kind, Op, Program, ProgramError, flags};
+use pagewalk_stream::{Batch, End, Error, Event, Kind, Op, Program, flags};
+use pagewalk_units::Text;
 use serde::Serialize;
 
 use crate::champsim::{FLAGS, IP, Record, SP};
@@ -40,7 +41,7 @@ pub fn convert_trace(
     options: &OpenOptions,
     to: &Path,
     keep_good: bool,
-) -> Result<Converted, ProgramError> {
+) -> Result<Converted, Error> {
     let target = target(to)?;
     let program = open_trace(from, options)?;
     match target {
@@ -82,14 +83,14 @@ impl Program for UpToFault {
     fn facts(&self) -> pagewalk_stream::Facts {
         self.program.facts()
     }
-    fn fill(&mut self, thread: u32, batch: &mut Batch) -> Result<End, ProgramError> {
+    fn fill(&mut self, thread: u32, batch: &mut Batch) -> Result<End, Error> {
         let mut fault = self.fault.lock().expect("held by no one who panics");
         if fault.is_some() {
             batch.ops.clear();
             return Ok(End::Exit);
         }
         self.program.fill(thread, batch).or_else(|error| {
-            *fault = Some(error.message);
+            *fault = Some(error.to_string());
             batch.ops.clear();
             Ok(End::Exit)
         })
@@ -101,7 +102,7 @@ fn to_pwt(
     from: &Path,
     to: &Path,
     keep_good: bool,
-) -> Result<Converted, ProgramError> {
+) -> Result<Converted, Error> {
     let facts = program.facts();
     let fault = std::sync::Arc::default();
     if keep_good {
@@ -127,7 +128,7 @@ fn to_champsim(
     to: &Path,
     compression: &str,
     keep_good: bool,
-) -> Result<Converted, ProgramError> {
+) -> Result<Converted, Error> {
     // Unlike a part of a .pwt, it does not say that it is one: what fails leaves nothing.
     let part = PartialFile::create(to).map_err(|e| FileError::io(to, "create the trace", &e))?;
     write_champsim(program, to, part, compression, keep_good)
@@ -139,8 +140,9 @@ fn write_champsim(
     file: PartialFile,
     compression: &str,
     keep_good: bool,
-) -> Result<Converted, ProgramError> {
-    // Of the target in either case, and so told apart from faults of the source below.
+) -> Result<Converted, Error> {
+    // The place of an error tells faults of the target from those of the source below.
+    let target = Text::from(to.display().to_string());
     let io = |e: std::io::Error| FileError::io(to, "write the trace", &e);
     let file = BufWriter::with_capacity(1 << 20, file);
     let mut out = Output::new(file, compression).map_err(io)?;
@@ -148,12 +150,7 @@ fn write_champsim(
     let (mut instructions, mut events, mut requests) = (0, 0u64, 0u64);
     let result = drive(program.as_mut(), &mut |_, thread, batch, end| {
         if thread != 0 {
-            return Err(ProgramError {
-                message: format!(
-                    "{}: a ChampSim trace has one thread, and this program starts another; convert it to .pwt",
-                    to.display()
-                ),
-            });
+            return Err(Error::refused("a ChampSim trace has one thread, and this program starts another; convert it to .pwt").at(target.clone()));
         }
         if let End::Event { event, .. } = end
             && !matches!(event, Event::RoiBegin | Event::RoiEnd)
@@ -163,14 +160,8 @@ fn write_champsim(
         for op in &batch.ops {
             requests += u64::from(op.flags & flags::REQUEST != 0);
             instructions += records.op(op, &mut out).map_err(|e| match e {
-                Problem::Io(e) => ProgramError::from(io(e)),
-                Problem::Full => ProgramError {
-                    message: format!(
-                        "{}: the instruction at {:#x} has more than 4 loads or 2 stores, more than a ChampSim record holds; convert to .pwt",
-                        to.display(),
-                        op.pc
-                    ),
-                },
+                Problem::Io(e) => Error::from(io(e)),
+                Problem::Full => Error::refused(format!("the instruction at {:#x} has more than 4 loads or 2 stores, more than a ChampSim record holds; convert to .pwt", op.pc)).at(target.clone()),
             })?;
         }
         Ok(true)
@@ -178,7 +169,7 @@ fn write_champsim(
     let fault = match result {
         Ok(()) => None,
         // Faults of the target have left the source in order.
-        Err(e) if keep_good && !e.message.starts_with(&*to.to_string_lossy()) => Some(e.message),
+        Err(e) if keep_good && e.place() != Some(&target) => Some(e.to_string()),
         Err(e) => return Err(e),
     };
     records.flush(&mut out).map_err(io)?;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use pagewalk_input::{Compression, FileError};
-use pagewalk_stream::{End, Event, Kind, ProgramError, Unseen};
+use pagewalk_stream::{End, Error, Event, Kind, Unseen};
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
@@ -132,7 +132,7 @@ impl Pages {
 ///
 /// # Errors
 /// What is wrong with the trace; see [`check_trace`] for how far it is good.
-pub fn trace_info(path: &Path, options: &OpenOptions) -> Result<TraceInfo, ProgramError> {
+pub fn trace_info(path: &Path, options: &OpenOptions) -> Result<TraceInfo, Error> {
     let (format, compression, made) = match opened(path, options.format)? {
         Opened::Pwt => {
             let file = PwtFile::open(path, options.recover)?;
@@ -257,7 +257,7 @@ pub fn check_trace(path: &Path, format: Option<Format>) -> Result<TraceCheck, Fi
         good += batch.instructions();
         Ok(true)
     });
-    let fault = result.err().map(|e| e.message);
+    let fault = result.err().map(|e| e.to_string());
     Ok(TraceCheck {
         whole: fault.is_none(),
         good_instructions: good,

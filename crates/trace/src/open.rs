@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use pagewalk_input::{Compression, FileError, Input};
-use pagewalk_stream::{Batch, End, Facts, Program, ProgramError, ThreadId};
+use pagewalk_stream::{Batch, End, Error, Facts, Program, ThreadId};
 use serde::Serialize;
 
 use crate::champsim::{RECORD, Record};
@@ -23,20 +23,6 @@ pub enum Format {
     Lackey,
     /// Pagewalk's own.
     Pwt,
-}
-
-impl std::str::FromStr for Format {
-    type Err = String;
-    fn from_str(name: &str) -> Result<Self, String> {
-        match name {
-            "champsim" => Ok(Format::Champsim),
-            "lackey" => Ok(Format::Lackey),
-            "pwt" => Ok(Format::Pwt),
-            _ => Err(format!(
-                "no trace format `{name}`; there are: champsim, lackey, pwt"
-            )),
-        }
-    }
 }
 
 /// How to open a trace.
@@ -167,7 +153,7 @@ impl Program for Streamed {
         self.facts.clone()
     }
 
-    fn fill(&mut self, thread: ThreadId, batch: &mut Batch) -> Result<End, ProgramError> {
+    fn fill(&mut self, thread: ThreadId, batch: &mut Batch) -> Result<End, Error> {
         batch.ops.clear();
         if thread != 0 || self.ended {
             return Ok(End::Exit);

@@ -3,7 +3,7 @@
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::thread::JoinHandle;
 
-use pagewalk_stream::{BATCH_OPS, Kind, Op, ProgramError};
+use pagewalk_stream::{BATCH_OPS, Error, Kind, Op};
 
 /// Chunks that wait at most; with [`BATCH_OPS`] ops each, 4 MB.
 const AHEAD: usize = 32;
@@ -25,23 +25,23 @@ pub enum Stop {
     /// Nobody listens any more.
     Gone,
     /// The trace is not what it should be.
-    Fault(ProgramError),
+    Fault(Error),
 }
 
-impl<E: Into<ProgramError>> From<E> for Stop {
+impl<E: Into<Error>> From<E> for Stop {
     fn from(error: E) -> Self {
         Stop::Fault(error.into())
     }
 }
 
-type Sent<E> = Result<Chunk<E>, ProgramError>;
+type Sent<E> = Result<Chunk<E>, Error>;
 
 /// The receiving side.
 pub struct Pump<E> {
     chunks: Option<Receiver<Sent<E>>>,
     used: SyncSender<Vec<Op>>,
     worker: Option<JoinHandle<()>>,
-    failed: Option<ProgramError>,
+    failed: Option<Error>,
 }
 
 /// The sending side.
@@ -119,7 +119,7 @@ impl<E: Send + 'static> Pump<E> {
     }
 
     /// The next chunk, into `ops`; `None` at the end of the trace.
-    pub fn next(&mut self, ops: &mut Vec<Op>) -> Result<Option<(u64, Option<E>)>, ProgramError> {
+    pub fn next(&mut self, ops: &mut Vec<Op>) -> Result<Option<(u64, Option<E>)>, Error> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
@@ -139,9 +139,8 @@ impl<E: Send + 'static> Pump<E> {
                 if ended_well {
                     return Ok(None);
                 }
-                let error = ProgramError {
-                    message: "the trace reader stopped unexpectedly (a defect of Pagewalk)".into(),
-                };
+                let error =
+                    Error::failed("the trace reader stopped unexpectedly (a defect of Pagewalk)");
                 self.failed = Some(error.clone());
                 Err(error)
             }
@@ -310,7 +309,10 @@ mod tests {
         assert_eq!(pump.next(&mut ops), Ok(Some((BATCH_OPS as u64, None))));
         for _ in 0..2 {
             let error = pump.next(&mut ops).unwrap_err();
-            assert!(error.message.contains("stopped unexpectedly"), "{error}");
+            assert!(
+                error.to_string().contains("stopped unexpectedly"),
+                "{error}"
+            );
         }
     }
 

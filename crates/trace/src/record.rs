@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 
 use pagewalk_stream::{
-    BATCH_OPS, Batch, Counted, End, Ended, Event, Facts, ProcessId, Program, ProgramError,
-    ThreadId, Units,
+    BATCH_OPS, Batch, Counted, End, Ended, Error, Event, Facts, ProcessId, Program, ThreadId, Units,
 };
 
 use crate::order::Order;
@@ -67,7 +66,7 @@ impl Recording {
     ///
     /// # Errors
     /// When it cannot be written, such as to a full disk.
-    pub fn finish(mut self) -> Result<Written, ProgramError> {
+    pub fn finish(mut self) -> Result<Written, Error> {
         if self.program.facts().stopped.is_some() {
             self.stopped();
         }
@@ -80,7 +79,7 @@ impl Program for Recording {
         self.program.facts()
     }
 
-    fn fill(&mut self, thread: ThreadId, batch: &mut Batch) -> Result<End, ProgramError> {
+    fn fill(&mut self, thread: ThreadId, batch: &mut Batch) -> Result<End, Error> {
         let end = self.program.fill(thread, batch)?;
         if !batch.ops.is_empty() || !matches!(end, End::Blocked | End::Empty) {
             let first = batch.ops.is_empty().then_some(&end);
@@ -117,7 +116,7 @@ impl Program for Recording {
 
 /// What sees each batch of a program, its thread and its end, and says whether to go on.
 pub type Visit<'a> =
-    dyn FnMut(&mut dyn Program, ThreadId, &Batch, &End) -> Result<bool, ProgramError> + 'a;
+    dyn FnMut(&mut dyn Program, ThreadId, &Batch, &End) -> Result<bool, Error> + 'a;
 
 /// Asks the threads of a program in turn until it ends or `visit`, which is also handed the
 /// program, says no. The threads of a process that has ended are read to their own end.
@@ -125,7 +124,7 @@ pub type Visit<'a> =
 /// # Errors
 /// What the program or `visit` returns; a deterministic program whose threads all
 /// wait for each other.
-pub fn drive(program: &mut dyn Program, visit: &mut Visit<'_>) -> Result<(), ProgramError> {
+pub fn drive(program: &mut dyn Program, visit: &mut Visit<'_>) -> Result<(), Error> {
     let deterministic = program.facts().deterministic;
     // Those that live, and which have lived.
     let mut threads = BTreeMap::from([(0, Asked::new(0))]);
@@ -177,9 +176,9 @@ pub fn drive(program: &mut dyn Program, visit: &mut Visit<'_>) -> Result<(), Pro
         }
         if !moved {
             if deterministic {
-                return Err(ProgramError {
-                    message: "all threads of the program wait for each other".into(),
-                });
+                return Err(Error::refused(
+                    "all threads of the program wait for each other",
+                ));
             }
             program.wait();
         }
@@ -239,7 +238,7 @@ pub fn record_into(
     recording: &mut Recording,
     instructions: Option<u64>,
     go_on: &mut dyn FnMut(u64) -> bool,
-) -> Result<(), ProgramError> {
+) -> Result<(), Error> {
     let limit = instructions.unwrap_or(u64::MAX);
     let mut written = 0;
     drive(recording, &mut |_, _, batch, _| {
@@ -256,13 +255,13 @@ pub fn record(
     mut recording: Recording,
     instructions: Option<u64>,
     mut go_on: impl FnMut(u64) -> bool,
-) -> Result<Written, ProgramError> {
+) -> Result<Written, Error> {
     record_into(&mut recording, instructions, &mut go_on)?;
     recording.finish()
 }
 
 /// Writes all that a trace holds.
-pub(super) fn copy(mut recording: Recording) -> Result<Written, ProgramError> {
+pub(super) fn copy(mut recording: Recording) -> Result<Written, Error> {
     drive(&mut recording, &mut |_, _, _, _| Ok(true))?;
     recording.finish()
 }

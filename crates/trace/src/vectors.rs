@@ -6,7 +6,7 @@
 
 use std::path::Path;
 
-use pagewalk_stream::{End, Kind, Op, ProgramError, ThreadId, flags};
+use pagewalk_stream::{End, Error, Kind, Op, ThreadId, flags};
 use pagewalk_units::rng;
 use rand::RngExt;
 use rustc_hash::FxHashMap;
@@ -61,7 +61,7 @@ pub fn block_vectors(
     length: u64,
     seed: u64,
     go_on: &mut dyn FnMut(u64, Option<u64>) -> bool,
-) -> Result<Option<BlockVectors>, ProgramError> {
+) -> Result<Option<BlockVectors>, Error> {
     assert!(length > 0, "a stretch without instructions");
     let mut program = open_trace(path, options)?;
     let facts = program.facts();
@@ -73,7 +73,7 @@ pub fn block_vectors(
             collector.open.remove(&thread);
         }
         if collector.too_many {
-            return Err(ProgramError::new(format!(
+            return Err(Error::refused(format!(
                 "stretches of {length} instructions are more than {MOST_STRETCHES} of this trace; give a larger --length"
             )));
         }
@@ -373,7 +373,7 @@ mod tests {
     fn a_trace_that_is_not_there_is_an_error() {
         let path = Path::new("/nowhere/t.pwt");
         let error = super::block_vectors(path, &Default::default(), 1, 1, &mut |_, _| true);
-        assert!(error.unwrap_err().message.contains("/nowhere/t.pwt"));
+        assert!(error.unwrap_err().to_string().contains("/nowhere/t.pwt"));
     }
 
     proptest! {

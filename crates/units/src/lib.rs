@@ -1,8 +1,10 @@
-//! Addresses, pages, frames and time: a mixed-up address is a compile error.
+//! Addresses, pages, frames and time: a mixed-up address is a compile error. Also the errors that users see.
 
+mod error;
 mod nearest;
 mod rng;
 
+pub use error::{Error, ErrorKind, Part, RunOption, Text};
 pub use nearest::{distance, nearest};
 pub use rng::{Rng, rng};
 

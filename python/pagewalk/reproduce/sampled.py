@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from pagewalk.errors import UserError
+from pagewalk.errors import RunOption, UserError
 from pagewalk.reproduce.figure import Figure, Results, Row
 from pagewalk.reproduce.seeds import placed
 from pagewalk.runs.cache import Outcome
@@ -25,7 +25,8 @@ def check(precision: float | None, figures: Mapping[str, Figure]) -> None:
     """Raises `UserError` where a precision is asked for and no figure has samples."""
     if precision is not None and not any(figure.sampled for figure in figures.values()):
         raise UserError(
-            f"--precision: nothing of {', '.join(figures)} can be drawn from samples; leave it out"
+            f"nothing of {', '.join(figures)} can be drawn from samples; leave it out",
+            about=RunOption("precision"),
         )
 
 

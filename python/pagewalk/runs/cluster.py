@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from pagewalk.errors import Failure, UserError
+from pagewalk.errors import Failure, RunOption, UserError
 from pagewalk.quantities import parse_bytes, size
 from pagewalk.runs.batch import Batch
 from pagewalk.runs.task import OWN, Tell
@@ -50,8 +50,9 @@ def _address(text: str) -> str:
         good = None
     if not good:
         raise UserError(
-            f"--cluster: {shown(text)} is no address of a Dask scheduler; expected one as "
-            f"tcp://host:8786 (or with {', '.join(SCHEMES[1:])})"
+            f"{shown(text)} is no address of a Dask scheduler; expected one as "
+            f"tcp://host:8786 (or with {', '.join(SCHEMES[1:])})",
+            about=RunOption("cluster"),
         )
     return text
 
@@ -76,17 +77,18 @@ class Asked:
         where, _, pairs = text.partition(":")
         if where not in QUEUES and where != KUBERNETES:
             raise UserError(
-                f"--cluster: {shown(text)} is not understood; expected local, the address of a "
+                f"{shown(text)} is not understood; expected local, the address of a "
                 f"Dask scheduler as tcp://host:8786, or {', '.join(QUEUES)} or {KUBERNETES}, with "
-                "options as slurm:queue=long,cores=4,memory=16GB"
+                "options as slurm:queue=long,cores=4,memory=16GB",
+                about=RunOption("cluster"),
             )
         options = {}
         for pair in pairs.split(",") if pairs else []:
             key, equals, value = pair.partition("=")
             if not equals or not key.strip():
                 raise UserError(
-                    f"--cluster {where}: '{pair}' is not understood; expected NAME=VALUE, as "
-                    "memory=16GB"
+                    f"'{pair}' is not understood; expected NAME=VALUE, as memory=16GB",
+                    about=(RunOption("cluster"), f" {where}"),
                 )
             options[key.strip()] = value.strip()
         return cls(where, options)
@@ -102,7 +104,9 @@ def queue(asked: Asked) -> Any:
         import dask
         import dask_jobqueue
     except ImportError as error:
-        raise UserError(f"--cluster {asked.where}: {error}; {NEEDED}") from None
+        raise UserError(
+            f"{error}; {NEEDED}", about=(RunOption("cluster"), f" {asked.where}")
+        ) from None
     given: Json = dict(asked.options)
     for name in ("cores", "processes"):
         if name in given:
@@ -110,8 +114,9 @@ def queue(asked: Asked) -> Any:
     memory = given.get("memory") or dask.config.get(f"jobqueue.{asked.where}.memory", None)
     if memory is None:
         raise UserError(
-            f"--cluster {asked.where}: nothing says how much memory a job has; expected "
-            f"{asked.where}:cores=4,memory=16GB, or both in Dask's jobqueue.yaml"
+            f"nothing says how much memory a job has; expected "
+            f"{asked.where}:cores=4,memory=16GB, or both in Dask's jobqueue.yaml",
+            about=(RunOption("cluster"), f" {asked.where}"),
         )
     # One process holds all threads of a job unless somebody says so: Dask would make several.
     said = dask.config.get(f"jobqueue.{asked.where}.processes", None)
@@ -121,14 +126,14 @@ def queue(asked: Asked) -> Any:
         each = dask.utils.parse_bytes(str(memory)) // processes
     except ValueError:
         raise UserError(
-            f"--cluster {asked.where}: memory: {shown(str(memory))} is not understood; expected a "
-            "size, as 16GB"
+            f"memory: {shown(str(memory))} is not understood; expected a size, as 16GB",
+            about=(RunOption("cluster"), f" {asked.where}"),
         ) from None
     given["worker_extra_args"] = ["--resources", f"{MEMORY}={each}"]
     try:
         return getattr(dask_jobqueue, QUEUES[asked.where])(**given)
     except (TypeError, ValueError) as error:
-        raise UserError(f"--cluster {asked.where}: {error}") from None
+        raise UserError(str(error), about=(RunOption("cluster"), f" {asked.where}")) from None
 
 
 def pods(asked: Asked, workers: int) -> Json:
@@ -139,19 +144,25 @@ def pods(asked: Asked, workers: int) -> Json:
     try:
         from dask_kubernetes.operator import make_cluster_spec
     except ImportError as error:
-        raise UserError(f"--cluster {KUBERNETES}: {error}; {NEEDED}") from None
+        raise UserError(
+            f"{error}; {NEEDED}", about=(RunOption("cluster"), f" {KUBERNETES}")
+        ) from None
     options = dict(asked.options)
     known = {"name", "image", "memory", "cores"}
     if unknown := options.keys() - known:
         raise UserError(
-            f"--cluster {KUBERNETES}: there is no option {shown(min(unknown))}; expected some of "
-            f"{', '.join(sorted(known))}"
+            f"there is no option {shown(min(unknown))}; expected some of "
+            f"{', '.join(sorted(known))}",
+            about=(RunOption("cluster"), f" {KUBERNETES}"),
         )
     if "image" not in options:
         raise UserError(
-            f"--cluster {KUBERNETES}: expected image=…, one in which pagewalk[cluster] is installed"
+            "expected image=…, one in which pagewalk[cluster] is installed",
+            about=(RunOption("cluster"), f" {KUBERNETES}"),
         )
-    memory = parse_bytes(options.get("memory", "8GiB"), f"--cluster {KUBERNETES}: memory")
+    memory = parse_bytes(
+        options.get("memory", "8GiB"), (RunOption("cluster"), f" {KUBERNETES}: memory")
+    )
     cores = _whole(asked, "cores") if "cores" in options else 1
     wanted = {"memory": str(memory), "cpu": str(cores)}
     command = ["dask", "worker", "--nthreads", str(cores), "--resources", f"{MEMORY}={memory}"]
@@ -169,7 +180,8 @@ def _whole(asked: Asked, name: str) -> int:
     text = asked.options[name]
     if not text.isdecimal() or int(text) < 1:
         raise UserError(
-            f"--cluster {asked.where}: {name}={shown(text)} is not possible; expected 1 or more"
+            f"{name}={shown(text)} is not possible; expected 1 or more",
+            about=(RunOption("cluster"), f" {asked.where}"),
         )
     return int(text)
 
@@ -190,17 +202,23 @@ class Cluster:
         if asked.where in QUEUES or asked.where == KUBERNETES:
             if jobs is None:
                 raise UserError(
-                    f"--cluster {asked.where}: expected --jobs N, how many workers are asked for"
+                    "expected ",
+                    RunOption("jobs", "N"),
+                    ", how many workers are asked for",
+                    about=(RunOption("cluster"), f" {asked.where}"),
                 )
         elif jobs is not None:
             raise UserError(
-                f"--cluster {asked.where}: a cluster that is there has the workers it has; drop "
-                "--jobs"
+                "a cluster that is there has the workers it has; drop ",
+                RunOption("jobs"),
+                about=(RunOption("cluster"), f" {asked.where}"),
             )
         try:
             import distributed
         except ImportError as error:
-            raise UserError(f"--cluster {asked.where}: {error}; {NEEDED}") from None
+            raise UserError(
+                f"{error}; {NEEDED}", about=(RunOption("cluster"), f" {asked.where}")
+            ) from None
         self._dask = distributed
         self._open = ExitStack()
         self._topic = f"pagewalk-{uuid.uuid4().hex}"
@@ -247,7 +265,9 @@ class Cluster:
             try:
                 return self._open.enter_context(KubeCluster(custom_cluster_spec=spec))
             except Exception as error:
-                raise Failure(f"--cluster {KUBERNETES}: no cluster was made: {error}") from None
+                raise Failure(
+                    f"no cluster was made: {error}", about=(RunOption("cluster"), f" {KUBERNETES}")
+                ) from None
         made = self._open.enter_context(queue(self._asked))
         made.scale(jobs=self._jobs)
         return made

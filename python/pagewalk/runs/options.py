@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pagewalk.errors import UserError
+from pagewalk.errors import UserError, Words
 from pagewalk.options import BY_NAME, Number, Option, Text
 from pagewalk.visible import shown
 
 
-def _share(value: str | float | None, flag: str) -> float | None:
+def _share(value: str | float | None, about: Words) -> float | None:
     """Reads ``2%``. Raises `UserError` for what is no share, and where metrics are named."""
-    precision = BY_NAME["precision"].read(value, flag)
+    precision = BY_NAME["precision"].read(value, about)
     if precision is None:
         return None
     if precision["metrics"]:
         raise UserError(
-            f"{flag}: {shown(value)} names metrics; here it is of IPC and L2 TLB MPKI; "
-            "expected a share alone, as 2%"
+            f"{shown(value)} names metrics; here it is of IPC and L2 TLB MPKI; "
+            "expected a share alone, as 2%",
+            about=about,
         )
     within: float = precision["within"]
     return within

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from pagewalk import native, options
 from pagewalk.config import file_of, is_path, read, variant
-from pagewalk.errors import UserError
+from pagewalk.errors import RunOption, UserError
 from pagewalk.output import reason
 from pagewalk.runs.batch import DESIGN_MEMORY
 from pagewalk.runs.plan import Program, place
@@ -62,7 +62,7 @@ class Hosts:
         order = {"model": native.model_version(), "files": _files(spec), "of": of, **_same(spec)}
         memory = Program("").memory + DESIGN_MEMORY * _designs(spec)
         if lacks := self._cluster.lacks(memory):
-            raise UserError(f"--cluster: a portion of the samples: {lacks}")
+            raise UserError(f"a portion of the samples: {lacks}", about=RunOption("cluster"))
         with self._lock:
             self._shares.clear()
         self._of = of
@@ -127,7 +127,9 @@ class Hosts:
             return "ended", report["portion"]
         if not report["refused"]:
             return "failed", why
-        raise UserError(f"--cluster: portion {number + 1} of {self._of}, on a worker: {why}")
+        raise UserError(
+            f"portion {number + 1} of {self._of}, on a worker: {why}", about=RunOption("cluster")
+        )
 
 
 @contextmanager
@@ -148,8 +150,10 @@ def hosts(cluster: str | None, jobs: int | None, spec: Json) -> Iterator[Hosts |
     trace = (spec["source"] or {}).get("trace")
     if trace is None:
         raise UserError(
-            "--cluster: other hosts simulate samples of a recording; expected --trace FILE "
-            "('pagewalk record' makes one of any program)"
+            "other hosts simulate samples of a recording; expected ",
+            RunOption("trace", "FILE"),
+            " ('pagewalk record' makes one of any program)",
+            about=RunOption("cluster"),
         )
     # Jobs of a batch system are meant, not threads of this host.
     spec["host_threads"] = None
@@ -180,7 +184,9 @@ def _files(spec: Json) -> list[tuple[str, str, str]]:
 def _text(path: Path) -> str:
     """What a file says, with the file that it begins with by a path that is good anywhere."""
     if not path.is_file():
-        raise UserError(f"--cluster: {path} can be read only once; expected a file")
+        raise UserError(
+            f"{path} can be read only once; expected a file", about=RunOption("cluster")
+        )
     return file_of(read(path))
 
 

@@ -14,7 +14,7 @@ from typing import Any, TextIO
 from rich.console import Console
 
 from pagewalk import files, native, scratch
-from pagewalk.errors import Failure
+from pagewalk.errors import Failure, RunOption
 from pagewalk.output import reason
 from pagewalk.progress import Bar as Recording
 from pagewalk.quantities import duration, size
@@ -226,7 +226,7 @@ def from_options(flags: Mapping[str, Any], file: str | None, program: list[str] 
     `flags` are values of `options.OPTIONS` by name. Those of a study take the place of what a
     `file` says, and a live `program` that of a trace. Raises `UserError` and `Failure`.
     """
-    how = {option.name: option.read(flags[option.name], option.spelled) for option in HOW}
+    how = {option.name: option.read(flags[option.name], RunOption(option.name)) for option in HOW}
     folder = Path(how["out"] or "study")
     files.check_folder(folder, "--out")
     given = [option for option in ASKED if flags.get(option.name) is not None]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 from typing import Any, TypedDict
 
 from pagewalk.config import listed
-from pagewalk.errors import UserError
+from pagewalk.errors import RunOption, UserError, Words
 from pagewalk.options import BY_NAME as OF_A_RUN
 from pagewalk.options import DESIGNS, Number, Option, Text, Texts, assignments
 from pagewalk.runs.options import CACHE, CLUSTER, FOLDER, FRESH, JOBS, PRECISION, SEEDS
@@ -83,22 +83,28 @@ def _flat(nested: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, An
             yield f"{before}{name}", value
 
 
-def _condition(value: Any, at: str) -> str | None:
+def _condition(value: Any, about: Words) -> str | None:
     if value is None or isinstance(value, str):
         return value
     raise UserError(
-        f"{at}: {shown(value)} is no text; expected a condition in SQL, as size >= 1073741824"
+        f"{shown(value)} is no text; expected a condition in SQL, as size >= 1073741824",
+        about=about,
     )
 
 
-def _true_or_false(value: Any, at: str) -> bool:
+def _true_or_false(value: Any, about: Words) -> bool:
     if value is None or isinstance(value, bool):
         return bool(value)
-    raise UserError(f"{at}: {shown(value)} is not understood; expected true or false")
+    raise UserError(f"{shown(value)} is not understood; expected true or false", about=about)
 
 
 def _as_it_is(value: Any) -> Any:
     return value
+
+
+def _assigned(name: str) -> Callable[[Any], Any]:
+    """Reads the ``k=v`` pairs of a run option."""
+    return lambda pairs: assignments(pairs, RunOption(name))
 
 
 @dataclass(frozen=True)
@@ -137,12 +143,12 @@ OPTIONS = [
         "machine", help="The machines, as A,B.", kind=Text, axes=_several, from_flag=machines
     ),
     _of_run(
-        "settings", key="set", axes=_settings, from_flag=lambda pairs: assignments(pairs, "--set")
+        "settings", key="set", axes=_settings, from_flag=_assigned("settings")
     ),
     _of_run("workload", help="Built-in programs, as A,B.", axes=_several),
     _of_run("size", axes=_single),
     _of_run("threads", axes=_single),
-    _of_run("params", axes=_params, from_flag=lambda pairs: assignments(pairs, "--param")),
+    _of_run("params", axes=_params, from_flag=_assigned("params")),
     _of_run("trace", help="Recorded traces, as A,B or *.pwt.", axes=_several),
     _of_run("mix", axes=_several),
     StudyOption(

@@ -13,8 +13,7 @@ from typing import Any
 
 from pagewalk import native, options, source
 from pagewalk.config import is_path, parse, text_of, variant
-from pagewalk.errors import UserError
-from pagewalk.options import as_keyword
+from pagewalk.errors import UserError, in_keywords
 from pagewalk.placing import placed
 from pagewalk.quantities import exact_bytes, parse_bytes, parse_count
 from pagewalk.runs.place import Place, named
@@ -294,11 +293,13 @@ class _Maker:
     def _made(self, row: dict[str, Value], names: list[str]) -> Program:
         region = self._study.region
         if row.get("trace") is not None:
-            found = source.source(trace=str(row["trace"]), spelled=as_keyword)["trace"]["path"]
+            with in_keywords():
+                found = source.source(trace=str(row["trace"]))["trace"]["path"]
             path = Path(found).resolve()
             return Program(path.name, trace=path, region=region)
         if row.get("mix") is not None:
-            mix = source.source(mix=str(row["mix"]), spelled=as_keyword)["mix"]["programs"]
+            with in_keywords():
+                mix = source.source(mix=str(row["mix"]))["mix"]["programs"]
             hosts = [_host(member) for member in mix]
             return Program(
                 str(row["mix"]),

@@ -471,7 +471,7 @@ fn impossible_cores_are_refused_by_key() {
         change(&mut s);
         let m = Mmu::new(&mmu(), 0).expect("possible");
         let message = Core::new(&s, m, caches(4), 0).err().expect("refused");
-        assert!(message.contains(key), "{message}");
+        assert!(message.to_string().contains(key), "{message}");
     };
     refuse(|s| s.width = 0, "core.width");
     refuse(|s| s.rob = 1, "core.rob");

@@ -347,7 +347,7 @@ fn ops(words: &[u64], code: &[u64]) -> Result<(Vec<Op>, Vec<Ask>), String> {
     let mut live = Live::launch(options).unwrap();
     let (mut batch, mut all, mut asked) = (Batch::new(), Vec::new(), Vec::new());
     loop {
-        let end = live.fill(0, &mut batch).map_err(|e| e.message)?;
+        let end = live.fill(0, &mut batch).map_err(|e| e.to_string())?;
         all.append(&mut batch.ops);
         match end {
             End::Ask(ask) => {
@@ -500,7 +500,7 @@ fn a_recording_has_what_was_asked_and_that_nobody_answered() {
     let mut batch = Batch::new();
     while !matches!(replay.fill(0, &mut batch).unwrap(), End::Ask(_)) {}
     replay.answer(0, Some(0));
-    let message = replay.fill(0, &mut batch).unwrap_err().message;
+    let message = replay.fill(0, &mut batch).unwrap_err().to_string();
     assert!(
         message.contains("asks.pwt") && message.contains("shortcut"),
         "{message}"

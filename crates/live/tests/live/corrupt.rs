@@ -40,7 +40,7 @@ int main(int c, char **v) {
     return read(s, &kind, 1) == 1 ? 5 : 7;
 }"#;
 
-fn launch(emulator: &str, memory: &[u8]) -> Result<Live, pagewalk_stream::ProgramError> {
+fn launch(emulator: &str, memory: &[u8]) -> Result<Live, pagewalk_stream::Error> {
     let (_file, options) = fake_options(emulator, memory);
     Live::launch(options)
 }
@@ -105,7 +105,7 @@ fn memory_that_is_no_segment_is_refused() {
         (&[7; 8192][..], "does not start"),
         (&good[..good.len() - 4096], "not what its header says"),
     ] {
-        let message = launch(&fake, bytes).err().expect("must fail").message;
+        let message = launch(&fake, bytes).err().expect("must fail").to_string();
         assert!(message.contains(what), "{message}");
     }
 }
@@ -188,7 +188,7 @@ fn noise_in_the_ring_ends_in_an_error_or_the_end() {
             };
             match live.fill(thread, &mut batch) {
                 Err(e) => {
-                    assert!(e.message.contains("corrupt"), "{e}");
+                    assert!(e.to_string().contains("corrupt"), "{e}");
                     errors += 1;
                     over = true;
                     break;

@@ -3,9 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use pagewalk_stream::{
-    Ask, Batch, End, Event, Kind, Op, ProcessId, Program, ProgramError, ThreadId,
-};
+use pagewalk_stream::{Ask, Batch, End, Error, Event, Kind, Op, ProcessId, Program, ThreadId};
 
 #[derive(Clone, Debug, PartialEq)]
 enum State {
@@ -40,7 +38,7 @@ pub fn run(
     program: &mut dyn Program,
     see: impl FnMut(ProcessId, ThreadId, &[Op]),
     effect: impl FnMut(ProcessId, ThreadId, &Event),
-) -> Result<Outcome, ProgramError> {
+) -> Result<Outcome, Error> {
     run_answered(program, see, effect, |_, _| None)
 }
 
@@ -50,7 +48,7 @@ pub fn run_answered(
     mut see: impl FnMut(ProcessId, ThreadId, &[Op]),
     mut effect: impl FnMut(ProcessId, ThreadId, &Event),
     mut answer: impl FnMut(ProcessId, Ask) -> Option<u64>,
-) -> Result<Outcome, ProgramError> {
+) -> Result<Outcome, Error> {
     let mut threads: BTreeMap<ThreadId, (ProcessId, State)> = BTreeMap::new();
     threads.insert(0, (0, State::Runs));
     let mut applied: BTreeMap<ProcessId, u64> = BTreeMap::new();

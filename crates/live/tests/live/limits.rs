@@ -146,21 +146,22 @@ fn a_child_that_cannot_be_followed_for_want_of_descriptors_ends_the_run() {
         .err()
         .unwrap();
     assert!(
-        error.message.contains("which the program forked") && error.message.contains("ulimit -n"),
+        error.to_string().contains("which the program forked")
+            && error.to_string().contains("ulimit -n"),
         "{error}"
     );
     let shell = "ulimit -n 6; exec 3</dev/null 4</dev/null 5</dev/null; /bin/true; exit 0";
     let error = run_with(options(&["sh", "-c", shell]), |_, _, _| ())
         .err()
         .unwrap();
-    assert!(error.message.contains("ulimit -n"), "{error}");
+    assert!(error.to_string().contains("ulimit -n"), "{error}");
     // With two left, and with none to look at the program's file.
     for taken in ["3</dev/null", "3</dev/null 4</dev/null 5</dev/null"] {
         let shell = format!("ulimit -n 6; exec {taken}; exec /bin/true");
         let error = run_with(options(&["sh", "-c", &shell]), |_, _, _| ())
             .err()
             .unwrap();
-        let why = &error.message;
+        let why = &error.to_string();
         assert!(
             why.contains("to start the emulator") && why.contains("ulimit -n"),
             "{taken}: {error}"
@@ -181,7 +182,7 @@ fn a_process_whose_files_may_not_be_as_large_as_what_it_shares_ends_the_run() {
         let error = run_with(options(&["sh", "-c", &shell]), |_, _, _| ())
             .err()
             .unwrap();
-        let why = &error.message;
+        let why = &error.to_string();
         assert!(why.contains(what) && why.contains("ulimit -f"), "{error}");
     }
 }

@@ -16,7 +16,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use driver::Outcome;
 use pagewalk_live::{Live, LiveOptions, find_qemu, launch};
-use pagewalk_stream::{Backing, Event, Kind, Op, Program, ProgramError, flags};
+use pagewalk_stream::{Backing, Error, Event, Kind, Op, Program, flags};
 use tools::{compile, plugin, present};
 
 /// A run with everything that the program wrote.
@@ -35,10 +35,7 @@ fn options(argv: &[&str]) -> LiveOptions {
     }
 }
 
-fn run_with(
-    mut options: LiveOptions,
-    see: impl FnMut(u32, u32, &[Op]),
-) -> Result<Run, ProgramError> {
+fn run_with(mut options: LiveOptions, see: impl FnMut(u32, u32, &[Op])) -> Result<Run, Error> {
     let mut file = tempfile::tempfile().unwrap();
     options.stdio[0] = Some(File::open("/dev/null").unwrap());
     options.stdio[1] = Some(file.try_clone().unwrap());
@@ -526,7 +523,7 @@ fn what_cannot_run_is_said_in_a_sentence() {
     let plain = directory.path().join("plain");
     std::fs::write(&plain, "text").unwrap();
     let says = |o: LiveOptions, what: &str| {
-        let message = Live::launch(o).err().expect("must fail").message;
+        let message = Live::launch(o).err().expect("must fail").to_string();
         assert!(message.contains(what), "{message}");
     };
     says(options(&["/no/such/program"]), "/no/such/program");

@@ -405,7 +405,7 @@ fn a_full_disk_is_an_error_of_a_live_recording() {
     for room in [0, 20_000, 200_000] {
         let mut recording = LiveRecording::launch(options(&[&program, "2000000"]), |facts| {
             let header = Header::of(facts, 0, "");
-            Ok::<_, pagewalk_stream::ProgramError>(TraceWriter::to_writer(
+            Ok::<_, pagewalk_stream::Error>(TraceWriter::to_writer(
                 Path::new("disk/x.pwt"),
                 &header,
                 SmallDisk(room),
@@ -416,7 +416,7 @@ fn a_full_disk_is_an_error_of_a_live_recording() {
         let error = outcome
             .and_then(|()| recording.finish().map(drop))
             .unwrap_err();
-        assert!(error.message.contains("disk/x.pwt"), "{error}");
-        assert!(error.message.contains("space"), "{error}");
+        assert!(error.to_string().contains("disk/x.pwt"), "{error}");
+        assert!(error.to_string().contains("space"), "{error}");
     }
 }

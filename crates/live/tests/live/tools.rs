@@ -26,7 +26,7 @@ pub fn present() -> bool {
     *PRESENT.get_or_init(|| {
         let emulator = pagewalk_live::find_qemu(None);
         if let Err(why) = &emulator {
-            eprintln!("skipped: {}", why.message);
+            eprintln!("skipped: {why}");
         }
         let present = emulator.is_ok() && has("cc");
         assert!(

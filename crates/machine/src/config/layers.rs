@@ -1,10 +1,9 @@
 //! Merging layers, and telling the user where a mistake is.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::path::PathBuf;
 
-use pagewalk_units::nearest;
+use pagewalk_units::{Error, RunOption, Text, nearest, text};
 use serde_json::{Map, Value};
 use toml_edit::{Document, Item, TableLike};
 
@@ -12,31 +11,9 @@ use super::Config;
 use super::naming::Setting;
 use super::schema::{expected, follow, root_schema, tagged};
 
-/// A mistake in the configuration: what, where, what was expected, what to do.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub struct ConfigError {
-    /// `file:line`, or `--set key=value`.
-    pub place: String,
-    /// Dotted key, empty when the text does not parse.
-    pub key: String,
-    /// What is wrong and what was expected.
-    pub what: String,
-    /// The nearest right name.
-    pub nearest: Option<String>,
-}
-
-impl fmt::Display for ConfigError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: ", self.place)?;
-        if !self.key.is_empty() {
-            write!(f, "`{}`: ", self.key)?;
-        }
-        f.write_str(&self.what)?;
-        if let Some(n) = &self.nearest {
-            write!(f, "; did you mean `{n}`?")?;
-        }
-        Ok(())
-    }
+/// The end of a sentence that names the nearest right name, if there is one.
+pub(super) fn did_you_mean(nearest: Option<&str>) -> String {
+    nearest.map_or_else(String::new, |n| format!("; did you mean `{n}`?"))
 }
 
 /// One source of configuration.
@@ -78,7 +55,7 @@ const PARTS: [&str; 6] = [
 struct Merge<'a> {
     root: &'a Value,
     /// Where each key was set last: its layer and the place in it.
-    places: BTreeMap<String, (usize, String)>,
+    places: BTreeMap<String, (usize, Text)>,
     layer: usize,
     /// Of a layer that keeps the name of its design.
     setting: Option<&'a Setting>,
@@ -100,8 +77,8 @@ impl Merge<'_> {
         schema: &Value,
         path: &str,
         into: &mut Map<String, Value>,
-        place: &dyn Fn(Option<usize>) -> String,
-    ) -> Result<(), ConfigError> {
+        place: &dyn Fn(Option<usize>) -> Text,
+    ) -> Result<(), Error> {
         let schema = follow(self.root, schema);
         let alternatives = tagged(schema);
         let properties = schema.get("properties").and_then(Value::as_object);
@@ -119,21 +96,20 @@ impl Merge<'_> {
             }
             if table.iter().count() > 1 {
                 let names: Vec<&str> = table.iter().map(|(k, _)| k).collect();
-                return Err(ConfigError {
-                    place: place(
-                        table
-                            .iter()
-                            .nth(1)
-                            .and_then(|(_, v)| v.span())
-                            .map(|s| s.start),
-                    ),
-                    key: path.to_owned(),
-                    what: format!(
+                return Err(Error::quoted_key(
+                    path,
+                    format!(
                         "takes one of its alternatives, but {} are given",
                         names.join(" and ")
                     ),
-                    nearest: None,
-                });
+                )
+                .at(place(
+                    table
+                        .iter()
+                        .nth(1)
+                        .and_then(|(_, v)| v.span())
+                        .map(|s| s.start),
+                )));
             }
         }
         for (name, item) in table.iter() {
@@ -168,12 +144,8 @@ impl Merge<'_> {
                 } else {
                     format!("is unknown here; expected one of {}", names.join(", "))
                 };
-                return Err(ConfigError {
-                    place: at,
-                    nearest: nearest(name, names.iter().copied()).map(str::to_owned),
-                    key,
-                    what,
-                });
+                let nearest = did_you_mean(nearest(name, names.iter().copied()));
+                return Err(Error::quoted_key(key, what + &nearest).at(at));
             };
             if path.is_empty() && !into.contains_key(name) {
                 self.may_exchange(path, None, name)?;
@@ -181,12 +153,11 @@ impl Merge<'_> {
             self.places.insert(key.clone(), (self.layer, at.clone()));
             if let Some(sub) = item.as_table_like() {
                 if !takes_keys(self.root, inner) {
-                    return Err(ConfigError {
-                        place: at,
+                    return Err(Error::quoted_key(
                         key,
-                        what: format!("is a table here; expected {}", expected(self.root, inner)),
-                        nearest: None,
-                    });
+                        format!("is a table here; expected {}", expected(self.root, inner)),
+                    )
+                    .at(at));
                 }
                 let slot = into
                     .entry(name)
@@ -199,11 +170,9 @@ impl Merge<'_> {
                 };
                 self.table(sub, inner, &key, map, place)?;
             } else {
-                let value = to_json(item).ok_or_else(|| ConfigError {
-                    place: at,
-                    key: key.clone(),
-                    what: format!("expected {}", expected(self.root, inner)),
-                    nearest: None,
+                let value = to_json(item).ok_or_else(|| {
+                    Error::quoted_key(&key, format!("expected {}", expected(self.root, inner)))
+                        .at(at)
                 })?;
                 into.insert(name.to_owned(), value);
             }
@@ -215,7 +184,7 @@ impl Merge<'_> {
 impl Merge<'_> {
     /// Refuses a setting that would put another part in the place of `old`, or one where
     /// there is none, in a design that keeps its name: a reader could not tell.
-    fn may_exchange(&self, path: &str, old: Option<&str>, new: &str) -> Result<(), ConfigError> {
+    fn may_exchange(&self, path: &str, old: Option<&str>, new: &str) -> Result<(), Error> {
         let part = path.split('.').next().filter(|p| !p.is_empty());
         let Some((setting, design)) = self
             .setting
@@ -230,22 +199,24 @@ impl Merge<'_> {
         };
         let text = &setting.text;
         let single = if setting.single {
-            String::new()
+            Text::default()
         } else {
-            format!("name the design that it is for (--set NAME:{text}), or ")
+            text![
+                "name the design that it is for (",
+                RunOption::Settings,
+                format!(" NAME:{text}), or "),
+            ]
         };
         let variant = match design.strip_suffix(']') {
             Some(open) => format!("{open},{text}]"),
             None => format!("{design}[{text}]"),
         };
-        Err(ConfigError {
-            place: setting.written.clone(),
-            key: String::new(),
-            what: format!(
-                "the design {design} {there} it would be another design under the same name; {single}make a variant with a name of its own ({variant})"
-            ),
-            nearest: None,
-        })
+        let what = text![format!(
+            "the design {design} {there} it would be another design under the same name; "
+        )]
+        .and(single)
+        .and(format!("make a variant with a name of its own ({variant})"));
+        Err(of_setting(setting, what))
     }
 }
 
@@ -281,23 +252,20 @@ fn to_json(item: &Item) -> Option<Value> {
     }
 }
 
-/// Where the mistake is that a sentence tells of: of the keys that it names, the
-/// one that the strongest layer has set, since what that says goes against what
-/// was there; the first one of equals. A key that no layer has set is where the
-/// nearest table around it is.
-fn place_of(places: &BTreeMap<String, (usize, String)>, sentence: &str) -> Option<String> {
-    let words = sentence.split([' ', ':', ',', ';', '(', ')']);
-    let mut named: Vec<&(usize, String)> = words.filter_map(|w| places.get(w)).collect();
+/// Where the mistake of an error is: of the keys that it names, the one that the strongest layer
+/// has set, since that goes against what was there; the first one of equals. A key that no layer
+/// has set is where the nearest table around it is.
+fn place_of(places: &BTreeMap<String, (usize, Text)>, error: &Error) -> Option<Text> {
+    let mut named: Vec<&(usize, Text)> = error.keys().filter_map(|k| places.get(k)).collect();
     named.sort_by_key(|(layer, _)| std::cmp::Reverse(*layer));
     if let Some((_, place)) = named.first() {
         return Some(place.clone());
     }
-    let first = sentence.split([' ', ':']).next()?;
-    around(places, first).cloned()
+    around(places, error.keys().next()?).cloned()
 }
 
 /// Where the key, or the nearest table around it, was set.
-fn around<'a>(places: &'a BTreeMap<String, (usize, String)>, key: &str) -> Option<&'a String> {
+fn around<'a>(places: &'a BTreeMap<String, (usize, Text)>, key: &str) -> Option<&'a Text> {
     let mut key = key;
     loop {
         match places.get(key) {
@@ -324,16 +292,16 @@ fn in_plain_words(message: &str) -> String {
     format!("{found}; expected {words}")
 }
 
+/// An error about a whole setting.
+fn of_setting(setting: &Setting, what: impl Into<Text>) -> Error {
+    Error::about(RunOption::Settings, Text::default(), what).at(setting.written.clone())
+}
+
 /// `a.b=c` as TOML: `c` is taken as it is if it is a TOML value, else as text.
-fn set_to_toml(setting: &Setting) -> Result<(String, Document<String>), ConfigError> {
+fn set_to_toml(setting: &Setting) -> Result<(Text, Document<String>), Error> {
+    let bad = |what: String| of_setting(setting, what);
     let place = setting.written.clone();
     let setting = &setting.text;
-    let bad = |what: String| ConfigError {
-        place: place.clone(),
-        key: String::new(),
-        what,
-        nearest: None,
-    };
     let (key, value) = setting
         .split_once('=')
         .ok_or_else(|| bad("expected KEY=VALUE, such as core.rob=512".to_owned()))?;
@@ -356,7 +324,7 @@ fn set_to_toml(setting: &Setting) -> Result<(String, Document<String>), ConfigEr
 /// # Errors
 /// The first mistake: text that is no TOML, an unknown key, a value of the
 /// wrong kind, a key that is missing, values that contradict one another.
-pub fn resolve_layers(layers: &[Layer]) -> Result<Resolved, ConfigError> {
+pub fn resolve_layers(layers: &[Layer]) -> Result<Resolved, Error> {
     let root = root_schema();
     let mut merge = Merge {
         root,
@@ -373,14 +341,13 @@ pub fn resolve_layers(layers: &[Layer]) -> Result<Resolved, ConfigError> {
         match layer {
             Layer::File { path, text } => {
                 files.push(path.display().to_string());
-                let document = Document::parse(text.clone()).map_err(|e| ConfigError {
-                    place: match e.span() {
+                let document = Document::parse(text.clone()).map_err(|e| {
+                    let place = match e.span() {
                         Some(s) => format!("{}:{}", path.display(), line_of(text, s.start)),
                         None => path.display().to_string(),
-                    },
-                    key: String::new(),
-                    what: format!("is not TOML: {}", e.message().replace('\n', " ")),
-                    nearest: None,
+                    };
+                    Error::refused(format!("is not TOML: {}", e.message().replace('\n', " ")))
+                        .at(place)
                 })?;
                 let mut table = document.as_table().clone();
                 for about in ABOUT {
@@ -399,8 +366,10 @@ pub fn resolve_layers(layers: &[Layer]) -> Result<Resolved, ConfigError> {
                     .filter_map(|(at, b)| (b == b'\n').then_some(at))
                     .collect();
                 let place = |at: Option<usize>| match at {
-                    Some(at) => format!("{name}:{}", ends.partition_point(|&end| end < at) + 1),
-                    None => name.clone(),
+                    Some(at) => {
+                        format!("{name}:{}", ends.partition_point(|&end| end < at) + 1).into()
+                    }
+                    None => Text::from(&name),
                 };
                 merge.table(&table, root, "", &mut merged, &place)?;
             }
@@ -416,20 +385,17 @@ pub fn resolve_layers(layers: &[Layer]) -> Result<Resolved, ConfigError> {
     let places = merge.places;
     let config: Config = serde_path_to_error::deserialize(Value::Object(merged)).map_err(|e| {
         let key = e.path().to_string();
-        let key = if key == "." { String::new() } else { key };
-        let place = around(&places, &key).map_or_else(|| files.join(" + "), String::clone);
-        ConfigError {
-            place,
-            key,
-            what: in_plain_words(&e.inner().to_string()),
-            nearest: None,
-        }
+        let place = around(&places, &key).cloned();
+        let what = in_plain_words(&e.inner().to_string());
+        let error = match key.as_str() {
+            "." => Error::refused(what),
+            _ => Error::quoted_key(key, what),
+        };
+        error.at(place.unwrap_or_else(|| files.join(" + ").into()))
     })?;
-    config.validate().map_err(|what| ConfigError {
-        place: place_of(&places, &what).unwrap_or_else(|| files.join(" + ")),
-        key: String::new(),
-        what,
-        nearest: None,
+    config.validate().map_err(|e| {
+        let place = place_of(&places, &e);
+        e.at(place.unwrap_or_else(|| files.join(" + ").into()))
     })?;
     Ok(Resolved {
         config,

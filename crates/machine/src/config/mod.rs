@@ -10,7 +10,7 @@ mod readers;
 mod registry;
 mod schema;
 
-pub use layers::{ConfigError, Layer, Resolved, resolve_layers};
+pub use layers::{Layer, Resolved, resolve_layers};
 pub use naming::{DesignName, Setting, label};
 pub use registry::{DataDir, Shipped, ShippedFile};
 pub use schema::{Key, keys, root_schema};
@@ -20,6 +20,7 @@ use pagewalk_memory::{Enter, PrivateSpec, SharedSpec};
 use pagewalk_mmu::{EngineSpec, MmuSpec};
 use pagewalk_os::{OsSpec, PageTableSpec, PlacementSpec, VirtualSpec};
 use pagewalk_tables::{InMemoryTlbSpec, ShortcutSpec};
+use pagewalk_units::{Error, Part, text};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -92,11 +93,11 @@ impl Config {
     ///
     /// # Errors
     /// One sentence that names the key.
-    pub fn validate(&self) -> Result<(), String> {
+    pub fn validate(&self) -> Result<(), Error> {
         if !(0.01..=100.0).contains(&self.frequency_ghz) {
-            return Err(format!(
-                "frequency_ghz is {}; expected 0.01 to 100",
-                self.frequency_ghz
+            return Err(Error::key(
+                "frequency_ghz",
+                format!("is {}; expected 0.01 to 100", self.frequency_ghz),
             ));
         }
         for (key, cycles) in [
@@ -107,8 +108,9 @@ impl Config {
             ),
         ] {
             if cycles == 0 || cycles > MOST_SCHEDULE_CYCLES {
-                return Err(format!(
-                    "{key} is {cycles}; expected 1 to {MOST_SCHEDULE_CYCLES}"
+                return Err(Error::key(
+                    key,
+                    format!("is {cycles}; expected 1 to {MOST_SCHEDULE_CYCLES}"),
                 ));
             }
         }
@@ -135,13 +137,27 @@ impl Config {
                 self.check_hashed(engine)?;
             }
             if self.caches.walks_enter == Enter::L3 {
-                return Err("caches.walks_enter is \"l3\", where walks do not see the private L2 that engine has lines fetched into; expected \"l2\" or \"l1d\", or a design without an engine".to_owned());
+                return Err(Error::key(
+                    "caches.walks_enter",
+                    text![
+                        "is \"l3\", where walks do not see the private L2 that ",
+                        Part::key("engine"),
+                        " has lines fetched into; expected \"l2\" or \"l1d\", or a design without an engine",
+                    ],
+                ));
             }
         }
         if self.caches.l2.latency > self.memory.l3.latency {
-            return Err(format!(
-                "memory.l3.latency ({}) is below caches.l2.latency ({}); latencies count from the core's request to its data and grow with the level",
-                self.memory.l3.latency, self.caches.l2.latency
+            return Err(Error::key(
+                "memory.l3.latency",
+                text![
+                    format!("({}) is below ", self.memory.l3.latency),
+                    Part::key("caches.l2.latency"),
+                    format!(
+                        " ({}); latencies count from the core's request to its data and grow with the level",
+                        self.caches.l2.latency
+                    ),
+                ],
             ));
         }
         self.energy.check()?;

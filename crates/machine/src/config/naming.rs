@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use super::layers::ConfigError;
+use pagewalk_units::{Error, RunOption, Text, text};
 
 fn is_path(name: &str) -> bool {
     name.contains('/') || name.ends_with(".toml")
@@ -32,7 +32,7 @@ impl DesignName {
     ///
     /// # Errors
     /// Brackets with nothing before them or nothing in them.
-    pub fn parse(text: &str) -> Result<Self, ConfigError> {
+    pub fn parse(text: &str) -> Result<Self, Error> {
         let text = text.trim();
         let variant = text.strip_suffix(']').and_then(|t| t.split_once('['));
         let Some((base, inner)) = variant else {
@@ -43,13 +43,11 @@ impl DesignName {
         };
         let changes: Vec<String> = split(inner).iter().map(|c| c.trim().to_owned()).collect();
         if base.trim().is_empty() || changes.iter().any(String::is_empty) {
-            return Err(ConfigError {
-                place: format!("--design {text}"),
-                key: String::new(),
-                what: "expected NAME[KEY=VALUE,…], such as thp[placement.thp.giant=true]"
-                    .to_owned(),
-                nearest: None,
-            });
+            return Err(Error::value(
+                RunOption::Design,
+                text,
+                "expected NAME[KEY=VALUE,…], such as thp[placement.thp.giant=true]",
+            ));
         }
         Ok(DesignName {
             base: base.trim().to_owned(),
@@ -95,7 +93,7 @@ pub struct Setting {
     /// `a.b=c`.
     pub text: String,
     /// How it was written, for messages.
-    pub written: String,
+    pub written: Text,
     /// The design that it is for, whose name stays: it may change what that has, and not
     /// exchange its parts. Of a variant, whose name says what differs: none.
     pub keeps: Option<String>,
@@ -108,7 +106,7 @@ impl Setting {
     pub fn of_variant(label: &str, text: &str) -> Self {
         Setting {
             text: text.to_owned(),
-            written: label.to_owned(),
+            written: label.into(),
             keeps: None,
             single: true,
         }
@@ -121,7 +119,7 @@ impl Setting {
         let meant = target.is_none_or(|t| t == label || t == machine);
         meant.then(|| Setting {
             text: text.to_owned(),
-            written: format!("--set {written}"),
+            written: text![RunOption::Settings, format!(" {written}")],
             keeps: Some(label.to_owned()),
             single: target == Some(label),
         })

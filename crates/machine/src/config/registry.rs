@@ -3,9 +3,9 @@
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use pagewalk_units::nearest;
+use pagewalk_units::{Error, RunOption, Text, nearest, text};
 
-use super::layers::{ConfigError, Layer, Resolved, line_of, resolve_layers};
+use super::layers::{Layer, Resolved, did_you_mean, line_of, resolve_layers};
 use super::naming::{DesignName, Setting, target};
 
 /// What a name in a folder of shipped files stands for.
@@ -22,6 +22,12 @@ impl Shipped {
         match self {
             Shipped::Machine => "machines",
             Shipped::Design => "designs",
+        }
+    }
+    fn option(self) -> RunOption {
+        match self {
+            Shipped::Machine => RunOption::Machine,
+            Shipped::Design => RunOption::Design,
         }
     }
     fn word(self) -> &'static str {
@@ -78,8 +84,8 @@ fn is_open(path: &Path) -> bool {
 /// # Errors
 /// It cannot be read, has no end in sight, is no text, or is a device or a pipe by name, whose
 /// opening would wait for somebody to write.
-fn text_of(path: &Path) -> Result<String, String> {
-    let unreadable = |e: std::io::Error| format!("cannot be read: {e}");
+fn text_of(path: &Path) -> Result<String, Error> {
+    let unreadable = |e: std::io::Error| Error::refused(format!("cannot be read: {e}"));
     let kind = std::fs::metadata(path).map_err(unreadable)?.file_type();
     if !kind.is_file() && !is_open(path) {
         let what = if kind.is_dir() {
@@ -87,21 +93,23 @@ fn text_of(path: &Path) -> Result<String, String> {
         } else {
             "no regular file"
         };
-        return Err(format!("is {what}; expected a .toml file"));
+        return Err(Error::refused(format!("is {what}; expected a .toml file")));
     }
     let mut text = Vec::new();
     let file = std::fs::File::open(path).map_err(unreadable)?;
     let mut file = file.take(LARGEST + 1);
     file.read_to_end(&mut text).map_err(unreadable)?;
     if text.len() as u64 > LARGEST {
-        return Err(format!(
+        return Err(Error::refused(format!(
             "is larger than {} MiB; expected a .toml file",
             LARGEST >> 20
-        ));
+        )));
     }
     String::from_utf8(text).map_err(|e| {
         let line = line_of_bytes(e.as_bytes(), e.utf8_error().valid_up_to());
-        format!("line {line} is no text in UTF-8; expected a .toml file")
+        Error::refused(format!(
+            "line {line} is no text in UTF-8; expected a .toml file"
+        ))
     })
 }
 
@@ -109,13 +117,8 @@ fn line_of_bytes(text: &[u8], at: usize) -> usize {
     text[..at].iter().filter(|&&b| b == b'\n').count() + 1
 }
 
-fn read(path: &Path) -> Result<ShippedFile, ConfigError> {
-    let text = text_of(path).map_err(|what| ConfigError {
-        place: path.display().to_string(),
-        key: String::new(),
-        what,
-        nearest: None,
-    })?;
+fn read(path: &Path) -> Result<ShippedFile, Error> {
+    let text = text_of(path).map_err(|e| e.at(path.display().to_string()))?;
     Ok(ShippedFile {
         name: path
             .file_stem()
@@ -133,7 +136,7 @@ fn read(path: &Path) -> Result<ShippedFile, ConfigError> {
 const BASE: &str = "base";
 
 /// What a file says of its base, and where; a file that is no TOML is refused later.
-fn base_of(file: &ShippedFile) -> Result<Option<(String, String)>, ConfigError> {
+fn base_of(file: &ShippedFile) -> Result<Option<(String, String)>, Error> {
     let Ok(document) = toml_edit::Document::parse(file.text.as_str()) else {
         return Ok(None);
     };
@@ -144,13 +147,11 @@ fn base_of(file: &ShippedFile) -> Result<Option<(String, String)>, ConfigError> 
     let place = format!("{}:{line}", file.path.display());
     match item.as_str() {
         Some(base) => Ok(Some((base.to_owned(), place))),
-        None => Err(ConfigError {
-            place,
-            key: BASE.to_owned(),
-            what: "expected the name of a shipped design, or the path of a .toml file in quotes"
-                .to_owned(),
-            nearest: None,
-        }),
+        None => Err(Error::quoted_key(
+            BASE,
+            "expected the name of a shipped design, or the path of a .toml file in quotes",
+        )
+        .at(place)),
     }
 }
 
@@ -164,15 +165,10 @@ impl DataDir {
     ///
     /// # Errors
     /// One of them is not found, or is its own base in the end.
-    fn with_bases(&self, name: &str) -> Result<Vec<ShippedFile>, ConfigError> {
+    fn with_bases(&self, name: &str) -> Result<Vec<ShippedFile>, Error> {
         let mut found = vec![self.find(Shipped::Design, name)?];
         while let Some((base, place)) = base_of(&found[found.len() - 1])? {
-            let wrong = |what: String, nearest| ConfigError {
-                place: place.clone(),
-                key: BASE.to_owned(),
-                what,
-                nearest,
-            };
+            let wrong = |what: Text| Error::quoted_key(BASE, what).at(place.clone());
             // A path is relative to the file that has it.
             let path = if base.contains('/') || base.ends_with(".toml") {
                 let folder = found[found.len() - 1].path.parent();
@@ -185,7 +181,7 @@ impl DataDir {
             } else {
                 read(&path)
             };
-            let next = next.map_err(|e| wrong(format!("{base}: {}", e.what), e.nearest))?;
+            let next = next.map_err(|e| wrong(text![format!("{base}: ")].and(e.text().clone())))?;
             if found.iter().any(|f| same(&f.path, &next.path)) {
                 let names = found.iter().map(|f| f.name.as_str());
                 let circle: Vec<&str> = names.chain([next.name.as_str()]).collect();
@@ -193,8 +189,8 @@ impl DataDir {
                     format!(
                         "{} is a circle; expected a design that is based on another one",
                         circle.join(" on ")
-                    ),
-                    None,
+                    )
+                    .into(),
                 ));
             }
             found.push(next);
@@ -213,7 +209,7 @@ impl DataDir {
         settings: &[String],
         designs: &[String],
         machines: &[String],
-    ) -> Result<(), ConfigError> {
+    ) -> Result<(), Error> {
         for setting in settings {
             let (Some(name), _) = target(setting) else {
                 continue;
@@ -234,15 +230,11 @@ impl DataDir {
                         designs.join(", "),
                         machines.join(", ")
                     ),
-                    nearest(name, all).map(str::to_owned),
+                    nearest(name, all),
                 ),
             };
-            return Err(ConfigError {
-                place: format!("--set {setting}"),
-                key: String::new(),
-                what,
-                nearest,
-            });
+            let what = what + &did_you_mean(nearest);
+            return Err(Error::value(RunOption::Settings, setting, what));
         }
         Ok(())
     }
@@ -251,13 +243,13 @@ impl DataDir {
     ///
     /// # Errors
     /// The folder or a file in it cannot be read.
-    pub fn list(&self, kind: Shipped) -> Result<Vec<ShippedFile>, ConfigError> {
+    pub fn list(&self, kind: Shipped) -> Result<Vec<ShippedFile>, Error> {
         let folder = self.0.join(kind.folder());
-        let entries = std::fs::read_dir(&folder).map_err(|e| ConfigError {
-            place: folder.display().to_string(),
-            key: String::new(),
-            what: format!("cannot be read: {e}; is Pagewalk installed completely?"),
-            nearest: None,
+        let entries = std::fs::read_dir(&folder).map_err(|e| {
+            Error::refused(format!(
+                "cannot be read: {e}; is Pagewalk installed completely?"
+            ))
+            .at(folder.display().to_string())
         })?;
         let mut paths: Vec<PathBuf> = entries
             .filter_map(|e| e.ok().map(|e| e.path()))
@@ -271,7 +263,7 @@ impl DataDir {
     ///
     /// # Errors
     /// No such name (with the nearest one), or the file cannot be read.
-    pub fn find(&self, kind: Shipped, name: &str) -> Result<ShippedFile, ConfigError> {
+    pub fn find(&self, kind: Shipped, name: &str) -> Result<ShippedFile, Error> {
         if name.contains('/') || name.ends_with(".toml") {
             return read(Path::new(name));
         }
@@ -281,16 +273,13 @@ impl DataDir {
         }
         let all = self.list(kind)?;
         let names: Vec<&str> = all.iter().map(|f| f.name.as_str()).collect();
-        Err(ConfigError {
-            place: format!("--{} {name}", kind.word()),
-            key: String::new(),
-            what: format!(
-                "there is no {} of that name; expected one of {}, or the path of a .toml file",
-                kind.word(),
-                names.join(", ")
-            ),
-            nearest: nearest(name, names.iter().copied()).map(str::to_owned),
-        })
+        let what = format!(
+            "there is no {} of that name; expected one of {}, or the path of a .toml file{}",
+            kind.word(),
+            names.join(", "),
+            did_you_mean(nearest(name, names.iter().copied()))
+        );
+        Err(Error::value(kind.option(), name, what))
     }
 
     /// The configuration of `design` (which [`DesignName`] reads) on `machine` with those of
@@ -304,7 +293,7 @@ impl DataDir {
         machine: &str,
         design: &str,
         settings: &[String],
-    ) -> Result<Resolved, ConfigError> {
+    ) -> Result<Resolved, Error> {
         let found = self.described(machine, design, settings);
         found.map(|(resolved, _)| resolved)
     }
@@ -319,18 +308,17 @@ impl DataDir {
         machine: &str,
         design: &str,
         settings: &[String],
-    ) -> Result<(Resolved, String), ConfigError> {
+    ) -> Result<(Resolved, String), Error> {
         let name = DesignName::parse(design)?;
         let label = name.label();
         let on = super::label(machine);
         let machine = self.find(Shipped::Machine, machine)?;
         if let Some((_, place)) = base_of(&machine)? {
-            return Err(ConfigError {
-                place,
-                key: BASE.to_owned(),
-                what: "belongs to a design; expected a machine with all of its keys".to_owned(),
-                nearest: None,
-            });
+            return Err(Error::quoted_key(
+                BASE,
+                "belongs to a design; expected a machine with all of its keys",
+            )
+            .at(place));
         }
         let bases = self.with_bases(&name.base)?;
         let description = bases.last().map(|own| own.description.clone());

@@ -6,7 +6,7 @@ use pagewalk_memory::{CacheSpec, DramSpec};
 use pagewalk_mmu::{EngineSpec, INSERTIONS, STB_ENTRIES, TlbPrefetcherSpec, TlbSpec};
 use pagewalk_os::PageTableSpec;
 use pagewalk_tables::{ShortcutSpec, WalkCacheKind};
-use pagewalk_units::{LINE_BYTES, nearest};
+use pagewalk_units::{Error, LINE_BYTES, nearest};
 use serde::Serialize;
 
 use super::spec::{EnergySpec, OwnEnergy};
@@ -500,7 +500,7 @@ impl Prices {
     ///
     /// # Errors
     /// Own numbers for an array that it has not got, as one sentence with the key.
-    pub(crate) fn new(config: &Config) -> Result<Self, String> {
+    pub(crate) fn new(config: &Config) -> Result<Self, Error> {
         let (mmu, caches) = (&config.mmu, &config.caches);
         let cores = u64::from(config.cores);
         let mut parts = Parts {
@@ -552,10 +552,13 @@ impl Prices {
         for name in config.energy.arrays.keys() {
             if !parts.arrays.contains(name) {
                 let near = nearest(name, parts.arrays.iter().map(String::as_str));
-                return Err(format!(
-                    "energy.arrays.{name} is no array of this machine; expected one of {}{}",
-                    parts.arrays.join(", "),
-                    near.map_or(String::new(), |n| format!("; did you mean {n}?"))
+                return Err(Error::key(
+                    format!("energy.arrays.{name}"),
+                    format!(
+                        "is no array of this machine; expected one of {}{}",
+                        parts.arrays.join(", "),
+                        near.map_or(String::new(), |n| format!("; did you mean {n}?"))
+                    ),
                 ));
             }
         }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use pagewalk_units::Error;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -168,19 +169,23 @@ impl Default for EnergySpec {
 /// Far above anything that is built: sums with it stay far from the end of the numbers.
 const MOST: f64 = 1e9;
 
-fn plain(key: &str, value: f64) -> Result<(), String> {
+fn plain(key: &str, value: f64) -> Result<(), Error> {
     if (0.0..=MOST).contains(&value) {
         return Ok(());
     }
-    Err(format!("energy.{key} is {value}; expected 0 to {MOST}"))
+    Err(Error::key(
+        format!("energy.{key}"),
+        format!("is {value}; expected 0 to {MOST}"),
+    ))
 }
 
 /// A point of a table, which is read log-log.
-fn of_table(key: &str, values: [f64; 3]) -> Result<(), String> {
+fn of_table(key: &str, values: [f64; 3]) -> Result<(), Error> {
     for value in values {
         if !(value > 0.0 && value <= MOST) {
-            return Err(format!(
-                "energy.{key} has {value}; expected numbers above 0, at most {MOST}"
+            return Err(Error::key(
+                format!("energy.{key}"),
+                format!("has {value}; expected numbers above 0, at most {MOST}"),
             ));
         }
     }
@@ -189,7 +194,7 @@ fn of_table(key: &str, values: [f64; 3]) -> Result<(), String> {
 
 impl EnergySpec {
     /// Whether the values make sense; an error names the key and what was expected.
-    pub fn check(&self) -> Result<(), String> {
+    pub fn check(&self) -> Result<(), Error> {
         let (core, dram) = (&self.core, &self.dram);
         plain("core.instruction_pj", core.instruction_pj)?;
         plain("core.kernel_ipc", core.kernel_ipc)?;
@@ -203,9 +208,9 @@ impl EnergySpec {
         plain("dram.background_mw", dram.background_mw)?;
         plain("dram.refresh_nj", dram.refresh_nj)?;
         if !(dram.refresh_interval_us > 1e-3 && dram.refresh_interval_us <= MOST) {
-            return Err(format!(
-                "energy.dram.refresh_interval_us is {}; expected 0.001 to {MOST}",
-                dram.refresh_interval_us
+            return Err(Error::key(
+                "energy.dram.refresh_interval_us",
+                format!("is {}; expected 0.001 to {MOST}", dram.refresh_interval_us),
             ));
         }
         for (key, points) in [("l1", &self.l1), ("l2_l3", &self.l2_l3)] {
@@ -214,8 +219,9 @@ impl EnergySpec {
             }
             let sizes: Vec<u32> = points.iter().map(|p| p.size_kb).collect();
             if sizes.first().is_none_or(|&s| s == 0) || sizes.windows(2).any(|w| w[0] >= w[1]) {
-                return Err(format!(
-                    "energy.{key} has the sizes {sizes:?}; expected at least one, ascending"
+                return Err(Error::key(
+                    format!("energy.{key}"),
+                    format!("has the sizes {sizes:?}; expected at least one, ascending"),
                 ));
             }
         }
@@ -225,8 +231,9 @@ impl EnergySpec {
         let all: Vec<(u32, u32)> = self.tlb.iter().map(|p| (p.entries, p.ways)).collect();
         let wrong = |i: usize| all[i].0 == 0 || all[i].1 == 0 || all[..i].contains(&all[i]);
         if all.is_empty() || (0..all.len()).any(wrong) {
-            return Err(format!(
-                "energy.tlb has the entries and ways {all:?}; expected at least one, and each once"
+            return Err(Error::key(
+                "energy.tlb",
+                format!("has the entries and ways {all:?}; expected at least one, and each once"),
             ));
         }
         for (name, own) in &self.arrays {

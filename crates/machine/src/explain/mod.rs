@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use pagewalk_programs::WorkloadInfo;
 use pagewalk_stats::Tree;
 use pagewalk_stream::Facts;
-use pagewalk_units::distance;
+use pagewalk_units::{Error, distance};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -65,7 +65,7 @@ pub(crate) const IN_NO_FILE: [&str; 4] = [
 ///
 /// # Errors
 /// There can be no such machine.
-pub(crate) fn tree_of(config: Config) -> Result<Tree, String> {
+pub(crate) fn tree_of(config: Config) -> Result<Tree, Error> {
     let design = Design {
         name: "design".to_owned(),
         description: String::new(),
@@ -86,10 +86,10 @@ pub(crate) fn tree_of(config: Config) -> Result<Tree, String> {
 ///
 /// # Errors
 /// The shipped files are not there or do not fit.
-pub fn statistics(data: &DataDir) -> Result<Vec<Explanation>, String> {
+pub fn statistics(data: &DataDir) -> Result<Vec<Explanation>, Error> {
     let mut out: Vec<Explanation> = Vec::new();
-    let names = |kind| -> Result<Vec<String>, String> {
-        let files = data.list(kind).map_err(|e| e.to_string())?;
+    let names = |kind| -> Result<Vec<String>, Error> {
+        let files = data.list(kind)?;
         Ok(files.into_iter().map(|f| f.name).collect())
     };
     // Machines differ in their parts and designs in theirs, each on its own.
@@ -99,7 +99,7 @@ pub fn statistics(data: &DataDir) -> Result<Vec<Explanation>, String> {
     for (machine, design) in all.chain(designs.iter().map(|d| (first, d.as_str()))) {
         let set = IN_NO_FILE.map(str::to_owned);
         let resolved = data.resolve(machine, design, &set);
-        let tree = tree_of(resolved.map_err(|e| e.to_string())?.config)?;
+        let tree = tree_of(resolved?.config)?;
         let rows = tree.rows.iter().map(|r| (&r.path, r.definition));
         let spreads = tree.spreads.iter().map(|s| (&s.path, s.definition));
         for (path, definition) in rows.chain(spreads) {
@@ -129,7 +129,7 @@ pub fn statistics(data: &DataDir) -> Result<Vec<Explanation>, String> {
 }
 
 /// All that is named but for the counters of components, which take a machine to find.
-fn named(data: &DataDir) -> Result<Vec<Explanation>, String> {
+fn named(data: &DataDir) -> Result<Vec<Explanation>, Error> {
     let mut out = Vec::new();
     for t in TERMS {
         out.push(Explanation {
@@ -155,7 +155,7 @@ fn named(data: &DataDir) -> Result<Vec<Explanation>, String> {
         });
     }
     for (kind, word) in [(Shipped::Design, "design"), (Shipped::Machine, "machine")] {
-        for f in data.list(kind).map_err(|e| e.to_string())? {
+        for f in data.list(kind)? {
             out.push(Explanation {
                 kind: word,
                 name: f.name,
@@ -202,7 +202,7 @@ fn named(data: &DataDir) -> Result<Vec<Explanation>, String> {
 }
 
 /// Adds to a design, a machine or a paper what its file sets: only of what was asked for is it read.
-fn with_settings(data: &DataDir, mut e: Explanation) -> Result<Explanation, String> {
+fn with_settings(data: &DataDir, mut e: Explanation) -> Result<Explanation, Error> {
     let kind = match e.kind {
         "design" => Shipped::Design,
         "machine" => Shipped::Machine,
@@ -216,7 +216,7 @@ fn with_settings(data: &DataDir, mut e: Explanation) -> Result<Explanation, Stri
         }
         _ => return Ok(e),
     };
-    let file = data.find(kind, &e.name).map_err(|e| e.to_string())?;
+    let file = data.find(kind, &e.name)?;
     e.settings = files::settings(&file.text, &keys());
     Ok(e)
 }
@@ -225,7 +225,7 @@ fn with_settings(data: &DataDir, mut e: Explanation) -> Result<Explanation, Stri
 ///
 /// # Errors
 /// The shipped files are not there.
-pub fn topics(data: &DataDir) -> Result<BTreeMap<&'static str, Vec<String>>, String> {
+pub fn topics(data: &DataDir) -> Result<BTreeMap<&'static str, Vec<String>>, Error> {
     let mut out: BTreeMap<&'static str, Vec<String>> = BTreeMap::new();
     for e in named(data)? {
         out.entry(e.kind).or_default().push(e.name);
@@ -287,10 +287,7 @@ fn energy(all: Vec<Explanation>) -> Vec<Explanation> {
 ///
 /// # Errors
 /// The shipped files are not there.
-pub fn explain(
-    data: &DataDir,
-    name: &str,
-) -> Result<Result<Vec<Explanation>, Vec<String>>, String> {
+pub fn explain(data: &DataDir, name: &str) -> Result<Result<Vec<Explanation>, Vec<String>>, Error> {
     let mut all = named(data)?;
     let asked = plain(name);
     if asked == ENERGY {

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use pagewalk_stream::{Ask, Batch, End, Event, Facts, Kind, Op, Program, ProgramError, ThreadId};
+use pagewalk_stream::{Ask, Batch, End, Error, Event, Facts, Kind, Op, Program, ThreadId};
 
 use super::{Hub, Needs, PASSED_SOON, Passes, SOON, Supply, WINDOW, Work};
 use crate::changes::{Changes, lock};
@@ -46,7 +46,7 @@ impl Program for Counting {
             ..Facts::default()
         }
     }
-    fn fill(&mut self, thread: ThreadId, batch: &mut Batch) -> Result<End, ProgramError> {
+    fn fill(&mut self, thread: ThreadId, batch: &mut Batch) -> Result<End, Error> {
         batch.ops.clear();
         let t = thread as usize;
         if self.left[t] == 0 {
@@ -129,7 +129,7 @@ fn who_is_before_an_event_has_nothing_made_ahead() {
         fn facts(&self) -> Facts {
             self.0.facts()
         }
-        fn fill(&mut self, thread: ThreadId, batch: &mut Batch) -> Result<End, ProgramError> {
+        fn fill(&mut self, thread: ThreadId, batch: &mut Batch) -> Result<End, Error> {
             let mut told = lock(&self.1);
             told.0 += 1;
             let end = self.0.fill(thread, batch)?;
@@ -191,7 +191,7 @@ fn who_comes_while_a_batch_is_made_waits_only_where_results_depend_on_it() {
         fn facts(&self) -> Facts {
             self.0.facts()
         }
-        fn fill(&mut self, thread: ThreadId, batch: &mut Batch) -> Result<End, ProgramError> {
+        fn fill(&mut self, thread: ThreadId, batch: &mut Batch) -> Result<End, Error> {
             if thread == 0 {
                 self.1.send(()).unwrap();
                 _ = self.2.recv();
@@ -272,7 +272,7 @@ fn who_waits_for_the_program_holds_nobody_up() {
         fn facts(&self) -> Facts {
             Facts::default()
         }
-        fn fill(&mut self, _: ThreadId, batch: &mut Batch) -> Result<End, ProgramError> {
+        fn fill(&mut self, _: ThreadId, batch: &mut Batch) -> Result<End, Error> {
             batch.ops.clear();
             self.given += 1;
             match self.given {
@@ -328,7 +328,7 @@ fn who_makes_a_batch_holds_up_nobody_for_whom_one_is_there() {
         fn facts(&self) -> Facts {
             Facts::default()
         }
-        fn fill(&mut self, _: ThreadId, batch: &mut Batch) -> Result<End, ProgramError> {
+        fn fill(&mut self, _: ThreadId, batch: &mut Batch) -> Result<End, Error> {
             batch.ops.clear();
             self.given += 1;
             if self.given == 3 {
@@ -415,7 +415,7 @@ impl Program for Chain {
     fn facts(&self) -> Facts {
         Facts::default()
     }
-    fn fill(&mut self, me: ThreadId, batch: &mut Batch) -> Result<End, ProgramError> {
+    fn fill(&mut self, me: ThreadId, batch: &mut Batch) -> Result<End, Error> {
         batch.ops.clear();
         let mut started = self.started.lock().unwrap();
         if started.contains(&me) {
@@ -496,7 +496,7 @@ impl Program for Asking {
     fn facts(&self) -> Facts {
         Facts::default()
     }
-    fn fill(&mut self, _: ThreadId, batch: &mut Batch) -> Result<End, ProgramError> {
+    fn fill(&mut self, _: ThreadId, batch: &mut Batch) -> Result<End, Error> {
         batch.ops.clear();
         let asked = lock(&self.answered).len() as u64;
         batch.ops.push(Op {

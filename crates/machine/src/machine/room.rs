@@ -3,6 +3,7 @@
 
 use pagewalk_os::PlacementSpec;
 use pagewalk_programs::format_size;
+use pagewalk_units::{RunOption, text};
 
 use super::Outcome;
 use crate::config::Config;
@@ -51,13 +52,17 @@ impl Room {
             1 => "one design".to_owned(),
             n => format!("{n} designs"),
         };
-        Err(Outcome::HostMemory(format!(
-            "{}: {} of host memory are needed at least for {designs} with {} of memory touched, and {} can be had; take a smaller program, fewer designs at a time or a larger host (--ignore-memory goes on all the same)",
-            self.name,
-            mebibytes(needed),
-            mebibytes(touched),
-            mebibytes(self.available)
-        )))
+        Err(Outcome::HostMemory(text![
+            format!(
+                "{}: {} of host memory are needed at least for {designs} with {} of memory touched, and {} can be had; take a smaller program, fewer designs at a time or a larger host (",
+                self.name,
+                mebibytes(needed),
+                mebibytes(touched),
+                mebibytes(self.available)
+            ),
+            RunOption::IgnoreMemory,
+            " goes on all the same)"
+        ]))
     }
 }
 

@@ -3,14 +3,14 @@
 
 use std::collections::BTreeMap;
 
-use pagewalk_stream::{Counted, ProcessId, ProgramError, ThreadId};
+use pagewalk_stream::{Counted, Error, ProcessId, ThreadId};
 
 use super::{Machine, Outcome, Pause};
 use crate::hub::{Hub, Supply};
 use crate::thread::{State, Thread};
 
-pub(super) fn program(e: ProgramError) -> Outcome {
-    Outcome::Program(e.message)
+pub(super) fn program(e: Error) -> Outcome {
+    Outcome::Program(e.to_string())
 }
 
 impl Machine {

@@ -1,6 +1,7 @@
 //! Who simulates portions beside this host.
 
-use crate::run::RunError;
+use pagewalk_units::Error;
+
 use crate::session::RunSpec;
 
 /// Other hosts, each of which simulates portions of a run by
@@ -10,13 +11,13 @@ pub trait Elsewhere: Sync {
     ///
     /// # Errors
     /// They cannot be.
-    fn begin(&self, spec: &RunSpec, numbers: &[usize], of: usize) -> Result<(), RunError>;
+    fn begin(&self, spec: &RunSpec, numbers: &[usize], of: usize) -> Result<(), Error>;
 
     /// What has happened since it was asked last: about five times a second.
     ///
     /// # Errors
     /// What makes it senseless to go on, such as a trace that is not there.
-    fn news(&self) -> Result<Vec<News>, RunError>;
+    fn news(&self) -> Result<Vec<News>, Error>;
 }
 
 /// What has become of the portion with a number.

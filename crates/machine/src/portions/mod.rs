@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use pagewalk_stream::Facts;
+use pagewalk_units::{Error, RunOption, Text, text};
 
 pub use self::elsewhere::{Elsewhere, News};
 use self::report::{Left, Report};
@@ -23,7 +24,7 @@ use crate::machine::Outcome;
 use crate::options::{Design, Options};
 use crate::plan::{Plan, Portion};
 use crate::results::RunResult;
-use crate::run::{Pass, Progress, RunError, Share, Stream, conclude, host_cores, on_threads, pass};
+use crate::run::{Pass, Progress, Share, Stream, conclude, host_cores, on_threads, pass};
 use crate::session::RunSpec;
 
 /// Portions at most. Each boots machines, and maps again what was touched before.
@@ -39,13 +40,13 @@ pub(crate) fn portions(
     designs: &[Design],
     options: &Options,
     facts: &Facts,
-) -> Result<Vec<Portion>, &'static str> {
+) -> Result<Vec<Portion>, Text> {
     let limits = &options.limits;
     // Its index says how long a recording is, and what a start anywhere needs.
     let Some(length) = facts.instructions.filter(|_| facts.begins_anywhere) else {
-        return Err(
+        return Err(Text::from(
             "only a recording of one thread in Pagewalk's own format can be begun anywhere",
-        );
+        ));
     };
     let Some(Sample {
         period,
@@ -56,32 +57,42 @@ pub(crate) fn portions(
         ..
     }) = limits.sample
     else {
-        return Err(
-            "what comes before each sample has to be bounded (--sample LENGTH/PERIOD:FOLLOWED+WARMED with a number)",
-        );
+        return Err(text![
+            "what comes before each sample has to be bounded (",
+            RunOption::Sample,
+            " LENGTH/PERIOD:FOLLOWED+WARMED with a number)"
+        ]);
     };
     if limits.requests.is_some()
         || limits.skip_requests > 0
         || limits.warmup_requests > 0
         || limits.roi
     {
-        return Err("limits have to be in instructions, without --roi");
+        return Err(text![
+            "limits have to be in instructions, without ",
+            RunOption::Roi
+        ]);
     }
     if options.interval.is_some() || options.perfetto.is_some() {
-        return Err("--interval and --perfetto are of one machine from start to end");
+        return Err(text![
+            RunOption::Interval,
+            " and ",
+            RunOption::Perfetto,
+            " are of one machine from start to end"
+        ]);
     }
     let by_pages = |d: &Design| d.skips_by_pages() && !d.replies();
     if !designs.iter().all(by_pages) {
-        return Err(
+        return Err(Text::from(
             "a design has a TLB in memory, wrong paths, swap or replies, and all before a sample matters to it",
-        );
+        ));
     }
     let before = limits.skip.saturating_add(limits.warmup);
     let rest = length.saturating_sub(before);
     let samples = limits.instructions.map_or(rest, |n| n.min(rest)) / period;
     let count = (samples / LEAST).min(MOST);
     if count < 2 {
-        return Err("there are fewer than 16 samples");
+        return Err(Text::from("there are fewer than 16 samples"));
     }
     let border = |n: u64| n * samples / count;
     let portion = |n| Portion {
@@ -99,7 +110,7 @@ struct Ended {
     /// The latest portion of this host and its machines, which are as they are at the end of the run.
     latest: Option<(usize, Pass)>,
     /// Of the first portion that could not run.
-    error: Option<(usize, RunError)>,
+    error: Option<(usize, Error)>,
     /// Portions that other hosts have simulated.
     elsewhere: u64,
     /// Portions that no other host could simulate, by the reason.
@@ -124,7 +135,7 @@ pub(crate) struct Away<'a> {
 /// A run in portions.
 struct Portions<'a> {
     designs: &'a [Design],
-    open: &'a (dyn Fn() -> Result<Vec<Stream>, RunError> + Sync),
+    open: &'a (dyn Fn() -> Result<Vec<Stream>, Error> + Sync),
     options: &'a Options,
     facts: &'a Facts,
     portions: &'a [Portion],
@@ -148,7 +159,7 @@ pub(crate) fn one(
     options: &Options,
     portion: Portion,
     progress: &mut dyn FnMut(&Progress) -> bool,
-) -> Result<String, RunError> {
+) -> Result<String, Error> {
     let threads = options.host_threads.unwrap_or_else(host_cores);
     let share = Share {
         portion,
@@ -160,28 +171,26 @@ pub(crate) fn one(
         // What ended because of the host is no part of a result that has no host.
         match &machine.outcome {
             Some(Outcome::Stopped) | None => {
-                return Err(RunError::Failure(
-                    "it was stopped before its end".to_owned(),
-                ));
+                return Err(Error::failed("it was stopped before its end"));
             }
-            Some(Outcome::HostMemory(why)) => return Err(RunError::Failure(why.clone())),
+            Some(Outcome::HostMemory(why)) => return Err(Error::failed(why.clone())),
             Some(_) => {}
         }
     }
     let left = pass.machines.iter_mut().map(Left::of).collect();
-    serde_json::to_string(&Report::new(facts, left)).map_err(|e| RunError::Failure(e.to_string()))
+    serde_json::to_string(&Report::new(facts, left)).map_err(|e| Error::failed(e.to_string()))
 }
 
 /// Runs `designs` on what `open` gives, portion by portion, on as many host threads as there may
 /// be, or all but the last one `away`; otherwise like [`crate::run()`].
 pub(crate) fn run(
     designs: &[Design],
-    (facts, open): (&Facts, &(dyn Fn() -> Result<Vec<Stream>, RunError> + Sync)),
+    (facts, open): (&Facts, &(dyn Fn() -> Result<Vec<Stream>, Error> + Sync)),
     options: &Options,
     portions: &[Portion],
     away: Option<Away<'_>>,
     progress: &mut dyn FnMut(&Progress) -> bool,
-) -> Result<RunResult, RunError> {
+) -> Result<RunResult, Error> {
     let start = Instant::now();
     let threads = options.host_threads.unwrap_or_else(host_cores).max(1);
     // The machines of the last one are looked at in the end, so it is this host's.
@@ -273,7 +282,7 @@ impl Portions<'_> {
         self.changes.tell();
     }
 
-    fn fail(&self, number: usize, error: RunError) {
+    fn fail(&self, number: usize, error: Error) {
         let mut ended = lock(&self.ended);
         if ended.error.as_ref().is_none_or(|(n, _)| *n > number) {
             ended.error = Some((number, error));
@@ -304,8 +313,8 @@ impl Portions<'_> {
                         }
                         Err(why) => {
                             let (n, of) = (number + 1, self.portions.len());
-                            let why = format!("--cluster: portion {n} of {of}: {why}");
-                            self.fail(number, RunError::User(why));
+                            let why = format!("portion {n} of {of}: {why}");
+                            self.fail(number, Error::option(RunOption::Cluster, why));
                         }
                     }
                 }
@@ -342,7 +351,7 @@ impl Portions<'_> {
     }
 
     /// The result of all of them.
-    fn conclude(self, start: Instant) -> Result<RunResult, RunError> {
+    fn conclude(self, start: Instant) -> Result<RunResult, Error> {
         let Ended {
             mut left,
             latest,
@@ -357,18 +366,15 @@ impl Portions<'_> {
             return Err(error);
         }
         let Some((_, mut last)) = latest else {
-            return Err(RunError::Failure(
-                "a simulation thread failed; this is a defect of Pagewalk".to_owned(),
+            return Err(Error::failed(
+                "a simulation thread failed; this is a defect of Pagewalk",
             ));
         };
         let all = left.len() == self.portions.len();
         for (design, machine) in last.machines.iter_mut().enumerate().rev() {
             let of_it = left.values_mut().filter_map(Vec::pop).collect();
             Left::all_into(of_it, machine).ok_or_else(|| {
-                RunError::Failure(format!(
-                    "design {}: another host counts other things than this one: install the same Pagewalk on both",
-                    self.designs[design].name
-                ))
+                Error::failed(format!("design {}: another host counts other things than this one: install the same Pagewalk on both", self.designs[design].name))
             })?;
             if !all && machine.outcome == Some(Outcome::Complete) {
                 machine.outcome = Some(Outcome::Stopped);

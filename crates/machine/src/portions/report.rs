@@ -3,6 +3,7 @@
 use pagewalk_stats::{Definition, Distribution, Tree};
 use pagewalk_stream::Facts;
 use pagewalk_structures::Unknown;
+use pagewalk_units::Error;
 use serde::{Deserialize, Serialize};
 
 use crate::MODEL_VERSION;
@@ -174,29 +175,29 @@ impl Report {
     ///
     /// # Errors
     /// Text that is none of its own, and what was simulated there of something else.
-    pub(super) fn read(text: &str, facts: &Facts, designs: usize) -> Result<Vec<Left>, String> {
+    pub(super) fn read(text: &str, facts: &Facts, designs: usize) -> Result<Vec<Left>, Error> {
         let report: Report = serde_json::from_str(text)
-            .map_err(|e| format!("what came back is not understood: {e}"))?;
+            .map_err(|e| Error::refused(format!("what came back is not understood: {e}")))?;
         if report.model != MODEL_VERSION {
-            return Err(format!(
+            return Err(Error::refused(format!(
                 "Pagewalk has model version {} there and {MODEL_VERSION} here; install the same on both",
                 report.model
-            ));
+            )));
         }
         if (&report.program, report.instructions) != (&facts.name, facts.instructions) {
-            return Err(format!(
+            return Err(Error::refused(format!(
                 "the trace there is one of {} ({} instructions), the one here of {} ({}): expected the same file at the same path",
                 report.program,
                 told(report.instructions),
                 facts.name,
-                told(facts.instructions),
-            ));
+                told(facts.instructions)
+            )));
         }
         if report.designs.len() != designs {
-            return Err(format!(
+            return Err(Error::refused(format!(
                 "{} designs were simulated there of {designs}",
                 report.designs.len()
-            ));
+            )));
         }
         Ok(report.designs)
     }

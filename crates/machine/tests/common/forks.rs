@@ -3,9 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use pagewalk_stream::{
-    Backing, Batch, End, Event, Facts, Kind, Op, Program, ProgramError, ThreadId,
-};
+use pagewalk_stream::{Backing, Batch, End, Error, Event, Facts, Kind, Op, Program, ThreadId};
 use pagewalk_units::VirtAddr;
 
 const DATA: u64 = 0x1000_0000;
@@ -67,7 +65,7 @@ impl Program for Forks {
     fn facts(&self) -> Facts {
         Facts::default()
     }
-    fn fill(&mut self, thread: ThreadId, batch: &mut Batch) -> Result<End, ProgramError> {
+    fn fill(&mut self, thread: ThreadId, batch: &mut Batch) -> Result<End, Error> {
         batch.ops.clear();
         let step = self.steps.entry(thread).or_default();
         *step += 1;

@@ -10,7 +10,8 @@ pub mod store;
 
 use std::path::{Path, PathBuf};
 
-use pagewalk_machine::{DesignResult, Installation, RunError, RunResult, RunSpec};
+use pagewalk_machine::{DesignResult, Installation, RunResult, RunSpec};
+use pagewalk_units::Error;
 
 /// The repository's root, which holds `machines/` and `designs/`.
 pub fn root() -> PathBuf {
@@ -75,7 +76,7 @@ pub fn spec(
 }
 
 /// Runs it to its end.
-pub fn run_spec(spec: &RunSpec) -> Result<RunResult, RunError> {
+pub fn run_spec(spec: &RunSpec) -> Result<RunResult, Error> {
     installation().run(spec, &mut |_| true)
 }
 

@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 
 use crate::common::{installation, shipped};
-use pagewalk_machine::config::{ConfigError, Layer, Setting, resolve_layers};
+use pagewalk_machine::config::{Layer, Setting, resolve_layers};
+use pagewalk_units::Error;
 
 fn text(kind: &str, name: &str) -> Layer {
     let path = crate::common::root()
@@ -15,7 +16,27 @@ fn text(kind: &str, name: &str) -> Layer {
     }
 }
 
-fn with(extra: &str) -> Result<(), ConfigError> {
+fn place(e: &Error) -> String {
+    e.place().map(ToString::to_string).unwrap_or_default()
+}
+
+fn key(e: &Error) -> &str {
+    e.option_name().unwrap_or_default()
+}
+
+/// The sentence without its place.
+fn what(e: &Error) -> String {
+    format!("{}{}", e.lead(), e.text())
+}
+
+/// The name that the sentence asks about.
+fn nearest(e: &Error) -> Option<String> {
+    let text = e.text().to_string();
+    let (_, asked) = text.split_once("did you mean `")?;
+    asked.strip_suffix("`?").map(str::to_owned)
+}
+
+fn with(extra: &str) -> Result<(), Error> {
     let own = Layer::File {
         path: PathBuf::from("mine.toml"),
         text: extra.to_owned(),
@@ -28,7 +49,7 @@ fn with(extra: &str) -> Result<(), ConfigError> {
     .map(|_| ())
 }
 
-fn set(setting: &str) -> Result<pagewalk_machine::config::Config, ConfigError> {
+fn set(setting: &str) -> Result<pagewalk_machine::config::Config, Error> {
     let layers = [
         text("machines", "revelator-table1"),
         text("designs", "radix"),
@@ -52,34 +73,31 @@ fn every_shipped_design_resolves_on_every_shipped_machine() {
 #[test]
 fn an_unknown_key_is_refused_with_file_line_and_nearest_name() {
     let e = with("description = \"x\"\n\n[core]\nrobb = 3\n").unwrap_err();
-    assert_eq!(e.place, "mine.toml:4");
-    assert_eq!(e.key, "core.robb");
-    assert_eq!(e.nearest.as_deref(), Some("rob"));
+    assert_eq!(place(&e), "mine.toml:4");
+    assert_eq!(key(&e), "core.robb");
+    assert_eq!(nearest(&e).as_deref(), Some("rob"));
 }
 
 #[test]
 fn an_unknown_table_is_refused() {
     let e = with("[cores]\nrob = 3\n").unwrap_err();
-    assert_eq!((e.place.as_str(), e.key.as_str()), ("mine.toml:1", "cores"));
+    assert_eq!((place(&e).as_str(), key(&e)), ("mine.toml:1", "cores"));
     let e = with("[memroy.l3]\nways = 3\n").unwrap_err();
-    assert_eq!(e.nearest.as_deref(), Some("memory"));
+    assert_eq!(nearest(&e).as_deref(), Some("memory"));
 }
 
 #[test]
 fn a_value_of_the_wrong_kind_is_refused_at_its_place() {
     let e = with("\n\n[core]\nrob = \"many\"\n").unwrap_err();
-    assert_eq!(
-        (e.place.as_str(), e.key.as_str()),
-        ("mine.toml:4", "core.rob")
-    );
-    assert!(e.what.contains("expected"), "{e}");
+    assert_eq!((place(&e).as_str(), key(&e)), ("mine.toml:4", "core.rob"));
+    assert!(what(&e).contains("expected"), "{e}");
 }
 
 #[test]
 fn text_that_is_no_toml_is_refused_with_its_line() {
     let e = with("[core]\nrob = \n").unwrap_err();
-    assert!(e.place.starts_with("mine.toml:"), "{e}");
-    assert!(e.what.contains("not TOML"), "{e}");
+    assert!(place(&e).starts_with("mine.toml:"), "{e}");
+    assert!(what(&e).contains("not TOML"), "{e}");
 }
 
 #[test]
@@ -95,7 +113,7 @@ fn another_alternative_replaces_the_earlier_one() {
 #[test]
 fn two_alternatives_at_once_are_refused() {
     let e = with("[placement.thp]\n[placement.buddy]\n").unwrap_err();
-    assert!(e.what.contains("alternatives"), "{e}");
+    assert!(what(&e).contains("alternatives"), "{e}");
 }
 
 #[test]
@@ -114,37 +132,39 @@ fn settings_are_numbers_words_or_text() {
 fn a_wrong_setting_names_itself() {
     let e = set("core.rbo=512").unwrap_err();
     assert_eq!(
-        (e.place.as_str(), e.nearest.as_deref()),
+        (place(&e).as_str(), nearest(&e).as_deref()),
         ("--set core.rbo=512", Some("rob"))
     );
     let e = set("core.rob").unwrap_err();
-    assert!(e.what.contains("KEY=VALUE"), "{e}");
+    assert!(what(&e).contains("KEY=VALUE"), "{e}");
     let e = set("core.rob=-1").unwrap_err();
     assert_eq!(
-        (e.place.as_str(), e.key.as_str()),
+        (place(&e).as_str(), key(&e)),
         ("--set core.rob=-1", "core.rob")
     );
     assert!(
-        e.what
-            .ends_with("expected a whole number from 0 to 4294967295"),
+        what(&e).ends_with("expected a whole number from 0 to 4294967295"),
         "{e}"
     );
     let e = set("core.rob=many").unwrap_err();
-    assert!(!e.what.contains("u32"), "{e}");
+    assert!(!what(&e).contains("u32"), "{e}");
     let e = set("mmu.perfect=3").unwrap_err();
-    assert!(e.what.ends_with("expected true or false"), "{e}");
+    assert!(what(&e).ends_with("expected true or false"), "{e}");
     let e = set("caches.l2.replacement=fifo").unwrap_err();
-    assert!(e.what.contains("lru") && e.what.contains("srrip"), "{e}");
+    assert!(
+        what(&e).contains("lru") && what(&e).contains("srrip"),
+        "{e}"
+    );
 }
 
 #[test]
 fn contradictions_are_refused() {
     let e = set("caches.l2.latency=1").unwrap_err();
-    assert!(e.what.contains("caches.l2.latency"), "{e}");
+    assert!(what(&e).contains("caches.l2.latency"), "{e}");
     let e = with("\n[core]\nwidth = 0\n").unwrap_err();
-    assert_eq!(e.place, "mine.toml:3", "{e}");
+    assert_eq!(place(&e), "mine.toml:3", "{e}");
     let e = set("mmu.walkers=0").unwrap_err();
-    assert_eq!(e.place, "--set mmu.walkers=0", "{e}");
+    assert_eq!(place(&e), "--set mmu.walkers=0", "{e}");
     assert!(set("cores=0").is_err());
     assert!(set("frequency_ghz=0").is_err());
 }
@@ -194,31 +214,31 @@ fn what_no_memory_and_no_tlb_has_is_refused_where_it_was_set() {
         ("[os]\nkernel_reserved = 0.99999999\n", "os.kernel_reserved"),
     ] {
         let e = with(text).expect_err(text);
-        assert_eq!(e.place, "mine.toml:2", "{e}");
-        assert!(e.what.starts_with(key), "{e}");
-        assert!(e.what.contains("expected"), "{e}");
+        assert_eq!(place(&e), "mine.toml:2", "{e}");
+        assert!(what(&e).starts_with(key), "{e}");
+        assert!(what(&e).contains("expected"), "{e}");
     }
 }
 
 #[test]
 fn of_two_keys_that_contradict_each_other_the_one_set_last_is_named() {
     let e = set("caches.l1d.latency=1000").unwrap_err();
-    assert_eq!(e.place, "--set caches.l1d.latency=1000", "{e}");
+    assert_eq!(place(&e), "--set caches.l1d.latency=1000", "{e}");
     let e = with("[caches.l2]\nlatency = 2000\n").unwrap_err();
-    assert_eq!(e.place, "mine.toml:2", "{e}");
+    assert_eq!(place(&e), "mine.toml:2", "{e}");
     let e = with("cores = 2\n[memory]\nremote_latency = 1\n").unwrap_err();
-    assert_eq!(e.place, "mine.toml:3", "{e}");
+    assert_eq!(place(&e), "mine.toml:3", "{e}");
 }
 
 #[test]
 fn an_unknown_design_or_machine_gets_the_nearest_name() {
     let data = installation().data;
     let e = data.resolve("revelator-table1", "radixx", &[]).unwrap_err();
-    assert_eq!(e.nearest.as_deref(), Some("radix"));
+    assert_eq!(nearest(&e).as_deref(), Some("radix"));
     let e = data.resolve("epyc-millan", "radix", &[]).unwrap_err();
-    assert_eq!(e.nearest.as_deref(), Some("epyc-milan"));
+    assert_eq!(nearest(&e).as_deref(), Some("epyc-milan"));
     let e = data.resolve("./nowhere.toml", "radix", &[]).unwrap_err();
-    assert!(e.place.contains("nowhere.toml"), "{e}");
+    assert!(place(&e).contains("nowhere.toml"), "{e}");
 }
 
 #[test]
@@ -276,8 +296,8 @@ fn a_variant_may_be_another_design_since_its_name_says_so() {
         at("thp-1g").unwrap()
     );
     let e = at("thp[placement.thp.gaint=true]").unwrap_err();
-    assert_eq!(e.place, "thp[placement.thp.gaint=true]");
-    assert_eq!(e.nearest.as_deref(), Some("giant"));
+    assert_eq!(place(&e), "thp[placement.thp.gaint=true]");
+    assert_eq!(nearest(&e).as_deref(), Some("giant"));
 }
 
 #[test]
@@ -324,9 +344,9 @@ fn a_design_file_is_based_on_a_shipped_one_or_on_a_file_beside_it() {
         let e = at(&wrong).unwrap_err();
         assert!(e.to_string().contains(said), "{e}");
         if !said.contains("circle") {
-            assert_eq!(e.place, format!("{wrong}:{line}"));
+            assert_eq!(place(&e), format!("{wrong}:{line}"));
         }
-        assert_eq!(e.key, "base");
+        assert_eq!(key(&e), "base");
     }
     let machine = write("machine.toml", "base = \"epyc-milan\"\n");
     let e = data.resolve(&machine, "radix", &[]).unwrap_err();

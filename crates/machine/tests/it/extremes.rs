@@ -2,7 +2,8 @@
 //! the key, or a machine that runs. Never a panic.
 
 use crate::common::{run_spec, spec};
-use pagewalk_machine::{Limits, RunError, RunSpec, Sample};
+use pagewalk_machine::{Limits, RunSpec, Sample};
+use pagewalk_units::ErrorKind;
 
 const MOST: &str = "9223372036854775807";
 
@@ -15,9 +16,9 @@ fn machine(set: &[&str]) -> RunSpec {
 /// Notes in `wrong` when a run is not refused with a sentence that holds `word`.
 fn refused(spec: &RunSpec, what: &str, word: &str, wrong: &mut Vec<String>) {
     match run_spec(spec) {
-        Err(RunError::User(e)) if e.contains(word) => {}
-        Err(RunError::User(e)) => wrong.push(format!("{what} does not name {word}: {e}")),
-        Err(RunError::Failure(e)) => wrong.push(format!("{what} fails: {e}")),
+        Err(e) if e.kind() == ErrorKind::Failed => wrong.push(format!("{what} fails: {e}")),
+        Err(e) if e.to_string().contains(word) => {}
+        Err(e) => wrong.push(format!("{what} does not name {word}: {e}")),
         Ok(r) => wrong.push(format!("{what} is accepted: {}", r.designs[0].status)),
     }
 }

@@ -14,7 +14,7 @@ use pagewalk_machine::{
     Design, DesignResult, Installation, NewShortcut, Options, RecordSpec, RunResult, RunSpec,
     Stream,
 };
-use pagewalk_stream::{Backing, Batch, End, Event, Facts, Op, Program, ProgramError, ThreadId};
+use pagewalk_stream::{Backing, Batch, End, Error, Event, Facts, Op, Program, ThreadId};
 use pagewalk_units::VirtAddr;
 use serde_json::json;
 
@@ -463,7 +463,7 @@ impl Program for Cut {
             ..Facts::default()
         }
     }
-    fn fill(&mut self, _: ThreadId, batch: &mut Batch) -> Result<End, ProgramError> {
+    fn fill(&mut self, _: ThreadId, batch: &mut Batch) -> Result<End, Error> {
         batch.ops.clear();
         self.0 += 1;
         if self.0 > 1 {

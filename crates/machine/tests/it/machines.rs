@@ -1,6 +1,7 @@
 //! Designs on several machines, side by side on one program.
 
-use pagewalk_machine::{DesignResult, RunError, RunResult};
+use pagewalk_machine::{DesignResult, RunResult};
+use pagewalk_units::Error;
 use serde_json::{Value, json};
 
 use crate::common::{metric, run_spec};
@@ -12,7 +13,7 @@ fn gups() -> Value {
     json!({"workload": {"name": "gups", "size": "64MB", "threads": 2, "params": {}}})
 }
 
-fn compare(machine: Value, designs: &[&str], more: Value) -> Result<RunResult, RunError> {
+fn compare(machine: Value, designs: &[&str], more: Value) -> Result<RunResult, Error> {
     let mut spec = json!({
         "machine": machine, "designs": designs, "source": gups(),
         "limits": {"instructions": 60_000, "warmup": 10_000},

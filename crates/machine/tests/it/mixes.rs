@@ -1,7 +1,8 @@
 //! Several programs side by side, as processes of one machine.
 
-use pagewalk_machine::{Account, DesignResult, RunError, RunResult};
+use pagewalk_machine::{Account, DesignResult, RunResult};
 use pagewalk_stream::{Mix, Opens};
+use pagewalk_units::Error;
 use serde_json::{Value, json};
 
 use crate::common::forks::Forks;
@@ -26,7 +27,7 @@ fn mix_of(
     designs: &[&str],
     set: &[&str],
     limits: Value,
-) -> Result<RunResult, RunError> {
+) -> Result<RunResult, Error> {
     let spec = json!({
         "machine": "revelator-table1", "designs": designs, "set": set,
         "source": {"mix": {"programs": programs}}, "limits": limits,

@@ -4,9 +4,7 @@
 use crate::small::small;
 use pagewalk_machine::{RunResult, RunSpec};
 use pagewalk_programs::{build, workloads};
-use pagewalk_stream::{
-    Backing, Batch, End, Event, Facts, Kind, Op, Program, ProgramError, ThreadId,
-};
+use pagewalk_stream::{Backing, Batch, End, Error, Event, Facts, Kind, Op, Program, ThreadId};
 use pagewalk_trace::{Header, Mark, OpenOptions, Recording, TraceWriter, open_trace, record};
 use pagewalk_units::VirtAddr;
 use serde_json::json;
@@ -25,7 +23,7 @@ impl Program for Watched {
     fn facts(&self) -> Facts {
         self.program.facts()
     }
-    fn fill(&mut self, thread: ThreadId, batch: &mut Batch) -> Result<End, ProgramError> {
+    fn fill(&mut self, thread: ThreadId, batch: &mut Batch) -> Result<End, Error> {
         let end = self.program.fill(thread, batch)?;
         self.passed.fetch_add(batch.passed.instructions, Relaxed);
         Ok(end)

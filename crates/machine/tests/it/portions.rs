@@ -5,7 +5,8 @@ use std::path::Path;
 use std::sync::Mutex;
 
 use crate::common::{installation, spec};
-use pagewalk_machine::{Elsewhere, News, RecordSpec, RunError, RunResult, RunSpec, SourceSpec};
+use pagewalk_machine::{Elsewhere, News, RecordSpec, RunResult, RunSpec, SourceSpec};
+use pagewalk_units::Error;
 use serde_json::{Value, json};
 
 /// Changes what a portion's report says.
@@ -23,7 +24,7 @@ struct Other {
 }
 
 impl Elsewhere for Other {
-    fn begin(&self, spec: &RunSpec, numbers: &[usize], of: usize) -> Result<(), RunError> {
+    fn begin(&self, spec: &RunSpec, numbers: &[usize], of: usize) -> Result<(), Error> {
         // As it reaches a host: as text.
         let text = serde_json::to_string(spec).unwrap();
         let spec = serde_json::from_str(&text).unwrap();
@@ -32,7 +33,7 @@ impl Elsewhere for Other {
     }
 
     /// One at a time, the last one first.
-    fn news(&self) -> Result<Vec<News>, RunError> {
+    fn news(&self) -> Result<Vec<News>, Error> {
         let mut asked = self.asked.lock().unwrap();
         let Some((spec, numbers, of)) = asked.as_mut() else {
             return Ok(Vec::new());
@@ -80,7 +81,7 @@ fn sampled(source: SourceSpec, designs: &[&str]) -> RunSpec {
     run
 }
 
-fn with(run: &RunSpec, hosts: Option<&dyn Elsewhere>) -> Result<RunResult, RunError> {
+fn with(run: &RunSpec, hosts: Option<&dyn Elsewhere>) -> Result<RunResult, Error> {
     installation().run_with(run, hosts, &mut |_| true)
 }
 

@@ -9,7 +9,7 @@ use pagewalk_machine::{
 };
 use pagewalk_programs::{Code, NONE, Touch};
 use pagewalk_stream::{
-    Ask, Backing, Batch, End, Event, Facts, Kind, Op, Program, ProgramError, ThreadId, flags,
+    Ask, Backing, Batch, End, Error, Event, Facts, Kind, Op, Program, ThreadId, flags,
 };
 use pagewalk_units::VirtAddr;
 
@@ -116,7 +116,7 @@ impl Program for Store {
         }
     }
 
-    fn fill(&mut self, thread: ThreadId, batch: &mut Batch) -> Result<End, ProgramError> {
+    fn fill(&mut self, thread: ThreadId, batch: &mut Batch) -> Result<End, Error> {
         batch.ops.clear();
         let event = |event| Ok(End::Event { event, ticket: 0 });
         if !std::mem::replace(&mut self.mapped, true) {

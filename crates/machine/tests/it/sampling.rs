@@ -2,9 +2,7 @@
 
 use crate::common::{installation, spec};
 use pagewalk_machine::{RunResult, RunSpec};
-use pagewalk_stream::{
-    Backing, Batch, End, Event, Facts, Kind, Op, Program, ProgramError, ThreadId,
-};
+use pagewalk_stream::{Backing, Batch, End, Error, Event, Facts, Kind, Op, Program, ThreadId};
 use pagewalk_units::VirtAddr;
 use serde_json::{Value, json};
 
@@ -191,7 +189,7 @@ impl Program for Faulting {
             ..Facts::default()
         }
     }
-    fn fill(&mut self, _: ThreadId, batch: &mut Batch) -> Result<End, ProgramError> {
+    fn fill(&mut self, _: ThreadId, batch: &mut Batch) -> Result<End, Error> {
         batch.clear();
         if self.at == 0 {
             self.at = 1;

@@ -3,9 +3,7 @@
 use std::collections::VecDeque;
 
 use pagewalk_machine::{DesignResult, Limits, RunSpec};
-use pagewalk_stream::{
-    Backing, Batch, End, Event, Facts, Kind, Op, Program, ProgramError, ThreadId,
-};
+use pagewalk_stream::{Backing, Batch, End, Error, Event, Facts, Kind, Op, Program, ThreadId};
 use pagewalk_units::VirtAddr;
 
 use crate::common::{installation, sum};
@@ -25,7 +23,7 @@ impl Program for Script {
             ..Facts::default()
         }
     }
-    fn fill(&mut self, thread: ThreadId, batch: &mut Batch) -> Result<End, ProgramError> {
+    fn fill(&mut self, thread: ThreadId, batch: &mut Batch) -> Result<End, Error> {
         batch.ops.clear();
         let Some((ops, end)) = self.0[thread as usize].pop_front() else {
             return Ok(End::Exit);

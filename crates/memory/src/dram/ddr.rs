@@ -13,7 +13,7 @@
 //! they take a few percent of the peak bandwidth.
 
 use pagewalk_structures::FreeIntervals;
-use pagewalk_units::LINE_BYTES;
+use pagewalk_units::{Error, LINE_BYTES};
 
 use crate::DramSpec;
 use crate::stats::DramStats;
@@ -120,7 +120,7 @@ impl Divisor {
 
 impl Ddr {
     /// The memory of a [`DramSpec::Ddr`] that was checked; refuses another kind.
-    pub fn new(spec: &DramSpec) -> Result<Self, String> {
+    pub fn new(spec: &DramSpec) -> Result<Self, Error> {
         let &DramSpec::Ddr {
             data_rate_mts,
             bus_bytes,
@@ -137,7 +137,7 @@ impl Ddr {
             keep_open_ns,
         } = spec
         else {
-            return Err("dram is not a ddr memory".into());
+            return Err(Error::key("memory.dram", "is not a ddr memory"));
         };
         let ps = |ns: f64| (ns * 1000.0).round() as u64;
         let rate = u64::from(data_rate_mts);

@@ -5,7 +5,7 @@ mod time;
 
 use ddr::Ddr;
 use pagewalk_stats::Tree;
-use pagewalk_units::Cycle;
+use pagewalk_units::{Cycle, Error};
 use time::Ratio;
 
 use crate::stats::DramStats;
@@ -30,7 +30,7 @@ enum Model {
 
 impl Dram {
     /// A memory whose parameters were checked; refuses a frequency that no core has.
-    pub fn new(spec: &DramSpec, frequency_ghz: f64) -> Result<Self, String> {
+    pub fn new(spec: &DramSpec, frequency_ghz: f64) -> Result<Self, Error> {
         let ratio = Ratio::new(frequency_ghz)?;
         let model = match *spec {
             DramSpec::Fixed { latency_ns } => Model::Fixed {

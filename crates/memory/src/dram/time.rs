@@ -1,6 +1,6 @@
 //! Between cycles of the core and picoseconds of the memory.
 
-use pagewalk_units::Cycle;
+use pagewalk_units::{Cycle, Error};
 
 /// Fractional bits of a cycle's length in picoseconds.
 const PS_BITS: u32 = 24;
@@ -16,10 +16,11 @@ pub(crate) struct Ratio {
 
 impl Ratio {
     /// A core of this frequency.
-    pub fn new(frequency_ghz: f64) -> Result<Self, String> {
+    pub fn new(frequency_ghz: f64) -> Result<Self, Error> {
         if !(0.01..=100.0).contains(&frequency_ghz) {
-            return Err(format!(
-                "frequency_ghz is {frequency_ghz}; it must be 0.01 to 100"
+            return Err(Error::key(
+                "frequency_ghz",
+                format!("is {frequency_ghz}; it must be 0.01 to 100"),
             ));
         }
         Ok(Ratio {

@@ -1,6 +1,6 @@
 //! An engine that is never wrong.
 
-use pagewalk_units::Cycle;
+use pagewalk_units::{Cycle, Error};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -25,11 +25,11 @@ pub struct PerfectSpec {
 }
 
 impl EngineKind for PerfectSpec {
-    fn check(&self) -> Result<(), String> {
+    fn check(&self) -> Result<(), Error> {
         if self.latency > MAX_LATENCY {
-            return Err(format!(
-                "latency is {}; expected at most {MAX_LATENCY} cycles",
-                self.latency
+            return Err(Error::key(
+                "latency",
+                format!("is {}; expected at most {MAX_LATENCY} cycles", self.latency),
             ));
         }
         Ok(())

@@ -1,5 +1,6 @@
 //! Which speculation engines there are.
 
+use pagewalk_units::Error;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -8,7 +9,7 @@ use super::Engine;
 /// The configuration of one kind of engine.
 pub(crate) trait EngineKind {
     /// Whether the values make sense; an error begins with the key.
-    fn check(&self) -> Result<(), String>;
+    fn check(&self) -> Result<(), Error>;
     /// The engine of one core of this clock, which has learned nothing yet.
     fn build(&self, frequency_ghz: f64) -> Box<dyn Engine>;
 }
@@ -27,11 +28,11 @@ macro_rules! engines {
 
         impl EngineSpec {
             /// Whether the values make sense; an error names the key and what was expected.
-            pub fn check(&self) -> Result<(), String> {
+            pub fn check(&self) -> Result<(), Error> {
                 let (name, done) = match self {
                     $(EngineSpec::$variant(spec) => ($name, EngineKind::check(spec)),)*
                 };
-                done.map_err(|what| format!("engine.{name}.{what}"))
+                done.map_err(|what| what.under(name).under("engine"))
             }
 
             /// The engine of one core of this clock, which has learned nothing yet.

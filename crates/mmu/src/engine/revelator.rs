@@ -4,7 +4,7 @@
 use arrayvec::ArrayVec;
 use pagewalk_stats::Tree;
 use pagewalk_structures::{HashKey, Hashes, MOST_TIERS, Tiers};
-use pagewalk_units::{Cycle, PhysAddr};
+use pagewalk_units::{Cycle, Error, PhysAddr};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -109,29 +109,32 @@ impl Default for RevelatorSpec {
 }
 
 impl EngineKind for RevelatorSpec {
-    fn check(&self) -> Result<(), String> {
+    fn check(&self) -> Result<(), Error> {
         if self.latency > MAX_LATENCY {
-            return Err(format!(
-                "latency is {}; expected at most {MAX_LATENCY} cycles",
-                self.latency
+            return Err(Error::key(
+                "latency",
+                format!("is {}; expected at most {MAX_LATENCY} cycles", self.latency),
             ));
         }
         if !(1..=MOST_TIERS).contains(&usize::from(self.degree)) {
-            return Err(format!(
-                "degree is {}; expected 1 to {MOST_TIERS}",
-                self.degree
+            return Err(Error::key(
+                "degree",
+                format!("is {}; expected 1 to {MOST_TIERS}", self.degree),
             ));
         }
         if !(0.0..=1.0).contains(&self.least_share) {
-            return Err(format!(
-                "least_share is {}; expected a share from 0 to 1",
-                self.least_share
+            return Err(Error::key(
+                "least_share",
+                format!("is {}; expected a share from 0 to 1", self.least_share),
             ));
         }
         if !self.delays_ns.iter().all(|ns| (0.0..=1e9).contains(ns)) {
-            return Err(format!(
-                "delays_ns is {:?}; expected nanoseconds from 0 to 1000000000",
-                self.delays_ns
+            return Err(Error::key(
+                "delays_ns",
+                format!(
+                    "is {:?}; expected nanoseconds from 0 to 1000000000",
+                    self.delays_ns
+                ),
             ));
         }
         Ok(())

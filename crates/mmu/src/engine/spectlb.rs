@@ -5,7 +5,7 @@
 use pagewalk_stats::Tree;
 use pagewalk_structures::SetAssoc;
 use pagewalk_tables::{Flags, Invalidation};
-use pagewalk_units::{Asid, Cycle, PageSize, PhysAddr, VirtAddr};
+use pagewalk_units::{Asid, Cycle, Error, PageSize, Part, PhysAddr, VirtAddr, text};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -96,7 +96,7 @@ struct Reservation {
 }
 
 impl EngineKind for SpecTlbSpec {
-    fn check(&self) -> Result<(), String> {
+    fn check(&self) -> Result<(), Error> {
         let SpecTlbSpec {
             entries,
             ways,
@@ -105,16 +105,25 @@ impl EngineKind for SpecTlbSpec {
         } = *self;
         const MOST: u32 = 1 << 20;
         if entries == 0 || entries > MOST {
-            return Err(format!("entries is {entries}; expected 1 to {MOST}"));
+            return Err(Error::key(
+                "entries",
+                format!("is {entries}; expected 1 to {MOST}"),
+            ));
         }
         if ways == 0 || ways > 1 << 16 || !entries.is_multiple_of(ways) {
-            return Err(format!(
-                "ways is {ways}; expected a divisor of engine.spectlb.entries ({entries}), at most 65536"
+            return Err(Error::key(
+                "ways",
+                text![
+                    format!("is {ways}; expected a divisor of "),
+                    Part::key("entries"),
+                    format!(" ({entries}), at most 65536")
+                ],
             ));
         }
         if latency > MAX_LATENCY {
-            return Err(format!(
-                "latency is {latency}; expected at most {MAX_LATENCY} cycles"
+            return Err(Error::key(
+                "latency",
+                format!("is {latency}; expected at most {MAX_LATENCY} cycles"),
             ));
         }
         Ok(())

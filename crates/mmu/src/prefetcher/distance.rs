@@ -3,7 +3,7 @@
 
 use pagewalk_stats::Tree;
 use pagewalk_structures::SetAssoc;
-use pagewalk_units::Asid;
+use pagewalk_units::{Asid, Error, Part, text};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -28,7 +28,7 @@ pub struct DistanceSpec {
 }
 
 impl PrefetcherKind for DistanceSpec {
-    fn check(&self) -> Result<(), String> {
+    fn check(&self) -> Result<(), Error> {
         let DistanceSpec {
             rows,
             ways,
@@ -39,8 +39,13 @@ impl PrefetcherKind for DistanceSpec {
         within("slots", slots, 1, MOST_PAGES as u32)?;
         within("buffer", buffer, 0, MOST_ENTRIES)?;
         if ways == 0 || !rows.is_multiple_of(ways) {
-            return Err(format!(
-                "ways is {ways}; expected a divisor of mmu.prefetcher.distance.rows ({rows})"
+            return Err(Error::key(
+                "ways",
+                text![
+                    format!("is {ways}; expected a divisor of "),
+                    Part::key("rows"),
+                    format!(" ({rows})")
+                ],
             ));
         }
         Ok(())

@@ -12,7 +12,7 @@ mod stride;
 
 use arrayvec::ArrayVec;
 use pagewalk_stats::Tree;
-use pagewalk_units::{Asid, PageSize, VirtAddr};
+use pagewalk_units::{Asid, Error, PageSize, VirtAddr};
 
 pub use self::distance::DistanceStats;
 
@@ -58,9 +58,12 @@ pub(crate) trait Prefetcher: Send + Sync {
 }
 
 /// Refuses a `value` of `mmu.prefetcher.AT` that is not from `least` to `most`.
-fn within(at: &str, value: u32, least: u32, most: u32) -> Result<(), String> {
+fn within(at: &str, value: u32, least: u32, most: u32) -> Result<(), Error> {
     if value < least || value > most {
-        return Err(format!("{at} is {value}; expected {least} to {most}"));
+        return Err(Error::key(
+            at,
+            format!("is {value}; expected {least} to {most}"),
+        ));
     }
     Ok(())
 }

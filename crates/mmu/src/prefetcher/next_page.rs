@@ -3,6 +3,7 @@
 //! goes on as a miss does, so that a sweep misses once. As Kandiraju and Sivasubramaniam ("Going
 //! the distance for TLB prefetching", ISCA 2002) have it for TLBs, with one page.
 
+use pagewalk_units::Error;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -29,7 +30,7 @@ fn one() -> u32 {
 }
 
 impl PrefetcherKind for NextPageSpec {
-    fn check(&self) -> Result<(), String> {
+    fn check(&self) -> Result<(), Error> {
         within("degree", self.degree, 1, MOST_PAGES as u32)?;
         within("buffer", self.buffer, 0, MOST_ENTRIES)
     }

@@ -1,5 +1,6 @@
 //! Which prefetchers of translations there are.
 
+use pagewalk_units::Error;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -19,7 +20,7 @@ pub struct PrefetcherTable {
 /// The configuration of one kind of prefetcher.
 pub(crate) trait PrefetcherKind {
     /// Whether the values make sense; an error begins with the key.
-    fn check(&self) -> Result<(), String>;
+    fn check(&self) -> Result<(), Error>;
     /// A prefetcher that has learned nothing yet.
     fn build(&self) -> Box<dyn Prefetcher>;
     /// Entries of the buffer that what it has fetched goes into; 0: into the last TLB.
@@ -45,11 +46,11 @@ macro_rules! prefetchers {
 
         impl TlbPrefetcherSpec {
             /// Whether the values make sense; an error names the key and what was expected.
-            pub(crate) fn check(&self) -> Result<(), String> {
+            pub(crate) fn check(&self) -> Result<(), Error> {
                 let done = match self {
                     $($(#[cfg($when)])? TlbPrefetcherSpec::$variant(spec) => PrefetcherKind::check(spec),)*
                 };
-                done.map_err(|what| format!("mmu.prefetcher.{}.{what}", self.name()))
+                done.map_err(|what| what.under(self.name()).under("mmu.prefetcher"))
             }
 
             /// Its name in configurations: `mmu.prefetcher.NAME`.

@@ -10,7 +10,7 @@ mod random;
 pub mod registry;
 mod srrip;
 
-use pagewalk_units::Rng;
+use pagewalk_units::{Error, Rng};
 
 pub(crate) use self::registry::Replacement;
 
@@ -39,7 +39,7 @@ pub(crate) trait Policy: Sized {
     const NOTICES: Notices = Notices::EveryUse;
 
     /// Whether the values make sense; an error begins with the key below `replacement.NAME`.
-    fn check(_spec: &Self::Spec) -> Result<(), String> {
+    fn check(_spec: &Self::Spec) -> Result<(), Error> {
         Ok(())
     }
 

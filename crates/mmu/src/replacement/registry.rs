@@ -1,6 +1,6 @@
 //! Which replacement policies there are.
 
-use pagewalk_units::Rng;
+use pagewalk_units::{Error, Rng};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -36,14 +36,14 @@ macro_rules! replacements {
 
         impl TlbReplacement {
             /// Whether the values make sense; an error begins with the key below the array's.
-            pub(crate) fn check(&self) -> Result<(), String> {
+            pub(crate) fn check(&self) -> Result<(), Error> {
                 let (name, done) = match self {
                     $($(#[cfg($when)])? TlbReplacement::$variant $((spec @ super::$of::$spec { .. }))? => {
                         let parameters = replacements!(@parameters $(spec of $spec)?);
                         ($name, <super::$file::$policy as Policy>::check(parameters))
                     })*
                 };
-                done.map_err(|what| format!("replacement.{name}.{what}"))
+                done.map_err(|what| what.under(name).under("replacement"))
             }
 
             /// The policy of an empty array of `sets` x `ways`, which draws from `draws`.

@@ -610,7 +610,8 @@ fn what_makes_no_sense_is_refused_by_key() {
     let refused = |spec, key: &str| {
         let what = EngineSpec::Revelator(spec).check().expect_err(key);
         assert!(
-            what.starts_with(&format!("engine.revelator.{key} is ")),
+            what.to_string()
+                .starts_with(&format!("engine.revelator.{key} is ")),
             "{what}"
         );
     };

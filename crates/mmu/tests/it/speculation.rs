@@ -404,5 +404,8 @@ fn an_impossible_engine_is_refused_by_key() {
         nested: false,
     });
     let message = spec.check().expect_err("too slow");
-    assert!(message.contains("engine.perfect.latency"), "{message}");
+    assert!(
+        message.to_string().contains("engine.perfect.latency"),
+        "{message}"
+    );
 }

@@ -464,7 +464,7 @@ fn impossible_machines_are_refused_by_key() {
         let mut spec = mmu();
         change(&mut spec);
         let message = Mmu::new(&spec, 0).err().expect("refused");
-        assert!(message.contains(key), "{message}");
+        assert!(message.to_string().contains(key), "{message}");
     };
     refuse(|s| s.walkers = 0, "mmu.walkers");
     refuse(|s| s.l1d.clear(), "mmu.l1d");

@@ -1,6 +1,7 @@
 //! What can be set of khugepaged: Linux's own names and defaults
 //! (Documentation/admin-guide/mm/transhuge.rst, "Khugepaged controls").
 
+use pagewalk_units::Error;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -71,17 +72,21 @@ impl Default for KhugepagedSpec {
 
 impl KhugepagedSpec {
     /// Whether the values make sense; an error begins with the key below `placement.thp`.
-    pub(crate) fn check(&self) -> Result<(), String> {
+    pub(crate) fn check(&self) -> Result<(), Error> {
         if self.pages_to_scan == 0 {
-            return Err("khugepaged.pages_to_scan is 0; expected 1 or more pages".to_owned());
+            return Err(Error::key(
+                "khugepaged.pages_to_scan",
+                "is 0; expected 1 or more pages",
+            ));
         }
         for (key, value) in [
             ("max_ptes_none", self.max_ptes_none),
             ("max_ptes_shared", self.max_ptes_shared),
         ] {
             if value > 511 {
-                return Err(format!(
-                    "khugepaged.{key} is {value}; expected 0 to 511 pages"
+                return Err(Error::key(
+                    format!("khugepaged.{key}"),
+                    format!("is {value}; expected 0 to 511 pages"),
                 ));
             }
         }

@@ -1,5 +1,6 @@
 //! What can be set of pages that the kernel moves or swaps out.
 
+use pagewalk_units::Error;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -62,35 +63,42 @@ impl Default for SwapSpec {
 /// Longest time, microseconds: a second.
 const MOST_US: f64 = 1e6;
 
-fn check(key: &str, interval_us: f64, pages: u32) -> Result<(), String> {
+fn check(key: &str, interval_us: f64, pages: u32) -> Result<(), Error> {
     if !(interval_us > 0.0 && interval_us <= MOST_US) {
-        return Err(format!(
-            "os.{key}.interval_us is {interval_us}; expected microseconds above 0 and up to {MOST_US}"
+        return Err(Error::key(
+            format!("os.{key}.interval_us"),
+            format!("is {interval_us}; expected microseconds above 0 and up to {MOST_US}"),
         ));
     }
     if pages == 0 || pages > 1 << 16 {
-        return Err(format!("os.{key}.pages is {pages}; expected 1 to 65536"));
+        return Err(Error::key(
+            format!("os.{key}.pages"),
+            format!("is {pages}; expected 1 to 65536"),
+        ));
     }
     Ok(())
 }
 
 impl MigrationSpec {
     /// Whether the values make sense; an error names the key and what was expected.
-    pub(crate) fn check(&self) -> Result<(), String> {
+    pub(crate) fn check(&self) -> Result<(), Error> {
         check("migration", self.interval_us, self.pages)
     }
 }
 
 impl SwapSpec {
     /// Whether the values make sense; an error names the key and what was expected.
-    pub(crate) fn check(&self) -> Result<(), String> {
+    pub(crate) fn check(&self) -> Result<(), Error> {
         check("swap", self.interval_us, self.pages)?;
         if (0.0..=MOST_US).contains(&self.latency_us) {
             return Ok(());
         }
-        Err(format!(
-            "os.swap.latency_us is {}; expected microseconds from 0 to {MOST_US}",
-            self.latency_us
+        Err(Error::key(
+            "os.swap.latency_us",
+            format!(
+                "is {}; expected microseconds from 0 to {MOST_US}",
+                self.latency_us
+            ),
         ))
     }
 }

@@ -1,7 +1,7 @@
 //! 4 KB frames from the buddy allocator.
 
 use pagewalk_tables::Refusal;
-use pagewalk_units::PageSize;
+use pagewalk_units::{Error, PageSize};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -18,7 +18,7 @@ use crate::touch::Touch;
 pub struct BuddySpec {}
 
 impl PolicySpec for BuddySpec {
-    fn check(&self) -> Result<(), String> {
+    fn check(&self) -> Result<(), Error> {
         Ok(())
     }
     fn build(&self) -> Box<dyn Placement> {

@@ -1,5 +1,6 @@
 //! Which placement policies there are.
 
+use pagewalk_units::Error;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -9,9 +10,9 @@ use crate::khugepaged::KhugepagedSpec;
 /// The configuration of one policy.
 pub(crate) trait PolicySpec {
     /// Whether the values make sense; an error begins with the key.
-    fn check(&self) -> Result<(), String>;
+    fn check(&self) -> Result<(), Error>;
     /// Whether it can work in memory of so many MB beside the kernel's; an error likewise.
-    fn check_memory(&self, _mb: u64) -> Result<(), String> {
+    fn check_memory(&self, _mb: u64) -> Result<(), Error> {
         Ok(())
     }
     /// The policy.
@@ -36,20 +37,20 @@ macro_rules! placements {
 
         impl PlacementSpec {
             /// Whether the values make sense; an error names the key and what was expected.
-            pub fn check(&self) -> Result<(), String> {
+            pub fn check(&self) -> Result<(), Error> {
                 let (name, done) = match self {
                     $(PlacementSpec::$variant(spec) => ($name, PolicySpec::check(spec)),)*
                 };
-                done.map_err(|what| format!("placement.{name}.{what}"))
+                done.map_err(|what| what.under(name).under("placement"))
             }
 
             /// Whether it can work in memory of so many MB beside the kernel's; an error as
             /// [`PlacementSpec::check`]'s.
-            pub fn check_memory(&self, mb: u64) -> Result<(), String> {
+            pub fn check_memory(&self, mb: u64) -> Result<(), Error> {
                 let (name, done) = match self {
                     $(PlacementSpec::$variant(spec) => ($name, PolicySpec::check_memory(spec, mb)),)*
                 };
-                done.map_err(|what| format!("placement.{name}.{what}"))
+                done.map_err(|what| what.under(name).under("placement"))
             }
 
             /// The policy.

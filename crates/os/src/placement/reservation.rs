@@ -9,7 +9,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use pagewalk_tables::{Flags, Purpose, Refusal};
-use pagewalk_units::{PageSize, VirtAddr};
+use pagewalk_units::{Error, PageSize, VirtAddr};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -32,7 +32,7 @@ pub struct ReservationSpec {
 }
 
 impl PolicySpec for ReservationSpec {
-    fn check(&self) -> Result<(), String> {
+    fn check(&self) -> Result<(), Error> {
         share("promotion_threshold", self.promotion_threshold)
     }
     fn build(&self) -> Box<dyn Placement> {

@@ -2,7 +2,7 @@
 //! too small or refused at its first touch is left to khugepaged.
 
 use pagewalk_tables::Refusal;
-use pagewalk_units::{PageSize, VirtAddr};
+use pagewalk_units::{Error, PageSize, VirtAddr};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -44,7 +44,7 @@ pub enum ThpMode {
 }
 
 impl PolicySpec for ThpSpec {
-    fn check(&self) -> Result<(), String> {
+    fn check(&self) -> Result<(), Error> {
         self.khugepaged.check()
     }
     fn build(&self) -> Box<dyn Placement> {

@@ -6,7 +6,7 @@ use std::ops::Range;
 use pagewalk_stats::Tree;
 use pagewalk_structures::{HashKey, Hashes, Large, MOST_TIERS, Placed, TieredHash, Tiers};
 use pagewalk_tables::{GuestUse, PageTableSpec, Purpose, Refusal, Want};
-use pagewalk_units::{PageSize, rng};
+use pagewalk_units::{Error, PageSize, rng};
 use rand::RngExt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -151,19 +151,22 @@ impl TieredHashSpec {
 }
 
 impl PolicySpec for TieredHashSpec {
-    fn check(&self) -> Result<(), String> {
+    fn check(&self) -> Result<(), Error> {
         if !(1..=MOST_TIERS).contains(&usize::from(self.tiers)) {
-            return Err(format!(
-                "tiers is {}; expected 1 to {MOST_TIERS}",
-                self.tiers
+            return Err(Error::key(
+                "tiers",
+                format!("is {}; expected 1 to {MOST_TIERS}", self.tiers),
             ));
         }
         let mut numbers = self.order();
         numbers.sort_unstable();
         if !numbers.into_iter().eq(1..=self.tiers) {
-            return Err(format!(
-                "order is {:?}; expected each number from 1 to tiers ({}) once, or none",
-                self.order, self.tiers
+            return Err(Error::key(
+                "order",
+                format!(
+                    "is {:?}; expected each number from 1 to tiers ({}) once, or none",
+                    self.order, self.tiers
+                ),
             ));
         }
         if let Some(threshold) = self.promotion_threshold {
@@ -171,12 +174,15 @@ impl PolicySpec for TieredHashSpec {
         }
         share("denied", self.denied)
     }
-    fn check_memory(&self, mb: u64) -> Result<(), String> {
+    fn check_memory(&self, mb: u64) -> Result<(), Error> {
         if self.contiguous_mb > mb / 2 {
-            return Err(format!(
-                "contiguous_mb is {}; expected at most half of the memory, {}",
-                self.contiguous_mb,
-                mb / 2
+            return Err(Error::key(
+                "contiguous_mb",
+                format!(
+                    "is {}; expected at most half of the memory, {}",
+                    self.contiguous_mb,
+                    mb / 2
+                ),
             ));
         }
         Ok(())

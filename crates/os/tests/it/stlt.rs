@@ -419,7 +419,8 @@ fn without_memory_a_program_does_without() {
         .keep_stlt(&table(1 << 26))
         .expect_err("all of it");
     assert!(
-        why.starts_with("shortcut.stlt.rows: 1073741824 bytes"),
+        why.to_string()
+            .starts_with("shortcut.stlt.rows: 1073741824 bytes"),
         "{why}"
     );
 }

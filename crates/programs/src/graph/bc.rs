@@ -33,7 +33,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
 use pagewalk_stream::flags::TAKEN;
-use pagewalk_stream::{Program, ProgramError};
+use pagewalk_stream::{Error, Program};
 
 use super::kernel::{Extras, Kernel, World, launch};
 use super::layout::{Field, Layout, Properties};
@@ -102,12 +102,12 @@ pub(crate) struct Centrality {
 }
 
 /// The program, and the centralities that it finds.
-pub(crate) fn program(values: &Values<'_>) -> Result<(Code, Arc<Centrality>), ProgramError> {
+pub(crate) fn program(values: &Values<'_>) -> Result<(Code, Arc<Centrality>), Error> {
     let sources = values.number_in("sources", 1..=1 << 32, 0)?;
     let setup = Setup::read_shaped(values, &PROPERTIES, symmetric(values)?)?;
     let n = setup.graph.vertices();
     if sources > n {
-        return Err(values.refuse("sources", &format!("the graph has {n} vertices")));
+        return Err(values.refuse("sources", format!("the graph has {n} vertices")));
     }
     // Side arrays of each thread, with a parent of each vertex.
     setup.holds(8 + 40 * u64::from(setup.threads))?;

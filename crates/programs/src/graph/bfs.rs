@@ -25,7 +25,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
-use pagewalk_stream::ProgramError;
+use pagewalk_stream::Error;
 
 use super::containers::Deque;
 use super::gap_bfs;
@@ -104,7 +104,7 @@ pub struct Levels {
 }
 
 /// The program, and what it finds.
-pub fn program(values: &Values<'_>) -> Result<(Code, Arc<Levels>), ProgramError> {
+pub fn program(values: &Values<'_>) -> Result<(Code, Arc<Levels>), Error> {
     let searches = values.number_in("roots", 1..=1 << 32, 64)?;
     let setup = Setup::read_shaped(values, &PROPERTIES, params::symmetric(values)?)?;
     setup.holds(4)?;

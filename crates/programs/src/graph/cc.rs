@@ -29,7 +29,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-use pagewalk_stream::ProgramError;
+use pagewalk_stream::Error;
 use pagewalk_stream::flags::TAKEN;
 
 use super::containers::{self, Deque, From};
@@ -100,7 +100,7 @@ pub struct Components {
 }
 
 /// The program, and what it finds.
-pub fn program(values: &Values<'_>) -> Result<(Code, Arc<Components>), ProgramError> {
+pub fn program(values: &Values<'_>) -> Result<(Code, Arc<Components>), Error> {
     let rounds = values.number_in("rounds", 1..=1 << 32, 64)?;
     let setup = Setup::read_shaped(values, &PROPERTIES, params::symmetric(values)?)?;
     setup.holds(8)?;

@@ -20,7 +20,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use pagewalk_stream::ProgramError;
+use pagewalk_stream::Error;
 use pagewalk_stream::flags::TAKEN;
 
 use super::kernel::{Kernel, World, launch};
@@ -81,7 +81,7 @@ type Degrees = Vec<[AtomicU64; 2]>;
 
 /// The program. Nothing that it does depends on its counts, so they are kept
 /// only for who asks.
-fn program(values: &Values<'_>, degrees: Option<Arc<Degrees>>) -> Result<Code, ProgramError> {
+fn program(values: &Values<'_>, degrees: Option<Arc<Degrees>>) -> Result<Code, Error> {
     let rounds = values.number_in("rounds", 1..=1 << 32, 64)?;
     let setup = Setup::read(values, &PROPERTIES)?;
     Ok(launch(setup, &PROPERTIES, Rounds { rounds, degrees }))

@@ -23,7 +23,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-use pagewalk_stream::ProgramError;
+use pagewalk_stream::Error;
 use pagewalk_stream::flags::TAKEN;
 
 use super::containers::Deque;
@@ -85,7 +85,7 @@ pub struct Visits {
 }
 
 /// The program, and what it finds.
-pub fn program(values: &Values<'_>) -> Result<(Code, Arc<Visits>), ProgramError> {
+pub fn program(values: &Values<'_>) -> Result<(Code, Arc<Visits>), Error> {
     let searches = values.number_in("roots", 1..=1 << 32, 64)?;
     let setup = Setup::read_shaped(values, &PROPERTIES, params::symmetric(values)?)?;
     setup.holds(4)?;

@@ -27,7 +27,8 @@ mod step;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use pagewalk_stream::{Facts, ProgramError, ThreadId};
+use pagewalk_stream::{Error, Facts, ThreadId};
+use pagewalk_units::{Part, RunOption, text};
 
 use super::layout::{Field, Properties};
 use super::params::{Setup, symmetric};
@@ -113,23 +114,29 @@ struct Worker {
 
 /// Whether the search may change its direction, for which a graph has to have each
 /// edge both ways.
-fn optimizing(values: &Values<'_>) -> Result<bool, ProgramError> {
+fn optimizing(values: &Values<'_>) -> Result<bool, Error> {
     let given = values.choice("direction", &["top-down", "optimizing"], "top-down")?;
     if given != "optimizing" {
         return Ok(false);
     }
     if values.options.threads > 1 {
-        return Err(values.refuse("direction", "of one thread only; leave --threads out"));
+        return Err(values.refuse(
+            "direction",
+            text!["of one thread only; leave ", RunOption::Threads, " out"],
+        ));
     }
     if values.text("graph") != Some("ldbc") && values.text("symmetric") != Some("yes") {
-        let why = "needs each edge both ways; add --param symmetric=yes";
+        let why = text![
+            "needs each edge both ways; add ",
+            Part::param("symmetric", "yes")
+        ];
         return Err(values.refuse("direction", why));
     }
     Ok(true)
 }
 
 /// The program.
-pub fn program(values: &Values<'_>) -> Result<Code, ProgramError> {
+pub fn program(values: &Values<'_>) -> Result<Code, Error> {
     let searches = values.number_in("roots", 1..=1 << 32, 64)?;
     let optimizing = optimizing(values)?;
     let setup = Setup::read_shaped(values, &PROPERTIES, symmetric(values)?)?;

@@ -29,7 +29,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use pagewalk_stream::flags::TAKEN;
-use pagewalk_stream::{Program, ProgramError};
+use pagewalk_stream::{Error, Program};
 
 use super::kernel::{Extras, Kernel, World, bounds, launch};
 use super::layout::{Field, Layout, Properties};
@@ -93,7 +93,7 @@ impl Colors {
 }
 
 /// The program, and the colours that it finds.
-pub(crate) fn program(values: &Values<'_>) -> Result<(Code, Arc<Colors>), ProgramError> {
+pub(crate) fn program(values: &Values<'_>) -> Result<(Code, Arc<Colors>), Error> {
     let setup = Setup::read_shaped(values, &PROPERTIES, symmetric(values)?)?;
     setup.holds(4)?;
     let color = || AtomicU32::new(NO_COLOR);

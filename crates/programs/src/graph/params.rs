@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use pagewalk_stream::ProgramError;
+use pagewalk_stream::Error;
 
 use super::layout::{Csr, Layout as _, OpenG, Properties};
 use super::source::{self, Degrees, Generated, Graph, Model, Order, Shape, ldbc, load};
@@ -136,7 +136,7 @@ impl Setup {
     ///
     /// # Errors
     /// A value out of its range, or a size that no graph fits in.
-    pub fn read(values: &Values<'_>, properties: &Properties) -> Result<Self, ProgramError> {
+    pub fn read(values: &Values<'_>, properties: &Properties) -> Result<Self, Error> {
         Self::read_shaped(values, properties, Shape::default())
     }
 
@@ -148,7 +148,7 @@ impl Setup {
         values: &Values<'_>,
         properties: &Properties,
         shape: Shape,
-    ) -> Result<Self, ProgramError> {
+    ) -> Result<Self, Error> {
         let kind = match values.choice("layout", &["csr", "graphbig"], "csr")? {
             "graphbig" => Kind::OpenG,
             _ => Kind::Csr,
@@ -201,7 +201,7 @@ impl Setup {
     ///
     /// # Errors
     /// Too little host memory.
-    pub fn holds(&self, bytes: u64) -> Result<(), ProgramError> {
+    pub fn holds(&self, bytes: u64) -> Result<(), Error> {
         let n = self.graph.vertices();
         let what = format!("{}: the arrays of {n} vertices", self.name);
         host::fits(bytes.saturating_mul(n), &what)
@@ -214,7 +214,7 @@ pub fn is_file(values: &Values<'_>) -> bool {
 }
 
 /// The shape that [`SYMMETRIC`] asks for.
-pub fn symmetric(values: &Values<'_>) -> Result<Shape, ProgramError> {
+pub fn symmetric(values: &Values<'_>) -> Result<Shape, Error> {
     Ok(Shape {
         symmetric: values.choice("symmetric", &["yes", "no"], "no")? == "yes",
         ..Shape::default()
@@ -231,7 +231,7 @@ fn in_order(
     shape: Shape,
     seed: u64,
     name: &str,
-) -> Result<(Graph, Order), ProgramError> {
+) -> Result<(Graph, Order), Error> {
     let vertices = graph.vertices();
     if order == "shuffled" {
         host::fits(
@@ -250,7 +250,7 @@ fn in_order(
 }
 
 /// The user's file, if the graph is one.
-fn file(values: &Values<'_>) -> Result<Option<PathBuf>, ProgramError> {
+fn file(values: &Values<'_>) -> Result<Option<PathBuf>, Error> {
     let Some(given) = values.text("graph").filter(|g| !GRAPHS.contains(g)) else {
         return Ok(None);
     };
@@ -280,7 +280,7 @@ fn generate(
     kind: Kind,
     shape: Shape,
     name: &mut String,
-) -> Result<Graph, ProgramError> {
+) -> Result<Graph, Error> {
     let graph = values.choice("graph", &GRAPHS, "kronecker")?;
     let degrees = match values.choice("degrees", &["facebook", "graphbig"], "facebook")? {
         "graphbig" => Degrees::GraphBig,
@@ -346,7 +346,7 @@ fn vertices(
     values: &Values<'_>,
     graph: &str,
     footprint: &dyn Fn(u64) -> u64,
-) -> Result<u64, ProgramError> {
+) -> Result<u64, Error> {
     let (scale, vertices) = (values.number("scale")?, values.number("vertices")?);
     for (name, given) in [("scale", scale), ("vertices", vertices)] {
         if given.is_some() && values.options.size_bytes.is_some() {
@@ -372,7 +372,7 @@ fn vertices(
             let fits = SCALES.rev().find(|&scale| footprint(1 << scale) <= size);
             fits.map(|scale| 1 << scale).ok_or_else(|| {
                 let least = format_size(footprint(1 << SCALES.start()));
-                values.refuse_size(size, &format!("too small for any graph ({least} at least)"))
+                values.refuse_size(size, format!("too small for any graph ({least} at least)"))
             })
         }
     }

@@ -38,7 +38,7 @@ mod over;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
-use pagewalk_stream::{Program, ProgramError};
+use pagewalk_stream::{Error, Program};
 
 use self::over::{BACK, Over};
 use super::kernel::{Extras, Kernel, World, launch};
@@ -140,7 +140,7 @@ struct Plan {
 }
 
 /// The program, and the ranks that it finds, if they are `wanted`.
-fn program(values: &Values<'_>, wanted: bool) -> Result<(Code, Arc<Ranks>), ProgramError> {
+fn program(values: &Values<'_>, wanted: bool) -> Result<(Code, Arc<Ranks>), Error> {
     let objects = values.choice("layout", &["csr", "graphbig"], "csr")? == "graphbig";
     let own = if objects { "push" } else { "pull" };
     let pull = values.choice("direction", &["push", "pull"], own)? == "pull";

@@ -26,7 +26,7 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
-use pagewalk_stream::{Program, ProgramError};
+use pagewalk_stream::{Error, Program};
 
 use self::queue::Queue;
 use super::kernel::{Kernel, World, launch};
@@ -142,7 +142,7 @@ pub(crate) struct Distances {
 }
 
 /// The program, and what it finds.
-pub(crate) fn program(values: &Values<'_>) -> Result<(Code, Arc<Distances>), ProgramError> {
+pub(crate) fn program(values: &Values<'_>) -> Result<(Code, Arc<Distances>), Error> {
     let weights = values.choice("weights", &["one", "random", "file"], "one")?;
     if weights == "file" && !is_file(values) {
         return Err(values.refuse("weights", "the graph is generated, not from a file"));

@@ -22,7 +22,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use pagewalk_stream::{Program, ProgramError};
+use pagewalk_stream::{Error, Program};
 
 use super::kernel::{Extras, Kernel, World, launch};
 use super::layout::{Field, Layout, Properties, Vertex};
@@ -99,7 +99,7 @@ impl Triangles {
     }
 }
 
-fn read(values: &Values<'_>) -> Result<(Setup, &'static Properties), ProgramError> {
+fn read(values: &Values<'_>) -> Result<(Setup, &'static Properties), Error> {
     let properties = match values.choice("layout", &["csr", "graphbig"], "csr")? {
         "csr" => &ARRAYS,
         _ => &OBJECTS,
@@ -108,7 +108,7 @@ fn read(values: &Values<'_>) -> Result<(Setup, &'static Properties), ProgramErro
 }
 
 /// The program, and the triangles that it counts.
-pub(crate) fn program(values: &Values<'_>) -> Result<(Code, Arc<Triangles>), ProgramError> {
+pub(crate) fn program(values: &Values<'_>) -> Result<(Code, Arc<Triangles>), Error> {
     let (setup, properties) = read(values)?;
     setup.holds(8)?;
     let found = Arc::new(Triangles {

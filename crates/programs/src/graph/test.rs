@@ -1,6 +1,6 @@
 //! Runs a kernel to its end, and keeps what it found.
 
-use pagewalk_stream::ProgramError;
+use pagewalk_stream::Error;
 
 use super::params::Setup;
 use crate::drain::drain;
@@ -23,8 +23,8 @@ pub fn run<A>(
     info: &'static WorkloadInfo,
     threads: u32,
     params: &[(&str, &str)],
-    program: impl Fn(&Values<'_>) -> Result<(Code, A), ProgramError>,
-    setup: impl Fn(&Values<'_>) -> Result<Setup, ProgramError>,
+    program: impl Fn(&Values<'_>) -> Result<(Code, A), Error>,
+    setup: impl Fn(&Values<'_>) -> Result<Setup, Error>,
 ) -> Run<A> {
     let options = Options {
         threads,

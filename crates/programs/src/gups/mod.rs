@@ -36,8 +36,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use pagewalk_stream::{
-    BATCH_OPS, Batch, End, Event, Facts, Kind, Leave, Op, Passing, Program, ProgramError, ThreadId,
-    flags,
+    BATCH_OPS, Batch, End, Error, Event, Facts, Kind, Leave, Op, Passing, Program, ThreadId, flags,
 };
 use pagewalk_units::VirtAddr;
 use rand::Rng as _;
@@ -170,7 +169,7 @@ struct Worker {
     done: bool,
 }
 
-fn build(values: &Values<'_>) -> Result<Box<dyn Program>, ProgramError> {
+fn build(values: &Values<'_>) -> Result<Box<dyn Program>, Error> {
     match values.choice("variant", &["o2", "check"], "o2")? {
         "check" => Ok(Box::new(checked(values)?)),
         _ => Ok(Box::new(Gups::new(values)?)),
@@ -189,12 +188,12 @@ struct Wanted {
 }
 
 impl Wanted {
-    fn new(values: &Values<'_>) -> Result<Self, ProgramError> {
+    fn new(values: &Values<'_>) -> Result<Self, Error> {
         let bytes = values.size();
         if !bytes.is_power_of_two() {
             let near = bytes.checked_next_power_of_two().unwrap_or(1 << 46);
             let why = format!("not a power of two (the next one is {})", format_size(near));
-            return Err(values.refuse_size(bytes, &why));
+            return Err(values.refuse_size(bytes, why));
         }
         if !(4096..=1 << 46).contains(&bytes) {
             return Err(values.refuse_size(bytes, "out of range"));
@@ -265,7 +264,7 @@ impl Wanted {
     }
 }
 
-fn checked(values: &Values<'_>) -> Result<crate::program::Code, ProgramError> {
+fn checked(values: &Values<'_>) -> Result<crate::program::Code, Error> {
     let wanted = Wanted::new(values)?;
     let mut layout = Layout::new();
     let work = check::Work {
@@ -318,7 +317,7 @@ pub(crate) struct Gups {
 }
 
 impl Gups {
-    pub(crate) fn new(values: &Values<'_>) -> Result<Self, ProgramError> {
+    pub(crate) fn new(values: &Values<'_>) -> Result<Self, Error> {
         let wanted = Wanted::new(values)?;
         let mut layout = Layout::new();
         let table = layout.array(wanted.bytes, wanted.start.touch == Touch::Bulk);
@@ -511,7 +510,7 @@ impl Program for Gups {
         self.facts.clone()
     }
 
-    fn fill(&mut self, thread: ThreadId, batch: &mut Batch) -> Result<End, ProgramError> {
+    fn fill(&mut self, thread: ThreadId, batch: &mut Batch) -> Result<End, Error> {
         batch.clear();
         let end = self.fill_whole(thread, batch)?;
         if thread == 0 {
@@ -533,7 +532,7 @@ impl Program for Gups {
 }
 
 impl Gups {
-    fn fill_whole(&mut self, thread: ThreadId, batch: &mut Batch) -> Result<End, ProgramError> {
+    fn fill_whole(&mut self, thread: ThreadId, batch: &mut Batch) -> Result<End, Error> {
         if thread == 0
             && let Some(step) = self.setup.pop_front()
         {
@@ -553,7 +552,7 @@ impl Gups {
         }
         let count = self.workers.len();
         let Some(worker) = self.workers.get_mut(thread as usize) else {
-            return Err(ProgramError::new(format!(
+            return Err(Error::refused(format!(
                 "gups has {count} threads, not a thread {thread}"
             )));
         };

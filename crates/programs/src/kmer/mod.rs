@@ -39,7 +39,8 @@ mod upsert;
 
 use std::sync::{Arc, Mutex};
 
-use pagewalk_stream::{Facts, Program, ProgramError};
+use pagewalk_stream::{Error, Facts, Program};
+use pagewalk_units::{RunOption, text};
 use rand::Rng as _;
 
 use self::code::{Counting, OBJECTS, State};
@@ -108,7 +109,7 @@ const INFO: WorkloadInfo = WorkloadInfo {
     ],
 };
 
-fn kmer(values: &Values<'_>) -> Result<(Code, Arc<Counting>), ProgramError> {
+fn kmer(values: &Values<'_>) -> Result<(Code, Arc<Counting>), Error> {
     let file = values.text("reads").filter(|f| *f != "generated");
     let size = values.options.size_bytes;
     let fitting = |bytes: u64| (8..=17).rev().find(|k| counters(*k) <= bytes / 10 * 9);
@@ -116,7 +117,10 @@ fn kmer(values: &Values<'_>) -> Result<(Code, Arc<Counting>), ProgramError> {
         Some(_) if file.is_some() && size.is_some() => {
             return Err(values.refuse(
                 "k",
-                "--size chooses it for a file of reads; give one of the two",
+                text![
+                    RunOption::Size,
+                    " chooses it for a file of reads; give one of the two"
+                ],
             ));
         }
         Some(k) if (8..=17).contains(&k) => k,
@@ -129,7 +133,7 @@ fn kmer(values: &Values<'_>) -> Result<(Code, Arc<Counting>), ProgramError> {
     };
     let bytes = values.size();
     let too_small =
-        || values.refuse_size(bytes, &format!("no room for counters of k={k} and reads"));
+        || values.refuse_size(bytes, format!("no room for counters of k={k} and reads"));
     if bytes > 64 << 30 {
         return Err(values.refuse_size(bytes, "out of range"));
     }
@@ -137,7 +141,7 @@ fn kmer(values: &Values<'_>) -> Result<(Code, Arc<Counting>), ProgramError> {
     let reads = match file {
         Some(path) => {
             if size.is_some() && counters(k) > bytes {
-                return Err(values.refuse_size(bytes, &format!("no room for counters of k={k}")));
+                return Err(values.refuse_size(bytes, format!("no room for counters of k={k}")));
             }
             for param in ["length", "coverage", "errors"] {
                 if values.number(param)?.is_some() {

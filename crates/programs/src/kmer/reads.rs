@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read};
 
-use pagewalk_stream::ProgramError;
+use pagewalk_stream::Error;
 
 /// Where bases come from. A base is 0 to 3 for A, C, G, T, so that 3 - b is its complement.
 pub enum Reads {
@@ -98,8 +98,8 @@ impl Reads {
 ///
 /// # Errors
 /// A file that cannot be read, or is neither format, with the line.
-pub fn sequences(path: &str) -> Result<(Vec<u8>, Vec<usize>), ProgramError> {
-    let unreadable = |e: std::io::Error| ProgramError::new(format!("{path}: {e}"));
+pub fn sequences(path: &str) -> Result<(Vec<u8>, Vec<usize>), Error> {
+    let unreadable = |e: std::io::Error| Error::refused(e.to_string()).at(path);
     let mut file = std::fs::File::open(path).map_err(unreadable)?;
     let mut magic = [0; 2];
     let zipped = file.read_exact(&mut magic).is_ok() && magic == [0x1f, 0x8b];
@@ -119,7 +119,7 @@ pub fn sequences(path: &str) -> Result<(Vec<u8>, Vec<usize>), ProgramError> {
         }
         number += 1;
         let content = line.trim_ascii_end();
-        let refuse = |what: &str| Err(ProgramError::new(format!("{path}, line {number}: {what}")));
+        let refuse = |what: &str| Err(Error::refused(what).at(format!("{path}, line {number}")));
         state = match (state, content.first()) {
             (State::Quality, _) => State::Start,
             (state, None) => state,
@@ -150,9 +150,9 @@ pub fn sequences(path: &str) -> Result<(Vec<u8>, Vec<usize>), ProgramError> {
         };
     }
     if bases.is_empty() {
-        return Err(ProgramError::new(format!(
-            "{path}: no sequence; expected FASTA or FASTQ, gzip-compressed or not"
-        )));
+        return Err(
+            Error::refused("no sequence; expected FASTA or FASTQ, gzip-compressed or not").at(path),
+        );
     }
     starts.push(bases.len());
     Ok((bases, starts))
@@ -174,7 +174,7 @@ mod tests {
     fn parsed(text: &[u8]) -> Result<(Vec<u8>, Vec<usize>), String> {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(text).unwrap();
-        sequences(file.path().to_str().unwrap()).map_err(|e| e.message)
+        sequences(file.path().to_str().unwrap()).map_err(|e| e.to_string())
     }
 
     #[test]
@@ -198,7 +198,7 @@ mod tests {
         assert!(
             sequences("/nowhere/x")
                 .unwrap_err()
-                .message
+                .to_string()
                 .contains("/nowhere/x")
         );
     }

@@ -153,7 +153,10 @@ fn mistakes_are_refused() {
                 .collect(),
             ..Options::default()
         };
-        kmer(&Values::new(&INFO, &options)).err().unwrap().message
+        kmer(&Values::new(&INFO, &options))
+            .err()
+            .unwrap()
+            .to_string()
     };
     assert!(refused(&[("k", "18")], None).contains("8 to 17"));
     assert!(refused(&[("k", "17")], Some(8 << 30)).contains("no room"));

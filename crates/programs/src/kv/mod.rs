@@ -29,7 +29,8 @@ mod siphash;
 mod tree;
 pub mod ycsb;
 
-use pagewalk_stream::{Facts, Program, ProgramError};
+use pagewalk_stream::{Error, Facts, Program};
+use pagewalk_units::{RunOption, text};
 
 use self::index::Index;
 use self::serve::{Server, Work};
@@ -248,7 +249,7 @@ const PARAMS: &[ParamInfo] = &[
     REGION,
 ];
 
-fn fast_hash(values: &Values<'_>) -> Result<FastHash, ProgramError> {
+fn fast_hash(values: &Values<'_>) -> Result<FastHash, Error> {
     let names = FastHash::ALL.map(|(name, _)| name);
     let hash = values.choice("fast_hash", &names, names[0])?;
     let hash = FastHash::ALL.iter().find(|(name, _)| *name == hash);
@@ -256,7 +257,7 @@ fn fast_hash(values: &Values<'_>) -> Result<FastHash, ProgramError> {
 }
 
 /// The numbers of `count` keys that collide, if they are to.
-fn flood(values: &Values<'_>, count: u64) -> Result<Vec<u64>, ProgramError> {
+fn flood(values: &Values<'_>, count: u64) -> Result<Vec<u64>, Error> {
     let bits = values.number_in("flood", 0..=flood::MOST_BITS, 0)?;
     if bits == 0 {
         return Ok(Vec::new());
@@ -273,13 +274,13 @@ fn flood(values: &Values<'_>, count: u64) -> Result<Vec<u64>, ProgramError> {
         let why = format!(
             "to find {count} such keys takes too long; take fewer keys or bits, or fast_hash=djb2"
         );
-        return Err(values.refuse("flood", &why));
+        return Err(values.refuse("flood", why));
     }
     Ok(flood::keys(hash, bits, count))
 }
 
 /// The table in front of the structure.
-fn shortcut(values: &Values<'_>, indexes: u64) -> Result<Option<Choice>, ProgramError> {
+fn shortcut(values: &Values<'_>, indexes: u64) -> Result<Option<Choice>, Error> {
     let choices = ["none", "stlt", "slb", "stlt-sw"];
     let name = values.choice("shortcut", &choices, "none")?;
     let needs = |params: &[&str], why: &str, holds: bool| {
@@ -338,7 +339,7 @@ fn program<I: Index>(
     values: &Values<'_>,
     footprint: fn(u64, u64) -> u64,
     make: fn(u64) -> I,
-) -> Result<Box<dyn Program>, ProgramError> {
+) -> Result<Box<dyn Program>, Error> {
     let value: u64 = match values.choice("value", &["64", "128", "256"], "64")? {
         "128" => 128,
         "256" => 256,
@@ -348,7 +349,10 @@ fn program<I: Index>(
     let keys = match values.number_in("keys", 1000..=MOST_KEYS, 0)? {
         0 => fitting(values, |keys| indexes * footprint(keys, value))?,
         _ if values.options.size_bytes.is_some() => {
-            return Err(values.refuse("keys", "--size chooses them, too; give one of the two"));
+            return Err(values.refuse(
+                "keys",
+                text![RunOption::Size, " chooses them, too; give one of the two"],
+            ));
         }
         keys => keys,
     };
@@ -380,8 +384,11 @@ fn program<I: Index>(
         return Err(values.refuse("earlier", why));
     }
     if earlier > 0 && (deletes > 0 || resize || indexes > 1) {
-        let why =
-            "not with deletes=, resize=yes or indexes=2; pass over requests (--skip-requests)";
+        let why = text![
+            "not with deletes=, resize=yes or indexes=2; pass over requests (",
+            RunOption::SkipRequests,
+            ")"
+        ];
         return Err(values.refuse("earlier", why));
     }
     let work = Work {
@@ -438,7 +445,7 @@ fn holds<I: Index>(
     (keys, inserts, indexes): (u64, u64, u64),
     value: u64,
     shortcut: Option<Choice>,
-) -> Result<(), ProgramError> {
+) -> Result<(), Error> {
     let all = keys.saturating_add(inserts);
     let bytes = indexes * heap(I::footprint(all, value));
     if all > 4 * MOST_KEYS || bytes > index::Place::REACH {
@@ -446,7 +453,7 @@ fn holds<I: Index>(
             "{keys} keys and {inserts} more that are inserted take more than the {} of heap that can be addressed; take fewer of either",
             format_size(index::Place::REACH)
         );
-        return Err(values.refuse("operations", &why));
+        return Err(values.refuse("operations", why));
     }
     let what = format!("{}: {all} keys", values.name());
     let (each, table) = match shortcut {
@@ -457,7 +464,7 @@ fn holds<I: Index>(
 }
 
 /// The most keys whose records take at most the size asked for.
-fn fitting(values: &Values<'_>, footprint: impl Fn(u64) -> u64) -> Result<u64, ProgramError> {
+fn fitting(values: &Values<'_>, footprint: impl Fn(u64) -> u64) -> Result<u64, Error> {
     let size = values.size();
     if footprint(1000) > size {
         return Err(values.refuse_size(size, "too small for 1000 keys"));

@@ -22,7 +22,8 @@ mod tests;
 mod text;
 mod tree;
 
-use pagewalk_stream::{Facts, Program, ProgramError};
+use pagewalk_stream::{Error, Facts, Program};
+use pagewalk_units::{Part, text};
 
 use self::code::{Addresses, Match, Matcher};
 use self::text::Make;
@@ -125,10 +126,7 @@ const INFO: WorkloadInfo = WorkloadInfo {
     ],
 };
 
-fn mummer(
-    values: &Values<'_>,
-    found: impl FnMut(Match) + Send + 'static,
-) -> Result<Code, ProgramError> {
+fn mummer(values: &Values<'_>, found: impl FnMut(Match) + Send + 'static) -> Result<Code, Error> {
     let path = |param: &str| values.text(param).filter(|path| *path != "generated");
     let (reference, query) = (path("reference"), path("query"));
     if let Some(bytes) = values.options.size_bytes.filter(|_| reference.is_some()) {
@@ -142,8 +140,11 @@ fn mummer(
     let generated = (size as f64 / bytes_per_letter(word)) as u64;
     if reference.is_none() && !(2000..=MOST).contains(&generated) {
         let why = match word {
-            4 if generated > MOST => "too large for words of 4 bytes, see --param word=8",
-            _ => "out of range",
+            4 if generated > MOST => text![
+                "too large for words of 4 bytes, see ",
+                Part::param("word", "8")
+            ],
+            _ => text!["out of range"],
         };
         return Err(values.refuse_size(size, why));
     }
@@ -179,7 +180,7 @@ fn mummer(
         let (bases, _) = crate::kmer::sequences(path)?;
         if bases.len() as u64 > MOST {
             let why = format!("{} bases, more than {MOST}", bases.len());
-            return Err(values.refuse(param, &why));
+            return Err(values.refuse(param, why));
         }
         Ok(Some(bases))
     };

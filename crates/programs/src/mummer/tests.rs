@@ -214,7 +214,7 @@ fn mistakes_are_refused() {
             ..Options::default()
         };
         let built = mummer(&Values::new(&INFO, &options), |_| ());
-        built.err().unwrap().message
+        built.err().unwrap().to_string()
     };
     assert!(refused(&[], Some(1 << 40)).contains("8GiB"));
     assert!(refused(&[("reference", "/nowhere")], None).contains("/nowhere"));

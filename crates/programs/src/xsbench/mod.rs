@@ -23,7 +23,7 @@ mod tests;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use pagewalk_stream::{Facts, Program, ProgramError};
+use pagewalk_stream::{Error, Facts, Program};
 use rand::Rng as _;
 
 use self::code::{Simulation, Tables};
@@ -88,7 +88,7 @@ const INFO: WorkloadInfo = WorkloadInfo {
     ],
 };
 
-fn xsbench(values: &Values<'_>) -> Result<(Code, Arc<Simulation>), ProgramError> {
+fn xsbench(values: &Values<'_>) -> Result<(Code, Arc<Simulation>), Error> {
     let small = values.choice("problem", &["large", "small"], "large")? == "small";
     let history = values.choice("method", &["history", "event"], "history")? == "history";
     let nuclides = if small { 68 } else { 355 };

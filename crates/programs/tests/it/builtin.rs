@@ -389,7 +389,7 @@ fn a_change_of_direction_needs_edges_both_ways_and_one_thread() {
         let mut params = vec![("direction", "optimizing"), ("scale", "12")];
         params.extend_from_slice(more);
         let built = build("bfs", &options(None, threads, 0, &params));
-        built.err().expect("refused").message
+        built.err().expect("refused").to_string()
     };
     assert!(refused(1, &[]).contains("symmetric=yes"));
     assert!(refused(2, &[("symmetric", "yes")]).contains("one thread"));

@@ -260,7 +260,7 @@ fn a_lonely_vertex_costs_connected_components_its_queue() {
 fn orders_and_degrees_are_refused_where_there_are_none() {
     let refused = |params: &[(&str, &str)]| match build("bfs", &options(1, 0, params)) {
         Ok(_) => panic!("{params:?} was accepted"),
-        Err(e) => e.message,
+        Err(e) => e.to_string(),
     };
     let order = refused(&[("scale", "12"), ("order", "edges")]);
     assert!(order.contains("GraphBIG's layout"), "{order}");
@@ -278,7 +278,7 @@ fn files_are_read_and_their_mistakes_named() {
     check_stream(&given);
     let refused = |params: &[(&str, &str)]| match with(params) {
         Ok(_) => panic!("{params:?} was accepted"),
-        Err(e) => e.message,
+        Err(e) => e.to_string(),
     };
     let both = refused(&[("graph", &path), ("scale", "12")]);
     assert!(both.contains("together with a file"), "{both}");

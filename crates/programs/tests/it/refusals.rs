@@ -192,7 +192,11 @@ fn each_is_refused_with_its_reason() {
             panic!("{name:?} was accepted");
         };
         for part in case.says {
-            assert!(error.message.contains(part), "{name:?}: {}", error.message);
+            assert!(
+                error.to_string().contains(part),
+                "{name:?}: {}",
+                error.to_string()
+            );
         }
     }
 }
@@ -240,7 +244,7 @@ fn what_is_nearly_refused_is_accepted() {
             ..Options::default()
         };
         if let Err(error) = build(program, &options) {
-            panic!("{program} {options:?}: {}", error.message);
+            panic!("{program} {options:?}: {}", error.to_string());
         }
     }
 }

@@ -543,7 +543,7 @@ fn parameters_that_nothing_would_read_are_refused() {
         let error = build("kv-map", &options(None, 1, 0, &params))
             .err()
             .unwrap();
-        assert!(error.message.contains(says), "{}", error.message);
+        assert!(error.to_string().contains(says), "{}", error.to_string());
     }
 }
 

@@ -22,7 +22,7 @@ mod walk;
 use std::marker::PhantomData;
 
 use pagewalk_stats::Tree;
-use pagewalk_units::{Addr, Frame, Page, PageSize};
+use pagewalk_units::{Addr, Error, Frame, Page, PageSize};
 
 use self::cwt::WalkTables;
 use self::elastic::{Elastic, Env};
@@ -40,10 +40,13 @@ use crate::registry::TableSpec;
 use crate::{Flags, FrameSource, MapError, MapWork, PageTable, Translation, Walk, WalkCacheKind};
 
 /// Whether the parameters make sense; an error begins with the key.
-fn check(spec: &ElasticSpec) -> Result<(), String> {
+fn check(spec: &ElasticSpec) -> Result<(), Error> {
     if spec.ways > MAX_WAYS {
         // A walk table names a way in two bits.
-        return Err(format!("ways is {}; expected 2 to {MAX_WAYS}", spec.ways));
+        return Err(Error::key(
+            "ways",
+            format!("is {}; expected 2 to {MAX_WAYS}", spec.ways),
+        ));
     }
     spec.check()
 }
@@ -51,7 +54,7 @@ fn check(spec: &ElasticSpec) -> Result<(), String> {
 impl TableSpec for ElasticCuckooSpec {
     // Of memory-efficient ones, too: the rows are the same.
     const METRICS: &'static [TableMetric] = metrics::METRICS;
-    fn check(&self) -> Result<(), String> {
+    fn check(&self) -> Result<(), Error> {
         check(&self.into())
     }
     fn build<In: Addr, Out: Addr>(&self, owner: Owner) -> Box<dyn PageTable<In, Out>> {
@@ -69,7 +72,7 @@ impl TableSpec for ElasticCuckooSpec {
 }
 
 impl TableSpec for MemoryEfficientSpec {
-    fn check(&self) -> Result<(), String> {
+    fn check(&self) -> Result<(), Error> {
         check(&self.into())
     }
     fn build<In: Addr, Out: Addr>(&self, owner: Owner) -> Box<dyn PageTable<In, Out>> {

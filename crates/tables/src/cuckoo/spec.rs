@@ -1,6 +1,7 @@
 //! The parameters of elastic cuckoo page tables and of memory-efficient ones:
 //! the same keys, with other defaults.
 
+use pagewalk_units::Error;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -196,9 +197,9 @@ const MIGRATED_PER_INSERTION: f64 = 1.45;
 
 impl ElasticSpec {
     /// What is wrong with the parameters: the key, and what was expected.
-    pub(crate) fn check(&self) -> Result<(), String> {
+    pub(crate) fn check(&self) -> Result<(), Error> {
         let wrong = |key: &str, is: &dyn std::fmt::Display, expected: &str| {
-            Err(format!("{key} is {is}; expected {expected}"))
+            Err(Error::key(key, format!("is {is}; expected {expected}")))
         };
         if !(2..=MAX_WAYS as u8).contains(&self.ways) {
             return wrong("ways", &self.ways, "2 to 8");

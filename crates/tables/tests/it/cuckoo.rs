@@ -138,7 +138,10 @@ fn with_no_techniques_the_memory_efficient_tables_are_the_elastic_ones() {
 fn what_makes_no_sense_is_refused_by_key() {
     let refused = |spec: PageTableSpec, key: &str, expected: &str| {
         let error = spec.check().expect_err(key);
-        assert!(error.contains(key) && error.contains(expected), "{error}");
+        assert!(
+            error.to_string().contains(key) && error.to_string().contains(expected),
+            "{error}"
+        );
         assert!(
             spec.build::<VirtAddr, PhysAddr>(Owner::new(Asid(1), 1))
                 .is_err()

@@ -135,11 +135,35 @@ fn wrong_values_are_refused_by_name() {
             .check()
             .expect_err("a wrong value")
     };
-    assert!(with(|s| s.initial_slots = 0).contains("initial_slots is 0"));
-    assert!(with(|s| s.initial_huge_slots = 32).contains("initial_huge_slots is 32"));
-    assert!(with(|s| s.upsize_at = 1.0).contains("upsize_at is 1"));
-    assert!(with(|s| s.upsize_at = f64::NAN).contains("upsize_at"));
-    assert!(with(|s| s.downsize_at = 0.4).contains("downsize_at is 0.4"));
-    assert!(with(|s| s.growth = 3).contains("growth is 3"));
-    assert!(with(|s| s.hash_latency = 1 << 40).contains("hash_latency"));
+    assert!(
+        with(|s| s.initial_slots = 0)
+            .to_string()
+            .contains("initial_slots is 0")
+    );
+    assert!(
+        with(|s| s.initial_huge_slots = 32)
+            .to_string()
+            .contains("initial_huge_slots is 32")
+    );
+    assert!(
+        with(|s| s.upsize_at = 1.0)
+            .to_string()
+            .contains("upsize_at is 1")
+    );
+    assert!(
+        with(|s| s.upsize_at = f64::NAN)
+            .to_string()
+            .contains("upsize_at")
+    );
+    assert!(
+        with(|s| s.downsize_at = 0.4)
+            .to_string()
+            .contains("downsize_at is 0.4")
+    );
+    assert!(with(|s| s.growth = 3).to_string().contains("growth is 3"));
+    assert!(
+        with(|s| s.hash_latency = 1 << 40)
+            .to_string()
+            .contains("hash_latency")
+    );
 }

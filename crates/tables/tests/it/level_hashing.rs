@@ -115,9 +115,29 @@ fn wrong_values_are_refused_by_name() {
             .check()
             .expect_err("a wrong value")
     };
-    assert!(with(|s| s.initial_slots = 300).contains("initial_slots is 300"));
-    assert!(with(|s| s.initial_slots = 64).contains("at least 128"));
-    assert!(with(|s| s.downsize_at = 0.5).contains("downsize_at is 0.5"));
-    assert!(with(|s| s.downsize_at = f64::NAN).contains("downsize_at"));
-    assert!(with(|s| s.hash_latency = 1 << 40).contains("hash_latency"));
+    assert!(
+        with(|s| s.initial_slots = 300)
+            .to_string()
+            .contains("initial_slots is 300")
+    );
+    assert!(
+        with(|s| s.initial_slots = 64)
+            .to_string()
+            .contains("at least 128")
+    );
+    assert!(
+        with(|s| s.downsize_at = 0.5)
+            .to_string()
+            .contains("downsize_at is 0.5")
+    );
+    assert!(
+        with(|s| s.downsize_at = f64::NAN)
+            .to_string()
+            .contains("downsize_at")
+    );
+    assert!(
+        with(|s| s.hash_latency = 1 << 40)
+            .to_string()
+            .contains("hash_latency")
+    );
 }

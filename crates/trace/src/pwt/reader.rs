@@ -7,8 +7,7 @@ use std::sync::Arc;
 
 use pagewalk_input::FileError;
 use pagewalk_stream::{
-    BATCH_OPS, Batch, End, Ended, Event, Facts, Kind, Leave, Op, Passing, Program, ProgramError,
-    ThreadId,
+    BATCH_OPS, Batch, End, Ended, Error, Event, Facts, Kind, Leave, Op, Passing, Program, ThreadId,
 };
 
 use super::block::{BlockHeader, Holds, load};
@@ -92,7 +91,7 @@ impl Verifier<'_> {
                 Ok(())
             })
             .map_err(|stop| match stop {
-                Stop::Fault(error) => FileError::at(path, offset, reason(path, error.message)),
+                Stop::Fault(error) => FileError::at(path, offset, error.text().to_string()),
                 Stop::Gone => unreachable!("nothing is sent"),
             })?;
         if first && !skips.is_over() {
@@ -130,16 +129,6 @@ impl Verifier<'_> {
             }
         }
         Ok(())
-    }
-}
-
-/// What a message says apart from the place that it begins with.
-fn reason(path: &Path, message: String) -> String {
-    let place = format!("{}, byte ", path.display());
-    let rest = message.strip_prefix(&place);
-    match rest.and_then(|r| r.split_once(": ")) {
-        Some((_, reason)) => reason.to_owned(),
-        None => message,
     }
 }
 
@@ -552,7 +541,7 @@ impl PwtProgram {
         }
     }
 
-    fn start(&mut self, thread: ThreadId) -> Result<(), ProgramError> {
+    fn start(&mut self, thread: ThreadId) -> Result<(), Error> {
         let (path, code) = (Arc::clone(&self.path), Arc::clone(&self.code));
         let pump = match self.plans.remove(&thread) {
             None if thread == 0 => {
@@ -622,15 +611,13 @@ impl Program for PwtProgram {
         self.facts.clone()
     }
 
-    fn fill(&mut self, thread: ThreadId, batch: &mut Batch) -> Result<End, ProgramError> {
+    fn fill(&mut self, thread: ThreadId, batch: &mut Batch) -> Result<End, Error> {
         batch.clear();
         if self.replied {
             let path = self.path.display();
-            return Err(ProgramError {
-                message: format!(
-                    "{path}: the recorded program asks, and what it does next depends on this design's reply; expected a design without a shortcut, or the program itself"
-                ),
-            });
+            return Err(Error::refused(format!(
+                "{path}: the recorded program asks, and what it does next depends on this design's reply; expected a design without a shortcut, or the program itself"
+            )));
         }
         if self.ended.contains(thread) {
             return Ok(End::Exit);

@@ -56,11 +56,11 @@ fn conversion_keeps_what_the_target_can_hold() {
     let threads = recorded(dir.path(), program("gups", 2, &[("updates", "500")]), None);
     let to = dir.path().join("two.champsim");
     let error = convert_trace(&threads, &OpenOptions::default(), &to, false).unwrap_err();
-    assert!(error.message.contains("one thread"), "{error}");
+    assert!(error.to_string().contains("one thread"), "{error}");
     let mut names = std::fs::read_dir(dir.path()).unwrap().flatten();
     assert!(!names.any(|f| f.file_name().to_string_lossy().ends_with(".partial")));
     let error = convert_trace(&threads, &OpenOptions::default(), Path::new("x.foo"), false);
-    assert!(error.unwrap_err().message.contains("expected .pwt"));
+    assert!(error.unwrap_err().to_string().contains("expected .pwt"));
 }
 
 #[test]

@@ -98,7 +98,7 @@ fn mutate(seeds: &[Vec<u8>], path: &Path, seed: u64, rounds: usize) -> [u32; 2] 
                 loop {
                     match program.fill(0, &mut batch) {
                         Err(error) => {
-                            assert!(error.message.contains("fuzz"), "{error}");
+                            assert!(error.to_string().contains("fuzz"), "{error}");
                             break false;
                         }
                         Ok(End::Exit) => break true,

@@ -61,7 +61,7 @@ pub fn try_drain(program: &mut dyn Program) -> (Streams, Option<String>) {
         for thread in free {
             let end = match program.fill(thread, &mut batch) {
                 Ok(end) => end,
-                Err(error) => return (streams, Some(error.message)),
+                Err(error) => return (streams, Some(error.to_string())),
             };
             assert!(batch.ops.len() <= pagewalk_stream::BATCH_OPS);
             waits.see(thread, &batch, &end);

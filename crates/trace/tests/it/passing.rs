@@ -300,7 +300,7 @@ fn damage_to_what_skipping_needs_is_found_where_it_is() {
             match program.fill(0, &mut batch) {
                 Ok(End::Exit) => return None,
                 Ok(_) => {}
-                Err(e) => return Some(e.message),
+                Err(e) => return Some(e.to_string()),
             }
         }
     };
@@ -441,7 +441,7 @@ proptest! {
                     }
                 }
                 Err(error) => {
-                    prop_assert!(error.message.contains(&format!("byte {place}: ")), "{}", error);
+                    prop_assert!(error.to_string().contains(&format!("byte {place}: ")), "{}", error);
                     break;
                 }
             }

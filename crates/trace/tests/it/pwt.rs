@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::path::Path;
 
-use pagewalk_stream::{BATCH_OPS, Batch, End, Event, Facts, Op, Program, ProgramError};
+use pagewalk_stream::{BATCH_OPS, Batch, End, Error, Event, Facts, Op, Program};
 use pagewalk_trace::{
     Header, OpenOptions, Recording, TraceWriter, check_trace, convert_trace, open_trace, record,
     record_into, trace_info,
@@ -275,7 +275,7 @@ impl Program for Family {
         }
     }
 
-    fn fill(&mut self, thread: u32, batch: &mut Batch) -> Result<End, ProgramError> {
+    fn fill(&mut self, thread: u32, batch: &mut Batch) -> Result<End, Error> {
         batch.ops.clear();
         let event = |event| Ok(End::Event { event, ticket: 0 });
         let step = match thread {
@@ -411,8 +411,8 @@ fn a_full_disk_is_an_error_of_the_recording() {
         let header = Header::of(&source.facts(), 0, "");
         let writer = TraceWriter::to_writer(Path::new("disk/x.pwt"), &header, SmallDisk(room));
         let error = record(Recording::new(source, writer), None, |_| true).unwrap_err();
-        assert!(error.message.contains("disk/x.pwt"), "{error}");
-        assert!(error.message.contains("space"), "{error}");
+        assert!(error.to_string().contains("disk/x.pwt"), "{error}");
+        assert!(error.to_string().contains("space"), "{error}");
     }
 }
 

@@ -237,7 +237,7 @@ fn wrong_values_are_named() {
     let refused =
         |spec: &OsSpec, placement: &PlacementSpec, table: &PageTableSpec, ghz, key: &str| {
             let e = Os::new(spec, placement, table, ghz, 1).err().expect(key);
-            assert!(e.contains(key), "{e}");
+            assert!(e.to_string().contains(key), "{e}");
         };
     let good = spec(FragmentationSpec::None);
     let mut s = good.clone();

@@ -419,7 +419,8 @@ fn a_hash_has_half_of_the_memory_at_least() {
     assert_eq!(of(512, 0.0), None);
     let why = of(513, 0.0).expect("it is refused");
     assert!(
-        why.starts_with("placement.tiered_hash.contiguous_mb is 513"),
+        why.to_string()
+            .starts_with("placement.tiered_hash.contiguous_mb is 513"),
         "{why}"
     );
     assert!(
@@ -602,7 +603,8 @@ fn what_makes_no_sense_is_refused_by_key() {
     let refused = |hash: TieredHashSpec, key: &str| {
         let what = PlacementSpec::TieredHash(hash).check().expect_err(key);
         assert!(
-            what.starts_with(&format!("placement.tiered_hash.{key} is ")),
+            what.to_string()
+                .starts_with(&format!("placement.tiered_hash.{key} is ")),
             "{what}"
         );
     };

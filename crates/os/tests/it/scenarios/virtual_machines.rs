@@ -240,7 +240,7 @@ fn wrong_virtual_machines_are_named() {
         )
         .err()
         .expect(key);
-        assert!(e.contains(key), "{e}");
+        assert!(e.to_string().contains(key), "{e}");
     };
     let good = on(thp());
     refused(

@@ -14,7 +14,7 @@
 
 use std::path::{Path, PathBuf};
 
-use pagewalk_stream::ProgramError;
+use pagewalk_stream::Error;
 
 use super::csr::{Builder, Csr, Shape};
 use super::lines::{Lines, fields, weight, whole};
@@ -29,19 +29,19 @@ const LOOK: u64 = 1 << 16;
 /// # Errors
 /// A file that cannot be read, a line that is not of the format (with its number),
 /// or a graph that does not fit the host's memory.
-pub fn load(path: &Path, shape: Shape) -> Result<Csr, ProgramError> {
+pub fn load(path: &Path, shape: Shape) -> Result<Csr, Error> {
     load_within(path, shape, host::room())
 }
 
-fn load_within(path: &Path, shape: Shape, room: u64) -> Result<Csr, ProgramError> {
+fn load_within(path: &Path, shape: Shape, room: u64) -> Result<Csr, Error> {
     let source = Source::open(path)?;
     let mut shape = shape;
     shape.symmetric |= source.symmetric();
     if shape.weighted && matches!(source, Source::Matrix { pattern: true, .. }) {
-        return Err(ProgramError::new(format!(
-            "{}: a Matrix Market file of type `pattern` has no weights; expected `integer` or `real`",
-            path.display()
-        )));
+        return Err(Error::refused(
+            "a Matrix Market file of type `pattern` has no weights; expected `integer` or `real`",
+        )
+        .at(path.display().to_string()));
     }
     let mut pass = Pass {
         builder: Builder::new(shape),
@@ -57,10 +57,10 @@ fn load_within(path: &Path, shape: Shape, room: u64) -> Result<Csr, ProgramError
         pass.builder.vertex((vertices - 1) as u32);
     }
     if vertices == 0 {
-        return Err(ProgramError::new(format!(
-            "{}: no vertex and no edge; expected one edge a line, such as `0 1`",
-            path.display()
-        )));
+        return Err(Error::refused(
+            "no vertex and no edge; expected one edge a line, such as `0 1`",
+        )
+        .at(path.display().to_string()));
     }
     pass.fits()?;
     pass.builder.allocate();
@@ -87,7 +87,7 @@ impl Pass {
         u64::from(self.names.count()).max(self.builder.vertices())
     }
 
-    fn count(&mut self, source: u32, target: u32, _: u32) -> Result<(), ProgramError> {
+    fn count(&mut self, source: u32, target: u32, _: u32) -> Result<(), Error> {
         self.builder.count(source, target);
         self.edges += 1;
         if self.edges.is_multiple_of(LOOK) {
@@ -96,7 +96,7 @@ impl Pass {
         Ok(())
     }
 
-    fn add(&mut self, source: u32, target: u32, weight: u32) -> Result<(), ProgramError> {
+    fn add(&mut self, source: u32, target: u32, weight: u32) -> Result<(), Error> {
         self.edges += 1;
         if self.builder.add(source, target, weight) {
             Ok(())
@@ -105,19 +105,17 @@ impl Pass {
         }
     }
 
-    fn changed(&self) -> ProgramError {
-        ProgramError::new(format!(
-            "{}: the file changed while it was read; try again when nobody writes it",
-            self.path.display()
-        ))
+    fn changed(&self) -> Error {
+        Error::refused("the file changed while it was read; try again when nobody writes it")
+            .at(self.path.display().to_string())
     }
 
     /// Refuses what would make the host swap.
-    fn fits(&self) -> Result<(), ProgramError> {
+    fn fits(&self) -> Result<(), Error> {
         self.fits_with(self.vertices(), self.builder.counted())
     }
 
-    fn fits_with(&self, vertices: u64, edges: u64) -> Result<(), ProgramError> {
+    fn fits_with(&self, vertices: u64, edges: u64) -> Result<(), Error> {
         let needed = self.builder.bytes(vertices, edges) + self.names.bytes();
         let what = format!(
             "{}: at least {vertices} vertices and {edges} edges",
@@ -147,17 +145,14 @@ const ENDINGS: [&str; 4] = ["", ".gz", ".xz", ".zst"];
 const BANNER: &str = "%%MatrixMarket matrix coordinate pattern|integer|real general|symmetric";
 
 impl Source {
-    fn open(path: &Path) -> Result<Self, ProgramError> {
+    fn open(path: &Path) -> Result<Self, Error> {
         if path.is_dir() {
             let find = |name: &str| {
                 let files = ENDINGS.iter().map(|end| path.join(format!("{name}{end}")));
                 files.into_iter().find(|f| f.is_file())
             };
             let edges = find("edge.csv").ok_or_else(|| {
-                ProgramError::new(format!(
-                    "{}: a folder without `edge.csv`; expected GraphBIG's `vertex.csv` and `edge.csv`, or a file",
-                    path.display()
-                ))
+                Error::refused("a folder without `edge.csv`; expected GraphBIG's `vertex.csv` and `edge.csv`, or a file").at(path.display().to_string())
             })?;
             return Ok(Source::GraphBig {
                 vertices: find("vertex.csv"),
@@ -200,7 +195,7 @@ impl Source {
     }
 
     /// Vertices that are named apart from edges.
-    fn vertices(&self, pass: &mut Pass) -> Result<(), ProgramError> {
+    fn vertices(&self, pass: &mut Pass) -> Result<(), Error> {
         let Source::GraphBig {
             vertices: Some(path),
             ..
@@ -229,8 +224,8 @@ impl Source {
         &self,
         shape: Shape,
         pass: &mut Pass,
-        each: fn(&mut Pass, u32, u32, u32) -> Result<(), ProgramError>,
-    ) -> Result<(), ProgramError> {
+        each: fn(&mut Pass, u32, u32, u32) -> Result<(), Error>,
+    ) -> Result<(), Error> {
         match self {
             Source::EdgeList(path) => edge_list(path, false, shape, pass, each),
             Source::GraphBig { edges, .. } => edge_list(edges, true, shape, pass, each),
@@ -239,7 +234,7 @@ impl Source {
     }
 }
 
-fn name_vertex(names: &mut Names, name: u64, lines: &Lines) -> Result<u32, ProgramError> {
+fn name_vertex(names: &mut Names, name: u64, lines: &Lines) -> Result<u32, Error> {
     names
         .vertex(name)
         .ok_or_else(|| lines.wrong("one more vertex", "fewer than 2^32 - 1 vertices"))
@@ -253,8 +248,8 @@ fn edge_list(
     header: bool,
     shape: Shape,
     pass: &mut Pass,
-    each: fn(&mut Pass, u32, u32, u32) -> Result<(), ProgramError>,
-) -> Result<(), ProgramError> {
+    each: fn(&mut Pass, u32, u32, u32) -> Result<(), Error>,
+) -> Result<(), Error> {
     let mut lines = Lines::open(path)?;
     let mut first = true;
     while lines.advance()? {
@@ -288,8 +283,8 @@ fn matrix(
     path: &Path,
     weighted: bool,
     pass: &mut Pass,
-    each: fn(&mut Pass, u32, u32, u32) -> Result<(), ProgramError>,
-) -> Result<(), ProgramError> {
+    each: fn(&mut Pass, u32, u32, u32) -> Result<(), Error>,
+) -> Result<(), Error> {
     const SIZE: &str = "the size `rows columns entries` of a square matrix of fewer than 2^32 rows";
     const MORE: &str = "an entry for each of those that the size line announces";
     let mut lines = Lines::open(path)?;
@@ -372,7 +367,7 @@ mod tests {
     }
 
     fn read(text: &[u8], shape: Shape) -> Result<Csr, String> {
-        load(file(text).path(), shape).map_err(|e| e.message)
+        load(file(text).path(), shape).map_err(|e| e.to_string())
     }
 
     fn graph(vertices: u32, edges: &[(u32, u32, u32)], shape: Shape) -> Csr {
@@ -454,7 +449,7 @@ mod tests {
         assert!(read(&long, PLAIN).unwrap_err().contains("64 KiB"));
         let message = load(Path::new("/no/such/graph"), PLAIN)
             .unwrap_err()
-            .message;
+            .to_string();
         assert!(message.contains("cannot open the graph"), "{message}");
     }
 
@@ -479,10 +474,15 @@ mod tests {
         let with = load(path, PLAIN).unwrap();
         assert_eq!(with, graph(4, &[(2, 1, 1), (1, 3, 1)], PLAIN));
         std::fs::write(path.join("vertex.csv"), "ID\nanna\n").unwrap();
-        let message = load(path, PLAIN).unwrap_err().message;
+        let message = load(path, PLAIN).unwrap_err().to_string();
         assert!(message.contains("vertex.csv, line 2") && message.contains("anna"));
         std::fs::remove_file(path.join("edge.csv")).unwrap();
-        assert!(load(path, PLAIN).unwrap_err().message.contains("edge.csv"));
+        assert!(
+            load(path, PLAIN)
+                .unwrap_err()
+                .to_string()
+                .contains("edge.csv")
+        );
     }
 
     #[test]
@@ -508,7 +508,7 @@ mod tests {
             b"%%MatrixMarket matrix coordinate pattern general\n4000000000 4000000000 1\n1 1\n";
         let message = load_within(file(text).path(), PLAIN, 1 << 30)
             .unwrap_err()
-            .message;
+            .to_string();
         assert!(message.contains("host memory"), "{message}");
         let mut text = Vec::new();
         for n in 0..100_000 {
@@ -518,7 +518,7 @@ mod tests {
         assert!(load_within(text.path(), PLAIN, 4 << 20).is_ok());
         let message = load_within(text.path(), PLAIN, 1 << 20)
             .unwrap_err()
-            .message;
+            .to_string();
         assert!(message.contains("host memory"), "{message}");
     }
 
@@ -570,7 +570,7 @@ mod tests {
                     let v = graph.vertices();
                     prop_assert!((0..v as u32).all(|u| graph.neighbours(u).iter().all(|t| u64::from(*t) < v)));
                 }
-                Err(e) => prop_assert!(e.message.len() > 20, "{}", e.message),
+                Err(e) => prop_assert!(e.to_string().len() > 20, "{}", e.to_string()),
             }
         }
     }

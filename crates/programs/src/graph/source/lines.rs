@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use pagewalk_input::Input;
-use pagewalk_stream::ProgramError;
+use pagewalk_stream::Error;
 
 /// Longest line that is read; a binary file may have no line's end at all.
 const LONGEST: usize = 1 << 16;
@@ -17,7 +17,7 @@ pub(super) struct Lines {
 }
 
 impl Lines {
-    pub(super) fn open(path: &Path) -> Result<Self, ProgramError> {
+    pub(super) fn open(path: &Path) -> Result<Self, Error> {
         let expected = "an edge list or a Matrix Market file";
         Ok(Lines {
             input: Input::open(path, "graph", expected)?,
@@ -27,7 +27,7 @@ impl Lines {
     }
 
     /// Goes to the next line; false at the end of the file.
-    pub(super) fn advance(&mut self) -> Result<bool, ProgramError> {
+    pub(super) fn advance(&mut self) -> Result<bool, Error> {
         self.line.clear();
         self.number += 1;
         loop {
@@ -55,16 +55,14 @@ impl Lines {
     }
 
     /// An error at the present line.
-    pub(super) fn wrong(&self, found: &str, expected: &str) -> ProgramError {
+    pub(super) fn wrong(&self, found: &str, expected: &str) -> Error {
         let path = self.input.path.display();
-        ProgramError::new(format!(
-            "{path}, line {}: {found}; expected {expected}",
-            self.number
-        ))
+        Error::refused(format!("{found}; expected {expected}"))
+            .at(format!("{path}, line {}", self.number))
     }
 
     /// The same, where the line itself is what is wrong.
-    pub(super) fn wrong_line(&self, expected: &str) -> ProgramError {
+    pub(super) fn wrong_line(&self, expected: &str) -> Error {
         let text: String = String::from_utf8_lossy(self.line())
             .chars()
             .map(|c| if c.is_control() { ' ' } else { c })

@@ -267,9 +267,7 @@ fn columns(part: &StepPart) -> Columns<'_> {
 }
 
 fn fault(what: &str) -> Stop {
-    Stop::Fault(pagewalk_stream::ProgramError {
-        message: what.into(),
-    })
+    Stop::Fault(pagewalk_stream::Error::refused(what))
 }
 
 /// Decodes `part`, and each block of code when it is named first, as a reader does that begins
@@ -312,7 +310,7 @@ fn decoded(known: &[Known], parts: &[StepPart]) -> Result<(Vec<Part>, u64), Stri
                 assert_eq!(n, part.instructions);
                 instructions += n;
             }
-            Err(Stop::Fault(e)) => return Err(e.message),
+            Err(Stop::Fault(e)) => return Err(e.to_string()),
             Err(Stop::Gone) => unreachable!("nothing is sent"),
         }
     }
@@ -420,7 +418,7 @@ fn replayed(path: &Path) -> (Vec<Op>, Option<String>) {
         match program.fill(0, &mut batch) {
             Ok(End::Exit) => return (ops, None),
             Ok(_) => ops.extend_from_slice(&batch.ops),
-            Err(e) => return (ops, Some(e.message)),
+            Err(e) => return (ops, Some(e.to_string())),
         }
     }
 }

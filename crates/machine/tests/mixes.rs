@@ -2,7 +2,7 @@
 
 mod common;
 
-use pagewalk_machine::{Account, DesignResult, RunError, RunResult};
+use pagewalk_machine::{Account, DesignResult, RunError, RunResult, Status};
 use pagewalk_stream::{Mix, Opens};
 use serde_json::{Value, json};
 
@@ -40,7 +40,7 @@ fn mix(programs: &[Value], designs: &[&str], set: &[&str]) -> RunResult {
     let limits = json!({"instructions": N, "warmup": 20_000});
     let result = mix_of(programs, designs, set, limits).unwrap();
     for d in &result.designs {
-        assert_eq!(d.status, "complete", "{}: {:?}", d.name, d.message);
+        assert_eq!(d.status, Status::Complete, "{}: {:?}", d.name, d.message);
         assert_eq!(metric(d, "instructions") as u64, retired(d), "{}", d.name);
     }
     result
@@ -357,7 +357,7 @@ fn processes_of_a_program_end_without_the_others() {
         .run_program(&spec, Box::new(program), &mut |_| true)
         .unwrap_or_else(|e| panic!("{e}"));
     for d in &result.designs {
-        assert_eq!(d.status, "complete", "{:?}", d.message);
+        assert_eq!(d.status, Status::Complete, "{:?}", d.message);
         assert_eq!(shared_out(d), counted(d), "{}", d.name);
         // Pages that a child stored to were the parent's.
         assert!(d.programs[0].own.page_faults > 100, "{:?}", d.programs[0]);

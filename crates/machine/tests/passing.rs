@@ -5,7 +5,7 @@ mod common;
 #[path = "../../programs/tests/small/mod.rs"]
 mod small;
 
-use pagewalk_machine::{RunResult, RunSpec};
+use pagewalk_machine::{RunResult, RunSpec, Status};
 use pagewalk_programs::{build, workloads};
 use pagewalk_stream::{
     Backing, Batch, End, Event, Facts, Kind, Op, Program, ProgramError, ThreadId,
@@ -86,7 +86,7 @@ fn run_of(
 /// Everything but what the host took.
 fn text(mut result: RunResult) -> String {
     for d in &mut result.designs {
-        assert_eq!(d.status, "complete", "{:?}", d.message);
+        assert_eq!(d.status, Status::Complete, "{:?}", d.message);
     }
     let mut value = serde_json::to_value(&result).unwrap();
     value.as_object_mut().unwrap().remove("host");

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{installation, spec};
-use pagewalk_machine::{RunResult, RunSpec};
+use pagewalk_machine::{RunResult, RunSpec, Status};
 use pagewalk_stream::{
     Backing, Batch, End, Event, Facts, Kind, Op, Program, ProgramError, ThreadId,
 };
@@ -18,7 +18,7 @@ fn sampled(design: &str, workload: &str, instructions: u64, sample: &Value) -> R
 
 fn run(spec: &RunSpec) -> RunResult {
     let result = installation().run(spec, &mut |_| true).unwrap();
-    assert!(result.designs.iter().all(|d| d.status == "complete"));
+    assert!(result.designs.iter().all(|d| d.status == Status::Complete));
     result
 }
 

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{metric, one, run_spec, spec, sum};
-use pagewalk_machine::DesignResult;
+use pagewalk_machine::{DesignResult, Status};
 
 const MACHINE: &str = "revelator-table1";
 const N: u64 = 200_000;
@@ -12,7 +12,7 @@ fn gups(size: &str, design: &str, set: &[&str]) -> DesignResult {
     let mut s = spec(MACHINE, &[design], &format!("gups {size}"), N, set);
     s.options.limits.warmup = N;
     let d = run_spec(&s).unwrap().designs.remove(0);
-    assert_eq!(d.status, "complete", "{:?}", d.message);
+    assert_eq!(d.status, Status::Complete, "{:?}", d.message);
     d
 }
 

@@ -7,7 +7,7 @@ pub mod store;
 
 use std::path::{Path, PathBuf};
 
-use pagewalk_machine::{DesignResult, Installation, RunError, RunResult, RunSpec};
+use pagewalk_machine::{DesignResult, Installation, RunError, RunResult, RunSpec, Status};
 
 /// The repository's root, which holds `machines/` and `designs/`.
 pub fn root() -> PathBuf {
@@ -121,7 +121,8 @@ pub fn one(
         .designs
         .remove(0);
     assert_eq!(
-        d.status, "complete",
+        d.status,
+        Status::Complete,
         "{design} on {workload}: {:?}",
         d.message
     );

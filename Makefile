@@ -4,6 +4,7 @@
 # make redis-stlt    build Debian's redis-server with STLT, and check its answers (some minutes)
 # make lost-comparisons    look for bools that optimised code reads unset, a fault of rustc 1.95
 # make docs    write the generated reference pages and build the web site
+# make types   generate Python's types of results from the engine's
 # make build   the command line in .venv/bin/pagewalk, for everyday use
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -18,7 +19,7 @@ PYTHON_ENV := .venv/bin
 PROFILE ?= dev-fast
 PLUGIN := python/pagewalk/_data/libpagewalk_qemu.so
 
-.PHONY: demo test bench docs build plugin native python-env test-env rust-env qemu live-tools \
+.PHONY: demo test bench docs types build plugin native python-env test-env rust-env qemu live-tools \
 	lint-rust test-rust lint-python test-python redis-stlt lost-comparisons wheel clean
 
 demo: build
@@ -90,6 +91,9 @@ docs: build
 	$(PYTHON_ENV)/python scripts/reference.py
 	NO_MKDOCS_2_WARNING=1 $(PYTHON_ENV)/mkdocs build --strict --quiet
 	@echo "open site/index.html"
+
+types: native test-env
+	$(PYTHON_ENV)/python scripts/result_types.py
 
 wheel bench: PROFILE := release
 

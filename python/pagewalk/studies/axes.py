@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from pagewalk import native, options
-from pagewalk.answers import Program
 from pagewalk.config import listed, parse, toml, variant
+from pagewalk.engine_types import Program
 from pagewalk.errors import UserError
 from pagewalk.quantities import parse_bytes, parse_count
 from pagewalk.studies.point import DESIGN, MACHINE, SEED, Column, Value

@@ -9,6 +9,7 @@
 # make fuzz    fuzz the parsers and page tables, a minute for each target
 # make lock    write constraints.txt anew: the newest version of every Python package
 # make docs    write the generated reference pages and build the web site
+# make types   generate Python's types of results from the engine's
 # make build   the command line in .venv/bin/pagewalk, for everyday use
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -23,7 +24,7 @@ PYTHON_ENV := .venv/bin
 PROFILE ?= dev-fast
 PLUGIN := python/pagewalk/_data/libpagewalk_qemu.so
 
-.PHONY: demo test test-long test-deps bench docs build plugin native python-env test-env rust-env qemu \
+.PHONY: demo test test-long test-deps bench docs types build plugin native python-env test-env rust-env qemu \
 	lint lint-rust lint-python lint-deps test-rust test-python redis-stlt lost-comparisons msrv lock \
 	fuzz wheel clean
 
@@ -130,6 +131,9 @@ docs: build
 	$(PYTHON_ENV)/python scripts/reference.py
 	NO_MKDOCS_2_WARNING=1 $(PYTHON_ENV)/mkdocs build --strict --quiet
 	@echo "open site/index.html"
+
+types: native test-env
+	$(PYTHON_ENV)/python scripts/result_types.py
 
 wheel bench: PROFILE := release
 

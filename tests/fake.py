@@ -62,7 +62,12 @@ def design_result(name: str, cycles: int, speedup: float, **changes: Any) -> dic
         ],
         "speedup": speedup,
         "cycle_stack": [
-            {"cause": cause, "cycles": cycles * share, "share": share}
+            {
+                "cause": cause,
+                "cycles": cycles * share,
+                "share": share,
+                "meaning": f"What {cause} is",
+            }
             for cause, share in CAUSES.items()
         ],
         "stats": [

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -133,7 +134,7 @@ def recorded(cli: Cli, emulator: str | None, trace: Path, *command: str | Path) 
     assert answer.returncode == 0, answer.stderr
     from pagewalk import native
 
-    info = native.trace_info(str(trace))
+    info: dict[str, Any] = {**native.trace_info(str(trace))}
     kept = ("instructions", "ops", "loads", "stores", "branches", "taken", "threads")
     return answer.stdout, {name: int(info[name]) for name in kept}
 

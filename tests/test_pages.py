@@ -78,7 +78,7 @@ def result(designs: list[str]) -> Result:
         )
         shares = [0.1, 0.05, 0.03, 0.07, 0.35, 0.04, 0.06, 0.2, 0.04, 0.06]
         design["cycle_stack"] = [
-            {"cause": cause, "cycles": 3e7 * share / speed, "share": share}
+            {"cause": cause, "cycles": 3e7 * share / speed, "share": share, "meaning": cause}
             for cause, share in zip(causes, shares, strict=True)
         ]
         # Close to one another, so that the names of their lines would lie on each other.

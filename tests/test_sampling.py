@@ -58,7 +58,7 @@ def test_a_result_has_the_interval_of_each_number() -> None:
     found = result.designs[0].sampling
     assert found is not None and found.samples in (29, 30)
     misses = found.metrics["l2_tlb_mpki"]
-    assert misses.low < misses.value < misses.high
+    assert misses.high is not None and misses.low < misses.value < misses.high
     assert found.warming is not None and set(found.warming.unknown) > {"l3", "tlb_l2"}
     assert "cycles" not in found.metrics, "a sum is none of the whole run"
     assert found.speedup is None
@@ -170,7 +170,9 @@ def looked_at(**more: Any) -> tuple[Any, Any]:
     result = pagewalk.run(**options | {"instructions": "200M", "sample": "5K/50M:auto+20K"} | more)
     sampling = result.designs[0].sampling
     assert sampling is not None
-    return result.data["limits"]["sample"]["warming"]["followed"], sampling.warming
+    sample = result.data["limits"]["sample"]
+    assert sample is not None
+    return sample["warming"]["followed"], sampling.warming
 
 
 SMALL = {"memory.l3.size_kb": 512, "caches.l2.size_kb": 64}

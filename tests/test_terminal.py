@@ -440,7 +440,7 @@ def test_a_progress_bar_takes_a_phase_as_it_is(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setenv("TERM", "xterm")
     with progress.Bar() as bar:
-        bar.update({"phase": HOSTILE, "done": 1, "total": 3})
+        bar.update({"phase": HOSTILE, "done": 1, "total": 3, "seconds": 0.1})
     drawn = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", screen.getvalue())
     assert visible(HOSTILE) in drawn
     assert re.findall(r"[\x00-\x09\x0b\x0c\x0e-\x1f\x7f-\x9f]", drawn) == []

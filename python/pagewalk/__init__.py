@@ -21,6 +21,7 @@ if _TYPE_CHECKING:
         explain,
         machine,
         machines,
+        result_schema,
         run,
         workloads,
     )
@@ -52,6 +53,7 @@ __all__ = [
     "get_include",
     "machine",
     "machines",
+    "result_schema",
     "run",
     "sweep",
     "workloads",
@@ -59,7 +61,10 @@ __all__ = [
 
 _HOME = {
     **dict.fromkeys(
-        ["compare", "design", "designs", "explain", "machine", "machines", "run", "workloads"],
+        [
+            *("compare", "design", "designs", "explain", "machine", "machines", "result_schema"),
+            *("run", "workloads"),
+        ],
         "pagewalk.api",
     ),
     "Interrupted": "pagewalk.api",

@@ -22,7 +22,8 @@ from pagewalk.visible import shown
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from pagewalk.answers import Catalogue, Explanation, Program, Shipped
+    from pagewalk.catalogue import Catalogue
+    from pagewalk.engine_types import Explanation, Program, Shipped
     from pagewalk.options import Arguments
 
 Json = dict[str, Any]
@@ -94,13 +95,13 @@ def machines() -> Catalogue[Shipped]:
 def workloads() -> Catalogue[Program]:
     """The built-in programs: a list of dictionaries with name, description and parameters.
 
-    Sizes are in bytes; `pagewalk.answers.Program` has all keys.
+    Sizes are in bytes; `pagewalk.engine_types.Program` has all keys.
     """
     return _catalogue("workloads", native.workloads())
 
 
 def _catalogue(what: str, entries: Iterable[Any]) -> Catalogue[Any]:
-    from pagewalk.answers import Catalogue
+    from pagewalk.catalogue import Catalogue
 
     return Catalogue(what, entries)
 
@@ -114,6 +115,11 @@ def explain(name: str) -> Explanation:
     if not isinstance(name, str):
         raise UserError(f"name: {shown(name)} is no name; expected one such as 'ipc'")
     return native.explain(name)
+
+
+def result_schema() -> dict[str, Any]:
+    """JSON Schema of `Result.data`, which is what ``--json`` writes."""
+    return native.result_schema()
 
 
 @in_keywords()

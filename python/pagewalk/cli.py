@@ -262,8 +262,8 @@ def record(
     files.check_writable(out, "--out")
     with Bar(alone=not (program and sys.stdout.isatty())) as bar:
         answer = native.record(spec, out, bar)
-    answer["bytes_per_instruction"] = answer["bytes"] / max(answer["instructions"], 1)
-    pairs(answer, sys.stderr if program else sys.stdout)
+    each = answer["bytes"] / max(answer["instructions"], 1)
+    pairs({**answer, "bytes_per_instruction": each}, sys.stderr if program else sys.stdout)
     # What was asked for is not what is there, whatever the program says.
     if bar.stopped_by and answer["partial"]:
         return 128 + bar.stopped_by

@@ -17,7 +17,7 @@ from pagewalk.config import listed, variant
 from pagewalk.errors import PagewalkError
 
 if TYPE_CHECKING:
-    from pagewalk.answers import Shipped
+    from pagewalk.engine_types import Shipped
 
 Words = list[tuple[str, str]]
 

@@ -16,7 +16,7 @@ from pagewalk.errors import Failure
 from pagewalk.terminal import console, grid, line, names, words
 
 if TYPE_CHECKING:
-    from pagewalk.answers import Host
+    from pagewalk.engine_types import Installed
 
 LIBRARIES = ("polars", "numpy", "altair", "vl-convert-python")
 
@@ -61,7 +61,7 @@ def _python() -> Finding:
     return Finding("python", True, f"version {platform.python_version()} ({sys.executable})")
 
 
-def _live_programs(answer: Host) -> list[Finding]:
+def _live_programs(answer: Installed) -> list[Finding]:
     """What ``-- PROGRAM`` needs."""
     qemu, plugin = answer["qemu"], answer["plugin"]
     found = "Ok" in qemu

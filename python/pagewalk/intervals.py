@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
-Json = dict[str, Any]
+from pagewalk.engine_types import IntervalsFields
 
 _OF_HISTOGRAM = ("count", "sum", "p50", "p90", "p99", "largest")
 
@@ -25,41 +26,25 @@ class Interval:
     values: dict[str, float]
 
 
-@dataclass(frozen=True, repr=False)
-class Intervals:
-    """The intervals of one design's measured part, as columns that have a value for each.
+class Intervals(IntervalsFields):
+    """The intervals of one design's measured part, as columns that have a value for each."""
 
-    `values` are the summary's numbers by name, `statistics` the counters by path and name
-    (``core.0.mmu.walks``; ``cores.mmu.walks`` is the sum over several cores), `histograms` what
-    is told of each histogram in an interval, as ``core.0.mmu.walk_latency.p99``.
-    """
+    @cached_property
+    def statistics(self) -> dict[str, list[int]]:
+        """The counters by path and name.
 
-    first_instruction: list[int] = field(default_factory=list)
-    instructions: list[int] = field(default_factory=list)
-    cycles: list[int] = field(default_factory=list)
-    complete: list[bool] = field(default_factory=list)
-    values: dict[str, list[float | None]] = field(default_factory=dict)
-    statistics: dict[str, list[int]] = field(default_factory=dict)
-    histograms: dict[str, list[int | None]] = field(default_factory=dict)
+        ``core.0.mmu.walks`` is that of a core; ``cores.mmu.walks`` is the sum over several cores.
+        """
+        return {f"{c.path}.{c.name}": c.values for c in self.statistic_columns}
 
-    @classmethod
-    def from_json(cls, data: Json | None) -> Intervals:
-        """Reads ``intervals`` of a design's result, which there need not be."""
-        if not data:
-            return cls()
-        return cls(
-            first_instruction=data["first_instruction"],
-            instructions=data["instructions"],
-            cycles=data["cycles"],
-            complete=data["complete"],
-            values=data["values"],
-            statistics={f"{c['path']}.{c['name']}": c["values"] for c in data["stats"]},
-            histograms={
-                f"{h['path']}.{h['name']}.{part}": h[part]
-                for h in data["histograms"]
-                for part in _OF_HISTOGRAM
-            },
-        )
+    @cached_property
+    def histograms(self) -> dict[str, list[int | None]]:
+        """Numbers of each histogram in an interval, as ``core.0.mmu.walk_latency.p99``."""
+        return {
+            f"{h.path}.{h.name}.{part}": getattr(h, part)
+            for h in self.histogram_columns
+            for part in _OF_HISTOGRAM
+        }
 
     def __len__(self) -> int:
         return len(self.first_instruction)

@@ -21,17 +21,24 @@ from pagewalk.errors import Failure, Terminated, UserError
 from pagewalk.visible import visible
 
 if TYPE_CHECKING:
-    from pagewalk.answers import (
-        Check,
+    from pagewalk.custom import Streams
+    from pagewalk.engine_types import (
+        BlockVectors,
+        Converted,
         Definitions,
         Explanation,
-        Host,
+        Installed,
         Key,
         Program,
+        Progress,
+        RecordResult,
         Resolved,
+        RunResult,
         Shipped,
+        ShortcutBuffers,
+        TraceCheck,
+        TraceInfo,
     )
-    from pagewalk.custom import Streams
 
 Json = dict[str, Any]
 P = ParamSpec("P")
@@ -44,7 +51,7 @@ _ready = False
 class Observer(Protocol):
     """Somebody who watches a simulation."""
 
-    def update(self, progress: Json) -> None:
+    def update(self, progress: Progress) -> None:
         """Told about five times a second, from another thread."""
 
     def stopping(self, number: int) -> None:
@@ -164,9 +171,9 @@ def run_options() -> dict[str, str]:
     return answer
 
 
-def shortcut_buffers() -> dict[str, int]:
-    """Entries of a core's buffers for a shortcut from keys to records (STLT), by name."""
-    answer: dict[str, int] = _asked(_engine.shortcut_buffers)
+def shortcut_buffers() -> ShortcutBuffers:
+    """Entries of a core's buffers for a shortcut from keys to records (STLT)."""
+    answer: ShortcutBuffers = _asked(_engine.shortcut_buffers)
     return answer
 
 
@@ -213,40 +220,46 @@ def schema() -> Json:
     return answer
 
 
-def trace_info(path: str) -> Json:
+def result_schema() -> Json:
+    """JSON Schema of a result, with all other answers among its definitions."""
+    answer: Json = _asked(_engine.result_schema)
+    return answer
+
+
+def trace_info(path: str) -> TraceInfo:
     """What is in a trace: counts, and what its header says."""
-    answer: Json = _asked(_engine.trace_info, path)
+    answer: TraceInfo = _asked(_engine.trace_info, path)
     return answer
 
 
-def trace_check(path: str) -> Check:
+def trace_check(path: str) -> TraceCheck:
     """Reads a trace to its end."""
-    answer: Check = _asked(_engine.trace_check, path)
+    answer: TraceCheck = _asked(_engine.trace_check, path)
     return answer
 
 
-def trace_convert(source: str, target: str, *, keep_good: bool = False) -> Json:
+def trace_convert(source: str, target: str, *, keep_good: bool = False) -> Converted:
     """Writes a trace in the format that the target's name ends in; what was written, and lost."""
-    answer: Json = _asked(_engine.trace_convert, source, target, keep_good)
+    answer: Converted = _asked(_engine.trace_convert, source, target, keep_good)
     return answer
 
 
 def block_vectors(
     path: str, length: int, seed: int, observer: Observer | None = None
-) -> Json | None:
+) -> BlockVectors | None:
     """What a trace executes, stretch by stretch of so many instructions.
 
     None where a signal asked for a stop.
     """
-    answer: Json | None = _watched(
+    answer: BlockVectors | None = _watched(
         lambda progress: _asked(_engine.block_vectors, path, length, seed, progress), observer
     )
     return answer
 
 
-def doctor() -> Host:
+def doctor() -> Installed:
     """What is present on this host."""
-    answer: Host = _asked(_engine.doctor)
+    answer: Installed = _asked(_engine.doctor)
     return answer
 
 
@@ -303,13 +316,16 @@ class Hosts(Protocol):
         """
 
 
-def run(spec: Json, observer: Observer | None = None, hosts: Hosts | None = None) -> Json:
+def run(spec: Json, observer: Observer | None = None, hosts: Hosts | None = None) -> RunResult:
     """Simulates what `spec` describes; a first Ctrl-C gives the result up to there.
 
     The observer is told of it, and says so to whom it concerns.
     """
     text = _spec(spec)
-    return _watched(lambda progress: _asked(_engine.run, text, progress, hosts), observer)
+    answer: RunResult = _watched(
+        lambda progress: _asked(_engine.run, text, progress, hosts), observer
+    )
+    return answer
 
 
 def portion(spec: Json, number: int, of: int, observer: Observer | None = None) -> str:
@@ -320,16 +336,22 @@ def portion(spec: Json, number: int, of: int, observer: Observer | None = None) 
     )
 
 
-def run_custom(spec: Json, streams: Streams, observer: Observer | None = None) -> Json:
+def run_custom(spec: Json, streams: Streams, observer: Observer | None = None) -> RunResult:
     """The same for a program of the user's own."""
     text = _spec(spec)
-    return _watched(lambda progress: _asked(_engine.run_custom, text, streams, progress), observer)
+    answer: RunResult = _watched(
+        lambda progress: _asked(_engine.run_custom, text, streams, progress), observer
+    )
+    return answer
 
 
-def record(spec: Json, out: str, observer: Observer | None = None) -> Json:
+def record(spec: Json, out: str, observer: Observer | None = None) -> RecordResult:
     """Writes the stream of a source into a trace."""
     text = _spec(spec)
-    return _watched(lambda progress: _asked(_engine.record, text, out, progress), observer)
+    answer: RecordResult = _watched(
+        lambda progress: _asked(_engine.record, text, out, progress), observer
+    )
+    return answer
 
 
 def _watched(work: Callable[[Callable[[str], bool]], Answer], observer: Observer | None) -> Answer:

@@ -6,13 +6,15 @@ import sys
 import threading
 import time
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pagewalk.quantities import count, duration
 from pagewalk.visible import visible
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
+
+    from pagewalk import engine_types
 
 PATIENCE = 2.0
 """Seconds that pass without a bar."""
@@ -56,7 +58,7 @@ class Bar:
             if self._bar is not None:
                 self._bar.stop()
 
-    def update(self, progress: dict[str, Any]) -> None:
+    def update(self, progress: engine_types.Progress) -> None:
         """Takes what the engine reports."""
         with self._lock:
             now = time.monotonic()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pagewalk import native
 
 if TYPE_CHECKING:
-    from pagewalk.answers import Definitions, Key
+    from pagewalk.engine_types import Definitions, Key
 
 Json = dict[str, Any]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import sys
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -147,9 +148,12 @@ def find(
     stretches = answer["stretches"][: total // length]
     vectors = np.array([s["vector"] for s in stretches])
 
+    start = time.monotonic()
+
     def told(done: int, total: int) -> None:
         if observer is not None:
-            observer.update({"done": done, "total": total, "phase": "cluster"})
+            seconds = time.monotonic() - start
+            observer.update({"done": done, "total": total, "phase": "cluster", "seconds": seconds})
 
     found = clusters.find(vectors, most, seed, told)
     counts = answer["request"] is not None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.cells import cell_len, chop_cells
 from rich.console import Console, Group, RenderableType
@@ -21,7 +21,8 @@ from pagewalk.terminal import colours_of, grid, label, line, names, words
 from pagewalk.visible import visible
 
 if TYPE_CHECKING:
-    from pagewalk.measured import DesignResult, Interval, Share
+    from pagewalk.engine_types import Host, Interval, Share
+    from pagewalk.measured import DesignResult
     from pagewalk.result import Result
 
 _EIGHTHS = " ▏▎▍▌▋▊▉"
@@ -47,7 +48,7 @@ def notes(result: Result) -> list[RenderableType]:
     return [line(("warning: ", "bold yellow"), warning) for warning in result.warnings]
 
 
-def elsewhere(host: dict[str, Any]) -> str:
+def elsewhere(host: Host) -> str:
     """What other hosts than this one have simulated, if anything."""
     portions = host.get("portions_elsewhere", 0)
     if not portions:
@@ -131,10 +132,12 @@ def _print_sampling(result: Result, out: Console) -> None:
             told.append(f"{_between(found.speedup)} times as fast as the first")
         name = f"{design.name}: " if several else ""
         out.print(Padding(line(name + ", ".join(told)), (0, 0, 0, 2)))
-    before = (result.data["limits"].get("sample") or {}).get("warming")
+    sample = result.data["limits"].get("sample")
+    before = sample.get("warming") if sample else None
     if before:
         followed = before["followed"]
-        length = "all" if followed is None else f"the last {count(followed)} instructions"
+        # In a result it is what was found of auto.
+        length = f"the last {count(followed)} instructions" if isinstance(followed, int) else "all"
         warmed = f"{count(before['warmed'])} instructions warm everything"
         before_it = warmed if followed == 0 else f"{length} followed, then {warmed}"
         text = line(f"Before each sample {before_it}.", style="dim")
@@ -172,8 +175,8 @@ def _print_regions(result: Result, out: Console) -> None:
 
 
 def _between(interval: Interval) -> str:
-    low, high = significant(interval.low), significant(interval.high)
-    return f"{significant(interval.value)} ({low} to {high})"
+    high = "any" if interval.high is None else significant(interval.high)
+    return f"{significant(interval.value)} ({significant(interval.low)} to {high})"
 
 
 def _short(result: Result, out: Console) -> dict[str, str]:

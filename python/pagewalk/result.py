@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from pagewalk import files
 from pagewalk.histograms import TOLD
@@ -15,6 +15,8 @@ from pagewalk.visible import visible
 
 if TYPE_CHECKING:
     import polars
+
+    from pagewalk.engine_types import Reference, RunResult
 
 Json = dict[str, Any]
 
@@ -43,21 +45,20 @@ class Result:
     ``--json`` writes it.
     """
 
-    def __init__(self, data: Json) -> None:
-        self.data = data
+    def __init__(self, data: RunResult | Json) -> None:
+        self.data = cast("RunResult", data)
         self.designs = [DesignResult.from_json(d) for d in data["designs"]]
 
     @property
-    def translation_reference(self) -> Json | None:
+    def translation_reference(self) -> Reference | None:
         """The design that `DesignResult.translation_cost` compares with.
 
         Its ``name``, its ``cycles`` and its ``cycles_per_instruction``; None where that was not
         asked for, or is not defined. It need not be among `designs`. Of several machines it is
         that of the first; ``data["translation_references"]`` has each one's.
         """
-        several: list[Json] = self.data.get("translation_references") or [None]
-        reference: Json | None = self.data.get("translation_reference", several[0])
-        return reference
+        several = self.data.get("translation_references")
+        return several[0] if several else self.data.get("translation_reference")
 
     @property
     def machines(self) -> list[str]:
@@ -98,12 +99,16 @@ class Result:
         """On what machine, and which part of the program, in words."""
         limits = self.data["limits"]
         several = self.machines
-        machine = f"machines {', '.join(several)}" if several else self.data["machine"]
-        facts = [machine if several else f"machine {machine}", f"seed {self.data['seed']}"]
-        for key, what in (("skip", "skipped"), ("warmup", "warm-up")):
-            for name, unit in ((key, "instructions"), (f"{key}_requests", "requests")):
-                if limits.get(name):
-                    facts.append(f"{what} {count(limits[name])} {unit}")
+        machine = f"machines {', '.join(several)}" if several else f"machine {self.data['machine']}"
+        facts = [machine, f"seed {self.data['seed']}"]
+        for length, what in (
+            (limits.get("skip"), "skipped {} instructions"),
+            (limits.get("skip_requests"), "skipped {} requests"),
+            (limits.get("warmup"), "warm-up {} instructions"),
+            (limits.get("warmup_requests"), "warm-up {} requests"),
+        ):
+            if length:
+                facts.append(what.format(count(length)))
         if limits.get("roi"):
             facts.append("region of interest")
         if regions := self.data.get("regions"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TextIO
 
 from rich.console import Group
@@ -17,7 +18,7 @@ from pagewalk.quantities import count, exact_bytes, significant, size
 from pagewalk.terminal import Settings, console, grid, line, names, numbers, words
 
 if TYPE_CHECKING:
-    from pagewalk.answers import Explanation, Program, Sense, Setting, Shipped
+    from pagewalk.engine_types import Explanation, Program, Sense, Setting, Shipped
     from pagewalk.regions import Found
 
 Json = dict[str, Any]
@@ -88,7 +89,7 @@ def _program(entry: Program) -> Table:
     return table
 
 
-def pairs(answer: Json, stream: TextIO, title: str | None = None) -> None:
+def pairs(answer: Mapping[str, Any], stream: TextIO, title: str | None = None) -> None:
     """A flat answer, one key a line."""
     out = console(stream)
     if title:

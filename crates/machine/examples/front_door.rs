@@ -32,7 +32,7 @@ fn main() {
         result.source.exit_status, result.host.seconds
     );
     for d in &result.designs {
-        eprintln!("{} {} {:?}", d.name, d.status, d.message);
+        eprintln!("{} {:?} {:?}", d.name, d.status, d.message);
         for m in &d.summary {
             eprintln!("    {:<34} {:?}", m.name, m.value);
         }

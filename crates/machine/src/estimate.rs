@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 
 use pagewalk_stats::Tree;
 use pagewalk_structures::Unknown;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::summary;
@@ -54,14 +55,15 @@ pub(crate) struct SampleCounts {
     pub(crate) unknown: UnknownOf,
 }
 
-/// A number, and between which ends it lies with a confidence of 95 %.
-#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+/// An estimate with its confidence interval.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, JsonSchema)]
 pub struct Interval {
     /// The estimate.
     pub value: f64,
     /// Lower end.
     pub low: f64,
-    /// Upper end; infinite where there is none.
+    /// Upper end; None where there is none.
+    #[schemars(with = "Option<f64>")]
     pub high: f64,
     /// Half of the width that it would have if it came of the spread between samples alone, which
     /// more of them make smaller.
@@ -134,40 +136,41 @@ impl Interval {
     }
 }
 
-/// What samples say of the whole.
-#[derive(Clone, Debug, Serialize)]
+/// The estimate from samples, with its confidence intervals.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Sampling {
-    /// How many.
+    /// Number of samples.
     pub samples: usize,
     /// Instructions a cycle.
     pub ipc: f64,
-    /// Lower end of the confidence interval.
+    /// Lower end of its confidence interval.
     pub ipc_low: f64,
-    /// Upper end.
+    /// Upper end; None where there is none.
+    #[schemars(with = "Option<f64>")]
     pub ipc_high: f64,
-    /// Of the interval.
+    /// Confidence of all intervals, a fraction.
     pub confidence: f64,
-    /// What of that is not the samples' but that of what is in TLBs, caches and predictors when one
-    /// begins; nothing where all that came before was warmed.
+    /// Cold-start uncertainty: the part that is due to unknown contents of TLBs, caches and
+    /// predictors when a sample begins. None where all that came before was warmed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub warming: Option<WarmingError>,
-    /// Every number of the summary that does not grow with the length of the run and has a value, by
+    /// Interval of each number of the summary that does not grow with the length of the run, by
     /// name.
     pub metrics: BTreeMap<&'static str, Interval>,
-    /// Of the design's speedup.
+    /// Interval of the design's speedup; None for the first design.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub speedup: Option<Interval>,
 }
 
-/// How wrong a sample may be because the program was passed over before it.
-#[derive(Clone, PartialEq, Debug, Serialize)]
+/// Cold-start uncertainty of samples: fast-forwarding leaves the contents of caches unknown.
+#[derive(Clone, PartialEq, Debug, Serialize, JsonSchema)]
 pub struct WarmingError {
-    /// Cycles an instruction that would go if all misses that might have been hits were.
+    /// Cycles an instruction that would be saved if all misses that might be hits were hits.
     pub cpi_below: f64,
-    /// Those that would come if all hits that might have been misses were.
+    /// Cycles an instruction that would be added if all hits that might be misses were misses.
     pub cpi_above: f64,
-    /// Hits that might have been misses, and misses that might have been hits, for 1000
-    /// instructions, by what looked them up.
+    /// Hits that might be misses, and misses that might be hits, for 1000 instructions, by
+    /// cache, TLB or predictor.
     pub unknown: BTreeMap<&'static str, [f64; 2]>,
 }
 

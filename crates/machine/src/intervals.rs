@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use pagewalk_stats::{Bucket, Definition, Distribution, Tree};
 use pagewalk_units::Cycle;
+use schemars::JsonSchema;
 use serde::{Serialize, Serializer, ser::SerializeSeq};
 
 use crate::energy::Prices;
@@ -174,36 +175,37 @@ pub(crate) fn of_cores<'a>(
     all
 }
 
-/// The intervals of a measured part: of each column the n-th value is the n-th
-/// interval's.
-#[derive(Clone, Debug, Serialize)]
+/// The intervals of a measured part, as columns that have a value for each.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[schemars(rename = "Intervals")]
 pub struct IntervalsResult {
-    /// Instructions of the measured part before the interval.
+    /// Instructions of the measured part before each interval.
     pub first_instruction: Vec<u64>,
-    /// Instructions of the interval.
+    /// Instructions of each interval.
     pub instructions: Vec<u64>,
-    /// Its cycles, of the slowest core.
+    /// Cycles of the slowest core.
     pub cycles: Vec<u64>,
-    /// It has the length asked for: the last of a measured part may not.
+    /// True for intervals of the length asked for: the end of the measured part may cut the last.
     pub complete: Vec<bool>,
-    /// The summary's metrics; none where one has no meaning.
+    /// Numbers of the summary by name; None where one has no meaning.
     pub values: BTreeMap<&'static str, Vec<Option<f64>>>,
-    /// Every counter; on several cores those of each and, under `cores`, of all.
+    /// Counters; on several cores those of each and, under `cores`, their sums.
     pub stats: Vec<Column>,
-    /// Every histogram, in the same way.
+    /// Histograms; on several cores those of each and, under `cores`, of all together.
     pub histograms: Vec<HistogramColumn>,
 }
 
-/// One counter.
-#[derive(Clone, Debug, Serialize)]
+/// One counter over the intervals.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[schemars(rename = "IntervalStatistic")]
 pub struct Column {
     /// Component.
     pub path: String,
-    /// Counter.
+    /// Name of the counter.
     pub name: &'static str,
-    /// A state at the end of the interval, no count.
+    /// True for a state at the end of the interval, false for a count.
     pub gauge: bool,
-    /// Of each interval.
+    /// Value of each interval.
     pub values: Vec<u64>,
 }
 
@@ -218,26 +220,28 @@ impl Column {
     }
 }
 
-/// One histogram.
-#[derive(Clone, Debug, Serialize)]
+/// One histogram over the intervals; each list has an entry an interval.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[schemars(rename = "IntervalHistogram")]
 pub struct HistogramColumn {
     /// Component.
     pub path: String,
-    /// Histogram.
+    /// Name of the histogram.
     pub name: &'static str,
-    /// Of each interval: how many values.
+    /// Number of values.
     pub count: Vec<u64>,
-    /// Their sum.
+    /// Sum of the values.
     pub sum: Vec<u64>,
-    /// The largest.
+    /// The largest value.
     pub largest: Vec<u64>,
-    /// Value that half of them do not exceed.
+    /// Value that half of the values do not exceed.
     pub p50: Vec<Option<u64>>,
-    /// Value that 90 % of them do not exceed.
+    /// Value that 90 % of the values do not exceed.
     pub p90: Vec<Option<u64>>,
-    /// Value that 99 % of them do not exceed.
+    /// Value that 99 % of the values do not exceed.
     pub p99: Vec<Option<u64>>,
-    /// The buckets that are not empty.
+    /// The buckets that are not empty: least value, largest value, count.
+    #[schemars(with = "Vec<Vec<(u64, u64, u64)>>")]
     pub buckets: Vec<Buckets>,
 }
 
@@ -274,31 +278,35 @@ impl Serialize for Buckets {
 }
 
 /// One histogram of the measured part.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+///
+/// Percentiles lie at most 1/32 above the value that so many of the values do not exceed.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[schemars(rename = "Histogram")]
 pub struct HistogramResult {
-    /// Component; `cores` and below it: those of all cores, where there are several.
+    /// Component; of several cores `cores` and below it stand for all together.
     pub path: String,
-    /// Histogram.
+    /// Name of the histogram.
     pub name: &'static str,
     /// Unit of a value.
     pub unit: &'static str,
     /// Definition.
     pub meaning: &'static str,
-    /// How many values.
+    /// Number of values.
     pub count: u64,
-    /// Their sum.
+    /// Sum of the values.
     pub sum: u64,
-    /// Their mean.
+    /// Mean of the values, exact.
     pub mean: Option<f64>,
-    /// Value that half of them do not exceed.
+    /// Value that half of the values do not exceed.
     pub p50: Option<u64>,
-    /// Value that 90 % of them do not exceed.
+    /// Value that 90 % of the values do not exceed.
     pub p90: Option<u64>,
-    /// Value that 99 % of them do not exceed.
+    /// Value that 99 % of the values do not exceed.
     pub p99: Option<u64>,
-    /// The largest.
+    /// The largest value, exact.
     pub largest: Option<u64>,
-    /// The buckets that are not empty.
+    /// The buckets that are not empty, in ascending order: least value, largest value, count.
+    #[schemars(with = "Vec<(u64, u64, u64)>")]
     pub buckets: Buckets,
 }
 

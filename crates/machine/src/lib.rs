@@ -50,7 +50,9 @@ pub use pagewalk_mmu::{INSERTIONS, STB_ENTRIES};
 pub use pagewalk_os::INVALID_PAGES;
 pub use portions::{Elsewhere, News};
 pub use regions::{MeasuredRegion, Region, Regions, RegionsResult};
-pub use results::{DesignResult, Host, ProgramResult, Reference, RunResult, Source, Stat};
+pub use results::{
+    DesignResult, Host, ProgramResult, Reference, RunResult, Source, Stat, Status, WorkUnit,
+};
 pub use run::{Progress, Stream, host_cores, run};
 pub use session::{RecordResult, RecordSpec, RunSpec, SourceSpec};
 pub use summary::{Definition, Metric, MetricDefinition, Share, metrics, program_metrics};

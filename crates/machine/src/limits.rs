@@ -1,25 +1,26 @@
 //! Which part of a program is measured.
 
 use pagewalk_units::{Error, RunOption, text};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Sampling: of every `period` instructions `length` are measured.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Sample {
     /// Instructions measured in each period.
     pub length: u64,
     /// Instructions from the start of one period to the next.
     pub period: u64,
-    /// What comes before a sample. `None`: the last `length` of a period are measured, and all
+    /// Warming before a sample. None: the last `length` of a period are measured, and all
     /// others warm caches, TLBs and predictors.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warming: Option<Warming>,
 }
 
-/// What comes before each sample, which lies anywhere in its period. What lies further back is
-/// passed over.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+/// Warming before each sample, which lies anywhere in its period. The program is fast-forwarded
+/// before that.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Warming {
     /// Instructions of which those lines alone warm caches and TLBs that were not used a moment
@@ -31,8 +32,8 @@ pub struct Warming {
     pub warmed: u64,
 }
 
-/// How many instructions; as JSON null, a number, or `"auto"`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+/// A number of instructions; in JSON null for all, a number, or `"auto"`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub enum Followed {
     /// All since the last sample.
@@ -46,10 +47,10 @@ pub enum Followed {
 }
 
 /// The word `auto`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Auto {
-    /// It.
+    /// The word.
     Auto,
 }
 
@@ -63,21 +64,22 @@ impl Followed {
     }
 }
 
-/// What is skipped, what warms and what is measured, in instructions or requests
-/// of all threads together.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+/// The part of a program that is measured.
+///
+/// Instructions and requests are those of all threads together.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {
-    /// Passed over: pages are mapped, nothing else happens.
+    /// Instructions to fast-forward: pages are mapped, nothing else happens.
     pub skip: u64,
-    /// Simulated with time, but left out of every statistic.
+    /// Instructions simulated with time, but left out of every statistic.
     pub warmup: u64,
-    /// Measured; `None`: to the program's end.
+    /// Instructions measured; None: to the program's end.
     pub instructions: Option<u64>,
-    /// Passed over, in requests; instead of `skip`.
+    /// Requests to fast-forward, instead of `skip`.
     #[serde(skip_serializing_if = "is_zero")]
     pub skip_requests: u64,
-    /// Left out of every statistic, in requests; instead of `warmup`.
+    /// Requests left out of every statistic, instead of `warmup`.
     #[serde(skip_serializing_if = "is_zero")]
     pub warmup_requests: u64,
     /// Requests measured, if the instructions do not end first.

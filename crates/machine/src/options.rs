@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use pagewalk_tables::Shortcut;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::config::Config;
@@ -27,12 +28,12 @@ pub struct Design {
     pub beside: bool,
 }
 
-/// One of the pairs of several machines and designs.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+/// The machine of a design, where several machines are compared.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 pub struct OnMachine {
     /// Name of the machine.
     pub machine: String,
-    /// Name of the design, without that.
+    /// Name of the design without the machine's.
     pub design: String,
 }
 
@@ -63,7 +64,7 @@ impl Design {
 }
 
 /// The machines of a run by name or path: a text, or a list of several.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub enum Machines {
     /// One, on which all designs run.

@@ -6,6 +6,7 @@ use pagewalk_stats::{Distribution, Spread, Tree};
 use pagewalk_stream::Facts;
 use pagewalk_structures::Unknown;
 use pagewalk_units::{Error, RunOption, text};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::estimate::{self, SampleCounts, WarmingError};
@@ -20,7 +21,7 @@ use crate::work::Work;
 const NEAR: f64 = 1e-6;
 
 /// A stretch of a trace, and the share of its instructions that it stands for.
-#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Region {
     /// Instructions of the trace before it.
@@ -32,12 +33,13 @@ pub struct Region {
 }
 
 /// Regions of a trace in the order of their instructions, which alone are simulated.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "RequestedRegions")]
 pub struct Regions {
-    /// One each.
+    /// The regions.
     pub regions: Vec<Region>,
-    /// What comes before each.
+    /// Warming before each region.
     #[serde(default = "followed")]
     pub warming: Warming,
     /// Instructions of the trace that they are of, where that is known: those of another are
@@ -249,8 +251,8 @@ impl Places {
     }
 }
 
-/// What one region measured.
-#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+/// The measurement of one region.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, JsonSchema)]
 pub struct MeasuredRegion {
     /// Instructions of the trace before it, as it was asked for.
     pub at: u64,
@@ -260,19 +262,19 @@ pub struct MeasuredRegion {
     pub instructions: u64,
     /// Requests that ended in it.
     pub requests: u64,
-    /// Cycles of the core that took longest.
+    /// Cycles of the slowest core.
     pub cycles: u64,
 }
 
-/// What the numbers of a design are made of where regions stand for the whole.
-#[derive(Clone, PartialEq, Debug, Serialize)]
+/// The measured regions that stand for a whole trace.
+#[derive(Clone, PartialEq, Debug, Serialize, JsonSchema)]
+#[schemars(rename = "Regions")]
 pub struct RegionsResult {
-    /// Always none: nothing says how far the whole is from its regions.
+    /// Always None: how far the whole is from its regions is not known.
     pub error_bound: Option<f64>,
-    /// Each region.
+    /// The regions.
     pub regions: Vec<MeasuredRegion>,
-    /// How wrong they may be because the trace was passed over before them; nothing where that
-    /// leaves nothing unknown.
+    /// Cold-start uncertainty at the beginning of the regions; None where there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub warming: Option<WarmingError>,
 }

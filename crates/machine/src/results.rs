@@ -4,6 +4,7 @@
 use pagewalk_os::MappedPage;
 use pagewalk_stats::Tree;
 use pagewalk_stream::Facts;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::config::Config;
@@ -17,12 +18,12 @@ use crate::regions::{self, Regions, RegionsResult};
 use crate::summary::{self, Metric, Share};
 use crate::warnings::warnings;
 
-/// A whole run.
-#[derive(Clone, Debug, Serialize)]
+/// The result of a run: all that `--json` writes.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct RunResult {
     /// Version of Pagewalk.
     pub version: &'static str,
-    /// Some design did not reach the end of its measured part.
+    /// True if a design did not reach the end of its measured part.
     pub partial: bool,
     /// Seed of the run.
     pub seed: u64,
@@ -30,40 +31,77 @@ pub struct RunResult {
     pub source: Source,
     /// Name of the machine, or names of several, as they were given.
     pub machine: Machines,
-    /// What was measured.
+    /// The part of the program that was measured.
     pub limits: Limits,
-    /// What stands for the whole, if that was asked for.
+    /// The regions that stand for the whole trace, if there are any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub regions: Option<Regions>,
-    /// What the reader should know before using the numbers.
+    /// Sentences to read before the numbers are used.
     pub warnings: Vec<String>,
     /// Files asked for that could not be written, and why.
     pub failed_files: Vec<String>,
-    /// About the simulating host; differs from run to run.
+    /// The simulating host; differs from run to run.
     pub host: Host,
-    /// What [`DesignResult::translation_cost`] compares with, if that was asked for
-    /// and could be measured.
+    /// The design that `translation_cost` compares with, if that was asked for and could be
+    /// measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub translation_reference: Option<Reference>,
-    /// The same of each machine, where several run.
+    /// That design on each machine, where several were compared.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub translation_references: Vec<Reference>,
-    /// One entry a design, in the order asked for; where several machines run, all designs
-    /// of the first come first.
+    /// One entry a design, in the order asked for. Of several machines, all designs of the first
+    /// come first.
     pub designs: Vec<DesignResult>,
 }
 
-/// A design that others are compared with, whether it is among the result's or not.
-#[derive(Clone, Debug, Serialize)]
+/// How a design ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Status {
+    /// It reached its limits.
+    Complete,
+    /// It was stopped before.
+    Partial,
+    /// The simulated machine ran out of memory.
+    OutOfMemory,
+    /// The host ran out of memory.
+    OutOfHostMemory,
+    /// The page table needs a contiguous block that memory does not have.
+    CannotFinish,
+    /// The program or its recording has an error.
+    ProgramError,
+    /// The program accessed memory that is not mapped.
+    Fault,
+}
+
+/// The unit of work whose cycles speedups compare.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum WorkUnit {
+    /// An instruction.
+    Instruction,
+    /// A request of the program.
+    Request,
+}
+
+impl WorkUnit {
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+    fn is_instruction(&self) -> bool {
+        *self == WorkUnit::Instruction
+    }
+}
+
+/// A design that others are compared with. It need not be among those of the result.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Reference {
     /// Name.
     pub name: String,
-    /// Where several machines run: which one it is on.
+    /// Its machine, where several were compared.
     #[serde(flatten)]
     pub on: Option<OnMachine>,
-    /// Its cycles.
+    /// Cycles of the measured part.
     pub cycles: f64,
-    /// Its cycles an instruction.
+    /// Cycles an instruction.
     pub cycles_per_instruction: f64,
 }
 
@@ -71,33 +109,33 @@ pub struct Reference {
 pub(crate) const PERFECT: &str = "perfect-tlb";
 
 /// The program of a run.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Source {
     /// Workload with its parameters, file, or command line.
     pub name: String,
-    /// Mappings were inferred from the addresses used.
+    /// True if mappings were inferred from the addresses used.
     pub infer_mappings: bool,
-    /// Dependences between instructions are unknown.
+    /// True if dependences between instructions are unknown.
     pub no_dependences: bool,
-    /// The same seed gives the same instructions.
+    /// True if the same seed gives the same instructions.
     pub deterministic: bool,
-    /// The program's own exit status (live programs).
+    /// Exit status of a live program.
     pub exit_status: Option<i32>,
-    /// Programs that its processes executed and that could not be followed, with the
+    /// Programs that its processes executed and that could not be simulated, with the
     /// number of processes and why.
     pub unseen: Vec<String>,
 }
 
 /// The simulating host.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Host {
     /// Wall-clock seconds.
     pub seconds: f64,
-    /// Instructions simulated by all designs together, measured or not, a second.
+    /// Instructions that all designs together simulated in a second, measured or not.
     pub simulated_instructions_per_second: f64,
     /// Host threads used.
     pub threads: usize,
-    /// Portions of a recording's samples that other hosts have simulated.
+    /// Portions of a recording's samples that other hosts simulated.
     #[serde(skip_serializing_if = "limits::is_zero")]
     pub portions_elsewhere: u64,
     /// Largest resident set of the process so far, bytes.
@@ -117,88 +155,93 @@ impl Host {
     }
 }
 
-/// What one design did.
-#[derive(Clone, Debug, Serialize)]
+/// The result of one design.
+///
+/// Where several machines were compared, the first design is the first one on the same machine.
+/// Where `regions` of a trace stand for the whole, counts are those of as many instructions as
+/// the regions have, to which each region contributes by its weight.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct DesignResult {
-    /// Name.
+    /// Name; of several machines with the machine's.
     pub name: String,
-    /// Where several machines run: which one it is on, and its name without that.
+    /// Its machine, where several were compared, and its name without that.
     #[serde(flatten)]
     pub on: Option<OnMachine>,
-    /// One sentence.
+    /// The design in one sentence.
     pub description: String,
-    /// `complete`, `partial`, `out_of_memory`, `out_of_host_memory`, `cannot_finish`, `program_error` or `fault`.
-    pub status: &'static str,
-    /// What happened, unless complete.
+    /// How it ended.
+    pub status: Status,
+    /// Why it did not complete.
     pub message: Option<String>,
     /// The resolved configuration.
+    #[schemars(with = "serde_json::Map<String, serde_json::Value>")]
     pub config: Config,
-    /// The numbers that answer the question.
+    /// The summary: its main numbers.
     pub summary: Vec<Metric>,
-    /// Speed relative to the first design (on the same machine); of a mix, by weighted speedup.
+    /// Speed relative to the first design, by `speedup_by`. Of a mix it compares the
+    /// weighted speedups, because designs do not execute the same share of each program.
     pub speedup: Option<f64>,
-    /// Where several machines run: speed in seconds relative to the first design on the first
-    /// machine, by what `speedup_by` says. None for a mix, whose programs have theirs.
+    /// Speed in seconds relative to the first design on the first machine, by `speedup_by`.
+    /// None for one machine, and for a mix, whose programs have theirs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub speedup_in_time: Option<f64>,
-    /// What it compares: cycles an `instruction` where the designs run the same
-    /// instructions, else cycles a `request`.
-    #[serde(skip_serializing_if = "is_by_instruction")]
-    pub speedup_by: &'static str,
-    /// The share of its cycles that a machine whose TLBs never miss does not need for
-    /// the same instructions; below zero where that needs more. `None` where it was not
-    /// asked for, and for designs whose program is not the same.
+    /// The work whose cycles speedups compare: an instruction where the designs execute the
+    /// same instructions, else a request.
+    #[serde(skip_serializing_if = "WorkUnit::is_instruction")]
+    #[schemars(extend("default" = "instruction"))]
+    pub speedup_by: WorkUnit,
+    /// Share of the cycles that a machine whose TLBs never miss saves for the same
+    /// instructions; below zero where it needs more. None where it was not asked for, and for
+    /// designs whose program is not the same.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub translation_cost: Option<f64>,
-    /// Of a mix: what each program did.
+    /// The programs of a mix.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub programs: Vec<ProgramResult>,
-    /// Of a mix: sum over its programs of instructions a cycle here, divided by those
-    /// of the program alone on the first design (weighted speedup: Snavely and
-    /// Tullsen, ASPLOS 2000).
+    /// Weighted speedup of a mix: sum over its programs of instructions a cycle here, divided
+    /// by those of the program alone on the first design (Snavely and Tullsen, ASPLOS 2000).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weighted_speedup: Option<f64>,
-    /// Of a mix: harmonic mean over its programs of the same ratios (Luo, Gummaraju and
+    /// Harmonic speedup of a mix: harmonic mean of the same ratios (Luo, Gummaraju and
     /// Franklin, ISPASS 2001).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub harmonic_speedup: Option<f64>,
-    /// Of a mix: mean over its programs of how many times longer an instruction takes here
-    /// than alone on the first design (average normalized turnaround time: Eyerman and
-    /// Eeckhout, IEEE Micro 2008).
+    /// Average normalized turnaround time of a mix: mean over its programs of how many times
+    /// longer an instruction takes here than alone on the first design (Eyerman and Eeckhout,
+    /// IEEE Micro 2008).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub antt: Option<f64>,
-    /// Of a mix: what was done for none of its programs. It, and what each did `own` and
-    /// `later`, add up to the counters of the machine.
+    /// Counts of a mix that belong to none of its programs. With `own` and `later` of each
+    /// program they add up to the counters of the machine.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Account")]
     pub outside_programs: Option<Account>,
-    /// Energy relative to the first design: for an instruction or a request, as
-    /// `speedup_by` says.
+    /// Energy relative to the first design, by `speedup_by`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub energy_ratio: Option<f64>,
-    /// Where the cycles went.
+    /// Cycles by cause.
     pub cycle_stack: Vec<Share>,
-    /// Where the energy went; nothing where nothing was measured.
+    /// Energy of the measured part; None where nothing was measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub energy: Option<EnergyResult>,
-    /// Every counter.
+    /// Counters of the measured part.
     pub stats: Vec<Stat>,
-    /// The counters of the operating system and of the page tables since the
-    /// machine booted: tables grow most while a program fills its memory, before
-    /// the measured part.
+    /// Counters of the operating system and of the page tables since the machine booted. Tables
+    /// grow most while a program fills its memory, before the measured part.
     pub since_boot: Vec<Stat>,
-    /// Histograms of times.
+    /// Latencies of walks, walker waits, loads and page faults.
     pub histograms: Vec<HistogramResult>,
     /// Where every page lies at the end, if that was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mappings: Option<Vec<MappedPage>>,
     /// Interval statistics, if they were asked for.
     pub intervals: Option<IntervalsResult>,
-    /// The estimate from samples.
+    /// The estimate from samples, if there were any.
     pub sampling: Option<Sampling>,
-    /// What stands for the whole: all other numbers are those of these regions, each by its weight.
+    /// The regions that stand for the whole trace, if there are any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub regions: Option<RegionsResult>,
-    /// What that was made of.
+    /// The samples behind the estimate.
     #[serde(skip)]
     samples: Vec<SampleCounts>,
     /// Number of its stream.
@@ -222,36 +265,37 @@ pub struct DesignResult {
     pub(crate) threads_in_turns: usize,
 }
 
-/// What one program of a mix did, up to the instructions or requests asked for; what each
-/// number means is in [`crate::program_metrics`].
-#[derive(Clone, Debug, Serialize)]
+/// One program of a mix, up to the instructions or requests asked for.
+///
+/// `pagewalk explain programs.NAME` defines each number.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct ProgramResult {
-    /// Its name.
+    /// Name.
     pub name: String,
     /// Instructions.
     pub instructions: u64,
     /// Requests that ended.
     pub requests: u64,
-    /// Cycles from the start of the measured part until it had done so much; `None`
-    /// if it never had.
+    /// Cycles from the start of the measured part until the program had done so much; None if
+    /// it never had.
     pub cycles: Option<u64>,
     /// Instructions a cycle until then.
     pub ipc: Option<f64>,
-    /// Instructions a cycle alone, on the first design.
+    /// Instructions a cycle of the program alone on the first design.
     pub ipc_alone: Option<f64>,
-    /// Speed relative to the first design, in the same mix.
+    /// Speed relative to the first design in the same mix.
     pub speedup: Option<f64>,
-    /// Where several machines run: speed in seconds relative to the first design on the first
-    /// machine, in the same mix.
+    /// Speed in seconds relative to the first design on the first machine in the same mix,
+    /// where several machines were compared.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub speedup_in_time: Option<f64>,
     /// Misses of the first-level data TLB for 1000 instructions.
     pub l1d_tlb_mpki: Option<f64>,
     /// Misses of the first-level instruction TLB for 1000 instructions.
     pub l1i_tlb_mpki: Option<f64>,
-    /// Translations that no TLB had for 1000 instructions.
+    /// Misses of all TLBs of a core for 1000 instructions.
     pub l2_tlb_mpki: Option<f64>,
-    /// Mean cycles of a walk.
+    /// Mean latency of a page walk, in cycles.
     pub walk_cycles_mean: Option<f64>,
     /// Bytes mapped by 4 KB pages at the end.
     pub mapped_4kb: u64,
@@ -261,9 +305,9 @@ pub struct ProgramResult {
     pub mapped_1gb: u64,
     /// Bytes of its page tables at the end.
     pub page_table_bytes: u64,
-    /// Counts until it had done what was asked for.
+    /// Counts until the program had done what was asked for.
     pub own: Account,
-    /// Counts from then on, while the others had not.
+    /// Counts from then on, while other programs had not.
     pub later: Account,
 }
 
@@ -348,18 +392,19 @@ fn compare_on_one(designs: &mut [DesignResult], alone: &[Option<f64>]) {
     }
 }
 
-/// One counter.
-#[derive(Clone, Debug, Serialize)]
+/// One counter of the simulated machine.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[schemars(rename = "Statistic")]
 pub struct Stat {
     /// Component.
     pub path: String,
-    /// Counter.
+    /// Name of the counter.
     pub name: &'static str,
-    /// Unit.
+    /// Unit of the value.
     pub unit: &'static str,
     /// Definition.
     pub meaning: &'static str,
-    /// A state at the end, no count.
+    /// True for a state at the end of the measured part, false for a count.
     pub gauge: bool,
     /// Value.
     pub value: u64,
@@ -377,14 +422,8 @@ fn statistics(tree: &Tree) -> Vec<Stat> {
     rows.collect()
 }
 
-const BY_INSTRUCTION: &str = "instruction";
-const BY_REQUEST: &str = "request";
 const CYCLES: &str = "cycles";
 const ENERGY: &str = "energy";
-
-fn is_by_instruction(by: &&'static str) -> bool {
-    *by == BY_INSTRUCTION
-}
 
 fn design_result(
     design: &Design,
@@ -402,13 +441,15 @@ fn design_result(
     };
     let since_boot = machine.kernel_tree();
     let (status, message) = match &machine.outcome {
-        Some(Outcome::Complete) => ("complete", None),
-        Some(Outcome::Stopped) | None => ("partial", Some("stopped before the end".to_owned())),
-        Some(Outcome::OutOfMemory(e)) => ("out_of_memory", Some(e.clone())),
-        Some(Outcome::HostMemory(e)) => ("out_of_host_memory", Some(e.to_string())),
-        Some(Outcome::CannotFinish(e)) => ("cannot_finish", Some(e.clone())),
-        Some(Outcome::Program(e)) => ("program_error", Some(e.clone())),
-        Some(Outcome::Fault(e)) => ("fault", Some(e.clone())),
+        Some(Outcome::Complete) => (Status::Complete, None),
+        Some(Outcome::Stopped) | None => {
+            (Status::Partial, Some("stopped before the end".to_owned()))
+        }
+        Some(Outcome::OutOfMemory(e)) => (Status::OutOfMemory, Some(e.clone())),
+        Some(Outcome::HostMemory(e)) => (Status::OutOfHostMemory, Some(e.to_string())),
+        Some(Outcome::CannotFinish(e)) => (Status::CannotFinish, Some(e.clone())),
+        Some(Outcome::Program(e)) => (Status::ProgramError, Some(e.clone())),
+        Some(Outcome::Fault(e)) => (Status::Fault, Some(e.clone())),
     };
     // A configuration that ran has passed this.
     let prices = Prices::new(&design.config).ok();
@@ -433,7 +474,7 @@ fn design_result(
         },
         speedup: None,
         speedup_in_time: None,
-        speedup_by: BY_INSTRUCTION,
+        speedup_by: WorkUnit::Instruction,
         translation_cost: None,
         programs: programs(machine),
         weighted_speedup: None,
@@ -522,7 +563,7 @@ pub(crate) fn run_result<'a>(
     let simulated: u64 = designs.iter().chain(&beside).map(|d| d.simulated).sum();
     RunResult {
         version: env!("CARGO_PKG_VERSION"),
-        partial: designs.iter().any(|d| d.status != "complete"),
+        partial: designs.iter().any(|d| d.status != Status::Complete),
         seed: options.seed,
         source: Source {
             name: facts.name.clone(),
@@ -555,14 +596,13 @@ pub(crate) fn run_result<'a>(
 }
 
 /// A number of the summary for each instruction, or each request.
-fn cost(d: &DesignResult, what: &str, by: &str) -> Option<f64> {
+fn cost(d: &DesignResult, what: &str, by: WorkUnit) -> Option<f64> {
     let get = |n: &str| d.summary.iter().find(|m| m.name == n).and_then(|m| m.value);
     // What a design did until it could not go on is not the same work.
-    let compared = matches!(d.status, "complete" | "partial");
-    let work = get(if by == BY_REQUEST {
-        "requests"
-    } else {
-        "instructions"
+    let compared = matches!(d.status, Status::Complete | Status::Partial);
+    let work = get(match by {
+        WorkUnit::Instruction => "instructions",
+        WorkUnit::Request => "requests",
     });
     let cost = get(what)? / work.filter(|&n| n > 0.0)?;
     (compared && cost > 0.0).then_some(cost)
@@ -584,7 +624,7 @@ fn cost_translation(
     let reference = reference.ok_or_else(|| {
         format!("{PERFECT} shares no program with these designs, or was set not to be perfect")
     })?;
-    let own = cost(reference, CYCLES, BY_INSTRUCTION).ok_or_else(|| {
+    let own = cost(reference, CYCLES, WorkUnit::Instruction).ok_or_else(|| {
         let why = reference.message.as_deref().unwrap_or("it did nothing");
         format!("{PERFECT}: {why}")
     })?;
@@ -597,7 +637,7 @@ fn cost_translation(
     };
     let stream = reference.stream;
     for d in designs.iter_mut().filter(|d| d.stream == stream) {
-        d.translation_cost = cost(d, CYCLES, BY_INSTRUCTION).map(|c| 1.0 - own / c);
+        d.translation_cost = cost(d, CYCLES, WorkUnit::Instruction).map(|c| 1.0 - own / c);
     }
     Ok(made)
 }
@@ -607,9 +647,9 @@ fn cost_translation(
 fn compare(designs: &mut [DesignResult]) {
     // Each stream is one program, but not what it does.
     let by = if designs.iter().any(|d| d.stream != designs[0].stream) {
-        BY_REQUEST
+        WorkUnit::Request
     } else {
-        BY_INSTRUCTION
+        WorkUnit::Instruction
     };
     let time = |d: &DesignResult| Some(cost(d, CYCLES, by)? / d.config.frequency_ghz);
     let first = designs.first().filter(|d| d.on.is_some()).and_then(time);
@@ -631,13 +671,13 @@ fn compare(designs: &mut [DesignResult]) {
 }
 
 /// Gives each design that was sampled the interval of its speed relative to the first.
-fn compare_samples(designs: &mut [DesignResult], by: &'static str) {
+fn compare_samples(designs: &mut [DesignResult], by: WorkUnit) {
     let Some((first, others)) = designs.split_first_mut() else {
         return;
     };
     for d in others {
         let paired = d.stream == first.stream;
-        let by_request = by == BY_REQUEST;
+        let by_request = by == WorkUnit::Request;
         if let Some(s) = &mut d.sampling {
             s.speedup = estimate::speedup(&first.samples, &d.samples, by_request, paired);
         }

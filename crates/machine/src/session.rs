@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use schemars::JsonSchema;
 use serde::de::{Deserializer, Error as _};
 use serde::{Deserialize, Serialize};
 use serde_json::Map;
@@ -99,27 +100,28 @@ pub struct RecordSpec {
     pub seed: u64,
 }
 
-/// What was recorded.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+/// The recording that was made.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct RecordResult {
     /// The file.
     #[serde(serialize_with = "os_text::shown")]
+    #[schemars(with = "String")]
     pub path: PathBuf,
     /// The program.
     pub source: String,
-    /// Somebody stopped the recording before the program or what was asked for had ended.
+    /// True if it was stopped before the program or what was asked for had ended.
     pub partial: bool,
     /// Instructions of all threads.
     pub instructions: u64,
     /// Operations of all threads.
     pub ops: u64,
-    /// Size of the file.
+    /// Size of the file in bytes.
     pub bytes: u64,
-    /// The program's own exit status (live programs).
+    /// Exit status of a live program.
     pub exit_status: Option<i32>,
-    /// Programs of its processes that were not followed, a sentence each.
+    /// Programs that its processes executed and that could not be recorded, a sentence each.
     pub unseen: Vec<String>,
-    /// Seconds it took.
+    /// Wall-clock seconds.
     pub seconds: f64,
 }
 

@@ -5,17 +5,19 @@ use pagewalk_mmu::{Beside, l2_tlb_misses};
 use pagewalk_os::page_faults;
 use pagewalk_stats::Tree;
 use pagewalk_tables::table_metrics;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::energy::Totals;
 use crate::work::Work;
 
 /// One number of the summary.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[schemars(rename = "Quantity")]
 pub struct Metric {
     /// Name.
     pub name: &'static str,
-    /// `None` where it has no meaning (a mean over nothing).
+    /// Value; None where it has no meaning (a mean over nothing).
     pub value: Option<f64>,
     /// Unit.
     pub unit: &'static str,
@@ -23,16 +25,16 @@ pub struct Metric {
     pub meaning: &'static str,
 }
 
-/// Cycles that one cause took.
-#[derive(Clone, Debug, Serialize)]
+/// Cycles of one cause.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Share {
     /// Cause.
     pub cause: &'static str,
     /// Cycles, of all cores together.
     pub cycles: f64,
-    /// Of all cycles.
+    /// Share of all cycles.
     pub share: f64,
-    /// What counts as this cause.
+    /// Definition of the cause.
     pub meaning: &'static str,
 }
 
@@ -325,15 +327,25 @@ const ACROSS: &[MetricDefinition] = &[
     },
 ];
 
-/// Name, unit and definition of a number that is not in the summary.
-#[derive(Clone, Copy, Debug, Serialize)]
+/// Name, unit and definition of a number.
+#[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
 pub struct Definition {
-    /// Name; `programs.` before it: of each program of a mix.
+    /// Name; begins with `programs.` where each program of a mix has the number.
     pub name: &'static str,
     /// Unit.
     pub unit: &'static str,
-    /// One sentence.
+    /// Definition in one sentence.
     pub meaning: &'static str,
+}
+
+impl From<MetricDefinition> for Definition {
+    fn from(of: MetricDefinition) -> Self {
+        Definition {
+            name: of.name,
+            unit: of.unit,
+            meaning: of.meaning,
+        }
+    }
 }
 
 macro_rules! definitions {

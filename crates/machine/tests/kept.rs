@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use common::forks::Forks;
 use common::installation;
+use pagewalk_machine::Status;
 
 #[global_allocator]
 static ALLOCATOR: dhat::Alloc = dhat::Alloc;
@@ -37,7 +38,7 @@ fn counts(design: &str) -> [(usize, usize); 2] {
     let result = installation()
         .run_program(&spec, Box::new(program), &mut |_| true)
         .unwrap_or_else(|e| panic!("{e}"));
-    assert_eq!(result.designs[0].status, "complete", "{design}");
+    assert_eq!(result.designs[0].status, Status::Complete, "{design}");
     assert_eq!(seen.lock().unwrap().gone.len() as u32, 2 * (FIRST + ENDED));
     let counts = counts.lock().unwrap();
     counts[..].try_into().unwrap()

@@ -39,6 +39,7 @@ use pagewalk_structures::Tiers;
 pub use pagewalk_tables::PageTableSpec;
 use pagewalk_tables::{Invalidation, Limit, Looked, PageTable as _, Purpose, Shortcut, View, Want};
 use pagewalk_units::{Access, Asid, Cycle, Error, PageSize, PhysAddr, VirtAddr};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 pub use crate::buddy::Buddy;
@@ -132,15 +133,15 @@ pub enum OsError {
 }
 
 /// A page of a process, and the memory behind it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 pub struct MappedPage {
-    /// Whose.
+    /// Number of the process.
     pub process: Pid,
-    /// Its virtual address.
+    /// Virtual address.
     pub address: u64,
-    /// Its physical address.
+    /// Physical address; of a guest's process, that in the guest.
     pub at: u64,
-    /// Its size.
+    /// Size in bytes.
     pub bytes: u64,
 }
 

@@ -1,42 +1,45 @@
 //! What users are told of a built-in program before it runs.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// A parameter of a built-in program.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(rename = "Parameter")]
 pub struct ParamInfo {
-    /// As given to `--param NAME=VALUE`.
+    /// Name in `--param NAME=VALUE`.
     pub name: &'static str,
-    /// What a value of 1 is one of; empty for names and switches.
+    /// Unit of a value; empty for names and switches.
     pub unit: &'static str,
-    /// What holds when it is not given.
+    /// Value when it is not given.
     pub default: &'static str,
     /// Values that are accepted.
     pub range: &'static str,
-    /// What it changes, in one sentence.
+    /// Effect in one sentence.
     pub meaning: &'static str,
 }
 
-/// What there is to know of a built-in program before it runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+/// A built-in program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(rename = "Program")]
 pub struct WorkloadInfo {
-    /// As given to `--workload`.
+    /// Name in `--workload`.
     pub name: &'static str,
-    /// What it belongs to, for the list: `micro`, `graph`, `key-value` or `science`.
+    /// Group in lists: `micro`, `graph`, `key-value` or `science`.
     pub group: &'static str,
-    /// What it does, in one sentence.
+    /// The program in one sentence.
     pub description: &'static str,
-    /// What of the machine it stresses, in one sentence.
+    /// The parts of the machine that it stresses, in one sentence.
     pub stresses: &'static str,
-    /// Where the algorithm comes from.
+    /// Origin of the algorithm.
     pub source: &'static str,
-    /// Footprint without `--size`, in bytes.
+    /// Footprint in bytes without `--size`.
     pub default_size: u64,
-    /// What `--size` accepts.
+    /// Values of `--size`.
     pub size_range: &'static str,
     /// Most threads.
     pub max_threads: u32,
-    /// What `--param` accepts.
+    /// Parameters for `--param`.
     pub params: &'static [ParamInfo],
 }
 

@@ -1,5 +1,6 @@
 //! The bindings: JSON in, JSON out, the interpreter's lock released.
 
+mod answers;
 mod custom;
 mod elsewhere;
 mod memory;
@@ -10,16 +11,19 @@ use std::time::{Duration, Instant};
 
 use pagewalk_machine::config::{Shipped, keys, root_schema};
 use pagewalk_machine::{
-    Installation, Progress, RunSpec, explain as explain_name, metrics, program_metrics,
-    statistics as all_statistics, topics as all_topics,
+    Installation, Progress as RunProgress, RunSpec, explain as explain_name, metrics,
+    program_metrics, statistics as all_statistics, topics as all_topics,
 };
 use pagewalk_trace::{OpenOptions, convert_trace};
 use pagewalk_units::{Error, ErrorKind, RunOption};
 use pyo3::create_exception;
 use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
-use serde::Serialize;
-use serde_json::json;
+
+use crate::answers::{
+    Answer, Definitions, Emulator, Explanation, Installed, Plugin, Progress, Resolved,
+    ShortcutBuffers,
+};
 
 create_exception!(
     _native,
@@ -54,9 +58,9 @@ fn installation() -> PyResult<Installation> {
 /// The exception of an error. Its `fields` are the error as JSON.
 fn raise(e: impl Into<Error>) -> PyErr {
     let e = e.into();
-    let fields = match dump(&e) {
+    let fields = match serde_json::to_string(&e) {
         Ok(fields) => fields,
-        Err(other) => return other,
+        Err(other) => return Failure::new_err(other.to_string()),
     };
     let raised = match e.kind() {
         ErrorKind::Refused => UserError::new_err(e.to_string()),
@@ -73,7 +77,7 @@ fn raise_failed(e: Error) -> PyErr {
     raise(e.into_failed())
 }
 
-fn dump(value: &impl Serialize) -> PyResult<String> {
+fn dump(value: &impl Answer) -> PyResult<String> {
     serde_json::to_string(value).map_err(|e| Failure::new_err(e.to_string()))
 }
 
@@ -93,14 +97,16 @@ struct Callback {
 }
 
 impl Callback {
-    fn call(&mut self, text: impl FnOnce() -> String) -> bool {
+    fn call(&mut self, progress: impl FnOnce() -> Progress) -> bool {
         if self.error.is_some() {
             return false;
         }
         Python::attach(|py| {
             // Without a callback, a Ctrl-C still has to arrive.
             let answer = match &self.function {
-                Some(f) => f.call1(py, (text(),)).and_then(|a| a.is_truthy(py)),
+                Some(f) => dump(&progress())
+                    .and_then(|text| f.call1(py, (text,)))
+                    .and_then(|a| a.is_truthy(py)),
                 None => py.check_signals().map(|()| true),
             };
             match answer {
@@ -189,7 +195,7 @@ fn run_custom(
 }
 
 /// What watches a run.
-type Watch<'a> = &'a mut dyn FnMut(&Progress) -> bool;
+type Watch<'a> = &'a mut dyn FnMut(&RunProgress) -> bool;
 
 fn simulate<T: Send>(
     py: Python<'_>,
@@ -205,17 +211,12 @@ fn simulate<T: Send>(
     };
     let result = py.detach(|| {
         run(&installation, &spec, &mut |p| {
-            callback.call(|| {
-                let designs: serde_json::Map<String, serde_json::Value> = p
-                    .design_instructions
-                    .iter()
-                    .map(|(n, i)| (n.clone(), json!(i)))
-                    .collect();
-                json!({
-                    "design_instructions": designs, "done": p.done, "total": p.total,
-                    "phase": p.phase, "seconds": p.seconds,
-                })
-                .to_string()
+            callback.call(|| Progress {
+                design_instructions: Some(p.design_instructions.iter().cloned().collect()),
+                done: p.done,
+                total: p.total,
+                phase: p.phase,
+                seconds: p.seconds,
             })
         })
     });
@@ -230,20 +231,26 @@ fn simulate<T: Send>(
 fn resolve(spec: &str) -> PyResult<String> {
     let spec: RunSpec = parse(spec)?;
     let designs = installation()?.resolve(&spec).map_err(raise)?;
-    let list: Vec<_> = designs
-        .iter()
-        .map(|d| json!({"name": d.name, "description": d.description, "config": d.config}))
-        .collect();
-    dump(&list)
+    let resolved = |d: pagewalk_machine::Design| {
+        serde_json::to_value(&d.config).map(|config| Resolved {
+            config,
+            description: d.description,
+            name: d.name,
+        })
+    };
+    let list: Result<Vec<_>, _> = designs.into_iter().map(resolved).collect();
+    dump(&list.map_err(|e| Failure::new_err(e.to_string()))?)
 }
 
 fn shipped(kind: Shipped) -> PyResult<String> {
     let files = installation()?.data.list(kind).map_err(raise_failed)?;
-    let list: Vec<_> = files
-        .iter()
-        .map(|f| json!({"name": f.name, "description": f.description, "source": f.source, "path": shown(&f.path)}))
-        .collect();
-    dump(&list)
+    let shipped = files.into_iter().map(|f| answers::Shipped {
+        description: f.description,
+        name: f.name,
+        path: shown(&f.path),
+        source: f.source,
+    });
+    dump(&shipped.collect::<Vec<_>>())
 }
 
 /// The shipped machines.
@@ -267,11 +274,11 @@ fn workloads() -> PyResult<String> {
 /// Entries of a core's buffers for a shortcut.
 #[pyfunction]
 fn shortcut_buffers() -> PyResult<String> {
-    dump(&json!({
-        "invalid_page_buffer": pagewalk_machine::INVALID_PAGES,
-        "stb": pagewalk_machine::STB_ENTRIES,
-        "insertion_buffer": pagewalk_machine::INSERTIONS,
-    }))
+    dump(&ShortcutBuffers {
+        insertion_buffer: pagewalk_machine::INSERTIONS,
+        invalid_page_buffer: pagewalk_machine::INVALID_PAGES,
+        stb: pagewalk_machine::STB_ENTRIES,
+    })
 }
 
 /// The flags of all run options that an error can name, by the options' names.
@@ -283,8 +290,14 @@ fn run_options() -> PyResult<String> {
 
 /// JSON schema of the configuration.
 #[pyfunction]
-fn schema() -> PyResult<String> {
-    dump(root_schema())
+fn schema() -> String {
+    root_schema().to_string()
+}
+
+/// JSON schema of a run's result, with all other answers among its definitions.
+#[pyfunction]
+fn result_schema() -> String {
+    answers::schema().to_value().to_string()
 }
 
 /// Every configuration key: path, comment, expected form.
@@ -296,20 +309,21 @@ fn config_keys() -> PyResult<String> {
 /// Every statistic and metric with unit and definition.
 #[pyfunction]
 fn statistics() -> PyResult<String> {
-    let metrics: Vec<_> = metrics()
-        .map(|m| json!({"name": m.name, "unit": m.unit, "meaning": m.meaning}))
-        .collect();
-    let statistics = all_statistics(&installation()?.data).map_err(raise_failed)?;
-    dump(&json!({"metrics": metrics, "programs": program_metrics(), "statistics": statistics}))
+    dump(&Definitions {
+        metrics: metrics().map(Into::into).collect(),
+        programs: program_metrics(),
+        statistics: all_statistics(&installation()?.data).map_err(raise_failed)?,
+    })
 }
 
-/// What a name means: `{"found": [...]}` or `{"nearest": [...]}`.
+/// The senses of a name, or names that are near.
 #[pyfunction]
 fn explain(name: &str) -> PyResult<String> {
-    match explain_name(&installation()?.data, name).map_err(raise_failed)? {
-        Ok(found) => dump(&json!({"found": found})),
-        Err(nearest) => dump(&json!({"nearest": nearest})),
-    }
+    let (found, nearest) = match explain_name(&installation()?.data, name).map_err(raise_failed)? {
+        Ok(found) => (Some(found), None),
+        Err(nearest) => (None, Some(nearest)),
+    };
+    dump(&Explanation { found, nearest })
 }
 
 /// Names that can be explained by their kind: `{"term": [...], "design": [...], ...}`.
@@ -342,7 +356,13 @@ fn record(
     };
     let result = py.detach(|| {
         installation.record(&spec, &path, &mut |done, seconds| {
-            callback.call(|| json!({"done": done, "total": spec.instructions, "phase": "record", "seconds": seconds}).to_string())
+            callback.call(|| Progress {
+                design_instructions: None,
+                done,
+                total: spec.instructions,
+                phase: "record",
+                seconds,
+            })
         })
     });
     if let Some(e) = callback.error {
@@ -417,9 +437,12 @@ fn block_vectors(
             }
             next_report = now + REPORTS;
             let seconds = (now - start).as_secs_f64();
-            callback.call(|| {
-                json!({"done": done, "total": total, "phase": "read", "seconds": seconds})
-                    .to_string()
+            callback.call(|| Progress {
+                design_instructions: None,
+                done,
+                total,
+                phase: "read",
+                seconds,
             })
         })
     });
@@ -438,12 +461,20 @@ fn shown(path: &Path) -> String {
 #[pyfunction]
 fn doctor() -> PyResult<String> {
     let installation = installation()?;
-    dump(&json!({
-        "plugin": {"path": shown(&installation.plugin), "present": installation.plugin.is_file()},
-        "qemu": pagewalk_live::find_qemu(None).map(|e| shown(&e.path)).map_err(|e| e.to_string()),
-        "cores": pagewalk_machine::host_cores(),
-        "data": shown(&installation.data.0),
-    }))
+    let found = pagewalk_live::find_qemu(None);
+    let qemu = Emulator {
+        ok: found.as_ref().ok().map(|e| shown(&e.path)),
+        err: found.err().map(|e| e.to_string()),
+    };
+    dump(&Installed {
+        cores: pagewalk_machine::host_cores(),
+        data: shown(&installation.data.0),
+        plugin: Plugin {
+            path: shown(&installation.plugin),
+            present: installation.plugin.is_file(),
+        },
+        qemu,
+    })
 }
 
 #[pymodule]
@@ -455,8 +486,8 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
         ($($f:ident)*) => { $(m.add_function(wrap_pyfunction!($f, m)?)?;)* };
     }
     functions! {
-        set_data_dir version model_version run run_custom portion resolve machines designs workloads shortcut_buffers run_options schema config_keys statistics
-        explain topics nearest record trace_info trace_check trace_convert block_vectors doctor
+        set_data_dir version model_version run run_custom portion resolve machines designs workloads shortcut_buffers schema result_schema config_keys statistics
+        explain topics nearest record trace_info trace_check trace_convert block_vectors doctor run_options
     }
     Ok(())
 }

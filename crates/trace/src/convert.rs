@@ -8,6 +8,7 @@ use std::thread::JoinHandle;
 use pagewalk_input::FileError;
 use pagewalk_stream::{Batch, End, Error, Event, Kind, Op, Program, flags};
 use pagewalk_units::Text;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::champsim::{FLAGS, IP, Record, SP};
@@ -16,16 +17,16 @@ use crate::partial::PartialFile;
 use crate::pwt::{Header, TraceWriter};
 use crate::record::{Recording, copy, drive};
 
-/// What a conversion did.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+/// The trace that a conversion wrote.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Converted {
     /// Instructions written.
     pub instructions: u64,
     /// Bytes written.
     pub bytes: u64,
-    /// What the source ends with, when only its good part was kept.
+    /// The fault at which the source ends, when only its good part was kept.
     pub fault: Option<String>,
-    /// What the target format cannot hold.
+    /// Contents that the target format cannot hold.
     pub lost: Vec<String>,
 }
 

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use pagewalk_input::{Compression, FileError};
 use pagewalk_stream::{End, Error, Event, Kind, Unseen};
 use rustc_hash::FxHashMap;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::open::{Format, OpenOptions, Opened, open_trace, opened};
@@ -14,20 +15,21 @@ use crate::pwt::file::PwtFile;
 use crate::record::drive;
 
 /// Contents of a trace.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct TraceInfo {
     /// The file.
     #[serde(serialize_with = "shown")]
+    #[schemars(with = "String")]
     pub path: PathBuf,
-    /// Its format.
+    /// Format.
     pub format: Format,
-    /// Its compression (a `.pwt` is compressed inside).
+    /// Compression of the file (a `.pwt` is compressed inside).
     pub compression: Compression,
-    /// Bytes of the file.
+    /// Size of the file in bytes.
     pub bytes: u64,
     /// Instructions of all threads.
     pub instructions: u64,
-    /// Ops that stand for them.
+    /// Operations that stand for the instructions.
     pub ops: u64,
     /// Threads.
     pub threads: u64,
@@ -35,7 +37,7 @@ pub struct TraceInfo {
     pub loads: u64,
     /// Stores.
     pub stores: u64,
-    /// Branches, and those taken.
+    /// Branches.
     pub branches: u64,
     /// Branches that were taken.
     pub taken: u64,
@@ -47,34 +49,34 @@ pub struct TraceInfo {
     pub bytes_per_instruction: f64,
     /// Events of the address space: mappings, unmappings and so on.
     pub mapping_events: u64,
-    /// Mappings are inferred from what is touched.
+    /// True if mappings are inferred from the addresses used.
     pub mappings_inferred: bool,
-    /// No register information: loads are taken as independent.
+    /// True if there is no register information: loads are taken as independent.
     pub no_dependences: bool,
-    /// There is a region of interest: one was announced, or found.
+    /// True if there is a region of interest: one was announced, or found.
     pub has_roi: bool,
-    /// Why it is a part only, when that is known.
+    /// Why it is only a part of the run, when that is known.
     pub partial: Option<String>,
     /// Exit status of the first process, when the trace has its end.
     pub exit_status: Option<i32>,
-    /// Programs of its processes that were not followed, a sentence each.
+    /// Programs that its processes executed and that were not recorded, a sentence each.
     pub unseen: Vec<String>,
-    /// What a `.pwt` says of itself beside all that.
+    /// Header of a `.pwt`.
     pub made: Option<Made>,
 }
 
 /// How a `.pwt` was made.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 pub struct Made {
-    /// Name of the program, as in [`pagewalk_stream::Facts`].
+    /// Name of the program.
     pub name: String,
-    /// What its requests are, if it counts any.
+    /// The program's word for a request, if it counts any.
     pub request: Option<String>,
-    /// It is of a live program.
+    /// True if it records a live program.
     pub live: bool,
     /// Seed of the recorded run.
     pub seed: u64,
-    /// What was recorded: a command line, a workload, another trace.
+    /// The recorded command line, workload or trace.
     pub source: String,
     /// Program and version that wrote it.
     pub made_by: String,
@@ -221,10 +223,10 @@ pub fn trace_info(path: &Path, options: &OpenOptions) -> Result<TraceInfo, Error
     Ok(info)
 }
 
-/// Whether a trace is whole.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+/// Result of a check of a trace.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct TraceCheck {
-    /// Nothing is wrong.
+    /// True if nothing is wrong.
     pub whole: bool,
     /// Instructions before the first fault (all, when there is none).
     pub good_instructions: u64,
@@ -232,9 +234,9 @@ pub struct TraceCheck {
     pub good_blocks: Option<u64>,
     /// Blocks of a `.pwt` that are found.
     pub blocks: Option<u64>,
-    /// The first fault: what and where.
+    /// The first fault and its place.
     pub fault: Option<String>,
-    /// Where it is, in bytes (of the decompressed trace).
+    /// Offset of the fault in bytes of the decompressed trace.
     pub fault_offset: Option<u64>,
 }
 

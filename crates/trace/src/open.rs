@@ -4,6 +4,7 @@ use std::path::Path;
 
 use pagewalk_input::{Compression, FileError, Input};
 use pagewalk_stream::{Batch, End, Error, Facts, Program, ThreadId};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::champsim::{RECORD, Record};
@@ -14,7 +15,7 @@ use crate::pwt::reader::PwtProgram;
 use crate::{champsim, lackey};
 
 /// The formats that are read.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Format {
     /// ChampSim's 64-byte records.

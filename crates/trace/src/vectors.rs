@@ -10,6 +10,7 @@ use pagewalk_stream::{End, Error, Kind, Op, ThreadId, flags};
 use pagewalk_units::rng;
 use rand::RngExt;
 use rustc_hash::FxHashMap;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::open::{OpenOptions, open_trace};
@@ -20,24 +21,25 @@ pub const DIMENSIONS: usize = 15;
 /// Stretches of a trace at most: vectors of more would fill the host's memory.
 pub const MOST_STRETCHES: usize = 100_000;
 
-/// What a trace executes, stretch by stretch, in the order of its stream: the batches of its threads
-/// in turn.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+/// Basic-block vectors of a trace.
+///
+/// They are in the order of its stream: the batches of its threads in turn.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct BlockVectors {
-    /// Name of the program, as in [`pagewalk_stream::Facts`].
+    /// Name of the program.
     pub name: String,
     /// Instructions of all threads.
     pub instructions: u64,
-    /// What its requests are, if it counts any.
+    /// The program's word for a request, if it counts any.
     pub request: Option<String>,
-    /// Each of the length that was asked for, but for the last.
+    /// Stretches of the length that was asked for, but for the last.
     pub stretches: Vec<Stretch>,
 }
 
 /// Some instructions of a trace that follow each other.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Stretch {
-    /// How many they are.
+    /// Number of instructions.
     pub instructions: u64,
     /// Requests that end in it, of a program that marks their ends.
     pub requests: u64,

@@ -16,13 +16,16 @@ import threading
 import time
 from contextlib import ExitStack, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pagewalk import native, scratch
 from pagewalk.errors import PagewalkError
 from pagewalk.runs.cache import Cache
 from pagewalk.runs.plan import place
 from pagewalk.runs.portions import differs, on_worker
+
+if TYPE_CHECKING:
+    from pagewalk.engine_types import Progress
 
 Json = dict[str, Any]
 
@@ -37,7 +40,7 @@ class _Reporter:
     def __init__(self) -> None:
         self._last = 0.0
 
-    def update(self, progress: Json) -> None:
+    def update(self, progress: Progress) -> None:
         now = time.monotonic()
         if now - self._last >= 0.2:
             self._last = now

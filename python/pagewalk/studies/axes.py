@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pagewalk import native, options
 from pagewalk.config import listed, parse, toml, variant
+from pagewalk.engine_types import Program
 from pagewalk.errors import UserError
 from pagewalk.quantities import parse_bytes, parse_count
 from pagewalk.studies.point import DESIGN, MACHINE, SEED, Column, Value

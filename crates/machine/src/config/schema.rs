@@ -9,20 +9,20 @@ use super::Config;
 use super::readers::{reader, unit};
 
 /// One configuration key with its comment.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, schemars::JsonSchema)]
 pub struct Key {
     /// Dotted path; `<name>` stands for a name that the file chooses.
     pub path: String,
-    /// The comment of the field.
+    /// Definition.
     pub text: String,
-    /// Type as a user would write it.
+    /// Values that it takes.
     pub expected: String,
-    /// Its value where a file says nothing, if it may.
+    /// Value where a file leaves the key out, if it may.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub default: Option<Value>,
     /// Unit of a number; empty where it has none.
     pub unit: &'static str,
-    /// The part of the machine that it is for.
+    /// The part of the machine that reads it.
     pub reader: &'static str,
 }
 

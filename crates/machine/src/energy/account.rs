@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 
 use pagewalk_stats::Tree;
 use pagewalk_units::Cycle;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 #[cfg(test)]
@@ -156,53 +157,56 @@ impl Account<'_> {
     }
 }
 
-/// The energy of the measured part.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+/// Energy of the measured part.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[schemars(rename = "Energy")]
 pub struct EnergyResult {
-    /// All of it, nJ.
+    /// Total energy in nJ.
     pub total_nj: f64,
-    /// What accesses took, nJ.
+    /// Energy of accesses in nJ.
     pub dynamic_nj: f64,
-    /// What leaked and ticked meanwhile, nJ.
+    /// Energy of leakage and clocks in nJ.
     pub static_nj: f64,
-    /// For how long, by the slowest core.
+    /// Simulated time in seconds, of the slowest core.
     pub seconds: f64,
-    /// Part by part of the machine; they add up to the whole.
+    /// Parts of the machine, which add up to the whole.
     pub parts: Vec<PartEnergy>,
 }
 
-/// The energy of one part of the machine, of all cores together.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+/// Energy of one part of the machine, of all cores together.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[schemars(rename = "Part")]
 pub struct PartEnergy {
-    /// Its name: the path of its statistics without the core's number.
+    /// Path of the part's statistics without the core's number.
     pub part: String,
-    /// What kind of thing it is.
+    /// Kind of part.
     pub group: Group,
-    /// All of it, nJ.
+    /// Total energy in nJ.
     pub total_nj: f64,
-    /// What accesses took, nJ.
+    /// Energy of accesses in nJ.
     pub dynamic_nj: f64,
-    /// What leaked and ticked meanwhile, nJ.
+    /// Energy of leakage and clocks in nJ.
     pub static_nj: f64,
-    /// What each of `number` leaks, mW.
+    /// Leakage of each of `number`, in mW.
     pub static_mw: f64,
-    /// How many of it the machine has: one for each core, or ranks.
+    /// Number of such parts in the machine: one for each core, or ranks.
     pub number: u64,
-    /// Which keys of the configuration its numbers are from.
+    /// Configuration keys behind the numbers, which `pagewalk explain energy` traces on.
     pub source: String,
-    /// What took energy each time.
+    /// Accesses that take energy.
     pub events: Vec<EventEnergy>,
 }
 
-/// Accesses of one kind.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+/// Energy of the accesses of one kind.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[schemars(rename = "Event")]
 pub struct EventEnergy {
-    /// What happened.
+    /// Kind of access.
     pub event: &'static str,
-    /// How often.
+    /// Number of accesses.
     pub count: u64,
-    /// What it takes each time, pJ.
+    /// Energy of one access in pJ.
     pub each_pj: f64,
-    /// Both multiplied, nJ.
+    /// Energy of all of them in nJ.
     pub total_nj: f64,
 }

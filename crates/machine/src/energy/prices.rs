@@ -7,14 +7,15 @@ use pagewalk_mmu::{EngineSpec, INSERTIONS, STB_ENTRIES, TlbPrefetcherSpec, TlbSp
 use pagewalk_os::PageTableSpec;
 use pagewalk_tables::{ShortcutSpec, WalkCacheKind};
 use pagewalk_units::{Error, LINE_BYTES, nearest};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::spec::{EnergySpec, OwnEnergy};
 use super::table::{Cost, array, cache};
 use crate::config::Config;
 
-/// What kind of thing a part is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+/// A kind of part of the machine.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Group {
     /// Cores without caches and TLBs.
@@ -23,7 +24,7 @@ pub enum Group {
     Caches,
     /// TLBs.
     Tlbs,
-    /// What walkers have of their own.
+    /// Page-walk caches.
     WalkCaches,
     /// Speculation engines.
     Engine,

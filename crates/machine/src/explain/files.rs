@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 use toml_edit::{DocumentMut, Item, RawString, TableLike};
@@ -9,13 +10,14 @@ use toml_edit::{DocumentMut, Item, RawString, TableLike};
 use crate::config::Key;
 
 /// One key that a file sets.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[schemars(rename = "Setting")]
 pub struct FileSetting {
     /// Dotted path.
     pub key: String,
-    /// What the file says; an empty table for a part that is chosen and nothing more.
+    /// Value in the file; an empty table for a part that is chosen and nothing more.
     pub value: Value,
-    /// What holds where a file says nothing, if that is defined.
+    /// Value where a file leaves the key out, if that is defined.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub default: Option<Value>,
     /// The file's comment on it, with its source where it has one.

@@ -10,6 +10,7 @@ use pagewalk_programs::WorkloadInfo;
 use pagewalk_stats::Tree;
 use pagewalk_stream::Facts;
 use pagewalk_units::{Error, distance};
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -22,8 +23,9 @@ use crate::options::{Design, Options};
 use crate::plan::Portion;
 use crate::summary::{metrics, program_metrics};
 
-/// One meaning of a name.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+/// One sense of a name.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
+#[schemars(rename = "Sense")]
 pub struct Explanation {
     /// `term`, `statistic`, `metric`, `config`, `design`, `machine`, `paper` or `workload`; of
     /// energy also `model` and `number`.
@@ -34,18 +36,18 @@ pub struct Explanation {
     pub text: String,
     /// Unit, or the form of value that is expected.
     pub unit: String,
-    /// Where it comes from, if that is known.
+    /// Citation or origin, if that is known.
     pub source: String,
-    /// What a configuration key is where a file says nothing, if it may.
+    /// Value of a configuration key where a file leaves it out, if it may.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub default: Option<Value>,
     /// The part of the machine that reads a configuration key.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub reader: &'static str,
-    /// What a file sets: of a design, a machine or a paper.
+    /// Settings of the file of a design, a machine or a paper.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub settings: Vec<FileSetting>,
-    /// A built-in program's sizes, threads and parameters.
+    /// The built-in program of this name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub workload: Option<&'static WorkloadInfo>,
     /// Other names, by which it is found, too.

@@ -8,31 +8,32 @@ use std::ops::{AddAssign, Sub};
 use pagewalk_cpu::Core;
 use pagewalk_os::{Held, Os};
 use pagewalk_stream::ProcessId;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::Machine;
 
-/// What somebody did of what the machine counted. Those of all programs, and of what was
-/// done for none, add up to the machine's own counters.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+/// Counts of one program of a mix. Those of all programs, and of what was done for none, add up
+/// to the machine's own counters.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, JsonSchema)]
 pub struct Account {
     /// Instructions retired.
     pub instructions: u64,
-    /// Cycles of the cores that it was on, those of the kernel on its behalf included.
+    /// Cycles of the cores that its threads were on, and of the kernel on its behalf.
     pub core_cycles: u64,
     /// Entries fetched into the first-level data TLB.
     pub l1d_tlb_misses: u64,
     /// Entries fetched into the first-level instruction TLB.
     pub l1i_tlb_misses: u64,
-    /// Translations that no TLB of the core had.
+    /// Misses of all TLBs of a core.
     pub l2_tlb_misses: u64,
     /// Page walks.
     pub walks: u64,
-    /// Sum of their lengths.
+    /// Sum of the latencies of page walks, in cycles.
     pub walk_cycles: u64,
     /// Page faults.
     pub page_faults: u64,
-    /// Kernel time of them.
+    /// Kernel time of page faults, in cycles.
     pub fault_cycles: u64,
 }
 

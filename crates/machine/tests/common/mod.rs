@@ -10,7 +10,7 @@ pub mod store;
 
 use std::path::{Path, PathBuf};
 
-use pagewalk_machine::{DesignResult, Installation, RunResult, RunSpec};
+use pagewalk_machine::{DesignResult, Installation, RunResult, RunSpec, Status};
 use pagewalk_units::Error;
 
 /// The repository's root, which holds `machines/` and `designs/`.
@@ -125,7 +125,8 @@ pub fn one(
         .designs
         .remove(0);
     assert_eq!(
-        d.status, "complete",
+        d.status,
+        Status::Complete,
         "{design} on {workload}: {:?}",
         d.message
     );

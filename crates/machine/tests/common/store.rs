@@ -6,7 +6,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use pagewalk_machine::{Design, DesignResult, Limits, Options, RunSpec, Stream};
+use pagewalk_machine::{Design, DesignResult, Limits, Options, RunSpec, Status, Stream};
 use pagewalk_programs::{Code, NONE, Thread, Touch};
 use pagewalk_stream::{Ask, Backing, Event, Facts, Program};
 use pagewalk_units::{Advice, VirtAddr};
@@ -268,7 +268,7 @@ pub fn run(design: &Design, program: Store, limits: &serde_json::Value) -> (Desi
     let result = pagewalk_machine::run(&designs, vec![stream], &options, &mut |_| true);
     let mut result = result.unwrap_or_else(|e| panic!("{e}"));
     let d = result.designs.remove(0);
-    assert_eq!(d.status, "complete", "{:?}", d.message);
+    assert_eq!(d.status, Status::Complete, "{:?}", d.message);
     let told = *told.lock().unwrap();
     (d, told)
 }

@@ -2,6 +2,7 @@
 
 use crate::common::forks::Forks;
 use crate::common::installation;
+use pagewalk_machine::Status;
 
 /// Runs `children` of them on `designs`, and checks that nobody asks for the threads of any of
 /// them again.
@@ -15,7 +16,7 @@ fn run(designs: &[&str], children: u32) {
         .run_program(&spec, Box::new(program), &mut |_| true)
         .unwrap_or_else(|e| panic!("{e}"));
     for d in &result.designs {
-        assert_eq!(d.status, "complete", "{:?}", d.message);
+        assert_eq!(d.status, Status::Complete, "{:?}", d.message);
     }
     let mut gone = std::mem::take(&mut seen.lock().unwrap().gone);
     // Both threads of each child, once.

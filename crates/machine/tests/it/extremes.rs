@@ -2,7 +2,7 @@
 //! the key, or a machine that runs. Never a panic.
 
 use crate::common::{run_spec, spec};
-use pagewalk_machine::{Limits, RunSpec, Sample};
+use pagewalk_machine::{Limits, RunSpec, Sample, Status};
 use pagewalk_units::ErrorKind;
 
 const MOST: &str = "9223372036854775807";
@@ -19,7 +19,7 @@ fn refused(spec: &RunSpec, what: &str, word: &str, wrong: &mut Vec<String>) {
         Err(e) if e.kind() == ErrorKind::Failed => wrong.push(format!("{what} fails: {e}")),
         Err(e) if e.to_string().contains(word) => {}
         Err(e) => wrong.push(format!("{what} does not name {word}: {e}")),
-        Ok(r) => wrong.push(format!("{what} is accepted: {}", r.designs[0].status)),
+        Ok(r) => wrong.push(format!("{what} is accepted: {:?}", r.designs[0].status)),
     }
 }
 
@@ -267,7 +267,7 @@ fn machines_at_the_ends_of_what_is_possible_run() {
     for set in [&smallest[..], &largest[..]].iter().chain(others) {
         let r = run_spec(&machine(set)).unwrap_or_else(|e| panic!("{set:?}: {e}"));
         let d = &r.designs[0];
-        assert_eq!(d.status, "complete", "{set:?}: {:?}", d.message);
+        assert_eq!(d.status, Status::Complete, "{set:?}: {:?}", d.message);
         assert!(crate::common::metric(d, "cycles") > 0.0, "{set:?}");
     }
 }
@@ -286,7 +286,7 @@ fn memory_that_the_kernel_keeps_for_itself_is_missed() {
         &mut wrong,
     );
     assert!(wrong.is_empty(), "{wrong:?}");
-    for (share, status) in [("0.99", "out_of_memory"), ("0.9", "complete")] {
+    for (share, status) in [("0.99", Status::OutOfMemory), ("0.9", Status::Complete)] {
         assert_eq!(run_spec(&with(share)).unwrap().designs[0].status, status);
     }
 }
@@ -351,7 +351,7 @@ fn limits_beyond_the_program_end_with_what_there_is() {
         })
         .unwrap();
     assert!(r.partial);
-    assert_eq!(r.designs[0].status, "partial");
+    assert_eq!(r.designs[0].status, Status::Partial);
 }
 
 #[test]
@@ -360,7 +360,7 @@ fn results_outlive_a_perfetto_file_that_cannot_be_written() {
     for place in ["/nowhere/at/all.json", "/dev/full"] {
         s.options.perfetto = Some(place.into());
         let r = run_spec(&s).unwrap();
-        assert_eq!(r.designs[0].status, "complete");
+        assert_eq!(r.designs[0].status, Status::Complete);
         assert!(
             r.failed_files.iter().any(|w| w.contains("Perfetto file")),
             "{place}: {:?}",

@@ -2,7 +2,7 @@
 //! comes of it when memory is in pieces.
 
 use crate::common::{metric, one, run, run_spec, spec, sum};
-use pagewalk_machine::DesignResult;
+use pagewalk_machine::{DesignResult, Status};
 
 const MACHINE: &str = "mehpt-table3";
 
@@ -32,12 +32,17 @@ fn memory_in_pieces_ends_a_run_that_asks_for_one_whole() {
     assert!(r.partial);
     for (i, d) in r.designs.iter().enumerate() {
         if i != 1 {
-            assert_eq!((d.status, &d.message), ("complete", &None), "{}", d.name);
+            assert_eq!(
+                (d.status, &d.message),
+                (Status::Complete, &None),
+                "{}",
+                d.name
+            );
             assert!(d.speedup.is_some());
         }
     }
     let ecpt = &r.designs[1];
-    assert_eq!((ecpt.status, ecpt.speedup), ("cannot_finish", None));
+    assert_eq!((ecpt.status, ecpt.speedup), (Status::CannotFinish, None));
     let why = ecpt.message.as_ref().expect("a reason");
     for word in [
         "contiguous 2 MB",
@@ -81,7 +86,7 @@ fn a_full_l2p_table_ends_a_run_by_its_name() {
             r.designs.remove(0)
         };
         let d = run_with(4);
-        assert_eq!((d.status, d.speedup), ("cannot_finish", None));
+        assert_eq!((d.status, d.speedup), (Status::CannotFinish, None));
         let why = d.message.as_ref().expect("a reason");
         assert!(why.starts_with(before), "{why}");
         for word in [
@@ -94,7 +99,7 @@ fn a_full_l2p_table_ends_a_run_by_its_name() {
         }
         assert!(!why.contains("fragmentation"), "{why}");
         let d = run_with(64);
-        assert_eq!((d.status, &d.message), ("complete", &None));
+        assert_eq!((d.status, &d.message), (Status::Complete, &None));
     }
 }
 
@@ -135,7 +140,7 @@ fn tables_shrink_with_the_memory_of_a_program() {
         let mut s = spec(MACHINE, &[design], &workload, 1, set);
         s.options.limits.instructions = None;
         let d = run_spec(&s).expect("it runs").designs.remove(0);
-        assert_eq!(d.status, "complete", "{design}: {:?}", d.message);
+        assert_eq!(d.status, Status::Complete, "{design}: {:?}", d.message);
         // Twice 16 arenas, of which one in twenty (none) stays.
         let bytes = os(&d, "faults_4kb") * 4096 + os(&d, "faults_2mb") * (2 << 20);
         assert!((64 << 20..65 << 20).contains(&bytes), "{design} {bytes}");
@@ -188,7 +193,7 @@ fn eight_cores_share_a_growing_table() {
         s.options.limits.instructions = None;
         let r = run_spec(&s).expect("it runs");
         for d in &r.designs {
-            assert_eq!(d.status, "complete", "{}: {:?}", d.name, d.message);
+            assert_eq!(d.status, Status::Complete, "{}: {:?}", d.name, d.message);
         }
         let [radix, other] = &r.designs[..] else {
             unreachable!()

@@ -1,7 +1,7 @@
 //! A TLB in memory as part of a machine.
 
 use crate::common::{metric, one, run_spec, spec, sum};
-use pagewalk_machine::DesignResult;
+use pagewalk_machine::{DesignResult, Status};
 
 const MACHINE: &str = "revelator-table1";
 const N: u64 = 300_000;
@@ -84,7 +84,7 @@ fn pages_that_it_holds_are_walked_for_once() {
         let mut s = spec(MACHINE, &["pom-tlb"], workload, N, &set);
         (s.options.limits.warmup, s.options.limits.skip) = (warmup, skip);
         let d = run_spec(&s).expect("a run").designs.remove(0);
-        assert_eq!(d.status, "complete", "{:?}", d.message);
+        assert_eq!(d.status, Status::Complete, "{:?}", d.message);
         own(&d, "hits") as f64 / own(&d, "lookups") as f64
     };
     let shipped = "in_memory_tlb.pom.entries_4kb=65536";

@@ -1,7 +1,7 @@
 //! Kernel threads in whole runs: khugepaged on heaps that grow step by step, and what moves pages.
 
 use crate::common::{metric, one, run_spec, spec};
-use pagewalk_machine::{DesignResult, Stat};
+use pagewalk_machine::{DesignResult, Stat, Status};
 
 const MACHINE: &str = "revelator-table1";
 const N: u64 = 400_000;
@@ -106,7 +106,7 @@ fn a_run_with_khugepaged_is_the_same_each_time() {
         s.options.host_threads = Some(threads);
         let designs = run_spec(&s).unwrap().designs;
         for d in &designs {
-            assert_eq!(d.status, "complete", "{}: {:?}", d.name, d.message);
+            assert_eq!(d.status, Status::Complete, "{}: {:?}", d.name, d.message);
             assert!(of(&d.since_boot, "collapses") > 0, "{}", d.name);
         }
         serde_json::to_string(&designs).unwrap()

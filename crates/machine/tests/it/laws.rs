@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 
 use crate::common::{PLAIN, metric, one, run, run_spec, shipped, spec, sum};
-use pagewalk_machine::DesignResult;
+use pagewalk_machine::{DesignResult, Status};
 
 const MACHINE: &str = "revelator-table1";
 const WORKLOADS: [&str; 2] = ["gups 256MB", "bfs 64MB"];
@@ -36,9 +36,11 @@ fn every_design_on(workload: &str) -> &'static [DesignResult] {
         let result = run(MACHINE, &names, workload, N, &[]);
         for d in &result.designs {
             assert_eq!(
-                d.status, "complete",
+                d.status,
+                Status::Complete,
                 "{} on {workload}: {:?}",
-                d.name, d.message
+                d.name,
+                d.message
             );
         }
         result.designs
@@ -59,9 +61,11 @@ fn every_design_runs_on_every_machine_and_uses_its_page_table() {
         let result = run(&machine, &names, "gups 64MB", 100_000, &[]);
         for d in &result.designs {
             assert_eq!(
-                d.status, "complete",
+                d.status,
+                Status::Complete,
                 "{} on {machine}: {:?}",
-                d.name, d.message
+                d.name,
+                d.message
             );
             assert_eq!(
                 metric(d, "instructions"),
@@ -568,7 +572,7 @@ fn every_guess_is_judged_and_a_perfect_engine_is_never_wrong() {
         let mut s = spec(MACHINE, &["perfect-speculation"], "bfs 64MB", N, set);
         s.options.limits.warmup = warmup;
         let d = run_spec(&s).unwrap().designs.remove(0);
-        assert_eq!(d.status, "complete", "{:?}", d.message);
+        assert_eq!(d.status, Status::Complete, "{:?}", d.message);
         let mut fetched = 0;
         for kind in ["data", "entries"] {
             let n = |name: &str| sum(&d, name, |p| p.ends_with(&format!("mmu.engine.{kind}")));
@@ -629,7 +633,7 @@ fn memory_that_runs_out_ends_the_run_with_a_clear_result() {
     );
     assert!(r.partial);
     for d in &r.designs {
-        assert_eq!(d.status, "out_of_memory");
+        assert_eq!(d.status, Status::OutOfMemory);
         assert!(
             d.message.as_ref().unwrap().contains("os.memory_gb"),
             "{:?}",

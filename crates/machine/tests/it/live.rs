@@ -12,13 +12,12 @@ use std::time::{Duration, Instant};
 use pagewalk_live::LiveOptions;
 use pagewalk_machine::{
     Design, DesignResult, Installation, NewShortcut, Options, RecordSpec, RunResult, RunSpec,
-    Stream,
+    Status, Stream, WorkUnit,
 };
 use pagewalk_stream::{Backing, Batch, End, Error, Event, Facts, Op, Program, ThreadId};
 use pagewalk_units::VirtAddr;
 use serde_json::json;
 
-#[allow(dead_code, reason = "one of its programs is run here, too")]
 use crate::common::rows::{self, Calls, all_rows, few_rows};
 use crate::common::{metric, sum};
 use crate::tools::{folder, present};
@@ -57,7 +56,7 @@ fn run(spec: &RunSpec) -> RunResult {
         })
         .unwrap_or_else(|e| panic!("{e}"));
     for d in &result.designs {
-        assert_eq!(d.status, "complete", "{}: {:?}", d.name, d.message);
+        assert_eq!(d.status, Status::Complete, "{}: {:?}", d.name, d.message);
         assert_eq!(os(d, "inferred_mappings"), 0, "{}", d.name);
     }
     assert!(
@@ -500,7 +499,7 @@ fn a_thread_that_waits_for_a_change_that_never_comes_goes_on_and_it_is_said() {
         designs: vec![0],
     };
     let result = pagewalk_machine::run(&designs, vec![stream], &options, &mut |_| true).unwrap();
-    assert_eq!(result.designs[0].status, "complete");
+    assert_eq!(result.designs[0].status, Status::Complete);
     assert_eq!(metric(&result.designs[0], "instructions"), 2.0);
     let said = |w: &&String| w.contains("1 times a thread waited");
     assert_eq!(
@@ -562,7 +561,7 @@ fn a_program_that_waits_for_ever_can_be_stopped() {
     assert!(reached, "stopped by the time limit");
     assert!(result.partial);
     for d in &result.designs {
-        assert_eq!(d.status, "partial");
+        assert_eq!(d.status, Status::Partial);
         assert!(metric(d, "instructions") >= 10_000.0);
     }
 }
@@ -635,7 +634,7 @@ fn run_each(
     })
     .unwrap();
     for d in &result.designs {
-        assert_eq!(d.status, "complete", "{}: {:?}", d.name, d.message);
+        assert_eq!(d.status, Status::Complete, "{}: {:?}", d.name, d.message);
     }
     let text = |mut file: File| {
         let mut text = String::new();
@@ -823,7 +822,7 @@ fn a_region_that_a_live_program_enters_again_and_again_is_a_request_each_time() 
     assert_eq!(CALLS.take(), (500, 50));
     for d in &result.designs {
         assert_eq!(metric(d, "requests"), 500.0, "{}", d.name);
-        assert_eq!(d.speedup_by, "request");
+        assert_eq!(d.speedup_by, WorkUnit::Request);
     }
     let (result, _) = run_asking(
         &shortcuts,
@@ -879,13 +878,13 @@ fn a_recording_of_a_program_that_asks_is_refused_by_a_design_that_answers() {
         pagewalk_machine::run(designs, vec![stream], &options, &mut |_| true).unwrap()
     };
     for d in &replay(&designs).designs {
-        assert_eq!(d.status, "complete");
+        assert_eq!(d.status, Status::Complete);
         assert_eq!(metric(d, "instructions"), recorded.instructions as f64);
     }
     designs.truncate(1);
     designs[0].shortcut = Some(all_rows);
     let refused = replay(&designs).designs.remove(0);
-    assert_eq!(refused.status, "program_error");
+    assert_eq!(refused.status, Status::ProgramError);
     let message = refused.message.unwrap();
     assert!(
         message.contains("asks.pwt") && message.contains("without a shortcut"),

@@ -1,6 +1,6 @@
 //! Designs on several machines, side by side on one program.
 
-use pagewalk_machine::{DesignResult, RunResult};
+use pagewalk_machine::{DesignResult, RunResult, WorkUnit};
 use pagewalk_units::Error;
 use serde_json::{Value, json};
 
@@ -109,7 +109,10 @@ fn designs_that_reply_have_a_stream_of_their_own_on_each_machine() {
     for (i, machine) in TWO.into_iter().enumerate() {
         let single = compare(json!(machine), &["radix", "stlt"], more.clone()).unwrap();
         for (here, alone) in both.designs[2 * i..].iter().zip(&single.designs) {
-            assert_eq!((here.speedup_by, here.speedup), ("request", alone.speedup));
+            assert_eq!(
+                (here.speedup_by, here.speedup),
+                (WorkUnit::Request, alone.speedup)
+            );
             assert_eq!(metric(here, "requests"), 200.0);
             let time = |d| metric(d, "cycles") / metric(d, "requests") / d.config.frequency_ghz;
             assert!(close(

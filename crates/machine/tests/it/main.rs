@@ -33,6 +33,7 @@ mod wrong_path;
 
 #[path = "../common/mod.rs"]
 mod common;
+#[allow(dead_code, reason = "the tests of crates/live run the others")]
 #[path = "../../../live/tests/live/programs.rs"]
 mod programs;
 #[path = "../../../programs/tests/small/mod.rs"]

@@ -1,6 +1,6 @@
 //! Several programs side by side, as processes of one machine.
 
-use pagewalk_machine::{Account, DesignResult, RunResult};
+use pagewalk_machine::{Account, DesignResult, RunResult, Status};
 use pagewalk_stream::{Mix, Opens};
 use pagewalk_units::Error;
 use serde_json::{Value, json};
@@ -39,7 +39,7 @@ fn mix(programs: &[Value], designs: &[&str], set: &[&str]) -> RunResult {
     let limits = json!({"instructions": N, "warmup": 20_000});
     let result = mix_of(programs, designs, set, limits).unwrap();
     for d in &result.designs {
-        assert_eq!(d.status, "complete", "{}: {:?}", d.name, d.message);
+        assert_eq!(d.status, Status::Complete, "{}: {:?}", d.name, d.message);
         assert_eq!(metric(d, "instructions") as u64, retired(d), "{}", d.name);
     }
     result
@@ -356,7 +356,7 @@ fn processes_of_a_program_end_without_the_others() {
         .run_program(&spec, Box::new(program), &mut |_| true)
         .unwrap_or_else(|e| panic!("{e}"));
     for d in &result.designs {
-        assert_eq!(d.status, "complete", "{:?}", d.message);
+        assert_eq!(d.status, Status::Complete, "{:?}", d.message);
         assert_eq!(shared_out(d), counted(d), "{}", d.name);
         // Pages that a child stored to were the parent's.
         assert!(d.programs[0].own.page_faults > 100, "{:?}", d.programs[0]);

@@ -2,7 +2,7 @@
 //! of a program that gives them all.
 
 use crate::small::small;
-use pagewalk_machine::{RunResult, RunSpec};
+use pagewalk_machine::{RunResult, RunSpec, Status};
 use pagewalk_programs::{build, workloads};
 use pagewalk_stream::{Backing, Batch, End, Error, Event, Facts, Kind, Op, Program, ThreadId};
 use pagewalk_trace::{Header, Mark, OpenOptions, Recording, TraceWriter, open_trace, record};
@@ -80,7 +80,7 @@ fn run_of(
 /// Everything but what the host took.
 fn text(mut result: RunResult) -> String {
     for d in &mut result.designs {
-        assert_eq!(d.status, "complete", "{:?}", d.message);
+        assert_eq!(d.status, Status::Complete, "{:?}", d.message);
     }
     let mut value = serde_json::to_value(&result).unwrap();
     value.as_object_mut().unwrap().remove("host");

@@ -5,7 +5,8 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 
 use pagewalk_machine::{
-    Design, DesignResult, Limits, NewShortcut, Options, RunResult, RunSpec, Stream,
+    Design, DesignResult, Limits, NewShortcut, Options, RunResult, RunSpec, Status, Stream,
+    WorkUnit,
 };
 use pagewalk_programs::{Code, NONE, Touch};
 use pagewalk_stream::{
@@ -229,7 +230,7 @@ fn run(which: &[&str], threads: usize, limits: Limits) -> (RunResult, Vec<Served
     let result = pagewalk_machine::run(&designs, streams.collect(), &options, &mut |_| true)
         .unwrap_or_else(|e| panic!("{e}"));
     for d in &result.designs {
-        assert_eq!(d.status, "complete", "{}: {:?}", d.name, d.message);
+        assert_eq!(d.status, Status::Complete, "{}: {:?}", d.name, d.message);
     }
     let served = served.iter().map(|s| *s.lock().unwrap()).collect();
     (result, served)
@@ -257,7 +258,7 @@ fn the_program_branches_on_the_answers_of_its_own_design() {
         for d in &result.designs {
             assert_eq!(requests(d), all, "{}", d.name);
             assert_eq!(sum(d, "requests", |p| p.starts_with("core.")), all);
-            assert_eq!(d.speedup_by, "request");
+            assert_eq!(d.speedup_by, WorkUnit::Request);
         }
         let cycles: Vec<f64> = result
             .designs
@@ -390,7 +391,7 @@ fn a_built_in_program_is_answered_in_every_phase() {
         let designs = [design("all", Some(all_rows))];
         let result =
             pagewalk_machine::run(&designs, vec![stream], &options, &mut |_| true).unwrap();
-        assert_eq!(result.designs[0].status, "complete", "{limits:?}");
+        assert_eq!(result.designs[0].status, Status::Complete, "{limits:?}");
         let want = Served {
             by_shortcut: REQUESTS - distinct,
             by_index: distinct,

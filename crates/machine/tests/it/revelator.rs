@@ -1,7 +1,7 @@
 //! What holds for tiered placement and the engine that guesses by it, in whole machines.
 
 use crate::common::{PLAIN, metric, one, run_spec, spec, sum};
-use pagewalk_machine::DesignResult;
+use pagewalk_machine::{DesignResult, Status};
 
 const MACHINE: &str = "revelator-table1";
 const N: u64 = 400_000;
@@ -167,7 +167,7 @@ fn every_guess_of_every_tier_is_judged_and_every_fetch_is_the_caches() {
         let mut s = spec(MACHINE, &["revelator"], "bfs 64MB", N, set);
         s.options.limits.warmup = 100_000;
         let d = run_spec(&s).unwrap().designs.remove(0);
-        assert_eq!(d.status, "complete", "{:?}", d.message);
+        assert_eq!(d.status, Status::Complete, "{:?}", d.message);
         let mut fetched = 0;
         for kind in ["data", "entries"] {
             let whole = |name: &str| guesses(&d, kind, name);
@@ -394,7 +394,7 @@ fn every_guess_within_nested_walks_is_judged_and_every_fetch_is_the_caches() {
         );
         s.options.limits.warmup = 100_000;
         let d = run_spec(&s).unwrap().designs.remove(0);
-        assert_eq!(d.status, "complete", "{:?}", d.message);
+        assert_eq!(d.status, Status::Complete, "{:?}", d.message);
         let mut fetched = 0;
         for kind in ["data", "entries", "steps"] {
             let of = |name: &str, is: &dyn Fn(&str) -> bool| -> u64 {

@@ -1,7 +1,7 @@
 //! What samples say of a whole run, and what they do not know.
 
 use crate::common::{installation, spec};
-use pagewalk_machine::{RunResult, RunSpec};
+use pagewalk_machine::{RunResult, RunSpec, Status};
 use pagewalk_stream::{Backing, Batch, End, Error, Event, Facts, Kind, Op, Program, ThreadId};
 use pagewalk_units::VirtAddr;
 use serde_json::{Value, json};
@@ -14,7 +14,7 @@ fn sampled(design: &str, workload: &str, instructions: u64, sample: &Value) -> R
 
 fn run(spec: &RunSpec) -> RunResult {
     let result = installation().run(spec, &mut |_| true).unwrap();
-    assert!(result.designs.iter().all(|d| d.status == "complete"));
+    assert!(result.designs.iter().all(|d| d.status == Status::Complete));
     result
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use pagewalk_machine::{DesignResult, Limits, Options, RunSpec, Stream};
+use pagewalk_machine::{DesignResult, Limits, Options, RunSpec, Status, Stream};
 use pagewalk_programs::{Code, NONE, Touch};
 use pagewalk_stream::{Ask, Backing, Event, Facts, Mix, Program};
 use pagewalk_units::VirtAddr;
@@ -222,7 +222,7 @@ fn processes_that_take_turns_have_tables_of_their_own() {
     };
     let result = pagewalk_machine::run(&[d], vec![stream], &options, &mut |_| true);
     let d = result.unwrap_or_else(|e| panic!("{e}")).designs.remove(0);
-    assert_eq!(d.status, "complete", "{:?}", d.message);
+    assert_eq!(d.status, Status::Complete, "{:?}", d.message);
     // Each address that a process was told of was mapped there: none is the other's.
     for told in &told {
         let told = told.lock().unwrap();
@@ -290,7 +290,7 @@ fn a_built_in_program_makes_resizes_and_frees_its_table() {
         let designs = [design(name, set)];
         let result = pagewalk_machine::run(&designs, vec![stream], &options, &mut |_| true);
         let d = result.unwrap().designs.remove(0);
-        assert_eq!(d.status, "complete", "{name}: {:?}", d.message);
+        assert_eq!(d.status, Status::Complete, "{name}: {:?}", d.message);
         let told = told.lock().unwrap().clone();
         (d, told)
     };
@@ -371,20 +371,20 @@ fn a_row_that_is_left_behind_answers_with_unmapped_memory() {
         let d = result.unwrap().designs.remove(0);
         let why = d.message.clone().unwrap_or_default();
         let reply = *told.lock().unwrap();
-        (reply, d.status.to_string(), why)
+        (reply, d.status, why)
     };
     for reads in [false, true] {
         for name in ["stlt", "stlt-va"] {
             let (reply, status, why) = ask(name, true, reads);
-            assert_eq!((reply, status.as_str()), (0, "complete"), "{name}: {why}");
+            assert_eq!((reply, status), (0, Status::Complete), "{name}: {why}");
         }
         let (reply, status, _) = ask("stlt", false, reads);
-        assert_eq!((reply, status.as_str()), (0, "complete"));
+        assert_eq!((reply, status), (0, Status::Complete));
     }
     let (reply, status, _) = ask("stlt-va", false, false);
-    assert_eq!((reply, status.as_str()), (BASE + 64, "complete"));
+    assert_eq!((reply, status), (BASE + 64, Status::Complete));
     let (_, status, why) = ask("stlt-va", false, true);
-    assert_ne!(status, "complete");
+    assert_ne!(status, Status::Complete);
     assert!(
         why.contains("0x20000040") || why.contains("mapped"),
         "{why}"
@@ -415,7 +415,7 @@ fn programs_that_erase_and_move_records_come_to_their_end() {
         let result = crate::common::run_spec(&spec).expect("a run");
         let requests = |d: &DesignResult| sum(d, "requests", |p| p == "core.0");
         for d in &result.designs {
-            assert_eq!(d.status, "complete", "{name}: {:?}", d.message);
+            assert_eq!(d.status, Status::Complete, "{name}: {:?}", d.message);
             assert_eq!(requests(d), 12_000, "{name} {}", d.name);
         }
         let d = &result.designs[0];

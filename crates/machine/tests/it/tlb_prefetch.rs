@@ -1,7 +1,7 @@
 //! A TLB prefetcher with a buffer of its own beside the last TLB, as part of a machine.
 
 use crate::common::{one, run_spec, spec, sum};
-use pagewalk_machine::DesignResult;
+use pagewalk_machine::{DesignResult, Status};
 
 const MACHINE: &str = "revelator-table1";
 const N: u64 = 300_000;
@@ -165,7 +165,7 @@ fn what_moves_leaves_no_translation_in_the_buffer() {
         .concat();
         let s = spec(MACHINE, &["tlb-distance"], "dlrm 16MB", 1_000_000, &set);
         let d = run_spec(&s).expect("a run").designs.remove(0);
-        assert_eq!(d.status, "complete", "{:?}", d.message);
+        assert_eq!(d.status, Status::Complete, "{:?}", d.message);
         the_last_tlbs_misses_are_accounted_for(&d, "moves");
         d
     };

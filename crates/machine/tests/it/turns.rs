@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use pagewalk_machine::{DesignResult, Limits, RunSpec};
+use pagewalk_machine::{DesignResult, Limits, RunSpec, Status};
 use pagewalk_stream::{Backing, Batch, End, Error, Event, Facts, Kind, Op, Program, ThreadId};
 use pagewalk_units::VirtAddr;
 
@@ -59,7 +59,7 @@ fn plain(batches: usize) -> impl Iterator<Item = (Vec<Op>, End)> {
 
 fn run(threads: Vec<VecDeque<(Vec<Op>, End)>>, set: &[&str], limits: Limits) -> DesignResult {
     let d = outcome(threads, set, limits);
-    assert_eq!(d.status, "complete", "{:?}", d.message);
+    assert_eq!(d.status, Status::Complete, "{:?}", d.message);
     d
 }
 
@@ -185,7 +185,7 @@ fn a_thread_that_cannot_be_is_refused() {
         first.extend(plain(1));
         let d = outcome(vec![first], &["cores=2"], Limits::default());
         let message = d.message.unwrap_or_default();
-        assert_eq!(d.status, "program_error", "{thread}: {message}");
+        assert_eq!(d.status, Status::ProgramError, "{thread}: {message}");
         assert!(message.contains(why), "{thread}: {message}");
     }
 }

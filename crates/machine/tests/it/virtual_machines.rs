@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::common::{metric, one, run, run_spec, spec, sum};
+use pagewalk_machine::Status;
 
 const MACHINE: &str = "mehpt-table3";
 const N: u64 = 200_000;
@@ -150,7 +151,7 @@ fn a_virtual_machine_is_slower_than_none_and_a_perfect_mmu_tells_no_difference()
         };
         assert_eq!(
             (native.status, nested.status),
-            ("complete", "complete"),
+            (Status::Complete, Status::Complete),
             "{:?}",
             nested.message
         );
@@ -204,7 +205,7 @@ fn a_walk_of_the_shadow_is_that_of_one_table() {
         let mut s = spec(MACHINE, &["shadow-paging"], "gups 4GiB", N, &set);
         s.options.limits.warmup = 50_000;
         let d = run_spec(&s).expect("it runs").designs.remove(0);
-        assert_eq!(d.status, "complete", "{:?}", d.message);
+        assert_eq!(d.status, Status::Complete, "{:?}", d.message);
         let found = metric(&d, "walk_reads_per_walk");
         assert!((reads..reads + 0.05).contains(&found), "{of:?}: {found}");
         let nested = d.stats.iter().any(|s| s.path.contains("nested"));

@@ -1,7 +1,7 @@
 //! Where page-table entries and data of loads that walk come from, and how long they wait.
 
 use crate::common::{metric, one, run_spec, spec, sum};
-use pagewalk_machine::DesignResult;
+use pagewalk_machine::{DesignResult, Status};
 
 const MACHINE: &str = "revelator-table1";
 const N: u64 = 200_000;
@@ -10,7 +10,7 @@ fn gups(size: &str, design: &str, set: &[&str]) -> DesignResult {
     let mut s = spec(MACHINE, &[design], &format!("gups {size}"), N, set);
     s.options.limits.warmup = N;
     let d = run_spec(&s).unwrap().designs.remove(0);
-    assert_eq!(d.status, "complete", "{:?}", d.message);
+    assert_eq!(d.status, Status::Complete, "{:?}", d.message);
     d
 }
 

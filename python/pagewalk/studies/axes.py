@@ -19,7 +19,6 @@ from pagewalk.studies.point import DESIGN, MACHINE, SEED, Column, Value
 from pagewalk.visible import shown
 
 if TYPE_CHECKING:
-    from pagewalk.answers import Program
 
 PROGRAMS = ("workload", "trace", "mix")
 PARAM = "param."

@@ -19,6 +19,7 @@ from pagewalk.studies.point import DESIGN, MACHINE, SEED, Column, Value
 from pagewalk.visible import shown
 
 if TYPE_CHECKING:
+    from pagewalk.engine_types import Program
 
 PROGRAMS = ("workload", "trace", "mix")
 PARAM = "param."

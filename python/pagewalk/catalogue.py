@@ -10,7 +10,7 @@ Entry = TypeVar("Entry")
 
 
 class Catalogue(list[Entry]):
-    """What is shipped of a kind, an entry each; shown by names, in a notebook with descriptions."""
+    """Shipped entries of one kind; shown by names, in a notebook with descriptions."""
 
     def __init__(self, kind: str, entries: Iterable[Entry]) -> None:
         super().__init__(entries)

@@ -23,7 +23,7 @@ from pathlib import Path
 from bench import PAGE, ROOT, table
 
 RESULTS = ROOT / "validation" / "profiles.json"
-TARGET = ROOT / "target" / "profiles"
+TARGET = ROOT / "target"
 SHORT, LONG = 400_000, 2_400_000
 """Simulated instructions of the two runs whose difference counts."""
 REPEATED = 2
@@ -75,13 +75,13 @@ def guided() -> Path:
     """Builds the example with the profile of `TRAINED`; its path."""
     merge = llvm_profdata()
     with tempfile.TemporaryDirectory() as folder:
-        trained = built(RELEASE, TARGET / "trained", f"-Cprofile-generate={folder}")
+        trained = built(RELEASE, TARGET / "pgo-trained", f"-Cprofile-generate={folder}")
         for run in TRAINED:
             subprocess.run([trained, *arguments(run, LONG)], check=True, stdout=subprocess.DEVNULL)
-        profile = TARGET / "merged.profdata"
+        profile = TARGET / "pgo-merged.profdata"
         raw = sorted(Path(folder).glob("*.profraw"))
         subprocess.run([merge, "merge", "-o", profile, *raw], check=True)
-    return built(RELEASE, TARGET / "guided", f"-Cprofile-use={profile}")
+    return built(RELEASE, TARGET / "pgo", f"-Cprofile-use={profile}")
 
 
 def executed(program: Path, run: Run, instructions: int) -> int:
@@ -104,7 +104,7 @@ def executed(program: Path, run: Run, instructions: int) -> int:
 
 def measured() -> dict[str, dict[str, float]]:
     """Host instructions of a simulated instruction, by run and profile."""
-    binaries = {p: guided() if p == GUIDED else built(p, TARGET / p) for p in PROFILES}
+    binaries = {p: guided() if p == GUIDED else built(p, TARGET) for p in PROFILES}
     counts: dict[str, dict[str, float]] = {}
     more = REPEATED * (LONG - SHORT)
     for run in TRAINED + HELD_OUT:

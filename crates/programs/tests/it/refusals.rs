@@ -195,7 +195,7 @@ fn each_is_refused_with_its_reason() {
             assert!(
                 error.to_string().contains(part),
                 "{name:?}: {}",
-                error.to_string()
+                error
             );
         }
     }
@@ -244,7 +244,7 @@ fn what_is_nearly_refused_is_accepted() {
             ..Options::default()
         };
         if let Err(error) = build(program, &options) {
-            panic!("{program} {options:?}: {}", error.to_string());
+            panic!("{program} {options:?}: {}", error);
         }
     }
 }

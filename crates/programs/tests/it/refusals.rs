@@ -192,11 +192,7 @@ fn each_is_refused_with_its_reason() {
             panic!("{name:?} was accepted");
         };
         for part in case.says {
-            assert!(
-                error.to_string().contains(part),
-                "{name:?}: {}",
-                error
-            );
+            assert!(error.to_string().contains(part), "{name:?}: {}", error);
         }
     }
 }

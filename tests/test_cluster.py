@@ -392,7 +392,7 @@ def test_only_samples_of_a_recording_are_shared_out(dask: Dask, tmp_path: Path) 
     answer = run([*command, "--trace", trace.name, "--regions", "regions.toml"], tmp_path)
     assert answer.returncode == 2
     assert "regions are simulated by this one" in answer.stderr
-    with pytest.raises(UserError, match="expected trace FILE"):
+    with pytest.raises(UserError, match="expected trace \\("):
         pagewalk.run(workload="gups", cluster=dask.address, progress=False)
 
 

@@ -139,6 +139,7 @@ def recorded(cli: Cli, emulator: str | None, trace: Path, *command: str | Path) 
     return answer.stdout, {name: int(info[name]) for name in kept}
 
 
+@pytest.mark.long
 def test_each_instruction_gives_the_same_under_both(cli: Cli, tmp_path: Path) -> None:
     newer = newer_emulator()
     program = built(INSTRUCTIONS, tmp_path / "each", "-nostdlib", "-static")
@@ -149,6 +150,7 @@ def test_each_instruction_gives_the_same_under_both(cli: Cli, tmp_path: Path) ->
     assert old["stores"] > 70000
 
 
+@pytest.mark.long
 def test_threads_processes_and_signals_go_as_under_the_other(cli: Cli, tmp_path: Path) -> None:
     newer = newer_emulator()
     program = built(PROGRAM, tmp_path / "program", "-pthread")
@@ -171,6 +173,7 @@ def test_threads_processes_and_signals_go_as_under_the_other(cli: Cli, tmp_path:
     assert found[newer]["instructions"] == pytest.approx(found[None]["instructions"], rel=0.1)
 
 
+@pytest.mark.long
 def test_a_machine_answers_programs_of_the_newer_one(cli: Cli, tmp_path: Path) -> None:
     program = built(PROGRAM, tmp_path / "program", "-pthread")
     answer = cli("run", "--design", "stlt", "--", program, env=under(newer_emulator()))
@@ -202,6 +205,7 @@ void *dlsym(void *where, const char *name) {
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "hidden", ["fs_base", "r13", "qemu_plugin_get_registers", "qemu_plugin_read_register", ""]
 )
@@ -255,7 +259,13 @@ def limits(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.mark.parametrize("newer", [False, True], ids=["installed", "newer"])
+@pytest.mark.parametrize(
+    "newer",
+    [
+        pytest.param(False, id="installed"),
+        pytest.param(True, id="newer", marks=pytest.mark.long),
+    ],
+)
 def test_what_the_emulator_cannot_do_pagewalk_cannot_either(
     cli: Cli, tmp_path: Path, limits: Path, newer: bool
 ) -> None:

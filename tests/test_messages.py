@@ -29,7 +29,9 @@ OTHERS = {
     **{"--wrap": "the linker", "--cache-sim": "Valgrind", "--control": "perf"},
     **dict.fromkeys(("--mini-batch-size", "--num-batches"), "DLRM"),
     **dict.fromkeys(("--num-indices-per-lookup", "--num-indices-per-lookup-fixed"), "DLRM"),
-    **dict.fromkeys(("--release", "--test", "--bench", "--nocapture"), "cargo"),
+    **dict.fromkeys(
+        ("--release", "--profile", "--locked", "--test", "--bench", "--nocapture"), "cargo"
+    ),
     **dict.fromkeys(("--memory-scope", "--memory-oper", "--memory-access-mode"), "sysbench"),
     **dict.fromkeys(("--nthreads", "--resources"), "Dask"),
     **dict.fromkeys(("--help", "--version"), "everything"),

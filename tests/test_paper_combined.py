@@ -49,7 +49,8 @@ def outcome(factor: float, stats: Json | None = None) -> Outcome:
             {"path": place, "name": name, "value": value, "unit": "", "meaning": "", "gauge": False}
         )
     design = {
-        "name": "x", "status": "complete", "config": {}, "cycle_stack": [], "histograms": [],
+        "name": "x", "description": "", "status": "complete", "config": {}, "cycle_stack": [],
+        "histograms": [],
         "since_boot": [], "stats": rows,
         "summary": [
             {"name": name, "value": value, "unit": "", "meaning": ""}

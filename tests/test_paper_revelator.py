@@ -55,7 +55,7 @@ def outcome(
         return found
 
     design = {
-        "name": "x", "status": "complete", "config": {}, "cycle_stack": [],
+        "name": "x", "description": "", "status": "complete", "config": {}, "cycle_stack": [],
         "summary": [
             {"name": name, "value": value, "unit": "", "meaning": ""}
             for name, value in (summary or {}).items()
@@ -307,7 +307,8 @@ def test_weighted_speedup_is_over_each_program_alone(paper: Paper) -> None:
     weighted = module(paper, "version2").weighted
     programs = [
         {"name": "a", "instructions": 1, "requests": 0, "cycles": 1, "ipc": ipc,
-         "ipc_alone": None, "speedup": None}
+         "ipc_alone": None, "speedup": None, "mapped_4kb": 0, "mapped_2mb": 0, "mapped_1gb": 0,
+         "page_table_bytes": 0}
         for ipc in (0.5, 0.9)
     ]  # fmt: skip
     alone = [outcome(summary={"ipc": 1.0}), outcome(summary={"ipc": 1.2})]

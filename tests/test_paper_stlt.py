@@ -55,7 +55,8 @@ def outcome(**numbers: float) -> Outcome:
         else:
             summary.append({"name": name, "value": value, "unit": "", "meaning": ""})
     design = {
-        "name": "x", "status": "complete", "config": {}, "cycle_stack": [], "histograms": [],
+        "name": "x", "description": "", "status": "complete", "config": {}, "cycle_stack": [],
+        "histograms": [],
         "since_boot": [], "stats": stats, "summary": summary,
     }  # fmt: skip
     return Outcome("key", {"name": "x", "design": design})

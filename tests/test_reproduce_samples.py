@@ -204,7 +204,8 @@ def test_intervals_of_runs_add_up_by_squares() -> None:
             "confidence": 0.95, "metrics": {"ipc": interval},
         }  # fmt: skip
         design = {
-            "name": name, "status": "complete", "config": {}, "cycle_stack": [], "stats": [],
+            "name": name, "description": "", "status": "complete", "config": {},
+            "cycle_stack": [], "stats": [],
             "sampling": sampling,
             "summary": [
                 {"name": "ipc", "value": ipc, "unit": "", "meaning": ""},
@@ -239,7 +240,8 @@ def test_a_figure_says_of_how_many_runs_it_does_not_know_how_sure_they_are() -> 
         "samples": 1, "ipc": 1.0, "ipc_low": 1.0, "ipc_high": None, "confidence": 0.95,
     }  # fmt: skip
     design = {
-        "name": "A", "status": "complete", "config": {}, "cycle_stack": [], "stats": [],
+        "name": "A", "description": "", "status": "complete", "config": {},
+        "cycle_stack": [], "stats": [],
         "sampling": sampling, "summary": [],
     }  # fmt: skip
     run = Run(Program("gups"), Design("A", "radix"), "m", SAMPLED, precision=0.02)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from functools import cache, partial
 from types import NoneType, UnionType
 from typing import Any, ClassVar, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
@@ -17,7 +17,7 @@ class FromJson:
 
     Type hints name classes. A class that is defined later stands for an earlier one of its name.
     Keys without a field are ignored. A key that is missing, or null where its type has no None,
-    leaves the field's default.
+    leaves the field's default. A missing key that may be null and has no default is None.
     """
 
     _named: ClassVar[dict[str, type[FromJson]]] = {}
@@ -29,11 +29,11 @@ class FromJson:
     def from_json(cls: type[Made], data: dict[str, Any]) -> Made:
         """Reads it."""
         given = {}
-        for name, key, optional, read in _keys(cls):  # type: ignore[arg-type]
+        for name, key, optional, required, read in _keys(cls):  # type: ignore[arg-type]
             value = data.get(key)
             if value is not None:
                 given[name] = value if read is None else read(value)
-            elif optional and key in data:
+            elif optional and (required or key in data):
                 given[name] = None
         return cls(**given)
 
@@ -42,6 +42,7 @@ class _Key(NamedTuple):
     field: str
     key: str
     optional: bool
+    required: bool
     read: Read | None
 
 
@@ -53,6 +54,7 @@ def _keys(cls: type[Any]) -> list[_Key]:
             field.name,
             field.metadata.get("key", field.name),
             NoneType in get_args(hints[field.name]) or hints[field.name] is Any,
+            field.default is MISSING and field.default_factory is MISSING,
             _reader(hints[field.name]),
         )
         for field in fields(cls)

@@ -191,12 +191,18 @@ def try_out(wheel: Path, scratch: Path, version: str) -> None:
     )  # fmt: skip
     work = scratch / "work"
     work.mkdir()
-    shown = run(bin_ / "pagewalk", "--version", cwd=work, env={})
+    environment = {"PATH": os.defpath}
+    shown = run(bin_ / "pagewalk", "--version", cwd=work, env=environment)
     if version not in shown.split():
         raise ReleaseError(f"`pagewalk --version` prints {shown.strip()!r}, expected {version}")
-    print(shown + run(bin_ / "pagewalk", "doctor", cwd=work, env={}), end="")
+    print(shown + run(bin_ / "pagewalk", "doctor", cwd=work, env=environment), end="")
     small = ("--workload", "gups", "--size", "64MiB", "--instructions", "200K")
-    print(run(bin_ / "pagewalk", "compare", *small, cwd=work, env={}), end="")
+    print(run(bin_ / "pagewalk", "compare", *small, cwd=work, env=environment), end="")
+    if shutil.which("qemu-x86_64", path=os.defpath):
+        run(bin_ / "pagewalk", "run", "--", "/bin/true", cwd=work, env=environment)
+        say("the plugin runs in QEMU")
+    else:
+        say("SKIPPED: a live program (qemu-x86_64 is not installed)")
 
 
 def release(version: str, *, dry: bool) -> None:

@@ -258,7 +258,7 @@ _DEFAULTS: Json = {
     **{option.name: option.default for option in options.OPTIONS if option.python},
     **{"mappings": None, "program": None, "progress": True},
 }
-"""Of every keyword argument."""
+"""The default of each keyword argument."""
 
 
 def _named(value: Any, what: str) -> str:

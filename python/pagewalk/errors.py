@@ -90,7 +90,7 @@ def _from_engine(part: Any) -> Part:
 
 
 class PagewalkError(Exception):
-    """What both errors of this package are.
+    """Base class of both errors of this package.
 
     `option` is the option of the run that it is about, by its name in Python such as
     ``skip_requests``, or the key of the configuration such as ``mmu.walkers``; None for none.

@@ -178,7 +178,7 @@ impl StltSpec {
         }
     }
 
-    /// Whether a table can have so many rows as `key` says.
+    /// Refuses a number of rows, given by `key`, that no table can have.
     pub fn check_rows(key: &str, rows: u64) -> Result<(), Error> {
         if rows.is_power_of_two() && (FEWEST_ROWS..=MOST_ROWS).contains(&rows) {
             return Ok(());

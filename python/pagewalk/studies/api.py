@@ -111,7 +111,7 @@ _DEFAULTS: Json = {
     **{option.name: option.default for option in OPTIONS if option.python},
     "progress": True,
 }
-"""Of every keyword argument."""
+"""The default of each keyword argument."""
 
 
 def sweep(file: str | os.PathLike[str] | None = None, **arguments: Unpack[Arguments]) -> Sweep:

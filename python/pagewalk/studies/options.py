@@ -188,9 +188,9 @@ OPTIONS = [
 
 BY_NAME = {option.name: option for option in OPTIONS}
 ASKED = [option for option in OPTIONS if option.key and "." not in option.key]
-"""What a study is."""
+"""Options that define the runs of a study."""
 HOW = [option for option in OPTIONS if option not in ASKED]
-"""Where it is simulated, and what is kept."""
+"""Options that define where the runs are simulated, and what is kept."""
 PLACE = {option.key.removeprefix("cluster."): option for option in OPTIONS if "." in option.key}
 """The options of the file's table ``cluster``, by their keys there."""
 KNOWN = (*(option.key for option in ASKED), "cluster")

@@ -106,7 +106,7 @@ def set_version(tree: Path, version: str, date: str) -> None:
     text = re.sub(r"^date-released: .*\n", "", citation.read_text(), flags=re.MULTILINE)
     line = f"version: {version}\ndate-released: {date}"
     citation.write_text(replaced(text, r"^version: .*$", line, "CITATION.cff"))
-    # Of Cargo.lock, only the workspace's own entries change.
+    # Only the workspace's own entries of Cargo.lock change.
     run("cargo", "update", "--quiet", "--workspace", "--offline", cwd=tree)
 
 

@@ -1,4 +1,4 @@
-"""What errors say of options, on the command line and in Python."""
+"""Names of options in errors, on the command line and in Python."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ GIVEN: dict[str, tuple[list[str], Any]] = {
     "seed": (["7"], 7),
     "seeds": (["3"], 3),
 }
-"""Of each option that has a flag: what follows the flag, repeated, and its keyword."""
+"""The value after the flag, repeated values, and the keyword, for each option with a flag."""
 
 
 @pytest.fixture

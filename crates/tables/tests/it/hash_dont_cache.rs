@@ -1,7 +1,6 @@
 //! What is the open-addressed table's own: lines read one after the other, as
 //! many as theory says.
 
-// The other half of it serves the contract suite.
 use crate::common::{Source, Table, caches, walk};
 use crate::spread::{lone, map};
 use pagewalk_tables::{

@@ -1,7 +1,6 @@
 //! What is level hashing's own: four reads a lookup, a third of the entries
 //! moved by a resize.
 
-// The other half of it serves the contract suite.
 use crate::common::{Source, Table, caches, walk};
 use crate::spread::{lone, map};
 use pagewalk_tables::{LevelHashingSpec, Owner, PageTableSpec};

@@ -1,6 +1,5 @@
 //! What is the radix table's own: levels, walk caches, canonical addresses.
 
-// The other half of it serves the contract suite.
 use crate::common::{Caches, Source, caches, walk};
 use pagewalk_tables::{
     Flags, Next, PageTable, Radix, Walk, WalkCacheSet, WalkCacheSpec, WalkCaches, WalkState,

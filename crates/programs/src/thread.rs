@@ -29,25 +29,49 @@ use crate::layout::{CODE, CODE_BYTES};
 
 /// The result of an op, or of plain instructions after it: what makes a later
 /// op wait.
+///
+/// One word, so that it is passed in a register. The lowest byte has the cycles of plain instructions
+/// after the producer, the rest the number of the producer in its thread. Numbers begin where a
+/// producer of number 0 is too far back to be named: a value of that one is ready at dispatch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Value {
-    /// Number of the producer in its thread, from 1; 0 = ready at dispatch.
-    op: u64,
-    /// Cycles of plain instructions since.
-    after: u8,
-}
+pub struct Value(u64);
+
+/// The number before that of a thread's first op.
+const BEFORE_FIRST: u64 = u16::MAX as u64;
 
 /// Nothing to wait for.
-pub const NONE: Value = Value { op: 0, after: 0 };
+pub const NONE: Value = Value(0);
 
 impl Value {
-    /// This value after plain instructions whose chain takes `cycles` more.
+    /// That of the op of this number.
+    #[inline(always)]
+    fn of(op: u64) -> Value {
+        Value(op << 8)
+    }
+
+    #[inline(always)]
+    fn op(self) -> u64 {
+        self.0 >> 8
+    }
+
+    #[inline(always)]
+    fn cycles(self) -> u8 {
+        self.0 as u8
+    }
+
+    /// How many ops before that of number `next`, or 0 if it is too far back to be named: it is done
+    /// by then.
+    #[inline(always)]
+    fn distance(self, next: u64) -> u16 {
+        u16::try_from(next - self.op()).unwrap_or(0)
+    }
+
+    /// This value after plain instructions whose chain takes `cycles` more, 255 at most in all.
     #[must_use]
+    #[inline]
     pub fn plus(self, cycles: u64) -> Value {
-        Value {
-            op: self.op,
-            after: cycles.min(255).saturating_add(u64::from(self.after)) as u8,
-        }
+        let cycles = cycles.saturating_add(u64::from(self.cycles())).min(255);
+        Value(self.0 & !0xff | cycles)
     }
 }
 
@@ -258,10 +282,21 @@ impl Cost {
     }
 }
 
+/// Those parts of an op that are constants where it is emitted: they are passed in one register.
+#[derive(Clone, Copy, Default)]
+#[repr(C)]
+struct Form {
+    insns: u16,
+    latency: u8,
+    kind: Kind,
+    size: u8,
+    flags: u8,
+}
+
 /// See the module.
 pub struct Thread {
     ops: Vec<Op>,
-    /// Ops before those that were passed over last.
+    /// Number of the last op before `ops` and those that were passed over last.
     given: u64,
     /// Ops with which a turn ends, `passed` and in `ops`: [`FULL`] but for those that went out.
     most: usize,
@@ -330,7 +365,7 @@ impl Thread {
     ) -> Self {
         Thread {
             ops: Vec::with_capacity(BATCH_OPS),
-            given: 0,
+            given: BEFORE_FIRST,
             most: FULL,
             passing: NOT_KNOWN,
             passed: 0,
@@ -390,15 +425,12 @@ impl Thread {
         ask: Ask,
         inputs: [Value; 2],
     ) -> (Value, Asking<'_>) {
-        let (dep, dep_latency) = self.from(inputs);
-        let reply = self.emit(Op {
-            pc: CODE + pc,
+        let form = Form {
             insns,
-            dep,
-            dep_latency,
             kind: Kind::Ask,
-            ..Op::default()
-        });
+            ..Form::default()
+        };
+        let reply = self.emit(CODE + pc, 0, form, inputs[0], inputs[1]);
         let pause = self.hand_over(End::Ask(ask));
         let link = &self.link;
         (reply, Asking { pause, link })
@@ -540,7 +572,7 @@ impl Thread {
             let next = (va & !4095) + 4096;
             for op in page_touch(va, next < end) {
                 if !self.pass(op.pc - CODE, op.insns, Data::of(&op)) {
-                    self.emit(op);
+                    self.ops.push(op);
                 }
             }
             va = next;
@@ -596,30 +628,56 @@ impl Thread {
 
     /// What was produced so many ops before the last one.
     pub fn earlier(&self, back: u64) -> Value {
-        Value {
-            op: self.last().op - back,
-            after: 0,
-        }
+        Value::of(self.number() - back)
     }
 
     /// The op that was emitted or passed over last.
     #[inline(always)]
     fn last(&self) -> Value {
-        Value {
-            op: self.given + self.passed + self.ops.len() as u64,
-            after: 0,
-        }
+        Value::of(self.number())
     }
 
+    /// Its number.
     #[inline(always)]
-    fn emit(&mut self, op: Op) -> Value {
-        self.ops.push(op);
-        self.last()
+    fn number(&self) -> u64 {
+        self.given + self.passed + self.ops.len() as u64
+    }
+
+    /// Emits the op of these arguments. Out of line: there are thousands of places that emit, and most
+    /// time is spent elsewhere, in passing over ops or in timing them.
+    #[inline(never)]
+    fn emit(&mut self, pc: u64, va: u64, form: Form, first: Value, second: Value) -> Value {
+        // Nothing else is called from here: few registers have to be saved.
+        if self.ops.len() == self.ops.capacity() {
+            return self.emit_first(pc, va, form, first, second);
+        }
+        let next = self.number() + 1;
+        self.ops.push(Op {
+            pc,
+            va,
+            insns: form.insns,
+            dep: [first.distance(next), second.distance(next)],
+            dep_latency: [first.cycles(), second.cycles()],
+            latency: form.latency,
+            kind: form.kind,
+            size: form.size,
+            flags: form.flags,
+        });
+        Value::of(next)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn emit_first(&mut self, pc: u64, va: u64, form: Form, first: Value, second: Value) -> Value {
+        self.ops.reserve(BATCH_OPS);
+        self.emit(pc, va, form, first, second)
     }
 
     /// Passes over an op at `pc` of the program's code, if it may be. It is not made before that is
     /// known.
-    #[inline(always)]
+    // Tests, which alone check assertions, would take twice as long to compile.
+    #[cfg_attr(not(debug_assertions), inline(always))]
+    #[cfg_attr(debug_assertions, inline(never))]
     fn pass(&mut self, pc: u64, insns: u16, data: Option<Data>) -> bool {
         if self.passing == 0 {
             return false;
@@ -685,18 +743,6 @@ impl Thread {
         true
     }
 
-    /// Distances and latencies of the producers as the next op names them.
-    #[inline(always)]
-    fn from(&self, inputs: [Value; 2]) -> ([u16; 2], [u8; 2]) {
-        let next = self.last().op + 1;
-        // A producer too far back to be named is done by then.
-        let distance = |v: Value| match v.op {
-            0 => 0,
-            op => u16::try_from(next - op).unwrap_or(0),
-        };
-        (inputs.map(distance), inputs.map(|v| v.after))
-    }
-
     /// Reads `size` bytes at `va`; `insns` instructions end with this one, which
     /// lies at `pc` of the program's code. `address` produce the address.
     #[inline(always)]
@@ -722,18 +768,14 @@ impl Thread {
         if self.pass(pc, insns, Some(read)) {
             return self.last();
         }
-        let (dep, dep_latency) = self.from(address);
-        self.emit(Op {
-            pc: CODE + pc,
-            va,
+        let form = Form {
             insns,
-            dep,
-            dep_latency,
             kind: Kind::Load,
             size,
             flags,
-            ..Op::default()
-        })
+            ..Form::default()
+        };
+        self.emit(CODE + pc, va, form, address[0], address[1])
     }
 
     /// Writes `size` bytes at `va`.
@@ -747,17 +789,13 @@ impl Thread {
         if self.pass(pc, insns, Some(written)) {
             return;
         }
-        let (dep, dep_latency) = self.from([address, data]);
-        self.emit(Op {
-            pc: CODE + pc,
-            va,
+        let form = Form {
             insns,
-            dep,
-            dep_latency,
             kind: Kind::Store,
             size,
-            ..Op::default()
-        });
+            ..Form::default()
+        };
+        self.emit(CODE + pc, va, form, address, data);
     }
 
     /// `insns` plain instructions whose longest chain takes `latency` cycles after `inputs`.
@@ -766,16 +804,13 @@ impl Thread {
         if self.pass(pc, insns, None) {
             return self.last();
         }
-        let (dep, dep_latency) = self.from(inputs);
-        self.emit(Op {
-            pc: CODE + pc,
+        let form = Form {
             insns,
-            dep,
-            dep_latency,
             latency,
             kind: Kind::Compute,
-            ..Op::default()
-        })
+            ..Form::default()
+        };
+        self.emit(CODE + pc, 0, form, inputs[0], inputs[1])
     }
 
     /// A conditional branch to `target`, decided by `condition`.
@@ -791,18 +826,14 @@ impl Thread {
         if self.pass(pc, insns, None) {
             return;
         }
-        let (dep, dep_latency) = self.from(inputs);
-        self.emit(Op {
-            pc: CODE + pc,
-            va: CODE + target,
+        let form = Form {
             insns,
-            dep,
-            dep_latency,
             latency: 1,
             kind: Kind::Branch,
             flags,
-            ..Op::default()
-        });
+            ..Form::default()
+        };
+        self.emit(CODE + pc, CODE + target, form, inputs[0], inputs[1]);
     }
 
     /// Calls the function at `target`: the return address goes to the stack,

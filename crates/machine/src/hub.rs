@@ -423,8 +423,10 @@ impl Hub {
     ) -> bool {
         match needs {
             _ if self.passes == Passes::Never => {}
-            Needs::Lines => program.follow(passed.instructions, passed.requests),
-            Needs::Pages | Needs::Ops => program.pass(passed.instructions, passed.requests),
+            Needs::Lines => program.grant_filtered_warming(passed.instructions, passed.requests),
+            Needs::Pages | Needs::Ops => {
+                program.grant_fast_forward(passed.instructions, passed.requests)
+            }
         }
         let made = program.fill(thread, &mut batch).and_then(plausible);
         if matches!(made, Ok(End::Ask(_))) && !self.answers {

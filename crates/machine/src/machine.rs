@@ -24,7 +24,7 @@ use pagewalk_memory::{Private, Report, Shared};
 use pagewalk_mmu::{Mmu, WalkRecord};
 use pagewalk_os::{Effects, InferredPages, Os, Pid};
 use pagewalk_stats::Tree;
-use pagewalk_stream::{Ended, Facts, Lines, ProcessId, ThreadId};
+use pagewalk_stream::{Ended, Facts, ProcessId, RecentLineFilter, ThreadId};
 use pagewalk_tables::{InMemoryTlbSpec, Invalidation, PomTlb, PomTlbSpec, ShortcutSpec};
 use pagewalk_units::{Access, Cycle, Error, Part, PhysAddr, Text, text};
 use serde::{Deserialize, Serialize};
@@ -119,7 +119,7 @@ pub(crate) struct Machine {
     skipped: Vec<u64>,
     touched: TouchFilter,
     /// Lines that each core used a moment ago, while the machine follows.
-    lines: Vec<Lines>,
+    lines: Vec<RecentLineFilter>,
     /// Accesses that are to be followed; between batches, those of a step that is not whole.
     to_follow: Vec<(u64, Access)>,
     /// What it may take of the host's memory, where that is looked after.
@@ -248,7 +248,7 @@ impl Machine {
             slice_end: vec![0; n],
             skipped: vec![0; n],
             touched: TouchFilter::new(),
-            lines: vec![Lines::default(); n],
+            lines: vec![RecentLineFilter::default(); n],
             to_follow: Vec::new(),
             room: None,
             background: Background::default(),

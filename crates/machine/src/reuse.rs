@@ -8,7 +8,7 @@
 //! uses give (Xiang et al., ASPLOS 2013), is large enough. Lines and pages are
 //! sampled by a hash of their numbers (Waldspurger et al., FAST 2015).
 
-use pagewalk_stream::{Error, Lines, Program};
+use pagewalk_stream::{Error, Program, RecentLineFilter};
 use pagewalk_trace::drive;
 use pagewalk_units::{LINE_BYTES, LINE_SHIFT, PageSize};
 use rustc_hash::FxHashMap;
@@ -204,18 +204,18 @@ pub(crate) fn needed(
     let measured = [limits.instructions, rest].into_iter().flatten().min();
     let wanted = measured.map_or(MOST, |n| (n / SHARE).min(MOST));
     if before > 0 {
-        program.pass(before, u64::MAX);
+        program.grant_fast_forward(before, u64::MAX);
     } else {
-        program.follow(u64::MAX, u64::MAX);
+        program.grant_filtered_warming(u64::MAX, u64::MAX);
     }
     let mut uses: Vec<Uses> = reaches.iter().map(|r| Uses::new(*r)).collect();
     let (mut passed, mut seen) = (0, 0);
-    let mut lines = Lines::default();
+    let mut lines = RecentLineFilter::default();
     drive(program.as_mut(), &mut |program, _, batch, _| {
         if passed < before {
             passed += batch.instructions();
             if passed >= before {
-                program.follow(u64::MAX, u64::MAX);
+                program.grant_filtered_warming(u64::MAX, u64::MAX);
             }
             return Ok(go_on(0, wanted));
         }
@@ -224,19 +224,19 @@ pub(crate) fn needed(
                 one.see(address, now, wanted / 2);
             }
         };
-        let touched = &batch.passed.touched;
+        let touched = &batch.skipped.touched;
         for (n, &(address, access)) in touched.iter().enumerate() {
             if lines.is_new(address, access) {
                 // Where in the stretch it is used does not matter to lengths that are many.
                 see(
                     address,
-                    seen + batch.passed.instructions * n as u64 / touched.len() as u64,
+                    seen + batch.skipped.instructions * n as u64 / touched.len() as u64,
                 );
             }
         }
-        seen += batch.passed.instructions;
+        seen += batch.skipped.instructions;
         for op in &batch.ops {
-            lines.pass(op, |address, _| see(address, seen));
+            lines.filter(op, |address, _| see(address, seen));
             seen += u64::from(op.insns);
         }
         Ok(seen < wanted && go_on(seen, wanted))

@@ -77,7 +77,7 @@ impl Thread {
 
     /// Takes up a batch.
     pub(crate) fn begin(&mut self, item: Item) {
-        self.passes = item.batch.passed.ops > 0;
+        self.passes = item.batch.skipped.ops > 0;
         self.item = Some(item);
         self.at = 0;
         self.mapped_ahead = false;

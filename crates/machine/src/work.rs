@@ -1,6 +1,6 @@
 //! What a machine has done, or has still to do.
 
-use pagewalk_stream::{Op, Passed, flags};
+use pagewalk_stream::{Op, Skipped, flags};
 use serde::{Deserialize, Serialize};
 
 /// What a machine has done, all threads together.
@@ -46,7 +46,7 @@ impl Work {
     }
 
     /// What was done by ops that are not there.
-    pub(crate) fn of_passed(passed: &Passed) -> Work {
+    pub(crate) fn of_passed(passed: &Skipped) -> Work {
         Work {
             instructions: passed.instructions,
             requests: passed.requests,

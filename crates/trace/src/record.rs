@@ -143,7 +143,7 @@ pub fn drive(program: &mut dyn Program, visit: &mut Visit<'_>) -> Result<(), Err
             }
             moved |= !batch.ops.is_empty() || !matches!(end, End::Blocked | End::Empty);
             let me = threads.get_mut(&id).expect("just asked");
-            me.units.pass(&batch, &end);
+            me.units.add(&batch, &end);
             me.hold = None;
             let process = me.process;
             match end {

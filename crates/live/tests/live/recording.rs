@@ -321,18 +321,18 @@ fn what_is_skipped_of_a_recording_leaves_the_rest_as_it_is() {
     assert!(check.blocks > Some(6), "{check:?}");
     let total = written.instructions;
     for skip in [total / 10, total / 2, total * 9 / 10] {
-        let (mut full, mut passing) = (opened(&path, 0, false), opened(&path, 0, false));
+        let (mut full, mut forwarded) = (opened(&path, 0, false), opened(&path, 0, false));
         let (mut one, mut other) = (Batch::new(), Batch::new());
         let (mut left, mut passed) = (skip, 0);
         loop {
             let end = full.fill(0, &mut one).unwrap();
-            passing.pass(left, u64::MAX);
-            assert_eq!(passing.fill(0, &mut other).unwrap(), end);
-            let count = other.passed.ops as usize;
+            forwarded.grant_fast_forward(left, u64::MAX);
+            assert_eq!(forwarded.fill(0, &mut other).unwrap(), end);
+            let count = other.skipped.ops as usize;
             assert_eq!(count + other.ops.len(), one.ops.len());
             assert!(other.ops[..] == one.ops[count..]);
             let over = instructions(&one.ops[..count]);
-            assert_eq!(other.passed.instructions, over);
+            assert_eq!(other.skipped.instructions, over);
             passed += over;
             left = left.saturating_sub(over);
             if end == End::Exit {

@@ -139,11 +139,11 @@ fn who_is_before_an_event_has_nothing_made_ahead() {
                 _ => end,
             })
         }
-        fn pass(&mut self, instructions: u64, _: u64) {
+        fn grant_fast_forward(&mut self, instructions: u64, _: u64) {
             lock(&self.1).1 += instructions;
         }
-        fn follow(&mut self, instructions: u64, requests: u64) {
-            self.pass(instructions, requests);
+        fn grant_filtered_warming(&mut self, instructions: u64, requests: u64) {
+            self.grant_fast_forward(instructions, requests);
         }
     }
     // What is passed over is made many at a time, when none is left.

@@ -1,7 +1,7 @@
 //! What the end of a batch and the events of a program do.
 
 use pagewalk_os::{Effects, OsError};
-use pagewalk_stream::{End, Event, Lines, ProcessId, ThreadId};
+use pagewalk_stream::{End, Event, ProcessId, RecentLineFilter, ThreadId};
 
 use super::{Machine, Outcome};
 use crate::hub::Hub;
@@ -91,7 +91,7 @@ impl Machine {
         let part = self.part_of(process);
         let mut fx = std::mem::take(&mut self.effects);
         let forks = matches!(event, Event::Fork { .. });
-        self.lines.iter_mut().for_each(Lines::forget);
+        self.lines.iter_mut().for_each(RecentLineFilter::forget);
         let result = match event {
             Event::Map {
                 at,

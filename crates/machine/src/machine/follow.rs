@@ -3,7 +3,7 @@
 
 use pagewalk_cpu::{Outside, TOGETHER};
 use pagewalk_mmu::Fault;
-use pagewalk_stream::{End, Kind, Lines, ProcessId, ThreadId};
+use pagewalk_stream::{End, Kind, ProcessId, RecentLineFilter, ThreadId};
 use pagewalk_units::Access;
 
 use super::{Machine, Outcome};
@@ -24,7 +24,7 @@ impl Machine {
         let mut accesses = std::mem::take(&mut self.to_follow);
         let lines = &mut self.lines[core];
         if std::mem::take(&mut thread.passes) {
-            let passed = &item.batch.passed;
+            let passed = &item.batch.skipped;
             accesses
                 .extend((passed.touched.iter()).filter(|&&(at, access)| lines.is_new(at, access)));
             done = Work::of_passed(passed);
@@ -33,7 +33,7 @@ impl Machine {
         let mut asks = false;
         while at < ops.len() && !asks && done.is_within(left) {
             let op = &ops[at];
-            lines.pass(op, |at, access| accesses.push((at, access)));
+            lines.filter(op, |at, access| accesses.push((at, access)));
             done += Work::of(op);
             asks = op.kind == Kind::Ask;
             at += 1;
@@ -95,7 +95,7 @@ impl Machine {
 
     /// Lines are followed from here on.
     pub(super) fn begin_following(&mut self) {
-        self.lines.iter_mut().for_each(Lines::forget);
+        self.lines.iter_mut().for_each(RecentLineFilter::forget);
         // An answer to what the program asks is warmed as ever.
         let alone = self.cores.len() == 1 && !self.os.answers();
         let Some(process) = self.processes.values().next() else {

@@ -63,7 +63,7 @@ impl Machine {
         let left = self.plan.left;
         let mut done = Work::default();
         if std::mem::take(&mut thread.passes) {
-            let passed = &item.batch.passed;
+            let passed = &item.batch.skipped;
             for (at, access) in &passed.touched {
                 self.touch(core, process, asid, *at, *access)?;
             }

@@ -68,7 +68,7 @@ impl Machine {
                 let end = item.end.clone();
                 thread
                     .units
-                    .pass_counted(&item.batch, item.instructions, &end);
+                    .add_counted(&item.batch, item.instructions, &end);
                 hub.recycle(item);
                 self.act_on_end(hub, me, id, core, end)?;
                 self.wake_waiting();

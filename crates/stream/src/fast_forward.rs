@@ -10,30 +10,30 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use pagewalk_units::Access;
 use rustc_hash::FxHashMap;
 
-use crate::{Batch, Data, Event, Kind, Lines, Op, Passed, flags};
+use crate::{Batch, Data, Event, Kind, Op, RecentLineFilter, Skipped, flags};
 
 /// What a program may still pass over, and what its threads have changed.
 #[derive(Default)]
-pub struct Leave {
+pub struct FastForwardBudget {
     instructions: AtomicU64,
     requests: AtomicU64,
     /// Lines are wanted, not pages alone.
-    lines: AtomicBool,
+    filtered_warming: AtomicBool,
     /// Changes of the address space after which a page that was touched may have to be touched
     /// again.
     changes: AtomicU64,
 }
 
-impl Leave {
+impl FastForwardBudget {
     /// So much may be passed over from now on, of which nobody needs more than pages.
-    pub fn give(&self, instructions: u64, requests: u64) {
-        self.lines.store(false, Relaxed);
+    pub fn grant_fast_forward(&self, instructions: u64, requests: u64) {
+        self.filtered_warming.store(false, Relaxed);
         self.set(instructions, requests);
     }
 
     /// So much may be passed over from now on but for the lines that it uses.
-    pub fn give_lines(&self, instructions: u64, requests: u64) {
-        self.lines.store(true, Relaxed);
+    pub fn grant_filtered_warming(&self, instructions: u64, requests: u64) {
+        self.filtered_warming.store(true, Relaxed);
         self.set(instructions, requests);
     }
 
@@ -44,16 +44,16 @@ impl Leave {
     }
 
     /// Instructions and requests that may still be passed over.
-    pub fn left(&self) -> (u64, u64) {
+    pub fn remaining(&self) -> (u64, u64) {
         (self.instructions.load(Relaxed), self.requests.load(Relaxed))
     }
 
-    /// `passed` was passed over.
-    pub fn take(&self, passed: &Passed) {
-        let (instructions, requests) = self.left();
+    /// `skipped` was passed over.
+    pub fn spend(&self, skipped: &Skipped) {
+        let (instructions, requests) = self.remaining();
         self.set(
-            instructions.saturating_sub(passed.instructions),
-            requests.saturating_sub(passed.requests),
+            instructions.saturating_sub(skipped.instructions),
+            requests.saturating_sub(skipped.requests),
         );
     }
 }
@@ -259,17 +259,17 @@ impl Pages {
     }
 }
 
-/// Ops without anybody who needs them, as [`Passed`]. See the module.
+/// Ops without anybody who needs them, as [`Skipped`]. See the module.
 #[derive(Default)]
-pub struct Condenser {
+pub struct TouchSummary {
     /// Since it was taken.
-    pub passed: Passed,
+    pub skipped: Skipped,
     pages: Pages,
     /// The page that was executed last, and one.
     code: u64,
 }
 
-impl Condenser {
+impl TouchSummary {
     /// Looks at an op at `pc` that accesses `data`, and counts nothing.
     #[inline(always)]
     pub fn look(&mut self, pc: u64, data: Option<Data>) {
@@ -280,7 +280,7 @@ impl Condenser {
     }
 
     /// Passes over `ops`, and counts requests. Whether one asks.
-    pub fn pass_all(&mut self, ops: &[Op]) -> bool {
+    pub fn skip_all(&mut self, ops: &[Op]) -> bool {
         let (mut instructions, mut all) = (0, 0);
         let mut requests = 0;
         // Pages that were read and written last: most accesses are to these.
@@ -302,9 +302,9 @@ impl Condenser {
             last[write] = op.va >> 12;
             self.access(op.va, op.size, access);
         }
-        self.passed.ops += ops.len() as u64;
-        self.passed.instructions += instructions;
-        self.passed.requests += requests;
+        self.skipped.ops += ops.len() as u64;
+        self.skipped.instructions += instructions;
+        self.skipped.requests += requests;
         all & 1 << Kind::Ask as u8 != 0
     }
 
@@ -330,7 +330,7 @@ impl Condenser {
     #[inline(always)]
     fn touch(&mut self, at: u64, access: Access) {
         if self.pages.is_new(at >> 12, access == Access::Write) {
-            self.passed.touched.push((at, access));
+            self.skipped.touched.push((at, access));
         }
     }
 
@@ -374,64 +374,64 @@ impl Condenser {
 }
 
 /// A thread's part.
-pub struct Passing {
-    leave: Arc<Leave>,
+pub struct ThreadFastForward {
+    budget: Arc<FastForwardBudget>,
     /// Requests that may be passed in this turn.
     requests: u64,
     /// What is passed in this turn, and the pages of all.
-    pub condenser: Condenser,
+    pub summary: TouchSummary,
     /// Where lines are wanted: those of a moment ago.
-    lines: Lines,
-    follows: bool,
+    recent_lines: RecentLineFilter,
+    filtered_warming: bool,
     /// Changes that it knows of.
     changes: u64,
 }
 
-impl Passing {
+impl ThreadFastForward {
     /// Of a program that is told in `leave` what it may pass over.
-    pub fn new(leave: Arc<Leave>) -> Self {
-        Passing {
-            leave,
+    pub fn new(budget: Arc<FastForwardBudget>) -> Self {
+        ThreadFastForward {
+            budget,
             requests: 0,
-            condenser: Condenser::default(),
-            lines: Lines::default(),
-            follows: false,
+            summary: TouchSummary::default(),
+            recent_lines: RecentLineFilter::default(),
+            filtered_warming: false,
             changes: 0,
         }
     }
 
     /// A turn begins; gives how many instructions may be passed in it.
     pub fn begin(&mut self) -> u64 {
-        self.requests = self.leave.requests.load(Relaxed);
-        let changes = self.leave.changes.load(Relaxed);
+        self.requests = self.budget.requests.load(Relaxed);
+        let changes = self.budget.changes.load(Relaxed);
         if self.changes != changes {
             self.changes = changes;
-            self.condenser.forget();
+            self.summary.forget();
         }
-        let follows = self.leave.lines.load(Relaxed);
-        if self.follows != follows {
-            self.follows = follows;
-            self.lines.forget();
+        let follows = self.budget.filtered_warming.load(Relaxed);
+        if self.filtered_warming != follows {
+            self.filtered_warming = follows;
+            self.recent_lines.forget();
         }
         match self.requests {
             0 => 0,
-            _ => self.leave.instructions.load(Relaxed),
+            _ => self.budget.instructions.load(Relaxed),
         }
     }
 
     /// It ends with so many instructions left.
     pub fn end(&mut self, left: u64) {
-        self.leave.instructions.store(left, Relaxed);
-        self.leave.requests.store(self.requests, Relaxed);
+        self.budget.instructions.store(left, Relaxed);
+        self.budget.requests.store(self.requests, Relaxed);
         if left == 0 || self.requests == 0 {
             // What is followed next is another stretch.
-            self.lines.forget();
+            self.recent_lines.forget();
         }
     }
 
     /// Passes over `op`.
     #[inline(always)]
-    pub fn pass(&mut self, op: &Op) {
+    pub fn skip(&mut self, op: &Op) {
         self.count(1, u64::from(op.insns));
         self.look(op.pc, Data::of(op));
     }
@@ -439,38 +439,38 @@ impl Passing {
     /// So much was passed over.
     #[inline(always)]
     pub fn count(&mut self, ops: u64, instructions: u64) {
-        let passed = &mut self.condenser.passed;
-        passed.ops += ops;
-        passed.instructions += instructions;
+        let skipped = &mut self.summary.skipped;
+        skipped.ops += ops;
+        skipped.instructions += instructions;
     }
 
     /// What is wanted of an op at `pc` that accesses `data`; to be [`count`](Self::count)ed too.
     #[inline(always)]
     pub fn look(&mut self, pc: u64, data: Option<Data>) {
-        if !self.follows {
-            return self.condenser.look(pc, data);
+        if !self.filtered_warming {
+            return self.summary.look(pc, data);
         }
-        let touched = &mut self.condenser.passed.touched;
-        self.lines
+        let touched = &mut self.summary.skipped.touched;
+        self.recent_lines
             .look(pc, data, |at, access| touched.push((at, access)));
     }
 
     /// Whether lines are wanted in this turn: each op has to be looked at.
     #[inline(always)]
-    pub fn follows(&self) -> bool {
-        self.follows
+    pub fn warms_filtered(&self) -> bool {
+        self.filtered_warming
     }
 
     /// Where lines are wanted: those of a moment ago.
     #[inline(always)]
-    pub fn lines(&self) -> &Lines {
-        &self.lines
+    pub fn recent_lines(&self) -> &RecentLineFilter {
+        &self.recent_lines
     }
 
     /// Addresses where a look at data finds nothing until the turn ends: the longest ranges that
     /// there are; and whether the page of `at`, which was looked at last, may be written, too.
     pub fn known(&self, at: u64) -> ([Range<u64>; LONGEST], bool) {
-        let pages = &self.condenser.pages;
+        let pages = &self.summary.pages;
         let bytes = |blocks: &Range<u64>| blocks.start << 21..blocks.end << 21;
         (pages.longest.each_ref().map(bytes), pages.is_written(at))
     }
@@ -478,18 +478,18 @@ impl Passing {
     /// Whether all pages of `addresses` were touched in this way.
     pub fn knows(&self, addresses: Range<u64>, access: Access) -> bool {
         let pages = addresses.start >> 12..addresses.end.div_ceil(4096);
-        (self.condenser.pages).holds_all(pages, access == Access::Write)
+        (self.summary.pages).holds_all(pages, access == Access::Write)
     }
 
     /// The op that was passed last ends a request; whether more may be passed.
     pub fn request(&mut self) -> bool {
-        self.condenser.passed.requests += 1;
+        self.summary.skipped.requests += 1;
         self.requests = self.requests.saturating_sub(1);
         self.requests > 0
     }
 
     /// Passes over what it may of the ops of `batch`, which are a turn of its only thread.
-    pub fn condense(&mut self, batch: &mut Batch) {
+    pub fn skip_batch(&mut self, batch: &mut Batch) {
         let mut left = self.begin();
         let mut count = 0;
         for op in &batch.ops {
@@ -497,23 +497,23 @@ impl Passing {
                 break;
             }
             left = left.saturating_sub(u64::from(op.insns));
-            self.pass(op);
+            self.skip(op);
             count += 1;
             if op.flags & flags::REQUEST != 0 && !self.request() {
                 left = 0;
             }
         }
         batch.ops.drain(..count);
-        std::mem::swap(&mut batch.passed, &mut self.condenser.passed);
-        self.condenser.passed.clear();
+        std::mem::swap(&mut batch.skipped, &mut self.summary.skipped);
+        self.summary.skipped.clear();
         self.end(left);
     }
 
     /// The program's address space changes.
     pub fn change(&mut self, event: &Event) {
-        self.lines.forget();
-        if self.condenser.change(event) {
-            self.changes = self.leave.changes.fetch_add(1, Relaxed) + 1;
+        self.recent_lines.forget();
+        if self.summary.change(event) {
+            self.changes = self.budget.changes.fetch_add(1, Relaxed) + 1;
         }
     }
 }
@@ -525,7 +525,7 @@ mod tests {
     use pagewalk_units::{Access, VirtAddr, rng};
     use rand::RngExt;
 
-    use super::{Condenser, Event, Pages};
+    use super::{Event, Pages, TouchSummary};
 
     /// As a set of pages says it, wherever ranges begin, end and meet.
     #[test]
@@ -576,14 +576,14 @@ mod tests {
     /// A recording may say so: it is for a machine to refuse, which has no such memory.
     #[test]
     fn all_of_the_address_space_is_populated_at_once() {
-        let mut condenser = Condenser::default();
+        let mut summary = TouchSummary::default();
         let (at, bytes) = (VirtAddr(4096), u64::MAX);
         for _ in 0..1000 {
-            assert!(!condenser.change(&Event::Populate { at, bytes }));
+            assert!(!summary.change(&Event::Populate { at, bytes }));
         }
-        condenser.access(1 << 60, 8, Access::Write);
-        assert!(condenser.passed.touched.is_empty());
-        condenser.access(0, 8, Access::Read);
-        assert_eq!(condenser.passed.touched, [(0, Access::Read)]);
+        summary.access(1 << 60, 8, Access::Write);
+        assert!(summary.skipped.touched.is_empty());
+        summary.access(0, 8, Access::Read);
+        assert_eq!(summary.skipped.touched, [(0, Access::Read)]);
     }
 }

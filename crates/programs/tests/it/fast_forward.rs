@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use crate::small::small;
 use pagewalk_programs::{build, workloads};
-use pagewalk_stream::{BATCH_OPS, Batch, End, Event, Kind, Passed, flags};
+use pagewalk_stream::{BATCH_OPS, Batch, End, Event, Kind, Skipped, flags};
 use pagewalk_units::Access;
 
 /// What first touches pages: by page whether it was read, and written.
@@ -25,8 +25,8 @@ impl Pages {
 }
 
 /// What `batch` is when all of its ops are passed over.
-fn passed_over(batch: &Batch, pages: &mut Pages) -> Passed {
-    let mut passed = Passed {
+fn skipped_of(batch: &Batch, pages: &mut Pages) -> Skipped {
+    let mut skipped_part = Skipped {
         ops: batch.ops.len() as u64,
         instructions: batch.instructions(),
         requests: batch.requests(),
@@ -34,7 +34,7 @@ fn passed_over(batch: &Batch, pages: &mut Pages) -> Passed {
     };
     for op in &batch.ops {
         // Fetching is a read: a page of code is looked at once.
-        pages.touch(op.pc, Access::Fetch, &mut passed.touched);
+        pages.touch(op.pc, Access::Fetch, &mut skipped_part.touched);
         let access = match op.kind {
             Kind::Load => Access::Read,
             Kind::Store => Access::Write,
@@ -42,10 +42,10 @@ fn passed_over(batch: &Batch, pages: &mut Pages) -> Passed {
         };
         let last = op.va + u64::from(op.size.max(1)) - 1;
         for at in [op.va, last] {
-            pages.touch(at, access, &mut passed.touched);
+            pages.touch(at, access, &mut skipped_part.touched);
         }
     }
-    passed
+    skipped_part
 }
 
 /// Whether what was touched may have to be touched again.
@@ -74,20 +74,20 @@ fn check(
     let what = format!("{name} {params:?} {instructions} {requests}");
     let options = small(name, 1, params);
     let make = || build(name, &options).unwrap_or_else(|e| panic!("{what}: {e:?}"));
-    let (mut full, mut passing) = (make(), make());
+    let (mut full, mut forwarded) = (make(), make());
     let (mut one, mut other) = (Batch::new(), Batch::new());
     let (mut pages, mut left) = (Pages::default(), (instructions, requests));
     let mut skipped = 0;
     for number in 0..batches {
         let end = full.fill(0, &mut one).unwrap();
-        passing.pass(left.0, left.1);
+        forwarded.grant_fast_forward(left.0, left.1);
         assert_eq!(
-            passing.fill(0, &mut other).unwrap(),
+            forwarded.fill(0, &mut other).unwrap(),
             end,
             "{what}: {number}"
         );
-        assert!(one.passed == Passed::default());
-        let count = other.passed.ops as usize;
+        assert!(one.skipped == Skipped::default());
+        let count = other.skipped.ops as usize;
         assert!(count + other.ops.len() <= BATCH_OPS);
         assert!(other.ops[..] == one.ops[count..], "{what}: {number}");
         // Not a single op more, and none less but those that ask.
@@ -108,7 +108,7 @@ fn check(
                 ..Batch::default()
             };
             assert!(
-                other.passed == passed_over(&part, &mut pages),
+                other.skipped == skipped_of(&part, &mut pages),
                 "{what}: {number}"
             );
         }
@@ -128,7 +128,7 @@ fn check(
         }
         if matches!(end, End::Ask(_)) {
             full.answer(0, Some(0));
-            passing.answer(0, Some(0));
+            forwarded.answer(0, Some(0));
         }
         if end == End::Exit {
             break;

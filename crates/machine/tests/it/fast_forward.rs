@@ -25,17 +25,17 @@ impl Program for Watched {
     }
     fn fill(&mut self, thread: ThreadId, batch: &mut Batch) -> Result<End, Error> {
         let end = self.program.fill(thread, batch)?;
-        self.passed.fetch_add(batch.passed.instructions, Relaxed);
+        self.passed.fetch_add(batch.skipped.instructions, Relaxed);
         Ok(end)
     }
-    fn pass(&mut self, instructions: u64, requests: u64) {
+    fn grant_fast_forward(&mut self, instructions: u64, requests: u64) {
         if self.forwards {
-            self.program.pass(instructions, requests);
+            self.program.grant_fast_forward(instructions, requests);
         }
     }
-    fn follow(&mut self, instructions: u64, requests: u64) {
+    fn grant_filtered_warming(&mut self, instructions: u64, requests: u64) {
         if self.forwards {
-            self.program.follow(instructions, requests);
+            self.program.grant_filtered_warming(instructions, requests);
         }
     }
     fn answer(&mut self, thread: ThreadId, reply: Option<u64>) {

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::LazyLock;
 
-use pagewalk_stream::{BATCH_OPS, Batch, End, Event, Kind, Op, Passed, Program, flags};
+use pagewalk_stream::{BATCH_OPS, Batch, End, Event, Kind, Op, Program, Skipped, flags};
 use pagewalk_trace::{OpenOptions, check_trace, convert_trace};
 use pagewalk_units::Access;
 use proptest::prelude::*;
@@ -49,7 +49,7 @@ impl Pages {
     /// All that `batch` makes it do.
     fn batch(&mut self, batch: &Batch) -> Vec<(u64, bool)> {
         let mut new = Vec::new();
-        for (at, access) in &batch.passed.touched {
+        for (at, access) in &batch.skipped.touched {
             self.touch(*at, *access, &mut new);
         }
         batch.ops.iter().for_each(|op| self.op(op, &mut new));
@@ -83,20 +83,20 @@ impl Pages {
 /// the leave that `leave` gives for each. Returns the ops that were passed over.
 fn compare(
     what: &str,
-    (mut full, mut passing): (Box<dyn Program>, Box<dyn Program>),
-    mut leave: impl FnMut(usize) -> (u64, u64),
+    (mut full, mut forwarded): (Box<dyn Program>, Box<dyn Program>),
+    mut grant: impl FnMut(usize) -> (u64, u64),
 ) -> u64 {
     let (mut one, mut other) = (Batch::new(), Batch::new());
     let (mut here, mut there) = (Pages::default(), Pages::default());
     let mut skipped = 0;
     for number in 0.. {
         let at = format!("{what}: {number}");
-        let left = leave(number);
+        let left = grant(number);
         let end = full.fill(0, &mut one).unwrap();
-        passing.pass(left.0, left.1);
-        assert_eq!(passing.fill(0, &mut other).unwrap(), end, "{at}");
-        assert!(one.passed == Passed::default());
-        let count = other.passed.ops as usize;
+        forwarded.grant_fast_forward(left.0, left.1);
+        assert_eq!(forwarded.fill(0, &mut other).unwrap(), end, "{at}");
+        assert!(one.skipped == Skipped::default());
+        let count = other.skipped.ops as usize;
         assert_eq!(count + other.ops.len(), one.ops.len(), "{at}");
         assert!(other.ops[..] == one.ops[count..], "{at}");
         // Not a single op more, and none less but those that ask.
@@ -113,7 +113,7 @@ fn compare(
         );
         assert_eq!(
             before(count),
-            (other.passed.instructions, other.passed.requests),
+            (other.skipped.instructions, other.skipped.requests),
             "{at}"
         );
         assert_eq!(there.batch(&other), here.batch(&one), "{at}");
@@ -123,7 +123,7 @@ fn compare(
         match end {
             End::Ask(_) => {
                 full.answer(0, None);
-                passing.answer(0, None);
+                forwarded.answer(0, None);
             }
             End::Exit => break,
             // From there on nothing may be passed over.
@@ -164,12 +164,12 @@ fn check(path: &Path, least: u64) {
     compare(&format!("{what} requests"), both(), always((u64::MAX, 701)));
     // On and off, for a few batches and for many.
     for (on, off) in [(3, 2), (100, 1), (300, 70), (1, 200)] {
-        let leave = |number: usize| match number % (on + off) {
+        let grant = |number: usize| match number % (on + off) {
             n if n < on => (1 << 40, 1 << 40),
             n if n == on => (777, 3),
             _ => (0, 0),
         };
-        compare(&format!("{what} {on} {off}"), both(), leave);
+        compare(&format!("{what} {on} {off}"), both(), grant);
     }
 }
 
@@ -243,7 +243,7 @@ fn what_is_skipped_is_not_read() {
     let mut left = total * 9 / 10;
     let (mut batch, mut decoded) = (Batch::new(), 0);
     loop {
-        program.pass(left, u64::MAX);
+        program.grant_fast_forward(left, u64::MAX);
         let end = program.fill(0, &mut batch).unwrap();
         left = left.saturating_sub(batch.instructions());
         decoded += batch.ops.len();
@@ -296,7 +296,7 @@ fn damage_to_what_skipping_needs_is_found_where_it_is() {
         let mut program = pagewalk_trace::open_trace(&path, &options).unwrap();
         let mut batch = Batch::new();
         loop {
-            program.pass(u64::MAX, u64::MAX);
+            program.grant_fast_forward(u64::MAX, u64::MAX);
             match program.fill(0, &mut batch) {
                 Ok(End::Exit) => return None,
                 Ok(_) => {}
@@ -402,7 +402,7 @@ proptest! {
         which in 0..3usize,
         changes in prop::collection::vec(any_change(), 1..6),
         near in any::<bool>(),
-        leave in prop::collection::vec((any::<Index>(), 0..1u64 << 20), 1..9),
+        grant in prop::collection::vec((any::<Index>(), 0..1u64 << 20), 1..9),
     ) {
         let good = &FUZZED[which];
         let (bytes, place) = planted(good, |raw| {
@@ -430,8 +430,8 @@ proptest! {
         let mut program = pagewalk_trace::open_trace(&path, &options).unwrap();
         let mut batch = Batch::new();
         for number in 0.. {
-            let (skip, left) = &leave[number / 7 % leave.len()];
-            program.pass(if skip.index(3) == 0 { *left } else { u64::MAX }, u64::MAX);
+            let (skip, left) = &grant[number / 7 % grant.len()];
+            program.grant_fast_forward(if skip.index(3) == 0 { *left } else { u64::MAX }, u64::MAX);
             match program.fill(0, &mut batch) {
                 Ok(End::Exit) => break,
                 Ok(end) => {

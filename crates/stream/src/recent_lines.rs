@@ -42,15 +42,15 @@ const CODE: usize = 1 << 8;
 /// passes over its ops may leave out what its own filter holds back, and a machine that applies one
 /// to what is left sees what it would have seen of all ops.
 #[derive(Clone, Debug)]
-pub struct Lines {
+pub struct RecentLineFilter {
     /// Number of the line, shifted by one, and whether it was written.
     data: Box<[u64; DATA]>,
     code: Box<[u64; CODE]>,
 }
 
-impl Default for Lines {
+impl Default for RecentLineFilter {
     fn default() -> Self {
-        Lines {
+        RecentLineFilter {
             data: Box::new([u64::MAX; DATA]),
             code: Box::new([u64::MAX; CODE]),
         }
@@ -62,7 +62,7 @@ fn slot(line: u64, slots: usize) -> usize {
     (line.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40) as usize & (slots - 1)
 }
 
-impl Lines {
+impl RecentLineFilter {
     /// Nothing is remembered.
     pub fn forget(&mut self) {
         self.data.fill(u64::MAX);
@@ -88,7 +88,7 @@ impl Lines {
         new
     }
 
-    /// Whether [`Lines::look`] would find nothing new in `data`, all of which lies in one line.
+    /// Whether [`RecentLineFilter::look`] would find nothing new in `data`, all of which lies in one line.
     #[inline(always)]
     pub fn holds(&self, data: Data) -> bool {
         let line = data.at >> LINE_SHIFT;
@@ -108,7 +108,7 @@ impl Lines {
 
     /// Gives `out` what of `op` is new, in program order.
     #[inline(always)]
-    pub fn pass(&mut self, op: &Op, out: impl FnMut(u64, Access)) {
+    pub fn filter(&mut self, op: &Op, out: impl FnMut(u64, Access)) {
         self.look(op.pc, Data::of(op), out);
     }
 
@@ -133,7 +133,7 @@ impl Lines {
 
 #[cfg(test)]
 mod tests {
-    use super::Lines;
+    use super::RecentLineFilter;
     use pagewalk_units::{Access, rng};
     use rand::RngExt;
 
@@ -143,8 +143,11 @@ mod tests {
     fn a_filter_before_a_filter_changes_nothing() {
         let mut draw = rng(1, "lines");
         for _ in 0..20 {
-            let (mut whole, mut behind, mut before) =
-                (Lines::default(), Lines::default(), Lines::default());
+            let (mut whole, mut behind, mut before) = (
+                RecentLineFilter::default(),
+                RecentLineFilter::default(),
+                RecentLineFilter::default(),
+            );
             let (mut all, mut left) = (Vec::new(), Vec::new());
             for n in 0..20_000 {
                 let at = draw.random_range(0..5000u64) << 5;
@@ -163,7 +166,7 @@ mod tests {
 
     #[test]
     fn a_line_is_new_once_and_once_more_when_it_is_written() {
-        let mut lines = Lines::default();
+        let mut lines = RecentLineFilter::default();
         assert!(lines.is_new(0x1000, Access::Read) && !lines.is_new(0x103f, Access::Read));
         assert!(lines.is_new(0x1008, Access::Write) && !lines.is_new(0x1010, Access::Write));
         assert!(!lines.is_new(0x1000, Access::Read) && lines.is_new(0x1000, Access::Fetch));

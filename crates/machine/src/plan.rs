@@ -3,7 +3,7 @@
 use pagewalk_units::{Error, Rng, RunOption, rng, text};
 use rand::RngExt;
 
-use crate::limits::{Limits, SAMPLE_LEAD_IN, Sample, Warming};
+use crate::limits::{Limits, SAMPLE_DETAILED_WARMUP, Sample, Warming};
 use crate::regions::{Places, Regions};
 use crate::work::Work;
 
@@ -21,13 +21,13 @@ pub(crate) enum Phase {
     /// Between samples: passed over.
     SampleSkip,
     /// Between samples: lines that were not used a moment before.
-    SampleFollow,
+    FilteredWarm,
     /// Between samples: state only.
-    SampleWarm,
+    FunctionalWarm,
     /// Before a sample: timed, not measured.
-    SampleLeadIn,
+    DetailedWarm,
     /// Timed as a sample for the rate at which the clock runs on, not measured.
-    SampleRate,
+    CpiProbe,
     /// A sample: timed and measured.
     SampleMeasure,
     /// Over.
@@ -40,8 +40,8 @@ impl Phase {
         match self {
             Phase::UntilRoi | Phase::Skip => "skip",
             Phase::Warmup => "warm-up",
-            Phase::Measure | Phase::SampleMeasure | Phase::SampleLeadIn => "measure",
-            Phase::SampleSkip | Phase::SampleFollow | Phase::SampleWarm | Phase::SampleRate => {
+            Phase::Measure | Phase::SampleMeasure | Phase::DetailedWarm => "measure",
+            Phase::SampleSkip | Phase::FilteredWarm | Phase::FunctionalWarm | Phase::CpiProbe => {
                 "between samples"
             }
             Phase::Done => "done",
@@ -55,20 +55,20 @@ impl Phase {
 
     /// Whether the clock runs by what the program does.
     pub(crate) fn takes_time(self) -> bool {
-        !self.skips() && !self.is_gap() && self != Phase::SampleWarm
+        !self.skips() && !self.is_gap() && self != Phase::FunctionalWarm
     }
 
     /// Between samples, at the rate of the last one, without looking at most of the program.
     pub(crate) fn is_gap(self) -> bool {
-        matches!(self, Phase::SampleSkip | Phase::SampleFollow)
+        matches!(self, Phase::SampleSkip | Phase::FilteredWarm)
     }
 
     /// What of the program the machine needs.
-    pub(crate) fn needs(self) -> Needs {
+    pub(crate) fn detail(self) -> Detail {
         match self {
-            Phase::UntilRoi | Phase::Skip | Phase::SampleSkip => Needs::Pages,
-            Phase::SampleFollow => Needs::Lines,
-            _ => Needs::Ops,
+            Phase::UntilRoi | Phase::Skip | Phase::SampleSkip => Detail::FastForward,
+            Phase::FilteredWarm => Detail::FilteredWarm,
+            _ => Detail::Full,
         }
     }
 
@@ -78,10 +78,10 @@ impl Phase {
             self,
             Phase::Measure
                 | Phase::SampleSkip
-                | Phase::SampleFollow
-                | Phase::SampleWarm
-                | Phase::SampleLeadIn
-                | Phase::SampleRate
+                | Phase::FilteredWarm
+                | Phase::FunctionalWarm
+                | Phase::DetailedWarm
+                | Phase::CpiProbe
                 | Phase::SampleMeasure
         )
     }
@@ -94,13 +94,13 @@ impl Phase {
 
 /// What a machine needs of its program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Needs {
+pub(crate) enum Detail {
     /// Which pages it touches.
-    Pages,
+    FastForward,
     /// Which lines it uses that it did not use a moment before.
-    Lines,
+    FilteredWarm,
     /// All of it.
-    Ops,
+    Full,
 }
 
 /// A sample and, in `gap` instructions, what comes before it, the last one first. Without a
@@ -112,14 +112,14 @@ pub(crate) fn stretches(gap: u64, length: u64, warming: Option<Warming>) -> [(Ph
         gap -= taken;
         taken
     };
-    let lead_in = take(warming.map_or(SAMPLE_LEAD_IN, |_| Warming::LEAD_IN));
+    let lead_in = take(warming.map_or(SAMPLE_DETAILED_WARMUP, |_| Warming::DETAILED_WARMUP));
     let warmed = take(warming.map_or(u64::MAX, |w| w.warmed));
     let followed = take(warming.map_or(0, |w| w.followed.most()));
     [
         (Phase::SampleMeasure, length),
-        (Phase::SampleLeadIn, lead_in),
-        (Phase::SampleWarm, warmed),
-        (Phase::SampleFollow, followed),
+        (Phase::DetailedWarm, lead_in),
+        (Phase::FunctionalWarm, warmed),
+        (Phase::FilteredWarm, followed),
         (Phase::SampleSkip, gap),
     ]
 }
@@ -142,7 +142,7 @@ struct Samples {
 /// Samples that are simulated for themselves, beside others: they are numbered from 0. A machine
 /// that begins with a later one passes over what comes before, at the rate of the first of all.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Portion {
+pub(crate) struct Shard {
     /// The first of them.
     pub(crate) first: u64,
     /// That after the last of them; `None`: all to the end of the measured part.
@@ -150,21 +150,21 @@ pub(crate) struct Portion {
 }
 
 impl Samples {
-    fn new(sample: Sample, seed: u64, portion: Portion) -> Self {
+    fn new(sample: Sample, seed: u64, shard: Shard) -> Self {
         let mut samples = Samples {
             sample,
             draws: rng(seed, "samples"),
             period: 0,
             done: 0,
             placed: 0,
-            end: portion.end,
+            end: shard.end,
             next: Vec::new(),
         };
-        if portion.first > 0 {
-            samples.lay_out();
-            samples.next[0].0 = Phase::SampleRate;
+        if shard.first > 0 {
+            samples.schedule_next();
+            samples.next[0].0 = Phase::CpiProbe;
             // Each lies where it does in a run of all.
-            while samples.placed < portion.first {
+            while samples.placed < shard.first {
                 samples.place();
             }
         }
@@ -178,7 +178,7 @@ impl Samples {
                 if self.end.is_some_and(|end| self.placed >= end) {
                     return None;
                 }
-                self.lay_out();
+                self.schedule_next();
             }
             if let Some((phase, length)) = self.next.pop()
                 && length > 0
@@ -190,7 +190,7 @@ impl Samples {
     }
 
     /// Another sample, and what comes before it.
-    fn lay_out(&mut self) {
+    fn schedule_next(&mut self) {
         let gap = self.place() - self.done;
         self.next = stretches(gap, self.sample.length, self.sample.warming).to_vec();
     }
@@ -209,7 +209,7 @@ impl Samples {
             Some(_) => {
                 let last = period - length;
                 let first = if self.period == 0 {
-                    Warming::LEAD_IN
+                    Warming::DETAILED_WARMUP
                 } else {
                     0
                 };
@@ -261,21 +261,16 @@ pub(crate) struct Plan {
 impl Plan {
     /// `regions`: each region of interest that ends is a request; samples lie where `seed` says.
     pub(crate) fn new(limits: Limits, regions: bool, seed: u64) -> Self {
-        Plan::of_portion(limits, regions, seed, Portion::default())
+        Plan::of_shard(limits, regions, seed, Shard::default())
     }
 
     /// The same, with some of the samples alone.
-    pub(crate) fn of_portion(
-        mut limits: Limits,
-        regions: bool,
-        seed: u64,
-        portion: Portion,
-    ) -> Self {
-        if portion.first > 0 {
+    pub(crate) fn of_shard(mut limits: Limits, regions: bool, seed: u64, shard: Shard) -> Self {
+        if shard.first > 0 {
             // What warms up the first sample is far from the others.
             limits.skip += std::mem::take(&mut limits.warmup);
         }
-        let samples = limits.sample.map(|s| Samples::new(s, seed, portion));
+        let samples = limits.sample.map(|s| Samples::new(s, seed, shard));
         Plan::laid_out(limits, regions, samples.map(Layout::Periodic))
     }
 
@@ -364,10 +359,10 @@ impl Plan {
                     }
                 }
                 Phase::SampleSkip
-                | Phase::SampleFollow
-                | Phase::SampleWarm
-                | Phase::SampleLeadIn
-                | Phase::SampleRate
+                | Phase::FilteredWarm
+                | Phase::FunctionalWarm
+                | Phase::DetailedWarm
+                | Phase::CpiProbe
                 | Phase::SampleMeasure => self.sample_part(),
                 Phase::Measure | Phase::Done => (Phase::Done, Work::FOREVER),
             };
@@ -396,7 +391,7 @@ impl Plan {
         let before = self.phase;
         self.left = self.left.less(done);
         if let Some(Layout::Places(places)) = &mut self.samples {
-            places.pass(done.instructions);
+            places.advance(done.instructions);
         }
         if self.phase.is_measured_part() {
             self.part_left = self.part_left.less(Work {
@@ -469,7 +464,7 @@ impl Plan {
 
 #[cfg(test)]
 mod tests {
-    use super::{Limits, Phase, Plan, Portion, Sample, Warming, Work};
+    use super::{Limits, Phase, Plan, Sample, Shard, Warming, Work};
     use crate::limits::Followed;
 
     fn phases(limits: Limits, step: u64, n: u64) -> Vec<(Phase, u64)> {
@@ -621,8 +616,8 @@ mod tests {
             ..Limits::default()
         };
         let one = [
-            (Phase::SampleWarm, 6000),
-            (Phase::SampleLeadIn, 3000),
+            (Phase::FunctionalWarm, 6000),
+            (Phase::DetailedWarm, 3000),
             (Phase::SampleMeasure, 1000),
         ];
         assert_eq!(phases(l, 500, 1_000_000), [one, one].concat());
@@ -645,27 +640,27 @@ mod tests {
             ..Limits::default()
         };
         // Where each sample begins, and how much is passed over before the first of a portion.
-        let places = |portion| {
-            let mut plan = Plan::of_portion(limits, false, 7, portion);
+        let places = |shard| {
+            let mut plan = Plan::of_shard(limits, false, 7, shard);
             let (mut at, mut found, mut rates) = (0, vec![], 0);
             while plan.phase != Phase::Done {
                 if plan.phase == Phase::SampleMeasure {
                     found.push((at, plan.left.instructions));
                 }
-                rates += u32::from(plan.phase == Phase::SampleRate);
+                rates += u32::from(plan.phase == Phase::CpiProbe);
                 let step = plan.left.instructions;
                 plan.advance(instructions(step));
                 at += step;
             }
             (found, at, rates)
         };
-        let portion = |first, end| Portion { first, end };
-        let (all, end, rates) = places(Portion::default());
+        let shard = |first, end| Shard { first, end };
+        let (all, end, rates) = places(Shard::default());
         assert_eq!((end, rates, all.len() >= 10), (2_050_700, 0, true));
-        let (mut found, first_end, _) = places(portion(0, Some(4)));
+        let (mut found, first_end, _) = places(shard(0, Some(4)));
         assert_eq!(first_end, found[3].0 + 1000);
         for (first, last) in [(4, Some(5)), (5, Some(9)), (9, None)] {
-            let (others, end, rates) = places(portion(first, last));
+            let (others, end, rates) = places(shard(first, last));
             assert_eq!(rates, 1, "the first sample says how fast it passes over");
             assert_eq!(end == 2_050_700, last.is_none());
             found.extend(others);

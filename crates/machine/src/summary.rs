@@ -439,7 +439,7 @@ pub(crate) fn values_of_rates(tree: &Tree, work: Work, cycles: u64) -> Vec<Optio
     metrics().filter_map(value).collect()
 }
 
-/// Cycles that a miss has cost, of what `estimate::UNKNOWN` names, as the cycle stack shares them
+/// Cycles that a miss has cost, of what `estimate::STALE_STRUCTURES` names, as the cycle stack shares them
 /// out: one whose latency others hide costs little.
 pub(crate) fn prices(tree: &Tree) -> [f64; 7] {
     let c = Counted::new(tree, Work::default(), 0, None);

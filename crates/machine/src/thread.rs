@@ -4,7 +4,7 @@ use pagewalk_os::Pid;
 use pagewalk_stream::{Counted, Event, ProcessId, ThreadId, Units};
 use pagewalk_units::Cycle;
 
-use crate::hub::Item;
+use crate::fanout::Item;
 
 /// What a thread is doing.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,7 +35,7 @@ pub(crate) struct Thread {
     /// The batch it is in.
     pub(crate) item: Option<Item>,
     /// What the batch passes over is still to be skipped.
-    pub(crate) passes: bool,
+    pub(crate) skip_pending: bool,
     /// Next op of the batch.
     pub(crate) at: usize,
     /// Instructions of the op that it faulted in and goes on with, counted with the last one.
@@ -62,7 +62,7 @@ impl Thread {
             process,
             state: State::Ready,
             item: None,
-            passes: false,
+            skip_pending: false,
             at: 0,
             kept_back: 0,
             mapped_ahead: false,
@@ -77,7 +77,7 @@ impl Thread {
 
     /// Takes up a batch.
     pub(crate) fn begin(&mut self, item: Item) {
-        self.passes = item.batch.skipped.ops > 0;
+        self.skip_pending = item.batch.skipped.ops > 0;
         self.item = Some(item);
         self.at = 0;
         self.mapped_ahead = false;

@@ -46,10 +46,10 @@ impl Work {
     }
 
     /// What was done by ops that are not there.
-    pub(crate) fn of_passed(passed: &Skipped) -> Work {
+    pub(crate) fn of_skipped(skipped: &Skipped) -> Work {
         Work {
-            instructions: passed.instructions,
-            requests: passed.requests,
+            instructions: skipped.instructions,
+            requests: skipped.requests,
         }
     }
 

@@ -7,7 +7,7 @@ use pagewalk_stream::{Ask, End, Op, ThreadId};
 use pagewalk_tables::Looked;
 
 use super::{Machine, Outcome};
-use crate::hub::Item;
+use crate::fanout::Item;
 
 /// The reply to a system call of a process about its table: whether it was done. Its time is
 /// the kernel's, also where there are no tables and the call fails.
@@ -87,7 +87,7 @@ impl Machine {
         };
         let c = &mut self.cores[core];
         if !self.plan.phase.takes_time() {
-            c.warm_ask(op, looked.as_ref(), self.cpi_milli, outside);
+            c.warm_ask(op, looked.as_ref(), self.gap_cpi_milli, outside);
         } else {
             c.ask(op, looked.as_ref(), outside);
         }

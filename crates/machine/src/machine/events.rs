@@ -4,14 +4,14 @@ use pagewalk_os::{Effects, OsError};
 use pagewalk_stream::{End, Event, ProcessId, RecentLineFilter, ThreadId};
 
 use super::{Machine, Outcome};
-use crate::hub::Hub;
+use crate::fanout::Fanout;
 use crate::thread::{Process, State};
 
 impl Machine {
     /// What comes after the last op of a batch.
     pub(super) fn act_on_end(
         &mut self,
-        hub: &Hub,
+        fanout: &Fanout,
         me: usize,
         id: ThreadId,
         core: usize,
@@ -21,7 +21,7 @@ impl Machine {
             End::More | End::Empty => {}
             End::Ask(_) => {
                 let thread = self.threads.get_mut(&id).expect("it runs");
-                hub.answer(id, thread.reply.take());
+                fanout.answer(id, thread.reply.take());
             }
             // What the other threads did before the end may still be to come.
             End::Event {
@@ -29,37 +29,37 @@ impl Machine {
                 ..
             } => {
                 self.release(id, core, State::Changing(event, u64::MAX));
-                self.settle(hub, me, false)?;
+                self.settle(fanout, me, false)?;
             }
             End::Event { event, ticket: 0 } => self.act_on(id, core, event)?,
             End::Event { event, ticket } => {
                 self.release(id, core, State::Changing(event, ticket));
-                self.settle(hub, me, false)?;
+                self.settle(fanout, me, false)?;
             }
             End::Meet { ticket } => {
                 let process = self.threads[&id].process;
                 if self.processes[&process].applied < ticket {
                     self.release(id, core, State::Meeting(ticket));
-                    self.settle(hub, me, false)?;
+                    self.settle(fanout, me, false)?;
                 }
             }
             End::Barrier { number } => {
                 self.threads.get_mut(&id).expect("it runs").barrier = number;
                 self.release(id, core, State::AtBarrier(number));
-                self.settle(hub, me, false)?;
+                self.settle(fanout, me, false)?;
             }
             End::Wait { until, counted } => {
                 self.release(id, core, State::Waiting(until, counted));
-                self.settle(hub, me, false)?;
+                self.settle(fanout, me, false)?;
             }
             End::Blocked => {
                 self.release(id, core, State::Blocked);
-                self.settle(hub, me, false)?;
+                self.settle(fanout, me, false)?;
             }
             End::Exit => {
                 self.release(id, core, State::Ready);
                 self.bury(id);
-                self.settle(hub, me, false)?;
+                self.settle(fanout, me, false)?;
             }
         }
         Ok(())
@@ -91,7 +91,9 @@ impl Machine {
         let part = self.part_of(process);
         let mut fx = std::mem::take(&mut self.effects);
         let forks = matches!(event, Event::Fork { .. });
-        self.lines.iter_mut().for_each(RecentLineFilter::forget);
+        self.recent_lines
+            .iter_mut()
+            .for_each(RecentLineFilter::forget);
         let result = match event {
             Event::Map {
                 at,

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use pagewalk_stream::{Counted, Error, ProcessId, ThreadId};
 
 use super::{Machine, Outcome, Pause};
-use crate::hub::{Hub, Supply};
+use crate::fanout::{Fanout, Supply};
 use crate::thread::{State, Thread};
 
 pub(super) fn program(e: Error) -> Outcome {
@@ -15,10 +15,14 @@ pub(super) fn program(e: Error) -> Outcome {
 
 impl Machine {
     /// No core has a thread that can go on.
-    pub(super) fn nothing_runs(&mut self, hub: &Hub, me: usize) -> Result<Option<Pause>, Outcome> {
+    pub(super) fn nothing_runs(
+        &mut self,
+        fanout: &Fanout,
+        me: usize,
+    ) -> Result<Option<Pause>, Outcome> {
         let starved = self.threads.values().any(|t| t.starved);
-        self.tell_gone(hub, me);
-        if self.poll_blocked(hub, me)? || self.settle(hub, me, false)? {
+        self.tell_gone(fanout, me);
+        if self.poll_blocked(fanout, me)? || self.settle(fanout, me, false)? {
             return Ok(None);
         }
         if self.ahead {
@@ -40,9 +44,9 @@ impl Machine {
         let changes =
             |t: &Thread| matches!(t.state, State::Changing(_, ticket) if ticket != u64::MAX);
         let unmet = self.threads.values().any(changes);
-        if self.settle(hub, me, true)? {
+        if self.settle(fanout, me, true)? {
             // That a process ends is no change that another has to have met.
-            self.let_go += u64::from(unmet);
+            self.broken_waits += u64::from(unmet);
         } else {
             let now = self.latest();
             let waiting = |t: &Thread| {
@@ -60,7 +64,7 @@ impl Machine {
             if stuck.is_empty() {
                 return Ok(Some(Pause::Starved));
             }
-            self.let_go += stuck.len() as u64;
+            self.broken_waits += stuck.len() as u64;
             for id in stuck {
                 self.make_ready(id, now);
             }
@@ -68,15 +72,15 @@ impl Machine {
         Ok(None)
     }
 
-    /// Tells the hub whose streams nobody goes on with.
-    pub(super) fn tell_gone(&mut self, hub: &Hub, me: usize) {
+    /// Tells the fan-out whose streams nobody goes on with.
+    pub(super) fn tell_gone(&mut self, fanout: &Fanout, me: usize) {
         for id in self.gone.drain(..) {
-            hub.gone(me, id);
+            fanout.gone(me, id);
         }
     }
 
     /// Asks for blocked threads; whether one is ready again.
-    pub(super) fn poll_blocked(&mut self, hub: &Hub, me: usize) -> Result<bool, Outcome> {
+    pub(super) fn poll_blocked(&mut self, fanout: &Fanout, me: usize) -> Result<bool, Outcome> {
         let blocked: Vec<ThreadId> = self
             .threads
             .iter()
@@ -86,7 +90,7 @@ impl Machine {
         let mut woken = false;
         self.ahead = false;
         for id in blocked {
-            let supply = hub.next(me, id, self.needs_until()).map_err(program)?;
+            let supply = fanout.next(me, id, self.detail_until()).map_err(program)?;
             self.ahead |= matches!(supply, Supply::Ahead);
             if let Supply::Item(item) = supply {
                 let now = self.latest();
@@ -136,7 +140,12 @@ impl Machine {
     /// Lets changes take effect that all threads concerned have reached, in
     /// the order of their tickets; whether there was one. `force`: the first
     /// one takes effect though a thread has not reached it.
-    pub(super) fn settle(&mut self, hub: &Hub, me: usize, force: bool) -> Result<bool, Outcome> {
+    pub(super) fn settle(
+        &mut self,
+        fanout: &Fanout,
+        me: usize,
+        force: bool,
+    ) -> Result<bool, Outcome> {
         let mut any = false;
         loop {
             let mut candidates: Vec<(u64, ThreadId)> = self
@@ -152,7 +161,7 @@ impl Machine {
             }
             // That a thread waits may be long past: what it did since then came
             // before the change, unless the change says otherwise.
-            self.poll_blocked(hub, me)?;
+            self.poll_blocked(fanout, me)?;
             if self.ahead {
                 return Ok(any);
             }

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 struct Watched {
     program: Box<dyn Program>,
     forwards: bool,
-    passed: Arc<AtomicU64>,
+    skipped: Arc<AtomicU64>,
 }
 
 impl Program for Watched {
@@ -25,7 +25,7 @@ impl Program for Watched {
     }
     fn fill(&mut self, thread: ThreadId, batch: &mut Batch) -> Result<End, Error> {
         let end = self.program.fill(thread, batch)?;
-        self.passed.fetch_add(batch.skipped.instructions, Relaxed);
+        self.skipped.fetch_add(batch.skipped.instructions, Relaxed);
         Ok(end)
     }
     fn grant_fast_forward(&mut self, instructions: u64, requests: u64) {
@@ -65,16 +65,16 @@ fn run_of(
     spec: &RunSpec,
     forwards: bool,
 ) -> (RunResult, u64) {
-    let passed = Arc::new(AtomicU64::new(0));
+    let skipped = Arc::new(AtomicU64::new(0));
     let program = Watched {
         program,
         forwards,
-        passed: Arc::clone(&passed),
+        skipped: Arc::clone(&skipped),
     };
     let result = crate::common::installation()
         .run_program(spec, Box::new(program), &mut |_| true)
         .unwrap_or_else(|e| panic!("{name}: {e}"));
-    (result, passed.load(Relaxed))
+    (result, skipped.load(Relaxed))
 }
 
 /// Everything but what the host took.
@@ -109,12 +109,12 @@ fn results_are_those_of_a_program_that_gives_all_its_ops() {
         let limits = json!({"skip": 300_001, "warmup": 1000, "instructions": 20_000});
         let spec = spec(&["radix", "thp", "mehpt"], limits, &[]);
         let (full, none) = run(info.name, 1, &[], &spec, false);
-        let (result, passed) = run(info.name, 1, &[], &spec, true);
+        let (result, skipped) = run(info.name, 1, &[], &spec, true);
         assert_eq!(none, 0);
         // The op that ends it may be of several instructions.
         assert!(
-            (300_001..300_100).contains(&passed),
-            "{}: {passed}",
+            (300_001..300_100).contains(&skipped),
+            "{}: {skipped}",
             info.name
         );
         assert_eq!(text(result), text(full), "{}", info.name);
@@ -143,8 +143,8 @@ fn requests_regions_and_changes_of_the_address_space_too() {
     ] {
         let spec = spec(designs, limits.clone(), &[]);
         let (full, _) = run(name, 1, params, &spec, false);
-        let (result, passed) = run(name, 1, params, &spec, true);
-        assert!(passed > 10_000, "{name} {params:?}: {passed}");
+        let (result, skipped) = run(name, 1, params, &spec, true);
+        assert!(skipped > 10_000, "{name} {params:?}: {skipped}");
         assert_eq!(text(result), text(full), "{name} {params:?}");
     }
 }
@@ -167,9 +167,9 @@ fn nothing_is_passed_over_where_more_is_needed() {
         let spec = spec(&[design], limits.clone(), set);
         let params = [("scale", "12")];
         let (full, _) = run("bfs", threads, &params, &spec, false);
-        let (result, passed) = run("bfs", threads, &params, &spec, true);
+        let (result, skipped) = run("bfs", threads, &params, &spec, true);
         // One that starts others does so first.
-        assert!(passed < 100 * u64::from(threads), "{design}: {passed}");
+        assert!(skipped < 100 * u64::from(threads), "{design}: {skipped}");
         assert_eq!(text(result), text(full), "{design}");
     }
 }
@@ -246,9 +246,9 @@ fn so_it_is_with_recordings() {
         let file = recorded(program, 2_500_000);
         let spec = spec(designs, limits.clone(), set);
         let (full, none) = run_of(opened(file.path()), name, &spec, false);
-        let (result, passed) = run_of(opened(file.path()), name, &spec, true);
+        let (result, skipped) = run_of(opened(file.path()), name, &spec, true);
         assert_eq!(none, 0);
-        assert!(passed >= least, "{name} {params:?}: {passed}");
+        assert!(skipped >= least, "{name} {params:?}: {skipped}");
         assert_eq!(text(result), text(full), "{name} {params:?}");
     }
 }
@@ -263,8 +263,8 @@ fn so_it_is_with_recordings_of_live_programs() {
     ] {
         let spec = spec(&["radix", "thp"], limits, &[]);
         let (full, _) = run_of(opened(&path), "steps", &spec, false);
-        let (result, passed) = run_of(opened(&path), "steps", &spec, true);
-        assert!(passed > 20_000, "{passed}");
+        let (result, skipped) = run_of(opened(&path), "steps", &spec, true);
+        assert!(skipped > 20_000, "{skipped}");
         assert_eq!(text(result), text(full));
     }
 }
@@ -341,8 +341,8 @@ fn what_maps_and_forks_is_passed_over_up_to_there() {
         let limits = json!({"skip": skip, "instructions": 20_000});
         let spec = spec(&["radix", "thp", "mehpt"], limits, &["cores=2"]);
         let (full, _) = run_of(opened(file.path()), "forks", &spec, false);
-        let (result, passed) = run_of(opened(file.path()), "forks", &spec, true);
-        assert!(passed >= least, "{skip}: {passed}");
+        let (result, skipped) = run_of(opened(file.path()), "forks", &spec, true);
+        assert!(skipped >= least, "{skip}: {skipped}");
         assert_eq!(text(result), text(full), "{skip}");
     }
 }
@@ -356,9 +356,9 @@ fn samples_are_those_of_a_program_that_gives_all_its_ops() {
         let limits = json!({"skip": 50_001, "instructions": 400_000, "sample": sample});
         let spec = spec(&["radix", "thp", "mehpt"], limits, &[]);
         let (full, none) = run(info.name, 1, &[], &spec, false);
-        let (result, passed) = run(info.name, 1, &[], &spec, true);
+        let (result, skipped) = run(info.name, 1, &[], &spec, true);
         assert_eq!(none, 0);
-        assert!(passed > 200_000, "{}: {passed}", info.name);
+        assert!(skipped > 200_000, "{}: {skipped}", info.name);
         assert!(text(result) == text(full), "{}", info.name);
     }
 }
@@ -383,8 +383,8 @@ fn samples_of_changes_of_the_address_space_and_by_requests_too() {
     ] {
         let spec = spec(&[design], limits.clone(), &[]);
         let (full, _) = run(name, 1, params, &spec, false);
-        let (result, passed) = run(name, 1, params, &spec, true);
-        assert!(passed > 10_000, "{name} {params:?}: {passed}");
+        let (result, skipped) = run(name, 1, params, &spec, true);
+        assert!(skipped > 10_000, "{name} {params:?}: {skipped}");
         assert!(text(result) == text(full), "{name} {params:?}");
     }
 }

@@ -5,21 +5,21 @@ use std::time::Duration;
 
 /// What wakes the workers of a run: one for all its programs.
 #[derive(Default)]
-pub(crate) struct Changes {
+pub(crate) struct WakeSignal {
     /// How many there were, and how many workers sleep: to wake nobody is a system call,
     /// too, and a program that asks makes a batch for each question.
     state: Mutex<(u64, u32)>,
     changed: Condvar,
 }
 
-impl Changes {
-    /// Number of changes so far, for [`Changes::wait`].
-    pub(crate) fn version(&self) -> u64 {
+impl WakeSignal {
+    /// Number of changes so far, for [`WakeSignal::wait`].
+    pub(crate) fn generation(&self) -> u64 {
         lock(&self.state).0
     }
 
     /// Tells sleeping workers that something has changed.
-    pub(crate) fn tell(&self) {
+    pub(crate) fn notify(&self) {
         let mut state = lock(&self.state);
         state.0 += 1;
         let sleep = state.1 > 0;

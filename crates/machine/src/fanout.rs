@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
 use pagewalk_stream::{Batch, End, Error, Event, Program, ThreadId, Unseen};
 
-use crate::changes::{Changes, lock};
-use crate::plan::Needs;
+use crate::plan::Detail;
+use crate::wake_signal::{WakeSignal, lock};
 use crate::work::Work;
 
 /// A batch and why it ended.
@@ -40,10 +40,10 @@ const MOST_THREADS: ThreadId = 1 << 20;
 /// Batches that a machine may be ahead of the slowest one, for each thread.
 const WINDOW: u64 = 64;
 /// Batches that are made before a machine asks for them, where they can be.
-const SOON: u64 = 8;
+const LOOKAHEAD: u64 = 8;
 /// The same of what is passed over, of which a machine has next to nothing to do: as many at a time, so
 /// that those that wait for them are not woken for each.
-const PASSED_SOON: u64 = 32;
+const SKIPPED_LOOKAHEAD: u64 = 32;
 
 #[derive(Default)]
 struct Queue {
@@ -72,7 +72,7 @@ impl Queue {
     }
 
     /// Drops what every machine has taken or will never take. The batch itself
-    /// lives on in the machine that runs it; it comes back through [`Hub::recycle`].
+    /// lives on in the machine that runs it; it comes back through [`Fanout::recycle`].
     fn trim(&mut self) {
         let end = self.end();
         let slowest = self.next.iter().copied().min().unwrap_or(end).min(end);
@@ -80,9 +80,9 @@ impl Queue {
         self.base = slowest;
     }
 
-    /// `machine` takes nothing more from it; whether none does.
-    fn leave(&mut self, machine: usize) -> bool {
-        self.next[machine] = u64::MAX;
+    /// `consumer` takes nothing more from it; whether none does.
+    fn unsubscribe(&mut self, consumer: usize) -> bool {
+        self.next[consumer] = u64::MAX;
         self.trim();
         self.is_over()
     }
@@ -93,7 +93,7 @@ impl Queue {
     }
 }
 
-struct State {
+struct FanoutState {
     /// Of threads of which a machine may still take something.
     threads: BTreeMap<ThreadId, Queue>,
     /// Threads below this one were started.
@@ -107,7 +107,7 @@ struct State {
     unseen: Vec<Unseen>,
 }
 
-impl State {
+impl FanoutState {
     /// Makes a queue for each thread up to `thread`. Machines that have finished
     /// never take anything from a new one either.
     fn make_room(&mut self, thread: ThreadId) {
@@ -122,20 +122,20 @@ impl State {
         self.made = self.made.max(thread + 1);
     }
 
-    /// What there is for `machine` without the program, if anything.
-    fn buffered(&mut self, machine: usize, thread: ThreadId) -> Option<Result<Supply, Error>> {
+    /// What there is for `consumer` without the program, if anything.
+    fn buffered(&mut self, consumer: usize, thread: ThreadId) -> Option<Result<Supply, Error>> {
         let slowest = self.progress.iter().copied().min().unwrap_or(0);
-        let may_exceed = self.progress[machine] <= slowest;
+        let may_exceed = self.progress[consumer] <= slowest;
         self.make_room(thread);
         let Some(queue) = self.threads.get_mut(&thread) else {
             // Every machine has taken its end.
             return Some(Ok(Supply::Empty));
         };
-        let at = queue.next[machine];
+        let at = queue.next[consumer];
         if at < queue.end() {
             let item = queue.items[(at - queue.base) as usize].clone();
-            queue.next[machine] = at + 1;
-            self.progress[machine] += item.instructions.max(1);
+            queue.next[consumer] = at + 1;
+            self.progress[consumer] += item.instructions.max(1);
             queue.trim();
             if queue.is_over() {
                 self.threads.remove(&thread);
@@ -153,23 +153,29 @@ impl State {
         self.made == 1
     }
 
-    /// Whether `machine` will have taken all that there is of `thread`, the only one, with `soon` more, and
+    /// Whether `consumer` will have taken all that there is of `thread`, the only one, with `soon` more, and
     /// goes on from where it is: what it needs then says nothing of what comes after an event.
-    fn is_short(&self, machine: usize, thread: ThreadId, soon: u64) -> bool {
+    fn queue_runs_dry(&self, consumer: usize, thread: ThreadId, soon: u64) -> bool {
         let Some(queue) = self.threads.get(&thread) else {
             return false;
         };
-        let few = queue.next[machine].saturating_add(soon) > queue.end();
+        let few = queue.next[consumer].saturating_add(soon) > queue.end();
         let room = (queue.items.len() as u64) < WINDOW;
         self.is_alone()
             && few
-            && queue.next[machine] > queue.goes_on_from
+            && queue.next[consumer] > queue.goes_on_from
             && room
             && queue.error.is_none()
     }
 
     /// Takes over what the program gave for `thread`; whether that was anything.
-    fn add(&mut self, thread: ThreadId, batch: Batch, end: End, passes: Passes) -> bool {
+    fn add(
+        &mut self,
+        thread: ThreadId,
+        batch: Batch,
+        end: End,
+        fast_forwarding: FastForwarding,
+    ) -> bool {
         let Some(queue) = self.threads.get_mut(&thread) else {
             return false;
         };
@@ -200,7 +206,7 @@ impl State {
         let instructions = batch.instructions();
         self.work += Work {
             instructions,
-            requests: passes.requests(&batch),
+            requests: fast_forwarding.requests(&batch),
         };
         queue.items.push_back(Item {
             instructions,
@@ -230,14 +236,14 @@ fn plausible(end: End) -> Result<End, Error> {
     }
 }
 
-/// Whether batches of which a machine needs no more are made [`PASSED_SOON`] at a time.
-fn together(needs: Needs) -> bool {
-    needs == Needs::Pages
+/// Whether batches of which a machine needs no more are made [`SKIPPED_LOOKAHEAD`] at a time.
+fn makes_groups(detail: Detail) -> bool {
+    detail == Detail::FastForward
 }
 
 /// Whether a program may pass over what all its machines skip.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Passes {
+pub(crate) enum FastForwarding {
     /// They need every access of it.
     Never,
     /// What is skipped is told in instructions.
@@ -246,61 +252,61 @@ pub(crate) enum Passes {
     ByRequests,
 }
 
-impl Passes {
+impl FastForwarding {
     /// Requests that end in `batch`, counted only where they matter.
     fn requests(self, batch: &Batch) -> u64 {
         match self {
-            Passes::ByRequests => batch.requests(),
-            Passes::Never | Passes::ByInstructions => 0,
+            FastForwarding::ByRequests => batch.requests(),
+            FastForwarding::Never | FastForwarding::ByInstructions => 0,
         }
     }
 }
 
 /// The shared end of a program.
-pub(crate) struct Hub {
-    state: Mutex<State>,
+pub(crate) struct Fanout {
+    state: Mutex<FanoutState>,
     /// Held while it makes a batch or is waited for, and taken before `state`
     /// where both are: what is buffered is there for the others meanwhile.
     program: Mutex<Box<dyn Program>>,
-    changes: Arc<Changes>,
+    wake: Arc<WakeSignal>,
     /// The only machine answers what the program asks.
     answers: bool,
     /// Whether the program may pass over what no machine looks at.
-    passes: Passes,
+    fast_forwarding: FastForwarding,
     /// Batches may be made before a machine asks for them: there are several machines, and each
     /// batch is there at once.
-    ahead: bool,
+    prefetches: bool,
 }
 
-impl Hub {
-    /// A hub that feeds `machines` machines; `answers`: what the program asks is
-    /// answered by its only machine, through [`Hub::answer`]. All machines skip the same.
+impl Fanout {
+    /// A fan-out that feeds `consumers` machines; `answers`: what the program asks is
+    /// answered by its only machine, through [`Fanout::answer`]. All machines skip the same.
     pub(crate) fn new(
         program: Box<dyn Program>,
-        machines: usize,
-        (answers, passes): (bool, Passes),
-        changes: Arc<Changes>,
+        consumers: usize,
+        (answers, fast_forwarding): (bool, FastForwarding),
+        wake: Arc<WakeSignal>,
     ) -> Self {
-        debug_assert!(!answers || machines == 1);
-        let ahead = machines > 1 && program.facts().deterministic;
+        debug_assert!(!answers || consumers == 1);
+        let ahead = consumers > 1 && program.facts().deterministic;
         let queue = Queue {
-            next: vec![0; machines],
+            next: vec![0; consumers],
             ..Queue::default()
         };
-        Hub {
+        Fanout {
             program: Mutex::new(program),
-            state: Mutex::new(State {
+            state: Mutex::new(FanoutState {
                 threads: BTreeMap::from([(0, queue)]),
                 made: 1,
-                progress: vec![0; machines],
+                progress: vec![0; consumers],
                 pool: Vec::new(),
                 work: Work::default(),
                 unseen: Vec::new(),
             }),
-            changes,
+            wake,
             answers,
-            passes,
-            ahead,
+            fast_forwarding,
+            prefetches: ahead,
         }
     }
 
@@ -314,24 +320,24 @@ impl Hub {
         lock(&self.state).unseen.clone()
     }
 
-    /// The next item of `thread` for `machine`, which needs no more of it than is said until so
+    /// The next item of `thread` for `consumer`, which needs no more of it than is said until so
     /// much work is done since the program began.
     ///
     /// # Errors
     /// The program cannot go on; every machine that reaches this place is told.
     pub(crate) fn next(
         &self,
-        machine: usize,
+        consumer: usize,
         thread: ThreadId,
-        (needs, until): (Needs, Work),
+        (detail, until): (Detail, Work),
     ) -> Result<Supply, Error> {
         let mut state = lock(&self.state);
-        if let Some(supply) = state.buffered(machine, thread) {
-            let least = if together(needs) { 1 } else { SOON };
-            let short = self.ahead && state.is_short(machine, thread, least);
+        if let Some(supply) = state.buffered(consumer, thread) {
+            let least = if makes_groups(detail) { 1 } else { LOOKAHEAD };
+            let short = self.prefetches && state.queue_runs_dry(consumer, thread, least);
             drop(state);
             if short {
-                self.make_ahead(machine, thread, (needs, until));
+                self.prefetch(consumer, thread, (detail, until));
             }
             return supply;
         }
@@ -343,24 +349,24 @@ impl Hub {
         };
         let mut state = lock(&self.state);
         // Whoever had the program may have made what is asked for.
-        if let Some(supply) = state.buffered(machine, thread) {
+        if let Some(supply) = state.buffered(consumer, thread) {
             return supply;
         }
-        let (batch, passed) = self.begin(&mut state, (needs, until));
+        let (batch, skipped) = self.begin(&mut state, (detail, until));
         drop(state);
-        if !self.make(&mut **program, thread, batch, (needs, passed)) {
+        if !self.make(&mut **program, thread, batch, (detail, skipped)) {
             return Ok(Supply::Empty);
         }
         drop(program);
-        let supply = lock(&self.state).buffered(machine, thread);
-        self.changes.tell();
+        let supply = lock(&self.state).buffered(consumer, thread);
+        self.wake.notify();
         supply.unwrap_or(Ok(Supply::Empty))
     }
 
     /// The program; where batches are made ahead of its `alone` thread, nothing while one is being made.
     /// Of several threads another would go on meanwhile, and results depend on who is first.
     fn free_program(&self, alone: bool) -> Option<MutexGuard<'_, Box<dyn Program>>> {
-        if !self.ahead || !alone {
+        if !self.prefetches || !alone {
             return Some(lock(&self.program));
         }
         match self.program.try_lock() {
@@ -373,23 +379,27 @@ impl Hub {
     /// Makes some batches after those that are there, if nobody else has the program: so no machine
     /// waits for what another could have made while it ran. What comes after `until` may be passed
     /// over.
-    fn make_ahead(&self, machine: usize, thread: ThreadId, (needs, until): (Needs, Work)) {
+    fn prefetch(&self, consumer: usize, thread: ThreadId, (detail, until): (Detail, Work)) {
         let Some(mut program) = self.free_program(true) else {
             return;
         };
-        let together = together(needs);
-        let soon = if together { PASSED_SOON } else { SOON };
+        let together = makes_groups(detail);
+        let soon = if together {
+            SKIPPED_LOOKAHEAD
+        } else {
+            LOOKAHEAD
+        };
         loop {
             let mut state = lock(&self.state);
             let needed = Work::default().is_within(until.less(state.work));
-            if !needed || !state.is_short(machine, thread, soon) {
+            if !needed || !state.queue_runs_dry(consumer, thread, soon) {
                 break;
             }
-            let (batch, passed) = self.begin(&mut state, (needs, until));
+            let (batch, skipped) = self.begin(&mut state, (detail, until));
             drop(state);
-            let made = self.make(&mut **program, thread, batch, (needs, passed));
+            let made = self.make(&mut **program, thread, batch, (detail, skipped));
             if !together {
-                self.changes.tell();
+                self.wake.notify();
             }
             if !made {
                 break;
@@ -397,19 +407,22 @@ impl Hub {
         }
         drop(program);
         if together {
-            self.changes.tell();
+            self.wake.notify();
         }
     }
 
     /// An empty batch, and how much of it may be passed over.
-    fn begin(&self, state: &mut State, (needs, until): (Needs, Work)) -> (Batch, Work) {
-        let mut passed = Work::default();
+    fn begin(&self, state: &mut FanoutState, (detail, until): (Detail, Work)) -> (Batch, Work) {
+        let mut skipped = Work::default();
         // With several threads it depends on the machine which of them comes to the end of
         // what is skipped, and where.
-        if self.passes != Passes::Never && state.is_alone() && needs != Needs::Ops {
-            passed = until.less(state.work);
+        if self.fast_forwarding != FastForwarding::Never
+            && state.is_alone()
+            && detail != Detail::Full
+        {
+            skipped = until.less(state.work);
         }
-        (state.pool.pop().unwrap_or_default(), passed)
+        (state.pool.pop().unwrap_or_default(), skipped)
     }
 
     /// Has `program` fill `batch`, of which no more than is said is needed up to so much work;
@@ -419,13 +432,15 @@ impl Hub {
         program: &mut dyn Program,
         thread: ThreadId,
         mut batch: Batch,
-        (needs, passed): (Needs, Work),
+        (detail, skipped): (Detail, Work),
     ) -> bool {
-        match needs {
-            _ if self.passes == Passes::Never => {}
-            Needs::Lines => program.grant_filtered_warming(passed.instructions, passed.requests),
-            Needs::Pages | Needs::Ops => {
-                program.grant_fast_forward(passed.instructions, passed.requests)
+        match detail {
+            _ if self.fast_forwarding == FastForwarding::Never => {}
+            Detail::FilteredWarm => {
+                program.grant_filtered_warming(skipped.instructions, skipped.requests)
+            }
+            Detail::FastForward | Detail::Full => {
+                program.grant_fast_forward(skipped.instructions, skipped.requests)
             }
         }
         let made = program.fill(thread, &mut batch).and_then(plausible);
@@ -434,7 +449,7 @@ impl Hub {
         }
         let mut state = lock(&self.state);
         match made {
-            Ok(end) => state.add(thread, batch, end, self.passes),
+            Ok(end) => state.add(thread, batch, end, self.fast_forwarding),
             Err(e) => {
                 if let Some(queue) = state.threads.get_mut(&thread) {
                     queue.error = Some(e);
@@ -462,15 +477,15 @@ impl Hub {
         }
     }
 
-    /// `machine` wants nothing more of `thread`, whose process has ended. When none does,
+    /// `consumer` wants nothing more of `thread`, whose process has ended. When none does,
     /// the program is told.
-    pub(crate) fn gone(&self, machine: usize, thread: ThreadId) {
+    pub(crate) fn gone(&self, consumer: usize, thread: ThreadId) {
         let mut state = lock(&self.state);
         let Some(queue) = state.threads.get_mut(&thread) else {
             return;
         };
         queue.gone = true;
-        if !queue.leave(machine) {
+        if !queue.unsubscribe(consumer) {
             return;
         }
         state.threads.remove(&thread);
@@ -478,14 +493,14 @@ impl Hub {
         lock(&self.program).gone(thread);
     }
 
-    /// `machine` wants nothing more: the others need not wait for it. It may have been the last one
+    /// `consumer` wants nothing more: the others need not wait for it. It may have been the last one
     /// that had not heard of a process's end: the program is told.
-    pub(crate) fn finish(&self, machine: usize) {
+    pub(crate) fn finish(&self, consumer: usize) {
         let mut state = lock(&self.state);
-        state.progress[machine] = u64::MAX;
+        state.progress[consumer] = u64::MAX;
         let mut gone = Vec::new();
         state.threads.retain(|&thread, queue| {
-            let over = queue.leave(machine);
+            let over = queue.unsubscribe(consumer);
             if over && queue.gone {
                 gone.push(thread);
             }
@@ -496,7 +511,7 @@ impl Hub {
             let mut program = lock(&self.program);
             gone.into_iter().for_each(|thread| program.gone(thread));
         }
-        self.changes.tell();
+        self.wake.notify();
     }
 
     /// Instructions handed to each machine; `None` for those that have finished.

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Mutex;
 
 use crate::common::{installation, spec};
-use pagewalk_machine::{Elsewhere, News, RecordSpec, RunResult, RunSpec, SourceSpec};
+use pagewalk_machine::{RecordSpec, RemoteEvent, RemoteHosts, RunResult, RunSpec, SourceSpec};
 use pagewalk_units::Error;
 use serde_json::{Value, json};
 
@@ -23,7 +23,7 @@ struct Other {
     done: Mutex<Vec<usize>>,
 }
 
-impl Elsewhere for Other {
+impl RemoteHosts for Other {
     fn begin(&self, spec: &RunSpec, numbers: &[usize], of: usize) -> Result<(), Error> {
         // As it reaches a host: as text.
         let text = serde_json::to_string(spec).unwrap();
@@ -33,7 +33,7 @@ impl Elsewhere for Other {
     }
 
     /// One at a time, the last one first.
-    fn news(&self) -> Result<Vec<News>, Error> {
+    fn events(&self) -> Result<Vec<RemoteEvent>, Error> {
         let mut asked = self.asked.lock().unwrap();
         let Some((spec, numbers, of)) = asked.as_mut() else {
             return Ok(Vec::new());
@@ -42,17 +42,17 @@ impl Elsewhere for Other {
             return Ok(Vec::new());
         };
         if self.fails.contains(&number) {
-            return Ok(vec![News::Failed(number, "it has died".to_owned())]);
+            return Ok(vec![RemoteEvent::Failed(number, "it has died".to_owned())]);
         }
-        let text = installation().portion(spec, (number, *of), &mut |_| true)?;
+        let text = installation().shard(spec, (number, *of), &mut |_| true)?;
         let mut report: Value = serde_json::from_str(&text).unwrap();
         if let Some(spoil) = self.spoils {
             spoil(&mut report);
         }
         self.done.lock().unwrap().push(number);
         Ok(vec![
-            News::Share(number, 0.5),
-            News::Ended(number, report.to_string()),
+            RemoteEvent::Share(number, 0.5),
+            RemoteEvent::Ended(number, report.to_string()),
         ])
     }
 }
@@ -81,7 +81,7 @@ fn sampled(source: SourceSpec, designs: &[&str]) -> RunSpec {
     run
 }
 
-fn with(run: &RunSpec, hosts: Option<&dyn Elsewhere>) -> Result<RunResult, Error> {
+fn with(run: &RunSpec, hosts: Option<&dyn RemoteHosts>) -> Result<RunResult, Error> {
     installation().run_with(run, hosts, &mut |_| true)
 }
 
@@ -97,13 +97,13 @@ fn others_count_what_this_host_counts() {
     let folder = tempfile::tempdir().unwrap();
     let run = sampled(recorded(folder.path(), "gups"), &["radix", "thp"]);
     let alone = with(&run, None).unwrap();
-    assert_eq!(alone.host.portions_elsewhere, 0);
+    assert_eq!(alone.host.remote_shards, 0);
     let other = Other::default();
     let shared = with(&run, Some(&other)).unwrap();
     assert_eq!(counted(&alone), counted(&shared));
     // Of three portions the last one is this host's.
     assert_eq!(*other.done.lock().unwrap(), [1, 0]);
-    assert_eq!(shared.host.portions_elsewhere, 2);
+    assert_eq!(shared.host.remote_shards, 2);
     assert_eq!(shared.designs[0].sampling.as_ref().unwrap().samples, 30);
 }
 
@@ -117,7 +117,7 @@ fn what_others_cannot_simulate_this_host_does_and_says_so() {
         ..Other::default()
     };
     let result = with(&run, Some(&other)).unwrap();
-    assert_eq!(result.host.portions_elsewhere, 0);
+    assert_eq!(result.host.remote_shards, 0);
     let told = "--cluster: of 3 portions this host simulated 1, 2, which did not come back from another: it has died";
     alone["warnings"].as_array_mut().unwrap().push(json!(told));
     assert_eq!(alone, counted(&result));
@@ -164,7 +164,7 @@ fn what_others_count_of_something_else_is_refused() {
 fn a_portion_that_is_stopped_is_none() {
     let folder = tempfile::tempdir().unwrap();
     let run = sampled(recorded(folder.path(), "gups"), &["radix"]);
-    let refused = installation().portion(&run, (1, 3), &mut |_| false);
+    let refused = installation().shard(&run, (1, 3), &mut |_| false);
     assert_eq!(
         refused.unwrap_err().to_string(),
         "it was stopped before its end"
@@ -177,7 +177,7 @@ fn a_recording_that_is_another_there_is_refused() {
     let run = sampled(recorded(folder.path(), "gups"), &["radix"]);
     let mut asked = run.clone();
     asked.options.limits.instructions = Some(700_000);
-    let refused = installation().portion(&asked, (0, 3), &mut |_| true);
+    let refused = installation().shard(&asked, (0, 3), &mut |_| true);
     let refused = refused.unwrap_err().to_string();
     assert!(
         refused.contains("has 2 portions here, 3 were expected"),

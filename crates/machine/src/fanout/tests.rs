@@ -5,30 +5,30 @@ use std::time::Duration;
 
 use pagewalk_stream::{Ask, Batch, End, Error, Event, Facts, Kind, Op, Program, ThreadId};
 
-use super::{Hub, Needs, PASSED_SOON, Passes, SOON, Supply, WINDOW, Work};
-use crate::changes::{Changes, lock};
+use super::{Detail, Fanout, FastForwarding, LOOKAHEAD, SKIPPED_LOOKAHEAD, Supply, WINDOW, Work};
+use crate::wake_signal::{WakeSignal, lock};
 
 /// A machine that needs all of its program.
-const ALL: (Needs, Work) = (
-    Needs::Ops,
+const ALL: (Detail, Work) = (
+    Detail::Full,
     Work {
         instructions: u64::MAX,
         requests: u64::MAX,
     },
 );
 
-fn hub(program: impl Program + 'static, machines: usize) -> Hub {
-    Hub::new(
+fn fanout(program: impl Program + 'static, machines: usize) -> Fanout {
+    Fanout::new(
         Box::new(program),
         machines,
-        (false, Passes::Never),
+        (false, FastForwarding::Never),
         Arc::default(),
     )
 }
 
 /// The unfinished machine that has come least far.
-fn slowest(hub: &Hub) -> usize {
-    let progress = hub.progress();
+fn slowest(fanout: &Fanout) -> usize {
+    let progress = fanout.progress();
     let unfinished = (0..progress.len()).filter(|&m| progress[m].is_some());
     unfinished.min_by_key(|&m| progress[m]).unwrap()
 }
@@ -65,14 +65,19 @@ impl Program for Counting {
     }
 }
 
-fn drain(hub: &Hub, machine: usize, thread: ThreadId, n: usize) -> (Vec<u64>, Option<Supply>) {
+fn drain(
+    fanout: &Fanout,
+    machine: usize,
+    thread: ThreadId,
+    n: usize,
+) -> (Vec<u64>, Option<Supply>) {
     let mut seen = vec![];
     for _ in 0..n {
-        match hub.next(machine, thread, ALL).unwrap() {
+        match fanout.next(machine, thread, ALL).unwrap() {
             Supply::Item(item) => {
                 assert_eq!(item.instructions, item.batch.instructions());
                 seen.extend(item.batch.ops.iter().map(|o| o.pc));
-                hub.recycle(item);
+                fanout.recycle(item);
             }
             other => return (seen, Some(other)),
         }
@@ -82,7 +87,7 @@ fn drain(hub: &Hub, machine: usize, thread: ThreadId, n: usize) -> (Vec<u64>, Op
 
 #[test]
 fn every_machine_sees_every_op_of_every_thread_in_order() {
-    let hub = hub(
+    let fanout = fanout(
         Counting {
             left: vec![10, 10],
             made: vec![0, 0],
@@ -91,7 +96,7 @@ fn every_machine_sees_every_op_of_every_thread_in_order() {
     );
     for machine in [2, 0, 1] {
         for thread in [1, 0] {
-            let (seen, _) = drain(&hub, machine, thread, 10);
+            let (seen, _) = drain(&fanout, machine, thread, 10);
             assert_eq!(
                 seen,
                 (0..40)
@@ -104,18 +109,18 @@ fn every_machine_sees_every_op_of_every_thread_in_order() {
 
 #[test]
 fn a_machine_may_run_ahead_by_the_window_and_no_more() {
-    let hub = hub(
+    let fanout = fanout(
         Counting {
             left: vec![1000],
             made: vec![0],
         },
         2,
     );
-    let (_, stop) = drain(&hub, 0, 0, 1000);
+    let (_, stop) = drain(&fanout, 0, 0, 1000);
     assert!(matches!(stop, Some(Supply::Ahead)));
-    let (seen, _) = drain(&hub, 1, 0, 10);
+    let (seen, _) = drain(&fanout, 1, 0, 10);
     assert_eq!(seen.len(), 40);
-    let (more, stop) = drain(&hub, 0, 0, 1000);
+    let (more, stop) = drain(&fanout, 0, 0, 1000);
     assert_eq!(more.len(), 40);
     assert!(matches!(stop, Some(Supply::Ahead)));
 }
@@ -124,8 +129,8 @@ fn a_machine_may_run_ahead_by_the_window_and_no_more() {
 #[test]
 fn who_is_before_an_event_has_nothing_made_ahead() {
     /// Counts its batches, of which the third ends with an event, and what it might pass over.
-    struct Told(Counting, Arc<Mutex<(u64, u64)>>);
-    impl Program for Told {
+    struct Granted(Counting, Arc<Mutex<(u64, u64)>>);
+    impl Program for Granted {
         fn facts(&self) -> Facts {
             self.0.facts()
         }
@@ -147,22 +152,25 @@ fn who_is_before_an_event_has_nothing_made_ahead() {
         }
     }
     // What is passed over is made many at a time, when none is left.
-    for (needs, left, soon) in [(Needs::Lines, 1, SOON), (Needs::Pages, 0, PASSED_SOON)] {
+    for (detail, left, soon) in [
+        (Detail::FilteredWarm, 1, LOOKAHEAD),
+        (Detail::FastForward, 0, SKIPPED_LOOKAHEAD),
+    ] {
         let told = Arc::new(Mutex::new((0, 0)));
         let counting = Counting {
             left: vec![1000],
             made: vec![0],
         };
-        let program = Told(counting, Arc::clone(&told));
-        let hub = Hub::new(
+        let program = Granted(counting, Arc::clone(&told));
+        let fanout = Fanout::new(
             Box::new(program),
             2,
-            (false, Passes::ByInstructions),
+            (false, FastForwarding::ByInstructions),
             Arc::default(),
         );
-        let skips = (needs, Work::instructions(1_000_000));
-        let take = |machine, needs| {
-            let supply = hub.next(machine, 0, needs);
+        let skips = (detail, Work::instructions(1_000_000));
+        let take = |machine, detail| {
+            let supply = fanout.next(machine, 0, detail);
             assert!(matches!(supply, Ok(Supply::Item(_))));
             *lock(&told)
         };
@@ -174,8 +182,8 @@ fn who_is_before_an_event_has_nothing_made_ahead() {
             assert_eq!(take(1, skips), (5, 0));
         }
         // Behind the event it has more made, which it skips.
-        let (made, passed) = take(1, skips);
-        assert_eq!((made, passed > 0), (5 - left + soon, true));
+        let (made, skipped) = take(1, skips);
+        assert_eq!((made, skipped > 0), (5 - left + soon, true));
     }
 }
 
@@ -206,20 +214,20 @@ fn who_comes_while_a_batch_is_made_waits_only_where_results_depend_on_it() {
             made: vec![0; threads],
         };
         let ((makes, making), (go, go_on)) = (channel(), channel());
-        let hub = hub(Slow(counting, makes, go_on), 2);
+        let fanout = fanout(Slow(counting, makes, go_on), 2);
         if threads == 2 {
-            assert!(item(hub.next(1, 1, ALL)));
+            assert!(item(fanout.next(1, 1, ALL)));
         }
         std::thread::scope(|s| {
-            let first = s.spawn(|| item(hub.next(0, 0, ALL)));
+            let first = s.spawn(|| item(fanout.next(0, 0, ALL)));
             making.recv().unwrap();
-            let second = s.spawn(|| hub.next(1, 0, ALL));
+            let second = s.spawn(|| fanout.next(1, 0, ALL));
             if threads == 1 {
                 let told = second.join().unwrap();
                 assert!(matches!(told, Ok(Supply::Ahead)), "{told:?}");
                 drop(go);
                 assert!(first.join().unwrap());
-                assert!(item(hub.next(1, 0, ALL)));
+                assert!(item(fanout.next(1, 0, ALL)));
             } else {
                 std::thread::sleep(Duration::from_millis(20));
                 assert!(!second.is_finished());
@@ -232,21 +240,21 @@ fn who_comes_while_a_batch_is_made_waits_only_where_results_depend_on_it() {
 
 #[test]
 fn machines_ahead_on_different_threads_do_not_starve_each_other() {
-    let hub = hub(
+    let fanout = fanout(
         Counting {
             left: vec![1000, 1000],
             made: vec![0, 0],
         },
         2,
     );
-    drain(&hub, 0, 0, 1000);
-    drain(&hub, 1, 1, 1000);
+    drain(&fanout, 0, 0, 1000);
+    drain(&fanout, 1, 1, 1000);
     // Each is ahead on one thread. Taking turns by least progress, both finish the other.
     let mut done = [0, 0];
     for _ in 0..100_000 {
-        let m = slowest(&hub);
+        let m = slowest(&fanout);
         let other = 1 - m as u32;
-        match hub.next(m, other, ALL).unwrap() {
+        match fanout.next(m, other, ALL).unwrap() {
             Supply::Item(item) => done[m] += item.batch.ops.len(),
             Supply::Ahead => panic!("the slowest is never told that it is ahead"),
             Supply::Empty => unreachable!(),
@@ -296,17 +304,17 @@ fn who_waits_for_the_program_holds_nobody_up() {
         waits,
         go_on,
     };
-    let hub = hub(program, 2);
+    let fanout = fanout(program, 2);
     let item = |supply| matches!(supply, Ok(Supply::Item(_)));
-    assert!(item(hub.next(0, 0, ALL)));
-    assert!(matches!(hub.next(0, 0, ALL), Ok(Supply::Empty)));
+    assert!(item(fanout.next(0, 0, ALL)));
+    assert!(matches!(fanout.next(0, 0, ALL), Ok(Supply::Empty)));
     std::thread::scope(|s| {
-        s.spawn(|| hub.wait_for_program());
+        s.spawn(|| fanout.wait_for_program());
         waiting.recv().unwrap();
         // Buffered: at once, though the other one waits.
-        assert!(item(hub.next(1, 0, ALL)));
+        assert!(item(fanout.next(1, 0, ALL)));
         // Not made yet: once the other one has stopped waiting.
-        let asks = s.spawn(|| item(hub.next(1, 0, ALL)));
+        let asks = s.spawn(|| item(fanout.next(1, 0, ALL)));
         std::thread::sleep(Duration::from_millis(20));
         assert!(!asks.is_finished());
         go.send(()).unwrap();
@@ -345,13 +353,13 @@ fn who_makes_a_batch_holds_up_nobody_for_whom_one_is_there() {
         makes,
         go_on,
     };
-    let hub = hub(program, 2);
+    let fanout = fanout(program, 2);
     let item = |supply| matches!(supply, Ok(Supply::Item(_)));
-    assert!(item(hub.next(0, 0, ALL)) && item(hub.next(0, 0, ALL)));
+    assert!(item(fanout.next(0, 0, ALL)) && item(fanout.next(0, 0, ALL)));
     std::thread::scope(|s| {
-        let first = s.spawn(|| item(hub.next(0, 0, ALL)));
+        let first = s.spawn(|| item(fanout.next(0, 0, ALL)));
         making.recv().unwrap();
-        let second = s.spawn(|| item(hub.next(1, 0, ALL)) && item(hub.next(1, 0, ALL)));
+        let second = s.spawn(|| item(fanout.next(1, 0, ALL)) && item(fanout.next(1, 0, ALL)));
         for _ in 0..6000 {
             if second.is_finished() {
                 break;
@@ -367,16 +375,16 @@ fn who_makes_a_batch_holds_up_nobody_for_whom_one_is_there() {
 
 #[test]
 fn a_finished_machine_holds_nobody_up() {
-    let hub = hub(
+    let fanout = fanout(
         Counting {
             left: vec![1000],
             made: vec![0],
         },
         2,
     );
-    drain(&hub, 0, 0, 1000);
-    hub.finish(1);
-    let (seen, stop) = drain(&hub, 0, 0, 2000);
+    drain(&fanout, 0, 0, 1000);
+    fanout.finish(1);
+    let (seen, stop) = drain(&fanout, 0, 0, 2000);
     assert!(
         stop.is_none() || !matches!(stop, Some(Supply::Ahead)),
         "{stop:?}"
@@ -386,20 +394,20 @@ fn a_finished_machine_holds_nobody_up() {
 
 #[test]
 fn a_finished_machine_holds_up_no_thread_that_starts_later() {
-    let hub = hub(
+    let fanout = fanout(
         Counting {
             left: vec![1, 1000],
             made: vec![0, 0],
         },
         3,
     );
-    hub.finish(2);
-    let (seen, _) = drain(&hub, 0, 1, 40);
+    fanout.finish(2);
+    let (seen, _) = drain(&fanout, 0, 1, 40);
     assert_eq!(seen.len(), 160);
-    let (seen, _) = drain(&hub, 1, 1, 40);
+    let (seen, _) = drain(&fanout, 1, 1, 40);
     assert_eq!(seen.len(), 160);
     assert!(
-        lock(&hub.state).threads[&1].items.is_empty(),
+        lock(&fanout.state).threads[&1].items.is_empty(),
         "items are kept"
     );
 }
@@ -433,19 +441,19 @@ impl Program for Chain {
 #[test]
 fn a_thread_that_has_ended_or_is_gone_leaves_no_queue() {
     let program = Chain::default();
-    let hub = hub(program.clone(), 2);
+    let fanout = fanout(program.clone(), 2);
     let item = |supply| matches!(supply, Ok(Supply::Item(_)));
     for thread in 0..100 {
         for machine in [0, 1] {
-            assert!(item(hub.next(machine, thread, ALL)));
+            assert!(item(fanout.next(machine, thread, ALL)));
             // Its process ends every third one.
             if thread % 3 == 0 {
-                hub.gone(machine, thread);
+                fanout.gone(machine, thread);
             } else {
-                assert!(item(hub.next(machine, thread, ALL)));
+                assert!(item(fanout.next(machine, thread, ALL)));
             }
         }
-        let kept: Vec<ThreadId> = lock(&hub.state).threads.keys().copied().collect();
+        let kept: Vec<ThreadId> = lock(&fanout.state).threads.keys().copied().collect();
         assert_eq!(kept, [thread + 1]);
     }
     assert!(
@@ -462,27 +470,33 @@ fn a_thread_that_has_ended_or_is_gone_leaves_no_queue() {
 #[test]
 fn a_machine_that_ends_first_leaves_no_queue_of_threads_that_the_others_are_done_with() {
     let program = Chain::default();
-    let hub = hub(program.clone(), 2);
+    let fanout = fanout(program.clone(), 2);
     let item = |supply| matches!(supply, Ok(Supply::Item(_)));
     for thread in 0..30 {
-        assert!(item(hub.next(1, thread, ALL)));
+        assert!(item(fanout.next(1, thread, ALL)));
         if thread % 3 == 0 {
-            hub.gone(1, thread);
+            fanout.gone(1, thread);
         } else {
-            assert!(item(hub.next(1, thread, ALL)));
+            assert!(item(fanout.next(1, thread, ALL)));
         }
         // The other comes less far.
-        assert!(thread > 10 || item(hub.next(0, thread, ALL)));
+        assert!(thread > 10 || item(fanout.next(0, thread, ALL)));
     }
-    let kept = || lock(&hub.state).threads.keys().copied().collect::<Vec<_>>();
+    let kept = || {
+        lock(&fanout.state)
+            .threads
+            .keys()
+            .copied()
+            .collect::<Vec<_>>()
+    };
     assert_eq!(kept(), (0..=30).collect::<Vec<_>>());
-    hub.finish(0);
+    fanout.finish(0);
     assert_eq!(kept(), [30], "the thread that goes on");
     let told = || lock(&program.gone).clone();
     let ended: Vec<ThreadId> = (0..30).step_by(3).collect();
     assert_eq!(told(), ended, "their processes have ended");
     // The end of the run is no process's.
-    hub.finish(1);
+    fanout.finish(1);
     assert_eq!((kept(), told()), (vec![], ended));
 }
 
@@ -514,14 +528,14 @@ impl Program for Asking {
 #[test]
 fn who_asks_where_no_machine_answers_is_told_so_once_a_question() {
     let program = Asking::default();
-    let hub = hub(program.clone(), 2);
+    let fanout = fanout(program.clone(), 2);
     for machine in [0, 1] {
         for integer in 0..3 {
-            let Ok(Supply::Item(item)) = hub.next(machine, 0, ALL) else {
+            let Ok(Supply::Item(item)) = fanout.next(machine, 0, ALL) else {
                 panic!("no item")
             };
             assert_eq!(item.end, End::Ask(Ask::LoadVa { integer }));
-            hub.answer(0, Some(7));
+            fanout.answer(0, Some(7));
         }
     }
     assert_eq!(*lock(&program.answered), [None, None, None]);
@@ -530,15 +544,15 @@ fn who_asks_where_no_machine_answers_is_told_so_once_a_question() {
 #[test]
 fn the_only_machine_answers() {
     let program = Asking::default();
-    let hub = Hub::new(
+    let fanout = Fanout::new(
         Box::new(program.clone()),
         1,
-        (true, Passes::Never),
-        Arc::new(Changes::default()),
+        (true, FastForwarding::Never),
+        Arc::new(WakeSignal::default()),
     );
     for reply in [Some(5), Some(0)] {
-        assert!(matches!(hub.next(0, 0, ALL), Ok(Supply::Item(_))));
-        hub.answer(0, reply);
+        assert!(matches!(fanout.next(0, 0, ALL), Ok(Supply::Item(_))));
+        fanout.answer(0, reply);
     }
     assert_eq!(*lock(&program.answered), [Some(5), Some(0)]);
 }

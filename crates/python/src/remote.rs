@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use pagewalk_machine::{Elsewhere, News, RunSpec};
+use pagewalk_machine::{RemoteEvent, RemoteHosts, RunSpec};
 use pagewalk_units::Error;
 use pyo3::prelude::*;
 
@@ -43,16 +43,16 @@ impl Hosts {
     }
 }
 
-fn one(item: &Bound<'_, PyAny>) -> PyResult<News> {
+fn one(item: &Bound<'_, PyAny>) -> PyResult<RemoteEvent> {
     let (number, what, more): (usize, String, Bound<'_, PyAny>) = item.extract()?;
     match what.as_str() {
-        "share" => Ok(News::Share(number, more.extract()?)),
-        "ended" => Ok(News::Ended(number, more.extract()?)),
-        _ => Ok(News::Failed(number, more.extract()?)),
+        "share" => Ok(RemoteEvent::Share(number, more.extract()?)),
+        "ended" => Ok(RemoteEvent::Ended(number, more.extract()?)),
+        _ => Ok(RemoteEvent::Failed(number, more.extract()?)),
     }
 }
 
-impl Elsewhere for Hosts {
+impl RemoteHosts for Hosts {
     fn begin(&self, spec: &RunSpec, numbers: &[usize], of: usize) -> Result<(), Error> {
         let text = serde_json::to_string(spec).map_err(|e| Error::failed(e.to_string()))?;
         self.call(|py, object| {
@@ -61,7 +61,7 @@ impl Elsewhere for Hosts {
         })
     }
 
-    fn news(&self) -> Result<Vec<News>, Error> {
+    fn events(&self) -> Result<Vec<RemoteEvent>, Error> {
         self.call(|py, object| {
             let list = object.call_method0(py, "news")?;
             list.bind(py).try_iter()?.map(|item| one(&item?)).collect()

@@ -5,8 +5,8 @@ use pagewalk_units::Error;
 use crate::session::RunSpec;
 
 /// Other hosts, each of which simulates portions of a run by
-/// [`Installation::portion`](crate::Installation::portion).
-pub trait Elsewhere: Sync {
+/// [`Installation::shard`](crate::Installation::shard).
+pub trait RemoteHosts: Sync {
     /// Has the portions with these numbers, of `of` in all, simulated.
     ///
     /// # Errors
@@ -17,12 +17,12 @@ pub trait Elsewhere: Sync {
     ///
     /// # Errors
     /// What makes it senseless to go on, such as a trace that is not there.
-    fn news(&self) -> Result<Vec<News>, Error>;
+    fn events(&self) -> Result<Vec<RemoteEvent>, Error>;
 }
 
 /// What has become of the portion with a number.
 #[derive(Clone, Debug)]
-pub enum News {
+pub enum RemoteEvent {
     /// So much of it is done, from 0 to 1.
     Share(usize, f64),
     /// It has ended: the text that `portion` has given.

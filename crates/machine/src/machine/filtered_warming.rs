@@ -11,7 +11,7 @@ use crate::work::Work;
 
 impl Machine {
     /// Follows the batch of one core's thread up to the end of the phase.
-    pub(super) fn follow(&mut self, id: ThreadId, core: usize) -> Result<(), Outcome> {
+    pub(super) fn warm_filtered(&mut self, id: ThreadId, core: usize) -> Result<(), Outcome> {
         let thread = self
             .threads
             .get_mut(&id)
@@ -21,13 +21,13 @@ impl Machine {
         let ops = &item.batch.ops;
         let left = self.plan.left;
         let mut done = Work::default();
-        let mut accesses = std::mem::take(&mut self.to_follow);
-        let lines = &mut self.lines[core];
-        if std::mem::take(&mut thread.passes) {
-            let passed = &item.batch.skipped;
+        let mut accesses = std::mem::take(&mut self.to_warm);
+        let lines = &mut self.recent_lines[core];
+        if std::mem::take(&mut thread.skip_pending) {
+            let skipped = &item.batch.skipped;
             accesses
-                .extend((passed.touched.iter()).filter(|&&(at, access)| lines.is_new(at, access)));
-            done = Work::of_passed(passed);
+                .extend((skipped.touched.iter()).filter(|&&(at, access)| lines.is_new(at, access)));
+            done = Work::of_skipped(skipped);
         }
         let mut at = from;
         let mut asks = false;
@@ -47,16 +47,16 @@ impl Machine {
         } else {
             accesses.len()
         };
-        let followed = self.warm_lines(core, process, &accesses[..whole]);
+        let warmed = self.warm_lines(core, process, &accesses[..whole]);
         accesses.drain(..whole);
-        self.to_follow = accesses;
-        followed?;
+        self.to_warm = accesses;
+        warmed?;
         if asks {
             self.answer(id, core, &item, at - 1)?;
         }
         let space = self.os.asid(self.processes[&process].pid);
         self.cores[core].learn(space, &ops[from..at]);
-        self.pass_time(core, done);
+        self.advance_clock(core, done);
         self.count(done);
         Ok(())
     }
@@ -80,8 +80,8 @@ impl Machine {
                 below: &mut self.shared,
                 in_memory_tlb: self.in_memory_tlb.as_deref_mut(),
             };
-            let (followed, fault) = self.cores[core].warm_lines(accesses, at, outside);
-            at = followed;
+            let (warmed, fault) = self.cores[core].warm_lines(accesses, at, outside);
+            at = warmed;
             match fault {
                 None => {}
                 Some(Fault {
@@ -94,8 +94,10 @@ impl Machine {
     }
 
     /// Lines are followed from here on.
-    pub(super) fn begin_following(&mut self) {
-        self.lines.iter_mut().for_each(RecentLineFilter::forget);
+    pub(super) fn begin_filtered_warming(&mut self) {
+        self.recent_lines
+            .iter_mut()
+            .for_each(RecentLineFilter::forget);
         // An answer to what the program asks is warmed as ever.
         let alone = self.cores.len() == 1 && !self.os.answers();
         let Some(process) = self.processes.values().next() else {
@@ -108,14 +110,14 @@ impl Machine {
     }
 
     /// Up to here.
-    pub(super) fn end_following(&mut self) {
+    pub(super) fn end_filtered_warming(&mut self) {
         for core in &mut self.cores {
             core.end_following();
         }
     }
 
     /// The clock of `core` runs on at the rate of the last sample.
-    pub(super) fn pass_time(&mut self, core: usize, done: Work) {
-        self.cores[core].pass_time(done.instructions, self.cpi_milli);
+    pub(super) fn advance_clock(&mut self, core: usize, done: Work) {
+        self.cores[core].pass_time(done.instructions, self.gap_cpi_milli);
     }
 }

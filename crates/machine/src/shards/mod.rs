@@ -5,7 +5,7 @@
 //! which pass over what comes before its first sample, so it counts the same whatever runs beside
 //! it, and wherever, and what all have counted is put together in their order.
 
-mod elsewhere;
+mod remote;
 mod report;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -16,16 +16,16 @@ use std::time::Instant;
 use pagewalk_stream::Facts;
 use pagewalk_units::{Error, RunOption, Text, text};
 
-pub use self::elsewhere::{Elsewhere, News};
+pub use self::remote::{RemoteEvent, RemoteHosts};
 use self::report::{Left, Report};
-use crate::changes::{Changes, lock};
 use crate::limits::{Followed, Sample, Warming};
 use crate::machine::Outcome;
 use crate::options::{Design, Options};
-use crate::plan::{Plan, Portion};
+use crate::plan::{Plan, Shard};
 use crate::results::RunResult;
-use crate::run::{Pass, Progress, Share, Stream, conclude, host_cores, on_threads, pass};
+use crate::run::{Pass, PassShare, Progress, Stream, conclude, host_cores, on_threads, pass};
 use crate::session::RunSpec;
+use crate::wake_signal::{WakeSignal, lock};
 
 /// Portions at most. Each boots machines, and maps again what was touched before.
 const MOST: u64 = 16;
@@ -36,11 +36,11 @@ const LEAST: u64 = 8;
 ///
 /// # Errors
 /// Why one machine has to take them all.
-pub(crate) fn portions(
+pub(crate) fn shards(
     designs: &[Design],
     options: &Options,
     facts: &Facts,
-) -> Result<Vec<Portion>, Text> {
+) -> Result<Vec<Shard>, Text> {
     let limits = &options.limits;
     // Its index says how long a recording is, and what a start anywhere needs.
     let Some(length) = facts.instructions.filter(|_| facts.begins_anywhere) else {
@@ -95,11 +95,11 @@ pub(crate) fn portions(
         return Err(Text::from("there are fewer than 16 samples"));
     }
     let border = |n: u64| n * samples / count;
-    let portion = |n| Portion {
+    let shard = |n| Shard {
         first: border(n),
         end: (n + 1 < count).then(|| border(n + 1)),
     };
-    Ok((0..count).map(portion).collect())
+    Ok((0..count).map(shard).collect())
 }
 
 /// What has ended.
@@ -112,7 +112,7 @@ struct Ended {
     /// Of the first portion that could not run.
     error: Option<(usize, Error)>,
     /// Portions that other hosts have simulated.
-    elsewhere: u64,
+    remote: u64,
     /// Portions that no other host could simulate, by the reason.
     failed: BTreeMap<String, Vec<usize>>,
 }
@@ -127,29 +127,29 @@ struct Open {
 
 /// Who simulates a run elsewhere, and what that is.
 #[derive(Clone, Copy)]
-pub(crate) struct Away<'a> {
-    pub(crate) hosts: &'a dyn Elsewhere,
+pub(crate) struct RemoteRun<'a> {
+    pub(crate) hosts: &'a dyn RemoteHosts,
     pub(crate) spec: &'a RunSpec,
 }
 
 /// A run in portions.
-struct Portions<'a> {
+struct ShardedRun<'a> {
     designs: &'a [Design],
     open: &'a (dyn Fn() -> Result<Vec<Stream>, Error> + Sync),
     options: &'a Options,
     facts: &'a Facts,
-    portions: &'a [Portion],
+    shards: &'a [Shard],
     threads: usize,
     side_by_side: usize,
     todo: Mutex<Open>,
     stop: AtomicBool,
-    changes: Changes,
+    wake: WakeSignal,
     seen: Vec<Mutex<Option<Progress>>>,
     ended: Mutex<Ended>,
 }
 
 /// Simulates one of `portions`, by a recording with `facts` and its streams; the text that
-/// [`Elsewhere`] has of it.
+/// [`RemoteHosts`] has of it.
 ///
 /// # Errors
 /// As for [`crate::run()`].
@@ -157,12 +157,12 @@ pub(crate) fn one(
     designs: &[Design],
     (facts, streams): (&Facts, Vec<Stream>),
     options: &Options,
-    portion: Portion,
+    shard: Shard,
     progress: &mut dyn FnMut(&Progress) -> bool,
 ) -> Result<String, Error> {
     let threads = options.host_threads.unwrap_or_else(host_cores);
-    let share = Share {
-        portion,
+    let share = PassShare {
+        shard,
         host_threads: threads.clamp(1, designs.len()),
         machines: designs.len(),
     };
@@ -187,53 +187,53 @@ pub(crate) fn run(
     designs: &[Design],
     (facts, open): (&Facts, &(dyn Fn() -> Result<Vec<Stream>, Error> + Sync)),
     options: &Options,
-    portions: &[Portion],
-    away: Option<Away<'_>>,
+    shards: &[Shard],
+    away: Option<RemoteRun<'_>>,
     progress: &mut dyn FnMut(&Progress) -> bool,
 ) -> Result<RunResult, Error> {
     let start = Instant::now();
     let threads = options.host_threads.unwrap_or_else(host_cores).max(1);
     // The machines of the last one are looked at in the end, so it is this host's.
     let others: Vec<usize> = match away {
-        Some(_) => (0..portions.len() - 1).collect(),
+        Some(_) => (0..shards.len() - 1).collect(),
         None => Vec::new(),
     };
-    if let Some(Away { hosts, spec }) = away {
-        hosts.begin(spec, &others, portions.len())?;
+    if let Some(RemoteRun { hosts, spec }) = away {
+        hosts.begin(spec, &others, shards.len())?;
     }
-    let run = Portions {
+    let run = ShardedRun {
         designs,
         open,
         options,
         facts,
-        portions,
+        shards,
         threads,
-        side_by_side: (threads / designs.len()).clamp(1, portions.len()),
+        side_by_side: (threads / designs.len()).clamp(1, shards.len()),
         todo: Mutex::new(Open {
-            here: (others.len()..portions.len()).collect(),
+            here: (others.len()..shards.len()).collect(),
             away: others.len(),
         }),
         stop: AtomicBool::new(false),
-        changes: Changes::default(),
-        seen: portions.iter().map(|_| Mutex::new(None)).collect(),
+        wake: WakeSignal::default(),
+        seen: shards.iter().map(|_| Mutex::new(None)).collect(),
         ended: Mutex::default(),
     };
     on_threads(run.side_by_side, &run.stop, &|| run.work(), &mut || {
-        if let Some(Away { hosts, .. }) = away {
+        if let Some(RemoteRun { hosts, .. }) = away {
             run.hear(hosts);
         }
-        if !progress(&together(&run.seen, portions, options, start)) {
+        if !progress(&together(&run.seen, shards, options, start)) {
             run.stop();
         }
     })?;
     run.conclude(start)
 }
 
-impl Portions<'_> {
+impl ShardedRun<'_> {
     /// One of this host's threads: portions until none is left.
     fn work(&self) {
         while !self.stop.load(Ordering::Relaxed) {
-            let version = self.changes.version();
+            let version = self.wake.generation();
             let mut todo = lock(&self.todo);
             let Some(number) = todo.here.pop_front() else {
                 if todo.away == 0 {
@@ -241,7 +241,7 @@ impl Portions<'_> {
                 }
                 drop(todo);
                 // One of those may come back to be simulated here.
-                self.changes.wait(version);
+                self.wake.wait(version);
                 continue;
             };
             drop(todo);
@@ -249,8 +249,8 @@ impl Portions<'_> {
                 *lock(&self.seen[number]) = Some(p.clone());
                 !self.stop.load(Ordering::Relaxed)
             };
-            let share = Share {
-                portion: self.portions[number],
+            let share = PassShare {
+                shard: self.shards[number],
                 host_threads: self.threads.min(self.designs.len()),
                 machines: self.side_by_side * self.designs.len(),
             };
@@ -279,7 +279,7 @@ impl Portions<'_> {
 
     fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
-        self.changes.tell();
+        self.wake.notify();
     }
 
     fn fail(&self, number: usize, error: Error) {
@@ -292,33 +292,33 @@ impl Portions<'_> {
     }
 
     /// Takes what has come back from other hosts.
-    fn hear(&self, hosts: &dyn Elsewhere) {
-        let news = match hosts.news() {
+    fn hear(&self, hosts: &dyn RemoteHosts) {
+        let news = match hosts.events() {
             Ok(news) => news,
             // Of all of them, none in particular.
-            Err(e) => return self.fail(self.portions.len(), e),
+            Err(e) => return self.fail(self.shards.len(), e),
         };
         for one in news {
             match one {
-                News::Share(number, share) => self.advance(number, share),
-                News::Ended(number, text) => {
+                RemoteEvent::Share(number, share) => self.advance(number, share),
+                RemoteEvent::Ended(number, text) => {
                     match Report::read(&text, self.facts, self.designs.len()) {
                         Ok(left) => {
                             self.advance(number, 1.0);
                             let mut ended = lock(&self.ended);
                             ended.left.insert(number, left);
-                            ended.elsewhere += 1;
+                            ended.remote += 1;
                             drop(ended);
                             self.back(None);
                         }
                         Err(why) => {
-                            let (n, of) = (number + 1, self.portions.len());
+                            let (n, of) = (number + 1, self.shards.len());
                             let why = format!("portion {n} of {of}: {why}");
                             self.fail(number, Error::option(RunOption::Cluster, why));
                         }
                     }
                 }
-                News::Failed(number, why) => {
+                RemoteEvent::Failed(number, why) => {
                     let failed = &mut lock(&self.ended).failed;
                     failed.entry(why).or_default().push(number);
                     self.back(Some(number));
@@ -333,12 +333,12 @@ impl Portions<'_> {
         todo.away -= 1;
         todo.here.extend(here);
         drop(todo);
-        self.changes.tell();
+        self.wake.notify();
     }
 
     /// A portion that is simulated elsewhere is so far.
     fn advance(&self, number: usize, share: f64) {
-        let end = end(self.portions[number], self.options).unwrap_or(0);
+        let end = end(self.shards[number], self.options).unwrap_or(0);
         // A share of the whole run, of which the portion is over at its end.
         let total = Plan::total(&self.options.limits).unwrap_or(end);
         *lock(&self.seen[number]) = Some(Progress {
@@ -356,7 +356,7 @@ impl Portions<'_> {
             mut left,
             latest,
             error,
-            elsewhere,
+            remote: elsewhere,
             failed,
         } = self
             .ended
@@ -370,7 +370,7 @@ impl Portions<'_> {
                 "a simulation thread failed; this is a defect of Pagewalk",
             ));
         };
-        let all = left.len() == self.portions.len();
+        let all = left.len() == self.shards.len();
         for (design, machine) in last.machines.iter_mut().enumerate().rev() {
             let of_it = left.values_mut().filter_map(Vec::pop).collect();
             Left::all_into(of_it, machine).ok_or_else(|| {
@@ -382,11 +382,11 @@ impl Portions<'_> {
         }
         let host_threads = self.threads.min(self.designs.len()) * self.side_by_side;
         let mut result = conclude(last, self.designs, self.options, start, host_threads)?;
-        result.host.portions_elsewhere = elsewhere;
+        result.host.remote_shards = elsewhere;
         let warnings = failed.into_iter().map(|(why, mut numbers)| {
             numbers.sort_unstable();
             let numbers: Vec<String> = numbers.iter().map(|n| (n + 1).to_string()).collect();
-            let (which, of) = (numbers.join(", "), self.portions.len());
+            let (which, of) = (numbers.join(", "), self.shards.len());
             format!(
                 "--cluster: of {of} portions this host simulated {which}, which did not come back from another: {why}"
             )
@@ -397,20 +397,17 @@ impl Portions<'_> {
 }
 
 /// Instructions up to the end of a portion, if that is known.
-fn end(portion: Portion, options: &Options) -> Option<u64> {
+fn end(shard: Shard, options: &Options) -> Option<u64> {
     let limits = &options.limits;
     let period = limits.sample.map_or(0, |s| s.period);
-    let measured = portion
-        .end
-        .map(|end| end * period)
-        .or(limits.instructions)?;
+    let measured = shard.end.map(|end| end * period).or(limits.instructions)?;
     Some(limits.skip + limits.warmup + measured)
 }
 
 /// How far all portions together are.
 fn together(
     seen: &[Mutex<Option<Progress>>],
-    portions: &[Portion],
+    shards: &[Shard],
     options: &Options,
     start: Instant,
 ) -> Progress {
@@ -424,7 +421,7 @@ fn together(
             }
         }
     }
-    let ends = portions.iter().map(|p| end(*p, options));
+    let ends = shards.iter().map(|p| end(*p, options));
     Progress {
         design_instructions: designs,
         done: seen.iter().map(|p| p.done).sum(),

@@ -7,7 +7,7 @@ use pagewalk_units::Error;
 use serde::{Deserialize, Serialize};
 
 use crate::MODEL_VERSION;
-use crate::estimate::{SampleCounts, UNKNOWN};
+use crate::estimate::{STALE_STRUCTURES, SampleCounts};
 use crate::machine::{Machine, Outcome};
 use crate::measure::Measured;
 use crate::work::Work;
@@ -23,7 +23,8 @@ pub(super) struct Left {
     samples: Vec<Sample>,
     simulated: u64,
     outcome: Option<Outcome>,
-    let_go: u64,
+    #[serde(rename = "let_go")]
+    broken_waits: u64,
     threads_in_turns: usize,
 }
 
@@ -37,14 +38,15 @@ struct Counters {
     distributions: Vec<Distribution>,
 }
 
-/// What was counted in a sample; of each of [`UNKNOWN`] hits and misses.
+/// What was counted in a sample; of each of [`STALE_STRUCTURES`] hits and misses.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Sample {
     work: Work,
     cycles: u64,
     values: Vec<u64>,
-    unknown: [[u64; 2]; UNKNOWN.len()],
+    #[serde(rename = "unknown")]
+    stale: [[u64; 2]; STALE_STRUCTURES.len()],
 }
 
 /// Of all rows, then of all histograms.
@@ -86,7 +88,7 @@ impl Sample {
             work: counts.work,
             cycles: counts.cycles,
             values: counts.values,
-            unknown: counts.unknown.map(|u| [u.hits, u.misses]),
+            stale: counts.stale.map(|u| [u.hits, u.misses]),
         }
     }
 
@@ -95,7 +97,7 @@ impl Sample {
             work: self.work,
             cycles: self.cycles,
             values: self.values,
-            unknown: self.unknown.map(|[hits, misses]| Unknown { hits, misses }),
+            stale: self.stale.map(|[hits, misses]| Unknown { hits, misses }),
         }
     }
 }
@@ -113,19 +115,23 @@ impl Left {
             samples: measured.samples.into_iter().map(Sample::of).collect(),
             simulated: machine.simulated,
             outcome: machine.outcome.clone(),
-            let_go: machine.let_go,
+            broken_waits: machine.broken_waits,
             threads_in_turns: machine.threads_in_turns,
         }
     }
 
     /// Has `machine`, of the last portion, go on from what all before it have left, as if it had
     /// simulated these as well; nothing where what they counted is not what it counts.
-    pub(super) fn all_into(portions: Vec<Left>, machine: &mut Machine) -> Option<()> {
+    pub(super) fn all_into(shards: Vec<Left>, machine: &mut Machine) -> Option<()> {
         let shape = machine.tree();
         let mut measured = Measured::new(None, None, machine.cores.len());
         let mut outcome = Some(Outcome::Complete);
-        (machine.simulated, machine.let_go, machine.threads_in_turns) = (0, 0, 0);
-        for left in portions {
+        (
+            machine.simulated,
+            machine.broken_waits,
+            machine.threads_in_turns,
+        ) = (0, 0, 0);
+        for left in shards {
             let tree = match left.counters {
                 Some(counters) => Some(counters.shaped(&shape)?),
                 None => None,
@@ -142,7 +148,7 @@ impl Left {
                 outcome = left.outcome;
             }
             machine.simulated += left.simulated;
-            machine.let_go += left.let_go;
+            machine.broken_waits += left.broken_waits;
             machine.threads_in_turns = machine.threads_in_turns.max(left.threads_in_turns);
         }
         machine.measured = measured;

@@ -11,7 +11,7 @@ mod window;
 mod wrong;
 
 use pagewalk_memory::{Below, Done, Level, Private, Report};
-use pagewalk_mmu::{Answer, Fault, Lent, Mmu};
+use pagewalk_mmu::{Fault, Mmu, Translated, WalkContext};
 use pagewalk_stats::{Definition, Histogram, Tree, histogram};
 use pagewalk_stream::{Kind, Op, flags};
 use pagewalk_structures::{Ring, Tiers, prefetch};
@@ -29,7 +29,7 @@ use crate::{Atomics, CoreSpec};
 
 /// What a program on this core has of the machine around it, lent for the length
 /// of a call.
-pub struct Outside<'a, B> {
+pub struct CoreContext<'a, B> {
     /// Its address space.
     pub asid: Asid,
     /// The tables of that.
@@ -42,11 +42,11 @@ pub struct Outside<'a, B> {
     pub in_memory_tlb: Option<&'a mut PomTlb>,
 }
 
-impl<B> Outside<'_, B> {
+impl<B> CoreContext<'_, B> {
     /// What of it a core's MMU needs, with the core's own caches.
     #[inline(always)]
-    fn lend<'b>(&'b mut self, private: &'b mut Private) -> Lent<'b, B> {
-        Lent {
+    fn walk_context<'b>(&'b mut self, private: &'b mut Private) -> WalkContext<'b, B> {
+        WalkContext {
             view: self.view,
             tiers: self.tiers,
             private,
@@ -145,27 +145,27 @@ const BARRIERS: usize = 4;
 
 /// How long something waited for its translation.
 #[derive(Clone, Copy)]
-struct Translated {
+struct TranslationWait {
     /// Until this cycle.
     known: Cycle,
     /// From this cycle on for a walk, before that for TLBs and a walker. `known`:
     /// for a TLB only.
-    began: Cycle,
+    walk_start: Cycle,
 }
 
-impl Translated {
+impl TranslationWait {
     /// At `known` without any part of its own.
     fn at(known: Cycle) -> Self {
-        Translated {
+        TranslationWait {
             known,
-            began: known,
+            walk_start: known,
         }
     }
 
-    fn of(t: &Answer) -> Self {
-        Translated {
-            known: t.at,
-            began: t.began,
+    fn of(t: &Translated) -> Self {
+        TranslationWait {
+            known: t.ready,
+            walk_start: t.walk_start,
         }
     }
 }
@@ -177,7 +177,7 @@ struct Waits {
     /// Its inputs, until this slot.
     start: u64,
     /// The translation.
-    translated: Translated,
+    translated: TranslationWait,
     /// The data, and from where.
     data: Done,
 }
@@ -190,7 +190,7 @@ struct Barrier {
     until: u64,
     cause: Cause,
     /// The translation that was the first part of it.
-    translated: Translated,
+    translated: TranslationWait,
 }
 
 /// The caches of one core, its MMU and its window.
@@ -298,7 +298,7 @@ impl Core {
                 from: 0,
                 until: 0,
                 cause: Cause::Base,
-                translated: Translated::at(0),
+                translated: TranslationWait::at(0),
             }; BARRIERS],
             barrier_count: 0,
             resumes: false,
@@ -354,13 +354,13 @@ impl Core {
         mut at: usize,
         until: Cycle,
         limit: u64,
-        mut outside: Outside<'_, B>,
+        mut context: CoreContext<'_, B>,
     ) -> Ran {
-        let outside = &mut outside;
+        let context = &mut context;
         let until = until.saturating_mul(self.width);
         let limit = limit.saturating_sub(self.warmed);
         if let Some(w) = &mut self.wrong {
-            w.begin(outside.asid, at);
+            w.begin(context.asid, at);
         }
         let stop = loop {
             if self.rob.count >= limit {
@@ -373,16 +373,16 @@ impl Core {
                 break Stop::Quantum;
             }
             if op.pc >> LINE_SHIFT != self.line
-                && let Err(fault) = self.fetch_lines(op, outside)
+                && let Err(fault) = self.fetch_lines(op, context)
             {
                 self.fault_at = fault.at;
                 break Stop::Fault(fault);
             }
             let done = match op.kind {
                 Kind::Compute => Ok(self.compute(op)),
-                Kind::Branch => Ok(self.branch(ops, at, outside)),
-                Kind::Load => self.load(op, outside),
-                Kind::Store => self.store(op, outside),
+                Kind::Branch => Ok(self.branch(ops, at, context)),
+                Kind::Load => self.load(op, context),
+                Kind::Store => self.store(op, context),
                 Kind::Ask => break Stop::Ask,
             };
             match done {

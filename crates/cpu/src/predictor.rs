@@ -1,7 +1,7 @@
 //! What the front end foresees of control flow.
 
 use pagewalk_stream::{Op, flags};
-use pagewalk_structures::Unknown;
+use pagewalk_structures::StaleOutcomes;
 use rustc_hash::FxHashSet;
 
 use crate::tage::{Departed, Tage};
@@ -73,7 +73,7 @@ struct Seen {
     branches: FxHashSet<u64>,
     /// Some of them, by their lowest bits: spares the search.
     near: [u64; Seen::NEAR],
-    unknown: Unknown,
+    unknown: StaleOutcomes,
 }
 
 impl Seen {
@@ -86,7 +86,7 @@ impl Seen {
         Seen {
             branches: FxHashSet::default(),
             near: [Seen::NONE; Seen::NEAR],
-            unknown: Unknown::default(),
+            unknown: StaleOutcomes::default(),
         }
     }
 
@@ -125,8 +125,10 @@ impl Predictor {
     }
 
     /// Branches that it was not known of, because of that, whether they would be foreseen.
-    pub fn unknown(&self) -> Unknown {
-        self.seen.as_ref().map_or(Unknown::default(), |s| s.unknown)
+    pub fn unknown(&self) -> StaleOutcomes {
+        self.seen
+            .as_ref()
+            .map_or(StaleOutcomes::default(), |s| s.unknown)
     }
 
     /// One that has seen no branch: counters say weakly taken, tables are empty.

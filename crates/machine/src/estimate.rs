@@ -12,7 +12,7 @@
 use std::collections::BTreeMap;
 
 use pagewalk_stats::Tree;
-use pagewalk_structures::Unknown;
+use pagewalk_structures::StaleOutcomes;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -27,7 +27,7 @@ pub(crate) const STALE_STRUCTURES: [&str; 7] =
 const SECOND_TLB: usize = 4;
 
 /// Of each of [`STALE_STRUCTURES`].
-pub(crate) type StaleLookups = [Unknown; STALE_STRUCTURES.len()];
+pub(crate) type StaleLookups = [StaleOutcomes; STALE_STRUCTURES.len()];
 
 /// What was counted between the two.
 pub(crate) fn stale_since(now: &StaleLookups, before: &StaleLookups) -> StaleLookups {
@@ -204,7 +204,7 @@ pub(crate) fn warming(samples: &[SampleCounts], tree: &Tree) -> Option<(WarmingE
         let told = [one.hits, one.misses].map(|n| 1000.0 * each(n));
         error.unknown.insert(name, told);
     }
-    let Unknown { hits, misses } = sums[SECOND_TLB];
+    let StaleOutcomes { hits, misses } = sums[SECOND_TLB];
     Some((error, [misses, hits].map(|n| 1000.0 * each(n))))
 }
 

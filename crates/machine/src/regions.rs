@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use pagewalk_stats::{Distribution, Spread, Tree};
 use pagewalk_stream::Facts;
-use pagewalk_structures::Unknown;
+use pagewalk_structures::StaleOutcomes;
 use pagewalk_units::{Error, RunOption, text};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -328,7 +328,7 @@ pub(crate) fn weigh(regions: &Regions, measured: &Measured) -> Option<Weighed> {
         work,
         cycles,
         values: Vec::new(),
-        stale: std::array::from_fn(|i| Unknown {
+        stale: std::array::from_fn(|i| StaleOutcomes {
             hits: sum(&|s| s.stale[i].hits),
             misses: sum(&|s| s.stale[i].misses),
         }),

@@ -2,7 +2,7 @@
 
 mod followed;
 
-use pagewalk_structures::{EPOCHS, Occupancy, RRPV_FILL, RRPV_MAX, Unknown};
+use pagewalk_structures::{EPOCHS, Occupancy, RRPV_FILL, RRPV_MAX, StaleOutcomes};
 use pagewalk_units::{Cycle, Error, LINE_BYTES};
 
 use crate::prefetch::Prefetcher;
@@ -102,7 +102,7 @@ pub(crate) struct Lines {
     /// The mark of what is used now, as in a tag word.
     epoch: u64,
     /// What is not known because something was passed over.
-    pub unknown: Unknown,
+    pub unknown: StaleOutcomes,
 }
 
 impl Lines {
@@ -145,7 +145,7 @@ impl Lines {
             kinds: KindCounts::default(),
             counts: CacheStats::default(),
             epoch: 0,
-            unknown: Unknown::default(),
+            unknown: StaleOutcomes::default(),
         })
     }
 

@@ -4,7 +4,7 @@
 //! and which of them goes next. Kept in the order of use, that is one line of the host's for eight
 //! ways, and no ranks.
 
-use pagewalk_structures::{enter, lead, position, prefetch};
+use pagewalk_structures::{position, prefetch, push_mru, touch_mru};
 
 /// The tag words of all sets, the last used way of each first.
 #[derive(Clone, Debug, Default)]
@@ -42,14 +42,14 @@ impl Ordered {
     pub fn renew(&mut self, set: usize, is_it: impl Fn(u64) -> bool) -> Option<&mut u64> {
         let words = self.set_mut(set);
         let way = position(words, is_it)?;
-        lead(words, way);
+        touch_mru(words, way);
         Some(&mut words[0])
     }
 
     /// Puts `word` first in `set`; gives the one that was last.
     #[inline(always)]
     pub fn bring(&mut self, set: usize, word: u64) -> u64 {
-        enter(self.set_mut(set), word)
+        push_mru(self.set_mut(set), word)
     }
 
     /// Tells the host that `set` is going to be searched.

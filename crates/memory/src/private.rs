@@ -3,7 +3,7 @@
 mod follow;
 
 use pagewalk_stats::Tree;
-use pagewalk_structures::Unknown;
+use pagewalk_structures::StaleOutcomes;
 use pagewalk_units::{Cycle, Error, LINE_SHIFT, PhysAddr};
 
 use crate::lines::{DIRTY, Lines, OWNED, PREFETCHED, Place, SPECULATIVE};
@@ -100,7 +100,7 @@ impl Private {
     }
 
     /// Of lookups whose outcome is not known because of that: L1I, L1D, L2.
-    pub fn unknown(&self) -> [Unknown; 3] {
+    pub fn unknown(&self) -> [StaleOutcomes; 3] {
         [&self.l1i, &self.l1d, &self.l2].map(|cache| cache.unknown)
     }
 

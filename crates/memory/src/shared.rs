@@ -1,7 +1,7 @@
 //! What the cores share: the last-level cache, the directory, memory.
 
 use pagewalk_stats::Tree;
-use pagewalk_structures::Unknown;
+use pagewalk_structures::StaleOutcomes;
 use pagewalk_units::{Cycle, Error, LINE_SHIFT, PhysAddr};
 
 use crate::directory::{Directory, Met};
@@ -67,7 +67,7 @@ impl Shared {
     }
 
     /// Of lookups in the L3 whose outcome is not known because of that.
-    pub fn unknown(&self) -> Unknown {
+    pub fn unknown(&self) -> StaleOutcomes {
         self.l3.unknown
     }
 

@@ -32,8 +32,8 @@ pub use engine::{
     MOST_GUESSES, Miss, Nested, Seen, SpecTlbStats, Step, Verdict, What,
 };
 pub use mmu::{
-    Ahead, Answer, Asked, Beside, Fault, INSERTIONS, InMemoryStats, Lent, Lookup, Mmu, MmuStats,
-    PwcStats, STB_ENTRIES, Source, l2_tlb_misses,
+    Ahead, Asked, AuxiliaryBuffer, Fault, INSERTIONS, InMemoryStats, Lookup, Mmu, MmuStats,
+    PwcStats, STB_ENTRIES, Source, Translated, WalkContext, l2_tlb_misses,
 };
 pub use prefetcher::DistanceStats;
 pub use prefetcher::registry::*;

@@ -219,8 +219,8 @@ impl Memory {
 
     /// Tells the host that `frame` will probably be taken.
     #[inline]
-    pub fn announce(&self, frame: u64) {
-        self.buddy.announce(frame);
+    pub fn host_prefetch(&self, frame: u64) {
+        self.buddy.host_prefetch(frame);
     }
 
     /// Takes exactly the block of `order` at `frame`, which is aligned to it;

@@ -393,7 +393,7 @@ pub trait Walk<In: Addr, Out: Addr> {
     }
     /// Tells the host, not the simulated machine, that `va` will be translated soon: what
     /// that reads can be fetched meanwhile. Whether [`Walk::translate`] is then little work.
-    fn announce(&self, _va: In) -> bool {
+    fn host_prefetch(&self, _va: In) -> bool {
         false
     }
 }
@@ -415,10 +415,10 @@ pub enum View<'a> {
 impl View<'_> {
     /// Tells the host that `va` will be translated soon, as far as the outer table goes:
     /// [`Walk::announce`].
-    pub fn announce(&self, va: VirtAddr) -> bool {
+    pub fn host_prefetch(&self, va: VirtAddr) -> bool {
         match *self {
-            View::Native(table) => table.announce(va),
-            View::Nested { guest, .. } => guest.announce(va),
+            View::Native(table) => table.host_prefetch(va),
+            View::Nested { guest, .. } => guest.host_prefetch(va),
         }
     }
 }

@@ -4,7 +4,7 @@ use pagewalk_memory::{Below, Done, Kind as Ask, Level, Request};
 use pagewalk_stream::{Op, flags};
 use pagewalk_tables::{Looked, Unit};
 
-use super::{Core, Outside, Translated, Waits};
+use super::{Core, CoreContext, TranslationWait, Waits};
 
 impl Core {
     /// Does the op at which [`Core::run`] came back with [`super::Stop::Ask`]. Its
@@ -12,19 +12,27 @@ impl Core {
     /// the walk beside them is over, if there is one, and the latency has passed; the line
     /// that is written goes out at retirement. Without a reply (there is no shortcut) it is an instruction of
     /// one cycle.
-    pub fn ask<B: Below>(&mut self, op: &Op, looked: Option<&Looked>, mut outside: Outside<'_, B>) {
+    pub fn ask<B: Below>(
+        &mut self,
+        op: &Op,
+        looked: Option<&Looked>,
+        mut context: CoreContext<'_, B>,
+    ) {
         self.lead(op);
         let at = self.dispatch(op.insns);
         let start = at.max(self.input(op, 0)).max(self.input(op, 1));
         let now = self.cycle(start);
-        let asid = outside.asid;
+        let asid = context.asid;
         let unit = looked.map_or(Unit::Nothing, |l| l.unit);
-        let asked = self
-            .mmu
-            .begin_asking(&unit, asid, now, &mut outside.lend(&mut self.private));
+        let asked = self.mmu.begin_asking(
+            &unit,
+            asid,
+            now,
+            &mut context.walk_context(&mut self.private),
+        );
         let mut back = Done::new(asked.began, Level::L1);
         for &line in looked.iter().flat_map(|l| &l.reads) {
-            let done = self.request(Ask::Load, line, op.pc, asked.began, outside.below);
+            let done = self.request(Ask::Load, line, op.pc, asked.began, context.below);
             if done.at > back.at && !looked.is_some_and(|l| l.at_once) {
                 back = done;
             }
@@ -34,9 +42,15 @@ impl Core {
         let done = start.max(back.at.max(known) * self.width) + latency * self.width;
         // A walk beside the lines holds it up alone if it ends after them.
         let (translated, data) = if known > back.at {
-            (Translated { known, began }, Done::new(known, Level::L1))
+            (
+                TranslationWait {
+                    known,
+                    walk_start: began,
+                },
+                Done::new(known, Level::L1),
+            )
         } else {
-            (Translated::at(now), back)
+            (TranslationWait::at(now), back)
         };
         let waits = Waits {
             start,
@@ -46,7 +60,7 @@ impl Core {
         let slot = self.retire(op.insns, at, done, waits);
         let mut written = self.cycle(slot);
         if let Some(line) = looked.and_then(|l| l.written) {
-            let request = self.request(Ask::Store, line, op.pc, written, outside.below);
+            let request = self.request(Ask::Store, line, op.pc, written, context.below);
             written = request.at;
         }
         let replied = self.cycle(done);
@@ -66,12 +80,12 @@ impl Core {
         op: &Op,
         looked: Option<&Looked>,
         cpi_milli: u64,
-        mut outside: Outside<'_, B>,
+        mut context: CoreContext<'_, B>,
     ) {
         if let Some(looked) = looked {
-            let asid = outside.asid;
-            let mut lent = outside.lend(&mut self.private);
-            self.mmu.warm_asking(&looked.unit, asid, &mut lent);
+            let asid = context.asid;
+            let mut walk_context = context.walk_context(&mut self.private);
+            self.mmu.warm_asking(&looked.unit, asid, &mut walk_context);
         }
         let reads = looked.iter().flat_map(|l| &l.reads);
         let written = looked.and_then(|l| l.written);
@@ -85,7 +99,7 @@ impl Core {
                 core: self.core,
                 pc: op.pc,
             };
-            self.private.warm(request, outside.below);
+            self.private.warm(request, context.below);
         }
         if let Some(w) = &mut self.wrong {
             w.learn(std::slice::from_ref(op));

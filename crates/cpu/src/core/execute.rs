@@ -4,7 +4,7 @@ use pagewalk_memory::Below;
 use pagewalk_stream::{Op, flags};
 use pagewalk_units::LINE_SHIFT;
 
-use super::{Core, NO_LINE, Outside};
+use super::{Core, CoreContext, NO_LINE};
 use crate::cycle_stack::Cause;
 
 impl Core {
@@ -81,7 +81,7 @@ impl Core {
         &mut self,
         ops: &[Op],
         number: usize,
-        outside: &mut Outside<'_, B>,
+        context: &mut CoreContext<'_, B>,
     ) -> u64 {
         let op = &ops[number];
         self.lead(op);
@@ -93,7 +93,7 @@ impl Core {
         if !self.predictor.foresees(op, true) {
             self.stats.mispredictions += 1;
             if self.wrong.is_some() {
-                self.go_wrong(ops, number, done, outside);
+                self.go_wrong(ops, number, done, context);
             }
             self.hold(done + self.penalty, Cause::Branch);
         }

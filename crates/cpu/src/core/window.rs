@@ -4,19 +4,19 @@ use pagewalk_memory::{Done, Level};
 use pagewalk_stream::{Kind, Op, flags};
 use pagewalk_units::{Access, Cycle};
 
-use super::{BARRIERS, Barrier, Core, Translated, Waits};
+use super::{BARRIERS, Barrier, Core, TranslationWait, Waits};
 use crate::cycle_stack::Cause;
 
 impl Core {
     /// The front end is held up until `slot`.
     #[cold]
     pub(super) fn hold(&mut self, slot: u64, cause: Cause) {
-        self.hold_translated(slot, cause, Translated::at(0));
+        self.hold_translated(slot, cause, TranslationWait::at(0));
     }
 
     /// The same where the first part of the time is a translation; at 0: it is not.
     #[cold]
-    pub(super) fn hold_translated(&mut self, slot: u64, cause: Cause, translated: Translated) {
+    pub(super) fn hold_translated(&mut self, slot: u64, cause: Cause, translated: TranslationWait) {
         if slot <= self.next {
             return;
         }
@@ -67,8 +67,14 @@ impl Core {
             if b.translated.known == 0 || slot < until {
                 from = self.lose(from, until.min(slot), cause);
             } else if until > from {
-                let (begin, Translated { known, began }) = (b.from, b.translated);
-                let looked = self.cycle(begin) + self.mmu.looked(Access::Fetch);
+                let (
+                    begin,
+                    TranslationWait {
+                        known,
+                        walk_start: began,
+                    },
+                ) = (b.from, b.translated);
+                let looked = self.cycle(begin) + self.mmu.tlb_lookup_done(Access::Fetch);
                 let mut split = self.stack.split((begin, from, until));
                 split.translation(looked, began, known, self.width);
                 split.rest(cause);
@@ -185,7 +191,7 @@ impl Core {
         &mut self,
         done: u64,
         start: u64,
-        translated: Translated,
+        translated: TranslationWait,
         data: Done,
     ) -> u64 {
         if done < self.rob.next {
@@ -208,7 +214,7 @@ impl Core {
     /// Gives the slots until `slot` their causes. What it waited for is handed
     /// over in registers: see [`Waits`].
     #[inline(never)]
-    fn account(&mut self, slot: u64, start: u64, translated: Translated, data: Done) {
+    fn account(&mut self, slot: u64, start: u64, translated: TranslationWait, data: Done) {
         let mut from = self.lose_front(self.rob.next, slot);
         from = self.lose(from, start.min(slot), Cause::Compute);
         let ask = self.cycle(start);
@@ -217,7 +223,7 @@ impl Core {
             from = self.lose(from, (data.at * self.width).min(slot), served(data.level));
             self.lose(from, slot, Cause::Compute);
         } else if from < slot {
-            let looked = ask + self.mmu.looked(Access::Read);
+            let looked = ask + self.mmu.tlb_lookup_done(Access::Read);
             self.account_parts((start, from, slot), looked, translated, data);
         }
     }
@@ -230,7 +236,7 @@ impl Core {
         &mut self,
         slots: (u64, u64, u64),
         looked: Cycle,
-        translated: Translated,
+        translated: TranslationWait,
         data: Done,
     ) {
         let (width, known) = (self.width, translated.known);
@@ -238,7 +244,7 @@ impl Core {
         // Known earlier, it would have waited for a register as much longer: that
         // comes free when it does.
         if data.held == 0 {
-            split.translation(looked, translated.began, known, width);
+            split.translation(looked, translated.walk_start, known, width);
         } else {
             let held = known + u64::from(data.held);
             split.part(Cause::MissRegister, held.min(data.at) * width);

@@ -8,12 +8,12 @@
 //! MMU and the caches like any other, if its address can be told and its page is mapped.
 
 use pagewalk_memory::{Below, Kind as Ask};
-use pagewalk_mmu::{Answer, Fault, is_mapped};
+use pagewalk_mmu::{Fault, Translated, is_mapped};
 use pagewalk_stream::{Kind, Op, flags};
 use pagewalk_units::{Access, Asid, Cycle, LINE_BYTES, LINE_SHIFT, VirtAddr};
 
 use super::access::bytes;
-use super::{Core, Outside};
+use super::{Core, CoreContext};
 use crate::rob::Freed;
 use crate::wrong_path::{
     Calls, Input, Known, Learned, NOWHERE, Origin, Producer, WrongPath, after, result,
@@ -84,7 +84,7 @@ impl Core {
         ops: &[Op],
         at: usize,
         resolved: u64,
-        outside: &mut Outside<'_, B>,
+        context: &mut CoreContext<'_, B>,
     ) {
         let Some(mut w) = self.wrong.take() else {
             return;
@@ -113,7 +113,7 @@ impl Core {
                     calls,
                     made: Vec::with_capacity(256),
                 };
-                self.follow(&mut w, &mut path, block, outside);
+                self.follow(&mut w, &mut path, block, context);
                 w.stats.instructions += path.instructions;
                 w.leave();
             }
@@ -147,7 +147,7 @@ impl Core {
         w: &mut WrongPath,
         path: &mut Path<'_>,
         mut block: usize,
-        outside: &mut Outside<'_, B>,
+        context: &mut CoreContext<'_, B>,
     ) {
         let mut k = 0;
         while let Some(learned) = w.op(block, k) {
@@ -159,7 +159,7 @@ impl Core {
             let Some(slot) = self.dispatch_wrong(op, path) else {
                 return;
             };
-            self.execute_wrong(w, path, &learned, slot, outside);
+            self.execute_wrong(w, path, &learned, slot, context);
             if op.kind != Kind::Branch {
                 continue;
             }
@@ -212,7 +212,7 @@ impl Core {
         path: &mut Path<'_>,
         learned: &Learned,
         slot: u64,
-        outside: &mut Outside<'_, B>,
+        context: &mut CoreContext<'_, B>,
     ) {
         let (op, name) = (&learned.op, learned.name);
         let n = path.base + path.made.len() as u64;
@@ -238,7 +238,7 @@ impl Core {
                         .map(|(va, known)| (va, Source::Known(known))),
                     None => None,
                 };
-                self.load_wrong(w, (op, address), (start, path.resolved), outside)
+                self.load_wrong(w, (op, address), (start, path.resolved), context)
             }
             Kind::Store | Kind::Branch | Kind::Ask => (start, NOWHERE),
         };
@@ -294,7 +294,7 @@ impl Core {
         w: &mut WrongPath,
         (op, address): (&Op, Option<(u64, Source)>),
         (start, resolved): (u64, u64),
-        outside: &mut Outside<'_, B>,
+        context: &mut CoreContext<'_, B>,
     ) -> (u64, Origin) {
         let Some((va, source)) = address else {
             w.stats.unknown_loads += 1;
@@ -307,7 +307,7 @@ impl Core {
         let op = Op { va, ..*op };
         let (_, high) = bytes(&op);
         let last = va.wrapping_add(high - (va & (LINE_BYTES - 1)));
-        let mapped = |va| is_mapped(outside.view, VirtAddr(va));
+        let mapped = |va| is_mapped(context.view, VirtAddr(va));
         if !mapped(va) || last >> 12 != va >> 12 && !mapped(last) {
             w.stats.unmapped_loads += 1;
             return (UNKNOWN, 0);
@@ -321,7 +321,7 @@ impl Core {
         }
         let (misses, walks) = (self.mmu.data_misses(), self.mmu.walks());
         let ask = self.cycle(start);
-        let at = self.read_wrong(&op, ask, outside).unwrap_or(ask);
+        let at = self.read_wrong(&op, ask, context).unwrap_or(ask);
         w.stats.l1d_tlb_misses += self.mmu.data_misses() - misses;
         w.stats.walks += self.mmu.walks() - walks;
         (at * self.width, w.loads(va))
@@ -332,18 +332,18 @@ impl Core {
         &mut self,
         op: &Op,
         now: Cycle,
-        outside: &mut Outside<'_, B>,
+        context: &mut CoreContext<'_, B>,
     ) -> Result<Cycle, Fault> {
-        let t = self.translate(op.va, Access::Read, op.pc, now, outside)?;
+        let t = self.translate(op.va, Access::Read, op.pc, now, context)?;
         let (low, high) = bytes(op);
         let line = op.va >> LINE_SHIFT;
         if high < LINE_BYTES {
-            return Ok(self.read_line(op, &t, (line, low, high), now, outside.below));
+            return Ok(self.read_line(op, &t, (line, low, high), now, context.below));
         }
-        let u = self.second(op, &t, Access::Read, now, outside)?;
-        let first = self.read_line(op, &t, (line, low, LINE_BYTES - 1), now, outside.below);
+        let u = self.second(op, &t, Access::Read, now, context)?;
+        let first = self.read_line(op, &t, (line, low, LINE_BYTES - 1), now, context.below);
         let rest = (line + 1, 0, high - LINE_BYTES);
-        let rest = self.read_line(op, &u, rest, now, outside.below);
+        let rest = self.read_line(op, &u, rest, now, context.below);
         Ok(first.max(rest))
     }
 
@@ -351,14 +351,14 @@ impl Core {
     fn read_line<B: Below>(
         &mut self,
         op: &Op,
-        t: &Answer,
+        t: &Translated,
         (line, low, high): (u64, u64, u64),
         now: Cycle,
         below: &mut B,
     ) -> Cycle {
         match self.stores.forward(line, low as u8, high as u8, now) {
-            Some(stored) => t.at.max(stored) + self.load_to_use,
-            None => self.request(Ask::Load, t.pa, op.pc, t.at, below).at,
+            Some(stored) => t.ready.max(stored) + self.load_to_use,
+            None => self.request(Ask::Load, t.pa, op.pc, t.ready, below).at,
         }
     }
 }

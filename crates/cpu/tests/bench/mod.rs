@@ -6,7 +6,7 @@ pub mod mocks;
 
 pub use mocks::*;
 use pagewalk_cpu::{
-    Atomics, Core, CoreSpec, CoreStats, Outside, PredictorSpec, Ran, Stop, WrongPathSpec,
+    Atomics, Core, CoreContext, CoreSpec, CoreStats, PredictorSpec, Ran, Stop, WrongPathSpec,
 };
 use pagewalk_mmu::{Mmu, MmuSpec};
 use pagewalk_stats::Tree;
@@ -86,20 +86,20 @@ impl Bench {
         Self::with(spec, &perfect(), 256)
     }
     /// The core and what is lent to it.
-    fn lend<R>(&mut self, work: impl FnOnce(&mut Core, Outside<'_, Memory>) -> R) -> R {
+    fn lend<R>(&mut self, work: impl FnOnce(&mut Core, CoreContext<'_, Memory>) -> R) -> R {
         let view = View::Native(&self.table);
-        let outside = Outside {
+        let context = CoreContext {
             asid: Asid(1),
             tiers: None,
             view: &view,
             below: &mut self.memory,
             in_memory_tlb: self.in_memory_tlb.as_mut(),
         };
-        work(&mut self.core, outside)
+        work(&mut self.core, context)
     }
     /// Runs `ops` from the one at `at` on, as [`Core::run`] does.
     pub fn run_until(&mut self, ops: &[Op], at: usize, until: Cycle, limit: u64) -> Ran {
-        self.lend(|core, outside| core.run(ops, at, until, limit, outside))
+        self.lend(|core, context| core.run(ops, at, until, limit, context))
     }
     /// Runs all of it from an empty window; gives the cycles it took.
     pub fn run(&mut self, ops: &[Op]) -> Cycle {
@@ -111,15 +111,15 @@ impl Bench {
     }
     /// Warms with all of it.
     pub fn warm(&mut self, ops: &[Op]) -> Ran {
-        self.lend(|core, outside| core.warm(ops, 0, u64::MAX, 1000, outside))
+        self.lend(|core, context| core.warm(ops, 0, u64::MAX, 1000, context))
     }
     /// An op that asks, timed.
     pub fn ask(&mut self, op: &Op, looked: Option<&Looked>) {
-        self.lend(|core, outside| core.ask(op, looked, outside));
+        self.lend(|core, context| core.ask(op, looked, context));
     }
     /// The same between samples.
     pub fn warm_ask(&mut self, op: &Op, looked: Option<&Looked>) {
-        self.lend(|core, outside| core.warm_ask(op, looked, 1000, outside));
+        self.lend(|core, context| core.warm_ask(op, looked, 1000, context));
     }
     /// The core's counters.
     pub fn stats(&self) -> CoreStats {

@@ -1,7 +1,7 @@
 //! What must hold for any program.
 
 use crate::bench::*;
-use pagewalk_cpu::{Core, CoreSpec, Outside, PredictorSpec, Stop};
+use pagewalk_cpu::{Core, CoreContext, CoreSpec, PredictorSpec, Stop};
 use pagewalk_memory::{CacheSpec, DramSpec, Shared, SharedSpec};
 use pagewalk_mmu::{Mmu, MmuSpec};
 use pagewalk_stream::{Kind, Op, flags};
@@ -373,14 +373,14 @@ fn two_cores_share_the_bus() {
         {
             let (core, ops) = &mut all[c];
             let until = core.now() + 100;
-            let outside = Outside {
+            let context = CoreContext {
                 asid: Asid(1),
                 tiers: None,
                 view: &view,
                 below: &mut below,
                 in_memory_tlb: None,
             };
-            at[c] = core.run(ops, at[c], until, u64::MAX, outside).at;
+            at[c] = core.run(ops, at[c], until, u64::MAX, context).at;
         }
         all.iter().map(|(c, _)| c.finish()).collect::<Vec<_>>()
     };

@@ -1,7 +1,7 @@
 //! What a program asks of the design's shortcut: the reply is functional, in
 //! program order and the same whether the op is timed, warmed or skipped.
 
-use pagewalk_cpu::Outside;
+use pagewalk_cpu::CoreContext;
 use pagewalk_os::{Os, OsError};
 use pagewalk_stream::{Ask, End, Op, ThreadId};
 use pagewalk_tables::Looked;
@@ -78,7 +78,7 @@ impl Machine {
         let looked = self.look_up(id, core, item, op)?;
         let pid = self.processes[&self.threads[&id].process].pid;
         let view = self.os.view(pid);
-        let outside = Outside {
+        let context = CoreContext {
             asid: self.os.asid(pid),
             view: &view,
             tiers: self.os.tiers(),
@@ -87,9 +87,9 @@ impl Machine {
         };
         let c = &mut self.cores[core];
         if !self.plan.phase.takes_time() {
-            c.warm_ask(op, looked.as_ref(), self.gap_cpi_milli, outside);
+            c.warm_ask(op, looked.as_ref(), self.gap_cpi_milli, context);
         } else {
-            c.ask(op, looked.as_ref(), outside);
+            c.ask(op, looked.as_ref(), context);
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! Between samples: of what the program does, the lines that it did not use a moment before warm
 //! caches and TLBs.
 
-use pagewalk_cpu::{Outside, TOGETHER};
+use pagewalk_cpu::{CoreContext, TOGETHER};
 use pagewalk_mmu::Fault;
 use pagewalk_stream::{End, Kind, ProcessId, RecentLineFilter, ThreadId};
 use pagewalk_units::Access;
@@ -73,14 +73,14 @@ impl Machine {
         while at < accesses.len() {
             let pid = self.processes[&process].pid;
             let view = self.os.view(pid);
-            let outside = Outside {
+            let context = CoreContext {
                 asid: self.os.asid(pid),
                 view: &view,
                 tiers: self.os.tiers(),
                 below: &mut self.shared,
                 in_memory_tlb: self.in_memory_tlb.as_deref_mut(),
             };
-            let (warmed, fault) = self.cores[core].warm_lines(accesses, at, outside);
+            let (warmed, fault) = self.cores[core].warm_lines(accesses, at, context);
             at = warmed;
             match fault {
                 None => {}

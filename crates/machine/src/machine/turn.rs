@@ -1,6 +1,6 @@
 //! The run loop: one turn of one core after another.
 
-use pagewalk_cpu::{Core, Outside, Stop};
+use pagewalk_cpu::{Core, CoreContext, Stop};
 use pagewalk_stream::ThreadId;
 
 use super::waits::program;
@@ -141,7 +141,7 @@ impl Machine {
         let requests = self.plan.left.requests.min(part_left.requests);
         c.stop_at_requests(before.requests.saturating_add(requests));
         let ops = &item.batch.ops;
-        let outside = Outside {
+        let context = CoreContext {
             asid,
             view: &view,
             tiers: self.os.tiers(),
@@ -149,9 +149,9 @@ impl Machine {
             in_memory_tlb: self.in_memory_tlb.as_deref_mut(),
         };
         let ran = if self.plan.phase == Phase::FunctionalWarm {
-            c.warm(ops, from, limit, self.gap_cpi_milli, outside)
+            c.warm(ops, from, limit, self.gap_cpi_milli, context)
         } else {
-            c.run(ops, from, until, limit, outside)
+            c.run(ops, from, until, limit, context)
         };
         let mut at = ran.at;
         let answered = if ran.stop == Stop::Ask {

@@ -2,7 +2,7 @@
 
 use pagewalk_stats::{Definition, Distribution, Tree};
 use pagewalk_stream::Facts;
-use pagewalk_structures::Unknown;
+use pagewalk_structures::StaleOutcomes;
 use pagewalk_units::Error;
 use serde::{Deserialize, Serialize};
 
@@ -97,7 +97,9 @@ impl Sample {
             work: self.work,
             cycles: self.cycles,
             values: self.values,
-            stale: self.stale.map(|[hits, misses]| Unknown { hits, misses }),
+            stale: self
+                .stale
+                .map(|[hits, misses]| StaleOutcomes { hits, misses }),
         }
     }
 }

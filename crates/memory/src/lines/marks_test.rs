@@ -46,7 +46,7 @@ fn what_is_older_than_the_gap_is_not_known_however_many_gaps_there_were() {
                 empty: vec![0; ways as usize],
             })
             .collect();
-        let mut want = Unknown::default();
+        let mut want = StaleOutcomes::default();
         let mut r = rng(5, "test.marks");
         for now in 0..GAPS {
             for _ in 0..r.random_range(0..40) {
@@ -144,7 +144,7 @@ fn an_empty_way_is_known_no_better_than_what_was_in_it() {
     let at = lines.find(24).expect("filled");
     lines.remove(at);
     fill(&mut lines, 32, 0);
-    assert_eq!(lines.unknown, Unknown { hits: 1, misses: 2 });
+    assert_eq!(lines.unknown, StaleOutcomes { hits: 1, misses: 2 });
 }
 
 #[test]

@@ -18,8 +18,8 @@ use serde::{Deserialize, Serialize};
 
 pub use self::revelator::{DegreeFilter, FilterStats, Nested};
 pub use self::spectlb::{Detect, SpecTlbStats};
-pub(crate) use self::speculation::{Following, Outcome, Speculation};
 pub use self::speculation::{GuessStats, Verdict};
+pub(crate) use self::speculation::{NestedSteps, Outcome, Speculation};
 use crate::Walked;
 
 /// A lookup that missed all TLBs.
@@ -138,7 +138,7 @@ pub trait Engine: Send + Sync {
     fn guess(&mut self, miss: &Miss, seen: &Seen<'_>) -> Guesses;
 
     /// Whether it guesses within nested walks.
-    fn follows(&self) -> bool {
+    fn guesses_nested_steps(&self) -> bool {
         false
     }
 

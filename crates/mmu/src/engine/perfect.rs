@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::registry::EngineKind;
 use super::{Engine, Guess, GuessedLines, Guesses, Miss, Seen, Step, What};
 use crate::spec::MAX_LATENCY;
-use crate::walk::{behind, foresee};
+use crate::walk::{behind, translate_untimed};
 
 /// An engine that knows the answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
@@ -59,7 +59,7 @@ impl Engine for Perfect {
         self.what.has(what) && (what != What::Step || self.nested)
     }
 
-    fn follows(&self) -> bool {
+    fn guesses_nested_steps(&self) -> bool {
         self.makes(What::Step)
     }
 
@@ -74,7 +74,7 @@ impl Engine for Perfect {
     fn guess(&mut self, miss: &Miss, seen: &Seen<'_>) -> Guesses {
         let view = seen.view;
         let mut guesses = Guesses::new();
-        let Ok(walked) = foresee(view, miss.va) else {
+        let Ok(walked) = translate_untimed(view, miss.va) else {
             return guesses;
         };
         if self.makes(What::Entry) && !miss.merges {

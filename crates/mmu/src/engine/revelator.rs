@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::registry::EngineKind;
 use super::{Engine, Guess, GuessStats, GuessedLines, Guesses, Miss, Seen, Step, Verdict, What};
 use crate::spec::MAX_LATENCY;
-use crate::walk::{behind, foresee};
+use crate::walk::{behind, translate_untimed};
 
 /// An engine that hashes as the kernel of `placement.tiered_hash` does: number, order,
 /// seeds and success counts of the tiers are that kernel's.
@@ -250,12 +250,12 @@ struct Asked<'a> {
     /// Tiers that are guessed of 4 KB pages and of 2 MB blocks, each.
     degree: usize,
     /// With a perfect filter: what will be read.
-    answer: Option<Answer>,
+    answer: Option<OracleAnswer>,
 }
 
 /// Where that lies.
 #[derive(Default)]
-struct Answer {
+struct OracleAnswer {
     data: Option<PhysAddr>,
     entries: ArrayVec<PhysAddr, 2>,
 }
@@ -335,7 +335,7 @@ impl Revelator {
     }
 
     /// With a perfect filter: what `answer` says.
-    fn oracle(&self, answer: impl FnOnce() -> Answer) -> Option<Answer> {
+    fn oracle(&self, answer: impl FnOnce() -> OracleAnswer) -> Option<OracleAnswer> {
         (self.spec.filter == DegreeFilter::Perfect).then(answer)
     }
 
@@ -434,8 +434,8 @@ impl Engine for Revelator {
             tiers,
             degree: self.degree(tiers),
             answer: self.oracle(|| {
-                let walked = foresee(seen.view, miss.va).ok();
-                walked.map_or_else(Answer::default, |walked| Answer {
+                let walked = translate_untimed(seen.view, miss.va).ok();
+                walked.map_or_else(OracleAnswer::default, |walked| OracleAnswer {
                     data: Some(walked.pa(miss.va)),
                     entries: walked.entries(seen.view),
                 })
@@ -480,7 +480,7 @@ impl Engine for Revelator {
     }
 
     /// Also where data alone is guessed: of guest-physical pages.
-    fn follows(&self) -> bool {
+    fn guesses_nested_steps(&self) -> bool {
         self.spec.nested.is_some_and(Nested::is_horizontal)
     }
 
@@ -494,8 +494,10 @@ impl Engine for Revelator {
             seen,
             tiers,
             degree: self.degree(tiers),
-            answer: self.oracle(|| Answer {
-                data: foresee(seen.view, step.va).ok().map(|w| w.pa(step.va)),
+            answer: self.oracle(|| OracleAnswer {
+                data: translate_untimed(seen.view, step.va)
+                    .ok()
+                    .map(|w| w.pa(step.va)),
                 entries: behind(seen.view, step),
             }),
         };

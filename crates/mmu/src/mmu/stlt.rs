@@ -13,9 +13,9 @@ use pagewalk_structures::{Occupancy, Slot};
 use pagewalk_tables::{Invalidation, StltPage, Unit};
 use pagewalk_units::{Asid, Cycle, PhysAddr, VirtAddr};
 
-use super::aside::{Beside, Held};
+use super::auxiliary::{AuxiliaryBuffer, BufferEntry};
 use super::miss::Missed;
-use super::{Answer, Lent, Lookup, Mmu, Source};
+use super::{Lookup, Mmu, Source, Translated, WalkContext};
 use crate::mapping::Mapping;
 
 /// Entries of the STB (section III-D1).
@@ -69,7 +69,7 @@ pub(super) struct StltUnit {
     /// Whether rows hold page-table entries: without them there are no STB and no IPB.
     translations: bool,
     /// In order of arrival, the next to go at `next`.
-    stb: [Option<Held>; STB_ENTRIES],
+    stb: [Option<BufferEntry>; STB_ENTRIES],
     next: usize,
     buffer: Occupancy,
     /// Rows that the last insertions write, and when that is done.
@@ -106,14 +106,19 @@ impl StltUnit {
             size: page.size,
             writable: page.writable,
         };
-        self.stb[self.next] = Some(Held::new(asid, va, mapping, ready));
+        self.stb[self.next] = Some(BufferEntry::new(asid, va, mapping, ready));
         self.next = (self.next + 1) % STB_ENTRIES;
     }
 
     /// What the STB has for `lookup` at `now`.
-    fn find(&self, lookup: &Lookup, now: Cycle, lent: &Lent<'_, impl Sized>) -> Option<Mapping> {
+    fn find(
+        &self,
+        lookup: &Lookup,
+        now: Cycle,
+        context: &WalkContext<'_, impl Sized>,
+    ) -> Option<Mapping> {
         let mut held = self.stb.iter().flatten();
-        held.find_map(|h| h.answer(lookup, now, lent))
+        held.find_map(|h| h.answer(lookup, now, context))
     }
 
     /// Forgets the translations in the buffer that `what` is about.
@@ -151,7 +156,7 @@ impl Mmu {
         unit: &Unit,
         asid: Asid,
         now: Cycle,
-        lent: &mut Lent<'_, B>,
+        context: &mut WalkContext<'_, B>,
     ) -> Asked {
         let mut asked = Asked {
             began: now,
@@ -183,7 +188,7 @@ impl Mmu {
                 asked.slot = Some(slot);
                 asked.walk = (asked.began, asked.began);
                 if let Some(va) = walk {
-                    asked.walk = self.walk_to_insert(asid, va, asked.began, lent);
+                    asked.walk = self.walk_to_insert(asid, va, asked.began, context);
                 }
             }
         }
@@ -197,12 +202,12 @@ impl Mmu {
         asid: Asid,
         va: VirtAddr,
         now: Cycle,
-        lent: &mut Lent<'_, B>,
+        context: &mut WalkContext<'_, B>,
     ) -> (Cycle, Cycle) {
         if self.perfect {
             return (now, now);
         }
-        let walk = self.walk_aside(asid, va, now, lent);
+        let walk = self.walk_in_background(asid, va, now, context);
         if let Some(stlt) = &mut self.stlt {
             let s = &mut stlt.stats;
             s.walks += 1;
@@ -245,7 +250,12 @@ impl Mmu {
 
     /// State only: what a question leaves in the unit, in walk caches and in the memory
     /// system beside its own lines.
-    pub fn warm_asking<B: Below>(&mut self, unit: &Unit, asid: Asid, lent: &mut Lent<'_, B>) {
+    pub fn warm_asking<B: Below>(
+        &mut self,
+        unit: &Unit,
+        asid: Asid,
+        context: &mut WalkContext<'_, B>,
+    ) {
         let Some(stlt) = &mut self.stlt else { return };
         match *unit {
             Unit::Load {
@@ -254,7 +264,7 @@ impl Mmu {
             } => stlt.put(asid, found, 0),
             Unit::Insert { walk: Some(va), .. } if !self.perfect => {
                 let at = self.latest;
-                let _ = self.walk_quietly(asid, va, at, lent);
+                let _ = self.walk_untimed(asid, va, at, context);
             }
             _ => {}
         }
@@ -273,23 +283,23 @@ impl Mmu {
         &mut self,
         lookup: &Lookup,
         missed: &Missed,
-        lent: &mut Lent<'_, B>,
-    ) -> Option<Answer> {
+        context: &mut WalkContext<'_, B>,
+    ) -> Option<Translated> {
         let stlt = self.stlt.as_mut().filter(|s| s.translations)?;
         stlt.stb_stats.lookups += 1;
-        let mapping = stlt.find(lookup, missed.asked, lent)?;
+        let mapping = stlt.find(lookup, missed.asked, context)?;
         stlt.stb_stats.hits += 1;
-        Some(self.answer_aside(lookup, missed, mapping, Source::Stb))
+        Some(self.hit_auxiliary(lookup, missed, mapping, Source::Stb))
     }
 
     /// State only: what [`Mmu::ask_stb`] finds.
     pub(super) fn warm_stb<B: Below>(
         &self,
         lookup: &Lookup,
-        lent: &Lent<'_, B>,
+        context: &WalkContext<'_, B>,
     ) -> Option<Mapping> {
         let stlt = self.stlt.as_ref()?;
-        stlt.find(lookup, Cycle::MAX, lent)
+        stlt.find(lookup, Cycle::MAX, context)
     }
 
     /// Translations that the buffer of the STLT had.
@@ -303,7 +313,10 @@ impl Mmu {
         tree.add(&format!("{path}.stlt"), &stlt.stats);
         tree.add(&format!("{path}.insertion_buffer"), &stlt.insertions);
         if stlt.translations {
-            tree.add(&format!("{path}.{}", Beside::Stb.name()), &stlt.stb_stats);
+            tree.add(
+                &format!("{path}.{}", AuxiliaryBuffer::Stb.name()),
+                &stlt.stb_stats,
+            );
             tree.add(&format!("{path}.ipb"), &stlt.ipb);
         }
     }

@@ -4,7 +4,7 @@ use pagewalk_units::{Asid, PageSize, rng};
 use proptest::prelude::*;
 use rand::RngExt;
 
-use super::{Notices, Replacement};
+use super::{HitVisibility, Replacement};
 use crate::TlbReplacement;
 use crate::tlb::oracle_test::array;
 use crate::tlb::{Entry, Tlb, key};
@@ -119,14 +119,14 @@ proptest! {
     #[test]
     fn a_policy_sees_all_that_it_has_to((sets, ways) in shapes(), steps in steps()) {
         for (name, policy) in TlbReplacement::all() {
-            let notices = policy.notices();
-            if notices == Notices::EveryUse {
+            let hit_visibility = policy.hit_visibility();
+            if hit_visibility == HitVisibility::EveryUse {
                 continue;
             }
             let mut tlb = array(sets, ways, policy);
             for &(_, page) in &steps {
                 let hit = access(&mut tlb, page);
-                if hit || notices == Notices::NoRepeat {
+                if hit || hit_visibility == HitVisibility::NoRepeat {
                     let before = tlb.state();
                     access(&mut tlb, page);
                     prop_assert_eq!(before, tlb.state(), "{}", name);

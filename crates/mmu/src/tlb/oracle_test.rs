@@ -1,6 +1,6 @@
 //! The array against plain models of its policies.
 
-use pagewalk_structures::Unknown;
+use pagewalk_structures::StaleOutcomes;
 use pagewalk_units::{Asid, PageSize, rng};
 use proptest::prelude::*;
 use rand::RngExt;
@@ -247,7 +247,7 @@ fn what_is_older_than_the_gap_is_not_known_however_many_gaps_there_were() {
             empty: vec![0; ways as usize],
         };
         let mut model = vec![none; sets as usize];
-        let mut want = Unknown::default();
+        let mut want = StaleOutcomes::default();
         let mut r = rng(6, "test.marks");
         for now in 0..1200u64 {
             // Mostly few, so that others grow old.
@@ -289,9 +289,9 @@ fn what_is_older_than_the_gap_is_not_known_however_many_gaps_there_were() {
                         set.keys.insert(0, (k, now));
                     }
                 }
-                assert_eq!(tlb.unknown, want, "{ways} ways after {now} gaps");
+                assert_eq!(tlb.stale, want, "{ways} ways after {now} gaps");
             }
-            tlb.pass_over();
+            tlb.mark_stale();
         }
         assert!(want.hits > 100 && want.misses > 100);
     }
@@ -303,14 +303,14 @@ fn an_entry_not_used_for_hundreds_of_gaps_is_of_before_under_any_policy() {
         for gaps in [1, 254, 255, 256, 510, 600] {
             let mut tlb = array(1, 4, replacement);
             for begun in [0u64, 1, 100, 254] {
-                (0..begun).for_each(|_| tlb.pass_over());
+                (0..begun).for_each(|_| tlb.mark_stale());
                 let k = key(Asid(3), PageSize::K4, begun << 12);
                 let slot = tlb.fill(k, Entry::new(begun << 12, true, 0), true);
-                (0..gaps).for_each(|_| tlb.pass_over());
-                let before = tlb.unknown.hits;
+                (0..gaps).for_each(|_| tlb.mark_stale());
+                let before = tlb.stale.hits;
                 tlb.touch(slot);
                 tlb.touch(slot);
-                assert_eq!(tlb.unknown.hits, before + 1, "{begun}+{gaps}");
+                assert_eq!(tlb.stale.hits, before + 1, "{begun}+{gaps}");
             }
         }
     }

@@ -4,7 +4,7 @@
 use crate::bench::{A, Bench, DRAM, frame, small};
 use crate::common::L2_TLB;
 use pagewalk_mmu::{
-    Answer, DistanceSpec, Fault, Lookup, Mmu, NextPageSpec, Source, TlbPrefetcherSpec,
+    DistanceSpec, Fault, Lookup, Mmu, NextPageSpec, Source, TlbPrefetcherSpec, Translated,
 };
 use pagewalk_tables::{Flags, Invalidation};
 use pagewalk_units::{Access, Asid, Cycle, Page, PageSize, VirtAddr, rng};
@@ -37,10 +37,10 @@ impl Bench {
         let mmu = Mmu::new(&unit, 0).expect("a possible MMU");
         Bench::over(mmu, (0..4096).map(|n| n << 12))
     }
-    fn page(&mut self, page: u64, access: Access, now: Cycle) -> Result<Answer, Fault> {
+    fn page(&mut self, page: u64, access: Access, now: Cycle) -> Result<Translated, Fault> {
         self.translate(page << 12, access, now)
     }
-    fn read_page(&mut self, page: u64, now: Cycle) -> Answer {
+    fn read_page(&mut self, page: u64, now: Cycle) -> Translated {
         let answer = self.page(page, Access::Read, now).expect("mapped");
         assert_eq!(answer.pa.0, frame(page << 12), "page {page}");
         answer
@@ -74,16 +74,19 @@ fn a_stride_of_pages_is_walked_for_ahead_and_its_translation_waits_in_the_buffer
     // The third distance: when the walk for its page is over, one begins for the next.
     let walked = b.read_page(3 * APART, 3000);
     assert_eq!(
-        (walked.from, walked.at),
+        (walked.from, walked.ready),
         (Source::Walk, 3000 + L2_TLB + DRAM)
     );
     assert_eq!((b.of("fetched"), b.of("walk_cycles")), (1, DRAM));
     let found = b.read_page(4 * APART, 4000);
-    assert_eq!((found.from, found.at), (Source::Prefetched, 4000 + L2_TLB));
+    assert_eq!(
+        (found.from, found.ready),
+        (Source::Prefetched, 4000 + L2_TLB)
+    );
     assert_eq!(b.read_page(4 * APART, 4100).from, Source::L1);
     // The first use of it was as a miss: the next is on its way already.
     let early = b.read_page(5 * APART, 4000 + L2_TLB + 1);
-    assert_eq!(early.at, 4000 + L2_TLB + DRAM, "waited for");
+    assert_eq!(early.ready, 4000 + L2_TLB + DRAM, "waited for");
     assert_eq!((b.of("useful"), b.of("late")), (2, 1));
     assert_eq!(b.get("", "walks"), 4, "demand walked for none of them");
     assert_eq!(b.of("walk_reads"), b.of("fetched"));
@@ -97,7 +100,7 @@ fn without_a_buffer_it_goes_into_the_last_tlb() {
         b.read_page(n * APART, n * 1000);
     }
     let found = b.read_page(4 * APART, 4000);
-    assert_eq!((found.from, found.at), (Source::L2, 4000 + L2_TLB));
+    assert_eq!((found.from, found.ready), (Source::L2, 4000 + L2_TLB));
     assert_eq!((b.of("fetched"), b.of("useful")), (2, 1));
     assert_eq!(b.get("l2.main", "fills"), 4 + 2);
     b.adds_up();
@@ -106,16 +109,16 @@ fn without_a_buffer_it_goes_into_the_last_tlb() {
 #[test]
 fn what_is_fetched_into_the_last_tlb_is_no_miss_that_might_have_been_a_hit() {
     let mut b = Bench::prefetching(0, 16);
-    b.mmu.pass_over(false);
+    b.mmu.mark_stale(false);
     for n in 0..4 {
         b.read_page(n * APART, n * 1000);
     }
     assert_eq!(b.get("l2.main", "fills"), 4 + 1, "one ahead of them");
-    let [_, second] = b.mmu.unknown();
+    let [_, second] = b.mmu.stale();
     assert_eq!((second.hits, second.misses), (0, 4));
     // It was brought since, so its use is known to be a hit.
     assert_eq!(b.read_page(4 * APART, 4000).from, Source::L2);
-    assert_eq!(b.mmu.unknown()[1].hits, 0);
+    assert_eq!(b.mmu.stale()[1].hits, 0);
 }
 
 #[test]
@@ -210,8 +213,8 @@ fn warming_leaves_what_a_timed_run_leaves_and_counts_nothing() {
             .collect();
         for (n, &page) in pages.iter().enumerate() {
             timed.read_page(page, n as u64 * 10_000);
-            warmed.lent(|mmu, lent| {
-                let found = mmu.warm(A, VirtAddr(page << 12), Access::Read, lent);
+            warmed.with_context(|mmu, context| {
+                let found = mmu.warm(A, VirtAddr(page << 12), Access::Read, context);
                 assert_eq!(found.expect("mapped").0, frame(page << 12));
             });
         }
@@ -342,7 +345,7 @@ fn what_was_fetched_for_one_address_space_serves_no_other() {
             pc: 0,
             now: 9000,
         };
-        let other = b.lent(|mmu, lent| mmu.translate(lookup, lent));
+        let other = b.with_context(|mmu, context| mmu.translate(lookup, context));
         assert_eq!(other.expect("mapped").from, Source::Walk);
         assert_eq!(b.of("useful"), 0);
         // Its own owner still has it.

@@ -3,7 +3,7 @@
 
 use crate::bench::{A, Bench, DRAM, frame, small};
 use crate::common::L2_TLB;
-use pagewalk_mmu::{Answer, Asked, INSERTIONS, Mmu, STB_ENTRIES, Source};
+use pagewalk_mmu::{Asked, INSERTIONS, Mmu, STB_ENTRIES, Source, Translated};
 use pagewalk_tables::{Flags, Invalidation, StltPage, Unit};
 use pagewalk_units::{Access, Asid, Cycle, PageSize, PhysAddr, VirtAddr};
 
@@ -17,11 +17,11 @@ impl Bench {
             .with_stlt(true);
         Bench::over(mmu, (0..64).map(|n| n * APART))
     }
-    fn read(&mut self, va: u64, now: Cycle) -> Answer {
+    fn read(&mut self, va: u64, now: Cycle) -> Translated {
         self.translate(va, Access::Read, now).expect("mapped")
     }
     fn begin(&mut self, unit: &Unit, now: Cycle) -> Asked {
-        self.lent(|mmu, mut lent| mmu.begin_asking(unit, A, now, &mut lent))
+        self.with_context(|mmu, mut context| mmu.begin_asking(unit, A, now, &mut context))
     }
     /// `loadVA` that finds the row of `va`, with its reply at `at`.
     fn load(&mut self, va: u64, size: PageSize, writable: bool, at: Cycle) {
@@ -57,7 +57,7 @@ fn a_translation_that_a_question_brought_spares_the_walk_and_fills_the_tlbs() {
     let mut b = Bench::new();
     b.load(APART + 64, PageSize::K4, true, 1000);
     let answer = b.read(APART + 128, 1000);
-    assert_eq!((answer.from, answer.at), (Source::Stb, 1000 + L2_TLB));
+    assert_eq!((answer.from, answer.ready), (Source::Stb, 1000 + L2_TLB));
     assert_eq!(answer.pa.0, frame(APART) + 128);
     assert_eq!(b.read(APART, 1100).from, Source::L1);
     // What it has not, is walked for; what no TLB misses, it is not asked for.
@@ -129,7 +129,7 @@ fn it_knows_rights_sizes_address_spaces_and_what_was_shot_down() {
 fn an_insertion_walks_as_others_do_and_leaves_nothing_in_tlbs() {
     let mut plain = Bench::new();
     let walk = plain.read(APART, 0);
-    let length = walk.at - walk.began;
+    let length = walk.ready - walk.walk_start;
     assert!(length >= DRAM);
     let mut b = Bench::new();
     let unit = insertion(0, Some(APART));
@@ -141,7 +141,7 @@ fn an_insertion_walks_as_others_do_and_leaves_nothing_in_tlbs() {
     // The page has to be walked for all the same, in a cache now.
     let answer = b.read(APART, 2000);
     assert_eq!(answer.from, Source::Walk);
-    assert!(answer.at < 2000 + length);
+    assert!(answer.ready < 2000 + length);
     // Nothing there: no fault, and the outcome takes as long.
     let unit = insertion(1, Some(99 * APART));
     let asked = b.begin(&unit, 5000);
@@ -186,11 +186,11 @@ fn the_ninth_insertion_waits_and_so_does_who_wants_the_row() {
 fn between_samples_the_same_is_left_and_nothing_counted() {
     let mut b = Bench::new();
     let unit = found(APART, PageSize::K4, true);
-    b.lent(|mmu, mut lent| mmu.warm_asking(&unit, A, &mut lent));
+    b.with_context(|mmu, mut context| mmu.warm_asking(&unit, A, &mut context));
     let walk = insertion(0, Some(2 * APART));
-    b.lent(|mmu, mut lent| mmu.warm_asking(&walk, A, &mut lent));
+    b.with_context(|mmu, mut context| mmu.warm_asking(&walk, A, &mut context));
     let warmed = b
-        .lent(|mmu, lent| mmu.warm(A, VirtAddr(APART + 8), Access::Read, lent))
+        .with_context(|mmu, context| mmu.warm(A, VirtAddr(APART + 8), Access::Read, context))
         .expect("mapped");
     assert_eq!(warmed.0, frame(APART) + 8);
     for (part, name) in [
@@ -205,6 +205,6 @@ fn between_samples_the_same_is_left_and_nothing_counted() {
     }
     // The entry's line came with the insertion's walk: this one is shorter.
     let mut cold = Bench::new();
-    let length = |a: Answer| a.at - a.began;
+    let length = |a: Translated| a.ready - a.walk_start;
     assert!(length(b.read(2 * APART, 1000)) < length(cold.read(2 * APART, 1000)));
 }

@@ -406,7 +406,7 @@ impl FrameChoice for ByHash {
         if kind == Kind::Data {
             // Programs mostly touch their pages in ascending order.
             let number = key.number + 1;
-            memory.announce(hash.of(0, HashKey { number, ..key }));
+            memory.host_prefetch(hash.of(0, HashKey { number, ..key }));
         }
         let range = hash.range();
         let free = memory.free_frames() as f64 / (range.end - range.start) as f64;

@@ -253,7 +253,7 @@ impl<F: Format, A: Addr> Elastic<F, A> {
     }
     /// Tells the host that [`Elastic::line`] follows.
     #[inline]
-    pub(crate) fn announce(&self, place: Slot) {
+    pub(crate) fn host_prefetch(&self, place: Slot) {
         prefetch(self.line(place));
     }
     /// The line at `place`, to change its contents but neither its key nor

@@ -8,16 +8,16 @@ use pagewalk_tables::Invalidation;
 use pagewalk_units::{Access, Asid, Cycle, VirtAddr};
 
 use super::miss::Missed;
-use super::{Answer, Lent, Lookup, Mmu, Source, side};
+use super::{Lookup, Mmu, Source, Translated, WalkContext, side};
 use crate::level::Arrival;
 use crate::mapping::Mapping;
 use crate::tlb::key;
-use crate::walk::{LEVELS, Missing, Physical, Walked, Warming, foresee};
+use crate::walk::{LEVELS, Missing, Physical, Walked, Warming, translate_untimed};
 
 /// What may have a translation that no TLB of the core has, so that nothing walks for it. Each
 /// counts its `hits`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Beside {
+pub enum AuxiliaryBuffer {
     /// The TLB that is a part of memory.
     InMemoryTlb,
     /// The STLT's buffer of translations.
@@ -26,28 +26,35 @@ pub enum Beside {
     PrefetchBuffer,
 }
 
-impl Beside {
+impl AuxiliaryBuffer {
     /// All of them.
-    pub const ALL: [Beside; 3] = [Beside::InMemoryTlb, Beside::Stb, Beside::PrefetchBuffer];
+    pub const ALL: [AuxiliaryBuffer; 3] = [
+        AuxiliaryBuffer::InMemoryTlb,
+        AuxiliaryBuffer::Stb,
+        AuxiliaryBuffer::PrefetchBuffer,
+    ];
 
     /// Where it is in the statistics, below the MMU.
     pub fn name(self) -> &'static str {
         match self {
-            Beside::InMemoryTlb => "in_memory_tlb",
-            Beside::Stb => "stb",
-            Beside::PrefetchBuffer => "prefetch_buffer",
+            AuxiliaryBuffer::InMemoryTlb => "in_memory_tlb",
+            AuxiliaryBuffer::Stb => "stb",
+            AuxiliaryBuffer::PrefetchBuffer => "prefetch_buffer",
         }
     }
 }
 
 /// Translations that no TLB of a core had: its walks, and the `hits` of what lies beside its TLBs.
-pub fn l2_tlb_misses<N: Add<Output = N>>(walks: N, hits: impl Fn(Beside) -> N) -> N {
-    Beside::ALL.into_iter().map(hits).fold(walks, N::add)
+pub fn l2_tlb_misses<N: Add<Output = N>>(walks: N, hits: impl Fn(AuxiliaryBuffer) -> N) -> N {
+    AuxiliaryBuffer::ALL
+        .into_iter()
+        .map(hits)
+        .fold(walks, N::add)
 }
 
 /// A translation in a buffer.
 #[derive(Clone, Copy)]
-pub(super) struct Held {
+pub(super) struct BufferEntry {
     asid: Asid,
     /// First byte of the page.
     page: u64,
@@ -55,10 +62,10 @@ pub(super) struct Held {
     ready: Cycle,
 }
 
-impl Held {
+impl BufferEntry {
     /// Of the page around `va`, from `ready` on.
     pub fn new(asid: Asid, va: VirtAddr, mapping: Mapping, ready: Cycle) -> Self {
-        Held {
+        BufferEntry {
             asid,
             page: va.0 & !(mapping.size.bytes() - 1),
             mapping,
@@ -86,7 +93,7 @@ impl Held {
         &self,
         lookup: &Lookup,
         now: Cycle,
-        lent: &Lent<'_, impl Sized>,
+        context: &WalkContext<'_, impl Sized>,
     ) -> Option<Mapping> {
         let &Lookup {
             asid, va, access, ..
@@ -97,7 +104,7 @@ impl Held {
             return None;
         }
         debug_assert!(
-            foresee(lent.view, va).is_ok_and(|walked| {
+            translate_untimed(context.view, va).is_ok_and(|walked| {
                 walked.pa(va) == found.pa(va) && (walked.writable() || !found.writable)
             }),
             "a translation beside the TLBs is out of date: {va} of {asid:?}"
@@ -107,7 +114,7 @@ impl Held {
 }
 
 /// A walk that no lookup waits for.
-pub(super) struct Aside {
+pub(super) struct BackgroundWalk {
     /// When it got a walker, and when it was over.
     pub start: Cycle,
     pub end: Cycle,
@@ -120,27 +127,27 @@ pub(super) struct Aside {
 impl Mmu {
     /// A walk as any other, by the same walkers and walk caches, that raises no fault, fills no
     /// TLB and is not among the MMU's.
-    pub(super) fn walk_aside<B: Below>(
+    pub(super) fn walk_in_background<B: Below>(
         &mut self,
         asid: Asid,
         va: VirtAddr,
         now: Cycle,
-        lent: &mut Lent<'_, B>,
-    ) -> Aside {
+        context: &mut WalkContext<'_, B>,
+    ) -> BackgroundWalk {
         let walker = self.walkers.admit(now);
         let start = walker.start;
         let mut served = [0; LEVELS];
         let mut port = Physical {
-            private: lent.private,
-            below: lent.below,
+            private: context.private,
+            below: context.below,
             core: self.core,
             served: &mut served,
             record: None,
-            following: None,
+            nested_steps: None,
         };
-        let (end, found) = self.kept.walk(lent.view, va, asid, &mut port, start);
+        let (end, found) = self.caches.walk(context.view, va, asid, &mut port, start);
         self.walkers.hold(walker, end);
-        Aside {
+        BackgroundWalk {
             start,
             end,
             found: found.ok(),
@@ -149,33 +156,33 @@ impl Mmu {
     }
 
     /// State only: what a walk at `now` leaves in walk caches and in the memory system.
-    pub(super) fn walk_quietly<B: Below>(
+    pub(super) fn walk_untimed<B: Below>(
         &mut self,
         asid: Asid,
         va: VirtAddr,
         now: Cycle,
-        lent: &mut Lent<'_, B>,
+        context: &mut WalkContext<'_, B>,
     ) -> Result<Walked, Missing> {
         let mut port = Warming {
-            private: lent.private,
-            below: lent.below,
+            private: context.private,
+            below: context.below,
             core: self.core,
         };
-        self.kept.count(false);
-        let (_, found) = self.kept.walk(lent.view, va, asid, &mut port, now);
-        self.kept.count(true);
+        self.caches.count(false);
+        let (_, found) = self.caches.walk(context.view, va, asid, &mut port, now);
+        self.caches.count(true);
         found
     }
 
     /// A buffer has `mapping` for a lookup that no TLB has answered, which fills the TLBs. It
     /// compares beside the last TLB, and takes no cycle of its own.
-    pub(super) fn answer_aside(
+    pub(super) fn hit_auxiliary(
         &mut self,
         lookup: &Lookup,
         missed: &Missed,
         mapping: Mapping,
         from: Source,
-    ) -> Answer {
+    ) -> Translated {
         let at = missed.asked;
         let arrival = Arrival {
             asid: lookup.asid,
@@ -186,10 +193,10 @@ impl Mmu {
             fetched: true,
         };
         self.fill(side(lookup.access), &arrival, missed.presence);
-        Answer {
+        Translated {
             pa: mapping.pa(lookup.va),
-            at,
-            began: at,
+            ready: at,
+            walk_start: at,
             from,
         }
     }

@@ -1,6 +1,6 @@
 //! What stands for an array while it is followed.
 
-use pagewalk_structures::{enter, lead, position};
+use pagewalk_structures::{position, push_mru, touch_mru};
 use pagewalk_tables::Invalidation;
 use pagewalk_units::{Asid, PageSize};
 
@@ -11,7 +11,7 @@ use crate::replacement::lru::Ranks;
 /// What stands for an array under LRU while it is followed: its ways in the order of use, the last
 /// used one of each set first.
 #[derive(Default)]
-pub(crate) struct FollowedTlb {
+pub(crate) struct TlbLruStack {
     keys: Vec<u64>,
     /// Of each the frame as in an [`Entry`], and above [`FRAME_BITS`] when it was last used.
     frames: Vec<u64>,
@@ -24,7 +24,7 @@ pub(crate) struct FollowedTlb {
 /// Bits of a frame's address, and of whether it may be written.
 const FRAME_BITS: u32 = 56;
 
-impl FollowedTlb {
+impl TlbLruStack {
     /// What the kernel has changed: the ways are free.
     pub fn forget(&mut self, what: &Invalidation) {
         let (asid, first, last) = what.span();
@@ -45,13 +45,13 @@ impl FollowedTlb {
 }
 
 impl Tlb {
-    /// Whether [`Tlb::lay_out`] tells all that there is: its order of use is in ranks.
-    pub fn can_be_laid_out(&self) -> bool {
+    /// Whether [`Tlb::export_lru`] tells all that there is: its order of use is in ranks.
+    pub fn can_export_lru(&self) -> bool {
         self.ranked
     }
 
-    /// Hands its entries over to `followed`, which stands for it until [`Tlb::take_over`].
-    pub fn lay_out(&self, followed: &mut FollowedTlb) {
+    /// Hands its entries over to `followed`, which stands for it until [`Tlb::import_lru`].
+    pub fn export_lru(&self, followed: &mut TlbLruStack) {
         followed.keys.resize(self.slots.len(), EMPTY);
         followed.frames.resize(self.slots.len(), 0);
         followed.held = self.held;
@@ -66,7 +66,7 @@ impl Tlb {
     }
 
     /// Holds what `followed` does, all of it ready.
-    pub fn take_over(&mut self, followed: &FollowedTlb) {
+    pub fn import_lru(&mut self, followed: &TlbLruStack) {
         self.held = followed.held;
         let mut from = 0;
         for head in &mut self.heads {
@@ -91,7 +91,7 @@ impl Tlb {
     /// The translation of `va` by the entry that covers it in `followed`, which stands for the array; the
     /// entry is used.
     #[inline(always)]
-    pub fn follow(&self, followed: &mut FollowedTlb, asid: Asid, va: u64) -> Option<Mapping> {
+    pub fn look_up_lru(&self, followed: &mut TlbLruStack, asid: Asid, va: u64) -> Option<Mapping> {
         for size in PageSize::ALL {
             if followed.held[size.index()] == 0 {
                 continue;
@@ -102,9 +102,9 @@ impl Tlb {
             let Some(way) = position(keys, |k| k == key) else {
                 continue;
             };
-            lead(keys, way);
+            touch_mru(keys, way);
             let frames = &mut followed.frames[set..set + self.ways];
-            lead(frames, way);
+            touch_mru(frames, way);
             let frame = frames[0] & ((1 << FRAME_BITS) - 1);
             frames[0] = frame | u64::from(self.epoch) << FRAME_BITS;
             return Some(Mapping {
@@ -118,15 +118,15 @@ impl Tlb {
 
     /// Puts `new`, which is not there, into `followed`.
     #[inline(always)]
-    pub fn follow_fill(&self, followed: &mut FollowedTlb, new: u64, entry: Entry) {
+    pub fn fill_lru(&self, followed: &mut TlbLruStack, new: u64, entry: Entry) {
         let set = self.set(new) * self.ways;
         let keys = &mut followed.keys[set..set + self.ways];
         let frames = &mut followed.frames[set..set + self.ways];
         let frame = entry.frame | u64::from(self.epoch) << FRAME_BITS;
         followed.held[size_of_key(new)] += 1;
         if followed.used == self.slots.len() {
-            let old = enter(keys, new);
-            enter(frames, frame);
+            let old = push_mru(keys, new);
+            push_mru(frames, frame);
             followed.held[size_of_key(old)] -= 1;
             return;
         }
@@ -134,9 +134,9 @@ impl Tlb {
         let free = keys.iter().rposition(|&k| k == EMPTY);
         let last = free.unwrap_or(self.ways - 1);
         let old = std::mem::replace(&mut keys[last], new);
-        lead(keys, last);
+        touch_mru(keys, last);
         frames[last] = frame;
-        lead(frames, last);
+        touch_mru(frames, last);
         if old == EMPTY {
             followed.used += 1;
         } else {

@@ -5,12 +5,12 @@
 //! in the order of use.
 
 use pagewalk_memory::Below;
-use pagewalk_structures::{enter, lead, position};
+use pagewalk_structures::{position, push_mru, touch_mru};
 use pagewalk_tables::{Invalidation, MOST_LEVELS, Path, View, WalkCacheKind};
 use pagewalk_units::{Access, Asid, PageSize, PhysAddr, VirtAddr};
 
-use super::{Fault, Lent, Mmu, side};
-use crate::level::Followed;
+use super::{Fault, Mmu, WalkContext, side};
+use crate::level::LevelLruStack;
 use crate::mapping::Mapping;
 use crate::tlb::key;
 use crate::walk::Walked;
@@ -68,11 +68,11 @@ impl Upper {
         let part = part << 16 | u64::from(asid.0);
         match position(parts, |known| known == part) {
             Some(way) => {
-                lead(parts, way);
+                touch_mru(parts, way);
                 true
             }
             None => {
-                enter(parts, part);
+                push_mru(parts, part);
                 false
             }
         }
@@ -80,17 +80,17 @@ impl Upper {
 }
 
 /// What stands for the MMU while it is followed.
-pub(super) struct Following {
+pub(super) struct FilteredWarming {
     /// Data, instructions.
     first: [[Near; FIRST]; 2],
-    second: [Followed; 2],
+    second: [LevelLruStack; 2],
     /// For each level of the table above the leaves.
     upper: [Upper; MOST_LEVELS],
     /// Buffer.
     path: Path<PhysAddr>,
 }
 
-impl Following {
+impl FilteredWarming {
     pub(super) fn forget(&mut self) {
         self.first = [[NOTHING; FIRST]; 2];
         for level in &mut self.upper {
@@ -100,12 +100,12 @@ impl Following {
 }
 
 impl Mmu {
-    /// From here on all translations are those of [`Mmu::follow`], up to [`Mmu::end_following`]. Whether
+    /// From here on all translations are those of [`Mmu::warm_filtered`], up to [`Mmu::end_filtered_warming`]. Whether
     /// all that they ask of the core's caches is [`Private::follow_walk`]'s: where not, they are
     /// warmed as ever.
     ///
     /// [`Private::follow_walk`]: pagewalk_memory::Private::follow_walk
-    pub fn begin_following(&mut self, view: &View<'_>) -> bool {
+    pub fn begin_filtered_warming(&mut self, view: &View<'_>) -> bool {
         for s in 0..2 {
             self.settle(s);
             self.filter[s] = super::NO_PAGE;
@@ -116,18 +116,14 @@ impl Mmu {
             && self.prefetching.is_none()
             && self.uses == WalkCacheKind::Levels
             && matches!(view, View::Native(table) if table.is_tree());
-        self.follows = plain
+        self.warms_filtered = plain
             && !self.perfect
             && self.l2[0].is_some()
-            && self
-                .l2
-                .iter()
-                .flatten()
-                .all(|level| level.can_be_laid_out());
-        if self.follows {
-            let entries = self.kept.pwc.entries();
-            let following = self.following.get_or_insert_with(|| {
-                Box::new(Following {
+            && self.l2.iter().flatten().all(|level| level.can_export_lru());
+        if self.warms_filtered {
+            let entries = self.caches.pwc.entries();
+            let following = self.filtered.get_or_insert_with(|| {
+                Box::new(FilteredWarming {
                     first: [[NOTHING; FIRST]; 2],
                     second: Default::default(),
                     upper: std::array::from_fn(|_| Upper::new(entries)),
@@ -137,29 +133,29 @@ impl Mmu {
             following.forget();
             for (followed, level) in following.second.iter_mut().zip(&self.l2) {
                 if let Some(level) = level {
-                    level.lay_out(followed);
+                    level.export_lru(followed);
                 }
             }
         }
-        self.follows || plain && self.perfect
+        self.warms_filtered || plain && self.perfect
     }
 
     /// Up to here.
-    pub fn end_following(&mut self) {
-        if !std::mem::take(&mut self.follows) {
+    pub fn end_filtered_warming(&mut self) {
+        if !std::mem::take(&mut self.warms_filtered) {
             return;
         }
-        let following = self.following.as_mut().expect("begun");
+        let following = self.filtered.as_mut().expect("begun");
         for (followed, level) in following.second.iter().zip(&mut self.l2) {
             if let Some(level) = level {
-                level.take_over(followed);
+                level.import_lru(followed);
             }
         }
     }
 
     /// What the kernel has changed is forgotten by what stands for the TLBs, too.
-    pub(super) fn forget_followed(&mut self, what: &Invalidation) {
-        if let Some(following) = self.following.as_mut().filter(|_| self.follows) {
+    pub(super) fn forget_filtered(&mut self, what: &Invalidation) {
+        if let Some(following) = self.filtered.as_mut().filter(|_| self.warms_filtered) {
             following.forget();
             for followed in &mut following.second {
                 followed.forget(what);
@@ -167,68 +163,74 @@ impl Mmu {
         }
     }
 
-    /// Tells the host of what [`Mmu::follow`] will need at `va`.
+    /// Tells the host of what [`Mmu::warm_filtered`] will need at `va`.
     #[inline]
-    pub fn announce_followed(&self, asid: Asid, (va, access): (u64, Access), view: &View<'_>) {
-        if !self.follows {
-            self.announce(asid, VirtAddr(va), view);
+    pub fn host_prefetch_filtered(&self, asid: Asid, (va, access): (u64, Access), view: &View<'_>) {
+        if !self.warms_filtered {
+            self.host_prefetch(asid, VirtAddr(va), view);
             return;
         }
-        let following = self.following.as_ref().expect("begun");
+        let following = self.filtered.as_ref().expect("begun");
         let page = key(asid, PageSize::K4, va);
         if following.first[side(access)][page as usize % FIRST].page != page {
-            view.announce(VirtAddr(va));
+            view.host_prefetch(VirtAddr(va));
         }
     }
 
     /// Where `va` lies, as [`Mmu::warm`] says it.
     #[inline]
-    pub fn follow<B: Below>(
+    pub fn warm_filtered<B: Below>(
         &mut self,
         asid: Asid,
         va: VirtAddr,
         access: Access,
-        lent: Lent<'_, B>,
+        context: WalkContext<'_, B>,
     ) -> Result<PhysAddr, Fault> {
-        if !self.follows {
-            return self.warm(asid, va, access, lent);
+        if !self.warms_filtered {
+            return self.warm(asid, va, access, context);
         }
         let s = side(access);
         let page = key(asid, PageSize::K4, va.0);
-        let following = self.following.as_mut().expect("begun");
+        let following = self.filtered.as_mut().expect("begun");
         let near = &mut following.first[s][page as usize % FIRST];
         let write = access == Access::Write;
         if near.page == page && (!write || near.frame & 1 != 0) {
             return Ok(PhysAddr(near.frame & !1 | va.0 & 0xfff));
         }
-        self.follow_page(asid, va, access, lent)
+        self.warm_filtered_page(asid, va, access, context)
     }
 
     #[inline(never)]
-    fn follow_page<B: Below>(
+    fn warm_filtered_page<B: Below>(
         &mut self,
         asid: Asid,
         va: VirtAddr,
         access: Access,
-        mut lent: Lent<'_, B>,
+        mut context: WalkContext<'_, B>,
     ) -> Result<PhysAddr, Fault> {
         let lookup = self.untimed(asid, va, access);
         let s = side(access);
         let second = self.second(s);
         let level = self.l2[second].as_deref().expect("as begun");
-        let following = self.following.as_mut().expect("begun");
+        let following = self.filtered.as_mut().expect("begun");
         let followed = &mut following.second[second];
-        let held = level.follow(followed, asid, va.0);
+        let held = level.look_up_lru(followed, asid, va.0);
         let mapping = match held {
             Some(mapping) => mapping,
             None => {
-                let View::Native(table) = lent.view else {
+                let View::Native(table) = context.view else {
                     unreachable!("no host's tables are used, as begun")
                 };
                 let Some(found) = table.path(va, &mut following.path) else {
                     return Err(self.refuse(&lookup, lookup.now));
                 };
-                read(&mut following.upper, &following.path, asid, va, &mut lent);
+                read(
+                    &mut following.upper,
+                    &following.path,
+                    asid,
+                    va,
+                    &mut context,
+                );
                 Mapping::of(&Walked::native(&found))
             }
         };
@@ -236,7 +238,7 @@ impl Mmu {
             return Err(self.refuse(&lookup, lookup.now));
         }
         if held.is_none() {
-            level.follow_fill(followed, asid, va.0, mapping);
+            level.fill_lru(followed, asid, va.0, mapping);
         }
         let pa = mapping.pa(va);
         let page = key(asid, PageSize::K4, va.0);
@@ -255,7 +257,7 @@ fn read<B: Below>(
     path: &Path<PhysAddr>,
     asid: Asid,
     va: VirtAddr,
-    lent: &mut Lent<'_, B>,
+    context: &mut WalkContext<'_, B>,
 ) {
     // Up to the level whose node is known, by the entry of the level above.
     let leaf = path.leaf_level();
@@ -263,6 +265,6 @@ fn read<B: Below>(
     let known = |&top: &usize| upper[top - 1].knows(va.0 >> (12 + 9 * top), asid);
     let top = (leaf..root).find(known).unwrap_or(root);
     for level in (leaf..=top).rev() {
-        lent.private.follow_walk(path.at(level), lent.below);
+        context.private.follow_walk(path.at(level), context.below);
     }
 }

@@ -1,6 +1,6 @@
 //! What is followed leaves in the last level of TLBs, and reads of page tables, what warming does.
 
-use super::common::{Flat, L2_TLB, array, cache, lent, mmu};
+use super::common::{Flat, L2_TLB, array, cache, mmu, walk_context};
 use pagewalk_memory::{Below, Done, Enter, Level, Private, PrivateSpec, Request};
 use pagewalk_tables::{Invalidation, View};
 use pagewalk_units::{Access, Asid, Cycle, Page, PageSize, PhysAddr, VirtAddr, rng};
@@ -61,11 +61,11 @@ impl Machine {
         (asid, va, access): (Asid, VirtAddr, Access),
     ) -> Result<PhysAddr, Fault> {
         let view = View::Native(table);
-        let lent = lent(&view, &mut self.private, &mut self.below);
+        let context = walk_context(&view, &mut self.private, &mut self.below);
         if followed {
-            self.mmu.follow(asid, va, access, lent)
+            self.mmu.warm_filtered(asid, va, access, context)
         } else {
-            self.mmu.warm(asid, va, access, lent)
+            self.mmu.warm(asid, va, access, context)
         }
     }
 
@@ -115,7 +115,7 @@ fn following_leaves_what_warming_leaves() {
         let (mut protected, mut faults) = (false, 0);
         for _ in 0..40 {
             let view: &Flat = &Flat::new(1 << 34);
-            assert!(followed.mmu.begin_following(&View::Native(view)));
+            assert!(followed.mmu.begin_filtered_warming(&View::Native(view)));
             assert!(followed.private.begin_following());
             for _ in 0..1500 {
                 let va = r.random_range(0..200u64) << 12
@@ -148,7 +148,7 @@ fn following_leaves_what_warming_leaves() {
                 assert_eq!(found, warmed.access(false, &table, access));
                 faults += usize::from(found.is_err());
                 // Of neither the first level holds anything back.
-                followed.mmu.following.as_mut().unwrap().forget();
+                followed.mmu.filtered.as_mut().unwrap().forget();
                 warmed.mmu.filter = [NO_PAGE; 2];
                 for array in warmed.mmu.l1.iter_mut().flat_map(|l| &mut l.arrays) {
                     for asid in [1, 2] {
@@ -156,7 +156,7 @@ fn following_leaves_what_warming_leaves() {
                     }
                 }
             }
-            followed.mmu.end_following();
+            followed.mmu.end_filtered_warming();
             followed.private.end_following();
             assert_eq!(followed.second(), warmed.second());
         }
@@ -173,7 +173,7 @@ fn walk_caches_spare_reads_while_followed() {
     let mut m = Machine::new(&spec);
     m.private = super::common::caches(8);
     let table = Flat::new(1 << 34);
-    assert!(m.mmu.begin_following(&View::Native(&table)));
+    assert!(m.mmu.begin_filtered_warming(&View::Native(&table)));
     let page = |n: u64| Page::<VirtAddr> {
         base: VirtAddr((n & 1) << 30 | n << 16),
         size: PageSize::K4,
@@ -182,14 +182,14 @@ fn walk_caches_spare_reads_while_followed() {
         let access = (Asid(1), page(n).base, Access::Read);
         m.access(true, &table, access).expect("mapped");
     }
-    m.mmu.end_following();
+    m.mmu.end_filtered_warming();
     // Lines of entries: one of the root's and of the next level's, which both parts have, one of each
     // part's, and of the leaves one for each page, since they are 64 KB apart.
     assert_eq!(m.below.0.len(), 1 + 1 + 2 + 16);
     // Entries above the leaves are read once for each part, and the root's once: they are not asked
     // for again where no cache keeps them.
     let mut again = Machine::new(&spec);
-    assert!(again.mmu.begin_following(&View::Native(&table)));
+    assert!(again.mmu.begin_filtered_warming(&View::Native(&table)));
     let reads = |m: &Machine| m.below.0.len();
     for n in 0..16 {
         let access = (Asid(1), page(n).base, Access::Read);
@@ -211,7 +211,7 @@ fn what_more_than_age_decides_is_not_followed_apart() {
     };
     for (name, policy) in TlbReplacement::all() {
         let mut m = Mmu::new(&by_policy(policy), 0).expect("possible");
-        let apart = m.begin_following(&View::Native(&table));
+        let apart = m.begin_filtered_warming(&View::Native(&table));
         assert_eq!(apart, policy == TlbReplacement::Lru, "{name}");
     }
     let mut wide = mmu();
@@ -221,13 +221,13 @@ fn what_more_than_age_decides_is_not_followed_apart() {
     assert!(
         !Mmu::new(&wide, 0)
             .unwrap()
-            .begin_following(&View::Native(&table))
+            .begin_filtered_warming(&View::Native(&table))
     );
     let mut none = mmu();
     none.l2 = Default::default();
     assert!(
         !Mmu::new(&none, 0)
             .unwrap()
-            .begin_following(&View::Native(&table))
+            .begin_filtered_warming(&View::Native(&table))
     );
 }

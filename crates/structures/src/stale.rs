@@ -9,24 +9,24 @@ pub const EPOCHS: u64 = 255;
 /// in it; where a set holds one, or an empty way, what is missed may have come in the gap. Under
 /// LRU that is all: what was used since the gap is there, and the oldest ways are replaced first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Unknown {
+pub struct StaleOutcomes {
     /// Hits that might have been misses.
     pub hits: u64,
     /// Misses that might have been hits.
     pub misses: u64,
 }
 
-impl AddAssign for Unknown {
-    fn add_assign(&mut self, more: Unknown) {
+impl AddAssign for StaleOutcomes {
+    fn add_assign(&mut self, more: StaleOutcomes) {
         self.hits += more.hits;
         self.misses += more.misses;
     }
 }
 
-impl Sub for Unknown {
-    type Output = Unknown;
-    fn sub(self, before: Unknown) -> Unknown {
-        Unknown {
+impl Sub for StaleOutcomes {
+    type Output = StaleOutcomes;
+    fn sub(self, before: StaleOutcomes) -> StaleOutcomes {
+        StaleOutcomes {
             hits: self.hits - before.hits,
             misses: self.misses - before.misses,
         }

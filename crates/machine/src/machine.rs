@@ -345,11 +345,11 @@ impl Machine {
     fn stale(&self) -> StaleLookups {
         let mut sum = StaleLookups::default();
         for core in &self.cores {
-            for (sum, one) in sum.iter_mut().zip(core.unknown()) {
+            for (sum, one) in sum.iter_mut().zip(core.stale()) {
                 *sum += one;
             }
         }
-        sum[STALE_STRUCTURES.len() - 1] = self.shared.unknown();
+        sum[STALE_STRUCTURES.len() - 1] = self.shared.stale();
         sum
     }
 

@@ -1,7 +1,7 @@
 //! One walk for every pair of tables: nesting is where the reads go.
 
 use arrayvec::ArrayVec;
-use pagewalk_memory::{Below, Done, Kind, Level, Private, Request};
+use pagewalk_memory::{Below, Done, Level, Private, Request, RequestKind};
 use pagewalk_structures::SetAssoc;
 use pagewalk_tables::{
     Flags, Group, Next, Translation, View, Walk, WalkCacheSet, WalkCaches, WalkState,
@@ -268,7 +268,7 @@ pub(crate) const LEVELS: usize = Level::Memory as usize + 1;
 pub(crate) fn request(at: PhysAddr, core: u8) -> Request {
     Request {
         at,
-        kind: Kind::Walk,
+        kind: RequestKind::Walk,
         core,
         pc: 0,
     }
@@ -324,7 +324,9 @@ impl<B: Below> Port<PhysAddr> for Physical<'_, B> {
         level: u8,
         now: Cycle,
     ) -> Result<Done, (Cycle, Missing)> {
-        let done = self.private.glance(request(at, self.core), now, self.below);
+        let done = self
+            .private
+            .read_no_allocate(request(at, self.core), now, self.below);
         Ok(self.counted(at, level, now, done))
     }
 
@@ -356,7 +358,8 @@ impl<B: Below> Port<PhysAddr> for Warming<'_, B> {
         _: u8,
         now: Cycle,
     ) -> Result<Done, (Cycle, Missing)> {
-        self.private.warm_glance(request(at, self.core), self.below);
+        self.private
+            .warm_no_allocate(request(at, self.core), self.below);
         Ok(Done::new(now, Level::L1))
     }
 }

@@ -230,7 +230,7 @@ fn migrate(
     let backing = space.vmas.find(page.base.0).map(|v| v.backing);
     let purpose = match backing {
         Some(Backing::File) => Purpose::File { vpn },
-        _ => Purpose::Leaf { vpn },
+        _ => Purpose::Anonymous { vpn },
     };
     let Ok(frame) = k.frame(space.want(PageSize::K4, purpose)) else {
         return Ok(Fate::NoMemory);

@@ -94,7 +94,7 @@ impl GuestUse {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Purpose {
     /// An anonymous page of the program, or one of its stack.
-    Leaf {
+    Anonymous {
         /// Virtual page number, 4 KB units.
         vpn: u64,
     },
@@ -414,7 +414,7 @@ pub enum View<'a> {
 
 impl View<'_> {
     /// Tells the host that `va` will be translated soon, as far as the outer table goes:
-    /// [`Walk::announce`].
+    /// [`Walk::host_prefetch`].
     pub fn host_prefetch(&self, va: VirtAddr) -> bool {
         match *self {
             View::Native(table) => table.host_prefetch(va),

@@ -232,7 +232,7 @@ impl<E> Sink<E> {
     }
 
     /// Ops that are not even decoded.
-    pub fn pass_over(&mut self, units: u64) {
+    pub fn skip(&mut self, units: u64) {
         self.units += units;
     }
 

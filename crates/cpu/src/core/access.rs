@@ -1,6 +1,6 @@
 //! Loads and stores.
 
-use pagewalk_memory::{Below, Done, Kind as Ask, Level, Request};
+use pagewalk_memory::{Below, Done, Level, Request, RequestKind};
 use pagewalk_mmu::{Fault, Lookup, Translated};
 use pagewalk_stream::{Op, flags};
 use pagewalk_units::{Access, Cycle, LINE_BYTES, LINE_SHIFT, PhysAddr, VirtAddr};
@@ -15,7 +15,7 @@ impl Core {
         op: &Op,
         context: &mut CoreContext<'_, B>,
     ) -> Result<u64, Fault> {
-        self.lead(op);
+        self.dispatch_preceding(op);
         let oldest = self.load_count.wrapping_sub(self.load_queue);
         self.next = self.next.max(self.loads.get(oldest as usize));
         let at = self.dispatch(op.insns);
@@ -34,7 +34,7 @@ impl Core {
                 self.stats.forwarded_loads += 1;
                 data = Done::new(t.ready.max(stored) + self.load_to_use, Level::L1);
             } else {
-                data = self.request(Ask::Load, t.pa, op.pc, t.ready, context.below);
+                data = self.request(RequestKind::Load, t.pa, op.pc, t.ready, context.below);
             }
         }
         // Nearly all take the time of a hit: only the others are recorded.
@@ -69,10 +69,10 @@ impl Core {
         op: &Op,
         context: &mut CoreContext<'_, B>,
     ) -> Result<u64, Fault> {
-        self.lead(op);
+        self.dispatch_preceding(op);
         let room = self.stores.room();
         if room > self.next {
-            self.hold(room, Cause::StoreQueue);
+            self.stall(room, Cause::StoreQueue);
         }
         let at = self.dispatch(op.insns);
         let start = self.after_fence(op, at).max(self.input(op, 0));
@@ -84,7 +84,7 @@ impl Core {
         let mut translated = TranslationWait::of(&t);
         let mut second = PhysAddr(0);
         if split {
-            let u = self.second(op, &t, Access::Write, ask, context)?;
+            let u = self.translate_second(op, &t, Access::Write, ask, context)?;
             second = u.pa;
             if u.ready > translated.known {
                 translated = TranslationWait::of(&u);
@@ -106,11 +106,11 @@ impl Core {
         // The line is asked for at retirement; writes go in order, one a cycle.
         let retired = self.cycle(slot);
         let mut written = self
-            .request(Ask::Store, t.pa, op.pc, retired, context.below)
+            .request(RequestKind::Store, t.pa, op.pc, retired, context.below)
             .at;
         if split {
             written = written.max(
-                self.request(Ask::Store, second, op.pc, retired, context.below)
+                self.request(RequestKind::Store, second, op.pc, retired, context.below)
                     .at,
             );
             self.stats.split_accesses += 1;
@@ -127,7 +127,7 @@ impl Core {
             self.stores.write(line + 1, 0, rest, ready, commit);
         }
         if op.flags & flags::SERIALISING != 0 && !self.orders(op) {
-            self.hold(commit * self.width, Cause::StoreQueue);
+            self.stall(commit * self.width, Cause::StoreQueue);
         }
         Ok(done)
     }
@@ -158,7 +158,7 @@ impl Core {
     #[inline(always)]
     pub(super) fn request<B: Below>(
         &mut self,
-        kind: Ask,
+        kind: RequestKind,
         at: PhysAddr,
         pc: u64,
         now: Cycle,
@@ -175,7 +175,7 @@ impl Core {
 
     /// Where the second line of an access lies whose first is at `first`.
     #[cold]
-    pub(super) fn second<B: Below>(
+    pub(super) fn translate_second<B: Below>(
         &mut self,
         op: &Op,
         first: &Translated,
@@ -200,7 +200,7 @@ impl Core {
         context: &mut CoreContext<'_, B>,
     ) -> Result<(TranslationWait, Done), Fault> {
         let t = self.translate(op.va, Access::Read, op.pc, ask, context)?;
-        let u = self.second(op, &t, Access::Read, ask, context)?;
+        let u = self.translate_second(op, &t, Access::Read, ask, context)?;
         self.stats.split_accesses += 1;
         let later = if u.ready > t.ready { &u } else { &t };
         let (low, high) = bytes(op);
@@ -213,7 +213,7 @@ impl Core {
         ];
         let mut half = |data: Option<Cycle>, t: &Translated| match data {
             Some(data) => Done::new(t.ready.max(data) + self.load_to_use, Level::L1),
-            None => self.request(Ask::Load, t.pa, op.pc, t.ready, context.below),
+            None => self.request(RequestKind::Load, t.pa, op.pc, t.ready, context.below),
         };
         let (a, b) = (half(halves[0], &t), half(halves[1], &u));
         self.stats.forwarded_loads += u64::from(halves.iter().any(Option::is_some));

@@ -128,7 +128,7 @@ impl Core {
         let l = &mut *self.lookout;
         let below = &*context.below;
         for at in l.third.drain(..) {
-            below.announce_place(at);
+            below.host_prefetch_place(at);
         }
         for at in l.second.drain(..) {
             let (asked, pushed) = self.private.look_below(at, below);

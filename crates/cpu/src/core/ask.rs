@@ -1,6 +1,6 @@
 //! An op that asks the machine's shortcut, priced.
 
-use pagewalk_memory::{Below, Done, Kind as Ask, Level, Request};
+use pagewalk_memory::{Below, Done, Level, Request, RequestKind};
 use pagewalk_stream::{Op, flags};
 use pagewalk_tables::{Looked, Unit};
 
@@ -18,7 +18,7 @@ impl Core {
         looked: Option<&Looked>,
         mut context: CoreContext<'_, B>,
     ) {
-        self.lead(op);
+        self.dispatch_preceding(op);
         let at = self.dispatch(op.insns);
         let start = at.max(self.input(op, 0)).max(self.input(op, 1));
         let now = self.cycle(start);
@@ -32,7 +32,7 @@ impl Core {
         );
         let mut back = Done::new(asked.began, Level::L1);
         for &line in looked.iter().flat_map(|l| &l.reads) {
-            let done = self.request(Ask::Load, line, op.pc, asked.began, context.below);
+            let done = self.request(RequestKind::Load, line, op.pc, asked.began, context.below);
             if done.at > back.at && !looked.is_some_and(|l| l.at_once) {
                 back = done;
             }
@@ -60,7 +60,7 @@ impl Core {
         let slot = self.retire(op.insns, at, done, waits);
         let mut written = self.cycle(slot);
         if let Some(line) = looked.and_then(|l| l.written) {
-            let request = self.request(Ask::Store, line, op.pc, written, context.below);
+            let request = self.request(RequestKind::Store, line, op.pc, written, context.below);
             written = request.at;
         }
         let replied = self.cycle(done);
@@ -90,8 +90,8 @@ impl Core {
         let reads = looked.iter().flat_map(|l| &l.reads);
         let written = looked.and_then(|l| l.written);
         let accesses = reads
-            .map(|&at| (at, Ask::Load))
-            .chain(written.map(|at| (at, Ask::Store)));
+            .map(|&at| (at, RequestKind::Load))
+            .chain(written.map(|at| (at, RequestKind::Store)));
         for (at, kind) in accesses {
             let request = Request {
                 at,

@@ -1,6 +1,6 @@
 //! Instruction fetch, a line at a time.
 
-use pagewalk_memory::{Below, Kind as Ask, Request};
+use pagewalk_memory::{Below, Request, RequestKind};
 use pagewalk_mmu::{Fault, Lookup};
 use pagewalk_stream::Op;
 use pagewalk_units::{Access, LINE_BYTES, LINE_SHIFT, VirtAddr};
@@ -50,7 +50,7 @@ impl Core {
             let t = self.mmu.translate(lookup, walk_context)?;
             let request = Request {
                 at: t.pa,
-                kind: Ask::Fetch,
+                kind: RequestKind::Fetch,
                 core: self.core,
                 pc: op.pc,
             };
@@ -63,7 +63,7 @@ impl Core {
                 } else {
                     TranslationWait::at(0)
                 };
-                self.hold_translated(late * self.width, Cause::Fetch, translated);
+                self.stall_translated(late * self.width, Cause::Fetch, translated);
             }
             self.line = line;
             self.target = NO_LINE;

@@ -1,7 +1,7 @@
 //! Functional warming.
 
 use arrayvec::ArrayVec;
-use pagewalk_memory::{Below, Kind as Ask, Request};
+use pagewalk_memory::{Below, Request, RequestKind};
 use pagewalk_mmu::Fault;
 use pagewalk_stream::{Kind, Op, flags};
 use pagewalk_structures::StaleOutcomes;
@@ -18,11 +18,11 @@ pub const TOGETHER: usize = 16;
 const PAGE_SHIFT: u32 = 12;
 
 #[inline(always)]
-fn kind_of(access: Access) -> Ask {
+fn kind_of(access: Access) -> RequestKind {
     match access {
-        Access::Read => Ask::Load,
-        Access::Write => Ask::Store,
-        Access::Fetch => Ask::Fetch,
+        Access::Read => RequestKind::Load,
+        Access::Write => RequestKind::Store,
+        Access::Fetch => RequestKind::Fetch,
     }
 }
 
@@ -124,18 +124,18 @@ impl Core {
     }
 
     /// A stretch of the program is passed over; `followed`: [`Core::warm_lines`] sees its lines.
-    pub fn pass_over(&mut self, followed: bool) {
-        self.mmu.mark_stale(followed);
-        self.private.pass_over(followed);
-        self.predictor.pass_over();
+    pub fn mark_stale(&mut self, filtered: bool) {
+        self.mmu.mark_stale(filtered);
+        self.private.mark_stale(filtered);
+        self.predictor.mark_stale();
     }
 
     /// Of lookups and branches whose outcome is not known because of that: the L1I, the L1D, the
     /// L2, the first and the second level of TLBs, the branch predictor.
-    pub fn unknown(&self) -> [StaleOutcomes; 6] {
-        let [l1i, l1d, l2] = self.private.unknown();
+    pub fn stale(&self) -> [StaleOutcomes; 6] {
+        let [l1i, l1d, l2] = self.private.stale();
         let [first, second] = self.mmu.stale();
-        [l1i, l1d, l2, first, second, self.predictor.unknown()]
+        [l1i, l1d, l2, first, second, self.predictor.stale()]
     }
 
     /// The window empties, and what comes after depends on nothing before.
@@ -147,7 +147,7 @@ impl Core {
 
     /// The window empties, and the clock runs on as over so many instructions of
     /// `cpi_milli`/1000 cycles each.
-    pub fn pass_time(&mut self, instructions: u64, cpi_milli: u64) {
+    pub fn advance_clock(&mut self, instructions: u64, cpi_milli: u64) {
         self.begin_warming();
         self.run_clock(instructions, cpi_milli);
     }
@@ -162,17 +162,17 @@ impl Core {
     }
 
     /// From here on there are no calls but those of [`Core::warm_lines`], up to
-    /// [`Core::end_following`]. `alone`: it is the only core, and nothing else asks its caches.
-    pub fn begin_following(&mut self, view: &View<'_>, alone: bool) {
+    /// [`Core::end_filtered_warming`]. `alone`: it is the only core, and nothing else asks its caches.
+    pub fn begin_filtered_warming(&mut self, view: &View<'_>, alone: bool) {
         if alone && self.mmu.begin_filtered_warming(view) {
-            self.private.begin_following();
+            self.private.begin_filtered_warming();
         }
     }
 
     /// Up to here.
-    pub fn end_following(&mut self) {
+    pub fn end_filtered_warming(&mut self) {
         self.mmu.end_filtered_warming();
-        self.private.end_following();
+        self.private.end_filtered_warming();
     }
 
     /// TLBs, the L2 and what lies below as `accesses[at..]` leave them, which come from nowhere in
@@ -241,7 +241,7 @@ impl Core {
             let at = last.place(va);
             self.private.look_ahead(at);
             if below_now {
-                context.below.announce(at);
+                context.below.host_prefetch(at);
             }
             requests.push(Request {
                 at,
@@ -252,12 +252,12 @@ impl Core {
         }
         if below_now {
             for request in &requests {
-                context.below.announce_place(request.at);
+                context.below.host_prefetch_place(request.at);
             }
         }
         let done = requests.len();
         for request in requests {
-            self.private.follow(request, context.below);
+            self.private.warm_filtered(request, context.below);
         }
         (done, fault)
     }
@@ -278,7 +278,7 @@ impl Core {
         match op.kind {
             Kind::Compute | Kind::Ask => Ok(()),
             Kind::Branch => {
-                self.predictor.foresees(op, false);
+                self.predictor.predict(op, false);
                 self.redirect(op);
                 Ok(())
             }

@@ -10,13 +10,18 @@ use crate::cycle_stack::Cause;
 impl Core {
     /// The front end is held up until `slot`.
     #[cold]
-    pub(super) fn hold(&mut self, slot: u64, cause: Cause) {
-        self.hold_translated(slot, cause, TranslationWait::at(0));
+    pub(super) fn stall(&mut self, slot: u64, cause: Cause) {
+        self.stall_translated(slot, cause, TranslationWait::at(0));
     }
 
     /// The same where the first part of the time is a translation; at 0: it is not.
     #[cold]
-    pub(super) fn hold_translated(&mut self, slot: u64, cause: Cause, translated: TranslationWait) {
+    pub(super) fn stall_translated(
+        &mut self,
+        slot: u64,
+        cause: Cause,
+        translated: TranslationWait,
+    ) {
         if slot <= self.next {
             return;
         }
@@ -41,7 +46,7 @@ impl Core {
 
     /// Adds the slots from `from` to `slot` to `cause`; gives where it got to.
     #[inline]
-    pub(super) fn lose(&mut self, from: u64, slot: u64, cause: Cause) -> u64 {
+    pub(super) fn charge(&mut self, from: u64, slot: u64, cause: Cause) -> u64 {
         if slot <= from {
             return from;
         }
@@ -51,21 +56,21 @@ impl Core {
 
     /// The slots that are lost before `slot` because of the front end.
     #[inline(always)]
-    pub(super) fn lose_front(&mut self, from: u64, slot: u64) -> u64 {
+    pub(super) fn charge_front(&mut self, from: u64, slot: u64) -> u64 {
         if self.barrier_count == 0 {
             return from;
         }
-        self.lose_barriers(from, slot)
+        self.charge_barriers(from, slot)
     }
 
     #[inline(never)]
-    fn lose_barriers(&mut self, mut from: u64, slot: u64) -> u64 {
+    fn charge_barriers(&mut self, mut from: u64, slot: u64) -> u64 {
         let n = self.barrier_count;
         for i in 0..n {
             let b = &self.barriers[i];
             let (until, cause) = (b.until, b.cause);
             if b.translated.known == 0 || slot < until {
-                from = self.lose(from, until.min(slot), cause);
+                from = self.charge(from, until.min(slot), cause);
             } else if until > from {
                 let (
                     begin,
@@ -89,7 +94,7 @@ impl Core {
 
     /// `n` instructions that wait for nothing and take a cycle each.
     #[inline(always)]
-    pub(super) fn plain(&mut self, n: u64) {
+    pub(super) fn dispatch_simple(&mut self, n: u64) {
         let (free, room) = self.rob.room();
         let at = self.next.max(free);
         let first = self.rob.next;
@@ -97,13 +102,13 @@ impl Core {
             self.rob.retire(first, n);
             self.next = at + n;
         } else {
-            self.plain_delayed(n);
+            self.dispatch_simple_delayed(n);
         }
     }
 
     /// The same where some find no room at first or retire late.
     #[inline(never)]
-    fn plain_delayed(&mut self, mut n: u64) {
+    fn dispatch_simple_delayed(&mut self, mut n: u64) {
         while n > 0 {
             let (free, room) = self.rob.room();
             let chunk = n.min(room);
@@ -128,8 +133,8 @@ impl Core {
     // Not inlined: in a loop the compiler would keep all that this may change in registers.
     #[inline(never)]
     fn account_execution(&mut self, at: u64, slot: u64) {
-        let from = self.lose_front(self.rob.next, at);
-        self.lose(from, slot, Cause::Compute);
+        let from = self.charge_front(self.rob.next, at);
+        self.charge(from, slot, Cause::Compute);
     }
 
     /// Dispatches the op's own instruction after the plain ones; its slot.
@@ -215,13 +220,13 @@ impl Core {
     /// over in registers: see [`Waits`].
     #[inline(never)]
     fn account(&mut self, slot: u64, start: u64, translated: TranslationWait, data: Done) {
-        let mut from = self.lose_front(self.rob.next, slot);
-        from = self.lose(from, start.min(slot), Cause::Compute);
+        let mut from = self.charge_front(self.rob.next, slot);
+        from = self.charge(from, start.min(slot), Cause::Compute);
         let ask = self.cycle(start);
         if translated.known == ask && u32::from(data.held) | data.queued == 0 {
             // There is one part only.
-            from = self.lose(from, (data.at * self.width).min(slot), served(data.level));
-            self.lose(from, slot, Cause::Compute);
+            from = self.charge(from, (data.at * self.width).min(slot), served(data.level));
+            self.charge(from, slot, Cause::Compute);
         } else if from < slot {
             let looked = ask + self.mmu.tlb_lookup_done(Access::Read);
             self.account_parts((start, from, slot), looked, translated, data);
@@ -269,9 +274,9 @@ impl Core {
 
     /// The plain instructions before the op's own, and a fence's draining.
     #[inline(always)]
-    pub(super) fn lead(&mut self, op: &Op) {
+    pub(super) fn dispatch_preceding(&mut self, op: &Op) {
         if op.insns > 1 && !self.resumes {
-            self.plain(u64::from(op.insns) - 1);
+            self.dispatch_simple(u64::from(op.insns) - 1);
         }
         self.resumes = false;
         if op.flags & flags::SERIALISING != 0 && !self.orders(op) {
@@ -308,7 +313,7 @@ impl Core {
     #[cold]
     pub(super) fn drain(&mut self) {
         self.next = self.next.max(self.rob.next);
-        self.hold(self.stores.last_commit * self.width, Cause::StoreQueue);
+        self.stall(self.stores.last_commit * self.width, Cause::StoreQueue);
     }
 }
 

@@ -7,7 +7,7 @@
 //! cache. A load whose inputs are there before the branch is resolved goes to the
 //! MMU and the caches like any other, if its address can be told and its page is mapped.
 
-use pagewalk_memory::{Below, Kind as Ask};
+use pagewalk_memory::{Below, RequestKind};
 use pagewalk_mmu::{Fault, Translated, is_mapped};
 use pagewalk_stream::{Kind, Op, flags};
 use pagewalk_units::{Access, Asid, Cycle, LINE_BYTES, LINE_SHIFT, VirtAddr};
@@ -164,10 +164,10 @@ impl Core {
                 continue;
             }
             let conditional = op.flags & flags::CONDITIONAL != 0;
-            let taken = conditional && self.predictor.foretells(op.pc);
+            let taken = conditional && self.predictor.predict_wrong_path(op.pc);
             let indirect = op.flags & flags::INDIRECT != 0 && op.flags & flags::RETURN == 0;
             let to = if indirect {
-                self.predictor.foretells_target(op.pc)
+                self.predictor.predict_wrong_path_target(op.pc)
             } else {
                 0
             };
@@ -340,7 +340,7 @@ impl Core {
         if high < LINE_BYTES {
             return Ok(self.read_line(op, &t, (line, low, high), now, context.below));
         }
-        let u = self.second(op, &t, Access::Read, now, context)?;
+        let u = self.translate_second(op, &t, Access::Read, now, context)?;
         let first = self.read_line(op, &t, (line, low, LINE_BYTES - 1), now, context.below);
         let rest = (line + 1, 0, high - LINE_BYTES);
         let rest = self.read_line(op, &u, rest, now, context.below);
@@ -358,7 +358,10 @@ impl Core {
     ) -> Cycle {
         match self.stores.forward(line, low as u8, high as u8, now) {
             Some(stored) => t.ready.max(stored) + self.load_to_use,
-            None => self.request(Ask::Load, t.pa, op.pc, t.ready, below).at,
+            None => {
+                self.request(RequestKind::Load, t.pa, op.pc, t.ready, below)
+                    .at
+            }
         }
     }
 }

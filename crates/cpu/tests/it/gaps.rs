@@ -9,14 +9,14 @@ use pagewalk_structures::StaleOutcomes;
 /// Of the branches among `ops`, run after a gap by a core that has run them before.
 fn unknown(spec: &CoreSpec, ops: &[Op]) -> u64 {
     let mut b = Bench::new(spec);
-    let branches = |b: &Bench| b.core.unknown()[5];
+    let branches = |b: &Bench| b.core.stale()[5];
     b.run(ops);
     assert_eq!(
         branches(&b),
         StaleOutcomes::default(),
         "nothing was passed over"
     );
-    b.core.pass_over(true);
+    b.core.mark_stale(true);
     b.run(ops);
     let found = branches(&b);
     // What was seen since is known.
@@ -39,9 +39,9 @@ fn every_gap_makes_it_unknown_again() {
     let mut b = Bench::new(&spec());
     for gaps in 0..600 {
         b.run(&[branch(PC, true), branch(PC, true)]);
-        let StaleOutcomes { hits, misses } = b.core.unknown()[5];
+        let StaleOutcomes { hits, misses } = b.core.stale()[5];
         assert_eq!(hits + misses, gaps);
-        b.core.pass_over(false);
+        b.core.mark_stale(false);
     }
 }
 

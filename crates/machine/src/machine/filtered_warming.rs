@@ -105,19 +105,19 @@ impl Machine {
         };
         let view = self.os.view(process.pid);
         for core in &mut self.cores {
-            core.begin_following(&view, alone);
+            core.begin_filtered_warming(&view, alone);
         }
     }
 
     /// Up to here.
     pub(super) fn end_filtered_warming(&mut self) {
         for core in &mut self.cores {
-            core.end_following();
+            core.end_filtered_warming();
         }
     }
 
     /// The clock of `core` runs on at the rate of the last sample.
     pub(super) fn advance_clock(&mut self, core: usize, done: Work) {
-        self.cores[core].pass_time(done.instructions, self.gap_cpi_milli);
+        self.cores[core].advance_clock(done.instructions, self.gap_cpi_milli);
     }
 }

@@ -35,10 +35,10 @@ impl Machine {
     /// lines were `followed`, in those that would have held back what was not.
     fn mark_stale(&mut self, followed: bool) {
         for core in &mut self.cores {
-            core.pass_over(followed);
+            core.mark_stale(followed);
         }
         if !followed {
-            self.shared.pass_over();
+            self.shared.mark_stale();
         }
     }
 

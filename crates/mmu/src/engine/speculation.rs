@@ -163,7 +163,7 @@ impl Speculation {
         below: &mut B,
     ) {
         for guess in guesses {
-            private.announce(guess.at, below);
+            private.host_prefetch(guess.at, below);
         }
         for &guess in guesses {
             self.issued.push(Issue {

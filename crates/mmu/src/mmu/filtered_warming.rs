@@ -101,10 +101,10 @@ impl FilteredWarming {
 
 impl Mmu {
     /// From here on all translations are those of [`Mmu::warm_filtered`], up to [`Mmu::end_filtered_warming`]. Whether
-    /// all that they ask of the core's caches is [`Private::follow_walk`]'s: where not, they are
+    /// all that they ask of the core's caches is [`Private::warm_filtered_walk`]'s: where not, they are
     /// warmed as ever.
     ///
-    /// [`Private::follow_walk`]: pagewalk_memory::Private::follow_walk
+    /// [`Private::warm_filtered_walk`]: pagewalk_memory::Private::warm_filtered_walk
     pub fn begin_filtered_warming(&mut self, view: &View<'_>) -> bool {
         for s in 0..2 {
             self.settle(s);
@@ -265,6 +265,8 @@ fn read<B: Below>(
     let known = |&top: &usize| upper[top - 1].knows(va.0 >> (12 + 9 * top), asid);
     let top = (leaf..root).find(known).unwrap_or(root);
     for level in (leaf..=top).rev() {
-        context.private.follow_walk(path.at(level), context.below);
+        context
+            .private
+            .warm_filtered_walk(path.at(level), context.below);
     }
 }

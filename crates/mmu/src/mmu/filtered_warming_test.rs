@@ -116,7 +116,7 @@ fn following_leaves_what_warming_leaves() {
         for _ in 0..40 {
             let view: &Flat = &Flat::new(1 << 34);
             assert!(followed.mmu.begin_filtered_warming(&View::Native(view)));
-            assert!(followed.private.begin_following());
+            assert!(followed.private.begin_filtered_warming());
             for _ in 0..1500 {
                 let va = r.random_range(0..200u64) << 12
                     | u64::from(r.random_range(0..3u8)) << 31
@@ -157,7 +157,7 @@ fn following_leaves_what_warming_leaves() {
                 }
             }
             followed.mmu.end_filtered_warming();
-            followed.private.end_following();
+            followed.private.end_filtered_warming();
             assert_eq!(followed.second(), warmed.second());
         }
         assert!(followed.below.0 == warmed.below.0);

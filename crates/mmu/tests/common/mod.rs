@@ -7,7 +7,8 @@
 
 use arrayvec::ArrayVec;
 use pagewalk_memory::{
-    Below, CacheSpec, Done, Enter, Kind, Level, Private, PrivateSpec, Replacement, Report, Request,
+    Below, CacheSpec, Done, Enter, Level, Private, PrivateSpec, Replacement, Report, Request,
+    RequestKind,
 };
 use pagewalk_mmu::{Mmu, MmuSpec, TlbReplacement, TlbSpec, Translated, WalkContext};
 use pagewalk_stats::Tree;
@@ -264,7 +265,7 @@ pub fn counted(mmu: &Mmu, private: &Private) -> Tree {
 pub fn load<B: Below>(answer: &Translated, private: &mut Private, below: &mut B) -> Cycle {
     let request = Request {
         at: answer.pa,
-        kind: Kind::Load,
+        kind: RequestKind::Load,
         core: 0,
         pc: 0,
     };

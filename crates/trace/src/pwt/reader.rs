@@ -251,7 +251,7 @@ fn read_thread(
         let header = &planned.header;
         let marks_only = match planned.use_ {
             Use::Nothing => {
-                sink.pass_over(u64::from(header.ops) + u64::from(header.marks));
+                sink.skip(u64::from(header.ops) + u64::from(header.marks));
                 continue;
             }
             Use::MarksOnly => true,
@@ -260,7 +260,7 @@ fn read_thread(
         let at = (planned.number, planned.offset, header);
         decoding.block(path, &mut file, code, at, &mut |ops, mark| {
             if marks_only {
-                sink.pass_over(ops.len() as u64);
+                sink.skip(ops.len() as u64);
             } else {
                 sink.extend(ops)?;
             }

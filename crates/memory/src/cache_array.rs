@@ -1,6 +1,6 @@
 //! The lines of one cache: tags, replacement, ready times.
 
-mod followed;
+mod lru_export;
 
 use pagewalk_structures::{EPOCHS, Occupancy, RRPV_FILL, RRPV_MAX, StaleOutcomes};
 use pagewalk_units::{Cycle, Error, LINE_BYTES};
@@ -8,7 +8,7 @@ use pagewalk_units::{Cycle, Error, LINE_BYTES};
 use crate::prefetch::Prefetcher;
 use crate::sets::{Base, Sets, Way};
 use crate::stats::{CacheStats, KindCounts, is_demand};
-use crate::{CacheSpec, Kind, Level, Replacement};
+use crate::{CacheSpec, Level, Replacement, RequestKind};
 
 /// Bits of a tag word that hold the line's number (physical address / 64).
 const LINE_MASK: u64 = (1 << 48) - 1;
@@ -79,7 +79,7 @@ pub(crate) struct Hit {
 /// A cache: state, MSHRs, prefetcher and counters; who lies above and below is
 /// the caller's.
 #[derive(Clone, Debug)]
-pub(crate) struct Lines {
+pub(crate) struct CacheArray {
     sets: u64,
     mask: Option<u64>,
     latency: Cycle,
@@ -96,16 +96,16 @@ pub(crate) struct Lines {
     pub prefetcher: Option<Prefetcher>,
     /// Whether the access that the prefetcher is to see missed, or was the first to a line
     /// that it had brought.
-    pub news: bool,
+    pub missed: bool,
     pub kinds: KindCounts,
     pub counts: CacheStats,
     /// The mark of what is used now, as in a tag word.
     epoch: u64,
     /// What is not known because something was passed over.
-    pub unknown: StaleOutcomes,
+    pub stale: StaleOutcomes,
 }
 
-impl Lines {
+impl CacheArray {
     /// An empty cache; refuses what cannot be built with a sentence that names
     /// the key below `name`.
     pub fn new(spec: &CacheSpec, name: &str, level: Level) -> Result<Self, Error> {
@@ -128,7 +128,7 @@ impl Lines {
                 };
             }
         }
-        Ok(Lines {
+        Ok(CacheArray {
             sets,
             mask: sets.is_power_of_two().then(|| sets - 1),
             latency: spec.latency,
@@ -141,11 +141,11 @@ impl Lines {
             },
             mshrs: Occupancy::new(spec.mshrs as usize),
             prefetcher,
-            news: false,
+            missed: false,
             kinds: KindCounts::default(),
             counts: CacheStats::default(),
             epoch: 0,
-            unknown: StaleOutcomes::default(),
+            stale: StaleOutcomes::default(),
         })
     }
 
@@ -181,21 +181,21 @@ impl Lines {
 
     /// Tells the host that `line` will be asked for.
     #[inline(always)]
-    pub fn announce(&self, line: u64) {
+    pub fn host_prefetch(&self, line: u64) {
         self.state.prefetch(self.base(line));
     }
 
     /// The same of a cache of few ways, with these: which of them is meant is known only
     /// when the first line of the set is there, and that would be another wait.
     #[inline(always)]
-    pub fn announce_ways(&self, line: u64) {
+    pub fn host_prefetch_ways(&self, line: u64) {
         self.state.prefetch_ways(self.base(line));
     }
 
     /// Tells the host that `line`, which is not here, will be brought in: with
     /// LRU it is known which line has to go.
     #[inline(always)]
-    pub fn announce_fill(&self, line: u64) {
+    pub fn host_prefetch_fill(&self, line: u64) {
         if self.replacement == Replacement::Lru {
             let base = self.base(line);
             let last = (self.state.ways() - 1) as u8;
@@ -208,7 +208,7 @@ impl Lines {
     /// Tells the host that `line` will be asked for, whose set is there by now: its tag, or
     /// that of the line which has to go for it, will be needed.
     #[inline]
-    pub fn announce_place(&self, line: u64) {
+    pub fn host_prefetch_place(&self, line: u64) {
         let base = self.base(line);
         let way = match self.state.first_with_print(base, print(line)) {
             Some(way) => Some(way),
@@ -326,7 +326,7 @@ impl Lines {
     /// A request finds its line at `at`: counts it, uses it, waits for it. A speculative one
     /// comes from the cache above, which will have the line: this one has been useful.
     #[inline(always)]
-    pub fn hit(&mut self, at: Place, kind: Kind, now: Cycle) -> Hit {
+    pub fn hit(&mut self, at: Place, kind: RequestKind, now: Cycle) -> Hit {
         self.touch(at);
         let tag = self.tag(at);
         let ready = self.state.ready(at.base, at.way);
@@ -342,8 +342,8 @@ impl Lines {
 
     /// A hit on a line on its way, on one that was fetched by a guess, or on one of before.
     #[inline(never)]
-    fn unusual_hit(&mut self, at: Place, kind: Kind, now: Cycle) -> Hit {
-        self.unknown.hits += u64::from(self.is_of_before(self.tag(at)));
+    fn unusual_hit(&mut self, at: Place, kind: RequestKind, now: Cycle) -> Hit {
+        self.stale.hits += u64::from(self.is_stale(self.tag(at)));
         let pending = self.ready(at) > now;
         self.used(at, pending);
         if !pending {
@@ -378,12 +378,12 @@ impl Lines {
 
     /// Whether what this tag word is of was not used since something was passed over.
     #[inline(always)]
-    fn is_of_before(&self, tag: u64) -> bool {
+    fn is_stale(&self, tag: u64) -> bool {
         (tag ^ self.epoch) & EPOCH != 0
     }
 
     /// Something was passed over: of what is here, nobody knows whether it still would be.
-    pub fn pass_over(&mut self) {
+    pub fn mark_stale(&mut self) {
         if self.epoch >> EPOCH_SHIFT == EPOCHS {
             // All marks are in use: what has any is of before all that come.
             for set in 0..self.state.count() {
@@ -405,7 +405,7 @@ impl Lines {
 
     /// The same of a tag word: as it is from then on.
     fn used_word(&mut self, was: u64, pending: bool) -> u64 {
-        self.news |= was & (PREFETCHED | WARMED) != 0;
+        self.missed |= was & (PREFETCHED | WARMED) != 0;
         if was & PREFETCHED != 0 {
             self.counts.prefetches_useful += 1;
             self.counts.prefetches_late += u64::from(pending);
@@ -419,7 +419,7 @@ impl Lines {
 
     /// A request does not find its line.
     #[inline(always)]
-    pub fn count_miss(&mut self, kind: Kind) {
+    pub fn count_miss(&mut self, kind: RequestKind) {
         self.kinds.misses[kind as usize] += 1;
     }
 
@@ -434,7 +434,7 @@ impl Lines {
 
     /// A guess finds the line that it would have brought: that is no use of it. When the
     /// line is here, where it still is on its way.
-    pub fn glimpse(&mut self, at: Place, kind: Kind, now: Cycle) -> Option<Cycle> {
+    pub fn glimpse(&mut self, at: Place, kind: RequestKind, now: Cycle) -> Option<Cycle> {
         if self.ready(at) <= now {
             self.kinds.hits[kind as usize] += 1;
             return None;
@@ -493,8 +493,8 @@ impl Lines {
         self.counts.fills += 1;
         let empty = old & LINE_MASK == EMPTY;
         self.counts.evictions += u64::from(!empty);
-        if self.is_of_before(old) || empty && self.epoch != 0 {
-            self.fill_unknown(line, flags, old);
+        if self.is_stale(old) || empty && self.epoch != 0 {
+            self.fill_stale(line, flags, old);
         }
         if (flags | old) & GUESSED != 0 {
             self.counts.prefetches_issued += u64::from(flags & PREFETCHED != 0);
@@ -507,7 +507,7 @@ impl Lines {
     /// `line` came in place of `old`, which is of before or no line. Under LRU what is of before
     /// goes first, so that elsewhere in the set there is more of it only behind an empty way.
     #[cold]
-    fn fill_unknown(&mut self, line: u64, flags: u64, old: u64) {
+    fn fill_stale(&mut self, line: u64, flags: u64, old: u64) {
         // What nobody asked for is no miss: a guess, or what the level above has written.
         let asked = flags & GUESSED == 0 && (self.own_level == Level::L1 || flags & DIRTY == 0);
         if !asked {
@@ -515,8 +515,8 @@ impl Lines {
         }
         let base = self.base(line);
         let mut tags = (0..self.state.ways()).map(|w| self.state.tag(base, self.state.way(w)));
-        let unknown = self.is_of_before(old) || tags.any(|tag| self.is_of_before(tag));
-        self.unknown.misses += u64::from(unknown);
+        let unknown = self.is_stale(old) || tags.any(|tag| self.is_stale(tag));
+        self.stale.misses += u64::from(unknown);
     }
 
     #[inline(never)]

@@ -8,14 +8,14 @@ use pagewalk_structures::{position, prefetch, push_mru, touch_mru};
 
 /// The tag words of all sets, the last used way of each first.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Ordered {
+pub(crate) struct LruStack {
     words: Vec<u64>,
     /// Words before the first: sets begin where the host's lines do.
     from: usize,
     ways: usize,
 }
 
-impl Ordered {
+impl LruStack {
     /// Room for `sets` of `ways`, whatever was there before.
     pub fn prepare(&mut self, sets: usize, ways: usize) {
         const LINE: usize = 8;
@@ -39,7 +39,7 @@ impl Ordered {
 
     /// Makes the word of `set` that `is_it` the first one, if there is one, and gives it.
     #[inline(always)]
-    pub fn renew(&mut self, set: usize, is_it: impl Fn(u64) -> bool) -> Option<&mut u64> {
+    pub fn touch(&mut self, set: usize, is_it: impl Fn(u64) -> bool) -> Option<&mut u64> {
         let words = self.set_mut(set);
         let way = position(words, is_it)?;
         touch_mru(words, way);
@@ -48,13 +48,13 @@ impl Ordered {
 
     /// Puts `word` first in `set`; gives the one that was last.
     #[inline(always)]
-    pub fn bring(&mut self, set: usize, word: u64) -> u64 {
+    pub fn push(&mut self, set: usize, word: u64) -> u64 {
         push_mru(self.set_mut(set), word)
     }
 
     /// Tells the host that `set` is going to be searched.
     #[inline(always)]
-    pub fn announce(&self, set: usize) {
+    pub fn host_prefetch(&self, set: usize) {
         for first in self.set(set).chunks(8) {
             prefetch(&first[0]);
         }

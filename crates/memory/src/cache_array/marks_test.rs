@@ -7,7 +7,7 @@ use rand::RngExt;
 /// More gaps than a tag word has marks for, twice over.
 const GAPS: u64 = 600;
 
-fn cache(ways: u32, replacement: Replacement, level: Level) -> Lines {
+fn cache(ways: u32, replacement: Replacement, level: Level) -> CacheArray {
     let spec = CacheSpec {
         size_kb: 1,
         ways,
@@ -16,16 +16,16 @@ fn cache(ways: u32, replacement: Replacement, level: Level) -> Lines {
         replacement,
         prefetcher: None,
     };
-    Lines::new(&spec, "c", level).expect("possible")
+    CacheArray::new(&spec, "c", level).expect("possible")
 }
 
-fn fill(lines: &mut Lines, line: u64, flags: u64) -> Victim {
+fn fill(lines: &mut CacheArray, line: u64, flags: u64) -> Victim {
     lines.fill::<true>(line, flags, Level::Memory, 0, 0)
 }
 
-fn hit(lines: &mut Lines, line: u64) {
+fn hit(lines: &mut CacheArray, line: u64) {
     let at = lines.find(line).expect("it was filled");
-    lines.hit(at, Kind::Load, 0);
+    lines.hit(at, RequestKind::Load, 0);
 }
 
 /// A set: lines and when each was used last, the last one first; ways without a line and when
@@ -71,7 +71,7 @@ fn what_is_older_than_the_gap_is_not_known_however_many_gaps_there_were() {
                         let (_, used) = set.lines.remove(i);
                         set.lines.insert(0, (line, now));
                         if timed {
-                            lines.hit(at, Kind::Load, 0);
+                            lines.hit(at, RequestKind::Load, 0);
                             want.hits += u64::from(used != now);
                         } else {
                             lines.warm_hit(at);
@@ -90,9 +90,9 @@ fn what_is_older_than_the_gap_is_not_known_however_many_gaps_there_were() {
                         }
                     }
                 }
-                assert_eq!(lines.unknown, want, "{ways} ways after {now} gaps");
+                assert_eq!(lines.stale, want, "{ways} ways after {now} gaps");
             }
-            lines.pass_over();
+            lines.mark_stale();
         }
         assert!(want.hits > 100 && want.misses > 100);
     }
@@ -105,14 +105,14 @@ fn a_line_not_used_for_hundreds_of_gaps_is_of_before_and_as_it_was() {
             let mut lines = cache(4, replacement, Level::L2);
             // Marks of all values are in use somewhere.
             for begun in [0, 1, 100, 254, 255] {
-                (0..begun).for_each(|_| lines.pass_over());
+                (0..begun).for_each(|_| lines.mark_stale());
                 let line = (1 << 47) + 4 * begun;
                 fill(&mut lines, line, DIRTY | OWNED);
-                (0..gaps).for_each(|_| lines.pass_over());
-                let before = lines.unknown.hits;
+                (0..gaps).for_each(|_| lines.mark_stale());
+                let before = lines.stale.hits;
                 hit(&mut lines, line);
                 hit(&mut lines, line);
-                assert_eq!(lines.unknown.hits, before + 1, "{replacement:?} {gaps}");
+                assert_eq!(lines.stale.hits, before + 1, "{replacement:?} {gaps}");
                 let at = lines.find(line).expect("still there");
                 assert_eq!(lines.flags(at) & (DIRTY | OWNED | GUESSED), DIRTY | OWNED);
                 assert_eq!(lines.origin(at), Level::Memory);
@@ -128,23 +128,23 @@ fn an_empty_way_is_known_no_better_than_what_was_in_it() {
     let mut lines = cache(2, Replacement::Lru, Level::L2);
     fill(&mut lines, 0, 0);
     fill(&mut lines, 8, 0);
-    lines.pass_over();
+    lines.mark_stale();
     // One of before goes; what comes may have been there.
     let at = lines.find(0).expect("filled");
     lines.remove(at);
     fill(&mut lines, 16, 0);
-    assert_eq!(lines.unknown.misses, 1);
+    assert_eq!(lines.stale.misses, 1);
     // One of now goes; the other way is still of before.
     let at = lines.find(16).expect("filled");
     lines.remove(at);
     fill(&mut lines, 24, 0);
-    assert_eq!(lines.unknown.misses, 2);
+    assert_eq!(lines.stale.misses, 2);
     // With all of now, an empty one is known to be.
     hit(&mut lines, 8);
     let at = lines.find(24).expect("filled");
     lines.remove(at);
     fill(&mut lines, 32, 0);
-    assert_eq!(lines.unknown, StaleOutcomes { hits: 1, misses: 2 });
+    assert_eq!(lines.stale, StaleOutcomes { hits: 1, misses: 2 });
 }
 
 #[test]
@@ -160,8 +160,8 @@ fn what_nobody_asked_for_is_no_miss() {
         (Level::L1, DIRTY | OWNED, 1),
     ] {
         let mut lines = cache(2, Replacement::Lru, level);
-        lines.pass_over();
+        lines.mark_stale();
         fill(&mut lines, 3, flags);
-        assert_eq!(lines.unknown.misses, misses, "{level:?} {flags:x}");
+        assert_eq!(lines.stale.misses, misses, "{level:?} {flags:x}");
     }
 }

@@ -2,10 +2,10 @@
 
 mod access;
 mod ahead;
-mod ask;
 mod execute;
 mod fetch;
 mod pause;
+mod shortcut_query;
 mod warm;
 mod window;
 mod wrong;
@@ -13,7 +13,7 @@ mod wrong;
 use pagewalk_memory::{Below, Done, Level, Private, Report};
 use pagewalk_mmu::{Fault, Mmu, Translated, WalkContext};
 use pagewalk_stats::{Definition, Histogram, Tree, histogram};
-use pagewalk_stream::{Kind, Op, flags};
+use pagewalk_stream::{Op, OpClass, flags};
 use pagewalk_structures::{Ring, Tiers, prefetch};
 use pagewalk_tables::{PomTlb, View};
 use pagewalk_units::{Asid, Cycle, Error, LINE_SHIFT};
@@ -69,8 +69,8 @@ pub enum Stop {
     /// kernel has acted; the plain instructions before it in the op have run.
     Fault(Fault),
     /// The op at the returned position asks the machine's shortcut: it is done by
-    /// [`Core::ask`] (or [`Core::warm_ask`]) with what that replies.
-    Ask,
+    /// [`Core::run_query`] (or [`Core::warm_query`]) with what that replies.
+    Query,
 }
 
 /// What `run` gives back.
@@ -379,11 +379,11 @@ impl Core {
                 break Stop::Fault(fault);
             }
             let done = match op.kind {
-                Kind::Compute => Ok(self.compute(op)),
-                Kind::Branch => Ok(self.branch(ops, at, context)),
-                Kind::Load => self.load(op, context),
-                Kind::Store => self.store(op, context),
-                Kind::Ask => break Stop::Ask,
+                OpClass::Compute => Ok(self.compute(op)),
+                OpClass::Branch => Ok(self.branch(ops, at, context)),
+                OpClass::Load => self.load(op, context),
+                OpClass::Store => self.store(op, context),
+                OpClass::Query => break Stop::Query,
             };
             match done {
                 Ok(slot) => {

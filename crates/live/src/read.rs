@@ -2,8 +2,10 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use pagewalk_ring::record::{self, ask, map_bits};
-use pagewalk_stream::{Ask, Backing, End, Error, Event, ProcessId, ThreadId, Unseen, Why};
+use pagewalk_ring::record::{self, map_bits, query};
+use pagewalk_stream::{
+    Backing, End, Error, Event, ProcessId, ShortcutQuery, ThreadId, Unseen, Why,
+};
 use pagewalk_trace::x86::Piece;
 use pagewalk_units::VirtAddr;
 
@@ -100,8 +102,8 @@ impl Live {
                         process.learn(next, &mut self.decoded)?;
                         Some(next)
                     }
-                    Some(_) if record::tag(t.words[to]) == record::ASK => {
-                        asks = question(&t.words[to..])?;
+                    Some(_) if record::tag(t.words[to]) == record::QUERY => {
+                        asks = shortcut_query(&t.words[to..])?;
                         if asks.is_none() && !last {
                             break;
                         }
@@ -123,8 +125,8 @@ impl Live {
                 };
                 t.at = to;
                 if let Some(ask) = asks {
-                    t.at += 1 + record::ASK_WORDS;
-                    sink.ask(execution, ask)?;
+                    t.at += 1 + record::QUERY_WORDS;
+                    sink.query(execution, ask)?;
                     return Ok(None);
                 }
                 if sink.take(execution)? {
@@ -278,7 +280,7 @@ impl Live {
             record::CALL => record::CALL_WORDS,
             record::FORK => record::FORK_WORDS,
             record::MAPPED => record::MAPPED_WORDS,
-            record::ASK => record::ASK_WORDS,
+            record::QUERY => record::QUERY_WORDS,
             record::TOUCH => record::TOUCH_WORDS,
             record::EXEC_UNTRACED => record::UNTRACED_WORDS,
             _ => 0,
@@ -422,7 +424,7 @@ impl Live {
                 t.untraced = true;
                 t.unseen = Some(unseen(&body8)?);
             }
-            record::ASK => {
+            record::QUERY => {
                 return Err(Error::refused(
                     "the ring is corrupt: a question outside a block",
                 ));
@@ -460,19 +462,19 @@ fn unseen(words: &[u64; MOST_WORDS]) -> Result<Box<Unseen>, Error> {
 
 /// The question at the front of `words`; `None`: not all of it has arrived.
 #[cold]
-fn question(words: &[u64]) -> Result<Option<Ask>, Error> {
+fn shortcut_query(words: &[u64]) -> Result<Option<ShortcutQuery>, Error> {
     let [word, integer, address, ..] = *words else {
         return Ok(None);
     };
     match record::payload(word) {
-        ask::LOAD_VA => Ok(Some(Ask::LoadVa { integer })),
-        ask::INSERT_VA => Ok(Some(Ask::InsertVa {
+        query::LOAD_VA => Ok(Some(ShortcutQuery::LoadVa { integer })),
+        query::INSERT_VA => Ok(Some(ShortcutQuery::InsertVa {
             integer,
             va: VirtAddr(address),
         })),
-        ask::ALLOC => Ok(Some(Ask::Alloc { rows: integer })),
-        ask::RESIZE => Ok(Some(Ask::Resize { rows: integer })),
-        ask::FREE => Ok(Some(Ask::Free)),
+        query::ALLOC => Ok(Some(ShortcutQuery::Alloc { rows: integer })),
+        query::RESIZE => Ok(Some(ShortcutQuery::Resize { rows: integer })),
+        query::FREE => Ok(Some(ShortcutQuery::Free)),
         other => Err(Error::refused(format!(
             "the ring is corrupt: question {other} is none"
         ))),

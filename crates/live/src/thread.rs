@@ -13,15 +13,15 @@ use crate::sink::Queue;
 pub const MOST_HELD: usize = 1 << 27;
 
 /// A thread that waits for an answer, which anyone may give.
-pub(crate) struct Asker {
+pub(crate) struct QueryingThread {
     pub shared: Arc<MappedSegment>,
     pub ring: Consumer,
 }
 
-impl Asker {
+impl QueryingThread {
     /// Lets the thread go on with this reply; a second one is not heard.
-    pub fn answer(&self, reply: Option<u64>) {
-        self.ring.answer(&self.shared.segment, reply);
+    pub fn deliver_result(&self, reply: Option<u64>) {
+        self.ring.deliver_result(&self.shared.segment, reply);
     }
 }
 
@@ -83,9 +83,9 @@ impl Thread {
     }
 
     /// Whether it waits for an answer.
-    pub fn asks(&self) -> bool {
+    pub fn has_query(&self) -> bool {
         let ring = self.ring.as_ref();
-        ring.is_some_and(|(shared, ring)| ring.asked(&shared.segment))
+        ring.is_some_and(|(shared, ring)| ring.has_query(&shared.segment))
     }
 
     /// Takes records from the ring. Returns whether there were any.

@@ -270,7 +270,7 @@ pub(crate) struct Fanout {
     program: Mutex<Box<dyn Program>>,
     wake: Arc<WakeSignal>,
     /// The only machine answers what the program asks.
-    answers: bool,
+    has_shortcut: bool,
     /// Whether the program may pass over what no machine looks at.
     fast_forwarding: FastForwarding,
     /// Batches may be made before a machine asks for them: there are several machines, and each
@@ -280,7 +280,7 @@ pub(crate) struct Fanout {
 
 impl Fanout {
     /// A fan-out that feeds `consumers` machines; `answers`: what the program asks is
-    /// answered by its only machine, through [`Fanout::answer`]. All machines skip the same.
+    /// answered by its only machine, through [`Fanout::shortcut_result`]. All machines skip the same.
     pub(crate) fn new(
         program: Box<dyn Program>,
         consumers: usize,
@@ -304,7 +304,7 @@ impl Fanout {
                 unseen: Vec::new(),
             }),
             wake,
-            answers,
+            has_shortcut: answers,
             fast_forwarding,
             prefetches: ahead,
         }
@@ -444,8 +444,8 @@ impl Fanout {
             }
         }
         let made = program.fill(thread, &mut batch).and_then(plausible);
-        if matches!(made, Ok(End::Ask(_))) && !self.answers {
-            program.answer(thread, None);
+        if matches!(made, Ok(End::Query(_))) && !self.has_shortcut {
+            program.shortcut_result(thread, None);
         }
         let mut state = lock(&self.state);
         match made {
@@ -461,9 +461,9 @@ impl Fanout {
 
     /// The reply to what `thread` asked. Nothing where no machine answers: the
     /// program has been told so.
-    pub(crate) fn answer(&self, thread: ThreadId, reply: Option<u64>) {
-        if self.answers {
-            lock(&self.program).answer(thread, reply);
+    pub(crate) fn shortcut_result(&self, thread: ThreadId, reply: Option<u64>) {
+        if self.has_shortcut {
+            lock(&self.program).shortcut_result(thread, reply);
         }
     }
 

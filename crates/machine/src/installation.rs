@@ -167,7 +167,7 @@ impl Installation {
             ));
         }
         let given = designs.iter().any(|d| d.own_name() == PERFECT);
-        if !given && designs.iter().any(|d| !d.replies()) {
+        if !given && designs.iter().any(|d| !d.has_shortcut()) {
             for machine in spec.options.machine.names() {
                 let reference = self.reference(machine, spec)?;
                 if reference.config.mmu.perfect {
@@ -668,7 +668,7 @@ fn first_of_each(designs: &[Design]) -> impl Iterator<Item = &Design> {
 
 /// Which designs share a stream: all that give no replies, and each other one alone.
 fn shares(designs: &[Design]) -> Vec<Vec<usize>> {
-    let replies = |d: &usize| designs[*d].replies();
+    let replies = |d: &usize| designs[*d].has_shortcut();
     let (alone, together): (Vec<usize>, Vec<usize>) = (0..designs.len()).partition(replies);
     let together = (!together.is_empty()).then_some(together);
     together

@@ -3,7 +3,6 @@
 //! program events and the kernel change, and which phase the run is in.
 
 mod accounts;
-mod asks;
 mod background;
 mod before;
 mod events;
@@ -13,6 +12,7 @@ mod parts;
 mod phases;
 mod room;
 mod scheduler;
+mod shortcut_query;
 mod skip;
 mod turn;
 mod waits;
@@ -38,7 +38,7 @@ use crate::config::Config;
 use crate::estimate::{STALE_STRUCTURES, StaleLookups};
 use crate::measure::{Measured, Snapshot};
 use crate::options::{Design, Options};
-use crate::plan::{Plan, Shard};
+use crate::plan::{PhasePlan, Shard};
 use crate::thread::{Process, Thread};
 use crate::work::Work;
 
@@ -129,7 +129,7 @@ pub(crate) struct Machine {
     mapped_ahead: Option<TouchFilter>,
     snoops: Vec<(PhysAddr, bool)>,
     effects: Effects,
-    plan: Plan,
+    plan: PhasePlan,
     /// Of a mix: its programs.
     pub(crate) parts: Parts,
     pub(crate) measured: Measured,
@@ -217,9 +217,9 @@ impl Machine {
         let parts = Parts::new(facts, &limits, n);
         // Of a mix each program has instructions of its own, and no region is a request.
         let plan = match &options.regions {
-            _ if !parts.list.is_empty() => Plan::of_mix(limits)?,
-            Some(regions) => Plan::of_regions(regions, facts.request.is_none()),
-            None => Plan::of_shard(limits, facts.request.is_none(), seed, shard),
+            _ if !parts.list.is_empty() => PhasePlan::of_mix(limits)?,
+            Some(regions) => PhasePlan::of_regions(regions, facts.request.is_none()),
+            None => PhasePlan::of_shard(limits, facts.request.is_none(), seed, shard),
         };
         let mut shared = Shared::new(&config.memory, config.cores, config.frequency_ghz)?;
         if config.engine.is_some() {

@@ -244,7 +244,7 @@ impl Layout {
 
 /// Walks through the phases by counting work.
 #[derive(Clone, Debug)]
-pub(crate) struct Plan {
+pub(crate) struct PhasePlan {
     limits: Limits,
     /// A region of interest that ends is a request.
     regions: bool,
@@ -258,10 +258,10 @@ pub(crate) struct Plan {
     outside: Option<(Phase, Work)>,
 }
 
-impl Plan {
+impl PhasePlan {
     /// `regions`: each region of interest that ends is a request; samples lie where `seed` says.
     pub(crate) fn new(limits: Limits, regions: bool, seed: u64) -> Self {
-        Plan::of_shard(limits, regions, seed, Shard::default())
+        PhasePlan::of_shard(limits, regions, seed, Shard::default())
     }
 
     /// The same, with some of the samples alone.
@@ -271,17 +271,17 @@ impl Plan {
             limits.skip += std::mem::take(&mut limits.warmup);
         }
         let samples = limits.sample.map(|s| Samples::new(s, seed, shard));
-        Plan::laid_out(limits, regions, samples.map(Layout::Periodic))
+        PhasePlan::laid_out(limits, regions, samples.map(Layout::Periodic))
     }
 
-    /// From one of `places` to the next, and no further. `regions`: as for [`Plan::new`].
+    /// From one of `places` to the next, and no further. `regions`: as for [`PhasePlan::new`].
     pub(crate) fn of_regions(places: &Regions, regions: bool) -> Self {
         let places = Layout::Places(Places::new(places));
-        Plan::laid_out(Limits::default(), regions, Some(places))
+        PhasePlan::laid_out(Limits::default(), regions, Some(places))
     }
 
     fn laid_out(limits: Limits, regions: bool, samples: Option<Layout>) -> Self {
-        let mut plan = Plan {
+        let mut plan = PhasePlan {
             limits,
             regions,
             phase: Phase::UntilRoi,
@@ -297,7 +297,7 @@ impl Plan {
     }
 
     /// Of a mix, whose programs have instructions of their own: it ends by
-    /// [`Plan::finish`]. An error names the option that makes no sense with it.
+    /// [`PhasePlan::finish`]. An error names the option that makes no sense with it.
     pub(crate) fn of_mix(limits: Limits) -> Result<Self, Error> {
         if limits.sample.is_some() {
             return Err(Error::option(
@@ -316,7 +316,7 @@ impl Plan {
             roi: true,
             ..limits
         };
-        Ok(Plan::new(endless, false, 0))
+        Ok(PhasePlan::new(endless, false, 0))
     }
 
     /// The measured part is complete.
@@ -464,11 +464,11 @@ impl Plan {
 
 #[cfg(test)]
 mod tests {
-    use super::{Limits, Phase, Plan, Sample, Shard, Warming, Work};
+    use super::{Limits, Phase, PhasePlan, Sample, Shard, Warming, Work};
     use crate::limits::Followed;
 
     fn phases(limits: Limits, step: u64, n: u64) -> Vec<(Phase, u64)> {
-        let mut plan = Plan::new(limits, false, 1);
+        let mut plan = PhasePlan::new(limits, false, 1);
         let mut out: Vec<(Phase, u64)> = vec![];
         let mut done = 0;
         while done < n && plan.phase != Phase::Done {
@@ -498,7 +498,7 @@ mod tests {
 
     #[test]
     fn requests_are_skipped_warmed_and_measured_like_instructions() {
-        let mut p = Plan::new(
+        let mut p = PhasePlan::new(
             Limits {
                 skip_requests: 2,
                 warmup_requests: 1,
@@ -520,7 +520,7 @@ mod tests {
     #[test]
     fn the_measured_part_ends_with_instructions_or_requests_whichever_comes_first() {
         for (most, requests) in [(25, 3), (1000, 4)] {
-            let mut p = Plan::new(
+            let mut p = PhasePlan::new(
                 Limits {
                     instructions: Some(most),
                     requests: Some(4),
@@ -540,7 +540,7 @@ mod tests {
 
     #[test]
     fn samples_end_with_the_requests_asked_for() {
-        let mut p = Plan::new(
+        let mut p = PhasePlan::new(
             Limits {
                 requests: Some(1000),
                 sample: Some(Sample {
@@ -568,7 +568,7 @@ mod tests {
             requests: Some(2),
             ..Limits::default()
         };
-        let mut p = Plan::new(limits, true, 1);
+        let mut p = PhasePlan::new(limits, true, 1);
         let region = Work {
             instructions: 0,
             requests: 1,
@@ -641,7 +641,7 @@ mod tests {
         };
         // Where each sample begins, and how much is passed over before the first of a portion.
         let places = |shard| {
-            let mut plan = Plan::of_shard(limits, false, 7, shard);
+            let mut plan = PhasePlan::of_shard(limits, false, 7, shard);
             let (mut at, mut found, mut rates) = (0, vec![], 0);
             while plan.phase != Phase::Done {
                 if plan.phase == Phase::SampleMeasure {
@@ -675,7 +675,7 @@ mod tests {
             skip: 5,
             ..Limits::default()
         };
-        let mut p = Plan::new(limits, true, 1);
+        let mut p = PhasePlan::new(limits, true, 1);
         assert!(p.phase.skips());
         assert!(!p.advance(instructions(1_000_000)));
         assert!(p.roi_begin());

@@ -364,7 +364,7 @@ mod tests {
     use crate::limits::{Followed, Limits, Sample, Warming};
     use crate::measure::{Measured, Snapshot};
     use crate::options::{Options, Precision};
-    use crate::plan::{Phase, Plan};
+    use crate::plan::{Phase, PhasePlan};
     use crate::work::Work;
 
     fn regions(places: &[(u64, u64, f64)], warming: Warming) -> Regions {
@@ -392,7 +392,7 @@ mod tests {
     /// The phases of a run whose operations have `step` instructions each, with the instructions
     /// before each.
     fn phases(regions: &Regions, step: u64) -> Vec<(Phase, u64)> {
-        let mut plan = Plan::of_regions(regions, false);
+        let mut plan = PhasePlan::of_regions(regions, false);
         let (mut done, mut seen) = (0, vec![(plan.phase, 0)]);
         while plan.phase != Phase::Done {
             done += step;
@@ -447,7 +447,7 @@ mod tests {
 
     #[test]
     fn a_region_that_the_program_does_not_reach_is_told() {
-        let mut plan = Plan::of_regions(&regions(&[(0, 10, 0.5), (50, 10, 0.5)], ALL), false);
+        let mut plan = PhasePlan::of_regions(&regions(&[(0, 10, 0.5), (50, 10, 0.5)], ALL), false);
         let mut told = vec![];
         for _ in 0..6 {
             told.push(plan.unfinished_region());

@@ -15,7 +15,7 @@ use crate::fanout::{Fanout, FastForwarding};
 use crate::machine::{Machine, Outcome, Pause, Room};
 use crate::options::{Design, Options};
 use crate::perfetto;
-use crate::plan::{Plan, Shard};
+use crate::plan::{PhasePlan, Shard};
 use crate::regions::Regions;
 use crate::results::{self, RunResult};
 use crate::wake_signal::{WakeSignal, lock};
@@ -179,7 +179,7 @@ pub(crate) fn pass(
     }
     let changes = Arc::new(WakeSignal::default());
     let fanouts = streams.into_iter().map(|s| {
-        let answers = s.designs.iter().any(|&d| designs[d].replies());
+        let answers = s.designs.iter().any(|&d| designs[d].has_shortcut());
         let by_pages = s.designs.iter().all(|&d| designs[d].skips_by_pages());
         let passes = match options.limits.skip_requests {
             _ if !by_pages => FastForwarding::Never,
@@ -203,7 +203,7 @@ pub(crate) fn pass(
     };
     let regions_end = options.regions.as_ref().map(Regions::end);
     let total = regions_end
-        .or(Plan::total(&options.limits))
+        .or(PhasePlan::total(&options.limits))
         .or(facts[0].instructions);
     let mut stopped = false;
     workers.run(share.host_threads, &mut |w| {
@@ -311,7 +311,7 @@ fn check(designs: &[Design], streams: &[Stream]) -> Result<(), Error> {
         )));
     }
     for s in streams {
-        let answers = |&&d: &&usize| designs[d].replies();
+        let answers = |&&d: &&usize| designs[d].has_shortcut();
         if let (Some(&d), 2..) = (s.designs.iter().find(answers), s.designs.len()) {
             return Err(Error::failed(format!(
                 "{} gives replies to its program and shares it with other designs; expected a stream of its own",

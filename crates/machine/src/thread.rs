@@ -8,7 +8,7 @@ use crate::fanout::Item;
 
 /// What a thread is doing.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum State {
+pub(crate) enum ThreadState {
     /// On this core.
     Running(usize),
     /// Wants a core.
@@ -31,7 +31,7 @@ pub(crate) enum State {
 #[derive(Debug)]
 pub(crate) struct Thread {
     pub(crate) process: ProcessId,
-    pub(crate) state: State,
+    pub(crate) state: ThreadState,
     /// The batch it is in.
     pub(crate) item: Option<Item>,
     /// What the batch passes over is still to be skipped.
@@ -49,7 +49,7 @@ pub(crate) struct Thread {
     /// What lies behind it.
     pub(crate) units: Units,
     /// The reply to what its present batch ends with asking.
-    pub(crate) reply: Option<u64>,
+    pub(crate) query_result: Option<u64>,
     /// Number of the last barrier that it came to.
     pub(crate) barrier: u64,
     /// Core it ran on last.
@@ -60,7 +60,7 @@ impl Thread {
     pub(crate) fn new(process: ProcessId, ready_at: Cycle, last_core: usize) -> Self {
         Thread {
             process,
-            state: State::Ready,
+            state: ThreadState::Ready,
             item: None,
             skip_pending: false,
             at: 0,
@@ -69,7 +69,7 @@ impl Thread {
             ready_at,
             starved: false,
             units: Units::default(),
-            reply: None,
+            query_result: None,
             barrier: 0,
             last_core,
         }

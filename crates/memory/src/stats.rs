@@ -112,7 +112,7 @@ impl KindCounts {
     }
 }
 
-/// Kinds of demand, which come first: see [`Kind`].
+/// Kinds of demand, which come first: see [`RequestKind`].
 const DEMAND: usize = 4;
 
 /// Whether a kind is the program's own wish and not a guess.

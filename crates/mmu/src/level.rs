@@ -9,7 +9,7 @@ use pagewalk_units::{Asid, Cycle, PageSize, PhysAddr, VirtAddr, rng};
 use crate::TlbSpec;
 use crate::mapping::Mapping;
 use crate::replacement::HitVisibility;
-use crate::tlb::{Entry, Tlb, TlbLruStack, TlbStats, key};
+use crate::tlb::{Tlb, TlbEntry, TlbLruStack, TlbStats, key};
 
 /// A translation that comes into TLBs.
 #[derive(Clone, Copy, Debug)]
@@ -297,10 +297,10 @@ impl TlbLevel {
         va: u64,
         mapping: Mapping,
         ready: Cycle,
-    ) -> Option<(usize, u64, Entry)> {
+    ) -> Option<(usize, u64, TlbEntry)> {
         let (array, held) = self.place[mapping.size.index()]?;
         let base = mapping.frame + (va & (mapping.size.bytes() - 1) & !(held.bytes() - 1));
-        let entry = Entry::new(base, mapping.writable, ready);
+        let entry = TlbEntry::new(base, mapping.writable, ready);
         Some((array, key(asid, held, va), entry))
     }
 
@@ -313,7 +313,7 @@ impl TlbLevel {
         arrival: &Arrival,
         presence: Presence,
         used: bool,
-    ) -> Option<(usize, Entry)> {
+    ) -> Option<(usize, TlbEntry)> {
         let &Arrival {
             asid,
             va: VirtAddr(va),
@@ -351,7 +351,7 @@ impl TlbLevel {
 
     /// Puts a key into an array that does not have it; `page`: whose address was asked for.
     #[inline(never)]
-    fn put(&mut self, held: u64, entry: Entry, counted: bool, array: usize, page: u64) {
+    fn put(&mut self, held: u64, entry: TlbEntry, counted: bool, array: usize, page: u64) {
         let slot = self.arrays[array].fill(held, entry, counted);
         let hint = self.hint_of(page);
         self.hints[hint] = Hint {

@@ -26,13 +26,13 @@ use self::in_memory::InMemory;
 pub use self::in_memory::InMemoryStats;
 use self::prefetch::Prefetching;
 use self::stlt::StltUnit;
-pub use self::stlt::{Asked, INSERTIONS, STB_ENTRIES};
+pub use self::stlt::{INSERTIONS, STB_ENTRIES, StltQuery};
 pub use self::warm::Ahead;
 use crate::engine::{Engine, Speculation};
 use crate::level::TlbLevel;
 use crate::mapping::Mapping;
 use crate::replacement::HitVisibility;
-use crate::tlb::{Entry, key};
+use crate::tlb::{TlbEntry, key};
 use crate::walk::{LEVELS, MmuCaches};
 use crate::{MmuSpec, WalkRecord};
 
@@ -79,12 +79,12 @@ pub struct Translated {
     /// included, `at`.
     pub walk_start: Cycle,
     /// Which part of the MMU had it.
-    pub from: Source,
+    pub from: TranslationSource,
 }
 
 /// Where a translation came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Source {
+pub enum TranslationSource {
     /// First-level TLB.
     L1,
     /// Second-level TLB.
@@ -447,7 +447,7 @@ impl Mmu {
                 pa: PhysAddr(f.frame | lookup.va.0 & 0xfff),
                 ready: at,
                 walk_start: at,
-                from: Source::L1,
+                from: TranslationSource::L1,
             });
         }
         self.look_up(&lookup, &mut context)
@@ -486,7 +486,7 @@ impl Mmu {
     }
 
     #[inline]
-    fn watch(&mut self, s: usize, page: u64, pa: PhysAddr, e: Entry, array: usize) {
+    fn watch(&mut self, s: usize, page: u64, pa: PhysAddr, e: TlbEntry, array: usize) {
         self.filter[s] = Filter {
             page: page | self.unfiltered[s],
             frame: pa.0 & !0xfff,

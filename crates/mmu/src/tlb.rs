@@ -26,17 +26,17 @@ pagewalk_stats::counters! {
 
 /// A translation as an array holds it.
 #[derive(Clone, Copy, Default, Debug)]
-pub(crate) struct Entry {
+pub(crate) struct TlbEntry {
     /// Base of the frame; bit 0: stores are allowed.
     frame: u64,
     /// From when on it answers.
     pub ready: Cycle,
 }
 
-impl Entry {
+impl TlbEntry {
     #[inline]
     pub fn new(frame: u64, writable: bool, ready: Cycle) -> Self {
-        Entry {
+        TlbEntry {
             frame: frame | u64::from(writable),
             ready,
         }
@@ -85,7 +85,7 @@ struct Head {
 #[derive(Clone, Copy, Debug)]
 struct Slot {
     key: u64,
-    entry: Entry,
+    entry: TlbEntry,
     set: u32,
     way: u16,
     /// When it was last used, as the array's; of one that was emptied, what was in it.
@@ -159,7 +159,7 @@ impl Tlb {
             slots: (0..n)
                 .map(|slot| Slot {
                     key: EMPTY,
-                    entry: Entry::default(),
+                    entry: TlbEntry::default(),
                     set: (slot / ways) as u32,
                     way: (slot % ways) as u16,
                     epoch: 0,
@@ -245,7 +245,7 @@ impl Tlb {
 
     /// The entry in `slot`.
     #[inline(always)]
-    pub fn entry(&self, slot: usize) -> Entry {
+    pub fn entry(&self, slot: usize) -> TlbEntry {
         self.slots[slot].entry
     }
 
@@ -342,7 +342,13 @@ impl Tlb {
     /// `counted`: in the statistics; `used`: a use to policies other than LRU, to which it
     /// always is one. Gives the entry as it is now.
     #[inline(always)]
-    pub fn refill(&mut self, slot: usize, mut entry: Entry, counted: bool, used: bool) -> Entry {
+    pub fn refill(
+        &mut self,
+        slot: usize,
+        mut entry: TlbEntry,
+        counted: bool,
+        used: bool,
+    ) -> TlbEntry {
         self.fills += u64::from(counted);
         let s = &mut self.slots[slot];
         entry.ready = entry.ready.min(s.entry.ready);
@@ -356,7 +362,7 @@ impl Tlb {
     /// Puts `key`, which is not there, in; gives its slot.
     /// `counted`: in the statistics.
     #[inline(always)]
-    pub fn fill(&mut self, key: u64, entry: Entry, counted: bool) -> usize {
+    pub fn fill(&mut self, key: u64, entry: TlbEntry, counted: bool) -> usize {
         debug_assert_eq!(self.find(key), None);
         self.fills += u64::from(counted);
         let set = self.set(key);

@@ -8,7 +8,7 @@ use pagewalk_tables::{
 };
 use pagewalk_units::{Addr, Asid, Cycle, Frame, GuestPhysAddr, PageSize, PhysAddr, VirtAddr};
 
-use crate::engine::{NestedSteps, Step};
+use crate::engine::{NestedStep, NestedSteps};
 use crate::{MmuSpec, NestedTlbSpec, ReadRecord};
 
 /// Why a walk found nothing.
@@ -156,7 +156,7 @@ pub(crate) fn translate_untimed(view: &View<'_>, va: VirtAddr) -> Result<Walked,
 
 /// Where in physical memory the entries lie that `step` of a nested walk will read: the host's
 /// last one for it, and the guest's, if it is one that lies there. None without a page.
-pub(crate) fn behind(view: &View<'_>, step: &Step) -> ArrayVec<PhysAddr, 2> {
+pub(crate) fn behind(view: &View<'_>, step: &NestedStep) -> ArrayVec<PhysAddr, 2> {
     let mut entries = ArrayVec::new();
     if let View::Nested { host, .. } = view
         && let Some(found) = host.translate(step.gpa)

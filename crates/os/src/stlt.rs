@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 
 use pagewalk_stats::Tree;
 use pagewalk_tables::{
-    Flags, Invalidation, Looked, Purpose, STLT_ROW_BYTES, Stlt, StltInserted, StltPage, StltSpec,
-    Unit, View, Want,
+    Flags, Invalidation, Purpose, QueryResult, STLT_ROW_BYTES, Stlt, StltInserted, StltPage,
+    StltSpec, Unit, View, Want,
 };
 use pagewalk_units::{Asid, Cycle, Error, GuestPhysAddr, Part, PhysAddr, VirtAddr, text};
 
@@ -334,7 +334,7 @@ impl Os {
             return;
         };
         let rows = table.rows();
-        let turn = guard.question(now, rows, &mut s.guards);
+        let turn = guard.count_query(now, rows, &mut s.guards);
         let stale = turn == Turn::On && std::mem::take(&mut guard.stale);
         if turn != Turn::Stays {
             fx.cycles += self.kernel.prices.syscall;
@@ -360,7 +360,12 @@ impl Os {
     }
 
     /// `loadVA` of a thread of `pid`. The first question of a process has it a table.
-    pub(crate) fn stlt_load(&mut self, pid: Pid, integer: u64, fx: &mut Effects) -> Option<Looked> {
+    pub(crate) fn stlt_load(
+        &mut self,
+        pid: Pid,
+        integer: u64,
+        fx: &mut Effects,
+    ) -> Option<QueryResult> {
         let asid = self.asid(pid);
         let s = self.stlt.as_mut()?;
         s.at_start(asid, keeper(&mut self.kernel, &mut self.host), fx);
@@ -374,7 +379,7 @@ impl Os {
         integer: u64,
         va: VirtAddr,
         fx: &mut Effects,
-    ) -> Option<Looked> {
+    ) -> Option<QueryResult> {
         self.stlt.as_ref()?;
         let asid = self.asid(pid);
         let alive = self.space(pid).is_ok();
@@ -507,10 +512,10 @@ impl Stlts {
         true
     }
 
-    fn load(&mut self, asid: Asid, integer: u64) -> Looked {
+    fn load(&mut self, asid: Asid, integer: u64) -> QueryResult {
         let s = &mut self.stats;
         s.loads += 1;
-        let mut looked = Looked {
+        let mut looked = QueryResult {
             latency: self.spec.scanned(self.spec.load_latency),
             at_once: !self.spec.waits_for_set,
             unit: Unit::Load {
@@ -518,7 +523,7 @@ impl Stlts {
                 translation: None,
                 invalid: None,
             },
-            ..Looked::default()
+            ..QueryResult::default()
         };
         let own = self.of.get_mut(&asid);
         let off = own.as_ref().is_some_and(|own| own.is_off());
@@ -561,17 +566,23 @@ impl Stlts {
         looked
     }
 
-    fn insert(&mut self, asid: Asid, integer: u64, va: VirtAddr, page: Option<StltPage>) -> Looked {
+    fn insert(
+        &mut self,
+        asid: Asid,
+        integer: u64,
+        va: VirtAddr,
+        page: Option<StltPage>,
+    ) -> QueryResult {
         let s = &mut self.stats;
         s.inserts += 1;
         let translations = self.spec.translations;
-        let mut looked = Looked {
+        let mut looked = QueryResult {
             latency: self.spec.scanned(self.spec.insert_latency),
             unit: Unit::Insert {
                 row: None,
                 walk: None,
             },
-            ..Looked::default()
+            ..QueryResult::default()
         };
         let own = self.of.get_mut(&asid);
         let off = own.as_ref().is_some_and(|own| own.is_off());

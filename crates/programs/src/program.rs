@@ -5,7 +5,7 @@
 //! which a machine asks for them, the code runs in one order of its own: the
 //! threads take turns, a full batch or up to a barrier each. What was run for a
 //! thread that nobody has asked yet waits here. A thread that asks the machine
-//! ([`Thread::ask`]) leaves that order until it is answered: what it does then
+//! ([`Thread::shortcut_query`]) leaves that order until it is answered: what it does then
 //! depends on the machine anyway.
 
 use std::collections::VecDeque;
@@ -198,7 +198,7 @@ impl Code {
             slot.barrier = number;
             slot.waits = true;
         }
-        slot.asks = matches!(end, End::Ask(_));
+        slot.asks = matches!(end, End::Query(_));
         let begins = match &end {
             End::Event {
                 event: Event::Spawn { thread },
@@ -285,7 +285,7 @@ impl Program for Code {
         self.budget.grant_filtered_warming(instructions, requests);
     }
 
-    fn answer(&mut self, thread: ThreadId, reply: Option<u64>) {
+    fn shortcut_result(&mut self, thread: ThreadId, reply: Option<u64>) {
         if let Some(slot) = self.threads.get_mut(thread as usize) {
             slot.asks = false;
             let mut link = slot.link.lock().unwrap_or_else(PoisonError::into_inner);

@@ -21,8 +21,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
 use pagewalk_stream::{
-    Ask, BATCH_OPS, Batch, Data, End, Event, FastForwardBudget, Kind, Op, ThreadFastForward,
-    ThreadId, flags,
+    BATCH_OPS, Batch, Data, End, Event, FastForwardBudget, Op, OpClass, ShortcutQuery,
+    ThreadFastForward, ThreadId, flags,
 };
 use pagewalk_units::{Access, LINE_SHIFT, VirtAddr};
 
@@ -145,7 +145,7 @@ pub fn page_touch(va: u64, more: bool) -> [Op; 2] {
             pc: PC,
             va,
             insns: 1,
-            kind: Kind::Store,
+            kind: OpClass::Store,
             size: 1,
             ..Op::default()
         },
@@ -154,7 +154,7 @@ pub fn page_touch(va: u64, more: bool) -> [Op; 2] {
             va: PC,
             insns: 3,
             latency: 1,
-            kind: Kind::Branch,
+            kind: OpClass::Branch,
             flags: flags::CONDITIONAL | taken,
             ..Op::default()
         },
@@ -289,7 +289,7 @@ impl Cost {
 struct Form {
     insns: u16,
     latency: u8,
-    kind: Kind,
+    kind: OpClass,
     size: u8,
     flags: u8,
 }
@@ -336,12 +336,12 @@ impl Future for Pause {
 
 /// The reply to what a thread asked: `None` where no machine answers.
 #[must_use = "nothing is asked before it is awaited"]
-pub struct Asking<'a> {
+pub struct PendingResult<'a> {
     pause: Pause,
     link: &'a SharedLink,
 }
 
-impl Future for Asking<'_> {
+impl Future for PendingResult<'_> {
     type Output = Option<u64>;
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<u64>> {
         match Pin::new(&mut self.pause).poll(context) {
@@ -419,22 +419,22 @@ impl Thread {
     /// Asks the machine's shortcut, in `insns` instructions that end with the one at
     /// `pc`; `inputs` produce the integer and the address. Gives what produces the
     /// reply, and, awaited, the reply itself.
-    pub fn ask(
+    pub fn shortcut_query(
         &mut self,
         pc: u64,
         insns: u16,
-        ask: Ask,
+        ask: ShortcutQuery,
         inputs: [Value; 2],
-    ) -> (Value, Asking<'_>) {
+    ) -> (Value, PendingResult<'_>) {
         let form = Form {
             insns,
-            kind: Kind::Ask,
+            kind: OpClass::Query,
             ..Form::default()
         };
         let reply = self.emit(CODE + pc, 0, form, inputs[0], inputs[1]);
-        let pause = self.hand_over(End::Ask(ask));
+        let pause = self.hand_over(End::Query(ask));
         let link = &self.link;
-        (reply, Asking { pause, link })
+        (reply, PendingResult { pause, link })
     }
 
     /// Announces `event` after the ops so far without giving way: for code that
@@ -775,7 +775,7 @@ impl Thread {
         }
         let form = Form {
             insns,
-            kind: Kind::Load,
+            kind: OpClass::Load,
             size,
             flags,
             ..Form::default()
@@ -796,7 +796,7 @@ impl Thread {
         }
         let form = Form {
             insns,
-            kind: Kind::Store,
+            kind: OpClass::Store,
             size,
             ..Form::default()
         };
@@ -812,7 +812,7 @@ impl Thread {
         let form = Form {
             insns,
             latency,
-            kind: Kind::Compute,
+            kind: OpClass::Compute,
             ..Form::default()
         };
         self.emit(CODE + pc, 0, form, inputs[0], inputs[1])
@@ -834,7 +834,7 @@ impl Thread {
         let form = Form {
             insns,
             latency: 1,
-            kind: Kind::Branch,
+            kind: OpClass::Branch,
             flags,
             ..Form::default()
         };

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use pagewalk_units::Access;
 use rustc_hash::FxHashMap;
 
-use crate::{Batch, Data, Event, Kind, Op, RecentLineFilter, Skipped, flags};
+use crate::{Batch, Data, Event, Op, OpClass, RecentLineFilter, Skipped, flags};
 
 /// What a program may still pass over, and what its threads have changed.
 #[derive(Default)]
@@ -291,9 +291,9 @@ impl TouchSummary {
             self.fetch(op.pc);
             all |= 1 << op.kind as u8;
             let (write, access) = match op.kind {
-                Kind::Load => (0, Access::Read),
-                Kind::Store => (1, Access::Write),
-                Kind::Compute | Kind::Branch | Kind::Ask => continue,
+                OpClass::Load => (0, Access::Read),
+                OpClass::Store => (1, Access::Write),
+                OpClass::Compute | OpClass::Branch | OpClass::Query => continue,
             };
             let end = op.va.wrapping_add(u64::from(op.size.max(1)) - 1);
             if op.va >> 12 == last[write] && end >> 12 == last[write] {
@@ -305,7 +305,7 @@ impl TouchSummary {
         self.skipped.ops += ops.len() as u64;
         self.skipped.instructions += instructions;
         self.skipped.requests += requests;
-        all & 1 << Kind::Ask as u8 != 0
+        all & 1 << OpClass::Query as u8 != 0
     }
 
     /// An instruction at `pc` is executed.
@@ -493,7 +493,7 @@ impl ThreadFastForward {
         let mut left = self.begin();
         let mut count = 0;
         for op in &batch.ops {
-            if left == 0 || op.kind == Kind::Ask {
+            if left == 0 || op.kind == OpClass::Query {
                 break;
             }
             left = left.saturating_sub(u64::from(op.insns));

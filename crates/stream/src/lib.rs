@@ -22,7 +22,7 @@ pub use unseen::{Unseen, Why};
 /// What an [`Op`]'s own instruction does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(u8)]
-pub enum Kind {
+pub enum OpClass {
     /// Arithmetic: `insns` instructions whose longest dependence chain takes
     /// `latency` cycles.
     #[default]
@@ -34,9 +34,9 @@ pub enum Kind {
     /// Control flow to `va` when taken. `dep` are the producers of the condition
     /// (or of the target).
     Branch = 3,
-    /// Asks the machine's shortcut, as the batch's [`End::Ask`] says: always the
+    /// Asks the machine's shortcut, as the batch's [`End::Query`] says: always the
     /// last op of its batch. `dep` are the producers of the integer and the address.
-    Ask = 4,
+    Query = 4,
 }
 
 /// Bits of [`Op::flags`].
@@ -85,7 +85,7 @@ pub struct Op {
     /// resolved after its inputs (at least 1). A load's latency is the memory's.
     pub latency: u8,
     /// What it does.
-    pub kind: Kind,
+    pub kind: OpClass,
     /// Bytes read or written, 1 to 64.
     pub size: u8,
     /// See [`flags`].
@@ -162,7 +162,7 @@ impl Batch {
 /// What a program asks of the machine's shortcut from integers to addresses,
 /// which it makes of its keys: two instructions and three system calls (STLT, section III).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ask {
+pub enum ShortcutQuery {
     /// `loadVA`: where the record of `integer` may lie. The reply is its address,
     /// or 0.
     LoadVa {
@@ -275,9 +275,9 @@ pub enum End {
     /// A live thread waits for another one, in the kernel: it takes no part until
     /// `fill` gives something else. Ask again later.
     Blocked,
-    /// The last op asks: [`Program::answer`] comes before the next `fill` of this
+    /// The last op asks: [`Program::shortcut_result`] comes before the next `fill` of this
     /// thread, with what the program then branches on.
-    Ask(Ask),
+    Query(ShortcutQuery),
     /// A live program has produced nothing yet: call [`Program::wait`], ask again.
     Empty,
     /// The thread is gone. Never ask again.
@@ -458,9 +458,9 @@ pub trait Program: Send {
         let _ = (instructions, requests);
         self.grant_fast_forward(0, 0);
     }
-    /// The reply to the [`End::Ask`] of `thread`, before its next `fill`. `None`:
+    /// The reply to the [`End::Query`] of `thread`, before its next `fill`. `None`:
     /// no machine that runs the program has a shortcut, and it does without.
-    fn answer(&mut self, thread: ThreadId, reply: Option<u64>) {
+    fn shortcut_result(&mut self, thread: ThreadId, reply: Option<u64>) {
         let _ = (thread, reply);
     }
     /// No machine asks for `thread` again: it has ended, or its process has.

@@ -323,11 +323,11 @@ impl Program for Mix {
         Ok(end)
     }
 
-    fn answer(&mut self, thread: ThreadId, reply: Option<u64>) {
+    fn shortcut_result(&mut self, thread: ThreadId, reply: Option<u64>) {
         if let Some(of) = self.threads.get(&thread)
             && let Some(run) = self.members[of.member].runs.get_mut(&of.run)
         {
-            run.program.answer(of.inner, reply);
+            run.program.shortcut_result(of.inner, reply);
         }
     }
 

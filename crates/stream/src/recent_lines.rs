@@ -2,7 +2,7 @@
 
 use pagewalk_units::{Access, LINE_SHIFT};
 
-use crate::{Kind, Op};
+use crate::{Op, OpClass};
 
 /// What an op accesses.
 #[derive(Clone, Copy, Debug)]
@@ -20,9 +20,9 @@ impl Data {
     #[inline(always)]
     pub fn of(op: &Op) -> Option<Self> {
         let access = match op.kind {
-            Kind::Load => Access::Read,
-            Kind::Store => Access::Write,
-            Kind::Compute | Kind::Branch | Kind::Ask => return None,
+            OpClass::Load => Access::Read,
+            OpClass::Store => Access::Write,
+            OpClass::Compute | OpClass::Branch | OpClass::Query => return None,
         };
         Some(Data {
             at: op.va,

@@ -13,7 +13,7 @@ mod tiered_hash;
 mod tiers;
 
 pub use free_intervals::FreeIntervals;
-pub use occupancy::{Occupancy, Slot};
+pub use occupancy::{Occupancy, OccupancySlot};
 pub use order::{position, push_mru, touch_mru};
 pub use recency::Recency;
 pub use ring::Ring;

@@ -3,7 +3,7 @@
 use arrayvec::ArrayVec;
 use pagewalk_memory::Below;
 use pagewalk_mmu::{Ahead, Mmu};
-use pagewalk_stream::{Kind, Op};
+use pagewalk_stream::{Op, OpClass};
 use pagewalk_tables::View;
 use pagewalk_units::{Asid, LINE_SHIFT, PhysAddr, VirtAddr};
 
@@ -69,7 +69,7 @@ impl Lookout {
     fn lines(&mut self, ops: &[Op], into: &mut [u64; STEP]) -> usize {
         let mut n = 0;
         for op in ops.iter().take(STEP) {
-            let memory = (op.kind == Kind::Load) | (op.kind == Kind::Store);
+            let memory = (op.kind == OpClass::Load) | (op.kind == OpClass::Store);
             let line = op.va >> LINE_SHIFT;
             let seen = &mut self.seen[line as usize % SEEN];
             let new = memory & (*seen != line);

@@ -3,7 +3,7 @@
 use arrayvec::ArrayVec;
 use pagewalk_memory::{Below, Request, RequestKind};
 use pagewalk_mmu::Fault;
-use pagewalk_stream::{Kind, Op, flags};
+use pagewalk_stream::{Op, OpClass, flags};
 use pagewalk_structures::StaleOutcomes;
 use pagewalk_tables::View;
 use pagewalk_units::{Access, LINE_BYTES, LINE_SHIFT, PhysAddr, VirtAddr};
@@ -101,8 +101,8 @@ impl Core {
             if let Err(fault) = self.warm_op(op, context) {
                 break Stop::Fault(fault);
             }
-            if op.kind == Kind::Ask {
-                break Stop::Ask;
+            if op.kind == OpClass::Query {
+                break Stop::Query;
             }
             let resumed = u64::from(self.resumes) * u64::from(op.insns.saturating_sub(1));
             self.resumes = false;
@@ -276,15 +276,15 @@ impl Core {
             }
         }
         match op.kind {
-            Kind::Compute | Kind::Ask => Ok(()),
-            Kind::Branch => {
+            OpClass::Compute | OpClass::Query => Ok(()),
+            OpClass::Branch => {
                 self.predictor.predict(op, false);
                 self.redirect(op);
                 Ok(())
             }
             // A copy of the way through MMU and caches for each.
-            Kind::Load => self.warm_data(op, Access::Read, context),
-            Kind::Store => self.warm_data(op, Access::Write, context),
+            OpClass::Load => self.warm_data(op, Access::Read, context),
+            OpClass::Store => self.warm_data(op, Access::Write, context),
         }
     }
 

@@ -1,7 +1,7 @@
 //! The window: what an instruction waits for from dispatch to retirement.
 
 use pagewalk_memory::{Done, Level};
-use pagewalk_stream::{Kind, Op, flags};
+use pagewalk_stream::{Op, OpClass, flags};
 use pagewalk_units::{Access, Cycle};
 
 use super::{BARRIERS, Barrier, Core, TranslationWait, Waits};
@@ -290,7 +290,7 @@ impl Core {
     pub(super) fn orders(&self, op: &Op) -> bool {
         self.fences
             && op.flags & flags::SERIALISING != 0
-            && matches!(op.kind, Kind::Load | Kind::Store)
+            && matches!(op.kind, OpClass::Load | OpClass::Store)
     }
 
     /// The slot from which on `op`, dispatched at `at`, may access memory: not

@@ -9,7 +9,7 @@
 
 use pagewalk_memory::{Below, RequestKind};
 use pagewalk_mmu::{Fault, Translated, is_mapped};
-use pagewalk_stream::{Kind, Op, flags};
+use pagewalk_stream::{Op, OpClass, flags};
 use pagewalk_units::{Access, Asid, Cycle, LINE_BYTES, LINE_SHIFT, VirtAddr};
 
 use super::access::bytes;
@@ -153,14 +153,14 @@ impl Core {
         while let Some(learned) = w.op(block, k) {
             let op = &learned.op;
             k += 1;
-            if op.flags & flags::SERIALISING != 0 || op.kind == Kind::Ask {
+            if op.flags & flags::SERIALISING != 0 || op.kind == OpClass::Query {
                 return;
             }
             let Some(slot) = self.dispatch_wrong(op, path) else {
                 return;
             };
             self.execute_wrong(w, path, &learned, slot, context);
-            if op.kind != Kind::Branch {
+            if op.kind != OpClass::Branch {
                 continue;
             }
             let conditional = op.flags & flags::CONDITIONAL != 0;
@@ -189,7 +189,7 @@ impl Core {
         let mut at = path.slot + n - 1;
         let free = self.rob.freed(&mut path.freed, path.instructions + n - 1)?;
         at = at.max(free);
-        if op.kind == Kind::Load {
+        if op.kind == OpClass::Load {
             if path.loads == self.load_queue {
                 return None;
             }
@@ -201,7 +201,7 @@ impl Core {
         }
         path.slot = at + 1;
         path.instructions += n;
-        path.loads += u64::from(op.kind == Kind::Load);
+        path.loads += u64::from(op.kind == OpClass::Load);
         Some(at)
     }
 
@@ -221,7 +221,7 @@ impl Core {
         let known = !inputs.from.contains(&0);
         let start = inputs.at.max(slot);
         let (at, origin) = match op.kind {
-            Kind::Compute => {
+            OpClass::Compute => {
                 let done = start.saturating_add(u64::from(op.latency) * self.width);
                 let origin = if known && inputs.from != [NOWHERE; 2] {
                     result(name, inputs.from, op.latency)
@@ -230,7 +230,7 @@ impl Core {
                 };
                 (if start >= LATE { start } else { done }, origin)
             }
-            Kind::Load => {
+            OpClass::Load => {
                 let address = match same {
                     Some(j) => Some((path.right[j].va, Source::Converged)),
                     None if known => w
@@ -240,10 +240,10 @@ impl Core {
                 };
                 self.load_wrong(w, (op, address), (start, path.resolved), context)
             }
-            Kind::Store | Kind::Branch | Kind::Ask => (start, NOWHERE),
+            OpClass::Store | OpClass::Branch | OpClass::Query => (start, NOWHERE),
         };
         // The right path may read what it has written by then.
-        let load = op.kind == Kind::Load;
+        let load = op.kind == OpClass::Load;
         let same = same.filter(|&j| at != UNKNOWN && !(load && w.ahead.writes(path.right[j].va)));
         path.made.push(Made { at, same });
         w.pass(n, name, origin);

@@ -10,8 +10,8 @@ use pagewalk_cpu::{
 };
 use pagewalk_mmu::{Mmu, MmuSpec};
 use pagewalk_stats::Tree;
-use pagewalk_stream::{Kind, Op, flags};
-use pagewalk_tables::{InMemoryTlbSpec, Looked, PomTlb, PomTlbSpec, View};
+use pagewalk_stream::{Op, OpClass, flags};
+use pagewalk_tables::{InMemoryTlbSpec, PomTlb, PomTlbSpec, QueryResult, View};
 use pagewalk_units::{Asid, Cycle, PhysAddr};
 
 /// Latency of the memory.
@@ -114,12 +114,12 @@ impl Bench {
         self.lend(|core, context| core.warm(ops, 0, u64::MAX, 1000, context))
     }
     /// An op that asks, timed.
-    pub fn ask(&mut self, op: &Op, looked: Option<&Looked>) {
-        self.lend(|core, context| core.ask(op, looked, context));
+    pub fn run_query(&mut self, op: &Op, looked: Option<&QueryResult>) {
+        self.lend(|core, context| core.run_query(op, looked, context));
     }
     /// The same between samples.
-    pub fn warm_ask(&mut self, op: &Op, looked: Option<&Looked>) {
-        self.lend(|core, context| core.warm_ask(op, looked, 1000, context));
+    pub fn warm_query(&mut self, op: &Op, looked: Option<&QueryResult>) {
+        self.lend(|core, context| core.warm_query(op, looked, 1000, context));
     }
     /// The core's counters.
     pub fn stats(&self) -> CoreStats {
@@ -145,7 +145,7 @@ pub fn compute(insns: u16, latency: u8) -> Op {
         pc: PC,
         insns,
         latency,
-        kind: Kind::Compute,
+        kind: OpClass::Compute,
         ..Op::default()
     }
 }
@@ -156,14 +156,14 @@ pub fn load(va: u64) -> Op {
         va,
         insns: 1,
         size: 8,
-        kind: Kind::Load,
+        kind: OpClass::Load,
         ..Op::default()
     }
 }
 
 pub fn store(va: u64) -> Op {
     Op {
-        kind: Kind::Store,
+        kind: OpClass::Store,
         ..load(va)
     }
 }
@@ -174,7 +174,7 @@ pub fn branch(pc: u64, taken: bool) -> Op {
         va: PC,
         insns: 1,
         latency: 1,
-        kind: Kind::Branch,
+        kind: OpClass::Branch,
         flags: flags::CONDITIONAL | if taken { flags::TAKEN } else { 0 },
         ..Op::default()
     }

@@ -4,7 +4,7 @@ use crate::bench::*;
 use pagewalk_cpu::{Core, CoreContext, CoreSpec, PredictorSpec, Stop};
 use pagewalk_memory::{CacheSpec, DramSpec, Shared, SharedSpec};
 use pagewalk_mmu::{Mmu, MmuSpec};
-use pagewalk_stream::{Kind, Op, flags};
+use pagewalk_stream::{Op, OpClass, flags};
 use pagewalk_tables::View;
 use pagewalk_units::{Asid, Cycle, rng};
 use proptest::prelude::*;
@@ -91,7 +91,7 @@ fn both_forms(drafts: &[Draft]) -> (Vec<Op>, Vec<Op>) {
             }
             g
         };
-        if own.kind == Kind::Compute && !d.fence && d.chain > 0 {
+        if own.kind == OpClass::Compute && !d.fence && d.chain > 0 {
             // A chain of `gap + 1` instructions of `chain` cycles each.
             let n = d.gap % 40 + 1;
             let n = n.min(255 / u16::from(d.chain));
@@ -115,7 +115,11 @@ fn both_forms(drafts: &[Draft]) -> (Vec<Op>, Vec<Op>) {
         } else {
             own.flags |= serial;
             own.latency = d.chain;
-            let gap = if own.kind == Kind::Compute { 0 } else { d.gap };
+            let gap = if own.kind == OpClass::Compute {
+                0
+            } else {
+                d.gap
+            };
             for _ in 0..gap {
                 single.push(Op {
                     pc: own.pc,

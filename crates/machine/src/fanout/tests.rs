@@ -3,7 +3,9 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use pagewalk_stream::{Ask, Batch, End, Error, Event, Facts, Kind, Op, Program, ThreadId};
+use pagewalk_stream::{
+    Batch, End, Error, Event, Facts, Op, OpClass, Program, ShortcutQuery, ThreadId,
+};
 
 use super::{Detail, Fanout, FastForwarding, LOOKAHEAD, SKIPPED_LOOKAHEAD, Supply, WINDOW, Work};
 use crate::wake_signal::{WakeSignal, lock};
@@ -515,12 +517,12 @@ impl Program for Asking {
         let asked = lock(&self.answered).len() as u64;
         batch.ops.push(Op {
             insns: 1,
-            kind: Kind::Ask,
+            kind: OpClass::Query,
             ..Op::default()
         });
-        Ok(End::Ask(Ask::LoadVa { integer: asked }))
+        Ok(End::Query(ShortcutQuery::LoadVa { integer: asked }))
     }
-    fn answer(&mut self, _: ThreadId, reply: Option<u64>) {
+    fn shortcut_result(&mut self, _: ThreadId, reply: Option<u64>) {
         lock(&self.answered).push(reply);
     }
 }
@@ -534,8 +536,8 @@ fn who_asks_where_no_machine_answers_is_told_so_once_a_question() {
             let Ok(Supply::Item(item)) = fanout.next(machine, 0, ALL) else {
                 panic!("no item")
             };
-            assert_eq!(item.end, End::Ask(Ask::LoadVa { integer }));
-            fanout.answer(0, Some(7));
+            assert_eq!(item.end, End::Query(ShortcutQuery::LoadVa { integer }));
+            fanout.shortcut_result(0, Some(7));
         }
     }
     assert_eq!(*lock(&program.answered), [None, None, None]);
@@ -552,7 +554,7 @@ fn the_only_machine_answers() {
     );
     for reply in [Some(5), Some(0)] {
         assert!(matches!(fanout.next(0, 0, ALL), Ok(Supply::Item(_))));
-        fanout.answer(0, reply);
+        fanout.shortcut_result(0, reply);
     }
     assert_eq!(*lock(&program.answered), [Some(5), Some(0)]);
 }

@@ -3,7 +3,7 @@
 
 use pagewalk_cpu::{CoreContext, TOGETHER};
 use pagewalk_mmu::Fault;
-use pagewalk_stream::{End, Kind, ProcessId, RecentLineFilter, ThreadId};
+use pagewalk_stream::{End, OpClass, ProcessId, RecentLineFilter, ThreadId};
 use pagewalk_units::Access;
 
 use super::{Machine, Outcome};
@@ -35,7 +35,7 @@ impl Machine {
             let op = &ops[at];
             lines.filter(op, |at, access| accesses.push((at, access)));
             done += Work::of(op);
-            asks = op.kind == Kind::Ask;
+            asks = op.kind == OpClass::Query;
             at += 1;
         }
         thread.at = at;
@@ -52,7 +52,7 @@ impl Machine {
         self.to_warm = accesses;
         warmed?;
         if asks {
-            self.answer(id, core, &item, at - 1)?;
+            self.run_query(id, core, &item, at - 1)?;
         }
         let space = self.os.asid(self.processes[&process].pid);
         self.cores[core].learn(space, &ops[from..at]);
@@ -99,7 +99,7 @@ impl Machine {
             .iter_mut()
             .for_each(RecentLineFilter::forget);
         // An answer to what the program asks is warmed as ever.
-        let alone = self.cores.len() == 1 && !self.os.answers();
+        let alone = self.cores.len() == 1 && !self.os.has_shortcut();
         let Some(process) = self.processes.values().next() else {
             return;
         };

@@ -1,6 +1,6 @@
 //! Skipping: pages are mapped, and a TLB in memory has them; nothing else happens.
 
-use pagewalk_stream::{Kind, ProcessId, ThreadId};
+use pagewalk_stream::{OpClass, ProcessId, ThreadId};
 use pagewalk_tables::{Flags, View};
 use pagewalk_units::{Access, PageSize, VirtAddr};
 
@@ -78,12 +78,12 @@ impl Machine {
                 self.touch(core, process, asid, op.pc, Access::Fetch)?;
             }
             let access = match op.kind {
-                Kind::Load => Some(Access::Read),
-                Kind::Store => Some(Access::Write),
-                Kind::Compute | Kind::Branch | Kind::Ask => None,
+                OpClass::Load => Some(Access::Read),
+                OpClass::Store => Some(Access::Write),
+                OpClass::Compute | OpClass::Branch | OpClass::Query => None,
             };
-            if op.kind == Kind::Ask {
-                self.look_up(id, core, &item, op)?;
+            if op.kind == OpClass::Query {
+                self.resolve_query(id, core, &item, op)?;
             }
             if let Some(access) = access {
                 self.touch(core, process, asid, op.va, access)?;

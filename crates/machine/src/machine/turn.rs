@@ -154,9 +154,9 @@ impl Machine {
             c.run(ops, from, until, limit, context)
         };
         let mut at = ran.at;
-        let answered = if ran.stop == Stop::Ask {
+        let answered = if ran.stop == Stop::Query {
             at += 1;
-            self.answer(id, core, &item, ran.at)
+            self.run_query(id, core, &item, ran.at)
         } else {
             Ok(())
         };

@@ -7,7 +7,7 @@ use pagewalk_stream::{Counted, Error, ProcessId, ThreadId};
 
 use super::{Machine, Outcome, Pause};
 use crate::fanout::{Fanout, Supply};
-use crate::thread::{State, Thread};
+use crate::thread::{Thread, ThreadState};
 
 pub(super) fn program(e: Error) -> Outcome {
     Outcome::Program(e.to_string())
@@ -36,13 +36,17 @@ impl Machine {
             return Ok(None);
         }
         // A thread in the kernel may be the one that makes the change awaited.
-        if self.threads.values().any(|t| t.state == State::Blocked) {
+        if self
+            .threads
+            .values()
+            .any(|t| t.state == ThreadState::Blocked)
+        {
             return Ok(Some(Pause::Starved));
         }
         // Nobody is left who could still reach the meeting or the end of a wait
         // (a recording that was cut): the first change takes effect, or all go on.
         let changes =
-            |t: &Thread| matches!(t.state, State::Changing(_, ticket) if ticket != u64::MAX);
+            |t: &Thread| matches!(t.state, ThreadState::Changing(_, ticket) if ticket != u64::MAX);
         let unmet = self.threads.values().any(changes);
         if self.settle(fanout, me, true)? {
             // That a process ends is no change that another has to have met.
@@ -52,7 +56,7 @@ impl Machine {
             let waiting = |t: &Thread| {
                 matches!(
                     t.state,
-                    State::Meeting(_) | State::AtBarrier(_) | State::Waiting(..)
+                    ThreadState::Meeting(_) | ThreadState::AtBarrier(_) | ThreadState::Waiting(..)
                 )
             };
             let stuck: Vec<ThreadId> = self
@@ -84,7 +88,7 @@ impl Machine {
         let blocked: Vec<ThreadId> = self
             .threads
             .iter()
-            .filter(|(_, t)| t.state == State::Blocked)
+            .filter(|(_, t)| t.state == ThreadState::Blocked)
             .map(|(id, _)| *id)
             .collect();
         let mut woken = false;
@@ -96,7 +100,7 @@ impl Machine {
                 let now = self.latest();
                 let thread = self.threads.get_mut(&id).expect("just listed");
                 thread.begin(item);
-                thread.state = State::Ready;
+                thread.state = ThreadState::Ready;
                 thread.ready_at = now;
                 self.ready.push_back(id);
                 woken = true;
@@ -111,10 +115,10 @@ impl Machine {
             .threads
             .iter()
             .filter(|(id, t)| match &t.state {
-                State::AtBarrier(number) => self.threads.iter().all(|(other, o)| {
+                ThreadState::AtBarrier(number) => self.threads.iter().all(|(other, o)| {
                     other == *id || o.process != t.process || o.barrier >= *number
                 }),
-                State::Waiting(until, counted) => self.is_over(until, *counted),
+                ThreadState::Waiting(until, counted) => self.is_over(until, *counted),
                 _ => false,
             })
             .map(|(id, _)| *id)
@@ -152,7 +156,7 @@ impl Machine {
                 .threads
                 .iter()
                 .filter_map(|(id, t)| match &t.state {
-                    State::Changing(_, ticket) => Some((*ticket, *id)),
+                    ThreadState::Changing(_, ticket) => Some((*ticket, *id)),
                     _ => None,
                 })
                 .collect();
@@ -178,13 +182,15 @@ impl Machine {
                         .iter()
                         .filter(|other| **other != id)
                         .all(|other| match &self.threads[other].state {
-                            State::Meeting(at) => *at >= ticket,
-                            State::Changing(_, at) => *at > ticket,
+                            ThreadState::Meeting(at) => *at >= ticket,
+                            ThreadState::Changing(_, at) => *at > ticket,
                             // One that is about to go on may have to do with
                             // what is changed.
-                            State::Waiting(until, counted) => !self.is_over(until, *counted),
-                            State::Blocked | State::AtBarrier(_) | State::Gathering => true,
-                            State::Running(_) | State::Ready => false,
+                            ThreadState::Waiting(until, counted) => !self.is_over(until, *counted),
+                            ThreadState::Blocked
+                            | ThreadState::AtBarrier(_)
+                            | ThreadState::Gathering => true,
+                            ThreadState::Running(_) | ThreadState::Ready => false,
                         })
             });
             let Some((ticket, id)) = ready else {
@@ -192,7 +198,8 @@ impl Machine {
             };
             any = true;
             let thread = self.threads.get_mut(&id).expect("just listed");
-            let State::Changing(event, _) = std::mem::replace(&mut thread.state, State::Ready)
+            let ThreadState::Changing(event, _) =
+                std::mem::replace(&mut thread.state, ThreadState::Ready)
             else {
                 unreachable!("only changing threads are candidates")
             };
@@ -205,8 +212,10 @@ impl Machine {
             }
             let applied = self.processes.get(&process).map_or(u64::MAX, |p| p.applied);
             for (id, t) in &mut self.threads {
-                if t.process == process && matches!(t.state, State::Meeting(at) if at <= applied) {
-                    t.state = State::Ready;
+                if t.process == process
+                    && matches!(t.state, ThreadState::Meeting(at) if at <= applied)
+                {
+                    t.state = ThreadState::Ready;
                     t.ready_at = t.ready_at.max(now);
                     self.ready.push_back(*id);
                 }

@@ -21,7 +21,7 @@ use self::report::{Left, Report};
 use crate::limits::{Followed, Sample, Warming};
 use crate::machine::Outcome;
 use crate::options::{Design, Options};
-use crate::plan::{Plan, Shard};
+use crate::plan::{PhasePlan, Shard};
 use crate::results::RunResult;
 use crate::run::{Pass, PassShare, Progress, Stream, conclude, host_cores, on_threads, pass};
 use crate::session::RunSpec;
@@ -81,7 +81,7 @@ pub(crate) fn shards(
             " are of one machine from start to end"
         ]);
     }
-    let by_pages = |d: &Design| d.skips_by_pages() && !d.replies();
+    let by_pages = |d: &Design| d.skips_by_pages() && !d.has_shortcut();
     if !designs.iter().all(by_pages) {
         return Err(Text::from(
             "a design has a TLB in memory, wrong paths, swap or replies, and all before a sample matters to it",
@@ -104,7 +104,7 @@ pub(crate) fn shards(
 
 /// What has ended.
 #[derive(Default)]
-struct Ended {
+struct FinishedShards {
     /// Of each portion the designs in order.
     left: BTreeMap<usize, Vec<Left>>,
     /// The latest portion of this host and its machines, which are as they are at the end of the run.
@@ -145,7 +145,7 @@ struct ShardedRun<'a> {
     stop: AtomicBool,
     wake: WakeSignal,
     seen: Vec<Mutex<Option<Progress>>>,
-    ended: Mutex<Ended>,
+    ended: Mutex<FinishedShards>,
 }
 
 /// Simulates one of `portions`, by a recording with `facts` and its streams; the text that
@@ -340,7 +340,7 @@ impl ShardedRun<'_> {
     fn advance(&self, number: usize, share: f64) {
         let end = end(self.shards[number], self.options).unwrap_or(0);
         // A share of the whole run, of which the portion is over at its end.
-        let total = Plan::total(&self.options.limits).unwrap_or(end);
+        let total = PhasePlan::total(&self.options.limits).unwrap_or(end);
         *lock(&self.seen[number]) = Some(Progress {
             design_instructions: Vec::new(),
             done: end.min((total as f64 * share) as u64),
@@ -352,7 +352,7 @@ impl ShardedRun<'_> {
 
     /// The result of all of them.
     fn conclude(self, start: Instant) -> Result<RunResult, Error> {
-        let Ended {
+        let FinishedShards {
             mut left,
             latest,
             error,

@@ -4,7 +4,7 @@
 use crate::small::small;
 use pagewalk_machine::{RunResult, RunSpec, Status};
 use pagewalk_programs::{build, workloads};
-use pagewalk_stream::{Backing, Batch, End, Error, Event, Facts, Kind, Op, Program, ThreadId};
+use pagewalk_stream::{Backing, Batch, End, Error, Event, Facts, Op, OpClass, Program, ThreadId};
 use pagewalk_trace::{Header, Mark, OpenOptions, Recording, TraceWriter, open_trace, record};
 use pagewalk_units::VirtAddr;
 use serde_json::json;
@@ -38,8 +38,8 @@ impl Program for Watched {
             self.program.grant_filtered_warming(instructions, requests);
         }
     }
-    fn answer(&mut self, thread: ThreadId, reply: Option<u64>) {
-        self.program.answer(thread, reply);
+    fn shortcut_result(&mut self, thread: ThreadId, reply: Option<u64>) {
+        self.program.shortcut_result(thread, reply);
     }
     fn gone(&mut self, thread: ThreadId) {
         self.program.gone(thread);
@@ -301,9 +301,9 @@ fn what_maps_and_forks_is_passed_over_up_to_there() {
             va: at.0 + i * 7919 * 8 % (bytes - 8),
             insns: 2,
             kind: if i.is_multiple_of(3) {
-                Kind::Store
+                OpClass::Store
             } else {
-                Kind::Load
+                OpClass::Load
             },
             size: 8,
             ..Op::default()

@@ -42,7 +42,7 @@ pub struct Miss {
 
 /// A guest-physical address that a nested walk needs and the nested TLB does not have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Step {
+pub struct NestedStep {
     /// Whose walk it is.
     pub asid: Asid,
     /// The address that missed all TLBs.
@@ -144,7 +144,7 @@ pub trait Engine: Send + Sync {
 
     /// What it guesses when the nested walk for the last miss has come to `step`, before the
     /// host's table is walked for it.
-    fn guess_step(&mut self, _step: &Step, _seen: &Seen<'_>) -> Guesses {
+    fn guess_step(&mut self, _step: &NestedStep, _seen: &Seen<'_>) -> Guesses {
         Guesses::new()
     }
 

@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::registry::EngineKind;
-use super::{Engine, Guess, GuessedLines, Guesses, Miss, Seen, Step, What};
+use super::{Engine, Guess, GuessedLines, Guesses, Miss, NestedStep, Seen, What};
 use crate::spec::MAX_LATENCY;
 use crate::walk::{behind, translate_untimed};
 
@@ -64,7 +64,7 @@ impl Engine for Perfect {
     }
 
     /// What the host's walk ends at, and what the guest's then reads.
-    fn guess_step(&mut self, step: &Step, seen: &Seen<'_>) -> Guesses {
+    fn guess_step(&mut self, step: &NestedStep, seen: &Seen<'_>) -> Guesses {
         let what = What::Step;
         let lines = behind(seen.view, step).into_iter();
         lines.map(|at| Guess { at, what }).collect()

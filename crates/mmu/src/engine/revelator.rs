@@ -9,7 +9,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::registry::EngineKind;
-use super::{Engine, Guess, GuessStats, GuessedLines, Guesses, Miss, Seen, Step, Verdict, What};
+use super::{
+    Engine, Guess, GuessStats, GuessedLines, Guesses, Miss, NestedStep, Seen, Verdict, What,
+};
 use crate::spec::MAX_LATENCY;
 use crate::walk::{behind, translate_untimed};
 
@@ -244,7 +246,7 @@ impl Class {
 }
 
 /// What all guesses for a miss, or for a step of its walk, have in common.
-struct Asked<'a> {
+struct GuessRequest<'a> {
     seen: &'a Seen<'a>,
     tiers: &'a Tiers,
     /// Tiers that are guessed of 4 KB pages and of 2 MB blocks, each.
@@ -270,7 +272,7 @@ fn each(tiers: u32) -> impl Iterator<Item = usize> {
     })
 }
 
-impl Asked<'_> {
+impl GuessRequest<'_> {
     /// Whether `guess` is one that a perfect filter lets through.
     fn is_right(&self, guess: &Guess) -> bool {
         let Some(answer) = &self.answer else {
@@ -365,7 +367,7 @@ impl Revelator {
         &mut self,
         (class, tier): (Class, usize),
         (key, offset): (HashKey, u64),
-        asked: &Asked<'_>,
+        asked: &GuessRequest<'_>,
         guesses: &mut Guesses,
     ) {
         let frame = asked.tiers.hash.of(tier, key);
@@ -378,7 +380,7 @@ impl Revelator {
         &mut self,
         (class, tier): (Class, usize),
         at: u64,
-        asked: &Asked<'_>,
+        asked: &GuessRequest<'_>,
         guesses: &mut Guesses,
     ) {
         let adaptive = self.spec.filter == DegreeFilter::Adaptive;
@@ -429,7 +431,7 @@ impl Engine for Revelator {
         if tiers.of == Hashes::GuestPhysical {
             return guesses;
         }
-        let asked = Asked {
+        let asked = GuessRequest {
             seen,
             tiers,
             degree: self.degree(tiers),
@@ -485,12 +487,12 @@ impl Engine for Revelator {
     }
 
     /// The host's last-level entry first, since the guest's is read after it.
-    fn guess_step(&mut self, step: &Step, seen: &Seen<'_>) -> Guesses {
+    fn guess_step(&mut self, step: &NestedStep, seen: &Seen<'_>) -> Guesses {
         let mut guesses = Guesses::new();
         let Some(tiers) = seen.tiers else {
             return guesses;
         };
-        let asked = Asked {
+        let asked = GuessRequest {
             seen,
             tiers,
             degree: self.degree(tiers),

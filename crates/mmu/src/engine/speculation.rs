@@ -7,7 +7,7 @@ use pagewalk_structures::Tiers;
 use pagewalk_tables::{Invalidation, View};
 use pagewalk_units::{Access, Asid, Cycle, GuestPhysAddr, PhysAddr, VirtAddr};
 
-use super::{Engine, Guess, Guesses, Miss, Seen, Step, What};
+use super::{Engine, Guess, Guesses, Miss, NestedStep, Seen, What};
 use crate::walk::{behind, translate_untimed};
 use crate::{GuessRecord, Lookup, ReadRecord, WalkContext, Walked};
 
@@ -62,14 +62,14 @@ pub(crate) struct NestedSteps<'a> {
 
 impl NestedSteps<'_> {
     /// Has the lines fetched that the engine guesses where the walk has come to an address
-    /// (see [`Step`]: what it is, the level, and when).
+    /// (see [`NestedStep`]: what it is, the level, and when).
     pub fn step<B: Below>(
         &mut self,
         (gpa, level, at): (GuestPhysAddr, u8, Cycle),
         private: &mut Private,
         below: &mut B,
     ) {
-        let step = Step {
+        let step = NestedStep {
             asid: self.asid,
             va: self.va,
             gpa,

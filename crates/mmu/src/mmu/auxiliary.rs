@@ -8,7 +8,7 @@ use pagewalk_tables::Invalidation;
 use pagewalk_units::{Access, Asid, Cycle, VirtAddr};
 
 use super::miss::Missed;
-use super::{Lookup, Mmu, Source, Translated, WalkContext, side};
+use super::{Lookup, Mmu, Translated, TranslationSource, WalkContext, side};
 use crate::level::Arrival;
 use crate::mapping::Mapping;
 use crate::tlb::key;
@@ -89,7 +89,7 @@ impl BufferEntry {
 
     /// What it says for `lookup` at `now`. A store where it says that there may be none walks:
     /// the kernel may have allowed it since, for which nothing is shot down.
-    pub fn answer(
+    pub fn look_up(
         &self,
         lookup: &Lookup,
         now: Cycle,
@@ -181,7 +181,7 @@ impl Mmu {
         lookup: &Lookup,
         missed: &Missed,
         mapping: Mapping,
-        from: Source,
+        from: TranslationSource,
     ) -> Translated {
         let at = missed.asked;
         let arrival = Arrival {

@@ -3,7 +3,7 @@
 use pagewalk_memory::Below;
 use pagewalk_units::{Cycle, PhysAddr};
 
-use super::miss::Ended;
+use super::miss::EndedWalk;
 use super::{Lookup, Mmu, WalkContext};
 use crate::engine::{Miss, Outcome};
 
@@ -29,7 +29,7 @@ impl Mmu {
         lookup: &Lookup,
         asked: Cycle,
         context: &mut WalkContext<'_, B>,
-    ) -> Ended {
+    ) -> EndedWalk {
         let miss = Miss::of(lookup, asked, false);
         let Some(speculation) = &mut self.speculation else {
             unreachable!("only a core with an engine comes here");

@@ -12,7 +12,7 @@ use pagewalk_units::{Access, Asid, Cycle, PageSize, PhysAddr, VirtAddr};
 
 use super::auxiliary::AuxiliaryBuffer;
 use super::miss::Missed;
-use super::{Fault, Lookup, Mmu, Source, Translated, WalkContext, WalkMshr, side};
+use super::{Fault, Lookup, Mmu, Translated, TranslationSource, WalkContext, WalkMshr, side};
 use crate::level::Arrival;
 use crate::mapping::Mapping;
 use crate::tlb::key;
@@ -146,7 +146,7 @@ fn find(
 impl Mmu {
     /// A lookup that no TLB of the core has answered.
     #[inline(never)]
-    pub(super) fn ask_memory<B: Below>(
+    pub(super) fn look_up_in_memory<B: Below>(
         &mut self,
         lookup: &Lookup,
         missed: &Missed,
@@ -196,7 +196,7 @@ impl Mmu {
                 pa: mapping.pa(va),
                 ready: done.at,
                 walk_start: done.at,
-                from: Source::InMemory,
+                from: TranslationSource::InMemory,
             });
         }
         self.memory_lookup[side(access)] = done.at - missed.asked;

@@ -5,10 +5,12 @@ use pagewalk_structures::equal_bytes;
 use pagewalk_units::{Access, Cycle, PageSize};
 
 use super::miss::Missed;
-use super::{Fault, Lookup, Mmu, Source, Translated, WALK_MSHRS, WalkContext, WalkMshr, side};
+use super::{
+    Fault, Lookup, Mmu, Translated, TranslationSource, WALK_MSHRS, WalkContext, WalkMshr, side,
+};
 use crate::level::Arrival;
 use crate::mapping::Mapping;
-use crate::tlb::{Entry, key, print};
+use crate::tlb::{TlbEntry, key, print};
 use crate::{ReadRecord, WalkRecord};
 
 impl Mmu {
@@ -90,7 +92,7 @@ impl Mmu {
         }
         let (began, at, mapping) = self.merge_times(i, s, asked);
         self.guess_with(i, lookup, (asked, at), context);
-        let entry = Entry::new(mapping.frame, mapping.writable, at);
+        let entry = TlbEntry::new(mapping.frame, mapping.writable, at);
         if let Some(level) = &mut self.l2[own] {
             // The first level has the page on its way: the second is not asked
             // for it again.
@@ -113,11 +115,11 @@ impl Mmu {
 
     /// Where the answer of flight `i` comes from.
     #[inline(always)]
-    fn source(&self, i: usize) -> Source {
+    fn source(&self, i: usize) -> TranslationSource {
         if self.walk_mshrs[i].walked {
-            Source::Walk
+            TranslationSource::Walk
         } else {
-            Source::InMemory
+            TranslationSource::InMemory
         }
     }
 

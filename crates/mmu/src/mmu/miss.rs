@@ -5,7 +5,9 @@ use std::ops::ControlFlow;
 use pagewalk_memory::{Below, Level};
 use pagewalk_units::{Access, Cycle, PageSize};
 
-use super::{Fault, Lookup, Mmu, NO_PAGE, Source, Translated, WalkContext, WalkMshr, side};
+use super::{
+    Fault, Lookup, Mmu, NO_PAGE, Translated, TranslationSource, WalkContext, WalkMshr, side,
+};
 use crate::ReadRecord;
 use crate::level::{Arrival, Presence};
 use crate::mapping::Mapping;
@@ -21,7 +23,7 @@ pub(super) struct Missed {
 }
 
 /// A walk, as far as the walker knows.
-pub(super) struct Ended {
+pub(super) struct EndedWalk {
     /// When a walker was asked for, and when there was one.
     asked: Cycle,
     start: Cycle,
@@ -54,7 +56,7 @@ impl Mmu {
                 pa: self.know(lookup, context.view)?,
                 ready: now,
                 walk_start: now,
-                from: Source::L1,
+                from: TranslationSource::L1,
             });
         }
         let level = &mut self.l1[s];
@@ -77,7 +79,7 @@ impl Mmu {
             pa,
             ready: at,
             walk_start: at,
-            from: Source::L1,
+            from: TranslationSource::L1,
         })
     }
 
@@ -152,12 +154,12 @@ impl Mmu {
         context: &mut WalkContext<'_, B>,
     ) -> Result<Translated, Fault> {
         if self.stlt.is_some()
-            && let Some(answer) = self.ask_stb(lookup, missed, context)
+            && let Some(answer) = self.look_up_stb(lookup, missed, context)
         {
             return Ok(answer);
         }
         if self.in_memory.is_some() {
-            return self.ask_memory(lookup, missed, context);
+            return self.look_up_in_memory(lookup, missed, context);
         }
         let ended = self.walk_from(lookup, missed.asked, context);
         self.finish(lookup, missed, ended)
@@ -229,7 +231,7 @@ impl Mmu {
                 pa: mapping.pa(va),
                 ready: at,
                 walk_start: at,
-                from: Source::L2,
+                from: TranslationSource::L2,
             }));
         }
         ControlFlow::Continue(missed)
@@ -250,7 +252,7 @@ impl Mmu {
         asked: Cycle,
         mut notes: Option<Vec<ReadRecord>>,
         context: &mut WalkContext<'_, B>,
-    ) -> Ended {
+    ) -> EndedWalk {
         let &Lookup { asid, va, .. } = lookup;
         if let Some(level) = &self.l2[self.second(side(lookup.access))] {
             level.host_prefetch_fill(asid, va.0);
@@ -282,7 +284,7 @@ impl Mmu {
         if start > asked {
             self.walker_wait.record(start - asked);
         }
-        Ended {
+        EndedWalk {
             asked,
             start,
             end,
@@ -298,7 +300,7 @@ impl Mmu {
         lookup: &Lookup,
         asked: Cycle,
         context: &mut WalkContext<'_, B>,
-    ) -> Ended {
+    ) -> EndedWalk {
         if self.speculation.is_some() {
             return self.walk_and_guess(lookup, asked, context);
         }
@@ -312,7 +314,7 @@ impl Mmu {
         &mut self,
         lookup: &Lookup,
         missed: &Missed,
-        ended: Ended,
+        ended: EndedWalk,
     ) -> Result<Translated, Fault> {
         let &Lookup {
             asid, va, access, ..
@@ -347,7 +349,7 @@ impl Mmu {
                         pa: mapping.pa(va),
                         ready: end,
                         walk_start: began,
-                        from: Source::Walk,
+                        from: TranslationSource::Walk,
                     })
                 }
             }

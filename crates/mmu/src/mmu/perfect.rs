@@ -4,7 +4,7 @@ use pagewalk_tables::View;
 use pagewalk_units::{Access, PageSize, PhysAddr};
 
 use super::{Fault, Lookup, Mmu, REMEMBERED, side};
-use crate::tlb::{Entry, key};
+use crate::tlb::{TlbEntry, key};
 use crate::walk::translate_untimed;
 
 impl Mmu {
@@ -40,7 +40,7 @@ impl Mmu {
             self.remembered[slot] = (u64::MAX, 0);
             return Err(self.refuse(lookup, now));
         }
-        let e = Entry::new(0, writable, 0);
+        let e = TlbEntry::new(0, writable, 0);
         self.watch(side(access), page, pa, e, 0);
         Ok(pa)
     }

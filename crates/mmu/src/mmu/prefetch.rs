@@ -10,7 +10,7 @@ use pagewalk_units::{Access, Asid, Cycle, PageSize, VirtAddr};
 
 use super::auxiliary::{AuxiliaryBuffer, BufferEntry};
 use super::miss::Missed;
-use super::{Fault, Lookup, Mmu, Source, Translated, WalkContext, WalkMshr};
+use super::{Fault, Lookup, Mmu, Translated, TranslationSource, WalkContext, WalkMshr};
 use crate::TlbPrefetcherSpec;
 use crate::level::Arrival;
 use crate::mapping::Mapping;
@@ -128,7 +128,7 @@ impl Prefetching {
         context: &WalkContext<'_, impl Sized>,
     ) -> Option<Mapping> {
         let mut held = self.buffer.iter().enumerate();
-        let (at, found) = held.find_map(|(at, h)| Some((at, h.answer(lookup, now, context)?)))?;
+        let (at, found) = held.find_map(|(at, h)| Some((at, h.look_up(lookup, now, context)?)))?;
         self.buffer.remove(at);
         Some(found)
     }
@@ -167,7 +167,7 @@ impl Mmu {
         missed: &Missed,
         context: &mut WalkContext<'_, B>,
     ) -> Result<Translated, Fault> {
-        let answer = match self.ask_buffer(lookup, missed, context) {
+        let answer = match self.look_up_buffer(lookup, missed, context) {
             Some(answer) => Ok(answer),
             None => {
                 if let Some(p) = &mut self.prefetching {
@@ -194,14 +194,18 @@ impl Mmu {
         let (Some(p), Ok(answer)) = (&mut self.prefetching, answer) else {
             return;
         };
-        if p.settle_as_used(lookup.asid, lookup.va.0, answer.from != Source::L2) {
+        if p.settle_as_used(
+            lookup.asid,
+            lookup.va.0,
+            answer.from != TranslationSource::L2,
+        ) {
             p.drop_page(lookup.asid, lookup.va.0);
             self.learn_and_prefetch(lookup, answer.ready, context);
         }
     }
 
     /// What the buffer has.
-    fn ask_buffer<B: Below>(
+    fn look_up_buffer<B: Below>(
         &mut self,
         lookup: &Lookup,
         missed: &Missed,
@@ -212,7 +216,7 @@ impl Mmu {
         let mapping = p.take(lookup, missed.asked, context)?;
         p.buffer_stats.hits += 1;
         p.settle_as_used(lookup.asid, lookup.va.0, false);
-        Some(self.hit_auxiliary(lookup, missed, mapping, Source::Prefetched))
+        Some(self.hit_auxiliary(lookup, missed, mapping, TranslationSource::Prefetched))
     }
 
     /// The prefetcher learns of a translation of data that was known at `now`, and has pages

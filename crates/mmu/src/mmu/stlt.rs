@@ -9,13 +9,13 @@
 
 use pagewalk_memory::Below;
 use pagewalk_stats::Tree;
-use pagewalk_structures::{Occupancy, Slot};
+use pagewalk_structures::{Occupancy, OccupancySlot};
 use pagewalk_tables::{Invalidation, StltPage, Unit};
 use pagewalk_units::{Asid, Cycle, PhysAddr, VirtAddr};
 
 use super::auxiliary::{AuxiliaryBuffer, BufferEntry};
 use super::miss::Missed;
-use super::{Lookup, Mmu, Source, Translated, WalkContext};
+use super::{Lookup, Mmu, Translated, TranslationSource, WalkContext};
 use crate::mapping::Mapping;
 
 /// Entries of the STB (section III-D1).
@@ -118,7 +118,7 @@ impl StltUnit {
         context: &WalkContext<'_, impl Sized>,
     ) -> Option<Mapping> {
         let mut held = self.stb.iter().flatten();
-        held.find_map(|h| h.answer(lookup, now, context))
+        held.find_map(|h| h.look_up(lookup, now, context))
     }
 
     /// Forgets the translations in the buffer that `what` is about.
@@ -132,12 +132,12 @@ impl StltUnit {
 }
 
 /// A question that a core's unit works on.
-pub struct Asked {
+pub struct StltQuery {
     /// When it began: it may have had to wait.
     pub began: Cycle,
     /// When its walk began, and found the page or not; `began` without one.
     pub walk: (Cycle, Cycle),
-    slot: Option<Slot>,
+    slot: Option<OccupancySlot>,
 }
 
 impl Mmu {
@@ -151,14 +151,14 @@ impl Mmu {
 
     /// A question comes to the unit at `now`: when its lines may be read, and when the
     /// page is found that an insertion needs.
-    pub fn begin_asking<B: Below>(
+    pub fn begin_query<B: Below>(
         &mut self,
         unit: &Unit,
         asid: Asid,
         now: Cycle,
         context: &mut WalkContext<'_, B>,
-    ) -> Asked {
-        let mut asked = Asked {
+    ) -> StltQuery {
+        let mut asked = StltQuery {
             began: now,
             walk: (now, now),
             slot: None,
@@ -221,11 +221,11 @@ impl Mmu {
 
     /// The question that began as `asked` says has its reply at `replied`, and what it
     /// writes is written at `written`.
-    pub fn end_asking(
+    pub fn end_query(
         &mut self,
         unit: &Unit,
         asid: Asid,
-        asked: Asked,
+        asked: StltQuery,
         (replied, written): (Cycle, Cycle),
     ) {
         let Some(stlt) = &mut self.stlt else { return };
@@ -250,7 +250,7 @@ impl Mmu {
 
     /// State only: what a question leaves in the unit, in walk caches and in the memory
     /// system beside its own lines.
-    pub fn warm_asking<B: Below>(
+    pub fn warm_query<B: Below>(
         &mut self,
         unit: &Unit,
         asid: Asid,
@@ -279,7 +279,7 @@ impl Mmu {
 
     /// A lookup that no TLB has answered: what the STB says.
     #[inline(never)]
-    pub(super) fn ask_stb<B: Below>(
+    pub(super) fn look_up_stb<B: Below>(
         &mut self,
         lookup: &Lookup,
         missed: &Missed,
@@ -289,7 +289,7 @@ impl Mmu {
         stlt.stb_stats.lookups += 1;
         let mapping = stlt.find(lookup, missed.asked, context)?;
         stlt.stb_stats.hits += 1;
-        Some(self.hit_auxiliary(lookup, missed, mapping, Source::Stb))
+        Some(self.hit_auxiliary(lookup, missed, mapping, TranslationSource::Stb))
     }
 
     /// State only: what [`Mmu::ask_stb`] finds.

@@ -4,7 +4,7 @@ use pagewalk_structures::{position, push_mru, touch_mru};
 use pagewalk_tables::Invalidation;
 use pagewalk_units::{Asid, PageSize};
 
-use super::{EMPTY, Entry, NUMBER_BITS, Tlb, key, print, size_of_key};
+use super::{EMPTY, NUMBER_BITS, Tlb, TlbEntry, key, print, size_of_key};
 use crate::mapping::Mapping;
 use crate::replacement::lru::Ranks;
 
@@ -13,7 +13,7 @@ use crate::replacement::lru::Ranks;
 #[derive(Default)]
 pub(crate) struct TlbLruStack {
     keys: Vec<u64>,
-    /// Of each the frame as in an [`Entry`], and above [`FRAME_BITS`] when it was last used.
+    /// Of each the frame as in a [`TlbEntry`], and above [`FRAME_BITS`] when it was last used.
     frames: Vec<u64>,
     /// As of the array.
     held: [u32; 3],
@@ -118,7 +118,7 @@ impl Tlb {
 
     /// Puts `new`, which is not there, into `followed`.
     #[inline(always)]
-    pub fn fill_lru(&self, followed: &mut TlbLruStack, new: u64, entry: Entry) {
+    pub fn fill_lru(&self, followed: &mut TlbLruStack, new: u64, entry: TlbEntry) {
         let set = self.set(new) * self.ways;
         let keys = &mut followed.keys[set..set + self.ways];
         let frames = &mut followed.frames[set..set + self.ways];

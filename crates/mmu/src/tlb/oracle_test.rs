@@ -5,7 +5,7 @@ use pagewalk_units::{Asid, PageSize, rng};
 use proptest::prelude::*;
 use rand::RngExt;
 
-use super::{EMPTY, Entry, Slot, Tlb, key};
+use super::{EMPTY, Slot, Tlb, TlbEntry, key};
 use crate::replacement::Replacement;
 use crate::{TlbReplacement, TlbSpec};
 
@@ -101,7 +101,7 @@ proptest! {
                     set.retain(|&x| x != k);
                 }
                 1..=3 => {
-                    let entry = Entry::new(number << 12, true, 0);
+                    let entry = TlbEntry::new(number << 12, true, 0);
                     match tlb.find(k) {
                         Some(slot) => {
                             tlb.refill(slot, entry, true, true);
@@ -172,7 +172,7 @@ proptest! {
             let va = number << 12;
             let k = key(asid, PageSize::K4, va);
             let set = (number % u64::from(sets)) as usize;
-            let entry = Entry::new(va, true, 0);
+            let entry = TlbEntry::new(va, true, 0);
             match (what, tlb.find(k), oracle.way(set, k)) {
                 (0, found, way) => {
                     prop_assert_eq!(found.is_some(), way.is_some());
@@ -210,7 +210,7 @@ proptest! {
 fn the_lowest_way_goes_among_those_used_equally_often() {
     let mut tlb = lfu(1, 4);
     let page = |n: u64| key(Asid(1), PageSize::K4, n << 12);
-    let mut fill = |n: u64| tlb.fill(page(n), Entry::new(n << 12, true, 0), true);
+    let mut fill = |n: u64| tlb.fill(page(n), TlbEntry::new(n << 12, true, 0), true);
     // Four free ways, then way 0 again and again: its entry has one use, as the
     // others have.
     let ways: Vec<usize> = (0..10).map(&mut fill).collect();
@@ -218,13 +218,13 @@ fn the_lowest_way_goes_among_those_used_equally_often() {
     assert_eq!((tlb.fills, tlb.evictions), (10, 6));
     // With a second use way 0 stays and the next lowest goes.
     tlb.touch(0);
-    let mut fill = |n: u64| tlb.fill(page(n), Entry::new(n << 12, true, 0), true);
+    let mut fill = |n: u64| tlb.fill(page(n), TlbEntry::new(n << 12, true, 0), true);
     assert_eq!([fill(10), fill(11)], [1, 1]);
     // A way not used goes before any other, whatever its last entry had.
     tlb.touch(3);
     tlb.touch(3);
     tlb.drop_page(Asid(1), 3 << 12);
-    let mut fill = |n: u64| tlb.fill(page(n), Entry::new(n << 12, true, 0), true);
+    let mut fill = |n: u64| tlb.fill(page(n), TlbEntry::new(n << 12, true, 0), true);
     assert_eq!([fill(12), fill(13)], [3, 1]);
 }
 
@@ -281,7 +281,7 @@ fn what_is_older_than_the_gap_is_not_known_however_many_gaps_there_were() {
                         set.keys.insert(0, (k, now));
                     }
                     _ => {
-                        tlb.fill(k, Entry::new(va, true, 0), true);
+                        tlb.fill(k, TlbEntry::new(va, true, 0), true);
                         if set.empty.pop().is_none() {
                             set.keys.pop();
                         }
@@ -305,7 +305,7 @@ fn an_entry_not_used_for_hundreds_of_gaps_is_of_before_under_any_policy() {
             for begun in [0u64, 1, 100, 254] {
                 (0..begun).for_each(|_| tlb.mark_stale());
                 let k = key(Asid(3), PageSize::K4, begun << 12);
-                let slot = tlb.fill(k, Entry::new(begun << 12, true, 0), true);
+                let slot = tlb.fill(k, TlbEntry::new(begun << 12, true, 0), true);
                 (0..gaps).for_each(|_| tlb.mark_stale());
                 let before = tlb.stale.hits;
                 tlb.touch(slot);

@@ -6,7 +6,7 @@ use crate::pages::Pages;
 use pagewalk_memory::{
     CacheSpec, DramSpec, Enter, Private, PrivateSpec, Replacement, Report, Shared, SharedSpec,
 };
-use pagewalk_mmu::{Fault, Lookup, Mmu, Source, Translated, WalkContext};
+use pagewalk_mmu::{Fault, Lookup, Mmu, Translated, TranslationSource, WalkContext};
 use pagewalk_stats::Tree;
 use pagewalk_tables::{Flags, InMemoryTlbSpec, Invalidation, PomTlb, PomTlbSpec, View, Walk};
 use pagewalk_units::{Access, Asid, Cycle, PageSize, PhysAddr, VirtAddr, rng};
@@ -97,7 +97,7 @@ impl Bench {
         };
         let (asid, va) = (Asid(asid), VirtAddr(va));
         let Some(now) = now else {
-            let from = Source::Walk;
+            let from = TranslationSource::Walk;
             let answer = |pa| Translated {
                 pa,
                 ready: 0,
@@ -139,7 +139,10 @@ fn a_hit_costs_the_lookups_and_one_line_and_a_miss_the_walk_after_it() {
     let mut b = Bench::new();
     // Nobody knows the page: the set's line and then the entry come from memory.
     let first = b.ask(0, 0x5000, 0);
-    assert_eq!((first.ready, first.from), (L2_TLB + 2 * DRAM, Source::Walk));
+    assert_eq!(
+        (first.ready, first.from),
+        (L2_TLB + 2 * DRAM, TranslationSource::Walk)
+    );
     assert_eq!(first.walk_start, L2_TLB + DRAM, "a walk begins after it");
     // Another page takes its place in the core's own TLBs.
     b.ask(0, 0x9000, 10_000);
@@ -147,18 +150,22 @@ fn a_hit_costs_the_lookups_and_one_line_and_a_miss_the_walk_after_it() {
     assert_eq!(again.pa, PhysAddr((105 << 12) + 0x123));
     assert_eq!(
         (again.ready, again.walk_start, again.from),
-        (20_000 + L2_TLB + L2, again.ready, Source::InMemory)
+        (
+            20_000 + L2_TLB + L2,
+            again.ready,
+            TranslationSource::InMemory
+        )
     );
     assert_eq!(b.walks(0), 2);
     // The other core has it from memory, and needs no walk either.
     let other = b.ask(1, 0x5000, 30_000);
     assert_eq!(
         (other.ready, other.from),
-        (30_000 + L2_TLB + DRAM, Source::InMemory)
+        (30_000 + L2_TLB + DRAM, TranslationSource::InMemory)
     );
     assert_eq!(b.walks(1), 0);
     // And what came into the core's TLBs answers there.
-    assert_eq!(b.ask(1, 0x5fff, 40_000).from, Source::L1);
+    assert_eq!(b.ask(1, 0x5fff, 40_000).from, TranslationSource::L1);
     let of = |name| (b.own(0, name), b.own(1, name));
     assert_eq!((of("lookups"), of("hits")), ((3, 1), (1, 1)));
     assert_eq!((of("misses"), of("fills")), ((2, 0), (2, 0)));
@@ -182,11 +189,11 @@ fn only_the_predicted_size_is_tried_and_the_walk_corrects_the_prediction() {
     let hit = b.ask(0, at(77), 20_000);
     assert_eq!(
         (hit.ready, hit.from),
-        (20_000 + L2_TLB + L2, Source::InMemory)
+        (20_000 + L2_TLB + L2, TranslationSource::InMemory)
     );
     assert_eq!(hit.pa, PhysAddr(9 * MB2 + (77 << 12)));
     // It came in as a large page.
-    assert_eq!(b.ask(0, at(511), 30_000).from, Source::L1);
+    assert_eq!(b.ask(0, at(511), 30_000).from, TranslationSource::L1);
     assert_eq!((b.own(0, "hits_2mb"), b.own(0, "hits_4kb")), (1, 0));
     assert_eq!(
         (b.own(0, "predicted_right"), b.own(0, "predicted_wrong")),
@@ -219,7 +226,7 @@ fn a_page_of_1_gb_is_held_in_pieces_of_2_mb() {
     b.ask(0, at, 0);
     b.ask(0, 0x9000, 10_000);
     let hit = b.ask(0, at + 8192, 20_000);
-    assert_eq!(hit.from, Source::InMemory);
+    assert_eq!(hit.from, TranslationSource::InMemory);
     assert_eq!(hit.pa, PhysAddr((6 << 30) + 3 * MB2 + 3 * 4096));
     b.ask(0, 0x9000, 30_000);
     b.ask(0, at + MB2, 40_000);
@@ -236,7 +243,10 @@ fn what_waits_for_a_hit_waits_for_no_walk() {
         let first = b.ask(0, 0x5000, now).ready;
         assert_eq!(first, now + L2_TLB + DRAM);
         let second = b.ask(0, 0x5008, now + 20);
-        assert_eq!((second.ready, second.from), (first, Source::InMemory));
+        assert_eq!(
+            (second.ready, second.from),
+            (first, TranslationSource::InMemory)
+        );
         assert_eq!(second.walk_start, second.ready);
         // Older in the program, later in the simulation: it would have asked first.
         let older = b.ask(0, 0x5010, now - 30);
@@ -250,7 +260,10 @@ fn what_waits_for_a_hit_waits_for_no_walk() {
     let mut b = Bench::new();
     let first = b.ask(0, 0x5000, 0);
     let second = b.ask(0, 0x5008, 20);
-    assert_eq!((second.ready, second.from), (first.ready, Source::Walk));
+    assert_eq!(
+        (second.ready, second.from),
+        (first.ready, TranslationSource::Walk)
+    );
     assert_eq!(second.walk_start, first.walk_start);
     assert_eq!(
         (b.own(0, "merged"), b.get(0, "mmu", "walks_merged")),
@@ -274,9 +287,15 @@ fn a_store_that_an_entry_does_not_allow_walks_and_finds_what_the_kernel_has_done
     assert_eq!(fault.at, 10_000 + L2_TLB + 2 * DRAM);
     // The kernel allows it in place, for which nobody has to forget anything.
     read_only(&mut b, Flags::WRITABLE);
-    assert_eq!(write(&mut b, 20_000).expect("allowed").from, Source::Walk);
+    assert_eq!(
+        write(&mut b, 20_000).expect("allowed").from,
+        TranslationSource::Walk
+    );
     b.ask(0, 0x9000, 30_000);
-    assert_eq!(write(&mut b, 40_000).expect("known").from, Source::InMemory);
+    assert_eq!(
+        write(&mut b, 40_000).expect("known").from,
+        TranslationSource::InMemory
+    );
     assert_eq!((b.own(0, "lookups"), b.own(0, "hits")), (4, 1));
 }
 
@@ -346,7 +365,9 @@ fn warming_leaves_what_a_run_leaves_and_counts_nothing() {
     };
     let warmed = state(false);
     assert_eq!(warmed, state(true));
-    assert!(warmed.contains(&Source::InMemory) && warmed.contains(&Source::Walk));
+    assert!(
+        warmed.contains(&TranslationSource::InMemory) && warmed.contains(&TranslationSource::Walk)
+    );
 }
 
 #[test]
@@ -358,7 +379,10 @@ fn what_was_skipped_is_there() {
         b.cores[0].mmu.skip(A, VirtAddr(va), &view, &mut b.tlb);
     }
     assert_eq!(b.ask(0, 0x5000, 0).ready, L2_TLB + DRAM);
-    assert_eq!(b.ask(0, 3 * MB2 + 4096, 10_000).from, Source::InMemory);
+    assert_eq!(
+        b.ask(0, 3 * MB2 + 4096, 10_000).from,
+        TranslationSource::InMemory
+    );
     assert_eq!((b.walks(0), b.own(0, "predicted_wrong")), (0, 0));
 }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use pagewalk_stream::Facts;
 
 use super::layout::{Csr, Layout, OpenG, Properties, Vertex};
-use super::params::{Kind, Setup};
+use super::params::{GraphLayout, Setup};
 use super::source::Graph;
 use crate::heap::Heap;
 use crate::layout;
@@ -218,8 +218,8 @@ pub trait Kernel: Send + Sync + 'static {
 /// and then runs `kernel` in each of its threads.
 pub fn launch<K: Kernel>(setup: Setup, properties: &'static Properties, kernel: K) -> Code {
     match setup.kind {
-        Kind::Csr => launch_in::<Csr, K>(setup, properties, kernel),
-        Kind::OpenG => launch_in::<OpenG, K>(setup, properties, kernel),
+        GraphLayout::Csr => launch_in::<Csr, K>(setup, properties, kernel),
+        GraphLayout::OpenG => launch_in::<OpenG, K>(setup, properties, kernel),
     }
 }
 

@@ -36,7 +36,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use pagewalk_stream::{
-    BATCH_OPS, Batch, End, Error, Event, Facts, FastForwardBudget, Kind, Op, Program,
+    BATCH_OPS, Batch, End, Error, Event, Facts, FastForwardBudget, Op, OpClass, Program,
     ThreadFastForward, ThreadId, flags,
 };
 use pagewalk_units::VirtAddr;
@@ -413,7 +413,7 @@ impl Worker {
                 insns: 6,
                 dep: [FILL_OPS as u16, 0],
                 latency: 3,
-                kind: Kind::Compute,
+                kind: OpClass::Compute,
                 ..Op::default()
             },
             Op {
@@ -421,7 +421,7 @@ impl Worker {
                 insns: 2,
                 // The pointer's increments are ready long before; the number is not.
                 dep: [0, 1],
-                kind: Kind::Store,
+                kind: OpClass::Store,
                 size: 8,
                 ..Op::default()
             },
@@ -449,7 +449,7 @@ impl Worker {
             Op {
                 pc: CODE + 0x50,
                 insns: 1,
-                kind: Kind::Load,
+                kind: OpClass::Load,
                 size: 8,
                 ..Op::default()
             },
@@ -458,7 +458,7 @@ impl Worker {
                 insns: 4,
                 dep: [1, 0],
                 dep_latency: [1, 0],
-                kind: Kind::Load,
+                kind: OpClass::Load,
                 size: 8,
                 ..Op::default()
             },
@@ -467,7 +467,7 @@ impl Worker {
                 insns: 0,
                 dep: [2, 1],
                 dep_latency: [1, 1],
-                kind: Kind::Store,
+                kind: OpClass::Store,
                 size: 8,
                 ..Op::default()
             },
@@ -500,7 +500,7 @@ fn branch(pc: u64, target: u64, taken: bool) -> Op {
         va: CODE + target,
         insns: 2,
         latency: 1,
-        kind: Kind::Branch,
+        kind: OpClass::Branch,
         flags: flags::CONDITIONAL | if taken { flags::TAKEN } else { 0 },
         ..Op::default()
     }

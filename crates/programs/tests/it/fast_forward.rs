@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use crate::small::small;
 use pagewalk_programs::{build, workloads};
-use pagewalk_stream::{BATCH_OPS, Batch, End, Event, Kind, Skipped, flags};
+use pagewalk_stream::{BATCH_OPS, Batch, End, Event, OpClass, Skipped, flags};
 use pagewalk_units::Access;
 
 /// What first touches pages: by page whether it was read, and written.
@@ -36,9 +36,9 @@ fn skipped_of(batch: &Batch, pages: &mut Pages) -> Skipped {
         // Fetching is a read: a page of code is looked at once.
         pages.touch(op.pc, Access::Fetch, &mut skipped_part.touched);
         let access = match op.kind {
-            Kind::Load => Access::Read,
-            Kind::Store => Access::Write,
-            Kind::Compute | Kind::Branch | Kind::Ask => continue,
+            OpClass::Load => Access::Read,
+            OpClass::Store => Access::Write,
+            OpClass::Compute | OpClass::Branch | OpClass::Query => continue,
         };
         let last = op.va + u64::from(op.size.max(1)) - 1;
         for at in [op.va, last] {
@@ -99,7 +99,7 @@ fn check(
         let within = |n: usize| before(n).0 < left.0 && before(n).1 < left.1;
         assert!(count == 0 || within(count - 1), "{what}: {number}");
         assert!(
-            count == one.ops.len() || one.ops[count].kind == Kind::Ask || !within(count),
+            count == one.ops.len() || one.ops[count].kind == OpClass::Query || !within(count),
             "{what}: {number}"
         );
         if count > 0 {
@@ -126,9 +126,9 @@ fn check(
             let populated = (at.0 >> 12..(at.0 + bytes) >> 12).map(|page| (page, (true, true)));
             pages.0.extend(populated);
         }
-        if matches!(end, End::Ask(_)) {
-            full.answer(0, Some(0));
-            forwarded.answer(0, Some(0));
+        if matches!(end, End::Query(_)) {
+            full.shortcut_result(0, Some(0));
+            forwarded.shortcut_result(0, Some(0));
         }
         if end == End::Exit {
             break;

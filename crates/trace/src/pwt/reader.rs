@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use pagewalk_input::FileError;
 use pagewalk_stream::{
-    BATCH_OPS, Batch, End, Ended, Error, Event, Facts, FastForwardBudget, Kind, Op, Program,
+    BATCH_OPS, Batch, End, Ended, Error, Event, Facts, FastForwardBudget, Op, OpClass, Program,
     ThreadFastForward, ThreadId,
 };
 
@@ -220,8 +220,8 @@ fn each_part(
                 .decode(&mut from, now as usize, &mut ops)
                 .ok_or_else(|| fault("an op makes no sense"))?;
             let sane = |o: &Op| match o.kind {
-                Kind::Load | Kind::Store => (1..=64).contains(&o.size),
-                Kind::Branch | Kind::Compute | Kind::Ask => true,
+                OpClass::Load | OpClass::Store => (1..=64).contains(&o.size),
+                OpClass::Branch | OpClass::Compute | OpClass::Query => true,
             };
             if !ops.iter().all(sane) {
                 return Err(fault("an access of 0 or more than 64 bytes"));
@@ -653,7 +653,7 @@ impl Program for PwtProgram {
         self.end(thread);
     }
 
-    fn answer(&mut self, _: ThreadId, reply: Option<u64>) {
+    fn shortcut_result(&mut self, _: ThreadId, reply: Option<u64>) {
         self.replied |= reply.is_some();
     }
 }

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use pagewalk_input::FileError;
-use pagewalk_stream::{BATCH_OPS, End, Event, Kind, Op, TouchSummary};
+use pagewalk_stream::{BATCH_OPS, End, Event, Op, OpClass, TouchSummary};
 use pagewalk_units::Access;
 
 use super::block::{BlockHeader, Holds, load};
@@ -31,7 +31,7 @@ const OPEN: u64 = 2;
 
 /// A batch without its ops, or the part of one that lies in a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stretch<'a> {
+pub struct SkippableStretch<'a> {
     /// Its ops.
     pub ops: u64,
     /// Their instructions.
@@ -72,13 +72,13 @@ const GOES_ON: u32 = u32::MAX - 1;
 
 impl Stretches {
     /// One of them.
-    pub fn get(&self, number: usize) -> Option<Stretch<'_>> {
+    pub fn get(&self, number: usize) -> Option<SkippableStretch<'_>> {
         let short = self.all.get(number)?;
         let from = match number.checked_sub(1) {
             None => 0,
             Some(before) => self.all[before].touched,
         };
-        Some(Stretch {
+        Some(SkippableStretch {
             ops: u64::from(short.ops),
             instructions: u64::from(short.instructions),
             requests: u64::from(short.requests),
@@ -181,7 +181,7 @@ impl SkipMaker {
             self.decoded |= self.summary.skip_all(now);
             self.open += now.len() as u64;
             // One that asks is in the batch of its mark.
-            let asks = now.last().is_some_and(|op| op.kind == Kind::Ask);
+            let asks = now.last().is_some_and(|op| op.kind == OpClass::Query);
             if self.open == BATCH_OPS as u64 && !asks {
                 self.end(MORE);
             }
@@ -442,7 +442,7 @@ pub fn raw_skips(
 
 #[cfg(test)]
 mod tests {
-    use pagewalk_stream::{BATCH_OPS, End, Event, Kind, Op, Skipped, TouchSummary, flags};
+    use pagewalk_stream::{BATCH_OPS, End, Event, Op, OpClass, Skipped, TouchSummary, flags};
     use pagewalk_units::{Access, VirtAddr};
     use proptest::prelude::*;
 
@@ -492,11 +492,11 @@ mod tests {
             insns,
             size,
             kind: match kind {
-                0 => Kind::Ask,
-                1..100 => Kind::Compute,
-                100..200 => Kind::Branch,
-                200..300 => Kind::Load,
-                _ => Kind::Store,
+                0 => OpClass::Query,
+                1..100 => OpClass::Compute,
+                100..200 => OpClass::Branch,
+                200..300 => OpClass::Load,
+                _ => OpClass::Store,
             },
             flags: if insns == 3 { flags::REQUEST } else { 0 },
             ..Op::default()
@@ -544,7 +544,7 @@ mod tests {
                         }
                         asks |= summary.skip_all(std::slice::from_ref(op));
                         open += 1;
-                        if open == BATCH_OPS && op.kind != Kind::Ask {
+                        if open == BATCH_OPS && op.kind != OpClass::Query {
                             end(&mut summary, &mut block, more());
                             open = 0;
                         }
@@ -615,7 +615,7 @@ mod tests {
         let store = |page: u64| Op {
             va: 0x1_0000_0000 + (page << 12),
             insns: 1,
-            kind: Kind::Store,
+            kind: OpClass::Store,
             size: 8,
             ..Op::default()
         };
@@ -675,7 +675,7 @@ mod tests {
         maker.ops(&[Op {
             pc: 0x1000,
             va: 0x2fff,
-            kind: Kind::Load,
+            kind: OpClass::Load,
             size: 2,
             ..Op::default()
         }]);

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::LazyLock;
 
-use pagewalk_stream::{BATCH_OPS, Batch, End, Event, Kind, Op, Program, Skipped, flags};
+use pagewalk_stream::{BATCH_OPS, Batch, End, Event, Op, OpClass, Program, Skipped, flags};
 use pagewalk_trace::{OpenOptions, check_trace, convert_trace};
 use pagewalk_units::Access;
 use proptest::prelude::*;
@@ -37,9 +37,9 @@ impl Pages {
     fn op(&mut self, op: &Op, new: &mut Vec<(u64, bool)>) {
         self.touch(op.pc, Access::Fetch, new);
         let access = match op.kind {
-            Kind::Load => Access::Read,
-            Kind::Store => Access::Write,
-            Kind::Compute | Kind::Branch | Kind::Ask => return,
+            OpClass::Load => Access::Read,
+            OpClass::Store => Access::Write,
+            OpClass::Compute | OpClass::Branch | OpClass::Query => return,
         };
         self.touch(op.va, access, new);
         let last = op.va.wrapping_add(u64::from(op.size.max(1)) - 1);
@@ -108,7 +108,7 @@ fn compare(
         let within = |n: usize| before(n).0 < left.0 && before(n).1 < left.1;
         assert!(count == 0 || within(count - 1), "{at}");
         assert!(
-            count == one.ops.len() || one.ops[count].kind == Kind::Ask || !within(count),
+            count == one.ops.len() || one.ops[count].kind == OpClass::Query || !within(count),
             "{at}: {count}"
         );
         assert_eq!(
@@ -121,9 +121,9 @@ fn compare(
         there.change(&end);
         skipped += count as u64;
         match end {
-            End::Ask(_) => {
-                full.answer(0, None);
-                forwarded.answer(0, None);
+            End::Query(_) => {
+                full.shortcut_result(0, None);
+                forwarded.shortcut_result(0, None);
             }
             End::Exit => break,
             // From there on nothing may be passed over.
@@ -436,8 +436,8 @@ proptest! {
                 Ok(End::Exit) => break,
                 Ok(end) => {
                     prop_assert!(batch.ops.len() <= BATCH_OPS);
-                    if matches!(end, End::Ask(_)) {
-                        program.answer(0, None);
+                    if matches!(end, End::Query(_)) {
+                        program.shortcut_result(0, None);
                     }
                 }
                 Err(error) => {

@@ -7,7 +7,7 @@
 //! insert 3080 insertSTLT ; ret
 //! ```
 
-use pagewalk_stream::Ask;
+use pagewalk_stream::ShortcutQuery;
 use pagewalk_units::VirtAddr;
 
 use super::{CALL, Places};
@@ -30,7 +30,12 @@ pub async fn find<I: Index>(
 ) -> Option<Option<Known>> {
     Emit::call(t, CALL, FIND, 4, sp);
     t.store(FIND, 1, sp - 16, 8, NONE, NONE);
-    let (at, asking) = t.ask(FIND + 0x4, 2, Ask::LoadVa { integer }, [hashed, NONE]);
+    let (at, asking) = t.shortcut_query(
+        FIND + 0x4,
+        2,
+        ShortcutQuery::LoadVa { integer },
+        [hashed, NONE],
+    );
     let reply = asking.await;
     let va = reply.unwrap_or(0);
     t.branch(FIND + 0xa, FIND + 0x18, 2, va == 0, [at, NONE]);
@@ -59,11 +64,11 @@ pub async fn insert(
     sp: u64,
 ) -> bool {
     Emit::call(t, site, INSERT, 1, sp);
-    let ask = Ask::InsertVa {
+    let ask = ShortcutQuery::InsertVa {
         integer,
         va: VirtAddr(va),
     };
-    let (_, asking) = t.ask(INSERT, 1, ask, [hashed, at]);
+    let (_, asking) = t.shortcut_query(INSERT, 1, ask, [hashed, at]);
     let reply = asking.await;
     Emit::ret(t, INSERT + 0x4, site, 1, sp);
     reply.is_some()

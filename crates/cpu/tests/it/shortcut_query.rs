@@ -2,8 +2,8 @@
 
 use crate::bench::{Bench, DRAM, FLIP, L1, PC, after, compute, load, mmu, spec};
 use pagewalk_cpu::Stop;
-use pagewalk_stream::{Kind, Op, flags};
-use pagewalk_tables::{Looked, StltPage, Unit};
+use pagewalk_stream::{Op, OpClass, flags};
+use pagewalk_tables::{QueryResult, StltPage, Unit};
 use pagewalk_units::{Cycle, PageSize, PhysAddr, VirtAddr};
 
 const LATENCY: u8 = 5;
@@ -14,34 +14,34 @@ fn ask() -> Op {
     Op {
         pc: PC,
         insns: 1,
-        kind: Kind::Ask,
+        kind: OpClass::Query,
         ..Op::default()
     }
 }
 
-fn looked(lines: &[u64], written: bool) -> Looked {
+fn looked(lines: &[u64], written: bool) -> QueryResult {
     let at = |line: &u64| PhysAddr(ROWS + 64 * line);
-    Looked {
+    QueryResult {
         value: 0,
         reads: lines.iter().map(at).collect(),
         written: written.then(|| at(&lines[0])),
         latency: LATENCY,
-        ..Looked::default()
+        ..QueryResult::default()
     }
 }
 
 /// Runs `ops`; the one that asks for the nth time is answered with `answer(n)`.
-fn run(b: &mut Bench, ops: &[Op], answer: impl Fn(u64) -> Option<Looked>) -> Cycle {
+fn run(b: &mut Bench, ops: &[Op], answer: impl Fn(u64) -> Option<QueryResult>) -> Cycle {
     let before = b.core.finish();
     b.core.idle(before);
     let (mut at, mut asked) = (0, 0);
     loop {
         let ran = b.run_until(ops, at, u64::MAX, u64::MAX);
         match ran.stop {
-            Stop::Ask => {
-                assert_eq!(ops[ran.at].kind, Kind::Ask);
+            Stop::Query => {
+                assert_eq!(ops[ran.at].kind, OpClass::Query);
                 let looked = answer(asked);
-                b.ask(&ops[ran.at], looked.as_ref());
+                b.run_query(&ops[ran.at], looked.as_ref());
                 asked += 1;
                 at = ran.at + 1;
             }
@@ -86,7 +86,7 @@ fn what_depends_on_the_reply_waits_for_it_and_nothing_else_does() {
 fn a_reply_at_once_takes_the_latency_alone_and_the_line_comes_beside() {
     let mut b = begun();
     let at_once = |line| {
-        Some(Looked {
+        Some(QueryResult {
             at_once: true,
             ..looked(&[line], false)
         })
@@ -152,9 +152,9 @@ fn a_question_between_samples_leaves_its_lines_and_takes_no_time_of_its_own() {
     let mut b = begun();
     let ops = [ask()];
     let ran = b.warm(&ops);
-    assert_eq!((ran.at, ran.stop), (0, Stop::Ask));
+    assert_eq!((ran.at, ran.stop), (0, Stop::Query));
     let before = b.core.instructions();
-    b.warm_ask(&ops[0], Some(&looked(&[9], false)));
+    b.warm_query(&ops[0], Some(&looked(&[9], false)));
     assert_eq!(b.core.instructions(), before + 1);
     let chain = vec![after(ask(), 1); 100];
     let cycles = run(&mut b, &chain, |_| Some(looked(&[9], false)));
@@ -162,8 +162,8 @@ fn a_question_between_samples_leaves_its_lines_and_takes_no_time_of_its_own() {
 }
 
 /// An insertion's answer, with a line of its set or without.
-fn insertion(page: u64, lines: &[u64]) -> Looked {
-    Looked {
+fn insertion(page: u64, lines: &[u64]) -> QueryResult {
+    QueryResult {
         unit: Unit::Insert {
             row: Some(PhysAddr(ROWS + 64 * page)),
             walk: Some(VirtAddr(page << 12)),
@@ -198,7 +198,7 @@ fn who_uses_the_reply_finds_the_translation_with_it() {
             size: PageSize::K4,
             writable: true,
         };
-        Looked {
+        QueryResult {
             unit: Unit::Load {
                 row: Some(PhysAddr(ROWS)),
                 translation: translation.then_some((VirtAddr(record(n)), page)),

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use pagewalk_live::{Live, launch};
 use pagewalk_ring::record;
-use pagewalk_stream::{Ask, Batch, End, Event, Kind, Op, ProcessId, Program, flags};
+use pagewalk_stream::{Batch, End, Event, Op, OpClass, ProcessId, Program, ShortcutQuery, flags};
 use pagewalk_trace::{OpenOptions, check_trace, open_trace};
 use pagewalk_units::VirtAddr;
 
@@ -26,18 +26,18 @@ struct Table {
     loads: u64,
     inserts: u64,
     /// Those of three kinds, in order.
-    calls: Vec<Ask>,
+    calls: Vec<ShortcutQuery>,
 }
 
 impl Table {
-    fn answer(&mut self, process: ProcessId, ask: Ask) -> u64 {
+    fn answer(&mut self, process: ProcessId, ask: ShortcutQuery) -> u64 {
         match ask {
-            Ask::LoadVa { integer } => {
+            ShortcutQuery::LoadVa { integer } => {
                 self.loads += 1;
                 self.has.entry(process).or_insert(true);
                 self.rows.get(&(process, integer)).copied().unwrap_or(0)
             }
-            Ask::InsertVa { integer, va } => {
+            ShortcutQuery::InsertVa { integer, va } => {
                 self.inserts += 1;
                 let has = *self.has.entry(process).or_insert(true);
                 if has && va.0 != 0 {
@@ -47,18 +47,18 @@ impl Table {
                 }
                 u64::from(has)
             }
-            Ask::Alloc { rows } | Ask::Resize { rows } => {
+            ShortcutQuery::Alloc { rows } | ShortcutQuery::Resize { rows } => {
                 self.calls.push(ask);
                 let has = self.has.get(&process) == Some(&true);
                 let possible = rows == 0 || rows.is_power_of_two() && rows >= 256;
-                let done = possible && has == matches!(ask, Ask::Resize { .. });
+                let done = possible && has == matches!(ask, ShortcutQuery::Resize { .. });
                 if done {
                     self.rows.retain(|row, _| row.0 != process);
                     self.has.insert(process, true);
                 }
                 u64::from(done)
             }
-            Ask::Free => {
+            ShortcutQuery::Free => {
                 self.calls.push(ask);
                 self.rows.retain(|row, _| row.0 != process);
                 u64::from(self.has.insert(process, false) == Some(true))
@@ -71,7 +71,7 @@ impl Table {
 fn answered(
     argv: &[&str],
     ahead: bool,
-    mut answer: impl FnMut(ProcessId, Ask) -> Option<u64>,
+    mut answer: impl FnMut(ProcessId, ShortcutQuery) -> Option<u64>,
 ) -> (Outcome, String, u64) {
     let mut file = tempfile::tempfile().unwrap();
     let mut options = options(argv);
@@ -144,12 +144,17 @@ fn tables_are_made_resized_and_freed_by_the_engine_or_in_software() {
         let mut table = Table::default();
         let (outcome, output, _) = answered(&argv, ahead, |p, a| Some(table.answer(p, a)));
         assert_eq!(outcome.status, Some(0));
-        let alloc = |rows| Ask::Alloc { rows };
-        let resize = |rows| Ask::Resize { rows };
+        let alloc = |rows| ShortcutQuery::Alloc { rows };
+        let resize = |rows| ShortcutQuery::Resize { rows };
         let calls = [
             &[alloc(100), alloc(1024), alloc(1024)][..],
             &[resize(0), resize(4096), resize(300)],
-            &[Ask::Free, Ask::Free, alloc(0), alloc(256)],
+            &[
+                ShortcutQuery::Free,
+                ShortcutQuery::Free,
+                alloc(0),
+                alloc(256),
+            ],
         ];
         assert_eq!(table.calls, calls.concat());
         let lines: Vec<&str> = output.lines().collect();
@@ -230,8 +235,8 @@ fn until_asked(program: &mut dyn Program) {
     let mut batch = Batch::new();
     loop {
         match program.fill(0, &mut batch).unwrap() {
-            End::Ask(ask) => {
-                assert_eq!(ask, Ask::LoadVa { integer: 1 });
+            End::Query(ask) => {
+                assert_eq!(ask, ShortcutQuery::LoadVa { integer: 1 });
                 return;
             }
             End::Empty | End::Blocked => program.wait(),
@@ -275,7 +280,7 @@ fn a_process_that_is_killed_while_it_waits_for_an_answer_ends() {
         // SAFETY: a process of this test's.
         unsafe { libc::kill(found[0], libc::SIGKILL) };
         // One that nobody hears any more.
-        program.answer(0, Some(1));
+        program.shortcut_result(0, Some(1));
         let killed = Some(128 + libc::SIGKILL);
         assert_eq!(rest(program.as_mut()), (killed, killed), "{ahead}");
     }
@@ -341,7 +346,7 @@ fn a_program_that_asks_ends_with_a_killed_engine() {
 }
 
 /// The ops of the first thread, questions answered.
-fn ops(words: &[u64], code: &[u64]) -> Result<(Vec<Op>, Vec<Ask>), String> {
+fn ops(words: &[u64], code: &[u64]) -> Result<(Vec<Op>, Vec<ShortcutQuery>), String> {
     let fake = compile("fake-asks", FAKE);
     let (_file, options) = fake_options(&fake, &memory(words, code));
     let mut live = Live::launch(options).unwrap();
@@ -350,9 +355,9 @@ fn ops(words: &[u64], code: &[u64]) -> Result<(Vec<Op>, Vec<Ask>), String> {
         let end = live.fill(0, &mut batch).map_err(|e| e.to_string())?;
         all.append(&mut batch.ops);
         match end {
-            End::Ask(ask) => {
+            End::Query(ask) => {
                 asked.push(ask);
-                live.answer(0, Some(1));
+                live.shortcut_result(0, Some(1));
             }
             End::Exit => return Ok((all, asked)),
             End::Empty | End::Blocked => live.wait(),
@@ -384,14 +389,18 @@ fn a_question_waits_for_what_it_asks_and_its_answer_for_it() {
         &[&[0x48, 0x8b, 0x1f]],
     ]);
     let access = |i: usize, at: u64| record::memory(i, false) | at;
-    let integer = Ask::LoadVa { integer: 77 };
+    let integer = ShortcutQuery::LoadVa { integer: 77 };
     let va = VirtAddr(0x9000);
     for (question, what, inputs) in [
-        (record::ask::LOAD_VA, integer, 1),
-        (record::ask::INSERT_VA, Ask::InsertVa { integer: 77, va }, 2),
-        (record::ask::ALLOC, Ask::Alloc { rows: 77 }, 1),
-        (record::ask::RESIZE, Ask::Resize { rows: 77 }, 1),
-        (record::ask::FREE, Ask::Free, 0),
+        (record::query::LOAD_VA, integer, 1),
+        (
+            record::query::INSERT_VA,
+            ShortcutQuery::InsertVa { integer: 77, va },
+            2,
+        ),
+        (record::query::ALLOC, ShortcutQuery::Alloc { rows: 77 }, 1),
+        (record::query::RESIZE, ShortcutQuery::Resize { rows: 77 }, 1),
+        (record::query::FREE, ShortcutQuery::Free, 0),
     ] {
         let words = [
             record::word(record::BLOCK, 2),
@@ -399,7 +408,7 @@ fn a_question_waits_for_what_it_asks_and_its_answer_for_it() {
             record::word(record::BLOCK, 0),
             access(0, 0x2000),
             access(2, 0x3000),
-            record::word(record::ASK, question),
+            record::word(record::QUERY, question),
             77,
             0x9000,
             record::word(record::RETURN, 0),
@@ -409,16 +418,16 @@ fn a_question_waits_for_what_it_asks_and_its_answer_for_it() {
             record::word(record::EXIT, record::LAST),
         ];
         let (ops, asked) = ops(&words, &code).unwrap();
-        let at = |kind: Kind| ops.iter().position(|o| o.kind == kind).unwrap();
+        let at = |kind: OpClass| ops.iter().position(|o| o.kind == kind).unwrap();
         let load = |va: u64| ops.iter().position(|o| o.va == va).unwrap();
-        let ask = at(Kind::Ask);
+        let ask = at(OpClass::Query);
         let makers = |op: usize| -> Vec<usize> {
             let distances = ops[op].dep.iter().filter(|&&d| d > 0);
             distances.map(|&d| op - usize::from(d)).collect()
         };
         assert_eq!(asked, [what]);
         // The sum of two loads has an op of its own, which the question waits for.
-        let sum = at(Kind::Compute);
+        let sum = at(OpClass::Compute);
         assert_eq!(makers(sum), [load(0x2000), load(0x1000)], "{ops:?}");
         assert_eq!(makers(ask), [sum, load(0x3000)][..inputs]);
         assert_eq!(ops[ask].flags & flags::SERIALISING, 0);
@@ -438,10 +447,10 @@ fn questions_that_are_none_are_errors() {
     }
     let code = code(&[&[&[0x0f, 0x05]]]);
     let block = record::word(record::BLOCK, 0);
-    let asks = |question| [record::word(record::ASK, question), 1, 2];
+    let asks = |question| [record::word(record::QUERY, question), 1, 2];
     let end = record::word(record::EXIT, record::LAST);
     let with = |before: &[u64], question| [before, &asks(question), &[end]].concat();
-    for good in record::ask::LOAD_VA..=record::ask::FREE {
+    for good in record::query::LOAD_VA..=record::query::FREE {
         let (_, asked) = ops(&with(&[block], good), &code).unwrap();
         assert_eq!(asked.len(), 1);
     }
@@ -455,7 +464,7 @@ fn questions_that_are_none_are_errors() {
     for words in 1..3 {
         let (ops, asked) = ops(&[&[block][..], &asks(0)[..words]].concat(), &code).unwrap();
         assert_eq!((ops.len(), asked.len()), (1, 0));
-        assert_eq!(ops[0].kind, Kind::Compute);
+        assert_eq!(ops[0].kind, OpClass::Compute);
     }
 }
 
@@ -480,10 +489,10 @@ fn a_recording_has_what_was_asked_and_that_nobody_answered() {
             let end = replay.fill(thread, &mut batch).unwrap();
             instructions += batch.instructions();
             match end {
-                End::Ask(Ask::LoadVa { .. }) => {
-                    assert_eq!(batch.ops.last().unwrap().kind, Kind::Ask);
+                End::Query(ShortcutQuery::LoadVa { .. }) => {
+                    assert_eq!(batch.ops.last().unwrap().kind, OpClass::Query);
                     asked += 1;
-                    replay.answer(thread, None);
+                    replay.shortcut_result(thread, None);
                 }
                 End::Event {
                     event: Event::Spawn { thread },
@@ -498,8 +507,8 @@ fn a_recording_has_what_was_asked_and_that_nobody_answered() {
     }
     let mut replay = open_trace(&path, &OpenOptions::default()).unwrap();
     let mut batch = Batch::new();
-    while !matches!(replay.fill(0, &mut batch).unwrap(), End::Ask(_)) {}
-    replay.answer(0, Some(0));
+    while !matches!(replay.fill(0, &mut batch).unwrap(), End::Query(_)) {}
+    replay.shortcut_result(0, Some(0));
     let message = replay.fill(0, &mut batch).unwrap_err().to_string();
     assert!(
         message.contains("asks.pwt") && message.contains("shortcut"),

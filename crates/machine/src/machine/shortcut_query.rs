@@ -3,32 +3,32 @@
 
 use pagewalk_cpu::CoreContext;
 use pagewalk_os::{Os, OsError};
-use pagewalk_stream::{Ask, End, Op, ThreadId};
-use pagewalk_tables::Looked;
+use pagewalk_stream::{End, Op, ShortcutQuery, ThreadId};
+use pagewalk_tables::QueryResult;
 
 use super::{Machine, Outcome};
 use crate::fanout::Item;
 
 /// The reply to a system call of a process about its table: whether it was done. Its time is
 /// the kernel's, also where there are no tables and the call fails.
-fn called(os: &Os, done: &Result<(), OsError>) -> Option<Looked> {
-    os.answers().then(|| Looked {
+fn table_call_result(os: &Os, done: &Result<(), OsError>) -> Option<QueryResult> {
+    os.has_shortcut().then(|| QueryResult {
         value: u64::from(done.is_ok()),
         latency: 1,
-        ..Looked::default()
+        ..QueryResult::default()
     })
 }
 
 impl Machine {
     /// The shortcut's answer to the op `op` of `item`, on its way to `thread`.
-    pub(super) fn look_up(
+    pub(super) fn resolve_query(
         &mut self,
         id: ThreadId,
         core: usize,
         item: &Item,
         op: &Op,
-    ) -> Result<Option<Looked>, Outcome> {
-        let End::Ask(ask) = item.end else {
+    ) -> Result<Option<QueryResult>, Outcome> {
+        let End::Query(ask) = item.end else {
             return Err(Outcome::Program(format!(
                 "the op at {:#x} asks, and its batch does not say what: the recording is damaged",
                 op.pc
@@ -41,33 +41,33 @@ impl Machine {
         let process = thread.process;
         let pid = self.processes[&process].pid;
         let mut fx = std::mem::take(&mut self.effects);
-        if matches!(ask, Ask::LoadVa { .. }) && self.plan.phase.takes_time() {
+        if matches!(ask, ShortcutQuery::LoadVa { .. }) && self.plan.phase.takes_time() {
             self.os.stlt_guard(pid, self.cores[core].now(), &mut fx);
         }
         let looked = match ask {
-            Ask::LoadVa { integer } => self.os.load_va(pid, integer, &mut fx),
-            Ask::InsertVa { integer, va } => self.os.insert_va(pid, integer, va, &mut fx),
-            Ask::Alloc { rows } => {
+            ShortcutQuery::LoadVa { integer } => self.os.load_va(pid, integer, &mut fx),
+            ShortcutQuery::InsertVa { integer, va } => self.os.insert_va(pid, integer, va, &mut fx),
+            ShortcutQuery::Alloc { rows } => {
                 let done = self.os.stlt_alloc(pid, rows, &mut fx);
-                called(&self.os, &done)
+                table_call_result(&self.os, &done)
             }
-            Ask::Resize { rows } => {
+            ShortcutQuery::Resize { rows } => {
                 let done = self.os.stlt_resize(pid, rows, &mut fx);
-                called(&self.os, &done)
+                table_call_result(&self.os, &done)
             }
-            Ask::Free => {
+            ShortcutQuery::Free => {
                 let done = self.os.stlt_free(pid, &mut fx);
-                called(&self.os, &done)
+                table_call_result(&self.os, &done)
             }
         };
-        thread.reply = looked.as_ref().map(|l| l.value);
+        thread.query_result = looked.as_ref().map(|l| l.value);
         self.spread(core, process, self.part_of(process), &mut fx);
         self.effects = fx;
         Ok(looked)
     }
 
     /// The core came back with an op that asks: answers and prices it.
-    pub(super) fn answer(
+    pub(super) fn run_query(
         &mut self,
         id: ThreadId,
         core: usize,
@@ -75,7 +75,7 @@ impl Machine {
         at: usize,
     ) -> Result<(), Outcome> {
         let op = &item.batch.ops[at];
-        let looked = self.look_up(id, core, item, op)?;
+        let looked = self.resolve_query(id, core, item, op)?;
         let pid = self.processes[&self.threads[&id].process].pid;
         let view = self.os.view(pid);
         let context = CoreContext {
@@ -87,9 +87,9 @@ impl Machine {
         };
         let c = &mut self.cores[core];
         if !self.plan.phase.takes_time() {
-            c.warm_ask(op, looked.as_ref(), self.gap_cpi_milli, context);
+            c.warm_query(op, looked.as_ref(), self.gap_cpi_milli, context);
         } else {
-            c.ask(op, looked.as_ref(), context);
+            c.run_query(op, looked.as_ref(), context);
         }
         Ok(())
     }

@@ -2,20 +2,20 @@
 
 use pagewalk_memory::{Below, Done, Level, Request, RequestKind};
 use pagewalk_stream::{Op, flags};
-use pagewalk_tables::{Looked, Unit};
+use pagewalk_tables::{QueryResult, Unit};
 
 use super::{Core, CoreContext, TranslationWait, Waits};
 
 impl Core {
-    /// Does the op at which [`Core::run`] came back with [`super::Stop::Ask`]. Its
+    /// Does the op at which [`Core::run`] came back with [`super::Stop::Query`]. Its
     /// result is there when all lines that `looked` names have come, unless it is `at_once`,
     /// the walk beside them is over, if there is one, and the latency has passed; the line
     /// that is written goes out at retirement. Without a reply (there is no shortcut) it is an instruction of
     /// one cycle.
-    pub fn ask<B: Below>(
+    pub fn run_query<B: Below>(
         &mut self,
         op: &Op,
-        looked: Option<&Looked>,
+        looked: Option<&QueryResult>,
         mut context: CoreContext<'_, B>,
     ) {
         self.dispatch_preceding(op);
@@ -24,7 +24,7 @@ impl Core {
         let now = self.cycle(start);
         let asid = context.asid;
         let unit = looked.map_or(Unit::Nothing, |l| l.unit);
-        let asked = self.mmu.begin_asking(
+        let asked = self.mmu.begin_query(
             &unit,
             asid,
             now,
@@ -64,7 +64,7 @@ impl Core {
             written = request.at;
         }
         let replied = self.cycle(done);
-        self.mmu.end_asking(&unit, asid, asked, (replied, written));
+        self.mmu.end_query(&unit, asid, asked, (replied, written));
         if let Some(w) = &mut self.wrong {
             w.learn(std::slice::from_ref(op));
         }
@@ -75,17 +75,17 @@ impl Core {
 
     /// The same between samples: what it leaves in the caches and in the core's unit, and
     /// a clock that runs at `cpi_milli`/1000 cycles an instruction.
-    pub fn warm_ask<B: Below>(
+    pub fn warm_query<B: Below>(
         &mut self,
         op: &Op,
-        looked: Option<&Looked>,
+        looked: Option<&QueryResult>,
         cpi_milli: u64,
         mut context: CoreContext<'_, B>,
     ) {
         if let Some(looked) = looked {
             let asid = context.asid;
             let mut walk_context = context.walk_context(&mut self.private);
-            self.mmu.warm_asking(&looked.unit, asid, &mut walk_context);
+            self.mmu.warm_query(&looked.unit, asid, &mut walk_context);
         }
         let reads = looked.iter().flat_map(|l| &l.reads);
         let written = looked.and_then(|l| l.written);

@@ -238,14 +238,14 @@ impl Predictor {
         let (mixed, at, last) = self.places(pc);
         let by_history = &mut self.targets[at];
         let by_address = &mut self.last[last];
-        let foretold = if by_history.tag == mixed {
+        let predicted = if by_history.tag == mixed {
             Some(by_history.to)
         } else {
             (by_address.tag == pc).then_some(by_address.to)
         };
-        let right = foretold == Some(to);
+        let right = predicted == Some(to);
         if !right {
-            self.predicted_target = foretold.unwrap_or(0);
+            self.predicted_target = predicted.unwrap_or(0);
         }
         *by_history = Target { tag: mixed, to };
         *by_address = Target { tag: pc, to };

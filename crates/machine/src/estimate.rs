@@ -91,7 +91,7 @@ impl Interval {
         }
     }
 
-    /// Of a ratio that [`ALIKE`] is of, in such samples.
+    /// Of a ratio that [`NON_SAMPLING_BIAS`] is of, in such samples.
     fn off_alike(self, samples: &[SampleCounts]) -> Interval {
         let passed_over = |s: &SampleCounts| s.stale != StaleLookups::default();
         if !samples.iter().any(passed_over) {

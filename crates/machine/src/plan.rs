@@ -271,16 +271,16 @@ impl PhasePlan {
             limits.skip += std::mem::take(&mut limits.warmup);
         }
         let samples = limits.sample.map(|s| Samples::new(s, seed, shard));
-        PhasePlan::laid_out(limits, regions, samples.map(Layout::Periodic))
+        PhasePlan::with_layout(limits, regions, samples.map(Layout::Periodic))
     }
 
     /// From one of `places` to the next, and no further. `regions`: as for [`PhasePlan::new`].
     pub(crate) fn of_regions(places: &Regions, regions: bool) -> Self {
         let places = Layout::Places(Places::new(places));
-        PhasePlan::laid_out(Limits::default(), regions, Some(places))
+        PhasePlan::with_layout(Limits::default(), regions, Some(places))
     }
 
-    fn laid_out(limits: Limits, regions: bool, samples: Option<Layout>) -> Self {
+    fn with_layout(limits: Limits, regions: bool, samples: Option<Layout>) -> Self {
         let mut plan = PhasePlan {
             limits,
             regions,

@@ -240,40 +240,35 @@ impl TlbLevel {
         self.arrays.iter().all(Tlb::can_export_lru)
     }
 
-    /// Hands its entries over to `followed`, which stands for it until [`TlbLevel::import_lru`].
-    pub fn export_lru(&self, followed: &mut LevelLruStack) {
-        (followed.0).resize_with(self.arrays.len(), TlbLruStack::default);
-        for (array, followed) in self.arrays.iter().zip(&mut followed.0) {
-            array.export_lru(followed);
+    /// Hands its entries over to `lru`, which stands for it until [`TlbLevel::import_lru`].
+    pub fn export_lru(&self, lru: &mut LevelLruStack) {
+        (lru.0).resize_with(self.arrays.len(), TlbLruStack::default);
+        for (array, lru) in self.arrays.iter().zip(&mut lru.0) {
+            array.export_lru(lru);
         }
     }
 
-    /// Holds what `followed` does, all of it ready.
-    pub fn import_lru(&mut self, followed: &LevelLruStack) {
-        for (array, followed) in self.arrays.iter_mut().zip(&followed.0) {
-            array.import_lru(followed);
+    /// Holds what `lru` does, all of it ready.
+    pub fn import_lru(&mut self, lru: &LevelLruStack) {
+        for (array, lru) in self.arrays.iter_mut().zip(&lru.0) {
+            array.import_lru(lru);
         }
     }
 
-    /// The translation of `va` by the entry that covers it in `followed`, which stands for the level; the
+    /// The translation of `va` by the entry that covers it in `lru`, which stands for the level; the
     /// entry is used.
     #[inline]
-    pub fn look_up_lru(
-        &self,
-        followed: &mut LevelLruStack,
-        asid: Asid,
-        va: u64,
-    ) -> Option<Mapping> {
-        let mut arrays = self.arrays.iter().zip(&mut followed.0);
-        arrays.find_map(|(array, followed)| array.look_up_lru(followed, asid, va))
+    pub fn look_up_lru(&self, lru: &mut LevelLruStack, asid: Asid, va: u64) -> Option<Mapping> {
+        let mut arrays = self.arrays.iter().zip(&mut lru.0);
+        arrays.find_map(|(array, lru)| array.look_up_lru(lru, asid, va))
     }
 
-    /// Puts the page of `va`, which is not there, into `followed`, or the piece of it that the level
+    /// Puts the page of `va`, which is not there, into `lru`, or the piece of it that the level
     /// can hold.
     #[inline]
-    pub fn fill_lru(&self, followed: &mut LevelLruStack, asid: Asid, va: u64, mapping: Mapping) {
+    pub fn fill_lru(&self, lru: &mut LevelLruStack, asid: Asid, va: u64, mapping: Mapping) {
         if let Some((array, key, entry)) = self.piece(asid, va, mapping, 0) {
-            self.arrays[array].fill_lru(&mut followed.0[array], key, entry);
+            self.arrays[array].fill_lru(&mut lru.0[array], key, entry);
         }
     }
 

@@ -332,8 +332,8 @@ impl<B: Below> Port<PhysAddr> for Physical<'_, B> {
 
     #[inline]
     fn on_nested_step(&mut self, gpa: GuestPhysAddr, level: u8, now: Cycle) {
-        if let Some(following) = &mut self.nested_steps {
-            following.step((gpa, level, now), self.private, self.below);
+        if let Some(nested_steps) = &mut self.nested_steps {
+            nested_steps.step((gpa, level, now), self.private, self.below);
         }
     }
 }

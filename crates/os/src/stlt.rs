@@ -515,7 +515,7 @@ impl Stlts {
     fn load(&mut self, asid: Asid, integer: u64) -> QueryResult {
         let s = &mut self.stats;
         s.loads += 1;
-        let mut looked = QueryResult {
+        let mut result = QueryResult {
             latency: self.spec.scanned(self.spec.load_latency),
             at_once: !self.spec.waits_for_set,
             unit: Unit::Load {
@@ -534,22 +534,22 @@ impl Stlts {
         }) = own
         else {
             s.no_table += 1;
-            return looked;
+            return result;
         };
         if off {
             self.guards.off_loads += 1;
-            return looked;
+            return result;
         }
-        looked.reads = table.lines(integer);
+        result.reads = table.lines(integer);
         let Some(found) = table.load(integer) else {
             s.no_row += 1;
-            return looked;
+            return result;
         };
         // The counter goes back whether it grew or not (table III).
-        looked.written = Some(found.at);
+        result.written = Some(found.at);
         let translations = self.spec.translations;
         let invalid = translations && lies_in(invalid, found.va);
-        looked.unit = Unit::Load {
+        result.unit = Unit::Load {
             row: Some(found.at),
             translation: found.page.filter(|_| !invalid).map(|p| (found.va, p)),
             invalid: translations.then_some(invalid),
@@ -561,9 +561,9 @@ impl Stlts {
             if let Some(guard) = guard {
                 guard.found();
             }
-            looked.value = found.va.0;
+            result.value = found.va.0;
         }
-        looked
+        result
     }
 
     fn insert(
@@ -576,7 +576,7 @@ impl Stlts {
         let s = &mut self.stats;
         s.inserts += 1;
         let translations = self.spec.translations;
-        let mut looked = QueryResult {
+        let mut result = QueryResult {
             latency: self.spec.scanned(self.spec.insert_latency),
             unit: Unit::Insert {
                 row: None,
@@ -591,32 +591,32 @@ impl Stlts {
             // No row may stay that names where the record was before. The set's line is asked
             // for as by a store, for which nobody waits.
             self.guards.off_inserts += 1;
-            looked.written = table.lines(integer).first().copied();
+            result.written = table.lines(integer).first().copied();
             table.erase_unless(integer, va);
-            return looked;
+            return result;
         }
         let erases = va.0 == 0;
         let Some(table) = table.filter(|_| erases || Stlt::holds(va)) else {
             s.given_up += 1;
-            return looked;
+            return result;
         };
         // The set is read beside the walk: its address is known at once.
-        looked.reads = table.lines(integer);
+        result.reads = table.lines(integer);
         if erases {
             let row = table.erase(integer);
             *match row {
                 Some(_) => &mut s.emptied_rows,
                 None => &mut s.given_up,
             } += 1;
-            looked.written = row;
-            looked.unit = Unit::Insert { row, walk: None };
-            return looked;
+            result.written = row;
+            result.unit = Unit::Insert { row, walk: None };
+            return result;
         }
         let walk = translations.then_some(va);
         if translations && page.is_none() {
             s.given_up += 1;
-            looked.unit = Unit::Insert { row: None, walk };
-            return looked;
+            result.unit = Unit::Insert { row: None, walk };
+            return result;
         }
         let (row, what) = table.insert(integer, va, page.filter(|_| translations));
         *match what {
@@ -624,13 +624,13 @@ impl Stlts {
             StltInserted::Matching => &mut s.matching_rows,
             StltInserted::Replaced => &mut s.replaced_rows,
         } += 1;
-        looked.value = 1;
-        looked.written = Some(row);
-        looked.unit = Unit::Insert {
+        result.value = 1;
+        result.written = Some(row);
+        result.unit = Unit::Insert {
             row: Some(row),
             walk,
         };
-        looked
+        result
     }
 
     fn stats(&self) -> StltStats {

@@ -141,7 +141,7 @@ impl Consumer {
         }
     }
 
-    /// Whether the writer asks, or is about to, and waits for [`Consumer::answer`].
+    /// Whether the writer asks, or is about to, and waits for [`Consumer::deliver_result`].
     pub fn has_query(&self, segment: &Segment) -> bool {
         let slot = segment.slot(self.slot);
         slot.is_some_and(|s| s.answered.load(Relaxed) != s.asked.load(Relaxed))

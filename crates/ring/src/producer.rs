@@ -220,7 +220,7 @@ impl Producer {
         }
     }
 
-    /// Asks the engine a question of [`record::ask`] and waits for the answer. `None`:
+    /// Asks the engine a question of [`record::query`] and waits for the answer. `None`:
     /// nobody knows one, or nobody listens any more.
     ///
     /// # Safety

@@ -8,14 +8,14 @@ use super::{Core, CoreContext, TranslationWait, Waits};
 
 impl Core {
     /// Does the op at which [`Core::run`] came back with [`super::Stop::Query`]. Its
-    /// result is there when all lines that `looked` names have come, unless it is `at_once`,
+    /// result is there when all lines that `query_result` names have come, unless it is `at_once`,
     /// the walk beside them is over, if there is one, and the latency has passed; the line
     /// that is written goes out at retirement. Without a reply (there is no shortcut) it is an instruction of
     /// one cycle.
     pub fn run_query<B: Below>(
         &mut self,
         op: &Op,
-        looked: Option<&QueryResult>,
+        query_result: Option<&QueryResult>,
         mut context: CoreContext<'_, B>,
     ) {
         self.dispatch_preceding(op);
@@ -23,22 +23,22 @@ impl Core {
         let start = at.max(self.input(op, 0)).max(self.input(op, 1));
         let now = self.cycle(start);
         let asid = context.asid;
-        let unit = looked.map_or(Unit::Nothing, |l| l.unit);
+        let unit = query_result.map_or(Unit::Nothing, |l| l.unit);
         let asked = self.mmu.begin_query(
             &unit,
             asid,
             now,
             &mut context.walk_context(&mut self.private),
         );
-        let mut back = Done::new(asked.began, Level::L1);
-        for &line in looked.iter().flat_map(|l| &l.reads) {
-            let done = self.request(RequestKind::Load, line, op.pc, asked.began, context.below);
-            if done.at > back.at && !looked.is_some_and(|l| l.at_once) {
+        let mut back = Done::new(asked.start, Level::L1);
+        for &line in query_result.iter().flat_map(|l| &l.reads) {
+            let done = self.request(RequestKind::Load, line, op.pc, asked.start, context.below);
+            if done.at > back.at && !query_result.is_some_and(|l| l.at_once) {
                 back = done;
             }
         }
         let (began, known) = asked.walk;
-        let latency = looked.map_or(1, |l| u64::from(l.latency));
+        let latency = query_result.map_or(1, |l| u64::from(l.latency));
         let done = start.max(back.at.max(known) * self.width) + latency * self.width;
         // A walk beside the lines holds it up alone if it ends after them.
         let (translated, data) = if known > back.at {
@@ -59,7 +59,7 @@ impl Core {
         };
         let slot = self.retire(op.insns, at, done, waits);
         let mut written = self.cycle(slot);
-        if let Some(line) = looked.and_then(|l| l.written) {
+        if let Some(line) = query_result.and_then(|l| l.written) {
             let request = self.request(RequestKind::Store, line, op.pc, written, context.below);
             written = request.at;
         }
@@ -78,17 +78,18 @@ impl Core {
     pub fn warm_query<B: Below>(
         &mut self,
         op: &Op,
-        looked: Option<&QueryResult>,
+        query_result: Option<&QueryResult>,
         cpi_milli: u64,
         mut context: CoreContext<'_, B>,
     ) {
-        if let Some(looked) = looked {
+        if let Some(query_result) = query_result {
             let asid = context.asid;
             let mut walk_context = context.walk_context(&mut self.private);
-            self.mmu.warm_query(&looked.unit, asid, &mut walk_context);
+            self.mmu
+                .warm_query(&query_result.unit, asid, &mut walk_context);
         }
-        let reads = looked.iter().flat_map(|l| &l.reads);
-        let written = looked.and_then(|l| l.written);
+        let reads = query_result.iter().flat_map(|l| &l.reads);
+        let written = query_result.and_then(|l| l.written);
         let accesses = reads
             .map(|&at| (at, RequestKind::Load))
             .chain(written.map(|at| (at, RequestKind::Store)));

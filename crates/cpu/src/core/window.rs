@@ -79,9 +79,9 @@ impl Core {
                         walk_start: began,
                     },
                 ) = (b.from, b.translated);
-                let looked = self.cycle(begin) + self.mmu.tlb_lookup_done(Access::Fetch);
+                let lookup_done = self.cycle(begin) + self.mmu.tlb_lookup_done(Access::Fetch);
                 let mut split = self.stack.split((begin, from, until));
-                split.translation(looked, began, known, self.width);
+                split.translation(lookup_done, began, known, self.width);
                 split.rest(cause);
                 from = until;
             }
@@ -228,19 +228,19 @@ impl Core {
             from = self.charge(from, (data.at * self.width).min(slot), served(data.level));
             self.charge(from, slot, Cause::Compute);
         } else if from < slot {
-            let looked = ask + self.mmu.tlb_lookup_done(Access::Read);
-            self.account_parts((start, from, slot), looked, translated, data);
+            let lookup_done = ask + self.mmu.tlb_lookup_done(Access::Read);
+            self.account_parts((start, from, slot), lookup_done, translated, data);
         }
     }
 
     /// The same for what was asked for in the first of three slots, holds up
     /// retirement from the second on, and until the third; TLBs are looked up until
-    /// `looked`.
+    /// `lookup_done`.
     #[inline(never)]
     fn account_parts(
         &mut self,
         slots: (u64, u64, u64),
-        looked: Cycle,
+        lookup_done: Cycle,
         translated: TranslationWait,
         data: Done,
     ) {
@@ -249,7 +249,7 @@ impl Core {
         // Known earlier, it would have waited for a register as much longer: that
         // comes free when it does.
         if data.held == 0 {
-            split.translation(looked, translated.walk_start, known, width);
+            split.translation(lookup_done, translated.walk_start, known, width);
         } else {
             let held = known + u64::from(data.held);
             split.part(Cause::MissRegister, held.min(data.at) * width);

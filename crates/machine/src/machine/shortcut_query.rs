@@ -44,7 +44,7 @@ impl Machine {
         if matches!(ask, ShortcutQuery::LoadVa { .. }) && self.plan.phase.takes_time() {
             self.os.stlt_guard(pid, self.cores[core].now(), &mut fx);
         }
-        let looked = match ask {
+        let result = match ask {
             ShortcutQuery::LoadVa { integer } => self.os.load_va(pid, integer, &mut fx),
             ShortcutQuery::InsertVa { integer, va } => self.os.insert_va(pid, integer, va, &mut fx),
             ShortcutQuery::Alloc { rows } => {
@@ -60,10 +60,10 @@ impl Machine {
                 table_call_result(&self.os, &done)
             }
         };
-        thread.query_result = looked.as_ref().map(|l| l.value);
+        thread.query_result = result.as_ref().map(|l| l.value);
         self.spread(core, process, self.part_of(process), &mut fx);
         self.effects = fx;
-        Ok(looked)
+        Ok(result)
     }
 
     /// The core came back with an op that asks: answers and prices it.
@@ -75,7 +75,7 @@ impl Machine {
         at: usize,
     ) -> Result<(), Outcome> {
         let op = &item.batch.ops[at];
-        let looked = self.resolve_query(id, core, item, op)?;
+        let result = self.resolve_query(id, core, item, op)?;
         let pid = self.processes[&self.threads[&id].process].pid;
         let view = self.os.view(pid);
         let context = CoreContext {
@@ -87,9 +87,9 @@ impl Machine {
         };
         let c = &mut self.cores[core];
         if !self.plan.phase.takes_time() {
-            c.warm_query(op, looked.as_ref(), self.gap_cpi_milli, context);
+            c.warm_query(op, result.as_ref(), self.gap_cpi_milli, context);
         } else {
-            c.run_query(op, looked.as_ref(), context);
+            c.run_query(op, result.as_ref(), context);
         }
         Ok(())
     }

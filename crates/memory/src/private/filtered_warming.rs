@@ -65,7 +65,7 @@ impl Private {
         }
     }
 
-    /// What [`Private::second`] does, without time, to what stands for the L2.
+    /// What [`Private::access_l2`] does, without time, to what stands for the L2.
     #[inline]
     fn warm_filtered_l2<B: Below>(&mut self, request: &Request, below: &mut B) {
         let line = request.at.0 >> LINE_SHIFT;

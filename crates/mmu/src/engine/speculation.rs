@@ -112,7 +112,7 @@ pub(crate) struct Outcome<'a> {
 pub(crate) struct Speculation {
     engine: Box<dyn Engine>,
     /// Whether it guesses within nested walks.
-    pub follows: bool,
+    pub guesses_nested_steps: bool,
     data: GuessStats,
     entries: GuessStats,
     within: GuessStats,
@@ -127,7 +127,7 @@ pub(crate) struct Speculation {
 impl Speculation {
     pub fn new(engine: Box<dyn Engine>) -> Self {
         Speculation {
-            follows: engine.guesses_nested_steps(),
+            guesses_nested_steps: engine.guesses_nested_steps(),
             engine,
             data: GuessStats::default(),
             entries: GuessStats::default(),

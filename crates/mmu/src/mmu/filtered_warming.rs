@@ -122,7 +122,7 @@ impl Mmu {
             && self.l2.iter().flatten().all(|level| level.can_export_lru());
         if self.warms_filtered {
             let entries = self.caches.pwc.entries();
-            let following = self.filtered.get_or_insert_with(|| {
+            let state = self.filtered.get_or_insert_with(|| {
                 Box::new(FilteredWarming {
                     first: [[NOTHING; FIRST]; 2],
                     second: Default::default(),
@@ -130,10 +130,10 @@ impl Mmu {
                     path: Path::new(),
                 })
             });
-            following.forget();
-            for (followed, level) in following.second.iter_mut().zip(&self.l2) {
+            state.forget();
+            for (lru, level) in state.second.iter_mut().zip(&self.l2) {
                 if let Some(level) = level {
-                    level.export_lru(followed);
+                    level.export_lru(lru);
                 }
             }
         }
@@ -145,20 +145,20 @@ impl Mmu {
         if !std::mem::take(&mut self.warms_filtered) {
             return;
         }
-        let following = self.filtered.as_mut().expect("begun");
-        for (followed, level) in following.second.iter().zip(&mut self.l2) {
+        let state = self.filtered.as_mut().expect("begun");
+        for (lru, level) in state.second.iter().zip(&mut self.l2) {
             if let Some(level) = level {
-                level.import_lru(followed);
+                level.import_lru(lru);
             }
         }
     }
 
     /// What the kernel has changed is forgotten by what stands for the TLBs, too.
     pub(super) fn forget_filtered(&mut self, what: &Invalidation) {
-        if let Some(following) = self.filtered.as_mut().filter(|_| self.warms_filtered) {
-            following.forget();
-            for followed in &mut following.second {
-                followed.forget(what);
+        if let Some(state) = self.filtered.as_mut().filter(|_| self.warms_filtered) {
+            state.forget();
+            for lru in &mut state.second {
+                lru.forget(what);
             }
         }
     }
@@ -170,9 +170,9 @@ impl Mmu {
             self.host_prefetch(asid, VirtAddr(va), view);
             return;
         }
-        let following = self.filtered.as_ref().expect("begun");
+        let state = self.filtered.as_ref().expect("begun");
         let page = key(asid, PageSize::K4, va);
-        if following.first[side(access)][page as usize % FIRST].page != page {
+        if state.first[side(access)][page as usize % FIRST].page != page {
             view.host_prefetch(VirtAddr(va));
         }
     }
@@ -191,8 +191,8 @@ impl Mmu {
         }
         let s = side(access);
         let page = key(asid, PageSize::K4, va.0);
-        let following = self.filtered.as_mut().expect("begun");
-        let near = &mut following.first[s][page as usize % FIRST];
+        let state = self.filtered.as_mut().expect("begun");
+        let near = &mut state.first[s][page as usize % FIRST];
         let write = access == Access::Write;
         if near.page == page && (!write || near.frame & 1 != 0) {
             return Ok(PhysAddr(near.frame & !1 | va.0 & 0xfff));
@@ -212,25 +212,19 @@ impl Mmu {
         let s = side(access);
         let second = self.second(s);
         let level = self.l2[second].as_deref().expect("as begun");
-        let following = self.filtered.as_mut().expect("begun");
-        let followed = &mut following.second[second];
-        let held = level.look_up_lru(followed, asid, va.0);
+        let state = self.filtered.as_mut().expect("begun");
+        let lru = &mut state.second[second];
+        let held = level.look_up_lru(lru, asid, va.0);
         let mapping = match held {
             Some(mapping) => mapping,
             None => {
                 let View::Native(table) = context.view else {
                     unreachable!("no host's tables are used, as begun")
                 };
-                let Some(found) = table.path(va, &mut following.path) else {
+                let Some(found) = table.path(va, &mut state.path) else {
                     return Err(self.refuse(&lookup, lookup.now));
                 };
-                read(
-                    &mut following.upper,
-                    &following.path,
-                    asid,
-                    va,
-                    &mut context,
-                );
+                read(&mut state.upper, &state.path, asid, va, &mut context);
                 Mapping::of(&Walked::native(&found))
             }
         };
@@ -238,11 +232,11 @@ impl Mmu {
             return Err(self.refuse(&lookup, lookup.now));
         }
         if held.is_none() {
-            level.fill_lru(followed, asid, va.0, mapping);
+            level.fill_lru(lru, asid, va.0, mapping);
         }
         let pa = mapping.pa(va);
         let page = key(asid, PageSize::K4, va.0);
-        following.first[s][page as usize % FIRST] = Near {
+        state.first[s][page as usize % FIRST] = Near {
             page,
             frame: pa.0 & !0xfff | u64::from(mapping.writable),
         };

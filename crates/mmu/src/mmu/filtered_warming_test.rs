@@ -56,13 +56,13 @@ impl Machine {
 
     fn access(
         &mut self,
-        followed: bool,
+        filtered: bool,
         table: &Flat,
         (asid, va, access): (Asid, VirtAddr, Access),
     ) -> Result<PhysAddr, Fault> {
         let view = View::Native(table);
         let context = walk_context(&view, &mut self.private, &mut self.below);
-        if followed {
+        if filtered {
             self.mmu.warm_filtered(asid, va, access, context)
         } else {
             self.mmu.warm(asid, va, access, context)
@@ -110,13 +110,13 @@ fn following_leaves_what_warming_leaves() {
         spec(&[("main", array(&[PageSize::K4], 56, 8, L2_TLB))], &[]),
     ];
     for spec in specs {
-        let [mut followed, mut warmed] = [(); 2].map(|()| Machine::new(&spec));
+        let [mut filtered, mut warmed] = [(); 2].map(|()| Machine::new(&spec));
         let mut r = rng(3, "test.follow");
         let (mut protected, mut faults) = (false, 0);
         for _ in 0..40 {
             let view: &Flat = &Flat::new(1 << 34);
-            assert!(followed.mmu.begin_filtered_warming(&View::Native(view)));
-            assert!(followed.private.begin_filtered_warming());
+            assert!(filtered.mmu.begin_filtered_warming(&View::Native(view)));
+            assert!(filtered.private.begin_filtered_warming());
             for _ in 0..1500 {
                 let va = r.random_range(0..200u64) << 12
                     | u64::from(r.random_range(0..3u8)) << 31
@@ -136,7 +136,7 @@ fn following_leaves_what_warming_leaves() {
                         },
                     ];
                     let what = what[r.random_range(0..3)];
-                    followed.mmu.invalidate(&what);
+                    filtered.mmu.invalidate(&what);
                     warmed.mmu.invalidate(&what);
                 }
                 let mut table = Flat::new(1 << 34);
@@ -144,11 +144,11 @@ fn following_leaves_what_warming_leaves() {
                 table.writable = !protected;
                 let access = [Access::Read, Access::Write, Access::Fetch][r.random_range(0..3)];
                 let access = (asid, va, access);
-                let found = followed.access(true, &table, access);
+                let found = filtered.access(true, &table, access);
                 assert_eq!(found, warmed.access(false, &table, access));
                 faults += usize::from(found.is_err());
                 // Of neither the first level holds anything back.
-                followed.mmu.filtered.as_mut().unwrap().forget();
+                filtered.mmu.filtered.as_mut().unwrap().forget();
                 warmed.mmu.filter = [NO_PAGE; 2];
                 for array in warmed.mmu.l1.iter_mut().flat_map(|l| &mut l.arrays) {
                     for asid in [1, 2] {
@@ -156,12 +156,12 @@ fn following_leaves_what_warming_leaves() {
                     }
                 }
             }
-            followed.mmu.end_filtered_warming();
-            followed.private.end_filtered_warming();
-            assert_eq!(followed.second(), warmed.second());
+            filtered.mmu.end_filtered_warming();
+            filtered.private.end_filtered_warming();
+            assert_eq!(filtered.second(), warmed.second());
         }
-        assert!(followed.below.0 == warmed.below.0);
-        assert!(faults > 100 && followed.below.0.len() > 10_000);
+        assert!(filtered.below.0 == warmed.below.0);
+        assert!(faults > 100 && filtered.below.0.len() > 10_000);
     }
 }
 

@@ -233,7 +233,7 @@ impl Mmu {
         tlb.insert(asid, va.0, size, entry, written.at);
     }
 
-    /// State only: what [`Mmu::ask_memory`] finds; `None`: a walk is needed.
+    /// State only: what [`Mmu::look_up_in_memory`] finds; `None`: a walk is needed.
     pub(super) fn warm_memory<B: Below>(
         &mut self,
         lookup: &Lookup,

@@ -135,9 +135,9 @@ impl Mmu {
     ) {
         let mshr = &self.walk_mshrs[i];
         if self.speculation.is_some() && mshr.walked {
-            let looked = asked.max(mshr.tlb_lookup_done);
+            let lookup_done = asked.max(mshr.tlb_lookup_done);
             let data = mshr.mapping.pa(lookup.va);
-            self.guess_beside(lookup, data, (looked, at), context);
+            self.guess_beside(lookup, data, (lookup_done, at), context);
         }
     }
 

@@ -261,8 +261,8 @@ impl Mmu {
         let start = walker.start;
         let before = self.walk_reads[Level::Memory as usize];
         let speculation = self.speculation.as_deref_mut();
-        let following = speculation
-            .filter(|s| s.follows)
+        let nested_steps = speculation
+            .filter(|s| s.guesses_nested_steps)
             .map(|s| s.nested_steps(lookup, context));
         let mut port = Physical {
             private: context.private,
@@ -270,7 +270,7 @@ impl Mmu {
             core: self.core,
             served: &mut self.walk_reads,
             record: notes.as_mut(),
-            nested_steps: following,
+            nested_steps,
         };
         let (end, found) = self.caches.walk(context.view, va, asid, &mut port, start);
         self.walk_read_memory = self.walk_reads[Level::Memory as usize] > before;

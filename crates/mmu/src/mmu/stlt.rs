@@ -134,7 +134,7 @@ impl StltUnit {
 /// A question that a core's unit works on.
 pub struct StltQuery {
     /// When it began: it may have had to wait.
-    pub began: Cycle,
+    pub start: Cycle,
     /// When its walk began, and found the page or not; `began` without one.
     pub walk: (Cycle, Cycle),
     slot: Option<OccupancySlot>,
@@ -159,7 +159,7 @@ impl Mmu {
         context: &mut WalkContext<'_, B>,
     ) -> StltQuery {
         let mut asked = StltQuery {
-            began: now,
+            start: now,
             walk: (now, now),
             slot: None,
         };
@@ -176,19 +176,19 @@ impl Mmu {
                     stlt.ipb.hits += u64::from(invalid);
                 }
                 let under_way = stlt.rows.iter().filter(|r| Some(r.0) == row);
-                asked.began = under_way.map(|r| r.1).fold(now, Cycle::max);
-                stlt.stats.load_wait_cycles += asked.began - now;
+                asked.start = under_way.map(|r| r.1).fold(now, Cycle::max);
+                stlt.stats.load_wait_cycles += asked.start - now;
             }
             Unit::Insert { walk, .. } => {
                 stlt.stats.inserts += 1;
                 stlt.insertions.fills += 1;
                 let slot = stlt.buffer.admit(now);
-                asked.began = slot.start;
+                asked.start = slot.start;
                 stlt.stats.insert_wait_cycles += slot.start - now;
                 asked.slot = Some(slot);
-                asked.walk = (asked.began, asked.began);
+                asked.walk = (asked.start, asked.start);
                 if let Some(va) = walk {
-                    asked.walk = self.walk_to_insert(asid, va, asked.began, context);
+                    asked.walk = self.walk_to_insert(asid, va, asked.start, context);
                 }
             }
         }
@@ -292,7 +292,7 @@ impl Mmu {
         Some(self.hit_auxiliary(lookup, missed, mapping, TranslationSource::Stb))
     }
 
-    /// State only: what [`Mmu::ask_stb`] finds.
+    /// State only: what [`Mmu::look_up_stb`] finds.
     pub(super) fn warm_stb<B: Below>(
         &self,
         lookup: &Lookup,

@@ -50,33 +50,33 @@ impl Tlb {
         self.ranked
     }
 
-    /// Hands its entries over to `followed`, which stands for it until [`Tlb::import_lru`].
-    pub fn export_lru(&self, followed: &mut TlbLruStack) {
-        followed.keys.resize(self.slots.len(), EMPTY);
-        followed.frames.resize(self.slots.len(), 0);
-        followed.held = self.held;
-        followed.used = self.held.iter().map(|&held| held as usize).sum();
+    /// Hands its entries over to `stack`, which stands for it until [`Tlb::import_lru`].
+    pub fn export_lru(&self, stack: &mut TlbLruStack) {
+        stack.keys.resize(self.slots.len(), EMPTY);
+        stack.frames.resize(self.slots.len(), 0);
+        stack.held = self.held;
+        stack.used = self.held.iter().map(|&held| held as usize).sum();
         for slot in &self.slots {
             let set = slot.set as usize;
             let rank = self.heads[set].ranks.of(usize::from(slot.way));
             let at = set * self.ways + usize::from(rank);
-            followed.keys[at] = slot.key;
-            followed.frames[at] = slot.entry.frame | u64::from(slot.epoch) << FRAME_BITS;
+            stack.keys[at] = slot.key;
+            stack.frames[at] = slot.entry.frame | u64::from(slot.epoch) << FRAME_BITS;
         }
     }
 
-    /// Holds what `followed` does, all of it ready.
-    pub fn import_lru(&mut self, followed: &TlbLruStack) {
-        self.held = followed.held;
+    /// Holds what `stack` does, all of it ready.
+    pub fn import_lru(&mut self, stack: &TlbLruStack) {
+        self.held = stack.held;
         let mut from = 0;
         for head in &mut self.heads {
             head.ranks = Ranks::new(self.ways);
             let ranks = from..from + self.ways;
             // Free ways are last.
-            let used = ranks.clone().filter(|&at| followed.keys[at] != EMPTY);
-            let free = ranks.filter(|&at| followed.keys[at] == EMPTY);
+            let used = ranks.clone().filter(|&at| stack.keys[at] != EMPTY);
+            let free = ranks.filter(|&at| stack.keys[at] == EMPTY);
             for (way, at) in used.chain(free).enumerate() {
-                let (key, frame) = (followed.keys[at], followed.frames[at]);
+                let (key, frame) = (stack.keys[at], stack.frames[at]);
                 let slot = &mut self.slots[from + way];
                 slot.key = key;
                 slot.entry.frame = frame & ((1 << FRAME_BITS) - 1);
@@ -88,22 +88,22 @@ impl Tlb {
         }
     }
 
-    /// The translation of `va` by the entry that covers it in `followed`, which stands for the array; the
+    /// The translation of `va` by the entry that covers it in `stack`, which stands for the array; the
     /// entry is used.
     #[inline(always)]
-    pub fn look_up_lru(&self, followed: &mut TlbLruStack, asid: Asid, va: u64) -> Option<Mapping> {
+    pub fn look_up_lru(&self, stack: &mut TlbLruStack, asid: Asid, va: u64) -> Option<Mapping> {
         for size in PageSize::ALL {
-            if followed.held[size.index()] == 0 {
+            if stack.held[size.index()] == 0 {
                 continue;
             }
             let key = key(asid, size, va);
             let set = self.set(key) * self.ways;
-            let keys = &mut followed.keys[set..set + self.ways];
+            let keys = &mut stack.keys[set..set + self.ways];
             let Some(way) = position(keys, |k| k == key) else {
                 continue;
             };
             touch_mru(keys, way);
-            let frames = &mut followed.frames[set..set + self.ways];
+            let frames = &mut stack.frames[set..set + self.ways];
             touch_mru(frames, way);
             let frame = frames[0] & ((1 << FRAME_BITS) - 1);
             frames[0] = frame | u64::from(self.epoch) << FRAME_BITS;
@@ -116,18 +116,18 @@ impl Tlb {
         None
     }
 
-    /// Puts `new`, which is not there, into `followed`.
+    /// Puts `new`, which is not there, into `stack`.
     #[inline(always)]
-    pub fn fill_lru(&self, followed: &mut TlbLruStack, new: u64, entry: TlbEntry) {
+    pub fn fill_lru(&self, stack: &mut TlbLruStack, new: u64, entry: TlbEntry) {
         let set = self.set(new) * self.ways;
-        let keys = &mut followed.keys[set..set + self.ways];
-        let frames = &mut followed.frames[set..set + self.ways];
+        let keys = &mut stack.keys[set..set + self.ways];
+        let frames = &mut stack.frames[set..set + self.ways];
         let frame = entry.frame | u64::from(self.epoch) << FRAME_BITS;
-        followed.held[size_of_key(new)] += 1;
-        if followed.used == self.slots.len() {
+        stack.held[size_of_key(new)] += 1;
+        if stack.used == self.slots.len() {
             let old = push_mru(keys, new);
             push_mru(frames, frame);
-            followed.held[size_of_key(old)] -= 1;
+            stack.held[size_of_key(old)] -= 1;
             return;
         }
         // A free way goes first, wherever it is.
@@ -138,9 +138,9 @@ impl Tlb {
         frames[last] = frame;
         touch_mru(frames, last);
         if old == EMPTY {
-            followed.used += 1;
+            stack.used += 1;
         } else {
-            followed.held[size_of_key(old)] -= 1;
+            stack.held[size_of_key(old)] -= 1;
         }
     }
 }

@@ -148,7 +148,7 @@ fn an_insertion_walks_as_others_do_and_leaves_nothing_in_tlbs() {
     let mut b = Bench::new();
     let unit = insertion(0, Some(APART));
     let asked = b.begin(&unit, 1000);
-    assert_eq!((asked.began, asked.walk), (1000, (1000, 1000 + length)));
+    assert_eq!((asked.start, asked.walk), (1000, (1000, 1000 + length)));
     b.mmu.end_query(&unit, A, asked, (1300, 1300));
     assert_eq!(b.get("stlt", "walk_reads"), plain.get("", "walk_reads"));
     assert_eq!((b.get("", "walks"), b.get("", "walk_reads")), (0, 0));
@@ -174,20 +174,20 @@ fn the_ninth_insertion_waits_and_so_does_who_wants_the_row() {
     for n in 0..INSERTIONS as u64 {
         let unit = insertion(n, None);
         let asked = b.begin(&unit, n);
-        assert_eq!(asked.began, n, "eight at a time");
+        assert_eq!(asked.start, n, "eight at a time");
         b.mmu.end_query(&unit, A, asked, (n, 500 + n));
         begun.push(unit);
     }
-    assert_eq!(b.begin(&insertion(9, None), 100).began, 500);
+    assert_eq!(b.begin(&insertion(9, None), 100).start, 500);
     assert_eq!(b.get("stlt", "insert_wait_cycles"), 400);
     let row = |n: u64| Unit::Load {
         row: Some(PhysAddr((1 << 44) + 16 * n)),
         translation: None,
         invalid: Some(true),
     };
-    assert_eq!(b.begin(&row(3), 100).began, 503);
-    assert_eq!(b.begin(&row(77), 100).began, 100, "another row");
-    assert_eq!(b.begin(&row(3), 600).began, 600, "it is written");
+    assert_eq!(b.begin(&row(3), 100).start, 503);
+    assert_eq!(b.begin(&row(77), 100).start, 100, "another row");
+    assert_eq!(b.begin(&row(3), 600).start, 600, "it is written");
     assert_eq!(b.get("stlt", "load_wait_cycles"), 403);
     assert_eq!((b.get("ipb", "lookups"), b.get("ipb", "hits")), (3, 3));
     b.mmu.fill_ipb(5);

@@ -131,7 +131,7 @@ impl Live {
                 return true;
             };
             // A dead one that has asked is read on when it has been answered.
-            let died = || p.dead && !t.told_of_death && !t.has_query();
+            let died = || p.dead && !t.reported_death && !t.has_query();
             t.available() > 0 || died() || p.who.is_some_and(|who| host.has_hello(who))
         };
         self.unknown.is_some()

@@ -57,7 +57,7 @@ impl Live {
             }
             let t = &mut self.threads[id];
             let process = &mut self.processes[p];
-            let last = process.dead && t.told_of_death && t.available() == 0;
+            let last = process.dead && t.reported_death && t.available() == 0;
             // The hot loop: blocks that are complete and known.
             while let Some(&word) = t.words.get(t.at) {
                 if record::tag(word) != record::BLOCK {
@@ -194,9 +194,9 @@ impl Live {
             return Ok(Some(if nothing { End::Exit } else { End::More }));
         }
         if process.dead {
-            if !t.told_of_death {
+            if !t.reported_death {
                 // Once more, with what it had not published.
-                t.told_of_death = true;
+                t.reported_death = true;
                 if let Some((shared, ring)) = &t.ring {
                     ring.publish_rest(&shared.segment);
                 }
@@ -223,8 +223,8 @@ impl Live {
         if !nothing {
             return Ok(Some(End::More));
         }
-        t.told_blocked = (t.in_kernel || t.untraced) && t.replacing.is_none();
-        Ok(Some(if t.told_blocked {
+        t.reported_blocked = (t.in_kernel || t.untraced) && t.replacing.is_none();
+        Ok(Some(if t.reported_blocked {
             End::Blocked
         } else {
             End::Empty
@@ -306,7 +306,7 @@ impl Live {
                 // What was to take its place does not run after all.
                 t.untraced = false;
                 t.unseen = None;
-                if std::mem::take(&mut t.told_blocked) {
+                if std::mem::take(&mut t.reported_blocked) {
                     // It goes on, even if what it does is not known yet.
                     t.queue.push_back(Piece::End(End::More));
                 }

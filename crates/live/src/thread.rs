@@ -38,7 +38,7 @@ pub(crate) struct Thread {
     /// Between [`record::ENTER`] and its return.
     pub in_kernel: bool,
     /// Its reader was told that it waits.
-    pub told_blocked: bool,
+    pub reported_blocked: bool,
     /// Waits for the image that execve starts, with this ticket.
     pub replacing: Option<u64>,
     /// Runs something that is not followed.
@@ -49,7 +49,7 @@ pub(crate) struct Thread {
     /// Its maker's system call failed.
     pub stillborn: bool,
     pub starving: bool,
-    pub told_of_death: bool,
+    pub reported_death: bool,
 }
 
 impl Thread {
@@ -63,14 +63,14 @@ impl Thread {
             queue: Queue::new(),
             met_within: Vec::new(),
             in_kernel: false,
-            told_blocked: false,
+            reported_blocked: false,
             replacing: None,
             untraced: false,
             unseen: None,
             last_spawned: None,
             stillborn: false,
             starving: false,
-            told_of_death: false,
+            reported_death: false,
         }
     }
 

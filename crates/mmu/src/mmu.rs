@@ -201,7 +201,7 @@ const NO_PAGE: Filter = Filter {
 /// A walk that may not have ended yet.
 #[derive(Clone, Copy, Debug)]
 struct WalkMshr {
-    asked: Cycle,
+    requested: Cycle,
     /// When all TLBs had said that they do not have it, one in memory included.
     tlb_lookup_done: Cycle,
     /// When it got a walker.
@@ -294,7 +294,7 @@ impl Mmu {
             (!arrays.is_empty()).then(|| Box::new(level(arrays, name)))
         };
         let none = WalkMshr {
-            asked: 0,
+            requested: 0,
             tlb_lookup_done: 0,
             walk_start: 0,
             end: 0,

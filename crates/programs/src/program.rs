@@ -129,7 +129,7 @@ impl Code {
                 let first = heap.is_some();
                 if let Some(mut heap) = heap {
                     t.enter().await;
-                    heap.announce(&mut t).await;
+                    heap.emit_pending(&mut t).await;
                     member.initialise(&mut t).await;
                     t.begin(threads).await;
                 }

@@ -113,7 +113,7 @@ impl Core {
                     calls,
                     made: Vec::with_capacity(256),
                 };
-                self.follow(&mut w, &mut path, block, context);
+                self.run_wrong_path(&mut w, &mut path, block, context);
                 w.stats.instructions += path.instructions;
                 w.leave();
             }
@@ -142,7 +142,7 @@ impl Core {
     }
 
     /// Runs from `block` on until something ends the path.
-    fn follow<B: Below>(
+    fn run_wrong_path<B: Below>(
         &mut self,
         w: &mut WrongPath,
         path: &mut Path<'_>,

@@ -72,7 +72,7 @@ impl Machine {
                 fanout.recycle(item);
                 self.act_on_end(fanout, me, id, core, end)?;
                 self.wake_waiting();
-                self.tell_gone(fanout, me);
+                self.report_gone(fanout, me);
                 return Ok(None);
             }
             None => {

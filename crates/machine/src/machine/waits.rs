@@ -21,7 +21,7 @@ impl Machine {
         me: usize,
     ) -> Result<Option<Pause>, Outcome> {
         let starved = self.threads.values().any(|t| t.starved);
-        self.tell_gone(fanout, me);
+        self.report_gone(fanout, me);
         if self.poll_blocked(fanout, me)? || self.settle(fanout, me, false)? {
             return Ok(None);
         }
@@ -77,7 +77,7 @@ impl Machine {
     }
 
     /// Tells the fan-out whose streams nobody goes on with.
-    pub(super) fn tell_gone(&mut self, fanout: &Fanout, me: usize) {
+    pub(super) fn report_gone(&mut self, fanout: &Fanout, me: usize) {
         for id in self.gone.drain(..) {
             fanout.gone(me, id);
         }

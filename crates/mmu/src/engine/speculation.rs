@@ -45,7 +45,7 @@ pub struct Verdict {
 struct Issue {
     guess: Guess,
     /// When its line was asked for.
-    asked: Cycle,
+    requested: Cycle,
     became: Speculated,
     /// Of a guess within a nested walk: whether what is read next lies in its line.
     next: bool,
@@ -168,7 +168,7 @@ impl Speculation {
         for &guess in guesses {
             self.issued.push(Issue {
                 guess,
-                asked,
+                requested: asked,
                 became: private.speculate(guess.at, asked, below),
                 next: next.iter().any(|&at| guess.covers(at)),
             });
@@ -215,7 +215,7 @@ impl Speculation {
                 self.recorded.push(GuessRecord {
                     at: issue.guess.at,
                     what: issue.guess.what,
-                    asked: issue.asked,
+                    requested: issue.requested,
                     became: issue.became,
                     right: verdict.right,
                 });
@@ -261,7 +261,7 @@ impl Outcome<'_> {
     fn verdict(&self, miss: &Miss, issue: &Issue, entries: &[PhysAddr]) -> Verdict {
         let Issue {
             guess,
-            asked,
+            requested: asked,
             became,
             next,
         } = *issue;

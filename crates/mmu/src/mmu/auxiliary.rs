@@ -183,7 +183,7 @@ impl Mmu {
         mapping: Mapping,
         from: TranslationSource,
     ) -> Translated {
-        let at = missed.asked;
+        let at = missed.requested;
         let arrival = Arrival {
             asid: lookup.asid,
             va: lookup.va,

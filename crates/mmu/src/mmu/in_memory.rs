@@ -156,15 +156,15 @@ impl Mmu {
             asid, va, access, ..
         } = lookup;
         let (Some(unit), Some(tlb)) = (&mut self.in_memory, &mut context.in_memory_tlb) else {
-            let ended = self.walk_from(lookup, missed.asked, context);
+            let ended = self.walk_from(lookup, missed.requested, context);
             return self.finish(lookup, missed, ended);
         };
         let predicted = unit.predict(va);
         let at = request(tlb.line(va.0, predicted), self.core);
-        let done = context.private.access(at, missed.asked, context.below);
+        let done = context.private.access(at, missed.requested, context.below);
         unit.reads[done.level as usize] += 1;
         unit.stats.lookups += 1;
-        unit.stats.cycles += done.at - missed.asked;
+        unit.stats.cycles += done.at - missed.requested;
         if let Some(mapping) = find(tlb, lookup, predicted, done.at, context.view) {
             unit.stats.predicted_right += 1;
             if predicted == PageSize::K4 {
@@ -183,7 +183,7 @@ impl Mmu {
             self.latest = self.latest.max(done.at);
             self.fill(side(access), &arrival, missed.presence);
             let mshr = WalkMshr {
-                asked: missed.asked,
+                requested: missed.requested,
                 tlb_lookup_done: done.at,
                 walk_start: done.at,
                 end: done.at,
@@ -199,7 +199,7 @@ impl Mmu {
                 from: TranslationSource::InMemory,
             });
         }
-        self.memory_lookup[side(access)] = done.at - missed.asked;
+        self.memory_lookup[side(access)] = done.at - missed.requested;
         let ended = self.walk_from(lookup, done.at, context);
         let (found, end) = (ended.found.ok(), ended.end);
         let answer = self.finish(lookup, missed, ended);

@@ -146,13 +146,13 @@ impl Mmu {
     #[inline(always)]
     fn merge_times(&mut self, i: usize, s: usize, asked: Cycle) -> (Cycle, Cycle, Mapping) {
         let mshr = &mut self.walk_mshrs[i];
-        if mshr.asked > asked {
+        if mshr.requested > asked {
             // Older in the program, later in time: had this request been seen
             // first, its walk would have served the other.
-            mshr.end = asked + (mshr.end - mshr.asked);
-            mshr.tlb_lookup_done = asked + (mshr.tlb_lookup_done - mshr.asked);
-            mshr.walk_start = asked + (mshr.walk_start - mshr.asked);
-            mshr.asked = asked;
+            mshr.end = asked + (mshr.end - mshr.requested);
+            mshr.tlb_lookup_done = asked + (mshr.tlb_lookup_done - mshr.requested);
+            mshr.walk_start = asked + (mshr.walk_start - mshr.requested);
+            mshr.requested = asked;
         }
         self.walk_read_memory = mshr.memory;
         self.stats.walks_merged += u64::from(mshr.walked);
@@ -178,8 +178,8 @@ impl Mmu {
             asid, va, access, ..
         } = lookup;
         let s = side(access);
-        let (began, at, mapping) = self.merge_times(i, s, missed.asked);
-        self.guess_with(i, lookup, (missed.asked, at), context);
+        let (began, at, mapping) = self.merge_times(i, s, missed.requested);
+        self.guess_with(i, lookup, (missed.requested, at), context);
         let arrival = Arrival {
             asid,
             va,
@@ -191,7 +191,7 @@ impl Mmu {
         self.fill(s, &arrival, missed.presence);
         let faulted = access == Access::Write && !mapping.writable;
         if self.records.is_some() && self.walk_mshrs[i].walked {
-            self.record(lookup, (missed.asked, at), true, faulted, Vec::new());
+            self.record(lookup, (missed.requested, at), true, faulted, Vec::new());
         }
         if faulted {
             return Err(self.refuse(lookup, at));

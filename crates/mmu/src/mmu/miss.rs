@@ -17,7 +17,7 @@ use crate::walk::{Missing, Physical, Walked};
 /// A lookup that no TLB has answered.
 pub(super) struct Missed {
     /// When the last of them has said so.
-    pub asked: Cycle,
+    pub requested: Cycle,
     /// Entries of the first and the second level that are on their way.
     pub presence: [Presence; 2],
 }
@@ -25,7 +25,7 @@ pub(super) struct Missed {
 /// A walk, as far as the walker knows.
 pub(super) struct EndedWalk {
     /// When a walker was asked for, and when there was one.
-    asked: Cycle,
+    requested: Cycle,
     start: Cycle,
     pub end: Cycle,
     pub found: Result<Walked, Missing>,
@@ -161,7 +161,7 @@ impl Mmu {
         if self.in_memory.is_some() {
             return self.look_up_in_memory(lookup, missed, context);
         }
-        let ended = self.walk_from(lookup, missed.asked, context);
+        let ended = self.walk_from(lookup, missed.requested, context);
         self.finish(lookup, missed, ended)
     }
 
@@ -195,14 +195,14 @@ impl Mmu {
             ..
         } = lookup;
         let mut missed = Missed {
-            asked: now,
+            requested: now,
             presence: [first, Presence::ABSENT],
         };
         let second = self.second(side(access));
         let Some(level) = &mut self.l2[second] else {
             return ControlFlow::Continue(missed);
         };
-        missed.asked += level.latency;
+        missed.requested += level.latency;
         let place = level.find(asid, va.0);
         missed.presence[1] = Presence::of(place);
         if let Some((a, slot)) = place
@@ -285,7 +285,7 @@ impl Mmu {
             self.walker_wait.record(start - asked);
         }
         EndedWalk {
-            asked,
+            requested: asked,
             start,
             end,
             found,
@@ -333,8 +333,8 @@ impl Mmu {
                 };
                 self.fill(side(access), &arrival, missed.presence);
                 let mshr = WalkMshr {
-                    asked: missed.asked,
-                    tlb_lookup_done: ended.asked,
+                    requested: missed.requested,
+                    tlb_lookup_done: ended.requested,
                     walk_start: began,
                     end,
                     mapping,

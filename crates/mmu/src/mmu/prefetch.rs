@@ -213,7 +213,7 @@ impl Mmu {
     ) -> Option<Translated> {
         let p = self.prefetching.as_mut().filter(|p| p.capacity > 0)?;
         p.buffer_stats.lookups += 1;
-        let mapping = p.take(lookup, missed.asked, context)?;
+        let mapping = p.take(lookup, missed.requested, context)?;
         p.buffer_stats.hits += 1;
         p.settle_as_used(lookup.asid, lookup.va.0, false);
         Some(self.hit_auxiliary(lookup, missed, mapping, TranslationSource::Prefetched))
@@ -298,7 +298,7 @@ impl Mmu {
         self.keep_prefetched(&arrival);
         // Others may wait for it.
         let mshr = WalkMshr {
-            asked: now,
+            requested: now,
             tlb_lookup_done: now,
             walk_start: start,
             end,

@@ -287,7 +287,7 @@ impl Mmu {
     ) -> Option<Translated> {
         let stlt = self.stlt.as_mut().filter(|s| s.translations)?;
         stlt.stb_stats.lookups += 1;
-        let mapping = stlt.find(lookup, missed.asked, context)?;
+        let mapping = stlt.find(lookup, missed.requested, context)?;
         stlt.stb_stats.hits += 1;
         Some(self.hit_auxiliary(lookup, missed, mapping, TranslationSource::Stb))
     }

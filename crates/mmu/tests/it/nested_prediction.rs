@@ -299,7 +299,7 @@ fn a_cold_nested_walk_cycle_by_cycle() {
     let seen: Vec<_> = walk
         .guesses
         .iter()
-        .map(|g| (g.what, g.asked, g.right))
+        .map(|g| (g.what, g.requested, g.right))
         .collect();
     let asked = walk.start + HASH;
     assert_eq!(
@@ -336,7 +336,7 @@ fn a_cold_nested_walk_cycle_by_cycle() {
     let seen: Vec<_> = walk
         .guesses
         .iter()
-        .map(|g| (g.what, g.asked, g.right))
+        .map(|g| (g.what, g.requested, g.right))
         .collect();
     assert_eq!(seen, expected);
     assert_eq!(at, walk.end);

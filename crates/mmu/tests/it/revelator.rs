@@ -250,8 +250,8 @@ fn the_papers_worked_example_cycle_by_cycle() {
         ]
     );
     for guess in &walk.guesses {
-        assert_eq!(guess.asked, walk.start + HASH);
-        assert_eq!(guess.became, Speculated::Fetched(guess.asked + DRAM));
+        assert_eq!(guess.requested, walk.start + HASH);
+        assert_eq!(guess.became, Speculated::Fetched(guess.requested + DRAM));
     }
     // What was saved is what the two runs differ by.
     let entry_saved = DRAM - (HASH + DRAM - PWC - L3);

@@ -83,7 +83,7 @@ impl Guard {
         self.on
     }
 
-    /// A question found a row: the one that [`question`](Self::count_query) was told of, or one
+    /// A question found a row: the one that [`count_query`](Self::count_query) was told of, or one
     /// that takes no time and is not counted.
     pub fn found(&mut self) {
         self.hits += u64::from(std::mem::take(&mut self.asking));

@@ -150,11 +150,11 @@ impl<L: Layout> World<L> {
             } else {
                 0
             });
-            if heap.has_news() {
-                heap.announce(t).await;
+            if heap.has_pending() {
+                heap.emit_pending(t).await;
             }
         }
-        heap.announce(t).await;
+        heap.emit_pending(t).await;
         let _ = self.sets.set(sets);
     }
 
@@ -270,7 +270,7 @@ fn launch_in<L: Layout, K: Kernel>(
                     let all = times * world.graph.vertices();
                     let room = if extras.barriers { 1 } else { all };
                     let lists = map_lists(room, threads, &mut heap);
-                    heap.announce_untouched(&mut t).await;
+                    heap.emit_pending_untouched(&mut t).await;
                     let _ = world.lists.set(lists);
                 }
                 world.give_back(heap);

@@ -200,7 +200,7 @@ impl Kernel for Iterations {
             let _ = ranks
                 .errors_at
                 .set(heap.malloc(8 * u64::from(world.threads)));
-            heap.announce_untouched(t).await;
+            heap.emit_pending_untouched(t).await;
             world.give_back(heap);
         }
         let together = world.threads > 1;

@@ -60,7 +60,7 @@ impl<I: Index> Server<I> {
     async fn put(&mut self, t: &mut Thread, number: u64, bytes: u64) {
         self.load((0, number), bytes);
         // A row is not entered for a page that is not there.
-        self.heap.announce(t).await;
+        self.heap.emit_pending(t).await;
         if let Some(shortcut) = &mut self.shortcut {
             for moved in self.indexes[0].moves() {
                 shortcut.follow_quietly::<I>(t, &moved, self.sp).await;
@@ -76,8 +76,8 @@ impl<I: Index> Server<I> {
             let key = self.take(client.work.number(wish.n), wish.kind);
             if let CommandKind::Set(bytes) = wish.kind {
                 self.load((0, key.number), bytes);
-                if self.heap.has_news() {
-                    self.heap.announce(t).await;
+                if self.heap.has_pending() {
+                    self.heap.emit_pending(t).await;
                 }
                 asked.resize(client.keys as usize, 0);
                 // Each record that moves is entered, asked for or not.
@@ -95,7 +95,7 @@ impl<I: Index> Server<I> {
                 *asked = asked.saturating_add(1);
             }
         }
-        self.heap.announce(t).await;
+        self.heap.emit_pending(t).await;
         let mut wanted: Vec<_> = asked
             .into_iter()
             .zip(0..)

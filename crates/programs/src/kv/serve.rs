@@ -239,7 +239,7 @@ impl<I: Index> Server<I> {
         t.enter().await;
         if work.touch == Touch::Stores {
             self.heap.follow_merges();
-            self.heap.announce_untouched(&mut t).await;
+            self.heap.emit_pending_untouched(&mut t).await;
             for n in 0..work.keys {
                 for which in 0..work.indexes {
                     let key = (which, work.number(n));
@@ -258,12 +258,12 @@ impl<I: Index> Server<I> {
                     for which in 0..work.indexes {
                         self.load((which, *number), self.value);
                     }
-                    if self.heap.has_news() {
-                        self.heap.announce(&mut t).await;
+                    if self.heap.has_pending() {
+                        self.heap.emit_pending(&mut t).await;
                     }
                 }
             }
-            self.heap.announce(&mut t).await;
+            self.heap.emit_pending(&mut t).await;
         }
         if self.shortcut.is_some() {
             self.indexes.iter_mut().for_each(Index::follow_moves);

@@ -21,9 +21,9 @@
 //! erase: 680 mov (key) ; mov 8(key) ; mov ; 68a call integer_of ; 68f mov table ; mov ; 69c call erase
 //! ```
 
-mod asked;
 mod earlier;
 mod fast_hash;
+mod machine_table;
 mod rows;
 mod slb;
 
@@ -208,13 +208,15 @@ impl Shortcut {
         t.load(CODE + 0xf, 1, sp + TABLE_LOCAL, 8, [NONE; 2]);
         let known = match &mut self.table {
             Table::Off => None,
-            Table::Machine => match asked::find(t, indexes, &self.places, key, integer, sp).await {
-                Some(known) => known,
-                None => {
-                    self.table = Table::Off;
-                    None
+            Table::Machine => {
+                match machine_table::find(t, indexes, &self.places, key, integer, sp).await {
+                    Some(known) => known,
+                    None => {
+                        self.table = Table::Off;
+                        None
+                    }
                 }
-            },
+            }
             Table::Slb(slb) => slb.find(t, indexes, &self.places, key, integer, sp),
             Table::Rows(rows) => rows.find(t, indexes, &self.places, key, integer, sp),
         };
@@ -255,7 +257,7 @@ impl Shortcut {
         match &mut self.table {
             Table::Off => {}
             Table::Machine => {
-                if !asked::insert(t, site, integer, record, sp).await {
+                if !machine_table::insert(t, site, integer, record, sp).await {
                     self.table = Table::Off;
                 }
             }
@@ -284,7 +286,7 @@ impl Shortcut {
         match &mut self.table {
             Table::Off => {}
             Table::Machine => {
-                if !asked::insert(t, site, integer, (0, NONE), sp).await {
+                if !machine_table::insert(t, site, integer, (0, NONE), sp).await {
                     self.table = Table::Off;
                 }
             }

@@ -118,7 +118,8 @@ pub struct Skipped {
     pub requests: u64,
     /// What they touch, in program order: of each page and kind at least the first access since
     /// the program last changed its address space, but for pages that it has populated since; of
-    /// lines, where they are followed ([`Program::grant_filtered_warming`]), at least what [`RecentLineFilter`] lets through.
+    /// lines, where they are followed
+    /// ([`Program::grant_filtered_warming`]), at least what [`RecentLineFilter`] lets through.
     pub touched: Vec<(u64, Access)>,
 }
 

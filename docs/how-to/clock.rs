@@ -5,7 +5,7 @@ use pagewalk_units::{Error, Rng};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Notices, Policy};
+use super::{HitVisibility, Policy};
 
 /// Second chance, with entries on probation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
@@ -34,7 +34,7 @@ pub(crate) struct Clock {
 
 impl Policy for Clock {
     type Spec = ClockSpec;
-    const NOTICES: Notices = Notices::FirstUse;
+    const HIT_VISIBILITY: HitVisibility = HitVisibility::FirstUse;
 
     fn check(spec: &ClockSpec) -> Result<(), Error> {
         match spec.one_in {

@@ -5,7 +5,7 @@ mod bench;
 
 use bench::*;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use pagewalk_cpu::{Core, Outside};
+use pagewalk_cpu::{Core, CoreContext};
 use pagewalk_memory::{DramSpec, Shared, SharedSpec};
 use pagewalk_mmu::Mmu;
 use pagewalk_stream::Op;
@@ -39,7 +39,7 @@ fn run(c: &mut Criterion, name: &str, warm: bool, batches: Vec<Vec<Op>>) {
         b.iter(|| {
             let ops = &batches[next];
             next = (next + 1) % batches.len();
-            let outside = Outside {
+            let context = CoreContext {
                 asid: Asid(1),
                 tiers: None,
                 view: &view,
@@ -47,9 +47,9 @@ fn run(c: &mut Criterion, name: &str, warm: bool, batches: Vec<Vec<Op>>) {
                 in_memory_tlb: None,
             };
             if warm {
-                core.warm(ops, 0, u64::MAX, 1000, outside)
+                core.warm(ops, 0, u64::MAX, 1000, context)
             } else {
-                core.run(ops, 0, u64::MAX, u64::MAX, outside)
+                core.run(ops, 0, u64::MAX, u64::MAX, context)
             }
         });
     });

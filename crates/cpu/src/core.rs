@@ -2,18 +2,18 @@
 
 mod access;
 mod ahead;
-mod ask;
 mod execute;
 mod fetch;
 mod pause;
+mod shortcut_query;
 mod warm;
 mod window;
 mod wrong;
 
 use pagewalk_memory::{Below, Done, Level, Private, Report};
-use pagewalk_mmu::{Answer, Fault, Lent, Mmu};
+use pagewalk_mmu::{Fault, Mmu, Translated, WalkContext};
 use pagewalk_stats::{Definition, Histogram, Tree, histogram};
-use pagewalk_stream::{Kind, Op, flags};
+use pagewalk_stream::{Op, OpClass, flags};
 use pagewalk_structures::{Ring, Tiers, prefetch};
 use pagewalk_tables::{PomTlb, View};
 use pagewalk_units::{Asid, Cycle, Error, LINE_SHIFT};
@@ -29,7 +29,7 @@ use crate::{Atomics, CoreSpec};
 
 /// What a program on this core has of the machine around it, lent for the length
 /// of a call.
-pub struct Outside<'a, B> {
+pub struct CoreContext<'a, B> {
     /// Its address space.
     pub asid: Asid,
     /// The tables of that.
@@ -42,11 +42,11 @@ pub struct Outside<'a, B> {
     pub in_memory_tlb: Option<&'a mut PomTlb>,
 }
 
-impl<B> Outside<'_, B> {
+impl<B> CoreContext<'_, B> {
     /// What of it a core's MMU needs, with the core's own caches.
     #[inline(always)]
-    fn lend<'b>(&'b mut self, private: &'b mut Private) -> Lent<'b, B> {
-        Lent {
+    fn walk_context<'b>(&'b mut self, private: &'b mut Private) -> WalkContext<'b, B> {
+        WalkContext {
             view: self.view,
             tiers: self.tiers,
             private,
@@ -69,8 +69,8 @@ pub enum Stop {
     /// kernel has acted; the plain instructions before it in the op have run.
     Fault(Fault),
     /// The op at the returned position asks the machine's shortcut: it is done by
-    /// [`Core::ask`] (or [`Core::warm_ask`]) with what that replies.
-    Ask,
+    /// [`Core::run_query`] (or [`Core::warm_query`]) with what that replies.
+    Query,
 }
 
 /// What `run` gives back.
@@ -145,27 +145,27 @@ const BARRIERS: usize = 4;
 
 /// How long something waited for its translation.
 #[derive(Clone, Copy)]
-struct Translated {
+struct TranslationWait {
     /// Until this cycle.
     known: Cycle,
     /// From this cycle on for a walk, before that for TLBs and a walker. `known`:
     /// for a TLB only.
-    began: Cycle,
+    walk_start: Cycle,
 }
 
-impl Translated {
+impl TranslationWait {
     /// At `known` without any part of its own.
     fn at(known: Cycle) -> Self {
-        Translated {
+        TranslationWait {
             known,
-            began: known,
+            walk_start: known,
         }
     }
 
-    fn of(t: &Answer) -> Self {
-        Translated {
-            known: t.at,
-            began: t.began,
+    fn of(t: &Translated) -> Self {
+        TranslationWait {
+            known: t.ready,
+            walk_start: t.walk_start,
         }
     }
 }
@@ -177,7 +177,7 @@ struct Waits {
     /// Its inputs, until this slot.
     start: u64,
     /// The translation.
-    translated: Translated,
+    translated: TranslationWait,
     /// The data, and from where.
     data: Done,
 }
@@ -190,7 +190,7 @@ struct Barrier {
     until: u64,
     cause: Cause,
     /// The translation that was the first part of it.
-    translated: Translated,
+    translated: TranslationWait,
 }
 
 /// The caches of one core, its MMU and its window.
@@ -298,7 +298,7 @@ impl Core {
                 from: 0,
                 until: 0,
                 cause: Cause::Base,
-                translated: Translated::at(0),
+                translated: TranslationWait::at(0),
             }; BARRIERS],
             barrier_count: 0,
             resumes: false,
@@ -354,13 +354,13 @@ impl Core {
         mut at: usize,
         until: Cycle,
         limit: u64,
-        mut outside: Outside<'_, B>,
+        mut context: CoreContext<'_, B>,
     ) -> Ran {
-        let outside = &mut outside;
+        let context = &mut context;
         let until = until.saturating_mul(self.width);
         let limit = limit.saturating_sub(self.warmed);
         if let Some(w) = &mut self.wrong {
-            w.begin(outside.asid, at);
+            w.begin(context.asid, at);
         }
         let stop = loop {
             if self.rob.count >= limit {
@@ -373,17 +373,17 @@ impl Core {
                 break Stop::Quantum;
             }
             if op.pc >> LINE_SHIFT != self.line
-                && let Err(fault) = self.fetch_lines(op, outside)
+                && let Err(fault) = self.fetch_lines(op, context)
             {
                 self.fault_at = fault.at;
                 break Stop::Fault(fault);
             }
             let done = match op.kind {
-                Kind::Compute => Ok(self.compute(op)),
-                Kind::Branch => Ok(self.branch(ops, at, outside)),
-                Kind::Load => self.load(op, outside),
-                Kind::Store => self.store(op, outside),
-                Kind::Ask => break Stop::Ask,
+                OpClass::Compute => Ok(self.compute(op)),
+                OpClass::Branch => Ok(self.branch(ops, at, context)),
+                OpClass::Load => self.load(op, context),
+                OpClass::Store => self.store(op, context),
+                OpClass::Query => break Stop::Query,
             };
             match done {
                 Ok(slot) => {

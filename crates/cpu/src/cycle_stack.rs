@@ -155,11 +155,11 @@ impl Split<'_> {
     }
 
     /// The parts of a translation, in cycles of `width` slots: TLBs are looked up
-    /// until `looked`, a walk is waited for until `began` and walked until `known`.
+    /// until `lookup_done`, a walk is waited for until `began` and walked until `known`.
     #[inline(always)]
-    pub fn translation(&mut self, looked: u64, began: u64, known: u64, width: u64) {
+    pub fn translation(&mut self, lookup_done: u64, began: u64, known: u64, width: u64) {
         if began < known {
-            self.part(Cause::Tlb, looked.min(began) * width);
+            self.part(Cause::Tlb, lookup_done.min(began) * width);
             self.part(Cause::Walker, began * width);
             self.part(Cause::Walk, known * width);
         } else {

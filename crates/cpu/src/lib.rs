@@ -27,7 +27,7 @@ mod store_queue;
 mod tage;
 mod wrong_path;
 
-pub use crate::core::{Core, CoreStats, Outside, Ran, Stop, TOGETHER};
+pub use crate::core::{Core, CoreContext, CoreStats, Ran, Stop, TOGETHER};
 pub use cycle_stack::{Cause, StackCycles, StackSlots};
 pub use predictor::PredictorStats;
 pub use spec::{Atomics, CoreSpec, PredictorSpec, WrongPathSpec};

@@ -1,7 +1,7 @@
 //! What the front end foresees of control flow.
 
 use pagewalk_stream::{Op, flags};
-use pagewalk_structures::Unknown;
+use pagewalk_structures::StaleOutcomes;
 use rustc_hash::FxHashSet;
 
 use crate::tage::{Departed, Tage};
@@ -60,7 +60,7 @@ pub(crate) struct Predictor {
     top: usize,
     held: usize,
     /// Where the last indirect jump was foretold to go that went elsewhere; 0: nowhere.
-    foretold: u64,
+    predicted_target: u64,
     pub stats: PredictorStats,
     /// Branches seen since something was passed over, if anything ever was.
     seen: Option<Box<Seen>>,
@@ -73,7 +73,7 @@ struct Seen {
     branches: FxHashSet<u64>,
     /// Some of them, by their lowest bits: spares the search.
     near: [u64; Seen::NEAR],
-    unknown: Unknown,
+    stale: StaleOutcomes,
 }
 
 impl Seen {
@@ -86,7 +86,7 @@ impl Seen {
         Seen {
             branches: FxHashSet::default(),
             near: [Seen::NONE; Seen::NEAR],
-            unknown: Unknown::default(),
+            stale: StaleOutcomes::default(),
         }
     }
 
@@ -108,15 +108,15 @@ impl Seen {
     #[inline(never)]
     fn see_far(&mut self, pc: u64, right: bool) {
         if self.branches.insert(pc) {
-            self.unknown.hits += u64::from(right);
-            self.unknown.misses += u64::from(!right);
+            self.stale.hits += u64::from(right);
+            self.stale.misses += u64::from(!right);
         }
     }
 }
 
 impl Predictor {
     /// A stretch of the program was passed over.
-    pub fn pass_over(&mut self) {
+    pub fn mark_stale(&mut self) {
         // What is always right is known.
         if self.direction != Direction::Perfect {
             let seen = self.seen.get_or_insert_with(|| Box::new(Seen::new()));
@@ -125,8 +125,10 @@ impl Predictor {
     }
 
     /// Branches that it was not known of, because of that, whether they would be foreseen.
-    pub fn unknown(&self) -> Unknown {
-        self.seen.as_ref().map_or(Unknown::default(), |s| s.unknown)
+    pub fn stale(&self) -> StaleOutcomes {
+        self.seen
+            .as_ref()
+            .map_or(StaleOutcomes::default(), |s| s.stale)
     }
 
     /// One that has seen no branch: counters say weakly taken, tables are empty.
@@ -145,7 +147,7 @@ impl Predictor {
             calls: vec![0; spec.return_stack as usize].into(),
             top: 0,
             held: 0,
-            foretold: 0,
+            predicted_target: 0,
             seen: None,
             stats: PredictorStats::default(),
         }
@@ -153,8 +155,8 @@ impl Predictor {
 
     /// Whether the branch was foreseen; learns from it. `counted`: in the statistics.
     #[inline]
-    pub fn foresees(&mut self, op: &Op, counted: bool) -> bool {
-        let right = self.foresees_it(op, counted);
+    pub fn predict(&mut self, op: &Op, counted: bool) -> bool {
+        let right = self.predict_any(op, counted);
         if let Some(seen) = &mut self.seen
             && op.flags & LEARNT != 0
         {
@@ -164,7 +166,7 @@ impl Predictor {
     }
 
     #[inline(always)]
-    fn foresees_it(&mut self, op: &Op, counted: bool) -> bool {
+    fn predict_any(&mut self, op: &Op, counted: bool) -> bool {
         let n = u64::from(counted);
         if op.flags & flags::CONDITIONAL != 0 {
             let taken = op.flags & flags::TAKEN != 0;
@@ -180,12 +182,12 @@ impl Predictor {
         if op.flags & (flags::INDIRECT | flags::CALL | flags::RETURN) == 0 {
             return true;
         }
-        self.foresees_target(op, n)
+        self.predict_target(op, n)
     }
 
     /// The same of an indirect branch, a call or a return.
     #[inline(never)]
-    fn foresees_target(&mut self, op: &Op, n: u64) -> bool {
+    fn predict_target(&mut self, op: &Op, n: u64) -> bool {
         let mut right = true;
         if op.flags & flags::RETURN != 0 {
             right = self.returns_to(op.va);
@@ -236,14 +238,14 @@ impl Predictor {
         let (mixed, at, last) = self.places(pc);
         let by_history = &mut self.targets[at];
         let by_address = &mut self.last[last];
-        let foretold = if by_history.tag == mixed {
+        let predicted = if by_history.tag == mixed {
             Some(by_history.to)
         } else {
             (by_address.tag == pc).then_some(by_address.to)
         };
-        let right = foretold == Some(to);
+        let right = predicted == Some(to);
         if !right {
-            self.foretold = foretold.unwrap_or(0);
+            self.predicted_target = predicted.unwrap_or(0);
         }
         *by_history = Target { tag: mixed, to };
         *by_address = Target { tag: pc, to };
@@ -260,12 +262,12 @@ impl Predictor {
         if op.flags & flags::RETURN != 0 || op.flags & flags::INDIRECT == 0 {
             return (self.tage.depart(false), 0);
         }
-        let flip = target_bit(self.foretold) != target_bit(op.va);
-        (self.tage.depart(flip), self.foretold)
+        let flip = target_bit(self.predicted_target) != target_bit(op.va);
+        (self.tage.depart(flip), self.predicted_target)
     }
 
     /// Whether a conditional branch on a wrong path is foretold to be taken.
-    pub fn foretells(&mut self, pc: u64) -> bool {
+    pub fn predict_wrong_path(&mut self, pc: u64) -> bool {
         let taken = match self.direction {
             Direction::Tage => self.tage.peek(pc),
             Direction::Bimodal | Direction::Perfect => self.tage.peek_bimodal(pc),
@@ -275,7 +277,7 @@ impl Predictor {
     }
 
     /// Where an indirect branch on a wrong path is foretold to go; 0: not foretold.
-    pub fn foretells_target(&mut self, pc: u64) -> u64 {
+    pub fn predict_wrong_path_target(&mut self, pc: u64) -> u64 {
         let (mixed, at, last) = self.places(pc);
         let (by_history, by_address) = (self.targets[at], self.last[last]);
         let to = if by_history.tag == mixed {

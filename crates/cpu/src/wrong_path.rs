@@ -12,7 +12,7 @@ mod ahead;
 mod code;
 mod pointers;
 
-use pagewalk_stream::{Kind, Op, flags};
+use pagewalk_stream::{Op, OpClass, flags};
 use pagewalk_structures::Ring;
 use pagewalk_units::Asid;
 
@@ -239,13 +239,13 @@ impl WrongPath {
         });
         let origin = match op.kind {
             // Of what no op made it may make anything: it may count.
-            Kind::Compute if from == [NOWHERE; 2] => mix(name, self.seen),
-            Kind::Compute | Kind::Ask => result(name, from, op.latency),
-            Kind::Load => {
+            OpClass::Compute if from == [NOWHERE; 2] => mix(name, self.seen),
+            OpClass::Compute | OpClass::Query => result(name, from, op.latency),
+            OpClass::Load => {
                 self.learn_address(name, from, op.va);
                 self.loaded(op.va)
             }
-            Kind::Store => {
+            OpClass::Store => {
                 if from[0] != NOWHERE {
                     let by = (name, from[0]);
                     self.pointers.learn(&mut self.addresses, by, op.va, true);
@@ -258,12 +258,12 @@ impl WrongPath {
                 self.store(op.va, data);
                 NOWHERE
             }
-            Kind::Branch => NOWHERE,
+            OpClass::Branch => NOWHERE,
         };
         self.history.set(self.seen as usize, Seen { name, origin });
         self.last[addresses::hash(name) as usize % LAST] = (name, self.seen);
         self.seen += 1;
-        if op.kind == Kind::Branch {
+        if op.kind == OpClass::Branch {
             let taken = op.flags & flags::TAKEN != 0;
             match after(name, op, taken, op.va, &mut self.calls) {
                 Some(key) => self.code.enter(key),

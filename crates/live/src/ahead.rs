@@ -10,7 +10,7 @@ use pagewalk_stream::{Batch, End, Error, Event, Facts, Program, ThreadId};
 
 use crate::living::Living;
 use crate::program::{LOOK, Live};
-use crate::thread::Asker;
+use crate::thread::QueryingThread;
 
 /// Batches of one thread that wait at most: 2 MB.
 const AHEAD: usize = 16;
@@ -26,7 +26,7 @@ struct Line {
     blocked: bool,
     ended: bool,
     /// The last item asks: nothing comes before this was answered.
-    asker: Option<Asker>,
+    querying: Option<QueryingThread>,
     /// Nobody will take anything of it: what there still is, is thrown away.
     gone: bool,
 }
@@ -37,7 +37,7 @@ impl Line {
     }
     /// Whether there may be more of it, and room for that.
     fn is_wanted(&self) -> bool {
-        !self.ended && self.asker.is_none() && !self.is_full()
+        !self.ended && self.querying.is_none() && !self.is_full()
     }
     /// Whether all has been taken that there ever was.
     fn is_over(&self) -> bool {
@@ -194,13 +194,13 @@ fn show(live: &Live, state: &mut State, unseen: Unseen) {
         let line = &mut state.lines[thread];
         line.blocked = end == End::Blocked;
         line.ended = end == End::Exit;
-        if let End::Ask(_) = end {
-            line.asker = live.asker(thread as ThreadId);
+        if let End::Query(_) = end {
+            line.querying = live.querying_thread(thread as ThreadId);
         }
         if line.gone
-            && let Some(asker) = line.asker.take()
+            && let Some(asker) = line.querying.take()
         {
-            asker.answer(None);
+            asker.deliver_result(None);
         }
         // That it ends is known without an item.
         if line.gone || line.ended && batch.ops.is_empty() {
@@ -299,7 +299,7 @@ impl Program for Ahead {
             }
             return Ok(end);
         }
-        if line.asker.is_some() {
+        if line.querying.is_some() {
             return Err(Error::refused(format!(
                 "thread {thread} is asked for more before its question was answered (a defect of Pagewalk)"
             )));
@@ -319,14 +319,14 @@ impl Program for Ahead {
         })
     }
 
-    fn answer(&mut self, thread: ThreadId, reply: Option<u64>) {
+    fn shortcut_result(&mut self, thread: ThreadId, reply: Option<u64>) {
         let mut state = self.shared.state();
         let line = state.lines.get_mut(thread as usize);
-        let asker = line.and_then(|l| l.asker.take());
+        let asker = line.and_then(|l| l.querying.take());
         drop(state);
         if let Some(asker) = asker {
             // By the engine's own thread: the reader may sleep.
-            asker.answer(reply);
+            asker.deliver_result(reply);
             self.shared.room.notify_one();
         }
     }
@@ -339,14 +339,14 @@ impl Program for Ahead {
         };
         line.gone = true;
         let items = std::mem::take(&mut line.items);
-        let asker = line.asker.take();
+        let asker = line.querying.take();
         if line.is_over() {
             state.lines.remove(thread as usize);
         }
         state.pool.extend(items.into_iter().map(|(batch, _)| batch));
         drop(guard);
         if let Some(asker) = asker {
-            asker.answer(None);
+            asker.deliver_result(None);
         }
         self.shared.room.notify_one();
     }

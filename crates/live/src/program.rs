@@ -15,7 +15,7 @@ use crate::living::Living;
 use crate::options::LiveOptions;
 use crate::process::Process;
 use crate::sink::{Batches, Nothing, Sink};
-use crate::thread::{Asker, Thread};
+use crate::thread::{QueryingThread, Thread};
 
 /// Steps read of a thread before the next one has its turn.
 pub(crate) const TURN: u32 = 8192;
@@ -106,8 +106,8 @@ impl Live {
                 left: TURN,
             };
             let end = self.read(thread as ThreadId, &mut nothing)?;
-            if let End::Ask(_) = end {
-                self.answer(thread as ThreadId, None);
+            if let End::Query(_) = end {
+                self.shortcut_result(thread as ThreadId, None);
             }
             instructions += nothing.instructions;
             moved |= !nothing.is_empty() || !matches!(end, End::Blocked | End::Empty);
@@ -131,7 +131,7 @@ impl Live {
                 return true;
             };
             // A dead one that has asked is read on when it has been answered.
-            let died = || p.dead && !t.told_of_death && !t.asks();
+            let died = || p.dead && !t.reported_death && !t.has_query();
             t.available() > 0 || died() || p.who.is_some_and(|who| host.has_hello(who))
         };
         self.unknown.is_some()
@@ -182,9 +182,9 @@ impl Program for Live {
         self.read(thread, &mut Batches(&mut batch.ops))
     }
 
-    fn answer(&mut self, thread: ThreadId, reply: Option<u64>) {
-        if let Some(asker) = self.asker(thread) {
-            asker.answer(reply);
+    fn shortcut_result(&mut self, thread: ThreadId, reply: Option<u64>) {
+        if let Some(asker) = self.querying_thread(thread) {
+            asker.deliver_result(reply);
         }
     }
 
@@ -205,7 +205,7 @@ impl Live {
         // After the look: what a process does knowing that another was lost comes later.
         self.check()?;
         if let Some(t) = self.threads.get_mut(number) {
-            t.starving = matches!(end, End::Empty | End::Blocked | End::Ask(_));
+            t.starving = matches!(end, End::Empty | End::Blocked | End::Query(_));
         }
         if end == End::Exit
             && let Some(t) = self.threads.remove(number)
@@ -220,9 +220,9 @@ impl Live {
     }
 
     /// Where the answer to the question of `thread` goes.
-    pub(crate) fn asker(&self, thread: ThreadId) -> Option<Asker> {
+    pub(crate) fn querying_thread(&self, thread: ThreadId) -> Option<QueryingThread> {
         let (shared, ring) = self.threads.get(thread as usize)?.ring.as_ref()?;
-        Some(Asker {
+        Some(QueryingThread {
             shared: shared.clone(),
             ring: ring.clone(),
         })

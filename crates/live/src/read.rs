@@ -2,8 +2,10 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use pagewalk_ring::record::{self, ask, map_bits};
-use pagewalk_stream::{Ask, Backing, End, Error, Event, ProcessId, ThreadId, Unseen, Why};
+use pagewalk_ring::record::{self, map_bits, query};
+use pagewalk_stream::{
+    Backing, End, Error, Event, ProcessId, ShortcutQuery, ThreadId, Unseen, Why,
+};
 use pagewalk_trace::x86::Piece;
 use pagewalk_units::VirtAddr;
 
@@ -55,7 +57,7 @@ impl Live {
             }
             let t = &mut self.threads[id];
             let process = &mut self.processes[p];
-            let last = process.dead && t.told_of_death && t.available() == 0;
+            let last = process.dead && t.reported_death && t.available() == 0;
             // The hot loop: blocks that are complete and known.
             while let Some(&word) = t.words.get(t.at) {
                 if record::tag(word) != record::BLOCK {
@@ -100,8 +102,8 @@ impl Live {
                         process.learn(next, &mut self.decoded)?;
                         Some(next)
                     }
-                    Some(_) if record::tag(t.words[to]) == record::ASK => {
-                        asks = question(&t.words[to..])?;
+                    Some(_) if record::tag(t.words[to]) == record::QUERY => {
+                        asks = shortcut_query(&t.words[to..])?;
                         if asks.is_none() && !last {
                             break;
                         }
@@ -123,8 +125,8 @@ impl Live {
                 };
                 t.at = to;
                 if let Some(ask) = asks {
-                    t.at += 1 + record::ASK_WORDS;
-                    sink.ask(execution, ask)?;
+                    t.at += 1 + record::QUERY_WORDS;
+                    sink.query(execution, ask)?;
                     return Ok(None);
                 }
                 if sink.take(execution)? {
@@ -192,9 +194,9 @@ impl Live {
             return Ok(Some(if nothing { End::Exit } else { End::More }));
         }
         if process.dead {
-            if !t.told_of_death {
+            if !t.reported_death {
                 // Once more, with what it had not published.
-                t.told_of_death = true;
+                t.reported_death = true;
                 if let Some((shared, ring)) = &t.ring {
                     ring.publish_rest(&shared.segment);
                 }
@@ -221,8 +223,8 @@ impl Live {
         if !nothing {
             return Ok(Some(End::More));
         }
-        t.told_blocked = (t.in_kernel || t.untraced) && t.replacing.is_none();
-        Ok(Some(if t.told_blocked {
+        t.reported_blocked = (t.in_kernel || t.untraced) && t.replacing.is_none();
+        Ok(Some(if t.reported_blocked {
             End::Blocked
         } else {
             End::Empty
@@ -278,7 +280,7 @@ impl Live {
             record::CALL => record::CALL_WORDS,
             record::FORK => record::FORK_WORDS,
             record::MAPPED => record::MAPPED_WORDS,
-            record::ASK => record::ASK_WORDS,
+            record::QUERY => record::QUERY_WORDS,
             record::TOUCH => record::TOUCH_WORDS,
             record::EXEC_UNTRACED => record::UNTRACED_WORDS,
             _ => 0,
@@ -304,7 +306,7 @@ impl Live {
                 // What was to take its place does not run after all.
                 t.untraced = false;
                 t.unseen = None;
-                if std::mem::take(&mut t.told_blocked) {
+                if std::mem::take(&mut t.reported_blocked) {
                     // It goes on, even if what it does is not known yet.
                     t.queue.push_back(Piece::End(End::More));
                 }
@@ -422,7 +424,7 @@ impl Live {
                 t.untraced = true;
                 t.unseen = Some(unseen(&body8)?);
             }
-            record::ASK => {
+            record::QUERY => {
                 return Err(Error::refused(
                     "the ring is corrupt: a question outside a block",
                 ));
@@ -460,19 +462,19 @@ fn unseen(words: &[u64; MOST_WORDS]) -> Result<Box<Unseen>, Error> {
 
 /// The question at the front of `words`; `None`: not all of it has arrived.
 #[cold]
-fn question(words: &[u64]) -> Result<Option<Ask>, Error> {
+fn shortcut_query(words: &[u64]) -> Result<Option<ShortcutQuery>, Error> {
     let [word, integer, address, ..] = *words else {
         return Ok(None);
     };
     match record::payload(word) {
-        ask::LOAD_VA => Ok(Some(Ask::LoadVa { integer })),
-        ask::INSERT_VA => Ok(Some(Ask::InsertVa {
+        query::LOAD_VA => Ok(Some(ShortcutQuery::LoadVa { integer })),
+        query::INSERT_VA => Ok(Some(ShortcutQuery::InsertVa {
             integer,
             va: VirtAddr(address),
         })),
-        ask::ALLOC => Ok(Some(Ask::Alloc { rows: integer })),
-        ask::RESIZE => Ok(Some(Ask::Resize { rows: integer })),
-        ask::FREE => Ok(Some(Ask::Free)),
+        query::ALLOC => Ok(Some(ShortcutQuery::Alloc { rows: integer })),
+        query::RESIZE => Ok(Some(ShortcutQuery::Resize { rows: integer })),
+        query::FREE => Ok(Some(ShortcutQuery::Free)),
         other => Err(Error::refused(format!(
             "the ring is corrupt: question {other} is none"
         ))),

@@ -3,7 +3,9 @@
 
 use std::path::Path;
 
-use pagewalk_stream::{Ask, Counted, End, Error, Event, Facts, Op, Program, ThreadId, Unseen};
+use pagewalk_stream::{
+    Counted, End, Error, Event, Facts, Op, Program, ShortcutQuery, ThreadId, Unseen,
+};
 use pagewalk_trace::x86::Piece;
 use pagewalk_trace::{Decoded, Known, Order, StepEncoder, TraceWriter, Written};
 
@@ -87,10 +89,10 @@ impl Sink for Turn<'_> {
     }
 
     #[cold]
-    fn ask(&mut self, execution: Execution<'_>, ask: Ask) -> Result<(), Error> {
-        self.steps.asks(ask);
+    fn query(&mut self, execution: Execution<'_>, ask: ShortcutQuery) -> Result<(), Error> {
+        self.steps.query(ask);
         self.ends += 1;
-        execution.queue.push_back(Piece::End(End::Ask(ask)));
+        execution.queue.push_back(Piece::End(End::Query(ask)));
         self.take(execution).map(drop)
     }
 
@@ -223,9 +225,9 @@ impl LiveRecording {
             met,
             ..
         } = turn;
-        if matches!(end, End::Ask(_)) {
+        if matches!(end, End::Query(_)) {
             // Written with its step. No machine is there to answer.
-            self.live.answer(number, None);
+            self.live.shortcut_result(number, None);
             end = End::More;
         }
         self.instructions += instructions;

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use pagewalk_stream::{Ask, BATCH_OPS, End, Error, Op};
+use pagewalk_stream::{BATCH_OPS, End, Error, Op, ShortcutQuery};
 use pagewalk_trace::Known;
 use pagewalk_trace::x86::{Piece, Registers};
 
@@ -47,7 +47,7 @@ pub(crate) trait Sink {
     ///
     /// # Errors
     /// One that no program makes.
-    fn ask(&mut self, execution: Execution<'_>, ask: Ask) -> Result<(), Error>;
+    fn query(&mut self, execution: Execution<'_>, ask: ShortcutQuery) -> Result<(), Error>;
     /// Takes ops out of the queue; returns those for which there is no room.
     fn ops(&mut self, ops: Vec<Op>) -> Option<Vec<Op>>;
 }
@@ -89,10 +89,10 @@ impl Sink for Batches<'_> {
     }
 
     #[cold]
-    fn ask(&mut self, execution: Execution<'_>, ask: Ask) -> Result<(), Error> {
+    fn query(&mut self, execution: Execution<'_>, ask: ShortcutQuery) -> Result<(), Error> {
         let (block, mut ops) = (&execution.known.block, Vec::new());
         block.expand(execution.records, None, execution.registers, &mut ops);
-        let pieces = block.cut_asking(ask, ops, execution.met, execution.registers);
+        let pieces = block.cut_query(ask, ops, execution.met, execution.registers);
         execution.queue.extend(pieces);
         Ok(())
     }
@@ -131,8 +131,8 @@ impl Sink for Nothing {
         Ok(false)
     }
 
-    fn ask(&mut self, execution: Execution<'_>, ask: Ask) -> Result<(), Error> {
-        execution.queue.push_back(Piece::End(End::Ask(ask)));
+    fn query(&mut self, execution: Execution<'_>, ask: ShortcutQuery) -> Result<(), Error> {
+        execution.queue.push_back(Piece::End(End::Query(ask)));
         self.take(execution).map(drop)
     }
 

@@ -13,15 +13,15 @@ use crate::sink::Queue;
 pub const MOST_HELD: usize = 1 << 27;
 
 /// A thread that waits for an answer, which anyone may give.
-pub(crate) struct Asker {
+pub(crate) struct QueryingThread {
     pub shared: Arc<MappedSegment>,
     pub ring: Consumer,
 }
 
-impl Asker {
+impl QueryingThread {
     /// Lets the thread go on with this reply; a second one is not heard.
-    pub fn answer(&self, reply: Option<u64>) {
-        self.ring.answer(&self.shared.segment, reply);
+    pub fn deliver_result(&self, reply: Option<u64>) {
+        self.ring.deliver_result(&self.shared.segment, reply);
     }
 }
 
@@ -38,7 +38,7 @@ pub(crate) struct Thread {
     /// Between [`record::ENTER`] and its return.
     pub in_kernel: bool,
     /// Its reader was told that it waits.
-    pub told_blocked: bool,
+    pub reported_blocked: bool,
     /// Waits for the image that execve starts, with this ticket.
     pub replacing: Option<u64>,
     /// Runs something that is not followed.
@@ -49,7 +49,7 @@ pub(crate) struct Thread {
     /// Its maker's system call failed.
     pub stillborn: bool,
     pub starving: bool,
-    pub told_of_death: bool,
+    pub reported_death: bool,
 }
 
 impl Thread {
@@ -63,14 +63,14 @@ impl Thread {
             queue: Queue::new(),
             met_within: Vec::new(),
             in_kernel: false,
-            told_blocked: false,
+            reported_blocked: false,
             replacing: None,
             untraced: false,
             unseen: None,
             last_spawned: None,
             stillborn: false,
             starving: false,
-            told_of_death: false,
+            reported_death: false,
         }
     }
 
@@ -83,9 +83,9 @@ impl Thread {
     }
 
     /// Whether it waits for an answer.
-    pub fn asks(&self) -> bool {
+    pub fn has_query(&self) -> bool {
         let ring = self.ring.as_ref();
-        ring.is_some_and(|(shared, ring)| ring.asked(&shared.segment))
+        ring.is_some_and(|(shared, ring)| ring.has_query(&shared.segment))
     }
 
     /// Takes records from the ring. Returns whether there were any.

@@ -12,7 +12,7 @@
 use std::collections::BTreeMap;
 
 use pagewalk_stats::Tree;
-use pagewalk_structures::Unknown;
+use pagewalk_structures::StaleOutcomes;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -20,16 +20,17 @@ use crate::summary;
 use crate::work::Work;
 
 /// What it may be unknown of, because the program was passed over before a sample, whether it had
-/// what was asked of it: in this order in [`UnknownOf`].
-pub(crate) const UNKNOWN: [&str; 7] = ["l1i", "l1d", "l2", "tlb_l1", "tlb_l2", "branches", "l3"];
+/// what was asked of it: in this order in [`StaleLookups`].
+pub(crate) const STALE_STRUCTURES: [&str; 7] =
+    ["l1i", "l1d", "l2", "tlb_l1", "tlb_l2", "branches", "l3"];
 /// The second level of TLBs among them.
 const SECOND_TLB: usize = 4;
 
-/// Of each of [`UNKNOWN`].
-pub(crate) type UnknownOf = [Unknown; UNKNOWN.len()];
+/// Of each of [`STALE_STRUCTURES`].
+pub(crate) type StaleLookups = [StaleOutcomes; STALE_STRUCTURES.len()];
 
 /// What was counted between the two.
-pub(crate) fn unknown_since(now: &UnknownOf, before: &UnknownOf) -> UnknownOf {
+pub(crate) fn stale_since(now: &StaleLookups, before: &StaleLookups) -> StaleLookups {
     std::array::from_fn(|i| now[i] - before[i])
 }
 
@@ -41,7 +42,7 @@ const Z95: f64 = 1.960;
 /// not warmed whole: what lines that are followed leave out, and how busy memory is. Of `sysbench`,
 /// whose samples hardly differ, the IPC is off by up to 0.05 %, with any seed; those of other
 /// programs differ too much to tell so little.
-const ALIKE: f64 = 0.001;
+const NON_SAMPLING_BIAS: f64 = 0.001;
 /// Below so many events their spread between samples says little.
 const FEW_EVENTS: f64 = 30.0;
 
@@ -52,7 +53,7 @@ pub(crate) struct SampleCounts {
     pub(crate) cycles: u64,
     /// The values of the rows of the tree of the measured part.
     pub(crate) values: Vec<u64>,
-    pub(crate) unknown: UnknownOf,
+    pub(crate) stale: StaleLookups,
 }
 
 /// An estimate with its confidence interval.
@@ -90,13 +91,16 @@ impl Interval {
         }
     }
 
-    /// Of a ratio that [`ALIKE`] is of, in such samples.
+    /// Of a ratio that [`NON_SAMPLING_BIAS`] is of, in such samples.
     fn off_alike(self, samples: &[SampleCounts]) -> Interval {
-        let passed_over = |s: &SampleCounts| s.unknown != UnknownOf::default();
+        let passed_over = |s: &SampleCounts| s.stale != StaleLookups::default();
         if !samples.iter().any(passed_over) {
             return self;
         }
-        self.widened(ALIKE * self.value, ALIKE * self.value)
+        self.widened(
+            NON_SAMPLING_BIAS * self.value,
+            NON_SAMPLING_BIAS * self.value,
+        )
     }
 
     /// Of one divided by the number, which is not negative.
@@ -177,14 +181,14 @@ pub struct WarmingError {
 /// What of the samples is not known, each event at the price that the cycle stack says such
 /// events have had, and in misses of the second level of TLBs for 1000 instructions.
 pub(crate) fn warming(samples: &[SampleCounts], tree: &Tree) -> Option<(WarmingError, [f64; 2])> {
-    let mut sums = UnknownOf::default();
+    let mut sums = StaleLookups::default();
     for s in samples {
-        for (sum, one) in sums.iter_mut().zip(s.unknown) {
+        for (sum, one) in sums.iter_mut().zip(s.stale) {
             *sum += one;
         }
     }
     let instructions: u64 = samples.iter().map(|s| s.work.instructions).sum();
-    if sums == UnknownOf::default() || instructions == 0 {
+    if sums == StaleLookups::default() || instructions == 0 {
         return None;
     }
     let prices = summary::prices(tree);
@@ -194,13 +198,13 @@ pub(crate) fn warming(samples: &[SampleCounts], tree: &Tree) -> Option<(WarmingE
         cpi_above: 0.0,
         unknown: BTreeMap::new(),
     };
-    for ((name, one), price) in UNKNOWN.into_iter().zip(sums).zip(prices) {
+    for ((name, one), price) in STALE_STRUCTURES.into_iter().zip(sums).zip(prices) {
         error.cpi_below += price * each(one.misses);
         error.cpi_above += price * each(one.hits);
         let told = [one.hits, one.misses].map(|n| 1000.0 * each(n));
         error.unknown.insert(name, told);
     }
-    let Unknown { hits, misses } = sums[SECOND_TLB];
+    let StaleOutcomes { hits, misses } = sums[SECOND_TLB];
     Some((error, [misses, hits].map(|n| 1000.0 * each(n))))
 }
 
@@ -366,7 +370,7 @@ fn t95(freedom: usize) -> f64 {
 mod tests {
     use pagewalk_stats::Tree;
 
-    use super::{SampleCounts, UnknownOf, estimate, speedup};
+    use super::{SampleCounts, StaleLookups, estimate, speedup};
     use crate::work::Work;
 
     fn samples(counts: &[(u64, u64)]) -> Vec<SampleCounts> {
@@ -377,7 +381,7 @@ mod tests {
             },
             cycles,
             values: vec![],
-            unknown: UnknownOf::default(),
+            stale: StaleLookups::default(),
         };
         counts.iter().map(one).collect()
     }
@@ -448,7 +452,7 @@ mod tests {
         let mut equal = samples(&[(1000, 2000); 3]);
         let alone = speedup(&equal, &equal, false, true).unwrap();
         assert_eq!((alone.low, alone.high), (1.0, 1.0));
-        equal[1].unknown[0].hits = 1;
+        equal[1].stale[0].hits = 1;
         let [found, apart] = [true, false].map(|pairs| speedup(&equal, &equal, false, pairs));
         for found in [found.unwrap(), apart.unwrap()] {
             assert!((found.half() - 0.001).abs() < 1e-12, "{found:?}");

@@ -13,12 +13,12 @@ use crate::config::{DataDir, DesignName, label};
 use crate::limits::{Followed, Sample, Warming};
 use crate::options::{Design, OnMachine};
 use crate::os_text::OsText;
-use crate::portions::{self, Away, Elsewhere};
 use crate::precise;
 use crate::results::{DesignResult, PERFECT, RunResult, compare_programs};
 use crate::reuse;
-use crate::run::{Early, Pace, Progress, Stream, run, run_unless};
+use crate::run::{EarlyCheck, Pace, Progress, Stream, run, run_unless};
 use crate::session::{RecordResult, RecordSpec, RunSpec, SourceSpec};
+use crate::shards::{self, RemoteHosts, RemoteRun};
 
 /// Where the parts that are not in this program lie.
 #[derive(Clone, Debug)]
@@ -167,7 +167,7 @@ impl Installation {
             ));
         }
         let given = designs.iter().any(|d| d.own_name() == PERFECT);
-        if !given && designs.iter().any(|d| !d.replies()) {
+        if !given && designs.iter().any(|d| !d.has_shortcut()) {
             for machine in spec.options.machine.names() {
                 let reference = self.reference(machine, spec)?;
                 if reference.config.mmu.perfect {
@@ -325,7 +325,7 @@ impl Installation {
     pub fn run_with(
         &self,
         spec: &RunSpec,
-        hosts: Option<&dyn Elsewhere>,
+        hosts: Option<&dyn RemoteHosts>,
         progress: &mut dyn FnMut(&Progress) -> bool,
     ) -> Result<RunResult, Error> {
         if let Some(regions) = &spec.options.regions {
@@ -355,11 +355,11 @@ impl Installation {
     }
 
     /// Simulates the portion `number` of `of` of what `spec` says, which
-    /// [`Elsewhere`] was asked for: the text that it has of it.
+    /// [`RemoteHosts`] was asked for: the text that it has of it.
     ///
     /// # Errors
     /// As for [`Installation::run`], and a recording that is cut into others here.
-    pub fn portion(
+    pub fn shard(
         &self,
         spec: &RunSpec,
         (number, of): (usize, usize),
@@ -370,22 +370,16 @@ impl Installation {
         let program = self.open(source, spec.options.seed)?;
         let facts = program.facts();
         let options = spec.options();
-        let all = portions::portions(&designs, &options, &facts).map_err(Error::refused)?;
-        let portion = all.get(number).filter(|_| all.len() == of);
-        let portion = *portion.ok_or_else(|| {
+        let all = shards::shards(&designs, &options, &facts).map_err(Error::refused)?;
+        let shard = all.get(number).filter(|_| all.len() == of);
+        let shard = *shard.ok_or_else(|| {
             Error::refused(format!("the trace has {} portions here, {of} were expected: expected the same file at the same path", all.len()))
         })?;
         let stream = Stream {
             program,
             designs: (0..designs.len()).collect(),
         };
-        portions::one(
-            &designs,
-            (&facts, vec![stream]),
-            &options,
-            portion,
-            progress,
-        )
+        shards::one(&designs, (&facts, vec![stream]), &options, shard, progress)
     }
 
     /// `spec` with a number where it leaves to be found how much is followed before samples.
@@ -452,7 +446,12 @@ impl Installation {
         };
         let program = self.open(source, spec.options.seed)?;
         says_requests(&program.facts(), spec)?;
-        let needed = reuse::needed(program, limits, &reuse::reaches(&designs), &mut go_on);
+        let needed = reuse::needed(
+            program,
+            limits,
+            &reuse::footprint_targets(&designs),
+            &mut go_on,
+        );
         let needed = needed.map_err(Error::into_failed)?;
         let mut found = spec.clone();
         let sample = found.options.limits.sample.as_mut();
@@ -466,8 +465,8 @@ impl Installation {
     pub(crate) fn run_once(
         &self,
         spec: &RunSpec,
-        hosts: Option<&dyn Elsewhere>,
-        early: Option<Early<'_>>,
+        hosts: Option<&dyn RemoteHosts>,
+        early: Option<EarlyCheck<'_>>,
         progress: &mut dyn FnMut(&Progress) -> bool,
     ) -> Result<RunResult, Error> {
         let source = spec.source.as_ref().ok_or_else(no_source)?;
@@ -483,8 +482,8 @@ impl Installation {
         let shared_out = match (source, &streams[..]) {
             (SourceSpec::Trace { .. }, [only]) => {
                 let facts = only.program.facts();
-                let portions = portions::portions(&designs, &options, &facts);
-                portions.map(|portions| (facts, portions, only.designs.clone()))
+                let shards = shards::shards(&designs, &options, &facts);
+                shards.map(|portions| (facts, portions, only.designs.clone()))
             }
             (SourceSpec::Trace { .. }, _) => {
                 Err(Text::from("what a design replies decides what follows"))
@@ -494,19 +493,19 @@ impl Installation {
             )),
         };
         match shared_out {
-            Ok((facts, portions, all)) => {
+            Ok((facts, shards, all)) => {
                 drop(streams);
                 let again = || {
                     let program = self.open(source, spec.options.seed)?;
                     let designs = all.clone();
                     Ok(vec![Stream { program, designs }])
                 };
-                let away = hosts.map(|hosts| Away { hosts, spec });
-                return portions::run(
+                let away = hosts.map(|hosts| RemoteRun { hosts, spec });
+                return shards::run(
                     &designs,
                     (&facts, &again),
                     &options,
-                    &portions,
+                    &shards,
                     away,
                     progress,
                 );
@@ -669,7 +668,7 @@ fn first_of_each(designs: &[Design]) -> impl Iterator<Item = &Design> {
 
 /// Which designs share a stream: all that give no replies, and each other one alone.
 fn shares(designs: &[Design]) -> Vec<Vec<usize>> {
-    let replies = |d: &usize| designs[*d].replies();
+    let replies = |d: &usize| designs[*d].has_shortcut();
     let (alone, together): (Vec<usize>, Vec<usize>) = (0..designs.len()).partition(replies);
     let together = (!together.is_empty()).then_some(together);
     together

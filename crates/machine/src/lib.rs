@@ -1,12 +1,11 @@
 //! Configuration, wiring, the run loop and results: the only crate that knows
 //! all the others.
 
-mod changes;
 pub mod config;
 mod energy;
 mod estimate;
 mod explain;
-mod hub;
+mod fanout;
 mod installation;
 mod intervals;
 mod limits;
@@ -16,15 +15,16 @@ mod options;
 mod os_text;
 mod perfetto;
 mod plan;
-mod portions;
 mod precise;
 mod regions;
 mod results;
 mod reuse;
 mod run;
 mod session;
+mod shards;
 mod summary;
 mod thread;
+mod wake_signal;
 mod warnings;
 mod work;
 
@@ -48,11 +48,11 @@ pub use options::{Design, Machines, NewShortcut, OnMachine, Options, Precision};
 pub use os_text::OsText;
 pub use pagewalk_mmu::{INSERTIONS, STB_ENTRIES};
 pub use pagewalk_os::INVALID_PAGES;
-pub use portions::{Elsewhere, News};
 pub use regions::{MeasuredRegion, Region, Regions, RegionsResult};
 pub use results::{
     DesignResult, Host, ProgramResult, Reference, RunResult, Source, Stat, Status, WorkUnit,
 };
 pub use run::{Progress, Stream, host_cores, run};
 pub use session::{RecordResult, RecordSpec, RunSpec, SourceSpec};
+pub use shards::{RemoteEvent, RemoteHosts};
 pub use summary::{Definition, Metric, MetricDefinition, Share, metrics, program_metrics};

@@ -99,14 +99,14 @@ pub(crate) fn is_zero(n: &u64) -> bool {
 
 /// Instructions simulated with time, unmeasured, right before each sample, so
 /// that window and queues are full when it starts: several reorder buffers.
-pub(crate) const SAMPLE_LEAD_IN: u64 = 3000;
+pub(crate) const SAMPLE_DETAILED_WARMUP: u64 = 3000;
 
 impl Warming {
     /// Instructions simulated with time, unmeasured, right before each sample that what was passed
     /// over comes before, so that memory is as busy when it starts as it has been: samples of
     /// `sysbench`, which keeps DRAM's bus busy, are 0.27 % too fast after 3,000 and 0.04 % (less
     /// than can be told from nothing) after 20,000.
-    pub(crate) const LEAD_IN: u64 = 20_000;
+    pub(crate) const DETAILED_WARMUP: u64 = 20_000;
 }
 
 impl Limits {
@@ -158,12 +158,12 @@ impl Limits {
                     "LENGTH is 0; expected LENGTH/PERIOD such as 10k/1M",
                 ));
             }
-            if s.period.saturating_sub(s.length) < SAMPLE_LEAD_IN {
+            if s.period.saturating_sub(s.length) < SAMPLE_DETAILED_WARMUP {
                 return Err(Error::value(
                     RunOption::Sample,
                     format!("{}/{}", s.length, s.period),
                     format!(
-                        "PERIOD has to be at least LENGTH + {SAMPLE_LEAD_IN} (the lead-in that fills the window)"
+                        "PERIOD has to be at least LENGTH + {SAMPLE_DETAILED_WARMUP} (the lead-in that fills the window)"
                     ),
                 ));
             }

@@ -3,16 +3,16 @@
 //! program events and the kernel change, and which phase the run is in.
 
 mod accounts;
-mod asks;
 mod background;
 mod before;
 mod events;
-mod follow;
+mod filtered_warming;
 mod kernel;
 mod parts;
 mod phases;
 mod room;
 mod scheduler;
+mod shortcut_query;
 mod skip;
 mod turn;
 mod waits;
@@ -24,7 +24,7 @@ use pagewalk_memory::{Private, Report, Shared};
 use pagewalk_mmu::{Mmu, WalkRecord};
 use pagewalk_os::{Effects, InferredPages, Os, Pid};
 use pagewalk_stats::Tree;
-use pagewalk_stream::{Ended, Facts, Lines, ProcessId, ThreadId};
+use pagewalk_stream::{Ended, Facts, ProcessId, RecentLineFilter, ThreadId};
 use pagewalk_tables::{InMemoryTlbSpec, Invalidation, PomTlb, PomTlbSpec, ShortcutSpec};
 use pagewalk_units::{Access, Cycle, Error, Part, PhysAddr, Text, text};
 use serde::{Deserialize, Serialize};
@@ -35,10 +35,10 @@ use self::parts::Parts;
 pub(crate) use self::room::Room;
 use self::skip::TouchFilter;
 use crate::config::Config;
-use crate::estimate::{UNKNOWN, UnknownOf};
+use crate::estimate::{STALE_STRUCTURES, StaleLookups};
 use crate::measure::{Measured, Snapshot};
 use crate::options::{Design, Options};
-use crate::plan::{Plan, Portion};
+use crate::plan::{PhasePlan, Shard};
 use crate::thread::{Process, Thread};
 use crate::work::Work;
 
@@ -106,7 +106,7 @@ pub(crate) struct Machine {
     threads: BTreeMap<ThreadId, Thread>,
     processes: BTreeMap<ProcessId, Process>,
     ended: Ended,
-    /// Threads that their process's end has ended: the hub is yet to be told.
+    /// Threads that their process's end has ended: the fan-out is yet to be told.
     gone: Vec<ThreadId>,
     ready: VecDeque<ThreadId>,
     on_core: Vec<Option<ThreadId>>,
@@ -119,9 +119,9 @@ pub(crate) struct Machine {
     skipped: Vec<u64>,
     touched: TouchFilter,
     /// Lines that each core used a moment ago, while the machine follows.
-    lines: Vec<Lines>,
+    recent_lines: Vec<RecentLineFilter>,
     /// Accesses that are to be followed; between batches, those of a step that is not whole.
-    to_follow: Vec<(u64, Access)>,
+    to_warm: Vec<(u64, Access)>,
     /// What it may take of the host's memory, where that is looked after.
     pub(crate) room: Option<Room>,
     background: Background,
@@ -129,7 +129,7 @@ pub(crate) struct Machine {
     mapped_ahead: Option<TouchFilter>,
     snoops: Vec<(PhysAddr, bool)>,
     effects: Effects,
-    plan: Plan,
+    plan: PhasePlan,
     /// Of a mix: its programs.
     pub(crate) parts: Parts,
     pub(crate) measured: Measured,
@@ -138,9 +138,9 @@ pub(crate) struct Machine {
     /// Instructions of it that were not skipped.
     pub(crate) simulated: u64,
     /// Milli-cycles an instruction of the last sample: the clock between samples.
-    cpi_milli: u64,
+    gap_cpi_milli: u64,
     /// When each core began what says that rate and is not measured, and the instructions then.
-    rated: Option<(Vec<Cycle>, u64)>,
+    cpi_probe: Option<(Vec<Cycle>, u64)>,
     pub(crate) outcome: Option<Outcome>,
     pub(crate) roi_seen: bool,
     /// Items to take before [`Pause::Turn`].
@@ -153,7 +153,7 @@ pub(crate) struct Machine {
     /// Changes of an address space that the OS refused, and why it did the first.
     pub(crate) refused: (u64, Option<String>),
     /// Threads that waited for what nobody could bring any more, and went on.
-    pub(crate) let_go: u64,
+    pub(crate) broken_waits: u64,
     /// Most threads that wanted a core at a time, of the times at which one waited for it
     /// while time passed.
     pub(crate) threads_in_turns: usize,
@@ -169,7 +169,7 @@ impl Machine {
         design: &Design,
         options: &Options,
         facts: &Facts,
-        portion: Portion,
+        shard: Shard,
     ) -> Result<Self, Error> {
         let (config, limits, seed) = (&design.config, options.limits, options.seed);
         config.validate()?;
@@ -217,9 +217,9 @@ impl Machine {
         let parts = Parts::new(facts, &limits, n);
         // Of a mix each program has instructions of its own, and no region is a request.
         let plan = match &options.regions {
-            _ if !parts.list.is_empty() => Plan::of_mix(limits)?,
-            Some(regions) => Plan::of_regions(regions, facts.request.is_none()),
-            None => Plan::of_portion(limits, facts.request.is_none(), seed, portion),
+            _ if !parts.list.is_empty() => PhasePlan::of_mix(limits)?,
+            Some(regions) => PhasePlan::of_regions(regions, facts.request.is_none()),
+            None => PhasePlan::of_shard(limits, facts.request.is_none(), seed, shard),
         };
         let mut shared = Shared::new(&config.memory, config.cores, config.frequency_ghz)?;
         if config.engine.is_some() {
@@ -248,8 +248,8 @@ impl Machine {
             slice_end: vec![0; n],
             skipped: vec![0; n],
             touched: TouchFilter::new(),
-            lines: vec![Lines::default(); n],
-            to_follow: Vec::new(),
+            recent_lines: vec![RecentLineFilter::default(); n],
+            to_warm: Vec::new(),
             room: None,
             background: Background::default(),
             mapped_ahead: (facts.infer_mappings
@@ -266,8 +266,8 @@ impl Machine {
             parts,
             executed: Work::default(),
             simulated: 0,
-            cpi_milli: 1000,
-            rated: None,
+            gap_cpi_milli: 1000,
+            cpi_probe: None,
             outcome: None,
             roi_seen: false,
             turn: 0,
@@ -275,7 +275,7 @@ impl Machine {
             walks_wanted: 0,
             walks: vec![Vec::new(); n],
             refused: (0, None),
-            let_go: 0,
+            broken_waits: 0,
             threads_in_turns: 0,
             config: config.clone(),
         };
@@ -332,7 +332,7 @@ impl Machine {
             tree: self.tree(),
             times: self.times(),
             executed: self.executed,
-            unknown: self.unknown(),
+            stale: self.stale(),
         };
         for core in &mut self.cores {
             core.mark();
@@ -342,14 +342,14 @@ impl Machine {
     }
 
     /// What is not known because something was passed over, of all cores together.
-    fn unknown(&self) -> UnknownOf {
-        let mut sum = UnknownOf::default();
+    fn stale(&self) -> StaleLookups {
+        let mut sum = StaleLookups::default();
         for core in &self.cores {
-            for (sum, one) in sum.iter_mut().zip(core.unknown()) {
+            for (sum, one) in sum.iter_mut().zip(core.stale()) {
                 *sum += one;
             }
         }
-        sum[UNKNOWN.len() - 1] = self.shared.unknown();
+        sum[STALE_STRUCTURES.len() - 1] = self.shared.stale();
         sum
     }
 

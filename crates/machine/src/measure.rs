@@ -3,7 +3,7 @@
 use pagewalk_stats::{Row, Spread, Tree};
 use pagewalk_units::Cycle;
 
-use crate::estimate::{SampleCounts, UnknownOf, unknown_since};
+use crate::estimate::{SampleCounts, StaleLookups, stale_since};
 use crate::intervals::{Intervals, Stretch};
 use crate::work::Work;
 
@@ -17,7 +17,7 @@ pub(crate) struct Snapshot {
     /// What all threads have done.
     pub(crate) executed: Work,
     /// What is not known of it because something was passed over.
-    pub(crate) unknown: UnknownOf,
+    pub(crate) stale: StaleLookups,
 }
 
 /// Collects what the measured phases count.
@@ -50,7 +50,7 @@ struct Open {
     /// What had been done before.
     executed: Work,
     /// The counters then, if it is a sample.
-    first: Option<(Tree, UnknownOf)>,
+    first: Option<(Tree, StaleLookups)>,
     /// What it has counted up to the last snapshot, if its histograms are kept.
     sum: Option<Tree>,
     /// Start of the interval that runs; of the phase, without intervals.
@@ -132,7 +132,7 @@ impl Measured {
             first: self.sample.map(|_| {
                 let rows = now.tree.rows.clone();
                 let spreads = vec![];
-                (Tree { rows, spreads }, now.unknown)
+                (Tree { rows, spreads }, now.stale)
             }),
             sum: None,
             last: now,
@@ -166,7 +166,7 @@ impl Measured {
                 work,
                 cycles,
                 values: now.tree.values_since(first),
-                unknown: unknown_since(&now.unknown, unknown),
+                stale: stale_since(&now.stale, unknown),
             });
             if let (Some(kept), Some(sum)) = (&mut self.spreads, open.sum.take()) {
                 kept.push(sum.spreads);
@@ -226,7 +226,7 @@ impl Measured {
 mod tests {
     use pagewalk_stats::Tree;
 
-    use super::{Measured, Snapshot, UnknownOf};
+    use super::{Measured, Snapshot, StaleLookups};
     use crate::work::Work;
 
     fn at(time: u64, executed: Work) -> Snapshot {
@@ -234,7 +234,7 @@ mod tests {
             tree: Tree::default(),
             times: vec![time],
             executed,
-            unknown: UnknownOf::default(),
+            stale: StaleLookups::default(),
         }
     }
 

@@ -49,7 +49,7 @@ impl Design {
     }
 
     /// Whether programs that ask get replies.
-    pub fn replies(&self) -> bool {
+    pub fn has_shortcut(&self) -> bool {
         self.shortcut.is_some() || self.config.shortcut.is_some()
     }
 

@@ -56,8 +56,8 @@ fn outcome(guess: &GuessRecord) -> (u64, &'static str) {
     match guess.became {
         Speculated::Fetched(ready) => (ready, "fetched"),
         Speculated::UnderWay(ready) => (ready, "under way already"),
-        Speculated::Present => (guess.asked, "in a cache already"),
-        Speculated::Dropped => (guess.asked, "dropped: no miss register"),
+        Speculated::Present => (guess.requested, "in a cache already"),
+        Speculated::Dropped => (guess.requested, "dropped: no miss register"),
     }
 }
 
@@ -94,7 +94,7 @@ fn events(process: usize, recording: &Recording, out: &mut Vec<Value>) {
             }
             for guess in &walk.guesses {
                 let (end, became) = outcome(guess);
-                let tid = core * LANES + LANES / 2 + guessed.place(guess.asked, end);
+                let tid = core * LANES + LANES / 2 + guessed.place(guess.requested, end);
                 let what = match guess.what {
                     What::Data => "data",
                     What::Entry => "entry",
@@ -104,10 +104,10 @@ fn events(process: usize, recording: &Recording, out: &mut Vec<Value>) {
                 out.push(json!({
                     "ph": "X", "cat": "guess", "name": format!("guess: {what}, {right}"),
                     "pid": process, "tid": tid,
-                    "ts": at(guess.asked), "dur": at(end) - at(guess.asked),
+                    "ts": at(guess.requested), "dur": at(end) - at(guess.requested),
                     "args": {
                         "address": format!("{}", guess.at), "for": format!("{}", walk.va),
-                        "became": became, "start_cycle": guess.asked, "cycles": end - guess.asked,
+                        "became": became, "start_cycle": guess.requested, "cycles": end - guess.requested,
                     },
                 }));
             }
@@ -162,7 +162,7 @@ mod tests {
         GuessRecord {
             at: PhysAddr(frame << 12),
             what,
-            asked: 109,
+            requested: 109,
             became,
             right,
         }

@@ -3,7 +3,7 @@
 use pagewalk_units::{Error, Rng, RunOption, rng, text};
 use rand::RngExt;
 
-use crate::limits::{Limits, SAMPLE_LEAD_IN, Sample, Warming};
+use crate::limits::{Limits, SAMPLE_DETAILED_WARMUP, Sample, Warming};
 use crate::regions::{Places, Regions};
 use crate::work::Work;
 
@@ -21,13 +21,13 @@ pub(crate) enum Phase {
     /// Between samples: passed over.
     SampleSkip,
     /// Between samples: lines that were not used a moment before.
-    SampleFollow,
+    FilteredWarm,
     /// Between samples: state only.
-    SampleWarm,
+    FunctionalWarm,
     /// Before a sample: timed, not measured.
-    SampleLeadIn,
+    DetailedWarm,
     /// Timed as a sample for the rate at which the clock runs on, not measured.
-    SampleRate,
+    CpiProbe,
     /// A sample: timed and measured.
     SampleMeasure,
     /// Over.
@@ -40,8 +40,8 @@ impl Phase {
         match self {
             Phase::UntilRoi | Phase::Skip => "skip",
             Phase::Warmup => "warm-up",
-            Phase::Measure | Phase::SampleMeasure | Phase::SampleLeadIn => "measure",
-            Phase::SampleSkip | Phase::SampleFollow | Phase::SampleWarm | Phase::SampleRate => {
+            Phase::Measure | Phase::SampleMeasure | Phase::DetailedWarm => "measure",
+            Phase::SampleSkip | Phase::FilteredWarm | Phase::FunctionalWarm | Phase::CpiProbe => {
                 "between samples"
             }
             Phase::Done => "done",
@@ -55,20 +55,20 @@ impl Phase {
 
     /// Whether the clock runs by what the program does.
     pub(crate) fn takes_time(self) -> bool {
-        !self.skips() && !self.is_gap() && self != Phase::SampleWarm
+        !self.skips() && !self.is_gap() && self != Phase::FunctionalWarm
     }
 
     /// Between samples, at the rate of the last one, without looking at most of the program.
     pub(crate) fn is_gap(self) -> bool {
-        matches!(self, Phase::SampleSkip | Phase::SampleFollow)
+        matches!(self, Phase::SampleSkip | Phase::FilteredWarm)
     }
 
     /// What of the program the machine needs.
-    pub(crate) fn needs(self) -> Needs {
+    pub(crate) fn detail(self) -> Detail {
         match self {
-            Phase::UntilRoi | Phase::Skip | Phase::SampleSkip => Needs::Pages,
-            Phase::SampleFollow => Needs::Lines,
-            _ => Needs::Ops,
+            Phase::UntilRoi | Phase::Skip | Phase::SampleSkip => Detail::FastForward,
+            Phase::FilteredWarm => Detail::FilteredWarm,
+            _ => Detail::Full,
         }
     }
 
@@ -78,10 +78,10 @@ impl Phase {
             self,
             Phase::Measure
                 | Phase::SampleSkip
-                | Phase::SampleFollow
-                | Phase::SampleWarm
-                | Phase::SampleLeadIn
-                | Phase::SampleRate
+                | Phase::FilteredWarm
+                | Phase::FunctionalWarm
+                | Phase::DetailedWarm
+                | Phase::CpiProbe
                 | Phase::SampleMeasure
         )
     }
@@ -94,13 +94,13 @@ impl Phase {
 
 /// What a machine needs of its program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Needs {
+pub(crate) enum Detail {
     /// Which pages it touches.
-    Pages,
+    FastForward,
     /// Which lines it uses that it did not use a moment before.
-    Lines,
+    FilteredWarm,
     /// All of it.
-    Ops,
+    Full,
 }
 
 /// A sample and, in `gap` instructions, what comes before it, the last one first. Without a
@@ -112,14 +112,14 @@ pub(crate) fn stretches(gap: u64, length: u64, warming: Option<Warming>) -> [(Ph
         gap -= taken;
         taken
     };
-    let lead_in = take(warming.map_or(SAMPLE_LEAD_IN, |_| Warming::LEAD_IN));
+    let lead_in = take(warming.map_or(SAMPLE_DETAILED_WARMUP, |_| Warming::DETAILED_WARMUP));
     let warmed = take(warming.map_or(u64::MAX, |w| w.warmed));
     let followed = take(warming.map_or(0, |w| w.followed.most()));
     [
         (Phase::SampleMeasure, length),
-        (Phase::SampleLeadIn, lead_in),
-        (Phase::SampleWarm, warmed),
-        (Phase::SampleFollow, followed),
+        (Phase::DetailedWarm, lead_in),
+        (Phase::FunctionalWarm, warmed),
+        (Phase::FilteredWarm, followed),
         (Phase::SampleSkip, gap),
     ]
 }
@@ -142,7 +142,7 @@ struct Samples {
 /// Samples that are simulated for themselves, beside others: they are numbered from 0. A machine
 /// that begins with a later one passes over what comes before, at the rate of the first of all.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Portion {
+pub(crate) struct Shard {
     /// The first of them.
     pub(crate) first: u64,
     /// That after the last of them; `None`: all to the end of the measured part.
@@ -150,21 +150,21 @@ pub(crate) struct Portion {
 }
 
 impl Samples {
-    fn new(sample: Sample, seed: u64, portion: Portion) -> Self {
+    fn new(sample: Sample, seed: u64, shard: Shard) -> Self {
         let mut samples = Samples {
             sample,
             draws: rng(seed, "samples"),
             period: 0,
             done: 0,
             placed: 0,
-            end: portion.end,
+            end: shard.end,
             next: Vec::new(),
         };
-        if portion.first > 0 {
-            samples.lay_out();
-            samples.next[0].0 = Phase::SampleRate;
+        if shard.first > 0 {
+            samples.schedule_next();
+            samples.next[0].0 = Phase::CpiProbe;
             // Each lies where it does in a run of all.
-            while samples.placed < portion.first {
+            while samples.placed < shard.first {
                 samples.place();
             }
         }
@@ -178,7 +178,7 @@ impl Samples {
                 if self.end.is_some_and(|end| self.placed >= end) {
                     return None;
                 }
-                self.lay_out();
+                self.schedule_next();
             }
             if let Some((phase, length)) = self.next.pop()
                 && length > 0
@@ -190,7 +190,7 @@ impl Samples {
     }
 
     /// Another sample, and what comes before it.
-    fn lay_out(&mut self) {
+    fn schedule_next(&mut self) {
         let gap = self.place() - self.done;
         self.next = stretches(gap, self.sample.length, self.sample.warming).to_vec();
     }
@@ -209,7 +209,7 @@ impl Samples {
             Some(_) => {
                 let last = period - length;
                 let first = if self.period == 0 {
-                    Warming::LEAD_IN
+                    Warming::DETAILED_WARMUP
                 } else {
                     0
                 };
@@ -244,7 +244,7 @@ impl Layout {
 
 /// Walks through the phases by counting work.
 #[derive(Clone, Debug)]
-pub(crate) struct Plan {
+pub(crate) struct PhasePlan {
     limits: Limits,
     /// A region of interest that ends is a request.
     regions: bool,
@@ -258,35 +258,30 @@ pub(crate) struct Plan {
     outside: Option<(Phase, Work)>,
 }
 
-impl Plan {
+impl PhasePlan {
     /// `regions`: each region of interest that ends is a request; samples lie where `seed` says.
     pub(crate) fn new(limits: Limits, regions: bool, seed: u64) -> Self {
-        Plan::of_portion(limits, regions, seed, Portion::default())
+        PhasePlan::of_shard(limits, regions, seed, Shard::default())
     }
 
     /// The same, with some of the samples alone.
-    pub(crate) fn of_portion(
-        mut limits: Limits,
-        regions: bool,
-        seed: u64,
-        portion: Portion,
-    ) -> Self {
-        if portion.first > 0 {
+    pub(crate) fn of_shard(mut limits: Limits, regions: bool, seed: u64, shard: Shard) -> Self {
+        if shard.first > 0 {
             // What warms up the first sample is far from the others.
             limits.skip += std::mem::take(&mut limits.warmup);
         }
-        let samples = limits.sample.map(|s| Samples::new(s, seed, portion));
-        Plan::laid_out(limits, regions, samples.map(Layout::Periodic))
+        let samples = limits.sample.map(|s| Samples::new(s, seed, shard));
+        PhasePlan::with_layout(limits, regions, samples.map(Layout::Periodic))
     }
 
-    /// From one of `places` to the next, and no further. `regions`: as for [`Plan::new`].
+    /// From one of `places` to the next, and no further. `regions`: as for [`PhasePlan::new`].
     pub(crate) fn of_regions(places: &Regions, regions: bool) -> Self {
         let places = Layout::Places(Places::new(places));
-        Plan::laid_out(Limits::default(), regions, Some(places))
+        PhasePlan::with_layout(Limits::default(), regions, Some(places))
     }
 
-    fn laid_out(limits: Limits, regions: bool, samples: Option<Layout>) -> Self {
-        let mut plan = Plan {
+    fn with_layout(limits: Limits, regions: bool, samples: Option<Layout>) -> Self {
+        let mut plan = PhasePlan {
             limits,
             regions,
             phase: Phase::UntilRoi,
@@ -302,7 +297,7 @@ impl Plan {
     }
 
     /// Of a mix, whose programs have instructions of their own: it ends by
-    /// [`Plan::finish`]. An error names the option that makes no sense with it.
+    /// [`PhasePlan::finish`]. An error names the option that makes no sense with it.
     pub(crate) fn of_mix(limits: Limits) -> Result<Self, Error> {
         if limits.sample.is_some() {
             return Err(Error::option(
@@ -321,7 +316,7 @@ impl Plan {
             roi: true,
             ..limits
         };
-        Ok(Plan::new(endless, false, 0))
+        Ok(PhasePlan::new(endless, false, 0))
     }
 
     /// The measured part is complete.
@@ -364,10 +359,10 @@ impl Plan {
                     }
                 }
                 Phase::SampleSkip
-                | Phase::SampleFollow
-                | Phase::SampleWarm
-                | Phase::SampleLeadIn
-                | Phase::SampleRate
+                | Phase::FilteredWarm
+                | Phase::FunctionalWarm
+                | Phase::DetailedWarm
+                | Phase::CpiProbe
                 | Phase::SampleMeasure => self.sample_part(),
                 Phase::Measure | Phase::Done => (Phase::Done, Work::FOREVER),
             };
@@ -396,7 +391,7 @@ impl Plan {
         let before = self.phase;
         self.left = self.left.less(done);
         if let Some(Layout::Places(places)) = &mut self.samples {
-            places.pass(done.instructions);
+            places.advance(done.instructions);
         }
         if self.phase.is_measured_part() {
             self.part_left = self.part_left.less(Work {
@@ -469,11 +464,11 @@ impl Plan {
 
 #[cfg(test)]
 mod tests {
-    use super::{Limits, Phase, Plan, Portion, Sample, Warming, Work};
+    use super::{Limits, Phase, PhasePlan, Sample, Shard, Warming, Work};
     use crate::limits::Followed;
 
     fn phases(limits: Limits, step: u64, n: u64) -> Vec<(Phase, u64)> {
-        let mut plan = Plan::new(limits, false, 1);
+        let mut plan = PhasePlan::new(limits, false, 1);
         let mut out: Vec<(Phase, u64)> = vec![];
         let mut done = 0;
         while done < n && plan.phase != Phase::Done {
@@ -503,7 +498,7 @@ mod tests {
 
     #[test]
     fn requests_are_skipped_warmed_and_measured_like_instructions() {
-        let mut p = Plan::new(
+        let mut p = PhasePlan::new(
             Limits {
                 skip_requests: 2,
                 warmup_requests: 1,
@@ -525,7 +520,7 @@ mod tests {
     #[test]
     fn the_measured_part_ends_with_instructions_or_requests_whichever_comes_first() {
         for (most, requests) in [(25, 3), (1000, 4)] {
-            let mut p = Plan::new(
+            let mut p = PhasePlan::new(
                 Limits {
                     instructions: Some(most),
                     requests: Some(4),
@@ -545,7 +540,7 @@ mod tests {
 
     #[test]
     fn samples_end_with_the_requests_asked_for() {
-        let mut p = Plan::new(
+        let mut p = PhasePlan::new(
             Limits {
                 requests: Some(1000),
                 sample: Some(Sample {
@@ -573,7 +568,7 @@ mod tests {
             requests: Some(2),
             ..Limits::default()
         };
-        let mut p = Plan::new(limits, true, 1);
+        let mut p = PhasePlan::new(limits, true, 1);
         let region = Work {
             instructions: 0,
             requests: 1,
@@ -621,8 +616,8 @@ mod tests {
             ..Limits::default()
         };
         let one = [
-            (Phase::SampleWarm, 6000),
-            (Phase::SampleLeadIn, 3000),
+            (Phase::FunctionalWarm, 6000),
+            (Phase::DetailedWarm, 3000),
             (Phase::SampleMeasure, 1000),
         ];
         assert_eq!(phases(l, 500, 1_000_000), [one, one].concat());
@@ -645,27 +640,27 @@ mod tests {
             ..Limits::default()
         };
         // Where each sample begins, and how much is passed over before the first of a portion.
-        let places = |portion| {
-            let mut plan = Plan::of_portion(limits, false, 7, portion);
+        let places = |shard| {
+            let mut plan = PhasePlan::of_shard(limits, false, 7, shard);
             let (mut at, mut found, mut rates) = (0, vec![], 0);
             while plan.phase != Phase::Done {
                 if plan.phase == Phase::SampleMeasure {
                     found.push((at, plan.left.instructions));
                 }
-                rates += u32::from(plan.phase == Phase::SampleRate);
+                rates += u32::from(plan.phase == Phase::CpiProbe);
                 let step = plan.left.instructions;
                 plan.advance(instructions(step));
                 at += step;
             }
             (found, at, rates)
         };
-        let portion = |first, end| Portion { first, end };
-        let (all, end, rates) = places(Portion::default());
+        let shard = |first, end| Shard { first, end };
+        let (all, end, rates) = places(Shard::default());
         assert_eq!((end, rates, all.len() >= 10), (2_050_700, 0, true));
-        let (mut found, first_end, _) = places(portion(0, Some(4)));
+        let (mut found, first_end, _) = places(shard(0, Some(4)));
         assert_eq!(first_end, found[3].0 + 1000);
         for (first, last) in [(4, Some(5)), (5, Some(9)), (9, None)] {
-            let (others, end, rates) = places(portion(first, last));
+            let (others, end, rates) = places(shard(first, last));
             assert_eq!(rates, 1, "the first sample says how fast it passes over");
             assert_eq!(end == 2_050_700, last.is_none());
             found.extend(others);
@@ -680,7 +675,7 @@ mod tests {
             skip: 5,
             ..Limits::default()
         };
-        let mut p = Plan::new(limits, true, 1);
+        let mut p = PhasePlan::new(limits, true, 1);
         assert!(p.phase.skips());
         assert!(!p.advance(instructions(1_000_000)));
         assert!(p.roi_begin());

@@ -8,7 +8,7 @@ use crate::estimate::{Interval, Sampling, estimate};
 use crate::limits::{Followed, Sample, Warming};
 use crate::options::Precision;
 use crate::results::{DesignResult, Host, RunResult};
-use crate::run::{Early, FirstSamples};
+use crate::run::{EarlyCheck, FirstSamples};
 use crate::session::{RunSpec, SourceSpec};
 use crate::summary::{self, MetricDefinition};
 
@@ -27,9 +27,9 @@ const FIRST_SHARE: u64 = 10;
 const PASSES: u32 = 4;
 /// Of what is not sure enough, samples are taken that make it surer than asked for: their spread
 /// is an estimate, too.
-const MORE: f64 = 1.2;
+const OVERSAMPLING: f64 = 1.2;
 /// That share of a pass's samples is looked at early: a pass that takes too few ends there.
-const EARLY: u64 = 4;
+const EARLY_CHECK: u64 = 4;
 /// How many times as many samples have to be needed by what so few say, which say it of a part of the
 /// run alone.
 const CLEARLY: f64 = 1.5;
@@ -41,7 +41,7 @@ const FEW_MISSES: f64 = 1.0;
 const METRICS: [&str; 2] = ["ipc", "l2_tlb_mpki"];
 
 /// A pass over the program, which somebody may end early.
-type Once<'a> = dyn FnMut(&RunSpec, Option<Early<'_>>) -> Result<RunResult, Error> + 'a;
+type Once<'a> = dyn FnMut(&RunSpec, Option<EarlyCheck<'_>>) -> Result<RunResult, Error> + 'a;
 
 /// Runs `spec` by `once` with samples all over its measured part, and again with more of them,
 /// until all numbers that are wanted are within what is wanted.
@@ -89,7 +89,7 @@ pub(crate) fn run(
         warmed: WARMED,
     });
     // What a sample costs at the speed of simulation, about.
-    let price = length + Warming::LEAD_IN + warming.warmed / 2;
+    let price = length + Warming::DETAILED_WARMUP + warming.warmed / 2;
     let mut samples = (total / (FIRST_SHARE * price)).clamp(FIRST, 2 * FIRST);
     let mut spec = spec.clone();
     // A live program would do again what it has done.
@@ -111,8 +111,8 @@ pub(crate) fn run(
             needed = clearly_needed(&first, samples, wanted);
             needed.is_some()
         };
-        let early = (!all && passes_left > 0).then_some(Early {
-            after: (samples / EARLY) as usize,
+        let early = (!all && passes_left > 0).then_some(EarlyCheck {
+            after: (samples / EARLY_CHECK) as usize,
             ends: &mut ends,
         });
         let mut result = once(&spec, early)?;
@@ -129,23 +129,23 @@ pub(crate) fn run(
         }
         let of = |d: &DesignResult| Some((d.name.clone(), d.sampling.clone()?));
         let estimates: Option<Vec<_>> = result.designs.iter().map(of).collect();
-        let found = estimates.map(|estimates| doubts(&estimates, wanted));
+        let found = estimates.map(|estimates| shortfalls(&estimates, wanted));
         let Some(found) = found else {
             result.warnings.push(
                 "--precision: there were fewer than two samples, so nothing says how sure the numbers are: take more instructions".to_owned(),
             );
             return Ok(result);
         };
-        let worst = found.worst.filter(|doubt| doubt.ratio > 1.0);
-        if let Some(Doubt {
+        let worst = found.worst.filter(|shortfall| shortfall.ratio > 1.0);
+        if let Some(Shortfall {
             more: Some(times), ..
         }) = worst
             && passes_left > 0
         {
-            samples = times_more(samples, times);
+            samples = samples_needed(samples, times);
             continue;
         }
-        let told = worst.map(|doubt| doubt.told(wanted.within));
+        let told = worst.map(|shortfall| shortfall.message(wanted.within));
         result.warnings.extend(told);
         result.warnings.extend(found.unmeasured);
         return Ok(result);
@@ -174,7 +174,7 @@ fn refuse_unless_rate(name: &str) -> Result<(), Error> {
 }
 
 /// A number that may not be sure enough.
-struct Doubt {
+struct Shortfall {
     what: String,
     /// How many times wider its interval is than wanted.
     ratio: f64,
@@ -183,8 +183,8 @@ struct Doubt {
     more: Option<f64>,
 }
 
-impl Doubt {
-    fn told(&self, within: f64) -> String {
+impl Shortfall {
+    fn message(&self, within: f64) -> String {
         let way = match self.more {
             Some(_) => "take more instructions",
             None => {
@@ -202,14 +202,14 @@ impl Doubt {
 
 /// What of the numbers that are wanted is not sure.
 #[derive(Default)]
-struct Doubts {
+struct Shortfalls {
     /// The least sure one.
-    worst: Option<Doubt>,
+    worst: Option<Shortfall>,
     /// Sentences on those that have no value.
     unmeasured: Vec<String>,
 }
 
-impl Doubts {
+impl Shortfalls {
     fn consider(&mut self, what: String, interval: &Interval, least: f64, within: f64) {
         let wanted = within * interval.value.abs().max(least);
         // A number that is nothing in all samples is as sure as it gets.
@@ -218,7 +218,7 @@ impl Doubts {
         if self.worst.as_ref().is_none_or(|w| whole > w.ratio) {
             let spread = ratio(interval.spread);
             let room = 1.0 - (whole - spread);
-            self.worst = Some(Doubt {
+            self.worst = Some(Shortfall {
                 what,
                 ratio: whole,
                 more: (room > 0.0).then(|| (spread / room).powi(2)),
@@ -228,8 +228,8 @@ impl Doubts {
 }
 
 /// So many times as many samples, and some.
-fn times_more(samples: u64, times: f64) -> u64 {
-    (samples as f64 * times * MORE).ceil() as u64
+fn samples_needed(samples: u64, times: f64) -> u64 {
+    (samples as f64 * times * OVERSAMPLING).ceil() as u64
 }
 
 /// How many samples are needed by what the `first` ones of each design say, where that is clearly more
@@ -243,16 +243,16 @@ fn clearly_needed(first: &[FirstSamples], samples: u64, wanted: &Precision) -> O
             Some((d.name.clone(), sampling))
         };
         let estimates: Vec<_> = first.iter().map(of).collect::<Option<_>>()?;
-        let times = doubts(&estimates, wanted).worst?.more?;
-        let needed = times_more(part.len() as u64, times);
+        let times = shortfalls(&estimates, wanted).worst?.more?;
+        let needed = samples_needed(part.len() as u64, times);
         (needed as f64 > CLEARLY * samples as f64).then_some(needed)
     };
     needed(0..n / 2).and(needed(n / 2..n)).and(needed(0..n))
 }
 
 /// What of the numbers of designs, by what samples say of each, is not sure.
-fn doubts(estimates: &[(String, Sampling)], wanted: &Precision) -> Doubts {
-    let mut found = Doubts::default();
+fn shortfalls(estimates: &[(String, Sampling)], wanted: &Precision) -> Shortfalls {
+    let mut found = Shortfalls::default();
     let named = wanted.metrics.iter().map(String::as_str);
     let defaults = METRICS.into_iter().filter(|_| wanted.metrics.is_empty());
     let names: Vec<&str> = named.chain(defaults).collect();
@@ -287,17 +287,17 @@ mod tests {
     use pagewalk_stats::Tree;
     use serde_json::json;
 
-    use super::{Doubts, clearly_needed, refuse_unless_rate};
-    use crate::estimate::{Interval, SampleCounts, UnknownOf, estimate};
+    use super::{Shortfalls, clearly_needed, refuse_unless_rate};
+    use crate::estimate::{Interval, SampleCounts, StaleLookups, estimate};
     use crate::options::Precision;
     use crate::results::Host;
-    use crate::run::{Early, FirstSamples};
+    use crate::run::{EarlyCheck, FirstSamples};
     use crate::session::RunSpec;
     use crate::work::Work;
     use crate::{Installation, RunResult};
 
-    fn doubt(half: f64, spread: f64) -> super::Doubt {
-        let mut found = Doubts::default();
+    fn shortfall(half: f64, spread: f64) -> super::Shortfall {
+        let mut found = Shortfalls::default();
         let interval = Interval {
             value: 10.0,
             low: 10.0 - half,
@@ -310,20 +310,20 @@ mod tests {
 
     #[test]
     fn twice_as_wide_takes_four_times_the_samples() {
-        let d = doubt(0.4, 0.4);
+        let d = shortfall(0.4, 0.4);
         assert!((d.ratio - 2.0).abs() < 1e-12);
         assert!((d.more.unwrap() - 4.0).abs() < 1e-12);
         // Half of what is wanted is not known of the samples either, which leaves half.
-        let d = doubt(0.3, 0.2);
+        let d = shortfall(0.3, 0.2);
         assert!((d.ratio - 1.5).abs() < 1e-12);
         assert!((d.more.unwrap() - 4.0).abs() < 1e-9);
     }
 
     #[test]
     fn what_more_samples_do_not_mend_asks_for_none() {
-        let d = doubt(0.5, 0.2);
+        let d = shortfall(0.5, 0.2);
         assert!(d.more.is_none());
-        let told = d.told(0.02);
+        let told = d.message(0.02);
         assert!(
             told.contains("within 5.0 %") && told.contains("follow"),
             "{told}"
@@ -349,7 +349,7 @@ mod tests {
             },
             cycles,
             values: vec![],
-            unknown: UnknownOf::default(),
+            stale: StaleLookups::default(),
         };
         let of = |apart: u64| FirstSamples {
             name: format!("by {apart}"),
@@ -399,13 +399,13 @@ mod tests {
             seconds,
             simulated_instructions_per_second,
             threads: 2,
-            portions_elsewhere: 1,
+            remote_shards: 1,
             peak_rss_bytes: 7,
         };
         let mut last = host(3.0, 2.0);
         last.add(&host(1.0, 10.0));
         let rate = last.simulated_instructions_per_second;
-        assert_eq!((last.seconds, rate, last.portions_elsewhere), (4.0, 4.0, 2));
+        assert_eq!((last.seconds, rate, last.remote_shards), (4.0, 4.0, 2));
     }
 
     /// However soon the pass is over, and whether it ends there or not.
@@ -436,7 +436,7 @@ mod tests {
                 answer
             };
             let ends = &mut ends;
-            let early = Some(Early { after, ends });
+            let early = Some(EarlyCheck { after, ends });
             let result = installation.run_once(spec, None, early, &mut |_| goes_on);
             (seen, result.unwrap())
         };

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use pagewalk_stats::{Distribution, Spread, Tree};
 use pagewalk_stream::Facts;
-use pagewalk_structures::Unknown;
+use pagewalk_structures::StaleOutcomes;
 use pagewalk_units::{Error, RunOption, text};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -206,7 +206,7 @@ impl Places {
     }
 
     /// So many instructions more are done.
-    pub(crate) fn pass(&mut self, instructions: u64) {
+    pub(crate) fn advance(&mut self, instructions: u64) {
         self.done += instructions;
     }
 
@@ -219,7 +219,7 @@ impl Places {
     pub(crate) fn next(&mut self) -> Option<(Phase, u64)> {
         loop {
             if self.next.is_empty() {
-                self.lay_out()?;
+                self.schedule_next()?;
             }
             let Some((phase, end)) = self.next.pop() else {
                 continue;
@@ -234,7 +234,7 @@ impl Places {
     }
 
     /// The next region, and what comes before it.
-    fn lay_out(&mut self) -> Option<()> {
+    fn schedule_next(&mut self) -> Option<()> {
         let region = self.regions.regions.get(self.number)?;
         self.number += 1;
         let gap = region.at.saturating_sub(self.done);
@@ -328,9 +328,9 @@ pub(crate) fn weigh(regions: &Regions, measured: &Measured) -> Option<Weighed> {
         work,
         cycles,
         values: Vec::new(),
-        unknown: std::array::from_fn(|i| Unknown {
-            hits: sum(&|s| s.unknown[i].hits),
-            misses: sum(&|s| s.unknown[i].misses),
+        stale: std::array::from_fn(|i| StaleOutcomes {
+            hits: sum(&|s| s.stale[i].hits),
+            misses: sum(&|s| s.stale[i].misses),
         }),
     };
     let result = RegionsResult {
@@ -360,11 +360,11 @@ mod tests {
     use pagewalk_stream::Facts;
 
     use super::{Region, Regions, Weighed, weigh};
-    use crate::estimate::UnknownOf;
+    use crate::estimate::StaleLookups;
     use crate::limits::{Followed, Limits, Sample, Warming};
     use crate::measure::{Measured, Snapshot};
     use crate::options::{Options, Precision};
-    use crate::plan::{Phase, Plan};
+    use crate::plan::{Phase, PhasePlan};
     use crate::work::Work;
 
     fn regions(places: &[(u64, u64, f64)], warming: Warming) -> Regions {
@@ -392,7 +392,7 @@ mod tests {
     /// The phases of a run whose operations have `step` instructions each, with the instructions
     /// before each.
     fn phases(regions: &Regions, step: u64) -> Vec<(Phase, u64)> {
-        let mut plan = Plan::of_regions(regions, false);
+        let mut plan = PhasePlan::of_regions(regions, false);
         let (mut done, mut seen) = (0, vec![(plan.phase, 0)]);
         while plan.phase != Phase::Done {
             done += step;
@@ -409,21 +409,21 @@ mod tests {
 
     #[test]
     fn what_comes_before_a_region_is_passed_over_followed_and_warmed() {
-        use Phase::{Done, SampleFollow, SampleLeadIn, SampleMeasure, SampleSkip, SampleWarm};
+        use Phase::{DetailedWarm, Done, FilteredWarm, FunctionalWarm, SampleMeasure, SampleSkip};
         let places = [(0, 100, 0.25), (40_000, 300, 0.5), (40_300, 200, 0.25)];
         let first = [(SampleMeasure, 0)];
         // The last two have nothing between them.
         let last = [
-            (SampleWarm, 15_000),
-            (SampleLeadIn, 20_000),
+            (FunctionalWarm, 15_000),
+            (DetailedWarm, 20_000),
             (SampleMeasure, 40_000),
             (SampleMeasure, 40_300),
             (Done, 40_500),
         ];
-        let between = [(SampleFollow, 100)];
+        let between = [(FilteredWarm, 100)];
         let want = [&first[..], &between, &last].concat();
         assert_eq!(phases(&regions(&places, ALL), 1), want);
-        let between = [(SampleSkip, 100), (SampleFollow, 13_000)];
+        let between = [(SampleSkip, 100), (FilteredWarm, 13_000)];
         let want = [&first[..], &between, &last].concat();
         assert_eq!(phases(&regions(&places, SHORT), 1), want);
     }
@@ -447,7 +447,7 @@ mod tests {
 
     #[test]
     fn a_region_that_the_program_does_not_reach_is_told() {
-        let mut plan = Plan::of_regions(&regions(&[(0, 10, 0.5), (50, 10, 0.5)], ALL), false);
+        let mut plan = PhasePlan::of_regions(&regions(&[(0, 10, 0.5), (50, 10, 0.5)], ALL), false);
         let mut told = vec![];
         for _ in 0..6 {
             told.push(plan.unfinished_region());
@@ -500,7 +500,7 @@ mod tests {
                 tree,
                 times: vec![self.time],
                 executed: self.work,
-                unknown: UnknownOf::default(),
+                stale: StaleLookups::default(),
             }
         }
 

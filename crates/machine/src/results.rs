@@ -136,8 +136,8 @@ pub struct Host {
     /// Host threads used.
     pub threads: usize,
     /// Portions of a recording's samples that other hosts simulated.
-    #[serde(skip_serializing_if = "limits::is_zero")]
-    pub portions_elsewhere: u64,
+    #[serde(rename = "portions_elsewhere", skip_serializing_if = "limits::is_zero")]
+    pub remote_shards: u64,
     /// Largest resident set of the process so far, bytes.
     pub peak_rss_bytes: u64,
 }
@@ -151,7 +151,7 @@ impl Host {
             self.simulated_instructions_per_second = (done(self) + done(before)) / seconds;
         }
         self.seconds = seconds;
-        self.portions_elsewhere += before.portions_elsewhere;
+        self.remote_shards += before.remote_shards;
     }
 }
 
@@ -258,7 +258,7 @@ pub struct DesignResult {
     pub(crate) refused: Option<String>,
     /// That threads went on without what they waited for, for the warnings.
     #[serde(skip)]
-    pub(crate) let_go: Option<String>,
+    pub(crate) broken_waits: Option<String>,
     /// Most threads that wanted a core at a time while others waited for one, for the
     /// warnings; 0 if none ever waited.
     #[serde(skip)]
@@ -507,7 +507,7 @@ fn design_result(
             )),
         },
         threads_in_turns: machine.threads_in_turns,
-        let_go: match machine.let_go {
+        broken_waits: match machine.broken_waits {
             0 => None,
             n => Some(format!(
                 "{n} times a thread waited for another that came no further, and went on without: the program was killed or its recording cut there"
@@ -586,7 +586,7 @@ pub(crate) fn run_result<'a>(
                 0.0
             },
             threads,
-            portions_elsewhere: 0,
+            remote_shards: 0,
             peak_rss_bytes: peak_rss(),
         },
         translation_reference,

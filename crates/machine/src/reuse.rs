@@ -8,7 +8,7 @@
 //! uses give (Xiang et al., ASPLOS 2013), is large enough. Lines and pages are
 //! sampled by a hash of their numbers (Waldspurger et al., FAST 2015).
 
-use pagewalk_stream::{Error, Lines, Program};
+use pagewalk_stream::{Error, Program, RecentLineFilter};
 use pagewalk_trace::drive;
 use pagewalk_units::{LINE_BYTES, LINE_SHIFT, PageSize};
 use rustc_hash::FxHashMap;
@@ -22,14 +22,14 @@ const SHARE: u64 = 10;
 const MOST: u64 = 500_000_000;
 /// For 1000 instructions, uses of what was used last further back than what is warmed. At 200
 /// cycles each, of an access to memory, they are four cycles.
-const LATE: f64 = 0.02;
+const REUSE_LATENCY_THRESHOLD: f64 = 0.02;
 /// How many times what a structure holds fills it: of lines and pages at random a set of 16 ways
 /// then gets 32, and 1 of 500 sets fewer than 16.
-const FILLS: u64 = 2;
+const FOOTPRINT_FACTOR: u64 = 2;
 /// log2 of how many lines there are for one that is looked at.
-const FEWER_LINES: u32 = 4;
+const LINE_SAMPLING_SHIFT: u32 = 4;
 /// Likewise of 4 KB pages.
-const FEWER_PAGES: u32 = 2;
+const PAGE_SAMPLING_SHIFT: u32 = 2;
 
 /// Lengths in instructions are told apart by quarters of a power of two, from 65,536 on.
 const SHORTEST: u32 = 16;
@@ -52,16 +52,16 @@ fn class(instructions: u64) -> usize {
 
 /// Lines or pages, and how many of them fill the largest structure of any design.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Reach {
+pub(crate) struct FootprintTarget {
     /// log2 of bytes.
     shift: u32,
     /// Of so many (log2) one is looked at.
-    fewer: u32,
+    sampling_shift: u32,
     fill: u64,
 }
 
 /// What fills the caches and TLBs of `designs`.
-pub(crate) fn reaches(designs: &[Design]) -> Vec<Reach> {
+pub(crate) fn footprint_targets(designs: &[Design]) -> Vec<FootprintTarget> {
     let cached = designs.iter().map(|d| {
         let (own, shared) = (&d.config.caches.l2, &d.config.memory.l3);
         u64::from(own.size_kb.max(shared.size_kb)) * 1024 / LINE_BYTES
@@ -77,16 +77,18 @@ pub(crate) fn reaches(designs: &[Design]) -> Vec<Reach> {
     let pages =
         |size: PageSize, fewer| Some((size.bytes().trailing_zeros(), fewer, translated(size)?));
     let all = [
-        cached.max().map(|lines| (LINE_SHIFT, FEWER_LINES, lines)),
-        pages(PageSize::K4, FEWER_PAGES),
+        cached
+            .max()
+            .map(|lines| (LINE_SHIFT, LINE_SAMPLING_SHIFT, lines)),
+        pages(PageSize::K4, PAGE_SAMPLING_SHIFT),
         pages(PageSize::M2, 0),
     ];
-    let reach = |(shift, fewer, holds)| Reach {
+    let target = |(shift, fewer, holds)| FootprintTarget {
         shift,
-        fewer,
-        fill: FILLS * holds,
+        sampling_shift: fewer,
+        fill: FOOTPRINT_FACTOR * holds,
     };
-    all.into_iter().flatten().map(reach).collect()
+    all.into_iter().flatten().map(target).collect()
 }
 
 /// Times between two things, by their class.
@@ -119,7 +121,7 @@ impl Times {
 
 /// When the lines or pages of a reach were used.
 struct Uses {
-    reach: Reach,
+    target: FootprintTarget,
     last: FxHashMap<u64, u64>,
     /// Between two uses of one, from the start to its first use.
     again: Times,
@@ -130,9 +132,9 @@ struct Uses {
 }
 
 impl Uses {
-    fn new(reach: Reach) -> Self {
+    fn new(target: FootprintTarget) -> Self {
         Uses {
-            reach,
+            target,
             last: FxHashMap::default(),
             again: Times::new(),
             first: Times::new(),
@@ -142,9 +144,9 @@ impl Uses {
     }
 
     fn see(&mut self, address: u64, now: u64, half: u64) {
-        let unit = address >> self.reach.shift;
+        let unit = address >> self.target.shift;
         let hash = unit.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
-        if hash & ((1 << self.reach.fewer) - 1) != 0 {
+        if hash & ((1 << self.target.sampling_shift) - 1) != 0 {
             return;
         }
         match self.last.insert(unit, now) {
@@ -166,7 +168,7 @@ impl Uses {
         for last in self.last.values() {
             to_the_end.add(seen - last);
         }
-        let scale = (1u64 << self.reach.fewer) as f64;
+        let scale = (1u64 << self.target.sampling_shift) as f64;
         // Lengths of which each use in the second half can be told whether it lies within.
         let lengths = || (1..LENGTHS).take_while(|c| length(*c) <= seen / 2);
         let footprint = |class: usize| {
@@ -175,19 +177,19 @@ impl Uses {
             let windows = (seen - length(class) + 1) as f64;
             scale * (self.last.len() as f64 - outside / windows)
         };
-        let full = lengths().find(|c| footprint(*c) >= self.reach.fill as f64);
+        let full = lengths().find(|c| footprint(*c) >= self.target.fill as f64);
         let late = |class: usize| {
             let again: u64 = self.late[class..].iter().sum();
             scale * (again + self.late_first) as f64
         };
-        let few = LATE / 1000.0 * (seen - seen / 2) as f64;
+        let few = REUSE_LATENCY_THRESHOLD / 1000.0 * (seen - seen / 2) as f64;
         let enough = lengths().find(|c| late(*c) <= few);
         [enough, full].into_iter().flatten().min()
     }
 }
 
 /// How many instructions before each sample have to be followed so that caches and TLBs of these
-/// `reaches` are as they would be; nothing where a part of the program does not tell: all then.
+/// `targets` are as they would be; nothing where a part of the program does not tell: all then.
 /// `go_on` is told how many instructions were looked at, and of how many.
 ///
 /// # Errors
@@ -195,7 +197,7 @@ impl Uses {
 pub(crate) fn needed(
     mut program: Box<dyn Program>,
     limits: &Limits,
-    reaches: &[Reach],
+    targets: &[FootprintTarget],
     go_on: &mut dyn FnMut(u64, u64) -> bool,
 ) -> Result<Option<u64>, Error> {
     let before = limits.skip.saturating_add(limits.warmup);
@@ -204,18 +206,18 @@ pub(crate) fn needed(
     let measured = [limits.instructions, rest].into_iter().flatten().min();
     let wanted = measured.map_or(MOST, |n| (n / SHARE).min(MOST));
     if before > 0 {
-        program.pass(before, u64::MAX);
+        program.grant_fast_forward(before, u64::MAX);
     } else {
-        program.follow(u64::MAX, u64::MAX);
+        program.grant_filtered_warming(u64::MAX, u64::MAX);
     }
-    let mut uses: Vec<Uses> = reaches.iter().map(|r| Uses::new(*r)).collect();
-    let (mut passed, mut seen) = (0, 0);
-    let mut lines = Lines::default();
+    let mut uses: Vec<Uses> = targets.iter().map(|r| Uses::new(*r)).collect();
+    let (mut skipped, mut seen) = (0, 0);
+    let mut lines = RecentLineFilter::default();
     drive(program.as_mut(), &mut |program, _, batch, _| {
-        if passed < before {
-            passed += batch.instructions();
-            if passed >= before {
-                program.follow(u64::MAX, u64::MAX);
+        if skipped < before {
+            skipped += batch.instructions();
+            if skipped >= before {
+                program.grant_filtered_warming(u64::MAX, u64::MAX);
             }
             return Ok(go_on(0, wanted));
         }
@@ -224,19 +226,19 @@ pub(crate) fn needed(
                 one.see(address, now, wanted / 2);
             }
         };
-        let touched = &batch.passed.touched;
+        let touched = &batch.skipped.touched;
         for (n, &(address, access)) in touched.iter().enumerate() {
             if lines.is_new(address, access) {
                 // Where in the stretch it is used does not matter to lengths that are many.
                 see(
                     address,
-                    seen + batch.passed.instructions * n as u64 / touched.len() as u64,
+                    seen + batch.skipped.instructions * n as u64 / touched.len() as u64,
                 );
             }
         }
-        seen += batch.passed.instructions;
+        seen += batch.skipped.instructions;
         for op in &batch.ops {
-            lines.pass(op, |address, _| see(address, seen));
+            lines.filter(op, |address, _| see(address, seen));
             seen += u64::from(op.insns);
         }
         Ok(seen < wanted && go_on(seen, wanted))
@@ -251,7 +253,7 @@ pub(crate) fn needed(
 
 #[cfg(test)]
 mod tests {
-    use super::{LENGTHS, Reach, Uses, class, length};
+    use super::{FootprintTarget, LENGTHS, Uses, class, length};
 
     #[test]
     fn lengths_and_their_classes_agree() {
@@ -263,9 +265,9 @@ mod tests {
 
     /// `units` lines one after the other, again and again, one each 100 instructions.
     fn cyclic(units: u64, fill: u64) -> Option<u64> {
-        let mut uses = Uses::new(Reach {
+        let mut uses = Uses::new(FootprintTarget {
             shift: 6,
-            fewer: 0,
+            sampling_shift: 0,
             fill,
         });
         let seen = 20_000_000;
@@ -304,9 +306,9 @@ mod tests {
         use rand::RngExt;
         let mut draw = pagewalk_units::rng(7, "uses");
         let (units, seen) = (10_000u64, 40_000_000u64);
-        let mut uses = Uses::new(Reach {
+        let mut uses = Uses::new(FootprintTarget {
             shift: 6,
-            fewer: 0,
+            sampling_shift: 0,
             fill: units / 2,
         });
         for n in 0..seen / 100 {

@@ -10,15 +10,15 @@ use pagewalk_stats::Tree;
 use pagewalk_stream::{Facts, Program, Unseen};
 use pagewalk_units::{Error, RunOption, text};
 
-use crate::changes::{Changes, lock};
 use crate::estimate::SampleCounts;
-use crate::hub::{Hub, Passes};
+use crate::fanout::{Fanout, FastForwarding};
 use crate::machine::{Machine, Outcome, Pause, Room};
 use crate::options::{Design, Options};
 use crate::perfetto;
-use crate::plan::{Plan, Portion};
+use crate::plan::{PhasePlan, Shard};
 use crate::regions::Regions;
 use crate::results::{self, RunResult};
+use crate::wake_signal::{WakeSignal, lock};
 
 /// How far a run is.
 #[derive(Clone, Debug, serde::Serialize)]
@@ -63,7 +63,7 @@ pub(crate) struct FirstSamples {
 }
 
 /// Who looks at the first samples, and may end the pass because of them.
-pub(crate) struct Early<'a> {
+pub(crate) struct EarlyCheck<'a> {
     /// So many of each design.
     pub(crate) after: usize,
     /// Asked once, when all designs have them, be it at the end; whether the pass ends.
@@ -103,7 +103,7 @@ pub(crate) fn run_unless(
     designs: &[Design],
     streams: Vec<Stream>,
     options: &Options,
-    early: Option<Early<'_>>,
+    early: Option<EarlyCheck<'_>>,
     progress: &mut dyn FnMut(&Progress) -> bool,
 ) -> Result<RunResult, Error> {
     let start = Instant::now();
@@ -111,8 +111,8 @@ pub(crate) fn run_unless(
         .host_threads
         .unwrap_or_else(host_cores)
         .clamp(1, designs.len());
-    let share = Share {
-        portion: Portion::default(),
+    let share = PassShare {
+        shard: Shard::default(),
         host_threads,
         machines: designs.len(),
     };
@@ -132,9 +132,9 @@ pub(crate) struct Pass {
 
 /// What one pass does of a run.
 #[derive(Clone, Copy)]
-pub(crate) struct Share {
+pub(crate) struct PassShare {
     /// Of the samples.
-    pub(crate) portion: Portion,
+    pub(crate) shard: Shard,
     /// Threads of the host that run its designs.
     pub(crate) host_threads: usize,
     /// Machines that are on the host meanwhile, of all passes.
@@ -146,7 +146,7 @@ pub(crate) fn pass(
     designs: &[Design],
     streams: Vec<Stream>,
     options: &Options,
-    (share, mut early): (Share, Option<Early<'_>>),
+    (share, mut early): (PassShare, Option<EarlyCheck<'_>>),
     progress: &mut dyn FnMut(&Progress) -> bool,
 ) -> Result<Pass, Error> {
     options.limits.validate()?;
@@ -159,15 +159,15 @@ pub(crate) fn pass(
         }
     }
     let room = (!options.ignore_memory).then(available_memory).flatten();
-    let mut lanes: Vec<Option<Lane>> = designs.iter().map(|_| None).collect();
+    let mut design_runs: Vec<Option<DesignRun>> = designs.iter().map(|_| None).collect();
     for (stream, s) in streams.iter().enumerate() {
         for (number, &design) in s.designs.iter().enumerate() {
-            lanes[design] = Some(Lane {
+            design_runs[design] = Some(DesignRun {
                 stream,
                 number,
                 machine: Mutex::new({
                     let mut machine =
-                        build(&designs[design], &facts[stream], options, share.portion)?;
+                        build(&designs[design], &facts[stream], options, share.shard)?;
                     let (config, name) = (&designs[design].config, &facts[stream].name);
                     machine.room = room.and_then(|r| Room::of(config, name, r, share.machines));
                     machine
@@ -177,25 +177,25 @@ pub(crate) fn pass(
             });
         }
     }
-    let changes = Arc::new(Changes::default());
-    let hubs = streams.into_iter().map(|s| {
-        let answers = s.designs.iter().any(|&d| designs[d].replies());
+    let changes = Arc::new(WakeSignal::default());
+    let fanouts = streams.into_iter().map(|s| {
+        let answers = s.designs.iter().any(|&d| designs[d].has_shortcut());
         let by_pages = s.designs.iter().all(|&d| designs[d].skips_by_pages());
         let passes = match options.limits.skip_requests {
-            _ if !by_pages => Passes::Never,
+            _ if !by_pages => FastForwarding::Never,
             0 if options.limits.sample.is_none() || options.limits.requests.is_none() => {
-                Passes::ByInstructions
+                FastForwarding::ByInstructions
             }
-            _ => Passes::ByRequests,
+            _ => FastForwarding::ByRequests,
         };
         let changes = Arc::clone(&changes);
-        Hub::new(s.program, s.designs.len(), (answers, passes), changes)
+        Fanout::new(s.program, s.designs.len(), (answers, passes), changes)
     });
     let start = Instant::now();
     let workers = Workers {
-        hubs: hubs.collect(),
-        lanes: lanes.into_iter().flatten().collect(),
-        changes: &changes,
+        fanouts: fanouts.collect(),
+        design_runs: design_runs.into_iter().flatten().collect(),
+        wake: &changes,
         busy: Mutex::new(vec![false; designs.len()]),
         first: early.as_ref().map_or(0, |early| early.after),
         stop: AtomicBool::new(false),
@@ -203,7 +203,7 @@ pub(crate) fn pass(
     };
     let regions_end = options.regions.as_ref().map(Regions::end);
     let total = regions_end
-        .or(Plan::total(&options.limits))
+        .or(PhasePlan::total(&options.limits))
         .or(facts[0].instructions);
     let mut stopped = false;
     workers.run(share.host_threads, &mut |w| {
@@ -214,11 +214,11 @@ pub(crate) fn pass(
         // However soon the rest was done, somebody has looked.
         workers.ends(designs, &mut early);
     }
-    let exit_status = workers.hubs[0].exit_status();
-    let unseen = Unseen::sentences(&workers.hubs[0].unseen());
-    let streams: Vec<usize> = workers.lanes.iter().map(|l| l.stream).collect();
+    let exit_status = workers.fanouts[0].exit_status();
+    let unseen = Unseen::sentences(&workers.fanouts[0].unseen());
+    let streams: Vec<usize> = workers.design_runs.iter().map(|l| l.stream).collect();
     let machines: Vec<Machine> = workers
-        .lanes
+        .design_runs
         .into_iter()
         .map(|l| {
             l.machine
@@ -311,7 +311,7 @@ fn check(designs: &[Design], streams: &[Stream]) -> Result<(), Error> {
         )));
     }
     for s in streams {
-        let answers = |&&d: &&usize| designs[d].replies();
+        let answers = |&&d: &&usize| designs[d].has_shortcut();
         if let (Some(&d), 2..) = (s.designs.iter().find(answers), s.designs.len()) {
             return Err(Error::failed(format!(
                 "{} gives replies to its program and shares it with other designs; expected a stream of its own",
@@ -327,9 +327,9 @@ fn build(
     design: &Design,
     facts: &Facts,
     options: &Options,
-    portion: Portion,
+    shard: Shard,
 ) -> Result<Machine, Error> {
-    let mut machine = Machine::new(design, options, facts, portion)
+    let mut machine = Machine::new(design, options, facts, shard)
         .map_err(|e| e.at(format!("design {}", design.name)))?;
     if options.perfetto.is_some() {
         machine.record_walks(options.perfetto_walks.max(1));
@@ -346,7 +346,7 @@ pub fn host_cores() -> usize {
 type First = (Vec<SampleCounts>, Tree);
 
 /// A design's machine, and where its program comes from.
-struct Lane {
+struct DesignRun {
     /// Number of its stream.
     stream: usize,
     /// Its number among the designs of that stream.
@@ -358,7 +358,7 @@ struct Lane {
     first: Mutex<Option<First>>,
 }
 
-impl Lane {
+impl DesignRun {
     /// Keeps the `first` samples, as soon as there are as many.
     fn keep_first(&self, first: usize, machine: &Machine) {
         let measured = &machine.measured;
@@ -374,9 +374,9 @@ impl Lane {
 }
 
 struct Workers<'a> {
-    hubs: Vec<Hub>,
-    lanes: Vec<Lane>,
-    changes: &'a Changes,
+    fanouts: Vec<Fanout>,
+    design_runs: Vec<DesignRun>,
+    wake: &'a WakeSignal,
     busy: Mutex<Vec<bool>>,
     /// Samples of each design that are looked at early, if any.
     first: usize,
@@ -446,7 +446,7 @@ impl Workers<'_> {
         on_threads(threads, &self.stop, &|| self.work(), &mut || {
             if !go_on(self) {
                 self.stop.store(true, Ordering::Relaxed);
-                self.changes.tell();
+                self.wake.notify();
             }
         })
     }
@@ -461,28 +461,28 @@ impl Workers<'_> {
             if self.panicked.load(Ordering::Relaxed) {
                 return;
             }
-            let version = self.changes.version();
+            let version = self.wake.generation();
             let me = match self.next(waits) {
                 Turn::Take(me) => me,
                 Turn::Wait => {
-                    self.changes.wait(version);
+                    self.wake.wait(version);
                     continue;
                 }
                 Turn::Over => return,
             };
             let again = waits.take() == Some(me);
-            let lane = &self.lanes[me];
-            let hub = &self.hubs[lane.stream];
-            let mut machine = lock(&lane.machine);
+            let design_run = &self.design_runs[me];
+            let fanout = &self.fanouts[design_run.stream];
+            let mut machine = lock(&design_run.machine);
             if self.stop.load(Ordering::Relaxed) {
                 machine.stop(Outcome::Stopped);
             }
-            let pause = machine.advance(hub, lane.number, TURN);
-            *lock(&lane.seen) = (machine.executed.instructions, machine.phase_word());
-            lane.keep_first(self.first, &machine);
+            let pause = machine.advance(fanout, design_run.number, TURN);
+            *lock(&design_run.seen) = (machine.executed.instructions, machine.phase_word());
+            design_run.keep_first(self.first, &machine);
             drop(machine);
             if pause == Pause::Over {
-                hub.finish(lane.number);
+                fanout.finish(design_run.number);
             }
             lock(&self.busy)[me] = false;
             if matches!(pause, Pause::Ahead | Pause::Starved) {
@@ -490,12 +490,12 @@ impl Workers<'_> {
             }
             match pause {
                 // Only another worker can help, that has a slower design or makes what comes next.
-                Pause::Ahead if again => self.changes.wait(version),
+                Pause::Ahead if again => self.wake.wait(version),
                 Pause::Starved if again => {
-                    self.changes.tell();
-                    hub.wait_for_program();
+                    self.wake.notify();
+                    fanout.wait_for_program();
                 }
-                _ => self.changes.tell(),
+                _ => self.wake.notify(),
             }
         }
     }
@@ -504,16 +504,16 @@ impl Workers<'_> {
     /// on another stream.
     fn next(&self, waits: Option<usize>) -> Turn {
         let mut busy = lock(&self.busy);
-        let progress: Vec<Vec<Option<u64>>> = self.hubs.iter().map(Hub::progress).collect();
-        let done = |l: &Lane| progress[l.stream][l.number];
-        if self.lanes.iter().all(|l| done(l).is_none()) {
+        let progress: Vec<Vec<Option<u64>>> = self.fanouts.iter().map(Fanout::progress).collect();
+        let done = |l: &DesignRun| progress[l.stream][l.number];
+        if self.design_runs.iter().all(|l| done(l).is_none()) {
             return Turn::Over;
         }
-        let stream = waits.map(|w| self.lanes[w].stream);
-        let of_another_stream = |m: usize| Some(self.lanes[m].stream) != stream;
-        let best = (0..self.lanes.len())
+        let stream = waits.map(|w| self.design_runs[w].stream);
+        let of_another_stream = |m: usize| Some(self.design_runs[m].stream) != stream;
+        let best = (0..self.design_runs.len())
             .filter(|&m| !busy[m])
-            .filter_map(|m| Some((m, done(&self.lanes[m])?)))
+            .filter_map(|m| Some((m, done(&self.design_runs[m])?)))
             .min_by_key(|&(m, done)| (stream.is_some() && !of_another_stream(m), done));
         match best {
             Some((me, _)) => {
@@ -525,14 +525,21 @@ impl Workers<'_> {
     }
 
     /// Whether who looks at the first samples of `designs` ends the pass, asked when all have them.
-    fn ends(&self, designs: &[Design], early: &mut Option<Early<'_>>) -> bool {
-        let all = self.lanes.iter().all(|lane| lock(&lane.first).is_some());
+    fn ends(&self, designs: &[Design], early: &mut Option<EarlyCheck<'_>>) -> bool {
+        let all = self
+            .design_runs
+            .iter()
+            .all(|design_run| lock(&design_run.first).is_some());
         let Some(early) = early.take_if(|_| all) else {
             return false;
         };
-        let first = self.lanes.iter().zip(designs).filter(|(_, d)| !d.beside);
-        let first = first.filter_map(|(lane, d)| {
-            let (samples, tree) = lock(&lane.first).take()?;
+        let first = self
+            .design_runs
+            .iter()
+            .zip(designs)
+            .filter(|(_, d)| !d.beside);
+        let first = first.filter_map(|(design_run, d)| {
+            let (samples, tree) = lock(&design_run.first).take()?;
             let name = d.name.clone();
             Some(FirstSamples {
                 name,
@@ -544,7 +551,8 @@ impl Workers<'_> {
     }
 
     fn progress(&self, designs: &[Design], total: Option<u64>, start: Instant) -> Progress {
-        let seen: Vec<(u64, &'static str)> = self.lanes.iter().map(|l| *lock(&l.seen)).collect();
+        let seen: Vec<(u64, &'static str)> =
+            self.design_runs.iter().map(|l| *lock(&l.seen)).collect();
         let slowest = seen
             .iter()
             .min_by_key(|s| s.0)

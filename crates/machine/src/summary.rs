@@ -1,7 +1,7 @@
 //! The numbers that answer the question, each with unit and definition,
 //! computed from the counters.
 
-use pagewalk_mmu::{Beside, l2_tlb_misses};
+use pagewalk_mmu::{AuxiliaryBuffer, l2_tlb_misses};
 use pagewalk_os::page_faults;
 use pagewalk_stats::Tree;
 use pagewalk_tables::table_metrics;
@@ -128,7 +128,7 @@ impl Counted<'_> {
     }
     /// Translations that no TLB of a core had.
     fn l2_tlb_misses(&self) -> f64 {
-        let hits = |beside: Beside| self.sum(&format!("mmu.{}", beside.name()), "hits");
+        let hits = |beside: AuxiliaryBuffer| self.sum(&format!("mmu.{}", beside.name()), "hits");
         l2_tlb_misses(self.mmu("walks"), hits)
     }
     fn os(&self, name: &str) -> f64 {
@@ -439,7 +439,7 @@ pub(crate) fn values_of_rates(tree: &Tree, work: Work, cycles: u64) -> Vec<Optio
     metrics().filter_map(value).collect()
 }
 
-/// Cycles that a miss has cost, of what `estimate::UNKNOWN` names, as the cycle stack shares them
+/// Cycles that a miss has cost, of what `estimate::STALE_STRUCTURES` names, as the cycle stack shares them
 /// out: one whose latency others hide costs little.
 pub(crate) fn prices(tree: &Tree) -> [f64; 7] {
     let c = Counted::new(tree, Work::default(), 0, None);

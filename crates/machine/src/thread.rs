@@ -4,11 +4,11 @@ use pagewalk_os::Pid;
 use pagewalk_stream::{Counted, Event, ProcessId, ThreadId, Units};
 use pagewalk_units::Cycle;
 
-use crate::hub::Item;
+use crate::fanout::Item;
 
 /// What a thread is doing.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum State {
+pub(crate) enum ThreadState {
     /// On this core.
     Running(usize),
     /// Wants a core.
@@ -31,11 +31,11 @@ pub(crate) enum State {
 #[derive(Debug)]
 pub(crate) struct Thread {
     pub(crate) process: ProcessId,
-    pub(crate) state: State,
+    pub(crate) state: ThreadState,
     /// The batch it is in.
     pub(crate) item: Option<Item>,
     /// What the batch passes over is still to be skipped.
-    pub(crate) passes: bool,
+    pub(crate) skip_pending: bool,
     /// Next op of the batch.
     pub(crate) at: usize,
     /// Instructions of the op that it faulted in and goes on with, counted with the last one.
@@ -49,7 +49,7 @@ pub(crate) struct Thread {
     /// What lies behind it.
     pub(crate) units: Units,
     /// The reply to what its present batch ends with asking.
-    pub(crate) reply: Option<u64>,
+    pub(crate) query_result: Option<u64>,
     /// Number of the last barrier that it came to.
     pub(crate) barrier: u64,
     /// Core it ran on last.
@@ -60,16 +60,16 @@ impl Thread {
     pub(crate) fn new(process: ProcessId, ready_at: Cycle, last_core: usize) -> Self {
         Thread {
             process,
-            state: State::Ready,
+            state: ThreadState::Ready,
             item: None,
-            passes: false,
+            skip_pending: false,
             at: 0,
             kept_back: 0,
             mapped_ahead: false,
             ready_at,
             starved: false,
             units: Units::default(),
-            reply: None,
+            query_result: None,
             barrier: 0,
             last_core,
         }
@@ -77,7 +77,7 @@ impl Thread {
 
     /// Takes up a batch.
     pub(crate) fn begin(&mut self, item: Item) {
-        self.passes = item.batch.passed.ops > 0;
+        self.skip_pending = item.batch.skipped.ops > 0;
         self.item = Some(item);
         self.at = 0;
         self.mapped_ahead = false;

@@ -27,7 +27,7 @@ pub(crate) fn warnings(facts: &Facts, designs: &[DesignResult]) -> Vec<String> {
     }
     let mut said = Said::new(designs);
     for d in designs {
-        let own = d.message.iter().chain(&d.refused).chain(&d.let_go);
+        let own = d.message.iter().chain(&d.refused).chain(&d.broken_waits);
         said.of(d, own.cloned());
     }
     if !facts.infer_mappings {

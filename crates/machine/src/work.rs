@@ -1,6 +1,6 @@
 //! What a machine has done, or has still to do.
 
-use pagewalk_stream::{Op, Passed, flags};
+use pagewalk_stream::{Op, Skipped, flags};
 use serde::{Deserialize, Serialize};
 
 /// What a machine has done, all threads together.
@@ -46,10 +46,10 @@ impl Work {
     }
 
     /// What was done by ops that are not there.
-    pub(crate) fn of_passed(passed: &Passed) -> Work {
+    pub(crate) fn of_skipped(skipped: &Skipped) -> Work {
         Work {
-            instructions: passed.instructions,
-            requests: passed.requests,
+            instructions: skipped.instructions,
+            requests: skipped.requests,
         }
     }
 

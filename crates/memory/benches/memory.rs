@@ -6,7 +6,7 @@ mod common;
 
 use common::*;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use pagewalk_memory::{Kind, PrefetcherSpec, PrivateSpec, Replacement, SharedSpec};
+use pagewalk_memory::{PrefetcherSpec, PrivateSpec, Replacement, RequestKind, SharedSpec};
 use std::hint::black_box;
 
 const N: u64 = 4096;
@@ -48,24 +48,29 @@ fn access(c: &mut Criterion) {
                 for i in 0..N {
                     x = lcg(x);
                     let at = (x >> 33) % lines * 64;
-                    now = black_box(m.access(at, Kind::Load, 0x400 + i % 16 * 4, now)).at;
+                    now = black_box(m.access(at, RequestKind::Load, 0x400 + i % 16 * 4, now)).at;
                 }
             });
         });
     }
 
     for (name, l3_kb, dependent, kind) in [
-        ("dram_miss_2MB", 2048, false, Kind::Load),
-        ("dram_miss_32MB", 32 * 1024, false, Kind::Load),
-        ("dram_miss_32MB_stores", 32 * 1024, false, Kind::Store),
-        ("dram_miss_32MB_chain", 32 * 1024, true, Kind::Load),
+        ("dram_miss_2MB", 2048, false, RequestKind::Load),
+        ("dram_miss_32MB", 32 * 1024, false, RequestKind::Load),
+        (
+            "dram_miss_32MB_stores",
+            32 * 1024,
+            false,
+            RequestKind::Store,
+        ),
+        ("dram_miss_32MB_chain", 32 * 1024, true, RequestKind::Load),
     ] {
         let (private, shared) = spec(l3_kb);
         let mut m = machine(&private, &shared);
         let (mut x, mut now) = (1u64, 0);
         for _ in 0..l3_kb * 32 {
             x = lcg(x);
-            m.warm_of(0, x >> 24 & !63, Kind::Load, 0x400);
+            m.warm_of(0, x >> 24 & !63, RequestKind::Load, 0x400);
         }
         group.bench_function(name, |b| {
             b.iter(|| {
@@ -89,7 +94,7 @@ fn access(c: &mut Criterion) {
         b.iter(|| {
             for _ in 0..N {
                 at += 8;
-                black_box(m.access(at, Kind::Load, 0x400, now));
+                black_box(m.access(at, RequestKind::Load, 0x400, now));
                 now += 1;
             }
         });
@@ -102,7 +107,7 @@ fn access(c: &mut Criterion) {
         b.iter(|| {
             for _ in 0..N {
                 x = lcg(x);
-                m.warm_of(0, x >> 24, Kind::Load, 0x400);
+                m.warm_of(0, x >> 24, RequestKind::Load, 0x400);
             }
         });
     });

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// Who asks, which decides where a request enters and what it may disturb.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 #[repr(u8)]
-pub enum Kind {
+pub enum RequestKind {
     /// Data read of the program.
     Load,
     /// Data write of the program: the line is wanted for itself.
@@ -29,7 +29,7 @@ pub struct Request {
     /// Any address in the line.
     pub at: PhysAddr,
     /// Who asks.
-    pub kind: Kind,
+    pub kind: RequestKind,
     /// For which core.
     pub core: u8,
     /// Instruction that asks, for prefetchers; 0 if none does.
@@ -97,12 +97,12 @@ pub trait Below {
     fn warm_write_back(&mut self, at: PhysAddr, core: u8);
     /// Tells the host, not the simulated machine, that this line will probably
     /// be asked for: where it is kept can be fetched meanwhile.
-    fn announce(&self, _at: PhysAddr) {}
+    fn host_prefetch(&self, _at: PhysAddr) {}
     /// The same once that has been fetched, of what it led to: the line itself, or the one
     /// that it will push out.
-    fn announce_place(&self, _at: PhysAddr) {}
+    fn host_prefetch_place(&self, _at: PhysAddr) {}
     /// The same of a line that will probably be dropped, or written back if it is `_dirty`.
-    fn announce_drop(&self, _at: PhysAddr, _dirty: bool) {}
+    fn host_prefetch_drop(&self, _at: PhysAddr, _dirty: bool) {}
     /// Whether several cores may hold a line, so that a store needs leave to
     /// write and a dropped line is to be told.
     fn coherent(&self) -> bool {

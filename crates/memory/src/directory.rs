@@ -44,8 +44,8 @@ impl Directory {
 
     /// Tells the host that `line` will be asked for.
     #[inline(always)]
-    pub fn announce(&self, line: u64) {
-        self.lines.announce(line);
+    pub fn host_prefetch(&self, line: u64) {
+        self.lines.host_prefetch(line);
     }
 
     /// Core `core` reads `line`: it becomes a holder; a writer becomes a reader.

@@ -1,6 +1,6 @@
 //! What must hold inside after any traffic.
 
-use crate::lines::{DIRTY, Lines, OWNED};
+use crate::cache_array::{CacheArray, DIRTY, OWNED};
 use crate::*;
 use pagewalk_units::{PhysAddr, rng};
 use rand::RngExt;
@@ -48,7 +48,7 @@ fn specs(replacement: Replacement, walks_enter: Enter) -> (PrivateSpec, SharedSp
     (p, s)
 }
 
-fn guesses_are_accounted_for(cache: &Lines) {
+fn guesses_are_accounted_for(cache: &CacheArray) {
     let stats = cache.stats();
     let (prefetched, speculative) = cache.unjudged();
     assert_eq!(
@@ -75,12 +75,12 @@ fn traffic(cores: u8, spec: (Replacement, Enter), steps: u64, warm_now_and_then:
     for step in 0..steps {
         let core = r.random_range(0..cores);
         let kind = [
-            Kind::Load,
-            Kind::Load,
-            Kind::Store,
-            Kind::Fetch,
-            Kind::Walk,
-            Kind::Speculative,
+            RequestKind::Load,
+            RequestKind::Load,
+            RequestKind::Store,
+            RequestKind::Fetch,
+            RequestKind::Walk,
+            RequestKind::Speculative,
         ][r.random_range(0..6)];
         let at = PhysAddr(if r.random_range(0..3) == 0 {
             step * 16
@@ -97,7 +97,7 @@ fn traffic(cores: u8, spec: (Replacement, Enter), steps: u64, warm_now_and_then:
         if step % 8 == 0 {
             // A walker's own lines, which programs do not touch.
             let at = PhysAddr((1 << 30) + r.random_range(0u64..4000));
-            let (kind, pc) = (Kind::Walk, 0);
+            let (kind, pc) = (RequestKind::Walk, 0);
             let request = Request { at, kind, core, pc };
             let private = &mut private[usize::from(core)];
             match (warm_now_and_then && step / 1000 % 2 == 1, step % 16) {
@@ -109,7 +109,7 @@ fn traffic(cores: u8, spec: (Replacement, Enter), steps: u64, warm_now_and_then:
         } else if warm_now_and_then && step / 1000 % 2 == 1 {
             let private = &mut private[usize::from(core)];
             match kind {
-                Kind::Load | Kind::Store | Kind::Fetch if step % 3 == 0 => {
+                RequestKind::Load | RequestKind::Store | RequestKind::Fetch if step % 3 == 0 => {
                     private.warm_below_first(request, &mut shared);
                 }
                 _ => private.warm(request, &mut shared),
@@ -140,7 +140,7 @@ fn coherent(private: &[Private], shared: &Shared) {
     let mut held = std::collections::BTreeMap::<u64, u64>::new();
     let mut dirty = std::collections::BTreeMap::<u64, u64>::new();
     for (core, p) in private.iter().enumerate() {
-        for tag in p.caches().into_iter().flat_map(Lines::present) {
+        for tag in p.caches().into_iter().flat_map(CacheArray::present) {
             let line = tag & ((1 << 48) - 1);
             *held.entry(line).or_default() |= 1 << core;
             if tag & (DIRTY | OWNED) != 0 {
@@ -183,13 +183,13 @@ fn every_guess_is_useful_useless_or_still_there() {
 #[test]
 fn srrip_keeps_what_is_used_again_through_a_scan() {
     let mut lines =
-        Lines::new(&cache(1, 16, 1, Replacement::Srrip), "c", Level::L1).expect("possible");
+        CacheArray::new(&cache(1, 16, 1, Replacement::Srrip), "c", Level::L1).expect("possible");
     let hot: Vec<u64> = (0..8).collect();
     for round in 0..50 {
         for &l in &hot {
             match lines.find(l) {
                 Some(at) => {
-                    lines.hit(at, Kind::Load, 0);
+                    lines.hit(at, RequestKind::Load, 0);
                 }
                 None => {
                     assert_eq!(round, 0, "hot line {l} was lost to the scan");
@@ -209,8 +209,8 @@ fn srrip_keeps_what_is_used_again_through_a_scan() {
 fn frequency_priority_tells_one_use_from_three() {
     for (replacement, kept) in [(Replacement::SrripFp, true), (Replacement::Srrip, false)] {
         let mut lines =
-            Lines::new(&cache(1, 16, 1, replacement), "c", Level::L1).expect("possible");
-        let fill = |lines: &mut Lines, line| {
+            CacheArray::new(&cache(1, 16, 1, replacement), "c", Level::L1).expect("possible");
+        let fill = |lines: &mut CacheArray, line| {
             lines.fill::<true>(line, 0, Level::L2, 0, 0);
         };
         for line in 0..16 {
@@ -219,7 +219,7 @@ fn frequency_priority_tells_one_use_from_three() {
         // Line 0, which the search comes to first, thrice; the others once.
         for line in [0, 0].into_iter().chain(0..16) {
             let at = lines.find(line).expect("it was filled");
-            lines.hit(at, Kind::Load, 0);
+            lines.hit(at, RequestKind::Load, 0);
         }
         fill(&mut lines, 100);
         assert_eq!(lines.find(0).is_some(), kept, "{replacement:?}");
@@ -230,7 +230,7 @@ fn frequency_priority_tells_one_use_from_three() {
 #[test]
 fn the_line_that_goes_is_the_least_recently_used() {
     for (size_kb, ways) in [(1, 2), (3, 3), (1, 8), (3, 24), (2, 32), (4, 64)] {
-        let mut lines = Lines::new(&cache(size_kb, ways, 1, Replacement::Lru), "c", Level::L1)
+        let mut lines = CacheArray::new(&cache(size_kb, ways, 1, Replacement::Lru), "c", Level::L1)
             .expect("possible");
         let sets = u64::from(size_kb) * 16 / u64::from(ways);
         let mut model = vec![Vec::<u64>::new(); sets as usize];
@@ -246,7 +246,7 @@ fn the_line_that_goes_is_the_least_recently_used() {
                     set.retain(|&l| l != line);
                 }
                 Some(at) => {
-                    lines.hit(at, Kind::Load, 0);
+                    lines.hit(at, RequestKind::Load, 0);
                     set.retain(|&l| l != line);
                     set.insert(0, line);
                 }
@@ -265,7 +265,7 @@ fn the_line_that_goes_is_the_least_recently_used() {
 #[test]
 fn looking_at_the_likely_way_first_finds_the_same_line() {
     let mut lines =
-        Lines::new(&cache(1, 4, 1, Replacement::Lru), "c", Level::L1).expect("possible");
+        CacheArray::new(&cache(1, 4, 1, Replacement::Lru), "c", Level::L1).expect("possible");
     let mut r = rng(9, "test.likely");
     for _ in 0..20_000 {
         let line = r.random_range(0u64..40);
@@ -276,7 +276,7 @@ fn looking_at_the_likely_way_first_finds_the_same_line() {
                 lines.remove(at);
             }
             Some(at) => {
-                lines.hit(at, Kind::Load, 0);
+                lines.hit(at, RequestKind::Load, 0);
             }
             None => {
                 lines.fill::<true>(line, 0, Level::L2, 0, 0);

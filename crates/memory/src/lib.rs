@@ -7,6 +7,7 @@
 #[cfg(test)]
 extern crate self as pagewalk_memory;
 
+mod cache_array;
 mod check;
 #[cfg(test)]
 #[path = "../tests/common/mod.rs"]
@@ -16,8 +17,7 @@ mod directory;
 mod dram;
 #[cfg(test)]
 mod invariants;
-mod lines;
-mod ordered;
+mod lru_stack;
 mod prefetch;
 mod private;
 mod sets;

@@ -1,15 +1,15 @@
 //! The caches of one core: L1I, L1D and the L2 behind both.
 
-mod follow;
+mod filtered_warming;
 
 use pagewalk_stats::Tree;
-use pagewalk_structures::Unknown;
+use pagewalk_structures::StaleOutcomes;
 use pagewalk_units::{Cycle, Error, LINE_SHIFT, PhysAddr};
 
-use crate::lines::{DIRTY, Lines, OWNED, PREFETCHED, Place, SPECULATIVE};
-use crate::ordered::Ordered;
+use crate::cache_array::{CacheArray, DIRTY, OWNED, PREFETCHED, Place, SPECULATIVE};
+use crate::lru_stack::LruStack;
 use crate::prefetch::Wanted;
-use crate::{Below, Done, Enter, Kind, Level, PrivateSpec, Report, Request};
+use crate::{Below, Done, Enter, Level, PrivateSpec, Report, Request, RequestKind};
 
 /// The private caches of one core: L1I, L1D, L2.
 ///
@@ -20,18 +20,18 @@ use crate::{Below, Done, Enter, Kind, Level, PrivateSpec, Report, Request};
 /// prefetches and write-backs take none, but bandwidth below.
 #[derive(Clone, Debug)]
 pub struct Private {
-    l1i: Lines,
-    l1d: Lines,
-    l2: Lines,
+    l1i: CacheArray,
+    l1d: CacheArray,
+    l2: CacheArray,
     walks_enter: Enter,
     core: u8,
     /// Whether an engine guesses lines.
     speculates: bool,
     /// What stands for the L2 while it is followed, and a buffer else.
-    ordered: Ordered,
-    follows: bool,
+    lru_stack: LruStack,
+    warms_filtered: bool,
     /// The line that was followed last, if nothing came after it.
-    followed: u64,
+    last_filtered: u64,
 }
 
 /// No line has this number.
@@ -69,15 +69,15 @@ impl Private {
     pub fn new(spec: &PrivateSpec, core: u8) -> Result<Self, Error> {
         spec.check()?;
         Ok(Private {
-            l1i: Lines::new(&spec.l1i, "caches.l1i", Level::L1)?,
-            l1d: Lines::new(&spec.l1d, "caches.l1d", Level::L1)?,
-            l2: Lines::new(&spec.l2, "caches.l2", Level::L2)?,
+            l1i: CacheArray::new(&spec.l1i, "caches.l1i", Level::L1)?,
+            l1d: CacheArray::new(&spec.l1d, "caches.l1d", Level::L1)?,
+            l2: CacheArray::new(&spec.l2, "caches.l2", Level::L2)?,
             walks_enter: spec.walks_enter,
             core,
             speculates: false,
-            ordered: Ordered::default(),
-            follows: false,
-            followed: NO_LINE,
+            lru_stack: LruStack::default(),
+            warms_filtered: false,
+            last_filtered: NO_LINE,
         })
     }
 
@@ -91,17 +91,17 @@ impl Private {
 
     /// A stretch of the program was passed over, of which the L2 has seen the lines that the first
     /// level did not have, if it was `followed`.
-    pub fn pass_over(&mut self, followed: bool) {
-        self.l1i.pass_over();
-        self.l1d.pass_over();
-        if !followed {
-            self.l2.pass_over();
+    pub fn mark_stale(&mut self, filtered: bool) {
+        self.l1i.mark_stale();
+        self.l1d.mark_stale();
+        if !filtered {
+            self.l2.mark_stale();
         }
     }
 
     /// Of lookups whose outcome is not known because of that: L1I, L1D, L2.
-    pub fn unknown(&self) -> [Unknown; 3] {
-        [&self.l1i, &self.l1d, &self.l2].map(|cache| cache.unknown)
+    pub fn stale(&self) -> [StaleOutcomes; 3] {
+        [&self.l1i, &self.l1d, &self.l2].map(|cache| cache.stale)
     }
 
     /// Load-to-use of an L1D hit.
@@ -130,21 +130,30 @@ impl Private {
     #[inline(always)]
     pub fn access<B: Below>(&mut self, request: Request, now: Cycle, below: &mut B) -> Done {
         match request.kind {
-            Kind::Load | Kind::Store | Kind::Prefetch => self.data::<true, B>(&request, now, below),
-            Kind::Fetch => self.fetch::<true, B>(&request, now, below),
-            Kind::Walk if self.walks_enter == Enter::L1d => {
+            RequestKind::Load | RequestKind::Store | RequestKind::Prefetch => {
                 self.data::<true, B>(&request, now, below)
             }
-            Kind::Walk if self.walks_enter == Enter::L3 => {
+            RequestKind::Fetch => self.fetch::<true, B>(&request, now, below),
+            RequestKind::Walk if self.walks_enter == Enter::L1d => {
+                self.data::<true, B>(&request, now, below)
+            }
+            RequestKind::Walk if self.walks_enter == Enter::L3 => {
                 self.pass_by::<true, B>(&request, now, below)
             }
-            Kind::Walk | Kind::Speculative => self.second::<true, B>(&request, now, below),
+            RequestKind::Walk | RequestKind::Speculative => {
+                self.access_l2::<true, B>(&request, now, below)
+            }
         }
     }
 
     /// A walker's read that leaves no line in this core's caches which was not there.
     #[inline(never)]
-    pub fn glance<B: Below>(&mut self, request: Request, now: Cycle, below: &mut B) -> Done {
+    pub fn read_no_allocate<B: Below>(
+        &mut self,
+        request: Request,
+        now: Cycle,
+        below: &mut B,
+    ) -> Done {
         if self.stays(&request) {
             return self.access(request, now, below);
         }
@@ -152,9 +161,9 @@ impl Private {
         self.pass_by::<true, B>(&request, now, below)
     }
 
-    /// [`Private::glance`] as [`Private::warm`] is to [`Private::access`].
+    /// [`Private::read_no_allocate`] as [`Private::warm`] is to [`Private::access`].
     #[inline(never)]
-    pub fn warm_glance<B: Below>(&mut self, request: Request, below: &mut B) {
+    pub fn warm_no_allocate<B: Below>(&mut self, request: Request, below: &mut B) {
         if self.stays(&request) {
             self.warm(request, below);
         } else {
@@ -184,24 +193,25 @@ impl Private {
         let line = request.at.0 >> LINE_SHIFT;
         let mut done = match self.walks_enter {
             Enter::L1d => self.data::<TIMED, B>(request, now, below),
-            Enter::L2 => self.second::<TIMED, B>(request, now, below),
+            Enter::L2 => self.access_l2::<TIMED, B>(request, now, below),
             Enter::L3 => self.pass_by::<TIMED, B>(request, now, below),
         };
         let store = Request {
-            kind: Kind::Store,
+            kind: RequestKind::Store,
             ..*request
         };
         match self.walks_enter {
             Enter::L1d => {
                 if let Some(at) = self.l1d.find(line) {
-                    let granted = self.ask_to_write::<TIMED, B>(at, &store, done.at, below);
+                    let granted = self.request_write::<TIMED, B>(at, &store, done.at, below);
                     done.at = done.at.max(granted);
                     return done;
                 }
             }
             Enter::L2 => {
                 if let Some(at) = self.l2.find(line) {
-                    let granted = ask_to_own::<TIMED, B>(&mut self.l2, at, &store, done.at, below);
+                    let granted =
+                        request_ownership::<TIMED, B>(&mut self.l2, at, &store, done.at, below);
                     self.l2.set_flags(at, DIRTY | OWNED);
                     done.at = done.at.max(granted);
                     return done;
@@ -234,7 +244,7 @@ impl Private {
     #[inline(never)]
     pub fn speculate<B: Below>(&mut self, at: PhysAddr, now: Cycle, below: &mut B) -> Speculated {
         let line = at.0 >> LINE_SHIFT;
-        let kind = Kind::Speculative;
+        let kind = RequestKind::Speculative;
         for cache in [&self.l1d, &self.l1i] {
             match cache.find(line).map(|at| cache.ready(at)) {
                 Some(ready) if ready > now => return Speculated::UnderWay(ready),
@@ -254,20 +264,20 @@ impl Private {
         };
         let (core, pc) = (self.core, 0);
         let request = Request { at, kind, core, pc };
-        self.announce_second_victim(line, below);
-        self.l2.news = true;
+        self.host_prefetch_l2_victim(line, below);
+        self.l2.missed = true;
         let mut done = below.access(request, now);
         done.at = self.l2.mshrs.hold(slot, done.at);
-        self.fill_second::<true, B>(line, SPECULATIVE, done, now, below);
-        self.train_second::<true, B>(line, &request, now, below);
+        self.fill_l2::<true, B>(line, SPECULATIVE, done, now, below);
+        self.train_l2::<true, B>(line, &request, now, below);
         Speculated::Fetched(done.at)
     }
 
     /// Tells the host that the line of `at` will probably be asked for.
     #[inline]
-    pub fn announce<B: Below>(&self, at: PhysAddr, below: &B) {
-        self.l2.announce(at.0 >> LINE_SHIFT);
-        below.announce(at);
+    pub fn host_prefetch<B: Below>(&self, at: PhysAddr, below: &B) {
+        self.l2.host_prefetch(at.0 >> LINE_SHIFT);
+        below.host_prefetch(at);
     }
 
     /// Looking ahead of [`Private::warm`], first step: the host is told of the set of the line
@@ -275,10 +285,10 @@ impl Private {
     #[inline]
     pub fn look_ahead(&self, at: PhysAddr) {
         let line = at.0 >> LINE_SHIFT;
-        if self.follows {
-            self.l2.announce_followed(&self.ordered, line);
+        if self.warms_filtered {
+            self.l2.host_prefetch_lru(&self.lru_stack, line);
         } else {
-            self.l2.announce_ways(line);
+            self.l2.host_prefetch_ways(line);
         }
     }
 
@@ -291,14 +301,14 @@ impl Private {
         if self.l2.find(line).is_some() {
             return (false, None);
         }
-        below.announce(at);
+        below.host_prefetch(at);
         let victim = self.l2.next_victim(line);
         let Some(line) = victim.line() else {
             return (true, None);
         };
         let dirty = victim.dirty();
         if dirty || below.coherent() {
-            below.announce_drop(address(line), dirty);
+            below.host_prefetch_drop(address(line), dirty);
         }
         (true, dirty.then_some(address(line)))
     }
@@ -309,15 +319,19 @@ impl Private {
     #[inline(always)]
     pub fn warm<B: Below>(&mut self, request: Request, below: &mut B) {
         match request.kind {
-            Kind::Load | Kind::Store | Kind::Prefetch => self.data::<false, B>(&request, 0, below),
-            Kind::Fetch => self.fetch::<false, B>(&request, 0, below),
-            Kind::Walk if self.walks_enter == Enter::L1d => {
+            RequestKind::Load | RequestKind::Store | RequestKind::Prefetch => {
                 self.data::<false, B>(&request, 0, below)
             }
-            Kind::Walk if self.walks_enter == Enter::L3 => {
+            RequestKind::Fetch => self.fetch::<false, B>(&request, 0, below),
+            RequestKind::Walk if self.walks_enter == Enter::L1d => {
+                self.data::<false, B>(&request, 0, below)
+            }
+            RequestKind::Walk if self.walks_enter == Enter::L3 => {
                 self.pass_by::<false, B>(&request, 0, below)
             }
-            Kind::Walk | Kind::Speculative => self.second::<false, B>(&request, 0, below),
+            RequestKind::Walk | RequestKind::Speculative => {
+                self.access_l2::<false, B>(&request, 0, below)
+            }
         };
     }
 
@@ -325,18 +339,18 @@ impl Private {
     /// and what lies below.
     #[inline]
     pub fn warm_below_first<B: Below>(&mut self, request: Request, below: &mut B) {
-        self.second::<false, B>(&request, 0, below);
+        self.access_l2::<false, B>(&request, 0, below);
         let line = request.at.0 >> LINE_SHIFT;
-        if request.kind == Kind::Store
+        if request.kind == RequestKind::Store
             && let Some(at) = self.l2.find(line)
         {
-            ask_to_own::<false, B>(&mut self.l2, at, &request, 0, below);
+            request_ownership::<false, B>(&mut self.l2, at, &request, 0, below);
             self.l2.set_flags(at, DIRTY | OWNED);
         }
     }
 
     #[cfg(test)]
-    pub(crate) fn caches(&self) -> [&Lines; 3] {
+    pub(crate) fn caches(&self) -> [&CacheArray; 3] {
         [&self.l1i, &self.l1d, &self.l2]
     }
 
@@ -351,21 +365,21 @@ impl Private {
         let done = match self.l1d.find_likely(line) {
             Some(at) => {
                 let mut done = hit::<TIMED>(&mut self.l1d, at, request.kind, now);
-                if request.kind == Kind::Store
+                if request.kind == RequestKind::Store
                     && self.l1d.flags(at) & (DIRTY | OWNED) != DIRTY | OWNED
                 {
                     done.at = done
                         .at
-                        .max(self.ask_to_write::<TIMED, B>(at, request, now, below));
+                        .max(self.request_write::<TIMED, B>(at, request, now, below));
                 }
                 done
             }
             None => self.data_miss::<TIMED, B>(line, request, now, below),
         };
         if let Some(p) = &mut self.l1d.prefetcher {
-            let news = std::mem::take(&mut self.l1d.news);
+            let missed = std::mem::take(&mut self.l1d.missed);
             let mut wanted = Wanted::new();
-            if p.train(request.kind, line, request.pc, news, &mut wanted) {
+            if p.train(request.kind, line, request.pc, missed, &mut wanted) {
                 self.prefetch_data::<TIMED, B>(&wanted, request, now, below);
             }
         }
@@ -374,14 +388,14 @@ impl Private {
 
     /// A store finds its line, which is not yet its own or not yet dirty.
     #[inline(never)]
-    fn ask_to_write<const TIMED: bool, B: Below>(
+    fn request_write<const TIMED: bool, B: Below>(
         &mut self,
         at: Place,
         request: &Request,
         now: Cycle,
         below: &mut B,
     ) -> Cycle {
-        let granted = ask_to_own::<TIMED, B>(&mut self.l1d, at, request, now, below);
+        let granted = request_ownership::<TIMED, B>(&mut self.l1d, at, request, now, below);
         self.l1d.set_flags(at, DIRTY | OWNED);
         granted
     }
@@ -396,26 +410,26 @@ impl Private {
     ) -> Done {
         // Warming has looked ahead.
         if TIMED {
-            self.l2.announce_ways(line);
-            below.announce(request.at);
+            self.l2.host_prefetch_ways(line);
+            below.host_prefetch(request.at);
         }
         if below.coherent()
             && let Some(victim) = self.l1d.next_victim(line).line()
         {
             // Whether the L2 has it decides whether the directory is told.
-            self.l2.announce_ways(victim);
+            self.l2.host_prefetch_ways(victim);
         }
-        self.l1d.news = true;
+        self.l1d.missed = true;
         let done = through_mshrs::<TIMED>(
             self,
             |p| &mut p.l1d,
             request.kind,
             now,
-            |p, start| p.second::<TIMED, B>(request, start, below),
+            |p, start| p.access_l2::<TIMED, B>(request, start, below),
         );
         let flags = match request.kind {
-            Kind::Store => DIRTY | OWNED,
-            Kind::Prefetch => PREFETCHED,
+            RequestKind::Store => DIRTY | OWNED,
+            RequestKind::Prefetch => PREFETCHED,
             _ => self.owned_below(line, below),
         };
         self.fill_data::<TIMED, B>(line, flags, done, now, below);
@@ -445,10 +459,10 @@ impl Private {
             }
             let request = Request {
                 at: address(line),
-                kind: Kind::Prefetch,
+                kind: RequestKind::Prefetch,
                 ..*cause
             };
-            let done = self.second::<TIMED, B>(&request, now, below);
+            let done = self.access_l2::<TIMED, B>(&request, now, below);
             let flags = PREFETCHED | self.owned_below(line, below);
             self.fill_data::<TIMED, B>(line, flags, done, now, below);
         }
@@ -475,7 +489,7 @@ impl Private {
                     self.l2.counts.updates += u64::from(TIMED);
                     self.l2.set_flags(at, DIRTY | OWNED);
                 }
-                None => self.fill_second::<TIMED, B>(
+                None => self.fill_l2::<TIMED, B>(
                     line,
                     DIRTY | OWNED,
                     Done::new(done.at, Level::L1),
@@ -504,9 +518,9 @@ impl Private {
             None => self.fetch_miss::<TIMED, B>(line, request, now, below),
         };
         if let Some(p) = &mut self.l1i.prefetcher {
-            let news = std::mem::take(&mut self.l1i.news);
+            let missed = std::mem::take(&mut self.l1i.missed);
             let mut wanted = Wanted::new();
-            if p.train(request.kind, line, request.pc, news, &mut wanted) {
+            if p.train(request.kind, line, request.pc, missed, &mut wanted) {
                 self.prefetch_fetched::<TIMED, B>(&wanted, request, now, below);
             }
         }
@@ -525,11 +539,11 @@ impl Private {
             if self.l1i.find(line).is_none() {
                 let request = Request {
                     at: address(line),
-                    kind: Kind::Prefetch,
+                    kind: RequestKind::Prefetch,
                     ..*cause
                 };
-                let done = self.second::<TIMED, B>(&request, now, below);
-                self.fill_fetched::<TIMED, B>(line, PREFETCHED, done, now, below);
+                let done = self.access_l2::<TIMED, B>(&request, now, below);
+                self.fill_l1i::<TIMED, B>(line, PREFETCHED, done, now, below);
             }
         }
     }
@@ -542,19 +556,19 @@ impl Private {
         now: Cycle,
         below: &mut B,
     ) -> Done {
-        self.l1i.news = true;
+        self.l1i.missed = true;
         let done = through_mshrs::<TIMED>(
             self,
             |p| &mut p.l1i,
             request.kind,
             now,
-            |p, start| p.second::<TIMED, B>(request, start, below),
+            |p, start| p.access_l2::<TIMED, B>(request, start, below),
         );
-        self.fill_fetched::<TIMED, B>(line, 0, done, now, below);
+        self.fill_l1i::<TIMED, B>(line, 0, done, now, below);
         done
     }
 
-    fn fill_fetched<const TIMED: bool, B: Below>(
+    fn fill_l1i<const TIMED: bool, B: Below>(
         &mut self,
         line: u64,
         flags: u64,
@@ -583,7 +597,7 @@ impl Private {
         below: &mut B,
     ) -> Done {
         let line = request.at.0 >> LINE_SHIFT;
-        let done = ask::<TIMED, B>(below, request, now);
+        let done = access_below::<TIMED, B>(below, request, now);
         if below.coherent()
             && self.l2.find(line).is_none()
             && self.l1d.find(line).is_none()
@@ -596,66 +610,67 @@ impl Private {
 
     /// The request at the L2.
     #[inline(never)]
-    fn second<const TIMED: bool, B: Below>(
+    fn access_l2<const TIMED: bool, B: Below>(
         &mut self,
         request: &Request,
         now: Cycle,
         below: &mut B,
     ) -> Done {
         let line = request.at.0 >> LINE_SHIFT;
-        if request.kind == Kind::Walk {
-            self.l2.announce_ways(line);
+        if request.kind == RequestKind::Walk {
+            self.l2.host_prefetch_ways(line);
             if TIMED || !below.warms_later() {
-                below.announce(request.at);
+                below.host_prefetch(request.at);
             }
         }
         let done = match self.l2.find(line) {
             Some(at) => {
                 let mut done = hit::<TIMED>(&mut self.l2, at, request.kind, now);
-                if request.kind == Kind::Store {
-                    let granted = ask_to_own::<TIMED, B>(&mut self.l2, at, request, now, below);
+                if request.kind == RequestKind::Store {
+                    let granted =
+                        request_ownership::<TIMED, B>(&mut self.l2, at, request, now, below);
                     done.at = done.at.max(granted);
                 }
                 done
             }
             None => {
-                self.announce_second_victim(line, below);
-                self.l2.news = true;
+                self.host_prefetch_l2_victim(line, below);
+                self.l2.missed = true;
                 let done = through_mshrs::<TIMED>(
                     self,
                     |p| &mut p.l2,
                     request.kind,
                     now,
-                    |_, start| ask::<TIMED, B>(below, request, start),
+                    |_, start| access_below::<TIMED, B>(below, request, start),
                 );
-                let flags = if request.kind == Kind::Speculative {
+                let flags = if request.kind == RequestKind::Speculative {
                     SPECULATIVE
                 } else {
                     0
                 };
-                self.fill_second::<TIMED, B>(line, flags, done, now, below);
+                self.fill_l2::<TIMED, B>(line, flags, done, now, below);
                 done
             }
         };
-        self.train_second::<TIMED, B>(line, request, now, below);
+        self.train_l2::<TIMED, B>(line, request, now, below);
         done
     }
 
     /// `line` is not in the L2: tells the host which one it will push out, if that is known.
     #[inline(always)]
-    fn announce_second_victim<B: Below>(&mut self, line: u64, below: &B) {
+    fn host_prefetch_l2_victim<B: Below>(&mut self, line: u64, below: &B) {
         if !below.coherent() {
             return;
         }
         let victim = self.l2.next_victim(line);
         if let Some(line) = victim.line() {
-            below.announce_drop(address(line), victim.dirty());
+            below.host_prefetch_drop(address(line), victim.dirty());
         }
     }
 
     /// The L2's prefetcher sees `request`.
     #[inline(always)]
-    fn train_second<const TIMED: bool, B: Below>(
+    fn train_l2<const TIMED: bool, B: Below>(
         &mut self,
         line: u64,
         request: &Request,
@@ -663,16 +678,16 @@ impl Private {
         below: &mut B,
     ) {
         if let Some(p) = &mut self.l2.prefetcher {
-            let news = std::mem::take(&mut self.l2.news);
+            let missed = std::mem::take(&mut self.l2.missed);
             let mut wanted = Wanted::new();
-            if p.train(request.kind, line, request.pc, news, &mut wanted) {
-                self.prefetch_second::<TIMED, B>(&wanted, request, now, below);
+            if p.train(request.kind, line, request.pc, missed, &mut wanted) {
+                self.prefetch_l2::<TIMED, B>(&wanted, request, now, below);
             }
         }
     }
 
     #[inline(never)]
-    fn prefetch_second<const TIMED: bool, B: Below>(
+    fn prefetch_l2<const TIMED: bool, B: Below>(
         &mut self,
         wanted: &[u64],
         cause: &Request,
@@ -683,16 +698,16 @@ impl Private {
             if self.l2.find(line).is_none() {
                 let request = Request {
                     at: address(line),
-                    kind: Kind::Prefetch,
+                    kind: RequestKind::Prefetch,
                     ..*cause
                 };
-                let done = ask::<TIMED, B>(below, &request, now);
-                self.fill_second::<TIMED, B>(line, PREFETCHED, done, now, below);
+                let done = access_below::<TIMED, B>(below, &request, now);
+                self.fill_l2::<TIMED, B>(line, PREFETCHED, done, now, below);
             }
         }
     }
 
-    fn fill_second<const TIMED: bool, B: Below>(
+    fn fill_l2<const TIMED: bool, B: Below>(
         &mut self,
         line: u64,
         flags: u64,
@@ -751,7 +766,12 @@ impl Private {
 
 /// A line that is here.
 #[inline(always)]
-fn hit<const TIMED: bool>(cache: &mut Lines, at: Place, kind: Kind, now: Cycle) -> Done {
+fn hit<const TIMED: bool>(
+    cache: &mut CacheArray,
+    at: Place,
+    kind: RequestKind,
+    now: Cycle,
+) -> Done {
     if TIMED {
         let hit = cache.hit(at, kind, now);
         Done::new(hit.at, hit.level)
@@ -762,7 +782,7 @@ fn hit<const TIMED: bool>(cache: &mut Lines, at: Place, kind: Kind, now: Cycle) 
 }
 
 #[inline(always)]
-fn ask<const TIMED: bool, B: Below>(below: &mut B, request: &Request, now: Cycle) -> Done {
+fn access_below<const TIMED: bool, B: Below>(below: &mut B, request: &Request, now: Cycle) -> Done {
     if TIMED {
         below.access(*request, now)
     } else {
@@ -774,8 +794,8 @@ fn ask<const TIMED: bool, B: Below>(below: &mut B, request: &Request, now: Cycle
 /// A store to the line at `at` of `cache` at `now`: if others may have it, they give it up.
 /// When it may be written.
 #[inline(always)]
-fn ask_to_own<const TIMED: bool, B: Below>(
-    cache: &mut Lines,
+fn request_ownership<const TIMED: bool, B: Below>(
+    cache: &mut CacheArray,
     at: Place,
     store: &Request,
     now: Cycle,
@@ -797,8 +817,8 @@ fn ask_to_own<const TIMED: bool, B: Below>(
 #[inline(always)]
 fn through_mshrs<const TIMED: bool>(
     private: &mut Private,
-    cache: impl Fn(&mut Private) -> &mut Lines,
-    kind: Kind,
+    cache: impl Fn(&mut Private) -> &mut CacheArray,
+    kind: RequestKind,
     now: Cycle,
     fetch: impl FnOnce(&mut Private, Cycle) -> Done,
 ) -> Done {
@@ -807,7 +827,7 @@ fn through_mshrs<const TIMED: bool>(
     }
     let lines = cache(private);
     lines.count_miss(kind);
-    if kind == Kind::Prefetch {
+    if kind == RequestKind::Prefetch {
         return fetch(private, now);
     }
     let slot = lines.mshrs.admit(now);

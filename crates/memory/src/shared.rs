@@ -1,15 +1,15 @@
 //! What the cores share: the last-level cache, the directory, memory.
 
 use pagewalk_stats::Tree;
-use pagewalk_structures::Unknown;
+use pagewalk_structures::StaleOutcomes;
 use pagewalk_units::{Cycle, Error, LINE_SHIFT, PhysAddr};
 
+use crate::cache_array::{CacheArray, DIRTY, PREFETCHED};
 use crate::directory::{Directory, Met};
 use crate::dram::Dram;
-use crate::lines::{DIRTY, Lines, PREFETCHED};
 use crate::prefetch::Wanted;
 use crate::private::join;
-use crate::{Below, Done, Kind, Level, Report, Request, SharedSpec};
+use crate::{Below, Done, Level, Report, Request, RequestKind, SharedSpec};
 
 mod later;
 
@@ -25,7 +25,7 @@ use later::Later;
 /// L3 or from memory.
 #[derive(Clone, Debug)]
 pub struct Shared {
-    l3: Lines,
+    l3: CacheArray,
     dram: Dram,
     directory: Option<Directory>,
     remote_latency: Cycle,
@@ -41,7 +41,7 @@ impl Shared {
     pub fn new(spec: &SharedSpec, cores: u8, frequency_ghz: f64) -> Result<Self, Error> {
         spec.check(cores)?;
         Ok(Shared {
-            l3: Lines::new(&spec.l3, "memory.l3", Level::L3)?,
+            l3: CacheArray::new(&spec.l3, "memory.l3", Level::L3)?,
             dram: Dram::new(&spec.dram, frequency_ghz)?,
             directory: (cores > 1).then(|| Directory::new(cores)),
             remote_latency: spec.remote_latency,
@@ -61,14 +61,14 @@ impl Shared {
     }
 
     /// A stretch of the program was passed over that the L3 has seen nothing of.
-    pub fn pass_over(&mut self) {
+    pub fn mark_stale(&mut self) {
         self.settle();
-        self.l3.pass_over();
+        self.l3.mark_stale();
     }
 
     /// Of lookups in the L3 whose outcome is not known because of that.
-    pub fn unknown(&self) -> Unknown {
-        self.l3.unknown
+    pub fn stale(&self) -> StaleOutcomes {
+        self.l3.stale
     }
 
     /// Load-to-use of an L3 hit.
@@ -90,7 +90,7 @@ impl Shared {
     }
 
     #[cfg(test)]
-    pub(crate) fn l3(&self) -> &Lines {
+    pub(crate) fn l3(&self) -> &CacheArray {
         &self.l3
     }
 
@@ -104,7 +104,7 @@ impl Shared {
     fn meet(&mut self, line: u64, request: Request, counted: bool) -> Met {
         match &mut self.directory {
             None => Met::Free,
-            Some(d) if request.kind == Kind::Store => d.write(line, request.core, counted),
+            Some(d) if request.kind == RequestKind::Store => d.write(line, request.core, counted),
             Some(d) => d.read(line, request.core, counted),
         }
     }
@@ -120,9 +120,9 @@ impl Shared {
             None => self.miss(line, request.kind, now),
         };
         if let Some(p) = &mut self.l3.prefetcher {
-            let news = std::mem::take(&mut self.l3.news);
+            let missed = std::mem::take(&mut self.l3.missed);
             let mut wanted = Wanted::new();
-            if p.train(request.kind, line, request.pc, news, &mut wanted) {
+            if p.train(request.kind, line, request.pc, missed, &mut wanted) {
                 self.prefetch(&wanted, now);
             }
         }
@@ -139,12 +139,12 @@ impl Shared {
         }
     }
 
-    fn miss(&mut self, line: u64, kind: Kind, now: Cycle) -> Done {
+    fn miss(&mut self, line: u64, kind: RequestKind, now: Cycle) -> Done {
         self.l3.count_miss(kind);
-        self.l3.news = true;
-        self.l3.announce_fill(line);
+        self.l3.missed = true;
+        self.l3.host_prefetch_fill(line);
         let (ready, queued, held);
-        if kind == Kind::Prefetch {
+        if kind == RequestKind::Prefetch {
             (ready, queued) = self.dram.read(line, now + self.l3.latency());
             held = 0;
         } else {
@@ -193,12 +193,12 @@ impl Shared {
 /// What a request leaves in the L3, or dirty data that come to it if it is `written`; tells `open`
 /// the lines that memory is asked for.
 #[inline(always)]
-fn leave(l3: &mut Lines, line: u64, written: bool, open: impl FnMut(u64)) {
+fn leave(l3: &mut CacheArray, line: u64, written: bool, open: impl FnMut(u64)) {
     match l3.find(line) {
         Some(at) if written => l3.set_flags(at, DIRTY),
         Some(at) => l3.warm_hit(at),
         None => {
-            l3.news |= !written;
+            l3.missed |= !written;
             bring(l3, line, if written { DIRTY } else { 0 }, open);
         }
     }
@@ -206,7 +206,7 @@ fn leave(l3: &mut Lines, line: u64, written: bool, open: impl FnMut(u64)) {
 
 /// The same of a line that is not there: from memory, but where it is dirty.
 #[inline(always)]
-fn bring(l3: &mut Lines, line: u64, flags: u64, mut open: impl FnMut(u64)) {
+fn bring(l3: &mut CacheArray, line: u64, flags: u64, mut open: impl FnMut(u64)) {
     if flags & DIRTY == 0 {
         open(line);
     }
@@ -222,7 +222,7 @@ impl Below for Shared {
     fn access(&mut self, request: Request, now: Cycle) -> Done {
         self.settle();
         let line = request.at.0 >> LINE_SHIFT;
-        let store = request.kind == Kind::Store;
+        let store = request.kind == RequestKind::Store;
         let done = match self.meet(line, request, true) {
             Met::Free => self.lookup(line, request, now),
             Met::Invalidated => {
@@ -278,7 +278,7 @@ impl Below for Shared {
         match self.meet(line, request, false) {
             Met::Upgrade { .. } => return,
             Met::Dirty(_) => {
-                if request.kind != Kind::Store {
+                if request.kind != RequestKind::Store {
                     leave(&mut self.l3, line, true, |line| self.dram.warm(line));
                 }
                 return;
@@ -287,9 +287,9 @@ impl Below for Shared {
         }
         leave(&mut self.l3, line, false, |line| self.dram.warm(line));
         if let Some(p) = &mut self.l3.prefetcher {
-            let news = std::mem::take(&mut self.l3.news);
+            let missed = std::mem::take(&mut self.l3.missed);
             let mut wanted = Wanted::new();
-            p.train(request.kind, line, request.pc, news, &mut wanted);
+            p.train(request.kind, line, request.pc, missed, &mut wanted);
             for &line in &wanted {
                 if self.l3.find(line).is_none() {
                     bring(&mut self.l3, line, PREFETCHED, |line| self.dram.warm(line));
@@ -311,27 +311,27 @@ impl Below for Shared {
     }
 
     #[inline]
-    fn announce(&self, at: PhysAddr) {
+    fn host_prefetch(&self, at: PhysAddr) {
         let line = at.0 >> LINE_SHIFT;
-        self.l3.announce(line);
+        self.l3.host_prefetch(line);
         if let Some(d) = &self.directory {
-            d.announce(line);
+            d.host_prefetch(line);
         }
     }
 
     #[inline]
-    fn announce_place(&self, at: PhysAddr) {
-        self.l3.announce_place(at.0 >> LINE_SHIFT);
+    fn host_prefetch_place(&self, at: PhysAddr) {
+        self.l3.host_prefetch_place(at.0 >> LINE_SHIFT);
     }
 
     #[inline]
-    fn announce_drop(&self, at: PhysAddr, dirty: bool) {
+    fn host_prefetch_drop(&self, at: PhysAddr, dirty: bool) {
         let line = at.0 >> LINE_SHIFT;
         if dirty {
-            self.l3.announce(line);
+            self.l3.host_prefetch(line);
         }
         if let Some(d) = &self.directory {
-            d.announce(line);
+            d.host_prefetch(line);
         }
     }
 

@@ -1,6 +1,6 @@
 //! What the memory system counts.
 
-use crate::Kind;
+use crate::RequestKind;
 
 pagewalk_stats::counters! {
     /// One cache. `accesses`, `hits` and `misses` are those of demand: loads,
@@ -112,11 +112,11 @@ impl KindCounts {
     }
 }
 
-/// Kinds of demand, which come first: see [`Kind`].
+/// Kinds of demand, which come first: see [`RequestKind`].
 const DEMAND: usize = 4;
 
 /// Whether a kind is the program's own wish and not a guess.
 #[inline(always)]
-pub(crate) fn is_demand(kind: Kind) -> bool {
-    !matches!(kind, Kind::Prefetch | Kind::Speculative)
+pub(crate) fn is_demand(kind: RequestKind) -> bool {
+    !matches!(kind, RequestKind::Prefetch | RequestKind::Speculative)
 }

@@ -8,8 +8,8 @@ use pagewalk_units::{Asid, Cycle, PageSize, PhysAddr, VirtAddr, rng};
 
 use crate::TlbSpec;
 use crate::mapping::Mapping;
-use crate::replacement::Notices;
-use crate::tlb::{Entry, FollowedTlb, Tlb, TlbStats, key};
+use crate::replacement::HitVisibility;
+use crate::tlb::{Tlb, TlbEntry, TlbLruStack, TlbStats, key};
 
 /// A translation that comes into TLBs.
 #[derive(Clone, Copy, Debug)]
@@ -31,9 +31,9 @@ pub(crate) struct Arrival {
 
 /// What stands for a level while it is followed: for each of its arrays.
 #[derive(Default)]
-pub(crate) struct Followed(Vec<FollowedTlb>);
+pub(crate) struct LevelLruStack(Vec<TlbLruStack>);
 
-impl Followed {
+impl LevelLruStack {
     /// What the kernel has changed.
     pub fn forget(&mut self, what: &Invalidation) {
         for array in &mut self.0 {
@@ -229,46 +229,46 @@ impl TlbLevel {
 
     /// Tells the host that the page of `va`, probably a small one, will be put in.
     #[inline(always)]
-    pub fn announce_fill(&self, asid: Asid, va: u64) {
+    pub fn host_prefetch_fill(&self, asid: Asid, va: u64) {
         if let Some((array, _)) = self.place[0] {
-            self.arrays[array].announce_fill(key(asid, PageSize::K4, va));
+            self.arrays[array].host_prefetch_fill(key(asid, PageSize::K4, va));
         }
     }
 
-    /// Whether [`TlbLevel::lay_out`] tells all that there is.
-    pub fn can_be_laid_out(&self) -> bool {
-        self.arrays.iter().all(Tlb::can_be_laid_out)
+    /// Whether [`TlbLevel::export_lru`] tells all that there is.
+    pub fn can_export_lru(&self) -> bool {
+        self.arrays.iter().all(Tlb::can_export_lru)
     }
 
-    /// Hands its entries over to `followed`, which stands for it until [`TlbLevel::take_over`].
-    pub fn lay_out(&self, followed: &mut Followed) {
-        (followed.0).resize_with(self.arrays.len(), FollowedTlb::default);
-        for (array, followed) in self.arrays.iter().zip(&mut followed.0) {
-            array.lay_out(followed);
+    /// Hands its entries over to `lru`, which stands for it until [`TlbLevel::import_lru`].
+    pub fn export_lru(&self, lru: &mut LevelLruStack) {
+        (lru.0).resize_with(self.arrays.len(), TlbLruStack::default);
+        for (array, lru) in self.arrays.iter().zip(&mut lru.0) {
+            array.export_lru(lru);
         }
     }
 
-    /// Holds what `followed` does, all of it ready.
-    pub fn take_over(&mut self, followed: &Followed) {
-        for (array, followed) in self.arrays.iter_mut().zip(&followed.0) {
-            array.take_over(followed);
+    /// Holds what `lru` does, all of it ready.
+    pub fn import_lru(&mut self, lru: &LevelLruStack) {
+        for (array, lru) in self.arrays.iter_mut().zip(&lru.0) {
+            array.import_lru(lru);
         }
     }
 
-    /// The translation of `va` by the entry that covers it in `followed`, which stands for the level; the
+    /// The translation of `va` by the entry that covers it in `lru`, which stands for the level; the
     /// entry is used.
     #[inline]
-    pub fn follow(&self, followed: &mut Followed, asid: Asid, va: u64) -> Option<Mapping> {
-        let mut arrays = self.arrays.iter().zip(&mut followed.0);
-        arrays.find_map(|(array, followed)| array.follow(followed, asid, va))
+    pub fn look_up_lru(&self, lru: &mut LevelLruStack, asid: Asid, va: u64) -> Option<Mapping> {
+        let mut arrays = self.arrays.iter().zip(&mut lru.0);
+        arrays.find_map(|(array, lru)| array.look_up_lru(lru, asid, va))
     }
 
-    /// Puts the page of `va`, which is not there, into `followed`, or the piece of it that the level
+    /// Puts the page of `va`, which is not there, into `lru`, or the piece of it that the level
     /// can hold.
     #[inline]
-    pub fn follow_fill(&self, followed: &mut Followed, asid: Asid, va: u64, mapping: Mapping) {
+    pub fn fill_lru(&self, lru: &mut LevelLruStack, asid: Asid, va: u64, mapping: Mapping) {
         if let Some((array, key, entry)) = self.piece(asid, va, mapping, 0) {
-            self.arrays[array].follow_fill(&mut followed.0[array], key, entry);
+            self.arrays[array].fill_lru(&mut lru.0[array], key, entry);
         }
     }
 
@@ -278,9 +278,9 @@ impl TlbLevel {
     }
 
     /// Which of several hits in a row on one page change what an array replaces next.
-    pub fn notices(&self) -> Notices {
-        let all = self.arrays.iter().map(Tlb::notices);
-        all.max().unwrap_or(Notices::NoRepeat)
+    pub fn hit_visibility(&self) -> HitVisibility {
+        let all = self.arrays.iter().map(Tlb::hit_visibility);
+        all.max().unwrap_or(HitVisibility::NoRepeat)
     }
 
     /// In which array, under which key and as what the page around `va` goes in, or the piece of it that
@@ -292,10 +292,10 @@ impl TlbLevel {
         va: u64,
         mapping: Mapping,
         ready: Cycle,
-    ) -> Option<(usize, u64, Entry)> {
+    ) -> Option<(usize, u64, TlbEntry)> {
         let (array, held) = self.place[mapping.size.index()]?;
         let base = mapping.frame + (va & (mapping.size.bytes() - 1) & !(held.bytes() - 1));
-        let entry = Entry::new(base, mapping.writable, ready);
+        let entry = TlbEntry::new(base, mapping.writable, ready);
         Some((array, key(asid, held, va), entry))
     }
 
@@ -308,7 +308,7 @@ impl TlbLevel {
         arrival: &Arrival,
         presence: Presence,
         used: bool,
-    ) -> Option<(usize, Entry)> {
+    ) -> Option<(usize, TlbEntry)> {
         let &Arrival {
             asid,
             va: VirtAddr(va),
@@ -339,14 +339,14 @@ impl TlbLevel {
         let Some((array, _)) = self.place[arrival.mapping.size.index()] else {
             return;
         };
-        let unknown = self.arrays[array].unknown;
+        let unknown = self.arrays[array].stale;
         self.fill(arrival, Presence::ABSENT, true);
-        self.arrays[array].unknown = unknown;
+        self.arrays[array].stale = unknown;
     }
 
     /// Puts a key into an array that does not have it; `page`: whose address was asked for.
     #[inline(never)]
-    fn put(&mut self, held: u64, entry: Entry, counted: bool, array: usize, page: u64) {
+    fn put(&mut self, held: u64, entry: TlbEntry, counted: bool, array: usize, page: u64) {
         let slot = self.arrays[array].fill(held, entry, counted);
         let hint = self.hint_of(page);
         self.hints[hint] = Hint {

@@ -29,11 +29,11 @@ mod walk;
 pub use engine::registry::*;
 pub use engine::{
     DegreeFilter, Detect, Engine, FilterStats, Guess, GuessStats, GuessedLines, Guesses,
-    MOST_GUESSES, Miss, Nested, Seen, SpecTlbStats, Step, Verdict, What,
+    MOST_GUESSES, Miss, Nested, NestedStep, Seen, SpecTlbStats, Verdict, What,
 };
 pub use mmu::{
-    Ahead, Answer, Asked, Beside, Fault, INSERTIONS, InMemoryStats, Lent, Lookup, Mmu, MmuStats,
-    PwcStats, STB_ENTRIES, Source, l2_tlb_misses,
+    Ahead, AuxiliaryBuffer, Fault, INSERTIONS, InMemoryStats, Lookup, Mmu, MmuStats, PwcStats,
+    STB_ENTRIES, StltQuery, Translated, TranslationSource, WalkContext, l2_tlb_misses,
 };
 pub use prefetcher::DistanceStats;
 pub use prefetcher::registry::*;

@@ -1,7 +1,7 @@
 //! The MMU of one core: from a virtual address to a physical one, in time.
 
-mod aside;
-mod follow;
+mod auxiliary;
+mod filtered_warming;
 mod forget;
 mod guess;
 mod in_memory;
@@ -16,24 +16,24 @@ use std::collections::BTreeMap;
 
 use pagewalk_memory::{Below, Level, Private};
 use pagewalk_stats::{Definition, Histogram, Tree, histogram};
-use pagewalk_structures::{Occupancy, Tiers, Unknown};
+use pagewalk_structures::{Occupancy, StaleOutcomes, Tiers};
 use pagewalk_tables::{InMemoryTlbSpec, PomTlb, View, WalkCacheKind, WalkCacheSet};
 use pagewalk_units::{Access, Asid, Cycle, Error, GuestPhysAddr, PageSize, PhysAddr, VirtAddr};
 
-pub use self::aside::{Beside, l2_tlb_misses};
-use self::follow::Following;
+pub use self::auxiliary::{AuxiliaryBuffer, l2_tlb_misses};
+use self::filtered_warming::FilteredWarming;
 use self::in_memory::InMemory;
 pub use self::in_memory::InMemoryStats;
 use self::prefetch::Prefetching;
 use self::stlt::StltUnit;
-pub use self::stlt::{Asked, INSERTIONS, STB_ENTRIES};
+pub use self::stlt::{INSERTIONS, STB_ENTRIES, StltQuery};
 pub use self::warm::Ahead;
 use crate::engine::{Engine, Speculation};
 use crate::level::TlbLevel;
 use crate::mapping::Mapping;
-use crate::replacement::Notices;
-use crate::tlb::{Entry, key};
-use crate::walk::{Kept, LEVELS};
+use crate::replacement::HitVisibility;
+use crate::tlb::{TlbEntry, key};
+use crate::walk::{LEVELS, MmuCaches};
 use crate::{MmuSpec, WalkRecord};
 
 /// What is to be translated, for whom and when.
@@ -52,7 +52,7 @@ pub struct Lookup {
 }
 
 /// What a walk needs of the machine, lent for the length of a call.
-pub struct Lent<'a, B> {
+pub struct WalkContext<'a, B> {
     /// The tables that it reads.
     pub view: &'a View<'a>,
     /// By which hashes the kernel places frames, if it does: for speculation engines.
@@ -67,24 +67,24 @@ pub struct Lent<'a, B> {
 
 /// A translated address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Answer {
+pub struct Translated {
     /// Where the byte lies.
     pub pa: PhysAddr,
     /// When the translation is known. For an L1 TLB hit the time of asking, as far
     /// as the lookup is hidden by that of the L1 cache, and what it exceeds that by.
-    pub at: Cycle,
+    pub ready: Cycle,
     /// When the walk began, its own or the one of another that it waited for, or
     /// the request where that is later. Until then it looked into TLBs
-    /// ([`Mmu::looked`]) and waited for a walker. Of a TLB's answer, one in memory
+    /// ([`Mmu::tlb_lookup_done`]) and waited for a walker. Of a TLB's answer, one in memory
     /// included, `at`.
-    pub began: Cycle,
+    pub walk_start: Cycle,
     /// Which part of the MMU had it.
-    pub from: Source,
+    pub from: TranslationSource,
 }
 
 /// Where a translation came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Source {
+pub enum TranslationSource {
     /// First-level TLB.
     L1,
     /// Second-level TLB.
@@ -166,7 +166,7 @@ const WALKER_WAIT: Definition = histogram!(
 const PWC_ARRAYS: usize = 4;
 /// Walks remembered for merging. Where a window has more outstanding, a page of the
 /// oldest is walked to again.
-const IN_FLIGHT: usize = 64;
+const WALK_MSHRS: usize = 64;
 /// Translations that a perfect MMU remembers, only to be fast on the host.
 const REMEMBERED: usize = 1024;
 /// Pages of a range beyond which arrays are scanned instead of probed.
@@ -174,7 +174,7 @@ const PROBED_PAGES: u64 = 32;
 
 /// The page of the last access: most accesses hit it again. Under most replacement policies
 /// one more use of the entry used last changes nothing, so a hit here is a count and no more.
-/// Where it does ([`Notices`]) it stays empty, after a fill or always.
+/// Where it does ([`HitVisibility`]) it stays empty, after a fill or always.
 #[derive(Clone, Copy, Debug)]
 struct Filter {
     /// Key of the 4 KB page; `u64::MAX`: none.
@@ -200,12 +200,12 @@ const NO_PAGE: Filter = Filter {
 
 /// A walk that may not have ended yet.
 #[derive(Clone, Copy, Debug)]
-struct Flight {
-    asked: Cycle,
+struct WalkMshr {
+    requested: Cycle,
     /// When all TLBs had said that they do not have it, one in memory included.
-    looked: Cycle,
+    tlb_lookup_done: Cycle,
     /// When it got a walker.
-    began: Cycle,
+    walk_start: Cycle,
     end: Cycle,
     mapping: Mapping,
     /// Whether it read something from DRAM.
@@ -229,16 +229,16 @@ pub struct Mmu {
     l1: [TlbLevel; 2],
     /// Second level; the second entry is the instructions' own, if they have one.
     l2: [Option<Box<TlbLevel>>; 2],
-    kept: Kept,
+    caches: MmuCaches,
     /// Which of the walk caches the tables use.
     uses: WalkCacheKind,
     host_uses: Option<WalkCacheKind>,
     /// A walk's length is unknown when it starts: admitted first, held when its end is known.
     walkers: Occupancy,
-    flight_keys: Box<[u64; IN_FLIGHT]>,
-    flight_prints: [[u8; 16]; IN_FLIGHT / 16],
-    flights: Box<[Flight; IN_FLIGHT]>,
-    next_flight: usize,
+    mshr_keys: Box<[u64; WALK_MSHRS]>,
+    mshr_prints: [[u8; 16]; WALK_MSHRS / 16],
+    walk_mshrs: Box<[WalkMshr; WALK_MSHRS]>,
+    next_mshr: usize,
     /// End of the latest walk: where warming's clock stands.
     latest: Cycle,
     /// Page key, frame with bit 0 = writable: what a perfect MMU was told.
@@ -246,8 +246,8 @@ pub struct Mmu {
     /// Guesses what a walk will find, if there is something that does.
     speculation: Option<Box<Speculation>>,
     /// What stands for it while it is followed, and whether it is.
-    following: Option<Box<Following>>,
-    follows: bool,
+    filtered: Option<Box<FilteredWarming>>,
+    warms_filtered: bool,
     /// Of machines with an in-memory TLB.
     in_memory: Option<Box<InMemory>>,
     /// Of machines whose programs ask an STLT.
@@ -293,10 +293,10 @@ impl Mmu {
         let second = |arrays: &BTreeMap<_, _>, name: &str| {
             (!arrays.is_empty()).then(|| Box::new(level(arrays, name)))
         };
-        let none = Flight {
-            asked: 0,
-            looked: 0,
-            began: 0,
+        let none = WalkMshr {
+            requested: 0,
+            tlb_lookup_done: 0,
+            walk_start: 0,
             end: 0,
             mapping: Mapping {
                 frame: 0,
@@ -309,30 +309,30 @@ impl Mmu {
         let remembered = if spec.perfect { REMEMBERED } else { 0 };
         let l1 = [level(&spec.l1d, "l1d"), level(&spec.l1i, "l1i")];
         // All ones on the sides that have to see so much.
-        let sides = |much: Notices| {
-            [0, 1].map(|s| u64::from(spec.perfect || l1[s].notices() < much).wrapping_sub(1))
+        let sides = |much: HitVisibility| {
+            [0, 1].map(|s| u64::from(spec.perfect || l1[s].hit_visibility() < much).wrapping_sub(1))
         };
         Ok(Mmu {
             filter: [NO_PAGE; 2],
-            unfiltered: sides(Notices::EveryUse),
-            unfiltered_fills: sides(Notices::FirstUse),
+            unfiltered: sides(HitVisibility::EveryUse),
+            unfiltered_fills: sides(HitVisibility::FirstUse),
             exceeds: [0; 2],
             perfect: spec.perfect,
             l1,
             l2: [second(&spec.l2, "l2"), second(&spec.l2i, "l2i")],
-            kept: Kept::new(spec, PWC_ARRAYS),
+            caches: MmuCaches::new(spec, PWC_ARRAYS),
             uses: WalkCacheKind::default(),
             host_uses: None,
             walkers: Occupancy::new(spec.walkers as usize),
-            flight_keys: Box::new([u64::MAX; IN_FLIGHT]),
-            flight_prints: [[0; 16]; IN_FLIGHT / 16],
-            flights: Box::new([none; IN_FLIGHT]),
-            next_flight: 0,
+            mshr_keys: Box::new([u64::MAX; WALK_MSHRS]),
+            mshr_prints: [[0; 16]; WALK_MSHRS / 16],
+            walk_mshrs: Box::new([none; WALK_MSHRS]),
+            next_mshr: 0,
             latest: 0,
             remembered: vec![(u64::MAX, 0); remembered].into(),
             speculation: None,
-            following: None,
-            follows: false,
+            filtered: None,
+            warms_filtered: false,
             in_memory: None,
             stlt: None,
             prefetching: (spec.prefetcher.as_ref().filter(|_| !spec.perfect))
@@ -361,7 +361,7 @@ impl Mmu {
     #[must_use]
     pub fn nested(mut self, caches: WalkCacheKind) -> Self {
         self.host_uses = Some(caches);
-        self.kept.prepare_nesting();
+        self.caches.prepare_nesting();
         self
     }
 
@@ -392,25 +392,25 @@ impl Mmu {
 
     /// A stretch of the program was passed over, of which the last level of TLBs has seen the pages
     /// that the first did not have, if it was `followed`.
-    pub fn pass_over(&mut self, followed: bool) {
+    pub fn mark_stale(&mut self, filtered: bool) {
         for s in 0..2 {
             self.settle(s);
             self.filter[s] = NO_PAGE;
         }
         let first = self.l1.iter_mut();
         let second = self.l2.iter_mut().flatten().map(Box::as_mut);
-        let levels = first.chain(second.filter(|_| !followed));
+        let levels = first.chain(second.filter(|_| !filtered));
         for array in levels.flat_map(|level| &mut level.arrays) {
-            array.pass_over();
+            array.mark_stale();
         }
     }
 
     /// Of lookups whose outcome is not known because of that: first and second level.
-    pub fn unknown(&self) -> [Unknown; 2] {
+    pub fn stale(&self) -> [StaleOutcomes; 2] {
         let sum = |levels: &mut dyn Iterator<Item = &TlbLevel>| {
-            let mut sum = Unknown::default();
+            let mut sum = StaleOutcomes::default();
             for array in levels.flat_map(|level| &level.arrays) {
-                sum += array.unknown;
+                sum += array.stale;
             }
             sum
         };
@@ -433,8 +433,8 @@ impl Mmu {
     pub fn translate<B: Below>(
         &mut self,
         lookup: Lookup,
-        mut lent: Lent<'_, B>,
-    ) -> Result<Answer, Fault> {
+        mut context: WalkContext<'_, B>,
+    ) -> Result<Translated, Fault> {
         let s = side(lookup.access);
         let f = &mut self.filter[s];
         if f.page == key(lookup.asid, PageSize::K4, lookup.va.0)
@@ -443,20 +443,20 @@ impl Mmu {
         {
             f.hits += 1;
             let at = lookup.now + self.exceeds[s];
-            return Ok(Answer {
+            return Ok(Translated {
                 pa: PhysAddr(f.frame | lookup.va.0 & 0xfff),
-                at,
-                began: at,
-                from: Source::L1,
+                ready: at,
+                walk_start: at,
+                from: TranslationSource::L1,
             });
         }
-        self.look_up(&lookup, &mut lent)
+        self.look_up(&lookup, &mut context)
     }
 
     /// Cycles until no TLB has answered, and a walker is asked for: of the latest access
     /// of its side that walked or waited for a walk, where a TLB is in memory.
     #[inline]
-    pub fn looked(&self, access: Access) -> Cycle {
+    pub fn tlb_lookup_done(&self, access: Access) -> Cycle {
         let s = side(access);
         let second = self.l2[self.second(s)].as_ref();
         second.map_or(0, |level| level.latency) + self.memory_lookup[s]
@@ -486,7 +486,7 @@ impl Mmu {
     }
 
     #[inline]
-    fn watch(&mut self, s: usize, page: u64, pa: PhysAddr, e: Entry, array: usize) {
+    fn watch(&mut self, s: usize, page: u64, pa: PhysAddr, e: TlbEntry, array: usize) {
         self.filter[s] = Filter {
             page: page | self.unfiltered[s],
             frame: pa.0 & !0xfff,
@@ -539,9 +539,9 @@ impl Mmu {
     /// beside or before them.
     pub fn misses(&self) -> u64 {
         l2_tlb_misses(self.stats.walks, |beside| match beside {
-            Beside::InMemoryTlb => self.in_memory_hits(),
-            Beside::Stb => self.stb_hits(),
-            Beside::PrefetchBuffer => self.prefetch_buffer_hits(),
+            AuxiliaryBuffer::InMemoryTlb => self.in_memory_hits(),
+            AuxiliaryBuffer::Stb => self.stb_hits(),
+            AuxiliaryBuffer::PrefetchBuffer => self.prefetch_buffer_hits(),
         })
     }
 
@@ -568,8 +568,8 @@ impl Mmu {
                 level.report(&format!("{path}.{name}"), None, tree);
             }
         }
-        report_caches(self.uses, &self.kept.pwc, path, tree);
-        if let (Some(nesting), Some(uses)) = (&self.kept.nesting, self.host_uses) {
+        report_caches(self.uses, &self.caches.pwc, path, tree);
+        if let (Some(nesting), Some(uses)) = (&self.caches.nesting, self.host_uses) {
             let path = format!("{path}.nested");
             tree.add(&path, &nesting.stats);
             report_caches(uses, &nesting.pwc, &path, tree);
@@ -612,4 +612,4 @@ mod common;
 #[cfg(test)]
 mod filter_test;
 #[cfg(test)]
-mod follow_test;
+mod filtered_warming_test;

@@ -28,7 +28,7 @@ pub struct GuessRecord {
     /// What is said to lie there.
     pub what: What,
     /// When its line was asked for.
-    pub asked: Cycle,
+    pub requested: Cycle,
     /// What became of that.
     pub became: Speculated,
     /// The walk proved it right.

@@ -1,16 +1,16 @@
 //! One TLB array: any number of sets, replaced by any policy.
 
-mod followed;
+mod lru_stack;
 
-use pagewalk_structures::{EPOCHS, Unknown, equal_bytes, prefetch};
+use pagewalk_structures::{EPOCHS, StaleOutcomes, equal_bytes, prefetch};
 use pagewalk_units::{Asid, Cycle, PageSize, Rng};
 
 use crate::mapping::Mapping;
 use crate::replacement::lru::{RANKED, Ranks};
-use crate::replacement::{Notices, Policy, Replacement};
+use crate::replacement::{HitVisibility, Policy, Replacement};
 use crate::{TlbReplacement, TlbSpec};
 
-pub(crate) use self::followed::FollowedTlb;
+pub(crate) use self::lru_stack::TlbLruStack;
 
 pagewalk_stats::counters! {
     /// What one TLB array counted.
@@ -26,17 +26,17 @@ pagewalk_stats::counters! {
 
 /// A translation as an array holds it.
 #[derive(Clone, Copy, Default, Debug)]
-pub(crate) struct Entry {
+pub(crate) struct TlbEntry {
     /// Base of the frame; bit 0: stores are allowed.
     frame: u64,
     /// From when on it answers.
     pub ready: Cycle,
 }
 
-impl Entry {
+impl TlbEntry {
     #[inline]
     pub fn new(frame: u64, writable: bool, ready: Cycle) -> Self {
-        Entry {
+        TlbEntry {
             frame: frame | u64::from(writable),
             ready,
         }
@@ -85,7 +85,7 @@ struct Head {
 #[derive(Clone, Copy, Debug)]
 struct Slot {
     key: u64,
-    entry: Entry,
+    entry: TlbEntry,
     set: u32,
     way: u16,
     /// When it was last used, as the array's; of one that was emptied, what was in it.
@@ -116,7 +116,7 @@ pub(crate) struct Tlb {
     /// LRU, whose order is renewed by whatever brings an entry again.
     lru: bool,
     policy: Replacement,
-    notices: Notices,
+    hit_visibility: HitVisibility,
     /// Ways of each set that are not in use; empty under LRU.
     free: Vec<u16>,
     pub hits: u64,
@@ -128,7 +128,7 @@ pub(crate) struct Tlb {
     /// apart.
     epoch: u16,
     /// What is not known because something was passed over.
-    pub unknown: Unknown,
+    pub stale: StaleOutcomes,
 }
 
 impl Tlb {
@@ -159,7 +159,7 @@ impl Tlb {
             slots: (0..n)
                 .map(|slot| Slot {
                     key: EMPTY,
-                    entry: Entry::default(),
+                    entry: TlbEntry::default(),
                     set: (slot / ways) as u32,
                     way: (slot % ways) as u16,
                     epoch: 0,
@@ -168,19 +168,19 @@ impl Tlb {
             ranked: lru && ways <= RANKED,
             lru,
             policy: spec.replacement.build(sets, ways, draws),
-            notices: spec.replacement.notices(),
+            hit_visibility: spec.replacement.hit_visibility(),
             free: vec![ways as u16; if lru { 0 } else { sets }],
             hits: 0,
             waits: 0,
             fills: 0,
             evictions: 0,
             epoch: 0,
-            unknown: Unknown::default(),
+            stale: StaleOutcomes::default(),
         }
     }
 
     /// Something was passed over: of what is here, nobody knows whether it still would be.
-    pub fn pass_over(&mut self) {
+    pub fn mark_stale(&mut self) {
         if u64::from(self.epoch) == EPOCHS {
             // All marks are in use: what has any is of before all that come.
             self.slots.iter_mut().for_each(|s| s.epoch = 0);
@@ -245,7 +245,7 @@ impl Tlb {
 
     /// The entry in `slot`.
     #[inline(always)]
-    pub fn entry(&self, slot: usize) -> Entry {
+    pub fn entry(&self, slot: usize) -> TlbEntry {
         self.slots[slot].entry
     }
 
@@ -266,8 +266,8 @@ impl Tlb {
     }
 
     /// Which of several hits in a row on one page change what is replaced next.
-    pub fn notices(&self) -> Notices {
-        self.notices
+    pub fn hit_visibility(&self) -> HitVisibility {
+        self.hit_visibility
     }
 
     /// Notes a use of `slot`.
@@ -278,7 +278,7 @@ impl Tlb {
         } = self.slots[slot];
         let (set, way) = (set as usize, usize::from(way));
         if epoch != self.epoch {
-            self.unknown.hits += 1;
+            self.stale.hits += 1;
             self.slots[slot].epoch = self.epoch;
         }
         if self.ranked {
@@ -328,7 +328,7 @@ impl Tlb {
 
     /// Tells the host that `key`, which is not there, will be put in.
     #[inline(always)]
-    pub fn announce_fill(&self, key: u64) {
+    pub fn host_prefetch_fill(&self, key: u64) {
         if self.ranked {
             let set = self.set(key);
             let way = self.heads[set].ranks.last(self.ways);
@@ -342,7 +342,13 @@ impl Tlb {
     /// `counted`: in the statistics; `used`: a use to policies other than LRU, to which it
     /// always is one. Gives the entry as it is now.
     #[inline(always)]
-    pub fn refill(&mut self, slot: usize, mut entry: Entry, counted: bool, used: bool) -> Entry {
+    pub fn refill(
+        &mut self,
+        slot: usize,
+        mut entry: TlbEntry,
+        counted: bool,
+        used: bool,
+    ) -> TlbEntry {
         self.fills += u64::from(counted);
         let s = &mut self.slots[slot];
         entry.ready = entry.ready.min(s.entry.ready);
@@ -356,7 +362,7 @@ impl Tlb {
     /// Puts `key`, which is not there, in; gives its slot.
     /// `counted`: in the statistics.
     #[inline(always)]
-    pub fn fill(&mut self, key: u64, entry: Entry, counted: bool) -> usize {
+    pub fn fill(&mut self, key: u64, entry: TlbEntry, counted: bool) -> usize {
         debug_assert_eq!(self.find(key), None);
         self.fills += u64::from(counted);
         let set = self.set(key);
@@ -367,7 +373,7 @@ impl Tlb {
         s.entry = entry;
         let used = std::mem::replace(&mut s.epoch, self.epoch);
         if used != self.epoch {
-            self.unknown.misses += 1;
+            self.stale.misses += 1;
         } else if old == EMPTY && used != 0 {
             self.fill_known_empty(set);
         }
@@ -386,7 +392,7 @@ impl Tlb {
     fn fill_known_empty(&mut self, set: usize) {
         let slots = &self.slots[set * self.ways..][..self.ways];
         let unknown = slots.iter().any(|s| s.epoch != self.epoch);
-        self.unknown.misses += u64::from(unknown);
+        self.stale.misses += u64::from(unknown);
     }
 
     fn clear(&mut self, slot: usize) {

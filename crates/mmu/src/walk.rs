@@ -1,14 +1,14 @@
 //! One walk for every pair of tables: nesting is where the reads go.
 
 use arrayvec::ArrayVec;
-use pagewalk_memory::{Below, Done, Kind, Level, Private, Request};
+use pagewalk_memory::{Below, Done, Level, Private, Request, RequestKind};
 use pagewalk_structures::SetAssoc;
 use pagewalk_tables::{
     Flags, Group, Next, Translation, View, Walk, WalkCacheSet, WalkCaches, WalkState,
 };
 use pagewalk_units::{Addr, Asid, Cycle, Frame, GuestPhysAddr, PageSize, PhysAddr, VirtAddr};
 
-use crate::engine::{Following, Step};
+use crate::engine::{NestedStep, NestedSteps};
 use crate::{MmuSpec, NestedTlbSpec, ReadRecord};
 
 /// Why a walk found nothing.
@@ -139,7 +139,7 @@ fn guest_physical(found: &Translation<GuestPhysAddr>, va: VirtAddr) -> GuestPhys
 }
 
 /// What a walk for `va` will find, at once.
-pub(crate) fn foresee(view: &View<'_>, va: VirtAddr) -> Result<Walked, Missing> {
+pub(crate) fn translate_untimed(view: &View<'_>, va: VirtAddr) -> Result<Walked, Missing> {
     match *view {
         View::Native(table) => {
             let found = table.translate(va).ok_or(Missing::Page)?;
@@ -156,7 +156,7 @@ pub(crate) fn foresee(view: &View<'_>, va: VirtAddr) -> Result<Walked, Missing> 
 
 /// Where in physical memory the entries lie that `step` of a nested walk will read: the host's
 /// last one for it, and the guest's, if it is one that lies there. None without a page.
-pub(crate) fn behind(view: &View<'_>, step: &Step) -> ArrayVec<PhysAddr, 2> {
+pub(crate) fn behind(view: &View<'_>, step: &NestedStep) -> ArrayVec<PhysAddr, 2> {
     let mut entries = ArrayVec::new();
     if let View::Nested { host, .. } = view
         && let Some(found) = host.translate(step.gpa)
@@ -171,7 +171,7 @@ pub(crate) fn behind(view: &View<'_>, step: &Step) -> ArrayVec<PhysAddr, 2> {
 
 /// Whether a read of `va` would find its page, and memory behind it.
 pub fn is_mapped(view: &View<'_>, va: VirtAddr) -> bool {
-    foresee(view, va).is_ok()
+    translate_untimed(view, va).is_ok()
 }
 
 /// Where a walker's reads go.
@@ -180,10 +180,10 @@ pub(crate) trait Port<A> {
     /// cycle at which it turned out that the address has no memory behind it.
     fn read(&mut self, at: A, level: u8, now: Cycle) -> Result<Done, (Cycle, Missing)>;
     /// The same, and the line is not to stay in the core's caches if it was not there.
-    fn glance(&mut self, at: A, level: u8, now: Cycle) -> Result<Done, (Cycle, Missing)>;
+    fn read_no_allocate(&mut self, at: A, level: u8, now: Cycle) -> Result<Done, (Cycle, Missing)>;
     /// A nested walk has come to `gpa`, where the guest's entry of `level` lies, or at 0 what
     /// is asked for; at `now` the nested TLB has said that it does not have it.
-    fn come_to(&mut self, _gpa: GuestPhysAddr, _level: u8, _now: Cycle) {}
+    fn on_nested_step(&mut self, _gpa: GuestPhysAddr, _level: u8, _now: Cycle) {}
 }
 
 /// Walks `table` for `va` from `start`; gives the cycle at which the outcome is
@@ -245,7 +245,7 @@ fn read_group<Out: Addr>(
     let only = group.matching.filter(|_| caches.keeps_matches_only());
     for (i, &at) in group.at.iter().enumerate() {
         let done = if only.is_some_and(|m| usize::from(m) != i) {
-            port.glance(at, group.level, t)?
+            port.read_no_allocate(at, group.level, t)?
         } else {
             port.read(at, group.level, t)?
         };
@@ -268,7 +268,7 @@ pub(crate) const LEVELS: usize = Level::Memory as usize + 1;
 pub(crate) fn request(at: PhysAddr, core: u8) -> Request {
     Request {
         at,
-        kind: Kind::Walk,
+        kind: RequestKind::Walk,
         core,
         pc: 0,
     }
@@ -284,7 +284,7 @@ pub(crate) struct Physical<'a, B> {
     /// Where the reads are noted, if someone wants them.
     pub record: Option<&'a mut Vec<ReadRecord>>,
     /// Guesses within nested walks, if something does.
-    pub following: Option<Following<'a>>,
+    pub nested_steps: Option<NestedSteps<'a>>,
 }
 
 impl<B> Physical<'_, B> {
@@ -318,15 +318,22 @@ impl<B: Below> Port<PhysAddr> for Physical<'_, B> {
         Ok(self.counted(at, level, now, done))
     }
 
-    fn glance(&mut self, at: PhysAddr, level: u8, now: Cycle) -> Result<Done, (Cycle, Missing)> {
-        let done = self.private.glance(request(at, self.core), now, self.below);
+    fn read_no_allocate(
+        &mut self,
+        at: PhysAddr,
+        level: u8,
+        now: Cycle,
+    ) -> Result<Done, (Cycle, Missing)> {
+        let done = self
+            .private
+            .read_no_allocate(request(at, self.core), now, self.below);
         Ok(self.counted(at, level, now, done))
     }
 
     #[inline]
-    fn come_to(&mut self, gpa: GuestPhysAddr, level: u8, now: Cycle) {
-        if let Some(following) = &mut self.following {
-            following.step((gpa, level, now), self.private, self.below);
+    fn on_nested_step(&mut self, gpa: GuestPhysAddr, level: u8, now: Cycle) {
+        if let Some(nested_steps) = &mut self.nested_steps {
+            nested_steps.step((gpa, level, now), self.private, self.below);
         }
     }
 }
@@ -345,8 +352,14 @@ impl<B: Below> Port<PhysAddr> for Warming<'_, B> {
         Ok(Done::new(now, Level::L1))
     }
 
-    fn glance(&mut self, at: PhysAddr, _: u8, now: Cycle) -> Result<Done, (Cycle, Missing)> {
-        self.private.warm_glance(request(at, self.core), self.below);
+    fn read_no_allocate(
+        &mut self,
+        at: PhysAddr,
+        _: u8,
+        now: Cycle,
+    ) -> Result<Done, (Cycle, Missing)> {
+        self.private
+            .warm_no_allocate(request(at, self.core), self.below);
         Ok(Done::new(now, Level::L1))
     }
 }
@@ -416,7 +429,7 @@ impl Nesting {
             return Ok((Backing { pa, ..first }, t));
         }
         self.stats.host_walks += counted;
-        port.come_to(gpa, level, t);
+        port.on_nested_step(gpa, level, t);
         let found = |t: &Translation<PhysAddr>| Backing::of(t, gpa);
         let (end, found) = walk(host, gpa, HOST, &mut self.pwc, port, t, found);
         let backing = found.map_err(|_| (end, Missing::Host(gpa)))?;
@@ -442,14 +455,14 @@ impl<P: Port<PhysAddr>> Port<GuestPhysAddr> for Guest<'_, P> {
         self.physical.read(backing.pa, level, t)
     }
 
-    fn glance(
+    fn read_no_allocate(
         &mut self,
         at: GuestPhysAddr,
         level: u8,
         now: Cycle,
     ) -> Result<Done, (Cycle, Missing)> {
         let (backing, t) = (self.nesting).resolve(self.host, (at, level), self.physical, now)?;
-        self.physical.glance(backing.pa, level, t)
+        self.physical.read_no_allocate(backing.pa, level, t)
     }
 }
 
@@ -485,7 +498,7 @@ fn nesting(tlb: &NestedTlbSpec, pwc: &WalkCacheSet) -> Box<Nesting> {
 }
 
 /// What a core's walks keep from one to the next.
-pub(crate) struct Kept {
+pub(crate) struct MmuCaches {
     /// Walk caches of the tables that the program's kernel keeps.
     pub pwc: WalkCacheSet,
     /// Made when a guest runs for the first time.
@@ -495,11 +508,11 @@ pub(crate) struct Kept {
     nested_pwc: WalkCacheSet,
 }
 
-impl Kept {
+impl MmuCaches {
     /// Nothing yet; `arrays` walk caches for each table.
     pub fn new(spec: &MmuSpec, arrays: usize) -> Self {
         let pwc = WalkCacheSet::new(&spec.walk_caches, arrays).with_cuckoo(&spec.cuckoo);
-        Kept {
+        MmuCaches {
             nesting: None,
             nested_tlb: spec.nested_tlb,
             nested_pwc: pwc.clone(),

@@ -53,7 +53,7 @@ impl Bits {
     }
     /// Tells the host that `i` will be asked for.
     #[inline]
-    pub fn announce(&self, i: u64) {
+    pub fn host_prefetch(&self, i: u64) {
         if let Some(word) = self.layers[0].get((i >> 6) as usize) {
             prefetch(word);
         }

@@ -130,9 +130,9 @@ impl Buddy {
     /// Tells the host that `frame` will probably be taken: the bits of small blocks are
     /// many, and seldom in its caches.
     #[inline]
-    pub fn announce(&self, frame: u64) {
+    pub fn host_prefetch(&self, frame: u64) {
         for (order, bits) in self.orders[..ANNOUNCED].iter().enumerate() {
-            bits.announce(frame >> order);
+            bits.host_prefetch(frame >> order);
         }
     }
 

@@ -5,7 +5,7 @@ use pagewalk_units::{Advice, Backing, Page, PageSize, VirtAddr};
 
 use crate::kernel::Kernel;
 use crate::memory::order;
-use crate::region::Kind;
+use crate::region::RegionKind;
 use crate::space::Space;
 use crate::vma::Vma;
 use crate::{Effects, Os, OsError, Pid};
@@ -240,7 +240,10 @@ fn relocate(
     space.split_at(k, from + bytes, fx)?;
     // Large pages move as such where the distance is a multiple of their size.
     let distance = to.abs_diff(from);
-    for (size, kind) in [(PageSize::G1, Kind::Giant), (PageSize::M2, Kind::Huge)] {
+    for (size, kind) in [
+        (PageSize::G1, RegionKind::Giant),
+        (PageSize::M2, RegionKind::Huge),
+    ] {
         if distance.is_multiple_of(size.bytes()) {
             continue;
         }

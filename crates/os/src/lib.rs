@@ -37,7 +37,9 @@ use std::collections::BTreeSet;
 use pagewalk_stats::Tree;
 use pagewalk_structures::Tiers;
 pub use pagewalk_tables::PageTableSpec;
-use pagewalk_tables::{Invalidation, Limit, Looked, PageTable as _, Purpose, Shortcut, View, Want};
+use pagewalk_tables::{
+    Invalidation, Limit, PageTable as _, Purpose, QueryResult, Shortcut, View, Want,
+};
 use pagewalk_units::{Access, Asid, Cycle, Error, PageSize, PhysAddr, VirtAddr};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -358,13 +360,13 @@ impl Os {
     }
 
     /// Whether programs that ask are answered.
-    pub fn answers(&self) -> bool {
+    pub fn has_shortcut(&self) -> bool {
         self.shortcut.is_some() || self.stlt.is_some()
     }
 
     /// `loadVA` of a thread of `pid`; `None` without a shortcut or an STLT. The first
     /// question of a process may take kernel time, since it is given a table.
-    pub fn load_va(&mut self, pid: Pid, integer: u64, fx: &mut Effects) -> Option<Looked> {
+    pub fn load_va(&mut self, pid: Pid, integer: u64, fx: &mut Effects) -> Option<QueryResult> {
         let asid = self.asid(pid);
         match &mut self.shortcut {
             Some(shortcut) => Some(shortcut.load_va(asid, integer)),
@@ -379,7 +381,7 @@ impl Os {
         integer: u64,
         va: VirtAddr,
         fx: &mut Effects,
-    ) -> Option<Looked> {
+    ) -> Option<QueryResult> {
         let asid = self.asid(pid);
         match &mut self.shortcut {
             Some(shortcut) => Some(shortcut.insert_va(asid, integer, va)),

@@ -219,8 +219,8 @@ impl Memory {
 
     /// Tells the host that `frame` will probably be taken.
     #[inline]
-    pub fn announce(&self, frame: u64) {
-        self.buddy.announce(frame);
+    pub fn host_prefetch(&self, frame: u64) {
+        self.buddy.host_prefetch(frame);
     }
 
     /// Takes exactly the block of `order` at `frame`, which is aligned to it;
@@ -516,7 +516,7 @@ mod tests {
     }
 
     fn page(k: &mut Kernel) -> Result<u64, NoFrames> {
-        k.frame(want(4096, Purpose::Leaf { vpn: 0 }))
+        k.frame(want(4096, Purpose::Anonymous { vpn: 0 }))
     }
 
     fn way(k: &mut Kernel, bytes: u64) -> Result<(u64, Cycle), NoFrames> {
@@ -712,7 +712,7 @@ mod tests {
         // Few different frames, so that they are asked for again.
         let at = prop_oneof![0..2048u64, any::<u64>()];
         prop_oneof![
-            Just(Step::Any(Purpose::Leaf { vpn: 0 })),
+            Just(Step::Any(Purpose::Anonymous { vpn: 0 })),
             Just(Step::Any(Purpose::Node { level: 1, vpn: 0 })),
             at.clone().prop_map(Step::At),
             at.prop_map(Step::At),
@@ -727,7 +727,7 @@ mod tests {
     impl FrameChoice for Exact {
         fn take(&mut self, want: &Want, memory: &mut Memory) -> Option<u64> {
             match want.purpose {
-                Purpose::Leaf { vpn } if vpn == self.0 => {
+                Purpose::Anonymous { vpn } if vpn == self.0 => {
                     memory.alloc_at(vpn, want.order()).then_some(vpn)
                 }
                 _ => memory.take(want),
@@ -742,7 +742,7 @@ mod tests {
             Box::new(Exact(77_777)),
             Prices::new(&PriceSpec::default(), 2.0),
         );
-        let wish = |vpn| want(4096, Purpose::Leaf { vpn });
+        let wish = |vpn| want(4096, Purpose::Anonymous { vpn });
         assert_eq!(k.frame(wish(77_777)), Ok(77_777));
         assert_eq!(k.frame(wish(77_777)), Err(NoFrames { bytes: 4096 }));
         assert_eq!(

@@ -16,7 +16,7 @@ use rand::RngExt;
 
 use crate::kernel::Kernel;
 use crate::khugepaged::KhugepagedCore;
-use crate::region::Kind;
+use crate::region::RegionKind;
 use crate::space::Space;
 use crate::{Effects, Os, OsError};
 
@@ -184,7 +184,10 @@ fn any_page(space: &Space, draws: &mut Rng) -> Option<Page<VirtAddr>> {
         return None;
     }
     let mut left = draws.random_range(0..pages);
-    let small = space.regions.iter().filter(|(_, r)| r.kind == Kind::Small);
+    let small = space
+        .regions
+        .iter()
+        .filter(|(_, r)| r.kind == RegionKind::Small);
     for (key, region) in small {
         let count = u64::from(region.count);
         if left >= count {
@@ -230,7 +233,7 @@ fn migrate(
     let backing = space.vmas.find(page.base.0).map(|v| v.backing);
     let purpose = match backing {
         Some(Backing::File) => Purpose::File { vpn },
-        _ => Purpose::Leaf { vpn },
+        _ => Purpose::Anonymous { vpn },
     };
     let Ok(frame) = k.frame(space.want(PageSize::K4, purpose)) else {
         return Ok(Fate::NoMemory);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 /// How a 2 MB region is backed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
+pub enum RegionKind {
     /// By 4 KB pages.
     Small,
     /// By one 2 MB page.
@@ -17,7 +17,7 @@ pub enum Kind {
 #[derive(Clone, Debug)]
 pub struct Region {
     /// By what.
-    pub kind: Kind,
+    pub kind: RegionKind,
     /// A bit for each 4 KB page that is mapped.
     pub present: [u64; 8],
     /// 4 KB pages that are mapped.
@@ -33,7 +33,7 @@ impl Region {
     /// A region of 4 KB pages, none mapped yet.
     pub fn small(reserved: Option<u64>) -> Self {
         Region {
-            kind: Kind::Small,
+            kind: RegionKind::Small,
             present: [0; 8],
             count: 0,
             refused: false,
@@ -41,7 +41,7 @@ impl Region {
         }
     }
     /// A region that is one large page, or its start.
-    pub fn large(kind: Kind) -> Self {
+    pub fn large(kind: RegionKind) -> Self {
         Region {
             kind,
             ..Region::small(None)
@@ -114,7 +114,7 @@ impl Regions {
         }
         let giant = key & !511;
         let r = self.get(giant)?;
-        (r.kind == Kind::Giant).then_some((giant, r))
+        (r.kind == RegionKind::Giant).then_some((giant, r))
     }
     /// Adds the region `key`.
     pub fn insert(&mut self, key: u64, region: Region) -> &mut Region {

@@ -8,7 +8,7 @@ use pagewalk_units::{Asid, Page, PageSize, VirtAddr};
 use crate::Effects;
 use crate::kernel::{Kernel, TableFrames};
 use crate::memory::{GIANT_ORDER, HUGE_ORDER, order};
-use crate::region::{Kind, Region, Regions};
+use crate::region::{Region, RegionKind, Regions};
 use crate::table::Table;
 use crate::vma::Vmas;
 
@@ -59,7 +59,7 @@ impl Space {
     pub fn has(&self, at: u64) -> bool {
         // The usual case first: a region of small pages or an empty one.
         match self.regions.get(at >> 21) {
-            Some(r) if r.kind == Kind::Small => r.has(at >> 12 & 511),
+            Some(r) if r.kind == RegionKind::Small => r.has(at >> 12 & 511),
             Some(_) => true,
             None => self.regions.covering(at >> 21).is_some(),
         }
@@ -117,10 +117,10 @@ impl Space {
                 }
             }
             PageSize::M2 => {
-                self.regions.insert(key, Region::large(Kind::Huge));
+                self.regions.insert(key, Region::large(RegionKind::Huge));
             }
             PageSize::G1 => {
-                self.regions.insert(key, Region::large(Kind::Giant));
+                self.regions.insert(key, Region::large(RegionKind::Giant));
             }
         }
         self.mapped[page.size.index()] += 1;
@@ -163,9 +163,9 @@ impl Space {
             return;
         };
         match region.kind {
-            Kind::Giant => out.push(page(key, 0, PageSize::G1)),
-            Kind::Huge => out.push(page(key, 0, PageSize::M2)),
-            Kind::Small => {
+            RegionKind::Giant => out.push(page(key, 0, PageSize::G1)),
+            RegionKind::Huge => out.push(page(key, 0, PageSize::M2)),
+            RegionKind::Small => {
                 let base = key << 21;
                 let first = (from.max(base) - base) >> 12;
                 let last = (to - base).min(1 << 21) >> 12;
@@ -180,13 +180,13 @@ impl Space {
         let key = at >> 21;
         if at & ((1 << 30) - 1) != 0
             && let Some((giant, region)) = self.regions.covering(key)
-            && region.kind == Kind::Giant
+            && region.kind == RegionKind::Giant
         {
             self.split(k, page(giant, 0, PageSize::G1), fx)?;
         }
         if at & ((1 << 21) - 1) != 0
             && let Some(region) = self.regions.get(key)
-            && region.kind == Kind::Huge
+            && region.kind == RegionKind::Huge
         {
             self.split(k, page(key, 0, PageSize::M2), fx)?;
         }

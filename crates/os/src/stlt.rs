@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 
 use pagewalk_stats::Tree;
 use pagewalk_tables::{
-    Flags, Invalidation, Looked, Purpose, STLT_ROW_BYTES, Stlt, StltInserted, StltPage, StltSpec,
-    Unit, View, Want,
+    Flags, Invalidation, Purpose, QueryResult, STLT_ROW_BYTES, Stlt, StltInserted, StltPage,
+    StltSpec, Unit, View, Want,
 };
 use pagewalk_units::{Asid, Cycle, Error, GuestPhysAddr, Part, PhysAddr, VirtAddr, text};
 
@@ -334,7 +334,7 @@ impl Os {
             return;
         };
         let rows = table.rows();
-        let turn = guard.question(now, rows, &mut s.guards);
+        let turn = guard.count_query(now, rows, &mut s.guards);
         let stale = turn == Turn::On && std::mem::take(&mut guard.stale);
         if turn != Turn::Stays {
             fx.cycles += self.kernel.prices.syscall;
@@ -360,7 +360,12 @@ impl Os {
     }
 
     /// `loadVA` of a thread of `pid`. The first question of a process has it a table.
-    pub(crate) fn stlt_load(&mut self, pid: Pid, integer: u64, fx: &mut Effects) -> Option<Looked> {
+    pub(crate) fn stlt_load(
+        &mut self,
+        pid: Pid,
+        integer: u64,
+        fx: &mut Effects,
+    ) -> Option<QueryResult> {
         let asid = self.asid(pid);
         let s = self.stlt.as_mut()?;
         s.at_start(asid, keeper(&mut self.kernel, &mut self.host), fx);
@@ -374,7 +379,7 @@ impl Os {
         integer: u64,
         va: VirtAddr,
         fx: &mut Effects,
-    ) -> Option<Looked> {
+    ) -> Option<QueryResult> {
         self.stlt.as_ref()?;
         let asid = self.asid(pid);
         let alive = self.space(pid).is_ok();
@@ -507,10 +512,10 @@ impl Stlts {
         true
     }
 
-    fn load(&mut self, asid: Asid, integer: u64) -> Looked {
+    fn load(&mut self, asid: Asid, integer: u64) -> QueryResult {
         let s = &mut self.stats;
         s.loads += 1;
-        let mut looked = Looked {
+        let mut result = QueryResult {
             latency: self.spec.scanned(self.spec.load_latency),
             at_once: !self.spec.waits_for_set,
             unit: Unit::Load {
@@ -518,7 +523,7 @@ impl Stlts {
                 translation: None,
                 invalid: None,
             },
-            ..Looked::default()
+            ..QueryResult::default()
         };
         let own = self.of.get_mut(&asid);
         let off = own.as_ref().is_some_and(|own| own.is_off());
@@ -529,22 +534,22 @@ impl Stlts {
         }) = own
         else {
             s.no_table += 1;
-            return looked;
+            return result;
         };
         if off {
             self.guards.off_loads += 1;
-            return looked;
+            return result;
         }
-        looked.reads = table.lines(integer);
+        result.reads = table.lines(integer);
         let Some(found) = table.load(integer) else {
             s.no_row += 1;
-            return looked;
+            return result;
         };
         // The counter goes back whether it grew or not (table III).
-        looked.written = Some(found.at);
+        result.written = Some(found.at);
         let translations = self.spec.translations;
         let invalid = translations && lies_in(invalid, found.va);
-        looked.unit = Unit::Load {
+        result.unit = Unit::Load {
             row: Some(found.at),
             translation: found.page.filter(|_| !invalid).map(|p| (found.va, p)),
             invalid: translations.then_some(invalid),
@@ -556,22 +561,28 @@ impl Stlts {
             if let Some(guard) = guard {
                 guard.found();
             }
-            looked.value = found.va.0;
+            result.value = found.va.0;
         }
-        looked
+        result
     }
 
-    fn insert(&mut self, asid: Asid, integer: u64, va: VirtAddr, page: Option<StltPage>) -> Looked {
+    fn insert(
+        &mut self,
+        asid: Asid,
+        integer: u64,
+        va: VirtAddr,
+        page: Option<StltPage>,
+    ) -> QueryResult {
         let s = &mut self.stats;
         s.inserts += 1;
         let translations = self.spec.translations;
-        let mut looked = Looked {
+        let mut result = QueryResult {
             latency: self.spec.scanned(self.spec.insert_latency),
             unit: Unit::Insert {
                 row: None,
                 walk: None,
             },
-            ..Looked::default()
+            ..QueryResult::default()
         };
         let own = self.of.get_mut(&asid);
         let off = own.as_ref().is_some_and(|own| own.is_off());
@@ -580,32 +591,32 @@ impl Stlts {
             // No row may stay that names where the record was before. The set's line is asked
             // for as by a store, for which nobody waits.
             self.guards.off_inserts += 1;
-            looked.written = table.lines(integer).first().copied();
+            result.written = table.lines(integer).first().copied();
             table.erase_unless(integer, va);
-            return looked;
+            return result;
         }
         let erases = va.0 == 0;
         let Some(table) = table.filter(|_| erases || Stlt::holds(va)) else {
             s.given_up += 1;
-            return looked;
+            return result;
         };
         // The set is read beside the walk: its address is known at once.
-        looked.reads = table.lines(integer);
+        result.reads = table.lines(integer);
         if erases {
             let row = table.erase(integer);
             *match row {
                 Some(_) => &mut s.emptied_rows,
                 None => &mut s.given_up,
             } += 1;
-            looked.written = row;
-            looked.unit = Unit::Insert { row, walk: None };
-            return looked;
+            result.written = row;
+            result.unit = Unit::Insert { row, walk: None };
+            return result;
         }
         let walk = translations.then_some(va);
         if translations && page.is_none() {
             s.given_up += 1;
-            looked.unit = Unit::Insert { row: None, walk };
-            return looked;
+            result.unit = Unit::Insert { row: None, walk };
+            return result;
         }
         let (row, what) = table.insert(integer, va, page.filter(|_| translations));
         *match what {
@@ -613,13 +624,13 @@ impl Stlts {
             StltInserted::Matching => &mut s.matching_rows,
             StltInserted::Replaced => &mut s.replaced_rows,
         } += 1;
-        looked.value = 1;
-        looked.written = Some(row);
-        looked.unit = Unit::Insert {
+        result.value = 1;
+        result.written = Some(row);
+        result.unit = Unit::Insert {
             row: Some(row),
             walk,
         };
-        looked
+        result
     }
 
     fn stats(&self) -> StltStats {

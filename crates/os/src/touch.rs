@@ -62,7 +62,7 @@ impl Touch<'_> {
         match self.backing {
             Backing::File => Purpose::File { vpn },
             Backing::Shared => Purpose::Shared { vpn },
-            Backing::Anonymous | Backing::Stack => Purpose::Leaf { vpn },
+            Backing::Anonymous | Backing::Stack => Purpose::Anonymous { vpn },
         }
     }
     /// Whether a large page may serve it at all: anonymous, and not forbidden.

@@ -2,7 +2,7 @@
 //! engine's speed.
 
 use pagewalk_programs::{Options, build, parse_size};
-use pagewalk_stream::{Backing, Batch, End, Event, Kind, Program};
+use pagewalk_stream::{Backing, Batch, End, Event, OpClass, Program};
 
 /// A graph as large as GraphBIG's LDBC one.
 const LDBC_SIZE: [(&str, &str); 4] = [
@@ -137,7 +137,7 @@ fn main() {
                 }
                 instructions += batch.instructions();
                 ops += batch.ops.len() as u64;
-                let memory = |k: Kind| matches!(k, Kind::Load | Kind::Store);
+                let memory = |k: OpClass| matches!(k, OpClass::Load | OpClass::Store);
                 references += batch.ops.iter().filter(|o| memory(o.kind)).count();
             }
         }

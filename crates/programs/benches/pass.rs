@@ -53,35 +53,35 @@ fn main() {
         };
         let mut program = build(name, &options).unwrap();
         let mut batch = Batch::new();
-        let (mut passed, mut digest) = (0, FxHasher::default());
+        let (mut done, mut digest) = (0, FxHasher::default());
         let mut begun = processor_seconds();
-        while passed < FEW + many {
-            let before = passed;
-            let left = FEW + many - passed;
+        while done < FEW + many {
+            let before = done;
+            let left = FEW + many - done;
             if lines {
-                program.follow(left, u64::MAX);
+                program.grant_filtered_warming(left, u64::MAX);
             } else {
-                program.pass(left, u64::MAX);
+                program.grant_fast_forward(left, u64::MAX);
             }
             let end = program.fill(0, &mut batch).unwrap();
-            passed += batch.passed.instructions;
-            digest.write_u64(batch.passed.ops);
-            digest.write_u64(batch.passed.instructions);
-            for (at, access) in &batch.passed.touched {
+            done += batch.skipped.instructions;
+            digest.write_u64(batch.skipped.ops);
+            digest.write_u64(batch.skipped.instructions);
+            for (at, access) in &batch.skipped.touched {
                 digest.write_u64(*at);
                 digest.write_u8(*access as u8);
             }
             if end == End::Exit {
                 break;
             }
-            if before < FEW && passed >= FEW {
+            if before < FEW && done >= FEW {
                 begun = processor_seconds();
             }
         }
         let seconds = (processor_seconds() - begun).max(0.01);
         println!(
             "{name:<10} {:>8.1} M insn/s {:016x}",
-            (passed - FEW) as f64 / seconds / 1e6,
+            (done - FEW) as f64 / seconds / 1e6,
             digest.finish()
         );
     }

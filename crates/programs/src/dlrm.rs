@@ -384,7 +384,7 @@ impl Work {
 mod tests {
     use std::collections::BTreeSet;
 
-    use pagewalk_stream::{Batch, End, Kind, Program as _};
+    use pagewalk_stream::{Batch, End, OpClass, Program as _};
     use rand::Rng as _;
 
     use super::{INFO, Work, dlrm};
@@ -479,12 +479,12 @@ mod tests {
                 for op in &batch.ops {
                     let pc = op.pc - crate::layout::CODE;
                     match op.kind {
-                        Kind::Load if op.size == 32 => {
+                        OpClass::Load if op.size == 32 => {
                             let v = (pc - 0x90) / 5 * 2 + u64::from((pc - 0x90) % 5 == 3);
                             let held = &mut held[thread as usize][v as usize];
                             *held = held.wrapping_add(value(op.va - base.unwrap()));
                         }
-                        Kind::Store if (0xc0..0x100).contains(&pc) => {
+                        OpClass::Store if (0xc0..0x100).contains(&pc) => {
                             let held = &mut held[thread as usize][((pc - 0xc0) / 4) as usize];
                             sums.push((op.va, std::mem::take(held)));
                         }

@@ -93,10 +93,10 @@ pub struct Heap {
     /// Instead of all that, but for `top` and `brk`: jemalloc.
     slabs: Option<Slabs>,
     /// Not yet announced.
-    news: VecDeque<News>,
+    pending: VecDeque<HeapEvent>,
 }
 
-enum News {
+enum HeapEvent {
     Event(Event),
     Touch { at: u64, bytes: u64 },
 }
@@ -126,7 +126,7 @@ impl Heap {
             free: BTreeMap::new(),
             sizes: BTreeMap::new(),
             slabs: None,
-            news: layout.events().into_iter().map(News::Event).collect(),
+            pending: layout.events().into_iter().map(HeapEvent::Event).collect(),
             layout,
         }
     }
@@ -146,8 +146,8 @@ impl Heap {
     /// Where the stack of `thread` begins; its mapping is announced with the rest.
     pub fn stack(&mut self, thread: ThreadId) -> u64 {
         let stack = self.layout.stack(thread);
-        self.news
-            .extend(self.layout.events().into_iter().map(News::Event));
+        self.pending
+            .extend(self.layout.events().into_iter().map(HeapEvent::Event));
         stack
     }
 
@@ -337,7 +337,7 @@ impl Heap {
                 at: VirtAddr(at & !(PAGE - 1)),
                 bytes: (bytes + 16).next_multiple_of(PAGE),
             };
-            self.news.push_back(News::Event(event));
+            self.pending.push_back(HeapEvent::Event(event));
             return;
         }
         let (at, size) = (at - HEADER, chunk(bytes));
@@ -356,13 +356,13 @@ impl Heap {
     fn map(&mut self, bytes: u64) -> u64 {
         let bytes = (bytes + 16).next_multiple_of(PAGE);
         let at = self.layout.reserve(bytes);
-        self.news.push_back(News::Event(Event::Map {
+        self.pending.push_back(HeapEvent::Event(Event::Map {
             at: VirtAddr(at),
             bytes,
             writable: true,
             backing: Backing::Anonymous,
         }));
-        self.news.push_back(News::Touch { at, bytes });
+        self.pending.push_back(HeapEvent::Touch { at, bytes });
         at + 16
     }
 
@@ -409,7 +409,7 @@ impl Heap {
     }
 
     fn extend(&mut self, bytes: u64) {
-        self.news.push_back(News::Event(Event::Map {
+        self.pending.push_back(HeapEvent::Event(Event::Map {
             at: VirtAddr(self.brk),
             bytes,
             writable: true,
@@ -422,42 +422,42 @@ impl Heap {
     fn touch(&mut self) {
         if self.top > self.touched {
             let (at, bytes) = (self.touched, self.top - self.touched);
-            self.news.push_back(News::Touch { at, bytes });
+            self.pending.push_back(HeapEvent::Touch { at, bytes });
             self.touched = self.top;
         }
     }
 
     /// Whether enough happened to be worth announcing: ask in allocation loops.
-    pub fn has_news(&self) -> bool {
-        !self.news.is_empty()
+    pub fn has_pending(&self) -> bool {
+        !self.pending.is_empty()
     }
 
     /// Announces growth and mappings, and initialises what was allocated.
-    pub async fn announce(&mut self, thread: &mut Thread) {
+    pub async fn emit_pending(&mut self, thread: &mut Thread) {
         self.touch();
-        while let Some(news) = self.news.pop_front() {
+        while let Some(news) = self.pending.pop_front() {
             match news {
-                News::Event(event) => thread.event(event).await,
-                News::Touch { at, bytes } => thread.touch(at, bytes).await,
+                HeapEvent::Event(event) => thread.event(event).await,
+                HeapEvent::Touch { at, bytes } => thread.touch(at, bytes).await,
             }
         }
     }
 
     /// The same in the measured part, where the program's own stores touch the memory.
-    pub async fn announce_untouched(&mut self, thread: &mut Thread) {
+    pub async fn emit_pending_untouched(&mut self, thread: &mut Thread) {
         self.touched = self.top;
-        while let Some(news) = self.news.pop_front() {
-            if let News::Event(event) = news {
+        while let Some(news) = self.pending.pop_front() {
+            if let HeapEvent::Event(event) = news {
                 thread.event(event).await;
             }
         }
     }
 
-    /// [`announce_untouched`](Self::announce_untouched) for code that cannot wait.
+    /// [`emit_pending_untouched`](Self::emit_pending_untouched) for code that cannot wait.
     pub fn note(&mut self, thread: &mut Thread) {
         self.touched = self.top;
-        for news in self.news.drain(..) {
-            if let News::Event(event) = news {
+        for news in self.pending.drain(..) {
+            if let HeapEvent::Event(event) = news {
                 thread.note(event);
             }
         }
@@ -468,7 +468,7 @@ impl Heap {
 mod tests {
     use pagewalk_stream::Event;
 
-    use super::{Heap, News};
+    use super::{Heap, HeapEvent};
     use crate::layout::Layout;
 
     fn heap() -> Heap {
@@ -476,8 +476,8 @@ mod tests {
     }
 
     fn growth(heap: &mut Heap) -> Vec<(u64, u64)> {
-        let news = heap.news.drain(..).filter_map(|n| match n {
-            News::Event(Event::Map { at, bytes, .. }) if at.0 >= crate::layout::HEAP => {
+        let news = heap.pending.drain(..).filter_map(|n| match n {
+            HeapEvent::Event(Event::Map { at, bytes, .. }) if at.0 >= crate::layout::HEAP => {
                 Some((at.0, bytes))
             }
             _ => None,

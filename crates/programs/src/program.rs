@@ -5,7 +5,7 @@
 //! which a machine asks for them, the code runs in one order of its own: the
 //! threads take turns, a full batch or up to a barrier each. What was run for a
 //! thread that nobody has asked yet waits here. A thread that asks the machine
-//! ([`Thread::ask`]) leaves that order until it is answered: what it does then
+//! ([`Thread::shortcut_query`]) leaves that order until it is answered: what it does then
 //! depends on the machine anyway.
 
 use std::collections::VecDeque;
@@ -14,7 +14,9 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use pagewalk_stream::{BATCH_OPS, Batch, End, Error, Event, Facts, Leave, Program, ThreadId};
+use pagewalk_stream::{
+    BATCH_OPS, Batch, End, Error, Event, Facts, FastForwardBudget, Program, ThreadId,
+};
 
 use crate::heap::Heap;
 use crate::thread::{Link, SharedLink, Start, Thread, Touch};
@@ -44,7 +46,7 @@ pub struct Code {
     turn: usize,
     spare: Vec<Batch>,
     /// What may be passed over.
-    leave: Arc<Leave>,
+    budget: Arc<FastForwardBudget>,
 }
 
 struct Slot {
@@ -84,7 +86,7 @@ impl Code {
             threads: Vec::new(),
             turn: 0,
             spare: Vec::new(),
-            leave: Arc::default(),
+            budget: Arc::default(),
         }
     }
 
@@ -97,8 +99,8 @@ impl Code {
     {
         let link = Arc::new(Mutex::new(Link::default()));
         let first = self.threads.is_empty();
-        let (bulk, leave) = (self.bulk.clone(), self.leave.clone());
-        let thread = Thread::new(link.clone(), stack, self.start, bulk, leave, first);
+        let (bulk, budget) = (self.bulk.clone(), self.budget.clone());
+        let thread = Thread::new(link.clone(), stack, self.start, bulk, budget, first);
         self.threads.push(Slot {
             code: Some(Box::pin(code(thread))),
             link,
@@ -127,7 +129,7 @@ impl Code {
                 let first = heap.is_some();
                 if let Some(mut heap) = heap {
                     t.enter().await;
-                    heap.announce(&mut t).await;
+                    heap.emit_pending(&mut t).await;
                     member.initialise(&mut t).await;
                     t.begin(threads).await;
                 }
@@ -196,7 +198,7 @@ impl Code {
             slot.barrier = number;
             slot.waits = true;
         }
-        slot.asks = matches!(end, End::Ask(_));
+        slot.asks = matches!(end, End::Query(_));
         let begins = match &end {
             End::Event {
                 event: Event::Spawn { thread },
@@ -233,10 +235,10 @@ impl Program for Code {
         self.run_for(at)?;
         let slot = &mut self.threads[at];
         let segment = &mut slot.ready[0];
-        let before = segment.batch.passed.ops as usize;
+        let before = segment.batch.skipped.ops as usize;
         let left = before + segment.batch.ops.len() - segment.given;
         if left > BATCH_OPS {
-            std::mem::swap(&mut batch.passed, &mut segment.batch.passed);
+            std::mem::swap(&mut batch.skipped, &mut segment.batch.skipped);
             let to = segment.given + BATCH_OPS - before;
             batch
                 .ops
@@ -275,15 +277,15 @@ impl Program for Code {
         Ok(end)
     }
 
-    fn pass(&mut self, instructions: u64, requests: u64) {
-        self.leave.give(instructions, requests);
+    fn grant_fast_forward(&mut self, instructions: u64, requests: u64) {
+        self.budget.grant_fast_forward(instructions, requests);
     }
 
-    fn follow(&mut self, instructions: u64, requests: u64) {
-        self.leave.give_lines(instructions, requests);
+    fn grant_filtered_warming(&mut self, instructions: u64, requests: u64) {
+        self.budget.grant_filtered_warming(instructions, requests);
     }
 
-    fn answer(&mut self, thread: ThreadId, reply: Option<u64>) {
+    fn shortcut_result(&mut self, thread: ThreadId, reply: Option<u64>) {
         if let Some(slot) = self.threads.get_mut(thread as usize) {
             slot.asks = false;
             let mut link = slot.link.lock().unwrap_or_else(PoisonError::into_inner);

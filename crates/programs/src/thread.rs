@@ -21,7 +21,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
 use pagewalk_stream::{
-    Ask, BATCH_OPS, Batch, Data, End, Event, Kind, Leave, Op, Passing, ThreadId, flags,
+    BATCH_OPS, Batch, Data, End, Event, FastForwardBudget, Op, OpClass, ShortcutQuery,
+    ThreadFastForward, ThreadId, flags,
 };
 use pagewalk_units::{Access, LINE_SHIFT, VirtAddr};
 
@@ -144,7 +145,7 @@ pub fn page_touch(va: u64, more: bool) -> [Op; 2] {
             pc: PC,
             va,
             insns: 1,
-            kind: Kind::Store,
+            kind: OpClass::Store,
             size: 1,
             ..Op::default()
         },
@@ -153,7 +154,7 @@ pub fn page_touch(va: u64, more: bool) -> [Op; 2] {
             va: PC,
             insns: 3,
             latency: 1,
-            kind: Kind::Branch,
+            kind: OpClass::Branch,
             flags: flags::CONDITIONAL | taken,
             ..Op::default()
         },
@@ -225,15 +226,15 @@ impl Known {
         known >> 1 == page && written && (at & 0xfff) + u64::from(size) <= 4096
     }
 
-    /// What `over` knows after a look at this.
-    fn learn(&mut self, pc: u64, data: Option<Data>, over: &Passing) {
+    /// What `fast_forward` knows after a look at this.
+    fn learn(&mut self, pc: u64, data: Option<Data>, fast_forward: &ThreadFastForward) {
         if let Some(page) = self.code.get_mut((pc >> 12) as usize) {
             *page = u64::MAX;
         }
         let Some(Data { at, access, .. }) = data else {
             return;
         };
-        let (ranges, written) = over.known(at);
+        let (ranges, written) = fast_forward.known(at);
         self.data = ranges.map(|range| {
             // An access that begins in it ends in it, too.
             let bytes = (range.end - range.start).saturating_sub(u64::from(u8::MAX));
@@ -288,7 +289,7 @@ impl Cost {
 struct Form {
     insns: u16,
     latency: u8,
-    kind: Kind,
+    kind: OpClass,
     size: u8,
     flags: u8,
 }
@@ -298,14 +299,14 @@ pub struct Thread {
     ops: Vec<Op>,
     /// Number of the last op before `ops` and those that were passed over last.
     given: u64,
-    /// Ops with which a turn ends, `passed` and in `ops`: [`FULL`] but for those that went out.
+    /// Ops with which a turn ends, `skipped` and in `ops`: [`FULL`] but for those that went out.
     most: usize,
     /// Instructions that may be passed over in this turn, or [`NOT_KNOWN`].
-    passing: u64,
-    /// Ops that were passed over and are not counted in `over`, and `passing` before them.
-    passed: u64,
+    grant_left: u64,
+    /// Ops that were passed over and are not counted in `fast_forward`, and `grant_left` before them.
+    skipped: u64,
     before: u64,
-    over: Box<Passing>,
+    fast_forward: Box<ThreadFastForward>,
     known: Known,
     link: SharedLink,
     barriers: u64,
@@ -335,12 +336,12 @@ impl Future for Pause {
 
 /// The reply to what a thread asked: `None` where no machine answers.
 #[must_use = "nothing is asked before it is awaited"]
-pub struct Asking<'a> {
+pub struct PendingResult<'a> {
     pause: Pause,
     link: &'a SharedLink,
 }
 
-impl Future for Asking<'_> {
+impl Future for PendingResult<'_> {
     type Output = Option<u64>;
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<u64>> {
         match Pin::new(&mut self.pause).poll(context) {
@@ -360,18 +361,18 @@ impl Thread {
         stack: u64,
         start: Start,
         bulk: Arc<AtomicU64>,
-        leave: Arc<Leave>,
+        budget: Arc<FastForwardBudget>,
         first: bool,
     ) -> Self {
         Thread {
             ops: Vec::with_capacity(BATCH_OPS),
             given: BEFORE_FIRST,
             most: FULL,
-            passing: NOT_KNOWN,
-            passed: 0,
+            grant_left: NOT_KNOWN,
+            skipped: 0,
             before: 0,
             known: Known::default(),
-            over: Box::new(Passing::new(leave)),
+            fast_forward: Box::new(ThreadFastForward::new(budget)),
             link,
             barriers: 0,
             start,
@@ -386,7 +387,7 @@ impl Thread {
     /// of the algorithm.
     #[inline(always)]
     pub fn full(&self) -> bool {
-        self.passed as usize + self.ops.len() >= self.most
+        self.skipped as usize + self.ops.len() >= self.most
     }
 
     /// Gives way, so that what was emitted is simulated.
@@ -396,7 +397,7 @@ impl Thread {
 
     /// Announces `event` after the ops so far.
     pub fn event(&mut self, event: Event) -> Pause {
-        self.over.change(&event);
+        self.fast_forward.change(&event);
         self.hand_over(End::Event { event, ticket: 0 })
     }
 
@@ -407,10 +408,10 @@ impl Thread {
         if let Some(last) = self.ops.last_mut() {
             last.flags |= flags::REQUEST;
         } else {
-            debug_assert!(self.passed > 0, "its last op is handed over");
-            if !self.over.request() {
-                self.before -= self.passing;
-                self.passing = 0;
+            debug_assert!(self.skipped > 0, "its last op is handed over");
+            if !self.fast_forward.request() {
+                self.before -= self.grant_left;
+                self.grant_left = 0;
             }
         }
     }
@@ -418,29 +419,29 @@ impl Thread {
     /// Asks the machine's shortcut, in `insns` instructions that end with the one at
     /// `pc`; `inputs` produce the integer and the address. Gives what produces the
     /// reply, and, awaited, the reply itself.
-    pub fn ask(
+    pub fn shortcut_query(
         &mut self,
         pc: u64,
         insns: u16,
-        ask: Ask,
+        ask: ShortcutQuery,
         inputs: [Value; 2],
-    ) -> (Value, Asking<'_>) {
+    ) -> (Value, PendingResult<'_>) {
         let form = Form {
             insns,
-            kind: Kind::Ask,
+            kind: OpClass::Query,
             ..Form::default()
         };
         let reply = self.emit(CODE + pc, 0, form, inputs[0], inputs[1]);
-        let pause = self.hand_over(End::Ask(ask));
+        let pause = self.hand_over(End::Query(ask));
         let link = &self.link;
-        (reply, Asking { pause, link })
+        (reply, PendingResult { pause, link })
     }
 
     /// Announces `event` after the ops so far without giving way: for code that
     /// cannot wait. Rare events only, and none that starts a thread.
     pub fn note(&mut self, event: Event) {
         debug_assert!(!matches!(event, Event::Spawn { .. }));
-        self.over.change(&event);
+        self.fast_forward.change(&event);
         self.part(End::Event { event, ticket: 0 });
         self.known = Known::default();
         self.most = FULL;
@@ -448,11 +449,12 @@ impl Thread {
 
     /// Counts what was passed over.
     fn count(&mut self) {
-        if self.passed > 0 {
-            self.over.count(self.passed, self.before - self.passing);
-            self.given += self.passed;
-            self.most = self.most.saturating_sub(self.passed as usize);
-            (self.passed, self.before) = (0, self.passing);
+        if self.skipped > 0 {
+            self.fast_forward
+                .count(self.skipped, self.before - self.grant_left);
+            self.given += self.skipped;
+            self.most = self.most.saturating_sub(self.skipped as usize);
+            (self.skipped, self.before) = (0, self.grant_left);
         }
     }
 
@@ -462,7 +464,7 @@ impl Thread {
         let mut link = self.link.lock().unwrap_or_else(PoisonError::into_inner);
         self.given += self.ops.len() as u64;
         let batch = Batch {
-            passed: std::mem::take(&mut self.over.condenser.passed),
+            skipped: std::mem::take(&mut self.fast_forward.summary.skipped),
             ops: std::mem::replace(&mut self.ops, Vec::with_capacity(BATCH_OPS)),
         };
         link.noted.push((batch, end));
@@ -523,14 +525,17 @@ impl Thread {
         debug_assert!(link.end.is_none(), "a pause that was not awaited");
         self.given += self.ops.len() as u64;
         std::mem::swap(&mut link.batch.ops, &mut self.ops);
-        std::mem::swap(&mut link.batch.passed, &mut self.over.condenser.passed);
+        std::mem::swap(
+            &mut link.batch.skipped,
+            &mut self.fast_forward.summary.skipped,
+        );
         self.ops.clear();
-        self.over.condenser.passed.clear();
+        self.fast_forward.summary.skipped.clear();
         link.end = Some(end);
-        if self.passing != NOT_KNOWN {
-            self.over.end(self.passing);
+        if self.grant_left != NOT_KNOWN {
+            self.fast_forward.end(self.grant_left);
         }
-        (self.most, self.passing) = (FULL, NOT_KNOWN);
+        (self.most, self.grant_left) = (FULL, NOT_KNOWN);
         self.known = Known::default();
         Pause(false)
     }
@@ -571,7 +576,7 @@ impl Thread {
         while va < end {
             let next = (va & !4095) + 4096;
             for op in page_touch(va, next < end) {
-                if !self.pass(op.pc - CODE, op.insns, Data::of(&op)) {
+                if !self.skip(op.pc - CODE, op.insns, Data::of(&op)) {
                     self.ops.push(op);
                 }
             }
@@ -603,27 +608,27 @@ impl Thread {
     /// Whether ops are passed over, pages alone are wanted of them, and that of `pc` needs no look.
     /// It is not known before the first op of a turn.
     #[inline(always)]
-    pub fn passes(&self, pc: u64) -> bool {
-        self.known.holds_code(pc) && self.passing > 0 && !self.over.follows()
+    pub fn skips(&self, pc: u64) -> bool {
+        self.known.holds_code(pc) && self.grant_left > 0 && !self.fast_forward.warms_filtered()
     }
 
     /// Where ops are passed over: how often `cost` may be at once, so that neither the turn nor the
     /// leave ends there.
     pub fn spare(&self, cost: Cost) -> u64 {
-        let ops = (self.most as u64).saturating_sub(self.passed + 1);
-        (ops / cost.ops.max(1)).min(self.passing.saturating_sub(1) / cost.instructions.max(1))
+        let ops = (self.most as u64).saturating_sub(self.skipped + 1);
+        (ops / cost.ops.max(1)).min(self.grant_left.saturating_sub(1) / cost.instructions.max(1))
     }
 
     /// Whether all pages of these addresses were touched in this way: an access finds nothing new.
     pub fn knows(&self, addresses: Range<u64>, access: Access) -> bool {
-        self.over.knows(addresses, access)
+        self.fast_forward.knows(addresses, access)
     }
 
     /// Passes over `cost`, for which there is room ([`spare`](Self::spare)), and whose pages were all touched before.
-    pub fn pass_over(&mut self, cost: Cost) {
+    pub fn skip_stretch(&mut self, cost: Cost) {
         debug_assert!(self.spare(cost) > 0);
-        self.passed += cost.ops;
-        self.passing -= cost.instructions;
+        self.skipped += cost.ops;
+        self.grant_left -= cost.instructions;
     }
 
     /// What was produced so many ops before the last one.
@@ -640,7 +645,7 @@ impl Thread {
     /// Its number.
     #[inline(always)]
     fn number(&self) -> u64 {
-        self.given + self.passed + self.ops.len() as u64
+        self.given + self.skipped + self.ops.len() as u64
     }
 
     /// Emits the op of these arguments. Out of line: there are thousands of places that emit, and most
@@ -678,19 +683,19 @@ impl Thread {
     // Tests, which alone check assertions, would take twice as long to compile.
     #[cfg_attr(not(debug_assertions), inline(always))]
     #[cfg_attr(debug_assertions, inline(never))]
-    fn pass(&mut self, pc: u64, insns: u16, data: Option<Data>) -> bool {
-        if self.passing == 0 {
+    fn skip(&mut self, pc: u64, insns: u16, data: Option<Data>) -> bool {
+        if self.grant_left == 0 {
             return false;
         }
-        let within = u64::from(insns) < self.passing && self.passed < BATCH_OPS as u64;
+        let within = u64::from(insns) < self.grant_left && self.skipped < BATCH_OPS as u64;
         if within && self.known.holds(pc, data) {
-            self.passing -= u64::from(insns);
-            self.passed += 1;
+            self.grant_left -= u64::from(insns);
+            self.skipped += 1;
             return true;
         }
         match data {
             Some(Data { at, size, access }) if within => {
-                self.pass_near(pc, u64::from(insns), at, size, access)
+                self.skip_near(pc, u64::from(insns), at, size, access)
             }
             _ => self.look(pc, u64::from(insns), data),
         }
@@ -699,18 +704,18 @@ impl Thread {
     /// Most ops use a line, where lines are wanted, or else a page that was used a moment ago. All in
     /// registers: an argument in memory is written in parts and read as a whole, for which the host waits.
     #[inline(never)]
-    fn pass_near(&mut self, pc: u64, insns: u64, at: u64, size: u8, access: Access) -> bool {
+    fn skip_near(&mut self, pc: u64, insns: u64, at: u64, size: u8, access: Access) -> bool {
         let data = Data { at, size, access };
         let is_near = |known: &Known| {
-            if self.over.follows() {
-                self.over.lines().holds(data)
+            if self.fast_forward.warms_filtered() {
+                self.fast_forward.recent_lines().holds(data)
             } else {
                 known.is_near(data)
             }
         };
         if self.known.holds_code(pc) && is_near(&self.known) {
-            self.passing -= insns;
-            self.passed += 1;
+            self.grant_left -= insns;
+            self.skipped += 1;
             return true;
         }
         self.look(pc, insns, Some(data))
@@ -718,27 +723,27 @@ impl Thread {
 
     #[inline(never)]
     fn look(&mut self, pc: u64, insns: u64, data: Option<Data>) -> bool {
-        if self.passing == NOT_KNOWN {
-            self.passing = self.over.begin();
-            self.before = self.passing;
+        if self.grant_left == NOT_KNOWN {
+            self.grant_left = self.fast_forward.begin();
+            self.before = self.grant_left;
         }
-        if self.passing == 0 {
+        if self.grant_left == 0 {
             return false;
         }
-        if self.passed == BATCH_OPS as u64 {
+        if self.skipped == BATCH_OPS as u64 {
             self.part(End::More);
         }
         // The last one may be more than there was leave for.
-        self.before += insns.saturating_sub(self.passing);
-        self.passing = self.passing.saturating_sub(insns);
-        self.passed += 1;
-        if self.over.follows() {
-            let old = self.over.lines().in_place_of(CODE + pc);
-            self.over.look(CODE + pc, data);
+        self.before += insns.saturating_sub(self.grant_left);
+        self.grant_left = self.grant_left.saturating_sub(insns);
+        self.skipped += 1;
+        if self.fast_forward.warms_filtered() {
+            let old = self.fast_forward.recent_lines().in_place_of(CODE + pc);
+            self.fast_forward.look(CODE + pc, data);
             self.known.learn_line(pc, old.wrapping_sub(CODE));
         } else {
-            self.over.look(CODE + pc, data);
-            self.known.learn(pc, data, &self.over);
+            self.fast_forward.look(CODE + pc, data);
+            self.known.learn(pc, data, &self.fast_forward);
         }
         true
     }
@@ -765,12 +770,12 @@ impl Thread {
             size,
             access: Access::Read,
         };
-        if self.pass(pc, insns, Some(read)) {
+        if self.skip(pc, insns, Some(read)) {
             return self.last();
         }
         let form = Form {
             insns,
-            kind: Kind::Load,
+            kind: OpClass::Load,
             size,
             flags,
             ..Form::default()
@@ -786,12 +791,12 @@ impl Thread {
             size,
             access: Access::Write,
         };
-        if self.pass(pc, insns, Some(written)) {
+        if self.skip(pc, insns, Some(written)) {
             return;
         }
         let form = Form {
             insns,
-            kind: Kind::Store,
+            kind: OpClass::Store,
             size,
             ..Form::default()
         };
@@ -801,13 +806,13 @@ impl Thread {
     /// `insns` plain instructions whose longest chain takes `latency` cycles after `inputs`.
     #[inline(always)]
     pub fn compute(&mut self, pc: u64, insns: u16, latency: u8, inputs: [Value; 2]) -> Value {
-        if self.pass(pc, insns, None) {
+        if self.skip(pc, insns, None) {
             return self.last();
         }
         let form = Form {
             insns,
             latency,
-            kind: Kind::Compute,
+            kind: OpClass::Compute,
             ..Form::default()
         };
         self.emit(CODE + pc, 0, form, inputs[0], inputs[1])
@@ -823,13 +828,13 @@ impl Thread {
     /// A control transfer of another kind: `flags` of [`pagewalk_stream::flags`].
     #[inline(always)]
     pub fn jump(&mut self, pc: u64, target: u64, insns: u16, flags: u8, inputs: [Value; 2]) {
-        if self.pass(pc, insns, None) {
+        if self.skip(pc, insns, None) {
             return;
         }
         let form = Form {
             insns,
             latency: 1,
-            kind: Kind::Branch,
+            kind: OpClass::Branch,
             flags,
             ..Form::default()
         };
@@ -868,10 +873,10 @@ impl Drop for Thread {
         self.count();
         let mut link = self.link.lock().unwrap_or_else(PoisonError::into_inner);
         link.batch.ops = std::mem::take(&mut self.ops);
-        link.batch.passed = std::mem::take(&mut self.over.condenser.passed);
+        link.batch.skipped = std::mem::take(&mut self.fast_forward.summary.skipped);
         link.end = Some(End::Exit);
-        if self.passing != NOT_KNOWN {
-            self.over.end(self.passing);
+        if self.grant_left != NOT_KNOWN {
+            self.fast_forward.end(self.grant_left);
         }
     }
 }

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use pagewalk_stream::{
-    BATCH_OPS, Backing, Batch, End, Error, Event, Facts, Kind, Op, Program, ThreadId, flags,
+    BATCH_OPS, Backing, Batch, End, Error, Event, Facts, Op, OpClass, Program, ThreadId, flags,
 };
 use pagewalk_units::VirtAddr;
 use pyo3::prelude::*;
@@ -119,9 +119,9 @@ fn op(bytes: &[u8]) -> Op {
         insns: number::<2>(bytes, 16) as u16,
         dep: [number::<2>(bytes, 18) as u16, 0],
         kind: if bytes[25] == 2 {
-            Kind::Store
+            OpClass::Store
         } else {
-            Kind::Load
+            OpClass::Load
         },
         size: bytes[26],
         flags: if bytes[27] == 1 { flags::REQUEST } else { 0 },

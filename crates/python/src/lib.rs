@@ -2,8 +2,8 @@
 
 mod answers;
 mod custom;
-mod elsewhere;
 mod memory;
+mod remote;
 
 use std::path::{Path, PathBuf};
 use std::sync::RwLock;
@@ -141,7 +141,7 @@ fn model_version() -> u32 {
 }
 
 /// Runs a specification; `progress(json) -> bool` about five times a second. `hosts` may
-/// simulate portions of it: see `elsewhere::Hosts`.
+/// simulate portions of it: see `remote::Hosts`.
 #[pyfunction]
 #[pyo3(signature = (spec, progress = None, hosts = None))]
 fn run(
@@ -150,14 +150,14 @@ fn run(
     progress: Option<Py<PyAny>>,
     hosts: Option<Py<PyAny>>,
 ) -> PyResult<String> {
-    let hosts = hosts.map(elsewhere::Hosts::new);
+    let hosts = hosts.map(remote::Hosts::new);
     let result = simulate(py, spec, progress, |installation, spec, progress| {
         let hosts = hosts
             .as_ref()
-            .map(|h| h as &dyn pagewalk_machine::Elsewhere);
+            .map(|h| h as &dyn pagewalk_machine::RemoteHosts);
         installation.run_with(spec, hosts, progress)
     });
-    match hosts.and_then(elsewhere::Hosts::raised) {
+    match hosts.and_then(remote::Hosts::raised) {
         Some(e) => Err(e),
         None => dump(&result?),
     }
@@ -174,7 +174,7 @@ fn portion(
     progress: Option<Py<PyAny>>,
 ) -> PyResult<String> {
     simulate(py, spec, progress, |installation, spec, progress| {
-        installation.portion(spec, (number, of), progress)
+        installation.shard(spec, (number, of), progress)
     })
 }
 

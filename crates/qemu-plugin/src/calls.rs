@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use pagewalk_ring::Producer;
-use pagewalk_ring::record::{self, ask};
+use pagewalk_ring::record::{self, query};
 
 use crate::{api, exec, guest, late, process, touches};
 
@@ -74,9 +74,9 @@ pub unsafe extern "C" fn enter(
     };
     match number {
         // Not announced as a call that may block: the thread goes on with the answer.
-        ask::NUMBER => {
+        query::NUMBER => {
             // SAFETY: as above.
-            return unsafe { answer(p, a0, a1, a2, a3) };
+            return unsafe { shortcut_query(p, a0, a1, a2, a3) };
         }
         // SAFETY: as above; nothing follows an exit.
         libc::SYS_exit => return unsafe { process::end_thread(vcpu, a0, false) },
@@ -162,12 +162,12 @@ pub unsafe extern "C" fn leave(_id: api::Id, vcpu: c_uint, number: i64, result: 
 /// # Safety
 /// `p` is that of the calling thread.
 #[cold]
-unsafe fn answer(p: &Producer, question: u64, integer: u64, address: u64, reply: u64) {
-    if question > ask::FREE {
+unsafe fn shortcut_query(p: &Producer, question: u64, integer: u64, address: u64, reply: u64) {
+    if question > query::FREE {
         return;
     }
     // SAFETY: by the contract.
-    let Some(value) = (unsafe { p.ask(question, integer, address) }) else {
+    let Some(value) = (unsafe { p.query(question, integer, address) }) else {
         return;
     };
     let mut words = [0; 16];

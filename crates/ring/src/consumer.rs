@@ -141,15 +141,15 @@ impl Consumer {
         }
     }
 
-    /// Whether the writer asks, or is about to, and waits for [`Consumer::answer`].
-    pub fn asked(&self, segment: &Segment) -> bool {
+    /// Whether the writer asks, or is about to, and waits for [`Consumer::deliver_result`].
+    pub fn has_query(&self, segment: &Segment) -> bool {
         let slot = segment.slot(self.slot);
         slot.is_some_and(|s| s.answered.load(Relaxed) != s.asked.load(Relaxed))
     }
 
-    /// Answers the last question that the writer has asked, see [`crate::record::ASK`],
+    /// Answers the last question that the writer has asked, see [`crate::record::QUERY`],
     /// and lets it go on; `None`: nobody knows. Without such a question it does nothing.
-    pub fn answer(&self, segment: &Segment, answer: Option<u64>) {
+    pub fn deliver_result(&self, segment: &Segment, answer: Option<u64>) {
         let Some(slot) = segment.slot(self.slot) else {
             return;
         };

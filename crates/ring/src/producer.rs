@@ -220,16 +220,16 @@ impl Producer {
         }
     }
 
-    /// Asks the engine a question of [`record::ask`] and waits for the answer. `None`:
+    /// Asks the engine a question of [`record::query`] and waits for the answer. `None`:
     /// nobody knows one, or nobody listens any more.
     ///
     /// # Safety
     /// Only the slot's own thread calls this.
-    pub unsafe fn ask(&self, question: u64, integer: u64, address: u64) -> Option<u64> {
+    pub unsafe fn query(&self, question: u64, integer: u64, address: u64) -> Option<u64> {
         let slot = self.slot();
         let number = slot.asked.load(Relaxed).wrapping_add(1);
         slot.asked.store(number, Relaxed);
-        for word in [record::word(record::ASK, question), integer, address] {
+        for word in [record::word(record::QUERY, question), integer, address] {
             // SAFETY: by the contract.
             unsafe { self.push(word) };
         }

@@ -38,9 +38,9 @@ pub const EXEC_UNTRACED: u64 = 11;
 pub const MAPPED: u64 = 12;
 
 /// The program asks the engine, and the thread waits for the answer; two words follow:
-/// integer, address; which question ([`ask`]) in bits 0..7. Always published at once,
+/// integer, address; which question ([`query`]) in bits 0..7. Always published at once,
 /// behind the block that asks.
-pub const ASK: u64 = 13;
+pub const QUERY: u64 = 13;
 
 /// The kernel has read the program's memory in the system call at hand, or written it
 /// with bit 57 ([`STORE`]); bytes in bits 0..56, one word follows: the first address.
@@ -52,8 +52,8 @@ pub const CALL_WORDS: usize = 8;
 pub const FORK_WORDS: usize = 1;
 /// Words that follow [`MAPPED`].
 pub const MAPPED_WORDS: usize = 3;
-/// Words that follow [`ASK`].
-pub const ASK_WORDS: usize = 2;
+/// Words that follow [`QUERY`].
+pub const QUERY_WORDS: usize = 2;
 /// Words that follow [`TOUCH`].
 pub const TOUCH_WORDS: usize = 1;
 
@@ -75,7 +75,7 @@ pub mod unseen {
 /// How a program asks: by a system call `(question, integer, address, reply)` that no
 /// Linux has. `reply` points at two 64-bit words; an answer is 1 in the first and the
 /// value in the second, without one they stay as they are. The call fails in any case.
-pub mod ask {
+pub mod query {
     /// Number of the system call. Linux leaves 387 to 423 unused on x86-64 for good:
     /// what other architectures have there has lower numbers here.
     pub const NUMBER: i64 = 400;

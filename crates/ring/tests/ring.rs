@@ -189,7 +189,7 @@ fn a_question_stands_behind_what_was_done_before_and_waits_for_its_answer() {
                 // SAFETY: this is the only writer.
                 let answer = unsafe {
                     producer.0.push_step(block(i));
-                    producer.0.ask(record::ask::INSERT_VA, i, !i)
+                    producer.0.query(record::query::INSERT_VA, i, !i)
                 };
                 assert_eq!(answer, known(i), "question {i}");
             }
@@ -199,10 +199,10 @@ fn a_question_stands_behind_what_was_done_before_and_waits_for_its_answer() {
             while consumer.take(&segment, &mut all, 99).unwrap() == 0 {
                 std::thread::yield_now();
             }
-            while all.len() < 2 + record::ASK_WORDS {
+            while all.len() < 2 + record::QUERY_WORDS {
                 consumer.take(&segment, &mut all, 99).unwrap();
             }
-            let ask = record::word(record::ASK, record::ask::INSERT_VA);
+            let ask = record::word(record::QUERY, record::query::INSERT_VA);
             assert_eq!(
                 all,
                 [block(i), ask, i, !i],
@@ -214,7 +214,7 @@ fn a_question_stands_behind_what_was_done_before_and_waits_for_its_answer() {
                 std::thread::sleep(std::time::Duration::from_millis(120));
                 assert_eq!(consumer.available(&segment), Ok(0));
             }
-            consumer.answer(&segment, known(i));
+            consumer.deliver_result(&segment, known(i));
         }
     });
 }
@@ -230,13 +230,13 @@ fn a_question_that_nobody_hears_ends_without_an_answer() {
     let (slot, p) = unsafe { Producer::claim(&segment, &control, gone) }.unwrap();
     let consumer = Consumer::new(&segment, slot).unwrap();
     // An answer without a question is none to the next one.
-    consumer.answer(&segment, Some(7));
+    consumer.deliver_result(&segment, Some(7));
     // SAFETY: this is the only writer.
-    assert_eq!(unsafe { p.ask(record::ask::LOAD_VA, 1, 0) }, None);
+    assert_eq!(unsafe { p.query(record::query::LOAD_VA, 1, 0) }, None);
     // Nor is one that comes too late.
-    consumer.answer(&segment, Some(8));
+    consumer.deliver_result(&segment, Some(8));
     // SAFETY: as above.
-    assert_eq!(unsafe { p.ask(record::ask::LOAD_VA, 2, 0) }, None);
+    assert_eq!(unsafe { p.query(record::query::LOAD_VA, 2, 0) }, None);
 }
 
 proptest! {

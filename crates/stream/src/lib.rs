@@ -6,23 +6,23 @@
 //! control flow, together with the plain instructions right before it.
 
 mod ended;
-mod lines;
+mod fast_forward;
 mod mix;
-mod passing;
+mod recent_lines;
 mod unseen;
 
 pub use ended::Ended;
-pub use lines::{Data, Lines};
+pub use fast_forward::{FastForwardBudget, ThreadFastForward, TouchSummary};
 pub use mix::{Mix, Opens};
 use pagewalk_units::{Access, VirtAddr};
 pub use pagewalk_units::{Advice, Backing, Error};
-pub use passing::{Condenser, Leave, Passing};
+pub use recent_lines::{Data, RecentLineFilter};
 pub use unseen::{Unseen, Why};
 
 /// What an [`Op`]'s own instruction does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(u8)]
-pub enum Kind {
+pub enum OpClass {
     /// Arithmetic: `insns` instructions whose longest dependence chain takes
     /// `latency` cycles.
     #[default]
@@ -34,9 +34,9 @@ pub enum Kind {
     /// Control flow to `va` when taken. `dep` are the producers of the condition
     /// (or of the target).
     Branch = 3,
-    /// Asks the machine's shortcut, as the batch's [`End::Ask`] says: always the
+    /// Asks the machine's shortcut, as the batch's [`End::Query`] says: always the
     /// last op of its batch. `dep` are the producers of the integer and the address.
-    Ask = 4,
+    Query = 4,
 }
 
 /// Bits of [`Op::flags`].
@@ -85,7 +85,7 @@ pub struct Op {
     /// resolved after its inputs (at least 1). A load's latency is the memory's.
     pub latency: u8,
     /// What it does.
-    pub kind: Kind,
+    pub kind: OpClass,
     /// Bytes read or written, 1 to 64.
     pub size: u8,
     /// See [`flags`].
@@ -101,15 +101,15 @@ pub const BATCH_OPS: usize = 4096;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Batch {
     /// What comes before the ops, of which nobody needs more: empty unless the program was told
-    /// so ([`Program::pass`]).
-    pub passed: Passed,
+    /// so ([`Program::grant_fast_forward`]).
+    pub skipped: Skipped,
     /// In program order; at most [`BATCH_OPS`].
     pub ops: Vec<Op>,
 }
 
 /// A stretch of one thread's stream without its ops.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Passed {
+pub struct Skipped {
     /// Ops that are not there.
     pub ops: u64,
     /// Instructions of those.
@@ -118,11 +118,12 @@ pub struct Passed {
     pub requests: u64,
     /// What they touch, in program order: of each page and kind at least the first access since
     /// the program last changed its address space, but for pages that it has populated since; of
-    /// lines, where they are followed ([`Program::follow`]), at least what [`Lines`] lets through.
+    /// lines, where they are followed
+    /// ([`Program::grant_filtered_warming`]), at least what [`RecentLineFilter`] lets through.
     pub touched: Vec<(u64, Access)>,
 }
 
-impl Passed {
+impl Skipped {
     /// Nothing.
     pub fn clear(&mut self) {
         self.touched.clear();
@@ -134,13 +135,13 @@ impl Batch {
     /// An empty batch with room for [`BATCH_OPS`].
     pub fn new() -> Self {
         Batch {
-            passed: Passed::default(),
+            skipped: Skipped::default(),
             ops: Vec::with_capacity(BATCH_OPS),
         }
     }
     /// Empties it.
     pub fn clear(&mut self) {
-        self.passed.clear();
+        self.skipped.clear();
         self.ops.clear();
     }
     /// Whether nothing more fits.
@@ -150,19 +151,19 @@ impl Batch {
     /// Instructions in the batch.
     pub fn instructions(&self) -> u64 {
         let ops = self.ops.iter().map(|o| u64::from(o.insns));
-        self.passed.instructions + ops.sum::<u64>()
+        self.skipped.instructions + ops.sum::<u64>()
     }
     /// Requests that end in the batch.
     pub fn requests(&self) -> u64 {
         let ends = |o: &&Op| o.flags & flags::REQUEST != 0;
-        self.passed.requests + self.ops.iter().filter(ends).count() as u64
+        self.skipped.requests + self.ops.iter().filter(ends).count() as u64
     }
 }
 
 /// What a program asks of the machine's shortcut from integers to addresses,
 /// which it makes of its keys: two instructions and three system calls (STLT, section III).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ask {
+pub enum ShortcutQuery {
     /// `loadVA`: where the record of `integer` may lie. The reply is its address,
     /// or 0.
     LoadVa {
@@ -217,13 +218,13 @@ pub struct Units {
 
 impl Units {
     /// A batch and its end lie behind the thread.
-    pub fn pass(&mut self, batch: &Batch, end: &End) {
-        self.pass_counted(batch, batch.instructions(), end);
+    pub fn add(&mut self, batch: &Batch, end: &End) {
+        self.add_counted(batch, batch.instructions(), end);
     }
     /// The same of a batch with so many instructions, which are not counted again.
-    pub fn pass_counted(&mut self, batch: &Batch, instructions: u64, end: &End) {
+    pub fn add_counted(&mut self, batch: &Batch, instructions: u64, end: &End) {
         let ends = u64::from(!matches!(end, End::More | End::Empty));
-        self.ops += batch.passed.ops + batch.ops.len() as u64 + ends;
+        self.ops += batch.skipped.ops + batch.ops.len() as u64 + ends;
         self.instructions += instructions + ends;
     }
     /// How far that is.
@@ -275,9 +276,9 @@ pub enum End {
     /// A live thread waits for another one, in the kernel: it takes no part until
     /// `fill` gives something else. Ask again later.
     Blocked,
-    /// The last op asks: [`Program::answer`] comes before the next `fill` of this
+    /// The last op asks: [`Program::shortcut_result`] comes before the next `fill` of this
     /// thread, with what the program then branches on.
-    Ask(Ask),
+    Query(ShortcutQuery),
     /// A live program has produced nothing yet: call [`Program::wait`], ask again.
     Empty,
     /// The thread is gone. Never ask again.
@@ -445,22 +446,22 @@ pub trait Program: Send {
     /// Clears `batch` and fills it with the next ops of `thread`, and says why it ended there.
     fn fill(&mut self, thread: ThreadId, batch: &mut Batch) -> Result<End, Error>;
     /// Of the next so many instructions and requests, whichever end first, nobody needs more than
-    /// what they touch, until this is said anew: a program may give them as [`Batch::passed`].
+    /// what they touch, until this is said anew: a program may give them as [`Batch::skipped`].
     /// Batches end where they would without. Nothing may be passed over any more once a second
     /// thread has started: which of them is where depends on the machine.
-    fn pass(&mut self, instructions: u64, requests: u64) {
+    fn grant_fast_forward(&mut self, instructions: u64, requests: u64) {
         let _ = (instructions, requests);
     }
-    /// The same, but each access is needed that [`Lines`] lets through, which is applied from now on
+    /// The same, but each access is needed that [`RecentLineFilter`] lets through, which is applied from now on
     /// until so much is done, and forgets at each event.
-    /// [`Program::pass`] and this take each other's place.
-    fn follow(&mut self, instructions: u64, requests: u64) {
+    /// [`Program::grant_fast_forward`] and this take each other's place.
+    fn grant_filtered_warming(&mut self, instructions: u64, requests: u64) {
         let _ = (instructions, requests);
-        self.pass(0, 0);
+        self.grant_fast_forward(0, 0);
     }
-    /// The reply to the [`End::Ask`] of `thread`, before its next `fill`. `None`:
+    /// The reply to the [`End::Query`] of `thread`, before its next `fill`. `None`:
     /// no machine that runs the program has a shortcut, and it does without.
-    fn answer(&mut self, thread: ThreadId, reply: Option<u64>) {
+    fn shortcut_result(&mut self, thread: ThreadId, reply: Option<u64>) {
         let _ = (thread, reply);
     }
     /// No machine asks for `thread` again: it has ended, or its process has.

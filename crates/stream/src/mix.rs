@@ -284,7 +284,7 @@ impl Program for Mix {
             let member = thread as usize;
             let (end, next) = self.begin(member, self.steps[member])?;
             self.steps[member] = next;
-            self.units[member].pass(batch, &end);
+            self.units[member].add(batch, &end);
             if next == Step::Runs {
                 let me = &mut self.members[member];
                 let run = me.runs.get_mut(&me.count).expect("it runs");
@@ -318,16 +318,16 @@ impl Program for Mix {
             end = self.translate(of, end);
         }
         if leads {
-            self.units[of.member].pass(batch, &end);
+            self.units[of.member].add(batch, &end);
         }
         Ok(end)
     }
 
-    fn answer(&mut self, thread: ThreadId, reply: Option<u64>) {
+    fn shortcut_result(&mut self, thread: ThreadId, reply: Option<u64>) {
         if let Some(of) = self.threads.get(&thread)
             && let Some(run) = self.members[of.member].runs.get_mut(&of.run)
         {
-            run.program.answer(of.inner, reply);
+            run.program.shortcut_result(of.inner, reply);
         }
     }
 

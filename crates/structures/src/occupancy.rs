@@ -59,7 +59,7 @@ type Gaps = [(Cycle, Cycle); GAPS];
 /// A place that a request may take from `start` on; given to [`Occupancy::hold`].
 #[derive(Clone, Copy, Debug)]
 #[must_use = "a request that is admitted holds its place"]
-pub struct Slot {
+pub struct OccupancySlot {
     /// When the request gets its place, at or after the time it asked.
     pub start: Cycle,
     place: u32,
@@ -93,10 +93,10 @@ impl Occupancy {
 
     /// The first time at or after `at` when a place is free. Takes none.
     #[inline]
-    pub fn admit(&mut self, at: Cycle) -> Slot {
+    pub fn admit(&mut self, at: Cycle) -> OccupancySlot {
         for place in [self.last, self.next] {
             if self.free_at[place as usize] <= at {
-                return Slot {
+                return OccupancySlot {
                     start: at,
                     place,
                     gap: GAPS as u32,
@@ -108,9 +108,9 @@ impl Occupancy {
 
     /// The same where neither of the likely places is free.
     #[inline(never)]
-    fn admit_among(&mut self, at: Cycle) -> Slot {
+    fn admit_among(&mut self, at: Cycle) -> OccupancySlot {
         let (free, place) = self.least.of(&self.free_at);
-        let slot = Slot {
+        let slot = OccupancySlot {
             start: free.max(at),
             place: place as u32,
             gap: GAPS as u32,
@@ -127,10 +127,10 @@ impl Occupancy {
 
     /// As [`Occupancy::admit`], where a place is free at `at` itself.
     #[inline]
-    pub fn admit_at_once(&mut self, at: Cycle) -> Option<Slot> {
+    pub fn admit_at_once(&mut self, at: Cycle) -> Option<OccupancySlot> {
         for place in [self.last, self.next] {
             if self.free_at[place as usize] <= at {
-                return Some(Slot {
+                return Some(OccupancySlot {
                     start: at,
                     place,
                     gap: GAPS as u32,
@@ -141,8 +141,8 @@ impl Occupancy {
     }
 
     #[inline(never)]
-    fn admit_among_at_once(&mut self, at: Cycle) -> Option<Slot> {
-        let mut slot = Slot {
+    fn admit_among_at_once(&mut self, at: Cycle) -> Option<OccupancySlot> {
+        let mut slot = OccupancySlot {
             start: Cycle::MAX,
             place: 0,
             gap: GAPS as u32,
@@ -169,7 +169,7 @@ impl Occupancy {
                 && gaps[g].1 > until
             {
                 until = gaps[g].1;
-                slot = Slot {
+                slot = OccupancySlot {
                     start: at,
                     place: i as u32,
                     gap: g as u32,
@@ -180,7 +180,7 @@ impl Occupancy {
     }
 
     /// As [`Occupancy::admit_gap`].
-    fn admit_gap_of_many(&mut self, at: Cycle, mut slot: Slot) -> Slot {
+    fn admit_gap_of_many(&mut self, at: Cycle, mut slot: OccupancySlot) -> OccupancySlot {
         if !self.by_end.is_kept() {
             self.by_end.keep(&self.gaps, at);
         }
@@ -194,7 +194,7 @@ impl Occupancy {
             if start < slot.start
                 && let Some(g) = gap.number(&self.gaps)
             {
-                slot = Slot {
+                slot = OccupancySlot {
                     start,
                     place: gap.place() as u32,
                     gap: g as u32,
@@ -209,7 +209,7 @@ impl Occupancy {
 
     /// No place is free for good before that of `slot`: the gap that is free
     /// first, and of those the one that stays so longest.
-    fn admit_gap(&self, at: Cycle, mut slot: Slot) -> Slot {
+    fn admit_gap(&self, at: Cycle, mut slot: OccupancySlot) -> OccupancySlot {
         let mut until = Cycle::MAX;
         for (i, gaps) in self.gaps.iter().enumerate() {
             // Gaps are in order of time: most places' last one is over.
@@ -219,7 +219,7 @@ impl Occupancy {
             for (g, &(from, to)) in gaps.iter().enumerate() {
                 let start = at.max(from);
                 if start < to && (start < slot.start || start == slot.start && to > until) {
-                    slot = Slot {
+                    slot = OccupancySlot {
                         start,
                         place: i as u32,
                         gap: g as u32,
@@ -235,7 +235,7 @@ impl Occupancy {
     /// report for it. That is `end`, or later by what a request from an earlier
     /// time than others before it would have delayed those by.
     #[inline(always)]
-    pub fn hold(&mut self, slot: Slot, end: Cycle) -> Cycle {
+    pub fn hold(&mut self, slot: OccupancySlot, end: Cycle) -> Cycle {
         let place = slot.place as usize;
         let end = end.max(slot.start);
         if slot.gap as usize == GAPS {
@@ -356,7 +356,7 @@ fn fill_gap(gaps: &mut Gaps, gap: usize, start: Cycle, end: Cycle) -> Cycle {
 
 #[cfg(test)]
 mod tests {
-    use super::{Occupancy, Slot};
+    use super::{Occupancy, OccupancySlot};
     use pagewalk_units::{Cycle, rng};
     use proptest::prelude::*;
     use rand::RngExt;
@@ -516,7 +516,7 @@ mod tests {
                 let [few, many] = all.each_mut().map(|o| {
                     let at_once = o.admit_at_once(at);
                     let slot = o.admit(at);
-                    let place = |s: Slot| (s.start, s.place, s.gap);
+                    let place = |s: OccupancySlot| (s.start, s.place, s.gap);
                     assert_eq!(
                         at_once.map(place),
                         (slot.start == at).then_some(place(slot)),

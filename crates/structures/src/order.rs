@@ -28,7 +28,7 @@ pub fn position(words: &[u64], is_it: impl Fn(u64) -> bool) -> Option<usize> {
 
 /// The word in `way` becomes the first.
 #[inline(always)]
-pub fn lead(words: &mut [u64], way: usize) {
+pub fn touch_mru(words: &mut [u64], way: usize) {
     let words = &mut words[..=way];
     let word = words[way];
     for at in (1..words.len()).rev() {
@@ -39,7 +39,7 @@ pub fn lead(words: &mut [u64], way: usize) {
 
 /// `word` becomes the first; gives the last, which goes.
 #[inline(always)]
-pub fn enter(words: &mut [u64], word: u64) -> u64 {
+pub fn push_mru(words: &mut [u64], word: u64) -> u64 {
     #[inline(always)]
     fn among<const N: usize>(words: &mut [u64; N], word: u64) -> u64 {
         let before = *words;
@@ -57,7 +57,7 @@ pub fn enter(words: &mut [u64], word: u64) -> u64 {
     fn any(words: &mut [u64], word: u64) -> u64 {
         let last = words.len() - 1;
         let old = std::mem::replace(&mut words[last], word);
-        lead(words, last);
+        touch_mru(words, last);
         old
     }
     any(words, word)
@@ -65,7 +65,7 @@ pub fn enter(words: &mut [u64], word: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{enter, lead, position};
+    use super::{position, push_mru, touch_mru};
 
     #[test]
     fn sets_of_any_width_are_kept_in_the_order_of_use() {
@@ -78,10 +78,10 @@ mod tests {
                 assert_eq!(found, model.iter().position(|&w| w == word));
                 match found {
                     Some(way) => {
-                        lead(&mut words, way);
+                        touch_mru(&mut words, way);
                         model.remove(way);
                     }
-                    None => assert_eq!(Some(enter(&mut words, word)), model.pop()),
+                    None => assert_eq!(Some(push_mru(&mut words, word)), model.pop()),
                 }
                 model.insert(0, word);
                 assert_eq!(words, model);

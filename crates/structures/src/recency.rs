@@ -41,7 +41,7 @@ impl Recency {
 
     /// `way` of `set` becomes the last used one.
     #[inline(always)]
-    pub fn lead(&mut self, set: usize, way: usize) {
+    pub fn touch_mru(&mut self, set: usize, way: usize) {
         if usize::from(self.first[set]) != way {
             self.move_to_front(set, way);
         }
@@ -75,7 +75,7 @@ impl Recency {
 
     /// `way` of `set` becomes the one used longest ago.
     pub fn trail(&mut self, set: usize, way: usize) {
-        self.lead(set, way);
+        self.touch_mru(set, way);
         self.first[set] = self.links[set * self.ways + way].older;
     }
 
@@ -108,7 +108,7 @@ mod tests {
                     recency.trail(set, way);
                     list.push(taken);
                 } else {
-                    recency.lead(set, way);
+                    recency.touch_mru(set, way);
                     list.insert(0, taken);
                 }
                 for (set, list) in lists.iter().enumerate() {

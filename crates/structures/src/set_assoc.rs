@@ -144,7 +144,7 @@ impl<V: Copy + Default> SetAssoc<V> {
         if self.last != self.newest {
             self.newest = self.last;
             let set = self.set(index);
-            self.recency.lead(set, self.last - set * self.ways);
+            self.recency.touch_mru(set, self.last - set * self.ways);
         }
         Some(&mut self.slots[self.last].value)
     }
@@ -170,7 +170,7 @@ impl<V: Copy + Default> SetAssoc<V> {
         };
         debug_assert_eq!(found, self.find(set, key));
         let at = found.unwrap_or_else(|| base + self.recency.last(set));
-        self.recency.lead(set, at - base);
+        self.recency.touch_mru(set, at - base);
         self.newest = at;
         let slot = &mut self.slots[at];
         let old = (slot.key != EMPTY).then_some((slot.key, slot.value));

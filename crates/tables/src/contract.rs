@@ -94,7 +94,7 @@ impl GuestUse {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Purpose {
     /// An anonymous page of the program, or one of its stack.
-    Leaf {
+    Anonymous {
         /// Virtual page number, 4 KB units.
         vpn: u64,
     },
@@ -393,7 +393,7 @@ pub trait Walk<In: Addr, Out: Addr> {
     }
     /// Tells the host, not the simulated machine, that `va` will be translated soon: what
     /// that reads can be fetched meanwhile. Whether [`Walk::translate`] is then little work.
-    fn announce(&self, _va: In) -> bool {
+    fn host_prefetch(&self, _va: In) -> bool {
         false
     }
 }
@@ -414,11 +414,11 @@ pub enum View<'a> {
 
 impl View<'_> {
     /// Tells the host that `va` will be translated soon, as far as the outer table goes:
-    /// [`Walk::announce`].
-    pub fn announce(&self, va: VirtAddr) -> bool {
+    /// [`Walk::host_prefetch`].
+    pub fn host_prefetch(&self, va: VirtAddr) -> bool {
         match *self {
-            View::Native(table) => table.announce(va),
-            View::Nested { guest, .. } => guest.announce(va),
+            View::Native(table) => table.host_prefetch(va),
+            View::Nested { guest, .. } => guest.host_prefetch(va),
         }
     }
 }

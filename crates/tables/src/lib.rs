@@ -29,7 +29,7 @@ pub use owner::Owner;
 pub use pom_tlb::{InMemoryTlbSpec, PomEntry, PomTlb, PomTlbSpec, PomTlbStats};
 pub use radix::Radix;
 pub use registry::*;
-pub use shortcut::{Looked, MOST_LINES, Shortcut, Unit};
+pub use shortcut::{MOST_LINES, QueryResult, Shortcut, Unit};
 pub use stlt::{
     STLT_ROW_BYTES, ShortcutSpec, Stlt, StltCounter, StltGuardSpec, StltInserted, StltPage,
     StltRow, StltSpec,

@@ -415,7 +415,7 @@ impl<In: Addr, Out: Addr> Walk<In, Out> for Radix<In, Out> {
         self.descend(va.raw(), |at| path.go_on(at))
     }
 
-    fn announce(&self, va: In) -> bool {
+    fn host_prefetch(&self, va: In) -> bool {
         let va = va.raw();
         let Some(mut node) = self.root else {
             return false;

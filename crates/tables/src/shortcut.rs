@@ -11,7 +11,7 @@ pub const MOST_LINES: usize = 8;
 
 /// A reply, and what it took.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Looked {
+pub struct QueryResult {
     /// What the program gets: of `loadVA` the record's virtual address, or 0 for none;
     /// of `insertSTLT` whether the table holds it now, 1 or 0.
     pub value: u64,
@@ -56,8 +56,8 @@ pub enum Unit {
 /// the program look into. It knows no time: the core prices what it reads.
 pub trait Shortcut: Send {
     /// `loadVA` of a program in the address space `asid`.
-    fn load_va(&mut self, asid: Asid, integer: u64) -> Looked;
+    fn load_va(&mut self, asid: Asid, integer: u64) -> QueryResult;
     /// `insertSTLT` of the same: the record of `integer` lies at `va`, or with address 0
     /// there is none any more.
-    fn insert_va(&mut self, asid: Asid, integer: u64, va: VirtAddr) -> Looked;
+    fn insert_va(&mut self, asid: Asid, integer: u64, va: VirtAddr) -> QueryResult;
 }

@@ -8,7 +8,7 @@
 use std::path::Path;
 
 use pagewalk_input::{FileError, Input};
-use pagewalk_stream::{Kind, Op, flags};
+use pagewalk_stream::{Op, OpClass, flags};
 
 use crate::pump::{Sink, Stop};
 use crate::registers::{Ready, Writers};
@@ -161,7 +161,7 @@ impl Translator {
         let joined = r.last(0) != before;
         let mut loaded = None;
         for va in loads() {
-            let op = access(Kind::Load, pc, *va);
+            let op = access(OpClass::Load, pc, *va);
             r.give(sink, op, address, insns)?;
             loaded = Some(r.last(0));
             insns = 0;
@@ -181,7 +181,7 @@ impl Translator {
             let op = Op {
                 pc,
                 latency: 1,
-                kind: Kind::Compute,
+                kind: OpClass::Compute,
                 ..Op::default()
             };
             r.give(sink, op, inputs, insns)?;
@@ -196,7 +196,7 @@ impl Translator {
                 }
                 None => address,
             };
-            r.give(sink, access(Kind::Store, pc, *va), inputs, insns)?;
+            r.give(sink, access(OpClass::Store, pc, *va), inputs, insns)?;
             insns = 0;
         }
         if let Some(branch) = branch {
@@ -209,7 +209,7 @@ impl Translator {
                 pc,
                 va: target.unwrap_or(0),
                 latency: 1,
-                kind: Kind::Branch,
+                kind: OpClass::Branch,
                 flags: branch,
                 ..Op::default()
             };
@@ -253,7 +253,7 @@ impl Translator {
     }
 }
 
-fn access(kind: Kind, pc: u64, va: u64) -> Op {
+fn access(kind: OpClass, pc: u64, va: u64) -> Op {
     Op {
         pc,
         va,

@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
 use pagewalk_input::FileError;
-use pagewalk_stream::{Batch, End, Error, Event, Kind, Op, Program, flags};
+use pagewalk_stream::{Batch, End, Error, Event, Op, OpClass, Program, flags};
 use pagewalk_units::Text;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -400,9 +400,9 @@ impl Records {
         let record = self.held.as_mut().expect("just set, or there before");
         let mut full = false;
         match op.kind {
-            Kind::Load => full |= !put(&mut record.src_mem, op.va),
-            Kind::Store => full |= !put(&mut record.dest_mem, op.va),
-            Kind::Compute | Kind::Branch | Kind::Ask => {}
+            OpClass::Load => full |= !put(&mut record.src_mem, op.va),
+            OpClass::Store => full |= !put(&mut record.dest_mem, op.va),
+            OpClass::Compute | OpClass::Branch | OpClass::Query => {}
         }
         if full {
             return Err(Problem::Full);
@@ -421,13 +421,13 @@ impl Records {
             }
         }
         match op.kind {
-            Kind::Load | Kind::Compute | Kind::Ask => {
+            OpClass::Load | OpClass::Compute | OpClass::Query => {
                 if !put(&mut record.dest_regs, register(number)) {
                     self.far += 1;
                 }
             }
-            Kind::Store => {}
-            Kind::Branch => {
+            OpClass::Store => {}
+            OpClass::Branch => {
                 record.is_branch = true;
                 record.taken = op.flags & flags::TAKEN != 0;
                 self.target = if record.taken { op.va } else { 0 };

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use pagewalk_input::{Compression, FileError};
-use pagewalk_stream::{End, Error, Event, Kind, Unseen};
+use pagewalk_stream::{End, Error, Event, OpClass, Unseen};
 use rustc_hash::FxHashMap;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -185,14 +185,14 @@ pub fn trace_info(path: &Path, options: &OpenOptions) -> Result<TraceInfo, Error
         for op in &batch.ops {
             code.touch(op.pc);
             match op.kind {
-                Kind::Load => info.loads += 1,
-                Kind::Store => info.stores += 1,
-                Kind::Branch => {
+                OpClass::Load => info.loads += 1,
+                OpClass::Store => info.stores += 1,
+                OpClass::Branch => {
                     info.branches += 1;
                     info.taken += u64::from(op.flags & pagewalk_stream::flags::TAKEN);
                     continue;
                 }
-                Kind::Compute | Kind::Ask => continue,
+                OpClass::Compute | OpClass::Query => continue,
             }
             data.touch(op.va);
             data.touch(op.va.wrapping_add(u64::from(op.size).saturating_sub(1)));

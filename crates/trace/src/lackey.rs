@@ -7,7 +7,7 @@
 //! branched once is a branch from then on.
 
 use pagewalk_input::{FileError, Input};
-use pagewalk_stream::{Kind, Op, flags};
+use pagewalk_stream::{Op, OpClass, flags};
 use rustc_hash::FxHashMap;
 
 use crate::pump::{Sink, Stop};
@@ -176,7 +176,7 @@ impl Translator {
                 va,
                 insns: self.insns(),
                 latency: 1,
-                kind: Kind::Branch,
+                kind: OpClass::Branch,
                 flags,
                 ..Op::default()
             };
@@ -204,7 +204,7 @@ impl Translator {
 
     fn access<E>(
         &mut self,
-        kind: Kind,
+        kind: OpClass,
         va: u64,
         size: u64,
         sink: &mut Sink<E>,
@@ -242,11 +242,11 @@ fn read_lines<E>(input: &mut Input, to: &mut Translator, sink: &mut Sink<E>) -> 
     while let Some(at) = next_line(input, &mut line)? {
         match parse_line(&line) {
             Some(Line::Instruction { pc, size }) => to.instruction(pc, size, sink)?,
-            Some(Line::Load { va, size }) => to.access(Kind::Load, va, size, sink)?,
-            Some(Line::Store { va, size }) => to.access(Kind::Store, va, size, sink)?,
+            Some(Line::Load { va, size }) => to.access(OpClass::Load, va, size, sink)?,
+            Some(Line::Store { va, size }) => to.access(OpClass::Store, va, size, sink)?,
             Some(Line::Modify { va, size }) => {
-                to.access(Kind::Load, va, size, sink)?;
-                to.access(Kind::Store, va, size, sink)?;
+                to.access(OpClass::Load, va, size, sink)?;
+                to.access(OpClass::Store, va, size, sink)?;
             }
             Some(Line::Other) => {}
             None => {

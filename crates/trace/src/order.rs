@@ -155,7 +155,7 @@ impl Order {
             End::Event { .. }
             | End::Meet { .. }
             | End::Barrier { .. }
-            | End::Ask(_)
+            | End::Query(_)
             | End::Exit => {
                 self.advance(thread, 1);
                 if *end == End::Exit {

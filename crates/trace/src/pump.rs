@@ -3,7 +3,7 @@
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::thread::JoinHandle;
 
-use pagewalk_stream::{BATCH_OPS, Error, Kind, Op};
+use pagewalk_stream::{BATCH_OPS, Error, Op, OpClass};
 
 /// Chunks that wait at most; with [`BATCH_OPS`] ops each, 4 MB.
 const AHEAD: usize = 32;
@@ -187,7 +187,7 @@ impl<E> Sink<E> {
 
     /// One that asks waits for its mark: it is the last op of its batch.
     fn flush_if_full(&mut self) -> Result<(), Stop> {
-        let asks = self.ops.last().is_some_and(|o| o.kind == Kind::Ask);
+        let asks = self.ops.last().is_some_and(|o| o.kind == OpClass::Query);
         if self.is_full() && !asks {
             self.flush()?;
         }
@@ -232,7 +232,7 @@ impl<E> Sink<E> {
     }
 
     /// Ops that are not even decoded.
-    pub fn pass_over(&mut self, units: u64) {
+    pub fn skip(&mut self, units: u64) {
         self.units += units;
     }
 
@@ -266,7 +266,7 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU64, Ordering};
 
-    use pagewalk_stream::{BATCH_OPS, Kind, Op};
+    use pagewalk_stream::{BATCH_OPS, Op, OpClass};
 
     use super::{AHEAD, Pump};
 
@@ -274,7 +274,7 @@ mod tests {
     #[test]
     fn an_op_that_asks_is_in_the_chunk_of_its_mark() {
         let ask = Op {
-            kind: Kind::Ask,
+            kind: OpClass::Query,
             ..Op::default()
         };
         // Below and above so many ops, they are taken one by one and together.
@@ -290,7 +290,7 @@ mod tests {
                 let (mut ops, mut all) = (Vec::new(), 0);
                 while let Some((_, mark)) = pump.next(&mut ops).unwrap() {
                     assert!(ops.len() <= BATCH_OPS);
-                    let asks = ops.iter().position(|o| o.kind == Kind::Ask);
+                    let asks = ops.iter().position(|o| o.kind == OpClass::Query);
                     assert_eq!(asks, mark.map(|_: i32| ops.len() - 1), "{before} {fill}");
                     all += ops.len();
                 }

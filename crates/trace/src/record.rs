@@ -97,8 +97,8 @@ impl Program for Recording {
         Ok(end)
     }
 
-    fn answer(&mut self, thread: ThreadId, reply: Option<u64>) {
-        self.program.answer(thread, reply);
+    fn shortcut_result(&mut self, thread: ThreadId, reply: Option<u64>) {
+        self.program.shortcut_result(thread, reply);
     }
 
     fn gone(&mut self, thread: ThreadId) {
@@ -127,7 +127,7 @@ pub type Visit<'a> =
 pub fn drive(program: &mut dyn Program, visit: &mut Visit<'_>) -> Result<(), Error> {
     let deterministic = program.facts().deterministic;
     // Those that live, and which have lived.
-    let mut threads = BTreeMap::from([(0, Asked::new(0))]);
+    let mut threads = BTreeMap::from([(0, DrivenThread::new(0))]);
     let mut ended = Ended::default();
     let mut batch = Batch::new();
     while !threads.is_empty() {
@@ -143,7 +143,7 @@ pub fn drive(program: &mut dyn Program, visit: &mut Visit<'_>) -> Result<(), Err
             }
             moved |= !batch.ops.is_empty() || !matches!(end, End::Blocked | End::Empty);
             let me = threads.get_mut(&id).expect("just asked");
-            me.units.pass(&batch, &end);
+            me.units.add(&batch, &end);
             me.hold = None;
             let process = me.process;
             match end {
@@ -157,9 +157,11 @@ pub fn drive(program: &mut dyn Program, visit: &mut Visit<'_>) -> Result<(), Err
                 }
                 End::Wait { .. } => me.hold = Some(end),
                 End::Event { event, .. } => match event {
-                    Event::Spawn { thread } => drop(threads.insert(thread, Asked::new(process))),
+                    Event::Spawn { thread } => {
+                        drop(threads.insert(thread, DrivenThread::new(process)))
+                    }
                     Event::Fork { process, thread } => {
-                        threads.insert(thread, Asked::new(process));
+                        threads.insert(thread, DrivenThread::new(process));
                     }
                     Event::ProcessExit { .. } => {
                         for t in threads.values_mut().filter(|t| t.process == process) {
@@ -170,7 +172,7 @@ pub fn drive(program: &mut dyn Program, visit: &mut Visit<'_>) -> Result<(), Err
                     _ => {}
                 },
                 // Nobody is there to reply.
-                End::Ask(_) => program.answer(id, None),
+                End::Query(_) => program.shortcut_result(id, None),
                 End::More | End::Meet { .. } | End::Blocked | End::Empty => {}
             }
         }
@@ -187,7 +189,7 @@ pub fn drive(program: &mut dyn Program, visit: &mut Visit<'_>) -> Result<(), Err
 }
 
 /// A thread as [`drive`] sees it.
-struct Asked {
+struct DrivenThread {
     process: ProcessId,
     /// Its process has ended: it waits for nobody, and nobody for it.
     killed: bool,
@@ -199,9 +201,9 @@ struct Asked {
     hold: Option<End>,
 }
 
-impl Asked {
+impl DrivenThread {
     fn new(process: ProcessId) -> Self {
-        Asked {
+        DrivenThread {
             process,
             killed: false,
             units: Units::default(),
@@ -212,7 +214,7 @@ impl Asked {
 }
 
 /// Whether thread `id` has to wait for another.
-fn held(threads: &BTreeMap<ThreadId, Asked>, ended: &Ended, id: ThreadId) -> bool {
+fn held(threads: &BTreeMap<ThreadId, DrivenThread>, ended: &Ended, id: ThreadId) -> bool {
     let me = &threads[&id];
     match &me.hold {
         _ if me.killed => false,
@@ -220,7 +222,7 @@ fn held(threads: &BTreeMap<ThreadId, Asked>, ended: &Ended, id: ThreadId) -> boo
             *other != id && t.process == me.process && !t.killed && t.reached < *number
         }),
         Some(End::Wait { until, counted }) => until.iter().any(|(other, units)| {
-            let before = |t: &Asked| !t.killed && t.units.counted(*counted) < *units;
+            let before = |t: &DrivenThread| !t.killed && t.units.counted(*counted) < *units;
             !ended.contains(*other) && threads.get(other).is_none_or(before)
         }),
         _ => false,

@@ -4,7 +4,7 @@
 //! kept as "ready so many cycles after that op", which loses nothing while one op
 //! is behind it; where two meet, or the chain grows long, a `Compute` op is given.
 
-use pagewalk_stream::{Kind, Op};
+use pagewalk_stream::{Op, OpClass};
 
 use crate::pump::{Sink, Stop};
 
@@ -122,7 +122,7 @@ impl Writers {
             } else {
                 let join = Op {
                     pc,
-                    kind: Kind::Compute,
+                    kind: OpClass::Compute,
                     ..Op::default()
                 };
                 self.give(sink, join, found, 0)?;
@@ -162,7 +162,7 @@ impl Writers {
             let op = Op {
                 pc,
                 latency,
-                kind: Kind::Compute,
+                kind: OpClass::Compute,
                 ..Op::default()
             };
             self.give(sink, op, inputs, 1)?;

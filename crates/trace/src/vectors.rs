@@ -6,7 +6,7 @@
 
 use std::path::Path;
 
-use pagewalk_stream::{End, Error, Kind, Op, ThreadId, flags};
+use pagewalk_stream::{End, Error, Op, OpClass, ThreadId, flags};
 use pagewalk_units::rng;
 use rand::RngExt;
 use rustc_hash::FxHashMap;
@@ -141,7 +141,7 @@ impl Collector {
     /// The next ops of a thread.
     fn ops(&mut self, thread: ThreadId, ops: &[Op]) {
         let mut block = self.open.get(&thread).copied();
-        let ends = |op: &Op| op.kind == Kind::Branch || op.flags & flags::REQUEST != 0;
+        let ends = |op: &Op| op.kind == OpClass::Branch || op.flags & flags::REQUEST != 0;
         for part in ops.split_inclusive(ends) {
             let (first, last) = (part[0], part[part.len() - 1]);
             let now = *block.get_or_insert(first.pc);
@@ -149,7 +149,7 @@ impl Collector {
             if last.flags & flags::REQUEST != 0 {
                 self.requests += 1;
             }
-            if last.kind == Kind::Branch {
+            if last.kind == OpClass::Branch {
                 block = None;
             }
         }
@@ -246,7 +246,7 @@ fn uniform(state: &mut u64) -> f64 {
 mod tests {
     use std::path::Path;
 
-    use pagewalk_stream::{Kind, Op, flags};
+    use pagewalk_stream::{Op, OpClass, flags};
     use proptest::prelude::*;
 
     use super::{Collector, DIMENSIONS, GOLDEN, MOST_STRETCHES, Stretch, uniform};
@@ -257,9 +257,9 @@ mod tests {
             pc: pc + 4 * n,
             insns,
             kind: if n + 1 == ops {
-                Kind::Branch
+                OpClass::Branch
             } else {
-                Kind::Compute
+                OpClass::Compute
             },
             ..Op::default()
         };
@@ -288,7 +288,7 @@ mod tests {
             for op in ops {
                 let block = *open.entry(thread).or_insert(op.pc);
                 each.extend((0..op.insns).map(|_| block));
-                if op.kind == Kind::Branch {
+                if op.kind == OpClass::Branch {
                     open.remove(thread);
                 }
             }

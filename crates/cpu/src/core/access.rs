@@ -1,11 +1,11 @@
 //! Loads and stores.
 
-use pagewalk_memory::{Below, Done, Kind as Ask, Level, Request};
-use pagewalk_mmu::{Answer, Fault, Lookup};
+use pagewalk_memory::{Below, Done, Level, Request, RequestKind};
+use pagewalk_mmu::{Fault, Lookup, Translated};
 use pagewalk_stream::{Op, flags};
 use pagewalk_units::{Access, Cycle, LINE_BYTES, LINE_SHIFT, PhysAddr, VirtAddr};
 
-use super::{Core, Outside, Translated, Waits};
+use super::{Core, CoreContext, TranslationWait, Waits};
 use crate::cycle_stack::Cause;
 
 impl Core {
@@ -13,9 +13,9 @@ impl Core {
     pub(super) fn load<B: Below>(
         &mut self,
         op: &Op,
-        outside: &mut Outside<'_, B>,
+        context: &mut CoreContext<'_, B>,
     ) -> Result<u64, Fault> {
-        self.lead(op);
+        self.dispatch_preceding(op);
         let oldest = self.load_count.wrapping_sub(self.load_queue);
         self.next = self.next.max(self.loads.get(oldest as usize));
         let at = self.dispatch(op.insns);
@@ -25,23 +25,23 @@ impl Core {
         let (low, high) = bytes(op);
         let (translated, data);
         if high >= LINE_BYTES {
-            (translated, data) = self.split_load(op, ask, outside)?;
+            (translated, data) = self.split_load(op, ask, context)?;
         } else {
-            let t = self.translate(op.va, Access::Read, op.pc, ask, outside)?;
-            translated = Translated::of(&t);
+            let t = self.translate(op.va, Access::Read, op.pc, ask, context)?;
+            translated = TranslationWait::of(&t);
             let line = op.va >> LINE_SHIFT;
             if let Some(stored) = self.stores.forward(line, low as u8, high as u8, ask) {
                 self.stats.forwarded_loads += 1;
-                data = Done::new(t.at.max(stored) + self.load_to_use, Level::L1);
+                data = Done::new(t.ready.max(stored) + self.load_to_use, Level::L1);
             } else {
-                data = self.request(Ask::Load, t.pa, op.pc, t.at, outside.below);
+                data = self.request(RequestKind::Load, t.pa, op.pc, t.ready, context.below);
             }
         }
         // Nearly all take the time of a hit: only the others are recorded.
         if data.at != ask + self.load_to_use {
             self.long_loads.record(data.at - ask);
             self.stats.load_translation_cycles += translated.known - ask;
-            if translated.began < translated.known {
+            if translated.walk_start < translated.known {
                 let entries = self.mmu.walk_read_memory();
                 self.walked_loads.count(entries, data.level);
             }
@@ -67,12 +67,12 @@ impl Core {
     pub(super) fn store<B: Below>(
         &mut self,
         op: &Op,
-        outside: &mut Outside<'_, B>,
+        context: &mut CoreContext<'_, B>,
     ) -> Result<u64, Fault> {
-        self.lead(op);
+        self.dispatch_preceding(op);
         let room = self.stores.room();
         if room > self.next {
-            self.hold(room, Cause::StoreQueue);
+            self.stall(room, Cause::StoreQueue);
         }
         let at = self.dispatch(op.insns);
         let start = self.after_fence(op, at).max(self.input(op, 0));
@@ -80,14 +80,14 @@ impl Core {
         let ask = self.cycle(start);
         let (low, high) = bytes(op);
         let split = high >= LINE_BYTES;
-        let t = self.translate(op.va, Access::Write, op.pc, ask, outside)?;
-        let mut translated = Translated::of(&t);
+        let t = self.translate(op.va, Access::Write, op.pc, ask, context)?;
+        let mut translated = TranslationWait::of(&t);
         let mut second = PhysAddr(0);
         if split {
-            let u = self.second(op, &t, Access::Write, ask, outside)?;
+            let u = self.translate_second(op, &t, Access::Write, ask, context)?;
             second = u.pa;
-            if u.at > translated.known {
-                translated = Translated::of(&u);
+            if u.ready > translated.known {
+                translated = TranslationWait::of(&u);
             }
         }
         let known = translated.known * self.width;
@@ -106,11 +106,11 @@ impl Core {
         // The line is asked for at retirement; writes go in order, one a cycle.
         let retired = self.cycle(slot);
         let mut written = self
-            .request(Ask::Store, t.pa, op.pc, retired, outside.below)
+            .request(RequestKind::Store, t.pa, op.pc, retired, context.below)
             .at;
         if split {
             written = written.max(
-                self.request(Ask::Store, second, op.pc, retired, outside.below)
+                self.request(RequestKind::Store, second, op.pc, retired, context.below)
                     .at,
             );
             self.stats.split_accesses += 1;
@@ -127,7 +127,7 @@ impl Core {
             self.stores.write(line + 1, 0, rest, ready, commit);
         }
         if op.flags & flags::SERIALISING != 0 && !self.orders(op) {
-            self.hold(commit * self.width, Cause::StoreQueue);
+            self.stall(commit * self.width, Cause::StoreQueue);
         }
         Ok(done)
     }
@@ -139,17 +139,17 @@ impl Core {
         access: Access,
         pc: u64,
         now: Cycle,
-        outside: &mut Outside<'_, B>,
-    ) -> Result<Answer, Fault> {
+        context: &mut CoreContext<'_, B>,
+    ) -> Result<Translated, Fault> {
         let lookup = Lookup {
-            asid: outside.asid,
+            asid: context.asid,
             va: VirtAddr(va),
             access,
             pc,
             now,
         };
-        let lent = outside.lend(&mut self.private);
-        let t = self.mmu.translate(lookup, lent);
+        let walk_context = context.walk_context(&mut self.private);
+        let t = self.mmu.translate(lookup, walk_context);
         // The op will come again, its plain instructions will not.
         self.resumes |= t.is_err();
         t
@@ -158,7 +158,7 @@ impl Core {
     #[inline(always)]
     pub(super) fn request<B: Below>(
         &mut self,
-        kind: Ask,
+        kind: RequestKind,
         at: PhysAddr,
         pc: u64,
         now: Cycle,
@@ -175,20 +175,20 @@ impl Core {
 
     /// Where the second line of an access lies whose first is at `first`.
     #[cold]
-    pub(super) fn second<B: Below>(
+    pub(super) fn translate_second<B: Below>(
         &mut self,
         op: &Op,
-        first: &Answer,
+        first: &Translated,
         access: Access,
         now: Cycle,
-        outside: &mut Outside<'_, B>,
-    ) -> Result<Answer, Fault> {
+        context: &mut CoreContext<'_, B>,
+    ) -> Result<Translated, Fault> {
         let va = (op.va | (LINE_BYTES - 1)) + 1;
         if va & 0xfff != 0 {
             let pa = PhysAddr((first.pa.0 | (LINE_BYTES - 1)) + 1);
-            return Ok(Answer { pa, ..*first });
+            return Ok(Translated { pa, ..*first });
         }
-        self.translate(va, access, op.pc, now, outside)
+        self.translate(va, access, op.pc, now, context)
     }
 
     /// A load from two lines: the translation that came last, and the line that did.
@@ -197,12 +197,12 @@ impl Core {
         &mut self,
         op: &Op,
         ask: Cycle,
-        outside: &mut Outside<'_, B>,
-    ) -> Result<(Translated, Done), Fault> {
-        let t = self.translate(op.va, Access::Read, op.pc, ask, outside)?;
-        let u = self.second(op, &t, Access::Read, ask, outside)?;
+        context: &mut CoreContext<'_, B>,
+    ) -> Result<(TranslationWait, Done), Fault> {
+        let t = self.translate(op.va, Access::Read, op.pc, ask, context)?;
+        let u = self.translate_second(op, &t, Access::Read, ask, context)?;
         self.stats.split_accesses += 1;
-        let later = if u.at > t.at { &u } else { &t };
+        let later = if u.ready > t.ready { &u } else { &t };
         let (low, high) = bytes(op);
         let line = op.va >> LINE_SHIFT;
         // Each line from an older store if that has some of it, else from the caches.
@@ -211,14 +211,14 @@ impl Core {
             stores.forward(line, low as u8, LINE_BYTES as u8 - 1, ask),
             stores.forward(line + 1, 0, (high - LINE_BYTES) as u8, ask),
         ];
-        let mut half = |data: Option<Cycle>, t: &Answer| match data {
-            Some(data) => Done::new(t.at.max(data) + self.load_to_use, Level::L1),
-            None => self.request(Ask::Load, t.pa, op.pc, t.at, outside.below),
+        let mut half = |data: Option<Cycle>, t: &Translated| match data {
+            Some(data) => Done::new(t.ready.max(data) + self.load_to_use, Level::L1),
+            None => self.request(RequestKind::Load, t.pa, op.pc, t.ready, context.below),
         };
         let (a, b) = (half(halves[0], &t), half(halves[1], &u));
         self.stats.forwarded_loads += u64::from(halves.iter().any(Option::is_some));
         let last = if b.at > a.at { b } else { a };
-        Ok((Translated::of(later), last))
+        Ok((TranslationWait::of(later), last))
     }
 }
 

@@ -3,11 +3,11 @@
 use arrayvec::ArrayVec;
 use pagewalk_memory::Below;
 use pagewalk_mmu::{Ahead, Mmu};
-use pagewalk_stream::{Kind, Op};
+use pagewalk_stream::{Op, OpClass};
 use pagewalk_tables::View;
 use pagewalk_units::{Asid, LINE_SHIFT, PhysAddr, VirtAddr};
 
-use super::{Core, NO_LINE, Outside};
+use super::{Core, CoreContext, NO_LINE};
 
 /// Ops looked at in a step.
 pub(super) const STEP: usize = 16;
@@ -69,7 +69,7 @@ impl Lookout {
     fn lines(&mut self, ops: &[Op], into: &mut [u64; STEP]) -> usize {
         let mut n = 0;
         for op in ops.iter().take(STEP) {
-            let memory = (op.kind == Kind::Load) | (op.kind == Kind::Store);
+            let memory = (op.kind == OpClass::Load) | (op.kind == OpClass::Store);
             let line = op.va >> LINE_SHIFT;
             let seen = &mut self.seen[line as usize % SEEN];
             let new = memory & (*seen != line);
@@ -108,7 +108,7 @@ impl Core {
         &mut self,
         ops: &[Op],
         at: usize,
-        outside: &Outside<'_, B>,
+        context: &CoreContext<'_, B>,
     ) -> usize {
         let these = (ops.as_ptr().addr(), ops.len());
         let l = &mut self.lookout;
@@ -118,17 +118,17 @@ impl Core {
             l.page = NO_LINE;
         }
         while self.lookout.to < at + STEPS * STEP {
-            self.step_ahead(ops, outside);
+            self.step_ahead(ops, context);
         }
         self.lookout.to + STEP - STEPS * STEP
     }
 
     #[inline(always)]
-    fn step_ahead<B: Below>(&mut self, ops: &[Op], outside: &Outside<'_, B>) {
+    fn step_ahead<B: Below>(&mut self, ops: &[Op], context: &CoreContext<'_, B>) {
         let l = &mut *self.lookout;
-        let below = &*outside.below;
+        let below = &*context.below;
         for at in l.third.drain(..) {
-            below.announce_place(at);
+            below.host_prefetch_place(at);
         }
         for at in l.second.drain(..) {
             let (asked, pushed) = self.private.look_below(at, below);
@@ -141,7 +141,7 @@ impl Core {
         }
         let mut entry = NO_LINE;
         for va in l.walked.drain(..) {
-            let Some([at, leaf]) = self.mmu.look_through(va, outside.view) else {
+            let Some([at, leaf]) = self.mmu.look_through(va, context.view) else {
                 continue;
             };
             if leaf.0 >> LINE_SHIFT != entry {
@@ -166,7 +166,7 @@ impl Core {
         for &line in &lines[..n] {
             let goes_on = line == l.line.wrapping_add(1);
             l.line = line;
-            l.note(line, &self.mmu, outside.asid, outside.view);
+            l.note(line, &self.mmu, context.asid, context.view);
             if !goes_on {
                 continue;
             }
@@ -174,7 +174,7 @@ impl Core {
                 let seen = &mut l.seen[line as usize % SEEN];
                 if line >> (12 - LINE_SHIFT) == l.page && *seen != line {
                     *seen = line;
-                    l.note(line, &self.mmu, outside.asid, outside.view);
+                    l.note(line, &self.mmu, context.asid, context.view);
                 }
             }
         }

@@ -4,7 +4,7 @@ use pagewalk_memory::Below;
 use pagewalk_stream::{Op, flags};
 use pagewalk_units::LINE_SHIFT;
 
-use super::{Core, NO_LINE, Outside};
+use super::{Core, CoreContext, NO_LINE};
 use crate::cycle_stack::Cause;
 
 impl Core {
@@ -81,21 +81,21 @@ impl Core {
         &mut self,
         ops: &[Op],
         number: usize,
-        outside: &mut Outside<'_, B>,
+        context: &mut CoreContext<'_, B>,
     ) -> u64 {
         let op = &ops[number];
-        self.lead(op);
+        self.dispatch_preceding(op);
         let at = self.dispatch(op.insns);
         let inputs = self.input(op, 0).max(self.input(op, 1));
         let done = at.max(inputs) + u64::from(op.latency.max(1)) * self.width;
         self.retire_executed(op.insns, at, done);
         self.stats.branches += 1;
-        if !self.predictor.foresees(op, true) {
+        if !self.predictor.predict(op, true) {
             self.stats.mispredictions += 1;
             if self.wrong.is_some() {
-                self.go_wrong(ops, number, done, outside);
+                self.go_wrong(ops, number, done, context);
             }
-            self.hold(done + self.penalty, Cause::Branch);
+            self.stall(done + self.penalty, Cause::Branch);
         }
         if op.flags & flags::SERIALISING != 0 {
             self.next = self.next.max(done);

@@ -1,11 +1,11 @@
 //! Instruction fetch, a line at a time.
 
-use pagewalk_memory::{Below, Kind as Ask, Request};
+use pagewalk_memory::{Below, Request, RequestKind};
 use pagewalk_mmu::{Fault, Lookup};
 use pagewalk_stream::Op;
 use pagewalk_units::{Access, LINE_BYTES, LINE_SHIFT, VirtAddr};
 
-use super::{Core, LONGEST, NO_LINE, Outside, Translated};
+use super::{Core, CoreContext, LONGEST, NO_LINE, TranslationWait};
 use crate::cycle_stack::Cause;
 
 impl Core {
@@ -33,37 +33,37 @@ impl Core {
     pub(super) fn fetch_lines<B: Below>(
         &mut self,
         op: &Op,
-        outside: &mut Outside<'_, B>,
+        context: &mut CoreContext<'_, B>,
     ) -> Result<(), Fault> {
         let last = op.pc >> LINE_SHIFT;
         let mut line = self.first_line(op);
         while line <= last {
             let now = self.cycle(self.next);
             let lookup = Lookup {
-                asid: outside.asid,
+                asid: context.asid,
                 va: VirtAddr(line << LINE_SHIFT),
                 access: Access::Fetch,
                 pc: op.pc,
                 now,
             };
-            let lent = outside.lend(&mut self.private);
-            let t = self.mmu.translate(lookup, lent)?;
+            let walk_context = context.walk_context(&mut self.private);
+            let t = self.mmu.translate(lookup, walk_context)?;
             let request = Request {
                 at: t.pa,
-                kind: Ask::Fetch,
+                kind: RequestKind::Fetch,
                 core: self.core,
                 pc: op.pc,
             };
-            let done = self.private.access(request, t.at, outside.below);
+            let done = self.private.access(request, t.ready, context.below);
             self.stats.fetched_lines += 1;
-            let late = done.at.saturating_sub(self.fetch_to_use).max(t.at);
+            let late = done.at.saturating_sub(self.fetch_to_use).max(t.ready);
             if late > now {
-                let translated = if t.at > now {
-                    Translated::of(&t)
+                let translated = if t.ready > now {
+                    TranslationWait::of(&t)
                 } else {
-                    Translated::at(0)
+                    TranslationWait::at(0)
                 };
-                self.hold_translated(late * self.width, Cause::Fetch, translated);
+                self.stall_translated(late * self.width, Cause::Fetch, translated);
             }
             self.line = line;
             self.target = NO_LINE;

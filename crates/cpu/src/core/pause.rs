@@ -10,8 +10,8 @@ impl Core {
     /// has overcome what held it up.
     pub(super) fn empty(&mut self) {
         let begin = self.rob.next.max(self.next);
-        let from = self.lose_front(self.rob.next, begin);
-        self.lose(from, begin, Cause::Compute);
+        let from = self.charge_front(self.rob.next, begin);
+        self.charge(from, begin, Cause::Compute);
         self.rob.empty_until(begin);
         self.next = begin;
         self.barrier_count = 0;
@@ -23,8 +23,8 @@ impl Core {
     pub fn kernel(&mut self, cycles: Cycle) {
         self.empty();
         let found_out = std::mem::take(&mut self.fault_at) * self.width;
-        let from = self.lose(self.next, found_out, Cause::Walk);
-        self.next = self.lose(from, from + cycles * self.width, Cause::Kernel);
+        let from = self.charge(self.next, found_out, Cause::Walk);
+        self.next = self.charge(from, from + cycles * self.width, Cause::Kernel);
         self.rob.empty_until(self.next);
     }
 
@@ -32,8 +32,8 @@ impl Core {
     pub fn idle(&mut self, until: Cycle) {
         let slot = until * self.width;
         if slot > self.rob.next {
-            let from = self.lose_front(self.rob.next, slot);
-            self.lose(from, slot, Cause::Idle);
+            let from = self.charge_front(self.rob.next, slot);
+            self.charge(from, slot, Cause::Idle);
             self.rob.empty_until(slot);
         }
         self.next = self.next.max(slot);

@@ -1,15 +1,15 @@
 //! Functional warming.
 
 use arrayvec::ArrayVec;
-use pagewalk_memory::{Below, Kind as Ask, Request};
+use pagewalk_memory::{Below, Request, RequestKind};
 use pagewalk_mmu::Fault;
-use pagewalk_stream::{Kind, Op, flags};
-use pagewalk_structures::Unknown;
+use pagewalk_stream::{Op, OpClass, flags};
+use pagewalk_structures::StaleOutcomes;
 use pagewalk_tables::View;
 use pagewalk_units::{Access, LINE_BYTES, LINE_SHIFT, PhysAddr, VirtAddr};
 
 use super::access::bytes;
-use super::{Core, NO_LINE, Outside, Ran, Stop};
+use super::{Core, CoreContext, NO_LINE, Ran, Stop};
 
 /// Accesses of which [`Core::warm_lines`] translates all before it warms caches by the first: what
 /// they leave depends on where a step begins, and steps begin at multiples of this.
@@ -18,11 +18,11 @@ pub const TOGETHER: usize = 16;
 const PAGE_SHIFT: u32 = 12;
 
 #[inline(always)]
-fn kind_of(access: Access) -> Ask {
+fn kind_of(access: Access) -> RequestKind {
     match access {
-        Access::Read => Ask::Load,
-        Access::Write => Ask::Store,
-        Access::Fetch => Ask::Fetch,
+        Access::Read => RequestKind::Load,
+        Access::Write => RequestKind::Store,
+        Access::Fetch => RequestKind::Fetch,
     }
 }
 
@@ -78,14 +78,14 @@ impl Core {
         mut at: usize,
         limit: u64,
         cpi_milli: u64,
-        mut outside: Outside<'_, B>,
+        mut context: CoreContext<'_, B>,
     ) -> Ran {
-        let outside = &mut outside;
+        let context = &mut context;
         self.begin_warming();
         let before = self.warmed;
         let limit = limit.saturating_sub(self.rob.count);
         if let Some(w) = &mut self.wrong {
-            w.begin(outside.asid, at);
+            w.begin(context.asid, at);
         }
         let mut look = at;
         let stop = loop {
@@ -96,13 +96,13 @@ impl Core {
                 break Stop::NeedBatch;
             };
             if at >= look {
-                look = self.look_out(ops, at, outside);
+                look = self.look_out(ops, at, context);
             }
-            if let Err(fault) = self.warm_op(op, outside) {
+            if let Err(fault) = self.warm_op(op, context) {
                 break Stop::Fault(fault);
             }
-            if op.kind == Kind::Ask {
-                break Stop::Ask;
+            if op.kind == OpClass::Query {
+                break Stop::Query;
             }
             let resumed = u64::from(self.resumes) * u64::from(op.insns.saturating_sub(1));
             self.resumes = false;
@@ -124,18 +124,18 @@ impl Core {
     }
 
     /// A stretch of the program is passed over; `followed`: [`Core::warm_lines`] sees its lines.
-    pub fn pass_over(&mut self, followed: bool) {
-        self.mmu.pass_over(followed);
-        self.private.pass_over(followed);
-        self.predictor.pass_over();
+    pub fn mark_stale(&mut self, filtered: bool) {
+        self.mmu.mark_stale(filtered);
+        self.private.mark_stale(filtered);
+        self.predictor.mark_stale();
     }
 
     /// Of lookups and branches whose outcome is not known because of that: the L1I, the L1D, the
     /// L2, the first and the second level of TLBs, the branch predictor.
-    pub fn unknown(&self) -> [Unknown; 6] {
-        let [l1i, l1d, l2] = self.private.unknown();
-        let [first, second] = self.mmu.unknown();
-        [l1i, l1d, l2, first, second, self.predictor.unknown()]
+    pub fn stale(&self) -> [StaleOutcomes; 6] {
+        let [l1i, l1d, l2] = self.private.stale();
+        let [first, second] = self.mmu.stale();
+        [l1i, l1d, l2, first, second, self.predictor.stale()]
     }
 
     /// The window empties, and what comes after depends on nothing before.
@@ -147,7 +147,7 @@ impl Core {
 
     /// The window empties, and the clock runs on as over so many instructions of
     /// `cpi_milli`/1000 cycles each.
-    pub fn pass_time(&mut self, instructions: u64, cpi_milli: u64) {
+    pub fn advance_clock(&mut self, instructions: u64, cpi_milli: u64) {
         self.begin_warming();
         self.run_clock(instructions, cpi_milli);
     }
@@ -162,17 +162,17 @@ impl Core {
     }
 
     /// From here on there are no calls but those of [`Core::warm_lines`], up to
-    /// [`Core::end_following`]. `alone`: it is the only core, and nothing else asks its caches.
-    pub fn begin_following(&mut self, view: &View<'_>, alone: bool) {
-        if alone && self.mmu.begin_following(view) {
-            self.private.begin_following();
+    /// [`Core::end_filtered_warming`]. `alone`: it is the only core, and nothing else asks its caches.
+    pub fn begin_filtered_warming(&mut self, view: &View<'_>, alone: bool) {
+        if alone && self.mmu.begin_filtered_warming(view) {
+            self.private.begin_filtered_warming();
         }
     }
 
     /// Up to here.
-    pub fn end_following(&mut self) {
-        self.mmu.end_following();
-        self.private.end_following();
+    pub fn end_filtered_warming(&mut self) {
+        self.mmu.end_filtered_warming();
+        self.private.end_filtered_warming();
     }
 
     /// TLBs, the L2 and what lies below as `accesses[at..]` leave them, which come from nowhere in
@@ -184,16 +184,16 @@ impl Core {
         &mut self,
         accesses: &[(u64, Access)],
         mut at: usize,
-        mut outside: Outside<'_, B>,
+        mut context: CoreContext<'_, B>,
     ) -> (usize, Option<Fault>) {
-        let outside = &mut outside;
+        let context = &mut context;
         self.begin_warming();
         self.line = NO_LINE;
         let mut last = LastPage::NONE;
         while at < accesses.len() {
             let end = (at / TOGETHER + 1) * TOGETHER;
             let together = &accesses[at..end.min(accesses.len())];
-            let (done, fault) = self.warm_together(together, &mut last, outside);
+            let (done, fault) = self.warm_together(together, &mut last, context);
             at += done;
             if fault.is_some() {
                 return (at, fault);
@@ -208,7 +208,7 @@ impl Core {
         &mut self,
         together: &[(u64, Access)],
         last: &mut LastPage,
-        outside: &mut Outside<'_, B>,
+        context: &mut CoreContext<'_, B>,
     ) -> (usize, Option<Fault>) {
         // The host's own misses are what costs, so it is told of all of a step before the first is
         // needed: of page tables, of sets, of tags.
@@ -217,17 +217,20 @@ impl Core {
             if access.0 >> PAGE_SHIFT != page {
                 page = access.0 >> PAGE_SHIFT;
                 self.mmu
-                    .announce_followed(outside.asid, access, outside.view);
+                    .host_prefetch_filtered(context.asid, access, context.view);
             }
         }
-        let below_now = !outside.below.warms_later();
+        let below_now = !context.below.warms_later();
         let mut requests = ArrayVec::<Request, TOGETHER>::new();
         let mut fault = None;
         for &(va, access) in together {
             if !last.allows(va, access) {
-                let asid = outside.asid;
-                let lent = outside.lend(&mut self.private);
-                match self.mmu.follow(asid, VirtAddr(va), access, lent) {
+                let asid = context.asid;
+                let walk_context = context.walk_context(&mut self.private);
+                match self
+                    .mmu
+                    .warm_filtered(asid, VirtAddr(va), access, walk_context)
+                {
                     Ok(at) => *last = LastPage::of(va, access, at),
                     Err(f) => {
                         fault = Some(f);
@@ -238,7 +241,7 @@ impl Core {
             let at = last.place(va);
             self.private.look_ahead(at);
             if below_now {
-                outside.below.announce(at);
+                context.below.host_prefetch(at);
             }
             requests.push(Request {
                 at,
@@ -249,12 +252,12 @@ impl Core {
         }
         if below_now {
             for request in &requests {
-                outside.below.announce_place(request.at);
+                context.below.host_prefetch_place(request.at);
             }
         }
         let done = requests.len();
         for request in requests {
-            self.private.follow(request, outside.below);
+            self.private.warm_filtered(request, context.below);
         }
         (done, fault)
     }
@@ -263,25 +266,25 @@ impl Core {
     pub(super) fn warm_op<B: Below>(
         &mut self,
         op: &Op,
-        outside: &mut Outside<'_, B>,
+        context: &mut CoreContext<'_, B>,
     ) -> Result<(), Fault> {
         if op.pc >> LINE_SHIFT != self.line {
             for line in self.first_line(op)..=op.pc >> LINE_SHIFT {
-                self.warm_line(line << LINE_SHIFT, Access::Fetch, op.pc, outside)?;
+                self.warm_line(line << LINE_SHIFT, Access::Fetch, op.pc, context)?;
                 self.line = line;
                 self.target = NO_LINE;
             }
         }
         match op.kind {
-            Kind::Compute | Kind::Ask => Ok(()),
-            Kind::Branch => {
-                self.predictor.foresees(op, false);
+            OpClass::Compute | OpClass::Query => Ok(()),
+            OpClass::Branch => {
+                self.predictor.predict(op, false);
                 self.redirect(op);
                 Ok(())
             }
             // A copy of the way through MMU and caches for each.
-            Kind::Load => self.warm_data(op, Access::Read, outside),
-            Kind::Store => self.warm_data(op, Access::Write, outside),
+            OpClass::Load => self.warm_data(op, Access::Read, context),
+            OpClass::Store => self.warm_data(op, Access::Write, context),
         }
     }
 
@@ -290,11 +293,11 @@ impl Core {
         &mut self,
         op: &Op,
         access: Access,
-        outside: &mut Outside<'_, B>,
+        context: &mut CoreContext<'_, B>,
     ) -> Result<(), Fault> {
-        self.warm_line(op.va, access, op.pc, outside)?;
+        self.warm_line(op.va, access, op.pc, context)?;
         if bytes(op).1 >= LINE_BYTES {
-            self.warm_second(op, access, outside)?;
+            self.warm_second(op, access, context)?;
         }
         Ok(())
     }
@@ -305,10 +308,10 @@ impl Core {
         &mut self,
         op: &Op,
         access: Access,
-        outside: &mut Outside<'_, B>,
+        context: &mut CoreContext<'_, B>,
     ) -> Result<(), Fault> {
         let va = (op.va | (LINE_BYTES - 1)) + 1;
-        self.warm_line(va, access, op.pc, outside)
+        self.warm_line(va, access, op.pc, context)
     }
 
     #[inline(always)]
@@ -317,16 +320,16 @@ impl Core {
         va: u64,
         access: Access,
         pc: u64,
-        outside: &mut Outside<'_, B>,
+        context: &mut CoreContext<'_, B>,
     ) -> Result<(), Fault> {
-        let at = self.warm_translation(va, access, outside)?;
+        let at = self.warm_translation(va, access, context)?;
         let request = Request {
             at,
             kind: kind_of(access),
             core: self.core,
             pc,
         };
-        self.private.warm(request, outside.below);
+        self.private.warm(request, context.below);
         Ok(())
     }
 
@@ -336,10 +339,10 @@ impl Core {
         &mut self,
         va: u64,
         access: Access,
-        outside: &mut Outside<'_, B>,
+        context: &mut CoreContext<'_, B>,
     ) -> Result<PhysAddr, Fault> {
-        let asid = outside.asid;
-        let lent = outside.lend(&mut self.private);
-        self.mmu.warm(asid, VirtAddr(va), access, lent)
+        let asid = context.asid;
+        let walk_context = context.walk_context(&mut self.private);
+        self.mmu.warm(asid, VirtAddr(va), access, walk_context)
     }
 }

@@ -1,22 +1,27 @@
 //! The window: what an instruction waits for from dispatch to retirement.
 
 use pagewalk_memory::{Done, Level};
-use pagewalk_stream::{Kind, Op, flags};
+use pagewalk_stream::{Op, OpClass, flags};
 use pagewalk_units::{Access, Cycle};
 
-use super::{BARRIERS, Barrier, Core, Translated, Waits};
+use super::{BARRIERS, Barrier, Core, TranslationWait, Waits};
 use crate::cycle_stack::Cause;
 
 impl Core {
     /// The front end is held up until `slot`.
     #[cold]
-    pub(super) fn hold(&mut self, slot: u64, cause: Cause) {
-        self.hold_translated(slot, cause, Translated::at(0));
+    pub(super) fn stall(&mut self, slot: u64, cause: Cause) {
+        self.stall_translated(slot, cause, TranslationWait::at(0));
     }
 
     /// The same where the first part of the time is a translation; at 0: it is not.
     #[cold]
-    pub(super) fn hold_translated(&mut self, slot: u64, cause: Cause, translated: Translated) {
+    pub(super) fn stall_translated(
+        &mut self,
+        slot: u64,
+        cause: Cause,
+        translated: TranslationWait,
+    ) {
         if slot <= self.next {
             return;
         }
@@ -41,7 +46,7 @@ impl Core {
 
     /// Adds the slots from `from` to `slot` to `cause`; gives where it got to.
     #[inline]
-    pub(super) fn lose(&mut self, from: u64, slot: u64, cause: Cause) -> u64 {
+    pub(super) fn charge(&mut self, from: u64, slot: u64, cause: Cause) -> u64 {
         if slot <= from {
             return from;
         }
@@ -51,26 +56,32 @@ impl Core {
 
     /// The slots that are lost before `slot` because of the front end.
     #[inline(always)]
-    pub(super) fn lose_front(&mut self, from: u64, slot: u64) -> u64 {
+    pub(super) fn charge_front(&mut self, from: u64, slot: u64) -> u64 {
         if self.barrier_count == 0 {
             return from;
         }
-        self.lose_barriers(from, slot)
+        self.charge_barriers(from, slot)
     }
 
     #[inline(never)]
-    fn lose_barriers(&mut self, mut from: u64, slot: u64) -> u64 {
+    fn charge_barriers(&mut self, mut from: u64, slot: u64) -> u64 {
         let n = self.barrier_count;
         for i in 0..n {
             let b = &self.barriers[i];
             let (until, cause) = (b.until, b.cause);
             if b.translated.known == 0 || slot < until {
-                from = self.lose(from, until.min(slot), cause);
+                from = self.charge(from, until.min(slot), cause);
             } else if until > from {
-                let (begin, Translated { known, began }) = (b.from, b.translated);
-                let looked = self.cycle(begin) + self.mmu.looked(Access::Fetch);
+                let (
+                    begin,
+                    TranslationWait {
+                        known,
+                        walk_start: began,
+                    },
+                ) = (b.from, b.translated);
+                let lookup_done = self.cycle(begin) + self.mmu.tlb_lookup_done(Access::Fetch);
                 let mut split = self.stack.split((begin, from, until));
-                split.translation(looked, began, known, self.width);
+                split.translation(lookup_done, began, known, self.width);
                 split.rest(cause);
                 from = until;
             }
@@ -83,7 +94,7 @@ impl Core {
 
     /// `n` instructions that wait for nothing and take a cycle each.
     #[inline(always)]
-    pub(super) fn plain(&mut self, n: u64) {
+    pub(super) fn dispatch_simple(&mut self, n: u64) {
         let (free, room) = self.rob.room();
         let at = self.next.max(free);
         let first = self.rob.next;
@@ -91,13 +102,13 @@ impl Core {
             self.rob.retire(first, n);
             self.next = at + n;
         } else {
-            self.plain_delayed(n);
+            self.dispatch_simple_delayed(n);
         }
     }
 
     /// The same where some find no room at first or retire late.
     #[inline(never)]
-    fn plain_delayed(&mut self, mut n: u64) {
+    fn dispatch_simple_delayed(&mut self, mut n: u64) {
         while n > 0 {
             let (free, room) = self.rob.room();
             let chunk = n.min(room);
@@ -122,8 +133,8 @@ impl Core {
     // Not inlined: in a loop the compiler would keep all that this may change in registers.
     #[inline(never)]
     fn account_execution(&mut self, at: u64, slot: u64) {
-        let from = self.lose_front(self.rob.next, at);
-        self.lose(from, slot, Cause::Compute);
+        let from = self.charge_front(self.rob.next, at);
+        self.charge(from, slot, Cause::Compute);
     }
 
     /// Dispatches the op's own instruction after the plain ones; its slot.
@@ -185,7 +196,7 @@ impl Core {
         &mut self,
         done: u64,
         start: u64,
-        translated: Translated,
+        translated: TranslationWait,
         data: Done,
     ) -> u64 {
         if done < self.rob.next {
@@ -208,29 +219,29 @@ impl Core {
     /// Gives the slots until `slot` their causes. What it waited for is handed
     /// over in registers: see [`Waits`].
     #[inline(never)]
-    fn account(&mut self, slot: u64, start: u64, translated: Translated, data: Done) {
-        let mut from = self.lose_front(self.rob.next, slot);
-        from = self.lose(from, start.min(slot), Cause::Compute);
+    fn account(&mut self, slot: u64, start: u64, translated: TranslationWait, data: Done) {
+        let mut from = self.charge_front(self.rob.next, slot);
+        from = self.charge(from, start.min(slot), Cause::Compute);
         let ask = self.cycle(start);
         if translated.known == ask && u32::from(data.held) | data.queued == 0 {
             // There is one part only.
-            from = self.lose(from, (data.at * self.width).min(slot), served(data.level));
-            self.lose(from, slot, Cause::Compute);
+            from = self.charge(from, (data.at * self.width).min(slot), served(data.level));
+            self.charge(from, slot, Cause::Compute);
         } else if from < slot {
-            let looked = ask + self.mmu.looked(Access::Read);
-            self.account_parts((start, from, slot), looked, translated, data);
+            let lookup_done = ask + self.mmu.tlb_lookup_done(Access::Read);
+            self.account_parts((start, from, slot), lookup_done, translated, data);
         }
     }
 
     /// The same for what was asked for in the first of three slots, holds up
     /// retirement from the second on, and until the third; TLBs are looked up until
-    /// `looked`.
+    /// `lookup_done`.
     #[inline(never)]
     fn account_parts(
         &mut self,
         slots: (u64, u64, u64),
-        looked: Cycle,
-        translated: Translated,
+        lookup_done: Cycle,
+        translated: TranslationWait,
         data: Done,
     ) {
         let (width, known) = (self.width, translated.known);
@@ -238,7 +249,7 @@ impl Core {
         // Known earlier, it would have waited for a register as much longer: that
         // comes free when it does.
         if data.held == 0 {
-            split.translation(looked, translated.began, known, width);
+            split.translation(lookup_done, translated.walk_start, known, width);
         } else {
             let held = known + u64::from(data.held);
             split.part(Cause::MissRegister, held.min(data.at) * width);
@@ -263,9 +274,9 @@ impl Core {
 
     /// The plain instructions before the op's own, and a fence's draining.
     #[inline(always)]
-    pub(super) fn lead(&mut self, op: &Op) {
+    pub(super) fn dispatch_preceding(&mut self, op: &Op) {
         if op.insns > 1 && !self.resumes {
-            self.plain(u64::from(op.insns) - 1);
+            self.dispatch_simple(u64::from(op.insns) - 1);
         }
         self.resumes = false;
         if op.flags & flags::SERIALISING != 0 && !self.orders(op) {
@@ -279,7 +290,7 @@ impl Core {
     pub(super) fn orders(&self, op: &Op) -> bool {
         self.fences
             && op.flags & flags::SERIALISING != 0
-            && matches!(op.kind, Kind::Load | Kind::Store)
+            && matches!(op.kind, OpClass::Load | OpClass::Store)
     }
 
     /// The slot from which on `op`, dispatched at `at`, may access memory: not
@@ -302,7 +313,7 @@ impl Core {
     #[cold]
     pub(super) fn drain(&mut self) {
         self.next = self.next.max(self.rob.next);
-        self.hold(self.stores.last_commit * self.width, Cause::StoreQueue);
+        self.stall(self.stores.last_commit * self.width, Cause::StoreQueue);
     }
 }
 

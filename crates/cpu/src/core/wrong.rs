@@ -7,13 +7,13 @@
 //! cache. A load whose inputs are there before the branch is resolved goes to the
 //! MMU and the caches like any other, if its address can be told and its page is mapped.
 
-use pagewalk_memory::{Below, Kind as Ask};
-use pagewalk_mmu::{Answer, Fault, is_mapped};
-use pagewalk_stream::{Kind, Op, flags};
+use pagewalk_memory::{Below, RequestKind};
+use pagewalk_mmu::{Fault, Translated, is_mapped};
+use pagewalk_stream::{Op, OpClass, flags};
 use pagewalk_units::{Access, Asid, Cycle, LINE_BYTES, LINE_SHIFT, VirtAddr};
 
 use super::access::bytes;
-use super::{Core, Outside};
+use super::{Core, CoreContext};
 use crate::rob::Freed;
 use crate::wrong_path::{
     Calls, Input, Known, Learned, NOWHERE, Origin, Producer, WrongPath, after, result,
@@ -84,7 +84,7 @@ impl Core {
         ops: &[Op],
         at: usize,
         resolved: u64,
-        outside: &mut Outside<'_, B>,
+        context: &mut CoreContext<'_, B>,
     ) {
         let Some(mut w) = self.wrong.take() else {
             return;
@@ -113,7 +113,7 @@ impl Core {
                     calls,
                     made: Vec::with_capacity(256),
                 };
-                self.follow(&mut w, &mut path, block, outside);
+                self.run_wrong_path(&mut w, &mut path, block, context);
                 w.stats.instructions += path.instructions;
                 w.leave();
             }
@@ -142,32 +142,32 @@ impl Core {
     }
 
     /// Runs from `block` on until something ends the path.
-    fn follow<B: Below>(
+    fn run_wrong_path<B: Below>(
         &mut self,
         w: &mut WrongPath,
         path: &mut Path<'_>,
         mut block: usize,
-        outside: &mut Outside<'_, B>,
+        context: &mut CoreContext<'_, B>,
     ) {
         let mut k = 0;
         while let Some(learned) = w.op(block, k) {
             let op = &learned.op;
             k += 1;
-            if op.flags & flags::SERIALISING != 0 || op.kind == Kind::Ask {
+            if op.flags & flags::SERIALISING != 0 || op.kind == OpClass::Query {
                 return;
             }
             let Some(slot) = self.dispatch_wrong(op, path) else {
                 return;
             };
-            self.execute_wrong(w, path, &learned, slot, outside);
-            if op.kind != Kind::Branch {
+            self.execute_wrong(w, path, &learned, slot, context);
+            if op.kind != OpClass::Branch {
                 continue;
             }
             let conditional = op.flags & flags::CONDITIONAL != 0;
-            let taken = conditional && self.predictor.foretells(op.pc);
+            let taken = conditional && self.predictor.predict_wrong_path(op.pc);
             let indirect = op.flags & flags::INDIRECT != 0 && op.flags & flags::RETURN == 0;
             let to = if indirect {
-                self.predictor.foretells_target(op.pc)
+                self.predictor.predict_wrong_path_target(op.pc)
             } else {
                 0
             };
@@ -189,7 +189,7 @@ impl Core {
         let mut at = path.slot + n - 1;
         let free = self.rob.freed(&mut path.freed, path.instructions + n - 1)?;
         at = at.max(free);
-        if op.kind == Kind::Load {
+        if op.kind == OpClass::Load {
             if path.loads == self.load_queue {
                 return None;
             }
@@ -201,7 +201,7 @@ impl Core {
         }
         path.slot = at + 1;
         path.instructions += n;
-        path.loads += u64::from(op.kind == Kind::Load);
+        path.loads += u64::from(op.kind == OpClass::Load);
         Some(at)
     }
 
@@ -212,7 +212,7 @@ impl Core {
         path: &mut Path<'_>,
         learned: &Learned,
         slot: u64,
-        outside: &mut Outside<'_, B>,
+        context: &mut CoreContext<'_, B>,
     ) {
         let (op, name) = (&learned.op, learned.name);
         let n = path.base + path.made.len() as u64;
@@ -221,7 +221,7 @@ impl Core {
         let known = !inputs.from.contains(&0);
         let start = inputs.at.max(slot);
         let (at, origin) = match op.kind {
-            Kind::Compute => {
+            OpClass::Compute => {
                 let done = start.saturating_add(u64::from(op.latency) * self.width);
                 let origin = if known && inputs.from != [NOWHERE; 2] {
                     result(name, inputs.from, op.latency)
@@ -230,7 +230,7 @@ impl Core {
                 };
                 (if start >= LATE { start } else { done }, origin)
             }
-            Kind::Load => {
+            OpClass::Load => {
                 let address = match same {
                     Some(j) => Some((path.right[j].va, Source::Converged)),
                     None if known => w
@@ -238,12 +238,12 @@ impl Core {
                         .map(|(va, known)| (va, Source::Known(known))),
                     None => None,
                 };
-                self.load_wrong(w, (op, address), (start, path.resolved), outside)
+                self.load_wrong(w, (op, address), (start, path.resolved), context)
             }
-            Kind::Store | Kind::Branch | Kind::Ask => (start, NOWHERE),
+            OpClass::Store | OpClass::Branch | OpClass::Query => (start, NOWHERE),
         };
         // The right path may read what it has written by then.
-        let load = op.kind == Kind::Load;
+        let load = op.kind == OpClass::Load;
         let same = same.filter(|&j| at != UNKNOWN && !(load && w.ahead.writes(path.right[j].va)));
         path.made.push(Made { at, same });
         w.pass(n, name, origin);
@@ -294,7 +294,7 @@ impl Core {
         w: &mut WrongPath,
         (op, address): (&Op, Option<(u64, Source)>),
         (start, resolved): (u64, u64),
-        outside: &mut Outside<'_, B>,
+        context: &mut CoreContext<'_, B>,
     ) -> (u64, Origin) {
         let Some((va, source)) = address else {
             w.stats.unknown_loads += 1;
@@ -307,7 +307,7 @@ impl Core {
         let op = Op { va, ..*op };
         let (_, high) = bytes(&op);
         let last = va.wrapping_add(high - (va & (LINE_BYTES - 1)));
-        let mapped = |va| is_mapped(outside.view, VirtAddr(va));
+        let mapped = |va| is_mapped(context.view, VirtAddr(va));
         if !mapped(va) || last >> 12 != va >> 12 && !mapped(last) {
             w.stats.unmapped_loads += 1;
             return (UNKNOWN, 0);
@@ -321,7 +321,7 @@ impl Core {
         }
         let (misses, walks) = (self.mmu.data_misses(), self.mmu.walks());
         let ask = self.cycle(start);
-        let at = self.read_wrong(&op, ask, outside).unwrap_or(ask);
+        let at = self.read_wrong(&op, ask, context).unwrap_or(ask);
         w.stats.l1d_tlb_misses += self.mmu.data_misses() - misses;
         w.stats.walks += self.mmu.walks() - walks;
         (at * self.width, w.loads(va))
@@ -332,18 +332,18 @@ impl Core {
         &mut self,
         op: &Op,
         now: Cycle,
-        outside: &mut Outside<'_, B>,
+        context: &mut CoreContext<'_, B>,
     ) -> Result<Cycle, Fault> {
-        let t = self.translate(op.va, Access::Read, op.pc, now, outside)?;
+        let t = self.translate(op.va, Access::Read, op.pc, now, context)?;
         let (low, high) = bytes(op);
         let line = op.va >> LINE_SHIFT;
         if high < LINE_BYTES {
-            return Ok(self.read_line(op, &t, (line, low, high), now, outside.below));
+            return Ok(self.read_line(op, &t, (line, low, high), now, context.below));
         }
-        let u = self.second(op, &t, Access::Read, now, outside)?;
-        let first = self.read_line(op, &t, (line, low, LINE_BYTES - 1), now, outside.below);
+        let u = self.translate_second(op, &t, Access::Read, now, context)?;
+        let first = self.read_line(op, &t, (line, low, LINE_BYTES - 1), now, context.below);
         let rest = (line + 1, 0, high - LINE_BYTES);
-        let rest = self.read_line(op, &u, rest, now, outside.below);
+        let rest = self.read_line(op, &u, rest, now, context.below);
         Ok(first.max(rest))
     }
 
@@ -351,14 +351,17 @@ impl Core {
     fn read_line<B: Below>(
         &mut self,
         op: &Op,
-        t: &Answer,
+        t: &Translated,
         (line, low, high): (u64, u64, u64),
         now: Cycle,
         below: &mut B,
     ) -> Cycle {
         match self.stores.forward(line, low as u8, high as u8, now) {
-            Some(stored) => t.at.max(stored) + self.load_to_use,
-            None => self.request(Ask::Load, t.pa, op.pc, t.at, below).at,
+            Some(stored) => t.ready.max(stored) + self.load_to_use,
+            None => {
+                self.request(RequestKind::Load, t.pa, op.pc, t.ready, below)
+                    .at
+            }
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The right path beyond a mispredicted branch, where the wrong one may meet it.
 
-use pagewalk_stream::{Kind, Op};
+use pagewalk_stream::{Op, OpClass};
 
 /// Ops that are found by name.
 const SLOTS: usize = 2048;
@@ -41,7 +41,7 @@ impl Ahead {
     /// These are the ops after a branch, and their names.
     pub fn set(&mut self, ops: &[Op], names: &[u64]) {
         self.written = [0; FILTER];
-        for op in ops.iter().filter(|op| op.kind == Kind::Store) {
+        for op in ops.iter().filter(|op| op.kind == OpClass::Store) {
             for va in [op.va, op.va.wrapping_add(u64::from(op.size.max(1)) - 1)] {
                 let (at, bit) = bit(va);
                 self.written[at] |= bit;

@@ -1,6 +1,6 @@
 //! Blocks of code that were executed: what follows a branch, up to the next.
 
-use pagewalk_stream::{Kind, Op};
+use pagewalk_stream::{Op, OpClass};
 
 /// Ops of a block at most; a longer one is known so far.
 const LONGEST: usize = 64;
@@ -139,7 +139,7 @@ impl Code {
         let learned = &mut ops[k];
         learned.op = *op;
         // Stores do nothing on wrong paths.
-        if op.kind == Kind::Store {
+        if op.kind == OpClass::Store {
             return;
         }
         for (input, &d) in learned.inputs.iter_mut().zip(&op.dep) {

@@ -6,12 +6,12 @@ pub mod mocks;
 
 pub use mocks::*;
 use pagewalk_cpu::{
-    Atomics, Core, CoreSpec, CoreStats, Outside, PredictorSpec, Ran, Stop, WrongPathSpec,
+    Atomics, Core, CoreContext, CoreSpec, CoreStats, PredictorSpec, Ran, Stop, WrongPathSpec,
 };
 use pagewalk_mmu::{Mmu, MmuSpec};
 use pagewalk_stats::Tree;
-use pagewalk_stream::{Kind, Op, flags};
-use pagewalk_tables::{InMemoryTlbSpec, Looked, PomTlb, PomTlbSpec, View};
+use pagewalk_stream::{Op, OpClass, flags};
+use pagewalk_tables::{InMemoryTlbSpec, PomTlb, PomTlbSpec, QueryResult, View};
 use pagewalk_units::{Asid, Cycle, PhysAddr};
 
 /// Latency of the memory.
@@ -86,20 +86,20 @@ impl Bench {
         Self::with(spec, &perfect(), 256)
     }
     /// The core and what is lent to it.
-    fn lend<R>(&mut self, work: impl FnOnce(&mut Core, Outside<'_, Memory>) -> R) -> R {
+    fn lend<R>(&mut self, work: impl FnOnce(&mut Core, CoreContext<'_, Memory>) -> R) -> R {
         let view = View::Native(&self.table);
-        let outside = Outside {
+        let context = CoreContext {
             asid: Asid(1),
             tiers: None,
             view: &view,
             below: &mut self.memory,
             in_memory_tlb: self.in_memory_tlb.as_mut(),
         };
-        work(&mut self.core, outside)
+        work(&mut self.core, context)
     }
     /// Runs `ops` from the one at `at` on, as [`Core::run`] does.
     pub fn run_until(&mut self, ops: &[Op], at: usize, until: Cycle, limit: u64) -> Ran {
-        self.lend(|core, outside| core.run(ops, at, until, limit, outside))
+        self.lend(|core, context| core.run(ops, at, until, limit, context))
     }
     /// Runs all of it from an empty window; gives the cycles it took.
     pub fn run(&mut self, ops: &[Op]) -> Cycle {
@@ -111,15 +111,15 @@ impl Bench {
     }
     /// Warms with all of it.
     pub fn warm(&mut self, ops: &[Op]) -> Ran {
-        self.lend(|core, outside| core.warm(ops, 0, u64::MAX, 1000, outside))
+        self.lend(|core, context| core.warm(ops, 0, u64::MAX, 1000, context))
     }
     /// An op that asks, timed.
-    pub fn ask(&mut self, op: &Op, looked: Option<&Looked>) {
-        self.lend(|core, outside| core.ask(op, looked, outside));
+    pub fn run_query(&mut self, op: &Op, looked: Option<&QueryResult>) {
+        self.lend(|core, context| core.run_query(op, looked, context));
     }
     /// The same between samples.
-    pub fn warm_ask(&mut self, op: &Op, looked: Option<&Looked>) {
-        self.lend(|core, outside| core.warm_ask(op, looked, 1000, outside));
+    pub fn warm_query(&mut self, op: &Op, looked: Option<&QueryResult>) {
+        self.lend(|core, context| core.warm_query(op, looked, 1000, context));
     }
     /// The core's counters.
     pub fn stats(&self) -> CoreStats {
@@ -145,7 +145,7 @@ pub fn compute(insns: u16, latency: u8) -> Op {
         pc: PC,
         insns,
         latency,
-        kind: Kind::Compute,
+        kind: OpClass::Compute,
         ..Op::default()
     }
 }
@@ -156,14 +156,14 @@ pub fn load(va: u64) -> Op {
         va,
         insns: 1,
         size: 8,
-        kind: Kind::Load,
+        kind: OpClass::Load,
         ..Op::default()
     }
 }
 
 pub fn store(va: u64) -> Op {
     Op {
-        kind: Kind::Store,
+        kind: OpClass::Store,
         ..load(va)
     }
 }
@@ -174,7 +174,7 @@ pub fn branch(pc: u64, taken: bool) -> Op {
         va: PC,
         insns: 1,
         latency: 1,
-        kind: Kind::Branch,
+        kind: OpClass::Branch,
         flags: flags::CONDITIONAL | if taken { flags::TAKEN } else { 0 },
         ..Op::default()
     }

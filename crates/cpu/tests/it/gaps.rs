@@ -4,15 +4,19 @@
 use crate::bench::*;
 use pagewalk_cpu::{CoreSpec, PredictorSpec};
 use pagewalk_stream::{Op, flags};
-use pagewalk_structures::Unknown;
+use pagewalk_structures::StaleOutcomes;
 
 /// Of the branches among `ops`, run after a gap by a core that has run them before.
 fn unknown(spec: &CoreSpec, ops: &[Op]) -> u64 {
     let mut b = Bench::new(spec);
-    let branches = |b: &Bench| b.core.unknown()[5];
+    let branches = |b: &Bench| b.core.stale()[5];
     b.run(ops);
-    assert_eq!(branches(&b), Unknown::default(), "nothing was passed over");
-    b.core.pass_over(true);
+    assert_eq!(
+        branches(&b),
+        StaleOutcomes::default(),
+        "nothing was passed over"
+    );
+    b.core.mark_stale(true);
     b.run(ops);
     let found = branches(&b);
     // What was seen since is known.
@@ -35,9 +39,9 @@ fn every_gap_makes_it_unknown_again() {
     let mut b = Bench::new(&spec());
     for gaps in 0..600 {
         b.run(&[branch(PC, true), branch(PC, true)]);
-        let Unknown { hits, misses } = b.core.unknown()[5];
+        let StaleOutcomes { hits, misses } = b.core.stale()[5];
         assert_eq!(hits + misses, gaps);
-        b.core.pass_over(false);
+        b.core.mark_stale(false);
     }
 }
 

@@ -1,10 +1,10 @@
 //! What must hold for any program.
 
 use crate::bench::*;
-use pagewalk_cpu::{Core, CoreSpec, Outside, PredictorSpec, Stop};
+use pagewalk_cpu::{Core, CoreContext, CoreSpec, PredictorSpec, Stop};
 use pagewalk_memory::{CacheSpec, DramSpec, Shared, SharedSpec};
 use pagewalk_mmu::{Mmu, MmuSpec};
-use pagewalk_stream::{Kind, Op, flags};
+use pagewalk_stream::{Op, OpClass, flags};
 use pagewalk_tables::View;
 use pagewalk_units::{Asid, Cycle, rng};
 use proptest::prelude::*;
@@ -91,7 +91,7 @@ fn both_forms(drafts: &[Draft]) -> (Vec<Op>, Vec<Op>) {
             }
             g
         };
-        if own.kind == Kind::Compute && !d.fence && d.chain > 0 {
+        if own.kind == OpClass::Compute && !d.fence && d.chain > 0 {
             // A chain of `gap + 1` instructions of `chain` cycles each.
             let n = d.gap % 40 + 1;
             let n = n.min(255 / u16::from(d.chain));
@@ -115,7 +115,11 @@ fn both_forms(drafts: &[Draft]) -> (Vec<Op>, Vec<Op>) {
         } else {
             own.flags |= serial;
             own.latency = d.chain;
-            let gap = if own.kind == Kind::Compute { 0 } else { d.gap };
+            let gap = if own.kind == OpClass::Compute {
+                0
+            } else {
+                d.gap
+            };
             for _ in 0..gap {
                 single.push(Op {
                     pc: own.pc,
@@ -373,14 +377,14 @@ fn two_cores_share_the_bus() {
         {
             let (core, ops) = &mut all[c];
             let until = core.now() + 100;
-            let outside = Outside {
+            let context = CoreContext {
                 asid: Asid(1),
                 tiers: None,
                 view: &view,
                 below: &mut below,
                 in_memory_tlb: None,
             };
-            at[c] = core.run(ops, at[c], until, u64::MAX, outside).at;
+            at[c] = core.run(ops, at[c], until, u64::MAX, context).at;
         }
         all.iter().map(|(c, _)| c.finish()).collect::<Vec<_>>()
     };

@@ -1,9 +1,9 @@
 //! Tests of the core, in one binary: each binary links the crate anew.
 
-mod asks;
 mod closed_forms;
 mod gaps;
 mod laws;
+mod shortcut_query;
 mod wrong_path;
 
 #[path = "../bench/mod.rs"]

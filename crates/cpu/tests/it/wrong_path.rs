@@ -3,7 +3,7 @@
 use crate::bench::*;
 use pagewalk_cpu::{Core, CoreSpec, WrongPathSpec};
 use pagewalk_mmu::{Mmu, MmuSpec};
-use pagewalk_stream::{Kind, Op, flags};
+use pagewalk_stream::{Op, OpClass, flags};
 
 fn following() -> CoreSpec {
     CoreSpec {
@@ -372,7 +372,7 @@ fn an_atomic_on_a_wrong_path_ends_it() {
             let mut ops = ten_either_way(coin(i));
             ops[0].latency = 100;
             ops[3].flags |= flags::SERIALISING;
-            assert_eq!(ops[3].kind, Kind::Load);
+            assert_eq!(ops[3].kind, OpClass::Load);
             ops
         })
         .collect();

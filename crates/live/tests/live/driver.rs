@@ -3,7 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use pagewalk_stream::{Ask, Batch, End, Error, Event, Kind, Op, ProcessId, Program, ThreadId};
+use pagewalk_stream::{
+    Batch, End, Error, Event, Op, OpClass, ProcessId, Program, ShortcutQuery, ThreadId,
+};
 
 #[derive(Clone, Debug, PartialEq)]
 enum State {
@@ -47,7 +49,7 @@ pub fn run_answered(
     program: &mut dyn Program,
     mut see: impl FnMut(ProcessId, ThreadId, &[Op]),
     mut effect: impl FnMut(ProcessId, ThreadId, &Event),
-    mut answer: impl FnMut(ProcessId, Ask) -> Option<u64>,
+    mut answer: impl FnMut(ProcessId, ShortcutQuery) -> Option<u64>,
 ) -> Result<Outcome, Error> {
     let mut threads: BTreeMap<ThreadId, (ProcessId, State)> = BTreeMap::new();
     threads.insert(0, (0, State::Runs));
@@ -123,20 +125,20 @@ pub fn run_answered(
                     out.ops += batch.ops.len() as u64;
                     out.instructions += batch.instructions();
                     let before = batch.ops.split_last().map_or(&[][..], |(_, ops)| ops);
-                    assert!(before.iter().all(|o| o.kind != Kind::Ask));
+                    assert!(before.iter().all(|o| o.kind != OpClass::Query));
                     for op in &batch.ops {
-                        out.loads += u64::from(op.kind == Kind::Load);
-                        out.stores += u64::from(op.kind == Kind::Store);
+                        out.loads += u64::from(op.kind == OpClass::Load);
+                        out.stores += u64::from(op.kind == OpClass::Store);
                     }
                     progress |= !batch.ops.is_empty();
                     see(process, id, &batch.ops);
                     match end {
                         End::More => State::Runs,
                         End::Empty => State::Runs,
-                        End::Ask(ask) => {
+                        End::Query(ask) => {
                             progress = true;
-                            assert_eq!(batch.ops.last().map(|o| o.kind), Some(Kind::Ask));
-                            program.answer(id, answer(process, ask));
+                            assert_eq!(batch.ops.last().map(|o| o.kind), Some(OpClass::Query));
+                            program.shortcut_result(id, answer(process, ask));
                             State::Runs
                         }
                         End::Blocked if batch.ops.is_empty() && waited => State::Blocked,

@@ -1,12 +1,12 @@
 //! Real programs through the emulator. Needs qemu-user and a C compiler; says so
 //! and passes where one of them is missing.
 
-mod asking;
 mod corrupt;
 mod driver;
 mod limits;
 mod programs;
 mod recording;
+mod shortcut_query;
 mod tools;
 
 use std::ffi::{OsStr, OsString};
@@ -16,7 +16,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use driver::Outcome;
 use pagewalk_live::{Live, LiveOptions, find_qemu, launch};
-use pagewalk_stream::{Backing, Error, Event, Kind, Op, Program, flags};
+use pagewalk_stream::{Backing, Error, Event, Op, OpClass, Program, flags};
 use tools::{compile, plugin, present};
 
 /// A run with everything that the program wrote.
@@ -85,8 +85,8 @@ fn accesses_of_a_known_loop_have_its_addresses_and_dependences() {
             inside = region.get();
             for op in ops.iter().filter(|_| inside) {
                 match op.kind {
-                    Kind::Load => loads.push(op.va),
-                    Kind::Store => {
+                    OpClass::Load => loads.push(op.va),
+                    OpClass::Store => {
                         dependent += u64::from(op.dep[1] > 0);
                         stores.push(op.va);
                     }
@@ -228,7 +228,7 @@ fn no_access_of_another_thread_comes_after_an_unmap() {
             let mapped = mapped.borrow();
             for op in ops
                 .iter()
-                .filter(|o| matches!(o.kind, Kind::Load | Kind::Store))
+                .filter(|o| matches!(o.kind, OpClass::Load | OpClass::Store))
             {
                 // The program's own areas lie where nothing else does.
                 if (programs::AREAS..programs::AREAS + (1 << 32)).contains(&op.va) {
@@ -452,7 +452,7 @@ fn unmapped_with(options: LiveOptions) -> Vec<(u64, u64)> {
             let maps = maps.borrow();
             for op in ops
                 .iter()
-                .filter(|o| matches!(o.kind, Kind::Load | Kind::Store))
+                .filter(|o| matches!(o.kind, OpClass::Load | OpClass::Store))
             {
                 let last = op.va + u64::from(op.size) - 1;
                 if !maps.contains_key(&(op.va >> 12)) || !maps.contains_key(&(last >> 12)) {
@@ -490,7 +490,7 @@ fn branches_go_where_the_next_block_is() {
     run_with(options(&[&program, "1000"]), |_, _, ops| {
         for op in ops {
             if let Some(b) =
-                previous.filter(|b| b.kind == Kind::Branch && b.flags & flags::TAKEN != 0)
+                previous.filter(|b| b.kind == OpClass::Branch && b.flags & flags::TAKEN != 0)
             {
                 taken += 1;
                 // The first op there stands for the plain instructions before it, too.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use pagewalk_live::{Live, LiveOptions, LiveRecording};
 use pagewalk_ring::record;
-use pagewalk_stream::{Batch, End, Kind, Op, Program};
+use pagewalk_stream::{Batch, End, Op, OpClass, Program};
 use pagewalk_trace::{
     Header, OpenOptions, TraceWriter, Written, check_trace, convert_trace, open_trace, trace_info,
 };
@@ -52,9 +52,9 @@ fn first_thread(program: &mut dyn Program) -> (Vec<Op>, Vec<(usize, End)>) {
         match end {
             End::More | End::Wait { .. } => {}
             End::Empty | End::Blocked => program.wait(),
-            End::Ask(_) => {
-                assert_eq!(batch.ops.last().map(|o| o.kind), Some(Kind::Ask));
-                program.answer(0, None);
+            End::Query(_) => {
+                assert_eq!(batch.ops.last().map(|o| o.kind), Some(OpClass::Query));
+                program.shortcut_result(0, None);
                 ends.push((ops.len(), end));
             }
             End::Exit => return (ops, ends),
@@ -117,7 +117,7 @@ fn ring(random: &mut impl Rng) -> Vec<u64> {
         if random.random_range(0..30u32) == 0 {
             let question = random.random_range(0..2u64);
             words.push(record::word(record::BLOCK, 3));
-            words.push(record::word(record::ASK, question));
+            words.push(record::word(record::QUERY, question));
             words.extend([random.random::<u64>(), random.random()]);
             words.push(record::word(record::RETURN, 0));
         }
@@ -183,7 +183,7 @@ fn a_replay_gives_each_op_and_event_that_the_ring_gave() {
         assert!(
             ops.len() > 1000
                 && ends.len() > 20
-                && ends.iter().any(|(_, e)| matches!(e, End::Ask(_))),
+                && ends.iter().any(|(_, e)| matches!(e, End::Query(_))),
             "{} {}",
             ops.len(),
             ends.len()
@@ -275,7 +275,7 @@ fn a_recorded_program_does_what_it_does_live() {
     assert!(close(written.instructions, live.instructions));
     let (ops, ends) = first_thread(opened(&path, 0, false).as_mut());
     let count = |kind| ops.iter().filter(|o| o.kind == kind).count() as u64;
-    assert!(close(count(Kind::Load), live.loads) && close(count(Kind::Store), live.stores));
+    assert!(close(count(OpClass::Load), live.loads) && close(count(OpClass::Store), live.stores));
     assert!(close(ops.len() as u64, live.ops));
     let events = ends.iter().filter(|(_, e)| matches!(e, End::Event { .. }));
     assert_eq!(events.count(), live.events.len());
@@ -287,7 +287,7 @@ fn a_recorded_program_does_what_it_does_live() {
         let left = instructions(&rest);
         assert!(left <= written.instructions - skip && left + 20 > written.instructions - skip);
         let accesses = |ops: &[Op]| -> Vec<(u64, u64)> {
-            let memory = ops.iter().filter(|o| o.kind != Kind::Compute);
+            let memory = ops.iter().filter(|o| o.kind != OpClass::Compute);
             memory.map(|o| (o.pc, o.va)).collect()
         };
         let (rest, all) = (accesses(&rest), accesses(&ops));
@@ -321,18 +321,18 @@ fn what_is_skipped_of_a_recording_leaves_the_rest_as_it_is() {
     assert!(check.blocks > Some(6), "{check:?}");
     let total = written.instructions;
     for skip in [total / 10, total / 2, total * 9 / 10] {
-        let (mut full, mut passing) = (opened(&path, 0, false), opened(&path, 0, false));
+        let (mut full, mut forwarded) = (opened(&path, 0, false), opened(&path, 0, false));
         let (mut one, mut other) = (Batch::new(), Batch::new());
         let (mut left, mut passed) = (skip, 0);
         loop {
             let end = full.fill(0, &mut one).unwrap();
-            passing.pass(left, u64::MAX);
-            assert_eq!(passing.fill(0, &mut other).unwrap(), end);
-            let count = other.passed.ops as usize;
+            forwarded.grant_fast_forward(left, u64::MAX);
+            assert_eq!(forwarded.fill(0, &mut other).unwrap(), end);
+            let count = other.skipped.ops as usize;
             assert_eq!(count + other.ops.len(), one.ops.len());
             assert!(other.ops[..] == one.ops[count..]);
             let over = instructions(&one.ops[..count]);
-            assert_eq!(other.passed.instructions, over);
+            assert_eq!(other.skipped.instructions, over);
             passed += over;
             left = left.saturating_sub(over);
             if end == End::Exit {

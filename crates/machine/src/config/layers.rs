@@ -9,7 +9,7 @@ use toml_edit::{Document, Item, TableLike};
 
 use super::Config;
 use super::naming::Setting;
-use super::schema::{expected, follow, root_schema, tagged};
+use super::schema::{expected, resolve_ref, root_schema, tagged};
 
 /// The end of a sentence that names the nearest right name, if there is one.
 pub(super) fn did_you_mean(nearest: Option<&str>) -> String {
@@ -79,7 +79,7 @@ impl Merge<'_> {
         into: &mut Map<String, Value>,
         place: &dyn Fn(Option<usize>) -> Text,
     ) -> Result<(), Error> {
-        let schema = follow(self.root, schema);
+        let schema = resolve_ref(self.root, schema);
         let alternatives = tagged(schema);
         let properties = schema.get("properties").and_then(Value::as_object);
         let any = schema.get("additionalProperties").filter(|v| v.is_object());
@@ -222,7 +222,7 @@ impl Merge<'_> {
 
 /// Whether a value of this schema is a table.
 fn takes_keys(root: &Value, schema: &Value) -> bool {
-    let schema = follow(root, schema);
+    let schema = resolve_ref(root, schema);
     tagged(schema).is_some_and(|a| !a.is_empty())
         || schema.get("properties").is_some()
         || schema.get("type").and_then(Value::as_str) == Some("object")

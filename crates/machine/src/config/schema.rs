@@ -47,7 +47,7 @@ pub fn root_schema() -> &'static Value {
 }
 
 /// Follows `$ref` (and the `allOf` around a commented one).
-pub(super) fn follow<'a>(root: &'a Value, mut schema: &'a Value) -> &'a Value {
+pub(super) fn resolve_ref<'a>(root: &'a Value, mut schema: &'a Value) -> &'a Value {
     loop {
         if let Some(r) = schema.get("$ref").and_then(Value::as_str) {
             let name = r.rsplit('/').next().unwrap_or_default();
@@ -102,7 +102,7 @@ pub(super) fn words(schema: &Value) -> Vec<String> {
 
 /// What a value of this schema looks like, for messages and documents.
 pub(super) fn expected(root: &Value, schema: &Value) -> String {
-    let schema = follow(root, schema);
+    let schema = resolve_ref(root, schema);
     if let Some(alternatives) = tagged(schema) {
         let mut names: Vec<String> = alternatives.iter().map(|(k, _)| format!("[{k}]")).collect();
         names.extend(words(schema).into_iter().map(|w| format!("\"{w}\"")));
@@ -157,12 +157,16 @@ fn walk(root: &Value, schema: &Value, path: String, out: &mut Vec<Key>) {
             format!("{path}.{name}")
         }
     };
-    let resolved = follow(root, schema);
+    let resolved = resolve_ref(root, schema);
     let text = |v: &Value| {
         let own = v.get("description").and_then(Value::as_str);
-        own.or_else(|| follow(root, v).get("description").and_then(Value::as_str))
-            .unwrap_or_default()
-            .replace('\n', " ")
+        own.or_else(|| {
+            resolve_ref(root, v)
+                .get("description")
+                .and_then(Value::as_str)
+        })
+        .unwrap_or_default()
+        .replace('\n', " ")
     };
     if let Some(alternatives) = tagged(resolved) {
         for alternative in resolved["oneOf"].as_array().into_iter().flatten() {

@@ -20,7 +20,7 @@ use crate::config::{Config, DataDir, Shipped, keys};
 use crate::energy::sources::{MODEL, MODEL_SOURCE, numbers};
 use crate::machine::Machine;
 use crate::options::{Design, Options};
-use crate::plan::Portion;
+use crate::plan::Shard;
 use crate::summary::{metrics, program_metrics};
 
 /// One sense of a name.
@@ -80,7 +80,7 @@ pub(crate) fn tree_of(config: Config) -> Result<Tree, Error> {
         deterministic: true,
         ..Facts::default()
     };
-    Ok(Machine::new(&design, &Options::default(), &facts, Portion::default())?.tree())
+    Ok(Machine::new(&design, &Options::default(), &facts, Shard::default())?.tree())
 }
 
 /// Every statistic that a machine reports: path with `N` for a core or channel

@@ -1,7 +1,7 @@
 //! Memory that counts as mapped before the program is looked at, since its mappings
 //! are inferred.
 
-use pagewalk_stream::{Kind, ProcessId, ThreadId, flags};
+use pagewalk_stream::{OpClass, ProcessId, ThreadId, flags};
 use pagewalk_units::{Access, PageSize, VirtAddr};
 
 use super::skip::TouchFilter;
@@ -25,13 +25,13 @@ impl Machine {
         for op in &item.batch.ops[from..] {
             self.map_page_ahead(core, process, op.pc, Access::Fetch, &mut pages[0])?;
             let access = match op.kind {
-                Kind::Load => Access::Read,
-                Kind::Store => Access::Write,
-                Kind::Branch if op.flags & flags::TAKEN != 0 => {
+                OpClass::Load => Access::Read,
+                OpClass::Store => Access::Write,
+                OpClass::Branch if op.flags & flags::TAKEN != 0 => {
                     self.map_page_ahead(core, process, op.va, Access::Fetch, &mut pages[0])?;
                     continue;
                 }
-                Kind::Compute | Kind::Branch | Kind::Ask => continue,
+                OpClass::Compute | OpClass::Branch | OpClass::Query => continue,
             };
             let last = op.va.wrapping_add(u64::from(op.size.max(1)) - 1);
             self.map_page_ahead(core, process, op.va, access, &mut pages[1])?;

@@ -1,17 +1,17 @@
 //! What the end of a batch and the events of a program do.
 
 use pagewalk_os::{Effects, OsError};
-use pagewalk_stream::{End, Event, Lines, ProcessId, ThreadId};
+use pagewalk_stream::{End, Event, ProcessId, RecentLineFilter, ThreadId};
 
 use super::{Machine, Outcome};
-use crate::hub::Hub;
-use crate::thread::{Process, State};
+use crate::fanout::Fanout;
+use crate::thread::{Process, ThreadState};
 
 impl Machine {
     /// What comes after the last op of a batch.
     pub(super) fn act_on_end(
         &mut self,
-        hub: &Hub,
+        fanout: &Fanout,
         me: usize,
         id: ThreadId,
         core: usize,
@@ -19,47 +19,47 @@ impl Machine {
     ) -> Result<(), Outcome> {
         match end {
             End::More | End::Empty => {}
-            End::Ask(_) => {
+            End::Query(_) => {
                 let thread = self.threads.get_mut(&id).expect("it runs");
-                hub.answer(id, thread.reply.take());
+                fanout.shortcut_result(id, thread.query_result.take());
             }
             // What the other threads did before the end may still be to come.
             End::Event {
                 event: event @ Event::ProcessExit { .. },
                 ..
             } => {
-                self.release(id, core, State::Changing(event, u64::MAX));
-                self.settle(hub, me, false)?;
+                self.release(id, core, ThreadState::Changing(event, u64::MAX));
+                self.settle(fanout, me, false)?;
             }
             End::Event { event, ticket: 0 } => self.act_on(id, core, event)?,
             End::Event { event, ticket } => {
-                self.release(id, core, State::Changing(event, ticket));
-                self.settle(hub, me, false)?;
+                self.release(id, core, ThreadState::Changing(event, ticket));
+                self.settle(fanout, me, false)?;
             }
             End::Meet { ticket } => {
                 let process = self.threads[&id].process;
                 if self.processes[&process].applied < ticket {
-                    self.release(id, core, State::Meeting(ticket));
-                    self.settle(hub, me, false)?;
+                    self.release(id, core, ThreadState::Meeting(ticket));
+                    self.settle(fanout, me, false)?;
                 }
             }
             End::Barrier { number } => {
                 self.threads.get_mut(&id).expect("it runs").barrier = number;
-                self.release(id, core, State::AtBarrier(number));
-                self.settle(hub, me, false)?;
+                self.release(id, core, ThreadState::AtBarrier(number));
+                self.settle(fanout, me, false)?;
             }
             End::Wait { until, counted } => {
-                self.release(id, core, State::Waiting(until, counted));
-                self.settle(hub, me, false)?;
+                self.release(id, core, ThreadState::Waiting(until, counted));
+                self.settle(fanout, me, false)?;
             }
             End::Blocked => {
-                self.release(id, core, State::Blocked);
-                self.settle(hub, me, false)?;
+                self.release(id, core, ThreadState::Blocked);
+                self.settle(fanout, me, false)?;
             }
             End::Exit => {
-                self.release(id, core, State::Ready);
+                self.release(id, core, ThreadState::Ready);
                 self.bury(id);
-                self.settle(hub, me, false)?;
+                self.settle(fanout, me, false)?;
             }
         }
         Ok(())
@@ -91,7 +91,9 @@ impl Machine {
         let part = self.part_of(process);
         let mut fx = std::mem::take(&mut self.effects);
         let forks = matches!(event, Event::Fork { .. });
-        self.lines.iter_mut().for_each(Lines::forget);
+        self.recent_lines
+            .iter_mut()
+            .for_each(RecentLineFilter::forget);
         let result = match event {
             Event::Map {
                 at,
@@ -194,8 +196,8 @@ impl Machine {
             .map(|(id, _)| *id)
             .collect();
         for id in gone {
-            if let State::Running(core) = self.threads[&id].state {
-                self.release(id, core, State::Ready);
+            if let ThreadState::Running(core) = self.threads[&id].state {
+                self.release(id, core, ThreadState::Ready);
             }
             self.ready.retain(|r| *r != id);
             self.bury(id);

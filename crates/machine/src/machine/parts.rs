@@ -10,7 +10,7 @@ use super::Machine;
 use super::accounts::{Account, Accounts};
 use crate::limits::Limits;
 use crate::plan::Phase;
-use crate::thread::State;
+use crate::thread::ThreadState;
 use crate::work::Work;
 
 /// One program of a mix.
@@ -133,11 +133,11 @@ impl Machine {
         if self.plan.phase != Phase::UntilRoi {
             return true;
         }
-        if let State::Running(core) = self.threads[&id].state {
-            self.release(id, core, State::Gathering);
+        if let ThreadState::Running(core) = self.threads[&id].state {
+            self.release(id, core, ThreadState::Gathering);
         } else {
             self.ready.retain(|r| *r != id);
-            self.threads.get_mut(&id).expect("it said so").state = State::Gathering;
+            self.threads.get_mut(&id).expect("it said so").state = ThreadState::Gathering;
         }
         if !self.parts.list.iter().all(|p| p.begun) {
             return false;
@@ -146,7 +146,7 @@ impl Machine {
         let waiting: Vec<ThreadId> = self
             .threads
             .iter()
-            .filter(|(_, t)| t.state == State::Gathering)
+            .filter(|(_, t)| t.state == ThreadState::Gathering)
             .map(|(id, _)| *id)
             .collect();
         for id in waiting {

@@ -2,7 +2,7 @@
 
 use super::{Machine, Outcome};
 use crate::measure::slowest;
-use crate::plan::{Needs, Phase};
+use crate::plan::{Detail, Phase};
 use crate::work::Work;
 
 impl Machine {
@@ -15,9 +15,9 @@ impl Machine {
             return;
         }
         match self.plan.phase {
-            Phase::SampleSkip => self.pass_over(false),
-            Phase::SampleRate => self.rated = Some((self.times(), self.executed.instructions)),
-            Phase::SampleFollow => self.begin_following(),
+            Phase::SampleSkip => self.mark_stale(false),
+            Phase::CpiProbe => self.cpi_probe = Some((self.times(), self.executed.instructions)),
+            Phase::FilteredWarm => self.begin_filtered_warming(),
             _ => {}
         }
         if self.plan.phase.measures() {
@@ -33,22 +33,22 @@ impl Machine {
 
     /// What was passed over leaves it unknown what is in TLBs and caches: in all of them, or where
     /// lines were `followed`, in those that would have held back what was not.
-    fn pass_over(&mut self, followed: bool) {
+    fn mark_stale(&mut self, followed: bool) {
         for core in &mut self.cores {
-            core.pass_over(followed);
+            core.mark_stale(followed);
         }
         if !followed {
-            self.shared.pass_over();
+            self.shared.mark_stale();
         }
     }
 
     pub(super) fn leave_phase(&mut self) {
-        if self.plan.phase == Phase::SampleFollow {
-            self.end_following();
-            self.pass_over(true);
+        if self.plan.phase == Phase::FilteredWarm {
+            self.end_filtered_warming();
+            self.mark_stale(true);
         }
         let mut cpi = None;
-        if let Some((times, before)) = self.rated.take() {
+        if let Some((times, before)) = self.cpi_probe.take() {
             let instructions = self.executed.instructions - before;
             let cycles = slowest(&self.times(), &times);
             cpi = (instructions > 0).then(|| cycles as f64 / instructions as f64);
@@ -59,14 +59,14 @@ impl Machine {
             cpi = self.measured.end(&now);
         }
         if let Some(cpi) = cpi {
-            self.cpi_milli = (cpi * 1000.0).round().max(1.0) as u64;
+            self.gap_cpi_milli = (cpi * 1000.0).round().max(1.0) as u64;
         }
     }
 
     /// Work was done: intervals and phases end where they were asked to.
     pub(super) fn count(&mut self, done: Work) {
         self.executed += done;
-        if self.plan.phase.needs() == Needs::Ops {
+        if self.plan.phase.detail() == Detail::Full {
             self.simulated += done.instructions;
         }
         if self.measured.until_interval(self.executed.instructions) == 0 {

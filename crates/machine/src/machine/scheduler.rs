@@ -5,7 +5,7 @@ use pagewalk_stream::{ProcessId, ThreadId};
 use pagewalk_units::Cycle;
 
 use super::Machine;
-use crate::thread::{State, Thread};
+use crate::thread::{Thread, ThreadState};
 
 impl Machine {
     /// Gives idle cores to threads that wait for one: the core that the thread
@@ -22,7 +22,7 @@ impl Machine {
             let Some(core) = free else { return };
             self.ready.pop_front();
             let thread = self.threads.get_mut(&id).expect("a ready thread exists");
-            thread.state = State::Running(core);
+            thread.state = ThreadState::Running(core);
             thread.last_core = core;
             self.on_core[core] = Some(id);
             self.runnable[core] = !thread.starved;
@@ -110,13 +110,13 @@ impl Machine {
             return;
         }
         if let Some(id) = self.on_core[core] {
-            self.release(id, core, State::Ready);
+            self.release(id, core, ThreadState::Ready);
             self.ready.push_back(id);
         }
     }
 
     /// Takes the thread off its core.
-    pub(super) fn release(&mut self, id: ThreadId, core: usize, state: State) {
+    pub(super) fn release(&mut self, id: ThreadId, core: usize, state: ThreadState) {
         debug_assert_eq!(self.on_core[core], Some(id));
         self.on_core[core] = None;
         self.runnable[core] = false;
@@ -138,7 +138,7 @@ impl Machine {
             .threads
             .get_mut(&id)
             .expect("only threads that exist wait");
-        thread.state = State::Ready;
+        thread.state = ThreadState::Ready;
         thread.ready_at = thread.ready_at.max(now);
         self.ready.push_back(id);
     }

@@ -1,11 +1,11 @@
 //! Skipping: pages are mapped, and a TLB in memory has them; nothing else happens.
 
-use pagewalk_stream::{Kind, ProcessId, ThreadId};
+use pagewalk_stream::{OpClass, ProcessId, ThreadId};
 use pagewalk_tables::{Flags, View};
 use pagewalk_units::{Access, PageSize, VirtAddr};
 
 use super::{Machine, Outcome};
-use crate::plan::Needs;
+use crate::plan::Detail;
 use crate::work::Work;
 
 /// The pages that a machine has seen mapped: direct-mapped.
@@ -39,12 +39,12 @@ impl TouchFilter {
 impl Machine {
     /// What of the program the machine needs, and what it has done when it needs other things, as far
     /// as is known.
-    pub(super) fn needs_until(&self) -> (Needs, Work) {
+    pub(super) fn detail_until(&self) -> (Detail, Work) {
         let mut until = self.plan.left;
         let reach = |left: &mut u64, done| *left = left.saturating_add(done);
         reach(&mut until.instructions, self.executed.instructions);
         reach(&mut until.requests, self.executed.requests);
-        (self.plan.phase.needs(), until)
+        (self.plan.phase.detail(), until)
     }
 
     /// Maps what the ops touch, has it in the TLB in memory, and does nothing else.
@@ -62,12 +62,12 @@ impl Machine {
         let ops = &item.batch.ops;
         let left = self.plan.left;
         let mut done = Work::default();
-        if std::mem::take(&mut thread.passes) {
-            let passed = &item.batch.passed;
-            for (at, access) in &passed.touched {
+        if std::mem::take(&mut thread.skip_pending) {
+            let skipped = &item.batch.skipped;
+            for (at, access) in &skipped.touched {
                 self.touch(core, process, asid, *at, *access)?;
             }
-            done = Work::of_passed(passed);
+            done = Work::of_skipped(skipped);
         }
         let mut at = from;
         let mut pc_page = u64::MAX;
@@ -78,12 +78,12 @@ impl Machine {
                 self.touch(core, process, asid, op.pc, Access::Fetch)?;
             }
             let access = match op.kind {
-                Kind::Load => Some(Access::Read),
-                Kind::Store => Some(Access::Write),
-                Kind::Compute | Kind::Branch | Kind::Ask => None,
+                OpClass::Load => Some(Access::Read),
+                OpClass::Store => Some(Access::Write),
+                OpClass::Compute | OpClass::Branch | OpClass::Query => None,
             };
-            if op.kind == Kind::Ask {
-                self.look_up(id, core, &item, op)?;
+            if op.kind == OpClass::Query {
+                self.resolve_query(id, core, &item, op)?;
             }
             if let Some(access) = access {
                 self.touch(core, process, asid, op.va, access)?;
@@ -101,7 +101,7 @@ impl Machine {
             .expect("a thread on a core exists")
             .at = at;
         if self.plan.phase.is_gap() {
-            self.pass_time(core, done);
+            self.advance_clock(core, done);
         } else {
             self.skipped[core] += done.instructions.max(1);
         }

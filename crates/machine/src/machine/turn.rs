@@ -1,12 +1,12 @@
 //! The run loop: one turn of one core after another.
 
-use pagewalk_cpu::{Core, Outside, Stop};
+use pagewalk_cpu::{Core, CoreContext, Stop};
 use pagewalk_stream::ThreadId;
 
 use super::waits::program;
 use super::{Machine, Outcome, Pause};
-use crate::hub::{Hub, Item, Supply};
-use crate::plan::{Needs, Phase};
+use crate::fanout::{Fanout, Item, Supply};
+use crate::plan::{Detail, Phase};
 use crate::work::Work;
 
 /// What a core has done since the start.
@@ -22,7 +22,7 @@ const MOST_STEPS: u32 = 1 << 20;
 
 impl Machine {
     /// Runs until something outside is needed, or for `items` batches.
-    pub(crate) fn advance(&mut self, hub: &Hub, me: usize, items: u32) -> Pause {
+    pub(crate) fn advance(&mut self, fanout: &Fanout, me: usize, items: u32) -> Pause {
         self.turn = items;
         for t in self.threads.values_mut() {
             t.starved = false;
@@ -39,7 +39,7 @@ impl Machine {
             if self.turn == 0 {
                 return Pause::Turn;
             }
-            match self.step(hub, me) {
+            match self.step(fanout, me) {
                 Ok(None) => {}
                 Ok(Some(pause)) => return pause,
                 Err(outcome) => self.stop(outcome),
@@ -49,38 +49,38 @@ impl Machine {
     }
 
     /// One turn of one core.
-    fn step(&mut self, hub: &Hub, me: usize) -> Result<Option<Pause>, Outcome> {
+    fn step(&mut self, fanout: &Fanout, me: usize) -> Result<Option<Pause>, Outcome> {
         self.fill_cores();
         let Some(core) = self.next_core() else {
-            return self.nothing_runs(hub, me);
+            return self.nothing_runs(fanout, me);
         };
         self.run_background(core)?;
         let id = self.on_core[core].expect("next_core gives a core with a thread");
-        let until = self.needs_until();
+        let until = self.detail_until();
         let thread = self
             .threads
             .get_mut(&id)
             .expect("a thread on a core exists");
         match &thread.item {
-            Some(item) if thread.passes || thread.at < item.batch.ops.len() => {}
+            Some(item) if thread.skip_pending || thread.at < item.batch.ops.len() => {}
             Some(_) => {
                 let item = thread.item.take().expect("just seen");
                 let end = item.end.clone();
                 thread
                     .units
-                    .pass_counted(&item.batch, item.instructions, &end);
-                hub.recycle(item);
-                self.act_on_end(hub, me, id, core, end)?;
+                    .add_counted(&item.batch, item.instructions, &end);
+                fanout.recycle(item);
+                self.act_on_end(fanout, me, id, core, end)?;
                 self.wake_waiting();
-                self.tell_gone(hub, me);
+                self.report_gone(fanout, me);
                 return Ok(None);
             }
             None => {
-                match hub.next(me, id, until).map_err(program)? {
+                match fanout.next(me, id, until).map_err(program)? {
                     Supply::Item(item) => {
                         thread.begin(item);
                         self.turn -= 1;
-                        self.poll_blocked(hub, me)?;
+                        self.poll_blocked(fanout, me)?;
                     }
                     Supply::Ahead => return Ok(Some(Pause::Ahead)),
                     Supply::Empty => {
@@ -91,16 +91,16 @@ impl Machine {
                 return Ok(None);
             }
         }
-        let faulted = match self.plan.phase.needs() {
-            Needs::Pages => {
+        let faulted = match self.plan.phase.detail() {
+            Detail::FastForward => {
                 self.skip(id, core)?;
                 false
             }
-            Needs::Lines => {
-                self.follow(id, core)?;
+            Detail::FilteredWarm => {
+                self.warm_filtered(id, core)?;
                 false
             }
-            Needs::Ops => self.simulate(id, core)?,
+            Detail::Full => self.simulate(id, core)?,
         };
         // The core knows how much of the op that faulted is done.
         if !faulted {
@@ -121,7 +121,7 @@ impl Machine {
             .threads
             .get_mut(&id)
             .expect("a thread on a core exists");
-        assert!(!thread.passes, "it was made for machines that skip");
+        assert!(!thread.skip_pending, "it was made for machines that skip");
         let (process, from) = (thread.process, thread.at);
         // Back when the core is: it may need a reply in between.
         let item: Item = thread.item.take().expect("checked by step");
@@ -141,22 +141,22 @@ impl Machine {
         let requests = self.plan.left.requests.min(part_left.requests);
         c.stop_at_requests(before.requests.saturating_add(requests));
         let ops = &item.batch.ops;
-        let outside = Outside {
+        let context = CoreContext {
             asid,
             view: &view,
             tiers: self.os.tiers(),
             below: &mut self.shared,
             in_memory_tlb: self.in_memory_tlb.as_deref_mut(),
         };
-        let ran = if self.plan.phase == Phase::SampleWarm {
-            c.warm(ops, from, limit, self.cpi_milli, outside)
+        let ran = if self.plan.phase == Phase::FunctionalWarm {
+            c.warm(ops, from, limit, self.gap_cpi_milli, context)
         } else {
-            c.run(ops, from, until, limit, outside)
+            c.run(ops, from, until, limit, context)
         };
         let mut at = ran.at;
-        let answered = if ran.stop == Stop::Ask {
+        let answered = if ran.stop == Stop::Query {
             at += 1;
-            self.answer(id, core, &item, ran.at)
+            self.run_query(id, core, &item, ran.at)
         } else {
             Ok(())
         };

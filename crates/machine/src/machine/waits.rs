@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use pagewalk_stream::{Counted, Error, ProcessId, ThreadId};
 
 use super::{Machine, Outcome, Pause};
-use crate::hub::{Hub, Supply};
-use crate::thread::{State, Thread};
+use crate::fanout::{Fanout, Supply};
+use crate::thread::{Thread, ThreadState};
 
 pub(super) fn program(e: Error) -> Outcome {
     Outcome::Program(e.to_string())
@@ -15,10 +15,14 @@ pub(super) fn program(e: Error) -> Outcome {
 
 impl Machine {
     /// No core has a thread that can go on.
-    pub(super) fn nothing_runs(&mut self, hub: &Hub, me: usize) -> Result<Option<Pause>, Outcome> {
+    pub(super) fn nothing_runs(
+        &mut self,
+        fanout: &Fanout,
+        me: usize,
+    ) -> Result<Option<Pause>, Outcome> {
         let starved = self.threads.values().any(|t| t.starved);
-        self.tell_gone(hub, me);
-        if self.poll_blocked(hub, me)? || self.settle(hub, me, false)? {
+        self.report_gone(fanout, me);
+        if self.poll_blocked(fanout, me)? || self.settle(fanout, me, false)? {
             return Ok(None);
         }
         if self.ahead {
@@ -32,23 +36,27 @@ impl Machine {
             return Ok(None);
         }
         // A thread in the kernel may be the one that makes the change awaited.
-        if self.threads.values().any(|t| t.state == State::Blocked) {
+        if self
+            .threads
+            .values()
+            .any(|t| t.state == ThreadState::Blocked)
+        {
             return Ok(Some(Pause::Starved));
         }
         // Nobody is left who could still reach the meeting or the end of a wait
         // (a recording that was cut): the first change takes effect, or all go on.
         let changes =
-            |t: &Thread| matches!(t.state, State::Changing(_, ticket) if ticket != u64::MAX);
+            |t: &Thread| matches!(t.state, ThreadState::Changing(_, ticket) if ticket != u64::MAX);
         let unmet = self.threads.values().any(changes);
-        if self.settle(hub, me, true)? {
+        if self.settle(fanout, me, true)? {
             // That a process ends is no change that another has to have met.
-            self.let_go += u64::from(unmet);
+            self.broken_waits += u64::from(unmet);
         } else {
             let now = self.latest();
             let waiting = |t: &Thread| {
                 matches!(
                     t.state,
-                    State::Meeting(_) | State::AtBarrier(_) | State::Waiting(..)
+                    ThreadState::Meeting(_) | ThreadState::AtBarrier(_) | ThreadState::Waiting(..)
                 )
             };
             let stuck: Vec<ThreadId> = self
@@ -60,7 +68,7 @@ impl Machine {
             if stuck.is_empty() {
                 return Ok(Some(Pause::Starved));
             }
-            self.let_go += stuck.len() as u64;
+            self.broken_waits += stuck.len() as u64;
             for id in stuck {
                 self.make_ready(id, now);
             }
@@ -68,31 +76,31 @@ impl Machine {
         Ok(None)
     }
 
-    /// Tells the hub whose streams nobody goes on with.
-    pub(super) fn tell_gone(&mut self, hub: &Hub, me: usize) {
+    /// Tells the fan-out whose streams nobody goes on with.
+    pub(super) fn report_gone(&mut self, fanout: &Fanout, me: usize) {
         for id in self.gone.drain(..) {
-            hub.gone(me, id);
+            fanout.gone(me, id);
         }
     }
 
     /// Asks for blocked threads; whether one is ready again.
-    pub(super) fn poll_blocked(&mut self, hub: &Hub, me: usize) -> Result<bool, Outcome> {
+    pub(super) fn poll_blocked(&mut self, fanout: &Fanout, me: usize) -> Result<bool, Outcome> {
         let blocked: Vec<ThreadId> = self
             .threads
             .iter()
-            .filter(|(_, t)| t.state == State::Blocked)
+            .filter(|(_, t)| t.state == ThreadState::Blocked)
             .map(|(id, _)| *id)
             .collect();
         let mut woken = false;
         self.ahead = false;
         for id in blocked {
-            let supply = hub.next(me, id, self.needs_until()).map_err(program)?;
+            let supply = fanout.next(me, id, self.detail_until()).map_err(program)?;
             self.ahead |= matches!(supply, Supply::Ahead);
             if let Supply::Item(item) = supply {
                 let now = self.latest();
                 let thread = self.threads.get_mut(&id).expect("just listed");
                 thread.begin(item);
-                thread.state = State::Ready;
+                thread.state = ThreadState::Ready;
                 thread.ready_at = now;
                 self.ready.push_back(id);
                 woken = true;
@@ -107,10 +115,10 @@ impl Machine {
             .threads
             .iter()
             .filter(|(id, t)| match &t.state {
-                State::AtBarrier(number) => self.threads.iter().all(|(other, o)| {
+                ThreadState::AtBarrier(number) => self.threads.iter().all(|(other, o)| {
                     other == *id || o.process != t.process || o.barrier >= *number
                 }),
-                State::Waiting(until, counted) => self.is_over(until, *counted),
+                ThreadState::Waiting(until, counted) => self.is_over(until, *counted),
                 _ => false,
             })
             .map(|(id, _)| *id)
@@ -136,14 +144,19 @@ impl Machine {
     /// Lets changes take effect that all threads concerned have reached, in
     /// the order of their tickets; whether there was one. `force`: the first
     /// one takes effect though a thread has not reached it.
-    pub(super) fn settle(&mut self, hub: &Hub, me: usize, force: bool) -> Result<bool, Outcome> {
+    pub(super) fn settle(
+        &mut self,
+        fanout: &Fanout,
+        me: usize,
+        force: bool,
+    ) -> Result<bool, Outcome> {
         let mut any = false;
         loop {
             let mut candidates: Vec<(u64, ThreadId)> = self
                 .threads
                 .iter()
                 .filter_map(|(id, t)| match &t.state {
-                    State::Changing(_, ticket) => Some((*ticket, *id)),
+                    ThreadState::Changing(_, ticket) => Some((*ticket, *id)),
                     _ => None,
                 })
                 .collect();
@@ -152,7 +165,7 @@ impl Machine {
             }
             // That a thread waits may be long past: what it did since then came
             // before the change, unless the change says otherwise.
-            self.poll_blocked(hub, me)?;
+            self.poll_blocked(fanout, me)?;
             if self.ahead {
                 return Ok(any);
             }
@@ -169,13 +182,15 @@ impl Machine {
                         .iter()
                         .filter(|other| **other != id)
                         .all(|other| match &self.threads[other].state {
-                            State::Meeting(at) => *at >= ticket,
-                            State::Changing(_, at) => *at > ticket,
+                            ThreadState::Meeting(at) => *at >= ticket,
+                            ThreadState::Changing(_, at) => *at > ticket,
                             // One that is about to go on may have to do with
                             // what is changed.
-                            State::Waiting(until, counted) => !self.is_over(until, *counted),
-                            State::Blocked | State::AtBarrier(_) | State::Gathering => true,
-                            State::Running(_) | State::Ready => false,
+                            ThreadState::Waiting(until, counted) => !self.is_over(until, *counted),
+                            ThreadState::Blocked
+                            | ThreadState::AtBarrier(_)
+                            | ThreadState::Gathering => true,
+                            ThreadState::Running(_) | ThreadState::Ready => false,
                         })
             });
             let Some((ticket, id)) = ready else {
@@ -183,7 +198,8 @@ impl Machine {
             };
             any = true;
             let thread = self.threads.get_mut(&id).expect("just listed");
-            let State::Changing(event, _) = std::mem::replace(&mut thread.state, State::Ready)
+            let ThreadState::Changing(event, _) =
+                std::mem::replace(&mut thread.state, ThreadState::Ready)
             else {
                 unreachable!("only changing threads are candidates")
             };
@@ -196,8 +212,10 @@ impl Machine {
             }
             let applied = self.processes.get(&process).map_or(u64::MAX, |p| p.applied);
             for (id, t) in &mut self.threads {
-                if t.process == process && matches!(t.state, State::Meeting(at) if at <= applied) {
-                    t.state = State::Ready;
+                if t.process == process
+                    && matches!(t.state, ThreadState::Meeting(at) if at <= applied)
+                {
+                    t.state = ThreadState::Ready;
                     t.ready_at = t.ready_at.max(now);
                     self.ready.push_back(*id);
                 }

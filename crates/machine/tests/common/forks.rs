@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use pagewalk_stream::{Backing, Batch, End, Error, Event, Facts, Kind, Op, Program, ThreadId};
+use pagewalk_stream::{Backing, Batch, End, Error, Event, Facts, Op, OpClass, Program, ThreadId};
 use pagewalk_units::VirtAddr;
 
 const DATA: u64 = 0x1000_0000;
@@ -50,7 +50,7 @@ impl Forks {
     }
 }
 
-fn op(kind: Kind, page: u64) -> Op {
+fn op(kind: OpClass, page: u64) -> Op {
     Op {
         pc: DATA,
         va: DATA + 4096 * page,
@@ -80,7 +80,9 @@ impl Program for Forks {
             (0, _) if self.waits && self.alive > 0 => End::Blocked,
             (0, _) => {
                 (self.at_fork)(self.children);
-                batch.ops.extend((0..4).map(|page| op(Kind::Store, page)));
+                batch
+                    .ops
+                    .extend((0..4).map(|page| op(OpClass::Store, page)));
                 if self.children == self.most {
                     return Ok(End::Exit);
                 }
@@ -96,7 +98,9 @@ impl Program for Forks {
             _ if thread.is_multiple_of(2) => End::Blocked,
             (_, 1) => event(Event::Spawn { thread: thread + 1 }),
             _ => {
-                batch.ops.extend((0..4).map(|page| op(Kind::Store, page)));
+                batch
+                    .ops
+                    .extend((0..4).map(|page| op(OpClass::Store, page)));
                 self.alive -= 1;
                 event(Event::ProcessExit { status: 0 })
             }

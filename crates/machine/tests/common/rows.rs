@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-use pagewalk_tables::{Looked, Shortcut};
+use pagewalk_tables::{QueryResult, Shortcut};
 use pagewalk_units::{Asid, PhysAddr, VirtAddr};
 
 /// How often a shortcut was asked.
@@ -42,19 +42,19 @@ impl Rows {
 }
 
 impl Shortcut for Rows {
-    fn load_va(&mut self, asid: Asid, integer: u64) -> Looked {
+    fn load_va(&mut self, asid: Asid, integer: u64) -> QueryResult {
         if let Some(calls) = self.calls {
             calls.loads.fetch_add(1, Relaxed);
         }
-        Looked {
+        QueryResult {
             value: self.kept.get(&(asid, integer)).copied().unwrap_or(0),
             reads: [Self::line(integer)].into_iter().collect(),
             written: None,
             latency: 3,
-            ..Looked::default()
+            ..QueryResult::default()
         }
     }
-    fn insert_va(&mut self, asid: Asid, integer: u64, va: VirtAddr) -> Looked {
+    fn insert_va(&mut self, asid: Asid, integer: u64, va: VirtAddr) -> QueryResult {
         if let Some(calls) = self.calls {
             calls.inserts.fetch_add(1, Relaxed);
         }
@@ -65,12 +65,12 @@ impl Shortcut for Rows {
             let oldest = self.order.pop_front().expect("not empty");
             self.kept.remove(&oldest);
         }
-        Looked {
+        QueryResult {
             value: 1,
             reads: [Self::line(integer)].into_iter().collect(),
             written: Some(Self::line(integer)),
             latency: 1,
-            ..Looked::default()
+            ..QueryResult::default()
         }
     }
 }

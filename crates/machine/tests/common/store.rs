@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use pagewalk_machine::{Design, DesignResult, Limits, Options, RunSpec, Status, Stream};
 use pagewalk_programs::{Code, NONE, Thread, Touch};
-use pagewalk_stream::{Ask, Backing, Event, Facts, Program};
+use pagewalk_stream::{Backing, Event, Facts, Program, ShortcutQuery};
 use pagewalk_units::{Advice, VirtAddr};
 
 use super::{installation, sum};
@@ -135,7 +135,8 @@ async fn serve(mut t: Thread, thread: u32, store: Store, told: Arc<Mutex<Told>>)
         } else {
             key
         });
-        let (value, asking) = t.ask(0x40, 3, Ask::LoadVa { integer }, [before, NONE]);
+        let (value, asking) =
+            t.shortcut_query(0x40, 3, ShortcutQuery::LoadVa { integer }, [before, NONE]);
         let reply = asking.await;
         let va = reply.filter(|&va| va != 0);
         let mut now = Told {
@@ -155,7 +156,12 @@ async fn serve(mut t: Thread, thread: u32, store: Store, told: Arc<Mutex<Told>>)
             }
             t.store(0x58, 1, place(&at), 8, found, found);
             let va = VirtAddr(place(&at));
-            let (held, asking) = t.ask(0x60, 2, Ask::InsertVa { integer, va }, [found, NONE]);
+            let (held, asking) = t.shortcut_query(
+                0x60,
+                2,
+                ShortcutQuery::InsertVa { integer, va },
+                [found, NONE],
+            );
             if store.serial {
                 found = held;
             }

@@ -10,7 +10,7 @@ use pagewalk_machine::{
 };
 use pagewalk_programs::{Code, NONE, Touch};
 use pagewalk_stream::{
-    Ask, Backing, Batch, End, Error, Event, Facts, Kind, Op, Program, ThreadId, flags,
+    Backing, Batch, End, Error, Event, Facts, Op, OpClass, Program, ShortcutQuery, ThreadId, flags,
 };
 use pagewalk_units::VirtAddr;
 
@@ -93,7 +93,7 @@ fn record(key: u64) -> u64 {
     RECORDS + 4096 * key
 }
 
-fn op(kind: Kind, va: u64, dep: u16) -> Op {
+fn op(kind: OpClass, va: u64, dep: u16) -> Op {
     Op {
         pc: CODE,
         va,
@@ -143,8 +143,8 @@ impl Program for Store {
                     let key = Self::key(thread, &mut me.state);
                     if self.asks {
                         me.stage = Stage::Asked(key);
-                        batch.ops.push(op(Kind::Ask, 0, 0));
-                        return Ok(End::Ask(Ask::LoadVa { integer: key }));
+                        batch.ops.push(op(OpClass::Query, 0, 0));
+                        return Ok(End::Query(ShortcutQuery::LoadVa { integer: key }));
                     }
                     me.stage = Stage::Replied(key, 0);
                 }
@@ -152,28 +152,28 @@ impl Program for Store {
                 Stage::Replied(key, 0) => {
                     for node in 0..10 {
                         let va = INDEX + 4096 * ((key * 7 + node * 131) % 1000);
-                        batch.ops.push(op(Kind::Load, va, 1));
+                        batch.ops.push(op(OpClass::Load, va, 1));
                     }
-                    batch.ops.push(op(Kind::Load, record(key), 1));
+                    batch.ops.push(op(OpClass::Load, record(key), 1));
                     me.stage = Stage::Inserted;
                     if self.asks {
                         served.by_index += 1;
-                        batch.ops.push(op(Kind::Ask, 0, 1));
+                        batch.ops.push(op(OpClass::Query, 0, 1));
                         let va = VirtAddr(record(key));
-                        return Ok(End::Ask(Ask::InsertVa { integer: key, va }));
+                        return Ok(End::Query(ShortcutQuery::InsertVa { integer: key, va }));
                     }
                     served.without_asking += 1;
                 }
                 Stage::Replied(key, va) => {
                     assert_eq!(va, record(key), "somebody else's record");
                     served.by_shortcut += 1;
-                    batch.ops.push(op(Kind::Load, va, 1));
+                    batch.ops.push(op(OpClass::Load, va, 1));
                     me.stage = Stage::Inserted;
                 }
                 Stage::Inserted => {
                     batch.ops.push(Op {
                         flags: flags::REQUEST,
-                        ..op(Kind::Compute, 0, 1)
+                        ..op(OpClass::Compute, 0, 1)
                     });
                     me.stage = Stage::Begin;
                     me.left -= 1;
@@ -183,7 +183,7 @@ impl Program for Store {
         }
     }
 
-    fn answer(&mut self, thread: ThreadId, reply: Option<u64>) {
+    fn shortcut_result(&mut self, thread: ThreadId, reply: Option<u64>) {
         let me = &mut self.threads[thread as usize];
         self.asks &= reply.is_some();
         match me.stage {
@@ -334,7 +334,8 @@ fn built_in(served: &Arc<Mutex<Served>>) -> Box<dyn Program> {
         t.begin(1).await;
         for n in 0..REQUESTS {
             let key = n * n % KEYS;
-            let (mut value, asking) = t.ask(0x40, 3, Ask::LoadVa { integer: key }, [NONE; 2]);
+            let (mut value, asking) =
+                t.shortcut_query(0x40, 3, ShortcutQuery::LoadVa { integer: key }, [NONE; 2]);
             let reply = asking.await;
             t.branch(0x48, 0x80, 2, reply == Some(0), [value, NONE]);
             if reply == Some(0) {
@@ -342,7 +343,12 @@ fn built_in(served: &Arc<Mutex<Served>>) -> Box<dyn Program> {
                     value = t.load(0x50, 2, INDEX + 4096 * (key + node), 8, [value, NONE]);
                 }
                 let va = VirtAddr(record(key));
-                let (_, asking) = t.ask(0x60, 2, Ask::InsertVa { integer: key, va }, [value, NONE]);
+                let (_, asking) = t.shortcut_query(
+                    0x60,
+                    2,
+                    ShortcutQuery::InsertVa { integer: key, va },
+                    [value, NONE],
+                );
                 assert_eq!(asking.await, Some(1));
             }
             {

@@ -2,7 +2,7 @@
 
 use crate::common::{installation, spec};
 use pagewalk_machine::{RunResult, RunSpec, Status};
-use pagewalk_stream::{Backing, Batch, End, Error, Event, Facts, Kind, Op, Program, ThreadId};
+use pagewalk_stream::{Backing, Batch, End, Error, Event, Facts, Op, OpClass, Program, ThreadId};
 use pagewalk_units::VirtAddr;
 use serde_json::{Value, json};
 
@@ -208,7 +208,7 @@ impl Program for Faulting {
             pc: DATA,
             va: DATA + (self.at << 12),
             insns: 10,
-            kind: Kind::Load,
+            kind: OpClass::Load,
             size: 8,
             ..Op::default()
         });

@@ -4,7 +4,7 @@ use crate::common::{PLAIN, metric, one, root, sum};
 use pagewalk_machine::DesignResult;
 use pagewalk_machine::config::DataDir;
 use pagewalk_memory::{Private, Shared};
-use pagewalk_mmu::{Lent, Lookup, Mmu};
+use pagewalk_mmu::{Lookup, Mmu, WalkContext};
 use pagewalk_os::{Effects, Os};
 use pagewalk_stats::Tree;
 use pagewalk_tables::View;
@@ -72,7 +72,7 @@ fn reservations_that_come_and_go_never_mislead_it() {
                 now,
             };
             let view = os.view(pid);
-            let lent = Lent {
+            let lent = WalkContext {
                 tiers: None,
                 view: &view,
                 private: &mut private,

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use pagewalk_machine::{DesignResult, Limits, Options, RunSpec, Status, Stream};
 use pagewalk_programs::{Code, NONE, Touch};
-use pagewalk_stream::{Ask, Backing, Event, Facts, Mix, Program};
+use pagewalk_stream::{Backing, Event, Facts, Mix, Program, ShortcutQuery};
 use pagewalk_units::VirtAddr;
 
 use crate::common::store::{BASE, CODE, Changes, Store, Told, design, run, store, table, unit};
@@ -251,23 +251,23 @@ fn sized(told: &Arc<Mutex<Vec<Option<u64>>>>) -> Box<dyn Program> {
             .await;
         }
         let va = VirtAddr(BASE + 64);
-        let load = Ask::LoadVa { integer: 7 };
+        let load = ShortcutQuery::LoadVa { integer: 7 };
         t.store(0x40, 1, va.0, 8, NONE, NONE);
         for ask in [
-            Ask::Alloc { rows: 4096 },
-            Ask::InsertVa { integer: 7, va },
+            ShortcutQuery::Alloc { rows: 4096 },
+            ShortcutQuery::InsertVa { integer: 7, va },
             load,
-            Ask::Resize { rows: 0 },
+            ShortcutQuery::Resize { rows: 0 },
             load,
-            Ask::Resize { rows: 8192 },
-            Ask::Alloc { rows: 8192 },
-            Ask::Free,
+            ShortcutQuery::Resize { rows: 8192 },
+            ShortcutQuery::Alloc { rows: 8192 },
+            ShortcutQuery::Free,
             load,
-            Ask::Free,
-            Ask::Alloc { rows: 100 },
-            Ask::Alloc { rows: 0 },
+            ShortcutQuery::Free,
+            ShortcutQuery::Alloc { rows: 100 },
+            ShortcutQuery::Alloc { rows: 0 },
         ] {
-            let (_, asking) = t.ask(0x44, 1, ask, [NONE; 2]);
+            let (_, asking) = t.shortcut_query(0x44, 1, ask, [NONE; 2]);
             let reply = asking.await;
             told.lock().unwrap().push(reply);
         }
@@ -336,15 +336,26 @@ fn free_and_ask(erases: bool, reads: bool, told: &Arc<Mutex<u64>>) -> Box<dyn Pr
         t.event(map(BASE, 4096)).await;
         let va = VirtAddr(BASE + 64);
         t.store(0x40, 1, va.0, 8, NONE, NONE);
-        let (_, asking) = t.ask(0x44, 1, Ask::InsertVa { integer: 77, va }, [NONE; 2]);
+        let (_, asking) = t.shortcut_query(
+            0x44,
+            1,
+            ShortcutQuery::InsertVa { integer: 77, va },
+            [NONE; 2],
+        );
         assert_eq!(asking.await, Some(1));
         if erases {
             let va = VirtAddr(0);
-            let (_, asking) = t.ask(0x48, 1, Ask::InsertVa { integer: 77, va }, [NONE; 2]);
+            let (_, asking) = t.shortcut_query(
+                0x48,
+                1,
+                ShortcutQuery::InsertVa { integer: 77, va },
+                [NONE; 2],
+            );
             assert_eq!(asking.await, Some(0));
         }
         t.event(Event::Unmap { at, bytes }).await;
-        let (value, asking) = t.ask(0x4c, 1, Ask::LoadVa { integer: 77 }, [NONE; 2]);
+        let (value, asking) =
+            t.shortcut_query(0x4c, 1, ShortcutQuery::LoadVa { integer: 77 }, [NONE; 2]);
         let reply = asking.await.unwrap();
         *told.lock().unwrap() = reply;
         if reply != 0 && reads {

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use pagewalk_machine::{DesignResult, Limits, RunSpec, Status};
-use pagewalk_stream::{Backing, Batch, End, Error, Event, Facts, Kind, Op, Program, ThreadId};
+use pagewalk_stream::{Backing, Batch, End, Error, Event, Facts, Op, OpClass, Program, ThreadId};
 use pagewalk_units::VirtAddr;
 
 use crate::common::{installation, sum};
@@ -111,7 +111,7 @@ fn threads_without_a_core_get_one_in_a_skipped_part() {
         pc: CODE,
         va: DATA,
         insns: 1,
-        kind: Kind::Load,
+        kind: OpClass::Load,
         size: 8,
         ..Op::default()
     };
@@ -137,7 +137,7 @@ fn an_op_that_faults_is_counted_once_however_threads_take_turns() {
             pc: CODE,
             va: at + (i << 12),
             insns: 50,
-            kind: Kind::Load,
+            kind: OpClass::Load,
             size: 8,
             ..Op::default()
         })
@@ -161,7 +161,7 @@ fn both_pages_of_a_skipped_access_are_there_when_it_is_over() {
         pc: CODE,
         va: DATA + 4092,
         insns: 1,
-        kind: Kind::Load,
+        kind: OpClass::Load,
         size: 8,
         ..Op::default()
     };

@@ -118,7 +118,7 @@ impl Table {
 
     /// Tells the host that `line` will be looked for.
     #[inline(always)]
-    pub fn announce(&self, line: u64) {
+    pub fn host_prefetch(&self, line: u64) {
         prefetch(&self.slots[self.home(line)]);
     }
 

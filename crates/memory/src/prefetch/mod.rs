@@ -10,7 +10,7 @@ use simple::Simple;
 use streamer::Streamer;
 use vldp::Vldp;
 
-use crate::{Kind, PrefetcherSpec};
+use crate::{PrefetcherSpec, RequestKind};
 
 pub(crate) use vldp::MOST_TABLES;
 
@@ -61,35 +61,35 @@ impl Prefetcher {
         }
     }
 
-    /// An access of the cache, `news` if it missed or was the first to a prefetched line;
+    /// An access of the cache, `missed` if it missed or was the first to a prefetched line;
     /// whether it asks for lines, which are then in `wanted`.
     #[inline(always)]
     pub fn train(
         &mut self,
-        kind: Kind,
+        kind: RequestKind,
         line: u64,
         pc: u64,
-        news: bool,
+        missed: bool,
         wanted: &mut Wanted,
     ) -> bool {
         match self {
             // Strides are those of load instructions.
-            Prefetcher::IpStride(p) => kind == Kind::Load && p.train(line, pc, wanted),
+            Prefetcher::IpStride(p) => kind == RequestKind::Load && p.train(line, pc, wanted),
             // Everything that moves through a page, but not walkers, whose
             // reads follow the program's pages, and not engines' guesses.
             Prefetcher::Streamer(p) => moves(kind) && p.train(line, wanted),
             Prefetcher::Vldp(p) => moves(kind) && p.train(line, wanted),
-            Prefetcher::Simple(p) => moves(kind) && p.train(line, news, wanted),
+            Prefetcher::Simple(p) => moves(kind) && p.train(line, missed, wanted),
         }
     }
 }
 
 /// Whether a request moves through pages as the program does.
 #[inline(always)]
-fn moves(kind: Kind) -> bool {
+fn moves(kind: RequestKind) -> bool {
     matches!(
         kind,
-        Kind::Load | Kind::Store | Kind::Fetch | Kind::Prefetch
+        RequestKind::Load | RequestKind::Store | RequestKind::Fetch | RequestKind::Prefetch
     )
 }
 

@@ -31,10 +31,10 @@ impl Simple {
         }
     }
 
-    /// An access to `line`, `news` if it missed or is the first to a prefetched line: others
+    /// An access to `line`, `missed` if it missed or is the first to a prefetched line: others
     /// train only. Whether there is something `wanted`.
     #[inline(never)]
-    pub fn train(&mut self, line: u64, news: bool, wanted: &mut Wanted) -> bool {
+    pub fn train(&mut self, line: u64, missed: bool, wanted: &mut Wanted) -> bool {
         let mut flow = self.turn;
         self.turn = (self.turn + 1) % self.last.len();
         let mut nearest = FAR;
@@ -49,7 +49,7 @@ impl Simple {
             return false;
         };
         let stride = line.wrapping_sub(last) as i64;
-        if stride == 0 || !news {
+        if stride == 0 || !missed {
             return false;
         }
         let mut to = line;
@@ -69,9 +69,9 @@ impl Simple {
 mod tests {
     use super::{Simple, Wanted};
 
-    fn train(p: &mut Simple, line: u64, news: bool) -> Vec<u64> {
+    fn train(p: &mut Simple, line: u64, missed: bool) -> Vec<u64> {
         let mut w = Wanted::new();
-        p.train(line, news, &mut w);
+        p.train(line, missed, &mut w);
         w.to_vec()
     }
 

@@ -97,7 +97,7 @@ pub(crate) struct Vldp {
     degree: u32,
 }
 
-fn follow(history: u64, delta: i8) -> u64 {
+fn push_delta(history: u64, delta: i8) -> u64 {
     history << 8 | u64::from(delta as u8)
 }
 
@@ -156,7 +156,7 @@ impl Vldp {
             learn(&mut self.tables, page, delta);
         }
         page.last = offset;
-        page.history = follow(page.history, delta);
+        page.history = push_delta(page.history, delta);
         page.deltas = (page.deltas + 1).min(REMEMBERED);
         page.provider = None;
         let (mut history, mut at) = (page.history, i16::from(offset));
@@ -174,7 +174,7 @@ impl Vldp {
             if at != i16::from(offset) {
                 wanted.push(base + at as u64);
             }
-            history = follow(history, delta);
+            history = push_delta(history, delta);
         }
         !wanted.is_empty()
     }

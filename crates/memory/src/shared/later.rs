@@ -46,17 +46,17 @@ impl Shared {
         let mut opened = std::mem::take(&mut self.later.opened);
         let line = |ahead: usize| requests.get(ahead).map(|request| request & !WRITTEN);
         for line in (0..SET_AHEAD).filter_map(line) {
-            self.l3.announce(line);
+            self.l3.host_prefetch(line);
         }
         for line in (0..TAG_AHEAD).filter_map(line) {
-            self.l3.announce_place(line);
+            self.l3.host_prefetch_place(line);
         }
         for (n, request) in requests.iter().enumerate() {
             if let Some(line) = line(n + SET_AHEAD) {
-                self.l3.announce(line);
+                self.l3.host_prefetch(line);
             }
             if let Some(line) = line(n + TAG_AHEAD) {
-                self.l3.announce_place(line);
+                self.l3.host_prefetch_place(line);
             }
             let (line, written) = (request & !WRITTEN, request & WRITTEN != 0);
             leave(&mut self.l3, line, written, |line| opened.push(line));
@@ -76,12 +76,17 @@ mod tests {
     use rand::{Rng, RngExt};
 
     use crate::common::{ddr, shared};
-    use crate::{Below, Kind, Replacement, Report, Request};
+    use crate::{Below, Replacement, Report, Request, RequestKind};
 
     use super::{MOST, Shared};
 
     fn draw(random: &mut impl Rng, lines: u64) -> Request {
-        let kinds = [Kind::Load, Kind::Store, Kind::Walk, Kind::Prefetch];
+        let kinds = [
+            RequestKind::Load,
+            RequestKind::Store,
+            RequestKind::Walk,
+            RequestKind::Prefetch,
+        ];
         Request {
             at: PhysAddr(random.random_range(0..lines) << 6),
             kind: kinds[random.random_range(0..4)],
@@ -125,7 +130,7 @@ mod tests {
                 }
                 if random.random_range(0..4) == 0 {
                     for shared in &mut both {
-                        shared.pass_over();
+                        shared.mark_stale();
                     }
                 }
                 for _ in 0..random.random_range(0..200) {
@@ -140,7 +145,7 @@ mod tests {
                         assert_eq!(a, b);
                     }
                 }
-                let [a, b] = both.each_ref().map(|shared| shared.unknown());
+                let [a, b] = both.each_ref().map(|shared| shared.stale());
                 assert_eq!(a, b);
             }
             let [a, b] = both.map(|shared| {

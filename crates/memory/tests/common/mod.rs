@@ -106,7 +106,7 @@ pub fn machine_of(cores: u8, private: &PrivateSpec, shared: &SharedSpec) -> Mach
 impl Machine {
     /// An access of a core that begins at `now`, after the snoops that wait for it.
     #[inline]
-    pub fn access_of(&mut self, core: u8, at: u64, kind: Kind, pc: u64, now: Cycle) -> Done {
+    pub fn access_of(&mut self, core: u8, at: u64, kind: RequestKind, pc: u64, now: Cycle) -> Done {
         if self.shared.has_snoops(core) {
             self.take_snoops(core);
         }
@@ -120,7 +120,7 @@ impl Machine {
     }
 
     /// The same without time.
-    pub fn warm_of(&mut self, core: u8, at: u64, kind: Kind, pc: u64) {
+    pub fn warm_of(&mut self, core: u8, at: u64, kind: RequestKind, pc: u64) {
         if self.shared.has_snoops(core) {
             self.take_snoops(core);
         }
@@ -143,18 +143,18 @@ impl Machine {
     }
 
     /// An access of core 0.
-    pub fn access(&mut self, at: u64, kind: Kind, pc: u64, now: Cycle) -> Done {
+    pub fn access(&mut self, at: u64, kind: RequestKind, pc: u64, now: Cycle) -> Done {
         self.access_of(0, at, kind, pc, now)
     }
 
     /// A load of core 0, always by the same instruction.
     pub fn load(&mut self, at: u64, now: Cycle) -> Done {
-        self.access(at, Kind::Load, 0x400, now)
+        self.access(at, RequestKind::Load, 0x400, now)
     }
 
     /// A store of core 0, always by the same instruction.
     pub fn store(&mut self, at: u64, now: Cycle) -> Done {
-        self.access(at, Kind::Store, 0x404, now)
+        self.access(at, RequestKind::Store, 0x404, now)
     }
 
     /// All counters.

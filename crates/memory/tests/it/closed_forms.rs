@@ -1,7 +1,7 @@
 //! What memory costs, as closed forms.
 
 use crate::common::*;
-use pagewalk_memory::{Below, Kind, Level, PrefetcherSpec, Speculated};
+use pagewalk_memory::{Below, Level, PrefetcherSpec, RequestKind, Speculated};
 use pagewalk_units::PhysAddr;
 
 #[test]
@@ -45,9 +45,9 @@ fn chains_cost_exactly_the_latency_of_their_level() {
 #[test]
 fn a_walk_enters_at_the_l2_and_pays_its_latency() {
     let mut m = machine(&private(), &shared());
-    let done = m.access(0x5000, Kind::Walk, 0, 0);
+    let done = m.access(0x5000, RequestKind::Walk, 0, 0);
     assert_eq!(done.at, L3 + FIXED);
-    assert_eq!(m.access(0x5000, Kind::Walk, 0, 1000).at, 1000 + L2);
+    assert_eq!(m.access(0x5000, RequestKind::Walk, 0, 1000).at, 1000 + L2);
     assert_eq!(m.load(0x5000, 2000).at, 2000 + L2, "not in the L1D");
     assert_eq!(m.shared.delay(pagewalk_units::PhysAddr(0), 0), 0);
 }
@@ -58,16 +58,19 @@ fn a_glance_finds_lines_and_leaves_none() {
     let glance = |m: &mut Machine, at, now| {
         let request = pagewalk_memory::Request {
             at: PhysAddr(at),
-            kind: Kind::Walk,
+            kind: RequestKind::Walk,
             core: 0,
             pc: 0,
         };
-        m.cores[0].glance(request, now, &mut m.shared)
+        m.cores[0].read_no_allocate(request, now, &mut m.shared)
     };
     assert_eq!(glance(&mut m, 0x5000, 0).at, L3 + FIXED);
     let again = glance(&mut m, 0x5000, 1000);
     assert_eq!((again.at, again.level), (1000 + L3, Level::L3));
-    assert_eq!(m.access(0x5000, Kind::Walk, 0, 2000).level, Level::L3);
+    assert_eq!(
+        m.access(0x5000, RequestKind::Walk, 0, 2000).level,
+        Level::L3
+    );
     // That walk left it where a glance finds it.
     let found = glance(&mut m, 0x5000, 3000);
     assert_eq!((found.at, found.level), (3000 + L2, Level::L2));
@@ -80,11 +83,11 @@ fn a_walk_that_enters_at_the_l3_leaves_nothing_in_private_caches() {
         ..private()
     };
     let mut m = machine(&spec, &shared());
-    assert_eq!(m.access(0x5000, Kind::Walk, 0, 0).at, L3 + FIXED);
-    let again = m.access(0x5000, Kind::Walk, 0, 1000);
+    assert_eq!(m.access(0x5000, RequestKind::Walk, 0, 0).at, L3 + FIXED);
+    let again = m.access(0x5000, RequestKind::Walk, 0, 1000);
     assert_eq!((again.at, again.level), (1000 + L3, Level::L3));
     assert_eq!(m.load(0x5000, 2000).at, 2000 + L3, "not in the L2");
-    assert_eq!(m.access(0x5000, Kind::Walk, 0, 3000).at, 3000 + L3);
+    assert_eq!(m.access(0x5000, RequestKind::Walk, 0, 3000).at, 3000 + L3);
 }
 
 #[test]
@@ -393,7 +396,7 @@ fn stores_that_always_miss_cost_two_lines_of_bus_each() {
     // First the caches fill with dirty lines; then each line in sends one out.
     let (warm, n) = (60_000u64, 40_000u64);
     for l in 0..warm {
-        m.warm_of(0, l * 64, Kind::Store, 0);
+        m.warm_of(0, l * 64, RequestKind::Store, 0);
     }
     let last = (warm..warm + n)
         .map(|l| m.store(l * 64, 0).at)
@@ -416,7 +419,7 @@ fn two_cores_on_one_channel_get_half_the_bus_each() {
         for core in 0..2u8 {
             // Each in rows and banks of its own.
             let at = u64::from(core) * ((1 << 30) + 8 * 8192) + l * 64;
-            let done = m.access_of(core, at, Kind::Load, 0, l * 6);
+            let done = m.access_of(core, at, RequestKind::Load, 0, l * 6);
             last[usize::from(core)] = done.at;
         }
     }
@@ -432,7 +435,7 @@ fn a_right_guess_costs_the_longer_of_walk_and_fetch() {
     // A walk of 60 cycles beside a fetch of 140, and of 300.
     for (walk, want) in [(60, L3 + FIXED), (300, 300 + L2)] {
         let mut m = machine(&private(), &shared());
-        m.access(0x1000, Kind::Speculative, 0, 0);
+        m.access(0x1000, RequestKind::Speculative, 0, 0);
         assert_eq!(m.load(0x1000, walk).at, want);
         assert_eq!(m.get("core.0.l2", "speculative_useful"), 1);
         assert_eq!(
@@ -467,10 +470,10 @@ fn an_engine_takes_a_miss_register_or_none_and_fetches_nothing_twice() {
 #[test]
 fn a_guess_that_goes_unused_is_useless_even_if_it_never_arrived() {
     let mut m = machine(&private(), &shared());
-    m.access(0, Kind::Speculative, 0, 0);
+    m.access(0, RequestKind::Speculative, 0, 0);
     // 512 sets of 8 ways: eight more in the same set, before the guess is ready.
     for way in 1..=8 {
-        m.access(way * 512 * 64, Kind::Walk, 0, way);
+        m.access(way * 512 * 64, RequestKind::Walk, 0, way);
     }
     assert_eq!(m.get("core.0.l2", "speculative_issued"), 1);
     assert_eq!(m.get("core.0.l2", "speculative_useless"), 1);
@@ -481,22 +484,22 @@ fn a_guess_that_goes_unused_is_useless_even_if_it_never_arrived() {
 fn what_another_core_wrote_comes_from_there() {
     let mut m = machine_of(3, &private(), &shared());
     let remote = 60;
-    m.access_of(0, 0, Kind::Load, 0, 0);
-    m.access_of(1, 0, Kind::Load, 0, 1000);
-    let write = m.access_of(0, 0, Kind::Store, 0, 2000);
+    m.access_of(0, 0, RequestKind::Load, 0, 0);
+    m.access_of(1, 0, RequestKind::Load, 0, 1000);
+    let write = m.access_of(0, 0, RequestKind::Store, 0, 2000);
     assert_eq!(
         write.at,
         2000 + remote,
         "the other reader has to give it up"
     );
     assert_eq!(
-        m.access_of(0, 0, Kind::Store, 0, 3000).at,
+        m.access_of(0, 0, RequestKind::Store, 0, 3000).at,
         3000 + L1,
         "its own now"
     );
-    let read = m.access_of(1, 0, Kind::Load, 0, 4000);
+    let read = m.access_of(1, 0, RequestKind::Load, 0, 4000);
     assert_eq!((read.at, read.level), (4000 + remote, Level::Remote));
-    let third = m.access_of(2, 0, Kind::Load, 0, 5000);
+    let third = m.access_of(2, 0, RequestKind::Load, 0, 5000);
     assert_eq!(
         (third.at, third.level),
         (5000 + L3, Level::L3),
@@ -504,20 +507,23 @@ fn what_another_core_wrote_comes_from_there() {
     );
     assert_eq!(m.get("l3.directory", "remote_hits"), 1);
     assert_eq!(m.get("l3.directory", "invalidations_sent"), 1);
-    m.access_of(2, 0, Kind::Store, 0, 6000);
+    m.access_of(2, 0, RequestKind::Store, 0, 6000);
     assert_eq!(m.get("l3.directory", "invalidations_sent"), 3);
-    assert_eq!(m.access_of(0, 0, Kind::Load, 0, 7000).level, Level::Remote);
+    assert_eq!(
+        m.access_of(0, 0, RequestKind::Load, 0, 7000).level,
+        Level::Remote
+    );
     assert_eq!(m.get("core.0.l1d", "invalidated"), 1);
 }
 
 #[test]
 fn a_line_that_two_cores_write_in_turns_is_handed_over_each_time() {
     let mut m = machine_of(2, &private(), &shared());
-    m.access_of(0, 0, Kind::Store, 0, 0);
+    m.access_of(0, 0, RequestKind::Store, 0, 0);
     let mut last = 1000;
     for i in 0..100u8 {
         // Both ask at once; who comes second waits until the first has it.
-        let done = m.access_of(1 - i % 2, 0, Kind::Store, 0, 1000);
+        let done = m.access_of(1 - i % 2, 0, RequestKind::Store, 0, 1000);
         assert_eq!(done.at, last + 60);
         last = done.at;
     }
@@ -526,8 +532,8 @@ fn a_line_that_two_cores_write_in_turns_is_handed_over_each_time() {
 #[test]
 fn stores_to_lines_of_its_own_ask_nobody() {
     let mut m = machine_of(2, &private(), &shared());
-    m.access_of(0, 0, Kind::Load, 0, 0);
-    assert_eq!(m.access_of(0, 0, Kind::Store, 0, 1000).at, 1000 + L1);
+    m.access_of(0, 0, RequestKind::Load, 0, 0);
+    assert_eq!(m.access_of(0, 0, RequestKind::Store, 0, 1000).at, 1000 + L1);
     assert_eq!(m.get("l3.directory", "invalidations_sent"), 0);
 }
 

@@ -20,14 +20,14 @@ impl Traffic {
         }
     }
 
-    fn next(&mut self) -> (u64, Kind, u64) {
+    fn next(&mut self) -> (u64, RequestKind, u64) {
         let r = &mut self.random;
         let kind = match r.random_range(0..20) {
-            0..12 => Kind::Load,
-            12..16 => Kind::Store,
-            16..18 => Kind::Walk,
-            18 => Kind::Fetch,
-            _ => Kind::Speculative,
+            0..12 => RequestKind::Load,
+            12..16 => RequestKind::Store,
+            16..18 => RequestKind::Walk,
+            18 => RequestKind::Fetch,
+            _ => RequestKind::Speculative,
         };
         let (at, pc) = match r.random_range(0..8) {
             0..3 => (r.random_range(0u64..400) * 64, 1),
@@ -43,9 +43,9 @@ impl Traffic {
 
 impl Traffic {
     /// What is followed of it: no engine guesses meanwhile.
-    fn followed(&mut self) -> (u64, Kind) {
+    fn followed(&mut self) -> (u64, RequestKind) {
         match self.next() {
-            (at, Kind::Speculative, _) => (at, Kind::Load),
+            (at, RequestKind::Speculative, _) => (at, RequestKind::Load),
             (at, kind, _) => (at, kind),
         }
     }
@@ -127,13 +127,17 @@ fn hits_and_misses_add_up_and_each_miss_is_one_access_below() {
         };
         // Every access was asked for by somebody, who counts for himself.
         let mut traffic = Traffic::new(1);
-        let asked: Vec<Kind> = (0..200_000).map(|_| traffic.next().1).collect();
+        let asked: Vec<RequestKind> = (0..200_000).map(|_| traffic.next().1).collect();
         for (path, name, kind) in [
-            ("core.0.l1d", "loads", Kind::Load),
-            ("core.0.l1d", "stores", Kind::Store),
-            ("core.0.l1i", "fetches", Kind::Fetch),
-            ("core.0.l2", "walks", Kind::Walk),
-            ("core.0.l2", "speculative_accesses", Kind::Speculative),
+            ("core.0.l1d", "loads", RequestKind::Load),
+            ("core.0.l1d", "stores", RequestKind::Store),
+            ("core.0.l1i", "fetches", RequestKind::Fetch),
+            ("core.0.l2", "walks", RequestKind::Walk),
+            (
+                "core.0.l2",
+                "speculative_accesses",
+                RequestKind::Speculative,
+            ),
         ] {
             let times = asked.iter().filter(|&&k| k == kind).count();
             assert_eq!(get(path, name), times as u64, "{path} {name}");
@@ -351,22 +355,22 @@ fn following_leaves_what_warming_the_second_level_leaves() {
                 for m in [&mut followed, &mut warmed] {
                     run_from(m, 3000, 20, round, round * 10_000_000);
                 }
-                assert!(followed.cores[0].begin_following());
+                assert!(followed.cores[0].begin_filtered_warming());
                 let mut traffic = Traffic::new(100 + round);
                 for _ in 0..4000 {
                     let (at, kind) = traffic.followed();
                     let (at, core, pc) = (PhysAddr(at), 0, 0);
                     let request = |kind| Request { at, kind, core, pc };
                     let (a, b) = (&mut followed, &mut warmed);
-                    if kind == Kind::Walk {
-                        a.cores[0].follow_walk(at, &mut a.shared);
+                    if kind == RequestKind::Walk {
+                        a.cores[0].warm_filtered_walk(at, &mut a.shared);
                         b.cores[0].warm(request(kind), &mut b.shared);
                         continue;
                     }
                     // Some are read and then written.
-                    let kinds = [Kind::Load, kind, Kind::Store];
+                    let kinds = [RequestKind::Load, kind, RequestKind::Store];
                     for kind in &kinds[usize::from(at.0 % 3 != 0)..] {
-                        a.cores[0].follow(request(*kind), &mut a.shared);
+                        a.cores[0].warm_filtered(request(*kind), &mut a.shared);
                         b.cores[0].warm_below_first(request(*kind), &mut b.shared);
                         if at.0 % 5 != 0 {
                             break;
@@ -374,14 +378,14 @@ fn following_leaves_what_warming_the_second_level_leaves() {
                         // Of some a walk comes between, in the same set.
                         if at.0 % 2 == 0 {
                             let at = PhysAddr(at.0 ^ 1 << 20);
-                            a.cores[0].follow_walk(at, &mut a.shared);
-                            let kind = Kind::Walk;
+                            a.cores[0].warm_filtered_walk(at, &mut a.shared);
+                            let kind = RequestKind::Walk;
                             let request = Request { at, kind, core, pc };
                             b.cores[0].warm(request, &mut b.shared);
                         }
                     }
                 }
-                followed.cores[0].end_following();
+                followed.cores[0].end_filtered_warming();
             }
             for m in [&mut followed, &mut warmed] {
                 run_from(m, 3000, 20, 9, 90_000_000);
@@ -402,22 +406,22 @@ fn what_is_not_kept_by_age_or_is_passed_by_is_not_followed_apart() {
     passed_by.walks_enter = Enter::L3;
     for spec in [by_prediction, passed_by] {
         let [mut followed, mut warmed] = [(); 2].map(|()| machine(&spec, &shared()));
-        assert!(!followed.cores[0].begin_following());
+        assert!(!followed.cores[0].begin_filtered_warming());
         let mut traffic = Traffic::new(7);
         for _ in 0..4000 {
             let (at, kind) = traffic.followed();
             let (at, core, pc) = (PhysAddr(at), 0, 0);
             let request = Request { at, kind, core, pc };
             let (a, b) = (&mut followed, &mut warmed);
-            if kind == Kind::Walk {
-                a.cores[0].follow_walk(at, &mut a.shared);
+            if kind == RequestKind::Walk {
+                a.cores[0].warm_filtered_walk(at, &mut a.shared);
                 b.cores[0].warm(request, &mut b.shared);
             } else {
-                a.cores[0].follow(request, &mut a.shared);
+                a.cores[0].warm_filtered(request, &mut a.shared);
                 b.cores[0].warm_below_first(request, &mut b.shared);
             }
         }
-        followed.cores[0].end_following();
+        followed.cores[0].end_filtered_warming();
         for m in [&mut followed, &mut warmed] {
             run(m, 3000, 20, 9);
         }
@@ -468,7 +472,7 @@ proptest! {
         let mut below = Recorder::default();
         let mut at = 1u64 << 30 | start;
         for i in 0..n {
-            let request = Request { at: pagewalk_units::PhysAddr(at), kind: Kind::Load, core: 0, pc: 9 };
+            let request = Request { at: pagewalk_units::PhysAddr(at), kind: RequestKind::Load, core: 0, pc: 9 };
             caches.access(request, 1000 * i as u64, &mut below);
             for asked in below.0.drain(..) {
                 prop_assert_eq!(asked.at.0 >> 12, at >> 12);

@@ -18,8 +18,8 @@ use serde::{Deserialize, Serialize};
 
 pub use self::revelator::{DegreeFilter, FilterStats, Nested};
 pub use self::spectlb::{Detect, SpecTlbStats};
-pub(crate) use self::speculation::{Following, Outcome, Speculation};
 pub use self::speculation::{GuessStats, Verdict};
+pub(crate) use self::speculation::{NestedSteps, Outcome, Speculation};
 use crate::Walked;
 
 /// A lookup that missed all TLBs.
@@ -42,7 +42,7 @@ pub struct Miss {
 
 /// A guest-physical address that a nested walk needs and the nested TLB does not have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Step {
+pub struct NestedStep {
     /// Whose walk it is.
     pub asid: Asid,
     /// The address that missed all TLBs.
@@ -138,13 +138,13 @@ pub trait Engine: Send + Sync {
     fn guess(&mut self, miss: &Miss, seen: &Seen<'_>) -> Guesses;
 
     /// Whether it guesses within nested walks.
-    fn follows(&self) -> bool {
+    fn guesses_nested_steps(&self) -> bool {
         false
     }
 
     /// What it guesses when the nested walk for the last miss has come to `step`, before the
     /// host's table is walked for it.
-    fn guess_step(&mut self, _step: &Step, _seen: &Seen<'_>) -> Guesses {
+    fn guess_step(&mut self, _step: &NestedStep, _seen: &Seen<'_>) -> Guesses {
         Guesses::new()
     }
 

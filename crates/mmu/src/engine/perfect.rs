@@ -5,9 +5,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::registry::EngineKind;
-use super::{Engine, Guess, GuessedLines, Guesses, Miss, Seen, Step, What};
+use super::{Engine, Guess, GuessedLines, Guesses, Miss, NestedStep, Seen, What};
 use crate::spec::MAX_LATENCY;
-use crate::walk::{behind, foresee};
+use crate::walk::{behind, translate_untimed};
 
 /// An engine that knows the answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
@@ -59,12 +59,12 @@ impl Engine for Perfect {
         self.what.has(what) && (what != What::Step || self.nested)
     }
 
-    fn follows(&self) -> bool {
+    fn guesses_nested_steps(&self) -> bool {
         self.makes(What::Step)
     }
 
     /// What the host's walk ends at, and what the guest's then reads.
-    fn guess_step(&mut self, step: &Step, seen: &Seen<'_>) -> Guesses {
+    fn guess_step(&mut self, step: &NestedStep, seen: &Seen<'_>) -> Guesses {
         let what = What::Step;
         let lines = behind(seen.view, step).into_iter();
         lines.map(|at| Guess { at, what }).collect()
@@ -74,7 +74,7 @@ impl Engine for Perfect {
     fn guess(&mut self, miss: &Miss, seen: &Seen<'_>) -> Guesses {
         let view = seen.view;
         let mut guesses = Guesses::new();
-        let Ok(walked) = foresee(view, miss.va) else {
+        let Ok(walked) = translate_untimed(view, miss.va) else {
             return guesses;
         };
         if self.makes(What::Entry) && !miss.merges {

@@ -9,9 +9,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::registry::EngineKind;
-use super::{Engine, Guess, GuessStats, GuessedLines, Guesses, Miss, Seen, Step, Verdict, What};
+use super::{
+    Engine, Guess, GuessStats, GuessedLines, Guesses, Miss, NestedStep, Seen, Verdict, What,
+};
 use crate::spec::MAX_LATENCY;
-use crate::walk::{behind, foresee};
+use crate::walk::{behind, translate_untimed};
 
 /// An engine that hashes as the kernel of `placement.tiered_hash` does: number, order,
 /// seeds and success counts of the tiers are that kernel's.
@@ -244,18 +246,18 @@ impl Class {
 }
 
 /// What all guesses for a miss, or for a step of its walk, have in common.
-struct Asked<'a> {
+struct GuessRequest<'a> {
     seen: &'a Seen<'a>,
     tiers: &'a Tiers,
     /// Tiers that are guessed of 4 KB pages and of 2 MB blocks, each.
     degree: usize,
     /// With a perfect filter: what will be read.
-    answer: Option<Answer>,
+    answer: Option<OracleAnswer>,
 }
 
 /// Where that lies.
 #[derive(Default)]
-struct Answer {
+struct OracleAnswer {
     data: Option<PhysAddr>,
     entries: ArrayVec<PhysAddr, 2>,
 }
@@ -270,7 +272,7 @@ fn each(tiers: u32) -> impl Iterator<Item = usize> {
     })
 }
 
-impl Asked<'_> {
+impl GuessRequest<'_> {
     /// Whether `guess` is one that a perfect filter lets through.
     fn is_right(&self, guess: &Guess) -> bool {
         let Some(answer) = &self.answer else {
@@ -335,7 +337,7 @@ impl Revelator {
     }
 
     /// With a perfect filter: what `answer` says.
-    fn oracle(&self, answer: impl FnOnce() -> Answer) -> Option<Answer> {
+    fn oracle(&self, answer: impl FnOnce() -> OracleAnswer) -> Option<OracleAnswer> {
         (self.spec.filter == DegreeFilter::Perfect).then(answer)
     }
 
@@ -365,7 +367,7 @@ impl Revelator {
         &mut self,
         (class, tier): (Class, usize),
         (key, offset): (HashKey, u64),
-        asked: &Asked<'_>,
+        asked: &GuessRequest<'_>,
         guesses: &mut Guesses,
     ) {
         let frame = asked.tiers.hash.of(tier, key);
@@ -378,7 +380,7 @@ impl Revelator {
         &mut self,
         (class, tier): (Class, usize),
         at: u64,
-        asked: &Asked<'_>,
+        asked: &GuessRequest<'_>,
         guesses: &mut Guesses,
     ) {
         let adaptive = self.spec.filter == DegreeFilter::Adaptive;
@@ -429,13 +431,13 @@ impl Engine for Revelator {
         if tiers.of == Hashes::GuestPhysical {
             return guesses;
         }
-        let asked = Asked {
+        let asked = GuessRequest {
             seen,
             tiers,
             degree: self.degree(tiers),
             answer: self.oracle(|| {
-                let walked = foresee(seen.view, miss.va).ok();
-                walked.map_or_else(Answer::default, |walked| Answer {
+                let walked = translate_untimed(seen.view, miss.va).ok();
+                walked.map_or_else(OracleAnswer::default, |walked| OracleAnswer {
                     data: Some(walked.pa(miss.va)),
                     entries: walked.entries(seen.view),
                 })
@@ -480,22 +482,24 @@ impl Engine for Revelator {
     }
 
     /// Also where data alone is guessed: of guest-physical pages.
-    fn follows(&self) -> bool {
+    fn guesses_nested_steps(&self) -> bool {
         self.spec.nested.is_some_and(Nested::is_horizontal)
     }
 
     /// The host's last-level entry first, since the guest's is read after it.
-    fn guess_step(&mut self, step: &Step, seen: &Seen<'_>) -> Guesses {
+    fn guess_step(&mut self, step: &NestedStep, seen: &Seen<'_>) -> Guesses {
         let mut guesses = Guesses::new();
         let Some(tiers) = seen.tiers else {
             return guesses;
         };
-        let asked = Asked {
+        let asked = GuessRequest {
             seen,
             tiers,
             degree: self.degree(tiers),
-            answer: self.oracle(|| Answer {
-                data: foresee(seen.view, step.va).ok().map(|w| w.pa(step.va)),
+            answer: self.oracle(|| OracleAnswer {
+                data: translate_untimed(seen.view, step.va)
+                    .ok()
+                    .map(|w| w.pa(step.va)),
                 entries: behind(seen.view, step),
             }),
         };

@@ -7,9 +7,9 @@ use pagewalk_structures::Tiers;
 use pagewalk_tables::{Invalidation, View};
 use pagewalk_units::{Access, Asid, Cycle, GuestPhysAddr, PhysAddr, VirtAddr};
 
-use super::{Engine, Guess, Guesses, Miss, Seen, Step, What};
-use crate::walk::{behind, foresee};
-use crate::{GuessRecord, Lent, Lookup, ReadRecord, Walked};
+use super::{Engine, Guess, Guesses, Miss, NestedStep, Seen, What};
+use crate::walk::{behind, translate_untimed};
+use crate::{GuessRecord, Lookup, ReadRecord, WalkContext, Walked};
 
 pagewalk_stats::counters! {
     /// What became of an engine's guesses of one kind. guesses = right + wrong, and
@@ -45,14 +45,14 @@ pub struct Verdict {
 struct Issue {
     guess: Guess,
     /// When its line was asked for.
-    asked: Cycle,
+    requested: Cycle,
     became: Speculated,
     /// Of a guess within a nested walk: whether what is read next lies in its line.
     next: bool,
 }
 
 /// A nested walk whose steps an engine guesses lines for.
-pub(crate) struct Following<'a> {
+pub(crate) struct NestedSteps<'a> {
     speculation: &'a mut Speculation,
     asid: Asid,
     va: VirtAddr,
@@ -60,16 +60,16 @@ pub(crate) struct Following<'a> {
     tiers: Option<&'a Tiers>,
 }
 
-impl Following<'_> {
+impl NestedSteps<'_> {
     /// Has the lines fetched that the engine guesses where the walk has come to an address
-    /// (see [`Step`]: what it is, the level, and when).
+    /// (see [`NestedStep`]: what it is, the level, and when).
     pub fn step<B: Below>(
         &mut self,
         (gpa, level, at): (GuestPhysAddr, u8, Cycle),
         private: &mut Private,
         below: &mut B,
     ) {
-        let step = Step {
+        let step = NestedStep {
             asid: self.asid,
             va: self.va,
             gpa,
@@ -112,7 +112,7 @@ pub(crate) struct Outcome<'a> {
 pub(crate) struct Speculation {
     engine: Box<dyn Engine>,
     /// Whether it guesses within nested walks.
-    pub follows: bool,
+    pub guesses_nested_steps: bool,
     data: GuessStats,
     entries: GuessStats,
     within: GuessStats,
@@ -127,7 +127,7 @@ pub(crate) struct Speculation {
 impl Speculation {
     pub fn new(engine: Box<dyn Engine>) -> Self {
         Speculation {
-            follows: engine.follows(),
+            guesses_nested_steps: engine.guesses_nested_steps(),
             engine,
             data: GuessStats::default(),
             entries: GuessStats::default(),
@@ -139,17 +139,17 @@ impl Speculation {
     }
 
     /// Has the lines fetched that the engine guesses for `miss`.
-    pub fn issue<B: Below>(&mut self, miss: &Miss, lent: &mut Lent<'_, B>) {
+    pub fn issue<B: Below>(&mut self, miss: &Miss, context: &mut WalkContext<'_, B>) {
         let at = miss.at + self.engine.latency();
-        let below = &*lent.below;
+        let below = &*context.below;
         let seen = Seen {
-            view: lent.view,
-            tiers: lent.tiers,
+            view: context.view,
+            tiers: context.tiers,
             delay: &|line| below.delay(line, at),
         };
         let guesses = self.engine.guess(miss, &seen);
         self.issued.clear();
-        self.fetch(&guesses, &[], at, lent.private, lent.below);
+        self.fetch(&guesses, &[], at, context.private, context.below);
     }
 
     /// Has the lines of `guesses` fetched, asked for at `asked`; within a nested walk `next`
@@ -163,12 +163,12 @@ impl Speculation {
         below: &mut B,
     ) {
         for guess in guesses {
-            private.announce(guess.at, below);
+            private.host_prefetch(guess.at, below);
         }
         for &guess in guesses {
             self.issued.push(Issue {
                 guess,
-                asked,
+                requested: asked,
                 became: private.speculate(guess.at, asked, below),
                 next: next.iter().any(|&at| guess.covers(at)),
             });
@@ -176,13 +176,17 @@ impl Speculation {
     }
 
     /// Guesses within the walk for `lookup` that follows.
-    pub fn following<'a, B>(&'a mut self, lookup: &Lookup, lent: &Lent<'a, B>) -> Following<'a> {
-        Following {
+    pub fn nested_steps<'a, B>(
+        &'a mut self,
+        lookup: &Lookup,
+        context: &WalkContext<'a, B>,
+    ) -> NestedSteps<'a> {
+        NestedSteps {
             speculation: self,
             asid: lookup.asid,
             va: lookup.va,
-            view: lent.view,
-            tiers: lent.tiers,
+            view: context.view,
+            tiers: context.tiers,
         }
     }
 
@@ -211,7 +215,7 @@ impl Speculation {
                 self.recorded.push(GuessRecord {
                     at: issue.guess.at,
                     what: issue.guess.what,
-                    asked: issue.asked,
+                    requested: issue.requested,
                     became: issue.became,
                     right: verdict.right,
                 });
@@ -246,7 +250,7 @@ impl Outcome<'_> {
     /// Where the entries lie that say where the data is; none without a page.
     fn entries(&self, miss: &Miss, view: &View<'_>) -> ArrayVec<PhysAddr, 2> {
         let found = if miss.merges {
-            foresee(view, miss.va).ok()
+            translate_untimed(view, miss.va).ok()
         } else {
             self.walked.copied()
         };
@@ -257,7 +261,7 @@ impl Outcome<'_> {
     fn verdict(&self, miss: &Miss, issue: &Issue, entries: &[PhysAddr]) -> Verdict {
         let Issue {
             guess,
-            asked,
+            requested: asked,
             became,
             next,
         } = *issue;

@@ -7,7 +7,7 @@ use pagewalk_tables::{Invalidation, View};
 use pagewalk_units::{Access, Asid, PageSize, VirtAddr, rng};
 use rand::RngExt;
 
-use super::{Answer, Fault, Lent, Lookup, Mmu, NO_PAGE};
+use super::{Fault, Lookup, Mmu, NO_PAGE, Translated, WalkContext};
 use crate::TlbReplacement;
 use crate::level::TlbLevel;
 
@@ -18,7 +18,7 @@ fn run(
     fast: bool,
     perfect: bool,
     replacement: TlbReplacement,
-) -> (Vec<Result<Answer, Fault>>, Tree, Vec<State>) {
+) -> (Vec<Result<Translated, Fault>>, Tree, Vec<State>) {
     let mut spec = mmu();
     spec.perfect = perfect;
     spec.l1d = [
@@ -62,14 +62,14 @@ fn run(
             pc: 0,
             now: at,
         };
-        let lent = Lent {
+        let context = WalkContext {
             view: &View::Native(&table),
             tiers: None,
             private: &mut private,
             below: &mut memory,
             in_memory_tlb: None,
         };
-        answers.push(m.translate(lookup, lent));
+        answers.push(m.translate(lookup, context));
         if !fast {
             m.settle(0);
             m.settle(1);

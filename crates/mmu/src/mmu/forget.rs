@@ -12,7 +12,7 @@ impl Mmu {
     pub(super) fn refuse(&mut self, lookup: &Lookup, at: Cycle) -> Fault {
         self.stats.faults += 1;
         self.drop_page(lookup.asid, lookup.va.0);
-        self.forget_flights(lookup.asid);
+        self.forget_walk_mshrs(lookup.asid);
         if let Some(prefetching) = &mut self.prefetching {
             prefetching.drop_page(lookup.asid, lookup.va.0);
         }
@@ -29,7 +29,7 @@ impl Mmu {
         self.settle(1);
         self.filter = [NO_PAGE; 2];
         let page = VirtAddr(va).page(PageSize::K4);
-        self.forget_followed(&Invalidation::Page { asid, page });
+        self.forget_filtered(&Invalidation::Page { asid, page });
         for level in self
             .l1
             .iter_mut()
@@ -41,8 +41,8 @@ impl Mmu {
         }
     }
 
-    pub(super) fn forget_flights(&mut self, asid: Asid) {
-        for k in self.flight_keys.iter_mut() {
+    pub(super) fn forget_walk_mshrs(&mut self, asid: Asid) {
+        for k in self.mshr_keys.iter_mut() {
             if *k >> 48 == u64::from(asid.0) {
                 *k = u64::MAX;
             }
@@ -56,7 +56,7 @@ impl Mmu {
         self.settle(1);
         self.filter = [NO_PAGE; 2];
         self.remembered.fill((u64::MAX, 0));
-        self.forget_followed(what);
+        self.forget_filtered(what);
         if let Some(speculation) = &mut self.speculation {
             speculation.invalidate(what);
         }
@@ -71,9 +71,9 @@ impl Mmu {
             Invalidation::Range { asid, at, bytes } => (asid, Some((at.0, bytes))),
             Invalidation::Space { asid } => (asid, None),
         };
-        self.forget_flights(asid);
-        self.kept.pwc.invalidate(asid);
-        if let Some(n) = &mut self.kept.nesting {
+        self.forget_walk_mshrs(asid);
+        self.caches.pwc.invalidate(asid);
+        if let Some(n) = &mut self.caches.nesting {
             n.clear();
         }
         for level in self

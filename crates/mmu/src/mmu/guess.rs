@@ -3,8 +3,8 @@
 use pagewalk_memory::Below;
 use pagewalk_units::{Cycle, PhysAddr};
 
-use super::miss::Ended;
-use super::{Lent, Lookup, Mmu};
+use super::miss::EndedWalk;
+use super::{Lookup, Mmu, WalkContext};
 use crate::engine::{Miss, Outcome};
 
 impl Miss {
@@ -28,15 +28,15 @@ impl Mmu {
         &mut self,
         lookup: &Lookup,
         asked: Cycle,
-        lent: &mut Lent<'_, B>,
-    ) -> Ended {
+        context: &mut WalkContext<'_, B>,
+    ) -> EndedWalk {
         let miss = Miss::of(lookup, asked, false);
         let Some(speculation) = &mut self.speculation else {
             unreachable!("only a core with an engine comes here");
         };
-        speculation.issue(&miss, lent);
+        speculation.issue(&miss, context);
         let notes = std::mem::take(&mut speculation.reads);
-        let mut ended = self.walk(lookup, asked, Some(notes), lent);
+        let mut ended = self.walk(lookup, asked, Some(notes), context);
         let recorded = self.records.is_some();
         if let Some(speculation) = &mut self.speculation {
             let walked = ended.found.as_ref().ok();
@@ -45,10 +45,10 @@ impl Mmu {
                 data: walked.map(|walked| walked.pa(lookup.va)),
                 reads: &ended.reads,
                 end: ended.end,
-                hit: lent.private.l2_latency(),
+                hit: context.private.l2_latency(),
                 recorded,
             };
-            speculation.judge(&miss, &outcome, lent.view);
+            speculation.judge(&miss, &outcome, context.view);
             if !recorded {
                 ended.reads.clear();
                 speculation.reads = std::mem::take(&mut ended.reads);
@@ -65,21 +65,21 @@ impl Mmu {
         lookup: &Lookup,
         data: PhysAddr,
         (asked, end): (Cycle, Cycle),
-        lent: &mut Lent<'_, B>,
+        context: &mut WalkContext<'_, B>,
     ) {
         let miss = Miss::of(lookup, asked, true);
         let recorded = self.records.is_some();
         if let Some(speculation) = &mut self.speculation {
-            speculation.issue(&miss, lent);
+            speculation.issue(&miss, context);
             let outcome = Outcome {
                 walked: None,
                 data: Some(data),
                 reads: &[],
                 end,
-                hit: lent.private.l2_latency(),
+                hit: context.private.l2_latency(),
                 recorded,
             };
-            speculation.judge(&miss, &outcome, lent.view);
+            speculation.judge(&miss, &outcome, context.view);
         }
     }
 }

@@ -10,13 +10,13 @@ use pagewalk_stats::Tree;
 use pagewalk_tables::{InMemoryTlbSpec, PomEntry, PomTlb, View};
 use pagewalk_units::{Access, Asid, Cycle, PageSize, PhysAddr, VirtAddr};
 
-use super::aside::Beside;
+use super::auxiliary::AuxiliaryBuffer;
 use super::miss::Missed;
-use super::{Answer, Fault, Flight, Lent, Lookup, Mmu, Source, side};
+use super::{Fault, Lookup, Mmu, Translated, TranslationSource, WalkContext, WalkMshr, side};
 use crate::level::Arrival;
 use crate::mapping::Mapping;
 use crate::tlb::key;
-use crate::walk::{LEVELS, Walked, foresee, request};
+use crate::walk::{LEVELS, Walked, request, translate_untimed};
 
 pagewalk_stats::counters! {
     /// What one core counted of the in-memory TLB. lookups = hits + misses, hits = hits_4kb +
@@ -135,7 +135,7 @@ fn find(
     let found = tlb.lookup(asid, va.0, size, now).filter(allowed)?;
     let found = mapping(found, size);
     debug_assert!(
-        foresee(view, va).is_ok_and(|walked| {
+        translate_untimed(view, va).is_ok_and(|walked| {
             walked.pa(va) == found.pa(va) && (walked.writable() || !found.writable)
         }),
         "a translation of the in-memory TLB is out of date: {va} of {asid:?}"
@@ -146,26 +146,26 @@ fn find(
 impl Mmu {
     /// A lookup that no TLB of the core has answered.
     #[inline(never)]
-    pub(super) fn ask_memory<B: Below>(
+    pub(super) fn look_up_in_memory<B: Below>(
         &mut self,
         lookup: &Lookup,
         missed: &Missed,
-        lent: &mut Lent<'_, B>,
-    ) -> Result<Answer, Fault> {
+        context: &mut WalkContext<'_, B>,
+    ) -> Result<Translated, Fault> {
         let &Lookup {
             asid, va, access, ..
         } = lookup;
-        let (Some(unit), Some(tlb)) = (&mut self.in_memory, &mut lent.in_memory_tlb) else {
-            let ended = self.walk_from(lookup, missed.asked, lent);
+        let (Some(unit), Some(tlb)) = (&mut self.in_memory, &mut context.in_memory_tlb) else {
+            let ended = self.walk_from(lookup, missed.requested, context);
             return self.finish(lookup, missed, ended);
         };
         let predicted = unit.predict(va);
         let at = request(tlb.line(va.0, predicted), self.core);
-        let done = lent.private.access(at, missed.asked, lent.below);
+        let done = context.private.access(at, missed.requested, context.below);
         unit.reads[done.level as usize] += 1;
         unit.stats.lookups += 1;
-        unit.stats.cycles += done.at - missed.asked;
-        if let Some(mapping) = find(tlb, lookup, predicted, done.at, lent.view) {
+        unit.stats.cycles += done.at - missed.requested;
+        if let Some(mapping) = find(tlb, lookup, predicted, done.at, context.view) {
             unit.stats.predicted_right += 1;
             if predicted == PageSize::K4 {
                 unit.stats.hits_4kb += 1;
@@ -182,29 +182,29 @@ impl Mmu {
             };
             self.latest = self.latest.max(done.at);
             self.fill(side(access), &arrival, missed.presence);
-            let flight = Flight {
-                asked: missed.asked,
-                looked: done.at,
-                began: done.at,
+            let mshr = WalkMshr {
+                requested: missed.requested,
+                tlb_lookup_done: done.at,
+                walk_start: done.at,
                 end: done.at,
                 mapping,
                 memory: done.level == Level::Memory,
                 walked: false,
             };
-            self.remember(key(asid, PageSize::K4, va.0), flight);
-            return Ok(Answer {
+            self.allocate_mshr(key(asid, PageSize::K4, va.0), mshr);
+            return Ok(Translated {
                 pa: mapping.pa(va),
-                at: done.at,
-                began: done.at,
-                from: Source::InMemory,
+                ready: done.at,
+                walk_start: done.at,
+                from: TranslationSource::InMemory,
             });
         }
-        self.memory_lookup[side(access)] = done.at - missed.asked;
-        let ended = self.walk_from(lookup, done.at, lent);
+        self.memory_lookup[side(access)] = done.at - missed.requested;
+        let ended = self.walk_from(lookup, done.at, context);
         let (found, end) = (ended.found.ok(), ended.end);
         let answer = self.finish(lookup, missed, ended);
         if let Some(walked) = found {
-            self.keep_in_memory(lookup, &walked, end, predicted, lent);
+            self.keep_in_memory(lookup, &walked, end, predicted, context);
         }
         answer
     }
@@ -217,9 +217,9 @@ impl Mmu {
         walked: &Walked,
         end: Cycle,
         predicted: PageSize,
-        lent: &mut Lent<'_, B>,
+        context: &mut WalkContext<'_, B>,
     ) {
-        let (Some(unit), Some(tlb)) = (&mut self.in_memory, &mut lent.in_memory_tlb) else {
+        let (Some(unit), Some(tlb)) = (&mut self.in_memory, &mut context.in_memory_tlb) else {
             return;
         };
         let &Lookup { asid, va, .. } = lookup;
@@ -229,23 +229,23 @@ impl Mmu {
         unit.stats.fills += 1;
         unit.correct(va, size);
         let line = request(tlb.line(va.0, size), self.core);
-        let written = lent.private.update(line, end, lent.below);
+        let written = context.private.update(line, end, context.below);
         tlb.insert(asid, va.0, size, entry, written.at);
     }
 
-    /// State only: what [`Mmu::ask_memory`] finds; `None`: a walk is needed.
+    /// State only: what [`Mmu::look_up_in_memory`] finds; `None`: a walk is needed.
     pub(super) fn warm_memory<B: Below>(
         &mut self,
         lookup: &Lookup,
-        lent: &mut Lent<'_, B>,
+        context: &mut WalkContext<'_, B>,
     ) -> Option<Mapping> {
-        let (Some(unit), Some(tlb)) = (&mut self.in_memory, &mut lent.in_memory_tlb) else {
+        let (Some(unit), Some(tlb)) = (&mut self.in_memory, &mut context.in_memory_tlb) else {
             return None;
         };
         let predicted = unit.predict(lookup.va);
         let line = request(tlb.line(lookup.va.0, predicted), self.core);
-        lent.private.warm(line, lent.below);
-        find(tlb, lookup, predicted, Cycle::MAX, lent.view)
+        context.private.warm(line, context.below);
+        find(tlb, lookup, predicted, Cycle::MAX, context.view)
     }
 
     /// State only: what [`Mmu::keep_in_memory`] leaves behind.
@@ -253,22 +253,22 @@ impl Mmu {
         &mut self,
         lookup: &Lookup,
         walked: &Walked,
-        lent: &mut Lent<'_, B>,
+        context: &mut WalkContext<'_, B>,
     ) {
-        let (Some(unit), Some(tlb)) = (&mut self.in_memory, &mut lent.in_memory_tlb) else {
+        let (Some(unit), Some(tlb)) = (&mut self.in_memory, &mut context.in_memory_tlb) else {
             return;
         };
         let (size, entry) = entry_of(walked, lookup.va);
         unit.correct(lookup.va, size);
         let line = request(tlb.line(lookup.va.0, size), self.core);
-        lent.private.warm_update(line, lent.below);
+        context.private.warm_update(line, context.below);
         tlb.insert(lookup.asid, lookup.va.0, size, entry, 0);
     }
 
     /// The page of `va` was used while the machine skips: its translation is in `tlb` from
     /// then on, and no cache knows of it.
     pub fn skip(&mut self, asid: Asid, va: VirtAddr, view: &View<'_>, tlb: &mut PomTlb) {
-        let (Some(unit), Ok(walked)) = (&mut self.in_memory, foresee(view, va)) else {
+        let (Some(unit), Ok(walked)) = (&mut self.in_memory, translate_untimed(view, va)) else {
             return;
         };
         let (size, entry) = entry_of(&walked, va);
@@ -284,7 +284,7 @@ impl Mmu {
     /// Adds what this core counted of the in-memory TLB below `path`.
     pub(super) fn report_in_memory(&self, path: &str, tree: &mut Tree) {
         if let Some(unit) = &self.in_memory {
-            let name = Beside::InMemoryTlb.name();
+            let name = AuxiliaryBuffer::InMemoryTlb.name();
             tree.add(&format!("{path}.{name}"), &unit.stats());
         }
     }

@@ -5,38 +5,40 @@ use pagewalk_structures::equal_bytes;
 use pagewalk_units::{Access, Cycle, PageSize};
 
 use super::miss::Missed;
-use super::{Answer, Fault, Flight, IN_FLIGHT, Lent, Lookup, Mmu, Source, side};
+use super::{
+    Fault, Lookup, Mmu, Translated, TranslationSource, WALK_MSHRS, WalkContext, WalkMshr, side,
+};
 use crate::level::Arrival;
 use crate::mapping::Mapping;
-use crate::tlb::{Entry, key, print};
+use crate::tlb::{TlbEntry, key, print};
 use crate::{ReadRecord, WalkRecord};
 
 impl Mmu {
     /// Keeps a walk, so that others for the 4 KB page `page` can wait for it.
     #[inline(always)]
-    pub(super) fn remember(&mut self, page: u64, flight: Flight) {
-        let i = self.next_flight;
-        self.next_flight = (i + 1) % IN_FLIGHT;
-        self.flight_keys[i] = page;
-        self.flight_prints[i / 16][i % 16] = print(page);
-        self.flights[i] = flight;
+    pub(super) fn allocate_mshr(&mut self, page: u64, mshr: WalkMshr) {
+        let i = self.next_mshr;
+        self.next_mshr = (i + 1) % WALK_MSHRS;
+        self.mshr_keys[i] = page;
+        self.mshr_prints[i / 16][i % 16] = print(page);
+        self.walk_mshrs[i] = mshr;
     }
 
     /// The walk to the same 4 KB page that has not ended yet.
     #[inline(always)]
-    pub(super) fn flight(&self, lookup: &Lookup) -> Option<usize> {
+    pub(super) fn find_mshr(&self, lookup: &Lookup) -> Option<usize> {
         if self.latest <= lookup.now {
             return None;
         }
         let page = key(lookup.asid, PageSize::K4, lookup.va.0);
         // A byte of the key a walk: sixteen are compared at once.
         let mut same = 0u64;
-        for (n, prints) in self.flight_prints.iter().enumerate() {
+        for (n, prints) in self.mshr_prints.iter().enumerate() {
             same |= u64::from(equal_bytes(prints, print(page))) << (n * 16);
         }
         while same != 0 {
             let i = same.trailing_zeros() as usize;
-            if self.flight_keys[i] == page && self.flights[i].end > lookup.now {
+            if self.mshr_keys[i] == page && self.walk_mshrs[i].end > lookup.now {
                 return Some(i);
             }
             same &= same - 1;
@@ -48,7 +50,7 @@ impl Mmu {
     /// way, as for the store of a read-modify-write: the walk, and the slot in
     /// the second level. `first`: array and slot in the first.
     #[inline(always)]
-    pub(super) fn flight_of(
+    pub(super) fn find_mshr_of_entry(
         &mut self,
         lookup: &Lookup,
         first: (usize, usize),
@@ -62,19 +64,19 @@ impl Mmu {
         if !small || second.arrays[a].entry(slot).ready <= lookup.now || self.records.is_some() {
             return None;
         }
-        let i = self.flight(lookup)?;
-        (self.flights[i].mapping.size == PageSize::K4).then_some((i, slot))
+        let i = self.find_mshr(lookup)?;
+        (self.walk_mshrs[i].mapping.size == PageSize::K4).then_some((i, slot))
     }
 
-    /// [`Mmu::join`] as [`Mmu::flight_of`] found it: the walk `i`, and the page's
+    /// [`Mmu::merge`] as [`Mmu::find_mshr_of_entry`] found it: the walk `i`, and the page's
     /// slots in the second and the first level.
     #[inline(always)]
-    pub(super) fn wait<B: Below>(
+    pub(super) fn merge_entry<B: Below>(
         &mut self,
         (i, second, first): (usize, usize, usize),
         lookup: &Lookup,
-        lent: &mut Lent<'_, B>,
-    ) -> Result<Answer, Fault> {
+        context: &mut WalkContext<'_, B>,
+    ) -> Result<Translated, Fault> {
         let &Lookup {
             asid,
             va,
@@ -88,9 +90,9 @@ impl Mmu {
         if let Some(level) = &self.l2[own] {
             asked += level.latency;
         }
-        let (began, at, mapping) = self.merge(i, s, asked);
-        self.guess_with(i, lookup, (asked, at), lent);
-        let entry = Entry::new(mapping.frame, mapping.writable, at);
+        let (began, at, mapping) = self.merge_times(i, s, asked);
+        self.guess_with(i, lookup, (asked, at), context);
+        let entry = TlbEntry::new(mapping.frame, mapping.writable, at);
         if let Some(level) = &mut self.l2[own] {
             // The first level has the page on its way: the second is not asked
             // for it again.
@@ -103,21 +105,21 @@ impl Mmu {
         if access == Access::Write && !mapping.writable {
             return Err(self.refuse(lookup, at));
         }
-        Ok(Answer {
+        Ok(Translated {
             pa,
-            at,
-            began,
+            ready: at,
+            walk_start: began,
             from: self.source(i),
         })
     }
 
     /// Where the answer of flight `i` comes from.
     #[inline(always)]
-    fn source(&self, i: usize) -> Source {
-        if self.flights[i].walked {
-            Source::Walk
+    fn source(&self, i: usize) -> TranslationSource {
+        if self.walk_mshrs[i].walked {
+            TranslationSource::Walk
         } else {
-            Source::InMemory
+            TranslationSource::InMemory
         }
     }
 
@@ -129,55 +131,55 @@ impl Mmu {
         i: usize,
         lookup: &Lookup,
         (asked, at): (Cycle, Cycle),
-        lent: &mut Lent<'_, B>,
+        context: &mut WalkContext<'_, B>,
     ) {
-        let flight = &self.flights[i];
-        if self.speculation.is_some() && flight.walked {
-            let looked = asked.max(flight.looked);
-            let data = flight.mapping.pa(lookup.va);
-            self.guess_beside(lookup, data, (looked, at), lent);
+        let mshr = &self.walk_mshrs[i];
+        if self.speculation.is_some() && mshr.walked {
+            let lookup_done = asked.max(mshr.tlb_lookup_done);
+            let data = mshr.mapping.pa(lookup.va);
+            self.guess_beside(lookup, data, (lookup_done, at), context);
         }
     }
 
     /// A request of side `s` from `asked` on merges with the walk `i`: when that
     /// one, seen from then on, began and ended for it, and with what.
     #[inline(always)]
-    fn merge(&mut self, i: usize, s: usize, asked: Cycle) -> (Cycle, Cycle, Mapping) {
-        let flight = &mut self.flights[i];
-        if flight.asked > asked {
+    fn merge_times(&mut self, i: usize, s: usize, asked: Cycle) -> (Cycle, Cycle, Mapping) {
+        let mshr = &mut self.walk_mshrs[i];
+        if mshr.requested > asked {
             // Older in the program, later in time: had this request been seen
             // first, its walk would have served the other.
-            flight.end = asked + (flight.end - flight.asked);
-            flight.looked = asked + (flight.looked - flight.asked);
-            flight.began = asked + (flight.began - flight.asked);
-            flight.asked = asked;
+            mshr.end = asked + (mshr.end - mshr.requested);
+            mshr.tlb_lookup_done = asked + (mshr.tlb_lookup_done - mshr.requested);
+            mshr.walk_start = asked + (mshr.walk_start - mshr.requested);
+            mshr.requested = asked;
         }
-        self.walk_read_memory = flight.memory;
-        self.stats.walks_merged += u64::from(flight.walked);
-        self.stats.walks_merged_fetches += s as u64 & u64::from(flight.walked);
+        self.walk_read_memory = mshr.memory;
+        self.stats.walks_merged += u64::from(mshr.walked);
+        self.stats.walks_merged_fetches += s as u64 & u64::from(mshr.walked);
         if let Some(unit) = &mut self.in_memory {
-            self.memory_lookup[s] = flight.looked.saturating_sub(asked);
-            unit.count_merge(flight.walked);
+            self.memory_lookup[s] = mshr.tlb_lookup_done.saturating_sub(asked);
+            unit.count_merge(mshr.walked);
         }
-        let began = flight.began.max(asked);
-        (began, flight.end.max(asked), flight.mapping)
+        let began = mshr.walk_start.max(asked);
+        (began, mshr.end.max(asked), mshr.mapping)
     }
 
     /// Waits for the walk `i`.
     #[inline(never)]
-    pub(super) fn join<B: Below>(
+    pub(super) fn merge<B: Below>(
         &mut self,
         i: usize,
         lookup: &Lookup,
         missed: &Missed,
-        lent: &mut Lent<'_, B>,
-    ) -> Result<Answer, Fault> {
+        context: &mut WalkContext<'_, B>,
+    ) -> Result<Translated, Fault> {
         let &Lookup {
             asid, va, access, ..
         } = lookup;
         let s = side(access);
-        let (began, at, mapping) = self.merge(i, s, missed.asked);
-        self.guess_with(i, lookup, (missed.asked, at), lent);
+        let (began, at, mapping) = self.merge_times(i, s, missed.requested);
+        self.guess_with(i, lookup, (missed.requested, at), context);
         let arrival = Arrival {
             asid,
             va,
@@ -188,16 +190,16 @@ impl Mmu {
         };
         self.fill(s, &arrival, missed.presence);
         let faulted = access == Access::Write && !mapping.writable;
-        if self.records.is_some() && self.flights[i].walked {
-            self.record(lookup, (missed.asked, at), true, faulted, Vec::new());
+        if self.records.is_some() && self.walk_mshrs[i].walked {
+            self.record(lookup, (missed.requested, at), true, faulted, Vec::new());
         }
         if faulted {
             return Err(self.refuse(lookup, at));
         }
-        Ok(Answer {
+        Ok(Translated {
             pa: mapping.pa(va),
-            at,
-            began,
+            ready: at,
+            walk_start: began,
             from: self.source(i),
         })
     }

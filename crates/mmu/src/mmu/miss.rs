@@ -5,7 +5,9 @@ use std::ops::ControlFlow;
 use pagewalk_memory::{Below, Level};
 use pagewalk_units::{Access, Cycle, PageSize};
 
-use super::{Answer, Fault, Flight, Lent, Lookup, Mmu, NO_PAGE, Source, side};
+use super::{
+    Fault, Lookup, Mmu, NO_PAGE, Translated, TranslationSource, WalkContext, WalkMshr, side,
+};
 use crate::ReadRecord;
 use crate::level::{Arrival, Presence};
 use crate::mapping::Mapping;
@@ -15,15 +17,15 @@ use crate::walk::{Missing, Physical, Walked};
 /// A lookup that no TLB has answered.
 pub(super) struct Missed {
     /// When the last of them has said so.
-    pub asked: Cycle,
+    pub requested: Cycle,
     /// Entries of the first and the second level that are on their way.
     pub presence: [Presence; 2],
 }
 
 /// A walk, as far as the walker knows.
-pub(super) struct Ended {
+pub(super) struct EndedWalk {
     /// When a walker was asked for, and when there was one.
-    asked: Cycle,
+    requested: Cycle,
     start: Cycle,
     pub end: Cycle,
     pub found: Result<Walked, Missing>,
@@ -37,8 +39,8 @@ impl Mmu {
     pub(super) fn look_up<B: Below>(
         &mut self,
         lookup: &Lookup,
-        lent: &mut Lent<'_, B>,
-    ) -> Result<Answer, Fault> {
+        context: &mut WalkContext<'_, B>,
+    ) -> Result<Translated, Fault> {
         let &Lookup {
             asid,
             va,
@@ -50,18 +52,18 @@ impl Mmu {
         self.settle(s);
         if self.perfect {
             self.perfect_translations += 1;
-            return Ok(Answer {
-                pa: self.know(lookup, lent.view)?,
-                at: now,
-                began: now,
-                from: Source::L1,
+            return Ok(Translated {
+                pa: self.know(lookup, context.view)?,
+                ready: now,
+                walk_start: now,
+                from: TranslationSource::L1,
             });
         }
         let level = &mut self.l1[s];
         level.lookups += 1;
         let place = level.find(asid, va.0);
         let Some((a, slot)) = place.filter(|&(a, slot)| level.ready(a, slot) <= now) else {
-            return self.not_ready(lookup, place, lent);
+            return self.not_ready(lookup, place, context);
         };
         let array = &mut level.arrays[a];
         array.hits += 1;
@@ -73,11 +75,11 @@ impl Mmu {
         }
         let pa = level.address(a, slot, va);
         self.watch(s, key(asid, PageSize::K4, va.0), pa, e, a);
-        Ok(Answer {
+        Ok(Translated {
             pa,
-            at,
-            began: at,
-            from: Source::L1,
+            ready: at,
+            walk_start: at,
+            from: TranslationSource::L1,
         })
     }
 
@@ -88,15 +90,15 @@ impl Mmu {
         &mut self,
         lookup: &Lookup,
         place: Option<(usize, usize)>,
-        lent: &mut Lent<'_, B>,
-    ) -> Result<Answer, Fault> {
+        context: &mut WalkContext<'_, B>,
+    ) -> Result<Translated, Fault> {
         if let Some((a, slot)) = place
-            && let Some((flight, second)) = self.flight_of(lookup, (a, slot))
+            && let Some((mshr, second)) = self.find_mshr_of_entry(lookup, (a, slot))
         {
             self.l1[side(lookup.access)].arrays[a].waits += 1;
-            return self.wait((flight, second, slot), lookup, lent);
+            return self.merge_entry((mshr, second, slot), lookup, context);
         }
-        self.miss(lookup, Presence::of(place), lent)
+        self.miss(lookup, Presence::of(place), context)
     }
 
     /// The same where no walk to the page is known (`first`: its entry). What waits
@@ -106,20 +108,20 @@ impl Mmu {
         &mut self,
         lookup: &Lookup,
         first: Presence,
-        lent: &mut Lent<'_, B>,
-    ) -> Result<Answer, Fault> {
+        context: &mut WalkContext<'_, B>,
+    ) -> Result<Translated, Fault> {
         let s = side(lookup.access);
         let missed = match self.second_level(lookup, first) {
             ControlFlow::Continue(missed) => missed,
             ControlFlow::Break(answer) => {
                 self.count_miss(s, first);
                 if self.prefetching.is_some() {
-                    self.first_use(lookup, &answer, lent);
+                    self.first_use(lookup, &answer, context);
                 }
                 return answer;
             }
         };
-        if let Some(i) = self.flight(lookup) {
+        if let Some(i) = self.find_mshr(lookup) {
             self.count_miss(s, first);
             if first == Presence::ABSENT {
                 self.stats.l2_waits += 1;
@@ -130,17 +132,17 @@ impl Mmu {
                     level.arrays[a].waits += 1;
                 }
             }
-            let answer = self.join(i, lookup, &missed, lent);
+            let answer = self.merge(i, lookup, &missed, context);
             if self.prefetching.is_some() {
-                self.first_use(lookup, &answer, lent);
+                self.first_use(lookup, &answer, context);
             }
             return answer;
         }
         self.count_miss(s, Presence::ABSENT);
         if self.prefetching.is_some() {
-            return self.miss_and_prefetch(lookup, &missed, lent);
+            return self.miss_and_prefetch(lookup, &missed, context);
         }
-        self.beyond_tlbs(lookup, &missed, lent)
+        self.beyond_tlbs(lookup, &missed, context)
     }
 
     /// Past all TLBs of the core, where no walk to the page is under way.
@@ -149,17 +151,17 @@ impl Mmu {
         &mut self,
         lookup: &Lookup,
         missed: &Missed,
-        lent: &mut Lent<'_, B>,
-    ) -> Result<Answer, Fault> {
+        context: &mut WalkContext<'_, B>,
+    ) -> Result<Translated, Fault> {
         if self.stlt.is_some()
-            && let Some(answer) = self.ask_stb(lookup, missed, lent)
+            && let Some(answer) = self.look_up_stb(lookup, missed, context)
         {
             return Ok(answer);
         }
         if self.in_memory.is_some() {
-            return self.ask_memory(lookup, missed, lent);
+            return self.look_up_in_memory(lookup, missed, context);
         }
-        let ended = self.walk_from(lookup, missed.asked, lent);
+        let ended = self.walk_from(lookup, missed.requested, context);
         self.finish(lookup, missed, ended)
     }
 
@@ -184,7 +186,7 @@ impl Mmu {
         &mut self,
         lookup: &Lookup,
         first: Presence,
-    ) -> ControlFlow<Result<Answer, Fault>, Missed> {
+    ) -> ControlFlow<Result<Translated, Fault>, Missed> {
         let &Lookup {
             asid,
             va,
@@ -193,14 +195,14 @@ impl Mmu {
             ..
         } = lookup;
         let mut missed = Missed {
-            asked: now,
+            requested: now,
             presence: [first, Presence::ABSENT],
         };
         let second = self.second(side(access));
         let Some(level) = &mut self.l2[second] else {
             return ControlFlow::Continue(missed);
         };
-        missed.asked += level.latency;
+        missed.requested += level.latency;
         let place = level.find(asid, va.0);
         missed.presence[1] = Presence::of(place);
         if let Some((a, slot)) = place
@@ -225,11 +227,11 @@ impl Mmu {
                 fetched: first == Presence::ABSENT,
             };
             self.fill_l1(side(access), &arrival, first);
-            return ControlFlow::Break(Ok(Answer {
+            return ControlFlow::Break(Ok(Translated {
                 pa: mapping.pa(va),
-                at,
-                began: at,
-                from: Source::L2,
+                ready: at,
+                walk_start: at,
+                from: TranslationSource::L2,
             }));
         }
         ControlFlow::Continue(missed)
@@ -249,28 +251,28 @@ impl Mmu {
         lookup: &Lookup,
         asked: Cycle,
         mut notes: Option<Vec<ReadRecord>>,
-        lent: &mut Lent<'_, B>,
-    ) -> Ended {
+        context: &mut WalkContext<'_, B>,
+    ) -> EndedWalk {
         let &Lookup { asid, va, .. } = lookup;
         if let Some(level) = &self.l2[self.second(side(lookup.access))] {
-            level.announce_fill(asid, va.0);
+            level.host_prefetch_fill(asid, va.0);
         }
         let walker = self.walkers.admit(asked);
         let start = walker.start;
         let before = self.walk_reads[Level::Memory as usize];
         let speculation = self.speculation.as_deref_mut();
-        let following = speculation
-            .filter(|s| s.follows)
-            .map(|s| s.following(lookup, lent));
+        let nested_steps = speculation
+            .filter(|s| s.guesses_nested_steps)
+            .map(|s| s.nested_steps(lookup, context));
         let mut port = Physical {
-            private: lent.private,
-            below: lent.below,
+            private: context.private,
+            below: context.below,
             core: self.core,
             served: &mut self.walk_reads,
             record: notes.as_mut(),
-            following,
+            nested_steps,
         };
-        let (end, found) = self.kept.walk(lent.view, va, asid, &mut port, start);
+        let (end, found) = self.caches.walk(context.view, va, asid, &mut port, start);
         self.walk_read_memory = self.walk_reads[Level::Memory as usize] > before;
         self.walkers.hold(walker, end);
         self.latest = self.latest.max(end);
@@ -282,8 +284,8 @@ impl Mmu {
         if start > asked {
             self.walker_wait.record(start - asked);
         }
-        Ended {
-            asked,
+        EndedWalk {
+            requested: asked,
             start,
             end,
             found,
@@ -297,13 +299,13 @@ impl Mmu {
         &mut self,
         lookup: &Lookup,
         asked: Cycle,
-        lent: &mut Lent<'_, B>,
-    ) -> Ended {
+        context: &mut WalkContext<'_, B>,
+    ) -> EndedWalk {
         if self.speculation.is_some() {
-            return self.walk_and_guess(lookup, asked, lent);
+            return self.walk_and_guess(lookup, asked, context);
         }
         let notes = self.records.as_ref().map(|_| Vec::new());
-        self.walk(lookup, asked, notes, lent)
+        self.walk(lookup, asked, notes, context)
     }
 
     /// What a walk found goes into the TLBs, and others may wait for it.
@@ -312,8 +314,8 @@ impl Mmu {
         &mut self,
         lookup: &Lookup,
         missed: &Missed,
-        ended: Ended,
-    ) -> Result<Answer, Fault> {
+        ended: EndedWalk,
+    ) -> Result<Translated, Fault> {
         let &Lookup {
             asid, va, access, ..
         } = lookup;
@@ -330,24 +332,24 @@ impl Mmu {
                     fetched: true,
                 };
                 self.fill(side(access), &arrival, missed.presence);
-                let flight = Flight {
-                    asked: missed.asked,
-                    looked: ended.asked,
-                    began,
+                let mshr = WalkMshr {
+                    requested: missed.requested,
+                    tlb_lookup_done: ended.requested,
+                    walk_start: began,
                     end,
                     mapping,
                     memory: self.walk_read_memory,
                     walked: true,
                 };
-                self.remember(key(asid, PageSize::K4, va.0), flight);
+                self.allocate_mshr(key(asid, PageSize::K4, va.0), mshr);
                 if access == Access::Write && !mapping.writable {
                     Err(self.refuse(lookup, end))
                 } else {
-                    Ok(Answer {
+                    Ok(Translated {
                         pa: mapping.pa(va),
-                        at: end,
-                        began,
-                        from: Source::Walk,
+                        ready: end,
+                        walk_start: began,
+                        from: TranslationSource::Walk,
                     })
                 }
             }

@@ -4,8 +4,8 @@ use pagewalk_tables::View;
 use pagewalk_units::{Access, PageSize, PhysAddr};
 
 use super::{Fault, Lookup, Mmu, REMEMBERED, side};
-use crate::tlb::{Entry, key};
-use crate::walk::foresee;
+use crate::tlb::{TlbEntry, key};
+use crate::walk::translate_untimed;
 
 impl Mmu {
     /// The translation itself, without hardware.
@@ -23,7 +23,7 @@ impl Mmu {
         let (pa, writable) = if known == page {
             (PhysAddr(frame & !0xfff | va.0 & 0xfff), frame & 1 != 0)
         } else {
-            let found = foresee(view, va).map_err(|missing| {
+            let found = translate_untimed(view, va).map_err(|missing| {
                 self.stats.faults += 1;
                 Fault {
                     va,
@@ -40,7 +40,7 @@ impl Mmu {
             self.remembered[slot] = (u64::MAX, 0);
             return Err(self.refuse(lookup, now));
         }
-        let e = Entry::new(0, writable, 0);
+        let e = TlbEntry::new(0, writable, 0);
         self.watch(side(access), page, pa, e, 0);
         Ok(pa)
     }

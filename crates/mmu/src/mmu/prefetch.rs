@@ -8,15 +8,15 @@ use pagewalk_stats::Tree;
 use pagewalk_tables::Invalidation;
 use pagewalk_units::{Access, Asid, Cycle, PageSize, VirtAddr};
 
-use super::aside::{Beside, Held};
+use super::auxiliary::{AuxiliaryBuffer, BufferEntry};
 use super::miss::Missed;
-use super::{Answer, Fault, Flight, Lent, Lookup, Mmu, Source};
+use super::{Fault, Lookup, Mmu, Translated, TranslationSource, WalkContext, WalkMshr};
 use crate::TlbPrefetcherSpec;
 use crate::level::Arrival;
 use crate::mapping::Mapping;
 use crate::prefetcher::{Pages, Prefetcher, TlbMiss};
 use crate::tlb::key;
-use crate::walk::foresee;
+use crate::walk::translate_untimed;
 
 pagewalk_stats::counters! {
     /// What one core's TLB prefetcher counted. predicted = present + unmapped + fetched;
@@ -50,7 +50,7 @@ pagewalk_stats::counters! {
 pub(super) struct Prefetching {
     prefetcher: Box<dyn Prefetcher>,
     /// In order of arrival; of `capacity`, 0: what is fetched goes into the last TLB.
-    buffer: VecDeque<Held>,
+    buffer: VecDeque<BufferEntry>,
     capacity: usize,
     /// What was fetched and neither used nor known to have gone: pages by key, and whether
     /// that was counted. Hardware has a bit for it with the translation.
@@ -74,10 +74,16 @@ impl Prefetching {
     }
 
     /// The prefetcher learns of a translation that has been served, and names pages.
-    fn train(&mut self, lookup: &Lookup, lent: &Lent<'_, impl Sized>, counted: bool) -> Pages {
+    fn train(
+        &mut self,
+        lookup: &Lookup,
+        context: &WalkContext<'_, impl Sized>,
+        counted: bool,
+    ) -> Pages {
         let &Lookup { asid, va, .. } = lookup;
         // Whoever had the translation knew the size of its page.
-        let size = &|| foresee(lent.view, va).map_or(PageSize::K4, |walked| walked.size);
+        let size =
+            &|| translate_untimed(context.view, va).map_or(PageSize::K4, |walked| walked.size);
         self.prefetcher.train(&TlbMiss { asid, va, size }, counted)
     }
 
@@ -119,10 +125,10 @@ impl Prefetching {
         &mut self,
         lookup: &Lookup,
         now: Cycle,
-        lent: &Lent<'_, impl Sized>,
+        context: &WalkContext<'_, impl Sized>,
     ) -> Option<Mapping> {
         let mut held = self.buffer.iter().enumerate();
-        let (at, found) = held.find_map(|(at, h)| Some((at, h.answer(lookup, now, lent)?)))?;
+        let (at, found) = held.find_map(|(at, h)| Some((at, h.look_up(lookup, now, context)?)))?;
         self.buffer.remove(at);
         Some(found)
     }
@@ -136,7 +142,7 @@ impl Prefetching {
             self.stats.useless += u64::from(counted);
         }
         self.buffer_stats.fills += u64::from(arrival.counted);
-        let held = Held::new(arrival.asid, arrival.va, arrival.mapping, arrival.ready);
+        let held = BufferEntry::new(arrival.asid, arrival.va, arrival.mapping, arrival.ready);
         self.buffer.push_back(held);
     }
 
@@ -159,19 +165,19 @@ impl Mmu {
         &mut self,
         lookup: &Lookup,
         missed: &Missed,
-        lent: &mut Lent<'_, B>,
-    ) -> Result<Answer, Fault> {
-        let answer = match self.ask_buffer(lookup, missed, lent) {
+        context: &mut WalkContext<'_, B>,
+    ) -> Result<Translated, Fault> {
+        let answer = match self.look_up_buffer(lookup, missed, context) {
             Some(answer) => Ok(answer),
             None => {
                 if let Some(p) = &mut self.prefetching {
                     p.settle_as_gone(lookup.asid, lookup.va.0);
                 }
-                self.beyond_tlbs(lookup, missed, lent)
+                self.beyond_tlbs(lookup, missed, context)
             }
         };
         if let Ok(answer) = &answer {
-            self.learn_and_prefetch(lookup, answer.at, lent);
+            self.learn_and_prefetch(lookup, answer.ready, context);
         }
         answer
     }
@@ -182,31 +188,35 @@ impl Mmu {
     pub(super) fn first_use<B: Below>(
         &mut self,
         lookup: &Lookup,
-        answer: &Result<Answer, Fault>,
-        lent: &mut Lent<'_, B>,
+        answer: &Result<Translated, Fault>,
+        context: &mut WalkContext<'_, B>,
     ) {
         let (Some(p), Ok(answer)) = (&mut self.prefetching, answer) else {
             return;
         };
-        if p.settle_as_used(lookup.asid, lookup.va.0, answer.from != Source::L2) {
+        if p.settle_as_used(
+            lookup.asid,
+            lookup.va.0,
+            answer.from != TranslationSource::L2,
+        ) {
             p.drop_page(lookup.asid, lookup.va.0);
-            self.learn_and_prefetch(lookup, answer.at, lent);
+            self.learn_and_prefetch(lookup, answer.ready, context);
         }
     }
 
     /// What the buffer has.
-    fn ask_buffer<B: Below>(
+    fn look_up_buffer<B: Below>(
         &mut self,
         lookup: &Lookup,
         missed: &Missed,
-        lent: &Lent<'_, B>,
-    ) -> Option<Answer> {
+        context: &WalkContext<'_, B>,
+    ) -> Option<Translated> {
         let p = self.prefetching.as_mut().filter(|p| p.capacity > 0)?;
         p.buffer_stats.lookups += 1;
-        let mapping = p.take(lookup, missed.asked, lent)?;
+        let mapping = p.take(lookup, missed.requested, context)?;
         p.buffer_stats.hits += 1;
         p.settle_as_used(lookup.asid, lookup.va.0, false);
-        Some(self.answer_aside(lookup, missed, mapping, Source::Prefetched))
+        Some(self.hit_auxiliary(lookup, missed, mapping, TranslationSource::Prefetched))
     }
 
     /// The prefetcher learns of a translation of data that was known at `now`, and has pages
@@ -215,7 +225,7 @@ impl Mmu {
         &mut self,
         lookup: &Lookup,
         now: Cycle,
-        lent: &mut Lent<'_, B>,
+        context: &mut WalkContext<'_, B>,
     ) {
         let Some(p) = &mut self.prefetching else {
             return;
@@ -224,10 +234,10 @@ impl Mmu {
             return;
         }
         p.stats.misses += 1;
-        let pages = p.train(lookup, lent, true);
+        let pages = p.train(lookup, context, true);
         p.stats.predicted += pages.len() as u64;
         for page in pages {
-            self.prefetch(lookup.asid, VirtAddr(page << 12), now, lent);
+            self.prefetch(lookup.asid, VirtAddr(page << 12), now, context);
         }
     }
 
@@ -244,17 +254,25 @@ impl Mmu {
         let levels = [Some(&mut self.l1[0]), self.l2[second].as_deref_mut()];
         let known = (levels.into_iter().flatten()).any(|l| l.find(asid, va.0).is_some());
         let buffered = |p: &Prefetching| p.buffer.iter().any(|k| k.covers(asid, va.0));
-        known || self.prefetching.as_deref().is_some_and(buffered) || self.flight(&lookup).is_some()
+        known
+            || self.prefetching.as_deref().is_some_and(buffered)
+            || self.find_mshr(&lookup).is_some()
     }
 
-    fn prefetch<B: Below>(&mut self, asid: Asid, va: VirtAddr, now: Cycle, lent: &mut Lent<'_, B>) {
+    fn prefetch<B: Below>(
+        &mut self,
+        asid: Asid,
+        va: VirtAddr,
+        now: Cycle,
+        context: &mut WalkContext<'_, B>,
+    ) {
         if self.has(asid, va, now) {
             if let Some(p) = &mut self.prefetching {
                 p.stats.present += 1;
             }
             return;
         }
-        let walk = self.walk_aside(asid, va, now, lent);
+        let walk = self.walk_in_background(asid, va, now, context);
         let (start, end) = (walk.start, walk.end);
         self.latest = self.latest.max(end);
         let Some(p) = &mut self.prefetching else {
@@ -279,16 +297,16 @@ impl Mmu {
         };
         self.keep_prefetched(&arrival);
         // Others may wait for it.
-        let flight = Flight {
-            asked: now,
-            looked: now,
-            began: start,
+        let mshr = WalkMshr {
+            requested: now,
+            tlb_lookup_done: now,
+            walk_start: start,
             end,
             mapping,
             memory: walk.served[Level::Memory as usize] > 0,
             walked: true,
         };
-        self.remember(key(asid, PageSize::K4, va.0), flight);
+        self.allocate_mshr(key(asid, PageSize::K4, va.0), mshr);
     }
 
     /// What was fetched goes into the buffer, or without one into the last TLB.
@@ -311,10 +329,10 @@ impl Mmu {
     pub(super) fn warm_buffer<B: Below>(
         &mut self,
         lookup: &Lookup,
-        lent: &Lent<'_, B>,
+        context: &WalkContext<'_, B>,
     ) -> Option<Mapping> {
         let p = self.prefetching.as_mut()?;
-        let found = p.take(lookup, Cycle::MAX, lent);
+        let found = p.take(lookup, Cycle::MAX, context);
         if found.is_some() {
             p.settle_as_used(lookup.asid, lookup.va.0, false);
         } else {
@@ -332,7 +350,11 @@ impl Mmu {
     }
 
     /// State only: [`Mmu::learn_and_prefetch`].
-    pub(super) fn warm_prefetch<B: Below>(&mut self, lookup: &Lookup, lent: &mut Lent<'_, B>) {
+    pub(super) fn warm_prefetch<B: Below>(
+        &mut self,
+        lookup: &Lookup,
+        context: &mut WalkContext<'_, B>,
+    ) {
         let Some(p) = &mut self.prefetching else {
             return;
         };
@@ -340,13 +362,13 @@ impl Mmu {
             return;
         }
         let asid = lookup.asid;
-        for page in p.train(lookup, lent, false) {
+        for page in p.train(lookup, context, false) {
             let va = VirtAddr(page << 12);
             if self.has(asid, va, self.latest) {
                 continue;
             }
             let at = self.latest;
-            if let Ok(walked) = self.walk_quietly(asid, va, at, lent) {
+            if let Ok(walked) = self.walk_untimed(asid, va, at, context) {
                 self.keep_prefetched(&Arrival {
                     asid,
                     va,
@@ -375,7 +397,7 @@ impl Mmu {
         tree.add(&format!("{path}.prefetcher"), &stats);
         p.prefetcher.report(path, tree);
         if p.capacity > 0 {
-            let name = Beside::PrefetchBuffer.name();
+            let name = AuxiliaryBuffer::PrefetchBuffer.name();
             tree.add(&format!("{path}.{name}"), &p.buffer_stats);
         }
     }

@@ -9,13 +9,13 @@
 
 use pagewalk_memory::Below;
 use pagewalk_stats::Tree;
-use pagewalk_structures::{Occupancy, Slot};
+use pagewalk_structures::{Occupancy, OccupancySlot};
 use pagewalk_tables::{Invalidation, StltPage, Unit};
 use pagewalk_units::{Asid, Cycle, PhysAddr, VirtAddr};
 
-use super::aside::{Beside, Held};
+use super::auxiliary::{AuxiliaryBuffer, BufferEntry};
 use super::miss::Missed;
-use super::{Answer, Lent, Lookup, Mmu, Source};
+use super::{Lookup, Mmu, Translated, TranslationSource, WalkContext};
 use crate::mapping::Mapping;
 
 /// Entries of the STB (section III-D1).
@@ -69,7 +69,7 @@ pub(super) struct StltUnit {
     /// Whether rows hold page-table entries: without them there are no STB and no IPB.
     translations: bool,
     /// In order of arrival, the next to go at `next`.
-    stb: [Option<Held>; STB_ENTRIES],
+    stb: [Option<BufferEntry>; STB_ENTRIES],
     next: usize,
     buffer: Occupancy,
     /// Rows that the last insertions write, and when that is done.
@@ -106,14 +106,19 @@ impl StltUnit {
             size: page.size,
             writable: page.writable,
         };
-        self.stb[self.next] = Some(Held::new(asid, va, mapping, ready));
+        self.stb[self.next] = Some(BufferEntry::new(asid, va, mapping, ready));
         self.next = (self.next + 1) % STB_ENTRIES;
     }
 
     /// What the STB has for `lookup` at `now`.
-    fn find(&self, lookup: &Lookup, now: Cycle, lent: &Lent<'_, impl Sized>) -> Option<Mapping> {
+    fn find(
+        &self,
+        lookup: &Lookup,
+        now: Cycle,
+        context: &WalkContext<'_, impl Sized>,
+    ) -> Option<Mapping> {
         let mut held = self.stb.iter().flatten();
-        held.find_map(|h| h.answer(lookup, now, lent))
+        held.find_map(|h| h.look_up(lookup, now, context))
     }
 
     /// Forgets the translations in the buffer that `what` is about.
@@ -127,12 +132,12 @@ impl StltUnit {
 }
 
 /// A question that a core's unit works on.
-pub struct Asked {
+pub struct StltQuery {
     /// When it began: it may have had to wait.
-    pub began: Cycle,
+    pub start: Cycle,
     /// When its walk began, and found the page or not; `began` without one.
     pub walk: (Cycle, Cycle),
-    slot: Option<Slot>,
+    slot: Option<OccupancySlot>,
 }
 
 impl Mmu {
@@ -146,15 +151,15 @@ impl Mmu {
 
     /// A question comes to the unit at `now`: when its lines may be read, and when the
     /// page is found that an insertion needs.
-    pub fn begin_asking<B: Below>(
+    pub fn begin_query<B: Below>(
         &mut self,
         unit: &Unit,
         asid: Asid,
         now: Cycle,
-        lent: &mut Lent<'_, B>,
-    ) -> Asked {
-        let mut asked = Asked {
-            began: now,
+        context: &mut WalkContext<'_, B>,
+    ) -> StltQuery {
+        let mut asked = StltQuery {
+            start: now,
             walk: (now, now),
             slot: None,
         };
@@ -171,19 +176,19 @@ impl Mmu {
                     stlt.ipb.hits += u64::from(invalid);
                 }
                 let under_way = stlt.rows.iter().filter(|r| Some(r.0) == row);
-                asked.began = under_way.map(|r| r.1).fold(now, Cycle::max);
-                stlt.stats.load_wait_cycles += asked.began - now;
+                asked.start = under_way.map(|r| r.1).fold(now, Cycle::max);
+                stlt.stats.load_wait_cycles += asked.start - now;
             }
             Unit::Insert { walk, .. } => {
                 stlt.stats.inserts += 1;
                 stlt.insertions.fills += 1;
                 let slot = stlt.buffer.admit(now);
-                asked.began = slot.start;
+                asked.start = slot.start;
                 stlt.stats.insert_wait_cycles += slot.start - now;
                 asked.slot = Some(slot);
-                asked.walk = (asked.began, asked.began);
+                asked.walk = (asked.start, asked.start);
                 if let Some(va) = walk {
-                    asked.walk = self.walk_to_insert(asid, va, asked.began, lent);
+                    asked.walk = self.walk_to_insert(asid, va, asked.start, context);
                 }
             }
         }
@@ -197,12 +202,12 @@ impl Mmu {
         asid: Asid,
         va: VirtAddr,
         now: Cycle,
-        lent: &mut Lent<'_, B>,
+        context: &mut WalkContext<'_, B>,
     ) -> (Cycle, Cycle) {
         if self.perfect {
             return (now, now);
         }
-        let walk = self.walk_aside(asid, va, now, lent);
+        let walk = self.walk_in_background(asid, va, now, context);
         if let Some(stlt) = &mut self.stlt {
             let s = &mut stlt.stats;
             s.walks += 1;
@@ -216,11 +221,11 @@ impl Mmu {
 
     /// The question that began as `asked` says has its reply at `replied`, and what it
     /// writes is written at `written`.
-    pub fn end_asking(
+    pub fn end_query(
         &mut self,
         unit: &Unit,
         asid: Asid,
-        asked: Asked,
+        asked: StltQuery,
         (replied, written): (Cycle, Cycle),
     ) {
         let Some(stlt) = &mut self.stlt else { return };
@@ -245,7 +250,12 @@ impl Mmu {
 
     /// State only: what a question leaves in the unit, in walk caches and in the memory
     /// system beside its own lines.
-    pub fn warm_asking<B: Below>(&mut self, unit: &Unit, asid: Asid, lent: &mut Lent<'_, B>) {
+    pub fn warm_query<B: Below>(
+        &mut self,
+        unit: &Unit,
+        asid: Asid,
+        context: &mut WalkContext<'_, B>,
+    ) {
         let Some(stlt) = &mut self.stlt else { return };
         match *unit {
             Unit::Load {
@@ -254,7 +264,7 @@ impl Mmu {
             } => stlt.put(asid, found, 0),
             Unit::Insert { walk: Some(va), .. } if !self.perfect => {
                 let at = self.latest;
-                let _ = self.walk_quietly(asid, va, at, lent);
+                let _ = self.walk_untimed(asid, va, at, context);
             }
             _ => {}
         }
@@ -269,27 +279,27 @@ impl Mmu {
 
     /// A lookup that no TLB has answered: what the STB says.
     #[inline(never)]
-    pub(super) fn ask_stb<B: Below>(
+    pub(super) fn look_up_stb<B: Below>(
         &mut self,
         lookup: &Lookup,
         missed: &Missed,
-        lent: &mut Lent<'_, B>,
-    ) -> Option<Answer> {
+        context: &mut WalkContext<'_, B>,
+    ) -> Option<Translated> {
         let stlt = self.stlt.as_mut().filter(|s| s.translations)?;
         stlt.stb_stats.lookups += 1;
-        let mapping = stlt.find(lookup, missed.asked, lent)?;
+        let mapping = stlt.find(lookup, missed.requested, context)?;
         stlt.stb_stats.hits += 1;
-        Some(self.answer_aside(lookup, missed, mapping, Source::Stb))
+        Some(self.hit_auxiliary(lookup, missed, mapping, TranslationSource::Stb))
     }
 
-    /// State only: what [`Mmu::ask_stb`] finds.
+    /// State only: what [`Mmu::look_up_stb`] finds.
     pub(super) fn warm_stb<B: Below>(
         &self,
         lookup: &Lookup,
-        lent: &Lent<'_, B>,
+        context: &WalkContext<'_, B>,
     ) -> Option<Mapping> {
         let stlt = self.stlt.as_ref()?;
-        stlt.find(lookup, Cycle::MAX, lent)
+        stlt.find(lookup, Cycle::MAX, context)
     }
 
     /// Translations that the buffer of the STLT had.
@@ -303,7 +313,10 @@ impl Mmu {
         tree.add(&format!("{path}.stlt"), &stlt.stats);
         tree.add(&format!("{path}.insertion_buffer"), &stlt.insertions);
         if stlt.translations {
-            tree.add(&format!("{path}.{}", Beside::Stb.name()), &stlt.stb_stats);
+            tree.add(
+                &format!("{path}.{}", AuxiliaryBuffer::Stb.name()),
+                &stlt.stb_stats,
+            );
             tree.add(&format!("{path}.ipb"), &stlt.ipb);
         }
     }

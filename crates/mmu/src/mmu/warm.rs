@@ -4,11 +4,11 @@ use pagewalk_memory::Below;
 use pagewalk_tables::View;
 use pagewalk_units::{Access, Asid, PageSize, PhysAddr, VirtAddr};
 
-use super::{Fault, Lent, Lookup, Mmu, REMEMBERED, side};
+use super::{Fault, Lookup, Mmu, REMEMBERED, WalkContext, side};
 use crate::level::{Arrival, Presence};
 use crate::mapping::Mapping;
 use crate::tlb::key;
-use crate::walk::foresee;
+use crate::walk::translate_untimed;
 
 /// What [`Mmu::look_ahead`] knows of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,9 +40,9 @@ impl Mmu {
             }
         }
         if let Some(level) = &self.l2[0] {
-            level.announce_fill(asid, va.0);
+            level.host_prefetch_fill(asid, va.0);
         }
-        if view.announce(va) {
+        if view.host_prefetch(va) {
             Ahead::Walked
         } else {
             Ahead::Unknown
@@ -51,18 +51,18 @@ impl Mmu {
 
     /// Tells the host of the second level of TLBs and of the walk, which [`Mmu::warm`] will need at `va`.
     #[inline]
-    pub fn announce(&self, asid: Asid, va: VirtAddr, view: &View<'_>) {
+    pub fn host_prefetch(&self, asid: Asid, va: VirtAddr, view: &View<'_>) {
         if let Some(level) = &self.l2[0] {
-            level.announce_fill(asid, va.0);
+            level.host_prefetch_fill(asid, va.0);
         }
-        view.announce(va);
+        view.host_prefetch(va);
     }
 
     /// The next step, when the host has had time for that: where the data at `va` lie, and the
     /// entry of the page table that ends the walk.
     #[inline]
     pub fn look_through(&self, va: VirtAddr, view: &View<'_>) -> Option<[PhysAddr; 2]> {
-        let walked = foresee(view, va).ok()?;
+        let walked = translate_untimed(view, va).ok()?;
         Some([walked.pa(va), walked.leaf.at])
     }
 
@@ -74,14 +74,14 @@ impl Mmu {
         asid: Asid,
         va: VirtAddr,
         access: Access,
-        mut lent: Lent<'_, B>,
+        mut context: WalkContext<'_, B>,
     ) -> Result<PhysAddr, Fault> {
         let f = &self.filter[side(access)];
         if f.page == key(asid, PageSize::K4, va.0) && (access != Access::Write || f.writable) {
             return Ok(PhysAddr(f.frame | va.0 & 0xfff));
         }
         let lookup = self.untimed(asid, va, access);
-        self.warm_look_up(&lookup, &mut lent)
+        self.warm_look_up(&lookup, &mut context)
     }
 
     /// What is looked up while no time passes.
@@ -100,7 +100,7 @@ impl Mmu {
     fn warm_look_up<B: Below>(
         &mut self,
         lookup: &Lookup,
-        lent: &mut Lent<'_, B>,
+        context: &mut WalkContext<'_, B>,
     ) -> Result<PhysAddr, Fault> {
         let &Lookup {
             asid,
@@ -112,7 +112,7 @@ impl Mmu {
         let s = side(access);
         self.settle(s);
         if self.perfect {
-            return self.know(lookup, lent.view);
+            return self.know(lookup, context.view);
         }
         let level = &mut self.l1[s];
         if let Some((a, slot)) = level.find(asid, va.0) {
@@ -145,16 +145,16 @@ impl Mmu {
             }
             self.fill_l1(s, &arrival(mapping), Presence::ABSENT);
             if self.warm_first_use(lookup) {
-                self.warm_prefetch(lookup, lent);
+                self.warm_prefetch(lookup, context);
             }
             return Ok(mapping.pa(va));
         }
-        let kept = self.warm_buffer(lookup, lent);
-        let kept = kept.or_else(|| self.warm_stb(lookup, lent));
-        let mapping = match kept.or_else(|| self.warm_memory(lookup, lent)) {
+        let kept = self.warm_buffer(lookup, context);
+        let kept = kept.or_else(|| self.warm_stb(lookup, context));
+        let mapping = match kept.or_else(|| self.warm_memory(lookup, context)) {
             Some(mapping) => mapping,
             None => {
-                let mapping = self.warm_walk(lookup, lent)?;
+                let mapping = self.warm_walk(lookup, context)?;
                 if access == Access::Write && !mapping.writable {
                     return Err(self.refuse(lookup, now));
                 }
@@ -162,7 +162,7 @@ impl Mmu {
             }
         };
         self.fill(s, &arrival(mapping), [Presence::ABSENT; 2]);
-        self.warm_prefetch(lookup, lent);
+        self.warm_prefetch(lookup, context);
         Ok(mapping.pa(va))
     }
 
@@ -170,12 +170,12 @@ impl Mmu {
     fn warm_walk<B: Below>(
         &mut self,
         lookup: &Lookup,
-        lent: &mut Lent<'_, B>,
+        context: &mut WalkContext<'_, B>,
     ) -> Result<Mapping, Fault> {
         let &Lookup { asid, va, now, .. } = lookup;
-        let found = self.walk_quietly(asid, va, now, lent);
+        let found = self.walk_untimed(asid, va, now, context);
         if let Ok(walked) = &found {
-            self.warm_keep_in_memory(lookup, walked, lent);
+            self.warm_keep_in_memory(lookup, walked, context);
         }
         found
             .map(|walked| Mapping::of(&walked))

@@ -4,10 +4,10 @@ use pagewalk_units::{Asid, PageSize, rng};
 use proptest::prelude::*;
 use rand::RngExt;
 
-use super::{Notices, Replacement};
+use super::{HitVisibility, Replacement};
 use crate::TlbReplacement;
 use crate::tlb::oracle_test::array;
-use crate::tlb::{Entry, Tlb, key};
+use crate::tlb::{Tlb, TlbEntry, key};
 
 const A: Asid = Asid(1);
 
@@ -23,7 +23,7 @@ fn access(tlb: &mut Tlb, page: u64) -> bool {
             true
         }
         None => {
-            tlb.fill(of(page), Entry::new(page << 12, true, 0), true);
+            tlb.fill(of(page), TlbEntry::new(page << 12, true, 0), true);
             false
         }
     }
@@ -119,14 +119,14 @@ proptest! {
     #[test]
     fn a_policy_sees_all_that_it_has_to((sets, ways) in shapes(), steps in steps()) {
         for (name, policy) in TlbReplacement::all() {
-            let notices = policy.notices();
-            if notices == Notices::EveryUse {
+            let hit_visibility = policy.hit_visibility();
+            if hit_visibility == HitVisibility::EveryUse {
                 continue;
             }
             let mut tlb = array(sets, ways, policy);
             for &(_, page) in &steps {
                 let hit = access(&mut tlb, page);
-                if hit || notices == Notices::NoRepeat {
+                if hit || hit_visibility == HitVisibility::NoRepeat {
                     let before = tlb.state();
                     access(&mut tlb, page);
                     prop_assert_eq!(before, tlb.state(), "{}", name);
@@ -252,7 +252,7 @@ fn a_victim_at_random_is_any() {
         let mut went = vec![0u32; ways as usize];
         let draws = 60_000;
         for page in 0..draws {
-            let slot = tlb.fill(of(1000 + page), Entry::default(), true);
+            let slot = tlb.fill(of(1000 + page), TlbEntry::default(), true);
             went[slot] += 1;
         }
         let (mean, p) = (draws as f64 / f64::from(ways), 1.0 / f64::from(ways));

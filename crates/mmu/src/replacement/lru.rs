@@ -3,7 +3,7 @@
 use pagewalk_structures::{Recency, equal_bytes, renew_rank};
 use pagewalk_units::Rng;
 
-use super::{Notices, Policy};
+use super::{HitVisibility, Policy};
 
 /// By list: of sets of any number of ways. Ways not in use are last.
 #[derive(Clone, Debug)]
@@ -28,7 +28,7 @@ impl Lru {
 
 impl Policy for Lru {
     type Spec = ();
-    const NOTICES: Notices = Notices::NoRepeat;
+    const HIT_VISIBILITY: HitVisibility = HitVisibility::NoRepeat;
 
     fn new(_: &(), sets: usize, ways: usize, _: Rng) -> Self {
         // In narrow sets the array keeps ranks, and there is no list.
@@ -39,11 +39,11 @@ impl Policy for Lru {
     }
     #[inline(always)]
     fn filled(&mut self, set: usize, way: usize) {
-        self.order.lead(set, way);
+        self.order.touch_mru(set, way);
     }
     #[inline(always)]
     fn used(&mut self, set: usize, way: usize) {
-        self.order.lead(set, way);
+        self.order.touch_mru(set, way);
     }
     #[inline(always)]
     fn victim(&mut self, set: usize) -> usize {

@@ -18,7 +18,7 @@ pub(crate) use self::registry::Replacement;
 /// used: the rest would leave it as it is. What it need not see is not sent past the filter
 /// of the page of the last access.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) enum Notices {
+pub(crate) enum HitVisibility {
     /// None: that the entry was put in, or used before, says it all.
     NoRepeat,
     /// The first after it was put in.
@@ -34,9 +34,9 @@ pub(crate) trait Policy: Sized {
     /// `replacement = "NAME"`, else `replacement.NAME = { … }`.
     type Spec;
 
-    /// What it has to be told of. [`Notices::EveryUse`] is right for all, and slows the
+    /// What it has to be told of. [`HitVisibility::EveryUse`] is right for all, and slows the
     /// simulator down; the test `filter_and_hints_change_nothing` holds it to another.
-    const NOTICES: Notices = Notices::EveryUse;
+    const HIT_VISIBILITY: HitVisibility = HitVisibility::EveryUse;
 
     /// Whether the values make sense; an error begins with the key below `replacement.NAME`.
     fn check(_spec: &Self::Spec) -> Result<(), Error> {

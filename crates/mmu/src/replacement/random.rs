@@ -3,7 +3,7 @@
 use pagewalk_units::Rng;
 use rand::RngExt;
 
-use super::{Notices, Policy};
+use super::{HitVisibility, Policy};
 
 /// Each way as likely as the others.
 #[derive(Clone, Debug)]
@@ -14,7 +14,7 @@ pub(crate) struct Random {
 
 impl Policy for Random {
     type Spec = ();
-    const NOTICES: Notices = Notices::NoRepeat;
+    const HIT_VISIBILITY: HitVisibility = HitVisibility::NoRepeat;
 
     fn new(_: &(), _: usize, ways: usize, draws: Rng) -> Self {
         let ways = ways as u32;

@@ -4,7 +4,7 @@ use pagewalk_units::{Error, Rng};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Notices, Policy};
+use super::{HitVisibility, Policy};
 
 /// Each line: the name in configurations, the variant, with the parameters if it has some, and
 /// the policy. Before it, in brackets, the condition under which it is compiled, if there is one.
@@ -58,9 +58,9 @@ macro_rules! replacements {
             }
 
             /// What the policy has to be told of.
-            pub(crate) fn notices(&self) -> Notices {
+            pub(crate) fn hit_visibility(&self) -> HitVisibility {
                 match self {
-                    $($(#[cfg($when)])? TlbReplacement::$variant { .. } => super::$file::$policy::NOTICES,)*
+                    $($(#[cfg($when)])? TlbReplacement::$variant { .. } => super::$file::$policy::HIT_VISIBILITY,)*
                 }
             }
 

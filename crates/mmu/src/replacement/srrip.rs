@@ -5,7 +5,7 @@
 use pagewalk_structures::{RRPV_FILL, RRPV_MAX, equal_bytes, most_of_first};
 use pagewalk_units::Rng;
 
-use super::{Notices, Policy};
+use super::{HitVisibility, Policy};
 
 /// Ways whose predictions are looked at at once.
 const CHUNK: usize = 16;
@@ -28,7 +28,7 @@ impl Srrip {
 impl Policy for Srrip {
     type Spec = ();
     /// A use predicts the next one near, and so does each further one.
-    const NOTICES: Notices = Notices::FirstUse;
+    const HIT_VISIBILITY: HitVisibility = HitVisibility::FirstUse;
 
     fn new(_: &(), sets: usize, ways: usize, _: Rng) -> Self {
         let chunks = ways.div_ceil(CHUNK);

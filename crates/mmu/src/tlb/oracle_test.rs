@@ -1,11 +1,11 @@
 //! The array against plain models of its policies.
 
-use pagewalk_structures::Unknown;
+use pagewalk_structures::StaleOutcomes;
 use pagewalk_units::{Asid, PageSize, rng};
 use proptest::prelude::*;
 use rand::RngExt;
 
-use super::{EMPTY, Entry, Slot, Tlb, key};
+use super::{EMPTY, Slot, Tlb, TlbEntry, key};
 use crate::replacement::Replacement;
 use crate::{TlbReplacement, TlbSpec};
 
@@ -101,7 +101,7 @@ proptest! {
                     set.retain(|&x| x != k);
                 }
                 1..=3 => {
-                    let entry = Entry::new(number << 12, true, 0);
+                    let entry = TlbEntry::new(number << 12, true, 0);
                     match tlb.find(k) {
                         Some(slot) => {
                             tlb.refill(slot, entry, true, true);
@@ -172,7 +172,7 @@ proptest! {
             let va = number << 12;
             let k = key(asid, PageSize::K4, va);
             let set = (number % u64::from(sets)) as usize;
-            let entry = Entry::new(va, true, 0);
+            let entry = TlbEntry::new(va, true, 0);
             match (what, tlb.find(k), oracle.way(set, k)) {
                 (0, found, way) => {
                     prop_assert_eq!(found.is_some(), way.is_some());
@@ -210,7 +210,7 @@ proptest! {
 fn the_lowest_way_goes_among_those_used_equally_often() {
     let mut tlb = lfu(1, 4);
     let page = |n: u64| key(Asid(1), PageSize::K4, n << 12);
-    let mut fill = |n: u64| tlb.fill(page(n), Entry::new(n << 12, true, 0), true);
+    let mut fill = |n: u64| tlb.fill(page(n), TlbEntry::new(n << 12, true, 0), true);
     // Four free ways, then way 0 again and again: its entry has one use, as the
     // others have.
     let ways: Vec<usize> = (0..10).map(&mut fill).collect();
@@ -218,13 +218,13 @@ fn the_lowest_way_goes_among_those_used_equally_often() {
     assert_eq!((tlb.fills, tlb.evictions), (10, 6));
     // With a second use way 0 stays and the next lowest goes.
     tlb.touch(0);
-    let mut fill = |n: u64| tlb.fill(page(n), Entry::new(n << 12, true, 0), true);
+    let mut fill = |n: u64| tlb.fill(page(n), TlbEntry::new(n << 12, true, 0), true);
     assert_eq!([fill(10), fill(11)], [1, 1]);
     // A way not used goes before any other, whatever its last entry had.
     tlb.touch(3);
     tlb.touch(3);
     tlb.drop_page(Asid(1), 3 << 12);
-    let mut fill = |n: u64| tlb.fill(page(n), Entry::new(n << 12, true, 0), true);
+    let mut fill = |n: u64| tlb.fill(page(n), TlbEntry::new(n << 12, true, 0), true);
     assert_eq!([fill(12), fill(13)], [3, 1]);
 }
 
@@ -247,7 +247,7 @@ fn what_is_older_than_the_gap_is_not_known_however_many_gaps_there_were() {
             empty: vec![0; ways as usize],
         };
         let mut model = vec![none; sets as usize];
-        let mut want = Unknown::default();
+        let mut want = StaleOutcomes::default();
         let mut r = rng(6, "test.marks");
         for now in 0..1200u64 {
             // Mostly few, so that others grow old.
@@ -281,7 +281,7 @@ fn what_is_older_than_the_gap_is_not_known_however_many_gaps_there_were() {
                         set.keys.insert(0, (k, now));
                     }
                     _ => {
-                        tlb.fill(k, Entry::new(va, true, 0), true);
+                        tlb.fill(k, TlbEntry::new(va, true, 0), true);
                         if set.empty.pop().is_none() {
                             set.keys.pop();
                         }
@@ -289,9 +289,9 @@ fn what_is_older_than_the_gap_is_not_known_however_many_gaps_there_were() {
                         set.keys.insert(0, (k, now));
                     }
                 }
-                assert_eq!(tlb.unknown, want, "{ways} ways after {now} gaps");
+                assert_eq!(tlb.stale, want, "{ways} ways after {now} gaps");
             }
-            tlb.pass_over();
+            tlb.mark_stale();
         }
         assert!(want.hits > 100 && want.misses > 100);
     }
@@ -303,14 +303,14 @@ fn an_entry_not_used_for_hundreds_of_gaps_is_of_before_under_any_policy() {
         for gaps in [1, 254, 255, 256, 510, 600] {
             let mut tlb = array(1, 4, replacement);
             for begun in [0u64, 1, 100, 254] {
-                (0..begun).for_each(|_| tlb.pass_over());
+                (0..begun).for_each(|_| tlb.mark_stale());
                 let k = key(Asid(3), PageSize::K4, begun << 12);
-                let slot = tlb.fill(k, Entry::new(begun << 12, true, 0), true);
-                (0..gaps).for_each(|_| tlb.pass_over());
-                let before = tlb.unknown.hits;
+                let slot = tlb.fill(k, TlbEntry::new(begun << 12, true, 0), true);
+                (0..gaps).for_each(|_| tlb.mark_stale());
+                let before = tlb.stale.hits;
                 tlb.touch(slot);
                 tlb.touch(slot);
-                assert_eq!(tlb.unknown.hits, before + 1, "{begun}+{gaps}");
+                assert_eq!(tlb.stale.hits, before + 1, "{begun}+{gaps}");
             }
         }
     }

@@ -5,11 +5,11 @@
 )]
 
 use pagewalk_memory::Private;
-use pagewalk_mmu::{Answer, Fault, Lent, Lookup, Mmu, MmuSpec};
+use pagewalk_mmu::{Fault, Lookup, Mmu, MmuSpec, Translated, WalkContext};
 use pagewalk_tables::{Flags, View};
 use pagewalk_units::{Access, Asid, Cycle, PageSize, VirtAddr};
 
-use crate::common::{Memory, caches, counted, lent, mmu};
+use crate::common::{Memory, caches, counted, mmu, walk_context};
 use crate::pages::Pages;
 
 /// Cycles of the memory.
@@ -56,13 +56,16 @@ impl Bench {
         }
     }
     /// Calls the MMU, lent all that it needs.
-    pub fn lent<T>(&mut self, call: impl FnOnce(&mut Mmu, Lent<'_, Memory>) -> T) -> T {
+    pub fn with_context<T>(
+        &mut self,
+        call: impl FnOnce(&mut Mmu, WalkContext<'_, Memory>) -> T,
+    ) -> T {
         let view = View::Native(&self.table);
-        let lent = lent(&view, &mut self.private, &mut self.memory);
-        call(&mut self.mmu, lent)
+        let context = walk_context(&view, &mut self.private, &mut self.memory);
+        call(&mut self.mmu, context)
     }
     /// At `now`; the program counter does not matter.
-    pub fn translate(&mut self, va: u64, access: Access, now: Cycle) -> Result<Answer, Fault> {
+    pub fn translate(&mut self, va: u64, access: Access, now: Cycle) -> Result<Translated, Fault> {
         let lookup = Lookup {
             asid: A,
             va: VirtAddr(va),
@@ -70,7 +73,7 @@ impl Bench {
             pc: 0,
             now,
         };
-        self.lent(|mmu, lent| mmu.translate(lookup, lent))
+        self.with_context(|mmu, context| mmu.translate(lookup, context))
     }
     /// What `part` of the MMU counted, or the MMU itself without a part.
     pub fn get(&self, part: &str, name: &str) -> u64 {

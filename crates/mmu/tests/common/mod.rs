@@ -7,9 +7,10 @@
 
 use arrayvec::ArrayVec;
 use pagewalk_memory::{
-    Below, CacheSpec, Done, Enter, Kind, Level, Private, PrivateSpec, Replacement, Report, Request,
+    Below, CacheSpec, Done, Enter, Level, Private, PrivateSpec, Replacement, Report, Request,
+    RequestKind,
 };
-use pagewalk_mmu::{Answer, Lent, Mmu, MmuSpec, TlbReplacement, TlbSpec};
+use pagewalk_mmu::{Mmu, MmuSpec, TlbReplacement, TlbSpec, Translated, WalkContext};
 use pagewalk_stats::Tree;
 use pagewalk_tables::{
     Flags, Group, Next, Path, Translation, View, Walk, WalkCacheSpec, WalkCaches, WalkState,
@@ -17,8 +18,12 @@ use pagewalk_tables::{
 use pagewalk_units::{Addr, Cycle, Frame, PageSize, PhysAddr};
 
 /// What a walk of `view` is lent where nothing guesses and no TLB is a part of memory.
-pub fn lent<'a, B>(view: &'a View<'a>, private: &'a mut Private, below: &'a mut B) -> Lent<'a, B> {
-    Lent {
+pub fn walk_context<'a, B>(
+    view: &'a View<'a>,
+    private: &'a mut Private,
+    below: &'a mut B,
+) -> WalkContext<'a, B> {
+    WalkContext {
         view,
         tiers: None,
         private,
@@ -114,7 +119,7 @@ impl<In: Addr, Out: Addr> Walk<In, Out> for Flat {
         })
     }
 
-    fn announce(&self, _: In) -> bool {
+    fn host_prefetch(&self, _: In) -> bool {
         true
     }
 
@@ -257,12 +262,12 @@ pub fn counted(mmu: &Mmu, private: &Private) -> Tree {
 }
 
 /// When the line is there that a translated load asks for.
-pub fn load<B: Below>(answer: &Answer, private: &mut Private, below: &mut B) -> Cycle {
+pub fn load<B: Below>(answer: &Translated, private: &mut Private, below: &mut B) -> Cycle {
     let request = Request {
         at: answer.pa,
-        kind: Kind::Load,
+        kind: RequestKind::Load,
         core: 0,
         pc: 0,
     };
-    private.access(request, answer.at, below).at
+    private.access(request, answer.ready, below).at
 }

@@ -1,8 +1,8 @@
 //! What a walk of elastic cuckoo page tables costs, in closed form.
 
-use crate::common::{L2, L2_TLB, Memory, array, caches, lent, mmu};
+use crate::common::{L2, L2_TLB, Memory, array, caches, mmu, walk_context};
 use pagewalk_memory::Private;
-use pagewalk_mmu::{Answer, Lookup, Mmu, MmuSpec};
+use pagewalk_mmu::{Lookup, Mmu, MmuSpec, Translated};
 use pagewalk_stats::Tree;
 use pagewalk_tables::{
     CuckooWalkSpec, ElasticCuckooSpec, Flags, FrameSource, Invalidation, MemoryEfficientSpec,
@@ -79,7 +79,7 @@ impl Bench {
             )
             .expect("memory is plenty");
     }
-    fn ask(&mut self, va: u64, now: Cycle) -> Answer {
+    fn ask(&mut self, va: u64, now: Cycle) -> Translated {
         let view = View::Native(self.table.hardware());
         let lookup = Lookup {
             asid: A,
@@ -88,13 +88,13 @@ impl Bench {
             pc: 0,
             now,
         };
-        let lent = lent(&view, &mut self.private, &mut self.memory);
-        self.mmu.translate(lookup, lent).expect("mapped")
+        let context = walk_context(&view, &mut self.private, &mut self.memory);
+        self.mmu.translate(lookup, context).expect("mapped")
     }
     /// The cycles of a walk for `va` that begins long after the last.
     fn cycles(&mut self, va: u64, now: &mut Cycle) -> Cycle {
         *now += 10_000;
-        self.ask(va, *now).at - *now - L2_TLB
+        self.ask(va, *now).ready - *now - L2_TLB
     }
     fn get(&self, path: &str, name: &str) -> u64 {
         let mut t = Tree::default();
@@ -262,7 +262,7 @@ fn lines_of_walk_tables_are_fetched_beside_the_walk_and_answer_when_they_are_bac
         b.map(i << 15, PageSize::K4);
     }
     // The walk ends with its probe; the lines come from memory, too.
-    let first = b.ask(0, 0).at;
+    let first = b.ask(0, 0).ready;
     assert_eq!(first, L2_TLB + HASH + CWC + DRAM);
     assert_eq!(b.count("cwt_fetches"), 4, "two ways of two walk tables");
     // Before they are back nothing is known, and nothing is fetched twice.

@@ -6,7 +6,7 @@ use crate::pages::Pages;
 use pagewalk_memory::{
     CacheSpec, DramSpec, Enter, Private, PrivateSpec, Replacement, Report, Shared, SharedSpec,
 };
-use pagewalk_mmu::{Answer, Fault, Lent, Lookup, Mmu, Source};
+use pagewalk_mmu::{Fault, Lookup, Mmu, Translated, TranslationSource, WalkContext};
 use pagewalk_stats::Tree;
 use pagewalk_tables::{Flags, InMemoryTlbSpec, Invalidation, PomTlb, PomTlbSpec, View, Walk};
 use pagewalk_units::{Access, Asid, Cycle, PageSize, PhysAddr, VirtAddr, rng};
@@ -81,14 +81,14 @@ impl Bench {
         va: u64,
         access: Access,
         now: Option<Cycle>,
-    ) -> Result<Answer, Fault> {
+    ) -> Result<Translated, Fault> {
         let table = &self.tables[usize::from(asid) - 1];
         let view = match &self.host {
             None => View::Native(table),
             Some(host) => View::Nested { guest: table, host },
         };
         let c = &mut self.cores[core];
-        let lent = Lent {
+        let context = WalkContext {
             tiers: None,
             view: &view,
             private: &mut c.private,
@@ -97,14 +97,14 @@ impl Bench {
         };
         let (asid, va) = (Asid(asid), VirtAddr(va));
         let Some(now) = now else {
-            let from = Source::Walk;
-            let answer = |pa| Answer {
+            let from = TranslationSource::Walk;
+            let answer = |pa| Translated {
                 pa,
-                at: 0,
-                began: 0,
+                ready: 0,
+                walk_start: 0,
                 from,
             };
-            return c.mmu.warm(asid, va, access, lent).map(answer);
+            return c.mmu.warm(asid, va, access, context).map(answer);
         };
         let lookup = Lookup {
             asid,
@@ -113,9 +113,9 @@ impl Bench {
             pc: 0,
             now,
         };
-        c.mmu.translate(lookup, lent)
+        c.mmu.translate(lookup, context)
     }
-    fn ask(&mut self, core: usize, va: u64, now: Cycle) -> Answer {
+    fn ask(&mut self, core: usize, va: u64, now: Cycle) -> Translated {
         self.try_ask(core, 1, va, Access::Read, Some(now))
             .expect("mapped")
     }
@@ -139,26 +139,33 @@ fn a_hit_costs_the_lookups_and_one_line_and_a_miss_the_walk_after_it() {
     let mut b = Bench::new();
     // Nobody knows the page: the set's line and then the entry come from memory.
     let first = b.ask(0, 0x5000, 0);
-    assert_eq!((first.at, first.from), (L2_TLB + 2 * DRAM, Source::Walk));
-    assert_eq!(first.began, L2_TLB + DRAM, "a walk begins after it");
+    assert_eq!(
+        (first.ready, first.from),
+        (L2_TLB + 2 * DRAM, TranslationSource::Walk)
+    );
+    assert_eq!(first.walk_start, L2_TLB + DRAM, "a walk begins after it");
     // Another page takes its place in the core's own TLBs.
     b.ask(0, 0x9000, 10_000);
     let again = b.ask(0, 0x5123, 20_000);
     assert_eq!(again.pa, PhysAddr((105 << 12) + 0x123));
     assert_eq!(
-        (again.at, again.began, again.from),
-        (20_000 + L2_TLB + L2, again.at, Source::InMemory)
+        (again.ready, again.walk_start, again.from),
+        (
+            20_000 + L2_TLB + L2,
+            again.ready,
+            TranslationSource::InMemory
+        )
     );
     assert_eq!(b.walks(0), 2);
     // The other core has it from memory, and needs no walk either.
     let other = b.ask(1, 0x5000, 30_000);
     assert_eq!(
-        (other.at, other.from),
-        (30_000 + L2_TLB + DRAM, Source::InMemory)
+        (other.ready, other.from),
+        (30_000 + L2_TLB + DRAM, TranslationSource::InMemory)
     );
     assert_eq!(b.walks(1), 0);
     // And what came into the core's TLBs answers there.
-    assert_eq!(b.ask(1, 0x5fff, 40_000).from, Source::L1);
+    assert_eq!(b.ask(1, 0x5fff, 40_000).from, TranslationSource::L1);
     let of = |name| (b.own(0, name), b.own(1, name));
     assert_eq!((of("lookups"), of("hits")), ((3, 1), (1, 1)));
     assert_eq!((of("misses"), of("fills")), ((2, 0), (2, 0)));
@@ -176,14 +183,17 @@ fn only_the_predicted_size_is_tried_and_the_walk_corrects_the_prediction() {
     // Taken for a small page: one read for nothing, then the walk. The entry's line is
     // brought in to be written.
     let asked = b.memory.asked;
-    assert_eq!(b.ask(0, at(0), 0).at, L2_TLB + 2 * DRAM);
+    assert_eq!(b.ask(0, at(0), 0).ready, L2_TLB + 2 * DRAM);
     assert_eq!(b.memory.asked - asked, 3);
     b.ask(0, 0x9000, 10_000);
     let hit = b.ask(0, at(77), 20_000);
-    assert_eq!((hit.at, hit.from), (20_000 + L2_TLB + L2, Source::InMemory));
+    assert_eq!(
+        (hit.ready, hit.from),
+        (20_000 + L2_TLB + L2, TranslationSource::InMemory)
+    );
     assert_eq!(hit.pa, PhysAddr(9 * MB2 + (77 << 12)));
     // It came in as a large page.
-    assert_eq!(b.ask(0, at(511), 30_000).from, Source::L1);
+    assert_eq!(b.ask(0, at(511), 30_000).from, TranslationSource::L1);
     assert_eq!((b.own(0, "hits_2mb"), b.own(0, "hits_4kb")), (1, 0));
     assert_eq!(
         (b.own(0, "predicted_right"), b.own(0, "predicted_wrong")),
@@ -216,7 +226,7 @@ fn a_page_of_1_gb_is_held_in_pieces_of_2_mb() {
     b.ask(0, at, 0);
     b.ask(0, 0x9000, 10_000);
     let hit = b.ask(0, at + 8192, 20_000);
-    assert_eq!(hit.from, Source::InMemory);
+    assert_eq!(hit.from, TranslationSource::InMemory);
     assert_eq!(hit.pa, PhysAddr((6 << 30) + 3 * MB2 + 3 * 4096));
     b.ask(0, 0x9000, 30_000);
     b.ask(0, at + MB2, 40_000);
@@ -230,14 +240,17 @@ fn what_waits_for_a_hit_waits_for_no_walk() {
         b.ask(1, 0x5000, 0);
         b.cores[0].mmu.record_walks(recorded);
         let now = 10_000;
-        let first = b.ask(0, 0x5000, now).at;
+        let first = b.ask(0, 0x5000, now).ready;
         assert_eq!(first, now + L2_TLB + DRAM);
         let second = b.ask(0, 0x5008, now + 20);
-        assert_eq!((second.at, second.from), (first, Source::InMemory));
-        assert_eq!(second.began, second.at);
+        assert_eq!(
+            (second.ready, second.from),
+            (first, TranslationSource::InMemory)
+        );
+        assert_eq!(second.walk_start, second.ready);
         // Older in the program, later in the simulation: it would have asked first.
         let older = b.ask(0, 0x5010, now - 30);
-        assert_eq!(older.at, first - 30);
+        assert_eq!(older.ready, first - 30);
         assert_eq!((b.own(0, "lookups"), b.own(0, "merged")), (1, 2));
         assert_eq!(b.get(0, "mmu", "walks_merged"), 0);
         assert_eq!(b.walks(0), 0);
@@ -247,13 +260,19 @@ fn what_waits_for_a_hit_waits_for_no_walk() {
     let mut b = Bench::new();
     let first = b.ask(0, 0x5000, 0);
     let second = b.ask(0, 0x5008, 20);
-    assert_eq!((second.at, second.from), (first.at, Source::Walk));
-    assert_eq!(second.began, first.began);
+    assert_eq!(
+        (second.ready, second.from),
+        (first.ready, TranslationSource::Walk)
+    );
+    assert_eq!(second.walk_start, first.walk_start);
     assert_eq!(
         (b.own(0, "merged"), b.get(0, "mmu", "walks_merged")),
         (0, 1)
     );
-    assert_eq!(b.cores[0].mmu.looked(Access::Read), L2_TLB + DRAM - 20);
+    assert_eq!(
+        b.cores[0].mmu.tlb_lookup_done(Access::Read),
+        L2_TLB + DRAM - 20
+    );
 }
 
 #[test]
@@ -268,9 +287,15 @@ fn a_store_that_an_entry_does_not_allow_walks_and_finds_what_the_kernel_has_done
     assert_eq!(fault.at, 10_000 + L2_TLB + 2 * DRAM);
     // The kernel allows it in place, for which nobody has to forget anything.
     read_only(&mut b, Flags::WRITABLE);
-    assert_eq!(write(&mut b, 20_000).expect("allowed").from, Source::Walk);
+    assert_eq!(
+        write(&mut b, 20_000).expect("allowed").from,
+        TranslationSource::Walk
+    );
     b.ask(0, 0x9000, 30_000);
-    assert_eq!(write(&mut b, 40_000).expect("known").from, Source::InMemory);
+    assert_eq!(
+        write(&mut b, 40_000).expect("known").from,
+        TranslationSource::InMemory
+    );
     assert_eq!((b.own(0, "lookups"), b.own(0, "hits")), (4, 1));
 }
 
@@ -287,13 +312,13 @@ fn walks_after_lookups_wait_for_walkers_and_lookups_do_not() {
         .with_in_memory_tlb(&InMemoryTlbSpec::Pom(PomTlbSpec::default()));
     let now = 100_000;
     for page in [1, 20, 40] {
-        assert_eq!(b.ask(0, page << 12, now).at, now + L2_TLB + DRAM);
+        assert_eq!(b.ask(0, page << 12, now).ready, now + L2_TLB + DRAM);
     }
     let walk = |n: u64| now + L2_TLB + DRAM + n * DRAM;
     for (n, page) in [10, 30, 50].into_iter().enumerate() {
         let answer = b.ask(0, page << 12, now);
         let n = n as u64;
-        assert_eq!((answer.began, answer.at), (walk(n), walk(n + 1)));
+        assert_eq!((answer.walk_start, answer.ready), (walk(n), walk(n + 1)));
     }
     assert_eq!(b.get(0, "mmu", "walker_wait_cycles"), 3 * DRAM);
 }
@@ -340,7 +365,9 @@ fn warming_leaves_what_a_run_leaves_and_counts_nothing() {
     };
     let warmed = state(false);
     assert_eq!(warmed, state(true));
-    assert!(warmed.contains(&Source::InMemory) && warmed.contains(&Source::Walk));
+    assert!(
+        warmed.contains(&TranslationSource::InMemory) && warmed.contains(&TranslationSource::Walk)
+    );
 }
 
 #[test]
@@ -351,8 +378,11 @@ fn what_was_skipped_is_there() {
         let view = View::Native(&b.tables[0]);
         b.cores[0].mmu.skip(A, VirtAddr(va), &view, &mut b.tlb);
     }
-    assert_eq!(b.ask(0, 0x5000, 0).at, L2_TLB + DRAM);
-    assert_eq!(b.ask(0, 3 * MB2 + 4096, 10_000).from, Source::InMemory);
+    assert_eq!(b.ask(0, 0x5000, 0).ready, L2_TLB + DRAM);
+    assert_eq!(
+        b.ask(0, 3 * MB2 + 4096, 10_000).from,
+        TranslationSource::InMemory
+    );
     assert_eq!((b.walks(0), b.own(0, "predicted_wrong")), (0, 0));
 }
 
@@ -561,14 +591,14 @@ fn an_entry_that_another_core_has_just_written_comes_from_its_cache() {
                 pc: 0,
                 now,
             };
-            let lent = Lent {
+            let context = WalkContext {
                 tiers: None,
                 view: &view,
                 private: &mut c.private,
                 below: &mut below,
                 in_memory_tlb: Some(&mut b.tlb),
             };
-            c.mmu.translate(lookup, lent).expect("mapped");
+            c.mmu.translate(lookup, context).expect("mapped");
             for core in 0..2u8 {
                 below.take_snoops(core, &mut mail);
                 for (at, exclusive) in mail.drain(..) {

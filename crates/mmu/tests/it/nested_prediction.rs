@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use crate::common::{L2, L2_TLB, Memory, caches, counted, load, mmu};
 use pagewalk_memory::Private;
 use pagewalk_mmu::{
-    DegreeFilter, EngineSpec, GuessedLines, Lent, Lookup, Mmu, Nested, PerfectSpec, RevelatorSpec,
-    What,
+    DegreeFilter, EngineSpec, GuessedLines, Lookup, Mmu, Nested, PerfectSpec, RevelatorSpec,
+    WalkContext, What,
 };
 use pagewalk_stats::Tree;
 use pagewalk_structures::{HashKey, Hashes, TieredHash, Tiers, mix};
@@ -211,14 +211,14 @@ impl Bench {
             guest: &self.guest,
             host: &self.host,
         };
-        let lent = Lent {
+        let context = WalkContext {
             view: &view,
             tiers: Some(&self.tiers),
             in_memory_tlb: None,
             private: &mut self.private,
             below: &mut self.memory,
         };
-        let answer = self.mmu.translate(lookup, lent).ok()?;
+        let answer = self.mmu.translate(lookup, context).ok()?;
         let gpa = self.guest.pages[&(va >> 12)];
         assert_eq!(answer.pa.0, self.host.pages[&gpa] << 12 | va & 0xfff);
         Some(load(&answer, &mut self.private, &mut self.memory))
@@ -299,7 +299,7 @@ fn a_cold_nested_walk_cycle_by_cycle() {
     let seen: Vec<_> = walk
         .guesses
         .iter()
-        .map(|g| (g.what, g.asked, g.right))
+        .map(|g| (g.what, g.requested, g.right))
         .collect();
     let asked = walk.start + HASH;
     assert_eq!(
@@ -336,7 +336,7 @@ fn a_cold_nested_walk_cycle_by_cycle() {
     let seen: Vec<_> = walk
         .guesses
         .iter()
-        .map(|g| (g.what, g.asked, g.right))
+        .map(|g| (g.what, g.requested, g.right))
         .collect();
     assert_eq!(seen, expected);
     assert_eq!(at, walk.end);

@@ -4,7 +4,8 @@
 use crate::bench::{A, Bench, DRAM, frame, small};
 use crate::common::L2_TLB;
 use pagewalk_mmu::{
-    Answer, DistanceSpec, Fault, Lookup, Mmu, NextPageSpec, Source, TlbPrefetcherSpec,
+    DistanceSpec, Fault, Lookup, Mmu, NextPageSpec, TlbPrefetcherSpec, Translated,
+    TranslationSource,
 };
 use pagewalk_tables::{Flags, Invalidation};
 use pagewalk_units::{Access, Asid, Cycle, Page, PageSize, VirtAddr, rng};
@@ -37,10 +38,10 @@ impl Bench {
         let mmu = Mmu::new(&unit, 0).expect("a possible MMU");
         Bench::over(mmu, (0..4096).map(|n| n << 12))
     }
-    fn page(&mut self, page: u64, access: Access, now: Cycle) -> Result<Answer, Fault> {
+    fn page(&mut self, page: u64, access: Access, now: Cycle) -> Result<Translated, Fault> {
         self.translate(page << 12, access, now)
     }
-    fn read_page(&mut self, page: u64, now: Cycle) -> Answer {
+    fn read_page(&mut self, page: u64, now: Cycle) -> Translated {
         let answer = self.page(page, Access::Read, now).expect("mapped");
         assert_eq!(answer.pa.0, frame(page << 12), "page {page}");
         answer
@@ -64,7 +65,10 @@ const APART: u64 = 64;
 fn a_stride_of_pages_is_walked_for_ahead_and_its_translation_waits_in_the_buffer() {
     let mut b = Bench::prefetching(16, 16);
     for n in 0..3 {
-        assert_eq!(b.read_page(n * APART, n * 1000).from, Source::Walk);
+        assert_eq!(
+            b.read_page(n * APART, n * 1000).from,
+            TranslationSource::Walk
+        );
     }
     assert_eq!(
         b.of("fetched"),
@@ -74,16 +78,19 @@ fn a_stride_of_pages_is_walked_for_ahead_and_its_translation_waits_in_the_buffer
     // The third distance: when the walk for its page is over, one begins for the next.
     let walked = b.read_page(3 * APART, 3000);
     assert_eq!(
-        (walked.from, walked.at),
-        (Source::Walk, 3000 + L2_TLB + DRAM)
+        (walked.from, walked.ready),
+        (TranslationSource::Walk, 3000 + L2_TLB + DRAM)
     );
     assert_eq!((b.of("fetched"), b.of("walk_cycles")), (1, DRAM));
     let found = b.read_page(4 * APART, 4000);
-    assert_eq!((found.from, found.at), (Source::Prefetched, 4000 + L2_TLB));
-    assert_eq!(b.read_page(4 * APART, 4100).from, Source::L1);
+    assert_eq!(
+        (found.from, found.ready),
+        (TranslationSource::Prefetched, 4000 + L2_TLB)
+    );
+    assert_eq!(b.read_page(4 * APART, 4100).from, TranslationSource::L1);
     // The first use of it was as a miss: the next is on its way already.
     let early = b.read_page(5 * APART, 4000 + L2_TLB + 1);
-    assert_eq!(early.at, 4000 + L2_TLB + DRAM, "waited for");
+    assert_eq!(early.ready, 4000 + L2_TLB + DRAM, "waited for");
     assert_eq!((b.of("useful"), b.of("late")), (2, 1));
     assert_eq!(b.get("", "walks"), 4, "demand walked for none of them");
     assert_eq!(b.of("walk_reads"), b.of("fetched"));
@@ -97,7 +104,10 @@ fn without_a_buffer_it_goes_into_the_last_tlb() {
         b.read_page(n * APART, n * 1000);
     }
     let found = b.read_page(4 * APART, 4000);
-    assert_eq!((found.from, found.at), (Source::L2, 4000 + L2_TLB));
+    assert_eq!(
+        (found.from, found.ready),
+        (TranslationSource::L2, 4000 + L2_TLB)
+    );
     assert_eq!((b.of("fetched"), b.of("useful")), (2, 1));
     assert_eq!(b.get("l2.main", "fills"), 4 + 2);
     b.adds_up();
@@ -106,16 +116,16 @@ fn without_a_buffer_it_goes_into_the_last_tlb() {
 #[test]
 fn what_is_fetched_into_the_last_tlb_is_no_miss_that_might_have_been_a_hit() {
     let mut b = Bench::prefetching(0, 16);
-    b.mmu.pass_over(false);
+    b.mmu.mark_stale(false);
     for n in 0..4 {
         b.read_page(n * APART, n * 1000);
     }
     assert_eq!(b.get("l2.main", "fills"), 4 + 1, "one ahead of them");
-    let [_, second] = b.mmu.unknown();
+    let [_, second] = b.mmu.stale();
     assert_eq!((second.hits, second.misses), (0, 4));
     // It was brought since, so its use is known to be a hit.
-    assert_eq!(b.read_page(4 * APART, 4000).from, Source::L2);
-    assert_eq!(b.mmu.unknown()[1].hits, 0);
+    assert_eq!(b.read_page(4 * APART, 4000).from, TranslationSource::L2);
+    assert_eq!(b.mmu.stale()[1].hits, 0);
 }
 
 #[test]
@@ -170,7 +180,10 @@ fn what_the_kernel_changes_is_gone_from_the_buffer() {
     };
     b.mmu.invalidate(&Invalidation::Page { asid: A, page });
     let answer = b.page(4 * APART, Access::Read, 9000).expect("mapped");
-    assert_eq!((answer.from, answer.pa.0), (Source::Walk, 77 << 12));
+    assert_eq!(
+        (answer.from, answer.pa.0),
+        (TranslationSource::Walk, 77 << 12)
+    );
     assert_eq!((b.of("useful"), b.of("useless")), (0, 1));
     b.adds_up();
 }
@@ -210,8 +223,8 @@ fn warming_leaves_what_a_timed_run_leaves_and_counts_nothing() {
             .collect();
         for (n, &page) in pages.iter().enumerate() {
             timed.read_page(page, n as u64 * 10_000);
-            warmed.lent(|mmu, lent| {
-                let found = mmu.warm(A, VirtAddr(page << 12), Access::Read, lent);
+            warmed.with_context(|mmu, context| {
+                let found = mmu.warm(A, VirtAddr(page << 12), Access::Read, context);
                 assert_eq!(found.expect("mapped").0, frame(page << 12));
             });
         }
@@ -231,15 +244,19 @@ fn warming_leaves_what_a_timed_run_leaves_and_counts_nothing() {
 fn a_sweep_misses_once_with_the_next_page_and_on_every_page_without() {
     let n = 1000;
     for (prefetcher, walks, from) in [
-        (None, n, Source::Walk),
-        (Some(next_page(1, 0)), 1, Source::L2),
-        (Some(next_page(3, 0)), 1, Source::L2),
-        (Some(next_page(2, 16)), 1, Source::Prefetched),
+        (None, n, TranslationSource::Walk),
+        (Some(next_page(1, 0)), 1, TranslationSource::L2),
+        (Some(next_page(3, 0)), 1, TranslationSource::L2),
+        (Some(next_page(2, 16)), 1, TranslationSource::Prefetched),
     ] {
         let mut b = Bench::with(prefetcher, 64);
         for page in 0..n {
             let answer = b.read_page(page, page * 1000);
-            let expected = if page == 0 { Source::Walk } else { from };
+            let expected = if page == 0 {
+                TranslationSource::Walk
+            } else {
+                from
+            };
             assert_eq!(answer.from, expected, "{prefetcher:?}, page {page}");
         }
         assert_eq!(b.get("", "walks"), walks);
@@ -270,7 +287,11 @@ fn the_next_page_is_of_the_size_of_the_one_before() {
         let answer = b
             .translate(large(n) + 77, Access::Read, n * 1000)
             .expect("mapped");
-        let expected = if n == 0 { Source::Walk } else { Source::L2 };
+        let expected = if n == 0 {
+            TranslationSource::Walk
+        } else {
+            TranslationSource::L2
+        };
         assert_eq!(
             (answer.from, answer.pa.0),
             (expected, 1 << 40 | (large(n) + 77))
@@ -323,7 +344,10 @@ fn what_was_fetched_into_the_tlb_goes_with_what_the_kernel_changes() {
             b.table.map(base.0, PageSize::K4, 77 << 12, Flags::WRITABLE);
             b.mmu.invalidate(&what);
             let answer = b.page(4, Access::Read, 9000).expect("mapped");
-            assert_eq!((answer.from, answer.pa.0), (Source::Walk, 77 << 12));
+            assert_eq!(
+                (answer.from, answer.pa.0),
+                (TranslationSource::Walk, 77 << 12)
+            );
             assert_eq!((b.of("useful"), b.of("useless")), (0, 1), "{what:?}");
             b.adds_up();
         }
@@ -342,11 +366,11 @@ fn what_was_fetched_for_one_address_space_serves_no_other() {
             pc: 0,
             now: 9000,
         };
-        let other = b.lent(|mmu, lent| mmu.translate(lookup, lent));
-        assert_eq!(other.expect("mapped").from, Source::Walk);
+        let other = b.with_context(|mmu, context| mmu.translate(lookup, context));
+        assert_eq!(other.expect("mapped").from, TranslationSource::Walk);
         assert_eq!(b.of("useful"), 0);
         // Its own owner still has it.
-        assert_ne!(b.read_page(4, 18_000).from, Source::Walk);
+        assert_ne!(b.read_page(4, 18_000).from, TranslationSource::Walk);
         assert_eq!(b.of("useful"), 1);
         b.adds_up();
     }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::common::{Flat, L2, L2_TLB, Memory, caches, counted, load, mmu};
 use pagewalk_memory::{Private, Speculated};
 use pagewalk_mmu::{
-    DegreeFilter, EngineSpec, GuessedLines, Lent, Lookup, Mmu, RevelatorSpec, What,
+    DegreeFilter, EngineSpec, GuessedLines, Lookup, Mmu, RevelatorSpec, WalkContext, What,
 };
 use pagewalk_stats::Tree;
 use pagewalk_structures::{Large, Placed, TieredHash, Tiers};
@@ -144,14 +144,14 @@ impl Bench {
             pc: 0,
             now,
         };
-        let lent = Lent {
+        let context = WalkContext {
             in_memory_tlb: None,
             view: &View::Native(&self.table),
             tiers: Some(&self.tiers),
             private: &mut self.private,
             below: &mut self.memory,
         };
-        let answer = self.mmu.translate(lookup, lent).expect("mapped");
+        let answer = self.mmu.translate(lookup, context).expect("mapped");
         load(&answer, &mut self.private, &mut self.memory)
     }
 
@@ -250,8 +250,8 @@ fn the_papers_worked_example_cycle_by_cycle() {
         ]
     );
     for guess in &walk.guesses {
-        assert_eq!(guess.asked, walk.start + HASH);
-        assert_eq!(guess.became, Speculated::Fetched(guess.asked + DRAM));
+        assert_eq!(guess.requested, walk.start + HASH);
+        assert_eq!(guess.became, Speculated::Fetched(guess.requested + DRAM));
     }
     // What was saved is what the two runs differ by.
     let entry_saved = DRAM - (HASH + DRAM - PWC - L3);

@@ -1,9 +1,9 @@
 //! What a SpecTLB holds, when it answers, and what it may change.
 
-use crate::common::{L2, L2_TLB, Memory, caches, counted, lent, load, mmu};
+use crate::common::{L2, L2_TLB, Memory, caches, counted, load, mmu, walk_context};
 use crate::pages::Pages;
 use pagewalk_memory::Private;
-use pagewalk_mmu::{Answer, Detect, EngineSpec, Fault, Lookup, Mmu, SpecTlbSpec};
+use pagewalk_mmu::{Detect, EngineSpec, Fault, Lookup, Mmu, SpecTlbSpec, Translated};
 use pagewalk_tables::{Flags, Invalidation, View};
 use pagewalk_units::{Access, Asid, Cycle, PageSize, VirtAddr, rng};
 use rand::RngExt;
@@ -67,7 +67,7 @@ impl Bench {
         va: u64,
         access: Access,
         now: Cycle,
-    ) -> Result<Answer, Fault> {
+    ) -> Result<Translated, Fault> {
         let view = match &self.host {
             None => View::Native(&self.table),
             Some(host) => View::Nested {
@@ -75,7 +75,7 @@ impl Bench {
                 host,
             },
         };
-        let lent = lent(&view, &mut self.private, &mut self.memory);
+        let context = walk_context(&view, &mut self.private, &mut self.memory);
         let va = VirtAddr(va);
         let lookup = Lookup {
             asid,
@@ -84,19 +84,19 @@ impl Bench {
             pc: 0,
             now,
         };
-        self.mmu.translate(lookup, lent)
+        self.mmu.translate(lookup, context)
     }
-    fn ask(&mut self, va: u64, now: Cycle) -> Answer {
+    fn ask(&mut self, va: u64, now: Cycle) -> Translated {
         self.look_up(Asid(1), va, Access::Read, now)
             .expect("mapped")
     }
     /// A load: when the translation and when the data is there.
     fn load(&mut self, va: u64, now: Cycle) -> (Cycle, Cycle) {
         let answer = self.ask(va, now);
-        (answer.at, self.fetch(answer))
+        (answer.ready, self.fetch(answer))
     }
     /// When the line is there that a translated load asks for.
-    fn fetch(&mut self, answer: Answer) -> Cycle {
+    fn fetch(&mut self, answer: Translated) -> Cycle {
         load(&answer, &mut self.private, &mut self.memory)
     }
     fn get(&self, path: &str, name: &str) -> u64 {
@@ -141,7 +141,7 @@ fn an_entry_answers_from_the_end_of_its_walk_on() {
     for (later, guesses) in [(DRAM - 1, 0), (DRAM, 1)] {
         let mut b = Bench::new(Some(spec(64, 4, Detect::Flag)));
         b.reserve(5, 9, 4);
-        let end = b.ask(5 * MB2, 0).at;
+        let end = b.ask(5 * MB2, 0).ready;
         assert_eq!(end, L2_TLB + DRAM);
         b.ask(5 * MB2 + 4096, later);
         assert_eq!(b.data("guesses"), guesses);

@@ -2,11 +2,11 @@
 
 use std::sync::{Arc, Mutex};
 
-use crate::common::{FLIP, Flat, L2, L2_TLB, Memory, caches, counted, lent, load, mmu};
+use crate::common::{FLIP, Flat, L2, L2_TLB, Memory, caches, counted, load, mmu, walk_context};
 use pagewalk_memory::Private;
 use pagewalk_mmu::{
-    Answer, Engine, EngineSpec, Fault, Guess, GuessedLines, Guesses, Lookup, Miss, Mmu,
-    PerfectSpec, Seen, Walked, What,
+    Engine, EngineSpec, Fault, Guess, GuessedLines, Guesses, Lookup, Miss, Mmu, PerfectSpec, Seen,
+    Translated, Walked, What,
 };
 use pagewalk_stats::Tree;
 use pagewalk_tables::{Flags, Invalidation, View};
@@ -61,7 +61,7 @@ impl Bench {
         self.host = Some(Flat::new(1 << 46));
         self
     }
-    fn try_ask(&mut self, va: u64, access: Access, now: Cycle) -> Result<Answer, Fault> {
+    fn try_ask(&mut self, va: u64, access: Access, now: Cycle) -> Result<Translated, Fault> {
         let va = VirtAddr(va);
         let (asid, pc) = (A, 0);
         self.look_up(Lookup {
@@ -72,7 +72,7 @@ impl Bench {
             now,
         })
     }
-    fn look_up(&mut self, lookup: Lookup) -> Result<Answer, Fault> {
+    fn look_up(&mut self, lookup: Lookup) -> Result<Translated, Fault> {
         let view = match &self.host {
             None => View::Native(&self.guest),
             Some(host) => View::Nested {
@@ -80,10 +80,10 @@ impl Bench {
                 host,
             },
         };
-        let lent = lent(&view, &mut self.private, &mut self.memory);
-        self.mmu.translate(lookup, lent)
+        let context = walk_context(&view, &mut self.private, &mut self.memory);
+        self.mmu.translate(lookup, context)
     }
-    fn ask(&mut self, va: u64, now: Cycle) -> Answer {
+    fn ask(&mut self, va: u64, now: Cycle) -> Translated {
         self.try_ask(va, Access::Read, now).expect("mapped")
     }
     /// A load: when the data is there.
@@ -114,7 +114,7 @@ const COLD: u64 = 0x1234_5678;
 fn a_walk_longer_than_the_fetch_leaves_an_l2_hit() {
     for nested in [false, true] {
         let of = |b: Bench| if nested { b.nested() } else { b };
-        let walk = of(Bench::plain()).ask(COLD, 1000).at;
+        let walk = of(Bench::plain()).ask(COLD, 1000).ready;
         assert!(walk > 1000 + L2_TLB + DRAM);
         assert_eq!(of(Bench::plain()).load(COLD, 1000), walk + DRAM);
         let mut b = of(Bench::perfect(GuessedLines::Data));
@@ -135,7 +135,7 @@ fn a_fetch_longer_than_the_walk_leaves_what_is_left_of_the_l2_hit() {
                 (b, now)
             };
             let (mut plain, now) = warm(Bench::plain());
-            let known = plain.ask(COLD + 4096, now).at;
+            let known = plain.ask(COLD + 4096, now).ready;
             let (mut b, same) = warm(Bench::late(GuessedLines::Data, engine));
             // The neighbour's entries are in the L2, its data in memory.
             let fetched = same + L2_TLB + engine + latency;
@@ -148,7 +148,7 @@ fn a_fetch_longer_than_the_walk_leaves_what_is_left_of_the_l2_hit() {
 
 #[test]
 fn a_guessed_entry_shortens_the_walk_by_its_read() {
-    let walk = |b: &mut Bench, va: u64, now: Cycle| b.ask(va, now).at - now - L2_TLB;
+    let walk = |b: &mut Bench, va: u64, now: Cycle| b.ask(va, now).ready - now - L2_TLB;
     // Cold: the entry is there long before the walk comes to it.
     let mut b = Bench::perfect(GuessedLines::Entries);
     assert_eq!(walk(&mut Bench::plain(), COLD, 0), PWC + 4 * DRAM);
@@ -170,9 +170,9 @@ fn a_guessed_entry_shortens_the_walk_by_its_read() {
 
 #[test]
 fn in_a_virtual_machine_the_guests_entry_and_the_hosts_are_guessed() {
-    let plain = Bench::plain().nested().ask(COLD, 0).at;
+    let plain = Bench::plain().nested().ask(COLD, 0).ready;
     let mut b = Bench::perfect(GuessedLines::Entries).nested();
-    assert_eq!(b.ask(COLD, 0).at, plain - 2 * (DRAM - L2));
+    assert_eq!(b.ask(COLD, 0).ready, plain - 2 * (DRAM - L2));
     assert_eq!((b.entries("right"), b.entries("fetched")), (2, 2));
     let mut both = Bench::perfect(GuessedLines::Both).nested();
     assert_eq!(both.load(COLD, 0), plain - 2 * (DRAM - L2) + L2);
@@ -184,7 +184,7 @@ fn an_access_that_waits_for_anothers_walk_gets_a_line_of_its_own() {
     for recorded in [false, true] {
         let mut b = Bench::perfect(GuessedLines::Both);
         b.mmu.record_walks(recorded);
-        let first = b.ask(0x5000, 100).at;
+        let first = b.ask(0x5000, 100).ready;
         let asked = b.memory.asked;
         for (n, va) in [0x5800, 0x5880, 0x5900].into_iter().enumerate() {
             assert_eq!(b.load(va, 120 + n as u64), first + L2);
@@ -257,7 +257,7 @@ fn guesses_are_judged_by_their_line_and_dropped_without_a_miss_register() {
     let mut b = Bench::with(Some(Box::new(told)), 2);
     let now = 50_000;
     // The walk's own reads wait until the guesses give the registers back.
-    assert_eq!(b.ask(COLD, now).at, now + L2_TLB + DRAM + 4 * DRAM);
+    assert_eq!(b.ask(COLD, now).ready, now + L2_TLB + DRAM + 4 * DRAM);
     let d = |name| b.data(name);
     assert_eq!((d("guesses"), d("right"), d("wrong")), (3, 2, 1));
     assert_eq!((d("fetched"), d("merged"), d("dropped")), (2, 1, 0));
@@ -278,7 +278,7 @@ fn an_engine_learns_of_both_tables_entries_and_flags() {
     let (learned, forgotten) = (told.learned.clone(), told.invalidations.clone());
     let mut b = Bench::with(Some(Box::new(told)), 16).nested();
     b.host.as_mut().expect("nested").writable = false;
-    let end = b.ask(COLD, 0).at;
+    let end = b.ask(COLD, 0).ready;
     // For a thread of another process: the nested TLB has the host's part of it.
     let (again, va) = (2 * end, VirtAddr(COLD));
     b.look_up(Lookup {
@@ -388,8 +388,10 @@ fn warming_counts_no_guesses() {
     let mut b = Bench::perfect(GuessedLines::Both);
     for (va, access, _) in program(3, 5000) {
         let view = View::Native(&b.guest);
-        let lent = lent(&view, &mut b.private, &mut b.memory);
-        b.mmu.warm(A, VirtAddr(va), access, lent).expect("mapped");
+        let context = walk_context(&view, &mut b.private, &mut b.memory);
+        b.mmu
+            .warm(A, VirtAddr(va), access, context)
+            .expect("mapped");
     }
     for row in b.tree().rows {
         assert_eq!(row.value, 0, "{} {}", row.path, row.definition.name);

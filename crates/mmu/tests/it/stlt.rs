@@ -3,7 +3,7 @@
 
 use crate::bench::{A, Bench, DRAM, frame, small};
 use crate::common::L2_TLB;
-use pagewalk_mmu::{Answer, Asked, INSERTIONS, Mmu, STB_ENTRIES, Source};
+use pagewalk_mmu::{INSERTIONS, Mmu, STB_ENTRIES, StltQuery, Translated, TranslationSource};
 use pagewalk_tables::{Flags, Invalidation, StltPage, Unit};
 use pagewalk_units::{Access, Asid, Cycle, PageSize, PhysAddr, VirtAddr};
 
@@ -17,17 +17,17 @@ impl Bench {
             .with_stlt(true);
         Bench::over(mmu, (0..64).map(|n| n * APART))
     }
-    fn read(&mut self, va: u64, now: Cycle) -> Answer {
+    fn read(&mut self, va: u64, now: Cycle) -> Translated {
         self.translate(va, Access::Read, now).expect("mapped")
     }
-    fn begin(&mut self, unit: &Unit, now: Cycle) -> Asked {
-        self.lent(|mmu, mut lent| mmu.begin_asking(unit, A, now, &mut lent))
+    fn begin(&mut self, unit: &Unit, now: Cycle) -> StltQuery {
+        self.with_context(|mmu, mut context| mmu.begin_query(unit, A, now, &mut context))
     }
     /// `loadVA` that finds the row of `va`, with its reply at `at`.
     fn load(&mut self, va: u64, size: PageSize, writable: bool, at: Cycle) {
         let unit = found(va, size, writable);
         let asked = self.begin(&unit, at);
-        self.mmu.end_asking(&unit, A, asked, (at, at));
+        self.mmu.end_query(&unit, A, asked, (at, at));
     }
 }
 
@@ -57,17 +57,23 @@ fn a_translation_that_a_question_brought_spares_the_walk_and_fills_the_tlbs() {
     let mut b = Bench::new();
     b.load(APART + 64, PageSize::K4, true, 1000);
     let answer = b.read(APART + 128, 1000);
-    assert_eq!((answer.from, answer.at), (Source::Stb, 1000 + L2_TLB));
+    assert_eq!(
+        (answer.from, answer.ready),
+        (TranslationSource::Stb, 1000 + L2_TLB)
+    );
     assert_eq!(answer.pa.0, frame(APART) + 128);
-    assert_eq!(b.read(APART, 1100).from, Source::L1);
+    assert_eq!(b.read(APART, 1100).from, TranslationSource::L1);
     // What it has not, is walked for; what no TLB misses, it is not asked for.
-    assert_eq!(b.read(2 * APART, 2000).from, Source::Walk);
+    assert_eq!(b.read(2 * APART, 2000).from, TranslationSource::Walk);
     assert_eq!((b.get("", "walks"), b.get("stb", "lookups")), (1, 2));
     assert_eq!((b.get("stb", "hits"), b.get("stb", "fills")), (1, 1));
     assert_eq!(b.get("", "l1d_misses"), 2);
     // Of an access that the reply comes too late for, nothing is known yet.
     b.load(3 * APART, PageSize::K4, true, 5000);
-    assert_eq!(b.read(3 * APART, 4999 - L2_TLB).from, Source::Walk);
+    assert_eq!(
+        b.read(3 * APART, 4999 - L2_TLB).from,
+        TranslationSource::Walk
+    );
 }
 
 #[test]
@@ -76,12 +82,16 @@ fn the_first_of_33_is_gone_though_it_was_used() {
     for n in 0..STB_ENTRIES as u64 {
         b.load(n * APART, PageSize::K4, true, n);
     }
-    assert_eq!(b.read(0, 1000).from, Source::Stb);
+    assert_eq!(b.read(0, 1000).from, TranslationSource::Stb);
     b.load(40 * APART, PageSize::K4, true, 1000);
     // The TLBs hold one page: each of these has to be asked for.
-    assert_eq!(b.read(APART, 2000).from, Source::Stb, "the second is there");
-    assert_eq!(b.read(0, 3000).from, Source::Walk);
-    assert_eq!(b.read(40 * APART, 4000).from, Source::Stb);
+    assert_eq!(
+        b.read(APART, 2000).from,
+        TranslationSource::Stb,
+        "the second is there"
+    );
+    assert_eq!(b.read(0, 3000).from, TranslationSource::Walk);
+    assert_eq!(b.read(40 * APART, 4000).from, TranslationSource::Stb);
 }
 
 #[test]
@@ -90,7 +100,7 @@ fn it_knows_rights_sizes_address_spaces_and_what_was_shot_down() {
     // Read-only as far as the row knows: a store walks, and finds more.
     b.load(0, PageSize::K4, false, 0);
     let stored = b.translate(0, Access::Write, 100).expect("writable");
-    assert_eq!(stored.from, Source::Walk);
+    assert_eq!(stored.from, TranslationSource::Walk);
     // A large page answers for all of it.
     let large = 1 << 30;
     b.table
@@ -99,7 +109,7 @@ fn it_knows_rights_sizes_address_spaces_and_what_was_shot_down() {
     let answer = b.read(large + 0x12_3456, 1000);
     assert_eq!(
         (answer.from, answer.pa.0),
-        (Source::Stb, frame(large) + 0x12_3456)
+        (TranslationSource::Stb, frame(large) + 0x12_3456)
     );
     // Other address spaces have other pages, and other shootdowns.
     b.load(APART, PageSize::K4, true, 0);
@@ -109,8 +119,8 @@ fn it_knows_rights_sizes_address_spaces_and_what_was_shot_down() {
         asid: A,
         page: VirtAddr(APART).page(PageSize::K4),
     });
-    assert_eq!(b.read(APART, 2000).from, Source::Walk);
-    assert_eq!(b.read(2 * APART, 3000).from, Source::Stb);
+    assert_eq!(b.read(APART, 2000).from, TranslationSource::Walk);
+    assert_eq!(b.read(2 * APART, 3000).from, TranslationSource::Stb);
     for what in [
         Invalidation::Space { asid: A },
         Invalidation::Range {
@@ -121,7 +131,11 @@ fn it_knows_rights_sizes_address_spaces_and_what_was_shot_down() {
     ] {
         b.load(3 * APART, PageSize::K4, true, 0);
         b.mmu.invalidate(&what);
-        assert_eq!(b.read(3 * APART, 5000).from, Source::Walk, "{what:?}");
+        assert_eq!(
+            b.read(3 * APART, 5000).from,
+            TranslationSource::Walk,
+            "{what:?}"
+        );
     }
 }
 
@@ -129,19 +143,19 @@ fn it_knows_rights_sizes_address_spaces_and_what_was_shot_down() {
 fn an_insertion_walks_as_others_do_and_leaves_nothing_in_tlbs() {
     let mut plain = Bench::new();
     let walk = plain.read(APART, 0);
-    let length = walk.at - walk.began;
+    let length = walk.ready - walk.walk_start;
     assert!(length >= DRAM);
     let mut b = Bench::new();
     let unit = insertion(0, Some(APART));
     let asked = b.begin(&unit, 1000);
-    assert_eq!((asked.began, asked.walk), (1000, (1000, 1000 + length)));
-    b.mmu.end_asking(&unit, A, asked, (1300, 1300));
+    assert_eq!((asked.start, asked.walk), (1000, (1000, 1000 + length)));
+    b.mmu.end_query(&unit, A, asked, (1300, 1300));
     assert_eq!(b.get("stlt", "walk_reads"), plain.get("", "walk_reads"));
     assert_eq!((b.get("", "walks"), b.get("", "walk_reads")), (0, 0));
     // The page has to be walked for all the same, in a cache now.
     let answer = b.read(APART, 2000);
-    assert_eq!(answer.from, Source::Walk);
-    assert!(answer.at < 2000 + length);
+    assert_eq!(answer.from, TranslationSource::Walk);
+    assert!(answer.ready < 2000 + length);
     // Nothing there: no fault, and the outcome takes as long.
     let unit = insertion(1, Some(99 * APART));
     let asked = b.begin(&unit, 5000);
@@ -160,20 +174,20 @@ fn the_ninth_insertion_waits_and_so_does_who_wants_the_row() {
     for n in 0..INSERTIONS as u64 {
         let unit = insertion(n, None);
         let asked = b.begin(&unit, n);
-        assert_eq!(asked.began, n, "eight at a time");
-        b.mmu.end_asking(&unit, A, asked, (n, 500 + n));
+        assert_eq!(asked.start, n, "eight at a time");
+        b.mmu.end_query(&unit, A, asked, (n, 500 + n));
         begun.push(unit);
     }
-    assert_eq!(b.begin(&insertion(9, None), 100).began, 500);
+    assert_eq!(b.begin(&insertion(9, None), 100).start, 500);
     assert_eq!(b.get("stlt", "insert_wait_cycles"), 400);
     let row = |n: u64| Unit::Load {
         row: Some(PhysAddr((1 << 44) + 16 * n)),
         translation: None,
         invalid: Some(true),
     };
-    assert_eq!(b.begin(&row(3), 100).began, 503);
-    assert_eq!(b.begin(&row(77), 100).began, 100, "another row");
-    assert_eq!(b.begin(&row(3), 600).began, 600, "it is written");
+    assert_eq!(b.begin(&row(3), 100).start, 503);
+    assert_eq!(b.begin(&row(77), 100).start, 100, "another row");
+    assert_eq!(b.begin(&row(3), 600).start, 600, "it is written");
     assert_eq!(b.get("stlt", "load_wait_cycles"), 403);
     assert_eq!((b.get("ipb", "lookups"), b.get("ipb", "hits")), (3, 3));
     b.mmu.fill_ipb(5);
@@ -186,11 +200,11 @@ fn the_ninth_insertion_waits_and_so_does_who_wants_the_row() {
 fn between_samples_the_same_is_left_and_nothing_counted() {
     let mut b = Bench::new();
     let unit = found(APART, PageSize::K4, true);
-    b.lent(|mmu, mut lent| mmu.warm_asking(&unit, A, &mut lent));
+    b.with_context(|mmu, mut context| mmu.warm_query(&unit, A, &mut context));
     let walk = insertion(0, Some(2 * APART));
-    b.lent(|mmu, mut lent| mmu.warm_asking(&walk, A, &mut lent));
+    b.with_context(|mmu, mut context| mmu.warm_query(&walk, A, &mut context));
     let warmed = b
-        .lent(|mmu, lent| mmu.warm(A, VirtAddr(APART + 8), Access::Read, lent))
+        .with_context(|mmu, context| mmu.warm(A, VirtAddr(APART + 8), Access::Read, context))
         .expect("mapped");
     assert_eq!(warmed.0, frame(APART) + 8);
     for (part, name) in [
@@ -205,6 +219,6 @@ fn between_samples_the_same_is_left_and_nothing_counted() {
     }
     // The entry's line came with the insertion's walk: this one is shorter.
     let mut cold = Bench::new();
-    let length = |a: Answer| a.at - a.began;
+    let length = |a: Translated| a.ready - a.walk_start;
     assert!(length(b.read(2 * APART, 1000)) < length(cold.read(2 * APART, 1000)));
 }

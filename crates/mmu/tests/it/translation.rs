@@ -2,7 +2,7 @@
 
 use crate::common::*;
 use pagewalk_memory::Private;
-use pagewalk_mmu::{Answer, Fault, Lookup, Mmu, MmuSpec, Source, TlbReplacement};
+use pagewalk_mmu::{Fault, Lookup, Mmu, MmuSpec, TlbReplacement, Translated, TranslationSource};
 use pagewalk_stats::Tree;
 use pagewalk_tables::{Invalidation, View};
 use pagewalk_units::{Access, Asid, Cycle, PageSize, PhysAddr, VirtAddr, rng};
@@ -38,19 +38,19 @@ impl Bench {
             table: Flat::new(1 << 39),
         }
     }
-    fn try_ask(&mut self, va: u64, access: Access, now: Cycle) -> Result<Answer, Fault> {
+    fn try_ask(&mut self, va: u64, access: Access, now: Cycle) -> Result<Translated, Fault> {
         let view = View::Native(&self.table);
-        let lent = lent(&view, &mut self.private, &mut self.memory);
-        self.mmu.translate(lookup(va, access, now), lent)
+        let context = walk_context(&view, &mut self.private, &mut self.memory);
+        self.mmu.translate(lookup(va, access, now), context)
     }
-    fn ask(&mut self, va: u64, now: Cycle) -> Answer {
+    fn ask(&mut self, va: u64, now: Cycle) -> Translated {
         self.try_ask(va, Access::Read, now).expect("mapped")
     }
     fn warm(&mut self, va: u64) -> PhysAddr {
         let view = View::Native(&self.table);
-        let lent = lent(&view, &mut self.private, &mut self.memory);
+        let context = walk_context(&view, &mut self.private, &mut self.memory);
         self.mmu
-            .warm(A, VirtAddr(va), Access::Read, lent)
+            .warm(A, VirtAddr(va), Access::Read, context)
             .expect("mapped")
     }
     fn tree(&self) -> Tree {
@@ -70,8 +70,8 @@ fn a_first_walk_costs_the_lookups_and_four_reads_from_memory() {
     let mut b = Bench::new(&mmu());
     let a = b.ask(0x1234_5678, 1000);
     assert_eq!(a.pa, PhysAddr(0x1234_5678 ^ FLIP));
-    assert_eq!(a.at, 1000 + L2_TLB + 2 + 4 * DRAM);
-    assert_eq!(a.from, Source::Walk);
+    assert_eq!(a.ready, 1000 + L2_TLB + 2 + 4 * DRAM);
+    assert_eq!(a.from, TranslationSource::Walk);
     let s = b.mmu.stats();
     assert_eq!((s.walks, s.walk_reads, s.walk_reads_memory), (1, 4, 4));
     assert_eq!(s.walk_cycles, 2 + 4 * DRAM);
@@ -80,9 +80,9 @@ fn a_first_walk_costs_the_lookups_and_four_reads_from_memory() {
 #[test]
 fn a_neighbouring_page_reads_one_entry_from_the_cache() {
     let mut b = Bench::new(&mmu());
-    let t = b.ask(0, 0).at;
+    let t = b.ask(0, 0).ready;
     let a = b.ask(0x1000, t);
-    assert_eq!(a.at - t, L2_TLB + 2 + L2);
+    assert_eq!(a.ready - t, L2_TLB + 2 + L2);
     assert_eq!(b.mmu.stats().walk_reads_l2, 1);
 }
 
@@ -91,29 +91,29 @@ fn without_walk_caches_a_walk_reads_every_level() {
     let mut spec = mmu();
     spec.walk_caches.entries = 0;
     let mut b = Bench::new(&spec);
-    let t = b.ask(0, 0).at;
+    let t = b.ask(0, 0).ready;
     assert_eq!(t, L2_TLB + 4 * DRAM);
-    assert_eq!(b.ask(0x1000, t).at - t, L2_TLB + 4 * L2);
+    assert_eq!(b.ask(0x1000, t).ready - t, L2_TLB + 4 * L2);
 }
 
 #[test]
 fn a_first_level_hit_costs_nothing_and_a_second_level_hit_its_latency() {
     let mut b = Bench::new(&mmu());
-    let t = b.ask(0, 0).at;
-    assert_eq!(b.ask(8, t).at, t);
+    let t = b.ask(0, 0).ready;
+    assert_eq!(b.ask(8, t).ready, t);
     for p in 1..=64u64 {
         b.ask(p << 12, t + p * 10_000);
     }
     let now = 1_000_000;
     let a = b.ask(0, now);
-    assert_eq!((a.at, a.from), (now + L2_TLB, Source::L2));
+    assert_eq!((a.ready, a.from), (now + L2_TLB, TranslationSource::L2));
     let a = b.ask(0, now);
     assert_eq!(
-        (a.at, a.from),
-        (now + L2_TLB, Source::L2),
+        (a.ready, a.from),
+        (now + L2_TLB, TranslationSource::L2),
         "its entry is on its way"
     );
-    assert_eq!(b.ask(0, now + L2_TLB).at, now + L2_TLB);
+    assert_eq!(b.ask(0, now + L2_TLB).ready, now + L2_TLB);
 }
 
 #[test]
@@ -122,21 +122,24 @@ fn a_first_level_slower_than_the_cache_costs_the_difference() {
     spec.l1d.get_mut("main").expect("main").latency = 7;
     let mut b = Bench::new(&spec);
     b.mmu.run_beside(L1);
-    let t = b.ask(0, 0).at;
+    let t = b.ask(0, 0).ready;
     for va in [0, 8] {
-        assert_eq!(b.ask(va, t).at, t + 2);
+        assert_eq!(b.ask(va, t).ready, t + 2);
     }
 }
 
 #[test]
 fn a_second_miss_to_the_same_4_kb_page_waits_for_the_first_walk() {
     let mut b = Bench::new(&mmu());
-    let first = b.ask(0x5000, 100).at;
+    let first = b.ask(0x5000, 100).ready;
     let second = b.ask(0x5800, 120);
-    assert_eq!((second.at, second.from), (first, Source::Walk));
+    assert_eq!(
+        (second.ready, second.from),
+        (first, TranslationSource::Walk)
+    );
     let late = b.ask(0x5800, first - 1);
     assert_eq!(
-        late.at,
+        late.ready,
         first - 1 + L2_TLB,
         "no sooner than the second level answers"
     );
@@ -156,7 +159,7 @@ fn one_entry_fetched_is_one_miss_of_each_level_that_had_none() {
     }
     // From the second level: the first access fetches, those that wait for it do not.
     for later in 0..L2_TLB {
-        let at = b.ask(0x5000, 100_000 + later).at;
+        let at = b.ask(0x5000, 100_000 + later).ready;
         assert_eq!(at, 100_000 + later + L2_TLB);
     }
     let s = b.mmu.stats();
@@ -168,14 +171,14 @@ fn one_entry_fetched_is_one_miss_of_each_level_that_had_none() {
 fn an_entry_on_its_way_serves_only_its_4_kb_page() {
     let mut b = Bench::new(&mmu());
     b.table.size = PageSize::M2;
-    let first = b.ask(0, 0).at;
+    let first = b.ask(0, 0).ready;
     let other = b.ask(0x7000, 10);
     assert_eq!(b.mmu.stats().walks, 2);
-    assert!(other.at > L2_TLB + 10);
-    let t = first.max(other.at);
+    assert!(other.ready > L2_TLB + 10);
+    let t = first.max(other.ready);
     assert_eq!(
         b.ask(0x9000, t).from,
-        Source::L1,
+        TranslationSource::L1,
         "ready, it serves all 2 MB"
     );
     assert_eq!(b.mmu.stats().walks, 2);
@@ -184,10 +187,10 @@ fn an_entry_on_its_way_serves_only_its_4_kb_page() {
 #[test]
 fn a_request_from_before_the_walk_takes_its_role() {
     let mut b = Bench::new(&mmu());
-    let later = b.ask(0x5000, 10_000).at;
-    let earlier = b.ask(0x5000, 500).at;
+    let later = b.ask(0x5000, 10_000).ready;
+    let earlier = b.ask(0x5000, 500).ready;
     assert_eq!(earlier - 500, later - 10_000);
-    assert_eq!(b.ask(0x5000, earlier).at, earlier);
+    assert_eq!(b.ask(0x5000, earlier).ready, earlier);
     let s = b.mmu.stats();
     assert_eq!((s.walks, s.walks_merged), (1, 1));
 }
@@ -205,7 +208,7 @@ fn w_walkers_serve_w_walks_at_a_time() {
         let each = 3 * L2 + DRAM;
         let n = 64;
         let end = (1..=n)
-            .map(|p| b.ask(p * 8 * 4096, start).at)
+            .map(|p| b.ask(p * 8 * 4096, start).ready)
             .max()
             .expect("some");
         // Each walk reads 3 entries in the L2, but the level-2 entry changes line every 64 MB only.
@@ -220,7 +223,7 @@ fn a_write_to_a_read_only_page_faults_wherever_the_entry_is() {
     b.table.writable = false;
     let f = b.try_ask(0x1000, Access::Write, 0).expect_err("read-only");
     assert_eq!(f.at, L2_TLB + 2 + 4 * DRAM);
-    let t = b.ask(0x1000, 10_000).at;
+    let t = b.ask(0x1000, 10_000).ready;
     let f = b.try_ask(0x1000, Access::Write, t).expect_err("read-only");
     assert_eq!((f.va, f.access, f.at), (VirtAddr(0x1000), Access::Write, t));
     // The fault has dropped the entry: the next try sees what the kernel did.
@@ -251,19 +254,19 @@ fn invalidations_reach_pages_of_every_size_and_no_others() {
             asid: Asid(2),
             page,
         });
-        assert_eq!(b.ask(0x20_0000, 100_000).from, Source::L1);
+        assert_eq!(b.ask(0x20_0000, 100_000).from, TranslationSource::L1);
         b.mmu.invalidate(&Invalidation::Page { asid: A, page });
-        assert_eq!(b.ask(0x80_0000, 100_000).from, Source::L1);
-        assert_eq!(b.ask(0x20_0000, 100_000).from, Source::Walk);
+        assert_eq!(b.ask(0x80_0000, 100_000).from, TranslationSource::L1);
+        assert_eq!(b.ask(0x20_0000, 100_000).from, TranslationSource::Walk);
         b.mmu.invalidate(&Invalidation::Range {
             asid: A,
             at: VirtAddr(0x20_0000),
             bytes: 0x60_0000,
         });
-        assert_eq!(b.ask(0x80_0000, 200_000).from, Source::L1);
-        assert_eq!(b.ask(0x20_0000, 200_000).from, Source::Walk);
+        assert_eq!(b.ask(0x80_0000, 200_000).from, TranslationSource::L1);
+        assert_eq!(b.ask(0x20_0000, 200_000).from, TranslationSource::Walk);
         b.mmu.invalidate(&Invalidation::Space { asid: A });
-        assert_eq!(b.ask(0x80_0000, 300_000).from, Source::Walk);
+        assert_eq!(b.ask(0x80_0000, 300_000).from, TranslationSource::Walk);
         assert_eq!(b.mmu.stats().invalidations, 4);
     }
 }
@@ -275,7 +278,7 @@ fn a_footprint_within_the_second_level_has_compulsory_misses_only() {
     let mut now = 0;
     for _ in 0..5 {
         for p in 0..pages {
-            now = b.ask(p << 12, now).at;
+            now = b.ask(p << 12, now).ready;
         }
     }
     assert_eq!(b.mmu.stats().walks, pages);
@@ -291,7 +294,7 @@ fn any_number_of_sets_is_used_whole() {
     let mut now = 0;
     for _ in 0..3 {
         for p in 0..85 * 12 {
-            now = b.ask(p << 12, now).at;
+            now = b.ask(p << 12, now).ready;
         }
     }
     assert_eq!(b.mmu.stats().walks, 85 * 12);
@@ -396,8 +399,8 @@ fn a_perfect_mmu_answers_at_once_and_is_never_slower() {
     for (va, access, at) in program(2, 5000) {
         let p = perfect.try_ask(va, access, at).expect("mapped");
         let r = real.try_ask(va, access, at).expect("mapped");
-        assert_eq!((p.at, p.pa), (at, r.pa));
-        assert!(p.at <= r.at);
+        assert_eq!((p.ready, p.pa), (at, r.pa));
+        assert!(p.ready <= r.ready);
     }
     let s = perfect.mmu.stats();
     assert_eq!((s.translations, s.walks), (5000, 0));
@@ -415,7 +418,7 @@ fn warming_leaves_the_state_of_timed_execution_and_counts_nothing() {
     let mut now = 0;
     for (va, _, _) in program(3, 20_000) {
         assert_eq!(warmed.warm(va), PhysAddr(va ^ FLIP));
-        now = timed.ask(va, now).at;
+        now = timed.ask(va, now).ready;
     }
     let before = timed.tree();
     for row in &warmed.tree().rows {
@@ -424,8 +427,8 @@ fn warming_leaves_the_state_of_timed_execution_and_counts_nothing() {
     for (va, _, _) in program(4, 20_000) {
         let w = warmed.ask(va, now);
         let t = timed.ask(va, now);
-        assert_eq!((w.from, w.at), (t.from, t.at));
-        now = w.at;
+        assert_eq!((w.from, w.ready), (t.from, t.ready));
+        now = w.ready;
     }
     let since = timed.tree().since(&before);
     for (w, t) in warmed.tree().rows.iter().zip(&since.rows) {
@@ -446,11 +449,11 @@ fn walk_records_say_when_and_where_each_read_was_served() {
     let w = &walks[0];
     assert_eq!(
         (w.start, w.end, w.merged, w.faulted),
-        (now + L2_TLB, a.at, false, false)
+        (now + L2_TLB, a.ready, false, false)
     );
     let r = &w.reads[0];
     assert_eq!((r.at, r.level), (PhysAddr(Flat::entry(1, 0x1000)), 1));
-    assert_eq!((r.start, r.end), (now + L2_TLB + 2, a.at));
+    assert_eq!((r.start, r.end), (now + L2_TLB + 2, a.ready));
     assert!(walks[1].merged && walks[1].reads.is_empty());
     assert!(b.mmu.take_walk_records().is_empty());
     b.mmu.record_walks(false);
@@ -504,13 +507,13 @@ impl Virtual {
             host: Flat::new(1 << 46),
         }
     }
-    fn ask(&mut self, va: u64, now: Cycle) -> Result<Answer, Fault> {
+    fn ask(&mut self, va: u64, now: Cycle) -> Result<Translated, Fault> {
         let view = View::Nested {
             guest: &self.guest,
             host: &self.host,
         };
-        let lent = lent(&view, &mut self.private, &mut self.memory);
-        self.mmu.translate(lookup(va, Access::Read, now), lent)
+        let context = walk_context(&view, &mut self.private, &mut self.memory);
+        self.mmu.translate(lookup(va, Access::Read, now), context)
     }
 }
 
@@ -524,9 +527,12 @@ fn a_nested_walk_makes_24_references() {
     assert_eq!(v.mmu.stats().walk_reads, 24);
     // A neighbour: the four guest entries' pages are in the nested TLB, the
     // data page is not.
-    v.ask(0x6123, a.at).expect("mapped");
+    v.ask(0x6123, a.ready).expect("mapped");
     assert_eq!(v.mmu.stats().walk_reads - 24, 4 + 4);
-    assert_eq!(v.ask(0x5999, 2 * a.at).expect("mapped").from, Source::L1);
+    assert_eq!(
+        v.ask(0x5999, 2 * a.ready).expect("mapped").from,
+        TranslationSource::L1
+    );
     assert_eq!(v.mmu.stats().walks, 2);
 }
 
@@ -534,12 +540,12 @@ fn a_nested_walk_makes_24_references() {
 fn an_entry_of_two_dimensions_has_the_smaller_size() {
     let mut v = Virtual::new(&mmu());
     v.guest.size = PageSize::M2;
-    let t = v.ask(0x5000, 0).expect("mapped").at;
+    let t = v.ask(0x5000, 0).expect("mapped").ready;
     v.ask(0x6000, t).expect("mapped");
     assert_eq!(v.mmu.stats().walks, 2, "the host's pages are of 4 KB");
     v.host.size = PageSize::M2;
     v.mmu.invalidate(&Invalidation::Space { asid: A });
-    let t = v.ask(0x5000, 2 * t).expect("mapped").at;
+    let t = v.ask(0x5000, 2 * t).expect("mapped").ready;
     v.ask(0x6000, t).expect("mapped");
     assert_eq!(v.mmu.stats().walks, 3);
 }
@@ -579,7 +585,7 @@ fn a_page_used_often_survives_a_scan_by_frequency_and_not_by_age() {
                     b.ask(va, now).from
                 } else {
                     b.warm(va);
-                    Source::L1
+                    TranslationSource::L1
                 }
             };
             // Words of the page one after the other, as of a buffer that is read.
@@ -596,16 +602,16 @@ fn a_page_used_often_survives_a_scan_by_frequency_and_not_by_age() {
             }
             b.ask(HOT, 10_000_000).from
         };
-        assert_eq!(stays(TlbReplacement::Lru), Source::L2);
-        assert_eq!(stays(TlbReplacement::Lfu), Source::L1);
+        assert_eq!(stays(TlbReplacement::Lru), TranslationSource::L2);
+        assert_eq!(stays(TlbReplacement::Lfu), TranslationSource::L1);
     }
 }
 
 #[test]
 fn waiting_for_a_walk_is_a_use_of_the_first_level_only() {
     let mut b = Bench::new(&small(TlbReplacement::Lfu, 2));
-    let t = b.ask(0, 0).at;
-    assert_eq!(b.ask(8, 1).at, t);
+    let t = b.ask(0, 0).ready;
+    assert_eq!(b.ask(8, 1).ready, t);
     assert_eq!(b.mmu.stats().walks_merged, 1);
     // Both entries of the second level have one use: the lower way, page 0, goes.
     b.ask(0x1000, 10_000);
@@ -614,7 +620,7 @@ fn waiting_for_a_walk_is_a_use_of_the_first_level_only() {
     // has two uses and they replace page 1.
     b.ask(0x3000, 30_000);
     b.ask(0x4000, 40_000);
-    assert_eq!(b.ask(0, 50_000).from, Source::L1);
-    assert_eq!(b.ask(0x1000, 50_000).from, Source::L2);
+    assert_eq!(b.ask(0, 50_000).from, TranslationSource::L1);
+    assert_eq!(b.ask(0x1000, 50_000).from, TranslationSource::L2);
     assert_eq!(b.mmu.stats().walks, 5);
 }

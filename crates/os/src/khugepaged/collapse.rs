@@ -11,7 +11,7 @@ use pagewalk_units::{PageSize, VirtAddr};
 use super::Khugepaged;
 use crate::kernel::Kernel;
 use crate::memory::HUGE_ORDER;
-use crate::region::{Kind, Region};
+use crate::region::{Region, RegionKind};
 use crate::space::Space;
 use crate::{Effects, Os, OsError};
 
@@ -20,7 +20,7 @@ const PAGES: u64 = 512;
 
 /// What came of looking at a region.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Looked {
+pub enum CollapseOutcome {
     /// It stays as it is.
     Nothing,
     /// It is a 2 MB page now.
@@ -46,17 +46,18 @@ impl Khugepaged {
         space: usize,
         key: u64,
         fx: &mut Effects,
-    ) -> Result<Looked, OsError> {
+    ) -> Result<CollapseOutcome, OsError> {
         let Some(space) = &mut os.spaces[space] else {
-            return Ok(Looked::Nothing);
+            return Ok(CollapseOutcome::Nothing);
         };
         let k = &mut os.kernel;
-        let small = |r: &&Region| r.kind == Kind::Small && r.reserved.is_none() && r.count > 0;
+        let small =
+            |r: &&Region| r.kind == RegionKind::Small && r.reserved.is_none() && r.count > 0;
         let swapped = (space.swapped.range(key << 9..(key + 1) << 9).next()).is_some();
         let fit = space.regions.get(key).filter(small).filter(|_| !swapped);
         let Some(region) = fit else {
             fx.cycles += k.prices.scan(1);
-            return Ok(Looked::Nothing);
+            return Ok(CollapseOutcome::Nothing);
         };
         let refused = region.refused && k.memory().refuses_for_good();
         let (found, entries) = self.read(region, space, k, key);
@@ -66,20 +67,20 @@ impl Khugepaged {
             Found::TooManyShared => self.stats.exceeded_shared += 1,
             Found::Fit if refused => {
                 self.stats.allocation_failures += 1;
-                return Ok(Looked::NoBlock);
+                return Ok(CollapseOutcome::NoBlock);
             }
             Found::Fit => {
                 let collapsed = self.collapse(space, k, key, fx);
                 let collapsed = collapsed.map_err(|refusal| os.stuck(refusal))?;
                 os.back(fx)?;
                 return Ok(if collapsed {
-                    Looked::Collapsed
+                    CollapseOutcome::Collapsed
                 } else {
-                    Looked::NoBlock
+                    CollapseOutcome::NoBlock
                 });
             }
         }
-        Ok(Looked::Nothing)
+        Ok(CollapseOutcome::Nothing)
     }
 
     /// Reads the entries of region `key` up to the one that decides; how many those were.
@@ -158,7 +159,7 @@ impl Khugepaged {
                 for key in self.collapsible(os, space) {
                     let looked = self.look_at(os, space, key, &mut own)?;
                     let memory = os.kernel.memory();
-                    if looked == Looked::NoBlock && !memory.refuses_for_good() {
+                    if looked == CollapseOutcome::NoBlock && !memory.refuses_for_good() {
                         // Nor is there one for any other region.
                         break 'all;
                     }
@@ -182,7 +183,10 @@ impl Khugepaged {
             let area = space.vmas.find(key << 21);
             area.is_some_and(|v| self.may_have(v) && v.end >> 21 > key)
         };
-        let small = space.regions.iter().filter(|(_, r)| r.kind == Kind::Small);
+        let small = space
+            .regions
+            .iter()
+            .filter(|(_, r)| r.kind == RegionKind::Small);
         small
             .map(|(key, _)| key)
             .filter(|&key| covered(key))

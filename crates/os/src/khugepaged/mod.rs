@@ -14,7 +14,7 @@ pub use self::spec::{KhugepagedCore, KhugepagedSpec};
 use pagewalk_tables::Invalidation;
 use pagewalk_units::Cycle;
 
-use self::collapse::Looked;
+use self::collapse::CollapseOutcome;
 use self::scan::Scan;
 use crate::placement::ThpMode;
 use crate::{Effects, Os, OsError};
@@ -95,9 +95,9 @@ impl Khugepaged {
             }
             Some((space, key)) => {
                 match self.look_at(os, space, key, &mut own) {
-                    Ok(Looked::Collapsed) => self.scan.leave_space(),
+                    Ok(CollapseOutcome::Collapsed) => self.scan.leave_space(),
                     // The first failure of a pass waits, the second one ends it.
-                    Ok(Looked::NoBlock) => {
+                    Ok(CollapseOutcome::NoBlock) => {
                         let second = self.scan.failed_twice();
                         if second {
                             self.scan.end_pass();
@@ -108,7 +108,7 @@ impl Khugepaged {
                             self.alloc_sleep
                         };
                     }
-                    Ok(Looked::Nothing) => {}
+                    Ok(CollapseOutcome::Nothing) => {}
                     Err(e) => done = Err(e),
                 }
             }

@@ -18,7 +18,7 @@ use super::{Placement, small};
 use crate::Effects;
 use crate::kernel::Kernel;
 use crate::memory::HUGE_ORDER;
-use crate::region::{Kind, Region};
+use crate::region::{Region, RegionKind};
 use crate::space::Space;
 use crate::spec::share;
 use crate::touch::Touch;
@@ -171,7 +171,7 @@ impl Placement for Reservation {
             let Some(now) = space
                 .regions
                 .get(key)
-                .filter(|r| r.kind == Kind::Small && r.reserved.is_some())
+                .filter(|r| r.kind == RegionKind::Small && r.reserved.is_some())
                 .map(|r| r.count)
             else {
                 continue;

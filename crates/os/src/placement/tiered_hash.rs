@@ -311,7 +311,7 @@ impl ByHash {
     /// What is hashed for `want`, if something is.
     fn key(&self, want: &Want) -> Option<(HashKey, Kind)> {
         match want.purpose {
-            Purpose::Leaf { vpn }
+            Purpose::Anonymous { vpn }
             | Purpose::File { vpn }
             | Purpose::Shared { vpn }
             | Purpose::Copy { vpn }
@@ -406,7 +406,7 @@ impl FrameChoice for ByHash {
         if kind == Kind::Data {
             // Programs mostly touch their pages in ascending order.
             let number = key.number + 1;
-            memory.announce(hash.of(0, HashKey { number, ..key }));
+            memory.host_prefetch(hash.of(0, HashKey { number, ..key }));
         }
         let range = hash.range();
         let free = memory.free_frames() as f64 / (range.end - range.start) as f64;
@@ -551,7 +551,7 @@ mod tests {
             vpn: VPN & !511,
         };
         assert_eq!(hashed.take(&want(node), &mut memory), Some(0));
-        let page = Purpose::Leaf { vpn: VPN };
+        let page = Purpose::Anonymous { vpn: VPN };
         assert_eq!(hashed.take(&want(page), &mut memory), Some(7));
         let tiers = hashed.tiers().expect("it places by hash");
         assert_eq!(tiers.tables.hits[..2], [1, 0]);
@@ -623,7 +623,7 @@ mod tests {
             );
             let mut memory = memory();
             for vpn in 0..1 << 18 {
-                let page = Purpose::Leaf { vpn };
+                let page = Purpose::Anonymous { vpn };
                 let before = hashed.tiers.data.hits[0];
                 let frame = hashed
                     .take(&want(page), &mut memory)

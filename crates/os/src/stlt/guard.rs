@@ -83,14 +83,14 @@ impl Guard {
         self.on
     }
 
-    /// A question found a row: the one that [`question`](Self::question) was told of, or one
+    /// A question found a row: the one that [`count_query`](Self::count_query) was told of, or one
     /// that takes no time and is not counted.
     pub fn found(&mut self) {
         self.hits += u64::from(std::mem::take(&mut self.asking));
     }
 
     /// A question is asked at `now` of a table of `rows`.
-    pub fn question(&mut self, now: Cycle, rows: u64, stats: &mut StltGuardStats) -> Turn {
+    pub fn count_query(&mut self, now: Cycle, rows: u64, stats: &mut StltGuardStats) -> Turn {
         if !self.on {
             stats.off_cycles += now.saturating_sub(self.last);
         }
@@ -172,7 +172,7 @@ mod tests {
         }
         fn ask(&mut self, n: u64, hits: u64, cycles: [Cycle; 2]) {
             for i in 0..n {
-                let turn = self.guard.question(self.now, self.rows, &mut self.stats);
+                let turn = self.guard.count_query(self.now, self.rows, &mut self.stats);
                 if turn == Turn::Grows {
                     self.rows *= 2;
                 }

@@ -6,7 +6,7 @@ use pagewalk_os::{
     ReservationSpec, SwapSpec, ThpMode, ThpSpec,
 };
 use pagewalk_stats::Tree;
-use pagewalk_tables::{Flags, Invalidation, Looked, StltGuardSpec, StltSpec, Unit, View};
+use pagewalk_tables::{Flags, Invalidation, QueryResult, StltGuardSpec, StltSpec, Unit, View};
 use pagewalk_units::{Access, Advice, Backing, PageSize, VirtAddr, rng};
 use rand::RngExt;
 
@@ -44,7 +44,7 @@ fn get(os: &Os, name: &str) -> u64 {
     tree.get("stlt", name).expect(name)
 }
 
-fn load(os: &mut Os, pid: Pid, integer: u64) -> Looked {
+fn load(os: &mut Os, pid: Pid, integer: u64) -> QueryResult {
     let mut fx = Effects::default();
     os.load_va(pid, integer, &mut fx).expect("it answers")
 }

@@ -144,7 +144,7 @@ impl Kernel for Searches {
             let sides: Vec<side::SideArrays> = (0..world.threads)
                 .map(|_| side::SideArrays::new(&mut heap, n, m))
                 .collect();
-            heap.announce_untouched(t).await;
+            heap.emit_pending_untouched(t).await;
             world.give_back(heap);
             for side in &sides {
                 side.touch(t, n).await;

@@ -191,7 +191,7 @@ async fn alone<L: Layout>(world: &World<L>, t: &mut Thread, root: u32, found: &L
     // White, grey and black accesses: a variable of `main`.
     let visitor = t.stack - 0x480;
     let mut queue = Deque::new(&mut heap, frame);
-    heap.announce_untouched(t).await;
+    heap.emit_pending_untouched(t).await;
     let mut black = vec![0u64; (graph.vertices() as usize).div_ceil(64)];
     let v = memory.find(t, 0x55, root, NONE, false);
     found.levels[root as usize].store(0, Relaxed);
@@ -216,8 +216,8 @@ async fn alone<L: Layout>(world: &World<L>, t: &mut Thread, root: u32, found: &L
                 let level = t.load(0x212, 1, va, 8, [from, NONE]);
                 visit(memory, t, 0x20e, v, level);
                 queue.make_room(&mut heap);
-                if heap.has_news() {
-                    heap.announce_untouched(t).await;
+                if heap.has_pending() {
+                    heap.emit_pending_untouched(t).await;
                 }
                 queue.push(t, 0x222, target, v.value);
                 t.jump(0x23b, 0x188, 2, pagewalk_stream::flags::TAKEN, [NONE; 2]);

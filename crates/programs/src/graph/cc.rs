@@ -203,7 +203,7 @@ async fn component<L: Layout>(
     let (memory, graph) = (world.memory(), &world.graph);
     let frame = t.stack - 0x600;
     let mut queue = Deque::new(heap, frame);
-    heap.announce_untouched(t).await;
+    heap.emit_pending_untouched(t).await;
     construct(t, frame);
     let r = memory.find(t, 0x9c, root, NONE, false);
     found.levels[root as usize].store(0, Relaxed);
@@ -229,8 +229,8 @@ async fn component<L: Layout>(
                 let level = t.load(0x1f1, 1, va, 4, [from, NONE]);
                 visit(memory, t, 0x1fa, v, level);
                 queue.make_room(heap);
-                if heap.has_news() {
-                    heap.announce_untouched(t).await;
+                if heap.has_pending() {
+                    heap.emit_pending_untouched(t).await;
                 }
                 queue.push(t, 0x204, target, v.value);
                 t.jump(0x219, 0x176, 1, TAKEN, [NONE; 2]);

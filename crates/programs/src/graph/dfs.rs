@@ -147,7 +147,7 @@ async fn run<L: Layout>(world: &World<L>, t: &mut Thread, root: u32, found: &Vis
     let frame = t.stack - 0x600;
     let visitor = t.stack - 0x480;
     let mut stack = Deque::new(&mut heap, frame);
-    heap.announce_untouched(t).await;
+    heap.emit_pending_untouched(t).await;
     // Vertices whose edges were followed.
     let mut black = vec![0u64; (graph.vertices() as usize).div_ceil(64)];
     let mut known = 1;
@@ -173,8 +173,8 @@ async fn run<L: Layout>(world: &World<L>, t: &mut Thread, root: u32, found: &Vis
                 count(t, 0x20a, visitor);
                 visit(memory, t, 0x20f, v);
                 stack.make_room(&mut heap);
-                if heap.has_news() {
-                    heap.announce_untouched(t).await;
+                if heap.has_pending() {
+                    heap.emit_pending_untouched(t).await;
                 }
                 stack.push(t, 0x21b, target, v.value);
                 t.jump(0x230, 0x18a, 2, TAKEN, [NONE; 2]);

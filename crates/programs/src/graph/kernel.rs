@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use pagewalk_stream::Facts;
 
 use super::layout::{Csr, Layout, OpenG, Properties, Vertex};
-use super::params::{Kind, Setup};
+use super::params::{GraphLayout, Setup};
 use super::source::Graph;
 use crate::heap::Heap;
 use crate::layout;
@@ -150,11 +150,11 @@ impl<L: Layout> World<L> {
             } else {
                 0
             });
-            if heap.has_news() {
-                heap.announce(t).await;
+            if heap.has_pending() {
+                heap.emit_pending(t).await;
             }
         }
-        heap.announce(t).await;
+        heap.emit_pending(t).await;
         let _ = self.sets.set(sets);
     }
 
@@ -218,8 +218,8 @@ pub trait Kernel: Send + Sync + 'static {
 /// and then runs `kernel` in each of its threads.
 pub fn launch<K: Kernel>(setup: Setup, properties: &'static Properties, kernel: K) -> Code {
     match setup.kind {
-        Kind::Csr => launch_in::<Csr, K>(setup, properties, kernel),
-        Kind::OpenG => launch_in::<OpenG, K>(setup, properties, kernel),
+        GraphLayout::Csr => launch_in::<Csr, K>(setup, properties, kernel),
+        GraphLayout::OpenG => launch_in::<OpenG, K>(setup, properties, kernel),
     }
 }
 
@@ -270,7 +270,7 @@ fn launch_in<L: Layout, K: Kernel>(
                     let all = times * world.graph.vertices();
                     let room = if extras.barriers { 1 } else { all };
                     let lists = map_lists(room, threads, &mut heap);
-                    heap.announce_untouched(&mut t).await;
+                    heap.emit_pending_untouched(&mut t).await;
                     let _ = world.lists.set(lists);
                 }
                 world.give_back(heap);

@@ -106,7 +106,7 @@ fn objects_bytes(properties: &Properties) -> u64 {
 
 /// How a graph lies in memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
+pub enum GraphLayout {
     /// Compressed sparse rows.
     Csr,
     /// GraphBIG's objects.
@@ -118,7 +118,7 @@ pub struct Setup {
     /// The graph.
     pub graph: Graph,
     /// Its layout.
-    pub kind: Kind,
+    pub kind: GraphLayout,
     /// In which order it is loaded.
     pub order: Order,
     /// How its memory is initialised.
@@ -150,8 +150,8 @@ impl Setup {
         shape: Shape,
     ) -> Result<Self, Error> {
         let kind = match values.choice("layout", &["csr", "graphbig"], "csr")? {
-            "graphbig" => Kind::OpenG,
-            _ => Kind::Csr,
+            "graphbig" => GraphLayout::OpenG,
+            _ => GraphLayout::Csr,
         };
         let start = values.start()?;
         let seed = values.options.seed;
@@ -168,14 +168,14 @@ impl Setup {
             return Err(values.refuse("graph", "a graph without any edge"));
         }
         let mut loaded = (graph, Order::default());
-        if kind == Kind::OpenG {
+        if kind == GraphLayout::OpenG {
             let what = format!("{name}: the objects of {} vertices", loaded.0.vertices());
             host::fits(objects_bytes(properties) * loaded.0.vertices(), &what)?;
             name += " --param layout=graphbig";
         }
         let order = values.choice("order", &ORDERS, ORDERS[0])?;
         if order != ORDERS[0] {
-            if kind == Kind::Csr {
+            if kind == GraphLayout::Csr {
                 return Err(values.refuse("order", "only GraphBIG's layout is loaded in an order"));
             }
             loaded = in_order(loaded.0, order, shape, seed, &name)?;
@@ -277,7 +277,7 @@ fn file(values: &Values<'_>) -> Result<Option<PathBuf>, Error> {
 fn generate(
     values: &Values<'_>,
     properties: &Properties,
-    kind: Kind,
+    kind: GraphLayout,
     shape: Shape,
     name: &mut String,
 ) -> Result<Graph, Error> {
@@ -300,8 +300,8 @@ fn generate(
     let vertices = vertices(values, graph, &|vertices| {
         let edges = both * vertices * degree;
         match kind {
-            Kind::Csr => Csr::footprint(vertices, edges, properties),
-            Kind::OpenG => OpenG::footprint(vertices, edges, properties),
+            GraphLayout::Csr => Csr::footprint(vertices, edges, properties),
+            GraphLayout::OpenG => OpenG::footprint(vertices, edges, properties),
         }
     })?;
     *name += &format!(" --param graph={graph}");

@@ -200,7 +200,7 @@ impl Kernel for Iterations {
             let _ = ranks
                 .errors_at
                 .set(heap.malloc(8 * u64::from(world.threads)));
-            heap.announce_untouched(t).await;
+            heap.emit_pending_untouched(t).await;
             world.give_back(heap);
         }
         let together = world.threads > 1;
@@ -381,7 +381,7 @@ async fn contribute<L: Layout>(
     let memory = world.memory();
     let std::ops::Range { start: mut v, end } = mine;
     while v < end {
-        if let Some(over) = over.as_mut().filter(|_| t.passes(0x300)) {
+        if let Some(over) = over.as_mut().filter(|_| t.skips(0x300)) {
             let count = over.contribute(world, t, v..end);
             v += count;
             if count > 0 {
@@ -423,7 +423,7 @@ async fn pull<L: Layout>(
     let std::ops::Range { start: mut u, end } = mine;
     let (mut error, mut errors) = (0f64, NONE);
     while u < end {
-        if let Some(over) = over.as_mut().filter(|_| t.passes(0x300)) {
+        if let Some(over) = over.as_mut().filter(|_| t.skips(0x300)) {
             let count = over.pull(world, t, u..end);
             u += count;
             if count > 0 {
@@ -436,7 +436,7 @@ async fn pull<L: Layout>(
         let mut sum = NONE;
         let mut edges = memory.edges(t, 0x370, 0x3d8, graph, vertex);
         while let Some(present) = &mut edges {
-            if let Some(over) = over.as_mut().filter(|_| t.passes(0x300)) {
+            if let Some(over) = over.as_mut().filter(|_| t.skips(0x300)) {
                 let count = over.edges(world, t, present);
                 if count > 0 {
                     memory.leap(present, count);

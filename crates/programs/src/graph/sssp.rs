@@ -192,7 +192,7 @@ impl Kernel for Searches {
                 // `new bool[g.num_vertices()]`, cleared.
                 let mut heap = world.heap();
                 let locks = heap.malloc(world.graph.vertices());
-                heap.announce_untouched(t).await;
+                heap.emit_pending_untouched(t).await;
                 world.give_back(heap);
                 t.touch(locks, world.graph.vertices()).await;
                 let _ = found.locks.set(locks);

@@ -36,7 +36,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use pagewalk_stream::{
-    BATCH_OPS, Batch, End, Error, Event, Facts, Kind, Leave, Op, Passing, Program, ThreadId, flags,
+    BATCH_OPS, Batch, End, Error, Event, Facts, FastForwardBudget, Op, OpClass, Program,
+    ThreadFastForward, ThreadId, flags,
 };
 use pagewalk_units::VirtAddr;
 use rand::Rng as _;
@@ -312,8 +313,8 @@ pub(crate) struct Gups {
     mask: u64,
     joined: bool,
     roi_ended: bool,
-    leave: Arc<Leave>,
-    over: Passing,
+    budget: Arc<FastForwardBudget>,
+    fast_forward: ThreadFastForward,
 }
 
 impl Gups {
@@ -343,10 +344,10 @@ impl Gups {
                 }
             })
             .collect();
-        let leave = Arc::<Leave>::default();
+        let budget = Arc::<FastForwardBudget>::default();
         Ok(Gups {
-            over: Passing::new(Arc::clone(&leave)),
-            leave,
+            fast_forward: ThreadFastForward::new(Arc::clone(&budget)),
+            budget,
             facts: wanted.facts("", INSTRUCTIONS_PER_UPDATE, INSTRUCTIONS_PER_ROUND),
             setup: wanted.setup(table, layout, values.options.threads),
             workers,
@@ -412,7 +413,7 @@ impl Worker {
                 insns: 6,
                 dep: [FILL_OPS as u16, 0],
                 latency: 3,
-                kind: Kind::Compute,
+                kind: OpClass::Compute,
                 ..Op::default()
             },
             Op {
@@ -420,7 +421,7 @@ impl Worker {
                 insns: 2,
                 // The pointer's increments are ready long before; the number is not.
                 dep: [0, 1],
-                kind: Kind::Store,
+                kind: OpClass::Store,
                 size: 8,
                 ..Op::default()
             },
@@ -448,7 +449,7 @@ impl Worker {
             Op {
                 pc: CODE + 0x50,
                 insns: 1,
-                kind: Kind::Load,
+                kind: OpClass::Load,
                 size: 8,
                 ..Op::default()
             },
@@ -457,7 +458,7 @@ impl Worker {
                 insns: 4,
                 dep: [1, 0],
                 dep_latency: [1, 0],
-                kind: Kind::Load,
+                kind: OpClass::Load,
                 size: 8,
                 ..Op::default()
             },
@@ -466,7 +467,7 @@ impl Worker {
                 insns: 0,
                 dep: [2, 1],
                 dep_latency: [1, 1],
-                kind: Kind::Store,
+                kind: OpClass::Store,
                 size: 8,
                 ..Op::default()
             },
@@ -499,7 +500,7 @@ fn branch(pc: u64, target: u64, taken: bool) -> Op {
         va: CODE + target,
         insns: 2,
         latency: 1,
-        kind: Kind::Branch,
+        kind: OpClass::Branch,
         flags: flags::CONDITIONAL | if taken { flags::TAKEN } else { 0 },
         ..Op::default()
     }
@@ -514,20 +515,20 @@ impl Program for Gups {
         batch.clear();
         let end = self.fill_whole(thread, batch)?;
         if thread == 0 {
-            self.over.condense(batch);
+            self.fast_forward.skip_batch(batch);
             if let End::Event { event, .. } = &end {
-                self.over.change(event);
+                self.fast_forward.change(event);
             }
         }
         Ok(end)
     }
 
-    fn pass(&mut self, instructions: u64, requests: u64) {
-        self.leave.give(instructions, requests);
+    fn grant_fast_forward(&mut self, instructions: u64, requests: u64) {
+        self.budget.grant_fast_forward(instructions, requests);
     }
 
-    fn follow(&mut self, instructions: u64, requests: u64) {
-        self.leave.give_lines(instructions, requests);
+    fn grant_filtered_warming(&mut self, instructions: u64, requests: u64) {
+        self.budget.grant_filtered_warming(instructions, requests);
     }
 }
 

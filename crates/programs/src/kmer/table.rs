@@ -58,7 +58,7 @@ pub enum Done {
 
 /// What a slot is to one who looks for a key.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Slot {
+pub enum TableSlot {
     Free,
     /// Another key, whose tag is another one.
     Other,
@@ -88,13 +88,13 @@ impl Cuckoo {
     }
 
     /// What the slots of a key's buckets are.
-    pub fn slots(&self, key: u64) -> [[Slot; SLOTS]; 2] {
+    pub fn slots(&self, key: u64) -> [[TableSlot; SLOTS]; 2] {
         let tagged = tag(hash(key));
         self.buckets(key).map(|bucket| {
             self.keys[bucket as usize].map(|k| match k {
-                FREE => Slot::Free,
-                k if tag(hash(k)) == tagged => Slot::Tagged,
-                _ => Slot::Other,
+                FREE => TableSlot::Free,
+                k if tag(hash(k)) == tagged => TableSlot::Tagged,
+                _ => TableSlot::Other,
             })
         })
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use pagewalk_stream::{Kind, Op};
+use pagewalk_stream::{Op, OpClass};
 
 use super::code::Counting;
 use super::reads::Reads;
@@ -64,7 +64,7 @@ fn counts_are_those_of_counting_by_hand() {
         let mut flat: BTreeMap<u64, u32> = BTreeMap::new();
         let inside = shared.flat..shared.flat + counters(shared.k);
         for op in &ops {
-            if op.kind == Kind::Store && inside.contains(&op.va) {
+            if op.kind == OpClass::Store && inside.contains(&op.va) {
                 *flat.entry(op.va - shared.flat).or_default() += 1;
             }
         }
@@ -92,7 +92,7 @@ fn saturated_counters_go_to_the_hash_map() {
     let values = table..table + (table::BUCKET << table::FIRST_POWER);
     let stores = ops
         .iter()
-        .filter(|o| o.kind == Kind::Store && values.contains(&o.va));
+        .filter(|o| o.kind == OpClass::Store && values.contains(&o.va));
     let (mut keys, mut counted) = (0, 0);
     for store in stores.filter(|o| o.size == 8) {
         match (store.va - table) % table::BUCKET % 16 {
@@ -101,17 +101,17 @@ fn saturated_counters_go_to_the_hash_map() {
         }
     }
     assert_eq!((keys, counted), (1, 34));
-    let at = |pc: u64, kind: Kind| {
+    let at = |pc: u64, kind: OpClass| {
         ops.iter()
             .filter(move |o| o.pc & 0xffff == 0x1000 + pc && o.kind == kind)
             .count()
     };
     // An even number: AAAAAAAA is 0.
-    assert_eq!(at(0x283f, Kind::Load), 15);
-    assert_eq!(at(0x27cc, Kind::Store), 33);
+    assert_eq!(at(0x283f, OpClass::Load), 15);
+    assert_eq!(at(0x27cc, OpClass::Store), 33);
     // Both locks, and they are given back.
-    assert_eq!(at(0xe98a, Kind::Load) + at(0xe9c2, Kind::Load), 68);
-    assert_eq!(at(0x27df, Kind::Store) + at(0x27ef, Kind::Store), 68);
+    assert_eq!(at(0xe98a, OpClass::Load) + at(0xe9c2, OpClass::Load), 68);
+    assert_eq!(at(0x27df, OpClass::Store) + at(0x27ef, OpClass::Store), 68);
 }
 
 /// Instructions, loads, stores and branches of one k-mer, as in the compiled program.
@@ -126,10 +126,10 @@ fn a_kmer_is_as_long_as_the_real_one() {
             .filter(|i| ops[*i].pc & 0xffff == 0x1000 + 0x25a0)
             .collect();
         let part = &ops[begins[number]..begins[number + 1]];
-        let count = |kind: Kind| part.iter().filter(|o| o.kind == kind).count();
+        let count = |kind: OpClass| part.iter().filter(|o| o.kind == kind).count();
         (
             part.iter().map(|o| u32::from(o.insns)).sum::<u32>(),
-            [Kind::Load, Kind::Store, Kind::Branch].map(count),
+            [OpClass::Load, OpClass::Store, OpClass::Branch].map(count),
         )
     };
     // Counted by hand in the listing. In the array an even one that is new, an odd one that

@@ -15,7 +15,7 @@
 use pagewalk_stream::flags;
 
 use super::code::{Counting, FRAME, KMER, State};
-use super::table::{BUCKET, Done, FLAGS, LAST_POWER, SLOTS, Slot, TAGS, hash, other, tag};
+use super::table::{BUCKET, Done, FLAGS, LAST_POWER, SLOTS, TAGS, TableSlot, hash, other, tag};
 use crate::thread::{NONE, Thread, Value};
 
 /// Where a `KmerCounter` has its map's parts: hashpower, buckets, the list of locks.
@@ -30,7 +30,7 @@ const INSERTING: u64 = FRAME + 0xb0;
 /// What the map did, and what it looked at before.
 pub(super) struct Step {
     power: u32,
-    slots: [[Slot; SLOTS]; 2],
+    slots: [[TableSlot; SLOTS]; 2],
     done: Done,
 }
 
@@ -211,7 +211,7 @@ impl Counting {
         &self,
         t: &mut Thread,
         key: &Key,
-        slots: &[[Slot; SLOTS]; 2],
+        slots: &[[TableSlot; SLOTS]; 2],
         place: Option<(bool, usize)>,
     ) -> Value {
         let (outer, frame) = (t.stack - FRAME, t.stack - INSERTING);
@@ -251,7 +251,7 @@ impl Counting {
             Some((false, _)) => t.jump(0x54e1, 0x4f9e, 3, flags::TAKEN, [NONE; 2]),
             None => {
                 // The first bucket's free slot is preferred.
-                let second = !slots[0].contains(&Slot::Free);
+                let second = !slots[0].contains(&TableSlot::Free);
                 t.branch(0x503d, 0x5060, 2, second, [NONE; 2]);
                 if second {
                     t.jump(0x5064, 0x4f99, 4, flags::TAKEN, [NONE; 2]);
@@ -268,7 +268,7 @@ impl Counting {
                 first.plus(1),
             );
         }
-        if place.is_some() || !slots[0].contains(&Slot::Free) {
+        if place.is_some() || !slots[0].contains(&TableSlot::Free) {
             t.jump(0x4fa9, 0x504e, 1, flags::TAKEN, [NONE; 2]);
         }
         restore(t, 0x5055, frame + 0x78, 6);
@@ -281,7 +281,7 @@ impl Counting {
         t: &mut Thread,
         number: usize,
         bucket: u64,
-        slots: &[Slot; SLOTS],
+        slots: &[TableSlot; SLOTS],
         key: Option<usize>,
         at: [Value; 2],
     ) {
@@ -297,12 +297,18 @@ impl Counting {
                 // Before the first one, its bucket's address.
                 let insns = if s == 0 { 3 } else { 1 };
                 let used = t.load(pc + 8, insns, flag(s), 1, at);
-                t.branch(pc + 0xc, pc + 0x118, 1, *slot == Slot::Free, [used, NONE]);
+                t.branch(
+                    pc + 0xc,
+                    pc + 0x118,
+                    1,
+                    *slot == TableSlot::Free,
+                    [used, NONE],
+                );
             }
-            if *slot == Slot::Free {
+            if *slot == TableSlot::Free {
                 if s == 2 {
                     let used = t.load(pc + 0x118, 1, flag(3), 1, at);
-                    let full = slots[3] != Slot::Free;
+                    let full = slots[3] != TableSlot::Free;
                     t.branch(pc + 0x126, next + 0x12, 3, full, [used, NONE]);
                     known = true;
                 } else if number == 0 {
@@ -313,8 +319,8 @@ impl Counting {
                 continue;
             }
             let byte = t.load(pc + 0x12, 1, bucket + TAGS + s as u64, 1, at);
-            t.branch(pc + 0x16, next, 1, *slot == Slot::Other, [byte, NONE]);
-            if *slot == Slot::Tagged {
+            t.branch(pc + 0x16, next, 1, *slot == TableSlot::Other, [byte, NONE]);
+            if *slot == TableSlot::Tagged {
                 let pointer = t.load(pc + 0x18, 1, frame + 8, 8, [NONE; 2]);
                 t.load(pc + 0x1d, 1, outer + KMER, 8, [pointer, NONE]);
                 let entry = t.load(pc + 0x20, 1, bucket + 16 * s as u64, 8, at);

@@ -22,7 +22,7 @@ use pagewalk_stream::flags::TAKEN;
 
 use super::emit::Emit;
 use super::globals::MAP;
-use super::index::{AHEAD, Found, Gone, Index, Key, Move, Place, Step, same};
+use super::index::{AHEAD, Found, Gone, Index, IndexStep, Key, Move, Place, same};
 use super::libc::{self, KEY_BYTES};
 use super::nodes::{HEADER_BYTES, NIL, Nodes, SLOT_BYTES, SLOTS};
 use super::records::{Records, Sizes};
@@ -296,7 +296,7 @@ impl Index for Tree {
         Some(self.found(&position, false))
     }
 
-    fn entry<E: Emit>(&mut self, e: &mut E, heap: &mut Heap, key: &Key, sp: u64) -> Step {
+    fn entry<E: Emit>(&mut self, e: &mut E, heap: &mut Heap, key: &Key, sp: u64) -> IndexStep {
         const CODE: u64 = 0x1700;
         e.call(0x74, CODE, 4, sp);
         e.push(CODE, 6, sp - 8);
@@ -327,12 +327,12 @@ impl Index for Tree {
         e.load(CODE + 0x88, 3, frame + 0x68, 8, [NONE; 2]);
         e.pop(CODE + 0x89, 5, sp - 8);
         e.ret(CODE + 0x92, 0x74, 1, sp);
-        Step::Done(self.found(&position, fresh))
+        IndexStep::Done(self.found(&position, fresh))
     }
 
     /// Nothing takes long here.
-    fn proceed<E: Emit>(&mut self, _: &mut E, _: &mut Heap, _: u64) -> Step {
-        Step::More
+    fn proceed<E: Emit>(&mut self, _: &mut E, _: &mut Heap, _: u64) -> IndexStep {
+        IndexStep::More
     }
 
     fn erase<E: Emit>(&mut self, e: &mut E, heap: &mut Heap, key: &Key, sp: u64) -> Option<Gone> {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::emit::Quiet;
 use super::globals::REQUESTS;
-use super::index::{Found, Index, Key, Move, Step};
+use super::index::{Found, Index, IndexStep, Key, Move};
 use crate::heap::Heap;
 use crate::layout::Layout;
 use crate::thread::NONE;
@@ -32,8 +32,8 @@ pub(super) fn against_oracle<I: Index>(index: &mut I, numbers: &[u64]) {
         let mut step = index.entry(&mut Quiet, &mut heap, &key, SP);
         let found = loop {
             match step {
-                Step::More => step = index.proceed(&mut Quiet, &mut heap, SP),
-                Step::Done(found) => break found,
+                IndexStep::More => step = index.proceed(&mut Quiet, &mut heap, SP),
+                IndexStep::Done(found) => break found,
             }
         };
         assert_eq!(found.fresh, before.is_none());
@@ -70,8 +70,8 @@ fn set<I: Index>(index: &mut I, heap: &mut Heap, number: u64, bytes: u64) -> Fou
     let mut step = index.entry(&mut Quiet, heap, &key, SP);
     let found = loop {
         match step {
-            Step::More => step = index.proceed(&mut Quiet, heap, SP),
-            Step::Done(found) => break found,
+            IndexStep::More => step = index.proceed(&mut Quiet, heap, SP),
+            IndexStep::Done(found) => break found,
         }
     };
     let from = ((REQUESTS + 32, NONE), bytes);

@@ -164,7 +164,7 @@ mod tests {
         fn jump(&mut self, _: u64, _: u64, insns: u16, _: u8, _: [Value; 2]) {
             self.0 += insns;
         }
-        fn news(&mut self, _: &mut Heap) {}
+        fn emit_heap_events(&mut self, _: &mut Heap) {}
     }
 
     /// Counted in the listing of glibc 2.36-9+deb12u14.

@@ -25,7 +25,7 @@ use pagewalk_stream::flags::TAKEN;
 
 use super::emit::Emit;
 use super::globals::MAP;
-use super::index::{self, AHEAD, Found, Gone, Index, Key, Move, Place, Step, same};
+use super::index::{self, AHEAD, Found, Gone, Index, IndexStep, Key, Move, Place, same};
 use super::libc::{self, KEY_BYTES};
 use super::records::{Records, Sizes};
 use crate::heap::Heap;
@@ -312,7 +312,7 @@ impl Index for Dense {
         Some(self.found(id, at.plus(2), false))
     }
 
-    fn entry<E: Emit>(&mut self, e: &mut E, heap: &mut Heap, key: &Key, sp: u64) -> Step {
+    fn entry<E: Emit>(&mut self, e: &mut E, heap: &mut Heap, key: &Key, sp: u64) -> IndexStep {
         const CODE: u64 = 0x1900;
         e.call(0x74, CODE, 3, sp);
         e.push(CODE, 6, sp - 8);
@@ -331,7 +331,7 @@ impl Index for Dense {
             Ok(id) => {
                 e.load(CODE + 0x54, 2, TABLE, 8, [NONE; 2]);
                 self.leave(e, sp);
-                return Step::Done(self.found(id, at.plus(2), false));
+                return IndexStep::Done(self.found(id, at.plus(2), false));
             }
             Err(slot) => slot,
         };
@@ -361,28 +361,28 @@ impl Index for Dense {
                 freed: 0,
                 key: *key,
             });
-            return Step::More;
+            return IndexStep::More;
         }
         e.load(RESIZE + 0xc9, 3, frame - 56, 8, [NONE; 2]);
         e.pop(RESIZE + 0xca, 5, frame - 8);
         e.ret(RESIZE + 0xd3, CODE + 0xc5, 1, frame);
-        Step::Done(self.insert(e, heap, (slot, at.plus(2)), key, sp))
+        IndexStep::Done(self.insert(e, heap, (slot, at.plus(2)), key, sp))
     }
 
-    fn proceed<E: Emit>(&mut self, e: &mut E, heap: &mut Heap, sp: u64) -> Step {
+    fn proceed<E: Emit>(&mut self, e: &mut E, heap: &mut Heap, sp: u64) -> IndexStep {
         let Some(mut growth) = self.growth.take() else {
-            return Step::More;
+            return IndexStep::More;
         };
         if !self.grow(e, heap, &mut growth, sp) {
             self.growth = Some(growth);
-            return Step::More;
+            return IndexStep::More;
         }
         // insert_noresize: the position in the new table.
         let key = growth.key;
         let frame = sp - 56 - 0xc8;
         e.call(0x19f0, 0x1000, 3, frame);
         let (answer, at) = self.position(e, 0x19f0, &key, key.hash(), frame);
-        Step::Done(match answer {
+        IndexStep::Done(match answer {
             Ok(id) => self.found(id, at, false),
             Err(slot) => self.insert(e, heap, (slot, at.plus(2)), &key, sp),
         })
@@ -432,7 +432,7 @@ mod tests {
     use super::{Dense, EMPTY};
     use crate::kv::check;
     use crate::kv::emit::Quiet;
-    use crate::kv::index::{Index as _, Step};
+    use crate::kv::index::{Index as _, IndexStep};
     use crate::layout::Layout;
     use crate::thread::NONE;
 
@@ -460,10 +460,10 @@ mod tests {
         let mut set = |dense: &mut Dense, number| {
             let key = check::key(number);
             let mut step = dense.entry(&mut Quiet, &mut heap, &key, 1 << 40);
-            while step == Step::More {
+            while step == IndexStep::More {
                 step = dense.proceed(&mut Quiet, &mut heap, 1 << 40);
             }
-            let Step::Done(found) = step else {
+            let IndexStep::Done(found) = step else {
                 unreachable!()
             };
             dense.write(

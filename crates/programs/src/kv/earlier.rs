@@ -7,12 +7,12 @@
 //! there are keys, one by one. Of those before, what they asked for is entered once, what was
 //! asked for least first, since that is what a full set gives up; counters of rows begin with it.
 
-use pagewalk_stream::Ask;
+use pagewalk_stream::ShortcutQuery;
 use pagewalk_units::VirtAddr;
 
 use super::emit::Quiet;
 use super::index::{Index, Key};
-use super::serve::{Client, Kind, Server};
+use super::serve::{Client, CommandKind, Server};
 use crate::thread::{NONE, Thread};
 
 /// A record that was asked for.
@@ -34,7 +34,7 @@ impl<I: Index> Server<I> {
         for _ in 0..left {
             let wish = client.next();
             let key = self.take(client.work.number(wish.n), wish.kind);
-            if let Kind::Set(bytes) = wish.kind {
+            if let CommandKind::Set(bytes) = wish.kind {
                 self.put(t, key.number, bytes).await;
                 continue;
             }
@@ -48,9 +48,9 @@ impl<I: Index> Server<I> {
     }
 
     /// A request is read and, if it is a GET, answered: its key.
-    fn take(&mut self, number: u64, kind: Kind) -> Key {
+    fn take(&mut self, number: u64, kind: CommandKind) -> Key {
         let from = self.next_request(&mut Quiet, kind);
-        if kind == Kind::Get && self.replies {
+        if kind == CommandKind::Get && self.replies {
             self.answer(&mut Quiet, (0, NONE), self.value);
         }
         self.key_of(number, from)
@@ -60,7 +60,7 @@ impl<I: Index> Server<I> {
     async fn put(&mut self, t: &mut Thread, number: u64, bytes: u64) {
         self.load((0, number), bytes);
         // A row is not entered for a page that is not there.
-        self.heap.announce(t).await;
+        self.heap.emit_pending(t).await;
         if let Some(shortcut) = &mut self.shortcut {
             for moved in self.indexes[0].moves() {
                 shortcut.follow_quietly::<I>(t, &moved, self.sp).await;
@@ -74,10 +74,10 @@ impl<I: Index> Server<I> {
         for _ in 0..requests {
             let wish = client.next();
             let key = self.take(client.work.number(wish.n), wish.kind);
-            if let Kind::Set(bytes) = wish.kind {
+            if let CommandKind::Set(bytes) = wish.kind {
                 self.load((0, key.number), bytes);
-                if self.heap.has_news() {
-                    self.heap.announce(t).await;
+                if self.heap.has_pending() {
+                    self.heap.emit_pending(t).await;
                 }
                 asked.resize(client.keys as usize, 0);
                 // Each record that moves is entered, asked for or not.
@@ -95,7 +95,7 @@ impl<I: Index> Server<I> {
                 *asked = asked.saturating_add(1);
             }
         }
-        self.heap.announce(t).await;
+        self.heap.emit_pending(t).await;
         let mut wanted: Vec<_> = asked
             .into_iter()
             .zip(0..)
@@ -127,13 +127,13 @@ impl<I: Index> Server<I> {
 }
 
 /// The machine's table, asked before the program is.
-pub async fn ask(t: &mut Thread, ask: Ask) -> Option<u64> {
-    t.ask(0x3000, 1, ask, [NONE; 2]).1.await
+pub async fn shortcut_query(t: &mut Thread, ask: ShortcutQuery) -> Option<u64> {
+    t.shortcut_query(0x3000, 1, ask, [NONE; 2]).1.await
 }
 
 /// The record of `integer` lies there.
-pub fn insertion(integer: u64, va: u64) -> Ask {
-    Ask::InsertVa {
+pub fn insertion(integer: u64, va: u64) -> ShortcutQuery {
+    ShortcutQuery::InsertVa {
         integer,
         va: VirtAddr(va),
     }

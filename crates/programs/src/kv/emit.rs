@@ -24,7 +24,7 @@ pub trait Emit: Send {
     /// A control transfer.
     fn jump(&mut self, pc: u64, target: u64, insns: u16, flags: u8, inputs: [Value; 2]);
     /// Tells the machine what the heap asked of the kernel, when it is due now.
-    fn news(&mut self, heap: &mut Heap);
+    fn emit_heap_events(&mut self, heap: &mut Heap);
 
     /// A conditional branch, as [`Thread::branch`].
     #[inline(always)]
@@ -155,8 +155,8 @@ impl Emit for Thread {
         Thread::jump(self, pc, target, insns, flags, inputs);
     }
     #[inline(always)]
-    fn news(&mut self, heap: &mut Heap) {
-        if heap.has_news() {
+    fn emit_heap_events(&mut self, heap: &mut Heap) {
+        if heap.has_pending() {
             heap.note(self);
         }
     }
@@ -197,8 +197,8 @@ impl Emit for Second<'_> {
         Thread::jump(self.0, pc, target, insns, flags, inputs);
     }
     #[inline(always)]
-    fn news(&mut self, heap: &mut Heap) {
-        Emit::news(self.0, heap);
+    fn emit_heap_events(&mut self, heap: &mut Heap) {
+        Emit::emit_heap_events(self.0, heap);
     }
 }
 
@@ -235,5 +235,5 @@ impl Emit for Quiet {
     #[inline(always)]
     fn jump(&mut self, _: u64, _: u64, _: u16, _: u8, _: [Value; 2]) {}
     #[inline(always)]
-    fn news(&mut self, _: &mut Heap) {}
+    fn emit_heap_events(&mut self, _: &mut Heap) {}
 }

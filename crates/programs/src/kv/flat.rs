@@ -29,7 +29,7 @@ use pagewalk_stream::flags::TAKEN;
 use self::hash::{SEED, hash_of};
 use super::emit::Emit;
 use super::globals::MAP;
-use super::index::{AHEAD, Found, Gone, Index, Key, Move, Place, Step, same};
+use super::index::{AHEAD, Found, Gone, Index, IndexStep, Key, Move, Place, same};
 use super::libc::{self, KEY_BYTES};
 use super::records::{Records, Sizes};
 use crate::heap::Heap;
@@ -450,27 +450,27 @@ impl Index for Flat {
         Some(self.found(slot, at, false))
     }
 
-    fn entry<E: Emit>(&mut self, e: &mut E, heap: &mut Heap, key: &Key, sp: u64) -> Step {
+    fn entry<E: Emit>(&mut self, e: &mut E, heap: &mut Heap, key: &Key, sp: u64) -> IndexStep {
         let hashed = self.hash_key(e, INSERT, key, sp);
         let hash = hash_of(key.number, SEED);
         if let Some((slot, at)) = self.search(e, INSERT, key, (hash, hashed), sp) {
             // The slot again, by its number.
             e.load(0x220d, 4, SLOTS, 8, [NONE; 2]);
             e.load(0x2214, 1, CONTROL, 8, [NONE; 2]);
-            return Step::Done(self.found(slot, at, false));
+            return IndexStep::Done(self.found(slot, at, false));
         }
         self.prepare(e, heap, key, (hash, hashed), sp)
     }
 
-    fn proceed<E: Emit>(&mut self, e: &mut E, heap: &mut Heap, sp: u64) -> Step {
+    fn proceed<E: Emit>(&mut self, e: &mut E, heap: &mut Heap, sp: u64) -> IndexStep {
         let Some(mut growth) = self.growth.take() else {
-            return Step::More;
+            return IndexStep::More;
         };
         if !self.grow(e, heap, &mut growth, sp) {
             self.growth = Some(growth);
-            return Step::More;
+            return IndexStep::More;
         }
-        Step::Done(self.insert_grown(e, heap, &growth.key, sp))
+        IndexStep::Done(self.insert_grown(e, heap, &growth.key, sp))
     }
 
     fn erase<E: Emit>(&mut self, e: &mut E, heap: &mut Heap, key: &Key, sp: u64) -> Option<Gone> {

@@ -24,7 +24,7 @@ mod insert;
 
 use super::emit::Emit;
 use super::globals::MAP;
-use super::index::{AHEAD, Found, Gone, Index, Key, Place, Step, same};
+use super::index::{AHEAD, Found, Gone, Index, IndexStep, Key, Place, same};
 use super::libc;
 use super::records::{Records, Sizes};
 use crate::heap::Heap;
@@ -328,7 +328,7 @@ impl Index for Hash {
         Some(self.found(self.next(before), at, false))
     }
 
-    fn entry<E: Emit>(&mut self, e: &mut E, heap: &mut Heap, key: &Key, sp: u64) -> Step {
+    fn entry<E: Emit>(&mut self, e: &mut E, heap: &mut Heap, key: &Key, sp: u64) -> IndexStep {
         const CODE: u64 = 0x1110;
         e.call(0x74, CODE, 3, sp);
         e.push(CODE, 6, sp - 8);
@@ -342,11 +342,11 @@ impl Index for Hash {
         if let Some((before, ready)) = before {
             let at = e.load(CODE + 0x47, 1, self.next_va(before), 8, [ready, NONE]);
             self.leave(e, sp);
-            return Step::Done(self.found(self.next(before), at, false));
+            return IndexStep::Done(self.found(self.next(before), at, false));
         }
         let id = self.make(e, heap, key, hash, sp);
         if self.nodes.len() <= self.limit() {
-            return Step::Done(self.link(e, id, sp));
+            return IndexStep::Done(self.link(e, id, sp));
         }
         let count = PRIMES[self.prime];
         self.prime += 1;
@@ -360,13 +360,13 @@ impl Index for Hash {
             behind: 0,
             fresh: id,
         });
-        Step::More
+        IndexStep::More
     }
 
-    fn proceed<E: Emit>(&mut self, e: &mut E, heap: &mut Heap, sp: u64) -> Step {
+    fn proceed<E: Emit>(&mut self, e: &mut E, heap: &mut Heap, sp: u64) -> IndexStep {
         match self.rehash(e, heap, sp) {
-            Some(fresh) => Step::Done(self.link(e, fresh, sp)),
-            None => Step::More,
+            Some(fresh) => IndexStep::Done(self.link(e, fresh, sp)),
+            None => IndexStep::More,
         }
     }
 

@@ -129,7 +129,7 @@ pub const AHEAD: usize = 32;
 
 /// How far an operation is that may take long.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub enum Step {
+pub enum IndexStep {
     /// It goes on when [`Index::proceed`] is called.
     More,
     /// It is complete.
@@ -232,11 +232,11 @@ pub trait Index: Send + Sync + 'static {
     }
 
     /// The record of `key`; a new one without a value when there is none.
-    fn entry<E: Emit>(&mut self, e: &mut E, heap: &mut Heap, key: &Key, sp: u64) -> Step;
+    fn entry<E: Emit>(&mut self, e: &mut E, heap: &mut Heap, key: &Key, sp: u64) -> IndexStep;
 
     /// Goes on with an [`entry`](Self::entry) that was not complete: a part of
     /// the growth that it needs.
-    fn proceed<E: Emit>(&mut self, e: &mut E, heap: &mut Heap, sp: u64) -> Step;
+    fn proceed<E: Emit>(&mut self, e: &mut E, heap: &mut Heap, sp: u64) -> IndexStep;
 
     /// Keys will be erased: said before the first is inserted.
     fn will_erase(&mut self) {}

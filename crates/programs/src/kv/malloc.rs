@@ -69,7 +69,7 @@ pub fn malloc<E: Emit>(
     if !E::LOUD {
         return (at, NONE);
     }
-    e.news(heap);
+    e.emit_heap_events(heap);
     let code = Library::Malloc.code();
     e.call_library(pc, Library::Malloc, insns, sp);
     e.push(code, 3, sp - 8);
@@ -332,7 +332,7 @@ pub fn free<E: Emit>(
             freed(e, call, object, (bytes, bin), sp);
         }
         heap.free(object.0, bytes);
-        e.news(heap);
+        e.emit_heap_events(heap);
         if bin != Bin::Mapped {
             freed(e, call, object, (bytes, bin), sp);
         }
@@ -519,7 +519,7 @@ fn jemalloc_free<E: Emit>(
     if !E::LOUD {
         return;
     }
-    e.news(heap);
+    e.emit_heap_events(heap);
     let code = Library::Free.code();
     let size = crate::heap::chunk(bytes) / 16;
     e.call_library(pc, Library::Free, insns, sp);

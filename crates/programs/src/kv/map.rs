@@ -19,7 +19,7 @@ use pagewalk_stream::flags::TAKEN;
 
 use super::emit::Emit;
 use super::globals::MAP;
-use super::index::{AHEAD, Found, Gone, Index, Key, Place, Step, same};
+use super::index::{AHEAD, Found, Gone, Index, IndexStep, Key, Place, same};
 use super::libc;
 use super::records::Sizes;
 use super::tree::{self, CHILD, HEADER, NIL, Node, PARENT, Tree};
@@ -290,7 +290,7 @@ impl Index for Map {
         bound.equal.then(|| self.found(bound.node, at, false))
     }
 
-    fn entry<E: Emit>(&mut self, e: &mut E, heap: &mut Heap, key: &Key, sp: u64) -> Step {
+    fn entry<E: Emit>(&mut self, e: &mut E, heap: &mut Heap, key: &Key, sp: u64) -> IndexStep {
         const CODE: u64 = 0x1730;
         e.call(0x74, CODE, 3, sp);
         e.push(CODE, 6, sp - 8);
@@ -340,12 +340,12 @@ impl Index for Map {
         e.load(CODE + 0xe9, 3, frame + 0x38, 8, [NONE; 2]);
         e.pop(CODE + 0xea, 5, sp - 8);
         e.ret(CODE + 0xf3, 0x74, 1, sp);
-        Step::Done(found)
+        IndexStep::Done(found)
     }
 
     /// Nothing takes long here.
-    fn proceed<E: Emit>(&mut self, _: &mut E, _: &mut Heap, _: u64) -> Step {
-        Step::More
+    fn proceed<E: Emit>(&mut self, _: &mut E, _: &mut Heap, _: u64) -> IndexStep {
+        IndexStep::More
     }
 
     fn erase<E: Emit>(&mut self, e: &mut E, heap: &mut Heap, key: &Key, sp: u64) -> Option<Gone> {

@@ -34,7 +34,7 @@ use pagewalk_units::{RunOption, text};
 
 use self::index::Index;
 use self::serve::{Server, Work};
-use self::shortcut::{Choice, FastHash, Kind, Shortcut};
+use self::shortcut::{Choice, FastHash, Shortcut, ShortcutKind};
 use crate::entry::{Entry, Values};
 use crate::info::{POPULATE, ParamInfo, REGION, WorkloadInfo};
 use crate::layout::Layout;
@@ -304,13 +304,13 @@ fn shortcut(values: &Values<'_>, indexes: u64) -> Result<Option<Choice>, Error> 
     )?;
     let bytes = |default| values.number_in("shortcut_size", 4 << 10..=64 << 30, default);
     let kind = match name {
-        "stlt" => Kind::Asked,
+        "stlt" => ShortcutKind::Machine,
         "slb" => {
             let sampling = values.number_in("slb_sampling", 1..=4096, 32)?;
             if !sampling.is_power_of_two() {
                 return Err(values.refuse("slb_sampling", "not a power of two"));
             }
-            Kind::Slb {
+            ShortcutKind::Slb {
                 bytes: bytes(1280 << 20)?,
                 sampling,
             }
@@ -320,7 +320,7 @@ fn shortcut(values: &Values<'_>, indexes: u64) -> Result<Option<Choice>, Error> 
             if !bytes.is_power_of_two() {
                 return Err(values.refuse("shortcut_size", "its sets are a power of two"));
             }
-            Kind::Rows { bytes }
+            ShortcutKind::Rows { bytes }
         }
         _ => return Ok(None),
     };

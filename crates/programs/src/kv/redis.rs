@@ -28,7 +28,7 @@ pub use self::dictionary::Dictionary;
 use self::dictionary::{FUNCTIONS, NIL, REHASH, Record, SWITCH, TABLE_BYTES, TABLES, TYPE};
 use super::emit::Emit;
 use super::globals::MAP;
-use super::index::{AHEAD, Found, Gone, Index, Key, Known, Place, Step};
+use super::index::{AHEAD, Found, Gone, Index, IndexStep, Key, Known, Place};
 use super::libc::{self, KEY_BYTES};
 use super::records::Sizes;
 use super::siphash::hash_of;
@@ -339,7 +339,7 @@ impl Index for Dictionary {
     }
 
     /// `setKey`: a look for the key, `dbAdd` when there is none, `removeExpire`.
-    fn entry<E: Emit>(&mut self, e: &mut E, heap: &mut Heap, key: &Key, sp: u64) -> Step {
+    fn entry<E: Emit>(&mut self, e: &mut E, heap: &mut Heap, key: &Key, sp: u64) -> IndexStep {
         let found = self.find_entry(e, heap, (0x80, 4), key, sp);
         e.branch(0x88, 0x90, 2, found.is_none(), [NONE; 2]);
         let found = match found {
@@ -356,7 +356,7 @@ impl Index for Dictionary {
         let first = e.load(0xb0, 2, EXPIRES + 0x18, 8, [NONE; 2]);
         e.load(0xb4, 1, EXPIRES + TABLE_BYTES + 0x18, 8, [NONE; 2]);
         e.branch(0xb8, 0xc0, 1, true, [first, NONE]);
-        Step::Done(found)
+        IndexStep::Done(found)
     }
 
     fn erase<E: Emit>(&mut self, e: &mut E, heap: &mut Heap, key: &Key, sp: u64) -> Option<Gone> {
@@ -364,8 +364,8 @@ impl Index for Dictionary {
     }
 
     /// Nothing takes long here.
-    fn proceed<E: Emit>(&mut self, _: &mut E, _: &mut Heap, _: u64) -> Step {
-        Step::More
+    fn proceed<E: Emit>(&mut self, _: &mut E, _: &mut Heap, _: u64) -> IndexStep {
+        IndexStep::More
     }
 
     fn value_object(&self, found: &Found) -> u64 {

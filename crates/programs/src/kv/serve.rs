@@ -33,7 +33,7 @@ use rand::RngExt as _;
 use super::consolidate::consolidate;
 use super::emit::{Emit, Quiet, on};
 use super::globals::{BUFFER, REPLIES, REPLIES_AT, REQUESTS, REQUESTS_AT};
-use super::index::{AHEAD, Found, Index, Key, Step};
+use super::index::{AHEAD, Found, Index, IndexStep, Key};
 use super::libc::{self, KEY_BYTES, Text};
 use super::shortcut::Shortcut;
 use super::ycsb::{Chooser, fnv64};
@@ -82,7 +82,7 @@ const LENGTHS: [u64; 3] = [64, 128, 256];
 
 /// What a request asks for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Kind {
+pub(super) enum CommandKind {
     Get,
     /// With a value of so many bytes.
     Set(u64),
@@ -103,7 +103,7 @@ impl Work {
 /// What the client asks for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wish {
-    pub kind: Kind,
+    pub kind: CommandKind,
     /// Number of the structure.
     pub which: usize,
     /// Number of the key in the order of insertion.
@@ -139,7 +139,7 @@ impl Client {
     #[inline]
     pub fn next(&mut self) -> Wish {
         let kind = self.kind();
-        let n = if matches!(kind, Kind::Set(_)) && self.work.inserts {
+        let n = if matches!(kind, CommandKind::Set(_)) && self.work.inserts {
             self.keys += 1;
             self.keys - 1
         } else {
@@ -154,23 +154,23 @@ impl Client {
     }
 
     /// What it asks for. Only what can differ is drawn.
-    fn kind(&mut self) -> Kind {
+    fn kind(&mut self) -> CommandKind {
         let Work { sets, deletes, .. } = self.work;
         if sets + deletes == 0.0 {
-            return Kind::Get;
+            return CommandKind::Get;
         }
         let u: f64 = self.rng.random();
         if u < sets {
-            Kind::Set(if self.work.resize {
+            CommandKind::Set(if self.work.resize {
                 let n: f64 = self.rng.random();
                 LENGTHS[((n * LENGTHS.len() as f64) as usize).min(LENGTHS.len() - 1)]
             } else {
                 self.value
             })
         } else if u < sets + deletes {
-            Kind::Delete
+            CommandKind::Delete
         } else {
-            Kind::Get
+            CommandKind::Get
         }
     }
 }
@@ -239,7 +239,7 @@ impl<I: Index> Server<I> {
         t.enter().await;
         if work.touch == Touch::Stores {
             self.heap.follow_merges();
-            self.heap.announce_untouched(&mut t).await;
+            self.heap.emit_pending_untouched(&mut t).await;
             for n in 0..work.keys {
                 for which in 0..work.indexes {
                     let key = (which, work.number(n));
@@ -258,12 +258,12 @@ impl<I: Index> Server<I> {
                     for which in 0..work.indexes {
                         self.load((which, *number), self.value);
                     }
-                    if self.heap.has_news() {
-                        self.heap.announce(&mut t).await;
+                    if self.heap.has_pending() {
+                        self.heap.emit_pending(&mut t).await;
                     }
                 }
             }
-            self.heap.announce(&mut t).await;
+            self.heap.emit_pending(&mut t).await;
         }
         if self.shortcut.is_some() {
             self.indexes.iter_mut().for_each(Index::follow_moves);
@@ -277,7 +277,7 @@ impl<I: Index> Server<I> {
         self.earlier(&mut t, &mut client).await;
         self.heap.follow_merges();
         t.begin(1).await;
-        let (mut kinds, mut numbers) = ([(Kind::Get, 0); AHEAD], [0; AHEAD]);
+        let (mut kinds, mut numbers) = ([(CommandKind::Get, 0); AHEAD], [0; AHEAD]);
         while left > 0 {
             let some = left.min(AHEAD as u64) as usize;
             for (kind, number) in kinds.iter_mut().zip(&mut numbers).take(some) {
@@ -289,15 +289,15 @@ impl<I: Index> Server<I> {
             for ((kind, which), number) in kinds.into_iter().zip(numbers).take(some) {
                 let key = (which, number);
                 match kind {
-                    Kind::Set(bytes) => {
+                    CommandKind::Set(bytes) => {
                         self.set(&mut t, key, bytes, true).await;
                         continue;
                     }
-                    Kind::Delete => {
+                    CommandKind::Delete => {
                         self.delete(&mut t, key).await;
                         continue;
                     }
-                    Kind::Get => {}
+                    CommandKind::Get => {}
                 }
                 if self.shortcut.is_some() {
                     self.get_shortened(&mut t, key).await;
@@ -322,8 +322,8 @@ impl<I: Index> Server<I> {
         let mut step = index.entry(e, heap, &key, sp);
         loop {
             match step {
-                Step::More => step = index.proceed(e, heap, sp),
-                Step::Done(found) => {
+                IndexStep::More => step = index.proceed(e, heap, sp),
+                IndexStep::Done(found) => {
                     let from = ((REQUESTS + HEAD, NONE), bytes);
                     return index.write(e, heap, &found, from, sp);
                 }
@@ -334,7 +334,7 @@ impl<I: Index> Server<I> {
     /// A SET of `bytes`; `asked`: by a client, in a request of its own.
     async fn set(&mut self, t: &mut Thread, of: (usize, u64), bytes: u64, asked: bool) {
         let (n, number) = of;
-        let from = self.next_request(t, Kind::Set(bytes));
+        let from = self.next_request(t, CommandKind::Set(bytes));
         let key = self.key_of(number, from);
         let (heap, sp) = (&mut self.heap, self.sp);
         let index = &mut self.indexes[n];
@@ -347,8 +347,8 @@ impl<I: Index> Server<I> {
                 follow(shortcut, t, (index, n), sp).await;
             }
             match step {
-                Step::More => step = on!(n, t, e => index.proceed(e, heap, sp)),
-                Step::Done(found) => break found,
+                IndexStep::More => step = on!(n, t, e => index.proceed(e, heap, sp)),
+                IndexStep::Done(found) => break found,
             }
         };
         let from = ((from + HEAD, NONE), bytes);
@@ -364,7 +364,7 @@ impl<I: Index> Server<I> {
 
     /// The row in the shortcut goes before the record does.
     async fn delete(&mut self, t: &mut Thread, (n, number): (usize, u64)) {
-        let from = self.next_request(t, Kind::Delete);
+        let from = self.next_request(t, CommandKind::Delete);
         let key = self.key_of(number, from);
         let (heap, sp) = (&mut self.heap, self.sp);
         if let Some(shortcut) = &mut self.shortcut {
@@ -402,7 +402,7 @@ impl<I: Index> Server<I> {
     }
 
     fn get(&mut self, t: &mut Thread, (n, number): (usize, u64)) {
-        let from = self.next_request(t, Kind::Get);
+        let from = self.next_request(t, CommandKind::Get);
         let key = self.key_of(number, from);
         let (index, heap, sp) = (&mut self.indexes[n], &mut self.heap, self.sp);
         let found = on!(n, t, e => index.find(e, heap, &key, sp));
@@ -423,7 +423,7 @@ impl<I: Index> Server<I> {
 
     /// The same with a table of addresses in front of the structure.
     async fn get_shortened(&mut self, t: &mut Thread, (n, number): (usize, u64)) {
-        let from = self.next_request(t, Kind::Get);
+        let from = self.next_request(t, CommandKind::Get);
         let key = self.key_of(number, from);
         let (indexes, heap, sp) = (&mut self.indexes, &mut self.heap, self.sp);
         on!(n, t, e => indexes[n].begin_get(e, &key, sp));
@@ -457,8 +457,8 @@ impl<I: Index> Server<I> {
     }
 
     /// Address of the next request, whose key is copied to the program's string.
-    pub(super) fn next_request<E: Emit>(&mut self, e: &mut E, wanted: Kind) -> u64 {
-        let set = wanted != Kind::Get;
+    pub(super) fn next_request<E: Emit>(&mut self, e: &mut E, wanted: CommandKind) -> u64 {
+        let set = wanted != CommandKind::Get;
         let end = e.load(0x0, 1, REQUESTS_AT + 8, 8, [NONE; 2]);
         let mut at = e.load(0x7, 1, REQUESTS_AT, 8, [NONE; 2]);
         let empty = BUFFER - self.request < LARGEST;
@@ -474,7 +474,7 @@ impl<I: Index> Server<I> {
         if set {
             e.load(0x36, 2, from + 4, 4, [at, NONE]);
         }
-        if let Kind::Set(value) = wanted {
+        if let CommandKind::Set(value) = wanted {
             bytes += value;
         }
         self.request += bytes;
@@ -498,7 +498,7 @@ impl<I: Index> Server<I> {
             e.compute(0x6c, 3, 2, [which, NONE]);
         }
         if set && self.erases {
-            e.branch(0x6f, 0x700, 2, wanted == Kind::Delete, [kind, NONE]);
+            e.branch(0x6f, 0x700, 2, wanted == CommandKind::Delete, [kind, NONE]);
         }
         from
     }

@@ -21,9 +21,9 @@
 //! erase: 680 mov (key) ; mov 8(key) ; mov ; 68a call integer_of ; 68f mov table ; mov ; 69c call erase
 //! ```
 
-mod asked;
 mod earlier;
 mod fast_hash;
+mod machine_table;
 mod rows;
 mod slb;
 
@@ -59,9 +59,9 @@ pub const HOST_BYTES: u64 = 60;
 
 /// The table, and what it needs to know.
 #[derive(Clone, Copy, Debug)]
-pub enum Kind {
+pub enum ShortcutKind {
     /// The machine's: `loadVA` and `insertSTLT`.
-    Asked,
+    Machine,
     /// A search lookaside buffer.
     Slb {
         /// Of slots and logs together, which are a fifth and four fifths of it.
@@ -76,13 +76,13 @@ pub enum Kind {
     },
 }
 
-impl Kind {
+impl ShortcutKind {
     /// Host memory of the table, in bytes.
     pub fn host_bytes(self) -> u64 {
         match self {
-            Kind::Asked => 0,
-            Kind::Slb { bytes, .. } => bytes,
-            Kind::Rows { bytes } => bytes / 2,
+            ShortcutKind::Machine => 0,
+            ShortcutKind::Slb { bytes, .. } => bytes,
+            ShortcutKind::Rows { bytes } => bytes / 2,
         }
     }
 }
@@ -91,7 +91,7 @@ impl Kind {
 #[derive(Clone, Copy, Debug)]
 pub struct Choice {
     /// The table.
-    pub kind: Kind,
+    pub kind: ShortcutKind,
     /// What makes integers of keys.
     pub hash: FastHash,
     /// Identifier of the first index, where several share the table; the next one's is one
@@ -104,7 +104,7 @@ pub struct Choice {
 enum Table {
     /// The machine has none.
     Off,
-    Asked,
+    Machine,
     Slb(Slb),
     Rows(Rows),
 }
@@ -156,11 +156,11 @@ impl Shortcut {
     /// An empty table in memory of `layout`'s; `populate` touches every page of it.
     pub fn new(choice: Choice, layout: &mut Layout, populate: bool) -> Self {
         let table = match choice.kind {
-            Kind::Asked => Table::Asked,
-            Kind::Slb { bytes, sampling } => {
+            ShortcutKind::Machine => Table::Machine,
+            ShortcutKind::Slb { bytes, sampling } => {
                 Table::Slb(Slb::new(bytes, sampling, layout, populate))
             }
-            Kind::Rows { bytes } => Table::Rows(Rows::new(bytes, layout, populate)),
+            ShortcutKind::Rows { bytes } => Table::Rows(Rows::new(bytes, layout, populate)),
         };
         Shortcut {
             table,
@@ -208,13 +208,15 @@ impl Shortcut {
         t.load(CODE + 0xf, 1, sp + TABLE_LOCAL, 8, [NONE; 2]);
         let known = match &mut self.table {
             Table::Off => None,
-            Table::Asked => match asked::find(t, indexes, &self.places, key, integer, sp).await {
-                Some(known) => known,
-                None => {
-                    self.table = Table::Off;
-                    None
+            Table::Machine => {
+                match machine_table::find(t, indexes, &self.places, key, integer, sp).await {
+                    Some(known) => known,
+                    None => {
+                        self.table = Table::Off;
+                        None
+                    }
                 }
-            },
+            }
             Table::Slb(slb) => slb.find(t, indexes, &self.places, key, integer, sp),
             Table::Rows(rows) => rows.find(t, indexes, &self.places, key, integer, sp),
         };
@@ -254,8 +256,8 @@ impl Shortcut {
     ) {
         match &mut self.table {
             Table::Off => {}
-            Table::Asked => {
-                if !asked::insert(t, site, integer, record, sp).await {
+            Table::Machine => {
+                if !machine_table::insert(t, site, integer, record, sp).await {
                     self.table = Table::Off;
                 }
             }
@@ -283,8 +285,8 @@ impl Shortcut {
         let site = ERASED + 0x1c;
         match &mut self.table {
             Table::Off => {}
-            Table::Asked => {
-                if !asked::insert(t, site, integer, (0, NONE), sp).await {
+            Table::Machine => {
+                if !machine_table::insert(t, site, integer, (0, NONE), sp).await {
                     self.table = Table::Off;
                 }
             }

@@ -221,7 +221,7 @@ fn mummer(values: &Values<'_>, found: impl FnMut(Match) + Send + 'static) -> Res
             root_children: heap.malloc(word * 257),
             word,
         };
-        heap.announce(&mut t).await;
+        heap.emit_pending(&mut t).await;
         t.begin(1).await;
         let matcher = Matcher {
             tree: &tree,

@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use pagewalk_stream::{Batch, End, Kind, Op, Program as _};
+use pagewalk_stream::{Batch, End, Op, OpClass, Program as _};
 use proptest::prelude::*;
 
 use super::code::Match;
@@ -112,7 +112,7 @@ fn generated_sequences_match_as_brute_force_says() {
     assert!(expected.len() > 10, "{}", expected.len());
     assert_eq!(found, expected);
     // About three reads of tree and text a letter that wait for one another.
-    let loads = ops.iter().filter(|o| o.kind == Kind::Load).count();
+    let loads = ops.iter().filter(|o| o.kind == OpClass::Load).count();
     assert!(
         loads > 20 * query.len() && loads < 300 * query.len(),
         "{loads}"
@@ -153,9 +153,9 @@ fn a_letter_takes_the_instructions_of_the_binary() {
         let instructions = each(ops.iter().map(|o| u64::from(o.insns)).sum());
         for (name, own, real) in [
             ("instructions", instructions, 322.0),
-            ("loads", count(Kind::Load), 79.6),
-            ("stores", count(Kind::Store), 49.2),
-            ("branches", count(Kind::Branch), 61.1),
+            ("loads", count(OpClass::Load), 79.6),
+            ("stores", count(OpClass::Store), 49.2),
+            ("branches", count(OpClass::Branch), 61.1),
         ] {
             assert!((own / real - 1.0).abs() < 0.02, "{name}: {own}, not {real}");
         }
@@ -171,7 +171,9 @@ fn words_of_the_tree_are_as_wide_as_asked_for() {
     let spread = |word| {
         let params = [("reference", path), ("query", path), ("word", word)];
         let (ops, found) = run(&params, None);
-        let sizes = ops.iter().filter(|o| o.kind == Kind::Load && o.size == 8);
+        let sizes = ops
+            .iter()
+            .filter(|o| o.kind == OpClass::Load && o.size == 8);
         (sizes.count() as f64 / ops.len() as f64, found)
     };
     let (narrow, found) = spread("4");

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use pagewalk_stream::{Kind, Op};
+use pagewalk_stream::{Op, OpClass};
 
 use super::code::Simulation;
 use super::data::{Grid, STARTING_SEED, concentrations, fast_forward, lcg, materials, unit};
@@ -104,7 +104,7 @@ fn every_lookup_reads_the_points_of_the_source() {
             }
         }
         let of = |op: &&Op| {
-            matches!(op.pc - crate::layout::CODE, 0x2e00 | 0x2e50) && op.kind == Kind::Load
+            matches!(op.pc - crate::layout::CODE, 0x2e00 | 0x2e50) && op.kind == OpClass::Load
         };
         let found: Vec<u64> = ops.iter().filter(of).map(|op| op.va).collect();
         let expected_after: Vec<u64> = expected;

@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 
 use pagewalk_programs::Options;
-use pagewalk_stream::{Batch, End, Event, Kind, Op, Program};
+use pagewalk_stream::{Batch, End, Event, Op, OpClass, Program};
 
 use crate::waits::Waits;
 
@@ -102,14 +102,14 @@ pub fn check_stream(given: &BTreeMap<u32, Given>) {
                     "a producer before the start: {op:?}"
                 );
             }
-            if op.kind == Kind::Load || op.kind == Kind::Store {
+            if op.kind == OpClass::Load || op.kind == OpClass::Store {
                 let end = op.va + u64::from(op.size);
                 assert!(
                     maps.iter().any(|m| m.0 <= op.va && end <= m.1),
                     "outside of all mappings: {op:?}"
                 );
             }
-            assert!(op.kind != Kind::Branch || op.latency >= 1);
+            assert!(op.kind != OpClass::Branch || op.latency >= 1);
         }
     }
 }

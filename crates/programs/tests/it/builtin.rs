@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::common::{Given, check_stream, first, mappings, options, run};
 use pagewalk_programs::build;
-use pagewalk_stream::{Batch, Event, Kind, Op, flags};
+use pagewalk_stream::{Batch, Event, Op, OpClass, flags};
 
 #[test]
 fn gups_gives_17_instructions_an_update_and_7_a_round() {
@@ -50,21 +50,21 @@ fn gups_updates_follow_the_generator_and_depend_on_it() {
     for (at, op) in ops.iter().enumerate() {
         match op.kind {
             // Each number depends on the one before.
-            Kind::Compute => {
+            OpClass::Compute => {
                 if generators > 0 {
                     let producer = &ops[at - usize::from(op.dep[0])];
-                    assert_eq!(producer.kind, Kind::Compute);
+                    assert_eq!(producer.kind, OpClass::Compute);
                     assert_ne!(op.dep[0], 0);
                 }
                 generators += 1;
             }
-            Kind::Load if op.insns == 4 => {
+            OpClass::Load if op.insns == 4 => {
                 words.push((op.va - table) / 8);
                 assert_eq!(ops[at - usize::from(op.dep[0])].va, ops[at - 1].va);
                 let store = &ops[at + 1];
                 assert_eq!(
                     (store.kind, store.va, store.dep),
-                    (Kind::Store, op.va, [2, 1])
+                    (OpClass::Store, op.va, [2, 1])
                 );
             }
             _ => {}
@@ -103,10 +103,15 @@ fn gups_variants_apply_the_same_updates() {
         let table = mappings(&given)[2].0;
         let words: Vec<u64> = ops
             .iter()
-            .filter(|o| o.kind == Kind::Store && (table..table + (1 << 30)).contains(&o.va))
+            .filter(|o| o.kind == OpClass::Store && (table..table + (1 << 30)).contains(&o.va))
             .map(|o| o.va - table)
             .collect();
-        (words, instructions, count(Kind::Load), count(Kind::Store))
+        (
+            words,
+            instructions,
+            count(OpClass::Load),
+            count(OpClass::Store),
+        )
     };
     let (words, instructions, loads, stores) = updates("check", "10000", 1);
     // One round, of 32 instructions with nine loads and four stores beside the updates.
@@ -127,7 +132,7 @@ fn the_checking_gups_begins_where_the_real_one_does() {
         let options = options(Some(1 << 30), 1, seed, &params);
         let given = run(build("gups", &options).unwrap().as_mut(), first);
         let table = mappings(&given)[2].0;
-        let stores = given[&0].ops.iter().filter(|o| o.kind == Kind::Store);
+        let stores = given[&0].ops.iter().filter(|o| o.kind == OpClass::Store);
         let places = stores.filter(|o| (table..table + (1 << 30)).contains(&o.va));
         places.map(|o| (o.va - table) / 8).collect::<Vec<u64>>()
     };
@@ -166,7 +171,7 @@ fn sysbench_gives_the_instructions_of_its_binary() {
         let counted: u64 = ops.iter().map(|o| u64::from(o.insns)).sum();
         let memory = ops
             .iter()
-            .filter(|o| matches!(o.kind, Kind::Load | Kind::Store));
+            .filter(|o| matches!(o.kind, OpClass::Load | OpClass::Store));
         assert_eq!(counted as f64 / words, instructions, "{params:?}");
         assert_eq!(memory.count() as f64 / words, operands, "{params:?}");
     }
@@ -187,9 +192,9 @@ fn a_cross_section_lookup_is_as_long_as_the_compiled_one() {
     let instructions: f64 = ops.iter().map(|o| f64::from(o.insns)).sum();
     for (what, found, compiled) in [
         ("instructions", instructions, 1248.0),
-        ("loads", count(Kind::Load), 240.0),
-        ("stores", count(Kind::Store), 84.3),
-        ("branches", count(Kind::Branch), 113.0),
+        ("loads", count(OpClass::Load), 240.0),
+        ("stores", count(OpClass::Store), 84.3),
+        ("branches", count(OpClass::Branch), 113.0),
     ] {
         let ratio = found / 3400.0 / compiled;
         assert!((0.95..1.05).contains(&ratio), "{what}: {ratio}");
@@ -277,13 +282,13 @@ fn bfs_levels_equal_a_reference() {
         let (mut vertex, mut edges) = (0, Vec::new());
         for op in given[&0].ops.iter().filter(|o| !over_all_vertices(o)) {
             match op.kind {
-                Kind::Load if inside(a.offsets, op.va) => {
+                OpClass::Load if inside(a.offsets, op.va) => {
                     vertex = ((op.va - a.offsets.0) / 8) as u32;
                 }
-                Kind::Load if inside(a.parent, op.va) => {
+                OpClass::Load if inside(a.parent, op.va) => {
                     edges.push((vertex, ((op.va - a.parent.0) / 4) as u32));
                 }
-                Kind::Store if inside(a.parent, op.va) && op.size == 4 => {
+                OpClass::Store if inside(a.parent, op.va) && op.size == 4 => {
                     let v = ((op.va - a.parent.0) / 4) as u32;
                     if edges.last() != Some(&(vertex, v)) {
                         searches.push((v, HashMap::from([(v, 0)])));
@@ -295,7 +300,7 @@ fn bfs_levels_equal_a_reference() {
                     }
                 }
                 // The end of a step: keep what it read.
-                Kind::Branch if op.flags & flags::RETURN != 0 => {
+                OpClass::Branch if op.flags & flags::RETURN != 0 => {
                     for (u, v) in edges.drain(..) {
                         let list = neighbours.entry(u).or_default();
                         if !list.contains(&v) {
@@ -340,12 +345,12 @@ fn found_by_step(direction: &str, graph: &str) -> (Vec<Vec<BTreeSet<u64>>>, usiz
     let mut searches: Vec<Vec<BTreeSet<u64>>> = Vec::new();
     let (mut from_below, mut edges) = (0, 0);
     for op in given[&0].ops.iter().filter(|o| !over_all_vertices(o)) {
-        let calls = op.kind == Kind::Branch && op.flags & flags::CALL != 0;
+        let calls = op.kind == OpClass::Branch && op.flags & flags::CALL != 0;
         if calls && let Some(steps) = searches.last_mut() {
             steps.push(BTreeSet::new());
         }
-        edges += usize::from(op.kind == Kind::Load && inside(a.neighbours, op.va));
-        if op.kind != Kind::Store || !inside(a.parent, op.va) {
+        edges += usize::from(op.kind == OpClass::Load && inside(a.neighbours, op.va));
+        if op.kind != OpClass::Store || !inside(a.parent, op.va) {
             continue;
         }
         let vertex = (op.va - a.parent.0) / 4;
@@ -408,21 +413,21 @@ fn bfs_branches_and_dependences_are_those_of_the_search() {
         if over_all_vertices(op) {
             continue;
         }
-        if op.kind == Kind::Load && inside(a.parent, op.va) {
+        if op.kind == OpClass::Load && inside(a.parent, op.va) {
             let producer = &ops[at - usize::from(op.dep[0])];
             assert!(inside(a.neighbours, producer.va));
             // Where the parents begin is read again for each edge.
             let begin = &ops[at - usize::from(op.dep[1])];
-            assert_eq!((begin.kind, begin.size), (Kind::Load, 8));
+            assert_eq!((begin.kind, begin.size), (OpClass::Load, 8));
             assert!(!inside(a.neighbours, begin.va));
             let branch = &ops[at + 1];
-            assert_eq!((branch.kind, branch.dep[0]), (Kind::Branch, 1));
+            assert_eq!((branch.kind, branch.dep[0]), (OpClass::Branch, 1));
             let claimed = branch.flags & flags::TAKEN == 0;
             let store = &ops[at + 2];
-            assert_eq!(claimed, store.kind == Kind::Store && store.va == op.va);
+            assert_eq!(claimed, store.kind == OpClass::Store && store.va == op.va);
             claims += usize::from(claimed);
         }
-        if op.kind == Kind::Load && inside(a.neighbours, op.va) && op.dep[0] > 0 {
+        if op.kind == OpClass::Load && inside(a.neighbours, op.va) && op.dep[0] > 0 {
             let producer = &ops[at - usize::from(op.dep[0])];
             assert!(inside(a.offsets, producer.va), "{op:?} from {producer:?}");
         }
@@ -430,7 +435,7 @@ fn bfs_branches_and_dependences_are_those_of_the_search() {
     // The list of a level is copied in pieces of up to eight.
     let queued = ops
         .iter()
-        .filter(|o| o.kind == Kind::Store && inside(a.queue, o.va))
+        .filter(|o| o.kind == OpClass::Store && inside(a.queue, o.va))
         .map(|o| usize::from(o.size) / 4);
     assert_eq!(claims + 1, queued.sum::<usize>());
 }
@@ -509,7 +514,7 @@ fn threads_visit_what_one_thread_visits() {
         let mut stored: Vec<u64> = given
             .values()
             .flat_map(|g| &g.ops)
-            .filter(|o| o.kind == Kind::Store && inside(a.parent, o.va) && o.size == 4)
+            .filter(|o| o.kind == OpClass::Store && inside(a.parent, o.va) && o.size == 4)
             .filter(|o| !over_all_vertices(o))
             .map(|o| o.va - a.parent.0)
             .collect();

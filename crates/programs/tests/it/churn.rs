@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::common::{check_stream, first, options, run};
 use pagewalk_programs::build;
-use pagewalk_stream::{Event, Kind};
+use pagewalk_stream::{Event, OpClass};
 use rand::Rng as _;
 
 const ARENA: u64 = 64 << 10;
@@ -52,7 +52,7 @@ fn phases(release: &str) -> (Vec<Vec<u64>>, Vec<Vec<u64>>) {
                 _ => {}
             }
         }
-        if !matches!(op.kind, Kind::Load | Kind::Store) {
+        if !matches!(op.kind, OpClass::Load | OpClass::Store) {
             continue;
         }
         let below = mapped.range(..=op.va).next_back();
@@ -62,7 +62,7 @@ fn phases(release: &str) -> (Vec<Vec<u64>>, Vec<Vec<u64>>) {
         }
         let record = (op.va - base) / RECORD;
         let (mine, other) = match op.kind {
-            Kind::Store => (&mut appended, &mut read),
+            OpClass::Store => (&mut appended, &mut read),
             _ => (&mut read, &mut appended),
         };
         // A phase ends where the other kind begins, or where arenas go back.

@@ -2,7 +2,7 @@
 
 use crate::common::{check_stream, options, run};
 use pagewalk_programs::build;
-use pagewalk_stream::{Event, Kind};
+use pagewalk_stream::{Event, OpClass};
 
 /// With what it repeats, and whether it has several threads.
 const KERNELS: [(&str, (&str, &str), bool); 4] = [
@@ -88,7 +88,7 @@ fn a_neighbour_of_graphbigs_layout_is_a_chain_of_reads() {
     let code = 0x40_1000;
     let mut colors = 0;
     for (at, op) in ops.iter().enumerate() {
-        if op.pc != code + 0x168 || op.kind != Kind::Load {
+        if op.pc != code + 0x168 || op.kind != OpClass::Load {
             continue;
         }
         let producer = |at: usize, input: usize| {
@@ -139,7 +139,7 @@ fn an_edge_takes_the_instructions_of_the_listing() {
             continue;
         }
         let insns: u64 = edge.iter().map(|op| u64::from(op.insns)).sum();
-        let memory = |op: &&pagewalk_stream::Op| matches!(op.kind, Kind::Load | Kind::Store);
+        let memory = |op: &&pagewalk_stream::Op| matches!(op.kind, OpClass::Load | OpClass::Store);
         assert_eq!((insns, edge.iter().filter(memory).count()), (24, 12));
         black += 1;
     }

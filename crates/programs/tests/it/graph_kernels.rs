@@ -6,7 +6,7 @@ use std::io::Write as _;
 
 use crate::common::{Given, check_stream, run};
 use pagewalk_programs::{Options, build};
-use pagewalk_stream::{Event, Kind, flags};
+use pagewalk_stream::{Event, OpClass, flags};
 
 fn options(threads: u32, seed: u64, params: &[(&str, &str)]) -> Options {
     crate::common::options(None, threads, seed, params)
@@ -33,7 +33,7 @@ fn check_order(given: &BTreeMap<u32, Given>) {
                 _ => {}
             }
         }
-        if op.kind == Kind::Load || op.kind == Kind::Store {
+        if op.kind == OpClass::Load || op.kind == OpClass::Store {
             let map = mapped.range(..=op.va).next_back();
             let inside = map.is_some_and(|m| op.va + u64::from(op.size) <= *m.1);
             assert!(inside, "not mapped at this time: {op:?}");
@@ -44,12 +44,12 @@ fn check_order(given: &BTreeMap<u32, Given>) {
 /// One address is one instruction.
 fn check_addresses(given: &BTreeMap<u32, Given>) {
     for mine in given.values() {
-        let mut kinds: BTreeMap<u64, Kind> = BTreeMap::new();
+        let mut kinds: BTreeMap<u64, OpClass> = BTreeMap::new();
         for op in mine.ops.iter().filter(|o| o.insns > 0) {
             let conditional = op.flags & flags::CONDITIONAL != 0;
-            if conditional || op.kind != Kind::Branch {
+            if conditional || op.kind != OpClass::Branch {
                 let other = *kinds.entry(op.pc).or_insert(op.kind);
-                let one = other == op.kind || !(conditional || other == Kind::Branch);
+                let one = other == op.kind || !(conditional || other == OpClass::Branch);
                 assert!(one, "{op:?} and a {other:?}");
             }
         }
@@ -132,8 +132,8 @@ fn the_instruction_mix_is_that_of_compiled_code() {
             params.pop();
             let all = instructions(&given) as f64;
             let count = |kind| given[&0].ops.iter().filter(|o| o.kind == kind).count() as f64;
-            let references = (count(Kind::Load) + count(Kind::Store)) / all;
-            let branches = count(Kind::Branch) / all;
+            let references = (count(OpClass::Load) + count(OpClass::Store)) / all;
+            let branches = count(OpClass::Branch) / all;
             // Integer code of compilers: a third to a half of the instructions refer
             // to memory, one in four to nine is a branch.
             assert!(
@@ -192,7 +192,7 @@ fn counts(name: &str, degree: &str, more: &[(&str, &str)]) -> [i64; 4] {
         |_| 0,
     );
     let count = |kind| given[&0].ops.iter().filter(|o| o.kind == kind).count() as i64;
-    let [loads, stores, branches] = [Kind::Load, Kind::Store, Kind::Branch].map(count);
+    let [loads, stores, branches] = [OpClass::Load, OpClass::Store, OpClass::Branch].map(count);
     [instructions(&given) as i64, loads, stores, branches]
 }
 
@@ -242,8 +242,8 @@ fn a_lonely_vertex_costs_connected_components_its_queue() {
         let count = |kind| given[&0].ops.iter().filter(|o| o.kind == kind).count() as f64;
         [
             instructions(&given) as f64,
-            count(Kind::Load),
-            count(Kind::Store),
+            count(OpClass::Load),
+            count(OpClass::Store),
         ]
     };
     let (few, many) = (alone(2000, &mut file), alone(4000, &mut file));

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use crate::common::{Given, check_stream, first, options, run};
 use pagewalk_programs::build;
-use pagewalk_stream::{Event, Kind, Op};
+use pagewalk_stream::{Event, Op, OpClass};
 
 /// A program, its size, threads and parameters.
 type Case = (
@@ -121,7 +121,7 @@ fn what_is_left_is_touched_page_by_page_in_the_programs_order() {
         let begin = at(&part, &Event::RoiBegin);
         assert_eq!(begin, 0, "{name}: nothing is simulated before");
         let touches: Vec<u64> = (part.ops.iter())
-            .filter(|o| is_touch(o) && o.kind == Kind::Store)
+            .filter(|o| is_touch(o) && o.kind == OpClass::Store)
             .map(|o| o.va >> 12)
             .collect();
         assert!(

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use crate::common::{Given, check_stream, first, options, run};
 use pagewalk_programs::build;
-use pagewalk_stream::{Batch, End, Event, Kind, Op, flags};
+use pagewalk_stream::{Batch, End, Event, Op, OpClass, flags};
 
 const PROGRAMS: [&str; 6] = [
     "kv-hash", "kv-dense", "kv-map", "kv-btree", "kv-flat", "kv-redis",
@@ -42,7 +42,7 @@ fn slope(name: &str, params: &[(&str, &str)]) -> (f64, f64) {
         let ops = measured(&given);
         let memory = ops
             .iter()
-            .filter(|o| matches!(o.kind, Kind::Load | Kind::Store));
+            .filter(|o| matches!(o.kind, OpClass::Load | OpClass::Store));
         (instructions(ops) as f64, memory.count() as f64)
     };
     let (few, many) = (of("2000"), of("12000"));
@@ -225,7 +225,7 @@ fn as_many_keys_are_left_as_requests_leave() {
         const REPLIES: std::ops::Range<u64> = 0x60_4000..0x61_4000;
         let answers = |ops: &[Op]| {
             let copies = ops.iter().filter(|o| {
-                o.kind == Kind::Store && o.size == 32 && REPLIES.contains(&(o.va & 0xff_ffff))
+                o.kind == OpClass::Store && o.size == 32 && REPLIES.contains(&(o.va & 0xff_ffff))
             });
             copies.count() as f64 / 2.0
         };
@@ -245,8 +245,8 @@ fn a_tree_reads_node_after_node() {
     for (at, op) in ops.iter().enumerate() {
         // The child pointer of a node comes from a child pointer.
         let producer = |op: &Op, at: usize| &ops[at - usize::from(op.dep[0])];
-        if op.kind == Kind::Load && op.size == 8 && op.dep[0] > 0 && (op.va & 15) <= 8 {
-            chained += usize::from(producer(op, at).kind == Kind::Load);
+        if op.kind == OpClass::Load && op.size == 8 && op.dep[0] > 0 && (op.va & 15) <= 8 {
+            chained += usize::from(producer(op, at).kind == OpClass::Load);
         }
     }
     assert!(chained > 1000 * 10, "{chained}");

@@ -2,11 +2,11 @@
 
 mod builtin;
 mod churn;
+mod fast_forward;
 mod graph;
 mod graph_kernels;
 mod initialisation;
 mod key_value;
-mod passing;
 mod refusals;
 mod requests;
 mod shortcut;

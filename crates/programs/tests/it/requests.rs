@@ -2,7 +2,7 @@
 
 use crate::common::{first, options, run};
 use pagewalk_programs::{Code, NONE, Touch, build};
-use pagewalk_stream::{Ask, Batch, End, Event, Facts, Kind, Program, flags};
+use pagewalk_stream::{Batch, End, Event, Facts, OpClass, Program, ShortcutQuery, flags};
 
 fn requests(name: &str, size: Option<u64>, threads: u32, params: &[(&str, &str)]) -> u64 {
     let mut program = build(name, &options(size, threads, 1, params)).unwrap();
@@ -67,10 +67,10 @@ fn a_thread_that_asks_goes_on_with_the_answer() {
         code.thread(0x10_0000, move |mut t| async move {
             t.begin(if thread == 0 { 2 } else { 1 }).await;
             for integer in 0..3 {
-                let ask = Ask::LoadVa {
+                let ask = ShortcutQuery::LoadVa {
                     integer: 10 * thread + integer,
                 };
-                let (value, asking) = t.ask(0x10, 2, ask, [NONE; 2]);
+                let (value, asking) = t.shortcut_query(0x10, 2, ask, [NONE; 2]);
                 let reply = asking.await;
                 told.lock().unwrap().push((thread, reply));
                 t.branch(0x14, 0x20, 1, reply.is_some(), [value, NONE]);
@@ -86,15 +86,15 @@ fn a_thread_that_asks_goes_on_with_the_answer() {
         let ends = batch.ops.iter().filter(|o| o.flags & flags::REQUEST != 0);
         requests += ends.count();
         match end {
-            End::Ask(Ask::LoadVa { integer }) => {
-                assert_eq!(batch.ops.last().unwrap().kind, Kind::Ask);
+            End::Query(ShortcutQuery::LoadVa { integer }) => {
+                assert_eq!(batch.ops.last().unwrap().kind, OpClass::Query);
                 let early = code.fill(thread, &mut batch).unwrap_err();
                 assert!(
                     early.to_string().contains("before it was answered"),
                     "{early}"
                 );
                 asked += 1;
-                code.answer(thread, (integer < 11).then_some(integer * integer));
+                code.shortcut_result(thread, (integer < 11).then_some(integer * integer));
             }
             End::Event {
                 event: Event::Spawn { thread },

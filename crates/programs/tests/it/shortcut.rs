@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use crate::common::{Given, check_stream, first, options, run};
 use pagewalk_programs::build;
-use pagewalk_stream::{Ask, Batch, End, Event, Kind, Op, flags};
+use pagewalk_stream::{Batch, End, Event, Op, OpClass, ShortcutQuery, flags};
 use rand::{RngExt as _, seq::IteratorRandom as _};
 
 const PROGRAMS: [&str; 6] = [
@@ -30,7 +30,7 @@ enum Machine {
 }
 
 /// A question, how many ops lay before it, and the reply.
-type Asked = (usize, Ask, Option<u64>);
+type Asked = (usize, ShortcutQuery, Option<u64>);
 
 fn play(
     name: &str,
@@ -49,21 +49,21 @@ fn play(
         given.ops.extend_from_slice(&batch.ops);
         match end {
             End::Event { event, .. } => given.events.push((given.ops.len(), event)),
-            End::Ask(ask) => {
-                assert_eq!(given.ops.last().unwrap().kind, Kind::Ask);
+            End::Query(ask) => {
+                assert_eq!(given.ops.last().unwrap().kind, OpClass::Query);
                 let reply = match (machine, ask) {
                     (Machine::None, _) => None,
                     (Machine::Zero, _) => Some(0),
-                    (_, Ask::InsertVa { integer, va }) if va.0 == 0 => {
+                    (_, ShortcutQuery::InsertVa { integer, va }) if va.0 == 0 => {
                         table.remove(&integer);
                         Some(0)
                     }
-                    (_, Ask::InsertVa { integer, va }) => {
+                    (_, ShortcutQuery::InsertVa { integer, va }) => {
                         table.insert(integer, va.0);
                         ever.insert(va.0, integer);
                         Some(1)
                     }
-                    (_, Ask::LoadVa { integer }) => {
+                    (_, ShortcutQuery::LoadVa { integer }) => {
                         let draw = rng.random_range(0..64u8);
                         if machine == Machine::Forgets && draw == 0 {
                             table.clear();
@@ -79,11 +79,16 @@ fn play(
                         })
                     }
                     // These programs take the table that they get.
-                    (_, Ask::Alloc { .. } | Ask::Resize { .. } | Ask::Free) => {
+                    (
+                        _,
+                        ShortcutQuery::Alloc { .. }
+                        | ShortcutQuery::Resize { .. }
+                        | ShortcutQuery::Free,
+                    ) => {
                         panic!("{ask:?}")
                     }
                 };
-                program.answer(0, reply);
+                program.shortcut_result(0, reply);
                 asked.push((given.ops.len(), ask, reply));
             }
             End::Exit => break,
@@ -106,7 +111,7 @@ fn copied(ops: &[Op]) -> Vec<u64> {
     const MEMCPY: std::ops::Range<u64> = 0x40_5000..0x40_5400;
     const HEAP: u64 = 0x1c3_5000;
     ops.iter()
-        .filter(|o| o.kind == Kind::Load && MEMCPY.contains(&o.pc))
+        .filter(|o| o.kind == OpClass::Load && MEMCPY.contains(&o.pc))
         .filter(|o| (HEAP..0x7000_0000_0000).contains(&o.va))
         .map(|o| o.va)
         .collect()
@@ -266,7 +271,7 @@ fn rows_follow_their_records() {
         let (mut loads, mut inserts, mut missed, mut moved) = (0, 0, 0, 0);
         let mut seen = HashSet::new();
         for (i, (at, ask, reply)) in asked.iter().enumerate() {
-            let Ask::LoadVa { integer } = ask else {
+            let ShortcutQuery::LoadVa { integer } = ask else {
                 inserts += 1;
                 continue;
             };
@@ -276,7 +281,7 @@ fn rows_follow_their_records() {
                 let same = !ops[*at..*next]
                     .iter()
                     .any(|o| o.flags & flags::REQUEST != 0);
-                same && matches!(ask, Ask::InsertVa { .. })
+                same && matches!(ask, ShortcutQuery::InsertVa { .. })
             });
             assert_eq!(enters, *reply == Some(0), "{name}");
             missed += usize::from(enters);
@@ -319,7 +324,7 @@ fn a_row_is_emptied_before_its_record_is_freed() {
         let (mut empties, mut frees) = (false, 0);
         for (at, op) in ops.iter().enumerate().skip(begin) {
             while let Some((behind, ask, _)) = asked.next_if(|a| a.0 <= at) {
-                let empty = matches!(ask, Ask::InsertVa { va, .. } if va.0 == 0);
+                let empty = matches!(ask, ShortcutQuery::InsertVa { va, .. } if va.0 == 0);
                 assert!(!empty || frees == 0, "{name}: freed before, at {behind}");
                 empties |= empty;
             }
@@ -362,14 +367,14 @@ fn two_indexes_take_each_others_rows_unless_they_have_identifiers() {
             let (mut answered, mut foreign) = (0u32, 0u32);
             let mut ids = HashSet::new();
             for pair in asked.windows(2) {
-                let Ask::LoadVa { integer } = pair[0].1 else {
+                let ShortcutQuery::LoadVa { integer } = pair[0].1 else {
                     continue;
                 };
                 ids.insert(integer & 15);
                 if pair[0].2 != Some(0) {
                     answered += 1;
                     // All keys are there: what is entered after an answer was another's.
-                    foreign += u32::from(matches!(pair[1].1, Ask::InsertVa { .. }));
+                    foreign += u32::from(matches!(pair[1].1, ShortcutQuery::InsertVa { .. }));
                 }
             }
             let share = f64::from(foreign) / f64::from(answered);
@@ -441,7 +446,8 @@ fn flooded_keys_share_one_set() {
         let mask = (1u64 << bits.parse::<u32>().unwrap()) - 1;
         let mut keys = HashSet::new();
         for (_, ask, _) in &asked {
-            let (Ask::LoadVa { integer } | Ask::InsertVa { integer, .. }) = ask else {
+            let (ShortcutQuery::LoadVa { integer } | ShortcutQuery::InsertVa { integer, .. }) = ask
+            else {
                 panic!("{ask:?}");
             };
             assert_eq!(integer >> 12 & mask, 0, "{hash}");
@@ -559,7 +565,7 @@ fn slope(params: &[(&str, &str)]) -> (f64, f64) {
             first,
         );
         let ops = measured(&given);
-        let memory = |o: &&Op| matches!(o.kind, Kind::Load | Kind::Store);
+        let memory = |o: &&Op| matches!(o.kind, OpClass::Load | OpClass::Store);
         let instructions: u64 = ops.iter().map(|o| u64::from(o.insns)).sum();
         (
             instructions as f64,
@@ -693,7 +699,9 @@ fn a_machines_table_is_warm_behind_earlier_requests() {
             let (made, asked) = play(name, Machine::Map, &made);
             let after = requests(measured(&served), 20_000, 21_000);
             assert_eq!(after, requests(measured(&made), 0, 1000), "{name}");
-            let loads = asked.iter().filter(|a| matches!(a.1, Ask::LoadVa { .. }));
+            let loads = asked
+                .iter()
+                .filter(|a| matches!(a.1, ShortcutQuery::LoadVa { .. }));
             // 1000 measured ones, and as many of those before as there are keys, which are
             // more with each SET; SETs ask nothing.
             let loads = loads.count();
@@ -739,8 +747,8 @@ fn what_earlier_requests_wrote_is_populated() {
                 // A store may reach into the next page.
                 let last = op.va + u64::from(op.size).max(1) - 1;
                 match op.kind {
-                    Kind::Store => pages.extend([op.va >> 12, last >> 12]),
-                    Kind::Load if op.va < 0x7fff_0000_0000 && op.pc != TAKES => {
+                    OpClass::Store => pages.extend([op.va >> 12, last >> 12]),
+                    OpClass::Load if op.va < 0x7fff_0000_0000 && op.pc != TAKES => {
                         let there = pages.contains(&(op.va >> 12));
                         assert!(there, "{name} {shortcut} {op:?}");
                     }

@@ -20,7 +20,7 @@ pub struct Waits {
 impl Waits {
     /// `thread` gave `batch` and `end`.
     pub fn see(&mut self, thread: u32, batch: &Batch, end: &End) {
-        self.units.entry(thread).or_default().pass(batch, end);
+        self.units.entry(thread).or_default().add(batch, end);
         self.held.remove(&thread);
         match end {
             End::Barrier { number } => {

@@ -32,7 +32,7 @@ use crate::{FrameSource, MapWork, Refusal};
 
 /// A slot of the table. It stays valid until the next insertion or removal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Slot {
+pub(crate) struct CuckooSlot {
     /// Which way.
     pub way: u8,
     /// In the new table, where a resize out of place is under way.
@@ -46,7 +46,7 @@ pub(crate) struct Probe {
     /// Physical address of the line that it reads.
     pub at: u64,
     /// Where that is.
-    pub place: Slot,
+    pub place: CuckooSlot,
     /// Whether the line has the key.
     pub hit: bool,
 }
@@ -167,7 +167,7 @@ pub(crate) struct Elastic<F, A> {
     ways: Vec<Way<A>>,
     lines: u64,
     /// Where the insertion at hand has displaced lines, in order.
-    displaced: Vec<Slot>,
+    displaced: Vec<CuckooSlot>,
     /// A downsize was turned round since a line found no place in the smaller
     /// table, where the same lines would meet again: none before so few are left.
     downsize_from: u64,
@@ -211,9 +211,9 @@ impl<F: Format, A: Addr> Elastic<F, A> {
     /// The one place of `hash` in `way` where a line can be. Not before the first
     /// insertion.
     #[inline]
-    pub(crate) fn live(&self, hash: Hash, way: usize) -> Slot {
+    pub(crate) fn live(&self, hash: Hash, way: usize) -> CuckooSlot {
         let (new, slot) = self.ways[way].live(hash.of(way, usize::from(self.spec.ways)));
-        Slot {
+        CuckooSlot {
             way: way as u8,
             new,
             slot: slot as u32,
@@ -222,9 +222,9 @@ impl<F: Format, A: Addr> Elastic<F, A> {
 
     /// Where the line of `key` is.
     #[inline]
-    pub(crate) fn find(&self, key: u64) -> Option<Slot> {
+    pub(crate) fn find(&self, key: u64) -> Option<CuckooSlot> {
         let hash = self.hash(key);
-        let mut places = ArrayVec::<Slot, MAX_WAYS>::new();
+        let mut places = ArrayVec::<CuckooSlot, MAX_WAYS>::new();
         for way in 0..self.ways.len() {
             let place = self.live(hash, way);
             prefetch(self.line(place));
@@ -247,25 +247,25 @@ impl<F: Format, A: Addr> Elastic<F, A> {
     }
     /// The line at `place`.
     #[inline]
-    pub(crate) fn line(&self, place: Slot) -> &Line {
+    pub(crate) fn line(&self, place: CuckooSlot) -> &Line {
         let way = &self.ways[usize::from(place.way)];
         way.storage(place.new).line(u64::from(place.slot))
     }
     /// Tells the host that [`Elastic::line`] follows.
     #[inline]
-    pub(crate) fn announce(&self, place: Slot) {
+    pub(crate) fn host_prefetch(&self, place: CuckooSlot) {
         prefetch(self.line(place));
     }
     /// The line at `place`, to change its contents but neither its key nor
     /// whether it is free; see [`Elastic::insert`] and [`Elastic::remove`].
     #[inline]
-    pub(crate) fn line_mut(&mut self, place: Slot) -> &mut Line {
+    pub(crate) fn line_mut(&mut self, place: CuckooSlot) -> &mut Line {
         let way = &mut self.ways[usize::from(place.way)];
         way.storage_mut(place.new).line_mut(u64::from(place.slot))
     }
     /// Physical address of the line at `place`.
     #[inline]
-    pub(crate) fn address(&self, place: Slot) -> u64 {
+    pub(crate) fn address(&self, place: CuckooSlot) -> u64 {
         let way = &self.ways[usize::from(place.way)];
         way.storage(place.new).address(u64::from(place.slot))
     }
@@ -339,7 +339,7 @@ impl<F: Format, A: Addr> Elastic<F, A> {
         line: Line,
         env: &mut Env<'_, A>,
         landed: &mut dyn FnMut(u64, u8),
-    ) -> Result<Slot, Refusal> {
+    ) -> Result<CuckooSlot, Refusal> {
         debug_assert_eq!(F::key(&line), Some(key));
         debug_assert!(self.find(key).is_none());
         let (random, work) = (self.rng.clone(), *env.work);
@@ -395,7 +395,7 @@ impl<F: Format, A: Addr> Elastic<F, A> {
     /// downsize that gets no memory does not happen.
     pub(crate) fn remove(
         &mut self,
-        place: Slot,
+        place: CuckooSlot,
         env: &mut Env<'_, A>,
         landed: &mut dyn FnMut(u64, u8),
     ) {

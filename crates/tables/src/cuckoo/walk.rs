@@ -156,7 +156,7 @@ impl<In: Addr, Out: Addr> Cuckoo<In, Out> {
                 let place = table.live(hash, left.trailing_zeros() as usize);
                 left &= left - 1;
                 // Looked at when the simulated reads are back.
-                table.announce(place);
+                table.host_prefetch(place);
                 group.at.push(Out::new(table.address(place)));
             }
         }

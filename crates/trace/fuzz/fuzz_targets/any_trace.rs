@@ -26,7 +26,7 @@ fuzz_target!(|input: (u8, &[u8])| {
         let mut batch = Batch::new();
         for _ in 0..10_000 {
             // Every other trace is skipped over.
-            program.pass(u64::from(choice & 1) << 40, u64::MAX);
+            program.grant_fast_forward(u64::from(choice & 1) << 40, u64::MAX);
             if !matches!(program.fill(0, &mut batch), Ok(end) if end != End::Exit) {
                 break;
             }

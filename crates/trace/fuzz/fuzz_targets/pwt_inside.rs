@@ -70,7 +70,7 @@ fuzz_target!(|input: (u8, u8, u16, bool, &[u8])| {
     };
     if let Ok(mut program) = open_trace(file.path(), &options) {
         let mut batch = Batch::new();
-        program.pass(u64::from(field & 1) << 40, u64::MAX);
+        program.grant_fast_forward(u64::from(field & 1) << 40, u64::MAX);
         while matches!(program.fill(0, &mut batch), Ok(end) if end != End::Exit) {}
     }
     let _ = check_trace(file.path(), None);

@@ -7,7 +7,7 @@
 //! guesses failed, and side streams hold what was instead. Encoder and decoder
 //! run the same model, which starts empty in each block.
 
-use pagewalk_stream::{Kind, Op, flags};
+use pagewalk_stream::{Op, OpClass, flags};
 
 const PC_MISS: u8 = 1;
 const DEP_MISS: u8 = 2;
@@ -134,7 +134,7 @@ impl Model {
         self.count += 1;
         self.context = op.pc.wrapping_add(self.ordinal << 60);
         match op.kind {
-            Kind::Branch => {
+            OpClass::Branch => {
                 if op.flags & flags::CONDITIONAL != 0 {
                     self.history = self.history << 1 | u64::from(taken);
                 }
@@ -142,8 +142,8 @@ impl Model {
                     self.context = !op.va;
                 }
             }
-            Kind::Load | Kind::Store => self.memory_va = op.va,
-            Kind::Compute | Kind::Ask => {}
+            OpClass::Load | OpClass::Store => self.memory_va = op.va,
+            OpClass::Compute | OpClass::Query => {}
         }
     }
 }
@@ -378,11 +378,11 @@ impl Decoder {
             dep_latency: [f[2], f[3]],
             latency: f[4],
             kind: match f[5] {
-                0 => Kind::Compute,
-                1 => Kind::Load,
-                2 => Kind::Store,
-                3 => Kind::Branch,
-                4 => Kind::Ask,
+                0 => OpClass::Compute,
+                1 => OpClass::Load,
+                2 => OpClass::Store,
+                3 => OpClass::Branch,
+                4 => OpClass::Query,
                 _ => return None,
             },
             size: f[6],
@@ -395,7 +395,7 @@ impl Decoder {
 
 #[cfg(test)]
 mod tests {
-    use pagewalk_stream::{Kind, Op};
+    use pagewalk_stream::{Op, OpClass};
     use proptest::prelude::*;
 
     use super::{Cursors, Decoder, Encoder, Streams, get_varint, put_varint};
@@ -414,11 +414,11 @@ mod tests {
                 dep_latency: [b[1] & 1, b[2]],
                 latency: b[3] & 3,
                 kind: [
-                    Kind::Compute,
-                    Kind::Load,
-                    Kind::Store,
-                    Kind::Branch,
-                    Kind::Ask,
+                    OpClass::Compute,
+                    OpClass::Load,
+                    OpClass::Store,
+                    OpClass::Branch,
+                    OpClass::Query,
                 ][usize::from(kind)],
                 size: b[4],
                 flags: b[5],

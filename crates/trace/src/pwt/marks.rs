@@ -1,6 +1,8 @@
 //! What happens between ops, as bytes.
 
-use pagewalk_stream::{Advice, Ask, Backing, Counted, End, Event, Op, ThreadId, Unseen, Why};
+use pagewalk_stream::{
+    Advice, Backing, Counted, End, Event, Op, ShortcutQuery, ThreadId, Unseen, Why,
+};
 use pagewalk_units::VirtAddr;
 
 use super::codec::{get_varint, put_varint};
@@ -77,11 +79,11 @@ pub fn put_mark(out: &mut Vec<u8>, position: u64, mark: &Mark) {
         Mark::End(End::Exit) => put(&[2]),
         Mark::End(End::Meet { ticket }) => put(&[3, *ticket]),
         Mark::End(End::Barrier { number }) => put(&[4, *number]),
-        Mark::End(End::Ask(Ask::LoadVa { integer })) => put(&[6, *integer]),
-        Mark::End(End::Ask(Ask::InsertVa { integer, va })) => put(&[7, *integer, va.0]),
-        Mark::End(End::Ask(Ask::Alloc { rows })) => put(&[8, *rows]),
-        Mark::End(End::Ask(Ask::Resize { rows })) => put(&[9, *rows]),
-        Mark::End(End::Ask(Ask::Free)) => put(&[10]),
+        Mark::End(End::Query(ShortcutQuery::LoadVa { integer })) => put(&[6, *integer]),
+        Mark::End(End::Query(ShortcutQuery::InsertVa { integer, va })) => put(&[7, *integer, va.0]),
+        Mark::End(End::Query(ShortcutQuery::Alloc { rows })) => put(&[8, *rows]),
+        Mark::End(End::Query(ShortcutQuery::Resize { rows })) => put(&[9, *rows]),
+        Mark::End(End::Query(ShortcutQuery::Free)) => put(&[10]),
         Mark::End(End::More) => put(&[11]),
         Mark::End(End::Blocked | End::Empty | End::Wait { .. }) => {
             unreachable!("says nothing about the program")
@@ -163,14 +165,14 @@ pub fn get_body(code: u64, from: &mut &[u8]) -> Option<Mark> {
         2 => End::Exit,
         3 => End::Meet { ticket: next()? },
         4 => End::Barrier { number: next()? },
-        6 => End::Ask(Ask::LoadVa { integer: next()? }),
-        7 => End::Ask(Ask::InsertVa {
+        6 => End::Query(ShortcutQuery::LoadVa { integer: next()? }),
+        7 => End::Query(ShortcutQuery::InsertVa {
             integer: next()?,
             va: VirtAddr(next()?),
         }),
-        8 => End::Ask(Ask::Alloc { rows: next()? }),
-        9 => End::Ask(Ask::Resize { rows: next()? }),
-        10 => End::Ask(Ask::Free),
+        8 => End::Query(ShortcutQuery::Alloc { rows: next()? }),
+        9 => End::Query(ShortcutQuery::Resize { rows: next()? }),
+        10 => End::Query(ShortcutQuery::Free),
         11 => End::More,
         _ => {
             let ticket = next()?;
@@ -240,7 +242,7 @@ pub fn get_body(code: u64, from: &mut &[u8]) -> Option<Mark> {
 
 #[cfg(test)]
 mod tests {
-    use pagewalk_stream::{Advice, Ask, Backing, Counted, End, Event, Unseen, Why};
+    use pagewalk_stream::{Advice, Backing, Counted, End, Event, ShortcutQuery, Unseen, Why};
     use pagewalk_units::VirtAddr;
     use proptest::prelude::*;
 
@@ -312,12 +314,19 @@ mod tests {
         marks.push(Mark::End(End::Exit));
         marks.push(Mark::End(End::More));
         marks.push(Mark::End(End::Meet { ticket: u64::MAX }));
-        marks.push(Mark::End(End::Ask(Ask::LoadVa { integer: u64::MAX })));
+        marks.push(Mark::End(End::Query(ShortcutQuery::LoadVa {
+            integer: u64::MAX,
+        })));
         let integer = 7;
-        marks.push(Mark::End(End::Ask(Ask::InsertVa { integer, va: at })));
-        marks.push(Mark::End(End::Ask(Ask::Alloc { rows: u64::MAX })));
-        marks.push(Mark::End(End::Ask(Ask::Resize { rows: 0 })));
-        marks.push(Mark::End(End::Ask(Ask::Free)));
+        marks.push(Mark::End(End::Query(ShortcutQuery::InsertVa {
+            integer,
+            va: at,
+        })));
+        marks.push(Mark::End(End::Query(ShortcutQuery::Alloc {
+            rows: u64::MAX,
+        })));
+        marks.push(Mark::End(End::Query(ShortcutQuery::Resize { rows: 0 })));
+        marks.push(Mark::End(End::Query(ShortcutQuery::Free)));
         let needs = vec![(0, 5), (7, u64::MAX)];
         marks.push(Mark::Wait(needs.clone(), Counted::Ops));
         marks.push(Mark::Wait(needs, Counted::Instructions));

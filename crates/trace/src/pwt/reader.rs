@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use pagewalk_input::FileError;
 use pagewalk_stream::{
-    BATCH_OPS, Batch, End, Ended, Error, Event, Facts, Kind, Leave, Op, Passing, Program, ThreadId,
+    BATCH_OPS, Batch, End, Ended, Error, Event, Facts, FastForwardBudget, Op, OpClass, Program,
+    ThreadFastForward, ThreadId,
 };
 
 use super::block::{BlockHeader, Holds, load};
@@ -219,8 +220,8 @@ fn each_part(
                 .decode(&mut from, now as usize, &mut ops)
                 .ok_or_else(|| fault("an op makes no sense"))?;
             let sane = |o: &Op| match o.kind {
-                Kind::Load | Kind::Store => (1..=64).contains(&o.size),
-                Kind::Branch | Kind::Compute | Kind::Ask => true,
+                OpClass::Load | OpClass::Store => (1..=64).contains(&o.size),
+                OpClass::Branch | OpClass::Compute | OpClass::Query => true,
             };
             if !ops.iter().all(sane) {
                 return Err(fault("an access of 0 or more than 64 bytes"));
@@ -250,7 +251,7 @@ fn read_thread(
         let header = &planned.header;
         let marks_only = match planned.use_ {
             Use::Nothing => {
-                sink.pass_over(u64::from(header.ops) + u64::from(header.marks));
+                sink.skip(u64::from(header.ops) + u64::from(header.marks));
                 continue;
             }
             Use::MarksOnly => true,
@@ -259,7 +260,7 @@ fn read_thread(
         let at = (planned.number, planned.offset, header);
         decoding.block(path, &mut file, code, at, &mut |ops, mark| {
             if marks_only {
-                sink.pass_over(ops.len() as u64);
+                sink.skip(ops.len() as u64);
             } else {
                 sink.extend(ops)?;
             }
@@ -302,8 +303,8 @@ struct Place {
 struct First {
     blocks: Arc<[Planned]>,
     skips: SkipsInFile,
-    leave: Arc<Leave>,
-    over: Passing,
+    budget: Arc<FastForwardBudget>,
+    fast_forward: ThreadFastForward,
     /// Where the next batch begins, or began so many batches ago.
     place: Place,
     given: u64,
@@ -314,7 +315,7 @@ struct First {
 impl First {
     /// Whether anything may be passed over.
     fn may_pass(&self) -> bool {
-        let (instructions, requests) = self.leave.left();
+        let (instructions, requests) = self.budget.remaining();
         instructions > 0 && requests > 0 && !self.shared
     }
 
@@ -350,7 +351,7 @@ impl First {
 
     /// Whether so much may be passed over that it pays to stop decoding.
     fn jumps(&mut self) -> Result<bool, FileError> {
-        let (mut instructions, mut requests) = self.leave.left();
+        let (mut instructions, mut requests) = self.budget.remaining();
         // Few enough to be below what two blocks have is most often seen without a look.
         if instructions < BATCH_OPS as u64 || !self.settle()? {
             return Ok(false);
@@ -366,12 +367,12 @@ impl First {
     }
 
     /// Gives the next batch without its ops, if all of it may be passed over.
-    fn pass(&mut self, batch: &mut Batch) -> Result<Option<Mark>, FileError> {
-        let (instructions, requests) = self.leave.left();
+    fn skip_batch(&mut self, batch: &mut Batch) -> Result<Option<Mark>, FileError> {
+        let (instructions, requests) = self.budget.remaining();
         let mut at = self.place;
-        let passed = &mut batch.passed;
+        let skipped = &mut batch.skipped;
         loop {
-            if at.block == self.blocks.len() && passed.ops > 0 {
+            if at.block == self.blocks.len() && skipped.ops > 0 {
                 break;
             }
             let planned = self.blocks.get(at.block);
@@ -382,22 +383,22 @@ impl First {
             let stretches = skip.and_then(|skip| skip.stretches.as_ref());
             let stretch = stretches.and_then(|all| all.get(usize::try_from(at.batches).ok()?));
             let Some(stretch) = stretch else {
-                passed.clear();
+                skipped.clear();
                 return Ok(None);
             };
-            passed.ops += stretch.ops;
-            passed.instructions += stretch.instructions;
-            passed.requests += stretch.requests;
-            passed.touched.extend_from_slice(stretch.touched);
+            skipped.ops += stretch.ops;
+            skipped.instructions += stretch.instructions;
+            skipped.requests += stretch.requests;
+            skipped.touched.extend_from_slice(stretch.touched);
             // With the last of them nothing more may be passed, so no op behind it.
-            if passed.instructions >= instructions || passed.requests >= requests {
-                passed.clear();
+            if skipped.instructions >= instructions || skipped.requests >= requests {
+                skipped.clear();
                 return Ok(None);
             }
             if let Some(mark) = stretch.end {
                 at.batches += 1;
                 self.place = at;
-                self.leave.take(passed);
+                self.budget.spend(skipped);
                 return Ok(Some(mark.clone()));
             }
             at = Place {
@@ -406,7 +407,7 @@ impl First {
             };
         }
         self.place = at;
-        self.leave.take(passed);
+        self.budget.spend(skipped);
         Ok(Some(Mark::End(End::More)))
     }
 
@@ -499,7 +500,7 @@ impl PwtProgram {
         }
         let said = file.blocks.iter().any(|(_, h)| h.holds == Holds::Skips);
         let begins_anywhere = skip == 0 && said && plans.keys().eq([&0]);
-        let leave = Arc::<Leave>::default();
+        let budget = Arc::<FastForwardBudget>::default();
         // What touches pages first may be among what is left out.
         let (blocks, skips) = match skip {
             0 => {
@@ -511,8 +512,8 @@ impl PwtProgram {
         let first = First {
             blocks: blocks.into(),
             skips,
-            over: Passing::new(Arc::clone(&leave)),
-            leave,
+            fast_forward: ThreadFastForward::new(Arc::clone(&budget)),
+            budget,
             place: Place::default(),
             given: 0,
             shared: false,
@@ -576,7 +577,7 @@ impl PwtProgram {
             }
             self.threads.remove(&0);
         }
-        first.pass(batch)
+        first.skip_batch(batch)
     }
 
     /// Nothing follows of it.
@@ -600,7 +601,7 @@ impl PwtProgram {
             && thread == 0
         {
             self.first.shared |= matches!(event, Event::Spawn { .. } | Event::Fork { .. });
-            self.first.over.change(event);
+            self.first.fast_forward.change(event);
         }
         end
     }
@@ -638,21 +639,21 @@ impl Program for PwtProgram {
         if thread == 0 {
             self.first.given += 1;
             if self.first.may_pass() {
-                self.first.over.condense(batch);
+                self.first.fast_forward.skip_batch(batch);
             }
         }
         Ok(self.ends(thread, mark))
     }
 
-    fn pass(&mut self, instructions: u64, requests: u64) {
-        self.first.leave.give(instructions, requests);
+    fn grant_fast_forward(&mut self, instructions: u64, requests: u64) {
+        self.first.budget.grant_fast_forward(instructions, requests);
     }
 
     fn gone(&mut self, thread: ThreadId) {
         self.end(thread);
     }
 
-    fn answer(&mut self, _: ThreadId, reply: Option<u64>) {
+    fn shortcut_result(&mut self, _: ThreadId, reply: Option<u64>) {
         self.replied |= reply.is_some();
     }
 }

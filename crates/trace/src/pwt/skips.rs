@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use pagewalk_input::FileError;
-use pagewalk_stream::{BATCH_OPS, Condenser, End, Event, Kind, Op};
+use pagewalk_stream::{BATCH_OPS, End, Event, Op, OpClass, TouchSummary};
 use pagewalk_units::Access;
 
 use super::block::{BlockHeader, Holds, load};
@@ -31,7 +31,7 @@ const OPEN: u64 = 2;
 
 /// A batch without its ops, or the part of one that lies in a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stretch<'a> {
+pub struct SkippableStretch<'a> {
     /// Its ops.
     pub ops: u64,
     /// Their instructions.
@@ -72,13 +72,13 @@ const GOES_ON: u32 = u32::MAX - 1;
 
 impl Stretches {
     /// One of them.
-    pub fn get(&self, number: usize) -> Option<Stretch<'_>> {
+    pub fn get(&self, number: usize) -> Option<SkippableStretch<'_>> {
         let short = self.all.get(number)?;
         let from = match number.checked_sub(1) {
             None => 0,
             Some(before) => self.all[before].touched,
         };
-        Some(Stretch {
+        Some(SkippableStretch {
             ops: u64::from(short.ops),
             instructions: u64::from(short.instructions),
             requests: u64::from(short.requests),
@@ -150,7 +150,7 @@ pub struct Skip {
 /// Makes that of each block of the first thread.
 #[derive(Default)]
 pub struct SkipMaker {
-    condenser: Condenser,
+    summary: TouchSummary,
     /// Ops of the batch under way.
     open: u64,
     ends: u64,
@@ -178,10 +178,10 @@ impl SkipMaker {
             }
             let room = BATCH_OPS - self.open as usize;
             let (now, later) = ops.split_at(room.min(ops.len()));
-            self.decoded |= self.condenser.pass_all(now);
+            self.decoded |= self.summary.skip_all(now);
             self.open += now.len() as u64;
             // One that asks is in the batch of its mark.
-            let asks = now.last().is_some_and(|op| op.kind == Kind::Ask);
+            let asks = now.last().is_some_and(|op| op.kind == OpClass::Query);
             if self.open == BATCH_OPS as u64 && !asks {
                 self.end(MORE);
             }
@@ -200,7 +200,7 @@ impl SkipMaker {
         self.end(MARK);
         put_mark(&mut self.bytes, 0, mark);
         if let Mark::End(End::Event { event, .. }) = mark {
-            self.condenser.change(event);
+            self.summary.change(event);
             self.over = matches!(event, Event::Spawn { .. } | Event::Fork { .. });
             self.decoded |= self.over;
         }
@@ -215,26 +215,26 @@ impl SkipMaker {
     }
 
     fn stretch(&mut self, what: u64) {
-        let passed = &mut self.condenser.passed;
-        self.decoded |= self.bytes.len() + passed.touched.len() > MOST;
+        let skipped = &mut self.summary.skipped;
+        self.decoded |= self.bytes.len() + skipped.touched.len() > MOST;
         if self.decoded {
-            passed.clear();
+            skipped.clear();
             return;
         }
         let out = &mut self.bytes;
         put_varint(out, what);
-        put_varint(out, passed.ops);
-        put_varint(out, passed.instructions);
-        put_varint(out, passed.requests);
-        put_varint(out, passed.touched.len() as u64);
-        for (at, access) in &passed.touched {
+        put_varint(out, skipped.ops);
+        put_varint(out, skipped.instructions);
+        put_varint(out, skipped.requests);
+        put_varint(out, skipped.touched.len() as u64);
+        for (at, access) in &skipped.touched {
             let last = &mut self.last[usize::from(*access != Access::Fetch)];
             let page = at >> 12;
             // Twelve bits are free.
             put_varint(out, zigzag(page.wrapping_sub(*last)) << 2 | code(*access));
             *last = page;
         }
-        passed.clear();
+        skipped.clear();
     }
 
     /// The block ends here; `registers` hold this.
@@ -442,7 +442,7 @@ pub fn raw_skips(
 
 #[cfg(test)]
 mod tests {
-    use pagewalk_stream::{BATCH_OPS, Condenser, End, Event, Kind, Op, Passed, flags};
+    use pagewalk_stream::{BATCH_OPS, End, Event, Op, OpClass, Skipped, TouchSummary, flags};
     use pagewalk_units::{Access, VirtAddr};
     use proptest::prelude::*;
 
@@ -453,14 +453,14 @@ mod tests {
     /// A batch as an op after the other has it.
     #[derive(Debug, PartialEq)]
     struct Stretch {
-        passed: Passed,
+        skipped: Skipped,
         end: Option<Mark>,
     }
 
     fn every(stretches: &Stretches) -> Vec<Stretch> {
         let all = (0..).map_while(|n| stretches.get(n));
         all.map(|s| Stretch {
-            passed: Passed {
+            skipped: Skipped {
                 ops: s.ops,
                 instructions: s.instructions,
                 requests: s.requests,
@@ -492,11 +492,11 @@ mod tests {
             insns,
             size,
             kind: match kind {
-                0 => Kind::Ask,
-                1..100 => Kind::Compute,
-                100..200 => Kind::Branch,
-                200..300 => Kind::Load,
-                _ => Kind::Store,
+                0 => OpClass::Query,
+                1..100 => OpClass::Compute,
+                100..200 => OpClass::Branch,
+                200..300 => OpClass::Load,
+                _ => OpClass::Store,
             },
             flags: if insns == 3 { flags::REQUEST } else { 0 },
             ..Op::default()
@@ -524,14 +524,14 @@ mod tests {
 
     /// Batches that end in the block and the rest, as they are cut by the book.
     fn expected(parts: &[Part]) -> Vec<(u64, Option<Vec<Stretch>>)> {
-        let mut condenser = Condenser::default();
+        let mut summary = TouchSummary::default();
         let (mut blocks, mut block, mut open, mut asks) = (vec![], vec![], 0, false);
-        let end = |condenser: &mut Condenser, block: &mut Vec<Stretch>, end| {
-            let mut passed = std::mem::take(&mut condenser.passed);
-            for (at, _) in &mut passed.touched {
+        let end = |summary: &mut TouchSummary, block: &mut Vec<Stretch>, end| {
+            let mut skipped = std::mem::take(&mut summary.skipped);
+            for (at, _) in &mut skipped.touched {
                 *at &= !4095;
             }
-            block.push(Stretch { passed, end });
+            block.push(Stretch { skipped, end });
         };
         let more = || Some(Mark::End(End::More));
         for part in parts.iter().chain([&Part::Seal]) {
@@ -539,26 +539,26 @@ mod tests {
                 Part::Ops(ops) => {
                     for op in ops {
                         if open == BATCH_OPS {
-                            end(&mut condenser, &mut block, more());
+                            end(&mut summary, &mut block, more());
                             open = 0;
                         }
-                        asks |= condenser.pass_all(std::slice::from_ref(op));
+                        asks |= summary.skip_all(std::slice::from_ref(op));
                         open += 1;
-                        if open == BATCH_OPS && op.kind != Kind::Ask {
-                            end(&mut condenser, &mut block, more());
+                        if open == BATCH_OPS && op.kind != OpClass::Query {
+                            end(&mut summary, &mut block, more());
                             open = 0;
                         }
                     }
                 }
                 Part::Mark(mark) => {
-                    end(&mut condenser, &mut block, Some(mark.clone()));
+                    end(&mut summary, &mut block, Some(mark.clone()));
                     if let Mark::End(End::Event { event, .. }) = mark {
-                        condenser.change(event);
+                        summary.change(event);
                     }
                     open = 0;
                 }
                 Part::Seal => {
-                    end(&mut condenser, &mut block, None);
+                    end(&mut summary, &mut block, None);
                     let stretches = std::mem::take(&mut block);
                     blocks.push((open as u64, (!asks).then_some(stretches)));
                     asks = false;
@@ -615,7 +615,7 @@ mod tests {
         let store = |page: u64| Op {
             va: 0x1_0000_0000 + (page << 12),
             insns: 1,
-            kind: Kind::Store,
+            kind: OpClass::Store,
             size: 8,
             ..Op::default()
         };
@@ -675,7 +675,7 @@ mod tests {
         maker.ops(&[Op {
             pc: 0x1000,
             va: 0x2fff,
-            kind: Kind::Load,
+            kind: OpClass::Load,
             size: 2,
             ..Op::default()
         }]);

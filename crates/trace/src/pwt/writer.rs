@@ -10,7 +10,7 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
 use pagewalk_input::FileError;
-use pagewalk_stream::{End, Kind, Op, ThreadId};
+use pagewalk_stream::{End, Op, OpClass, ThreadId};
 
 use super::block::{BLOCK_OPS, BlockHeader, Header, Holds, MARKS_FULL, Sealed, file_header, index};
 use super::code::{Code, CodePart, Known};
@@ -184,7 +184,7 @@ impl TraceWriter {
                 }
                 for op in few {
                     instructions += u64::from(op.insns);
-                    open.operands += u32::from(matches!(op.kind, Kind::Load | Kind::Store));
+                    open.operands += u32::from(matches!(op.kind, OpClass::Load | OpClass::Store));
                 }
             }
             open.instructions += instructions;

@@ -5,7 +5,7 @@ use iced_x86::{
     Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfo, InstructionInfoFactory,
     MemorySize, Mnemonic, OpKind, Register, UsedMemory,
 };
-use pagewalk_stream::{Kind, Op, flags};
+use pagewalk_stream::{Op, OpClass, flags};
 
 use super::latency::latency;
 use super::operands::{Changed, clears, number, reads, writes};
@@ -191,7 +191,7 @@ impl Builder {
         (0..elements)
             .map(|_| {
                 let op = self.emit(Op {
-                    kind: if store { Kind::Store } else { Kind::Load },
+                    kind: if store { OpClass::Store } else { OpClass::Load },
                     // What has no fixed size (the processor's saved state) is a line.
                     size: if bytes == 0 { 64 } else { bytes.min(64) as u8 },
                     ..Op::default()
@@ -409,7 +409,7 @@ impl Builder {
         self.plain += own;
         let op = self.emit(Op {
             va: target,
-            kind: Kind::Branch,
+            kind: OpClass::Branch,
             latency: 1,
             flags: kind,
             ..Op::default()
@@ -499,7 +499,7 @@ impl Builder {
 /// Whether a value waits for a load of the block.
 fn stored_by_load(value: &Value, ops: &[Op]) -> bool {
     value.0.iter().any(|(maker, _)| match maker {
-        Maker::Op(op) => ops[usize::from(*op)].kind == Kind::Load,
+        Maker::Op(op) => ops[usize::from(*op)].kind == OpClass::Load,
         Maker::Register(_) => false,
     })
 }

@@ -1,7 +1,7 @@
 //! From a template and the records of one execution to ops.
 
 use pagewalk_ring::record::{ADDRESS_MASK, INDEX_SHIFT};
-use pagewalk_stream::{Ask, End, Kind, Op, flags};
+use pagewalk_stream::{End, Op, OpClass, ShortcutQuery, flags};
 
 use super::{Block, CALL_ADDRESS, CALL_INTEGER, CALL_RESULT, Piece, REGISTERS};
 use crate::pwt::{get_varint, put_varint};
@@ -278,9 +278,9 @@ impl Block {
                     pc: self.address,
                     va: r & ADDRESS_MASK,
                     kind: if r >> 57 & 1 == 1 {
-                        Kind::Store
+                        OpClass::Store
                     } else {
-                        Kind::Load
+                        OpClass::Load
                     },
                     size: 8,
                     ..Op::default()
@@ -296,23 +296,28 @@ impl Block {
     /// the last op then, waits for the integer's and the address's registers and for
     /// nothing else, and the call's result waits for it. The last piece is the end.
     #[cold]
-    pub fn cut_asking(
+    pub fn cut_query(
         &self,
-        ask: Ask,
+        ask: ShortcutQuery,
         mut ops: Vec<Op>,
         met: &mut Vec<(u16, u64)>,
         registers: &mut Registers,
     ) -> Vec<Piece> {
-        let question = self.question(&ask, registers, &mut ops);
+        let question = self.shortcut_query(&ask, registers, &mut ops);
         let mut pieces = self.cut(ops, met);
         pieces.push(Piece::Ops(vec![question]));
-        pieces.push(Piece::End(End::Ask(ask)));
+        pieces.push(Piece::End(End::Query(ask)));
         pieces
     }
 
     /// Takes the system call out of the `ops` of an execution, as a question behind them.
-    fn question(&self, ask: &Ask, registers: &mut Registers, ops: &mut Vec<Op>) -> Op {
-        let call = |o: &Op| o.kind == Kind::Compute && o.flags & flags::SERIALISING != 0;
+    fn shortcut_query(
+        &self,
+        ask: &ShortcutQuery,
+        registers: &mut Registers,
+        ops: &mut Vec<Op>,
+    ) -> Op {
+        let call = |o: &Op| o.kind == OpClass::Compute && o.flags & flags::SERIALISING != 0;
         let mut op = match ops.iter().rposition(call) {
             Some(at) => {
                 registers.move_last(at, ops);
@@ -328,13 +333,15 @@ impl Block {
             }
         };
         let number = registers.next - 1;
-        op.kind = Kind::Ask;
+        op.kind = OpClass::Query;
         op.flags = 0;
         op.latency = 0;
         let inputs: &[u8] = match ask {
-            Ask::LoadVa { .. } | Ask::Alloc { .. } | Ask::Resize { .. } => &[CALL_INTEGER],
-            Ask::InsertVa { .. } => &[CALL_INTEGER, CALL_ADDRESS],
-            Ask::Free => &[],
+            ShortcutQuery::LoadVa { .. }
+            | ShortcutQuery::Alloc { .. }
+            | ShortcutQuery::Resize { .. } => &[CALL_INTEGER],
+            ShortcutQuery::InsertVa { .. } => &[CALL_INTEGER, CALL_ADDRESS],
+            ShortcutQuery::Free => &[],
         };
         for (which, &r) in inputs.iter().enumerate() {
             let maker = registers.all[usize::from(r)];

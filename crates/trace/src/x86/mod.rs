@@ -22,7 +22,7 @@ pub(crate) const REGISTERS: usize = 50;
 pub(crate) const STACK_POINTER: u8 = 4;
 pub(crate) const FRAME_POINTER: u8 = 5;
 /// Where a system call returns its result, and takes its second and third argument:
-/// of a question, see [`pagewalk_ring::record::ask`], the integer and the address.
+/// of a question, see [`pagewalk_ring::record::query`], the integer and the address.
 pub(crate) const CALL_RESULT: u8 = 0;
 pub(crate) const CALL_INTEGER: u8 = 6;
 pub(crate) const CALL_ADDRESS: u8 = 2;

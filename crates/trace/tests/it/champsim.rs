@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use pagewalk_stream::{Kind, Op, flags};
+use pagewalk_stream::{Op, OpClass, flags};
 
 use crate::{drain, opened, try_drain};
 
@@ -48,7 +48,7 @@ fn champsim_registers_become_distances() {
     assert!(
         ops[1..]
             .iter()
-            .all(|o| o.kind == Kind::Load && o.dep == [1, 0])
+            .all(|o| o.kind == OpClass::Load && o.dep == [1, 0])
     );
     let independent = champsim_record(0x10, [3, 0], [4, 0, 0, 0], 0, 0x1000);
     let ops = champsim_ops(dir.path(), &[independent; 10]);
@@ -66,7 +66,7 @@ fn champsim_registers_become_distances() {
     );
     assert_eq!(ops.len(), 2);
     let store = &ops[1];
-    assert_eq!((store.kind, store.insns), (Kind::Store, 3));
+    assert_eq!((store.kind, store.insns), (OpClass::Store, 3));
     assert_eq!((store.dep, store.dep_latency), ([1, 0], [2, 0]));
 
     // Two loads meet in an addition, and their sum is an address.
@@ -80,7 +80,15 @@ fn champsim_registers_become_distances() {
         ],
     );
     let kinds: Vec<_> = ops.iter().map(|o| o.kind).collect();
-    assert_eq!(kinds, [Kind::Load, Kind::Load, Kind::Compute, Kind::Load]);
+    assert_eq!(
+        kinds,
+        [
+            OpClass::Load,
+            OpClass::Load,
+            OpClass::Compute,
+            OpClass::Load
+        ]
+    );
     assert_eq!((ops[2].dep, ops[2].latency), ([2, 1], 1));
     assert_eq!(ops[3].dep, [1, 0]);
 }
@@ -127,7 +135,7 @@ fn champsim_branches_are_told_apart() {
         let branch = branch_record(0x10, taken, dest, src, load);
         let after = champsim_record(0x90, [3, 0], [0; 4], 0, 0x1000);
         let ops = champsim_ops(dir.path(), &[branch, after]);
-        let op = ops.iter().find(|o| o.kind == Kind::Branch).unwrap();
+        let op = ops.iter().find(|o| o.kind == OpClass::Branch).unwrap();
         assert_eq!(op.flags, expected);
         assert_eq!(op.va, if taken { 0x90 } else { 0 });
         if load != 0 {

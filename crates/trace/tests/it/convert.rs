@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use pagewalk_stream::{Kind, flags};
+use pagewalk_stream::{OpClass, flags};
 use pagewalk_trace::{OpenOptions, check_trace, convert_trace};
 
 use crate::champsim::champsim_record;
@@ -13,14 +13,14 @@ fn conversion_keeps_what_the_target_can_hold() {
     let dir = tempfile::tempdir().unwrap();
     let path = recorded(dir.path(), program("gups", 1, &[("updates", "5000")]), None);
     let all = drain(opened(&path).as_mut());
-    let memory = |s: &Streams| -> Vec<(Kind, u64)> {
+    let memory = |s: &Streams| -> Vec<(OpClass, u64)> {
         let ops = s[&0].0.iter();
-        let memory = ops.filter(|o| matches!(o.kind, Kind::Load | Kind::Store));
+        let memory = ops.filter(|o| matches!(o.kind, OpClass::Load | OpClass::Store));
         memory.map(|o| (o.kind, o.va)).collect()
     };
     // Where a request ends has no place in a record.
     let taken = |s: &Streams| -> Vec<(u64, u8)> {
-        let branches = s[&0].0.iter().filter(|o| o.kind == Kind::Branch);
+        let branches = s[&0].0.iter().filter(|o| o.kind == OpClass::Branch);
         branches
             .map(|o| (o.pc, o.flags & !flags::REQUEST))
             .collect()
@@ -44,7 +44,7 @@ fn conversion_keeps_what_the_target_can_hold() {
         let ops = &back[&0].0;
         let table = ops
             .windows(2)
-            .filter(|w| w[0].kind == Kind::Load && w[1].kind == Kind::Load);
+            .filter(|w| w[0].kind == OpClass::Load && w[1].kind == OpClass::Load);
         assert!(table.clone().count() >= 5000);
         for pair in table {
             assert_eq!(pair[1].dep[0], 1, "{pair:?}");

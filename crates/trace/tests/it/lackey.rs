@@ -1,6 +1,6 @@
 //! The text of Valgrind's lackey.
 
-use pagewalk_stream::{Kind, flags};
+use pagewalk_stream::{OpClass, flags};
 use pagewalk_trace::OpenOptions;
 
 use crate::{drain, opened, refused};
@@ -25,15 +25,15 @@ fn lackey_text_gives_instructions_accesses_and_branches() {
     assert_eq!(
         brief,
         [
-            (Kind::Load, 0x7000, 1, 8, 0),
-            (Kind::Branch, 0x1000, 2, 0, t | c),
-            (Kind::Store, 0x7008, 1, 4, 0),
-            (Kind::Load, 0x7100, 1, 4, 0),
-            (Kind::Store, 0x7100, 0, 4, 0),
-            (Kind::Branch, 0x1000, 1, 0, c),
-            (Kind::Load, 0x8000, 1, 64, 0),
-            (Kind::Load, 0x8040, 0, 64, 0),
-            (Kind::Load, 0x8080, 0, 32, 0),
+            (OpClass::Load, 0x7000, 1, 8, 0),
+            (OpClass::Branch, 0x1000, 2, 0, t | c),
+            (OpClass::Store, 0x7008, 1, 4, 0),
+            (OpClass::Load, 0x7100, 1, 4, 0),
+            (OpClass::Store, 0x7100, 0, 4, 0),
+            (OpClass::Branch, 0x1000, 1, 0, c),
+            (OpClass::Load, 0x8000, 1, 64, 0),
+            (OpClass::Load, 0x8040, 0, 64, 0),
+            (OpClass::Load, 0x8080, 0, 32, 0),
         ]
     );
     for (line, shown) in [

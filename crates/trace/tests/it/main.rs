@@ -4,9 +4,9 @@
 mod champsim;
 mod convert;
 mod damage;
+mod fast_forward;
 mod formats;
 mod lackey;
-mod passing;
 mod pwt;
 mod steps;
 mod vectors;

@@ -1,7 +1,7 @@
 //! A recording of a live program as an earlier build wrote it (`data/steps.c`): it is
 //! read, and what is damaged is found.
 
-use pagewalk_stream::{End, Event, Kind};
+use pagewalk_stream::{End, Event, OpClass};
 use pagewalk_trace::{OpenOptions, check_trace, trace_info};
 
 use crate::{drain, instructions, opened, refused, try_drain};
@@ -28,7 +28,7 @@ fn an_earlier_recording_of_a_live_program_is_read() {
         marks.iter().find(is).unwrap().0
     };
     let within = &ops[at(Event::RoiBegin)..at(Event::RoiEnd)];
-    let loads = within.iter().filter(|o| o.kind == Kind::Load);
+    let loads = within.iter().filter(|o| o.kind == OpClass::Load);
     let mut x = 88_172_645_463_325_252u64;
     let mut expected = Vec::new();
     for i in 0..3000 {

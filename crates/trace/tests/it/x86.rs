@@ -1,7 +1,7 @@
 //! Templates of hand-assembled sequences: ops, dependences, latencies, branches.
 
 use pagewalk_ring::record;
-use pagewalk_stream::{Kind, Op, flags};
+use pagewalk_stream::{Op, OpClass, flags};
 use pagewalk_trace::x86::{Block, Registers};
 use proptest::prelude::*;
 
@@ -43,7 +43,7 @@ fn a_chain_of_loads_depends_on_the_load_before() {
     assert_eq!(first.len(), 2);
     assert_eq!(
         (first[0].kind, first[0].va, first[0].size),
-        (Kind::Load, 0x1000, 8)
+        (OpClass::Load, 0x1000, 8)
     );
     assert_eq!(first[0].dep, [0, 0], "nobody has written rax yet");
     assert_eq!((first[1].dep, first[1].pc), ([1, 0], AT + 3));
@@ -54,10 +54,10 @@ fn a_chain_of_loads_depends_on_the_load_before() {
 
 #[test]
 fn a_repeated_string_instruction_moves_an_element_at_a_time() {
-    let sizes = |code: &[u8], records: &[u64]| -> Vec<(Kind, u8)> {
+    let sizes = |code: &[u8], records: &[u64]| -> Vec<(OpClass, u8)> {
         let b = block(&[code]);
         let ops = expand(&b, records, None, &mut Registers::default());
-        let memory = |op: &&Op| matches!(op.kind, Kind::Load | Kind::Store);
+        let memory = |op: &&Op| matches!(op.kind, OpClass::Load | OpClass::Store);
         ops.iter()
             .filter(memory)
             .map(|op| (op.kind, op.size))
@@ -65,14 +65,17 @@ fn a_repeated_string_instruction_moves_an_element_at_a_time() {
     };
     // rep stosb, rep stosq, rep movsd.
     let end = 0x1fff;
-    assert_eq!(sizes(&[0xf3, 0xaa], &[store(0, end)]), [(Kind::Store, 1)]);
+    assert_eq!(
+        sizes(&[0xf3, 0xaa], &[store(0, end)]),
+        [(OpClass::Store, 1)]
+    );
     assert_eq!(
         sizes(&[0xf3, 0x48, 0xab], &[store(0, 0x1ff8)]),
-        [(Kind::Store, 8)]
+        [(OpClass::Store, 8)]
     );
     assert_eq!(
         sizes(&[0xf3, 0xa5], &[load(0, 0x1ffc), store(0, 0x2ffc)]),
-        [(Kind::Load, 4), (Kind::Store, 4)]
+        [(OpClass::Load, 4), (OpClass::Store, 4)]
     );
 }
 
@@ -128,7 +131,7 @@ fn two_makers_become_one_compute_op() {
     let mut r = Registers::default();
     let ops = expand(&b, &[load(0, 8), load(1, 16)], None, &mut r);
     assert_eq!(ops.len(), 3);
-    assert_eq!((ops[2].kind, ops[2].latency), (Kind::Compute, 1));
+    assert_eq!((ops[2].kind, ops[2].latency), (OpClass::Compute, 1));
     let mut dep = ops[2].dep;
     dep.sort();
     assert_eq!(dep, [1, 2]);
@@ -148,7 +151,7 @@ fn a_read_modify_write_is_a_load_and_a_store_of_one_instruction() {
     );
     assert_eq!(
         ops.iter().map(|o| (o.kind, o.insns)).collect::<Vec<_>>(),
-        [(Kind::Load, 1), (Kind::Store, 0)]
+        [(OpClass::Load, 1), (OpClass::Store, 0)]
     );
     assert_eq!((ops[1].dep, ops[1].dep_latency), ([0, 1], [0, 1]));
 }
@@ -161,7 +164,7 @@ fn a_locked_one_drains_the_window_however_it_arrives() {
         let ops = expand(&b, records, None, &mut Registers::default());
         // The result of the addition may follow as a `Compute` op.
         let seen: Vec<_> = ops[..2].iter().map(|o| (o.kind, o.va)).collect();
-        assert_eq!(seen, [(Kind::Load, 64), (Kind::Store, 64)]);
+        assert_eq!(seen, [(OpClass::Load, 64), (OpClass::Store, 64)]);
         assert_ne!(ops[0].flags & flags::SERIALISING, 0);
     }
 }
@@ -173,7 +176,7 @@ fn conditional_branches_wait_for_what_was_compared() {
     let target = b.end + 16;
     let taken = expand(&b, &[load(0, 8)], Some(target), &mut Registers::default());
     let branch = taken.last().unwrap();
-    assert_eq!((branch.kind, branch.va), (Kind::Branch, target));
+    assert_eq!((branch.kind, branch.va), (OpClass::Branch, target));
     assert_eq!(branch.flags, flags::CONDITIONAL | flags::TAKEN);
     assert_eq!((branch.dep, branch.dep_latency), ([1, 0], [1, 0]));
     assert_eq!((branch.latency, branch.insns), (1, 2));
@@ -189,7 +192,7 @@ fn calls_push_and_returns_pop() {
     let ops = expand(&call, &[store(0, 0x7ff8)], Some(AT + 0x105), &mut r);
     assert_eq!(
         ops.iter().map(|o| (o.kind, o.insns)).collect::<Vec<_>>(),
-        [(Kind::Store, 1), (Kind::Branch, 0)]
+        [(OpClass::Store, 1), (OpClass::Branch, 0)]
     );
     assert_eq!(
         (ops[1].flags, ops[1].va),
@@ -246,9 +249,12 @@ fn a_repeated_string_instruction_with_nothing_to_do_accesses_nothing() {
         None,
         &mut Registers::default(),
     );
-    assert_eq!(some.iter().filter(|o| o.kind != Kind::Compute).count(), 2);
+    assert_eq!(
+        some.iter().filter(|o| o.kind != OpClass::Compute).count(),
+        2
+    );
     let none = expand(&b, &[], None, &mut Registers::default());
-    assert!(none.iter().all(|o| o.kind == Kind::Compute));
+    assert!(none.iter().all(|o| o.kind == OpClass::Compute));
     assert_eq!(none.iter().map(|o| o.insns).sum::<u16>(), 1);
 }
 
@@ -263,7 +269,10 @@ fn a_faulting_access_ends_the_block_there() {
 fn an_access_that_the_template_does_not_know_is_not_lost() {
     let b = block(&[NOP]);
     let ops = expand(&b, &[store(0, 0x500)], None, &mut Registers::default());
-    assert!(ops.iter().any(|o| o.kind == Kind::Store && o.va == 0x500));
+    assert!(
+        ops.iter()
+            .any(|o| o.kind == OpClass::Store && o.va == 0x500)
+    );
 }
 
 #[test]
@@ -314,7 +323,7 @@ proptest! {
                 for d in op.dep {
                     prop_assert!(u64::from(d) <= made);
                 }
-                prop_assert!(op.kind == Kind::Compute || op.kind == Kind::Branch || (1..=64).contains(&op.size));
+                prop_assert!(op.kind == OpClass::Compute || op.kind == OpClass::Branch || (1..=64).contains(&op.size));
                 made += 1;
             }
             prop_assert!(ops.iter().map(|o| usize::from(o.insns)).sum::<usize>() <= parts.len());

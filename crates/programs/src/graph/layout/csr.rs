@@ -72,7 +72,7 @@ impl Layout for Csr {
         let neighbours = heap.malloc(edge_bytes * graph.edges().max(1));
         let array = |f: &Field| (heap.malloc(u64::from(f.size) * vertices), u64::from(f.size));
         let fields = properties.fields.iter().map(array).collect();
-        heap.announce(t).await;
+        heap.emit_pending(t).await;
         Csr {
             vertices,
             offsets,

@@ -223,8 +223,8 @@ pub async fn load(
     if !order.interleaved {
         for _ in 0..n {
             vertices.add(heap);
-            if heap.has_news() {
-                heap.announce(t).await;
+            if heap.has_pending() {
+                heap.emit_pending(t).await;
             }
         }
     }
@@ -271,8 +271,8 @@ pub async fn load(
                 property.push(i, at[2]);
                 count.push(i, at[3]);
             }
-            if heap.has_news() {
-                heap.announce(t).await;
+            if heap.has_pending() {
+                heap.emit_pending(t).await;
             }
         }
         edges.end_row(v);
@@ -280,7 +280,7 @@ pub async fn load(
             places.end_row(v);
         }
     }
-    heap.announce(t).await;
+    heap.emit_pending(t).await;
     Loaded {
         vertices: vertices.places,
         buckets: vertices.index.at,

@@ -53,7 +53,7 @@ impl Over {
             self.vertex = vertices.end;
             return 0;
         }
-        t.pass_over(CONTRIBUTION.times(count));
+        t.skip_stretch(CONTRIBUTION.times(count));
         count
     }
 
@@ -83,7 +83,7 @@ impl Over {
             self.vertex = end;
             return 0;
         }
-        t.pass_over(cost);
+        t.skip_stretch(cost);
         end - left.start
     }
 
@@ -101,7 +101,7 @@ impl Over {
             self.edge = end;
             return 0;
         }
-        t.pass_over(EDGE.times(count));
+        t.skip_stretch(EDGE.times(count));
         count
     }
 }

@@ -161,7 +161,7 @@ impl Queue {
     async fn grow(&mut self, t: &mut Thread, heap: &mut Heap) {
         let capacity = (2 * self.capacity).max(1);
         let at = heap.malloc(PAIR * capacity);
-        heap.announce_untouched(t).await;
+        heap.emit_pending_untouched(t).await;
         t.call(0x7e4, GROW, 3, 0x680);
         t.compute(GROW + 0x20, 60, 40, [NONE; 2]);
         for i in 0..self.pairs.len() {
@@ -181,7 +181,7 @@ impl Queue {
         if self.capacity > 0 {
             heap.free(self.at, PAIR * self.capacity);
         }
-        heap.announce_untouched(t).await;
+        heap.emit_pending_untouched(t).await;
         (self.at, self.capacity) = (at, capacity);
         for member in 0..3 {
             t.store(

@@ -17,7 +17,7 @@ use super::hash::{self, SEED, hash_of};
 use super::{AGAIN, CAPACITY, CONTROL, DELETED, EMPTY, Flat, LEFT, Record, SIZE, SLOTS, h2};
 use crate::heap::Heap;
 use crate::kv::emit::Emit;
-use crate::kv::index::{Found, Key, Place, Step};
+use crate::kv::index::{Found, IndexStep, Key, Place};
 use crate::kv::libc::{self, KEY_BYTES};
 use crate::thread::{NONE, Value};
 
@@ -33,7 +33,7 @@ impl Flat {
         key: &Key,
         (hash, hashed): (u64, Value),
         sp: u64,
-    ) -> Step {
+    ) -> IndexStep {
         for i in 0..3 {
             e.load(0x23c0 + 5 * i, 1, sp + 8 * i, 8, [NONE; 2]);
         }
@@ -66,10 +66,10 @@ impl Flat {
             e.branch(PREPARE + 0x103, PREPARE + 0x98, 2, again, [held, NONE]);
             if !again {
                 self.growth = Some(self.make_room(e, heap, key, frame));
-                return Step::More;
+                return IndexStep::More;
             }
         }
-        Step::Done(self.insert(e, heap, key, slot, (hash, hashed), sp))
+        IndexStep::Done(self.insert(e, heap, key, slot, (hash, hashed), sp))
     }
 
     /// `rehash_and_grow_if_necessary`: a larger block, or this one without what is deleted.

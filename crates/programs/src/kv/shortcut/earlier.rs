@@ -1,10 +1,10 @@
 //! The table as requests before the region of interest leave it, which no instruction serves.
 
-use pagewalk_stream::Ask;
+use pagewalk_stream::ShortcutQuery;
 
 use super::{Shortcut, Table};
 use crate::heap::Heap;
-use crate::kv::earlier::{ask, insertion};
+use crate::kv::earlier::{insertion, shortcut_query};
 use crate::kv::emit::Quiet;
 use crate::kv::index::{Index, Key, Move};
 use crate::thread::{NONE, Thread};
@@ -12,7 +12,7 @@ use crate::thread::{NONE, Thread};
 impl Shortcut {
     /// Whether the table is the machine's.
     pub fn asks(&self) -> bool {
-        matches!(self.table, Table::Asked)
+        matches!(self.table, Table::Machine)
     }
 
     /// What a GET of `key` does to the table.
@@ -29,7 +29,7 @@ impl Shortcut {
         let hashed = (integer, NONE);
         let known = match &mut self.table {
             Table::Off => None,
-            Table::Asked => match ask(t, Ask::LoadVa { integer }).await {
+            Table::Machine => match shortcut_query(t, ShortcutQuery::LoadVa { integer }).await {
                 Some(va) => self.places.known(va, NONE),
                 None => {
                     self.table = Table::Off;
@@ -56,8 +56,8 @@ impl Shortcut {
         let (hashed, record) = ((integer, NONE), (va, NONE));
         match &mut self.table {
             Table::Off => return false,
-            Table::Asked => {
-                if ask(t, insertion(integer, va)).await.is_none() {
+            Table::Machine => {
+                if shortcut_query(t, insertion(integer, va)).await.is_none() {
                     self.table = Table::Off;
                     return false;
                 }
@@ -76,7 +76,7 @@ impl Shortcut {
         match &mut self.table {
             Table::Off => return,
             Table::Slb(slb) => slb.follow(&mut Quiet, 0, hashed, (from, to), sp),
-            Table::Asked | Table::Rows(_) => {
+            Table::Machine | Table::Rows(_) => {
                 self.enter(t, moved.id, moved.number, to).await;
             }
         }

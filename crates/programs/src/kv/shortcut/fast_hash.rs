@@ -232,7 +232,7 @@ mod tests {
         fn jump(&mut self, _: u64, _: u64, insns: u16, _: u8, _: [Value; 2]) {
             self.instructions += u64::from(insns);
         }
-        fn news(&mut self, _: &mut Heap) {}
+        fn emit_heap_events(&mut self, _: &mut Heap) {}
     }
 
     /// Counted by Valgrind's callgrind for each call, the call itself not among them.

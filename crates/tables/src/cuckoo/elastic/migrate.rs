@@ -3,7 +3,7 @@
 use pagewalk_units::Addr;
 use rand::RngExt;
 
-use super::{Elastic, Env, Flight, Slot, Way};
+use super::{CuckooSlot, Elastic, Env, Flight, Way};
 use crate::cuckoo::hash::Hash;
 use crate::cuckoo::line::Format;
 use crate::cuckoo::spec::WhenDue;
@@ -208,7 +208,7 @@ impl<F: Format, A: Addr> Elastic<F, A> {
         }
         *w.table.line_mut(old) = [0; 8];
         w.lines -= 1;
-        let place = Slot {
+        let place = CuckooSlot {
             way: way as u8,
             new: !in_place,
             slot: new as u32,

@@ -3,7 +3,7 @@
 use pagewalk_units::Addr;
 use rand::RngExt;
 
-use super::{Elastic, Env, Slot, Way};
+use super::{CuckooSlot, Elastic, Env, Way};
 use crate::Refusal;
 use crate::cluster::Line;
 use crate::cuckoo::hash::Hash;
@@ -74,7 +74,7 @@ impl<F: Format, A: Addr> Elastic<F, A> {
     }
 
     /// [`Elastic::place`] with the first place given.
-    pub(super) fn place_at(&mut self, start: Slot, mut line: Line) -> Result<(), ()> {
+    pub(super) fn place_at(&mut self, start: CuckooSlot, mut line: Line) -> Result<(), ()> {
         self.displaced.clear();
         let limit = self.most_kicks();
         let mut place = start;
@@ -115,7 +115,7 @@ impl<F: Format, A: Addr> Elastic<F, A> {
         line: Line,
         env: &mut Env<'_, A>,
         landed: &mut dyn FnMut(u64, u8),
-    ) -> Result<Slot, Refusal> {
+    ) -> Result<CuckooSlot, Refusal> {
         while self.place(key, line, None).is_err() {
             env.work.kicks += self.most_kicks() as u32;
             self.make_room(env, landed)?;

@@ -9,7 +9,7 @@ use pagewalk_units::{Asid, Frame, PageSize, PhysAddr};
 use proptest::prelude::*;
 use rand::RngExt;
 
-use super::{Elastic, Env, Slot, Way};
+use super::{CuckooSlot, Elastic, Env, Way};
 use crate::cluster::{Line, PteCluster};
 use crate::cuckoo::l2p::{L2p, L2pFull};
 use crate::cuckoo::spec::{
@@ -79,7 +79,14 @@ fn line_of(key: u64) -> Line {
 
 /// Anything that a failed insertion must not change: where every line is, and
 /// how much memory there is.
-type State = (Vec<(u64, Slot)>, u64, u64, Vec<(u64, u64, u64)>, u32, u64);
+type State = (
+    Vec<(u64, CuckooSlot)>,
+    u64,
+    u64,
+    Vec<(u64, u64, u64)>,
+    u32,
+    u64,
+);
 
 impl Bench {
     fn new(spec: &ElasticSpec, seed: u64) -> Self {

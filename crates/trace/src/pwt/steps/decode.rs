@@ -1,5 +1,5 @@
 use pagewalk_ring::record::ADDRESS_MASK;
-use pagewalk_stream::{Ask, BATCH_OPS, End, Event, Op};
+use pagewalk_stream::{BATCH_OPS, End, Event, Op, ShortcutQuery};
 
 use super::{BREAK, IRREGULAR, MET_WITHIN, MOVED, Model, Shape};
 use crate::pump::Stop;
@@ -25,7 +25,7 @@ struct Notes {
     irregular: bool,
     broken: bool,
     met: Vec<(u16, u64)>,
-    asks: Option<Ask>,
+    asks: Option<ShortcutQuery>,
 }
 
 /// Where the columns are being read.
@@ -164,7 +164,7 @@ impl StepDecoder {
                 self.flush(give)?;
                 let pieces = match asks {
                     None => block.cut(rest, &mut notes.met),
-                    Some(ask) => block.cut_asking(ask, rest, &mut notes.met, &mut self.registers),
+                    Some(ask) => block.cut_query(ask, rest, &mut notes.met, &mut self.registers),
                 };
                 for cut in pieces {
                     match cut {
@@ -221,7 +221,7 @@ impl StepDecoder {
             }
             code => {
                 let mark = get_body(code, from)?;
-                if let Mark::End(End::Ask(ask)) = mark {
+                if let Mark::End(End::Query(ask)) = mark {
                     return Some(Ok(notes.asks.replace(ask).is_none()));
                 }
                 if let Mark::End(End::Event {

@@ -1,5 +1,5 @@
 use pagewalk_ring::record::{self, ADDRESS_MASK};
-use pagewalk_stream::{Ask, End};
+use pagewalk_stream::{End, ShortcutQuery};
 
 use super::{
     BREAK, IRREGULAR, MET_WITHIN, MOST_STEPS, MOVED, Model, RECORDS_FULL, Shape, Slot, guess_at,
@@ -314,8 +314,8 @@ impl StepEncoder {
     }
 
     /// The next step ends with this question.
-    pub fn asks(&mut self, ask: Ask) {
-        self.mark(&Mark::End(End::Ask(ask)));
+    pub fn query(&mut self, ask: ShortcutQuery) {
+        self.mark(&Mark::End(End::Query(ask)));
     }
 
     /// Appends what follows the steps so far, but for a question, which is part of a step.

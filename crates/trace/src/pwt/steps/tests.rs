@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use pagewalk_ring::record;
-use pagewalk_stream::{Ask, Batch, End, Event, Kind, Op};
+use pagewalk_stream::{Batch, End, Event, Op, OpClass, ShortcutQuery};
 use pagewalk_units::VirtAddr;
 use proptest::prelude::*;
 
@@ -73,7 +73,7 @@ struct Ran {
     /// It is not known what came next.
     broken: bool,
     /// It ends with a question; then that is not known, either.
-    asks: Option<Ask>,
+    asks: Option<ShortcutQuery>,
     /// What happened before it.
     end: Option<End>,
     /// A block of the file ends before it.
@@ -96,16 +96,16 @@ fn any_end() -> impl Strategy<Value = End> {
     ]
 }
 
-fn any_ask() -> impl Strategy<Value = Ask> {
+fn any_query() -> impl Strategy<Value = ShortcutQuery> {
     prop_oneof![
-        any::<u64>().prop_map(|integer| Ask::LoadVa { integer }),
-        (any::<u64>(), any::<u64>()).prop_map(|(integer, va)| Ask::InsertVa {
+        any::<u64>().prop_map(|integer| ShortcutQuery::LoadVa { integer }),
+        (any::<u64>(), any::<u64>()).prop_map(|(integer, va)| ShortcutQuery::InsertVa {
             integer,
             va: VirtAddr(va),
         }),
-        any::<u64>().prop_map(|rows| Ask::Alloc { rows }),
-        any::<u64>().prop_map(|rows| Ask::Resize { rows }),
-        Just(Ask::Free),
+        any::<u64>().prop_map(|rows| ShortcutQuery::Alloc { rows }),
+        any::<u64>().prop_map(|rows| ShortcutQuery::Resize { rows }),
+        Just(ShortcutQuery::Free),
     ]
 }
 
@@ -123,7 +123,7 @@ fn any_run() -> impl Strategy<Value = Ran> {
     // Any record that is one of an access.
     let more = rarely(prop::collection::vec(0..1u64 << 58, 0..6));
     let met = rarely(prop::collection::vec((0..6u16, any::<u64>()), 1..3));
-    let asks = prop::option::weighted(0.1, any_ask());
+    let asks = prop::option::weighted(0.1, any_query());
     let rare = (rarely(0..6usize), more, met, rarely(Just(())), asks);
     let between = (rarely(any_end()), rarely(Just(())));
     (0..CODE.len(), addresses, rare, between).prop_map(
@@ -189,7 +189,7 @@ fn expected(known: &[Known], runs: &[Ran]) -> (Vec<Part>, u64) {
         let met = &mut ran.met.clone();
         let pieces = match ran.asks {
             None => block.cut(ops, met),
-            Some(ask) => block.cut_asking(ask, ops, met, &mut registers),
+            Some(ask) => block.cut_query(ask, ops, met, &mut registers),
         };
         for piece in pieces {
             match piece {
@@ -201,7 +201,7 @@ fn expected(known: &[Known], runs: &[Ran]) -> (Vec<Part>, u64) {
             let [.., Part::Op(last), Part::End(end)] = &parts[..] else {
                 panic!("an op and its end");
             };
-            assert_eq!((last.kind, end), (Kind::Ask, &End::Ask(ask)));
+            assert_eq!((last.kind, end), (OpClass::Query, &End::Query(ask)));
         }
     }
     let instructions = |p: &Part| match p {
@@ -243,7 +243,7 @@ fn encoded(known: &[Known], runs: &[Ran], at_once: bool) -> Vec<StepPart> {
             encoder.met_within(*instruction, *ticket);
         }
         if let Some(ask) = ran.asks {
-            encoder.asks(ask);
+            encoder.query(ask);
         }
         let next = runs.get(n + 1).filter(|_| !ran.broken);
         let next = next.map(|r| known[r.block].shape.number);

@@ -1,0 +1,112 @@
+//! An op that asks the machine's shortcut, priced.
+
+use pagewalk_memory::{Below, Done, Level, Request, RequestKind};
+use pagewalk_stream::{Op, flags};
+use pagewalk_tables::{QueryResult, Unit};
+
+use super::{Core, CoreContext, TranslationWait, Waits};
+
+impl Core {
+    /// Does the op at which [`Core::run`] came back with [`super::Stop::Query`]. Its
+    /// result is there when all lines that `query_result` names have come, unless it is `at_once`,
+    /// the walk beside them is over, if there is one, and the latency has passed; the line
+    /// that is written goes out at retirement. Without a reply (there is no shortcut) it is an instruction of
+    /// one cycle.
+    pub fn run_query<B: Below>(
+        &mut self,
+        op: &Op,
+        query_result: Option<&QueryResult>,
+        mut context: CoreContext<'_, B>,
+    ) {
+        self.dispatch_preceding(op);
+        let at = self.dispatch(op.insns);
+        let start = at.max(self.input(op, 0)).max(self.input(op, 1));
+        let now = self.cycle(start);
+        let asid = context.asid;
+        let unit = query_result.map_or(Unit::Nothing, |l| l.unit);
+        let asked = self.mmu.begin_query(
+            &unit,
+            asid,
+            now,
+            &mut context.walk_context(&mut self.private),
+        );
+        let mut back = Done::new(asked.start, Level::L1);
+        for &line in query_result.iter().flat_map(|l| &l.reads) {
+            let done = self.request(RequestKind::Load, line, op.pc, asked.start, context.below);
+            if done.at > back.at && !query_result.is_some_and(|l| l.at_once) {
+                back = done;
+            }
+        }
+        let (began, known) = asked.walk;
+        let latency = query_result.map_or(1, |l| u64::from(l.latency));
+        let done = start.max(back.at.max(known) * self.width) + latency * self.width;
+        // A walk beside the lines holds it up alone if it ends after them.
+        let (translated, data) = if known > back.at {
+            (
+                TranslationWait {
+                    known,
+                    walk_start: began,
+                },
+                Done::new(known, Level::L1),
+            )
+        } else {
+            (TranslationWait::at(now), back)
+        };
+        let waits = Waits {
+            start,
+            translated,
+            data,
+        };
+        let slot = self.retire(op.insns, at, done, waits);
+        let mut written = self.cycle(slot);
+        if let Some(line) = query_result.and_then(|l| l.written) {
+            let request = self.request(RequestKind::Store, line, op.pc, written, context.below);
+            written = request.at;
+        }
+        let replied = self.cycle(done);
+        self.mmu.end_query(&unit, asid, asked, (replied, written));
+        if let Some(w) = &mut self.wrong {
+            w.learn(std::slice::from_ref(op));
+        }
+        self.done.set(self.op_count, done);
+        self.op_count += 1;
+        self.stats.requests += u64::from(op.flags & flags::REQUEST != 0);
+    }
+
+    /// The same between samples: what it leaves in the caches and in the core's unit, and
+    /// a clock that runs at `cpi_milli`/1000 cycles an instruction.
+    pub fn warm_query<B: Below>(
+        &mut self,
+        op: &Op,
+        query_result: Option<&QueryResult>,
+        cpi_milli: u64,
+        mut context: CoreContext<'_, B>,
+    ) {
+        if let Some(query_result) = query_result {
+            let asid = context.asid;
+            let mut walk_context = context.walk_context(&mut self.private);
+            self.mmu
+                .warm_query(&query_result.unit, asid, &mut walk_context);
+        }
+        let reads = query_result.iter().flat_map(|l| &l.reads);
+        let written = query_result.and_then(|l| l.written);
+        let accesses = reads
+            .map(|&at| (at, RequestKind::Load))
+            .chain(written.map(|at| (at, RequestKind::Store)));
+        for (at, kind) in accesses {
+            let request = Request {
+                at,
+                kind,
+                core: self.core,
+                pc: op.pc,
+            };
+            self.private.warm(request, context.below);
+        }
+        if let Some(w) = &mut self.wrong {
+            w.learn(std::slice::from_ref(op));
+        }
+        self.warmed += u64::from(op.insns);
+        self.warm_rest += u64::from(op.insns) * cpi_milli;
+        self.warmed_requests += u64::from(op.flags & flags::REQUEST != 0);
+    }
+}

@@ -1,0 +1,96 @@
+//! What a program asks of the design's shortcut: the reply is functional, in
+//! program order and the same whether the op is timed, warmed or skipped.
+
+use pagewalk_cpu::CoreContext;
+use pagewalk_os::{Os, OsError};
+use pagewalk_stream::{End, Op, ShortcutQuery, ThreadId};
+use pagewalk_tables::QueryResult;
+
+use super::{Machine, Outcome};
+use crate::fanout::Item;
+
+/// The reply to a system call of a process about its table: whether it was done. Its time is
+/// the kernel's, also where there are no tables and the call fails.
+fn table_call_result(os: &Os, done: &Result<(), OsError>) -> Option<QueryResult> {
+    os.has_shortcut().then(|| QueryResult {
+        value: u64::from(done.is_ok()),
+        latency: 1,
+        ..QueryResult::default()
+    })
+}
+
+impl Machine {
+    /// The shortcut's answer to the op `op` of `item`, on its way to `thread`.
+    pub(super) fn resolve_query(
+        &mut self,
+        id: ThreadId,
+        core: usize,
+        item: &Item,
+        op: &Op,
+    ) -> Result<Option<QueryResult>, Outcome> {
+        let End::Query(ask) = item.end else {
+            return Err(Outcome::Program(format!(
+                "the op at {:#x} asks, and its batch does not say what: the recording is damaged",
+                op.pc
+            )));
+        };
+        let thread = self
+            .threads
+            .get_mut(&id)
+            .expect("a thread that asks exists");
+        let process = thread.process;
+        let pid = self.processes[&process].pid;
+        let mut fx = std::mem::take(&mut self.effects);
+        if matches!(ask, ShortcutQuery::LoadVa { .. }) && self.plan.phase.takes_time() {
+            self.os.stlt_guard(pid, self.cores[core].now(), &mut fx);
+        }
+        let result = match ask {
+            ShortcutQuery::LoadVa { integer } => self.os.load_va(pid, integer, &mut fx),
+            ShortcutQuery::InsertVa { integer, va } => self.os.insert_va(pid, integer, va, &mut fx),
+            ShortcutQuery::Alloc { rows } => {
+                let done = self.os.stlt_alloc(pid, rows, &mut fx);
+                table_call_result(&self.os, &done)
+            }
+            ShortcutQuery::Resize { rows } => {
+                let done = self.os.stlt_resize(pid, rows, &mut fx);
+                table_call_result(&self.os, &done)
+            }
+            ShortcutQuery::Free => {
+                let done = self.os.stlt_free(pid, &mut fx);
+                table_call_result(&self.os, &done)
+            }
+        };
+        thread.query_result = result.as_ref().map(|l| l.value);
+        self.spread(core, process, self.part_of(process), &mut fx);
+        self.effects = fx;
+        Ok(result)
+    }
+
+    /// The core came back with an op that asks: answers and prices it.
+    pub(super) fn run_query(
+        &mut self,
+        id: ThreadId,
+        core: usize,
+        item: &Item,
+        at: usize,
+    ) -> Result<(), Outcome> {
+        let op = &item.batch.ops[at];
+        let result = self.resolve_query(id, core, item, op)?;
+        let pid = self.processes[&self.threads[&id].process].pid;
+        let view = self.os.view(pid);
+        let context = CoreContext {
+            asid: self.os.asid(pid),
+            view: &view,
+            tiers: self.os.tiers(),
+            below: &mut self.shared,
+            in_memory_tlb: self.in_memory_tlb.as_deref_mut(),
+        };
+        let c = &mut self.cores[core];
+        if !self.plan.phase.takes_time() {
+            c.warm_query(op, result.as_ref(), self.gap_cpi_milli, context);
+        } else {
+            c.run_query(op, result.as_ref(), context);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,106 @@
+//! The L2 while lines are followed, which the first level lacks: no time passes, and nothing is counted.
+
+use pagewalk_units::{LINE_SHIFT, PhysAddr};
+
+use super::{NO_LINE, Private, address};
+use crate::cache_array::{DIRTY, OWNED, PREFETCHED};
+use crate::prefetch::Wanted;
+use crate::{Below, Enter, Request, RequestKind};
+
+impl Private {
+    /// From here on all requests are those of [`Private::warm_filtered`] and [`Private::warm_filtered_walk`], up to
+    /// [`Private::end_filtered_warming`], and no other core's caches are there. Whether the L2 is kept in the
+    /// order of use meanwhile: where not, requests are warmed as ever.
+    pub fn begin_filtered_warming(&mut self) -> bool {
+        self.warms_filtered = self.l2.can_export_lru() && self.walks_enter != Enter::L3;
+        self.last_filtered = NO_LINE;
+        if self.warms_filtered {
+            self.l2.export_lru(&mut self.lru_stack);
+        }
+        self.warms_filtered
+    }
+
+    /// Up to here.
+    pub fn end_filtered_warming(&mut self) {
+        if std::mem::take(&mut self.warms_filtered) {
+            self.l2.import_lru(&self.lru_stack);
+        }
+    }
+
+    /// State only, of a load, store or fetch that the first level lacks, while followed.
+    #[inline]
+    pub fn warm_filtered<B: Below>(&mut self, request: Request, below: &mut B) {
+        debug_assert!(matches!(
+            request.kind,
+            RequestKind::Load | RequestKind::Store | RequestKind::Fetch
+        ));
+        if !self.warms_filtered {
+            self.warm_below_first(request, below);
+            return;
+        }
+        let line = request.at.0 >> LINE_SHIFT;
+        // A line that is read and then written is the last used one already, and its prefetcher has
+        // seen it.
+        if line != self.last_filtered || request.kind != RequestKind::Store {
+            self.warm_filtered_l2(&request, below);
+            self.last_filtered = line;
+        }
+        if request.kind == RequestKind::Store {
+            self.l2
+                .lru_set_flags(&mut self.lru_stack, line, DIRTY | OWNED);
+        }
+    }
+
+    /// The same of a walker's read of the entry at `at`.
+    #[inline]
+    pub fn warm_filtered_walk<B: Below>(&mut self, at: PhysAddr, below: &mut B) {
+        let (core, pc) = (self.core, 0);
+        let kind = RequestKind::Walk;
+        let request = Request { at, kind, core, pc };
+        if self.warms_filtered {
+            self.last_filtered = NO_LINE;
+            self.warm_filtered_l2(&request, below);
+        } else {
+            self.warm(request, below);
+        }
+    }
+
+    /// What [`Private::access_l2`] does, without time, to what stands for the L2.
+    #[inline]
+    fn warm_filtered_l2<B: Below>(&mut self, request: &Request, below: &mut B) {
+        let line = request.at.0 >> LINE_SHIFT;
+        if !self.l2.lru_hit(&mut self.lru_stack, line) {
+            self.l2.missed = true;
+            below.warm(*request);
+            self.fill_filtered(line, 0, below);
+        }
+        let Some(p) = &mut self.l2.prefetcher else {
+            return;
+        };
+        let missed = std::mem::take(&mut self.l2.missed);
+        let mut wanted = Wanted::new();
+        if !p.train(request.kind, line, request.pc, missed, &mut wanted) {
+            return;
+        }
+        for &line in &wanted {
+            if !self.l2.lru_holds(&self.lru_stack, line) {
+                below.warm(Request {
+                    at: address(line),
+                    kind: RequestKind::Prefetch,
+                    ..*request
+                });
+                self.fill_filtered(line, PREFETCHED, below);
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn fill_filtered<B: Below>(&mut self, line: u64, flags: u64, below: &mut B) {
+        let victim = self.l2.lru_fill(&mut self.lru_stack, line, flags);
+        if let Some(line) = victim.line()
+            && victim.dirty()
+        {
+            below.warm_write_back(address(line), self.core);
+        }
+    }
+}

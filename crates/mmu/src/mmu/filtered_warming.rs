@@ -1,0 +1,266 @@
+//! Following: what a program's pages leave in the last level of TLBs, without anything else.
+//!
+//! The first level is stood for by a few pages that were used last, and the walk caches by the
+//! upper entries that were; both forget what they hold before it matters. The second level is kept
+//! in the order of use.
+
+use pagewalk_memory::Below;
+use pagewalk_structures::{position, push_mru, touch_mru};
+use pagewalk_tables::{Invalidation, MOST_LEVELS, Path, View, WalkCacheKind};
+use pagewalk_units::{Access, Asid, PageSize, PhysAddr, VirtAddr};
+
+use super::{Fault, Mmu, WalkContext, side};
+use crate::level::LevelLruStack;
+use crate::mapping::Mapping;
+use crate::tlb::key;
+use crate::walk::Walked;
+
+/// Pages of the first level that are remembered on each side, direct-mapped; a power of two.
+const FIRST: usize = 64;
+/// No page has this key.
+const NONE: u64 = u64::MAX;
+
+/// A page of 4 KB and where it lies.
+#[derive(Clone, Copy)]
+struct Near {
+    page: u64,
+    /// Bit 0: it may be written.
+    frame: u64,
+}
+
+const NOTHING: Near = Near {
+    page: NONE,
+    frame: 0,
+};
+
+/// Ways of a set of [`Upper`] at most.
+const WAYS: usize = 8;
+
+/// Which parts of the address space were walked through last, in sets.
+struct Upper {
+    parts: Vec<u64>,
+    ways: usize,
+    /// Sets, a power of two, less one.
+    mask: usize,
+}
+
+impl Upper {
+    /// As many as a walk cache of `entries` holds, or somewhat fewer.
+    fn new(entries: usize) -> Self {
+        let ways = WAYS.min(entries.max(1));
+        let sets = (entries / ways).checked_ilog2().map_or(0, |log| 1 << log);
+        Upper {
+            parts: vec![NONE; sets * ways],
+            ways,
+            mask: sets.max(1) - 1,
+        }
+    }
+
+    /// Whether `part` of an address space is one of them; it is from now on.
+    #[inline(always)]
+    fn knows(&mut self, part: u64, asid: Asid) -> bool {
+        if self.parts.is_empty() {
+            return false;
+        }
+        let hash = part.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40;
+        let set = (hash as usize & self.mask) * self.ways;
+        let parts = &mut self.parts[set..set + self.ways];
+        let part = part << 16 | u64::from(asid.0);
+        match position(parts, |known| known == part) {
+            Some(way) => {
+                touch_mru(parts, way);
+                true
+            }
+            None => {
+                push_mru(parts, part);
+                false
+            }
+        }
+    }
+}
+
+/// What stands for the MMU while it is followed.
+pub(super) struct FilteredWarming {
+    /// Data, instructions.
+    first: [[Near; FIRST]; 2],
+    second: [LevelLruStack; 2],
+    /// For each level of the table above the leaves.
+    upper: [Upper; MOST_LEVELS],
+    /// Buffer.
+    path: Path<PhysAddr>,
+}
+
+impl FilteredWarming {
+    pub(super) fn forget(&mut self) {
+        self.first = [[NOTHING; FIRST]; 2];
+        for level in &mut self.upper {
+            level.parts.fill(NONE);
+        }
+    }
+}
+
+impl Mmu {
+    /// From here on all translations are those of [`Mmu::warm_filtered`], up to [`Mmu::end_filtered_warming`]. Whether
+    /// all that they ask of the core's caches is [`Private::warm_filtered_walk`]'s: where not, they are
+    /// warmed as ever.
+    ///
+    /// [`Private::warm_filtered_walk`]: pagewalk_memory::Private::warm_filtered_walk
+    pub fn begin_filtered_warming(&mut self, view: &View<'_>) -> bool {
+        for s in 0..2 {
+            self.settle(s);
+            self.filter[s] = super::NO_PAGE;
+        }
+        let plain = self.speculation.is_none()
+            && self.in_memory.is_none()
+            && self.stlt.is_none()
+            && self.prefetching.is_none()
+            && self.uses == WalkCacheKind::Levels
+            && matches!(view, View::Native(table) if table.is_tree());
+        self.warms_filtered = plain
+            && !self.perfect
+            && self.l2[0].is_some()
+            && self.l2.iter().flatten().all(|level| level.can_export_lru());
+        if self.warms_filtered {
+            let entries = self.caches.pwc.entries();
+            let state = self.filtered.get_or_insert_with(|| {
+                Box::new(FilteredWarming {
+                    first: [[NOTHING; FIRST]; 2],
+                    second: Default::default(),
+                    upper: std::array::from_fn(|_| Upper::new(entries)),
+                    path: Path::new(),
+                })
+            });
+            state.forget();
+            for (lru, level) in state.second.iter_mut().zip(&self.l2) {
+                if let Some(level) = level {
+                    level.export_lru(lru);
+                }
+            }
+        }
+        self.warms_filtered || plain && self.perfect
+    }
+
+    /// Up to here.
+    pub fn end_filtered_warming(&mut self) {
+        if !std::mem::take(&mut self.warms_filtered) {
+            return;
+        }
+        let state = self.filtered.as_mut().expect("begun");
+        for (lru, level) in state.second.iter().zip(&mut self.l2) {
+            if let Some(level) = level {
+                level.import_lru(lru);
+            }
+        }
+    }
+
+    /// What the kernel has changed is forgotten by what stands for the TLBs, too.
+    pub(super) fn forget_filtered(&mut self, what: &Invalidation) {
+        if let Some(state) = self.filtered.as_mut().filter(|_| self.warms_filtered) {
+            state.forget();
+            for lru in &mut state.second {
+                lru.forget(what);
+            }
+        }
+    }
+
+    /// Tells the host of what [`Mmu::warm_filtered`] will need at `va`.
+    #[inline]
+    pub fn host_prefetch_filtered(&self, asid: Asid, (va, access): (u64, Access), view: &View<'_>) {
+        if !self.warms_filtered {
+            self.host_prefetch(asid, VirtAddr(va), view);
+            return;
+        }
+        let state = self.filtered.as_ref().expect("begun");
+        let page = key(asid, PageSize::K4, va);
+        if state.first[side(access)][page as usize % FIRST].page != page {
+            view.host_prefetch(VirtAddr(va));
+        }
+    }
+
+    /// Where `va` lies, as [`Mmu::warm`] says it.
+    #[inline]
+    pub fn warm_filtered<B: Below>(
+        &mut self,
+        asid: Asid,
+        va: VirtAddr,
+        access: Access,
+        context: WalkContext<'_, B>,
+    ) -> Result<PhysAddr, Fault> {
+        if !self.warms_filtered {
+            return self.warm(asid, va, access, context);
+        }
+        let s = side(access);
+        let page = key(asid, PageSize::K4, va.0);
+        let state = self.filtered.as_mut().expect("begun");
+        let near = &mut state.first[s][page as usize % FIRST];
+        let write = access == Access::Write;
+        if near.page == page && (!write || near.frame & 1 != 0) {
+            return Ok(PhysAddr(near.frame & !1 | va.0 & 0xfff));
+        }
+        self.warm_filtered_page(asid, va, access, context)
+    }
+
+    #[inline(never)]
+    fn warm_filtered_page<B: Below>(
+        &mut self,
+        asid: Asid,
+        va: VirtAddr,
+        access: Access,
+        mut context: WalkContext<'_, B>,
+    ) -> Result<PhysAddr, Fault> {
+        let lookup = self.untimed(asid, va, access);
+        let s = side(access);
+        let second = self.second(s);
+        let level = self.l2[second].as_deref().expect("as begun");
+        let state = self.filtered.as_mut().expect("begun");
+        let lru = &mut state.second[second];
+        let held = level.look_up_lru(lru, asid, va.0);
+        let mapping = match held {
+            Some(mapping) => mapping,
+            None => {
+                let View::Native(table) = context.view else {
+                    unreachable!("no host's tables are used, as begun")
+                };
+                let Some(found) = table.path(va, &mut state.path) else {
+                    return Err(self.refuse(&lookup, lookup.now));
+                };
+                read(&mut state.upper, &state.path, asid, va, &mut context);
+                Mapping::of(&Walked::native(&found))
+            }
+        };
+        if access == Access::Write && !mapping.writable {
+            return Err(self.refuse(&lookup, lookup.now));
+        }
+        if held.is_none() {
+            level.fill_lru(lru, asid, va.0, mapping);
+        }
+        let pa = mapping.pa(va);
+        let page = key(asid, PageSize::K4, va.0);
+        state.first[s][page as usize % FIRST] = Near {
+            page,
+            frame: pa.0 & !0xfff | u64::from(mapping.writable),
+        };
+        Ok(pa)
+    }
+}
+
+/// Reads the entries of `path` that the upper ones of `va`, walked through lately, do not spare.
+#[inline]
+fn read<B: Below>(
+    upper: &mut [Upper; MOST_LEVELS],
+    path: &Path<PhysAddr>,
+    asid: Asid,
+    va: VirtAddr,
+    context: &mut WalkContext<'_, B>,
+) {
+    // Up to the level whose node is known, by the entry of the level above.
+    let leaf = path.leaf_level();
+    let root = path.root_level();
+    let known = |&top: &usize| upper[top - 1].knows(va.0 >> (12 + 9 * top), asid);
+    let top = (leaf..root).find(known).unwrap_or(root);
+    for level in (leaf..=top).rev() {
+        context
+            .private
+            .warm_filtered_walk(path.at(level), context.below);
+    }
+}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -113,3 +114,14 @@ def test_status_and_lines_are_those_of_the_findings(
     named = {path.name for path in prose.pages()}
     assert {"README.md", "DEVIATIONS.md", "first-hour.md", "sweep.md"} <= named
     assert "CHANGELOG.md" not in named
+
+
+def test_a_term_names_the_code_where_it_is() -> None:
+    page = (SCRIPT.parent.parent / "docs" / "terms.md").read_text()
+    rows = [line.split("|") for line in page.splitlines() if line.startswith("| ")]
+    assert len(rows) > 50
+    named = [path for row in rows for path in re.findall(r"`([\w./-]+)`", row[-2])]
+    root = SCRIPT.parent.parent
+    lost = [p for p in named if not (root / "crates" / p).exists() and not (root / p).exists()]
+    assert named
+    assert lost == []

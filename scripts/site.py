@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parent.parent
 # By the name of the file in the checkout: the page.
 PAGES = {"DEVIATIONS.md": "deviations.md", "CHANGELOG.md": "changelog.md"}
-LINK = re.compile(r"\]\((?!\w+:)([^)#]*\.md)(#[^)]*)?\)")
+LINK = re.compile(r"\]\((?!\w+:)([^)#]*\.(?:md|rs|py|json|toml|h))(#[^)]*)?\)")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:

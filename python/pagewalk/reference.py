@@ -29,22 +29,25 @@ def statistics(definitions: Definitions) -> str:
     text = [
         _MADE,
         "# Statistics\n",
-        "Every result holds the numbers of the summary and, for each component of the simulated "
-        "machine, its counters. `pagewalk explain NAME` prints the same definitions. All count "
-        "the measured part only: after skipping and warm-up. Page tables grow most before that, "
-        "while a program fills its memory: what is under `os` and `page_table` is given a second "
-        "time, counted since the machine booted, as `since_boot` of each design in `--json` and in "
-        "Python.\n",
-        "Of times, a mean hides much. A statistic that says *a histogram* has the number of its "
-        "values, their mean, the values that 50, 90 and 99 % of them do not exceed, the "
-        "largest, and the values themselves in buckets, 32 in each doubling.\n",
+        "This page is for readers of results. Afterwards you know the name, the unit and the\n"
+        "meaning of each number in a result.\n",
+        "A result holds the numbers of the summary, and the counters of each component of the\n"
+        "simulated machine. They count the measured part only, after fast-forwarding and\n"
+        "warm-up. `pagewalk explain NAME` prints the same definitions.\n",
+        "Page tables grow most before the measured part, while a program fills its memory. So\n"
+        "the counters under `os` and `page_table` are given a second time, counted since the\n"
+        "machine booted: as `since_boot` of each design, in `--json` and in Python.\n",
+        "A mean of latencies hides their distribution. A statistic that says *a histogram*\n"
+        "therefore has the number of its values, their mean, the largest one, and the values\n"
+        "that 50, 90 and 99 % of them do not exceed. It also has the values themselves, in\n"
+        "buckets.\n",
         "## Summary\n",
         *_table(["name", "unit", "meaning"], _rows(definitions["metrics"], "meaning")),
         "## Programs of a mix\n",
-        "Told of each program where several run side by side, and of the mix as a whole.\n",
+        "These numbers exist for each program of a mix, or for the mix as a whole.\n",
         *_table(["name", "unit", "meaning"], _rows(definitions["programs"], "meaning")),
         "## Counters\n",
-        "`N` stands for a number. Components that count the same share a table.\n",
+        "`N` stands for a number. Components with the same counters share a table.\n",
     ]
     components: dict[str, list[tuple[str, ...]]] = {}
     for row in definitions["statistics"]:

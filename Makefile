@@ -23,6 +23,8 @@ PYTHON_ENV := .venv/bin
 # `ci` checks arithmetic and assertions.
 PROFILE ?= dev-fast
 PLUGIN := python/pagewalk/_data/libpagewalk_qemu.so
+# Tests wait for processes that they start: one worker more than processors.
+PYTEST := $(PYTHON_ENV)/pytest -n $(shell echo $$(($$(nproc) < 3 ? $$(nproc) + 1 : 4))) --dist worksteal
 
 .PHONY: demo test test-long test-deps bench docs types build plugin native python-env test-env rust-env qemu \
 	lint lint-rust lint-python lint-deps test-rust test-python redis-stlt lost-comparisons msrv lock \
@@ -42,7 +44,7 @@ test: test-deps rust-env test-env lint test-rust test-python
 # The longest tests, and those of a newer QEMU, which is built from Debian's source.
 test-long: test-deps native test-env
 	@scripts/setup.sh qemu10 || true
-	$(PYTHON_ENV)/pytest -n auto --maxprocesses 4 --dist worksteal -m long
+	$(PYTEST) -m long
 
 test-deps:
 	@scripts/setup.sh test-deps
@@ -99,8 +101,7 @@ lint-python: test-env
 
 test-python test-long: PROFILE := ci
 test-python: native test-env
-	$(PYTHON_ENV)/pytest -n auto --maxprocesses 4 --dist worksteal \
-	    --junit-xml $(CARGO_TARGET_DIR)/test-python.xml
+	$(PYTEST) --junit-xml $(CARGO_TARGET_DIR)/test-python.xml
 
 redis-stlt: build test-env
 	scripts/redis_stlt.sh $(CARGO_TARGET_DIR)/redis-stlt

@@ -25,6 +25,17 @@ def test_samples_say_between_which_ends_a_number_lies(invoke: Invoke) -> None:
     assert "times as fast" in found.split("thp: IPC")[1]
 
 
+def test_an_interval_may_have_no_upper_end(invoke: Invoke, tmp_path: Path) -> None:
+    """Two samples that differ much bound the IPC from below alone."""
+    asked = "run --workload gups --warmup 0 --sample 1K/1M:0 --instructions 2M".split()
+    page = tmp_path / "page.html"
+    found = told(invoke, *asked, "--json", str(tmp_path / "result.json"), "--html", str(page))
+    assert "to any number)" in found and page.exists()
+    sampling = pagewalk.Result(json.loads((tmp_path / "result.json").read_text())).designs[0].sampling
+    assert sampling is not None and sampling.ipc_high is None
+    assert sampling.metrics["ipc"].high is None
+
+
 @pytest.mark.parametrize(
     ("metric", "said"),
     [

@@ -73,7 +73,7 @@ impl Value {
     }
 }
 
-/// How initialised memory is touched.
+/// Initialisation of memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Touch {
     /// In bulk, in program order, without simulated time, before the region of interest.
@@ -94,10 +94,10 @@ impl Touch {
     }
 }
 
-/// How a program initialises memory, and what its region of interest covers.
+/// Initialisation of memory, and the extent of the region of interest.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Start {
-    /// How memory is touched.
+    /// Initialisation of memory.
     pub touch: Touch,
     /// The region of interest is timed initialisation alone.
     pub alone: bool,

@@ -17,7 +17,7 @@
 //!  54 dec %r13d ; 57 jl c0 ; 5d mov (%r8),%r12 ; cmp ; 64 jae error
 //!     lea 128(%r8),%r14 ; cmp ; 72 jge 80 ; 78 mov 128(%r8),%r14 ; 7f jmp 83 ; 80 mov (%r8),%r14
 //!  83 imul ; add $8,%r8 ; imul
-//! 90 vaddps (%rcx,%r12),%ymm0,%ymm0 and prefetcht0 (%rcx,%r14), one per cache line ; … ; b8 jmp 54
+//!  90 vaddps (%rcx,%r12),%ymm0,%ymm0 and prefetcht0 (%rcx,%r14), one per cache line ; … ; b8 jmp 54
 //!  c0 vmovups %ymm0,(%r11) ; … ; add ; add ; f8 jmp 10
 //! ```
 

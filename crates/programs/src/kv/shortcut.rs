@@ -4,11 +4,12 @@
 //! ```text
 //! getValueFast(key):
 //!     integer = fast hash of key
+//!     record = find(integer)                    loadVA, or a table in software
 //!     if record and its key is the requested one: return record
-//!     if record and its key is the one asked for: return record
 //!     record = getValueSlow(key)                the structure, as without
 //!     insert(integer, record)                   insertSTLT
 //! ```
+//!
 //! Only GETs use it: the paper does not change insertion either. Moved records are reinserted after their
 //! move ([`Move`]). The row of an erased record is emptied before its memory is freed. From
 //! `validation/programs/kv_shortcut.cc`, gcc 12.2 -O2:

@@ -1,6 +1,7 @@
 //! Hash functions for a shortcut table (STLT, table IV). The instructions are those of gcc 12.2 -O2 for a
 //! text of unknown length, from `validation/programs/kv_shortcut.h` with xxHash 0.8.1. For a key's 24
 //! characters:
+//!
 //! ```text
 //! xxh3 3700 (45) push three ; 0a ja 78 ; 7f ja ; imul ; 97 jbe 15b ; 165 172 two words ; 176 mul
 //!   198 19b two words ; 19f mul ; xor ; xor ; add ; add ; 1ba jmp 48 ; shr ; xor ; imul ; shr ; xor ; pop three ; 70 ret

@@ -5,6 +5,9 @@
 //! page-table entry's, stays empty. A hit increments the counter with probability 2^-counter, with
 //! wrap-around. An insertion takes the row with its tag, else a free row, else the row with the lowest
 //! counter.
+//!
+//! ```text
+//! find 3500 push ; 07 mov rows ; 1c and mask ; 2c mov row ; shr ; xor ; 3f jne 49 ; 47 jne 60
 //!   49 add ; cmp ; 50 jne 2c ; xor ; 57 pop ; ret
 //!   60 mov random ; 93 mov ; 9d jne af ; ac mov row ; af mov (key) ; b2 mov 8(key) ; b6 cmp 8(record) ; ba jne 52
 //!   bc mov (record) ; bf call memcmp ; c6 je 54 ; c8 jmp 52

@@ -98,7 +98,7 @@ const PROPERTIES: Properties = Properties {
     weights: true,
 };
 
-/// Distance of an unreached vertex, also of one whose path is as long.
+/// Distance of an unreached vertex. A path of this length counts as none.
 pub(crate) const NOT_REACHED: u32 = u32::MAX;
 
 /// Source of the edge weights.

@@ -1,6 +1,6 @@
 //! Keys whose fast hash maps to few sets of a table: a hash-flooding attack.
 //!
-//! STLT's set is the hash from bit 12 up. Keys with zeros in `bits` of these bits share that fraction of the
+//! STLT's set is the hash from bit 12 up. Keys with zeros in `bits` of these bits share 1/2^`bits` of the
 //! sets, or one set if the table has no more.
 //!
 //! djb2 is a sum over the characters: each code times a power of 33. Such keys can therefore be constructed.

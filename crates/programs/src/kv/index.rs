@@ -234,7 +234,7 @@ pub trait Index: Send + Sync + 'static {
     /// Announces that keys will be erased. Called before the first insertion.
     fn will_erase(&mut self) {}
 
-    /// Removes the record of `key` and frees its memory. `None` if there is no such record.
+    /// Removes the record of `key` and frees its memory. Returns its number and address, `None` if there is none.
     fn erase<E: Emit>(&mut self, e: &mut E, heap: &mut Heap, key: &Key, sp: u64) -> Option<Gone>;
 
     /// Address of the `std::string` object of a record's value.

@@ -1,11 +1,9 @@
 //! Kurtz's suffix tree in arrays of words, in MUMmer 3's layout for 64-bit machines (`streehuge.h`).
 //!
 //! - A leaf is one word, its brother.
-//!
 //! - A small inner node is three words: child, brother, and the distance to the end of its chain.
-//!
 //! - A large inner node, at the end of a chain, is five: child, brother, depth, head position and suffix
-//! link.
+//!   link.
 //!
 //! Source: S. Kurtz, Reducing the space requirement of suffix trees, Software - Practice and Experience 29,
 //! 1999.

@@ -15,7 +15,7 @@
 //! buckets of a map       8 (buckets + 1), from 11 buckets
 //! ```
 //!
-//! An edge allocates six objects: edge, node in the source's map, property, count, and edge and node at the
+//! An edge makes six allocations: edge, node in the source's map, property, count, and edge and node at the
 //! target.
 
 use super::Properties;
@@ -156,7 +156,7 @@ pub struct Loaded {
 struct Vertices {
     /// As in [`Loaded`].
     places: Vec<[u64; 2]>,
-    /// Per vertex: the maps of its outgoing and incoming edges.
+    /// Per vertex: the maps of its incoming and of its outgoing edges, in this order.
     maps: Vec<[u64; 2]>,
     bytes: u64,
     index: Map,

@@ -4,14 +4,12 @@
 //! thus takes 4 bytes (8 with its weight).
 //!
 //! - Edge list: a line `source target` or `source target weight`, separated by spaces, commas, bars or
-//! semicolons. `#` and `%` begin a comment. A first line that begins with a letter is a header. Vertices may
-//! have any 64-bit numbers.
-//!
+//!   semicolons. `#` and `%` begin a comment. A first line that begins with a letter is a header. Vertices may
+//!   have any 64-bit numbers.
 //! - GraphBIG's folder: `vertex.csv` and `edge.csv`, each with a header, columns separated by `|` or commas.
-//!
 //! - Matrix Market: `matrix coordinate`, `pattern`, `integer` or `real`, `general` or `symmetric` (R.
-//! Boisvert et al., The Matrix Market Exchange Formats, NISTIR 5935). An entry in row i and column j is an
-//! edge from i to j.
+//!   Boisvert et al., The Matrix Market Exchange Formats, NISTIR 5935). An entry in row i and column j is an
+//!   edge from i to j.
 
 use std::path::{Path, PathBuf};
 

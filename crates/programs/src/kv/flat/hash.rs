@@ -85,7 +85,7 @@ pub fn emit<E: Emit>(
     e.load(low + 0x176, 2, text + 16, 4, [ready, NONE]);
     e.jump(low + 0x17e, low + 0x146, 3, TAKEN, [NONE; 2]);
     e.pop(low + 0x14c, 6, inner - 8);
-    // A multiplication with its exclusive ors takes five cycles. Three of them are dependent.
+    // A multiplication with its exclusive ors takes five cycles. Three of them form a chain.
     let state = e.compute(low + 0x146, 3, 6, [one, two]);
     let mixed = e.compute(low + 0x14e, 3, 12, [state.plus(2), three.plus(1)]);
     e.ret(low + 0x162, CODE + 0x26, 1, inner);

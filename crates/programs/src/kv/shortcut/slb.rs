@@ -2,7 +2,7 @@
 //! frequently requested records.
 //!
 //! - A slot is one line. One word holds seven 4-bit counters and the number of used entries. Seven more words
-//! hold an entry each: a 16-bit tag and a 48-bit address.
+//!   hold an entry each: a 16-bit tag and a 48-bit address.
 //! - A log is 16 bytes: the position of the next tag, and the last seven tags. Each slot has sixteen logs.
 //!
 //! A miss writes its tag into the log. If the slot is full, it does so only once in `sampling` misses (32 in

@@ -100,7 +100,7 @@ impl Values<'_> {
         }
     }
 
-    /// Initialisation as given by [`POPULATE`] and [`REGION`].
+    /// Initialisation as given by [`POPULATE`](crate::info::POPULATE) and [`REGION`](crate::info::REGION).
     pub(crate) fn start(&self) -> Result<Start, Error> {
         let touch = match self.text("populate") {
             None | Some("yes") => Touch::Bulk,

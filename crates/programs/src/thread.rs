@@ -30,7 +30,7 @@ use crate::layout::{CODE, CODE_BYTES};
 ///
 /// Packed in one word, so that it is passed in a register. The lowest byte holds the cycles of plain
 /// instructions after the producer, the rest the producer's number in its thread. The first op's number
-/// exceeds the largest encodable distance to number 0: a value of op 0 is ready at dispatch.
+/// exceeds the largest encodable distance. A value of producer 0 is therefore ready at dispatch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Value(u64);
 
@@ -289,7 +289,7 @@ struct Form {
     flags: u8,
 }
 
-/// See the module.
+/// One thread of a built-in program (see the module).
 pub struct Thread {
     ops: Vec<Op>,
     /// Number of the last op before `ops` and the ops counted in `passed`.

@@ -38,7 +38,7 @@ struct Record {
     value: Place,
 }
 
-/// See the module.
+/// A B-tree of records.
 pub struct Tree {
     pub(super) nodes: Nodes,
     records: Records<Record>,

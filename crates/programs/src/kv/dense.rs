@@ -55,7 +55,7 @@ struct Record {
     gone: bool,
 }
 
-/// See the module.
+/// An open-addressing table of records.
 pub struct Dense {
     slots: Vec<u32>,
     records: Records<Record>,

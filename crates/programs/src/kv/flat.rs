@@ -68,7 +68,7 @@ struct Block {
     at: u64,
 }
 
-/// See the module.
+/// A SwissTable of records.
 pub struct Flat {
     block: Block,
     records: Records<Record>,

@@ -83,7 +83,7 @@ struct Node {
     value: Place,
 }
 
-/// See the module.
+/// A chained hash table of records.
 pub struct Hash {
     nodes: Records<Node>,
     buckets: Vec<u32>,

@@ -172,8 +172,8 @@ pub trait Index: Send + Sync + 'static {
     /// host's cache misses, which makes loading millions of keys several times faster.
     fn warm(&self, numbers: &[u64]);
 
-    /// The record of `key`, by the structure's own search. A search may free memory of a growth, so it takes
-    /// the heap.
+    /// The record of `key`, by the structure's own search. A search may perform a step of a growth, so
+    /// it takes the heap.
     fn look<E: Emit>(&mut self, e: &mut E, heap: &mut Heap, key: &Key, sp: u64) -> Option<Found>;
 
     /// True if a lookup changes no state.

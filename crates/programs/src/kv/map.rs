@@ -29,7 +29,7 @@ use crate::thread::{NONE, Value};
 const NODE_BYTES: u64 = 96;
 const COUNT: u64 = MAP + 0x28;
 
-/// See the module.
+/// A red-black tree of records.
 pub struct Map {
     tree: Tree,
     sizes: Sizes,

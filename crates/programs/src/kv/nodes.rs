@@ -44,7 +44,7 @@ pub struct Node {
     pub leaf: bool,
 }
 
-/// See the module.
+/// The nodes of a B-tree.
 pub struct Nodes {
     all: Records<Node>,
     pub root: u32,

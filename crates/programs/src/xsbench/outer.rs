@@ -38,7 +38,7 @@ pub struct Work {
     pub start: u64,
 }
 
-/// Iterations per grab of a thread: `schedule(dynamic,100)`.
+/// Iterations that a thread takes at a time: `schedule(dynamic,100)`.
 const CHUNK: u64 = 100;
 /// Constants in memory: -1, 2^-63, then the sums of `pick_mat` from the second material on.
 const SCALE: u64 = CODE + 0x5438;
@@ -51,7 +51,7 @@ struct Pick {
     branches: [(u64, u64); 10],
     /// The sum that is held in a register.
     held: usize,
-    /// Address behind it.
+    /// Address of the code after it.
     end: u64,
 }
 

@@ -1,10 +1,9 @@
-//! How fast the built-in programs give instructions: it must be well above the
-//! engine's speed.
+//! Speed at which the built-in programs generate instructions: it must be well above the engine's speed.
 
 use pagewalk_programs::{Options, build, parse_size};
 use pagewalk_stream::{Backing, Batch, End, Event, OpClass, Program};
 
-/// A graph as large as GraphBIG's LDBC one.
+/// A graph as large as GraphBIG's LDBC graph.
 const LDBC_SIZE: [(&str, &str); 4] = [
     ("layout", "graphbig"),
     ("graph", "uniform"),
@@ -12,14 +11,14 @@ const LDBC_SIZE: [(&str, &str); 4] = [
     ("degree", "29"),
 ];
 
-/// The same with degrees and communities of LDBC's.
+/// A graph of the same size with LDBC's degrees and communities.
 const LDBC: [(&str, &str); 3] = [
     ("layout", "graphbig"),
     ("graph", "ldbc"),
     ("vertices", "1000000"),
 ];
 
-/// Runs the initialisation; gives the bytes that are mapped then.
+/// Runs the initialisation. Returns the mapped bytes.
 fn initialise(program: &mut dyn Program, batch: &mut Batch) -> u64 {
     let mut bytes = 0;
     loop {
@@ -39,8 +38,8 @@ fn initialise(program: &mut dyn Program, batch: &mut Batch) -> u64 {
     }
 }
 
-/// Processor time of this process so far, seconds: a busy host does not change
-/// it. The kernel counts it in hundredths.
+/// Processor time of this process in seconds, which a busy host does not change. The kernel counts it in
+/// hundredths.
 fn processor_seconds() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
     let after_name = stat.rsplit(')').next().unwrap();

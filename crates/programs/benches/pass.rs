@@ -1,5 +1,5 @@
-//! How fast the built-in programs advance while nobody looks at their ops, and a digest of what
-//! they say of these: it must not depend on how they do it.
+//! Speed at which the built-in programs fast-forward, and a digest of their touch summaries, which must not
+//! depend on the implementation.
 
 use std::collections::BTreeMap;
 use std::hash::Hasher;
@@ -8,7 +8,7 @@ use pagewalk_programs::{Options, build};
 use pagewalk_stream::{Batch, End};
 use rustc_hash::FxHasher;
 
-/// As `scripts/bench.py` skips in them.
+/// Programs in which `scripts/bench.py` fast-forwards.
 const NAMES: [&str; 12] = [
     "gups", "bfs", "pr", "kv-hash", "kv-map", "kv-btree", "kv-redis", "xsbench", "dlrm", "kmer",
     "mummer", "sysbench",

@@ -1,10 +1,9 @@
 //! A YCSB client for a Redis server behind a Unix socket.
 //!
-//! Loads `keys` records, then asks for `operations` of them as the built-in
-//! program kv-redis is asked: the same generators, drawn in the same order. It
-//! reports how long both phases took, and fails when an answer is not what it has
-//! to be. `mark=true` frames the second phase with the commands of
-//! `validation/programs/redis_roi.c`; `stop=true` ends the server afterwards.
+//! Loads `keys` records, then sends `operations` requests for them, like those of the built-in program
+//! kv-redis: the same generators, drawn in the same order. It reports the duration of both phases, and fails
+//! on a wrong reply. `mark=true` frames the second phase with the commands of
+//! `validation/programs/redis_roi.c`. `stop=true` shuts the server down afterwards.
 
 use std::error::Error;
 use std::io::{BufReader, BufWriter, Read, Write};
@@ -18,7 +17,7 @@ const USAGE: &str = "usage: ycsb_redis SOCKET [keys=100000] [operations=200000] 
     [sets=PERCENT: 0, 5 with latest] [value=64] [order=hashed] [pipeline=1] [load_pipeline=64] [seed=1] \
     [wait=SECONDS for the socket: 60] [mark=false] [stop=false]";
 
-/// What is asked for; the names are those of kv-redis's parameters.
+/// Options. The names are those of kv-redis's parameters.
 struct Work {
     socket: String,
     keys: u64,
@@ -90,24 +89,24 @@ impl Work {
         self.distribution == "latest"
     }
 
-    /// The number in the key that is inserted as number `n`.
+    /// The number in the `n`-th inserted key.
     fn number(&self, n: u64) -> u64 {
         if self.ordered { n } else { fnv64(n) }
     }
 
-    /// The byte that a value of key `n` consists of.
+    /// The byte that fills a value of key `n`.
     fn filling(n: u64) -> u8 {
         b'a' + (n % 26) as u8
     }
 }
 
-/// What a request has to be answered with.
+/// Expected reply to a request.
 enum Answer {
     Ok,
     Value(u8),
 }
 
-/// A connection on which requests are collected and their answers checked.
+/// A connection that batches requests and checks their replies.
 struct Client {
     to: BufWriter<UnixStream>,
     from: BufReader<UnixStream>,
@@ -156,7 +155,7 @@ impl Client {
         self.request(&[b"GET", key])
     }
 
-    /// Sends what was collected and reads all answers.
+    /// Sends the batched requests and reads all replies.
     fn settle(&mut self) -> Result<(), Box<dyn Error>> {
         self.to.flush()?;
         for answer in std::mem::take(&mut self.owed) {
@@ -240,7 +239,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         client.command("PAGEWALK.END")?;
     }
     if work.stop {
-        // The server ends the connection instead of answering.
+        // The server closes the connection without a reply.
         client.request(&[b"SHUTDOWN", b"NOSAVE"])?;
         client.to.flush()?;
     }

@@ -1,13 +1,12 @@
-//! Memory that comes and goes: a query's temporary result in arenas, appended
-//! record by record, read at random, and given back.
+//! Memory that is repeatedly mapped and unmapped: a query's temporary result in arenas. Records are appended,
+//! read at random, and freed with their arenas.
 //!
-//! So do databases and analytic engines with what a query makes: the allocator
-//! maps arenas as records are appended and unmaps them (or gives their pages back
-//! with `madvise`) when the query is over, but for some that it keeps. Page tables
-//! that shrink are asked to here, and asked again to grow.
+//! Databases and analytic engines treat the results of queries this way. The allocator maps arenas as records
+//! are appended. When the query is over, it unmaps them, or frees their pages with `madvise`, except for some
+//! that it keeps. Page tables that can shrink do so here, and then grow again.
 //!
-//! The loops of this source by g++ 12.2 -O2 (21 instructions a record appended, 23
-//! a record read, 9 an arena given back):
+//! The loops of this source by g++ 12.2 -O2 (21 instructions a record appended, 23 a record read, 9 an arena
+//! freed):
 //!
 //! ```text
 //! append: t.arenas[i >> shift][i & mask] = {i, v ^ v >> 32}, v = i * golden
@@ -98,7 +97,7 @@ struct Work {
     table: u64,
     /// The arenas' addresses.
     directory: u64,
-    /// First address of the first arena; the kernel puts each beside the last one.
+    /// First address of the first arena. The kernel places each next to the previous one.
     base: u64,
     arena: u64,
     arenas: u64,
@@ -156,7 +155,7 @@ fn churn(values: &Values<'_>) -> Result<Code, Error> {
     Ok(Code::team(facts, Touch::Never, heap, members))
 }
 
-/// First state of a thread's random numbers; never 0, which xorshift stays at.
+/// Initial state of a thread's random numbers. Never 0, a fixed point of xorshift.
 fn start(seed: u64, thread: u64) -> u64 {
     use rand::Rng as _;
     pagewalk_units::rng(seed, &format!("workload.churn.{thread}")).next_u64() | 1
@@ -177,7 +176,7 @@ impl Member for Churn {
 impl Work {
     async fn run(self, t: &mut Thread, mut state: u64) {
         let per_arena = self.arena / RECORD;
-        // Of records and of arenas that are mapped.
+        // Numbers of appended records and of mapped arenas.
         let (mut records, mut mapped) = (0, 0);
         for _ in 0..self.rounds {
             while records < self.arenas * per_arena {
@@ -220,7 +219,7 @@ impl Work {
         t.branch(0xdc, 0x100, 2, false, [NONE; 2]);
     }
 
-    /// The first record of `arena` finds that there is none: `mmap`.
+    /// The first record of `arena` finds it unmapped: `mmap`.
     async fn grow(self, t: &mut Thread, arena: u64) {
         let count = t.load(0xe4, 3, self.table + 16, 8, [NONE; 2]);
         t.branch(0xe9, 0xa0, 1, false, [count, NONE]);
@@ -248,7 +247,7 @@ impl Work {
         t.branch(0xfc, 0xa0, 1, true, [NONE; 2]);
     }
 
-    /// Reads of `records` by chance, as many as `reads` says; the next state.
+    /// Reads random records: `reads` percent of `records`. Returns the next random state.
     async fn read(self, t: &mut Thread, records: u64, mut x: u64) -> u64 {
         let turns = records * self.reads / 100;
         let mut state = Value::default();

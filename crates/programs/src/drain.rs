@@ -4,8 +4,7 @@ use std::collections::VecDeque;
 
 use pagewalk_stream::{Batch, End, Event, Program};
 
-/// Calls `each` with every batch of every thread of `program`, of which one after the other is
-/// asked, until the last has exited.
+/// Calls `each` with every batch of `program`. Its threads run in turn, until the last has exited.
 pub(crate) fn drain(program: &mut impl Program, mut each: impl FnMut(&Batch)) {
     let mut live = VecDeque::from([0]);
     let mut batch = Batch::new();

@@ -1,5 +1,4 @@
-//! How a built-in program comes to be: its entry in the registry, and the options
-//! that it is built from.
+//! Construction of a built-in program: its entry in the registry, and its options.
 
 use std::collections::BTreeMap;
 
@@ -10,16 +9,16 @@ use crate::info::WorkloadInfo;
 use crate::size::{format_size, parse_size};
 use crate::thread::{Start, Touch};
 
-/// A program's line in the registry.
+/// A program's entry in the registry.
 pub(crate) struct Entry {
     pub(crate) info: WorkloadInfo,
     pub(crate) build: fn(&Values<'_>) -> Result<Box<dyn Program>, Error>,
 }
 
-/// How a built-in program is to run.
+/// Options of a built-in program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Footprint in bytes; the program's default when not given.
+    /// Footprint in bytes. `None`: the program's default.
     pub size_bytes: Option<u64>,
     /// Threads, from 1.
     pub threads: u32,
@@ -40,7 +39,7 @@ impl Default for Options {
     }
 }
 
-/// The options of one program, read with its parameter table.
+/// Reader of one program's options and parameters.
 pub(crate) struct Values<'a> {
     info: &'static WorkloadInfo,
     pub(crate) options: &'a Options,
@@ -58,7 +57,7 @@ impl Values<'_> {
         self.info.name
     }
 
-    /// What was given, as text.
+    /// The given value as text.
     pub(crate) fn text(&self, param: &str) -> Option<&str> {
         debug_assert!(
             self.info.params.iter().any(|p| p.name == param),
@@ -68,7 +67,7 @@ impl Values<'_> {
         self.options.params.get(param).map(String::as_str)
     }
 
-    /// An error about `param` that says what was expected.
+    /// An error about `param` that names its accepted values.
     pub(crate) fn refuse(&self, param: &str, why: impl Into<Text>) -> Error {
         let range = self.info.params.iter().find(|p| p.name == param);
         let range = range.map_or("", |p| p.range);
@@ -81,13 +80,13 @@ impl Values<'_> {
         .at(self.info.name)
     }
 
-    /// A whole number (a size unit is understood), or `None` when not given.
+    /// A whole number, optionally with a size unit. `None` if not given.
     pub(crate) fn number(&self, param: &str) -> Result<Option<u64>, Error> {
         let parsed = self.text(param).map(parse_size).transpose();
         parsed.map_err(|_| self.refuse(param, "not a whole number"))
     }
 
-    /// A whole number in `range`, or `default` when not given.
+    /// A whole number in `range`, or `default` if not given.
     pub(crate) fn number_in(
         &self,
         param: &str,
@@ -101,7 +100,7 @@ impl Values<'_> {
         }
     }
 
-    /// The values of [`POPULATE`] and [`REGION`].
+    /// Initialisation as given by [`POPULATE`](crate::info::POPULATE) and [`REGION`](crate::info::REGION).
     pub(crate) fn start(&self) -> Result<Start, Error> {
         let touch = match self.text("populate") {
             None | Some("yes") => Touch::Bulk,
@@ -119,7 +118,7 @@ impl Values<'_> {
         Ok(Start { touch, alone })
     }
 
-    /// One of `choices`, or `default` when not given.
+    /// One of `choices`, or `default` if not given.
     pub(crate) fn choice(
         &self,
         param: &str,
@@ -147,13 +146,13 @@ impl Values<'_> {
         .at(self.info.name)
     }
 
-    /// The footprint asked for, in bytes.
+    /// The requested footprint in bytes.
     pub(crate) fn size(&self) -> u64 {
         self.options.size_bytes.unwrap_or(self.info.default_size)
     }
 }
 
-/// "did you mean …" when something is near enough, else all of them.
+/// "did you mean …" if a name is near enough, else the list of all names.
 pub(crate) fn did_you_mean<'a>(
     given: &str,
     names: impl Iterator<Item = &'a str> + Clone,

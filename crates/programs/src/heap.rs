@@ -1,16 +1,18 @@
-//! Where `malloc` puts things: glibc's allocator, as far as addresses go.
+//! Model of glibc's `malloc`: it computes addresses, and holds no data.
 //!
-//! Small requests come from a heap that `brk` extends by what is missing and
-//! 128 KiB more (`M_TOP_PAD`), rounded up to pages: steps of 132 KiB when chunks
-//! are small. Requests of 128 KiB and more (`M_MMAP_THRESHOLD`) get a mapping of
-//! their own. Of freed chunks up to 1 KiB seven of each size go to a list, last in,
-//! first out: the thread cache. More of up to 128 bytes go to a fast bin of their
-//! size, last in, first out, and stay apart until a request of 1 KiB or a large free
-//! chunk has them merged. All others are merged with free neighbours and taken again
-//! by best fit.
-//! Source: glibc 2.36, `malloc/malloc.c`.
+//! Small requests come from a heap that grows by `brk`. A step is the missing bytes plus `M_TOP_PAD`, rounded
+//! up to pages: 132 KiB for small chunks. Requests of at least `M_MMAP_THRESHOLD` get their own mapping.
 //!
-//! A program that is linked to jemalloc has [`Heap::jemalloc`].
+//! | freed chunk | goes to |
+//! |---|---|
+//! | up to 1 KiB, the first seven of its size | thread cache (tcache): a last-in, first-out list per size |
+//! | up to 128 bytes, otherwise | fast bin of its size: last in, first out, not merged with neighbours |
+//! | any other | merged with free neighbours, reused by best fit |
+//!
+//! A request of 1 KiB or a large free chunk merges the chunks of all fast bins. Source: glibc 2.36,
+//! `malloc/malloc.c`.
+//!
+//! [`Heap::jemalloc`] models jemalloc instead.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -26,73 +28,72 @@ use crate::thread::Thread;
 const TOP_PAD: u64 = 128 << 10;
 /// `M_MMAP_THRESHOLD`.
 const MMAP_THRESHOLD: u64 = 128 << 10;
-/// Smallest chunk, which is also kept free at the end of the heap.
+/// Smallest chunk. The heap always keeps this much free at its end.
 const MIN_CHUNK: u64 = 32;
 /// Size field before each chunk's payload.
 const HEADER: u64 = 8;
-/// Largest chunk that is kept on a list of its size.
+/// Largest chunk that the thread cache holds.
 const LISTED: u64 = 1040;
-/// `TCACHE_FILL_COUNT`: how many of each size.
+/// `TCACHE_FILL_COUNT`: chunks per size in the thread cache.
 pub(super) const LISTED_EACH: usize = 7;
 /// Largest chunk of a fast bin (`get_max_fast`).
 const FAST: u64 = 128;
-/// Requests from here on (`largebin_index`), and merged chunks from here on
-/// (`FASTBIN_CONSOLIDATION_THRESHOLD`), empty the fast bins.
+/// The fast bins are emptied by requests from here on (`largebin_index`), and by merged chunks from the
+/// second size on (`FASTBIN_CONSOLIDATION_THRESHOLD`).
 const LARGE: u64 = 1024;
 const CONSOLIDATE: u64 = 64 << 10;
 const PAGE: u64 = 4096;
-/// What jemalloc asks of the kernel at first; later ones are larger, which shows in
-/// no page that is touched.
+/// Bytes of jemalloc's first extent. Later extents are larger, which changes no touched page.
 const EXTENT: u64 = 2 << 20;
 
-/// Where what is freed goes.
+/// Destination of a freed object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Bin {
-    /// To the thread's list of its size.
+    /// The thread cache's list of its size.
     Listed,
-    /// To the fast bin of its size.
+    /// The fast bin of its size.
     Fast,
-    /// To its free neighbours.
+    /// Merged with its free neighbours.
     Merged,
-    /// Back to the kernel: it has a mapping of its own.
+    /// Unmapped: it has its own mapping.
     Mapped,
 }
 
-/// A chunk of a fast bin that was merged with its neighbours, in bytes.
+/// A chunk of a fast bin that was merged with its neighbours. Addresses and sizes in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Merged {
-    /// Where its size lies, 8 bytes before the object.
+    /// Address of the size field, 8 bytes before the object.
     pub at: u64,
-    /// Of the chunk.
+    /// Size of the chunk.
     pub size: u64,
-    /// The free chunk before it, if there is one, and its size.
+    /// Address and size of the free chunk before it.
     pub before: Option<(u64, u64)>,
-    /// The size of the free chunk behind it, if there is one.
+    /// Size of the free chunk behind it.
     pub behind: Option<u64>,
-    /// It was the last one of the heap.
+    /// True if it was the last chunk of the heap.
     pub last: bool,
 }
 
-/// See the module. Sizes and addresses in bytes.
+/// Allocator of one program (see the module). Sizes and addresses in bytes.
 pub struct Heap {
     layout: Layout,
-    /// End of what was handed out, and of what `brk` gave.
+    /// End of the allocated part, and of the part that `brk` mapped.
     top: u64,
     brk: u64,
-    /// What is initialised so far: the program writes what it allocates.
+    /// End of the initialised part: the program writes what it allocates.
     touched: u64,
     /// The thread cache, by size in units of 16 bytes.
     lists: Vec<ArrayVec<u64, LISTED_EACH>>,
     /// Fast bins, by size in units of 16 bytes.
     fast: [Vec<u64>; FAST as usize / 16 + 1],
-    /// Chunks that were merged from there since somebody asked; nobody has asked to be told.
+    /// Merged chunks of fast bins that [`merged`](Self::merged) has not returned. `None`: not recorded.
     merged: Option<VecDeque<Merged>>,
     /// Other free chunks by address, and by size and address.
     free: BTreeMap<u64, u64>,
     sizes: BTreeMap<(u64, u64), ()>,
-    /// Instead of all that, but for `top` and `brk`: jemalloc.
+    /// jemalloc's state. It replaces all other fields except `top` and `brk`.
     slabs: Option<Slabs>,
-    /// Not yet announced.
+    /// Events and first touches not yet handed to the thread.
     pending: VecDeque<HeapEvent>,
 }
 
@@ -112,7 +113,7 @@ pub const fn chunk(bytes: u64) -> u64 {
 }
 
 impl Heap {
-    /// An empty heap; large requests are placed by `layout`.
+    /// An empty heap. `layout` places large requests.
     pub fn new(mut layout: Layout) -> Self {
         let start = crate::layout::HEAP;
         Heap {
@@ -131,7 +132,7 @@ impl Heap {
         }
     }
 
-    /// An empty heap of jemalloc: pages from mappings of 2 MiB.
+    /// An empty heap of jemalloc: pages come from mappings of 2 MiB.
     pub fn jemalloc(layout: Layout) -> Self {
         let start = crate::layout::HEAP.next_multiple_of(EXTENT);
         Heap {
@@ -143,7 +144,7 @@ impl Heap {
         }
     }
 
-    /// Where the stack of `thread` begins; its mapping is announced with the rest.
+    /// Initial stack pointer of `thread`. The event that maps the stack is queued with the others.
     pub fn stack(&mut self, thread: ThreadId) -> u64 {
         let stack = self.layout.stack(thread);
         self.pending
@@ -151,7 +152,7 @@ impl Heap {
         stack
     }
 
-    /// Address space for a mapping of `bytes`, which the caller announces.
+    /// Reserves address space for a mapping of `bytes`. The caller emits the event.
     pub fn reserve(&mut self, bytes: u64) -> u64 {
         self.layout.reserve(bytes)
     }
@@ -199,7 +200,7 @@ impl Heap {
         at + HEADER
     }
 
-    /// A chunk of the fast bin, of which others move to the thread's list.
+    /// Takes a chunk from the fast bin. Further chunks of the bin move to the thread cache.
     fn take_fast(&mut self, need: u64) -> Option<u64> {
         let index = (need / 16) as usize;
         let bin = self.fast.get_mut(index)?;
@@ -213,7 +214,7 @@ impl Heap {
         Some(at)
     }
 
-    /// `malloc_consolidate`: whether there was anything in the fast bins.
+    /// `malloc_consolidate`: returns true if any fast bin had a chunk.
     fn consolidate(&mut self) -> bool {
         let mut any = false;
         for index in 0..self.fast.len() {
@@ -238,17 +239,17 @@ impl Heap {
         any
     }
 
-    /// From now on [`merged`](Self::merged) tells what becomes of the fast bins.
+    /// Starts to record merges of fast-bin chunks for [`merged`](Self::merged).
     pub fn follow_merges(&mut self) {
         self.merged.get_or_insert_default();
     }
 
-    /// The next chunk of a fast bin that was merged, in the order in which they were.
+    /// The next merged fast-bin chunk, in the order of the merges.
     pub fn merged(&mut self) -> Option<Merged> {
         self.merged.as_mut()?.pop_front()
     }
 
-    /// The smallest free chunk that is large enough.
+    /// Takes the smallest free chunk that is large enough.
     fn fitting(&mut self, need: u64) -> Option<u64> {
         if let Some((&(size, at), ())) = self.sizes.range((need, 0)..).next() {
             self.take(at, size);
@@ -260,12 +261,12 @@ impl Heap {
         None
     }
 
-    /// Whether the size of an object lies in front of it, as glibc has it.
+    /// True if the size of an object is stored in front of it, as in glibc.
     pub fn has_headers(&self) -> bool {
         self.slabs.is_none()
     }
 
-    /// Whether the next object of `bytes` comes from a list of its size.
+    /// True if the next object of `bytes` comes from the thread cache.
     pub fn is_listed(&self, bytes: u64) -> bool {
         if let Some(slabs) = &self.slabs {
             return slabs.is_listed(bytes);
@@ -274,7 +275,7 @@ impl Heap {
         list.is_some_and(|l| !l.is_empty())
     }
 
-    /// Where an object of `bytes` goes that is freed now.
+    /// Destination of an object of `bytes` that is freed now.
     pub fn bin_of(&self, bytes: u64) -> Bin {
         let size = chunk(bytes);
         match self.lists.get((size / 16) as usize) {
@@ -285,8 +286,8 @@ impl Heap {
         }
     }
 
-    /// When the next object of `bytes` comes from a fast bin: the objects that move
-    /// from there to the thread's list, one after the other.
+    /// If the next object of `bytes` comes from a fast bin: the objects that move from that bin to the thread
+    /// cache, in order.
     pub fn is_stashed(&self, bytes: u64) -> Option<ArrayVec<u64, LISTED_EACH>> {
         if self.slabs.is_some() || self.is_listed(bytes) {
             return None;
@@ -296,9 +297,8 @@ impl Heap {
         Some(others.take(LISTED_EACH).collect())
     }
 
-    /// The first of `count` objects of `bytes` each that lie one chunk after the
-    /// other, as `count` calls of [`malloc`](Self::malloc) on a heap without
-    /// free chunks give them. `bytes` below the threshold of mappings.
+    /// Allocates `count` consecutive objects of `bytes` each and returns the first. Equals `count` calls of
+    /// [`malloc`](Self::malloc) on a heap without free chunks. `bytes` must be below the mapping threshold.
     pub fn malloc_many(&mut self, bytes: u64, count: u64) -> u64 {
         debug_assert!(self.slabs.is_none());
         let need = chunk(bytes);
@@ -312,8 +312,7 @@ impl Heap {
         first
     }
 
-    /// Chunk by chunk what `sizes.len()` calls of [`malloc`](Self::malloc) give,
-    /// for sizes of which none was ever freed.
+    /// Equals one call of [`malloc`](Self::malloc) per size, for sizes of which none was ever freed.
     #[inline]
     pub fn malloc_each<const N: usize>(&mut self, sizes: [u64; N]) -> [u64; N] {
         let all: u64 = sizes.iter().map(|s| chunk(*s)).sum();
@@ -327,7 +326,7 @@ impl Heap {
         })
     }
 
-    /// Gives the object of `bytes` at `at` back.
+    /// Frees the object of `bytes` at `at`.
     pub fn free(&mut self, at: u64, bytes: u64) {
         if let Some(slabs) = &mut self.slabs {
             return slabs.free(at, bytes);
@@ -352,7 +351,7 @@ impl Heap {
         }
     }
 
-    /// A mapping of its own; the chunk's header is its first 16 bytes.
+    /// Allocates a separate mapping. The chunk's header is its first 16 bytes.
     fn map(&mut self, bytes: u64) -> u64 {
         let bytes = (bytes + 16).next_multiple_of(PAGE);
         let at = self.layout.reserve(bytes);
@@ -371,7 +370,7 @@ impl Heap {
         self.sizes.remove(&(size, at));
     }
 
-    /// Merges a chunk with its free neighbours; the bytes of what it then is part of.
+    /// Frees a chunk and merges it with its free neighbours. Returns the size of the merged chunk.
     fn give(&mut self, mut at: u64, mut size: u64) -> u64 {
         if let Some((&before, &length)) = self.free.range(..at).next_back()
             && before + length == at
@@ -392,7 +391,7 @@ impl Heap {
         size
     }
 
-    /// New pages of `bytes` for jemalloc.
+    /// Allocates `bytes` of new pages for jemalloc.
     fn pages(&mut self, bytes: u64) -> u64 {
         if self.top + bytes > self.brk {
             self.touch();
@@ -418,7 +417,7 @@ impl Heap {
         self.brk += bytes;
     }
 
-    /// What was handed out since the last time is written now.
+    /// Queues the initialisation of everything allocated since the last call.
     fn touch(&mut self) {
         if self.top > self.touched {
             let (at, bytes) = (self.touched, self.top - self.touched);
@@ -427,12 +426,12 @@ impl Heap {
         }
     }
 
-    /// Whether enough happened to be worth announcing: ask in allocation loops.
+    /// True if events or touches are queued: check it in allocation loops.
     pub fn has_pending(&self) -> bool {
         !self.pending.is_empty()
     }
 
-    /// Announces growth and mappings, and initialises what was allocated.
+    /// Emits queued mappings and growth, and initialises what was allocated.
     pub async fn emit_pending(&mut self, thread: &mut Thread) {
         self.touch();
         while let Some(news) = self.pending.pop_front() {
@@ -443,7 +442,8 @@ impl Heap {
         }
     }
 
-    /// The same in the measured part, where the program's own stores touch the memory.
+    /// [`emit_pending`](Self::emit_pending) without initialisation, for the measured part: the program's own stores
+    /// touch the memory.
     pub async fn emit_pending_untouched(&mut self, thread: &mut Thread) {
         self.touched = self.top;
         while let Some(news) = self.pending.pop_front() {
@@ -453,7 +453,7 @@ impl Heap {
         }
     }
 
-    /// [`emit_pending_untouched`](Self::emit_pending_untouched) for code that cannot wait.
+    /// [`emit_pending_untouched`](Self::emit_pending_untouched) for code that cannot `await`.
     pub fn note(&mut self, thread: &mut Thread) {
         self.touched = self.top;
         for news in self.pending.drain(..) {
@@ -491,7 +491,7 @@ mod tests {
         let objects: Vec<u64> = (0..40).map(|_| heap.malloc(40)).collect();
         heap.malloc(40);
         heap.follow_merges();
-        // Seven stay in the thread's list, and keep the 33 others from the begin of the heap.
+        // Seven stay in the thread cache, and separate the 33 others from the start of the heap.
         objects.iter().for_each(|at| heap.free(*at, 40));
         assert_eq!(heap.merged(), None);
         heap.malloc(2000);
@@ -499,7 +499,7 @@ mod tests {
         let mut at: Vec<u64> = merged.iter().map(|m| m.at + 8).collect();
         at.reverse();
         assert_eq!(at, objects[7..]);
-        // The last that was freed is the first, and each has the ones after it behind it.
+        // Merged last in, first out: behind each chunk lie those merged before it.
         for (n, chunk) in merged.iter().enumerate() {
             assert_eq!((chunk.size, chunk.before, chunk.last), (48, None, false));
             assert_eq!(chunk.behind, (n > 0).then_some(48 * n as u64));
@@ -516,7 +516,7 @@ mod tests {
         }
         let steps = growth(&mut heap);
         assert!(steps.windows(2).all(|w| w[0].0 + w[0].1 == w[1].0));
-        // 132 KiB first, as the heap is empty; then what keeps 128 KiB free.
+        // The first step is 132 KiB, as the heap is empty. Later steps keep 128 KiB free.
         assert_eq!(steps[0].1, 132 << 10);
         assert!(
             steps[1..]
@@ -551,7 +551,7 @@ mod tests {
         assert_eq!((heap.malloc(33), heap.malloc(40)), (c, b));
     }
 
-    /// The order that glibc 2.36 itself gives.
+    /// The order was observed in glibc 2.36.
     #[test]
     fn small_chunks_stay_apart_until_a_large_request() {
         let mut heap = heap();
@@ -559,14 +559,14 @@ mod tests {
         heap.malloc(40);
         let place = |at| objects.iter().position(|o| *o == at);
         objects.iter().for_each(|at| heap.free(*at, 40));
-        // Seven from the thread's list, one from the fast bin, which fills the list.
+        // Seven come from the thread cache, one from the fast bin, which refills the cache.
         let mut again: Vec<usize> = (0..7).filter_map(|_| place(heap.malloc(40))).collect();
         let stashed = heap.is_stashed(40).unwrap_or_default();
         assert!(stashed.iter().rev().eq(&objects[32..39]));
         again.extend((0..3).filter_map(|_| place(heap.malloc(40))));
         assert_eq!(again, [6, 5, 4, 3, 2, 1, 0, 39, 32, 33]);
         assert_eq!(heap.is_stashed(40), None);
-        // Objects 7 to 31 are in the fast bin, and one piece for 1200 bytes.
+        // Objects 7 to 31 are in the fast bin and merge into one chunk of at least 1200 bytes.
         assert_eq!(heap.malloc(1190), objects[7]);
     }
 

@@ -1,27 +1,26 @@
-//! How much memory the host has left for what a program holds.
+//! Host memory that is available for the data of a program.
 
 use pagewalk_stream::Error;
 
 use crate::size::format_size;
 
-/// Part of the host's available memory that a program may take: the simulator needs
-/// some as well.
+/// Part of the host's available memory that a program may use. The simulator needs the rest.
 const SHARE: (u64, u64) = (3, 4);
 
-/// Bytes that a program may take.
+/// Host bytes that a program may use.
 pub(crate) fn room() -> u64 {
     available().map_or(u64::MAX, |b| b / SHARE.1 * SHARE.0)
 }
 
-/// Refuses what would make the host swap: `what` needs `bytes`.
+/// Refuses a problem that would make the host swap: `what` needs `bytes`.
 ///
 /// # Errors
-/// `bytes` are more than can be had.
+/// `bytes` exceed the available memory.
 pub(crate) fn fits(bytes: u64, what: &str) -> Result<(), Error> {
     fits_in(bytes, room(), what)
 }
 
-/// The same where `room` bytes can be had.
+/// [`fits`] with `room` bytes available.
 ///
 /// # Errors
 /// As [`fits`].
@@ -36,14 +35,13 @@ pub(crate) fn fits_in(bytes: u64, room: u64, what: &str) -> Result<(), Error> {
     )))
 }
 
-/// A size for a message.
+/// A size as text for a message.
 fn mebibytes(bytes: u64) -> String {
     format_size((bytes >> 20).max(1) << 20)
 }
 
-/// Bytes that can be allocated without swapping, as the kernel estimates them, and no more than
-/// the control groups and the limits of this process (`ulimit -v`, `ulimit -d`) leave; `None` where
-/// nothing is known.
+/// Bytes that can be allocated without swapping: the kernel's estimate, reduced to what the control groups
+/// and the limits of this process (`ulimit -v`, `ulimit -d`) leave. `None` if none of them is known.
 pub fn available() -> Option<u64> {
     let text = |path: &str| std::fs::read_to_string(path).ok();
     let host = text("/proc/meminfo").and_then(|t| kilobytes(&t, "MemAvailable:"));
@@ -63,7 +61,7 @@ fn kilobytes(text: &str, name: &str) -> Option<u64> {
     Some(number << 10)
 }
 
-/// The folders of the control groups that `/proc/self/cgroup` names, and of those above them.
+/// The directories of the control groups in `/proc/self/cgroup`, and of their ancestors.
 fn folders(groups: &str) -> Vec<String> {
     let mut found = Vec::new();
     for line in groups.lines() {
@@ -88,8 +86,8 @@ fn folders(groups: &str) -> Vec<String> {
     found
 }
 
-/// Bytes that a control group may take still. What it holds of files that nobody uses at the
-/// moment is given up first, and counts as free.
+/// Bytes that a control group may still allocate. Its inactive file cache counts as free: the kernel reclaims
+/// it first.
 fn left_in(folder: &str, text: &dyn Fn(&str) -> Option<String>) -> Option<u64> {
     let number = |name: &str| {
         text(&format!("{folder}/{name}"))?
@@ -99,7 +97,7 @@ fn left_in(folder: &str, text: &dyn Fn(&str) -> Option<String>) -> Option<u64> {
     };
     let most = number("memory.max").or_else(|| number("memory.limit_in_bytes"))?;
     let used = number("memory.current").or_else(|| number("memory.usage_in_bytes"))?;
-    // Version 1 counts those of the groups below on a line of their own, behind the group's.
+    // Version 1 counts the groups below it on separate lines, after those of the group itself.
     let files = text(&format!("{folder}/memory.stat")).and_then(|t| {
         let of = |name: &str| {
             let line = t.lines().find_map(|l| l.strip_prefix(name))?;
@@ -171,7 +169,7 @@ mod tests {
                 "/g/memory.current" => "700\n",
                 "/g/memory.stat" => "anon 400\ninactive_file 200\n",
                 "/h/memory.max" => "max\n",
-                // Version 1: of what is used 300 are files' of the groups below.
+                // Version 1: 300 of the used bytes are file cache of the groups below.
                 "/v1/memory.limit_in_bytes" => "1000\n",
                 "/v1/memory.usage_in_bytes" => "700\n",
                 "/v1/memory.stat" => {

@@ -1,4 +1,4 @@
-//! What users are told of a built-in program before it runs.
+//! Descriptions of the built-in programs for users.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -43,7 +43,7 @@ pub struct WorkloadInfo {
     pub params: &'static [ParamInfo],
 }
 
-/// Of programs that initialise memory before the region of interest.
+/// Parameter of programs that initialise memory before the region of interest.
 pub(crate) const POPULATE: ParamInfo = ParamInfo {
     name: "populate",
     unit: "",
@@ -52,7 +52,7 @@ pub(crate) const POPULATE: ParamInfo = ParamInfo {
     meaning: "Whether memory is initialised before the region of interest, in the order of the program and without simulated time; with timed, by simulated stores inside of the region of interest; with no, pages fault at their first access. With a size, so much of it as with yes, and of the rest each page is touched by a simulated store inside of the region of interest.",
 };
 
-/// Of the same programs.
+/// Parameter of the same programs.
 pub(crate) const REGION: ParamInfo = ParamInfo {
     name: "region",
     unit: "",

@@ -1,7 +1,7 @@
-//! Where a built-in program's memory lies, and how its run begins.
+//! Virtual address layout of a built-in program, and the events that start its run.
 //!
-//! Addresses are those of a Linux x86-64 process: code at 0x400000, large
-//! arrays as `mmap` gives them (aligned to 2 MB), the stack below 2^47.
+//! Addresses are those of a Linux x86-64 process: code at 0x400000, large arrays as `mmap` places them
+//! (aligned to 2 MB), the stack below 2^47.
 
 use std::collections::VecDeque;
 
@@ -10,13 +10,12 @@ use pagewalk_units::VirtAddr;
 
 /// First address of the code segment.
 pub const CODE: u64 = 0x40_1000;
-/// Length of the code segment: a program's own code lies in the lower part.
+/// Length of the code segment. A program's own code lies in the lower part.
 pub const CODE_BYTES: u64 = 0x1_0000;
-/// Where `brk` begins: some pages behind the data segment, as Linux chooses it
-/// (here the same in each run), and not aligned to a huge page.
+/// Initial `brk`: some pages behind the data segment, as on Linux, and not aligned to a huge page. Linux
+/// randomises it; here it is the same in each run.
 pub const HEAP: u64 = 0x1c3_5000;
-/// First address of the mapped arrays; far below the stack, so that arrays of
-/// 64 TiB fit in between.
+/// First address of the mapped arrays, far below the stack: arrays of 64 TiB fit in between.
 const ARRAYS: u64 = 0x1000_0000_0000;
 /// First address of the data segment of programs that have one.
 pub const DATA: u64 = 0x60_0000;
@@ -31,7 +30,7 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Code and the first thread's stack.
+    /// Maps the code and the first thread's stack.
     pub fn new() -> Self {
         let map = |at, bytes, writable, backing| Event::Map {
             at: VirtAddr(at),
@@ -49,8 +48,8 @@ impl Layout {
         }
     }
 
-    /// Where the stack of `thread` begins (stacks grow down from here); those
-    /// of later threads are mapped here, as `pthread_create` does.
+    /// Initial stack pointer of `thread`; stacks grow down from it. Stacks of later threads are mapped here,
+    /// as `pthread_create` does.
     pub fn stack(&mut self, thread: ThreadId) -> u64 {
         if thread == 0 {
             return STACK_TOP;
@@ -65,12 +64,12 @@ impl Layout {
         at + bytes
     }
 
-    /// Address space for a mapping of `bytes`, which the caller announces.
+    /// Reserves address space for a mapping of `bytes`. The caller emits the event.
     pub fn reserve(&mut self, bytes: u64) -> u64 {
         self.place(bytes).0
     }
 
-    /// The events so far, for the caller to announce.
+    /// Takes the events so far, for the caller to emit.
     pub fn events(&mut self) -> VecDeque<Event> {
         std::mem::take(&mut self.events)
     }
@@ -78,12 +77,12 @@ impl Layout {
     fn place(&mut self, bytes: u64) -> (u64, u64) {
         let at = self.next;
         let bytes = bytes.next_multiple_of(4096).max(4096);
-        // One free page after each array: an overrun would be a fault.
+        // One unmapped page behind each array: an overrun faults.
         self.next = (at + bytes + 4096).next_multiple_of(2 << 20);
         (at, bytes)
     }
 
-    /// Maps an anonymous array of `bytes`; `populate` touches every page of it.
+    /// Maps an anonymous array of `bytes`. With `populate`, every page of it is touched.
     pub fn array(&mut self, bytes: u64, populate: bool) -> u64 {
         let (at, bytes) = self.place(bytes);
         let at = VirtAddr(at);
@@ -99,7 +98,7 @@ impl Layout {
         at.0
     }
 
-    /// A data segment of `bytes` at [`DATA`]; `populate` touches every page of it.
+    /// Maps a data segment of `bytes` at [`DATA`]. With `populate`, every page of it is touched.
     pub fn data(&mut self, bytes: u64, populate: bool) {
         let at = VirtAddr(DATA);
         let bytes = bytes.next_multiple_of(4096);

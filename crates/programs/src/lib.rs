@@ -1,5 +1,5 @@
-//! Built-in programs: the real algorithm, executed far enough to know every
-//! branch and address, without the data that only passes through.
+//! Built-in programs. Each runs the real algorithm far enough to compute every branch and address, without
+//! payload data that affects neither.
 
 mod churn;
 mod dlrm;

@@ -1,12 +1,10 @@
 //! A [`Program`] from the code of its threads.
 //!
-//! Threads share the algorithm's state, so what one finds depends on what the
-//! others did before. To make each thread's ops the same whatever the order in
-//! which a machine asks for them, the code runs in one order of its own: the
-//! threads take turns, a full batch or up to a barrier each. What was run for a
-//! thread that nobody has asked yet waits here. A thread that asks the machine
-//! ([`Thread::shortcut_query`]) leaves that order until it is answered: what it does then
-//! depends on the machine anyway.
+//! Threads share the algorithm's state, so the work of one depends on the progress of the others. Each
+//! thread's ops must not depend on the order in which a machine requests them. The code therefore runs in a
+//! fixed order: threads take turns of a full batch, or up to a barrier. Batches of a thread that no machine
+//! has requested yet are queued here. A thread that queries the machine's shortcut ([`Thread::ask`]) leaves
+//! that order until the result arrives: its further work depends on the machine anyway.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -21,12 +19,12 @@ use pagewalk_stream::{
 use crate::heap::Heap;
 use crate::thread::{Link, SharedLink, Start, Thread, Touch};
 
-/// Emptied batches that are kept for later.
+/// Emptied batches kept for reuse.
 const SPARE: usize = 8;
 
-/// What one of several threads does over memory that the first of them initialises.
+/// One of several threads over memory that the first of them initialises.
 pub trait Member: Send + 'static {
-    /// What the first thread initialises beside the heap, after it.
+    /// Initialises memory outside the heap. The first thread calls it, after the heap's own initialisation.
     fn initialise(&self, _t: &mut Thread) -> impl Future<Output = ()> + Send {
         async {}
     }
@@ -35,44 +33,44 @@ pub trait Member: Send + 'static {
     fn run(self, t: &mut Thread) -> impl Future<Output = ()> + Send;
 }
 
-/// See the module.
+/// A program that runs the code of its threads (see the module).
 pub struct Code {
     facts: Facts,
     start: Start,
-    /// See [`Thread`].
+    /// Bytes that remain to be initialised in bulk, shared by all [`Thread`]s.
     bulk: Arc<AtomicU64>,
     threads: Vec<Slot>,
-    /// Whose turn it is.
+    /// The thread that runs next.
     turn: usize,
     spare: Vec<Batch>,
-    /// What may be passed over.
+    /// Fast-forward budget.
     budget: Arc<FastForwardBudget>,
 }
 
 struct Slot {
-    /// `None` once it has ended.
+    /// `None` after the thread has ended.
     code: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
     link: SharedLink,
-    /// Was run and not asked for.
+    /// Batches not yet requested.
     ready: VecDeque<Segment>,
-    /// Its `Spawn` was announced.
+    /// True after the event `Spawn` of this thread.
     started: bool,
-    /// Highest barrier it has come to; with `waits`, it stands there.
+    /// Highest barrier it has reached. With `waits`, it waits there.
     barrier: u64,
     waits: bool,
-    /// It has asked, and was not answered yet.
+    /// True while a shortcut query is unanswered.
     asks: bool,
 }
 
 struct Segment {
     batch: Batch,
-    /// Ops that were given already, after what was passed.
+    /// Ops already delivered, after those skipped.
     given: usize,
     end: End,
 }
 
 impl Code {
-    /// A program without threads so far; its memory is initialised as `start` says.
+    /// A program without threads so far. `start` says how its memory is initialised.
     pub fn new(facts: Facts, start: impl Into<Start>) -> Self {
         let start = start.into();
         let bulk = match start.touch {
@@ -90,8 +88,8 @@ impl Code {
         }
     }
 
-    /// Adds a thread whose stack begins at `stack`. The first one is there from
-    /// the start and has to [`Spawn`](pagewalk_stream::Event::Spawn) the others.
+    /// Adds a thread whose stack begins at `stack`. The first thread runs from the start and has to
+    /// [`Spawn`](pagewalk_stream::Event::Spawn) the others.
     pub fn thread<F, R>(&mut self, stack: u64, code: F)
     where
         F: FnOnce(Thread) -> R,
@@ -112,8 +110,8 @@ impl Code {
         });
     }
 
-    /// A program with a thread for each member, on the stack beside it; the first
-    /// one announces and initialises `heap`.
+    /// A program with one thread per member, each with its stack. The first thread maps and initialises
+    /// `heap`.
     pub fn team<M: Member>(
         facts: Facts,
         start: impl Into<Start>,
@@ -142,7 +140,7 @@ impl Code {
         code
     }
 
-    /// Whether the code of `thread` may go on.
+    /// True if the code of `thread` may continue.
     fn runnable(&self, thread: usize) -> bool {
         let slot = &self.threads[thread];
         let mut others = self.threads.iter().enumerate().filter(|o| o.0 != thread);
@@ -151,8 +149,7 @@ impl Code {
         runs && (!slot.waits || others.all(|(_, o)| past(o)))
     }
 
-    /// Runs code, in the order that depends on nothing else, until `thread` has
-    /// something to give.
+    /// Runs the threads in their fixed order until `thread` has a batch to deliver.
     fn run_for(&mut self, thread: usize) -> Result<(), Error> {
         while self.threads[thread].ready.is_empty() {
             if self.threads[thread].asks {
@@ -267,7 +264,7 @@ impl Program for Code {
             self.spare.push(used);
         }
         if end == End::Exit {
-            // Never asked again, but a second answer must not run anything.
+            // A machine does not request it again. If one does, no code must run.
             slot.ready.push_back(Segment {
                 batch: Batch::default(),
                 given: 0,

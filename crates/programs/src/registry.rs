@@ -40,8 +40,8 @@ static PROGRAMS: &[Entry] = &[
 /// The built-in program `name`.
 ///
 /// # Errors
-/// An unknown name or parameter (with the nearest right one), a value out of
-/// its range, or more threads than the program has use for.
+/// An unknown name or parameter (with the nearest right one), a value out of range, or more threads than the
+/// program supports.
 pub fn build(name: &str, options: &Options) -> Result<Box<dyn Program>, Error> {
     let Some(program) = PROGRAMS.iter().find(|p| p.info.name == name) else {
         return Err(Error::about(
@@ -102,7 +102,7 @@ mod tests {
     #[test]
     fn every_listed_program_builds_with_its_defaults() {
         for info in workloads() {
-            // A small graph: those of the default size are generated for minutes.
+            // Scale 12: graphs of the default size take minutes to generate.
             let options = match info.group {
                 "graph" => with(&[("scale", "12")]),
                 _ => Options::default(),

@@ -2,9 +2,8 @@
 
 use pagewalk_units::{Error, RunOption};
 
-/// Bytes named by `text`: a whole number with an optional unit. `KiB`, `MiB`,
-/// `GiB`, `TiB` are powers of 1024, and so are `K`, `KB`, `M`, `MB`, … as is
-/// usual for memory; letter case does not matter.
+/// Parses a size in bytes: a whole number with an optional unit. `KiB`, `MiB`, `GiB`, `TiB` are powers of
+/// 1024, and so are `K`, `KB`, `M`, `MB`, … as is usual for memory. Letter case does not matter.
 ///
 /// # Errors
 /// There is no number, the unit is unknown, or the size does not fit 64 bits.

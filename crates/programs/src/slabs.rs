@@ -1,12 +1,10 @@
-//! Size classes of jemalloc and the free objects of each, as far as addresses go.
+//! Model of jemalloc: size classes and the free objects of each. It computes addresses, and holds no data.
 //!
-//! Four classes a doubling, at least 16 bytes apart. Small objects of a class
-//! share slabs: the fewest pages that its size divides, filled from the lowest
-//! address. A thread gets back what it freed last. So the parts of a record lie on
-//! as many pages as they have sizes.
-//! Source: jemalloc 5.3, `sc.c`, `bin_info.c`, `cache_bin.h`. Left out: that larger
-//! objects begin at a random line of their first page, and that a long list of
-//! freed objects goes back to its slabs.
+//! Each doubling has four classes, at least 16 bytes apart. Small objects of a class share slabs: the fewest
+//! pages that its size divides, filled from the lowest address. A thread reuses the object that it freed
+//! last. The parts of a record therefore lie on as many pages as they have sizes. Source: jemalloc 5.3,
+//! `sc.c`, `bin_info.c`, `cache_bin.h`. Not modelled: larger objects begin at a random line of their first
+//! page, and a long list of freed objects returns to its slabs.
 
 use std::collections::BTreeMap;
 
@@ -30,14 +28,14 @@ pub const fn class(bytes: u64) -> u64 {
 
 #[derive(Default)]
 struct Class {
-    /// Freed, the last one first to be taken.
+    /// Freed objects, a stack.
     free: Vec<u64>,
-    /// What is left of the slab.
+    /// Unused rest of the slab.
     at: u64,
     end: u64,
 }
 
-/// See the module.
+/// jemalloc's allocator state.
 #[derive(Default)]
 pub struct Slabs {
     classes: BTreeMap<u64, Class>,
@@ -46,7 +44,7 @@ pub struct Slabs {
 }
 
 impl Slabs {
-    /// Address of an object of `bytes`; `fresh` gives so many bytes of new pages.
+    /// Address of an object of `bytes`. `fresh` maps a number of bytes of new pages.
     pub fn malloc(&mut self, bytes: u64, mut fresh: impl FnMut(u64) -> u64) -> u64 {
         let size = class(bytes);
         if size >= LARGE {
@@ -71,7 +69,7 @@ impl Slabs {
         at
     }
 
-    /// Gives the object of `bytes` at `at` back.
+    /// Frees the object of `bytes` at `at`.
     pub fn free(&mut self, at: u64, bytes: u64) {
         let size = class(bytes);
         if size >= LARGE {
@@ -81,13 +79,13 @@ impl Slabs {
         }
     }
 
-    /// Whether an object of `bytes` was freed and not taken again.
+    /// True if a freed object of this class can be reused.
     pub fn is_listed(&self, bytes: u64) -> bool {
         let of_size = self.classes.get(&class(bytes));
         of_size.is_some_and(|c| !c.free.is_empty())
     }
 
-    /// Pages of `bytes`: freed ones when there are.
+    /// Pages of `bytes`: freed ones if possible.
     fn take(&mut self, bytes: u64, mut fresh: impl FnMut(u64) -> u64) -> u64 {
         let Some((&(size, at), ())) = self.pages.range((bytes, 0)..).next() else {
             return fresh(bytes);
@@ -104,7 +102,7 @@ impl Slabs {
 mod tests {
     use super::{Slabs, class};
 
-    /// As `mallctl("arenas.bin.N.size")` and its neighbours give them.
+    /// Classes as `mallctl("arenas.bin.N.size")` and its neighbours report them.
     #[test]
     fn classes_are_those_of_jemalloc() {
         let classes = [

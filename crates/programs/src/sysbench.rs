@@ -1,15 +1,15 @@
 //! SysBench's memory test: each event reads or writes one block, 8 bytes at a time.
 //!
-//! The loops of Debian's sysbench 1.0.20, which is built with loops unrolled
-//! eight times (5.25 and 1.375 instructions a word in order, 31 at random):
+//! The loops of Debian's sysbench 1.0.20, which is built with loops unrolled eight times (5.25 and 1.375
+//! instructions per word in order, 31 at random):
 //!
 //! ```text
 //! write, in order: *p = end - p
 //!  aa46  mov %rdx,%r8 ; sub %r9,%r8 ; sar $3,%r8 ; mov %r8,(%r9)
 //!        7 times: lea 8(%r9),%r10 ; mov ; sub ; sar ; mov %r11,8(%r9)
 //!  aad1  add $0x40,%r9 ; cmp %r9,%rdx ; ja aa46
-//! write, in order, `value=constant`: *p = v, 1.375 instructions a word. No release of
-//! sysbench that we know writes so; the public simulation log does (docs/validation.md).
+//! write, in order, `value=constant`: *p = v, 1.375 instructions per word. No known release of sysbench does
+//! this; the public simulation log does (docs/validation.md).
 //!  b90a  8 times: mov %rcx,(%rdi)
 //!  b929  add $0x40,%rdi ; cmp %rdi,%rdx ; ja b90a
 //! read, in order
@@ -23,8 +23,7 @@
 //!  a732  mov max_offset,%r10 ; add ; cmp ; jle, to the end
 //! ```
 //!
-//! What is done between two blocks (a mutex, two clocks) is left out: blocks are
-//! large.
+//! The work between two blocks (a mutex, two clock reads) is left out: blocks are large.
 
 use pagewalk_stream::{Error, Facts, Program};
 use rand::Rng as _;
@@ -156,11 +155,11 @@ fn sysbench(values: &Values<'_>) -> Result<Code, Error> {
     Ok(Code::team(facts, start, heap, members))
 }
 
-/// Thread-local variables, below the stack's top: the generator's two words,
-/// the buffer's address, the number of words.
+/// Offsets of thread-local variables below the stack's top: the generator's two words, the buffer's address,
+/// the number of words.
 const LOCALS: [u64; 4] = [0x80, 0x78, 0x60, 0x58];
 
-/// A thread with its work and its random numbers.
+/// A thread with its work and its random generator.
 struct Sysbench {
     work: Work,
     rng: pagewalk_units::Rng,
@@ -218,7 +217,7 @@ impl Work {
         let [low, high, buffer, limit] = LOCALS.map(|below| t.stack - below);
         t.load(0x742, 1, low, 8, [NONE; 2]);
         let b = t.load(0x746, 1, high, 8, [NONE; 2]);
-        // Both words are there at the same time. xor, rotate; then a shift and two xors.
+        // Both words are ready at the same time: xor, rotate, then a shift and two xors.
         t.store(0x782, 16, high, 8, NONE, b.plus(2));
         t.store(0x78e, 3, low, 8, NONE, b.plus(4));
         // add, shr, or, movq; subsd and mulsd of 4 cycles, comisd.
@@ -230,7 +229,7 @@ impl Work {
         if self.read {
             t.load(0x72e, 1, va, 8, [base, at]);
         } else {
-            // The base, from the same place each time, is there long before.
+            // The base comes from the same address each time, and is ready long before.
             t.store(0x72e, 1, va, 8, at, NONE);
         }
         t.load(0x732, 1, limit, 8, [NONE; 2]);

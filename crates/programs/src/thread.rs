@@ -1,10 +1,9 @@
-//! One thread of a built-in program, as its code sees it: emit ops, announce
-//! events, wait at barriers.
+//! One thread of a built-in program, as the program's code uses it: emit ops, report events, wait at
+//! barriers.
 //!
-//! The code of a thread is an `async` block that runs the real algorithm. It
-//! never waits for anything but room: whenever [`Thread::full`] says so it gives
-//! way with [`Thread::pause`], at a place of its own choice (the end of an edge,
-//! of a lookup), so that loops and recursion are written as loops and recursion.
+//! The code of a thread is an `async` block that runs the real algorithm. It yields with [`Thread::pause`]
+//! when its batch is full ([`Thread::full`]). The code chooses the places, such as the end of an edge or of a
+//! lookup, so that loops and recursion are written as loops and recursion.
 //!
 //! ```text
 //! for key in keys {
@@ -28,23 +27,22 @@ use pagewalk_units::{Access, LINE_SHIFT, VirtAddr};
 
 use crate::layout::{CODE, CODE_BYTES};
 
-/// The result of an op, or of plain instructions after it: what makes a later
-/// op wait.
+/// The result of an op, or of plain instructions after it: a later op may depend on it.
 ///
-/// One word, so that it is passed in a register. The lowest byte has the cycles of plain instructions
-/// after the producer, the rest the number of the producer in its thread. Numbers begin where a
-/// producer of number 0 is too far back to be named: a value of that one is ready at dispatch.
+/// Packed in one word, so that it is passed in a register. The lowest byte holds the cycles of plain
+/// instructions after the producer, the rest the producer's number in its thread. The first op's number
+/// exceeds the largest encodable distance. A value of producer 0 is therefore ready at dispatch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Value(u64);
 
-/// The number before that of a thread's first op.
+/// Number before the thread's first op.
 const BEFORE_FIRST: u64 = u16::MAX as u64;
 
-/// Nothing to wait for.
+/// No dependence.
 pub const NONE: Value = Value(0);
 
 impl Value {
-    /// That of the op of this number.
+    /// Result of op number `op`.
     #[inline(always)]
     fn of(op: u64) -> Value {
         Value(op << 8)
@@ -60,14 +58,14 @@ impl Value {
         self.0 as u8
     }
 
-    /// How many ops before that of number `next`, or 0 if it is too far back to be named: it is done
-    /// by then.
+    /// Distance in ops from this producer to op `next`. 0 if the distance is too large to encode: the
+    /// producer has completed by then.
     #[inline(always)]
     fn distance(self, next: u64) -> u16 {
         u16::try_from(next - self.op()).unwrap_or(0)
     }
 
-    /// This value after plain instructions whose chain takes `cycles` more, 255 at most in all.
+    /// This value after plain instructions whose chain takes `cycles` more. The sum saturates at 255.
     #[must_use]
     #[inline]
     pub fn plus(self, cycles: u64) -> Value {
@@ -76,32 +74,31 @@ impl Value {
     }
 }
 
-/// How initialised memory is touched.
+/// Initialisation of memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Touch {
-    /// In bulk, in the order of the program, without simulated time, before the
-    /// region of interest.
+    /// In bulk, in program order, without simulated time, before the region of interest.
     Bulk,
-    /// By the program's stores, simulated like the rest, in the region of interest.
+    /// By simulated stores of the program, in the region of interest.
     Stores,
-    /// So many bytes in bulk, then a simulated store to each page, in the region of
+    /// The first bytes, as many as given, in bulk. Then one simulated store to each page, in the region of
     /// interest.
     Part(u64),
-    /// Not at all: pages fault when the measured part comes to them.
+    /// Not at all: pages fault at their first access in the measured part.
     Never,
 }
 
 impl Touch {
-    /// Whether the region of interest holds initialisation.
+    /// True if the region of interest includes initialisation.
     pub fn is_timed(self) -> bool {
         matches!(self, Touch::Stores | Touch::Part(_))
     }
 }
 
-/// How a program initialises memory, and what its region of interest covers.
+/// Initialisation of memory, and the extent of the region of interest.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Start {
-    /// How memory is touched.
+    /// Initialisation of memory.
     pub touch: Touch,
     /// The region of interest is timed initialisation alone.
     pub alone: bool,
@@ -116,27 +113,26 @@ impl From<Touch> for Start {
     }
 }
 
-/// What a thread has given and its program has not yet taken.
+/// Output of a thread that its program has not yet taken.
 #[derive(Default)]
 pub(super) struct Link {
     pub batch: Batch,
     pub end: Option<End>,
-    /// What [`Thread::note`] put before that.
+    /// Batches that [`Thread::note`] ended before `batch`.
     pub noted: Vec<(Batch, End)>,
-    /// What the thread was told when it asked.
+    /// Reply to the thread's shortcut query.
     pub reply: Option<u64>,
 }
 
 pub(super) type SharedLink = Arc<Mutex<Link>>;
 
-/// Ops after which a thread gives way; what one step of the code appends beyond
-/// that still goes out in order.
+/// Ops after which a thread yields. Ops that the current step appends beyond that are kept in order.
 const FULL: usize = BATCH_OPS - 64;
 
-/// First byte of the code that initialises memory, above the programs' own.
+/// Offset of the code that initialises memory, above the programs' own code.
 const TOUCH: u64 = 0xf000;
 
-/// The instructions that touch the page at `va`: a store of a byte, then the loop.
+/// Ops that touch the page at `va`: a store of one byte, then the branch of the loop.
 pub fn page_touch(va: u64, more: bool) -> [Op; 2] {
     const PC: u64 = CODE + TOUCH + 0x40;
     let taken = if more { flags::TAKEN } else { 0 };
@@ -164,25 +160,25 @@ pub fn page_touch(va: u64, more: bool) -> [Op; 2] {
 /// Instructions of [`page_touch`].
 pub const PAGE_TOUCH: u64 = 4;
 
-/// A turn begins: whether its ops may be passed over is looked up with the first one.
+/// A turn begins: the fast-forward budget is read with the turn's first op.
 const NOT_KNOWN: u64 = u64::MAX;
 
 /// Pages of a program's code.
 const PAGES: usize = (CODE_BYTES >> 12) as usize;
 
-/// Pages of data of which it is remembered that they were looked at.
+/// Entries of the direct-mapped table of recently checked data pages.
 const NEAR: usize = 64;
 
-/// What an op needs no look for, in this turn.
+/// Filter of the code and data that this turn has already checked for first touches.
 #[derive(Clone, Copy)]
 struct Known {
-    /// A bit for each line of the program's code, a word a page. Where lines are wanted: of those of a
-    /// moment ago.
+    /// A bitmap of lines, one word per page of the program's code. In filtered functional warming only lines
+    /// that the recent-line filter holds are set.
     code: [u64; PAGES],
-    /// Where ranges of data begin, and at how many bytes an access may.
+    /// Start of each known data range, and the length within which an access may begin.
     data: [(u64, u64); 3],
-    /// Pages outside of these, by the lowest bits of their numbers: twice the number, and one more where
-    /// they may be written.
+    /// Other checked pages, direct-mapped by page number. An entry is twice the page number, plus one if the
+    /// page may be written.
     near: [u64; NEAR],
 }
 
@@ -197,7 +193,7 @@ impl Default for Known {
 }
 
 impl Known {
-    /// Whether the code at `pc` needs none.
+    /// True if the line of code at `pc` has been checked.
     #[inline(always)]
     fn holds_code(&self, pc: u64) -> bool {
         let Some(page) = self.code.get((pc >> 12) as usize) else {
@@ -208,7 +204,7 @@ impl Known {
 
     #[inline(always)]
     fn holds(&self, pc: u64, data: Option<Data>) -> bool {
-        // All of them at once: which it is, is hard to predict.
+        // Compares with all ranges without branches: the matching one is hard to predict.
         let there = |at: u64| {
             (self.data.iter()).fold(false, |any, (start, bytes)| {
                 any | (at.wrapping_sub(*start) < *bytes)
@@ -217,7 +213,7 @@ impl Known {
         self.holds_code(pc) && data.is_none_or(|d| there(d.at))
     }
 
-    /// Whether an access lies within a page that was looked at.
+    /// True if the access lies within one checked page.
     #[inline(always)]
     fn is_near(&self, Data { at, size, access }: Data) -> bool {
         let page = at >> 12;
@@ -226,7 +222,7 @@ impl Known {
         known >> 1 == page && written && (at & 0xfff) + u64::from(size) <= 4096
     }
 
-    /// What `fast_forward` knows after a look at this.
+    /// Copies what `fast_forward` knows after it has checked this op.
     fn learn(&mut self, pc: u64, data: Option<Data>, fast_forward: &ThreadFastForward) {
         if let Some(page) = self.code.get_mut((pc >> 12) as usize) {
             *page = u64::MAX;
@@ -236,7 +232,7 @@ impl Known {
         };
         let (ranges, written) = fast_forward.known(at);
         self.data = ranges.map(|range| {
-            // An access that begins in it ends in it, too.
+            // An access that begins in the range ends in it, too.
             let bytes = (range.end - range.start).saturating_sub(u64::from(u8::MAX));
             (range.start, bytes)
         });
@@ -244,8 +240,8 @@ impl Known {
         self.near[page as usize % NEAR] = page << 1 | u64::from(written);
     }
 
-    /// Where lines are wanted: those remembered of code have that of `pc` from now on, in place of
-    /// that of `old`.
+    /// In filtered functional warming: marks the line at `pc` as checked, and the line at `old`, which it
+    /// replaced, as unchecked.
     fn learn_line(&mut self, pc: u64, old: u64) {
         let line = |pc: u64| 1u64 << (pc >> LINE_SHIFT & 63);
         if let Some(page) = self.code.get_mut((old >> 12) as usize) {
@@ -257,7 +253,7 @@ impl Known {
     }
 }
 
-/// What a stretch of code executes.
+/// Size of a stretch of code: ops, and the instructions that they stand for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Cost {
     ops: u64,
@@ -265,25 +261,25 @@ pub struct Cost {
 }
 
 impl Cost {
-    /// So many ops, which stand for so many instructions.
+    /// A cost of `ops` that stand for `instructions`.
     pub const fn new(ops: u64, instructions: u64) -> Self {
         Cost { ops, instructions }
     }
 
-    /// That of both.
+    /// Sum of both costs.
     #[must_use]
     pub fn plus(self, other: Cost) -> Cost {
         Cost::new(self.ops + other.ops, self.instructions + other.instructions)
     }
 
-    /// That of `count` of it.
+    /// Cost of `count` executions.
     #[must_use]
     pub fn times(self, count: u64) -> Cost {
         Cost::new(self.ops * count, self.instructions * count)
     }
 }
 
-/// Those parts of an op that are constants where it is emitted: they are passed in one register.
+/// Fields of an op that are constants where it is emitted. They are passed in one register.
 #[derive(Clone, Copy, Default)]
 #[repr(C)]
 struct Form {
@@ -294,16 +290,16 @@ struct Form {
     flags: u8,
 }
 
-/// See the module.
+/// One thread of a built-in program (see the module).
 pub struct Thread {
     ops: Vec<Op>,
-    /// Number of the last op before `ops` and those that were passed over last.
+    /// Number of the last op before `ops` and the ops counted in `skipped`.
     given: u64,
-    /// Ops with which a turn ends, `skipped` and in `ops`: [`FULL`] but for those that went out.
+    /// Ops after which a turn ends, in `skipped` and `ops` together: [`FULL`] less those already in a batch.
     most: usize,
-    /// Instructions that may be passed over in this turn, or [`NOT_KNOWN`].
+    /// Remaining fast-forward budget of this turn in instructions, or [`NOT_KNOWN`].
     grant_left: u64,
-    /// Ops that were passed over and are not counted in `fast_forward`, and `grant_left` before them.
+    /// Skipped ops that `fast_forward` has not yet counted, and the budget before them.
     skipped: u64,
     before: u64,
     fast_forward: Box<ThreadFastForward>,
@@ -311,7 +307,7 @@ pub struct Thread {
     link: SharedLink,
     barriers: u64,
     start: Start,
-    /// Bytes that all threads together still initialise in bulk, with [`Touch::Part`].
+    /// Bytes that remain to be initialised in bulk by all threads together, with [`Touch::Part`].
     bulk: Arc<AtomicU64>,
     /// The region of interest has begun.
     begun: bool,
@@ -319,7 +315,7 @@ pub struct Thread {
     pub stack: u64,
 }
 
-/// Gives way once.
+/// Yields once.
 #[must_use = "nothing happens before it is awaited"]
 pub struct Pause(bool);
 
@@ -334,7 +330,7 @@ impl Future for Pause {
     }
 }
 
-/// The reply to what a thread asked: `None` where no machine answers.
+/// Future of a shortcut query's result: `None` if the machine has no shortcut.
 #[must_use = "nothing is asked before it is awaited"]
 pub struct PendingResult<'a> {
     pause: Pause,
@@ -355,7 +351,7 @@ impl Future for PendingResult<'_> {
 }
 
 impl Thread {
-    /// One of a program whose first thread is there when it begins.
+    /// A new thread. The program's `first` thread runs when the program begins.
     pub(super) fn new(
         link: SharedLink,
         stack: u64,
@@ -377,32 +373,32 @@ impl Thread {
             barriers: 0,
             start,
             bulk,
-            // The others start after it.
+            // The region of interest begins before the other threads start.
             begun: !first,
             stack,
         }
     }
 
-    /// Whether it is time to [`pause`](Self::pause): ask at the end of each step
-    /// of the algorithm.
+    /// True if the batch is full and the code has to [`pause`](Self::pause). Check it after each step of the
+    /// algorithm.
     #[inline(always)]
     pub fn full(&self) -> bool {
         self.skipped as usize + self.ops.len() >= self.most
     }
 
-    /// Gives way, so that what was emitted is simulated.
+    /// Yields, so that the emitted ops are simulated.
     pub fn pause(&mut self) -> Pause {
         self.hand_over(End::More)
     }
 
-    /// Announces `event` after the ops so far.
+    /// Ends the batch with `event`.
     pub fn event(&mut self, event: Event) -> Pause {
         self.fast_forward.change(&event);
         self.hand_over(End::Event { event, ticket: 0 })
     }
 
-    /// The op before ends a request of the program. To be said in front of a
-    /// [`pause`](Self::pause), which hands the op over.
+    /// Marks the last op as the end of a request of the program. Call it before the [`pause`](Self::pause)
+    /// that hands that op over.
     #[inline(always)]
     pub fn request(&mut self) {
         if let Some(last) = self.ops.last_mut() {
@@ -416,9 +412,9 @@ impl Thread {
         }
     }
 
-    /// Asks the machine's shortcut, in `insns` instructions that end with the one at
-    /// `pc`; `inputs` produce the integer and the address. Gives what produces the
-    /// reply, and, awaited, the reply itself.
+    /// Queries the machine's shortcut in `insns` instructions, the last of them at `pc`. `inputs` produce the
+    /// integer and the address. Returns the value that produces the result, and a future of the result
+    /// itself.
     pub fn shortcut_query(
         &mut self,
         pc: u64,
@@ -437,8 +433,8 @@ impl Thread {
         (reply, PendingResult { pause, link })
     }
 
-    /// Announces `event` after the ops so far without giving way: for code that
-    /// cannot wait. Rare events only, and none that starts a thread.
+    /// Ends the batch with `event` without yielding, for code that cannot `await`. For rare events only, and
+    /// never for one that starts a thread.
     pub fn note(&mut self, event: Event) {
         debug_assert!(!matches!(event, Event::Spawn { .. }));
         self.fast_forward.change(&event);
@@ -447,7 +443,7 @@ impl Thread {
         self.most = FULL;
     }
 
-    /// Counts what was passed over.
+    /// Adds the skipped ops of `skipped` to the account of `fast_forward`.
     fn count(&mut self) {
         if self.skipped > 0 {
             self.fast_forward
@@ -458,7 +454,7 @@ impl Thread {
         }
     }
 
-    /// What there is goes out with this end, and the turn goes on.
+    /// Ends the current batch with `end` and continues the turn.
     fn part(&mut self, end: End) {
         self.count();
         let mut link = self.link.lock().unwrap_or_else(PoisonError::into_inner);
@@ -470,8 +466,7 @@ impl Thread {
         link.noted.push((batch, end));
     }
 
-    /// The first thing of the first thread. With initialisation by stores, all of
-    /// it is measured.
+    /// First call of the first thread. With initialisation by stores, the region of interest begins here.
     pub async fn enter(&mut self) {
         if self.start.touch == Touch::Stores {
             self.begin_region().await;
@@ -484,8 +479,8 @@ impl Thread {
         }
     }
 
-    /// Memory is initialised: the region of interest begins, or ends if it was
-    /// that alone, and the other of `threads` threads start.
+    /// Ends initialisation. The region of interest begins, or ends if it covers initialisation alone. Then
+    /// the other `threads - 1` threads start.
     pub async fn begin(&mut self, threads: u32) {
         self.begin_region().await;
         if self.start.alone {
@@ -496,7 +491,7 @@ impl Thread {
         }
     }
 
-    /// The last thing of the first of `threads` threads.
+    /// Last call of the first of `threads` threads.
     pub async fn finish(&mut self, threads: u32) {
         if threads > 1 {
             self.join().await;
@@ -506,8 +501,7 @@ impl Thread {
         }
     }
 
-    /// Waits until every other thread that has not ended has come to as many
-    /// barriers.
+    /// Waits until every other running thread has reached as many barriers.
     pub fn barrier(&mut self) -> Pause {
         self.barriers += 1;
         let number = self.barriers;
@@ -540,8 +534,7 @@ impl Thread {
         Pause(false)
     }
 
-    /// Initialises `bytes` at `at`, in ascending order, in the way that the user
-    /// chose ([`Touch`]).
+    /// Initialises `bytes` at `at` in ascending order, as the user chose ([`Touch`]).
     pub async fn touch(&mut self, at: u64, bytes: u64) {
         match self.start.touch {
             Touch::Never => {}
@@ -570,7 +563,7 @@ impl Thread {
         self.event(event).await;
     }
 
-    /// A store to each page between.
+    /// One store to each page of the range.
     async fn touch_pages(&mut self, at: u64, end: u64) {
         let mut va = at;
         while va < end {
@@ -587,7 +580,7 @@ impl Thread {
         }
     }
 
-    /// glibc's `memset` with 32-byte registers: 128 bytes a turn.
+    /// Stores of glibc's `memset` with 32-byte registers: 128 bytes per iteration.
     pub async fn fill(&mut self, at: u64, bytes: u64) {
         let (mut va, end) = (at, at + bytes);
         while va < end {
@@ -605,54 +598,53 @@ impl Thread {
         }
     }
 
-    /// Whether ops are passed over, pages alone are wanted of them, and that of `pc` needs no look.
-    /// It is not known before the first op of a turn.
+    /// True if ops are fast-forwarded at page granularity and the line at `pc` is already checked. False
+    /// before the first op of a turn, whose budget is not yet read.
     #[inline(always)]
     pub fn skips(&self, pc: u64) -> bool {
         self.known.holds_code(pc) && self.grant_left > 0 && !self.fast_forward.warms_filtered()
     }
 
-    /// Where ops are passed over: how often `cost` may be at once, so that neither the turn nor the
-    /// leave ends there.
+    /// During fast-forwarding: how many times `cost` fits before the turn or the budget ends.
     pub fn spare(&self, cost: Cost) -> u64 {
         let ops = (self.most as u64).saturating_sub(self.skipped + 1);
         (ops / cost.ops.max(1)).min(self.grant_left.saturating_sub(1) / cost.instructions.max(1))
     }
 
-    /// Whether all pages of these addresses were touched in this way: an access finds nothing new.
+    /// True if `access` to any of these addresses touches no page for the first time.
     pub fn knows(&self, addresses: Range<u64>, access: Access) -> bool {
         self.fast_forward.knows(addresses, access)
     }
 
-    /// Passes over `cost`, for which there is room ([`spare`](Self::spare)), and whose pages were all touched before.
+    /// Skips `cost`. [`spare`](Self::spare) must be above 0 and all pages of `cost` touched before.
     pub fn skip_stretch(&mut self, cost: Cost) {
         debug_assert!(self.spare(cost) > 0);
         self.skipped += cost.ops;
         self.grant_left -= cost.instructions;
     }
 
-    /// What was produced so many ops before the last one.
+    /// Result of the op `back` ops before the last one.
     pub fn earlier(&self, back: u64) -> Value {
         Value::of(self.number() - back)
     }
 
-    /// The op that was emitted or passed over last.
+    /// Result of the last op, emitted or skipped.
     #[inline(always)]
     fn last(&self) -> Value {
         Value::of(self.number())
     }
 
-    /// Its number.
+    /// Number of the last op.
     #[inline(always)]
     fn number(&self) -> u64 {
         self.given + self.skipped + self.ops.len() as u64
     }
 
-    /// Emits the op of these arguments. Out of line: there are thousands of places that emit, and most
-    /// time is spent elsewhere, in passing over ops or in timing them.
+    /// Appends the op. Out of line: thousands of places emit ops, and most host time goes to skipping or
+    /// timing them.
     #[inline(never)]
     fn emit(&mut self, pc: u64, va: u64, form: Form, first: Value, second: Value) -> Value {
-        // Nothing else is called from here: few registers have to be saved.
+        // The fast path calls nothing else, so few registers have to be saved.
         if self.ops.len() == self.ops.capacity() {
             return self.emit_first(pc, va, form, first, second);
         }
@@ -678,9 +670,9 @@ impl Thread {
         self.emit(pc, va, form, first, second)
     }
 
-    /// Passes over an op at `pc` of the program's code, if it may be. It is not made before that is
-    /// known.
-    // Tests, which alone check assertions, would take twice as long to compile.
+    /// Skips an op at `pc` of the program's code, if the budget allows. The op is built only if this returns
+    /// false.
+    // Out of line with debug assertions, which only tests check: inlining would double their compile time.
     #[cfg_attr(not(debug_assertions), inline(always))]
     #[cfg_attr(debug_assertions, inline(never))]
     fn skip(&mut self, pc: u64, insns: u16, data: Option<Data>) -> bool {
@@ -701,8 +693,9 @@ impl Thread {
         }
     }
 
-    /// Most ops use a line, where lines are wanted, or else a page that was used a moment ago. All in
-    /// registers: an argument in memory is written in parts and read as a whole, for which the host waits.
+    /// Handles the common case: the access hits the recent-line filter in filtered functional warming, or
+    /// else a recently checked page. All arguments are in registers. A struct in memory would be written in
+    /// parts and read as a whole, which defeats the host's store forwarding.
     #[inline(never)]
     fn skip_near(&mut self, pc: u64, insns: u64, at: u64, size: u8, access: Access) -> bool {
         let data = Data { at, size, access };
@@ -733,7 +726,7 @@ impl Thread {
         if self.skipped == BATCH_OPS as u64 {
             self.part(End::More);
         }
-        // The last one may be more than there was leave for.
+        // The last op may exceed the budget.
         self.before += insns.saturating_sub(self.grant_left);
         self.grant_left = self.grant_left.saturating_sub(insns);
         self.skipped += 1;
@@ -748,8 +741,8 @@ impl Thread {
         true
     }
 
-    /// Reads `size` bytes at `va`; `insns` instructions end with this one, which
-    /// lies at `pc` of the program's code. `address` produce the address.
+    /// Reads `size` bytes at `va`. The op stands for `insns` instructions, the last of them at `pc` of the
+    /// program's code. `address` produce the address.
     #[inline(always)]
     pub fn load(&mut self, pc: u64, insns: u16, va: u64, size: u8, address: [Value; 2]) -> Value {
         self.read(pc, insns, va, size, address, 0)
@@ -803,7 +796,7 @@ impl Thread {
         self.emit(CODE + pc, va, form, address, data);
     }
 
-    /// `insns` plain instructions whose longest chain takes `latency` cycles after `inputs`.
+    /// `insns` plain instructions. Their longest chain takes `latency` cycles after `inputs`.
     #[inline(always)]
     pub fn compute(&mut self, pc: u64, insns: u16, latency: u8, inputs: [Value; 2]) -> Value {
         if self.skip(pc, insns, None) {
@@ -841,8 +834,8 @@ impl Thread {
         self.emit(CODE + pc, CODE + target, form, inputs[0], inputs[1]);
     }
 
-    /// Calls the function at `target`: the return address goes to the stack,
-    /// `depth` bytes below the thread's first frame.
+    /// Calls the function at `target`. The return address is stored `depth` bytes below the thread's first
+    /// frame.
     #[inline(always)]
     pub fn call(&mut self, pc: u64, target: u64, insns: u16, depth: u64) {
         let va = self.stack - depth - 8;
@@ -850,7 +843,7 @@ impl Thread {
         self.jump(pc, target, 0, flags::TAKEN | flags::CALL, [NONE; 2]);
     }
 
-    /// Returns to after the call at `to`, as [`call`](Self::call) went.
+    /// Returns from the [`call`](Self::call) at `to`, with the same `depth`.
     #[inline(always)]
     pub fn ret(&mut self, pc: u64, to: u64, insns: u16, depth: u64) {
         let address = self.load(pc, insns, self.stack - depth - 8, 8, [NONE; 2]);
@@ -867,7 +860,7 @@ impl Thread {
     }
 }
 
-/// What the code has left when it ends goes out.
+/// Hands over the remaining ops when the code ends.
 impl Drop for Thread {
     fn drop(&mut self) {
         self.count();
@@ -881,8 +874,7 @@ impl Drop for Thread {
     }
 }
 
-/// The number of a thread's share of `items` things, as OpenMP's static schedule
-/// deals them.
+/// The thread's share of `items`, as OpenMP's static schedule divides them.
 pub fn share(items: u64, thread: ThreadId, threads: u32) -> Range<u64> {
     let (thread, threads) = (u64::from(thread), u64::from(threads));
     let part = |t: u64| (u128::from(items) * u128::from(t) / u128::from(threads)) as u64;

@@ -1,4 +1,4 @@
-//! Any bytes as a graph of the user's: a graph or a refusal, never a panic.
+//! Arbitrary bytes as the user's graph file: a graph or a refusal, never a panic.
 #![no_main]
 
 use std::io::Write;

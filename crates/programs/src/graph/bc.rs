@@ -1,5 +1,4 @@
-//! GraphBIG's betweenness centrality: Brandes's algorithm, each thread with sources
-//! and side arrays of its own.
+//! GraphBIG's betweenness centrality: Brandes's algorithm. Each thread has its own sources and side arrays.
 //!
 //! ```text
 //! for (s : share) {
@@ -21,13 +20,12 @@
 //! }
 //! ```
 //!
-//! Parents are `std::list`s: a node of 24 bytes each, freed and taken again last in,
-//! first out. g++ 12.2 -O3: clear 118 to 1a6, 26 instructions ; 1c2 front, pop, push,
-//! find_vertex ; 2a5 target ; 2b6 `movsbl depth(w)` ; 2bb jns 288 ; 2bd push ; 2f1
-//! `mov %al,depth(w)` ; 288 or 2fb `movsbl depth(v)` ; 292 je 307 ; 307 paths, `operator
-//! new`, hook, size ; 33b next edge ; 391 top, pop ; 3b7 the list ; 42e `mov
-//! 0x10(%rax),%rdx` ; paths ; 409 divsd ; 40d update(w) ; 412 next ; 41d update(v) ;
-//! 425 je ; 508 find_vertex ; 568 BC (with several threads `lock cmpxchg`).
+//! Parents are `std::list`s with a node of 24 bytes per entry, freed and reused last in, first out. g++ 12.2
+//! -O3: clear 118 to 1a6, 26 instructions ; 1c2 front, pop, push, find_vertex ; 2a5 target ; 2b6 `movsbl
+//! depth(w)` ; 2bb jns 288 ; 2bd push ; 2f1 `mov %al,depth(w)` ; 288 or 2fb `movsbl depth(v)` ; 292 je 307 ;
+//! 307 paths, `operator new`, hook, size ; 33b next edge ; 391 top, pop ; 3b7 the list ; 42e `mov
+//! 0x10(%rax),%rdx` ; paths ; 409 divsd ; 40d update(w) ; 412 next ; 41d update(v) ; 425 je ; 508 find_vertex
+//! ; 568 BC (with several threads `lock cmpxchg`).
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
@@ -91,17 +89,17 @@ const PROPERTIES: Properties = Properties {
     weights: false,
 };
 
-/// What was found.
+/// Results.
 pub(crate) struct Centrality {
-    /// Bits of each vertex's centrality.
+    /// Centrality of each vertex, as bits of an `f64`.
     pub values: Vec<AtomicU64>,
-    /// Searches that are done.
+    /// Number of finished searches.
     pub searches: AtomicU64,
-    /// Where each thread's side arrays lie.
+    /// Addresses of each thread's side arrays.
     sides: OnceLock<Vec<side::SideArrays>>,
 }
 
-/// The program, and the centralities that it finds.
+/// The program, and its results.
 pub(crate) fn program(values: &Values<'_>) -> Result<(Code, Arc<Centrality>), Error> {
     let sources = values.number_in("sources", 1..=1 << 32, 0)?;
     let setup = Setup::read_shaped(values, &PROPERTIES, symmetric(values)?)?;
@@ -109,7 +107,7 @@ pub(crate) fn program(values: &Values<'_>) -> Result<(Code, Arc<Centrality>), Er
     if sources > n {
         return Err(values.refuse("sources", format!("the graph has {n} vertices")));
     }
-    // Side arrays of each thread, with a parent of each vertex.
+    // Side arrays of each thread, with one parent per vertex.
     setup.holds(8 + 40 * u64::from(setup.threads))?;
     let sources = if sources == 0 { n } else { sources };
     let found = Arc::new(Centrality {
@@ -168,7 +166,7 @@ impl Kernel for Searches {
     }
 }
 
-/// The search, which counts shortest paths and lists parents.
+/// Forward search: counts shortest paths and lists parents.
 async fn forth<L: Layout>(world: &World<L>, t: &mut Thread, side: &mut Side, source: u32) {
     let (memory, graph, at) = (world.memory(), &world.graph, side.at);
     let frame = t.stack - 0x300;
@@ -178,7 +176,7 @@ async fn forth<L: Layout>(world: &World<L>, t: &mut Thread, side: &mut Side, sou
     let mut head = 0;
     while head < side.order.len() {
         let v = side.order[head];
-        // Front and pop; then push to the stack.
+        // Front and pop, then push to the stack.
         let id = t.load(0x1ca, 6, at.queue + 8 * head as u64, 8, [NONE; 2]);
         t.store(0x1d1, 2, frame + 0x50, 8, NONE, id);
         t.branch(0x1d9, 0x4a2, 2, false, [NONE; 2]);
@@ -239,7 +237,7 @@ async fn forth<L: Layout>(world: &World<L>, t: &mut Thread, side: &mut Side, sou
     }
 }
 
-/// Back along the parents, which adds up dependencies.
+/// Backward pass along the parents: accumulates dependencies.
 async fn back<L: Layout>(
     world: &World<L>,
     t: &mut Thread,
@@ -279,7 +277,7 @@ async fn back<L: Layout>(
                 t.branch(0x43d, 0x400, 2, true, [reached, NONE]);
                 let mine = t.load(0x40d, 4, own, 8, [number, NONE]);
                 link = t.load(0x412, 1, at.node(place), 8, [link, NONE]);
-                // cvtsi2sd 4, divsd 14 and mulsd 4 cycles; addsd 4 beside.
+                // cvtsi2sd 4, divsd 14 and mulsd 4 cycles; addsd 4 in parallel.
                 let ratio = reached.plus(18);
                 let part = t.compute(0x419, 2, 4, [ratio, mine.plus(4)]);
                 let sum = at.update + 8 * u64::from(v);
@@ -332,8 +330,8 @@ mod tests {
     use crate::graph::source::Graph;
     use crate::graph::test::{Run, run};
 
-    /// From the definition: for all pairs, the part of the shortest paths through
-    /// each vertex, with distances and counts from powers of nothing but addition.
+    /// Reference from the definition: for all pairs, the fraction of shortest paths through each vertex.
+    /// Distances and path counts come from additions only.
     fn reference(graph: &Graph) -> Vec<f64> {
         let n = graph.vertices() as usize;
         let mut distance = vec![vec![usize::MAX; n]; n];

@@ -93,17 +93,17 @@ pub const PROPERTIES: Properties = Properties {
     weights: false,
 };
 
-/// What the last search found.
+/// Results of the last search.
 pub struct Levels {
-    /// Of each vertex.
+    /// Level of each vertex.
     pub levels: Vec<AtomicU32>,
     /// Number of searches done.
     pub searches: AtomicU64,
-    /// Where the last one began.
+    /// Root of the last search.
     pub root: AtomicU32,
 }
 
-/// The program, and what it finds.
+/// The program, and its results.
 pub fn program(values: &Values<'_>) -> Result<(Code, Arc<Levels>), Error> {
     let searches = values.number_in("roots", 1..=1 << 32, 64)?;
     let setup = Setup::read_shaped(values, &PROPERTIES, params::symmetric(values)?)?;
@@ -121,7 +121,7 @@ pub fn program(values: &Values<'_>) -> Result<(Code, Arc<Levels>), Error> {
     Ok((launch(setup, &PROPERTIES, kernel), found))
 }
 
-/// Searches one after the other, from roots by `seed`.
+/// Successive searches from roots drawn by `seed`.
 struct Searches {
     seed: u64,
     searches: u64,
@@ -188,7 +188,7 @@ async fn alone<L: Layout>(world: &World<L>, t: &mut Thread, root: u32, found: &L
     let (memory, graph) = (world.memory(), &world.graph);
     let mut heap = world.heap();
     let frame = t.stack - 0x600;
-    // White, grey and black accesses: a variable of `main`.
+    // Counters of white, grey and black accesses: a variable of `main`.
     let visitor = t.stack - 0x480;
     let mut queue = Deque::new(&mut heap, frame);
     heap.emit_pending_untouched(t).await;
@@ -250,7 +250,7 @@ async fn alone<L: Layout>(world: &World<L>, t: &mut Thread, root: u32, found: &L
     world.give_back(heap);
 }
 
-/// Color, order and level of a vertex that is found.
+/// Writes color, order and level of a vertex when it is discovered.
 #[inline(always)]
 fn visit<L: Layout>(memory: &L, t: &mut Thread, pc: u64, v: Vertex, level: Value) {
     for (field, at, insns, data) in [

@@ -1,5 +1,5 @@
-//! GraphBIG's connected components: a breadth-first search from each vertex
-//! that no earlier one has reached, in the order of their numbers.
+//! GraphBIG's connected components: a breadth-first search from each vertex that no earlier search has
+//! reached, in vertex order.
 //!
 //! ```text
 //! for (r = g.vertices_begin(); r != g.vertices_end(); r++) {
@@ -21,10 +21,10 @@
 //! je 1f1 ; 176 `mov (%rbx),%rbx` ; cmp ; jne 120 ; 183 cmp ; je ; 1f1 `mov
 //! level(u)`, last, label, add, level, push, jmp 176.
 //!
-//! Several threads: see `level_sync`; the first looks for the next root.
+//! Several threads: see `level_sync`. The first thread selects the next root.
 //!
-//! Edges are followed in their own direction, so on a graph that is not
-//! symmetric a label is the first root from which a vertex can be reached.
+//! Edges are traversed in their own direction. On an asymmetric graph a label is therefore the first root
+//! that reaches the vertex.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -89,17 +89,17 @@ pub const PROPERTIES: Properties = Properties {
     weights: false,
 };
 
-/// What the last run found, of each vertex.
+/// Results of the last run, per vertex.
 pub struct Components {
-    /// Distance from its root.
+    /// Distance from the vertex's root.
     pub levels: Vec<AtomicU32>,
-    /// The root.
+    /// Root of the vertex.
     pub labels: Vec<AtomicU32>,
-    /// The root of the search under way; several threads.
+    /// Root of the current search, with several threads.
     root: AtomicU32,
 }
 
-/// The program, and what it finds.
+/// The program, and its results.
 pub fn program(values: &Values<'_>) -> Result<(Code, Arc<Components>), Error> {
     let rounds = values.number_in("rounds", 1..=1 << 32, 64)?;
     let setup = Setup::read_shaped(values, &PROPERTIES, params::symmetric(values)?)?;
@@ -116,7 +116,7 @@ pub fn program(values: &Values<'_>) -> Result<(Code, Arc<Components>), Error> {
     Ok((launch(setup, &PROPERTIES, kernel), found))
 }
 
-/// The same again and again.
+/// Repeated computations of the components.
 struct Rounds {
     rounds: u64,
     found: Arc<Components>,
@@ -175,7 +175,7 @@ async fn alone<L: Layout>(world: &World<L>, t: &mut Thread, found: &Components) 
         let new = found.levels[r.id as usize].load(Relaxed) == NOT_REACHED;
         t.branch(0x2bf, 0x2d8, 1, new, [level, NONE]);
         if new {
-            // The number is part of the object; a counter otherwise.
+            // Vertex objects hold their number. Other layouts count.
             if r.at > 0 {
                 t.load(0x2d8, 1, r.at + 0x10, 8, [r.value, NONE]);
             }
@@ -251,8 +251,8 @@ async fn component<L: Layout>(
     queue.free(heap);
 }
 
-/// The function's start and the queue's constructor: five registers saved, ten
-/// members set to nothing, two allocations, and the members for the first node.
+/// Prologue of the function and constructor of the queue: five saved registers, ten cleared members, two
+/// allocations, and the members for the first node.
 fn construct(t: &mut Thread, frame: u64) {
     for i in 0..5 {
         t.store(2 + 3 * i, 2, frame + 0x68 + 8 * i, 8, NONE, NONE);
@@ -268,7 +268,7 @@ fn construct(t: &mut Thread, frame: u64) {
     }
 }
 
-/// Its destructor: two releases.
+/// Destructor of the queue: two deallocations.
 fn destroy(t: &mut Thread, frame: u64) {
     for (pc, at) in [(0x237, 0), (0x241, 0x48), (0x246, 0x28)] {
         t.load(pc, 2, frame + at, 8, [NONE; 2]);
@@ -282,7 +282,7 @@ fn destroy(t: &mut Thread, frame: u64) {
     }
 }
 
-/// Label and level of a vertex that is found.
+/// Writes label and level of a vertex when it is discovered.
 #[inline(always)]
 fn visit<L: Layout>(memory: &L, t: &mut Thread, pc: u64, v: Vertex, level: Value) {
     for (field, at, insns, data) in [(LABEL, 0, 1, NONE), (LEVEL, 7, 2, level.plus(1))] {
@@ -292,15 +292,14 @@ fn visit<L: Layout>(memory: &L, t: &mut Thread, pc: u64, v: Vertex, level: Value
     }
 }
 
-/// Several threads: the first looks for a vertex that was not reached, all
-/// search from it.
+/// Version for several threads: the first thread selects an unreached vertex, all search from it.
 async fn together<L: Layout>(world: &World<L>, t: &mut Thread, thread: u32, found: &Components) {
     let memory = world.memory();
     let vertices = world.graph.vertices() as u32;
     if thread == 0 {
         found.root.store(0, Relaxed);
     }
-    // Each thread sees the root that the first has chosen before the barrier.
+    // Each thread sees the root that the first thread chose before the barrier.
     loop {
         world.barrier(t, 0x6a0).await;
         let root = found.root.load(Relaxed);
@@ -384,7 +383,7 @@ mod tests {
         }
     }
 
-    /// Components of a symmetric graph by union and find.
+    /// Compares with components of a symmetric graph by union-find.
     #[test]
     fn labels_of_a_symmetric_graph_are_its_components() {
         let params = [
@@ -414,7 +413,7 @@ mod tests {
                         root(&mut parent, u),
                         root(&mut parent, graph.neighbour(&row, i)),
                     );
-                    // The smaller number is the component's.
+                    // The smaller root represents the component.
                     parent[a.max(b) as usize] = a.min(b);
                 }
             }

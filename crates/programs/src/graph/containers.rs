@@ -1,8 +1,7 @@
 //! `std::deque` of pointers, as `std::queue` and `std::stack` use it.
 //!
-//! Elements lie in nodes of 512 bytes, whose addresses lie in a map that is
-//! replaced by a larger one when it is full. Push and pop (g++ 12.2 -O3), with
-//! the iterators in the caller's frame:
+//! Elements are stored in nodes of 512 bytes. A map holds the nodes' addresses and is replaced by a larger
+//! one when full. Push and pop (g++ 12.2 -O3), with the iterators in the caller's frame:
 //!
 //! ```text
 //! push   0  mov last,%rdi ; lea -8(%rdi),%rdx ; cmp ; 9 je (next node)
@@ -25,13 +24,12 @@ const NODE: u64 = 512;
 const NEXT_NODE: u64 = 0xd000;
 const LAST_NODE: u64 = 0xd100;
 
-/// Code of the allocator, and where on the stack its own memory is taken to lie:
-/// lines that are always in the first-level cache.
+/// Code of the allocator, and the stack offset of its working memory: these lines always hit the L1 cache.
 const ALLOCATOR: u64 = 0xd500;
 const RELEASE: u64 = 0xd900;
 const ITS_OWN: u64 = 0x900;
 
-/// What a function executes: instructions, loads, stores, conditional branches.
+/// Cost of a function: instructions, loads, stores, conditional branches.
 #[derive(Clone, Copy)]
 struct Cost {
     insns: u16,
@@ -40,13 +38,13 @@ struct Cost {
     branches: u64,
 }
 
-/// Where objects come from and go to. The cost is that of glibc 2.36, by callgrind.
+/// Origin and destination of objects. Costs of glibc 2.36 from callgrind.
 #[derive(Clone, Copy)]
 pub enum From {
-    /// The thread's list of their size: some are in use at a time.
+    /// The thread cache: few objects are in use at a time.
     List,
-    /// Mostly the fast bin, as many are freed one after the other. So it is in a
-    /// betweenness centrality of 128 vertices, of which this is the mean.
+    /// Mostly the fast bin, as many objects are freed in a row. The cost is the mean over a betweenness
+    /// centrality of 128 vertices.
     Bin,
 }
 
@@ -65,20 +63,20 @@ impl From {
     }
 }
 
-/// Calls `operator new`, for a kernel that allocates so often that it counts; of the
-/// object's chunk it reads and writes `words`, if they are not sure to be near.
+/// Calls `operator new`, in kernels that allocate often enough to matter. It reads and writes `words` of the
+/// object's chunk, unless they are sure to be in the cache.
 pub fn allocate(t: &mut Thread, pc: u64, from: From, words: Option<[u64; 2]>) {
     let [cost, _] = from.new_and_delete();
     library(t, pc, ALLOCATOR, cost, words);
 }
 
-/// Calls `operator delete` in the same way.
+/// Calls `operator delete`, likewise.
 pub fn release(t: &mut Thread, pc: u64, from: From, words: Option<[u64; 2]>) {
     let [_, cost] = from.new_and_delete();
     library(t, pc, RELEASE, cost, words);
 }
 
-/// A function at `code` called at `pc`; the call and the return are among its cost.
+/// Calls the function at `code` from `pc`. Its cost includes the call and the return.
 fn library(t: &mut Thread, pc: u64, code: u64, cost: Cost, words: Option<[u64; 2]>) {
     let own = t.stack - ITS_OWN;
     t.call(pc, code, 1, 0x680);
@@ -106,7 +104,7 @@ fn library(t: &mut Thread, pc: u64, code: u64, cost: Cost, words: Option<[u64; 2
         let pc = next();
         t.branch(pc, pc + 0x200, 1, false, [read, NONE]);
     }
-    // `jmp *slot`, twice: the stub's, and that to the function behind the operator.
+    // `jmp *slot`, twice: the stub's, and the operator's jump to its function.
     for _ in 0..2 {
         let pc = next();
         t.jump(pc, pc + 8, 1, TAKEN | INDIRECT, [read, NONE]);
@@ -116,7 +114,7 @@ fn library(t: &mut Thread, pc: u64, code: u64, cost: Cost, words: Option<[u64; 2
     t.ret(next(), pc, 1, 0x680);
 }
 
-/// See the module. `frame` is the address of its iterators.
+/// A deque. `frame` is the address of its iterators.
 pub struct Deque {
     frame: u64,
     items: VecDeque<u32>,
@@ -128,7 +126,7 @@ pub struct Deque {
 }
 
 impl Deque {
-    /// Empty, with the first node and a map of eight.
+    /// An empty deque, with its first node and a map of eight.
     pub fn new(heap: &mut Heap, frame: u64) -> Self {
         let map = heap.malloc(64);
         Deque {
@@ -141,7 +139,7 @@ impl Deque {
         }
     }
 
-    /// Gives its memory back.
+    /// Frees its memory.
     pub fn free(self, heap: &mut Heap) {
         for node in self.nodes {
             heap.free(node, NODE);
@@ -149,7 +147,7 @@ impl Deque {
         heap.free(self.map, 8 * self.slots);
     }
 
-    /// Whether nothing is in it.
+    /// True if the deque has no elements.
     pub fn is_empty(&self) -> bool {
         self.items.is_empty()
     }
@@ -158,7 +156,7 @@ impl Deque {
         self.before + self.items.len()
     }
 
-    /// Allocates what the next [`push`](Self::push) needs; then announce the heap's news.
+    /// Allocates memory for the next [`push`](Self::push). The caller then emits the heap's events.
     #[inline(always)]
     pub fn make_room(&mut self, heap: &mut Heap) {
         if self.end() % EACH == EACH - 1 && self.nodes.len() == self.end() / EACH + 1 {
@@ -181,7 +179,7 @@ impl Deque {
         self.nodes[at / EACH] + 8 * (at % EACH) as u64
     }
 
-    /// Appends `vertex`, whose address is `value`; after [`make_room`](Self::make_room).
+    /// Appends `vertex` with address `value`. Call [`make_room`](Self::make_room) first.
     #[inline(always)]
     pub fn push(&mut self, t: &mut Thread, pc: u64, vertex: u32, value: Value) {
         let end = self.end();
@@ -209,7 +207,7 @@ impl Deque {
         self.items.push_back(vertex);
     }
 
-    /// Takes the first, and what read its address.
+    /// Removes the first element. Returns it and the value that produces its address.
     #[inline(always)]
     pub fn pop_front(&mut self, t: &mut Thread, heap: &mut Heap, pc: u64) -> Option<(u32, Value)> {
         let at = self.place(self.before);
@@ -238,8 +236,8 @@ impl Deque {
         Some((vertex, value))
     }
 
-    /// Takes the last, and what read its address: the node behind it is freed
-    /// when it is the first of its own.
+    /// Removes the last element. Returns it and the value that produces its address. Frees the next node if
+    /// the element was the first of its own node.
     #[inline(always)]
     pub fn pop_back(&mut self, t: &mut Thread, heap: &mut Heap, pc: u64) -> Option<(u32, Value)> {
         let vertex = self.items.pop_back()?;

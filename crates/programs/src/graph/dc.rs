@@ -1,4 +1,4 @@
-//! GraphBIG's degree centrality: counts the edges that leave and reach each vertex.
+//! GraphBIG's degree centrality: counts the outgoing and incoming edges of each vertex.
 //!
 //! ```text
 //! for (u = g.vertices_begin(); u != g.vertices_end(); u++) {
@@ -13,9 +13,9 @@
 //! 38 target and find_vertex without those ; 67 `mov (%rsi),%rsi` ; 6a `addw
 //! $1,indegree` ; cmp ; 72 jne 38 ; 74 `mov (%r11),%r11` ; cmp ; 7a jne 10.
 //!
-//! Several threads, each with its part of the numbers: b0 find_vertex ; f0 as 10
-//! to 24 ; 110 target and find_vertex ; 148 `lock addw $1,indegree` ; 14e next ;
-//! cmp ; je 168 ; 156 base and buckets again ; jmp 110 ; 168 mov, cmp, je, add, jmp b0.
+//! Several threads, each with a range of the vertex numbers: b0 find_vertex ; f0 as 10 to 24 ; 110 target and
+//! find_vertex ; 148 `lock addw $1,indegree` ; 14e next ; cmp ; je 168 ; 156 base and buckets again ; jmp 110
+//! ; 168 mov, cmp, je, add, jmp b0.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -75,19 +75,18 @@ pub const PROPERTIES: Properties = Properties {
     weights: false,
 };
 
-/// Of each vertex the edges into it and out of it, in the last pass, without the
-/// overflow of the program's own 16-bit counts.
+/// Incoming and outgoing edges of each vertex, in the last pass. These counts do not overflow at 16 bits,
+/// unlike the program's own.
 type Degrees = Vec<[AtomicU64; 2]>;
 
-/// The program. Nothing that it does depends on its counts, so they are kept
-/// only for who asks.
+/// The program. No op depends on its counts, so they are kept only if `degrees` is given.
 fn program(values: &Values<'_>, degrees: Option<Arc<Degrees>>) -> Result<Code, Error> {
     let rounds = values.number_in("rounds", 1..=1 << 32, 64)?;
     let setup = Setup::read(values, &PROPERTIES)?;
     Ok(launch(setup, &PROPERTIES, Rounds { rounds, degrees }))
 }
 
-/// The same again and again.
+/// Repeated counts.
 struct Rounds {
     rounds: u64,
     degrees: Option<Arc<Degrees>>,

@@ -1,5 +1,4 @@
-//! GraphBIG's depth-first search: the stack holds vertices that are known but
-//! whose edges were not followed.
+//! GraphBIG's depth-first search: the stack holds discovered vertices whose edges were not traversed yet.
 //!
 //! ```text
 //! while (!stack.empty()) {
@@ -75,16 +74,15 @@ pub const PROPERTIES: Properties = Properties {
     weights: false,
 };
 
-/// What the last search found.
+/// Results of the last search.
 pub struct Visits {
-    /// Of each vertex: its number in the order in which they became known, or
-    /// [`NOT_REACHED`].
+    /// Discovery order of each vertex, or [`NOT_REACHED`].
     pub order: Vec<AtomicU32>,
-    /// Where the last one began.
+    /// Root of the last search.
     pub root: AtomicU32,
 }
 
-/// The program, and what it finds.
+/// The program, and its results.
 pub fn program(values: &Values<'_>) -> Result<(Code, Arc<Visits>), Error> {
     let searches = values.number_in("roots", 1..=1 << 32, 64)?;
     let setup = Setup::read_shaped(values, &PROPERTIES, params::symmetric(values)?)?;
@@ -101,7 +99,7 @@ pub fn program(values: &Values<'_>) -> Result<(Code, Arc<Visits>), Error> {
     Ok((launch(setup, &PROPERTIES, kernel), found))
 }
 
-/// Searches one after the other, from roots by `seed`.
+/// Successive searches from roots drawn by `seed`.
 struct Searches {
     seed: u64,
     searches: u64,
@@ -148,7 +146,7 @@ async fn run<L: Layout>(world: &World<L>, t: &mut Thread, root: u32, found: &Vis
     let visitor = t.stack - 0x480;
     let mut stack = Deque::new(&mut heap, frame);
     heap.emit_pending_untouched(t).await;
-    // Vertices whose edges were followed.
+    // Vertices whose edges were traversed.
     let mut black = vec![0u64; (graph.vertices() as usize).div_ceil(64)];
     let mut known = 1;
     let v = memory.find(t, 0x55, root, NONE, false);
@@ -208,7 +206,7 @@ async fn run<L: Layout>(world: &World<L>, t: &mut Thread, root: u32, found: &Vis
     world.give_back(heap);
 }
 
-/// Color and order of a vertex that is found.
+/// Writes color and order of a vertex when it is discovered.
 #[inline(always)]
 fn visit<L: Layout>(memory: &L, t: &mut Thread, pc: u64, v: Vertex) {
     for (field, at, insns) in [(COLOR, 0, 1), (ORDER, 8, 1)] {

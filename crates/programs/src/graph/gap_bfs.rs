@@ -1,25 +1,23 @@
-//! Breadth-first search as in GAP, top down, over compressed sparse rows.
+//! GAP's breadth-first search over compressed sparse rows (CSR), top down.
 //!
-//! The instructions are those of GAP's own build files; [`step`] has those of a level.
-//! Around the levels:
+//! The instructions are those of GAP compiled with its own build files. [`step`] has those of a level.
+//! Outside the levels:
 //!
 //! ```text
-//! InitParent, one turn a vertex: parent[n] = -degree, or -1 without neighbours
+//! InitParent, one iteration per vertex: parent[n] = -degree, or -1 without neighbours
 //! 3cf0 mov 0x8(%rdi,%rcx,8),%rdx ; 3cf5 mov (%rdi,%rcx,8),%rsi ; cmp ; 3cfc je 3d20
 //!      sub ; sar ; neg ; 3d07 mov %edx,(%rax,%rcx,4) ; add ; cmp ; 3d11 jne 3cf0
 //! 3d20 movl $-1,(%rax,%rcx,4) ; add ; cmp ; 3d2e jne 3cf0
-//! DOBFS, its end: parent[n] = -1 where nothing was found
+//! DOBFS, its end: parent[n] = -1 for unreached vertices
 //! 42f8 cmpl $-1,(%rax) ; 42fb jge 4303 ; 42fd movl $-1,(%rax)
 //! 4303 add ; cmp ; 430a jne 42f8
 //! ```
 //!
-//! GAP's change of direction, and the two bit maps that only it uses, are
-//! `direction=optimizing` ([`bottom_up`]). Parents, queue and maps stay where they are
-//! from one search to the next, where GAP allocates them anew.
+//! `direction=optimizing` ([`bottom_up`]) adds GAP's change of direction and its two bitmaps. Parents, queue
+//! and bitmaps keep their addresses from one search to the next, whereas GAP reallocates them.
 //!
-//! With several threads each takes an equal part of the frontier, and appends what it
-//! claims to a list of its own, which goes to the shared queue whenever it is full and
-//! at the end of the level.
+//! With several threads each takes an equal part of the frontier. A thread appends claimed vertices to its
+//! local list, and copies that to the shared queue when it is full and at the end of the level.
 
 mod bottom_up;
 mod step;
@@ -39,47 +37,47 @@ use crate::layout;
 use crate::program::Code;
 use crate::thread::{NONE, Thread, share};
 
-/// Vertices that a thread's own list has room for.
+/// Capacity of a thread's local list, in vertices.
 const LOCAL: u64 = 16384;
 
-/// Parents and queue beside the graph.
+/// Parents and queue, in addition to the graph.
 pub const PROPERTIES: Properties = Properties {
     vertex_bytes: 8,
     fields: &[Field { offset: 0, size: 4 }, Field { offset: 4, size: 4 }],
     weights: false,
 };
 
-/// Where the arrays lie.
+/// Addresses of the arrays.
 #[derive(Clone, Copy)]
 struct Arrays {
-    /// u64 a vertex, and one more.
+    /// One u64 per vertex, plus one.
     offsets: u64,
-    /// u32 an edge.
+    /// One u32 per edge.
     neighbours: u64,
-    /// i32 a vertex.
+    /// One i32 per vertex.
     parent: u64,
-    /// u32 a vertex.
+    /// One u32 per vertex.
     queue: u64,
-    /// The barrier's counter; several threads.
+    /// The barrier's counter, with several threads.
     barrier: u64,
-    /// A bit a vertex, twice; with a change of direction.
+    /// Two bitmaps with a bit per vertex, used by a change of direction.
     maps: [u64; 2],
 }
 
-/// What the threads share.
+/// State shared by the threads.
 struct World {
     graph: Graph,
     arrays: Arrays,
     threads: u32,
-    /// Whether levels are searched from the bottom up where that takes fewer edges.
+    /// True if levels are searched bottom up whenever that examines fewer edges.
     optimizing: bool,
-    /// A bit a vertex.
+    /// A bit per vertex.
     visited: Vec<AtomicU64>,
-    /// Of the present search.
+    /// Queue of the current search.
     queue: Mutex<Vec<u32>>,
 }
 
-/// Where the objects lie whose fields the step reads again and again.
+/// Addresses of the objects whose fields a step reloads.
 #[derive(Clone, Copy)]
 struct Objects {
     /// The graph.
@@ -88,7 +86,7 @@ struct Objects {
     parents: u64,
     /// The queue.
     queue: u64,
-    /// What a parallel region is given.
+    /// Arguments of a parallel region.
     shared: u64,
 }
 
@@ -96,24 +94,23 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// One thread and what it works with.
+/// One thread and its state.
 struct Worker {
     t: Thread,
     world: Arc<World>,
     thread: ThreadId,
-    /// Address of its own list.
+    /// Address of its local list.
     list: u64,
-    /// What is in it.
+    /// Contents of the local list.
     found: Vec<u32>,
-    /// Edges of the vertices that the present step found; with a change of direction.
+    /// Sum of the degrees of the vertices found in this step, for the change of direction.
     scout: u64,
     /// Stack pointer at the call of the step.
     stack: u64,
     objects: Objects,
 }
 
-/// Whether the search may change its direction, for which a graph has to have each
-/// edge both ways.
+/// True if the search may change its direction. The graph must then be symmetric.
 fn optimizing(values: &Values<'_>) -> Result<bool, Error> {
     let given = values.choice("direction", &["top-down", "optimizing"], "top-down")?;
     if given != "optimizing" {
@@ -266,7 +263,7 @@ impl Worker {
             if together {
                 self.barrier().await;
             }
-            // Nobody finds anything before all have come to the next barrier.
+            // No thread claims a vertex before all have reached the next barrier.
             window = window.end..locked(&world.queue).len();
             let scout = std::mem::take(&mut self.scout);
             if let Some(progress) = &mut progress {
@@ -285,12 +282,12 @@ impl Worker {
         self.t.barrier().await;
     }
 
-    /// The vertices of this thread in a loop over all of them.
+    /// This thread's range in a loop over all vertices.
     fn vertices(&self) -> std::ops::Range<u64> {
         share(self.world.graph.vertices(), self.thread, self.world.threads)
     }
 
-    /// The degrees as negative numbers into the parents.
+    /// Initialises the parents with the negative degrees.
     async fn initialise(&mut self) {
         let world = self.world.clone();
         let arrays = world.arrays;
@@ -315,7 +312,7 @@ impl Worker {
         }
     }
 
-    /// Queues the root, which is its own parent.
+    /// Enqueues the root, which is its own parent.
     fn start(&mut self, root: u32) {
         let arrays = self.world.arrays;
         let parent = arrays.parent + 4 * u64::from(root);
@@ -328,7 +325,7 @@ impl Worker {
         *locked(&self.world.queue) = vec![root];
     }
 
-    /// Vertices that were not reached lose their degree.
+    /// Resets the parent of unreached vertices from the negative degree to -1.
     async fn finish(&mut self) {
         let world = self.world.clone();
         let vertices = self.vertices();
@@ -354,7 +351,7 @@ impl Worker {
         word.load(Relaxed) >> (vertex & 63) & 1 == 1
     }
 
-    /// Marks `vertex`; true when it was not visited before.
+    /// Marks `vertex`. Returns true if it was not visited before.
     #[inline(always)]
     fn visit(&self, vertex: u32) -> bool {
         let word = &self.world.visited[(vertex >> 6) as usize];

@@ -1,6 +1,5 @@
-//! GraphBIG's graph colouring (Jones and Plassmann): in each round those vertices
-//! get the round's colour whose random number is the largest among their
-//! neighbours without a colour.
+//! GraphBIG's graph colouring (Jones and Plassmann). Each vertex has a random number. In each round a vertex
+//! gets the round's colour if its number is the largest among its uncoloured neighbours.
 //!
 //! ```text
 //! for (color = 0; !stop; color++) {
@@ -75,11 +74,11 @@ const PROPERTIES: Properties = Properties {
 /// A vertex without a colour (`MY_INFINITY`).
 pub(crate) const NO_COLOR: u32 = 0xfff0;
 
-/// What the rounds have found.
+/// Results of the rounds.
 pub(crate) struct Colors {
-    /// Of each vertex.
+    /// Colour of each vertex.
     pub colors: Vec<AtomicU32>,
-    /// Rounds that are done.
+    /// Number of finished rounds.
     pub rounds: AtomicU64,
     seed: u64,
 }
@@ -92,7 +91,7 @@ impl Colors {
     }
 }
 
-/// The program, and the colours that it finds.
+/// The program, and its results.
 pub(crate) fn program(values: &Values<'_>) -> Result<(Code, Arc<Colors>), Error> {
     let setup = Setup::read_shaped(values, &PROPERTIES, symmetric(values)?)?;
     setup.holds(4)?;
@@ -108,7 +107,7 @@ pub(crate) fn program(values: &Values<'_>) -> Result<(Code, Arc<Colors>), Error>
     Ok((launch(setup, &PROPERTIES, kernel), found))
 }
 
-/// Rounds of a colour each.
+/// Rounds, one colour each.
 struct Coloring {
     found: Arc<Colors>,
 }
@@ -122,7 +121,7 @@ impl Kernel for Coloring {
     async fn run<L: Layout>(&self, world: &World<L>, t: &mut Thread, thread: u32) {
         let found = &self.found;
         let (lists, threads) = (world.lists(), world.threads);
-        // Every vertex is on its owner's list before the measured part.
+        // Every vertex is in its owner's list before the measured part.
         let n = world.graph.vertices();
         let mut input: Vec<u32> = (0..n as u32).filter(|v| v % threads == thread).collect();
         let (list, header) = lists.input(thread);
@@ -274,7 +273,7 @@ mod tests {
                     }
                 }
                 assert!(rounds > 3);
-                // Who looks first changes nothing: numbers decide.
+                // The order of the threads has no effect: the random numbers decide.
                 assert_eq!(*first.get_or_insert(colors.clone()), colors);
             }
         }

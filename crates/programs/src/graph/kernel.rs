@@ -1,4 +1,4 @@
-//! A kernel's threads and the memory they share.
+//! Threads of a kernel, and the memory that they share.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -13,58 +13,57 @@ use crate::layout;
 use crate::program::Code;
 use crate::thread::{NONE, Thread, Value};
 
-/// Code of the OpenMP runtime's barrier, above the kernels' own.
+/// Code of the OpenMP runtime's barrier, above the kernels' code.
 const BARRIER: u64 = 0xe000;
 
-/// What the threads of a kernel share.
+/// State shared by the threads of a kernel.
 pub struct World<L> {
     /// The graph.
     pub graph: Graph,
-    /// From 1.
+    /// Number of threads, from 1.
     pub threads: u32,
     memory: OnceLock<L>,
     heap: Mutex<Option<Heap>>,
     lists: OnceLock<Lists>,
-    /// Of each vertex the vector of its sorted neighbours.
+    /// Address of the vector of sorted neighbours, per vertex.
     sets: OnceLock<Vec<u64>>,
-    /// From each thread to each: vertices that the one has found for the other.
+    /// Vertices in transit, per sender and receiver.
     mail: Vec<Mutex<Vec<u32>>>,
     stop: AtomicBool,
 }
 
-/// The vectors that hand vertices from thread to thread: one that each works
-/// through, and one from each to each. Mapped for the worst case and touched as
-/// they fill, since they keep what they have once grown.
+/// Vectors that pass vertices between threads: an input vector per thread, and an output vector per pair.
+/// They are mapped for the worst case and touched as they fill, since a grown vector keeps its capacity.
 #[derive(Clone, Copy, Debug)]
 pub struct Lists {
     first: u64,
     bytes: u64,
-    /// Begin, end and capacity of each vector: 24 bytes.
+    /// Begin, end and capacity of each vector, 24 bytes.
     headers: u64,
     threads: u64,
-    /// The team's barrier.
+    /// The barrier of the threads.
     barrier: u64,
     /// The flag that ends the loop over levels.
     pub stop: u64,
 }
 
 impl Lists {
-    /// Where the elements of what `thread` works through are, and its header.
+    /// Addresses of the elements and of the header of `thread`'s input vector.
     pub fn input(&self, thread: u32) -> (u64, u64) {
         self.nth(u64::from(thread))
     }
 
-    /// The same of what `from` has found for `to`.
+    /// Addresses of the elements and of the header of the output vector from `from` to `to`.
     pub fn output(&self, from: u32, to: u32) -> (u64, u64) {
         self.nth(self.threads * (1 + u64::from(from)) + u64::from(to))
     }
 
-    /// Vertices that a list has room for.
+    /// Capacity of a list in vertices.
     pub fn room(&self) -> u64 {
         self.bytes / 8
     }
 
-    /// Place `index`, or from the first again after the last.
+    /// Position `index` in a list, with wrap-around.
     pub fn within(&self, index: u64) -> u64 {
         index % self.room()
     }
@@ -75,21 +74,21 @@ impl Lists {
 }
 
 impl<L: Layout> World<L> {
-    /// How the graph lies in memory; there once the first thread has loaded it,
-    /// which it does before it starts the others.
+    /// Memory layout of the graph. Available once the first thread has loaded it, before the other threads
+    /// start.
     pub fn memory(&self) -> &L {
         let memory = self.memory.get();
         memory.expect("the graph is loaded before a kernel begins")
     }
 
-    /// The heap after the graph was loaded, for a kernel of one thread.
+    /// Takes the heap after the graph was loaded, for a kernel of one thread.
     pub fn heap(&self) -> Heap {
         let mut heap = self.heap.lock().unwrap_or_else(PoisonError::into_inner);
         heap.take()
             .unwrap_or_else(|| Heap::new(layout::Layout::new()))
     }
 
-    /// Gives the heap back for a later use.
+    /// Returns the heap for later use.
     pub fn give_back(&self, heap: Heap) {
         *self.heap.lock().unwrap_or_else(PoisonError::into_inner) = Some(heap);
     }
@@ -99,19 +98,19 @@ impl<L: Layout> World<L> {
         mail.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Thread `from` has found `vertex` for `to`; gives how many it had found before.
+    /// Sends `vertex` from thread `from` to `to`. Returns the number of earlier ones in transit.
     pub fn send(&self, from: u32, to: u32, vertex: u32) -> u64 {
         let mut mail = self.mail(from, to);
         mail.push(vertex);
         mail.len() as u64 - 1
     }
 
-    /// How many vertices `from` has found for `to`.
+    /// Number of vertices in transit from `from` to `to`.
     pub fn sent(&self, from: u32, to: u32) -> u64 {
         self.mail(from, to).len() as u64
     }
 
-    /// All that was found for thread `to`, in the order of those who found it.
+    /// Takes all vertices sent to thread `to`, ordered by sender.
     pub fn receive(&self, to: u32) -> Vec<u32> {
         let mut all = Vec::new();
         for from in 0..self.threads {
@@ -120,12 +119,12 @@ impl<L: Layout> World<L> {
         all
     }
 
-    /// Whether the loop over levels ends.
+    /// True if the loop over levels ends.
     pub fn stop(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// See [`stop`](Self::stop).
+    /// Sets [`stop`](Self::stop).
     pub fn set_stop(&self, stop: bool) {
         self.stop.store(stop, Ordering::Relaxed);
     }
@@ -158,7 +157,7 @@ impl<L: Layout> World<L> {
         let _ = self.sets.set(sets);
     }
 
-    /// Where the sorted neighbours of `vertex` are, and the bytes of each.
+    /// Address of the sorted neighbours of `vertex`, and bytes per element.
     pub fn set(&self, vertex: Vertex) -> (u64, u8) {
         match self.memory().row_at(&self.graph, vertex) {
             Some(at) => (at, 4),
@@ -179,20 +178,18 @@ impl<L: Layout> World<L> {
     }
 }
 
-/// What a kernel needs beside the graph.
+/// Memory that a kernel needs in addition to the graph.
 #[derive(Clone, Copy, Debug)]
 pub struct Extras {
-    /// Work lists also for one thread.
+    /// Work lists even with one thread.
     pub lists: bool,
-    /// Several threads meet at barriers only, and need no lists.
+    /// Several threads synchronise at barriers only, and need no lists.
     pub barriers: bool,
-    /// Each vertex's neighbours, sorted: a vector of 8-byte numbers where the
-    /// layout has no rows.
+    /// Sorted neighbours per vertex: a vector of 8-byte numbers, unless the layout has rows.
     pub sets: bool,
 }
 
 impl Extras {
-    /// Nothing.
     pub const NONE: Extras = Extras {
         lists: false,
         barriers: false,
@@ -200,12 +197,12 @@ impl Extras {
     };
 }
 
-/// What is run over a graph.
+/// A kernel over a graph.
 pub trait Kernel: Send + Sync + 'static {
-    /// What it needs beside the graph.
+    /// Memory needed in addition to the graph.
     const EXTRAS: Extras = Extras::NONE;
 
-    /// What the thread with this number does once the graph is in memory.
+    /// Code of thread `thread` after the graph is loaded.
     fn run<L: Layout>(
         &self,
         world: &World<L>,
@@ -214,8 +211,8 @@ pub trait Kernel: Send + Sync + 'static {
     ) -> impl Future<Output = ()> + Send;
 }
 
-/// The program that loads the graph of `setup`, whose vertices keep `properties`,
-/// and then runs `kernel` in each of its threads.
+/// The program that loads the graph of `setup`, with `properties` per vertex, and then runs `kernel` in each
+/// of its threads.
 pub fn launch<K: Kernel>(setup: Setup, properties: &'static Properties, kernel: K) -> Code {
     match setup.kind {
         GraphLayout::Csr => launch_in::<Csr, K>(setup, properties, kernel),
@@ -254,7 +251,7 @@ fn launch_in<L: Layout, K: Kernel>(
     let mut code = Code::new(facts, setup.start);
     for (thread, stack) in (0..).zip(stacks) {
         let (world, kernel, heap) = (world.clone(), kernel.clone(), heap.take());
-        // For the thread that loads.
+        // For the loading thread.
         let order = order.take().unwrap_or_default();
         code.thread(stack, move |mut t| async move {
             if let Some(mut heap) = heap {
@@ -265,7 +262,7 @@ fn launch_in<L: Layout, K: Kernel>(
                     world.allocate_sets(&mut heap, &mut t).await;
                 }
                 if threads > 1 || extras.lists {
-                    // Of rounds with weights some list a vertex more than once.
+                    // Rounds with weights may list a vertex more than once.
                     let times = if properties.weights { 4 } else { 1 };
                     let all = times * world.graph.vertices();
                     let room = if extras.barriers { 1 } else { all };
@@ -299,7 +296,7 @@ fn map_lists(vertices: u64, threads: u32, heap: &mut Heap) -> Lists {
     }
 }
 
-/// `memmove` of `bytes` with 32-byte registers, at most 0x20 bytes of code.
+/// `memmove` of `bytes` with 32-byte registers. Its code takes at most 0x20 bytes.
 pub async fn copy(t: &mut Thread, pc: u64, from: u64, to: u64, bytes: u64) {
     let mut at = 0;
     while at < bytes {
@@ -314,7 +311,7 @@ pub async fn copy(t: &mut Thread, pc: u64, from: u64, to: u64, bytes: u64) {
     }
 }
 
-/// Reads the begin and end of a vector whose header is at `header`.
+/// Loads begin and end of the vector whose header is at `header`.
 pub fn bounds(t: &mut Thread, pc: u64, header: u64) -> [Value; 2] {
     let begin = t.load(pc, 1, header, 8, [NONE; 2]);
     let end = t.load(pc + 4, 1, header + 8, 8, [NONE; 2]);

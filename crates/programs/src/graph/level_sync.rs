@@ -1,8 +1,8 @@
 //! GraphBIG's level-synchronous search with several threads.
 //!
-//! Vertices belong to threads by number, modulo. Each thread works through its
-//! own list, claims what it finds by compare-and-swap, and puts it on a list for
-//! its owner; then each gathers its own for the next level.
+//! A vertex belongs to the thread given by its number modulo the number of threads. Each thread processes its
+//! own list, claims vertices by compare-and-swap, and appends them to a list for their owner. Each then
+//! gathers its own vertices for the next level.
 //!
 //! ```text
 //! while (!stop) {
@@ -41,20 +41,19 @@ use crate::thread::{NONE, Thread};
 /// Instruction tables).
 pub const DIVIDE: u64 = 12;
 
-/// What is written to a vertex that is found.
+/// Stores to a vertex when it is discovered.
 #[derive(Clone, Copy, Debug)]
 pub struct Claim {
-    /// The property that is swapped.
+    /// Property written by compare-and-swap.
     pub level: usize,
-    /// Its bytes.
+    /// Size of that property in bytes.
     pub level_bytes: u8,
-    /// Another property that is written after, with its bytes.
+    /// Another property, written afterwards, and its size in bytes.
     pub label: Option<(usize, u8)>,
 }
 
-/// Searches from `root`, in each of the threads; `levels` are those of the
-/// vertices, [`NOT_REACHED`] so far, and the result. `reached` hears of each
-/// vertex that is found.
+/// Searches from `root`, called by each thread. `levels` are all [`NOT_REACHED`] before, and the result
+/// afterwards. `reached` is called for each discovered vertex.
 pub async fn sweep<L: Layout>(
     world: &World<L>,
     t: &mut Thread,
@@ -166,7 +165,7 @@ async fn scan<L: Layout>(
     }
 }
 
-/// Takes what all threads have found for this one.
+/// Takes all vertices sent to this thread.
 pub async fn gather<L: Layout>(world: &World<L>, t: &mut Thread, thread: u32) -> Vec<u32> {
     let lists = world.lists();
     let (list, header) = lists.input(thread);

@@ -1,15 +1,15 @@
-//! Graph kernels: breadth-first search and its kin, over graphs from several
-//! sources, laid out in memory in several ways.
+//! Graph kernels: breadth-first search and others, over graphs from several sources and in several memory
+//! layouts.
 //!
-//! | folder | what |
+//! | module | contents |
 //! |---|---|
-//! | `source` | which edges there are |
-//! | `layout` | where vertices, edges and properties lie, and the instructions that reach them |
-//! | `params` | what all kernels can be told |
-//! | `kernel` | a kernel's threads and the memory they share |
-//! | `gap_bfs` | the breadth-first search over compressed sparse rows, GAP's own |
+//! | `source` | the edges of a graph |
+//! | `layout` | addresses of vertices, edges and properties, and the instructions that access them |
+//! | `params` | parameters of all kernels |
+//! | `kernel` | threads of a kernel, and the memory that they share |
+//! | `gap_bfs` | GAP's breadth-first search over compressed sparse rows |
 //! | `containers` | the C++ containers of their work lists |
-//! | `level_sync` | the search by levels of several threads |
+//! | `level_sync` | level-synchronous search with several threads |
 
 pub mod bc;
 pub mod bfs;

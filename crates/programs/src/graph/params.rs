@@ -1,4 +1,4 @@
-//! What every graph kernel can be told: which graph, and how it lies in memory.
+//! Parameters of every graph kernel: the graph, and its memory layout.
 
 use std::path::PathBuf;
 
@@ -94,17 +94,16 @@ pub const ROOTS: ParamInfo = ParamInfo {
 };
 
 const SCALES: std::ops::RangeInclusive<u32> = 12..=31;
-/// That of the smallest graph of ME-HPT's figure 15.
+/// Vertices of the smallest graph of ME-HPT's figure 15.
 const LEAST_VERTICES: u64 = 1000;
 
-/// Host memory for each vertex of GraphBIG's layout, in bytes: its addresses and those
-/// of its maps (32), edges into it (4), and at least one run of its edges and of each
-/// of their other objects (16 each).
+/// Host memory per vertex of GraphBIG's layout, in bytes: addresses of the vertex and of its map entries
+/// (32), incoming edges (4), and at least one run of its edges and of each of their other objects (16 each).
 fn objects_bytes(properties: &Properties) -> u64 {
     36 + 16 * if properties.weights { 3 } else { 1 }
 }
 
-/// How a graph lies in memory.
+/// Memory layout of a graph.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum GraphLayout {
     /// Compressed sparse rows.
@@ -113,37 +112,37 @@ pub enum GraphLayout {
     OpenG,
 }
 
-/// What was chosen.
+/// The chosen graph and its options.
 pub struct Setup {
     /// The graph.
     pub graph: Graph,
     /// Its layout.
     pub kind: GraphLayout,
-    /// In which order it is loaded.
+    /// Order in which it is loaded.
     pub order: Order,
-    /// How its memory is initialised.
+    /// Initialisation of its memory.
     pub start: Start,
-    /// From 1.
+    /// Number of threads, from 1.
     pub threads: u32,
-    /// Of all random choices.
+    /// Random seed.
     pub seed: u64,
-    /// The choices as they were given, or would be.
+    /// The choices as text, with defaults filled in.
     pub name: String,
 }
 
 impl Setup {
-    /// Reads the parameters of a kernel that keeps `properties`.
+    /// Reads the parameters of a kernel with these `properties` per vertex.
     ///
     /// # Errors
-    /// A value out of its range, or a size that no graph fits in.
+    /// A value out of range, or a size too small for any graph.
     pub fn read(values: &Values<'_>, properties: &Properties) -> Result<Self, Error> {
         Self::read_shaped(values, properties, Shape::default())
     }
 
-    /// The same for a kernel that needs a graph of some shape.
+    /// [`read`](Self::read) for a kernel that needs a graph of some shape.
     ///
     /// # Errors
-    /// As [`read`](Self::read); also a file that is no graph, or too large for the host.
+    /// Those of [`read`](Self::read). Also a file that is not a graph, or one too large for the host.
     pub fn read_shaped(
         values: &Values<'_>,
         properties: &Properties,
@@ -196,8 +195,7 @@ impl Setup {
 }
 
 impl Setup {
-    /// Refuses a graph for which the kernel itself holds `bytes` a vertex when
-    /// the host has no room for them.
+    /// Refuses a graph if the host has no room for the kernel's own `bytes` per vertex.
     ///
     /// # Errors
     /// Too little host memory.
@@ -208,12 +206,12 @@ impl Setup {
     }
 }
 
-/// Whether the graph is a file of the user's.
+/// True if the graph is a file of the user.
 pub fn is_file(values: &Values<'_>) -> bool {
     values.text("graph").is_some_and(|g| !GRAPHS.contains(&g))
 }
 
-/// The shape that [`SYMMETRIC`] asks for.
+/// The shape selected by [`SYMMETRIC`].
 pub fn symmetric(values: &Values<'_>) -> Result<Shape, Error> {
     Ok(Shape {
         symmetric: values.choice("symmetric", &["yes", "no"], "no")? == "yes",
@@ -224,7 +222,7 @@ pub fn symmetric(values: &Values<'_>) -> Result<Shape, Error> {
 const GRAPHS: [&str; 3] = ["kronecker", "uniform", "ldbc"];
 const ORDERS: [&str; 3] = ["sorted", "shuffled", "edges"];
 
-/// The graph as it is when it is loaded in the order that was chosen, and the order.
+/// Applies the chosen load order to the graph. Returns both.
 fn in_order(
     graph: Graph,
     order: &str,
@@ -249,14 +247,14 @@ fn in_order(
     Ok((Graph::Held(graph), order))
 }
 
-/// The user's file, if the graph is one.
+/// Path of the user's file, if the graph is one.
 fn file(values: &Values<'_>) -> Result<Option<PathBuf>, Error> {
     let Some(given) = values.text("graph").filter(|g| !GRAPHS.contains(g)) else {
         return Ok(None);
     };
     let path = PathBuf::from(given);
     if !path.exists() {
-        // A slip in a name is more likely than a file without any dot.
+        // A name without a dot or slash is more likely a misspelt choice than a file.
         if !given.contains(['/', '.']) {
             values.choice("graph", &GRAPHS, "kronecker")?;
         }
@@ -273,7 +271,7 @@ fn file(values: &Values<'_>) -> Result<Option<PathBuf>, Error> {
     Ok(Some(path))
 }
 
-/// A graph by the seed; its choices are appended to `name`.
+/// Generates a graph from the seed. Its options are appended to `name`.
 fn generate(
     values: &Values<'_>,
     properties: &Properties,
@@ -291,7 +289,7 @@ fn generate(
     }
     let usual = if graph == "ldbc" { 29 } else { 16 };
     let degree = values.number_in("degree", 1..=1024, usual)?;
-    // Social networks have each edge both ways already.
+    // Social networks are symmetric already.
     let both = if shape.symmetric && graph != "ldbc" {
         2
     } else {
@@ -320,7 +318,7 @@ fn generate(
     let held = shape.symmetric || shape.simple || graph == "ldbc";
     if held {
         let edges = both * vertices * degree;
-        // 4 bytes an edge, and 32 a vertex while it is made.
+        // 4 bytes per edge, and 32 per vertex during construction.
         let what = format!("{}: {vertices} vertices and {edges} edges", values.name());
         host::fits(4 * edges + 32 * vertices, &what)?;
     }
@@ -341,7 +339,7 @@ fn generate(
     })
 }
 
-/// Vertices of the graph: given, by its scale, or the largest scale that fits the size.
+/// Number of vertices: as given, by scale, or the largest scale that fits the size.
 fn vertices(
     values: &Values<'_>,
     graph: &str,

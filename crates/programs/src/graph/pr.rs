@@ -1,6 +1,6 @@
-//! PageRank: GraphBIG's, which pushes ranks along edges, and GAP's, which pulls them.
+//! PageRank in two versions: GraphBIG's pushes ranks along edges, GAP's pulls them.
 //!
-//! Push, in each iteration (every thread with a share of the vertices):
+//! Push, in each iteration (each thread has a range of the vertices):
 //!
 //! ```text
 //! for (v : share) { p = find_vertex(v); p->old_pr = p->pr; p->pr = (1 - damp) / n; }
@@ -14,9 +14,9 @@
 //! barrier ; thread 0 sums e_vec ; barrier
 //! ```
 //!
-//! g++ 12.2 -O3: the push itself is 158 `mov 0x18(%rax),%edx` ; lea ; movd ; mov ;
-//! `addss %xmm0,%xmm3` ; movd ; 16d `lock cmpxchg %edi,(%rcx)` ; jne, also where
-//! there is one thread. The map's base and size are read again after it.
+//! g++ 12.2 -O3: the push itself is 158 `mov 0x18(%rax),%edx` ; lea ; movd ; mov ; `addss %xmm0,%xmm3` ; movd
+//! ; 16d `lock cmpxchg %edi,(%rcx)` ; jne, even with one thread. It is followed by reloads of the map's base
+//! and size.
 //!
 //! Pull:
 //!
@@ -26,12 +26,11 @@
 //!     old = score[u]; score[u] = base + damp * sum; error += fabs(score[u] - old); }
 //! ```
 //!
-//! g++ 12.2 -O2: 98 `mov (%rax),%edx` ; add ; 9e `addss (%rsi,%rdx,4),%xmm2` ; cmp ;
-//! a6 jne 98. A row is read as the list of a vertex's in-neighbours, and its length
-//! as the out-degree: GAP's graphs are symmetric where they are not real ones.
+//! g++ 12.2 -O2: 98 `mov (%rax),%edx` ; add ; 9e `addss (%rsi,%rdx,4),%xmm2` ; cmp ; a6 jne 98. A row serves
+//! as the list of in-neighbours, and its length as the out-degree: GAP's generated graphs are symmetric.
 //!
-//! Where ranks decide nothing (without `converge`) none is computed, and what is passed over in the
-//! pull is so many edges at once: `over.rs`.
+//! Without `converge` no op depends on the ranks, so they are not computed. Fast-forwarding the pull then
+//! skips many edges at once (`over.rs`).
 
 mod over;
 
@@ -101,7 +100,7 @@ const INFO: WorkloadInfo = WorkloadInfo {
 };
 
 const PR: usize = 0;
-/// The rank before (push), or what a vertex gives to each neighbour (pull).
+/// Property: the previous rank (push), or the contribution to each neighbour (pull).
 const OLD: usize = 1;
 
 /// `class vertex_property { float pr; float old_pr; }`
@@ -113,13 +112,13 @@ const PROPERTIES: Properties = Properties {
 
 const DAMP: f64 = 0.85;
 
-/// The ranks, and what threads tell one another.
+/// Ranks, and state shared by the threads.
 struct Ranks {
-    /// Bits of each vertex's rank. None where nobody asks for them: reading those of all neighbours is
-    /// most of what the host does, and no op depends on them.
+    /// Bits of each vertex's rank. Empty if the ranks are not needed: reading those of all neighbours would
+    /// dominate host time.
     pr: Vec<AtomicU32>,
     old: Vec<AtomicU32>,
-    /// Bits of each thread's error, where it lies, and iterations done.
+    /// Bits of each thread's error, address of the errors, and number of finished iterations.
     errors: Vec<AtomicU64>,
     errors_at: OnceLock<u64>,
     iterations: AtomicU64,
@@ -139,7 +138,7 @@ struct Plan {
     converge: bool,
 }
 
-/// The program, and the ranks that it finds, if they are `wanted`.
+/// The program, and its ranks. They are computed only if `wanted`.
 fn program(values: &Values<'_>, wanted: bool) -> Result<(Code, Arc<Ranks>), Error> {
     let objects = values.choice("layout", &["csr", "graphbig"], "csr")? == "graphbig";
     let own = if objects { "push" } else { "pull" };
@@ -173,14 +172,14 @@ fn program(values: &Values<'_>, wanted: bool) -> Result<(Code, Arc<Ranks>), Erro
     Ok((launch(setup, &PROPERTIES, kernel), ranks))
 }
 
-/// The ranks, iteration by iteration.
+/// Iterations over the ranks.
 struct Iterations {
     plan: Plan,
     ranks: Arc<Ranks>,
 }
 
 impl Iterations {
-    /// What passes over many vertices at once, where nobody asks for their ranks.
+    /// Skips many vertices at once, if their ranks are not needed.
     fn over(&self) -> Option<Over> {
         (!self.ranks.are_computed()).then(Over::default)
     }
@@ -254,7 +253,7 @@ impl Kernel for Iterations {
     }
 }
 
-/// Push, first loop.
+/// First loop of push.
 async fn remember<L: Layout>(
     world: &World<L>,
     t: &mut Thread,
@@ -283,7 +282,7 @@ async fn remember<L: Layout>(
     }
 }
 
-/// Push, second loop.
+/// Second loop of push.
 async fn push<L: Layout>(
     world: &World<L>,
     t: &mut Thread,
@@ -292,7 +291,7 @@ async fn push<L: Layout>(
 ) {
     let (memory, graph) = (world.memory(), &world.graph);
     let objects = memory.vertex(0, NONE).at > 0;
-    // What OpenMP hands the thread: the graph's address is its first member.
+    // The argument of OpenMP's outlined function: its first member is the graph's address.
     let shared = t.stack - 0x80;
     let last = if objects { 0x1a6 } else { 0x196 };
     let end = mine.end;
@@ -336,7 +335,7 @@ async fn push<L: Layout>(
     }
 }
 
-/// Push, third loop.
+/// Third loop of push.
 async fn compare<L: Layout>(
     world: &World<L>,
     t: &mut Thread,
@@ -370,7 +369,7 @@ async fn compare<L: Layout>(
     ranks.errors[thread as usize].store(f64::from(error).to_bits(), Relaxed);
 }
 
-/// Pull, first loop.
+/// First loop of pull.
 async fn contribute<L: Layout>(
     world: &World<L>,
     t: &mut Thread,
@@ -409,7 +408,7 @@ async fn contribute<L: Layout>(
     }
 }
 
-/// Pull, second loop.
+/// Second loop of pull.
 async fn pull<L: Layout>(
     world: &World<L>,
     t: &mut Thread,
@@ -501,7 +500,7 @@ mod tests {
     use crate::graph::source::Graph;
     use crate::graph::test::{Run, run};
 
-    /// In double precision, from the definition.
+    /// Reference from the definition, in double precision.
     fn reference(graph: &Graph, iterations: u64, pull: bool) -> Vec<f64> {
         let n = graph.vertices() as usize;
         let edges: Vec<(usize, usize)> = (0..n)
@@ -563,7 +562,7 @@ mod tests {
     #[test]
     fn ranks_sum_to_one_where_every_vertex_has_neighbours() {
         for direction in ["pull", "push"] {
-            // A vertex whose edges nobody reads would lose its rank.
+            // Ranks of vertices without outgoing edges would be lost.
             let params = [
                 ("graph", "ldbc"),
                 ("scale", "12"),

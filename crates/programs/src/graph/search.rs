@@ -1,4 +1,4 @@
-//! What the searches through a graph share.
+//! Functions shared by the graph searches.
 
 use std::sync::atomic::AtomicU32;
 
@@ -17,20 +17,20 @@ pub fn unreached(graph: &Graph) -> Vec<AtomicU32> {
     vertices.map(|_| AtomicU32::new(NOT_REACHED)).collect()
 }
 
-/// The roots of the searches: random vertices that have neighbours.
+/// Roots of the searches: random vertices with neighbours.
 pub struct Roots {
     rng: Rng,
 }
 
 impl Roots {
-    /// By `seed`.
+    /// Draws roots by `seed`.
     pub fn new(seed: u64) -> Self {
         Roots {
             rng: rng(seed, "workload.bfs.roots"),
         }
     }
 
-    /// The next one.
+    /// The next root.
     pub fn next(&mut self, graph: &Graph) -> u32 {
         loop {
             let vertex = graph.vertex_of(self.rng.next_u64());

@@ -1,5 +1,4 @@
-//! GraphBIG's shortest paths: with one thread from a priority queue, with several
-//! by rounds.
+//! GraphBIG's single-source shortest paths: a priority queue with one thread, rounds with several.
 //!
 //! One thread:
 //!
@@ -15,11 +14,11 @@
 //! }
 //! ```
 //!
-//! A vertex stays in the queue when a shorter path to it is found, and is then
-//! expanded again. g++ 12.2 -O3: 401 top ; 412 `jg 650` (pop, see `queue`) ; 418
-//! find_vertex ; 460 edges_begin ; 471 target, find_vertex ; 4a8 the weight, with
-//! 4ac `movzwl distance(u)` ; add ; 4ce `movzwl distance(v)` ; cltq ; cmp ; 4d8 jb
-//! 530 ; 4da next edge, with the map's base and size again ; 530 predecessor, distance, push ; 600 next edge.
+//! When a shorter path to a vertex in the queue is found, its old entry stays, and the vertex is expanded
+//! again. g++ 12.2 -O3: 401 top ; 412 `jg 650` (pop, see `queue`) ; 418 find_vertex ; 460 edges_begin ; 471
+//! target, find_vertex ; 4a8 the weight, with 4ac `movzwl distance(u)` ; add ; 4ce `movzwl distance(v)` ;
+//! cltq ; cmp ; 4d8 jb 530 ; 4da next edge, with the map's base and size again ; 530 predecessor, distance,
+//! push ; 600 next edge.
 //!
 //! Several threads: see `rounds`.
 
@@ -99,10 +98,10 @@ const PROPERTIES: Properties = Properties {
     weights: true,
 };
 
-/// Distance of a vertex that was not reached, or only by a path as long.
+/// Distance of an unreached vertex. A path of this length counts as none.
 pub(crate) const NOT_REACHED: u32 = u32::MAX;
 
-/// Where weights come from.
+/// Source of the edge weights.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Weights {
     One,
@@ -111,8 +110,8 @@ enum Weights {
 }
 
 impl Weights {
-    /// Weight of the edge at place `edge` from `source` to `target`; at random the
-    /// same both ways.
+    /// Weight of the edge at position `edge` from `source` to `target`. Random weights are equal in both
+    /// directions.
     #[inline(always)]
     fn of(self, graph: &Graph, edge: u64, source: u32, target: u32) -> u32 {
         match self {
@@ -127,21 +126,21 @@ impl Weights {
     }
 }
 
-/// What the last search found.
+/// Results of the last search.
 pub(crate) struct Distances {
-    /// Of each vertex.
+    /// Distance of each vertex.
     pub distances: Vec<AtomicU32>,
-    /// Several threads: distances to come.
+    /// Tentative distances, with several threads.
     updates: Vec<AtomicU32>,
-    /// Where the array of locks lies.
+    /// Address of the array of locks.
     locks: OnceLock<u64>,
     weights: Weights,
-    /// Number of searches done, and where the last one began.
+    /// Number of searches done, and root of the last one.
     pub searches: AtomicU64,
     pub root: AtomicU32,
 }
 
-/// The program, and what it finds.
+/// The program, and its results.
 pub(crate) fn program(values: &Values<'_>) -> Result<(Code, Arc<Distances>), Error> {
     let weights = values.choice("weights", &["one", "random", "file"], "one")?;
     if weights == "file" && !is_file(values) {
@@ -176,7 +175,7 @@ pub(crate) fn program(values: &Values<'_>) -> Result<(Code, Arc<Distances>), Err
     Ok((launch(setup, &PROPERTIES, kernel), found))
 }
 
-/// Searches one after the other, from roots by `seed`.
+/// Successive searches from roots drawn by `seed`.
 struct Searches {
     seed: u64,
     searches: u64,
@@ -320,7 +319,7 @@ mod tests {
     use crate::graph::source::{Graph, Shape};
     use crate::graph::test::{Run, run};
 
-    /// Bellman and Ford: every edge, until nothing changes.
+    /// Bellman-Ford: relaxes every edge until nothing changes.
     fn reference(graph: &Graph, weights: Weights, root: u32) -> Vec<u32> {
         let mut distances = vec![NOT_REACHED; graph.vertices() as usize];
         distances[root as usize] = 0;

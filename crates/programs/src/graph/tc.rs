@@ -1,4 +1,4 @@
-//! GraphBIG's triangle count: merges the sorted neighbours of both ends of each edge.
+//! GraphBIG's triangle count: intersects the sorted neighbours of both ends of each edge by merging.
 //!
 //! ```text
 //! for (u : share) for (e = u->edges_begin(); e != u->edges_end(); e++) {
@@ -10,8 +10,8 @@
 //! for (u : share) { u->count /= 2; sum += u->count; }          // sum / 3
 //! ```
 //!
-//! The sets are vectors of 8-byte numbers in GraphBIG's layout, made before the
-//! measured part; with compressed sparse rows they are the rows themselves.
+//! In GraphBIG's layout the sets are vectors of 8-byte numbers, built before the measured part. With
+//! compressed sparse rows they are the rows themselves.
 //!
 //! g++ 12.2 -O3: 7bc `mov 0x18(%r8),%rsi` ; cmp ; jb 7b0 ; find_vertex ; 808 both
 //! vectors ; cmp ; je ; 81a `mov %r9,8(%rsp)` (v) ; 851 `cmp %rcx,%r12` ; jne 830 ; 830 `mov (%rax),%rdx` ; 833 `mov
@@ -70,29 +70,29 @@ const OBJECTS: Properties = Properties {
     weights: false,
 };
 
-/// Rows are the sets.
+/// The rows serve as sets.
 const ARRAYS: Properties = Properties {
     vertex_bytes: 2,
     fields: &[Field { offset: 0, size: 2 }],
     weights: false,
 };
 
-/// Triangles need each edge once, both ways, in sorted rows.
+/// Triangle counting needs each edge once, in both directions, in sorted rows.
 const SHAPE: Shape = Shape {
     symmetric: true,
     simple: true,
     weighted: false,
 };
 
-/// What was counted.
+/// Results.
 pub(crate) struct Triangles {
-    /// With each vertex: twice as many until the end.
+    /// Count per vertex: twice the triangles until the end.
     counts: Vec<AtomicU64>,
     sum: AtomicU64,
 }
 
 impl Triangles {
-    /// In the whole graph, when the program has ended.
+    /// Triangles of the whole graph, after the program has ended.
     #[cfg(test)]
     pub(crate) fn total(&self) -> u64 {
         self.sum.load(Relaxed) / 3
@@ -107,7 +107,7 @@ fn read(values: &Values<'_>) -> Result<(Setup, &'static Properties), Error> {
     Ok((Setup::read_shaped(values, properties, SHAPE)?, properties))
 }
 
-/// The program, and the triangles that it counts.
+/// The program, and its results.
 pub(crate) fn program(values: &Values<'_>) -> Result<(Code, Arc<Triangles>), Error> {
     let (setup, properties) = read(values)?;
     setup.holds(8)?;
@@ -123,7 +123,7 @@ pub(crate) fn program(values: &Values<'_>) -> Result<(Code, Arc<Triangles>), Err
     Ok((launch(setup, properties, kernel), found))
 }
 
-/// Each thread counts at the vertices of its workset.
+/// Each thread counts at the vertices of its work set.
 struct Counting {
     found: Arc<Triangles>,
 }
@@ -140,7 +140,7 @@ impl Kernel for Counting {
     }
 }
 
-/// `gen_workset`: vertices of `thread`, so that each thread has about as many edges.
+/// `gen_workset`: the vertices of `thread`. All threads have about as many edges.
 fn workset(graph: &Graph, thread: u32, threads: u32) -> std::ops::Range<u32> {
     let first = |thread: u64| {
         let wanted = graph.edges() * thread / u64::from(threads);
@@ -197,7 +197,7 @@ async fn share<L: Layout>(world: &World<L>, t: &mut Thread, thread: u32, found: 
     t.store(0x8a3, 1, sum_at, 8, NONE, sum);
 }
 
-/// The next vertex: by the list with one thread, by its number with several.
+/// The next vertex: from the list with one thread, by number with several.
 fn after<L: Layout>(
     world: &World<L>,
     t: &mut Thread,
@@ -256,7 +256,7 @@ async fn edges_of<L: Layout>(world: &World<L>, t: &mut Thread, u: Vertex, found:
     }
 }
 
-/// What read begin and end of the set of `vertex`.
+/// Loads begin and end of the set of `vertex`. Returns the values that produce them.
 fn bounds<L: Layout>(world: &World<L>, t: &mut Thread, pc: u64, vertex: Vertex) -> [Value; 2] {
     let memory = world.memory();
     if memory.row_at(&world.graph, vertex).is_some() {
@@ -268,7 +268,7 @@ fn bounds<L: Layout>(world: &World<L>, t: &mut Thread, pc: u64, vertex: Vertex) 
     })
 }
 
-/// Merges the sets of `u` and `v`; gives how many they have in common.
+/// Merges the sets of `u` and `v`. Returns the size of their intersection.
 async fn intersect<L: Layout>(world: &World<L>, t: &mut Thread, u: Vertex, v: Vertex) -> u64 {
     let (Some(mine), Some(theirs)) = (world.graph.sorted(u.id), world.graph.sorted(v.id)) else {
         return 0;
@@ -320,7 +320,7 @@ mod tests {
     use crate::graph::source::{Degrees, Graph};
     use crate::graph::test::{Run, run};
 
-    /// All triples.
+    /// Reference: tests all triples.
     fn brute_force(graph: &Graph) -> u64 {
         let n = graph.vertices() as usize;
         let mut edge = vec![false; n * n];

@@ -1,4 +1,4 @@
-//! Runs a kernel to its end, and keeps what it found.
+//! Runs a kernel to its end and keeps its results, for tests.
 
 use pagewalk_stream::Error;
 
@@ -8,17 +8,17 @@ use crate::entry::{Options, Values};
 use crate::info::WorkloadInfo;
 use crate::program::Code;
 
-/// A kernel that has run.
+/// A finished kernel.
 pub struct Run<A> {
-    /// What it found.
+    /// Its results.
     pub found: A,
-    /// The same graph once more.
+    /// A second copy of its graph and options.
     pub setup: Setup,
-    /// Ops of all threads.
+    /// Number of ops of all threads.
     pub ops: u64,
 }
 
-/// Runs the kernel as `program` builds it; one thread after the other is asked.
+/// Runs the kernel that `program` builds, with its threads in turn.
 pub fn run<A>(
     info: &'static WorkloadInfo,
     threads: u32,

@@ -1,5 +1,5 @@
-//! The benchmark as its own Makefile builds it, `-O -DCHECK`: each round reads
-//! its numbers a second time to see that they belong to this process.
+//! The benchmark as built by its own Makefile, `-O -DCHECK`: each round reads its numbers a second time to
+//! check that they belong to this process.
 //!
 //! ```c
 //! for (i = 0; i < chunk; i++) if ((data[i] & procmask) >> logtablelocal != me) nbad++;
@@ -16,9 +16,9 @@
 //!     add %r12d,%edx ; add $8,%rsi ; cmp %r9,%rsi ; 455 jne 437
 //! ```
 //!
-//! 25 instructions, four loads and two stores an update: the counts of the public
-//! runs of this binary (xlab-uiuc/gups, results in xlab-uiuc/dynamorio:
-//! 2,000,000,000 instructions, 320,000,572 loads and 160,000,428 stores).
+//! 25 instructions, four loads and two stores per update. The public runs of this binary have the same counts
+//! (xlab-uiuc/gups, results in xlab-uiuc/dynamorio: 2,000,000,000 instructions, 320,000,572 loads and
+//! 160,000,428 stores).
 
 use pagewalk_stream::Facts;
 
@@ -27,22 +27,22 @@ use crate::layout::Layout;
 use crate::program::Code;
 use crate::thread::{NONE, Start, Thread, Touch};
 
-/// Instructions of an update.
+/// Instructions per update.
 pub const INSTRUCTIONS_PER_UPDATE: u64 = 25;
-/// Instructions of a round beside its updates.
+/// Instructions per round, without its updates.
 pub const INSTRUCTIONS_PER_ROUND: u64 = 32;
 
 /// One thread.
 pub struct Share {
     /// Generator before its first number.
     pub ran: u64,
-    /// Where it writes them.
+    /// Address of its buffer of numbers.
     pub data: u64,
     pub stack: u64,
     pub updates: u64,
 }
 
-/// What all threads do.
+/// Parameters shared by all threads.
 #[derive(Clone, Copy)]
 pub struct Work {
     pub table: u64,
@@ -50,7 +50,7 @@ pub struct Work {
     pub chunk: u64,
 }
 
-/// The program, of threads with `shares`, in the memory of `layout`.
+/// The program with one thread per element of `shares`, in the memory of `layout`.
 pub fn program(facts: Facts, layout: Layout, start: Start, work: Work, shares: Vec<Share>) -> Code {
     let mut code = Code::new(facts, start);
     let threads = shares.len() as u32;
@@ -124,7 +124,7 @@ impl Share {
                     t.pause().await;
                 }
             }
-            // Counting rounds, in memory.
+            // Counts rounds, in memory.
             t.store(0x45a, 2, sp + 0xb0, 8, NONE, NONE);
             let rounds = t.load(0x462, 1, sp + 0x18, 4, [NONE; 2]);
             t.store(0x462, 0, sp + 0x18, 4, NONE, rounds.plus(1));
@@ -135,7 +135,7 @@ impl Share {
     }
 }
 
-/// From the first loop of a round to the second: a single process has no partners.
+/// Code between the first and second loop of a round: a single process has no partners.
 fn between(t: &mut Thread, sp: u64) {
     let partners = t.load(0x499, 1, sp + 0xc, 4, [NONE; 2]);
     t.branch(0x49e, 0x680, 1, true, [partners, NONE]);

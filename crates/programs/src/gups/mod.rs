@@ -1,5 +1,4 @@
-//! GUPS: random read-modify-writes over one large table (HPCC RandomAccess in
-//! Plimpton's form).
+//! GUPS: random read-modify-writes of one large table (HPCC RandomAccess in Plimpton's form).
 //!
 //! ```c
 //! for (it = 0; it < rounds; it++) {
@@ -8,7 +7,7 @@
 //! }
 //! ```
 //!
-//! gcc 12.2 -O2 makes of it, and the ops below stand for:
+//! The ops below stand for the code of gcc 12.2 -O2:
 //!
 //! ```text
 //!  1c  mov %r11,%rdx ; mov %r11,%rax ; nopw          once a round
@@ -23,11 +22,10 @@
 //!  66  add $1,%rbx ; cmp %rbx,%rbp ; 6d jne 1c         once a round
 //! ```
 //!
-//! `variant=check` is what the benchmark's own Makefile builds (`check.rs`).
+//! `variant=check` is the build of the benchmark's own Makefile (`check.rs`).
 //!
-//! 17 instructions an update (10 to fill, 7 to update) and 7 a round; two
-//! loads and two stores an update. The table's contents decide nothing, so it
-//! is never held.
+//! An update takes 17 instructions (10 to fill, 7 to update), two loads and two stores. A round adds 7
+//! instructions. No op depends on the table's contents, so the host does not hold them.
 
 mod check;
 
@@ -99,7 +97,7 @@ const INFO: WorkloadInfo = WorkloadInfo {
     ],
 };
 
-/// Instructions of an update and of a round, from the listing above.
+/// Instructions per update and per round, from the listing above.
 pub(crate) const INSTRUCTIONS_PER_UPDATE: u64 = 17;
 pub(crate) const INSTRUCTIONS_PER_ROUND: u64 = 7;
 /// Period of the generator, from the benchmark's reference code.
@@ -114,7 +112,7 @@ fn step(ran: u64) -> u64 {
     (ran << 1) ^ (((ran as i64) >> 63) as u64 & 7)
 }
 
-/// The generator's value after `n` steps from 1, by squaring; as `HPCC_starts`.
+/// The generator's value after `n` steps from 1, computed by squaring, as in `HPCC_starts`.
 fn start(n: u64) -> u64 {
     let n = n % PERIOD;
     if n == 0 {
@@ -150,7 +148,7 @@ enum Phase {
     RoundEnd,
 }
 
-/// One thread: its generator, its buffer and where it stands in the loops.
+/// One thread: its generator, its buffer, and its position in the loops.
 struct Worker {
     ran: u64,
     /// Address of the buffer.
@@ -160,13 +158,13 @@ struct Worker {
     remaining: u64,
     /// Updates of a full round.
     chunk: u64,
-    /// Length of this round and position in its present loop.
+    /// Length of this round, and position in its current loop.
     round: usize,
     at: usize,
     phase: Phase,
-    /// Distance from the round's first number to the last one of the round before.
+    /// Distance from the round's first number to the last number of the previous round.
     carried: u16,
-    /// All its ops are given.
+    /// True after its last op.
     done: bool,
 }
 
@@ -177,14 +175,14 @@ fn build(values: &Values<'_>) -> Result<Box<dyn Program>, Error> {
     }
 }
 
-/// What both variants are asked for.
+/// Parameters of both variants.
 struct Wanted {
     bytes: u64,
     chunk: u64,
     start: Start,
     /// Updates of each thread.
     shares: Vec<u64>,
-    /// Steps of the generator before the first of them.
+    /// Generator steps before the first update.
     first: u64,
 }
 
@@ -199,7 +197,7 @@ impl Wanted {
         if !(4096..=1 << 46).contains(&bytes) {
             return Err(values.refuse_size(bytes, "out of range"));
         }
-        // At most 57 instructions each: 2^58 of them can be counted in 64 bits.
+        // An update takes at most 57 instructions: those of 2^58 updates can be counted in 64 bits.
         let updates = values.number_in("updates", 1..=1 << 58, bytes / 8 * 4)?;
         let threads = u64::from(values.options.threads);
         let start = values.start()?;
@@ -222,7 +220,7 @@ impl Wanted {
         })
     }
 
-    /// The part of the table that simulated stores touch.
+    /// Range of the table that simulated stores initialise.
     fn timed(&self) -> Option<Range<u64>> {
         match self.start.touch {
             Touch::Part(bulk) => Some(bulk.min(self.bytes).next_multiple_of(4096)..self.bytes),
@@ -230,8 +228,8 @@ impl Wanted {
         }
     }
 
-    /// The events of thread 0, and its touches, before its first update: mappings,
-    /// memory, then the region of interest and the other threads start.
+    /// Events and touches of thread 0 before its first update: mappings, initialisation, start of the region
+    /// of interest, start of the other threads.
     fn setup(&self, table: u64, mut layout: Layout, threads: u32) -> VecDeque<Setup> {
         let mut setup: VecDeque<Setup> = layout.events().into_iter().map(Setup::Event).collect();
         let timed = self.timed().map(|t| table + t.start..table + t.end);
@@ -280,8 +278,8 @@ fn checked(values: &Values<'_>) -> Result<crate::program::Code, Error> {
             let share = check::Share {
                 ran: start(begun),
                 stack: layout.stack(thread),
-                // The source makes room for 16 times what it draws, and for as
-                // much to send; what is not used is never touched.
+                // The source allocates 16 times the drawn numbers, and as much for sending. Unused parts are
+                // never touched.
                 data: layout.array(16 * 8 * wanted.chunk, false),
                 updates: *updates,
             };
@@ -298,10 +296,10 @@ fn checked(values: &Values<'_>) -> Result<crate::program::Code, Error> {
     Ok(check::program(facts, layout, wanted.start, work, shares))
 }
 
-/// What thread 0 does before its first update.
+/// Actions of thread 0 before its first update.
 enum Setup {
     Event(Event),
-    /// Touches the pages of this part of the table.
+    /// Touches the pages of this range of the table.
     Touch(Range<u64>),
 }
 
@@ -360,7 +358,7 @@ impl Gups {
 }
 
 impl Worker {
-    /// Fills `batch` as far as it goes; false when the thread has done its share.
+    /// Fills `batch`. Returns false when the thread has done its share.
     fn emit(&mut self, table: u64, mask: u64, batch: &mut Batch) -> bool {
         loop {
             let room = BATCH_OPS - batch.ops.len();
@@ -393,10 +391,10 @@ impl Worker {
                     if !more {
                         return false;
                     }
-                    // From the first number back over this branch, the updates
-                    // and the last branch and store of the fill loop.
+                    // Distance from the first number over this branch, the updates, and the last branch and
+                    // store of the fill loop.
                     let back = UPDATE_OPS * self.round + FILL_OPS + 1;
-                    // Too far back to be named: done by then.
+                    // A distance too large to encode: the producer has completed by then.
                     self.carried = u16::try_from(back).unwrap_or(0);
                     self.round = self.remaining.min(self.chunk) as usize;
                     self.remaining -= self.round as u64;
@@ -419,7 +417,7 @@ impl Worker {
             Op {
                 pc: CODE + 0x41,
                 insns: 2,
-                // The pointer's increments are ready long before; the number is not.
+                // The pointer's increments are ready long before, the number is not.
                 dep: [0, 1],
                 kind: OpClass::Store,
                 size: 8,
@@ -564,7 +562,7 @@ impl Gups {
         if thread != 0 {
             return Ok(End::Exit);
         }
-        // Thread 0 joins the others before the region ends.
+        // Thread 0 joins the others before the region of interest ends.
         if !std::mem::replace(&mut self.joined, true) && count > 1 {
             return Ok(End::Barrier { number: u64::MAX });
         }

@@ -1,5 +1,4 @@
-//! What a thread does, instruction by instruction; program counters are those of
-//! the listing.
+//! The code of a thread, instruction by instruction. Program counters are those of the listing.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -15,37 +14,36 @@ use crate::thread::{NONE, Thread, Value};
 /// `Parameters::get().kmerSize`, in the data segment.
 const KMER_SIZE: u64 = CODE + 0x9008;
 
-/// Bytes of a `KmerCounter`, and where it has what the loop reads.
+/// Bytes of a `KmerCounter`, and offsets of the fields that the loop reads.
 pub const COUNTER_BYTES: u64 = 192;
 const USES_FLAT: u64 = 0x9;
 const IS_HIGHMEM: u64 = 0xa;
 const FLAT: u64 = 0x10;
 const KMERS: u64 = 0xb8;
-/// Bytes of a `FastaRecord`, of which a read has two: itself and its reverse complement.
+/// Bytes of a `FastaRecord`. A read has two: itself and its reverse complement.
 const RECORD: u64 = 56;
-/// Bytes of a read in the lists of reads: its records, and a number of four bytes for each.
+/// Bytes of a read in the lists of reads: its records, and a four-byte number for each.
 pub const LISTED: u64 = 2 * RECORD + 8;
-/// The part of a `SequenceContainer` that is read: begin and end of the records, and
-/// the first number.
+/// Bytes of a `SequenceContainer` that are read: begin and end of the records, and the first number.
 pub const CONTAINER_BYTES: u64 = 32;
-/// Where the lambda's frame lies below its thread's first frame, and what is in it.
+/// Offset of the lambda's frame below its thread's first frame, and offsets in it.
 pub(super) const FRAME: u64 = 0x180;
 const SEQUENCE: u64 = 0x8;
 const END_AT: u64 = 0x20;
 const NEW: u64 = 0x28;
 pub(super) const KMER: u64 = 0x30;
-/// Of `std::function` in the caller's frame: what it captured, which is the counter.
+/// Offset of the capture of `std::function` in the caller's frame: the counter.
 const CAPTURED: u64 = 0x40;
 
-/// Objects of a read beside its bases: the buffer with its counts and vector, and
-/// the read's name.
+/// Sizes of a read's objects other than its bases: the buffer with its counts and vector, and the read's
+/// name.
 pub const OBJECTS: [u64; 2] = [40, 48];
 
-/// Where reads lie.
+/// Addresses of the reads.
 pub enum ReadAddresses {
-    /// Objects of each read at equal distances.
+    /// The objects of each read at equal distances.
     Regular { first: u64, each: u64 },
-    /// Its buffer and its bases.
+    /// Addresses of buffer and bases per read.
     Each(Vec<[u64; 2]>),
 }
 
@@ -62,9 +60,8 @@ impl ReadAddresses {
     }
 }
 
-/// Address space of the hash map's buckets, one stretch for each size that it can
-/// grow to. The program maps them when it grows; here all are mapped before it
-/// starts and touched when they are filled, so that threads agree on them.
+/// Address space for the hash map's buckets, one range per possible size. The program maps them as it grows.
+/// Here all are mapped at the start and touched when filled, so that threads agree on their addresses.
 pub struct Tables {
     at: Vec<u64>,
     pub events: Vec<Event>,
@@ -76,7 +73,7 @@ impl Tables {
     }
 }
 
-/// See [`Tables`].
+/// Reserves address space for [`Tables`].
 pub fn tables(heap: &mut Heap) -> Tables {
     let mut tables = Tables {
         at: Vec::new(),
@@ -96,29 +93,29 @@ pub fn tables(heap: &mut Heap) -> Tables {
     tables
 }
 
-/// What the threads share.
+/// State shared by the threads.
 pub struct Counting {
     pub k: u64,
     pub reads: Reads,
     pub places: ReadAddresses,
     pub threads: u32,
-    /// The counter, and behind it the number of the next job and the container of reads.
+    /// Address of the counter. Behind it lie the number of the next job and the container of reads.
     pub counter: u64,
-    /// Two records a read.
+    /// Two records per read.
     pub records: u64,
-    /// Two numbers of four bytes a read.
+    /// Two four-byte numbers per read.
     pub ids: u64,
     pub flat: u64,
-    /// The node of the list of locks, and the locks, 64 bytes each.
+    /// Address of the node of the list of locks, and of the locks, 64 bytes each.
     pub node: u64,
     pub locks: u64,
     pub tables: Tables,
     pub state: Mutex<State>,
 }
 
-/// What changes.
+/// Mutable state.
 pub struct State {
-    /// Number of the next read, or of its reverse complement, to be taken.
+    /// Number of the next read, or of its reverse complement, to process.
     next: u64,
     pub counts: Counts,
     pub(super) map: Cuckoo,
@@ -142,7 +139,7 @@ impl Counting {
     pub async fn run(&self, t: &mut Thread) {
         let mut bases = Vec::new();
         let threads = self.threads;
-        // Each read, and then its reverse complement, which is passed over.
+        // Each read, then its reverse complement, which the program skips.
         loop {
             let id = {
                 let mut state = self.state();
@@ -176,7 +173,7 @@ impl Counting {
         }
     }
 
-    /// `processInParallel`: a thread takes the next job from a shared number.
+    /// `processInParallel`: a thread takes the next job from a shared counter.
     fn job(&self, t: &mut Thread, done: bool) {
         let id = self.counter + COUNTER_BYTES;
         t.load(0x1400, 1, id, 8, [NONE; 2]);
@@ -188,7 +185,7 @@ impl Counting {
         }
     }
 
-    /// All k-mers of a read but the last, at which the iterator's end lies.
+    /// All k-mers of a read except the last, at which the iterator ends.
     async fn read(&self, t: &mut Thread, id: u64, bases: &[u8]) {
         let frame = t.stack - FRAME;
         let (record, [_, data]) = (self.records + RECORD * id, self.places.of(id / 2));
@@ -232,7 +229,7 @@ impl Counting {
         t.ret(0x26b7, 0x141d, 1, FRAME - 0x118);
     }
 
-    /// The lambda's beginning: registers are saved, and the read is looked up.
+    /// Prologue of the lambda: saves registers and looks the read up.
     fn enter(&self, t: &mut Thread, record: u64) {
         let frame = t.stack - FRAME;
         for (i, insns) in (0..6).zip([1, 2, 2, 1, 1, 1]) {
@@ -254,7 +251,7 @@ impl Counting {
         t.call(0x2564, 0xa470, 1, FRAME);
     }
 
-    /// `IterKmers::begin`: the first k-mer is put together base by base.
+    /// `IterKmers::begin`: assembles the first k-mer base by base.
     fn first(&self, t: &mut Thread, read: u64, data: u64, any: bool) {
         let frame = t.stack - FRAME;
         let [object, _] = self.places.of(read);
@@ -297,7 +294,7 @@ impl Counting {
         t.ret(0xa576, 0x2564, 2, FRAME);
     }
 
-    /// The next base of a read joins the k-mer.
+    /// Shifts the next base of a read into the k-mer.
     fn advance(&self, t: &mut Thread, record: u64, bits: u64, more: bool) -> Value {
         let frame = t.stack - FRAME;
         t.load(0x2628, 1, KMER_SIZE, 8, [NONE; 2]);
@@ -315,7 +312,7 @@ impl Counting {
         word.plus(4)
     }
 
-    /// One more of `kmer`, which `value` produces before it is in standard form.
+    /// Counts `kmer`. `value` produces it before it is in standard form.
     async fn count(&self, t: &mut Thread, kmer: u64, value: Value) {
         let (frame, captured) = (t.stack - FRAME, t.stack - CAPTURED);
         let form = self.standard_form(t, kmer, value);
@@ -365,7 +362,7 @@ impl Counting {
         t.jump(0x27f5, 0x2628, 1, flags::TAKEN, [NONE; 2]);
     }
 
-    /// The reverse complement takes a turn a base; the smaller one counts.
+    /// Computes the reverse complement, one base per iteration, and selects the smaller one.
     fn standard_form(&self, t: &mut Thread, kmer: u64, value: Value) -> Value {
         let frame = t.stack - FRAME;
         let size = t.load(0x25a0, 1, KMER_SIZE, 8, [NONE; 2]);
@@ -376,7 +373,7 @@ impl Counting {
             let insns = if i == 1 { 10 } else { 9 };
             t.branch(0x25da, 0x25c0, insns, i < self.k, [size.plus(i + 1), NONE]);
         }
-        // A turn shifts one and adds to the other: one cycle each, in parallel.
+        // An iteration shifts one number and adds to the other: one cycle each, in parallel.
         let form = value.plus(self.k + 3);
         let smaller = canonical(kmer, self.k) < kmer;
         t.branch(0x25df, 0x2800, 2, smaller, [form, NONE]);

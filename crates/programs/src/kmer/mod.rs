@@ -1,5 +1,4 @@
-//! k-mer counting: GenomicsBench's kmer-cnt, which is the counter of the Flye
-//! assembler.
+//! k-mer counting: kmer-cnt of GenomicsBench, the counter of the Flye assembler.
 //!
 //! ```c++
 //! for (KmerIterator i = begin; i != end; ++i) {
@@ -12,9 +11,9 @@
 //! }
 //! ```
 //!
-//! gcc 12.2 with the flags of its Makefile, -O3 -fopenmp (`code.rs` emits it, `upsert.rs`
-//! what comes after `hash.upsert`). The reverse complement takes a turn a base. Program
-//! counters are those of the listing, without what lies above 16 bits:
+//! gcc 12.2 with the flags of its Makefile, -O3 -fopenmp (`code.rs` emits it, `upsert.rs` the part after
+//! `hash.upsert`). The reverse complement takes one iteration per base. Program counters are the lower 16
+//! bits of those of the listing:
 //!
 //! ```text
 //! 25a0 mov kmerSize ; mov %rbx,0x30(%rsp) ; mov %r12d,0x38(%rsp) ; mov ; test ; 25bb je
@@ -28,7 +27,7 @@
 //! 2683 cmp 8(%rsp) ; jne ; 268e cmp 0x20(%rsp),%r12 ; 2693 jne 25a0
 //! ```
 //!
-//! As there, the last k-mer of a read is not counted: the end of the iterator lies on it.
+//! As in the source, the last k-mer of a read is not counted: it is at the iterator's end.
 
 mod code;
 mod reads;
@@ -127,7 +126,7 @@ fn kmer(values: &Values<'_>) -> Result<(Code, Arc<Counting>), Error> {
         Some(_) => return Err(values.refuse("k", "out of range")),
         None => match (file, size) {
             (Some(_), None) => 17,
-            // The smallest one is refused below when there is no room for it.
+            // The smallest size is refused below if there is no room for it.
             (_, _) => fitting(values.size()).unwrap_or(8),
         },
     };
@@ -178,7 +177,7 @@ fn kmer(values: &Values<'_>) -> Result<(Code, Arc<Counting>), Error> {
     let stacks: Vec<u64> = (0..threads).map(|t| heap.stack(t)).collect();
     let places = match &reads {
         Reads::Generated(g) => {
-            // Three objects one after the other are one of their size together.
+            // Three adjacent objects are allocated as one of their total size.
             let each = read_bytes(g.length);
             let first = if each < 128 << 10 {
                 heap.malloc_many(each - 8, g.count)
@@ -251,7 +250,7 @@ fn counters(k: u64) -> u64 {
     (1 << (2 * k)) / 2
 }
 
-/// Bytes of heap that a read of `length` bases takes, without its entries in lists.
+/// Bytes of heap for a read of `length` bases, without its entries in lists.
 fn read_bytes(length: u64) -> u64 {
     OBJECTS.map(chunk).iter().sum::<u64>() + chunk(length.div_ceil(32) * 8)
 }

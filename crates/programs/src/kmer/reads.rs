@@ -1,28 +1,28 @@
-//! The reads whose k-mers are counted: generated, or from a file.
+//! The reads whose k-mers are counted: generated or from a file.
 
 use std::io::{BufRead, BufReader, Read};
 
 use pagewalk_stream::Error;
 
-/// Where bases come from. A base is 0 to 3 for A, C, G, T, so that 3 - b is its complement.
+/// Source of the bases. A base is 0 to 3 for A, C, G, T, so 3 - b is its complement.
 pub enum Reads {
     /// Reads of equal length from a genome, both functions of the seed.
     Generated(Generated),
-    /// Bases of a file, and where each read begins, with the end behind the last.
+    /// Bases of a file, and the start of each read, plus the end.
     File { bases: Vec<u8>, starts: Vec<usize> },
 }
 
-/// See [`Reads`].
+/// Parameters of generated reads (see [`Reads`]).
 #[derive(Clone, Copy)]
 pub struct Generated {
     pub seed: u64,
-    /// Reads.
+    /// Number of reads.
     pub count: u64,
-    /// Bases of each.
+    /// Bases per read.
     pub length: u64,
     /// Bases of the genome, at least `length`.
     pub genome: u64,
-    /// Wrong bases in a thousand.
+    /// Sequencing errors per thousand bases.
     pub errors: u64,
 }
 
@@ -35,7 +35,7 @@ fn hash(seed: u64, n: u64) -> u64 {
 }
 
 impl Generated {
-    /// Base `at` of the genome.
+    /// Base at position `at` of the genome.
     fn genome(self, at: u64) -> u8 {
         (hash(self.seed, at / 32) >> (2 * (at % 32)) & 3) as u8
     }
@@ -52,7 +52,7 @@ impl Generated {
             } else {
                 self.genome(start + i)
             };
-            // One draw of 16 bits a base, four to a number.
+            // One draw of 16 bits per base, four per hash value.
             let draw = hash(wrong, i / 4) >> (16 * (i % 4)) & 0xffff;
             let flip = draw * 1000 < self.errors << 16;
             out.push((base + if flip { 1 + (draw % 3) as u8 } else { 0 }) & 3);
@@ -61,7 +61,7 @@ impl Generated {
 }
 
 impl Reads {
-    /// How many there are.
+    /// Number of reads.
     pub fn count(&self) -> u64 {
         match self {
             Reads::Generated(g) => g.count,
@@ -69,7 +69,7 @@ impl Reads {
         }
     }
 
-    /// Bases of read `number`.
+    /// Number of bases of read `number`.
     pub fn length(&self, number: u64) -> u64 {
         match self {
             Reads::Generated(g) => g.length,
@@ -80,7 +80,7 @@ impl Reads {
         }
     }
 
-    /// Its bases, in place of what `out` held.
+    /// Replaces the contents of `out` by the bases of read `number`.
     pub fn read(&self, number: u64, out: &mut Vec<u8>) {
         out.clear();
         match self {
@@ -93,11 +93,11 @@ impl Reads {
     }
 }
 
-/// Every sequence of a FASTA or FASTQ file, gzip-compressed or not, as bases.
-/// Letters other than A, C, G and T become a base that depends on their place.
+/// Reads every sequence of a FASTA or FASTQ file, gzip-compressed or not, as bases. Other letters than A, C,
+/// G and T become a base that depends on their position.
 ///
 /// # Errors
-/// A file that cannot be read, or is neither format, with the line.
+/// The file cannot be read, or has neither format (with the line).
 pub fn sequences(path: &str) -> Result<(Vec<u8>, Vec<usize>), Error> {
     let unreadable = |e: std::io::Error| Error::refused(e.to_string()).at(path);
     let mut file = std::fs::File::open(path).map_err(unreadable)?;
@@ -223,7 +223,7 @@ mod tests {
             Reads::Generated(Generated { errors: 100, ..g }).read(number, &mut noisy);
             wrong += exact.iter().zip(&noisy).filter(|(a, b)| a != b).count();
         }
-        // A tenth of 50,000 bases; the standard deviation is 67.
+        // A tenth of 50,000 bases. The standard deviation is 67.
         assert!((4650..5350).contains(&wrong), "{wrong}");
     }
 }

@@ -1,20 +1,18 @@
-//! The counters as the program has them: nibbles in one flat array, and a cuckoo
-//! hash map (libcuckoo 0.3) for what goes beyond 15.
+//! The counters: nibbles in one flat array, and a cuckoo hash map (libcuckoo 0.3) for counts above 15.
 
 use rustc_hash::FxHashMap;
 
-/// Slots of a bucket, and its bytes: four keys with values, four tags of a byte,
-/// four flags of a byte.
+/// Slots per bucket, and bytes per bucket: four keys with values, four one-byte tags, four one-byte flags.
 pub const SLOTS: usize = 4;
 pub const BUCKET: u64 = 72;
-/// Where tags and flags lie in a bucket.
+/// Offsets of tags and flags in a bucket.
 pub const TAGS: u64 = 64;
 pub const FLAGS: u64 = 68;
-/// The map begins with 2^16 buckets; it has at most this many locks.
+/// The map begins with 2^16 buckets, which is also its maximum number of locks.
 pub const FIRST_POWER: u32 = 16;
-/// Address space is set aside for up to 2^26 buckets, 268 million k-mers.
+/// Address space is reserved for up to 2^26 buckets, 268 million k-mers.
 pub const LAST_POWER: u32 = 26;
-/// Buckets a search for a free slot looks at, at most (paths of up to five moves).
+/// Maximum buckets visited by a search for a free slot (paths of up to five moves).
 const SEARCH: usize = 512;
 const FREE: u64 = u64::MAX;
 
@@ -26,7 +24,7 @@ pub fn hash(kmer: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// The byte of a hash that a bucket keeps.
+/// The byte of a hash that a bucket stores.
 pub fn tag(hash: u64) -> u8 {
     let half = hash as u32 ^ (hash >> 32) as u32;
     let quarter = half as u16 ^ (half >> 16) as u16;
@@ -39,34 +37,33 @@ pub fn other(bucket: u64, tag: u8, power: u32) -> u64 {
     (bucket ^ spread) & ((1 << power) - 1)
 }
 
-/// What an upsert did.
+/// Outcome of an upsert.
 pub enum Done {
-    /// The key was in this slot of its first or second bucket.
+    /// The key was found in this slot of its first or second bucket.
     Found { second: bool, slot: usize },
-    /// It was put into a free slot there.
+    /// It was inserted into this free slot.
     Placed { second: bool, slot: usize },
-    /// Nothing was free: `visited` were searched, and the entries of `path`, the
-    /// free slot first, each moved one place on.
+    /// No slot was free. The search visited `visited`. The entries of `path`, the free slot first, each moved
+    /// one position.
     Moved {
         visited: Vec<u64>,
         path: Vec<(u64, usize)>,
     },
-    /// The table is now twice as large, and these entries went from bucket and
-    /// slot to bucket and slot; ask again.
+    /// The table was doubled. Each entry moved from a bucket and slot to another. The caller retries.
     Grown(Vec<[(u64, usize); 2]>),
 }
 
-/// What a slot is to one who looks for a key.
+/// State of a slot in a search for a key.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum TableSlot {
     Free,
-    /// Another key, whose tag is another one.
+    /// Another key with another tag.
     Other,
-    /// The key, or another one with its tag.
+    /// The key, or another key with the same tag.
     Tagged,
 }
 
-/// Keys of the map; values are the counts beyond 15.
+/// Keys of the map. Their values are the counts above 15.
 pub struct Cuckoo {
     pub power: u32,
     keys: Vec<[u64; SLOTS]>,
@@ -87,7 +84,7 @@ impl Cuckoo {
         [first, other(first, tag(hash), self.power)]
     }
 
-    /// What the slots of a key's buckets are.
+    /// States of the slots of a key's buckets.
     pub fn slots(&self, key: u64) -> [[TableSlot; SLOTS]; 2] {
         let tagged = tag(hash(key));
         self.buckets(key).map(|bucket| {
@@ -99,8 +96,8 @@ impl Cuckoo {
         })
     }
 
-    /// Finds `key` or makes it an entry, as `cuckoo_insert` does: the whole first
-    /// bucket, then the second, then a breadth-first search.
+    /// Finds or inserts `key` as `cuckoo_insert` does: the whole first bucket, then the second, then a
+    /// breadth-first search.
     pub fn upsert(&mut self, key: u64) -> Done {
         let buckets = self.buckets(key);
         let mut free = None;
@@ -110,7 +107,7 @@ impl Cuckoo {
                 return Done::Found { second, slot };
             }
             if free.is_none() {
-                // The last free one, as the loop over the slots leaves it.
+                // The last free slot, as the loop over the slots leaves it.
                 free = slots.iter().rposition(|k| *k == FREE).map(|s| (second, s));
             }
         }
@@ -122,7 +119,7 @@ impl Cuckoo {
     }
 
     fn make_room(&mut self, key: u64, buckets: [u64; 2]) -> Done {
-        // Bucket, the search step that led here, and the slot it came through.
+        // Bucket, the search step that led to it, and the slot through which it was reached.
         let mut queue: Vec<(u64, usize, usize)> = buckets.map(|b| (b, usize::MAX, 0)).to_vec();
         let mut at = 0;
         while at < queue.len() {
@@ -156,8 +153,8 @@ impl Cuckoo {
         Done::Grown(self.grow())
     }
 
-    /// A key's buckets gain a bit: the entries of a bucket go to the one of the
-    /// same number or to the one half a table on.
+    /// Doubles the table. An entry moves to the bucket of the same number, or to the one half a table
+    /// further.
     fn grow(&mut self) -> Vec<[(u64, usize); 2]> {
         let old = std::mem::take(&mut self.keys);
         let before = self.power;
@@ -184,12 +181,12 @@ impl Cuckoo {
     }
 }
 
-/// How often each k-mer was seen.
+/// Count per k-mer.
 #[derive(Default)]
 pub struct Counts(FxHashMap<u64, u32>);
 
 impl Counts {
-    /// Counts `kmer` once more; how often it was seen before.
+    /// Increments the count of `kmer`. Returns the old count.
     pub fn add(&mut self, kmer: u64) -> u32 {
         let count = self.0.entry(kmer).or_default();
         *count += 1;
@@ -229,7 +226,7 @@ mod tests {
                 }
             }
         }
-        // Four slots a bucket and two buckets a key hold beyond 95 %.
+        // Four slots per bucket and two buckets per key allow an occupancy above 95 %.
         assert_eq!((map.power, grown), (FIRST_POWER + 1, 1));
         assert!(moved > 1000, "{moved}");
         for key in 0..keys {

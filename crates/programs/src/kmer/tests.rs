@@ -1,4 +1,4 @@
-//! Counts against counting by hand.
+//! Compares the counts with direct counting.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ fn run(params: &[(&str, &str)], size: Option<u64>, threads: u32) -> (Vec<Op>, Ar
     (ops, shared)
 }
 
-/// Every k-mer of every read but its last in its smaller spelling, as text.
+/// Every k-mer of every read except the last, in its canonical form, compared as text.
 fn by_hand(reads: &Reads, k: usize) -> Vec<(u64, u32)> {
     let mut counts: BTreeMap<u64, u32> = BTreeMap::new();
     let mut bases = Vec::new();
@@ -60,7 +60,7 @@ fn counts_are_those_of_counting_by_hand() {
         assert!(expected.len() > 5_000);
         let state = shared.state.lock().unwrap();
         assert!(state.counts.sorted() == expected, "{params:?}");
-        // The flat array, from the stores of the stream alone.
+        // The flat array, reconstructed from the stores of the stream.
         let mut flat: BTreeMap<u64, u32> = BTreeMap::new();
         let inside = shared.flat..shared.flat + counters(shared.k);
         for op in &ops {
@@ -76,7 +76,7 @@ fn counts_are_those_of_counting_by_hand() {
     }
 }
 
-/// A file whose one k-mer goes beyond the flat counter: the hash map counts on.
+/// A file with one k-mer that exceeds the flat counter: further counts go to the hash map.
 #[test]
 fn saturated_counters_go_to_the_hash_map() {
     let file = tempfile::NamedTempFile::new().unwrap();
@@ -87,7 +87,7 @@ fn saturated_counters_go_to_the_hash_map() {
     .unwrap();
     let path = file.path().to_str().unwrap();
     let (ops, shared) = run(&[("k", "8"), ("reads", path)], None, 1);
-    // 49 times AAAAAAAA: 15 in the array, 1 placed and 33 found.
+    // 49 times AAAAAAAA: 15 in the array, 1 inserted and 33 found in the map.
     let table = shared.tables.at(table::FIRST_POWER);
     let values = table..table + (table::BUCKET << table::FIRST_POWER);
     let stores = ops
@@ -106,10 +106,10 @@ fn saturated_counters_go_to_the_hash_map() {
             .filter(move |o| o.pc & 0xffff == 0x1000 + pc && o.kind == kind)
             .count()
     };
-    // An even number: AAAAAAAA is 0.
+    // AAAAAAAA is 0, an even number.
     assert_eq!(at(0x283f, OpClass::Load), 15);
     assert_eq!(at(0x27cc, OpClass::Store), 33);
-    // Both locks, and they are given back.
+    // Both locks are acquired and released.
     assert_eq!(at(0xe98a, OpClass::Load) + at(0xe9c2, OpClass::Load), 68);
     assert_eq!(at(0x27df, OpClass::Store) + at(0x27ef, OpClass::Store), 68);
 }
@@ -132,13 +132,13 @@ fn a_kmer_is_as_long_as_the_real_one() {
             [OpClass::Load, OpClass::Store, OpClass::Branch].map(count),
         )
     };
-    // Counted by hand in the listing. In the array an even one that is new, an odd one that
-    // is new and whose complement is smaller, and an even one that is known.
+    // Counted by hand in the listing. In the array: an even new one, an odd new one whose complement is
+    // smaller, and an even one that was seen before.
     assert_eq!(of("AAAAAAAAGC", 0), (135, [18, 4, 21]));
     assert_eq!(of("GTTTTTTTAA", 0), (136, [18, 5, 22]));
     assert_eq!(of(&"A".repeat(30), 9), (134, [17, 3, 21]));
-    // In the map: the last slot of the first bucket (cdaf), the others are free; the second
-    // bucket's lock (8697) lies before the first one's, which saves a jump.
+    // In the map: the last slot of the first bucket (cdaf), the other slots are free. The second bucket's
+    // lock (8697) precedes the first one's, which saves a jump.
     assert_eq!(of(&"A".repeat(30), 20), (376, [88, 52, 48]));
 }
 

@@ -1,6 +1,5 @@
-//! `cuckoohash_map::upsert`, instruction by instruction: libcuckoo 0.3.1, inlined into
-//! the loop over k-mers but for three functions. Program counters are those of the
-//! listing, without what lies above 16 bits.
+//! `cuckoohash_map::upsert`, instruction by instruction: libcuckoo 0.3.1, inlined into the loop over k-mers
+//! except for three functions. Program counters are the lower 16 bits of those of the listing.
 //!
 //! ```text
 //! 26e5 the hash and its tag ; 2771 call e900
@@ -18,23 +17,23 @@ use super::code::{Counting, FRAME, KMER, State};
 use super::table::{BUCKET, Done, FLAGS, LAST_POWER, SLOTS, TAGS, TableSlot, hash, other, tag};
 use crate::thread::{NONE, Thread, Value};
 
-/// Where a `KmerCounter` has its map's parts: hashpower, buckets, the list of locks.
+/// Offsets of the map's parts in a `KmerCounter`: hashpower, buckets, the list of locks.
 const POWER: u64 = 0x28;
 const BUCKETS: u64 = 0x30;
 const LOCKS: u64 = 0x58;
-/// Frames of the two functions below the lambda's, and of the one they call.
+/// Frames of the two functions called by the lambda, and of the function that they call.
 const LOCKING: u64 = FRAME + 0x60;
 const REHASH: u64 = LOCKING + 0x30;
 const INSERTING: u64 = FRAME + 0xb0;
 
-/// What the map did, and what it looked at before.
+/// Outcome of an upsert, and the state before it.
 pub(super) struct Step {
     power: u32,
     slots: [[TableSlot; SLOTS]; 2],
     done: Done,
 }
 
-/// One upsert's hash, buckets and locks.
+/// Hash, buckets and locks of one upsert.
 struct Key {
     power: u32,
     hashed: Value,
@@ -43,7 +42,7 @@ struct Key {
 }
 
 impl Counting {
-    /// What the map does for `kmer`: growth, if any, and then the upsert.
+    /// Upserts `kmer` into the map: growth, if any, and then the upsert itself.
     pub(super) fn upsert(state: &mut State, kmer: u64) -> Vec<Step> {
         let mut steps = Vec::with_capacity(1);
         loop {
@@ -115,7 +114,7 @@ impl Counting {
         }
     }
 
-    /// Three multiplications, and the tag's folding.
+    /// Hash of the k-mer: three multiplications, and the folding of the tag.
     fn hash(&self, t: &mut Thread, kmer: u64, form: Value, power: u32) -> Key {
         let frame = t.stack - FRAME;
         t.load(0x26e0, 2, frame + KMER, 8, [NONE; 2]);
@@ -190,7 +189,7 @@ impl Counting {
         t.ret(0xea36, 0x2771, 1, FRAME);
     }
 
-    /// `rehash_lock`, of a lock whose buckets have all moved.
+    /// `rehash_lock` for a lock whose buckets have all moved.
     fn rehash(&self, t: &mut Thread, from: u64, lock: u64) {
         let frame = t.stack - REHASH;
         t.call(from, 0xe790, 1, LOCKING);
@@ -205,8 +204,8 @@ impl Counting {
         t.ret(0xe85e, from, 1, LOCKING);
     }
 
-    /// `cuckoo_insert_loop`: the slots of both buckets, up to the key's if it has a `place`.
-    /// Gives what the place that is found depends on.
+    /// `cuckoo_insert_loop`: the slots of both buckets, up to the key's if it has a `place`. Returns the
+    /// value on which the place depends.
     fn search(
         &self,
         t: &mut Thread,
@@ -250,7 +249,7 @@ impl Counting {
             }
             Some((false, _)) => t.jump(0x54e1, 0x4f9e, 3, flags::TAKEN, [NONE; 2]),
             None => {
-                // The first bucket's free slot is preferred.
+                // A free slot in the first bucket is preferred.
                 let second = !slots[0].contains(&TableSlot::Free);
                 t.branch(0x503d, 0x5060, 2, second, [NONE; 2]);
                 if second {
@@ -276,7 +275,7 @@ impl Counting {
         first.plus(4)
     }
 
-    /// The slots of one bucket, up to the one where the key is, if it is here.
+    /// Scans the slots of one bucket, up to the key's if it is present.
     fn scan(
         t: &mut Thread,
         number: usize,
@@ -288,13 +287,13 @@ impl Counting {
         let (outer, frame) = (t.stack - FRAME, t.stack - INSERTING);
         let flag = |s: usize| bucket + FLAGS + s as u64;
         let from = [0x4e67, 0x4f07][number];
-        // The last slot's flag is read where the third slot was free.
+        // If the third slot is free, the last slot's flag is loaded there.
         let mut known = false;
         for (s, slot) in slots.iter().enumerate().take(key.map_or(SLOTS, |k| k + 1)) {
             let pc = from + 0x27 * s as u64;
             let next = pc + 0x27;
             if !known {
-                // Before the first one, its bucket's address.
+                // The first slot also includes the computation of its bucket's address.
                 let insns = if s == 0 { 3 } else { 1 };
                 let used = t.load(pc + 8, insns, flag(s), 1, at);
                 t.branch(
@@ -332,7 +331,7 @@ impl Counting {
         }
     }
 
-    /// The search for a free slot, and the entries of `path` each one place on.
+    /// The search for a free slot, then the moves of the entries of `path` by one position.
     async fn make_room(&self, t: &mut Thread, power: u32, visited: &[u64], path: &[(u64, usize)]) {
         let table = self.tables.at(power);
         for bucket in visited {
@@ -354,7 +353,7 @@ impl Counting {
         }
     }
 
-    /// All entries go to the table of twice the size.
+    /// Moves all entries to the table of twice the size.
     async fn grow(&self, t: &mut Thread, power: u32, moves: &[[(u64, usize); 2]]) {
         let table = self.tables.at(power);
         let next = self.tables.at((power + 1).min(LAST_POWER));
@@ -379,7 +378,7 @@ impl Counting {
         }
     }
 
-    /// A new entry: tag, key, value and flag, and the lock's count of entries.
+    /// Stores a new entry: tag, key, value and flag. Increments the lock's count of entries.
     fn put(&self, t: &mut Thread, bucket: u64, slot: u64, lock: u64) {
         t.store(0x287f, 3, bucket + TAGS + slot, 1, NONE, NONE);
         t.store(0x288e, 4, bucket + 16 * slot, 8, NONE, NONE);
@@ -392,10 +391,10 @@ impl Counting {
     }
 }
 
-/// Saved registers come back from `at` on.
+/// Restores saved registers from `at` on.
 fn restore(t: &mut Thread, pc: u64, at: u64, registers: u64) {
     for i in 0..registers {
-        // Before the first, two instructions put the frame away.
+        // Two instructions before the first load release the frame.
         let insns = if i == 0 && registers == 6 { 3 } else { 1 };
         t.load(pc + 2 * i, insns, at + 8 * i, 8, [NONE; 2]);
     }

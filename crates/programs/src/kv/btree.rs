@@ -1,12 +1,11 @@
 //! `absl::btree_map<std::string, std::string>` (20220623): a B-tree.
 //!
-//! A node is meant to take 256 bytes but holds at least four slots of 64 (the
-//! key's string and the value's): parent and counts (16 bytes), slots, and in
-//! inner nodes five children: 272 and 312 bytes. A search halves the slots of
-//! each node and ends where the key is, in inner nodes too. A full node gives
-//! slots to a sibling before it is split.
+//! Nodes have a target size of 256 bytes but hold at least four slots of 64 bytes (the strings of key and
+//! value). A node has parent and counts (16 bytes), slots, and in inner nodes five children: 272 and 312
+//! bytes. A search is binary within a node and ends at the key, in inner nodes too. A full node moves slots
+//! to a sibling before it is split.
 //!
-//! gcc 12.2 -O2, the way of a find:
+//! gcc 12.2 -O2, path of a find:
 //!
 //! ```text
 //! 40 cmpb $0,0xf(%rsp) ; movzbl 0xa(%r14) ; 4a jne ; 56 je ; … 6f jmp 92
@@ -39,14 +38,14 @@ struct Record {
     value: Place,
 }
 
-/// See the module.
+/// A B-tree of records.
 pub struct Tree {
     pub(super) nodes: Nodes,
     records: Records<Record>,
     sizes: Sizes,
 }
 
-/// Where a search ended, and what gives the node.
+/// End of a search, and the value that produces the node's address.
 struct Position {
     node: u32,
     slot: usize,
@@ -92,8 +91,8 @@ impl Tree {
             e.store(CODE + 0x6b, 1, frame, 8, NONE, text);
             e.jump(CODE + 0x6f, CODE + 0x92, 1, TAKEN, [NONE; 2]);
             let (mut low, mut high) = (0, usize::from(here.count));
-            // Which way a comparison goes is predicted, not waited for; the slot in
-            // the middle is still calculated from the count and the one before.
+            // Comparison results are predicted, so loads do not wait for them. The middle slot is still
+            // computed from the count and the previous bound.
             let mut bounds = count;
             let mut found = None;
             while low < high {
@@ -186,7 +185,7 @@ impl Tree {
         }
     }
 
-    /// A slot with the key and an empty value, at a position with room.
+    /// Constructs a slot with the key and an empty value, at a position with room.
     fn construct<E: Emit>(
         &mut self,
         e: &mut E,
@@ -330,7 +329,7 @@ impl Index for Tree {
         IndexStep::Done(self.found(&position, fresh))
     }
 
-    /// Nothing takes long here.
+    /// No operation here takes several steps.
     fn proceed<E: Emit>(&mut self, _: &mut E, _: &mut Heap, _: u64) -> IndexStep {
         IndexStep::More
     }
@@ -360,8 +359,7 @@ impl Index for Tree {
         &mut self.records[id as usize].value
     }
 
-    /// With nodes three quarters full, which random insertion leaves: 0.77 of the
-    /// slots of a tree of 1 million keys.
+    /// Assumes nodes three quarters full, as random insertion leaves them.
     fn footprint(keys: u64, value: u64) -> u64 {
         let chunk = crate::heap::chunk;
         let nodes = keys.div_ceil(3);
@@ -418,7 +416,7 @@ mod tests {
             if tree.nodes.root != NIL {
                 let (_, keys) = check_node(&tree, tree.nodes.root, 0, u64::MAX);
                 proptest::prop_assert_eq!(keys, tree.records.len());
-                // The nodes that were merged are gone.
+                // Merged nodes are freed.
                 proptest::prop_assert!(tree.nodes.len() <= keys + 1);
             } else {
                 proptest::prop_assert!(tree.records.is_empty());

@@ -1,4 +1,4 @@
-//! What every structure has to be: the same as a plain map.
+//! Checks that every structure behaves like a plain map.
 
 use std::collections::HashMap;
 
@@ -19,8 +19,8 @@ pub(super) fn key(number: u64) -> Key {
     }
 }
 
-/// Finds or inserts each of `numbers`, writes its value, and compares everything
-/// with an oracle; records do not overlap.
+/// Finds or inserts each of `numbers`, writes its value, and compares everything with an oracle. Records must
+/// not overlap.
 pub(super) fn against_oracle<I: Index>(index: &mut I, numbers: &[u64]) {
     let mut heap = I::heap(Layout::new());
     index.begin(&mut heap);
@@ -61,8 +61,7 @@ pub(super) fn against_oracle<I: Index>(index: &mut I, numbers: &[u64]) {
     assert!(spans.windows(2).all(|w| w[0].0 + w[0].1 <= w[1].0));
 }
 
-/// One step of a client: the key of a number is set to a value of so many bytes, or
-/// erased where there are none.
+/// One step of a client: sets a key to a value of this many bytes, or erases it (`None`).
 pub(super) type Request = (u64, Option<u64>);
 
 fn set<I: Index>(index: &mut I, heap: &mut Heap, number: u64, bytes: u64) -> Found {
@@ -79,16 +78,15 @@ fn set<I: Index>(index: &mut I, heap: &mut Heap, number: u64, bytes: u64) -> Fou
     found
 }
 
-/// Sets and erases, and compares with an oracle after each: which keys are there, how
-/// long their values are, and that each record lies where it was put unless a move was
-/// noted. At the end no two texts overlap.
+/// Sets and erases, and compares with an oracle after each step: the keys, the lengths of their values, and
+/// the address of each record unless a move was recorded. At the end no two texts overlap.
 pub(super) fn erasing_against_oracle<I: Index>(index: &mut I, requests: &[Request]) {
     let mut heap = I::heap(Layout::new());
     index.begin(&mut heap);
     index.will_erase();
     index.sizes().differ();
     index.follow_moves();
-    // Of each key its number, its value's length and its record's address.
+    // Per key: record number, length of the value, address of the record.
     let mut oracle: HashMap<u64, (u32, u64, u64)> = HashMap::new();
     for (number, bytes) in requests {
         let before = oracle.get(number).copied();
@@ -138,7 +136,7 @@ pub(super) fn erasing_against_oracle<I: Index>(index: &mut I, requests: &[Reques
 pub(super) fn requests() -> impl proptest::strategy::Strategy<Value = Vec<Request>> {
     use proptest::prelude::*;
     let bytes = prop::sample::select(vec![None, None, Some(64), Some(128), Some(256)]);
-    // Many keys come at first, so that it grows; then they come and go.
+    // First many inserts, so that the structure grows. Then a mix of inserts and erasures.
     let fill = prop::collection::vec((1u64..400, Just(Some(64))), 0..300);
     let rest = prop::collection::vec((1u64..400, bytes), 1..700);
     (fill, rest).prop_map(|(mut fill, rest)| {

@@ -1,7 +1,7 @@
-//! How glibc merges what lies in its fast bins (`malloc_consolidate`, 2.36): when a request of
-//! 1 KiB or more comes, the heap grows, or a chunk next to its end is freed.
+//! `malloc_consolidate` of glibc 2.36: merges the chunks of the fast bins. It runs on a request of at least 1
+//! KiB, when the heap grows, or when a chunk next to the end of the heap is freed.
 //!
-//! Chunk by chunk, from the disassembly; a neighbour that is free leaves its list before:
+//! Per chunk, from the disassembly. A free neighbour is unlinked from its list first:
 //!
 //! ```text
 //! 0a6 test ; jne ; mov 8(%rbx) ; … c0 cmp ; jne ; mov 0x10(%rbx) ; … e3 mov 8(%rax) ; xor ; mov ; and ; and ; f4 jne 140
@@ -24,17 +24,17 @@ use crate::thread::{NONE, Value};
 /// `malloc_consolidate` and `unlink_chunk`, behind `_int_malloc`.
 const CODE: u64 = Library::Malloc.code() + 0x1600;
 const UNLINK: u64 = Library::Malloc.code() + 0x1540;
-/// The end of the heap and the unsorted list, as `malloc` has them.
+/// The end of the heap and the unsorted list, at the same addresses as in `malloc`.
 const TOP: u64 = ARENA + 0x460;
 const UNSORTED: u64 = ARENA + 0x470;
-/// Chunks from here on have two links more.
+/// Chunks from this size on have two more links.
 const LARGE: u64 = 0x400;
 
-/// One chunk. `first` is the first of the unsorted list, and which chunk the pointer to this
-/// one came from; both are the next one's then.
+/// Merges one chunk. `first` holds the first chunk of the unsorted list, and the value that produces the
+/// pointer to this chunk. Both are updated for the next chunk.
 ///
-/// Links of a neighbour lead to where nobody keeps account of: to `first` and to the list's
-/// head. A chunk behind that is in use is taken to be as long as this one.
+/// The list neighbours of a free neighbour are not tracked: its links are taken to lead to `first` and to the
+/// head of the list. A chunk behind that is in use is taken to be as long as this one.
 pub fn consolidate<E: Emit>(e: &mut E, merged: &Merged, first: &mut (u64, Value), sp: u64) {
     let Merged { at, size, .. } = *merged;
     let ready = first.1;
@@ -103,7 +103,7 @@ pub fn consolidate<E: Emit>(e: &mut E, merged: &Merged, first: &mut (u64, Value)
     first.1 = next.plus(1);
 }
 
-/// A free chunk leaves its list.
+/// Unlinks a free chunk from its list.
 fn unlink<E: Emit>(
     e: &mut E,
     (site, insns): (u64, u16),
@@ -127,7 +127,7 @@ fn unlink<E: Emit>(
     let small = size < LARGE;
     e.branch(UNLINK + 0x47, UNLINK + 0x71, 2, small, [head, NONE]);
     if !small {
-        // It is not sorted yet, and has no such links.
+        // The chunk is not sorted yet, and has no such links.
         let link = e.load(UNLINK + 0x49, 1, at + 24, 8, [ready, NONE]);
         e.branch(UNLINK + 0x50, UNLINK + 0x71, 2, true, [link, NONE]);
     }
@@ -141,7 +141,7 @@ mod tests {
     use crate::kv::emit::Emit;
     use crate::thread::{NONE, Value};
 
-    /// Instructions, loads and stores.
+    /// Counts of instructions, loads and stores.
     #[derive(Default)]
     struct Counts(u16, u16, u16);
 
@@ -167,7 +167,7 @@ mod tests {
         fn emit_heap_events(&mut self, _: &mut Heap) {}
     }
 
-    /// Counted in the listing of glibc 2.36-9+deb12u14.
+    /// Counts from the listing of glibc 2.36-9+deb12u14.
     #[test]
     fn a_chunk_takes_the_instructions_of_its_way() {
         let alone = Merged {
@@ -186,7 +186,7 @@ mod tests {
         let behind = Some(0x100);
         assert_eq!(count(alone), (43, 7, 6));
         assert_eq!(count(Merged { before, ..alone }), (43 + 37, 7 + 14, 6 + 7));
-        // Two links of a large neighbour, and two of what becomes large.
+        // Two links of a large neighbour, and two of the merged chunk that becomes large.
         let large = Some((0xc00, 0x400));
         assert_eq!(
             count(Merged {

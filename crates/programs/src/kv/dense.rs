@@ -1,13 +1,12 @@
-//! `google::dense_hash_map<std::string, std::string>` of sparsehash 2.0.3: open
-//! addressing in one array of pairs.
+//! `google::dense_hash_map<std::string, std::string>` of sparsehash 2.0.3: open addressing in one array of
+//! pairs.
 //!
-//! A slot is the key's string and the value's: 64 bytes; the empty key is the
-//! empty string. The number of slots is a power of two, at most half of them are
-//! in use, and the i-th probe goes i slots further than the one before. Growing
-//! copies every pair, texts included, to an array of twice the size before the
-//! old one and its texts are freed. `std::hash` as the others have it.
+//! A slot holds the strings of key and value: 64 bytes. The empty key is the empty string. The number of
+//! slots is a power of two, and at most half of them are in use. Probing is quadratic: probe i moves i slots
+//! on. Growth copies every pair with its texts to an array of twice the size, then frees the old array and
+//! its texts. The hash is `std::hash`.
 //!
-//! gcc 12.2 -O2, the way of a find:
+//! gcc 12.2 -O2, path of a find:
 //!
 //! ```text
 //! 1000 push six ; … 32 call _Hash_bytes ; 41 and ; cmpb $0,0x19(%r12) ; … 73 jmp a0
@@ -43,7 +42,7 @@ const SLOTS: u64 = MAP + 0x50;
 const EMPTY_KEY: u64 = MAP + 0x58;
 const TABLE: u64 = MAP + 0x98;
 const DELETED_KEY: u64 = MAP + 0x20;
-/// Slots that one step of a growth treats.
+/// Slots that one step of a growth processes.
 const STEP: usize = 256;
 
 struct Record {
@@ -52,36 +51,35 @@ struct Record {
     key: Place,
     value: Place,
     slot: u32,
-    /// It was erased: its slot has the deleted key in the memory that its own had.
+    /// True if erased: its slot holds the deleted key, in the memory of its own key.
     gone: bool,
 }
 
-/// See the module.
+/// An open-addressing table of records.
 pub struct Dense {
     slots: Vec<u32>,
     records: Records<Record>,
     /// Address of the first slot.
     table: u64,
     sizes: Sizes,
-    /// Slots with the deleted key, which exists (`set_deleted_key`) where keys are erased,
-    /// and whether the next insertion looks if there are too many of them.
+    /// Number of slots with the deleted key. The deleted key exists (`set_deleted_key`) if the program
+    /// erases. `consider_shrink`: the next insertion checks whether the table should shrink.
     deleted: usize,
     erases: bool,
     consider_shrink: bool,
     growth: Option<Growth>,
-    /// See [`Index::follow_moves`].
+    /// Recorded moves (see [`Index::follow_moves`]).
     moves: Option<Vec<Move>>,
 }
 
-/// `dense_hashtable(const dense_hashtable&, size)` and the swap after it.
+/// The copy by `dense_hashtable(const dense_hashtable&, size)` and the swap after it.
 struct Growth {
     slots: Vec<u32>,
     table: u64,
-    /// Slots that are empty strings, slots of the old table that were copied.
+    /// Slots already filled with empty strings, and slots of the old table already copied.
     filled: usize,
     copied: usize,
-    /// Texts of the old table, to be freed in its order: key, value and for how much
-    /// that has room, by slot.
+    /// Texts of the old table, to be freed in slot order: key, value, and the capacity of the value's text.
     old: Vec<(Place, Place, u16)>,
     freed: usize,
     key: Key,
@@ -103,8 +101,8 @@ impl Dense {
         }
     }
 
-    /// `find_position`: the record of the key, or the slot where it belongs, and
-    /// what gives the slot's address.
+    /// `find_position`: the record of the key, or the slot where it belongs, and the value that produces the
+    /// slot's address.
     #[inline(always)]
     fn position<E: Emit>(
         &self,
@@ -134,10 +132,10 @@ impl Dense {
         e.jump(CODE + 0x73, CODE + 0xa0, 1, TAKEN, [NONE; 2]);
         let last = self.slots.len() - 1;
         let mut slot = hash as usize & last;
-        // The address needs the hash and the mask, and then only additions.
+        // The address needs the hash and the mask, and from then on only additions.
         let at = hashed.plus(3);
         let mut probe = 0;
-        // The first slot on the way with the deleted key.
+        // The first slot on the probe path with the deleted key.
         let mut free = None;
         let answer = loop {
             let va = self.table + SLOT_BYTES * slot as u64;
@@ -163,7 +161,8 @@ impl Dense {
                 let none = self.deleted == 0;
                 e.branch(CODE + 0xc6, CODE + 0x81, 2, none, [deleted, NONE]);
                 if !none {
-                    // Of the deleted key the length says enough, unless it is it.
+                    // The length alone tells other keys from the deleted key. Characters are compared only
+                    // for the latter.
                     let deleted = e.load(CODE + 0xc8, 1, DELETED_KEY + 8, 8, [NONE; 2]);
                     e.branch(CODE + 0xcd, CODE + 0x81, 1, !record.gone, [deleted, length]);
                 }
@@ -211,11 +210,10 @@ impl Dense {
         (answer, at)
     }
 
-    /// Slots of the table that takes the place of this one before a key is inserted, if
-    /// one does (`resize_delta`).
+    /// Size of the new table, in slots, if one replaces this one before an insertion (`resize_delta`).
     fn resize_to(&self) -> Option<usize> {
-        /// Of a table with fewer in use than a fifth of it (`HT_EMPTY_PCT` of
-        /// `HT_OCCUPANCY_PCT`) half is enough.
+        /// A table with less than a fifth of its slots in use is halved (`HT_EMPTY_PCT` of
+        /// `HT_OCCUPANCY_PCT`).
         const SHRINK: usize = 5;
         let slots = self.slots.len();
         let left = self.records.len() - self.deleted;
@@ -236,7 +234,7 @@ impl Dense {
             }
             to
         };
-        // What is deleted counts when it is asked whether to copy, but is not copied.
+        // Deleted slots count in the decision to copy, but are not copied.
         let needed = enough(self.records.len() + 1, 0);
         let to = enough(left + 1, slots);
         if to < needed && left + 1 >= 2 * to / SHRINK {
@@ -256,7 +254,7 @@ impl Dense {
         }
     }
 
-    /// The end of `find_or_insert`.
+    /// Epilogue of `find_or_insert`.
     #[inline(always)]
     fn leave<E: Emit>(&self, e: &mut E, sp: u64) {
         e.load(0x1995, 2, sp - 56, 8, [NONE; 2]);
@@ -269,7 +267,7 @@ impl Index for Dense {
     const HOST_BYTES: u64 = 96;
     const PAIR: u64 = 0;
 
-    /// `set_empty_key` makes the first table, after what C++ programs have.
+    /// `set_empty_key` allocates the first table, after the objects of every C++ program.
     fn begin(&mut self, heap: &mut Heap) {
         for bytes in index::START {
             heap.malloc(bytes);
@@ -377,7 +375,7 @@ impl Index for Dense {
             self.growth = Some(growth);
             return IndexStep::More;
         }
-        // insert_noresize: the position in the new table.
+        // `insert_noresize`: the position in the new table.
         let key = growth.key;
         let frame = sp - 56 - 0xc8;
         e.call(0x19f0, 0x1000, 3, frame);
@@ -416,8 +414,7 @@ impl Index for Dense {
         &mut self.records[id as usize].value
     }
 
-    /// With twice the texts that were there at the last growth: they were copied
-    /// before the old ones were freed.
+    /// Counts the texts twice at the last growth: they were copied before the old ones were freed.
     fn footprint(keys: u64, value: u64) -> u64 {
         let chunk = crate::heap::chunk;
         let slots = (2 * keys).next_power_of_two().max(FIRST as u64);
@@ -436,7 +433,7 @@ mod tests {
     use crate::layout::Layout;
     use crate::thread::NONE;
 
-    /// No probe of a key passes an empty slot.
+    /// No key has an empty slot on its probe path.
     fn check_probes(dense: &Dense) {
         for (id, record) in dense.records.iter().filter(|(_, r)| !r.gone) {
             let (mut slot, mut probe) = (record.hash as usize, 0);
@@ -449,8 +446,8 @@ mod tests {
         }
     }
 
-    /// `resize_delta` of sparsehash 2.0.3: it doubles at a half, stays as large when most
-    /// of that is deleted, and is halved below a fifth.
+    /// `resize_delta` of sparsehash 2.0.3: the table doubles at a half, keeps its size if most slots are
+    /// deleted, and is halved below a fifth.
     #[test]
     fn the_table_is_as_large_as_what_is_left_needs() {
         let mut heap = Dense::heap(Layout::new());
@@ -480,7 +477,7 @@ mod tests {
         assert_eq!(dense.slots.len(), 1024);
         let mut other = Dense::heap(Layout::new());
         let mut erase = |dense: &mut Dense, number| {
-            // Nothing is freed: another heap does as well.
+            // Nothing is freed, so any other heap will do.
             let key = check::key(number);
             dense
                 .take_out(&mut Quiet, &mut other, &key, 1 << 40)

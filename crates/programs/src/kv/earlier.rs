@@ -1,11 +1,10 @@
-//! Requests before the region of interest, of which only what they leave is made: what
-//! SETs wrote, which records the table in front of the structure holds, how far Redis has
-//! moved its buckets. No instruction is emitted for them.
+//! Requests before the region of interest. Only their effects are computed: values that SETs write, records
+//! in the table in front of the structure, progress of Redis's incremental rehash. They emit no instructions.
 //!
-//! Where the table is the program's own or there is none, everything is afterwards as if
-//! each had been served. The machine's table is asked for the last of them only, as many as
-//! there are keys, one by one. Of those before, what they asked for is entered once, what was
-//! asked for least first, since that is what a full set gives up; counters of rows begin with it.
+//! With no table, or one of the program's own, the final state equals that of serving every request. The
+//! machine's table is queried for the last requests only, as many as there are keys, one by one. Of the
+//! requests before those, each requested record is inserted once. Least requested records come first, since a
+//! full set evicts those. Counters of rows begin at this insertion.
 
 use pagewalk_stream::ShortcutQuery;
 use pagewalk_units::VirtAddr;
@@ -15,7 +14,7 @@ use super::index::{Index, Key};
 use super::serve::{Client, CommandKind, Server};
 use crate::thread::{NONE, Thread};
 
-/// A record that was asked for.
+/// A requested record.
 struct Wanted {
     number: u64,
     asked: u32,
@@ -47,7 +46,7 @@ impl<I: Index> Server<I> {
         }
     }
 
-    /// A request is read and, if it is a GET, answered: its key.
+    /// Reads a request and answers it if it is a GET. Returns its key.
     fn take(&mut self, number: u64, kind: CommandKind) -> Key {
         let from = self.next_request(&mut Quiet, kind);
         if kind == CommandKind::Get && self.replies {
@@ -56,10 +55,10 @@ impl<I: Index> Server<I> {
         self.key_of(number, from)
     }
 
-    /// A SET, whose moved records are followed.
+    /// Serves a SET and updates the rows of moved records.
     async fn put(&mut self, t: &mut Thread, number: u64, bytes: u64) {
         self.load((0, number), bytes);
-        // A row is not entered for a page that is not there.
+        // No row is inserted for an unmapped page.
         self.heap.emit_pending(t).await;
         if let Some(shortcut) = &mut self.shortcut {
             for moved in self.indexes[0].moves() {
@@ -68,7 +67,7 @@ impl<I: Index> Server<I> {
         }
     }
 
-    /// Enters what the next `requests` ask for, when they have all been served.
+    /// Serves the next `requests`, then inserts their records into the machine's table.
     async fn enter(&mut self, t: &mut Thread, client: &mut Client, requests: u64) {
         let mut asked = vec![0_u32; client.keys as usize];
         for _ in 0..requests {
@@ -80,15 +79,15 @@ impl<I: Index> Server<I> {
                     self.heap.emit_pending(t).await;
                 }
                 asked.resize(client.keys as usize, 0);
-                // Each record that moves is entered, asked for or not.
+                // Each moved record is inserted, even if no request names it.
                 for moved in self.indexes[0].moves() {
                     let asked = &mut asked[moved.id as usize];
                     *asked = (*asked).max(1);
                 }
             } else {
                 let asked = &mut asked[wish.n as usize];
-                // Redis moves a bucket at each lookup while it grows, and looks for what the
-                // table does not have.
+                // While it grows, Redis moves a bucket at each lookup. A lookup happens for keys that the
+                // table lacks.
                 if *asked == 0 && !self.indexes[0].settled() {
                     self.indexes[0].look(&mut Quiet, &mut self.heap, &key, self.sp);
                 }
@@ -106,7 +105,7 @@ impl<I: Index> Server<I> {
                 record: None,
             })
             .collect();
-        // Neighbours in a tree, which the host finds together.
+        // Neighbouring keys are close in a tree: the host's cache holds their common path.
         wanted.sort_unstable_by_key(|w| w.number);
         for w in &mut wanted {
             let key = self.key_of(w.number, 0);
@@ -126,12 +125,12 @@ impl<I: Index> Server<I> {
     }
 }
 
-/// The machine's table, asked before the program is.
+/// Queries the machine's table before the region of interest.
 pub async fn shortcut_query(t: &mut Thread, ask: ShortcutQuery) -> Option<u64> {
     t.shortcut_query(0x3000, 1, ask, [NONE; 2]).1.await
 }
 
-/// The record of `integer` lies there.
+/// Query that inserts the address `va` of the record for `integer`.
 pub fn insertion(integer: u64, va: u64) -> ShortcutQuery {
     ShortcutQuery::InsertVa {
         integer,

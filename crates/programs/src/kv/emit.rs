@@ -1,18 +1,18 @@
-//! Where the instructions of a structure's code go: to a thread, or nowhere.
+//! Destination of the instructions of a structure's code: a thread, or none.
 //!
-//! Each structure is written once, as an algorithm that says which instructions
-//! it executes. Loading millions of keys before the region of interest runs the
-//! same code over [`Quiet`], for which the compiler drops all of them.
+//! Each structure is written once, as an algorithm that names the instructions it executes. The load of
+//! millions of keys before the region of interest runs the same code over [`Quiet`], for which the compiler
+//! drops all of them.
 
 use pagewalk_stream::flags;
 
 use crate::heap::Heap;
 use crate::thread::{NONE, Thread, Value};
 
-/// See the module. Arguments are those of [`Thread`]'s methods of the same name;
-/// addresses on the stack are absolute.
+/// Receiver of instructions. Arguments are those of [`Thread`]'s methods of the same name. Stack addresses
+/// are absolute.
 pub trait Emit: Send {
-    /// Whether anybody listens: work that only serves emission can be left out.
+    /// True if instructions are recorded. Work that only serves emission is left out otherwise.
     const LOUD: bool;
 
     /// Reads `size` bytes at `va`.
@@ -23,7 +23,7 @@ pub trait Emit: Send {
     fn compute(&mut self, pc: u64, insns: u16, latency: u8, inputs: [Value; 2]) -> Value;
     /// A control transfer.
     fn jump(&mut self, pc: u64, target: u64, insns: u16, flags: u8, inputs: [Value; 2]);
-    /// Tells the machine what the heap asked of the kernel, when it is due now.
+    /// Reports the heap's system calls to the machine, where they are due now.
     fn emit_heap_events(&mut self, heap: &mut Heap);
 
     /// A conditional branch, as [`Thread::branch`].
@@ -41,7 +41,7 @@ pub trait Emit: Send {
         }
     }
 
-    /// Restores what [`push`](Self::push) saved.
+    /// Restores the registers that [`push`](Self::push) saved.
     #[inline(always)]
     fn pop(&mut self, pc: u64, count: u64, sp: u64) {
         for i in 0..count {
@@ -50,14 +50,14 @@ pub trait Emit: Send {
         }
     }
 
-    /// Calls the function at `target`; `sp` is the caller's stack pointer.
+    /// Calls the function at `target`. `sp` is the caller's stack pointer.
     #[inline(always)]
     fn call(&mut self, pc: u64, target: u64, insns: u16, sp: u64) {
         self.store(pc, insns, sp - 8, 8, NONE, NONE);
         self.jump(pc, target, 0, flags::TAKEN | flags::CALL, [NONE; 2]);
     }
 
-    /// Returns from the function that was called with `sp` from `site`.
+    /// Returns from the function called from `site` with stack pointer `sp`.
     #[inline(always)]
     fn ret(&mut self, pc: u64, site: u64, insns: u16, sp: u64) {
         let to = self.load(pc, insns, sp - 8, 8, [NONE; 2]);
@@ -65,8 +65,7 @@ pub trait Emit: Send {
         self.jump(pc, site + 5, 0, after, [to, NONE]);
     }
 
-    /// Calls a function of a shared library: through its stub, which jumps where
-    /// the word at `slot` says.
+    /// Calls a function of a shared library through its stub, which jumps to the address in `slot`.
     #[inline(always)]
     fn call_library(&mut self, pc: u64, function: Library, insns: u16, sp: u64) {
         self.call(pc, function.stub(), insns, sp);
@@ -102,7 +101,7 @@ pub enum Library {
     Rebalance,
     /// `memset`.
     Memset,
-    /// `malloc`, the longest.
+    /// `malloc`, the longest function.
     Malloc,
     /// `std::_Rb_tree_rebalance_for_erase`.
     EraseRebalance,
@@ -115,7 +114,7 @@ pub enum Library {
 }
 
 impl Library {
-    /// Its code, behind the program's own.
+    /// Address of its code, behind the program's own.
     pub const fn code(self) -> u64 {
         let n = self as u64;
         let longest = Library::Malloc as u64;
@@ -129,7 +128,7 @@ impl Library {
     const fn stub(self) -> u64 {
         0x3f00 + 16 * self as u64
     }
-    /// Where the stub finds its address.
+    /// Address of the word that holds the function's address.
     const fn slot(self) -> u64 {
         super::globals::TABLE + 8 * self as u64
     }
@@ -162,11 +161,10 @@ impl Emit for Thread {
     }
 }
 
-/// The words of a second structure lie behind those of the first: the same code with
-/// another address of the object.
+/// Runs the same code on a second structure, whose words lie behind those of the first.
 pub struct Second<'a>(pub &'a mut Thread);
 
-/// Where a word of the second structure lies.
+/// Address of a word of the second structure.
 #[inline(always)]
 fn second(va: u64) -> u64 {
     let first = super::globals::MAP..super::globals::MAP + super::globals::SECOND;
@@ -202,7 +200,7 @@ impl Emit for Second<'_> {
     }
 }
 
-/// What structure `n` does, with the words of the first or of the second.
+/// Evaluates `body` for structure `n`, with the words of the first or of the second.
 macro_rules! on {
     ($n:expr, $t:expr, $e:ident => $body:expr) => {
         if $n == 0 {
@@ -216,7 +214,7 @@ macro_rules! on {
 }
 pub(super) use on;
 
-/// Nobody listens.
+/// Discards all instructions.
 pub struct Quiet;
 
 impl Emit for Quiet {

@@ -1,15 +1,13 @@
 //! `absl::flat_hash_map<std::string, std::string>` (20220623): a SwissTable.
 //!
-//! One block of memory holds a control byte a slot and, behind them, the slots: the
-//! key's string and the value's, 64 bytes. A control byte is seven bits of the hash (H2),
-//! or empty, deleted, or the end. The rest of the hash (H1), salted with the block's
-//! address, says where a search begins; 16 control bytes are compared at once (SSE2), and
-//! the i-th group is 16 i bytes further than the one before. The capacity is a power of
-//! two less one, of which seven eighths are filled. Built without `NDEBUG` like the other
-//! programs: with assertions, and a new key goes to the first free slot of its group or,
-//! by chance, to the last.
+//! One block of memory holds one control byte per slot, then the slots: the strings of key and value, 64
+//! bytes. A control byte holds seven bits of the hash (H2), or marks an empty slot, a deleted one, or the
+//! end. The rest of the hash (H1), salted with the block's address, selects the first group. A group is 16
+//! control bytes, compared at once (SSE2). Group i lies 16 i bytes after the previous one. The capacity is a
+//! power of two less one, of which seven eighths are filled. Built without `NDEBUG` like the other programs:
+//! assertions run, and a new key goes to the first free slot of its group or, at random, to the last.
 //!
-//! gcc 12.2 -O2, the way of a find:
+//! gcc 12.2 -O2, path of a find:
 //!
 //! ```text
 //! a00 key and control bytes ; prefetcht2 ; a3a call the hash ; a3f mov control ; mov capacity ; … a6a jne
@@ -36,13 +34,13 @@ use crate::heap::Heap;
 use crate::thread::{NONE, Value};
 
 const SLOT_BYTES: u64 = 64;
-/// Control bytes that are compared at once (`Group::kWidth`).
+/// Control bytes compared at once (`Group::kWidth`).
 const GROUP: usize = 16;
-/// Control bytes that mean no key: `kEmpty`, `kDeleted`, `kSentinel`.
+/// Control bytes without a key: `kEmpty`, `kDeleted`, `kSentinel`.
 const EMPTY: u8 = 0x80;
 const DELETED: u8 = 0xfe;
 const SENTINEL: u8 = 0xff;
-/// Words of the map: control bytes, slots, keys, capacity, keys that it still takes.
+/// Words of the map: control bytes, slots, number of keys, capacity, keys that it can still take.
 const CONTROL: u64 = MAP;
 const SLOTS: u64 = MAP + 0x8;
 const SIZE: u64 = MAP + 0x10;
@@ -62,7 +60,7 @@ struct Record {
     slot: u32,
 }
 
-/// The block: control bytes with the end and the first fifteen again, and slots.
+/// The block: slots, and control bytes followed by the sentinel and a copy of the first fifteen.
 struct Block {
     control: Vec<u8>,
     /// Number of the record of each slot.
@@ -70,21 +68,21 @@ struct Block {
     at: u64,
 }
 
-/// See the module.
+/// A SwissTable of records.
 pub struct Flat {
     block: Block,
     records: Records<Record>,
     sizes: Sizes,
-    /// Keys that go into empty slots before it grows (`growth_left`).
+    /// Keys that fit into empty slots before the map grows (`growth_left`).
     left: usize,
     counter: u64,
     growth: Option<growth::Growth>,
-    /// See [`Index::follow_moves`].
+    /// Recorded moves (see [`Index::follow_moves`]).
     moves: Option<Vec<Move>>,
 }
 
 impl Block {
-    /// Of a capacity of which all slots are empty, at `at`.
+    /// A block of this capacity at `at`, with all slots empty.
     fn new(capacity: usize, at: u64) -> Self {
         let mut control = vec![EMPTY; capacity + GROUP];
         control[capacity] = SENTINEL;
@@ -95,7 +93,7 @@ impl Block {
         }
     }
 
-    /// What an empty map has.
+    /// The block of an empty map.
     fn none() -> Self {
         let mut control = vec![EMPTY; GROUP];
         control[0] = SENTINEL;
@@ -110,7 +108,7 @@ impl Block {
         self.ids.len()
     }
 
-    /// Bytes of the block, and where its slots begin.
+    /// Size of the block, and offset of its slots, in bytes.
     fn bytes(capacity: usize) -> (u64, u64) {
         let slots = (capacity as u64 + 0x17) & !7;
         (slots + SLOT_BYTES * capacity as u64, slots)
@@ -126,20 +124,20 @@ impl Block {
         self.control[again] = byte;
     }
 
-    /// Where the byte of `slot` stands a second time: the first fifteen again behind the end.
+    /// Position of the copy of `slot`'s control byte behind the sentinel.
     fn again(&self, slot: usize) -> usize {
         let mask = self.capacity();
         (slot.wrapping_sub(GROUP - 1) & mask) + ((GROUP - 1) & mask)
     }
 
-    /// Bits of the bytes of the group at `at` for which `is` says so.
+    /// Bitmap of the bytes of the group at `at` that satisfy `is`.
     #[inline(always)]
     fn which(&self, at: usize, is: impl Fn(u8) -> bool) -> u32 {
         let group = &self.control[at..at + GROUP];
         (0..GROUP).fold(0, |bits, i| bits | u32::from(is(group[i])) << i)
     }
 
-    /// Where a search for `hash` begins.
+    /// First position of a search for `hash`.
     fn first(&self, hash: u64) -> usize {
         (hash >> 7 ^ self.at >> 12) as usize & self.capacity()
     }
@@ -150,15 +148,14 @@ fn h2(hash: u64) -> u8 {
     (hash & 0x7f) as u8
 }
 
-/// Which code searches, and how many instructions it has where: before the groups, for a
-/// group, for a byte that is equal.
+/// Code of a search, and its instruction counts: before the groups, per group, per equal byte.
 #[derive(Clone, Copy)]
 struct Way {
     code: u64,
     head: (u16, u64),
     group: (u16, u64),
     equal: (u16, u64, u64),
-    /// Whether what a group is compared with lies on the stack, and another word.
+    /// True if the compared register and another word are spilled to the stack.
     spilled: bool,
 }
 
@@ -199,7 +196,7 @@ impl Flat {
         }
     }
 
-    /// The view of the key, the first control bytes fetched ahead, and the hash.
+    /// Loads the view of the key, prefetches the first control bytes, and computes the hash.
     #[inline(always)]
     fn hash_key<E: Emit>(&self, e: &mut E, way: Way, key: &Key, sp: u64) -> Value {
         let code = way.code;
@@ -214,7 +211,7 @@ impl Flat {
         hash::emit(e, (code + 0x3a, 1), (view, key.text), sp)
     }
 
-    /// The slot of the key, if it is there, and what gives its address.
+    /// The slot of the key, if present, and the value that produces its address.
     #[inline(always)]
     fn search<E: Emit>(
         &self,
@@ -237,7 +234,7 @@ impl Flat {
         let mut at = self.block.first(hash);
         let mut step = 0;
         let tag = h2(hash);
-        // Shift, exclusive or and mask, and then only additions.
+        // Shift, exclusive or and mask first, then only additions.
         let offset = hashed.plus(3);
         loop {
             let va = self.block.at + at as u64;
@@ -246,7 +243,7 @@ impl Flat {
                 e.store(code + 0xbf + 4 * i, 1, sp + 0x30 + 16 * i, 16, NONE, group);
             }
             if way.spilled {
-                // The seven bits, sixteen times.
+                // H2 in all sixteen bytes.
                 e.load(code + 0xb5, 1, sp + 0x10, 16, [NONE; 2]);
             }
             let mut bits = self.block.which(at, |b| b == tag);
@@ -276,10 +273,10 @@ impl Flat {
                 self.equal(e, code + 0x111, key, (record, slot_va, slot_at, view), sp);
                 e.branch(code + 0x118, code + 0x2b7, 2, !is_it, [NONE; 2]);
                 if is_it {
-                    // The iterator's assertion: its control byte says that it is full.
+                    // The iterator's assertion: the slot's control byte is full.
                     let byte = self.block.at + slot as u64;
                     if way.spilled {
-                        // A register of the loop's.
+                        // A spilled register of the loop.
                         e.load(code + 0x122, 2, sp, 8, [NONE; 2]);
                     }
                     let insns = if way.spilled { 1 } else { 3 };
@@ -349,8 +346,8 @@ impl Flat {
         capacity - capacity / 8
     }
 
-    /// Where a key with this hash goes (`find_first_non_full`), and in which group; what
-    /// it executes begins at `pc` and reads the stack at `sp`.
+    /// Slot for a new key with this hash (`find_first_non_full`). Its code begins at `pc` and reads the stack
+    /// at `sp`.
     #[inline(always)]
     fn first_free<E: Emit>(
         &mut self,
@@ -365,7 +362,7 @@ impl Flat {
         loop {
             let va = self.block.at + at as u64;
             let group = e.load(pc, 1, va, 16, [hashed.plus(3), NONE]);
-            // Empty and deleted are below the end's.
+            // Empty and deleted bytes compare below the sentinel.
             let bits = self.block.which(at, |b| b == EMPTY || b == DELETED);
             e.branch(pc + 0x13, pc - 0x13, 5, bits == 0, [group.plus(4), NONE]);
             if bits == 0 {
@@ -394,7 +391,7 @@ impl Flat {
         }
     }
 
-    /// `ShouldInsertBackwards`: by a counter of the thread's.
+    /// `ShouldInsertBackwards`: decides by a counter of the thread.
     fn backwards<E: Emit>(&mut self, e: &mut E, site: u64, hash: u64, sp: u64) -> bool {
         let code = super::emit::Library::Backwards.code();
         e.call_library(site, super::emit::Library::Backwards, 2, sp);
@@ -454,7 +451,7 @@ impl Index for Flat {
         let hashed = self.hash_key(e, INSERT, key, sp);
         let hash = hash_of(key.number, SEED);
         if let Some((slot, at)) = self.search(e, INSERT, key, (hash, hashed), sp) {
-            // The slot again, by its number.
+            // Computes the slot's address again from its number.
             e.load(0x220d, 4, SLOTS, 8, [NONE; 2]);
             e.load(0x2214, 1, CONTROL, 8, [NONE; 2]);
             return IndexStep::Done(self.found(slot, at, false));
@@ -497,7 +494,7 @@ impl Index for Flat {
         &mut self.records[id as usize].value
     }
 
-    /// The block that seven eighths of are enough of.
+    /// The smallest block of which seven eighths are enough.
     fn footprint(keys: u64, value: u64) -> u64 {
         let chunk = crate::heap::chunk;
         let mut capacity = 1;
@@ -515,9 +512,8 @@ mod tests {
     use super::{Flat, GROUP, h2};
     use crate::kv::check;
 
-    /// Every full control byte is that of its record's hash, in a group that a search
-    /// for it comes to before one with an empty byte; the bytes behind the end are
-    /// those of the begin.
+    /// Every full control byte matches its record's hash, in a group that a search reaches before any group
+    /// with an empty byte. The bytes behind the sentinel repeat the first ones.
     pub(super) fn check_table(flat: &Flat) {
         let capacity = flat.block.capacity();
         let full = flat.block.control[..capacity].iter().filter(|b| **b < 0x80);
@@ -544,7 +540,7 @@ mod tests {
         }
     }
 
-    /// Printed by `absl::Hash<std::string>` of 20220623 in a program whose seed lay there.
+    /// Printed by `absl::Hash<std::string>` of 20220623 in a program whose seed had this address.
     #[test]
     fn hashes_are_those_of_abseil() {
         const PRINTED: [(u64, u64, u64); 2] = [
@@ -560,8 +556,7 @@ mod tests {
         }
     }
 
-    /// Keys that come and go fill a block with deleted slots, of which it is cleaned
-    /// without growing.
+    /// Inserts and erasures fill a block with deleted slots. It is cleaned without growing.
     #[test]
     fn deleted_slots_do_not_make_it_grow() {
         let mut flat = Flat::new(64);

@@ -1,29 +1,27 @@
-//! Keys of which a fast hash leads to few sets of a table: the attack that is known as
-//! hash flooding.
+//! Keys whose fast hash maps to few sets of a table: a hash-flooding attack.
 //!
-//! STLT's set is the hash from bit 12 up. Keys of which so many of these bits are zero
-//! share as large a part of the sets, and one set when the table has no more of them.
+//! STLT's set is the hash from bit 12 up. Keys with zeros in `bits` of these bits share 1/2^`bits` of the
+//! sets, or one set if the table has no more.
 //!
-//! djb2 is a sum over the characters, 33 to the power of each one's place times its code,
-//! so such keys are constructed: of each choice of the front digits the sum that the last
-//! six digits have to make is known, and looked up among their million sums. The other
-//! hashes have no such structure; as they have no secret seed, keys are tried until
-//! enough fit, 2^bits for each.
+//! djb2 is a sum over the characters: each code times a power of 33. Such keys can therefore be constructed.
+//! Each choice of the front digits fixes the sum that the last six digits must add, which is looked up among
+//! their million sums. The other hashes lack this structure. They have no secret seed, so keys are tried
+//! until enough match: 2^bits for each.
 
 use super::shortcut::FastHash;
 use super::ycsb;
 
-/// Lowest bit of the hash that chooses a set; those below are the row's tag.
+/// Lowest bit of the hash that selects a set. Lower bits are the row's tag.
 const SET_SHIFT: u32 = 12;
-/// Most bits: those of the sets of a table of 1 GiB in sets of one line.
+/// Maximum bits: those of the sets of a table of 1 GiB in sets of one line.
 pub const MOST_BITS: u64 = 24;
-/// Most keys that are tried, or front digits: some ten seconds.
+/// Maximum tried keys, or front digits: some ten seconds.
 const MOST_TRIES: u64 = 1 << 28;
-/// Digits at the end of which all sums are listed, and how many texts they make.
+/// Number of last digits whose sums are listed, and number of texts they form.
 const LISTED: u32 = 6;
 const TEXTS: u64 = 10u64.pow(LISTED);
 
-/// Front digits, or keys, that are tried for one key that fits.
+/// Front digits, or keys, tried per matching key.
 fn tries(hash: FastHash, bits: u64) -> u64 {
     match hash {
         FastHash::Djb2 => (1 << bits) / TEXTS + 1,
@@ -31,13 +29,13 @@ fn tries(hash: FastHash, bits: u64) -> u64 {
     }
 }
 
-/// Whether so many keys can be found in reasonable time.
+/// True if `count` keys can be found in reasonable time.
 pub fn is_feasible(hash: FastHash, bits: u64, count: u64) -> bool {
     hash != FastHash::SipHash && count.saturating_mul(tries(hash, bits)) <= MOST_TRIES
 }
 
-/// The numbers of the first `count` keys with zeros in `bits` bits, at most
-/// [`MOST_BITS`], of their hash from bit 12 up; all differ.
+/// The numbers of the first `count` keys whose hash has zeros in `bits` bits from bit 12 up, at most
+/// [`MOST_BITS`]. All differ.
 pub fn keys(hash: FastHash, bits: u64, count: u64) -> Vec<u64> {
     debug_assert!(is_feasible(hash, bits, count));
     let mut keys = Vec::with_capacity(count as usize);
@@ -56,10 +54,10 @@ pub fn keys(hash: FastHash, bits: u64, count: u64) -> Vec<u64> {
 }
 
 fn constructed(bits: u64, count: u64, keys: &mut Vec<u64>) {
-    // The hash is taken by this modulus, and has to be below 2^12.
+    // The hash modulo this must be below 2^12.
     let modulus = 1u64 << (u64::from(SET_SHIFT) + bits);
     let within = 1u64 << SET_SHIFT;
-    // What the last digits add to a text that ends with zeros.
+    // Sums that the last digits add to a text that ends with zeros.
     let zeros = FastHash::Djb2.of(0);
     let mut sums: Vec<(u64, u32)> = (0..TEXTS)
         .map(|n| {
@@ -70,7 +68,7 @@ fn constructed(bits: u64, count: u64, keys: &mut Vec<u64>) {
     sums.sort_unstable();
     for front in 0.. {
         let base = FastHash::Djb2.of(front * TEXTS) & (modulus - 1);
-        // Sums that bring it to 0 at least, and to 2^12 at most, beyond the modulus or not.
+        // Sums that bring the hash into 0..2^12, with or without overflow of the modulus.
         let from = (modulus - base) & (modulus - 1);
         let to = from + within;
         for (low, high) in [(from, to.min(modulus)), (0, to.saturating_sub(modulus))] {
@@ -116,10 +114,11 @@ mod tests {
                 .map(|n| hash.of(*n) >> 12 & ((1 << bits) - 1))
                 .collect();
             assert_eq!(sets, HashSet::from([0]), "{hash:?} {bits}");
-            // The rest of the hash is as of any keys: tags and, but for a sum, higher bits differ.
+            // The rest of the hash resembles that of other keys: tags, and except for djb2 the higher bits,
+            // differ.
             let tags: HashSet<u64> = keys.iter().map(|n| hash.of(*n) & 0xfff).collect();
             let want = 4096.0 * (1.0 - (1.0 - 1.0 / 4096.0f64).powi(count as i32));
-            // djb2 spreads its last digits over few of them.
+            // djb2 spreads its last digits over few tags.
             let least = if hash == FastHash::Djb2 { 0.2 } else { 0.9 };
             let share = tags.len() as f64 / want;
             assert!((least..1.1).contains(&share), "{hash:?} {share}");

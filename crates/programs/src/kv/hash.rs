@@ -1,13 +1,11 @@
-//! `std::unordered_map<std::string, std::string>` of libstdc++: one list of all
-//! nodes, in which those of a bucket are neighbours; a bucket points to the node
-//! *before* its first one.
+//! `std::unordered_map<std::string, std::string>` of libstdc++: one list of all nodes, in which nodes of a
+//! bucket are adjacent. A bucket points to the node *before* its first one.
 //!
-//! A node is `next`, the key's string, the value's string, the key's hash: 80
-//! bytes. Texts of more than 15 characters are objects of their own. The number of
-//! buckets is a prime and grows when there are as many nodes, to the next prime
-//! after twice as many.
+//! A node is `next`, the key's string, the value's string, the key's hash: 80 bytes. Texts of more than 15
+//! characters are separate objects. The number of buckets is a prime. When there are as many nodes, it grows
+//! to the next prime after twice their number.
 //!
-//! gcc 12.2 -O2, the way of a find (the call of the hash is in `libc.rs`):
+//! gcc 12.2 -O2, path of a find (the call of the hash is in `libc.rs`):
 //!
 //! ```text
 //! 0d0 mov 8(%rsp) ; mov (%rsp) ; mov ; call _Hash_bytes ; xor ; mov ; mov ; eb divq buckets
@@ -62,7 +60,7 @@ const PRIMES: [u32; 26] = [
 const NODE_BYTES: u64 = 80;
 /// No node.
 const NIL: u32 = u32::MAX;
-/// The word before the first node, as a bucket names it.
+/// The word before the first node, as a bucket refers to it.
 const BEGIN: u32 = u32::MAX - 1;
 /// Addresses of the map's words.
 const BUCKETS: u64 = MAP;
@@ -70,9 +68,9 @@ const COUNT: u64 = MAP + 8;
 const FIRST: u64 = MAP + 0x10;
 const SIZE: u64 = MAP + 0x18;
 const NEXT_RESIZE: u64 = MAP + 0x28;
-/// Cycles of a 64-bit division: Intel since Ice Lake (A. Fog).
+/// Cycles of a 64-bit division on Intel since Ice Lake (A. Fog).
 pub(super) const DIVISION: u8 = 15;
-/// Nodes that one step of a growth moves, and bytes that one clears.
+/// Nodes that one step of a growth moves, and bytes that one step clears.
 const STEP: usize = 256;
 const CLEARED: u64 = 64 << 10;
 
@@ -85,7 +83,7 @@ struct Node {
     value: Place,
 }
 
-/// See the module.
+/// A chained hash table of records.
 pub struct Hash {
     nodes: Records<Node>,
     buckets: Vec<u32>,
@@ -102,11 +100,11 @@ struct Growth {
     buckets: Vec<u32>,
     array: u64,
     cleared: u64,
-    /// The next node to move, and the bucket whose first node follows the begin.
+    /// The next node to move, the first node of the list, and the bucket that it belongs to.
     node: u32,
     first: u32,
     behind: usize,
-    /// Of the key that waits for it.
+    /// Number of the record whose insertion caused the growth.
     fresh: u32,
 }
 
@@ -115,7 +113,7 @@ impl Hash {
     pub fn new(value_bytes: u64) -> Self {
         Hash {
             nodes: Records::default(),
-            // One bucket, which lies in the map itself.
+            // One bucket, inside the map itself.
             buckets: vec![NIL],
             array: MAP + 0x30,
             first: NIL,
@@ -129,7 +127,7 @@ impl Hash {
         (hash % self.buckets.len() as u64) as usize
     }
 
-    /// Address of the `next` field that `before` names.
+    /// Address of the `next` field of `before`.
     fn next_va(&self, before: u32) -> u64 {
         match before {
             BEGIN => FIRST,
@@ -144,7 +142,7 @@ impl Hash {
         }
     }
 
-    /// The hash of the key and its bucket: what gives the latter.
+    /// Values that produce the hash of the key and its bucket.
     #[inline(always)]
     fn locate<E: Emit>(&self, e: &mut E, pc: u64, key: &Key, sp: u64) -> (Value, Value) {
         e.load(pc, 1, key.object + 8, 8, [NONE; 2]);
@@ -154,7 +152,7 @@ impl Hash {
         (hash, e.compute(pc + 0x1b, 0, DIVISION, [hash, count]))
     }
 
-    /// `_M_find_before_node`: the node before the one of the key.
+    /// `_M_find_before_node`: the node before the key's.
     #[inline(always)]
     fn find_before<E: Emit>(
         &self,
@@ -272,7 +270,7 @@ impl Hash {
         }
     }
 
-    /// The end of `operator[]`.
+    /// Epilogue of `operator[]`.
     #[inline(always)]
     fn leave<E: Emit>(&self, e: &mut E, sp: u64) {
         e.load(0x1231, 3, sp - 56, 8, [NONE; 2]);
@@ -280,7 +278,7 @@ impl Hash {
         e.ret(0x123b, 0x74, 1, sp);
     }
 
-    /// Nodes at which it grows.
+    /// Number of nodes at which the map grows.
     fn limit(&self) -> usize {
         if self.prime == 0 {
             0
@@ -292,7 +290,7 @@ impl Hash {
 
 impl Index for Hash {
     const HOST_BYTES: u64 = 48;
-    /// Behind `next`.
+    /// Offset of the pair: behind `next`.
     const PAIR: u64 = 8;
 
     fn sizes(&mut self) -> &mut Sizes {
@@ -305,7 +303,7 @@ impl Index for Hash {
             let hash = libc::hash_of(&super::ycsb::text(*number));
             *at = self.buckets[self.bucket(hash)];
         }
-        // The node before the bucket's first, then that one.
+        // The node before the bucket's first, then the first.
         for at in &mut at {
             *at = self.nodes.get(*at).map_or(NIL, |n| n.next);
         }

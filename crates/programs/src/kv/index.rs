@@ -1,9 +1,7 @@
-//! What a key-value program asks of its structure, whichever it is.
+//! Interface between a key-value program and its structure.
 //!
-//! This is the seam between a program and the way from a key to its record:
-//! [`Index::look`] takes a key and answers with the record's address, and whatever
-//! is put in front of it ([`Shortcut`](super::shortcut::Shortcut)) takes the same and
-//! answers the same.
+//! [`Index::look`] takes a key and returns its record's address. A table in front of the structure
+//! ([`Shortcut`](super::shortcut::Shortcut)) takes and returns the same.
 
 use super::emit::Emit;
 use super::libc::{self, Text};
@@ -13,11 +11,10 @@ use crate::heap::Heap;
 use crate::layout::{HEAP, Layout};
 use crate::thread::{NONE, Value};
 
-/// A key as a request brings it: 24 characters that a `std::string` (or sds) holds.
+/// A key of a request: 24 characters in a `std::string` (or sds).
 #[derive(Clone, Copy, Debug)]
 pub struct Key {
-    /// The number of which the characters are the decimal digits: texts compare
-    /// as their numbers do.
+    /// The number whose decimal digits are the characters. Texts compare as their numbers do.
     pub number: u64,
     /// Address of the string object.
     pub object: u64,
@@ -32,14 +29,13 @@ impl Key {
     }
 }
 
-/// Characters before the first that differs, of the keys with these numbers.
+/// Length of the common prefix of the keys with these numbers, in characters.
 #[inline]
 pub fn same(a: u64, b: u64) -> u64 {
     if a == b {
         return libc::KEY_BYTES;
     }
-    // The difference has `digit` + 1 digits, so the texts differ there or, by a
-    // carry, further up.
+    // The difference has `digit` + 1 digits. The texts differ there or, by a carry, further up.
     let mut digit = a.abs_diff(b).ilog10();
     while let Some(power) = 10u64.checked_pow(digit + 1)
         && a / power != b / power
@@ -54,109 +50,107 @@ pub fn same(a: u64, b: u64) -> u64 {
 pub struct Place(u32);
 
 impl Place {
-    /// Bytes of heap that places reach.
+    /// Bytes of heap that a place can address.
     pub const REACH: u64 = 16 << 32;
 
-    /// Of the object at `va`.
+    /// The place of the object at `va`.
     ///
     /// # Panics
-    /// Where `va` is not in the heap's first 64 GiB: programs whose heap could
-    /// grow beyond it are refused before they begin.
+    /// If `va` is not in the heap's first 64 GiB. Programs whose heap could grow beyond it are refused at the
+    /// start.
     pub fn new(va: u64) -> Self {
         debug_assert!(va >= HEAP && va.is_multiple_of(16));
         let units = u32::try_from((va - HEAP) / 16);
         Place(units.expect("a heap that was found to fit 64 GiB"))
     }
-    /// Where it is.
+    /// Address of the object.
     #[inline(always)]
     pub fn va(self) -> u64 {
         HEAP + 16 * u64::from(self.0)
     }
 }
 
-/// A record that was found or made.
+/// A record that was found or inserted.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Found {
     /// Number of the record in the order of insertion.
     pub id: u32,
     /// Address of the record: the node, slot or entry with its key and value.
     pub record: u64,
-    /// What gives that address.
+    /// Value that produces that address.
     pub at: Value,
-    /// It was made now, and has no value yet.
+    /// True if it was inserted now, and has no value yet.
     pub fresh: bool,
 }
 
-/// A record as a table of addresses names it.
+/// A record found by its address in a shortcut table.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Known {
     /// Its number in the order of insertion.
     pub id: u32,
-    /// The index that it belongs to.
+    /// The index that holds it.
     pub owner: usize,
     /// The number of its key.
     pub number: u64,
     /// Address of its pair of key and value, or entry.
     pub va: u64,
-    /// What gives that address.
+    /// Value that produces that address.
     pub at: Value,
 }
 
-/// A record has moved from one address to another.
+/// A record's move from one address to another.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Move {
     /// Its number in the order of insertion.
     pub id: u32,
     /// The number of its key.
     pub number: u64,
-    /// Where it was.
+    /// Old address.
     pub from: u64,
-    /// Where it is.
+    /// New address.
     pub to: u64,
 }
 
-/// A record that was there.
+/// An erased record.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Gone {
-    /// The number that it had.
+    /// Its former number.
     pub id: u32,
     /// Its address.
     pub record: u64,
 }
 
-/// Keys that are looked for side by side.
+/// Number of keys that are looked up side by side.
 pub const AHEAD: usize = 32;
 
-/// How far an operation is that may take long.
+/// Progress of an operation that may take many steps.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum IndexStep {
-    /// It goes on when [`Index::proceed`] is called.
+    /// [`Index::proceed`] continues it.
     More,
     /// It is complete.
     Done(Found),
 }
 
-/// What is on the heap when `main` of a C++ program begins: glibc's lists of the
-/// thread (`tcache_perthread_struct`) and libstdc++'s reserve for exceptions (the
-/// pool in `eh_alloc.cc`). They decide where in its page and across which lines
-/// everything after them lies.
+/// Objects on the heap when `main` of a C++ program begins: glibc's thread cache (`tcache_perthread_struct`)
+/// and libstdc++'s reserve for exceptions (the pool in `eh_alloc.cc`). They determine the offset within pages
+/// and lines of all later objects.
 pub const START: [u64; 2] = [640, 72_704];
 
-/// See the module. `sp` is the stack pointer of the program's main function.
+/// A structure of a key-value program. `sp` is the stack pointer of the program's main function.
 pub trait Index: Send + Sync + 'static {
-    /// Host memory a key takes, in bytes: its record and its part of the arrays
-    /// that lead to it, with the old ones while they grow.
+    /// Host memory per key, in bytes: its record and its share of the arrays, with the old arrays during
+    /// growth.
     const HOST_BYTES: u64;
 
-    /// Bytes from the begin of a record to its pair of key and value, or entry: to
-    /// what a pointer to it points.
+    /// Bytes from the start of a record to its pair of key and value, or entry. Pointers to records point
+    /// there.
     const PAIR: u64;
 
-    /// What lies between the stack pointer of the program's main function and its frame's
-    /// end.
+    /// Bytes between the stack pointer of the program's main function and the end of its frame.
     const FRAME: u64 = 0x60;
 
-    /// Whether the program copies a request's key into a string of its own first.
+    /// True if the program first copies a request's key into a string of its own.
     const COPIES_KEY: bool = true;
 
     /// The allocator of the program.
@@ -164,36 +158,35 @@ pub trait Index: Send + Sync + 'static {
         Heap::new(layout)
     }
 
-    /// Makes what lies on the heap before the program's own objects.
+    /// Allocates the objects that precede the program's own on the heap.
     fn begin(&mut self, heap: &mut Heap) {
         for bytes in START {
             heap.malloc(bytes);
         }
     }
 
-    /// How long the values of its records are.
+    /// Lengths of the values of its records.
     fn sizes(&mut self) -> &mut Sizes;
 
-    /// Brings what the host keeps of the keys with these numbers into its caches:
-    /// looks for them side by side, so that the host waits for them together. A
-    /// load of millions of keys is several times faster by it.
+    /// Prefetches the host's data for the keys with these numbers. Looking them up side by side overlaps the
+    /// host's cache misses, which makes loading millions of keys several times faster.
     fn warm(&self, numbers: &[u64]);
 
-    /// The record of `key`, by the structure's own way from a key to it.
-    /// A search may move what is left of a growth, so it has the heap.
+    /// The record of `key`, by the structure's own search. A search may perform a step of a growth, so
+    /// it takes the heap.
     fn look<E: Emit>(&mut self, e: &mut E, heap: &mut Heap, key: &Key, sp: u64) -> Option<Found>;
 
-    /// Whether looking for a record changes nothing.
+    /// True if a lookup changes no state.
     fn settled(&self) -> bool {
         true
     }
 
-    /// What a GET does before and after it has the record, but for the value.
+    /// First part of a GET, before its record is found.
     fn begin_get<E: Emit>(&mut self, _: &mut E, _: &Key, _: u64) {}
-    /// See [`begin_get`](Self::begin_get).
+    /// Last part of a GET, after its record was found, except for the value.
     fn end_get<E: Emit>(&mut self, _: &mut E, _: Option<&Found>, _: u64) {}
 
-    /// A GET without a shortcut, but for the value.
+    /// A GET without a shortcut, except for the value.
     fn find<E: Emit>(&mut self, e: &mut E, heap: &mut Heap, key: &Key, sp: u64) -> Option<Found> {
         self.begin_get(e, key, sp);
         let found = self.look(e, heap, key, sp);
@@ -201,17 +194,18 @@ pub trait Index: Send + Sync + 'static {
         found
     }
 
-    /// Where the characters of a record's key lie.
+    /// Address of the characters of a record's key.
     fn key_text(&self, id: u32) -> u64;
 
-    /// Reads the length of `key` and where its characters are: what gives the latter.
+    /// Loads the length of `key` and the address of its characters. Returns the value that produces the
+    /// latter.
     fn operand<E: Emit>(&self, e: &mut E, pc: u64, key: &Key) -> Value {
         e.load(pc, 1, key.object + 8, 8, [NONE; 2]);
         e.load(pc + 5, 1, key.object, 8, [NONE; 2])
     }
 
-    /// Compares the key of `record` with `key`: lengths, then characters. Six
-    /// instructions in C++, and those of `memcmp`; what gives the result.
+    /// Compares the key of `record` with `key`: lengths, then characters. Six instructions in C++, and those
+    /// of `memcmp`. Returns the value that produces the result.
     fn is_of<E: Emit>(&self, e: &mut E, pc: u64, key: &Key, record: &Known, sp: u64) -> Value {
         let length = e.load(pc, 1, key.object + 8, 8, [NONE; 2]);
         let other = e.load(pc + 0x4, 1, record.va + 8, 8, [record.at, NONE]);
@@ -223,36 +217,33 @@ pub trait Index: Send + Sync + 'static {
         libc::memcmp(e, (pc + 0x10, 1), a, b, equal, sp)
     }
 
-    /// From now on notes which records move.
+    /// Starts to record moves of records.
     fn follow_moves(&mut self) {}
 
-    /// The records that have moved since it was asked last, in order.
+    /// Takes the recorded moves, in order.
     fn moves(&mut self) -> Vec<Move> {
         Vec::new()
     }
 
-    /// The record of `key`; a new one without a value when there is none.
+    /// The record of `key`. Inserts one without a value if there is none.
     fn entry<E: Emit>(&mut self, e: &mut E, heap: &mut Heap, key: &Key, sp: u64) -> IndexStep;
 
-    /// Goes on with an [`entry`](Self::entry) that was not complete: a part of
-    /// the growth that it needs.
+    /// Continues an incomplete [`entry`](Self::entry) by one step of its growth.
     fn proceed<E: Emit>(&mut self, e: &mut E, heap: &mut Heap, sp: u64) -> IndexStep;
 
-    /// Keys will be erased: said before the first is inserted.
+    /// Announces that keys will be erased. Called before the first insertion.
     fn will_erase(&mut self) {}
 
-    /// Takes the record of `key` out and gives its memory back: which it was, and where it
-    /// lay; none if it is not there.
+    /// Removes the record of `key` and frees its memory. Returns its number and address, `None` if there is none.
     fn erase<E: Emit>(&mut self, e: &mut E, heap: &mut Heap, key: &Key, sp: u64) -> Option<Gone>;
 
-    /// Where the `std::string` object of a record's value lies.
+    /// Address of the `std::string` object of a record's value.
     fn value_object(&self, found: &Found) -> u64;
 
-    /// Where the characters of a record's value lie, and where to note that they
-    /// lie elsewhere now.
+    /// Address of the characters of a record's value, for reading and for updating.
     fn value_text(&mut self, id: u32) -> &mut Place;
 
-    /// Reads where the value of a record is: its address and what gives it.
+    /// Loads the address of a record's value. Returns it and the value that produces it.
     fn value<E: Emit>(&mut self, e: &mut E, found: &Found) -> (u64, Value) {
         let object = self.value_object(found);
         e.load(0x1a9, 1, object + 8, 8, [found.at, NONE]);

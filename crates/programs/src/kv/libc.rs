@@ -1,8 +1,8 @@
-//! The library code that the programs spend their time in: glibc 2.36 with AVX2,
-//! libstdc++ of gcc 12. Each function emits what its disassembly executes.
+//! Library code that dominates the programs' time: glibc 2.36 with AVX2, libstdc++ of gcc 12. Each function
+//! emits the instructions of its disassembly.
 //!
-//! `sp` is the stack pointer of the caller, `pc` the address of the call, and
-//! `insns` counts up to and with the call, as everywhere.
+//! `sp` is the stack pointer of the caller and `pc` the address of the call. `insns` counts instructions up
+//! to and including the call, as everywhere.
 
 use super::emit::{Emit, Library};
 use super::globals::ARENA;
@@ -76,8 +76,7 @@ pub fn memcpy<E: Emit>(
     e.ret(body + 0x60, pc, 2, sp);
 }
 
-/// `memcmp` of two keys of which `order` is the result; `same` is the number of
-/// characters before the first that differs.
+/// `memcmp` of two keys. `same` is the length of their common prefix, in characters.
 ///
 /// ```text
 /// 00 cmp $0x20 ; 04 jb 2e0 : 2e0 cmp $1 ; 2e3 jbe
@@ -144,7 +143,7 @@ pub fn memcmp<E: Emit>(
     last.plus(1)
 }
 
-/// `std::_Hash_bytes` of a key: Murmur's 64-bit hash, eight bytes a turn.
+/// `std::_Hash_bytes` of a key: Murmur's 64-bit hash, eight bytes per iteration.
 ///
 /// ```text
 /// 00 endbr64 … 2b je 58 ; nopl
@@ -163,8 +162,7 @@ pub fn hash<E: Emit>(e: &mut E, (pc, insns): (u64, u16), text: (u64, Value), sp:
         e.branch(code + 0x56, code + 0x30, 11, i < 2, [NONE; 2]);
     }
     e.branch(code + 0x5b, code + 0x8d, 2, true, [NONE; 2]);
-    // A word takes 12 cycles to the state's last multiplication, and each later
-    // one 4 more.
+    // The first word takes 12 cycles to the state's last multiplication, each later one 4 more.
     let hash = e.compute(code + 0x8d, 8, 7, [words[0].plus(20), words[2].plus(12)]);
     e.ret(code + 0xaf, pc, 1, sp);
     hash
@@ -182,16 +180,16 @@ pub fn hash_of(text: &[u8; KEY_BYTES as usize]) -> u64 {
     hash ^ hash >> 47
 }
 
-/// A `std::string`: where the object is, and what it points to.
+/// A `std::string`: the address of the object, and of its characters.
 #[derive(Clone, Copy, Debug)]
 pub struct Text {
-    /// The object: pointer, length, capacity or the text itself when short.
+    /// The object: pointer, length, and capacity or the text itself if short.
     pub object: (u64, Value),
-    /// Its characters.
+    /// Address of its characters.
     pub at: u64,
 }
 
-/// `std::string::assign` of as many characters as it has: `_M_replace`.
+/// `std::string::assign` of a text of the same length: `_M_replace`.
 ///
 /// ```text
 /// 00 endbr64 ; movabs ; push six registers ; 22 mov 8(%rdi) ; 2c jb
@@ -218,9 +216,8 @@ pub fn assign<E: Emit>(
     replace_tail(e, pc, to, bytes, sp);
 }
 
-/// Up to the comparison with the capacity, of a string that has its characters in the
-/// object or not, and needs more room or not; the stack pointer within, and the pointer
-/// to the characters.
+/// `_M_replace` up to the comparison with the capacity. `own`: the string is stored in the object. `grows`:
+/// it needs more room. Returns the stack pointer within, and the pointer to the characters.
 #[inline(always)]
 fn replace_head<E: Emit>(
     e: &mut E,
@@ -239,7 +236,7 @@ fn replace_head<E: Emit>(
     let text = e.load(code + 0x35, 2, object, 8, [ready, NONE]);
     e.branch(code + 0x4c, code + 0x1d8, 7, own, [text, NONE]);
     if own {
-        // The object holds its (no) characters itself.
+        // The object itself holds its characters, if any.
         e.jump(
             code + 0x1dd,
             code + 0x56,
@@ -267,9 +264,9 @@ fn replace_tail<E: Emit>(e: &mut E, pc: u64, to: Text, bytes: u64, sp: u64) {
     e.ret(code + 0xe2, pc, 1, sp);
 }
 
-/// `std::string::assign` of more characters than it has room for: `_M_mutate` gets memory
-/// for them, whose address is returned. `old` is where its characters are now, and how
-/// many it has room for; none of a string that is still empty.
+/// `std::string::assign` of a text that exceeds the capacity: `_M_mutate` allocates memory, whose address is
+/// returned. `old` is the address and capacity of the present characters, `None` for a string that is still
+/// empty.
 #[inline(always)]
 pub fn assign_more<E: Emit>(
     e: &mut E,
@@ -287,7 +284,7 @@ pub fn assign_more<E: Emit>(
         at: old.map_or(object.0 + 16, |o| o.0),
     };
     let (inner, _) = replace_head(e, (pc, insns), now, (own, true), sp);
-    // 1a0 three moves and the call; six registers, what is copied, the lengths.
+    // 1a0 three moves and the call; six registers, the source, the lengths.
     e.call_library(replace + 0x1a9, Library::Mutate, 4, inner);
     e.store(code + 0x4, 2, inner - 16, 8, NONE, NONE);
     e.push(code + 0xa, 5, inner - 16);
@@ -312,13 +309,13 @@ pub fn assign_more<E: Emit>(
     e.branch(code + 0x92, code + 0x190, 3, false, [NONE; 2]);
     e.load(code + 0x94, 1, frame, 8, [NONE; 2]);
     memcpy(e, (code + 0x9b, 2), (at, ready), from, bytes, frame);
-    // Nothing behind what was replaced; only characters of their own need a free.
+    // No characters follow the replaced ones. Only separately allocated characters are freed.
     e.load(code + 0xa0, 1, frame + 8, 8, [NONE; 2]);
     e.branch(code + 0xa5, code + 0xd0, 1, false, [NONE; 2]);
     let before = e.load(code + 0xd0, 1, object.0, 8, [object.1, NONE]);
     e.branch(code + 0xd3, code + 0xe6, 1, own, [before, NONE]);
     if let Some((at, room)) = old {
-        // operator delete by its stub, which jumps to free.
+        // `operator delete` through its stub, which jumps to `free`.
         free(e, heap, (code + 0xd5, 1), (at, before), room + 1, frame);
     }
     let capacity = e.load(code + 0xe6, 1, frame + 0x18, 8, [NONE; 2]);
@@ -339,8 +336,8 @@ pub fn assign_more<E: Emit>(
     at
 }
 
-/// `std::string::_M_create`: memory for `bytes` characters and the final zero.
-/// `wanted` is where the caller keeps the capacity.
+/// `std::string::_M_create`: memory for `bytes` characters and the final zero. The caller stores the capacity
+/// at `wanted`.
 #[inline(always)]
 pub fn create<E: Emit>(
     e: &mut E,
@@ -356,7 +353,7 @@ pub fn create<E: Emit>(
     e.branch(code + 0x14, code + 0x4c, 2, false, [capacity, NONE]);
     e.branch(code + 0x1d, code + 0x39, 3, false, [capacity, NONE]);
     e.branch(code + 0x25, code + 0x39, 3, true, [capacity, NONE]);
-    // A jump instead of a call: `new` returns to our caller.
+    // A tail call: `new` returns to our caller.
     e.jump(
         code + 0x39,
         Library::New.code(),
@@ -367,8 +364,7 @@ pub fn create<E: Emit>(
     new_body(e, heap, pc, bytes + 1, sp)
 }
 
-/// A part of a `memset` of a large array: `rep stosb`, one instruction whose
-/// stores take a line each.
+/// Part of a `memset` of a large array: `rep stosb`, one instruction that stores line by line.
 pub fn clear<E: Emit>(e: &mut E, at: u64, bytes: u64) {
     let mut va = at;
     while va < at + bytes {

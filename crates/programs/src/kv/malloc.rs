@@ -1,7 +1,7 @@
-//! Getting and giving back memory: `operator new`, glibc 2.36's `malloc` and `free`.
+//! Allocation and deallocation: `operator new`, glibc 2.36's `malloc` and `free`.
 //!
-//! Addresses are the heap's; what is emitted is the way that most calls go.
-//! Arguments as in `libc.rs`.
+//! Addresses are the heap's. The emitted instructions are those of the common paths. Arguments as in
+//! `libc.rs`.
 
 use super::emit::{Emit, Library};
 use super::globals::ARENA;
@@ -24,7 +24,7 @@ pub fn new<E: Emit>(
     new_body(e, heap, pc, bytes, sp)
 }
 
-/// The rest of `operator new`, which returns to after the call at `site`.
+/// The rest of `operator new`, which returns to the instruction after the call at `site`.
 ///
 /// ```text
 /// 00 endbr64 ; test ; mov ; push %rbx ; cmovne ; mov ; mov ; 17 call malloc
@@ -47,9 +47,8 @@ pub fn new_body<E: Emit>(
     got
 }
 
-/// `malloc`: from the thread's list of the size when there is one, else from the
-/// fast bin, else from the end of the heap after a look at the bins. A split free
-/// chunk or one from the kernel costs what the end of the heap does.
+/// `malloc`: from the thread cache if possible, else from the fast bin, else from the end of the heap after a
+/// search of the bins. A split free chunk, or one from the kernel, costs as much as the end of the heap.
 #[inline(always)]
 pub fn malloc<E: Emit>(
     e: &mut E,
@@ -58,7 +57,7 @@ pub fn malloc<E: Emit>(
     bytes: u64,
     sp: u64,
 ) -> (u64, Value) {
-    // jemalloc's thread has a list of each size that is filled in advance.
+    // jemalloc's thread cache has a list per size, filled in advance.
     let listed = E::LOUD && (heap.is_listed(bytes) || !heap.has_headers());
     let stashed = if E::LOUD {
         heap.is_stashed(bytes)
@@ -92,7 +91,7 @@ pub fn malloc<E: Emit>(
     );
     e.branch(code + 0x147, code + 0x5b, 2, !listed, [count, NONE]);
     let got = if listed {
-        // 149 the head of the list; its successor becomes the head.
+        // 149 head of the list; its successor becomes the head.
         let head_at = ARENA + 0x180 + 8 * (size % 64);
         let head = e.load(code + 0x149, 2, head_at, 8, [lists, NONE]);
         let next = e.load(code + 0x158, 5, at, 8, [head, NONE]);
@@ -115,9 +114,9 @@ pub fn malloc<E: Emit>(
     (at, got)
 }
 
-/// `_int_malloc` for an object at `at` of `size` units of 16 bytes: with the
-/// objects that move to the thread's list from a fast bin that has one, and else
-/// from the end of the heap. Code is at the offsets of the listing.
+/// `_int_malloc` for an object at `at` of `size` units of 16 bytes. It takes a chunk of the fast bin, with
+/// the chunks that move to the thread cache, or else one from the end of the heap. Code is at the offsets of
+/// the listing.
 fn from_bins<E: Emit>(
     e: &mut E,
     (at, size): (u64, u64),
@@ -159,8 +158,8 @@ fn from_bins<E: Emit>(
     got
 }
 
-/// The first chunk of a fast bin; more of them, at `stashed`, go to the thread's
-/// list until that is full or the bin empty.
+/// Takes the first chunk of a fast bin. More chunks of it, at `stashed`, move to the thread cache until that
+/// is full or the bin empty.
 ///
 /// ```text
 /// 06c jne ; 75 cmpb $0,single_threaded ; … 8d xor 0x10(%rdx) ; 91 mov to bin ; 95 mov 8(%rdx)
@@ -233,8 +232,8 @@ fn fast_bin<E: Emit>(e: &mut E, (at, size): (u64, u64), first: Value, stashed: &
     first.plus(1)
 }
 
-/// The chunk at the end of the heap: small bin and unsorted list are empty, the
-/// bitmap of bins has nothing.
+/// Takes the chunk at the end of the heap: small bin and unsorted list are empty, and the bitmap of bins is
+/// zero.
 fn end_of_heap<E: Emit>(e: &mut E, at: u64, size: u64, frame: u64) -> Value {
     let code = Library::Malloc.code() + 0x600;
     let small = e.load(
@@ -270,7 +269,7 @@ fn end_of_heap<E: Emit>(e: &mut E, at: u64, size: u64, frame: u64) -> Value {
     }
     e.branch(code + 0x980, code + 0x968, 3, false, [NONE; 2]);
     let top = e.load(code + 0x982, 1, ARENA + 0x460, 8, [NONE; 2]);
-    // The size of the rest lies in the heap itself, where the new object will be.
+    // The size of the rest is in the heap itself, in front of the new object.
     let rest = e.load(code + 0x986, 1, at - 8, 8, [top, NONE]);
     e.load(code + 0x98e, 2, ARENA + 0xc88, 8, [NONE; 2]);
     e.branch(code + 0x995, code + 0xbdf, 1, false, [rest, NONE]);
@@ -301,10 +300,9 @@ fn end_of_heap<E: Emit>(e: &mut E, at: u64, size: u64, frame: u64) -> Value {
     got
 }
 
-/// `operator delete` of the object of `bytes` at `at`, which knows the size: by two more
-/// stubs `free`, which has `_int_free` put it into the thread's list or, when that is
-/// full, into a fast bin or among its neighbours; one that is merged costs what one
-/// does that has no free neighbour.
+/// `operator delete` of the object of `bytes` at `at`, with known size. It calls `free` through two more
+/// stubs. `_int_free` puts the object into the thread cache or, if that is full, into a fast bin or among its
+/// neighbours. A merged object costs as much as one without free neighbours.
 ///
 /// ```text
 /// 00 endbr64 ; 04 jmp 10 ; 10 jmp *slot ; 20 endbr64 ; 24 jmp 30 ; 30 jmp *slot
@@ -328,7 +326,7 @@ pub fn free<E: Emit>(
     if E::LOUD && heap.has_headers() {
         let bin = heap.bin_of(bytes);
         if bin == Bin::Mapped {
-            // Its header is read before the kernel takes it.
+            // Its header is read before the mapping is removed.
             freed(e, call, object, (bytes, bin), sp);
         }
         heap.free(object.0, bytes);
@@ -352,7 +350,7 @@ fn freed<E: Emit>(
     /// `tcache_key` and `global_max_fast`.
     const MARK: u64 = ARENA + 0x48;
     const FAST: u64 = ARENA + 0x50;
-    /// Words of the thread's own: errno, the canary.
+    /// Words of thread-local storage: errno, the stack canary.
     const ERRNO: u64 = ARENA + 0x30;
     const CANARY: u64 = ARENA + 0x38;
     let code = Library::Free.code();
@@ -384,7 +382,7 @@ fn freed<E: Emit>(
         [head, NONE],
     );
     if bin == Bin::Mapped {
-        // munmap_chunk, and munmap itself.
+        // `munmap_chunk`, and `munmap` itself.
         e.load(code + 0xb0, 1, ARENA + 0x66, 1, [NONE; 2]);
         e.branch(code + 0xb8, code + 0xe0, 2, true, [NONE; 2]);
         e.load(code + 0xe3, 20, at - 16, 8, [ready, NONE]);
@@ -457,7 +455,7 @@ fn freed<E: Emit>(
             e.store(inner + 0x12b, 1, bin_at, 8, head, ready);
             e.branch(inner + 0x133, inner + 0x14b, 2, true, [first, NONE]);
         } else {
-            // Neither neighbour is free, and it does not lie at the end of the heap.
+            // Neither neighbour is free, and the chunk is not at the end of the heap.
             e.branch(inner + 0x1f3, code + 0x3d8, 2, false, [head, NONE]);
             e.load(inner + 0x1f9, 1, SINGLE_THREADED, 1, [NONE; 2]);
             e.branch(inner + 0x200, inner + 0x20c, 1, true, [NONE; 2]);
@@ -504,8 +502,8 @@ fn freed<E: Emit>(
     e.ret(code + 0xb8, pc, 2, sp);
 }
 
-/// The way of jemalloc's objects: what an object for the thread's list costs when the
-/// size is in its own data.
+/// `free` under jemalloc: costs as much as an object of the thread cache whose size is in the thread's own
+/// data.
 #[inline(always)]
 fn jemalloc_free<E: Emit>(
     e: &mut E,

@@ -1,10 +1,10 @@
 //! `std::map<std::string, std::string>` of libstdc++: a red-black tree.
 //!
-//! A node is colour, parent, left and right (32 bytes), the key's string and the
-//! value's: 96 bytes. The header in the map has root, leftmost and rightmost.
+//! A node is colour, parent, left and right (32 bytes), and the strings of key and value: 96 bytes. The
+//! header in the map has root, leftmost and rightmost.
 //!
-//! gcc 12.2 -O2, the way of a find (nodes visited end at a leaf: equality is only
-//! asked of the last one that was not less):
+//! gcc 12.2 -O2, path of a find. A search descends to a leaf. Equality is tested only for the last node that
+//! was not less:
 //!
 //! ```text
 //! 4a9 mov 0x28(%rbx) ; mov ; mov 0x20(%rbx) ; … be je ; mov ; c3 call memcmp ; test ; ca jne eb
@@ -29,18 +29,18 @@ use crate::thread::{NONE, Value};
 const NODE_BYTES: u64 = 96;
 const COUNT: u64 = MAP + 0x28;
 
-/// See the module.
+/// A red-black tree of records.
 pub struct Map {
     tree: Tree,
     sizes: Sizes,
 }
 
-/// Where a search ended.
+/// End of a search.
 struct Bound {
-    /// First node that is not less, and what gives it.
+    /// First node that is not less, and the value that produces its address.
     node: u32,
     at: Value,
-    /// Its key is the one that was asked for.
+    /// True if its key is the searched one.
     equal: bool,
 }
 
@@ -53,8 +53,7 @@ impl Map {
         }
     }
 
-    /// Compares the key of `node` with the one asked for, as the operands `memcmp`
-    /// gets: the result of the comparison.
+    /// Compares the keys of `node` and the search, in the operand order of `memcmp`. Returns the result.
     #[inline(always)]
     fn compare<E: Emit>(
         &self,
@@ -84,7 +83,7 @@ impl Map {
             [order, NONE],
         );
         if equal == libc::KEY_BYTES {
-            // The lengths decide.
+            // The lengths decide the order.
             e.branch(pc + 0x2c, pc + 0x60, 4, false, [length, NONE]);
             e.branch(pc + 0x38, pc + 0x60, 3, false, [length, NONE]);
             e.compute(pc + 0x40, 1, 1, [NONE; 2]);
@@ -92,7 +91,7 @@ impl Map {
         order
     }
 
-    /// Lower bound and equality; `key` is in registers.
+    /// Lower bound, then the test for equality. `key` is in registers.
     #[inline(always)]
     fn search<E: Emit>(
         &self,
@@ -151,7 +150,7 @@ impl Map {
         }
     }
 
-    /// Node and text of a new key (`_M_create_node`).
+    /// Allocates node and text of a new key (`_M_create_node`).
     fn make<E: Emit>(&mut self, e: &mut E, heap: &mut Heap, key: &Key, sp: u64) -> u32 {
         const CODE: u64 = 0x1020;
         e.push(CODE, 6, sp - 8);
@@ -192,8 +191,7 @@ impl Map {
         self.tree.nodes.add(node)
     }
 
-    /// Under which node the new key comes, and on which side
-    /// (`_M_get_insert_hint_unique_pos` with the lower bound as the hint).
+    /// Parent and side of the new key (`_M_get_insert_hint_unique_pos` with the lower bound as the hint).
     fn position<E: Emit>(&self, e: &mut E, bound: &Bound, key: &Key, sp: u64) -> (u32, usize) {
         const CODE: u64 = 0x14c0;
         const SITE: u64 = 0x10a3;
@@ -254,7 +252,7 @@ impl Map {
 
 impl Index for Map {
     const HOST_BYTES: u64 = 32;
-    /// Behind colour and links.
+    /// Offset of the pair: behind colour and links.
     const PAIR: u64 = 32;
 
     fn sizes(&mut self) -> &mut Sizes {
@@ -321,7 +319,7 @@ impl Index for Map {
             let inner = frame - 56 - 0x28;
             let (parent, side) = self.position(e, &bound, key, inner);
             e.branch(0x10b1, 0x1108, 4, false, [NONE; 2]);
-            // Whether it comes to the left is asked again when the right is free.
+            // For a free right side, the comparison is repeated to choose the side.
             e.branch(0x10c0, 0x1170, 4, side == 1, [NONE; 2]);
             if side == 1 {
                 let mine = e.load(0x1178, 3, key.object, 8, [NONE; 2]);
@@ -343,7 +341,7 @@ impl Index for Map {
         IndexStep::Done(found)
     }
 
-    /// Nothing takes long here.
+    /// No operation here takes several steps.
     fn proceed<E: Emit>(&mut self, _: &mut E, _: &mut Heap, _: u64) -> IndexStep {
         IndexStep::More
     }
@@ -376,7 +374,7 @@ mod tests {
     use crate::kv::check;
     use crate::kv::tree::NIL;
 
-    /// Leftmost and rightmost are those of the header.
+    /// Leftmost and rightmost nodes match the header.
     fn check_ends(map: &Map) {
         for side in 0..2 {
             let mut node = map.tree.root;

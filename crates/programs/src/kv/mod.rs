@@ -1,9 +1,8 @@
 //! Key-value stores under a YCSB client: one program around six structures.
 //!
-//! [`serve`] is the program, [`index`] what it asks of a structure, [`ycsb`] the
-//! client's choice of keys. A structure is written once for loading, which emits
-//! nothing, and for serving ([`emit`]). The host keeps a record's shape and
-//! addresses; the characters of keys and values are a function of their numbers.
+//! [`serve`] is the program, [`index`] its interface to a structure, [`ycsb`] the client's choice of keys.
+//! The code of a structure serves both loading, which emits nothing, and serving ([`emit`]). The host holds a
+//! record's shape and addresses. Characters of keys and values are functions of their numbers.
 
 mod btree;
 #[cfg(test)]
@@ -42,7 +41,7 @@ use crate::program::Code;
 use crate::size::format_size;
 use crate::thread::Touch;
 
-/// Records that a key's 32-bit number and a heap of 64 GiB have room for.
+/// Maximum number of records, by 32-bit numbers and a heap of 64 GiB.
 const MOST_KEYS: u64 = 100_000_000;
 
 pub(crate) const HASH: Entry = Entry {
@@ -105,7 +104,7 @@ pub(crate) const REDIS: Entry = Entry {
     build: |values| program(values, redis::Dictionary::footprint, redis::Dictionary::new),
 };
 
-/// What the six programs have in common.
+/// Description shared by the six programs.
 const fn info(
     name: &'static str,
     description: &'static str,
@@ -256,7 +255,7 @@ fn fast_hash(values: &Values<'_>) -> Result<FastHash, Error> {
     Ok(hash.map_or(FastHash::Xxh3, |h| h.1))
 }
 
-/// The numbers of `count` keys that collide, if they are to.
+/// The numbers of `count` colliding keys, if the user asked for them.
 fn flood(values: &Values<'_>, count: u64) -> Result<Vec<u64>, Error> {
     let bits = values.number_in("flood", 0..=flood::MOST_BITS, 0)?;
     if bits == 0 {
@@ -373,10 +372,10 @@ fn program<I: Index>(
         0
     };
     let choice = shortcut(values, indexes)?;
-    // Texts may become the longest, and those that are given back lie idle.
+    // Values may all become the longest, and freed texts stay unused.
     let longest = if resize { 256 } else { value };
     holds::<I>(values, (keys, inserts, indexes), longest, choice)?;
-    // Requests insert by chance: eight deviations more than on average.
+    // Requests insert at random: eight standard deviations above the mean.
     let flood = flood(values, keys + inserts + 8 * inserts.isqrt())?;
     let start = values.start()?;
     if earlier > 0 && start.touch != Touch::Bulk {
@@ -433,13 +432,13 @@ fn program<I: Index>(
     Ok(Box::new(code))
 }
 
-/// Most bytes of heap for objects of this footprint: it has what growing copies, but
-/// not what is left over between objects of several sizes and in half-full nodes.
+/// Upper bound of heap bytes for objects of this footprint. The footprint includes copies during growth, but
+/// not the fragmentation between objects of several sizes and in half-full nodes.
 fn heap(footprint: u64) -> u64 {
     footprint / 8 * 9
 }
 
-/// Refuses keys whose records [`Place`](index::Place) or the host has no room for.
+/// Refuses more keys than [`Place`](index::Place) can address or the host can hold.
 fn holds<I: Index>(
     values: &Values<'_>,
     (keys, inserts, indexes): (u64, u64, u64),
@@ -463,7 +462,7 @@ fn holds<I: Index>(
     crate::host::fits((I::HOST_BYTES + each) * indexes * all + table, &what)
 }
 
-/// The most keys whose records take at most the size asked for.
+/// The most keys whose records fit the requested size.
 fn fitting(values: &Values<'_>, footprint: impl Fn(u64) -> u64) -> Result<u64, Error> {
     let size = values.size();
     if footprint(1000) > size {
@@ -489,7 +488,7 @@ mod tests {
     use super::index::Index as _;
     use super::{MOST_KEYS, btree, dense, flat, hash, heap, index, map, redis};
 
-    /// Without inserts every number of keys that is accepted has room.
+    /// Without inserts, every accepted number of keys fits.
     #[test]
     fn the_most_keys_fit_what_places_reach() {
         for footprint in [

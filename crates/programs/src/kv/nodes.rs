@@ -1,8 +1,8 @@
-//! Nodes of the B-tree, and how a full one gets room: slots move to a sibling, or
-//! the node is split. From `absl/container/internal/btree.h`, 20220623.
+//! Nodes of the B-tree, and insertion into a full one: slots move to a sibling, or the node is split. From
+//! `absl/container/internal/btree.h`, 20220623.
 //!
-//! A slot moves by the move constructors of its two strings, which are longer
-//! than what fits the objects (gcc 12.2 -O2, 33 instructions):
+//! A slot moves by the move constructors of its two strings, which do not fit the short-string buffer (gcc
+//! 12.2 -O2, 33 instructions):
 //!
 //! ```text
 //! 99 lea ; mov ; mov -0x10(%rbx) ; cmp ; je ; mov ; mov (%rbx) ; mov ; mov -8(%rbx) ; …
@@ -22,15 +22,14 @@ use super::records::Records;
 use crate::heap::Heap;
 use crate::thread::NONE;
 
-/// Slots of a node (`kNodeSlots`): more than the 3 that 256 bytes have room for.
+/// Slots of a node (`kNodeSlots`): more than the 3 that fit 256 bytes.
 pub const SLOTS: usize = 4;
 pub const SLOT_BYTES: u64 = 64;
-/// Bytes before the first slot: the parent, and position, start, finish and
-/// capacity as a byte each.
+/// Bytes before the first slot: the parent, then position, start, finish and capacity as one byte each.
 pub const HEADER_BYTES: u64 = 16;
 pub const NIL: u32 = u32::MAX;
 
-/// A node; `number` and `id` are those of its records.
+/// A node. `number` and `id` are those of its records.
 #[derive(Clone)]
 pub struct Node {
     pub number: [u64; SLOTS],
@@ -40,17 +39,17 @@ pub struct Node {
     pub at: Place,
     pub position: u8,
     pub count: u8,
-    /// Slots that there is room for: less than [`SLOTS`] in the first nodes.
+    /// Capacity in slots: less than [`SLOTS`] in the first nodes.
     room: u8,
     pub leaf: bool,
 }
 
-/// See the module.
+/// The nodes of a B-tree.
 pub struct Nodes {
     all: Records<Node>,
     pub root: u32,
     pub rightmost: u32,
-    /// See [`Index::follow_moves`](super::index::Index::follow_moves).
+    /// Recorded moves (see [`Index::follow_moves`](super::index::Index::follow_moves)).
     pub moves: Option<Vec<Move>>,
 }
 
@@ -82,7 +81,7 @@ impl Nodes {
         self.all[node as usize].at.va()
     }
 
-    /// Where a child pointer lies in a node.
+    /// Offset of a child pointer in a node.
     pub const fn child_offset(&self, child: usize) -> u64 {
         HEADER_BYTES + SLOTS as u64 * SLOT_BYTES + 8 * child as u64
     }
@@ -136,7 +135,7 @@ impl Nodes {
         })
     }
 
-    /// The root of an empty tree: a leaf with room for one.
+    /// Creates the root of an empty tree: a leaf with room for one.
     pub fn first<E: Emit>(&mut self, e: &mut E, heap: &mut Heap, sp: u64) {
         self.root = self.make(e, heap, NIL, true, 1, sp);
         self.rightmost = self.root;
@@ -144,7 +143,7 @@ impl Nodes {
         e.store(CODE + 0x44, 1, MAP + 8, 8, NONE, NONE);
     }
 
-    /// The bytes of a node's header that every step reads and asserts on.
+    /// Loads the bytes of a node's header that every step reads and asserts on.
     #[inline(always)]
     fn look<E: Emit>(&self, e: &mut E, pc: u64, node: u32) {
         let va = self.va(node);
@@ -197,7 +196,7 @@ impl Nodes {
         e.branch(pc + 0x50, pc, 6, true, [NONE; 2]);
     }
 
-    /// Moves `count` slots, the last first when they move up in their node.
+    /// Moves `count` slots, the last first if they move up within their node.
     fn transfer_many<E: Emit>(
         &mut self,
         e: &mut E,
@@ -231,7 +230,7 @@ impl Nodes {
         (below.parent, below.position) = (node, i as u8);
     }
 
-    /// Moves a child pointer; its node's place changes with it.
+    /// Moves a child pointer and updates the child's position.
     fn move_child<E: Emit>(&mut self, e: &mut E, from: (u32, usize), to: (u32, usize)) {
         let child = self.all[from.0 as usize].child[from.1];
         e.load(
@@ -249,8 +248,7 @@ impl Nodes {
         self.all[node as usize].count = count as u8;
     }
 
-    /// `emplace_value`: a new slot at `i` of a node with room, whose strings the
-    /// caller constructs.
+    /// `emplace_value`: a new slot at `i` of a node with room. The caller constructs its strings.
     pub fn emplace<E: Emit>(&mut self, e: &mut E, node: u32, i: usize, record: (u64, u32)) {
         self.look(e, CODE + 0x160, node);
         let count = self.count(node);
@@ -268,8 +266,8 @@ impl Nodes {
         }
     }
 
-    /// Where the record for `place` comes when its leaf has room: what
-    /// `internal_emplace` does before it constructs.
+    /// Makes room for a record at `place` (`internal_emplace` before the construction). Returns its final
+    /// position.
     pub fn make_room<E: Emit>(
         &mut self,
         e: &mut E,
@@ -288,7 +286,7 @@ impl Nodes {
         if usize::from(room) == SLOTS {
             return self.rebalance_or_split(e, heap, place, sp);
         }
-        // The root leaf grows to twice its room.
+        // The root leaf is replaced by one of twice the capacity.
         let larger = self.make(e, heap, NIL, true, (2 * room).min(SLOTS as u8), sp);
         self.transfer_many(e, count, (node, 0), (larger, 0));
         self.set_count(e, larger, count);
@@ -323,8 +321,7 @@ impl Nodes {
         place
     }
 
-    /// Gives slots to a sibling that has room, unless the new one would have to go
-    /// to a sibling that is then full.
+    /// Moves slots to a sibling that has room, unless the new slot would then belong to a full sibling.
     fn rebalance<E: Emit>(&mut self, e: &mut E, (node, i): (u32, usize)) -> Option<(u32, usize)> {
         const CODE: u64 = 0x2520;
         let (parent, position) = {
@@ -434,7 +431,7 @@ impl Nodes {
         self.set_count(e, right, count + moved);
     }
 
-    /// Splits a full node; the place of the new slot afterwards.
+    /// Splits a full node. Returns the final position of the new slot.
     fn split<E: Emit>(
         &mut self,
         e: &mut E,
@@ -467,7 +464,7 @@ impl Nodes {
         let kept = count - moved;
         self.transfer_many(e, moved, (node, kept), (fresh, 0));
         self.set_count(e, fresh, moved);
-        // The last of what is left separates the two.
+        // The last slot of the left node becomes the separator.
         let position = usize::from(self.all[node as usize].position);
         let between = kept - 1;
         let record = {

@@ -1,7 +1,6 @@
-//! What the host keeps of the records of a structure, by a number that a record has
-//! until it is erased, and how long their values are.
+//! The host's data of a structure's records, by record number, and the lengths of their values.
 
-/// Records by number. The number of one that was erased is taken again.
+/// Records by number. Numbers of erased records are reused.
 pub struct Records<T> {
     all: Vec<T>,
     free: Vec<u32>,
@@ -17,7 +16,7 @@ impl<T> Default for Records<T> {
 }
 
 impl<T> Records<T> {
-    /// A new one: its number.
+    /// Adds a record and returns its number.
     pub fn add(&mut self, record: T) -> u32 {
         if let Some(id) = self.free.pop() {
             self.all[id as usize] = record;
@@ -27,23 +26,22 @@ impl<T> Records<T> {
         self.all.len() as u32 - 1
     }
 
-    /// Number `id` is free.
+    /// Frees number `id`.
     pub fn remove(&mut self, id: u32) {
         debug_assert!(!self.free.contains(&id) || self.free.len() > 1000);
         self.free.push(id);
     }
 
-    /// Those that are there.
+    /// Number of records present.
     pub fn len(&self) -> usize {
         self.all.len() - self.free.len()
     }
 
-    /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// By number, if that was ever given.
+    /// The record by number, if that number was ever used.
     pub fn get(&self, id: u32) -> Option<&T> {
         self.all.get(id as usize)
     }
@@ -71,24 +69,24 @@ impl<T> std::ops::IndexMut<usize> for Records<T> {
     }
 }
 
-/// Bytes of a value, and for how many its text has room.
+/// Length of a value and capacity of its text, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Size {
-    /// Of the value.
+    /// Length of the value.
     pub bytes: u16,
-    /// Of its text, without the final zero.
+    /// Capacity of its text, without the final zero.
     pub room: u16,
 }
 
-/// How long the values of all records are.
+/// Lengths of the values of all records.
 pub struct Sizes {
     first: Size,
-    /// Of each record by number, where SETs write other lengths.
+    /// Per record number, if SETs write other lengths.
     each: Option<Vec<Size>>,
 }
 
 impl Sizes {
-    /// All of `bytes`.
+    /// All values have `bytes`.
     pub fn new(bytes: u64) -> Self {
         let bytes = bytes as u16;
         Sizes {
@@ -97,12 +95,12 @@ impl Sizes {
         }
     }
 
-    /// From now on they may differ.
+    /// Allows lengths to differ from now on.
     pub fn differ(&mut self) {
         self.each.get_or_insert_default();
     }
 
-    /// That of record `id`.
+    /// Size of the value of record `id`.
     #[inline(always)]
     pub fn of(&self, id: u32) -> Size {
         match &self.each {
@@ -111,13 +109,13 @@ impl Sizes {
         }
     }
 
-    /// Bytes of its value.
+    /// Length of its value in bytes.
     #[inline(always)]
     pub fn bytes(&self, id: u32) -> u64 {
         u64::from(self.of(id).bytes)
     }
 
-    /// Record `id` has a value of `bytes` in a text with room for `room`.
+    /// Sets the value of record `id` to `bytes`, with text capacity `room`.
     pub fn set(&mut self, id: u32, bytes: u64, room: u64) {
         if let Some(each) = &mut self.each {
             let at = id as usize;

@@ -1,14 +1,13 @@
-//! Redis 5's dictionary: chains in two tables, of which the second is filled a
-//! bucket an operation while the dictionary grows.
+//! Redis 5's dictionary: chains in two tables. While the dictionary grows, each operation moves one bucket to
+//! the second table.
 //!
-//! An entry is key, value and next (24 bytes). A key is an sds of type 5, whose
-//! header is one byte; a value an object of 16 bytes and, as it is longer than the
-//! 44 characters that fit behind the object, an sds with a header of 3 or 5 bytes.
-//! SipHash-1-2 of the key. The table doubles when there are as many entries as
-//! buckets. A SET frees the value's object and makes a new one.
-//! Source: `dict.c`, `db.c`, `object.c`, `sds.c` of 5.0.7.
+//! An entry is key, value and next (24 bytes). A key is an sds of type 5, whose header is one byte. A value
+//! is an object of 16 bytes and an sds with a header of 3 or 5 bytes, as it exceeds the 44 characters that
+//! fit behind the object. The hash is SipHash-1-2 of the key. The table doubles when there are as many
+//! entries as buckets. A SET frees the value's object and allocates a new one. Source: `dict.c`, `db.c`,
+//! `object.c`, `sds.c` of 5.0.7.
 //!
-//! gcc 12.2 -O2, the way of a GET:
+//! gcc 12.2 -O2, path of a GET:
 //!
 //! ```text
 //! lookupKey 1000 push ; mov 8(%rsi) ; … 0a call dictFind ; 12 je ; mov 8(%rax) ; clock into the object
@@ -39,13 +38,13 @@ use crate::thread::{NONE, Value};
 
 const ENTRY_BYTES: u64 = 24;
 const OBJECT_BYTES: u64 = 16;
-/// Of a key: header, characters, zero.
+/// Bytes of a key: header, characters, zero.
 const KEY_SDS: u64 = 1 + KEY_BYTES + 1;
-/// Tables of the dictionary of keys that expire, which is empty.
+/// Tables of the dictionary of expiring keys, which is empty.
 const EXPIRES: u64 = MAP + 0x290;
 /// Code of `lookupKey`.
 const LOOKUP: u64 = 0x1000;
-/// The clock.
+/// Address of the server's LRU clock.
 const CLOCK: u64 = MAP + 0x220;
 
 impl Dictionary {
@@ -103,7 +102,7 @@ impl Dictionary {
         found.map(|(id, at)| self.found(id, at, false))
     }
 
-    /// The entry of the key in the chains of one or both tables.
+    /// Searches the chains of one or both tables for the key's entry.
     #[inline(always)]
     fn chain<E: Emit>(
         &self,
@@ -170,7 +169,7 @@ impl Dictionary {
         }
     }
 
-    /// `dbAdd`: a copy of the key, and an entry at the head of its bucket.
+    /// `dbAdd`: copies the key and inserts an entry at the head of its bucket.
     fn add<E: Emit>(&mut self, e: &mut E, heap: &mut Heap, key: &Key, sp: u64) -> Found {
         const CODE: u64 = 0x1b00;
         let frame = sp - 64;
@@ -254,11 +253,10 @@ impl Index for Dictionary {
     const HOST_BYTES: u64 = 64;
     const PAIR: u64 = 0;
 
-    /// The characters of the request are an sds already: parsing is left out, as
-    /// the STLT paper does.
+    /// The characters of the request are already an sds. Parsing is left out, as in the STLT paper.
     const COPIES_KEY: bool = false;
 
-    /// Debian's server, as Redis's own build for Linux, is linked to jemalloc.
+    /// Debian's server is linked to jemalloc, like Redis's own build for Linux.
     fn heap(layout: Layout) -> Heap {
         Heap::jemalloc(layout)
     }
@@ -331,26 +329,26 @@ impl Index for Dictionary {
         NONE
     }
 
-    /// The entry's key, and `dictSdsKeyCompare`.
+    /// Loads the entry's key, then `dictSdsKeyCompare`.
     fn is_of<E: Emit>(&self, e: &mut E, pc: u64, key: &Key, record: &Known, sp: u64) -> Value {
         let text = e.load(pc, 1, record.va, 8, [record.at, NONE]);
         let record = &self.records[record.id as usize];
         self.compare(e, pc + 0xa, (key, NONE), (record, text), sp)
     }
 
-    /// `setKey`: a look for the key, `dbAdd` when there is none, `removeExpire`.
+    /// `setKey`: a lookup of the key, `dbAdd` if there is none, `removeExpire`.
     fn entry<E: Emit>(&mut self, e: &mut E, heap: &mut Heap, key: &Key, sp: u64) -> IndexStep {
         let found = self.find_entry(e, heap, (0x80, 4), key, sp);
         e.branch(0x88, 0x90, 2, found.is_none(), [NONE; 2]);
         let found = match found {
             None => self.add(e, heap, key, sp),
             Some(_) => {
-                // dbOverwrite looks again.
+                // `dbOverwrite` repeats the lookup.
                 let again = self.find_entry(e, heap, (0x8c, 3), key, sp);
                 again.unwrap_or_else(|| self.add(e, heap, key, sp))
             }
         };
-        // removeExpire asserts that the key is there; no key ever expires.
+        // `removeExpire` asserts that the key is present. No key ever expires.
         self.find_entry(e, heap, (0xa0, 4), key, sp);
         e.branch(0xa8, 0xe0, 2, false, [NONE; 2]);
         let first = e.load(0xb0, 2, EXPIRES + 0x18, 8, [NONE; 2]);
@@ -363,7 +361,7 @@ impl Index for Dictionary {
         self.take_out(e, heap, key, sp)
     }
 
-    /// Nothing takes long here.
+    /// No operation here takes several steps.
     fn proceed<E: Emit>(&mut self, _: &mut E, _: &mut Heap, _: u64) -> IndexStep {
         IndexStep::More
     }
@@ -389,7 +387,7 @@ impl Index for Dictionary {
         (text, sds)
     }
 
-    /// A new object with a copy of the request's characters; the old one goes.
+    /// Allocates a new object with a copy of the request's characters and frees the old one.
     fn write<E: Emit>(
         &mut self,
         e: &mut E,
@@ -472,8 +470,8 @@ mod tests {
         assert!(seen.values().all(|n| *n == 1));
     }
 
-    /// What is left in the smaller table after 18,000 SETs of new keys: of Redis
-    /// 7.0.15 by `DEBUG HTSTATS` 8,666, 8,735 and 8,658 keys, with three hash keys.
+    /// Keys left in the smaller table after 18,000 SETs of new keys. Redis 7.0.15 leaves 8,666, 8,735 and
+    /// 8,658 with three hash keys (`DEBUG HTSTATS`).
     #[test]
     fn moves_as_many_buckets_a_set_as_redis() {
         let mut dictionary = Dictionary::new(64);

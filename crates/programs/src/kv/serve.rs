@@ -1,5 +1,5 @@
-//! The program around a structure: it takes requests from one buffer, and puts
-//! the values of GETs into another.
+//! The program around a structure. It takes requests from one buffer and puts the values of GETs into
+//! another.
 //!
 //! ```c++
 //! while ((r = requests.next())) {
@@ -21,11 +21,11 @@
 //! 1cf add length,replies ; 1d6 jmp 0
 //! ```
 //!
-//! A program that is never asked to erase has no code for it (`-DDELETES`): the second
-//! comparison of the kind, 6c cmp $2 ; 6f je erase, is there only when some requests do.
+//! A program without DELETEs has no code for them (`-DDELETES`). The second comparison of the kind, 6c cmp $2
+//! ; 6f je erase, exists only if some requests delete.
 //!
-//! The requests come through a pipe, 64 KiB a read, and the replies go out in the
-//! same way: the kernel's copying is not simulated.
+//! Requests come through a pipe, 64 KiB per read, and replies leave in the same way. The kernel's copying is
+//! not simulated.
 
 use pagewalk_stream::flags::TAKEN;
 use rand::RngExt as _;
@@ -42,55 +42,54 @@ use crate::thread::{NONE, Thread, Touch, Value};
 
 /// Bytes of a request before the value of a SET.
 const HEAD: u64 = 32;
-/// Of the largest request: with less in the buffer it is filled again.
+/// Bytes of the largest request. With less in the buffer it is refilled.
 const LARGEST: u64 = HEAD + 256;
 
-/// What the client does.
+/// The client's workload.
 #[derive(Clone, Debug)]
 pub struct Work {
-    /// Keys that are loaded.
+    /// Keys loaded before the first request.
     pub keys: u64,
-    /// Requests after that.
+    /// Requests in the region of interest.
     pub operations: u64,
-    /// Requests before those, of which only what they leave is made.
+    /// Requests before those. Only their effects are computed.
     pub earlier: u64,
-    /// By the name that [`Chooser::new`] knows.
+    /// Name of the distribution, as in [`Chooser::new`].
     pub distribution: &'static str,
     /// Share of SETs, 0 to 1.
     pub sets: f64,
     /// Share of DELETEs, 0 to 1.
     pub deletes: f64,
-    /// Whether a SET's value is as long as it was loaded, or of a length that is drawn.
+    /// True if a SET draws the length of its value. Otherwise values keep the loaded length.
     pub resize: bool,
     /// A SET inserts a new key instead of writing an old one.
     pub inserts: bool,
     /// Keys ascend in the order of insertion instead of being hashed.
     pub ordered: bool,
-    /// Structures that have the same keys.
+    /// Number of structures with the same keys.
     pub indexes: usize,
-    /// Numbers of the keys in the order of insertion, where they are chosen so that they
-    /// collide.
+    /// Numbers of the keys in the order of insertion, if they are chosen to collide.
     pub flood: Vec<u64>,
     /// A GET copies the value to the replies.
     pub replies: bool,
-    /// How the load touches memory.
+    /// Initialisation of memory during the load.
     pub touch: Touch,
 }
 
-/// Lengths of values that are drawn.
+/// Lengths of drawn values.
 const LENGTHS: [u64; 3] = [64, 128, 256];
 
-/// What a request asks for.
+/// Kind of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum CommandKind {
     Get,
-    /// With a value of so many bytes.
+    /// SET of a value of this many bytes.
     Set(u64),
     Delete,
 }
 
 impl Work {
-    /// The number in the text of the key that is inserted as number `n`.
+    /// The number in the text of the `n`-th inserted key.
     pub fn number(&self, n: u64) -> u64 {
         match self.flood.get(n as usize) {
             Some(number) => *number,
@@ -100,7 +99,7 @@ impl Work {
     }
 }
 
-/// What the client asks for.
+/// A request of the client.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wish {
     pub kind: CommandKind,
@@ -115,14 +114,14 @@ pub(super) struct Client {
     pub work: Work,
     chooser: Chooser,
     rng: pagewalk_units::Rng,
-    /// That there are, with those it has inserted.
+    /// Keys present, including inserted ones.
     pub keys: u64,
-    /// Bytes of the values that are loaded.
+    /// Length of the loaded values in bytes.
     value: u64,
 }
 
 impl Client {
-    /// `None` for a distribution that there is not.
+    /// `None` for an unknown distribution.
     fn new(work: Work, value: u64, rng: pagewalk_units::Rng) -> Option<Self> {
         let keys = work.keys;
         let chooser = Chooser::new(work.distribution, keys)?;
@@ -153,7 +152,7 @@ impl Client {
         Wish { kind, which, n }
     }
 
-    /// What it asks for. Only what can differ is drawn.
+    /// Draws the kind of a request. Draws only if kinds can differ.
     fn kind(&mut self) -> CommandKind {
         let Work { sets, deletes, .. } = self.work;
         if sets + deletes == 0.0 {
@@ -175,19 +174,19 @@ impl Client {
     }
 }
 
-/// See the module.
+/// The program's state (see the module).
 pub struct Server<I> {
     /// One or two.
     pub(super) indexes: Vec<I>,
     pub(super) heap: Heap,
-    /// In front of the structure, for GETs.
+    /// Shortcut in front of the structure, for GETs.
     pub(super) shortcut: Option<Shortcut>,
     pub(super) sp: u64,
-    /// Where the program's own string keeps the key's characters.
+    /// Address of the key's characters in the program's own string.
     key_text: u64,
-    /// Bytes of the values that are loaded.
+    /// Length of the loaded values in bytes.
     pub(super) value: u64,
-    /// The program can erase.
+    /// True if the program has code for DELETEs.
     erases: bool,
     /// Offsets in the buffers.
     request: u64,
@@ -197,8 +196,8 @@ pub struct Server<I> {
 }
 
 impl<I: Index> Server<I> {
-    /// A server for `work` over an empty structure with values of `value` bytes; `stack`
-    /// is where the thread's begins.
+    /// A server for `work` over an empty structure with values of `value` bytes. `stack` is the thread's
+    /// initial stack pointer.
     pub fn new(
         (mut indexes, value): (Vec<I>, u64),
         mut heap: Heap,
@@ -268,7 +267,7 @@ impl<I: Index> Server<I> {
         if self.shortcut.is_some() {
             self.indexes.iter_mut().for_each(Index::follow_moves);
         }
-        // The buffer of requests is read into anew.
+        // The buffer of requests is read anew.
         self.request = 0;
         let mut left = work.operations;
         let Some(mut client) = Client::new(work, self.value, rng) else {
@@ -314,7 +313,7 @@ impl<I: Index> Server<I> {
         t.finish(1).await;
     }
 
-    /// A SET without instructions.
+    /// Serves a SET without emitting instructions.
     pub(super) fn load(&mut self, (n, number): (usize, u64), bytes: u64) {
         let key = self.key(number);
         let (e, heap, sp) = (&mut Quiet, &mut self.heap, self.sp);
@@ -331,7 +330,7 @@ impl<I: Index> Server<I> {
         }
     }
 
-    /// A SET of `bytes`; `asked`: by a client, in a request of its own.
+    /// Serves a SET of `bytes`. `asked`: it is a request of the client, not part of the load.
     async fn set(&mut self, t: &mut Thread, of: (usize, u64), bytes: u64, asked: bool) {
         let (n, number) = of;
         let from = self.next_request(t, CommandKind::Set(bytes));
@@ -362,7 +361,7 @@ impl<I: Index> Server<I> {
         }
     }
 
-    /// The row in the shortcut goes before the record does.
+    /// Serves a DELETE. The shortcut's row is emptied before the record is erased.
     async fn delete(&mut self, t: &mut Thread, (n, number): (usize, u64)) {
         let from = self.next_request(t, CommandKind::Delete);
         let key = self.key_of(number, from);
@@ -377,7 +376,7 @@ impl<I: Index> Server<I> {
                 shortcut.forget::<I>(n, &gone);
             }
             follow(shortcut, t, (index, n), sp).await;
-            // Back to the loop, behind what was entered again.
+            // Jumps back to the loop, after the reinsertion of moved records.
             t.jump(0x7e0, 0, 1, pagewalk_stream::flags::TAKEN, [NONE; 2]);
         }
         self.consolidate(t).await;
@@ -387,12 +386,12 @@ impl<I: Index> Server<I> {
         }
     }
 
-    /// What the allocator has merged in this request, which may be all that was ever freed: at
-    /// the end of the request instead of within it, so that it can be done in parts.
+    /// Emits the chunk merges of this request, possibly of every chunk ever freed. They come at the end of
+    /// the request rather than within it, so that they can be split across batches.
     async fn consolidate(&mut self, t: &mut Thread) {
         let mut first = (super::globals::ARENA + 0x460, NONE);
         while let Some(merged) = self.heap.merged() {
-            // Before and not behind: the request has to end with an op that is still here.
+            // Pauses before a merge, not after it: the op that ends the request must still be in this batch.
             if t.full() {
                 t.pause().await;
                 first.1 = NONE;
@@ -409,7 +408,7 @@ impl<I: Index> Server<I> {
         self.reply(t, n, found);
     }
 
-    /// The value of what was found goes to the replies, if there are any, and it goes on.
+    /// Copies the value of a found record to the replies, if they are enabled, and returns to the loop.
     fn reply(&mut self, t: &mut Thread, n: usize, found: Option<Found>) {
         let Some(found) = found else { return };
         if !self.replies {
@@ -421,7 +420,7 @@ impl<I: Index> Server<I> {
         self.answer(t, value, bytes);
     }
 
-    /// The same with a table of addresses in front of the structure.
+    /// Serves a GET with a shortcut table in front of the structure.
     async fn get_shortened(&mut self, t: &mut Thread, (n, number): (usize, u64)) {
         let from = self.next_request(t, CommandKind::Get);
         let key = self.key_of(number, from);
@@ -444,7 +443,7 @@ impl<I: Index> Server<I> {
         }
     }
 
-    /// The key as the structure is asked for it.
+    /// The key as the structure's lookup receives it.
     pub(super) fn key_of(&self, number: u64, request: u64) -> Key {
         if I::COPIES_KEY {
             return self.key(number);
@@ -456,7 +455,7 @@ impl<I: Index> Server<I> {
         }
     }
 
-    /// Address of the next request, whose key is copied to the program's string.
+    /// Address of the next request. Its key is copied to the program's string.
     pub(super) fn next_request<E: Emit>(&mut self, e: &mut E, wanted: CommandKind) -> u64 {
         let set = wanted != CommandKind::Get;
         let end = e.load(0x0, 1, REQUESTS_AT + 8, 8, [NONE; 2]);
@@ -493,7 +492,7 @@ impl<I: Index> Server<I> {
             e.branch(0x68, 0x148, 2, !set, [kind, NONE]);
         }
         if self.indexes.len() > 1 {
-            // Which map it is about: a byte of the request, and the map's address by it.
+            // Selects the map by a byte of the request.
             let which = e.load(0x6a, 1, from + 3, 1, [at, NONE]);
             e.compute(0x6c, 3, 2, [which, NONE]);
         }
@@ -503,7 +502,7 @@ impl<I: Index> Server<I> {
         from
     }
 
-    /// The rest moves to the begin of the buffer, and the kernel appends to it.
+    /// Moves the rest to the start of the buffer. The kernel appends to it.
     fn refill<E: Emit>(&mut self, e: &mut E) -> Value {
         const CODE: u64 = 0x800;
         e.call(0x1e6, CODE, 3, self.sp);
@@ -515,7 +514,7 @@ impl<I: Index> Server<I> {
             e.store(CODE + 0x28, 1, REQUESTS + offset, size, NONE, word);
         }
         self.request = 0;
-        // read(2): the call and its wrapper, the new bounds.
+        // `read(2)`: the call and its wrapper, the new bounds.
         e.store(CODE + 0x40, 8, REQUESTS_AT + 8, 8, NONE, NONE);
         e.pop(CODE + 0x50, 3, self.sp - 8);
         e.ret(CODE + 0x56, 0x1e6, 1, self.sp);
@@ -528,7 +527,7 @@ impl<I: Index> Server<I> {
         let full = BUFFER - self.reply < bytes;
         e.branch(0x1c3, 0x210, 4, full, [at.plus(1), NONE]);
         if full {
-            // write(2), and again from the begin.
+            // `write(2)`, then again from the start.
             e.call(0x217, 0x900, 2, self.sp);
             e.store(0x918, 8, REPLIES_AT, 8, NONE, NONE);
             e.ret(0x91f, 0x217, 1, self.sp);
@@ -545,7 +544,7 @@ impl<I: Index> Server<I> {
     }
 }
 
-/// Each record that has moved is entered again.
+/// Reinserts each moved record into the shortcut.
 async fn follow<I: Index>(
     shortcut: &mut Shortcut,
     t: &mut Thread,

@@ -1,18 +1,18 @@
-//! What may stand in front of a structure's own way from a key to its record: a table
-//! of addresses to which a fast hash of the key leads (STLT, figure 4).
+//! Shortcut in front of a structure's own search: a table of record addresses, indexed by a fast hash of the
+//! key (STLT, figure 4).
 //!
 //! ```text
 //! getValueFast(key):
 //!     integer = fast hash of key
 //!     record = find(integer)                    loadVA, or a table in software
-//!     if record and its key is the one asked for: return record
+//!     if record and its key is the requested one: return record
 //!     record = getValueSlow(key)                the structure, as without
 //!     insert(integer, record)                   insertSTLT
 //! ```
 //!
-//! Only GETs take it: the paper does not change insertion either. Records that move are
-//! entered anew once they have ([`Move`]), and the row of one that is erased is emptied
-//! before its memory is given back. From `validation/programs/kv_shortcut.cc`, gcc 12.2 -O2:
+//! Only GETs use it: the paper does not change insertion either. Moved records are reinserted after their
+//! move ([`Move`]). The row of an erased record is emptied before its memory is freed. From
+//! `validation/programs/kv_shortcut.cc`, gcc 12.2 -O2:
 //!
 //! ```text
 //! 400 mov 8(key) ; mov (key) ; 40a call integer_of ; 40f mov table ; mov ; mov ; mov ; 41c call find
@@ -39,39 +39,39 @@ use crate::heap::Heap;
 use crate::layout::Layout;
 use crate::thread::{NONE, Thread, Value};
 
-/// In the program's main function.
+/// Code of a GET with a shortcut, in the program's main function.
 const CODE: u64 = 0x400;
-/// Of a table's `find`.
+/// Address of the call of a table's `find`.
 const CALL: u64 = CODE + 0x1c;
-/// Where records are followed that have moved.
+/// Code that updates the rows of moved records.
 const MOVED: u64 = 0x600;
-/// Where the row of a record goes that is erased.
+/// Code that empties the row of an erased record.
 const ERASED: u64 = 0x680;
-/// Where it is asked which index a record belongs to.
+/// Code that checks which index a record belongs to.
 const OWNED: u64 = 0x640;
 /// Locals of the main function: the table's address, the record.
 const TABLE_LOCAL: u64 = 0x50;
 const RECORD_LOCAL: u64 = 0x58;
-/// Low bits of an integer that the identifier of an index replaces (figure 10).
+/// Low bits of an integer, replaced by the identifier of an index (figure 10).
 pub const ID_BITS: u32 = 4;
-/// Host bytes a record of which it is known where it lies, when that map has just grown.
+/// Host bytes per record in [`Places`], right after its map has grown.
 pub const HOST_BYTES: u64 = 60;
 
-/// The table, and what it needs to know.
+/// Kind of table, with its parameters.
 #[derive(Clone, Copy, Debug)]
 pub enum ShortcutKind {
-    /// The machine's: `loadVA` and `insertSTLT`.
+    /// The machine's table: `loadVA` and `insertSTLT`.
     Machine,
     /// A search lookaside buffer.
     Slb {
-        /// Of slots and logs together, which are a fifth and four fifths of it.
+        /// Bytes of slots and logs together: a fifth and four fifths of it.
         bytes: u64,
-        /// A slot that is full is offered one of so many records.
+        /// Sampling period: a full slot is offered one of this many records.
         sampling: u64,
     },
     /// STLT's table without hardware.
     Rows {
-        /// Of all rows, a power of two.
+        /// Bytes of all rows, a power of two.
         bytes: u64,
     },
 }
@@ -87,35 +87,34 @@ impl ShortcutKind {
     }
 }
 
-/// What was chosen.
+/// The user's choice of a table.
 #[derive(Clone, Copy, Debug)]
 pub struct Choice {
     /// The table.
     pub kind: ShortcutKind,
-    /// What makes integers of keys.
+    /// Hash from keys to integers.
     pub hash: FastHash,
-    /// Identifier of the first index, where several share the table; the next one's is one
-    /// more.
+    /// Identifier of the first index, if several share the table. The next index has the next identifier.
     pub id: Option<u64>,
-    /// Indexes that have the same keys.
+    /// Number of indexes with the same keys.
     pub indexes: u64,
 }
 
 enum Table {
-    /// The machine has none.
+    /// The machine has no shortcut.
     Off,
     Machine,
     Slb(Slb),
     Rows(Rows),
 }
 
-/// What is known of the records that the table may name: by address, number in the
-/// order of insertion, which index's it is, and number of the key.
+/// Records that the table may name, by address: number in the order of insertion, index, and number of the
+/// key.
 #[derive(Default)]
 pub struct Places(FxHashMap<u64, ((u32, u8), u64)>);
 
 impl Places {
-    /// The record at `va`; `at` gives the address.
+    /// The record at `va`. `at` produces the address.
     fn known(&self, va: u64, at: Value) -> Option<Known> {
         let ((id, owner), number) = *self.0.get(&va)?;
         let owner = usize::from(owner);
@@ -129,7 +128,7 @@ impl Places {
     }
 
     fn forget(&mut self, id: (u32, u8), va: u64) {
-        // Another record may have come there in the meantime.
+        // Another record may have been placed there since.
         if self.0.get(&va).is_some_and(|r| r.0 == id) {
             self.0.remove(&va);
         }
@@ -141,19 +140,19 @@ impl Places {
     }
 }
 
-/// See the module.
+/// A shortcut with its table and hash.
 pub struct Shortcut {
     table: Table,
     hash: FastHash,
     id: Option<u64>,
-    /// Several indexes have no identifiers: of a record with the right key it has to be
-    /// asked whose it is.
+    /// True if several indexes have no identifiers: the owner of a record with the right key has to be
+    /// checked.
     asks_owner: bool,
     places: Places,
 }
 
 impl Shortcut {
-    /// An empty table in memory of `layout`'s; `populate` touches every page of it.
+    /// An empty table in memory of `layout`. With `populate`, every page of it is touched.
     pub fn new(choice: Choice, layout: &mut Layout, populate: bool) -> Self {
         let table = match choice.kind {
             ShortcutKind::Machine => Table::Machine,
@@ -180,7 +179,7 @@ impl Shortcut {
         }
     }
 
-    /// Calls the hash function from `pc`: what gives the integer.
+    /// Calls the hash function from `pc`. Returns the value that produces the integer.
     fn integer<E: Emit>(&self, e: &mut E, pc: u64, text: (u64, Value), sp: u64) -> Value {
         let hashed = self.hash.emit(e, (pc, 1), text, sp);
         match self.id {
@@ -190,7 +189,7 @@ impl Shortcut {
         }
     }
 
-    /// The record of `key` in index `n`: by the table, or as the structure itself finds it.
+    /// The record of `key` in index `n`, from the table or by the structure's own search.
     pub async fn find<I: Index>(
         &mut self,
         t: &mut Thread,
@@ -266,8 +265,7 @@ impl Shortcut {
         }
     }
 
-    /// The key is about to be erased: no row that its integer leads to names a record
-    /// from now on.
+    /// Empties every row of the key's integer, before the key is erased.
     pub async fn empty<I: Index>(
         &mut self,
         t: &mut Thread,
@@ -295,13 +293,13 @@ impl Shortcut {
         }
     }
 
-    /// The record was erased: what it was is forgotten.
+    /// Removes an erased record from [`Places`].
     pub fn forget<I: Index>(&mut self, n: usize, gone: &Gone) {
         let id = (gone.id, n as u8);
         self.places.forget(id, gone.record + I::PAIR);
     }
 
-    /// A record has moved: its row follows.
+    /// Updates the row of a moved record.
     pub async fn follow<I: Index>(
         &mut self,
         t: &mut Thread,
@@ -328,7 +326,7 @@ impl Shortcut {
     }
 }
 
-/// Whether a record with the right key is index `n`'s: the first byte of its value says so.
+/// True if a record with the right key belongs to index `n`, according to the first byte of its value.
 fn owns<I: Index>(t: &mut Thread, indexes: &mut [I], n: usize, known: &Known) -> bool {
     let found = Found {
         id: known.id,
@@ -345,12 +343,12 @@ fn owns<I: Index>(t: &mut Thread, indexes: &mut [I], n: usize, known: &Known) ->
     is_its
 }
 
-/// Marsaglia's xorshift64, which is enough to choose by.
+/// Marsaglia's xorshift64, sufficient for sampling.
 struct Random(u64);
 
 impl Random {
     const START: Random = Random(88_172_645_463_325_252);
-    /// Cycles of a draw: six shifts and exclusive ors.
+    /// Latency of a draw in cycles: six shifts and exclusive ors.
     const LATENCY: u64 = 6;
 
     fn next(&mut self) -> u64 {

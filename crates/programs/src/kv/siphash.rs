@@ -1,10 +1,9 @@
-//! The hash of Redis's dictionary: SipHash-1-2, which Redis chose for speed. The
-//! crate `siphasher` has 1-3 and 2-4 only, and checks this one's in the tests.
+//! The hash of Redis's dictionary: SipHash-1-2, which Redis chose for speed. The crate `siphasher` has only
+//! 1-3 and 2-4. Tests compare this implementation with it.
 
 use super::ycsb;
 
-/// SipHash with `C` rounds a block and `D` at the end (Aumasson and Bernstein,
-/// INDOCRYPT 2012).
+/// SipHash with `C` rounds per block and `D` at the end (Aumasson and Bernstein, INDOCRYPT 2012).
 fn siphash<const C: usize, const D: usize>(text: &[u8], key: [u64; 2]) -> u64 {
     let mut v = [
         0x736f_6d65_7073_6575 ^ key[0],
@@ -42,7 +41,7 @@ fn siphash<const C: usize, const D: usize>(text: &[u8], key: [u64; 2]) -> u64 {
     v[0] ^ v[1] ^ v[2] ^ v[3]
 }
 
-/// The server draws its key when it starts; this one is always the same.
+/// Hash of the key with this number. A server draws its hash key at the start; this one is fixed.
 pub fn hash_of(number: u64) -> u64 {
     siphash::<1, 2>(
         &ycsb::text(number),
@@ -58,7 +57,7 @@ mod tests {
 
     use super::siphash;
 
-    /// The vectors of the authors' implementation, key 00..0f, text 00, 01, ….
+    /// Test vectors of the authors' implementation: key 00..0f, text 00, 01, ….
     #[test]
     fn siphash_is_that_of_its_authors() {
         let key = [0x0706_0504_0302_0100, 0x0f0e_0d0c_0b0a_0908];

@@ -1,5 +1,5 @@
-//! A red-black tree as libstdc++ lays it out, and what it keeps in its shared library
-//! for trees: the step to the node before, and insertion with rotations and recolouring.
+//! A red-black tree in libstdc++'s layout, with the tree functions of its shared library: decrement, and
+//! insertion with rotations and recolouring.
 //!
 //! gcc 12.2, `_Rb_tree_insert_and_rebalance`:
 //!
@@ -21,10 +21,10 @@ use super::index::Place;
 use super::records::Records;
 use crate::thread::{NONE, Value};
 
-/// No node; as a parent, the header.
+/// No node. As a parent, it means the header.
 pub(super) const NIL: u32 = u32::MAX >> 1;
 const RED: u32 = 1 << 31;
-/// Address of the header; its parent is the root.
+/// Address of the header. Its parent field points to the root.
 pub(super) const HEADER: u64 = MAP + 8;
 
 /// Fields of a node, as offsets in it.
@@ -34,7 +34,7 @@ pub(super) const CHILD: [u64; 2] = [16, 24];
 pub(super) struct Node {
     pub number: u64,
     pub child: [u32; 2],
-    /// With [`RED`].
+    /// Includes the [`RED`] bit.
     parent: u32,
     pub at: Place,
     pub key: Place,
@@ -42,7 +42,7 @@ pub(super) struct Node {
 }
 
 impl Node {
-    /// A node without a place in the tree yet: `number`'s, at `at`, with its text at `key`.
+    /// A node outside the tree: key `number`, address `at`, text at `key`.
     pub fn new(number: u64, at: Place, key: Place) -> Self {
         Node {
             number,
@@ -67,7 +67,7 @@ impl Node {
     }
 }
 
-/// The nodes of a map and how they hang together.
+/// The nodes of a map and their links.
 pub(super) struct Tree {
     pub nodes: Records<Node>,
     pub root: u32,
@@ -86,7 +86,7 @@ impl Default for Tree {
 }
 
 impl Tree {
-    /// Address of a node; of the header for [`NIL`].
+    /// Address of a node, or of the header for [`NIL`].
     pub fn va(&self, node: u32) -> u64 {
         if node == NIL {
             HEADER
@@ -146,7 +146,7 @@ pub(super) fn decrement<E: Emit>(
     (y, at)
 }
 
-/// Hangs `id` under `parent` on a side (0 left, 1 right), and restores the rules.
+/// Links `id` under `parent` on a side (0 left, 1 right) and rebalances.
 pub(super) fn insert<E: Emit>(
     tree: &mut Tree,
     e: &mut E,
@@ -168,7 +168,7 @@ pub(super) fn insert<E: Emit>(
     tree.nodes[id as usize].set_parent(parent);
     tree.nodes[id as usize].set_red(true);
     if parent == NIL {
-        // The first of all: root, leftmost and rightmost.
+        // The first node: it becomes root, leftmost and rightmost.
         e.branch(code + 0x2d, code + 0x2a8, 2, true, [NONE; 2]);
         e.store(code + 0x2a8, 1, HEADER + PARENT, 8, NONE, NONE);
         e.store(code + 0x2ac, 1, HEADER + CHILD[1], 8, NONE, NONE);
@@ -277,7 +277,7 @@ fn rebalance<E: Emit>(tree: &mut Tree, e: &mut E, mut x: u32) {
     }
 }
 
-/// The child of `x` on the other side takes its place, and `x` goes down on `side`.
+/// Rotation: the child of `x` on the other side replaces `x`, which becomes its child on `side`.
 fn rotate<E: Emit>(tree: &mut Tree, e: &mut E, pc: u64, x: u32, side: usize) {
     let y = tree.nodes[x as usize].child[1 - side];
     let inner = tree.nodes[y as usize].child[side];

@@ -1,16 +1,14 @@
-//! Which key a YCSB client asks for: the generators of YCSB core 0.17.0, number
-//! for number.
+//! Key choice of a YCSB client: the generators of YCSB core 0.17.0, reproduced number for number.
 //!
-//! Sources: Cooper et al., SoCC 2010; for the zipfian one Gray et al., "Quickly
-//! generating billion-record synthetic databases", SIGMOD 1994. Rank 2 of Gray's
-//! method is drawn more often than the law says (.051 instead of .044 of a
-//! thousand items): YCSB's users get that too.
+//! Sources: Cooper et al., SoCC 2010; for the zipfian generator Gray et al., "Quickly generating
+//! billion-record synthetic databases", SIGMOD 1994. Gray's method draws rank 2 more often than the zipfian
+//! law (.051 instead of .044 with a thousand items). YCSB has the same deviation.
 
 use rand::RngExt as _;
 
 /// Exponent of the zipfian law (`ZIPFIAN_CONSTANT`).
 const THETA: f64 = 0.99;
-/// Items of the scrambled generator before they are hashed to keys (`ITEM_COUNT`).
+/// Items of the scrambled generator, hashed to keys (`ITEM_COUNT`).
 const SCRAMBLED_ITEMS: u64 = 10_000_000_001;
 /// Their zeta (`ZETAN`).
 const SCRAMBLED_ZETA: f64 = 26.469_028_201_783_02;
@@ -30,10 +28,10 @@ fn zeta(from: u64, to: u64, sum: f64) -> f64 {
     (from..to).fold(sum, |sum, i| sum + 1.0 / ((i + 1) as f64).powf(THETA))
 }
 
-/// Ranks from 0, of which low ones are drawn most often.
+/// Zipfian ranks from 0: low ranks are drawn most often.
 #[derive(Clone, Debug)]
 pub struct Zipfian {
-    /// Items when it was made: `eta` keeps it when items are added.
+    /// Items at construction. `eta` keeps using it when items are added.
     items: f64,
     counted: u64,
     zeta: f64,
@@ -41,7 +39,7 @@ pub struct Zipfian {
 }
 
 impl Zipfian {
-    /// Over `items` ranks. Takes time in proportion to their number.
+    /// A generator over `items` ranks. Takes time proportional to their number.
     pub fn new(items: u64) -> Self {
         Self::with_zeta(items, zeta(0, items, 0.0))
     }
@@ -62,7 +60,7 @@ impl Zipfian {
         self.eta = (1.0 - (2.0 / self.items).powf(1.0 - THETA)) / (1.0 - two / self.zeta);
     }
 
-    /// The rank for `u` in 0..1, of `items` ranks: as many as at first, or more.
+    /// The rank for `u` in 0..1, of `items` ranks: the initial number or more.
     pub fn rank(&mut self, u: f64, items: u64) -> u64 {
         if items > self.counted {
             self.zeta = zeta(self.counted, items, self.zeta);
@@ -80,34 +78,34 @@ impl Zipfian {
     }
 }
 
-/// How a client chooses among the keys 0 to n - 1, in the order of insertion.
+/// Distribution over the keys 0 to n - 1, in the order of insertion.
 #[derive(Clone, Debug)]
 pub enum Chooser {
     /// The first key is drawn most often (`ZipfianGenerator`).
     Zipfian(Zipfian),
-    /// Drawn from ten thousand million zipfian items, hashed to the keys
-    /// (`ScrambledZipfianGenerator`, which is `requestdistribution=zipfian`).
+    /// Ten thousand million zipfian items, hashed to the keys (`ScrambledZipfianGenerator`, YCSB's
+    /// `requestdistribution=zipfian`).
     Scrambled(Zipfian),
     /// The last key is drawn most often (`SkewedLatestGenerator`).
     Latest(Zipfian),
-    /// Each as often (`UniformLongGenerator`).
+    /// All keys equally often (`UniformLongGenerator`).
     Uniform,
 }
 
 impl Chooser {
-    /// By the name of the distribution, over `keys` keys; `None` for another name.
+    /// The distribution by name, over `keys` keys. `None` for another name.
     pub fn new(distribution: &str, keys: u64) -> Option<Self> {
         Some(match distribution {
             "zipfian" => Chooser::Zipfian(Zipfian::new(keys)),
             "scrambled" => Chooser::Scrambled(Zipfian::with_zeta(SCRAMBLED_ITEMS, SCRAMBLED_ZETA)),
-            // The generator is made for the last key's number, one less than the keys.
+            // The generator is constructed for the last key's number, one less than the number of keys.
             "latest" => Chooser::Latest(Zipfian::new(keys.saturating_sub(1).max(1))),
             "uniform" => Chooser::Uniform,
             _ => return None,
         })
     }
 
-    /// The next key when there are `keys` of them.
+    /// The next key, out of `keys`.
     pub fn next(&mut self, rng: &mut pagewalk_units::Rng, keys: u64) -> u64 {
         let u: f64 = rng.random();
         match self {
@@ -116,7 +114,7 @@ impl Chooser {
                 zipfian.rank(u, items)
             }
             Chooser::Scrambled(zipfian) => fnv64(zipfian.rank(u, SCRAMBLED_ITEMS)) % keys,
-            // `max - nextLong(max)` with max the last key's number.
+            // `max - nextLong(max)`, with the last key's number as max.
             Chooser::Latest(zipfian) => {
                 let last = keys - 1;
                 last.saturating_sub(zipfian.rank(u, last.max(1)))
@@ -126,12 +124,12 @@ impl Chooser {
     }
 }
 
-/// The 24 characters of a key: "user" and `number` with leading zeros
-/// (`CoreWorkload.buildKeyName`, `zeropadding=20`).
+/// The 24 characters of a key: "user" and `number` with leading zeros (`CoreWorkload.buildKeyName`,
+/// `zeropadding=20`).
 pub fn text(number: u64) -> [u8; 24] {
     const HALF: u64 = 10_000_000_000;
     let mut text = *b"user00000000000000000000";
-    // Two chains of divisions side by side.
+    // Two independent chains of divisions.
     let (mut high, mut low) = (number / HALF, number % HALF);
     for digit in (0..10).rev() {
         text[4 + digit] = b'0' + (high % 10) as u8;
@@ -164,7 +162,7 @@ mod tests {
         let near = |a: f64, b: f64| assert!((a - b).abs() < 1e-9, "{a} {b}");
         near(zeta(0, 1000, 0.0), 7.728953217284729);
         near(zeta(0, 10_000_000, 0.0), 18.066242574968303);
-        // Grown in steps it is the same sum.
+        // Computed in steps, the sum is the same.
         near(zeta(400, 1000, zeta(0, 400, 0.0)), 7.728953217284729);
     }
 
@@ -177,7 +175,7 @@ mod tests {
         counts
     }
 
-    /// Shares that the reference printed after five million draws.
+    /// Shares printed by the reference after five million draws.
     #[test]
     fn zipfian_shares_are_those_of_the_reference() {
         let draws = 3_000_000;
@@ -196,8 +194,8 @@ mod tests {
         }
     }
 
-    /// Probability of each rank by Gray's formula: rank r is drawn when u lies
-    /// between the inverses of r and r + 1.
+    /// Probability of each rank by Gray's formula: rank r is drawn if u lies between the inverses of r and r
+    /// + 1.
     fn law(items: u64) -> Vec<f64> {
         let zipfian = Zipfian::new(items);
         let inverse = |rank: u64| {
@@ -217,7 +215,7 @@ mod tests {
         law
     }
 
-    /// Chi-square of `counts` against `law` in units of its standard deviation.
+    /// Chi-square of `counts` against `law`, in units of its standard deviation.
     fn chi_square(counts: &[u64], law: &[f64]) -> f64 {
         let draws: u64 = counts.iter().sum();
         let mut chi = 0.0;
@@ -236,7 +234,7 @@ mod tests {
         let law_of_500 = law(keys);
         let counts = shares(&mut Chooser::new("zipfian", keys).unwrap(), keys, draws);
         assert!(chi_square(&counts, &law_of_500) < 5.0);
-        // Latest counts back from the last key.
+        // `latest` counts back from the last key.
         let mut counts = shares(&mut Chooser::new("latest", keys).unwrap(), keys, draws);
         counts.reverse();
         assert_eq!(counts.pop(), Some(0), "the first key is never drawn");

@@ -1,5 +1,5 @@
-//! Matching as MUMmer 3 does it, instruction by instruction: Debian's binary of
-//! release 3.23 (gcc 12.2), whose program counters these are.
+//! MUMmer 3's matching, instruction by instruction. Program counters are those of Debian's binary of release
+//! 3.23 (gcc 12.2).
 //!
 //! | from | function |
 //! |---|---|
@@ -11,9 +11,8 @@
 //! | 7020 | `rescanstree` (`link.rs`) |
 //! | 73a0 | `linklocstree` (`link.rs`) |
 //!
-//! The tree's words, which are numbers and not pointers, have 4 bytes there, as
-//! MUMmer's Makefile has it. With `-DSIXTYFOURBITS` they have 8: the same code with
-//! wider fields, which has not been compared with a binary.
+//! Words of the tree are indices, not pointers. They have 4 bytes in that binary, as in MUMmer's Makefile.
+//! With `-DSIXTYFOURBITS` they have 8 bytes: the same code with wider fields, not validated against a binary.
 
 mod inside;
 mod link;
@@ -23,7 +22,7 @@ mod scan;
 use super::tree::{Child, Tree};
 use crate::thread::{NONE, Thread, Value};
 
-/// Where things lie.
+/// Addresses of the arrays.
 #[derive(Clone, Copy)]
 pub struct Addresses {
     pub text: u64,
@@ -31,28 +30,28 @@ pub struct Addresses {
     pub leaves: u64,
     pub nodes: u64,
     pub root_children: u64,
-    /// Bytes of a word of the tree.
+    /// Bytes per word of the tree.
     pub word: u64,
 }
 
-/// How far a part of the query is in the tree (`Location`).
+/// Position in the tree of a matched part of the query (`Location`).
 #[derive(Clone, Copy)]
 struct Location {
-    /// A place where the string matched so far stands, and its length.
+    /// Position in the text of the matched string, and its length.
     start: u32,
     length: u32,
-    /// The node above, when inside of an edge; the edge's first letter in the text.
+    /// Within an edge: the node above, and the position of the edge's first letter in the text.
     previous: u32,
     edge_start: u32,
-    /// Length of the edge, and of the rest of it.
+    /// Length of the edge, and its unmatched length.
     edge: u32,
     remain: u32,
     next: Child,
-    /// What the fields were computed from that the next step follows.
+    /// Values that produced the fields on which the next step depends.
     from: Producers,
 }
 
-/// See [`Location::from`].
+/// Producers of a [`Location`] (see [`Location::from`]).
 #[derive(Clone, Copy)]
 struct Producers {
     previous: Value,
@@ -60,7 +59,7 @@ struct Producers {
     next: Value,
 }
 
-/// Where a `Location` has its fields.
+/// Offsets of the fields of a `Location`.
 #[derive(Clone, Copy)]
 struct Fields {
     start: u64,
@@ -73,7 +72,7 @@ struct Fields {
     next: u64,
 }
 
-/// Fields of the record of the tree (`Suffixtree`) that do not depend on the word.
+/// Offsets in the tree's record (`Suffixtree`) that do not depend on the word size.
 mod record {
     pub const LEAVES: u64 = 8;
     pub const NODES: u64 = 0x10;
@@ -82,25 +81,25 @@ mod record {
     pub const SENTINEL: u64 = 0x28;
 }
 
-/// A match that is as long as it can be, and unique in the text.
+/// A maximal match that is unique in the text.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Match {
-    /// In text and query.
+    /// Positions in text and query.
     pub text: u32,
     pub query: u32,
     pub length: u32,
 }
 
-/// A matcher at work.
+/// A matcher with its tree and query.
 pub struct Matcher<'a> {
     pub tree: &'a Tree,
     pub places: Addresses,
     pub query: &'a [u8],
-    /// Shortest match of interest.
+    /// Minimum length of a match.
     pub least: u32,
 }
 
-/// A function that was called: where its return address lies, and the call.
+/// A called function: address of its return address, and address of the call.
 #[derive(Clone, Copy)]
 struct Called {
     base: u64,
@@ -128,17 +127,17 @@ impl Matcher<'_> {
         }
     }
 
-    /// Bytes of a word of the tree.
+    /// Bytes per word of the tree.
     fn word(&self) -> u8 {
         self.places.word as u8
     }
 
-    /// Address of a field of the tree's record, which lies in the frame of the caller.
+    /// Address of a field of the tree's record, in the caller's frame.
     fn record(&self, t: &Thread, field: u64) -> u64 {
         t.stack - 0x300 + field
     }
 
-    /// The beginning of the chain under construction in the record.
+    /// Address of the field for the start of the chain under construction.
     fn chain_start(&self, t: &Thread) -> u64 {
         let after = (0x30 + 13 * self.places.word).next_multiple_of(8);
         self.record(t, after + 16)
@@ -149,12 +148,12 @@ impl Matcher<'_> {
         t.stack - 0x400
     }
 
-    /// Where it has its `Location`.
+    /// Address of its `Location`.
     fn location(t: &Thread) -> u64 {
         Self::frame(t) + 0x20
     }
 
-    /// Calls the function at `to`, the stack pointer being at `sp`.
+    /// Calls the function at `to` with stack pointer `sp`.
     fn call(t: &mut Thread, pc: u64, to: u64, insns: u16, sp: u64) -> Called {
         t.call(pc, to, insns, t.stack - sp);
         Called {
@@ -163,7 +162,7 @@ impl Matcher<'_> {
         }
     }
 
-    /// Finds all matches (`findmumcandidates`), each given to `found`.
+    /// Finds all matches (`findmumcandidates`) and passes each to `found`.
     pub async fn run(&self, t: &mut Thread, mut found: impl FnMut(Match)) {
         let (sp, length) = (Self::frame(t), Self::location(t) + self.fields().length);
         for (k, insns) in (0..).zip([1, 2, 2, 2, 2, 1]) {
@@ -234,8 +233,8 @@ impl Matcher<'_> {
         }
     }
 
-    /// Whether a match that is long enough is to be reported
-    /// (`checkiflocationisMUMcand`, called at `pc` and on).
+    /// Reports a sufficiently long match if it is a candidate (`checkiflocationisMUMcand`, called from `pc`
+    /// on).
     fn check(
         &self,
         t: &mut Thread,
@@ -270,7 +269,7 @@ impl Matcher<'_> {
         t.branch(pc + 0x2e, pc + 0x68, 2, false, [NONE; 2]);
     }
 
-    /// Whether the location is on the edge of a leaf, and the letters to the left differ.
+    /// True if the location is on an edge to a leaf, and the letters to the left differ.
     fn is_candidate(&self, t: &mut Thread, at: &Location, suffix: usize) -> bool {
         let (location, fields) = (Self::location(t), self.fields());
         let word = self.word();

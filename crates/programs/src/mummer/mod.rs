@@ -1,5 +1,5 @@
-//! MUMmer 3: matches of a query in a reference, found in one walk through the
-//! reference's suffix tree (`mummer -mumreference`, `findmumcandidates`).
+//! MUMmer 3: finds the matches of a query in a reference, in one walk through the reference's suffix tree
+//! (`mummer -mumreference`, `findmumcandidates`).
 //!
 //! ```c
 //! lptr = scanprefixfromnode(root, query);                  // as far down as it matches
@@ -10,10 +10,9 @@
 //! }
 //! ```
 //!
-//! Every letter of the query is followed by a suffix link, a descent along known
-//! letters and a comparison: each step reads a node or leaf, its brother until the
-//! letter is right, and the text where the node's string stands, one after the
-//! other. `tree.rs` has the tree's layout, `code.rs` the instructions.
+//! For each letter of the query the program follows a suffix link, descends along known letters, and
+//! compares. Each step is a chain of dependent loads: a node or leaf, its brothers until the letter matches,
+//! and the text of the node's string. `tree.rs` has the tree's layout, `code.rs` the instructions.
 
 mod code;
 mod sort;
@@ -41,16 +40,15 @@ pub(crate) const ENTRY: Entry = Entry {
     build: |values| Ok(Box::new(mummer(values, |_| ())?) as Box<dyn Program>),
 };
 
-/// Words of the tree for a letter of a generated text, measured over texts of 0.1 to
-/// 16 million letters: 1 of leaf, 2.775 of inner nodes (0.63 of them a letter, a third
-/// of which are small).
+/// Words of the tree per letter of a generated text, measured over texts of 0.1 to 16 million letters: 1 of
+/// leaf, 2.775 of inner nodes (0.63 per letter, a third of them small).
 const WORDS_PER_LETTER: f64 = 3.775;
-/// Host memory a letter while the tree is made, about.
+/// Approximate host memory per letter during construction.
 const HOST_BYTES: u64 = 30;
-/// Most letters of a sequence.
+/// Maximum letters of a sequence.
 const MOST: u64 = 1 << 28;
 
-/// Bytes of a generated text's letter with its part of the tree and of the query.
+/// Bytes per letter of a generated text, with its share of the tree and of the query.
 fn bytes_per_letter(word: u64) -> f64 {
     2.0 + WORDS_PER_LETTER * word as f64
 }
@@ -204,7 +202,7 @@ fn mummer(values: &Values<'_>, found: impl FnMut(Match) + Send + 'static) -> Res
     let mut code = Code::new(facts, start);
     let mut found = found;
     code.thread(stack, move |mut t| async move {
-        // The tree is made when the program runs, not when it is described.
+        // The tree is built when the program runs, not when its facts are requested.
         let mut rng = pagewalk_units::rng(seed, "workload.mummer");
         let elements = Make::elements(&mut rng);
         let reference =

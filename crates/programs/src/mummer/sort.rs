@@ -1,9 +1,9 @@
 //! Suffix arrays by induced sorting (G. Nong, S. Zhang, W. H. Chan, Linear suffix
 //! array construction by almost pure induced-sorting, DCC 2009).
 
-/// A letter, or the name of a substring one level up.
+/// A letter, or the name of a substring one recursion level up.
 pub trait Letter: Copy + Eq + Ord {
-    /// As an index.
+    /// The letter as an index.
     fn index(self) -> usize;
 }
 
@@ -21,13 +21,13 @@ impl Letter for u32 {
 
 const NONE: u32 = u32::MAX;
 
-/// Starts of the suffixes of `text` in ascending order; letters are at most `most`.
+/// Suffix array: starts of the suffixes of `text` in ascending order. Letters are at most `most`.
 pub fn suffixes<L: Letter>(text: &[L], most: usize) -> Vec<u32> {
     let n = text.len();
     if n <= 1 {
         return (0..n as u32).collect();
     }
-    // Whether a suffix is smaller than the next one.
+    // True where a suffix is smaller than the next one.
     let mut smaller = vec![false; n];
     for i in (0..n - 1).rev() {
         smaller[i] = match text[i].cmp(&text[i + 1]) {
@@ -86,7 +86,7 @@ pub fn suffixes<L: Letter>(text: &[L], most: usize) -> Vec<u32> {
     order
 }
 
-/// The order of all suffixes from that of those in `sorted`.
+/// Induces the order of all suffixes from the order of those in `sorted`.
 fn induce<L: Letter>(
     text: &[L],
     smaller: &[bool],
@@ -124,7 +124,7 @@ fn induce<L: Letter>(
     }
 }
 
-/// How many letters each suffix in `order` shares with the one before it.
+/// Length of the common prefix of each suffix in `order` with the previous one.
 pub fn common_prefixes(text: &[u8], order: &[u32]) -> Vec<u32> {
     let n = text.len();
     let mut place = vec![0u32; n];

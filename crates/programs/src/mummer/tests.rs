@@ -1,5 +1,4 @@
-//! Matches against brute force, and the tree that they are found in against what
-//! the program's loads say.
+//! Compares matches with brute force, and the tree with the program's loads.
 
 use std::sync::{Arc, Mutex};
 
@@ -36,8 +35,8 @@ fn run(params: &[(&str, &str)], size: Option<u64>) -> (Vec<Op>, Vec<Match>) {
     }
 }
 
-/// Longest match at each place of the query, when it is unique in the text,
-/// cannot be extended to the left and is long enough.
+/// Longest match at each position of the query, if it is unique in the text, not extensible to the left, and
+/// long enough.
 fn brute_force(text: &[u8], query: &[u8], least: usize) -> Vec<Match> {
     let mut matches = Vec::new();
     for at in 0..query.len() {
@@ -111,7 +110,7 @@ fn generated_sequences_match_as_brute_force_says() {
     let expected = brute_force(&text, &query, 12);
     assert!(expected.len() > 10, "{}", expected.len());
     assert_eq!(found, expected);
-    // About three reads of tree and text a letter that wait for one another.
+    // Each letter needs about three dependent reads of tree and text.
     let loads = ops.iter().filter(|o| o.kind == OpClass::Load).count();
     assert!(
         loads > 20 * query.len() && loads < 300 * query.len(),
@@ -119,9 +118,8 @@ fn generated_sequences_match_as_brute_force_says() {
     );
 }
 
-/// What Debian's binary executes for a letter of a query that is the reference with two
-/// letters in a hundred changed: 322 instructions, counted by callgrind, and the
-/// operands and branches that its instructions have.
+/// Instructions of Debian's binary per letter of a query that is the reference with two letters in a hundred
+/// changed: 322, counted by callgrind, with the operands and branches of its instructions.
 #[test]
 fn a_letter_takes_the_instructions_of_the_binary() {
     let mut rng = pagewalk_units::rng(5, "test");
@@ -133,7 +131,7 @@ fn a_letter_takes_the_instructions_of_the_binary() {
     };
     let letters = 30_000;
     let text = make.sequence(&mut rng, &[], &[], letters);
-    // Another letter in two of a hundred, which in one of four is the same.
+    // Two letters of a hundred are redrawn. One redraw in four leaves the letter unchanged.
     let mut changed = |base: &u8| match rng.next_u64() % 1000 {
         0..20 => (rng.next_u64() & 3) as u8,
         _ => *base,
@@ -162,7 +160,7 @@ fn a_letter_takes_the_instructions_of_the_binary() {
     }
 }
 
-/// The tree's numbers have 4 bytes unless 8 are asked for, and its arrays are as long.
+/// The tree's words have 4 bytes, or 8 on request. Its arrays scale accordingly.
 #[test]
 fn words_of_the_tree_are_as_wide_as_asked_for() {
     let text: Vec<u8> = (0..4000u32).map(|i| (i * i % 251 % 4) as u8).collect();
@@ -185,7 +183,7 @@ fn words_of_the_tree_are_as_wide_as_asked_for() {
     );
 }
 
-/// The measured size of the tree, which sets the length of generated texts.
+/// The measured size of the tree, which determines the length of generated texts.
 #[test]
 fn bytes_a_letter_are_as_measured() {
     let mut rng = pagewalk_units::rng(1, "workload.mummer");

@@ -1,22 +1,22 @@
-//! Sequences like those of chromosomes: unique stretches among copies of repeated
-//! elements, and a second sequence that shares the elements and some stretches.
+//! Sequences similar to chromosomes: unique stretches among copies of repeated elements. A second sequence
+//! shares the elements and some stretches.
 
 use rand::Rng as _;
 
-/// Families of repeats, and the lengths of their elements: from the short
-/// interspersed ones of 300 bases to parts of the long ones of 6000.
+/// Number of repeat families. Their elements range from short interspersed ones of 300 bases to parts of the
+/// long ones of 6000.
 const FAMILIES: usize = 64;
 
-/// What a sequence is made of, shares in thousandths.
+/// Composition of a sequence, in thousandths.
 #[derive(Clone, Copy)]
 pub struct Make {
-    /// Of the sequence that is copies of repeats (about half of a human genome).
+    /// Fraction of the sequence that is copies of repeats (about half of a human genome).
     pub repeats: u64,
-    /// Bases of a copy that differ from its family's element.
+    /// Fraction of a copy's bases that differ from its family's element.
     pub divergence: u64,
-    /// Of the second sequence that is taken from the first.
+    /// Fraction of the second sequence that is copied from the first.
     pub homology: u64,
-    /// Bases of such a stretch that differ.
+    /// Fraction of a copied stretch's bases that differ.
     pub mutation: u64,
 }
 
@@ -42,7 +42,7 @@ fn copy(rng: &mut pagewalk_units::Rng, of: &[u8], wrong: u64, reverse: bool, out
         out[from..].reverse();
         out[from..].iter_mut().for_each(|b| *b = 3 - *b);
     }
-    // Distances to the next changed base are geometric: on average 1000 / wrong.
+    // Distances to the next changed base are geometric, with mean 1000 / wrong.
     if wrong == 0 {
         return;
     }
@@ -60,7 +60,7 @@ fn copy(rng: &mut pagewalk_units::Rng, of: &[u8], wrong: u64, reverse: bool, out
 }
 
 impl Make {
-    /// The elements of all families; the same for both sequences.
+    /// The elements of all families, shared by both sequences.
     pub fn elements(rng: &mut pagewalk_units::Rng) -> Vec<Vec<u8>> {
         (0..FAMILIES)
             .map(|_| {
@@ -72,7 +72,7 @@ impl Make {
             .collect()
     }
 
-    /// A sequence of `length`; `from` is what parts of it may be taken from.
+    /// A sequence of `length`, with stretches copied from `from`.
     pub fn sequence(
         self,
         rng: &mut pagewalk_units::Rng,
@@ -81,7 +81,7 @@ impl Make {
         length: usize,
     ) -> Vec<u8> {
         let mut out = Vec::with_capacity(length + 5000);
-        // What is of each kind so far decides what comes next.
+        // The fractions so far determine the kind of the next stretch.
         let (mut repeated, mut taken) = (0u64, 0u64);
         while out.len() < length {
             let so_far = out.len() as u64 + 1;
@@ -94,7 +94,7 @@ impl Make {
                 taken += piece;
             } else if repeated * 1000 < so_far * self.repeats {
                 let element = &elements[below(rng, FAMILIES as u64) as usize];
-                // Most copies are cut short.
+                // Most copies are truncated.
                 let kept = (element.len() as u64).min(100 + below(rng, 2000)) as usize;
                 let at = below(rng, (element.len() - kept + 1) as u64) as usize;
                 copy(

@@ -1,32 +1,34 @@
-//! Kurtz's suffix tree in arrays of words, as MUMmer 3 lays it out on 64-bit
-//! machines (`streehuge.h`): a leaf is one word, its brother; an inner node three,
-//! child, brother and the distance to the end of its chain, or, at the end of a
-//! chain, five: child, brother, depth, head position and suffix link.
-//! Source: S. Kurtz, Reducing the space requirement of suffix trees, Software -
-//! Practice and Experience 29, 1999.
+//! Kurtz's suffix tree in arrays of words, in MUMmer 3's layout for 64-bit machines (`streehuge.h`).
 //!
-//! The program inserts suffix after suffix; here the same tree comes from a suffix
-//! array. A node's head position is the suffix that made it a node: the first one
-//! below it that is in another child than the very first. Nodes lie in the order
-//! of their head positions. When the next suffix makes the node that this one's
-//! suffix link leads to, the two are of one chain.
+//! - A leaf is one word, its brother.
+//! - A small inner node is three words: child, brother, and the distance to the end of its chain.
+//! - A large inner node, at the end of a chain, is five: child, brother, depth, head position and suffix
+//!   link.
+//!
+//! Source: S. Kurtz, Reducing the space requirement of suffix trees, Software - Practice and Experience 29,
+//! 1999.
+//!
+//! The program inserts suffix after suffix. Here the same tree is built from a suffix array. A node's head
+//! position is the suffix whose insertion created the node: the first one below it that is in another child
+//! than the very first. Nodes are stored in the order of their head positions. Two nodes are of one chain if
+//! the next suffix creates the target of this node's suffix link.
 
 use super::sort::{common_prefixes, suffixes};
 
-/// Nobody.
+/// No node.
 pub const NONE: u32 = u32::MAX;
-/// Marks a reference to a leaf.
+/// Flag of a reference to a leaf.
 const LEAF: u32 = 1 << 31;
-/// Words of the two kinds of inner nodes.
+/// Words per small and large inner node.
 pub const SMALL: u64 = 3;
 pub const LARGE: u64 = 5;
 
 /// A child: a leaf or an inner node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Child {
-    /// By the start of its suffix.
+    /// Leaf, by the start of its suffix.
     Leaf(u32),
-    /// By its number.
+    /// Inner node, by its number.
     Node(u32),
 }
 
@@ -38,28 +40,28 @@ fn child(reference: u32) -> Option<Child> {
     }
 }
 
-/// One inner node; the root has number 0.
+/// One inner node. The root has number 0.
 #[derive(Clone, Copy, Debug)]
 pub struct Node {
     /// Length of its string.
     pub depth: u32,
-    /// A place where that string stands, see the module.
+    /// Head position (see the module): a position of that string in the text.
     pub head: u32,
     first: u32,
     brother: u32,
-    /// The node of the string without its first letter.
+    /// Suffix link: the node of the string without its first letter.
     pub link: u32,
-    /// Word of the array where it begins.
+    /// Index of its first word in the array.
     pub word: u32,
-    /// Words to the end of its chain; 0 = it is a large node.
+    /// Distance in nodes to the end of its chain. 0 for a large node.
     pub chain: u32,
 }
 
-/// See the module.
+/// A suffix tree with its text.
 pub struct Tree {
     /// Letters 0 to 3, and 4 at the end.
     pub text: Vec<u8>,
-    /// In the order of their words.
+    /// Inner nodes in the order of their words.
     pub nodes: Vec<Node>,
     brothers: Vec<u32>,
     /// Words of all inner nodes.
@@ -67,7 +69,7 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// The tree of `text` (letters 0 to 3), whose end is a letter of its own.
+    /// The tree of `text` (letters 0 to 3), with a unique end letter.
     pub fn new(mut text: Vec<u8>) -> Self {
         text.push(4);
         let order = suffixes(&text, 4);
@@ -106,7 +108,7 @@ impl Tree {
         self.text[(self.start(child) + depth) as usize]
     }
 
-    /// A place where the string of `child` stands.
+    /// A position of the string of `child` in the text.
     #[inline(always)]
     pub fn start(&self, child: Child) -> u32 {
         match child {
@@ -128,7 +130,7 @@ impl Tree {
         None
     }
 
-    /// Suffix links, each from that of the parent.
+    /// Computes suffix links, each from the link of the parent.
     fn link(&mut self) {
         let mut below: Vec<(u32, u32)> = vec![(0, 0)];
         while let Some((node, parent)) = below.pop() {
@@ -144,7 +146,7 @@ impl Tree {
                 continue;
             }
             let mut at = self.nodes[parent as usize].link;
-            // Down to the depth that it must have: the letters need no check.
+            // Descends to the required depth without comparing letters.
             while self.nodes[at as usize].depth + 1 < this.depth {
                 let place = this.head + 1 + self.nodes[at as usize].depth;
                 match self.find(at, self.text[place as usize]) {
@@ -162,7 +164,7 @@ struct Open {
     depth: u32,
     first: u32,
     last: u32,
-    /// The two smallest of the children's smallest leaves.
+    /// The two smallest among the smallest leaves of its children.
     least: [u32; 2],
 }
 
@@ -206,7 +208,7 @@ impl Builder {
         (self.nodes.len() as u32 - 1, open.least[0])
     }
 
-    /// Nodes from neighbours in the suffix array, children before parents.
+    /// Builds nodes from neighbours in the suffix array, children before parents.
     fn run(mut self, order: &[u32], common: &[u32]) -> Self {
         let mut stack: Vec<Open> = Vec::new();
         let leaf = |start: u32| (start | LEAF, start);
@@ -238,8 +240,7 @@ impl Builder {
         self
     }
 
-    /// Puts nodes in the order of their head positions, the root first, and
-    /// chains them; how many words they take.
+    /// Sorts nodes by their head positions, the root first, and chains them. Returns their total words.
     fn arrange(&mut self) -> u64 {
         let count = self.nodes.len();
         let root = count - 1;
@@ -312,7 +313,7 @@ mod tests {
                 after.push((at, all[at + length]));
             }
             for (string, after) in seen {
-                // The suffix that made it a node: the first with another letter.
+                // The suffix that created the node: the first one with another letter.
                 if let Some((head, _)) = after.iter().find(|a| a.1 != after[0].1) {
                     nodes.insert(string.to_vec(), *head as u32);
                 }
@@ -330,8 +331,8 @@ mod tests {
             check([&piece[..], &other, &piece, &piece].concat())?;
         }
 
-        /// One base, one letter only, and repeated records: with every suffix link
-        /// a chain, and with nodes as deep as the text.
+        /// One base, one letter only, and repeated records: every suffix link is a chain, and nodes are as
+        /// deep as the text.
         #[test]
         fn nor_does_degenerate_input_break_it(
             unit in proptest::collection::vec(0u8..4, 1..5),
@@ -364,7 +365,7 @@ mod tests {
                 node.head
             };
             found.insert(string(node), head);
-            // Suffix links, chains and the order of children.
+            // Checks suffix links, chains and the order of children.
             if node.depth > 1 {
                 let link = &tree.nodes[node.link as usize];
                 prop_assert_eq!(string(link), string(node)[1..].to_vec());

@@ -1,7 +1,6 @@
-//! The instructions of a lookup, as gcc 12.2 makes them with the flags of the source's
-//! Makefile (-O3 -flto -fopenmp); program counters are those of its listing, in which
-//! `calculate_micro_xs`, the search and `pick_mat` are part of their callers and the sums
-//! of `pick_mat` are constants.
+//! The instructions of a lookup, as compiled by gcc 12.2 with the flags of the source's Makefile (-O3 -flto
+//! -fopenmp). Program counters are those of its listing. There `calculate_micro_xs`, the search and
+//! `pick_mat` are inlined, and the sums of `pick_mat` are constants.
 //!
 //! ```text
 //! calculate_macro_xs
@@ -20,15 +19,15 @@
 //! 2fb3 6 x pop ; 2fbd ret
 //! ```
 //!
-//! The loops around it, of particles (history, at 30e0) and of lookups (event, at 3ce0),
-//! stand in [`super::outer`].
+//! The surrounding loops over particles (history, at 30e0) and over lookups (event, at 3ce0) are in
+//! [`super::outer`].
 
 use std::sync::atomic::AtomicU64;
 
 use super::data::Grid;
 use crate::thread::{NONE, Thread, Value};
 
-/// Where the arrays lie.
+/// Addresses of the arrays.
 pub struct Tables {
     pub points: u64,
     pub energies: u64,
@@ -40,7 +39,7 @@ pub struct Tables {
     pub widest: u64,
 }
 
-/// What all threads read, and where they meet.
+/// State shared by all threads.
 pub struct Simulation {
     pub grid: Grid,
     pub materials: Vec<Vec<u32>>,
@@ -48,7 +47,7 @@ pub struct Simulation {
     pub tables: Tables,
     /// Next item of the dynamic schedule.
     pub next: AtomicU64,
-    /// The source's check sum: the number of the largest channel of each lookup.
+    /// The source's checksum: sum over lookups of the number of the largest channel.
     pub verification: AtomicU64,
 }
 
@@ -57,25 +56,25 @@ pub struct Simulation {
 pub struct Call {
     /// Address of the call instruction, in the listing.
     pub pc: u64,
-    /// Stack pointer when it is executed.
+    /// Stack pointer at the call.
     pub stack: u64,
     /// Address of the five sums.
     pub totals: u64,
     /// The neutron's energy, a state of the generator.
     pub energy: u64,
-    /// What produces it.
+    /// Value that produces it.
     pub at: Value,
     /// Number of the material.
     pub material: usize,
 }
 
 impl Call {
-    /// The stack pointer in the function.
+    /// Stack pointer within the function.
     fn frame(&self) -> u64 {
         self.stack - 0x38
     }
 
-    /// The function, from the call to the return: the sums, and what produces them.
+    /// The function, from the call to the return. Returns the sums, and the value that produces them.
     pub async fn run(self, t: &mut Thread, shared: &Simulation) -> ([f64; 5], Value) {
         let (grid, tables) = (shared.grid, &shared.tables);
         let depth = t.stack - self.stack;
@@ -121,7 +120,7 @@ impl Call {
         (totals, sums)
     }
 
-    /// The prologue, up to the search.
+    /// Prologue, up to the search.
     fn enter(&self, t: &mut Thread) {
         let frame = self.frame();
         for (k, (pc, insns)) in [
@@ -148,7 +147,7 @@ impl Call {
         t.branch(0x2d47, 0x30ca, 5, false, [NONE; 2]);
     }
 
-    /// Between the search and the first nuclide.
+    /// Code between the search and the first nuclide.
     fn prepare(&self, t: &mut Thread) {
         let frame = self.frame();
         t.load(0x2d90, 2, frame + 0x60, 4, [NONE; 2]);
@@ -163,8 +162,8 @@ impl Call {
     }
 }
 
-/// The binary search, the last of whose elements up to `energy` is returned. The
-/// compiler made a branch of each comparison, so no load waits for the one before.
+/// The binary search. Returns the last element up to `energy`. The compiler made a branch of each comparison,
+/// so no load depends on the previous one.
 fn search(t: &mut Thread, shared: &Simulation, energy: u64, at: Value) -> u64 {
     let grid = shared.grid;
     let rank = grid.rank_of_all(energy);
@@ -204,7 +203,7 @@ struct Element {
 }
 
 impl Element {
-    /// Gives what produces the sums.
+    /// Emits one nuclide. Returns the value that produces the sums.
     #[inline(always)]
     fn emit(&self, t: &mut Thread, frame: u64, totals: u64) -> Value {
         let conc = t.load(0x2ed9, 1, self.conc, 8, [NONE; 2]);
@@ -212,7 +211,7 @@ impl Element {
         t.branch(0x2ef6, 0x2df8, 6, true, [NONE; 2]);
         let row = t.load(0x2df8, 1, frame - 0x30, 8, [NONE; 2]);
         let index = t.load(0x2e00, 2, self.index, 4, [mat.plus(1), row.plus(1)]);
-        // The product of the nuclide's number and the points of each, then the sum.
+        // The number of the nuclide times the points per nuclide, then the sum.
         let point = [index.plus(5), mat.plus(8)];
         t.store(0x2e10, 4, frame - 0x38, 8, NONE, index.plus(3));
         t.branch(0x2e18, 0x2fd8, 2, false, [NONE; 2]);
@@ -221,7 +220,7 @@ impl Element {
         t.load(0x2e40, 3, self.low + 8, 16, point);
         t.load(0x2e46, 1, self.low + 0x18, 16, point);
         let e_low = t.load(0x2e50, 2, self.low, 8, point);
-        // The difference of energies, the division, then the points' values.
+        // Difference of energies, division, then the values of the points.
         let f = t.compute(0x2e62, 4, 13, [e_low.plus(4), e_high.plus(4)]);
         t.load(0x2e66, 1, self.low + 0x48, 16, point);
         // Factor, difference, concentration and sum.

@@ -1,16 +1,15 @@
 //! XSBench's tables as functions of the seed, so that no size needs host memory.
 //!
-//! A nuclide's `points` energies are one in each of `points` equal parts of
-//! [0, 1), each at a place of its own in its part: ascending without sorting. The
-//! source draws them anywhere in [0, 1) and sorts; what is read is the same, as a
-//! lookup's energy is uniform and independent of them.
-//! Energies are whole numbers of 2^-63, as the source's generator makes them.
+//! [0, 1) is divided into `points` equal parts. A nuclide has one energy in each part, at a random place
+//! within it, so energies ascend without sorting. The source draws them anywhere in [0, 1) and sorts. The
+//! accesses are the same, as a lookup's energy is uniform and independent of them. Energies are multiples of
+//! 2^-63, as in the source's generator.
 
-/// Modulus of the generator, and what an energy of 1 would be.
+/// Modulus of the generator, which corresponds to an energy of 1.
 const ONE: u64 = 1 << 63;
 /// The source's linear congruential generator.
 const LCG_A: u64 = 2_806_196_910_506_780_709;
-/// Where it starts.
+/// Initial state.
 pub const STARTING_SEED: u64 = 1070;
 
 /// One step.
@@ -35,28 +34,28 @@ pub fn fast_forward(state: u64, n: u64) -> u64 {
     a_new.wrapping_mul(state).wrapping_add(c_new) % ONE
 }
 
-/// A generator's state as a number in [0, 1).
+/// Maps a generator's state to [0, 1).
 #[inline(always)]
 pub fn unit(state: u64) -> f64 {
     state as f64 / ONE as f64
 }
 
-/// What is read of one nuclide's grid at an energy.
+/// Data read of one nuclide's grid at an energy.
 pub struct Micro {
-    /// The lower of the two points.
+    /// Index of the lower of the two points.
     pub low: u64,
     /// Cross sections there: total, elastic, absorption, fission, nu-fission.
     pub xs: [f64; 5],
 }
 
-/// The tables.
+/// Parameters of the tables.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Grid {
-    /// Nuclides.
+    /// Number of nuclides.
     pub nuclides: u64,
-    /// Energies of each.
+    /// Energies per nuclide.
     pub points: u64,
-    /// Of all values.
+    /// Seed of all values.
     pub seed: u64,
 }
 
@@ -71,26 +70,26 @@ impl Grid {
         z ^ (z >> 31)
     }
 
-    /// Which part of [0, 1) an energy lies in, and where in it.
+    /// The part of [0, 1) that contains an energy, and the offset within it.
     #[inline(always)]
     fn part(self, energy: u64) -> (u64, u64) {
         let wide = u128::from(energy) * u128::from(self.points);
         ((wide >> 63) as u64, wide as u64 % ONE)
     }
 
-    /// Energies of `nuclide` up to and including `energy`.
+    /// Number of energies of `nuclide` up to and including `energy`.
     #[inline(always)]
     fn rank(self, nuclide: u64, (part, within): (u64, u64)) -> u64 {
         part + u64::from(self.hash(nuclide, part) >> 1 <= within)
     }
 
-    /// Energies of all nuclides up to and including `energy`.
+    /// Number of energies of all nuclides up to and including `energy`.
     pub fn rank_of_all(self, energy: u64) -> u64 {
         let at = self.part(energy);
         (0..self.nuclides).map(|n| self.rank(n, at)).sum()
     }
 
-    /// Energy of a point of a nuclide, in parts of 1.
+    /// Energy of a point of a nuclide, in [0, 1).
     #[inline(always)]
     pub fn energy(self, nuclide: u64, point: u64) -> f64 {
         let within = unit(self.hash(nuclide, point) >> 1);
@@ -103,8 +102,8 @@ impl Grid {
         std::array::from_fn(|k| unit(first.wrapping_mul(2 * k as u64 + 0x9e37_79b9_7f4a_7c15) >> 1))
     }
 
-    /// The lower point that the index grid gives for an energy: the last one up
-    /// to it, but never the last of all.
+    /// The lower point that the index grid holds for an energy: the last point up to it, but never the last
+    /// of all.
     #[inline(always)]
     pub fn low(self, nuclide: u64, energy: u64) -> u64 {
         let rank = self.rank(nuclide, self.part(energy));
@@ -130,8 +129,8 @@ const SHARES: [f64; 12] = [
     0.140, 0.052, 0.275, 0.134, 0.154, 0.064, 0.066, 0.055, 0.008, 0.015, 0.025, 0.013,
 ];
 
-/// The material that a generator's state picks: sums from the second one on, so
-/// that the first, the fuel, takes the rest.
+/// The material that a generator's state selects. The sums begin with the second material, so the first, the
+/// fuel, takes the rest.
 pub fn material(state: u64) -> usize {
     let roll = unit(state);
     (1..12)

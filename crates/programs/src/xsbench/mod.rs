@@ -42,7 +42,7 @@ pub(crate) const ENTRY: Entry = Entry {
     build: |values| Ok(Box::new(xsbench(values)?.0) as Box<dyn Program>),
 };
 
-/// Points of a nuclide in the source's two problems.
+/// Points per nuclide in the source's two problems.
 const POINTS: u64 = 11_303;
 
 const INFO: WorkloadInfo = WorkloadInfo {
@@ -121,7 +121,7 @@ fn xsbench(values: &Values<'_>) -> Result<(Code, Arc<Simulation>), Error> {
         widest,
     };
     let mut rng = pagewalk_units::rng(values.options.seed, "workload.xsbench");
-    // Seeds change the particles as well; seed 0 has those of the source.
+    // A seed changes the particles as well. Seed 0 keeps those of the source.
     let skipped = match values.options.seed {
         0 => 0,
         seed => pagewalk_units::rng(seed, "workload.xsbench.particles").next_u64(),
@@ -159,7 +159,7 @@ fn xsbench(values: &Values<'_>) -> Result<(Code, Arc<Simulation>), Error> {
     Ok((Code::team(facts, start, heap, members), shared))
 }
 
-/// What one thread looks up.
+/// Lookups of one thread.
 struct Lookups {
     work: Work,
     shared: Arc<Simulation>,

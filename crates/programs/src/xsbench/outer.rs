@@ -1,4 +1,4 @@
-//! The loops of particles and of lookups around [`Call`], and `pick_mat` within them.
+//! The loops over particles and over lookups around [`Call`], with the inlined `pick_mat`.
 //!
 //! ```text
 //! history                                            event
@@ -11,7 +11,7 @@
 //! 3342 9 x load, 8 x store, 7 more
 //! 33c0 arguments, 3400 call 2cf0                     3f26 arguments, 3f60 call 2cf0
 //! 3405 largest of five ; 349f jbe 36a2               3f65 largest of five
-//! 34a5 or 36a2 how many are above 1
+//! 34a5 or 36a2 number of channels above 1
 //! 34e1 the loop of 31e0 over that number
 //! 350f 14 more ; 3559 ja 36ea ; 355f as at 326c
 //! 3625 add ; cmp ; 362b jne 33c0
@@ -27,32 +27,31 @@ use super::data::{fast_forward, lcg, material};
 use crate::layout::CODE;
 use crate::thread::{NONE, Thread, Value};
 
-/// What a thread does.
+/// Work of a thread.
 #[derive(Clone, Copy)]
 pub struct Work {
     pub history: bool,
     /// Particles, or lookups.
     pub items: u64,
-    /// Of a particle.
+    /// Lookups per particle.
     pub lookups: u64,
     pub start: u64,
 }
 
-/// Iterations a thread takes at a time: `schedule(dynamic,100)`.
+/// Iterations that a thread takes at a time: `schedule(dynamic,100)`.
 const CHUNK: u64 = 100;
-/// Constants that the code reads: -1, 2^-63, then the sums of `pick_mat` from the second
-/// material on.
+/// Constants in memory: -1, 2^-63, then the sums of `pick_mat` from the second material on.
 const SCALE: u64 = CODE + 0x5438;
 const LEAST: u64 = CODE + 0x5430;
 const SUMS: u64 = CODE + 0x5440;
 
-/// Where a loop's `pick_mat` compares, and what it does when a material is found.
+/// Code addresses of one inlined `pick_mat`.
 struct Pick {
-    /// Of each sum: the branch, and where it goes.
+    /// Per sum: the branch, and its target.
     branches: [(u64, u64); 10],
-    /// Which sum is in a register.
+    /// The sum that is held in a register.
     held: usize,
-    /// Behind it all.
+    /// Address of the code after it.
     end: u64,
 }
 
@@ -90,7 +89,7 @@ const NEXT: Pick = Pick {
     held: 1,
     end: 0x3625,
 };
-/// Of a lookup by itself.
+/// In a lookup of the event loop.
 const EVENT: Pick = Pick {
     branches: [
         (0x3e6c, 0x40cc),
@@ -109,8 +108,7 @@ const EVENT: Pick = Pick {
 };
 
 impl Pick {
-    /// Compares what `roll` produces, from a generator's `state`, with one sum after
-    /// the other.
+    /// Compares `roll`, produced from a generator's `state`, with one sum after the other.
     fn emit(&self, t: &mut Thread, state: u64, roll: Value) {
         let picked = material(state);
         for (k, (pc, to)) in self.branches.iter().enumerate() {
@@ -132,20 +130,20 @@ impl Pick {
 
 impl Work {
     pub async fn run(self, t: &mut Thread, shared: &Simulation) {
-        // The callers' frames with the simulation's data; then return address, six
-        // registers, the function's own.
+        // The callers' frames with the simulation's data. Then return address, six registers, and the
+        // function's own frame.
         let own = if self.history { 0xd8 } else { 0xa8 };
         let frame = t.stack - 0x200 - 0x38 - own;
         let mut sum = 0;
         loop {
-            // GOMP_loop_nonmonotonic_dynamic_next adds to the shared counter.
+            // `GOMP_loop_nonmonotonic_dynamic_next` adds to the shared counter.
             let first = shared.next.fetch_add(CHUNK, Relaxed);
             t.atomic(0x3676, 40, frame + 0x180, 8, [NONE; 2]);
             t.branch(0x367d, 0x3130, 2, first < self.items, [NONE; 2]);
             if first >= self.items {
                 break;
             }
-            // What both loops keep of the chunk and of the two structures.
+            // Copies of the chunk and of the two structures, used by both loops.
             for k in 0..8 {
                 t.load(0x3130 + 6 * k, 1, frame + 8 * k, 8, [NONE; 2]);
                 t.store(0x3160 + 5 * k, 1, frame + 8 * k, 8, NONE, NONE);
@@ -197,7 +195,7 @@ impl Work {
             }
             energy = lcg(state);
             state = lcg(energy);
-            // Both numbers come of the seed at once; the conversions follow.
+            // Both numbers are computed from the seed in parallel. The conversions follow.
             seed = t.compute(0x3548, 14, 10, [seed, NONE]);
             at = seed.plus(3);
             t.branch(0x3559, 0x36ea, 4, false, [seed.plus(11), NONE]);
@@ -235,7 +233,7 @@ impl Work {
     }
 }
 
-/// `fast_forward_LCG`'s loop at `pc`, `before` instructions and a turn for each bit of `n`.
+/// `fast_forward_LCG`'s loop at `pc`: `before` instructions, then one iteration per bit of `n`.
 fn forward(t: &mut Thread, pc: u64, before: u16, n: u64, condition: Value) -> Value {
     let mut rest = n;
     let mut first = before;
@@ -243,7 +241,7 @@ fn forward(t: &mut Thread, pc: u64, before: u16, n: u64, condition: Value) -> Va
     while rest > 0 {
         let bit = rest & 1 == 1;
         t.branch(pc + 3, pc + 0x11, 2 + first, !bit, [condition, NONE]);
-        // The squarings are the chain; the rest hangs on it.
+        // The squarings form the dependence chain.
         last = t.compute(pc + 0x19, 3 + 3 * u16::from(bit), 3, [last, NONE]);
         rest >>= 1;
         t.branch(pc + 0x20, pc, 2, rest > 0, [condition, NONE]);
@@ -252,8 +250,8 @@ fn forward(t: &mut Thread, pc: u64, before: u16, n: u64, condition: Value) -> Va
     last.plus(3)
 }
 
-/// The two numbers of a new seed, `insns` instructions up to the first multiplication
-/// at `pc`: what produces the energy, and the seed behind both.
+/// Draws two numbers from a new seed, with `insns` instructions up to the first multiplication at `pc`.
+/// Returns the values that produce the energy and the next seed.
 fn draw(t: &mut Thread, pc: u64, insns: u16, seed: Value) -> (Value, Value) {
     t.load(pc, insns, SCALE, 8, [NONE; 2]);
     let seed = t.compute(pc + 0x16, 5, 10, [seed, NONE]);
@@ -261,7 +259,7 @@ fn draw(t: &mut Thread, pc: u64, insns: u16, seed: Value) -> (Value, Value) {
     (seed.plus(3), seed)
 }
 
-/// What a particle keeps on the stack for its lookups.
+/// Saves a particle's data for its lookups on the stack.
 fn begin(t: &mut Thread, frame: u64) {
     t.branch(0x333c, 0x3641, 2, false, [NONE; 2]);
     for (k, insns) in [1, 2, 1, 1, 1, 1, 1, 1, 1].into_iter().enumerate() {
@@ -275,7 +273,7 @@ fn begin(t: &mut Thread, frame: u64) {
     t.compute(0x33bd, 6, 1, [NONE; 2]);
 }
 
-/// Arguments on the stack and in registers.
+/// Passes arguments on the stack and in registers.
 fn arguments(t: &mut Thread, frame: u64) {
     t.load(0x33c8, 3, frame + 0x28, 4, [NONE; 2]);
     t.store(0x33cc, 1, frame - 0x10, 8, NONE, NONE);
@@ -293,7 +291,7 @@ fn arguments(t: &mut Thread, frame: u64) {
     }
 }
 
-/// The same of a lookup by itself.
+/// Passes the arguments of a lookup in the event loop.
 fn event_arguments(t: &mut Thread, frame: u64) {
     t.load(0x3f31, 4, frame + 0x18, 4, [NONE; 2]);
     t.store(0x3f35, 1, frame - 0x10, 8, NONE, NONE);
@@ -313,10 +311,10 @@ fn event_arguments(t: &mut Thread, frame: u64) {
     }
 }
 
-/// The channel with the largest cross section, from 1, and the branches on how many
-/// are above 1.
+/// Returns the channel with the largest cross section, from 1. Emits the branches that count channels above
+/// 1.
 fn count(t: &mut Thread, at: u64, totals: &[f64; 5], sums: Value) -> u64 {
-    // Stored just before: what is read waits for what was written.
+    // The sums were stored just before: the loads depend on those stores.
     let known = [sums, NONE];
     t.load(0x340a, 2, at, 8, known);
     let second = t.load(0x3417, 2, at + 8, 8, known);
@@ -333,7 +331,7 @@ fn count(t: &mut Thread, at: u64, totals: &[f64; 5], sums: Value) -> u64 {
     let mut from = 2;
     let mut add = 1;
     if !above[1] {
-        // The first of the rest that is above 1 goes back to the additions.
+        // At the first of the rest that is above 1, the code returns to the additions.
         for (k, pc, to) in [
             (2, 0x36a7, 0x34b0),
             (3, 0x36b2, 0x34bb),
@@ -368,7 +366,7 @@ fn count(t: &mut Thread, at: u64, totals: &[f64; 5], sums: Value) -> u64 {
     largest(totals)
 }
 
-/// From 1.
+/// Index of the largest sum, from 1.
 fn largest(totals: &[f64; 5]) -> u64 {
     let mut most = -1.0;
     let mut at = 0;
@@ -380,7 +378,7 @@ fn largest(totals: &[f64; 5]) -> u64 {
     at + 1
 }
 
-/// The same of a lookup by itself, up to the loop's end.
+/// [`count`] for the event loop, up to the end of its iteration.
 fn event_largest(t: &mut Thread, frame: u64, totals: &[f64; 5], sums: Value) -> u64 {
     let (at, known) = (frame + 0x70, [sums, NONE]);
     t.load(0x3f6f, 3, at, 8, known);
@@ -419,7 +417,7 @@ fn event_largest(t: &mut Thread, frame: u64, totals: &[f64; 5], sums: Value) -> 
     largest(totals)
 }
 
-/// Behind a particle's lookups.
+/// End of a particle's lookups.
 fn end(t: &mut Thread, frame: u64) {
     t.load(0x3631, 1, frame + 0x80, 8, [NONE; 2]);
     t.load(0x3639, 1, frame + 0x88, 8, [NONE; 2]);

@@ -1,4 +1,4 @@
-//! Lookups against the source's algorithm on tables that are really there.
+//! Compares lookups with the source's algorithm on real tables.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -28,7 +28,7 @@ fn run(params: &[(&str, &str)], size: u64, threads: u32) -> (Vec<Op>, Arc<Simula
     (ops, shared)
 }
 
-/// The source's tables: energies sorted a nuclide, their union, the index grid.
+/// The source's tables: sorted energies per nuclide, their union, and the index grid.
 struct Real {
     energies: Vec<Vec<f64>>,
     union: Vec<f64>,
@@ -64,7 +64,7 @@ fn real(grid: Grid) -> Real {
 }
 
 impl Real {
-    /// Row of the union, and the points read, and the sums.
+    /// Returns the row of the union, the points read, and the sums.
     fn lookup(&self, energy: f64, list: &[u32]) -> (usize, Vec<usize>) {
         let (mut low, mut high) = (0, self.union.len() - 1);
         while high - low > 1 {

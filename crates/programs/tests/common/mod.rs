@@ -1,4 +1,4 @@
-//! Runs a built-in program as a machine does, and keeps what it gave.
+//! Runs a built-in program as a machine does, and keeps its output.
 
 #![allow(
     dead_code,
@@ -25,16 +25,16 @@ pub fn options(size: Option<u64>, threads: u32, seed: u64, params: &[(&str, &str
     }
 }
 
-/// What one thread gave: its ops, and its events with the number of ops before them.
+/// Output of one thread: its ops and events.
 #[derive(Default, PartialEq, Debug)]
 pub struct Given {
-    /// In program order.
+    /// Ops in program order.
     pub ops: Vec<Op>,
-    /// With the number of ops before them.
+    /// Events, each with the number of ops before it.
     pub events: Vec<(usize, Event)>,
 }
 
-/// Runs to the end; `pick` chooses among the threads that can be asked.
+/// Runs to the end. `pick` chooses the next of the runnable threads.
 pub fn run(
     program: &mut dyn Program,
     mut pick: impl FnMut(&[u32]) -> usize,
@@ -88,7 +88,7 @@ fn maps_of(given: &Given) -> impl Iterator<Item = (u64, u64)> {
 pub fn check_stream(given: &BTreeMap<u32, Given>) {
     let mut maps: Vec<_> = given.values().flat_map(maps_of).collect();
     maps.sort_unstable();
-    // What grows by `brk` is one.
+    // Adjacent mappings, such as growth by `brk`, are merged.
     maps.dedup_by(|next, last| {
         let adjacent = next.0 <= last.1;
         last.1 = if adjacent { last.1.max(next.1) } else { last.1 };

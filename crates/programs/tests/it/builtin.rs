@@ -1,5 +1,5 @@
-//! The built-in programs from outside: their streams are those of the
-//! algorithms, whatever the order in which threads are asked.
+//! The built-in programs from outside: their streams are those of the algorithms, in any order of the
+//! threads.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -49,7 +49,7 @@ fn gups_updates_follow_the_generator_and_depend_on_it() {
     let mut generators = 0;
     for (at, op) in ops.iter().enumerate() {
         match op.kind {
-            // Each number depends on the one before.
+            // Each number depends on the previous one.
             OpClass::Compute => {
                 if generators > 0 {
                     let producer = &ops[at - usize::from(op.dep[0])];
@@ -71,8 +71,8 @@ fn gups_updates_follow_the_generator_and_depend_on_it() {
         }
     }
     assert_eq!((words.len(), generators), (3000, 3000));
-    // The generator shifts left and xors 7 when a one falls out: in a table of
-    // 2^27 words, neighbours in the sequence differ by exactly that.
+    // The generator shifts left and xors 7 if the highest bit was set. In a table of 2^27 words, successive
+    // numbers differ by exactly that.
     let mask = (1 << 27) - 1;
     for pair in words.windows(2) {
         let shifted = pair[0] << 1 & mask;
@@ -80,8 +80,8 @@ fn gups_updates_follow_the_generator_and_depend_on_it() {
     }
 }
 
-/// Both variants apply the same numbers; their instructions are those of their
-/// listings, and `check` has the counts of the public runs.
+/// Both variants apply the same numbers. Their instructions are those of their listings, and `check` matches
+/// the public runs.
 #[test]
 fn gups_variants_apply_the_same_updates() {
     let updates = |variant, chunk, threads| {
@@ -114,7 +114,7 @@ fn gups_variants_apply_the_same_updates() {
         )
     };
     let (words, instructions, loads, stores) = updates("check", "10000", 1);
-    // One round, of 32 instructions with nine loads and four stores beside the updates.
+    // One round: 32 instructions with nine loads and four stores, in addition to the updates.
     assert_eq!((instructions, loads, stores), (250_032, 40_009, 20_004));
     assert_eq!(words, updates("o2", "1024", 1).0);
     assert_eq!(words, updates("o2", "9999", 1).0);
@@ -122,8 +122,8 @@ fn gups_variants_apply_the_same_updates() {
     assert_eq!(words, updates("check", "1024", 4).0);
 }
 
-/// The real program's numbers: its generator begins at 1, whatever the seed; the loop
-/// at -O2 begins somewhere in its period.
+/// The generator of the `check` variant starts at 1 for every seed, as in the real program. The loop at -O2
+/// starts at a seeded position of its period.
 #[test]
 fn the_checking_gups_begins_where_the_real_one_does() {
     let words = |variant, seed, more: &[(&str, &str)]| {
@@ -177,7 +177,7 @@ fn sysbench_gives_the_instructions_of_its_binary() {
     }
 }
 
-/// Counts of XSBench as its own Makefile builds it, run live (docs/validation.md).
+/// Counts of XSBench as built by its own Makefile and run live (docs/validation.md).
 #[test]
 fn a_cross_section_lookup_is_as_long_as_the_compiled_one() {
     let params = [
@@ -214,7 +214,7 @@ fn gups_of_a_terabyte_holds_no_table() {
     assert!(highest > 0x1000_0000_0000 + (1 << 39));
 }
 
-/// Levels by the textbook, from the edges that the stream itself reads.
+/// Textbook search levels, from the edges that the stream itself reads.
 fn reference(neighbours: &HashMap<u32, Vec<u32>>, root: u32) -> HashMap<u32, u32> {
     let mut level = HashMap::from([(root, 0)]);
     let mut queue = std::collections::VecDeque::from([root]);
@@ -229,7 +229,7 @@ fn reference(neighbours: &HashMap<u32, Vec<u32>>, root: u32) -> HashMap<u32, u32
     level
 }
 
-/// Arrays in the order in which they are mapped after code and first stack.
+/// Arrays in the order of their mappings, after code and first stack.
 struct Arrays {
     offsets: (u64, u64),
     neighbours: (u64, u64),
@@ -251,15 +251,14 @@ fn inside(range: (u64, u64), va: u64) -> bool {
     range.0 <= va && va < range.1
 }
 
-/// Whether an op belongs to one of the two loops over all vertices, before and after
-/// a search's levels.
+/// True if an op belongs to one of the two loops over all vertices, before and after a search's levels.
 fn over_all_vertices(op: &Op) -> bool {
     [0x3cf0..=0x3d2e, 0x42f8..=0x430a]
         .iter()
         .any(|loop_of| loop_of.contains(&(op.pc - 0x40_1000)))
 }
 
-/// One thread's searches, rebuilt from nothing but its ops.
+/// One thread's searches, reconstructed from its ops alone.
 #[test]
 fn bfs_levels_equal_a_reference() {
     for graph in ["kronecker", "uniform"] {
@@ -299,7 +298,7 @@ fn bfs_levels_equal_a_reference() {
                         assert_eq!(levels.insert(v, level), None, "visited twice");
                     }
                 }
-                // The end of a step: keep what it read.
+                // End of a step: keeps the edges that it read.
                 OpClass::Branch if op.flags & flags::RETURN != 0 => {
                     for (u, v) in edges.drain(..) {
                         let list = neighbours.entry(u).or_default();
@@ -323,8 +322,8 @@ fn bfs_levels_equal_a_reference() {
     }
 }
 
-/// Vertices found in each step of each search, how many of them from the bottom up,
-/// and how many edges were read.
+/// Vertices found in each step of each search, how many of them were found bottom up, and how many edges were
+/// read.
 fn found_by_step(direction: &str, graph: &str) -> (Vec<Vec<BTreeSet<u64>>>, usize, usize) {
     let params = [
         ("graph", graph),
@@ -369,8 +368,7 @@ fn found_by_step(direction: &str, graph: &str) -> (Vec<Vec<BTreeSet<u64>>>, usiz
     (searches, from_below, edges)
 }
 
-/// Each level has the same vertices, whichever direction it is searched in, and the
-/// change of direction reads few of the edges.
+/// Both directions find the same vertices in each level, and the change of direction reads few of the edges.
 #[test]
 fn a_change_of_direction_finds_the_same_levels() {
     for graph in ["kronecker", "uniform"] {
@@ -416,7 +414,7 @@ fn bfs_branches_and_dependences_are_those_of_the_search() {
         if op.kind == OpClass::Load && inside(a.parent, op.va) {
             let producer = &ops[at - usize::from(op.dep[0])];
             assert!(inside(a.neighbours, producer.va));
-            // Where the parents begin is read again for each edge.
+            // The address of the parents is loaded again for each edge.
             let begin = &ops[at - usize::from(op.dep[1])];
             assert_eq!((begin.kind, begin.size), (OpClass::Load, 8));
             assert!(!inside(a.neighbours, begin.va));
@@ -432,7 +430,7 @@ fn bfs_branches_and_dependences_are_those_of_the_search() {
             assert!(inside(a.offsets, producer.va), "{op:?} from {producer:?}");
         }
     }
-    // The list of a level is copied in pieces of up to eight.
+    // The list of a level is copied in pieces of up to eight vertices.
     let queued = ops
         .iter()
         .filter(|o| o.kind == OpClass::Store && inside(a.queue, o.va))
@@ -469,7 +467,7 @@ fn each_threads_stream_is_the_same_in_any_order_of_asking() {
         for threads in [1, 2, 5, 16] {
             let size = match name {
                 "bfs" => None,
-                // Little more than the counters: few reads.
+                // A size just above that of the counters: few reads.
                 "kmer" => Some(540 << 10),
                 _ => Some(1 << 20),
             };

@@ -1,4 +1,4 @@
-//! `churn` from outside: what it appends, reads and gives back.
+//! `churn` from outside: the records that it appends and reads, and the memory that it frees.
 
 use std::collections::BTreeMap;
 
@@ -10,8 +10,8 @@ use rand::Rng as _;
 const ARENA: u64 = 64 << 10;
 const RECORD: u64 = 64;
 
-/// The records that each phase appends and reads, found in the stream by nothing
-/// but addresses and events; every access lies in memory that is mapped then.
+/// Records appended and read by each phase, found from addresses and events alone. Every access must lie in
+/// memory mapped at that time.
 fn phases(release: &str) -> (Vec<Vec<u64>>, Vec<Vec<u64>>) {
     let params = [
         ("arena", "64KiB"),
@@ -65,7 +65,7 @@ fn phases(release: &str) -> (Vec<Vec<u64>>, Vec<Vec<u64>>) {
             OpClass::Store => (&mut appended, &mut read),
             _ => (&mut read, &mut appended),
         };
-        // A phase ends where the other kind begins, or where arenas go back.
+        // A phase ends when the other kind begins, or when arenas are freed.
         if std::mem::take(&mut released) || other.last().is_some_and(|o| !o.is_empty()) {
             if mine.last().is_some_and(|m| !m.is_empty()) {
                 mine.push(vec![]);
@@ -92,8 +92,8 @@ fn every_query_reads_what_it_appended_and_what_is_left() {
         assert!(phase.iter().copied().eq(from..all), "in order");
     }
     assert_eq!(read.len(), 6);
-    // An independent xorshift from the program's seed gives the same records, so
-    // the sums are those of the source.
+    // An independent xorshift from the program's seed selects the same records, so the sums match those of
+    // the source.
     let mut x = pagewalk_units::rng(5, "workload.churn.0").next_u64() | 1;
     for (i, phase) in read.iter().enumerate() {
         let records = if i % 2 == 0 { all } else { left };

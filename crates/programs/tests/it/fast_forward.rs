@@ -1,5 +1,5 @@
-//! A program that is told that nobody looks: it gives what its ops would have touched and counted,
-//! ends batches where it would have, and is where it would be when somebody looks again.
+//! Fast-forwarding: a program must report the pages that its ops would have touched, and their counts. It
+//! must end batches at the same places, and continue from the same state.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use pagewalk_programs::{build, workloads};
 use pagewalk_stream::{BATCH_OPS, Batch, End, Event, OpClass, Skipped, flags};
 use pagewalk_units::Access;
 
-/// What first touches pages: by page whether it was read, and written.
+/// First touches: pages that were read, and written.
 #[derive(Default)]
 struct Pages(HashMap<u64, (bool, bool)>);
 
@@ -24,7 +24,7 @@ impl Pages {
     }
 }
 
-/// What `batch` is when all of its ops are passed over.
+/// Summary of `batch` when all of its ops are skipped.
 fn skipped_of(batch: &Batch, pages: &mut Pages) -> Skipped {
     let mut skipped_part = Skipped {
         ops: batch.ops.len() as u64,
@@ -33,7 +33,7 @@ fn skipped_of(batch: &Batch, pages: &mut Pages) -> Skipped {
         touched: Vec::new(),
     };
     for op in &batch.ops {
-        // Fetching is a read: a page of code is looked at once.
+        // A fetch is a read: each page of code counts once.
         pages.touch(op.pc, Access::Fetch, &mut skipped_part.touched);
         let access = match op.kind {
             OpClass::Load => Access::Read,
@@ -48,7 +48,7 @@ fn skipped_of(batch: &Batch, pages: &mut Pages) -> Skipped {
     skipped_part
 }
 
-/// Whether what was touched may have to be touched again.
+/// True if the event invalidates earlier touches.
 fn takes_away(end: &End, pages: &Pages) -> bool {
     let End::Event { event, .. } = end else {
         return false;
@@ -63,8 +63,8 @@ fn takes_away(end: &End, pages: &Pages) -> bool {
     }
 }
 
-/// Asks both of `name` for `batches` batches, one of them with leave to pass over `instructions`
-/// and `requests` from the beginning on.
+/// Runs two instances of `name` for `batches` batches, one with a fast-forward budget of `instructions` and
+/// `requests` from the beginning.
 fn check(
     name: &str,
     params: &[(&str, &str)],
@@ -90,7 +90,7 @@ fn check(
         let count = other.skipped.ops as usize;
         assert!(count + other.ops.len() <= BATCH_OPS);
         assert!(other.ops[..] == one.ops[count..], "{what}: {number}");
-        // Not a single op more, and none less but those that ask.
+        // The program must skip exactly the granted ops, except those that query a shortcut.
         let before = |n: usize| {
             (one.ops[..n].iter())
                 .map(|o| (u64::from(o.insns), u64::from(o.flags & flags::REQUEST != 0)))
@@ -140,7 +140,7 @@ fn check(
 #[test]
 fn nothing_is_lost_of_what_is_passed_over() {
     for info in workloads() {
-        // All of it; so many instructions, in the middle of a batch; so many requests.
+        // All of it; a number of instructions that ends within a batch; a number of requests.
         check(info.name, &[], 300, (u64::MAX, u64::MAX));
         check(info.name, &[], 300, (123_457, u64::MAX));
     }
@@ -149,8 +149,8 @@ fn nothing_is_lost_of_what_is_passed_over() {
     }
 }
 
-/// Rows of a graph are passed over at once, up to where a batch or the leave ends: in the middle of a
-/// vertex, of a long row, or of the other loop.
+/// Rows of a graph are skipped in bulk, up to the end of a batch or of the budget: in the middle of a vertex,
+/// of a long row, or of the other loop.
 #[test]
 fn what_is_passed_over_at_once_is_not_too_much() {
     let all = u64::MAX;
@@ -167,14 +167,14 @@ fn what_is_passed_over_at_once_is_not_too_much() {
         check("pr", params, 300, (all, all));
     }
     for more in 0..60 {
-        // In the first loop, in the second, and behind it.
+        // In the first loop, in the second, and after it.
         for base in [20_000, 100_000, 430_000] {
             check("pr", &[], 130, (base + 7 * more, all));
         }
     }
 }
 
-/// Memory that is given back has to be touched again; what asks is answered.
+/// Freed memory has to be touched again. Shortcut queries are answered.
 #[test]
 fn changes_and_questions_are_seen() {
     for name in [

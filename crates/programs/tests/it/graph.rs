@@ -4,7 +4,7 @@ use crate::common::{check_stream, options, run};
 use pagewalk_programs::build;
 use pagewalk_stream::{Event, OpClass};
 
-/// With what it repeats, and whether it has several threads.
+/// Kernel, the parameter for its repetitions, and whether it supports several threads.
 const KERNELS: [(&str, (&str, &str), bool); 4] = [
     ("bfs", ("roots", "2"), true),
     ("dfs", ("roots", "2"), false),
@@ -69,7 +69,7 @@ fn every_way_to_initialise_gives_accesses_inside_of_mappings() {
     }
 }
 
-/// From an edge over the hash map to the target's vertex, each from the one before.
+/// From an edge over the hash map to the target's vertex: each load depends on the previous one.
 #[test]
 fn a_neighbour_of_graphbigs_layout_is_a_chain_of_reads() {
     let params = [
@@ -102,9 +102,9 @@ fn a_neighbour_of_graphbigs_layout_is_a_chain_of_reads() {
         let edge = producer(target, 0);
         let pcs = [vertex, bucket, target].map(|at| ops[at].pc - code);
         assert_eq!(pcs, [0x164, 0x134, 0x120]);
-        // The division lies between the target's number and its bucket.
+        // The division is between the target's number and its bucket.
         assert!(ops[bucket].dep_latency[0] > 10);
-        // The edge from the one before, or from the list's head.
+        // The edge comes from the previous one, or from the list's head.
         assert!([0x188, 0x109].contains(&(ops[edge].pc - code)));
         assert_eq!(op.va % 16, 8, "color at 0x18 of a chunk");
         colors += 1;
@@ -112,7 +112,7 @@ fn a_neighbour_of_graphbigs_layout_is_a_chain_of_reads() {
     assert!(colors > 10_000);
 }
 
-/// 24 instructions with 12 accesses for an edge to a vertex that was seen before.
+/// 24 instructions with 12 accesses per edge to a vertex seen before.
 #[test]
 fn an_edge_takes_the_instructions_of_the_listing() {
     let params = [

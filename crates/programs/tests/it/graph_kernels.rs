@@ -1,5 +1,5 @@
-//! PageRank, shortest paths, colouring, triangles and betweenness from outside:
-//! what holds of their streams over both layouts, with one and more threads.
+//! PageRank, shortest paths, colouring, triangles and betweenness from outside: properties of their streams
+//! in both layouts, with one and more threads.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -12,7 +12,7 @@ fn options(threads: u32, seed: u64, params: &[(&str, &str)]) -> Options {
     crate::common::options(None, threads, seed, params)
 }
 
-/// The first thread touches nothing before it is mapped, or after it is unmapped.
+/// The first thread touches no memory before it is mapped or after it is unmapped.
 fn check_order(given: &BTreeMap<u32, Given>) {
     let mine = &given[&0];
     let mut events = mine.events.iter().peekable();
@@ -21,7 +21,7 @@ fn check_order(given: &BTreeMap<u32, Given>) {
         while let Some((_, event)) = events.next_if(|e| e.0 <= at) {
             match event {
                 Event::Map { at, bytes, .. } => {
-                    // What grows by `brk` is one.
+                    // Adjacent mappings, such as growth by `brk`, are merged.
                     match mapped.range_mut(..=at.0).next_back() {
                         Some((_, end)) if *end == at.0 => *end += bytes,
                         _ => drop(mapped.insert(at.0, at.0 + bytes)),
@@ -41,7 +41,7 @@ fn check_order(given: &BTreeMap<u32, Given>) {
     }
 }
 
-/// One address is one instruction.
+/// An address always holds the same instruction.
 fn check_addresses(given: &BTreeMap<u32, Given>) {
     for mine in given.values() {
         let mut kinds: BTreeMap<u64, OpClass> = BTreeMap::new();
@@ -67,7 +67,7 @@ fn runs() -> Vec<(&'static str, Vec<(&'static str, &'static str)>)> {
         ("pr", vec![("scale", "12"), ("iterations", "2")]),
         (
             "sssp",
-            // The queue outgrows what `malloc` takes from the heap.
+            // The queue outgrows the threshold above which `malloc` uses a separate mapping.
             vec![
                 ("scale", "13"),
                 ("degree", "16"),
@@ -134,8 +134,8 @@ fn the_instruction_mix_is_that_of_compiled_code() {
             let count = |kind| given[&0].ops.iter().filter(|o| o.kind == kind).count() as f64;
             let references = (count(OpClass::Load) + count(OpClass::Store)) / all;
             let branches = count(OpClass::Branch) / all;
-            // Integer code of compilers: a third to a half of the instructions refer
-            // to memory, one in four to nine is a branch.
+            // Compiled integer code: a third to a half of the instructions reference memory, one in four to
+            // nine is a branch.
             assert!(
                 (0.2..0.6).contains(&references),
                 "{name} {layout}: {references}"
@@ -172,13 +172,13 @@ fn page_rank_pulls_each_edge_with_five_instructions() {
     );
     let neighbours = given[&0].ops.iter().filter(|o| o.pc & 0xfff == 0x398);
     assert_eq!(neighbours.count(), 3 * 8 * 4096);
-    // Beside the edges: contribution 10, row 17, iteration a few.
+    // Without the edges: contribution 10, row 17, iteration a few.
     let rest = instructions(&given) - 5 * 3 * 8 * 4096;
     let vertex = rest as f64 / (3.0 * 4096.0);
     assert!((24.0..30.0).contains(&vertex), "{vertex}");
 }
 
-/// What `kind` has, and all instructions, of a run over a uniform graph of 4096 vertices.
+/// Counts per kind of op, and of all instructions, in a run over a uniform graph of 4096 vertices.
 fn counts(name: &str, degree: &str, more: &[(&str, &str)]) -> [i64; 4] {
     let mut params = vec![
         ("graph", "uniform"),
@@ -196,8 +196,8 @@ fn counts(name: &str, degree: &str, more: &[(&str, &str)]) -> [i64; 4] {
     [instructions(&given) as i64, loads, stores, branches]
 }
 
-/// In g++'s listing of GraphBIG's page rank an edge is 27 instructions: the map's base and
-/// size are read again after `lock cmpxchg`, from the graph whose address is read, too.
+/// In g++'s listing of GraphBIG's PageRank an edge takes 27 instructions. After `lock cmpxchg` they reload
+/// the graph's address, and the map's base and size.
 #[test]
 fn an_edge_of_page_rank_is_that_of_graphbigs_build() {
     let once = [("iterations", "1")];
@@ -211,19 +211,19 @@ fn an_edge_of_page_rank_is_that_of_graphbigs_build() {
     }
 }
 
-/// Of an edge of the triangle count the listing writes three words: both counts, and the
-/// vertex at its other end while the lists are merged.
+/// In the listing, an edge of the triangle count stores three words: both counts, and the vertex at its other
+/// end during the merge.
 #[test]
 fn a_merge_of_the_triangle_count_keeps_a_vertex_on_the_stack() {
     let (few, many) = (counts("tc", "4", &[]), counts("tc", "8", &[]));
-    // The graph is made symmetric, so that each of its edges is merged once; some were the same.
+    // The graph is made symmetric, so each of its edges is merged once. Some edges coincide.
     let merges = 4 * 4096;
     let stores = (many[2] - few[2]) as f64 / f64::from(merges);
     assert!((2.9..=3.0).contains(&stores), "{stores}");
 }
 
-/// A component of one vertex takes 390 instructions, 108 loads and 71 stores (callgrind
-/// over 20,000 of them): its queue is allocated and freed.
+/// A component of one vertex takes 390 instructions, 108 loads and 71 stores (callgrind over 20,000 of them):
+/// its queue is allocated and freed.
 #[test]
 fn a_lonely_vertex_costs_connected_components_its_queue() {
     let mut file = tempfile::NamedTempFile::new().unwrap();

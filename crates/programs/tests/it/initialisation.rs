@@ -1,5 +1,5 @@
-//! Memory that is initialised in part without simulated time: which pages, in which
-//! order, and what the region of interest covers.
+//! Memory initialised in part without simulated time: the pages, their order, and the extent of the region of
+//! interest.
 
 use std::collections::BTreeSet;
 
@@ -75,7 +75,7 @@ fn given(case: &Case, more: &[(&str, &str)]) -> Given {
     given.remove(&0).unwrap()
 }
 
-/// Pages that are populated without simulated time, in order.
+/// Pages populated without simulated time, in order.
 fn populated(given: &Given) -> Vec<u64> {
     let pages = given.events.iter().filter_map(|(_, e)| match e {
         Event::Populate { at, bytes } => Some(at.0 >> 12..(at.0 + bytes) >> 12),
@@ -96,8 +96,8 @@ fn is_touch(op: &Op) -> bool {
     (0x40_1000 + 0xf040..0x40_1000 + 0xf048).contains(&op.pc)
 }
 
-/// Whether these are the pages, in the same order of their first touches. The arrays of
-/// gups's threads are there before its table is initialised in part.
+/// True if `found` touches these pages first, in this order. For `gups` the order is ignored: the arrays of
+/// its threads exist before its table is initialised in part.
 fn same(name: &str, found: impl IntoIterator<Item = u64>, pages: &[u64]) -> bool {
     let mut seen = BTreeSet::new();
     let first: Vec<u64> = found.into_iter().filter(|p| seen.insert(*p)).collect();
@@ -133,7 +133,7 @@ fn what_is_left_is_touched_page_by_page_in_the_programs_order() {
         );
         let both = bulk.iter().chain(&touches).copied();
         assert!(same(name, both, &pages), "{name}: the same pages in order");
-        // The program itself is what it is after populating in bulk.
+        // The ops of the program itself are those after populating in bulk.
         let rest: Vec<Op> = part.ops.iter().filter(|o| !is_touch(o)).copied().collect();
         assert!(rest == whole.ops, "{name}");
         assert_eq!(at(&part, &Event::RoiEnd), part.ops.len(), "{name}");
@@ -169,7 +169,7 @@ fn the_region_of_interest_may_be_the_initialisation_alone() {
     }
 }
 
-/// What threads initialise for themselves in the region of interest counts with the rest.
+/// Memory that threads initialise for themselves in the region of interest counts with the rest.
 #[test]
 fn threads_share_what_is_initialised_in_bulk() {
     let params = [("scale", "14"), ("graph", "uniform")];
@@ -188,7 +188,7 @@ fn threads_share_what_is_initialised_in_bulk() {
         "threads have arrays of their own"
     );
     assert_eq!(bulk("1TiB"), whole);
-    // The first one's memory alone is more.
+    // The first thread's memory alone exceeds this size.
     let half = bulk(&(whole[0] * 2048).to_string());
     assert!(half[0] >= whole[0] / 2 && half[0] < whole[0]);
     assert_eq!(half[1..], [0, 0], "nothing is left for the others");

@@ -1,6 +1,5 @@
-//! The key-value programs from outside: their streams are those of a client's
-//! requests, inside of mapped memory, and what they read depends on what they read
-//! before.
+//! The key-value programs from outside: their streams serve a client's requests within mapped memory, and
+//! their loads form dependence chains.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +20,7 @@ fn give(name: &str, seed: u64, params: &[(&str, &str)]) -> BTreeMap<u32, Given> 
     )
 }
 
-/// Ops of the region of interest.
+/// Ops in the region of interest.
 fn measured(given: &BTreeMap<u32, Given>) -> &[Op] {
     let given = &given[&0];
     let at = |event: Event| given.events.iter().find(|e| e.1 == event).unwrap().0;
@@ -32,8 +31,7 @@ fn instructions(ops: &[Op]) -> u64 {
     ops.iter().map(|o| u64::from(o.insns)).sum()
 }
 
-/// Instructions and data references of one more request, as the difference of two
-/// runs.
+/// Instructions and data references per request, from the difference of two runs.
 fn slope(name: &str, params: &[(&str, &str)]) -> (f64, f64) {
     let of = |operations: &str| {
         let mut params = params.to_vec();
@@ -122,10 +120,9 @@ fn loading_by_requests_ends_in_the_same_addresses_as_loading_in_bulk() {
     }
 }
 
-/// What a GET, a SET of an old key and an insertion cost over the real containers:
-/// instructions and data references (`validation/programs`, gcc 12.2 -O2, 100,000
-/// keys, values of 64 bytes, uniform, all of the requests of one kind; insertions
-/// are SETs with latest), counted by Valgrind 3.19's lackey as the difference of
+/// Cost of a GET, a SET of an old key and an insertion over the real containers: instructions and data
+/// references (`validation/programs`, gcc 12.2 -O2, 100,000 keys, values of 64 bytes, uniform, all requests
+/// of one kind; insertions are SETs with latest). Counted by Valgrind 3.19's lackey as the difference of
 /// 12,000 and 2,000 requests.
 const MEASURED: [(&str, [(f64, f64); 3]); 5] = [
     ("kv-hash", [(264.4, 86.4), (343.4, 117.4), (1024.8, 356.7)]),
@@ -145,7 +142,7 @@ const MEASURED: [(&str, [(f64, f64); 3]); 5] = [
 fn requests_cost_what_they_cost_over_the_real_containers() {
     for (name, costs) in MEASURED {
         let requests = [("uniform", "0"), ("uniform", "100"), ("latest", "100")];
-        // Insertion allocates and moves: by its main paths only.
+        // Insertion allocates and moves, modelled by its main paths only.
         let tolerances = [0.04, 0.04, 0.12];
         for (i, (distribution, sets)) in requests.into_iter().enumerate() {
             let params = [
@@ -165,8 +162,8 @@ fn requests_cost_what_they_cost_over_the_real_containers() {
     }
 }
 
-/// The same of DELETEs, of DELETEs and SETs that bring keys back, half of each, and of SETs
-/// of other lengths (the first two of programs built with `-DDELETES`).
+/// Cost of DELETEs, of DELETEs and reinserting SETs, half of each, and of SETs of other lengths (the first
+/// two in programs built with `-DDELETES`).
 const ERASED: [(&str, [(f64, f64); 3]); 5] = [
     ("kv-hash", [(600.8, 227.2), (482.3, 176.7), (646.0, 232.3)]),
     ("kv-dense", [(376.0, 141.3), (396.2, 147.9), (740.5, 272.3)]),
@@ -196,8 +193,8 @@ fn erasing_and_resizing_cost_what_they_cost_over_the_real_containers() {
             ];
             let (executed, references) = slope(name, &params);
             for (got, want) in [(executed, costs[i].0), (references, costs[i].1)] {
-                // They allocate, free and move, each by its main paths only; a text of another
-                // length comes from bins that are not told apart.
+                // Requests allocate, free and move, modelled by their main paths only. A text of another
+                // length comes from bins that the model does not distinguish.
                 let tolerance = if resize == "yes" { 0.2 } else { 0.12 };
                 if (got / want - 1.0).abs() > tolerance {
                     wrong += &format!("{name} {params:?}: {got}, really {want}\n");
@@ -208,7 +205,7 @@ fn erasing_and_resizing_cost_what_they_cost_over_the_real_containers() {
     assert!(wrong.is_empty(), "{wrong}");
 }
 
-/// With as many DELETEs as SETs half of the keys are there at last.
+/// With as many DELETEs as SETs, half of the keys remain.
 #[test]
 fn as_many_keys_are_left_as_requests_leave() {
     for name in PROGRAMS {
@@ -221,7 +218,7 @@ fn as_many_keys_are_left_as_requests_leave() {
         ];
         let given = give(name, 1, &params);
         let ops = measured(&given);
-        // A GET answers with a copy of 64 bytes to the replies, which lie before the requests.
+        // A GET copies 64 bytes to the replies, which precede the requests in memory.
         const REPLIES: std::ops::Range<u64> = 0x60_4000..0x61_4000;
         let answers = |ops: &[Op]| {
             let copies = ops.iter().filter(|o| {
@@ -229,7 +226,7 @@ fn as_many_keys_are_left_as_requests_leave() {
             });
             copies.count() as f64 / 2.0
         };
-        // Of the last half of the ops, before which half of the keys are gone.
+        // The second half of the ops: half of the keys are erased by then.
         let ops = &ops[ops.len() / 2..];
         let requests = ops.iter().filter(|o| o.flags & flags::REQUEST != 0).count();
         let share = answers(ops) / (requests as f64 * 0.6);
@@ -243,7 +240,7 @@ fn a_tree_reads_node_after_node() {
     let ops = measured(&given);
     let mut chained = 0;
     for (at, op) in ops.iter().enumerate() {
-        // The child pointer of a node comes from a child pointer.
+        // The child pointer of a node comes from another child pointer.
         let producer = |op: &Op, at: usize| &ops[at - usize::from(op.dep[0])];
         if op.kind == OpClass::Load && op.size == 8 && op.dep[0] > 0 && (op.va & 15) <= 8 {
             chained += usize::from(producer(op, at).kind == OpClass::Load);
@@ -284,7 +281,7 @@ fn footprints_are_what_was_asked_for() {
                 _ => {}
             }
         }
-        // Beside stack and data segment. One more key may double dense's table.
+        // Stack and data segment are excluded. One more key may double the table of `kv-dense`.
         let least = if name == "kv-dense" { 0.5 } else { 0.85 };
         let share = (bytes - (8 << 20)) as f64 / size as f64;
         assert!((least..1.1).contains(&share), "{name}: {share}");

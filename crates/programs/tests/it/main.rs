@@ -1,4 +1,4 @@
-//! Tests of the built-in programs, in one binary: each binary links the crate anew.
+//! Tests of the built-in programs, in one binary: each further binary would link the crate again.
 
 mod builtin;
 mod churn;

@@ -1,5 +1,4 @@
-//! Parameters that cannot hold together, or that nothing would read, are refused
-//! with the reason, before anything large is made.
+//! Conflicting or unused parameters are refused with a reason, before anything large is allocated.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -16,7 +15,7 @@ struct Case {
     program: &'static str,
     size: Option<u64>,
     params: Vec<(&'static str, String)>,
-    /// What the message must have.
+    /// Required parts of the message.
     says: [&'static str; 2],
 }
 
@@ -129,7 +128,7 @@ fn each_is_refused_with_its_reason() {
             ],
             ["operations", "64GiB"],
         ),
-        // An error in a parameter comes before one in the graph's file.
+        // An error in a parameter is reported before one in the graph's file.
         case(
             "bfs",
             None,

@@ -1,4 +1,4 @@
-//! Where requests end, against how many the program was asked to serve.
+//! Marked ends of requests, compared with the number of requests.
 
 use crate::common::{first, options, run};
 use pagewalk_programs::{Code, NONE, Touch, build};
@@ -57,7 +57,7 @@ fn a_program_whose_requests_are_regions_marks_none() {
     assert_eq!(program.facts().request, None);
 }
 
-/// Two threads that ask for the squares of numbers and note what they are told.
+/// Two threads that query the squares of numbers and record the results.
 #[test]
 fn a_thread_that_asks_goes_on_with_the_answer() {
     let told = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));

@@ -1,5 +1,5 @@
-//! GETs with a table of addresses in front of the structure: what they answer is what
-//! they answer without, whatever the table says, and they cost what the compiled ones do.
+//! GETs with a shortcut table in front of the structure: they return the same values as without, whatever the
+//! table returns, and cost as much as the compiled ones.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -12,24 +12,24 @@ const PROGRAMS: [&str; 6] = [
     "kv-hash", "kv-dense", "kv-map", "kv-btree", "kv-flat", "kv-redis",
 ];
 
-/// What a machine may answer.
+/// Behaviour of the machine's table.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Machine {
-    /// It has no table.
+    /// There is no table.
     None,
-    /// Never anything.
+    /// It never returns an address.
     Zero,
     /// A plain map.
     Map,
-    /// Half of the time an address that was entered at some time for some key, where integers
-    /// have identifiers one of the same index: they are in the tag that a row has to match.
+    /// Half of the time it returns an address that was inserted earlier for some key. If integers have
+    /// identifiers, it is one of the same index: identifiers are in the tag that a row has to match.
     Stale,
-    /// Of one in eight questions the page was changed by the kernel, and the table is
-    /// resized, which empties it, one time in 64.
+    /// In one query of eight the kernel has changed the page. In one of 64 the table is resized, which
+    /// empties it.
     Forgets,
 }
 
-/// A question, how many ops lay before it, and the reply.
+/// Number of ops before a query, the query, and the reply.
 type Asked = (usize, ShortcutQuery, Option<u64>);
 
 fn play(
@@ -39,7 +39,7 @@ fn play(
 ) -> (BTreeMap<u32, Given>, Vec<Asked>) {
     let mut program = build(name, &options(None, 1, 7, params)).unwrap();
     let mut rng = pagewalk_units::rng(1, "test.shortcut");
-    // By integer where it lies; by address for which integer it was entered last.
+    // Addresses by integer; and by address the integer that was inserted last.
     let (mut table, mut ever) = (HashMap::new(), BTreeMap::new());
     let identified = params.iter().any(|p| p.0 == "shortcut_id");
     let (mut given, mut asked) = (Given::default(), Vec::new());
@@ -78,7 +78,7 @@ fn play(
                             _ => 0,
                         })
                     }
-                    // These programs take the table that they get.
+                    // These programs do not allocate or resize the table.
                     (
                         _,
                         ShortcutQuery::Alloc { .. }
@@ -105,8 +105,7 @@ fn measured(given: &BTreeMap<u32, Given>) -> &[Op] {
     &given.ops[at(Event::RoiBegin)..at(Event::RoiEnd)]
 }
 
-/// Addresses in the heap and in mapped tables that `memcpy` reads: the values of GETs,
-/// and what SETs copy.
+/// Addresses in the heap and in mapped tables that `memcpy` reads: values of GETs, and sources of SETs.
 fn copied(ops: &[Op]) -> Vec<u64> {
     const MEMCPY: std::ops::Range<u64> = 0x40_5000..0x40_5400;
     const HEAP: u64 = 0x1c3_5000;
@@ -139,8 +138,8 @@ const TABLES: [(&str, &[(&str, &str)]); 7] = [
     ),
 ];
 
-/// The same values are read in the same order with the table as without, all memory
-/// is mapped, and as many requests end.
+/// With the table, the same values are read in the same order, all memory is mapped, and as many requests
+/// end.
 fn check_answers(
     name: &str,
     machine: Machine,
@@ -174,7 +173,7 @@ const MACHINES: [Machine; 5] = [
 #[test]
 fn answers_are_the_same_whatever_the_table_says() {
     for name in PROGRAMS {
-        // Insertion moves records of dense (which grows) and of btree.
+        // Insertion moves records of dense (during growth) and of btree.
         let params = [
             ("keys", "1000"),
             ("operations", "1000"),
@@ -194,7 +193,7 @@ fn answers_are_the_same_whatever_the_table_says() {
     }
 }
 
-/// The last op of a request may be the last that a batch has room for: it still ends it.
+/// The last op of a request may be the last that fits a batch: it still ends the request.
 #[test]
 fn a_request_that_fills_a_batch_as_it_ends_is_counted() {
     let params = [
@@ -210,8 +209,8 @@ fn a_request_that_fills_a_batch_as_it_ends_is_counted() {
     check_answers(PROGRAMS[0], MACHINES[0], &params, TABLES[0]);
 }
 
-/// Redis's dictionary moves to a larger table one record a request; DELETEs may take the last
-/// that are left to move.
+/// Redis's dictionary moves one record per request to a larger table. DELETEs may remove the last ones left
+/// to move.
 #[test]
 fn what_was_left_to_move_may_be_deleted() {
     let params = [
@@ -254,8 +253,8 @@ proptest::proptest! {
     }
 }
 
-/// With a table that forgets nothing: each GET asks once, a record is entered when it
-/// is first found and whenever it has moved, and an answer is never a wrong one.
+/// With a table that forgets nothing: each GET queries once, a record is inserted when first found and after
+/// each move, and a reply is never wrong.
 #[test]
 fn rows_follow_their_records() {
     for name in PROGRAMS {
@@ -276,7 +275,7 @@ fn rows_follow_their_records() {
                 continue;
             };
             loads += 1;
-            // Whether the same request enters it.
+            // True if the same request inserts it.
             let enters = asked.get(i + 1).is_some_and(|(next, ask, _)| {
                 let same = !ops[*at..*next]
                     .iter()
@@ -291,7 +290,7 @@ fn rows_follow_their_records() {
         let sets = 2000 - loads;
         assert!((300..500).contains(&sets), "{name}: {sets}");
         match name {
-            // 24 keys later it grows, and all records move; so do some of a B-tree.
+            // It grows 24 keys later, and all records move. Some of a B-tree move, too.
             "kv-dense" => assert_eq!(moved, 1024, "{name}"),
             "kv-btree" => assert!((sets..8 * sets).contains(&moved), "{name}: {moved}"),
             _ => {
@@ -302,8 +301,8 @@ fn rows_follow_their_records() {
     }
 }
 
-/// Of all requests that give memory back here, DELETEs, each empties its row before, with
-/// address 0, and no row is emptied for anything else.
+/// Each request that frees memory here is a DELETE. It empties its row before, with address 0, and no row is
+/// emptied for another reason.
 #[test]
 fn a_row_is_emptied_before_its_record_is_freed() {
     const FREE: std::ops::Range<u64> = 0x40_6c00..0x40_7000;
@@ -340,15 +339,15 @@ fn a_row_is_emptied_before_its_record_is_freed() {
             }
         }
         assert!((700..900).contains(&emptied), "{name}: {emptied}");
-        // 4000 / 5 DELETEs of 1000 keys find 551 on average: each key is hit with
-        // probability 1 - e^-0.8. What dense erases keeps its memory.
+        // 4000 / 5 DELETEs of 1000 keys find 551 on average: each key is hit with probability 1 - e^-0.8. An
+        // erased slot of dense keeps its memory.
         let wanted = if name == "kv-dense" { 0..1 } else { 490..610 };
         assert!(wanted.contains(&freeing), "{name}: {freeing}");
     }
 }
 
-/// In a map that forgets nothing: without identifiers the last index that a key was asked
-/// of has its row, so every second answer is the other's; with them none is.
+/// In a map that forgets nothing. Without identifiers the row belongs to the last index that requested the
+/// key, so every second reply is the other index's. With identifiers none is.
 #[test]
 fn two_indexes_take_each_others_rows_unless_they_have_identifiers() {
     for name in ["kv-hash", "kv-redis"] {
@@ -373,7 +372,8 @@ fn two_indexes_take_each_others_rows_unless_they_have_identifiers() {
                 ids.insert(integer & 15);
                 if pair[0].2 != Some(0) {
                     answered += 1;
-                    // All keys are there: what is entered after an answer was another's.
+                    // All keys are present: an insertion after a reply means that the reply was another
+                    // index's.
                     foreign += u32::from(matches!(pair[1].1, ShortcutQuery::InsertVa { .. }));
                 }
             }
@@ -388,11 +388,10 @@ fn two_indexes_take_each_others_rows_unless_they_have_identifiers() {
     }
 }
 
-/// A row keeps 12 bits of the integer, so a foreign one matches with probability 1 in
-/// 4096; with identifiers eight bits are left, and only rows of the same index match: 1 in
-/// 256 of half of them. Counted in the program, by the comparisons of keys that fail, with
-/// so many keys that each is asked for once at most: a row whose match is asked for again
-/// and again is lost to it, and only the others would stay.
+/// A row keeps 12 bits of the integer, so a foreign row matches with probability 1 in 4096. With identifiers
+/// eight bits are left, and only rows of the same index match: 1 in 256 of half of them. The program's
+/// failing key comparisons are counted. Keys are so many that each is requested at most about once: repeated
+/// requests for a matching row would evict it, and only the others would stay.
 #[test]
 fn foreign_rows_match_by_the_bits_that_they_keep() {
     const COMPARED: u64 = 0x40_1000 + 0x3500 + 0xc6;
@@ -413,13 +412,13 @@ fn foreign_rows_match_by_the_bits_that_they_keep() {
             first,
         );
         let ops = measured(&given);
-        // 1024 rows are full after the first third.
+        // All 1024 rows are full after the first third.
         let ops = &ops[ops.len() / 3..];
         let requests = ops.iter().filter(|o| o.flags & flags::REQUEST != 0).count() as f64;
         let compared = || ops.iter().filter(|o| o.pc == COMPARED);
         let hits = compared().filter(|o| o.flags & flags::TAKEN != 0).count() as f64;
         let foreign = compared().count() as f64 - hits;
-        // Rows that are looked at before the right one, or all four.
+        // Rows compared before the right one, or all four.
         let want = each * (1.5 * hits + 4.0 * (requests - hits));
         assert!(
             (foreign - want).abs() < 5.0 * want.sqrt() + 0.05 * want,
@@ -428,8 +427,8 @@ fn foreign_rows_match_by_the_bits_that_they_keep() {
     }
 }
 
-/// All keys that are asked for lead to one set: of a table with as many sets one line is
-/// read, and it holds four of them.
+/// All requested keys map to one set. In a table with as many sets only one line is read, and it holds four
+/// of them.
 #[test]
 fn flooded_keys_share_one_set() {
     const ROW: u64 = 0x40_1000 + 0x3500 + 0x2c;
@@ -453,7 +452,7 @@ fn flooded_keys_share_one_set() {
             assert_eq!(integer >> 12 & mask, 0, "{hash}");
             keys.insert(*integer);
         }
-        // Of 1000 keys that are drawn three times as often 5 % are never drawn.
+        // 1000 keys with three times as many draws: 5 % are never drawn.
         assert!((920..=1000).contains(&keys.len()), "{hash}: {}", keys.len());
     }
     let rows = |flood: &str| {
@@ -553,7 +552,7 @@ fn parameters_that_nothing_would_read_are_refused() {
     }
 }
 
-/// Instructions and data references of one more GET, as the difference of two runs.
+/// Instructions and data references per GET, from the difference of two runs.
 fn slope(params: &[(&str, &str)]) -> (f64, f64) {
     let of = |operations: &str| {
         let mut params = params.to_vec();
@@ -576,27 +575,25 @@ fn slope(params: &[(&str, &str)]) -> (f64, f64) {
     ((many.0 - few.0) / 1e4, (many.1 - few.1) / 1e4)
 }
 
-/// What a GET costs over the real `std::unordered_map` with a table in front of it:
-/// instructions and data references (`validation/programs/kv_shortcut.cc`, gcc 12.2 -O2,
-/// values of 64 bytes, uniform), counted by Valgrind 3.19's lackey as the difference of
-/// 12,000 and 2,000 requests. By keys, table, hash and bytes.
+/// Cost of a GET over the real `std::unordered_map` with a shortcut table: instructions and data references
+/// (`validation/programs/kv_shortcut.cc`, gcc 12.2 -O2, values of 64 bytes, uniform). Counted by Valgrind
+/// 3.19's lackey as the difference of 12,000 and 2,000 requests. Columns: keys, table, hash and bytes.
 const MEASURED: [(&str, &str, &str, &str, f64, f64); 10] = [
-    // Each key is asked for several times: hits.
+    // Each key is requested several times: hits.
     ("1000", "slb", "xxh3", "4MiB", 274.4, 92.3),
     ("1000", "stlt-sw", "xxh3", "4MiB", 248.9, 80.0),
     ("1000", "stlt-sw", "xxh64", "4MiB", 282.9, 83.0),
     ("1000", "stlt-sw", "murmur", "4MiB", 265.9, 74.0),
     ("1000", "stlt-sw", "djb2", "4MiB", 401.9, 94.0),
     ("1000", "stlt-sw", "siphash", "4MiB", 336.8, 76.0),
-    // Most are asked for once or twice: misses, and entries that give way.
+    // Most keys are requested once or twice: misses and replacements.
     ("20000", "slb", "xxh3", "4MiB", 525.6, 143.9),
     ("20000", "slb", "xxh3", "40KiB", 496.9, 140.4),
     ("20000", "stlt-sw", "xxh3", "4MiB", 368.6, 106.1),
     ("20000", "stlt-sw", "xxh3", "64KiB", 427.4, 115.1),
 ];
 
-/// The same of SETs and DELETEs, half of each (programs built with `-DDELETES`): each DELETE
-/// empties a row first.
+/// Cost of SETs and DELETEs, half of each (programs built with `-DDELETES`). Each DELETE empties a row first.
 #[test]
 fn erasing_costs_what_it_costs_with_the_compiled_tables() {
     for (table, instructions, references) in [("stlt-sw", 476.6, 168.4), ("slb", 495.2, 169.8)] {
@@ -634,7 +631,7 @@ fn gets_cost_what_they_cost_with_the_compiled_tables() {
     }
 }
 
-/// What lies between two marks of requests, with all that it says.
+/// All ops between two marks of requests, with all their fields.
 fn requests(ops: &[Op], from: usize, to: usize) -> Vec<Op> {
     let ends: Vec<_> = ops
         .iter()
@@ -646,8 +643,8 @@ fn requests(ops: &[Op], from: usize, to: usize) -> Vec<Op> {
     ops[begin..ends[to - 1]].to_vec()
 }
 
-/// Requests that only leave behind what they leave are, for those after them, as if they
-/// had been served: the same instructions, addresses and branches.
+/// For later requests, earlier requests must have the same effect as if they had been served: the same
+/// instructions, addresses and branches follow.
 #[test]
 fn earlier_requests_leave_what_served_ones_leave() {
     for name in PROGRAMS {
@@ -678,8 +675,7 @@ fn earlier_requests_leave_what_served_ones_leave() {
     }
 }
 
-/// A machine's table knows every record that they asked for, and has been asked for the last
-/// of them one by one.
+/// The machine's table holds every requested record, and was queried one by one for the last of them.
 #[test]
 fn a_machines_table_is_warm_behind_earlier_requests() {
     for name in PROGRAMS {
@@ -702,8 +698,8 @@ fn a_machines_table_is_warm_behind_earlier_requests() {
             let loads = asked
                 .iter()
                 .filter(|a| matches!(a.1, ShortcutQuery::LoadVa { .. }));
-            // 1000 measured ones, and as many of those before as there are keys, which are
-            // more with each SET; SETs ask nothing.
+            // 1000 measured queries, and as many before them as there are keys. Each SET adds a key, and
+            // queries nothing.
             let loads = loads.count();
             let bounds = if sets == "0" {
                 4000..=4000
@@ -715,11 +711,10 @@ fn a_machines_table_is_warm_behind_earlier_requests() {
     }
 }
 
-/// What earlier SETs wrote is memory that the machine has: no GET faults for it, and rows
-/// can be entered for it.
+/// Memory written by earlier SETs is populated: no GET faults on it, and rows can be inserted for it.
 #[test]
 fn what_earlier_requests_wrote_is_populated() {
-    // Where malloc takes an object off its list: it may be one that is new.
+    // Address at which `malloc` unlinks an object from its list: the object may be new.
     const TAKES: u64 = 0x40_1000 + 0x6c00 + 0x158;
     for name in PROGRAMS {
         for shortcut in ["none", "stlt"] {
@@ -738,7 +733,7 @@ fn what_earlier_requests_wrote_is_populated() {
             let mut pages = HashSet::new();
             let mut events = given.events.iter().peekable();
             for (at, op) in given.ops.iter().enumerate().skip(begin) {
-                // What is allocated later comes with an event of its own.
+                // Later allocations come with their own events.
                 while let Some((_, event)) = events.next_if(|e| e.0 <= at) {
                     if let Event::Populate { at, bytes } = event {
                         pages.extend((at.0 >> 12)..((at.0 + bytes) >> 12));

@@ -1,8 +1,8 @@
-//! Every built-in program, small.
+//! Options that make every built-in program small.
 
 use pagewalk_programs::{Options, workloads};
 
-/// `name` with `params`, or with those that make it small.
+/// Options of `name` with `params`, or with defaults that make it small.
 pub fn small(name: &str, threads: u32, params: &[(&str, &str)]) -> Options {
     let info = workloads().find(|w| w.name == name).unwrap();
     let fewer: &[(&str, &str)] = match info.group {
@@ -12,7 +12,7 @@ pub fn small(name: &str, threads: u32, params: &[(&str, &str)]) -> Options {
     };
     let params = if params.is_empty() { fewer } else { params };
     Options {
-        // The arrays of some are populated for long.
+        // With default sizes these programs take long to populate.
         size_bytes: ["gups", "kmer"].contains(&name).then_some(4 << 20),
         threads,
         seed: 3,

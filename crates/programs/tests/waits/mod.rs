@@ -1,4 +1,4 @@
-//! Which threads may be asked: barriers and recorded waits, as a machine keeps them.
+//! Runnable threads: barriers and recorded waits, as in a machine.
 #![allow(
     dead_code,
     reason = "benches, fuzz targets and test binaries use their own parts"
@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use pagewalk_stream::{Batch, End, Units};
 
-/// What is known of the threads of one process.
+/// State of the threads of one process.
 #[derive(Default)]
 pub struct Waits {
     held: BTreeMap<u32, End>,
@@ -18,7 +18,7 @@ pub struct Waits {
 }
 
 impl Waits {
-    /// `thread` gave `batch` and `end`.
+    /// Records that `thread` delivered `batch` and `end`.
     pub fn see(&mut self, thread: u32, batch: &Batch, end: &End) {
         self.units.entry(thread).or_default().add(batch, end);
         self.held.remove(&thread);
@@ -33,13 +33,13 @@ impl Waits {
         }
     }
 
-    /// Nobody waits for `thread` any more.
+    /// Removes `thread`: no other thread waits for it any more.
     pub fn gone(&mut self, thread: u32) {
         self.gone.insert(thread);
         self.held.remove(&thread);
     }
 
-    /// Those of `live` that wait for nobody.
+    /// The threads of `live` that do not wait.
     pub fn free(&self, live: &[u32]) -> Vec<u32> {
         let there = |far: Option<u64>, other: &u32, least: u64| {
             self.gone.contains(other) || far.is_some_and(|n| n >= least)

@@ -1,10 +1,10 @@
-//! One thread's side arrays of Brandes's algorithm, and where they lie.
+//! One thread's side arrays of Brandes's algorithm, and their addresses.
 
 use crate::graph::containers::{From, allocate, release};
 use crate::heap::{Heap, chunk};
 use crate::thread::{NONE, Thread, Value};
 
-/// Depth of a vertex that was not reached: -1.
+/// Depth of an unreached vertex: -1.
 pub(super) const UNKNOWN: u32 = u32::MAX;
 /// No node.
 const NIL: u32 = u32::MAX;
@@ -31,7 +31,7 @@ pub(super) struct SideArrays {
 }
 
 impl SideArrays {
-    /// For a graph of `n` vertices and `m` edges.
+    /// Arrays for a graph of `n` vertices and `m` edges.
     pub(super) fn new(heap: &mut Heap, n: u64, m: u64) -> Self {
         SideArrays {
             parents: heap.malloc(24 * n),
@@ -59,17 +59,17 @@ impl SideArrays {
     }
 }
 
-/// See the module.
+/// One thread's side arrays: addresses and contents.
 pub(super) struct Side {
     pub at: SideArrays,
     pub depth: Vec<u32>,
     pub paths: Vec<u64>,
     pub update: Vec<f64>,
-    /// Vertices in the order of the search: the queue, and then the stack.
+    /// Vertices in search order: the queue, later the stack.
     pub order: Vec<u32>,
     /// First and last node of each vertex's list.
     lists: Vec<[u32; 2]>,
-    /// Of each node: its parent, and the next in its list, or the next free one.
+    /// Per node: its parent, and the next node of its list or of the free list.
     nodes: Vec<[u32; 2]>,
     free: u32,
 }
@@ -105,7 +105,7 @@ impl Side {
         (next != NIL).then_some(next)
     }
 
-    /// The loop before each search.
+    /// The initialisation loop before each search.
     pub(super) async fn clear(&mut self, t: &mut Thread, source: u32) {
         let (at, frame) = (self.at, t.stack - 0x300);
         self.order.clear();
@@ -121,7 +121,7 @@ impl Side {
                 let next = self.after(place);
                 let va = at.node(place);
                 link = t.load(0x143, 2, va, 8, [link, NONE]);
-                // To the head of the free chunks of its size.
+                // Pushes the node to the free chunks of its size.
                 release(t, 0x14c, From::Bin, Some([va - 8, va]));
                 self.nodes[place as usize][1] = self.free;
                 self.free = place;
@@ -156,8 +156,7 @@ impl Side {
         }
     }
 
-    /// `paths[w] += paths[v]; parents[w].push_back(v);` with what produced both
-    /// numbers.
+    /// `paths[w] += paths[v]; parents[w].push_back(v);`, with the values that produce both numbers.
     #[inline(always)]
     pub(super) fn parent(&mut self, t: &mut Thread, v: u32, w: u32, from: [Value; 2]) {
         let (at, frame) = (self.at, t.stack - 0x300);
@@ -176,7 +175,7 @@ impl Side {
         self.nodes[place as usize] = [v, NIL];
         let va = at.node(place);
         t.store(0x32c, 1, va + 16, 8, NONE, from[0]);
-        // The node becomes the last: `_M_hook`.
+        // Appends the node: `_M_hook`.
         let list = at.parents + 24 * u64::from(w);
         t.call(0x336, HOOK, 3, 0x400);
         let last = t.load(HOOK + 4, 1, list + 8, 8, [from[1], NONE]);
@@ -197,14 +196,14 @@ impl Side {
         t.store(0x343, 0, list + 16, 8, from[1], size.plus(1));
     }
 
-    /// `operator new(24)`: the chunk freed last, else the next of the arena.
+    /// `operator new(24)`: the chunk freed last, else the next one of the arena.
     #[inline(always)]
     fn allocate(&mut self, t: &mut Thread) -> u32 {
         let (place, words);
         if self.free == NIL {
             self.nodes.push([NIL; 2]);
             place = self.nodes.len() as u32 - 1;
-            // Splits the top chunk: the node's size is new.
+            // Splits the top chunk: the size field of the node is new.
             words = [t.stack - 0x280, self.at.node(place) - 8];
         } else {
             place = self.free;

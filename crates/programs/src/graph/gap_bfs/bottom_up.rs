@@ -1,16 +1,16 @@
-//! GAP's change of direction: when the frontier has many edges, the vertices that are
-//! not yet reached look for a neighbour in it, until few are found that way.
+//! GAP's change of direction. When the frontier has many edges, each unreached vertex searches its neighbours
+//! for one in the frontier, until few vertices are found in this way.
 //!
-//! One thread, of a graph whose edges go both ways, so that rows serve both directions;
-//! gcc 12.2 with the flags of GAP's Makefile (-std=c++11 -O3) and `SERIAL=1`:
+//! One thread, on a symmetric graph, so that rows serve both directions. gcc 12.2 with the flags of GAP's
+//! Makefile (-std=c++11 -O3) and `SERIAL=1`:
 //!
 //! ```text
 //! DOBFS: scout_count > edges_to_check / 15
 //! 4038 mov ; mov ; xor ; cqto ; 4046 idivq 0x58(%rsp) ; cmp ; 404e jge 4378
-//! QueueToBitmap, one turn a vertex of the queue
+//! QueueToBitmap, one iteration per vertex of the queue
 //! 4090 movslq (%rdx),%rax ; mov ; add ; mov ; shr ; shl ; 40a4 or %r10,(%rsi,%rax,8)
 //!      cmp ; 40ab jb 4090
-//! BUStep, one turn a vertex
+//! BUStep, one iteration per vertex
 //! 394d mov (%r11,%rcx,4),%eax ; test ; 3953 jns 3940
 //! 3955 mov 0x28(%rbx),%rax ; 3959 mov (%rax,%rdi,1),%r8 ; 395d mov (%rax,%rcx,8),%rax
 //!      cmp ; 3964 je 3940 ; 3966 mov 0x0(%rbp),%r10 ; 396a jmp 3979
@@ -19,7 +19,7 @@
 //!      mov ; mov ; 3995 mov %esi,(%r11,%rcx,4) ; add ; shr ; shl ; add ; add
 //! 39ac or %rax,(%r9,%rdx,8) ; 39b0 mov 0x8(%rbx),%r13 ; cmp ; 39b7 jl 394d
 //! 3940 add ; add ; cmp ; 394b jge 39b9
-//! BitmapToQueue, one turn a vertex
+//! BitmapToQueue, one iteration per vertex
 //! 3c01 mov (%r12),%rax ; mov ; mov ; shr ; 3c0f mov (%rax,%rcx,8),%rax ; bt ; 3c17 jae 3bf8
 //!      cmp ; 3c20 je 3c80 ; lea ; add ; add ; 3c2e mov %r13d,(%rax) ; cmp ; 3c34 jl 3c01
 //! 3bf8 add ; cmp ; 3bff jge 3c36
@@ -30,27 +30,27 @@ use pagewalk_stream::flags::{CALL, RETURN, TAKEN};
 use super::{LOCAL, Worker, locked};
 use crate::thread::NONE;
 
-/// GAP's defaults: from the top down while the frontier's edges are at most this part
-/// of those that are left,
+/// GAP's defaults. The search stays top down while the frontier's edges are at most 1/ALPHA of the remaining
+/// ones,
 const ALPHA: u64 = 15;
-/// and again when at most this part of the vertices was found.
+/// and returns to it when at most 1/BETA of the vertices were found.
 const BETA: u64 = 18;
 
-/// Where a search stands that may change its direction.
+/// State of a search that may change its direction.
 pub(super) struct Progress {
-    /// Edges of the frontier, as far as it is known.
+    /// Edges of the frontier, as far as counted.
     pub scout: u64,
-    /// Edges of vertices that were not yet in a frontier.
+    /// Edges of vertices that were in no frontier yet.
     to_check: u64,
-    /// A bit a vertex: what was found last, and what is being found.
+    /// Bitmaps of the frontier, and of the vertices found in this level.
     front: Vec<u64>,
     next: Vec<u64>,
-    /// Which of the two maps in the program's memory is the first.
+    /// True if the two maps in the program's memory are exchanged.
     swapped: bool,
 }
 
 impl Worker {
-    /// Both maps are made anew for each search, and `root` is its first frontier.
+    /// Clears both maps for a new search. `root` is its first frontier.
     pub(super) async fn begin(&mut self, root: u32) -> Progress {
         let graph = &self.world.graph;
         let words = (graph.vertices() as usize).div_ceil(64);
@@ -67,7 +67,7 @@ impl Worker {
         }
     }
 
-    /// Whether the level is to be searched from the bottom up.
+    /// True if the level is to be searched bottom up.
     pub(super) fn turns(&mut self, progress: &mut Progress) -> bool {
         let (t, stack) = (&mut self.t, self.stack);
         let edges = t.load(0x4038, 1, stack + 0x20, 8, [NONE; 2]);
@@ -82,8 +82,8 @@ impl Worker {
         turns
     }
 
-    /// Searches from the bottom up until few vertices are found in a level, from the
-    /// frontier at `window` of the queue; gives the next one.
+    /// Searches bottom up, from the frontier at `window` of the queue, until few vertices are found in a
+    /// level. Returns the next frontier.
     pub(super) async fn bottom_up(
         &mut self,
         progress: &mut Progress,
@@ -135,7 +135,7 @@ impl Worker {
         }
     }
 
-    /// One level; how many vertices were found.
+    /// One level. Returns the number of vertices found.
     async fn bottom_up_step(&mut self, progress: &mut Progress) -> u64 {
         self.enter_step().await;
         let (front, next) = (self.map(progress, false), self.map(progress, true));
@@ -179,7 +179,7 @@ impl Worker {
         awake
     }
 
-    /// Whether a neighbour of `u` is in the frontier.
+    /// True if a neighbour of `u` is in the frontier.
     fn look_up(&mut self, progress: &Progress, u: u32, front: u64) -> bool {
         let world = self.world.clone();
         let (graph, arrays) = (&world.graph, world.arrays);
@@ -212,7 +212,7 @@ impl Worker {
         false
     }
 
-    /// The vertices of the last map go to the queue.
+    /// Copies the vertices of the last map to the queue.
     async fn map_to_queue(&mut self, progress: &Progress) {
         let world = self.world.clone();
         let vertices = world.graph.vertices();

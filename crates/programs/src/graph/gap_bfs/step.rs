@@ -1,5 +1,5 @@
-//! One level of the search: the top-down step as gcc 12.2 makes it with the flags of
-//! GAP's Makefile (-std=c++11 -O3).
+//! One level of the search: the top-down step as compiled by gcc 12.2 with the flags of GAP's Makefile
+//! (-std=c++11 -O3).
 //!
 //! One thread (`SERIAL=1`, where compare-and-swap is a load and a plain store):
 //!
@@ -11,7 +11,7 @@
 //! 3a37 cmp ; 3a3a jne 3a49 ; 3a3c jmp 3a91
 //! 3a40 add ; cmp ; 3a47 je 3a85          next edge
 //! 3a49 movslq (%rbx),%rbp                v
-//! 3a4c mov (%r14),%r11                   where the parents begin, kept in memory
+//! 3a4c mov (%r14),%r11                   start of the parents, kept in memory
 //! 3a4f lea ; mov ; 3a56 mov (%r11),%ebp ; test ; 3a5b jns 3a40
 //! 3a5d mov %r8d,(%r11) ; cmp ; 3a67 je 3ae0 ; lea ; add ; neg ; add
 //! 3a77 mov %r12d,(%r11) ; movslq ; add ; cmp ; 3a83 jne 3a49
@@ -19,8 +19,8 @@
 //! 3a91 add ; lea ; cmp ; 3a9c jb 3a20
 //! ```
 //!
-//! Several threads (OpenMP): graph and parents are found by the structure that the
-//! compiler passes to a parallel region.
+//! Several threads (OpenMP): graph and parents are reached through the structure that the compiler passes to
+//! a parallel region.
 //!
 //! ```text
 //! 3ba0 mov (%r13),%rax ; 3ba4 mov (%r9),%r10d ; 3ba7 mov 0x18(%rax),%rdi
@@ -41,18 +41,18 @@ use pagewalk_structures::prefetch;
 use super::{LOCAL, Objects, Worker, locked};
 use crate::thread::{NONE, Thread, Value};
 
-/// Neighbours that are known ahead of the one that is looked at.
+/// Prefetch distance in neighbours.
 const AHEAD: usize = 8;
 
 impl Worker {
-    /// Tells the host that the mark of `vertex` will be needed.
+    /// Prefetches the host's visited bit of `vertex`.
     #[inline(always)]
     fn ahead(&self, vertex: u32) -> u32 {
         prefetch(&self.world.visited[(vertex >> 6) as usize]);
         vertex
     }
 
-    /// This thread's part of the frontier, `window` of the queue.
+    /// Processes this thread's part of the frontier, `window` of the queue.
     pub(super) async fn step(&mut self, window: std::ops::Range<usize>) {
         self.call();
         let frontier = locked(&self.world.queue)[window.clone()].to_vec();
@@ -69,7 +69,7 @@ impl Worker {
         let (graph, arrays) = (&world.graph, world.arrays);
         let row = graph.row(vertex);
         let bounds = self.bounds(at, vertex, row.degree == 0);
-        // The host would wait for each mark of a vertex, and knows of them before it needs them.
+        // The host would stall on each visited bit. The bits of the next neighbours are known and prefetched.
         let mut targets = [0; AHEAD];
         for i in 0..row.degree.min(AHEAD as u64) {
             targets[i as usize] = self.ahead(graph.neighbour(&row, i));
@@ -108,7 +108,7 @@ impl Worker {
         }
     }
 
-    /// Takes `vertex` from place `at` of the queue and reads where its row begins and ends.
+    /// Takes `vertex` from position `at` of the queue and loads the bounds of its row.
     fn bounds(&mut self, at: u64, vertex: u32, empty: bool) -> Row {
         let arrays = &self.world.arrays;
         let (t, objects) = (&mut self.t, &self.objects);
@@ -138,8 +138,8 @@ impl Worker {
         Row { u, start, end }
     }
 
-    /// Edge `i` of a row. If its end is new, and the list has no room for it, gives
-    /// what read its number.
+    /// Processes edge `i` of a row. If its end is newly visited but the local list is full, returns the value
+    /// that produces its number.
     #[inline(always)]
     fn edge(&mut self, edge: u64, place: &Place, row: &Row, i: u64) -> Option<Value> {
         let new = self.visit(place.target);
@@ -176,7 +176,7 @@ impl Worker {
             t.store(0x3a5d, 1, parent, 4, v.plus(1), row.u);
         }
         if self.world.optimizing {
-            // A vertex without edges has -1 for its degree.
+            // A vertex without edges has degree -1.
             self.scout += self.world.graph.row(place.target).degree.max(1);
         }
         let full = self.found.len() as u64 == LOCAL;
@@ -193,7 +193,7 @@ impl Worker {
         None
     }
 
-    /// Appends what `v` read to the list, in `insns` instructions.
+    /// Appends the vertex that `v` produces to the list, in `insns` instructions.
     #[inline(always)]
     fn append(&mut self, v: Value, place: &Place, insns: u16) {
         let to = self.list + 4 * self.found.len() as u64;
@@ -207,7 +207,7 @@ impl Worker {
         self.t.branch(branch, next, 4, !place.last, place.bounds);
     }
 
-    /// Moves what was found to the shared queue.
+    /// Copies the local list to the shared queue.
     pub(super) async fn flush(&mut self) {
         let world = self.world.clone();
         let objects = self.objects;
@@ -227,7 +227,7 @@ impl Worker {
         copy(t, self.list, world.arrays.queue + 4 * first, 4 * count).await;
     }
 
-    /// Return address and six saved registers go to the stack; the list is allocated.
+    /// Pushes the return address and six saved registers, and allocates the list.
     fn call(&mut self) {
         let (t, stack) = (&mut self.t, self.stack);
         t.store(0x436d, 1, stack - 8, 8, NONE, NONE);
@@ -236,7 +236,7 @@ impl Worker {
             let insns = 1 + u16::from(i == 2);
             t.store(0x39c0 + 2 * i, insns, stack - 16 - 8 * i, 8, NONE, NONE);
         }
-        // operator new and malloc, whose last chunk of this size is the top of the heap.
+        // `operator new` and `malloc`. The last chunk of this size comes from the top of the heap.
         t.compute(0x39e0, 120, 60, [NONE; 2]);
         for i in 0..4 {
             t.load(0x39e5 + 4 * i, 1, self.objects.queue + 8 * i, 8, [NONE; 2]);
@@ -255,23 +255,23 @@ impl Worker {
     }
 }
 
-/// An edge within its row.
+/// An edge of a row.
 struct Place {
-    /// The vertex that it leads to.
+    /// Target of the edge.
     target: u32,
-    /// What the end of the loop compares.
+    /// Operands of the loop's final comparison.
     bounds: [Value; 2],
     last: bool,
 }
 
-/// What read a vertex and its row.
+/// Values that produce a vertex and the bounds of its row.
 struct Row {
     u: Value,
     start: Value,
     end: Value,
 }
 
-/// glibc's `memcpy` with 32-byte registers: 128 bytes a turn.
+/// glibc's `memcpy` with 32-byte registers: 128 bytes per iteration.
 async fn copy(t: &mut Thread, from: u64, to: u64, bytes: u64) {
     const PC: u64 = 0xe000;
     let mut at = 0;
@@ -296,8 +296,8 @@ async fn copy(t: &mut Thread, from: u64, to: u64, bytes: u64) {
 }
 
 impl Objects {
-    /// In the frames of `main` and of the search, above the step's at `stack`; with
-    /// several threads, those of the first.
+    /// Addresses in the frames of `main` and of the search, above the step's at `stack`. With several
+    /// threads, in those of the first.
     pub(super) fn new(stack: u64) -> Self {
         Objects {
             graph: stack + 0x80,

@@ -1,5 +1,5 @@
-//! Compressed sparse rows as in GAP: an array of 8-byte row starts, one of
-//! 4-byte neighbours (with a weight 8 bytes), and one for each property.
+//! Compressed sparse rows as in GAP: an array of 8-byte row starts, an array of 4-byte neighbours (8 bytes
+//! with a weight), and one array per property.
 
 use std::ops::Range;
 
@@ -8,18 +8,18 @@ use crate::graph::source::{Graph, Order, Row};
 use crate::heap::Heap;
 use crate::thread::{NONE, Thread, Value};
 
-/// See the module.
+/// Addresses of the arrays.
 pub struct Csr {
     vertices: u64,
-    /// Row starts, and one more.
+    /// Row starts, plus one.
     offsets: u64,
     neighbours: u64,
     edge_bytes: u64,
-    /// Of each property, with the bytes of one.
+    /// Address and element size of each property's array.
     fields: Vec<(u64, u64)>,
 }
 
-/// The present edge.
+/// Position in a row.
 pub struct Edges {
     row: Row,
     i: u64,
@@ -31,14 +31,14 @@ fn edge_bytes(properties: &Properties) -> u64 {
     if properties.weights { 8 } else { 4 }
 }
 
-/// Addresses of what belongs to a stretch of vertices or edges.
+/// Address ranges of the data of a range of vertices or edges.
 impl Csr {
-    /// Row starts of `vertices` and the end of the last row.
+    /// Row starts of `vertices`, and the end of the last row.
     pub fn rows_of(&self, vertices: Range<u64>) -> Range<u64> {
         self.offsets + 8 * vertices.start..self.offsets + 8 * (vertices.end + 1)
     }
 
-    /// Neighbours, of the edges at these places among all.
+    /// Neighbours at these edge positions.
     pub fn edges_of(&self, edges: Range<u64>) -> Range<u64> {
         let at = |edge: u64| self.neighbours + self.edge_bytes * edge;
         at(edges.start)..at(edges.end)
@@ -149,7 +149,7 @@ impl Layout for Csr {
         (vertex, t.load(pc, 1, at, 4, [from, NONE]))
     }
 
-    /// Beside the neighbour; GAP's weights are 4 bytes long.
+    /// The weight is next to the neighbour. GAP's weights have 4 bytes.
     #[inline(always)]
     fn weight(&self, t: &mut Thread, pc: u64, edges: &Edges, _: u8) -> Value {
         debug_assert!(self.edge_bytes == 8);
@@ -157,7 +157,7 @@ impl Layout for Csr {
         t.load(pc, 1, at + 4, 4, [edges.start.plus(1 + edges.i), NONE])
     }
 
-    /// There is no map.
+    /// This layout has no map to read again.
     #[inline(always)]
     fn advance_rereading(
         &self,

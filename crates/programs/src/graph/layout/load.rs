@@ -1,8 +1,8 @@
-//! GraphBIG's loader: which objects it allocates, in which order.
+//! GraphBIG's loader: the objects that it allocates, and their order.
 //!
-//! Sizes are those that g++ 12.2 gives on x86-64 for openG's default layout
-//! (`std::list` of vertices and of edges, each with a `std::tr1::unordered_map`
-//! from number to iterator; edge properties behind a `std::tr1::shared_ptr`):
+//! Sizes are those of g++ 12.2 on x86-64 for openG's default layout (`std::list` of vertices and of edges,
+//! each with a `std::tr1::unordered_map` from number to iterator; edge properties behind a
+//! `std::tr1::shared_ptr`):
 //!
 //! ```text
 //! vertex in its list   176 + sizeof(property), rounded up to 8, of which each
@@ -15,8 +15,8 @@
 //! buckets of a map       8 (buckets + 1), from 11 buckets
 //! ```
 //!
-//! An edge makes eight objects of these in six allocations: edge, node in the
-//! source's map, property, count, edge and node at the target.
+//! An edge makes six allocations: edge, node in the source's map, property, count, and edge and node at the
+//! target.
 
 use super::Properties;
 use super::runs::Runs;
@@ -24,8 +24,8 @@ use crate::graph::source::{Graph, Order};
 use crate::heap::{Heap, chunk};
 use crate::thread::Thread;
 
-/// Bucket counts of a map that starts with `tr1::unordered_map`'s default and
-/// grows by one element at a time.
+/// Bucket counts of a map that starts with the default of `tr1::unordered_map` and grows by single
+/// insertions.
 const BUCKETS: [u64; 29] = [
     11,
     23,
@@ -58,7 +58,7 @@ const BUCKETS: [u64; 29] = [
     6_442_450_933,
 ];
 
-/// Of [`BUCKETS`] the one with so many binary digits, or 0; two never have the same.
+/// The element of [`BUCKETS`] with this number of binary digits, or 0. No two have the same number.
 const BY_DIGITS: [u64; 34] = {
     let mut table = [0; 34];
     let mut i = 0;
@@ -69,7 +69,7 @@ const BY_DIGITS: [u64; 34] = {
     table
 };
 
-/// Whether a map with `elements` has as many buckets: the next one makes it grow.
+/// True if a map has as many elements as buckets: the next insertion makes it grow.
 #[inline(always)]
 fn full(elements: u64) -> bool {
     BY_DIGITS[(64 - elements.leading_zeros()) as usize] == elements && elements > 0
@@ -81,7 +81,7 @@ fn larger(buckets: u64) -> u64 {
     BUCKETS[at.min(BUCKETS.len() - 1)]
 }
 
-/// Bytes of a map's bucket array with its end mark.
+/// Bytes of a map's bucket array, with its end mark.
 const fn array(buckets: u64) -> u64 {
     8 * (buckets + 1)
 }
@@ -91,9 +91,9 @@ const NODE: u64 = 24;
 const PROPERTY: u64 = 4;
 const COUNT: u64 = 32;
 const KEY: u64 = 48;
-/// In the order of their allocation.
+/// Sizes of an edge's objects, in the order of allocation.
 const OBJECTS: [u64; 6] = [EDGE, NODE, PROPERTY, COUNT, EDGE, NODE];
-/// Of all chunks of an edge.
+/// Bytes of all chunks of an edge.
 pub const STRIDE: u64 = {
     let (mut sum, mut i) = (0, 0);
     while i < OBJECTS.len() {
@@ -108,8 +108,7 @@ pub fn vertex_bytes(properties: &Properties) -> u64 {
     16 + 8 + properties.vertex_bytes.next_multiple_of(8) + 144
 }
 
-/// Heap and mappings of a graph with the mean degree, about: each map's array
-/// as large as for the mean.
+/// Approximate size of heap and mappings: every vertex is taken to have the mean degree.
 pub fn footprint(vertices: u64, edges: u64, properties: &Properties) -> u64 {
     let degree = edges / vertices.max(1);
     let map = |elements: u64| array(larger(elements.saturating_sub(1)));
@@ -140,24 +139,24 @@ impl Map {
     }
 }
 
-/// Where everything is.
+/// Addresses of a loaded graph.
 pub struct Loaded {
-    /// Of each vertex: its object in the list, and its node in the map.
+    /// Per vertex: its object in the list, and its node in the map.
     pub vertices: Vec<[u64; 2]>,
-    /// The vertices' map.
+    /// The map of all vertices.
     pub buckets: u64,
     pub count: u64,
-    /// The edges in the lists of their sources.
+    /// Edges in the lists of their sources.
     pub edges: Runs,
-    /// Property and count of each edge, when the kernel reads them.
+    /// Property and count of each edge, if the kernel reads them.
     pub properties: Option<[Runs; 2]>,
 }
 
-/// Vertices that were made, and what knows them.
+/// Vertices allocated so far, and the tables that refer to them.
 struct Vertices {
     /// As in [`Loaded`].
     places: Vec<[u64; 2]>,
-    /// Each vertex's maps of its edges: in, out.
+    /// Per vertex: the maps of its incoming and of its outgoing edges, in this order.
     maps: Vec<[u64; 2]>,
     bytes: u64,
     index: Map,
@@ -175,11 +174,11 @@ impl Vertices {
         }
     }
 
-    /// `add_vertex`, then both tables of keys.
+    /// `add_vertex`, then insertions into both tables of keys.
     #[inline(always)]
     fn add(&mut self, heap: &mut Heap) {
         let v = self.places.len() as u64;
-        // The vertex that is copied into the list has maps of its own.
+        // The temporary vertex that is copied into the list has its own maps.
         let copied = [Map::new(heap), Map::new(heap)];
         let at = heap.malloc(self.bytes);
         self.maps
@@ -200,7 +199,7 @@ impl Vertices {
         self.places.push([at, node]);
     }
 
-    /// Makes those up to `last` that an edge is the first to name.
+    /// Allocates all vertices up to `last`, when an edge first names it.
     #[inline(always)]
     fn name(&mut self, last: u32, heap: &mut Heap) {
         while self.places.len() as u64 <= u64::from(last) {
@@ -209,8 +208,7 @@ impl Vertices {
     }
 }
 
-/// Loads vertices in the order of their numbers, then edges in that of their sources;
-/// or as `order` says.
+/// Loads vertices in numeric order, then edges ordered by source. `order` may change that.
 pub async fn load(
     graph: &Graph,
     order: &Order,
@@ -232,15 +230,15 @@ pub async fn load(
     let mut details = properties
         .weights
         .then(|| [Runs::new(STRIDE, n), Runs::new(STRIDE, n)]);
-    // Edges that each vertex's map of incoming ones holds.
+    // Number of edges in each vertex's map of incoming edges.
     let mut into = vec![0u32; n as usize];
-    // Of a row, with how many that map held before.
+    // Targets of a row, with the number of edges that their maps held before.
     let mut targets: Vec<(u32, u32)> = Vec::new();
     let in_turn = order.sources.is_empty();
     let sources = (order.sources.iter().copied()).chain(0..if in_turn { n as u32 } else { 0 });
     for v in sources {
         let row = graph.row(v);
-        // The host's cache misses of a row overlap in a loop of their own.
+        // A separate loop overlaps the host's cache misses of a row.
         targets.clear();
         targets.extend((0..row.degree).map(|i| (graph.neighbour(&row, i), 0)));
         for (target, incoming) in &mut targets {
@@ -290,7 +288,7 @@ pub async fn load(
     }
 }
 
-/// The array at `at` of a map with as many elements as buckets grows.
+/// Grows the array at `at` of a map with as many elements as buckets.
 fn grow(at: &mut u64, buckets: u64, heap: &mut Heap) {
     let mut map = Map { at: *at, buckets };
     map.grow(heap);
@@ -311,7 +309,7 @@ mod tests {
     use crate::program::Code;
     use crate::thread::Touch;
 
-    /// As the breadth-first search has them: objects of 192 bytes.
+    /// Properties of the breadth-first search: objects of 192 bytes.
     const PROPERTIES: Properties = Properties {
         vertex_bytes: 24,
         fields: &[Field { offset: 0, size: 1 }],
@@ -332,9 +330,9 @@ mod tests {
         loaded.unwrap()
     }
 
-    /// 26 vertices, then 60 edges from the first to four others in turn: what the
-    /// same classes gave, built with g++ 12.2 and run with glibc 2.36, as distances
-    /// from the first vertex. Maps grow at 11 and 23 vertices and edges.
+    /// 26 vertices, then 60 edges from the first vertex to four others in turn. Expected values are addresses
+    /// relative to the first vertex, from the same classes built with g++ 12.2 and run with glibc 2.36. Maps
+    /// grow at 11 and 23 vertices and edges.
     #[test]
     fn addresses_are_those_of_the_program() {
         let vertices = [
@@ -345,7 +343,7 @@ mod tests {
             432, 1024, 1616, 2208, 2800, 3392, 3984, 4576, 5168, 5760, 6352, 6944, 7936, 8416,
             9008, 9600, 10192, 10784, 11376, 11968, 12560, 13152, 13744, 14336, 15920, 16304,
         ];
-        // Distances of 272 but for these.
+        // All distances are 272 except these.
         let edges = [
             (0, 16_464),
             (24, 23_392),
@@ -374,12 +372,12 @@ mod tests {
         assert_eq!((loaded.count, STRIDE), (47, 272));
     }
 
-    /// The same classes' `load_csv_edges` without any vertex file: edges 7>2, 7>9, 2>7,
-    /// 2>4, 2>7, 4>2, 4>10 to 4>21, 9>7, 9>30, 30>4, named 0 to 16 as they come.
+    /// `load_csv_edges` of the same classes without a vertex file: edges 7>2, 7>9, 2>7, 2>4, 2>7, 4>2, 4>10
+    /// to 4>21, 9>7, 9>30, 30>4. Vertices are numbered 0 to 16 as they are named.
     #[test]
     fn vertices_that_edges_name_lie_between_them() {
-        // In the real program the first edge takes a block of 48 bytes that reading the file has
-        // left behind; what comes after lies by so much lower.
+        // In the real program the first edge reuses a block of 48 bytes freed after reading the file. All
+        // later objects lie that much lower.
         let here = |at: u64| if at > 1184 { at + 48 } else { at };
         let vertices = [
             0, 592, 1408, 2544, 3952, 4816, 5680, 6544, 7408, 8272, 9136, 10_000, 11_488, 12_128,

@@ -1,7 +1,7 @@
-//! How a graph lies in memory, and what compiled code does to get at it.
+//! Memory layouts of a graph, and the compiled code that accesses them.
 //!
-//! A kernel is written once, against [`Layout`]; each of its methods emits the
-//! instructions that stand at `pc` in the program's code.
+//! A kernel is written once, against [`Layout`]. Each method of it emits the instructions at `pc` of the
+//! program's code.
 
 mod csr;
 mod load;
@@ -20,43 +20,43 @@ pub use open_g::OpenG;
 /// One property of a vertex.
 #[derive(Clone, Copy, Debug)]
 pub struct Field {
-    /// Where it lies in the vertex's property object.
+    /// Offset in the vertex's property object.
     pub offset: u64,
-    /// Its length in bytes, in the object and in an array of its own.
+    /// Size in bytes, in the object and in a separate array.
     pub size: u8,
 }
 
-/// What a kernel keeps with vertices and edges.
+/// Properties of vertices and edges in a kernel.
 #[derive(Clone, Copy, Debug)]
 pub struct Properties {
     /// `sizeof(vertex_property)`.
     pub vertex_bytes: u64,
     /// Its members.
     pub fields: &'static [Field],
-    /// Edges have a weight that the kernel reads.
+    /// True if edges have a weight that the kernel reads.
     pub weights: bool,
 }
 
-/// A vertex at hand.
+/// A vertex and the value that produced its address.
 #[derive(Clone, Copy, Debug)]
 pub struct Vertex {
     /// Its number.
     pub id: u32,
-    /// Address of its object, or of nothing where there are none.
+    /// Address of its object, 0 if the layout has none.
     pub at: u64,
-    /// What produced that address (or the number).
+    /// Value that produced that address (or the number).
     pub value: Value,
 }
 
-/// See the module.
+/// A memory layout of a graph.
 pub trait Layout: Sized + Send + Sync + 'static {
-    /// Where an iteration over a vertex's edges stands.
+    /// State of an iteration over a vertex's edges.
     type Edges: Send;
 
-    /// Bytes that `vertices` and `edges` take, about.
+    /// Approximate bytes of `vertices` and `edges`.
     fn footprint(vertices: u64, edges: u64, properties: &Properties) -> u64;
 
-    /// Puts `graph` into memory as the program does when it reads it in this order.
+    /// Loads `graph` into memory, as the program does when it reads it in this order.
     fn load<'a>(
         graph: &'a Graph,
         order: &'a Order,
@@ -65,22 +65,22 @@ pub trait Layout: Sized + Send + Sync + 'static {
         thread: &'a mut Thread,
     ) -> impl Future<Output = Self> + Send + 'a;
 
-    /// The vertex whose number `id` produced: at most 0x44 bytes of code. With
-    /// `hoisted` the loop around holds the table's base and size in registers.
+    /// Finds the vertex whose number `id` produced. At most 0x44 bytes of code. With `hoisted`, the
+    /// surrounding loop holds the table's base and size in registers.
     fn find(&self, t: &mut Thread, pc: u64, vertex: u32, id: Value, hoisted: bool) -> Vertex;
 
-    /// The vertex `vertex` whose address (or number) `value` is.
+    /// The vertex `vertex`, whose address (or number) is `value`.
     fn vertex(&self, vertex: u32, value: Value) -> Vertex;
 
-    /// Reads again what a loop could not keep over an atomic operation: the
-    /// map's base and size; at most 8 bytes of code.
+    /// Reloads the map's base and size, which a loop cannot keep in registers across an atomic operation. At
+    /// most 8 bytes of code.
     fn reload(&self, t: &mut Thread, pc: u64);
 
-    /// The vertex after `vertex` in the order of the program's list, or `None`
-    /// after the last: one load where there is a list.
+    /// The vertex after `vertex` in the order of the program's list: one load if there is a list. `None`
+    /// after the last.
     fn next(&self, t: &mut Thread, pc: u64, vertex: Vertex) -> Option<Vertex>;
 
-    /// Begins with the edges of `vertex`, and goes to `end` when there are none.
+    /// Starts an iteration over the edges of `vertex`. Branches to `end` if there are none.
     fn edges(
         &self,
         t: &mut Thread,
@@ -90,22 +90,22 @@ pub trait Layout: Sized + Send + Sync + 'static {
         vertex: Vertex,
     ) -> Option<Self::Edges>;
 
-    /// Number of edges of `vertex`, as the program reads it.
+    /// Loads the number of edges of `vertex`.
     fn degree(&self, t: &mut Thread, pc: u64, vertex: Vertex) -> Value;
 
-    /// Reads the target of the present edge.
+    /// Loads the target of the current edge.
     fn target(&self, t: &mut Thread, pc: u64, graph: &Graph, edges: &Self::Edges) -> (u32, Value);
 
-    /// Reads the weight of the present edge (`bytes` long): at most 0x20 bytes of code.
+    /// Loads the weight of the current edge (`bytes` long). At most 0x20 bytes of code.
     fn weight(&self, t: &mut Thread, pc: u64, edges: &Self::Edges, bytes: u8) -> Value;
 
-    /// Goes on to the next edge; branches to `again`, or falls through and gives
-    /// false after the last.
+    /// Advances to the next edge and branches to `again`. After the last edge it falls through and returns
+    /// false.
     fn advance(&self, t: &mut Thread, pc: u64, again: u64, edges: &mut Self::Edges) -> bool;
 
-    /// [`advance`](Self::advance) where the compiler cannot keep the map's base and
-    /// size over what the loop writes: they are read again, from the graph whose
-    /// address lies at `pointer`, before the jump to `again`. At most 0x20 bytes of code.
+    /// [`advance`](Self::advance) in a loop whose stores prevent keeping the map's base and size in
+    /// registers. It reloads them from the graph whose address is stored at `pointer`, before the jump to
+    /// `again`. At most 0x20 bytes of code.
     fn advance_rereading(
         &self,
         t: &mut Thread,
@@ -115,24 +115,24 @@ pub trait Layout: Sized + Send + Sync + 'static {
         edges: &mut Self::Edges,
     ) -> bool;
 
-    /// The layout as arrays, if it is that.
+    /// The layout as arrays, if it consists of arrays.
     fn csr(&self) -> Option<&Csr> {
         None
     }
 
-    /// The places of the present edge and of those after it in its row, where edges lie side by side.
+    /// Edge positions of the current edge and the rest of its row, if edges are contiguous.
     fn left(&self, _: &Self::Edges) -> Option<Range<u64>> {
         None
     }
 
-    /// Goes on by so many edges, fewer than are [`left`](Self::left), without a look at them.
+    /// Skips this many edges, fewer than are [`left`](Self::left), without emitting ops.
     fn leap(&self, _: &mut Self::Edges, _: u64) {}
 
-    /// Where the neighbours of `vertex` lie side by side, 4 bytes each, if they do.
+    /// Address of the neighbours of `vertex`, if they are contiguous, 4 bytes each.
     fn row_at(&self, _: &Graph, _: Vertex) -> Option<u64> {
         None
     }
 
-    /// Address of property `field` of `vertex`, and what produces it.
+    /// Address of property `field` of `vertex`, and the value that produces it.
     fn field(&self, vertex: Vertex, field: usize) -> (u64, Value);
 }

@@ -1,6 +1,5 @@
-//! GraphBIG's own layout, openG: vertices in a `std::list` with a hash map from
-//! number to iterator, each with a `std::list` of its edges, which name their
-//! targets by number.
+//! GraphBIG's own layout, openG: vertices in a `std::list` with a hash map from number to iterator. Each
+//! vertex has a `std::list` of its edges, which refer to their targets by number.
 //!
 //! From an edge to its target's properties (g++ 12.2 -O3; %rbp is the graph,
 //! %rbx the edge):
@@ -17,7 +16,7 @@
 //!  44  mov 0x8(%rax),%rax                the vertex
 //! ```
 //!
-//! Numbers ascend from 0 and hash to themselves, so that no bucket holds two.
+//! Numbers ascend from 0 and hash to themselves, so each bucket holds at most one.
 
 use pagewalk_stream::flags::TAKEN;
 
@@ -31,32 +30,32 @@ use crate::thread::{NONE, Thread, Value};
 /// Cycles of a 64-bit division: 15 on Intel's cores since Ice Lake (A. Fog,
 /// Instruction tables).
 const DIVIDE: u64 = 15;
-/// Below the stack's top: `main`'s frame, which holds the graph object.
+/// Offset of the graph object, in the frame of `main`, below the stack's top.
 const GRAPH: u64 = 0x400;
 
-/// See the module.
+/// A graph in openG's layout.
 pub struct OpenG {
     /// The graph object, a variable of `main`.
     graph: u64,
     loaded: Loaded,
-    /// Of the list of outgoing edges in a vertex.
+    /// Offset of the list of outgoing edges in a vertex.
     out_edges: u64,
     offsets: Vec<u64>,
 }
 
-/// The present edge.
+/// Position in a row.
 pub struct Edges {
     row: crate::graph::source::Row,
     i: u64,
     edge: Cursor,
-    /// Its property and count, when they are read.
+    /// Its property and count, if the kernel reads them.
     details: Option<[Cursor; 2]>,
-    /// What produced its address.
+    /// Value that produced its address.
     value: Value,
 }
 
 impl OpenG {
-    /// Reads where the next edge is; whether there is one.
+    /// Loads the address of the next edge. Returns false if there is none.
     #[inline(always)]
     fn follow(&self, t: &mut Thread, pc: u64, edges: &mut Edges) -> bool {
         edges.value = t.load(pc, 1, edges.edge.at(), 8, [edges.value, NONE]);

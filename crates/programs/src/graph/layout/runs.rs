@@ -1,29 +1,29 @@
-//! Where one kind of object of every edge lies: runs at a constant distance,
-//! since the loader allocates the objects of one edge after those of another.
+//! Addresses of one kind of object, for every edge. Most lie at a constant distance, since the loader
+//! allocates the objects of one edge after another. They are stored as runs.
 
 use crate::layout::HEAP;
 
 /// Bits of a run's address, in units of 16 bytes from the heap's start: 1 TiB.
 const ADDRESS_BITS: u32 = 36;
 
-/// Addresses of the edges' objects, row by row.
+/// Addresses of the edges' objects, by row.
 pub struct Runs {
     stride: u64,
-    /// Where each vertex's runs begin in `runs`, and where they end.
+    /// First run of each vertex in `runs`, and the end of its runs.
     rows: Vec<[u32; 2]>,
-    /// Where those of the row under way begin.
+    /// First run of the current row.
     begun: u32,
-    /// Number of the run's first edge in its row, and address.
+    /// Per run: number of its first edge in the row, and address.
     runs: Vec<u64>,
-    /// Of the edge to come, when it continues the run.
+    /// Address of the next edge's object, if it continues the run.
     expected: u64,
 }
 
-/// A place in a row.
+/// A position in a row.
 #[derive(Clone, Copy, Debug)]
 pub struct Cursor {
     at: u64,
-    /// Runs of the row that are still to come.
+    /// Remaining runs of the row.
     next: u32,
     end: u32,
     edge: u64,
@@ -40,7 +40,7 @@ impl Runs {
         }
     }
 
-    /// The object of the `edge`-th edge of the row under way lies at `at`.
+    /// Appends the object of the `edge`-th edge of the current row, at address `at`.
     #[inline(always)]
     pub fn push(&mut self, edge: u64, at: u64) {
         if at != self.expected || edge == 0 {
@@ -50,14 +50,14 @@ impl Runs {
         self.expected = at + self.stride;
     }
 
-    /// Ends the row under way, which is that of `vertex`.
+    /// Ends the current row, which belongs to `vertex`.
     pub fn end_row(&mut self, vertex: u32) {
         let end = self.runs.len() as u32;
         self.rows[vertex as usize] = [self.begun, end];
         self.begun = end;
     }
 
-    /// The first edge of `vertex`, which must have one.
+    /// Position of the first edge of `vertex`, which must have one.
     #[inline(always)]
     pub fn row(&self, vertex: u32) -> Cursor {
         let [first, end] = self.rows[vertex as usize];
@@ -74,7 +74,7 @@ impl Runs {
         HEAP + (self.runs[run as usize] & ((1 << ADDRESS_BITS) - 1)) * 16
     }
 
-    /// Goes to the next edge of the row.
+    /// Advances to the next edge of the row.
     #[inline(always)]
     pub fn advance(&self, cursor: &mut Cursor) {
         cursor.edge += 1;
@@ -89,7 +89,7 @@ impl Runs {
 }
 
 impl Cursor {
-    /// Address of the present edge's object.
+    /// Address of the current edge's object.
     #[inline(always)]
     pub fn at(&self) -> u64 {
         self.at
@@ -109,7 +109,7 @@ mod tests {
             vec![5000 * 16 + 544, 16, 32, 48],
         ];
         let mut places = Runs::new(272, 3);
-        // In any order of the vertices.
+        // The vertices may come in any order.
         for v in [2, 0, 1] {
             for (i, at) in rows[v].iter().enumerate() {
                 places.push(i as u64, HEAP + at);

@@ -1,6 +1,5 @@
-//! Pull, passed over many edges at once: what a vertex executes depends on its degree alone, and
-//! reads and writes nothing for the first time once all ranks, and the stretch of the other
-//! arrays, were touched.
+//! Bulk fast-forwarding of the pull, many edges at once. The ops of a vertex depend on its degree alone. They
+//! touch no page for the first time, once all ranks and the used range of the other arrays were touched.
 
 use std::ops::Range;
 
@@ -11,19 +10,19 @@ use crate::graph::kernel::World;
 use crate::graph::layout::{Csr, Layout};
 use crate::thread::{Cost, Thread};
 
-/// Of a vertex in the first loop.
+/// Cost of a vertex in the first loop.
 const CONTRIBUTION: Cost = Cost::new(7, 10);
-/// Of a vertex in the second loop, without its edges.
+/// Cost of a vertex in the second loop, without its edges.
 const VERTEX: Cost = Cost::new(9, 14);
-/// Of an edge.
+/// Cost of an edge.
 const EDGE: Cost = Cost::new(4, 5);
-/// Ops from the sum after an edge, and from that of the errors after a vertex, to the last one.
+/// Distance in ops from the sum of an edge, or from the error sum of a vertex, to the last op.
 pub const BACK: u64 = 1;
 
-/// Fewer edges than it takes to see whether they may be passed over.
+/// Minimum number of edges for which the check pays off.
 const FEW: u64 = 32;
 
-/// What is passed over at once, and how far it was looked at in vain.
+/// Bulk fast-forwarding. Holds the positions up to which earlier checks failed.
 #[derive(Default)]
 pub struct Over {
     vertex: u64,
@@ -31,7 +30,7 @@ pub struct Over {
 }
 
 impl Over {
-    /// Passes over vertices in the first loop, as many as go from the first of `left` on; how many.
+    /// Skips vertices of the first loop, from the start of `left`. Returns their number.
     pub fn contribute<L: Layout>(
         &mut self,
         world: &World<L>,
@@ -57,7 +56,7 @@ impl Over {
         count
     }
 
-    /// Likewise in the second loop.
+    /// Skips vertices of the second loop, likewise.
     pub fn pull<L: Layout>(&mut self, world: &World<L>, t: &mut Thread, left: Range<u64>) -> u64 {
         let Some(csr) = world.memory().csr().filter(|_| left.start >= self.vertex) else {
             return 0;
@@ -87,7 +86,7 @@ impl Over {
         end - left.start
     }
 
-    /// Passes over edges of a row, the present one and those after it but for the last; how many.
+    /// Skips edges of a row from the current one on, except the last. Returns their number.
     pub fn edges<L: Layout>(&mut self, world: &World<L>, t: &mut Thread, edges: &L::Edges) -> u64 {
         let (Some(csr), Some(left)) = (world.memory().csr(), world.memory().left(edges)) else {
             return 0;
@@ -106,7 +105,7 @@ impl Over {
     }
 }
 
-/// Whether no page is touched for the first time by these edges, whatever their vertices are.
+/// True if these edges touch no page for the first time, whatever their targets.
 fn reads<L: Layout>(world: &World<L>, csr: &Csr, t: &Thread, edges: Range<u64>) -> bool {
     let all = csr.field_of(OLD, 0..world.graph.vertices());
     t.knows(csr.edges_of(edges), Access::Read) && t.knows(all, Access::Read)

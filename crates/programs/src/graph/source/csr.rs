@@ -1,21 +1,21 @@
-//! A graph whose edges are held: 4 bytes an edge, 4 more with weights, 8 a vertex.
+//! A graph whose edges are held in host memory: 4 bytes per edge, 4 more with weights, 8 per vertex.
 
 use super::Graph;
 
-/// Compressed sparse rows: the neighbours of each vertex lie side by side.
+/// Compressed sparse rows: the neighbours of each vertex are contiguous.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Csr {
-    /// Where each vertex's edges begin; one more than vertices.
+    /// First edge of each vertex, plus the end.
     offsets: Vec<u64>,
     neighbours: Vec<u32>,
-    /// One an edge, or none at all.
+    /// One per edge, or empty.
     weights: Vec<u32>,
 }
 
-/// Which edges a graph keeps of those that it was given.
+/// Transformation of the edges that a graph was given.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Shape {
-    /// Each edge goes both ways.
+    /// Each edge is stored in both directions.
     pub symmetric: bool,
     /// Rows are sorted, without self-loops and repeated edges.
     pub simple: bool,
@@ -23,11 +23,11 @@ pub struct Shape {
     pub weighted: bool,
 }
 
-/// Fills a [`Csr`] whose degrees are known: count each edge, then add each edge.
+/// Builds a [`Csr`] in two passes: count each edge, then add each edge.
 pub struct Builder {
     shape: Shape,
-    /// While counting, `offsets[v + 1]` is the degree of `v`; then where its next
-    /// edge goes.
+    /// During counting, `offsets[v + 1]` is the degree of `v`. Afterwards it is the position of its next
+    /// edge.
     offsets: Vec<u64>,
     /// Directed edges counted.
     edges: u64,
@@ -44,7 +44,7 @@ impl Builder {
         }
     }
 
-    /// Makes room for vertices up to `vertex`.
+    /// Allocates vertices up to `vertex`.
     pub fn vertex(&mut self, vertex: u32) {
         let needed = vertex as usize + 2;
         if self.offsets.len() < needed {
@@ -52,12 +52,12 @@ impl Builder {
         }
     }
 
-    /// Vertices so far.
+    /// Number of vertices so far.
     pub fn vertices(&self) -> u64 {
         self.offsets.len() as u64 - 1
     }
 
-    /// First pass over the edges.
+    /// First pass: counts an edge.
     #[inline]
     pub fn count(&mut self, source: u32, target: u32) {
         self.vertex(source.max(target));
@@ -74,8 +74,8 @@ impl Builder {
         self.edges
     }
 
-    /// Host memory of this graph with `vertices` and `edges` while it is built, in
-    /// bytes: two arrays of offsets, neighbours, weights.
+    /// Peak host memory of this graph with `vertices` and `edges` during construction, in bytes: two arrays
+    /// of offsets, neighbours, weights.
     pub fn bytes(&self, vertices: u64, edges: u64) -> u64 {
         let an_edge = if self.shape.weighted { 8 } else { 4 };
         vertices
@@ -83,7 +83,7 @@ impl Builder {
             .saturating_add(edges.saturating_mul(an_edge))
     }
 
-    /// Between the passes.
+    /// Allocates the edges, between the passes.
     pub fn allocate(&mut self) {
         for v in 1..self.offsets.len() {
             self.offsets[v] += self.offsets[v - 1];
@@ -96,7 +96,7 @@ impl Builder {
         }
     }
 
-    /// Second pass over the same edges; false for one that was not counted.
+    /// Second pass: adds an edge. Returns false for an edge that was not counted.
     #[inline]
     pub fn add(&mut self, source: u32, target: u32, weight: u32) -> bool {
         let there = self.put(source, target, weight);
@@ -149,7 +149,7 @@ impl Csr {
         builder.finish()
     }
 
-    /// The edges of another graph.
+    /// Copies the edges of another graph.
     pub fn of(graph: &Graph, shape: Shape) -> Self {
         let each = |f: &mut dyn FnMut(u32, u32)| {
             for v in 0..graph.vertices() as u32 {
@@ -171,7 +171,7 @@ impl Csr {
         builder.finish()
     }
 
-    /// From rows one after the other: `offsets` has one more than vertices.
+    /// Builds a graph from contiguous rows. `offsets` has one element more than there are vertices.
     pub(super) fn from_parts(offsets: Vec<u64>, neighbours: Vec<u32>) -> Self {
         debug_assert_eq!(offsets.last().copied(), Some(neighbours.len() as u64));
         Csr {
@@ -191,7 +191,7 @@ impl Csr {
         self.neighbours.len() as u64
     }
 
-    /// Places of `vertex`'s edges among all edges.
+    /// Positions of `vertex`'s edges among all edges.
     #[inline(always)]
     pub fn row(&self, vertex: u32) -> std::ops::Range<u64> {
         let v = vertex as usize;
@@ -205,22 +205,21 @@ impl Csr {
         &self.neighbours[row.start as usize..row.end as usize]
     }
 
-    /// The target of the edge at place `edge`.
+    /// Target of the edge at position `edge`.
     #[inline(always)]
     pub fn target(&self, edge: u64) -> u32 {
         self.neighbours[edge as usize]
     }
 
-    /// Its weight, if edges have weights.
+    /// Weight of the edge at position `edge`, if edges have weights.
     #[inline(always)]
     pub fn weight(&self, edge: u64) -> Option<u32> {
         self.weights.get(edge as usize).copied()
     }
 
-    /// Sorts rows; removes self-loops and, of edges with the same ends, all but
-    /// the lightest.
+    /// Sorts rows and removes self-loops. Of several edges with the same ends it keeps the lightest.
     pub(super) fn simplify(&mut self) {
-        // `read` is where the row began; what was kept of earlier rows ends at `to`.
+        // `read` is the start of the input row. The output of earlier rows ends at `to`.
         let (mut read, mut to) = (0, 0);
         let mut row: Vec<(u32, u32)> = Vec::new();
         for v in 0..self.offsets.len() - 1 {

@@ -1,16 +1,15 @@
-//! Graphs of the user's: edge lists and Matrix Market files, plain or compressed.
+//! Graphs from the user's files: edge lists and Matrix Market files, plain or compressed.
 //!
-//! A file is read twice: the first time to name vertices and count their edges, the
-//! second time to fill rows, so that an edge takes 4 bytes (8 with its weight).
+//! A file is read twice. The first pass names vertices and counts their edges, the second fills rows. An edge
+//! thus takes 4 bytes (8 with its weight).
 //!
-//! - Edge list: a line `source target` or `source target weight`, between the fields
-//!   spaces, commas, bars or semicolons; `#` and `%` begin a comment; a first line
-//!   that begins with a letter is a header. Vertices may have any 64-bit numbers.
-//! - GraphBIG's folder: `vertex.csv` and `edge.csv`, each with a header, the columns
-//!   separated by `|` or commas.
-//! - Matrix Market: `matrix coordinate`, `pattern`, `integer` or `real`, `general` or
-//!   `symmetric` (R. Boisvert et al., The Matrix Market Exchange Formats, NISTIR 5935).
-//!   An entry in row i and column j is an edge from i to j.
+//! - Edge list: a line `source target` or `source target weight`, separated by spaces, commas, bars or
+//!   semicolons. `#` and `%` begin a comment. A first line that begins with a letter is a header. Vertices may
+//!   have any 64-bit numbers.
+//! - GraphBIG's folder: `vertex.csv` and `edge.csv`, each with a header, columns separated by `|` or commas.
+//! - Matrix Market: `matrix coordinate`, `pattern`, `integer` or `real`, `general` or `symmetric` (R.
+//!   Boisvert et al., The Matrix Market Exchange Formats, NISTIR 5935). An entry in row i and column j is an
+//!   edge from i to j.
 
 use std::path::{Path, PathBuf};
 
@@ -21,14 +20,14 @@ use super::lines::{Lines, fields, weight, whole};
 use super::names::Names;
 use crate::host;
 
-/// Edges between two looks at how much memory the graph will take.
+/// Edges between two checks of the required memory.
 const LOOK: u64 = 1 << 16;
 
-/// The graph in the file (or GraphBIG folder) at `path`.
+/// Loads the graph from the file (or GraphBIG folder) at `path`.
 ///
 /// # Errors
-/// A file that cannot be read, a line that is not of the format (with its number),
-/// or a graph that does not fit the host's memory.
+/// The file cannot be read, a line violates the format (with its number), or the graph does not fit host
+/// memory.
 pub fn load(path: &Path, shape: Shape) -> Result<Csr, Error> {
     load_within(path, shape, host::room())
 }
@@ -72,11 +71,11 @@ fn load_within(path: &Path, shape: Shape, room: u64) -> Result<Csr, Error> {
     Ok(pass.builder.finish())
 }
 
-/// What both passes need.
+/// State of a pass over the file.
 struct Pass {
     builder: Builder,
     names: Names,
-    /// Edges of the file so far in this pass.
+    /// Edges of the file read so far in this pass.
     edges: u64,
     room: u64,
     path: PathBuf,
@@ -110,7 +109,7 @@ impl Pass {
             .at(self.path.display().to_string())
     }
 
-    /// Refuses what would make the host swap.
+    /// Refuses a graph that would make the host swap.
     fn fits(&self) -> Result<(), Error> {
         self.fits_with(self.vertices(), self.builder.counted())
     }
@@ -125,7 +124,7 @@ impl Pass {
     }
 }
 
-/// What was found at the path.
+/// Kind of input at the path.
 enum Source {
     EdgeList(PathBuf),
     GraphBig {
@@ -139,7 +138,7 @@ enum Source {
     },
 }
 
-/// Both files of GraphBIG's folder may be compressed.
+/// Suffixes of GraphBIG's files: both may be compressed.
 const ENDINGS: [&str; 4] = ["", ".gz", ".xz", ".zst"];
 
 const BANNER: &str = "%%MatrixMarket matrix coordinate pattern|integer|real general|symmetric";
@@ -183,7 +182,7 @@ impl Source {
         })
     }
 
-    /// The format itself says that edges go both ways.
+    /// True if the format itself declares edges symmetric.
     fn symmetric(&self) -> bool {
         matches!(
             self,
@@ -194,7 +193,7 @@ impl Source {
         )
     }
 
-    /// Vertices that are named apart from edges.
+    /// Reads the file of vertices, if there is one.
     fn vertices(&self, pass: &mut Pass) -> Result<(), Error> {
         let Source::GraphBig {
             vertices: Some(path),
@@ -219,7 +218,7 @@ impl Source {
         Ok(())
     }
 
-    /// Calls `each` for the file's edges, in their order.
+    /// Calls `each` for the file's edges in order.
     fn edges(
         &self,
         shape: Shape,
@@ -389,7 +388,7 @@ mod tests {
         assert_eq!(read(b"0 1 heavy\n", PLAIN).unwrap().edges(), 1);
     }
 
-    /// What follows `%%MatrixMarket matrix`, and what the message says.
+    /// Text after `%%MatrixMarket matrix`, and expected parts of the message.
     const WRONG_MATRICES: [(Shape, &str); 2] = [
         (
             PLAIN,

@@ -1,5 +1,5 @@
-//! Graphs that are functions of the seed: every row is computed when it is
-//! asked for, so that a graph of any scale needs no edge on the host.
+//! Graphs that are functions of the seed. Each row is computed on demand, so a graph of any scale needs no
+//! edges in host memory.
 
 use rand::Rng as _;
 
@@ -24,11 +24,11 @@ pub struct Generated {
     edges: u64,
     seed: u64,
     rename: Rename,
-    /// Kronecker: expected degree of a vertex with `k` ones in its original
-    /// number, in units of 2^-FRACTION edges.
+    /// Kronecker: expected degree of a vertex whose original number has `k` ones, in units of 2^-FRACTION
+    /// edges.
     expected: Vec<u64>,
-    /// Kronecker: where the edges of every 32nd vertex begin, and where the last ones
-    /// end; the rows between are summed when they are asked for.
+    /// Kronecker: first edge of every 32nd vertex, and the end of the last row. Rows between are summed on
+    /// demand.
     bases: Vec<u64>,
 }
 
@@ -44,7 +44,7 @@ const SOURCE_ONE: f64 = 0.24;
 const FIVE_24THS: u32 = 853;
 
 impl Generated {
-    /// `vertices`: at most 2^31, and a power of two from 2 for Kronecker.
+    /// `vertices` must be at most 2^31. For Kronecker it must be a power of two from 2.
     pub fn new(model: Model, vertices: u64, degree: u64, seed: u64) -> Self {
         let scale = vertices.max(2).next_power_of_two().trailing_zeros();
         debug_assert!(scale < 32 && (model == Model::Uniform || vertices.is_power_of_two()));
@@ -93,7 +93,7 @@ impl Generated {
         self.edges
     }
 
-    /// The expected degree, rounded up or down at random so that its mean is kept.
+    /// Rounds the expected degree up or down at random, which preserves its mean.
     #[inline(always)]
     fn kronecker_degree(&self, original: u32) -> u64 {
         let coin = mix(self.seed, u64::from(original)) >> (64 - FRACTION);
@@ -129,7 +129,7 @@ impl Generated {
                         .map(|v| self.kronecker_degree(self.rename.original(v)))
                         .sum::<u64>()
                 };
-                // From the base that is nearer.
+                // Sums from the nearer base.
                 let start = if vertex - first <= next - vertex {
                     self.bases[base as usize] + edges(first..vertex)
                 } else {
@@ -161,9 +161,8 @@ impl Generated {
         }
     }
 
-    /// All bits of the target at once: a bit that is 1 with probability
-    /// 0.b1b2…b12 comes from twelve fair bits, by OR where b is 1 and AND where it
-    /// is 0, the last place first.
+    /// Computes all bits of the target at once. A bit that is 1 with probability 0.b1b2…b12 comes from twelve
+    /// fair bits: OR where b is 1, AND where it is 0, the last place first.
     #[inline(always)]
     fn kronecker_target(&self, edge: u64, source: u32) -> u32 {
         let mut given_one = 0;
@@ -177,7 +176,7 @@ impl Generated {
                 } else {
                     given_one & fair
                 };
-                // One quarter is 0.01 in binary: the last two places.
+                // One quarter is 0.01 in binary: only the last two steps matter.
                 given_zero = match place {
                     10 => fair,
                     11 => given_zero & fair,
@@ -189,8 +188,7 @@ impl Generated {
     }
 }
 
-/// A bijection on `scale` bits: Graph500 renames vertices at random, so that the
-/// hubs do not lie side by side.
+/// A bijection on `scale` bits. Graph500 renames vertices at random, so that hubs are not adjacent.
 struct Rename {
     mask: u32,
     shift: u32,
@@ -202,7 +200,7 @@ struct Rename {
 impl Rename {
     fn new(scale: u32, rng: &mut pagewalk_units::Rng) -> Self {
         let multiply = [rng.next_u32() | 1, rng.next_u32() | 1];
-        // Newton's iteration: each step doubles the bits that are right.
+        // Newton's iteration: each step doubles the number of correct bits.
         let inverse = multiply.map(|m| {
             (0..5).fold(m, |x, _| {
                 x.wrapping_mul(2u32.wrapping_sub(m.wrapping_mul(x)))
@@ -217,7 +215,7 @@ impl Rename {
         }
     }
 
-    // A shift by at least half of the bits makes `x ^ x >> shift` its own inverse.
+    // A shift by at least half of the bits makes `x ^ x >> shift` an involution.
     #[inline(always)]
     fn renamed(&self, original: u32) -> u32 {
         let mut x = original.wrapping_add(self.add) & self.mask;
@@ -276,7 +274,7 @@ mod tests {
     #[test]
     fn kronecker_bits_have_the_probabilities_of_graph500() {
         let graph = Generated::new(Model::Kronecker, 1 << 14, 16, 1);
-        // counts[s][t]: how often a bit is s in the source and t in the target.
+        // counts[s][t]: number of bits that are s in the source and t in the target.
         let mut counts = [[0u64; 2]; 2];
         for v in 0..graph.vertices() as u32 {
             let row = graph.row(v);

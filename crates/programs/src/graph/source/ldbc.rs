@@ -1,18 +1,14 @@
-//! A social network as LDBC's Datagen makes it: "knows" edges among persons, most
-//! of them between persons that are alike.
+//! A social network like that of LDBC's Datagen: "knows" edges among persons, mostly between similar persons.
 //!
-//! Each person gets a number of friends from Facebook's distribution. Three times
-//! persons are ranked anew (by university, by interest, at random) and cut into
-//! blocks of 10,000; within a block a person meets those of higher rank one after
-//! the other and makes friends with probability 0.95^distance, but at least 0.2,
-//! unless one of them has enough friends of this kind already. The three rankings
-//! give 45, 45 and 10 % of the friends.
-//! Source: O. Erling et al., The LDBC Social Network Benchmark: Interactive
-//! Workload, SIGMOD 2015, section 2.3; Datagen's default parameters
-//! (`baseProbCorrelated`, `limitProCorrelated`, `blockSize`).
+//! Each person draws a number of friends from Facebook's distribution. Persons are ranked three times (by
+//! university, by interest, at random) and cut into blocks of 10,000. Within a block a person meets those of
+//! higher rank in order. They become friends with probability 0.95^distance, but at least 0.2, unless one of
+//! them has enough friends of this kind already. The three rankings contribute 45, 45 and 10 % of the
+//! friends. Source: O. Erling et al., The LDBC Social Network Benchmark: Interactive Workload, SIGMOD 2015,
+//! section 2.3; Datagen's default parameters (`baseProbCorrelated`, `limitProCorrelated`, `blockSize`).
 //!
-//! A person's number says nothing of its ranks, as in Datagen, where numbers follow
-//! the date of creation: communities are in the edges, not in the numbering.
+//! A person's number is independent of the ranks, as in Datagen, where numbers are ordered by creation date:
+//! communities show in the edges, not in the numbering.
 
 use rand::Rng as _;
 
@@ -23,44 +19,43 @@ const NEAR: f64 = 0.95;
 const LEAST: f64 = 0.2;
 const SHARES: [f64; 3] = [0.45, 0.45, 0.1];
 
-/// Facebook's social graph (J. Ugander et al., The Anatomy of the Facebook Social
-/// Graph, 2011): half of the users have at least 99 friends, the mean is 190, no
-/// user has more than 5,000. A log-normal distribution with this median and mean.
+/// Facebook's social graph (J. Ugander et al., The Anatomy of the Facebook Social Graph, 2011). Half of the
+/// users have at least 99 friends, the mean is 190, and the maximum 5,000. Modelled as log-normal with this
+/// median and mean.
 const MEDIAN: f64 = 99.0;
 const MEAN: f64 = 190.0;
 const MOST: f64 = 5000.0;
 
-/// How many of the thousand persons of the LDBC graph that GraphBIG ships have 0, 1, 2,
-/// … friends (`dataset/small`, by the reference output of its degree centrality).
+/// Degree histogram of the LDBC graph of 1,000 persons in GraphBIG: persons with 0, 1, 2, … friends
+/// (`dataset/small`, from the reference output of its degree centrality).
 const SHIPPED: [u16; 100] = [
     2, 154, 55, 31, 29, 22, 20, 26, 34, 19, 4, 15, 12, 9, 18, 13, 13, 6, 9, 10, 8, 10, 6, 10, 11,
     8, 14, 6, 9, 7, 7, 10, 4, 8, 8, 7, 11, 6, 8, 11, 7, 8, 6, 6, 6, 7, 13, 11, 8, 5, 10, 2, 9, 3,
     5, 8, 6, 4, 2, 4, 6, 6, 8, 1, 5, 4, 8, 10, 8, 5, 4, 8, 5, 5, 4, 2, 3, 3, 6, 0, 10, 9, 8, 3, 1,
     4, 8, 8, 2, 2, 6, 3, 6, 6, 4, 2, 8, 2, 4, 3,
 ];
-/// Friendships a person there, counted from both ends.
+/// Mean friends per person of that graph, counted from both ends.
 const SHIPPED_MEAN: f64 = 29.79;
 
-/// From which distribution persons draw how many friends they want.
+/// Distribution of the number of friends that persons want.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Degrees {
-    /// Facebook's, as Datagen has it now.
+    /// Facebook's, as in present versions of Datagen.
     #[default]
     Facebook,
-    /// That of the graph which GraphBIG ships: no person has many more friends than
-    /// three times the mean.
+    /// The graph shipped with GraphBIG: no person has many more friends than three times the mean.
     GraphBig,
 }
 
-/// A network of `persons` with `degree` friends each in the mean; every friendship
-/// is an edge both ways, rows are sorted.
+/// A network of `persons` with a mean of `degree` friends. Every friendship is an edge in both directions,
+/// and rows are sorted.
 pub fn ldbc(persons: u32, degree: f64, seed: u64, degrees: Degrees) -> Csr {
     let mut rng = pagewalk_units::rng(seed, "workload.graph.ldbc");
     let wanted = match degrees {
         Degrees::Facebook => wanted_degrees(persons, degree, &mut rng),
         Degrees::GraphBig => shipped_degrees(persons, degree, &mut rng),
     };
-    // A row is as long as its person wants; what stays free is squeezed out.
+    // A row has room for the wanted friends. Unused room is removed at the end.
     let mut starts = vec![0u64; persons as usize + 1];
     for (v, d) in wanted.iter().enumerate() {
         starts[v + 1] = starts[v] + u64::from(*d);
@@ -73,8 +68,7 @@ pub fn ldbc(persons: u32, degree: f64, seed: u64, degrees: Degrees) -> Csr {
     let mut begun = vec![0u32; persons as usize];
     for share in SHARES {
         shuffle(&mut ranked, &mut rng);
-        // What this ranking may add: its share, rounded up, of what is not yet
-        // taken by earlier rankings' shares.
+        // Quota of this ranking: its share, rounded up, of the friends not covered by earlier rankings.
         let quota: Vec<u32> = wanted
             .iter()
             .zip(&mut begun)
@@ -91,11 +85,11 @@ pub fn ldbc(persons: u32, degree: f64, seed: u64, degrees: Degrees) -> Csr {
     rows.squeeze(&starts)
 }
 
-/// How many friends each person wants.
+/// Number of friends that each person wants.
 fn wanted_degrees(persons: u32, mean: f64, rng: &mut pagewalk_units::Rng) -> Vec<u32> {
     let (mu, sigma) = (MEDIAN.ln(), (2.0 * (MEAN / MEDIAN).ln()).sqrt());
     let most = f64::from(persons.saturating_sub(1));
-    // Box and Muller's normal numbers.
+    // Box-Muller transform.
     let mut draw = || {
         let radius = (-2.0 * (1.0 - unit(rng)).ln()).sqrt();
         radius * (std::f64::consts::TAU * unit(rng)).cos()
@@ -109,7 +103,7 @@ fn wanted_degrees(persons: u32, mean: f64, rng: &mut pagewalk_units::Rng) -> Vec
         .collect()
 }
 
-/// The same by [`SHIPPED`], scaled to the mean.
+/// Numbers of wanted friends from [`SHIPPED`], scaled to the mean.
 fn shipped_degrees(persons: u32, mean: f64, rng: &mut pagewalk_units::Rng) -> Vec<u32> {
     let all: Vec<u32> = (0..)
         .zip(SHIPPED)
@@ -120,7 +114,7 @@ fn shipped_degrees(persons: u32, mean: f64, rng: &mut pagewalk_units::Rng) -> Ve
         .map(|_| {
             let one = all[(unit(rng) * all.len() as f64) as usize];
             let friends = f64::from(one) * mean / SHIPPED_MEAN;
-            // Rounded up or down at random, so that the mean is kept.
+            // Rounds up or down at random, which preserves the mean.
             let friends = (friends + unit(rng)).floor();
             friends.max(1.0).min(most) as u32
         })
@@ -132,7 +126,7 @@ fn unit(rng: &mut pagewalk_units::Rng) -> f64 {
     (rng.next_u64() >> 11) as f64 / (1u64 << 53) as f64
 }
 
-/// Fisher and Yates.
+/// Fisher-Yates shuffle.
 pub(super) fn shuffle(items: &mut [u32], rng: &mut pagewalk_units::Rng) {
     for i in (1..items.len()).rev() {
         let j = ((u128::from(rng.next_u64()) * (i as u128 + 1)) >> 64) as usize;
@@ -143,7 +137,7 @@ pub(super) fn shuffle(items: &mut [u32], rng: &mut pagewalk_units::Rng) {
 /// Rows under construction.
 struct Rows {
     neighbours: Vec<u32>,
-    /// Where each person's next friend goes.
+    /// Position of each person's next friend.
     next: Vec<u64>,
 }
 
@@ -154,7 +148,7 @@ impl Rows {
         *next += 1;
     }
 
-    /// Drops what rows did not use, sorts them and drops friends met twice.
+    /// Removes unused room, sorts rows and drops repeated friends.
     fn squeeze(mut self, starts: &[u64]) -> Csr {
         let mut offsets = Vec::with_capacity(starts.len());
         let mut to = 0;
@@ -173,16 +167,16 @@ impl Rows {
     }
 }
 
-/// One block of persons in the order of their rank.
+/// Matches the persons of one block, given in rank order.
 fn befriend(block: &[u32], quota: &[u32], rows: &mut Rows, rng: &mut pagewalk_units::Rng) {
-    // Probability of 0.95^distance as long as it is above the least one.
+    // 0.95^distance, as long as it exceeds the minimum.
     let mut chances = vec![0u64];
     while NEAR.powi(chances.len() as i32) > LEAST {
         chances.push(threshold(NEAR.powi(chances.len() as i32)));
     }
     let least = threshold(LEAST);
     let mut left: Vec<u32> = block.iter().map(|v| quota[*v as usize]).collect();
-    // `open[i]`: the first at or after `i` who may want friends; paths are halved.
+    // `open[i]`: the first person from `i` on who may want friends, with path halving.
     let mut open: Vec<u32> = (0..=block.len() as u32).collect();
     for (i, left) in left.iter().enumerate() {
         open[i] += u32::from(*left == 0);
@@ -218,7 +212,7 @@ fn befriend(block: &[u32], quota: &[u32], rows: &mut Rows, rng: &mut pagewalk_un
     }
 }
 
-/// Below this a 64-bit random number lies with `probability`.
+/// A uniform 64-bit number is below this with `probability`.
 fn threshold(probability: f64) -> u64 {
     (probability * 2f64.powi(64)) as u64
 }
@@ -273,8 +267,8 @@ mod tests {
         assert_eq!((friends, SHIPPED_MEAN), (29_790, 29.79));
     }
 
-    /// What a list is long that an edge leads to, over the mean: 1.96 in the shipped
-    /// graph and 3.4 with Facebook's distribution (cut at 5,000).
+    /// Mean length of the list at the end of an edge, relative to the mean degree: 1.96 in the shipped graph
+    /// and 3.4 with Facebook's distribution (cut at 5,000).
     #[test]
     fn lists_that_edges_lead_to_are_as_unequal_as_in_the_shipped_graph() {
         let unequal = |degrees| {
@@ -292,7 +286,7 @@ mod tests {
 
     #[test]
     fn friends_of_friends_are_friends() {
-        // Triangles a wedge, against the chance that two persons know each other.
+        // Fraction of closed wedges, compared with the probability that two persons know each other.
         let persons = 20_000;
         let graph = ldbc(persons, 20.0, 2, Degrees::Facebook);
         let (mut closed, mut wedges) = (0u64, 0u64);

@@ -1,18 +1,18 @@
-//! A text file line by line, and what to say when a line is wrong.
+//! Reads a text file line by line, and reports errors with line numbers.
 
 use std::path::Path;
 
 use pagewalk_input::Input;
 use pagewalk_stream::Error;
 
-/// Longest line that is read; a binary file may have no line's end at all.
+/// Longest accepted line. A binary file may have no line ends at all.
 const LONGEST: usize = 1 << 16;
 
-/// See the module.
+/// A file and its current line.
 pub(super) struct Lines {
     input: Input,
     line: Vec<u8>,
-    /// Number of the present line, from 1.
+    /// Number of the current line, from 1.
     number: u64,
 }
 
@@ -26,7 +26,7 @@ impl Lines {
         })
     }
 
-    /// Goes to the next line; false at the end of the file.
+    /// Advances to the next line. Returns false at the end of the file.
     pub(super) fn advance(&mut self) -> Result<bool, Error> {
         self.line.clear();
         self.number += 1;
@@ -49,19 +49,19 @@ impl Lines {
         }
     }
 
-    /// The present line without its end.
+    /// The current line without its end.
     pub(super) fn line(&self) -> &[u8] {
         self.line.trim_ascii()
     }
 
-    /// An error at the present line.
+    /// An error at the current line.
     pub(super) fn wrong(&self, found: &str, expected: &str) -> Error {
         let path = self.input.path.display();
         Error::refused(format!("{found}; expected {expected}"))
             .at(format!("{path}, line {}", self.number))
     }
 
-    /// The same, where the line itself is what is wrong.
+    /// An error that quotes the current line.
     pub(super) fn wrong_line(&self, expected: &str) -> Error {
         let text: String = String::from_utf8_lossy(self.line())
             .chars()
@@ -72,7 +72,7 @@ impl Lines {
     }
 }
 
-/// A line's fields: between spaces, commas, bars or semicolons.
+/// Fields of a line, separated by spaces, commas, bars or semicolons.
 pub(super) fn fields(line: &[u8]) -> impl Iterator<Item = &[u8]> {
     line.split(|b| b.is_ascii_whitespace() || matches!(b, b',' | b'|' | b';'))
         .filter(|f| !f.is_empty())
@@ -92,7 +92,7 @@ pub(super) fn whole(text: &[u8]) -> Option<u64> {
     })
 }
 
-/// A weight: a number from 0, to the nearest whole one below 2^32.
+/// A weight: a number of at least 0, rounded to a whole number below 2^32.
 pub(super) fn weight(text: &[u8]) -> Option<u32> {
     if let Some(n) = whole(text) {
         return u32::try_from(n).ok();

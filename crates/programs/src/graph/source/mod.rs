@@ -1,5 +1,4 @@
-//! Where a graph's edges come from. All sources answer the same questions, so
-//! that each kernel runs over each of them.
+//! Sources of a graph's edges. All have the same interface, so each kernel runs over each of them.
 
 mod csr;
 mod file;
@@ -26,16 +25,15 @@ pub enum Graph {
 /// One vertex's row.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Row {
-    /// Number of its first edge among all edges in the order of their sources.
+    /// Position of its first edge among all edges, ordered by source.
     pub start: u64,
     /// Number of its edges.
     pub degree: u64,
-    /// What the source needs to name its neighbours.
+    /// State from which the source computes its neighbours.
     key: u32,
 }
 
-/// Two 64-bit words to one well-mixed word: the folded 128-bit product of
-/// wyhash (Wang Yi, public domain).
+/// Mixes two 64-bit words into one: the folded 128-bit product of wyhash (Wang Yi, public domain).
 #[inline(always)]
 pub fn mix(a: u64, b: u64) -> u64 {
     let product = u128::from(a ^ 0xa076_1d64_78bd_642f) * u128::from(b ^ 0xe703_7ed1_a0b4_28db);
@@ -59,7 +57,7 @@ impl Graph {
         }
     }
 
-    /// The vertex that a random `word` falls on, each alike.
+    /// Maps a random `word` to a vertex, uniformly.
     #[inline]
     pub fn vertex_of(&self, word: u64) -> u32 {
         ((u128::from(word) * u128::from(self.vertices())) >> 64) as u32
@@ -90,7 +88,7 @@ impl Graph {
         }
     }
 
-    /// The sorted neighbours of `vertex`, of a graph that is held.
+    /// The sorted neighbours of `vertex`. `None` for a generated graph.
     #[inline]
     pub fn sorted(&self, vertex: u32) -> Option<&[u32]> {
         match self {
@@ -99,7 +97,7 @@ impl Graph {
         }
     }
 
-    /// Weight of the edge at place `edge` among all, 1 where edges have none.
+    /// Weight of the edge at position `edge` among all edges, 1 if edges have no weights.
     #[inline]
     pub fn weight(&self, edge: u64) -> u32 {
         match self {

@@ -1,5 +1,5 @@
-//! Vertices by the numbers that a file gives them: renamed 0, 1, 2, … in the order
-//! in which they are first named, as GraphBIG's loader does.
+//! Numbering of a file's vertices: 0, 1, 2, … in the order in which they are first named, as in GraphBIG's
+//! loader.
 
 use rustc_hash::FxHashMap;
 
@@ -7,7 +7,7 @@ use rustc_hash::FxHashMap;
 const SMALL: u64 = 1 << 26;
 const NONE: u32 = u32::MAX;
 
-/// See the module.
+/// Map from the file's numbers to vertices.
 #[derive(Default)]
 pub(super) struct Names {
     small: Vec<u32>,
@@ -16,11 +16,10 @@ pub(super) struct Names {
 }
 
 impl Names {
-    /// The vertex called `name`; a new one if there is none, and `None` if there
-    /// are 2^32 - 1 vertices already.
+    /// The vertex called `name`, a new one if necessary. `None` if there are 2^32 - 1 vertices already.
     #[inline]
     pub(super) fn vertex(&mut self, name: u64) -> Option<u32> {
-        // A few large numbers must not make the array large.
+        // The condition prevents a few large numbers from enlarging the array.
         if name < SMALL && name < 64 + 16 * self.count as u64 {
             let at = name as usize;
             if at >= self.small.len() {

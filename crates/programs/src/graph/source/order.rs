@@ -1,20 +1,19 @@
-//! In which order a graph's file names its edges, and with them its vertices.
+//! Order in which a graph's file lists its edges, and thereby its vertices.
 //!
-//! GraphBIG's own LDBC files (`dataset/small`) have the edges of one source one after
-//! the other, but sources in another order than `vertex.csv` has them. Built with
-//! `EDGES=1` its programs read no vertex file at all: a vertex is made when an edge
-//! first names it, between the edges, and vertices that have none do not exist.
+//! GraphBIG's own LDBC files (`dataset/small`) group edges by source, but sources come in another order than
+//! in `vertex.csv`. Built with `EDGES=1` its programs read no vertex file. A vertex is then allocated when an
+//! edge first names it, between the edges, and vertices without edges do not exist.
 
 use super::csr::Csr;
 use super::ldbc::shuffle;
 use super::{Builder, Graph, Shape};
 
-/// What was read in which order.
+/// Order of loading.
 #[derive(Clone, Debug, Default)]
 pub struct Order {
-    /// Sources in the order of their edges; in that of their numbers if empty.
+    /// Sources in the order of their edges. Empty: numeric order.
     pub sources: Vec<u32>,
-    /// Each vertex is made when an edge first names it.
+    /// Each vertex is allocated when an edge first names it.
     pub interleaved: bool,
 }
 
@@ -29,9 +28,8 @@ pub fn shuffled(graph: &Graph, seed: u64) -> Order {
     }
 }
 
-/// The graph as it is when its edges alone were read, in a random order of their
-/// sources: vertices numbered as they are first named. With `shape.simple` rows are
-/// sorted again.
+/// The graph as loaded from its edges alone, in a random order of their sources. Vertices are numbered as
+/// they are first named. With `shape.simple` rows are sorted again.
 pub fn by_edges(graph: &Graph, shape: Shape, seed: u64) -> (Csr, Order) {
     const UNNAMED: u32 = u32::MAX;
     let mut names = vec![UNNAMED; graph.vertices() as usize];

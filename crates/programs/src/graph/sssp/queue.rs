@@ -1,12 +1,10 @@
-//! `std::priority_queue` of pairs of vertex and distance, the nearest on top: a
-//! binary heap in a `std::vector`.
+//! `std::priority_queue` of pairs of vertex and distance, the nearest on top: a binary heap in a
+//! `std::vector`.
 //!
-//! g++ 12.2 -O3. Pop: 650 the last pair goes to a register and the first to its
-//! place ; 6ab the hole goes down, each time to the nearer child: 6c1 `mov
-//! 8(%rcx),%r8` (right) ; 6cc `mov 8(%rdi),%r14` (left) ; cmp ; 6d3 jae ; 6de copy ;
-//! 6f6 jg 6ab ; 743 and the last pair up again: 754 `mov 8(%rsi),%rcx` ; cmp ; 75b
-//! jb 710 ; 710 copy. Push: 54d pair to the stack ; 552 capacity ; 567 to the end ;
-//! 5f4 up, in the same way.
+//! g++ 12.2 -O3. Pop: 650 the last pair moves to a register and the first to its place ; 6ab the hole sinks,
+//! each time to the nearer child: 6c1 `mov 8(%rcx),%r8` (right) ; 6cc `mov 8(%rdi),%r14` (left) ; cmp ; 6d3
+//! jae ; 6de copy ; 6f6 jg 6ab ; 743 then the last pair rises: 754 `mov 8(%rsi),%rcx` ; cmp ; 75b jb 710 ;
+//! 710 copy. Push: 54d pair to the stack ; 552 capacity ; 567 to the end ; 5f4 rises, in the same way.
 
 use crate::heap::Heap;
 use crate::thread::{NONE, Thread, Value};
@@ -16,7 +14,7 @@ const PAIR: u64 = 16;
 /// Code of `_M_realloc_insert`.
 const GROW: u64 = 0xd200;
 
-/// See the module.
+/// The queue.
 pub(super) struct Queue {
     /// Address of the vector's begin, end and capacity.
     header: u64,
@@ -39,7 +37,7 @@ impl Queue {
         self.pairs.is_empty()
     }
 
-    /// Gives its memory back.
+    /// Frees its memory.
     pub(super) fn free(self, heap: &mut Heap) {
         if self.capacity > 0 {
             heap.free(self.at, PAIR * self.capacity);
@@ -50,7 +48,7 @@ impl Queue {
         self.at + PAIR * index as u64
     }
 
-    /// Adds a pair; `distance` is its second half.
+    /// Adds a pair. `distance` produces its second half.
     #[inline]
     pub(super) async fn push(
         &mut self,
@@ -79,7 +77,7 @@ impl Queue {
         t.store(0x5fd, 1, self.place(hole), 16, NONE, last);
     }
 
-    /// Moves ancestors that are farther than `pair` down; gives where it belongs.
+    /// Moves ancestors that are farther than `pair` down. Returns the position for `pair`.
     #[inline(always)]
     fn up(
         &mut self,
@@ -107,7 +105,7 @@ impl Queue {
         hole
     }
 
-    /// Takes the nearest vertex, and what read its number.
+    /// Removes the nearest vertex. Returns it and the value that produces its number.
     #[inline]
     pub(super) async fn pop(&mut self, t: &mut Thread) -> Option<(u32, Value)> {
         let (top, _) = *self.pairs.first()?;

@@ -1,4 +1,4 @@
-//! Shortest paths with several threads.
+//! Shortest paths with several threads, in rounds.
 //!
 //! ```text
 //! while (!stop) {
@@ -36,7 +36,7 @@ use crate::graph::layout::Layout;
 use crate::graph::level_sync::{DIVIDE, gather};
 use crate::thread::{NONE, Thread};
 
-/// One search, in each of the threads.
+/// One search, called by each thread.
 pub(super) async fn run<L: Layout>(
     world: &World<L>,
     t: &mut Thread,
@@ -108,8 +108,8 @@ async fn relax<L: Layout>(
             let weight = memory.weight(t, 0x180, present, 2);
             let new = t.compute(0x1a1, 1, 1, [near, weight]);
             let lock = locks + u64::from(target);
-            // `xchg` with memory is locked; the wait for others is not emulated,
-            // as only one thread's code runs at a time.
+            // `xchg` with memory is implicitly locked. Spinning is not modelled, as only one thread's code
+            // runs at a time.
             let held = t.atomic(0x1b7, 2, lock, 1, [id, NONE]);
             t.branch(0x1bc, 0x1b0, 2, false, [held, NONE]);
             t.load(0x1be, 1, frame + 0x28, 8, [NONE; 2]);
@@ -159,7 +159,7 @@ async fn relax<L: Layout>(
     }
 }
 
-/// `distance = update` for what has changed.
+/// `distance = update` for the changed vertices.
 async fn settle<L: Layout>(
     world: &World<L>,
     t: &mut Thread,

@@ -1,5 +1,5 @@
-//! `erase` of a key: the range of equal keys, of which there is at most one, and then its
-//! slot. What a node does without it is in `nodes/erase.rs`.
+//! `erase` of a key: finds the range of equal keys, at most one, and removes its slot. Rebalancing of the
+//! node is in `nodes/erase.rs`.
 //!
 //! gcc 12.2 -O2:
 //!
@@ -22,12 +22,12 @@ use crate::kv::nodes::{HEADER_BYTES, NIL, SLOT_BYTES};
 use crate::thread::NONE;
 
 impl Tree {
-    /// `equal_range`: where the key is; where the next one is is found on the way.
+    /// `equal_range`: the key's position. The next position is computed on the way.
     fn equal_range<E: Emit>(&self, e: &mut E, site: u64, key: &Key, sp: u64) -> Option<Position> {
         const CODE: u64 = 0x2600;
         e.push(CODE, 6, sp - 8);
         let frame = sp - 56 - 0x48;
-        // internal_lower_bound, which calls internal_locate.
+        // `internal_lower_bound`, which calls `internal_locate`.
         e.call(CODE + 0x1c, CODE + 0x80, 5, frame);
         let inner = frame - 0x30;
         e.push(CODE + 0x80, 1, frame - 8);
@@ -112,7 +112,7 @@ impl Tree {
         let mut gone = None;
         e.branch(CODE + 0x86, CODE + 0x50, 2, position.is_some(), [NONE; 2]);
         if let Some(position) = position {
-            // std::distance: one step.
+            // `std::distance`: one step.
             self.nodes.next(e, (position.node, position.slot));
             e.load(CODE + 0x88, 3, frame + 8, 4, [NONE; 2]);
             e.branch(CODE + 0x90, CODE + 0x50, 2, false, [NONE; 2]);
@@ -141,7 +141,7 @@ impl Tree {
         e.branch(CODE + 0x9, CODE + 0x200, 3, false, [size, NONE]);
         let kind = e.load(CODE + 0x1b, 14, self.nodes.va(place.0) + 11, 1, [NONE; 2]);
         e.branch(CODE + 0x20, CODE + 0x40, 1, leaf, [kind, NONE]);
-        // remove_values of a leaf, or erase of an inner node's: registers first.
+        // `remove_values` of a leaf, or `erase` of an inner node: registers first.
         for (pc, insns, word) in [(0x24, 2, 0x20), (0x28, 3, 0x20)] {
             e.load(CODE + pc, insns, sp + word, 8, [NONE; 2]);
         }

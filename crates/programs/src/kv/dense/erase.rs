@@ -1,4 +1,4 @@
-//! How a slot gets the deleted key: the pair stays, with the memory of its texts.
+//! Erasure: the slot gets the deleted key. The pair stays, with the memory of its texts.
 //!
 //! gcc 12.2 -O2, in the loop:
 //!
@@ -18,11 +18,11 @@ use crate::kv::index::{Gone, Key};
 use crate::kv::libc;
 use crate::thread::{NONE, Value};
 
-/// Characters of the deleted key, which lie in its object.
+/// Length of the deleted key, stored in its string object.
 const DELETED_BYTES: u64 = 7;
 
 impl Dense {
-    /// The key of a slot is compared with the deleted key, which it is.
+    /// Compares a slot's key with the deleted key, which it equals.
     pub(super) fn compare_deleted<E: Emit>(
         &self,
         e: &mut E,
@@ -34,7 +34,7 @@ impl Dense {
         for i in 0..4 {
             e.store(pc + 0x4 + 4 * i, 1, sp + 8 + 8 * i, 8, NONE, NONE);
         }
-        // The whole of it is equal: as for a key, of which the first characters are read.
+        // All characters are equal: emits the `memcmp` of two equal keys.
         let (a, b) = ((DELETED_KEY + 16, mine), (record.key.va(), text));
         let order = libc::memcmp(e, (pc + 0x1a, 2), a, b, libc::KEY_BYTES, sp);
         for i in 0..4 {
@@ -75,7 +75,7 @@ impl Dense {
             e.branch(0x7fc, 0x76a, 1, true, [length, NONE]);
         }
         self.assign_deleted(e, (id, va, at), sp);
-        // value = std::string(): the text stays, its length is 0.
+        // `value = std::string()`: the memory of the text stays, its length becomes 0.
         e.store(0x77f, 3, sp + 0x20, 8, NONE, NONE);
         e.store(0x784, 1, sp + 0x28, 8, NONE, NONE);
         e.store(0x789, 1, sp + 0x30, 1, NONE, NONE);
@@ -104,7 +104,7 @@ impl Dense {
         Some(Gone { id, record: va })
     }
 
-    /// `_M_assign` of the deleted key to the key of a slot, which has room for it.
+    /// `_M_assign` of the deleted key to the key of a slot, whose capacity suffices.
     fn assign_deleted<E: Emit>(&self, e: &mut E, (id, va, at): (u32, u64, Value), sp: u64) {
         let code = Library::Replace.code() + 0x300;
         let key = self.records[id as usize].key.va();
@@ -119,7 +119,7 @@ impl Dense {
         e.branch(code + 0x3b, code + 0x86, 2, true, [NONE; 2]);
         let from = e.load(code + 0x86, 1, DELETED_KEY, 8, [NONE; 2]);
         e.branch(code + 0x8e, code + 0xb0, 2, false, [NONE; 2]);
-        // memcpy of 4 to 7 bytes: the first four and the last four.
+        // `memcpy` of 4 to 7 bytes: the first four and the last four.
         let (copy, site) = (Library::Memcpy.code(), code + 0x96);
         e.call_library(site, Library::Memcpy, 3, sp - 64);
         e.branch(copy + 0x7, copy + 0x30, 3, true, [NONE; 2]);

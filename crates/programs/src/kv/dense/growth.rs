@@ -1,5 +1,4 @@
-//! How the table grows: every pair is copied to one of twice the size, then the old
-//! ones are destroyed.
+//! Growth: every pair is copied to a table of twice the size, then the old pairs are destroyed.
 
 use super::{Dense, EMPTY, Growth, LIMIT, SLOT_BYTES, SLOTS, STEP, TABLE, USED};
 use crate::heap::Heap;
@@ -9,7 +8,7 @@ use crate::kv::libc::{self, KEY_BYTES};
 use crate::thread::NONE;
 
 impl Dense {
-    /// One part of a growth; whether it is complete.
+    /// One step of a growth. Returns true when it is complete.
     pub(super) fn grow<E: Emit>(
         &mut self,
         e: &mut E,
@@ -24,7 +23,7 @@ impl Dense {
             let end = growth.slots.len().min(growth.filled.saturating_add(step));
             if E::LOUD {
                 for slot in growth.filled..end {
-                    // uninitialized_fill: two empty strings.
+                    // `uninitialized_fill`: two empty strings.
                     let va = growth.table + SLOT_BYTES * slot as u64;
                     for (i, offset) in [0, 8, 16, 32, 40, 48].into_iter().enumerate() {
                         let size = if offset % 32 == 16 { 1 } else { 8 };
@@ -49,7 +48,7 @@ impl Dense {
                 }
                 let record = &mut self.records[id as usize];
                 if record.gone {
-                    // Left behind, and freed with the others.
+                    // Deleted pairs are not copied. They are freed with the old table.
                     let room = self.sizes.of(id).room;
                     e.branch(CODE + 0x10c, CODE + 0x1c0, 4, true, [length, NONE]);
                     growth.old.push((record.key, record.value, room));
@@ -101,7 +100,7 @@ impl Dense {
         }
         let end = growth.old.len().min(growth.freed.saturating_add(step));
         for (key, value, room) in &growth.old[growth.freed..end] {
-            // ~pair: the value first.
+            // `~pair`: the value first.
             let value = (value.va(), NONE);
             e.load(CODE + 0x200, 2, self.table + 32, 8, [NONE; 2]);
             libc::free(

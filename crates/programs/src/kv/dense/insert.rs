@@ -1,5 +1,4 @@
-//! How a key that is not there gets into its slot: `find_or_insert` after the search,
-//! `insert_at`.
+//! Insertion of a new key: the second half of `find_or_insert`, and `insert_at`.
 
 use pagewalk_stream::flags::TAKEN;
 
@@ -11,12 +10,11 @@ use crate::kv::index::{Found, Key, Place};
 use crate::kv::libc::{self, KEY_BYTES};
 use crate::thread::{NONE, Value};
 
-/// Where `find_or_insert` calls `insert_at`.
+/// Address at which `find_or_insert` calls `insert_at`.
 const INSERT_AT: u64 = 0x1900 + 0x349;
 
 impl Dense {
-    /// `std::string::_M_construct` of a text of 24 characters or more in the
-    /// object at `object`.
+    /// `std::string::_M_construct` of a text of at least 24 characters in the object at `object`.
     pub(super) fn construct<E: Emit>(
         e: &mut E,
         heap: &mut Heap,
@@ -48,8 +46,8 @@ impl Dense {
         Place::new(at)
     }
 
-    /// The rest of `find_or_insert` for a key that is not there: a pair is made
-    /// with a copy of the key, and copied to the slot.
+    /// The rest of `find_or_insert` for a new key: constructs a pair with a copy of the key, and copies it to
+    /// the slot.
     pub(super) fn insert<E: Emit>(
         &mut self,
         e: &mut E,
@@ -102,7 +100,7 @@ impl Dense {
             }
         }
         for i in 0..3 {
-            // The empty value's characters are in the string itself: copied.
+            // The empty value's characters are inside the string object: they are copied.
             let pc = CODE + 0x2e0 + 0x10 * i;
             e.branch(pc, pc + 0x40, 2, true, [NONE; 2]);
             e.branch(pc + 6, pc + 0x30, 3, false, [NONE; 2]);
@@ -123,7 +121,7 @@ impl Dense {
         inner
     }
 
-    /// `insert_at`: the empty pair of the slot is destroyed, a copy constructed.
+    /// `insert_at`: destroys the slot's empty pair and constructs a copy of the new one.
     fn insert_at<E: Emit>(
         &mut self,
         e: &mut E,
@@ -147,7 +145,7 @@ impl Dense {
         let before = self.slots[slot];
         let again = before != EMPTY;
         if self.erases {
-            // test_deleted: the length, and of the deleted key itself its characters.
+            // `test_deleted`: compares lengths, and characters only if the lengths match.
             e.load(CODE + 0x120, 4, TABLE, 8, [NONE; 2]);
             e.branch(CODE + 0x134, CODE + 0x5c, 2, self.deleted == 0, [NONE; 2]);
             if self.deleted > 0 {
@@ -169,7 +167,7 @@ impl Dense {
         } else {
             e.store(CODE + 0x60, 5, USED, 8, NONE, NONE);
         }
-        // ~pair: what an empty pair has lies in it; the deleted one keeps what it had.
+        // `~pair`: an empty pair owns no memory, a deleted one owns its old texts.
         for (pc, offset) in [(0x64, 32), (0x7e, 0)] {
             let text = e.load(CODE + pc, 1, va + offset, 8, [at, NONE]);
             e.branch(CODE + pc + 0xb, CODE + pc + 0x1a, 3, !again, [text, NONE]);
@@ -213,7 +211,7 @@ impl Dense {
         e.load(CODE + 0xd7, 1, pair + 0x28, 8, [NONE; 2]);
         e.store(CODE + 0xdb, 1, va + 32, 8, at, NONE);
         e.load(CODE + 0xdf, 1, pair + 0x20, 8, [NONE; 2]);
-        // The empty value: _M_construct without an allocation.
+        // The empty value: `_M_construct` without an allocation.
         e.call(CODE + 0xe6, 0x1e00, 2, frame);
         e.push(0x1e00, 3, frame - 8);
         e.store(0x1e14, 6, frame - 40, 8, NONE, NONE);

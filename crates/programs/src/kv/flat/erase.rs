@@ -1,5 +1,5 @@
-//! How a key leaves its slot: the slot is empty again if no search can have passed a full
-//! group there, and deleted otherwise (`EraseMetaOnly`).
+//! Erasure (`EraseMetaOnly`): the slot becomes empty if no search can have passed a full group at it, and
+//! deleted otherwise.
 //!
 //! gcc 12.2 -O2, in the loop:
 //!
@@ -67,7 +67,7 @@ impl Flat {
         let both = behind != 0 && ahead != 0;
         let on = [after.plus(6), before.plus(6)];
         e.branch(CODE + 0x9b, CODE + 0x258, 7, both, on);
-        // Full bytes from the last empty one before to the first empty one behind.
+        // Length of the run of full bytes around the slot, between the nearest empty bytes.
         let passed = behind.trailing_zeros() + (ahead << 16).leading_zeros();
         let was_never_full = both && passed < GROUP as u32;
         if both {

@@ -1,5 +1,5 @@
-//! How room is made: every pair moves to a block of twice the capacity (`resize`), or the
-//! deleted slots of this one become empty (`drop_deletes_without_resize`).
+//! Growth: every pair moves to a block of twice the capacity (`resize`), or the deleted slots of this block
+//! become empty (`drop_deletes_without_resize`).
 //!
 //! gcc 12.2 -O2:
 //!
@@ -19,24 +19,24 @@ use crate::kv::index::{Key, Move};
 use crate::kv::libc;
 use crate::thread::{NONE, Value};
 
-/// Slots that one step treats.
+/// Slots that one step processes.
 const STEP: usize = 256;
 const RESIZE: u64 = 0x1900;
 const DROP: u64 = 0xb000;
 
-/// One that is under way.
+/// A growth in progress.
 pub struct Growth {
-    /// The block that pairs move out of; none when they stay in theirs.
+    /// The old block. `None` if pairs stay in their block.
     old: Option<Block>,
-    /// Control bytes that are written, and slots that are done.
+    /// Control bytes already written, and slots already processed.
     cleared: usize,
     done: usize,
-    /// What is to be inserted then.
+    /// The key to insert afterwards.
     pub key: Key,
 }
 
 impl Growth {
-    /// To a block of another capacity, which is the map's from now on.
+    /// Starts a move to a block of another capacity, which becomes the map's block.
     pub fn to<E: Emit>(
         flat: &mut Flat,
         e: &mut E,
@@ -64,7 +64,7 @@ impl Growth {
         }
     }
 
-    /// In the same block: all that is full is to be looked at, what is deleted is empty.
+    /// Starts a cleaning of the same block: full slots are to be placed again, deleted ones become empty.
     pub fn without_deletions<E: Emit>(flat: &mut Flat, e: &mut E, key: &Key, sp: u64) -> Self {
         e.call(0x2a0b, DROP, 2, sp);
         e.push(DROP, 6, sp - 8);
@@ -85,7 +85,7 @@ impl Growth {
 }
 
 impl Flat {
-    /// One part of a growth; whether it is complete.
+    /// One step of a growth. Returns true when it is complete.
     pub(super) fn grow<E: Emit>(
         &mut self,
         e: &mut E,
@@ -98,7 +98,7 @@ impl Flat {
         let capacity = self.block.capacity();
         let control = capacity + GROUP;
         if E::LOUD && growth.cleared < control {
-            // memset, or a loop that turns deleted into empty: 16 KiB a step.
+            // `memset`, or a loop that turns deleted bytes into empty ones: 16 KiB per step.
             let end = control.min(growth.cleared + (16 << 10));
             if growth.old.is_some() {
                 let at = self.block.at + growth.cleared as u64;
@@ -128,7 +128,7 @@ impl Flat {
                     if full {
                         let from = (old.ids[slot], old.slot_va(slot));
                         self.carry(e, from, frame);
-                        // The key's source is an empty string in its object.
+                        // The moved-from key is an empty string in its object.
                         e.branch(RESIZE + 0x291, RESIZE + 0x13f, 2, true, [NONE; 2]);
                     }
                     e.compute(RESIZE + 0x13f, 2, 1, [NONE; 2]);
@@ -166,7 +166,7 @@ impl Flat {
         true
     }
 
-    /// A record moves to a free slot of the new block.
+    /// Moves a record to a free slot of the new block.
     fn carry<E: Emit>(&mut self, e: &mut E, (id, from): (u32, u64), sp: u64) {
         let hashed = self.hash_stored(e, RESIZE + 0x179, (id, from), sp);
         let hash = self.records[id as usize].hash;
@@ -178,7 +178,7 @@ impl Flat {
         self.settle(id, slot, from);
     }
 
-    /// The hash of a key in its slot.
+    /// Hash of a key in its slot.
     fn hash_stored<E: Emit>(&self, e: &mut E, pc: u64, (id, at): (u32, u64), sp: u64) -> Value {
         let text = self.records[id as usize].key.va();
         let view = sp + 0x30;
@@ -197,7 +197,7 @@ impl Flat {
         hashed
     }
 
-    /// `SetCtrl`: the byte, and again behind the end.
+    /// `SetCtrl`: writes the byte, and its copy behind the sentinel.
     fn set_byte<E: Emit>(&mut self, e: &mut E, pc: u64, slot: usize, byte: u8, at: Value) {
         let again = self.block.again(slot);
         e.branch(pc - 0xa, pc + 0x16e, 3, false, [NONE; 2]);
@@ -206,7 +206,7 @@ impl Flat {
         self.block.set(slot, byte);
     }
 
-    /// The two strings of a pair move; what they were is empty, and gone.
+    /// Moves the two strings of a pair and destroys the empty originals.
     fn transfer<E: Emit>(&self, e: &mut E, pc: u64, from: u64, to: u64) {
         for part in [0, 32] {
             let (a, b) = (from + part, to + part);
@@ -228,7 +228,7 @@ impl Flat {
         e.load(pc + 0x70, 1, from, 8, [NONE; 2]);
     }
 
-    /// Record `id`, which lay at `from`, is in `slot`.
+    /// Sets the slot of record `id`, which was at `from`.
     fn settle(&mut self, id: u32, slot: usize, from: u64) {
         self.block.ids[slot] = id;
         let to = self.block.slot_va(slot);
@@ -245,8 +245,8 @@ impl Flat {
         }
     }
 
-    /// The record of a slot that has not been looked at yet finds its place; whether
-    /// this slot is done then: another may have come into it.
+    /// Places the record of an unprocessed slot. Returns false if another unprocessed record was swapped into
+    /// this slot.
     fn place_again<E: Emit>(&mut self, e: &mut E, slot: usize, sp: u64) -> bool {
         let id = self.block.ids[slot];
         let va = self.block.slot_va(slot);
@@ -278,7 +278,7 @@ impl Flat {
             self.settle(id, to, va);
             return true;
         }
-        // The two change places, by a pair on the stack; the other one is looked at then.
+        // Swaps the two pairs through one on the stack. The other record is placed next.
         let other = self.block.ids[to];
         for (from, to) in [(va, sp + 0x30), (to_va, va), (sp + 0x30, to_va)] {
             self.transfer(e, DROP + 0x27a, from, to);

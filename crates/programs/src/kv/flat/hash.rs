@@ -1,6 +1,6 @@
-//! `absl::Hash<std::string>` of Abseil 20220623 on x86-64: the characters by
-//! `LowLevelHash`, which is wyhash, then their number, each mixed in by a multiplication
-//! of 128 bits. The seed is an address of the program's.
+//! `absl::Hash<std::string>` of Abseil 20220623 on x86-64. `LowLevelHash` (wyhash) hashes the characters.
+//! Their hash and then their number are mixed in by 128-bit multiplications. The seed is an address in the
+//! program.
 //!
 //! gcc 12.2 -O2:
 //!
@@ -21,7 +21,7 @@ use crate::kv::libc::KEY_BYTES;
 use crate::kv::ycsb;
 use crate::thread::{NONE, Value};
 
-/// Where `MixingHashState::kSeed` lies: the seed is its address.
+/// Address of `MixingHashState::kSeed`. The seed is this address.
 pub const SEED: u64 = TABLE + 0x800;
 /// `kHashSalt`: the first digits of pi.
 const SALT: [u64; 2] = [0x243f_6a88_85a3_08d3, 0x1319_8a2e_0370_7344];
@@ -33,11 +33,11 @@ fn mix(a: u64, b: u64) -> u64 {
     (product as u64) ^ (product >> 64) as u64
 }
 
-/// Of the key with this number, in a program whose seed lies at `seed`.
+/// Hash of the key with this number, in a program whose seed has the address `seed`.
 pub fn hash_of(number: u64, seed: u64) -> u64 {
     let text = ycsb::text(number);
     let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| text[at + i]));
-    // LowLevelHash: 16 characters, then the last 8 by halves.
+    // `LowLevelHash`: 16 characters, then the last 8 in halves.
     let state = mix(word(0) ^ SALT[1], word(8) ^ seed ^ SALT[0]);
     let (low, high) = (word(16) & 0xffff_ffff, word(16) >> 32);
     let text_hash = mix(mix(low ^ SALT[1], high ^ state), SALT[1] ^ KEY_BYTES);
@@ -45,8 +45,8 @@ pub fn hash_of(number: u64, seed: u64) -> u64 {
     mix(state.wrapping_add(KEY_BYTES), MUL)
 }
 
-/// Its call, with `insns` instructions up to that: what gives the hash. The view of
-/// the text lies at `view`.
+/// Emits a call of the hash, with `insns` instructions up to the call. The view of the text is at `view`.
+/// Returns the value that produces the hash.
 #[inline(always)]
 pub fn emit<E: Emit>(
     e: &mut E,
@@ -61,7 +61,7 @@ pub fn emit<E: Emit>(
     let ready = e.load(CODE + 0xd, 1, view, 8, [NONE; 2]);
     e.branch(CODE + 0x14, CODE + 0x68, 2, false, [NONE; 2]);
     e.branch(CODE + 0x1d, CODE + 0x100, 2, false, [NONE; 2]);
-    // The characters: by two stubs.
+    // Hash of the characters, called through two stubs.
     let (low, inner) = (Library::LowLevelHash.code(), sp - 8 - 24);
     e.call_library(CODE + 0x26, Library::LowLevelHash, 2, inner);
     e.load(low + 0x160, 1, MAP + 0x100, 8, [NONE; 2]);
@@ -85,7 +85,7 @@ pub fn emit<E: Emit>(
     e.load(low + 0x176, 2, text + 16, 4, [ready, NONE]);
     e.jump(low + 0x17e, low + 0x146, 3, TAKEN, [NONE; 2]);
     e.pop(low + 0x14c, 6, inner - 8);
-    // A multiplication is five cycles with its exclusive ors: three one after the other.
+    // A multiplication with its exclusive ors takes five cycles. Three of them form a chain.
     let state = e.compute(low + 0x146, 3, 6, [one, two]);
     let mixed = e.compute(low + 0x14e, 3, 12, [state.plus(2), three.plus(1)]);
     e.ret(low + 0x162, CODE + 0x26, 1, inner);

@@ -1,4 +1,4 @@
-//! How a key that is not there gets into its slot (`prepare_insert`, `emplace_at`).
+//! Insertion of a new key (`prepare_insert`, `emplace_at`).
 //!
 //! gcc 12.2 -O2:
 //!
@@ -25,7 +25,7 @@ const PREPARE: u64 = 0x2800;
 const SITE: u64 = 0x23d7;
 
 impl Flat {
-    /// `prepare_insert`, which may have to make room first, and what follows.
+    /// `prepare_insert`, which may first have to make room, and the rest of the insertion.
     pub(super) fn prepare<E: Emit>(
         &mut self,
         e: &mut E,
@@ -45,7 +45,7 @@ impl Flat {
         e.branch(PREPARE + 0x31, PREPARE + 0x215, 6, false, [NONE; 2]);
         e.jump(PREPARE + 0x41, PREPARE + 0x5b, 4, TAKEN, [NONE; 2]);
         let capacity = self.block.capacity();
-        // An empty map has a group of its own, in which nothing is free.
+        // An empty map points to a static group without free slots.
         let slot = if capacity == 0 {
             0
         } else {
@@ -72,7 +72,7 @@ impl Flat {
         IndexStep::Done(self.insert(e, heap, key, slot, (hash, hashed), sp))
     }
 
-    /// `rehash_and_grow_if_necessary`: a larger block, or this one without what is deleted.
+    /// `rehash_and_grow_if_necessary`: a larger block, or this one without deleted slots.
     fn make_room<E: Emit>(&mut self, e: &mut E, heap: &mut Heap, key: &Key, sp: u64) -> Growth {
         let capacity = self.block.capacity();
         e.branch(
@@ -95,7 +95,7 @@ impl Flat {
         Growth::to(self, e, heap, (2 * capacity + 1, key), sp)
     }
 
-    /// The same after room was made: the search for a free slot again.
+    /// Continues [`prepare`](Self::prepare) after room was made: searches for a free slot again.
     pub(super) fn insert_grown<E: Emit>(
         &mut self,
         e: &mut E,
@@ -148,7 +148,7 @@ impl Flat {
         self.block.set(slot, h2(hash));
         e.pop(PREPARE + 0xd5, 6, sp - 8);
         e.ret(PREPARE + 0xdf, SITE, 2, sp);
-        // The pair: the key's copy and an empty value.
+        // The pair: a copy of the key and an empty value.
         let va = self.block.slot_va(slot);
         let slots = e.load(0x23f9, 1, SLOTS, 8, [NONE; 2]);
         let at = slots.plus(3);
@@ -173,7 +173,7 @@ impl Flat {
             slot: slot as u32,
         });
         self.block.ids[slot] = id;
-        // An assertion finds it: the view's key is the slot's own.
+        // An assertion looks the key up: the view's key is now the slot's own.
         let own = Key {
             object: va,
             text: copy.va(),

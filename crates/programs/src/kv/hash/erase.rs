@@ -1,4 +1,4 @@
-//! How a node leaves the list: `erase` of a key, which gcc 12.2 -O2 puts into the loop.
+//! Erasure: `erase` of a key unlinks its node. gcc 12.2 -O2 inlines it into the loop.
 //!
 //! ```text
 //! 700 cmpq $0x14,size ; ja ; hash as for a find ; 720 call 1000 ; mov ; test ; je out ; mov (%rax),%rbx ; jmp
@@ -47,7 +47,7 @@ impl Hash {
         let of_bucket = e.load(0x73a, 2, bucket_va, 8, [array, located.1]);
         let first = self.buckets[bucket] == before;
         e.branch(0x73d, 0x790, 1, first, [of_bucket, NONE]);
-        // The bucket of the node behind, whose first it may be.
+        // The bucket of the next node, which may become its bucket's first.
         let pc = if first { 0x790 } else { 0x73f };
         let none = if first { 0x7a9 } else { 0x75a };
         e.branch(pc + 2, none, 2, next == NIL, [follower, NONE]);

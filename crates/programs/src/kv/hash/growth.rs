@@ -1,4 +1,4 @@
-//! How the number of buckets grows: node by node, in the order of the list.
+//! Growth of the array of buckets: node by node, in list order.
 
 use super::{BEGIN, BUCKETS, CLEARED, COUNT, DIVISION, FIRST, Hash, NIL, STEP};
 use crate::heap::Heap;
@@ -7,8 +7,7 @@ use crate::kv::libc;
 use crate::thread::NONE;
 
 impl Hash {
-    /// One part of a growth (`_M_rehash`); the node that waited for it when it is
-    /// complete.
+    /// One step of a growth (`_M_rehash`). When it is complete, returns the node whose insertion caused it.
     ///
     /// ```text
     /// 40 mov (%rcx) ; mov 0x48(%rcx) ; xor ; divq ; lea (,%rdx,8) ; mov (bucket) ; test ; je 80

@@ -1,4 +1,4 @@
-//! How a key that is not there gets into the list: its node, and where that hangs.
+//! Insertion of a new key: allocation of its node, and its place in the list.
 
 use super::{
     BEGIN, BUCKETS, COUNT, DIVISION, FIRST, Hash, NEXT_RESIZE, NIL, NODE_BYTES, Node, SIZE,
@@ -10,7 +10,7 @@ use crate::kv::libc;
 use crate::thread::NONE;
 
 impl Hash {
-    /// The node of a key that is not there, up to the question whether to grow.
+    /// Allocates the node of a new key, up to the decision to grow.
     pub(super) fn make<E: Emit>(
         &mut self,
         e: &mut E,
@@ -62,7 +62,7 @@ impl Hash {
         e.store(CODE + 0x79, 1, va + 48, 8, node, NONE);
         e.store(CODE + 0x81, 1, va + 56, 1, node, NONE);
         e.store(CODE + 0x85, 1, frame + 0x18, 8, NONE, policy);
-        // _M_need_rehash: 00 endbr64 ; add ; mov 8(%rdi) ; cmp ; 0e jb ; xor ; xor ; and ; ret
+        // `_M_need_rehash`: 00 endbr64 ; add ; mov 8(%rdi) ; cmp ; 0e jb ; xor ; xor ; and ; ret
         let code = Library::NeedRehash.code();
         e.call_library(CODE + 0x8a, Library::NeedRehash, 1, frame);
         let limit = e.load(code + 0x7, 3, NEXT_RESIZE, 8, [NONE; 2]);
@@ -80,7 +80,7 @@ impl Hash {
         })
     }
 
-    /// Links the new node at the begin of its bucket (`_M_insert_bucket_begin`).
+    /// Links the new node at the start of its bucket (`_M_insert_bucket_begin`).
     pub(super) fn link<E: Emit>(&mut self, e: &mut E, id: u32, sp: u64) -> Found {
         const CODE: u64 = 0x1212;
         let hash = self.nodes[id as usize].hash;

@@ -1,5 +1,4 @@
-//! `erase` of a key: the range of equal keys, of which there is at most one, and then
-//! its node.
+//! `erase` of a key: finds the range of equal keys, at most one, and removes its node.
 //!
 //! gcc 12.2 -O2:
 //!
@@ -70,7 +69,8 @@ impl Map {
         (node, at)
     }
 
-    /// The smallest of the greater ones, then the greatest of the smaller ones.
+    /// Searches the right subtree for the smallest greater key, then the left subtree for the greatest
+    /// smaller one.
     fn subtrees<E: Emit>(&self, e: &mut E, node: (u32, Value), key: (&Key, Value), sp: u64) {
         const CODE: u64 = 0x2d2d;
         if !E::LOUD {

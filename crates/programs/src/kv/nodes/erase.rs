@@ -1,6 +1,5 @@
-//! How slots leave the B-tree: a node with fewer than two slots is merged with a sibling
-//! when both fit into one, or takes slots from it. From `absl/container/internal/btree.h`,
-//! 20220623.
+//! Erasure from the B-tree. A node with fewer than two slots is merged with a sibling if both fit into one
+//! node. Otherwise it takes slots from the sibling. From `absl/container/internal/btree.h`, 20220623.
 //!
 //! gcc 12.2 -O2:
 //!
@@ -19,14 +18,14 @@ use crate::kv::libc;
 use crate::thread::NONE;
 
 const CODE: u64 = 0x2c00;
-/// Slots of a node below which it looks for a sibling (`kMinNodeValues`).
+/// Minimum slots of a node. Below it the node looks for a sibling (`kMinNodeValues`).
 const FEWEST: usize = SLOTS / 2;
 
-/// A slot of a node.
+/// Node and slot.
 type Spot = (u32, usize);
 
 impl Nodes {
-    /// The slot behind `spot` (`operator++`), or behind the last one.
+    /// The next position (`operator++`). `None` after the last slot.
     pub fn next<E: Emit>(&self, e: &mut E, (mut node, slot): Spot) -> Option<Spot> {
         let va = self.va(node);
         let leaf = e.load(CODE + 0x400, 4, va + 11, 1, [NONE; 2]);
@@ -39,7 +38,7 @@ impl Nodes {
             if inside {
                 return Some((node, slot + 1));
             }
-            // increment_slow: up to a node that this is not the last child of.
+            // `increment_slow`: up to an ancestor with a next slot.
             e.load(CODE + 0x420, 6, va, 8, [NONE; 2]);
             loop {
                 let (parent, position) = (self.get(node).parent, self.get(node).position);
@@ -75,8 +74,8 @@ impl Nodes {
         }
     }
 
-    /// The last slot of the leaf before an inner node's (`operator--` of an iterator that
-    /// lies in the caller's frame).
+    /// The last slot of the leaf before an inner node's slot (`operator--` of an iterator in the caller's
+    /// frame).
     pub fn before<E: Emit>(&self, e: &mut E, (node, slot): Spot, sp: u64) -> Spot {
         let mut child = self.get(node).child[slot];
         let mut from = self.va(node) + self.child_offset(slot);
@@ -95,10 +94,10 @@ impl Nodes {
         }
     }
 
-    /// A slot whose strings are gone already leaves its node: those behind it move up.
+    /// Removes a slot whose strings are already destroyed: the slots behind it move up.
     pub fn close<E: Emit>(&mut self, e: &mut E, (node, slot): Spot, sp: u64) {
         let count = self.count(node);
-        // transfer_n keeps three registers.
+        // `transfer_n` saves three registers.
         e.call(CODE + 0xbd, CODE + 0x3c0, 1, sp);
         e.push(CODE + 0x3c0, 3, sp - 8);
         self.transfer_many(e, count - slot - 1, (node, slot + 1), (node, slot));
@@ -107,8 +106,7 @@ impl Nodes {
         self.set_count(e, node, count - 1);
     }
 
-    /// The record of the leaf's slot takes the place of an inner node's, whose strings
-    /// are gone.
+    /// Moves the record of a leaf's slot into an inner node's slot, whose strings are destroyed.
     pub fn lift<E: Emit>(&mut self, e: &mut E, from: Spot, to: Spot) {
         self.transfer(e, CODE + 0x4b0, from, to);
         let count = self.count(from.0);
@@ -160,7 +158,7 @@ impl Nodes {
             slot = usize::from(self.get(node).position);
             node = self.get(node).parent;
         }
-        // The place behind what was erased, unless nothing is left.
+        // The position behind the erased slot, unless the tree is empty.
         if self.root != NIL {
             e.load(CODE + 0x98, 1, frame + 0x10, 8, [NONE; 2]);
             e.load(CODE + 0xa5, 4, self.va(at.0) + 10, 1, [NONE; 2]);
@@ -176,7 +174,7 @@ impl Nodes {
         e.ret(CODE + 0xbf, CODE - 0x10, 2, sp);
     }
 
-    /// `try_shrink`: an empty root goes.
+    /// `try_shrink`: removes an empty root.
     fn shrink_root<E: Emit>(&mut self, e: &mut E, heap: &mut Heap, sp: u64) {
         let old = self.root;
         let va = self.va(old);
@@ -203,7 +201,7 @@ impl Nodes {
         self.all.remove(old);
     }
 
-    /// `try_merge_or_rebalance`: whether the node was merged with a sibling.
+    /// `try_merge_or_rebalance`: returns true if the node was merged with a sibling.
     fn merge_or_rebalance<E: Emit>(
         &mut self,
         e: &mut E,
@@ -278,7 +276,7 @@ impl Nodes {
         merged
     }
 
-    /// Reads a child pointer and how full that node is.
+    /// Loads a child pointer and the child's number of slots.
     fn sibling<E: Emit>(&self, e: &mut E, pc: u64, from: Spot, node: u32) {
         e.load(
             pc,
@@ -291,7 +289,7 @@ impl Nodes {
         self.look(e, pc + 0xc, node);
     }
 
-    /// `merge`: the slot between the two and those of the right one come to the left one.
+    /// `merge`: the separator and the slots of the right node move to the left node.
     fn merge<E: Emit>(&mut self, e: &mut E, heap: &mut Heap, left: u32, right: u32, sp: u64) {
         let (parent, position, leaf) = {
             let here = self.get(left);
@@ -309,7 +307,7 @@ impl Nodes {
         }
         self.set_count(e, left, held + 1 + moved);
         self.set_count(e, right, 0);
-        // remove_values of the parent: its slot's strings are empty.
+        // `remove_values` of the parent: its slot's strings are empty.
         e.push(CODE, 6, sp - 8);
         let slot = self.slot(parent, position);
         for part in [32, 0] {

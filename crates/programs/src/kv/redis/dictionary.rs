@@ -1,4 +1,4 @@
-//! Redis's dictionary as it lies in memory: its fields, its tables, its records.
+//! Memory layout of Redis's dictionary: its fields, its tables, its records.
 
 use crate::kv::globals::{ARENA, MAP};
 use crate::kv::index::Place;
@@ -6,8 +6,8 @@ use crate::kv::records::{Records, Sizes};
 
 /// No record.
 pub const NIL: u32 = u32::MAX;
-/// Fields of the dictionary: type, private data, two tables (array, size, mask,
-/// used), the bucket that moves next.
+/// Fields of the dictionary: type, private data, two tables (array, size, mask, used), and the next bucket to
+/// move.
 pub const TYPE: u64 = MAP;
 pub const TABLES: u64 = MAP + 0x10;
 pub const TABLE_BYTES: u64 = 0x20;
@@ -18,51 +18,51 @@ pub const SEED: u64 = MAP + 0x200;
 /// Jump tables of `sdslen`.
 pub const SWITCH: u64 = ARENA + 0x1e00;
 
-/// A key with its entry, its value and what the host knows of them.
+/// A key with its entry and its value, and the host's data about them.
 pub struct Record {
-    /// Of the key.
+    /// Hash of the key.
     pub hash: u64,
-    /// The key's number.
+    /// Number of the key.
     pub number: u64,
-    /// The record behind it in its chain, or [`NIL`].
+    /// The next record in its chain, or [`NIL`].
     pub next: u32,
-    /// Where the entry lies: key, value, next.
+    /// Address of the entry: key, value, next.
     pub entry: Place,
-    /// The key's sds, header first.
+    /// Address of the key's sds, header first.
     pub key: Place,
-    /// The value's object.
+    /// Address of the value's object.
     pub object: Place,
-    /// The value's sds, header first.
+    /// Address of the value's sds, header first.
     pub value: Place,
 }
 
-/// A table: where it lies, and the first record of each bucket.
+/// A table: its address, and the first record of each bucket.
 #[derive(Default)]
 pub struct Table {
-    /// The first record of each, or [`NIL`].
+    /// First record of each bucket, or [`NIL`].
     pub buckets: Vec<u32>,
     /// Address of the array of buckets.
     pub array: u64,
-    /// Entries in it.
+    /// Number of entries.
     pub used: usize,
 }
 
 impl Table {
-    /// The bucket of a key with this hash.
+    /// Bucket of a key with this hash.
     pub fn bucket(&self, hash: u64) -> usize {
         hash as usize & (self.buckets.len() - 1)
     }
 }
 
-/// The dictionary, and what the host keeps of it.
+/// The dictionary, and the host's data about it.
 pub struct Dictionary {
-    /// In the order of insertion.
+    /// Records in the order of insertion.
     pub records: Records<Record>,
-    /// The second is used while it grows.
+    /// The second table is in use only during growth.
     pub tables: [Table; 2],
-    /// The next bucket to move, while it grows.
+    /// The next bucket to move, during growth.
     pub rehash: Option<usize>,
-    /// How long the values are.
+    /// Lengths of the values.
     pub sizes: Sizes,
 }
 

@@ -1,6 +1,5 @@
-//! How a key leaves Redis's dictionary: `dbSyncDelete`, `dictGenericDelete` (5.0.7). The
-//! search is that of `dictFind`, which the listing was made of; unlinking and freeing are
-//! from the source.
+//! Erasure from Redis's dictionary: `dbSyncDelete`, `dictGenericDelete` (5.0.7). The search is that of
+//! `dictFind`, from its listing. Unlinking and freeing follow the source.
 
 use super::dictionary::{Dictionary, NIL, TABLE_BYTES, TABLES, TYPE};
 use super::{ENTRY_BYTES, EXPIRES, KEY_SDS, OBJECT_BYTES};
@@ -27,7 +26,7 @@ impl Dictionary {
         e.branch(0x708, 0x710, 1, true, [first, NONE]);
         let found = self.find_entry(e, heap, (0x718, 4), key, sp)?;
         let (id, entry) = (found.id, found.record);
-        // The one before it in its chain was in a register on the way.
+        // The search left the previous entry of the chain in a register.
         let hash = hash_of(key.number);
         let mut link = None;
         'tables: for (n, table) in self.tables.iter().enumerate() {
@@ -57,7 +56,7 @@ impl Dictionary {
             e.store(CODE + 0x9, 1, at, 8, NONE, after);
             self.records[before as usize].next = next;
         }
-        // dictFreeKey and dictFreeVal, by the type's pointers.
+        // `dictFreeKey` and `dictFreeVal`, called through the type's pointers.
         let value = self.sizes.bytes(id);
         let (sds_bytes, header) = (Self::value_sds(value), Self::header(value));
         let record = &self.records[id as usize];
@@ -76,7 +75,7 @@ impl Dictionary {
         libc::free(e, heap, call, (text, at), KEY_SDS, sp);
         e.load(CODE + 0x48, 1, TYPE + 0x30, 8, [NONE; 2]);
         let at = e.load(CODE + 0x50, 3, entry + 8, 8, [found.at, NONE]);
-        // decrRefCount, freeStringObject
+        // `decrRefCount`, `freeStringObject`
         let count = e.load(CODE + 0x58, 3, object + 4, 4, [at, NONE]);
         e.branch(CODE + 0x60, CODE + 0x200, 2, false, [count, NONE]);
         let kind = e.load(CODE + 0x64, 1, object, 1, [at, NONE]);

@@ -1,5 +1,4 @@
-//! The functions that the dictionary calls by pointers of its type: hash and
-//! comparison of keys.
+//! Hash and comparison of keys, which the dictionary calls through function pointers of its type.
 
 use pagewalk_stream::flags::{CALL, INDIRECT, TAKEN};
 
@@ -11,7 +10,7 @@ use crate::layout::HEAP;
 use crate::thread::{NONE, Value};
 
 impl Dictionary {
-    /// The hash function by its pointer: `dictSdsHash`, `siphash`.
+    /// Calls the hash function through its pointer: `dictSdsHash`, `siphash`.
     #[inline(always)]
     pub(super) fn hash<E: Emit>(
         &self,
@@ -26,7 +25,7 @@ impl Dictionary {
         let target = e.load(site, insns, FUNCTIONS, 8, [NONE; 2]);
         e.store(site, 0, sp - 8, 8, NONE, NONE);
         e.jump(site, CODE, 0, TAKEN | CALL | INDIRECT, [target, NONE]);
-        // The length, by the type in the byte before the characters.
+        // Loads the length, selected by the type in the byte before the characters.
         let kind = e.load(CODE, 1, at - 1, 1, [ready, NONE]);
         e.branch(CODE + 0xb, CODE + 0x80, 4, false, [kind, NONE]);
         let case = e.load(CODE + 0x1b, 3, SWITCH, 4, [kind.plus(2), NONE]);
@@ -37,7 +36,7 @@ impl Dictionary {
             TAKEN | INDIRECT,
             [case.plus(1), NONE],
         );
-        // That of a stored key, type 5, is in the same byte.
+        // A stored key has type 5: its length is in the same byte.
         if at < HEAP {
             e.load(CODE + 0x48, 1, at - 3, 1, [ready, NONE]);
         } else {
@@ -62,13 +61,13 @@ impl Dictionary {
             TAKEN | INDIRECT,
             [case, NONE],
         );
-        // Five cycles a round: three with the words, one with the length, two more.
+        // Five cycles per round: three rounds for the words, one for the length, two more.
         let hash = e.compute(CODE + 0x27f, 45, 20, [words[0].plus(10), words[2].plus(2)]);
         e.ret(CODE + 0x317, site - 3, 1, sp);
         hash
     }
 
-    /// `dictSdsKeyCompare` by its pointer.
+    /// Calls `dictSdsKeyCompare` through its pointer.
     #[inline(always)]
     pub(super) fn compare<E: Emit>(
         &self,
@@ -85,7 +84,7 @@ impl Dictionary {
         e.store(site, 2, sp - 8, 8, NONE, NONE);
         e.jump(site, CODE, 0, TAKEN | CALL | INDIRECT, [NONE; 2]);
         let theirs = record.key.va() + 1;
-        // What is looked for is the client's or, when it is added, its copy: type 5.
+        // The searched key is the client's or, during insertion, its copy of type 5.
         let header = if key.text < HEAP { 3 } else { 0 };
         let texts = [(key.text, mine, 3, header), (theirs, other, 1, 0)];
         for (i, (text, ready, insns, header)) in texts.into_iter().enumerate() {
@@ -106,7 +105,7 @@ impl Dictionary {
                 e.load(to, 1, text - header, 1, [ready, NONE]);
                 e.jump(to + 4, next, 1, TAKEN, [NONE; 2]);
             } else {
-                // Type 5: the length is in the same byte.
+                // Type 5 holds the length in the same byte.
                 e.jump(to + 6, next, 3, TAKEN, [NONE; 2]);
             }
         }

@@ -1,5 +1,5 @@
-//! How Redis's dictionary grows: a second table of twice the size, to which an
-//! operation moves one bucket. The listing is that of `dictRehash`, gcc 12.2 -O2.
+//! Growth of Redis's dictionary: a second table of twice the size, to which each operation moves one bucket.
+//! The listing is `dictRehash`, gcc 12.2 -O2.
 
 use pagewalk_stream::flags::TAKEN;
 
@@ -11,11 +11,11 @@ use crate::thread::{NONE, Value};
 
 /// Buckets of a new table (`DICT_HT_INITIAL_SIZE`).
 const FIRST: usize = 4;
-/// Empty buckets that a step of the rehash passes at most.
+/// Maximum number of empty buckets that a rehash step skips.
 const EMPTY_VISITS: usize = 10;
 
 impl Dictionary {
-    /// `dictRehash(d, 1)`: one bucket moves to the second table.
+    /// `dictRehash(d, 1)`: moves one bucket to the second table.
     pub(super) fn step<E: Emit>(&mut self, e: &mut E, heap: &mut Heap, site: u64, sp: u64) {
         const CODE: u64 = 0x1800;
         let Some(at) = self.rehash else { return };
@@ -25,7 +25,7 @@ impl Dictionary {
         let state = e.load(CODE + 0xf, 3, REHASH, 8, [NONE; 2]);
         e.branch(CODE + 0x14, CODE + 0x108, 1, false, [state, NONE]);
         let used = e.load(CODE + 0x1a, 1, TABLES + 0x18, 8, [NONE; 2]);
-        // DELETEs may have taken what was left to move.
+        // DELETEs may have removed the rest of the first table.
         let mut complete = self.tables[0].used == 0;
         e.branch(CODE + 0x26, CODE + 0xbd, 4, complete, [NONE; 2]);
         if complete {
@@ -51,8 +51,8 @@ impl Dictionary {
         e.ret(CODE + 0xd5, site, 1, sp);
     }
 
-    /// Moves the next bucket that is not empty, from `at` on, if it is not too far; whether it
-    /// was the last. There is one.
+    /// Moves the next non-empty bucket from `at` on, unless too many empty ones precede it. Returns true if
+    /// it was the last. At least one bucket is not empty.
     fn move_next<E: Emit>(
         &mut self,
         e: &mut E,
@@ -147,7 +147,7 @@ impl Dictionary {
             return;
         }
         let count = (2 * self.tables[0].used).next_power_of_two().max(FIRST);
-        // zcalloc: fresh from the kernel the table is zero already.
+        // `zcalloc`: pages fresh from the kernel are already zero.
         let bytes = 8 * count as u64;
         let (array, _) = libc::malloc(e, heap, (0x1a90, 20), bytes, sp);
         let table = Table {

@@ -1,4 +1,4 @@
-//! The table as requests before the region of interest leave it, which no instruction serves.
+//! Effects on the table of requests before the region of interest, without instructions.
 
 use pagewalk_stream::ShortcutQuery;
 
@@ -10,12 +10,12 @@ use crate::kv::index::{Index, Key, Move};
 use crate::thread::{NONE, Thread};
 
 impl Shortcut {
-    /// Whether the table is the machine's.
+    /// True if the table is the machine's.
     pub fn asks(&self) -> bool {
         matches!(self.table, Table::Machine)
     }
 
-    /// What a GET of `key` does to the table.
+    /// Applies the effects of a GET of `key` to the table.
     pub async fn recall<I: Index>(
         &mut self,
         t: &mut Thread,
@@ -50,7 +50,7 @@ impl Shortcut {
         }
     }
 
-    /// Offers the record of the key `number` to the table; whether there is one.
+    /// Offers the record of the key `number` to the table. Returns true if there is a table.
     pub async fn enter(&mut self, t: &mut Thread, id: u32, number: u64, va: u64) -> bool {
         let integer = self.integer_of(0, number);
         let (hashed, record) = ((integer, NONE), (va, NONE));
@@ -69,7 +69,7 @@ impl Shortcut {
         true
     }
 
-    /// [`follow`](Self::follow) without instructions.
+    /// [`follow`](Self::follow) without emitted instructions.
     pub async fn follow_quietly<I: Index>(&mut self, t: &mut Thread, moved: &Move, sp: u64) {
         let (from, to) = (moved.from + I::PAIR, moved.to + I::PAIR);
         let hashed = (self.integer_of(0, moved.number), NONE);

@@ -1,6 +1,6 @@
-//! Hash functions that lead to a table of addresses (STLT, table IV), each as the
-//! instructions that gcc 12.2 -O2 makes of it for a text whose length it does not know;
-//! from `validation/programs/kv_shortcut.h`, with xxHash 0.8.1. Of a key's 24 characters:
+//! Hash functions for a shortcut table (STLT, table IV). The instructions are those of gcc 12.2 -O2 for a
+//! text of unknown length, from `validation/programs/kv_shortcut.h` with xxHash 0.8.1. For a key's 24
+//! characters:
 //!
 //! ```text
 //! xxh3 3700 (45) push three ; 0a ja 78 ; 7f ja ; imul ; 97 jbe 15b ; 165 172 two words ; 176 mul
@@ -25,7 +25,7 @@ use crate::thread::{NONE, Value};
 const SEEDS: u64 = SHORTCUT + 0x40;
 const CASES: u64 = SHORTCUT + 0x60;
 
-/// See the module.
+/// A hash function of the key's characters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FastHash {
     /// XXH3 of 64 bits.
@@ -34,14 +34,14 @@ pub enum FastHash {
     Xxh64,
     /// `std::_Hash_bytes`.
     Murmur,
-    /// Bernstein's, 33 times and add, in 64 bits.
+    /// Bernstein's hash: multiply by 33 and add, in 64 bits.
     Djb2,
-    /// SipHash-1-2, as Redis has it.
+    /// SipHash-1-2, as in Redis.
     SipHash,
 }
 
 impl FastHash {
-    /// By name, the default first.
+    /// All by name, the default first.
     pub const ALL: [(&'static str, FastHash); 5] = [
         ("xxh3", FastHash::Xxh3),
         ("xxh64", FastHash::Xxh64),
@@ -50,7 +50,7 @@ impl FastHash {
         ("siphash", FastHash::SipHash),
     ];
 
-    /// Of the key with this number.
+    /// Hash of the key with this number.
     pub fn of(self, number: u64) -> u64 {
         let text = ycsb::text(number);
         match self {
@@ -64,8 +64,8 @@ impl FastHash {
         }
     }
 
-    /// Its call, with `insns` instructions up to that, on a key's characters: what
-    /// gives the hash.
+    /// Emits a call of the hash on a key's characters, with `insns` instructions up to the call. Returns the
+    /// value that produces the hash.
     pub fn emit<E: Emit>(
         self,
         e: &mut E,
@@ -76,7 +76,7 @@ impl FastHash {
         match self {
             FastHash::Xxh3 => xxh3(e, (site, insns), text, sp),
             FastHash::Xxh64 => xxh64(e, (site, insns), text, sp),
-            // The two instructions of a function that only jumps count with the call.
+            // This function is a tail call: its two instructions are counted with the call.
             FastHash::Murmur => libc::hash(e, (site, insns + 2), text, sp),
             FastHash::Djb2 => djb2(e, (site, insns), text, sp),
             FastHash::SipHash => sip(e, (site, insns), text, sp),
@@ -96,14 +96,14 @@ fn xxh3<E: Emit>(
     e.branch(CODE + 0xa, CODE + 0x78, 2, true, [NONE; 2]);
     e.branch(CODE + 0x7f, CODE + 0x1c0, 2, false, [NONE; 2]);
     e.branch(CODE + 0x97, CODE + 0x15b, 4, true, [NONE; 2]);
-    // The first 16 characters and the last 16, a multiplication each.
+    // The first 16 and the last 16 characters, one multiplication each.
     let mut products = [NONE; 2];
     for (i, product) in products.iter_mut().enumerate() {
         let at = text + i as u64 * (KEY_BYTES - 16);
         let (pc, counts) = [(0x165, [2, 2, 4]), (0x198, [3, 1, 1])][i];
         let low = e.load(CODE + pc, counts[0], at, 8, [ready, NONE]);
         let high = e.load(CODE + pc + 0x3, counts[1], at + 8, 8, [ready, NONE]);
-        // An exclusive or, then 64 times 64 bits.
+        // An exclusive or, then a 64-by-64-bit multiplication.
         *product = e.compute(CODE + pc + 0x7, counts[2], 5, [low, high]);
     }
     e.jump(CODE + 0x1ba, CODE + 0x48, 9, TAKEN, [NONE; 2]);
@@ -140,7 +140,7 @@ fn xxh64<E: Emit>(
         let i = i as u64;
         e.load(CODE + 0x240 + 3 * i, counted, sp - 48 + 8 * i, 8, [NONE; 2]);
     }
-    // A word takes 7 cycles by itself, and the state 6 with each.
+    // A word takes 7 cycles of its own, and the state 6 per word.
     let hash = e.compute(CODE + 0x24f, 10, 12, [words[0].plus(25), words[2].plus(13)]);
     e.ret(CODE + 0x27f, site, 1, sp);
     hash
@@ -167,7 +167,7 @@ fn sip<E: Emit>(
     let case = e.load(CODE + 0xbd, 3, CASES, 4, [NONE; 2]);
     let to = TAKEN | INDIRECT;
     e.jump(CODE + 0xc4, CODE + 0x11f, 2, to, [case.plus(1), NONE]);
-    // As in Redis: five cycles a round, three with the words, one with the length, two more.
+    // As in Redis: five cycles per round, three rounds for the words, one for the length, two more.
     let hash = e.compute(CODE + 0x11f, 47, 20, [words[0].plus(10), words[2].plus(2)]);
     e.ret(CODE + 0x1c2, site, 1, sp);
     hash
@@ -193,7 +193,7 @@ fn djb2<E: Emit>(
         let counted = if more { 3 } else { 2 };
         e.branch(CODE + 0x28, CODE + 0x10, counted, more, [NONE; 2]);
     }
-    // Shift, add and add for each character.
+    // Shift, add and add per character.
     let hash = e.compute(CODE + 0x22, 1, 1, [first.plus(3 * (KEY_BYTES - 1)), last]);
     e.ret(CODE + 0x2a, site, 1, sp);
     hash
@@ -206,7 +206,7 @@ mod tests {
     use crate::kv::emit::Emit;
     use crate::thread::{NONE, Value};
 
-    /// Counts instructions, and bytes that are read of the characters at 0.
+    /// Counts instructions and records the bytes read of the characters at address 0.
     #[derive(Default)]
     struct Count {
         instructions: u64,
@@ -235,7 +235,7 @@ mod tests {
         fn emit_heap_events(&mut self, _: &mut Heap) {}
     }
 
-    /// Counted by Valgrind's callgrind for each call, the call itself not among them.
+    /// Counted by Valgrind's callgrind per call, without the call itself.
     #[test]
     fn each_executes_what_the_compiled_one_does_and_reads_the_whole_key() {
         for (hash, instructions) in [
@@ -254,8 +254,8 @@ mod tests {
         }
     }
 
-    /// Printed by `kv_shortcut hashes`: xxHash's own code, libstdc++'s, and the two
-    /// written down there.
+    /// Printed by `kv_shortcut hashes`: the code of xxHash and libstdc++, and the two functions defined
+    /// there.
     #[test]
     fn hashes_are_those_of_the_published_code() {
         let printed = [

@@ -1,4 +1,4 @@
-//! The table is the machine's: an instruction asks, an instruction inserts.
+//! The machine's table: one instruction queries it, another inserts.
 //!
 //! ```text
 //! find 3000 push ; mov ; loadVA ; test ; 0a je 18 ; 0c mov 8(key) ; 10 cmp 8(record) ; 14 je 20
@@ -18,8 +18,8 @@ use crate::thread::{NONE, Thread, Value};
 const FIND: u64 = 0x3000;
 const INSERT: u64 = 0x3080;
 
-/// The record of `key`, if the machine's answer is it; `None` where the machine has
-/// no table.
+/// The record of `key`, if the machine's table returns it. The outer `None` means that the machine has no
+/// table.
 pub async fn find<I: Index>(
     t: &mut Thread,
     indexes: &[I],
@@ -43,8 +43,8 @@ pub async fn find<I: Index>(
     if va == 0 {
         t.load(FIND + 0x1b, 2, sp - 16, 8, [NONE; 2]);
     } else {
-        // What was never entered could not be told, and is not looked at: every
-        // record that moves is entered again.
+        // Only records in `places` are compared. The table returns no address that was never inserted, and
+        // every moved record is reinserted.
         if let Some(known) = places.known(va, at) {
             indexes[known.owner].is_of(t, FIND + 0xc, key, &known, sp - 16);
             found = (known.number == key.number).then_some(known);
@@ -55,7 +55,7 @@ pub async fn find<I: Index>(
     reply.map(|_| found)
 }
 
-/// The record of `integer` lies there; whether the machine has a table.
+/// Inserts the address `va` of the record for `integer`. Returns true if the machine has a table.
 pub async fn insert(
     t: &mut Thread,
     site: u64,

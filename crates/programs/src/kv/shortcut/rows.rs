@@ -1,9 +1,10 @@
-//! STLT's table without hardware (`STLT-SW` of figure 19): the same sets of four rows of
-//! 16 bytes, in the program's own memory, read and written by ordinary instructions.
+//! STLT's table in software (`STLT-SW` of figure 19): the same sets of four rows of 16 bytes, in the
+//! program's own memory, accessed by ordinary instructions.
 //!
-//! A row's first word is a 4-bit counter, a 12-bit tag and a 48-bit address; the second,
-//! the page-table entry's, stays empty. A hit counts with probability 2^-counter and
-//! wraps; an insertion takes the row of its tag, else a free one, else the least counted.
+//! The first word of a row holds a 4-bit counter, a 12-bit tag and a 48-bit address. The second word, the
+//! page-table entry's, stays empty. A hit increments the counter with probability 2^-counter, with
+//! wrap-around. An insertion takes the row with its tag, else a free row, else the row with the lowest
+//! counter.
 //!
 //! ```text
 //! find 3500 push ; 07 mov rows ; 1c and mask ; 2c mov row ; shr ; xor ; 3f jne 49 ; 47 jne 60
@@ -40,7 +41,7 @@ const TAG_BITS: u32 = 12;
 const TAG: u64 = (1 << TAG_BITS) - 1;
 const POINTER: u64 = (1 << 48) - 1;
 
-/// See the module.
+/// The table.
 pub struct Rows {
     /// The first word of each row.
     words: Vec<u64>,
@@ -136,7 +137,7 @@ impl Rows {
         }
     }
 
-    /// The record of `integer` lies there.
+    /// Inserts the address `record` for `integer`.
     pub fn insert<E: Emit>(
         &mut self,
         e: &mut E,
@@ -182,7 +183,7 @@ impl Rows {
         e.ret(INSERT + 0x78, site, 1, sp);
     }
 
-    /// The row with the tag of `integer`, if one has it, is empty from now on.
+    /// Empties the row with the tag of `integer`, if there is one.
     pub fn erase<E: Emit>(
         &mut self,
         e: &mut E,
@@ -260,7 +261,7 @@ mod tests {
         assert_eq!((after[0] >> 60, after[1] >> 60, after[3] >> 60), (3, 2, 2));
     }
 
-    /// The 16 steps to the wrap take 2^16 - 1 hits on average.
+    /// The 16 increments to the wrap take 2^16 - 1 hits on average.
     #[test]
     fn a_counter_wraps_after_65535_hits_on_average() {
         let mut rows = Rows::new(4096, &mut Layout::new(), false);
@@ -273,7 +274,8 @@ mod tests {
             wraps += u64::from(rows.words[0] >> 60 < before);
         }
         let mean = hits as f64 / wraps as f64;
-        // A deviation of 0.58 of the mean each (the last step has half of it), of 200 five.
+        // Each wrap deviates by 0.58 of the mean (the last increment contributes half of it). Bound: five
+        // standard deviations over 200 wraps.
         assert!(
             (mean / 65_535.0 - 1.0).abs() < 5.0 * 0.58 / 200f64.sqrt(),
             "{mean}"

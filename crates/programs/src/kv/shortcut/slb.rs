@@ -1,13 +1,15 @@
-//! The search lookaside buffer (Wu, Ni and Jiang, SoCC 2017): a table of addresses in
-//! software that admits what is asked for often.
+//! The search lookaside buffer (Wu, Ni and Jiang, SoCC 2017): a software table of addresses that admits
+//! frequently requested records.
 //!
-//! A slot is a line: a word of seven 4-bit counters and how many entries are used, and
-//! seven entries of a 16-bit tag and a 48-bit address. A log is 16 bytes: where the next
-//! tag goes, and the last seven tags; each slot has sixteen. A miss enters its tag into
-//! the log, if the slot is full only one time in `sampling` (32 in the published code,
-//! `wuxb45/SLB`), and the record into the slot if the tag was there already: in a free
-//! entry, or in place of the first, from a random one on, whose counter is below the
-//! times that it was there. A hit counts up to 15. Without the locks of several threads.
+//! - A slot is one line. One word holds seven 4-bit counters and the number of used entries. Seven more words
+//!   hold an entry each: a 16-bit tag and a 48-bit address.
+//! - A log is 16 bytes: the position of the next tag, and the last seven tags. Each slot has sixteen logs.
+//!
+//! A miss writes its tag into the log. If the slot is full, it does so only once in `sampling` misses (32 in
+//! the published code, `wuxb45/SLB`). If the log already held the tag, the record enters the slot. It takes a
+//! free entry, or replaces one whose counter is below the number of times that the tag was logged. That
+//! search starts at a random entry. A hit increments the counter, up to 15. Locks for several threads are
+//! left out.
 //!
 //! ```text
 //! find 3100 push six ; 26 divq count ; fold ; 45 add slots ; 4c jmp 5a
@@ -40,8 +42,8 @@ const FIND: u64 = 0x3100;
 const INSERT: u64 = 0x31e0;
 const MOVE: u64 = 0x3410;
 const ERASE: u64 = 0x3490;
-/// Words of the table's object: slots and logs, where they lie, how many of 4096
-/// draws admit, the random number.
+/// Words of the table's object: numbers and addresses of slots and logs, admitted draws out of 4096, the
+/// random state.
 const COUNT: u64 = SHORTCUT;
 const LOG_COUNT: u64 = SHORTCUT + 0x8;
 const SLOTS: u64 = SHORTCUT + 0x10;
@@ -54,18 +56,18 @@ const WAYS: usize = 7;
 const SLOT_BYTES: u64 = 64;
 const LOG_BYTES: u64 = 16;
 const LOGS_A_SLOT: u64 = 16;
-/// Bytes of a slot with its logs.
+/// Bytes of a slot and its logs.
 const UNIT: u64 = SLOT_BYTES + LOGS_A_SLOT * LOG_BYTES;
 const DRAWS: u64 = 0x1000;
 const POINTER: u64 = (1 << 48) - 1;
 const MOST: u64 = 15;
 
-/// See the module.
+/// The buffer.
 pub struct Slb {
     count: u64,
-    /// Eight words a slot: what lies there.
+    /// Contents of the slots, eight words each.
     slots: Vec<u64>,
-    /// Eight half-words a log.
+    /// Contents of the logs, eight half-words each.
     logs: Vec<u16>,
     slots_at: u64,
     logs_at: u64,
@@ -83,9 +85,9 @@ fn counter(word: u64, way: usize) -> u64 {
     word >> (4 * way) & MOST
 }
 
-/// The remainder by how many there are, from where they lie on: what an address in a slot
-/// or a log waits for. Of both words of the table's object: program counter, instructions
-/// and address.
+/// Computes the index of a slot or log: the remainder of the hash by their number. Loads the base address,
+/// too. Returns the two values that an address depends on. Each word of the table's object is given by
+/// program counter, instructions and address.
 fn reach<E: Emit>(
     e: &mut E,
     (pc, insns, count): (u64, u16, u64),
@@ -99,7 +101,7 @@ fn reach<E: Emit>(
 }
 
 impl Slb {
-    /// An empty one of `bytes`, at least 320.
+    /// An empty buffer of `bytes`, at least 320.
     pub fn new(bytes: u64, sampling: u64, layout: &mut Layout, populate: bool) -> Self {
         let count = bytes / UNIT;
         let logs = count * LOGS_A_SLOT;
@@ -114,7 +116,7 @@ impl Slb {
         }
     }
 
-    /// Number of the first word of the integer's slot, and where that lies.
+    /// Index of the first word of the integer's slot, and its address.
     fn slot(&self, integer: u64) -> (usize, u64) {
         let slot = (integer >> 6) % self.count;
         (8 * slot as usize, self.slots_at + SLOT_BYTES * slot)
@@ -194,7 +196,7 @@ impl Slb {
         }
     }
 
-    /// A record that was found by the structure itself.
+    /// Offers a record that the structure's own search found.
     pub fn insert<E: Emit>(
         &mut self,
         e: &mut E,
@@ -257,7 +259,7 @@ impl Slb {
         e.ret(INSERT + out + 4, site, 1, sp);
     }
 
-    /// Enters the tag: how often it was there.
+    /// Writes the tag into its log. Returns how often the log already held it.
     fn log<E: Emit>(&mut self, e: &mut E, integer: u64, hashed: Value) -> u64 {
         let number = (integer >> 6) % (self.count * LOGS_A_SLOT);
         let (first, va) = (8 * number as usize, self.logs_at + LOG_BYTES * number);
@@ -286,7 +288,7 @@ impl Slb {
         seen
     }
 
-    /// The first free entry.
+    /// Takes the first free entry.
     fn append<E: Emit>(
         &mut self,
         e: &mut E,
@@ -313,7 +315,7 @@ impl Slb {
         }
     }
 
-    /// An entry that was used less often than `seen` gives way; whether there is one.
+    /// Replaces an entry whose counter is below `seen`. Returns true if there was one.
     fn replace<E: Emit>(
         &mut self,
         e: &mut E,
@@ -326,7 +328,7 @@ impl Slb {
         let drawn = state.plus(Random::LATENCY);
         e.store(INSERT + 0x11a, 13, RANDOM, 8, NONE, drawn);
         let mut way = (self.random.next() % WAYS as u64) as usize;
-        // By multiplication: the remainder takes about twelve cycles.
+        // The remainder by a constant uses a multiplication: about twelve cycles.
         let on = [drawn.plus(12), NONE];
         let mut word = self.slots[first];
         let none = counter(word, way) == 0;
@@ -364,7 +366,7 @@ impl Slb {
         true
     }
 
-    /// No entry has the tag of `integer` from now on; the logs keep it.
+    /// Removes all entries with the tag of `integer`. The logs keep the tag.
     pub fn erase<E: Emit>(
         &mut self,
         e: &mut E,
@@ -409,7 +411,7 @@ impl Slb {
         e.ret(ERASE + 0x9f, site, 1, sp);
     }
 
-    /// A record has moved: its entry, if it has one, follows.
+    /// Updates the entry of a moved record, if there is one.
     pub fn follow<E: Emit>(
         &mut self,
         e: &mut E,
@@ -459,7 +461,7 @@ mod tests {
         let mut slb = slb(32);
         offer(&mut slb, 77, 0x1000);
         assert!(slb.slots.iter().all(|w| *w == 0));
-        // Seven others in the same log push it out.
+        // Seven other tags in the same log push it out.
         for i in 1..=7 {
             offer(&mut slb, 77 + (i << 40), 0x2000);
         }
@@ -474,8 +476,8 @@ mod tests {
         assert_eq!(slb.slots[1], fold(77) << 48 | 0x3000);
     }
 
-    /// All entries with its tag and no other; the slot has room again, and the log still
-    /// knows the tag.
+    /// Erasure removes all entries with the tag and no others. The slot has room again, and the log still
+    /// holds the tag.
     #[test]
     fn an_erased_record_leaves_room() {
         let mut slb = slb(1);
@@ -501,8 +503,8 @@ mod tests {
         assert_eq!(slb.slots[2], fold(99) << 48 | 0x6000);
     }
 
-    /// A full slot whose records are used most gives way to one that is asked for
-    /// often enough, and then only in the entry whose counter is below.
+    /// In a full slot of frequently used records, a new record is admitted only after enough requests, and
+    /// only in place of an entry with a lower counter.
     #[test]
     fn a_full_slot_keeps_what_is_used_more() {
         let mut slb = slb(1);
@@ -513,12 +515,12 @@ mod tests {
         offer(&mut slb, 99, 0x5000);
         let before = slb.slots.clone();
         offer(&mut slb, 99, 0x5000);
-        // One counter went down, no entry changed.
+        // One counter was decremented, no entry changed.
         assert_eq!(slb.slots[1..], before[1..]);
         let sum = |word| (0..WAYS).map(|w| counter(word, w)).sum::<u64>();
         assert_eq!(sum(slb.slots[0]), sum(before[0]) - 1);
         assert_eq!(slb.slots[0] >> 60, 7);
-        // One that was never used gives way, and takes the times it was seen.
+        // An unused entry is replaced. The new counter is the number of times that the tag was logged.
         let way = 3;
         slb.slots[0] &= !(MOST << (4 * way));
         offer(&mut slb, 99, 0x5000);

@@ -1,5 +1,5 @@
-//! How a node leaves the tree: its successor takes its place when it has two children,
-//! and where a black node is gone, colours and rotations make up for it.
+//! Erasure from the red-black tree. A node with two children is replaced by its successor. After the removal
+//! of a black node, recolouring and rotations restore the black height.
 //!
 //! gcc 12.2, `_Rb_tree_rebalance_for_erase`:
 //!
@@ -21,7 +21,7 @@ impl Tree {
         node == NIL || !self.nodes[node as usize].is_red()
     }
 
-    /// `child` hangs where `node` did.
+    /// Links `child` in the place of `node`.
     fn replace<E: Emit>(&mut self, e: &mut E, pc: u64, node: u32, child: u32) {
         let parent = self.nodes[node as usize].parent();
         let root = e.load(pc, 1, HEADER + PARENT, 8, [NONE; 2]);
@@ -49,8 +49,7 @@ impl Tree {
         self.nodes[node as usize].set_red(red);
     }
 
-    /// Where the end on a side of the tree is, when `node` was it and `child` hangs
-    /// there now.
+    /// Updates the leftmost or rightmost node, if it was `node`, which `child` has replaced.
     fn move_end<E: Emit>(&mut self, e: &mut E, pc: u64, node: u32, child: u32, side: usize) {
         let end = e.load(pc, 1, HEADER + CHILD[side], 8, [NONE; 2]);
         let is_end = self.ends[side] == node;
@@ -79,7 +78,7 @@ impl Tree {
         self.ends[side] = now;
     }
 
-    /// Takes `z` out and restores the rules (`_Rb_tree_rebalance_for_erase`).
+    /// Removes `z` and rebalances (`_Rb_tree_rebalance_for_erase`).
     pub fn take_out<E: Emit>(&mut self, e: &mut E, site: u64, z: u32, sp: u64) {
         let code = Library::EraseRebalance.code();
         e.call_library(site, Library::EraseRebalance, 3, sp);
@@ -125,7 +124,7 @@ impl Tree {
             self.replace(e, code + 0x76, z, y);
             let parent = self.nodes[z as usize].parent();
             self.set_parent(e, code + 0x92, y, parent);
-            // The two change colours.
+            // The two nodes exchange colours.
             removed_is_black = self.is_black(y);
             let red = self.nodes[z as usize].is_red();
             e.load(code + 0x96, 1, self.va(y), 4, [NONE; 2]);
@@ -157,7 +156,7 @@ impl Tree {
         e.ret(code + 0x2c9, site, 2, sp);
     }
 
-    /// The way to `x`, below `above`, has a black node less than the others.
+    /// Rebalances: the paths through `x`, below `above`, have one black node less than the others.
     fn make_up<E: Emit>(&mut self, e: &mut E, x: &mut u32, above: &mut u32) {
         let code = Library::EraseRebalance.code();
         loop {
@@ -245,7 +244,7 @@ impl Tree {
         }
     }
 
-    /// The node behind `node`, or the header (`_Rb_tree_increment`).
+    /// The successor of `node`, or the header (`_Rb_tree_increment`).
     pub fn increment<E: Emit>(&self, e: &mut E, site: u64, node: u32, sp: u64) {
         let code = Library::Increment.code();
         e.call_library(site, Library::Increment, 3, sp);

@@ -1,5 +1,5 @@
-//! From a location that may be inside of an edge (`scanprefixstree`): first along that
-//! edge, then down from its node.
+//! Matching from a location that may be within an edge (`scanprefixstree`): along that edge, then down from
+//! its node.
 
 use pagewalk_stream::flags;
 
@@ -9,8 +9,8 @@ use crate::mummer::tree::Child;
 use crate::thread::{NONE, Thread, Value};
 
 impl Matcher<'_> {
-    /// Goes on from a location as far as the query from `left` on allows: where it
-    /// differs, or nothing when it is used up.
+    /// Extends a match from a location along the query from `left` on. Returns the position of the first
+    /// mismatch, or `None` at the end of the query.
     pub(super) async fn scan(
         &self,
         t: &mut Thread,
@@ -43,7 +43,7 @@ impl Matcher<'_> {
                 at.remain -= length;
                 at.length += length;
                 self.note_inside(t, leaf, called);
-                // As in the source, the query's end is found by the next step.
+                // As in the source, the next step finds the end of the query.
                 return Some(left);
             }
         }
@@ -61,7 +61,7 @@ impl Matcher<'_> {
             .await
     }
 
-    /// Compares the rest of an edge with the query: how many letters are the same.
+    /// Compares the rest of an edge with the query. Returns the number of equal letters.
     async fn along(
         &self,
         t: &mut Thread,
@@ -121,7 +121,7 @@ impl Matcher<'_> {
         length
     }
 
-    /// The location stays on its edge: its fields are written, and registers restored.
+    /// The location stays on its edge: writes its fields and restores registers.
     fn note_inside(&self, t: &mut Thread, leaf: bool, called: Called) {
         let (location, fields, word) = (Self::location(t), self.fields(), self.word());
         let put = |t: &mut Thread, pc, insns, field, size| {

@@ -1,5 +1,5 @@
-//! From the place of a string to that of it without its first letter: suffix link,
-//! then down again along letters that are known.
+//! From the location of a string to that of the string without its first letter: a suffix link, then a
+//! descent along known letters.
 
 use pagewalk_stream::flags;
 
@@ -9,9 +9,8 @@ use crate::mummer::tree::Child;
 use crate::thread::{NONE, Thread, Value};
 
 impl Matcher<'_> {
-    /// A node's suffix link: the next node of its chain, or a word of its own
-    /// (`getbranchinfostree`, asked for the link, which also finds the depth).
-    /// It is written to `info`.
+    /// Loads a node's suffix link: the next node of its chain, or a separate word (`getbranchinfostree`,
+    /// which also finds the depth). The result is written to `info`.
     fn follow(
         &self,
         t: &mut Thread,
@@ -68,8 +67,7 @@ impl Matcher<'_> {
         (this.link, value)
     }
 
-    /// From the location of a string to that of it without its first letter
-    /// (`linklocstree`).
+    /// From the location of a string to that of the string without its first letter (`linklocstree`).
     pub(super) async fn link(&self, t: &mut Thread, at: &mut Location, called: Called) {
         let (location, fields) = (Self::location(t), self.fields());
         let word = self.word();
@@ -123,7 +121,7 @@ impl Matcher<'_> {
         called.ret(t, 0x7422);
     }
 
-    /// A location that is a node goes to the node's link.
+    /// Moves a location at a node to the node's suffix link.
     async fn link_node(&self, t: &mut Thread, at: &mut Location, sp: u64) {
         let (location, fields) = (Self::location(t), self.fields());
         let w = self.places.word;
@@ -149,7 +147,7 @@ impl Matcher<'_> {
         at.length -= 1;
     }
 
-    /// An edge of the root is followed again without its first letter: the last call.
+    /// Descends an edge of the root again without its first letter, by a tail call.
     async fn link_below_root(
         &self,
         t: &mut Thread,
@@ -173,8 +171,8 @@ impl Matcher<'_> {
         self.rescan(t, at, (0, NONE), letters, called).await;
     }
 
-    /// Goes down from a node along the text's letters `first..end`, which are known
-    /// to be there: only the first letter of each edge is looked at (`rescanstree`).
+    /// Descends from a node along the text's letters `first..end`, which are known to match. Only the first
+    /// letter of each edge is compared (`rescanstree`).
     async fn rescan(
         &self,
         t: &mut Thread,
@@ -275,7 +273,7 @@ impl Matcher<'_> {
         called.ret(t, 0x7303);
     }
 
-    /// Notes a leaf's edge in the location.
+    /// Writes the edge of a leaf to the location.
     fn note_leaf(&self, t: &mut Thread, root: bool, pointer: Value) {
         let (location, fields) = (Self::location(t), self.fields());
         let word = self.word();
@@ -306,7 +304,7 @@ impl Matcher<'_> {
         t.store(0x72f8, 1, location + fields.length, word, NONE, NONE);
     }
 
-    /// Reads an inner node's depth and notes its edge in the location.
+    /// Loads an inner node's depth and writes its edge to the location.
     fn note_node(&self, t: &mut Thread, inner: u32, pointer: Value) {
         let (location, fields) = (Self::location(t), self.fields());
         let word = self.word();
@@ -328,7 +326,7 @@ impl Matcher<'_> {
         t.store(0x716c, 1, location + fields.length, word, NONE, NONE);
     }
 
-    /// The root's child that the text's letter at `left` leads to.
+    /// The root's child for the text's letter at `left`.
     fn known_below_root(&self, t: &mut Thread, left: u32, at: Value) -> Option<(Child, Value)> {
         let letter = self.tree.text[left as usize];
         let own = t.load(0x70b8, 1, self.letter_at(left), 1, [at, NONE]);
@@ -360,8 +358,7 @@ impl Matcher<'_> {
         Some((child, pointer))
     }
 
-    /// The child of an inner node that the text's letter at `left` leads to, along
-    /// the list of brothers.
+    /// The child of an inner node for the text's letter at `left`, found along the list of brothers.
     fn known(
         &self,
         t: &mut Thread,
@@ -373,7 +370,7 @@ impl Matcher<'_> {
         let letter = self.tree.text[left as usize];
         let depth = self.tree.nodes[node as usize].depth;
         let mut reference = self.first_child(t, 0x71a0, node, at);
-        // The mask and the space before the loop.
+        // The instructions for mask and space before the loop.
         let mut insns = 7;
         let mut next = self.tree.first(node);
         while let Some(child) = next {

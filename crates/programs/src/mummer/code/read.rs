@@ -1,4 +1,4 @@
-//! What the matcher reads of the tree and the text: nodes, letters in common.
+//! Loads of the matcher from the tree and the text: nodes and common letters.
 
 use pagewalk_stream::flags;
 
@@ -6,7 +6,7 @@ use super::{Matcher, record};
 use crate::mummer::tree::{Child, SMALL};
 use crate::thread::{NONE, Thread, Value};
 
-/// Program counters of a read of a node's depth and head position (`GETBOTH`).
+/// Program counters of the load of a node's depth and head position (`GETBOTH`).
 pub(super) struct Both {
     pub chain: u64,
     pub kind: u64,
@@ -16,7 +16,7 @@ pub(super) struct Both {
     pub back: u64,
 }
 
-/// Of a read of its head position (`GETONLYHEADPOS`).
+/// Program counters of the load of a node's head position (`GETONLYHEADPOS`).
 pub(super) struct Head {
     pub kind: u64,
     pub test: u64,
@@ -25,7 +25,7 @@ pub(super) struct Head {
     pub end: u64,
 }
 
-/// Of a read of its depth (`GETONLYDEPTH`).
+/// Program counters of the load of a node's depth (`GETONLYDEPTH`).
 pub(super) struct Depth {
     pub kind: u64,
     pub depth: u64,
@@ -35,14 +35,14 @@ pub(super) struct Depth {
     pub to: u64,
 }
 
-/// Of a comparison of letters (`lcp`, inlined).
+/// Program counters of a comparison of letters (`lcp`, inlined).
 pub(super) struct Compare {
-    /// The read of the text's letter.
+    /// Load of the text's letter.
     pub text: u64,
-    /// The turn to the next.
+    /// Branch to the next iteration.
     pub again: u64,
     pub out: u64,
-    /// Whether a turn copies a register more.
+    /// True if an iteration copies one more register.
     pub copies: bool,
 }
 
@@ -55,7 +55,7 @@ impl Matcher<'_> {
         self.places.leaves + self.places.word * u64::from(leaf)
     }
 
-    /// The large node at the end of a node's chain.
+    /// Address of the large node at the end of a node's chain.
     pub(super) fn chain_end(&self, node: u32) -> u64 {
         let chain = u64::from(self.tree.nodes[node as usize].chain);
         self.node_at(node) + SMALL * self.places.word * chain
@@ -69,12 +69,12 @@ impl Matcher<'_> {
         self.places.text + u64::from(place)
     }
 
-    /// Letters of the text from `place` on.
+    /// Number of letters of the text from `place` on.
     pub(super) fn letters_from(&self, place: u32) -> u32 {
         self.tree.text.len() as u32 - 1 - place
     }
 
-    /// Reads a node's depth and head position: what produces the node's reference.
+    /// Loads a node's depth and head position. `at` produces the node's reference.
     pub(super) fn both(&self, t: &mut Thread, pc: &Both, node: u32, at: Value) {
         let (va, word) = (self.node_at(node), self.places.word);
         let chain = t.load(pc.chain, 1, self.chain_start(t), 8, [NONE; 2]);
@@ -97,7 +97,7 @@ impl Matcher<'_> {
         t.jump(pc.back, pc.kind, 1, flags::TAKEN, [NONE; 2]);
     }
 
-    /// Reads a node's head position.
+    /// Loads a node's head position.
     pub(super) fn head(&self, t: &mut Thread, pc: &Head, node: u32, at: Value) -> Value {
         let (va, word) = (self.node_at(node), self.places.word);
         let kind = t.load(pc.kind, 1, va, self.word(), [at, NONE]);
@@ -112,7 +112,7 @@ impl Matcher<'_> {
             .plus(1)
     }
 
-    /// Reads a node's depth.
+    /// Loads a node's depth.
     pub(super) fn depth(&self, t: &mut Thread, pc: &Depth, node: u32, at: Value) -> Value {
         let (va, word) = (self.node_at(node), self.places.word);
         let kind = t.load(pc.kind, 1, va, self.word(), [at, NONE]);
@@ -128,14 +128,14 @@ impl Matcher<'_> {
         own.plus(1)
     }
 
-    /// The test whether a node of the tree belongs to the chain under construction,
-    /// of which there is none any more: seven instructions after the load.
+    /// Tests if a node of the tree belongs to the chain under construction, which no longer exists: seven
+    /// instructions after the load.
     pub(super) fn no_chain(&self, t: &mut Thread, pc: u64, insns: u16, at: Value) {
         let chain = t.load(pc, insns, self.chain_start(t), 8, [NONE; 2]);
         t.branch(pc + 0x17, pc + 0x48, 7, false, [chain.plus(3), at]);
     }
 
-    /// A root's child by its letter: what made the reference to it.
+    /// Loads the root's child for a letter. Returns the value that produces the reference.
     pub(super) fn root_child(
         &self,
         t: &mut Thread,
@@ -155,12 +155,12 @@ impl Matcher<'_> {
         t.load(entry, 2, va, self.word(), [table, own])
     }
 
-    /// The reference to the first child of `node`.
+    /// Loads the reference to the first child of `node`.
     pub(super) fn first_child(&self, t: &mut Thread, pc: u64, node: u32, at: Value) -> Value {
         t.load(pc, 1, self.node_at(node), self.word(), [at, NONE])
     }
 
-    /// The reference to the next child after `child`, whose own reference is `at`.
+    /// Loads the reference to the next child after `child`, whose own reference is `at`.
     pub(super) fn brother(&self, t: &mut Thread, pc: u64, child: Child, at: Value) -> Value {
         let va = match child {
             Child::Leaf(leaf) => self.leaf_at(leaf),
@@ -169,9 +169,8 @@ impl Matcher<'_> {
         t.load(pc, 1, va, self.word(), [at, NONE])
     }
 
-    /// How many letters of the query from `place` on are those of the text from
-    /// `from` on, at most `most`, and whether a letter that differs ended it. There is
-    /// at least one letter of each.
+    /// Number of letters, at most `most`, in which the query from `place` on equals the text from `from` on.
+    /// Also returns true if a mismatch ended the comparison. Both have at least one letter left.
     pub(super) async fn common(
         &self,
         t: &mut Thread,

@@ -1,4 +1,4 @@
-//! Down the tree as far as the letters of the query are there.
+//! Descends the tree as far as the query's letters match.
 
 use pagewalk_stream::flags;
 
@@ -7,19 +7,19 @@ use super::{Called, Location, Matcher, record};
 use crate::mummer::tree::Child;
 use crate::thread::{NONE, Thread, Value};
 
-/// A node on the way down: its number, what produced the reference, its depth.
+/// A node on the way down: its number, the value that produced the reference, its depth.
 #[derive(Clone, Copy)]
 struct Place {
     node: u32,
     at: Value,
     depth: u32,
-    /// Letter of the query that comes next.
+    /// Position of the next letter of the query.
     left: usize,
 }
 
 impl Matcher<'_> {
-    /// Goes down from `node` as far as the query from `left` on allows: where it
-    /// differs, or nothing when it is used up (`scanprefixfromnodestree`).
+    /// Descends from `node` along the query from `left` on (`scanprefixfromnodestree`). Returns the position
+    /// of the first mismatch, or `None` at the end of the query.
     pub(super) async fn scan_from_node(
         &self,
         t: &mut Thread,
@@ -134,8 +134,8 @@ impl Matcher<'_> {
         called.ret(t, pc + 0xd);
     }
 
-    /// The root's child that `letter` leads to; with what produced the reference and
-    /// the place where its string stands.
+    /// The root's child for `letter`, with the values that produce the reference and the position of its
+    /// string.
     fn below_root(&self, t: &mut Thread, letter: u8, own: Value) -> Option<(Child, Value, Value)> {
         let reference = self.root_child(t, [0x5c20, 0x5c24], letter, own);
         let child = self.tree.find(0, letter);
@@ -173,9 +173,8 @@ impl Matcher<'_> {
         Some((child, pointer, head.plus(1)))
     }
 
-    /// The child of `place` that `letter` leads to, along the list of brothers, which
-    /// ends at a larger letter. With it, what produced the reference and the place of
-    /// the edge's letters.
+    /// The child of `place` for `letter`, found along the list of brothers, which ends at a larger letter.
+    /// Returned with the values that produce the reference and the position of the edge's letters.
     fn child(
         &self,
         t: &mut Thread,
@@ -251,8 +250,7 @@ impl Matcher<'_> {
         None
     }
 
-    /// Along the edge to an inner node, whose first letter is right; whether it comes to
-    /// the node.
+    /// Descends the edge to an inner node, whose first letter matches. Returns true if it reaches the node.
     async fn down_to_node(
         &self,
         t: &mut Thread,
@@ -326,7 +324,7 @@ impl Matcher<'_> {
         whole
     }
 
-    /// Along the edge to a leaf, whose first letter is right: the way ends on it.
+    /// Descends the edge to a leaf, whose first letter matches. The match ends on this edge.
     async fn down_to_leaf(
         &self,
         t: &mut Thread,
@@ -339,7 +337,7 @@ impl Matcher<'_> {
         let start = self.tree.start(child);
         let edge_start = start + place.depth;
         let edge = self.tree.text.len() as u32 - edge_start;
-        // [the empty rest, the query's end, what is done then, and after the loop]
+        // [no letters left, the end of the query, the jump then, and the code after the loop]
         let (pc, [empty, ended, skip, to]) = if root {
             let (location, fields) = (Self::location(t), self.fields());
             t.load(0x60a6, 1, self.record(t, record::SENTINEL), 8, [NONE; 2]);
@@ -399,7 +397,7 @@ impl Matcher<'_> {
         (!out).then_some(left)
     }
 
-    /// Notes a leaf's edge in the location, after letters were compared or not.
+    /// Writes the edge of a leaf to the location, after letters were compared or not.
     fn note_scanned_leaf(&self, t: &mut Thread, root: bool, compared: bool, letters: Value) {
         let (location, fields, word) = (Self::location(t), self.fields(), self.word());
         if compared {

@@ -76,7 +76,7 @@ pub enum FragmentationSpec {
     UnusableFreeIndex(f64),
     /// Share of the requests for 2 MB pages that succeed, 0 to 1, drawn at random for each: "the system
     /// provides between 10-20 % (70-80 %) of the total allocated memory as 2 MB pages" (Revelator, section
-    /// 6.3), even for programs that are small relative to memory. If hashes select blocks
+    /// 6.3). It holds even for programs that are small relative to memory. If hashes select blocks
     /// (`placement.tiered_hash.promotion_threshold`), it is also the share of blocks that they may use.
     #[serde(rename = "served_2mb")]
     Served2mb(f64),
@@ -107,10 +107,10 @@ impl Default for CompactionSpec {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct PriceSpec {
-    /// A page fault from the trap to the return, without zeroing and allocation of blocks. Default 500: a
+    /// A page fault from the trap to the return, without zeroing and allocation of blocks. Default 500. A
     /// first touch of 4 KB takes 1,013 ns in the median on an 11th-generation Core with Linux 6.6
-    /// (ddumbying.vercel.app, "Page fault latency measurement") and 925 ns in a loop on a Zen 3 with Linux
-    /// 6.18 (our measurement), of which zeroing is 512 at the default below.
+    /// (ddumbying.vercel.app, "Page fault latency measurement"). It takes 925 ns in a loop on a Zen 3 with
+    /// Linux 6.18 (our measurement). Zeroing is 512 ns of it at the default below.
     pub trap_ns: f64,
     /// Zeroing, for each byte. Default 0.125 (our choice: a quarter cycle at 2 GHz, 8 GB/s to uncached
     /// memory).

@@ -41,8 +41,9 @@ impl Touch<'_> {
         let base = self.at & !(size.bytes() - 1);
         self.start <= base && self.end - base >= size.bytes()
     }
-    /// True if the area ends within that block, is at least as large as the block, and
-    /// may grow over all of it: nothing else is mapped there.
+    /// True if the area may grow over the aligned block of a page of `size` around the
+    /// address. The area must be at least as large as the block, and no other area may
+    /// lie in the block.
     pub fn may_grow_over(&self, size: PageSize, vmas: &Vmas) -> bool {
         let base = self.at & !(size.bytes() - 1);
         self.start <= base

@@ -79,8 +79,8 @@ pub mod unseen {
 /// stored in the first and the value in the second; otherwise both are unchanged. The
 /// call itself always fails.
 pub mod ask {
-    /// Number of the system call. Linux permanently reserves 387 to 423 on x86-64: the
-    /// corresponding calls of other architectures have lower numbers here.
+    /// Number of the system call. Linux permanently leaves 387 to 423 unused on x86-64:
+    /// the corresponding calls of other architectures have lower numbers here.
     pub const NUMBER: i64 = 400;
     /// Query: the virtual address of the integer; 0 if none is known.
     pub const LOAD_VA: u64 = 0;

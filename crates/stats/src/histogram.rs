@@ -77,8 +77,8 @@ impl Histogram {
     }
 
     /// All values since the start. The maximum covers the values since the last
-    /// [`Histogram::mark`]: the maximum of a difference of two distributions
-    /// ([`Distribution::since`]) is exact if the mark was set at the earlier one.
+    /// [`Histogram::mark`]. A difference of two distributions ([`Distribution::since`]) has an
+    /// exact maximum if the mark was set at the earlier one.
     pub fn distribution(&self) -> Distribution {
         let counts = self.counts.iter().enumerate().filter(|(_, n)| **n > 0);
         Distribution {

@@ -1,7 +1,7 @@
-//! Clusters of page-table entries: eight neighbouring entries fill a 64-byte line, and
-//! the line's key lies in spare bits of the entries, so the tag costs no memory.
-//! Source: page table entry clustering and compaction (Yaniv and Tsafrir, SIGMETRICS
-//! 2016), adopted by ECPT and ME-HPT (section II-B).
+//! Clusters of page-table entries: eight neighbouring entries fill a 64-byte line. The
+//! line's key lies in spare bits of the entries, so the tag costs no memory. Source:
+//! page table entry clustering and compaction (Yaniv and Tsafrir, SIGMETRICS 2016),
+//! adopted by ECPT and ME-HPT (section II-B).
 //!
 //! The entries have the x86-64 layout (see `pte`), with these exceptions:
 //!

@@ -72,7 +72,7 @@ pub enum GuestUse {
         /// The guest's address space.
         asid: Asid,
     },
-    /// Unknown use: a walk reached a guest-physical page that no use was recorded for.
+    /// Unknown use: a walk reached a guest-physical page that the host had not backed.
     Unknown,
 }
 
@@ -281,7 +281,7 @@ pub trait PageTable<In: Addr, Out: Addr>: Walk<In, Out> + Send + Sync {
     fn hardware(&self) -> &dyn Walk<In, Out>;
 }
 
-/// State of a walk in progress; all zero at the start. Number of groups read so far.
+/// State of a walk in progress; all zero at the start.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct WalkState {
     /// Groups read so far.

@@ -57,9 +57,9 @@ pub struct StltSpec {
     /// Cycles that each way adds to both instructions, relative to four ways. Each takes at least one
     /// cycle. Default 1 (our value: section IV-D2 scans a set row by row but gives no number).
     pub scan_latency: u8,
-    /// `loadVA` waits for the lines of its set. Default true. With false, which models no real
-    /// machine, the result is available after `load_latency` and the lines are fetched in the
-    /// background, as in a simulator that sees the loads but not their dependents.
+    /// `loadVA` waits for the lines of its set. Default true. False models no real machine: the
+    /// result is available after `load_latency`, and the lines are fetched in the background. A
+    /// simulator that sees the loads but not their dependents behaves like this.
     pub waits_for_set: bool,
     /// Rows hold page-table entries, which `loadVA` passes to the MMU. Default true. False is the
     /// paper's STLT-VA (section IV-E): insertions need no walk, and there is no STB and no IPB.

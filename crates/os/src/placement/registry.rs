@@ -75,8 +75,8 @@ placements! {
     /// 4 KB frames from the buddy allocator.
     "buddy" => Buddy(buddy::BuddySpec),
     /// Linux-style transparent huge pages. The first touch of an aligned 2 MB of anonymous
-    /// memory that the mapping covers takes a free 2 MB block if there is one, and a 4 KB
-    /// frame otherwise. khugepaged later collapses small pages into huge ones.
+    /// memory takes a free 2 MB block, if the mapping covers it and there is one. Otherwise
+    /// it takes a 4 KB frame. khugepaged later collapses small pages into huge ones.
     "thp" => Thp(thp::ThpSpec),
     /// Reservation-based (Navarro et al., OSDI 2002). The first touch of a 2 MB region
     /// reserves a block, and 4 KB pages take their places in it. It becomes a 2 MB page

@@ -50,12 +50,12 @@ pub struct TieredHashSpec {
     #[serde(skip_serializing_if = "is_zero")]
     pub contiguous_mb: u64,
     /// Enables Revelator with huge pages. The first touch of a 2 MB region reserves the 2 MB block that a
-    /// hash of the region's number selects, or any free one, and pages take their places in it. It becomes
-    /// a 2 MB page when more than this share of it, 0 to 1, is in use, as with `placement.reservation`.
-    /// Pages of regions without a block are placed by hash. If only a share of the requests for blocks
-    /// succeeds (`os.fragmentation.served_2mb`), the same share of all blocks, drawn at random for each,
-    /// belongs to them. Hashes then select only these blocks for regions, and no frame of such a block for
-    /// a 4 KB page while the block is entirely free. Default: no huge pages.
+    /// hash of the region's number selects, or any free one. Pages take their places in it. It becomes a 2
+    /// MB page when more than this share of it, 0 to 1, is in use, as with `placement.reservation`. Pages
+    /// of regions without a block are placed by hash. If only a share of the requests for blocks succeeds
+    /// (`os.fragmentation.served_2mb`), the same share of all blocks, drawn at random for each, belongs to
+    /// them. Hashes then select only these blocks for regions, and no frame of such a block for a 4 KB page
+    /// while the block is entirely free. Default: no huge pages.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub promotion_threshold: Option<f64>,
     /// The generated seed that each tier uses, 1 for the first: each number up to `tiers` once. Default: in

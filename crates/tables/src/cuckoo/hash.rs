@@ -1,17 +1,17 @@
 //! The hash functions of the ways: fields of one 64-bit hash of the key.
 //!
 //! ECPT and ME-HPT hash with CRC units (ME-HPT, table III). A CRC is linear: a
-//! different initial value only adds a constant to every hash, so two keys that
-//! collide in one way would collide in all ways. Each way therefore uses its own
-//! field of one CRC, 21 bits from the next way's field. The CRC of a 64-bit key
-//! is a permutation, so two keys never agree in all bits.
+//! different initial value only adds a constant to every hash. Two keys that
+//! collide in one way would then collide in all ways. Each way therefore uses
+//! its own field of one CRC, 21 bits from the next way's field. The CRC of a
+//! 64-bit key is a permutation, so two keys never agree in all bits.
 //!
 //! Because of linearity, the distribution of a regular key set over a way
 //! depends on the rank of a few bits. A dense range either spreads over all
-//! slots more evenly than random keys, or reaches only half of them. The chosen
-//! rotation, one of 64, lets it reach all slots in each of three ways, for all
-//! way sizes up to 2^22 slots and ranges of twice as many keys. A test computes
-//! the ranks.
+//! slots more evenly than random keys, or reaches only half of them. With the
+//! chosen rotation, one of 64, it reaches all slots in each of three ways. This
+//! holds for all way sizes up to 2^22 slots and ranges of twice as many keys. A
+//! test computes the ranks.
 //!
 //! Regular sets with gaps fare worse. Clusters that are 8 or 64 apart exceed the
 //! re-insertion limit and are resized before the load factor requires it. The

@@ -149,8 +149,8 @@ impl L2p {
         true
     }
 
-    /// Releases the `n` most recently taken entries of `size` in `way`, at the end of
-    /// its sub-table.
+    /// Releases `n` entries of `size` in `way`. The remaining ones move together, so
+    /// the end of the sub-table becomes free.
     pub(crate) fn give_back(&mut self, way: usize, size: PageSize, n: usize) {
         let w = &mut self.ways[way];
         for _ in 0..n {

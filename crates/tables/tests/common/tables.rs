@@ -147,7 +147,7 @@ pub fn cases() -> Vec<Case> {
             1,
         ),
         // The 16,384 lines fill a third to two thirds of the slots, and the old table still
-        // exists; or there are chunks of 1 MB and old ones of 8 KB. A walk that the walk
+        // exists. Or there are chunks of 1 MB and old ones of 8 KB. A walk that the walk
         // caches misdirected restarts once.
         ecpt("elastic", elastic),
         cramped(ecpt("elastic, small", elastic_small)),

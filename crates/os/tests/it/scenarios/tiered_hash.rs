@@ -551,7 +551,7 @@ fn a_share_of_the_regions_is_served() {
 }
 
 /// Pages of regions without a block must not break the blocks that other regions are to get,
-/// whatever their number: small pages and blocks use different parts of memory.
+/// whatever their number. Small pages and blocks use different parts of memory.
 #[test]
 fn small_pages_by_hash_leave_the_served_share_of_the_blocks_alone() {
     for share in [0.3, 0.5, 0.7] {

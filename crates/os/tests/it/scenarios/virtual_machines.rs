@@ -499,8 +499,8 @@ fn the_shadow_follows_the_hosts_collapses_and_goes_with_its_process() {
     }
 }
 
-/// The hashes exposed to the hardware are those that the host has used: for program pages, for
-/// last-level frames and upper levels of guest page tables, and for the host's own last level.
+/// The hardware sees the hashes that the host has used. They cover program pages, last-level
+/// frames and upper levels of guest page tables, and the host's own last level.
 #[test]
 fn a_host_places_by_the_hash_of_what_it_is_told() {
     for of in [HashOf::GuestVirtual, HashOf::GuestPhysical, HashOf::Both] {

@@ -8,7 +8,7 @@ use crate::cuckoo::line::Format;
 use crate::cuckoo::storage::{LINE_BYTES, Storage};
 use crate::{Purpose, Refusal, Want};
 
-/// How a way is resized.
+/// Plan for the memory of a resized way.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Plan {
     /// Reuses the memory and adds `blocks` blocks of `bytes`.

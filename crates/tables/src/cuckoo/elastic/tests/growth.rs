@@ -65,8 +65,7 @@ fn the_whole_table_has_the_size_that_its_lines_and_the_thresholds_say() {
                 left.slots = expected as f64;
                 expected *= 2;
             } else if due {
-                // No other parameters wait, and a resize that is on time is never completed
-                // early.
+                // Under `finish`, every resize completes before the next upsize is due.
                 assert_eq!(spec.when_due, WhenDue::Wait, "{n}");
                 late += 1;
             }

@@ -1,5 +1,5 @@
-//! Host time and memory of populating: `populate GB buddy|thp|reservation [OCCUPIED]`,
-//! where a share of memory is occupied as it boots.
+//! Host time and memory of populating: `populate GB buddy|thp|reservation [OCCUPIED]`.
+//! `OCCUPIED` is the share of memory that is occupied at boot.
 
 use std::time::Instant;
 

@@ -1,18 +1,18 @@
-//! Sets of frames and of blocks.
+//! Bit sets of frames and of blocks.
 
 use pagewalk_structures::prefetch;
 
-/// A set of numbers below a bound, as bits with summaries.
+/// A set of numbers below a bound: a bit map with summary layers.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Bits {
-    /// `layers[0]` has a bit a member; a bit of `layers[i + 1]` says whether the
-    /// word of `layers[i]` has any.
+    /// `layers[0]` has one bit for each number. A bit of `layers[i + 1]` is set
+    /// if the corresponding word of `layers[i]` is not zero.
     layers: Vec<Vec<u64>>,
     count: u64,
 }
 
 impl Bits {
-    /// No member yet; the host backs no memory for what has none.
+    /// An empty set. The host backs memory only for words that are written.
     pub fn new(bound: u64) -> Self {
         let mut layers = Vec::new();
         let mut n = bound as usize;
@@ -25,7 +25,7 @@ impl Bits {
         }
         Bits { layers, count: 0 }
     }
-    /// The members of `words`, a bit each, as many as are below `bound`.
+    /// The set with the bit map `words`. Members must be below `bound`.
     pub fn of(bound: u64, mut words: Vec<u64>) -> Self {
         let mut set = Bits::new(bound);
         words.resize(set.layers[0].len(), 0);
@@ -39,26 +39,26 @@ impl Bits {
         }
         set
     }
-    /// How many members.
+    /// Number of members.
     #[inline]
     pub fn count(&self) -> u64 {
         self.count
     }
-    /// Whether `i` is a member.
+    /// True if `i` is a member.
     #[inline]
     pub fn has(&self, i: u64) -> bool {
         self.layers[0]
             .get((i >> 6) as usize)
             .is_some_and(|w| w >> (i & 63) & 1 != 0)
     }
-    /// Tells the host that `i` will be asked for.
+    /// Prefetches the word of `i` into the host's caches.
     #[inline]
     pub fn host_prefetch(&self, i: u64) {
         if let Some(word) = self.layers[0].get((i >> 6) as usize) {
             prefetch(word);
         }
     }
-    /// Takes `i` in, which is no member.
+    /// Adds `i`, which must not be a member.
     #[inline]
     pub fn insert(&mut self, mut i: u64) {
         debug_assert!(!self.has(i));
@@ -73,7 +73,7 @@ impl Bits {
             i >>= 6;
         }
     }
-    /// Takes the member `i` out.
+    /// Removes the member `i`.
     #[inline]
     pub fn remove(&mut self, mut i: u64) {
         debug_assert!(self.has(i));
@@ -99,7 +99,7 @@ impl Bits {
         }
         Some(i)
     }
-    /// Members in `from..to`.
+    /// Number of members in `from..to`.
     pub fn between(&self, from: u64, to: u64) -> u64 {
         if from >= to {
             return 0;
@@ -119,7 +119,7 @@ impl Bits {
             + u64::from((words[first] & head).count_ones())
             + u64::from((words[last] & tail).count_ones())
     }
-    /// The members in `from..to`, ascending.
+    /// The members in `from..to`, in ascending order.
     pub fn members(&self, from: u64, to: u64) -> impl Iterator<Item = u64> {
         let words = &self.layers[0][(from >> 6) as usize..to.div_ceil(64) as usize];
         let bases = (from & !63..).step_by(64);

@@ -1,23 +1,23 @@
-//! The buddy allocator: free blocks of 4 KB to 1 GB as bits.
+//! The buddy allocator: free blocks of 4 KB to 1 GB in bit maps.
 //!
-//! A block of order `k` is 2^k frames, aligned to itself. For each order one
-//! bit a block says whether it is free as a whole at this order; summaries of
-//! 64 bits each make the lowest free block findable in a few steps. Two bits a
-//! frame in all, and the host backs only those that were ever set.
+//! A block of order `k` has 2^k frames and is aligned to its size. For each order, one bit
+//! for each block records whether it is free as a whole at this order. Summaries of 64 bits
+//! each locate the lowest free block in a few steps. In total this takes two bits for each
+//! frame, and the host backs only words that were written.
 
 use crate::bits::Bits;
 
 /// Largest order: 2^18 frames are 1 GB.
 pub const MAX_ORDER: u8 = 18;
 
-/// Orders below it have bits enough to be announced: of 128 GB the next one has 128 KB.
+/// Orders below this one have bit maps that are worth prefetching: with 128 GB, the bit map
+/// of this order has 128 KB.
 const ANNOUNCED: usize = 5;
 
-/// Which frames of physical memory are free.
+/// The free frames of physical memory.
 ///
-/// A request takes the lowest block of the smallest order that is large enough
-/// and gives back the upper halves, so that what is placed depends on nothing
-/// but the requests.
+/// An allocation takes the lowest block of the smallest order that is large enough and
+/// frees the upper halves. Placement therefore depends only on the sequence of requests.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Buddy {
     orders: Vec<Bits>,
@@ -26,7 +26,7 @@ pub struct Buddy {
 }
 
 impl Buddy {
-    /// `frames` frames, none of them free: [`Buddy::free`] brings them in.
+    /// `frames` frames, none of them free. [`Buddy::free`] adds free ones.
     pub fn new(frames: u64) -> Self {
         let orders = (0..=MAX_ORDER).map(|k| Bits::new(frames >> k)).collect();
         Buddy {
@@ -36,7 +36,8 @@ impl Buddy {
         }
     }
 
-    /// `frames` frames, of which those of `free` are free, a bit each.
+    /// A buddy allocator of `frames` frames. `free` has one bit for each frame, set if it
+    /// is free.
     pub(crate) fn with_free(frames: u64, mut free: Vec<u64>) -> Self {
         /// The lower bit of each pair of blocks that merge.
         const LOWER: u64 = 0x5555_5555_5555_5555;
@@ -57,7 +58,7 @@ impl Buddy {
         buddy
     }
 
-    /// Frames in all.
+    /// Total number of frames.
     pub fn frames(&self) -> u64 {
         self.frames
     }
@@ -69,15 +70,14 @@ impl Buddy {
     pub fn blocks(&self, order: u8) -> u64 {
         self.orders[usize::from(order)].count()
     }
-    /// How many requests of `order` could be served now.
+    /// Number of requests of `order` that could succeed now.
     pub fn available(&self, order: u8) -> u64 {
         (order..=MAX_ORDER)
             .map(|k| self.blocks(k) << (k - order))
             .sum()
     }
-    /// Share of the free memory that does not lie in free blocks of `order` or
-    /// more: 0 = none, 1 = all (Linux mm/vmstat.c, `unusable_free_index`). With
-    /// no free memory it is 1, as in Linux.
+    /// Share of free memory outside free blocks of at least `order`, 0 to 1 (Linux
+    /// mm/vmstat.c, `unusable_free_index`). Without free memory it is 1, as in Linux.
     pub fn unusable_free_index(&self, order: u8) -> f64 {
         if self.free == 0 {
             return 1.0;
@@ -86,8 +86,8 @@ impl Buddy {
         (self.free - usable) as f64 / self.free as f64
     }
 
-    /// A block of `order`: its first frame, aligned to the block; `None` if
-    /// there is no free block of this or a higher order.
+    /// Allocates a block of `order`. Returns its first frame, which is aligned to the
+    /// block. `None` if no block of this or a higher order is free.
     #[inline]
     pub fn alloc(&mut self, order: u8) -> Option<u64> {
         let found = (order..=MAX_ORDER).find(|&k| self.blocks(k) > 0)?;
@@ -101,10 +101,10 @@ impl Buddy {
         Some(frame)
     }
 
-    /// A block of `order` as low in memory as the blocks of `whole` that are partly
-    /// in use have one, then from the lowest whole one: those in use are filled up
-    /// one after the other, and the rest of memory stays as it is. What lies from
-    /// frame `last` on is taken when there is nothing else.
+    /// Allocates a block of `order` from the lowest block of order `whole` that is partly
+    /// in use, else from the lowest entirely free one. Blocks in use are thus filled one
+    /// after the other, and the rest of memory stays whole. Frames from `last` on are used
+    /// only if nothing else is free.
     #[inline]
     pub fn alloc_within(&mut self, order: u8, whole: u8, last: u64) -> Option<u64> {
         let lowest = |from: u8, to: u8| {
@@ -127,8 +127,8 @@ impl Buddy {
         Some(frame)
     }
 
-    /// Tells the host that `frame` will probably be taken: the bits of small blocks are
-    /// many, and seldom in its caches.
+    /// Prefetches the bits of `frame`, which will probably be allocated. The bit maps of
+    /// low orders are large and rarely in the host's caches.
     #[inline]
     pub fn host_prefetch(&self, frame: u64) {
         for (order, bits) in self.orders[..ANNOUNCED].iter().enumerate() {
@@ -136,7 +136,7 @@ impl Buddy {
         }
     }
 
-    /// The block of `order` that starts at `frame`; false if not all of it is free.
+    /// Allocates the block of `order` at `frame`. Returns false if it is not entirely free.
     pub fn alloc_at(&mut self, frame: u64, order: u8) -> bool {
         debug_assert_eq!(frame & ((1 << order) - 1), 0);
         let Some(found) =
@@ -152,12 +152,12 @@ impl Buddy {
         true
     }
 
-    /// Whether all of the block of `order` that holds `frame` is free.
+    /// True if the block of `order` that holds `frame` is entirely free.
     pub fn is_free(&self, frame: u64, order: u8) -> bool {
         (order..=MAX_ORDER).any(|k| self.orders[usize::from(k)].has(frame >> k))
     }
 
-    /// Free frames of the block of `order` at `frame`.
+    /// Number of free frames in the block of `order` at `frame`.
     pub fn free_in(&self, frame: u64, order: u8) -> u64 {
         if self.is_free(frame, order) {
             return 1 << order;
@@ -170,7 +170,7 @@ impl Buddy {
             .sum()
     }
 
-    /// Gives back the block of `order` at `frame`; it merges with its buddies.
+    /// Frees the block of `order` at `frame` and merges it with free buddies.
     #[inline]
     pub fn free(&mut self, frame: u64, order: u8) {
         debug_assert!(frame + (1 << order) <= self.frames && frame & ((1 << order) - 1) == 0);
@@ -186,7 +186,7 @@ impl Buddy {
         self.orders[usize::from(order)].insert(block);
     }
 
-    /// Gives back the frames `from..to`, in the largest aligned blocks.
+    /// Frees the frames `from..to`, in the largest aligned blocks.
     pub fn free_range(&mut self, from: u64, to: u64) {
         let mut at = from;
         while at < to {
@@ -199,7 +199,7 @@ impl Buddy {
     }
 }
 
-/// The even bits of `x`, next to each other.
+/// The even bits of `x`, compacted.
 fn every_other(x: u64) -> u64 {
     let mut x = x & 0x5555_5555_5555_5555;
     x = (x | x >> 1) & 0x3333_3333_3333_3333;
@@ -243,14 +243,14 @@ mod tests {
         assert_eq!(got, expected);
         assert_eq!(b.alloc_within(1, 9, all), Some(3 * 512));
         assert_eq!(b.alloc(0), Some(3 * 512 + 4), "the smallest block");
-        // Then the lowest that nobody uses.
+        // Then the lowest unused block.
         while b.alloc_within(0, 9, all).is_some_and(|f| f != 0) {}
         assert_eq!(b.alloc_within(0, 9, all), Some(1));
     }
 
     #[test]
     fn frames_come_from_the_end_last() {
-        // Four blocks of 2 MB: the second and the fourth are partly used.
+        // Four blocks of 2 MB: the second and the fourth are partly in use.
         let mut b = Buddy::new(2048);
         b.free_range(0, 2048);
         assert!(b.alloc_at(512 + 7, 0) && b.alloc_at(1536 + 7, 0));
@@ -294,7 +294,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
-        /// Any set of free frames: the same blocks as when the others are taken one by one.
+        /// For any set of free frames, the blocks equal those after allocating the other
+        /// frames one by one.
         #[test]
         fn free_frames_merge_into_the_same_blocks_at_once(
             taken in prop::collection::btree_set(0u64..3 << 12, 0..60),
@@ -304,7 +305,7 @@ mod tests {
             let mut free = vec![!0u64; FRAMES as usize / 64];
             let mut one_by_one = Buddy::new(FRAMES);
             one_by_one.free_range(0, FRAMES);
-            // Some words are taken as a whole.
+            // Some words are allocated entirely.
             let words = (0..FRAMES / 64).filter(|w| whole >> (w % 16) & 1 == 1);
             let frames = words.flat_map(|w| w * 64..(w + 1) * 64).chain(taken);
             for frame in frames {
@@ -316,7 +317,7 @@ mod tests {
             prop_assert_eq!(Buddy::with_free(FRAMES, free), one_by_one);
         }
 
-        /// Against a plain array of owners.
+        /// Compares with an array of owners.
         #[test]
         fn no_frame_has_two_owners_and_all_comes_back(steps in prop::collection::vec(step(), 1..200)) {
             const FRAMES: u64 = 3 << 12;

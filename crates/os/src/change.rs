@@ -11,9 +11,10 @@ use crate::vma::Vma;
 use crate::{Effects, Os, OsError, Pid};
 
 impl Os {
-    /// A new mapping; what was there is unmapped first. Length is rounded up to
-    /// whole pages. Errors: addresses that are no page's or do not exist, and
-    /// no memory to split a large page that was there.
+    /// mmap: creates a mapping and unmaps the previous contents of the range
+    /// first. The length is rounded up to whole pages. Errors: the address is
+    /// unaligned or not canonical; no memory to split a large page in the
+    /// range.
     pub fn map(
         &mut self,
         pid: Pid,
@@ -38,8 +39,8 @@ impl Os {
         Ok(())
     }
 
-    /// Takes mappings away and gives their frames back. Large pages are split
-    /// at the borders; without memory for that nothing has changed.
+    /// munmap: removes mappings and frees their frames. Large pages are split
+    /// at the borders. If memory for that is missing, nothing changes.
     pub fn unmap(
         &mut self,
         pid: Pid,
@@ -66,10 +67,10 @@ impl Os {
         })
     }
 
-    /// mremap: the pages of `from..from + old` move to `to`, with their frames,
-    /// and the mapping becomes `new` bytes long. Errors: ranges that overlap
-    /// without starting at the same address, a start outside any mapping, no
-    /// memory for page tables (then the pages stay where they were).
+    /// mremap: moves the pages of `from..from + old` with their frames to `to`
+    /// and resizes the mapping to `new` bytes. Errors: ranges that overlap
+    /// without the same start; a start outside any mapping; no memory for page
+    /// tables, in which case the pages stay in place.
     pub fn remap(
         &mut self,
         pid: Pid,
@@ -126,8 +127,8 @@ impl Os {
         Ok(())
     }
 
-    /// Charges a system call on a range that may be empty: then it succeeds
-    /// without effect (Linux, mprotect(2) and madvise(2)).
+    /// Charges a system call on a range. An empty range succeeds without effect
+    /// (Linux, mprotect(2) and madvise(2)).
     fn called_on(
         &self,
         at: VirtAddr,
@@ -141,7 +142,7 @@ impl Os {
         self.range(at, bytes).map(Some)
     }
 
-    /// mprotect. Without memory to split a large page nothing has changed.
+    /// mprotect. If memory to split a large page is missing, nothing changes.
     pub fn protect(
         &mut self,
         pid: Pid,
@@ -184,7 +185,7 @@ impl Os {
                 } else if shared || !k.is_shared(frame, order(p.size)) {
                     t.flags.with(Flags::WRITABLE)
                 } else {
-                    // Still to be copied when it is written.
+                    // Copy-on-write is still pending for this page.
                     t.flags
                 };
                 if flags != t.flags {
@@ -199,8 +200,8 @@ impl Os {
         self.shadow()
     }
 
-    /// madvise. `DontNeed` gives the frames back and keeps the mapping; the
-    /// others are remembered for later first touches.
+    /// madvise. `DontNeed` frees the frames and keeps the mapping. Other advice
+    /// is stored for later first touches.
     pub fn advise(
         &mut self,
         pid: Pid,
@@ -223,8 +224,8 @@ impl Os {
     }
 }
 
-/// Moves what is mapped in `from..from + bytes` to `to`, where nothing is
-/// mapped. Nothing has changed when it fails, but for pages split.
+/// Moves the pages of `from..from + bytes` to `to`, where nothing is mapped. On
+/// failure only page splits remain.
 fn relocate(
     space: &mut Space,
     k: &mut Kernel,
@@ -233,12 +234,12 @@ fn relocate(
     bytes: u64,
     fx: &mut Effects,
 ) -> Result<(), Refusal> {
-    // The frames of a reservation belong to its place.
+    // The frames of a reservation are tied to its address.
     space.demote_range(k, from, from + bytes, fx);
     space.demote_range(k, to, to + bytes, fx);
     space.split_at(k, from, fx)?;
     space.split_at(k, from + bytes, fx)?;
-    // Large pages move as such where the distance is a multiple of their size.
+    // A large page stays whole if the distance is a multiple of its size.
     let distance = to.abs_diff(from);
     for (size, kind) in [
         (PageSize::G1, RegionKind::Giant),
@@ -258,7 +259,8 @@ fn relocate(
         space.pages_of(key, from, from + bytes, &mut pages);
     }
     let moved = |p: Page<VirtAddr>| VirtAddr(p.base.0 - from + to).page(p.size);
-    // In both places for a moment, so that a refusal can be undone.
+    // Pages are mapped at both places for a moment, so that a failure can be
+    // undone.
     for (i, &p) in pages.iter().enumerate() {
         let Some(t) = space.table.translate(p.base) else {
             continue;

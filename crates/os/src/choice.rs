@@ -1,4 +1,4 @@
-//! Which frame a wish gets.
+//! The choice of physical frames.
 
 use pagewalk_stats::Tree;
 use pagewalk_structures::Tiers;
@@ -6,25 +6,25 @@ use pagewalk_tables::Want;
 
 use crate::memory::Memory;
 
-/// Chooses the frames of everything that the kernel hands out: pages, copies,
-/// reservations, and the nodes and ways of page tables.
+/// Chooses the frames of all kernel allocations: pages, copies, reservations, and the
+/// nodes and ways of page tables.
 pub trait FrameChoice: Send + Sync {
-    /// Takes a block for `want` out of `memory`: its first frame; `None` if there
-    /// is none. A choice that wants a certain frame tries [`Memory::alloc_at`],
-    /// and [`Memory::take`] when that is not free.
+    /// Allocates a block for `want` from `memory` and returns its first frame; `None`
+    /// if there is none. A policy that wants a specific frame tries
+    /// [`Memory::alloc_at`] and falls back to [`Memory::take`].
     fn take(&mut self, want: &Want, memory: &mut Memory) -> Option<u64>;
 
-    /// The hashes by which it chooses, if it does, and with what success: what hardware
-    /// that guesses frames is told.
+    /// The hashes of a hash-based policy and their success counts, which speculation
+    /// hardware may read. `None` for other policies.
     fn tiers(&self) -> Option<&Tiers> {
         None
     }
 
-    /// Adds what it counts below `path`.
+    /// Adds the policy's counters below `path`.
     fn report(&self, _path: &str, _tree: &mut Tree) {}
 }
 
-/// What the buddy allocator gives.
+/// Takes whatever block the buddy allocator returns.
 pub struct AsItComes;
 
 impl FrameChoice for AsItComes {

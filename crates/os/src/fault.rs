@@ -11,13 +11,13 @@ use crate::touch::{ForGuest, Touch};
 use crate::vma::Vma;
 use crate::{Effects, Os, OsError, Pid};
 
-/// How far a stack may grow below its top: the default of `ulimit -s`, 8 MB.
+/// Maximum stack size: the default of `ulimit -s`, 8 MB.
 const STACK_LIMIT: u64 = 8 << 20;
 
 impl Os {
-    /// A page fault of the program; `fx.cycles` grows by its price, but not where the
-    /// page counts as mapped before ([`Os::map_before`]). Errors:
-    /// a segmentation fault, or no memory, and then nothing has changed.
+    /// Handles a page fault of the program and adds its cost to `fx.cycles`, unless the
+    /// page counts as mapped before ([`Os::map_before`]). Errors: a segmentation fault;
+    /// or no memory, in which case nothing has changed.
     pub fn fault(
         &mut self,
         pid: Pid,
@@ -37,8 +37,8 @@ impl Os {
         done
     }
 
-    /// Calls `action` until it succeeds, or the policy has no frames to give back
-    /// or they would not help.
+    /// Retries `action` until it succeeds, or until the policy cannot reclaim frames or
+    /// reclaim would not help.
     pub(crate) fn with_reclaim<T>(
         &mut self,
         pid: Pid,
@@ -46,7 +46,7 @@ impl Os {
         action: impl FnMut(&mut Os, &mut Effects) -> Result<T, Refusal>,
     ) -> Result<T, OsError> {
         let done = self.attempt(pid, fx, action);
-        // After a refusal, too: large pages may have been split.
+        // Also after a failure: large pages may have been split.
         self.shadow()?;
         done
     }
@@ -81,12 +81,12 @@ impl Os {
         }
     }
 
-    /// Why the run cannot go on without a block of `wanted` bytes: memory is used
-    /// up, or in pieces.
+    /// The error for a failed allocation of `wanted` bytes: memory is exhausted or
+    /// fragmented.
     pub(crate) fn refusal(&self, wanted: u64) -> OsError {
         let k = &self.kernel;
         let free = k.memory().free_frames() << 12;
-        // What the kernel refused may be free again: the page that the table was to map.
+        // The refused frame may be free again: the page that the table was to map.
         if free >= wanted && (wanted > 4096 || !k.denied) {
             return OsError::NoContiguous {
                 wanted,
@@ -123,8 +123,8 @@ impl Os {
         })
     }
 
-    /// The area of `at` if `access` is allowed there; stacks grow and missing
-    /// mappings are inferred.
+    /// The area of `at`, if it allows `access`. Grows stacks and infers missing
+    /// mappings.
     pub(crate) fn area(&mut self, pid: Pid, at: VirtAddr, access: Access) -> Result<Vma, OsError> {
         let refused = OsError::SegmentationFault { at, access };
         if !self.canonical(at.0, 1) {
@@ -172,8 +172,8 @@ impl Os {
         Ok(vma)
     }
 
-    /// Backs the unmapped page at `at` and prices it; a host says which
-    /// range of its guest's memory it is in.
+    /// Backs the unmapped page at `at` and charges the cost. In a host, `guest`
+    /// describes the range of guest memory.
     pub(crate) fn first_touch(
         &mut self,
         pid: Pid,
@@ -216,7 +216,8 @@ impl Os {
             PageSize::G1 => k.stats.faults_1gb += 1,
         }
         fx.cycles += self.movers.swap_in(swapped);
-        // A page of a file is in the page cache; what was swapped out is read over it.
+        // A page of a file is in the page cache. A swapped-out page is overwritten by
+        // the read.
         if vma.backing != Backing::File {
             let zeroed = size.bytes() - (swapped << 12);
             k.stats.zeroed_bytes += zeroed;
@@ -242,9 +243,9 @@ fn grow_stack(space: &mut Space, at: u64) -> bool {
     true
 }
 
-/// A write to a page that is write-protected although its area is writable.
-/// With a single owner it becomes writable; otherwise the 4 KB page is copied,
-/// out of a large page that is split first (Linux since 5.8, commit 3917c80280c9).
+/// Handles a write to a write-protected page of a writable area. With a single owner the
+/// page becomes writable. Otherwise the 4 KB page is copied, after a large page was
+/// split (Linux since 5.8, commit 3917c80280c9).
 fn copy_on_write(
     space: &mut Space,
     k: &mut Kernel,

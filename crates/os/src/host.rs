@@ -1,10 +1,10 @@
-//! The host of a virtual machine: what backs the guest's physical memory.
+//! The host of a virtual machine, which backs the guest's physical memory.
 //!
-//! The host's kernel is an [`Os`] like the guest's, whose one process is the
-//! virtual machine and whose virtual addresses are the guest's physical ones.
-//! The guest's kernel zeroes what it puts to use, pages of programs and of page
-//! tables, so the host has to back it at that moment, page by page of its own,
-//! each with an exit from the guest. What the guest gives back stays backed.
+//! The host's kernel is an [`Os`] like the guest's. Its one process is the virtual
+//! machine, whose virtual addresses are the guest's physical addresses. The guest's
+//! kernel zeroes each frame that it allocates for programs and page tables. The host
+//! backs the frame at that moment, in pages of its own size, each with a VM exit.
+//! Frames that the guest frees stay backed.
 
 use pagewalk_tables::{GuestUse, Invalidation, PageTableSpec};
 use pagewalk_units::{Asid, Cycle, Error, GuestPhysAddr, VirtAddr};
@@ -18,20 +18,20 @@ use crate::touch::ForGuest;
 use crate::virtual_spec::VirtualSpec;
 use crate::{Effects, Os, OsError, Pid};
 
-/// See the module.
+/// The host of a virtual machine; see the module documentation.
 pub struct Host {
     pub os: Os,
     pub machine: Pid,
-    /// Leaving the guest and going back, cycles.
+    /// Cost of a VM exit and re-entry, cycles.
     pub exit: Cycle,
-    /// With ideal shadow paging: what it knows of the shadows.
+    /// State of ideal shadow paging, if it is used.
     pub shadows: Option<Shadows>,
 }
 
 impl Os {
-    /// The system of a guest on a host, both just booted: `spec` is the host's
-    /// memory and both kernels' prices; `placement` and `table` are the guest's.
-    /// An error names the key that makes no sense and what was expected.
+    /// The system of a guest on a host, both just booted. `spec` gives the host's
+    /// memory and the prices of both kernels, `placement` and `table` the guest's
+    /// policies. An error names the wrong key and the expected values.
     pub fn virtualised(
         spec: &OsSpec,
         placement: &PlacementSpec,
@@ -76,7 +76,7 @@ impl Os {
         Ok(guest)
     }
 
-    /// Has the host back what the guest's kernel has put to use.
+    /// The host backs the frames that the guest's kernel has started to use.
     pub(crate) fn back(&mut self, fx: &mut Effects) -> Result<(), OsError> {
         let Some(host) = &mut self.host else {
             return Ok(());
@@ -92,8 +92,8 @@ impl Os {
         Ok(())
     }
 
-    /// A walk found nothing behind the guest-physical address `at`: a fault of the
-    /// host. Errors as [`Os::fault`].
+    /// Handles a host page fault: a walk found the guest-physical address `at`
+    /// unmapped. Errors as for [`Os::fault`].
     pub fn host_fault(&mut self, at: GuestPhysAddr, fx: &mut Effects) -> Result<(), OsError> {
         let Some(host) = &mut self.host else {
             return Err(OsError::Bad(format!("there is no host to back {at}")));
@@ -104,8 +104,8 @@ impl Os {
         self.shadow()
     }
 
-    /// The host has changed its table: what walks of any process of the guest have
-    /// left behind may be wrong (INVEPT: Intel SDM vol. 3, 28.4.3.1).
+    /// The host's table has changed, so the translations of all guest processes must be
+    /// invalidated (INVEPT: Intel SDM vol. 3, 28.4.3.1).
     pub(crate) fn forget_guest(&mut self, fx: &mut Effects) {
         let asids: Vec<Asid> = self.alive_spaces().map(|s| s.asid).collect();
         let spaces = asids.into_iter().map(|asid| Invalidation::Space { asid });
@@ -114,8 +114,8 @@ impl Os {
 }
 
 impl Host {
-    /// Backs the guest-physical range, whose first page the guest uses for `of`;
-    /// whether the table changed for what was backed before.
+    /// Backs the guest-physical range, whose first page the guest uses for `of`.
+    /// Returns true if existing host mappings changed.
     fn back(
         &mut self,
         at: u64,
@@ -135,7 +135,7 @@ impl Host {
             .os
             .touch_all(self.machine, at, at + bytes, Some(&range), &mut own);
         let s = &mut self.os.kernel.stats;
-        // The guest's touches, not the laboratory's.
+        // These are the guest's touches, not those of the simulator's set-up.
         let pages = s.populated_pages - populated;
         s.populated_pages = populated;
         let cycles = own.cycles + pages * entry;
@@ -146,7 +146,7 @@ impl Host {
         Ok(!own.invalidate.is_empty())
     }
 
-    /// Its table is another one for what `own` wants forgotten.
+    /// The host's table has changed where `own` invalidates it.
     pub(crate) fn changed(&mut self, own: &Effects) {
         if let Some(shadows) = &mut self.shadows {
             shadows.note(&own.invalidate);
@@ -154,19 +154,19 @@ impl Host {
     }
 }
 
-/// Of the host, for tests and results.
+/// Accessors for tests and results.
 impl Os {
     fn untimed_faults(&self) -> (u64, u64) {
         let s = &self.kernel.stats;
         (s.populated_pages, s.fault_cycles)
     }
 
-    /// What the host counted, if there is one.
+    /// The host's counters. `None` without a host.
     pub fn host_stats(&self) -> Option<crate::OsStats> {
         self.host.as_ref().map(|h| h.os.stats())
     }
 
-    /// Whether the guest-physical address `at` is backed, without a fault.
+    /// True if the guest-physical address `at` is already backed.
     pub fn is_backed(&self, at: GuestPhysAddr) -> bool {
         self.host
             .as_ref()
@@ -191,7 +191,7 @@ mod tests {
     use crate::virtual_spec::VirtualSpec;
     use crate::{Effects, Os, Pid};
 
-    /// Notes every wish, and takes what comes.
+    /// Records all requests, and takes what the buddy allocator returns.
     struct Recorder(Arc<Mutex<Vec<Want>>>);
 
     impl FrameChoice for Recorder {
@@ -247,8 +247,8 @@ mod tests {
         fn wishes(&self) -> Vec<Want> {
             std::mem::take(&mut *self.wishes.lock().expect("nobody panics"))
         }
-        /// Address space and page of every page of the guest's that was asked for; each
-        /// lies where the guest's table says.
+        /// Address space and number of each requested guest page. Each must lie where
+        /// the guest's table maps it.
         fn pages(&self, wishes: &[Want]) -> BTreeSet<(Asid, u64)> {
             let mut pages = BTreeSet::new();
             for want in wishes {
@@ -281,24 +281,24 @@ mod tests {
         }
         let wishes = w.wishes();
         assert_eq!(w.pages(&wishes), touched);
-        // The guest's nodes, by level: two roots, and two leaves each.
+        // The guest's nodes by level: two roots, and two leaves each.
         let levels = |of: u8| {
             let node = |want: &&Want| matches!(want.purpose, Purpose::Guest { of: GuestUse::Node { level, .. }, .. } if level == of);
             wishes.iter().filter(node).count()
         };
         assert_eq!([levels(4), levels(3), levels(2), levels(1)], [2, 2, 2, 4]);
-        // The host's own table is told by the host's purposes.
+        // The host's own table is identified by the host's purposes.
         let own = |want: &&Want| matches!(want.purpose, Purpose::Node { .. });
         assert_eq!(
             wishes.iter().filter(own).count() + touched.len() + 10,
             wishes.len()
         );
-        // A copy is for the page that is written, of the process that writes it.
+        // A copy belongs to the written page of the writing process.
         let child = w.os.fork(a, &mut w.fx).expect("memory is plenty");
         w.wishes();
         let copied = w.write(child, 37);
         assert_eq!(w.pages(&w.wishes()), BTreeSet::from([copied]));
-        // Where only a walk came by nobody knows.
+        // A page that only a walk has touched has an unknown use.
         let at = GuestPhysAddr(123_456 << 12);
         w.os.host_fault(at, &mut w.fx).expect("memory is plenty");
         let unknown = Purpose::Guest {

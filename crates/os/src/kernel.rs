@@ -1,4 +1,4 @@
-//! What all address spaces share, and the one way to get a frame.
+//! State shared by all address spaces, and the single point of frame allocation.
 
 use pagewalk_stats::{Histogram, Tree};
 use pagewalk_structures::Tiers;
@@ -11,53 +11,53 @@ use crate::memory::{Memory, PutToUse};
 use crate::price::Prices;
 use crate::stats::OsStats;
 
-/// Classes of blocks that are counted apart.
+/// Size classes of blocks with separate counters.
 pub const CLASSES: usize = 6;
 
-/// The class of a block: up to 4 KB, 8 KB, 1 MB, 8 MB, 64 MB (the sizes whose
-/// price was measured), and larger.
+/// The size class of a block: up to 4 KB, 8 KB, 1 MB, 8 MB, 64 MB (the sizes with
+/// measured prices), and larger.
 fn class(bytes: u64) -> usize {
     const UP_TO: [u64; CLASSES - 1] = [4 << 10, 8 << 10, 1 << 20, 8 << 20, 64 << 20];
     UP_TO.partition_point(|&most| most < bytes)
 }
 
-/// What page tables hold of memory.
+/// Memory use of page tables.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TableMemory {
-    /// Bytes now.
+    /// Current bytes.
     pub bytes: u64,
-    /// Bytes at most.
+    /// Peak bytes.
     pub peak: u64,
-    /// The largest block that one asked for and got.
+    /// Largest block allocated.
     pub largest: u64,
-    /// Blocks that they got, by [`class`].
+    /// Number of allocated blocks, by [`class`].
     pub blocks: [u64; CLASSES],
 }
 
-/// What all address spaces share.
+/// State shared by all address spaces.
 ///
-/// Memory is private: a frame leaves it through [`Kernel::frame`] only.
+/// Memory is private: all frames are allocated by [`Kernel::frame`].
 pub struct Kernel {
     memory: Memory,
     choice: Box<dyn FrameChoice>,
-    /// What work costs.
+    /// Prices of kernel work.
     pub prices: Prices,
-    /// What happened.
+    /// Event counters.
     pub stats: OsStats,
-    /// What each page fault took.
+    /// Cost of each page fault.
     pub fault_cost: Histogram,
-    /// What page tables hold.
+    /// Memory use of page tables.
     pub tables: TableMemory,
-    /// Bytes set aside for tables of translations that the hardware keeps.
+    /// Bytes reserved for translation tables that the hardware maintains.
     pub rows_bytes: u64,
-    /// The last page that a page table had no memory for.
+    /// The last page whose mapping failed because its page table got no memory.
     pub refused: VirtAddr,
-    /// Somebody was refused a frame since this was cleared.
+    /// True if a frame allocation has failed since the flag was cleared.
     pub denied: bool,
 }
 
 impl Kernel {
-    /// The kernel of a machine with `memory`, from which `choice` takes frames.
+    /// The kernel of a machine with `memory`. `choice` selects the frames.
     pub fn new(memory: Memory, choice: Box<dyn FrameChoice>, prices: Prices) -> Self {
         Kernel {
             memory,
@@ -72,14 +72,14 @@ impl Kernel {
         }
     }
 
-    /// The same with another choice of frames.
+    /// Replaces the frame choice.
     #[cfg(test)]
     pub fn choose_with(&mut self, choice: Box<dyn FrameChoice>) {
         self.choice = choice;
     }
 
-    /// A block for `want`: its first frame. Every frame that is handed out comes
-    /// from here; the caller owns it until it is [`Kernel::put`].
+    /// Allocates a block for `want` and returns its first frame. Every frame is
+    /// allocated here. The caller owns it until [`Kernel::put`].
     #[inline]
     pub fn frame(&mut self, want: Want) -> Result<u64, NoFrames> {
         let bytes = want.bytes;
@@ -98,25 +98,25 @@ impl Kernel {
         self.choice.report(path, tree);
     }
 
-    /// One owner less for the block of `order` at `frame`; frames without an
-    /// owner are free again.
+    /// Drops one owner of the block of `order` at `frame`. Frames without an owner
+    /// become free.
     #[inline]
     pub fn put(&mut self, frame: u64, order: u8) {
         self.memory.put(frame, order);
     }
-    /// Gives back the frames `from..to`, which have one owner.
+    /// Frees the frames `from..to`, which have a single owner.
     pub fn put_range(&mut self, from: u64, to: u64) {
         self.memory.put_range(from, to);
     }
-    /// One owner more for the block of `order` at `frame`.
+    /// Adds an owner to the block of `order` at `frame`.
     pub fn share(&mut self, frame: u64, order: u8) {
         self.memory.share(frame, order);
     }
-    /// Whether any frame of the block has several owners.
+    /// True if any frame of the block has several owners.
     pub fn is_shared(&self, frame: u64, order: u8) -> bool {
         self.memory.is_shared(frame, order)
     }
-    /// Frames are put to use, and a host has to back them.
+    /// Records that frames came into use, so that a host backs them.
     #[inline]
     pub fn used(&mut self, frame: u64, frames: u64, of: GuestUse) {
         self.memory.used(frame, frames, of);
@@ -129,13 +129,13 @@ impl Kernel {
     pub fn virtualise(&mut self) -> u64 {
         self.memory.virtualise()
     }
-    /// Physical memory, to look at.
+    /// Physical memory, read only.
     pub fn memory(&self) -> &Memory {
         &self.memory
     }
 
-    /// Charges what a change of a page table cost: `cycles` for the blocks that it
-    /// was given, and what it moved, if it came about.
+    /// Charges the cost of a page-table change: `cycles` for its allocations, and
+    /// the moves of `work` if the change succeeded.
     #[inline]
     pub fn charge(&mut self, cycles: Cycle, work: Option<&MapWork>, fx: &mut Effects) {
         if cycles > 0 {
@@ -153,22 +153,22 @@ impl Kernel {
     }
 }
 
-/// Physical memory as page tables see it; adds up what their requests cost.
+/// The frame source of page tables. Adds up the cost of their allocations.
 pub struct TableFrames<'a> {
     kernel: &'a mut Kernel,
-    /// What they have cost so far.
+    /// Cost so far.
     pub cycles: Cycle,
 }
 
 impl<'a> TableFrames<'a> {
-    /// The memory of `kernel`; nothing has been asked for yet.
+    /// A source on the memory of `kernel`, with no cost yet.
     #[inline]
     pub fn new(kernel: &'a mut Kernel) -> Self {
         TableFrames { kernel, cycles: 0 }
     }
 }
 
-/// Bytes of the block that a request for `bytes` gets.
+/// Size of the block that a request for `bytes` gets.
 fn rounded(bytes: u64) -> u64 {
     bytes.next_power_of_two().max(4096)
 }

@@ -1,7 +1,7 @@
-//! The operating system's memory manager: frames, placement, address spaces, faults.
+//! The operating system's memory manager: frames, placement, address spaces, page faults.
 //!
-//! It knows no caches and no TLBs. What a call did to the rest of the machine
-//! comes back as [`Effects`]: kernel time, and what every core has to forget.
+//! It has no access to caches and TLBs. Each call returns its [`Effects`] on the rest of the machine: kernel time and
+//! required invalidations.
 
 mod bits;
 mod buddy;
@@ -69,88 +69,87 @@ use crate::space::Space;
 use crate::stlt::Stlts;
 use crate::table::{Role, Table};
 
-/// What a call did to the rest of the machine.
+/// Effects of a call on the rest of the machine.
 #[derive(Clone, Debug, Default)]
 pub struct Effects {
-    /// What every core has to forget before its next access.
+    /// Invalidations that every core must apply before its next access.
     pub invalidate: Vec<Invalidation>,
-    /// Kernel time of the caller, cycles. Shootdowns are not in it: what they
-    /// cost depends on who runs where ([`Prices::shootdown`]).
+    /// Kernel time of the caller, cycles. Excludes shootdowns, whose cost depends on the running cores
+    /// ([`Prices::shootdown`]).
     pub cycles: Cycle,
 }
 
-/// Why a call failed.
+/// The reason why a call failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OsError {
-    /// Simulated memory ran out: a clear result of the run. The state is as it
-    /// was before the call.
+    /// Simulated memory is exhausted: a valid result of the run. The state is as before the call.
     #[error(
         "out of memory: {wanted} contiguous bytes wanted, {free} bytes of physical memory free"
     )]
     OutOfMemory {
-        /// Contiguous bytes that were wanted.
+        /// Requested contiguous bytes.
         wanted: u64,
-        /// Bytes that were free at that moment.
+        /// Free bytes at that moment.
         free: u64,
     },
-    /// Memory is free, but not in one piece as large as a page table asked for:
-    /// a clear result of the run. The state is as it was before the call.
+    /// Memory is free, but not in a contiguous block of the size that a page table requested: a valid result of the
+    /// run. The state is as before the call.
     #[error(
         "no contiguous {} for the page table to map {at}: {why}; {free} bytes of physical memory are free",
         memory::size(*.wanted)
     )]
     NoContiguous {
-        /// Contiguous bytes that were wanted.
+        /// Requested contiguous bytes.
         wanted: u64,
-        /// Bytes that were free at that moment.
+        /// Free bytes at that moment.
         free: u64,
-        /// The page that was to be mapped.
+        /// The page to be mapped.
         at: VirtAddr,
-        /// Why there is no such block, in words.
+        /// The reason why there is no such block, in words.
         why: String,
     },
-    /// The page table has come to a limit of its own, whatever memory is free: a
-    /// clear result of the run. The state is as it was before the call.
+    /// The page table has reached a limit of its own, which more memory does not lift: a valid result of the run. The
+    /// state is as before the call.
     #[error("the page table cannot grow to map {at}: {limit}")]
     TableLimit {
-        /// The page that was to be mapped.
+        /// The page to be mapped.
         at: VirtAddr,
-        /// What it is, and what to do.
+        /// The limit, with advice.
         limit: Box<Limit>,
     },
-    /// No mapping, or no permission.
+    /// The address is not mapped, or the access is not allowed.
     #[error("segmentation fault: {access:?} at {at}")]
     SegmentationFault {
-        /// Where.
+        /// The address.
         at: VirtAddr,
-        /// What was tried.
+        /// The attempted access.
         access: Access,
     },
     /// The host of a virtual machine could not back the guest's memory.
     #[error("the host: {0}")]
     Host(Box<OsError>),
-    /// A call that makes no sense; one sentence says why.
+    /// An invalid call, with the reason in one sentence.
     #[error("{0}")]
     Bad(String),
 }
 
-/// A page of a process, and the memory behind it.
+/// A page of a process, and its physical address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 pub struct MappedPage {
-    /// Number of the process.
+    /// The process.
     pub process: Pid,
     /// Virtual address.
     pub address: u64,
-    /// Physical address; of a guest's process, that in the guest.
+    /// Physical address. For a process of a guest, the guest-physical address.
     pub at: u64,
     /// Size in bytes.
     pub bytes: u64,
 }
 
-/// A process inside the OS; numbers are never used again.
+/// Identifier of a process in the OS. Identifiers are never reused.
 pub type Pid = u32;
 
-/// What processes hold of memory, in bytes.
+/// Memory of processes, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Held {
     /// Mapped by 4 KB pages.
@@ -172,33 +171,33 @@ impl std::ops::AddAssign for Held {
     }
 }
 
-/// The operating system.
+/// The operating system of a machine, with its host if there is one.
 pub struct Os {
     kernel: Kernel,
     spaces: Vec<Option<Box<Space>>>,
     objects: Objects,
     placement: Box<dyn Placement>,
     page_table: PageTableSpec,
-    /// What the page tables counted of the processes that are gone.
+    /// Page-table counters of exited processes.
     gone: Tree,
     role: Role,
     seed: u64,
-    /// Of a guest.
+    /// Present in a guest.
     host: Option<Box<Host>>,
     khugepaged: Option<Khugepaged>,
     movers: Movers,
     inferred_pages: InferredPages,
-    /// What answers programs that ask.
+    /// The shortcut table that answers queries of programs, if any.
     shortcut: Option<Box<dyn Shortcut>>,
-    /// What answers them on machines with an STLT.
+    /// The STLTs that answer queries of programs, if any.
     stlt: Option<Box<Stlts>>,
     free_asids: BTreeSet<u16>,
     next_asid: u16,
 }
 
 impl Os {
-    /// The system of a machine of `frequency_ghz` that has just booted; an error
-    /// names the key that makes no sense and what was expected.
+    /// The system of a machine of `frequency_ghz` that has just booted. An error names the wrong key and the expected
+    /// values.
     pub fn new(
         spec: &OsSpec,
         placement: &PlacementSpec,
@@ -228,7 +227,7 @@ impl Os {
         }
         let khugepaged = placement.khugepaged();
         let placement = placement.build();
-        // Which rows there are does not depend on the process.
+        // The set of rows does not depend on the process.
         let mut gone = Tree::default();
         let empty = Table::build(table, role, Asid(0), seed)?;
         empty.report(role.tables(), &mut gone);
@@ -264,13 +263,13 @@ impl Os {
         })
     }
 
-    /// The address-space identifier of a process; 0 if it is gone.
+    /// The address-space identifier of a process; 0 after its exit.
     pub fn asid(&self, pid: Pid) -> Asid {
         self.space(pid).map_or(Asid(0), |s| s.asid)
     }
 
-    /// What the walker of a thread of `pid` sees. Panics if the process is gone:
-    /// its threads are gone with it.
+    /// The page tables that the walker of a thread of `pid` uses. Panics if the process has exited, because its threads
+    /// have exited with it.
     pub fn view(&self, pid: Pid) -> View<'_> {
         match self.space(pid).map(|s| &s.table) {
             Ok(Table::Shadowed(table)) => View::Native(table.shadow()),
@@ -278,8 +277,8 @@ impl Os {
         }
     }
 
-    /// The tables that the kernels keep for `pid`: of a guest its own and the host's, also
-    /// where the hardware walks neither of them. Panics as [`Os::view`].
+    /// The tables that the kernels maintain for `pid`: in a guest, its own and the host's, even if the hardware walks
+    /// neither. Panics as [`Os::view`].
     pub fn layers(&self, pid: Pid) -> View<'_> {
         let Ok(space) = self.space(pid) else {
             panic!("process {pid} is gone and has no address space");
@@ -299,9 +298,8 @@ impl Os {
         }
     }
 
-    /// The hashes by which physical frames are chosen, if they are, and with what success so
-    /// far: the host's where there is one. Lent to the hardware beside the page table, as the
-    /// paper's registers (Revelator, section 5.3.1).
+    /// The hashes of a hash-based frame choice, with their success counts so far. With a host, the host's. The hardware
+    /// may read them beside the page table, like the paper's registers (Revelator, section 5.3.1).
     #[inline]
     pub fn tiers(&self) -> Option<&Tiers> {
         match &self.host {
@@ -310,8 +308,7 @@ impl Os {
         }
     }
 
-    /// Every page that is mapped, process by process and in ascending order of address; of a
-    /// guest, where it lies in guest-physical memory.
+    /// All mapped pages by process, in ascending order of address. For a guest, with guest-physical addresses.
     pub fn mappings(&self) -> Vec<MappedPage> {
         let mut found = Vec::new();
         for (process, space) in (0..).zip(&self.spaces) {
@@ -328,13 +325,12 @@ impl Os {
         found
     }
 
-    /// Sets `bytes` of contiguous physical memory aside for good, in multiples of 4 KB
-    /// and a power of two: for a table of translations that the hardware keeps there.
-    /// The host's, under a virtual machine. To be called when the machine has booted:
-    /// it costs no time.
+    /// Permanently reserves `bytes` of contiguous physical memory, rounded up to a power of two of at least 4 KB, for a
+    /// translation table that the hardware maintains. In a virtual machine it is the host's memory. Call it at boot: it
+    /// costs no time.
     ///
     /// # Errors
-    /// There is no such block: why, in words.
+    /// No such block is available. The error has the reason in words.
     pub fn set_aside(&mut self, bytes: u64) -> Result<PhysAddr, Error> {
         if let Some(host) = &mut self.host {
             return host.os.set_aside(bytes);
@@ -354,18 +350,18 @@ impl Os {
         }
     }
 
-    /// From now on programs that ask are answered by `shortcut`.
+    /// Makes `shortcut` answer the queries of programs from now on.
     pub fn set_shortcut(&mut self, shortcut: Box<dyn Shortcut>) {
         self.shortcut = Some(shortcut);
     }
 
-    /// Whether programs that ask are answered.
+    /// True if queries of programs are answered.
     pub fn has_shortcut(&self) -> bool {
         self.shortcut.is_some() || self.stlt.is_some()
     }
 
-    /// `loadVA` of a thread of `pid`; `None` without a shortcut or an STLT. The first
-    /// question of a process may take kernel time, since it is given a table.
+    /// `loadVA` of a thread of `pid`; `None` without a shortcut or an STLT. The first query of a process may take
+    /// kernel time, because it allocates a table.
     pub fn load_va(&mut self, pid: Pid, integer: u64, fx: &mut Effects) -> Option<QueryResult> {
         let asid = self.asid(pid);
         match &mut self.shortcut {
@@ -374,7 +370,7 @@ impl Os {
         }
     }
 
-    /// `insertSTLT` of a thread of `pid`, as [`Os::load_va`].
+    /// `insertSTLT` of a thread of `pid`, as for [`Os::load_va`].
     pub fn insert_va(
         &mut self,
         pid: Pid,
@@ -389,9 +385,8 @@ impl Os {
         }
     }
 
-    /// A core that ran a thread of `from` last takes up another one, of `to`:
-    /// the kernel time of it. Between processes the page table's registers are
-    /// saved and restored; those of a process that is gone are not saved.
+    /// Switches a core from a thread of `from` to another one of `to`. Returns the kernel time. Between processes it
+    /// saves and restores the page table's registers. Registers of an exited process are not saved.
     pub fn context_switch(&mut self, from: Pid, to: Pid) -> Cycle {
         let registers = |pid| {
             self.space(pid)
@@ -412,25 +407,25 @@ impl Os {
         k.prices.context_switch + cycles
     }
 
-    /// What the kernel charges for what it does not do itself: TLB shootdowns.
+    /// Prices of kernel work that the machine schedules: TLB shootdowns.
     pub fn prices(&self) -> &Prices {
         &self.kernel.prices
     }
 
-    /// Page faults so far as results count them, and the kernel time of them in cycles:
-    /// without what the laboratory touched for the program.
+    /// Number of page faults so far, and their kernel time in cycles. Excludes pages that the simulator populated for
+    /// the program.
     pub fn page_faults(&self) -> (u64, Cycle) {
         let s = &self.kernel.stats;
         (page_faults(|_, of| of(s)), s.fault_cycles)
     }
 
-    /// Bytes that all processes together have mapped.
+    /// Bytes mapped by all processes.
     pub fn mapped(&self) -> u64 {
         let of = |s: &Space| PageSize::ALL.map(|size| s.mapped[size.index()] * size.bytes());
         self.alive_spaces().flat_map(of).sum()
     }
 
-    /// What a process holds of memory; nothing if it is gone.
+    /// Memory of a process; zero after its exit.
     pub fn held(&self, pid: Pid) -> Held {
         self.space(pid).map_or(Held::default(), |s| {
             let mapped = |size: PageSize| s.mapped[size.index()] * size.bytes();
@@ -443,7 +438,7 @@ impl Os {
         })
     }
 
-    /// The counters, gauges included.
+    /// All counters and gauges.
     pub fn stats(&self) -> OsStats {
         let k = &self.kernel;
         let m = k.memory();
@@ -478,9 +473,9 @@ impl Os {
         }
     }
 
-    /// Adds the counters under `path`, and what the page tables of all processes
-    /// count themselves under `page_table`: those of processes that are gone too.
-    /// khugepaged's and those of the choice of frames are below `path`. A host's follow under `host` and `host.page_table`.
+    /// Adds the counters under `path`, and those of the page tables of all processes under `page_table`, exited
+    /// processes included. Counters of khugepaged and of the frame choice lie below `path`. Those of a host lie under
+    /// `host` and `host.page_table`.
     pub fn report(&self, path: &str, tree: &mut Tree) {
         tree.add(path, &self.stats());
         if let Some(stats) = self.khugepaged_stats() {
@@ -508,7 +503,7 @@ impl Os {
         }
     }
 
-    /// The largest values of histograms that [`Os::report`] tells are those from now on.
+    /// Restarts the maxima of the histograms that [`Os::report`] adds.
     pub fn mark(&mut self) {
         self.kernel.fault_cost.mark();
         if let Some(host) = &mut self.host {
@@ -538,19 +533,19 @@ impl Os {
         self.space(pid).map(|_| ())
     }
 
-    /// Whether all of `at..at + bytes` are addresses that the table translates:
-    /// the bits above are copies of the highest translated one.
+    /// True if the table can translate all of `at..at + bytes`: the bits above the translated ones equal the highest
+    /// translated bit.
     fn canonical(&self, at: u64, bytes: u64) -> bool {
         let above = 64 - self.page_table.address_bits();
         let fits = |a: u64| ((a << above) as i64 >> above) as u64 == a;
         let Some(end) = at.checked_add(bytes) else {
             return false;
         };
-        // The last page is left out, so that the address after a range exists.
+        // The last page is excluded, so that the address after a range exists.
         end <= u64::MAX - 0xfff && fits(at) && fits(end - 1) && at >> 63 == (end - 1) >> 63
     }
 
-    /// First and last-but-one address of a range of whole pages.
+    /// Start and end of a range of whole pages.
     fn range(&self, at: VirtAddr, bytes: u64) -> Result<(u64, u64), OsError> {
         let rounded = bytes.checked_next_multiple_of(4096).unwrap_or(0);
         if at.0 & 0xfff != 0 || rounded == 0 || !self.canonical(at.0, rounded) {

@@ -1,4 +1,4 @@
-//! Physical memory: who has which frame, and the state it was in at boot.
+//! Physical memory: ownership of frames, and their state at boot.
 
 use std::ops::Range;
 
@@ -22,7 +22,7 @@ pub fn order(size: PageSize) -> u8 {
     size.shift() as u8 - 12
 }
 
-/// `64 MB`, `4 KB`, `100 bytes`.
+/// Formats a size: `64 MB`, `4 KB`, `100 bytes`.
 pub fn size(bytes: u64) -> String {
     match bytes {
         b if b >= 1 << 30 && b.trailing_zeros() >= 30 => format!("{} GB", b >> 30),
@@ -32,8 +32,8 @@ pub fn size(bytes: u64) -> String {
     }
 }
 
-/// The frames `first..frames`, a bit each, less exactly `taken` of them, chosen at
-/// random (selection sampling: Knuth, vol. 2, 3.4.2, algorithm S).
+/// A bit map of the free frames in `first..frames`. Exactly `taken` of them, chosen at
+/// random, are not free (selection sampling: Knuth, vol. 2, 3.4.2, algorithm S).
 fn occupy(first: u64, frames: u64, taken: u64, rng: &mut Rng) -> Vec<u64> {
     let mut free = vec![0; frames.div_ceil(64) as usize];
     let mut left = taken;
@@ -47,14 +47,14 @@ fn occupy(first: u64, frames: u64, taken: u64, rng: &mut Rng) -> Vec<u64> {
     free
 }
 
-/// Frames of a guest that were put to use.
+/// Frames of a guest that came into use.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PutToUse {
-    /// The first of them.
+    /// First frame.
     pub frame: u64,
-    /// How many.
+    /// Number of frames.
     pub frames: u64,
-    /// What the first is for.
+    /// Use of the first frame.
     pub of: GuestUse,
 }
 
@@ -65,29 +65,30 @@ pub struct Memory {
     shares: Shares,
     /// Movable frames that fragment memory.
     pins: Bits,
-    /// Frames that other programs hold since boot; they never move.
+    /// Frames that other programs hold since boot. They never move.
     occupied: u64,
-    /// Unusable-free index at boot: what block allocations are priced by.
+    /// Unusable-free index at boot, which determines the price of block allocations.
     index: f64,
     compaction: CompactionSpec,
-    /// Share of 2 MB requests that are served, when it is set.
+    /// Share of 2 MB requests that succeed, if it is configured.
     served: Option<(f64, Rng)>,
-    /// The 2 MB blocks that such requests may find, where a kernel tells blocks apart.
+    /// The 2 MB blocks that successful requests may get, for kernels that select specific
+    /// blocks.
     whole: Option<Drawn>,
     kernel_frames: u64,
-    /// Of a guest: addresses above its memory in which ways of hashed page tables
-    /// lie. They are contiguous there, and the host backs them page by page.
+    /// In a guest: address window above its memory for the ways of hashed page tables.
+    /// Ways are contiguous there, and the host backs them page by page.
     window: Option<Buddy>,
-    /// Of a guest: what was put to use and the host has not been asked for yet.
+    /// In a guest: frames that came into use and are not yet backed by the host.
     touched: Option<Vec<PutToUse>>,
-    /// Contiguous blocks for which frames had to move, and frames moved.
+    /// Contiguous blocks for which frames were migrated, and number of frames migrated.
     pub compactions: u64,
     /// See `compactions`.
     pub compacted_frames: u64,
 }
 
 impl Memory {
-    /// Memory as it is when the machine of `spec`, which was checked, has booted.
+    /// Memory at boot. `spec` is already checked.
     pub(crate) fn new(spec: &OsSpec, seed: u64) -> Self {
         let frames = spec.memory_gb << 18;
         let first = spec.kernel_blocks() << 9;
@@ -114,7 +115,7 @@ impl Memory {
                 // f = 1 - 512 (whole - p) / (free - p)
                 let outside = (free - 512 * whole) as f64;
                 let wanted = f * 512.0 * whole as f64 - (1.0 - f) * outside;
-                // Negative where it is as fragmented without: none.
+                // Negative if memory is already that fragmented: then nothing is pinned.
                 let pinned = (wanted / (511.0 + f)).round() as u64;
                 (pinned.min(whole), f, None)
             }
@@ -143,14 +144,14 @@ impl Memory {
         };
         memory.pin(first, pinned, &mut rng(seed, "os.fragmentation"));
         if occupied > 0 {
-            // What is set is not what there is.
+            // The configured index may differ from the actual one.
             memory.index = index.max(memory.buddy.unusable_free_index(HUGE_ORDER));
         }
         memory
     }
 
-    /// Takes one frame in exactly `pinned` of the 2 MB blocks from `first` on that
-    /// are free as a whole (selection sampling, as [`occupy`]).
+    /// Allocates one frame in exactly `pinned` of the entirely free 2 MB blocks from
+    /// `first` on (selection sampling, as [`occupy`]).
     fn pin(&mut self, first: u64, pinned: u64, rng: &mut Rng) {
         let (mut left, mut whole) = (pinned, self.buddy.available(HUGE_ORDER));
         for block in (first..self.buddy.frames()).step_by(1 << HUGE_ORDER) {
@@ -172,8 +173,8 @@ impl Memory {
         }
     }
 
-    /// Makes it the memory of a guest: of `frames` frames in all, those beyond its
-    /// own are the window for ways.
+    /// Turns this into the memory of a guest. Returns the total number of frames; those
+    /// beyond the guest's own form the window for ways.
     pub(crate) fn virtualise(&mut self) -> u64 {
         let own = self.buddy.frames();
         let mut window = Buddy::new(2 * own);
@@ -183,7 +184,7 @@ impl Memory {
         2 * own
     }
 
-    /// Frames are put to use, and a host has to back them.
+    /// Records that frames came into use, so that a host backs them.
     #[inline]
     pub(crate) fn used(&mut self, frame: u64, frames: u64, of: GuestUse) {
         if let Some(touched) = &mut self.touched {
@@ -191,7 +192,7 @@ impl Memory {
         }
     }
 
-    /// What was put to use since the last time.
+    /// The frames that came into use since the last call.
     pub(crate) fn take_used(&mut self) -> Vec<PutToUse> {
         self.touched
             .as_mut()
@@ -199,7 +200,7 @@ impl Memory {
             .unwrap_or_default()
     }
 
-    /// A block for `want`, where the buddy allocator has one for its purpose: its
+    /// Allocates a block for `want` with the buddy strategy for its purpose. Returns its
     /// first frame; `None` if there is none.
     #[inline]
     pub fn take(&mut self, want: &Want) -> Option<u64> {
@@ -217,31 +218,31 @@ impl Memory {
         }
     }
 
-    /// Tells the host that `frame` will probably be taken.
+    /// Prefetches the allocator's bits of `frame`, which will probably be allocated.
     #[inline]
     pub fn host_prefetch(&self, frame: u64) {
         self.buddy.host_prefetch(frame);
     }
 
-    /// Takes exactly the block of `order` at `frame`, which is aligned to it;
-    /// false, and nothing taken, if not all of it is free.
+    /// Allocates exactly the block of `order` at `frame`, which must be aligned. Returns
+    /// false, and changes nothing, if it is not entirely free.
     #[inline]
     pub fn alloc_at(&mut self, frame: u64, order: u8) -> bool {
         frame + (1 << order) <= self.buddy.frames() && self.buddy.alloc_at(frame, order)
     }
 
-    /// A frame for a 4 KB page: the lowest of the 2 MB blocks that are in use already.
+    /// A frame for a 4 KB page: the lowest one in the 2 MB blocks that are partly in use.
     ///
-    /// Pages of programs do not move here, although Linux would move them for a
-    /// contiguous block; spread over all blocks that a pin has broken they would
-    /// leave none that compaction could empty.
+    /// Program pages are not movable here, although Linux would migrate them for a
+    /// contiguous block. Spread over all partly used blocks, they would leave none for
+    /// compaction to empty.
     #[inline]
     fn alloc_page(&mut self) -> Option<u64> {
         self.alloc_low(0)
     }
 
-    /// A block of `order` where it is in the way of no larger one: the last
-    /// sixteenth of memory is left to those.
+    /// A block of `order` that avoids breaking larger blocks. The last sixteenth of memory
+    /// is left for those.
     #[inline]
     fn alloc_low(&mut self, order: u8) -> Option<u64> {
         let frames = self.buddy.frames();
@@ -249,33 +250,32 @@ impl Memory {
             .alloc_within(order, HUGE_ORDER, frames - frames / 16)
     }
 
-    /// A block for a page of 2 MB or 1 GB or for a reservation, if there is one
-    /// without moving anything.
+    /// A block for a 2 MB or 1 GB page or for a reservation, if one is free without
+    /// migration.
     fn alloc_block(&mut self, order: u8) -> Option<u64> {
         self.serves_block().then(|| self.buddy.alloc(order))?
     }
 
-    /// Whether a request for a block of a page is served at all, where a share of them is:
-    /// each call is a request.
+    /// True if this request for a block succeeds, under a configured success share. Each
+    /// call counts as one request.
     pub(crate) fn serves_block(&mut self) -> bool {
         self.served
             .as_mut()
             .is_none_or(|(share, rng)| rng.random::<f64>() < *share)
     }
 
-    /// Whether a request that is served ([`Memory::serves_block`]) may find the 2 MB block
-    /// that holds `frame`: as large a share of the blocks as of the requests.
+    /// True if a successful request ([`Memory::serves_block`]) may get the 2 MB block of
+    /// `frame`. The share of such blocks equals the share of successful requests.
     pub(crate) fn serves_from(&self, frame: u64) -> bool {
         self.whole.is_none_or(|w| w.has(frame >> HUGE_ORDER))
     }
 
-    /// Whether `frame` lies in a block that such a request may find and that is free as a
-    /// whole.
+    /// True if `frame` lies in an entirely free block that a successful request may get.
     pub(crate) fn leaves_to_blocks(&self, frame: u64) -> bool {
         self.serves_from(frame) && self.buddy.is_free(frame, HUGE_ORDER)
     }
 
-    /// A free block for a request that is served ([`Memory::serves_block`]).
+    /// A free block for a successful request ([`Memory::serves_block`]).
     pub(crate) fn take_block(&mut self, order: u8) -> Option<u64> {
         self.buddy.alloc(order)
     }
@@ -290,9 +290,8 @@ impl Memory {
         Some(frame)
     }
 
-    /// A block that takes the place of small pages; with `defrag` movable frames
-    /// leave for it. Where a share of requests is served, whatever the kernel does
-    /// to serve them is in the share.
+    /// A block that replaces small pages. With `defrag`, movable frames are migrated to
+    /// free one. A configured success share already includes such efforts of the kernel.
     fn alloc_collapse(&mut self, order: u8, defrag: bool) -> Option<u64> {
         let found = self.alloc_block(order);
         let moves = defrag && self.served.is_none() && !self.gives_up(4096 << order);
@@ -302,14 +301,14 @@ impl Memory {
         }
     }
 
-    /// Whether a request for a block of a page that was refused is refused for good:
-    /// a share of the requests is served, and each region is one.
+    /// True if a failed request for a block is final: with a configured success share,
+    /// each region makes one request.
     pub(crate) fn refuses_for_good(&self) -> bool {
         self.served.is_some()
     }
 
-    /// One owner less for the block of `order` at `frame`; frames without an
-    /// owner are free again.
+    /// Drops one owner of the block of `order` at `frame`. Frames without an owner become
+    /// free.
     #[inline]
     pub(crate) fn put(&mut self, frame: u64, order: u8) {
         if !self.shares.any(frame, order) {
@@ -323,22 +322,22 @@ impl Memory {
         }
     }
 
-    /// Gives back the frames `from..to`, which have one owner.
+    /// Frees the frames `from..to`, which have a single owner.
     pub(crate) fn put_range(&mut self, from: u64, to: u64) {
         self.buddy.free_range(from, to);
     }
 
-    /// One owner more for the block of `order` at `frame`.
+    /// Adds an owner to the block of `order` at `frame`.
     pub(crate) fn share(&mut self, frame: u64, order: u8) {
         self.shares.add(frame, order);
     }
 
-    /// Whether any frame of the block has several owners.
+    /// True if any frame of the block has several owners.
     pub(crate) fn is_shared(&self, frame: u64, order: u8) -> bool {
         self.shares.any(frame, order)
     }
 
-    /// The frames beside the kernel's.
+    /// All frames except the kernel's.
     pub fn frames(&self) -> Range<u64> {
         self.kernel_frames..self.buddy.frames()
     }
@@ -346,16 +345,17 @@ impl Memory {
     pub fn free_frames(&self) -> u64 {
         self.buddy.free_frames()
     }
-    /// The free lists.
+    /// The buddy allocator.
     pub fn buddy(&self) -> &Buddy {
         &self.buddy
     }
-    /// Frames that the kernel keeps, that other programs hold, and that fragment memory.
+    /// Number of frames that the kernel reserves, that other programs hold, and that
+    /// fragment memory.
     pub(crate) fn set_aside_frames(&self) -> u64 {
         self.kernel_frames + self.occupied + self.pins.count()
     }
 
-    /// A contiguous block for a page table; movable frames make room for it.
+    /// A contiguous block for a page table. Movable frames are migrated for it.
     fn alloc_contiguous(&mut self, order: u8) -> Option<u64> {
         let found = if order < HUGE_ORDER {
             self.alloc_low(order)
@@ -371,8 +371,8 @@ impl Memory {
         self.compact(order)
     }
 
-    /// The unusable-free index that a block at `frame` is priced by: a guest's
-    /// window is never fragmented.
+    /// The unusable-free index that prices a block at `frame`. A guest's window is never
+    /// fragmented.
     pub(crate) fn index_at(&self, frame: u64) -> f64 {
         if frame < self.buddy.frames() {
             self.index
@@ -381,8 +381,8 @@ impl Memory {
         }
     }
 
-    /// Gives back the block of `order` at `frame`, which has one owner, in a guest's
-    /// window or below.
+    /// Frees the block of `order` at `frame`, which has a single owner. It may lie in a
+    /// guest's window.
     pub(crate) fn free_block(&mut self, frame: u64, order: u8) {
         match &mut self.window {
             Some(window) if frame >= self.buddy.frames() => window.free(frame, order),
@@ -390,14 +390,14 @@ impl Memory {
         }
     }
 
-    /// Whether compaction does not even try to empty a block of `bytes`.
+    /// True if compaction does not even try to free a block of `bytes`.
     fn gives_up(&self, bytes: u64) -> bool {
         let limit = &self.compaction;
         self.index > limit.fails_above_index && bytes >> 20 >= limit.fails_from_mb
     }
 
-    /// Why a page table got no block of `bytes` although that much is free; `denied`: the
-    /// kernel has refused one.
+    /// The reason why a page table got no block of `bytes` although that much is free.
+    /// `denied` means that the kernel refused an allocation.
     pub(crate) fn no_block(&self, bytes: u64, denied: bool) -> String {
         let block = size(bytes);
         if bytes > 4096 << MAX_ORDER {
@@ -418,8 +418,8 @@ impl Memory {
         format!("in each aligned block of {block} lies memory that cannot be moved")
     }
 
-    /// The highest block of `order` that holds nothing but free and movable frames, for
-    /// which there is room elsewhere.
+    /// The highest block of `order` with only free and movable frames, if there is room
+    /// for the latter elsewhere.
     fn compactable(&self, order: u8) -> Option<u64> {
         let size = 1u64 << order;
         (0..self.buddy.frames() >> order).rev().find(|block| {
@@ -430,8 +430,8 @@ impl Memory {
         })
     }
 
-    /// Empties the highest block of `order` that holds nothing but free and
-    /// movable frames, and takes it.
+    /// Empties and allocates the highest block of `order` with only free and movable
+    /// frames.
     fn compact(&mut self, order: u8) -> Option<u64> {
         let block = self.compactable(order)?;
         let (from, to) = (block << order, (block + 1) << order);
@@ -447,7 +447,7 @@ impl Memory {
         Some(from)
     }
 
-    /// Takes every free frame of the block of `order` at `frame`.
+    /// Allocates every free frame of the block of `order` at `frame`.
     fn take_free(&mut self, frame: u64, order: u8) {
         if !self.buddy.alloc_at(frame, order) && order > 0 {
             self.take_free(frame, order - 1);
@@ -472,13 +472,13 @@ mod tests {
 
     #[test]
     fn why_a_page_table_got_no_block_is_the_reason_there_is() {
-        // A table that is full for a reason of its own.
+        // A table that has reached a limit of its own.
         let mut pieces = memory(FragmentationSpec::None);
         for bytes in [4096, 1 << 16, 2 << 20] {
             let why = pieces.no_block(bytes, false);
             assert!(why.starts_with("it said so itself"), "{bytes}: {why}");
         }
-        // Memory of which every other frame is somebody's who does not move.
+        // Every other frame is held and cannot move.
         let frames = pieces.frames();
         for frame in frames.step_by(2) {
             assert!(pieces.buddy.alloc_at(frame, 0));
@@ -548,7 +548,8 @@ mod tests {
         assert_eq!((k.tables.bytes, k.tables.largest), (64 << 20, 64 << 20));
     }
 
-    /// Programs' pages are movable: until memory is nearly full they are in nobody's way.
+    /// Program pages are filled in low memory, so they obstruct no large block until
+    /// memory is nearly full.
     #[test]
     fn memory_that_is_mostly_used_still_has_room_for_a_way() {
         for filled in [10, 50, 90] {
@@ -609,7 +610,7 @@ mod tests {
     #[test]
     fn pages_of_programs_do_not_move() {
         let mut m = memory(FragmentationSpec::UnusableFreeIndex(0.5));
-        // One page of a program in each 8 MB.
+        // One program page in each 8 MB.
         for block in 0..128 {
             let at = (block << 11) + 77;
             assert!(m.alloc_at(at, 0) || m.pins.has(at));
@@ -644,7 +645,8 @@ mod tests {
             assert_eq!(m.set_aside_frames(), (1 << 16) + taken);
             let free = |m: &Memory, from, to| (from..to).filter(|&f| m.buddy.is_free(f, 0)).count();
             assert_eq!(free(&m, 0, 1 << 16), 0, "the kernel's");
-            // Each frame is as likely: halves are alike, within five deviations.
+            // Frames are equally likely: both halves agree within five standard
+            // deviations.
             let halves = [(1 << 16, 5 << 15), (5 << 15, 1 << 18)].map(|(a, b)| free(&m, a, b));
             let deviation = (f64::from(user) * share * (1.0 - share)).sqrt();
             assert!((halves[0].abs_diff(halves[1]) as f64) < 5.0 * deviation + 1.0);
@@ -654,8 +656,8 @@ mod tests {
         }
     }
 
-    /// What fragmentation says is what there is, the occupied frames included,
-    /// as long as those leave that many free blocks.
+    /// The configured fragmentation includes the occupied frames, as long as these leave
+    /// enough free blocks.
     #[test]
     fn fragmentation_adds_what_is_missing_beside_the_occupied_frames() {
         let share = 100.0 / f64::from(3 << 16);
@@ -670,8 +672,8 @@ mod tests {
         let index = m.buddy.unusable_free_index(9);
         assert!((index - 0.7).abs() < 0.002, "{index}");
         assert_eq!(m.index, index.max(0.7));
-        // Half of all frames at random leave no free block: nothing to break up, and
-        // blocks are priced by what there is.
+        // With half of all frames occupied at random, no free block remains. Nothing is
+        // pinned, and blocks are priced by the actual index.
         for (fragmentation, least) in [
             (FragmentationSpec::Available2mb(0.5), 0.0),
             (FragmentationSpec::UnusableFreeIndex(0.7), 0.7),
@@ -692,7 +694,7 @@ mod tests {
         let mut k = kernel(occupied(0.1, FragmentationSpec::None, 5));
         assert_eq!(way(&mut k, bytes), Err(NoFrames { bytes }));
         assert_eq!(k.memory().compactions, 0);
-        // The frames between them serve pages, every one.
+        // Each frame between them can hold a page.
         for _ in 0..k.memory().free_frames() {
             page(&mut k).expect("free");
         }
@@ -701,15 +703,15 @@ mod tests {
 
     #[derive(Clone, Debug)]
     enum Step {
-        /// The frame that the buddy allocator gives.
+        /// The frame that the buddy allocator returns.
         Any(Purpose),
-        /// Exactly this one.
+        /// Exactly this frame.
         At(u64),
         Put(usize),
     }
 
     fn step() -> impl Strategy<Value = Step> {
-        // Few different frames, so that they are asked for again.
+        // Few different frames, so that they are requested repeatedly.
         let at = prop_oneof![0..2048u64, any::<u64>()];
         prop_oneof![
             Just(Step::Any(Purpose::Anonymous { vpn: 0 })),
@@ -720,8 +722,8 @@ mod tests {
         ]
     }
 
-    /// Gives the page of this number the frame of the same number or none,
-    /// and takes what comes for all else.
+    /// Gives the page with this number the frame of the same number or none. All other
+    /// requests go to the buddy allocator.
     struct Exact(u64);
 
     impl FrameChoice for Exact {
@@ -757,7 +759,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
-        /// Against a set of the frames that are out.
+        /// Compares with a set of the allocated frames.
         #[test]
         fn exactly_the_frame_that_is_wished_for_or_none(steps in prop::collection::vec(step(), 1..300)) {
             let mut m = memory(FragmentationSpec::Available2mb(0.5));

@@ -1,10 +1,9 @@
-//! Pages that change their frame, or lose it, although no program asks for it: the kernel moves
-//! them (NUMA balancing, compaction) or swaps them out (reclaim).
+//! Kernel-initiated page migration (NUMA balancing, compaction) and swapping (reclaim).
 //!
-//! What makes a kernel do so, memory of different speed or too little of it, is not simulated:
-//! it takes pages of 4 KB at random, so many at a time, at a rate. What it does with each is what
-//! Linux does (`migrate_pages`, `try_to_unmap`): copy or write out, another entry or none, a
-//! shootdown. The machine says how much time has gone by ([`Os::move_pages`]).
+//! The causes, memory of different speed or memory pressure, are not simulated: the kernel selects
+//! random 4 KB pages, several at a time, at a fixed rate. For each page it does what Linux does
+//! (`migrate_pages`, `try_to_unmap`): copy or write out, change or remove the entry, and shoot down
+//! TLBs. The machine reports elapsed time ([`Os::move_pages`]).
 
 mod spec;
 
@@ -21,7 +20,7 @@ use crate::space::Space;
 use crate::{Effects, Os, OsError};
 
 pagewalk_stats::counters! {
-    /// What the kernel's page migration counts. taken = moved + skipped + no_memory.
+    /// Counters of page migration. taken = moved + skipped + no_memory.
     pub struct MigrationStats {
         passes: "passes", "Times that it took pages";
         taken: "pages", "4 KB pages that it took, at random among those that are mapped";
@@ -35,7 +34,7 @@ pagewalk_stats::counters! {
 }
 
 pagewalk_stats::counters! {
-    /// What the kernel's swapping counts. taken = swapped_out + skipped.
+    /// Counters of swapping. taken = swapped_out + skipped.
     pub struct SwapStats {
         passes: "passes", "Times that it took pages";
         taken: "pages", "4 KB pages that it took, at random among those that are mapped";
@@ -48,21 +47,21 @@ pagewalk_stats::counters! {
     }
 }
 
-/// Which of them.
+/// The kinds of page movers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PageMover {
-    /// Pages get another frame.
+    /// Pages are migrated to another frame.
     Migration,
-    /// Pages lose theirs.
+    /// Pages are swapped out.
     Swap,
 }
 
 impl PageMover {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [PageMover; 2] = [PageMover::Migration, PageMover::Swap];
 }
 
-/// When it works, and on which pages.
+/// Schedule of a page mover, and its random choices.
 struct Pace {
     interval: Cycle,
     pages: u32,
@@ -89,14 +88,14 @@ impl Pace {
         self.next <= self.now
     }
 
-    /// It is at work for `cycles`, and sleeps the longer: as kernel threads do (kcompactd, kswapd,
-    /// khugepaged, kdamond), it begins an interval after it has ended, so that one pass never
-    /// is the cause of the next, however long it takes.
+    /// Accounts for work of `cycles` and postpones the next pass. As with kernel threads (kcompactd,
+    /// kswapd, khugepaged, kdamond), the interval starts at the end of a pass, so a long pass cannot
+    /// trigger the next one.
     fn works(&mut self, cycles: Cycle) {
         self.next = self.next.saturating_add(cycles);
     }
 
-    /// What work of `cycles` takes from the program.
+    /// Cycles that work of `cycles` takes from the program.
     fn takes(&self, cycles: Cycle) -> Cycle {
         match self.core {
             KhugepagedCore::Own => 0,
@@ -112,12 +111,12 @@ struct Migration {
 
 struct Swap {
     pace: Pace,
-    /// From the fault to the page, cycles.
+    /// Latency from the fault to the page, cycles.
     latency: Cycle,
     stats: SwapStats,
 }
 
-/// Those that the kernel has.
+/// The configured page movers.
 #[derive(Default)]
 pub struct Movers {
     migration: Option<Box<Migration>>,
@@ -125,7 +124,7 @@ pub struct Movers {
 }
 
 impl Movers {
-    /// Of a machine of `ghz` that has just booted.
+    /// Page movers of a machine of `ghz` that has just booted.
     pub fn new(
         migration: Option<&MigrationSpec>,
         swap: Option<&SwapSpec>,
@@ -158,7 +157,7 @@ impl Movers {
         }
     }
 
-    /// Cycles until one of them works.
+    /// Cycles until the next pass of any mover.
     #[inline]
     pub fn until(&self) -> Option<Cycle> {
         let migration = self.migration.as_ref().map(|m| &m.pace);
@@ -167,7 +166,7 @@ impl Movers {
         paces.map(|p| p.next.saturating_sub(p.now)).min()
     }
 
-    /// `pages` pages are read from the device by a fault: how long it takes.
+    /// Reads `pages` pages from the device on a fault. Returns the latency.
     pub fn swap_in(&mut self, pages: u64) -> Cycle {
         let Some(swap) = &mut self.swap else { return 0 };
         let cycles = pages * swap.latency;
@@ -177,7 +176,7 @@ impl Movers {
     }
 }
 
-/// A random 4 KB page of an address space that has some, each with the same chance.
+/// A uniformly random 4 KB page of an address space, if it has any.
 fn any_page(space: &Space, draws: &mut Rng) -> Option<Page<VirtAddr>> {
     let pages = space.mapped[PageSize::K4.index()];
     if pages == 0 {
@@ -200,7 +199,7 @@ fn any_page(space: &Space, draws: &mut Rng) -> Option<Page<VirtAddr>> {
     None
 }
 
-/// Whether a page is its process's alone, and can have any frame.
+/// True if a page belongs to a single process and can lie in any frame.
 fn is_free_to_go(space: &Space, k: &Kernel, page: Page<VirtAddr>, frame: u64) -> bool {
     let reserved = |key| space.regions.get(key).is_some_and(|r| r.reserved.is_some());
     let area = space.vmas.find(page.base.0);
@@ -209,14 +208,14 @@ fn is_free_to_go(space: &Space, k: &Kernel, page: Page<VirtAddr>, frame: u64) ->
         && !reserved(page.base.0 >> 21)
 }
 
-/// What came of a page that was taken.
+/// Outcome for a selected page.
 enum Fate {
     Done,
     Left,
     NoMemory,
 }
 
-/// Moves a page to another frame.
+/// Migrates a page to another frame.
 fn migrate(
     space: &mut Space,
     k: &mut Kernel,
@@ -240,7 +239,7 @@ fn migrate(
     };
     let (old, flags) = space.unmap_page(k, page, fx);
     if space.map_page(k, page, frame, flags, fx).is_err() {
-        // The nodes that it needs have just gone back.
+        // The nodes that it needs have just been freed.
         space.map_page(k, page, old, flags, fx)?;
         k.put(frame, 0);
         return Ok(Fate::NoMemory);
@@ -251,7 +250,7 @@ fn migrate(
     Ok(Fate::Done)
 }
 
-/// Writes a page out.
+/// Swaps a page out.
 fn swap_out(space: &mut Space, k: &mut Kernel, page: Page<VirtAddr>, fx: &mut Effects) -> Fate {
     let anonymous = |b| matches!(b, Backing::Anonymous | Backing::Stack);
     let area = space.vmas.find(page.base.0);
@@ -270,11 +269,11 @@ fn swap_out(space: &mut Space, k: &mut Kernel, page: Page<VirtAddr>, fx: &mut Ef
 }
 
 impl Os {
-    /// Simulated time goes on by `cycles`, and `which` takes pages once if it is time, and if the
-    /// kernel has it. `fx.cycles` is what it takes from the core whose turn it is; each request to
-    /// forget is a shootdown, of which [`Os::interrupted_by`] is to be told: it is a part of the work.
-    /// Then it may be time again ([`Os::mover_is_due`]). In a virtual machine it is the host's kernel.
-    /// Error: memory for page tables ran out in between, and the run cannot go on.
+    /// Advances simulated time by `cycles`. If a pass of `which` is due, it runs once. `fx.cycles` is
+    /// the time taken from the current core. Each invalidation is a shootdown, which must be reported
+    /// to [`Os::interrupted_by`], because it is part of the work. Another pass may then be due
+    /// ([`Os::mover_is_due`]). In a virtual machine the host's kernel moves pages. Error: memory for
+    /// page tables ran out in between, and the run cannot continue.
     pub fn move_pages(
         &mut self,
         which: PageMover,
@@ -299,7 +298,7 @@ impl Os {
         self.shadow()
     }
 
-    /// Takes so many pages as are taken at a time.
+    /// One pass of a page mover.
     fn pass(
         &mut self,
         movers: &mut Movers,
@@ -390,7 +389,7 @@ impl Os {
         Ok(())
     }
 
-    /// The movers of the machine's memory: the host's in a virtual machine.
+    /// The page movers of the machine's memory: the host's in a virtual machine.
     fn movers(&mut self) -> &mut Movers {
         match &mut self.host {
             Some(host) => &mut host.os.movers,
@@ -398,19 +397,19 @@ impl Os {
         }
     }
 
-    /// Whether it is time for `which` to take pages.
+    /// True if a pass of `which` is due.
     pub fn mover_is_due(&mut self, which: PageMover) -> bool {
         self.movers().pace(which).is_some_and(|p| p.is_due())
     }
 
-    /// Whether the core whose turn it is does the work of `which`: then it is not interrupted.
+    /// True if the current core runs `which`. That core is then not interrupted.
     pub fn mover_is_stolen(&mut self, which: PageMover) -> bool {
         let pace = self.movers().pace(which);
         pace.is_some_and(|p| p.core == KhugepagedCore::Stolen)
     }
 
-    /// A request of [`Os::move_pages`] to forget has interrupted `cores`: what it takes from the core
-    /// whose turn it is, beside the interrupts and the kernel's `other` work for it.
+    /// Records that an invalidation of [`Os::move_pages`] has interrupted `cores`. Returns the cycles
+    /// taken from the current core, without the interrupts and the kernel's `other` work for it.
     pub fn interrupted_by(&mut self, which: PageMover, cores: u32, other: Cycle) -> Cycle {
         let cycles = self.kernel.prices.shootdown(cores);
         let answer = self.kernel.prices.shootdown_remote;
@@ -432,14 +431,14 @@ impl Os {
         let Some(pace) = movers.pace(which) else {
             return 0;
         };
-        // It waits until all have answered.
+        // The initiator waits until all cores have acknowledged.
         let waits = if cores > 0 { cycles.max(answer) } else { 0 };
         pace.works(waits + other);
         pace.takes(cycles)
     }
 
-    /// Cycles of simulated time until a thread of the kernel's own goes on: khugepaged, migration or
-    /// swapping, of guest or host; `None` without one.
+    /// Simulated cycles until the next kernel thread runs: khugepaged, migration or swapping, of the
+    /// guest or the host. `None` without one.
     #[inline]
     pub fn until_kernel_thread(&self) -> Option<Cycle> {
         let host = self.host.as_ref().and_then(|h| h.os.movers.until());
@@ -447,7 +446,7 @@ impl Os {
         threads.into_iter().flatten().min()
     }
 
-    /// What the movers have counted, those that there are.
+    /// Counters of the configured page movers.
     pub fn mover_stats(&self) -> (Option<MigrationStats>, Option<SwapStats>) {
         let m = &self.movers;
         (

@@ -1,4 +1,4 @@
-//! Shared memory: the frames behind mappings that processes share across fork.
+//! Shared memory: the frames of mappings that processes share across fork.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,11 +18,11 @@ const NONE: u32 = u32::MAX;
 #[derive(Debug)]
 struct Pages {
     id: Arc<u64>,
-    /// Frames of 512 pages each.
+    /// Frame numbers, in chunks of 512 pages.
     chunks: BTreeMap<u64, Box<[u32; CHUNK as usize]>>,
 }
 
-/// All shared memory there is.
+/// All shared-memory objects.
 #[derive(Debug, Default)]
 pub struct Objects {
     objects: BTreeMap<u64, Pages>,
@@ -30,7 +30,7 @@ pub struct Objects {
 }
 
 impl Objects {
-    /// New shared memory, empty.
+    /// A new, empty shared-memory object.
     pub fn create(&mut self) -> Object {
         let number = self.next;
         self.next += 1;
@@ -43,8 +43,8 @@ impl Objects {
         Object { id, page: 0 }
     }
 
-    /// Maps `page` where it is touched; its frame comes at the first touch of any
-    /// process. The object owns it, and so does each mapping.
+    /// Maps `page` at the touched address. Its frame is allocated at the first
+    /// touch by any process. Both the object and each mapping own it.
     pub fn map(
         &mut self,
         page: ObjectPage,
@@ -56,7 +56,7 @@ impl Objects {
         let Some(pages) = self.objects.get_mut(&page.object) else {
             unreachable!("an area holds the object");
         };
-        // Its frame lies outside the block of a reservation.
+        // The frame lies outside a reservation's block.
         space.demote(k, touch.at >> 21, fx);
         let chunk = pages
             .chunks
@@ -81,7 +81,7 @@ impl Objects {
         Ok(())
     }
 
-    /// Gives back the frames of the objects that no area holds any more.
+    /// Frees the frames of objects that no area references any more.
     pub fn sweep(&mut self, k: &mut Kernel) {
         self.objects.retain(|_, pages| {
             if Arc::strong_count(&pages.id) > 1 {

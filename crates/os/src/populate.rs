@@ -1,4 +1,4 @@
-//! First touches in bulk, as an initialisation loop would make them.
+//! First touches in bulk, like an initialisation loop.
 
 use std::ops::Range;
 
@@ -13,9 +13,8 @@ use crate::{Effects, Os, OsError, OsStats, Pid};
 const REGION: u64 = 1 << 21;
 
 impl Os {
-    /// Touches every page of the range in ascending order, functionally and
-    /// fast: `fx.cycles` stays as it is; what it would have cost is counted. Errors as [`Os::fault`]; what was
-    /// touched before the error stays mapped.
+    /// Touches every page of the range in ascending order, without charging time. `fx.cycles` is unchanged;
+    /// the cost is only counted. Errors as for [`Os::fault`]; pages touched before the error stay mapped.
     pub fn populate(
         &mut self,
         pid: Pid,
@@ -29,8 +28,8 @@ impl Os {
         let before = self.kernel.stats;
         let done = self.touch_all(pid, from, to, None, &mut local);
         self.count_populated(&before, local.cycles);
-        // One request an address space instead of one a promotion; reclaim may
-        // have broken up reservations of anybody.
+        // One invalidation for each address space instead of one for each promotion. Reclaim may have broken
+        // up reservations of any process.
         let mut spaces = Vec::new();
         for what in local.invalidate {
             let asid = what.asid();
@@ -47,9 +46,9 @@ impl Os {
         self.kernel.stats.populate_cycles
     }
 
-    /// Maps the page at `at` if it is not mapped and counts as mapped before the
-    /// program is looked at ([`InferredPages::MappedBefore`]): `fx.cycles` stays as it
-    /// is; what it would have cost is counted. Returns whether it did. Errors: no memory.
+    /// Maps the page at `at` if it is unmapped and counts as mapped before the measured program starts
+    /// ([`InferredPages::MappedBefore`]). `fx.cycles` is unchanged; the cost is only counted. Returns true if
+    /// it has mapped the page. Error: no memory.
     pub fn map_before(
         &mut self,
         pid: Pid,
@@ -78,8 +77,7 @@ impl Os {
         Ok(true)
     }
 
-    /// Books what has been populated since the counters were as they were `before`, in
-    /// `cycles` without the traps.
+    /// Counts the pages populated since `before`. `cycles` is their cost without the traps.
     fn count_populated(&mut self, before: &OsStats, cycles: Cycle) {
         let (trap, s) = (self.kernel.prices.trap, &mut self.kernel.stats);
         s.populate_cycles += cycles + trap * (s.populated_pages - before.populated_pages);
@@ -88,8 +86,7 @@ impl Os {
             - before.table_move_cycles;
     }
 
-    /// Touches every page of the range in ascending order; a host says what its guest
-    /// uses it for.
+    /// Touches every page of the range in ascending order. In a host, `guest` describes the guest's use.
     pub(crate) fn touch_all(
         &mut self,
         pid: Pid,
@@ -100,7 +97,7 @@ impl Os {
     ) -> Result<(), OsError> {
         let mut at = from;
         while at < to {
-            // Finds or infers the area; a read, since read-only areas are read.
+            // Finds or infers the area with a read access, because read-only areas are only read.
             let vma = self.area(pid, VirtAddr(at), Access::Read)?;
             let end = vma.end.min(to);
             while at < end {
@@ -110,8 +107,8 @@ impl Os {
         Ok(())
     }
 
-    /// Touches the pages from the start of `range` to the end of its 2 MB region or
-    /// of the range; says where to go on.
+    /// Touches the pages from the start of `range` to the end of its 2 MB region or of the range. Returns the
+    /// address to continue at.
     fn touch_region(
         &mut self,
         pid: Pid,
@@ -138,7 +135,7 @@ impl Os {
             let size = self.with_reclaim(pid, fx, |os, fx| {
                 os.first_touch(pid, VirtAddr(at), vma, guest, fx)
             })?;
-            // Of a guest's touches each is a fault of the host.
+            // In a host, each first touch of a guest is one fault.
             if let Some(guest) = guest {
                 let cost = guest.entry + fx.cycles - before;
                 self.kernel.fault_cost.record(cost);

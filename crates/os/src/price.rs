@@ -1,4 +1,4 @@
-//! What the kernel's work costs, in cycles of the simulated core.
+//! Costs of kernel work, in cycles of the simulated core.
 
 use pagewalk_tables::MapWork;
 use pagewalk_units::Cycle;
@@ -12,11 +12,12 @@ pub struct Prices {
     ghz: f64,
     /// A page fault from the trap to the return, cycles.
     pub trap: Cycle,
-    /// A system call that changes the address space, beside what it does, cycles.
+    /// A system call that changes the address space, without the change itself,
+    /// cycles.
     pub syscall: Cycle,
     /// A context switch, cycles.
     pub context_switch: Cycle,
-    /// A TLB shootdown, to each core that is interrupted, cycles.
+    /// A TLB shootdown on each interrupted core, cycles.
     pub shootdown_remote: Cycle,
 }
 
@@ -38,33 +39,33 @@ impl Prices {
         (ns * self.ghz).round() as Cycle
     }
 
-    /// Zeroing `bytes`.
+    /// Cost of zeroing `bytes`.
     pub fn zero(&self, bytes: u64) -> Cycle {
         self.cycles(self.spec.zero_ns_per_byte * bytes as f64)
     }
 
-    /// Copying `bytes`.
+    /// Cost of copying `bytes`.
     pub fn copy(&self, bytes: u64) -> Cycle {
         self.cycles(self.spec.copy_ns_per_byte * bytes as f64)
     }
 
-    /// khugepaged looking at `entries` of a page table.
+    /// Cost of scanning `entries` of a page table (khugepaged).
     pub fn scan(&self, entries: u64) -> Cycle {
         self.cycles(self.spec.scan_pte_ns * entries as f64)
     }
 
-    /// Searching `bytes` of a table of translations.
+    /// Cost of searching `bytes` of an STLT.
     pub fn search(&self, bytes: u64) -> Cycle {
         self.cycles(self.spec.search_ns_per_byte * bytes as f64)
     }
 
-    /// Putting `entries` of it right.
+    /// Cost of correcting `entries` of an STLT.
     pub fn moved(&self, entries: u64) -> Cycle {
         self.cycles(self.spec.moved_entry_ns * entries as f64)
     }
 
-    /// Allocating and zeroing a contiguous block of `bytes` for a table, when
-    /// the unusable-free index at order 9 is `index`: never below the zeroing.
+    /// Cost of allocating and zeroing a contiguous block of `bytes` for a table, at an
+    /// unusable-free index `index` for order 9. Never below the cost of zeroing.
     pub fn allocation(&self, bytes: u64, index: f64) -> Cycle {
         let floor = self.spec.zero_ns_per_byte * bytes as f64;
         let rest = (self.measured(bytes as f64) - floor).max(0.0);
@@ -72,8 +73,8 @@ impl Prices {
         self.cycles(floor + rest * scale)
     }
 
-    /// Nanoseconds at the index of the prices, log-log between the points; beyond them
-    /// along the last two, and constant with a single point.
+    /// Nanoseconds at the index of the prices. Interpolates log-log between the
+    /// points, extrapolates from the last two, and is constant with a single point.
     fn measured(&self, bytes: f64) -> f64 {
         let points = &self.spec.allocation_ns;
         let [first, second] = match points
@@ -88,20 +89,20 @@ impl Prices {
         first[1] * (slope * (bytes / first[0]).ln()).exp()
     }
 
-    /// What a change of a table moved. Its allocations are priced as they happen.
+    /// Cost of the moves of a table change. Allocations are charged separately.
     pub fn moves(&self, work: &MapWork) -> Cycle {
         let entries = f64::from(work.moved) + f64::from(work.kicks);
         let chunks = f64::from(work.lookups);
         self.cycles(self.spec.moved_entry_ns * entries + self.spec.l2p_access_ns * chunks)
     }
 
-    /// Saving or restoring `registers` of a page table.
+    /// Cost of saving or restoring `registers` of a page table.
     pub fn registers(&self, registers: u64) -> Cycle {
         self.cycles(self.spec.register_ns * registers as f64)
     }
 
-    /// A TLB shootdown that `cores` others have to answer, to its initiator;
-    /// 0 if there are none.
+    /// Cost of a TLB shootdown of `cores` other cores, for its initiator. Zero without
+    /// other cores.
     pub fn shootdown(&self, cores: u32) -> Cycle {
         if cores == 0 {
             return 0;
@@ -169,7 +170,8 @@ mod tests {
             lookups: 3,
             ..MapWork::default()
         };
-        // 200 cycles an entry, 4 an access to the L2P table (ME-HPT, table III).
+        // 200 cycles for an entry, 4 for an access to the L2P table (ME-HPT, table
+        // III).
         assert_eq!(p.moves(&work), 5 * 200 + 3 * 4);
         assert_eq!(p.registers(53), 106);
     }

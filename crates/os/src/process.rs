@@ -11,8 +11,8 @@ use crate::table::Table;
 use crate::{Effects, Os, OsError, Pid};
 
 impl Os {
-    /// A new, empty process. `infer`: the aligned 2 MB around an unknown address
-    /// becomes a mapping when it is touched. Error: 65,535 processes exist.
+    /// Creates an empty process. With `infer`, a touch of an unmapped address
+    /// maps the aligned 2 MB around it. Error: 65,535 processes exist.
     pub fn spawn(&mut self, infer: bool) -> Result<Pid, OsError> {
         let asid = self.free_asids.pop_first().or_else(|| {
             self.next_asid = self.next_asid.checked_add(1)?;
@@ -35,8 +35,8 @@ impl Os {
         Ok(self.spaces.len() as Pid - 1)
     }
 
-    /// A new process with a copy-on-write copy of the address space. Without
-    /// memory for its page table there is no new process.
+    /// Creates a process with a copy-on-write copy of the address space. If its
+    /// page table gets no memory, there is no new process.
     pub fn fork(&mut self, pid: Pid, fx: &mut Effects) -> Result<Pid, OsError> {
         self.alive(pid)?;
         fx.cycles += self.kernel.prices.syscall;
@@ -57,7 +57,7 @@ impl Os {
             return Ok(());
         };
         let k = &mut self.kernel;
-        // A second attempt, after a reclaim, starts afresh.
+        // A retry after a reclaim starts from an empty copy.
         copy.clear(k, fx);
         parent.demote_range(k, 0, u64::MAX, fx);
         parent.forked = true;
@@ -95,14 +95,14 @@ impl Os {
                 }
             }
         }
-        // After a refusal, too: the next attempt finds these pages protected.
+        // Also after a failure: the next attempt finds these pages protected.
         if protected {
             parent.invalidate_all(k, fx);
         }
         done
     }
 
-    /// The address space is emptied; the process and its address-space
+    /// exec: empties the address space. The process and its address-space
     /// identifier stay.
     pub fn exec(&mut self, pid: Pid, fx: &mut Effects) {
         fx.cycles += self.kernel.prices.syscall;
@@ -118,9 +118,8 @@ impl Os {
         }
     }
 
-    /// The process is gone and all its frames go back. Its address-space
-    /// identifier may serve another process from now on. No effect on a process
-    /// that is gone already.
+    /// exit: removes the process and frees all its frames. Its address-space
+    /// identifier may be reused. Has no effect on an exited process.
     pub fn exit(&mut self, pid: Pid, fx: &mut Effects) {
         let Some(slot) = self.spaces.get_mut(pid as usize) else {
             return;

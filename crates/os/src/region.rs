@@ -1,36 +1,37 @@
-//! What is mapped in each 2 MB of an address space, in 0.2 bytes a page.
+//! The mappings of each 2 MB region of an address space, in 0.2 bytes for each
+//! page.
 
 use std::collections::BTreeMap;
 
-/// How a 2 MB region is backed.
+/// Backing of a 2 MB region.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RegionKind {
-    /// By 4 KB pages.
+    /// 4 KB pages.
     Small,
-    /// By one 2 MB page.
+    /// One 2 MB page.
     Huge,
-    /// It is the first of the 512 regions of a 1 GB page.
+    /// The first of the 512 regions of a 1 GB page.
     Giant,
 }
 
-/// A 2 MB region of which something is mapped.
+/// A 2 MB region with at least one mapped or reserved page.
 #[derive(Clone, Debug)]
 pub struct Region {
-    /// By what.
+    /// Backing of the region.
     pub kind: RegionKind,
-    /// A bit for each 4 KB page that is mapped.
+    /// One bit for each mapped 4 KB page.
     pub present: [u64; 8],
-    /// 4 KB pages that are mapped.
+    /// Number of mapped 4 KB pages.
     pub count: u16,
-    /// A 2 MB block was asked for, and there was none.
+    /// True if a 2 MB block was requested and none was available.
     pub refused: bool,
-    /// First frame of the block that is reserved for it: page `i` lies in frame
-    /// `i` of the block, and the block belongs to the region.
+    /// First frame of the reserved block. Page `i` lies in frame `i` of the
+    /// block, which the region owns.
     pub reserved: Option<u64>,
 }
 
 impl Region {
-    /// A region of 4 KB pages, none mapped yet.
+    /// A region of 4 KB pages, with none mapped.
     pub fn small(reserved: Option<u64>) -> Self {
         Region {
             kind: RegionKind::Small,
@@ -40,24 +41,24 @@ impl Region {
             reserved,
         }
     }
-    /// A region that is one large page, or its start.
+    /// A region of one large page, or the first region of it.
     pub fn large(kind: RegionKind) -> Self {
         Region {
             kind,
             ..Region::small(None)
         }
     }
-    /// Whether page `i` of the region is mapped by a 4 KB page.
+    /// True if page `i` of the region is mapped by a 4 KB page.
     pub fn has(&self, i: u64) -> bool {
         self.present[(i >> 6) as usize] >> (i & 63) & 1 != 0
     }
-    /// Books page `i` in.
+    /// Marks page `i` as mapped.
     pub fn set(&mut self, i: u64) {
         debug_assert!(!self.has(i));
         self.present[(i >> 6) as usize] |= 1 << (i & 63);
         self.count += 1;
     }
-    /// Books page `i` out.
+    /// Marks page `i` as unmapped.
     pub fn clear(&mut self, i: u64) {
         debug_assert!(self.has(i));
         self.present[(i >> 6) as usize] &= !(1 << (i & 63));
@@ -65,13 +66,13 @@ impl Region {
     }
 }
 
-/// The regions of an address space by number (address >> 21).
+/// The regions of an address space, by number (address >> 21).
 #[derive(Clone, Debug)]
 pub struct Regions {
     index: BTreeMap<u64, u32>,
     slab: Vec<Region>,
     free: Vec<u32>,
-    /// Where the last one asked for is, since touches come in runs.
+    /// The last region looked up, because touches come in runs.
     last: (u64, u32),
 }
 
@@ -100,14 +101,15 @@ impl Regions {
     pub fn get(&self, key: u64) -> Option<&Region> {
         self.slot(key).map(|s| &self.slab[s as usize])
     }
-    /// The region `key`.
+    /// The region `key`, mutable.
     #[inline]
     pub fn get_mut(&mut self, key: u64) -> Option<&mut Region> {
         let slot = self.slot(key)?;
         self.last = (key, slot);
         Some(&mut self.slab[slot as usize])
     }
-    /// The region whose pages cover `key`: itself, or the 1 GB page around it.
+    /// The region whose pages cover `key`: itself, or that of the 1 GB page
+    /// around it.
     pub fn covering(&self, key: u64) -> Option<(u64, &Region)> {
         if let Some(r) = self.get(key) {
             return Some((key, r));
@@ -116,7 +118,7 @@ impl Regions {
         let r = self.get(giant)?;
         (r.kind == RegionKind::Giant).then_some((giant, r))
     }
-    /// Adds the region `key`.
+    /// Inserts the region `key`, which must be absent.
     pub fn insert(&mut self, key: u64, region: Region) -> &mut Region {
         let slot = match self.free.pop() {
             Some(s) => {
@@ -133,7 +135,7 @@ impl Regions {
         self.last = (key, slot);
         &mut self.slab[slot as usize]
     }
-    /// Takes the region `key` out.
+    /// Removes the region `key`.
     pub fn remove(&mut self, key: u64) {
         if let Some(slot) = self.index.remove(&key) {
             self.free.push(slot);
@@ -142,8 +144,8 @@ impl Regions {
             self.last.0 = u64::MAX;
         }
     }
-    /// Numbers of the regions that overlap the addresses `from..to`, ascending,
-    /// a 1 GB page by its first.
+    /// Numbers of the regions that overlap the addresses `from..to`, in
+    /// ascending order. A 1 GB page counts as its first region.
     pub fn overlapping(&self, from: u64, to: u64) -> Vec<u64> {
         let (first, last) = (from >> 21, (to - 1) >> 21);
         let giant = (first & 511 != 0)
@@ -154,12 +156,12 @@ impl Regions {
         let rest = self.index.range(first..=last).map(|e| *e.0);
         giant.into_iter().chain(rest).collect()
     }
-    /// Whether anything is mapped or reserved in the 1 GB around region `key`.
+    /// True if anything is mapped or reserved in the 1 GB around region `key`.
     pub fn any_in_giant(&self, key: u64) -> bool {
         let first = key & !511;
         self.index.range(first..first + 512).next().is_some()
     }
-    /// All, ascending.
+    /// All regions, in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = (u64, &Region)> {
         self.index
             .iter()

@@ -1,9 +1,9 @@
-//! Ideal shadow paging (Revelator, section 7.3): beside each table of a guest the host keeps
-//! one from the guest's virtual addresses to physical ones, and the hardware walks that.
+//! Ideal shadow paging (Revelator, section 7.3). For each table of a guest the host maintains a
+//! shadow table from guest-virtual to physical addresses, which the hardware walks.
 //!
-//! At the end of every call it holds what guest and host say together: a page is as large as
-//! it is in both. Keeping it takes no time. What the guest changes is noted where its table is
-//! changed, what the host changes by what it wants forgotten.
+//! At the end of every call the shadow equals the composition of the guest's and the host's
+//! tables. A page has the smaller of its two sizes. Maintenance takes no time. Guest changes
+//! are recorded as the table changes, host changes through their invalidations.
 
 use std::collections::BTreeSet;
 
@@ -21,25 +21,25 @@ use crate::{Effects, Os, OsError, Pid};
 
 const REGION_SHIFT: u32 = 21;
 
-/// Levels of the shadow of a guest's table: as many as its addresses need.
+/// Levels of the shadow of a guest's table, enough for its addresses.
 pub fn levels(guest: &PageTableSpec) -> u8 {
     if guest.address_bits() > 48 { 5 } else { 4 }
 }
 
-/// What a host knows of all shadows.
+/// The host's state of all shadows.
 #[derive(Default)]
 pub struct Shadows {
-    /// A 2 MB region of guest-physical addresses, and a process and a region of its virtual
-    /// addresses that has pages there, or had.
+    /// Reverse map: a 2 MB region of guest-physical addresses, with a process and a region of
+    /// its virtual addresses that has, or had, pages there.
     behind: BTreeSet<(u64, Pid, u64)>,
-    /// What was put into `behind` last.
+    /// The last entry added to `behind`.
     last: Option<(u64, Pid, u64)>,
-    /// Guest-physical ranges that the host maps otherwise than before.
+    /// Guest-physical ranges whose host mapping has changed.
     moved: Vec<(u64, u64)>,
 }
 
 impl Shadows {
-    /// The host wants `what` forgotten.
+    /// Records the host's invalidations.
     pub fn note(&mut self, what: &[Invalidation]) {
         self.moved.extend(what.iter().map(|what| match *what {
             Invalidation::Page { page, .. } => (page.base.0, page.base.0 + page.size.bytes()),
@@ -48,7 +48,7 @@ impl Shadows {
         }));
     }
 
-    /// A page of `pid` at `va` lies at `gpa`.
+    /// Records that the page of `pid` at `va` lies at `gpa`.
     #[inline]
     fn know(&mut self, gpa: u64, pid: Pid, va: u64) {
         let entry = (gpa >> REGION_SHIFT, pid, va >> REGION_SHIFT);
@@ -58,8 +58,8 @@ impl Shadows {
         }
     }
 
-    /// Regions of processes that have pages where the host has changed something; they are
-    /// to be brought up to date, which makes them known again.
+    /// Takes the virtual regions that have pages where the host's mapping has changed. Their
+    /// update records them again.
     fn take_moved(&mut self) -> BTreeSet<(Pid, u64)> {
         let mut found = BTreeSet::new();
         if self.moved.is_empty() {
@@ -78,22 +78,22 @@ impl Shadows {
         found
     }
 
-    /// A process has no pages any more.
+    /// Removes a process that has no pages left.
     fn forget(&mut self, pid: Pid) {
         self.last = None;
         self.behind.retain(|entry| entry.1 != pid);
     }
 }
 
-/// A guest's table and its shadow. As a page table it is the guest's.
+/// A guest's table and its shadow. As a page table it behaves like the guest's.
 pub struct Shadowed {
     guest: Box<dyn PageTable<VirtAddr, GuestPhysAddr>>,
     shadow: Radix<VirtAddr, PhysAddr>,
-    /// Pages of the guest's table that were changed since the shadow was up to date.
+    /// Pages of the guest's table that have changed since the last update of the shadow.
     changed: Vec<Page<VirtAddr>>,
 }
 
-/// What guest and host together say of an address.
+/// The composed translation of guest and host.
 #[derive(PartialEq)]
 struct Composed {
     page: Page<VirtAddr>,
@@ -102,7 +102,7 @@ struct Composed {
 }
 
 impl Shadowed {
-    /// An empty shadow of `levels` of an empty table of `asid`.
+    /// An empty shadow with `levels` levels for an empty table of `asid`.
     pub fn new(guest: Box<dyn PageTable<VirtAddr, GuestPhysAddr>>, levels: u8, asid: Asid) -> Self {
         Shadowed {
             guest,
@@ -111,7 +111,7 @@ impl Shadowed {
         }
     }
 
-    /// What the hardware walks.
+    /// The table that the hardware walks.
     pub fn shadow(&self) -> &Radix<VirtAddr, PhysAddr> {
         debug_assert!(
             self.changed.is_empty(),
@@ -120,7 +120,7 @@ impl Shadowed {
         &self.shadow
     }
 
-    /// The same of `va`, and where in guest-physical memory that is.
+    /// The composed translation of `va`, and its guest-physical address.
     fn composed(&self, va: VirtAddr, host: &Table) -> Option<(Composed, u64)> {
         let guest = self.guest.translate(va)?;
         let gpa = guest.frame.base.0 + (va.0 & (guest.size.bytes() - 1));
@@ -148,8 +148,8 @@ impl Shadowed {
         debug_assert!(dropped.is_some(), "{page:?} was found there");
     }
 
-    /// Has the shadow say of `from..to` what guest and host say, and of the whole of pages that
-    /// reach out of it. What was brought up to date when it fails stays so.
+    /// Updates the shadow for `from..to`, and for all of any page that extends beyond. On
+    /// failure, completed updates remain.
     fn bring(
         &mut self,
         (mut from, mut to): (u64, u64),
@@ -188,7 +188,7 @@ impl Shadowed {
             match (self.shadow).map(new.page, Frame { base }, new.flags, &mut frames) {
                 Ok(_) => from = end,
                 Err(MapError::Refused(refusal)) => return Err(refusal),
-                // Smaller ones are there, which have become this page.
+                // Smaller pages are present, which have become this page.
                 Err(MapError::Occupied) => {
                     let mut at = new.page.base.0;
                     while at < end {
@@ -203,7 +203,7 @@ impl Shadowed {
         Ok(())
     }
 
-    /// [`Shadowed::bring`] out of the memory of `host`. Error: it is used up.
+    /// Runs [`Shadowed::bring`] with the memory of `host`. Error: the memory is exhausted.
     fn follow(&mut self, pid: Pid, range: (u64, u64), host: &mut Host) -> Result<(), OsError> {
         loop {
             let Host {
@@ -223,7 +223,7 @@ impl Shadowed {
                 Ok(()) => return Ok(()),
                 Err(Refusal::NoFrames(refusal)) => {
                     let (spaces, k) = (&mut os.spaces, &mut os.kernel);
-                    // No walk reads the host's table.
+                    // No walk reads the host's table, so reclaim needs no invalidation.
                     if !os.placement.reclaim(spaces, k, &mut Effects::default()) {
                         return Err(OsError::Host(Box::new(os.refusal(refusal.bytes))));
                     }
@@ -238,7 +238,7 @@ impl Shadowed {
 }
 
 impl Os {
-    /// Has all shadows hold what guest and host say. Error: the host has no memory for them.
+    /// Updates all shadows. Error: the host has no memory for them.
     #[inline]
     pub(crate) fn shadow(&mut self) -> Result<(), OsError> {
         match &mut self.host {
@@ -277,8 +277,7 @@ impl Os {
 }
 
 impl Table {
-    /// The process `pid`, which has no pages any more, has none in its shadow either, whose
-    /// own memory goes back.
+    /// Frees the shadow of process `pid`, which has no pages left.
     pub fn drop_shadow(&mut self, host: &mut Host, pid: Pid) {
         let Table::Shadowed(table) = self else {
             return;
@@ -347,7 +346,7 @@ impl PageTable<VirtAddr, GuestPhysAddr> for Shadowed {
     fn for_each(&self, f: &mut dyn FnMut(Page<VirtAddr>, Frame<GuestPhysAddr>, Flags)) {
         self.guest.for_each(f);
     }
-    /// The shadow is emptied by [`Table::drop_shadow`], which has the host's memory.
+    /// [`Table::drop_shadow`] empties the shadow, because it has access to the host's memory.
     fn release(&mut self, frames: &mut dyn FrameSource<GuestPhysAddr>) {
         self.guest.release(frames);
         self.changed.clear();

@@ -6,20 +6,20 @@ const CHUNK: usize = 512;
 
 #[derive(Clone, Debug)]
 struct Chunk {
-    /// Owners of each frame beyond the first.
+    /// Owners of each frame in addition to the first.
     extra: [u32; CHUNK],
     shared: u16,
 }
 
-/// Owners of frames beyond the first one; frames with one owner take no memory,
-/// a 2 MB block with any shared frame 2 KB.
+/// Additional owners of frames. Frames with one owner take no memory. A 2 MB
+/// block with any shared frame takes 2 KB.
 #[derive(Clone, Debug, Default)]
 pub struct Shares {
     chunks: FxHashMap<u64, Box<Chunk>>,
 }
 
 impl Shares {
-    /// One more owner for the block of `order` at `frame`.
+    /// Adds an owner to the block of `order` at `frame`.
     pub fn add(&mut self, frame: u64, order: u8) {
         for f in frame..frame + (1 << order) {
             let chunk = self.chunks.entry(f / CHUNK as u64).or_insert_with(|| {
@@ -34,7 +34,7 @@ impl Shares {
         }
     }
 
-    /// One owner less for `frame`; true if that was its only one.
+    /// Drops one owner of `frame`. Returns true if it was the last one.
     pub fn remove(&mut self, frame: u64) -> bool {
         let key = frame / CHUNK as u64;
         let Some(chunk) = self.chunks.get_mut(&key) else {
@@ -54,7 +54,7 @@ impl Shares {
         false
     }
 
-    /// Whether any frame of the block of `order` at `frame` has several owners.
+    /// True if any frame of the block of `order` at `frame` has several owners.
     pub fn any(&self, frame: u64, order: u8) -> bool {
         if self.chunks.is_empty() {
             return false;

@@ -1,4 +1,4 @@
-//! An address space: its areas, its page table, and what is mapped where.
+//! An address space: its areas, its page table, and its mappings.
 
 use std::collections::BTreeSet;
 
@@ -14,25 +14,25 @@ use crate::vma::Vmas;
 
 /// The address space of a process.
 pub struct Space {
-    /// Its tag in TLBs.
+    /// Tag of its TLB entries.
     pub asid: Asid,
-    /// Unknown addresses become mappings.
+    /// Infers mappings for unknown addresses.
     pub infer: bool,
-    /// What it may touch.
+    /// Areas that the program may access.
     pub vmas: Vmas,
-    /// What is mapped.
+    /// The mapped regions.
     pub regions: Regions,
-    /// Pages mapped, by size.
+    /// Number of mapped pages, by size.
     pub mapped: [u64; 3],
-    /// It has been forked or is a fork: pages may wait for copy-on-write.
+    /// True after a fork, in parent and child: pages may be pending copy-on-write.
     pub forked: bool,
-    /// Page numbers of what is swapped out.
+    /// Page numbers of swapped-out pages.
     pub swapped: BTreeSet<u64>,
     /// Its page table.
     pub table: Table,
 }
 
-/// Pages that a larger one has taken the place of, with the frames that they had.
+/// Pages that a larger page has replaced, with their former frames.
 pub type Merged = Vec<(Page<VirtAddr>, u64)>;
 
 fn page(key: u64, i: u64, size: PageSize) -> Page<VirtAddr> {
@@ -54,10 +54,10 @@ impl Space {
         }
     }
 
-    /// Whether a page is mapped at `at`.
+    /// True if a page is mapped at `at`.
     #[inline]
     pub fn has(&self, at: u64) -> bool {
-        // The usual case first: a region of small pages or an empty one.
+        // Common case first: a region of small pages, or an empty one.
         match self.regions.get(at >> 21) {
             Some(r) if r.kind == RegionKind::Small => r.has(at >> 12 & 511),
             Some(_) => true,
@@ -65,14 +65,14 @@ impl Space {
         }
     }
 
-    /// Whether the page mapped at `at`, in a writable area, waits for copy-on-write.
+    /// True if the page at `at`, in a writable area, is pending copy-on-write.
     #[inline]
     pub fn protects(&self, at: u64) -> bool {
         let mapped = || self.table.translate(VirtAddr(at));
         self.forked && mapped().is_some_and(|t| !t.flags.contains(Flags::WRITABLE))
     }
 
-    /// A wish of this address space.
+    /// A frame request of this address space.
     #[inline]
     pub fn want(&self, size: PageSize, purpose: Purpose) -> Want {
         Want {
@@ -82,7 +82,7 @@ impl Space {
         }
     }
 
-    /// Maps `page` to `frame` and books it. Nothing has changed when it fails.
+    /// Maps `page` to `frame` and updates all records. Changes nothing on failure.
     #[inline]
     pub fn map_page(
         &mut self,
@@ -127,8 +127,8 @@ impl Space {
         Ok(())
     }
 
-    /// Takes `page` away and books it out: its frame, which the caller now owns
-    /// (unless it belongs to a reservation), and its flags.
+    /// Unmaps `page` and updates all records. Returns its flags and its frame, which
+    /// the caller now owns unless it belongs to a reservation.
     pub fn unmap_page(
         &mut self,
         k: &mut Kernel,
@@ -175,7 +175,7 @@ impl Space {
         }
     }
 
-    /// Splits the large pages that straddle `at`, so that a range may end there.
+    /// Splits large pages that straddle `at`, so that a range may end there.
     pub fn split_at(&mut self, k: &mut Kernel, at: u64, fx: &mut Effects) -> Result<(), Refusal> {
         let key = at >> 21;
         if at & ((1 << 30) - 1) != 0
@@ -193,8 +193,8 @@ impl Space {
         Ok(())
     }
 
-    /// Replaces a large page by pages of the next smaller size on the same
-    /// frames. Nothing has changed when it fails.
+    /// Splits a large page into pages of the next smaller size on the same frames.
+    /// Changes nothing on failure.
     pub fn split(
         &mut self,
         k: &mut Kernel,
@@ -213,7 +213,7 @@ impl Space {
                 for j in 0..i {
                     self.unmap_page(k, part(j), fx);
                 }
-                // The nodes that the large page needs have just gone back.
+                // The nodes that the large page needs have just been freed.
                 self.map_page(k, large, frame, flags, fx)?;
                 return Err(refusal);
             }
@@ -223,9 +223,9 @@ impl Space {
         Ok(())
     }
 
-    /// Replaces the small pages of region `key` by one 2 MB page at `frame`. The pages
-    /// with their frames, which the caller now owns; `None` if the table has no
-    /// memory for it, and then they are mapped as they were.
+    /// Replaces the small pages of region `key` by one 2 MB page at `frame`. Returns
+    /// the pages and their frames, which the caller now owns. `None` if the table has
+    /// no memory for it; the pages are then mapped as before.
     pub fn merge(
         &mut self,
         k: &mut Kernel,
@@ -246,7 +246,7 @@ impl Space {
         let whole = page(key, 0, PageSize::M2);
         let merged = self.map_page(k, whole, frame, flags, fx).is_ok();
         if !merged {
-            // The nodes that the small pages need have just gone back.
+            // The nodes that the small pages need have just been freed.
             self.regions.insert(key, Region::small(reserved));
             for &(p, frame, flags) in &small {
                 self.map_page(k, p, frame, flags, fx)?;
@@ -257,8 +257,8 @@ impl Space {
         Ok(merged.then(pages))
     }
 
-    /// Unmaps what is mapped in `from..to` and gives the frames back. Large
-    /// pages are split at the borders first: that alone can fail.
+    /// Unmaps `from..to` and frees the frames. Large pages are split at the borders
+    /// first; only that can fail.
     pub fn zap(
         &mut self,
         k: &mut Kernel,
@@ -296,7 +296,7 @@ impl Space {
         Ok(())
     }
 
-    /// Page numbers in `from..to` that are swapped out, which they are no more.
+    /// Removes and returns the swapped-out page numbers in `from..to`.
     pub fn forget_swapped(&mut self, from: u64, to: u64) -> Vec<u64> {
         if self.swapped.is_empty() {
             return Vec::new();
@@ -312,8 +312,8 @@ impl Space {
         found
     }
 
-    /// Breaks up the reservation of region `key`: mapped pages stay where they
-    /// are, the other frames go back.
+    /// Breaks up the reservation of region `key`. Mapped pages stay in place, the
+    /// other frames are freed.
     pub fn demote(&mut self, k: &mut Kernel, key: u64, fx: &mut Effects) {
         let Some(region) = self.regions.get_mut(key) else {
             return;
@@ -356,13 +356,13 @@ impl Space {
         }
     }
 
-    /// Every core has to forget `page`.
+    /// Requests the invalidation of `page` on all cores.
     pub fn invalidate_page(&self, k: &mut Kernel, page: Page<VirtAddr>, fx: &mut Effects) {
         let asid = self.asid;
         self.invalidate(k, Invalidation::Page { asid, page }, fx);
     }
 
-    /// Every core has to forget `from..to`.
+    /// Requests the invalidation of `from..to` on all cores.
     pub fn invalidate_range(&self, k: &mut Kernel, from: u64, to: u64, fx: &mut Effects) {
         let (asid, at, bytes) = (self.asid, VirtAddr(from), to - from);
         self.invalidate(k, Invalidation::Range { asid, at, bytes }, fx);
@@ -373,17 +373,17 @@ impl Space {
         fx.invalidate.push(what);
     }
 
-    /// Every core has to forget all of this address space.
+    /// Requests the invalidation of the whole address space on all cores.
     pub fn invalidate_all(&self, k: &mut Kernel, fx: &mut Effects) {
         let asid = self.asid;
         self.invalidate(k, Invalidation::Space { asid }, fx);
     }
 
-    /// Empties the address space: all frames and the table's own go back.
+    /// Empties the address space. Frees all frames and the page table's memory.
     pub fn clear(&mut self, k: &mut Kernel, fx: &mut Effects) {
         self.invalidate_all(k, fx);
         let regions = &self.regions;
-        // A reserved block goes back as a whole, below. Pages come in order.
+        // A reserved block is freed as a whole, below. Pages come in order.
         let mut last = (u64::MAX, false);
         self.table.for_each(&mut |p, frame| {
             let key = p.base.0 >> 21;

@@ -1,4 +1,4 @@
-//! What can be set: physical memory, its state at boot, and what the kernel charges.
+//! Parameters of the operating system: physical memory, its state at boot, and prices of kernel work.
 
 use pagewalk_units::Error;
 use schemars::JsonSchema;
@@ -6,101 +6,90 @@ use serde::{Deserialize, Serialize};
 
 use crate::mover::{MigrationSpec, SwapSpec};
 
-/// Physical memory and what the kernel charges for its work.
+/// Physical memory, and the prices of kernel work.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct OsSpec {
     /// Physical memory, GB (2^30 bytes).
     pub memory_gb: u64,
-    /// Share of physical memory that the kernel keeps for itself, 0 to below 1.
-    /// Default 0 (our choice: the papers' tables give none).
+    /// Share of physical memory that the kernel reserves for itself, 0 to below 1. Default 0 (our choice: the
+    /// papers' tables give none).
     #[serde(default)]
     pub kernel_reserved: f64,
-    /// Share of the frames beside the kernel's that other programs hold since boot, 0
-    /// to below 1: exactly this share, each frame as likely as any other. They stay
-    /// where they are, as the pages of simulated programs do, which no compaction
-    /// moves; so even a small share leaves hardly a free 2 MB block. Fragmentation
-    /// counts them: it breaks up as many more blocks as are missing, and none if
-    /// memory is as fragmented already. Default 0 (our choice: a fresh machine).
+    /// Share of the frames, without the kernel's, that other programs hold since boot, 0 to below 1. Exactly
+    /// this share is held, each frame with equal probability. Like pages of simulated programs, these frames
+    /// are not movable for compaction, so even a small share leaves hardly a free 2 MB block. `fragmentation`
+    /// includes them: it breaks up only the missing blocks, and none if memory is already that fragmented.
+    /// Default 0 (our choice: a fresh machine).
     #[serde(default)]
     pub occupied: f64,
-    /// State of physical memory when the machine has booted.
-    /// Default: none (our choice: a fresh machine).
+    /// State of physical memory at boot. Default: none (our choice: a fresh machine).
     #[serde(default)]
     pub fragmentation: FragmentationSpec,
-    /// What making room for a contiguous block can do.
+    /// Limits of compaction for contiguous blocks.
     #[serde(default)]
     pub compaction: CompactionSpec,
-    /// What is taken of pages whose mappings are inferred, since their source does not
-    /// tell of any (ChampSim's format, lackey's text, addresses from Python), and of
-    /// those that a live program got in ways that nobody announced. Default:
-    /// `mapped_before` (our choice: such a source shows a stretch of a program, and
-    /// most of what it touches was there).
+    /// Treatment of pages whose mappings are inferred, because their source has no mapping information
+    /// (ChampSim's format, lackey's text, addresses from Python), and of pages that a live program has mapped
+    /// in unobserved ways. Default: `mapped_before` (our choice: such a source shows a section of a program,
+    /// and most of its pages existed before).
     #[serde(default)]
     pub inferred_pages: InferredPages,
-    /// Pages that the kernel moves to other frames of its own accord; of a virtual machine the
-    /// host's kernel. Default: none.
+    /// Page migration by the kernel; in a virtual machine by the host's kernel. Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub migration: Option<MigrationSpec>,
-    /// Pages that it swaps out; likewise. Default: none.
+    /// Swapping by the kernel; in a virtual machine by the host's kernel. Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub swap: Option<SwapSpec>,
-    /// What the kernel's work costs.
+    /// Prices of kernel work.
     #[serde(default)]
     pub prices: PriceSpec,
 }
 
-/// When pages were mapped whose mappings are inferred.
+/// The time at which pages with inferred mappings are mapped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum InferredPages {
-    /// Before the program is looked at: no page fault, and no time passes. Their
-    /// frames are still chosen in the order in which they are first touched.
+    /// Before the program starts: without page faults and time. Frames are still chosen in the order of first
+    /// touches.
     #[default]
     MappedBefore,
     /// At their first touch, with a page fault.
     FirstTouch,
 }
 
-/// How fragmented physical memory is: externally tagged,
-/// `fragmentation.available_2mb = 0.75`.
+/// Fragmentation of physical memory: externally tagged, `fragmentation.available_2mb = 0.75`.
 ///
-/// The pages that fragment memory are movable: a contiguous request of a page
-/// table moves them, at the price of [`PriceSpec::allocation_ns`]. A page fault
-/// never does (Linux's `defrag` setting `never`).
+/// The pages that fragment memory are movable. A contiguous request of a page table migrates them, at the
+/// price of [`PriceSpec::allocation_ns`]. A page fault never does (Linux's `defrag` setting `never`).
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum FragmentationSpec {
-    /// Nothing is fragmented.
+    /// No fragmentation.
     #[default]
     None,
-    /// Share of the 2 MB blocks that are free as a whole, 0 to 1. In every other
-    /// block one 4 KB page is in use.
+    /// Share of the 2 MB blocks that are entirely free, 0 to 1. In every other block one 4 KB page is in use.
     #[serde(rename = "available_2mb")]
     Available2mb(f64),
-    /// Gorman's unusable-free index at order 9, 0 to 1: the share of the free
-    /// memory that does not lie in free 2 MB blocks (Linux mm/vmstat.c,
-    /// `unusable_free_index`). The FMFI of ME-HPT, section III.
+    /// Gorman's unusable-free index at order 9, 0 to 1: the share of free memory outside free 2 MB blocks
+    /// (Linux mm/vmstat.c, `unusable_free_index`). The FMFI of ME-HPT, section III.
     UnusableFreeIndex(f64),
-    /// Share of the requests for 2 MB pages that find a block, 0 to 1, drawn at
-    /// random for each: "the system provides between 10-20 % (70-80 %) of the
-    /// total allocated memory as 2 MB pages" (Revelator, section 6.3), however
-    /// small the program is beside the memory. Where hashes name blocks
-    /// (`placement.tiered_hash.promotion_threshold`), it is the share of the blocks
-    /// that they find as well.
+    /// Share of the requests for 2 MB pages that succeed, 0 to 1, drawn at random for each: "the system
+    /// provides between 10-20 % (70-80 %) of the total allocated memory as 2 MB pages" (Revelator, section
+    /// 6.3). It holds even for programs that are small relative to memory. If hashes select blocks
+    /// (`placement.tiered_hash.promotion_threshold`), it is also the share of blocks that they may use.
     #[serde(rename = "served_2mb")]
     Served2mb(f64),
 }
 
-/// Where compaction gives up: a page table that asks for a block of this size or
-/// more in memory more fragmented than this gets none.
+/// Limits of compaction: a page table gets no block of this size or more if memory is more fragmented than
+/// this.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct CompactionSpec {
-    /// Size from which on a request fails, MB. Default 64 (ME-HPT, section III).
+    /// Size from which a request fails, MB. Default 64 (ME-HPT, section III).
     pub fails_from_mb: u64,
-    /// Unusable-free index above which it does, 0 to 1. Default 0.7 (ME-HPT,
-    /// section III).
+    /// Unusable-free index above which it fails, 0 to 1. Default 0.7 (ME-HPT, section III).
     pub fails_above_index: f64,
 }
 
@@ -113,70 +102,60 @@ impl Default for CompactionSpec {
     }
 }
 
-/// Prices in nanoseconds of kernel time, since they were measured on machines of
-/// different clocks; turned into cycles at the simulated core's frequency.
+/// Prices in nanoseconds of kernel time, because they were measured on machines of different clock rates.
+/// They are converted to cycles at the simulated core's frequency.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct PriceSpec {
-    /// A page fault from the trap to the return, without zeroing and allocation
-    /// of blocks. Default 500: a first touch of 4 KB takes 1,013 ns in the median
-    /// on an 11th-generation Core with Linux 6.6 (ddumbying.vercel.app,
-    /// "Page fault latency measurement") and 925 ns in a loop on a Zen 3 with
-    /// Linux 6.18 (our measurement), of which zeroing is 512 at the default below.
+    /// A page fault from the trap to the return, without zeroing and allocation of blocks. Default 500. A
+    /// first touch of 4 KB takes 1,013 ns in the median on an 11th-generation Core with Linux 6.6
+    /// (ddumbying.vercel.app, "Page fault latency measurement"). It takes 925 ns in a loop on a Zen 3 with
+    /// Linux 6.18 (our measurement). Zeroing is 512 ns of it at the default below.
     pub trap_ns: f64,
-    /// Zeroing, for a byte. Default 0.125 (our choice: a quarter cycle at 2 GHz,
-    /// 8 GB/s to memory that is not cached).
+    /// Zeroing, for each byte. Default 0.125 (our choice: a quarter cycle at 2 GHz, 8 GB/s to uncached
+    /// memory).
     pub zero_ns_per_byte: f64,
-    /// Copying, for a byte (copy on write, khugepaged). Default 0.25 (our choice: twice the
-    /// zeroing, since as much is read as is written).
+    /// Copying, for each byte (copy-on-write, khugepaged). Default 0.25 (our choice: twice the zeroing,
+    /// because it reads as much as it writes).
     pub copy_ns_per_byte: f64,
-    /// Searching the rows of a table of translations (an STLT's whose array of invalid pages is
-    /// full), for a byte. Default 0.125 (our choice: 8 GB/s, as zeroing; each row that is put
-    /// right costs `moved_entry_ns` beside).
+    /// Searching the rows of an STLT whose array of invalid pages is full, for each byte. Default 0.125 (our
+    /// choice: 8 GB/s, as zeroing). Each corrected row also costs `moved_entry_ns`.
     pub search_ns_per_byte: f64,
-    /// Looking at one page-table entry and at what the kernel knows of its page
-    /// (khugepaged). Default 10 (our choice: the entry's line serves eight, the
-    /// page's own line comes from a cache).
+    /// Scanning one page-table entry and the kernel's data of its page (khugepaged). Default 10 (our choice:
+    /// the entry's line serves eight entries, and the line of the page's data comes from a cache).
     pub scan_pte_ns: f64,
-    /// Allocating and zeroing a contiguous block for a page table when the
-    /// unusable-free index is `allocation_index`: pairs of bytes and nanoseconds, ascending,
-    /// interpolated log-log. Default: 4 KB 2,000, 8 KB 2,500, 1 MB 375,000,
-    /// 8 MB 6.5 million, 64 MB 60 million (ME-HPT, section III: 4 K, 5 K, 750 K,
-    /// 13 M and 120 M cycles at 2 GHz). Below that index what exceeds the
-    /// zeroing shrinks with the square of the index (our choice: unpublished).
+    /// Allocating and zeroing a contiguous block for a page table at an unusable-free index of
+    /// `allocation_index`: pairs of bytes and nanoseconds, ascending, interpolated log-log. Default: 4 KB
+    /// 2,000, 8 KB 2,500, 1 MB 375,000, 8 MB 6.5 million, 64 MB 60 million (ME-HPT, section III: 4 K, 5 K,
+    /// 750 K, 13 M and 120 M cycles at 2 GHz). At a lower index the part beyond zeroing shrinks with the
+    /// square of the index (our choice: unpublished).
     pub allocation_ns: Vec<[f64; 2]>,
     /// Unusable-free index at which `allocation_ns` holds, above 0 and up to 1.
     /// Default 0.7 (ME-HPT, section III).
     pub allocation_index: f64,
-    /// A page-table entry or cluster moved or kicked to another place, or a row of an STLT put right. Default
-    /// 100 (our choice: one access to memory).
+    /// Moving or re-inserting a page-table entry or cluster, or correcting a row of an STLT. Default 100 (our
+    /// choice: one access to memory).
     pub moved_entry_ns: f64,
-    /// Looking up the chunk that a re-inserted cluster goes to, in tables whose
-    /// ways are made of chunks. Default 2 (ME-HPT, table III: 4 cycles at 2 GHz;
-    /// only there the access to the L2P table is not hidden, section V-D).
+    /// Looking up the chunk of a re-inserted cluster, in tables whose ways use chunks. Default 2 (ME-HPT,
+    /// table III: 4 cycles at 2 GHz; only here is the access to the L2P table not hidden, section V-D).
     pub l2p_access_ns: f64,
-    /// Saving or restoring one register of a page table (an entry in use of the
-    /// L2P table, a rehashing pointer) when a core takes up another process.
-    /// Default 1 (our choice: a load or store that hits the first-level cache; the
-    /// paper calls it modest, ME-HPT, section V-C).
+    /// Saving or restoring one register of a page table (an L2P entry in use, a rehash pointer) when a core
+    /// switches processes. Default 1 (our choice: a load or store that hits the first-level cache; the paper
+    /// calls it modest, ME-HPT, section V-C).
     pub register_ns: f64,
-    /// A system call that changes the address space, beside what it does.
-    /// Default 56: `getppid` on a Zen 3 with Linux 6.18 (our measurement).
+    /// A system call that changes the address space, without the change itself. Default 56: `getppid` on a
+    /// Zen 3 with Linux 6.18 (our measurement).
     pub syscall_ns: f64,
-    /// A context switch: a core takes up another thread than it ran last.
-    /// Default 700: half a round trip of a byte through two pipes between two
-    /// processes on one core, less a pipe's write and read within one (914 - 206
-    /// ns on a Zen 3 with Linux 6.18, our measurement).
+    /// A context switch between threads on a core. Default 700: half a round trip of a byte through two pipes
+    /// between two processes on one core, less a pipe's write and read within one (914 - 206 ns on a Zen 3
+    /// with Linux 6.18, our measurement).
     pub context_switch_ns: f64,
-    /// A TLB shootdown, to the initiator, once. Default 1,000
-    /// (unseel.com, "TLB Shootdown": base cost of the inter-processor interrupt;
-    /// Amit, USENIX ATC 2017: "can take microseconds").
+    /// A TLB shootdown, for the initiator, once. Default 1,000 (unseel.com, "TLB Shootdown": base cost of the
+    /// inter-processor interrupt; Amit, USENIX ATC 2017: "can take microseconds").
     pub shootdown_ns: f64,
-    /// A TLB shootdown, to the initiator, for each core that has to answer.
-    /// Default 200 (same source).
+    /// A TLB shootdown, for the initiator, for each core that must respond. Default 200 (same source).
     pub shootdown_per_core_ns: f64,
-    /// A TLB shootdown, to each core that is interrupted. Default 500 (our
-    /// choice: the trap of a page fault).
+    /// A TLB shootdown, on each interrupted core. Default 500 (our choice: the trap of a page fault).
     pub shootdown_remote_ns: f64,
 }
 
@@ -221,7 +200,7 @@ impl FragmentationSpec {
     }
 }
 
-/// Whether `value` is a share; an error begins with `key`.
+/// Checks that `value` is a share. An error begins with `key`.
 pub(crate) fn share(key: &str, value: f64) -> Result<(), Error> {
     if (0.0..=1.0).contains(&value) {
         Ok(())
@@ -234,7 +213,7 @@ pub(crate) fn share(key: &str, value: f64) -> Result<(), Error> {
 }
 
 impl OsSpec {
-    /// All of the memory is free, whole and the kernel's to give, at the default prices.
+    /// Entirely free, unfragmented memory without a kernel share, at the default prices.
     pub fn free(memory_gb: u64) -> Self {
         OsSpec {
             memory_gb,
@@ -248,26 +227,26 @@ impl OsSpec {
             prices: PriceSpec::default(),
         }
     }
-    /// Most physical memory there can be, GB: frame numbers have 32 bits.
+    /// Maximum physical memory, GB: frame numbers have 32 bits.
     pub const MAX_GB: u64 = 16 << 10;
 
-    /// 2 MB blocks that the kernel keeps: whole ones, so that its share fragments nothing.
+    /// 2 MB blocks that the kernel reserves: whole blocks, so that its share fragments nothing.
     pub(crate) fn kernel_blocks(&self) -> u64 {
         ((self.memory_gb << 9) as f64 * self.kernel_reserved).round() as u64
     }
 
-    /// Memory that is not the kernel's, MB (2^20 bytes).
+    /// Memory without the kernel's share, MB (2^20 bytes).
     pub fn program_mb(&self) -> u64 {
         ((self.memory_gb << 9).saturating_sub(self.kernel_blocks())) << 1
     }
 
-    /// 4 KB frames that other programs hold.
+    /// 4 KB frames held by other programs.
     pub(crate) fn occupied_frames(&self) -> u64 {
         let frames = ((self.memory_gb << 9) - self.kernel_blocks()) << 9;
         (frames as f64 * self.occupied).round() as u64
     }
 
-    /// Whether the values make sense; an error names the key and what was expected.
+    /// Validates the values. An error names the key and the expected values.
     pub fn check(&self) -> Result<(), Error> {
         if !(1..=Self::MAX_GB).contains(&self.memory_gb) {
             let (gb, max) = (self.memory_gb, Self::MAX_GB);

@@ -1,10 +1,10 @@
-//! What the kernel counts.
+//! Counters of the operating system.
 
 use std::ops::{Add, Sub};
 
 use pagewalk_stats::{Definition, histogram};
 
-/// What page faults take.
+/// Histogram of the cost of page faults.
 pub const FAULT_COST: Definition = histogram!(
     "fault_cost",
     "cycles",
@@ -68,8 +68,8 @@ pagewalk_stats::counters! {
     }
 }
 
-/// Page faults as results count them: without what the laboratory touched for the program. `count`
-/// says what a counter of [`OsStats`] has counted, by its name or by reading it.
+/// Number of page faults in the results, without pages that the simulator populated for the
+/// program. `count` returns the value of a counter of [`OsStats`], by its name or by its accessor.
 pub fn page_faults<N>(count: impl Fn(&'static str, fn(&OsStats) -> u64) -> N) -> N
 where
     N: Add<Output = N> + Sub<Output = N>,

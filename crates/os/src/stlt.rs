@@ -1,7 +1,7 @@
-//! The kernel's part of an STLT (sections III-D1 and III-F): the tables of the processes,
-//! the system calls that make them, and the array of invalid pages, by which rows that
-//! are out of date are lazily found. Of a virtual machine the host keeps the tables: rows hold
-//! what guest and host say together.
+//! The kernel part of an STLT (sections III-D1 and III-F): the tables of the processes, the system
+//! calls that create them, and the array of invalid pages, which detects stale rows lazily. In a
+//! virtual machine the host keeps the tables, and rows hold the composed translations of guest and
+//! host.
 
 mod guard;
 
@@ -20,14 +20,13 @@ use crate::host::Host;
 use crate::kernel::Kernel;
 use crate::{Effects, Os, OsError, Pid};
 
-/// Pages of the array, as many as the IPB has entries (section III-D1).
+/// Pages of the array, equal to the number of IPB entries (section III-D1).
 pub const INVALID_PAGES: usize = 32;
 
 pagewalk_stats::counters! {
-    /// What the tables of an STLT and the kernel's part of it went through.
-    /// loads = hits + no_row + invalid + no_table, inserts = new_rows + matching_rows +
-    /// replaced_rows + emptied_rows + given_up, and where tables are turned off off_loads and
-    /// off_inserts beside.
+    /// Counters of STLTs and of the kernel's work for them. loads = hits + no_row + invalid +
+    /// no_table, inserts = new_rows + matching_rows + replaced_rows + emptied_rows + given_up. Where
+    /// tables are turned off, off_loads and off_inserts add to these.
     pub struct StltStats {
         gauge bytes: "bytes", "Physical memory of the tables";
         gauge used_rows: "rows", "Rows in use";
@@ -54,37 +53,37 @@ pagewalk_stats::counters! {
     }
 }
 
-/// The table of a process, and what is invalid of it.
+/// A process's table, and its invalid pages.
 struct Own {
-    /// None: it gave it back, or there was no memory.
+    /// `None` if it was freed or could not be allocated.
     table: Option<Stlt>,
-    /// First byte and length of pages whose translation has changed since the kernel
-    /// searched the table last.
+    /// First byte and length of pages whose translation has changed since the kernel last searched
+    /// the table.
     invalid: Vec<(u64, u64)>,
-    /// What turns the table on and off, if something does.
+    /// The guard that turns the table on and off, if configured.
     guard: Option<Guard>,
 }
 
-/// Whether `va` lies in one of `ranges`, each a first byte and a length.
+/// True if `va` lies in one of `ranges`, each a first byte and a length.
 fn lies_in(ranges: &[(u64, u64)], va: VirtAddr) -> bool {
     (ranges.iter()).any(|&(at, bytes)| va.0.wrapping_sub(at) < bytes)
 }
 
-/// All tables.
+/// The tables of all processes.
 pub struct Stlts {
     spec: StltSpec,
     seed: u64,
-    /// The block of the first table, set aside at boot, while nobody has it.
+    /// The block reserved at boot for the first table, while no process has it.
     spare: Option<PhysAddr>,
-    /// Somebody had it: it has to be zeroed first.
+    /// True if a process has used the spare block, which must then be zeroed before reuse.
     spare_used: bool,
     of: BTreeMap<Asid, Own>,
     stats: StltStats,
     guards: StltGuardStats,
 }
 
-/// Where `va` lies now and what may be done there, as a row keeps it: in a virtual machine the
-/// smaller of guest's and host's page, in physical memory, with the guest's rights.
+/// The current page of `va`, as a row stores it. In a virtual machine it is the smaller of the
+/// guest's and the host's page, in physical memory, with the guest's permissions.
 fn page_of(view: &View<'_>, va: VirtAddr) -> Option<StltPage> {
     let (size, at, flags) = match *view {
         View::Native(table) => {
@@ -107,7 +106,7 @@ fn page_of(view: &View<'_>, va: VirtAddr) -> Option<StltPage> {
     })
 }
 
-/// The kernel whose memory tables lie in, and what it takes to call it from a guest.
+/// The kernel that owns the tables' memory, and the cost of calling it from a guest.
 fn keeper<'a>(own: &'a mut Kernel, host: &'a mut Option<Box<Host>>) -> (&'a mut Kernel, Cycle) {
     match host {
         Some(host) => (&mut host.os.kernel, host.exit),
@@ -120,11 +119,11 @@ fn bytes_of(rows: u64) -> u64 {
 }
 
 impl Os {
-    /// Programs that ask are answered by an STLT from now on. The memory of a first table is
-    /// set aside: to be called when the machine has booted. It costs no time.
+    /// Makes STLTs answer the queries of programs from now on. Reserves the memory of the first
+    /// table. Call it at boot: it costs no time.
     ///
     /// # Errors
-    /// There is no such block: why, in words.
+    /// No such block is available. The error has the reason in words.
     pub fn keep_stlt(&mut self, spec: &StltSpec) -> Result<(), Error> {
         let bytes = bytes_of(spec.rows);
         let spare = self.set_aside(bytes).map_err(|why| {
@@ -150,13 +149,13 @@ impl Os {
         Ok(())
     }
 
-    /// `STLTalloc`: the process has an empty table of `rows` from now on, of the
-    /// configuration's for 0. That of the size that was set aside at boot takes this memory, if
-    /// nobody has it, and zeroes it if somebody had; any other one is allocated and zeroed, at
-    /// the price of a page table's block.
+    /// `STLTalloc`: gives the process an empty table of `rows`, or of the configured size for 0. A
+    /// table of the size reserved at boot uses that memory if it is unused, and zeroes it if it was
+    /// used before. Any other table is allocated and zeroed at the price of a page-table block.
     ///
     /// # Errors
-    /// It has one already, no table has so many rows, or there is no contiguous memory.
+    /// The process has a table already, the number of rows is invalid, or there is no contiguous
+    /// memory.
     pub fn stlt_alloc(&mut self, pid: Pid, rows: u64, fx: &mut Effects) -> Result<(), OsError> {
         let done = self.try_alloc(pid, rows, fx);
         self.called(done)
@@ -178,11 +177,11 @@ impl Os {
         s.give(asid, rows, keeper(&mut self.kernel, &mut self.host), fx)
     }
 
-    /// `STLTresize`: the same process has an empty table of `rows`, of as many as now for 0,
-    /// instead of its own. Without memory for that it has none.
+    /// `STLTresize`: replaces the process's table by an empty one of `rows`, or of the current size
+    /// for 0. Without memory for it the process has no table.
     ///
     /// # Errors
-    /// It has none, no table has so many rows, or there is no contiguous memory.
+    /// The process has no table, the number of rows is invalid, or there is no contiguous memory.
     pub fn stlt_resize(&mut self, pid: Pid, rows: u64, fx: &mut Effects) -> Result<(), OsError> {
         let done = self.try_resize(pid, rows, fx);
         self.called(done)
@@ -205,11 +204,11 @@ impl Os {
         s.give(asid, rows, keeper, fx)
     }
 
-    /// `STLTfree`: the process has no table from now on, and its memory is free again: that
-    /// set aside at boot for the next that wants it.
+    /// `STLTfree`: frees the process's table. The block reserved at boot stays reserved for the next
+    /// table of its size.
     ///
     /// # Errors
-    /// It has none.
+    /// The process has no table.
     pub fn stlt_free(&mut self, pid: Pid, fx: &mut Effects) -> Result<(), OsError> {
         let asid = self.space(pid)?.asid;
         fx.cycles += self.kernel.prices.syscall;
@@ -224,7 +223,7 @@ impl Os {
         self.called(taken.then_some(()).ok_or_else(none))
     }
 
-    /// One more system call, and how it ended.
+    /// Counts a system call and its outcome.
     fn called(&mut self, done: Result<(), OsError>) -> Result<(), OsError> {
         if let Some(s) = &mut self.stlt {
             s.stats.calls += 1;
@@ -233,8 +232,8 @@ impl Os {
         done
     }
 
-    /// The address space is gone, or emptied by exec: so is its table. Its next question,
-    /// or that of the next process with this identifier, makes another one.
+    /// Frees the table of an address space after exit or exec. The next query with this identifier
+    /// allocates a new one.
     pub(crate) fn stlt_forget(&mut self, asid: Asid) {
         if let Some(s) = &mut self.stlt {
             s.drop_table(asid, keeper(&mut self.kernel, &mut self.host).0);
@@ -242,10 +241,10 @@ impl Os {
         }
     }
 
-    /// The kernel's flush functions were called (`flush_tlb_*`): the pages go into the array
-    /// of the process and into the IPBs of the cores that run it; where they do not fit, the
-    /// array is emptied and the table searched for rows of all these pages, which are put
-    /// right. Kernel time, and how many pages went into the IPBs.
+    /// Handles a call of the kernel's flush functions (`flush_tlb_*`). The pages enter the process's
+    /// array and the IPBs of the cores that run it. If they do not fit, the array is emptied, and
+    /// the table is searched for rows of all these pages, which are corrected. Returns the kernel
+    /// time and the number of pages that entered the IPBs.
     pub fn stlt_invalidate(&mut self, what: &Invalidation) -> (Cycle, u64) {
         let nothing = (0, 0);
         let Some(s) = self.stlt.as_mut().filter(|s| s.spec.translations) else {
@@ -283,7 +282,7 @@ impl Os {
             }
         }
         if let Some(guard) = off {
-            // Nobody asks: it is looked for when the table is on again.
+            // No queries use the table now. The search is postponed until it is turned on.
             guard.stale = true;
             own.invalid.clear();
             return nothing;
@@ -291,10 +290,10 @@ impl Os {
         (self.stlt_refresh(asid, Some((at, bytes))), 0)
     }
 
-    /// Empties the array of `asid` and searches its table for rows of the pages in it and of `more`,
-    /// or for all rows if there is nothing `more`; these are put right. Kernel time.
+    /// Empties the array of `asid`. Searches its table for rows of those pages and of `more`, or for
+    /// all rows if `more` is `None`, and corrects them. Returns the kernel time.
     fn stlt_refresh(&mut self, asid: Asid, more: Option<(u64, u64)>) -> Cycle {
-        // What the rows are put right by is the kernel's, too.
+        // The kernel also holds the page tables that the correction reads.
         let Some(mut s) = self.stlt.take() else {
             return 0;
         };
@@ -320,8 +319,8 @@ impl Os {
         cycles
     }
 
-    /// A thread of `pid` is about to ask at `now`: where tables are turned on and off, that of
-    /// the process may be. To be called before each `loadVA` that time passes for.
+    /// A thread of `pid` is about to issue a query at `now`. With a guard, this may turn the
+    /// process's table on or off. Call it before each `loadVA` in timed simulation.
     pub fn stlt_guard(&mut self, pid: Pid, now: Cycle, fx: &mut Effects) {
         let asid = self.asid(pid);
         let Some(s) = self.stlt.as_mut().filter(|s| s.spec.guard.is_some()) else {
@@ -347,8 +346,8 @@ impl Os {
         }
     }
 
-    /// A core takes up `pid` after another process: its IPB is cleared, and filled from the
-    /// array of `pid`. Kernel time, and how many pages.
+    /// A core switches to `pid` from another process: its IPB is cleared and filled from the array
+    /// of `pid`. Returns the kernel time and the number of pages.
     pub fn stlt_restore(&mut self, pid: Pid) -> (Cycle, u64) {
         let asid = self.asid(pid);
         let Some(s) = &mut self.stlt else {
@@ -359,7 +358,7 @@ impl Os {
         (self.kernel.prices.registers(pages), pages)
     }
 
-    /// `loadVA` of a thread of `pid`. The first question of a process has it a table.
+    /// `loadVA` of a thread of `pid`. The first query of a process allocates its table.
     pub(crate) fn stlt_load(
         &mut self,
         pid: Pid,
@@ -372,7 +371,7 @@ impl Os {
         Some(s.load(asid, integer))
     }
 
-    /// `insertSTLT` of the same; with address 0 it empties the row that matches.
+    /// `insertSTLT` of a thread of `pid`. Address 0 empties the matching row.
     pub(crate) fn stlt_insert(
         &mut self,
         pid: Pid,
@@ -389,7 +388,7 @@ impl Os {
         Some(s.insert(asid, integer, va, page))
     }
 
-    /// Adds what the tables counted, if there are any, at `path`.
+    /// Adds the counters of the tables at `path`, if there are tables.
     pub(crate) fn report_stlt(&self, path: &str, tree: &mut Tree) {
         if let Some(s) = &self.stlt {
             tree.add(path, &s.stats());
@@ -409,25 +408,25 @@ impl Own {
         }
     }
 
-    /// The table is turned off.
+    /// True if the table is turned off.
     fn is_off(&self) -> bool {
         self.table.is_some() && self.guard.is_some_and(|g| !g.is_on())
     }
 }
 
 impl Stlts {
-    /// A program that asks begins with `STLTalloc`: here at its first question.
+    /// Programs that use the table begin with `STLTalloc`; here the first query implies it.
     fn at_start(&mut self, asid: Asid, keeper: (&mut Kernel, Cycle), fx: &mut Effects) {
         if self.of.contains_key(&asid) {
             return;
         }
         fx.cycles += keeper.0.prices.syscall;
-        // Without memory the program does without, as it would after a failed call.
+        // Without memory the program continues without a table, as after a failed call.
         let _ = self.give(asid, self.spec.rows, keeper, fx);
     }
 
-    /// `STLTresize` by the guard of `asid`; without memory for so many rows it begins with an
-    /// empty table of the size that it had.
+    /// `STLTresize` requested by the guard of `asid`. Without memory for `rows` it continues with an
+    /// empty table of the former size.
     fn grow(
         &mut self,
         asid: Asid,
@@ -461,7 +460,7 @@ impl Stlts {
         let base = match spare {
             Some(base) => {
                 if std::mem::take(&mut self.spare_used) {
-                    // It is zeroed, and need not be looked for.
+                    // The block need not be searched for, only zeroed.
                     fx.cycles += kernel.prices.allocation(wanted, 0.0);
                 }
                 base
@@ -495,12 +494,12 @@ impl Stlts {
         Ok(())
     }
 
-    /// Whether there was one.
+    /// Returns true if there was a table.
     fn drop_table(&mut self, asid: Asid, kernel: &mut Kernel) -> bool {
         let Some(table) = self.of.get_mut(&asid).and_then(|own| own.table.take()) else {
             return false;
         };
-        // One block of the first size stays for the next.
+        // One block of the initial size is kept for the next table.
         if self.spare.is_none() && table.rows() == self.spec.rows {
             self.spare = Some(table.base());
             self.spare_used = true;
@@ -545,7 +544,7 @@ impl Stlts {
             s.no_row += 1;
             return result;
         };
-        // The counter goes back whether it grew or not (table III).
+        // The counter is written back, incremented or not (table III).
         result.written = Some(found.at);
         let translations = self.spec.translations;
         let invalid = translations && lies_in(invalid, found.va);
@@ -588,8 +587,8 @@ impl Stlts {
         let off = own.as_ref().is_some_and(|own| own.is_off());
         let table = own.and_then(|own| own.table.as_mut());
         if off && let Some(table) = table {
-            // No row may stay that names where the record was before. The set's line is asked
-            // for as by a store, for which nobody waits.
+            // No row may keep an old address of the record. The access to the set's line resembles a
+            // store, which nothing waits for.
             self.guards.off_inserts += 1;
             result.written = table.lines(integer).first().copied();
             table.erase_unless(integer, va);
@@ -600,7 +599,7 @@ impl Stlts {
             s.given_up += 1;
             return result;
         };
-        // The set is read beside the walk: its address is known at once.
+        // The set is read in parallel with the walk, because its address is known at once.
         result.reads = table.lines(integer);
         if erases {
             let row = table.erase(integer);

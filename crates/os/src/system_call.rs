@@ -5,12 +5,12 @@ use pagewalk_units::{Access, VirtAddr};
 use crate::{Effects, Os, OsError, Pid};
 
 impl Os {
-    /// The kernel reads or writes `bytes` at `at` for the process, in a system call. Each
-    /// page that is not mapped, or is write-protected for copy-on-write, costs the
-    /// page fault that the kernel takes when it copies (Linux, `copy_to_user` and
-    /// `copy_from_user`): `fx.cycles` grows by its price. The copying itself costs
-    /// nothing. Addresses of no area are left out, and a read-only area is read.
-    /// Errors: no memory; what was mapped before stays so.
+    /// The kernel reads or writes `bytes` at `at` for the process during a system call.
+    /// Each page that is unmapped, or write-protected for copy-on-write, costs the page
+    /// fault that the kernel takes when it copies (Linux, `copy_to_user` and
+    /// `copy_from_user`). The cost is added to `fx.cycles`. The copying itself costs
+    /// nothing. Addresses outside all areas are skipped, and a read-only area is only
+    /// read. Error: no memory; pages mapped before stay mapped.
     pub fn kernel_touch(
         &mut self,
         pid: Pid,

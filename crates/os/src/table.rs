@@ -1,5 +1,5 @@
-//! Page tables as the kernel handles them: the same calls, whichever addresses
-//! they translate into which. Frames are numbers, as everywhere in this crate.
+//! Page tables as the kernel uses them: the same calls for all combinations of address
+//! types. As everywhere in this crate, frames are numbers.
 
 use pagewalk_stats::Tree;
 use pagewalk_tables::{
@@ -10,26 +10,26 @@ use pagewalk_units::{Addr, Asid, Error, Frame, GuestPhysAddr, Page, PageSize, Ph
 use crate::kernel::TableFrames;
 use crate::shadow::Shadowed;
 
-/// Whose kernel it is.
+/// Role of a kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Role {
-    /// Of a machine without virtualisation.
+    /// The kernel of a machine without virtualisation.
     Native,
-    /// Of a guest: its physical memory is a virtual machine's.
+    /// A guest's kernel: its physical memory belongs to a virtual machine.
     Guest,
-    /// Of the host: its processes are virtual machines.
+    /// The host's kernel: its processes are virtual machines.
     Host,
 }
 
 impl Role {
-    /// Which of the kernels of a machine it is.
+    /// Name of the kernel within its machine.
     pub fn name(self) -> &'static str {
         match self {
             Role::Native | Role::Guest => "os",
             Role::Host => "host",
         }
     }
-    /// Where the counters of its page tables hang.
+    /// Path of its page tables' counters.
     pub fn tables(self) -> &'static str {
         match self {
             Role::Native | Role::Guest => "page_table",
@@ -40,24 +40,25 @@ impl Role {
 
 /// The page table of an address space.
 pub enum Table {
-    /// Of a process.
+    /// Table of a native process.
     Native(Box<dyn PageTable<VirtAddr, PhysAddr>>),
-    /// Of a process of a guest.
+    /// Table of a guest process.
     Guest(Box<dyn PageTable<VirtAddr, GuestPhysAddr>>),
-    /// The same with a shadow, which the hardware walks.
+    /// Table of a guest process with a shadow, which the hardware walks.
     Shadowed(Box<Shadowed>),
-    /// Of a virtual machine: its virtual addresses are the guest's physical ones.
+    /// Table of a virtual machine: its virtual addresses are the guest's physical
+    /// addresses.
     Host(Box<dyn PageTable<GuestPhysAddr, PhysAddr>>),
 }
 
-/// What a table says of an address.
+/// Translation of an address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Mapped {
     /// First frame of the page.
     pub frame: u64,
-    /// Its size.
+    /// Page size.
     pub size: PageSize,
-    /// Its flags.
+    /// Page flags.
     pub flags: Flags,
 }
 
@@ -103,7 +104,8 @@ fn mapped<Out: Addr>(t: &Translation<Out>) -> Mapped {
 }
 
 impl Table {
-    /// An empty table of `spec` for a kernel of `role`; random choices come from `seed`.
+    /// An empty table of `spec` for a kernel of `role`. `seed` determines random
+    /// choices.
     pub fn build(spec: &PageTableSpec, role: Role, asid: Asid, seed: u64) -> Result<Self, Error> {
         let owner = Owner {
             asid,
@@ -117,7 +119,8 @@ impl Table {
         })
     }
 
-    /// The table of a guest with a shadow of `levels`, both empty; any other as it is.
+    /// Adds a shadow of `levels` to an empty guest table. Returns any other table
+    /// unchanged.
     #[must_use]
     pub fn shadowed(self, levels: u8, asid: Asid) -> Self {
         match self {
@@ -166,7 +169,7 @@ impl Table {
         each!(self, t => t.bytes())
     }
 
-    /// What is mapped at `at`.
+    /// The page mapped at `at`.
     #[inline]
     pub fn translate(&self, at: VirtAddr) -> Option<Mapped> {
         match self {

@@ -1,48 +1,49 @@
-//! A first touch, as placement policies see it.
+//! First touches, as placement policies see them.
 
 use pagewalk_tables::{Flags, GuestUse, Purpose};
 use pagewalk_units::{Backing, Cycle, PageSize};
 
 use crate::vma::Vmas;
 
-/// A range of a guest's memory that its host backs.
+/// A range of guest memory that the host backs.
 #[derive(Clone, Copy, Debug)]
 pub struct ForGuest {
     /// First guest-physical address.
     pub from: u64,
-    /// What the guest uses the page there for.
+    /// The guest's use of the first page.
     pub of: GuestUse,
-    /// What it takes to get into the host's kernel and back for a page of it.
+    /// Cost of entering the host's kernel and returning, for each page.
     pub entry: Cycle,
 }
 
-/// A first touch.
+/// A first touch of a page.
 #[derive(Clone, Copy, Debug)]
 pub struct Touch<'a> {
-    /// Where.
+    /// The touched address.
     pub at: u64,
     /// First address of the area.
     pub start: u64,
     /// Address after the area's last.
     pub end: u64,
-    /// Flags of the page to be.
+    /// Flags of the new page.
     pub flags: Flags,
-    /// What lies behind the area.
+    /// Backing of the area.
     pub backing: Backing,
-    /// Of a host: the range that it backs.
+    /// In a host: the guest range that it backs.
     pub guest: Option<&'a ForGuest>,
-    /// What `madvise` said of huge pages.
+    /// `madvise` advice on huge pages, if any.
     pub huge: Option<bool>,
 }
 
 impl Touch<'_> {
-    /// Whether the area covers the aligned block of a page of `size` around the address.
+    /// True if the area covers the aligned block of a page of `size` around the address.
     pub fn covers(&self, size: PageSize) -> bool {
         let base = self.at & !(size.bytes() - 1);
         self.start <= base && self.end - base >= size.bytes()
     }
-    /// Whether the area ends within that block, is at least as large, and may grow
-    /// over all of it: nothing else is mapped there.
+    /// True if the area may grow over the aligned block of a page of `size` around the
+    /// address. The area must be at least as large as the block, and no other area may
+    /// lie in the block.
     pub fn may_grow_over(&self, size: PageSize, vmas: &Vmas) -> bool {
         let base = self.at & !(size.bytes() - 1);
         self.start <= base
@@ -51,7 +52,7 @@ impl Touch<'_> {
                 .above(self.at)
                 .is_none_or(|v| v.start - base >= size.bytes())
     }
-    /// What a page of `size` at the address is for.
+    /// Purpose of a page of `size` at the address.
     #[inline]
     pub fn purpose(&self, size: PageSize) -> Purpose {
         let vpn = (self.at & !(size.bytes() - 1)) >> 12;
@@ -65,7 +66,7 @@ impl Touch<'_> {
             Backing::Anonymous | Backing::Stack => Purpose::Anonymous { vpn },
         }
     }
-    /// Whether a large page may serve it at all: anonymous, and not forbidden.
+    /// True if a large page is allowed: anonymous memory without contrary advice.
     pub fn may_be_large(&self) -> bool {
         self.backing == Backing::Anonymous && self.huge != Some(false)
     }

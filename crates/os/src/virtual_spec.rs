@@ -1,4 +1,4 @@
-//! What can be set of a virtual machine.
+//! Parameters of a virtual machine.
 
 use pagewalk_tables::{PageTableSpec, RadixSpec};
 use pagewalk_units::Error;
@@ -10,28 +10,28 @@ use crate::shadow::levels;
 use crate::spec::{FragmentationSpec, OsSpec};
 
 /// A virtual machine: the program, its operating system and its page tables lie in
-/// guest-physical memory, which a host's page table maps to memory.
+/// guest-physical memory, which the host's page table maps to physical memory.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct VirtualSpec {
     /// The host's page table, from guest-physical to physical addresses.
     pub page_table: PageTableSpec,
-    /// How the host chooses frames and page sizes for the guest's memory: `buddy` for
-    /// 4 KB pages, `thp` for 2 MB ones, `tiered_hash` for 4 KB pages where a hash says.
+    /// The host's placement policy for guest memory: `buddy` for 4 KB pages, `thp` for 2 MB
+    /// pages, `tiered_hash` for 4 KB pages placed by hash.
     pub placement: PlacementSpec,
-    /// The guest's physical memory, GB (2^30 bytes). Default: as much as the host has.
+    /// The guest's physical memory, GB (2^30 bytes). Default: the host's size.
     #[serde(default)]
     pub memory_gb: Option<u64>,
-    /// State of the guest's physical memory when it has booted.
+    /// State of the guest's physical memory at boot.
     #[serde(default)]
     pub fragmentation: FragmentationSpec,
-    /// Leaving the guest for the host's kernel and going back, in nanoseconds, on top
-    /// of the host's page fault. Default 500 (our choice: as much again as a trap).
+    /// A VM exit to the host's kernel and the re-entry, in nanoseconds, in addition to the
+    /// host's page fault. Default 500 (our choice: as long as a trap).
     #[serde(default = "exit_ns")]
     pub exit_ns: f64,
     /// Ideal shadow paging: the hardware walks one radix table from guest-virtual to physical
-    /// addresses, which holds what guest and host say together; a page is 2 MB in it if it is
-    /// in both. Keeping it takes no time (Revelator, section 7.3). Default false.
+    /// addresses, which holds the composed translations of guest and host. A page is 2 MB if it
+    /// is 2 MB in both. Maintenance takes no time (Revelator, section 7.3). Default false.
     #[serde(default)]
     pub shadow: bool,
 }
@@ -41,14 +41,15 @@ fn exit_ns() -> f64 {
 }
 
 impl VirtualSpec {
-    /// The table that the hardware walks in place of `guest` and of the host's, if there is one.
+    /// The table that the hardware walks instead of `guest` and the host's. `None` without
+    /// shadow paging.
     pub fn shadow_table(&self, guest: &PageTableSpec) -> Option<PageTableSpec> {
         let levels = levels(guest);
         self.shadow
             .then_some(PageTableSpec::Radix(RadixSpec { levels }))
     }
 
-    /// Whether the values make sense; an error names the key and what was expected.
+    /// Validates the values. An error names the key and the expected values.
     pub fn check(&self) -> Result<(), Error> {
         let below = |done: Result<(), Error>| done.map_err(|e| e.under("virtual"));
         below(self.page_table.check())?;

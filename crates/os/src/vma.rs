@@ -1,26 +1,26 @@
-//! Virtual memory areas: what a program may touch.
+//! Virtual memory areas: the address ranges that a program may access.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use pagewalk_units::Backing;
 
-/// The memory behind a shared mapping. Areas hold it; when the last one is gone
-/// its frames go back.
+/// The memory of a shared mapping. Areas reference it; after the last reference
+/// its frames are freed.
 #[derive(Clone, Debug)]
 pub struct Object {
-    /// Which.
+    /// Identifier of the object.
     pub id: Arc<u64>,
     /// Page of the object at the start of the area.
     pub page: u64,
 }
 
-/// A page of the memory behind a shared mapping.
+/// A page of a shared mapping's memory.
 #[derive(Clone, Copy, Debug)]
 pub struct ObjectPage {
-    /// Of which object.
+    /// Identifier of the object.
     pub object: u64,
-    /// Which page of it.
+    /// Page index in the object.
     pub index: u64,
 }
 
@@ -33,18 +33,18 @@ pub struct Vma {
     pub end: u64,
     /// Stores are allowed.
     pub writable: bool,
-    /// What lies behind it.
+    /// Backing of the area.
     pub backing: Backing,
-    /// What `madvise` said of huge pages, if anything.
+    /// `madvise` advice on huge pages, if any.
     pub huge: Option<bool>,
-    /// Of shared memory.
+    /// The object, for shared memory.
     pub object: Option<Object>,
-    /// Nobody announced it.
+    /// True if the mapping was inferred from an access.
     pub inferred: bool,
 }
 
 impl Vma {
-    /// The page of shared memory at `at`, if it is shared memory.
+    /// The shared-memory page at `at`, if the area is shared memory.
     pub fn object_page(&self, at: u64) -> Option<ObjectPage> {
         self.object.as_ref().map(|o| ObjectPage {
             object: *o.id,
@@ -79,7 +79,7 @@ impl Vma {
         }
     }
 
-    /// A further area that continues this one up to `end`.
+    /// A new area that continues this one up to `end`.
     pub fn grown(&self, end: u64) -> Vma {
         Vma {
             start: self.end,
@@ -104,19 +104,19 @@ impl Vma {
     }
 }
 
-/// The areas of a process, by start; they never overlap.
+/// The areas of a process by start address. They never overlap.
 #[derive(Clone, Debug, Default)]
 pub struct Vmas {
     areas: BTreeMap<u64, Vma>,
 }
 
 impl Vmas {
-    /// The area that holds `at`.
+    /// The area that contains `at`.
     pub fn find(&self, at: u64) -> Option<&Vma> {
         let (_, v) = self.areas.range(..=at).next_back()?;
         (at < v.end).then_some(v)
     }
-    /// The area that holds `at`, or else the first above it.
+    /// The area that contains `at`, or else the first one above it.
     pub fn from(&self, at: u64) -> Option<&Vma> {
         self.find(at).or_else(|| self.above(at))
     }
@@ -128,7 +128,8 @@ impl Vmas {
     pub fn end_below(&self, at: u64) -> u64 {
         self.areas.range(..at).next_back().map_or(0, |e| e.1.end)
     }
-    /// Takes out what lies in `from..to`, cutting areas at the borders.
+    /// Removes and returns the areas in `from..to`. Areas that straddle a border
+    /// are cut.
     pub fn carve(&mut self, from: u64, to: u64) -> Vec<Vma> {
         let first = self.find(from).map_or(from, |v| v.start);
         let keys: Vec<u64> = self.areas.range(first..to).map(|e| *e.0).collect();
@@ -148,7 +149,8 @@ impl Vmas {
         out
     }
 
-    /// Puts an area into a gap; it merges with neighbours of the same attributes.
+    /// Inserts an area into a gap and merges it with neighbours of equal
+    /// attributes.
     pub fn insert(&mut self, mut v: Vma) {
         debug_assert!(self.find(v.start).is_none());
         if let Some((&key, before)) = self.areas.range(..v.start).next_back()
@@ -168,7 +170,7 @@ impl Vmas {
         self.areas.insert(v.start, v);
     }
 
-    /// Changes the attributes of what lies in `from..to`.
+    /// Changes the attributes of the areas in `from..to`.
     pub fn update(&mut self, from: u64, to: u64, change: impl Fn(&mut Vma)) {
         for mut v in self.carve(from, to) {
             change(&mut v);
@@ -176,7 +178,7 @@ impl Vmas {
         }
     }
 
-    /// Forgets all.
+    /// Removes all areas.
     pub fn clear(&mut self) {
         self.areas.clear();
     }

@@ -4,11 +4,11 @@ use std::io;
 use std::mem::{size_of, zeroed};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-/// Room for one control message with one descriptor, aligned as `cmsghdr` wants.
+/// Buffer for one control message with one descriptor, aligned like `cmsghdr`.
 #[repr(C, align(8))]
 struct Ancillary([u8; 64]);
 
-/// Sends `bytes` (at least one) and, when given, a descriptor with them.
+/// Sends `bytes` (at least one) and, if given, a descriptor with them.
 ///
 /// # Errors
 /// Those of `sendmsg`; a short write is an error too.
@@ -57,11 +57,12 @@ pub fn send_fd(
     }
 }
 
-/// Receives at most `bytes.len()` bytes and the descriptor that came with them.
-/// 0 bytes: the other end is closed.
+/// Receives at most `bytes.len()` bytes and the descriptor sent with them. 0 bytes: the
+/// other end is closed.
 ///
 /// # Errors
-/// Those of `recvmsg`; `EMFILE` when a descriptor came and this process may have no more.
+/// Those of `recvmsg`; `EMFILE` if a descriptor arrived but the process has reached its
+/// limit.
 pub fn receive_fd(
     socket: BorrowedFd<'_>,
     bytes: &mut [u8],
@@ -89,8 +90,9 @@ pub fn receive_fd(
         }
     };
     let mut descriptor = None;
-    // SAFETY: the kernel has set msg_controllen to what it wrote, CMSG_FIRSTHDR and
-    // CMSG_NXTHDR stay within; a descriptor from SCM_RIGHTS is new and ours.
+    // SAFETY: the kernel has set msg_controllen to the length written, and CMSG_FIRSTHDR
+    // and CMSG_NXTHDR stay within it. A descriptor from SCM_RIGHTS is new and owned by
+    // this process.
     unsafe {
         let mut header = libc::CMSG_FIRSTHDR(&message);
         while !header.is_null() {
@@ -101,7 +103,7 @@ pub fn receive_fd(
                         .cast::<libc::c_int>()
                         .add(i)
                         .read_unaligned();
-                    // A second one is closed by being replaced.
+                    // If a second descriptor arrives, the assignment closes the first.
                     descriptor = Some(OwnedFd::from_raw_fd(fd));
                 }
             }

@@ -3,17 +3,18 @@ use std::sync::atomic::fence;
 
 use crate::{Segment, futex_wake, slot_state};
 
-/// What a reader may find.
+/// Errors of a reader.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RingError {
-    /// The writer's position is behind the reader's or more than a ring ahead.
+    /// The writer's position is behind the reader's, or ahead of it by more than the
+    /// ring's size.
     Position {
-        /// Published by the writer.
+        /// Position published by the writer.
         head: u64,
-        /// The reader's own.
+        /// Position of the reader.
         tail: u64,
     },
-    /// There is no such slot.
+    /// The slot does not exist.
     Slot(usize),
 }
 
@@ -43,10 +44,10 @@ pub struct Consumer {
 }
 
 impl Consumer {
-    /// The reader of the slot with this number.
+    /// The reader of slot `slot`.
     ///
     /// # Errors
-    /// [`RingError::Slot`].
+    /// [`RingError::Slot`] if the slot does not exist.
     pub fn new(segment: &Segment, slot: usize) -> Result<Consumer, RingError> {
         let ends = segment.slot(slot).ok_or(RingError::Slot(slot))?;
         Ok(Consumer {
@@ -60,7 +61,7 @@ impl Consumer {
         self.slot
     }
 
-    /// Records that can be taken now.
+    /// Number of records that can be taken now.
     ///
     /// # Errors
     /// [`RingError::Position`].
@@ -76,18 +77,18 @@ impl Consumer {
         Ok(n)
     }
 
-    /// Whether the writer sleeps because nothing more fits.
+    /// True if the writer sleeps because the ring is full.
     pub fn writer_waits(&self, segment: &Segment) -> bool {
         segment
             .slot(self.slot)
             .is_some_and(|s| s.waiting.load(Relaxed) != 0)
     }
 
-    /// Appends at most `most` records to `out` and gives their room back.
-    /// Returns how many.
+    /// Appends at most `most` records to `out`, frees their space, and returns their
+    /// number.
     ///
     /// # Errors
-    /// [`RingError::Position`]; `out` is as before.
+    /// [`RingError::Position`]; `out` is then unchanged.
     pub fn take(
         &mut self,
         segment: &Segment,
@@ -111,7 +112,8 @@ impl Consumer {
         slot.tail.store(self.tail, Release);
         fence(SeqCst);
         let left = available - n as u64;
-        // A writer that waits is woken once half of the ring is free: fewer switches.
+        // A sleeping writer is woken only after half of the ring is free, for fewer
+        // context switches.
         if slot.waiting.load(Relaxed) != 0 && left <= ring.len() as u64 / 2 {
             slot.waiting.store(0, Relaxed);
             slot.space.fetch_add(1, Release);
@@ -120,8 +122,8 @@ impl Consumer {
         Ok(n)
     }
 
-    /// After the writer's process has died: makes what it had written but not
-    /// published readable.
+    /// Publishes the records that a writer wrote but did not publish before its process
+    /// died.
     pub fn publish_rest(&self, segment: &Segment) {
         let Some(slot) = segment.slot(self.slot) else {
             return;
@@ -132,7 +134,7 @@ impl Consumer {
             .wrapping_sub(slot.data.load(Relaxed)) as u64
             / 8;
         let position = slot.lap.load(Relaxed).wrapping_add(written);
-        // Anything implausible is left alone.
+        // Implausible positions are ignored.
         if written <= segment.geometry().records as u64
             && position >= slot.head.load(Acquire)
             && position.wrapping_sub(self.tail) <= segment.geometry().records as u64
@@ -141,14 +143,15 @@ impl Consumer {
         }
     }
 
-    /// Whether the writer asks, or is about to, and waits for [`Consumer::deliver_result`].
+    /// True if the writer has issued a query, or is about to, and waits for
+    /// [`Consumer::deliver_result`].
     pub fn has_query(&self, segment: &Segment) -> bool {
         let slot = segment.slot(self.slot);
         slot.is_some_and(|s| s.answered.load(Relaxed) != s.asked.load(Relaxed))
     }
 
-    /// Answers the last question that the writer has asked, see [`crate::record::QUERY`],
-    /// and lets it go on; `None`: nobody knows. Without such a question it does nothing.
+    /// Answers the writer's pending query (see [`crate::record::ASK`]) and resumes it.
+    /// `None` means that no result is known. Without a pending query it does nothing.
     pub fn deliver_result(&self, segment: &Segment, answer: Option<u64>) {
         let Some(slot) = segment.slot(self.slot) else {
             return;
@@ -163,14 +166,14 @@ impl Consumer {
         futex_wake(&slot.answered);
     }
 
-    /// Whether the writer has gone in order.
+    /// True if the writer has closed the ring.
     pub fn closed(&self, segment: &Segment) -> bool {
         segment
             .slot(self.slot)
             .is_some_and(|s| s.state.load(Acquire) == slot_state::CLOSED)
     }
 
-    /// Gives a closed slot back for a new thread.
+    /// Frees a closed slot for a new thread.
     pub fn free(self, segment: &Segment) {
         if let Some(slot) = segment.slot(self.slot) {
             slot.state.store(slot_state::FREE, Release);

@@ -1,14 +1,15 @@
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
-/// Sleeps while `word` is `expected`, until woken or for `timeout`. May return early.
+/// Sleeps while `word` equals `expected`, until a wake-up or `timeout`. May return
+/// early.
 pub fn futex_wait(word: &AtomicU32, expected: u32, timeout: Duration) {
     let limit = libc::timespec {
         tv_sec: timeout.as_secs() as libc::time_t,
         tv_nsec: timeout.subsec_nanos() as libc::c_long,
     };
-    // SAFETY: `word` is a live, aligned 32-bit word and `limit` lives over the
-    // call; FUTEX_WAIT only reads both.
+    // SAFETY: `word` is a live, aligned 32-bit word and `limit` outlives the call;
+    // FUTEX_WAIT only reads both.
     unsafe {
         libc::syscall(
             libc::SYS_futex,
@@ -20,7 +21,7 @@ pub fn futex_wait(word: &AtomicU32, expected: u32, timeout: Duration) {
     }
 }
 
-/// Wakes all that sleep on `word`, in any process.
+/// Wakes all threads that sleep on `word`, in any process.
 pub fn futex_wake(word: &AtomicU32) {
     // SAFETY: FUTEX_WAKE only uses the address of `word`.
     unsafe {

@@ -1,10 +1,11 @@
-//! What the engine and the plugin inside QEMU share: the layout of the memory
-//! between them, the records in it, and how the two wait for each other.
+//! The interface between the engine and the plugin inside QEMU: the layout of
+//! their shared memory, its records, and the synchronisation between both
+//! sides.
 //!
 //! Each traced process has one [`Segment`]: a header, the static part of its
-//! translated code (written once a block), and a [`Slot`] with a ring of 8-byte
-//! records for each thread. A ring has one writer (a virtual CPU) and one
-//! reader (the engine).
+//! translated code (written once for each block), and a [`Slot`] with a ring of
+//! 8-byte records for each thread. A ring has one writer (a virtual CPU) and
+//! one reader (the engine).
 
 mod channel;
 mod consumer;

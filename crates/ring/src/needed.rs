@@ -1,13 +1,13 @@
-//! What the plugin needs of an emulator that does not tell it of all accesses: registers,
-//! numbered as in instructions, and functions.
+//! Registers and functions that the plugin needs from an emulator that does not report
+//! all accesses. Registers are numbered as in instructions.
 
-/// How many registers are needed.
+/// Number of needed registers.
 pub const REGISTERS: usize = 18;
-/// The segments' bases.
+/// Base of the FS segment.
 pub const FS_BASE: usize = 16;
-/// See [`FS_BASE`].
+/// Base of the GS segment.
 pub const GS_BASE: usize = 17;
-/// The functions.
+/// The functions that the plugin needs.
 pub const GET_REGISTERS: usize = REGISTERS;
 /// See [`GET_REGISTERS`].
 pub const READ_REGISTER: usize = REGISTERS + 1;
@@ -18,7 +18,7 @@ pub const NEW_BYTES: usize = REGISTERS + 3;
 /// See [`GET_REGISTERS`].
 pub const SET_SIZE: usize = REGISTERS + 4;
 
-/// The names by which the emulator has them.
+/// Names of the registers and functions in the emulator.
 pub const NAMES: [&str; REGISTERS + 5] = [
     "rax",
     "rcx",

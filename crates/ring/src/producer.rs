@@ -5,25 +5,26 @@ use std::time::Duration;
 use crate::record;
 use crate::{Control, Header, Segment, Slot, futex_wait, futex_wake, slot_state};
 
-/// Records after which the producer publishes its position.
+/// Number of records after which the producer publishes its position.
 const BATCH: usize = 1024;
 
-/// The writing end of a ring: plain pointers, since it stands in the callback of
-/// every memory access.
+/// The writing end of a ring. It consists of plain pointers, because the callback of
+/// every memory access uses it.
 #[derive(Clone, Copy)]
 pub struct Producer {
     slot: *const Slot,
     header: *const Header,
     control: *const Control,
     records: usize,
-    /// Asked from time to time while it waits; `true`: nobody reads any more, so
-    /// that records may be dropped.
+    /// Called periodically while the producer waits. Returns true if the reader has
+    /// gone, so that records may be dropped.
     deserted: fn(&Control) -> bool,
 }
 
 impl Producer {
-    /// Takes a free slot and makes it this thread's; `None` when there is none.
-    /// The thread has met every change up to now, see [`Producer::starts_from`].
+    /// Claims a free slot for this thread; `None` if there is none. The thread counts
+    /// as having seen all earlier address-space changes; see
+    /// [`Producer::starts_from`].
     ///
     /// # Safety
     /// `segment`'s memory and `control` outlive the producer and its copies. Only
@@ -42,8 +43,8 @@ impl Producer {
             {
                 continue;
             }
-            // A slot that had another thread goes on where that one ended, at the
-            // start of a lap: the reader has taken everything.
+            // A reused slot continues at the position of its previous thread, because
+            // the reader has taken all records.
             let ring = segment.ring(number);
             let data = ring.as_ptr() as usize;
             let position = slot.head.load(Relaxed);
@@ -74,7 +75,7 @@ impl Producer {
         unsafe { &*self.slot }
     }
 
-    /// Writes one word.
+    /// Appends one word.
     ///
     /// # Safety
     /// Only the slot's own thread calls this.
@@ -84,14 +85,13 @@ impl Producer {
         if slot.cursor.load(Relaxed) >= slot.limit.load(Relaxed) {
             self.slow();
         }
-        // SAFETY: `slow` has set the limit within the ring, with room for a record
-        // at the cursor at least.
+        // SAFETY: `slow` has set the limit within the ring, with room for at least one
+        // record at the cursor.
         unsafe { self.write(word) }
     }
 
-    /// Writes the first word of a block or an access in it, after a
-    /// [`record::MEET`] if another thread has changed the address space since the
-    /// last one.
+    /// Appends the first word of a block, or an access in it. A [`record::MEET`] comes
+    /// first if another thread has changed the address space since the last one.
     ///
     /// # Safety
     /// Only the slot's own thread calls this.
@@ -117,7 +117,7 @@ impl Producer {
         slot.cursor.store(cursor + 8, Release);
     }
 
-    /// Tells the reader of changes by other threads that this one has not met.
+    /// Appends a record of the other threads' changes that this thread has not seen.
     #[cold]
     pub fn meet(&self) {
         let slot = self.slot();
@@ -132,18 +132,19 @@ impl Producer {
         }
     }
 
-    /// This thread itself has made the change with this ticket.
+    /// Records that this thread itself made the change with this ticket.
     pub fn met(&self, ticket: u64) {
         self.slot().seen.store(ticket, Relaxed);
     }
 
-    /// This thread comes to life in one that has met what `maker` has: a change
-    /// after that is still to come for both.
+    /// A new thread has seen the same changes as its creator `maker`. Later changes
+    /// are pending for both.
     pub fn starts_from(&self, maker: &Producer) {
         self.met(maker.slot().seen.load(Relaxed));
     }
 
-    /// Makes the thread look around at its next block or access. Called by others.
+    /// Makes the thread check for changes at its next block or access. Called by other
+    /// threads.
     pub fn poke(&self) {
         self.slot().limit.store(0, SeqCst);
     }
@@ -153,7 +154,7 @@ impl Producer {
         slot.lap.load(Relaxed) + ((slot.cursor.load(Relaxed) - slot.data.load(Relaxed)) / 8) as u64
     }
 
-    /// Lets the reader see everything written so far, and wakes it if it sleeps.
+    /// Publishes all records written so far, and wakes the reader if it sleeps.
     pub fn publish(&self) {
         let slot = self.slot();
         slot.head.store(self.position(), Release);
@@ -176,8 +177,9 @@ impl Producer {
         let data = slot.data.load(Relaxed);
         let end = data + self.records * 8;
         if slot.cursor.load(Relaxed) >= end {
-            // The order matters to a reader after this process has been killed
-            // here: first back, then the lap, so that it sees too little, not junk.
+            // The order matters to a reader if this process is killed here: the cursor
+            // first, then the lap. The reader then misses records but reads no
+            // garbage.
             slot.cursor.store(data, Release);
             slot.lap.fetch_add(self.records as u64, Release);
         }
@@ -203,7 +205,7 @@ impl Producer {
             }
             futex_wait(&slot.space, seen, Duration::from_millis(100));
             if (self.deserted)(control) {
-                // Overwrite what nobody will read.
+                // Overwrite records that will not be read.
                 room = self.records as u64;
                 slot.tail.store(position, Relaxed);
                 break;
@@ -213,15 +215,15 @@ impl Producer {
         let cursor = slot.cursor.load(Relaxed);
         let words = (room as usize).min(BATCH).min((end - cursor) / 8);
         slot.limit.store(cursor + words * 8, SeqCst);
-        // A change between the look at the tickets and the store of the limit
-        // would be missed: look again. The caller writes one record in any case.
+        // A change between the read of the tickets and the store of the limit would be
+        // missed, so check again. The caller writes one record in any case.
         if header.tickets.load(SeqCst) != slot.seen.load(Relaxed) {
             slot.limit.store(0, SeqCst);
         }
     }
 
-    /// Asks the engine a question of [`record::query`] and waits for the answer. `None`:
-    /// nobody knows one, or nobody listens any more.
+    /// Sends a query of [`record::query`] to the engine and waits for its result. `None`
+    /// if no result is known or the engine has gone.
     ///
     /// # Safety
     /// Only the slot's own thread calls this.
@@ -248,9 +250,10 @@ impl Producer {
         (slot.known.load(Relaxed) != 0).then(|| slot.answer.load(Relaxed))
     }
 
-    /// The thread is gone: nothing follows.
+    /// Closes the ring after the thread's last record.
     pub fn close(&self) {
-        // First the state: who has read the last record may free the slot.
+        // The state comes first: a reader that has read the last record may free the
+        // slot.
         self.slot().state.store(slot_state::CLOSED, Release);
         self.publish();
     }

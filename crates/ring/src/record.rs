@@ -1,49 +1,51 @@
-//! The words in a ring.
+//! The records in a ring.
 //!
-//! Bits 58..63 are the tag. A memory record has the address in bits 0..47, the
-//! instruction's index in its block in bits 48..56 (a block of QEMU's has at
-//! most 512) and bit 57 set for a store, so that the callback only ORs the
-//! address into a constant. Records of more than one word say so with their tag;
-//! their further words are raw.
+//! Bits 58..63 hold the tag. A memory record has the address in bits 0..47, the
+//! instruction's index in its block in bits 48..56 (a QEMU block has at most 512
+//! instructions), and bit 57 set for a store. The callback therefore only ORs the
+//! address into a constant. The tag implies the number of words of a record; further
+//! words are raw.
 
-/// A memory access; see the module.
+/// A memory access; see the module documentation.
 pub const MEM: u64 = 0;
 /// A translation block starts; its number in bits 0..31.
 pub const BLOCK: u64 = 1;
 /// A system call starts; its number in bits 0..31. Always published at once.
 pub const ENTER: u64 = 2;
-/// The system call is over; nothing else to say of it.
+/// The system call has returned, without further information.
 pub const RETURN: u64 = 3;
-/// The system call is over; [`CALL_WORDS`] words follow: result, ticket, six arguments.
+/// The system call has returned; [`CALL_WORDS`] words follow: result, ticket, six
+/// arguments.
 pub const CALL: u64 = 4;
-/// Another thread changes the address space here, between two blocks or before an
-/// access in one; the ticket in bits 0..57. A block or an access always follows.
+/// Another thread changed the address space here, between two blocks or before an access
+/// in a block; the ticket in bits 0..57. A block or an access always comes next.
 pub const MEET: u64 = 5;
 /// A thread is created; its slot in bits 0..31.
 pub const SPAWN: u64 = 6;
-/// The thread made by the last [`SPAWN`] does not come to life.
+/// The creation of the thread of the last [`SPAWN`] has failed.
 pub const SPAWN_FAILED: u64 = 7;
-/// The thread ends; exit status in bits 0..7, bit 8 when the process ends with it.
+/// The thread exits; exit status in bits 0..7, bit 8 set if the process exits with it.
 pub const EXIT: u64 = 8;
-/// A child process was made; one word follows the header: ticket; its pid in bits 0..31.
+/// A child process was created; its pid in bits 0..31; one word follows: the ticket.
 pub const FORK: u64 = 9;
-/// The process image is about to be replaced by another one that is traced too.
+/// The process image is about to be replaced by another traced one.
 pub const EXEC: u64 = 10;
-/// The process image is about to be replaced by one that is not followed; the ticket in
-/// the payload, [`UNTRACED_WORDS`] words follow: why ([`unseen`]), and the name of the
-/// program's file, up to 64 bytes, filled up with zeros.
+/// The process image is about to be replaced by an untraced one; the ticket in the
+/// payload. [`UNTRACED_WORDS`] words follow: the reason ([`unseen`]), and the program's
+/// file name, up to 64 bytes, padded with zeros.
 pub const EXEC_UNTRACED: u64 = 11;
-/// A mapping that exists before the first instruction; three words follow:
-/// first address, end, [`map_bits`].
+/// A mapping that exists before the first instruction; three words follow: first
+/// address, end, [`map_bits`].
 pub const MAPPED: u64 = 12;
 
-/// The program asks the engine, and the thread waits for the answer; two words follow:
-/// integer, address; which question ([`query`]) in bits 0..7. Always published at once,
-/// behind the block that asks.
+/// The program sends a query to the engine, and the thread waits for the result; the
+/// kind of query ([`query`]) in bits 0..7. Two words follow: integer, address. Always
+/// published at once, after the block that contains the query.
 pub const QUERY: u64 = 13;
 
-/// The kernel has read the program's memory in the system call at hand, or written it
-/// with bit 57 ([`STORE`]); bytes in bits 0..56, one word follows: the first address.
+/// The kernel has read the program's memory in the current system call, or written it if
+/// bit 57 ([`STORE`]) is set; number of bytes in bits 0..56. One word follows: the first
+/// address.
 pub const TOUCH: u64 = 14;
 
 /// Words that follow [`CALL`].
@@ -60,34 +62,36 @@ pub const TOUCH_WORDS: usize = 1;
 /// Words that follow [`EXEC_UNTRACED`].
 pub const UNTRACED_WORDS: usize = 9;
 
-/// Why a program is not followed.
+/// Reasons why a program is not traced.
 pub mod unseen {
     /// Another architecture, or 32 bits.
     pub const FOREIGN: u64 = 0;
-    /// It may be executed, but not read.
+    /// The file is executable but not readable.
     pub const UNREADABLE: u64 = 1;
-    /// From its root directory the emulator is not reachable.
+    /// The emulator is not reachable from the program's root directory.
     pub const OTHER_ROOT: u64 = 2;
-    /// The kernel did not execute the emulator on it.
+    /// The kernel refused to execute the emulator.
     pub const REFUSED: u64 = 3;
 }
 
-/// How a program asks: by a system call `(question, integer, address, reply)` that no
-/// Linux has. `reply` points at two 64-bit words; an answer is 1 in the first and the
-/// value in the second, without one they stay as they are. The call fails in any case.
+/// Queries of a program. They use a system call `(question, integer, address, reply)`
+/// that does not exist in Linux. `reply` points to two 64-bit words: with a result, 1 is
+/// stored in the first and the value in the second; otherwise both are unchanged. The
+/// call itself always fails.
 pub mod query {
-    /// Number of the system call. Linux leaves 387 to 423 unused on x86-64 for good:
-    /// what other architectures have there has lower numbers here.
+    /// Number of the system call. Linux permanently leaves 387 to 423 unused on x86-64:
+    /// the corresponding calls of other architectures have lower numbers here.
     pub const NUMBER: i64 = 400;
-    /// Question: which virtual address belongs to the integer? 0: none is known.
+    /// Query: the virtual address of the integer; 0 if none is known.
     pub const LOAD_VA: u64 = 0;
-    /// The address belongs to the integer from now on; 0: none does.
+    /// Associates the address with the integer; 0 removes the association.
     pub const INSERT_VA: u64 = 1;
-    /// A table of as many rows as the integer says, of the usual size for 0.
+    /// Allocates a table with `integer` rows, or of the default size for 0.
     pub const ALLOC: u64 = 2;
-    /// An empty one of so many rows instead; 0: of as many as now.
+    /// Replaces the table by an empty one with `integer` rows, or of the current size
+    /// for 0.
     pub const RESIZE: u64 = 3;
-    /// No table from now on. The last one.
+    /// Frees the table. The highest query number.
     pub const FREE: u64 = 4;
 }
 
@@ -95,26 +99,26 @@ pub mod query {
 pub mod map_bits {
     /// Stores are allowed.
     pub const WRITE: u64 = 1;
-    /// A file lies behind it.
+    /// The mapping is backed by a file.
     pub const FILE: u64 = 2;
-    /// Shared with other processes.
+    /// The mapping is shared with other processes.
     pub const SHARED: u64 = 4;
-    /// The first thread's stack.
+    /// The mapping is the first thread's stack.
     pub const STACK: u64 = 8;
 }
 
-/// Where the tag starts.
+/// Position of the tag.
 pub const TAG_SHIFT: u32 = 58;
-/// The address in a memory record.
+/// Mask of the address in a memory record.
 pub const ADDRESS_MASK: u64 = (1 << 48) - 1;
-/// Where the instruction's index starts in a memory record.
+/// Position of the instruction index in a memory record.
 pub const INDEX_SHIFT: u32 = 48;
-/// Set in a memory record of a store.
+/// Set in the memory record of a store.
 pub const STORE: u64 = 1 << 57;
-/// Bit 8 of [`EXIT`]: the process ends with this thread.
+/// Bit 8 of [`EXIT`]: the process exits with this thread.
 pub const LAST: u64 = 1 << 8;
 
-/// A word with `tag` and `payload` (below 2^58).
+/// A word of `tag` and `payload` (below 2^58).
 #[inline(always)]
 pub const fn word(tag: u64, payload: u64) -> u64 {
     tag << TAG_SHIFT | payload
@@ -126,7 +130,7 @@ pub const fn tag(word: u64) -> u64 {
     word >> TAG_SHIFT
 }
 
-/// All but the tag.
+/// The word without its tag.
 #[inline(always)]
 pub const fn payload(word: u64) -> u64 {
     word & ((1 << TAG_SHIFT) - 1)

@@ -4,27 +4,27 @@ use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize};
 
 use crate::futex_wake;
 
-/// "pagewalk" as bytes.
+/// The string "pagewalk" as bytes.
 const MAGIC: u64 = u64::from_le_bytes(*b"pagewalk");
-/// Changes with every change of the layout or of the records.
+/// Incremented with every change of the layout or of the records.
 const VERSION: u64 = 4;
 /// Bytes before the first slot.
 const HEADER_BYTES: usize = 4096;
 
-/// Sizes of the parts of a segment. The file behind it is sparse: only what is
-/// touched takes memory.
+/// Sizes of the parts of a segment. The backing file is sparse: only touched pages take
+/// memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Geometry {
-    /// Threads that can be alive or not yet read to the end at a time.
+    /// Maximum number of threads that are alive or whose records are not yet all read.
     pub slots: usize,
-    /// Records of a ring, a power of two.
+    /// Records in each ring, a power of two.
     pub records: usize,
     /// Bytes for the static part of translated code, a multiple of 4096.
     pub code_bytes: usize,
 }
 
 impl Geometry {
-    /// Bytes of the whole; `None` when the sizes do not fit together.
+    /// Total bytes; `None` if the sizes are invalid.
     pub fn bytes(&self) -> Option<usize> {
         if !self.records.is_power_of_two()
             || !(16..=1 << 32).contains(&self.records)
@@ -44,7 +44,7 @@ impl Geometry {
     }
 }
 
-/// First page of a segment.
+/// The first page of a segment.
 #[repr(C, align(64))]
 #[derive(Default)]
 pub struct Header {
@@ -53,76 +53,75 @@ pub struct Header {
     slots: AtomicU64,
     records: AtomicU64,
     code_bytes: AtomicU64,
-    /// Words of the static part that are complete.
+    /// Number of completed words of the static part.
     pub code_words: AtomicU64,
-    /// Blocks that this process had inherited when it was forked.
+    /// Number of blocks that this process inherited in its fork.
     pub inherited: AtomicU64,
-    /// Ticket of the last change of the address space.
+    /// Ticket of the last address-space change.
     pub tickets: AtomicU64,
-    /// Threads alive.
+    /// Number of live threads.
     pub threads: AtomicU64,
-    /// Something that the reader must know; see [`Header::OUT_OF_CODE`].
+    /// A condition that the reader must know; see [`Header::OUT_OF_CODE`].
     pub trouble: AtomicU64,
-    /// Instructions executed as QEMU counts them itself, when asked for. Exact
-    /// with one thread.
+    /// Instructions executed, as QEMU counts them, if requested. Exact with one thread.
     pub executed: AtomicU64,
-    /// 0 free, 1 held: serialises system calls that change the address space.
+    /// Lock that serialises system calls that change the address space: 0 free, 1 held.
     pub lock: AtomicU32,
 }
 
 impl Header {
     /// [`Header::trouble`]: the static part is full.
     pub const OUT_OF_CODE: u64 = 1;
-    /// [`Header::trouble`]: more threads at a time than slots.
+    /// [`Header::trouble`]: there are more live threads than slots.
     pub const OUT_OF_SLOTS: u64 = 2;
 }
 
 /// States of a slot.
 pub mod slot_state {
-    /// Nobody's.
+    /// The slot is free.
     pub const FREE: u32 = 0;
-    /// A thread writes.
+    /// A thread writes to the ring.
     pub const ACTIVE: u32 = 1;
-    /// The thread is gone; the reader frees the slot when it has read all.
+    /// The thread has exited; the reader frees the slot after it has read all records.
     pub const CLOSED: u32 = 2;
 }
 
-/// A ring's ends, and what the thread is answered. Written by the producer: the first
-/// two lines and `asked`; by the consumer: the rest, and the waiting flag, which it clears.
+/// Both ends of a ring, and the results of queries. The producer writes the first two lines
+/// and `asked`. The consumer writes the rest, and clears the waiting flag.
 #[repr(C, align(64))]
 #[derive(Default)]
 pub struct Slot {
-    /// Where the next record goes: an address in the producer's process.
+    /// Address of the next record, in the producer's process.
     pub(crate) cursor: AtomicUsize,
-    /// At this address the producer has to publish, to wrap, to wait or to look
-    /// around; other threads set it to 0 to make it look around at its next block or access.
+    /// Cursor position at which the producer must publish, wrap, wait or check for changes.
+    /// Other threads set it to 0 to force a check at the next block or access.
     pub(crate) limit: AtomicUsize,
-    /// The ring's first record: an address in the producer's process.
+    /// Address of the ring's first record, in the producer's process.
     pub(crate) data: AtomicUsize,
-    /// Position of `data[0]` in this lap.
+    /// Position of `data[0]` in the current lap.
     pub(crate) lap: AtomicU64,
-    /// Last ticket that this thread has met.
+    /// Last ticket that this thread has seen.
     pub seen: AtomicU64,
     /// See [`slot_state`].
     pub state: AtomicU32,
     pad0: [u64; 2],
-    /// Position up to which records may be read.
+    /// Position up to which records are published.
     pub(crate) head: AtomicU64,
-    /// The producer sleeps on `space`.
+    /// Set while the producer sleeps on `space`.
     pub(crate) waiting: AtomicU32,
     pad1: [u64; 6],
     /// Position up to which records have been taken.
     pub(crate) tail: AtomicU64,
-    /// Futex of the producer: changes when room was made.
+    /// Futex of the producer: changes when space is freed.
     pub(crate) space: AtomicU32,
     pad2: [u64; 6],
-    /// Number of the last question.
+    /// Number of the last query.
     pub(crate) asked: AtomicU32,
-    /// Futex of the producer: number of the last question that was answered.
+    /// Futex of the producer: number of the last answered query.
     pub(crate) answered: AtomicU32,
-    /// Its answer, if `known`.
+    /// Result of that query, if `known`.
     pub(crate) answer: AtomicU64,
-    /// 0: nobody knows an answer.
+    /// 0 if no result is known.
     pub(crate) known: AtomicU32,
     pad3: [u64; 5],
 }
@@ -130,49 +129,49 @@ pub struct Slot {
 const _: () = assert!(size_of::<Slot>() == 256 && align_of::<Slot>() == 64);
 const _: () = assert!(size_of::<Header>() <= HEADER_BYTES);
 
-/// A page that the engine makes and every traced process maps: how to wake the
-/// engine, and whether it still listens.
+/// A page that the engine creates and every traced process maps. It serves to wake the
+/// engine and to check that the engine still runs.
 #[repr(C, align(64))]
 #[derive(Default)]
 pub struct Control {
-    /// The engine sleeps on `doorbell`.
+    /// Set while the engine sleeps on `doorbell`.
     pub waiting: AtomicU32,
     /// Futex of the engine.
     pub doorbell: AtomicU32,
-    /// Not 0: the engine has gone; a producer ends its process.
+    /// Not 0 after the engine has stopped; producers then terminate their process.
     pub abort: AtomicU32,
-    /// Process number of the engine.
+    /// Process ID of the engine.
     pub engine: AtomicU32,
-    /// Why the program cannot be followed any more, see [`Control::trouble`]; 0: it can.
+    /// The reason why tracing has failed, see [`Control::trouble`]; 0 without failure.
     trouble: AtomicU64,
 }
 
-/// What keeps a program from being followed.
+/// Reasons why a program cannot be traced.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Trouble {
-    /// A process that was forked does not reach the engine.
+    /// A forked process cannot connect to the engine.
     Child = 1,
-    /// The emulator cannot be started for what a process executes.
+    /// The emulator cannot be started for a process's new program.
     Image = 2,
-    /// The engine does not hear of new processes.
+    /// The engine cannot be notified of new processes.
     Listener = 3,
-    /// The emulator lacks what the plugin needs: its number in
-    /// [`needed`](crate::needed) stands in place of the kernel's error number.
+    /// The emulator lacks a function or register that the plugin needs. The error number is
+    /// replaced by its index in [`needed`](crate::needed).
     Emulator = 4,
 }
 
 impl Control {
-    /// Says, if nobody has before, what keeps process `pid` from being followed, with the
-    /// kernel's error number for it, and wakes the engine.
+    /// Records the first tracing failure: the reason, the kernel's error number and the
+    /// process `pid`. Wakes the engine.
     pub fn report(&self, trouble: Trouble, errno: i32, pid: u32) {
         let word = trouble as u64 | (errno as u64 & 0xffff) << 8 | u64::from(pid) << 32;
-        // First the word: the program may go on, and even end, after this.
+        // The word comes first: the program may continue, and even exit, after this.
         let _ = self.trouble.compare_exchange(0, word, SeqCst, SeqCst);
         self.doorbell.fetch_add(1, SeqCst);
         futex_wake(&self.doorbell);
     }
 
-    /// What was reported first: what, the kernel's error number, of which process.
+    /// The first recorded failure: reason, the kernel's error number, and process.
     #[inline]
     pub fn trouble(&self) -> Option<(Trouble, i32, u32)> {
         let word = self.trouble.load(Acquire);
@@ -189,9 +188,8 @@ impl Control {
     }
 }
 
-/// One process's shared memory, mapped. Every word is an atomic, so nothing that
-/// the other side writes can be undefined behaviour here; the geometry is read
-/// and checked once.
+/// The mapped shared memory of one process. Every word is atomic, so no write of the other
+/// side can cause undefined behaviour here. The geometry is read and checked once.
 pub struct Segment {
     base: *mut u8,
     geometry: Geometry,
@@ -203,7 +201,7 @@ unsafe impl Send for Segment {}
 unsafe impl Sync for Segment {}
 
 impl Segment {
-    /// Writes the header of a new segment into zeroed memory at `base`.
+    /// Initialises the header of a new segment in zeroed memory at `base`.
     ///
     /// # Safety
     /// `base` is page-aligned, zeroed, writable for `geometry.bytes()` bytes, and
@@ -220,10 +218,10 @@ impl Segment {
         segment
     }
 
-    /// Takes `bytes` of mapped memory at `base` for a segment that the other side made.
+    /// Opens a segment that the other side created, in `bytes` of mapped memory at `base`.
     ///
     /// # Errors
-    /// One sentence when it is none: wrong magic number, version or sizes.
+    /// The memory is no segment: wrong magic number, version or sizes, in one sentence.
     ///
     /// # Safety
     /// `base` is page-aligned and mapped, readable and writable, for `bytes`
@@ -258,11 +256,11 @@ impl Segment {
         }
     }
 
-    /// The sizes, as they were when it was made or opened.
+    /// The sizes at the time of creation or opening.
     pub fn geometry(&self) -> Geometry {
         self.geometry
     }
-    /// The first address.
+    /// The base address.
     pub fn base(&self) -> *mut u8 {
         self.base
     }
@@ -271,7 +269,7 @@ impl Segment {
         // SAFETY: mapped by the constructors' contracts; all atomics.
         unsafe { &*self.base.cast::<Header>() }
     }
-    /// The slot with this number; `None` beyond the last.
+    /// The slot with this number; `None` if it does not exist.
     pub fn slot(&self, number: usize) -> Option<&Slot> {
         (number < self.geometry.slots).then(|| {
             // SAFETY: within the mapping by the geometry check; all atomics.
@@ -283,7 +281,7 @@ impl Segment {
             }
         })
     }
-    /// The ring of the slot with this number; empty beyond the last.
+    /// The ring of the slot with this number; empty if it does not exist.
     pub fn ring(&self, number: usize) -> &[AtomicU64] {
         let (Some(_), Some(at)) = (self.slot(number), self.geometry.rings_at()) else {
             return &[];

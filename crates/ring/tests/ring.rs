@@ -1,4 +1,5 @@
-//! The ring between two threads of one process, as between two processes.
+//! Tests of the ring between two threads of one process, which stand for two
+//! processes.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -78,7 +79,7 @@ fn all_records_arrive_in_order_whatever_the_speed_of_either_side() {
     });
     assert!(consumer.closed(&segment));
     consumer.free(&segment);
-    // The next thread goes on in the same slot.
+    // The next thread continues in the same slot.
     // SAFETY: as above.
     let (again, producer) = unsafe { Producer::claim(&segment, &control, never) }.unwrap();
     assert_eq!(again, slot);
@@ -128,7 +129,8 @@ fn a_new_thread_has_met_what_its_maker_has() {
     // SAFETY: segment and control outlive the producers, which this thread uses.
     let claim = || unsafe { Producer::claim(&segment, &control, never) }.unwrap();
     let (_, maker) = claim();
-    // Changed by a third one; the maker is in a system call and has not met it.
+    // Changed by a third thread; the maker is in a system call and has not seen
+    // it.
     segment.header().tickets.store(3, Relaxed);
     let (slot, made) = claim();
     made.starts_from(&maker);
@@ -165,7 +167,7 @@ fn what_a_killed_writer_had_not_published_is_found() {
     assert!(all.iter().copied().eq(0..21), "{all:?}");
 }
 
-/// What the test's engine knows of an integer.
+/// The results that the test's engine knows.
 fn known(integer: u64) -> Option<u64> {
     (!integer.is_multiple_of(3)).then(|| integer.wrapping_mul(0x9e37_79b9_7f4a_7c15))
 }
@@ -210,7 +212,7 @@ fn a_question_stands_behind_what_was_done_before_and_waits_for_its_answer() {
             );
             all.clear();
             if i % 500 == 0 {
-                // Longer than the writer sleeps at a time.
+                // Longer than one sleep interval of the writer.
                 std::thread::sleep(std::time::Duration::from_millis(120));
                 assert_eq!(consumer.available(&segment), Ok(0));
             }
@@ -229,19 +231,19 @@ fn a_question_that_nobody_hears_ends_without_an_answer() {
     // SAFETY: segment and control outlive the producer, which this thread uses.
     let (slot, p) = unsafe { Producer::claim(&segment, &control, gone) }.unwrap();
     let consumer = Consumer::new(&segment, slot).unwrap();
-    // An answer without a question is none to the next one.
+    // An answer without a query does not answer the next query.
     consumer.deliver_result(&segment, Some(7));
     // SAFETY: this is the only writer.
     assert_eq!(unsafe { p.query(record::query::LOAD_VA, 1, 0) }, None);
-    // Nor is one that comes too late.
+    // The same holds for an answer that arrives too late.
     consumer.deliver_result(&segment, Some(8));
     // SAFETY: as above.
     assert_eq!(unsafe { p.query(record::query::LOAD_VA, 2, 0) }, None);
 }
 
 proptest! {
-    /// Whatever the other side writes into the memory, the reader gives records or
-    /// an error.
+    /// For any contents of the shared memory, the reader returns records or an
+    /// error.
     #[test]
     fn corrupt_memory_gives_an_error_at_worst(
         words in proptest::collection::vec((0usize..300, any::<u64>()), 0..40),
@@ -253,7 +255,8 @@ proptest! {
         unsafe { Segment::create(memory.base(), SMALL) };
         let bytes = memory.bytes();
         for (at, word) in words {
-            // Without `header` only the slots are touched: then it opens always.
+            // Without `header` only the slots are overwritten, so the segment can
+            // always be opened.
             let at = if header { at % 16 * 8 } else { 4096 + at % 64 * 8 };
             let page = &mut memory.0[at / 4096].0;
             page[at % 4096..at % 4096 + 8].copy_from_slice(&word.to_le_bytes());

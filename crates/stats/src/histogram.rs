@@ -1,5 +1,5 @@
-//! How often which value was seen: recorded in buckets of bounded number, kept
-//! as the list of those that are not empty.
+//! Histograms: values are counted in a bounded number of buckets and stored as the list of
+//! nonempty buckets.
 
 use std::collections::BTreeMap;
 
@@ -7,26 +7,26 @@ use serde::{Deserialize, Serialize};
 
 use crate::Definition;
 
-/// Sub-buckets of an octave: a bucket's values lie within 1/32 of each other.
+/// Sub-buckets of each octave: the values of a bucket differ by less than 1/32.
 const PER_OCTAVE: u64 = 1 << PRECISION;
 const PRECISION: u32 = 5;
-/// Buckets that values of 64 bits need, rounded up to a power of two: an index is
-/// then bounded by a mask.
+/// Number of buckets for 64-bit values, rounded up to a power of two so that a mask bounds an
+/// index.
 const BUCKETS: usize = 2048;
 
-/// By how much a percentile may exceed the value that it stands for, as a share of
-/// that value. Values below 64 are told exactly.
+/// Maximum relative amount by which a percentile may exceed its exact value. Values below 64 are
+/// exact.
 pub const RELATIVE_ERROR: f64 = 1.0 / PER_OCTAVE as f64;
 
-/// The bucket of `value`. Below 64 each value has its own; above, each octave has
-/// 32 of equal width.
+/// The bucket of `value`. Values below 64 have their own buckets; each octave above has 32 buckets
+/// of equal width.
 #[inline(always)]
 fn bucket(value: u64) -> usize {
     let shift = u64::BITS - 1 - PRECISION - (value | PER_OCTAVE).leading_zeros();
     ((shift as usize) << PRECISION) + (value >> shift) as usize
 }
 
-/// The least value of a bucket.
+/// The smallest value of a bucket.
 fn least(bucket: usize) -> u64 {
     let bucket = bucket as u64;
     match (bucket >> PRECISION).checked_sub(1) {
@@ -41,12 +41,12 @@ fn most(bucket: usize) -> u64 {
     least(bucket) + ((1 << shift) - 1)
 }
 
-/// Records values, at the cost of a few operations each, in 16 KB.
+/// Records values at the cost of a few operations each. Takes 16 KB.
 #[derive(Clone, Debug)]
 pub struct Histogram {
     counts: Box<[u64; BUCKETS]>,
     sum: u64,
-    /// Of the values since [`Histogram::mark`].
+    /// Largest value since [`Histogram::mark`].
     largest: u64,
 }
 
@@ -61,7 +61,7 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// One value more.
+    /// Records one value.
     #[inline(always)]
     pub fn record(&mut self, value: u64) {
         self.counts[bucket(value) % BUCKETS] += 1;
@@ -71,14 +71,14 @@ impl Histogram {
         }
     }
 
-    /// A stretch begins, whose largest value is another's than that of all.
+    /// Restarts the maximum, at the start of a new interval.
     pub fn mark(&mut self) {
         self.largest = 0;
     }
 
-    /// All values since the start. Its largest value is that since the last
-    /// [`Histogram::mark`]: of a difference of two distributions
-    /// ([`Distribution::since`]) it is exact if the mark was at the earlier one.
+    /// All values since the start. The maximum covers the values since the last
+    /// [`Histogram::mark`]. A difference of two distributions ([`Distribution::since`]) has an
+    /// exact maximum if the mark was set at the earlier one.
     pub fn distribution(&self) -> Distribution {
         let counts = self.counts.iter().enumerate().filter(|(_, n)| **n > 0);
         Distribution {
@@ -89,18 +89,18 @@ impl Histogram {
     }
 }
 
-/// Values and how often each was seen, as far as buckets tell them apart. Two of them
-/// merge without a loss: buckets and sums add up, and the largest of both remains.
+/// Values and their frequencies, at bucket resolution. Merging loses nothing: buckets and sums add
+/// up, and the larger maximum remains.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Written")]
 pub struct Distribution {
-    /// Buckets in ascending order, none of them empty.
+    /// Nonempty buckets, in ascending order.
     buckets: Vec<(u16, u64)>,
     sum: u64,
     largest: u64,
 }
 
-/// A distribution as somebody else has written it down.
+/// A distribution in serialised form, not yet validated.
 #[derive(Deserialize)]
 struct Written {
     buckets: Vec<(u16, u64)>,
@@ -132,42 +132,43 @@ impl TryFrom<Written> for Distribution {
     }
 }
 
-/// Values that a bucket does not tell apart.
+/// A range of values that share a bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bucket {
-    /// The least of them.
+    /// Smallest value.
     pub low: u64,
-    /// The largest of them.
+    /// Largest value.
     pub high: u64,
-    /// How many values were seen.
+    /// Number of recorded values.
     pub count: u64,
 }
 
 impl Distribution {
-    /// How many values there are.
+    /// Number of values.
     pub fn count(&self) -> u64 {
         self.buckets.iter().map(|b| b.1).sum()
     }
 
-    /// Their sum, exact.
+    /// Exact sum of the values.
     pub fn sum(&self) -> u64 {
         self.sum
     }
 
-    /// The largest of them, exact; 0 if there is none.
+    /// Exact maximum; 0 if empty.
     pub fn largest(&self) -> u64 {
         self.largest
     }
 
-    /// Their mean, exact; `None` if there is none.
+    /// Exact mean; `None` if empty.
     pub fn mean(&self) -> Option<f64> {
         let n = self.count();
         (n > 0).then(|| self.sum as f64 / n as f64)
     }
 
-    /// The least value that at least `percent` of 100 values do not exceed (nearest
-    /// rank), told by the largest value of its bucket, or of all if that is less: at
-    /// most [`RELATIVE_ERROR`] above it, never below. `None` if there is none.
+    /// The percentile `percent` (nearest rank): the smallest value that at least `percent` of 100
+    /// values do not exceed. Reported as the largest value of its bucket, or the maximum if that
+    /// is smaller: never below the exact value and at most [`RELATIVE_ERROR`] above. `None` if
+    /// empty.
     pub fn percentile(&self, percent: u32) -> Option<u64> {
         let n = u128::from(self.count());
         let rank = (n * u128::from(percent.min(100))).div_ceil(100).max(1);
@@ -179,7 +180,7 @@ impl Distribution {
         Some(most(usize::from(at.0)).min(self.largest))
     }
 
-    /// The buckets that are not empty, in ascending order.
+    /// The nonempty buckets, in ascending order.
     pub fn buckets(&self) -> impl Iterator<Item = Bucket> {
         self.buckets.iter().map(|&(at, count)| Bucket {
             low: least(usize::from(at)),
@@ -188,7 +189,7 @@ impl Distribution {
         })
     }
 
-    /// `count` values more that are all `value`.
+    /// Adds `count` occurrences of `value`.
     pub fn add(&mut self, value: u64, count: u64) {
         if count == 0 {
             return;
@@ -201,7 +202,7 @@ impl Distribution {
         });
     }
 
-    /// The values of `other`, too.
+    /// Adds the values of `other`.
     pub fn merge(&mut self, other: &Distribution) {
         for &(at, count) in &other.buckets {
             match self.buckets.binary_search_by_key(&at, |b| b.0) {
@@ -213,8 +214,8 @@ impl Distribution {
         self.largest = self.largest.max(other.largest);
     }
 
-    /// Each of `parts` counted so many times, rounded to whole values; the largest of all remains.
-    /// Counted once, one stays what it is.
+    /// Sum of `parts`, each with its weight, rounded to whole counts. The maximum is the largest
+    /// of all. A single part with weight 1 is unchanged.
     pub fn weighted<'a>(parts: impl Iterator<Item = (f64, &'a Distribution)>) -> Distribution {
         let (mut counts, mut sum, mut largest) = (BTreeMap::<u16, f64>::new(), 0.0, 0);
         for (times, part) in parts {
@@ -232,7 +233,7 @@ impl Distribution {
         }
     }
 
-    /// What came after `earlier`, which is the same at an earlier time.
+    /// The values recorded since `earlier`, an earlier state of the same distribution.
     pub fn since(&self, earlier: &Distribution) -> Distribution {
         let mut before = earlier.buckets.iter().peekable();
         let mut buckets = Vec::new();
@@ -242,7 +243,7 @@ impl Distribution {
                 buckets.push((at, count - known));
             }
         }
-        // What was seen lies in the last bucket, whatever else was since the mark.
+        // The maximum since `earlier` lies in the last bucket, although the mark may be older.
         let largest = buckets
             .last()
             .map_or(0, |b| self.largest.min(most(usize::from(b.0))));
@@ -259,14 +260,13 @@ impl Distribution {
 pub struct Spread {
     /// The component.
     pub path: String,
-    /// What each value is.
+    /// Meaning of a value.
     pub definition: &'static Definition,
     /// The values.
     pub values: Distribution,
 }
 
-/// The definition of a histogram: name, unit, and what one value is, as
-/// `Definition`.
+/// The definition of a histogram: name, unit, and meaning of one value, as `Definition`.
 #[macro_export]
 macro_rules! histogram {
     ($name:literal, $unit:literal, $meaning:literal) => {

@@ -1,10 +1,9 @@
-//! Counters with a unit and a definition, and the tree they hang in.
+//! Counters with units and definitions, and the statistics tree.
 //!
-//! A component declares its counters once with [`counters!`]; the struct is
-//! plain integers, and its definitions are found by the results, by the
-//! documentation and by `pagewalk explain`. Where a mean hides too much, a
-//! component records a [`Histogram`], whose definition is a constant made by
-//! [`histogram!`].
+//! A component declares its counters once with [`counters!`]. The struct consists
+//! of plain integers; results, documentation and `pagewalk explain` read its
+//! definitions. Where a mean is not enough, a component records a [`Histogram`],
+//! whose definition is a constant made by [`histogram!`].
 
 mod histogram;
 
@@ -12,20 +11,20 @@ use serde::Serialize;
 
 pub use histogram::{Bucket, Distribution, Histogram, RELATIVE_ERROR, Spread};
 
-/// What one counter means.
+/// The definition of one counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Definition {
     /// Name within its component, e.g. `misses`.
     pub name: &'static str,
-    /// What one count is, e.g. `lookups`, `cycles`, `bytes`.
+    /// Unit of the count, e.g. `lookups`, `cycles`, `bytes`.
     pub unit: &'static str,
-    /// One sentence.
+    /// Meaning, in one sentence.
     pub meaning: &'static str,
-    /// Counts accumulate, and the measured part is a difference; a gauge is a
-    /// state, and the measured part is its value at the end.
+    /// A count accumulates, and the measured part is a difference. A gauge is a
+    /// state, and the measured part is its final value.
     pub gauge: bool,
-    /// A gauge that tells the most there ever was: of several components the
-    /// largest value is told, not the sum.
+    /// A gauge that holds a maximum. Several components are combined by their
+    /// maximum, not by their sum.
     pub peak: bool,
 }
 
@@ -37,12 +36,12 @@ pub trait Counters {
     fn values(&self, out: &mut Vec<u64>);
 }
 
-/// Declares a struct of counters: `name: "unit", "definition";` a line, with
-/// `gauge` before the name for a state, `peak` for the most there ever was.
+/// Declares a struct of counters: `name: "unit", "definition";` on each line.
+/// `gauge` before the name marks a state, `peak` a maximum.
 ///
 /// ```
 /// pagewalk_stats::counters! {
-///     /// What a door counted.
+///     /// Counters of a door.
 ///     pub struct DoorStats {
 ///         opened: "times", "Times the door was opened";
 ///         gauge width: "mm", "Width of the door";
@@ -83,12 +82,12 @@ macro_rules! counters {
     };
 }
 
-/// The statistics tree at one moment: it has the shape of the machine.
+/// A snapshot of the statistics tree, which has the structure of the machine.
 #[derive(Clone, Debug, Default)]
 pub struct Tree {
-    /// One row a counter, in a fixed order.
+    /// One row for each counter, in a fixed order.
     pub rows: Vec<Row>,
-    /// One a histogram, in a fixed order.
+    /// One entry for each histogram, in a fixed order.
     pub spreads: Vec<Spread>,
 }
 
@@ -97,14 +96,14 @@ pub struct Tree {
 pub struct Row {
     /// The component, e.g. `core.0.l1d`.
     pub path: String,
-    /// What is counted.
+    /// Definition of the counter.
     pub definition: &'static Definition,
-    /// How much.
+    /// Value of the counter.
     pub value: u64,
 }
 
 impl Row {
-    /// It is a count, and something was counted.
+    /// True for a nonzero count.
     pub fn counts(&self) -> bool {
         !self.definition.gauge && self.value > 0
     }
@@ -124,8 +123,8 @@ impl Tree {
         }
     }
 
-    /// Adds those of a component's counters whose name `keep` accepts: the others
-    /// cannot move in this place, and a row that is always zero tells nothing.
+    /// Adds the counters whose name `keep` accepts. The others are always zero
+    /// for this component and carry no information.
     pub fn add_some(&mut self, path: &str, counters: &dyn Counters, keep: impl Fn(&str) -> bool) {
         let from = self.rows.len();
         self.add(path, counters);
@@ -154,8 +153,8 @@ impl Tree {
         self.spreads.append(&mut other.spreads);
     }
 
-    /// What happened between `earlier` and `self`: counts are subtracted,
-    /// gauges keep the later value. A row that `earlier` lacks counts from zero.
+    /// The change from `earlier` to `self`: counts are subtracted, gauges keep
+    /// the later value. A row that `earlier` lacks counts from zero.
     pub fn since(&self, earlier: &Tree) -> Tree {
         let with = |(row, value): (&Row, u64)| Row {
             value,
@@ -195,8 +194,8 @@ impl Tree {
         self.rows.iter().map(since).collect()
     }
 
-    /// Adds what happened next, in a later stretch: counts add up, of a gauge the
-    /// later value remains.
+    /// Adds the statistics of a later interval: counts add up, gauges take the
+    /// later value.
     pub fn go_on(&mut self, later: &Tree) {
         debug_assert_eq!(self.rows.len(), later.rows.len());
         for (own, later) in self.rows.iter_mut().zip(&later.rows) {
@@ -218,8 +217,8 @@ impl Tree {
         }
     }
 
-    /// Adds what another component of the same kind reports: the same rows, of
-    /// which counts and states add up, and peaks give the largest.
+    /// Adds the statistics of another component of the same kind, with the same
+    /// rows: counts and gauges add up, peaks take the maximum.
     pub fn merge(&mut self, other: &Tree) {
         debug_assert_eq!(self.rows.len(), other.rows.len());
         for (own, other) in self.rows.iter_mut().zip(&other.rows) {
@@ -233,13 +232,13 @@ impl Tree {
         self.merge_spreads(other);
     }
 
-    /// The values of the histogram `name` at `path`, if there is one.
+    /// The histogram `name` at `path`, if it exists.
     pub fn values(&self, path: &str, name: &str) -> Option<&Distribution> {
         let is = |s: &&Spread| s.path == path && s.definition.name == name;
         self.spreads.iter().find(is).map(|s| &s.values)
     }
 
-    /// The value of `name` at `path`, if there is one.
+    /// The value of counter `name` at `path`, if it exists.
     pub fn get(&self, path: &str, name: &str) -> Option<u64> {
         self.rows
             .iter()

@@ -1,9 +1,9 @@
-//! Histograms against the sorted list of the values.
+//! Compares histograms with sorted lists of the values.
 
 use pagewalk_stats::{Distribution, Histogram, RELATIVE_ERROR};
 use proptest::prelude::*;
 
-/// Values of all magnitudes; a few of them often.
+/// Values of all magnitudes, some of them repeated.
 fn values() -> impl Strategy<Value = Vec<u64>> {
     let value = (0u64..1 << 48, 0u32..48).prop_map(|(v, shift)| v >> shift);
     prop::collection::vec(value, 0..400)

@@ -1,28 +1,27 @@
-//! When a resource that serves one request at a time is free: DRAM banks, buses.
+//! Free time of a resource that serves one request at a time: DRAM banks, buses.
 
-/// The busy intervals of a resource over a short horizon, in any unit of time.
-/// A request takes the free time from the moment it asks, so that one from an
-/// earlier time than others before it does not wait behind them.
+/// The busy intervals of a resource over a short horizon, in any unit of time. A
+/// request takes free time from its arrival on. It does not queue behind requests
+/// that were processed earlier but arrive later in simulated time.
 ///
-/// In order of time this is first come, first served, exactly. Out of order, a
-/// request may find less free time than it needs before an interval that was
-/// taken for a later one. That one's end has been told already and cannot move
-/// any more. The request then takes the rest of its time from the gaps behind,
-/// so that the resource is never used twice and no gap is lost, and is delayed
-/// itself by what the later ones would have been delayed by: the sum of the
-/// delays is right, though not who bears them.
+/// If requests come in time order, this is exactly first come, first served. Out
+/// of order, the gap before an interval of a later request may be too short. The
+/// end of that interval has already been reported and cannot move. The request
+/// then takes the rest of its time from later gaps, so the resource is never used
+/// twice and no gap is lost. Its own delay includes the delay that the later
+/// requests should have had. The sum of delays is exact, but not their
+/// distribution over requests.
 ///
-/// `N` (at least 2) intervals are remembered; when more are needed the
-/// oldest is forgotten. A request from before the horizon finds the resource
-/// free, which for a resource with that many gaps is nearly right: one that is
-/// saturated is a single interval.
+/// At most `N` (at least 2) intervals are stored; the oldest is dropped when more
+/// are needed. A request from before the horizon finds the resource free. This is
+/// nearly right for a resource with that many gaps: a saturated one has a single
+/// interval.
 ///
-/// Cost of a request: a few steps from the newest interval backwards, at most `N`.
+/// A request costs a few steps from the newest interval backwards, at most `N`.
 #[derive(Clone, Debug)]
 pub struct FreeIntervals<const N: usize> {
-    /// `[from, to)` in order of time; between two of them is a gap. Only
-    /// `head..end` are remembered, at most `N`; with twice the room, they have to
-    /// move to the front only now and then.
+    /// Intervals `[from, to)` in time order, separated by gaps. Only `head..end`,
+    /// at most `N`, are valid. Twice the capacity makes moves to the front rare.
     busy: [[(u64, u64); N]; 2],
     head: u32,
     end: u32,
@@ -34,19 +33,20 @@ impl<const N: usize> Default for FreeIntervals<N> {
     }
 }
 
-/// Where a request finds its time.
+/// The position of a request among the busy intervals.
 struct Fit {
-    /// When it is told that it starts.
+    /// Reported start.
     start: u64,
-    /// The solid interval that its time and those it touches become.
+    /// The contiguous busy interval that results from the request and adjacent
+    /// intervals.
     solid: (u64, u64),
-    /// Intervals `first..last` are swallowed by `solid`.
+    /// Intervals `first..last` become part of `solid`.
     first: usize,
     last: usize,
 }
 
 impl<const N: usize> FreeIntervals<N> {
-    /// Always free.
+    /// A resource that is always free.
     pub fn new() -> Self {
         const { assert!(N >= 2) };
         FreeIntervals {
@@ -56,7 +56,7 @@ impl<const N: usize> FreeIntervals<N> {
         }
     }
 
-    /// The intervals that are remembered.
+    /// The stored intervals.
     #[inline(always)]
     fn busy(&self) -> &[(u64, u64)] {
         &self.busy.as_flattened()[self.head as usize..self.end as usize]
@@ -65,7 +65,7 @@ impl<const N: usize> FreeIntervals<N> {
     #[inline(always)]
     fn find(&self, at: u64, length: u64) -> Fit {
         let busy = self.busy();
-        // Backwards past all intervals that end at `at` or later.
+        // Backwards past all intervals that end at or after `at`.
         let mut first = busy.len();
         for &(_, to) in busy.iter().rev() {
             if to < at {
@@ -119,7 +119,7 @@ impl<const N: usize> FreeIntervals<N> {
         }
     }
 
-    /// When a request of `length` at `at` would start. Takes nothing.
+    /// The start of a request of `length` at `at`. Reserves nothing.
     #[inline]
     pub fn earliest(&self, at: u64, length: u64) -> u64 {
         match self.busy().last() {
@@ -129,10 +129,10 @@ impl<const N: usize> FreeIntervals<N> {
         }
     }
 
-    /// Takes `length` from the free time from `at` on; gives the start.
+    /// Reserves `length` of free time from `at` on, and returns the start.
     #[inline(always)]
     pub fn take(&mut self, at: u64, length: u64) -> u64 {
-        // Most requests come at the end: behind the last interval, or in it.
+        // Common case: the request lies after the last interval, or in it.
         let (head, end) = (self.head as usize, self.end as usize);
         let before = &mut self.busy.as_flattened_mut()[..end];
         match before.last_mut() {
@@ -149,7 +149,7 @@ impl<const N: usize> FreeIntervals<N> {
         }
     }
 
-    /// The same wherever it is.
+    /// The general case of [`FreeIntervals::take`].
     #[inline(never)]
     fn take_among(&mut self, at: u64, length: u64) -> u64 {
         let Fit {
@@ -172,7 +172,7 @@ impl<const N: usize> FreeIntervals<N> {
         start
     }
 
-    /// Puts in an interval behind all others.
+    /// Appends an interval after all others.
     #[inline(always)]
     fn append(&mut self, interval: (u64, u64)) {
         if (self.end - self.head) as usize == N {
@@ -185,12 +185,12 @@ impl<const N: usize> FreeIntervals<N> {
         self.end += 1;
     }
 
-    /// Puts in an interval that comes to be at `i`.
+    /// Inserts an interval at index `i`.
     #[inline(always)]
     fn insert(&mut self, mut i: usize, interval: (u64, u64)) {
         if (self.end - self.head) as usize == N {
             if i == self.head as usize {
-                return; // older than all that are remembered
+                return; // older than all stored intervals
             }
             self.head += 1;
         }
@@ -205,7 +205,7 @@ impl<const N: usize> FreeIntervals<N> {
         self.end += 1;
     }
 
-    /// Makes room behind the last one; gives by how much they moved.
+    /// Makes room at the end. Returns the number of positions moved.
     #[cold]
     fn move_to_front(&mut self) -> usize {
         let by = self.head as usize;
@@ -264,8 +264,8 @@ mod tests {
         assert_eq!(f.take(1605, 10), 1610, "within the horizon it waits");
     }
 
-    /// Mean wait of requests of `length` at `load`, asked out of order by up
-    /// to `reach`, and what it is in order.
+    /// Mean wait of requests of `length` at `load`, processed out of order by up
+    /// to `reach`, and the exact mean wait in order.
     fn mean_wait(load: f64, reach: u64, length: u64) -> (f64, f64) {
         let mut r = rng(3, "test.free_intervals");
         let mut at = 0.0;
@@ -293,8 +293,8 @@ mod tests {
 
     #[test]
     fn disorder_costs_below_one_percent_of_a_memory_access() {
-        // A bus line of 3333 ps in a memory access of 60 ns, disorder of up to
-        // three such accesses.
+        // A bus transfer of 3333 ps in a memory access of 60 ns, and disorder of
+        // up to three such accesses.
         for load in [0.2, 0.5, 0.8, 0.9, 0.95] {
             for reach in [0, 20_000, 60_000, 180_000] {
                 let (got, want) = mean_wait(load, reach, 3333);
@@ -312,7 +312,7 @@ mod tests {
         fn within_the_horizon_every_free_moment_is_used_once(
             requests in prop::collection::vec((0usize..3000, 1usize..40), 1..60),
         ) {
-            // 64 intervals hold 60 requests: the horizon covers everything.
+            // 64 intervals hold 60 requests, so the horizon covers everything.
             let mut f = FreeIntervals::<64>::new();
             let mut taken = vec![false; 8000];
             for (at, length) in requests {

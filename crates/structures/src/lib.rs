@@ -1,4 +1,5 @@
-//! What hardware is made of: arrays, occupancy, free intervals, rings, hashes.
+//! Building blocks of hardware models: arrays, occupancy, free intervals,
+//! rings, hashes.
 
 mod free_intervals;
 mod occupancy;

@@ -1,4 +1,4 @@
-//! A fixed number of places, each taken for a while: MSHRs, page walkers, queues.
+//! Resources with a fixed number of places: MSHRs, page walkers, queues.
 
 mod by_end;
 mod least;
@@ -8,67 +8,66 @@ use pagewalk_units::Cycle;
 use self::by_end::ByEnd;
 use self::least::Least;
 
-/// Places that requests take for a duration not known when they start: a
-/// request is admitted first and holds its place once its end is known. A full
-/// set delays a request to the first release.
+/// A set of places that requests occupy for a duration that is unknown at their start.
+/// A request is first admitted, and holds its place once its end is known. If all
+/// places are occupied, it waits for the first release.
 ///
-/// Requests need not come in order of time. Each place remembers, beside the
-/// time from which it is free for good, the last gaps before that; a request
-/// from an earlier time takes a gap. If it then stays longer than the gap, the
-/// place owes the overlap: it is taken from the gaps behind and from the end,
-/// so that the total time for which places are taken is always right. The ends
-/// that others have been told cannot move any more; the request itself bears
-/// what they would have been delayed by.
+/// Requests need not come in time order. Each place stores the time from which it is
+/// permanently free, and the last gaps before that. A request from an earlier time
+/// takes a gap. If it stays longer than the gap, the overlap is taken from later gaps
+/// and from the end, so the total occupied time is always exact. Ends that were already
+/// reported cannot move. The request itself therefore bears the delay of the others.
 ///
-/// Cost of a request: constant while there are free places; else one pass over
-/// few places and their gaps, and of many over the gaps that end after it only.
+/// A request takes constant time while there are free places. Otherwise it scans the
+/// few places and their gaps; with many places, it scans only the gaps that end after
+/// it.
 #[derive(Clone, Debug)]
 pub struct Occupancy {
-    /// From when each place is free for good.
+    /// Time from which each place is permanently free.
     free_at: Vec<Cycle>,
-    /// The least of these.
+    /// Minimum of `free_at`.
     least: Least,
-    /// The last gaps before that, oldest first: `from <= t < to`.
+    /// The last gaps of each place, oldest first: `from <= t < to`.
     gaps: Vec<Gaps>,
-    /// The end of the latest gap.
+    /// End of the latest gap.
     gaps_end: Cycle,
-    /// The gaps of many places, while requests from earlier times than others come.
+    /// Gaps of many places sorted by end, kept while requests come out of time order.
     by_end: ByEnd,
-    /// Whether there are so many places.
+    /// True if there are at least [`MANY`] places.
     many: bool,
-    /// The place taken last: free again if requests follow one another.
+    /// The most recently taken place: free again if requests do not overlap.
     last: u32,
-    /// The place taken longest ago: free if requests overlap.
+    /// The least recently taken place: free if requests overlap.
     next: u32,
 }
 
-/// Gaps that a place remembers.
+/// Gaps stored for each place.
 const GAPS: usize = 4;
-/// Bits of a place's number: times below 2^(64 - this) are told apart.
+/// Bits of a place number. Times must be below 2^(64 - `PLACE_BITS`).
 const PLACE_BITS: u32 = 12;
-/// Most places.
+/// Maximum number of places.
 const MOST_PLACES: usize = 1 << PLACE_BITS;
-/// From so many places on their gaps are kept in order, too: below it costs more to
-/// keep the order than to look at them all.
+/// Number of places from which gaps are also kept sorted. Below it, sorting costs more
+/// than scanning all gaps.
 const MANY: usize = 64;
 
-/// The gaps of a place: each from its first cycle to the one behind it, in order of
-/// time; empty ones are none.
+/// The gaps of a place in time order, each from its first cycle to the cycle after its
+/// last. Empty ones are unused.
 type Gaps = [(Cycle, Cycle); GAPS];
 
-/// A place that a request may take from `start` on; given to [`Occupancy::hold`].
+/// A place that a request may occupy from `start` on; passed to [`Occupancy::hold`].
 #[derive(Clone, Copy, Debug)]
 #[must_use = "a request that is admitted holds its place"]
 pub struct OccupancySlot {
-    /// When the request gets its place, at or after the time it asked.
+    /// Time at which the request gets its place, at or after its arrival.
     pub start: Cycle,
     place: u32,
-    /// Which gap; `GAPS`: none, the place is free for good.
+    /// Index of the gap; `GAPS` if the place is permanently free.
     gap: u32,
 }
 
 impl Occupancy {
-    /// `places` of them, 1 to 4096, all free.
+    /// `places` free places, 1 to 4096.
     pub fn new(places: usize) -> Self {
         assert!(
             (1..=MOST_PLACES).contains(&places),
@@ -86,12 +85,12 @@ impl Occupancy {
         }
     }
 
-    /// How many places there are.
+    /// Number of places.
     pub fn places(&self) -> usize {
         self.free_at.len()
     }
 
-    /// The first time at or after `at` when a place is free. Takes none.
+    /// The first time at or after `at` when a place is free. Does not occupy it.
     #[inline]
     pub fn admit(&mut self, at: Cycle) -> OccupancySlot {
         for place in [self.last, self.next] {
@@ -106,7 +105,7 @@ impl Occupancy {
         self.admit_among(at)
     }
 
-    /// The same where neither of the likely places is free.
+    /// The general case of [`Occupancy::admit`], if neither likely place is free.
     #[inline(never)]
     fn admit_among(&mut self, at: Cycle) -> OccupancySlot {
         let (free, place) = self.least.of(&self.free_at);
@@ -125,7 +124,7 @@ impl Occupancy {
         }
     }
 
-    /// As [`Occupancy::admit`], where a place is free at `at` itself.
+    /// Like [`Occupancy::admit`], but only if a place is free at `at` itself.
     #[inline]
     pub fn admit_at_once(&mut self, at: Cycle) -> Option<OccupancySlot> {
         for place in [self.last, self.next] {
@@ -163,7 +162,7 @@ impl Occupancy {
         }
         let mut until = at;
         for (i, gaps) in self.gaps.iter().enumerate() {
-            // The last gap that has begun: those before it are over.
+            // The last gap that has begun; all gaps before it are over.
             let begun = gaps.iter().rposition(|gap| gap.0 <= at);
             if let Some(g) = begun
                 && gaps[g].1 > until
@@ -179,7 +178,7 @@ impl Occupancy {
         (until > at).then_some(slot)
     }
 
-    /// As [`Occupancy::admit_gap`].
+    /// Like [`Occupancy::admit_gap`], for many places.
     fn admit_gap_of_many(&mut self, at: Cycle, mut slot: OccupancySlot) -> OccupancySlot {
         if !self.by_end.is_kept() {
             self.by_end.keep(&self.gaps, at);
@@ -187,8 +186,8 @@ impl Occupancy {
         if !self.by_end.reaches(at) {
             return self.admit_gap(at, slot);
         }
-        // From the last end on, and of equal ends from the first place on: the first
-        // gap that is free at `at` is free longest.
+        // Scans from the latest end, and among equal ends from the first place. The
+        // first gap found free at `at` is thus the one that stays free longest.
         for gap in self.by_end.after(at) {
             let start = at.max(gap.from);
             if start < slot.start
@@ -207,12 +206,12 @@ impl Occupancy {
         slot
     }
 
-    /// No place is free for good before that of `slot`: the gap that is free
-    /// first, and of those the one that stays so longest.
+    /// Called if no place is permanently free before that of `slot`. Selects the gap
+    /// that is free first, and among those the one that stays free longest.
     fn admit_gap(&self, at: Cycle, mut slot: OccupancySlot) -> OccupancySlot {
         let mut until = Cycle::MAX;
         for (i, gaps) in self.gaps.iter().enumerate() {
-            // Gaps are in order of time: most places' last one is over.
+            // Gaps are in time order, and the last gap of most places is over.
             if gaps[GAPS - 1].1 <= at {
                 continue;
             }
@@ -231,9 +230,9 @@ impl Occupancy {
         slot
     }
 
-    /// The request of `slot` keeps its place until `end`; gives the end to
-    /// report for it. That is `end`, or later by what a request from an earlier
-    /// time than others before it would have delayed those by.
+    /// Occupies the place of `slot` until `end`. Returns the end to report for the
+    /// request. It exceeds `end` by the delay that the request causes to others that
+    /// were processed earlier but arrive later.
     #[inline(always)]
     pub fn hold(&mut self, slot: OccupancySlot, end: Cycle) -> Cycle {
         let place = slot.place as usize;
@@ -273,9 +272,9 @@ impl Occupancy {
         }
         self.free_at[place] += owed;
         self.least.changed(place);
-        // Those that came before from later times have been told their ends.
-        // What they would now wait, until this place or another is free, is
-        // borne by this request.
+        // The ends of requests that were processed earlier but arrive later have
+        // already been reported. The present request bears their wait until this or
+        // another place is free.
         let to = before[gap].1;
         if end <= to {
             return end;
@@ -283,7 +282,8 @@ impl Occupancy {
         end + (self.next_free(place, to, end) - to)
     }
 
-    /// When, from `at` on, a place other than `place` is free; at most `end`.
+    /// The first time from `at` on when a place other than `place` is free; at most
+    /// `end`.
     fn next_free(&mut self, place: usize, at: Cycle, end: Cycle) -> Cycle {
         if !self.by_end.reaches(at) {
             return self.next_free_of_few(place, at).min(end);
@@ -300,7 +300,7 @@ impl Occupancy {
         first.min(self.least.without(&self.free_at, place).max(at))
     }
 
-    /// The same by all gaps.
+    /// Like [`Occupancy::next_free`], by a scan of all gaps.
     fn next_free_of_few(&self, place: usize, at: Cycle) -> Cycle {
         let mut first = Cycle::MAX;
         for (i, gaps) in self.gaps.iter().enumerate() {
@@ -317,7 +317,7 @@ impl Occupancy {
         first
     }
 
-    /// Places taken at `at`.
+    /// Number of places occupied at `at`.
     pub fn taken(&self, at: Cycle) -> usize {
         let free =
             |i: usize| self.free_at[i] <= at || self.gaps[i].iter().any(|g| g.0 <= at && at < g.1);
@@ -325,8 +325,8 @@ impl Occupancy {
     }
 }
 
-/// Takes `start..end` out of gap number `gap`, and what does not fit there out of
-/// those behind it; gives what fits none.
+/// Removes `start..end` from gap number `gap`. The part that does not fit is taken from
+/// later gaps. Returns the remainder that fits in none.
 fn fill_gap(gaps: &mut Gaps, gap: usize, start: Cycle, end: Cycle) -> Cycle {
     let (from, to) = gaps[gap];
     if end <= to {
@@ -335,7 +335,7 @@ fn fill_gap(gaps: &mut Gaps, gap: usize, start: Cycle, end: Cycle) -> Cycle {
         } else if end == to {
             gaps[gap] = (from, start);
         } else {
-            // Two pieces: the oldest gap is forgotten for the second one.
+            // The gap splits in two, and the oldest gap is dropped.
             gaps.copy_within(1..=gap, 0);
             if gap > 0 {
                 gaps[gap - 1] = (from, start);
@@ -361,14 +361,14 @@ mod tests {
     use proptest::prelude::*;
     use rand::RngExt;
 
-    /// When a request gets its place.
+    /// Time at which a request gets its place.
     fn take(o: &mut Occupancy, at: Cycle, duration: Cycle) -> Cycle {
         let slot = o.admit(at);
         o.hold(slot, slot.start + duration);
         slot.start
     }
 
-    /// How long a request takes in all, as told.
+    /// Reported total time of a request.
     fn time(o: &mut Occupancy, at: Cycle, duration: Cycle) -> Cycle {
         let slot = o.admit(at);
         o.hold(slot, slot.start + duration) - at
@@ -394,12 +394,12 @@ mod tests {
         assert_eq!(take(&mut o, 1000, 100), 1000);
         assert_eq!(take(&mut o, 0, 100), 0);
         assert_eq!(take(&mut o, 0, 100), 100);
-        // What stays longer than the gap is owed at the end.
+        // The part that exceeds the gap is added at the end.
         assert_eq!(take(&mut o, 950, 100), 950);
         assert_eq!(take(&mut o, 1100, 1), 1150);
     }
 
-    /// Many servers, first come first served, requests sorted by time.
+    /// Reference: several servers, first come first served, requests in time order.
     fn in_order(requests: &[(Cycle, Cycle)], places: usize) -> f64 {
         let mut sorted = requests.to_vec();
         sorted.sort();
@@ -414,8 +414,8 @@ mod tests {
         total as f64 / requests.len() as f64
     }
 
-    /// Requests at `load` of the capacity, asked out of order by up to `reach`
-    /// cycles: the error of the mean time in the system.
+    /// Error of the mean time in the system for requests at `load` of the capacity,
+    /// processed out of order by up to `reach` cycles.
     fn error_of_disorder(places: usize, load: f64, reach: Cycle, seed: u64) -> f64 {
         let mut r = rng(seed, "test.occupancy");
         let mut at = 0.0;
@@ -448,15 +448,15 @@ mod tests {
 
     #[test]
     fn disorder_costs_below_one_percent() {
-        // All requests out of order by up to half the time that one takes, which
-        // is more than a window of instructions does to most of them.
+        // All requests are out of order by up to half of a service time, more than an
+        // instruction window causes for most of them.
         for places in [1, 4, 10, 16, 32] {
             for load in [0.3, 0.6, 0.8] {
                 let e = error_of_disorder(places, load, 100, 2);
                 assert!(e < 0.01, "{places} places at {load}: {e}");
             }
         }
-        // By up to five times as long as one takes, at a load where there are queues.
+        // Disorder of up to five service times, at a load with queueing.
         for places in [4, 10, 16, 32] {
             let e = error_of_disorder(places, 0.6, 1000, 2);
             assert!(e < 0.01, "{places} places: {e}");
@@ -465,7 +465,7 @@ mod tests {
 
     #[test]
     fn disorder_never_costs_throughput() {
-        // More than can be served, out of order: the places are all busy all the time.
+        // An overload, out of order: all places are always busy.
         for places in [1, 4, 16] {
             let mut r = rng(5, "test.occupancy.saturated");
             let mut o = Occupancy::new(places);
@@ -501,14 +501,14 @@ mod tests {
         fn many_places_are_taken_as_few_are(
             places in 1usize..140, reach in 1u64..6000, seed in any::<u64>(),
         ) {
-            // The same places, with their gaps in order of time and without.
+            // Equal sets of places, with sorted gaps and without.
             let mut all = [Occupancy::new(places), Occupancy::new(places)];
             all[0].many = false;
             all[1].many = true;
             let mut r = rng(seed, "test.occupancy.many");
             let mut now = 0;
             for _ in 0..1500 {
-                // A little less to a little more than can be served; pauses in between.
+                // Loads slightly below and above the capacity, with occasional pauses.
                 now += r.random_range(0..600 / places as u64 + 2);
                 now += if r.random_range(0..1000) == 0 { 20_000 } else { 0 };
                 let at = now + r.random_range(0..reach);

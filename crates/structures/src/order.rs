@@ -1,9 +1,9 @@
-//! Ways of a set in the order of use, the last used one first.
+//! Ways of a set in LRU order, most recently used first.
 
-/// The first of `words` for which `is_it` holds.
+/// The index of the first of `words` for which `is_it` holds.
 #[inline(always)]
 pub fn position(words: &[u64], is_it: impl Fn(u64) -> bool) -> Option<usize> {
-    // Of so many at once the host asks without a branch for each.
+    // For these common lengths the comparison is branch-free.
     #[inline(always)]
     fn among<const N: usize>(words: &[u64; N], is_it: impl Fn(u64) -> bool) -> Option<usize> {
         let mut found = 0u32;
@@ -18,7 +18,7 @@ pub fn position(words: &[u64], is_it: impl Fn(u64) -> bool) -> Option<usize> {
     if let Ok(words) = <&[u64; 16]>::try_from(words) {
         return among(words, is_it);
     }
-    // Apart, so that there is little of it wherever it is inlined.
+    // A separate function, to keep inlined code small.
     #[inline(never)]
     fn any(words: &[u64], is_it: impl Fn(u64) -> bool) -> Option<usize> {
         words.iter().position(|&word| is_it(word))
@@ -26,7 +26,7 @@ pub fn position(words: &[u64], is_it: impl Fn(u64) -> bool) -> Option<usize> {
     any(words, is_it)
 }
 
-/// The word in `way` becomes the first.
+/// Moves the word in `way` to the front (MRU).
 #[inline(always)]
 pub fn touch_mru(words: &mut [u64], way: usize) {
     let words = &mut words[..=way];
@@ -37,7 +37,8 @@ pub fn touch_mru(words: &mut [u64], way: usize) {
     words[0] = word;
 }
 
-/// `word` becomes the first; gives the last, which goes.
+/// Inserts `word` at the front (MRU). Returns the last word (LRU), which is
+/// evicted.
 #[inline(always)]
 pub fn push_mru(words: &mut [u64], word: u64) -> u64 {
     #[inline(always)]

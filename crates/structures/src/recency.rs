@@ -1,31 +1,30 @@
-//! In what order the ways of sets were used: least-recently-used replacement of
-//! sets that are too wide to be searched for it.
+//! LRU replacement for wide sets, without a search for the victim.
 
-/// A way's neighbours in the order of use of its set. The order is a ring: next to
-/// the last used way is the one used longest ago.
+/// A way's neighbours in the LRU order of its set. The order is a ring: the most
+/// recently used way is adjacent to the least recently used one.
 #[derive(Clone, Copy, Debug)]
 struct Link {
     newer: u16,
     older: u16,
 }
 
-/// The order of use of each set of an array. A use costs a few operations, however
-/// many ways there are, and the way to be replaced next is known without a search.
+/// The LRU order of each set of an array. An update costs a few operations for any
+/// number of ways, and the next victim is known without a search.
 #[derive(Clone, Debug)]
 pub struct Recency {
-    /// By way within a set, sets one after the other.
+    /// Indexed by way within a set, sets one after the other.
     links: Vec<Link>,
-    /// The last used way of each set.
+    /// The most recently used way of each set.
     first: Vec<u16>,
     ways: usize,
 }
 
-/// Most ways of a set.
+/// Maximum ways of a set.
 pub const MOST_WAYS: usize = 1 << u16::BITS;
 
 impl Recency {
-    /// `sets` of `ways` ways, 1 to [`MOST_WAYS`]; the first way counts as used longest
-    /// ago.
+    /// `sets` sets of `ways` ways, 1 to [`MOST_WAYS`]. Initially the first way is the
+    /// least recently used.
     pub fn new(sets: usize, ways: usize) -> Self {
         assert!((1..=MOST_WAYS).contains(&ways), "1 to {MOST_WAYS} ways");
         let ring = (0..ways).map(|way| Link {
@@ -39,7 +38,7 @@ impl Recency {
         }
     }
 
-    /// `way` of `set` becomes the last used one.
+    /// Makes `way` of `set` the most recently used.
     #[inline(always)]
     pub fn touch_mru(&mut self, set: usize, way: usize) {
         if usize::from(self.first[set]) != way {
@@ -52,7 +51,7 @@ impl Recency {
         let links = &mut self.links[set * self.ways..][..self.ways];
         let first = std::mem::replace(&mut self.first[set], way as u16);
         let last = links[usize::from(first)].newer;
-        // The ring only turns if it is the one used longest ago.
+        // If it is the least recently used way, rotating the ring suffices.
         if usize::from(last) != way {
             let Link { newer, older } = links[way];
             links[usize::from(newer)].older = older;
@@ -66,20 +65,20 @@ impl Recency {
         }
     }
 
-    /// The way of `set` that was used longest ago.
+    /// The least recently used way of `set`.
     #[inline(always)]
     pub fn last(&self, set: usize) -> usize {
         let first = usize::from(self.first[set]);
         usize::from(self.links[set * self.ways + first].newer)
     }
 
-    /// `way` of `set` becomes the one used longest ago.
+    /// Makes `way` of `set` the least recently used.
     pub fn trail(&mut self, set: usize, way: usize) {
         self.touch_mru(set, way);
         self.first[set] = self.links[set * self.ways + way].older;
     }
 
-    /// The ways of `set`, the last used one first.
+    /// The ways of `set`, most recently used first.
     pub fn order(&self, set: usize) -> impl Iterator<Item = usize> {
         let links = &self.links[set * self.ways..][..self.ways];
         let next = move |&way: &usize| Some(usize::from(links[way].older));

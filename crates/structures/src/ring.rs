@@ -1,7 +1,7 @@
-//! What the last things of a sequence were, by number.
+//! A ring buffer of the last values of a sequence, indexed by sequence number.
 
-/// The last `len` values of a sequence, `len` a power of two; older ones are
-/// overwritten.
+/// The last `len` values of a sequence, where `len` is a power of two. Older
+/// values are overwritten.
 #[derive(Clone, Debug)]
 pub struct Ring<T> {
     items: Box<[T]>,
@@ -9,7 +9,7 @@ pub struct Ring<T> {
 }
 
 impl<T: Copy> Ring<T> {
-    /// Room for at least `least` values, all `value` at first.
+    /// A buffer for at least `least` values, all initialised to `value`.
     pub fn new(least: usize, value: T) -> Self {
         let len = least.next_power_of_two();
         Ring {
@@ -18,31 +18,31 @@ impl<T: Copy> Ring<T> {
         }
     }
 
-    /// How many values there is room for.
+    /// Capacity.
     pub fn len(&self) -> usize {
         self.mask + 1
     }
 
-    /// Never: there is room for one value at least.
+    /// Always false: the capacity is at least one.
     pub fn is_empty(&self) -> bool {
         false
     }
 
-    /// The value of number `n`, if it is among the last ones.
+    /// The value with number `n`. Valid only if it has not been overwritten.
     #[inline(always)]
     pub fn get(&self, n: usize) -> T {
         // SAFETY: `n & mask` is at most `mask`, and there are `mask + 1` items.
         unsafe { *self.items.get_unchecked(n & self.mask) }
     }
 
-    /// Sets the value of number `n`.
+    /// Sets the value with number `n`.
     #[inline(always)]
     pub fn set(&mut self, n: usize, value: T) {
         // SAFETY: as in `get`.
         unsafe { *self.items.get_unchecked_mut(n & self.mask) = value }
     }
 
-    /// Sets all.
+    /// Sets all values.
     pub fn fill(&mut self, value: T) {
         self.items.fill(value);
     }

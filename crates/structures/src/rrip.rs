@@ -1,6 +1,7 @@
-//! Re-reference interval prediction of 2 bits (Jaleel et al., ISCA 2010), of caches and TLBs.
+//! Re-reference interval prediction (RRIP) with 2 bits (Jaleel et al., ISCA 2010), for caches
+//! and TLBs.
 
-/// The most distant prediction: what goes next.
+/// The most distant prediction: such a line or entry is the next victim.
 pub const RRPV_MAX: u8 = 3;
-/// What a new line or entry is filled with: a long interval.
+/// The prediction of a new line or entry: a long interval.
 pub const RRPV_FILL: u8 = 2;

@@ -1,10 +1,11 @@
 //! Finding a key among the ways of one set without a branch for each way.
 //!
-//! On x86-64 sixteen bytes are compared at a time with SSE2, which every such
-//! processor has; elsewhere the loops are plain.
+//! On x86-64, sixteen bytes are compared at a time with SSE2, which every such
+//! processor supports. Other targets use plain loops.
 
-/// Calls `is_it` with the index of each byte of `bytes` (a multiple of 16 long)
-/// that equals `byte`, in order, until it says yes; gives that index.
+/// Calls `is_it` in order with the index of each byte of `bytes` (length a
+/// multiple of 16) that equals `byte`, until it returns true. Returns that
+/// index.
 #[inline(always)]
 pub fn first_byte_equal(
     bytes: &[u8],
@@ -25,7 +26,7 @@ pub fn first_byte_equal(
     None
 }
 
-/// A bit for each of `bytes` that equals `byte`.
+/// A bit mask of the bytes that equal `byte`.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 pub fn equal_bytes(bytes: &[u8; 16], byte: u8) -> u32 {
@@ -38,7 +39,7 @@ pub fn equal_bytes(bytes: &[u8; 16], byte: u8) -> u32 {
     }
 }
 
-/// A bit for each of `bytes` that equals `byte`.
+/// A bit mask of the bytes that equal `byte`.
 #[cfg(not(target_arch = "x86_64"))]
 #[inline(always)]
 pub fn equal_bytes(bytes: &[u8; 16], byte: u8) -> u32 {
@@ -49,8 +50,8 @@ pub fn equal_bytes(bytes: &[u8; 16], byte: u8) -> u32 {
     found
 }
 
-/// Ranks of use, 0 the last used: the one of rank `rank` becomes the first and
-/// those before it move back by one. `rank` is at most 127.
+/// LRU ranks, 0 for the most recently used. The entry with rank `rank` moves to
+/// 0, and entries with lower ranks move back by one. `rank` is at most 127.
 #[inline(always)]
 pub fn renew_rank(ranks: &mut [u8; 16], rank: u8) {
     debug_assert!(rank < 128 && ranks.iter().all(|&r| r < 128));
@@ -62,7 +63,7 @@ pub fn renew_rank(ranks: &mut [u8; 16], rank: u8) {
         unsafe {
             let r = _mm_loadu_si128(ranks.as_ptr().cast());
             let limit = _mm_set1_epi8(rank as i8);
-            // A comparison that holds is -1.
+            // A true comparison yields -1.
             let moved = _mm_sub_epi8(r, _mm_cmpgt_epi8(limit, r));
             let new = _mm_andnot_si128(_mm_cmpeq_epi8(limit, r), moved);
             _mm_storeu_si128(ranks.as_mut_ptr().cast(), new);
@@ -78,7 +79,7 @@ pub fn renew_rank(ranks: &mut [u8; 16], rank: u8) {
     }
 }
 
-/// The highest of the first `n` of these bytes, `n` at most 16.
+/// The maximum of the first `n` bytes, `n` at most 16.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 pub fn most_of_first(bytes: &[u8; 16], n: usize) -> u8 {
@@ -97,15 +98,15 @@ pub fn most_of_first(bytes: &[u8; 16], n: usize) -> u8 {
     }
 }
 
-/// The highest of the first `n` of these bytes, `n` at most 16.
+/// The maximum of the first `n` bytes, `n` at most 16.
 #[cfg(not(target_arch = "x86_64"))]
 #[inline(always)]
 pub fn most_of_first(bytes: &[u8; 16], n: usize) -> u8 {
     bytes.iter().take(n).copied().fold(0, u8::max)
 }
 
-/// Tells the host that `what` is going to be used, so that its own cache miss
-/// overlaps with the work until then. Changes nothing else.
+/// Prefetches `what` into the host's caches, so that the miss overlaps with
+/// other work. Has no other effect.
 #[inline(always)]
 pub fn prefetch<T>(what: &T) {
     #[cfg(target_arch = "x86_64")]

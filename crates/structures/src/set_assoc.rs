@@ -1,27 +1,27 @@
-//! A set-associative array with least-recently-used replacement: TLBs, walk caches.
+//! A set-associative array with LRU replacement: TLBs, walk caches.
 
 use crate::recency::{MOST_WAYS, Recency};
 use crate::scan::first_byte_equal;
 
-/// `sets` x `ways` entries of a 64-bit key and a value. Any number of sets:
-/// the set is `index mod sets`. Keys must be complete (two different entries
-/// never share one) and never `u64::MAX`.
+/// `sets` x `ways` entries with a 64-bit key and a value. Any number of sets is
+/// allowed: the set is `index mod sets`. Keys must be complete (no two entries
+/// share one) and never `u64::MAX`.
 #[derive(Clone, Debug)]
 pub struct SetAssoc<V> {
     sets: u64,
     mask: Option<u64>,
     ways: usize,
     slots: Vec<Slot<V>>,
-    /// Empty ways count as used longest ago.
+    /// Empty ways count as least recently used.
     recency: Recency,
-    /// Where the last key was found: tried first, never decides.
+    /// Position of the last key found. A hint that is tried first.
     last: usize,
-    /// The entry used last of all.
+    /// Position of the most recently used entry of the whole array.
     newest: usize,
-    /// A key that is not here, if any is known: the last one that was looked up in
-    /// vain, which is most often the next to be put in.
+    /// A key that is known to be absent: the last lookup miss, which is usually the
+    /// next key to be inserted.
     missed: u64,
-    /// For wide sets only: a byte of hash an entry, each set padded to a
+    /// For wide sets only: one hash byte for each entry, with each set padded to a
     /// multiple of 16, so that a search compares 16 ways at once.
     prints: Vec<u8>,
     print_stride: usize,
@@ -35,7 +35,7 @@ struct Slot<V> {
 }
 
 const EMPTY: u64 = u64::MAX;
-/// From this many ways on, a search goes by fingerprints.
+/// From this many ways on, a search uses fingerprints.
 const WIDE: usize = 9;
 /// The fingerprint of an empty way; no key has it.
 const NO_PRINT: u8 = 0;
@@ -79,7 +79,7 @@ impl<V: Copy + Default> SetAssoc<V> {
         }
     }
 
-    /// How many entries there can be.
+    /// Number of entries, in use or not.
     pub fn entries(&self) -> usize {
         self.slots.len()
     }
@@ -92,7 +92,7 @@ impl<V: Copy + Default> SetAssoc<V> {
         }
     }
 
-    /// Position of `key` in `set`, among all entries.
+    /// Position of `key` in `set`, counted over the whole array.
     #[inline(always)]
     fn find(&self, set: usize, key: u64) -> Option<usize> {
         if self.print_stride != 0 {
@@ -116,7 +116,7 @@ impl<V: Copy + Default> SetAssoc<V> {
         way.map(|w| base + w)
     }
 
-    /// The way at `at` is empty from now on.
+    /// Empties the way at position `at`.
     fn clear(&mut self, at: usize) {
         self.slots[at].key = EMPTY;
         self.recency.trail(at / self.ways, at % self.ways);
@@ -131,7 +131,7 @@ impl<V: Copy + Default> SetAssoc<V> {
         self.prints[at / self.ways * self.print_stride + at % self.ways] = print;
     }
 
-    /// The value of `key` in the set of `index`, made most recently used.
+    /// Looks up `key` in the set of `index` and makes it most recently used.
     #[inline]
     pub fn lookup(&mut self, index: u64, key: u64) -> Option<&mut V> {
         if self.slots[self.last].key != key {
@@ -149,15 +149,15 @@ impl<V: Copy + Default> SetAssoc<V> {
         Some(&mut self.slots[self.last].value)
     }
 
-    /// The value of `key`, leaving the order of use as it is.
+    /// Looks up `key` without a change of the LRU order.
     #[inline]
     pub fn peek(&self, index: u64, key: u64) -> Option<&V> {
         self.find(self.set(index), key)
             .map(|at| &self.slots[at].value)
     }
 
-    /// Puts `key` in as most recently used; gives what it replaced: an older
-    /// value of the same key, or the least recently used entry of a full set.
+    /// Inserts `key` as most recently used. Returns the entry that it replaces: an
+    /// older value of the same key, or the least recently used entry of a full set.
     pub fn insert(&mut self, index: u64, key: u64, value: V) -> Option<(u64, V)> {
         debug_assert_ne!(key, EMPTY);
         let set = self.set(index);
@@ -181,14 +181,14 @@ impl<V: Copy + Default> SetAssoc<V> {
         old
     }
 
-    /// Takes `key` out.
+    /// Removes `key`.
     pub fn remove(&mut self, index: u64, key: u64) -> Option<V> {
         let at = self.find(self.set(index), key)?;
         self.clear(at);
         Some(self.slots[at].value)
     }
 
-    /// Keeps the entries for which `keep(key, value)` holds.
+    /// Keeps only the entries for which `keep(key, value)` is true.
     pub fn retain(&mut self, mut keep: impl FnMut(u64, &V) -> bool) {
         for at in 0..self.slots.len() {
             let slot = &self.slots[at];
@@ -198,17 +198,17 @@ impl<V: Copy + Default> SetAssoc<V> {
         }
     }
 
-    /// Entries in use.
+    /// Number of entries in use.
     pub fn len(&self) -> usize {
         self.slots.iter().filter(|s| s.key != EMPTY).count()
     }
 
-    /// Whether no entry is in use.
+    /// True if no entry is in use.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Entries there is room for.
+    /// Number of entries, in use or not.
     pub fn capacity(&self) -> usize {
         self.slots.len()
     }
@@ -219,7 +219,7 @@ mod tests {
     use super::SetAssoc;
     use proptest::prelude::*;
 
-    /// The same array as one list a set, most recently used last.
+    /// Reference model: one list for each set, most recently used last.
     struct Model {
         sets: Vec<Vec<(u64, u32)>>,
         ways: usize,

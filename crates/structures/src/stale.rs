@@ -1,13 +1,15 @@
-//! What a structure cannot know after a stretch of the program that it has not seen.
+//! Cold-start (stale-state) uncertainty of a structure after an unobserved interval.
 
 use std::ops::{AddAssign, Sub};
 
-/// Stretches that are told apart before everything is marked as of none.
+/// Number of intervals that are distinguished before all contents are marked as of no known
+/// interval.
 pub const EPOCHS: u64 = 255;
 
-/// Lookups whose outcome is not known. An entry that is older than the gap may have been replaced
-/// in it; where a set holds one, or an empty way, what is missed may have come in the gap. Under
-/// LRU that is all: what was used since the gap is there, and the oldest ways are replaced first.
+/// Lookups with an uncertain outcome. An entry older than the gap may have been replaced during
+/// the gap. A miss may hit an entry brought in during the gap, if the set holds an older entry or
+/// an empty way. Under LRU these are the only cases: entries used since the gap are still
+/// present, and the oldest ways are replaced first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct StaleOutcomes {
     /// Hits that might have been misses.

@@ -1,37 +1,37 @@
-//! The one hash function by which a kernel places pages and hardware guesses where
-//! they lie (Revelator, sections 5.1 and 5.3.1).
+//! The hash function by which a kernel places pages and hardware guesses their frames
+//! (Revelator, sections 5.1 and 5.3.1).
 
 use std::ops::Range;
 
 use pagewalk_units::Asid;
 
-/// Most tiers there can be (Revelator, table 1).
+/// Maximum number of tiers (Revelator, table 1).
 pub const MOST_TIERS: usize = 6;
 
-/// Bits of a page number that are hashed: more than any virtual address has.
+/// Hashed bits of a page number, more than any virtual address has.
 const NUMBER_BITS: u32 = 48;
 
-/// What is hashed: an address space, and a number in it.
+/// A hash key: an address space, and a number in it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HashKey {
-    /// Whose.
+    /// The address space.
     pub asid: Asid,
-    /// Which of its pages or page tables.
+    /// The page number, or the number of a page table's region.
     pub number: u64,
 }
 
-/// Address space of what is hashed by guest-physical address; no process has it.
+/// Address space of guest-physical keys, which no process has.
 const MACHINE: Asid = Asid(0);
-/// Sets the host's page tables apart from the pages that they map.
+/// Separates the keys of the host's page tables from those of the pages that they map.
 const TABLE_OF_HOST: u64 = 1 << (NUMBER_BITS - 1);
 
 impl HashKey {
-    /// The page `vpn` of `asid`; of a guest's process, too.
+    /// The key of page `vpn` of `asid`, also for a guest process.
     #[inline]
     pub fn page(asid: Asid, vpn: u64) -> Self {
         HashKey { asid, number: vpn }
     }
-    /// The last-level page table for the page `vpn` of `asid`; a guest's, too.
+    /// The key of the last-level page table for page `vpn` of `asid`, also for a guest.
     #[inline]
     pub fn table(asid: Asid, vpn: u64) -> Self {
         HashKey {
@@ -39,7 +39,7 @@ impl HashKey {
             number: vpn >> 9,
         }
     }
-    /// The page number `page` of a guest's physical memory.
+    /// The key of page `page` of a guest's physical memory.
     #[inline]
     pub fn guest_page(page: u64) -> Self {
         HashKey {
@@ -47,7 +47,7 @@ impl HashKey {
             number: page,
         }
     }
-    /// The host's last-level page table for that page.
+    /// The key of the host's last-level page table for that page.
     #[inline]
     pub fn host_table(page: u64) -> Self {
         HashKey {
@@ -57,8 +57,8 @@ impl HashKey {
     }
 }
 
-/// Every input bit changes half of the output bits; no two inputs have the same output
-/// (the finaliser of MurmurHash3).
+/// A bijective mixing function in which each input bit affects about half of the output
+/// bits (the finaliser of MurmurHash3).
 #[inline]
 pub fn mix(value: u64) -> u64 {
     let mut h = value;
@@ -67,17 +67,18 @@ pub fn mix(value: u64) -> u64 {
     h ^ h >> 33
 }
 
-/// Seed number `n` that the generator makes of `seed` (SplitMix64: Steele, Lea and
-/// Flood, OOPSLA 2014).
+/// Seed number `n` of the generator started with `seed` (SplitMix64: Steele, Lea and Flood,
+/// OOPSLA 2014).
 fn generated(seed: u64, n: u8) -> u64 {
     mix(seed.wrapping_add(u64::from(n).wrapping_mul(0x9e37_79b9_7f4a_7c15)))
 }
 
-/// Frames by hash: a tier is the hash function with a seed of its own.
+/// Selection of frames by hash. Each tier is the hash function with a separate seed.
 ///
-/// Kernel and hardware agree on the function; number, order and seeds of the tiers are
-/// what configuration registers hold. The address space is part of what is hashed, and no
-/// two pages of different ones have the same hash: they meet in a frame by chance only.
+/// Kernel and hardware use the same function. Configuration registers hold the number,
+/// order and seeds of the tiers. The address space is part of the key, so pages of
+/// different address spaces never have the same hash: they select the same frame only by
+/// chance.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TieredHash {
     seeds: [u64; MOST_TIERS],
@@ -86,11 +87,11 @@ pub struct TieredHash {
 }
 
 impl TieredHash {
-    /// A tier for each number in `order`, which are those of the seeds that are made of
-    /// `seed`, from 1 on; `range` are the frames that it chooses from.
+    /// One tier for each number in `order`, which selects a seed generated from `seed`,
+    /// from 1 on. `range` is the range of frames to choose from.
     ///
     /// # Panics
-    /// More than [`MOST_TIERS`], or no frames.
+    /// There are more than [`MOST_TIERS`] tiers, or `range` is empty.
     pub fn new(seed: u64, order: &[u8], range: Range<u64>) -> Self {
         assert!(!range.is_empty(), "there are frames to choose from");
         let mut seeds = [0; MOST_TIERS];
@@ -104,30 +105,32 @@ impl TieredHash {
         }
     }
 
-    /// How many tiers there are.
+    /// Number of tiers.
     #[inline]
     pub fn tiers(&self) -> usize {
         self.tiers
     }
 
-    /// The frames that it chooses from.
+    /// The frames to choose from.
     pub fn range(&self) -> &Range<u64> {
         &self.range
     }
 
-    /// The frame that a tier, from 0 on, has for what `key` says.
+    /// The frame that `tier`, from 0 on, selects for `key`.
     #[inline]
     pub fn of(&self, tier: usize, key: HashKey) -> u64 {
         self.frame(tier, key.asid, key.number)
     }
 
-    /// The frame that a tier, from 0 on, has for a page of `asid`: `number` is its virtual
-    /// page number, or that of its region where the frame is a page table's ([`HashKey`]).
+    /// The frame that `tier`, from 0 on, selects for a page of `asid`. `number` is its
+    /// virtual page number, or that of the region for a frame of a page table
+    /// ([`HashKey`]).
     #[inline]
     pub fn frame(&self, tier: usize, asid: Asid, number: u64) -> u64 {
         let number = number & ((1 << NUMBER_BITS) - 1);
         let hash = mix((u64::from(asid.0) << NUMBER_BITS | number) ^ self.seeds[tier]);
-        // A multiplication instead of a remainder: frames are no power of two.
+        // A multiplication replaces the remainder, because the number of frames is no power
+        // of two.
         let frames = self.range.end - self.range.start;
         self.range.start + ((u128::from(hash) * u128::from(frames)) >> 64) as u64
     }
@@ -142,19 +145,19 @@ mod tests {
 
     const ALL: [u8; MOST_TIERS] = [1, 2, 3, 4, 5, 6];
 
-    /// Pearson's statistic of equally likely cells.
+    /// Pearson's chi-square statistic for equally likely cells.
     fn chi_square(counts: &[u64]) -> f64 {
         let mean = counts.iter().sum::<u64>() as f64 / counts.len() as f64;
         let terms = counts.iter().map(|&c| (c as f64 - mean).powi(2) / mean);
         terms.sum()
     }
 
-    /// Neighbouring pages, as programs have them, over frames that are no power of two:
-    /// each tier spreads them as chance would, and so does each pair of tiers.
+    /// Neighbouring pages, as in programs, over a number of frames that is no power of two.
+    /// Each tier and each pair of tiers must spread them like random numbers.
     #[test]
     fn every_frame_is_as_likely_in_every_tier_whatever_the_others_say() {
         let cells = 96;
-        // Of chi-square with n degrees of freedom: mean n, deviation sqrt(2 n).
+        // Chi-square with n degrees of freedom has mean n and standard deviation sqrt(2 n).
         let most = |cells: f64| cells + 5.0 * (2.0 * cells).sqrt();
         for stride in [1, 512] {
             let h = TieredHash::new(7, &ALL, 1000..1000 + 96 * 1013);
@@ -183,7 +186,8 @@ mod tests {
         assert_eq!(got, BTreeSet::from([40, 41, 42]));
     }
 
-    /// With as many frames as there are hashes, the frame is the hash: none is there twice.
+    /// With as many frames as hashes, the frame equals the hash, so no frame may occur
+    /// twice.
     #[test]
     fn pages_of_different_address_spaces_never_have_the_same_hash() {
         let h = TieredHash::new(5, &[1], 0..u64::MAX);
@@ -197,7 +201,7 @@ mod tests {
         }
     }
 
-    /// Numbers of pages and of regions of one guest's memory are small and the same.
+    /// Page numbers and region numbers of a guest's memory are small and overlap.
     #[test]
     fn a_hosts_tables_and_the_pages_that_they_map_have_hashes_of_their_own() {
         let h = TieredHash::new(5, &[1], 0..u64::MAX);
@@ -207,7 +211,7 @@ mod tests {
             assert!(seen.insert(h.of(0, HashKey::host_table(n << 9))));
             assert!(seen.insert(h.of(0, HashKey::page(Asid(1), n))));
         }
-        // All entries of a table lie in the frame of that table.
+        // All entries of a table select the frame of that table.
         let (first, last) = (HashKey::host_table(512), HashKey::host_table(1023));
         assert_eq!(h.of(0, first), h.of(0, last));
         assert_eq!(HashKey::table(Asid(3), 1023), HashKey::page(Asid(3), 1));

@@ -1,54 +1,56 @@
-//! Which tier placed how much: what a kernel that places by hash tells the hardware.
+//! Success counts of tiered hash-based placement, which the kernel passes to the hardware.
 
 use crate::{MOST_TIERS, TieredHash};
 
-/// What the kernel hashes that frames are chosen by.
+/// The numbers that are hashed to select frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Hashes {
-    /// Virtual pages, and the regions of last-level page tables: those of its programs, or a
-    /// host those of its guests' programs.
+    /// Virtual page numbers, and the regions of last-level page tables, of the kernel's own
+    /// programs or, in a host, of the guests' programs.
     #[default]
     Virtual,
-    /// A host: guest-physical pages, whatever the guest uses them for.
+    /// In a host: guest-physical page numbers, whatever the guest's use.
     GuestPhysical,
-    /// A host: of guests' programs and last-level page tables the virtual pages, of other
-    /// parts of guests' page tables the guest-physical ones.
+    /// In a host: virtual page numbers for guest programs and last-level page tables, and
+    /// guest-physical page numbers for other parts of guest page tables.
     Both,
 }
 
-/// The registers of tiered placement: kept by the kernel, read by speculation engines.
+/// The registers of tiered placement: the kernel maintains them, and speculation engines read
+/// them.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Tiers {
     /// The hash of 4 KB pages and of page-table frames.
     pub hash: TieredHash,
-    /// How many of its tiers are tried for a frame of a page table.
+    /// Number of tiers that are tried for a frame of a page table.
     pub table_tiers: usize,
-    /// What it is a hash of.
+    /// The numbers that are hashed.
     pub of: Hashes,
-    /// Of a host: its own page table is a tree, whose last level is placed by hash.
+    /// In a host: true if its own page table is a tree whose last level is placed by hash.
     pub host_tables: bool,
-    /// How the 4 KB pages of programs were placed; by guest-physical address all pages.
+    /// Placement counts of 4 KB program pages; of all pages if guest-physical numbers are
+    /// hashed.
     pub data: Placed,
-    /// How the last-level frames of page tables were placed, a guest's and the host's own; by
-    /// both addresses other parts of a guest's tables, too.
+    /// Placement counts of last-level frames of page tables, of a guest and of the host. If
+    /// both numbers are hashed, other parts of guest page tables are included.
     pub tables: Placed,
-    /// The hash of 2 MB regions to 2 MB blocks, where those are hashed too.
+    /// The hash of 2 MB regions to 2 MB blocks, if blocks are placed by hash.
     pub large: Option<Large>,
 }
 
-/// Blocks by hash.
+/// Placement of 2 MB blocks by hash.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Large {
-    /// From the number of a 2 MB region to that of a 2 MB block.
+    /// Maps the number of a 2 MB region to that of a 2 MB block.
     pub hash: TieredHash,
-    /// How regions were placed.
+    /// Placement counts of regions.
     pub placed: Placed,
-    /// Regions in a block that no tier names.
+    /// Number of regions in a block that no tier selected.
     pub anywhere: u64,
 }
 
 impl Tiers {
-    /// Nothing is placed yet.
+    /// Registers with all counts zero.
     pub fn new(hash: TieredHash, table_tiers: usize) -> Self {
         Tiers {
             hash,
@@ -61,14 +63,14 @@ impl Tiers {
         }
     }
 
-    /// 2 MB blocks that programs have got, by hash or not.
+    /// Number of 2 MB blocks of programs, placed by hash or not.
     pub fn blocks(&self) -> u64 {
         let of = |large: &Large| large.placed.hits.iter().sum::<u64>() + large.anywhere;
         self.large.as_ref().map_or(0, of)
     }
 
-    /// Tiers of 2 MB blocks that hold at least `share` of all pages of programs, a bit each:
-    /// a block is 512 of them, however many are in use.
+    /// Tiers of 2 MB blocks that hold at least `share` of all program pages, a bit each. A
+    /// block counts as 512 pages, however many are in use.
     pub fn blocks_serving(&self, share: f64) -> u32 {
         let Some(large) = &self.large else {
             return 0;
@@ -81,28 +83,28 @@ impl Tiers {
 /// Pages in a 2 MB block.
 const BLOCK: u64 = 512;
 
-/// Which of `placed` are not below `least`, a bit each.
+/// Tiers with `placed` of at least `least`, a bit each.
 #[inline]
 fn at_least(least: f64, placed: [u64; MOST_TIERS]) -> u32 {
     let bit = |(tier, n): (usize, u64)| u32::from(n as f64 >= least) << tier;
     placed.into_iter().enumerate().map(bit).sum()
 }
 
-/// What became of wishes that were hashed; tiers from 0 on.
+/// Outcome of hash-based frame requests. Tiers count from 0.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Placed {
-    /// Times that the frame of each tier was free.
+    /// Number of requests that got the frame of each tier.
     pub hits: [u64; MOST_TIERS],
-    /// Hits that the model expects of it: (1 - p) p^i at each wish, with the share of
-    /// frames that was occupied then for p (Revelator, section 5.1.1).
+    /// Hits that the model expects for each tier: the sum of (1 - p) p^i over all requests,
+    /// where p is the share of occupied frames at that time (Revelator, section 5.1.1).
     pub expected: [f64; MOST_TIERS],
-    /// Wishes that no tier had a frame for.
+    /// Number of requests for which no tier had a free frame.
     pub fallbacks: u64,
 }
 
 impl Placed {
-    /// Tries the first `tiers` of them in turn until `take` gets the frame that one has;
-    /// `free` is the share of frames that are free.
+    /// Tries the first `tiers` tiers in turn until `take` gets a frame. `free` is the share of
+    /// free frames.
     #[inline]
     pub fn place(
         &mut self,
@@ -125,13 +127,13 @@ impl Placed {
         None
     }
 
-    /// Times that `tier` was asked, if it is one of those that are tried: no earlier one had a
-    /// frame.
+    /// Number of requests that reached `tier`, because no earlier tier had a free frame. Only
+    /// valid for tiers that are tried.
     pub fn tries(&self, tier: usize) -> u64 {
         self.hits[tier..].iter().sum::<u64>() + self.fallbacks
     }
 
-    /// Tiers that placed at least `share` of what was to be placed, a bit each.
+    /// Tiers that served at least `share` of the requests, a bit each.
     #[inline]
     pub fn serving(&self, share: f64) -> u32 {
         at_least(share * self.tries(0) as f64, self.hits)
@@ -196,7 +198,7 @@ mod tests {
         });
         assert_eq!(tiers.blocks_serving(0.5), 0b1, "5 of 10");
         assert_eq!(tiers.blocks_serving(0.2), 0b11, "2 of 10");
-        // As many again, and 2,560 of 10,240 are a quarter.
+        // With as many other pages again, 2,560 of 10,240 are a quarter.
         tiers.data.hits = [5000, 100, 0, 0, 0, 0];
         tiers.data.fallbacks = 20;
         assert_eq!(tiers.blocks_serving(0.25), 0b1);

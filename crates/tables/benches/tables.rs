@@ -45,7 +45,8 @@ fn tables() -> Vec<(&'static str, PageTableSpec)> {
     ]
 }
 
-/// The `i`th page of a table: neighbours, or one in each line.
+/// Page `i` of the mapped range. A stride of 1 gives neighbours, a larger one
+/// lone pages.
 fn page(i: u64, stride: u64) -> Page<VirtAddr> {
     VirtAddr((i * stride) << 12).page(PageSize::K4)
 }
@@ -80,8 +81,8 @@ fn bench(c: &mut Criterion) {
     for (name, spec) in tables() {
         let mut group = c.benchmark_group(name);
         group.sample_size(10);
-        // 4 GB of neighbours; or a page in each cluster, which is what the
-        // hashed tables move and resize.
+        // 4 GB of neighbouring pages; or one page in each cluster, because
+        // hashed tables move and resize clusters.
         for (what, pages, stride) in [("4 GB in order", 1 << 20, 1), ("lone pages", 1 << 18, 9)] {
             group.throughput(Throughput::Elements(pages));
             group.bench_function(format!("map {what}"), |b| {

@@ -1,28 +1,29 @@
-//! Clusters of page-table entries: eight neighbours in one 64-byte line, with
-//! the line's key in bits that the entries leave over, so that it costs no
-//! memory (page table entry clustering and compaction: Yaniv and Tsafrir,
-//! SIGMETRICS 2016; taken over by ECPT and ME-HPT, section II-B).
+//! Clusters of page-table entries: eight neighbouring entries fill a 64-byte line. The
+//! line's key lies in spare bits of the entries, so the tag costs no memory. Source:
+//! page table entry clustering and compaction (Yaniv and Tsafrir, SIGMETRICS 2016),
+//! adopted by ECPT and ME-HPT (section II-B).
 //!
-//! The entries are those of x86-64 (see `pte`), except that bits 52..57 of
-//! entries 0..7 hold five bits of the key each (35 in all; 33, 24 and 15 are
-//! needed for the three page sizes) and those of entry 7 the number of valid
-//! entries. A line without valid entries is free and has no key. The flags of
-//! the program keep their places as far as hardware has them; the others move
-//! to bits that it ignores: 9..12 and 57..61.
+//! The entries have the x86-64 layout (see `pte`), with these exceptions:
+//!
+//! - Bits 52..57 of entries 0..7 hold five bits of the key each. The three page sizes
+//!   need 33, 24 and 15 of the 35 key bits.
+//! - Bits 52..57 of entry 7 hold the number of valid entries. A line without valid
+//!   entries is free and has no key.
+//! - Program flags that hardware has no bit for move to bits that it ignores: 9..12 and
+//!   57..61.
 
 use pagewalk_units::PageSize;
 
 use crate::{Flags, pte};
 
-/// A line of memory as the table holds it.
+/// One line of the table's memory.
 pub(crate) type Line = [u64; 8];
 
 /// Entries of a cluster.
 pub(crate) const PTES: usize = 8;
-/// log2 of them: the key is the page number above these bits.
+/// log2 of [`PTES`]. The key is the page number above these bits.
 pub(crate) const PTES_SHIFT: u32 = 3;
-/// Bits of an address that the key can tell apart, for 4 KB pages: x86-64's
-/// four-level canonical addresses.
+/// Address bits that the key distinguishes: x86-64's four-level canonical addresses.
 pub(crate) const ADDRESS_BITS: u32 = 48;
 
 const SPARE_SHIFT: u32 = 52;
@@ -30,7 +31,7 @@ const SPARE_BITS: u32 = 5;
 const SPARE: u64 = ((1 << SPARE_BITS) - 1) << SPARE_SHIFT;
 /// Entries that hold bits of the key.
 const KEYED: usize = PTES - 1;
-/// Bits of the largest key.
+/// Size of the key field in bits.
 pub(crate) const KEY_BITS: u32 = KEYED as u32 * SPARE_BITS;
 /// Flags 1..4 lie in bits 9..12, flags 4..8 in bits 57..61.
 const LOW_FLAGS: (u32, u8) = (9, 0x7);
@@ -41,7 +42,8 @@ const HIGH_FLAGS: (u32, u8) = (57, 0xf);
 pub(crate) struct PteCluster;
 
 impl PteCluster {
-    /// The key of the line and the place of the entry of `va` in it.
+    /// The key of the line that holds the entry of `va`, and the entry's index in the
+    /// line.
     #[inline]
     pub(crate) fn place(va: u64, size: PageSize) -> (u64, usize) {
         let number = (va & ((1 << ADDRESS_BITS) - 1)) >> size.shift();
@@ -54,7 +56,7 @@ impl PteCluster {
         extend((key << PTES_SHIFT | index as u64) << size.shift())
     }
 
-    /// The key, unless the line is free.
+    /// The key of the line. `None` if the line is free.
     #[inline]
     pub(crate) fn key(line: &Line) -> Option<u64> {
         (Self::valid(line) > 0).then(|| {
@@ -64,12 +66,12 @@ impl PteCluster {
         })
     }
 
-    /// Whether the line is that of `key`: [`PteCluster::key`] compared, faster.
+    /// True if the line has this key. Faster than comparing [`PteCluster::key`].
     #[inline]
     pub(crate) fn holds(line: &Line, key: u64) -> bool {
         let differs = |i: usize| (line[i] >> SPARE_SHIFT ^ key >> (SPARE_BITS * i as u32)) as u8;
         let few = 1 << SPARE_BITS;
-        // Most lines of another key differ in the lowest bits.
+        // Most lines with another key differ in the lowest bits.
         differs(0) % few == 0
             && (1..KEYED).fold(0, |all, i| all | differs(i)) % few == 0
             && Self::valid(line) > 0
@@ -81,7 +83,7 @@ impl PteCluster {
         ((line[PTES - 1] & SPARE) >> SPARE_SHIFT) as u32
     }
 
-    /// The line of `key` with one valid entry.
+    /// A line of `key` with one valid entry.
     #[inline]
     pub(crate) fn with(key: u64, index: usize, entry: u64) -> Line {
         debug_assert!(key >> KEY_BITS == 0);
@@ -93,14 +95,14 @@ impl PteCluster {
         line
     }
 
-    /// The entry at `index`, if it is valid; see [`frame`] and [`flags`].
+    /// The entry at `index`, if it is valid. See [`frame`] and [`flags`].
     #[inline]
     pub(crate) fn get(line: &Line, index: usize) -> Option<u64> {
         let e = line[index];
         (e & pte::PRESENT != 0).then_some(e)
     }
 
-    /// Puts `entry` (of [`entry`]) where none is, or in place of one.
+    /// Writes `entry` (made by [`entry`]) at `index`. Replaces an existing entry.
     #[inline]
     pub(crate) fn put(line: &mut Line, index: usize, entry: u64) {
         debug_assert!(entry & SPARE == 0 && entry & pte::PRESENT != 0);
@@ -109,8 +111,8 @@ impl PteCluster {
         line[PTES - 1] += u64::from(fresh) << SPARE_SHIFT;
     }
 
-    /// Takes the valid entry at `index` away; the line is free afterwards if
-    /// it was the last.
+    /// Removes the valid entry at `index`. The line becomes free if it was the last
+    /// one.
     #[inline]
     pub(crate) fn take(line: &mut Line, index: usize) {
         debug_assert!(line[index] & pte::PRESENT != 0);
@@ -119,14 +121,14 @@ impl PteCluster {
     }
 }
 
-/// The address with the bits above the translated ones copied from the highest of them.
+/// Sign-extends a translated address to a canonical one.
 #[inline]
 pub(crate) fn extend(va: u64) -> u64 {
     let above = 64 - ADDRESS_BITS;
     ((va << above) as i64 >> above) as u64
 }
 
-/// An entry of a cluster for a page of `size`.
+/// The entry of a cluster for a page of `size`.
 #[inline]
 pub(crate) fn entry(frame: u64, flags: Flags, size: PageSize) -> u64 {
     let software = flags.0 >> 1;
@@ -135,12 +137,12 @@ pub(crate) fn entry(frame: u64, flags: Flags, size: PageSize) -> u64 {
     let writable = Flags(flags.0 & Flags::WRITABLE.0);
     pte::leaf(frame, writable, size != PageSize::K4) | low | high
 }
-/// Where the page of `entry` lies.
+/// The frame of `entry`.
 #[inline]
 pub(crate) fn frame(entry: u64) -> u64 {
     pte::frame(entry)
 }
-/// The flags of the page of `entry`.
+/// The flags of `entry`.
 #[inline]
 pub(crate) fn flags(entry: u64) -> Flags {
     let low = (entry >> LOW_FLAGS.0) as u8 & LOW_FLAGS.1;

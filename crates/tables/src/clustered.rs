@@ -1,5 +1,5 @@
-//! The kernel's face of page tables that keep clusters of entries under a key,
-//! one such store for each page size, whatever the stores are made of.
+//! The kernel interface of page tables that store clusters of entries under a
+//! key, with one store for each page size. The kind of store is a parameter.
 
 use std::marker::PhantomData;
 
@@ -13,12 +13,13 @@ use crate::contract::{
 /// Bytes of a line.
 pub(crate) const LINE_BYTES: u64 = size_of::<Line>() as u64;
 
-/// Contiguous lines of simulated memory.
+/// A contiguous block of simulated memory, in lines.
 pub(crate) struct Block<A> {
     base: Frame<A>,
-    /// What they hold; zeroed ones cost the host no memory.
+    /// The contents. Zeroed words cost the host no memory until they are
+    /// touched.
     words: Vec<u64>,
-    /// The first of them on a cache line of the host's.
+    /// Index of the first word that is aligned to a host cache line.
     first: usize,
     slots: usize,
 }
@@ -34,17 +35,17 @@ impl<A: Addr> Block<A> {
             slots,
         }
     }
-    /// How many.
+    /// Number of lines.
     #[inline]
     pub fn slots(&self) -> usize {
         self.slots
     }
-    /// All of them.
+    /// All lines of the block.
     #[inline]
     pub fn lines(&self) -> &[Line] {
         self.words[self.first..][..self.slots * PTES].as_chunks().0
     }
-    /// All of them, to change.
+    /// All lines of the block, mutable.
     #[inline]
     pub fn lines_mut(&mut self) -> &mut [Line] {
         self.words[self.first..][..self.slots * PTES]
@@ -59,13 +60,13 @@ impl<A: Addr> Block<A> {
     pub fn bytes(&self) -> u64 {
         self.slots as u64 * LINE_BYTES
     }
-    /// Gives the memory back.
+    /// Frees the block's memory.
     pub fn free(self, frames: &mut dyn FrameSource<A>) {
         frames.free(self.base, self.bytes());
     }
 }
 
-/// Where a store gets its memory during one change, and what the change cost.
+/// The frame source of a store during one change, and the work of that change.
 pub(crate) struct Pool<'a, A> {
     pub frames: &'a mut dyn FrameSource<A>,
     asid: Asid,
@@ -73,7 +74,7 @@ pub(crate) struct Pool<'a, A> {
 }
 
 impl<A: Addr> Pool<'_, A> {
-    /// `lines` empty lines; a power of two of at least 64.
+    /// Allocates `lines` empty lines: a power of two of at least 64.
     pub fn alloc(&mut self, lines: usize) -> Result<Block<A>, NoFrames> {
         let bytes = lines as u64 * LINE_BYTES;
         let base = self.frames.alloc(Want {
@@ -86,7 +87,7 @@ impl<A: Addr> Pool<'_, A> {
         self.work.registers_changed = true;
         Ok(Block::new(base, lines))
     }
-    /// Gives `block` back.
+    /// Frees `block`.
     pub fn free(&mut self, block: Block<A>) {
         self.work.freed += block.bytes();
         self.work.registers_changed = true;
@@ -94,36 +95,37 @@ impl<A: Addr> Pool<'_, A> {
     }
 }
 
-/// Lines of one page size under their keys.
+/// A store of lines of one page size, by key.
 pub(crate) trait Store<A: Addr>: Send + Sync {
-    /// Where a line lies.
+    /// Location of a line in the store.
     type Place: Copy;
 
-    /// Where the line of `key` is, if there is one.
+    /// The location of the line of `key`, if it is present.
     fn find(&self, key: u64) -> Option<Self::Place>;
-    /// The line at a place.
+    /// The line at `place`.
     fn line(&self, place: Self::Place) -> &Line;
-    /// The line at a place; its key stays as it is.
+    /// The line at `place`, mutable. Callers keep its key.
     fn line_mut(&mut self, place: Self::Place) -> &mut Line;
-    /// Its physical address.
+    /// The physical address of the line at `place`.
     fn address(&self, place: Self::Place) -> u64;
-    /// Puts `line` in under `key`, which is absent. Atomic when it fails.
+    /// Inserts `line` under `key`, which must be absent. Changes nothing on
+    /// failure.
     fn insert(&mut self, key: u64, line: Line, pool: &mut Pool<'_, A>) -> Result<(), NoFrames>;
-    /// Frees `place`, whose line has lost its last entry.
+    /// Frees the line at `place`, which has lost its last entry.
     fn remove(&mut self, place: Self::Place, pool: &mut Pool<'_, A>);
-    /// Lines that are in use.
+    /// Number of lines in use.
     fn used(&self) -> usize;
-    /// Bytes of simulated memory.
+    /// Bytes of simulated memory that the store holds.
     fn bytes(&self) -> u64;
-    /// Hardware registers that say where it is; 0 before its first line.
+    /// Hardware registers that locate the store; 0 before its first line.
     fn registers(&self) -> u32;
     /// Calls `f` for every line in use, in any order.
     fn for_each(&self, f: &mut dyn FnMut(u64, &Line));
-    /// Forgets all lines and gives all memory back.
+    /// Removes all lines and frees all memory.
     fn release(&mut self, frames: &mut dyn FrameSource<A>);
 }
 
-/// A page table of three stores, by page size.
+/// A page table of three stores, one for each page size.
 pub(crate) struct Clustered<S, In, Out> {
     pub(crate) stores: [S; 3],
     asid: Asid,
@@ -142,7 +144,7 @@ impl<S: Store<Out>, In: Addr, Out: Addr> Clustered<S, In, Out> {
         }
     }
 
-    /// What the entry of `va` at `place` says, if it is valid.
+    /// The translation of `va` by its entry at `place`, if the entry is valid.
     #[inline]
     pub(crate) fn translation(
         &self,
@@ -163,7 +165,7 @@ impl<S: Store<Out>, In: Addr, Out: Addr> Clustered<S, In, Out> {
         })
     }
 
-    /// The page of `size` that holds `va`, if it is mapped.
+    /// The translation of `va` by a page of `size`, if one is mapped.
     #[inline]
     pub(crate) fn lookup(&self, va: u64, size: PageSize) -> Option<Translation<Out>> {
         let (key, _) = PteCluster::place(va, size);
@@ -171,13 +173,13 @@ impl<S: Store<Out>, In: Addr, Out: Addr> Clustered<S, In, Out> {
         self.translation(va, size, place)
     }
 
-    /// Whether `va` is an address that the table translates.
+    /// True if the table can translate `va`.
     #[inline]
     pub(crate) fn canonical(va: u64) -> bool {
         cluster::extend(va) == va
     }
 
-    /// The page that holds `va`.
+    /// The translation of `va` by a page of any size.
     pub(crate) fn any(&self, va: u64) -> Option<Translation<Out>> {
         if !Self::canonical(va) {
             return None;
@@ -187,8 +189,8 @@ impl<S: Store<Out>, In: Addr, Out: Addr> Clustered<S, In, Out> {
             .find_map(|size| self.lookup(va, size))
     }
 
-    /// Whether a page of another size has a byte in common with `page`, which
-    /// itself is not mapped.
+    /// True if a page of another size overlaps `page`. `page` itself is not
+    /// mapped.
     fn overlaps(&self, page: Page<In>) -> bool {
         let va = page.base.raw();
         PageSize::ALL.into_iter().any(|size| {
@@ -196,7 +198,7 @@ impl<S: Store<Out>, In: Addr, Out: Addr> Clustered<S, In, Out> {
                 return size > page.size && self.lookup(va, size).is_some();
             }
             let store = &self.stores[size.index()];
-            // A larger page covers whole lines of the smaller ones.
+            // A larger page covers whole lines of the smaller pages.
             let (first, _) = PteCluster::place(va, size);
             let lines = page.size.bytes() / size.bytes() / PTES as u64;
             if (store.used() as u64) < lines {
@@ -208,7 +210,7 @@ impl<S: Store<Out>, In: Addr, Out: Addr> Clustered<S, In, Out> {
         })
     }
 
-    /// Place and index of the entry of exactly `page`.
+    /// Location, index and value of the entry that maps exactly `page`.
     fn locate(&self, page: Page<In>) -> Option<(S::Place, usize, u64)> {
         let va = page.base.raw();
         if !Self::canonical(va) {
@@ -292,7 +294,7 @@ where
     }
 
     fn registers(&self) -> u32 {
-        // One of them is the root pointer.
+        // One register is the root pointer, which every context switch saves.
         let all: u32 = self.stores.iter().map(Store::registers).sum();
         all.saturating_sub(1)
     }

@@ -1,4 +1,4 @@
-//! The two faces of a page table, and what passes between table and kernel.
+//! The two interfaces of a page table, and the types that table and kernel exchange.
 
 use std::fmt::Debug;
 
@@ -8,7 +8,7 @@ use pagewalk_units::{Addr, Asid, Frame, GuestPhysAddr, Page, PageSize, PhysAddr,
 
 use crate::WalkCaches;
 
-/// Bits of a page-table entry beside the frame.
+/// Flag bits of a page-table entry, without the frame number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
 pub struct Flags(pub u8);
 
@@ -18,47 +18,47 @@ impl Flags {
     /// The page lies in a live 2 MB reservation (set by the OS, read by engines that guess frames).
     pub const RESERVED: Flags = Flags(2);
 
-    /// Whether all bits of `other` are set.
+    /// True if all bits of `other` are set.
     #[inline]
     pub const fn contains(self, other: Flags) -> bool {
         self.0 & other.0 == other.0
     }
-    /// Both.
+    /// Union of both flag sets.
     #[must_use]
     pub const fn with(self, other: Flags) -> Flags {
         Flags(self.0 | other.0)
     }
-    /// Without the bits of `other`.
+    /// These flags without the bits of `other`.
     #[must_use]
     pub const fn without(self, other: Flags) -> Flags {
         Flags(self.0 & !other.0)
     }
 }
 
-/// What a walk finds.
+/// The result of a successful walk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Translation<Out> {
     /// The frame of the page that holds the address.
     pub frame: Frame<Out>,
-    /// Its size.
+    /// Page size.
     pub size: PageSize,
-    /// Its flags.
+    /// Flags of the entry.
     pub flags: Flags,
-    /// Where the entry itself lies: guesses of entries are judged by it.
+    /// Address of the leaf entry. Guesses of leaf entries are checked against it.
     pub leaf: Out,
 }
 
-/// What a guest uses a page of its physical memory for.
+/// The guest's use of a page of its physical memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum GuestUse {
-    /// A page of a program.
+    /// A page of a guest program.
     Page {
         /// The guest's address space.
         asid: Asid,
         /// Guest-virtual page number, 4 KB units.
         vpn: u64,
     },
-    /// A node of a tree, as [`Purpose::Node`].
+    /// A node of a radix tree, as [`Purpose::Node`].
     Node {
         /// The guest's address space.
         asid: Asid,
@@ -67,17 +67,17 @@ pub enum GuestUse {
         /// Guest-virtual page number of the region's start, 4 KB units.
         vpn: u64,
     },
-    /// Other parts of a page table.
+    /// Any other part of a guest page table.
     Table {
         /// The guest's address space.
         asid: Asid,
     },
-    /// Not known: a walk came upon a page that nothing lay behind.
+    /// Unknown use: a walk reached a guest-physical page that the host had not backed.
     Unknown,
 }
 
 impl GuestUse {
-    /// What the page is for that lies `pages` further on in the same block.
+    /// The use of the page that lies `pages` pages after this one in the same block.
     #[must_use]
     pub fn after(self, pages: u64) -> Self {
         match self {
@@ -90,7 +90,7 @@ impl GuestUse {
     }
 }
 
-/// What a frame is for, so that a placement policy can hash it.
+/// The purpose of a frame. Placement policies may hash it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Purpose {
     /// An anonymous page of the program, or one of its stack.
@@ -103,37 +103,37 @@ pub enum Purpose {
         /// Virtual page number, 4 KB units.
         vpn: u64,
     },
-    /// A page of memory that processes share.
+    /// A page of memory that several processes share.
     Shared {
         /// Virtual page number in the process that touched it first, 4 KB units.
         vpn: u64,
     },
-    /// A copy of a page, made since it was written.
+    /// A private copy of a page, made on a write (copy-on-write).
     Copy {
         /// Virtual page number, 4 KB units.
         vpn: u64,
     },
-    /// A block set aside for pages that may come to be.
+    /// A block reserved for pages that may be mapped later.
     Reservation {
         /// Virtual page number of its first page, 4 KB units.
         vpn: u64,
     },
-    /// A 2 MB page that takes the place of small pages (khugepaged).
+    /// A 2 MB page that replaces small pages (khugepaged).
     Collapse {
         /// Virtual page number of its first page, 4 KB units.
         vpn: u64,
-        /// Whether movable frames may have to leave for it.
+        /// True if movable frames may be migrated to free a block for it.
         defrag: bool,
     },
-    /// A page of a virtual machine, in its host.
+    /// A page of a virtual machine, allocated by its host.
     Guest {
         /// Guest-physical page number, 4 KB units.
         vpn: u64,
-        /// What the guest uses it for; of a page of the host's that is larger, where
-        /// it is touched first.
+        /// The guest's use of the page. If the host page is larger, the use of the part touched
+        /// first.
         of: GuestUse,
     },
-    /// A node of a tree that maps the region of `vpn`.
+    /// A node of a radix tree that maps the region of `vpn`.
     Node {
         /// 1 = the node that holds 4 KB entries.
         level: u8,
@@ -142,18 +142,18 @@ pub enum Purpose {
     },
     /// A way (or a chunk of one) of a hashed table.
     Way,
-    /// Rows of a table of translations beside the page table.
+    /// Rows of a translation table beside the page table (STLT).
     Rows,
 }
 
-/// A wish for contiguous physical memory.
+/// A request for contiguous physical memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Want {
-    /// How much, a power of two of at least 4096; aligned to itself.
+    /// Size in bytes: a power of two of at least 4096. The block is aligned to its size.
     pub bytes: u64,
-    /// For which address space.
+    /// The address space that it is for.
     pub asid: Asid,
-    /// What for.
+    /// The purpose of the block.
     pub purpose: Purpose,
 }
 
@@ -165,79 +165,77 @@ impl Want {
     }
 }
 
-/// There was no contiguous block of that size.
+/// No free contiguous block of the requested size exists.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("no contiguous block of {bytes} bytes is free")]
 pub struct NoFrames {
-    /// What was wanted.
+    /// Requested size in bytes.
     pub bytes: u64,
 }
 
-/// A limit of the table's own is reached, which no memory lifts.
+/// A limit of the table itself, which additional memory does not lift.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{what}")]
 pub struct Limit {
-    /// What is used up, in words.
+    /// The exhausted resource, in words.
     pub what: String,
-    /// What to change in the configuration; `{table}` stands for where the table
-    /// is configured.
+    /// The configuration change that helps. `{table}` stands for the path of the table's
+    /// configuration.
     pub advice: &'static str,
 }
 
 impl Limit {
-    /// What to change in the configuration of the table, which is at `table`, such as
-    /// `page_table.NAME`.
+    /// The advice for the table configured at `table`, such as `page_table.NAME`.
     pub fn advice(&self, table: &str) -> String {
         self.advice.replace("{table}", table)
     }
 }
 
-/// Why a table did not grow.
+/// The reason why a table could not grow.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Refusal {
-    /// It got no memory; more may come.
+    /// The frame allocation failed. It may succeed after reclaim.
     #[error(transparent)]
     NoFrames(#[from] NoFrames),
-    /// It cannot, whatever memory there is.
+    /// The table reached a limit of its own.
     #[error(transparent)]
     Limit(Box<Limit>),
 }
 
-/// Where tables get physical memory. Never reclaims and never reaches a table.
+/// Source of physical memory for page tables. It never reclaims memory and never changes a table.
 pub trait FrameSource<A> {
-    /// A block, or a refusal.
+    /// Allocates a block, or fails without side effects.
     fn alloc(&mut self, want: Want) -> Result<Frame<A>, NoFrames>;
-    /// Gives back a block of `bytes`.
+    /// Frees a block of `bytes`.
     fn free(&mut self, frame: Frame<A>, bytes: u64);
 }
 
-/// What a change of a table did; the kernel prices it.
+/// Work done by a change of a table. The kernel charges cycles for it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct MapWork {
-    /// Entries moved between places (resizing).
+    /// Entries moved by a resize.
     pub moved: u32,
-    /// Entries moved to make room for others (re-insertions).
+    /// Entries displaced and re-inserted (cuckoo kicks).
     pub kicks: u32,
-    /// Those for which it had to be looked up where the new place lies, which
-    /// took time of its own.
+    /// Re-insertions that needed an L2P lookup, which costs extra time, to find the new slot.
     pub lookups: u32,
     /// Bytes of table memory allocated.
     pub allocated: u64,
-    /// Bytes of table memory given back.
+    /// Bytes of table memory freed.
     pub freed: u64,
-    /// Largest contiguous block that was asked for, in bytes.
+    /// Largest contiguous block requested, in bytes.
     pub largest: u64,
-    /// Registers that a context switch saves have changed.
+    /// True if registers that a context switch saves have changed.
     pub registers_changed: bool,
 }
 
-/// Why nothing was mapped. The table is as it was before the call.
+/// The reason why nothing was mapped. The table is unchanged.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum MapError {
-    /// The table needed to grow and could not.
+    /// The table had to grow and could not.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// A page of this or another size is mapped there.
+    /// A page of the same or another size already maps part of the range.
     #[error("the range is mapped already")]
     Occupied,
 }
@@ -248,9 +246,9 @@ impl From<NoFrames> for MapError {
     }
 }
 
-/// The kernel's face.
+/// A page table as the kernel sees it.
 pub trait PageTable<In: Addr, Out: Addr>: Walk<In, Out> + Send + Sync {
-    /// Maps `page` to `frame`. Atomic when it fails.
+    /// Maps `page` to `frame`. Changes nothing on failure.
     fn map(
         &mut self,
         page: Page<In>,
@@ -258,7 +256,7 @@ pub trait PageTable<In: Addr, Out: Addr>: Walk<In, Out> + Send + Sync {
         flags: Flags,
         frames: &mut dyn FrameSource<Out>,
     ) -> Result<MapWork, MapError>;
-    /// Takes away `page` (of exactly that size); `None` if it is not mapped.
+    /// Unmaps `page` (of exactly that size). `None` if it is not mapped.
     fn unmap(
         &mut self,
         page: Page<In>,
@@ -266,74 +264,73 @@ pub trait PageTable<In: Addr, Out: Addr>: Walk<In, Out> + Send + Sync {
     ) -> Option<(Frame<Out>, Flags, MapWork)>;
     /// Replaces the flags of `page`; false if it is not mapped.
     fn set_flags(&mut self, page: Page<In>, flags: Flags) -> bool;
-    /// 64-bit registers that a context switch saves beyond the root pointer.
+    /// 64-bit registers that a context switch saves in addition to the root pointer.
     fn registers(&self) -> u32;
-    /// Bytes of simulated physical memory that the table holds now.
+    /// Bytes of simulated physical memory that the table holds.
     fn bytes(&self) -> u64;
-    /// Largest contiguous block that it ever held, in bytes.
+    /// Largest contiguous block that the table has ever held, in bytes.
     fn largest_contiguous(&self) -> u64;
     /// Calls `f` for every mapped page, in ascending order of address.
     fn for_each(&self, f: &mut dyn FnMut(Page<In>, Frame<Out>, Flags));
-    /// Gives all of the table's own memory back (not the program's pages).
+    /// Frees the table's own memory, not the frames that it maps.
     fn release(&mut self, frames: &mut dyn FrameSource<Out>);
-    /// Adds the table's own counters at and below `path`. Which rows there are
-    /// depends on the kind of table only, so that those of several processes
-    /// can be added up; a table without counters adds none.
+    /// Adds the table's counters at and below `path`. The set of rows depends only on the kind of
+    /// table, so the rows of several processes can be added up. A table without counters adds none.
     fn report(&self, _path: &str, _tree: &mut Tree) {}
-    /// The hardware's face of the same table.
+    /// The same table as the hardware walker sees it.
     fn hardware(&self) -> &dyn Walk<In, Out>;
 }
 
-/// Registers of a walk in progress; zero at the start.
+/// State of a walk in progress; all zero at the start.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct WalkState {
     /// Groups read so far.
     pub step: u8,
-    /// For the table's own use.
+    /// Private to the table.
     pub regs: [u64; 4],
 }
 
-/// Most reads of one group: four lines for each of three page sizes.
+/// Maximum reads of one group: four lines for each of the three page sizes.
 pub const MOST_PARALLEL: usize = 12;
 
-/// Reads that go in parallel.
+/// Reads that the walker issues in parallel.
 #[derive(Clone, Debug)]
 pub struct Group<Out> {
     /// Addresses of 8-byte entries (or of 64-byte lines).
     pub at: ArrayVec<Out, MOST_PARALLEL>,
-    /// The read that gives the answer: the walk may go on when it is back.
+    /// Index of the read that holds the result. The walk may continue as soon as it returns.
     pub matching: Option<u8>,
-    /// Costs bandwidth, not latency (fetches of walk tables): asked for together
-    /// with the group before it, and the walk does not wait. When it is back is
-    /// then in [`WalkCaches::back`].
+    /// The reads cost bandwidth but not latency (fetches of walk tables). They are issued together
+    /// with the group before, and the walk does not wait for them. [`WalkCaches::back`] holds their
+    /// completion time.
     pub off_path: bool,
-    /// Level of the table that is read, for the records: down to 1 in a tree.
+    /// Level of the table that is read, for the statistics. In a radix tree the leaves are level 1.
     pub level: u8,
 }
 
-/// What the walker does next.
+/// The walker's next action.
 #[derive(Clone, Debug)]
 pub enum Next<Out> {
-    /// Read this one entry, then ask again: what a [`Group`] of one says, small
-    /// enough to be handed over in registers.
+    /// Read one entry, then call [`Walk::next`] again. Equivalent to a [`Group`] of one read, but
+    /// small enough to be returned in registers.
     One {
         /// Address of the entry.
         at: Out,
-        /// Level of the table that is read, for the records.
+        /// Level of the table that is read, for the statistics.
         level: u8,
     },
-    /// Read these, then ask again.
+    /// Read the group, then call [`Walk::next`] again.
     Read(Group<Out>),
-    /// Found.
+    /// The walk ends with this translation.
     Done(Translation<Out>),
-    /// Not mapped.
+    /// The address is not mapped.
     Fault,
 }
 
-/// Most levels of a table that is a tree (5-level paging, LA57).
+/// Maximum levels of a radix tree (5-level paging, LA57).
 pub const MOST_LEVELS: usize = 5;
 
-/// The entries of a tree from the root to the one that names the frame.
+/// The entries of a radix tree from the root to the leaf entry.
 #[derive(Clone, Debug, Default)]
 pub struct Path<Out> {
     at: ArrayVec<Out, MOST_LEVELS>,
@@ -341,69 +338,70 @@ pub struct Path<Out> {
 }
 
 impl<Out: Copy> Path<Out> {
-    /// Of nothing.
+    /// An empty path.
     pub fn new() -> Self {
         Path {
             at: ArrayVec::new(),
             root: 0,
         }
     }
-    /// Begins at the root of a tree of so many levels.
+    /// Starts a new path at the root of a tree with `levels` levels.
     #[inline(always)]
     pub fn begin(&mut self, levels: u8) {
         self.at.clear();
         self.root = usize::from(levels);
     }
-    /// The entry of the next level.
+    /// Appends the entry of the next lower level.
     #[inline(always)]
     pub fn go_on(&mut self, at: Out) {
         self.at.push(at);
     }
-    /// Level of the root; 1: its entries are of 4 KB pages.
+    /// Level of the root. At level 1 the entries map 4 KB pages.
     #[inline(always)]
     pub fn root_level(&self) -> usize {
         self.root
     }
-    /// Level of the entry that names the frame.
+    /// Level of the leaf entry.
     #[inline(always)]
     pub fn leaf_level(&self) -> usize {
         self.root + 1 - self.at.len()
     }
-    /// The entry of `level`.
+    /// Address of the entry at `level`.
     #[inline(always)]
     pub fn at(&self, level: usize) -> Out {
         self.at[self.root - level]
     }
 }
 
-/// The hardware's face: shared, resumable, without a clock.
+/// A page table as the hardware walker sees it: shared, resumable, and without a clock.
 pub trait Walk<In: Addr, Out: Addr> {
-    /// What to read next for `va`, given what has been read. A walk cache
-    /// answers only with entries that are ready.
+    /// The next reads for `va`, given the reads made so far. Walk caches hit only on entries whose
+    /// fill has completed.
     fn next(&self, va: In, state: &mut WalkState, caches: &mut WalkCaches<'_>) -> Next<Out>;
-    /// The answer at once, for oracles, perfect parts and tests.
+    /// The translation without a timed walk, for oracles, idealized components and tests.
     fn translate(&self, va: In) -> Option<Translation<Out>>;
-    /// Whether it is a tree, of which [`Walk::path`] tells what a walk reads.
+    /// True if the table is a radix tree, for which [`Walk::path`] lists the reads of a walk.
     fn is_tree(&self) -> bool {
         false
     }
-    /// The answer at once, of a tree, and what a walk without walk caches reads for it, into `path`.
+    /// The translation in a radix tree. Stores in `path` the entries that a walk without walk caches
+    /// reads.
     fn path(&self, _va: In, _path: &mut Path<Out>) -> Option<Translation<Out>> {
         None
     }
-    /// Tells the host, not the simulated machine, that `va` will be translated soon: what
-    /// that reads can be fetched meanwhile. Whether [`Walk::translate`] is then little work.
+    /// Prefetches into the host's caches the data that a translation of `va` will read. Simulated
+    /// state does not change. Returns true if a later [`Walk::translate`] is then cheap.
     fn host_prefetch(&self, _va: In) -> bool {
         false
     }
 }
 
-/// What the walker of one thread sees.
+/// The page tables of one thread, as its walker sees them.
 #[derive(Clone, Copy)]
 pub enum View<'a> {
-    /// One dimension.
+    /// Native translation, one dimension.
     Native(&'a dyn Walk<VirtAddr, PhysAddr>),
-    /// A guest table over a host table.
+    /// Nested translation: a guest table over a host table.
     Nested {
         /// Guest virtual to guest physical.
         guest: &'a dyn Walk<VirtAddr, GuestPhysAddr>,
@@ -413,8 +411,7 @@ pub enum View<'a> {
 }
 
 impl View<'_> {
-    /// Tells the host that `va` will be translated soon, as far as the outer table goes:
-    /// [`Walk::host_prefetch`].
+    /// Prefetches for a translation of `va` through the outer table: [`Walk::host_prefetch`].
     pub fn host_prefetch(&self, va: VirtAddr) -> bool {
         match *self {
             View::Native(table) => table.host_prefetch(va),
@@ -423,34 +420,34 @@ impl View<'_> {
     }
 }
 
-/// What every core has to forget before its next access.
+/// Translations that every core must invalidate before its next access.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Invalidation {
-    /// One page: its TLB entries, and the walk caches of the address space.
+    /// One page: its TLB entries, and the walk-cache entries of the address space.
     Page {
-        /// Whose.
+        /// The address space.
         asid: Asid,
-        /// Which; entries of other sizes that overlap it go too.
+        /// The page. Overlapping entries of other page sizes are invalidated too.
         page: Page<VirtAddr>,
     },
-    /// Everything between two addresses.
+    /// All pages of a range.
     Range {
-        /// Whose.
+        /// The address space.
         asid: Asid,
-        /// First address.
+        /// First address of the range.
         at: VirtAddr,
-        /// Length.
+        /// Length in bytes.
         bytes: u64,
     },
-    /// Everything of an address space.
+    /// All pages of an address space.
     Space {
-        /// Whose.
+        /// The address space.
         asid: Asid,
     },
 }
 
 impl Invalidation {
-    /// The address space that it is about.
+    /// The affected address space.
     pub fn asid(&self) -> Asid {
         match *self {
             Invalidation::Page { asid, .. }
@@ -459,7 +456,8 @@ impl Invalidation {
         }
     }
 
-    /// The same, and its first and its last byte; of an empty range both are where it begins.
+    /// The address space with the first and last affected byte. For an empty range both are its
+    /// start.
     pub fn span(&self) -> (Asid, VirtAddr, VirtAddr) {
         let (first, last) = match *self {
             Invalidation::Page { page, .. } => {

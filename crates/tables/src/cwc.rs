@@ -1,19 +1,18 @@
-//! What a walker of elastic cuckoo page tables has of its own: caches of cuckoo
-//! walk tables (CWCs), and fixed latencies.
+//! The walker of elastic cuckoo page tables: cuckoo walk caches (CWCs) and fixed latencies.
 
 use pagewalk_structures::SetAssoc;
 use pagewalk_units::{Cycle, Error};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Which probes of a walk leave their lines in the core's own caches.
+/// The probes of a walk that fill their lines into the core's own caches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum KeptProbes {
-    /// All, as other reads of walkers.
+    /// All probes, like other walker reads.
     #[default]
     All,
-    /// The one that matches.
+    /// Only the matching probe.
     Matching,
 }
 
@@ -21,20 +20,19 @@ pub enum KeptProbes {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct CuckooWalkSpec {
-    /// Lines of the cuckoo walk table of 2 MB pages that are cached, fully
-    /// associative; 0 for no such cache. Default 16.
+    /// Lines of the fully associative cache of the 2 MB pages' cuckoo walk table; 0 for no such cache. Default 16.
     pub pmd_cwc_entries: u32,
-    /// Lines of the cuckoo walk table of 1 GB pages that are cached, fully
-    /// associative; 0 for no such cache. Default 2.
+    /// Lines of the fully associative cache of the 1 GB pages' cuckoo walk table; 0 for no such cache. Default 2.
     pub pud_cwc_entries: u32,
     /// Cycles of a lookup in both caches, which are looked up in parallel. Default 4.
     pub cwc_latency: Cycle,
     /// Cycles of the hash functions. Default 2.
     pub hash_latency: Cycle,
-    /// Cycles of the shift, the access to the L2P table and the mask, beside the
-    /// lookup in the caches. Default 4.
+    /// Cycles of the shift, the access to the L2P table and the mask, in parallel with the CWC lookup. Default 4.
     pub l2p_latency: Cycle,
-    /// Which probes of a group leave their lines in the core's own caches, where the matching one is waited for: "all", or "matching" (the others look there and then into the shared cache). Default "all".
+    /// The probes of a group that fill their lines into the core's own caches, if the walk waits only for the matching
+    /// one: "all", or "matching" (the others read the core's caches and then the shared cache, without allocating in
+    /// the core's). Default "all".
     pub kept_probes: KeptProbes,
 }
 
@@ -52,13 +50,12 @@ impl Default for CuckooWalkSpec {
 }
 
 impl CuckooWalkSpec {
-    /// Most lines of one cache.
+    /// Maximum lines of one cache.
     const MAX_ENTRIES: u32 = 1 << 12;
-    /// Longest latency, as that of caches.
+    /// Maximum latency, equal to that of caches.
     const MAX_LATENCY: Cycle = 1 << 20;
 
-    /// Whether the values make sense; an error names the key below `mmu.cuckoo`
-    /// and what was expected.
+    /// Validates the values. An error names the key below `mmu.cuckoo` and the expected values.
     pub fn check(&self) -> Result<(), Error> {
         for (key, entries) in [
             ("pmd_cwc_entries", self.pmd_cwc_entries),
@@ -88,7 +85,7 @@ impl CuckooWalkSpec {
 }
 
 pagewalk_stats::counters! {
-    /// What a walker of elastic cuckoo page tables counted.
+    /// Counters of a walker of elastic cuckoo page tables.
     pub struct CuckooWalkStats {
         direct: "walks", "Walks for which the walk caches named one way of one table";
         size: "walks", "Walks for which the walk caches named the page size: all ways of one table";
@@ -101,7 +98,7 @@ pagewalk_stats::counters! {
 }
 
 pagewalk_stats::counters! {
-    /// What one cache of a cuckoo walk table counted.
+    /// Counters of one cache of a cuckoo walk table.
     pub struct CwcStats {
         lookups: "lookups", "Lookups in this cache of a cuckoo walk table";
         hits: "lookups", "Lookups that found a line that was ready";
@@ -109,23 +106,23 @@ pagewalk_stats::counters! {
     }
 }
 
-/// Which cuckoo walk table.
+/// The two cuckoo walk tables.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Cwt {
-    /// Of 2 MB pages: a section of 16 MB, a line of 1 GB.
+    /// The walk table of 2 MB pages: a section covers 16 MB, a line 1 GB.
     Pmd,
-    /// Of 1 GB pages: a section of 8 GB, a line of 512 GB.
+    /// The walk table of 1 GB pages: a section covers 8 GB, a line 512 GB.
     Pud,
 }
 
-/// What a cache knows of a section.
+/// Result of a CWC lookup of one section.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Cached {
-    /// The section's header, as it was when the line was fetched.
+    /// The section's header, as of the time when the line was fetched.
     Header(u8),
-    /// The line is on its way.
+    /// The fill of the line has not completed.
     Pending,
-    /// Nothing.
+    /// Miss.
     Absent,
 }
 
@@ -135,10 +132,10 @@ struct Line {
     ready: Cycle,
 }
 
-/// The part of a core's walk caches that belongs to cuckoo tables.
+/// The cuckoo-table part of a core's walk caches.
 #[derive(Clone, Debug)]
 pub(crate) struct CuckooWalk {
-    /// By [`Cwt`].
+    /// Indexed by [`Cwt`].
     arrays: [Option<SetAssoc<Line>>; 2],
     counts: [CwcStats; 2],
     pub(crate) stats: CuckooWalkStats,
@@ -148,7 +145,7 @@ pub(crate) struct CuckooWalk {
 }
 
 impl CuckooWalk {
-    /// No caches and no latencies.
+    /// Without caches and latencies.
     pub(crate) fn none() -> Self {
         CuckooWalk {
             arrays: [None, None],
@@ -178,7 +175,7 @@ impl CuckooWalk {
         }
     }
 
-    /// Whether probes that do not match leave nothing in the core's caches.
+    /// True if only the matching probe allocates in the core's caches.
     #[inline]
     pub(crate) fn matches_only(&self) -> bool {
         self.matches_only
@@ -190,7 +187,7 @@ impl CuckooWalk {
         self.before[usize::from(l2p)]
     }
 
-    /// Counters of the caches that there are, by name.
+    /// Counters of the present caches, by name.
     pub(crate) fn caches(&self) -> impl Iterator<Item = (&'static str, &CwcStats)> {
         ["pmd", "pud"]
             .into_iter()
@@ -224,7 +221,7 @@ impl CuckooWalk {
         }
     }
 
-    /// Puts a line in that answers from `ready` on.
+    /// Inserts a line that is valid from `ready` on.
     pub(crate) fn keep(
         &mut self,
         cwt: Cwt,
@@ -243,7 +240,7 @@ impl CuckooWalk {
         self.arrays[cwt as usize].is_some()
     }
 
-    /// Keeps the lines whose key `keep` accepts.
+    /// Keeps only the lines whose key `keep` accepts.
     pub(crate) fn retain(&mut self, keep: impl Fn(u64) -> bool) {
         for array in self.arrays.iter_mut().flatten() {
             array.retain(|k, _| keep(k));

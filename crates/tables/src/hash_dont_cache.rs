@@ -1,6 +1,6 @@
-//! Hash, don't cache (Yaniv and Tsafrir, SIGMETRICS 2016): an open-addressed
-//! hashed page table with linear probing, whose entries are clustered eight to
-//! a cache line and carry the line's tag in their spare bits.
+//! Hash, don't cache (Yaniv and Tsafrir, SIGMETRICS 2016): an open-addressed hashed page table
+//! with linear probing. Entries are clustered eight to a cache line, and the line's tag lies in
+//! their spare bits.
 
 use arrayvec::ArrayVec;
 use pagewalk_units::{Addr, Asid, Cycle, Error, PageSize};
@@ -17,8 +17,8 @@ use crate::owner::Owner;
 use crate::registry::TableSpec;
 use crate::walk_cache::{WalkCacheKind, WalkCaches};
 
-/// An open-addressed hashed page table, one for each page size. Initial sizes,
-/// threshold and growth are those of the released Virtuoso simulator.
+/// An open-addressed hashed page table, one for each page size. Initial sizes, threshold and
+/// growth factor are those of the released Virtuoso simulator.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct HashDontCacheSpec {
@@ -26,12 +26,12 @@ pub struct HashDontCacheSpec {
     pub initial_slots: u32,
     /// Lines of a new table of 2 MB or 1 GB pages: a power of two. Default 256.
     pub initial_huge_slots: u32,
-    /// Share of the lines in use above which a table moves to a larger one at once. Default 0.6.
+    /// Load factor above which a table is moved at once to a larger one. Default 0.6.
     pub upsize_at: f64,
-    /// Share of the lines in use below which a table moves to one of half the
-    /// size, down to the initial one; 0 for never. Default 0.
+    /// Load factor below which a table is moved to one of half the size, down to the initial
+    /// size; 0 for never. Default 0.
     pub downsize_at: f64,
-    /// How many times larger the larger table is: a power of two. Default 2.
+    /// Growth factor of a resize: a power of two. Default 2.
     pub growth: u32,
     /// Cycles of the hash function, before the first read. Default 2 (ME-HPT, table III).
     pub hash_latency: Cycle,
@@ -50,10 +50,10 @@ impl Default for HashDontCacheSpec {
     }
 }
 
-/// Most and fewest lines that a table may start with: a page, and 1 GB.
+/// Allowed initial lines of a table: one page to 1 GB.
 const INITIAL: std::ops::RangeInclusive<u32> = 64..=1 << 24;
 
-/// Whether `slots` is a number of lines that a table can start with.
+/// Checks that `slots` is a valid initial number of lines.
 pub(crate) fn check_slots(key: &str, slots: u32) -> Result<(), Error> {
     if slots.is_power_of_two() && INITIAL.contains(&slots) {
         return Ok(());
@@ -67,7 +67,7 @@ pub(crate) fn check_slots(key: &str, slots: u32) -> Result<(), Error> {
         ),
     ))
 }
-/// Whether `cycles` is a latency.
+/// Checks that `cycles` is a valid latency.
 pub(crate) fn check_latency(key: &str, cycles: Cycle) -> Result<(), Error> {
     const MOST: Cycle = 1 << 20;
     if cycles <= MOST {
@@ -95,7 +95,7 @@ impl TableSpec for HashDontCacheSpec {
                 format!("is {}; expected 2, 4, 8 or 16", self.growth),
             ));
         }
-        // A table that has just changed its size must be far from both thresholds.
+        // A table that was just resized must be far from both thresholds.
         let most = self.upsize_at / f64::from(self.growth);
         if !(0.0..=most).contains(&self.downsize_at) {
             return Err(Error::key(
@@ -128,7 +128,7 @@ pub(crate) struct Linear<A> {
     used: usize,
 }
 
-/// How a search for a key goes: from which line, over how many, to what.
+/// Result of a search: start line, number of lines probed, and whether the key was found.
 #[derive(Clone, Copy)]
 struct Search {
     start: usize,
@@ -147,18 +147,18 @@ impl<A: Addr> Linear<A> {
         }
     }
 
-    /// The place of `key` in an empty table of `slots`.
+    /// The home slot of `key` in a table of `slots`.
     #[inline]
     fn home(&self, key: u64, slots: usize) -> usize {
         murmur(key, self.salt) as usize & (slots - 1)
     }
 
-    /// From the key's own place to its line or to the first free one.
+    /// Probes from the home slot to the line of `key` or to the first free line.
     #[inline]
     fn search(&self, key: u64, lines: &[Line]) -> Search {
         let mask = lines.len() - 1;
         let start = self.home(key, lines.len());
-        // Ends: a table is never full.
+        // The loop ends because a table is never full.
         let mut probes = 0;
         loop {
             let line = &lines[(start + probes) & mask];
@@ -174,7 +174,7 @@ impl<A: Addr> Linear<A> {
         }
     }
 
-    /// Puts `line` into the first free place from its own on.
+    /// Puts `line` into the first free slot from its home slot on.
     fn put(&self, key: u64, line: Line, lines: &mut [Line]) {
         let end = self.search(key, lines);
         debug_assert!(!end.found);
@@ -182,7 +182,7 @@ impl<A: Addr> Linear<A> {
         lines[(end.start + end.probes - 1) & mask] = line;
     }
 
-    /// Moves everything to a table of `slots`.
+    /// Moves all lines to a table of `slots`.
     fn resize(&mut self, slots: usize, pool: &mut Pool<'_, A>) -> Result<(), NoFrames> {
         let mut new = pool.alloc(slots)?;
         if let Some(old) = self.block.take() {
@@ -245,9 +245,8 @@ impl<A: Addr> Store<A> for Linear<A> {
         Ok(())
     }
 
-    /// Backward-shift deletion: lines behind the hole that would be reached
-    /// through it move up, so that no search ends too early and none passes
-    /// over tombstones.
+    /// Backward-shift deletion: lines after the hole whose probe sequence crosses it move up.
+    /// Searches then end at the right place without tombstones.
     fn remove(&mut self, place: usize, pool: &mut Pool<'_, A>) {
         let mut block = self.block.take().expect("a place is in memory");
         let lines = block.lines_mut();
@@ -271,7 +270,7 @@ impl<A: Addr> Store<A> for Linear<A> {
         self.block = Some(block);
         self.used -= 1;
         if slots > self.initial && (self.used as f64) < self.spec.downsize_at * slots as f64 {
-            // Without memory for the smaller table the larger one stays.
+            // If memory for the smaller table is refused, the larger one stays.
             let _ = self.resize(slots / 2, pool);
         }
     }
@@ -282,7 +281,8 @@ impl<A: Addr> Store<A> for Linear<A> {
     fn bytes(&self) -> u64 {
         self.block.as_ref().map_or(0, Block::bytes)
     }
-    /// One: blocks are aligned to their size, which leaves bits for the size.
+    /// One register. A block is aligned to its size, so the register has spare bits for the
+    /// size.
     fn registers(&self) -> u32 {
         u32::from(self.block.is_some())
     }
@@ -303,13 +303,13 @@ impl<A: Addr> Store<A> for Linear<A> {
 
 /// The page table of an address space: one [`Linear`] for each page size.
 ///
-/// A walk does not know the page size, so it reads the tables of all sizes that
-/// ever held a page in parallel; each goes on line by line until it meets the
-/// key or a free line, and the walk ends with the read that brings the key.
+/// A walk does not know the page size, so it probes the tables of all sizes that have ever held
+/// a page in parallel. In each table it reads line by line until the key or a free line. The
+/// walk ends when the read of the matching line returns.
 pub(crate) type HashDontCache<In, Out> = Clustered<Linear<Out>, In, Out>;
 
 impl<In: Addr, Out: Addr> HashDontCache<In, Out> {
-    /// An empty table for the address space `asid`.
+    /// An empty table for address space `asid`.
     pub fn new(spec: &HashDontCacheSpec, asid: Asid) -> Self {
         let stores = PageSize::ALL.map(|size| {
             let initial = match size {
@@ -322,7 +322,7 @@ impl<In: Addr, Out: Addr> HashDontCache<In, Out> {
     }
 }
 
-/// In a register of a walk; zero where there is no table.
+/// Packing into one walk register; zero where there is no table.
 impl Search {
     const PROBES: u32 = 31;
     const FOUND: u32 = 63;
@@ -341,8 +341,8 @@ impl Search {
     }
 }
 
-/// Register of a walk: lines of each table read so far. The first three hold
-/// the searches by page size.
+/// Walk register: lines read so far in each table. The first three registers hold the searches
+/// by page size.
 const READ: usize = 3;
 
 impl<In: Addr, Out: Addr> Walk<In, Out> for HashDontCache<In, Out> {
@@ -359,7 +359,7 @@ impl<In: Addr, Out: Addr> Walk<In, Out> for HashDontCache<In, Out> {
                     let (key, index) = PteCluster::place(va, size);
                     let mut search = store.search(key, block.lines());
                     if search.found {
-                        // The key without a valid entry: the answer is no.
+                        // The line has the key but no valid entry: the page is not mapped.
                         let last = search.start + search.probes - 1;
                         let line = &block.lines()[last & (block.slots() - 1)];
                         search.found = PteCluster::get(line, index).is_some();

@@ -1,7 +1,7 @@
-//! Level hashing (Zuo, Hua and Wu, OSDI 2018) as a page table: two levels of
-//! buckets, the bottom one half as large as the top one, two hash functions, at
-//! most one movement for an insertion, and a resize that rehashes the bottom
-//! level only. ME-HPT (section IX) compares itself with it.
+//! Level hashing (Zuo, Hua and Wu, OSDI 2018) as a page table. It has two levels of
+//! buckets, the bottom half as large as the top, and two hash functions. An insertion
+//! moves at most one line. A resize rehashes only the bottom level. ME-HPT (section
+//! IX) compares against it.
 
 use arrayvec::ArrayVec;
 use pagewalk_units::{Addr, Asid, Cycle, Error, PageSize};
@@ -19,17 +19,17 @@ use crate::owner::Owner;
 use crate::registry::TableSpec;
 use crate::walk_cache::{WalkCacheKind, WalkCaches};
 
-/// A two-level hashed page table, one for each page size. A bucket is a 64-byte
-/// line with a cluster of eight entries.
+/// A two-level hashed page table, one for each page size. A bucket is a 64-byte line
+/// that holds a cluster of eight entries.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct LevelHashingSpec {
-    /// Lines of the top level of a new table: a power of two of at least 128;
-    /// the bottom level has half of it. Default 256: with the bottom level the
-    /// 384 lines that ME-HPT's table III gives its cuckoo tables.
+    /// Lines of the top level of a new table: a power of two of at least 128. The
+    /// bottom level has half as many. Default 256: with the bottom level the 384
+    /// lines that ME-HPT's table III gives its cuckoo tables.
     pub initial_slots: u32,
-    /// Share of the lines in use below which the top level is taken away, down
-    /// to the initial size; 0 for never. Default 0.
+    /// Load factor below which the top level is removed, down to the initial size; 0
+    /// for never. Default 0.
     pub downsize_at: f64,
     /// Cycles of the hash functions, before the reads. Default 2 (ME-HPT, table III).
     pub hash_latency: Cycle,
@@ -46,7 +46,7 @@ impl Default for LevelHashingSpec {
 }
 
 impl LevelHashingSpec {
-    /// The original shrinks a table only below this share (its `level_shrink`).
+    /// The original shrinks a table only below this load factor (its `level_shrink`).
     const SHRINKABLE: f64 = 0.4;
 }
 
@@ -85,28 +85,29 @@ impl TableSpec for LevelHashingSpec {
     }
 }
 
-/// Where a line lies: level and bucket.
+/// Location of a line: level and bucket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Bucket {
     level: usize,
     index: usize,
 }
 
-/// The two levels of one page size.
+/// The two levels for one page size.
 pub(crate) struct TwoLevels<A> {
     spec: LevelHashingSpec,
     salt: u64,
     levels: Option<[Block<A>; 2]>,
     used: usize,
-    /// The bottom level was the top one once: lines may move up from it.
+    /// True if the bottom level was once the top level. Lines may then move up from
+    /// it.
     grown: bool,
-    /// Lines in use at which a shrink found no place for one; not tried again
-    /// before half of them are gone.
+    /// Number of lines in use when a shrink failed for lack of a free bucket. The
+    /// shrink is retried after half of them are removed.
     refused: usize,
 }
 
-/// The two buckets of a key in a level of `slots`: the first function covers
-/// the lower half, the second one the upper, as in the authors' code.
+/// The two buckets of a key in a level of `slots`. The first function covers the
+/// lower half and the second the upper half, as in the authors' code.
 #[inline]
 fn buckets(key: u64, salt: u64, slots: usize) -> [usize; 2] {
     let half = slots / 2;
@@ -114,11 +115,11 @@ fn buckets(key: u64, salt: u64, slots: usize) -> [usize; 2] {
     [hash(0), hash(1) + half]
 }
 
-/// Levels without the memory that they lie in.
+/// The lines of both levels, without their physical addresses.
 type Lines<'a> = [&'a mut [Line]; 2];
 
-/// Puts `line` in with at most one movement; gives how many it took, or `None`
-/// if there is no place, and nothing has changed.
+/// Inserts `line` with at most one movement and returns the number of movements.
+/// `None` if no bucket is free; nothing has changed then.
 fn place(levels: &mut Lines<'_>, salt: u64, grown: bool, key: u64, line: Line) -> Option<u32> {
     for level in levels.iter_mut() {
         for i in buckets(key, salt, level.len()) {
@@ -128,7 +129,7 @@ fn place(levels: &mut Lines<'_>, salt: u64, grown: bool, key: u64, line: Line) -
             }
         }
     }
-    // To the other bucket of the same level.
+    // Move a resident line to its other bucket of the same level.
     for level in levels.iter_mut() {
         for i in buckets(key, salt, level.len()) {
             let there = PteCluster::key(&level[i])?;
@@ -144,7 +145,8 @@ fn place(levels: &mut Lines<'_>, salt: u64, grown: bool, key: u64, line: Line) -
     if !grown {
         return None;
     }
-    // From the bottom to the top level, which came later.
+    // Move a resident line from the bottom level to the top level, which was added
+    // later.
     let [top, bottom] = levels;
     for i in buckets(key, salt, bottom.len()) {
         let there = PteCluster::key(&bottom[i])?;
@@ -177,10 +179,10 @@ impl<A: Addr> TwoLevels<A> {
         place(&mut levels, self.salt, self.grown, key, line)
     }
 
-    /// Puts a level of twice the size on top, into which the lines of the
-    /// bottom level go, and gives that level. A line keeps its hash function:
-    /// its bucket there is the old one with one or two more bits of the hash,
-    /// so that no two lines meet.
+    /// Adds a new top level of twice the size, moves the lines of the bottom level
+    /// into it, and returns the old bottom level. A line keeps its hash function: its
+    /// new bucket is the old one with one or two more hash bits. Two lines therefore
+    /// never collide.
     fn grow(&mut self, pool: &mut Pool<'_, A>) -> Result<Block<A>, NoFrames> {
         let [old_top, old_bottom] = self.levels.as_ref().expect("a table that grows is there");
         let mut new = pool.alloc(old_top.slots() * 2)?;
@@ -198,9 +200,9 @@ impl<A: Addr> TwoLevels<A> {
         Ok(old_bottom)
     }
 
-    /// Takes the top level away: its lines go into the bottom level, which
-    /// becomes the top, and into a new one of half of it below. Does not happen
-    /// if there is no memory or not a place for every line.
+    /// Removes the top level. Its lines move into the bottom level, which becomes the
+    /// top level, and into a new bottom level of half its size. Does nothing if
+    /// memory is refused or a line finds no bucket.
     fn shrink(&mut self, pool: &mut Pool<'_, A>) {
         let [old_top, old_bottom] = self.levels.as_mut().expect("a table that shrinks is there");
         let before = pool.work;
@@ -233,7 +235,7 @@ impl<A: Addr> TwoLevels<A> {
         pool.free(old_top);
     }
 
-    /// Lines of both levels.
+    /// Lines of both levels, in use or not.
     fn slots(&self) -> usize {
         self.levels.iter().flatten().map(Block::slots).sum()
     }
@@ -278,7 +280,7 @@ impl<A: Addr> Store<A> for TwoLevels<A> {
                 }
             }
         }
-        // Bottom levels that were rehashed: whole until all has gone well.
+        // Rehashed bottom levels, kept until the whole insertion has succeeded.
         let mut old = ArrayVec::<Block<A>, 32>::new();
         let was_grown = self.grown;
         let movements = loop {
@@ -326,8 +328,8 @@ impl<A: Addr> Store<A> for TwoLevels<A> {
     fn bytes(&self) -> u64 {
         self.levels.iter().flatten().map(Block::bytes).sum()
     }
-    /// One for each level: blocks are aligned to their size, which leaves bits
-    /// for the size.
+    /// One register for each level. A block is aligned to its size, so the register
+    /// has spare bits for the size.
     fn registers(&self) -> u32 {
         self.levels.iter().flatten().count() as u32
     }
@@ -350,21 +352,21 @@ impl<A: Addr> Store<A> for TwoLevels<A> {
 
 /// The page table of an address space: two levels for each page size.
 ///
-/// A walk reads two buckets of the top and two of the bottom level, four in
-/// all, for each page size that ever held a page, all in parallel, and ends with
-/// the one that brings the key.
+/// A walk reads two buckets of the top level and two of the bottom level, for each
+/// page size that has ever held a page. All reads are parallel. The walk ends when
+/// the read of the matching bucket returns.
 pub(crate) type LevelHashing<In, Out> = Clustered<TwoLevels<Out>, In, Out>;
 
 impl<In: Addr, Out: Addr> LevelHashing<In, Out> {
-    /// An empty table for the address space `asid`.
+    /// An empty table for address space `asid`.
     pub fn new(spec: &LevelHashingSpec, asid: Asid) -> Self {
         let stores = PageSize::ALL.map(|size| TwoLevels::new(*spec, size.index() as u64));
         Clustered::of(stores, asid)
     }
 }
 
-/// Registers of a walk: one more than the index of the page size that matched
-/// (0 for none), and its bucket.
+/// Registers of a walk: index of the matching page size plus one (0 for none), and
+/// the matching bucket.
 const SIZE: usize = 0;
 const LEVEL: usize = 1;
 const INDEX: usize = 2;
@@ -432,7 +434,7 @@ mod tests {
     use super::{LevelHashing, LevelHashingSpec, buckets};
     use crate::contract::{Flags, FrameSource, MapError, NoFrames, PageTable, Want};
 
-    /// Memory that grants `left` more requests.
+    /// Memory that grants `left` more allocations.
     struct Source {
         next: u64,
         left: u32,
@@ -456,9 +458,9 @@ mod tests {
         }
     }
 
-    /// Five keys meet in the same buckets of three sizes of the table, so that
-    /// the fifth makes it grow three times; refused at any of them, it leaves
-    /// nothing behind.
+    /// Five keys share their buckets at three table sizes, so the fifth makes the
+    /// table grow three times. If any of these allocations fails, the table is
+    /// unchanged.
     #[test]
     fn an_insertion_that_grows_more_than_once_is_undone_as_a_whole() {
         let spec = LevelHashingSpec::default();
@@ -499,8 +501,8 @@ mod tests {
         source.left = 3;
         let work = map(&mut table, keys[4], &mut source).expect("there is enough");
         assert_eq!(source.left, 0);
-        // Two lines of the bottom level, then the two that had been the top's,
-        // and so on.
+        // Two lines of the bottom level, then the two that were in the top level, and
+        // so on.
         assert_eq!(work.moved, 6);
         assert!(keys.iter().all(|&key| table.any(key << 15).is_some()));
     }

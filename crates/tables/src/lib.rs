@@ -1,7 +1,8 @@
-//! Everything that lies in simulated memory and knows no time.
+//! Page tables and the other structures that lie in simulated memory. Nothing
+//! here knows simulated time.
 //!
-//! A page table has two faces: the kernel's, [`PageTable`], mutable; and the
-//! hardware's, [`Walk`], shared and resumable.
+//! A page table has two interfaces: [`PageTable`], mutable, for the kernel; and
+//! [`Walk`], shared and resumable, for the hardware walker.
 
 mod cluster;
 mod clustered;
@@ -36,7 +37,7 @@ pub use stlt::{
 };
 pub use walk_cache::{WalkCacheKind, WalkCacheSet, WalkCacheSpec, WalkCaches};
 
-/// The worked example of the documentation: it compiles, and runs, as it stands.
+/// The worked example of the documentation, compiled and run as a doctest.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/add-a-design.md")]
 mod add_a_design {}

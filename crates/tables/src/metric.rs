@@ -1,21 +1,22 @@
-//! Numbers that page tables add to the summary of a result.
+//! Metrics that page tables add to the summary of a result.
 
 use pagewalk_stats::Tree;
 
-/// A number made of what page tables count about themselves.
+/// A summary metric computed from the counters of page tables.
 pub struct TableMetric {
     /// Name.
     pub name: &'static str,
     /// Unit.
     pub unit: &'static str,
-    /// One sentence.
+    /// Definition, in one sentence.
     pub meaning: &'static str,
-    /// From the counters since the machine booted; `None` where no table has it.
+    /// Computes the value from the counters since boot. `None` if no table has
+    /// these counters.
     pub value: fn(&Tree) -> Option<f64>,
 }
 
-/// Sum of the counter `name` over the tables of the three page sizes, where they
-/// have one for each.
+/// Sum of the counter `name` over the tables of the three page sizes. `None` if
+/// there are no such tables.
 pub(crate) fn over_sizes(tree: &Tree, name: &str) -> Option<f64> {
     let of_a_size = |path: &str| {
         let size = path.strip_prefix("page_table.");

@@ -1,7 +1,7 @@
-//! The hash functions of the tables that a paper gives none for.
+//! Hash function for the tables whose papers name none.
 
-/// The 64-bit finalizer of MurmurHash3 (Austin Appleby, public domain) over the
-/// key and what makes one function differ from another.
+/// The 64-bit finalizer of MurmurHash3 (Austin Appleby, public domain) over
+/// `key`. Different salts give different functions.
 #[inline]
 pub(crate) fn murmur(key: u64, salt: u64) -> u64 {
     let mut h = key ^ salt.wrapping_mul(0x9e37_79b9_7f4a_7c15);

@@ -1,21 +1,21 @@
-//! Whose a table is.
+//! The owner of a page table.
 
 use pagewalk_units::{Asid, Rng, rng};
 
-/// Whose a table is, and where its random choices come from.
+/// The owner of a page table, and the source of its random streams.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Owner {
     /// The address space.
     pub asid: Asid,
     /// The run's seed.
     pub seed: u64,
-    /// What sets the tables of one kernel apart from those of another in the same
-    /// run: a guest's from its host's.
+    /// Prefix that separates the tables of different kernels in one run, such as
+    /// guest and host.
     pub kernel: &'static str,
 }
 
 impl Owner {
-    /// The address space `asid` of a machine's only kernel.
+    /// The owner for address space `asid` of a machine with a single kernel.
     pub fn new(asid: Asid, seed: u64) -> Self {
         Owner {
             asid,

@@ -1,6 +1,5 @@
-//! POM-TLB (Ryoo, Gulur, Song and John, ISCA 2017): a TLB that is a part of memory, one for
-//! all cores. Sets of four entries fill a line each; 4 KB pages have a table of their own,
-//! and so have 2 MB pages.
+//! POM-TLB (Ryoo, Gulur, Song and John, ISCA 2017): a TLB in memory, shared by all cores. A
+//! set has four entries and fills one line. 4 KB and 2 MB pages have separate tables.
 
 use pagewalk_stats::Tree;
 use pagewalk_structures::SetAssoc;
@@ -10,37 +9,37 @@ use serde::{Deserialize, Serialize};
 
 use crate::Invalidation;
 
-/// A TLB in memory behind the second-level TLBs, one for all cores.
+/// A TLB in memory behind the second-level TLBs, shared by all cores.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub enum InMemoryTlbSpec {
-    /// POM-TLB (Ryoo et al., ISCA 2017): sets of four entries, a line each, that cores read
-    /// through their caches; a bit predicts of which size a page is.
+    /// POM-TLB (Ryoo et al., ISCA 2017): sets of four entries, one line each, which cores
+    /// read through their caches. A one-bit predictor guesses the page size.
     #[serde(rename = "pom")]
     Pom(PomTlbSpec),
 }
 
 impl InMemoryTlbSpec {
-    /// Whether the values make sense; an error names the key and what was expected.
+    /// Validates the values. An error names the key and the expected values.
     pub fn check(&self) -> Result<(), Error> {
         let InMemoryTlbSpec::Pom(spec) = self;
         spec.check().map_err(|e| e.under("in_memory_tlb.pom"))
     }
 }
 
-/// A POM-TLB: 16 bytes of memory an entry.
+/// A POM-TLB, with 16 bytes of memory for each entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct PomTlbSpec {
-    /// Entries for 4 KB pages; a multiple of 4. Default 65536 (Revelator, section 6.3, has
-    /// 128 K in all; its second version 16 MB, which are 524288 for each size).
+    /// Entries for 4 KB pages; a multiple of 4. Default 65536 (Revelator, section 6.3: 128 K
+    /// entries in total; its second version: 16 MB, which is 524288 entries for each size).
     pub entries_4kb: u32,
-    /// Entries for 2 MB pages; a multiple of 4. A 1 GB page is held in pieces of 2 MB.
-    /// Default 65536.
+    /// Entries for 2 MB pages; a multiple of 4. A 1 GB page is held as 2 MB pieces. Default
+    /// 65536.
     pub entries_2mb: u32,
-    /// Bits of each core by which the size of a page is predicted, a power of two; they are
-    /// indexed by the lowest bits of the number of the 2 MB region (ours: Ryoo et al. have
-    /// nine bits of the address). Default 512.
+    /// Bits of each core's page-size predictor, a power of two. The index is the lowest bits
+    /// of the 2 MB region's number (our choice; Ryoo et al. use nine bits of the address).
+    /// Default 512.
     pub size_predictor: u32,
 }
 
@@ -54,13 +53,13 @@ impl Default for PomTlbSpec {
     }
 }
 
-/// Entries of a set: a line.
+/// Entries of a set, which fills one line.
 const WAYS: usize = 4;
 /// Bytes of an entry.
 const ENTRY_BYTES: u64 = LINE_BYTES / WAYS as u64;
-/// Most entries for one size: 256 MB.
+/// Maximum entries for one page size: 256 MB.
 const MOST_ENTRIES: u32 = 1 << 24;
-/// Most bits of a size predictor.
+/// Maximum bits of a size predictor.
 const MOST_BITS: u32 = 1 << 20;
 /// Bits of a page number in a key: 57-bit addresses in 4 KB pages.
 const NUMBER_BITS: u32 = 45;
@@ -90,19 +89,19 @@ impl PomTlbSpec {
         Ok(())
     }
 
-    /// Entries for pages of 4 KB and of 2 MB.
+    /// Entries for 4 KB pages and for 2 MB pages.
     fn entries(&self) -> [u32; 2] {
         [self.entries_4kb, self.entries_2mb]
     }
 
-    /// Bytes of memory for pages of 4 KB and of 2 MB.
+    /// Bytes of memory for the entries of 4 KB pages and of 2 MB pages.
     pub fn bytes(&self) -> [u64; 2] {
         self.entries().map(|n| u64::from(n) * ENTRY_BYTES)
     }
 }
 
 pagewalk_stats::counters! {
-    /// What the contents of an in-memory TLB went through.
+    /// Counters of the contents of an in-memory TLB.
     pub struct PomTlbStats {
         gauge bytes: "bytes", "Physical memory of the in-memory TLB";
         gauge entries_4kb: "entries", "Entries of 4 KB pages in use";
@@ -112,7 +111,7 @@ pagewalk_stats::counters! {
     }
 }
 
-/// What an entry says of its page.
+/// The translation that an entry holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PomEntry {
     /// First byte of the frame.
@@ -121,17 +120,19 @@ pub struct PomEntry {
     pub writable: bool,
 }
 
-/// An entry as it is kept: the frame, bit 0 = writable; when it came to be.
+/// The stored form of an entry: the frame, with bit 0 = writable, and the cycle from which it
+/// is valid.
 #[derive(Clone, Copy, Default, Debug)]
 struct Kept {
     frame: u64,
     ready: Cycle,
 }
 
-/// The contents of a POM-TLB. It knows no more of time than from when on each entry is there.
+/// The contents of a POM-TLB. Its only notion of time is the cycle from which each entry is
+/// valid.
 #[derive(Clone, Debug)]
 pub struct PomTlb {
-    /// For 4 KB pages and for 2 MB pages.
+    /// Tables for 4 KB pages and for 2 MB pages.
     tables: [Table; 2],
     evictions: u64,
     invalidated: u64,
@@ -148,7 +149,7 @@ struct Table {
 }
 
 impl Table {
-    /// The page's number.
+    /// The page number of `va`.
     fn number(&self, va: u64) -> u64 {
         (va >> self.size.shift()) & ((1 << NUMBER_BITS) - 1)
     }
@@ -159,7 +160,7 @@ impl Table {
         gone
     }
 
-    /// Drops the entries of the pages `first..=last`; how many there were.
+    /// Drops the entries of pages `first..=last` and returns their number.
     fn drop_range(&mut self, asid: Asid, first: u64, last: u64) -> u64 {
         if last - first < self.sets {
             return (first..=last)
@@ -178,14 +179,14 @@ impl Table {
     }
 }
 
-/// The key of a page among those of its size.
+/// The key of a page in the table of its size.
 fn key(asid: Asid, number: u64) -> u64 {
     u64::from(asid.0) << 48 | number
 }
 
 impl PomTlb {
-    /// An empty one as `spec`, which was checked, says; the tables of 4 KB and of 2 MB pages
-    /// begin at `bases`.
+    /// An empty POM-TLB. `spec` is already checked. `bases` are the start addresses of the
+    /// tables of 4 KB and of 2 MB pages.
     pub fn new(spec: &PomTlbSpec, bases: [PhysAddr; 2]) -> Self {
         let entries = spec.entries();
         let table = |i: usize| {
@@ -205,7 +206,7 @@ impl PomTlb {
         }
     }
 
-    /// The size as which a page of `size` is held.
+    /// The entry size that holds a page of `size`.
     pub fn held(size: PageSize) -> PageSize {
         size.min(PageSize::M2)
     }
@@ -214,14 +215,14 @@ impl PomTlb {
         &mut self.tables[Self::held(size).index()]
     }
 
-    /// The line in which the entry of the page of `size` around `va` lies, if there is one.
+    /// The line of the set for the page of `size` around `va`.
     pub fn line(&self, va: u64, size: PageSize) -> PhysAddr {
         let t = &self.tables[Self::held(size).index()];
         PhysAddr(t.base.0 + LINE_BYTES * (t.number(va) % t.sets))
     }
 
-    /// The entry of the page of `size` around `va`, if it is there at `now`; it is the last
-    /// used one of its set then.
+    /// Looks up the page of `size` around `va`. Returns the entry if it is valid at `now`.
+    /// The entry becomes the most recently used one of its set.
     pub fn lookup(&mut self, asid: Asid, va: u64, size: PageSize, now: Cycle) -> Option<PomEntry> {
         let t = self.table(size);
         let number = t.number(va);
@@ -232,8 +233,8 @@ impl PomTlb {
         })
     }
 
-    /// Puts in the page of `size`, 4 KB or 2 MB, around `va`, in place of the least recently
-    /// used entry of its set; it is there from `ready` on.
+    /// Inserts the page of `size`, 4 KB or 2 MB, around `va`. Replaces the least recently
+    /// used entry of its set. The entry is valid from `ready` on.
     pub fn insert(&mut self, asid: Asid, va: u64, size: PageSize, page: PomEntry, ready: Cycle) {
         let t = self.table(size);
         let number = t.number(va);
@@ -252,7 +253,7 @@ impl PomTlb {
         self.evictions += u64::from(evicted);
     }
 
-    /// Drops what the kernel has changed.
+    /// Drops the entries that an invalidation covers.
     pub fn invalidate(&mut self, what: &Invalidation) {
         let (asid, first, last) = what.span();
         for t in &mut self.tables {

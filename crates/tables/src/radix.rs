@@ -22,7 +22,7 @@ use crate::walk_cache::{WalkCacheKind, WalkCaches};
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RadixSpec {
-    /// 4 (48-bit addresses) or 5 (57-bit addresses).
+    /// Levels: 4 (48-bit addresses) or 5 (57-bit addresses).
     pub levels: u8,
 }
 
@@ -50,9 +50,9 @@ impl TableSpec for RadixSpec {
 const ENTRIES: usize = 512;
 const NODE_BYTES: u64 = 4096;
 
-/// Where a node is, for the simulated machine and for us: frame number above,
-/// place in its slab below. It is what a walk cache holds, so that a hit needs
-/// one load of the host's to reach the entry.
+/// Reference to a node: its simulated frame number in the upper bits, its index in the
+/// host's slab in the lower bits. Walk caches hold these references, so a walk-cache hit
+/// reaches the entry with one host load.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct NodeRef(u64);
 
@@ -73,9 +73,9 @@ impl NodeRef {
     }
 }
 
-/// Nodes of level 1: nothing but their 512 entries, in large zeroed chunks that
-/// the host backs only where they are touched. The first one grows: most processes are
-/// small, and an allocator zeroes what it has had before itself, all of it.
+/// Nodes of level 1: only their 512 entries, in large zeroed chunks that the host kernel
+/// backs on first touch. The first chunk grows on demand, because most processes are small
+/// and the allocator zeroes recycled memory completely.
 #[derive(Default)]
 struct Leaves {
     chunks: Vec<Vec<[u64; ENTRIES]>>,
@@ -85,7 +85,7 @@ struct Leaves {
 
 impl Leaves {
     const CHUNK_SHIFT: u32 = 11;
-    /// Nodes of the first chunk before it grows, a power of two.
+    /// Initial nodes of the first chunk, a power of two.
     const FIRST: usize = 16;
 
     #[inline]
@@ -96,7 +96,8 @@ impl Leaves {
     fn node_mut(&mut self, slot: usize) -> &mut [u64; ENTRIES] {
         &mut self.chunks[slot >> Self::CHUNK_SHIFT][slot & ((1 << Self::CHUNK_SHIFT) - 1)]
     }
-    /// An empty node; a freed one is empty already, since only empty nodes are freed.
+    /// Allocates an empty node. Freed nodes are already empty, because only empty nodes are
+    /// freed.
     fn take(&mut self) -> u32 {
         self.free.pop().unwrap_or_else(|| {
             let slot = self.live.len();
@@ -115,7 +116,7 @@ impl Leaves {
     }
 }
 
-/// A node above the leaves: its entries, and where their nodes are in our slabs.
+/// A node above level 1: its entries, and the slab indices of its children.
 struct Upper {
     entry: [u64; ENTRIES],
     child: [u32; ENTRIES],
@@ -124,12 +125,12 @@ struct Upper {
 
 /// A radix page table of 4 or 5 levels with leaves of 4 KB, 2 MB and 1 GB.
 ///
-/// Array `k` of the walk caches maps the address above the reach of a level
-/// `k + 1` node to that node; the deepest array that hits wins. Nodes come one
-/// frame at a time and go back when they are empty, the root included.
+/// Array `k` of the walk caches maps the address bits above the reach of a level `k + 1`
+/// node to that node. The deepest array that hits determines the first read. Nodes take one
+/// frame each and are freed when they are empty, the root included.
 pub struct Radix<In, Out> {
     levels: u8,
-    /// Bits of an address that are translated.
+    /// Translated bits of an address.
     bits: u32,
     asid: Asid,
     root: Option<NodeRef>,
@@ -162,7 +163,7 @@ impl<In: Addr, Out: Addr> Radix<In, Out> {
         }
     }
 
-    /// log2 of the bytes that one entry of a node of `level` reaches.
+    /// log2 of the bytes that one entry of a node of `level` maps.
     #[inline]
     fn shift(level: u8) -> u32 {
         3 + 9 * u32::from(level)
@@ -171,7 +172,7 @@ impl<In: Addr, Out: Addr> Radix<In, Out> {
     fn index(va: u64, level: u8) -> usize {
         (va >> Self::shift(level)) as usize & (ENTRIES - 1)
     }
-    /// The address with the bits above the translated ones copied from the highest of them.
+    /// Sign-extends the translated bits of an address.
     #[inline]
     fn extend(&self, va: u64) -> u64 {
         let above = 64 - self.bits;
@@ -205,7 +206,7 @@ impl<In: Addr, Out: Addr> Radix<In, Out> {
         }
     }
 
-    /// A fresh empty node of `level` in `frame`.
+    /// Adds an empty node of `level` in `frame`.
     fn add_node(&mut self, level: u8, frame: u64) -> NodeRef {
         self.nodes += 1;
         self.largest = NODE_BYTES;
@@ -223,7 +224,7 @@ impl<In: Addr, Out: Addr> Radix<In, Out> {
         };
         NodeRef::new(frame, slot)
     }
-    /// Takes away the empty `node` of `level`.
+    /// Frees the empty `node` of `level`.
     fn remove_node(&mut self, node: NodeRef, level: u8, frames: &mut dyn FrameSource<Out>) {
         self.nodes -= 1;
         if level == 1 {
@@ -246,7 +247,7 @@ impl<In: Addr, Out: Addr> Radix<In, Out> {
         }
     }
 
-    /// The translation of `va`; tells `read` of each entry on the way.
+    /// The translation of `va`. Calls `read` with the address of each entry on the way.
     #[inline(always)]
     fn descend(&self, va: u64, mut read: impl FnMut(Out)) -> Option<Translation<Out>> {
         if self.extend(va) != va {
@@ -269,7 +270,7 @@ impl<In: Addr, Out: Addr> Radix<In, Out> {
         }
     }
 
-    /// The node, level and index of the leaf entry of exactly `page`.
+    /// Node, level and index of the leaf entry that maps exactly `page`.
     fn locate(&self, page: Page<In>) -> Option<(NodeRef, u8, usize)> {
         let va = page.base.raw();
         let leaf_level = 1 + page.size.index() as u8;
@@ -331,13 +332,13 @@ impl<In: Addr, Out: Addr> Radix<In, Out> {
     }
 }
 
-/// Registers of a walk: the node whose entry has been asked for, and its level.
+/// Registers of a walk: the node whose entry is being read, and its level.
 const NODE: usize = 0;
 const LEVEL: usize = 1;
 
 impl<In: Addr, Out: Addr> Radix<In, Out> {
-    /// The first read, from where the walk caches let it start. Not inlined:
-    /// the other reads would save and restore the registers that it needs.
+    /// The first read, at the level where the walk-cache lookup lets the walk start. Not
+    /// inlined: otherwise all other reads would save and restore its registers.
     #[inline(never)]
     fn begin(&self, va: u64, state: &mut WalkState, caches: &mut WalkCaches<'_>) -> Next<Out> {
         let low = va & ((1 << self.bits) - 1);
@@ -347,8 +348,8 @@ impl<In: Addr, Out: Addr> Radix<In, Out> {
         if self.extend(va) != va {
             return Next::Fault;
         }
-        // All arrays are looked up, as hardware does in parallel, so that
-        // what one holds does not depend on what the others hit.
+        // All arrays are looked up, as hardware does in parallel, so the contents of one
+        // array do not depend on hits in the others.
         let mut start = (root, self.levels);
         for level in (1..self.levels).rev() {
             let key = low >> Self::shift(level + 1);
@@ -361,7 +362,7 @@ impl<In: Addr, Out: Addr> Radix<In, Out> {
 
     #[inline]
     fn read(&self, va: u64, node: NodeRef, level: u8, state: &mut WalkState) -> Next<Out> {
-        // Needed when the simulated read is back, which takes the host a while.
+        // The host needs this entry when the simulated read returns, so prefetch it now.
         let index = Self::index(va, level);
         if level == 1 {
             prefetch(&self.leaves.node(node.slot())[index]);
@@ -445,7 +446,7 @@ impl<In: Addr, Out: Addr> PageTable<In, Out> for Radix<In, Out> {
         let leaf_level = 1 + page.size.index() as u8;
         debug_assert_eq!(self.extend(va), va, "the address is canonical");
 
-        // The deepest node there is, and the highest level that lacks one.
+        // The deepest existing node, and the highest level without one.
         let mut parent = None;
         let mut missing = self.levels;
         let mut next = self.root;
@@ -466,7 +467,7 @@ impl<In: Addr, Out: Addr> PageTable<In, Out> for Radix<In, Out> {
             next = (e != 0).then(|| self.child(node, Self::index(va, level)));
         }
 
-        // All frames first, so that a refusal leaves nothing behind.
+        // Allocate all frames first, so that a failed allocation changes nothing.
         let mut fresh = ArrayVec::<(u8, Frame<Out>), MOST_LEVELS>::new();
         for level in (leaf_level..=missing).rev() {
             let reach = 1u64 << Self::shift(level + 1);
@@ -527,7 +528,7 @@ impl<In: Addr, Out: Addr> PageTable<In, Out> for Radix<In, Out> {
         let va = page.base.raw();
         let mut work = MapWork::default();
 
-        // Upwards as long as a node has lost its last entry.
+        // Walk upwards while nodes become empty.
         let mut path = ArrayVec::<NodeRef, MOST_LEVELS>::new();
         path.push(self.root?);
         for l in (level + 1..=self.levels).rev() {
@@ -575,7 +576,7 @@ impl<In: Addr, Out: Addr> PageTable<In, Out> for Radix<In, Out> {
 
     fn for_each(&self, f: &mut dyn FnMut(Page<In>, Frame<Out>, Flags)) {
         let Some(root) = self.root else { return };
-        // Ascending as unsigned numbers: the lower half first, in index order.
+        // Ascending order as unsigned numbers: the lower half of the address space first.
         self.visit(root, self.levels, 0, f);
     }
 

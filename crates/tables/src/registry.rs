@@ -1,4 +1,4 @@
-//! Which page tables there are.
+//! The registry of page tables.
 
 use pagewalk_units::{Addr, Error};
 use schemars::JsonSchema;
@@ -9,27 +9,27 @@ use crate::{Owner, PageTable, WalkCacheKind};
 
 /// The configuration of one kind of page table.
 pub(crate) trait TableSpec {
-    /// What it adds to the summary of a result; a number that several kinds have is
-    /// named by one of them.
+    /// Metrics that it adds to the summary of a result. A metric that several kinds share is
+    /// listed by only one of them.
     const METRICS: &'static [TableMetric] = &[];
-    /// Whether [`TableSpec::build`] would succeed; an error begins with the key.
+    /// Validates the parameters for [`TableSpec::build`]. An error begins with the key.
     fn check(&self) -> Result<(), Error>;
-    /// An empty table of `owner`; the values were checked.
+    /// Builds an empty table of `owner`. The parameters are already checked.
     fn build<In: Addr, Out: Addr>(&self, owner: Owner) -> Box<dyn PageTable<In, Out>>;
-    /// Which walk caches its walks look into.
+    /// The kind of walk caches that its walks use.
     fn walk_caches(&self) -> WalkCacheKind;
     /// Bits of a virtual address that the table translates.
     fn address_bits(&self) -> u32;
-    /// The table's L2P table, if its walks look into one: ways, and entries of each.
+    /// Ways of the L2P table and entries of each. `None` if walks use no L2P table.
     fn l2p(&self) -> Option<(u32, u32)> {
         None
     }
 }
 
-/// Each line: the name in configurations, the variant, and its parameters.
+/// One line for each kind: the name in configurations, the variant, and its parameters.
 macro_rules! page_tables {
     ($($(#[$doc:meta])* $name:literal => $variant:ident($file:ident::$spec:ident),)*) => {
-        /// Which page table: externally tagged, `[page_table.radix]`.
+        /// The kind of page table: externally tagged, `[page_table.radix]`.
         #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
         #[serde(deny_unknown_fields)]
         pub enum PageTableSpec {
@@ -41,7 +41,7 @@ macro_rules! page_tables {
         /// The names of all kinds in configurations.
         pub const PAGE_TABLES: &[&str] = &[$($name,)*];
 
-        /// What page tables of any kind add to the summary of a result, in order.
+        /// The summary metrics of all kinds of page tables, in order.
         pub fn table_metrics() -> impl Iterator<Item = &'static TableMetric> {
             [$(<crate::$file::$spec as TableSpec>::METRICS,)*]
                 .into_iter()
@@ -49,8 +49,8 @@ macro_rules! page_tables {
         }
 
         impl PageTableSpec {
-            /// An empty table of this kind for `owner`; an error says which key is
-            /// wrong and what was expected.
+            /// Builds an empty table of this kind for `owner`. An error names the wrong key
+            /// and the expected values.
             pub fn build<In: Addr, Out: Addr>(
                 &self,
                 owner: Owner,
@@ -61,7 +61,7 @@ macro_rules! page_tables {
                 })
             }
 
-            /// Whether [`PageTableSpec::build`] would succeed.
+            /// Validates the parameters for [`PageTableSpec::build`].
             pub fn check(&self) -> Result<(), Error> {
                 let done = match self {
                     $(PageTableSpec::$variant(spec) => TableSpec::check(spec),)*
@@ -69,14 +69,14 @@ macro_rules! page_tables {
                 done.map_err(|what| what.under(self.name()).under("page_table"))
             }
 
-            /// Its name in configurations: `page_table.NAME`.
+            /// The name in configurations: `page_table.NAME`.
             pub fn name(&self) -> &'static str {
                 match self {
                     $(PageTableSpec::$variant(_) => $name,)*
                 }
             }
 
-            /// Which walk caches its walks look into.
+            /// The kind of walk caches that its walks use.
             pub fn walk_caches(&self) -> WalkCacheKind {
                 match self {
                     $(PageTableSpec::$variant(spec) => spec.walk_caches(),)*
@@ -90,7 +90,7 @@ macro_rules! page_tables {
                 }
             }
 
-            /// The table's L2P table, if its walks look into one: ways, and entries of each.
+            /// Ways of the L2P table and entries of each. `None` if walks use no L2P table.
             pub fn l2p(&self) -> Option<(u32, u32)> {
                 match self {
                     $(PageTableSpec::$variant(spec) => spec.l2p(),)*

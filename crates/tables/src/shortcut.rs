@@ -1,63 +1,64 @@
-//! What answers a program that asks for the address of a record by an integer
-//! that it made of the key (STLT, section III).
+//! The contract of a shortcut table: a program queries the address of a record by an
+//! integer derived from the record's key (STLT, section III).
 
 use arrayvec::ArrayVec;
 use pagewalk_units::{Asid, PhysAddr, VirtAddr};
 
 use crate::StltPage;
 
-/// Most lines that one question reads: a set of eight rows of 64 bytes.
+/// Maximum lines that one query reads.
 pub const MOST_LINES: usize = 8;
 
-/// A reply, and what it took.
+/// The result of a query, and its memory accesses.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct QueryResult {
-    /// What the program gets: of `loadVA` the record's virtual address, or 0 for none;
-    /// of `insertSTLT` whether the table holds it now, 1 or 0.
+    /// The value returned to the program. `loadVA`: the record's virtual address, or 0
+    /// if no row matches. `insertSTLT`: 1 if the table now holds the record, else 0.
     pub value: u64,
-    /// Lines of the table that are read, side by side.
+    /// Lines of the table that are read, in parallel.
     pub reads: ArrayVec<PhysAddr, MOST_LINES>,
-    /// The line that is written afterwards, if one is: an insertion, or a counter.
+    /// The line that is written afterwards, if any: an insertion or a counter update.
     pub written: Option<PhysAddr>,
-    /// Cycles from the last line's arrival to the reply.
+    /// Cycles from the arrival of the last line to the result.
     pub latency: u8,
-    /// The reply does not wait for the lines, which are fetched all the same.
+    /// The result does not wait for the lines. They are fetched anyway.
     pub at_once: bool,
-    /// What the core's unit for such questions does beside.
+    /// The additional work of the core's query unit.
     pub unit: Unit,
 }
 
-/// What a core's unit for questions (STLT's STU, section III-D) has of one, beside the
-/// lines that are read and written.
+/// The work of a core's query unit (STLT's STU, section III-D) for one query, in
+/// addition to the lines that are read and written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Unit {
-    /// There is no such unit.
+    /// No query unit.
     #[default]
     Nothing,
-    /// It was `loadVA`.
+    /// A `loadVA` query.
     Load {
-        /// The row that matches: an insertion under way into it is waited for.
+        /// The matching row. The query waits for an insertion in progress into this row.
         row: Option<PhysAddr>,
-        /// What goes into the buffer of translations (STB).
+        /// The translation that is inserted into the translation buffer (STB).
         translation: Option<(VirtAddr, StltPage)>,
-        /// Whether the buffer of invalid pages (IPB) was asked, and had the page.
+        /// Result of the lookup in the invalid page buffer (IPB): true on a hit. `None`
+        /// without a lookup.
         invalid: Option<bool>,
     },
-    /// It was `insertSTLT`.
+    /// An `insertSTLT` query.
     Insert {
-        /// The row that it writes, unless it gives up.
+        /// The row that it writes. `None` if the insertion is abandoned.
         row: Option<PhysAddr>,
-        /// The address whose page-table entry it has to find first.
+        /// The address whose page-table entry must be found by a walk first.
         walk: Option<VirtAddr>,
     },
 }
 
-/// A table of addresses in memory that the kernel keeps and that instructions of
-/// the program look into. It knows no time: the core prices what it reads.
+/// A table of record addresses that the kernel keeps in memory and program instructions
+/// query. It has no clock: the core adds the time of the accesses.
 pub trait Shortcut: Send {
-    /// `loadVA` of a program in the address space `asid`.
+    /// `loadVA` by a program in address space `asid`.
     fn load_va(&mut self, asid: Asid, integer: u64) -> QueryResult;
-    /// `insertSTLT` of the same: the record of `integer` lies at `va`, or with address 0
-    /// there is none any more.
+    /// `insertSTLT` by a program in address space `asid`: the record of `integer` lies
+    /// at `va`. Address 0 removes the record.
     fn insert_va(&mut self, asid: Asid, integer: u64, va: VirtAddr) -> QueryResult;
 }

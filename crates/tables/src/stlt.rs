@@ -1,5 +1,5 @@
-//! STLT (section III): a table from integers that a program makes of its keys to the
-//! addresses of the records, with the page-table entries of these. It knows no time.
+//! STLT (section III): a table from integers, which a program derives from its keys, to the addresses
+//! of records and the page-table entries of these addresses. The table has no clock.
 
 use pagewalk_units::{Error, LINE_BYTES, PageSize, PhysAddr, Rng, VirtAddr, rng};
 use rand::{Rng as _, RngExt};
@@ -8,82 +8,84 @@ use serde::{Deserialize, Serialize};
 
 use crate::MOST_LINES;
 
-/// What answers a program that asks where the record of a key lies.
+/// The structure that answers a program's query for the address of a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub enum ShortcutSpec {
-    /// STLT: a table in the kernel's memory, for each process that asks, of addresses of
-    /// records and of their page-table entries; `loadVA` and `insertSTLT` look into it.
+    /// STLT: a table in kernel memory for each process that queries it. It holds addresses of records
+    /// and their page-table entries. `loadVA` and `insertSTLT` access it.
     #[serde(rename = "stlt")]
     Stlt(StltSpec),
 }
 
 impl ShortcutSpec {
-    /// Whether the values make sense; an error names the key and what was expected.
+    /// Validates the values. An error names the key and the expected values.
     pub fn check(&self) -> Result<(), Error> {
         let ShortcutSpec::Stlt(spec) = self;
         spec.check().map_err(|e| e.under("shortcut.stlt"))
     }
 }
 
-/// What a row's counter does behind its largest value, 15.
+/// Behaviour of a row's counter beyond its largest value, 15.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum StltCounter {
-    /// It begins at 0 again.
+    /// The counter wraps to 0.
     Wraps,
-    /// It stays there.
+    /// The counter stays at 15.
     Saturates,
 }
 
-/// An STLT: 16 bytes of memory a row.
+/// An STLT, with 16 bytes of memory for each row.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct StltSpec {
-    /// Rows, a power of two from 256 (a page) to 67108864 (1 GB). Default 33554432, which
-    /// are the 512 MB of section IV-B.
+    /// Rows, a power of two from 256 (a page) to 67108864 (1 GB). Default 33554432: the 512 MB of
+    /// section IV-B.
     pub rows: u64,
-    /// Rows that an integer may lie in: 1, 2, 4 or 8. Up to 4 lie in one line, 8 in two.
-    /// Default 4 (section IV-A).
+    /// Associativity, in rows: 1, 2, 4 or 8. Up to 4 rows lie in one line, 8 in two. Default 4
+    /// (section IV-A).
     pub ways: u32,
-    /// What a row's counter does behind 15. Default `wraps` (section III-E; `saturates` is
-    /// ours).
+    /// Behaviour of a row's counter beyond 15. Default `wraps` (section III-E; `saturates` is our
+    /// addition).
     pub counter: StltCounter,
-    /// Cycles of `loadVA` with four ways, beside the memory it reads. Default 6 (table III).
+    /// Cycles of `loadVA` with four ways, without the memory reads. Default 6 (table III).
     pub load_latency: u8,
-    /// Cycles of `insertSTLT` with four ways, beside the walk and the memory it reads. Default 4
-    /// (table III).
+    /// Cycles of `insertSTLT` with four ways, without the walk and the memory reads. Default 4 (table
+    /// III).
     pub insert_latency: u8,
-    /// Cycles of both for each way: more ways than four take so much longer, fewer so much less,
-    /// at least one cycle. Default 1 (ours: section IV-D2 scans a set row by row, without a number).
+    /// Cycles that each way adds to both instructions, relative to four ways. Each takes at least one
+    /// cycle. Default 1 (our value: section IV-D2 scans a set row by row but gives no number).
     pub scan_latency: u8,
-    /// Whether the reply of `loadVA` waits for the lines of its set. Default true; false is no
-    /// machine: the reply is there after `load_latency` and the lines are fetched beside, as where
-    /// a simulator is given the loads but not what depends on them.
+    /// `loadVA` waits for the lines of its set. Default true. False models no real machine: the
+    /// result is available after `load_latency`, and the lines are fetched in the background. A
+    /// simulator that sees the loads but not their dependents behaves like this.
     pub waits_for_set: bool,
-    /// Whether rows hold page-table entries, which `loadVA` hands to the MMU. Default true;
-    /// false is the paper's STLT-VA (section IV-E): no walk for an insertion, no STB, no IPB.
+    /// Rows hold page-table entries, which `loadVA` passes to the MMU. Default true. False is the
+    /// paper's STLT-VA (section IV-E): insertions need no walk, and there is no STB and no IPB.
     pub translations: bool,
-    /// Turns the table on and off by how the program fares with it. Default: none, it is on.
+    /// Turns the table on and off according to the program's measured performance. Default: none, the
+    /// table is always on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub guard: Option<StltGuardSpec>,
 }
 
-/// The performance guarantee of section III-F, "turning STLT on and off": each process's questions
-/// (`loadVA`) are timed with the table on and off, and the faster one is kept until the next trial.
+/// The performance guarantee of section III-F, "turning STLT on and off". Queries (`loadVA`) of each
+/// process are timed with the table on and off, and the faster setting is kept until the next trial.
 /// The paper gives no numbers: all defaults are ours.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct StltGuardSpec {
-    /// Questions for which what is faster is kept; the last `trial` of them are timed. Default 20000.
+    /// Queries between two trials, which use the faster setting. The last `trial` of them are timed.
+    /// Default 20000.
     pub period: u64,
-    /// Questions then asked the other way, and timed. At most `trial` of `period + trial` are asked
-    /// the slower way for long. Default 1000.
+    /// Queries of a trial, which use and time the other setting. In the long run at most `trial` of
+    /// `period + trial` queries use the slower setting. Default 1000.
     pub trial: u64,
-    /// Share of the timed questions that find a row, percent, below which the table is resized to
-    /// twice as many rows, which empties it. Default 50; 0: never.
+    /// Hit rate of the timed queries, in percent, below which the table is replaced by an empty one
+    /// with twice as many rows. Default 50; 0: never.
     pub resize_below_percent: u8,
-    /// Rows up to which it is resized. Default 67108864 (1 GB, the kernel's largest block).
+    /// Maximum rows after resizing. Default 67108864 (1 GB, the kernel's largest block).
     pub most_rows: u64,
 }
 
@@ -135,28 +137,28 @@ impl Default for StltSpec {
     }
 }
 
-/// Bytes of a row.
+/// Size of a row in bytes.
 pub const STLT_ROW_BYTES: u64 = 16;
-/// Fewest rows: the table is page aligned, and a page long.
+/// Minimum rows: the table is page-aligned and at least one page long.
 const FEWEST_ROWS: u64 = 4096 / STLT_ROW_BYTES;
-/// Most rows: 1 GB, the kernel's largest block.
+/// Maximum rows: 1 GB, the kernel's largest block.
 const MOST_ROWS: u64 = 1 << 26;
-/// Bits of the integer that a row keeps.
+/// Bits of the integer that a row stores (the sub-integer).
 const SUB_BITS: u32 = 12;
 const SUB_MASK: u64 = (1 << SUB_BITS) - 1;
-/// Bits of an address that a row keeps.
+/// Bits of an address that a row stores.
 const VA_BITS: u32 = 48;
 const VA_MASK: u64 = (1 << VA_BITS) - 1;
 const COUNTER_SHIFT: u32 = 60;
 /// Largest value of a counter.
 const MOST_COUNTED: u64 = 15;
 
-/// Ways for which the paper's latencies are (table III, section IV-A).
+/// Associativity for which the paper gives its latencies (table III, section IV-A).
 const WAYS_OF_LATENCIES: u64 = 4;
 
 impl StltSpec {
-    /// Cycles from the set's arrival to the reply of an instruction that takes `latency` with
-    /// four ways.
+    /// Cycles from the arrival of the set to the result of an instruction. `latency` is its latency
+    /// with four ways.
     pub fn scanned(&self, latency: u8) -> u8 {
         let scan = |ways: u64| u64::from(self.scan_latency) * ways;
         let with = u64::from(latency) + scan(u64::from(self.ways));
@@ -178,7 +180,7 @@ impl StltSpec {
         }
     }
 
-    /// Refuses a number of rows, given by `key`, that no table can have.
+    /// Checks that `rows`, the value of `key`, is a valid number of rows.
     pub fn check_rows(key: &str, rows: u64) -> Result<(), Error> {
         if rows.is_power_of_two() && (FEWEST_ROWS..=MOST_ROWS).contains(&rows) {
             return Ok(());
@@ -190,21 +192,20 @@ impl StltSpec {
     }
 }
 
-/// What a row says of the page that the record lies in.
+/// The page of a record, as a row stores it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StltPage {
     /// First byte of the page's frame.
     pub frame: PhysAddr,
-    /// Its size.
+    /// Page size.
     pub size: PageSize,
     /// Stores are allowed.
     pub writable: bool,
 }
 
 impl StltPage {
-    /// A page-table entry as x86-64 lays it out (present, writable, frame), with the
-    /// page's size in two of the bits that are the software's (9 and 10): in a tree the
-    /// level tells it.
+    /// Encodes the page as an x86-64 page-table entry (present, writable, frame). The page size lies
+    /// in software bits 9 and 10; in a radix tree the level implies it.
     fn entry(self) -> u64 {
         self.frame.0 | (self.size.index() as u64) << 9 | u64::from(self.writable) << 1 | 1
     }
@@ -217,45 +218,45 @@ impl StltPage {
     }
 }
 
-/// A row that matches.
+/// A matching row.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StltRow {
-    /// Where it lies.
+    /// Physical address of the row.
     pub at: PhysAddr,
     /// The address of the record.
     pub va: VirtAddr,
-    /// The page around that, if rows keep it.
+    /// The page of the record, if rows store pages.
     pub page: Option<StltPage>,
 }
 
-/// What an insertion did.
+/// The outcome of an insertion.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StltInserted {
-    /// It took an empty row.
+    /// An empty row was used.
     New,
-    /// It took the row that matches.
+    /// The matching row was overwritten.
     Matching,
-    /// It took the least frequently used row of its set.
+    /// The least frequently used row of the set was replaced.
     Replaced,
 }
 
-/// The rows of one process.
+/// The STLT of one process.
 #[derive(Clone, Debug)]
 pub struct Stlt {
     base: PhysAddr,
     ways: usize,
     sets: u64,
     saturates: bool,
-    /// Two words a row: counter, sub-integer and address; page-table entry. An address
-    /// of 0: the row is empty.
+    /// Two words for each row: counter, sub-integer and address; page-table entry. The row is empty
+    /// if the address is 0.
     words: Vec<u64>,
     used: u64,
     rng: Rng,
 }
 
 impl Stlt {
-    /// An empty table of `rows` as `spec`, which was checked, says, at `base`, with random
-    /// choices of its own by `name`.
+    /// An empty table of `rows` at `base`. `spec` is already checked. `name` selects its random
+    /// stream.
     pub fn new(spec: &StltSpec, rows: u64, base: PhysAddr, seed: u64, name: &str) -> Self {
         Stlt {
             base,
@@ -268,24 +269,24 @@ impl Stlt {
         }
     }
 
-    /// Where the table begins.
+    /// Start address of the table.
     pub fn base(&self) -> PhysAddr {
         self.base
     }
-    /// Rows, empty or not.
+    /// Number of rows, empty or not.
     pub fn rows(&self) -> u64 {
         self.sets * self.ways as u64
     }
-    /// Rows that are not empty.
+    /// Number of rows in use.
     pub fn used(&self) -> u64 {
         self.used
     }
-    /// Whether a row can keep this address.
+    /// True if a row can store this address.
     pub fn holds(va: VirtAddr) -> bool {
         va.0 != 0 && va.0 & !VA_MASK == 0
     }
 
-    /// Number of the first row of the set of `integer`: by the bits next to the sub-integer.
+    /// Index of the first row of the set of `integer`, selected by the bits above the sub-integer.
     fn set(&self, integer: u64) -> usize {
         ((integer >> SUB_BITS) & (self.sets - 1)) as usize * self.ways
     }
@@ -311,7 +312,7 @@ impl Stlt {
         self.words[2 * row] >> COUNTER_SHIFT
     }
 
-    /// One of those of the set's rows for which `wanted` says so, all with the same chance.
+    /// A row of the set for which `wanted` is true. Several candidates have equal probability.
     fn one_of(&mut self, set: usize, wanted: impl Fn(&Self, usize) -> bool) -> Option<usize> {
         let rows = set..set + self.ways;
         let candidates: arrayvec::ArrayVec<usize, 8> = rows.filter(|&r| wanted(self, r)).collect();
@@ -322,8 +323,8 @@ impl Stlt {
         }
     }
 
-    /// `loadVA`: the row that matches, a random one of several, and its counter goes up
-    /// with probability 2^-counter.
+    /// `loadVA`: returns the matching row, a random one if several match. Increments its counter with
+    /// probability 2^-counter.
     pub fn load(&mut self, integer: u64) -> Option<StltRow> {
         let row = self.one_of(self.set(integer), |t, r| t.matches(r, integer))?;
         self.count(row);
@@ -348,9 +349,9 @@ impl Stlt {
         *word = *word & !(MOST_COUNTED << COUNTER_SHIFT) | next << COUNTER_SHIFT;
     }
 
-    /// `insertSTLT`: the row that matches, else an empty one, else one of those with the
-    /// smallest counter says from now on that the record of `integer` lies at `va`, which
-    /// [`Stlt::holds`]. Where it lies, and which row it was.
+    /// `insertSTLT`: records that the record of `integer` lies at `va`, for which [`Stlt::holds`]
+    /// must be true. Uses the matching row, else an empty row, else one of the rows with the smallest
+    /// counter. Returns the row's address and the outcome.
     pub fn insert(
         &mut self,
         integer: u64,
@@ -374,13 +375,13 @@ impl Stlt {
         (self.at(row), what)
     }
 
-    /// `insertSTLT` of address 0: the row that matches is empty from now on. Where it lies, if
-    /// there was one. Insertions never make two rows of a set match.
+    /// `insertSTLT` of address 0: empties the matching row and returns its address, if there was one.
+    /// Insertions never make two rows of a set match.
     pub fn erase(&mut self, integer: u64) -> Option<PhysAddr> {
         self.erase_unless(integer, VirtAddr(0))
     }
 
-    /// The same, unless the row says that the record lies at `va`.
+    /// Like [`Stlt::erase`], but keeps a row that holds `va`.
     pub fn erase_unless(&mut self, integer: u64, va: VirtAddr) -> Option<PhysAddr> {
         let row = self.one_of(self.set(integer), |t, r| t.matches(r, integer))?;
         if self.words[2 * row] & VA_MASK == va.0 {
@@ -391,8 +392,8 @@ impl Stlt {
         Some(self.at(row))
     }
 
-    /// Rows whose address `changed` names get the page that `now` tells, and are empty
-    /// where there is none; how many there were.
+    /// Updates all rows whose address satisfies `changed`: stores the page that `now` returns, or
+    /// empties the row without one. Returns the number of these rows.
     pub fn refresh(
         &mut self,
         changed: impl Fn(VirtAddr) -> bool,

@@ -1,4 +1,4 @@
-//! Walk caches: defined here, owned for each core by the MMU.
+//! Walk caches. Each core's MMU owns one set.
 
 use pagewalk_structures::SetAssoc;
 use pagewalk_units::{Asid, Cycle};
@@ -8,30 +8,31 @@ use serde::{Deserialize, Serialize};
 use crate::cwc::{Cached, CuckooWalk, Cwt};
 use crate::{CuckooWalkSpec, CuckooWalkStats, CwcStats, MOST_PARALLEL};
 
-/// Page-walk caches: one array a level of the table above the leaves.
+/// Page-walk caches: one array for each level of the table above the leaves.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct WalkCacheSpec {
-    /// Entries of each array; 0 switches the walk caches off.
+    /// Entries of each array; 0 disables the walk caches.
     pub entries: u32,
     /// Ways of each array (= entries: fully associative).
     pub ways: u32,
-    /// Cycles from the start of a walk to the answer of all arrays, looked up in parallel.
+    /// Cycles from the start of a walk to the result of all arrays, which are looked up in parallel.
     pub latency: Cycle,
-    /// Whether the arrays are looked up one after the other, from the one next to the leaves on; each then takes the latency. Default false.
+    /// Look up the arrays one after the other, beginning with the one next to the leaves; each lookup takes the
+    /// latency. Default false.
     #[serde(default)]
     pub serial: bool,
 }
 
-/// Which walk caches the walks of a table look into.
+/// The kind of walk caches that the walks of a table use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum WalkCacheKind {
-    /// One array a level of the table: [`WalkCacheSpec`].
+    /// One array for each level of the table: [`WalkCacheSpec`].
     #[default]
     Levels,
     /// Caches of cuckoo walk tables: [`CuckooWalkSpec`].
     Cuckoo,
-    /// None.
+    /// No walk caches.
     Nothing,
 }
 
@@ -46,19 +47,19 @@ struct Entry {
 pub struct WalkCacheSet {
     arrays: Vec<SetAssoc<Entry>>,
     latency: Cycle,
-    /// 1 if the latency is spent by each lookup, 0 if once by all of them.
+    /// 1 if each lookup takes the latency, 0 if parallel lookups take it once.
     serial: Cycle,
     cuckoo: CuckooWalk,
     /// Lookups, hits and fills of each array.
     pub counts: Vec<[u64; 3]>,
-    /// Whether lookups and fills are counted: not while warming.
+    /// True if lookups and fills are counted; false during warming.
     pub counting: bool,
-    /// When each read of the last group on a walk's path was back.
+    /// Completion time of each read of the last group on the walk's path.
     pub arrived: [Cycle; MOST_PARALLEL],
 }
 
 impl WalkCacheSet {
-    /// `arrays` empty caches of the same geometry.
+    /// `arrays` empty caches of equal geometry.
     pub fn new(spec: &WalkCacheSpec, arrays: usize) -> Self {
         let n = if spec.entries == 0 { 0 } else { arrays };
         let ways = spec.ways.clamp(1, spec.entries.max(1)) as usize;
@@ -79,25 +80,25 @@ impl WalkCacheSet {
         self.arrays.first().map_or(0, SetAssoc::entries)
     }
 
-    /// The same with the caches and latencies that walks of cuckoo tables need.
+    /// Adds the caches and latencies for walks of cuckoo tables.
     #[must_use]
     pub fn with_cuckoo(mut self, spec: &CuckooWalkSpec) -> Self {
         self.cuckoo = CuckooWalk::new(spec);
         self
     }
 
-    /// What walks of cuckoo tables counted.
+    /// Counters of walks of cuckoo tables.
     pub fn cuckoo_stats(&self) -> &CuckooWalkStats {
         &self.cuckoo.stats
     }
 
-    /// What each cache of cuckoo walk tables counted, by name.
+    /// Counters of each cache of cuckoo walk tables, by name.
     pub fn cwc_stats(&self) -> impl Iterator<Item = (&'static str, &CwcStats)> {
         self.cuckoo.caches()
     }
 
-    /// Forgets everything of `asid` (an INVLPG drops all paging-structure
-    /// entries of the address space: Intel SDM vol. 3, 4.10.4.1).
+    /// Invalidates all entries of `asid` (INVLPG drops all paging-structure cache entries of the address space: Intel
+    /// SDM vol. 3, 4.10.4.1).
     pub fn invalidate(&mut self, asid: Asid) {
         for a in &mut self.arrays {
             a.retain(|k, _| k >> 48 != u64::from(asid.0));
@@ -106,23 +107,22 @@ impl WalkCacheSet {
     }
 }
 
-/// The caches as a table sees them during a walk: bound to a time and an
-/// address space, so that only entries that are ready answer.
+/// The walk caches during one walk, bound to a time and an address space. Only entries whose fill has completed hit.
 pub struct WalkCaches<'a> {
     set: &'a mut WalkCacheSet,
-    /// The address space, where it stands in a key.
+    /// The address space, in its key position.
     space: u64,
-    /// When the reads so far are back. A table that does not need all of a group
-    /// sets it back to the read that it waits for ([`WalkCaches::arrived`]).
+    /// Completion time of the reads so far. A table that needs only one read of a group sets it back to that read
+    /// ([`WalkCaches::arrived`]).
     pub now: Cycle,
-    /// Cycles that lookups have cost since the last group.
+    /// Cycles spent on lookups since the last group.
     pub spent: Cycle,
-    /// When the last group that was off the walk's path is back.
+    /// Completion time of the last group off the walk's path.
     pub back: Cycle,
 }
 
 impl<'a> WalkCaches<'a> {
-    /// A view of `set` for a walk of `asid` that stands at `now`.
+    /// A view of `set` for a walk of `asid` at time `now`.
     pub fn new(set: &'a mut WalkCacheSet, asid: Asid, now: Cycle) -> Self {
         WalkCaches {
             set,
@@ -133,12 +133,12 @@ impl<'a> WalkCaches<'a> {
         }
     }
 
-    /// When read `index` of the last group on the walk's path was back.
+    /// Completion time of read `index` of the last group on the walk's path.
     #[inline]
     pub fn arrived(&self, index: usize) -> Cycle {
         self.set.arrived[index]
     }
-    /// Notes when that was.
+    /// Records the completion time of read `index`.
     #[inline]
     pub fn arrive(&mut self, index: usize, at: Cycle) {
         self.set.arrived[index] = at;
@@ -149,8 +149,8 @@ impl<'a> WalkCaches<'a> {
         self.space | key
     }
 
-    /// The payload of `key` in array `id`. Arrays are looked up in parallel, and
-    /// the latency is spent once, or one after the other.
+    /// Looks up `key` in array `id` and returns its payload. Adds the latency once for parallel lookups, or for each
+    /// serial lookup.
     #[inline(always)]
     pub fn lookup(&mut self, id: usize, key: u64) -> Option<u64> {
         self.spent = self.spent * self.set.serial + self.set.latency;
@@ -168,7 +168,7 @@ impl<'a> WalkCaches<'a> {
         }
     }
 
-    /// Puts `key` into array `id`, ready from now on.
+    /// Inserts `key` into array `id`. The entry is valid from [`WalkCaches::now`] on.
     #[inline(never)]
     pub fn fill(&mut self, id: usize, key: u64, payload: u64) {
         let k = self.key(key);
@@ -179,39 +179,39 @@ impl<'a> WalkCaches<'a> {
         }
     }
 
-    /// Starts a walk of cuckoo tables: the hash functions, and beside each other
-    /// the caches of walk tables and, with `l2p`, the L2P table.
+    /// Starts a walk of cuckoo tables. Adds the latency of the hash functions and of the parallel lookups in the CWCs
+    /// and, with `l2p`, in the L2P table.
     #[inline]
     pub(crate) fn begin_cuckoo(&mut self, l2p: bool) {
         self.spent = self.set.cuckoo.before(l2p);
     }
 
-    /// What is known of `section` in the line of `key` of a cuckoo walk table.
+    /// Looks up the header of `section` in the line of `key` of a cuckoo walk table.
     #[inline]
     pub(crate) fn section(&mut self, cwt: Cwt, key: u64, section: usize) -> Cached {
         let (k, counted) = (self.key(key), self.set.counting);
         self.set.cuckoo.header(cwt, k, section, self.now, counted)
     }
 
-    /// Whether there is a cache of this walk table.
+    /// True if this walk table has a cache.
     #[inline]
     pub(crate) fn caches(&self, cwt: Cwt) -> bool {
         self.set.cuckoo.has(cwt)
     }
 
-    /// Keeps a line of a cuckoo walk table that has been read off the path.
+    /// Fills a line of a cuckoo walk table that was read off the walk's path.
     pub(crate) fn keep_line(&mut self, cwt: Cwt, key: u64, headers: [u64; 8]) {
         let (k, counted) = (self.key(key), self.set.counting);
         self.set.cuckoo.keep(cwt, k, headers, self.back, counted);
     }
 
-    /// Whether probes that do not match leave nothing in the core's caches.
+    /// True if only the matching probe allocates in the core's caches.
     #[inline]
     pub fn keeps_matches_only(&self) -> bool {
         self.set.cuckoo.matches_only()
     }
 
-    /// Where a walk of cuckoo tables counts itself; nowhere while warming.
+    /// Counters of walks of cuckoo tables. `None` during warming.
     #[inline]
     pub(crate) fn cuckoo_stats(&mut self) -> Option<&mut CuckooWalkStats> {
         let set = &mut *self.set;

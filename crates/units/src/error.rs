@@ -1,7 +1,7 @@
-//! Errors for the user: what was refused or failed, where it was read, and which option it is about.
+//! Errors for the user: the failure, the place where its cause was read, and the option concerned.
 //!
-//! A sentence holds names of options as structure, so that the command line writes `--skip-requests`
-//! where Python writes `skip_requests`.
+//! A sentence stores option names as structured parts, so that the command line prints `--skip-requests`
+//! where Python prints `skip_requests`.
 
 use std::fmt;
 
@@ -20,7 +20,7 @@ macro_rules! run_options {
         }
 
         impl RunOption {
-            /// All of them.
+            /// All run options.
             pub const ALL: &[RunOption] = &[$(RunOption::$variant),*];
 
             /// The canonical name, which is the keyword in Python.
@@ -87,7 +87,7 @@ pub enum Part {
     Param(String, String),
     /// A configuration key.
     Key(String),
-    /// The rest.
+    /// Any other text.
     #[serde(untagged)]
     Text(String),
 }
@@ -139,13 +139,13 @@ impl From<RunOption> for Part {
     }
 }
 
-/// A sentence, or a piece of one.
+/// A sentence, or a part of one.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Text(Vec<Part>);
 
 impl Text {
-    /// Its parts in order.
+    /// The parts, in order.
     pub fn parts(&self) -> &[Part] {
         &self.0
     }
@@ -159,7 +159,7 @@ impl Text {
         }
     }
 
-    /// The text with `more` at its end.
+    /// Appends `more` to the text.
     #[must_use]
     pub fn and(mut self, more: impl Into<Text>) -> Self {
         self.0.extend(more.into().0);
@@ -193,17 +193,17 @@ macro_rules! text {
     };
 }
 
-/// Who can mend an error.
+/// Classification of an error by who can fix it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ErrorKind {
-    /// The user, by asking for something else.
+    /// The user, with another input or option.
     Refused,
     /// Not the user, or not by other input alone.
     Failed,
 }
 
-/// Why there is no result. `Display` writes the whole sentence as on the command line.
+/// The reason why there is no result. `Display` writes the whole sentence as on the command line.
 #[derive(Clone, PartialEq, Eq, Serialize)]
 pub struct Error(Box<Fields>);
 
@@ -232,7 +232,7 @@ impl Error {
         Self::new(ErrorKind::Refused, None, Text::default(), text.into())
     }
 
-    /// Something that was tried and failed.
+    /// A failed operation.
     pub fn failed(text: impl Into<Text>) -> Self {
         Self::new(ErrorKind::Failed, None, Text::default(), text.into())
     }
@@ -253,7 +253,7 @@ impl Error {
         Self::new(ErrorKind::Refused, name, lead.into(), text.into())
     }
 
-    /// A refused configuration key. The sentence goes on after it: `mmu.walkers is 0; …`.
+    /// A refused configuration key. The sentence continues after it: `mmu.walkers is 0; …`.
     pub fn key(key: impl Into<String>, text: impl Into<Text>) -> Self {
         let key = key.into();
         let lead = text![Part::key(&key), " "];
@@ -267,21 +267,21 @@ impl Error {
         Self::new(ErrorKind::Refused, Some(key), lead, text.into())
     }
 
-    /// The same for a key as somebody wrote it: `` `mmu.walkrs`: … ``.
+    /// A refused configuration key as the user wrote it: `` `mmu.walkrs`: … ``.
     pub fn quoted_key(key: impl Into<String>, text: impl Into<Text>) -> Self {
         let key = key.into();
         let lead = text!["`", Part::key(&key), "`: "];
         Self::new(ErrorKind::Refused, Some(key), lead, text.into())
     }
 
-    /// The error with the place where its cause was read, if it has none yet.
+    /// Adds the place where the cause was read, if none is set.
     #[must_use]
     pub fn at(mut self, place: impl Into<Text>) -> Self {
         self.0.place.get_or_insert_with(|| place.into());
         self
     }
 
-    /// The error with all of its configuration keys below `prefix`.
+    /// Prepends `prefix` to all configuration keys of the error.
     #[must_use]
     pub fn under(mut self, prefix: &str) -> Self {
         if let Some(option) = &mut self.0.option {
@@ -299,17 +299,18 @@ impl Error {
         self
     }
 
-    /// Who can mend it.
+    /// The kind of error.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }
 
-    /// The canonical name of the run option, or the configuration key, that it is about.
+    /// The canonical name of the run option, or the configuration key, concerned.
     pub fn option_name(&self) -> Option<&str> {
         self.0.option.as_deref()
     }
 
-    /// Where its cause was read: file and line, a design, a machine or a program, or an option.
+    /// The place where the cause was read: file and line, a design, a machine or a program, or an
+    /// option.
     pub fn place(&self) -> Option<&Text> {
         self.0.place.as_ref()
     }

@@ -1,4 +1,5 @@
-//! Addresses, pages, frames and time: a mixed-up address is a compile error. Also the errors that users see.
+//! Addresses, pages, frames and time, with types that make a mixed-up address a compile error; and the
+//! errors that users see.
 
 mod error;
 mod nearest;
@@ -13,7 +14,7 @@ use std::fmt::Debug;
 
 use serde::{Deserialize, Serialize};
 
-/// One of the three address types; lets tables be written once for all of them.
+/// One of the three address types. Page tables are generic over them.
 pub trait Addr: Copy + Eq + Ord + Debug + std::hash::Hash + Send + Sync + 'static {
     /// The address with this numeric value.
     fn new(raw: u64) -> Self;
@@ -59,11 +60,11 @@ macro_rules! address {
 }
 
 address! {
-    /// What a program uses.
+    /// Address of a program.
     VirtAddr
-    /// What a guest operating system takes for physical.
+    /// Address that a guest operating system treats as physical.
     GuestPhysAddr
-    /// What caches and memory see.
+    /// Address in caches and memory.
     PhysAddr
 }
 
@@ -75,7 +76,7 @@ pub const LINE_SHIFT: u32 = 6;
 /// Bytes of a cache line.
 pub const LINE_BYTES: u64 = 1 << LINE_SHIFT;
 
-/// Address-space identifier: the tag that tells processes apart in TLBs and walk caches.
+/// Address-space identifier: the tag of entries in TLBs and walk caches.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Asid(pub u16);
 
@@ -106,7 +107,7 @@ pub enum PageSize {
 }
 
 impl PageSize {
-    /// Smallest first.
+    /// All sizes, smallest first.
     pub const ALL: [PageSize; 3] = [PageSize::K4, PageSize::M2, PageSize::G1];
 
     /// log2 of the size in bytes.
@@ -165,7 +166,7 @@ pub struct Frame<A> {
     pub base: A,
 }
 
-/// What an access wants to do with memory.
+/// Kind of a memory access.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Access {
     /// Data read.
@@ -176,26 +177,26 @@ pub enum Access {
     Fetch,
 }
 
-/// What memory a mapping is for.
+/// Backing of a mapping.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Backing {
-    /// Anonymous private memory: heap, mmap; huge pages may serve it.
+    /// Anonymous private memory: heap, mmap. May use huge pages.
     Anonymous,
     /// Thread or process stack.
     Stack,
-    /// A file: page by page, never huge.
+    /// A file, mapped page by page and never with huge pages.
     File,
     /// Memory shared between processes across fork.
     Shared,
 }
 
-/// What `madvise` said.
+/// Advice of `madvise`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Advice {
     /// MADV_HUGEPAGE
     HugePage,
     /// MADV_NOHUGEPAGE
     NoHugePage,
-    /// MADV_DONTNEED, MADV_FREE: the frames go back.
+    /// MADV_DONTNEED, MADV_FREE: the frames are freed.
     DontNeed,
 }

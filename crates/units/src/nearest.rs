@@ -1,7 +1,7 @@
-//! What a misspelt name was meant to be.
+//! Suggestions for misspelt names.
 
-/// The name in `names` that is nearest to `given`, if any is near ([`distance`]). The
-/// first of those that are equally near.
+/// The name in `names` that is nearest to `given`, if any is close enough
+/// ([`distance`]). Among equally near names, the first.
 pub fn nearest<'a>(given: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     names
         .into_iter()
@@ -10,8 +10,8 @@ pub fn nearest<'a>(given: &str, names: impl IntoIterator<Item = &'a str>) -> Opt
         .map(|(_, name)| name)
 }
 
-/// Letters in which `given` and `name` differ (a swap of neighbours counts as one), if
-/// they are at most half of the longer's.
+/// Edit distance of `given` and `name` (a swap of neighbours counts as one), if it is
+/// at most half of the longer length.
 pub fn distance(given: &str, name: &str) -> Option<usize> {
     let distance = strsim::osa_distance(given, name);
     let letters = given.chars().count().max(name.chars().count());

@@ -1,5 +1,5 @@
-//! Seeded random streams by name, so that one more draw in one part of the
-//! simulator never changes what another part sees.
+//! Seeded random streams by name. An additional draw in one part of the
+//! simulator never changes the draws of another part.
 
 use rand::SeedableRng;
 

@@ -1,9 +1,9 @@
-//! Looking at a region, and making a 2 MB page of its small ones
-//! (`hpage_collapse_scan_pmd` and `collapse_huge_page` of Linux mm/khugepaged.c).
+//! Scans a region and collapses its small pages into a 2 MB page (`hpage_collapse_scan_pmd`
+//! and `collapse_huge_page` of Linux mm/khugepaged.c).
 //!
-//! Of pages that are swapped out none may be in a region (Linux's `max_ptes_swap` is 64). What
-//! Linux asks besides does not come up: nothing is pinned or locked, and each mapped page has
-//! been accessed since nobody looks whether it has.
+//! A region with swapped-out pages is never collapsed (Linux's `max_ptes_swap` is 64). Linux's
+//! other checks always pass: nothing is pinned or locked, and all mapped pages count as
+//! accessed, because accesses are not tracked.
 
 use pagewalk_tables::{Flags, Purpose, Refusal};
 use pagewalk_units::{PageSize, VirtAddr};
@@ -15,31 +15,31 @@ use crate::region::{Region, RegionKind};
 use crate::space::Space;
 use crate::{Effects, Os, OsError};
 
-/// Pages of a region.
+/// 4 KB pages of a region.
 const PAGES: u64 = 512;
 
-/// What came of looking at a region.
+/// Result of scanning a region.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CollapseOutcome {
-    /// It stays as it is.
+    /// The region is unchanged.
     Nothing,
-    /// It is a 2 MB page now.
+    /// The region was collapsed into a 2 MB page.
     Collapsed,
-    /// It should be one, and no block is to be had.
+    /// The region qualifies, but no block is available.
     NoBlock,
 }
 
-/// Of what a region is made.
+/// Result of reading a region's entries.
 enum Found {
-    /// It may be collapsed.
+    /// The region may be collapsed.
     Fit,
     TooManyNone,
     TooManyShared,
 }
 
 impl Khugepaged {
-    /// Looks at the region `key` of an address space, and collapses it if it should
-    /// be; `fx.cycles` grows by the time that takes.
+    /// Scans region `key` of an address space and collapses it if it qualifies. Adds the cost
+    /// to `fx.cycles`.
     pub(super) fn look_at(
         &mut self,
         os: &mut Os,
@@ -83,7 +83,8 @@ impl Khugepaged {
         Ok(CollapseOutcome::Nothing)
     }
 
-    /// Reads the entries of region `key` up to the one that decides; how many those were.
+    /// Reads the entries of region `key` until the decision is clear. Returns the number of
+    /// entries read.
     fn read(&self, region: &Region, space: &Space, k: &Kernel, key: u64) -> (Found, u64) {
         let (mut none, mut shared) = (0, 0);
         for i in 0..PAGES {
@@ -104,8 +105,8 @@ impl Khugepaged {
         (Found::Fit, PAGES)
     }
 
-    /// Makes a 2 MB page of the small pages of region `key`; false, and nothing
-    /// changed, where memory has no block for it or the page table no memory.
+    /// Collapses the small pages of region `key` into a 2 MB page. Returns false, without
+    /// changes, if there is no block for it or no memory for the page table.
     fn collapse(
         &mut self,
         space: &mut Space,
@@ -148,11 +149,12 @@ impl Khugepaged {
         Ok(true)
     }
 
-    /// Looks at all regions of all address spaces until nothing changes any more.
+    /// Collapses qualifying regions of all address spaces until nothing changes.
     pub(super) fn settle(&mut self, os: &mut Os, fx: &mut Effects) -> Result<(), OsError> {
         let mut own = Effects::default();
         let before = self.stats.collapses;
-        // What one collapse copies is shared no more, which may let another come about.
+        // Pages that one collapse copies are no longer shared, which may let another region
+        // qualify.
         'all: loop {
             let collapses = self.stats.collapses;
             for space in 0..os.spaces.len() {
@@ -160,7 +162,7 @@ impl Khugepaged {
                     let looked = self.look_at(os, space, key, &mut own)?;
                     let memory = os.kernel.memory();
                     if looked == CollapseOutcome::NoBlock && !memory.refuses_for_good() {
-                        // Nor is there one for any other region.
+                        // No other region would get a block either.
                         break 'all;
                     }
                 }
@@ -174,7 +176,8 @@ impl Khugepaged {
         Ok(())
     }
 
-    /// The regions of an address space that have small pages and may have a large one.
+    /// Numbers of the regions of an address space that have small pages and may have a large
+    /// one.
     fn collapsible(&self, os: &Os, space: usize) -> Vec<u64> {
         let Some(space) = &os.spaces[space] else {
             return Vec::new();
@@ -195,7 +198,7 @@ impl Khugepaged {
 }
 
 impl Os {
-    /// A page table that could not even take back the pages that it had.
+    /// Error for a page table that could not restore its previous mappings.
     pub(crate) fn stuck(&self, refusal: Refusal) -> OsError {
         match refusal {
             Refusal::NoFrames(refusal) => self.refusal(refusal.bytes),

@@ -1,9 +1,9 @@
-//! khugepaged: the kernel thread that makes 2 MB pages of regions that got small
-//! ones at their first touch (Linux mm/khugepaged.c).
+//! khugepaged: the kernel thread that collapses regions of small pages into 2 MB pages
+//! (Linux mm/khugepaged.c).
 //!
-//! The machine says how much simulated time has gone by ([`Os::elapse`]), and
-//! khugepaged does what it does in it, one region after the other: `scan` says
-//! which comes next, `collapse` looks at it and exchanges its pages.
+//! The machine reports elapsed simulated time ([`Os::elapse`]). khugepaged then does
+//! the work of that time, one region after the other: `scan` selects the next region,
+//! `collapse` checks and replaces its pages.
 
 mod collapse;
 mod scan;
@@ -20,7 +20,7 @@ use crate::placement::ThpMode;
 use crate::{Effects, Os, OsError};
 
 pagewalk_stats::counters! {
-    /// What khugepaged counts.
+    /// Counters of khugepaged.
     pub struct KhugepagedStats {
         passes: "passes", "Times that khugepaged woke up to scan pages_to_scan pages";
         full_scans: "scans", "Times that it had been through all address spaces";
@@ -37,15 +37,15 @@ pagewalk_stats::counters! {
     }
 }
 
-/// See the module.
+/// khugepaged; see the module documentation.
 pub struct Khugepaged {
     spec: KhugepagedSpec,
-    /// Which areas may have huge pages.
+    /// Areas that may have huge pages.
     mode: ThpMode,
-    /// The two sleeps, in cycles.
+    /// Both sleep intervals, in cycles.
     scan_sleep: Cycle,
     alloc_sleep: Cycle,
-    /// Simulated time since boot, and when it goes on.
+    /// Simulated time since boot, and the time of the next step.
     now: Cycle,
     next: Cycle,
     scan: Scan,
@@ -53,7 +53,7 @@ pub struct Khugepaged {
 }
 
 impl Khugepaged {
-    /// Of a machine of `ghz` that has just booted.
+    /// khugepaged of a machine of `ghz` that has just booted.
     pub fn new(spec: KhugepagedSpec, mode: ThpMode, ghz: f64) -> Self {
         let cycles = |ms: u32| (f64::from(ms) * 1e6 * ghz).round() as Cycle;
         Khugepaged {
@@ -68,8 +68,8 @@ impl Khugepaged {
         }
     }
 
-    /// Time that a step or a shootdown took: khugepaged is busy for as long, and
-    /// the program as well if it shares a core with it.
+    /// Accounts for the time of a step or shootdown. Returns the cycles that the
+    /// program loses, if it shares its core with khugepaged.
     fn takes(&mut self, cycles: Cycle) -> Cycle {
         self.stats.cycles += cycles;
         self.next = self.next.saturating_add(cycles);
@@ -79,7 +79,7 @@ impl Khugepaged {
         }
     }
 
-    /// Looks at the next region, or goes to sleep. With an error the run is over.
+    /// Scans the next region or goes to sleep. An error ends the run.
     fn step(&mut self, os: &mut Os, fx: &mut Effects) -> Result<(), OsError> {
         let mut own = Effects::default();
         if self.scan.begins() {
@@ -96,7 +96,8 @@ impl Khugepaged {
             Some((space, key)) => {
                 match self.look_at(os, space, key, &mut own) {
                     Ok(CollapseOutcome::Collapsed) => self.scan.leave_space(),
-                    // The first failure of a pass waits, the second one ends it.
+                    // The first failed allocation of a pass causes a sleep, the second
+                    // one ends the pass.
                     Ok(CollapseOutcome::NoBlock) => {
                         let second = self.scan.failed_twice();
                         if second {
@@ -114,7 +115,7 @@ impl Khugepaged {
             }
         }
         fx.invalidate.append(&mut own.invalidate);
-        // Without prices, too, time goes on.
+        // Time advances even if all prices are zero.
         fx.cycles += self.takes(own.cycles.max(1));
         self.next = self.next.saturating_add(sleep);
         done
@@ -122,11 +123,10 @@ impl Khugepaged {
 }
 
 impl Os {
-    /// Simulated time goes on by `cycles`, in which khugepaged does its work.
-    /// `fx.cycles` is what it takes from the core whose turn it is; each request to
-    /// forget is a shootdown of its own, and what that costs is asked of
-    /// [`Os::shot_down`]. Error: memory for page tables ran out in between, and
-    /// the run cannot go on.
+    /// Advances simulated time by `cycles`, in which khugepaged works. `fx.cycles` is
+    /// the time taken from the current core. Each invalidation is a separate
+    /// shootdown, whose cost [`Os::shot_down`] returns. Error: memory for page tables
+    /// ran out in between, and the run cannot continue.
     pub fn elapse(&mut self, cycles: Cycle, fx: &mut Effects) -> Result<(), OsError> {
         self.of_host(fx, |host, own| host.elapse(cycles, own))?;
         let Some(mut daemon) = self.khugepaged.take() else {
@@ -141,8 +141,9 @@ impl Os {
         done.and_then(|()| self.shadow())
     }
 
-    /// Collapses all that khugepaged would ever collapse as things are, where it is
-    /// to be `settled`. Takes no time; `fx.invalidate` grows. Error as [`Os::elapse`].
+    /// With the option `settled`, collapses all regions that khugepaged would ever
+    /// collapse in the current state. It takes no time, but adds to `fx.invalidate`.
+    /// Error as for [`Os::elapse`].
     pub fn settle(&mut self, fx: &mut Effects) -> Result<(), OsError> {
         self.of_host(fx, |host, own| host.settle(own))?;
         let Some(mut daemon) = self.khugepaged.take() else {
@@ -157,7 +158,7 @@ impl Os {
         done.and_then(|()| self.shadow())
     }
 
-    /// Has the host do something that may change its table.
+    /// Runs an action of the host that may change its table.
     pub(crate) fn of_host(
         &mut self,
         fx: &mut Effects,
@@ -176,7 +177,7 @@ impl Os {
         done.map_err(|e| OsError::Host(Box::new(e)))
     }
 
-    /// Cycles of simulated time until khugepaged, of guest or host, goes on; `None`
+    /// Simulated cycles until khugepaged of the guest or the host runs again. `None`
     /// without one.
     #[inline]
     pub fn until_khugepaged(&self) -> Option<Cycle> {
@@ -191,8 +192,8 @@ impl Os {
         }
     }
 
-    /// Whose request it is to forget `what`: a guest's kernel names the region, and
-    /// its host cannot.
+    /// The khugepaged that requested an invalidation. A guest's kernel names the
+    /// region; its host cannot.
     fn daemon(&mut self, what: &Invalidation) -> Option<&mut Khugepaged> {
         match (what, &mut self.host) {
             (Invalidation::Space { .. }, Some(host)) => host.os.khugepaged.as_mut(),
@@ -200,15 +201,15 @@ impl Os {
         }
     }
 
-    /// Whether the core whose turn it is does the work of which the request of
-    /// [`Os::elapse`] to forget `what` is a part: then it is not interrupted.
+    /// True if the current core runs the khugepaged that requested this invalidation
+    /// of [`Os::elapse`]. That core is then not interrupted.
     pub fn is_stolen(&mut self, what: &Invalidation) -> bool {
         let daemon = self.daemon(what);
         daemon.is_some_and(|d| d.spec.core == KhugepagedCore::Stolen)
     }
 
-    /// The request of [`Os::elapse`] to forget `what` has interrupted `cores`: what
-    /// it takes from the core whose turn it is, beside the interrupts.
+    /// Records that an invalidation of [`Os::elapse`] has interrupted `cores`. Returns
+    /// the cycles taken from the current core, without the interrupts.
     pub fn shot_down(&mut self, what: &Invalidation, cores: u32) -> Cycle {
         let cycles = self.kernel.prices.shootdown(cores);
         self.daemon(what).map_or(0, |daemon| {
@@ -217,7 +218,7 @@ impl Os {
         })
     }
 
-    /// What khugepaged has counted, if there is one.
+    /// Counters of khugepaged, if it runs.
     pub fn khugepaged_stats(&self) -> Option<KhugepagedStats> {
         self.khugepaged.as_ref().map(|d| d.stats)
     }

@@ -1,4 +1,4 @@
-//! In which order khugepaged goes through address spaces, and how far a pass comes
+//! The order in which khugepaged scans address spaces, and the extent of a pass
 //! (`khugepaged_scan_mm_slot` and `khugepaged_do_scan` of Linux mm/khugepaged.c).
 
 use std::ops::Range;
@@ -10,34 +10,34 @@ use crate::Os;
 use crate::vma::Vma;
 
 const REGION: u64 = 1 << 21;
-/// What a region counts for, whatever is mapped there.
+/// Pages that a scanned region counts for, mapped or not.
 const PAGES: u64 = 512;
 
-/// Where the scan is.
+/// Position of the scan.
 #[derive(Default)]
 pub struct Scan {
-    /// In which address space, and from which address on it goes on.
+    /// The current address space, and the address where the scan continues.
     space: Option<usize>,
     at: u64,
-    /// It has the address space in its hands: each time it takes one up counts for a page.
+    /// True while the address space is locked. Each lock counts as one page.
     holds: bool,
-    /// Of this pass: what it has gone through.
+    /// Pages scanned in this pass.
     progress: u64,
-    /// Of this pass: times that it began with the first address space.
+    /// Number of times that this pass started with the first address space.
     rounds: u8,
-    /// Of this pass: it has waited for a huge page.
+    /// True if this pass has already slept for lack of a huge page.
     waited: bool,
-    /// A pass is under way.
+    /// True during a pass.
     under_way: bool,
 }
 
 impl Scan {
-    /// Whether a pass begins.
+    /// Marks the start of a pass. Returns true if none was in progress.
     pub fn begins(&mut self) -> bool {
         !std::mem::replace(&mut self.under_way, true)
     }
 
-    /// The next step is the first of a pass, which goes on where this one came to.
+    /// Ends the pass. The next one continues at this position.
     pub fn end_pass(&mut self) {
         *self = Scan {
             space: self.space,
@@ -46,31 +46,32 @@ impl Scan {
         };
     }
 
-    /// After a collapse the address space has to be taken up again.
+    /// Unlocks the address space after a collapse.
     pub fn leave_space(&mut self) {
         self.holds = false;
     }
 
-    /// There was no huge page to be had: whether that is the second time in this pass.
+    /// Records a failed huge-page allocation. Returns true for the second one of this
+    /// pass.
     pub fn failed_twice(&mut self) -> bool {
         std::mem::replace(&mut self.waited, true)
     }
 }
 
-/// The regions that lie wholly in the area from the address `from` on: numbers.
+/// Numbers of the regions that lie entirely in the area, from address `from` on.
 fn regions(area: &Vma, from: u64) -> Range<u64> {
     let first = area.start.max(from).div_ceil(REGION);
     first..(area.end / REGION).max(first)
 }
 
 impl Khugepaged {
-    /// Whether the area may have huge pages.
+    /// True if the area may have huge pages.
     pub(super) fn may_have(&self, area: &Vma) -> bool {
         area.backing == Backing::Anonymous && self.mode.allows(area.huge)
     }
 
-    /// The next region that a pass goes through: address space and number of the
-    /// region; `None` if the pass is over.
+    /// The next region of a pass: address space and region number. `None` at the end of
+    /// the pass.
     pub(super) fn next_region(&mut self, os: &Os) -> Option<(usize, u64)> {
         let before = self.scan.progress;
         let found = loop {
@@ -104,8 +105,7 @@ impl Khugepaged {
         found
     }
 
-    /// The address space that is looked through now; `None` if there is none or the
-    /// pass has been through all.
+    /// The address space to scan. `None` if there is none, or if the pass has scanned all.
     fn space(&mut self, os: &Os) -> Option<usize> {
         if let Some(index) = self.scan.space {
             if os.spaces[index].is_some() {
@@ -125,7 +125,7 @@ impl Khugepaged {
         Some(first)
     }
 
-    /// Goes on to the address space after `index`.
+    /// Continues with the address space after `index`.
     fn leave(&mut self, os: &Os, index: usize) {
         let after = os.spaces[index + 1..].iter().position(Option::is_some);
         self.scan.space = after.map(|i| index + 1 + i);

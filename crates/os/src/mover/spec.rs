@@ -1,4 +1,4 @@
-//! What can be set of pages that the kernel moves or swaps out.
+//! Parameters of page migration and swapping.
 
 use pagewalk_units::Error;
 use schemars::JsonSchema;
@@ -6,17 +6,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::khugepaged::KhugepagedCore;
 
-/// Pages of programs move to other frames, as under NUMA balancing or compaction: so many 4 KB
-/// pages at a time, taken at random. No source says at which rate; all defaults are ours.
+/// Page migration, as under NUMA balancing or compaction: several random 4 KB pages at a time move
+/// to other frames. No source gives a rate; all defaults are ours.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct MigrationSpec {
-    /// From the end of one time to the beginning of the next, microseconds of simulated time.
+    /// Interval from the end of a pass to the start of the next, microseconds of simulated time.
     /// Default 1000.
     pub interval_us: f64,
-    /// Pages taken at a time. Default 8.
+    /// Pages of each pass. Default 8.
     pub pages: u32,
-    /// Whose time it takes. Default `own`: a core beside the simulated ones.
+    /// The core that the work runs on. Default `own`: a core beside the simulated ones.
     pub core: KhugepagedCore,
 }
 
@@ -30,22 +30,22 @@ impl Default for MigrationSpec {
     }
 }
 
-/// Pages of programs are swapped out, as if memory were short: so many 4 KB pages at a time, taken
-/// at random, whether they are in use or not. The next access to one is a page fault that waits
-/// for the device. No source says at which rate; all defaults are ours.
+/// Swapping, as under memory pressure: several random 4 KB pages at a time are swapped out, in use
+/// or not. The next access to such a page is a page fault that waits for the device. No source
+/// gives a rate; all defaults are ours.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct SwapSpec {
-    /// From the end of one time to the beginning of the next, microseconds of simulated time.
+    /// Interval from the end of a pass to the start of the next, microseconds of simulated time.
     /// Default 1000.
     pub interval_us: f64,
-    /// Pages taken at a time. Default 8.
+    /// Pages of each pass. Default 8.
     pub pages: u32,
-    /// Reading a page back, from the fault to the page, microseconds, in which its core does
-    /// nothing else. Default 80 (a read of 4 KB from a solid-state drive). Writing out is in the
-    /// background, and costs the program nothing.
+    /// Latency of reading a page back, from the fault to the page, microseconds. The core idles
+    /// meanwhile. Default 80 (a read of 4 KB from a solid-state drive). Writing out runs in the
+    /// background and costs the program nothing.
     pub latency_us: f64,
-    /// Whose time swapping out takes. Default `own`: a core beside the simulated ones.
+    /// The core that swapping out runs on. Default `own`: a core beside the simulated ones.
     pub core: KhugepagedCore,
 }
 
@@ -60,7 +60,7 @@ impl Default for SwapSpec {
     }
 }
 
-/// Longest time, microseconds: a second.
+/// Longest configurable time, microseconds: one second.
 const MOST_US: f64 = 1e6;
 
 fn check(key: &str, interval_us: f64, pages: u32) -> Result<(), Error> {
@@ -80,14 +80,14 @@ fn check(key: &str, interval_us: f64, pages: u32) -> Result<(), Error> {
 }
 
 impl MigrationSpec {
-    /// Whether the values make sense; an error names the key and what was expected.
+    /// Validates the values. An error names the key and the expected values.
     pub(crate) fn check(&self) -> Result<(), Error> {
         check("migration", self.interval_us, self.pages)
     }
 }
 
 impl SwapSpec {
-    /// Whether the values make sense; an error names the key and what was expected.
+    /// Validates the values. An error names the key and the expected values.
     pub(crate) fn check(&self) -> Result<(), Error> {
         check("swap", self.interval_us, self.pages)?;
         if (0.0..=MOST_US).contains(&self.latency_us) {

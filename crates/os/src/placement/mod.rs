@@ -1,4 +1,4 @@
-//! Placement policies: which frame and which page size a first touch gets.
+//! Placement policies: the frame and page size of a first touch.
 
 mod buddy;
 pub mod registry;
@@ -21,23 +21,23 @@ use crate::space::Space;
 use crate::table::Role;
 use crate::touch::Touch;
 
-/// What a policy sees of the machine when it has booted.
+/// The machine's state at boot, as placement policies see it.
 pub struct Booted<'a> {
-    /// Whose kernel it is: where random streams are named after.
+    /// The kernel, which names the random streams.
     pub role: Role,
-    /// Its page tables.
+    /// The kind of its page tables.
     pub page_table: &'a PageTableSpec,
     /// Its physical memory.
     pub memory: &'a Memory,
-    /// What random choices come from.
+    /// Seed of random choices.
     pub seed: u64,
 }
 
-/// A policy. It says of what size the pages are; the frames are those of its
-/// [`Placement::choice`], asked by [`Kernel::frame`] for whatever is handed out.
+/// A placement policy. It decides the page size. [`Placement::choice`] decides
+/// the frames of all allocations, which go through [`Kernel::frame`].
 pub trait Placement: Send + Sync {
-    /// Backs the unmapped page at `touch.at`: finds a frame, maps it, and says
-    /// what size the page became. Nothing has changed when it fails.
+    /// Backs the unmapped page at `touch.at`: allocates a frame, maps it, and
+    /// returns the page size. Changes nothing on failure.
     fn place(
         &mut self,
         touch: &Touch<'_>,
@@ -46,12 +46,13 @@ pub trait Placement: Send + Sync {
         fx: &mut Effects,
     ) -> Result<PageSize, Refusal>;
 
-    /// Which frames pages, page tables and all else get.
+    /// The frame choice for pages, page tables and all other allocations.
     fn choice(&self, _booted: &Booted<'_>) -> Box<dyn FrameChoice> {
         Box::new(AsItComes)
     }
 
-    /// Gives frames back that it keeps for later; false if there are none.
+    /// Frees frames that the policy has reserved. Returns false if there are
+    /// none.
     fn reclaim(
         &mut self,
         _spaces: &mut [Option<Box<Space>>],
@@ -62,7 +63,7 @@ pub trait Placement: Send + Sync {
     }
 }
 
-/// Maps the 4 KB page of `touch` to the next free frame.
+/// Maps the 4 KB page of `touch` to a newly allocated frame.
 fn small(
     touch: &Touch<'_>,
     space: &mut Space,

@@ -1,4 +1,4 @@
-//! Which placement policies there are.
+//! The registry of placement policies.
 
 use pagewalk_units::Error;
 use schemars::JsonSchema;
@@ -9,24 +9,25 @@ use crate::khugepaged::KhugepagedSpec;
 
 /// The configuration of one policy.
 pub(crate) trait PolicySpec {
-    /// Whether the values make sense; an error begins with the key.
+    /// Validates the values. An error begins with the key.
     fn check(&self) -> Result<(), Error>;
-    /// Whether it can work in memory of so many MB beside the kernel's; an error likewise.
+    /// Checks that the policy can work with `mb` MB of memory without the kernel's. An
+    /// error begins with the key.
     fn check_memory(&self, _mb: u64) -> Result<(), Error> {
         Ok(())
     }
-    /// The policy.
+    /// Builds the policy.
     fn build(&self) -> Box<dyn Placement>;
-    /// The khugepaged that works beside it, and for which mappings.
+    /// The khugepaged that runs with the policy, and the mappings it covers.
     fn khugepaged(&self) -> Option<(KhugepagedSpec, ThpMode)> {
         None
     }
 }
 
-/// Each line: the name in configurations, the variant, and its parameters.
+/// One line for each policy: the name in configurations, the variant, and its parameters.
 macro_rules! placements {
     ($($(#[$doc:meta])* $name:literal => $variant:ident($file:ident::$spec:ident),)*) => {
-        /// How frames are chosen: externally tagged, `[placement.thp]`.
+        /// The placement policy: externally tagged, `[placement.thp]`.
         #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
         #[serde(deny_unknown_fields)]
         pub enum PlacementSpec {
@@ -36,7 +37,7 @@ macro_rules! placements {
         $(pub use super::$file::$spec;)*
 
         impl PlacementSpec {
-            /// Whether the values make sense; an error names the key and what was expected.
+            /// Validates the values. An error names the key and the expected values.
             pub fn check(&self) -> Result<(), Error> {
                 let (name, done) = match self {
                     $(PlacementSpec::$variant(spec) => ($name, PolicySpec::check(spec)),)*
@@ -44,8 +45,8 @@ macro_rules! placements {
                 done.map_err(|what| what.under(name).under("placement"))
             }
 
-            /// Whether it can work in memory of so many MB beside the kernel's; an error as
-            /// [`PlacementSpec::check`]'s.
+            /// Checks that the policy can work with `mb` MB of memory without the kernel's.
+            /// Errors as for [`PlacementSpec::check`].
             pub fn check_memory(&self, mb: u64) -> Result<(), Error> {
                 let (name, done) = match self {
                     $(PlacementSpec::$variant(spec) => ($name, PolicySpec::check_memory(spec, mb)),)*
@@ -53,14 +54,14 @@ macro_rules! placements {
                 done.map_err(|what| what.under(name).under("placement"))
             }
 
-            /// The policy.
+            /// Builds the policy.
             pub(crate) fn build(&self) -> Box<dyn Placement> {
                 match self {
                     $(PlacementSpec::$variant(spec) => spec.build(),)*
                 }
             }
 
-            /// The khugepaged that works beside it, and for which mappings.
+            /// The khugepaged that runs with the policy, and the mappings it covers.
             pub(crate) fn khugepaged(&self) -> Option<(KhugepagedSpec, ThpMode)> {
                 match self {
                     $(PlacementSpec::$variant(spec) => PolicySpec::khugepaged(spec),)*
@@ -73,17 +74,16 @@ macro_rules! placements {
 placements! {
     /// 4 KB frames from the buddy allocator.
     "buddy" => Buddy(buddy::BuddySpec),
-    /// Linux-style transparent huge pages: the first touch of an aligned 2 MB
-    /// of anonymous memory that the mapping covers takes a free 2 MB block if
-    /// there is one, and a 4 KB frame otherwise. khugepaged makes huge pages of
-    /// small ones later.
+    /// Linux-style transparent huge pages. The first touch of an aligned 2 MB of anonymous
+    /// memory takes a free 2 MB block, if the mapping covers it and there is one. Otherwise
+    /// it takes a 4 KB frame. khugepaged later collapses small pages into huge ones.
     "thp" => Thp(thp::ThpSpec),
-    /// Reservation-based (Navarro et al., OSDI 2002): the first touch of a 2 MB
-    /// region sets a block aside, 4 KB pages go to their place in it, and it
-    /// becomes a 2 MB page when more than a share of it is in use.
+    /// Reservation-based (Navarro et al., OSDI 2002). The first touch of a 2 MB region
+    /// reserves a block, and 4 KB pages take their places in it. It becomes a 2 MB page
+    /// when more than a configured share is in use.
     "reservation" => Reservation(reservation::ReservationSpec),
-    /// Revelator's (sections 5.1 and 5.2): the frame that a hash of the page's number
-    /// names, or another hash, and what the buddy allocator has where all of them are in
-    /// use.
+    /// Revelator's placement (sections 5.1 and 5.2). A page takes the frame that a hash of
+    /// its number selects. If that is in use, further hashes follow, and finally the buddy
+    /// allocator.
     "tiered_hash" => TieredHash(tiered_hash::TieredHashSpec),
 }

@@ -1,9 +1,9 @@
-//! Reservations (Navarro et al., "Practical, transparent operating system
-//! support for superpages", OSDI 2002): the THP of Revelator and SpecTLB.
+//! Reservations (Navarro et al., "Practical, transparent operating system support for
+//! superpages", OSDI 2002): the THP of Revelator and SpecTLB.
 //!
-//! An area that may grow, such as a heap, gets reservations that reach beyond its end,
-//! of blocks no larger than the area is (section 4.2); a 2 MB page is made of one
-//! when the area covers it.
+//! An area that may grow, such as a heap, gets reservations that reach beyond its end.
+//! Their blocks are no larger than the area (section 4.2). Such a reservation becomes
+//! a 2 MB page only after the area covers it.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -23,11 +23,12 @@ use crate::space::Space;
 use crate::spec::share;
 use crate::touch::Touch;
 
-/// Reservations, and what makes a large page of one.
+/// Reservations, and the condition for their promotion.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ReservationSpec {
-    /// Share of the region that has to be exceeded, 0 to 1 (Revelator, table 1: 0.3).
+    /// Share of the region that must be exceeded for promotion, 0 to 1 (Revelator,
+    /// table 1: 0.3).
     pub promotion_threshold: f64,
 }
 
@@ -40,15 +41,16 @@ impl PolicySpec for ReservationSpec {
     }
 }
 
-/// Pages of a 2 MB region.
+/// 4 KB pages of a 2 MB region.
 const PAGES: u64 = 512;
 
-/// A reservation at the first touch, a 2 MB page when enough of it is used.
+/// Reserves a block at the first touch, and promotes it to a 2 MB page when enough of
+/// it is in use.
 pub(super) struct Reservation {
-    /// A region with more pages than this becomes a 2 MB page.
+    /// A region with more pages than this is promoted.
     most_pages: u64,
-    /// Reservations by pages in use, ASID and region. Made when memory runs
-    /// out for the first time; entries may be out of date.
+    /// Reservations by pages in use, ASID and region. Built when memory runs out for
+    /// the first time. Entries may be stale.
     least_used: Option<BinaryHeap<Reverse<(u16, u16, u64)>>>,
 }
 
@@ -61,7 +63,7 @@ impl Reservation {
         }
     }
 
-    /// Sets a block aside for the region of `touch`, if it may have one.
+    /// Reserves a block for the region of `touch`, if the region may have one.
     fn reserve(&mut self, touch: &Touch<'_>, space: &mut Space, k: &mut Kernel) {
         let key = touch.at >> 21;
         if !touch.may_be_large()
@@ -84,8 +86,8 @@ impl Reservation {
         }
     }
 
-    /// Makes a 2 MB page of the reservation of region `key`. Where the table has
-    /// no memory for it, all stays as it was.
+    /// Promotes the reservation of region `key` to a 2 MB page. If the page table gets
+    /// no memory, nothing changes.
     fn promote(
         key: u64,
         base: u64,
@@ -132,14 +134,14 @@ impl Placement for Reservation {
             if count > 0 {
                 return Err(refusal);
             }
-            // The block may have been the last memory there was for nodes.
+            // The reserved block may have been the last memory for page-table nodes.
             space.regions.remove(key);
             k.put(base, HUGE_ORDER);
             k.stats.reservations_made -= 1;
             k.stats.reservations -= 1;
             return small(touch, space, k, fx);
         }
-        // The area may have been cut or changed since the reservation was made.
+        // The area may have been cut or changed after the reservation.
         if count + 1 > self.most_pages && touch.may_be_large() && touch.covers(PageSize::M2) {
             Self::promote(key, base, touch.flags, space, k, fx)?;
         }
@@ -180,7 +182,7 @@ impl Placement for Reservation {
                 heap.push(Reverse((now, asid, key)));
                 continue;
             }
-            // A full region frees nothing, and its pages are where they should be.
+            // A full region frees nothing, and its pages are in place.
             if u64::from(now) == PAGES {
                 continue;
             }

@@ -1,5 +1,5 @@
-//! Transparent huge pages as in Linux, with `defrag` off at page faults. What was
-//! too small or refused at its first touch is left to khugepaged.
+//! Transparent huge pages as in Linux, with `defrag` off at page faults. Regions
+//! that get no huge page at their first touch are left to khugepaged.
 
 use pagewalk_tables::Refusal;
 use pagewalk_units::{Error, PageSize, VirtAddr};
@@ -19,15 +19,15 @@ use crate::touch::Touch;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ThpSpec {
-    /// Which mappings may have huge pages. Default `always` (our choice).
+    /// Mappings that may have huge pages. Default `always` (our choice).
     #[serde(default)]
     pub mode: ThpMode,
-    /// 1 GB pages first, where an aligned 1 GB is covered (as a program
-    /// would with hugetlbfs). Default false.
+    /// Try 1 GB pages first, where the mapping covers an aligned 1 GB (as with
+    /// hugetlbfs). Default false.
     #[serde(default)]
     pub giant: bool,
-    /// The kernel thread that makes 2 MB pages of small ones. It makes no 1 GB
-    /// pages, as Linux's does not.
+    /// The kernel thread that collapses small pages into 2 MB pages. Like
+    /// Linux's, it makes no 1 GB pages.
     #[serde(default)]
     pub khugepaged: KhugepagedSpec,
 }
@@ -36,10 +36,10 @@ pub struct ThpSpec {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ThpMode {
-    /// All but those that `madvise(MADV_NOHUGEPAGE)` excludes.
+    /// All mappings except those with `madvise(MADV_NOHUGEPAGE)`.
     #[default]
     Always,
-    /// Only those that `madvise(MADV_HUGEPAGE)` asks for.
+    /// Only mappings with `madvise(MADV_HUGEPAGE)`.
     Madvise,
 }
 
@@ -57,7 +57,7 @@ impl PolicySpec for ThpSpec {
 }
 
 impl ThpMode {
-    /// Whether an area may have huge pages of which madvise said `advice`.
+    /// True if an area with this `madvise` advice may have huge pages.
     pub(crate) fn allows(self, advice: Option<bool>) -> bool {
         match self {
             ThpMode::Always => advice != Some(false),
@@ -66,7 +66,7 @@ impl ThpMode {
     }
 }
 
-/// A large page at the first touch of its region, if memory has a block for it.
+/// Maps a huge page at the first touch of a region, if memory has a block for it.
 struct Thp(ThpSpec);
 
 impl Thp {
@@ -99,7 +99,7 @@ impl Placement for Thp {
     ) -> Result<PageSize, Refusal> {
         let key = touch.at >> 21;
         let mut refused = false;
-        // A region in which a 4 KB page is mapped keeps to 4 KB pages.
+        // A region with a mapped 4 KB page keeps 4 KB pages.
         if self.0.mode.allows(touch.huge)
             && touch.may_be_large()
             && space.regions.get(key).is_none()

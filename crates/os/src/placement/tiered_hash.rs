@@ -1,5 +1,5 @@
-//! Tiered hash-based placement (Revelator, sections 5.1 and 5.2): the frame of a page is
-//! that which a hash of its number names, if it is free, so that hardware can guess it.
+//! Tiered hash-based placement (Revelator, sections 5.1 and 5.2). A page takes the frame that a hash of its
+//! number selects, if that is free, so that hardware can guess it.
 
 use std::ops::Range;
 
@@ -24,51 +24,48 @@ use crate::spec::share;
 use crate::table::Role;
 use crate::touch::Touch;
 
-/// 4 KB pages in frames that hashes of their numbers name. Pages of files and of shared
-/// memory are hashed by the process that touches them first, copies by the one that
-/// writes; ways of hashed tables and upper levels of trees come from the buddy
-/// allocator. No time is charged for a try: the paper measured less than 0.2 % of a page
-/// fault (Revelator, section 6.2). A host's are its guest's pages (`hash_of`).
+/// 4 KB pages in frames selected by hashes of their numbers. Pages of files and of shared memory are hashed
+/// for the process that touches them first, copies for the process that writes. Ways of hashed tables and
+/// upper levels of trees come from the buddy allocator. Tries cost no time: the paper measured less than
+/// 0.2 % of a page fault (Revelator, section 6.2). In a host, the pages are the guest's (`hash_of`).
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct TieredHashSpec {
-    /// Hash functions that are tried in turn before the buddy allocator is asked, 1 to 6.
-    /// Default 6 (Revelator, table 1).
+    /// Hash functions that are tried in turn before the buddy allocator, 1 to 6. Default 6 (Revelator,
+    /// table 1).
     pub tiers: u8,
-    /// Which of them are tried for the last-level frames of page tables, which are hashed
-    /// by the number of the 2 MB region that they map. Default `all` (our choice: it fits
-    /// figure 15 of Revelator and its introduction; section 5.2 has `first`).
+    /// Tiers that are tried for last-level frames of page tables, which are hashed by the number of the 2
+    /// MB region that they map. Default `all` (our choice: it fits figure 15 of Revelator and its
+    /// introduction; section 5.2 has `first`).
     pub page_tables: HashedTables,
-    /// Share of the frames that the hash may not take although they are free, 0 to 1:
-    /// which ones they are is drawn at random for each. The buddy allocator may, so that
-    /// memory pressure can be anything with programs that fill the memory ("the system
-    /// allows allocating between 10-20 % (70-80 %) of the total pages", Revelator,
-    /// section 6.3). Frames that are really in use are `os.occupied`. Default 0.
+    /// Share of the frames that the hash may not take even if they are free, 0 to 1, drawn at random for
+    /// each frame. The buddy allocator may take them. Any memory pressure is thus possible with programs
+    /// that fill the memory ("the system allows allocating between 10-20 % (70-80 %) of the total pages",
+    /// Revelator, section 6.3). Frames that are really in use are `os.occupied`. Default 0.
     pub denied: f64,
-    /// MB at the end of memory whose frames no hash names, so that they stay in large blocks: for the
-    /// ways of hashed page tables, since pages that lie where a hash says leave hardly a block
-    /// of 2 MB whole elsewhere. Reservations leave them alone; small pages come there when there is nothing
-    /// else. At most half of the memory. Default 0 (our choice: no paper has both).
+    /// MB at the end of memory that the hash does not use, so that they stay in large blocks for the ways
+    /// of hashed page tables. Hash-based placement leaves hardly an entire 2 MB block elsewhere.
+    /// Reservations do not use this part, and small pages only if nothing else is free. At most half of the
+    /// memory. Default 0 (our choice: no paper has both).
     #[serde(skip_serializing_if = "is_zero")]
     pub contiguous_mb: u64,
-    /// Makes it Revelator with huge pages: the first touch of a 2 MB region sets aside the
-    /// 2 MB block that a hash of the region's number names, or any free one; its pages go
-    /// to their places in it, and it becomes a 2 MB page when more than this share of it,
-    /// 0 to 1, is in use, as with `placement.reservation`. Regions without a block have
-    /// pages in frames that hashes name. Where a share of the requests for blocks is served
-    /// (`os.fragmentation.served_2mb`), that share of all blocks, drawn at random for each, is
-    /// theirs: hashes name no others for a region, and no frame of one that is free as a whole
-    /// for a 4 KB page. Default: no huge pages.
+    /// Enables Revelator with huge pages. The first touch of a 2 MB region reserves the 2 MB block that a
+    /// hash of the region's number selects, or any free one. Pages take their places in it. It becomes a 2
+    /// MB page when more than this share of it, 0 to 1, is in use, as with `placement.reservation`. Pages
+    /// of regions without a block are placed by hash. If only a share of the requests for blocks succeeds
+    /// (`os.fragmentation.served_2mb`), the same share of all blocks, drawn at random for each, belongs to
+    /// them. Hashes then select only these blocks for regions, and no frame of such a block for a 4 KB page
+    /// while the block is entirely free. Default: no huge pages.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub promotion_threshold: Option<f64>,
-    /// Which of the generated seeds each tier takes, 1 for the first: each number up to
-    /// `tiers` once. Default: in the order in which they are generated.
+    /// The generated seed that each tier uses, 1 for the first: each number up to `tiers` once. Default: in
+    /// the order of generation.
     pub order: Vec<u8>,
-    /// Of a host (`virtual.placement`): what is hashed of a guest's page. Default
-    /// `guest_virtual` (Revelator, section 5.5).
+    /// In a host (`virtual.placement`): the hashed number of a guest's page. Default `guest_virtual`
+    /// (Revelator, section 5.5).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hash_of: Option<HashOf>,
-    /// What the seeds are generated from. Default: drawn from the seed of the run.
+    /// The value from which the seeds are generated. Default: drawn from the seed of the run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
 }
@@ -80,27 +77,27 @@ pub enum HashedTables {
     /// As many as for pages.
     #[default]
     All,
-    /// The first (Revelator, section 5.2).
+    /// The first tier (Revelator, section 5.2).
     First,
-    /// None: the frames come from the buddy allocator.
+    /// No tier: the frames come from the buddy allocator.
     None,
 }
 
-/// What a host hashes of its guest's pages. Last-level frames of its own page table are hashed
-/// by the guest-physical number of the 2 MB region that they map in any case.
+/// The number that a host hashes for its guest's pages. Last-level frames of its own page table are always
+/// hashed by the guest-physical number of the 2 MB region that they map.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum HashOf {
-    /// Of a page of a guest's program the guest's address space and virtual page number, of a
-    /// last-level frame of a guest's page table those of the 2 MB region that it maps
-    /// (Revelator, section 5.5; "diagonal" in the second version). The guest tells them when
-    /// it puts a page to use. Other pages come from the buddy allocator.
+    /// For pages of programs, the guest's address space and virtual page number; for last-level frames of a
+    /// guest's page table, those of the 2 MB region that they map (Revelator, section 5.5; "diagonal" in
+    /// the second version). The guest passes them when a page comes into use. Other pages come from the
+    /// buddy allocator.
     #[default]
     GuestVirtual,
-    /// Of every page the guest-physical page number ("horizontal" in the second version).
+    /// For every page, the guest-physical page number ("horizontal" in the second version).
     GuestPhysical,
-    /// As `guest_virtual`, and of other parts of a guest's page table, upper levels and ways,
-    /// the guest-physical page number (ours: what both predictions need together).
+    /// As `guest_virtual`, and for upper levels and ways of a guest's page table the guest-physical page
+    /// number (ours: both predictions together need it).
     Both,
 }
 
@@ -134,7 +131,7 @@ impl Default for TieredHashSpec {
 }
 
 impl TieredHashSpec {
-    /// Numbers of the seeds, a tier each.
+    /// Numbers of the tiers' seeds.
     fn order(&self) -> Vec<u8> {
         if self.order.is_empty() {
             (1..=self.tiers).collect()
@@ -143,8 +140,8 @@ impl TieredHashSpec {
         }
     }
 
-    /// Whether last-level frames of `table` are placed by hash: those of a tree lie in frames of
-    /// their own, if any tier is tried for them.
+    /// True if last-level frames of `table` are placed by hash. In a radix tree each leaf node has its own
+    /// frame; at least one tier must be tried for it.
     pub fn hashes_leaves_of(&self, table: &PageTableSpec) -> bool {
         matches!(table, PageTableSpec::Radix(_)) && self.page_tables != HashedTables::None
     }
@@ -195,7 +192,7 @@ impl PolicySpec for TieredHashSpec {
     }
 }
 
-/// Pages of 4 KB, and reservations if there are huge pages.
+/// Places 4 KB pages, and reservations if huge pages are enabled.
 struct Hashed {
     spec: TieredHashSpec,
     reservations: Option<Reservation>,
@@ -235,28 +232,28 @@ impl Placement for Hashed {
         if booted.role == Role::Host {
             hashed.back_guests(&self.spec, booted.page_table);
         } else if !matches!(booted.page_table, PageTableSpec::Radix(_)) {
-            // Ways and chunks of hashed tables are no frames of a page's number.
+            // Ways and chunks of hashed tables have no page number to hash.
             hashed.tiers.table_tiers = 0;
         }
         Box::new(hashed)
     }
 }
 
-/// The frame that a tier names, or what the buddy allocator has.
+/// Takes the frame that a tier selects, or one from the buddy allocator.
 struct ByHash {
     tiers: Tiers,
     /// Frames that only the hash may not take.
     denied: Drawn,
-    /// There are huge pages, and a share of the requests for their blocks is served: pages
-    /// of programs leave the blocks alone that such requests may find.
+    /// True if huge pages are enabled and only a share of the requests for blocks succeeds. Program pages
+    /// then avoid the blocks that successful requests may get.
     apart: bool,
-    /// It is a host's.
+    /// True in a host.
     host: bool,
-    /// Frames at the end of memory that it does not name.
+    /// Number of frames at the end of memory that the hash does not use.
     spared: u64,
 }
 
-/// Whose account a wish is in.
+/// The counters that a request belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
     Data,
@@ -264,8 +261,8 @@ enum Kind {
 }
 
 impl ByHash {
-    /// Seeds are made of `drawn` unless `spec` has another one; `frames` are hashed to but for
-    /// those at the end that are to stay contiguous, which are fewer.
+    /// Derives the seeds from `drawn` unless `spec` has a seed. The hash covers `frames`, except those at
+    /// the end that must stay contiguous.
     fn new(spec: &TieredHashSpec, drawn: u64, denied: u64, frames: Range<u64>) -> Self {
         let spared = spec.contiguous_mb << 8;
         let frames = frames.start..frames.end - spared;
@@ -276,7 +273,8 @@ impl ByHash {
         };
         let seed = spec.seed.unwrap_or(drawn);
         let large = spec.promotion_threshold.map(|_| {
-            // Seeds of their own: a region's page table would else be in its own block.
+            // Separate seeds: with shared ones, a region's page table would fall into the region's own
+            // block.
             let order: Vec<u8> = spec.order().iter().map(|n| n + MOST_TIERS as u8).collect();
             let blocks = frames.start >> HUGE_ORDER..frames.end >> HUGE_ORDER;
             Large {
@@ -301,14 +299,14 @@ impl ByHash {
         }
     }
 
-    /// It is a host's with page tables of `table`.
+    /// Configures the policy for a host with page tables of `table`.
     fn back_guests(&mut self, spec: &TieredHashSpec, table: &PageTableSpec) {
         self.host = true;
         self.tiers.of = spec.hash_of.unwrap_or_default().into();
         self.tiers.host_tables = spec.hashes_leaves_of(table);
     }
 
-    /// What is hashed for `want`, if something is.
+    /// The hash key for `want`, if it is placed by hash.
     fn key(&self, want: &Want) -> Option<(HashKey, Kind)> {
         match want.purpose {
             Purpose::Anonymous { vpn }
@@ -328,7 +326,7 @@ impl ByHash {
         }
     }
 
-    /// The same for the page `vpn` of a guest's physical memory, which it uses for `of`.
+    /// The hash key for page `vpn` of a guest's physical memory, which the guest uses for `of`.
     fn key_of_guest(&self, vpn: u64, of: GuestUse) -> Option<(HashKey, Kind)> {
         if self.tiers.of == Hashes::GuestPhysical {
             return Some((HashKey::guest_page(vpn), Kind::Data));
@@ -348,8 +346,8 @@ impl ByHash {
     }
 }
 
-/// The block that a tier names for the 2 MB region `number`, or any free one but for those
-/// in the `spared` frames at the end.
+/// The block that a tier selects for the 2 MB region `number`, or any free block except those in the
+/// `spared` frames at the end.
 fn block(
     large: &mut Large,
     (denied, spared): (&Drawn, u64),
@@ -410,7 +408,7 @@ impl FrameChoice for ByHash {
         }
         let range = hash.range();
         let free = memory.free_frames() as f64 / (range.end - range.start) as f64;
-        // Page tables have memory of their own in the released code: no block is broken by them.
+        // Page tables have separate memory in the released code, so they break no block.
         let apart = self.apart && kind == Kind::Data;
         let hashed = placed.place(tiers, free, |tier| {
             let frame = hash.of(tier, key);
@@ -438,10 +436,10 @@ impl FrameChoice for ByHash {
         let path = format!("{path}.tiered_hash");
         let kept = |tier: usize, name: &str| {
             let table = name.starts_with("table_");
-            // What the hash has taken is among the frames that it names and is not denied, so
-            // the model's p is not the share of frames in use.
+            // Frames that the hash has taken are among those that it may use, so with denied frames the
+            // model's p differs from the share of frames in use.
             let all = self.denied.share == 0.0 && self.spared == 0;
-            // Nor is it where blocks are left alone, which page tables do not do.
+            // Where blocks are avoided, the model does not apply either. Page tables do not avoid them.
             let known = all && (!self.apart || table) || !name.ends_with("_expected");
             let tables = tier < *table_tiers || !table;
             known && tables && (large.is_some() || !name.starts_with("large_"))
@@ -461,7 +459,7 @@ impl FrameChoice for ByHash {
 }
 
 pagewalk_stats::counters! {
-    /// What one tier of the hash was asked for and placed.
+    /// Counters of one tier of the hash.
     pub struct TierStats {
         data_tries: "tries", "Pages of programs for which this tier was asked: no earlier one had a free frame";
         data_hits: "pages", "Pages of programs in the frame that this tier names";
@@ -476,7 +474,7 @@ pagewalk_stats::counters! {
 }
 
 pagewalk_stats::counters! {
-    /// What no tier placed.
+    /// Counters of requests that no tier placed.
     pub struct FallbackStats {
         data_fallbacks: "pages", "Pages of programs for which no tier had a free frame: the buddy allocator's";
         table_fallbacks: "frames", "Last-level frames of page tables for which no tier that is tried for them had a free frame";
@@ -526,9 +524,8 @@ mod tests {
 
     const VPN: u64 = 0x12345;
 
-    /// Revelator, section 5.4.1, with eight frames and a hash whose seed was looked for:
-    /// frame 0 for the page table by the first tier, 2 and 7 for the page, of which 2 is
-    /// in use.
+    /// Revelator, section 5.4.1, with eight frames and a suitable seed: the first tier selects frame 0 for
+    /// the page table. For the page the tiers select 2 and 7, and 2 is in use.
     #[test]
     fn the_papers_worked_example() {
         let spec = |seed| TieredHashSpec {
@@ -557,7 +554,7 @@ mod tests {
         assert_eq!(tiers.tables.hits[..2], [1, 0]);
         assert_eq!(tiers.data.hits[..2], [0, 1]);
         assert_eq!([0, 1].map(|tier| tiers.data.tries(tier)), [1, 1]);
-        // Again, and both frames are in use: what the buddy allocator has.
+        // Again: both frames are in use, so the buddy allocator places the page.
         let again = hashed
             .take(&want(page), &mut memory)
             .expect("memory is plenty");
@@ -595,7 +592,7 @@ mod tests {
                 hashed.tiers.tables.fallbacks,
                 if most > 0 { 4 - most as u64 } else { 0 }
             );
-            // Of the levels above nobody asks the hash.
+            // Frames of upper levels are not placed by hash.
             hashed.take(&want(node(2)), &mut memory).expect("free");
             let tables = &hashed.tiers.tables;
             let tries: u64 = (0..most).map(|tier| tables.tries(tier)).sum();
@@ -603,8 +600,8 @@ mod tests {
         }
     }
 
-    /// The share is met, whichever they are is always the same, and the buddy allocator
-    /// has them all.
+    /// The share of denied frames is as configured, the same frames are always denied, and the buddy
+    /// allocator can use all.
     #[test]
     fn denied_frames_are_denied_to_the_hash_only() {
         for share in [0.0, 0.3, 1.0] {

@@ -1,15 +1,16 @@
-//! The performance guarantee (section III-F): whether a process's table is on, by what its
-//! questions take with it and without.
+//! The performance guarantee (section III-F): it turns a process's table on or off, depending on the
+//! measured time of queries with and without the table.
 //!
-//! For `period` questions the table is as it is kept, and the last `trial` of them are timed; then as
-//! many are asked the other way. What was faster is kept for the next period.
+//! For `period` queries the current setting is used, and the last `trial` of them are timed. Then a
+//! trial of the same number of queries times the other setting. The faster setting is kept for the
+//! next period.
 
 use pagewalk_tables::StltGuardSpec;
 use pagewalk_units::Cycle;
 
 pagewalk_stats::counters! {
-    /// What turned the tables of an STLT on and off. off_loads are among the loads of `stlt`, and
-    /// in none of the parts that these have there; off_inserts likewise.
+    /// Counters of the guards. off_loads are among the loads of `stlt`, but in none of their
+    /// categories there. The same holds for off_inserts.
     pub struct StltGuardStats {
         trials: "trials", "Times that questions were asked the other way, and what they took compared";
         kept_on: "trials", "Trials after which the table was on";
@@ -22,47 +23,47 @@ pagewalk_stats::counters! {
     }
 }
 
-/// What a question begins with.
+/// Action before a query.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Turn {
-    /// All stays as it is.
+    /// No change.
     Stays,
-    /// The table is on from now on.
+    /// Turn the table on.
     On,
-    /// It is off.
+    /// Turn the table off.
     Off,
-    /// It gets twice as many rows.
+    /// Double the number of rows.
     Grows,
 }
 
-/// The state of one process.
+/// The guard state of one process.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Guard {
     spec: StltGuardSpec,
     on: bool,
-    /// This stretch is a trial of what is not kept.
+    /// True during a trial of the other setting.
     trial: bool,
-    /// Questions of the stretch.
+    /// Queries of the current period or trial.
     asked: u64,
-    /// When the timed part of it began.
+    /// Start of its timed part.
     began: Cycle,
-    /// Questions of that part that found a row.
+    /// Queries of the timed part that found a row.
     hits: u64,
-    /// A timed question has not been answered yet.
+    /// True while a timed query awaits its result.
     asking: bool,
-    /// What the timed part of what is kept took.
+    /// Duration of the timed part with the kept setting.
     kept: Cycle,
-    /// When the last question was asked.
+    /// Time of the last query.
     last: Cycle,
-    /// While it was off more pages changed than the array holds: all rows are to be looked
-    /// at when it is turned on.
+    /// True if more pages have changed than the array holds while the table was off. All rows must be
+    /// checked when it is turned on.
     pub stale: bool,
-    /// There was no memory for a larger table.
+    /// True after a larger table could not be allocated.
     pub full: bool,
 }
 
 impl Guard {
-    /// Of a process that begins, with its table on.
+    /// The guard of a new process, with its table on.
     pub fn new(spec: StltGuardSpec) -> Self {
         Guard {
             spec,
@@ -83,13 +84,13 @@ impl Guard {
         self.on
     }
 
-    /// A question found a row: the one that [`count_query`](Self::count_query) was told of, or one
-    /// that takes no time and is not counted.
+    /// Records that a query found a row. It is either the query passed to
+    /// [`count_query`](Self::count_query), or an untimed one, which is not counted.
     pub fn found(&mut self) {
         self.hits += u64::from(std::mem::take(&mut self.asking));
     }
 
-    /// A question is asked at `now` of a table of `rows`.
+    /// Processes a query at `now` to a table of `rows`.
     pub fn count_query(&mut self, now: Cycle, rows: u64, stats: &mut StltGuardStats) -> Turn {
         if !self.on {
             stats.off_cycles += now.saturating_sub(self.last);
@@ -153,7 +154,7 @@ mod tests {
         most_rows: 4096,
     };
 
-    /// A process whose questions take `[off, on]` cycles and find a row `hits` of 10 times.
+    /// A process whose queries take `[off, on]` cycles and find a row in `hits` of 10 cases.
     struct Bench {
         guard: Guard,
         stats: StltGuardStats,
@@ -193,7 +194,7 @@ mod tests {
         b.ask(n, 10, [300, 500]);
         let on = 1000 + 100 * 50;
         assert_eq!(b.now, n * 300 + on * 200);
-        // What the last trial brought is known with the next question.
+        // The result of the last trial becomes known with the next query.
         let s = &b.stats;
         assert_eq!((s.trials, s.kept_off, s.switches), (100, 100, 1));
         assert_eq!(s.off_cycles, (n - on) * 300);
@@ -228,7 +229,7 @@ mod tests {
     #[test]
     fn too_few_hits_double_it_up_to_the_limit_and_then_it_is_judged() {
         let mut b = Bench::new();
-        // 256 rows: four doublings, a period each.
+        // 256 rows: four doublings, one in each period.
         b.ask(6 * 1050, 1, [300, 500]);
         assert_eq!((b.rows, b.stats.resizes), (4096, 4));
         assert!(!b.guard.is_on());

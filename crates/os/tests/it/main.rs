@@ -1,4 +1,5 @@
-//! Tests of the operating system, in one binary: each binary links the crate anew.
+//! Tests of the operating system. They form one binary, because each binary links
+//! the crate again.
 
 mod movers;
 mod random;

@@ -1,4 +1,4 @@
-//! Pages that the kernel moves and swaps out of its own accord: nothing is lost, and what it costs.
+//! Page migration and swapping by the kernel: no page is lost, and costs are as configured.
 
 use pagewalk_os::{
     Effects, MigrationSpec, Os, OsSpec, PageMover, Pid, PlacementSpec, SwapSpec, ThpSpec,
@@ -8,7 +8,7 @@ use pagewalk_units::{Access, Advice, Backing, Cycle, PageSize, VirtAddr};
 
 const BASE: u64 = 0x10_0000_0000;
 const GHZ: f64 = 2.0;
-/// An interval of a microsecond.
+/// An interval of one microsecond.
 const INTERVAL: Cycle = 2000;
 
 fn boot(set: impl FnOnce(&mut OsSpec), placement: &str) -> Os {
@@ -42,7 +42,7 @@ fn mapped(os: &mut Os, pages: u64, backing: Backing) -> Pid {
     pid
 }
 
-/// Time goes by until it has taken pages so many times.
+/// Advances time until the mover has made `times` passes.
 fn passes(os: &mut Os, which: PageMover, times: u32, fx: &mut Effects) {
     for _ in 0..times {
         let until = os.until_kernel_thread().expect("it has such a thread");
@@ -88,13 +88,13 @@ fn each_page_that_moves_has_another_frame_and_is_shot_down() {
         .collect();
     assert!(!moved.is_empty() && moved.len() <= 4);
     assert_eq!(os.stats().free_bytes, free, "as much memory as before");
-    // On a core of its own it takes nothing from the program.
+    // On a separate core it takes no time from the program.
     assert_eq!(fx.cycles, 0);
     passes(&mut os, PageMover::Migration, 99, &mut fx);
     let stats = os.mover_stats().0.expect("it migrates");
     assert_eq!((stats.passes, stats.taken, stats.moved), (100, 400, 400));
     assert_eq!(stats.copied_bytes, 400 * 4096);
-    // Each frame is somebody's alone.
+    // Each frame has a single owner.
     let mut frames: Vec<_> = (0..600).map(|p| frame(&os, pid, p)).collect();
     frames.sort_unstable();
     frames.dedup();
@@ -109,7 +109,7 @@ fn work_on_the_programs_core_costs_what_its_parts_do() {
     passes(&mut os, PageMover::Migration, 10, &mut fx);
     let prices = os.prices();
     let a_page = prices.scan(1) + prices.copy(4096);
-    // No table is emptied or made: each region keeps pages.
+    // No page-table node is freed or allocated: each region keeps pages.
     assert_eq!(fx.cycles, 10 * (prices.context_switch + 3 * a_page));
     let shot = os.interrupted_by(PageMover::Migration, 2, 0);
     assert_eq!(shot, os.prices().shootdown(2));
@@ -124,7 +124,7 @@ fn it_sleeps_an_interval_when_its_work_is_done_however_long_that_took() {
         let _ = mapped(&mut os, 600, Backing::Anonymous);
         let mut fx = Effects::default();
         passes(&mut os, PageMover::Migration, 1, &mut fx);
-        // What the program's core is kept from it by the pass and by what comes of it.
+        // Cycles that the program's core loses through the pass and its consequences.
         let mut kept = fx.cycles;
         for _ in fx.invalidate.drain(..) {
             kept += os.interrupted_by(PageMover::Migration, 1, other) + other;
@@ -154,7 +154,7 @@ fn shared_pages_stay_where_they_are() {
     assert_eq!(before, after);
     let stats = os.mover_stats().0.expect("it migrates");
     assert_eq!((stats.taken, stats.skipped), (400, 400));
-    // Nor do those that a fork has shared, until they are written.
+    // Nor do pages that a fork has shared, until they are written.
     let mut os = migrating(8, false);
     let pid = mapped(&mut os, 100, Backing::Anonymous);
     os.fork(pid, &mut fx).expect("memory");
@@ -181,7 +181,7 @@ fn a_page_that_was_swapped_out_comes_back_in_the_devices_time() {
         let mut fx = Effects::default();
         let at = VirtAddr(BASE + 4096 * page);
         os.fault(pid, at, Access::Read, &mut fx).expect("its page");
-        // Read over what was there: nothing is zeroed.
+        // The read overwrites the frame, so nothing is zeroed.
         assert_eq!(fx.cycles, os.prices().trap + 3 * INTERVAL, "page {page}");
         assert!(frame(&os, pid, page).is_some());
     }
@@ -191,7 +191,7 @@ fn a_page_that_was_swapped_out_comes_back_in_the_devices_time() {
         (80, 80 * 3 * INTERVAL)
     );
     assert_eq!(os.stats().zeroed_bytes, zeroed);
-    // Once is enough.
+    // Unmapping must not count the pages again.
     os.unmap(pid, VirtAddr(BASE), 600 * 4096, &mut fx)
         .expect("mapped");
     assert_eq!(os.mover_stats().1.expect("it swaps").swapped_in, 80);
@@ -205,14 +205,14 @@ fn what_is_swapped_out_moves_is_copied_and_goes_with_its_mapping() {
     passes(&mut os, PageMover::Swap, 20, &mut fx);
     let out = os.mover_stats().1.expect("it swaps").swapped_out;
     assert_eq!(out, 64, "all of them");
-    // mremap: at their new place they are read back.
+    // mremap: swapped-out pages are read back at their new place.
     let to = VirtAddr(BASE + (1 << 30));
     os.remap(pid, VirtAddr(BASE), 64 * 4096, to, 64 * 4096, &mut fx)
         .expect("mapped");
     os.fault(pid, to, Access::Write, &mut fx).expect("its page");
     let back = |os: &Os| os.mover_stats().1.expect("it swaps").swapped_in;
     assert_eq!(back(&os), 1);
-    // A child reads them for itself.
+    // A child reads its own copies back.
     let child = os.fork(pid, &mut fx).expect("memory");
     let second = VirtAddr(to.0 + 4096);
     for of in [pid, child] {
@@ -220,7 +220,7 @@ fn what_is_swapped_out_moves_is_copied_and_goes_with_its_mapping() {
             .expect("its page");
     }
     assert_eq!(back(&os), 3);
-    // What is unmapped is forgotten: the same addresses are new memory then.
+    // Unmapping drops swapped-out pages: the same addresses are then new memory.
     let third = VirtAddr(to.0 + 2 * 4096);
     os.unmap(pid, third, 4096, &mut fx).expect("mapped");
     os.map(pid, third, 4096, true, Backing::Anonymous, &mut fx)

@@ -1,5 +1,5 @@
-//! Random changes of address spaces against a simple model that holds the
-//! contents of memory, and a TLB that forgets only what it is told to.
+//! Random changes of address spaces, checked against a simple model of memory contents
+//! and a TLB that drops entries only on invalidations.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use pagewalk_tables::{Flags, Invalidation, Translation, View};
 use pagewalk_units::{Access, Advice, Asid, Backing, GuestPhysAddr, PageSize, VirtAddr};
 use proptest::prelude::*;
 
-/// The window in which all happens: 8 regions of 2 MB.
+/// The window of all operations: 8 regions of 2 MB.
 const BASE: u64 = 0x10_0000_0000;
 const PAGES: usize = 8 * 512;
 
@@ -51,23 +51,23 @@ enum Op {
         page: usize,
         write: bool,
     },
-    /// Time goes on, in which khugepaged works and pages move to other frames.
+    /// Advances time: khugepaged runs and pages are migrated.
     Elapse {
         millisecs: u64,
     },
-    /// khugepaged does all that it would ever do.
+    /// khugepaged does all collapses that it would ever do.
     Settle,
     Fork,
     Exec,
     Exit,
 }
 
-/// A range; often whole regions, so that large pages come up.
+/// A range; often whole regions, so that large pages occur.
 fn range() -> impl Strategy<Value = (usize, usize)> {
     prop_oneof![
         (0..8usize, 1..5usize).prop_map(|(r, n)| (r * 512, (n * 512).min(PAGES - r * 512))),
         (0..PAGES, 1..900usize).prop_map(|(at, n)| (at, n.min(PAGES - at))),
-        // Short and close together: inside reservations and their holes.
+        // Short and adjacent ranges: inside reservations and their holes.
         (0..1024usize, 1..60usize),
         (0..40usize, 1..20usize),
     ]
@@ -97,14 +97,14 @@ fn op() -> impl Strategy<Value = (u8, Op)> {
 #[derive(Clone, Copy, Debug)]
 struct Area {
     writable: bool,
-    /// Shared memory and the page of it.
+    /// The shared-memory object and its page.
     object: Option<(u64, usize)>,
 }
 
 #[derive(Clone)]
 struct Process {
     areas: Vec<Option<Area>>,
-    /// What a private page that is mapped holds.
+    /// Contents of each mapped private page.
     contents: Vec<Option<u64>>,
 }
 
@@ -120,15 +120,15 @@ impl Process {
 struct World {
     os: Os,
     model: BTreeMap<Pid, Process>,
-    /// What each frame of physical memory holds.
+    /// Contents of each physical frame.
     frames: BTreeMap<u64, u64>,
-    /// What each page of shared memory holds, and where it lies.
+    /// Contents and frame of each shared-memory page.
     shared: BTreeMap<(u64, usize), u64>,
     shared_frames: BTreeMap<(u64, usize), u64>,
     objects: u64,
     token: u64,
     tlb: BTreeMap<(u16, usize), (u64, Flags)>,
-    /// Where each page was after the last step.
+    /// Frame of each page after the last step.
     places: BTreeMap<(Pid, usize), u64>,
 }
 
@@ -136,7 +136,7 @@ fn va(page: usize) -> VirtAddr {
     VirtAddr(BASE + page as u64 * 4096)
 }
 
-/// What a table says of a page beside its frame.
+/// Attributes of a translation except its frame.
 #[derive(Clone, Copy)]
 struct Entry {
     size: PageSize,
@@ -153,7 +153,7 @@ impl Entry {
 }
 
 impl World {
-    /// In a guest it is the guest's frame, and the host has to back it.
+    /// In a guest, the guest's frame, which the host must back.
     fn translate(&self, pid: Pid, page: usize) -> Option<(u64, Entry)> {
         let at = va(page);
         let (base, found) = match self.os.layers(pid) {
@@ -175,7 +175,7 @@ impl World {
         Some(((base + (at.0 & (found.size.bytes() - 1))) >> 12, found))
     }
 
-    /// A shadow says what guest and host say together.
+    /// The shadow must equal the composition of guest and host.
     fn check_shadow(&self, pid: Pid) {
         let (View::Native(shadow), View::Nested { guest, host }) =
             (self.os.view(pid), self.os.layers(pid))
@@ -273,7 +273,7 @@ impl World {
                     }
                 } else {
                     remap_failed = true;
-                    // What is left of the tail and of the target is the kernel's to say.
+                    // The kernel decides what remains of the tail and of the target.
                     if new < old && self.translate_all_none(pid, from + new, from + old) {
                         let p = self.process(pid);
                         p.areas[from + new..from + old].fill(None);
@@ -387,7 +387,7 @@ impl World {
         self.check();
     }
 
-    /// Whether a touch that was allowed succeeded (and did not run out of memory).
+    /// True if an allowed touch succeeded (and did not run out of memory).
     fn os_ok(&self, pid: Pid, page: usize, write: bool, allowed: bool) -> bool {
         allowed
             && self
@@ -403,7 +403,7 @@ impl World {
         (from..to).all(|p| self.translate(pid, p).is_none())
     }
 
-    /// The TLB forgets what it is told to.
+    /// Applies invalidations to the model TLB.
     fn forget(&mut self, fx: &Effects) {
         for what in &fx.invalidate {
             let (Asid(asid), from, to) = match *what {
@@ -418,8 +418,7 @@ impl World {
         }
     }
 
-    /// The kernel zeroes what is mapped for the first time, and copies what is
-    /// written while it is shared.
+    /// Models the kernel: it zeroes new pages, and copies shared pages that are written.
     fn settle(&mut self, may_lose: bool, may_copy: bool) {
         let pids: Vec<Pid> = self.model.keys().copied().collect();
         for pid in pids {
@@ -537,7 +536,7 @@ impl World {
     }
 }
 
-/// Whether memory is used up, or in pieces.
+/// True if memory is exhausted or fragmented.
 fn is_lack(e: &OsError) -> bool {
     matches!(
         e,
@@ -545,7 +544,7 @@ fn is_lack(e: &OsError) -> bool {
     )
 }
 
-/// True if it succeeded; nothing but a lack of memory may be in its way.
+/// True on success. Only a lack of memory may be the cause of a failure.
 fn oom(done: Result<(), OsError>) -> bool {
     match done {
         Ok(()) => true,
@@ -568,7 +567,7 @@ fn run(
         ..OsSpec::free(1)
     };
     if table.host.is_some() && kernel_reserved > 0.0 {
-        // A guest's kernel keeps nothing for itself: no scarcity to be had.
+        // A guest's kernel reserves no memory, so it cannot become scarce.
         return;
     }
     let own = table_of(table.own);
@@ -583,7 +582,7 @@ fn run(
                 exit_ns: 500.0,
                 shadow: table.shadow,
             };
-            // The guest has what the native machine has; the host has enough.
+            // The guest has the native machine's memory; the host has more.
             let host = OsSpec {
                 memory_gb: 4,
                 ..spec
@@ -609,7 +608,7 @@ fn run(
         tlb: BTreeMap::new(),
         places: BTreeMap::new(),
     };
-    // Two regions with a few pages, which short ranges then cut up.
+    // Two regions with a few pages, which short ranges then split.
     let touch = |page| Op::Touch { page, write: true };
     let start = [
         Op::Map {
@@ -643,19 +642,19 @@ fn run(
     assert_eq!(s.mapped_4kb_bytes + s.mapped_2mb_bytes + s.reservations, 0);
 }
 
-/// A page table, and the host's if it is a guest's.
+/// A page table, and the host's table for a guest.
 #[derive(Clone, Copy, Debug)]
 struct Tables {
     own: &'static str,
     host: Option<&'static str>,
-    /// The hardware walks a table of both.
+    /// True if the hardware walks a shadow table.
     shadow: bool,
 }
 
 const RADIX: &str = "radix.levels = 4";
 const ECPT: &str = "elastic_cuckoo = {}";
 const MEHPT: &str = "memory_efficient = {}";
-/// Small, so that it is resized all the time, with chunks that change.
+/// Small, so that it is resized all the time, with chunk-size changes.
 const SMALL: &str =
     "memory_efficient = { initial_slots = 64, chunks = [4096, 16384], l2p_entries = 4 }";
 
@@ -685,7 +684,7 @@ fn tables() -> impl Strategy<Value = Tables> {
         native(SMALL),
         native("hash_dont_cache = {}"),
         native("level_hashing = {}"),
-        // Guests' nodes come from their memory, where every frame is counted.
+        // Guests' nodes come from their own memory, where every frame is counted.
         guest(RADIX, RADIX),
         guest(RADIX, MEHPT),
         shadowed(RADIX, RADIX),
@@ -693,7 +692,7 @@ fn tables() -> impl Strategy<Value = Tables> {
     ])
 }
 
-/// With a khugepaged that never sleeps for long.
+/// Transparent huge pages with a khugepaged that sleeps only briefly.
 fn thp() -> PlacementSpec {
     collapsing(511, true)
 }
@@ -720,7 +719,7 @@ fn reservation() -> PlacementSpec {
     })
 }
 
-/// 16 MB for programs: not enough, so that memory runs out now and then.
+/// 16 MB for programs: too little, so that memory runs out at times.
 const SCARCE: f64 = 1.0 - 16.0 / 1024.0;
 
 proptest! {

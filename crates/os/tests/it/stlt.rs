@@ -1,5 +1,5 @@
-//! The kernel's part of an STLT: no row is answered from when its page has changed, what
-//! that costs, and whose memory the tables are.
+//! The kernel part of an STLT: rows of changed pages are never used, the cost of that, and the memory of the
+//! tables.
 
 use pagewalk_os::{
     BuddySpec, Effects, KhugepagedSpec, MigrationSpec, Os, OsSpec, PageMover, Pid, PlacementSpec,
@@ -23,7 +23,7 @@ fn table(rows: u64) -> StltSpec {
 
 fn boot(placement: &PlacementSpec, stlt: Option<&StltSpec>) -> Os {
     let mut spec = OsSpec::free(1);
-    // They do nothing until they are given time.
+    // Both are idle until time advances.
     spec.migration = Some(MigrationSpec::default());
     spec.swap = Some(SwapSpec::default());
     let radix = toml::from_str("radix = { levels = 4 }").expect("a page table");
@@ -55,13 +55,13 @@ fn insert(os: &mut Os, pid: Pid, integer: u64, va: u64) -> bool {
     looked.expect("it answers").value == 1
 }
 
-/// As the machine does: each invalidation reaches the tables. Kernel time of that.
+/// Like the machine: passes each invalidation to the tables. Returns the kernel time.
 fn spread(os: &mut Os, fx: &mut Effects) -> u64 {
     let all = std::mem::take(&mut fx.invalidate);
     all.iter().map(|what| os.stlt_invalidate(what).0).sum()
 }
 
-/// An interval and what a pass takes goes by, so many times.
+/// Advances time by an interval and the duration of a pass, `times` times.
 fn passes(os: &mut Os, which: PageMover, times: u32, fx: &mut Effects) {
     for _ in 0..times {
         drop(os.move_pages(which, 2_100_000, fx));
@@ -92,9 +92,9 @@ fn mapped(os: &mut Os, bytes: u64) -> Pid {
     pid
 }
 
-/// What the hardware is given for an address is what the page table says, whatever the kernel has
-/// changed: mappings, rights, copies on write, huge pages made and broken up. Where it
-/// is given nothing, an array that is full or an invalid page is why.
+/// The translation passed to the hardware always equals the page table, after any change by the kernel: mappings,
+/// permissions, copy-on-write, and huge pages created and split. If none is passed, a full array or an invalid page
+/// is the reason.
 #[test]
 fn no_translation_that_is_handed_out_is_out_of_date() {
     let thp = PlacementSpec::Thp(ThpSpec {
@@ -127,7 +127,7 @@ fn no_translation_that_is_handed_out_is_out_of_date() {
             let from = if pages == 512 { from & !511 } else { from };
             let pages = pages.min(PAGES - from);
             let (at, bytes) = (VirtAddr(BASE + 4096 * from), 4096 * pages);
-            // What a program cannot do is refused, which changes nothing.
+            // Invalid operations are refused and change nothing.
             match random.random_range(0..40u8) {
                 0..6 => {
                     let _ = os.map(pid, at, bytes, true, Backing::Anonymous, &mut fx);
@@ -165,7 +165,7 @@ fn no_translation_that_is_handed_out_is_out_of_date() {
                 }
             }
             spread(&mut os, &mut fx);
-            // Some records are asked for, and put in where they lie now.
+            // Some records are looked up, and inserted at their current address.
             for &pid in &pids {
                 for _ in 0..12 {
                     let page = (from + random.random_range(0..600)) % PAGES;
@@ -199,7 +199,7 @@ fn no_translation_that_is_handed_out_is_out_of_date() {
                         assert_eq!(looked.value, va.0);
                     }
                     if erasures.random_range(0..16u8) == 0 {
-                        // A record is taken out: its row, or that of another with the same bits.
+                        // A record is removed: its row, or that of another integer with the same stored bits.
                         assert!(!insert(&mut os, pid, integer, 0));
                         assert_eq!(load(&mut os, pid, integer).value, 0);
                         continue;
@@ -241,7 +241,7 @@ fn the_array_takes_32_pages_and_the_next_one_has_the_table_searched() {
     for n in 0..40 {
         assert!(insert(&mut os, pid, n << 12, BASE + 4096 * n));
     }
-    // A register's price for each: there is nothing to search yet.
+    // The price of one register for each page: nothing is searched yet.
     for n in 0..32 {
         let what = page_gone(&os, pid, n);
         assert_eq!(os.stlt_invalidate(&what), (2, 1));
@@ -249,7 +249,7 @@ fn the_array_takes_32_pages_and_the_next_one_has_the_table_searched() {
         assert_eq!(load(&mut os, pid, n << 12).value, 0);
     }
     assert_eq!(load(&mut os, pid, 35 << 12).value, BASE + 4096 * 35);
-    // A new row of the same page is not trusted either: the IPB knows addresses.
+    // A new row of the same page is not used either, because the IPB holds addresses.
     assert!(insert(&mut os, pid, 0, BASE));
     assert_eq!(load(&mut os, pid, 0).value, 0);
     assert_eq!(
@@ -270,7 +270,7 @@ fn the_array_takes_32_pages_and_the_next_one_has_the_table_searched() {
     }
     assert_eq!((get(&os, "refreshes"), get(&os, "refreshed_rows")), (1, 33));
     assert_eq!((get(&os, "invalid_pages"), get(&os, "invalid")), (32, 33));
-    // A whole address space fits no array, and no other process has to do with it.
+    // A whole address space fits no array, and other processes are unaffected.
     let other = mapped(&mut os, 4096);
     assert!(insert(&mut os, other, 0, BASE));
     let asid = os.asid(pid);
@@ -311,17 +311,17 @@ fn a_process_has_one_table_and_its_memory_goes_back() {
     let a = os.spawn(false).expect("a process");
     let b = os.spawn(false).expect("a process");
     let mut fx = Effects::default();
-    // The first question of a process makes its table, of what was set aside.
+    // The first query of a process allocates its table from the reserved memory.
     os.load_va(a, 1, &mut fx);
     assert_eq!((aside(&os), get(&os, "bytes")), (bytes, bytes));
     let syscall = fx.cycles;
     assert!(os.stlt_alloc(a, rows, &mut fx).is_err(), "at most one");
-    // The second one's is allocated, and zeroed: 1 MB at 8 GB/s.
+    // The second process's table is allocated and zeroed: 1 MB at 8 GB/s.
     fx.cycles = 0;
     os.load_va(b, 1, &mut fx);
     assert_eq!(fx.cycles, syscall + (bytes / 4), "2 GHz");
     assert_eq!((aside(&os), get(&os, "bytes")), (2 * bytes, 2 * bytes));
-    // Rows are a process's own.
+    // Rows are private to a process.
     os.map(a, VirtAddr(BASE), 4096, true, Backing::Anonymous, &mut fx)
         .expect("a mapping");
     os.populate(a, VirtAddr(BASE), 4096, &mut fx)
@@ -329,7 +329,7 @@ fn a_process_has_one_table_and_its_memory_goes_back() {
     assert!(insert(&mut os, a, 7, BASE + 64));
     assert_eq!(load(&mut os, b, 7).value, 0);
     assert_eq!(load(&mut os, a, 7).value, BASE + 64);
-    // Resized, it is empty; given back, the process has none and does not ask for one.
+    // A resized table is empty. After a free, the process has no table and allocates none implicitly.
     os.stlt_resize(a, rows / 2, &mut fx).expect("memory");
     assert_eq!(load(&mut os, a, 7).value, 0);
     assert_eq!(get(&os, "bytes"), bytes + bytes / 2);
@@ -341,7 +341,7 @@ fn a_process_has_one_table_and_its_memory_goes_back() {
     assert!(os.stlt_alloc(a, 100, &mut fx).is_err());
     os.stlt_alloc(a, rows, &mut fx).expect("memory");
     assert!(insert(&mut os, a, 7, BASE));
-    // A child has none of its parent's rows; exec and exit end a table.
+    // A child inherits no rows; exec and exit free the table.
     let child = os.fork(a, &mut fx).expect("memory");
     assert_eq!(load(&mut os, child, 7).value, 0);
     os.exec(a, &mut fx);
@@ -377,11 +377,11 @@ fn an_empty_table_of_the_same_memory_costs_its_zeroing() {
         let before = get(&os, "used_rows");
         assert_eq!(before, 100);
         let resized = cost(&mut os, &|os, fx| os.stlt_resize(a, rows, fx).is_ok());
-        // A system call, and 8 GB/s at 2 GHz.
+        // A system call, and zeroing at 8 GB/s and 2 GHz.
         assert_eq!(resized, fresh + 16 * now / 4, "{rows}");
         assert_eq!((get(&os, "used_rows"), get(&os, "bytes")), (0, 16 * now));
     }
-    // Those that are refused change nothing, and are system calls, too.
+    // Refused calls change nothing but count as system calls.
     assert!(insert(&mut os, a, 7, BASE));
     let refused = cost(&mut os, &|os, fx| os.stlt_resize(a, 300, fx).is_err());
     assert_eq!(refused, fresh);
@@ -395,7 +395,7 @@ fn an_empty_table_of_the_same_memory_costs_its_zeroing() {
             fresh
         );
     }
-    // It has not had one: its first question gives it one.
+    // The process has not had a table yet: its first query allocates one.
     assert_eq!(load(&mut os, b, 7).reads.len(), 1);
     assert_eq!((get(&os, "calls"), get(&os, "refused_calls")), (8, 3));
     assert_eq!(get(&os, "tables"), 6);
@@ -408,7 +408,7 @@ fn without_memory_a_program_does_without() {
     let first = mapped(&mut os, 4096);
     let second = os.spawn(false).expect("a process");
     assert_eq!(load(&mut os, first, 1).reads.len(), 1);
-    // Half of the gigabyte is the first one's, and the page tables are in the other half.
+    // The first table takes half of the gigabyte, and the page tables lie in the other half.
     assert_eq!(load(&mut os, second, 1).reads.len(), 0);
     assert_eq!((get(&os, "no_table"), get(&os, "refused_tables")), (1, 1));
     assert!(os.stlt_alloc(second, 1 << 25, &mut fx).is_err());
@@ -425,7 +425,7 @@ fn without_memory_a_program_does_without() {
     );
 }
 
-/// The row that matches, and no other; it takes no walk, and a free row is used again.
+/// Only the matching row is emptied, without a walk, and the free row can be reused.
 #[test]
 fn address_0_empties_the_row_that_matches() {
     for translations in [true, false] {
@@ -435,7 +435,7 @@ fn address_0_empties_the_row_that_matches() {
         };
         let mut os = boot(&plain(), Some(&spec));
         let pid = mapped(&mut os, 4096);
-        // Two rows of one set, and one of another.
+        // Two rows of one set, and one row of another set.
         for (n, integer) in [(1, 7), (2, 8), (3, 7 | 1 << 12)] {
             assert!(insert(&mut os, pid, integer, BASE + 64 * n));
         }
@@ -451,7 +451,7 @@ fn address_0_empties_the_row_that_matches() {
         assert_eq!(load(&mut os, pid, 8).value, BASE + 128);
         assert_eq!(load(&mut os, pid, 7 | 1 << 12).value, BASE + 192);
         assert_eq!((get(&os, "emptied_rows"), get(&os, "used_rows")), (1, 2));
-        // Nothing is left to empty: the set is read, nothing is written.
+        // With no matching row, the set is read and nothing is written.
         let again = os.insert_va(pid, 7, VirtAddr(0), &mut fx).unwrap();
         assert_eq!((again.written, &again.reads), (None, &before.reads));
         assert_eq!(get(&os, "given_up"), 1);
@@ -468,7 +468,7 @@ fn rows_without_translations_know_nothing_of_pages() {
     };
     let mut os = boot(&plain(), Some(&spec));
     let pid = mapped(&mut os, 4096);
-    // Mapped or not: nobody looks.
+    // Mapped or not: without translations nothing is checked.
     for va in [BASE + 64, BASE + (1 << 30)] {
         assert!(insert(&mut os, pid, 7, va));
         let looked = load(&mut os, pid, 7);
@@ -485,8 +485,8 @@ fn rows_without_translations_know_nothing_of_pages() {
     }
 }
 
-/// A table that is off answers 0 for nothing, enters nothing, forgets what has moved, and is searched when it is on
-/// again if more pages changed than the array holds.
+/// A table that is off returns 0 without reads and inserts nothing. It drops rows of records that have moved. If
+/// more pages changed than the array holds, it is searched when it is turned on again.
 #[test]
 fn a_table_that_is_off_reads_nothing_and_is_right_when_it_is_on_again() {
     let spec = StltSpec {
@@ -503,7 +503,7 @@ fn a_table_that_is_off_reads_nothing_and_is_right_when_it_is_on_again() {
     for n in 0..64 {
         assert!(insert(&mut os, pid, n << 12, BASE + 4096 * n));
     }
-    // 100 questions of 10 cycles with it, and 100 of 5 without.
+    // 100 queries of 10 cycles with the table, and 100 of 5 cycles without.
     let mut now = 0;
     let mut ask = |os: &mut Os, cycles: u64| {
         let mut fx = Effects::default();
@@ -527,10 +527,10 @@ fn a_table_that_is_off_reads_nothing_and_is_right_when_it_is_on_again() {
     };
     let ignored = off(7, BASE);
     assert_eq!((ignored.value, ignored.latency), (0, 4));
-    // Nobody waits for the line of the set.
+    // Nothing waits for the line of the set.
     assert!(ignored.reads.is_empty() && ignored.written.is_some());
     off(3 << 12, BASE + 4096 * 3);
-    // A record that has moved: its row goes.
+    // The record has moved, so its row is dropped.
     off(2 << 12, BASE + 64);
     assert!(matches!(
         ignored.unit,
@@ -542,7 +542,7 @@ fn a_table_that_is_off_reads_nothing_and_is_right_when_it_is_on_again() {
     for _ in 1..100 {
         ask(&mut os, 5);
     }
-    // It stays off. Meanwhile all pages go, which costs nobody a search.
+    // It stays off. Meanwhile all pages are unmapped, which needs no search.
     ask(&mut os, 5);
     os.unmap(pid, VirtAddr(BASE), 4096 * 32, &mut fx)
         .expect("mapped");
@@ -558,7 +558,7 @@ fn a_table_that_is_off_reads_nothing_and_is_right_when_it_is_on_again() {
     for _ in 1..100 {
         ask(&mut os, 5);
     }
-    // On for a trial: searched first, 16 KB at 8 GB/s, and its 63 rows put right.
+    // Turned on for a trial: a search first, 16 KB at 8 GB/s, and its 63 rows corrected.
     let (_, cycles) = ask(&mut os, 1);
     assert_eq!(cycles, syscall + 4096 + 63 * 200);
     assert_eq!((get(&os, "refreshes"), get(&os, "used_rows")), (1, 16));
@@ -573,7 +573,7 @@ fn a_table_that_is_off_reads_nothing_and_is_right_when_it_is_on_again() {
     assert_eq!(guard("off_cycles"), 200 * 5);
 }
 
-/// Without memory for twice the table it keeps its size, and is not asked again.
+/// If a table of twice the size gets no memory, the table keeps its size, and doubling is not retried.
 #[test]
 fn a_table_that_cannot_be_doubled_keeps_its_size() {
     let spec = StltSpec {
@@ -591,7 +591,8 @@ fn a_table_that_cannot_be_doubled_keeps_its_size() {
         os.stlt_guard(pid, now, &mut Effects::default());
         load(&mut os, pid, now);
     }
-    // 256 MB and, for a moment, 512 MB of the gigabyte; no block of that, and none of twice that.
+    // 256 MB and, for a moment, 512 MB of the gigabyte. No other block of that size is free, and none of twice
+    // that.
     let bytes = get(&os, "bytes");
     assert!(bytes == 16 << 24 || bytes == 16 << 25, "{bytes}");
     assert!(get(&os, "refused_tables") == 1, "asked once");

@@ -1,20 +1,20 @@
-//! The gaps of many places in order of time.
+//! The gaps of many places, sorted by end.
 
 use pagewalk_units::Cycle;
 
 use super::{GAPS, Gaps, MOST_PLACES, PLACE_BITS};
 
-/// How far back gaps are kept, in cycles: further than requests come out of order. One
-/// from before looks at all gaps.
+/// Cycles before the current request for which gaps are kept, more than the usual
+/// disorder of requests. An earlier request scans all gaps.
 const REACH: Cycle = 4096;
 
-/// A gap of a place: that it had, when it was put in here.
+/// A gap of a place, as of its insertion here.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Gap {
-    /// Its end, and in the low bits the place, counted from the last one: of gaps that
-    /// end together that of the first place has the highest key.
+    /// The end of the gap, with the place in the low bits, counted from the last one.
+    /// Among gaps with equal ends, the first place has the highest key.
     key: u64,
-    /// Its first cycle.
+    /// First cycle of the gap.
     pub from: Cycle,
 }
 
@@ -26,13 +26,13 @@ impl Gap {
         }
     }
 
-    /// Whose.
+    /// The gap's place.
     #[inline(always)]
     pub fn place(self) -> usize {
         MOST_PLACES - 1 - (self.key as usize & (MOST_PLACES - 1))
     }
 
-    /// Which one of its place it is, if that still remembers it.
+    /// The gap's index in its place, if the place still stores it.
     #[inline]
     pub fn number(self, all: &[Gaps]) -> Option<usize> {
         let it = (self.from, self.key >> PLACE_BITS);
@@ -45,23 +45,22 @@ fn key(place: usize, to: Cycle) -> u64 {
     to << PLACE_BITS | (MOST_PLACES - 1 - place) as u64
 }
 
-/// Gaps in order of their ends. A request from an earlier time than others looks at
-/// those that end behind it, which are few, and not at all. They are kept from the
-/// first such request on until there are too many of them: where requests come in
-/// order of time, that is never again.
+/// Gaps sorted by their ends. A request from an earlier time scans the few gaps that end
+/// after it. Gaps are kept from the first such request until there are too many. If
+/// requests come in time order, they are never kept again.
 #[derive(Clone, Debug)]
 pub(super) struct ByEnd {
-    /// By key. Every gap is among them that is not empty and ends after `floor`; some
-    /// are that their place has forgotten.
+    /// Sorted by key. Contains every nonempty gap that ends after `floor`, and possibly
+    /// some that their places have dropped.
     gaps: Vec<Gap>,
-    /// Gaps that end here or before are not kept. The last cycle there is: none are.
+    /// Gaps that end at or before this time are not kept. `Cycle::MAX`: none are kept.
     floor: Cycle,
-    /// Most gaps.
+    /// Maximum number of gaps.
     most: usize,
 }
 
 impl ByEnd {
-    /// For so many places; keeps nothing.
+    /// For `places` places, with nothing kept.
     pub fn new(places: usize) -> Self {
         ByEnd {
             gaps: Vec::new(),
@@ -70,19 +69,20 @@ impl ByEnd {
         }
     }
 
-    /// Whether gaps are kept.
+    /// True if gaps are kept.
     #[inline(always)]
     pub fn is_kept(&self) -> bool {
         self.floor != Cycle::MAX
     }
 
-    /// Whether gaps are kept that end after `at`, all of them.
+    /// True if all gaps that end after `at` are kept.
     #[inline(always)]
     pub fn reaches(&self, at: Cycle) -> bool {
         self.floor <= at
     }
 
-    /// Keeps the gaps of all places that a request from `at` or somewhat before may take.
+    /// Starts to keep the gaps of all places that a request from `at` or slightly earlier
+    /// may take.
     pub fn keep(&mut self, all: &[Gaps], at: Cycle) {
         self.floor = at.saturating_sub(REACH);
         let places = all.iter().enumerate();
@@ -93,14 +93,14 @@ impl ByEnd {
         self.gaps.sort_unstable_by_key(|g| g.key);
     }
 
-    /// The gaps that end after `at`, from the last one back.
+    /// The gaps that end after `at`, latest first.
     #[inline]
     pub fn after(&self, at: Cycle) -> impl Iterator<Item = Gap> {
         let ends = self.gaps.iter().rev();
         ends.take_while(move |g| g.key >> PLACE_BITS > at).copied()
     }
 
-    /// The place has one gap more, which is not empty.
+    /// Adds a nonempty gap of a place.
     #[inline(never)]
     pub fn add(&mut self, place: usize, gap: (Cycle, Cycle)) {
         if gap.1 <= self.floor {
@@ -112,13 +112,13 @@ impl ByEnd {
             return;
         }
         let gap = Gap::new(place, gap);
-        // Most are among the last ones.
+        // Most gaps belong near the end.
         let behind = self.gaps.iter().rev().take_while(|g| g.key > gap.key);
         let at = self.gaps.len() - behind.count();
         self.gaps.insert(at, gap);
     }
 
-    /// The place has other gaps than before.
+    /// Replaces the gaps of a place.
     pub fn change(&mut self, place: usize, before: &Gaps, now: &Gaps) {
         for old in before.iter().filter(|g| g.0 < g.1 && !now.contains(g)) {
             let key = key(place, old.1);

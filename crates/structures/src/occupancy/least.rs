@@ -4,30 +4,30 @@ use pagewalk_units::Cycle;
 
 use super::{MOST_PLACES, PLACE_BITS};
 
-/// Places of a block, as a power of two, where 64 blocks are enough for all; else of
-/// 64 places each.
+/// log2 of the places of a block, for up to 64 such blocks; larger sets have 64
+/// places in each block.
 const BLOCK: u32 = 4;
 const LARGE_BLOCK: u32 = 6;
-/// So few places have no blocks.
+/// Up to this many places, no blocks are used.
 const FEW: usize = 32;
 
-/// The least of the times at which places are free, kept by blocks of places: only
-/// those in which one has changed are looked at again.
+/// The minimum of the times at which places become free, cached by blocks of places.
+/// Only blocks with changed places are scanned again.
 #[derive(Clone, Debug)]
 pub(super) struct Least {
-    /// Time and place in one word, whose minimum takes no branch and is the first
-    /// place of those free first; one a block.
+    /// One word for each block that combines time and place. Its minimum needs no
+    /// branch, and selects the first place among those that are free first.
     words: Vec<u64>,
     /// log2 of the places of a block.
     block: u32,
-    /// Blocks that have changed, a bit each.
+    /// Changed blocks, a bit each.
     changed: u64,
-    /// The least time when it was last looked for: none becomes less.
+    /// The minimum at the last scan, a lower bound because times never decrease.
     bound: Cycle,
 }
 
 impl Least {
-    /// Of so many places.
+    /// For `places` places.
     pub fn new(places: usize) -> Self {
         let block = if places <= 64 << BLOCK {
             BLOCK
@@ -43,19 +43,19 @@ impl Least {
         }
     }
 
-    /// No place is free before this.
+    /// A time before which no place is free.
     #[inline(always)]
     pub fn bound(&self) -> Cycle {
         self.bound
     }
 
-    /// The time of `place` is another one.
+    /// Marks the time of `place` as changed.
     #[inline(always)]
     pub fn changed(&mut self, place: usize) {
         self.changed |= 1 << (place as u32 >> self.block);
     }
 
-    /// The least time, and the first place that has it.
+    /// The minimum, and the first place that has it.
     #[inline]
     pub fn of(&mut self, free_at: &[Cycle]) -> (Cycle, usize) {
         let word = if self.words.is_empty() {
@@ -69,8 +69,8 @@ impl Least {
         (free_at[place], place)
     }
 
-    /// The least time of the places other than `place`; the latest there is if there
-    /// is no other.
+    /// The minimum over all places except `place`; `Cycle::MAX` if there is no
+    /// other.
     pub fn without(&mut self, free_at: &[Cycle], place: usize) -> Cycle {
         let (free, first) = self.of(free_at);
         if first != place {
@@ -80,7 +80,7 @@ impl Least {
         others.copied().min().unwrap_or(Cycle::MAX)
     }
 
-    /// Looks at the blocks again in which a place has changed.
+    /// Scans the changed blocks again.
     #[inline]
     fn renew(&mut self, free_at: &[Cycle]) {
         while self.changed != 0 {
@@ -93,11 +93,10 @@ impl Least {
     }
 }
 
-/// The least word of these places, the first of which has number `first`.
+/// The smallest word of these places. `first` is the number of the first one.
 #[inline]
 fn least(free_at: &[Cycle], first: usize) -> u64 {
-    // With its early end the loop does not become vector code, which in SSE2 has no
-    // such minimum.
+    // The early exit prevents vectorisation, because SSE2 has no such minimum.
     let mut least = u64::MAX;
     for (i, &free) in free_at.iter().enumerate() {
         least = least.min(free << PLACE_BITS | (first + i) as u64);

@@ -1,5 +1,6 @@
-//! Any sequence of changes, on one of the tables of the contract suite, against
-//! a plain map: six bytes a step, behind one that names the table.
+//! Random sequences of changes on a table of the contract suite, checked
+//! against a reference map. The first byte selects the table, and each step
+//! takes six bytes.
 #![no_main]
 
 #[path = "../../tests/common/mod.rs"]

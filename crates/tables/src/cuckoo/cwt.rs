@@ -1,14 +1,14 @@
-//! Cuckoo walk tables: which page sizes a section of the address space holds,
-//! and in which way the section's cluster of large pages lies (Skarlatos et al.,
-//! ASPLOS 2020, section 4).
+//! Cuckoo walk tables (CWTs). They record which page sizes a section of the address
+//! space holds, and which way holds the section's cluster of large pages (Skarlatos
+//! et al., ASPLOS 2020, section 4).
 //!
-//! The PMD-CWT describes the table of 2 MB pages: a header for each 16 MB, the
-//! reach of one cluster, and 64 headers a line. The PUD-CWT describes that of 1 GB
-//! pages: a header for each 8 GB. There is none for 4 KB pages. Both are elastic
-//! cuckoo tables themselves.
+//! The PMD-CWT describes the table of 2 MB pages. It has one header for each 16 MB,
+//! the reach of one cluster, and 64 headers in a line. The PUD-CWT describes the
+//! table of 1 GB pages, with one header for each 8 GB. 4 KB pages have no CWT. Both
+//! CWTs are themselves elastic cuckoo tables.
 //!
-//! The PMD-CWT says nothing of 1 GB pages: in a region for which it has a line
-//! there is none.
+//! The PMD-CWT does not describe 1 GB pages: a region with a PMD-CWT line contains
+//! none.
 
 use pagewalk_units::{Addr, Frame, PageSize};
 use rustc_hash::FxHashMap;
@@ -21,23 +21,23 @@ use crate::cwc::Cwt;
 use crate::owner::Owner;
 use crate::{FrameSource, MapWork, NoFrames, Refusal, Want};
 
-/// 4 KB pages lie in the section.
+/// The section holds 4 KB pages.
 pub(super) const SMALL: u8 = 1;
-/// 2 MB pages do.
+/// The section holds 2 MB pages.
 pub(super) const HUGE: u8 = 1 << 1;
-/// 1 GB pages do.
+/// The section holds 1 GB pages.
 pub(super) const GIANT: u8 = 1 << 2;
 pub(super) const PRESENT: u8 = SMALL | HUGE | GIANT;
 const WAY_SHIFT: u32 = 3;
 const WAY: u8 = 3;
 
-/// The way that a header names; its upper bits belong to the line.
+/// The way in a header. The bits above it belong to the line.
 #[inline]
 pub(super) fn way_of(header: u8) -> u8 {
     header >> WAY_SHIFT & WAY
 }
 
-/// Number of the section of an address.
+/// The section number of an address.
 #[inline]
 pub(super) fn section_of(cwt: Cwt, va: u64) -> u64 {
     match cwt {
@@ -46,21 +46,21 @@ pub(super) fn section_of(cwt: Cwt, va: u64) -> u64 {
     }
 }
 
-/// The key of a section's line, and the section's place in it.
+/// The key of a section's line, and the section's index in the line.
 #[inline]
 pub(super) fn place_of(section: u64) -> (u64, usize) {
     (section >> 6, (section & 63) as usize)
 }
 
-/// What tells the two tables' hash functions apart from those of the page tables,
-/// which have the numbers of their sizes.
+/// Salts of the two walk tables' hash functions. The page tables use the numbers of
+/// their page sizes as salts.
 const SALTS: [u64; 2] = [3, 4];
 
 /// Ways of a walk table (ME-HPT, table III).
 const WAYS: u8 = 2;
 
-/// The parameters of the walk tables of page tables with `pages`: contiguous
-/// ways, resized all together and out of place, as ECPT has them.
+/// The parameters of the walk tables beside page tables with parameters `pages`. As
+/// in ECPT, ways are contiguous and are resized all together and out of place.
 pub(super) fn spec(pages: &ElasticSpec) -> ElasticSpec {
     ElasticSpec {
         ways: WAYS,
@@ -72,27 +72,28 @@ pub(super) fn spec(pages: &ElasticSpec) -> ElasticSpec {
     }
 }
 
-/// Both walk tables, and what the kernel notes to know when a section has become
-/// empty.
+/// Both walk tables, and the kernel's counts of clusters that show when a section has
+/// become empty.
 pub(super) struct WalkTables<A> {
     tables: [Elastic<CwtLine, A>; 2],
-    /// Their ways are contiguous: nothing is in it.
+    /// Unused: the ways of walk tables are contiguous.
     l2p: L2p,
-    /// Clusters of 4 KB pages in each 16 MB.
+    /// Number of clusters of 4 KB pages in each 16 MB.
     small: FxHashMap<u64, u32>,
-    /// In each 8 GB: 16 MB that hold 4 KB pages, and clusters of 2 MB pages.
+    /// For each 8 GB: number of 16 MB sections that hold 4 KB pages, and of clusters
+    /// of 2 MB pages.
     large: FxHashMap<u64, [u32; 2]>,
 }
 
-/// Lines that a new cluster needs have been added, in case it comes to lie in no
-/// way: what was there before.
+/// Undo record for the walk-table lines that were added for a new cluster. It
+/// restores the previous state if the cluster finds no slot.
 pub(super) struct Added<A> {
     before: [Option<Elastic<CwtLine, A>>; 2],
     taken: Vec<(Frame<A>, u64)>,
     freed: Vec<(Frame<A>, u64)>,
 }
 
-/// Keeps back what is given back, so that all can be undone.
+/// A frame source that defers frees, so that all changes can be undone.
 struct Undoable<'a, A> {
     frames: &'a mut dyn FrameSource<A>,
     taken: &'a mut Vec<(Frame<A>, u64)>,
@@ -110,8 +111,8 @@ impl<A: Addr> FrameSource<A> for Undoable<'_, A> {
     }
 }
 
-/// The sections of both tables that hold the cluster of `key`, and the bit of
-/// its pages there.
+/// The sections of both tables that cover the cluster of `key`, and the header bit of
+/// its page size.
 fn sections(size: PageSize, key: u64) -> ([Option<u64>; 2], u8) {
     match size {
         PageSize::K4 => ([Some(key >> 9), Some(key >> 18)], SMALL),
@@ -135,7 +136,7 @@ impl<A: Addr> WalkTables<A> {
         &self.tables[cwt as usize]
     }
 
-    /// The header of `section` as memory has it; 0 where there is no line.
+    /// The header of `section` in memory; 0 without a line.
     pub(super) fn header(&self, cwt: Cwt, section: u64) -> u8 {
         let (key, at) = place_of(section);
         let table = &self.tables[cwt as usize];
@@ -144,7 +145,7 @@ impl<A: Addr> WalkTables<A> {
             .map_or(0, |place| CwtLine::header(table.line(place), at))
     }
 
-    /// Whether pages below 1 GB lie in the 1 GB at `va`.
+    /// True if the 1 GB region at `va` holds smaller pages.
     pub(super) fn any_below_giant(&self, va: u64) -> bool {
         self.tables[Cwt::Pmd as usize].find(va >> 30).is_some()
     }
@@ -158,8 +159,8 @@ impl<A: Addr> WalkTables<A> {
         }
     }
 
-    /// Adds the lines that a new cluster needs; atomic when it fails. What comes
-    /// back has to be handed to [`WalkTables::commit`] or [`WalkTables::undo`].
+    /// Adds the lines that a new cluster needs. Changes nothing on failure. The
+    /// caller must pass the result to [`WalkTables::commit`] or [`WalkTables::undo`].
     pub(super) fn prepare(
         &mut self,
         size: PageSize,
@@ -206,7 +207,7 @@ impl<A: Addr> WalkTables<A> {
         Ok(added)
     }
 
-    /// The cluster got no place after all.
+    /// Reverts [`WalkTables::prepare`] after the cluster found no slot.
     pub(super) fn undo(&mut self, added: Added<A>, frames: &mut dyn FrameSource<A>) {
         for (table, before) in self.tables.iter_mut().zip(added.before) {
             if let Some(before) = before {
@@ -218,7 +219,7 @@ impl<A: Addr> WalkTables<A> {
         }
     }
 
-    /// A cluster that was prepared for is in its table.
+    /// Updates headers and counts after a prepared cluster was inserted.
     pub(super) fn commit(
         &mut self,
         size: PageSize,
@@ -254,7 +255,7 @@ impl<A: Addr> WalkTables<A> {
         }
     }
 
-    /// The cluster of `key`, of pages above 4 KB, lies in `way` now.
+    /// Records that the cluster of `key`, of pages above 4 KB, now lies in `way`.
     pub(super) fn landed(&mut self, size: PageSize, key: u64, way: u8) {
         let cwt = match size {
             PageSize::K4 => return,
@@ -264,7 +265,7 @@ impl<A: Addr> WalkTables<A> {
         self.set(cwt, key, |h| h & PRESENT | way << WAY_SHIFT);
     }
 
-    /// The cluster of `key` is gone.
+    /// Updates headers and counts after the cluster of `key` was removed.
     pub(super) fn removed(
         &mut self,
         size: PageSize,
@@ -313,7 +314,7 @@ impl<A: Addr> WalkTables<A> {
         }
     }
 
-    /// Takes `bit` out of a header, and the line out of its table if nothing is left.
+    /// Clears `bit` in a header. Removes the line if it has become empty.
     fn clear(
         &mut self,
         cwt: Cwt,
@@ -327,7 +328,7 @@ impl<A: Addr> WalkTables<A> {
         let Some(place) = table.find(key) else { return };
         let line = table.line_mut(place);
         let left = CwtLine::header(line, at) & !bit;
-        // The way is that of the pages that the table describes.
+        // The way field belongs to the page size that the table describes.
         let own = [HUGE, GIANT][cwt as usize];
         let left = if left & own == 0 {
             left & PRESENT
@@ -353,7 +354,7 @@ impl<A: Addr> WalkTables<A> {
         all.max().unwrap_or(0)
     }
 
-    /// Gives all memory back.
+    /// Frees all memory.
     pub(super) fn release(&mut self, frames: &mut dyn FrameSource<A>) {
         let work = &mut MapWork::default();
         for table in &mut self.tables {

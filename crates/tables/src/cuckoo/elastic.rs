@@ -1,12 +1,13 @@
 //! One elastic cuckoo hash table of 64-byte lines (Skarlatos et al., ASPLOS
 //! 2020, and ME-HPT, sections II-B and IV).
 //!
-//! A line lies in one of its ways, in the slot that the way's hash function
-//! names. A resize keeps the hash functions and takes another number of their
-//! low bits, so that a line's slot in the old table, its way's rehash pointer
-//! and one comparison tell where in that way it can be: a lookup never takes
-//! more probes than there are ways, and a line that a larger table receives
-//! always finds its slot free. Only a downsize merges slots.
+//! A line lies in one of the ways, in the slot that the way's hash function
+//! selects. A resize keeps the hash functions and uses a different number of their
+//! low bits. The slot in the old table and the way's rehash pointer therefore
+//! locate the line with one comparison.
+//!
+//! A lookup never needs more probes than there are ways. A line that moves to a
+//! larger table always finds its slot free; only a downsize merges slots.
 
 mod migrate;
 mod place;
@@ -30,67 +31,67 @@ use crate::cluster::Line;
 use crate::owner::Owner;
 use crate::{FrameSource, MapWork, Refusal};
 
-/// A slot of the table. It stays valid until the next insertion or removal.
+/// Location of a slot. Valid until the next insertion or removal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct CuckooSlot {
-    /// Which way.
+    /// Index of the way.
     pub way: u8,
-    /// In the new table, where a resize out of place is under way.
+    /// True if the slot is in the new table of an out-of-place resize.
     new: bool,
     slot: u32,
 }
 
-/// What hardware finds in one way.
+/// Result of the hardware's probe of one way.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Probe {
-    /// Physical address of the line that it reads.
+    /// Physical address of the probed line.
     pub at: u64,
-    /// Where that is.
+    /// Location of the probed slot.
     pub place: CuckooSlot,
-    /// Whether the line has the key.
+    /// True if the line has the key.
     pub hit: bool,
 }
 
-/// What a change of the table needs from around it.
+/// The environment of a change: frame source, L2P table and work counters.
 pub(crate) struct Env<'a, A> {
-    /// Where memory comes from.
+    /// Frame source.
     pub frames: &'a mut dyn FrameSource<A>,
-    /// The process's chunk pointers; any, if ways are contiguous.
+    /// The process's L2P table. Unused if ways are contiguous.
     pub l2p: &'a mut L2p,
-    /// What was done.
+    /// Accumulates the work done.
     pub work: &'a mut MapWork,
 }
 
-/// A resize under way.
+/// State of a resize in progress.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Flight {
-    /// The new table is larger.
+    /// True if the new table is larger.
     up: bool,
-    /// A downsize that was turned round: the pointer moves back.
+    /// True for a reversed downsize: the rehash pointer moves back.
     back: bool,
-    /// The new chunks have no L2P entries before the old ones give theirs back:
-    /// it is over before the kernel is done with the table.
+    /// The new chunks get their L2P entries only when the old ones are freed. The
+    /// resize completes before the kernel finishes the current change.
     unlisted: bool,
 }
 
 impl Flight {
-    /// An upsize that goes on a step with each insertion.
+    /// An upsize that advances with each insertion.
     const UP: Flight = Flight {
         up: true,
         back: false,
         unlisted: false,
     };
-    /// A downsize that does.
+    /// A downsize that advances with each insertion or removal.
     const DOWN: Flight = Flight {
         up: false,
         ..Flight::UP
     };
 }
 
-/// One way. The live slot of hash `h` is `h & old_mask` of the old table if
-/// that is not below the rehash pointer, else `h & new_mask` of the new one,
-/// which in an in-place resize is the same memory. Without a resize the masks
-/// are equal and the pointer is zero.
+/// One way. The live slot of hash `h` is `h & old_mask` in the old table if that is
+/// not below the rehash pointer. Otherwise it is `h & new_mask` in the new table,
+/// which shares the old table's memory in an in-place resize. Without a resize the
+/// masks are equal and the pointer is zero.
 #[derive(Clone)]
 struct Way<A> {
     table: Storage<A>,
@@ -99,7 +100,7 @@ struct Way<A> {
     new_mask: u64,
     pointer: u64,
     flight: Option<Flight>,
-    /// Lines in it.
+    /// Lines in the way.
     lines: u64,
 }
 
@@ -139,7 +140,7 @@ impl<A: Addr> Way<A> {
             _ => &mut self.table,
         }
     }
-    /// Slots that the way has, or is about to have when the resize is over.
+    /// Slots of the way after the current resize.
     fn slots(&self) -> u64 {
         match self.flight {
             Some(Flight { back: true, .. }) => self.old_mask + 1,
@@ -158,7 +159,7 @@ impl<A: Addr> Way<A> {
 #[derive(Clone)]
 pub(crate) struct Elastic<F, A> {
     spec: ElasticSpec,
-    /// Whose L2P sub-table the chunks are in; `None`: contiguous ways.
+    /// Page size whose L2P sub-tables hold the chunks. `None`: ways are contiguous.
     size: Option<PageSize>,
     asid: Asid,
     salt: u64,
@@ -166,22 +167,23 @@ pub(crate) struct Elastic<F, A> {
     /// Empty until the first insertion.
     ways: Vec<Way<A>>,
     lines: u64,
-    /// Where the insertion at hand has displaced lines, in order.
+    /// Slots whose lines the current insertion displaced, in order.
     displaced: Vec<CuckooSlot>,
-    /// A downsize was turned round since a line found no place in the smaller
-    /// table, where the same lines would meet again: none before so few are left.
+    /// Maximum number of lines at which a new downsize may start. Limits downsizes
+    /// after one was reversed, because the same lines would collide again in the
+    /// smaller table.
     downsize_from: u64,
-    /// The part of a slot that insertions so far have left to migrate, below one.
+    /// Migration steps owed by insertions so far, below one.
     owed: f64,
     stats: ElasticStats,
     format: PhantomData<fn() -> F>,
 }
 
 impl<F: Format, A: Addr> Elastic<F, A> {
-    /// An empty table, without memory until the first insertion. `size` names
-    /// the sub-tables of the L2P table for ways in chunks (with `None` ways
-    /// are contiguous whatever the parameters say); `salt` makes its hash functions
-    /// and its random choices others than those of the owner's other tables.
+    /// An empty table; memory is allocated at the first insertion. `size` selects
+    /// the L2P sub-tables for ways in chunks. With `None` ways are contiguous,
+    /// whatever the parameters say. `salt` separates its hash functions and random
+    /// stream from those of the owner's other tables.
     pub(crate) fn new(spec: &ElasticSpec, size: Option<PageSize>, salt: u64, owner: Owner) -> Self {
         debug_assert_eq!(spec.check(), Ok(()));
         Elastic {
@@ -208,8 +210,8 @@ impl<F: Format, A: Addr> Elastic<F, A> {
     pub(crate) fn hash(&self, key: u64) -> Hash {
         Hash::new(self.spec.hash, key, self.salt)
     }
-    /// The one place of `hash` in `way` where a line can be. Not before the first
-    /// insertion.
+    /// The only slot of `way` that can hold a line with this hash. Requires at
+    /// least one earlier insertion.
     #[inline]
     pub(crate) fn live(&self, hash: Hash, way: usize) -> CuckooSlot {
         let (new, slot) = self.ways[way].live(hash.of(way, usize::from(self.spec.ways)));
@@ -220,7 +222,7 @@ impl<F: Format, A: Addr> Elastic<F, A> {
         }
     }
 
-    /// Where the line of `key` is.
+    /// The slot of the line of `key`.
     #[inline]
     pub(crate) fn find(&self, key: u64) -> Option<CuckooSlot> {
         let hash = self.hash(key);
@@ -232,7 +234,7 @@ impl<F: Format, A: Addr> Elastic<F, A> {
         }
         places.into_iter().find(|&p| F::is(self.line(p), key))
     }
-    /// What hardware reads in `way` for `key`; `None` before the first insertion.
+    /// The hardware's probe of `way` for `key`. `None` before the first insertion.
     #[inline]
     pub(crate) fn probe(&self, key: u64, way: u8) -> Option<Probe> {
         if self.ways.is_empty() {
@@ -251,13 +253,14 @@ impl<F: Format, A: Addr> Elastic<F, A> {
         let way = &self.ways[usize::from(place.way)];
         way.storage(place.new).line(u64::from(place.slot))
     }
-    /// Tells the host that [`Elastic::line`] follows.
+    /// Prefetches the line into the host's caches before a call of
+    /// [`Elastic::line`].
     #[inline]
     pub(crate) fn host_prefetch(&self, place: CuckooSlot) {
         prefetch(self.line(place));
     }
-    /// The line at `place`, to change its contents but neither its key nor
-    /// whether it is free; see [`Elastic::insert`] and [`Elastic::remove`].
+    /// The line at `place`, mutable. Callers keep its key and do not change whether
+    /// it is free; for that see [`Elastic::insert`] and [`Elastic::remove`].
     #[inline]
     pub(crate) fn line_mut(&mut self, place: CuckooSlot) -> &mut Line {
         let way = &mut self.ways[usize::from(place.way)];
@@ -270,19 +273,19 @@ impl<F: Format, A: Addr> Elastic<F, A> {
         way.storage(place.new).address(u64::from(place.slot))
     }
 
-    /// Ways of the table.
+    /// Number of ways.
     pub(crate) fn ways(&self) -> u8 {
         self.spec.ways
     }
-    /// Lines in the table.
+    /// Number of lines in the table.
     pub(crate) fn lines(&self) -> u64 {
         self.lines
     }
-    /// Lines in `way`.
+    /// Number of lines in `way`.
     pub(crate) fn lines_of(&self, way: usize) -> u64 {
         self.ways.get(way).map_or(0, |w| w.lines)
     }
-    /// Slots of `way`, those of the new table if a resize is under way.
+    /// Slots of `way`, after the current resize if there is one.
     pub(crate) fn slots_of(&self, way: usize) -> u64 {
         self.ways.get(way).map_or(0, Way::slots)
     }
@@ -298,23 +301,23 @@ impl<F: Format, A: Addr> Elastic<F, A> {
     pub(crate) fn largest(&self) -> u64 {
         self.stats.largest
     }
-    /// 64-bit registers that a context switch saves: a rehash pointer for each
-    /// way that is being resized, and the base of each block: for ways in
-    /// chunks these are the L2P entries in use.
+    /// 64-bit registers that a context switch saves: a rehash pointer for each way
+    /// in a resize, and the base of each block. For ways in chunks these are the
+    /// L2P entries in use.
     pub(crate) fn registers(&self) -> u32 {
         let per_way = |w: &Way<A>| w.blocks() as u32 + u32::from(w.flight.is_some());
         self.ways.iter().map(per_way).sum()
     }
-    /// Whether a resize is under way.
+    /// True if a resize is in progress.
     #[cfg(test)]
     pub(crate) fn resizing(&self) -> bool {
         self.ways.iter().any(|w| w.flight.is_some())
     }
-    /// What the table has counted.
+    /// The table's counters.
     pub(crate) fn stats(&self) -> &ElasticStats {
         &self.stats
     }
-    /// Calls `f` for every line, in no order that means anything.
+    /// Calls `f` for every line, in unspecified order.
     pub(crate) fn for_each(&self, f: &mut dyn FnMut(&Line)) {
         for way in &self.ways {
             let next = way.next.iter().flat_map(Storage::lines);
@@ -326,13 +329,13 @@ impl<F: Format, A: Addr> Elastic<F, A> {
         }
     }
 
-    /// Inserts the line of `key`, which is not there yet and not a free one.
-    /// `landed` gets the key and way of every line that has come to lie in a
-    /// way which it was not in before, this one included.
+    /// Inserts `line` under `key`, which must be absent; `line` must not be free.
+    /// Calls `landed` with key and way of every line that now lies in a different
+    /// way, the new one included.
     ///
-    /// When memory is refused nothing has changed, except that a resize under
-    /// way may be further on or over: it is finished when a line finds no
-    /// place, before more memory is asked for.
+    /// On failure nothing has changed, except that a resize in progress may have
+    /// advanced or completed. If a line finds no slot, that resize is completed
+    /// before more memory is requested.
     pub(crate) fn insert(
         &mut self,
         key: u64,
@@ -378,12 +381,12 @@ impl<F: Format, A: Addr> Elastic<F, A> {
             self.hurry(due & !begun, env, landed);
             self.migrate(env, landed);
         }
-        // What has moved since may have been this line.
+        // Migration may have moved the new line.
         Ok(self.find(key).unwrap_or(place))
     }
 
-    /// An entry has gone into a line that is there: the kernel was at work on
-    /// the table, and that may count for migration.
+    /// Notes that an entry was added to an existing line. The kernel has changed
+    /// the table, so this may advance a migration.
     pub(crate) fn merged(&mut self, env: &mut Env<'_, A>, landed: &mut dyn FnMut(u64, u8)) {
         self.stats.merged += 1;
         if self.spec.merge_counts && self.in_flight() != 0 {
@@ -391,8 +394,8 @@ impl<F: Format, A: Addr> Elastic<F, A> {
         }
     }
 
-    /// Frees the slot at `place`. May start a downsize or go on with one; a
-    /// downsize that gets no memory does not happen.
+    /// Frees the slot at `place`. May start or advance a downsize. A downsize that
+    /// gets no memory is dropped.
     pub(crate) fn remove(
         &mut self,
         place: CuckooSlot,
@@ -406,7 +409,7 @@ impl<F: Format, A: Addr> Elastic<F, A> {
         let due = self.downsizes_due();
         let flying = self.in_flight();
         if due & flying != 0 {
-            // Under either rule; see `WhenDue`.
+            // Applies under either rule; see `WhenDue`.
             self.finish_now(due & flying, env, landed);
         }
         if due & !flying != 0 && self.lines <= self.downsize_from {
@@ -418,7 +421,7 @@ impl<F: Format, A: Addr> Elastic<F, A> {
         }
     }
 
-    /// Gives all memory back; the table is empty afterwards.
+    /// Frees all memory. The table is then empty.
     pub(crate) fn release(&mut self, env: &mut Env<'_, A>) {
         for way in 0..self.ways.len() {
             let w = &mut self.ways[way];
@@ -438,7 +441,7 @@ impl<F: Format, A: Addr> Elastic<F, A> {
         self.downsize_from = u64::MAX;
     }
 
-    /// Reports the lines that the last insertion has displaced.
+    /// Reports the lines that the last insertion displaced to `landed`.
     fn tell(&mut self, landed: &mut dyn FnMut(u64, u8)) {
         for i in 0..self.displaced.len() {
             let place = self.displaced[i];

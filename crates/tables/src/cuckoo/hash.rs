@@ -1,20 +1,22 @@
 //! The hash functions of the ways: fields of one 64-bit hash of the key.
 //!
-//! ECPT and ME-HPT hash with CRC units (ME-HPT, table III). A CRC is linear:
-//! another initial value only adds a constant to every hash, and two keys that
-//! collide in one way would collide in all. So each way takes a field of its
-//! own, 21 bits from the next way's; since the CRC of a 64-bit key is a
-//! permutation, two keys never agree in all of it.
+//! ECPT and ME-HPT hash with CRC units (ME-HPT, table III). A CRC is linear: a
+//! different initial value only adds a constant to every hash. Two keys that
+//! collide in one way would then collide in all ways. Each way therefore uses
+//! its own field of one CRC, 21 bits from the next way's field. The CRC of a
+//! 64-bit key is a permutation, so two keys never agree in all bits.
 //!
-//! Linearity also means that what a regular set of keys does to a way depends
-//! on the rank of a few bits: a dense range either spreads over all slots more
-//! evenly than by chance, or reaches only half of them. Of the 64 rotations the
-//! one is taken with which it reaches all of them in each of three ways, for
-//! every way size of up to 2^22 slots and a range of twice as many keys (a test
-//! computes the ranks). Regular sets with holes are less lucky: clusters 8 or
-//! 64 apart resize before the occupancy asks for it, since insertions run out
-//! of re-insertions. The other function spreads all keys as chance would. The
-//! public Linux port of ECPT has both kinds, with a CRC polynomial for each way.
+//! Because of linearity, the distribution of a regular key set over a way
+//! depends on the rank of a few bits. A dense range either spreads over all
+//! slots more evenly than random keys, or reaches only half of them. With the
+//! chosen rotation, one of 64, it reaches all slots in each of three ways. This
+//! holds for all way sizes up to 2^22 slots and ranges of twice as many keys. A
+//! test computes the ranks.
+//!
+//! Regular sets with gaps fare worse. Clusters that are 8 or 64 apart exceed the
+//! re-insertion limit and are resized before the load factor requires it. The
+//! other hash function spreads all keys like random ones. The public Linux port
+//! of ECPT has both kinds, with a CRC polynomial for each way.
 
 use crate::murmur::murmur;
 
@@ -22,9 +24,9 @@ use super::spec::HashFunction;
 
 /// CRC-64 of ECMA-182, most significant bit first.
 const POLYNOMIAL: u64 = 0x42f0_e1eb_a9ea_3693;
-/// Where the first way's field starts in the CRC.
+/// Offset of the first way's field in the CRC.
 const FIRST_FIELD: u32 = 52;
-/// Bits from one way's field to the next one's, for up to three ways.
+/// Distance in bits between the fields of adjacent ways, for up to three ways.
 const FIELD: u32 = 21;
 
 /// `TABLES[i][b]`: the CRC of byte `b` followed by `i` zero bytes.
@@ -56,12 +58,12 @@ const fn tables() -> [[u64; 256]; 8] {
     t
 }
 
-/// The hash of a key: all ways' at once.
+/// The hash of a key, for all ways.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Hash(u64);
 
 impl Hash {
-    /// The hash of `key`; `salt` makes one table's differ from another's.
+    /// The hash of `key`. Different salts give different hash functions.
     #[inline]
     pub(crate) fn new(function: HashFunction, key: u64, salt: u64) -> Self {
         match function {
@@ -76,7 +78,7 @@ impl Hash {
         let t = |i: usize| TABLES[i][(x >> (8 * i)) as usize & 0xff];
         Hash(t(0) ^ t(1) ^ t(2) ^ t(3) ^ t(4) ^ t(5) ^ t(6) ^ t(7))
     }
-    /// The function of `way`; a slot is its low bits.
+    /// The hash for `way`. Its low bits are the slot.
     #[inline]
     pub(crate) fn of(self, way: usize, ways: usize) -> u64 {
         let apart = if ways <= 3 { FIELD } else { 64 / ways as u32 };
@@ -113,8 +115,8 @@ mod tests {
 
     #[test]
     fn it_is_crc_64_of_ecma_182() {
-        // The check value of the catalogue of parametrised CRC algorithms,
-        // "123456789", by feeding eight bytes and then the ninth.
+        // The check value in the catalogue of parametrised CRC algorithms,
+        // "123456789": eight bytes, then the ninth.
         let eight = u64::from_be_bytes(*b"12345678");
         let crc = Hash::crc(eight, 0).0;
         let check = crc << 8 ^ TABLES[0][(crc >> 56) as usize ^ usize::from(b'9')];

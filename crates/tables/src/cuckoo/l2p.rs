@@ -1,45 +1,46 @@
-//! The L2P table: where the chunks of the ways of a process's hashed page
-//! tables lie (ME-HPT, sections IV-A and V-A, figure 6).
+//! The L2P table: it locates the chunks of the ways of a process's hashed page tables
+//! (ME-HPT, sections IV-A and V-A, figure 6).
 //!
-//! Each way has three sub-tables side by side, of one page size each: that of
-//! 4 KB pages grows upwards from one end, that of 2 MB pages downwards from the
-//! other, and that of 1 GB pages lies in the middle, where the other two may
-//! take it over whole as long as none of it is in use. All entries of a way may
-//! come into use: 64 of one page size and 32 of the other. A change of the chunk
-//! size that then finds no entry for the new chunks is made at once, so that they
-//! get those of the old ones.
+//! Each way has three adjacent sub-tables, one for each page size. The sub-table of 4
+//! KB pages grows upwards from one end, and that of 2 MB pages downwards from the
+//! other. The 1 GB sub-table lies in the middle. While none of it is in use, either of
+//! the others may take it over as a whole.
+//!
+//! All entries of a way can be in use: 64 of one page size and 32 of the other. A
+//! chunk-size change that then finds no entry for the new chunks is made at once, so
+//! that these reuse the entries of the old chunks.
 
 use pagewalk_units::PageSize;
 
 use crate::{Limit, Refusal};
 
-/// For what chunks are wanted.
+/// The reason for requesting L2P entries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Growth {
-    /// A way gets more chunks of the size it has: up to twice a sub-table's
-    /// entries.
+    /// A way adds chunks of its current size: up to twice a sub-table's entries.
     Same,
-    /// A way goes over to chunks of another size, and for as long as it takes
-    /// needs the old chunks' entries and the new ones': any free entries, but
-    /// not more than twice a sub-table's for the new ones.
+    /// A way changes its chunk size. During the change it needs the entries of both old
+    /// and new chunks. It may use any free entries, but at most twice a sub-table's
+    /// entries for the new chunks.
     Change,
 }
 
-/// Sub-tables of a way.
+/// Sub-tables of each way.
 const SUBTABLES: usize = 3;
 
-/// The entries of one way: three sub-tables next to each other.
+/// The entries of one way: three adjacent sub-tables.
 #[derive(Clone, Debug)]
 struct WayEntries {
-    /// Whose each entry is, from the end where 4 KB pages start.
+    /// Page size that uses each entry, from the 4 KB end.
     owner: Vec<Option<PageSize>>,
-    /// The entries of each page size in the order in which they were taken.
+    /// Entries of each page size, in allocation order.
     taken: [Vec<u16>; SUBTABLES],
     peak: [u16; SUBTABLES],
 }
 
 impl WayEntries {
-    /// Whether nobody but `size` uses any entry of the sub-table in the middle, of `e`.
+    /// True if no page size except `size` uses the middle sub-table. `e` is the size of
+    /// a sub-table.
     fn whole_middle(&self, e: usize, size: PageSize) -> bool {
         (self.owner[e..2 * e].iter()).all(|o| o.is_none_or(|s| s == size))
     }
@@ -76,30 +77,30 @@ impl L2p {
     pub(crate) fn used(&self) -> u32 {
         self.used
     }
-    /// Most entries that were ever in use at once.
+    /// Maximum number of entries that were in use at once.
     pub(crate) fn peak(&self) -> u32 {
         self.peak
     }
-    /// How often a sub-table has gone beyond its own entries.
+    /// Number of times that a sub-table began to use entries of others.
     pub(crate) fn steals(&self) -> u64 {
         self.steals
     }
-    /// Entries that the sub-table of `size` of `way` uses.
+    /// Number of entries in use for `size` in `way`.
     pub(crate) fn used_by(&self, way: usize, size: PageSize) -> u32 {
         self.ways[way].taken[size.index()].len() as u32
     }
-    /// Most entries that the sub-table of `size` of `way` ever used.
+    /// Maximum number of entries that were in use for `size` in `way`.
     pub(crate) fn peak_of(&self, way: usize, size: PageSize) -> u32 {
         u32::from(self.ways[way].peak[size.index()])
     }
-    /// Whose entry `index` of `way` is; counted from the end of 4 KB pages.
+    /// The page size that uses entry `index` of `way`, counted from the 4 KB end.
     #[cfg(test)]
     pub(crate) fn owner(&self, way: usize, index: usize) -> Option<PageSize> {
         self.ways[way].owner[index]
     }
 
-    /// Most entries that the sub-table of `size` of `way` may come to use while
-    /// the others keep theirs.
+    /// Maximum number of entries that `size` in `way` can use while the other page
+    /// sizes keep theirs.
     pub(crate) fn most(&self, way: usize, size: PageSize) -> u32 {
         let (e, w) = (self.entries, &self.ways[way]);
         let may = |at: &usize| w.owner[*at].is_none_or(|s| s == size);
@@ -111,12 +112,12 @@ impl L2p {
         };
         most as u32
     }
-    /// Whether [`L2p::take`] would succeed.
+    /// True if [`L2p::take`] would succeed.
     pub(crate) fn has_room(&self, way: usize, size: PageSize, n: usize, growth: Growth) -> bool {
         self.room(way, size, n, growth).is_some()
     }
-    /// Whether `n` new chunks of `size` in `way` would have entries if the old
-    /// chunks gave theirs back first.
+    /// True if `n` new chunks of `size` in `way` would fit after the old chunks
+    /// released their entries.
     pub(crate) fn has_room_instead(&self, way: usize, size: PageSize, n: usize) -> bool {
         let mut after = L2p {
             ways: vec![self.ways[way].clone()],
@@ -125,7 +126,7 @@ impl L2p {
         after.give_back(0, size, self.used_by(way, size) as usize);
         after.has_room(0, size, n, Growth::Change)
     }
-    /// Takes `n` more entries for `size` in `way`; false, and nothing taken, if
+    /// Takes `n` more entries for `size` in `way`. Returns false, and takes nothing, if
     /// there is no room.
     pub(crate) fn take(&mut self, way: usize, size: PageSize, n: usize, growth: Growth) -> bool {
         let Some(places) = self.room(way, size, n, growth) else {
@@ -148,8 +149,8 @@ impl L2p {
         true
     }
 
-    /// Gives `n` entries of `size` in `way` back. Those that stay move
-    /// together, the end of the sub-table becomes free.
+    /// Releases `n` entries of `size` in `way`. The remaining ones move together, so
+    /// the end of the sub-table becomes free.
     pub(crate) fn give_back(&mut self, way: usize, size: PageSize, n: usize) {
         let w = &mut self.ways[way];
         for _ in 0..n {
@@ -177,7 +178,8 @@ impl L2p {
                 .filter(free)
                 .take(n)
                 .collect(),
-            // Beyond its own: the most significant entries of the others.
+            // Beyond its own entries: the most significant entries of the other
+            // sub-tables.
             PageSize::G1 => (own.chain(2 * e..last).filter(free))
                 .chain((0..e).rev().filter(free))
                 .take(n)
@@ -189,7 +191,8 @@ impl L2p {
         if size == PageSize::G1 {
             return Some(places);
         }
-        // What is there in the end is the sub-table's own, or that and the middle.
+        // The final entries must fit into the size's own sub-table, or into that and
+        // the middle one.
         let end = match growth {
             Growth::Same => used + n,
             Growth::Change => n,
@@ -207,25 +210,25 @@ impl L2p {
     }
 }
 
-/// The entries of the table are used up: the way cannot grow, whatever memory is
-/// free (ME-HPT, sections IV-A and V-A).
+/// All L2P entries are in use, so the way cannot grow, whatever memory is free (ME-HPT,
+/// sections IV-A and V-A).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
     "the L2P table is full: way {way} of the {size} pages uses {used} of at most {most} entries and needs {wanted} more, for chunks of {} KB",
     .chunk >> 10
 )]
 pub(crate) struct L2pFull {
-    /// Which way, counted from 0.
+    /// Index of the way, counted from 0.
     pub way: u8,
-    /// Of the table of which pages.
+    /// Page size of the table.
     pub size: PageSize,
-    /// Entries that it uses.
+    /// Entries in use.
     pub used: u32,
-    /// Most that it may come to use while the other page sizes keep theirs.
+    /// Maximum entries while the other page sizes keep theirs.
     pub most: u32,
-    /// Entries that it wanted beside them.
+    /// Additional entries requested.
     pub wanted: u32,
-    /// Bytes of the chunks that they were wanted for.
+    /// Size of the requested chunks in bytes.
     pub chunk: u64,
 }
 
@@ -254,23 +257,23 @@ mod tests {
         let mut l2p = L2p::new(1, 32);
         assert!(l2p.take(0, K4, 2, Growth::Same) && l2p.take(0, M2, 2, Growth::Same));
         assert_eq!(map(&l2p), format!("44{}22", ".".repeat(92)));
-        // 4 KB takes all of its own, then those of 1 GB.
+        // 4 KB takes all its own entries, then those of 1 GB.
         assert!(l2p.take(0, K4, 30, Growth::Same));
         assert_eq!(l2p.steals(), 0);
         assert!(l2p.take(0, K4, 32, Growth::Same));
         assert_eq!(map(&l2p), format!("{}{}22", "4".repeat(64), ".".repeat(30)));
         assert_eq!(l2p.steals(), 1);
         assert_eq!([K4, M2, G1].map(|size| l2p.most(0, size)), [64, 32, 30]);
-        // No further within the chunk size.
+        // No growth beyond that with the same chunk size.
         assert!(!l2p.take(0, K4, 1, Growth::Same));
-        // 1 GB gets the most significant entry of 2 MB.
+        // 1 GB takes the most significant entry of 2 MB.
         assert!(l2p.take(0, G1, 1, Growth::Same));
         assert_eq!(
             map(&l2p),
             format!("{}1{}22", "4".repeat(64), ".".repeat(29))
         );
         assert_eq!(l2p.steals(), 2);
-        // A change of the chunk size still finds an entry for the first new chunk.
+        // A chunk-size change still finds an entry for the first new chunk.
         assert!(l2p.take(0, K4, 1, Growth::Change));
         assert_eq!(l2p.used_by(0, K4), 65);
         l2p.give_back(0, K4, 64);
@@ -292,12 +295,13 @@ mod tests {
             l2p.give_back(0, G1, 1);
             assert!(l2p.take(0, size, 32, Growth::Same));
             assert!(l2p.take(0, other, 16, Growth::Same));
-            // All 96 entries of the way (figure 6b, with the 2 MB pages' all in use).
+            // All 96 entries of the way (figure 6b, with all entries of 2 MB pages in
+            // use).
             assert_eq!(l2p.most(0, other), 32);
             assert!(l2p.take(0, other, 16, Growth::Same));
             assert_eq!(l2p.used(), 96);
             assert!(!l2p.take(0, G1, 1, Growth::Same));
-            // New chunks have no entry beside the old ones', but instead of them.
+            // New chunks fit only in place of the old ones, not in addition.
             assert!(!l2p.has_room(0, size, 1, Growth::Change));
             assert!(l2p.has_room_instead(0, size, 1) && l2p.has_room_instead(0, size, 64));
             assert!(!l2p.has_room_instead(0, other, 33));
@@ -307,7 +311,7 @@ mod tests {
         }
     }
 
-    /// Table II: what fits when every way has 64 chunks of one size.
+    /// Table II: capacity with 64 chunks of one size in every way.
     #[test]
     fn the_largest_way_and_what_it_maps_are_those_of_table_2() {
         let (kb, mb, gb, tb) = (1u64 << 10, 1u64 << 20, 1u64 << 30, 1u64 << 40);

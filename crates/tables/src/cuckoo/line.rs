@@ -1,13 +1,13 @@
-//! What lies in a slot: a line of 64 bytes that keeps its own key.
+//! The contents of a slot: a 64-byte line that includes its own key.
 
 use crate::cluster::{Line, PteCluster};
 
-/// How a line keeps its key in bits that its contents leave over, so that a
-/// probe is one access and a tag costs no memory (ME-HPT, section II-B).
+/// Line formats that store the key in spare bits. A probe is a single access,
+/// and the tag costs no memory (ME-HPT, section II-B).
 pub(crate) trait Format {
     /// The key; `None` in a free slot.
     fn key(line: &Line) -> Option<u64>;
-    /// Whether the slot is not free and has this key.
+    /// True if the slot is in use and has this key.
     #[inline]
     fn is(line: &Line, key: u64) -> bool {
         Self::key(line) == Some(key)
@@ -25,26 +25,27 @@ impl Format for PteCluster {
     }
 }
 
-/// Sections that a line of a cuckoo walk table describes, a byte each.
+/// Sections that a line of a cuckoo walk table describes, one byte each.
 pub(crate) const SECTIONS: usize = 64;
-/// Bits of a section's byte that describe it; the rest of six of them holds
-/// the key, that of three others the number of sections in use.
+/// Header bits of a section's byte. The spare bits of six sections hold the
+/// key, those of three others the number of sections in use.
 const HEADER: u8 = (1 << HEADER_BITS) - 1;
 const HEADER_BITS: u32 = 5;
 const SPARE_BITS: u32 = 8 - HEADER_BITS;
-/// Sections that hold three bits of the key each (18 in all; 18 are needed for
-/// the table of 2 MB pages and 9 for that of 1 GB pages).
+/// Sections that hold three key bits each. Of the 18 bits, the table of 2 MB
+/// pages needs 18 and that of 1 GB pages 9.
 const KEYED: usize = 6;
 /// Sections that hold three bits of the count of sections in use.
 const COUNTED: usize = 3;
 
-/// A line of a cuckoo walk table: 64 section headers of five bits (which page
-/// sizes are there, and in which way the large one is).
+/// A line of a cuckoo walk table: 64 section headers of five bits. A header
+/// records the page sizes present and the way of the large page's cluster.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CwtLine;
 
 impl CwtLine {
-    /// A line of `key` whose headers are all zero: free until one is set.
+    /// A line of `key` with all headers zero. It counts as free until a header
+    /// is set.
     pub(crate) fn empty(key: u64) -> Line {
         debug_assert!(key >> (SPARE_BITS * KEYED as u32) == 0);
         let mut bytes = [0u8; SECTIONS];
@@ -58,7 +59,7 @@ impl CwtLine {
     pub(crate) fn header(line: &Line, section: usize) -> u8 {
         (line[section / 8] >> (section % 8 * 8)) as u8 & HEADER
     }
-    /// Replaces the header of `section`; the line is free when all are zero.
+    /// Sets the header of `section`. The line is free if all headers are zero.
     pub(crate) fn set(line: &mut Line, section: usize, header: u8) {
         debug_assert!(header & !HEADER == 0);
         let before = Self::header(line, section) != 0;
@@ -75,7 +76,7 @@ impl CwtLine {
             *word = *word & !(u64::from(u8::MAX >> HEADER_BITS) << shift) | bits << shift;
         }
     }
-    /// Sections in use: those whose header is not zero.
+    /// Sections in use, with a nonzero header.
     #[inline]
     pub(crate) fn used(line: &Line) -> u32 {
         (0..COUNTED).fold(0, |n, i| {

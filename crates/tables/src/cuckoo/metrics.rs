@@ -1,8 +1,8 @@
-//! What cuckoo page tables add to the summary of a result.
+//! Summary metrics of cuckoo page tables.
 
 use crate::metric::{TableMetric, over_sizes};
 
-/// In order.
+/// In output order.
 pub(super) const METRICS: &[TableMetric] = &[
     TableMetric {
         name: "table_resizes",

@@ -1,11 +1,11 @@
 //! Elastic cuckoo page tables: ECPT (Skarlatos et al., ASPLOS 2020) and ME-HPT
-//! (Stojkovic et al., HPCA 2023), one engine with the latter's four techniques
-//! as switches.
+//! (Stojkovic et al., HPCA 2023). One engine implements both, with the four
+//! techniques of ME-HPT as switches.
 //!
-//! A process has one elastic cuckoo table a page size, whose slots are clusters
-//! of eight neighbouring entries, and two cuckoo walk tables, which tell the
-//! hardware where not to look. This file is the kernel's face, `walk` the
-//! hardware's.
+//! A process has one elastic cuckoo table for each page size, whose slots are
+//! clusters of eight neighbouring entries. Two cuckoo walk tables let the
+//! hardware skip tables and ways. This file implements the kernel interface,
+//! `walk` the hardware interface.
 
 mod cwt;
 mod elastic;
@@ -39,10 +39,10 @@ use crate::owner::Owner;
 use crate::registry::TableSpec;
 use crate::{Flags, FrameSource, MapError, MapWork, PageTable, Translation, Walk, WalkCacheKind};
 
-/// Whether the parameters make sense; an error begins with the key.
+/// Validates the parameters. An error begins with the key.
 fn check(spec: &ElasticSpec) -> Result<(), Error> {
     if spec.ways > MAX_WAYS {
-        // A walk table names a way in two bits.
+        // A walk-table header has two bits for the way.
         return Err(Error::key(
             "ways",
             format!("is {}; expected 2 to {MAX_WAYS}", spec.ways),
@@ -52,7 +52,7 @@ fn check(spec: &ElasticSpec) -> Result<(), Error> {
 }
 
 impl TableSpec for ElasticCuckooSpec {
-    // Of memory-efficient ones, too: the rows are the same.
+    // Also covers memory-efficient tables: the rows are the same.
     const METRICS: &'static [TableMetric] = metrics::METRICS;
     fn check(&self) -> Result<(), Error> {
         check(&self.into())
@@ -94,17 +94,17 @@ const CLUSTERS_IN_HUGE: u64 = 64;
 
 /// The elastic cuckoo page tables of a process.
 pub struct Cuckoo<In, Out> {
-    /// By page size.
+    /// Indexed by page size.
     tables: [Elastic<PteCluster, Out>; 3],
     walk: WalkTables<Out>,
     l2p: L2p,
     /// Ways that have memory.
     live: Ways,
-    /// The hardware may go on at the probe that matches.
+    /// True if a walk continues as soon as the matching probe returns.
     early: bool,
-    /// Ways lie in chunks that an L2P table finds.
+    /// True if ways use chunks, which the L2P table locates.
     chunked: bool,
-    /// Clusters that came to lie in another way during a change.
+    /// Clusters whose way has changed during the current operation.
     landed: Vec<(u64, u8)>,
     addresses: PhantomData<fn(In) -> Out>,
 }
@@ -134,7 +134,7 @@ impl<In: Addr, Out: Addr> Cuckoo<In, Out> {
         }
     }
 
-    /// The entry of exactly the page of `size` at `va`.
+    /// The entry that maps exactly the page of `size` at `va`.
     #[inline]
     fn entry(&self, va: u64, size: PageSize) -> Option<u64> {
         let (key, index) = PteCluster::place(va, size);
@@ -143,11 +143,11 @@ impl<In: Addr, Out: Addr> Cuckoo<In, Out> {
         PteCluster::get(table.line(place), index)
     }
 
-    /// Whether a page of another size has a byte in common with the page of
-    /// `size` at `va`, whose cluster is there (`known`) or not.
+    /// True if a page of another size overlaps the page of `size` at `va`.
+    /// `known` means that the page's cluster is present.
     fn overlapped(&self, va: u64, size: PageSize, known: bool) -> bool {
         match size {
-            // A larger page covers all of a cluster or nothing of it.
+            // A larger page covers either the whole cluster or none of it.
             PageSize::K4 | PageSize::M2 if known => {}
             PageSize::K4 => {
                 if self.entry(va, PageSize::M2).is_some() || self.entry(va, PageSize::G1).is_some()
@@ -190,14 +190,14 @@ impl<In: Addr, Out: Addr> Cuckoo<In, Out> {
         }
     }
 
-    /// Brings the walk tables up to date with the clusters that have moved.
+    /// Updates the walk tables with the clusters that have moved.
     fn note_landed(&mut self, size: PageSize) {
         for (key, way) in self.landed.drain(..) {
             self.walk.landed(size, key, way);
         }
     }
 
-    /// The hardware has ways to probe once a table has memory.
+    /// Updates the ways that the hardware probes after a table got memory.
     #[inline]
     fn note_live(&mut self, size: PageSize) {
         self.live = self
@@ -206,8 +206,8 @@ impl<In: Addr, Out: Addr> Cuckoo<In, Out> {
     }
 }
 
-/// Notes where clusters land, unless nobody asks: the ways of small pages are in
-/// no walk table.
+/// Records where clusters land. Skips 4 KB pages: walk tables do not record
+/// their ways.
 fn noting(size: PageSize, landed: &mut Vec<(u64, u8)>) -> impl FnMut(u64, u8) {
     move |key, way| {
         if size != PageSize::K4 {
@@ -266,7 +266,7 @@ impl<In: Addr, Out: Addr> PageTable<In, Out> for Cuckoo<In, Out> {
                     if let Some(added) = added {
                         self.walk.undo(*added, frames);
                     }
-                    // A resize may have gone on.
+                    // A resize may have advanced.
                     self.note_landed(size);
                     return Err(refusal.into());
                 }
@@ -348,8 +348,9 @@ impl<In: Addr, Out: Addr> PageTable<In, Out> for Cuckoo<In, Out> {
             keys.sort_unstable();
             keys
         });
-        // Clusters of two sizes may interleave, pages do not: the sizes are
-        // merged page by page. Addresses in the order of unsigned numbers.
+        // Clusters of two page sizes may interleave, but pages do not, so the
+        // sizes are merged page by page. Addresses are ordered as unsigned
+        // numbers.
         let mut pages = [0, 1, 2].map(|i| {
             let (size, table) = (PageSize::ALL[i], &self.tables[i]);
             let entries = keys[i].iter().flat_map(move |&key| {

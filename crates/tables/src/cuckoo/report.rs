@@ -1,4 +1,4 @@
-//! What elastic cuckoo page tables tell of themselves in the results.
+//! Statistics of elastic cuckoo page tables.
 
 use pagewalk_stats::{Counters, Definition, Tree};
 use pagewalk_units::{Addr, PageSize};
@@ -65,7 +65,7 @@ pagewalk_stats::counters! {
 /// Insertions and rehashes by their number of re-insertions.
 struct Reinsertions<'a>(&'a [u64]);
 
-/// Numbers of re-insertions told one by one.
+/// Numbers of re-insertions with a row of their own.
 const TOLD: usize = 16;
 
 const fn took(name: &'static str, meaning: &'static str) -> Definition {
@@ -179,7 +179,7 @@ impl<In: Addr, Out: Addr> Cuckoo<In, Out> {
             }
         }
         for (cwt, name) in [(Cwt::Pmd, "pmd_cwt"), (Cwt::Pud, "pud_cwt")] {
-            // Always contiguous, and out of place.
+            // Walk tables are always contiguous and are resized out of place.
             let told = |n: &str| {
                 ![
                     "merged",

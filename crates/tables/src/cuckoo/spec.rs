@@ -1,61 +1,62 @@
-//! The parameters of elastic cuckoo page tables and of memory-efficient ones:
-//! the same keys, with other defaults.
+//! Parameters of elastic cuckoo and of memory-efficient page tables: the same keys with different defaults.
 
 use pagewalk_units::Error;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Into which way a line goes when several have room, or none.
+/// Policy that selects the way of a new line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Choice {
-    /// Any way, at random, whether its slot is free or not.
+    /// A random way, whether its slot is free or not.
     #[default]
     Blind,
-    /// One of the ways whose slot is free, if there is one.
+    /// A random one of the ways whose slot is free, if there is one.
     PreferEmpty,
 }
 
-/// What the slots of a key are computed with.
+/// Hash function that selects the slots of a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum HashFunction {
-    /// CRC-64 of ECMA-182, of which each way takes bits of its own (ME-HPT, table III: CRC units). Regular keys spread more evenly than by chance, or less.
+    /// CRC-64 of ECMA-182; each way uses its own bits (ME-HPT, table III: CRC units). Regular keys spread more evenly
+    /// than random keys, or less.
     #[default]
     Crc,
-    /// The finalizer of MurmurHash3: spreads any keys as chance would.
+    /// The finalizer of MurmurHash3: spreads all keys like random ones.
     Murmur,
 }
 
-/// What becomes of an upsize that is due while one is under way.
+/// Handling of an upsize that becomes due while another is in progress.
 ///
-/// Under either rule a downsize turns round when an upsize is due: its pointers
-/// go back, which takes no memory. And a downsize that is due never waits:
-/// what is under way is finished at once. It would wait for removals, of which
-/// it is due because few are left: a downsize of `s` slots takes `s` / `migrated_per_insertion`
-/// of them, and begins with no more than `downsize_at` * `s` lines.
+/// Under either rule, a downsize in progress is reversed when an upsize is due: its rehash pointers move back, which
+/// needs no memory.
+///
+/// A downsize that is due never waits: the resize in progress is completed at once. Waiting would need removals, but
+/// few lines are left. A downsize of `s` slots takes `s` / `migrated_per_insertion` removals and starts with at most
+/// `downsize_at` * `s` lines.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum WhenDue {
-    /// The one under way is finished at once, and the next begins.
+    /// The upsize in progress is completed at once, and the next one begins.
     Finish,
-    /// It begins when the one under way is over, as in released code of one of ECPT's authors.
+    /// The next upsize begins after the one in progress has completed, as in released code of one of ECPT's authors.
     #[default]
     Wait,
 }
 
-/// When a walk has its answer.
+/// Condition on which a walk has its result.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum WaitFor {
-    /// When the probe that matches is back.
+    /// The matching probe has returned.
     #[default]
     Matching,
-    /// When all probes are back.
+    /// All probes have returned.
     All,
 }
 
-/// A configuration with the keys in braces and its own defaults.
+/// Defines a configuration with the keys in braces and its own defaults.
 macro_rules! configuration {
     (
         { $($(#[$doc:meta])* $key:ident: $type:ty,)* }
@@ -80,7 +81,7 @@ macro_rules! configuration {
     };
 }
 
-/// The one struct that the engine takes, and the configurations that are made into it.
+/// Defines the engine's parameter struct, and the configurations that convert into it.
 macro_rules! specs {
     (
         @engine $(#[$all:meta])* $engine:ident { $($(#[$doc:meta])* $key:ident: $type:ty,)* }
@@ -99,46 +100,46 @@ macro_rules! specs {
 }
 
 specs! {
-    /// The parameters of either table, which one engine serves.
+    /// Engine parameters of both kinds of tables.
     ElasticSpec {
-        /// Ways of each table, 2 to 4; each has a hash function of its own.
+        /// Ways of each table, 2 to 4; each has its own hash function.
         ways: u8,
-        /// Slots (64-byte lines of eight entries) of a way at the start, a power of two of at least 64.
+        /// Initial slots of a way (64-byte lines of eight entries), a power of two of at least 64.
         initial_slots: u64,
-        /// Occupancy above which a table (or, with `per_way`, a way) is upsized.
+        /// Load factor above which a table (or, with `per_way`, a way) is upsized.
         upsize_at: f64,
-        /// Occupancy below which a table (or, with `per_way`, a way) is downsized.
+        /// Load factor below which a table (or, with `per_way`, a way) is downsized.
         downsize_at: f64,
-        /// By how much an upsize multiplies the slots: 2 or 4 (in place: 2). A downsize halves them.
+        /// Factor by which an upsize multiplies the slots: 2 or 4 (in place: 2). A downsize halves them.
         growth: u8,
-        /// Re-insertions that an insertion may cause before it is given up and the table resized, 1 to 4096.
+        /// Re-insertion limit of an insertion, 1 to 4096. If it is exceeded, the table is resized.
         max_kicks: u32,
-        /// Slots of the old table that each insertion goes through while a resize is under way, on average: 0.125 to 65536.
+        /// Average number of old-table slots that each insertion migrates while a resize is in progress: 0.125 to
+        /// 65536.
         migrated_per_insertion: f64,
-        /// What becomes of an upsize that is due while one is under way. A downsize that is due has it finished.
+        /// Handling of an upsize that becomes due while another is in progress. A downsize that is due completes it.
         when_due: WhenDue,
-        /// Whether an entry that goes into a line which is there counts as an insertion for `migrated_per_insertion`.
+        /// Count an entry that is added to an existing line as an insertion for `migrated_per_insertion`.
         merge_counts: bool,
-        /// What the slots of a key are computed with.
+        /// Hash function that selects the slots of a key.
         hash: HashFunction,
-        /// Into which way a line goes.
+        /// Policy that selects the way of a new line.
         choice: Choice,
-        /// When a walk has its answer: with the matching probe, or with all of them.
+        /// Condition on which a walk has its result: the matching probe, or all probes.
         wait_for: WaitFor,
         /// Chunk sizes of the ways in bytes, ascending powers of two of at least 4096; none: each way is contiguous.
         chunks: Vec<u64>,
-        /// Whether a way that has outgrown its chunk size goes over to the next; if not, only the first is used.
+        /// Change to the next chunk size when a way outgrows the current one. If false, only the first size is used.
         change_chunks: bool,
         /// L2P entries for each way and page size, 1 to 256.
         l2p_entries: u32,
-        /// Whether old and new table share their memory while a resize is under way.
+        /// Resize in place: old and new table share their memory.
         in_place: bool,
-        /// Whether ways are resized one at a time, and lines inserted with weights by free slots.
+        /// Resize ways one at a time, and weight the choice of a line's way by free slots.
         per_way: bool,
     }
 
-    /// Elastic cuckoo page tables (ECPT), with the parameters that ME-HPT's
-    /// evaluation gives them (table III, section VI).
+    /// Elastic cuckoo page tables (ECPT), with the parameters of ME-HPT's evaluation (table III, section VI).
     ElasticCuckooSpec {
         ways: 3,
         initial_slots: 128,
@@ -159,8 +160,8 @@ specs! {
         per_way: false,
     }
 
-    /// Memory-efficient hashed page tables (ME-HPT): elastic cuckoo page tables
-    /// with the four techniques of its section IV.
+    /// Memory-efficient hashed page tables (ME-HPT): elastic cuckoo page tables with the four techniques of its section
+    /// IV.
     MemoryEfficientSpec {
         ways: 3,
         initial_slots: 128,
@@ -182,21 +183,20 @@ specs! {
     }
 }
 
-/// Slots that an insertion of a line migrates, while an upsize that is due waits: ours,
-/// chosen by the printed ways of ME-HPT's table I. A table that waits begins its
-/// upsizes at a load of 1 / 1.45 = 0.69, which has 20 of that table's 22 cells without
-/// huge pages come out, and more of the paper's other cells than two slots and
-/// `finish`, the choice by section IV-C: old and new table live side by side for 87.3 %
-/// of the time, for which two slots give 84 % of ECPT's insertions on average over
-/// the sizes at which a program may stop to grow, up to 15,000 lines (a test
-/// measures it). With 1.45 a table is never ready before the next upsize is due, so
-/// that two live side by side from the first one on. An entry that goes into a line
-/// which is there does not count (`merge_counts`): resizes of dense ranges would be
-/// over eight times as fast.
+/// Slots that an insertion migrates under `wait`. Our value, fitted to the way sizes printed in ME-HPT's table I.
+///
+/// With it a table starts its upsizes at a load of 1 / 1.45 = 0.69. This reproduces 20 of the 22 cells without huge
+/// pages. It also matches more of the other cells than two slots with `finish`, the choice after section IV-C. There,
+/// old and new table coexist for 87.3 % of the time. Two slots give 84 % of ECPT's insertions on average, over programs
+/// that stop growing at up to 15,000 lines (a test measures it).
+///
+/// With 1.45 no resize completes before the next upsize is due, so two tables always coexist from the first upsize on.
+/// An entry that is added to an existing line does not count (`merge_counts`): otherwise resizes of dense ranges would
+/// run over eight times as fast.
 const MIGRATED_PER_INSERTION: f64 = 1.45;
 
 impl ElasticSpec {
-    /// What is wrong with the parameters: the key, and what was expected.
+    /// Validates the parameters. An error has the key and the expected values.
     pub(crate) fn check(&self) -> Result<(), Error> {
         let wrong = |key: &str, is: &dyn std::fmt::Display, expected: &str| {
             Err(Error::key(key, format!("is {is}; expected {expected}")))
@@ -244,5 +244,5 @@ impl ElasticSpec {
     }
 }
 
-/// Most ways that a table may have.
+/// Maximum ways of a table.
 pub(crate) const MAX_WAYS: usize = 8;

@@ -1,54 +1,54 @@
-//! What a table counts about itself.
+//! Counters of an elastic cuckoo table.
 
 /// Counts of one way.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct WayStats {
-    /// Upsizes begun.
+    /// Upsizes started.
     pub upsizes: u64,
-    /// Downsizes begun.
+    /// Downsizes started.
     pub downsizes: u64,
-    /// Resizes that went over to chunks of another size.
+    /// Resizes that changed the chunk size.
     pub chunk_changes: u64,
-    /// Most bytes that the way's blocks ever took.
+    /// Maximum bytes of the way's blocks.
     pub peak_bytes: u64,
 }
 
-/// Counts of one elastic cuckoo table since it was made.
+/// Counters of one elastic cuckoo table since its creation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ElasticStats {
     /// Lines inserted.
     pub inserted: u64,
-    /// Entries merged into lines that were there.
+    /// Entries added to existing lines.
     pub merged: u64,
     /// Lines removed.
     pub removed: u64,
-    /// Insertions of lines while an old and a new table lived side by side.
+    /// Insertions of lines while an old and a new table coexisted.
     pub coexisting_insertions: u64,
-    /// Lines that were displaced and inserted again.
+    /// Lines displaced and re-inserted.
     pub reinsertions: u64,
-    /// By number of re-insertions: how many insertions and rehashes took so many.
+    /// Number of insertions and rehashes, indexed by their number of re-insertions.
     pub by_reinsertions: Vec<u64>,
-    /// Lines that an in-place resize moved.
+    /// Lines moved by in-place resizes.
     pub moved: u64,
-    /// Lines that an in-place resize left where they were.
+    /// Lines that in-place resizes left in place.
     pub stayed: u64,
-    /// Lines that an out-of-place resize moved.
+    /// Lines moved by out-of-place resizes.
     pub moved_out_of_place: u64,
-    /// Insertions that gave up for too many displacements and were tried again.
+    /// Insertions that exceeded the displacement limit and were retried.
     pub exhausted: u64,
-    /// Upsizes begun because of that, not because of occupancy.
+    /// Upsizes started by an exceeded limit, not by the load factor.
     pub forced_upsizes: u64,
-    /// Downsizes turned round, because occupancy rose again or no place was found.
+    /// Downsizes reversed, because the load factor rose again or a line found no slot.
     pub turned_round: u64,
-    /// Resizes finished at once, because the next one was due.
+    /// Resizes completed at once, because the next one was due.
     pub drained: u64,
-    /// Changes of the chunk size made at once, since no L2P entry was free for the new chunks.
+    /// Chunk-size changes made at once, because no L2P entry was free for the new chunks.
     pub changed_at_once: u64,
-    /// Most bytes that the table ever took.
+    /// Maximum bytes of the table.
     pub peak_bytes: u64,
-    /// Largest contiguous block that it ever held, in bytes.
+    /// Largest contiguous block of the table so far, in bytes.
     pub largest: u64,
-    /// Each way's.
+    /// Counters of each way.
     pub ways: Vec<WayStats>,
 }
 

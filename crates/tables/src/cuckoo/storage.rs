@@ -1,4 +1,4 @@
-//! The memory of one way: its lines, and where they lie in physical memory.
+//! The memory of one way: its lines and their physical addresses.
 
 use pagewalk_units::{Addr, Frame};
 
@@ -8,16 +8,16 @@ use crate::cluster::Line;
 /// Bytes of a line.
 pub(crate) const LINE_BYTES: u64 = 64;
 
-/// How a way's physical memory is cut up.
+/// Partition of a way's physical memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Cut {
-    /// One block; resized in place, each doubling adds a block as large as all
-    /// there was, and each halving gives the last one back.
+    /// One block. An in-place doubling adds a block of the current total size, and a
+    /// halving frees the last block.
     Doubling {
         /// log2 of the slots of the first block.
         first: u32,
     },
-    /// Chunks of one size, found through the L2P table.
+    /// Chunks of one size, located through the L2P table.
     Chunks {
         /// log2 of the slots of a chunk.
         shift: u32,
@@ -26,8 +26,8 @@ enum Cut {
 
 /// Lines and blocks of one generation of a way.
 ///
-/// The host's memory comes zeroed in one piece and one more for each doubling
-/// in place; the host's kernel backs it where it is touched.
+/// Host memory is allocated zeroed: one piece, and another one for each in-place
+/// doubling. The host kernel backs it on first touch.
 #[derive(Clone)]
 pub(crate) struct Storage<A> {
     pieces: Vec<Piece>,
@@ -38,11 +38,11 @@ pub(crate) struct Storage<A> {
     blocks: Vec<Frame<A>>,
 }
 
-/// Lines, each on one cache line of the host's.
+/// Lines that are aligned to host cache lines.
 #[derive(Clone)]
 struct Piece {
     words: Vec<u64>,
-    /// The first word of them.
+    /// Index of the first aligned word.
     first: usize,
 }
 
@@ -87,7 +87,7 @@ impl<A: Addr> Storage<A> {
             blocks: vec![block],
         }
     }
-    /// `slots` free lines in chunks of `chunk` bytes, which may be more than is needed.
+    /// `slots` free lines in chunks of `chunk` bytes. The chunks may exceed the slots.
     pub(crate) fn chunked(slots: u64, chunk: u64, blocks: Vec<Frame<A>>) -> Self {
         debug_assert!(blocks.len() as u64 * chunk >= slots * LINE_BYTES);
         Storage {
@@ -101,11 +101,11 @@ impl<A: Addr> Storage<A> {
         }
     }
 
-    /// Slots, free or not.
+    /// Number of slots, free or not.
     pub(crate) fn slots(&self) -> u64 {
         1 << (self.first + self.pieces.len() as u32 - 1)
     }
-    /// Bytes of simulated memory, including what chunks hold beyond the slots.
+    /// Bytes of simulated memory, including the unused part of chunks.
     pub(crate) fn bytes(&self) -> u64 {
         match self.cut {
             Cut::Doubling { .. } => self.slots() * LINE_BYTES,
@@ -116,7 +116,7 @@ impl<A: Addr> Storage<A> {
     pub(crate) fn blocks(&self) -> usize {
         self.blocks.len()
     }
-    /// Bytes of a chunk; `None` if the memory is not cut into chunks.
+    /// Bytes of a chunk; `None` if the memory has no chunks.
     pub(crate) fn chunk(&self) -> Option<u64> {
         matches!(self.cut, Cut::Chunks { .. }).then_some(self.block_bytes)
     }
@@ -134,7 +134,7 @@ impl<A: Addr> Storage<A> {
         self.bytes_of(self.blocks.len() - 1)
     }
 
-    /// The piece of `slot` and its place in there.
+    /// The piece of `slot`, and its index there.
     #[inline]
     fn locate(&self, slot: u64) -> (usize, usize) {
         doubling(self.first, slot)
@@ -145,13 +145,13 @@ impl<A: Addr> Storage<A> {
         let (piece, at) = self.locate(slot);
         self.pieces[piece].line(at)
     }
-    /// The line of `slot`.
+    /// The line of `slot`, mutable.
     #[inline]
     pub(crate) fn line_mut(&mut self, slot: u64) -> &mut Line {
         let (piece, at) = self.locate(slot);
         self.pieces[piece].line_mut(at)
     }
-    /// Where `slot` lies in physical memory.
+    /// Physical address of `slot`.
     #[inline]
     pub(crate) fn address(&self, slot: u64) -> u64 {
         let (block, at) = match self.cut {
@@ -164,17 +164,16 @@ impl<A: Addr> Storage<A> {
         self.blocks[block].base.raw() + at as u64 * LINE_BYTES
     }
 
-    /// Twice as many slots in the same place; `blocks` is what they need beyond
-    /// what is there: chunks, or one block as large as the way.
+    /// Doubles the slots in place. `blocks` is the additional memory: chunks, or one
+    /// block of the way's current size.
     pub(crate) fn double(&mut self, blocks: Vec<Frame<A>>) {
         let slots = self.slots();
         self.pieces.push(Piece::new(slots));
         self.blocks.extend(blocks);
         debug_assert!(self.blocks_for(2 * slots) == self.blocks.len());
     }
-    /// Half as many slots in the same place, the upper half being free of
-    /// entries; gives the blocks back that nothing is left in. Returns their
-    /// number and bytes.
+    /// Halves the slots in place and frees the blocks that become unused. The upper
+    /// half must hold no entries. Returns the number and bytes of freed blocks.
     pub(crate) fn halve(&mut self, frames: &mut dyn FrameSource<A>) -> (usize, u64) {
         let slots = self.slots() / 2;
         if self.pieces.len() > 1 {
@@ -193,14 +192,14 @@ impl<A: Addr> Storage<A> {
         }
         (blocks, bytes)
     }
-    /// Blocks that `slots` take as this memory is cut.
+    /// Number of blocks that `slots` need in this partition.
     fn blocks_for(&self, slots: u64) -> usize {
         match self.cut {
             Cut::Doubling { first } => (slots.ilog2() - first.min(slots.ilog2())) as usize + 1,
             Cut::Chunks { shift } => (slots >> shift).max(1) as usize,
         }
     }
-    /// Gives all memory back; returns its blocks and bytes.
+    /// Frees all memory. Returns the number and bytes of blocks.
     pub(crate) fn free(self, frames: &mut dyn FrameSource<A>) -> (usize, u64) {
         let bytes = (0..self.blocks.len()).map(|i| self.bytes_of(i)).sum();
         for (i, &block) in self.blocks.iter().enumerate() {
@@ -208,18 +207,18 @@ impl<A: Addr> Storage<A> {
         }
         (self.blocks.len(), bytes)
     }
-    /// All lines in order of their slots.
+    /// All lines, in slot order.
     pub(crate) fn lines(&self) -> impl Iterator<Item = &Line> {
         (self.pieces.iter()).flat_map(Piece::lines)
     }
 }
 
-/// Where `slot` is when the first piece has `2^first` slots and each further
-/// one as many as all before it: which piece, and the place in it.
+/// Piece and index of `slot`. The first piece has `2^first` slots, and each further
+/// piece has as many as all pieces before it.
 #[inline]
 fn doubling(first: u32, slot: u64) -> (usize, usize) {
     let piece = (u64::BITS - (slot >> first).leading_zeros()) as usize;
-    // The highest bit of a slot beyond the first piece says which piece it is in.
+    // For a slot beyond the first piece, the highest bit determines the piece.
     let top = if piece == 0 {
         0
     } else {

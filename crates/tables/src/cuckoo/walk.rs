@@ -1,13 +1,12 @@
-//! The hardware's face: which probes a walk makes, and what it learns for the
-//! next ones.
+//! The hardware interface: the probes of a walk, and the fills of cuckoo walk
+//! caches.
 //!
-//! The caches of the walk tables say which ways of which tables can hold the
-//! page, and these are read in parallel. Where nothing matches, since a cached
-//! line is older than the walk tables, all ways of all tables are read before the
-//! walk faults. Lines of walk tables that were missing, or proved to be out of
-//! date, are fetched beside the walk.
+//! The walk caches determine which ways of which tables can hold the page. These
+//! are read in parallel. If nothing matches, because a cached line is older than
+//! the walk tables, all ways of all tables are read before the walk faults.
+//! Walk-table lines that missed or proved stale are fetched off the walk's path.
 //!
-//! Group levels, for the records: 1 is a page table, 2 a walk table.
+//! Group levels in the statistics: 1 is a page table, 2 a walk table.
 
 use arrayvec::ArrayVec;
 use pagewalk_units::{Addr, PageSize};
@@ -18,22 +17,23 @@ use crate::cluster::{self, PteCluster};
 use crate::cwc::{Cached, Cwt};
 use crate::{Group, Next, Translation, Walk, WalkCaches, WalkState};
 
-/// Registers of a walk: what it is at, the entry found and where that lies, and
-/// the ways that are being probed.
+/// Registers of a walk: plan, entry found, address of that entry, and the ways
+/// being probed.
 const PLAN: usize = 0;
 const ENTRY: usize = 1;
 const LEAF: usize = 2;
 const PROBED: usize = 3;
 
-/// The plan's bits: the page size of the entry found, plus one.
+/// Plan bits: page size of the entry found, plus one.
 const FOUND: u64 = 3;
-/// All ways of all tables are asked for.
+/// All ways of all tables are being read.
 const ALL: u64 = 1 << 2;
-/// Lines of walk tables are on their way.
+/// Walk-table lines are being fetched.
 const FETCHING: u64 = 1 << 3;
-/// Lines of walk tables to be fetched: a bit a [`Cwt`] from here on.
+/// Walk-table lines to fetch: one bit for each [`Cwt`] from this bit on.
 const WANTED: u32 = 4;
-/// Cached lines of walk tables that the first probes relied on, likewise.
+/// Cached walk-table lines that the first probes relied on: one bit for each
+/// [`Cwt`] from this bit on.
 const TRUSTED: u32 = 6;
 const BOTH: u64 = 3;
 
@@ -41,11 +41,11 @@ fn bit(cwt: Cwt) -> u64 {
     1 << cwt as u64
 }
 
-/// Ways to be probed: a bit each, [`MAX_WAYS`] for each page size.
+/// A set of ways to probe: [`MAX_WAYS`] bits for each page size.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Ways(u16);
 
-/// Most ways of a table.
+/// Maximum ways of a table.
 pub(super) const MAX_WAYS: u8 = 4;
 
 impl Ways {
@@ -61,23 +61,23 @@ impl Ways {
     }
 }
 
-/// What the caches made of a walk.
+/// The probes left after the walk-cache lookup.
 struct Narrowed {
     ways: Ways,
-    /// [`TRUSTED`] and [`WANTED`].
+    /// Bits for [`TRUSTED`] and [`WANTED`].
     trusted: u64,
     wanted: u64,
 }
 
 impl<In: Addr, Out: Addr> Cuckoo<In, Out> {
-    /// All ways of the table of `size`; none as long as it has no memory.
+    /// All ways of the table of `size`. Empty while the table has no memory.
     #[inline]
     fn ways(&self, size: PageSize) -> u16 {
         self.live.of(size)
     }
 
-    /// Both caches are looked up in parallel; that of the PMD-CWT counts where
-    /// that of the PUD-CWT leaves the page size open.
+    /// Looks up both walk caches in parallel. The PMD-CWT's result is used if the
+    /// PUD-CWT's does not determine the page size.
     #[inline]
     fn narrow(&self, low: u64, caches: &mut WalkCaches<'_>) -> Narrowed {
         let mut wanted = 0;
@@ -135,7 +135,7 @@ impl<In: Addr, Out: Addr> Cuckoo<In, Out> {
         }
     }
 
-    /// The probes of `ways`, which are what hardware reads next.
+    /// The group of reads that probe `ways`.
     #[inline]
     fn probe(&self, va: u64, ways: Ways, state: &mut WalkState) -> Next<Out> {
         let mut group = Group {
@@ -155,7 +155,8 @@ impl<In: Addr, Out: Addr> Cuckoo<In, Out> {
             while left != 0 {
                 let place = table.live(hash, left.trailing_zeros() as usize);
                 left &= left - 1;
-                // Looked at when the simulated reads are back.
+                // Prefetch for the host: the line is inspected when the simulated
+                // reads return.
                 table.host_prefetch(place);
                 group.at.push(Out::new(table.address(place)));
             }
@@ -165,8 +166,8 @@ impl<In: Addr, Out: Addr> Cuckoo<In, Out> {
         Next::Read(group)
     }
 
-    /// What the probes have brought. The walk goes on when the one that matches
-    /// is back, unless it has to wait for all.
+    /// Inspects the probed lines. The walk continues when the matching probe
+    /// returns, unless it must wait for all probes.
     #[inline]
     fn look(&self, va: u64, state: &mut WalkState, caches: &mut WalkCaches<'_>) {
         let ways = Ways(std::mem::take(&mut state.regs[PROBED]) as u16);
@@ -185,7 +186,8 @@ impl<In: Addr, Out: Addr> Cuckoo<In, Out> {
                 let plan = &mut state.regs[PLAN];
                 *plan |= size.index() as u64 + 1;
                 if *plan & ALL != 0 {
-                    // Not where the cached lines said: they are out of date.
+                    // The cached lines did not predict this way, so they are
+                    // stale.
                     *plan |= (*plan >> TRUSTED & BOTH) << WANTED;
                 }
                 state.regs[ENTRY] = entry;
@@ -234,7 +236,7 @@ impl<In: Addr, Out: Addr> Cuckoo<In, Out> {
         self.probe(va, ways, state)
     }
 
-    /// The lines of walk tables that are wanted.
+    /// The reads that fetch the wanted walk-table lines.
     #[cold]
     fn fetch(
         &self,
@@ -252,7 +254,8 @@ impl<In: Addr, Out: Addr> Cuckoo<In, Out> {
             }
         }
         if at.is_empty() {
-            // No such walk table: nothing of its page sizes was ever mapped.
+            // The walk table does not exist, because none of its page sizes was
+            // ever mapped.
             state.regs[PLAN] &= !(BOTH << WANTED);
             return None;
         }
@@ -269,7 +272,7 @@ impl<In: Addr, Out: Addr> Cuckoo<In, Out> {
         }))
     }
 
-    /// The lines that have been fetched are kept.
+    /// Fills the fetched lines into the walk caches.
     #[cold]
     fn fetched(&self, low: u64, state: &mut WalkState, caches: &mut WalkCaches<'_>) {
         for cwt in [Cwt::Pmd, Cwt::Pud] {
@@ -311,7 +314,7 @@ impl<In: Addr, Out: Addr> Walk<In, Out> for Cuckoo<In, Out> {
         if plan & ALL != 0 {
             return Next::Fault;
         }
-        // The caches are out of date, or nothing is mapped there.
+        // The walk caches are stale, or the page is not mapped.
         if let Some(stats) = caches.cuckoo_stats() {
             stats.retried += 1;
             stats.probes += u64::from(self.live.0.count_ones());

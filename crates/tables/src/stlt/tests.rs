@@ -1,4 +1,4 @@
-//! The table against closed forms and against a plain model.
+//! Tests the table against closed forms and a reference model.
 
 use std::collections::BTreeMap;
 
@@ -29,7 +29,7 @@ fn page(number: u64) -> Option<StltPage> {
     })
 }
 
-/// Addresses that name the integer they belong to.
+/// Addresses that encode their integer.
 fn va(integer: u64) -> VirtAddr {
     VirtAddr(0x10_0000_0000 + 64 * integer)
 }
@@ -46,7 +46,7 @@ fn random_table(rows: u64, ways: u32, items: u64) -> (Stlt, Rng) {
 #[test]
 fn a_random_integer_matches_a_full_set_by_ways_in_4096() {
     for ways in [1, 2, 4, 8] {
-        // Sixteen times as many as rows: nearly every row is in use.
+        // Sixteen times as many items as rows, so nearly every row is in use.
         let (mut t, mut random) = random_table(1 << 12, ways, 1 << 16);
         let used = t.used() as f64 / t.rows() as f64;
         let tries = 1 << 21;
@@ -54,7 +54,7 @@ fn a_random_integer_matches_a_full_set_by_ways_in_4096() {
             .filter(|_| t.load(random.random()).is_some())
             .count() as f64;
         let want = f64::from(tries) * (1.0 - (1.0 - used / 4096.0).powi(ways as i32));
-        // Five standard deviations, that of the rows' own tags among them.
+        // Five standard deviations, which include those of the rows' own tags.
         assert!(
             (hits - want).abs() < 5.0 * want.sqrt() + 0.01 * want,
             "{ways}: {hits} {want}"
@@ -67,7 +67,8 @@ fn as_many_random_items_as_rows_leave_what_the_closed_form_says_empty() {
     let rows = 1 << 18;
     for ways in [1u32, 2, 4, 8] {
         let (t, _) = random_table(rows, ways, rows);
-        // Items of a set are Poisson with mean `ways`; what exceeds the ways is lost.
+        // The items of a set are Poisson distributed with mean `ways`. Items beyond the
+        // ways are lost.
         let mean = f64::from(ways);
         let (mut p, mut empty) = ((-mean).exp(), 0.0);
         for n in 0..ways {
@@ -135,7 +136,7 @@ fn lines_and_rows_lie_where_the_integer_says() {
     for (ways, lines) in [(1, 1), (2, 1), (4, 1), (8, 2)] {
         let mut t = table(1 << 10, ways, StltCounter::Wraps, 1);
         let sets = (1 << 10) / u64::from(ways);
-        // The low 12 bits name no set, and what is above the set's bits neither.
+        // Neither the low 12 bits nor the bits above the set index select the set.
         let integer = (3 << 40) | (5 << 12) | 0xabc;
         assert_eq!(t.lines(integer), t.lines((5 + sets) << 12));
         let set = BASE.0 + 5 * 16 * u64::from(ways);
@@ -152,7 +153,8 @@ fn lines_and_rows_lie_where_the_integer_says() {
 
 #[test]
 fn of_several_matching_rows_each_is_found() {
-    // Insertions alone never make two: the hardware's rule, all the same.
+    // Insertions alone never make two rows match, but the hardware rule covers this
+    // case.
     let mut t = table(256, 4, StltCounter::Wraps, 1);
     for i in 0..4 {
         t.insert(i, va(i), None);
@@ -222,13 +224,13 @@ fn what_makes_no_table_is_refused_with_the_key() {
     }
 }
 
-/// A set as a list of what is in it, in any order.
+/// The contents of each set, in any order.
 type Model = BTreeMap<u64, Vec<(u64, VirtAddr, Option<StltPage>)>>;
 
 proptest! {
-    /// Against a plain model: what is found is what was put in last for that tag in that
-    /// set; a set never holds more than its ways, nor one tag twice; nothing is lost
-    /// unless the set is full, and only by a replacement.
+    /// Compares with a reference model. A load finds the last insertion of its tag in
+    /// its set. A set never holds more rows than its ways, nor a tag twice. Rows are
+    /// lost only by replacement in a full set.
     #[test]
     fn as_a_plain_model(
         ways in prop::sample::select(vec![1u32, 2, 4, 8]),
@@ -273,7 +275,7 @@ proptest! {
                     prop_assert_eq!(t.load(integer), None);
                 }
                 _ => {
-                    // Records of even numbers are unmapped, the others move.
+                    // Records at even numbers are unmapped, the others are remapped.
                     let gone = |at: VirtAddr| (at.0 >> 6) & 1 == 0;
                     let chosen = va(number);
                     let changed = |at: VirtAddr| at.0 >> 12 == chosen.0 >> 12;

@@ -1,5 +1,5 @@
-//! Long random programs of the kernel's: a table grows to thousands of lines
-//! and shrinks again, several times, with pages of all sizes at once.
+//! Long random sequences of kernel operations. A table grows to thousands of
+//! lines and shrinks again several times, with pages of all sizes.
 
 use pagewalk_tables::{Flags, MapError, MapWork};
 use pagewalk_units::{Asid, Frame, Page, PageSize, PhysAddr, Rng, VirtAddr, rng};
@@ -8,33 +8,33 @@ use rand::RngExt;
 use super::tables::Case;
 use super::{Caches, Oracle, Source, Table, agree, caches, find, overlaps, walk};
 
-/// A table, a plain map, and what both have been told.
+/// A table under test and the reference map.
 pub struct Run<'a> {
     pub case: &'a Case,
     pub table: Table,
     pub source: Source,
     pub oracle: Oracle,
-    /// Pages in the oracle, to draw from.
+    /// Mapped pages, for random selection.
     mapped: Vec<Page<VirtAddr>>,
     caches: Caches,
     rng: Rng,
     frames: u64,
-    /// Steps before memory is plenty again.
+    /// Remaining steps of the current memory shortage.
     spell: u32,
-    /// Changes that were refused.
+    /// Number of refused changes.
     pub refused: u64,
-    /// Entries that were moved.
+    /// Number of moved entries.
     pub moved: u64,
-    /// Mappings for which memory was taken.
+    /// Mappings that allocated memory.
     pub grown: u64,
-    /// Those of them that gave none back: old and new table are both there.
+    /// Mappings that allocated without freeing: old and new table coexist.
     pub begun: u64,
-    /// Removals after which memory went back, or smaller memory was taken.
+    /// Removals that freed memory or allocated a smaller block.
     pub shrunk: u64,
 }
 
 impl<'a> Run<'a> {
-    /// An empty table of the case, with random choices by `seed`.
+    /// An empty table of the case. `seed` selects the random choices.
     pub fn new(case: &'a Case, seed: u64) -> Self {
         Run {
             case,
@@ -58,8 +58,8 @@ impl<'a> Run<'a> {
         self.rng.random_range(0..n)
     }
 
-    /// A page somewhere: dense runs, lone pages all over the address space, huge
-    /// pages beside and on top of them.
+    /// A random page: from dense runs, lone pages in the whole address space, or
+    /// huge pages beside and over them.
     fn draw(&mut self) -> Page<VirtAddr> {
         let size = match self.below(32) {
             0..=23 => PageSize::K4,
@@ -70,7 +70,7 @@ impl<'a> Run<'a> {
             0..=2 => 0x7f00_0000_0000 + (self.below(1 << 15) << 12),
             3..=5 => self.below(1 << 35) << 12,
             6 => 0x10_0000_0000 + (self.below(1 << 14) << 15),
-            // Neighbours of what is there.
+            // A neighbour of a mapped page.
             _ if !self.mapped.is_empty() => {
                 let at = self.below(self.mapped.len() as u64) as usize;
                 self.mapped[at].base.0 ^ (1 + self.below(7)) << size.shift()
@@ -92,7 +92,7 @@ impl<'a> Run<'a> {
         self.shrunk += u64::from(!up && work.allocated + work.freed > 0);
     }
 
-    /// Maps `page` to the next frame, in the table and in the map.
+    /// Maps `page` to the next frame, in the table and in the reference map.
     pub fn map(&mut self, page: Page<VirtAddr>) -> Result<(), MapError> {
         self.frames += 1;
         let base = (self.frames << 12) << (page.size.shift() - 12) & ((1 << 52) - 1);
@@ -118,7 +118,7 @@ impl<'a> Run<'a> {
         done.map(|_| ())
     }
 
-    /// Takes the mapped page at `at` of the list away.
+    /// Unmaps page `at` of the list.
     fn unmap(&mut self, at: usize) {
         let page = self.mapped.swap_remove(at);
         let before = (self.table.bytes(), self.table.registers());
@@ -140,7 +140,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Table and map give the same for `va`.
+    /// Table and reference map agree on `va`.
     pub fn agree(&mut self, va: VirtAddr) {
         agree(
             &self.table,
@@ -153,10 +153,10 @@ impl<'a> Run<'a> {
         assert_eq!(self.table.bytes(), self.source.bytes());
     }
 
-    /// One random change, and a look at where it happened. `maps` of 16 changes
+    /// One random change, and checks around its address. `maps` of 16 changes
     /// are mappings.
     pub fn step(&mut self, maps: u64) {
-        // Spells in which memory is short.
+        // Occasional memory shortages.
         match self.below(512) {
             0 => self.spell = 128,
             _ => self.spell = self.spell.saturating_sub(1),
@@ -203,7 +203,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Everything that there is, against the plain map.
+    /// Compares the whole table with the reference map.
     pub fn compare(&mut self) {
         let mut expected = self.oracle.iter();
         self.table.for_each(&mut |page, frame, flags| {
@@ -225,7 +225,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// What the table is now, as far as one can see.
+    /// The visible state of the table.
     pub fn picture(&mut self, near: VirtAddr) -> Picture {
         let mut entries = Vec::new();
         self.table
@@ -245,7 +245,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Gives all back; the order and place of all memory ever asked for.
+    /// Frees everything. Returns a hash of all allocations and frees, in order.
     pub fn finish(mut self) -> u64 {
         self.table.release(&mut self.source);
         assert_eq!((self.table.bytes(), self.source.bytes()), (0, 0));
@@ -254,7 +254,7 @@ impl<'a> Run<'a> {
                 .iter()
                 .all(|p| self.table.translate(p.base).is_none())
         );
-        // It can be used again.
+        // The table can be used again after a release.
         let page = VirtAddr(0x1234_5000).page(PageSize::K4);
         let base = PhysAddr(0x9000);
         self.table
@@ -268,7 +268,7 @@ impl<'a> Run<'a> {
     }
 }
 
-/// What can be seen of a table: entries, reads of walks, its memory.
+/// The visible state of a table: entries, reads of walks, memory.
 #[derive(PartialEq, Debug)]
 pub struct Picture {
     entries: Vec<(u64, u64, u8)>,
@@ -277,7 +277,7 @@ pub struct Picture {
     numbers: (u64, u32),
 }
 
-/// `steps` changes in tides: mostly mapping, mostly unmapping, and so on.
+/// Alternates between phases of mostly mapping and mostly unmapping.
 pub fn tides(case: &Case, seed: u64, steps: u64, tides: u64) -> (u64, [u64; 5]) {
     let mut run = Run::new(case, seed);
     for i in 0..steps {
@@ -288,7 +288,7 @@ pub fn tides(case: &Case, seed: u64, steps: u64, tides: u64) -> (u64, [u64; 5]) 
         }
     }
     run.compare();
-    // Down to nothing, so that what shrinks shrinks all the way.
+    // Empty the table, so that it shrinks completely.
     while !run.mapped.is_empty() {
         let at = run.below(run.mapped.len() as u64) as usize;
         run.unmap(at);
@@ -298,9 +298,8 @@ pub fn tides(case: &Case, seed: u64, steps: u64, tides: u64) -> (u64, [u64; 5]) 
     (run.finish(), seen)
 }
 
-/// A short run in which every change of the table is first tried with no frame,
-/// then with one, and so on, until it succeeds: each refusal leaves the table as
-/// it was.
+/// A short run that tries every change with no free frame, then with one, and so
+/// on, until it succeeds. Each refusal must leave the table unchanged.
 pub fn every_refusal(case: &Case, seed: u64, steps: u64) -> u64 {
     let mut run = Run::new(case, seed);
     for i in 0..steps {
@@ -309,7 +308,7 @@ pub fn every_refusal(case: &Case, seed: u64, steps: u64) -> u64 {
             continue;
         }
         if i * 4 / steps == 2 && !run.mapped.is_empty() {
-            // A change downwards never needs memory that it cannot do without.
+            // A removal succeeds without memory.
             run.source.left = 0;
             let at = run.below(run.mapped.len() as u64) as usize;
             let va = run.mapped[at].base;
@@ -318,8 +317,8 @@ pub fn every_refusal(case: &Case, seed: u64, steps: u64) -> u64 {
         }
         for left in 0.. {
             run.source.left = left;
-            // A picture of every step would take too long; without memory of
-            // its own a change cannot be refused twice.
+            // Comparing the state at every step would take too long. Without an
+            // allocation of its own, a change cannot be refused twice.
             let before = (left > 0 || i.is_multiple_of(8)).then(|| run.picture(page.base));
             if run.map(page).is_ok() {
                 break;

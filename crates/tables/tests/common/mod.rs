@@ -1,4 +1,4 @@
-//! What every page table has to do, whatever it is made of.
+//! Requirements on every page table, whatever its structure.
 
 pub mod long;
 pub mod steps;
@@ -16,20 +16,20 @@ use tables::Case;
 
 pub type Table = Box<dyn PageTable<VirtAddr, PhysAddr>>;
 
-/// Hands out aligned blocks from the bottom up and knows which are out.
-/// `left` is how many requests are still granted.
+/// Allocates aligned blocks from the bottom up and tracks the ones in use.
+/// `left` is the number of allocations that will still succeed.
 pub struct Source {
     next: u64,
     pub owned: BTreeMap<u64, u64>,
     free: BTreeMap<u64, BTreeSet<u64>>,
     pub left: u64,
     bytes: u64,
-    /// Everything that went out and came back, in order.
+    /// Hash of all allocations and frees, in order.
     pub trace: u64,
 }
 
 impl Source {
-    /// Nothing taken yet.
+    /// A source with no block in use.
     pub fn new() -> Self {
         Source {
             next: 1 << 40,
@@ -40,14 +40,14 @@ impl Source {
             trace: 0,
         }
     }
-    /// Whether `at` lies in a block that is taken.
+    /// True if `at` lies in a block in use.
     pub fn owns(&self, at: u64) -> bool {
         self.owned
             .range(..=at)
             .next_back()
             .is_some_and(|(base, bytes)| at < base + bytes)
     }
-    /// Bytes of all blocks that are taken.
+    /// Bytes of all blocks in use.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -93,16 +93,16 @@ impl FrameSource<PhysAddr> for Source {
     }
 }
 
-/// Walk caches and a clock that runs on from walk to walk, so that what one
-/// walk has filled is ready for the next.
+/// Walk caches with a clock that continues from walk to walk, so that fills of
+/// one walk are ready for the next.
 pub struct Caches {
     pub set: WalkCacheSet,
     pub now: Cycle,
-    /// What the last walk read that it did not wait for.
+    /// Reads of the last walk that were off its path.
     pub off_path: Vec<PhysAddr>,
 }
 
-/// Walk caches of `entries` each; 0: none.
+/// Walk caches with `entries` each; 0: no caches.
 pub fn caches(entries: u32) -> Caches {
     let spec = WalkCacheSpec {
         entries,
@@ -122,7 +122,7 @@ pub fn caches(entries: u32) -> Caches {
     }
 }
 
-/// All of a walk: the reads on its path, group by group, and the answer.
+/// A complete walk: the reads on its path by group, and the result.
 pub fn walk(
     table: &dyn Walk<VirtAddr, PhysAddr>,
     va: VirtAddr,
@@ -154,22 +154,22 @@ pub fn walk(
     panic!("the walk of {va} does not end");
 }
 
-/// What is mapped: address to size, frame and flags.
+/// The mapped pages: address to size, frame and flags.
 pub type Oracle = BTreeMap<u64, (PageSize, u64, Flags)>;
 
-/// What is mapped at `va`: first address, size, frame and flags.
+/// The mapped page at `va`: first address, size, frame and flags.
 pub fn find(oracle: &Oracle, va: u64) -> Option<(u64, PageSize, u64, Flags)> {
     let (&base, &(size, frame, flags)) = oracle.range(..=va).next_back()?;
     (va < base + size.bytes()).then_some((base, size, frame, flags))
 }
 
-/// Whether anything is mapped in the range of `page`.
+/// True if any page overlaps `page`.
 pub fn overlaps(oracle: &Oracle, page: Page<VirtAddr>) -> bool {
     let (at, end) = (page.base.0, page.base.0 + page.size.bytes());
     find(oracle, at).is_some() || oracle.range(at..end).next().is_some()
 }
 
-/// The state of the table against the oracle at one address.
+/// Compares the table with the oracle at one address.
 pub fn agree(
     table: &Table,
     case: &Case,
@@ -216,8 +216,8 @@ pub fn agree(
     }
 }
 
-/// A dense range of small pages: neighbours share a line, and the table takes
-/// about a 512th of what it maps (`slack` times that at most).
+/// A dense range of small pages. Neighbours share a line, and the table takes
+/// at most `slack` times a 512th of the mapped bytes.
 pub fn dense(case: &Case, pages: u64) {
     let mut table = case.make(Asid(7));
     let mut source = Source::new();

@@ -1,4 +1,4 @@
-//! Short random programs of the kernel's, for property tests.
+//! Short random sequences of kernel operations, for property tests.
 
 use pagewalk_tables::{Flags, MapError};
 use pagewalk_units::{Asid, Frame, Page, PageSize, PhysAddr, VirtAddr};
@@ -6,7 +6,7 @@ use pagewalk_units::{Asid, Frame, Page, PageSize, PhysAddr, VirtAddr};
 use super::tables::Case;
 use super::{Oracle, Source, agree, caches, find, overlaps};
 
-/// One step of a random program of the kernel's.
+/// One kernel operation.
 #[derive(Clone, Debug)]
 pub enum Step {
     Map {
@@ -30,8 +30,8 @@ pub enum Step {
     },
 }
 
-/// Slots lie so that neighbours, huge pages over small ones, several nodes and
-/// far-apart regions all come up.
+/// Maps slots to pages, so that neighbours, huge pages over small ones, several
+/// nodes and distant regions occur.
 fn page(slot: u16, size: u8) -> Page<VirtAddr> {
     let size = PageSize::ALL[usize::from(size % 3)];
     let s = u64::from(slot);
@@ -43,8 +43,8 @@ fn page(slot: u16, size: u8) -> Page<VirtAddr> {
     VirtAddr(va).page(size)
 }
 
-/// Random maps, unmaps and flags of all sizes against a plain map, with memory
-/// that runs out at times.
+/// Random maps, unmaps and flag changes of all sizes, checked against a reference
+/// map. Memory runs out at times.
 pub fn random_steps(case: &Case, steps: &[Step]) -> u64 {
     let mut table = case.make(Asid(7));
     let mut source = Source::new();
@@ -86,7 +86,7 @@ pub fn random_steps(case: &Case, steps: &[Step]) -> u64 {
                 agree(&table, case, &oracle, &source, p.base, &mut warm);
             }
             Step::Unmap { slot, size } => {
-                // Half of the time something that is mapped, if anything is near.
+                // Half of the time a mapped page, if there is one nearby.
                 let mut p = page(slot, size);
                 if let Some((base, size, ..)) = find(&oracle, p.base.0).filter(|_| size & 4 == 0) {
                     p = VirtAddr(base).page(size);

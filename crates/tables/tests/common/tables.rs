@@ -1,4 +1,4 @@
-//! Every page table that the contract suite runs over.
+//! The page tables that the contract suite covers.
 
 use pagewalk_tables::{
     Choice, ElasticCuckooSpec, HashDontCacheSpec, LevelHashingSpec, MemoryEfficientSpec, Owner,
@@ -8,21 +8,21 @@ use pagewalk_units::Asid;
 
 use super::Table;
 
-/// A table and what it promises.
+/// A table and its guarantees.
 pub struct Case {
     pub name: &'static str,
     pub spec: PageTableSpec,
-    /// How much more than a 512th of a dense range of 512 MB it may take.
+    /// Maximum memory relative to a 512th of a dense range of 512 MB.
     pub slack: f64,
-    /// Most groups of reads of a walk, one after the other.
+    /// Maximum sequential groups of reads of a walk.
     pub groups: usize,
-    /// Most reads of a group.
+    /// Maximum reads of a group.
     pub reads: usize,
-    /// It resizes a little at each change.
+    /// True if it resizes gradually, with each change.
     pub gradual: bool,
-    /// It moves entries to another place in memory as it grows.
+    /// True if it moves entries as it grows.
     pub resizes: bool,
-    /// It starts as small as can be, and shrinks as well as grows.
+    /// True if it starts at minimum size and shrinks as well as grows.
     pub small: bool,
 }
 
@@ -32,8 +32,8 @@ impl Case {
     }
 }
 
-/// One line a table; those that resize also as small ones, which do so often
-/// and in both directions.
+/// One line for each table. Resizable tables also appear at minimum size, where they resize
+/// often and in both directions.
 pub fn cases() -> Vec<Case> {
     let case = |name, spec, slack, groups, reads| Case {
         name,
@@ -65,12 +65,12 @@ pub fn cases() -> Vec<Case> {
         downsize_at: 0.1,
         ..LevelHashingSpec::default()
     };
-    // Shrinks so early that lines find no place, and the shrink does not happen.
+    // Shrinks so early that lines find no bucket, so the shrink fails.
     let level_eager = LevelHashingSpec {
         downsize_at: 0.4,
         ..level_small
     };
-    // Small: as few slots as there can be, few re-insertions, chunks that change soon.
+    // Small: minimum slots, few re-insertions, and early chunk-size changes.
     let elastic_small = ElasticCuckooSpec {
         initial_slots: 64,
         max_kicks: 4,
@@ -83,7 +83,7 @@ pub fn cases() -> Vec<Case> {
         l2p_entries: 4,
         ..MemoryEfficientSpec::default()
     };
-    // The techniques one at a time, and the other choices.
+    // Each technique alone, and the other parameter choices.
     let chunked = ElasticCuckooSpec {
         chunks: vec![8 << 10, 1 << 20],
         l2p_entries: 8,
@@ -122,7 +122,7 @@ pub fn cases() -> Vec<Case> {
     let open = HashDontCacheSpec::default();
     let level = LevelHashingSpec::default();
     let small = |c| Case { small: true, ..c };
-    // Four re-insertions find no place at a load of a third, now and then.
+    // With four re-insertions, an insertion sometimes finds no slot at a load of one third.
     let cramped = |c| Case {
         slack: 6.2,
         ..small(c)
@@ -146,9 +146,9 @@ pub fn cases() -> Vec<Case> {
             5,
             1,
         ),
-        // The 16,384 lines are a third to two thirds of the slots, and the old table is
-        // still there; or chunks of 1 MB, and old ones of 8 KB. A walk that the
-        // walk caches sent to the wrong place begins anew, once.
+        // The 16,384 lines fill a third to two thirds of the slots, and the old table still
+        // exists. Or there are chunks of 1 MB and old ones of 8 KB. A walk that the walk
+        // caches misdirected restarts once.
         ecpt("elastic", elastic),
         cramped(ecpt("elastic, small", elastic_small)),
         cramped(ecpt("elastic, chunks", chunked)),
@@ -163,7 +163,8 @@ pub fn cases() -> Vec<Case> {
         mehpt("efficient", efficient),
         cramped(mehpt("efficient, small", efficient_small)),
         cramped(mehpt("efficient, finished at once", efficient_finished)),
-        // A run of used lines has no bound but the table's size. 16,384 lines lie in 65,536.
+        // A probe sequence is bounded only by the table's size. 16,384 lines lie in 65,536
+        // slots.
         hdc("open", open, 4.1),
         small(hdc("open, small", open_small, 2.1)),
         small(hdc("open, steep", open_steep, 2.1)),

@@ -1,4 +1,4 @@
-//! The contract suite over every page table there is.
+//! The contract suite over every registered page table.
 
 use crate::common::dense;
 use crate::common::long::{every_refusal, tides};
@@ -50,12 +50,12 @@ fn millions_of_changes_in_tides() {
         let counts = format!("{}: {seen:?}", case.name);
         println!("{counts}");
         assert_eq!(moved > 0, case.resizes, "{counts}");
-        // No resize to and fro, or one that is tried again and again.
+        // Resizes do not oscillate, and none is retried again and again.
         assert!(moved < 2 * 200_000, "{counts}");
         if case.small {
             assert!(refused > 0 && grown >= 20 && shrunk >= 6, "{counts}");
         }
-        // The first memory of each page size, and of the walk tables, apart.
+        // Excludes the initial memory of each page size and of the walk tables.
         assert!(!case.gradual || begun >= 15, "{counts}");
     }
 }
@@ -72,7 +72,8 @@ fn the_same_changes_take_the_same_memory() {
 #[test]
 fn every_refusal_of_memory_leaves_a_table_as_it_was() {
     for case in cases() {
-        // Of a radix table nearly every change wants memory, and is looked at.
+        // In a radix table nearly every change allocates memory and is
+        // compared.
         let steps = if case.resizes { 4_000 } else { 600 };
         let refused = every_refusal(&case, 4, steps);
         println!("{}: {refused}", case.name);

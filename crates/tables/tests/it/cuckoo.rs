@@ -1,5 +1,5 @@
-//! What is the cuckoo tables' own: walk tables that tell the truth, and the
-//! limits on what a walk probes.
+//! Properties of the cuckoo tables: correct walk tables, and limits on the
+//! probes of a walk.
 
 use crate::common::{Oracle, Source, Table, caches, overlaps, walk};
 use pagewalk_tables::{ElasticCuckooSpec, Flags, MemoryEfficientSpec, Owner, PageTableSpec};
@@ -24,7 +24,7 @@ fn specs() -> [PageTableSpec; 4] {
     ]
 }
 
-/// Page sizes in the naturally aligned 2^`shift` bytes at `va`.
+/// Page sizes present in the naturally aligned 2^`shift` bytes at `va`.
 fn sizes_in(oracle: &Oracle, va: u64, shift: u32) -> [bool; 3] {
     let base = va >> shift << shift;
     let mut sizes = [false; 3];
@@ -34,14 +34,14 @@ fn sizes_in(oracle: &Oracle, va: u64, shift: u32) -> [bool; 3] {
     sizes
 }
 
-/// Probes of a walk that has just seen the walk tables' lines.
+/// Number of probes of a walk with up-to-date walk-cache lines.
 fn promised(oracle: &Oracle, va: u64) -> usize {
     let ways = |there: bool| if there { 3 } else { 0 };
     match sizes_in(oracle, va, 33) {
         [true, false, false] => 3,
         [false, false, true] => 1,
         [small, huge, giant] => match sizes_in(oracle, va, 30) {
-            // A 1 GB page: the other walk table has no line for it.
+            // The PMD-CWT has no line for a 1 GB page.
             [_, _, true] => ways(small) + ways(huge) + usize::from(giant),
             _ => {
                 let [small, huge, _] = sizes_in(oracle, va, 24);
@@ -73,7 +73,7 @@ fn walk_tables_tell_the_truth_while_lines_come_move_and_go() {
         let mut r = rng(5, "tests.cuckoo");
         let mut seen = [0; 10];
         for round in 0..8 {
-            // Fuller in the first half of the rounds, then emptier.
+            // The table fills in the first half of the rounds, then empties.
             for _ in 0..3000 {
                 let size = PageSize::ALL[[0, 0, 0, 1, 1, 1, 1, 2][r.random_range(0..8)]];
                 let page = VirtAddr(r.random_range(0..1u64 << 30) << 12).page(size);

@@ -1,5 +1,5 @@
-//! What is the open-addressed table's own: lines read one after the other, as
-//! many as theory says.
+//! Properties of the open-addressed table: it reads lines one after the other,
+//! as many as theory predicts.
 
 use crate::common::{Source, Table, caches, walk};
 use crate::spread::{lone, map};
@@ -15,8 +15,8 @@ fn table(spec: HashDontCacheSpec) -> Table {
         .expect("a valid table")
 }
 
-/// Knuth, The Art of Computer Programming, vol. 3, 6.4: at a load of a a search
-/// that succeeds takes (1 + 1 / (1 - a)) / 2 probes and one that does not
+/// Knuth, The Art of Computer Programming, vol. 3, 6.4: at a load of a, a
+/// successful search takes (1 + 1 / (1 - a)) / 2 probes and an unsuccessful one
 /// (1 + 1 / (1 - a)^2) / 2.
 #[test]
 fn walks_read_as_many_lines_as_linear_probing_takes() {
@@ -42,7 +42,7 @@ fn walks_read_as_many_lines_as_linear_probing_takes() {
         let mut mean = |from: u64, hit: bool| {
             let mut reads = 0;
             for i in from..from + 50_000 {
-                // Lines from all times of the table's life.
+                // Lines that were inserted throughout the table's life.
                 let i = if hit { i * 7_919 % u64::from(lines) } else { i };
                 let (groups, found) = walk(&*table, lone(i), &mut set);
                 assert_eq!(found.is_some(), hit);
@@ -86,8 +86,8 @@ fn tables_double_above_the_threshold_and_move_everything() {
     assert_eq!(slots, 524_288);
 }
 
-/// Sizes that never held a page are not probed; the others in parallel, and the
-/// walk waits for the table that has the page only.
+/// A walk probes only page sizes that have held a page, in parallel. It waits
+/// only for the table that has the page.
 #[test]
 fn tables_of_all_sizes_are_read_in_parallel() {
     let (mut table, mut source) = (table(HashDontCacheSpec::default()), Source::new());

@@ -1,5 +1,5 @@
-//! What is level hashing's own: four reads a lookup, a third of the entries
-//! moved by a resize.
+//! Properties of level hashing: four reads for a lookup, and a resize that moves a
+//! third of the entries.
 
 use crate::common::{Source, Table, caches, walk};
 use crate::spread::{lone, map};
@@ -12,9 +12,9 @@ fn table(spec: LevelHashingSpec) -> Table {
         .expect("a valid table")
 }
 
-/// ME-HPT, section IX: "only 1/3 of the old table entries are moved". Of the
-/// buckets it is exactly a third; of the entries about that, since a resize comes
-/// when an insertion finds no place, whichever level is fuller then.
+/// ME-HPT, section IX: "only 1/3 of the old table entries are moved". For buckets
+/// this is exact. For entries it is approximate, because a resize starts when an
+/// insertion finds no bucket, whichever level is fuller.
 #[test]
 fn a_resize_moves_a_third_of_the_table() {
     let mut shares = Vec::new();
@@ -71,7 +71,7 @@ fn a_walk_reads_two_buckets_of_each_level_at_once() {
         assert_ne!(level(a), level(c));
         assert!(a != b && c != d);
     }
-    // Each page size that is there takes four more, and only then.
+    // Each page size present adds four reads.
     map(&mut table, &mut source, VirtAddr(1 << 45), PageSize::M2);
     assert_eq!(walk(&*table, lone(1), &mut set).0[0].len(), 8);
     map(&mut table, &mut source, VirtAddr(1 << 46), PageSize::G1);
@@ -96,7 +96,8 @@ fn it_shrinks_as_the_original_does_when_asked_to() {
         let page = lone(i).page(PageSize::K4);
         let (.., work) = table.unmap(page, &mut source).expect("mapped");
         if work.freed > work.allocated {
-            // The top level goes, a bottom level of a quarter of the new top comes.
+            // The top level is removed, and a bottom level of a quarter of the new
+            // top is added.
             assert_eq!(work.freed, 4 * work.allocated);
             shrinks += 1;
         }

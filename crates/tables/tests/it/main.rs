@@ -1,4 +1,5 @@
-//! Tests of page tables and other tables in memory, in one binary: each binary links the crate anew.
+//! Tests of page tables and other tables in memory. They form one binary, because each binary links
+//! the crate again.
 
 mod contract;
 mod cuckoo;

@@ -1,4 +1,4 @@
-//! The contents of an in-memory TLB against lists in order of use, and where they lie.
+//! Tests the contents of an in-memory TLB, and their addresses, against LRU lists.
 
 use std::collections::BTreeMap;
 
@@ -16,10 +16,11 @@ fn spec(entries_4kb: u32, entries_2mb: u32) -> PomTlbSpec {
     }
 }
 
-/// One list a set, the last used entry last: asid and page, and what it says.
+/// The LRU list of a set, most recently used last: address space and page, with the
+/// entry.
 type Set = Vec<((u16, u64), PomEntry)>;
 
-/// What the memory behind the lines would hold.
+/// Reference model of the TLB's contents.
 struct Model {
     sets: [u64; 2],
     held: BTreeMap<(PageSize, u64), Set>,
@@ -52,7 +53,7 @@ impl Model {
         set.push(((asid, page), entry));
         self.evictions += u64::from(full);
     }
-    /// Drops what has a byte in common with the range.
+    /// Drops all entries that overlap the range.
     fn drop_range(&mut self, asid: u16, from: u64, to: u64) {
         let mut dropped = 0;
         for ((size, _), set) in &mut self.held {

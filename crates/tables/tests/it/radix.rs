@@ -1,4 +1,4 @@
-//! What is the radix table's own: levels, walk caches, canonical addresses.
+//! Properties of the radix table: levels, walk caches, canonical addresses.
 
 use crate::common::{Caches, Source, caches, walk};
 use pagewalk_tables::{
@@ -49,7 +49,7 @@ fn the_deepest_walk_cache_that_hits_wins() {
     }
     let mut set = caches(32);
     assert_eq!(reads(&table, va, &mut set), 4);
-    // The same leaf node, the same level 2, the same level 3, only the root.
+    // Shares the leaf node, the level 2 node, the level 3 node, only the root.
     for (other, expected) in others.into_iter().zip(1..) {
         assert_eq!(reads(&table, other, &mut set), expected);
     }

@@ -1,16 +1,16 @@
-//! Pages that share no line with one another, mapped one by one.
+//! Single pages that share no line, mapped one by one.
 
 use pagewalk_tables::{Flags, MapWork};
 use pagewalk_units::{Frame, PageSize, PhysAddr, VirtAddr};
 
 use crate::common::{Source, Table};
 
-/// A page in the `i`th of lines that lie far apart.
+/// The page in line `i` of lines that lie far apart.
 pub fn lone(i: u64) -> VirtAddr {
     VirtAddr(i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 17 & !0x7fff)
 }
 
-/// Maps the page of `size` around `va` to the frame of its own number.
+/// Maps the page of `size` around `va` to the frame with its own number.
 pub fn map(table: &mut Table, source: &mut Source, va: VirtAddr, size: PageSize) -> MapWork {
     let page = va.page(size);
     let frame = Frame {

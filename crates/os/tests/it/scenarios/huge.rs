@@ -1,4 +1,4 @@
-//! Which pages are huge, under transparent huge pages and fragmentation.
+//! Use of huge pages, under transparent huge pages and fragmentation.
 
 use super::{GB, HEAP, MB, World, spec, thp};
 use pagewalk_os::{BuddySpec, FragmentationSpec, KhugepagedSpec, PlacementSpec, ThpMode, ThpSpec};
@@ -93,7 +93,7 @@ fn a_region_with_a_small_page_stays_small() {
     assert_eq!((w.stats().faults_4kb, w.stats().faults_2mb), (2, 1));
 }
 
-/// All 512 blocks of 1 GB are touched; exactly those that are free become huge.
+/// All 512 blocks of 1 GB are touched; exactly the free ones become huge.
 #[test]
 fn fragmentation_leaves_exactly_its_share_of_huge_pages() {
     for (share, huge) in [(1.0, 512), (0.75, 384), (0.5, 256), (0.0, 0)] {
@@ -105,7 +105,7 @@ fn fragmentation_leaves_exactly_its_share_of_huge_pages() {
             touched += u64::from(w.fault(HEAP.offset(region * 2 * MB), Access::Write).is_ok());
         }
         let s = w.stats();
-        // Without a pinned block page-table nodes break a free one.
+        // Without a pinned block, page-table nodes break up a free one.
         let nodes = u64::from(share == 1.0);
         assert_eq!(s.faults_2mb, huge - nodes, "share {share}");
         assert_eq!(s.faults_2mb + s.faults_4kb, touched);
@@ -122,7 +122,8 @@ fn the_unusable_free_index_is_what_was_asked_for() {
     }
 }
 
-/// Revelator's meaning: the share holds for a program much smaller than memory.
+/// Revelator's definition: the share holds even for a program much smaller than
+/// memory.
 #[test]
 fn a_share_of_requests_is_served_however_small_the_program() {
     let mut big = spec(FragmentationSpec::Served2mb(0.15));
@@ -151,7 +152,7 @@ fn giant_pages_serve_what_they_cover() {
         khugepaged: KhugepagedSpec::default(),
     });
     let mut w = World::new(&big, &placement);
-    // Half a GB, two whole ones, 6 MB.
+    // Half a GB, two entire ones, 6 MB.
     let at = HEAP.offset(GB / 2);
     w.map(at, GB / 2 + 2 * GB + 6 * MB, true, Backing::Anonymous);
     w.os.populate(w.pid, at, GB / 2 + 2 * GB + 6 * MB, &mut w.fx)

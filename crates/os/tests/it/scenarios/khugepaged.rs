@@ -1,4 +1,4 @@
-//! What khugepaged makes of small pages, and when.
+//! khugepaged: the regions that it collapses, and when.
 
 use super::{GB, HEAP, MB, World, reservation, spec};
 use pagewalk_os::{
@@ -9,7 +9,7 @@ use pagewalk_units::{Access, Advice, Backing, PageSize, VirtAddr};
 
 /// Cycles of a millisecond at the 2 GHz of [`World`].
 const MS: u64 = 2_000_000;
-/// What glibc asks of `brk` at a time.
+/// Step by which glibc extends the heap with `brk`.
 const STEP: u64 = 132 << 10;
 
 fn with(khugepaged: KhugepagedSpec) -> PlacementSpec {
@@ -31,7 +31,7 @@ fn none(max_ptes_none: u16) -> KhugepagedSpec {
     }
 }
 
-/// A heap of at least `bytes` that has grown step by step, each page touched.
+/// A heap of at least `bytes` that has grown in steps, with each page touched.
 fn grown(os: &OsSpec, placement: &PlacementSpec, bytes: u64) -> World {
     let mut w = World::new(os, placement);
     for step in 0..bytes.div_ceil(STEP) {
@@ -75,7 +75,7 @@ fn a_heap_that_grows_by_132_kb_is_collapsed_when_khugepaged_wakes() {
     w.elapse(10_000 * MS - 1);
     assert_eq!((w.khugepaged().passes, w.collapses()), (0, 0));
     w.elapse(1);
-    // One region at the moment of waking; the others as it comes to them.
+    // One region at the moment of waking, the others as the scan reaches them.
     assert_eq!((w.khugepaged().passes, w.collapses()), (1, 1));
     w.elapse(10 * MS);
     let (s, daemon) = (w.stats(), w.khugepaged());
@@ -90,12 +90,13 @@ fn a_heap_that_grows_by_132_kb_is_collapsed_when_khugepaged_wakes() {
         8 * MB * 1000 / (steps * STEP),
         "what is huge of what is mapped"
     );
-    // 512 frames each go back, one block each is taken; four leaf nodes are gone.
+    // 512 frames each are freed and one block each is allocated; four leaf nodes
+    // are freed.
     assert_eq!(s.page_table_bytes, before.page_table_bytes - 4 * 4096);
     assert_eq!(s.free_bytes, before.free_bytes + 4 * 4096);
     assert_eq!((daemon.copied_bytes, daemon.zeroed_bytes), (8 * MB, 0));
-    // Waking up, four regions of 512 entries that are read and copied, and the step
-    // that finds nothing more.
+    // Waking up, four regions of 512 entries that are read and copied, and the
+    // final step that finds nothing.
     let region = 512 * 10 * 2 + 2 * MB / 4 * 2;
     assert_eq!(daemon.cycles, 1400 + 4 * region + 1);
     assert_eq!(
@@ -117,7 +118,7 @@ fn a_pass_comes_eight_regions_far_and_the_next_one_goes_on_from_there() {
             w.collapses()
         })
         .collect();
-    // The third pass comes to the end and begins again.
+    // The third pass reaches the end and starts over.
     assert_eq!(seen, [8, 16, 20, 20]);
     assert_eq!(w.at(HEAP).expect("mapped").size, PageSize::M2);
 }
@@ -151,7 +152,7 @@ fn where_no_block_is_free_defrag_makes_one_or_it_waits_a_minute() {
     assert_eq!((w.collapses(), w.stats().compactions), (4, 4));
     let moved = w.stats().compacted_frames;
     assert!(moved >= 4, "{moved}: a frame at least in each block");
-    // What was moved is copied, and that takes time.
+    // Migrated frames are copied, which takes time.
     let region = 512 * 10 * 2 + 2 * MB / 4 * 2;
     assert_eq!(w.khugepaged().cycles, 1400 + 4 * region + moved * 2048 + 1);
 
@@ -168,7 +169,7 @@ fn where_no_block_is_free_defrag_makes_one_or_it_waits_a_minute() {
     assert_eq!(w.stats().mapped_2mb_bytes, 0);
 }
 
-/// The share is of memory: asking again and again gets no more of it.
+/// The share refers to memory: repeated requests do not increase it.
 #[test]
 fn a_share_of_requests_that_is_served_stays_that_share() {
     let mut big = spec(FragmentationSpec::Served2mb(0.3));
@@ -205,7 +206,7 @@ fn settled_is_what_it_would_come_to_and_takes_no_time() {
         assert_eq!((s.collapses, s.settled_collapses), (collapses, collapses));
         assert_eq!((s.cycles, s.passes, w.fx.cycles), (0, 0, 0));
         assert_eq!(w.fx.invalidate.len() as u64, collapses);
-        // Given the time, the other comes to the same.
+        // Given enough time, the other one reaches the same state.
         w.elapse(40_000 * MS);
         assert_eq!(w.collapses(), 20);
     }
@@ -245,7 +246,8 @@ fn only_whole_regions_of_private_memory_are_collapsed() {
         w.elapse(10_010 * MS);
         assert_eq!(w.collapses(), 0, "{backing:?}");
     }
-    // Read-only in the middle: two areas, and neither covers the region.
+    // A read-only page in the middle gives two areas, and neither covers the
+    // region.
     let mut w = grown(&spec(FragmentationSpec::None), &with(linux()), 2 * MB);
     w.os.protect(w.pid, HEAP.offset(MB), 4096, false, &mut w.fx)
         .expect("mprotect");
@@ -259,14 +261,15 @@ fn shared_pages_are_copied_up_to_max_ptes_shared() {
     let child = w.os.fork(w.pid, &mut w.fx).expect("memory is plenty");
     w.elapse(10_010 * MS);
     assert_eq!((w.collapses(), w.khugepaged().exceeded_shared), (0, 2));
-    // The child writes half of them: 256 are left, which belong to both.
+    // The child writes half of the pages: 256 remain shared.
     for i in 0..256 {
         w.os.fault(child, HEAP.offset(i * 4096), Access::Write, &mut w.fx)
             .expect("a write that is allowed");
     }
     let other = w.pa(w.pid, HEAP.offset(MB + 5));
     w.elapse(10_010 * MS);
-    // First the parent's; what it copied belongs to the child alone from then on.
+    // The parent's region first; the pages that it copies then belong to the child
+    // alone.
     assert_eq!(w.collapses(), 2);
     assert_ne!(w.pa(w.pid, HEAP.offset(MB + 5)), other);
     for pid in [w.pid, child] {
@@ -294,7 +297,7 @@ fn stolen_time_is_the_programs_and_own_time_is_not() {
         let (took, what) = (w.fx.cycles, w.fx.invalidate.clone());
         assert_eq!(took, if stolen { w.khugepaged().cycles } else { 0 });
         assert_eq!(what.len(), 4, "a shootdown each");
-        // One core is interrupted: 1,000 ns and 200 more for it, to who interrupts.
+        // One core is interrupted: 1,000 ns plus 200 ns for the initiator.
         assert_eq!(w.os.is_stolen(&what[0]), stolen);
         assert_eq!(w.os.shot_down(&what[0], 1), if stolen { 2400 } else { 0 });
         assert_eq!(w.khugepaged().shootdowns, 1);
@@ -333,16 +336,16 @@ fn a_process_that_is_gone_is_passed_over() {
 fn reservations_of_a_heap_that_grows_reach_beyond_its_end() {
     let w = grown(&spec(FragmentationSpec::None), &reservation(0.3), 8 * MB);
     let s = w.stats();
-    // The heap was too small when its first region was touched first.
+    // The heap was too small when its first region was first touched.
     assert_eq!((s.promotions, s.reservations_made), (3, 4));
     let mapped = w.at(HEAP.offset(3 * MB)).expect("mapped");
     assert_eq!(mapped.size, PageSize::M2);
-    // Nothing is promoted that the heap does not cover.
+    // Only regions that the heap covers are promoted.
     let end = (8 * MB).div_ceil(STEP) * STEP;
     let last = VirtAddr(HEAP.0 + end - 1);
     assert_eq!(w.at(last).expect("mapped").size, PageSize::K4);
     assert_eq!(s.mapped_2mb_bytes, 6 * MB);
-    // Where something else is in the way there is no reservation.
+    // Another mapping in the region prevents a reservation.
     let mut w = World::new(&spec(FragmentationSpec::None), &reservation(0.3));
     w.map(HEAP, 2 * MB + 4096, true, Backing::Anonymous);
     w.map(HEAP.offset(3 * MB), 4096, true, Backing::File);

@@ -1,4 +1,5 @@
-//! Scenarios: given a machine, when a program does this, then the kernel has done that.
+//! Scenarios: a machine, the actions of a program, and the expected state of the
+//! kernel.
 
 mod huge;
 mod khugepaged;
@@ -84,7 +85,7 @@ impl World {
     fn stats(&self) -> OsStats {
         self.os.stats()
     }
-    /// Where a byte lies.
+    /// Physical address of a byte.
     fn pa(&self, pid: Pid, at: VirtAddr) -> u64 {
         let t = self.find(pid, at).expect("mapped");
         t.frame.base.0 + (at.0 & (t.size.bytes() - 1))

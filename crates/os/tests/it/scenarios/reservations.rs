@@ -5,7 +5,7 @@ use pagewalk_os::{Effects, FragmentationSpec};
 use pagewalk_tables::{Flags, Invalidation};
 use pagewalk_units::{Access, Backing, PageSize};
 
-/// 30 % of 512 pages are 153.6: 153 are not above it, 154 are.
+/// 30 % of 512 pages is 153.6: 153 pages do not exceed it, 154 do.
 #[test]
 fn a_reservation_is_promoted_exactly_above_its_threshold() {
     let mut w = World::new(&spec(FragmentationSpec::None), &reservation(0.3));
@@ -66,12 +66,12 @@ fn thresholds_of_zero_and_one_promote_at_once_and_never() {
     }
 }
 
-/// Memory for 4 MB: two reservations take it all, the third region's page
-/// breaks up the one that is used least.
+/// With memory for three blocks, the reservations take it all. A page of a
+/// further region breaks up the least used one.
 #[test]
 fn pressure_breaks_up_the_least_used_reservation() {
     let mut small = spec(FragmentationSpec::None);
-    // 8 MB: three blocks and one for page-table nodes.
+    // 8 MB: three blocks, and one for page-table nodes.
     small.kernel_reserved = 1.0 - 8.0 / 1024.0;
     let mut w = World::new(&small, &reservation(0.3));
     w.heap(16 * MB);
@@ -81,7 +81,7 @@ fn pressure_breaks_up_the_least_used_reservation() {
         }
     }
     assert_eq!(w.stats().reservations, 3);
-    // No block for this region, but frames beside the nodes.
+    // No block remains for this region, only frames beside the nodes.
     let mut i = 0;
     while w.stats().demotions == 0 {
         w.write(HEAP.offset(6 * MB + i * 4096));
@@ -95,7 +95,7 @@ fn pressure_breaks_up_the_least_used_reservation() {
     assert_eq!([reserved(0), reserved(1), reserved(2)], [true, false, true]);
 }
 
-/// Frames that are not the reservation's own must not end up in its region.
+/// Frames from outside the reservation must not be mapped in its region.
 #[test]
 fn shared_memory_and_moved_pages_break_up_the_reservation_around_them() {
     for shared in [true, false] {
@@ -116,7 +116,7 @@ fn shared_memory_and_moved_pages_break_up_the_reservation_around_them() {
             let flags = w.at(at).expect("mapped").flags;
             assert!(!flags.contains(Flags::RESERVED), "shared: {shared}");
         }
-        // Only the page that moved had a second reservation.
+        // Only the moved page had a second reservation.
         let demotions = if shared { 1 } else { 2 };
         let s = w.stats();
         assert_eq!(
@@ -128,11 +128,11 @@ fn shared_memory_and_moved_pages_break_up_the_reservation_around_them() {
     }
 }
 
-/// A fork that found no memory for its last nodes, and found it after a reclaim.
+/// A fork that gets memory for its last nodes only after a reclaim.
 #[test]
 fn a_fork_that_takes_two_attempts_protects_the_parents_pages_in_its_tlbs() {
     let mut w = World::new(&spec(FragmentationSpec::None), &reservation(0.5));
-    // One page to be written, then pages that nobody writes, a node for each.
+    // One page to be written, then read-only pages with a node for each.
     w.map(HEAP, 4096, true, Backing::Stack);
     w.write(HEAP);
     let only_read = HEAP.offset(GB);
@@ -141,7 +141,7 @@ fn a_fork_that_takes_two_attempts_protects_the_parents_pages_in_its_tlbs() {
         w.fault(only_read.offset(i * 2 * MB), Access::Read)
             .expect("a page of a file");
     }
-    // Another process has reserved what is left, but for a few frames.
+    // Another process has reserved the remaining memory except a few frames.
     let other = w.os.spawn(false).expect("a process");
     let parent = std::mem::replace(&mut w.pid, other);
     w.heap(GB);

@@ -30,7 +30,7 @@ fn a_fork_copies_pages_only_when_they_are_written() {
         assert_ne!(w.pa(child, HEAP), at);
         assert_eq!((w.stats().cow_faults, w.stats().copied_bytes), (1, 4096));
 
-        // The parent is alone with the page now.
+        // The parent is now the only owner of the page.
         w.write(HEAP);
         assert_eq!(w.pa(w.pid, HEAP), at);
         assert_eq!((w.stats().cow_faults, w.stats().copied_bytes), (2, 4096));
@@ -68,7 +68,7 @@ fn a_system_call_takes_the_faults_of_what_it_reads_and_writes_once() {
         assert_eq!(s.fault_cycles - before.fault_cycles, w.fx.cycles);
         (faults, w.fx.cycles)
     };
-    // Two bytes on two pages, which then are there for the kernel and the program.
+    // Two bytes on two pages, which are then mapped for the kernel and the program.
     let (faults, cycles) = touch(&mut w, HEAP.offset(4095), 2, true);
     assert_eq!(faults, 2);
     let mut program = Effects::default();
@@ -76,17 +76,17 @@ fn a_system_call_takes_the_faults_of_what_it_reads_and_writes_once() {
         .expect("a heap");
     assert!(cycles > program.cycles && cycles <= 2 * program.cycles + 10_000);
     assert_eq!(touch(&mut w, HEAP, 8192, true), (0, 0));
-    // Reading maps, too; nothing at all does not.
+    // Reading also maps pages; an empty range does not.
     assert_eq!(touch(&mut w, HEAP.offset(2 * MB), 8 * 4096, false).0, 8);
     assert_eq!(touch(&mut w, HEAP.offset(3 * MB), 0, false), (0, 0));
-    // What is no memory of the program's is left out, on both sides.
+    // Addresses outside the program's memory are skipped, on both sides.
     let end = HEAP.offset(4 * MB);
     assert_eq!(
         touch(&mut w, end.offset(0u64.wrapping_sub(4096)), 8192, true).0,
         1
     );
     assert_eq!(w.at(end), None);
-    // A child's page is copied when the kernel writes it, and not when it reads it.
+    // A child's page is copied when the kernel writes it, but not when it reads it.
     let child = w.os.fork(w.pid, &mut w.fx).expect("fork");
     let parent = w.pid;
     w.pid = child;
@@ -194,17 +194,17 @@ fn inferred_pages_were_mapped_before_unless_they_are_to_fault() {
             (s.populated_pages, s.populate_cycles > 0),
             (u64::from(free), free)
         );
-        // The next page of the area that was inferred at the touch of the first.
+        // The next page of the area that was inferred at the first touch.
         let fx = &mut w.fx;
         let ahead = w.os.map_before(w.pid, HEAP.offset(4096), Access::Read, fx);
         assert_eq!(ahead, Ok(free));
         assert_eq!(w.at(HEAP.offset(4096)).is_some(), free);
-        // What was announced faults either way.
+        // Explicitly mapped pages always fault.
         let fx = &mut w.fx;
         assert_eq!(w.os.map_before(w.pid, other, Access::Write, fx), Ok(false));
         w.write(other);
         assert!(w.fx.cycles > cycles);
-        // So does a write to what a fork shares.
+        // So does a write to a page that a fork shares.
         let before = w.fx.cycles;
         w.os.fork(w.pid, &mut w.fx).expect("fork");
         let forked = w.fx.cycles;
@@ -284,7 +284,7 @@ fn stacks_grow_down_to_8_mb() {
         w.fault(VirtAddr(top.0 - 8 * MB - 1), Access::Write)
             .is_err()
     );
-    // Not over another mapping.
+    // The stack does not grow over another mapping.
     let mut w = World::new(&spec(FragmentationSpec::None), &thp());
     w.map(VirtAddr(top.0 - 4096), 4096, true, Backing::Stack);
     w.map(VirtAddr(top.0 - 12288), 4096, false, Backing::File);

@@ -57,8 +57,8 @@ fn out_of_memory_is_a_clear_result() {
     }
 }
 
-/// The page that a table was to map takes the last frame, and is free again when the table got
-/// none: memory is used up all the same, whatever pieces it is in.
+/// The page that the table was to map takes the last frame, and is freed when the table gets
+/// none. The error is still out of memory, whatever the fragmentation.
 #[test]
 fn the_last_frame_without_another_for_the_table_is_out_of_memory() {
     let mut small = spec(FragmentationSpec::None);
@@ -70,7 +70,7 @@ fn the_last_frame_without_another_for_the_table_is_out_of_memory() {
         for page in 0..dense {
             w.write(HEAP.offset(page * 4096));
         }
-        // A page and a node of the table each.
+        // Each access needs a page and a page-table node.
         let failed = (1..2048)
             .find_map(|region| w.fault(HEAP.offset(region * 2 * MB), Access::Write).err())
             .expect("4 MB do not hold them");
@@ -83,8 +83,8 @@ fn the_last_frame_without_another_for_the_table_is_out_of_memory() {
     assert_eq!(left, [0, 4096]);
 }
 
-/// Registers of the page table are no memory: nothing is given back for them, the
-/// call fails by their name, and all is as it was.
+/// L2P entries are not memory: nothing is reclaimed for them, the error names them, and the
+/// state is unchanged.
 #[test]
 fn a_full_l2p_table_is_not_a_lack_of_memory() {
     let full = PageTableSpec::MemoryEfficient(MemoryEfficientSpec {
@@ -97,7 +97,7 @@ fn a_full_l2p_table_is_not_a_lack_of_memory() {
     for placement in [PlacementSpec::Buddy(BuddySpec {}), reservation(1.0)] {
         let mut w = World::with(&good, &placement, &full);
         w.heap(GB);
-        // A page in each 2 MB: with reservations there is something to give back.
+        // A page in each 2 MB: with reservations, memory could be reclaimed.
         let mut touched = 0;
         let done = loop {
             let before = w.stats();
@@ -124,7 +124,7 @@ fn a_full_l2p_table_is_not_a_lack_of_memory() {
             "{said}"
         );
         assert!(w.stats().free_bytes > GB / 4);
-        // What was mapped stays, and what goes makes room.
+        // Existing mappings stay, and unmapping makes room.
         assert!(w.at(HEAP).is_some());
         w.os.unmap(w.pid, HEAP, 100 * MB, &mut w.fx)
             .expect("munmap");
@@ -132,8 +132,8 @@ fn a_full_l2p_table_is_not_a_lack_of_memory() {
     }
 }
 
-/// timing: fault cost + zeroing; at 2 GHz the default trap is 1,000 cycles and
-/// a byte a quarter cycle.
+/// Timing: fault cost plus zeroing. At 2 GHz the default trap is 1,000 cycles, and zeroing a
+/// byte takes a quarter cycle.
 #[test]
 fn a_fault_costs_the_trap_the_zeroing_and_the_nodes() {
     let mut w = World::new(&spec(FragmentationSpec::None), &thp());
@@ -145,7 +145,7 @@ fn a_fault_costs_the_trap_the_zeroing_and_the_nodes() {
         w.write(HEAP.offset(at));
         w.fx.cycles
     };
-    // An unfragmented machine: a node costs its zeroing, 1,024 cycles.
+    // On an unfragmented machine a node costs only its zeroing, 1,024 cycles.
     assert_eq!(
         cost(&mut w, 0),
         1000 + 2 * MB / 4 + 3 * 1024,
@@ -158,7 +158,7 @@ fn a_fault_costs_the_trap_the_zeroing_and_the_nodes() {
     let s = w.stats();
     assert_eq!(s.spurious_faults, 1);
     assert_eq!(s.fault_cycles, 5 * 1000 + 4 * MB / 4 + 2 * 1024 + 4 * 1024);
-    // At an index of 0.7 a node costs what was measured.
+    // At an index of 0.7 a node costs the measured price.
     let mut w = World::new(&spec(FragmentationSpec::UnusableFreeIndex(0.7)), &thp());
     w.heap(2 * MB);
     w.fx.cycles = 0;
@@ -166,7 +166,7 @@ fn a_fault_costs_the_trap_the_zeroing_and_the_nodes() {
     assert_eq!(w.fx.cycles, 1000 + 2 * MB / 4 + 3 * 4000);
 }
 
-/// What populating would have cost is what faults on the same pages do cost.
+/// The counted cost of populating equals the cost of faults on the same pages.
 #[test]
 fn populating_counts_what_it_does_not_charge() {
     let fragmented = spec(FragmentationSpec::UnusableFreeIndex(0.7));
@@ -192,7 +192,7 @@ fn populating_counts_what_it_does_not_charge() {
         assert_eq!(p.populate_cycles, touched.fx.cycles, "{placement:?}");
         assert_eq!(t.populate_cycles, 0);
         assert_eq!(p.populate_table_cycles, t.table_allocation_cycles);
-        // Nodes of levels 4, 3, 2 and what level 1 needs, at 4,000 cycles each.
+        // Nodes of levels 4, 3, 2 and those of level 1, at 4,000 cycles each.
         assert_eq!(t.table_allocation_cycles, 4000 * t.table_blocks_4kb);
         assert_eq!(t.table_blocks_4kb, p.table_blocks_4kb);
         assert!(t.table_blocks_4kb >= 3 && t.table_blocks_8kb == 0);

@@ -1,4 +1,4 @@
-//! Tiered hash-based placement: how much each tier places, and where things then lie.
+//! Tiered hash-based placement: the share of each tier, and the resulting frames.
 
 use super::{GB, HEAP, MB, World, spec};
 use pagewalk_os::{
@@ -21,7 +21,7 @@ fn world(os: &OsSpec, hash: TieredHashSpec) -> World {
     World::new(os, &PlacementSpec::TieredHash(hash))
 }
 
-/// Touches as many pages from [`HEAP`] on in each of so many processes.
+/// Touches `pages` pages from [`HEAP`] on in each of `processes` processes.
 fn touch(w: &mut World, pages: u64, processes: u64) -> Vec<Pid> {
     let mut pids = vec![w.pid];
     while (pids.len() as u64) < processes {
@@ -37,21 +37,21 @@ fn touch(w: &mut World, pages: u64, processes: u64) -> Vec<Pid> {
     pids
 }
 
-/// The model of Revelator, section 5.1.1, integrated over a run's allocations: which
-/// frames are in use changes with each.
+/// The model of Revelator, section 5.1.1, integrated over the allocations of a run, because
+/// each changes the frames in use.
 struct Model {
     tiers: usize,
     frames: f64,
-    /// In use, whoever took them.
+    /// Frames in use, by hash or not.
     used: f64,
-    /// Those that the hash took: none of them is denied.
+    /// Frames taken by the hash, none of which is denied.
     hashed: f64,
     denied: f64,
 }
 
 impl Model {
-    /// A wish that is hashed adds what each tier is expected to place, the last cell what
-    /// none does.
+    /// Adds the expected placements of each tier for one request. The last cell counts
+    /// requests that no tier serves.
     fn place(&mut self, cells: &mut [f64]) {
         let others = self.used - self.hashed;
         let free = ((1.0 - self.denied) * (self.frames - others) - self.hashed) / self.frames;
@@ -65,14 +65,14 @@ impl Model {
         self.used += 1.0;
     }
 
-    /// What [`touch`] is expected to place, page frames and nodes of the last level.
+    /// Expected placements of [`touch`]: frames of pages, and nodes of the last level.
     fn touch(&mut self, pages: u64, processes: u64) -> [Vec<f64>; 2] {
         let mut cells = [vec![0.0; self.tiers + 1], vec![0.0; self.tiers + 1]];
         for _ in 0..processes {
             for page in 0..pages {
                 self.place(&mut cells[0]);
                 if page == 0 {
-                    // Root and two levels below it, of the buddy allocator.
+                    // The root and two levels below it come from the buddy allocator.
                     self.used += 3.0;
                 }
                 if page % 512 == 0 {
@@ -84,8 +84,7 @@ impl Model {
     }
 }
 
-/// Pearson's statistic over the cells in which at least five are expected, the others
-/// taken together.
+/// Pearson's chi-square statistic. Cells with fewer than five expected counts are combined.
 fn chi_square(expected: &[f64], got: &[u64]) -> f64 {
     let (mut x, mut rest) = (0.0, (0.0, 0.0));
     for (&e, &g) in expected.iter().zip(got) {
@@ -101,7 +100,7 @@ fn chi_square(expected: &[f64], got: &[u64]) -> f64 {
     x
 }
 
-/// Six degrees of freedom exceed it once in 100,000 times.
+/// With six degrees of freedom, exceeded with a probability of 1 in 100,000.
 const MOST: f64 = 33.0;
 
 #[test]
@@ -156,8 +155,8 @@ fn tiers_place_what_the_model_says_for_every_number_and_pressure() {
     }
 }
 
-/// The numbers that the paper quotes, beside its own formula (Revelator, section 6.2):
-/// "65 % ... 32 %" at 40 % pressure is not what (1 - p) p^(i - 1) is.
+/// The paper's numbers beside its own formula (Revelator, section 6.2): "65 % ... 32 %" at 40
+/// % pressure differ from (1 - p) p^(i - 1).
 #[test]
 fn at_forty_percent_the_first_two_tiers_place_sixty_and_twenty_four() {
     let os = OsSpec {
@@ -171,7 +170,7 @@ fn at_forty_percent_the_first_two_tiers_place_sixty_and_twenty_four() {
     assert!((share(0) - 0.6).abs() < 0.04 && (share(1) - 0.24).abs() < 0.04);
 }
 
-/// Where each thing lies is where a tier says, as often as the tiers were successful.
+/// Tiers of the actual frames, whose counts must equal the tiers' success counts.
 fn lies(os: &Os, pid: Pid, pages: u64) -> ([u64; 7], [u64; 7]) {
     let tiers = os.tiers().expect("it places by hash");
     let (hash, asid) = (&tiers.hash, os.asid(pid));
@@ -232,7 +231,7 @@ fn hits_are_pages_and_nodes_in_the_frames_that_the_tiers_name() {
         };
         assert_eq!(t.tables.tries(0), tried);
         assert_eq!(t.data.tries(0), w.stats().faults_4kb);
-        // The same counts are what results tell.
+        // The results contain the same counts.
         let mut tree = Tree::default();
         w.os.report("os", &mut tree);
         let row = |path: &str, name| tree.get(&format!("os.tiered_hash{path}"), name);
@@ -244,7 +243,7 @@ fn hits_are_pages_and_nodes_in_the_frames_that_the_tiers_name() {
     }
 }
 
-/// Were the address space not hashed, the first tier would serve the first process only.
+/// If the address space were not hashed, the first tier would serve only the first process.
 #[test]
 fn processes_that_use_the_same_addresses_do_not_take_each_others_frames() {
     let mut w = world(&spec(FragmentationSpec::None), tiered(1, 0.0));
@@ -269,7 +268,7 @@ fn a_copy_is_hashed_by_the_process_that_writes_and_a_shared_page_by_the_first() 
         tiers.hash.frame(tier, asid, at.0 >> 12) << 12
     };
     let own = [w.pid, child].map(|pid| w.os.asid(pid));
-    // Both have the parent's frames until one writes.
+    // Both share the parent's frames until one of them writes.
     for pid in [w.pid, child] {
         assert_eq!(w.pa(pid, HEAP), named(&w, 0, own[0], HEAP));
         assert_eq!(w.pa(pid, at), named(&w, 0, own[0], at));
@@ -278,7 +277,7 @@ fn a_copy_is_hashed_by_the_process_that_writes_and_a_shared_page_by_the_first() 
     done.expect("a write that is allowed");
     assert_eq!(w.pa(child, HEAP), named(&w, 0, own[1], HEAP));
     assert_eq!(w.pa(w.pid, HEAP), named(&w, 0, own[0], HEAP));
-    // A copy that the parent makes finds its first frame taken: by the page itself.
+    // The parent's copy finds its first frame in use, by the page itself.
     let again = HEAP.offset(4096);
     w.write(again);
     let other = w.os.fork(w.pid, &mut w.fx).expect("memory is plenty");
@@ -316,8 +315,8 @@ fn ways_of_hashed_tables_are_blocks_of_the_buddy_allocator() {
     assert!(w.stats().page_table_bytes > 0);
 }
 
-/// 1 GB in 4, of which the hash leaves no block of 1 MB whole: ways of that size find a place
-/// only in what no hash names.
+/// A heap of 1 GB in 4 GB, where the hash leaves no entire block of 1 MB. Ways of that size
+/// fit only into memory that the hash does not use.
 #[test]
 fn ways_lie_in_memory_that_no_hash_names() {
     let os = OsSpec {
@@ -346,10 +345,10 @@ fn ways_lie_in_memory_that_no_hash_names() {
     let hits: u64 = tiers.data.hits.iter().sum();
     assert_eq!(hits + tiers.data.fallbacks, pages);
     assert!(tiers.data.fallbacks > 0, "some lie anywhere");
-    // These come from what the hash has broken up, not from the whole blocks.
+    // Fallback pages come from blocks that the hash has broken up, not from entire ones.
     let place = |page: u64| w.pa(w.pid, HEAP.offset(page << 12)) >> 12;
     assert!((0..pages).all(|page| place(page) < first));
-    // The model is of a hash that names every frame.
+    // The model assumes a hash over all frames.
     let mut tree = Tree::default();
     w.os.report("os", &mut tree);
     let row = |name| tree.get("os.tiered_hash.1", name);
@@ -357,8 +356,8 @@ fn ways_lie_in_memory_that_no_hash_names() {
     assert_eq!(row("data_expected"), None);
 }
 
-/// More regions than there are blocks for which a hash could be asked: those that no hash
-/// names are set aside for none of them.
+/// More regions than blocks that the hash can select: reservations must not use the other
+/// blocks.
 #[test]
 fn reservations_leave_what_no_hash_names_to_the_ways() {
     let os = OsSpec {
@@ -387,7 +386,7 @@ fn reservations_leave_what_no_hash_names_to_the_ways() {
                 reserved += 1;
             }
         }
-        // Beside them the table has some of the lowest blocks.
+        // The page table has some of the lowest blocks, too.
         if contiguous_mb == 0 {
             assert!(
                 reserved >= regions - named && single == 0,
@@ -452,7 +451,7 @@ fn the_same_seed_places_the_same_and_a_seed_of_the_designs_own_does_not_change()
     };
     assert_eq!(run(1, None), run(1, None));
     assert_ne!(run(1, None).1, run(2, None).1);
-    // The hash is the design's; which frames are denied is still drawn.
+    // The hash is fixed by the design; the denied frames still depend on the run's seed.
     assert_eq!(run(1, Some(7)).0, run(2, Some(7)).0);
     assert_ne!(run(1, Some(7)).1, run(2, Some(7)).1);
 }
@@ -464,7 +463,7 @@ fn huge(promotion_threshold: f64) -> TieredHashSpec {
     }
 }
 
-/// Where the first byte of region `n` of the heap would lie by `tier`.
+/// Address of the block that `tier` selects for region `n` of the heap.
 fn block(w: &World, tier: usize, n: u64) -> u64 {
     let tiers = w.os.tiers().expect("it places by hash");
     let large = tiers.large.as_ref().expect("blocks are hashed");
@@ -488,15 +487,15 @@ fn a_regions_pages_lie_in_the_block_that_a_hash_names_and_become_a_large_one() {
         (found.size, found.frame.base.0),
         (PageSize::M2, block(&w, 0, 0))
     );
-    // Its page table lay elsewhere, in a frame that a hash names.
+    // Its page table lies elsewhere, in a frame selected by hash.
     let tiers = w.os.tiers().expect("it places by hash");
     assert_eq!((tiers.tables.hits[0], tiers.data.tries(0)), (1, 0));
 }
 
-/// Blocks by hash, any block, frames by hash, any frame: in this order.
+/// The order is: blocks by hash, any block, frames by hash, any frame.
 #[test]
 fn what_no_hashed_block_has_room_for_goes_on_to_the_next_tier_and_kind() {
-    // Two blocks in three are broken.
+    // Two of three blocks are broken.
     let broken = spec(FragmentationSpec::Available2mb(1.0 / 3.0));
     let mut w = world(&broken, huge(1.0));
     let regions = 300;
@@ -523,7 +522,7 @@ fn what_no_hashed_block_has_room_for_goes_on_to_the_next_tier_and_kind() {
         large.hits[0] > 10 && large.hits[1] > 5 && seen[6] > 0,
         "{seen:?}"
     );
-    // Nodes of the last level and pages without a block break up free blocks, too.
+    // Nodes of the last level and pages without a block also break up free blocks.
     let s = w.stats();
     assert_eq!(s.reservations_made, reserved);
     assert_eq!(large.hits.iter().sum::<u64>() + large.fallbacks, regions);
@@ -538,7 +537,7 @@ fn what_no_hashed_block_has_room_for_goes_on_to_the_next_tier_and_kind() {
     assert!(data.hits[0] as f64 > 0.4 * data.tries(0) as f64);
 }
 
-/// A share of the requests for blocks is served, whoever has the block.
+/// Only a share of the requests for blocks succeeds, by hash or not.
 #[test]
 fn a_share_of_the_regions_is_served() {
     let mut w = world(&spec(FragmentationSpec::Served2mb(0.3)), huge(1.0));
@@ -551,13 +550,13 @@ fn a_share_of_the_regions_is_served() {
     assert!((80..160).contains(&made), "{made} of 400");
 }
 
-/// Pages of regions that got none do not break the blocks that others are to get, however
-/// many there are: small ones and blocks are by hash in different parts of memory.
+/// Pages of regions without a block must not break the blocks that other regions are to get,
+/// whatever their number. Small pages and blocks use different parts of memory.
 #[test]
 fn small_pages_by_hash_leave_the_served_share_of_the_blocks_alone() {
     for share in [0.3, 0.5, 0.7] {
         let mut w = world(&spec(FragmentationSpec::Served2mb(share)), huge(1.0));
-        // 1 GB: small pages are enough for several in each block.
+        // 1 GB: enough small pages for several in each block.
         let regions = 200;
         w.heap(regions * 2 * MB);
         for page in 0..regions * 512 {
@@ -576,10 +575,10 @@ fn small_pages_by_hash_leave_the_served_share_of_the_blocks_alone() {
         let large = tiers.large.as_ref().expect("blocks are hashed");
         let by_hash = large.placed.hits.iter().sum::<u64>();
         assert_eq!(by_hash + large.anywhere, made);
-        // A tier finds a block among those of the share that are free, a page in the others.
+        // A tier finds a block among the free ones of the share, and a page in the others.
         let tries = tiers.data.tries(0);
         assert_eq!(tries, (regions - made) * 512, "the others have small pages");
-        // 512 blocks are drawn, and some of the share are broken by page tables.
+        // 512 blocks are drawn, and page tables break some of the share.
         let drawn = (share * (1.0 - share) / 512.0).sqrt();
         let first = tiers.data.hits[0] as f64 / tries as f64;
         let free = 1.0 - share;

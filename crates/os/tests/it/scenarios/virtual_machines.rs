@@ -54,7 +54,7 @@ impl Guest {
             .fault(self.pid, at, Access::Write, &mut self.fx)
             .expect("a write that is allowed");
     }
-    /// The guest's and the host's translation of an address.
+    /// Translations of an address by the guest and by the host.
     fn at(&self, at: VirtAddr) -> (Translation<GuestPhysAddr>, Translation<PhysAddr>) {
         let View::Nested { guest, host } = self.os.view(self.pid) else {
             panic!("a guest's view is nested");
@@ -92,7 +92,7 @@ fn what_the_guest_uses_the_host_backs_page_by_page() {
         assert_eq!([g.size, h.size], sizes);
         let own = w.os.stats();
         let host = w.os.host_stats().expect("there is a host");
-        // The page and the tables' nodes, in the host's pages.
+        // The pages and the page-table nodes, in units of the host's pages.
         let used = own.mapped_4kb_bytes + own.mapped_2mb_bytes + own.page_table_bytes;
         let backed = host.mapped_4kb_bytes + host.mapped_2mb_bytes;
         match sizes[1] {
@@ -105,7 +105,7 @@ fn what_the_guest_uses_the_host_backs_page_by_page() {
             host.populated_pages, 0,
             "faults of the host, not the laboratory's"
         );
-        // Each costs the exit, the host's trap, its zeroing and its tables.
+        // Each fault costs the VM exit, the host's trap, its zeroing and its page tables.
         let tables = host.page_table_bytes / 4096 * 1024;
         assert_eq!(
             host.fault_cycles,
@@ -125,11 +125,11 @@ fn a_fault_of_the_guest_pays_for_those_of_the_host() {
     w.heap(2 * MB);
     w.write(HEAP);
     w.fx.cycles = 0;
-    // One frame of the guest's, one of the host's: trap and zeroing twice, one exit.
+    // One guest frame and one host frame: trap and zeroing twice, one VM exit.
     w.write(HEAP.offset(4096));
     assert_eq!(w.fx.cycles, 2 * (1000 + 1024) + 1000);
     w.fx.cycles = 0;
-    // Memory that the guest has freed stays backed: no further fault of the host.
+    // Memory that the guest has freed stays backed, without another host fault.
     let before = w.os.host_stats();
     w.os.unmap(w.pid, HEAP, 4096, &mut w.fx).expect("munmap");
     w.heap(4096);
@@ -159,7 +159,7 @@ fn populating_a_guest_backs_it_too_and_takes_no_time() {
         host.faults_4kb * 4096,
         16 * MB + w.os.stats().page_table_bytes
     );
-    // What it would have cost is the guest's and the host's.
+    // The counted cost is that of the guest and of the host.
     let own = 8 * (1000 + 2 * MB / 4) + 3 * 1024;
     assert_eq!(w.os.stats().populate_cycles, own + host.fault_cycles);
 }
@@ -280,8 +280,8 @@ fn wrong_virtual_machines_are_named() {
     );
 }
 
-/// ME-HPT, section V-C: a guest's ways are not cut into chunks, so a switch between
-/// its processes saves no L2P entries, and none of the host's.
+/// ME-HPT, section V-C: a guest's ways have no chunks, so a switch between its processes saves
+/// no L2P entries of the guest or the host.
 #[test]
 fn a_guest_has_no_l2p_table_to_save() {
     let table = |text: &str| {
@@ -312,9 +312,9 @@ fn a_guest_has_no_l2p_table_to_save() {
         }
         let cost = os.context_switch(a, b);
         let s = os.stats();
-        // 2 cycles a register, on top of 1,400.
+        // 2 cycles for each register, in addition to 1,400.
         assert_eq!(cost, 1400 + 2 * (s.registers_saved + s.registers_restored));
-        // And back: each is saved once and restored once.
+        // And back: each register is saved once and restored once.
         assert_eq!(os.context_switch(b, a), cost);
         let both = os.stats();
         assert_eq!(both.registers_saved, both.registers_restored);
@@ -330,12 +330,13 @@ fn a_guest_has_no_l2p_table_to_save() {
     };
     let (native, chunk, _) = switch(native);
     let (guest, way, host) = switch(guest);
-    // 64 MB are 2048 lines in 3 ways: with 8 KB chunks of 128 lines at least 8 L2P
-    // entries a way; a way that grew in place has one base for each doubling.
+    // 64 MB are 2048 lines in 3 ways: with 8 KB chunks of 128 lines, each way has at least 8
+    // L2P entries. A way that grew in place has one base for each doubling.
     assert!(native >= 3 * 8, "{native}");
     assert!(guest < native, "{native} {guest}");
     assert!(chunk <= 1 << 20 && way > 8 << 10, "{chunk} {way}");
-    // The host's own table is cut into chunks: what is contiguous to the guest is not.
+    // The host's own table uses chunks: memory that is contiguous for the guest is not
+    // contiguous in the host.
     let host = host.expect("there is a host");
     assert!(host.largest_contiguous_bytes <= 1 << 20);
     assert_eq!(host.registers_saved, 0);
@@ -354,7 +355,7 @@ fn settled(mode: ThpMode) -> PlacementSpec {
 
 #[test]
 fn guests_and_hosts_each_have_a_khugepaged() {
-    // The host's pages are small at first: it has only broken blocks.
+    // The host's pages are small at first, because it has only broken blocks.
     let host = spec(FragmentationSpec::Available2mb(0.0));
     let small = PlacementSpec::Buddy(BuddySpec {});
     for (of_guest, of_host) in [(true, false), (false, true), (true, true)] {
@@ -372,7 +373,7 @@ fn guests_and_hosts_each_have_a_khugepaged() {
         w.os.settle(&mut w.fx).expect("memory is plenty");
         let (g, h) = w.at(HEAP);
         let size = |huge| if huge { PageSize::M2 } else { PageSize::K4 };
-        // What the guest has just collapsed its host has backed by small pages.
+        // The host backs the block of the guest's new 2 MB page with small pages.
         assert_eq!(g.size, size(of_guest));
         assert!(!w.fx.invalidate.is_empty());
         w.os.settle(&mut w.fx).expect("memory is plenty");
@@ -393,7 +394,7 @@ fn shadowed(placement: PlacementSpec) -> VirtualSpec {
 }
 
 impl Guest {
-    /// What the hardware finds in the shadow.
+    /// Translation in the shadow, which the hardware walks.
     fn shadow(&self, at: VirtAddr) -> Translation<PhysAddr> {
         let View::Native(shadow) = self.os.view(self.pid) else {
             panic!("the hardware walks one table");
@@ -402,8 +403,8 @@ impl Guest {
     }
 }
 
-/// A page of the shadow is as large as it is in both layers, and the host's counters tell that
-/// nobody left the guest for it.
+/// A shadow page has the smaller of its sizes in both layers. The host's counters show that the
+/// shadow causes no VM exits.
 #[test]
 fn a_page_of_the_shadow_is_as_large_as_it_is_in_both() {
     let small = || PlacementSpec::Buddy(BuddySpec {});
@@ -443,14 +444,14 @@ fn a_page_of_the_shadow_is_as_large_as_it_is_in_both() {
             (host.fault_cycles, host.faults_4kb, host.faults_2mb)
         };
         assert_eq!(cost(&w), cost(&nested));
-        // Its nodes are the host's: a root and three levels below.
+        // The host owns the shadow's nodes: a root and three levels below.
         let tables = |w: &Guest| w.os.host_stats().map_or(0, |s| s.page_table_bytes);
         let nodes = if size == PageSize::K4 { 3 + 4 - 1 } else { 3 };
         assert_eq!(tables(&w) - tables(&nested), nodes * 4096);
     }
 }
 
-/// What the host collapses grows in the shadow; what goes away leaves nothing behind.
+/// Collapses by the host enlarge shadow pages, and unmapped pages leave the shadow.
 #[test]
 fn the_shadow_follows_the_hosts_collapses_and_goes_with_its_process() {
     let collapsing = |settled| {
@@ -464,7 +465,7 @@ fn the_shadow_follows_the_hosts_collapses_and_goes_with_its_process() {
             khugepaged,
         })
     };
-    // Every block of the host's is broken, and compaction can mend it.
+    // Every block of the host is broken, and compaction can repair it.
     let host = OsSpec {
         memory_gb: 2,
         ..spec(FragmentationSpec::Available2mb(0.0))
@@ -498,8 +499,8 @@ fn the_shadow_follows_the_hosts_collapses_and_goes_with_its_process() {
     }
 }
 
-/// What the hardware is told to hash is what the host has hashed: pages of programs, last-level
-/// frames of the guest's tables, its upper levels, and the host's own last level.
+/// The hardware sees the hashes that the host has used. They cover program pages, last-level
+/// frames and upper levels of guest page tables, and the host's own last level.
 #[test]
 fn a_host_places_by_the_hash_of_what_it_is_told() {
     for of in [HashOf::GuestVirtual, HashOf::GuestPhysical, HashOf::Both] {
@@ -546,7 +547,7 @@ fn a_host_places_by_the_hash_of_what_it_is_told() {
                 assert!(lies_at(g.frame.base.0, HashKey::page(asid, vpn)));
                 assert!(lies_at(g.leaf.0, HashKey::table(asid, vpn)));
                 pages += 1;
-                // The levels above, as a walk comes by them.
+                // The levels above, in the order of a walk.
                 let mut state = WalkState::default();
                 let none = WalkCacheSpec {
                     entries: 0,
@@ -571,8 +572,8 @@ fn a_host_places_by_the_hash_of_what_it_is_told() {
         let placed = |p: &Placed| p.hits.iter().sum::<u64>();
         let s = w.os.stats();
         let nodes = s.page_table_bytes / 4096;
-        // Of each process 32 of them are last-level ones; the host's own are as many as its
-        // memory in use has regions.
+        // Each process has 32 last-level nodes. The host has as many as there are regions in
+        // its used memory.
         let own = placed(tables)
             - match of {
                 HashOf::GuestVirtual => 2 * 32,
@@ -594,8 +595,8 @@ fn a_host_places_by_the_hash_of_what_it_is_told() {
     }
 }
 
-/// A page that the guest gives back and uses again stays where the host has put it: the hash
-/// of its new use names another frame.
+/// A page that the guest frees and reuses stays in its host frame, although the hash of its new
+/// use selects another frame.
 #[test]
 fn what_a_guest_uses_again_lies_where_it_was_first_used() {
     let hashed = PlacementSpec::TieredHash(TieredHashSpec::default());

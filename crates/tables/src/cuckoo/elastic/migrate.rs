@@ -1,4 +1,4 @@
-//! Resizes under way: how lines get from the old table to the new one.
+//! Migration: moving lines from the old to the new table during a resize.
 
 use pagewalk_units::Addr;
 use rand::RngExt;
@@ -8,18 +8,18 @@ use crate::cuckoo::hash::Hash;
 use crate::cuckoo::line::Format;
 use crate::cuckoo::spec::WhenDue;
 
-/// What became of one step of a migration.
+/// Outcome of one migration step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Step {
-    /// The pointer has moved.
+    /// The rehash pointer has moved.
     Done,
-    /// A line found no place within the allowed re-insertions; nothing has changed.
+    /// A line found no slot within the re-insertion limit. Nothing has changed.
     Stuck,
 }
 
 impl<F: Format, A: Addr> Elastic<F, A> {
-    /// What an insertion migrates: moves the rehash pointer of a way whose resize
-    /// is not over, chosen at random, as often as is due since the last one.
+    /// The migration work of one insertion. Advances the rehash pointers of
+    /// randomly chosen ways with unfinished resizes, by as many steps as are due.
     pub(super) fn migrate(&mut self, env: &mut Env<'_, A>, landed: &mut dyn FnMut(u64, u8)) {
         self.owed += self.spec.migrated_per_insertion;
         let steps = self.owed as u32;
@@ -39,14 +39,15 @@ impl<F: Format, A: Addr> Elastic<F, A> {
             let way = way.expect("one of those counted");
             if self.step(way, env, landed) == Step::Stuck {
                 self.downsize_from = self.lines / 2;
-                // Ways of one size stay of one size.
+                // Reverse all ways together, so that ways of equal size keep equal
+                // sizes.
                 self.turn_round(if self.spec.per_way { 1 << way } else { u8::MAX });
             }
             self.close(env);
         }
     }
 
-    /// Whether nothing is left to migrate in `way`.
+    /// True if `way` has nothing left to migrate.
     fn arrived(&self, way: usize) -> bool {
         let w = &self.ways[way];
         match w.flight {
@@ -56,8 +57,8 @@ impl<F: Format, A: Addr> Elastic<F, A> {
         }
     }
 
-    /// Ends the resizes that have arrived: each way's, or with all ways at
-    /// once when the last has.
+    /// Completes finished resizes: each way on its own, or all ways together after
+    /// the last one has finished.
     fn close(&mut self, env: &mut Env<'_, A>) {
         if !self.spec.per_way && !(0..self.ways.len()).all(|way| self.arrived(way)) {
             return;
@@ -97,9 +98,9 @@ impl<F: Format, A: Addr> Elastic<F, A> {
         }
     }
 
-    /// Downsizes among `ways` (a bit each) go back to where they came from;
-    /// this needs no memory, and lines find their old slots free. One stays
-    /// that would leave its way more than twice as large as another.
+    /// Reverses the downsizes among `ways` (a bit each). Reversal needs no memory,
+    /// and lines find their old slots free. A downsize is not reversed if its way
+    /// would become more than twice as large as another.
     pub(super) fn turn_round(&mut self, ways: u8) {
         for way in (0..self.ways.len()).filter(|way| ways >> way & 1 == 1) {
             let smallest = self.ways.iter().map(Way::slots).min().unwrap_or(0);
@@ -117,8 +118,8 @@ impl<F: Format, A: Addr> Elastic<F, A> {
         }
     }
 
-    /// Finishes the resizes of `ways` at once; a downsize for which a line
-    /// finds no place stays under way.
+    /// Completes the resizes of `ways` at once. A downsize in which a line finds no
+    /// slot stays in progress.
     pub(super) fn finish_now(
         &mut self,
         ways: u8,
@@ -132,8 +133,8 @@ impl<F: Format, A: Addr> Elastic<F, A> {
         self.close(env);
     }
 
-    /// Finishes changes of the chunk size whose new chunks have no L2P entries yet.
-    /// Only upsizes are such, and they always find their slots free.
+    /// Completes chunk-size changes whose new chunks have no L2P entries yet. These
+    /// are always upsizes, so lines find their slots free.
     pub(super) fn change_at_once(&mut self, env: &mut Env<'_, A>, landed: &mut dyn FnMut(u64, u8)) {
         let unlisted = |w: &Way<A>| u8::from(w.flight.is_some_and(|f| f.unlisted));
         let ways = (self.ways.iter().enumerate()).fold(0, |bits, (i, w)| bits | unlisted(w) << i);
@@ -141,7 +142,7 @@ impl<F: Format, A: Addr> Elastic<F, A> {
             return;
         }
         self.stats.changed_at_once += u64::from(ways.count_ones());
-        // Ways that are resized together end together.
+        // Ways that are resized together also finish together.
         let ways = if self.spec.per_way { ways } else { u8::MAX };
         for way in (0..self.ways.len()).filter(|way| ways >> way & 1 == 1) {
             while !self.arrived(way) && self.step(way, env, landed) == Step::Done {}
@@ -149,8 +150,9 @@ impl<F: Format, A: Addr> Elastic<F, A> {
         self.close(env);
     }
 
-    /// What happens to the resizes of `ways` when an upsize of them is due:
-    /// a downsize turns round, and an upsize is finished or waited for.
+    /// Handles resizes in progress among `ways` when an upsize is due. A downsize
+    /// is reversed. An upsize is completed or left in progress, depending on
+    /// `when_due`.
     pub(super) fn hurry(
         &mut self,
         ways: u8,
@@ -167,7 +169,7 @@ impl<F: Format, A: Addr> Elastic<F, A> {
         }
     }
 
-    /// Moves the rehash pointer of `way` by one slot.
+    /// Advances the rehash pointer of `way` by one slot.
     fn step(&mut self, way: usize, env: &mut Env<'_, A>, landed: &mut dyn FnMut(u64, u8)) -> Step {
         let (function, salt, ways) = (self.spec.hash, self.salt, usize::from(self.spec.ways));
         let hash = |key| Hash::new(function, key, salt).of(way, ways);
@@ -213,7 +215,7 @@ impl<F: Format, A: Addr> Elastic<F, A> {
             new: !in_place,
             slot: new as u32,
         };
-        // A larger table always has the slot free; see the module's head.
+        // In a larger table the slot is always free; see the module documentation.
         if self.place_at(place, line).is_err() {
             let w = &mut self.ways[way];
             w.lines += 1;
@@ -234,7 +236,7 @@ impl<F: Format, A: Addr> Elastic<F, A> {
         Step::Done
     }
 
-    /// Counts a line that a resize has moved, or left where it was.
+    /// Counts a line that a resize has moved or left in place.
     fn count(&mut self, in_place: bool, moved: bool, env: &mut Env<'_, A>) {
         let stats = &mut self.stats;
         match (in_place, moved) {

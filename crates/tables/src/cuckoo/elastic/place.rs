@@ -1,4 +1,4 @@
-//! Where a line goes, and those that it displaces.
+//! Placement of a line, and re-insertion of the lines that it displaces.
 
 use pagewalk_units::Addr;
 use rand::RngExt;
@@ -10,14 +10,14 @@ use crate::cuckoo::hash::Hash;
 use crate::cuckoo::line::Format;
 use crate::cuckoo::spec::{Choice, MAX_WAYS};
 
-/// How many times the usual limit of re-insertions an insertion may take while
-/// a resize is under way, before that is finished at once.
+/// Factor on the re-insertion limit while a resize is in progress. Beyond it
+/// the resize is completed at once.
 pub(super) const PATIENCE: usize = 8;
 
 impl<F: Format, A: Addr> Elastic<F, A> {
-    /// The way that a line goes to, not one of `not` (a bit a way): each with
-    /// the same chance, or by its free slots with per-way resizing (ME-HPT,
-    /// section IV-D).
+    /// Chooses a way for a line, excluding the ways in `not` (a bit each). The
+    /// choice is uniform, or weighted by free slots with per-way resizing
+    /// (ME-HPT, section IV-D).
     fn choose(&mut self, not: u8) -> usize {
         let allowed = |way: &usize| not >> way & 1 == 0;
         let n = self.ways.len();
@@ -46,7 +46,7 @@ impl<F: Format, A: Addr> Elastic<F, A> {
         (0..n).filter(allowed).nth(nth).expect("one of those left")
     }
 
-    /// The way that the line of `hash` goes to, not `not`.
+    /// Chooses a way for the line with this hash, excluding `not`.
     fn choose_for(&mut self, hash: Hash, not: Option<usize>) -> usize {
         let not = not.map_or(0, |way| 1 << way);
         if self.spec.choice == Choice::PreferEmpty {
@@ -60,12 +60,12 @@ impl<F: Format, A: Addr> Elastic<F, A> {
         self.choose(not)
     }
 
-    /// Puts `line` into a way other than `from`; the line that was there goes
-    /// to another way, and so on, until a slot is free. `Err` after too many,
-    /// when everything is as it was.
+    /// Puts `line` into a way other than `from`. A displaced line moves to
+    /// another way, and so on, until a slot is free. After too many
+    /// displacements it returns `Err` and restores the previous state.
     ///
-    /// `self.displaced` then has every place that has got another line, the
-    /// last of them being the one that was free.
+    /// On success `self.displaced` lists every slot that received a new line.
+    /// The last one was free.
     fn place(&mut self, key: u64, line: Line, from: Option<usize>) -> Result<(), ()> {
         let way = self.choose_for(self.hash(key), from);
         self.displaced.clear();
@@ -73,7 +73,7 @@ impl<F: Format, A: Addr> Elastic<F, A> {
         self.place_at(start, line)
     }
 
-    /// [`Elastic::place`] with the first place given.
+    /// Like [`Elastic::place`], with the first slot given.
     pub(super) fn place_at(&mut self, start: CuckooSlot, mut line: Line) -> Result<(), ()> {
         self.displaced.clear();
         let limit = self.most_kicks();
@@ -100,15 +100,14 @@ impl<F: Format, A: Addr> Elastic<F, A> {
         Err(())
     }
 
-    /// How often an insertion may displace a line: the limit after which the
-    /// table is resized, and more while that is under way already and the old
-    /// slots that are left are crowded.
+    /// Maximum displacements of one insertion. The limit is higher while a
+    /// resize is in progress, when the remaining old slots are crowded.
     fn most_kicks(&self) -> usize {
         let times = if self.in_flight() == 0 { 1 } else { PATIENCE };
         times * self.spec.max_kicks as usize
     }
 
-    /// Puts `line` somewhere; if it takes too many re-insertions, makes room.
+    /// Inserts `line`. Makes room whenever the re-insertion limit is exceeded.
     pub(super) fn place_or_resize(
         &mut self,
         key: u64,

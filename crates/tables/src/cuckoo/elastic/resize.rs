@@ -1,4 +1,4 @@
-//! When ways are resized, and the memory that it takes.
+//! Resize decisions, and the memory of resizes.
 
 use pagewalk_units::{Addr, Frame, PageSize};
 
@@ -8,12 +8,12 @@ use crate::cuckoo::line::Format;
 use crate::cuckoo::storage::{LINE_BYTES, Storage};
 use crate::{Purpose, Refusal, Want};
 
-/// How a way gets to another number of slots.
+/// Plan for the memory of a resized way.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Plan {
-    /// In the same memory, and so many more blocks of `bytes`.
+    /// Reuses the memory and adds `blocks` blocks of `bytes`.
     InPlace { blocks: usize, bytes: u64 },
-    /// In new memory: so many blocks of `bytes`.
+    /// Allocates new memory: `blocks` blocks of `bytes`.
     OutOfPlace { blocks: usize, bytes: u64 },
 }
 
@@ -26,7 +26,7 @@ impl Plan {
 }
 
 impl<F: Format, A: Addr> Elastic<F, A> {
-    /// Ways that are being resized, a bit each.
+    /// Ways with a resize in progress, a bit each.
     pub(super) fn in_flight(&self) -> u8 {
         let flying = |w: &Way<A>| u8::from(w.flight.is_some());
         (self.ways.iter().enumerate()).fold(0, |bits, (i, w)| bits | flying(w) << i)
@@ -35,13 +35,13 @@ impl<F: Format, A: Addr> Elastic<F, A> {
         ((1u32 << self.ways.len()) - 1) as u8
     }
 
-    /// Whether one more line would take `lines` of `slots` above the threshold.
+    /// True if one more line would exceed the upsize threshold.
     #[inline]
     pub(super) fn full(&self, lines: u64, slots: u64) -> bool {
         (lines + 1) as f64 > self.spec.upsize_at * slots as f64
     }
-    /// Ways to upsize before another line comes: all when the table is full,
-    /// or each that is full and not larger than another (ME-HPT, section IV-D).
+    /// Ways to upsize before the next insertion: all ways if the table is full, or
+    /// each full way that is among the smallest (ME-HPT, section IV-D).
     pub(super) fn upsizes_due(&self) -> u8 {
         if !self.spec.per_way {
             let slots = self.ways.iter().map(Way::slots).sum();
@@ -55,8 +55,8 @@ impl<F: Format, A: Addr> Elastic<F, A> {
         let due = |w: &Way<A>| Some(w.slots()) == smallest && self.full(w.lines, w.slots());
         (self.ways.iter().enumerate()).fold(0, |bits, (i, w)| bits | u8::from(due(w)) << i)
     }
-    /// Ways to downsize: all when the table has become empty enough, or each
-    /// that has and is not smaller than another. Never below the initial size.
+    /// Ways to downsize: all ways if the table is below the threshold, or each such
+    /// way that is among the largest. Never below the initial size.
     pub(super) fn downsizes_due(&self) -> u8 {
         let empty = |lines: u64, slots: u64| (lines as f64) < self.spec.downsize_at * slots as f64;
         if !self.spec.per_way {
@@ -77,7 +77,7 @@ impl<F: Format, A: Addr> Elastic<F, A> {
         (self.ways.iter().enumerate()).fold(0, |bits, (i, w)| bits | u8::from(due(w)) << i)
     }
 
-    /// The ways' first memory.
+    /// Allocates the initial memory of all ways.
     pub(super) fn start(&mut self, env: &mut Env<'_, A>) -> Result<(), Refusal> {
         let slots = self.spec.initial_slots;
         let mut ways: Vec<Way<A>> = Vec::with_capacity(usize::from(self.spec.ways));
@@ -100,7 +100,7 @@ impl<F: Format, A: Addr> Elastic<F, A> {
         self.ways = ways;
         Ok(())
     }
-    /// The smallest chunk size, if ways are in chunks.
+    /// The smallest chunk size, if ways use chunks.
     fn chunk(&self) -> Option<u64> {
         self.size.and(self.spec.chunks.first().copied())
     }
@@ -111,7 +111,7 @@ impl<F: Format, A: Addr> Elastic<F, A> {
         }
     }
 
-    /// L2P entries and memory for `plan`, or neither.
+    /// Acquires the L2P entries and the memory of `plan`, or neither.
     fn acquire(
         &self,
         way: usize,
@@ -133,7 +133,7 @@ impl<F: Format, A: Addr> Elastic<F, A> {
         }
         blocks
     }
-    /// The memory of `plan`, all of it or none.
+    /// Allocates the memory of `plan`, all or nothing.
     fn memory(&self, plan: Plan, env: &mut Env<'_, A>) -> Result<Vec<Frame<A>>, Refusal> {
         let (n, bytes) = plan.blocks();
         let mut blocks = Vec::with_capacity(n);
@@ -160,7 +160,8 @@ impl<F: Format, A: Addr> Elastic<F, A> {
         }
         Ok(blocks)
     }
-    /// L2P entries for the chunks of `way`, whose old ones have given theirs back.
+    /// Takes L2P entries for the chunks of `way`, whose old chunks have released
+    /// theirs.
     pub(super) fn list(&self, way: usize, env: &mut Env<'_, A>) {
         let size = self.size.expect("only ways in chunks go without");
         let n = self.ways[way].table.blocks();
@@ -178,7 +179,7 @@ impl<F: Format, A: Addr> Elastic<F, A> {
             chunk: bytes,
         })
     }
-    /// Gives memory of `way` back, and its L2P entries.
+    /// Frees memory of `way` and releases its L2P entries.
     pub(super) fn give_back(&self, way: usize, table: Storage<A>, env: &mut Env<'_, A>) {
         let (blocks, bytes) = table.free(env.frames);
         self.gave_back(way, blocks, bytes, env);
@@ -191,8 +192,8 @@ impl<F: Format, A: Addr> Elastic<F, A> {
         }
     }
 
-    /// The ways in which `way` could get to `slots`, the best first, each with
-    /// the claim that it has on the L2P table.
+    /// The possible plans to resize `way` to `slots`, best first, each with its kind
+    /// of L2P growth.
     fn plans(&self, way: usize, slots: u64) -> Vec<(Plan, Growth)> {
         let w = &self.ways[way];
         let bytes = slots * LINE_BYTES;
@@ -236,13 +237,14 @@ impl<F: Format, A: Addr> Elastic<F, A> {
             let larger = chunks.filter(|&c| c > now).map(change);
             std::iter::once(same).chain(larger).collect()
         } else {
-            // Back to smaller chunks when one of the present size is too much.
+            // Return to smaller chunks if one chunk of the current size is too large.
             let smaller = chunks.filter(|&c| c < now && bytes < now).map(change);
             smaller.rev().chain([same]).collect()
         }
     }
 
-    /// Gets the memory for `slots` in `way` and sets the rehash pointer to its start.
+    /// Allocates memory for `slots` in `way` and sets the rehash pointer to its
+    /// start.
     fn begin(&mut self, way: usize, slots: u64, env: &mut Env<'_, A>) -> Result<(), Refusal> {
         let mut refused = None;
         for (plan, growth) in self.plans(way, slots) {
@@ -255,7 +257,7 @@ impl<F: Format, A: Addr> Elastic<F, A> {
                 && !listed
                 && !(up && growth == Growth::Change && env.l2p.has_room_instead(way, size, n))
             {
-                // The next larger chunks need fewer entries.
+                // Larger chunks need fewer entries, so try the next plan.
                 refused = Some(self.l2p_full(way, size, plan, env.l2p));
                 continue;
             }
@@ -294,7 +296,7 @@ impl<F: Format, A: Addr> Elastic<F, A> {
         Err(refused.expect("there is at least one plan"))
     }
 
-    /// Begins to upsize all of `ways` (a bit each), or none of them.
+    /// Starts an upsize of all `ways` (a bit each), or of none.
     pub(super) fn begin_upsizes(&mut self, ways: u8, env: &mut Env<'_, A>) -> Result<(), Refusal> {
         let growth = u64::from(self.spec.growth);
         for way in (0..self.ways.len()).filter(|way| ways >> way & 1 == 1) {
@@ -306,7 +308,7 @@ impl<F: Format, A: Addr> Elastic<F, A> {
         }
         Ok(())
     }
-    /// Takes upsizes back that have migrated nothing yet.
+    /// Cancels upsizes that have not migrated anything.
     pub(super) fn cancel_upsizes(&mut self, ways: u8, env: &mut Env<'_, A>) {
         for way in (0..self.ways.len()).filter(|way| ways >> way & 1 == 1) {
             let w = &mut self.ways[way];
@@ -339,8 +341,8 @@ impl<F: Format, A: Addr> Elastic<F, A> {
             }
         }
     }
-    /// Begins to downsize those of `ways` for which there is memory; in the
-    /// whole table all or none.
+    /// Starts a downsize of those `ways` for which memory is available. Without
+    /// per-way resizing it starts all or none.
     pub(super) fn begin_downsizes(&mut self, ways: u8, env: &mut Env<'_, A>) {
         for way in (0..self.ways.len()).filter(|way| ways >> way & 1 == 1) {
             let slots = self.ways[way].slots() / 2;
@@ -364,10 +366,9 @@ impl<F: Format, A: Addr> Elastic<F, A> {
         }
     }
 
-    /// Makes it likelier that a line finds a place, after an insertion that
-    /// took too many re-insertions: resizes under way are finished (and
-    /// downsizes taken back); if there is none that could be, the table or its
-    /// fullest way among the smallest is upsized.
+    /// Makes room after an insertion exceeded the re-insertion limit. Resizes in
+    /// progress are completed, and downsizes are reversed. If none could be
+    /// completed, the whole table or the fullest of the smallest ways is upsized.
     pub(super) fn make_room(
         &mut self,
         env: &mut Env<'_, A>,
@@ -382,8 +383,8 @@ impl<F: Format, A: Addr> Elastic<F, A> {
             }
         }
         let ways = if self.spec.per_way {
-            // A smallest way is never stuck in a resize: larger, it would not
-            // be more than twice as large as another.
+            // A smallest way never has a stuck downsize: after reversal it would be
+            // at most twice as large as another way.
             let smallest = self.ways.iter().map(Way::slots).min();
             let fullest = (0..self.ways.len())
                 .filter(|&i| self.ways[i].flight.is_none())
@@ -398,7 +399,7 @@ impl<F: Format, A: Addr> Elastic<F, A> {
         Ok(())
     }
 
-    /// Keeps the peaks up.
+    /// Updates the peak values.
     pub(super) fn note(&mut self) {
         for (w, stats) in self.ways.iter().zip(&mut self.stats.ways) {
             stats.peak_bytes = stats.peak_bytes.max(w.bytes());

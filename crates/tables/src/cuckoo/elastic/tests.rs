@@ -1,4 +1,4 @@
-//! The table against a plain map, with resizes under way.
+//! Tests the table against a reference map, with resizes in progress.
 
 mod growth;
 mod sharing;
@@ -18,7 +18,7 @@ use crate::cuckoo::spec::{
 use crate::owner::Owner;
 use crate::{FrameSource, MapWork, NoFrames, Refusal, Want};
 
-/// Memory that refuses once `left` requests have been granted.
+/// Memory that refuses allocations after `left` successful ones.
 #[derive(Clone)]
 struct Source {
     next: u64,
@@ -63,7 +63,7 @@ impl FrameSource<PhysAddr> for Source {
 
 type Table = Elastic<PteCluster, PhysAddr>;
 
-/// A table with all that it stands on, and the map that it has to agree with.
+/// A table with its environment, and the reference map.
 #[derive(Clone)]
 struct Bench {
     table: Table,
@@ -77,8 +77,8 @@ fn line_of(key: u64) -> Line {
     PteCluster::with(key, (key % 8) as usize, 1 | (key & 0xff_ffff) << 12)
 }
 
-/// Anything that a failed insertion must not change: where every line is, and
-/// how much memory there is.
+/// State that a failed insertion must not change: location of every line, and
+/// memory in use.
 type State = (
     Vec<(u64, CuckooSlot)>,
     u64,
@@ -140,7 +140,7 @@ impl Bench {
         self.oracle.remove(&key);
     }
 
-    /// One probe a way finds the line, in exactly one way, and `find` the same.
+    /// Exactly one way's probe hits, and `find` agrees with it.
     fn check_key(&self, key: u64) {
         let hits: Vec<_> = (0..self.table.ways())
             .filter_map(|way| self.table.probe(key, way))
@@ -156,7 +156,7 @@ impl Bench {
         assert!(owned.is_some_and(|(base, bytes)| hit.at + 64 <= base + bytes));
     }
 
-    /// What holds at any time, whatever is under way.
+    /// Invariants that hold in every state.
     fn check_shape(&self) {
         let t = &self.table;
         assert_eq!(t.lines(), self.oracle.len() as u64);
@@ -172,7 +172,8 @@ impl Bench {
             let (old, new) = ((w.old_mask + 1) * 64, (w.new_mask + 1) * 64);
             let round = |bytes: u64| bytes.next_multiple_of(w.table.chunk().unwrap_or(64));
             match &w.next {
-                // In place: never more than the larger of the two.
+                // An in-place resize never holds more than the larger of the
+                // two tables.
                 None => assert_eq!(w.bytes(), round(old.max(new))),
                 Some(next) => assert!(!t.spec.in_place || w.table.chunk() != next.chunk()),
             }
@@ -210,7 +211,7 @@ impl Bench {
     }
 }
 
-/// Every technique alone, all and none, and the other choices there are.
+/// Each technique alone, all and none of them, and the other parameter choices.
 fn specs() -> Vec<(&'static str, ElasticSpec)> {
     let ecpt = ElasticSpec::from(&ElasticCuckooSpec::default());
     let mehpt = ElasticSpec::from(&MemoryEfficientSpec::default());
@@ -355,7 +356,7 @@ fn waiting(s: &mut ElasticSpec, migrated: f64) {
     s.migrated_per_insertion = migrated;
 }
 
-/// A scattered key of a space of `keys`.
+/// A scattered key from a space of `keys` keys.
 fn key(n: u64, keys: u64) -> u64 {
     ((n % keys) * 0x9_2f31) & ((1 << 33) - 1)
 }
@@ -363,7 +364,7 @@ fn key(n: u64, keys: u64) -> u64 {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Runs of insertions and removals, short of memory now and then.
+    /// Runs of insertions and removals, with occasional memory shortage.
     #[test]
     fn every_line_is_found_after_every_step(
         which in 0..specs().len(),
@@ -399,8 +400,8 @@ fn millions_of_steps_agree_with_a_map() {
         let mut b = Bench::new(&spec, 42);
         let mut rng = pagewalk_units::rng(42, name);
         let mut keys: Vec<u64> = Vec::new();
-        // Up and down with turns on the way, so that resizes of both
-        // directions are met in any state by both kinds of steps.
+        // Growing and shrinking with reversals, so that insertions and removals
+        // meet resizes of both directions in many states.
         let targets = [
             3000, 500, 2500, 60, 40_000, 9000, 14_000, 100, 30_000, 20_000, 0,
         ];
@@ -455,7 +456,7 @@ fn a_refused_request_changes_nothing() {
         for &key in &keys {
             free.insert(key).unwrap();
         }
-        // Every request is refused once.
+        // Every allocation fails once.
         let mut b = Bench::new(&spec, 3);
         let mut refusals = 0;
         b.source.left = 0;
@@ -463,7 +464,7 @@ fn a_refused_request_changes_nothing() {
             let before = (b.state(), b.work, b.table.stats().drained);
             let mut granted = 0;
             while b.insert(key).is_err() {
-                // A resize that was finished to find a place stays finished.
+                // A resize that was completed to find a slot stays completed.
                 let now = (b.state(), b.work, b.table.stats().drained);
                 assert!(now == before || now.2 > before.2, "{name}");
                 assert!(now.0.0.iter().map(|(key, _)| key).eq(b.oracle.keys()));
@@ -475,7 +476,7 @@ fn a_refused_request_changes_nothing() {
             b.source.left = 0;
         }
         b.check_all();
-        // At least the first memory of each way.
+        // At least the initial memory of each way.
         assert!(refusals >= u32::from(spec.ways), "{name}: {refusals}");
         all += refusals;
         if b.table.stats().forced_upsizes == 0 {
@@ -486,11 +487,11 @@ fn a_refused_request_changes_nothing() {
     assert!(all > 100, "{all}");
 }
 
-/// Memory is plenty, the registers are not: a way of chunks of one size ends at
-/// twice a sub-table's entries (ME-HPT, section V-A).
+/// With ample memory, the L2P table is the limit: a way with one chunk size
+/// ends at twice a sub-table's entries (ME-HPT, section V-A).
 #[test]
 fn a_way_that_has_used_up_its_l2p_entries_says_so() {
-    // No upsize waits, so that all begin at the threshold.
+    // With `finish`, every upsize starts at the threshold.
     let mut spec = ElasticSpec::from(&MemoryEfficientSpec {
         chunks: vec![4096],
         change_chunks: false,
@@ -519,7 +520,7 @@ fn a_way_that_has_used_up_its_l2p_entries_says_so() {
     let Some(way) = (0..3).find(|&way| refused == Refusal::from(full(way))) else {
         panic!("{refused}");
     };
-    // Eight chunks of 64 lines, six tenths of which are in use.
+    // Eight chunks of 64 lines at a load of 0.6.
     let lines = b.table.lines_of(usize::from(way));
     assert_eq!(lines, 8 * 64 * 6 / 10);
     assert_eq!(
@@ -529,7 +530,7 @@ fn a_way_that_has_used_up_its_l2p_entries_says_so() {
         )
     );
     b.check_all();
-    // With larger chunks to go over to it goes on.
+    // With a larger chunk size the table continues to grow.
     let mut b = Bench::new(
         &ElasticSpec {
             chunks: vec![4096, 16384],

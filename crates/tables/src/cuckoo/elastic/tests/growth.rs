@@ -1,4 +1,4 @@
-//! When ways grow and shrink, and what a resize does with their lines.
+//! Growing and shrinking of ways, and the lines that a resize moves.
 
 use pagewalk_units::PageSize;
 use proptest::prelude::*;
@@ -20,7 +20,8 @@ fn slots(b: &Bench) -> Vec<u64> {
     (0..3).map(|way| b.table.slots_of(way)).collect()
 }
 
-/// Every upsize begins at its threshold, and is over before the next is due.
+/// Parameters under which every upsize starts at its threshold and completes before the next is
+/// due.
 fn prompt(spec: ElasticSpec) -> ElasticSpec {
     ElasticSpec {
         migrated_per_insertion: 2.0,
@@ -29,7 +30,7 @@ fn prompt(spec: ElasticSpec) -> ElasticSpec {
     }
 }
 
-/// What a resize of the whole table has still to migrate, by its definition.
+/// Remaining migration work of a resize of the whole table, computed from its definition.
 struct Left {
     slots: f64,
     owed: f64,
@@ -58,13 +59,13 @@ fn the_whole_table_has_the_size_that_its_lines_and_the_thresholds_say() {
         };
         for n in 0..100_000u64 {
             b.insert(key(n, 1 << 24)).unwrap();
-            // 0.6 exactly: more than three fifths of the slots.
+            // The integer form of a load factor above 0.6.
             let due = 5 * (n + 1) > 3 * expected;
             if due && left.slots == 0.0 {
                 left.slots = expected as f64;
                 expected *= 2;
             } else if due {
-                // Nothing else waits, and nothing that is in time has to be finished.
+                // Under `finish`, every resize completes before the next upsize is due.
                 assert_eq!(spec.when_due, WhenDue::Wait, "{n}");
                 late += 1;
             }
@@ -78,8 +79,8 @@ fn the_whole_table_has_the_size_that_its_lines_and_the_thresholds_say() {
         for n in (0..100_000u64).rev() {
             let flying = b.table.resizing();
             b.remove(key(n, 1 << 24));
-            // A downsize that is due while a resize is under way has that finished,
-            // and begins with the next removal.
+            // A downsize that is due completes the resize in progress and starts with the next
+            // removal.
             if !flying && 5 * n < expected && expected > 3 * 128 {
                 expected /= 2;
             }
@@ -125,7 +126,7 @@ fn a_way_grows_exactly_when_it_is_full_and_no_larger_than_another() {
             assert!(late > 0);
             continue;
         }
-        // No way can take what the thresholds would let all of them have.
+        // No single way can hold the load that the thresholds allow to all of them.
         assert!(
             100_000 * 5 <= 3 * total && total <= 3 * 2 * 100_000 * 5 / 3,
             "{total}"
@@ -135,7 +136,7 @@ fn a_way_grows_exactly_when_it_is_full_and_no_larger_than_another() {
 
 #[test]
 fn about_half_of_the_lines_stay_when_a_way_doubles_in_place() {
-    // Dense keys, keys a page-table node apart, and scattered ones.
+    // Dense keys, keys one page-table node apart, and scattered keys.
     for stride in [1, 64, 0x9_2f31] {
         let mut b = Bench::new(&mehpt(), 1);
         for n in 0..150_000 {
@@ -153,7 +154,7 @@ fn about_half_of_the_lines_stay_when_a_way_doubles_in_place() {
 
 #[test]
 fn upsizes_never_displace_a_line() {
-    // All re-insertions are due to insertions: each rehash finds its slot free.
+    // Only insertions cause re-insertions: each rehash finds its slot free.
     let mut b = Bench::new(&mehpt(), 1);
     for n in 0..50_000 {
         b.insert(key(n, 1 << 24)).unwrap();
@@ -171,7 +172,7 @@ fn upsizes_never_displace_a_line() {
     assert_eq!(u64::from(b.work.moved), s.moved + s.moved_out_of_place);
 }
 
-/// Ways whose occupancy asks for a downsize, and their slots.
+/// Ways below the downsize threshold, and their slots.
 fn to_halve(b: &Bench) -> Vec<(usize, u64)> {
     let spec = &b.table.spec;
     let (sizes, ways) = (slots(b), 0..3);
@@ -191,7 +192,7 @@ fn to_halve(b: &Bench) -> Vec<(usize, u64)> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// The one that is due finishes what is under way, and the next removal begins it.
+    /// A downsize that is due completes the resize in progress, and the next removal starts it.
     #[test]
     fn a_downsize_that_is_due_is_begun_by_the_next_removal_under_either_rule(
         per_way: bool,
@@ -211,9 +212,9 @@ proptest! {
                     b.insert(key).unwrap();
                 }
             }
-            // The downsizes that stay due after a removal, and how many lines have
-            // found no place by then: such a downsize turns round, and the removal after
-            // that finishes what goes back.
+            // The downsizes that remain due after a removal, and the number of insertions that
+            // found no slot so far. Such a failure reverses the downsize, and the next removal
+            // completes the reversal.
             let mut due = (vec![], b.table.stats().exhausted);
             let (mut turned, mut drained) = (0, b.table.stats().drained);
             while b.oracle.len() > least {
@@ -222,8 +223,8 @@ proptest! {
                 b.remove(key);
                 let now = (to_halve(&b), b.table.stats().exhausted);
                 turned = if now.1 == due.1 { turned / 2 } else { 2 };
-                // A migration within a removal may make one due; then the next removal finishes
-                // what is under way.
+                // A migration within a removal may make a downsize due. The next removal then
+                // completes the resize in progress.
                 let finished = b.table.stats().drained > drained;
                 drained = b.table.stats().drained;
                 if turned == 0 && !finished && b.table.downsize_from == u64::MAX {
@@ -240,12 +241,12 @@ proptest! {
     }
 }
 
-/// Part of the insertions during which two tables live side by side, averaged
-/// over the sizes at which a program may stop growing.
+/// Fraction of insertions during which two tables coexist, averaged over the sizes at which a
+/// program may stop growing.
 fn coexistence(spec: &ElasticSpec) -> (f64, u64) {
     let mut b = Bench::new(spec, 1);
     let (mut sum, mut samples) = (0.0, 0);
-    // Ten sizes for each doubling between two thresholds of the same phase.
+    // Ten sizes for each doubling between two thresholds of equal phase.
     let mut next = 2.0 * 0.6 * 3.0 * 1024.0;
     for n in 0..4 * 3686u64 {
         b.insert(key(n, 1 << 24)).unwrap();
@@ -289,12 +290,12 @@ fn by_default_two_tables_live_side_by_side_from_the_first_upsize_on() {
     for n in 0..20_000 {
         b.insert(key(n, 1 << 24)).unwrap();
     }
-    // 230 lines fit three ways of 128 slots, and each later upsize is due before the
-    // last is over: at 1 / 1.45 of the slots instead of 0.6.
+    // 230 lines fit into three ways of 128 slots. Each later upsize is due before the last one
+    // completes, at a load of 1 / 1.45 instead of 0.6.
     assert_eq!(b.table.stats().coexisting_insertions, 20_000 - 230);
 }
 
-/// The loads at which a table that only grows begins its upsizes, largest last.
+/// The load factors at which a growing table starts its upsizes, largest last.
 fn loads(spec: &ElasticSpec, doublings: usize) -> (Vec<f64>, Bench) {
     let mut b = Bench::new(spec, 1);
     let (mut n, mut found) = (0u64, vec![]);
@@ -326,13 +327,13 @@ fn a_table_that_waits_settles_at_the_load_that_its_migration_leaves() {
         assert!((load * migrated - 1.0).abs() < 0.005, "{migrated}: {load}");
         assert_eq!(drained, 0);
     }
-    // Where a resize is over before the next is due there is nothing to wait for.
+    // A resize that completes before the next is due causes no wait.
     for migrated in [1.75, 2.0, 4.0] {
         let (load, _) = at(migrated, WhenDue::Wait);
         assert!((load - 0.6).abs() < 0.001, "{migrated}: {load}");
         assert_eq!(load, at(migrated, WhenDue::Finish).0);
     }
-    // And finished at once, it begins on time at any rate.
+    // With `finish`, an upsize starts on time at any migration rate.
     let (load, drained) = at(1.25, WhenDue::Finish);
     assert!(
         (load - 0.6).abs() < 0.001 && drained > 5,
@@ -342,8 +343,8 @@ fn a_table_that_waits_settles_at_the_load_that_its_migration_leaves() {
 
 #[test]
 fn parts_of_a_slot_add_up() {
-    // A resize of 384 slots is over after 384 / 1.6 insertions, the first of
-    // which began it.
+    // A resize of 384 slots completes after 384 / 1.6 insertions, counting the one that started
+    // it.
     for (migrated, insertions) in [(1.6, 240), (1.25, 308), (3.0, 128)] {
         let spec = ElasticSpec {
             migrated_per_insertion: migrated,
@@ -362,7 +363,7 @@ fn parts_of_a_slot_add_up() {
 
 #[test]
 fn insertions_go_on_where_a_resize_can_never_keep_up() {
-    // With half a slot an insertion a table would have to be twice full.
+    // With half a slot for each insertion, a resize would complete only at twice the capacity.
     for spec in [ecpt(), mehpt()] {
         let spec = ElasticSpec {
             migrated_per_insertion: 0.5,
@@ -381,7 +382,7 @@ fn insertions_go_on_where_a_resize_can_never_keep_up() {
 
 #[test]
 fn without_room_for_a_line_the_table_grows_before_its_threshold() {
-    // Two ways hold half as many lines as slots; the threshold is never reached.
+    // Two ways hold half as many lines as slots, so the threshold is never reached.
     let mut spec = ecpt();
     spec.ways = 2;
     spec.upsize_at = 0.9;
@@ -399,7 +400,7 @@ fn without_room_for_a_line_the_table_grows_before_its_threshold() {
 
 #[test]
 fn chunks_change_as_a_way_outgrows_its_table() {
-    // At a rate at which a way has gone over before it grows again.
+    // At this migration rate, a chunk-size change completes before the way grows again.
     let mut b = Bench::new(&prompt(mehpt()), 1);
     let (mut n, mut sizes) = (0, vec![]);
     let chunk = |b: &Bench, way: usize| {
@@ -429,7 +430,7 @@ fn chunks_change_as_a_way_outgrows_its_table() {
     for way in 0..3 {
         assert_eq!(b.table.stats().ways[way].chunk_changes, 1);
     }
-    // And back: 64 chunks of 8 KB again, and less.
+    // Shrinking returns to at most 64 chunks of 8 KB.
     for n in 0..n {
         b.remove(key(n, 1 << 24));
     }
@@ -442,7 +443,7 @@ fn chunks_change_as_a_way_outgrows_its_table() {
 }
 
 impl Bench {
-    /// Itself, or with a line in it if it has no memory yet.
+    /// A clone, with one line inserted if it has no memory yet.
     fn clone_started(&self) -> Bench {
         let mut b = self.clone();
         if b.table.ways.is_empty() {

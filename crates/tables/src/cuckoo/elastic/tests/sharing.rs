@@ -59,7 +59,7 @@ impl Process {
 
 #[test]
 fn page_sizes_grow_in_each_others_way_and_none_is_refused() {
-    // Each order of who is large first, with all three in the end.
+    // Different orders of growth, ending with all three page sizes present.
     use PageSize::{G1, K4, M2};
     for order in [
         [K4, M2, G1],
@@ -71,7 +71,7 @@ fn page_sizes_grow_in_each_others_way_and_none_is_refused() {
         let mut p = Process::new();
         let mut n = [0u64; 3];
         for size in order {
-            // As far as 16 MB a way; 1 GB pages stay few.
+            // Up to 16 MB for each way; few 1 GB pages.
             let lines = if size == G1 { 300 } else { 300_000 };
             while n[size.index()] < lines {
                 p.insert(size, n[size.index()]);
@@ -82,7 +82,7 @@ fn page_sizes_grow_in_each_others_way_and_none_is_refused() {
             for key in (0..n[size.index()]).rev() {
                 p.remove(size, key);
             }
-            // A downsize ends with the insertions after it.
+            // Insertions complete the downsize.
             for key in 0..40 {
                 p.insert(size, key);
             }
@@ -113,8 +113,8 @@ fn both_sizes_of_clusters_grow_together() {
     }
 }
 
-/// The sub-tables of a way may use all of its 96 entries (figure 6), and whoever
-/// then needs larger chunks goes over to them at once.
+/// A way may use all of its 96 entries (figure 6). A page size that then needs
+/// larger chunks changes to them at once.
 #[test]
 fn a_change_of_the_chunk_size_without_a_free_entry_is_made_at_once() {
     use PageSize::{G1, K4, M2};
@@ -130,7 +130,8 @@ fn a_change_of_the_chunk_size_without_a_free_entry_is_made_at_once() {
     while (0..3).any(|way| p.l2p.used_by(way, M2) < 32) {
         grow(&mut p, &mut n, M2);
     }
-    // As far as three ways of 1 MB in chunks of 8 KB would be, were there entries.
+    // Grow to three ways of 1 MB, which would need more chunks of 8 KB than there
+    // are entries.
     while p.tables[K4.index()].largest() < 1 << 20 {
         grow(&mut p, &mut n, K4);
         full += u32::from((0..3).any(|way| p.l2p.used_by(way, K4) == 64));

@@ -31,7 +31,7 @@ from typing import Any
 
 from pagewalk.runs.batch import Batch
 from pagewalk.runs.cache import Cache
-from pagewalk.runs.place import Host
+from pagewalk.runs.executor import Host
 from pagewalk.runs.task import Tell
 from pagewalk.studies.command import as_ended
 from pagewalk.studies.study import study

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from pagewalk.errors import PagewalkError, UserError
 from pagewalk.reproduce import paper as papers
-from pagewalk.reproduce.kept import NAME, TEMPLATE, Kept
+from pagewalk.reproduce.stored_results import NAME, TEMPLATE, Kept
 
 ROOT = Path(__file__).resolve().parent.parent
 

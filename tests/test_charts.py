@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 import fake
-from pagewalk import charts, distributions, histograms, palette
+from pagewalk.measurements import histograms
 from pagewalk.result import Result
+from pagewalk.view import charts, distributions, palette
 
 
 @pytest.fixture

@@ -19,12 +19,12 @@ import pytest
 import fake
 import live
 from browser import PROGRAM, Browser
-from pagewalk import causes, labels, palette
 from pagewalk.reproduce import drawing
 from pagewalk.reproduce import paper as papers
-from pagewalk.reproduce.kept import Kept
 from pagewalk.reproduce.report import Finished, Reproduction
+from pagewalk.reproduce.stored_results import Kept
 from pagewalk.result import Result
+from pagewalk.view import causes, labels, palette
 from sight import SIGHT, seen, through
 
 ROOT = Path(__file__).parent.parent

@@ -13,7 +13,7 @@ import pytest
 from pagewalk.errors import UserError
 from pagewalk.reproduce import Outcome, Row
 from pagewalk.reproduce import paper as papers
-from pagewalk.reproduce.kept import NAME, TEMPLATE, Kept
+from pagewalk.reproduce.stored_results import NAME, TEMPLATE, Kept
 
 ROOT = Path(__file__).parent.parent
 PAPERS = ROOT / "papers"

@@ -13,12 +13,12 @@ from asking import Invoke
 from pagewalk.errors import UserError
 from pagewalk.reproduce import Bars, Figure, Lines, Outcome, Panel, Paper, Row, drawing
 from pagewalk.reproduce import paper as papers
-from pagewalk.reproduce.kept import Kept
 from pagewalk.reproduce.report import difference, ours, printed
 from pagewalk.reproduce.seeds import together
+from pagewalk.reproduce.stored_results import Kept
 from pagewalk.runs.cache import Cache
 from pagewalk.runs.plan import keys
-from pagewalk.runs.room import simulate
+from pagewalk.runs.scheduler import simulate
 from paper import key, made, reproduce, results_of
 
 ROOT = Path(__file__).parent.parent

@@ -13,8 +13,8 @@ from asking import Invoke
 from pagewalk.errors import UserError
 from pagewalk.reproduce import Design, Figure, Paper, Program, Row, Run, Runs
 from pagewalk.reproduce import paper as papers
-from pagewalk.reproduce.kept import Kept
 from pagewalk.reproduce.sampled import bounded, told
+from pagewalk.reproduce.stored_results import Kept
 from pagewalk.runs.batch import batches
 from pagewalk.runs.cache import Outcome
 from pagewalk.runs.plan import SAMPLED

@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from pagewalk.runs import room
+from pagewalk.runs import scheduler
 from pagewalk.runs.batch import BATCH_SECONDS, Batch, Pace, Waiting
 from pagewalk.runs.cache import Cache, Outcome
-from pagewalk.runs.place import Host
+from pagewalk.runs.executor import Host
 from pagewalk.runs.plan import Design, Program, Run, keys
-from pagewalk.runs.room import Silent, as_finished, simulate
+from pagewalk.runs.scheduler import Silent, as_finished, simulate
 from pagewalk.runs.task import Tell
 
 Json = dict[str, Any]
@@ -92,7 +92,7 @@ class Place:
         return SimpleNamespace(done=done)
 
     def _report(self, batch: Batch, order: Json, seconds: float) -> Json:
-        report = {**room.NOTHING, "seconds": seconds, "error": None}
+        report = {**scheduler.NOTHING, "seconds": seconds, "error": None}
         if self.breaks & {run.seed for run in batch.runs}:
             return {**report, "error": "it broke"}
         return {**report, "results": {one["key"]: {"key": one["key"]} for one in order["runs"]}}
@@ -113,9 +113,9 @@ class Left(Silent):
 def go(
     runs: Iterable[Run], place: Place, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> tuple[dict[int, Outcome], Left]:
-    monkeypatch.setattr(room, "wait", place.wait)
+    monkeypatch.setattr(scheduler, "wait", place.wait)
     monkeypatch.setattr(
-        room, "time", SimpleNamespace(monotonic=lambda: place.now, sleep=time.sleep)
+        scheduler, "time", SimpleNamespace(monotonic=lambda: place.now, sleep=time.sleep)
     )
     watcher = Left(place)
     found = as_finished(runs, Cache(folder), place=place, watcher=watcher)
@@ -154,7 +154,7 @@ def test_a_batch_that_fails_is_tried_run_by_run(
         for ways in (7, 8, 9)
     ]
     place.breaks = {7}
-    monkeypatch.setattr(room, "wait", place.wait)
+    monkeypatch.setattr(scheduler, "wait", place.wait)
     found = list(as_finished(runs, Cache(tmp_path), place=place))
     assert [len(batch.runs) for batch in place.handed] == [3, 1, 1, 1]
     assert [outcome.error for _, outcome in found] == ["it broke"] * 3
@@ -231,7 +231,7 @@ def test_what_somebody_simulates_is_waited_for_and_taken_over_when_he_dies(
     assert holder.stdout.readline() == "True\n"
     with cache.claimed(key) as ours:
         assert not ours
-    monkeypatch.setattr(room, "ELSEWHERE_SECONDS", 0.1)
+    monkeypatch.setattr(scheduler, "ELSEWHERE_SECONDS", 0.1)
     seen: list[int] = []
 
     class Watcher(Silent):

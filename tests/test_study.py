@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pagewalk import native, options
-from pagewalk.config import variant
+from pagewalk import native
+from pagewalk.config import options
+from pagewalk.config.config import variant
 from pagewalk.errors import UserError
 from pagewalk.runs.cache import Cache
 from pagewalk.runs.plan import Run, keys

@@ -11,7 +11,7 @@ import pytest
 
 import pagewalk
 from asking import Invoke, refused
-from pagewalk.config import toml
+from pagewalk.config.config import toml
 from pagewalk.errors import UserError
 from pagewalk.studies import command
 from pagewalk.studies.options import ASKED, KNOWN, OPTIONS, PLACE, Arguments, StudyOption

@@ -12,8 +12,8 @@ from types import FrameType
 from typing import NoReturn
 
 from pagewalk.errors import Failure, Terminated
-from pagewalk.output import OutputLost, guarded
-from pagewalk.visible import visible
+from pagewalk.view.escape import visible
+from pagewalk.view.output import OutputLost, guarded
 
 _READER_LEFT = 128 + 13
 """What a shell calls the status of a program whose reader has seen enough (SIGPIPE)."""

@@ -10,21 +10,24 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pagewalk import custom, files, native, options, scratch
-from pagewalk import source as sources
-from pagewalk.config import Config, is_path, toml, variant
-from pagewalk.custom import Mapping
+from pagewalk import native
+from pagewalk.config import options
+from pagewalk.config import source as sources
+from pagewalk.config.config import Config, is_path, toml, variant
 from pagewalk.errors import PagewalkError, RunOption, Terminated, UserError, in_keywords
-from pagewalk.progress import Bar
+from pagewalk.host import files, run_folder
+from pagewalk.programs import generators
+from pagewalk.programs.generators import Mapping
 from pagewalk.result import Result
-from pagewalk.visible import shown
+from pagewalk.view.escape import shown
+from pagewalk.view.progress import Bar
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from pagewalk.catalogue import Catalogue
+    from pagewalk.config.options import Arguments
     from pagewalk.engine_types import Explanation, Program, Shipped
-    from pagewalk.options import Arguments
+    from pagewalk.view.catalogue import Catalogue
 
 Json = dict[str, Any]
 Named = str | os.PathLike[str] | Config
@@ -101,7 +104,7 @@ def workloads() -> Catalogue[Program]:
 
 
 def _catalogue(what: str, entries: Iterable[Any]) -> Catalogue[Any]:
-    from pagewalk.catalogue import Catalogue
+    from pagewalk.view.catalogue import Catalogue
 
     return Catalogue(what, entries)
 
@@ -205,7 +208,7 @@ def _pass_on(number: int, result: Result | None) -> None:
 
 
 def _result(designs: Sequence[Named], given: Json, bar: Bar, *, comparing: bool) -> Result:
-    from pagewalk.runs import portions
+    from pagewalk.runs import shards
 
     workload, mappings = given["workload"], given["mappings"]
     source, streams = None, None
@@ -227,7 +230,7 @@ def _result(designs: Sequence[Named], given: Json, bar: Bar, *, comparing: bool)
             )
     else:
         streams = _streams(workload, mappings, given)
-    with scratch.folder() as folder:
+    with run_folder.folder() as folder:
         settings = _table(given["settings"], "settings")
         machines = _machines(designs, given, comparing=comparing)
         on = [_name_or_file(m, folder / f"machines-{i}", "machine") for i, m in enumerate(machines)]
@@ -243,7 +246,7 @@ def _result(designs: Sequence[Named], given: Json, bar: Bar, *, comparing: bool)
             for i, d in enumerate(designs)
         ]
         spec = options.specification(values, named, source)
-        with portions.hosts(given["cluster"], given["jobs"], spec) as hosts, bar:
+        with shards.hosts(given["cluster"], given["jobs"], spec) as hosts, bar:
             if streams is None:
                 return Result(native.run(spec, bar, hosts))
             result = Result(native.run_custom(spec, streams, bar))
@@ -373,14 +376,14 @@ for _function in (run, compare):
 
 def _streams(
     workload: Any, mappings: Sequence[Mapping | tuple[int, int]] | None, given: Json
-) -> custom.Streams:
+) -> generators.Streams:
     for name in ("size", "threads", "params", "trace", "mix", "program"):
         if given[name] is not None:
             raise UserError(
                 "makes no sense with a program of your own; drop the argument",
                 about=RunOption(name),
             )
-    return custom.Streams(workload, mappings)
+    return generators.Streams(workload, mappings)
 
 
 def _name_or_file(value: Named, folder: Path, what: str) -> str:

@@ -18,10 +18,9 @@ from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
 from pagewalk.errors import Failure, Terminated, UserError
-from pagewalk.visible import visible
+from pagewalk.view.escape import visible
 
 if TYPE_CHECKING:
-    from pagewalk.custom import Streams
     from pagewalk.engine_types import (
         BlockVectors,
         Converted,
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
         TraceCheck,
         TraceInfo,
     )
+    from pagewalk.programs.generators import Streams
 
 Json = dict[str, Any]
 P = ParamSpec("P")

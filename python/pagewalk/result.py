@@ -7,11 +7,11 @@ import json
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
-from pagewalk import files
-from pagewalk.histograms import TOLD
-from pagewalk.measured import DesignResult, unknown
-from pagewalk.quantities import count
-from pagewalk.visible import visible
+from pagewalk.host import files
+from pagewalk.measurements.design import DesignResult, unknown
+from pagewalk.measurements.histograms import TOLD
+from pagewalk.view.escape import visible
+from pagewalk.view.quantities import count
 
 if TYPE_CHECKING:
     import polars
@@ -368,7 +368,7 @@ class Result:
 
     def to_html(self) -> str:
         """A page that needs nothing but a browser."""
-        from pagewalk.page import page
+        from pagewalk.view.page import page
 
         return page(self)
 
@@ -383,7 +383,7 @@ class Result:
         ``times``, a number of the summary, or one with ``-over-time`` where there are intervals;
         without it the speedup, or of one design the cycles.
         """
-        from pagewalk import figures
+        from pagewalk.view import figures
 
         figures.write(self, path, chart)
 
@@ -393,6 +393,6 @@ class Result:
         return visible(f"<pagewalk.Result {self.data['source']['name']}: {names}{state}>")
 
     def _repr_html_(self) -> str:
-        from pagewalk.page import fragment
+        from pagewalk.view.page import fragment
 
         return fragment(self)

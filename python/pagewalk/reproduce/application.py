@@ -7,12 +7,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from pagewalk import source as sources
-from pagewalk.config import is_path
+from pagewalk.config import source as sources
+from pagewalk.config.config import is_path
 from pagewalk.errors import UserError
 from pagewalk.reproduce.form import Table
 from pagewalk.runs.plan import Program
-from pagewalk.visible import shown
+from pagewalk.view.escape import shown
 
 Json = dict[str, Any]
 

@@ -16,12 +16,12 @@ from pagewalk.reproduce.figure import Figure, Results
 from pagewalk.reproduce.paper import Paper
 from pagewalk.reproduce.report import Finished, Reproduction, difference, label, ours, printed
 from pagewalk.reproduce.seeds import together
-from pagewalk.runs.bar import Bar
 from pagewalk.runs.cache import Cache, Outcome
-from pagewalk.runs.place import Place
+from pagewalk.runs.executor import Place
 from pagewalk.runs.plan import Run, Runs
-from pagewalk.runs.room import simulate
-from pagewalk.terminal import console, line, names, numbers
+from pagewalk.runs.progress import Bar
+from pagewalk.runs.scheduler import simulate
+from pagewalk.view.terminal import console, line, names, numbers
 
 
 def reproduce(

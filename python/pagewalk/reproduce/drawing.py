@@ -12,8 +12,8 @@ import altair as alt
 import polars as pl
 import vl_convert
 
-from pagewalk import charts, labels, palette
 from pagewalk.reproduce.figure import Bars, Figure, Lines, Panel, Row
+from pagewalk.view import charts, labels, palette
 
 _BAR = 13
 _GAP = 10

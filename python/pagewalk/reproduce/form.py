@@ -1,7 +1,7 @@
 """The form of `paper.toml`: tables whose values are read by their kind.
 
-A mistake is a `UserError` whose sentence begins with the key, dotted; `pagewalk.placing` puts file
-and line before it.
+A mistake is a `UserError` whose sentence begins with the key, dotted;
+`pagewalk.config.toml_position` puts file and line before it.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from pagewalk import files, native
+from pagewalk import native
 from pagewalk.errors import UserError
-from pagewalk.quantities import integer, parse_bytes, parse_count
-from pagewalk.visible import shown
+from pagewalk.host import files
+from pagewalk.view.escape import shown
+from pagewalk.view.quantities import integer, parse_bytes, parse_count
 
 Json = dict[str, Any]
 

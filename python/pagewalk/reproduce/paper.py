@@ -12,16 +12,17 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar, TypeVar
 
-from pagewalk import native, placing
-from pagewalk.config import is_path, parse, text_of
+from pagewalk import native
+from pagewalk.config import toml_position
+from pagewalk.config.config import is_path, parse, text_of
 from pagewalk.errors import UserError
-from pagewalk.quantities import integer
-from pagewalk.reproduce import application, blame, form
+from pagewalk.reproduce import application, error_location, form
 from pagewalk.reproduce.application import Application
 from pagewalk.reproduce.figure import Figure, Panel, Results, Row
 from pagewalk.reproduce.form import Table
 from pagewalk.runs.plan import Design, Run, Runs, label
-from pagewalk.visible import shown
+from pagewalk.view.escape import shown
+from pagewalk.view.quantities import integer
 
 Json = dict[str, Any]
 Kind = TypeVar("Kind")
@@ -93,7 +94,7 @@ class Paper:
             try:
                 known(scale, self.scales, "scale", "scales", "--scale: ")
             except UserError as error:
-                raise blame.Placed(str(error)) from None
+                raise error_location.Placed(str(error)) from None
         self.scale = self.scales[scale or self.full]
         self.machines = {
             key: _machine(value, folder) for key, value in table.tables("machines").items()
@@ -235,7 +236,7 @@ class Paper:
 
     def runs_of(self, figure: Figure) -> Runs:
         """What a figure says has to be simulated. Raises `UserError` for its mistakes."""
-        with blame.on(self.folder):
+        with error_location.on(self.folder):
             runs = figure.runs(self)
         if not isinstance(runs, Runs):
             raise UserError(
@@ -245,7 +246,7 @@ class Paper:
 
     def rows_of(self, figure: Figure, results: Results) -> list[Row]:
         """The numbers of a figure. Raises `UserError` for its mistakes."""
-        with blame.on(self.folder):
+        with error_location.on(self.folder):
             rows = figure.rows(self, results)
         if not isinstance(rows, list) or not all(isinstance(row, Row) for row in rows):
             raise UserError(f"{_source(figure)}: rows gives {shown(rows)}; expected a list of Row")
@@ -363,13 +364,13 @@ def load(name: str, scale: str | None = None) -> Paper:
     kind = _kind(folder)
     try:
         return kind(folder.resolve().name, folder, data, scale)
-    except blame.Placed:
+    except error_location.Placed:
         raise
     except UserError as error:
         # Whoever has raised it: what is wrong is in the file.
-        raise placing.placed(error, file, text) from None
+        raise toml_position.placed(error, file, text) from None
     except Exception:
-        with blame.on(folder):
+        with error_location.on(folder):
             raise
 
 
@@ -388,7 +389,7 @@ def _figure(paper: Paper, name: str) -> Figure:
     panels = kind.panels
     if not isinstance(panels, (list, tuple)) or not all(isinstance(p, Panel) for p in panels):
         raise UserError(f"{where}: panels is {shown(kind.panels)}; expected a list of Panel")
-    with blame.on(paper.folder):
+    with error_location.on(paper.folder):
         return kind()
 
 
@@ -407,7 +408,7 @@ def _only(folder: Path, name: str, kind: type[Kind]) -> type[Kind]:
             f"there is no file '{file}' for figure '{name}'; {hint}add it, or take the name out "
             "of figures and on_request in paper.toml"
         )
-    with blame.on(folder):
+    with error_location.on(folder):
         module = importlib.import_module(f"{_package(folder)}.{name}")
     found: list[type[Kind]] = [
         value

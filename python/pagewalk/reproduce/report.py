@@ -8,13 +8,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pagewalk import files, native, pictures
+from pagewalk import native
 from pagewalk.errors import Failure
-from pagewalk.markup import escape, line, table, whole
-from pagewalk.quantities import significant
+from pagewalk.host import files
 from pagewalk.reproduce import drawing
 from pagewalk.reproduce.figure import AT_LEAST, AT_MOST, DIFFERS, Figure, Row
 from pagewalk.reproduce.sampled import within
+from pagewalk.view import svg
+from pagewalk.view.markup import escape, line, table, whole
+from pagewalk.view.quantities import significant
 
 if TYPE_CHECKING:
     import polars
@@ -281,7 +283,7 @@ def _section(finished: Finished, deviations: str) -> str:
         # The page has its title above it.
         plain = drawing.svg({key: value for key, value in picture.items() if key != "title"})
         told = f"{shown}; its numbers are in the table below"
-        chart = pictures.embedded(plain, told, "wide", finished.name, least=0.75)
+        chart = svg.embedded(plain, told, "wide", finished.name, least=0.75)
         parts.append(
             f'<figure class=scroll tabindex=0 role=region aria-label="{escape(shown)}">{chart}'
             f"</figure>{_files(finished.name)}"

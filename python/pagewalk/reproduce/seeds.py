@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from pagewalk.reproduce.figure import Row
-from pagewalk.reproduce.statistics import mean
+from pagewalk.reproduce.means import mean
 
 Place = tuple[str, str, str, str, int]
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pagewalk.config import is_path
+from pagewalk.config.config import is_path
 from pagewalk.runs.plan import Run
 
 Json = dict[str, Any]

@@ -15,11 +15,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from pagewalk import files
 from pagewalk.errors import Failure
-from pagewalk.histograms import TOLD
-from pagewalk.measured import DesignResult
-from pagewalk.output import reason
+from pagewalk.host import files
+from pagewalk.measurements.design import DesignResult
+from pagewalk.measurements.histograms import TOLD
+from pagewalk.view.output import reason
 
 Json = dict[str, Any]
 

@@ -16,10 +16,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from pagewalk.errors import Failure, RunOption, UserError
-from pagewalk.quantities import parse_bytes, size
 from pagewalk.runs.batch import Batch
 from pagewalk.runs.task import OWN, Tell
-from pagewalk.visible import shown
+from pagewalk.view.escape import shown
+from pagewalk.view.quantities import parse_bytes, size
 
 Json = dict[str, Any]
 

@@ -13,11 +13,12 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
-from pagewalk import files, native
-from pagewalk.config import file_of, is_path, read
+from pagewalk import native
+from pagewalk.config.config import file_of, is_path, read
 from pagewalk.errors import Failure, UserError
-from pagewalk.output import reason
-from pagewalk.visible import shown
+from pagewalk.host import files
+from pagewalk.view.escape import shown
+from pagewalk.view.output import reason
 
 Json = dict[str, Any]
 

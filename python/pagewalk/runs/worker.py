@@ -18,11 +18,12 @@ from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pagewalk import native, scratch
+from pagewalk import native
 from pagewalk.errors import PagewalkError
+from pagewalk.host import run_folder
 from pagewalk.runs.cache import Cache
 from pagewalk.runs.plan import place
-from pagewalk.runs.portions import differs, on_worker
+from pagewalk.runs.shards import differs, on_worker
 
 if TYPE_CHECKING:
     from pagewalk.engine_types import Progress
@@ -93,7 +94,7 @@ def _simulate(order: Json) -> str:
         say({"refused": why})
         return ""
     if "portion" in order:
-        with scratch.folder() as folder:
+        with run_folder.folder() as folder:
             spec = on_worker(order, folder)
             if why := differs(order, spec):
                 say({"refused": why})
@@ -149,7 +150,7 @@ def _run(order: Json, runs: list[Json], cache: Cache | None) -> str:
     machines = list(dict.fromkeys(run["machine"] for run in runs))
     # Who has started this process may have a folder that outlives it.
     given = order.get("folder")
-    with nullcontext(Path(given)) if given else scratch.folder() as folder:
+    with nullcontext(Path(given)) if given else run_folder.folder() as folder:
         designs = [
             str(place(run["label"], run["text"], folder))
             for run in runs[: len(runs) // len(machines)]

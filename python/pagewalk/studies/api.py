@@ -11,24 +11,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pagewalk import scratch
+from pagewalk.config.options import described, with_defaults
 from pagewalk.errors import UserError
-from pagewalk.options import described, with_defaults
-from pagewalk.runs.bar import Bar
+from pagewalk.host import run_folder
 from pagewalk.runs.cache import Cache, Outcome
-from pagewalk.runs.room import Silent
+from pagewalk.runs.progress import Bar
+from pagewalk.runs.scheduler import Silent
 from pagewalk.studies import command
 from pagewalk.studies import study as said
 from pagewalk.studies.dataset import Study as Kept
 from pagewalk.studies.options import HOW, OPTIONS, Arguments
 from pagewalk.studies.point import Point, Value
-from pagewalk.visible import shown
+from pagewalk.view.escape import shown
 
 if TYPE_CHECKING:
     import polars
     from typing_extensions import Unpack
 
-    from pagewalk.measured import DesignResult
+    from pagewalk.measurements.design import DesignResult
 
 Json = dict[str, Any]
 
@@ -71,7 +71,7 @@ class Sweep:
         with ExitStack() as stack:
             folder = how["out"]
             if folder is None:
-                folder = stack.enter_context(scratch.folder())
+                folder = stack.enter_context(run_folder.folder())
             watcher = stack.enter_context(Bar(sys.stderr)) if how["progress"] else Silent()
             for point, outcome in command.as_ended(
                 self.study,

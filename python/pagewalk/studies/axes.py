@@ -10,13 +10,13 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pagewalk import native, options
-from pagewalk.config import listed, parse, toml, variant
-from pagewalk.engine_types import Program
+from pagewalk import native
+from pagewalk.config import options
+from pagewalk.config.config import listed, parse, toml, variant
 from pagewalk.errors import UserError
-from pagewalk.quantities import parse_bytes, parse_count
 from pagewalk.studies.point import DESIGN, MACHINE, SEED, Column, Value
-from pagewalk.visible import shown
+from pagewalk.view.escape import shown
+from pagewalk.view.quantities import parse_bytes, parse_count
 
 if TYPE_CHECKING:
     from pagewalk.engine_types import Program

@@ -13,25 +13,26 @@ from typing import Any, TextIO
 
 from rich.console import Console
 
-from pagewalk import files, native, scratch
+from pagewalk import native
+from pagewalk.config.source import source
 from pagewalk.errors import Failure, RunOption
-from pagewalk.output import reason
-from pagewalk.progress import Bar as Recording
-from pagewalk.quantities import duration, size
-from pagewalk.runs.bar import Bar
+from pagewalk.host import files, run_folder
 from pagewalk.runs.batch import batches
 from pagewalk.runs.cache import Cache, Outcome
-from pagewalk.runs.place import Place
+from pagewalk.runs.executor import Place
 from pagewalk.runs.plan import Run, keys
-from pagewalk.runs.room import Watcher, as_finished
-from pagewalk.source import source
+from pagewalk.runs.progress import Bar
+from pagewalk.runs.scheduler import Watcher, as_finished
 from pagewalk.studies import study as said
 from pagewalk.studies.dataset import HISTOGRAMS, INTERVALS, Dataset
 from pagewalk.studies.options import ASKED, HOW
 from pagewalk.studies.point import Point
 from pagewalk.studies.show import show
 from pagewalk.studies.study import Study
-from pagewalk.terminal import console, grid, line, names, words
+from pagewalk.view.output import reason
+from pagewalk.view.progress import Bar as Recording
+from pagewalk.view.quantities import duration, size
+from pagewalk.view.terminal import console, grid, line, names, words
 
 LONGEST_NAME = 40
 """Letters of a program's name that are in that of its recording."""
@@ -142,7 +143,7 @@ def told(study: Study, cache: Cache, jobs: int) -> Plan:
     """What a study would take, by what is planned and what is there."""
     points = study.points()
     runs = {point.run.identity: point.run for point in points}
-    with scratch.folder() as folder:
+    with run_folder.folder() as folder:
         found, wrong = keys(runs.values(), folder)
     missing = {
         key: runs[identity] for identity, key in found.items() if not cache.path(key).exists()

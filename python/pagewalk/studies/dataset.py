@@ -27,14 +27,15 @@ from typing import Any, TextIO
 
 import polars as pl
 
-from pagewalk import files, native
-from pagewalk.counters import CPUINFO, Processor
+from pagewalk import native
 from pagewalk.errors import Failure, UserError
-from pagewalk.output import reason
+from pagewalk.host import files
+from pagewalk.host.perf_counters import CPUINFO, Processor
 from pagewalk.runs.cache import Outcome
 from pagewalk.studies import layout
 from pagewalk.studies.layout import COMPLETE, SPEEDUPS, Layout
 from pagewalk.studies.point import DESIGN, SEED, Column, Point, Value
+from pagewalk.view.output import reason
 
 Json = dict[str, Any]
 Place = tuple[Value, ...]

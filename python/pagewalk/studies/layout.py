@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 
 from pagewalk import native
-from pagewalk.histograms import TOLD
+from pagewalk.measurements.histograms import TOLD
 from pagewalk.runs.cache import Outcome
 from pagewalk.studies.point import Column, Value
 

@@ -11,16 +11,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, TypedDict
 
-from pagewalk.config import listed
+from pagewalk.config.config import listed
+from pagewalk.config.options import BY_NAME as OF_A_RUN
+from pagewalk.config.options import DESIGNS, Number, Option, Text, Texts, assignments
+from pagewalk.config.source import machines
 from pagewalk.errors import RunOption, UserError, Words
-from pagewalk.options import BY_NAME as OF_A_RUN
-from pagewalk.options import DESIGNS, Number, Option, Text, Texts, assignments
 from pagewalk.runs.options import CACHE, CLUSTER, FOLDER, FRESH, JOBS, PRECISION, SEEDS
-from pagewalk.source import machines
 from pagewalk.studies import axes
 from pagewalk.studies.axes import PARAM, Axis
 from pagewalk.studies.point import DESIGN
-from pagewalk.visible import shown
+from pagewalk.view.escape import shown
 
 
 def _designs(name: str, value: object) -> Iterator[Axis]:

@@ -13,17 +13,18 @@ from typing import Any
 import altair as alt
 import polars as pl
 
-from pagewalk import charts, figures, files, labels, palette, pictures
-from pagewalk.charts import Look
-from pagewalk.columns import ratio, words
 from pagewalk.errors import Failure, UserError
-from pagewalk.markup import SCRIPT, escape, line, table, whole
-from pagewalk.names import shortened
-from pagewalk.palette import FAINT, INK
+from pagewalk.host import files
 from pagewalk.studies.dataset import Dataset
 from pagewalk.studies.point import DESIGN, SEED, Value
 from pagewalk.studies.summary import SPEEDUP
-from pagewalk.studies.words import Table, scaled, writer, written
+from pagewalk.studies.table import Table, scaled, writer, written
+from pagewalk.view import charts, figures, labels, palette, svg
+from pagewalk.view.charts import Look
+from pagewalk.view.columns import ratio, words
+from pagewalk.view.markup import SCRIPT, escape, line, table, whole
+from pagewalk.view.palette import FAINT, INK
+from pagewalk.view.short_names import shortened
 
 Json = dict[str, Any]
 
@@ -483,7 +484,7 @@ def page(of: Table, made: Plot) -> str:
     title = f"{made.y} by {made.x}"
     name = "plot"
     shown = "".join(
-        pictures.embedded(charts.svg(specification(made, look)), title, kind, f"{name}-{kind}")
+        svg.embedded(charts.svg(specification(made, look)), title, kind, f"{name}-{kind}")
         for look, kind in ((charts.WIDE, "wide"), (charts.NARROW, "narrow"))
     )
     body = (

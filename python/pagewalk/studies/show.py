@@ -13,14 +13,14 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from pagewalk.columns import Filled, ratio, words
 from pagewalk.studies.dataset import Dataset
 from pagewalk.studies.layout import COMPLETE
 from pagewalk.studies.point import DESIGN, SEED
 from pagewalk.studies.summary import SPEEDUP
-from pagewalk.studies.words import Table, short, writer
-from pagewalk.tabular import print_flow, print_table
-from pagewalk.terminal import console, line
+from pagewalk.studies.table import Table, short, writer
+from pagewalk.view.columns import Filled, ratio, words
+from pagewalk.view.table_layout import print_flow, print_table
+from pagewalk.view.terminal import console, line
 
 USUAL = ("ipc", "l2_tlb_mpki", "walk_cycles_mean")
 """Numbers that are told unless others are asked for."""

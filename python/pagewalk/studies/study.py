@@ -11,18 +11,19 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from pagewalk import native, options, source
-from pagewalk.config import is_path, parse, text_of, variant
+from pagewalk import native
+from pagewalk.config import options, source
+from pagewalk.config.config import is_path, parse, text_of, variant
+from pagewalk.config.toml_position import placed
 from pagewalk.errors import UserError, in_keywords
-from pagewalk.placing import placed
-from pagewalk.quantities import exact_bytes, parse_bytes, parse_count
-from pagewalk.runs.place import Place, named
+from pagewalk.runs.executor import Place, named
 from pagewalk.runs.plan import Design, Program, Run
 from pagewalk.studies import axes
 from pagewalk.studies.axes import LIMITS, PARAM, PROGRAMS, Axis
 from pagewalk.studies.options import ASKED, BY_NAME, KNOWN, PLACE, table
 from pagewalk.studies.point import DESIGN, MACHINE, SEED, Column, Point, Value
-from pagewalk.visible import shown
+from pagewalk.view.escape import shown
+from pagewalk.view.quantities import exact_bytes, parse_bytes, parse_count
 
 Json = dict[str, Any]
 

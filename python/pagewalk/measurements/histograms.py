@@ -1,0 +1,43 @@
+"""How long things took: histograms of a result."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pagewalk.engine_types import HistogramFields
+from pagewalk.view.quantities import significant
+
+TOLD = ("count", "mean", "p50", "p90", "p99", "largest")
+"""What a histogram is told by, each a field of `Histogram`."""
+
+
+class Histogram(HistogramFields):
+    """Values and how often each was seen."""
+
+    def __repr__(self) -> str:
+        told = f"<Histogram {self.path}.{self.name}: {self.count:,} values"
+        if self.mean is None:
+            return f"{told}>"
+        return (
+            f"{told}, mean {significant(self.mean)}, p99 {self.p99}, largest {self.largest} "
+            f"{self.unit}>"
+        )
+
+
+def told(histograms: Iterable[Histogram]) -> list[Histogram]:
+    """Those that stand for the whole machine and have values."""
+    listed = list(histograms)
+    several = {h.name for h in listed if _of_all(h.path)}
+    return [
+        h for h in listed if h.count and (h.name not in several or not h.path.startswith("core."))
+    ]
+
+
+def label(histogram: Histogram) -> str:
+    """Its name in words, with what it belongs to if that is not the core or its system."""
+    words = histogram.name.replace("_", " ")
+    return f"{words} ({histogram.path})" if histogram.path == "host" else words
+
+
+def _of_all(path: str) -> bool:
+    return path == "cores" or path.startswith("cores.")

@@ -1,0 +1,129 @@
+"""Where batches are simulated: processes of this host, or something that has its interface."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol
+
+from pagewalk.host import run_folder
+from pagewalk.runs.batch import Batch
+from pagewalk.runs.task import Tell, Workers
+
+Json = dict[str, Any]
+
+
+class Place(Protocol):
+    """An executor, with what it has room for."""
+
+    @property
+    def slots(self) -> int:
+        """How many batches run side by side, 1 or more."""
+
+    @property
+    def width(self) -> int:
+        """How many are handed over at a time."""
+
+    def fits(self, batch: Batch, handed: Sequence[Batch]) -> bool:
+        """Whether there is memory for another batch beside those that were handed over."""
+
+    def refuses(self, batch: Batch) -> str:
+        """Why it never takes a batch, empty where it does."""
+
+    def submit(self, order: Json, batch: Batch, tell: Tell) -> Future[Json]:
+        """Hands over a batch; the report is that of `task.simulate`."""
+
+    def lost(self, error: BaseException) -> str:
+        """Why nothing more can be run here, where an error says so; else empty."""
+
+    def why(self, error: BaseException) -> str:
+        """In words what happened to a batch that has no report."""
+
+    def __enter__(self) -> Any:
+        """Opens it."""
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Ends what runs, and closes it."""
+
+
+def named(cluster: str | None, jobs: int | None) -> Place:
+    """The place that ``--cluster`` and ``--jobs`` name. Raises `UserError` for what is none."""
+    if cluster is not None:
+        from pagewalk.runs.cluster import Asked, Cluster
+
+        asked = Asked.read(cluster)
+        if asked is not None:
+            return Cluster(asked, jobs)
+    return Host(jobs)
+
+
+class Host:
+    """Processes of this host: as many as there are jobs, as long as their memory fits."""
+
+    def __init__(self, jobs: int | None = None) -> None:
+        cores = os.cpu_count() or 1
+        self._jobs = jobs or cores
+        self.slots = min(self._jobs, cores)
+        # One more, so that no process waits for the next one to be thought of.
+        self.width = self._jobs + 1
+        self._memory = available()
+        self._open = ExitStack()
+        self._folder = ""
+        self._pool: ThreadPoolExecutor | None = None
+        self._workers = Workers()
+
+    def __enter__(self) -> Host:
+        # Of this process, not of those that it may have to kill.
+        self._folder = str(self._open.enter_context(run_folder.folder()))
+        self._pool = ThreadPoolExecutor(self._jobs, thread_name_prefix="pagewalk-run")
+        return self
+
+    def fits(self, batch: Batch, handed: Sequence[Batch]) -> bool:
+        """Whether there is memory; a batch by itself has all there is."""
+        used = sum(one.memory for one in handed)
+        return not handed or used + batch.memory <= self._memory
+
+    def refuses(self, _batch: Batch) -> str:
+        """Nothing: the engine itself says what does not fit."""
+        return ""
+
+    def submit(self, order: Json, _batch: Batch, tell: Tell) -> Future[Json]:
+        """Runs a batch in a process."""
+        assert self._pool is not None
+        return self._pool.submit(self._workers.simulate, {**order, "folder": self._folder}, tell)
+
+    def lost(self, _error: BaseException) -> str:
+        """Never: a process that dies is one batch."""
+        return ""
+
+    def why(self, error: BaseException) -> str:
+        """What went wrong before there was a process."""
+        return f"{type(error).__name__}: {error}"
+
+    def __exit__(self, *_: object) -> None:
+        if self._pool is None:
+            return
+        # Those that wait for a thread, then what the threads wait for.
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._workers.close()
+        self._pool.shutdown(wait=True)
+        self._open.close()
+
+
+def available() -> int:
+    """Bytes of host memory that can be used."""
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        kilobytes = {line.split(":")[0]: int(line.split()[1]) for line in lines}
+        return int(0.9 * 1024 * kilobytes["MemAvailable"])
+    except (OSError, KeyError, ValueError, IndexError):
+        return 4 << 30

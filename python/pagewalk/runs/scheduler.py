@@ -1,0 +1,361 @@
+"""The engine room: simulates what the cache does not have, batch by batch."""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from pagewalk import native
+from pagewalk.errors import PagewalkError
+from pagewalk.host import run_folder
+from pagewalk.runs.batch import Batch, Pace, Waiting, batches
+from pagewalk.runs.cache import Cache, Outcome
+from pagewalk.runs.executor import Host, Place
+from pagewalk.runs.plan import Run, keys
+
+Json = dict[str, Any]
+
+AHEAD = 64
+"""Batches that are looked at for one that there is room for."""
+ELSEWHERE_SECONDS = 2.0
+"""Until it is asked again what has become of a run that somebody else simulates."""
+PAUSE = 0.5
+"""Seconds after which it is looked how far everything is."""
+SHOWN_SECONDS = 5.0
+"""Until a file that somebody has written in a shared folder is seen by others."""
+NOTHING: Json = {
+    "kept": [],
+    "there": [],
+    "elsewhere": [],
+    "results": {},
+    "unkept": [],
+    "seconds": 0.0,
+}
+"""The report of a batch that nobody has told anything of."""
+TOLD = 0.05
+"""Share of a batch from which on its own speed says how long it takes."""
+
+
+class Watcher(Protocol):
+    """Somebody who shows how far it is."""
+
+    def planned(self, there: int, missing: int, seconds: float) -> None:
+        """Told once, before anything runs: the runs, and about how long it takes."""
+
+    def damaged(self, paths: list[Path]) -> None:
+        """Told before that of kept runs that cannot be read, where there are any."""
+
+    def progress(self, share: float, left: float | None, running: list[str], done: int) -> None:
+        """Told now and then.
+
+        That is the share of the work that is done, the seconds that are left as far as anything
+        says so, the programs that run, and how many runs have ended.
+        """
+
+
+class Silent:
+    """A watcher that shows nothing."""
+
+    def planned(self, there: int, missing: int, seconds: float) -> None:
+        """Nothing."""
+
+    def damaged(self, paths: list[Path]) -> None:
+        """Nothing."""
+
+    def progress(self, share: float, left: float | None, running: list[str], done: int) -> None:
+        """Nothing."""
+
+
+def simulate(
+    runs: Iterable[Run],
+    cache: Cache,
+    *,
+    place: Place | None = None,
+    fresh: bool = False,
+    watcher: Watcher | None = None,
+) -> Callable[[Run], Outcome]:
+    """Simulates what the cache does not have; returns what became of each run.
+
+    `place` is the processes of this host unless another is given. `fresh` simulates all. What has
+    finished stays when this is interrupted; what could not be kept is there for this time, and
+    `cache.unkept` says why.
+    """
+    outcomes: dict[str, Outcome] = {}
+    for run, outcome in as_finished(runs, cache, place=place, fresh=fresh, watcher=watcher):
+        outcomes[run.identity] = outcome
+    return lambda run: outcomes[run.identity]
+
+
+def as_finished(
+    runs: Iterable[Run],
+    cache: Cache,
+    *,
+    place: Place | None = None,
+    fresh: bool = False,
+    watcher: Watcher | None = None,
+    known: Callable[[Run, str], bool] | None = None,
+) -> Iterator[tuple[Run, Outcome]]:
+    """The same one by one: each run that differs from others once, as soon as it has ended.
+
+    Nothing is told of what the caller has: runs that are `known` by their key.
+    """
+    watcher = watcher or Silent()
+    wanted = {run.identity: run for run in runs}
+    with run_folder.folder() as folder:
+        found, wrong = keys(wanted.values(), folder)
+    for identity, error in wrong.items():
+        yield wanted[identity], Outcome("", None, error)
+    # Two spellings of one configuration are one run.
+    alike: dict[str, list[Run]] = {}
+    for identity, key in found.items():
+        alike.setdefault(key, []).append(wanted[identity])
+    missing: dict[str, Run] = {}
+    for key, runs_of_key in alike.items():
+        if known is not None and not fresh:
+            runs_of_key[:] = [run for run in runs_of_key if not known(run, key)]
+            if not runs_of_key:
+                continue
+        # One at a time: all together would fill the memory.
+        outcome = None if fresh or not cache.path(key).exists() else cache.read(key)
+        if outcome is None:
+            missing[key] = runs_of_key[0]
+        else:
+            yield from ((run, outcome) for run in runs_of_key)
+    if cache.damaged:
+        watcher.damaged(cache.damaged)
+    here = place or Host()
+    with here:
+        room = _Room(cache, here, missing, fresh=fresh)
+        watcher.planned(len(alike) - len(missing), len(missing), room.planned)
+        for key, outcome in room.run(watcher):
+            for run in alike[key]:
+                yield run, outcome
+
+
+@dataclass
+class _Job:
+    batch: Batch
+    start: float | None = None
+    share: float = 0.0
+
+    def tell(self, share: float) -> None:
+        """So much of it is done; told for the first time when it starts."""
+        if self.start is None:
+            self.start = time.monotonic()
+        self.share = share
+
+    def gone(self, now: float) -> float:
+        """Seconds since it started; a cluster may keep it waiting."""
+        return 0.0 if self.start is None else now - self.start
+
+    def left(self, now: float, pace: Pace) -> float:
+        """Seconds until it ends: by its own speed, else by that of others."""
+        gone = self.gone(now)
+        if self.share >= TOLD:
+            return gone * (1 / self.share - 1)
+        return max(0.0, pace.seconds(self.batch) - gone)
+
+
+class _Room:
+    """Batches on a place, until none is left."""
+
+    def __init__(self, cache: Cache, place: Place, missing: dict[str, Run], *, fresh: bool) -> None:
+        self._cache, self._place, self._fresh = cache, place, fresh
+        self._mark = cache.mark()
+        self._keys = {run.identity: key for key, run in missing.items()}
+        self._pace = Pace()
+        self._waiting = Waiting(missing.values(), self._pace)
+        self._held: list[Batch] = []
+        self._jobs: dict[Future[Json], _Job] = {}
+        self._elsewhere: dict[str, tuple[Run, float]] = {}
+        self._done = 0.0
+        self._ended = 0
+        self._lost = ""
+        planned = batches(missing.values())
+        longest = planned[0].seconds if planned else 0.0
+        work = sum(batch.seconds for batch in planned)
+        self.planned = max(longest, work / place.slots)
+
+    def run(self, watcher: Watcher) -> Iterator[tuple[str, Outcome]]:
+        """Runs all; tells of each key what became of it."""
+        while self._waiting or self._held or self._jobs or self._elsewhere:
+            if self._lost:
+                yield from self._give_up()
+                return
+            yield from self._start()
+            yield from self._listen()
+            yield from self._ask_again()
+            running = [job.batch.runs[0].program.workload for job in self._jobs.values()]
+            watcher.progress(*self._how_far(), running, self._ended)
+
+    def _start(self) -> Iterator[tuple[str, Outcome]]:
+        """Hands over what there is room for."""
+        running = [job.batch for job in self._jobs.values()]
+        for batch in list(self._held):
+            if len(running) < self._place.width and self._place.fits(batch, running):
+                self._held.remove(batch)
+                running.append(batch)
+                self._submit(batch)
+        while self._waiting and len(running) < self._place.width and len(self._held) < AHEAD:
+            batch = self._waiting.take()
+            if why := self._place.refuses(batch):
+                if len(batch.runs) > 1:
+                    self._waiting.again(batch.runs)
+                else:
+                    yield from self._failed(batch, why)
+            elif self._place.fits(batch, running):
+                running.append(batch)
+                self._submit(batch)
+            else:
+                self._held.append(batch)
+
+    def _submit(self, batch: Batch) -> None:
+        order = {
+            "spec": batch.spec(),
+            "runs": batch.order(self._keys),
+            "cache": str(self._cache.folder.resolve()),
+            "mark": self._mark,
+            "model": native.model_version(),
+            "fresh": self._fresh,
+        }
+        job = _Job(batch)
+        try:
+            self._jobs[self._place.submit(order, batch, job.tell)] = job
+        except Exception as error:
+            self._lost = self._place.lost(error)
+            if not self._lost:
+                raise
+            self._held.append(batch)
+
+    def _listen(self) -> Iterator[tuple[str, Outcome]]:
+        if not self._jobs:
+            time.sleep(PAUSE if self._elsewhere else 0)
+            return
+        for future in wait(self._jobs, PAUSE, FIRST_COMPLETED).done:
+            job = self._jobs.pop(future)
+            try:
+                report = future.result()
+            except (Exception, CancelledError) as error:
+                self._lost = self._place.lost(error)
+                if self._lost:
+                    self._held.append(job.batch)
+                    return
+                report = {**NOTHING, "error": self._place.why(error)}
+            yield from self._settle(job.batch, report)
+
+    def _settle(self, batch: Batch, report: Json) -> Iterator[tuple[str, Outcome]]:
+        """What a report says of each run of its batch."""
+        self._done += report["seconds"]
+        if report["error"] is None and len(report["kept"]) + len(report["results"]) == len(
+            batch.runs
+        ):
+            self._pace.learn(batch, report["seconds"])
+        self._cache.unkept += report["unkept"]
+        failed = []
+        for run in batch.runs:
+            key = self._keys[run.identity]
+            if key in (*report["kept"], *report["there"]):
+                outcome = self._read_back(key)
+            elif key in report["results"]:
+                outcome = self._keep(key, report)
+            elif key in report["elsewhere"]:
+                self._elsewhere[key] = (run, time.monotonic() + ELSEWHERE_SECONDS)
+                continue
+            else:
+                failed.append(run)
+                continue
+            self._ended += 1
+            yield key, outcome
+        if len(failed) > 1:
+            # One that fails takes those beside it along; alone they may do.
+            self._waiting.again(failed)
+        elif failed:
+            yield from self._failed(Batch(tuple(failed)), report["error"])
+
+    def _failed(self, batch: Batch, why: str) -> Iterator[tuple[str, Outcome]]:
+        for run in batch.runs:
+            self._ended += 1
+            yield self._keys[run.identity], Outcome("", None, why)
+
+    def _read_back(self, key: str) -> Outcome:
+        """A result that a worker has kept; a shared folder may show it only after a while."""
+        deadline = time.monotonic() + SHOWN_SECONDS
+        while not self._cache.path(key).exists() and time.monotonic() < deadline:
+            time.sleep(PAUSE)
+        return self._cache.read(key) or Outcome(key, None, "the result could not be read back")
+
+    def _keep(self, key: str, report: Json) -> Outcome:
+        """A result that its worker has not kept: it could not, or has another folder."""
+        data = report["results"][key]
+        if not report["unkept"]:
+            try:
+                self._cache.write(key, {name: v for name, v in data.items() if name != "key"})
+            except PagewalkError as error:
+                self._cache.unkept.append(str(error))
+        return Outcome(key, data)
+
+    def _ask_again(self) -> Iterator[tuple[str, Outcome]]:
+        """What has become of the runs that somebody else simulates."""
+        now = time.monotonic()
+        for key, (run, when) in list(self._elsewhere.items()):
+            if now < when:
+                continue
+            with self._cache.claimed(key) as ours:
+                there = not self._fresh and self._cache.path(key).exists()
+            outcome = self._cache.read(key) if there else None
+            if outcome is not None:
+                del self._elsewhere[key]
+                self._ended += 1
+                yield key, outcome
+            elif ours:
+                # Whoever had it has ended without a result.
+                del self._elsewhere[key]
+                self._waiting.again([run])
+            else:
+                self._elsewhere[key] = (run, now + ELSEWHERE_SECONDS)
+
+    def _give_up(self) -> Iterator[tuple[str, Outcome]]:
+        """Nothing more can be run: that is why the rest has no result.
+
+        But for what was kept and could not be told any more.
+        """
+        rest = [*self._held, *(job.batch for job in self._jobs.values())]
+        rest += [Batch((run,)) for run, _ in self._elsewhere.values()]
+        while self._waiting:
+            rest.append(self._waiting.take())
+        for run in (run for batch in rest for run in batch.runs):
+            key = self._keys[run.identity]
+            there = not self._fresh and self._cache.path(key).exists()
+            outcome = self._cache.read(key) if there else None
+            self._ended += 1
+            yield key, outcome or Outcome("", None, self._lost)
+
+    def _how_far(self) -> tuple[float, float | None]:
+        """The share that is done, and the seconds left as far as anything says so."""
+        now = time.monotonic()
+        jobs = self._jobs.values()
+        told = [job for job in jobs if job.share >= TOLD]
+        elapsed = sum(job.gone(now) for job in jobs)
+        waiting = self._waiting.seconds
+        waiting += sum(self._pace.seconds(batch) for batch in self._held)
+        if told and not self._pace.measured:
+            planned = sum(job.share * job.batch.seconds for job in told)
+            waiting *= sum(job.gone(now) for job in told) / planned
+        # Each of the slots, with what runs in it and what is next.
+        slots = [job.left(now, self._pace) for job in jobs if job.start is not None]
+        slots += [0.0] * (self._place.slots - len(slots))
+        heapq.heapify(slots)
+        for job in jobs:
+            if job.start is None:
+                heapq.heapreplace(slots, slots[0] + self._pace.seconds(job.batch))
+        left = waiting + sum(slots)
+        done = self._done + elapsed
+        share = done / (done + left) if done + left > 0 else 1.0
+        if not (told or self._pace.measured):
+            return share, None
+        return share, max(left / self._place.slots, *slots)

@@ -16,7 +16,7 @@ from pagewalk.view.escape import visible
 from pagewalk.view.output import OutputLost, guarded
 
 _READER_LEFT = 128 + 13
-"""What a shell calls the status of a program whose reader has seen enough (SIGPIPE)."""
+"""Exit status of a program that SIGPIPE has ended, as a shell reports it."""
 
 
 def main(argv: list[str] | None = None) -> NoReturn:
@@ -113,7 +113,7 @@ def _run(arguments: list[str]) -> int:
         context = getattr(error, "ctx", None)
         path = context.command_path if context is not None else "pagewalk"
         message = error.format_message().rstrip(".")
-        # What it may have been is said in the words of our own errors.
+        # Typer's suggestions of a name get the form of our own errors.
         message = re.sub(r"\. Did you mean (.*)\?$", r"; did you mean \1?", message)
         given = getattr(error, "option_name", "")
         message = re.sub(
@@ -132,7 +132,7 @@ def _run(arguments: list[str]) -> int:
 
 
 def _split(arguments: list[str]) -> tuple[list[str], list[str] | None]:
-    """What follows ``--`` is a program with its arguments, whatever it looks like."""
+    """Pagewalk's own arguments, and the program with its arguments after ``--`` (None without)."""
     if "--" not in arguments:
         return arguments, None
     at = arguments.index("--")

@@ -110,7 +110,7 @@ def _catalogue(what: str, entries: Iterable[Any]) -> Catalogue[Any]:
 
 
 def explain(name: str) -> Explanation:
-    """What a statistic, design, machine, program or configuration key is.
+    """The definition of a statistic, design, machine, program or configuration key.
 
     A dictionary with all senses of the name as ``found``, each with its unit, or the names
     ``nearest`` to one that has none. Raises `UserError` for what is no text.
@@ -387,7 +387,10 @@ def _streams(
 
 
 def _name_or_file(value: Named, folder: Path, what: str) -> str:
-    """What the engine finds a design or machine by; a changed one is written to a file."""
+    """The name or file by which the engine finds a design or machine.
+
+    A changed one is written to a file in `folder`.
+    """
     if not isinstance(value, Config):
         return _named(value, what)
     if value.name == value.base and not value.changes:

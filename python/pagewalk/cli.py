@@ -56,7 +56,7 @@ app.add_typer(sweep_app, name="sweep")
 
 @dataclass(frozen=True)
 class Invocation:
-    """What the command line holds beside flags: the program after ``--``."""
+    """The part of the command line that is not flags: the program after ``--``."""
 
     program: list[str] | None = None
 
@@ -267,7 +267,7 @@ def record(
         answer = native.record(spec, out, bar)
     each = answer["bytes"] / max(answer["instructions"], 1)
     pairs({**answer, "bytes_per_instruction": each}, sys.stderr if program else sys.stdout)
-    # What was asked for is not what is there, whatever the program says.
+    # The trace ends early: the program's own status must not hide that.
     if bar.stopped_by and answer["partial"]:
         return 128 + bar.stopped_by
     return int(answer["exit_status"] or 0)

@@ -87,7 +87,7 @@ else:
 
 
 def _asked(question: Callable[P, str], *arguments: P.args, **named: P.kwargs) -> Any:
-    """What the engine answers, read; its errors are ours."""
+    """The engine's answer, decoded from JSON; its errors become `UserError` and `Failure`."""
     return json.loads(_answered(question, *arguments, **named))
 
 
@@ -129,7 +129,7 @@ def workloads() -> list[Program]:
 
 
 def explain(name: str) -> Explanation:
-    """What a name means."""
+    """The definitions of a name, or the names nearest to it."""
     answer: Explanation = _asked(_engine.explain, visible(name))
     return answer
 
@@ -227,7 +227,7 @@ def result_schema() -> Json:
 
 
 def trace_info(path: str) -> TraceInfo:
-    """What is in a trace: counts, and what its header says."""
+    """Counts of a trace's contents, and its header."""
     answer: TraceInfo = _asked(_engine.trace_info, path)
     return answer
 
@@ -247,7 +247,7 @@ def trace_convert(source: str, target: str, *, keep_good: bool = False) -> Conve
 def block_vectors(
     path: str, length: int, seed: int, observer: Observer | None = None
 ) -> BlockVectors | None:
-    """What a trace executes, stretch by stretch of so many instructions.
+    """Basic-block vectors of a trace, one for each interval of `length` instructions.
 
     None where a signal asked for a stop.
     """
@@ -258,7 +258,7 @@ def block_vectors(
 
 
 def doctor() -> Installed:
-    """What is present on this host."""
+    """The installed tools that the engine has found on this host."""
     answer: Installed = _asked(_engine.doctor)
     return answer
 
@@ -309,7 +309,7 @@ class Hosts(Protocol):
         """Has portions of what a specification says simulated, of so many in all."""
 
     def news(self) -> list[tuple[int, str, Any]]:
-        """What became of portions since it was asked last, about five times a second.
+        """Events of shards since the last call; the engine calls about five times a second.
 
         Each is ``(number, "share", 0.5)``, ``(number, "ended", text)``, or, where it is to be
         simulated here, ``(number, "failed", why)``.
@@ -337,7 +337,7 @@ def portion(spec: Json, number: int, of: int, observer: Observer | None = None) 
 
 
 def run_custom(spec: Json, streams: Streams, observer: Observer | None = None) -> RunResult:
-    """The same for a program of the user's own."""
+    """Simulates a program of the user's own, as `run` does others."""
     text = _spec(spec)
     answer: RunResult = _watched(
         lambda progress: _asked(_engine.run_custom, text, streams, progress), observer

@@ -1,4 +1,4 @@
-"""What a simulation found out."""
+"""The result of a simulation."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ OF_MIXES = {
     "harmonic_speedup": "harmonic speedup",
     "antt": "ANTT",
 }
-"""What is told of a mix as a whole, in words."""
+"""Metrics of a whole mix, with their names in reports."""
 
 
 def _float(value: float | None) -> float | None:
@@ -79,7 +79,7 @@ class Result:
 
     @property
     def speedup_by(self) -> str:
-        """What speedups compare the cycles of: an ``instruction`` or a ``request``."""
+        """The unit of work whose cycles speedups compare: ``instruction`` or ``request``."""
         return self.designs[0].speedup_by
 
     @property
@@ -91,7 +91,7 @@ class Result:
 
     @property
     def per(self) -> str:
-        """What `cost` is for, with its article, for titles."""
+        """The unit of work that `cost` refers to, with its article, for titles."""
         return "a request" if self.speedup_by == "request" else "an instruction"
 
     @property
@@ -119,12 +119,12 @@ class Result:
 
     @property
     def partial(self) -> bool:
-        """Whether not every design reached the end of what was asked for."""
+        """True if a design did not reach the end of the requested run."""
         return bool(self.data["partial"])
 
     @property
     def why_partial(self) -> str:
-        """Why it is partial, empty if it is not."""
+        """The reason why the result is partial; empty if it is not."""
         if not self.partial:
             return ""
         if any(d.status == "partial" for d in self.designs):
@@ -133,7 +133,7 @@ class Result:
 
     @property
     def warnings(self) -> list[str]:
-        """What a reader of the numbers has to know."""
+        """Caveats that a reader of the numbers must know."""
         return list(self.data["warnings"])
 
     @property

@@ -1,4 +1,4 @@
-"""What a shell offers where a word of the command line is half written.
+"""Shell completion of partly written words of the command line.
 
 Each function gets the word so far and gives words that begin like it, with a line on each. They run
 at a press of a key, so nothing heavy is loaded here.
@@ -86,7 +86,7 @@ def setting(ctx: Context, incomplete: str) -> Words:
     try:
         config = native.resolve(machines[0], variant(designs[0])[0])["config"]
     except PagewalkError:
-        # What is misspelt is told when it runs, not into the line that is being written.
+        # The command reports a misspelt name when it runs; completion prints no errors.
         return []
     there = set(_paths(config))
     found: dict[str, str] = {}

@@ -92,7 +92,7 @@ class Section(Mapping[str, Any]):
         return ", ".join([*values, *(f"{name}…" for name in tables)]) or "empty"
 
     def _flat(self) -> Iterator[tuple[str, Any]]:
-        """Every key with its value; of an empty table itself."""
+        """Every key with its value; an empty table is a value itself."""
         for key, value in self._fields.items():
             if isinstance(value, Section) and value:
                 yield from ((f"{key}.{inner}", v) for inner, v in value._flat())
@@ -195,12 +195,12 @@ class Config(Section):
 
     @property
     def changes(self) -> Json:
-        """What differs from the original, as nested dictionaries."""
+        """The differences from the original, as nested dictionaries."""
         return _differences(self._original, self.to_dict())
 
     @property
     def name(self) -> str:
-        """What results call it: the label, or the base's name."""
+        """The name in results: the label, or else the base's name."""
         return self.label or (f"{self.base} (changed)" if self.changes else self.base)
 
     def write(self, path: str | os.PathLike[str]) -> None:
@@ -265,17 +265,17 @@ def text_of(path: Path) -> str:
 
 
 def _is_open(path: Path) -> bool:
-    """Whether it names what is open already: standard input, a shell's ``<(…)``."""
+    """True if it names an open descriptor: standard input, a shell's ``<(…)``."""
     return path == Path("/dev/stdin") or path.parent in (Path("/dev/fd"), Path("/proc/self/fd"))
 
 
 def is_path(name: str) -> bool:
-    """Whether a design or a machine is meant by its file."""
+    """True if the text names a design or a machine by its file."""
     return "/" in name or name.endswith(".toml")
 
 
 def variant(name: str) -> tuple[str, str]:
-    """What a design is called, and what it changes, in brackets: ``thp[mmu.walkers=1]``."""
+    """A design's name and its changes, which stand in brackets: ``thp[mmu.walkers=1]``."""
     base, bracket, changes = name.strip().partition("[")
     if not bracket or not changes.endswith("]"):
         return name.strip(), ""

@@ -69,11 +69,11 @@ _OFFERED: Mapping[str, Callable[..., completion.Words]] = {
     "params": completion.param,
     "mix": completion.mix,
 }
-"""What a shell offers for a value; of others, files."""
+"""Completion of an option's values; for other options the shell completes files."""
 
 
 def flag(option: Option, about: str | None = None, *, show_default: bool | str = True) -> Any:
-    """What typer reads of an option; `about` is its help where that is not its own."""
+    """The option as typer declares it; `about` replaces its help."""
     return typer.Option(
         option.spelled + (f"/--no-{option.spelled[2:]}" if option.both_ways else ""),
         *([option.short] if option.short else []),
@@ -98,7 +98,7 @@ JsonFile = Annotated[str | None, flag(BY_NAME["json_file"])]
 
 
 def _program(ctx: typer.Context, extra: Extra = None) -> None:
-    """What every command that runs a program takes."""
+    """The parameters of every command that runs a program."""
     raise AssertionError("its signature is read, it is never called")
 
 
@@ -137,7 +137,7 @@ def takes(
             p.replace(kind=inspect.Parameter.KEYWORD_ONLY)
             for p in (*runs, *taken[:behind], *own, *taken[behind:])
         ]
-        # What typer reads of a function.
+        # Typer reads the parameters of a command from these two attributes.
         command.__signature__ = inspect.Signature(parameters, return_annotation=int)  # type: ignore[attr-defined]
         command.__annotations__ = {p.name: p.annotation for p in parameters}
         return command

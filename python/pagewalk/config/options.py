@@ -244,9 +244,9 @@ class Option:
     read: Callable[[Any, Words], Any] = _as_it_is
     optional: bool = False
     both_ways: bool = False
-    """Whether there is a flag with ``--no-…`` as well: what holds without either depends."""
+    """True if there is a ``--no-…`` flag, too: the default then depends on other options."""
     python: bool = True
-    """Whether Python has it, too; a result is written by its methods there."""
+    """True if the Python API has it, too; there, methods of a result write files."""
 
     @property
     def spelled(self) -> str:
@@ -377,7 +377,7 @@ DESIGNS = Option(
 
 
 def read(name: str, value: Any) -> Any:
-    """What the engine gets for a value of an option. Raises `UserError` for what is none."""
+    """The engine's form of an option's value. Raises `UserError` for an invalid one."""
     return BY_NAME[name].read(value, RunOption(name))
 
 
@@ -406,7 +406,7 @@ def specification(
     designs: Sequence[str],
     source: Json | None,
 ) -> Json:
-    """What the engine's `run` reads; options that have no value get their defaults.
+    """The specification that the engine's `run` reads; missing options get their defaults.
 
     Raises `UserError` for a value that makes no sense.
     """

@@ -1,4 +1,4 @@
-"""What runs: a built-in program, a trace, a mix of these, or any program."""
+"""The program of a run: a built-in one, a trace, a mix of these, or any executable."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _RUNS = {
         ("program", "PROGRAM ARGS…"),
     ]
 }
-"""What says what runs."""
+"""Options that choose the program."""
 _LISTS = Either("'pagewalk workloads'", "pagewalk.workloads()")
 
 
@@ -49,7 +49,7 @@ def source(
     mix: str | Sequence[str | Mapping[str, Any]] | None = None,
     program: list[str] | None = None,
 ) -> Json:
-    """What runs: exactly one of a built-in program, a trace, a mix and a program.
+    """The `source` of a specification: one built-in program, trace, mix or executable.
 
     Raises `UserError` for a mistake.
     """

@@ -14,7 +14,7 @@ from pagewalk.errors import UserError
 
 
 def placed(error: UserError, file: Path, text: str) -> UserError:
-    """The same mistake with file and line before it, the line where its key is known."""
+    """The error with its file before it, and its line if the key is in the file."""
     message = str(error)
     if message.startswith(f"{file}:"):
         return error

@@ -1,4 +1,4 @@
-"""What is present on this host, and what to install."""
+"""Tools that are present on this host, and those to install."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _python() -> Finding:
 
 
 def _live_programs(answer: Installed) -> list[Finding]:
-    """What ``-- PROGRAM`` needs."""
+    """Requirements of ``-- PROGRAM``."""
     qemu, plugin = answer["qemu"], answer["plugin"]
     found = "Ok" in qemu
     return [
@@ -85,7 +85,7 @@ def _live_programs(answer: Installed) -> list[Finding]:
 
 
 def _header() -> Finding:
-    """What programs are compiled with that mark regions or ask the machine."""
+    """The header for programs that mark regions or query the machine."""
     path = Path(get_include()) / "pagewalk.h"
     found = path.is_file()
     detail = f"compile with -I{path.parent}" if found else f"no file {path}"

@@ -16,12 +16,12 @@ LONGEST = 200
 
 
 def can_name(text: str) -> bool:
-    """Whether a text of somebody's, with an ending behind it, names a file in a folder."""
+    """True if the text and an ending can be the name of a file in a folder."""
     return "/" not in text and "\0" not in text and 0 < len(text.encode()) <= LONGEST
 
 
 def naming(given: str, fits: object, refusal: str) -> str:
-    """What names a file. Raises `UserError` with the refusal where it does not fit or cannot."""
+    """The name, if it fits and can name a file. Raises `UserError` with the refusal otherwise."""
     if not (fits and can_name(given)):
         raise UserError(refusal)
     return given
@@ -85,16 +85,16 @@ def _put(out: BinaryIO, content: bytes) -> None:
 
 
 def special(path: Path) -> bool:
-    """Whether it is a device or a pipe, which is written and not replaced."""
+    """True for a device or a pipe, which is written and not replaced."""
     return path.exists() and not path.is_file()
 
 
 def _replace(path: Path, produce: Callable[[BinaryIO], None]) -> None:
     # A link keeps pointing where it points.
     path = path.resolve()
-    # Nobody else has this name, and what a kill leaves of it says that it is a part.
     import tempfile
 
+    # The name is unique, and its ending marks what a killed process leaves behind.
     handle, name = tempfile.mkstemp(
         prefix=f".{path.name[:_MOST_NAME]}.", suffix=".partial", dir=path.parent
     )

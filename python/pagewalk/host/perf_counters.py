@@ -18,7 +18,7 @@ PARANOID = Path("/proc/sys/kernel/perf_event_paranoid")
 HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
 Events = Mapping[str, Sequence[str]]
-"""What is counted: for each quantity the events whose counts are added."""
+"""For each quantity the perf events whose counts are added."""
 
 _COMMON: Events = {"instructions": ["instructions"], "cycles": ["cycles"]}
 # Processor Programming References of families 17h and 19h: LsL1DTlbMiss (PMCx045), any reload,
@@ -46,14 +46,14 @@ _INTEL: Events = {
 
 @dataclass(frozen=True)
 class Processor:
-    """What a processor says of itself."""
+    """A processor, as ``/proc/cpuinfo`` describes it."""
 
     vendor: str
     family: int
     model: int
     name: str
     hypervisor: bool
-    """Whether it is that of a virtual machine."""
+    """True in a virtual machine."""
 
     @classmethod
     def of_this_host(cls) -> Processor:
@@ -76,7 +76,7 @@ class Processor:
 
     @property
     def events(self) -> Events:
-        """What to count on it. Raises `Failure` where that is not known."""
+        """The events to count on it. Raises `Failure` for an unknown processor."""
         if self.vendor == "AuthenticAMD" and self.family >= 0x17:
             # From Zen 4 on (family 19h, models 10h and up) the walkers' event is not documented.
             old = self.family == 0x17 or (self.family == 0x19 and not 0x10 <= self.model < 0x20)
@@ -206,7 +206,7 @@ def _not_counted(event: str, region: bool) -> str:
 
 @contextmanager
 def _control(region: bool) -> Iterator[tuple[list[str], dict[str, str], tuple[int, ...]]]:
-    """How the program's marks reach perf.
+    """Connects the program's region marks to perf.
 
     Gives perf's arguments, the program's environment, and the descriptors that both inherit.
     """

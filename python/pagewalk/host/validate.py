@@ -1,4 +1,4 @@
-"""The same program on this processor and on a simulated one."""
+"""Validation: one program on this processor and on a simulated one."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def measure(
 
 
 def simulated(design: DesignResult) -> dict[str, float]:
-    """What the counters of the simulated processor would show, in user mode."""
+    """The counters that the simulated processor would show in user mode."""
     cores = [s for s in design.statistics if s.path.startswith("core.")]
 
     def total(ending: str, name: str) -> float:
@@ -168,7 +168,7 @@ def compare(
 
 
 def _notes(processor: perf_counters.Processor, shared: float, *, region: bool) -> list[str]:
-    """What the reader has to know of the numbers."""
+    """Caveats of the measured numbers."""
     notes = []
     if shared < 0.999:
         notes.append(

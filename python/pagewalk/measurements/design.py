@@ -1,4 +1,4 @@
-"""What a simulation measured of one design."""
+"""The result of one design."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ class DesignResult(DesignResultFields):
 
     @property
     def complete(self) -> bool:
-        """Whether the design ran to its limits."""
+        """True if the design ran to its limits."""
         return self.status == "complete"
 
     @property
     def failed(self) -> bool:
-        """Whether the design came to an end that nobody asked for, such as out of memory."""
+        """True if the design ended by a failure, such as out of memory."""
         return self.status not in ("complete", "partial")
 
     @property
@@ -110,11 +110,11 @@ class DesignResult(DesignResultFields):
 
 
 _TOLD = ("ipc", "l2_tlb_mpki", "walks", "walk_cycles_mean", "cycles")
-"""What is shown of a design on one line."""
+"""Quantities in the one-line summary of a design."""
 
 
 def unknown(kind: str, name: object, where: str, names: list[str]) -> str:
-    """What is said of a name that there is not."""
+    """The error message for an unknown name."""
     from pagewalk import native
 
     near = native.nearest(str(name), names)

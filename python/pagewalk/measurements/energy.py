@@ -1,4 +1,4 @@
-"""Where the energy went: parts of the machine, what each took, and how it is told."""
+"""Energy of a design's run, by parts of the machine."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ GROUPS = {
     "engine": "speculation",
     "dram": "DRAM",
 }
-"""Kinds of parts, in the order in which they are told, and in words."""
+"""Kinds of parts in the order of reports, with their names."""
 
 
 class Part(PartFields):
@@ -35,6 +35,6 @@ class Energy(EnergyFields):
 
     @property
     def groups(self) -> dict[str, float]:
-        """What each kind of part took, nJ; kinds that the machine has none of are left out."""
+        """Energy of each kind of part, nJ, without kinds that the machine lacks."""
         sums = {g: [p.total_nj for p in self.parts if p.group == g] for g in GROUPS}
         return {group: sum(parts) for group, parts in sums.items() if parts}

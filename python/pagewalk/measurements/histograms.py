@@ -1,4 +1,4 @@
-"""How long things took: histograms of a result."""
+"""Histograms of a result, most of them of latencies."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pagewalk.engine_types import HistogramFields
 from pagewalk.view.quantities import significant
 
 TOLD = ("count", "mean", "p50", "p90", "p99", "largest")
-"""What a histogram is told by, each a field of `Histogram`."""
+"""Fields of `Histogram` that reports and tables show."""
 
 
 class Histogram(HistogramFields):
@@ -25,7 +25,7 @@ class Histogram(HistogramFields):
 
 
 def told(histograms: Iterable[Histogram]) -> list[Histogram]:
-    """Those that stand for the whole machine and have values."""
+    """Histograms with values, without those of single cores where a sum over cores exists."""
     listed = list(histograms)
     several = {h.name for h in listed if _of_all(h.path)}
     return [

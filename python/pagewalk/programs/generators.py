@@ -100,7 +100,7 @@ class Streams:
         self.requests = any(thread.requests for thread in self.threads)
 
     def error(self) -> WorkloadError | None:
-        """What went wrong in a generator, chained to the exception itself."""
+        """The first error of a generator, chained to its exception."""
         return next((t.error for t in self.threads if t.error is not None), None)
 
     @property
@@ -281,7 +281,7 @@ class _Thread:
             self.dependences = True
             distance = self._column("distance", columns["distance"], 0, 65535)
             before = self._given + np.arange(len(address), dtype=np.int64)
-            # What would lie before the first operation is ready.
+            # A producer before the first operation is always ready.
             ops["dep"] = np.where(distance > before, 0, distance)
         self._given += len(address)
         packed: bytes = ops.tobytes()

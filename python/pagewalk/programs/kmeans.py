@@ -1,4 +1,4 @@
-"""Which stretches of a program are alike: k-means, and how many clusters there are.
+"""Clusters of similar intervals of a program: k-means, and the number of clusters.
 
 As in SimPoint 3.0 (Hamerly, Perelman, Lau and Calder, JILP 2005). All sums run in the same order on
 every host, so that a seed has one answer.
@@ -22,34 +22,34 @@ if TYPE_CHECKING:
 STARTS = 5
 """First centroids that are tried for each number of clusters."""
 ROUNDS = 100
-"""Of k-means, at most."""
+"""Largest number of k-means iterations."""
 GAIN = 1e-4
 """A round that lessens the sum of squares by no larger share is the last."""
 TOGETHER = 2048
 """Points whose distances fit a cache of the host."""
 ENOUGH = 0.9
-"""How much of the range of scores the fewest clusters have to reach."""
+"""Share of the range of scores that the chosen number of clusters must reach."""
 NOISE = 1e-7
 """Vectors that differ by so little in each dimension are one: by rounding, or one instruction."""
 
 
 @dataclass(frozen=True)
 class Clusters:
-    """Of each stretch its cluster, and its distance to the cluster's centroid."""
+    """The cluster of each interval, and the interval's distance to its centroid."""
 
     labels: Labels
     distances: Numbers
     spreads: list[float]
-    """Of one cluster, two and so on: how far stretches are from their centroids.
+    """Distance of intervals from their centroids with one cluster, two and so on.
 
-    Root mean square, as the share of a stretch's instructions that are in another block.
+    Root mean square, as the share of an interval's instructions that are in another block.
     """
     spread: float
-    """The same of the clusters that were found."""
+    """The distance with the chosen number of clusters."""
 
     @property
     def number(self) -> int:
-        """How many clusters there are."""
+        """The number of clusters."""
         return int(self.labels.max()) + 1
 
 
@@ -81,7 +81,7 @@ def find(
     bound = min(min(scores) + ENOUGH * (max(scores) - min(scores)), max(scores))
     enough = next(n for n, score in enumerate(scores) if score >= bound)
     labels, squares = tried[enough]
-    # Of equal vectors, some clusters have none.
+    # With equal vectors, some clusters stay empty.
     labels = np.unique(labels, return_inverse=True)[1]
     # To move a share of x changes two shares by x, and each dimension by x times the difference
     # of two numbers from -1 to 1, whose variance is 2/3.
@@ -91,7 +91,7 @@ def find(
 
 
 def _k_means(points: Numbers, k: int, rng: np.random.Generator) -> tuple[Labels, Numbers]:
-    """Of each point its cluster, and the square of its distance to the centroid."""
+    """The cluster of each point, and the square of its distance to the centroid."""
     centroids = _first(points, k, rng)
     labels, squares = _nearest(points, centroids)
     for _ in range(ROUNDS):
@@ -123,7 +123,7 @@ def _drawn(weights: Numbers, rng: np.random.Generator) -> int:
 
 
 def _nearest(points: Numbers, centroids: Numbers) -> tuple[Labels, Numbers]:
-    """Of each point, a column, the nearest centroid and the square of the distance to it."""
+    """The nearest centroid of each point (a column), and the square of the distance to it."""
     number = points.shape[1]
     labels, squares = np.empty(number, np.intp), np.empty(number)
     lengths = (centroids**2).sum(0)[:, None]

@@ -21,21 +21,21 @@ from pagewalk.view.quantities import count, integer
 Json = dict[str, Any]
 
 VERSION = 1
-"""Of the file's format."""
+"""Version of the file's format."""
 _NEAR = 1e-6
-"""How far from 1 the weights of a file may add up to."""
+"""Largest distance from 1 of the sum of a file's weights."""
 
 
 @dataclass(frozen=True)
 class Region:
-    """A stretch of a trace, and the share of its instructions that it stands for."""
+    """An interval of a trace, and the share of its instructions that it represents."""
 
     at: int
     """Instructions of all threads before it."""
     instructions: int
     weight: float
     stretches: int | None = None
-    """How many it stands for, itself included."""
+    """Number of intervals that it represents, itself included."""
     requests: int | None = None
     """Requests that end in it, of a program that counts them."""
 
@@ -44,26 +44,26 @@ class Region:
 class Regions:
     """Regions of a trace in the order of their instructions; their weights add up to 1.
 
-    What a file need not say is None.
+    Optional keys that a file lacks are None.
     """
 
     regions: tuple[Region, ...]
     trace: str | None = None
     """The name of the trace's file."""
     instructions: int | None = None
-    """Of the whole trace."""
+    """Instructions of the whole trace."""
     length: int | None = None
-    """Instructions of a stretch."""
+    """Instructions of an interval."""
     seed: int | None = None
     requests: int | None = None
-    """Of the whole trace."""
+    """Requests of the whole trace."""
     spread: float | None = None
-    """How far stretches are from the mean of those that one region stands for.
+    """Distance of intervals from the mean of those that their region represents.
 
-    As the share of their instructions that are in other basic blocks (root mean square).
+    It is the share of their instructions that are in other basic blocks (root mean square).
     """
     spread_of_all: float | None = None
-    """How far they are from the mean of all."""
+    """Distance of intervals from the mean of all."""
 
     def toml(self) -> str:
         """The file."""
@@ -146,7 +146,7 @@ def find(
 
     from pagewalk.programs import kmeans
 
-    # What is left at the end is no stretch, as in SimPoint.
+    # An incomplete interval at the end is left out, as in SimPoint.
     stretches = answer["stretches"][: total // length]
     vectors = np.array([s["vector"] for s in stretches])
 

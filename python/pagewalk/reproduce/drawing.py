@@ -29,7 +29,7 @@ _HIDES = 0.005
 _MARKS = 9
 """Marks of an axis of sizes, about."""
 _LABELS = 0.35
-"""Of a drawing's width, what names at the ends of its lines may take."""
+"""Largest share of a drawing's width for names at the ends of its lines."""
 
 
 def chart(figure: Figure, rows: list[Row], note: str) -> dict[str, Any] | None:
@@ -74,7 +74,7 @@ def svg(specification: dict[str, Any]) -> str:
 
 
 def png(specification: dict[str, Any]) -> bytes:
-    """The same as a picture of pixels."""
+    """The chart as a PNG image."""
     white = json.loads(json.dumps(specification))
     white["config"]["background"] = "white"
     data: bytes = vl_convert.vegalite_to_png(charts.harmless(white), scale=2)
@@ -288,7 +288,7 @@ def _spreads(base: alt.Chart) -> alt.Chart:
 
 
 def _averages(rows: list[Row], series: list[str], width: int) -> list[alt.Chart]:
-    """What the paper gives for averages of the other bars, as lines in their series' colours."""
+    """The paper's averages of the other bars, as lines in their series' colours."""
     given = [row for row in rows if row.average and row.paper is not None]
     if len({row.group for row in given}) != 1 or all(row.average for row in rows):
         return []
@@ -406,7 +406,7 @@ def _ends(rows: list[Row], series: list[str]) -> list[tuple[str, float, float]]:
 
 
 def _pixels(scale: alt.Scale, length: float) -> Callable[[float], float]:
-    """What an axis of a fixed domain makes of a value."""
+    """The position of a value on an axis with a fixed domain, in pixels."""
     low, high = scale["domain"]
     log = scale["type"] == "log"
 

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 AGREES, BY_CONSTRUCTION = "agrees", "agrees by construction"
 DIFFERS, UNEXPLAINED, MISSING = "differs", "differs, no reason given", "missing"
-"""What a row's `status` may be."""
+"""Values of a row's `status`."""
 
 AT_LEAST, AT_MOST = "at least", "at most"
-"""What a row's `bound` may be beside nothing."""
+"""Values of a row's `bound`; empty without a bound."""
 
 Results = Callable[[Run], "Outcome"]
-"""Looks up what became of a run."""
+"""Looks up the outcome of a run."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Row:
 
     @property
     def stated(self) -> float | None:
-        """Of what the paper gives, the number that ours is nearest to."""
+        """The number within the paper's range or bound that is nearest to ours."""
         if self.value is None or self.paper is None:
             return self.paper
         if self.bound:
@@ -92,7 +92,7 @@ class Row:
 
     @property
     def status(self) -> str:
-        """How ours stands to the paper's number; empty where it gives none."""
+        """Agreement of ours with the paper's number; empty where the paper gives none."""
         if self.paper is None:
             return ""
         if self.value is None:
@@ -165,7 +165,7 @@ class Figure(ABC):
     seeds: ClassVar[int] = 1
 
     def runs(self, _paper: Paper) -> Runs:
-        """What has to be simulated; nothing for what is computed."""
+        """The runs that the figure needs; none if it is computed."""
         return Runs()
 
     @abstractmethod

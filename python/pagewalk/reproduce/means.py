@@ -30,6 +30,6 @@ class Means:
 
     @classmethod
     def of(cls, values: Iterable[float | None]) -> Means:
-        """Of the values that there are."""
+        """Both means of the values that are not None."""
         known = list(values)
         return cls(mean(known), geometric(known))

@@ -34,7 +34,7 @@ MOST_SEEDS = 1000
 
 @dataclass(frozen=True)
 class Scale:
-    """How much of the measured part is simulated, of each thread: instructions or requests."""
+    """The length of the measured part of each thread: instructions or requests."""
 
     name: str
     about: str
@@ -110,22 +110,22 @@ class Paper:
 
     @property
     def reduced(self) -> bool:
-        """Whether the scale is not the paper's own."""
+        """True if the scale is not the paper's own."""
         return self.scale.name != self.full
 
     def at_seed(self, seed: int) -> Paper:
-        """The same paper, whose runs draw other random numbers."""
+        """The paper with another random seed."""
         twin = copy.copy(self)
         twin.seed = seed
         return twin
 
     def seeds(self, count: int | None = None, least: int = 1) -> list[int]:
-        """So many seeds from the paper's on, or as many as the scale has, at `least` so many."""
+        """`count` seeds from the paper's on; by default as many as the scale has, or `least`."""
         number = max(self.scale.seeds, least) if count is None else _seeds(count, "--seeds")
         return list(range(self.seed, self.seed + number))
 
     def note(self, figure: Figure) -> str:
-        """What a figure has to say of the scale."""
+        """The note of a figure on its scale."""
         used = {json.dumps(run.program.source()) for run in self.runs_of(figure)}
         smaller: dict[str, list[str]] = {}
         for app in self.applications.values():
@@ -235,7 +235,7 @@ class Paper:
         )
 
     def runs_of(self, figure: Figure) -> Runs:
-        """What a figure says has to be simulated. Raises `UserError` for its mistakes."""
+        """The runs that a figure needs. Raises `UserError` for its mistakes."""
         with error_location.on(self.folder):
             runs = figure.runs(self)
         if not isinstance(runs, Runs):

@@ -1,4 +1,4 @@
-"""What a reproduction leaves behind: pictures, tables, one page, and numbers for machines."""
+"""The output of a reproduction: pictures, tables, a page, and numbers as JSON."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Finished:
     note: str
     runs: list[tuple[Run, Outcome]]
     samples: str = ""
-    """What it says of samples, where some were asked for and it may have them."""
+    """The note on samples; empty where the figure has none or none were asked for."""
 
 
 class Reproduction:
@@ -220,7 +220,7 @@ def _figure_json(finished: Finished) -> Json:
 
 
 def _samples_json(run: Run, outcome: Outcome) -> Json:
-    """Of a run that may take samples, how many it took and how sure it is; nothing of others."""
+    """Samples of a run and their confidence; empty for a run that may not take samples."""
     if run.precision is None:
         return {}
     found = None if outcome.data is None else outcome.result.sampling
@@ -262,7 +262,7 @@ _HEADS = [
 
 
 def label(row: Row) -> str:
-    """What a row is called outside of its figure."""
+    """The name of a row outside of its figure."""
     return ", ".join(part for part in (row.panel, row.group, row.series, row.part) if part)
 
 
@@ -396,7 +396,7 @@ _BOUNDS = {AT_LEAST: "≥ ", AT_MOST: "≤ "}
 
 
 def printed(row: Row, unit: str | None = None) -> str:
-    """What the paper gives: a number, a range, or what it says is the least or the most."""
+    """The paper's value: a number, a range, or a bound."""
     unit = row.unit if unit is None else unit
     if row.up_to is not None:
         return f"{number(row.paper, '')} to {number(row.up_to, unit)}"

@@ -56,7 +56,7 @@ def within(outcome: Outcome) -> dict[str, float]:
 
 
 def told(outcomes: Iterable[tuple[Run, Outcome]]) -> str:
-    """What a figure says of its samples; nothing where none were asked for."""
+    """The note of a figure on its samples."""
     runs = {run.identity: outcome for run, outcome in outcomes}
     sampled = [o for o in runs.values() if o.data is not None and o.result.sampling]
     if not sampled:
@@ -107,7 +107,7 @@ def _instead(results: Results, key: str, other: Outcome) -> Results:
 
 
 def _at(outcome: Outcome, end: str) -> Outcome:
-    """The same result with its numbers at these ends of their intervals."""
+    """The outcome with each sampled number at one end of its confidence interval."""
     assert outcome.data is not None
     design = outcome.data["design"]
     ends = {name: one[end] for name, one in design["sampling"]["metrics"].items()}

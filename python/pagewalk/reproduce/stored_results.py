@@ -1,4 +1,4 @@
-"""The numbers of a whole run, kept in the paper's folder, and pages that are made of them."""
+"""Results of a reproduction, stored in the paper's folder, and the page generated from them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MARKED = "<!-- made of {} and {}: change the template and run scripts/paper_pag
 
 
 class Kept:
-    """What a page needs of a run: which one it was, and the rows of each figure."""
+    """The part of a reproduction that a page needs: its identity, and the rows of each figure."""
 
     def __init__(self, about: Json, figures: dict[str, list[Row]]) -> None:
         self.about = about
@@ -34,9 +34,9 @@ class Kept:
 
     @classmethod
     def of(cls, data: Json) -> Kept:
-        """Of the `results.json` of a reproduction, or of a kept one.
+        """Reads the content of a `results.json`, of a reproduction or a stored one.
 
-        Raises `UserError` for one with samples: pages say nothing of them.
+        Raises `UserError` for one with samples, which pages do not show.
         """
         if "precision" in data:
             raise UserError("it was made with --precision; pages are made of runs without it")
@@ -54,7 +54,7 @@ class Kept:
 
     @classmethod
     def read(cls, path: Path) -> Kept:
-        """Reads either. Raises `UserError` for a file that is neither."""
+        """Reads such a file. Raises `UserError` for another one."""
         try:
             return cls.of(json.loads(path.read_text(encoding="utf-8")))
         except FileNotFoundError:
@@ -64,7 +64,7 @@ class Kept:
 
     @classmethod
     def of_folder(cls, folder: Path) -> Kept:
-        """What a paper's folder holds: the whole run, and figures on request by themselves."""
+        """Results in a paper's folder: the whole run, and figures on request, each a file."""
         whole = cls.read(folder / NAME)
         figures = dict(whole.figures)
         for path in sorted(folder.glob(_ONE.format("*"))):
@@ -189,7 +189,7 @@ class Kept:
 
 
 def _unusual(row: Row) -> Json:
-    """What of a row is not as in any, with numbers of nine digits."""
+    """The fields of a row without defaults, with numbers of nine digits."""
     return {
         key: float(f"{value:.9g}") if isinstance(value, float) else value
         for key, value in asdict(row).items()

@@ -37,7 +37,7 @@ class Batch:
         return self.runs[0].program.memory + DESIGN_MEMORY * len(self.runs)
 
     def spec(self) -> Json:
-        """What the engine's `run` reads, but for designs and machines."""
+        """The specification for the engine's `run`, without designs and machines."""
         first = self.runs[0]
         within = first.precision
         return {
@@ -49,12 +49,12 @@ class Batch:
             "host_threads": 1,
             "mappings": first.mappings,
             "interval": first.interval,
-            # What is kept must not depend on which designs happened to run together.
+            # A cached result must not depend on the other designs of its batch.
             "alone": False,
         }
 
     def order(self, keys: Mapping[str, str]) -> list[Json]:
-        """Of each run its key, its machine, and its design as a file: what it is called, its text.
+        """For each run its key, its machine, and the label and text of its design file.
 
         `keys` are those of runs by their identity.
         """
@@ -75,20 +75,20 @@ def _anywhere(machine: str) -> str:
 
 
 class Pace:
-    """How much longer runs take than planned, by what has been measured of others."""
+    """Ratio of measured to planned times, from batches that have ended."""
 
     def __init__(self) -> None:
         self._planned: dict[str, float] = {}
         self._taken: dict[str, float] = {}
 
     def learn(self, batch: Batch, seconds: float) -> None:
-        """A batch has taken so long."""
+        """Records the time of a batch."""
         for kind in ("", batch.runs[0].program.workload):
             self._planned[kind] = self._planned.get(kind, 0.0) + batch.seconds
             self._taken[kind] = self._taken.get(kind, 0.0) + seconds
 
     def of(self, workload: str) -> float:
-        """Of a program's runs: of its own where there were some, else of all; 1 before any."""
+        """The ratio for a program: from its own batches, else from all, else 1."""
         kind = workload if workload in self._planned else ""
         return self._taken[kind] / self._planned[kind] if kind in self._planned else 1.0
 
@@ -98,7 +98,7 @@ class Pace:
 
     @property
     def measured(self) -> bool:
-        """Whether anything has been."""
+        """True if a time has been recorded."""
         return bool(self._planned)
 
 
@@ -137,7 +137,7 @@ class Waiting:
         longest = sorted(self._streams.items(), key=lambda one: -one[1].seconds)
         measured: set[str] = set()
         for name, stream in longest:
-            # What runs on the same machines stands together.
+            # Rows on the same machines stand together, so that they share a batch.
             stream.rows = deque(sorted(stream.rows, key=_machines))
             workload = stream.rows[0][0].program.workload
             self._push(name, stream, soon=workload not in measured)

@@ -26,10 +26,9 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a run: the engine's result, or why there is none.
+    """The outcome of a run: the engine's result, or the error.
 
-    A design that came to an end that nobody asked for (out of memory) has a
-    result, and `why` says what happened.
+    A design that failed (out of memory) has a result, and `why` gives the reason.
     """
 
     key: str
@@ -38,7 +37,7 @@ class Outcome:
 
     @property
     def why(self) -> str:
-        """Why there are no numbers; empty when there are."""
+        """The reason why there are no numbers; empty when there are."""
         if self.error is not None:
             return self.error
         design = self.result
@@ -46,7 +45,7 @@ class Outcome:
 
     @property
     def failed(self) -> bool:
-        """Whether the run has no numbers."""
+        """True if the run has no numbers."""
         return bool(self.why)
 
     @cached_property
@@ -105,7 +104,7 @@ class Outcome:
 
 
 _BAD = (OSError, EOFError, ValueError, LookupError, TypeError, AttributeError, zlib.error)
-"""What reading a damaged file may raise: no gzip, no JSON, or other things in it than results."""
+"""Exceptions from a damaged file: no gzip, no JSON, or JSON that is no result."""
 
 
 def _checked(key: str, data: Json) -> Outcome:
@@ -166,7 +165,7 @@ class Cache:
         ]
 
     def mark(self) -> str:
-        """What tells this folder from others of its name, on other hosts; made where none is."""
+        """A random mark that identifies this folder on other hosts; made if it is missing."""
         path = self.folder / MARK
         with suppress(OSError), path.open("x", encoding="ascii") as file:
             file.write(secrets.token_hex(8))
@@ -176,7 +175,7 @@ class Cache:
             return ""
 
     def is_of(self, mark: str) -> bool:
-        """Whether this is the folder that somebody has marked so."""
+        """True if this is the folder with that mark."""
         try:
             return (self.folder / MARK).read_text(encoding="ascii") == mark
         except OSError:
@@ -184,7 +183,7 @@ class Cache:
 
     @contextmanager
     def claimed(self, key: str) -> Iterator[bool]:
-        """Whether a run is ours to simulate: nobody else holds its lock, and others see ours.
+        """Claims a run; false if another process holds its lock.
 
         The kernel lets go of the lock of a process that ends, however it does. Where the file
         system has no locks, or no room for one, the run is ours.

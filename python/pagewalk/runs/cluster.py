@@ -37,7 +37,7 @@ QUEUES = {
 KUBERNETES = "kubernetes"
 CONNECT_SECONDS = 10
 SCHEMES = ("tcp", "tls", "ws", "wss", "ucx", "ucxx")
-"""How a scheduler may be spoken to."""
+"""Protocols of a scheduler's address."""
 NEEDED = "pip install 'pagewalk[cluster]'"
 
 
@@ -59,7 +59,7 @@ def _address(text: str) -> str:
 
 @dataclass(frozen=True)
 class Asked:
-    """What ``--cluster`` asks for: ``tcp://…``, or a system and its options."""
+    """The value of ``--cluster``: an address ``tcp://…``, or a system and its options."""
 
     where: str
     options: Mapping[str, str] = field(default_factory=dict)
@@ -234,7 +234,7 @@ class Cluster:
         """Makes the cluster, or finds it, if that has not been done."""
         if self._client is not None:
             return
-        # What goes wrong is told by us, once.
+        # We report each error ourselves, once.
         ours = (f"distributed.{part}" for part in ("batched", "client", "comm", "core", "utils"))
         for name in (*ours, "asyncio", "tornado.application"):
             logging.getLogger(name).setLevel(logging.CRITICAL + 1)
@@ -254,7 +254,7 @@ class Cluster:
         self._executor = self._client.get_executor(pure=False)
 
     def _cluster(self) -> Any:
-        """What a client connects to."""
+        """The address, or the cluster object, that a client connects to."""
         if "://" in self._asked.where:
             return self._asked.where
         assert self._jobs is not None
@@ -285,7 +285,7 @@ class Cluster:
 
     @property
     def empty(self) -> bool:
-        """Whether there is no worker."""
+        """True if there is no worker."""
         return not self._workers()
 
     @property
@@ -314,11 +314,11 @@ class Cluster:
         return True
 
     def refuses(self, batch: Batch) -> str:
-        """Whether it needs more memory than any worker has."""
+        """The reason if the batch needs more memory than any worker has, else empty."""
         return self.lacks(batch.memory)
 
     def lacks(self, memory: int) -> str:
-        """Whether no worker has so many bytes of memory, as far as they say."""
+        """The reason if no worker declares so many bytes of memory, else empty."""
         most = max(self._memories(), default=None)
         if most is None or memory <= most:
             return ""
@@ -342,21 +342,21 @@ class Cluster:
         return future
 
     def gone(self, error: BaseException | None = None) -> str:
-        """Whether the scheduler is gone: as an error says, or for good."""
+        """A message if the scheduler is gone, by the error or by the client's state; else empty."""
         lost = isinstance(error, CancelledError)
         if lost or self._client.status not in ("running", *([] if error else ["connecting"])):
             return f"the scheduler at {self._asked.where} is gone"
         return ""
 
     def lost(self, error: BaseException) -> str:
-        """Whether the scheduler is gone, and what to do then."""
+        """A message with a remedy if the scheduler is gone, else empty."""
         gone = self.gone(error)
         return gone and (
             f"{gone}; what has finished is kept: start it again, and repeat the command"
         )
 
     def why(self, error: BaseException) -> str:
-        """What a worker, or the scheduler, has told."""
+        """The error of a worker or of the scheduler, in words."""
         name = type(error).__name__
         if name == "KilledWorker":
             return "each worker that simulated it died (killed, or out of host memory?)"

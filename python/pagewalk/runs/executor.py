@@ -1,4 +1,4 @@
-"""Where batches are simulated: processes of this host, or something that has its interface."""
+"""Executors of batches: the interface, and the one that starts processes on this host."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ class Place(Protocol):
 
     @property
     def slots(self) -> int:
-        """How many batches run side by side, 1 or more."""
+        """Batches that run side by side, 1 or more."""
 
     @property
     def width(self) -> int:
-        """How many are handed over at a time."""
+        """Batches that are submitted at a time."""
 
     def fits(self, batch: Batch, handed: Sequence[Batch]) -> bool:
-        """Whether there is memory for another batch beside those that were handed over."""
+        """True if there is memory for another batch beside those in `handed`."""
 
     def refuses(self, batch: Batch) -> str:
-        """Why it never takes a batch, empty where it does."""
+        """The reason why it can never take a batch, else empty."""
 
     def submit(self, order: Json, batch: Batch, tell: Tell) -> Future[Json]:
-        """Hands over a batch; the report is that of `task.simulate`."""
+        """Submits a batch; the future gives the report of `task.simulate`."""
 
     def lost(self, error: BaseException) -> str:
-        """Why nothing more can be run here, where an error says so; else empty."""
+        """The reason if, after this error, nothing more can run here, else empty."""
 
     def why(self, error: BaseException) -> str:
         """In words what happened to a batch that has no report."""
@@ -82,18 +82,18 @@ class Host:
         self._workers = Workers()
 
     def __enter__(self) -> Host:
-        # Of this process, not of those that it may have to kill.
+        # This process owns the folder: it may have to kill the processes that use it.
         self._folder = str(self._open.enter_context(run_folder.folder()))
         self._pool = ThreadPoolExecutor(self._jobs, thread_name_prefix="pagewalk-run")
         return self
 
     def fits(self, batch: Batch, handed: Sequence[Batch]) -> bool:
-        """Whether there is memory; a batch by itself has all there is."""
+        """True if the host's memory suffices; a batch that runs alone always fits."""
         used = sum(one.memory for one in handed)
         return not handed or used + batch.memory <= self._memory
 
     def refuses(self, _batch: Batch) -> str:
-        """Nothing: the engine itself says what does not fit."""
+        """Always empty: the engine itself reports a lack of memory."""
         return ""
 
     def submit(self, order: Json, _batch: Batch, tell: Tell) -> Future[Json]:
@@ -106,13 +106,13 @@ class Host:
         return ""
 
     def why(self, error: BaseException) -> str:
-        """What went wrong before there was a process."""
+        """The error, which happened before a process was started."""
         return f"{type(error).__name__}: {error}"
 
     def __exit__(self, *_: object) -> None:
         if self._pool is None:
             return
-        # Those that wait for a thread, then what the threads wait for.
+        # First the batches that wait for a thread, then the processes that threads wait for.
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._workers.close()
         self._pool.shutdown(wait=True)

@@ -1,4 +1,4 @@
-"""What has to be simulated, and by which key a finished simulation is found again."""
+"""Runs: their programs, designs and limits, and the keys of their cached results."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Json = dict[str, Any]
 
 
 def label(given: str, what: str) -> str:
-    """What a design is called in figures; its file has that name.
+    """The name of a design in figures and of its file.
 
     Raises `UserError` for a separator of paths, for control characters and for more than
     `files.LONGEST` bytes.
@@ -110,9 +110,9 @@ def _plain(changes: Mapping[str, Any]) -> Json:
 
 @dataclass(frozen=True)
 class Program:
-    """What runs: a built-in program with its size, threads and parameters, a trace, or a mix.
+    """The program of a run: a built-in one with size, threads and parameters, a trace, or a mix.
 
-    `workload` is the built-in program; of a trace or a mix, what a person calls it. `trace` is
+    `workload` is the built-in program, or the name of a trace or mix for people. `trace` is
     a file, and `mix` the programs side by side as the engine reads them. `region` is whether
     only the marked region of interest counts. `memory` is what it takes of the host in bytes,
     and `start` the seconds until its first instruction; both steer the order of runs and
@@ -131,11 +131,11 @@ class Program:
 
     @property
     def programs(self) -> int:
-        """How many run side by side."""
+        """Number of programs that run side by side."""
         return max(1, len(self.mix))
 
     def source(self) -> Json:
-        """What the engine reads."""
+        """The `source` of a specification."""
         if self.trace is not None:
             return {"trace": {"path": str(self.trace)}}
         if self.mix:
@@ -150,7 +150,7 @@ class Program:
         }
 
     def content(self) -> Json:
-        """The same with what is in traces instead of where they lie.
+        """The source with hashes of traces' contents in place of their paths.
 
         Raises `UserError` for a trace that is not there.
         """
@@ -222,9 +222,9 @@ class Run:
     interval: int | None = None
 
     def sampled(self, precision: float) -> Run:
-        """The same from samples, where there may be any and they cost less than all of it.
+        """The run with samples, if it allows any and they cost less than the full simulation.
 
-        What follows a program between samples saves it work where it has one thread alone.
+        Fast-forwarding between samples saves a program's work only with a single thread.
         """
         seconds = (self.instructions or 0) / SPEED
         if (
@@ -240,13 +240,13 @@ class Run:
 
     @property
     def name(self) -> str:
-        """What a person calls it."""
+        """The name for people."""
         size = f" {self.program.size}" if self.program.size else ""
         return f"{self.program.workload}{size}, {self.design.label}"
 
     @property
     def limits(self) -> Json:
-        """What the engine reads."""
+        """The `limits` of a specification."""
         limits = {
             "skip": self.skip,
             "warmup": self.warmup,
@@ -368,7 +368,7 @@ def place(label: str, text: str, folder: Path) -> Path:
 def _write(path: Path, text: str) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        # Of this run alone, whatever becomes of it: no need to wait for the disk.
+        # Only this process needs the file: no need to wait for the disk.
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise Failure(f"could not write '{path}': {reason(error)}; make room there") from None

@@ -1,4 +1,4 @@
-"""How far all runs are together: an estimate before they start, a bar while they run."""
+"""Progress of all runs together: an estimate before they start, a bar while they run."""
 
 from __future__ import annotations
 

@@ -100,9 +100,9 @@ def as_finished(
     watcher: Watcher | None = None,
     known: Callable[[Run, str], bool] | None = None,
 ) -> Iterator[tuple[Run, Outcome]]:
-    """The same one by one: each run that differs from others once, as soon as it has ended.
+    """Yields each distinct run once, as soon as it has ended.
 
-    Nothing is told of what the caller has: runs that are `known` by their key.
+    Runs that the caller has, which are `known` by their key, are left out.
     """
     watcher = watcher or Silent()
     wanted = {run.identity: run for run in runs}
@@ -144,7 +144,7 @@ class _Job:
     share: float = 0.0
 
     def tell(self, share: float) -> None:
-        """So much of it is done; told for the first time when it starts."""
+        """Sets the share that is done; the first call marks the start."""
         if self.start is None:
             self.start = time.monotonic()
         self.share = share
@@ -249,7 +249,7 @@ class _Room:
             yield from self._settle(job.batch, report)
 
     def _settle(self, batch: Batch, report: Json) -> Iterator[tuple[str, Outcome]]:
-        """What a report says of each run of its batch."""
+        """The outcome of each run of a batch, from the batch's report."""
         self._done += report["seconds"]
         if report["error"] is None and len(report["kept"]) + len(report["results"]) == len(
             batch.runs
@@ -300,7 +300,7 @@ class _Room:
         return Outcome(key, data)
 
     def _ask_again(self) -> Iterator[tuple[str, Outcome]]:
-        """What has become of the runs that somebody else simulates."""
+        """Outcomes of runs that other processes have claimed, as far as they have ended."""
         now = time.monotonic()
         for key, (run, when) in list(self._elsewhere.items()):
             if now < when:

@@ -1,4 +1,4 @@
-"""A run whose samples are shared out: portions of a recording that a cluster simulates."""
+"""Shards: parts of a recording's samples that a cluster simulates for one run."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ ENDS = 1 << 20
 
 
 class Hosts:
-    """What the engine asks for portions, and what became of them: see `native.Hosts`.
+    """Submits the engine's shards to a cluster and returns their events: see `native.Hosts`.
 
-    The cluster is connected to, or made, when there are portions for it, which is when all that
-    was asked for has been checked. `say` gets a sentence for the user.
+    The cluster is connected to, or made, with the first shard, after all checks of the
+    specification. `say` gets a sentence for the user.
     """
 
     def __init__(self, cluster: Cluster, say: Callable[[str], None] = lambda _: None) -> None:
@@ -83,9 +83,9 @@ class Hosts:
             self._shares[number] = share
 
     def news(self) -> list[tuple[int, str, Any]]:
-        """What has happened since it was asked last.
+        """Remote events since the last call.
 
-        Raises `UserError` for what would happen on any other worker, too.
+        Raises `UserError` for an error that every other worker would have, too.
         """
         self._look_for_workers()
         with self._lock:
@@ -96,7 +96,7 @@ class Hosts:
         for number in [n for n, future in self._pending.items() if future.done()]:
             found.append((number, *self._end(number, self._pending.pop(number))))
         if gone := self._cluster.gone():
-            # What was handed over while it went has no end.
+            # Shards that were submitted while the scheduler went away never end.
             self._failed |= dict.fromkeys(self._pending, gone)
             self._pending.clear()
         found += [(number, "failed", why) for number, why in self._failed.items()]
@@ -104,7 +104,7 @@ class Hosts:
         return found
 
     def _look_for_workers(self) -> None:
-        """Says that none has come, which a job that was refused does not."""
+        """Warns if no worker comes: a job that the batch system refuses gives no sign."""
         now = time.monotonic()
         if not self._pending or now < self._look_at:
             return
@@ -175,7 +175,7 @@ def _designs(spec: Json) -> int:
 
 
 def _files(spec: Json) -> list[tuple[str, str, str]]:
-    """Of designs and machines that are files: as they are named, what they are called, the text."""
+    """Designs and machines that are files: the name as given, the label, and the text."""
     machines = spec["machine"]
     names = {variant(design)[0] for design in spec["designs"]}
     names |= set(machines if isinstance(machines, list) else [machines])
@@ -183,7 +183,7 @@ def _files(spec: Json) -> list[tuple[str, str, str]]:
 
 
 def _text(path: Path) -> str:
-    """What a file says, with the file that it begins with by a path that is good anywhere."""
+    """The text of a file, with the absolute path of its base."""
     if not path.is_file():
         raise UserError(
             f"{path} can be read only once; expected a file", about=RunOption("cluster")
@@ -208,7 +208,7 @@ def _content(trace: Path) -> str:
 
 
 def _same(spec: Json) -> Json:
-    """What has to be the same wherever a specification is simulated."""
+    """Hashes that must be equal on every host that simulates a specification."""
     configs = json.dumps([one["config"] for one in native.resolved(spec)], sort_keys=True)
     return {
         "configs": hashlib.blake2b(configs.encode(), digest_size=16).hexdigest(),
@@ -217,7 +217,7 @@ def _same(spec: Json) -> Json:
 
 
 def differs(order: Json, spec: Json) -> str:
-    """Why a specification is not here what it is for who has ordered it, empty where it is."""
+    """The reason if a specification differs from that of the ordering host, else empty."""
     path = _trace(spec)
     try:
         here = _same(spec)

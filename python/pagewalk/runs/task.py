@@ -127,7 +127,7 @@ class Workers:
 
 
 OWN = Workers()
-"""Those of this process: where a cluster's worker runs, they outlive a client."""
+"""The worker processes of this process; on a cluster's worker they outlive a client."""
 
 
 def _hear(message: Json, report: Json, tell: Tell | None) -> None:

@@ -72,7 +72,7 @@ def main() -> None:
             problem = str(error)
         if problem:
             say({"error": problem})
-        # What a large program leaves behind is the next one's no more.
+        # After a large program a new process starts, so that its memory is returned.
         another = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < LARGE
         say({"finished": another})
 
@@ -123,7 +123,7 @@ def _together(runs: list[Json]) -> list[list[Json]]:
 
 
 def _claim(key: str, cache: Cache, order: Json, claimed: ExitStack) -> bool:
-    """Whether a run is ours to simulate; says what is with it where it is not."""
+    """Claims a run; reports why, and gives false, if it need not be simulated here."""
     if not claimed.enter_context(cache.claimed(key)):
         say({"elsewhere": key})
         return False
@@ -177,7 +177,7 @@ def _run(order: Json, runs: list[Json], cache: Cache | None) -> str:
             try:
                 cache.write(key, result)
             except PagewalkError as error:
-                # What has been computed is not lost: the parent has it at least.
+                # The result is not lost: the parent process gets it.
                 unkept = str(error)
             else:
                 say({"kept": key})

@@ -47,7 +47,7 @@ class Ended:
 
     @classmethod
     def of(cls, point: Point, outcome: Outcome) -> Ended:
-        """What became of a point."""
+        """The ended run of a point."""
         return cls(point.values, None if outcome.data is None else outcome.result, outcome.why)
 
 
@@ -137,7 +137,7 @@ described(sweep, _DEFAULTS, Arguments, OPTIONS)
 
 
 def _plain(name: str, value: Any) -> Any:
-    """What a file would have: paths as texts, lists for whatever gives values."""
+    """The value as a study's file has it: paths as texts, iterables as lists."""
     if isinstance(value, os.PathLike):
         return os.fspath(value)
     if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""Axes of a study: what a name stands for, and the values that a text gives it."""
+"""Axes of a study: the columns that names stand for, and the values in texts."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def _patterns() -> list[tuple[re.Pattern[str], str]]:
 
 
 def key_of(name: str) -> dict[str, Any] | None:
-    """What the engine says of a configuration key."""
+    """The engine's definition of a configuration key."""
     found = _keys().get(name)
     if found is not None:
         return found
@@ -84,7 +84,7 @@ def key_of(name: str) -> dict[str, Any] | None:
 
 @cache
 def column(name: str) -> Column:
-    """What a name of an axis stands for. Raises `UserError` for one that stands for nothing."""
+    """The column of an axis's name. Raises `UserError` for an unknown name."""
     if name in _OWN:
         return _OWN[name]
     if name.startswith(PARAM):
@@ -211,7 +211,7 @@ def _of_key(kind: Column, text: object, at: str) -> Value:
 
 
 def _toml(text: str) -> Any:
-    """What a text says in TOML; itself where it says nothing there."""
+    """The value of a text in TOML, or the text itself if it is no TOML."""
     try:
         return parse(f"value = {text}")["value"]
     except ValueError:
@@ -219,7 +219,7 @@ def _toml(text: str) -> Any:
 
 
 _BETWEEN = re.compile(r"\d[^./]*(?:\.\d[^./]*)?\.\..*")
-"""What begins as a range does; a path does not."""
+"""Matches the beginning of a range, but no path."""
 _RANGE = re.compile(r"(?P<first>[^.]+(?:\.\d+)?)\.\.(?P<last>.+?)(?P<way>[*+])(?P<by>[^*+]+)")
 
 
@@ -318,7 +318,7 @@ def _end(name: str, text: str, where: str) -> int | float:
 
 
 def _factor(text: str) -> int | float:
-    """What a geometric range is multiplied by; 0 for what is no number."""
+    """The factor of a geometric range; 0 if the text is no number."""
     try:
         number = float(text)
     except ValueError:
@@ -367,9 +367,9 @@ def written(text: str, where: str = "--vary") -> Axis:
 
 
 def changes(design: str) -> dict[str, Any]:
-    """What the brackets of a design's name change, ``thp[mmu.walkers=1,…]``, as TOML has it.
+    """The changes in brackets of a design's name, ``thp[mmu.walkers=1,…]``, as TOML values.
 
-    Raises `UserError` for what is no change, or is of no key.
+    Raises `UserError` for an invalid change, or an unknown key.
     """
     found = {}
     for key, text in options.assignments(listed(variant(design)[1]), "designs").items():
@@ -410,7 +410,7 @@ def sized(workload: str, params: Mapping[str, str]) -> int:
         if "keys" in params:
             return int(params["keys"]) * (128 + int(params.get("value", 64)))
     except ValueError:
-        # What is no number the engine refuses, with what it expects.
+        # The engine refuses a value that is no number, and names what it expects.
         pass
     return default_size(workload)
 
@@ -427,8 +427,8 @@ _HOST = {
     "key-value": (0.3, 5.0),
     "mummer": (2.9, 50.0),
 }
-"""Of a group of programs, or one: bytes of the host for a byte of its own, and seconds until it
-begins for each GiB. Measured with 256 MiB and 1 GiB of each; they steer the order of runs."""
+"""For a group of programs, or one program: bytes of host memory for each byte of its own, and
+seconds of start for each GiB. They steer the order of runs only."""
 _HOST_LEAST = 60 << 20
 
 

@@ -91,7 +91,7 @@ def as_ended(
 
 @dataclass
 class Ended:
-    """What became of a study's runs."""
+    """Outcomes of a study's runs: the number that finished, and the failed ones."""
 
     finished: int = 0
     failed: list[tuple[Point, str]] = field(default_factory=list)
@@ -140,7 +140,7 @@ def sweep(
 
 
 def told(study: Study, cache: Cache, jobs: int) -> Plan:
-    """What a study would take, by what is planned and what is there."""
+    """The cost of a study's runs that the cache lacks."""
     points = study.points()
     runs = {point.run.identity: point.run for point in points}
     with run_folder.folder() as folder:
@@ -164,10 +164,10 @@ def told(study: Study, cache: Cache, jobs: int) -> Plan:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a study would take.
+    """The cost of a study, before it runs.
 
-    That is seconds on so many jobs, bytes of memory of the largest batch, bytes of disk for all
-    that is missing, and what is wrong with runs that cannot be.
+    It has the seconds on the given jobs, the memory of the largest batch, the disk space of all
+    missing runs, and the errors of runs that cannot be simulated.
     """
 
     points: int

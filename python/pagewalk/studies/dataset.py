@@ -43,7 +43,7 @@ Place = tuple[Value, ...]
 MANIFEST, RUNS = "manifest.json", "runs"
 STATISTICS, HISTOGRAMS, INTERVALS = "statistics", "histograms", "intervals"
 DETAILS = frozenset([HISTOGRAMS, INTERVALS])
-"""What is kept of runs on request only."""
+"""Tables that are stored on request only."""
 
 MOST_RUNS, MOST_DETAILS = 2000, 200_000
 """Rows of runs, and of anything else, that are written at the latest."""
@@ -57,7 +57,7 @@ _LOCK = ".lock"
 
 
 def host() -> Json:
-    """What tells how long runs take here: the processor and how many cores there are."""
+    """The host's processor and its number of cores, which determine how long runs take."""
     name = Processor.of_this_host().name if CPUINFO.exists() else "unknown processor"
     return {"cpu": name, "cores": os.cpu_count() or 1}
 
@@ -111,7 +111,7 @@ class Study:
         return next(iter(self.designs), None)
 
     def missing(self, table: pl.DataFrame) -> int:
-        """How many runs of the study are not in its table."""
+        """Number of runs of the study that its table lacks."""
         known = [
             pl.col(name).is_in(self._known(name).to_list())
             | (pl.col(name).is_null() & (None in values))
@@ -234,10 +234,10 @@ class Dataset:
         self.close()
 
     def has(self, key: str, point: Point | None = None) -> bool:
-        """Whether there is a result of this key: a run that came to its end.
+        """True if there is a result of this key: a run that came to its end.
 
-        Two points may have one key, where an axis does not matter to a design: with a `point` it
-        is asked whether that one has its row.
+        Two points share a key if an axis does not matter to a design. With a `point`, true if that
+        point has its row.
         """
         if point is not None:
             found = self._there.get(self._place(point))

@@ -111,7 +111,7 @@ class Layout:
 
     @staticmethod
     def reserved() -> set[str]:
-        """What no axis may be called."""
+        """Names that no axis may have."""
         return {*_OWN}
 
     def ends(self, name: str) -> tuple[str, str]:
@@ -123,7 +123,7 @@ class Layout:
         return ["speedup", *self.metrics.values(), "cycles_per_instruction", "host_seconds"]
 
     def metadata(self) -> str:
-        """What files of the table of runs say of their columns, as JSON."""
+        """Units and meanings of the columns, as JSON in files of the table of runs."""
         return json.dumps({"units": self.units, "meanings": self.meanings})
 
     def row(self, values: Mapping[str, Value], outcome: Outcome) -> Row:

@@ -31,13 +31,13 @@ Json = dict[str, Any]
 _PAGE = ".html"
 _NONE = "–"
 _HEIGHT = 0.55
-"""Of a plot's width, at least 150 pixels and at most 300."""
+"""Height of a plot as a share of its width, within 150 and 300 pixels."""
 _BESIDE = 3.0
 """Pixels between marks of several series at one value."""
 _LONGEST = 0.35
-"""Of a chart's width, what a text below a bar may take."""
+"""Largest share of a chart's width for a text below a bar."""
 _EQUAL = 1e-6
-"""How far the steps of a geometric range may differ, as a share."""
+"""Largest relative difference between the steps of a geometric range."""
 
 
 @dataclass(frozen=True)
@@ -56,25 +56,25 @@ class Mark:
 
 @dataclass(frozen=True)
 class Plot:
-    """What a chart is of: marks in order, and what its axes are called."""
+    """The content of a chart: marks in order, and the titles of its axes."""
 
     marks: list[Mark]
     x: str
     """The title of the axis."""
     unit: str
-    """Of values on the x axis."""
+    """Unit of the values on the x axis."""
     numeric: bool
     y: str
     by: str
     facet: str
     ratio: bool
-    """Whether it is compared with 1."""
+    """True if y is a ratio, which is compared with 1."""
     over: Sequence[str] = ()
     """Axes that the means are over, beside seeds."""
     y_lines: Sequence[str] = ()
     """`y` in lines of the length that there is for it."""
     large: bool = False
-    """Whether it counts things, so that thousands and millions are told by a letter."""
+    """True if y is a count, whose thousands and millions are written with a letter."""
 
     @property
     def xs(self) -> list[Value]:
@@ -84,17 +84,17 @@ class Plot:
 
     @property
     def series(self) -> list[str]:
-        """Of one colour each."""
+        """Names of the series, each with a colour of its own."""
         return list(dict.fromkeys(mark.series for mark in self.marks))
 
     @property
     def facets(self) -> list[str]:
-        """Of one plot each."""
+        """Names of the facets, each with a plot of its own."""
         return list(dict.fromkeys(mark.facet for mark in self.marks))
 
     @property
     def logarithmic(self) -> bool:
-        """Whether the x axis has to be: its values are a geometric range."""
+        """True if the values on the x axis are a geometric range."""
         return self.numeric and geometric([_number(x) for x in self.xs])
 
 
@@ -130,7 +130,7 @@ def plot(
 
 
 def _nothing(of: Table, y: str, over: Sequence[str]) -> str:
-    """Why there is no mean, and what to do."""
+    """The reason why there is no mean, with a remedy."""
     if of.frame[y].is_not_null().any():
         return (
             f"no seed has '{y}' for all of {', '.join(over)}, which the means would be over; "
@@ -140,7 +140,7 @@ def _nothing(of: Table, y: str, over: Sequence[str]) -> str:
 
 
 def read(of: Table, x: str, y: str, by: str | None, facet: str | None) -> Plot:
-    """What is drawn of a study. Raises `UserError` for what it has not."""
+    """The plot of a study. Raises `UserError` for an axis or number that the study lacks."""
     x = of.axis(x, "--x")
     y = of.number(y, "--y")
     given = [of.axis(name, flag) for name, flag in ((by, "--by"), (facet, "--facet")) if name]
@@ -208,7 +208,7 @@ def _order(of: Table, name: str) -> list[Value]:
 
 
 def _series(of: Table, by: str, value: Value, y: str, rows: Sequence[Json]) -> str:
-    """What a series is called, and why nothing of it is drawn where nothing is."""
+    """The name of a series, with the reason if it has no mark."""
     own = [row for row in rows if row[by] == value]
     told = of.value(by, value)
     if any(row[y] is not None for row in own):
@@ -217,7 +217,7 @@ def _series(of: Table, by: str, value: Value, y: str, rows: Sequence[Json]) -> s
 
 
 def _faceted(of: Table, name: str, value: Value) -> str:
-    """What stands above a plot: a text for itself, a number with what it is of."""
+    """The title of a facet: a text itself, or a number with the name of its axis."""
     told = of.value(name, value)
     return told if isinstance(value, str) else f"{name} {told}"
 
@@ -238,7 +238,7 @@ def _number(value: Value) -> float:
 
 
 def geometric(values: Sequence[float]) -> bool:
-    """Whether each value is as many times as large as the one before, for three at least."""
+    """True for a geometric range of three or more values."""
     if len(values) < 3 or min(values) <= 0:
         return False
     steps = [later / earlier for earlier, later in itertools.pairwise(values)]
@@ -462,13 +462,13 @@ def _bars(made: Plot, look: Look, width: int) -> list[alt.Chart]:
 
 
 def _names(made: Plot, look: Look) -> dict[str, str]:
-    """What stands below the bars: different texts that are not too long."""
+    """Texts below the bars: distinct, and shortened to fit."""
     letters = _LONGEST * look.width / labels.width("n", look.font)
     return shortened([str(x) for x in made.xs], int(letters))
 
 
 def _angle(names: Sequence[str], look: Look, step: float) -> int:
-    """How texts below bars are turned, so that they touch neither one another nor the y axis."""
+    """Rotation of texts below bars, so that they touch neither one another nor the y axis."""
     longest = max(labels.width(name, look.font) for name in names)
     if longest + 6 < step:
         return 0

@@ -101,7 +101,7 @@ def _print_groups(
 def _heads(
     table: Table, groups: pl.DataFrame, axes: Sequence[str], out: Console
 ) -> tuple[str, list[Text]]:
-    """What names each group: its values, below one another where there is room for that."""
+    """Names of the groups: their values, in columns if the terminal is wide enough."""
     titles = short(axes)
     rows = [
         [table.value(name, value) for name, value in zip(axes, row, strict=True)]
@@ -188,7 +188,7 @@ def _legend(
 
 
 def _print_failed(table: Table, out: Console) -> None:
-    """Why runs failed, and which did for each reason."""
+    """Prints the reasons of failures, with the runs that failed for each."""
     failed = table.frame.filter(pl.col("status") != COMPLETE)
     if failed.is_empty():
         return

@@ -1,4 +1,4 @@
-"""A study: its axes, what is the same for all its runs, and the points that come of them."""
+"""A study: its axes, the settings that all runs share, and the resulting points."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ Json = dict[str, Any]
 MOST = 1_000_000
 """Points of a study: more are a slip of the pen."""
 _ORDER = (MACHINE, DESIGN, *PROGRAMS, "size", "threads")
-"""Of columns; then a program's parameters, keys of the configuration, limits and the seed."""
+"""The first columns in order; parameters, keys of the configuration, limits and seed follow."""
 KEYS = 2
 """The rank of keys among them."""
 
 
 @dataclass(frozen=True)
 class Study:
-    """What is run. `fixed` is the same for all; its values are read as those of axes are.
+    """The runs of a study. All share `fixed`, whose values are read as those of axes are.
 
-    `where` is a condition in SQL over the columns, of the points that stay. `precision` is a
-    share, or None to simulate all; with an `interval` there are statistics of every so many
-    instructions. `region` is whether only what lies between marks counts.
-    `cluster` is what a file says of where to run; `told` is what the manifest says of the study;
-    `at` is its file.
+    `where` is a condition in SQL over the columns, which selects points. `precision` is a
+    share, or None to simulate all. With an `interval` there are statistics of every interval of so
+    many instructions. `region` is true if only marked regions of interest count.
+    `cluster` is the cluster that a file names, `told` the study's description in the manifest,
+    and `at` the study's file.
     """
 
     axes: tuple[Axis, ...]
@@ -68,12 +68,12 @@ class Study:
 
     @property
     def columns(self) -> list[Column]:
-        """Of the table of its runs."""
+        """Columns of the table of runs."""
         program = next((name for name in PROGRAMS if name in self.names), PROGRAMS[0])
         always = [MACHINE, DESIGN, program, SEED]
         if program == "workload":
             always.append("size")
-        # Which limits there are does not depend on their values.
+        # The set of limits does not depend on the values.
         ended = _ended(dict.fromkeys(self.names, 1))
         found = dict.fromkeys([*self.names, *(name for name in LIMITS if name in ended), *always])
         return [self._column(name) for name in sorted(found, key=_rank)]
@@ -111,7 +111,7 @@ class Study:
         return [Point({name: row.get(name) for name in columns}, maker.run(row)) for row in kept]
 
     def _kept(self, rows: list[dict[str, Value]], columns: list[str]) -> list[dict[str, Value]]:
-        """Those that the condition leaves."""
+        """The rows that the condition selects."""
         if self.where is None:
             return rows
         import polars as pl
@@ -146,7 +146,7 @@ class Study:
 
 
 def _ended(row: Mapping[str, Value]) -> Json:
-    """What is said of a point, with an end for what has none, as the command line has it."""
+    """The values of a point, with the command line's default end if it has none."""
     if "trace" in row:
         return dict(row)
     programs = str(row["mix"]).count(",") + 1 if "mix" in row else 1
@@ -218,7 +218,7 @@ class _Maker:
         return row
 
     def _checked(self, workload: str, own: list[str]) -> str | None:
-        """Which parameter says how large a program is, if one does.
+        """The parameter that sets the size of a program, if it has one.
 
         Raises `UserError` for a program that is none, lacks a parameter, or is sized twice.
         """
@@ -339,7 +339,7 @@ class _Maker:
         return self._designs[known]
 
     def _label(self, base: str, changes: Json) -> str:
-        """What the engine calls a design: several of one name may run together.
+        """The engine's label of a design: several of one name may run together.
 
         It is the design's name, with a hash of what is changed, or of its path where two files
         have the same name.

@@ -1,4 +1,4 @@
-"""What the runs of a study say together: means over seeds, and how sure they are."""
+"""Means over seeds of a study's runs, with confidence intervals."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def grouped(
     """
     groups = [name for name in columns if name != SEED]
     rest = [name for name in axes if name not in (*groups, SEED)]
-    # So that there is one also where all runs are in one group.
+    # A constant column, so that group_by has a column even if all runs are one group.
     frame = frame.with_columns(pl.lit(value=True).alias("_all"))
     names = ["_all", *groups]
     failed = pl.col("status") != COMPLETE
@@ -149,7 +149,7 @@ def student(freedom: int, confidence: float = CONFIDENCE) -> float:
 
 
 def within(angle: float, freedom: int) -> float:
-    """How likely Student's t lies between both signs of sqrt(freedom) * tan(angle).
+    """Probability that Student's t lies within ±sqrt(freedom) * tan(angle).
 
     The finite sums of Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.3 and
     26.7.4.

@@ -1,4 +1,4 @@
-"""What is said of a study's columns and values, in terminals and charts."""
+"""A study's runs as a table, and its names, values and units as texts."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Table:
 
     @classmethod
     def of(cls, source: Path | Dataset) -> Table:
-        """That of a folder, or of a dataset that is being written."""
+        """The table of a folder, or of a dataset that is being written."""
         if isinstance(source, Dataset):
             source.flush()
         study = Study(source.folder if isinstance(source, Dataset) else source)
@@ -83,7 +83,7 @@ class Table:
         return [name for name in self.varying if name not in given]
 
     def counted(self) -> tuple[int, int, int]:
-        """How many runs have come to their end, have failed, and are missing."""
+        """Numbers of runs that are complete, that failed, and that are missing."""
         complete = int((self.frame["status"] == COMPLETE).sum())
         return complete, len(self.frame) - complete, self.study.missing(self.frame)
 

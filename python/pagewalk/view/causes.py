@@ -11,7 +11,7 @@ Look = TypeVar("Look")
 
 @dataclass(frozen=True)
 class Cause:
-    """What one cause looks like.
+    """The colours and the name of a cause.
 
     `light` and `dark` are its colours on a page with such a background. `many` is that in a
     terminal of many colours, different for those who see no red, no green or no blue as well (a
@@ -29,7 +29,7 @@ class Cause:
 CAUSES = {
     "base": Cause("#868e96", "#7d858d", "#aac2b9", "white"),
     "compute": Cause("#5c636a", "#b4bcc5", "#928e83", "bright_black"),
-    # What data waits for: the farther away, the farther from the background, in terminals darker.
+    # Data stalls: the farther the level, the stronger the contrast; in terminals, the darker.
     "l1d": Cause("#4a94dc", "#4580bd", "#a1ddff", "bright_cyan", "L1D"),
     "l2": Cause("#2f7fd1", "#5a9fe0", "#6fc8ff", "cyan", "L2"),
     "l3": Cause("#1c64b4", "#86bff5", "#0986cf", "bright_blue", "L3"),
@@ -37,7 +37,7 @@ CAUSES = {
     "dram": Cause("#123f7a", "#b9dcff", "#323786", "blue", "DRAM"),
     "dram_queue": Cause("#0a5566", "#8fe3ef", "#0c7284", "bright_blue", "DRAM queue"),
     "miss_register": Cause("#6573e0", "#8f9bff", "#869eff", "bright_cyan"),
-    # What translation costs.
+    # Translation stalls.
     "tlb": Cause("#d97706", "#ffc078", "#f7ab5c", "bright_yellow", "TLB lookups"),
     "walker": Cause("#b05a00", "#ff922b", "#ff780a", "yellow", "for a walker"),
     "walk": Cause("#c9340a", "#f2651f", "#e1550e", "red"),
@@ -58,7 +58,7 @@ def words(name: str) -> str:
 def each(
     names: Iterable[str], known: Mapping[str, Look], others: Sequence[Look]
 ) -> dict[str, Look]:
-    """What each name looks like; those that are not known take `others` in turn."""
+    """The look of each name; unknown names take `others` in turn."""
     listed = list(names)
     unknown = [name for name in listed if name not in known]
     return {

@@ -47,7 +47,7 @@ COLUMN = Look(320, 10.5)
 
 
 def config(look: Look) -> Json:
-    """How every chart looks."""
+    """The style that all charts share, as a Vega-Lite config."""
     return {
         "font": FONT,
         "background": None,
@@ -95,7 +95,7 @@ def svg(specification: Json) -> str:
 
 
 def harmless(specification: Any) -> Any:
-    """The same without control characters: Vega has no way to write all of them, SVG none."""
+    """The specification with control characters escaped: Vega and SVG cannot hold them."""
     if isinstance(specification, dict):
         return {harmless(key): harmless(value) for key, value in specification.items()}
     if isinstance(specification, list):
@@ -119,7 +119,7 @@ class Rows:
 
     @property
     def beside(self) -> bool:
-        """Whether names stand beside their bars."""
+        """True if names stand beside their bars."""
         return self._longest <= 0.3 * self.look.width
 
     @property
@@ -128,7 +128,7 @@ class Rows:
 
     @property
     def bar(self) -> float:
-        """How thick a bar is."""
+        """Thickness of a bar."""
         return round((1.5 if self.beside else 1.2) * self.look.font)
 
     @property
@@ -138,23 +138,23 @@ class Rows:
 
     @property
     def _text(self) -> float:
-        """How high the names above bars are."""
+        """Height of the names above bars; 0 if they stand beside."""
         return 0 if self.beside else 1.25 * self.look.font * max(len(n) for n in self._lines) + 2
 
     @property
     def width(self) -> int:
-        """Of the plot: what names leave."""
+        """Width of the plot, without the names."""
         return round(self.look.width - (self._longest + 20 if self.beside else 16))
 
     @property
     def size(self) -> Json:
-        """Of the plot, with a step for each row."""
+        """Size of the plot, with a step for each row."""
         step = self.bar + self._text + (0.75 if self.beside else 1) * self.look.font
         return {"width": self.width, "height": alt.Step(round(step))}
 
     @property
     def shift(self) -> float:
-        """How far below the middle of its row a bar lies."""
+        """Distance of a bar below the middle of its row."""
         return self._text / 2
 
     @property
@@ -344,9 +344,9 @@ def _stacked(
 
 
 _THIN = 0.6
-"""Of a line that says little. Opacity would do; but a PDF with some is not the same bytes twice."""
+"""Width of a faint line. With opacity instead, a PDF would not be byte-equal in each run."""
 _PLOT = 200
-"""How high a plot over time is, at least."""
+"""Least height of a plot over time."""
 
 
 def interval_lines(result: Result, name: str, title: str, look: Look = WIDE) -> Json | None:

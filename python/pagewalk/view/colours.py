@@ -6,7 +6,7 @@ from pagewalk.view import causes
 
 _FILLS = "█▓▒░▚▞▄▀▌▐▙▟▛▜▖▗▘"
 FASTER, SLOWER, SAME = "bright_blue", "yellow", "bright_black"
-"""Of a speedup's bar; no pair of red and green."""
+"""Colours of a speedup's bar: not red and green, which some cannot tell apart."""
 ENERGY = {
     "core": "#adb5bd",
     "caches": "#74c0fc",

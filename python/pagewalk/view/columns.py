@@ -89,7 +89,7 @@ _MPKI = ("MPKI", "misses for 1000 instructions")
 
 
 def comparison(result: Result) -> list[Column[DesignResult]]:
-    """What `compare` tells of designs side by side, in this order."""
+    """Columns of `compare`'s table of designs, in order."""
     by_requests = result.speedup_by == "request"
     kind = f",\n{result.speedup_kind}" if result.speedup_kind else ""
     columns: list[Column[DesignResult]] = [
@@ -138,7 +138,7 @@ def _across(result: Result) -> list[Column[DesignResult]]:
     speedup = Column(
         "speedup_in_time", "speedup\nin time", ALWAYS, in_time, ratio, "in time", first
     )
-    # Of a mix there is none.
+    # A mix has no speedup in time.
     known = any(design.speedup_in_time is not None for design in result.designs)
     return [
         *([speedup] if known else []),
@@ -152,7 +152,7 @@ def _across(result: Result) -> list[Column[DesignResult]]:
 
 
 def programs(designs: Iterable[DesignResult]) -> list[Column[ProgramResult]]:
-    """What each program of a mix met, up to what was asked of it."""
+    """Columns of the programs of a mix, each up to its own limit."""
     of_all = [p for d in designs for p in d.programs]
 
     def of(name: str) -> Callable[[ProgramResult], float | None]:
@@ -217,13 +217,13 @@ def times(result: Result) -> list[Column[DesignResult]]:
 
 
 def histogram() -> list[Column[histograms.Histogram]]:
-    """What `run` tells of a histogram."""
+    """Columns of `run`'s table of histograms."""
 
     def of(part: str) -> Callable[[histograms.Histogram], float | None]:
         return lambda histogram: getattr(histogram, part)
 
     importance = {"count": 4, "mean": 2, "p50": ALWAYS, "p90": 3, "p99": ALWAYS, "largest": 1}
-    # How many there are differs by too much for one unit.
+    # Counts differ by too much for a common unit.
     return [
         Column(
             part, title, importance[part], of(part), COUNTS.own if part == "count" else significant

@@ -1,4 +1,4 @@
-"""What designs are made of, in the terminal: their own settings, and where they differ."""
+"""Settings of designs in the terminal: their own, and their differences."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _kind(key: str) -> str:
 
 
 def _made_of(flat: dict[str, Any], usual: dict[str, Any], beside: dict[str, Any]) -> str:
-    """What a design is made of, as far as it is not as usual, or not as `beside`."""
+    """Settings that differ from those of `beside`, or from the defaults (`usual`)."""
     shown = {k: v for k, v in flat.items() if v != (beside if k in beside else usual).get(k)}
     known = {_kind(key) for key in beside}
     kinds: dict[str, Any] = {
@@ -76,10 +76,10 @@ def _made_of(flat: dict[str, Any], usual: dict[str, Any], beside: dict[str, Any]
 
 
 def resolved(result: Result, short: dict[str, str]) -> Table:
-    """What each design is: the first by what it is made of, the others by what is different.
+    """The settings of each design: of the first its own, of the others the differences.
 
-    What is as it is when a file says nothing is left out. Each of several machines has a first. A
-    name that is `short` below stands whole before it.
+    Defaults are left out. Each of several machines has a first design. A name that `short`
+    shortens stands in full before its settings.
     """
     usual = {key["path"]: key.get("default") for key in native.config_keys()}
     rows = []

@@ -1,4 +1,4 @@
-"""Charts of how long things took: histograms drawn, or their percentiles."""
+"""Charts of latency histograms: distributions, or percentiles."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _ZERO = 0.5
 
 
 def about_times(result: Result) -> str:
-    """What `times` draws, in a sentence."""
+    """A caption of `times`."""
     if len(result.designs) <= _FEW:
         return "The share of the values at each length; both axes favour what is small and rare."
     return (

@@ -24,7 +24,7 @@ def visible(text: str) -> str:
 
 
 def visible_lines(text: str) -> str:
-    """The same for a text of several lines, whose ends stay."""
+    """Applies `visible` to each line of a text; line ends stay."""
     return "\n".join(visible(line) for line in text.split("\n"))
 
 

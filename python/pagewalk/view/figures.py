@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 
-# What has a slash before it is a file in a folder.
+# An equals sign behind a slash belongs to a file's path.
 _CHART = re.compile(r"([^/=]*)=(.*)", re.DOTALL)
 _OVER_TIME = "-over-time"
 _IN_TIME = "speedup-in-time"
@@ -39,7 +39,7 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Run:
-    """What is known of a result before the run."""
+    """Facts of a result that are known before the run."""
 
     designs: int
     machines: int
@@ -138,7 +138,7 @@ def drawing(result: Result, chart: str, look: charts.Look) -> Json | None:
 
 
 def kind(path: str) -> str:
-    """What the ending of a name says to write. Raises `UserError` for another."""
+    """The file format by the name's ending. Raises `UserError` for an unknown ending."""
     ending = Path(path).suffix.lower()
     if ending not in KINDS:
         raise UserError(f"'{path}': expected a name that ends in .svg, .pdf or .png")

@@ -1,4 +1,4 @@
-"""Where the texts of a chart go: how wide they are, and so that none lies on another."""
+"""Texts of a chart: their widths, and positions without overlap."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pagewalk.view.palette import INK
 
 _NARROW, _WIDE = "fijltI.,:;|!'()[]/ -", "mwMW%@"
 _SYMBOL = 2.6
-"""Of a legend's entry: its symbol and the room around it, in letters' sizes."""
+"""Width of a legend entry's symbol with its margins, in font sizes."""
 
 
 def width(text: str, font: float) -> float:
@@ -77,7 +77,7 @@ def apart(wanted: Sequence[float], gap: float, end: float) -> list[float]:
     Where there is no room for all of them, they go beyond the end.
     """
     order = sorted(range(len(wanted)), key=lambda i: wanted[i])
-    # Those that would touch are one group around the mean of what they want.
+    # Labels that would overlap form a group around the mean of their wanted positions.
     groups: list[tuple[float, list[int]]] = []
     for i in order:
         groups.append((wanted[i], [i]))

@@ -1,4 +1,4 @@
-"""What pages are made of: their style, tables, and what a browser may do with them."""
+"""Parts of HTML pages: style, script, tables, and the content security policy."""
 
 from __future__ import annotations
 

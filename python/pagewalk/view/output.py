@@ -18,11 +18,11 @@ class OutputLost(Failure):
     def __init__(self, error: OSError) -> None:
         super().__init__(f"could not write to standard output: {reason(error)}; send it elsewhere")
         self.reader_left = isinstance(error, BrokenPipeError)
-        """Whether a reader has seen enough, as ``head`` has."""
+        """True if the reader has closed the pipe, as ``head`` does."""
 
 
 def reason(error: OSError) -> str:
-    """Why something could not be written, in words."""
+    """The reason of a failed write, in words."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return "no space is left on the device"
     if error.errno == errno.EBADF:

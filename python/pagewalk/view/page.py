@@ -32,7 +32,7 @@ def page(result: Result) -> str:
 
 
 def fragment(result: Result) -> str:
-    """What a notebook shows."""
+    """The HTML of a result in a notebook."""
     drawn = charts.cycles(result)
     picture = "" if drawn is None else svg.on_paper(charts.svg(drawn), "Where the cycles went")
     return (

@@ -10,7 +10,7 @@ from __future__ import annotations
 from pagewalk.view.causes import CAUSES, each
 
 LIGHT_PANEL, DARK_PANEL = "#ffffff", "#1b1e24"
-"""What charts and tables lie on."""
+"""Backgrounds of charts and tables."""
 
 INK, FAINT, GRID = "#343a40", "#5c636a", "#e3e7eb"
 """Labels, titles of axes, and lines behind the marks."""
@@ -46,17 +46,17 @@ _ON = [
 """Text on a mark, on light and on dark: white or black, whichever stands out more there."""
 
 DASHES = [[1, 0], [6, 3], [2, 2], [9, 3, 2, 3], [4, 1], [1, 3]]
-"""Of lines, five colours with each: those that look most alike differ in it as well."""
+"""Dash patterns of lines, one for every five colours, so that similar colours differ in it."""
 
 
 def designs(count: int) -> list[str]:
-    """So many colours, thirty of them different."""
+    """`count` colours of designs; they repeat when the palette is used up."""
     every = [light for light, _ in _EVERY]
     return [every[i % len(every)] for i in range(count)]
 
 
 def dashes(count: int) -> list[list[int]]:
-    """So many patterns of lines, to go with `designs`."""
+    """`count` dash patterns, to go with `designs`."""
     return [DASHES[i // 5 % len(DASHES)] for i in range(count)]
 
 
@@ -123,4 +123,4 @@ DARK: dict[str, str] = {
     **{cause.light: cause.dark for cause in CAUSES.values()},
     **dict(_EVERY),
 }
-"""Of each colour of a chart, what it is on a dark background."""
+"""For each colour of a chart its counterpart on a dark background."""

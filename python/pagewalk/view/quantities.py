@@ -180,7 +180,7 @@ _SCALED: dict[str, Callable[[float], str]] = {
     "nJ": JOULES.own,
     "s": lambda seconds: NANOSECONDS.own(seconds * 1e9),
 }
-"""How numbers of these units are written."""
+"""Formatters of numbers, by unit."""
 
 
 def with_unit(value: float | None, unit: str) -> str:

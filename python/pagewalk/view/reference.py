@@ -91,7 +91,7 @@ def _expected(key: Key) -> str:
 
 
 def _default(key: Key) -> str:
-    """What holds where a file says nothing; of a table its own keys tell."""
+    """The default of a key; empty for a table, whose keys have their own."""
     default = key.get("default")
     return "" if default is None or isinstance(default, dict) else f"`{json.dumps(default)}`"
 

@@ -33,7 +33,7 @@ _MINIMUM_SHARE = 0.002
 
 
 def heading(result: Result) -> RenderableType:
-    """What was simulated, in a few lines."""
+    """The heading: program, machine and limits, in a few lines."""
     data = result.data
     lines = [
         line((f"pagewalk {data['version']}", "dim"), "  ", (data["source"]["name"], "bold")),
@@ -45,12 +45,12 @@ def heading(result: Result) -> RenderableType:
 
 
 def notes(result: Result) -> list[RenderableType]:
-    """What a reader has to know before using the numbers."""
+    """Warnings that a reader must know before using the numbers."""
     return [line(("warning: ", "bold yellow"), warning) for warning in result.warnings]
 
 
 def elsewhere(host: Host) -> str:
-    """What other hosts than this one have simulated, if anything."""
+    """The number of shards that other hosts have simulated, in words; empty if none."""
     portions = host.get("portions_elsewhere", 0)
     if not portions:
         return ""
@@ -58,7 +58,7 @@ def elsewhere(host: Host) -> str:
 
 
 def footer(result: Result) -> RenderableType:
-    """How fast the host was."""
+    """The host's time, speed and memory."""
     host = result.data["host"]
     return line(
         f"simulated in {duration(host['seconds'])} on {host['threads']} host thread"
@@ -118,7 +118,7 @@ def compare(result: Result, out: Console, *, wide: bool = False) -> None:
 
 
 def _print_sampling(result: Result, out: Console) -> None:
-    """What samples estimate of each design, and between which ends it lies."""
+    """Prints the estimates from samples of each design, with confidence intervals."""
     sampled = [(d, d.sampling) for d in result.designs if d.sampling]
     if not sampled:
         return
@@ -148,7 +148,7 @@ def _print_sampling(result: Result, out: Console) -> None:
 
 
 def _print_regions(result: Result, out: Console) -> None:
-    """Of which regions the numbers are, and how far these are apart."""
+    """Prints the regions behind the numbers, and how much they differ."""
     weighed = [(d, d.regions) for d in result.designs if d.regions]
     if not weighed:
         return
@@ -296,7 +296,7 @@ def _print_programs(result: Result, out: Console, *, wide: bool) -> None:
 
 
 def _programs(listed: Sequence[str]) -> dict[str, str]:
-    """What programs are called beside their numbers, without arguments that need not be told."""
+    """Short names of programs, without arguments where names differ without them."""
     bare = [name.split(" ")[0] for name in listed]
     first = bare if len(set(bare)) == len(bare) else listed
     short = shortened(first, _PROGRAM)
@@ -341,7 +341,7 @@ def _print_end(result: Result, out: Console) -> None:
 
 
 def costs(result: Result) -> list[tuple[str, str]]:
-    """What translation costs each design, in words; empty where it was not asked for."""
+    """The cost of translation in each design, in words; empty if not requested."""
     if result.translation_reference is None:
         return []
     return [(d.name, _cost(d)) for d in result.designs]
@@ -358,7 +358,7 @@ def _cost(design: DesignResult) -> str:
 
 
 def _print_costs(result: Result, out: Console) -> None:
-    """What translation costs, where a table's number does not say all of it."""
+    """Prints the cost of translation where the table's number needs an explanation."""
     told = {d.name for d in result.designs if _needs_words(result, d)}
     rows = [row for row in costs(result) if row[0] in told]
     if not rows:

@@ -11,8 +11,8 @@ from pagewalk.view.escape import visible_lines
 _COLOUR = re.compile(r'(fill|stroke)="(#[0-9a-f]{6}|white|black)"')
 _NAMED = {"white": "#ffffff", "black": "#000000"}
 _FONT = re.compile(r' font-family="[^"]*"')
-# What Vega says of every mark to readers of the screen, who get a sentence and tables instead;
-# what is not drawn; and what is so without being said.
+# Removed from Vega's SVG: its labels for screen readers, which get a sentence and tables
+# instead; invisible shapes; and attributes with default values.
 _UNSAID = re.compile(
     r' (?:role|aria-[a-z]+|pointer-events)="[^"]*"| opacity="1"'
     r'|<path (?:class="(?:background|foreground)" )?(?:aria-hidden="true" )?d="[^"]*"'
@@ -45,7 +45,7 @@ def embedded(svg: str, label: str, kind: str, name: str, *, least: float = 0) ->
 
 
 def on_paper(svg: str, label: str) -> str:
-    """The same for a notebook, whose background may be any: it brings its own."""
+    """The chart for a notebook, with a background of its own: the notebook's may be any."""
     style = "background:#fff;max-width:100%;height:auto"
     named = f'<svg role="img" aria-label="{html.escape(visible_lines(label))}" style="{style}"'
     return _lean(svg, fonts=True).replace("<svg", named, 1)

@@ -1,4 +1,4 @@
-"""Declared columns and other rows as tables of a terminal, in the room that it has."""
+"""Layout of tables in a terminal of any width."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def print_columns(
 
 
 def _fitting(every: Sequence[Filled], room: int) -> list[Filled]:
-    """Those that stand side by side in `room` cells, by importance; at least one."""
+    """The most important columns that fit side by side into `room` cells; at least one."""
     shown = list(every)
     while len(shown) > 1 and sum(2 + _width(f) for f in shown) > room:
         least = max(f.importance for f in shown)

@@ -199,7 +199,7 @@ _CALLED = {"config": "configuration key", "metric": "statistic"}
 
 
 def topics(named: dict[str, list[str]], stream: TextIO) -> None:
-    """What can be explained; of configuration keys, where they begin."""
+    """Prints the names that can be explained; of configuration keys only the first part."""
     out = console(stream)
     for kind, title in _KINDS.items():
         names_of_kind = [n for n in named.get(kind, []) if "." not in n]
@@ -213,7 +213,7 @@ def topics(named: dict[str, list[str]], stream: TextIO) -> None:
 
 
 def explanation(found: list[Sense], stream: TextIO) -> None:
-    """What a name means, in all its senses."""
+    """Prints all senses of a name."""
     out = console(stream)
     for number, meaning in enumerate(found):
         if number and (meaning.get("settings") or "workload" in meaning):

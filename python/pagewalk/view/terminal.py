@@ -95,7 +95,7 @@ class _Trimmed:
 
 
 def colours_of(out: Console) -> int:
-    """How many colours there are: none on a pipe, in a file, or where NO_COLOR is set."""
+    """Number of colours: none on a pipe, in a file, or where NO_COLOR is set."""
     if out.no_color or out.color_system is None:
         return 0
     return 16 if out.color_system == "standard" else 256

@@ -52,7 +52,7 @@ def main(argv: list[str] | None = None) -> NoReturn:
 
 
 def _leave(status: int) -> NoReturn:
-    """Ends the process; a simulation may still run in its thread, and nobody waits for it."""
+    """Ends the process without waiting for a simulation that may still run in its thread."""
     with suppress(OutputLost):
         sys.stdout.flush()
     sys.stderr.flush()
@@ -61,14 +61,14 @@ def _leave(status: int) -> NoReturn:
 
 @contextmanager
 def _ended_by_signals() -> Iterator[None]:
-    """Makes of a polite kill and the terminal's end a `Terminated`, by which folders go.
+    """Turns SIGTERM and SIGHUP into `Terminated`, so that temporary folders are removed.
 
-    What is ignored, as under nohup, stays so.
+    A signal that is ignored, as under nohup, stays ignored.
     """
     ending = (signal.SIGTERM, signal.SIGHUP)
 
     def end(number: int, _frame: FrameType | None) -> None:
-        # A second one would disturb what the first one has started to put away.
+        # A second signal would interrupt the cleanup of the first.
         for each in ending:
             signal.signal(each, signal.SIG_IGN)
         raise Terminated(number)

@@ -198,7 +198,7 @@ def _simulate(designs: Sequence[Named], given: Json, *, comparing: bool) -> Resu
 
 
 def _pass_on(number: int, result: Result | None) -> None:
-    """Hands a signal that has stopped a run to whom it was for: whoever called."""
+    """Raises a signal that has stopped a run again, for the caller."""
     try:
         signal.raise_signal(number)
     except KeyboardInterrupt:
@@ -265,7 +265,7 @@ _DEFAULTS: Json = {
 
 
 def _named(value: Any, what: str) -> str:
-    """A name or a path as text. Raises `UserError` for what is neither."""
+    """A name or a path as text. Raises `UserError` for another value."""
     if isinstance(value, (str, os.PathLike)):
         return os.fspath(value)
     raise UserError(
@@ -276,7 +276,7 @@ def _named(value: Any, what: str) -> str:
 
 
 def _table(value: Any, what: str) -> typing.Mapping[str, Any]:
-    """A dictionary. Raises `UserError` for what is none."""
+    """A dictionary. Raises `UserError` for another value."""
     if value is None or isinstance(value, typing.Mapping):
         return value or {}
     example = "{'mmu.walkers': 1}" if what == "settings" else "{'scale': 16}"

@@ -187,9 +187,9 @@ def _write_and_show(
     show: Callable[[], None],
     failed: Sequence[str] = (),
 ) -> None:
-    """Writes what can be written, shows the report, then fails for what could not be.
+    """Writes the files, shows the report, then fails if a file could not be written.
 
-    The report comes last: where it goes may be closed, and the results stay.
+    The report comes last: if standard output is closed, the files are complete all the same.
     """
     problems = []
     lost: OutputLost | None = None
@@ -479,7 +479,7 @@ def reproduce(
         return 0
     from pagewalk.reproduce import command, sampled
     from pagewalk.runs.cache import Cache
-    from pagewalk.runs.executor import named
+    from pagewalk.runs.executor import executor_for
 
     how = {one.name: one.read(flags[one.name], RunOption(one.name)) for one in _REPRODUCED}
     chosen = papers.load(paper, scale)
@@ -493,7 +493,7 @@ def reproduce(
         chosen,
         figures or [],
         cache,
-        place=named(how["cluster"], how["jobs"]),
+        executor=executor_for(how["cluster"], how["jobs"]),
         fresh=how["fresh"],
         seeds=how["seeds"],
         precision=how["precision"],

@@ -1,4 +1,4 @@
-"""The two ways in which a simulation does not work out.
+"""Errors: invalid requests, failures, and signals.
 
 The text of an error names options of a run as structure. The command line renders them as flags
 (``--skip-requests``), the Python API as keywords (``skip_requests``).
@@ -177,9 +177,9 @@ def in_keywords() -> Iterator[None]:
 
 
 class Terminated(BaseException):
-    """A signal asks the process to end (SIGTERM, SIGHUP); `number` is the signal's.
+    """A signal that ends the process (SIGTERM, SIGHUP) has arrived; `number` is the signal's.
 
-    Not an `Exception`, as Ctrl-C's is none: what is under way is put away, nothing goes on.
+    No `Exception`, as KeyboardInterrupt is none, so that only cleanup code handles it.
     """
 
     def __init__(self, number: int) -> None:

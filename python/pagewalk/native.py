@@ -49,17 +49,17 @@ _ready = False
 
 
 class Observer(Protocol):
-    """Somebody who watches a simulation."""
+    """An observer of a simulation."""
 
     def update(self, progress: Progress) -> None:
-        """Told about five times a second, from another thread."""
+        """Called about five times a second, from another thread."""
 
     def stopping(self, number: int) -> None:
-        """Told when a signal asked for a stop."""
+        """Called when a signal requests a stop."""
 
 
 def engine() -> ModuleType:
-    """The native module, told where the shipped files lie."""
+    """The native module, with the folder of the shipped files set."""
     global _ready  # noqa: PLW0603 - a module is loaded once
     try:
         from pagewalk import _native
@@ -195,11 +195,11 @@ NOT_OF_INTERVALS = (
     *OF_MACHINES,
     *("table_resizes", "table_reinsertions_mean", "l2p_entries"),
 )
-"""Numbers of the summary that no interval has: those above, and what tables count since boot."""
+"""Numbers that no interval has: `OF_MACHINES`, and counts of page tables since boot."""
 
 
 def metrics(machines: int) -> list[str]:
-    """The numbers of a result's summary on so many machines, in order."""
+    """The names of the numbers in a result's summary, in order."""
     return [name for name in _metrics(engine()) if machines > 1 or name not in OF_MACHINES]
 
 
@@ -239,7 +239,7 @@ def trace_check(path: str) -> TraceCheck:
 
 
 def trace_convert(source: str, target: str, *, keep_good: bool = False) -> Converted:
-    """Writes a trace in the format that the target's name ends in; what was written, and lost."""
+    """Converts a trace to the format of the target's ending; returns counts of the conversion."""
     answer: Converted = _asked(_engine.trace_convert, source, target, keep_good)
     return answer
 
@@ -249,7 +249,7 @@ def block_vectors(
 ) -> BlockVectors | None:
     """Basic-block vectors of a trace, one for each interval of `length` instructions.
 
-    None where a signal asked for a stop.
+    None if a signal requested a stop.
     """
     answer: BlockVectors | None = _watched(
         lambda progress: _asked(_engine.block_vectors, path, length, seed, progress), observer
@@ -303,10 +303,10 @@ def _utf8(text: str, place: tuple[str, ...]) -> str:
 
 
 class Hosts(Protocol):
-    """Other hosts, which simulate portions of a run by `portion`."""
+    """Other hosts, which simulate shards of a run by `portion`."""
 
     def begin(self, text: str, numbers: list[int], of: int) -> None:
-        """Has portions of what a specification says simulated, of so many in all."""
+        """Starts the simulation of shards of a specification, out of `of` in all."""
 
     def news(self) -> list[tuple[int, str, Any]]:
         """Events of shards since the last call; the engine calls about five times a second.
@@ -319,7 +319,7 @@ class Hosts(Protocol):
 def run(spec: Json, observer: Observer | None = None, hosts: Hosts | None = None) -> RunResult:
     """Simulates what `spec` describes; a first Ctrl-C gives the result up to there.
 
-    The observer is told of it, and says so to whom it concerns.
+    It calls the observer's `stopping`, so that the observer can inform the user.
     """
     text = _spec(spec)
     answer: RunResult = _watched(
@@ -329,7 +329,7 @@ def run(spec: Json, observer: Observer | None = None, hosts: Hosts | None = None
 
 
 def portion(spec: Json, number: int, of: int, observer: Observer | None = None) -> str:
-    """Simulates one of the portions that `Hosts` were asked for; what is told of it."""
+    """Simulates a shard for the host whose `Hosts` ordered it; returns the engine's answer."""
     text = _spec(spec)
     return _watched(
         lambda progress: _answered(_engine.portion, text, number, of, progress), observer

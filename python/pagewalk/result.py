@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pagewalk.host import files
 from pagewalk.measurements.design import DesignResult, unknown
-from pagewalk.measurements.histograms import TOLD
+from pagewalk.measurements.histograms import REPORTED
 from pagewalk.view.escape import visible
 from pagewalk.view.quantities import count
 
@@ -257,7 +257,7 @@ class Result:
             )
             for d in self.designs
             for h in d.histograms
-            for part in TOLD
+            for part in REPORTED
         ]
         rows += [
             (d.name, f"energy.{p.part}", name, value, "nJ", False, _OF_PARTS[name])

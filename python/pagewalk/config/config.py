@@ -83,9 +83,9 @@ class Section(Mapping[str, Any]):
         return [*super().__dir__(), *self._fields]
 
     def __repr__(self) -> str:
-        return f"<{self._path or 'configuration'}: {self._told()}>"
+        return f"<{self._path or 'configuration'}: {self._on_one_line()}>"
 
-    def _told(self) -> str:
+    def _on_one_line(self) -> str:
         """The fields on one line: values, and of tables their names."""
         values = [f"{k}={v!r}" for k, v in self._fields.items() if not isinstance(v, Section)]
         tables = [k for k, v in self._fields.items() if isinstance(v, Section)]
@@ -183,8 +183,8 @@ class Config(Section):
             f"{key}={_shown(value)}" for key, value in Section(self.changes)._flat()
         )
         on = f" for {self.machine}" if self.machine else ""
-        told = f"changed {changes}; " if changes else ""
-        return visible(f"<pagewalk.Config {self.name}{on}: {told}{', '.join(self._fields)}>")
+        changed = f"changed {changes}; " if changes else ""
+        return visible(f"<pagewalk.Config {self.name}{on}: {changed}{', '.join(self._fields)}>")
 
     def copy(self, label: str | None = None) -> Config:
         """An independent copy, to change further; `label` names it in results."""

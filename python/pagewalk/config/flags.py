@@ -42,10 +42,10 @@ class Command(TyperCommand):
 
 
 class FirstIsDefault(TyperGroup):
-    """Commands of which the first is meant where none is named: `pagewalk sweep study.toml`."""
+    """Commands with a default, the first: `pagewalk sweep study.toml` names none."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Puts its name before what names none."""
+        """Puts the default command before arguments that name none."""
         if not args or args[0] not in {*self.commands, *ctx.help_option_names}:
             args = [next(iter(self.commands)), *args]
         rest: list[str] = super().parse_args(ctx, args)
@@ -56,7 +56,7 @@ class App(typer.Typer):
     """A command line whose commands are of that kind."""
 
     def command(self, name: str | None = None, **more: Any) -> Callable[[Function], Function]:
-        """Adds one."""
+        """Adds a command."""
         return super().command(name, **{"cls": Command, **more})
 
 

@@ -1,9 +1,8 @@
 """The options of a run, each declared once.
 
-A declaration has all that is said of an option: its flag, what ``--help`` and the documentation
-say of it, its keyword in Python, how its value is read, and where it stands in the
-specification that the engine gets. `Arguments`, at the end, repeats the keywords with their
-types: a type checker reads only what is written out.
+A declaration has an option's flag, its help, its keyword in Python, the function that reads its
+value, and its place in the specification for the engine. `Arguments`, at the end, repeats the
+keywords with their types, for type checkers.
 """
 
 from __future__ import annotations
@@ -66,7 +65,7 @@ def _interval(value: str | int | None, about: Words) -> int | None:
 
 
 def _warming(text: str, about: Words) -> Json:
-    """Reads ``FOLLOWED+WARMED``, either of which may be left out of what is warmed at all."""
+    """Reads ``[FOLLOWED+]WARMED``: filtered functional warming, then functional warming."""
     followed, plus, warmed = text.rpartition("+")
     if not warmed:
         raise UserError(
@@ -382,7 +381,7 @@ def read(name: str, value: Any) -> Any:
 
 
 def with_an_end(values: Mapping[str, Any], programs: int) -> Json:
-    """The values for so many programs without an end: so much of each, if nothing is said."""
+    """The values, with default limits for endless programs if they have no limits."""
     if values.get("instructions") is not None:
         return dict(values)
     ended = dict(values)
@@ -395,7 +394,7 @@ def with_an_end(values: Mapping[str, Any], programs: int) -> Json:
 
 
 def with_cost(values: Mapping[str, Any], source: Json | None) -> Json:
-    """The values for a comparison, which says what translation costs where that is defined."""
+    """The values of a comparison, with the cost of translation by default, but not of a mix."""
     if values.get("translation_cost") is not None or "mix" in (source or {}):
         return dict(values)
     return {**values, "translation_cost": True}
@@ -408,7 +407,7 @@ def specification(
 ) -> Json:
     """The specification that the engine's `run` reads; missing options get their defaults.
 
-    Raises `UserError` for a value that makes no sense.
+    Raises `UserError` for an invalid value.
     """
     spec: Json = {"designs": list(designs), "source": source}
     for option in OPTIONS:

@@ -109,7 +109,7 @@ def _joined(options: Sequence[RunOption], between: str) -> list[RunOption | str]
 
 
 def limited(values: Mapping[str, Any], source: Json | None) -> Json:
-    """The values of options with an end for what may have none of its own."""
+    """The values of options, with default limits for built-in programs and mixes."""
     programs = len(source["mix"]["programs"]) if source and "mix" in source else 1
     endless = source is not None and ("workload" in source or "mix" in source)
     return with_an_end(values, programs) if endless else dict(values)
@@ -122,7 +122,7 @@ def _built_in(
     params: dict[str, Any],
     where: Mapping[str, Words],
 ) -> Json:
-    """A built-in program; `where` has what its options are called in messages."""
+    """A built-in program; `where` has the names of its options in messages."""
     if threads is not None:
         threads = whole(threads, where["threads"], "1 or more")
         if not 1 <= threads < 2**32:

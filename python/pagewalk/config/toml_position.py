@@ -40,7 +40,7 @@ def lines(text: str) -> Iterator[tuple[str, int]]:
         try:
             fields = parse(statement)
         except ValueError:
-            # A text or a list of several lines goes on.
+            # A text or a list continues on the next line.
             continue
         is_header, statement = statement.lstrip().startswith("["), ""
         paths = list(_paths(fields, []))

@@ -12,7 +12,7 @@ from pagewalk.errors import Failure, UserError
 from pagewalk.view.output import OutputLost, lose, reason
 
 LONGEST = 200
-"""Bytes of a name of which a file's is made: file systems end those of files at 255."""
+"""Longest name, in bytes, that a file's name may contain: file systems allow 255 bytes."""
 
 
 def can_name(text: str) -> bool:
@@ -77,7 +77,7 @@ def write(path: str, content: bytes | Callable[[BinaryIO], None]) -> None:
 
 
 _MOST_NAME = 60
-"""Characters of a file's name that are kept in that of its part: names end at 255 bytes."""
+"""Characters of a file's name in the name of its partial file: 255 bytes are allowed."""
 
 
 def _put(out: BinaryIO, content: bytes) -> None:

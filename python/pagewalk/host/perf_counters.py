@@ -130,8 +130,8 @@ def count(program: Sequence[str], events: Events, *, region: bool) -> Counts:
         tempfile.NamedTemporaryFile("r", prefix="pagewalk-") as report,
         _control(region) as control,
     ):
-        told, environment, passed = control
-        command = [perf, "stat", "-x;", "-o", report.name, *told, "-e", group, "--", *program]
+        arguments, environment, passed = control
+        command = [perf, "stat", "-x;", "-o", report.name, *arguments, "-e", group, "--", *program]
         done = subprocess.run(
             command,
             stdout=subprocess.DEVNULL,

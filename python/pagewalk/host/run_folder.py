@@ -1,8 +1,7 @@
-"""Folders for the files of one run, which do not outlive it.
+"""Temporary folders for the files of one run.
 
-Whoever has one holds the lock of a file in it. The kernel lets go of locks when a process ends,
-however it does, so a folder whose lock is free belongs to nobody: the next one that is made
-removes it.
+The owner of a folder holds the lock of a file in it. The kernel releases locks when a process
+ends in any way. So a folder whose lock is free has no owner, and the next run removes it.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ LOCK = "in-use"
 
 @contextmanager
 def folder() -> Iterator[Path]:
-    """An empty folder of one's own, removed at the end. Raises `Failure` where none can be made."""
+    """A new empty folder, removed at the end. Raises `Failure` if none can be made."""
     _sweep()
     try:
         made = tempfile.TemporaryDirectory(prefix=PREFIX)
@@ -50,7 +49,7 @@ def _unmade(error: OSError) -> Failure:
 
 def _locked(place: Path) -> int:
     """Makes the lock of a folder and holds it."""
-    # Under its name only when it is held: before that somebody else could take it.
+    # The lock gets its name after it is held: another process could take it before.
     new = place / f"{LOCK}.new"
     lock = os.open(new, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600)
     fcntl.flock(lock, fcntl.LOCK_EX)
@@ -59,7 +58,7 @@ def _locked(place: Path) -> int:
 
 
 def _sweep() -> None:
-    """Removes what killed runs of this user have left."""
+    """Removes folders that killed runs of this user have left."""
     with suppress(OSError):
         for place in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
             with suppress(OSError):

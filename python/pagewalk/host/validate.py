@@ -137,7 +137,7 @@ def simulated(design: DesignResult) -> dict[str, float]:
 
 
 def with_rates(values: dict[str, float]) -> dict[str, float]:
-    """The counts and what is made of them."""
+    """The counts, with IPC and MPKIs."""
     instructions, rates = values["instructions"], {}
     rates["ipc"] = instructions / values["cycles"] if values["cycles"] else 0.0
     for level in ("l1d_tlb", "l2_tlb"):

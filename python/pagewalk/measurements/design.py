@@ -16,7 +16,7 @@ _OF_REQUESTS = ("requests", "cycles_per_request", "instructions_per_request")
 
 
 class ProgramResult(ProgramResultFields):
-    """One program of a mix, up to the instructions or requests asked for.
+    """One program of a mix, up to its limit of instructions or requests.
 
     ``pagewalk explain programs.NAME`` defines each number.
     """
@@ -27,7 +27,7 @@ class ProgramResult(ProgramResultFields):
         return self.mapped_4kb + self.mapped_2mb + self.mapped_1gb
 
     def get(self, name: str) -> float | None:
-        """A number by name, or a count of `own`; None where there is none."""
+        """A number by name, or a count of `own`; None if there is none."""
         found: float | None = getattr(self, name, None) if name != "name" else None
         return self.own.get(name) if found is None else found
 
@@ -47,7 +47,7 @@ class DesignResult(DesignResultFields):
     design: str = ""
     """Name without the machine's."""
     intervals: Intervals = field(default_factory=Intervals)
-    """Interval statistics, none unless they were asked for."""
+    """Interval statistics; empty unless requested."""
 
     @classmethod
     def from_json(cls, data: Json) -> DesignResult:
@@ -65,8 +65,8 @@ class DesignResult(DesignResultFields):
         return self.status not in ("complete", "partial")
 
     @property
-    def told(self) -> list[Quantity]:
-        """The summary without what there is none of: numbers of requests of a program without."""
+    def reported(self) -> list[Quantity]:
+        """The summary, without numbers of requests if the program counts none."""
         return [q for q in self.quantities if q.value is not None or q.name not in _OF_REQUESTS]
 
     @property
@@ -82,14 +82,14 @@ class DesignResult(DesignResultFields):
     def __getitem__(self, name: str) -> float:
         value = self.get(name)
         if value is None:
-            raise KeyError(unknown("number", name, "the summary", [q.name for q in self.told]))
+            raise KeyError(unknown("number", name, "the summary", [q.name for q in self.reported]))
         return value
 
     def __repr__(self) -> str:
         told = [] if self.complete else [self.status.replace("_", " ")]
         told += [
             f"{name} {with_unit(value, '')}"
-            for name in _TOLD
+            for name in _ON_ONE_LINE
             if (value := self.get(name)) is not None
         ]
         if self.speedup is not None:
@@ -104,12 +104,12 @@ class DesignResult(DesignResultFields):
         rows = "".join(
             f'<tr title="{escape(q.meaning)}"><th>{escape(q.name)}</th>'
             f"<td>{escape(with_unit(q.value, q.unit))}</td><td>{escape(q.unit)}</td></tr>"
-            for q in self.told
+            for q in self.reported
         )
         return f"<table><caption>{escape(visible(self.name))}</caption>{rows}</table>"
 
 
-_TOLD = ("ipc", "l2_tlb_mpki", "walks", "walk_cycles_mean", "cycles")
+_ON_ONE_LINE = ("ipc", "l2_tlb_mpki", "walks", "walk_cycles_mean", "cycles")
 """Quantities in the one-line summary of a design."""
 
 

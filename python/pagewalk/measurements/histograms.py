@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pagewalk.engine_types import HistogramFields
 from pagewalk.view.quantities import significant
 
-TOLD = ("count", "mean", "p50", "p90", "p99", "largest")
+REPORTED = ("count", "mean", "p50", "p90", "p99", "largest")
 """Fields of `Histogram` that reports and tables show."""
 
 
@@ -15,16 +15,16 @@ class Histogram(HistogramFields):
     """Values and how often each was seen."""
 
     def __repr__(self) -> str:
-        told = f"<Histogram {self.path}.{self.name}: {self.count:,} values"
+        head = f"<Histogram {self.path}.{self.name}: {self.count:,} values"
         if self.mean is None:
-            return f"{told}>"
+            return f"{head}>"
         return (
-            f"{told}, mean {significant(self.mean)}, p99 {self.p99}, largest {self.largest} "
+            f"{head}, mean {significant(self.mean)}, p99 {self.p99}, largest {self.largest} "
             f"{self.unit}>"
         )
 
 
-def told(histograms: Iterable[Histogram]) -> list[Histogram]:
+def reported(histograms: Iterable[Histogram]) -> list[Histogram]:
     """Histograms with values, without those of single cores where a sum over cores exists."""
     listed = list(histograms)
     several = {h.name for h in listed if _of_all(h.path)}
@@ -34,7 +34,7 @@ def told(histograms: Iterable[Histogram]) -> list[Histogram]:
 
 
 def label(histogram: Histogram) -> str:
-    """Its name in words, with what it belongs to if that is not the core or its system."""
+    """The histogram's name in words; with its path if it belongs to a virtual machine's host."""
     words = histogram.name.replace("_", " ")
     return f"{words} ({histogram.path})" if histogram.path == "host" else words
 

@@ -1,4 +1,4 @@
-"""Programs of one's own: generators of blocks of memory operations.
+"""The user's own programs: generators of blocks of memory operations.
 
 A block is a NumPy array of addresses, a structured array, or a `Block`. It crosses to the
 engine as bytes in the layout of the engine's operations, so that its cost is that of a few
@@ -36,12 +36,12 @@ CODE = 0x40_1000
 class Block:
     """Memory operations in program order: arrays of equal length, or one value for all.
 
-    `address` is a virtual address below 2^47. `store` says which are stores. `distance` is
-    how many operations before lies the one whose result is this one's address (0: none; at most
+    `address` is a virtual address below 2^47. `store` marks stores. `distance` is
+    the number of operations back to the one whose result is this one's address (0: none; at most
     65535). `pc` is the address of the instruction, in mapped memory (with `mappings` given, 64 KB
     from 0x401000 always are), `gap` the number of plain instructions before
-    it (at most 65534), `size` the bytes read or written (1 to 64). `request` says which end
-    a request; a program whose blocks have it has it from the first.
+    it (at most 65534), `size` the bytes read or written (1 to 64). `request` marks
+    operations that end a request; if any block of a program has it, the first one has it.
     """
 
     address: ArrayLike
@@ -56,7 +56,7 @@ class Block:
         said = [f.name for f in fields(self) if getattr(self, f.name) is not f.default]
         try:
             return f"<Block of {len(self.address):,} operations: {', '.join(said)}>"  # type: ignore[arg-type]
-        except TypeError:  # one value, or what is no array
+        except TypeError:  # one value, or no array
             return f"<Block: {', '.join(said)}>"
 
 
@@ -81,7 +81,7 @@ class WorkloadError(UserError):
 
 
 class Streams:
-    """The threads of a program of one's own; the engine reads its fields by their names."""
+    """The threads of a user's program; the engine reads its fields by their names."""
 
     def __init__(
         self, workload: object, mappings: Sequence[Mapping | tuple[int, int]] | None
@@ -105,7 +105,7 @@ class Streams:
 
     @property
     def pulls(self) -> list[Callable[[], bytes | None]]:
-        """A function a thread: the next block, or nothing when there is no more."""
+        """A function for each thread: it gives the next block, or None at the end."""
         return [thread.pull for thread in self.threads]
 
 
@@ -211,7 +211,7 @@ class _Thread:
         self._has_first = True
 
     def pull(self) -> bytes | None:
-        """The next block; an exception is kept for the caller of the run, too."""
+        """The next block; `error` keeps an exception for the caller of the run."""
         if self._has_first:
             self._has_first = False
             first, self._first = self._first, None

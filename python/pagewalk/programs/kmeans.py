@@ -57,14 +57,15 @@ def find(
     vectors: Numbers,
     most: int,
     seed: int,
-    told: Callable[[int, int], None] = lambda _done, _total: None,
+    report: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> Clusters:
-    """The fewest clusters, of at most so many, whose score is nearly the best.
+    """The fewest clusters, at most `most`, whose score is nearly the best.
 
-    `vectors` has a row a stretch. `told` hears how many numbers of clusters have been tried.
+    `vectors` has a row for each interval. `report` gets the largest number of clusters tried so
+    far, and the one to try last.
     """
     points = np.ascontiguousarray(vectors.T)
-    # With a cluster a stretch there is no variance to judge by.
+    # With a cluster for each interval there is no variance to judge by.
     most = max(1, min(most, (len(vectors) + 1) // 2))
     rng = np.random.default_rng(seed)
     tried, within, scores = [], [], []
@@ -76,8 +77,8 @@ def find(
         within.append(inner[best])
         held = np.bincount(starts[best][0], minlength=k).tolist()
         scores.append(_score(held, inner[best], len(points)))
-        told(k, most)
-    # The best is enough, whatever rounding makes of the bound.
+        report(k, most)
+    # The best score satisfies the bound in spite of rounding.
     bound = min(min(scores) + ENOUGH * (max(scores) - min(scores)), max(scores))
     enough = next(n for n, score in enumerate(scores) if score >= bound)
     labels, squares = tried[enough]
@@ -106,7 +107,7 @@ def _k_means(points: Numbers, k: int, rng: np.random.Generator) -> tuple[Labels,
 
 
 def _first(points: Numbers, k: int, rng: np.random.Generator) -> Numbers:
-    """First centroids, each drawn by how far it is from those before it (k-means++)."""
+    """First centroids, each drawn by its squared distance to those before it (k-means++)."""
     chosen = [_drawn(np.ones(points.shape[1]), rng)]
     squares = _nearest(points, points[:, chosen])[1]
     while len(chosen) < k:

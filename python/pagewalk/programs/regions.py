@@ -1,4 +1,4 @@
-"""Regions that stand for a whole trace: how they are found, and the file that names them."""
+"""Representative regions of a trace: the search for them, and their file."""
 
 from __future__ import annotations
 
@@ -86,10 +86,10 @@ class Regions:
     def write_simpoint(self, prefix: str) -> None:
         """Writes PREFIX.simpoints and PREFIX.weights, as SimPoint does.
 
-        The former has the number of a stretch and that of its cluster in a line, the latter
-        weights and numbers of clusters.
+        A line of the former has the numbers of an interval and of its cluster, a line of the latter
+        a weight and the number of its cluster.
 
-        Raises `UserError` for regions that are not stretches of one length.
+        Raises `UserError` for regions that are not intervals of one length.
         """
         length = self.length
         if not length or any(r.at % length or r.instructions != length for r in self.regions):
@@ -110,21 +110,20 @@ def _keys(of: Region | Regions, names: tuple[str, ...]) -> list[str]:
 
 @dataclass(frozen=True)
 class Found:
-    """Regions of a trace, and what else was found on the way."""
+    """Regions of a trace, and statistics of the search."""
 
     regions: Regions
     stretches: int
     spreads: list[float]
-    """With one region, two and so on: the `spread` that there would be."""
+    """The `spread` with one region, two and so on."""
 
 
 def find(
     trace: str, *, length: int, most: int, seed: int, observer: native.Observer | None = None
 ) -> Found | None:
-    """At most so many regions that stand for a trace; None if somebody stopped the search.
+    """At most `most` regions that represent a trace; None if a signal stopped the search.
 
-    Raises `UserError` for a trace that has no stretch of this length, and for one that cannot
-    be read.
+    Raises `UserError` for a trace that is shorter than `length`, or cannot be read.
     """
     if length == 0:
         raise UserError("--length: 0 is not possible; expected a count such as 10M")
@@ -152,12 +151,12 @@ def find(
 
     start = time.monotonic()
 
-    def told(done: int, total: int) -> None:
+    def report(done: int, total: int) -> None:
         if observer is not None:
             seconds = time.monotonic() - start
             observer.update({"done": done, "total": total, "phase": "cluster", "seconds": seconds})
 
-    found = kmeans.find(vectors, most, seed, told)
+    found = kmeans.find(vectors, most, seed, report)
     counts = answer["request"] is not None
     chosen = []
     for number in range(found.number):
@@ -188,7 +187,7 @@ def find(
 def read(path: str | os.PathLike[str]) -> Regions:
     """Reads a file of regions.
 
-    Raises `UserError` for what is none: what is wrong, where, and what is expected.
+    Raises `UserError` for an invalid file, with the place of the mistake.
     """
     path = Path(path)
     if not path.exists():

@@ -1,4 +1,4 @@
-"""Mistakes in the Python files of a paper, told by file and line."""
+"""File and line of errors in the Python files of a paper."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from pagewalk.errors import Failure, UserError
 
 
 class Placed(UserError):
-    """A mistake whose sentence says where it is."""
+    """An error whose sentence begins with its file and line."""
 
 
 @contextmanager
 def on(folder: Path) -> Iterator[None]:
-    """Makes of what the files of a folder raise, or what they call, a `Placed` mistake.
+    """Turns an exception whose traceback has a file of the folder into a `Placed` error.
 
-    What none of them has to do with is raised as it is.
+    Other exceptions pass unchanged.
     """
     try:
         yield
@@ -35,7 +35,7 @@ def on(folder: Path) -> Iterator[None]:
 
 
 def _place(error: Exception, folder: Path) -> str | None:
-    """The innermost line of the folder's files that has led to it."""
+    """The innermost line of the folder's files in the traceback."""
     if isinstance(error, SyntaxError) and error.filename and _within(error.filename, folder):
         return f"{error.filename}:{error.lineno}"
     for frame in reversed(traceback.extract_tb(error.__traceback__)):

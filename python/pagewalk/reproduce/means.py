@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 
 def mean(values: Iterable[float | None]) -> float | None:
-    """The arithmetic mean of the values that there are."""
+    """The arithmetic mean of the values that are not None."""
     known = [value for value in values if value is not None]
     return sum(known) / len(known) if known else None
 
 
 def geometric(values: Iterable[float | None]) -> float | None:
-    """The geometric mean of the values that there are; None when one is not above 0."""
+    """The geometric mean of the values that are not None; None when one is not above 0."""
     known = [value for value in values if value is not None]
     if not known or min(known) <= 0:
         return None

@@ -282,8 +282,8 @@ def _section(finished: Finished, deviations: str) -> str:
     else:
         # The page has its title above it.
         plain = drawing.svg({key: value for key, value in picture.items() if key != "title"})
-        told = f"{shown}; its numbers are in the table below"
-        chart = svg.embedded(plain, told, "wide", finished.name, least=0.75)
+        caption = f"{shown}; its numbers are in the table below"
+        chart = svg.embedded(plain, caption, "wide", finished.name, least=0.75)
         parts.append(
             f'<figure class=scroll tabindex=0 role=region aria-label="{escape(shown)}">{chart}'
             f"</figure>{_files(finished.name)}"

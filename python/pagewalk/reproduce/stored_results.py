@@ -24,7 +24,7 @@ _PLACEHOLDER = re.compile(r"\{\{(.+?)\}\}")
 _MARKED = "<!-- made of {} and {}: change the template and run scripts/paper_page.py -->\n"
 
 
-class Kept:
+class StoredResults:
     """The part of a reproduction that a page needs: its identity, and the rows of each figure."""
 
     def __init__(self, about: Json, figures: dict[str, list[Row]]) -> None:
@@ -33,7 +33,7 @@ class Kept:
         self._placed = {name: placed(rows) for name, rows in figures.items()}
 
     @classmethod
-    def of(cls, data: Json) -> Kept:
+    def of(cls, data: Json) -> StoredResults:
         """Reads the content of a `results.json`, of a reproduction or a stored one.
 
         Raises `UserError` for one with samples, which pages do not show.
@@ -53,7 +53,7 @@ class Kept:
         )
 
     @classmethod
-    def read(cls, path: Path) -> Kept:
+    def read(cls, path: Path) -> StoredResults:
         """Reads such a file. Raises `UserError` for another one."""
         try:
             return cls.of(json.loads(path.read_text(encoding="utf-8")))
@@ -63,7 +63,7 @@ class Kept:
             raise UserError(f"{path}: no results of a reproduction ({error})") from None
 
     @classmethod
-    def of_folder(cls, folder: Path) -> Kept:
+    def of_folder(cls, folder: Path) -> StoredResults:
         """Results in a paper's folder: the whole run, and figures on request, each a file."""
         whole = cls.read(folder / NAME)
         figures = dict(whole.figures)
@@ -71,17 +71,17 @@ class Kept:
             figures |= cls.read(path).figures
         return cls(whole.about, figures)
 
-    def keep(self, folder: Path, on_request: list[str]) -> None:
-        """Writes a run into a paper's folder: the figures on request each by itself.
+    def store(self, folder: Path, on_request: list[str]) -> None:
+        """Stores a run in a paper's folder; each figure on request gets a file of its own.
 
-        So are some figures of another scale than the whole run that is kept there, each as
-        ``FIGURE@SCALE``. Raises `UserError` for some of its own scale: a page is of one run.
+        A part of the figures at another scale than the stored run is stored as ``FIGURE@SCALE``.
+        Raises `UserError` for a part of the figures at its scale: a page shows a single run.
         """
         asked = [name for name in self.figures if name in on_request]
         rest = {name: rows for name, rows in self.figures.items() if name not in asked}
         single = {name: self.figures[name] for name in asked}
         if rest and (folder / NAME).is_file():
-            whole, scale = Kept.read(folder / NAME), self.about["scale"]["name"]
+            whole, scale = StoredResults.read(folder / NAME), self.about["scale"]["name"]
             missing = whole.figures.keys() - rest.keys()
             if missing and whole.about["scale"]["name"] == scale:
                 raise UserError(
@@ -92,12 +92,12 @@ class Kept:
                 single |= {f"{name}@{scale}": rows for name, rows in rest.items()}
                 rest = {}
         for name, rows in single.items():
-            Kept(self.about, {name: rows}).write(folder / _ONE.format(name))
+            StoredResults(self.about, {name: rows}).write(folder / _ONE.format(name))
         if rest:
-            Kept(self.about, rest).write(folder / NAME)
+            StoredResults(self.about, rest).write(folder / NAME)
 
     def text(self) -> str:
-        """A row a line, without what is as usual."""
+        """JSON with a line for each row, without default values."""
         figures = []
         for name, rows in self.figures.items():
             lines = ",\n".join("  " + json.dumps(_unusual(row), ensure_ascii=False) for row in rows)

@@ -15,9 +15,9 @@ from pagewalk.runs.plan import Run
 Json = dict[str, Any]
 
 BATCH_SECONDS = 40.0
-"""About how long a batch takes at most, where its runs allow: what a kill can lose."""
+"""Longest time of a batch, about, if its runs can be split: a kill loses as much."""
 DESIGN_MEMORY = 300 << 20
-"""Bytes of the host that a design takes, about, beside its program."""
+"""Estimate of a design's host memory without its program, bytes."""
 
 
 @dataclass(frozen=True)
@@ -28,12 +28,12 @@ class Batch:
 
     @property
     def seconds(self) -> float:
-        """About what it takes on one host core, as planned."""
+        """Estimated seconds on one host core, before any measurement."""
         return self.runs[0].program.start + sum(run.seconds for run in self.runs)
 
     @property
     def memory(self) -> int:
-        """About what it takes of the host, bytes."""
+        """Estimated host memory, bytes."""
         return self.runs[0].program.memory + DESIGN_MEMORY * len(self.runs)
 
     def spec(self) -> Json:
@@ -93,7 +93,7 @@ class Pace:
         return self._taken[kind] / self._planned[kind] if kind in self._planned else 1.0
 
     def seconds(self, batch: Batch) -> float:
-        """About how long a batch takes, by what has been measured."""
+        """Estimated seconds of a batch, corrected by measured times."""
         return batch.seconds * self.of(batch.runs[0].program.workload)
 
     @property
@@ -113,11 +113,12 @@ class _Stream:
 
 
 class Waiting:
-    """Runs that nobody simulates yet, by stream; the longest stream comes first.
+    """Runs that wait for simulation, by stream; the longest stream comes first.
 
-    But for one of each program before all others, by which it is known how long the rest takes.
+    One stream of each program precedes all others: its time improves the estimate of the rest.
 
-    A sampled run is alone: of several together, the least sure says how many samples all have.
+    A sampled run is alone in its batch: the least certain of several would set the number of
+    samples of all.
     """
 
     def __init__(self, runs: Iterable[Run], pace: Pace | None = None) -> None:
@@ -154,7 +155,7 @@ class Waiting:
         self._by_workload[kind] = self._by_workload.get(kind, 0.0) + sign * run.seconds
 
     def again(self, runs: Iterable[Run]) -> None:
-        """Runs that have failed beside others: each by itself, before all else."""
+        """Adds runs that failed in a batch of several: each runs alone, before all else."""
         for run in runs:
             self._alone.append(run)
             self._count(run, 1)
@@ -164,11 +165,11 @@ class Waiting:
 
     @property
     def seconds(self) -> float:
-        """About what they take on one host core, by what has been measured so far."""
+        """Estimated seconds of all runs on one host core, corrected by measured times."""
         return sum(max(s, 0.0) * self._pace.of(kind) for kind, s in self._by_workload.items())
 
     def take(self) -> Batch:
-        """The next batch: of one stream as many as do not take too long."""
+        """The next batch: runs of one stream, as many as the longest time allows."""
         if self._alone:
             runs = [self._alone.popleft()]
         else:
@@ -186,7 +187,7 @@ class Waiting:
         row = stream.rows.popleft()
         first = row[0]
         pace = self._pace.of(first.program.workload)
-        # A long start is worth sharing, whatever follows.
+        # A long start is worth sharing, however long the runs are.
         limit = BATCH_SECONDS + 2 * first.program.start * pace
         most = 1 if first.precision is not None else max(1, int(limit / (first.seconds * pace)))
         if len(row) >= most:

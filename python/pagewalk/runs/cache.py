@@ -1,4 +1,4 @@
-"""Finished runs, kept by key: one small file each, whole or not there."""
+"""The cache of finished runs, by key: one small file each, complete or absent."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from typing import Any
 from pagewalk.errors import Failure
 from pagewalk.host import files
 from pagewalk.measurements.design import DesignResult
-from pagewalk.measurements.histograms import TOLD
+from pagewalk.measurements.histograms import REPORTED
 from pagewalk.view.output import reason
 
 Json = dict[str, Any]
@@ -59,14 +59,14 @@ class Outcome:
     def _statistics(self) -> dict[str, float]:
         found: dict[str, float] = {f"{s.path}.{s.name}": s.value for s in self.result.statistics}
         for h in self.result.histograms:
-            parts = {f"{h.path}.{h.name}.{part}": getattr(h, part) for part in TOLD}
+            parts = {f"{h.path}.{h.name}.{part}": getattr(h, part) for part in REPORTED}
             found |= {name: value for name, value in parts.items() if value is not None}
         return found
 
     def get(self, name: str, default: float | None = None) -> float | None:
         """A number of the summary, or a statistic by its whole path.
 
-        Of a histogram, ``core.0.load_to_use.mean`` and what else reports tell of it.
+        A histogram has ``core.0.load_to_use.mean`` and the other numbers in `REPORTED`.
         """
         if self.data is None:
             return default
@@ -89,7 +89,7 @@ class Outcome:
         return None if value is None else float(value)
 
     def since_boot_of(self, first: str, last: str) -> dict[str, float]:
-        """Such statistics whose path starts and ends so, by what lies between."""
+        """Statistics whose path starts and ends so, by the part between."""
         return {
             name[len(first) : len(name) - len(last)]: float(value)
             for name, value in self._ever.items()
@@ -211,7 +211,7 @@ class Cache:
         return self.folder / key[:2] / f"{key}.json.gz"
 
     def read(self, key: str) -> Outcome | None:
-        """A finished run, or None; what cannot be read counts as not there, and is `damaged`."""
+        """A finished run, or None. An unreadable file counts as missing, and is in `damaged`."""
         path = self.path(key)
         try:
             return _checked(key, json.loads(gzip.decompress(path.read_bytes())))
@@ -222,7 +222,7 @@ class Cache:
             return None
 
     def write(self, key: str, data: Json) -> None:
-        """Keeps a finished run. Raises `Failure` when the disk is full or the place is gone."""
+        """Stores a finished run. Raises `Failure` when the disk is full or the folder is gone."""
         path = self.path(key)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -248,6 +248,6 @@ def _locked(path: Path) -> int:
 
 
 def default_folder() -> Path:
-    """Where finished runs are kept unless told otherwise."""
+    """The default folder of finished runs."""
     base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     return Path(base) / "pagewalk" / "runs"

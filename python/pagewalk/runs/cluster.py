@@ -1,7 +1,7 @@
-"""A Dask cluster as the place of runs: one that is there, or one of jobs or pods that is made.
+"""A Dask cluster as an executor: an existing one, or a new one of jobs or pods.
 
-Needs ``pip install pagewalk[cluster]``. Whoever runs a batch is a Dask worker, in a thread that
-waits for a process; memory is the worker resource `MEMORY`, in bytes.
+Needs ``pip install pagewalk[cluster]``. A Dask worker runs a batch in a thread that waits for a
+process. Memory is the worker resource `MEMORY`, in bytes.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from urllib.parse import urlsplit
 
 from pagewalk.errors import Failure, RunOption, UserError
 from pagewalk.runs.batch import Batch
-from pagewalk.runs.task import OWN, Tell
+from pagewalk.runs.task import OWN, OnProgress
 from pagewalk.view.escape import shown
 from pagewalk.view.quantities import parse_bytes, size
 
 Json = dict[str, Any]
 
 MEMORY = "memory"
-"""The resource of a Dask worker that counts what its runs take of the host."""
+"""The resource of a Dask worker that counts the host memory of its runs."""
 QUEUES = {
     "slurm": "SLURMCluster",
     "pbs": "PBSCluster",
@@ -118,7 +118,7 @@ def queue(asked: Asked) -> Any:
             f"{asked.where}:cores=4,memory=16GB, or both in Dask's jobqueue.yaml",
             about=(RunOption("cluster"), f" {asked.where}"),
         )
-    # One process holds all threads of a job unless somebody says so: Dask would make several.
+    # By default one process has all threads of a job; Dask would start several.
     said = dask.config.get(f"jobqueue.{asked.where}.processes", None)
     processes = given.setdefault("processes", said or 1)
     try:
@@ -187,7 +187,7 @@ def _whole(asked: Asked, name: str) -> int:
 
 
 def _on_worker(order: Json, topic: str, number: int) -> Json:
-    """A batch on a Dask worker, which tells how far it is."""
+    """Simulates a batch on a Dask worker, and reports its progress."""
     from distributed import get_worker
 
     worker = get_worker()
@@ -195,7 +195,7 @@ def _on_worker(order: Json, topic: str, number: int) -> Json:
 
 
 class Cluster:
-    """A place whose executor is that of a Dask client."""
+    """An executor on a Dask client."""
 
     def __init__(self, asked: Asked, jobs: int | None = None) -> None:
         self._asked, self._jobs = asked, jobs
@@ -222,7 +222,7 @@ class Cluster:
         self._dask = distributed
         self._open = ExitStack()
         self._topic = f"pagewalk-{uuid.uuid4().hex}"
-        self._tells: dict[int, Tell] = {}
+        self._callbacks: dict[int, OnProgress] = {}
         self._client: Any = None
         self._executor: Any = None
 
@@ -274,8 +274,8 @@ class Cluster:
 
     def _hear(self, event: tuple[float, Any]) -> None:
         number, share = event[1]
-        if tell := self._tells.get(number):
-            tell(share)
+        if on_progress := self._callbacks.get(number):
+            on_progress(share)
 
     def _workers(self) -> list[Json]:
         with suppress(OSError, ValueError):
@@ -290,18 +290,18 @@ class Cluster:
 
     @property
     def where(self) -> str:
-        """As it was asked for, without options."""
+        """The address or system, without options."""
         return self._asked.where
 
     @property
     def slots(self) -> int:
-        """Threads of all workers, or those that were asked for."""
+        """Threads of all workers, or at least the requested number."""
         threads = sum(int(worker["nthreads"]) for worker in self._workers())
         return max(1, self._jobs or 0, threads)
 
     @property
     def width(self) -> int:
-        """Twice as many, so that no worker waits for the next one."""
+        """Twice the slots, so that no worker waits for its next batch."""
         return 2 * self.slots
 
     def _memories(self) -> list[float]:
@@ -310,7 +310,7 @@ class Cluster:
         return [] if None in found else found
 
     def fits(self, _batch: Batch, _handed: Sequence[Batch]) -> bool:
-        """Always: the scheduler keeps what a worker has no room for."""
+        """Always true: the scheduler holds batches until a worker has memory for them."""
         return True
 
     def refuses(self, batch: Batch) -> str:
@@ -327,14 +327,14 @@ class Cluster:
             f"more than {size(int(most))} (resource '{MEMORY}'); start one that has"
         )
 
-    def submit(self, order: Json, batch: Batch, tell: Tell) -> Future[Json]:
+    def submit(self, order: Json, batch: Batch, on_progress: OnProgress) -> Future[Json]:
         """Hands a batch to the scheduler."""
-        return self.hand(order, batch.memory, tell)
+        return self.hand(order, batch.memory, on_progress)
 
-    def hand(self, order: Json, memory: int, tell: Tell) -> Future[Json]:
-        """Hands an order to the scheduler, which takes so many bytes of a worker's host."""
-        number = len(self._tells)
-        self._tells[number] = tell
+    def hand(self, order: Json, memory: int, on_progress: OnProgress) -> Future[Json]:
+        """Submits an order that needs `memory` bytes of a worker's host."""
+        number = len(self._callbacks)
+        self._callbacks[number] = on_progress
         hints: Json = {"resources": {MEMORY: memory}} if self._memories() else {}
         future: Future[Json] = self._executor.submit(
             _on_worker, order, self._topic, number, **hints

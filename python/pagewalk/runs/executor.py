@@ -12,13 +12,13 @@ from typing import Any, Protocol
 
 from pagewalk.host import run_folder
 from pagewalk.runs.batch import Batch
-from pagewalk.runs.task import Tell, Workers
+from pagewalk.runs.task import OnProgress, Workers
 
 Json = dict[str, Any]
 
 
-class Place(Protocol):
-    """An executor, with what it has room for."""
+class Executor(Protocol):
+    """An executor of batches, and the batches that it has room for."""
 
     @property
     def slots(self) -> int:
@@ -34,14 +34,14 @@ class Place(Protocol):
     def refuses(self, batch: Batch) -> str:
         """The reason why it can never take a batch, else empty."""
 
-    def submit(self, order: Json, batch: Batch, tell: Tell) -> Future[Json]:
+    def submit(self, order: Json, batch: Batch, on_progress: OnProgress) -> Future[Json]:
         """Submits a batch; the future gives the report of `task.simulate`."""
 
     def lost(self, error: BaseException) -> str:
         """The reason if, after this error, nothing more can run here, else empty."""
 
     def why(self, error: BaseException) -> str:
-        """In words what happened to a batch that has no report."""
+        """The error of a batch without a report, in words."""
 
     def __enter__(self) -> Any:
         """Opens it."""
@@ -52,11 +52,11 @@ class Place(Protocol):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Ends what runs, and closes it."""
+        """Ends running batches, and closes the executor."""
 
 
-def named(cluster: str | None, jobs: int | None) -> Place:
-    """The place that ``--cluster`` and ``--jobs`` name. Raises `UserError` for what is none."""
+def executor_for(cluster: str | None, jobs: int | None) -> Executor:
+    """The executor of ``--cluster`` and ``--jobs``. Raises `UserError` for invalid values."""
     if cluster is not None:
         from pagewalk.runs.cluster import Asked, Cluster
 
@@ -67,7 +67,7 @@ def named(cluster: str | None, jobs: int | None) -> Place:
 
 
 class Host:
-    """Processes of this host: as many as there are jobs, as long as their memory fits."""
+    """Processes on this host, one for each job, as far as memory suffices."""
 
     def __init__(self, jobs: int | None = None) -> None:
         cores = os.cpu_count() or 1
@@ -96,10 +96,12 @@ class Host:
         """Always empty: the engine itself reports a lack of memory."""
         return ""
 
-    def submit(self, order: Json, _batch: Batch, tell: Tell) -> Future[Json]:
+    def submit(self, order: Json, _batch: Batch, on_progress: OnProgress) -> Future[Json]:
         """Runs a batch in a process."""
         assert self._pool is not None
-        return self._pool.submit(self._workers.simulate, {**order, "folder": self._folder}, tell)
+        return self._pool.submit(
+            self._workers.simulate, {**order, "folder": self._folder}, on_progress
+        )
 
     def lost(self, _error: BaseException) -> str:
         """Never: a process that dies is one batch."""

@@ -1,4 +1,4 @@
-"""The options that commands of many runs share, beside those of a run."""
+"""Options, beside those of a run, that all commands of many runs share."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ def _read_before(path: Path, _written: int) -> Json:
 _ALTERNATIVES = frozenset(
     ["placement", "page_table", "fragmentation", "dram", "predictor", "prefetcher"]
 )
-"""Tables of which one key at a time is there: another takes its place."""
+"""Tables with one key at a time, which another key replaces."""
 
 
 def _merge(into: Json, changes: Json, name: str = "") -> None:
@@ -201,10 +201,10 @@ class Run:
     """One design on one program, for so many instructions or to the end of its region of interest.
 
     With `requests` it is measured for so many of those instead, after `warmup_requests`. `extra`
-    is what it takes beside its instructions, in seconds; it steers the order of runs.
-    With `mappings` its result tells where every page lies at the end. With a `precision`, a share,
-    it is sampled until IPC and L2 TLB misses are within that. With an `interval` its result has
-    statistics of every so many instructions.
+    is the time beside its instructions, in seconds; it steers the order of runs.
+    With `mappings` its result has the mapping of every page at the end. With a `precision`, a
+    share, it is sampled until IPC and L2 TLB misses are within that. With an `interval` its result
+    has statistics of every interval of so many instructions.
     """
 
     program: Program
@@ -259,7 +259,7 @@ class Run:
 
     @property
     def seconds(self) -> float:
-        """About what it takes on one host core, without the program's start."""
+        """Estimated seconds on one host core, without the program's start."""
         # Each program of a mix has as many instructions.
         measured = (self.instructions or 0) * self.program.programs
         measured += ((self.requests or 0) + self.warmup_requests) * REQUEST
@@ -344,7 +344,7 @@ def _configuration(run: Run, folder: Path) -> Json:
 
 
 def _digest(value: Any) -> str:
-    """A hash of what JSON can hold."""
+    """A hash of a JSON value."""
     text = json.dumps(value, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
@@ -354,10 +354,10 @@ def written(design: Design, folder: Path) -> Path:
 
     Raises `UserError` for a label that cannot name a file, `Failure` for a full disk.
     """
-    return place(label(design.label, "a design"), design.text(), folder)
+    return write_config(label(design.label, "a design"), design.text(), folder)
 
 
-def place(label: str, text: str, folder: Path) -> Path:
+def write_config(label: str, text: str, folder: Path) -> Path:
     """A design's file in a folder for the files of a run. Raises `Failure` for a full disk."""
     path = folder / hashlib.sha256(text.encode()).hexdigest()[:16] / f"{label}.toml"
     if not path.exists():

@@ -13,7 +13,7 @@ from pagewalk.view.terminal import console, line
 
 
 class Bar:
-    """Tells a stream of people; a watcher of `pagewalk.runs.scheduler`."""
+    """Writes progress to a stream for people; a `Watcher` of `pagewalk.runs.scheduler`."""
 
     def __init__(self, stream: TextIO) -> None:
         self._out = console(stream)
@@ -31,7 +31,7 @@ class Bar:
             self._progress.stop()
 
     def planned(self, there: int, missing: int, seconds: float) -> None:
-        """Says what is to come."""
+        """Writes the estimate."""
         self._missing = missing
         if missing == 0:
             if there:
@@ -41,7 +41,7 @@ class Bar:
         self._out.print(f"{missing} runs to simulate{have}: about {duration(seconds)}")
 
     def damaged(self, paths: list[Path]) -> None:
-        """Says once that kept runs are of no use."""
+        """Writes once that cached runs are unreadable."""
         what = (
             f"the kept run {paths[0]} cannot be read, and counts as not there"
             if len(paths) == 1
@@ -50,7 +50,7 @@ class Bar:
         self._out.print(line(what, style="yellow"))
 
     def progress(self, share: float, left: float | None, running: list[str], done: int) -> None:
-        """Moves the bar; where there is none, a line each tenth of the way."""
+        """Moves the bar; without one, writes a line at each tenth."""
         of = f"{done} of {self._missing} runs"
         if not self._live:
             self._line(share, of, left)

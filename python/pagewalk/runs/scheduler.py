@@ -1,4 +1,4 @@
-"""The engine room: simulates what the cache does not have, batch by batch."""
+"""The scheduler: simulates runs that the cache lacks, batch by batch, on an executor."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from pagewalk.errors import PagewalkError
 from pagewalk.host import run_folder
 from pagewalk.runs.batch import Batch, Pace, Waiting, batches
 from pagewalk.runs.cache import Cache, Outcome
-from pagewalk.runs.executor import Host, Place
+from pagewalk.runs.executor import Executor, Host
 from pagewalk.runs.plan import Run, keys
 
 Json = dict[str, Any]
 
 AHEAD = 64
-"""Batches that are looked at for one that there is room for."""
-ELSEWHERE_SECONDS = 2.0
-"""Until it is asked again what has become of a run that somebody else simulates."""
+"""Batches that may be held back while the scheduler looks for one that fits."""
+POLL_SECONDS = 2.0
+"""Seconds between polls of a run that another process simulates."""
 PAUSE = 0.5
-"""Seconds after which it is looked how far everything is."""
+"""Seconds between updates of progress."""
 SHOWN_SECONDS = 5.0
-"""Until a file that somebody has written in a shared folder is seen by others."""
-NOTHING: Json = {
+"""Seconds until a file in a shared folder is visible on other hosts."""
+EMPTY_REPORT: Json = {
     "kept": [],
     "there": [],
     "elsewhere": [],
@@ -36,25 +36,25 @@ NOTHING: Json = {
     "unkept": [],
     "seconds": 0.0,
 }
-"""The report of a batch that nobody has told anything of."""
-TOLD = 0.05
-"""Share of a batch from which on its own speed says how long it takes."""
+"""The report of a batch that gave none."""
+OWN_SPEED = 0.05
+"""Share of a batch after which its own speed gives its remaining time."""
 
 
 class Watcher(Protocol):
-    """Somebody who shows how far it is."""
+    """An observer of progress."""
 
     def planned(self, there: int, missing: int, seconds: float) -> None:
-        """Told once, before anything runs: the runs, and about how long it takes."""
+        """Called once, before anything runs: numbers of runs, and the estimated seconds."""
 
     def damaged(self, paths: list[Path]) -> None:
-        """Told before that of kept runs that cannot be read, where there are any."""
+        """Called before `planned`, with the cached runs that cannot be read, if any."""
 
     def progress(self, share: float, left: float | None, running: list[str], done: int) -> None:
-        """Told now and then.
+        """Called from time to time.
 
-        That is the share of the work that is done, the seconds that are left as far as anything
-        says so, the programs that run, and how many runs have ended.
+        `share` of the work is done, about `left` seconds remain (None: no estimate yet),
+        `running` are the programs that run, and `done` runs have ended.
         """
 
 
@@ -75,18 +75,18 @@ def simulate(
     runs: Iterable[Run],
     cache: Cache,
     *,
-    place: Place | None = None,
+    executor: Executor | None = None,
     fresh: bool = False,
     watcher: Watcher | None = None,
 ) -> Callable[[Run], Outcome]:
-    """Simulates what the cache does not have; returns what became of each run.
+    """Simulates runs that the cache lacks; returns the outcome of each run.
 
-    `place` is the processes of this host unless another is given. `fresh` simulates all. What has
-    finished stays when this is interrupted; what could not be kept is there for this time, and
-    `cache.unkept` says why.
+    Without an `executor`, processes on this host simulate. `fresh` simulates all. Finished runs
+    stay in the cache after an interruption. An outcome that could not be stored is returned all
+    the same, and `cache.unkept` has the reason.
     """
     outcomes: dict[str, Outcome] = {}
-    for run, outcome in as_finished(runs, cache, place=place, fresh=fresh, watcher=watcher):
+    for run, outcome in as_finished(runs, cache, executor=executor, fresh=fresh, watcher=watcher):
         outcomes[run.identity] = outcome
     return lambda run: outcomes[run.identity]
 
@@ -95,7 +95,7 @@ def as_finished(
     runs: Iterable[Run],
     cache: Cache,
     *,
-    place: Place | None = None,
+    executor: Executor | None = None,
     fresh: bool = False,
     watcher: Watcher | None = None,
     known: Callable[[Run, str], bool] | None = None,
@@ -128,11 +128,11 @@ def as_finished(
             yield from ((run, outcome) for run in runs_of_key)
     if cache.damaged:
         watcher.damaged(cache.damaged)
-    here = place or Host()
+    here = executor or Host()
     with here:
-        room = _Room(cache, here, missing, fresh=fresh)
-        watcher.planned(len(alike) - len(missing), len(missing), room.planned)
-        for key, outcome in room.run(watcher):
+        scheduler = _Scheduler(cache, here, missing, fresh=fresh)
+        watcher.planned(len(alike) - len(missing), len(missing), scheduler.planned)
+        for key, outcome in scheduler.run(watcher):
             for run in alike[key]:
                 yield run, outcome
 
@@ -143,72 +143,74 @@ class _Job:
     start: float | None = None
     share: float = 0.0
 
-    def tell(self, share: float) -> None:
+    def set_share(self, share: float) -> None:
         """Sets the share that is done; the first call marks the start."""
         if self.start is None:
             self.start = time.monotonic()
         self.share = share
 
-    def gone(self, now: float) -> float:
-        """Seconds since it started; a cluster may keep it waiting."""
+    def elapsed(self, now: float) -> float:
+        """Seconds since it started, 0 while it waits in a cluster's queue."""
         return 0.0 if self.start is None else now - self.start
 
     def left(self, now: float, pace: Pace) -> float:
         """Seconds until it ends: by its own speed, else by that of others."""
-        gone = self.gone(now)
-        if self.share >= TOLD:
+        gone = self.elapsed(now)
+        if self.share >= OWN_SPEED:
             return gone * (1 / self.share - 1)
         return max(0.0, pace.seconds(self.batch) - gone)
 
 
-class _Room:
-    """Batches on a place, until none is left."""
+class _Scheduler:
+    """Runs batches on an executor until none is left."""
 
-    def __init__(self, cache: Cache, place: Place, missing: dict[str, Run], *, fresh: bool) -> None:
-        self._cache, self._place, self._fresh = cache, place, fresh
+    def __init__(
+        self, cache: Cache, executor: Executor, missing: dict[str, Run], *, fresh: bool
+    ) -> None:
+        self._cache, self._executor, self._fresh = cache, executor, fresh
         self._mark = cache.mark()
         self._keys = {run.identity: key for key, run in missing.items()}
         self._pace = Pace()
         self._waiting = Waiting(missing.values(), self._pace)
         self._held: list[Batch] = []
         self._jobs: dict[Future[Json], _Job] = {}
-        self._elsewhere: dict[str, tuple[Run, float]] = {}
+        self._claimed: dict[str, tuple[Run, float]] = {}
         self._done = 0.0
         self._ended = 0
         self._lost = ""
         planned = batches(missing.values())
         longest = planned[0].seconds if planned else 0.0
         work = sum(batch.seconds for batch in planned)
-        self.planned = max(longest, work / place.slots)
+        self.planned = max(longest, work / executor.slots)
 
     def run(self, watcher: Watcher) -> Iterator[tuple[str, Outcome]]:
-        """Runs all; tells of each key what became of it."""
-        while self._waiting or self._held or self._jobs or self._elsewhere:
+        """Runs all batches; yields the outcome of each key."""
+        while self._waiting or self._held or self._jobs or self._claimed:
             if self._lost:
                 yield from self._give_up()
                 return
             yield from self._start()
             yield from self._listen()
-            yield from self._ask_again()
+            yield from self._poll_claimed()
             running = [job.batch.runs[0].program.workload for job in self._jobs.values()]
-            watcher.progress(*self._how_far(), running, self._ended)
+            watcher.progress(*self._progress(), running, self._ended)
 
     def _start(self) -> Iterator[tuple[str, Outcome]]:
-        """Hands over what there is room for."""
+        """Submits the batches that fit."""
         running = [job.batch for job in self._jobs.values()]
         for batch in list(self._held):
-            if len(running) < self._place.width and self._place.fits(batch, running):
+            if len(running) < self._executor.width and self._executor.fits(batch, running):
                 self._held.remove(batch)
                 running.append(batch)
                 self._submit(batch)
-        while self._waiting and len(running) < self._place.width and len(self._held) < AHEAD:
+        while self._waiting and len(running) < self._executor.width and len(self._held) < AHEAD:
             batch = self._waiting.take()
-            if why := self._place.refuses(batch):
+            if why := self._executor.refuses(batch):
                 if len(batch.runs) > 1:
                     self._waiting.again(batch.runs)
                 else:
                     yield from self._failed(batch, why)
-            elif self._place.fits(batch, running):
+            elif self._executor.fits(batch, running):
                 running.append(batch)
                 self._submit(batch)
             else:
@@ -225,27 +227,27 @@ class _Room:
         }
         job = _Job(batch)
         try:
-            self._jobs[self._place.submit(order, batch, job.tell)] = job
+            self._jobs[self._executor.submit(order, batch, job.set_share)] = job
         except Exception as error:
-            self._lost = self._place.lost(error)
+            self._lost = self._executor.lost(error)
             if not self._lost:
                 raise
             self._held.append(batch)
 
     def _listen(self) -> Iterator[tuple[str, Outcome]]:
         if not self._jobs:
-            time.sleep(PAUSE if self._elsewhere else 0)
+            time.sleep(PAUSE if self._claimed else 0)
             return
         for future in wait(self._jobs, PAUSE, FIRST_COMPLETED).done:
             job = self._jobs.pop(future)
             try:
                 report = future.result()
             except (Exception, CancelledError) as error:
-                self._lost = self._place.lost(error)
+                self._lost = self._executor.lost(error)
                 if self._lost:
                     self._held.append(job.batch)
                     return
-                report = {**NOTHING, "error": self._place.why(error)}
+                report = {**EMPTY_REPORT, "error": self._executor.why(error)}
             yield from self._settle(job.batch, report)
 
     def _settle(self, batch: Batch, report: Json) -> Iterator[tuple[str, Outcome]]:
@@ -262,9 +264,9 @@ class _Room:
             if key in (*report["kept"], *report["there"]):
                 outcome = self._read_back(key)
             elif key in report["results"]:
-                outcome = self._keep(key, report)
+                outcome = self._store(key, report)
             elif key in report["elsewhere"]:
-                self._elsewhere[key] = (run, time.monotonic() + ELSEWHERE_SECONDS)
+                self._claimed[key] = (run, time.monotonic() + POLL_SECONDS)
                 continue
             else:
                 failed.append(run)
@@ -272,7 +274,7 @@ class _Room:
             self._ended += 1
             yield key, outcome
         if len(failed) > 1:
-            # One that fails takes those beside it along; alone they may do.
+            # A failing run ends its whole batch; alone the others may succeed.
             self._waiting.again(failed)
         elif failed:
             yield from self._failed(Batch(tuple(failed)), report["error"])
@@ -283,14 +285,14 @@ class _Room:
             yield self._keys[run.identity], Outcome("", None, why)
 
     def _read_back(self, key: str) -> Outcome:
-        """A result that a worker has kept; a shared folder may show it only after a while."""
+        """Reads a result that a worker has stored; a shared folder may show it late."""
         deadline = time.monotonic() + SHOWN_SECONDS
         while not self._cache.path(key).exists() and time.monotonic() < deadline:
             time.sleep(PAUSE)
         return self._cache.read(key) or Outcome(key, None, "the result could not be read back")
 
-    def _keep(self, key: str, report: Json) -> Outcome:
-        """A result that its worker has not kept: it could not, or has another folder."""
+    def _store(self, key: str, report: Json) -> Outcome:
+        """Stores a result that its worker could not store, or that has another folder."""
         data = report["results"][key]
         if not report["unkept"]:
             try:
@@ -299,33 +301,33 @@ class _Room:
                 self._cache.unkept.append(str(error))
         return Outcome(key, data)
 
-    def _ask_again(self) -> Iterator[tuple[str, Outcome]]:
+    def _poll_claimed(self) -> Iterator[tuple[str, Outcome]]:
         """Outcomes of runs that other processes have claimed, as far as they have ended."""
         now = time.monotonic()
-        for key, (run, when) in list(self._elsewhere.items()):
+        for key, (run, when) in list(self._claimed.items()):
             if now < when:
                 continue
             with self._cache.claimed(key) as ours:
                 there = not self._fresh and self._cache.path(key).exists()
             outcome = self._cache.read(key) if there else None
             if outcome is not None:
-                del self._elsewhere[key]
+                del self._claimed[key]
                 self._ended += 1
                 yield key, outcome
             elif ours:
-                # Whoever had it has ended without a result.
-                del self._elsewhere[key]
+                # The process that had claimed it ended without a result.
+                del self._claimed[key]
                 self._waiting.again([run])
             else:
-                self._elsewhere[key] = (run, now + ELSEWHERE_SECONDS)
+                self._claimed[key] = (run, now + POLL_SECONDS)
 
     def _give_up(self) -> Iterator[tuple[str, Outcome]]:
-        """Nothing more can be run: that is why the rest has no result.
+        """Ends the remaining runs with the executor's error.
 
-        But for what was kept and could not be told any more.
+        Results that reached the cache, but were not reported any more, are read from it.
         """
         rest = [*self._held, *(job.batch for job in self._jobs.values())]
-        rest += [Batch((run,)) for run, _ in self._elsewhere.values()]
+        rest += [Batch((run,)) for run, _ in self._claimed.values()]
         while self._waiting:
             rest.append(self._waiting.take())
         for run in (run for batch in rest for run in batch.runs):
@@ -335,20 +337,20 @@ class _Room:
             self._ended += 1
             yield key, outcome or Outcome("", None, self._lost)
 
-    def _how_far(self) -> tuple[float, float | None]:
-        """The share that is done, and the seconds left as far as anything says so."""
+    def _progress(self) -> tuple[float, float | None]:
+        """The share that is done, and the seconds left (None: no estimate yet)."""
         now = time.monotonic()
         jobs = self._jobs.values()
-        told = [job for job in jobs if job.share >= TOLD]
-        elapsed = sum(job.gone(now) for job in jobs)
+        known = [job for job in jobs if job.share >= OWN_SPEED]
+        elapsed = sum(job.elapsed(now) for job in jobs)
         waiting = self._waiting.seconds
         waiting += sum(self._pace.seconds(batch) for batch in self._held)
-        if told and not self._pace.measured:
-            planned = sum(job.share * job.batch.seconds for job in told)
-            waiting *= sum(job.gone(now) for job in told) / planned
-        # Each of the slots, with what runs in it and what is next.
+        if known and not self._pace.measured:
+            planned = sum(job.share * job.batch.seconds for job in known)
+            waiting *= sum(job.elapsed(now) for job in known) / planned
+        # Remaining seconds of each slot, with its running batch and the submitted ones.
         slots = [job.left(now, self._pace) for job in jobs if job.start is not None]
-        slots += [0.0] * (self._place.slots - len(slots))
+        slots += [0.0] * (self._executor.slots - len(slots))
         heapq.heapify(slots)
         for job in jobs:
             if job.start is None:
@@ -356,6 +358,6 @@ class _Room:
         left = waiting + sum(slots)
         done = self._done + elapsed
         share = done / (done + left) if done + left > 0 else 1.0
-        if not (told or self._pace.measured):
+        if not (known or self._pace.measured):
             return share, None
-        return share, max(left / self._place.slots, *slots)
+        return share, max(left / self._executor.slots, *slots)

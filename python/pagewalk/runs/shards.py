@@ -20,7 +20,7 @@ from pagewalk.config import options
 from pagewalk.config.config import file_of, is_path, read, variant
 from pagewalk.errors import RunOption, UserError
 from pagewalk.runs.batch import DESIGN_MEMORY
-from pagewalk.runs.plan import Program, place
+from pagewalk.runs.plan import Program, write_config
 from pagewalk.view.escape import visible
 from pagewalk.view.output import reason
 
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 LOOK = 2.0
-"""Seconds from one look at whether there are workers to the next."""
+"""Seconds between checks for workers."""
 PATIENCE = 15
-"""Looks without a worker before the user is told."""
+"""Checks without a worker before the user is warned."""
 ENDS = 1 << 20
-"""Bytes of a trace's beginning and of its end that tell it from others."""
+"""Bytes at each end of a trace that identify it."""
 
 
 class Hosts:
@@ -48,7 +48,7 @@ class Hosts:
         self._cluster = cluster
         self._say = say
         self._look_at = 0.0
-        # At how many looks in a row there was no worker.
+        # Consecutive checks without a worker.
         self._empty = 0
         self._lock = threading.Lock()
         self._shares: dict[int, float] = {}
@@ -57,7 +57,7 @@ class Hosts:
         self._of = 0
 
     def begin(self, text: str, numbers: list[int], of: int) -> None:
-        """Has portions simulated."""
+        """Submits shards."""
         self._cluster.connect()
         spec = json.loads(text)
         order = {"model": native.model_version(), "files": _files(spec), "of": of, **_same(spec)}
@@ -71,14 +71,14 @@ class Hosts:
         spec["host_threads"] = 1
         for number in numbers:
             portion = {**order, "spec": spec, "portion": number}
-            tell = partial(self._tell, number)
+            on_progress = partial(self._set_share, number)
             try:
-                self._pending[number] = self._cluster.hand(portion, memory, tell)
+                self._pending[number] = self._cluster.hand(portion, memory, on_progress)
             except Exception as error:
                 # A client that has lost its scheduler takes nothing.
                 self._failed[number] = self._cluster.gone(error) or self._cluster.why(error)
 
-    def _tell(self, number: int, share: float) -> None:
+    def _set_share(self, number: int, share: float) -> None:
         with self._lock:
             self._shares[number] = share
 
@@ -135,9 +135,9 @@ class Hosts:
 
 @contextmanager
 def hosts(cluster: str | None, jobs: int | None, spec: Json) -> Iterator[Hosts | None]:
-    """The workers of ``--cluster`` for a run; None where there are none but this host.
+    """The workers of ``--cluster`` for a run; None for this host alone.
 
-    Raises `UserError` where such a run is not shared out, or nothing is understood of it.
+    Raises `UserError` for a run that cannot be split into shards, or an invalid value.
     """
     if cluster is None:
         yield None
@@ -197,7 +197,7 @@ def _trace(spec: Json) -> str:
 
 
 def _content(trace: Path) -> str:
-    """A hash of how long a trace is and of both its ends, in one of which is its index."""
+    """A hash of a trace's length and both its ends, one of which has the index."""
     with trace.open("rb") as file:
         length = file.seek(0, os.SEEK_END)
         code = hashlib.blake2b(str(length).encode(), digest_size=16)
@@ -235,7 +235,7 @@ def differs(order: Json, spec: Json) -> str:
 
 def on_worker(order: Json, folder: Path) -> Json:
     """The specification of an order with the files that came with it, as they lie here."""
-    here = {name: str(place(label, text, folder)) for name, label, text in order["files"]}
+    here = {name: str(write_config(label, text, folder)) for name, label, text in order["files"]}
     spec: Json = order["spec"]
 
     def found(name: str) -> str:

@@ -19,7 +19,7 @@ from pagewalk.runs.progress import Bar
 from pagewalk.runs.scheduler import Silent
 from pagewalk.studies import command
 from pagewalk.studies import study as said
-from pagewalk.studies.dataset import Study as Kept
+from pagewalk.studies.dataset import Study as StudyFolder
 from pagewalk.studies.options import HOW, OPTIONS, Arguments
 from pagewalk.studies.point import Point, Value
 from pagewalk.view.escape import shown
@@ -77,13 +77,13 @@ class Sweep:
                 self.study,
                 Path(folder),
                 Cache.named(how["cache"]),
-                place=self.study.place(how["cluster"], how["jobs"]),
+                executor=self.study.executor(how["cluster"], how["jobs"]),
                 fresh=how["fresh"],
                 histograms=how["histograms"],
                 watcher=watcher,
             ):
                 yield Ended.of(point, outcome)
-            self._frame = Kept(Path(folder)).frame()
+            self._frame = StudyFolder(Path(folder)).frame()
 
     @property
     def frame(self) -> polars.DataFrame:

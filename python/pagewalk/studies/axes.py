@@ -345,9 +345,9 @@ def axis(pairs: Sequence[tuple[str, object]], where: str) -> Axis:
         raise UserError(f"{where}: the same name stands there twice; expected each once")
     lists = [values(name, given, where) for name, given in pairs]
     if len({len(one) for one in lists}) > 1:
-        told = ", ".join(f"{len(one)} of {name}" for name, one in zip(names, lists, strict=True))
+        lengths = ", ".join(f"{len(one)} of {name}" for name, one in zip(names, lists, strict=True))
         raise UserError(
-            f"{where}: what steps together needs as many values each, and there are {told}; "
+            f"{where}: what steps together needs as many values each, and there are {lengths}; "
             "expected equally many"
         )
     return Axis(tuple(names), tuple(zip(*lists, strict=True)))

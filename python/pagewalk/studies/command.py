@@ -1,4 +1,4 @@
-"""`pagewalk sweep`: plan, simulate what is missing, keep it as one table."""
+"""`pagewalk sweep`: plan, simulate missing runs, and store all in one table."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pagewalk.errors import Failure, RunOption
 from pagewalk.host import files, run_folder
 from pagewalk.runs.batch import batches
 from pagewalk.runs.cache import Cache, Outcome
-from pagewalk.runs.executor import Place
+from pagewalk.runs.executor import Executor
 from pagewalk.runs.plan import Run, keys
 from pagewalk.runs.progress import Bar
 from pagewalk.runs.scheduler import Watcher, as_finished
@@ -39,7 +39,7 @@ LONGEST_NAME = 40
 RUN_BYTES = 80_000
 """Bytes of disk that a run takes, about: its result, and its rows in the study's folder."""
 MOST_TOLD = 5
-"""Reasons of failed runs that are told; the table has all."""
+"""Reasons of failed runs that are printed; the table has all."""
 
 
 def as_ended(
@@ -47,13 +47,13 @@ def as_ended(
     folder: Path,
     cache: Cache,
     *,
-    place: Place | None = None,
+    executor: Executor | None = None,
     fresh: bool = False,
     histograms: bool = False,
     watcher: Watcher | None = None,
     again: bool = True,
 ) -> Iterator[tuple[Point, Outcome]]:
-    """Simulates what a study lacks, and keeps each run in its folder as soon as it has ended.
+    """Simulates the missing runs of a study, and stores each in its folder as soon as it ends.
 
     Runs that the folder has are yielded only `again`. The folder gets `histograms` only on request.
     """
@@ -69,7 +69,7 @@ def as_ended(
         study.columns,
         points,
         model=native.model_version(),
-        study=study.told,
+        study=study.description,
         details={name for name, wanted in details.items() if wanted},
     ) as dataset:
 
@@ -79,7 +79,7 @@ def as_ended(
         for run, outcome in as_finished(
             runs.values(),
             cache,
-            place=place,
+            executor=executor,
             fresh=fresh,
             watcher=watcher,
             known=None if again else known,
@@ -116,7 +116,7 @@ def sweep(
     folder: Path,
     cache: Cache,
     *,
-    place: Place | None = None,
+    executor: Executor | None = None,
     fresh: bool = False,
     histograms: bool = False,
     stream: TextIO = sys.stderr,
@@ -128,7 +128,7 @@ def sweep(
             study,
             folder,
             cache,
-            place=place,
+            executor=executor,
             fresh=fresh,
             histograms=histograms,
             watcher=bar,
@@ -139,7 +139,7 @@ def sweep(
     return ended
 
 
-def told(study: Study, cache: Cache, jobs: int) -> Plan:
+def estimate(study: Study, cache: Cache, jobs: int) -> Plan:
     """The cost of a study's runs that the cache lacks."""
     points = study.points()
     runs = {point.run.identity: point.run for point in points}
@@ -238,14 +238,14 @@ def from_options(flags: Mapping[str, Any], file: str | None, program: list[str] 
     study = said.study(asked, file or "")
     cache = Cache.named(how["cache"], make=not how["dry_run"])
     if how["dry_run"]:
-        plan = told(study, cache, how["jobs"] or os.cpu_count() or 1)
+        plan = estimate(study, cache, how["jobs"] or os.cpu_count() or 1)
         plan.show(sys.stdout)
         return Failure.exit_status if plan.wrong else 0
     ended = sweep(
         study,
         folder,
         cache,
-        place=study.place(how["cluster"], how["jobs"]),
+        executor=study.executor(how["cluster"], how["jobs"]),
         fresh=how["fresh"],
         histograms=how["histograms"],
     )

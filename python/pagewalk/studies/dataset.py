@@ -150,18 +150,18 @@ class Study:
 
 
 class Dataset:
-    """A study's results, as they are written into a folder.
+    """A study's results, which are written into a folder.
 
     Files: `manifest.json`; ``runs/part-00001.parquet`` and on, a row a run (`Layout`);
     ``statistics/``, and on request ``histograms/`` and ``intervals/``, with the numbers that do
     not fit a row, by `key`.
 
-    `points` are those that there are to be, in order: speedups are over the design of the first.
-    `study` is what `manifest.json` says of it; `model` is the version of what results depend on.
-    `details` has what else is kept: some of `DETAILS`. `clock` gives seconds.
+    `points` are all points of the study, in order; speedups are over the design of the first.
+    `study` is its description in `manifest.json`; `model` is the version of the engine's model.
+    `details` are the tables of `DETAILS` to store. `clock` gives seconds.
 
-    A folder of the same columns and model is gone on with. Raises `UserError` for others, for one
-    that another process writes in, and for a file in it that cannot be read; `Failure` where it
+    A folder with the same columns and model is continued. Raises `UserError` for another folder,
+    for one that another process writes in, and for an unreadable file in it; `Failure` where it
     cannot be written.
     """
 
@@ -273,7 +273,7 @@ class Dataset:
             self.flush()
 
     def flush(self) -> None:
-        """Writes what there is that is not written."""
+        """Writes the buffered runs."""
         self._last = self._clock()
         if not self._rows:
             return
@@ -295,7 +295,7 @@ class Dataset:
         return Study(self.folder).frame()
 
     def close(self) -> None:
-        """Writes all there is, speedups too, and lets go of the folder."""
+        """Writes all runs, with speedups, and releases the folder."""
         if self._lock.closed:
             return
         try:
@@ -359,14 +359,14 @@ class Dataset:
             return
         more = [c.name for c in ours if c.name not in before.layout.axes]
         less = [c.name for c in theirs if c.name not in self.layout.axes]
-        told = [
+        others = [
             f"{what} {', '.join(names)}"
             for what, names in (("it lacks", more), ("it has besides", less))
             if names
         ]
         raise UserError(
             f"'{self.folder}' is of a study with other columns "
-            f"({'; '.join(told) or 'in another order or of other types'}); name another folder"
+            f"({'; '.join(others) or 'in another order or of other types'}); name another folder"
         )
 
     def _write_manifest(self, manifest: Json) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 
 from pagewalk import native
-from pagewalk.measurements.histograms import TOLD
+from pagewalk.measurements.histograms import REPORTED
 from pagewalk.runs.cache import Outcome
 from pagewalk.studies.point import Column, Value
 
@@ -200,7 +200,7 @@ def statistics(outcome: Outcome) -> Iterator[Row]:
     for one in design["stats"]:
         yield key, one["path"], one["name"], one["unit"], one["value"]
     for one in design.get("histograms") or []:
-        for part in TOLD:
+        for part in REPORTED:
             unit = "values" if part == "count" else one["unit"]
             yield key, one["path"], f"{one['name']}.{part}", unit, one[part]
     for one in (design.get("energy") or {}).get("parts", []):

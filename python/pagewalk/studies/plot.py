@@ -210,16 +210,16 @@ def _order(of: Table, name: str) -> list[Value]:
 def _series(of: Table, by: str, value: Value, y: str, rows: Sequence[Json]) -> str:
     """The name of a series, with the reason if it has no mark."""
     own = [row for row in rows if row[by] == value]
-    told = of.value(by, value)
+    shown = of.value(by, value)
     if any(row[y] is not None for row in own):
-        return told
-    return f"{told} (failed)" if any(row["failed"] for row in own) else f"{told} (no number)"
+        return shown
+    return f"{shown} (failed)" if any(row["failed"] for row in own) else f"{shown} (no number)"
 
 
 def _faceted(of: Table, name: str, value: Value) -> str:
     """The title of a facet: a text itself, or a number with the name of its axis."""
-    told = of.value(name, value)
-    return told if isinstance(value, str) else f"{name} {told}"
+    shown = of.value(name, value)
+    return shown if isinstance(value, str) else f"{name} {shown}"
 
 
 def _titled(name: str, unit: str) -> str:
@@ -499,10 +499,10 @@ def page(of: Table, made: Plot) -> str:
 
 
 def _about(of: Table, made: Plot) -> str:
-    told = []
+    shown = []
     axes = [name for name in of.study.layout.axes if of.frame[name].n_unique() == 1]
-    told += [f"{name} {of.value(name, of.frame[name][0])}" for name in axes if name != SEED]
-    text = ", ".join(told)
+    shown += [f"{name} {of.value(name, of.frame[name][0])}" for name in axes if name != SEED]
+    text = ", ".join(shown)
     if made.ratio:
         text += f"{'; ' if text else ''}longer or higher is faster, the dashed line is no change"
     if made.over:

@@ -111,27 +111,27 @@ def writer(unit: str, values: Iterable[float]) -> tuple[str, Callable[[float], s
     """The unit in which numbers of a unit are told together, and what writes each."""
     scale: Scale | None = {"bytes": SIZES, "nJ": JOULES, "s": NANOSECONDS}.get(unit)
     if unit == "s":
-        told, write = NANOSECONDS.common(value * 1e9 for value in values)
-        return told, lambda value: write(value * 1e9)
+        label, write = NANOSECONDS.common(value * 1e9 for value in values)
+        return label, lambda value: write(value * 1e9)
     if scale is None and ("/" in unit or not unit or unit == "cycles"):
         return unit, significant
-    told, write = (scale or COUNTS).common(values)
+    label, write = (scale or COUNTS).common(values)
     if scale is None:
-        told = f"{told} {unit}".strip()
-    return told, write
+        label = f"{label} {unit}".strip()
+    return label, write
 
 
 def scaled(unit: str, values: Iterable[float]) -> tuple[str, float]:
-    """The unit in which the largest of the values is best told, and what to divide them by."""
+    """The unit in which the largest of the values is best written, and its factor."""
     largest = max(map(abs, values), default=0.0)
     # Scales begin at nanoseconds, results count seconds.
     factor = {"bytes": 1.0, "nJ": 1.0, "s": 1e-9}.get(unit)
     if factor is None:
         return unit, 1.0
     scale = {"bytes": SIZES, "nJ": JOULES, "s": NANOSECONDS}[unit]
-    told = scale.units[0]
+    label = scale.units[0]
     for larger in scale.units[1:]:
         if largest < factor * scale.step:
             break
-        factor, told = factor * scale.step, larger
-    return told, factor
+        factor, label = factor * scale.step, larger
+    return label, factor

@@ -193,12 +193,14 @@ _MATTERS = ("walk_latency", "load_to_use", "fault_cost", "walker_wait")
 
 def times(result: Result) -> list[Column[DesignResult]]:
     """Median, 99th percentile and largest value of each histogram that a design has."""
-    listed = [h for d in result.designs for h in histograms.told(d.histograms)]
+    listed = [h for d in result.designs for h in histograms.reported(d.histograms)]
     labels = {histograms.label(h): h.name for h in listed}
 
     def of(label: str, part: str) -> Callable[[DesignResult], float | None]:
         def value(design: DesignResult) -> float | None:
-            own = (h for h in histograms.told(design.histograms) if histograms.label(h) == label)
+            own = (
+                h for h in histograms.reported(design.histograms) if histograms.label(h) == label
+            )
             found = next(own, None)
             return None if found is None else getattr(found, part)
 

@@ -63,7 +63,7 @@ def _kind(key: str) -> str:
     return ".".join(parts[: first + 2]) if found and found[0] in _COMPOSED else ""
 
 
-def _made_of(flat: dict[str, Any], usual: dict[str, Any], beside: dict[str, Any]) -> str:
+def _differing(flat: dict[str, Any], usual: dict[str, Any], beside: dict[str, Any]) -> str:
     """Settings that differ from those of `beside`, or from the defaults (`usual`)."""
     shown = {k: v for k, v in flat.items() if v != (beside if k in beside else usual).get(k)}
     known = {_kind(key) for key in beside}
@@ -86,9 +86,9 @@ def resolved(result: Result, short: dict[str, str]) -> Table:
     for first, *others in result.on_each:
         base = flattened(first.config)
         own = {k: v for k, v in base.items() if k.split(".")[0] in _OWN}
-        rows.append((first.name, _made_of(own, usual, {})))
+        rows.append((first.name, _differing(own, usual, {})))
         for design in others:
-            different = _made_of(flattened(design.config), usual, base)
+            different = _differing(flattened(design.config), usual, base)
             rows.append((design.name, different or f"as {first.name}"))
     table = grid()
     names(table, "cyan")

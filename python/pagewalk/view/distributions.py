@@ -45,7 +45,7 @@ def times(result: Result, look: charts.Look = charts.WIDE) -> Json | None:
     """
     drawn: dict[str, list[tuple[str, histograms.Histogram]]] = {}
     for d in result.designs:
-        for h in histograms.told(d.histograms):
+        for h in histograms.reported(d.histograms):
             drawn.setdefault(histograms.label(h), []).append((d.name, h))
     drawn = {name: of for name, of in drawn.items() if any(h.largest for _, h in of)}
     if not drawn:

@@ -232,8 +232,8 @@ def _times(result: Result) -> str:
     """One row a histogram and design: mean, percentiles and largest value."""
     rows: dict[str, list[list[str]]] = {}
     for design in result.designs:
-        for h in histograms.told(design.histograms):
-            cells = [_shown(getattr(h, part)) for part in histograms.TOLD[1:]]
+        for h in histograms.reported(design.histograms):
+            cells = [_shown(getattr(h, part)) for part in histograms.REPORTED[1:]]
             name = escape(f"{histograms.label(h)}, {h.unit}")
             rows.setdefault(name, []).append(
                 [name, f"<td>{escape(design.name)}</td>", count(h.count), *cells]
@@ -286,7 +286,7 @@ def _energies(result: Result) -> str:
 
 def _table(result: Result) -> str:
     """One row a number, one column a design."""
-    quantities = {q.name: q for d in result.designs for q in d.told}
+    quantities = {q.name: q for d in result.designs for q in d.reported}
     over = f"Over {result.reference}" if result.machines else "Over the first design"
     if result.speedup_by == "request":
         over += ", by requests: cycles a request are compared"

@@ -127,14 +127,14 @@ def _print_sampling(result: Result, out: Console) -> None:
     several = len(result.designs) > 1
     for design, found in sampled:
         high = "any number" if found.ipc_high is None else significant(found.ipc_high)
-        told = [f"IPC {significant(found.ipc)} ({significant(found.ipc_low)} to {high})"]
+        sentences = [f"IPC {significant(found.ipc)} ({significant(found.ipc_low)} to {high})"]
         misses = found.metrics.get("l2_tlb_mpki")
         if misses:
-            told.append(f"L2 TLB misses/1000 instructions {_between(misses)}")
+            sentences.append(f"L2 TLB misses/1000 instructions {_between(misses)}")
         if found.speedup:
-            told.append(f"{_between(found.speedup)} times as fast as the first")
+            sentences.append(f"{_between(found.speedup)} times as fast as the first")
         name = f"{design.name}: " if several else ""
-        out.print(Padding(line(name + ", ".join(told)), (0, 0, 0, 2)))
+        out.print(Padding(line(name + ", ".join(sentences)), (0, 0, 0, 2)))
     sample = result.data["limits"].get("sample")
     before = sample.get("warming") if sample else None
     if before:
@@ -156,7 +156,7 @@ def _print_regions(result: Result, out: Console) -> None:
     number = f"{len(each)} region{'' if len(each) == 1 else 's'}"
     _print_title(f"Regions ({len(each)}, by their weights)", out)
     inside = count(sum(region.instructions for region in each))
-    told = [
+    sentences = [
         f"All numbers are those of {number}, {inside} instructions, each by its weight; no error "
         "bound is known."
     ]
@@ -172,8 +172,8 @@ def _print_regions(result: Result, out: Console) -> None:
                 f"; by what was passed over before them, cycles/instruction may be off by "
                 f"-{significant(below)} to +{significant(above)}"
             )
-        told.append(text)
-    for text in told:
+        sentences.append(text)
+    for text in sentences:
         out.print(Padding(line(text), (0, 0, 0, 2)))
 
 
@@ -218,7 +218,7 @@ def _print_quantities(design: DesignResult, out: Console, *, wide: bool) -> None
     brief = out.is_terminal and not wide
     rows = [
         (q.name, with_unit(q.value, q.unit), _clause(q.meaning) if brief else q.meaning)
-        for q in design.told
+        for q in design.reported
     ]
     print_meanings(rows, out)
     if brief:
@@ -248,7 +248,7 @@ def _print_designs(
 
 def _print_histograms(design: DesignResult, out: Console, *, wide: bool) -> None:
     """A line a histogram: mean, percentiles and largest value."""
-    shown = histograms.told(design.histograms)
+    shown = histograms.reported(design.histograms)
     if not shown:
         return
     units = dict.fromkeys(h.unit for h in shown)
@@ -359,8 +359,8 @@ def _cost(design: DesignResult) -> str:
 
 def _print_costs(result: Result, out: Console) -> None:
     """Prints the cost of translation where the table's number needs an explanation."""
-    told = {d.name for d in result.designs if _needs_words(result, d)}
-    rows = [row for row in costs(result) if row[0] in told]
+    explained = {d.name for d in result.designs if _needs_words(result, d)}
+    rows = [row for row in costs(result) if row[0] in explained]
     if not rows:
         return
     _print_title("Against perfect TLBs on the same instructions", out)

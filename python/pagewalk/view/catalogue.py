@@ -1,4 +1,4 @@
-"""Lists of what is shipped."""
+"""Lists of shipped designs, machines and programs."""
 
 from __future__ import annotations
 

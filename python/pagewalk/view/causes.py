@@ -1,4 +1,4 @@
-"""The causes of cycles: what each is called, and its colours on pages and in terminals."""
+"""The causes in a cycle stack: their names, and their colours on pages and in terminals."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ Look = TypeVar("Look")
 class Cause:
     """The colours and the name of a cause.
 
-    `light` and `dark` are its colours on a page with such a background. `many` is that in a
-    terminal of many colours, different for those who see no red, no green or no blue as well (a
-    test has the distances), `few` that in one of sixteen, where causes are told apart by fills,
-    too. `words` are its name where that is not read as it is written.
+    `light` and `dark` are its colours on a page with such a background. `many` is its colour in a
+    terminal of many colours; these differ also for readers who see no red, no green or no blue (a
+    test has the distances). `few` is its colour in a terminal of sixteen, where fills distinguish
+    causes, too. `words` is its name in reports, if it differs from the key.
     """
 
     light: str

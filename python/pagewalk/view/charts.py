@@ -29,7 +29,7 @@ _MINIMUM_SHARE = 0.002
 
 @dataclass(frozen=True)
 class Look:
-    """For how much room a chart is drawn: its width and the size of its letters, in pixels."""
+    """The format of a chart: its width and its font size, in pixels."""
 
     width: int
     font: float = 13
@@ -41,9 +41,9 @@ class Look:
 
 
 WIDE, NARROW = Look(800), Look(300, 12)
-"""On a page, and on a page on a telephone."""
+"""Formats of a page, and of a page on a telephone."""
 COLUMN = Look(320, 10.5)
-"""A column of a paper: 3.33 inches at 96 pixels an inch, letters of 8 points."""
+"""Format of a column of a paper: 3.33 inches at 96 pixels an inch, letters of 8 points."""
 
 
 def config(look: Look) -> Json:
@@ -89,7 +89,7 @@ def svg(specification: Json) -> str:
     """Draws a Vega-Lite specification without a browser and without the network."""
     # Vega-Lite reads a backslash in a title as an escape: it may make a control of one again.
     text = visible_lines(vl_convert.vegalite_to_svg(harmless(specification)))
-    # Vega counts what it has drawn in this process: the same chart is the same text.
+    # Vega numbers the clips of all charts of a process; renumbered, equal charts are equal texts.
     known: dict[str, str] = {}
     return _NUMBERED.sub(lambda found: known.setdefault(found[0], f"clip{len(known)}"), text)
 
@@ -104,7 +104,7 @@ def harmless(specification: Any) -> Any:
 
 
 def whole(chart: alt.TopLevelMixin, look: Look) -> Json:
-    """The specification of a chart, with how every chart looks."""
+    """The specification of a chart, with the style that all charts share."""
     specification: Json = chart.to_dict()
     specification["config"] = config(look)
     return specification
@@ -112,7 +112,7 @@ def whole(chart: alt.TopLevelMixin, look: Look) -> Json:
 
 @dataclass(frozen=True)
 class Rows:
-    """A row a design: its name beside its bar where there is room, else above it."""
+    """Rows of designs: each name beside its bar if there is room, else above it."""
 
     names: list[str]
     look: Look
@@ -283,9 +283,9 @@ def energies(result: Result, look: Look = WIDE) -> Json | None:
 def _stacked(
     rows: list[tuple[str, str, float, int]], pairs: dict[str, str], title: str, look: Look
 ) -> Json:
-    """A stacked bar a design: of design, part, amount and place in the stack.
+    """A stacked bar for each design, from rows of design, part, amount and place in the stack.
 
-    Each part has its share written on it where there is room, each bar its sum behind it.
+    Each part shows its share if there is room, and each bar its sum behind it.
     """
     place = Rows(list(dict.fromkeys(row[0] for row in rows)), look)
     sums = {name: sum(row[2] for row in rows if row[0] == name) for name in place.names}
@@ -414,7 +414,7 @@ def interval_lines(result: Result, name: str, title: str, look: Look = WIDE) -> 
 
 
 def of_designs(order: list[str], look: Look | None) -> Json:
-    """A colour for each design, with a legend where there is a look for it."""
+    """A colour for each design, with a legend if a `look` is given."""
     legend = None
     if look is not None and len(order) > 1:
         legend = alt.Legend(

@@ -15,13 +15,13 @@ ENERGY = {
     "engine": "#9775fa",
     "dram": "#1864ab",
 }
-"""A colour for each kind of part that takes energy."""
+"""A colour for each kind of part that consumes energy."""
 
 _OTHERS = ["#fcc419", "#be4bdb", "#20c997", "#f783ac", "#5c7cfa"]
 
 
 def inks(names: list[str], colours: int) -> dict[str, tuple[str, str]]:
-    """A fill and a style for each cause of cycles in a terminal of so many colours, 0 for none."""
+    """A fill and a style for each cause of cycles in a terminal with `colours` colours."""
     if colours > 16:
         many = {name: cause.many for name, cause in causes.CAUSES.items()}
         return {name: ("█", colour) for name, colour in causes.each(names, many, _OTHERS).items()}

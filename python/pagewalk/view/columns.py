@@ -1,7 +1,7 @@
 """The columns of the terminal's tables, each declared once.
 
 A column that is added here is drawn, has its unit found, stays or gives way to more important ones
-where a terminal is narrow, and is asked of ``pagewalk explain`` by a test.
+where a terminal is narrow, and a test asks ``pagewalk explain`` for it.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 Row = TypeVar("Row")
 
 ALWAYS = 0
-"""The importance of what stays however narrow a terminal is."""
+"""Importance of columns that stay in the narrowest terminal."""
 
 
 @dataclass(frozen=True)
 class Column(Generic[Row]):
-    """One column: its words, its numbers, and when it gives way.
+    """A column of a table.
 
-    `name` is what ``pagewalk explain`` knows it by, and `title` its short lines above the numbers.
-    Where there is no room, columns of the largest `importance` go first. `unit` is the scale whose
-    unit all numbers share, or how one is written. `term` and `meaning` stand in the legend.
+    `name` is its name in ``pagewalk explain``, and `title` has its short lines above the numbers.
+    In a narrow terminal, columns of the largest `importance` go first. `unit` is the scale whose
+    unit all numbers share, or the formatter of a number. `term` and `meaning` stand in the legend.
     """
 
     name: str
@@ -54,7 +54,7 @@ class Column(Generic[Row]):
 
 @dataclass(frozen=True)
 class Filled:
-    """A column as it is drawn: title, a text a row, and whether there is any number in it."""
+    """A column as texts: title and cells; `known` is true if it has a number."""
 
     title: str
     cells: list[str]
@@ -123,7 +123,7 @@ def comparison(result: Result) -> list[Column[DesignResult]]:
 
 
 def _across(result: Result) -> list[Column[DesignResult]]:
-    """By what machines compare, where there are several."""
+    """Columns that compare several machines; none for a single one."""
     if not result.machines:
         return []
 
@@ -186,9 +186,9 @@ PARTS = {
     "p99": "99 %",
     "largest": "largest",
 }
-"""Titles of what a histogram is told by."""
+"""Titles of the reported numbers of a histogram."""
 _MATTERS = ("walk_latency", "load_to_use", "fault_cost", "walker_wait")
-"""Histograms, the most telling first."""
+"""Histograms, the most important first."""
 
 
 def times(result: Result) -> list[Column[DesignResult]]:
@@ -235,7 +235,7 @@ def histogram() -> list[Column[histograms.Histogram]]:
 
 
 def energies(result: Result) -> list[Column[DesignResult]]:
-    """Energy, relative to the first design, and what kinds of parts took."""
+    """Energy, relative to the first design, and the energy of each kind of part."""
 
     def of(name: str) -> Callable[[DesignResult], float | None]:
         return lambda design: getattr(design.energy, name) if design.energy else None
@@ -260,7 +260,7 @@ def energies(result: Result) -> list[Column[DesignResult]]:
 
 
 def legend(columns: Iterable[Column[Row]], shown: Sequence[str]) -> list[tuple[str, str]]:
-    """The terms of these columns with what they mean, each once; thousands where they are used."""
+    """The terms of these columns with their meanings, and the prefixes (K, M, G) in use."""
     listed = list(columns)
     terms = {column.term: column.meaning for column in listed if column.term}
     titles = "\n".join(shown)

@@ -1,4 +1,4 @@
-"""Control characters of outside text, made visible."""
+"""Escapes of control characters in text from outside."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ _BYTE = 0xDC00
 def visible(text: str) -> str:
     r"""The text with each control character written out: ``\n``, ``\x1b``, ``\u202e``.
 
-    What it returns changes neither the state of a terminal nor the line and
-    direction in which it is written.
+    The result changes neither the state of a terminal nor the line and direction of writing.
     """
     return _UNSEEN.sub(lambda found: _written(found[0]), text)
 
@@ -29,10 +28,10 @@ def visible_lines(text: str) -> str:
 
 
 def shown(value: object, most: int = 60) -> str:
-    """A value that somebody gave, on one line of at most so many characters, for messages."""
+    """A value from the user, on one line of at most `most` characters, for messages."""
     try:
         text = repr(value)
-    except Exception:  # what cannot even be shown
+    except Exception:  # the value's own __repr__ fails
         text = f"a {type(value).__name__}"
     text = visible(" ".join(text.split()))
     return text if len(text) <= most else f"{text[: most - 1]}…"

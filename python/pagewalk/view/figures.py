@@ -31,7 +31,7 @@ _POINTS, _DOTS = 72 / 96, 600
 
 @dataclass(frozen=True)
 class Wanted:
-    """A chart, and where it goes."""
+    """A chart, and its file."""
 
     chart: str
     path: str
@@ -50,7 +50,7 @@ class Run:
 def asked(texts: Sequence[str], run: Run) -> list[Wanted]:
     """Reads ``[CHART=]FILE`` of ``--figure``; without a chart it is the speedup, or the cycles.
 
-    Raises `UserError` for what cannot be drawn of such a run.
+    Raises `UserError` for a chart that such a run does not have.
     """
     wanted = []
     for text in texts:
@@ -158,7 +158,7 @@ def write(result: Result, path: str, chart: str | None = None) -> None:
 
 
 def put(path: str, draw: Callable[[charts.Look], Json | None]) -> bool:
-    """Writes what is drawn for a column of a paper, as SVG, PDF or PNG; False if it is nothing.
+    """Writes a chart for a column of a paper, as SVG, PDF or PNG; False without a chart.
 
     Raises `UserError` for another ending of `path`, and `Failure` where it cannot be written.
     """

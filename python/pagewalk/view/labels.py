@@ -18,7 +18,7 @@ _SYMBOL = 2.6
 
 
 def width(text: str, font: float) -> float:
-    """Pixels of a text in letters of so many pixels, rather too many than too few.
+    """Upper estimate of a text's width at a font size, both in pixels.
 
     The widths are those of Helvetica and of the fonts that have its metrics, by kind of letter.
     """
@@ -38,12 +38,12 @@ def width(text: str, font: float) -> float:
 
 
 def short(text: str, letters: float) -> str:
-    """The text, or its beginning where it has more letters than that."""
+    """The text, or its beginning if it has more than `letters` letters."""
     return text if len(text) <= letters else text[: max(1, int(letters) - 1)] + "…"
 
 
 def lines(text: str, letters: int) -> list[str]:
-    """A name in lines of at most so many letters, broken behind a mark where there is one."""
+    """A name in lines of at most `letters` letters, broken after punctuation if possible."""
     broken: list[str] = [""]
     for piece in re.findall(r"[^\[\],.=/_ -]*[\[\],.=/_ -]?", text):
         rest = piece
@@ -57,7 +57,7 @@ def lines(text: str, letters: int) -> list[str]:
 
 
 def columns(names: Sequence[str], room: float, font: float) -> int:
-    """Columns of a legend that has so many pixels of room: all in one line if they fit."""
+    """Columns of a legend of `room` pixels: all entries in one line if they fit."""
     widths = [width(name, font) + _SYMBOL * font for name in names]
     if sum(widths) <= room:
         return max(1, len(names))
@@ -65,16 +65,16 @@ def columns(names: Sequence[str], room: float, font: float) -> int:
 
 
 def nice(most: float) -> float:
-    """The end of an axis from 0 on that holds `most`: a multiple of what its marks go by."""
+    """The end of an axis from 0 to at least `most`: a multiple of the step of its marks."""
     step = 10 ** math.floor(math.log10(most / 4))
     step *= next(factor for factor in (1, 2, 5, 10) if most / (factor * step) <= 7)
     return float(f"{math.ceil(most / step - 1e-9) * step:.12g}")
 
 
 def apart(wanted: Sequence[float], gap: float, end: float) -> list[float]:
-    """Places from 0 to `end` as near to those `wanted` as can be, each `gap` from the next.
+    """Positions from 0 to `end`, close to those `wanted`, at least `gap` apart.
 
-    Where there is no room for all of them, they go beyond the end.
+    If there is no room for all, they extend beyond the end.
     """
     order = sorted(range(len(wanted)), key=lambda i: wanted[i])
     # Labels that would overlap form a group around the mean of their wanted positions.
@@ -86,7 +86,7 @@ def apart(wanted: Sequence[float], gap: float, end: float) -> list[float]:
             both = [*first, *second]
             centre = (one * len(first) + other * len(second)) / len(both)
             groups[-2:] = [(centre, both)]
-        # A group does not begin before 0 nor end behind the end.
+        # A group begins at 0 or later, and ends at `end` or earlier.
         centre, members = groups[-1]
         half = gap * len(members) / 2
         groups[-1] = (max(half, min(centre, end - half)), members)

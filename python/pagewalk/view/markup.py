@@ -143,13 +143,13 @@ function keep(blob, name) {
 
 
 def escape(text: str) -> str:
-    """Outside text as a page shows it: no markup, and no control characters."""
+    """Text from outside, escaped for a page, without control characters."""
     return html.escape(visible_lines(text))
 
 
 def whole(title: str, body: str, *, style: str = "", script: str = "") -> str:
-    """A page of its own, which may fetch nothing and run nothing but this script."""
-    # The browser holds to this even where a text should have got through unescaped.
+    """A complete page. Its policy forbids all requests, and all scripts but this one."""
+    # The policy holds in the browser even if a text was not escaped.
     run = f" script-src 'sha256-{_digest(script)}';" if script else ""
     policy = f"default-src 'none'; style-src 'unsafe-inline'; img-src blob:;{run}"
     behind = f"<script>{script}</script>" if script else ""
@@ -170,21 +170,21 @@ _BREAKS = re.compile(r"(?<=[\[\],.=_/])(?=\w)")
 
 
 def breakable(text: str) -> str:
-    """The name of a column, which may be broken where a long one has its joints."""
+    """The name of a column, which may be broken after punctuation."""
     return "<wbr>".join(escape(part) for part in _BREAKS.split(text))
 
 
 def table(
     head: Sequence[str], rows: Sequence[str | Sequence[str]], caption: str, kind: str = ""
 ) -> str:
-    """A table in a box of its own, in which it is scrolled where it is too wide.
+    """A table in a box of its own, which scrolls if the table is too wide.
 
-    Cells are markup; one that begins with ``<td`` is whole, and so is a row that is a text
-    (`line`). The first cell of each row names it.
+    Cells are markup. A cell that begins with ``<td`` is used as it is, and so is a row that is a
+    text (`line`). The first cell of each row is its heading.
     """
     heads = "".join(h if h.startswith("<th") else f"<th scope=col>{h}</th>" for h in head[1:])
     body = "".join(row if isinstance(row, str) else line(row) for row in rows)
-    # Without a name of its own the corner is no heading of anything.
+    # An empty corner is a plain cell: it heads nothing.
     corner = f"<th scope=col>{head[0]}</th>" if head[0] else "<td></td>"
     return (
         f'<div class=scroll tabindex=0 role=region aria-label="{caption}">'
@@ -193,11 +193,11 @@ def table(
 
 
 def line(cells: Sequence[str], kind: str = "") -> str:
-    """A row of a table, the first cell of which is its heading."""
+    """A row of a table; its first cell is its heading."""
     rest = "".join(c if c.startswith("<td") else f"<td>{c}</td>" for c in cells[1:])
     return f"<tr{kind}><th scope=row>{cells[0]}</th>{rest}</tr>"
 
 
 def about(name: str, meaning: str) -> str:
-    """A name, with what it means below it."""
+    """A name with its meaning below."""
     return f"{escape(name)}<small>{escape(meaning)}</small>" if meaning else escape(name)

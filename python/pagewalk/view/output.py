@@ -13,7 +13,7 @@ from pagewalk.errors import Failure
 
 
 class OutputLost(Failure):
-    """Standard output takes no more."""
+    """Standard output has failed."""
 
     def __init__(self, error: OSError) -> None:
         super().__init__(f"could not write to standard output: {reason(error)}; send it elsewhere")
@@ -32,10 +32,10 @@ def reason(error: OSError) -> str:
 
 @contextmanager
 def guarded() -> Iterator[None]:
-    """Makes losing standard output an `OutputLost`, and losing standard error nothing.
+    """Raises `OutputLost` if standard output fails, and ignores failures of standard error.
 
-    Either is led to nowhere once it is lost, so that what is still buffered,
-    Python at its end and code that is not ours find a stream that works.
+    A failed stream is redirected to /dev/null. So buffered text, other libraries and Python's own
+    shutdown find a stream that works.
     """
     before = sys.stdout, sys.stderr
     _occupy(0, os.O_RDONLY)
@@ -49,8 +49,8 @@ def guarded() -> Iterator[None]:
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
             reconfigure(errors="replace")
-    sys.stdout = cast("TextIO", _Guarded(out, tells=True))
-    sys.stderr = cast("TextIO", _Guarded(error, tells=False))
+    sys.stdout = cast("TextIO", _Guarded(out, raises=True))
+    sys.stderr = cast("TextIO", _Guarded(error, raises=False))
     try:
         yield
     finally:
@@ -58,7 +58,7 @@ def guarded() -> Iterator[None]:
 
 
 def _occupy(number: int, mode: int) -> int:
-    """Puts nowhere where a standard stream is closed: the next file would take its number."""
+    """Opens /dev/null for a closed standard stream: the next file would take its number."""
     try:
         os.fstat(number)
     except OSError:
@@ -66,24 +66,24 @@ def _occupy(number: int, mode: int) -> int:
         if nowhere != number:
             os.dup2(nowhere, number)
             os.close(nowhere)
-        # A simulated program has it, too.
+        # A simulated program inherits it.
         os.set_inheritable(number, True)
     return number
 
 
 def lose(stream: Any) -> None:
-    """Leads a stream to nowhere."""
+    """Redirects a stream to /dev/null."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, stream.fileno())
     os.close(nowhere)
 
 
 class _Guarded:
-    """A stream whose errors in writing are `OutputLost`, or nothing if it does not tell."""
+    """A stream whose write errors raise `OutputLost` if `raises` is true, and else are ignored."""
 
-    def __init__(self, stream: TextIO, *, tells: bool) -> None:
+    def __init__(self, stream: TextIO, *, raises: bool) -> None:
         self._stream = stream
-        self._tells = tells
+        self._raises = raises
 
     def write(self, text: str) -> int:
         try:
@@ -104,7 +104,7 @@ class _Guarded:
 
     def _lost(self, error: OSError) -> None:
         lose(self._stream)
-        if self._tells:
+        if self._raises:
             raise OutputLost(error) from None
 
     def __getattr__(self, name: str) -> Any:

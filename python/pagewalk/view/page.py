@@ -170,7 +170,7 @@ def _over_time(name: str, title: str) -> Drawing:
 def _chart(
     result: Result, name: str, title: str, sentence: str, drawing: Drawing, numbers: str
 ) -> str:
-    """A section with a chart for wide and for narrow windows, and what stands below it."""
+    """A section with a chart for wide and for narrow windows, and numbers below it."""
     drawn = [drawing(result, look) for look in (charts.WIDE, charts.NARROW)]
     if drawn[0] is None and not numbers:
         return ""
@@ -225,7 +225,7 @@ def _percent(share: float | None) -> str:
 
 
 _SHORT = 12
-"""Rows of a table that is shown without being asked for."""
+"""Most rows of a table that is not folded."""
 
 
 def _times(result: Result) -> str:
@@ -325,12 +325,12 @@ def _summary(result: Result) -> str:
 
 
 def _programs(result: Result) -> str:
-    """One row a program of a mix: alone, and in each design's company of the others."""
+    """A row for each program of a mix: alone, and in the mix with each design."""
     return "".join(_company(designs) for designs in result.on_each) + _met(result)
 
 
 def _met(result: Result) -> str:
-    """One row a program and design: what it met, up to what was asked of it."""
+    """A row for each program and design: its statistics up to its own limit."""
     listed = columns.programs(result.designs)
     rows = [(d, p) for d in result.designs for p in d.programs]
     if not listed or not rows:

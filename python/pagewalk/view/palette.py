@@ -1,6 +1,6 @@
 """Colours of charts and pages, each for a light and for a dark background.
 
-A chart is drawn for a light one; a page names in its style what each colour is on a dark one
+A chart is drawn for a light one; a page's style replaces each colour on a dark one
 (`DARK`). Each mark stands out from its background with a contrast of 3:1, and text with 4.5:1,
 as WCAG 2.2 asks (1.4.11, 1.4.3).
 """
@@ -15,7 +15,7 @@ LIGHT_PANEL, DARK_PANEL = "#ffffff", "#1b1e24"
 INK, FAINT, GRID = "#343a40", "#5c636a", "#e3e7eb"
 """Labels, titles of axes, and lines behind the marks."""
 SLOWER = "#c92a2a"
-"""Bars of designs that lose, and what has no value."""
+"""Bars of slower designs, and marks of missing values."""
 
 _DESIGNS = [
     ("#1d61f6", "#728cf6"), ("#e36a11", "#fb940f"), ("#367463", "#b2c09b"),
@@ -23,10 +23,10 @@ _DESIGNS = [
     ("#be5aaf", "#bc8598"), ("#3a5065", "#82b7eb"), ("#c4400b", "#dc5314"),
     ("#a68a7c", "#e6e7ab"),
 ]  # fmt: skip
-"""Ours: chosen by search, so that the two that are nearest to each other are as far apart as
-can be, also for readers who lack one kind of cone."""
+"""Colours of designs, chosen by search for the largest smallest distance between two of them, also
+for readers who lack one kind of cone."""
 _SHADES = ((0, 0.45, 255, 0.5), (110, 0.55, 150, 0.5))
-"""Behind the last of them the same, mixed with a grey: which and how much, on light and on dark."""
+"""Further rounds of these colours, mixed with a grey: which and how much, on light and on dark."""
 
 _OTHERS = [
     ("#a67c00", "#fcc419"), ("#be4bdb", "#da77f2"), ("#0f8f6a", "#38d9a9"),
@@ -43,7 +43,7 @@ ENERGY = {
 _ON = [
     ("#fefefe", "#fefefe"), ("#fdfdfd", "#010101"), ("#020202", "#fefefe"), ("#010101", "#010101"),
 ]  # fmt: skip
-"""Text on a mark, on light and on dark: white or black, whichever stands out more there."""
+"""Text on a mark, on light and on dark: white or black, by the larger contrast."""
 
 DASHES = [[1, 0], [6, 3], [2, 2], [9, 3, 2, 3], [4, 1], [1, 3]]
 """Dash patterns of lines, one for every five colours, so that similar colours differ in it."""

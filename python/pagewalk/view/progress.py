@@ -21,12 +21,11 @@ PATIENCE = 2.0
 
 
 class Bar:
-    """Shows how far a simulation is; silent when standard error is no terminal.
+    """Shows the progress of a simulation; silent when standard error is no terminal.
 
-    Not `alone` in the terminal, because a simulated program writes there too,
-    it keeps silent, so that the program's output looks as it does without us.
-    When stopped it says that the result follows, unless there is no one who `reports` it.
-    It is not `shown` where nobody wants it.
+    It is also silent if it is not `alone`: a simulated program writes to the terminal, too.
+    After a stop it announces the result, if the caller `reports` one. With `shown` false, there
+    is no bar.
     """
 
     def __init__(self, *, alone: bool = True, reports: bool = True, shown: bool = True) -> None:
@@ -40,7 +39,7 @@ class Bar:
         self._phase = ""
         self._closed = False
         self.stopped_by = 0
-        """The signal that asked for a stop, 0 without one."""
+        """The signal that requested a stop, 0 without one."""
         # Where and when the present phase began, for its speed.
         self._origin = (0.0, 0.0)
 
@@ -59,7 +58,7 @@ class Bar:
                 self._bar.stop()
 
     def update(self, progress: engine_types.Progress) -> None:
-        """Takes what the engine reports."""
+        """Takes the engine's report of its progress."""
         with self._lock:
             now = time.monotonic()
             done, total = progress["done"], progress["total"]

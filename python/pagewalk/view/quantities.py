@@ -26,7 +26,7 @@ _LIMIT = 2**63
 
 
 def integer(value: object) -> int | None:
-    """A whole number as Python's own, NumPy's too; None for what is none."""
+    """A whole number of Python or NumPy as int; None for another value."""
     if isinstance(value, bool) or not isinstance(value, SupportsIndex):
         return None
     try:
@@ -36,7 +36,7 @@ def integer(value: object) -> int | None:
 
 
 def _as_text(value: object, what: Words, forms: str) -> str:
-    """A number as text; a text as it is. Raises `UserError` for what is neither."""
+    """A number as text; a text as it is. Raises `UserError` for another value."""
     if isinstance(value, str):
         return value
     if isinstance(value, float) and value.is_integer():
@@ -100,9 +100,9 @@ class Scale:
         return f"{significant(value / self.step**level)} {self.units[level]}".rstrip()
 
     def common(self, values: Iterable[float]) -> tuple[str, Callable[[float], str]]:
-        """The unit that suits the largest of the values, and what writes each of them in it.
+        """The unit that suits the largest of the values, and a formatter in that unit.
 
-        Where they lie too far apart for one unit it is empty, and each is written with its own.
+        If the values are too far apart, the unit is empty, and each value has its own.
         """
         listed = [abs(value) for value in values if value]
         level = self._level(max(listed, default=0))
@@ -165,7 +165,7 @@ def joules(nanojoules: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A time that somebody waits: ``0.4 s``, ``12 s``, ``3:05``, ``1:02:03``."""
+    """A time of waiting: ``0.4 s``, ``12 s``, ``3:05``, ``1:02:03``."""
     if seconds < 10:
         return f"{seconds:.1f} s"
     if seconds < 60:

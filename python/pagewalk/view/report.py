@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _LABEL = 22
-"""Columns of a bar's label, and of a design's name where there is no room for all of it."""
+"""Cells of a bar's label, and of a design's name that is too long."""
 _MINIMUM_SHARE = 0.002
 
 
@@ -211,9 +211,9 @@ def _print_title(title: str, out: Console) -> None:
 
 
 def _print_quantities(design: DesignResult, out: Console, *, wide: bool) -> None:
-    """A line a number; what it means beside it, or below it where that is too narrow.
+    """Prints a line for each number, with its meaning beside it, or below in a narrow terminal.
 
-    A terminal has the first clause of each meaning, unless it is `wide`.
+    A terminal shows only the first clause of each meaning, unless `wide` is set.
     """
     brief = out.is_terminal and not wide
     rows = [
@@ -240,14 +240,14 @@ def _print_designs(
     *,
     wide: bool,
 ) -> None:
-    """A row a design; below it what the words above the numbers mean."""
+    """Prints a row for each design, and a legend of the titles below."""
     short = _short(result, out)
     heads = [_title(d, short[d.name]) for d in designs]
     print_columns("design", heads, designs, listed, out, wide=wide)
 
 
 def _print_histograms(design: DesignResult, out: Console, *, wide: bool) -> None:
-    """A line a histogram: mean, percentiles and largest value."""
+    """Prints a line for each histogram: mean, percentiles and largest value."""
     shown = histograms.reported(design.histograms)
     if not shown:
         return
@@ -258,7 +258,7 @@ def _print_histograms(design: DesignResult, out: Console, *, wide: bool) -> None
 
 
 def _print_times(result: Result, out: Console, *, wide: bool) -> None:
-    """A row a design: median, 99th percentile and largest value of each histogram."""
+    """Prints a row for each design: median, 99th percentile and largest value of histograms."""
     listed = columns.times(result)
     if not listed:
         return
@@ -267,13 +267,13 @@ def _print_times(result: Result, out: Console, *, wide: bool) -> None:
 
 
 _PROGRAM = 28
-"""Columns of a program's name beside its numbers."""
+"""Cells of a program's name beside its numbers."""
 _HEAD = 16
-"""Columns of a design's name above its numbers; a longer one takes several lines."""
+"""Cells of a design's name above its numbers; a longer one takes several lines."""
 
 
 def _print_programs(result: Result, out: Console, *, wide: bool) -> None:
-    """The programs of a mix: their speeds, and what each met."""
+    """Prints the programs of a mix: their speeds, and their statistics."""
     if not result.designs[0].programs:
         return
     for designs in result.on_each:
@@ -304,7 +304,7 @@ def _programs(listed: Sequence[str]) -> dict[str, str]:
 
 
 def _print_company(result: Result, designs: Sequence[DesignResult], out: Console) -> None:
-    """The programs of a mix, a row each: alone, and in each design's company of the others."""
+    """Prints a row for each program of a mix: alone, and in the mix with each design."""
     first = designs[0]
     several = len(result.designs) > 1
     short = _short(result, out)
@@ -318,7 +318,7 @@ def _print_company(result: Result, designs: Sequence[DesignResult], out: Console
     ]
     for design, head in zip(designs, heads, strict=True):
         over = "".join(f"{part}\n" for part in head)
-        # The speed of one design is told by what its programs lose to each other.
+        # With one design, a program's speed is its IPC in the mix over its IPC alone.
         speeds = [p.speedup if several else _share(p.ipc, p.ipc_alone) for p in design.programs]
         ipcs = [*(_cell(p.ipc, significant) for p in design.programs), *blank]
         filled.append(Filled(f"{over}IPC", ipcs))
@@ -455,9 +455,9 @@ def _print_stacks(result: Result, out: Console) -> None:
 
 
 _WIDE = 80
-"""Columns from which on a part's dynamic and static energy stand beside its bar."""
+"""Cells of a terminal from which on dynamic and static energy stand beside a part's bar."""
 _MINIMUM_ENERGY = 0.001
-"""Share of the whole below which a part of the machine has no line of its own."""
+"""Least share of the total for a part of the machine to have a line of its own."""
 
 
 def _print_energy(design: DesignResult, out: Console) -> None:
@@ -487,7 +487,7 @@ def _print_energy(design: DesignResult, out: Console) -> None:
 
 
 def _print_energies(result: Result, out: Console, *, wide: bool) -> None:
-    """A row a design: energy, relative to the first, and what kinds of parts took."""
+    """Prints a row for each design: energy, relative to the first, and by kinds of parts."""
     known = [(d, e) for d in result.designs if (e := d.energy) is not None]
     if not known:
         return

@@ -1,4 +1,4 @@
-"""Long names of designs in little room: shorter, and still different."""
+"""Shortening of long names of designs, which stay distinct."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _CUT = "…"
 def shortened(names: Iterable[str], width: int) -> dict[str, str]:
     """A text of at most `width` cells for each name, all of them different.
 
-    Names that fit are as they are. Of a variant, ``radix[mmu.l2.main.entries=4096]``, the tables
-    of its keys go first: ``radix[…entries=4096]``. What is still too long loses its middle, where
-    all are then different, and gets a number where they are not.
+    Names that fit stay. A variant, ``radix[mmu.l2.main.entries=4096]``, first loses the tables of
+    its keys: ``radix[…entries=4096]``. A name that is still too long loses its middle, or, if
+    names would then be equal, ends with a number.
     """
     listed = list(dict.fromkeys(names))
     short = {name: name for name in listed if cell_len(name) <= width}

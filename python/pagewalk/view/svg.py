@@ -1,4 +1,4 @@
-"""Drawn charts as parts of a page, light and dark, and as files of their own."""
+"""SVG charts as parts of a page, light and dark, and of notebooks."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _VARIABLE = re.compile(r"var\(--c([0-9a-f]{6}),")
 
 
 def embedded(svg: str, label: str, kind: str, name: str, *, least: float = 0) -> str:
-    """A drawn chart as a part of a page of charts.
+    """An SVG chart as a part of a page with several charts.
 
-    `label` is what it shows, in words, `kind` its class there and `name` its own on the page.
-    It may be shrunk, to the share `least` of its size, and is enlarged a little where there is
-    room. Its colours are the style's where `dark` gives one.
+    `label` describes the chart in words, `kind` is its CSS class, and `name` is unique on the
+    page. The page may shrink it to the share `least` of its size, and enlarges it a little if
+    there is room. Colours that `dark` replaces are variables of the style.
     """
     lean = _IDENTIFIER.sub(rf"\g<1>{name}-\g<2>", _lean(svg))
     drawn = _COLOUR.sub(_variable, lean)
@@ -64,7 +64,7 @@ def _variable(found: re.Match[str]) -> str:
 
 
 def dark(body: str) -> str:
-    """The style that gives the colours of the charts in `body` what they are on dark."""
+    """The style that replaces the colours of the charts in `body` on a dark background."""
     used = sorted(set(_VARIABLE.findall(body)))
     if not used:
         return ""

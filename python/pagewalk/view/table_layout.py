@@ -18,11 +18,11 @@ from pagewalk.view.terminal import grid, label, line, names, numbers, words
 Row = TypeVar("Row")
 
 _PROSE = 30
-"""Columns below which what a number means stands under it, not beside it."""
+"""Least width of a meaning beside a number; below it, the meaning stands under the number."""
 
 
 def print_meanings(rows: Sequence[tuple[str, str, str]], out: Console) -> None:
-    """Names, numbers and what they mean: beside them, or below where that is too narrow."""
+    """Prints names, numbers and meanings, which stand below in a narrow terminal."""
     name_width, number_width = (max((cell_len(r[i]) for r in rows), default=0) for i in (0, 1))
     if out.width - 2 - name_width - 2 - number_width - 2 >= _PROSE:
         table = grid()
@@ -49,10 +49,10 @@ def print_columns(
     *,
     wide: bool,
 ) -> None:
-    """A table of declared columns, without those that have no number.
+    """Prints a table of declared columns, without those that have no number.
 
-    Where it is too narrow for all, the less important ones are left out and named below,
-    unless it is `wide` or no terminal.
+    In a narrow terminal, less important columns are left out and named below, unless `wide` is
+    set.
     """
     filled = [(column, column.filled(rows)) for column in listed]
     filled = [(c, f) for c, f in filled if f.known or c.importance == ALWAYS]
@@ -80,7 +80,7 @@ def _fitting(every: Sequence[Filled], room: int) -> list[Filled]:
 
 
 def print_flow(parts: Sequence[str], between: str, out: Console) -> None:
-    """Parts on as few lines as hold them, broken between two where one has the room."""
+    """Prints parts on as few lines as possible, broken between parts."""
     lines: list[str] = []
     for part in parts:
         if lines and 2 + cell_len(f"{lines[-1]}{between}{part}") <= out.width:
@@ -96,14 +96,14 @@ def _width(column: Filled) -> int:
 
 
 def print_table(first: str, heads: Sequence[Text], filled: Sequence[Filled], out: Console) -> None:
-    """A table of names and numbers; in several blocks, each with the names, if it is wide."""
+    """Prints a table of names and numbers, split into several blocks if it is too wide."""
     room = out.width - 2
     widths = [_width(column) for column in filled]
     widest = max(cell_len(first), *(head.cell_len for head in heads))
-    # A name may be long as a file's name; it is folded to leave the numbers room.
+    # A name may be as long as a file's name; it is folded to leave room for numbers.
     for_names = min(widest, max(room // 3, room - sum(2 + width for width in widths)))
     blocks = _blocks(widths, room - for_names)
-    # No block is left with a single column where the ones before it are full.
+    # Columns are balanced over the blocks, so that the last block is not left with a single one.
     narrower = room - for_names
     while narrower > max(widths) and len(tighter := _blocks(widths, narrower)) == len(blocks):
         blocks, narrower = tighter, narrower - 1

@@ -48,7 +48,7 @@ def studies(entries: list[Json], stream: TextIO) -> None:
 
 
 def programs(entries: list[Program], stream: TextIO) -> None:
-    """The built-in programs in their groups: memory, what each does and stresses."""
+    """Prints the built-in programs by group: memory, description, and the stressed parts."""
     out = console(stream)
     groups: dict[str, list[Program]] = {}
     for entry in entries:
@@ -112,9 +112,9 @@ _FAINT = 0.01
 
 
 def regions(found: Found, trace: str, stream: TextIO, file: str | None = None) -> None:
-    """Regions that stand for a trace, how well they do, and what would do better.
+    """Prints the regions of a trace, their quality, and advice for a better choice.
 
-    `file`: where they were written.
+    `file` is the file that they were written to.
     """
     out = console(stream)
     chosen = found.regions
@@ -261,7 +261,7 @@ def _settings(settings: list[Setting]) -> Table:
 
 def _below(path: str) -> Table | None:
     """The keys of a table of the configuration, a row each; None for a key that is no table."""
-    # Below a name that the file chooses, what has one.
+    # For a table with user-chosen names, the keys below such a name.
     start = re.compile(re.escape(f"{path}.") + r"(<name>\.)?[^.]+")
     keys = [key for key in native.config_keys() if start.fullmatch(key["path"])]
     if not keys:

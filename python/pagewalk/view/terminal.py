@@ -1,7 +1,7 @@
-"""Text on a terminal: what comes from outside is shown as it is and does nothing there.
+"""Text on a terminal: text from outside is shown literally and has no effect there.
 
-Names, arguments, paths and messages hold whatever their authors wrote. They are never
-markup, and none of their control characters reaches the terminal.
+Names, arguments, paths and messages may hold any text. They are never markup, and none of their
+control characters reaches the terminal.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ if TYPE_CHECKING:
     from rich.style import Style
 
 _UNBOUNDED = 200
-"""Columns where there is no terminal: more than any table takes."""
+"""Width without a terminal: more than any table needs."""
 
 
 def console(stream: TextIO) -> Console:
     """A console that prints numbers and names as they are.
 
-    Without a terminal lines are as long as they need to be and no longer, so
-    that what reads them sees whole values.
+    Without a terminal lines are as long as needed, so that programs that read them get complete
+    values.
     """
     if not stream.isatty():
         return _Console(cast("TextIO", _Trimmed(stream)), _UNBOUNDED)
     out = _Console(stream)
     if out.is_dumb_terminal:
-        # Rich takes every such terminal for one of 80 columns.
+        # Rich assumes a width of 80 columns for such terminals.
         columns, rows = os.get_terminal_size(stream.fileno())
         out.size = ConsoleDimensions(columns or out.width, rows or out.height)
     return out
 
 
 class _Console(Console):
-    """A console to which a plain string is outside text."""
+    """A console that treats a plain string as text from outside."""
 
     def __init__(self, stream: TextIO, width: int | None = None) -> None:
         super().__init__(file=stream, width=width, markup=False, emoji=False, highlight=False)
@@ -76,12 +76,12 @@ class _Console(Console):
         )
 
     def on_broken_pipe(self) -> None:
-        # Rich would end the process.
+        # Rich's own handler ends the process.
         raise OutputLost(BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE)))
 
 
 class _Trimmed:
-    """A stream that leaves out the blanks with which tables are padded."""
+    """A stream that removes trailing blanks, with which tables are padded."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -120,7 +120,7 @@ def grid() -> Table:
 
 
 def names(table: Table, style: str = "", *, width: int | None = None) -> None:
-    """Adds a column of names, at least `width` cells wide; folded where nothing else helps."""
+    """Adds a column of names, at least `width` cells wide; folded as a last resort."""
     table.add_column(style=style, overflow="fold", min_width=width)
 
 
@@ -130,7 +130,7 @@ def numbers(table: Table, title: str = "", style: str = "", *, width: int | None
 
 
 def words(table: Table, style: str = "") -> None:
-    """Adds a column of prose, which takes the room that is left."""
+    """Adds a column of prose, which takes the remaining width."""
     table.add_column(style=style, overflow="fold")
 
 
@@ -140,7 +140,7 @@ _BREAKS = re.compile(r"[^+=/_]*[+=/_]+|[^+=/_]+")
 class Settings:
     """A line of settings, ``key=value, …``, that breaks between them, or else in a key or list.
 
-    A number is only cut where it is wider than the whole line.
+    A number is only cut if it is wider than the whole line.
     """
 
     def __init__(self, text: str) -> None:

@@ -40,8 +40,8 @@ def _float(value: float | None) -> float | None:
 class Result:
     """The result of `pagewalk.run` or `pagewalk.compare`.
 
-    `designs` holds the results in the order that was asked for; the first is
-    the one that speedups refer to. `data` is the engine's whole answer, as
+    `designs` holds the results in the requested order; speedups refer to the
+    first. `data` is the engine's whole answer, as
     ``--json`` writes it.
     """
 
@@ -53,8 +53,8 @@ class Result:
     def translation_reference(self) -> Reference | None:
         """The design that `DesignResult.translation_cost` compares with.
 
-        Its ``name``, its ``cycles`` and its ``cycles_per_instruction``; None where that was not
-        asked for, or is not defined. It need not be among `designs`. Of several machines it is
+        Its ``name``, its ``cycles`` and its ``cycles_per_instruction``; None if it was not
+        requested, or is not defined. It need not be among `designs`. Of several machines it is
         that of the first; ``data["translation_references"]`` has each one's.
         """
         several = self.data.get("translation_references")
@@ -73,7 +73,7 @@ class Result:
 
     @property
     def reference(self) -> str:
-        """In words, what speedups and energies refer to."""
+        """The reference of speedups and energies, in words."""
         first = self.designs[0]
         return f"{first.design} on the same machine" if self.machines else first.name
 
@@ -96,7 +96,7 @@ class Result:
 
     @property
     def facts(self) -> list[str]:
-        """On what machine, and which part of the program, in words."""
+        """The machine, and the part of the program, in words."""
         limits = self.data["limits"]
         several = self.machines
         machine = f"machines {', '.join(several)}" if several else f"machine {self.data['machine']}"
@@ -138,7 +138,7 @@ class Result:
 
     @property
     def failed_files(self) -> list[str]:
-        """Files asked for that the engine could not write, and why."""
+        """Requested files that the engine could not write, with the reasons."""
         return list(self.data["failed_files"])
 
     @property
@@ -312,13 +312,13 @@ class Result:
     def intervals(self) -> polars.DataFrame:
         """One row an interval and design; empty without ``interval=``.
 
-        `first_instruction` says where in the measured part an interval begins, `instructions` and
-        `cycles` how long it is; one that is not `complete` was cut by the end. The other
-        columns are the numbers of the summary, all counters by path and name, and what is told of
-        histograms: ``ipc``, ``core.0.mmu.walks``, ``core.0.mmu.walk_latency.p99``. On several
-        cores ``cores.mmu.walks`` is the sum over them. Counts are Int64 and numbers of the
-        summary Float64, null where a design has none; ``polars.concat(…, how="diagonal")`` puts
-        those of several runs together.
+        `first_instruction` is the position of an interval in the measured part, `instructions` and
+        `cycles` are its length. An interval that is not `complete` was cut by the end. The other
+        columns are the numbers of the summary, all counters by path and name, and the reported
+        numbers of histograms: ``ipc``, ``core.0.mmu.walks``, ``core.0.mmu.walk_latency.p99``.
+        With several cores ``cores.mmu.walks`` is the sum over them. Counts are Int64, numbers of
+        the summary Float64, and null where a design has none. ``polars.concat(…, how="diagonal")``
+        joins the frames of several runs.
         """
         import polars
 
@@ -360,7 +360,7 @@ class Result:
         if any(d.programs for d in self.designs):
             tables.append((f"{stem}.programs.parquet", self.programs))
         for target, table in tables:
-            # By way of memory: what polars says of a full disk names neither file nor cause.
+            # Written to memory first: polars' error for a full disk names neither file nor cause.
             out = io.BytesIO()
             table.write_parquet(out, metadata={"pagewalk": json.dumps(about)})
             files.write(target, out.getvalue())

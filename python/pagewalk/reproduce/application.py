@@ -57,8 +57,7 @@ def read(
 ) -> Application:
     """An application of `paper.toml` at a scale; `own` are keys that the paper's code knows.
 
-    `at` holds by scale what is different there. Raises `UserError` for a mistake, be it at another
-    scale.
+    Its table `at` has the differences by scale. Raises `UserError` for a mistake at any scale.
     """
     known = (*_KEYS, *own)
     table.only(known)

@@ -99,7 +99,7 @@ def _finished(
 
 
 def show(reproduction: Reproduction, stream: TextIO) -> None:
-    """The numbers that the paper's text states, and what else came out."""
+    """Prints the numbers that the paper's text states, and the remaining results."""
     out = console(stream)
     paper = reproduction.paper
     out.print(line(paper.title, style="bold"))

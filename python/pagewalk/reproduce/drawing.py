@@ -25,7 +25,7 @@ _NOTE_WIDTH = 110
 """Characters of a line below the title."""
 _DASHED, _SOLID = [6, 6], [1, 0]
 _HIDES = 0.005
-"""Lines nearer than this share of the values' range cannot be told apart."""
+"""Lines closer than this share of the values' range cannot be distinguished."""
 _MARKS = 9
 """Marks of an axis of sizes, about."""
 _LABELS = 0.35
@@ -216,7 +216,7 @@ def _heading(text: str) -> Any:
 
 
 def _stacked(rows: list[Row]) -> list[str]:
-    """All parts of stacked bars, in an order that each bar keeps to as far as they agree."""
+    """All parts of stacked bars, in the order of each bar as far as the bars agree."""
     bars: dict[tuple[str, str], dict[str, None]] = {}
     for row in rows:
         if row.part:
@@ -243,7 +243,7 @@ def _colours(name: str, values: list[str], width: int, *, named: bool = False) -
 
 
 def _opacities(series: list[str]) -> alt.FillOpacity:
-    # Stacked bars of several designs: colours tell the parts, strength the designs.
+    # Stacked bars of several designs: the colour shows the part, the opacity the design.
     steps = [1.0 - 0.45 * i / max(1, len(series) - 1) for i in range(len(series))]
     legend = alt.Legend(symbolType="circle", symbolFillColor=palette.INK)
     return alt.FillOpacity(
@@ -374,7 +374,7 @@ def _lines(panel: Panel, drawing: Lines, rows: list[Row]) -> alt.LayerChart:
                         symbolFillColor="black", symbolType="diamond", symbolStrokeWidth=0
                     ),
                 ),
-                # One that several series have is nobody's.
+                # A mark that several series share is black.
                 color=alt.condition("datum.owners == 1", colour, alt.value("black")),
             )
         )

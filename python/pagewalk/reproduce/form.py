@@ -24,7 +24,7 @@ _MODULE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
 
 
 def name(given: str, kind: str) -> str:
-    """A name of which files and folders are made. Raises `UserError` for one with separators."""
+    """A name that files and folders can have. Raises `UserError` for another one."""
     return files.naming(
         given,
         _NAME.fullmatch(given),
@@ -43,7 +43,7 @@ def _module(given: str, where: str) -> str:
 
 
 class Table:
-    """A table; `where` is its path. What is asked for raises `UserError` where it is not so."""
+    """A table; `where` is its path. Its methods raise `UserError` for values of another kind."""
 
     def __init__(self, fields: object, where: str = "") -> None:
         self.where = where

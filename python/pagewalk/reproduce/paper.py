@@ -28,7 +28,7 @@ Json = dict[str, Any]
 Kind = TypeVar("Kind")
 
 COUNTING = 1_000
-"""Instructions of a run that only populates: what is counted happens before them."""
+"""Instructions of a run that only populates memory, whose counts precede the measured part."""
 MOST_SEEDS = 1000
 
 
@@ -41,7 +41,7 @@ class Scale:
     instructions: int | None
     warmup: int
     seeds: int = 1
-    """Seeds to simulate everything with, unless another number is asked for."""
+    """Default number of seeds."""
     requests: int | None = None
     warmup_requests: int = 0
 
@@ -271,7 +271,7 @@ class Paper:
 
 
 def known(name: str, names: Iterable[str], kind: str, kinds: str, where: str = "") -> str:
-    """The name, if there is such a thing. Raises `UserError` with what there is."""
+    """The name, if it is among `names`. Raises `UserError` with these names otherwise."""
     there = list(names)
     if name in there:
         return name
@@ -287,9 +287,9 @@ _KEYS = (
 
 
 def _scale(key: str, table: Table, own: Iterable[str]) -> Scale:
-    """A scale of `paper.toml`: so many instructions, or so many requests.
+    """A scale of `paper.toml`, by instructions or by requests.
 
-    Raises `UserError` where it has both or neither, and for what else is wrong.
+    Raises `UserError` if it has both or neither, and for other mistakes.
     """
     name = _at(table.where, form.name, key, "a scale")
     table.only(("about", "instructions", "warmup", "requests", "warmup_requests", "seeds", *own))
@@ -345,7 +345,7 @@ def papers() -> dict[str, Path]:
 
 
 def load(name: str, scale: str | None = None) -> Paper:
-    """A shipped paper by its name, or one's own by its folder."""
+    """A shipped paper by its name, or another one by its folder."""
     folder = Path(name)
     if "/" not in name and not (folder / "paper.toml").is_file():
         shipped = papers()
@@ -367,7 +367,7 @@ def load(name: str, scale: str | None = None) -> Paper:
     except error_location.Placed:
         raise
     except UserError as error:
-        # Whoever has raised it: what is wrong is in the file.
+        # The mistake is in the file, whichever function has found it.
         raise toml_position.placed(error, file, text) from None
     except Exception:
         with error_location.on(folder):
@@ -426,7 +426,7 @@ def _only(folder: Path, name: str, kind: type[Kind]) -> type[Kind]:
 
 
 def _package(folder: Path) -> str:
-    """The folder as a package, so that figures can share a module beside them."""
+    """Makes the folder a package, so that figures can share modules."""
     resolved = folder.resolve()
     name = "pagewalk_paper_" + "".join(c if c.isalnum() else "_" for c in str(resolved))
     if name not in sys.modules:

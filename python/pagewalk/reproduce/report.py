@@ -53,11 +53,11 @@ class Finished:
     note: str
     runs: list[tuple[Run, Outcome]]
     samples: str = ""
-    """The note on samples; empty where the figure has none or none were asked for."""
+    """The note on samples; empty without a precision, or for a figure without samples."""
 
 
 class Reproduction:
-    """All that was asked for of a paper, at a scale."""
+    """The requested figures of a paper, at a scale."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class Reproduction:
 
     @property
     def ended_early(self) -> list[str]:
-        """Runs whose design came to an end that nobody asked for: a result, not a mistake."""
+        """Runs whose design failed, such as out of memory: a result, not an error."""
         return list(
             dict.fromkeys(
                 f"{run.name}: {outcome.why}"
@@ -297,7 +297,7 @@ def _section(finished: Finished, deviations: str) -> str:
 
 
 def _files(name: str) -> str:
-    """Where `Reproduction.write` puts the picture and its numbers, beside the page."""
+    """Links to the files of a figure that `Reproduction.write` makes beside the page."""
     links = " · ".join(
         f'<a href="figures/{escape(name)}.{kind}" download>{kind.upper()}</a>'
         for kind in ("svg", "png", "csv")
@@ -310,7 +310,7 @@ def _grid(rows: list[Row], title: str) -> str:
     columns = list(dict.fromkeys(row.series for row in rows if not row.average))
     places = {(row.group, row.series): row for row in rows if row.series in columns}
     found = {column: {r.unit for r in places.values() if r.series == column} for column in columns}
-    # A column of several units says each one's beside it.
+    # In a column of several units, each number has its own.
     units = {column: next(iter(of)) if len(of) == 1 else "" for column, of in found.items()}
     head = [
         "",
@@ -415,9 +415,9 @@ def number(value: float | None, unit: str) -> str:
 
 
 def difference(row: Row) -> str:
-    """Ours less the paper's, with the share where that has a meaning.
+    """Ours less the paper's, with the relative error if it is defined.
 
-    What is saved, in per cent, differs by points; its error is relative to what remains.
+    Savings in per cent differ by points; their error is relative to the remainder.
     """
     if row.difference is None:
         return ""

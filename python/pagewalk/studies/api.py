@@ -35,10 +35,10 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class Ended:
-    """A run of a study that has ended: its value on each axis, and what came of it.
+    """A run of a study that has ended: its value on each axis, and its outcome.
 
-    `result` is None where the run has no result, and `why` then says why; of a run that came to
-    an end that nobody asked for, both are there.
+    `result` is None if the run has no result, and `why` then is the reason. A design that failed
+    has both.
     """
 
     values: Mapping[str, Value]
@@ -52,10 +52,10 @@ class Ended:
 
 
 class Sweep:
-    """A study that runs as it is asked for.
+    """A study that is simulated on demand.
 
-    `frame` simulates what is missing and is its table; iterating gives each run as it ends,
-    ``await`` the table, and ``async for`` each run. What has finished is never simulated again.
+    `frame` simulates missing runs and is the table. Iteration gives each run as it ends,
+    ``await`` the table, and ``async for`` each run. A finished run is never simulated again.
     """
 
     def __init__(self, asked: Json, file: str | None, how: Json) -> None:
@@ -87,10 +87,10 @@ class Sweep:
 
     @property
     def frame(self) -> polars.DataFrame:
-        """A row a run, every axis a column, with numbers of the summary and speedups.
+        """A row for each run: a column for each axis, numbers of the summary and speedups.
 
-        Speedups are over the first design on the same; `status` and `why` say which runs have no
-        result. Raises `UserError` for a mistake, `Failure` for what went wrong.
+        Speedups are over the first design at the same point. `status` and `why` show runs without
+        a result. Raises `UserError` for a mistake, `Failure` for a failure.
         """
         if self._frame is None:
             for _ in self:
@@ -117,12 +117,12 @@ _DEFAULTS: Json = {
 def sweep(file: str | os.PathLike[str] | None = None, **arguments: Unpack[Arguments]) -> Sweep:
     """A study of many runs that differ along axes.
 
-    `file` is a study's TOML file; arguments take the place of what it says. `designs`, `machine`,
+    `file` is a study's TOML file; arguments override it. `designs`, `machine`,
     `workload`, `trace` and `mix` are names or lists of them. `settings`, `params` and options of
     one value are the same for all runs. `vary` has names with lists of values, or texts such as
-    ``"512..16384*2"``. Without `out` no folder is kept. `progress` shows how far it is.
+    ``"512..16384*2"``. Without `out` the folder is temporary. `progress` shows a bar.
 
-    Raises `UserError` for what makes no sense.
+    Raises `UserError` for invalid arguments.
     """
     given = {
         name: _plain(name, one)

@@ -69,7 +69,7 @@ def _keys() -> dict[str, dict[str, Any]]:
 
 @cache
 def _patterns() -> list[tuple[re.Pattern[str], str]]:
-    """Keys with a part that somebody names, as ``mmu.l2.<name>.entries``."""
+    """Keys with a user-chosen part, as ``mmu.l2.<name>.entries``."""
     parts = ((path, re.split(r"<\w+>", path)) for path in _keys() if "<" in path)
     return [(re.compile("[^.]+".join(map(re.escape, texts))), path) for path, texts in parts]
 
@@ -129,7 +129,7 @@ def _parameter(name: str) -> Column:
 
 
 def read(name: str, text: object, where: str) -> Value:
-    """One value of an axis. Raises `UserError`, beginning with `where`, for what is none."""
+    """One value of an axis. Raises `UserError`, beginning with `where`, for an invalid one."""
     at = _at(where, name)
     kind = _known(name, where)
     if name == "size":
@@ -227,7 +227,7 @@ def values(name: str, texts: object, where: str) -> list[Value]:
     """The values of a name: a text with commas and ranges, or a list.
 
     ``512..16384*2`` are 512, 1024 and so on to 16384; ``0..10+2`` are 0, 2 and so on to 10.
-    Raises `UserError` for what is none, or for the same value twice.
+    Raises `UserError` for an invalid value, or the same value twice.
     """
     _known(name, where)
     if isinstance(texts, str):
@@ -309,7 +309,7 @@ def _range(name: str, text: str, where: str) -> list[Value]:
 
 
 def _end(name: str, text: str, where: str) -> int | float:
-    """A number of a range. Raises `UserError` for what is none."""
+    """A number of a range. Raises `UserError` for another text."""
     value = read(name, text, where)
     if isinstance(value, str):
         value = parse_count(text, _at(where, name))
@@ -328,7 +328,7 @@ def _factor(text: str) -> int | float:
 
 
 def _traces(text: str, where: str) -> list[Value]:
-    """The files that a name with ``*`` stands for, in order; others as they are."""
+    """The files that match a pattern with ``*``, in order; another name as it is."""
     if not any(letter in text for letter in "*?[") or Path(text).exists():
         return [text]
     path = Path(text)
@@ -339,7 +339,7 @@ def _traces(text: str, where: str) -> list[Value]:
 
 
 def axis(pairs: Sequence[tuple[str, object]], where: str) -> Axis:
-    """Names with their values, which step together where there are several."""
+    """The axis of names with their values; several names step together."""
     names = [name for name, _ in pairs]
     if len(set(names)) < len(names):
         raise UserError(f"{where}: the same name stands there twice; expected each once")
@@ -383,7 +383,7 @@ def changes(design: str) -> dict[str, Any]:
 
 
 def parameters(workload: str) -> list[str]:
-    """The parameters of a built-in program. Raises `UserError` for one that there is not."""
+    """The parameters of a built-in program. Raises `UserError` for an unknown program."""
     programs = _programs()
     if workload not in programs:
         hint = native.suggestion(workload, programs)
@@ -392,17 +392,17 @@ def parameters(workload: str) -> list[str]:
 
 
 SIZING = ("scale", "vertices", "keys")
-"""Parameters that say how large a program is, in place of its size."""
+"""Parameters that set the size of a program."""
 
 
 @cache
 def default_size(workload: str) -> int:
-    """Bytes of a built-in program where nobody says how many."""
+    """Default size of a built-in program, bytes."""
     return int(_programs()[workload]["default_size"])
 
 
 def sized(workload: str, params: Mapping[str, str]) -> int:
-    """About how many bytes a program has by its parameters; it steers the order of runs."""
+    """Estimated bytes of a program by its parameters; they steer the order of runs only."""
     try:
         if "scale" in params or "vertices" in params:
             vertices = int(params.get("vertices") or 2 ** int(params["scale"]))
@@ -433,7 +433,7 @@ _HOST_LEAST = 60 << 20
 
 
 def host(workload: str, size: int) -> tuple[int, float]:
-    """About how much of the host's memory a program of so many bytes takes, and its start."""
+    """Estimated host memory in bytes and start in seconds of a program of `size` bytes."""
     group = _programs()[workload]["group"]
     share, seconds = _HOST.get(workload) or _HOST[group]
     return _HOST_LEAST + int(share * size), 0.1 + seconds * size / 2**30

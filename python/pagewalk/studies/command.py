@@ -38,7 +38,7 @@ LONGEST_NAME = 40
 """Letters of a program's name that are in that of its recording."""
 RUN_BYTES = 80_000
 """Bytes of disk that a run takes, about: its result, and its rows in the study's folder."""
-MOST_TOLD = 5
+MOST_PRINTED = 5
 """Reasons of failed runs that are printed; the table has all."""
 
 
@@ -104,11 +104,11 @@ class Ended:
             self.finished += 1
 
     def show(self, out: Console) -> None:
-        """Says how many failed, and why."""
-        for point, why in self.failed[:MOST_TOLD]:
+        """Prints the failed runs with their reasons."""
+        for point, why in self.failed[:MOST_PRINTED]:
             out.print(line(("no result: ", "bold red"), f"{point.run.name}: {why}"))
-        if len(self.failed) > MOST_TOLD:
-            out.print(f"and {len(self.failed) - MOST_TOLD} more; their rows say why")
+        if len(self.failed) > MOST_PRINTED:
+            out.print(f"and {len(self.failed) - MOST_PRINTED} more; their rows say why")
 
 
 def sweep(
@@ -121,7 +121,7 @@ def sweep(
     histograms: bool = False,
     stream: TextIO = sys.stderr,
 ) -> Ended:
-    """Simulates a study to its end and shows how far it is."""
+    """Simulates a study to its end, with a progress bar."""
     ended = Ended()
     with Bar(stream) as bar:
         for point, outcome in as_ended(
@@ -179,7 +179,7 @@ class Plan:
     wrong: list[str]
 
     def show(self, stream: TextIO) -> None:
-        """As pairs of what and how much."""
+        """Prints the plan as pairs of quantity and value."""
         out = console(stream)
         table = grid()
         names(table)
@@ -191,14 +191,14 @@ class Plan:
         table.add_row("memory", f"about {size(self.memory)} for the largest that run together")
         table.add_row("disk", f"about {size(self.disk)}")
         out.print(table)
-        for text in self.wrong[:MOST_TOLD]:
+        for text in self.wrong[:MOST_PRINTED]:
             out.print(line(("cannot run: ", "bold red"), text))
 
 
 def recorded(argv: list[str], folder: Path) -> Path:
-    """The trace of a live program, recorded in the study's folder where it is not there yet.
+    """The trace of a live program, which is recorded in the study's folder if it is missing.
 
-    Raises `UserError` for a program that there is not, `Failure` where it cannot be recorded.
+    Raises `UserError` for an unknown program, `Failure` if it cannot be recorded.
     """
     place = folder / "recordings"
     about = json.dumps({"argv": argv, "model": native.model_version()}) + "\n"
@@ -222,10 +222,10 @@ def recorded(argv: list[str], folder: Path) -> Path:
 
 
 def from_options(flags: Mapping[str, Any], file: str | None, program: list[str] | None) -> int:
-    """Runs the command; returns its exit status, 1 where a run has no result.
+    """Runs the command; returns its exit status, 1 if a run has no result.
 
-    `flags` are values of `options.OPTIONS` by name. Those of a study take the place of what a
-    `file` says, and a live `program` that of a trace. Raises `UserError` and `Failure`.
+    `flags` are values of `options.OPTIONS` by name. They override the study in `file`, and a live
+    `program` replaces a trace. Raises `UserError` and `Failure`.
     """
     how = {option.name: option.read(flags[option.name], RunOption(option.name)) for option in HOW}
     folder = Path(how["out"] or "study")

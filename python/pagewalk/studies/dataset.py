@@ -1,14 +1,14 @@
 """The results of a study in a folder, as Parquet files that can be read while it runs.
 
-A file is whole when it has its name, and once there it is never taken away: it is only replaced,
-at once, by one of the same name with as many runs or without some that failed. So a reader that
-lists ``runs/*.parquet`` at any moment sees each run once at most, and none disappear that had
-numbers. That is also why parts are never made one: what lists the folder before such a change and
-opens files after it would miss runs or see them twice, and plain files know no way around that.
-Instead each part waits longer than the one before, so that there are few.
+A file is complete when it has its name, and it is never removed. It is only replaced atomically by
+one of the same name, with as many runs or without some failed ones. So a reader that lists
+``runs/*.parquet`` at any moment sees each run at most once, and no run with numbers disappears.
+For the same reason parts are never merged: a reader that lists the folder before a merge and opens
+files after it would miss runs or see them twice. Instead, each part waits longer than the one
+before, so that there are few.
 
-Details of a run are written before its row: a run that is killed between them leaves details
-without a row, which are removed when the study goes on.
+Details of a run are written before its row. A run that is killed in between leaves details without
+a row, which are removed when the study continues.
 """
 
 from __future__ import annotations
@@ -63,10 +63,10 @@ def host() -> Json:
 
 
 class Study:
-    """A study's folder, to be read, also while somebody writes there.
+    """A study's folder for reading, also while another process writes there.
 
-    `study` is what was said of it, `values` are those of each axis in the order of the study, and
-    `points` is how many runs it has. Raises `UserError` where there is no study.
+    `study` is its description, `values` are those of each axis in the order of the study, and
+    `points` is the number of its runs. Raises `UserError` for a folder without a study.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -120,7 +120,7 @@ class Study:
         return max(0, self.points - table.filter(*known).height)
 
     def frame(self) -> pl.DataFrame:
-        """A row a run, with speedups over what has finished so far, in the order of the axes.
+        """A row for each run, in the order of the axes, with speedups over runs finished so far.
 
         Raises `UserError` for a file that cannot be read.
         """
@@ -323,7 +323,7 @@ class Dataset:
             ) from None
 
     def _go_on(self, model: int, reference: Value) -> None:
-        """Finds what an earlier run of the study has left."""
+        """Continues from the files of an earlier command."""
         if not (self.folder / MANIFEST).exists():
             if stray := _parts(self.folder / RUNS):
                 raise UserError(
@@ -407,7 +407,7 @@ class Dataset:
                 self._write(RUNS, number, part.filter(~gone))
 
     def _forget_speedups(self) -> None:
-        """Nobody sees a speedup over what is no longer there."""
+        """Clears all speedups: the design that they refer to has changed, or its runs go."""
         for number, path in _parts(self.folder / RUNS):
             part = _read(path, self.layout.schema)
             self._replace(number, part, [(None,) * len(SPEEDUPS)] * len(part))
@@ -421,7 +421,7 @@ class Dataset:
             self._write(RUNS, number, part.with_columns(new.get_columns()))
 
     def _write(self, kind: str, number: int, table: pl.DataFrame) -> None:
-        # By way of memory: what polars says of a full disk names neither file nor cause.
+        # Written to memory first: polars' error for a full disk names neither file nor cause.
         out = io.BytesIO()
         about = {"pagewalk": self.layout.metadata()} if kind == RUNS else None
         table.write_parquet(out, metadata=about)
@@ -429,7 +429,7 @@ class Dataset:
 
 
 def _schemas(of_runs: Layout) -> dict[str, Json]:
-    """The columns of what is kept beside the runs."""
+    """The schemas of the tables of details."""
     return {
         STATISTICS: layout.STATISTICS,
         HISTOGRAMS: layout.HISTOGRAMS,
@@ -473,7 +473,7 @@ def _read(path: Path, schema: Mapping[str, Any]) -> pl.DataFrame:
 
 
 def _locked(folder: Path) -> TextIO:
-    """Keeps other processes from writing here, until it is closed."""
+    """Locks the folder against other writers until the file is closed."""
     try:
         lock = (folder / _LOCK).open("w")
     except OSError as error:

@@ -72,7 +72,7 @@ class Plot:
     over: Sequence[str] = ()
     """Axes that the means are over, beside seeds."""
     y_lines: Sequence[str] = ()
-    """`y` in lines of the length that there is for it."""
+    """`y` in lines that fit beside the plot."""
     large: bool = False
     """True if y is a count, whose thousands and millions are written with a letter."""
 
@@ -108,11 +108,11 @@ def plot(
 ) -> None:
     """Draws a number `y` over an axis `x` into the file `out`: a page, or SVG, PDF, PNG.
 
-    A colour for each value of the axis `by` (the design, where it varies and is not given
-    otherwise), a plot for each of `facet`; means are over the seeds and whatever else varies.
-    Numbers make lines, texts bars; a geometric range a logarithmic axis. Raises `UserError` for
-    what the study has not or the ending of `out`, `Failure` where no run has the number yet or the
-    file cannot be written.
+    Each value of the axis `by` has a colour (by default the design, if it varies), and each value
+    of `facet` a plot. Means are over seeds and all other axes. Numbers on `x` make lines, texts
+    make bars, and a geometric range makes a logarithmic axis. Raises `UserError` for an unknown
+    axis, number or ending of `out`; `Failure` if no run has the number yet, or the file cannot be
+    written.
     """
     if Path(out).suffix.lower() != _PAGE and Path(out).suffix.lower() not in figures.KINDS:
         raise UserError(
@@ -246,7 +246,7 @@ def geometric(values: Sequence[float]) -> bool:
 
 
 def specification(made: Plot, look: Look) -> Json:
-    """The chart for so much room."""
+    """The Vega-Lite specification of the plot in a format."""
     columns = 1 if look.width < 500 else min(2, len(made.facets))
     width = round(look.width / columns - 5.5 * look.font)
     names = {} if made.numeric else _names(made, look)
@@ -268,7 +268,7 @@ def specification(made: Plot, look: Look) -> Json:
         },
     )
     height = round(max(150, min(300, _HEIGHT * width)))
-    # Its title stands beside the plot, whatever its length.
+    # The title of y stands beside the plot, in lines of its height.
     letters = max(10, int(height / labels.width("n", look.font)))
     made = replace(made, y_lines=labels.lines(made.y, letters))
     layers = _lines(made, look, width) if made.numeric else _bars(made, look, width)
@@ -370,12 +370,12 @@ def _across(numbers: Sequence[float], *, log: bool) -> list[float]:
 
 
 def _beside(made: Plot, width: int) -> Callable[[Mark], float]:
-    """Where a mark lies on the x axis: those of other series a little beside it.
+    """The position of a mark on the x axis, with a small offset for each series.
 
-    Else one would hide another, and the ends of their intervals.
+    Without the offset, marks and the ends of their intervals would hide one another.
     """
     low, high = _across([_number(x) for x in made.xs], log=made.logarithmic)
-    # No further than to where the next value has its own.
+    # The offset stays within half the distance to the next value.
     step = min(_BESIDE, width / len(made.xs) / len(made.series) / 2) / width
     middle = (len(made.series) - 1) / 2
 
@@ -393,7 +393,7 @@ def _base(numbers: Sequence[float]) -> int:
 
 
 def _ticks(made: Plot, look: Look, width: int) -> alt.Axis:
-    """Marks where there are values, as far as their labels do not touch."""
+    """Ticks at the values, as far as their labels do not overlap."""
     numbers = [_number(x) for x in made.xs]
     texts = [written(x, made.unit) for x in made.xs]
     low, high = _across(numbers, log=made.logarithmic)

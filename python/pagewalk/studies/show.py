@@ -122,11 +122,11 @@ def _heads(
 
 
 def _speedups(table: Table, groups: pl.DataFrame) -> list[Filled]:
-    """Speedups, the ends of their intervals, and whether these exclude 1."""
+    """Columns of speedups, their intervals, and whether these exclude 1."""
     columns = (SPEEDUP, f"{SPEEDUP}_low", f"{SPEEDUP}_high", "distinguishable")
     values = groups.select(columns).rows()
     listed = [Filled("speedup", [_NONE if value is None else ratio(value) for value, *_ in values])]
-    # Over itself there is nothing to be sure of.
+    # The reference over itself has no interval.
     designs = groups[DESIGN] if DESIGN in groups.columns else [None] * len(groups)
     values = [
         (None,) * len(columns) if design == table.study.reference else row
@@ -149,7 +149,7 @@ def _between(low: float | None, high: float | None) -> str:
 
 
 def _filled(table: Table, groups: pl.DataFrame, name: str) -> Filled:
-    """A number's means, with half of the interval where there is one."""
+    """The column of a number's means, with the half-width of the interval if there is one."""
     values = groups.select(name, f"{name}_low", f"{name}_high").rows()
     unit, write = writer(table.unit(name), [row[0] for row in values if row[0] is not None])
     cells = []

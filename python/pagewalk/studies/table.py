@@ -27,7 +27,7 @@ from pagewalk.view.quantities import (
 
 @dataclass(frozen=True)
 class Table:
-    """A study's runs as they are now, its reference and what it is of."""
+    """A study and its table of runs at this moment."""
 
     study: Study
     frame: pl.DataFrame
@@ -74,11 +74,11 @@ class Table:
         return self.study.layout.units.get(name, "")
 
     def value(self, name: str, value: Value) -> str:
-        """A value of an axis as people write it."""
+        """A value of an axis in the notation of the command line."""
         return written(value, self.unit(name))
 
     def averaged(self, by: Iterable[str]) -> list[str]:
-        """The axes that groups by these take means over, beside seeds."""
+        """The axes, beside seeds, that means of groups by `by` are over."""
         given = list(by)
         return [name for name in self.varying if name not in given]
 
@@ -108,7 +108,7 @@ def short(names: Sequence[str]) -> dict[str, str]:
 
 
 def writer(unit: str, values: Iterable[float]) -> tuple[str, Callable[[float], str]]:
-    """The unit in which numbers of a unit are told together, and what writes each."""
+    """The common unit for numbers of a unit, and a formatter in it."""
     scale: Scale | None = {"bytes": SIZES, "nJ": JOULES, "s": NANOSECONDS}.get(unit)
     if unit == "s":
         label, write = NANOSECONDS.common(value * 1e9 for value in values)

@@ -1,4 +1,4 @@
-"""The engine room on a place of the test's: what goes where, and how long it says that it takes."""
+"""The scheduler of runs on an executor of the tests: order, room and estimated times."""
 
 from __future__ import annotations
 

@@ -31,8 +31,8 @@ from typing import Any
 
 from pagewalk.runs.batch import Batch
 from pagewalk.runs.cache import Cache
-from pagewalk.runs.place import Host
-from pagewalk.runs.task import Tell
+from pagewalk.runs.executor import Host
+from pagewalk.runs.task import OnProgress
 from pagewalk.studies.command import as_ended
 from pagewalk.studies.study import study
 
@@ -464,9 +464,9 @@ class Counted(Host):
         super().__init__()
         self.engine = 0.0
 
-    def submit(self, order: Json, batch: Batch, tell: Tell) -> Future[Json]:
+    def submit(self, order: Json, batch: Batch, on_progress: OnProgress) -> Future[Json]:
         """Counts what comes back."""
-        future = super().submit(order, batch, tell)
+        future = super().submit(order, batch, on_progress)
         future.add_done_callback(lambda done: self._count(done.result()["engine"]))
         return future
 
@@ -484,7 +484,7 @@ def studies() -> str:
         "warmup": "0",
         "seeds": 20,
     }
-    place = Counted()
+    executor = Counted()
     with tempfile.TemporaryDirectory() as folder:
         large = Path(folder, "large.toml")
         large.write_text(
@@ -501,10 +501,10 @@ def studies() -> str:
         most = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
         start = time.perf_counter()
         ended = list(
-            as_ended(study(asked), Path(folder, "s"), Cache(Path(folder, "c")), place=place)
+            as_ended(study(asked), Path(folder, "s"), Cache(Path(folder, "c")), executor=executor)
         )
         seconds = time.perf_counter() - start
-        outside = 1 - place.engine / (seconds * place.slots)
+        outside = 1 - executor.engine / (seconds * executor.slots)
     return table(
         ["", "", ""],
         [

@@ -13,7 +13,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from pagewalk import native, options, source
+from pagewalk import native
+from pagewalk.config import options, source
 
 Json = dict[str, Any]
 

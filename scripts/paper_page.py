@@ -17,7 +17,7 @@ from pathlib import Path
 
 from pagewalk.errors import PagewalkError, UserError
 from pagewalk.reproduce import paper as papers
-from pagewalk.reproduce.kept import NAME, TEMPLATE, Kept
+from pagewalk.reproduce.stored_results import NAME, TEMPLATE, StoredResults
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -27,7 +27,7 @@ def page(paper: str) -> str:
     if not (folder / TEMPLATE).is_file():
         raise UserError(f"there is no template '{folder / TEMPLATE}'; write one, or name a paper")
     template = (folder / TEMPLATE).read_text(encoding="utf-8")
-    return Kept.of_folder(folder).page(template)
+    return StoredResults.of_folder(folder).page(template)
 
 
 def main() -> int:
@@ -39,8 +39,8 @@ def main() -> int:
     place = ROOT / "docs" / "papers" / f"{arguments.paper}.md"
     try:
         if arguments.keep:
-            run = Kept.read(arguments.keep / NAME)
-            run.keep(ROOT / "papers" / arguments.paper, papers.load(arguments.paper).on_request)
+            run = StoredResults.read(arguments.keep / NAME)
+            run.store(ROOT / "papers" / arguments.paper, papers.load(arguments.paper).on_request)
         text = page(arguments.paper)
     except PagewalkError as error:
         print(f"error: {error}", file=sys.stderr)

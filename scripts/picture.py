@@ -16,8 +16,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.terminal_theme import MONOKAI
 
-from pagewalk import report
 from pagewalk.result import Result
+from pagewalk.view import report
 
 PICTURE = Path(__file__).parent.parent / "docs" / "images" / "compare.svg"
 

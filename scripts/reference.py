@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from pagewalk.reference import pages
+from pagewalk.view.reference import pages
 
 DOCS = Path(__file__).parent.parent / "docs"
 

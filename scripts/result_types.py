@@ -25,12 +25,12 @@ RESULT = "DesignResult"
 """It and the types of its fields are dataclasses, all others are dictionaries."""
 
 BEHAVIOUR = {
-    "Energy": "pagewalk.energy",
-    "Part": "pagewalk.energy",
-    "Histogram": "pagewalk.histograms",
-    "Intervals": "pagewalk.intervals",
-    "ProgramResult": "pagewalk.measured",
-    RESULT: "pagewalk.measured",
+    "Energy": "pagewalk.measurements.energy",
+    "Part": "pagewalk.measurements.energy",
+    "Histogram": "pagewalk.measurements.histograms",
+    "Intervals": "pagewalk.measurements.intervals",
+    "ProgramResult": "pagewalk.measurements.design",
+    RESULT: "pagewalk.measurements.design",
 }
 """Modules of dataclasses that have more than fields."""
 
@@ -55,7 +55,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
 
-from pagewalk.reading import FromJson
+from pagewalk.measurements.from_json import FromJson
 
 if TYPE_CHECKING:
     from typing_extensions import NotRequired

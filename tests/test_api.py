@@ -14,8 +14,8 @@ import pytest
 
 import pagewalk
 from pagewalk import native
-from pagewalk.markup import SCRIPT
 from pagewalk.result import Result
+from pagewalk.view.markup import SCRIPT
 
 
 def small(*designs: str | pagewalk.Config) -> Result:

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 import fake
-from pagewalk import charts, distributions, histograms, palette
+from pagewalk.measurements import histograms
 from pagewalk.result import Result
+from pagewalk.view import charts, distributions, palette
 
 
 @pytest.fixture
@@ -67,9 +68,9 @@ def test_of_several_cores_the_sum_is_told(answer: dict[str, Any]) -> None:
         dict(one, path="host", name="fault_cost"),
         dict(one, path="cores", name="load_to_use", count=0),
     ]
-    told = histograms.told(Result(answer).designs[0].histograms)
-    assert [h.path for h in told] == ["cores.mmu", "os", "host"]
-    assert [histograms.label(h) for h in told] == [
+    reported = histograms.reported(Result(answer).designs[0].histograms)
+    assert [h.path for h in reported] == ["cores.mmu", "os", "host"]
+    assert [histograms.label(h) for h in reported] == [
         "walk latency",
         "fault cost",
         "fault cost (host)",

@@ -19,12 +19,12 @@ import pytest
 import pagewalk
 from pagewalk import native
 from pagewalk.errors import UserError
-from pagewalk.runs import portions
+from pagewalk.runs import shards
 from pagewalk.runs.batch import Batch
 from pagewalk.runs.cache import Cache
 from pagewalk.runs.cluster import Asked, Cluster, pods, queue
 from pagewalk.runs.plan import Design, Program, Run
-from pagewalk.runs.portions import Hosts
+from pagewalk.runs.shards import Hosts
 from pagewalk.runs.task import Workers
 from paper import arguments, small_paper
 
@@ -358,8 +358,8 @@ def test_what_cannot_run_makes_no_cluster(tmp_path: Path, monkeypatch: pytest.Mo
 def test_that_no_worker_comes_is_told(
     dask: Dask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(portions, "LOOK", 0.1)
-    monkeypatch.setattr(portions, "PATIENCE", 2)
+    monkeypatch.setattr(shards, "LOOK", 0.1)
+    monkeypatch.setattr(shards, "PATIENCE", 2)
     trace = recorded(tmp_path, 3_000_000)
     spec: Json = {"designs": ["radix"], "machine": "epyc-milan"}
     spec["source"] = {"trace": {"path": str(trace)}}

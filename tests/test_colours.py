@@ -10,9 +10,9 @@ from rich.color import Color, ColorSystem
 from rich.console import Console
 
 import fake
-from pagewalk import causes, colours
-from pagewalk.report import compare
 from pagewalk.result import Result
+from pagewalk.view import causes, colours
+from pagewalk.view.report import compare
 from sight import SIGHT, seen
 from terminals import shown
 

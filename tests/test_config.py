@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pagewalk.config import Config, Section
+from pagewalk.config.config import Config, Section
 from pagewalk.errors import UserError
 
 if sys.version_info >= (3, 11):

@@ -18,9 +18,9 @@ import pytest
 from rich.console import Console
 
 from asking import Cli
-from pagewalk import report
-from pagewalk.reference import pages
 from pagewalk.result import Result
+from pagewalk.view import report
+from pagewalk.view.reference import pages
 
 DOCS = Path(__file__).parent.parent / "docs"
 ROOT = DOCS.parent

@@ -11,7 +11,7 @@ import pytest
 
 import fake
 import pagewalk
-from pagewalk.quantities import joules, with_unit
+from pagewalk.view.quantities import joules, with_unit
 
 GUPS: dict[str, Any] = {"workload": "gups", "size": "64MiB", "instructions": "200K"}
 

@@ -11,8 +11,8 @@ import pytest
 import pagewalk
 from asking import Invoke, refused
 from pagewalk import native
+from pagewalk.config.options import OPTIONS
 from pagewalk.errors import Either, Param, RunOption, in_keywords
-from pagewalk.options import OPTIONS
 
 SHORT: dict[str, Any] = {"instructions": "10K", "warmup": 0, "progress": False}
 

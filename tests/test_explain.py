@@ -13,8 +13,9 @@ import pytest
 import fake
 import pagewalk
 from asking import Invoke, told
-from pagewalk import causes, columns, native
+from pagewalk import native
 from pagewalk.result import Result
+from pagewalk.view import causes, columns
 from terminals import shown
 
 

@@ -12,8 +12,8 @@ import pytest
 import fake
 import pagewalk
 from asking import Invoke, refused, written
-from pagewalk import columns, page
 from pagewalk.result import Result
+from pagewalk.view import columns, page
 
 GUPS = ("--workload", "gups", "--designs", "radix,thp")
 NAMES = [f"{design} on {machine}" for machine in "ab" for design in ("radix", "thp")]

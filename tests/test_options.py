@@ -12,7 +12,7 @@ import pytest
 import fake
 import pagewalk
 from asking import Invoke
-from pagewalk.options import OPTIONS, Arguments
+from pagewalk.config.options import OPTIONS, Arguments
 
 DOCS = Path(__file__).parent.parent / "docs"
 

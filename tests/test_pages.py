@@ -19,12 +19,12 @@ import pytest
 import fake
 import live
 from browser import PROGRAM, Browser
-from pagewalk import causes, labels, palette
 from pagewalk.reproduce import drawing
 from pagewalk.reproduce import paper as papers
-from pagewalk.reproduce.kept import Kept
 from pagewalk.reproduce.report import Finished, Reproduction
+from pagewalk.reproduce.stored_results import StoredResults
 from pagewalk.result import Result
+from pagewalk.view import causes, labels, palette
 from sight import SIGHT, seen, through
 
 ROOT = Path(__file__).parent.parent
@@ -99,7 +99,7 @@ def machines() -> Result:
 def reproduced(name: str, chosen: list[str]) -> Reproduction:
     """A paper's page of the numbers that are kept of its last whole run."""
     paper = papers.load(name)
-    kept = Kept.of_folder(ROOT / "papers" / name)
+    kept = StoredResults.of_folder(ROOT / "papers" / name)
     finished = []
     for figure_name, figure in paper.figures(chosen).items():
         rows, note = kept.figures[figure_name], paper.note(figure)

@@ -333,7 +333,7 @@ def test_any_paper_toml_is_taken_or_refused_in_a_sentence(
 
 def test_a_shipped_paper_names_its_lines() -> None:
     text = (papers.papers()["stlt"] / "paper.toml").read_text()
-    from pagewalk.placing import lines
+    from pagewalk.config.toml_position import lines
 
     found: dict[str, Any] = dict(lines(text))
     for key, start in (("about", 'about = """'), ("scales.smoke.keys", 'keys = "312500"')):

@@ -13,7 +13,7 @@ import pytest
 from pagewalk.errors import UserError
 from pagewalk.reproduce import Outcome, Row
 from pagewalk.reproduce import paper as papers
-from pagewalk.reproduce.kept import NAME, TEMPLATE, Kept
+from pagewalk.reproduce.stored_results import NAME, TEMPLATE, StoredResults
 
 ROOT = Path(__file__).parent.parent
 PAPERS = ROOT / "papers"
@@ -24,7 +24,7 @@ ABOUT = {
 }  # fmt: skip
 
 
-def planned(name: str) -> Kept:
+def planned(name: str) -> StoredResults:
     """The rows that a run at the smallest scale would have, each with a number."""
     paper = papers.load(name, "smoke")
     failed = Outcome("", None, "no luck")
@@ -35,7 +35,7 @@ def planned(name: str) -> Kept:
     for path in (PAPERS / name).glob("results-*@*.json"):
         at_scale = path.stem.removeprefix("results-")
         rows[at_scale] = rows[at_scale.partition("@")[0]]
-    return Kept(ABOUT, rows)
+    return StoredResults(ABOUT, rows)
 
 
 @pytest.mark.parametrize("name", TEMPLATES)
@@ -52,10 +52,10 @@ def test_a_page_agrees_with_what_is_kept(name: str) -> None:
     template = (PAPERS / name / TEMPLATE).read_text()
     folder = PAPERS / name
     page = (ROOT / "docs" / "papers" / f"{name}.md").read_text()
-    assert page == Kept.of_folder(folder).page(template), (
+    assert page == StoredResults.of_folder(folder).page(template), (
         f"run 'python scripts/paper_page.py {name} --write'"
     )
-    kept = Kept.read(folder / NAME)
+    kept = StoredResults.read(folder / NAME)
     assert kept.about["version"]
     assert kept.about["seeds"]
     assert set(kept.figures) == set(papers.load(name).order), "not of a whole run"
@@ -76,7 +76,7 @@ def test_a_page_made_of_other_numbers_is_another_page() -> None:
         template = (PAPERS / name / TEMPLATE).read_text()
         kept = planned(name)
         other = {f: [replace(r, value=7.5) for r in rows] for f, rows in kept.figures.items()}
-        assert Kept(ABOUT, other).page(template) != kept.page(template)
+        assert StoredResults(ABOUT, other).page(template) != kept.page(template)
         assert len(re.findall(r"\{\{", template)) > 50
 
 
@@ -84,28 +84,28 @@ def test_some_figures_of_another_scale_are_kept_beside_the_whole_run(tmp_path: P
     about = dict.fromkeys(("paper", "title", "source", "full_scale", "machine"), "") | ABOUT
     large = about | {"scale": {"name": "paper"}}
     both = {name: [Row("g", "s", 5.0)] for name in ("fig1", "fig2")}
-    Kept(about, both).keep(tmp_path, [])
-    Kept(large, {"fig2": [Row("g", "s", 6.0)]}).keep(tmp_path, [])
+    StoredResults(about, both).store(tmp_path, [])
+    StoredResults(large, {"fig2": [Row("g", "s", 6.0)]}).store(tmp_path, [])
     template = "{{run}}\n{{fig2; ; g; s}} {{fig2@paper; ; g; s}}\n"
-    page = Kept.of_folder(tmp_path).page(template)
+    page = StoredResults.of_folder(tmp_path).page(template)
     assert page.splitlines()[1:] == ["Pagewalk 0, scale `smoke`, seed 1", "5 6"]
     with pytest.raises(UserError, match=r"lacks figures .* of the same scale \(fig1\)"):
-        Kept(about, {"fig2": [Row("g", "s", 7.0)]}).keep(tmp_path, [])
+        StoredResults(about, {"fig2": [Row("g", "s", 7.0)]}).store(tmp_path, [])
     # All figures of another scale take the whole run's place.
-    Kept(large, both).keep(tmp_path, [])
-    assert "scale `paper`" in Kept.of_folder(tmp_path).page(template)
+    StoredResults(large, both).store(tmp_path, [])
+    assert "scale `paper`" in StoredResults.of_folder(tmp_path).page(template)
 
 
 def test_figures_on_request_are_kept_by_themselves(tmp_path: Path) -> None:
     cells = {"a": 1.0, "b": 2.0}
     long = [Row(group, name, cells[name], unit="of 3") for group in "xy" for name in cells]
     about = dict.fromkeys(("paper", "title", "source", "full_scale", "machine"), "") | ABOUT
-    Kept(about, {"fig1": [Row("g", "s", 5.0)]}).keep(tmp_path, ["long"])
-    Kept(about, {"long": long}).keep(tmp_path, ["long"])
+    StoredResults(about, {"fig1": [Row("g", "s", 5.0)]}).store(tmp_path, ["long"])
+    StoredResults(about, {"long": long}).store(tmp_path, ["long"])
     assert [path.name for path in sorted(tmp_path.iterdir())] == ["results-long.json", NAME]
-    page = Kept.of_folder(tmp_path).page("{{fig1; ; g; s}}\n{{all long; }}\n")
+    page = StoredResults.of_folder(tmp_path).page("{{fig1; ; g; s}}\n{{all long; }}\n")
     assert page.splitlines()[1:] == [
         "5", "| | a, of 3 | b, of 3 |", "|---|--:|--:|", "| x | 1 | 2 |", "| y | 1 | 2 |",
     ]  # fmt: skip
     with pytest.raises(UserError, match="no such panel"):
-        Kept.of_folder(tmp_path).page("{{all long; other}}")
+        StoredResults.of_folder(tmp_path).page("{{all long; other}}")

@@ -13,12 +13,12 @@ from asking import Invoke
 from pagewalk.errors import UserError
 from pagewalk.reproduce import Bars, Figure, Lines, Outcome, Panel, Paper, Row, drawing
 from pagewalk.reproduce import paper as papers
-from pagewalk.reproduce.kept import Kept
 from pagewalk.reproduce.report import difference, ours, printed
 from pagewalk.reproduce.seeds import together
+from pagewalk.reproduce.stored_results import StoredResults
 from pagewalk.runs.cache import Cache
 from pagewalk.runs.plan import keys
-from pagewalk.runs.room import simulate
+from pagewalk.runs.scheduler import simulate
 from paper import key, made, reproduce, results_of
 
 ROOT = Path(__file__).parent.parent
@@ -292,9 +292,9 @@ def test_a_page_is_made_of_what_is_kept(stated: Path, invoke: Invoke) -> None:
     _reproduced(invoke, stated, "--scale", "tiny")
     results = stated.parent / "out" / "results.json"
     kept = stated / "results.json"
-    Kept.read(results).write(kept)
+    StoredResults.read(results).write(kept)
     assert len(kept.read_text()) < len(results.read_text())
-    again = Kept.read(kept)
+    again = StoredResults.read(kept)
     assert again.text() == kept.read_text()
     page = again.page(
         "{{counts; ; mean; differs}}, {{paper counts; ; mean; differs : .2f}}\n"
@@ -315,7 +315,7 @@ def test_a_page_is_made_of_what_is_kept(stated: Path, invoke: Invoke) -> None:
         with pytest.raises(UserError, match=message):
             again.page(wrong)
     with pytest.raises(UserError, match="no results of a reproduction"):
-        Kept.read(stated / "paper.toml")
+        StoredResults.read(stated / "paper.toml")
 
 
 class Drawn(Figure):

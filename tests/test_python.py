@@ -19,7 +19,7 @@ import pytest
 
 import fake
 import pagewalk
-from pagewalk.options import Arguments
+from pagewalk.config.options import Arguments
 from pagewalk.result import Result
 
 ARGUMENTS: Any = {

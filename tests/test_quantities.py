@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pagewalk.errors import UserError
-from pagewalk.quantities import (
+from pagewalk.view.quantities import (
     count,
     duration,
     exact_bytes,

@@ -16,8 +16,9 @@ import pytest
 import fake
 import pagewalk
 from asking import Invoke, refused, told
-from pagewalk import clusters, native, regions
+from pagewalk import native, regions
 from pagewalk.errors import UserError
+from pagewalk.programs import kmeans
 from pagewalk.result import Result
 from terminals import shown
 
@@ -44,7 +45,7 @@ def phases(centres: int, each: int, noise: float, seed: int = 3) -> Any:
 @pytest.mark.parametrize("number", [1, 2, 3, 7, 12])
 def test_as_many_clusters_as_phases_are_found(number: int, noise: float) -> None:
     vectors = phases(number, 40, noise)
-    found = clusters.find(vectors, 20, 1)
+    found = kmeans.find(vectors, 20, 1)
     assert found.number == number
     # Those of a phase are together.
     assert all(len({*found.labels[n::number]}) == 1 for n in range(number))
@@ -54,14 +55,14 @@ def test_as_many_clusters_as_phases_are_found(number: int, noise: float) -> None
 
 def test_what_is_left_within_clusters_falls_with_their_number() -> None:
     vectors = np.random.default_rng(5).normal(0, 0.1, (400, 15))
-    spreads = clusters.find(vectors, 12, 1).spreads
+    spreads = kmeans.find(vectors, 12, 1).spreads
     assert spreads == sorted(spreads, reverse=True)
     assert spreads[-1] > 0
 
 
 def test_a_seed_gives_one_answer() -> None:
     vectors = np.random.default_rng(6).normal(0, 0.1, (200, 15))
-    one, same, other = (clusters.find(vectors, 9, seed) for seed in (1, 1, 2))
+    one, same, other = (kmeans.find(vectors, 9, seed) for seed in (1, 1, 2))
     assert one.labels.tolist() == same.labels.tolist()
     assert one.spreads == same.spreads
     assert one.spreads != other.spreads
@@ -70,7 +71,7 @@ def test_a_seed_gives_one_answer() -> None:
 def test_few_stretches_have_few_clusters() -> None:
     for count, most in ((1, 1), (2, 1), (3, 2), (9, 5)):
         vectors = phases(count, 1, 0)
-        assert clusters.find(vectors, 30, 1).number <= most
+        assert kmeans.find(vectors, 30, 1).number <= most
 
 
 def test_a_spread_is_the_share_of_instructions_in_other_blocks() -> None:
@@ -80,7 +81,7 @@ def test_a_spread_is_the_share_of_instructions_in_other_blocks() -> None:
     shares = np.zeros((2000, 2001))
     shares[:, 0] = 0.9
     shares[np.arange(2000), np.arange(1, 2001)] = 0.1
-    found = clusters.find(shares @ rows, 1, 1)
+    found = kmeans.find(shares @ rows, 1, 1)
     # A block that is nobody else's: of the two shares that change by x, one.
     assert found.spread * 2**0.5 == pytest.approx(0.1, rel=0.05)
 

@@ -19,7 +19,7 @@ import polars
 import pytest
 
 from asking import Invoke
-from pagewalk.config import parse
+from pagewalk.config.config import parse
 from pagewalk.errors import UserError
 from pagewalk.reproduce import (
     Bars,
@@ -39,7 +39,7 @@ from pagewalk.reproduce import paper as papers
 from pagewalk.runs.batch import batches
 from pagewalk.runs.cache import Cache, Outcome
 from pagewalk.runs.plan import keys
-from pagewalk.runs.room import Silent, simulate
+from pagewalk.runs.scheduler import Silent, simulate
 from paper import PAPER, arguments, finished, key, made, reproduce, results_of
 
 SIZES = """

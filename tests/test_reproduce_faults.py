@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from asking import Invoke
-from pagewalk import scratch
+from pagewalk.host import run_folder
 from pagewalk.runs.cache import Cache
 from paper import arguments, finished, reproduce, small_paper
 
@@ -169,10 +169,10 @@ def test_what_a_kill_has_left_goes_at_the_next_start(
     process.communicate()
     assert _gone(place)
     assert left.exists()
-    stranger = place / f"{scratch.PREFIX}somebody-else-s"
+    stranger = place / f"{run_folder.PREFIX}somebody-else-s"
     stranger.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(place))
-    with scratch.folder() as one, scratch.folder() as other:
+    with run_folder.folder() as one, run_folder.folder() as other:
         # Those in use stay, and so does what is not known to be ours.
         assert {*place.iterdir()} == {one, other, stranger}
     assert {*place.iterdir()} == {stranger}

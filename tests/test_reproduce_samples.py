@@ -13,8 +13,8 @@ from asking import Invoke
 from pagewalk.errors import UserError
 from pagewalk.reproduce import Design, Figure, Paper, Program, Row, Run, Runs
 from pagewalk.reproduce import paper as papers
-from pagewalk.reproduce.kept import Kept
-from pagewalk.reproduce.sampled import bounded, told
+from pagewalk.reproduce.sampled import bounded, note
+from pagewalk.reproduce.stored_results import StoredResults
 from pagewalk.runs.batch import batches
 from pagewalk.runs.cache import Outcome
 from pagewalk.runs.plan import SAMPLED
@@ -247,13 +247,13 @@ def test_a_figure_says_of_how_many_runs_it_does_not_know_how_sure_they_are() -> 
     run = Run(Program("gups"), Design("A", "radix"), "m", SAMPLED, precision=0.02)
     failed = replace(run, seed=2)
     outcomes = [(run, Outcome("k", {"design": design})), (failed, Outcome("", None, "broken"))]
-    assert told(outcomes) == "1 of 2 runs are from samples; of 1 nothing says how sure they are"
+    assert note(outcomes) == "1 of 2 runs are from samples; of 1 nothing says how sure they are"
 
 
 def test_pages_are_not_made_of_samples(folder: Path, invoke: Invoke) -> None:
     reproduce(invoke, folder, "speeds", "--scale", "tiny", "--precision", "2%")
     with pytest.raises(UserError, match="pages are made of runs without it"):
-        Kept.read(folder.parent / "out" / "results.json")
+        StoredResults.read(folder.parent / "out" / "results.json")
 
 
 @pytest.mark.parametrize("name", list(papers.papers()))

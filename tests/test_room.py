@@ -1,4 +1,4 @@
-"""The engine room on a place of the test's: what goes where, and how long it says that it takes."""
+"""The scheduler of runs on an executor of the tests: order, room and estimated times."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from pagewalk.runs import room
+from pagewalk.runs import scheduler
 from pagewalk.runs.batch import BATCH_SECONDS, Batch, Pace, Waiting
 from pagewalk.runs.cache import Cache, Outcome
-from pagewalk.runs.place import Host
+from pagewalk.runs.executor import Host
 from pagewalk.runs.plan import Design, Program, Run, keys
-from pagewalk.runs.room import Silent, as_finished, simulate
-from pagewalk.runs.task import Tell
+from pagewalk.runs.scheduler import Silent, as_finished, simulate
+from pagewalk.runs.task import OnProgress
 
 Json = dict[str, Any]
 MACHINE = "epyc-milan"
@@ -47,7 +47,7 @@ class Place:
         self.most = 0
         self.breaks: set[int] = set()
         """Seeds of runs that take those beside them along."""
-        self._running: list[tuple[Future[Json], Batch, Json, Tell, list[float]]] = []
+        self._running: list[tuple[Future[Json], Batch, Json, OnProgress, list[float]]] = []
 
     def __enter__(self) -> Place:
         return self
@@ -67,10 +67,10 @@ class Place:
     def why(self, error: BaseException) -> str:
         return str(error)
 
-    def submit(self, order: Json, batch: Batch, tell: Tell) -> Future[Json]:
+    def submit(self, order: Json, batch: Batch, on_progress: OnProgress) -> Future[Json]:
         future: Future[Json] = Future()
         self.handed.append(batch)
-        self._running.append((future, batch, order, tell, []))
+        self._running.append((future, batch, order, on_progress, []))
         self.most = max(self.most, sum(b.memory for _, b, *_ in self._running))
         return future
 
@@ -78,13 +78,13 @@ class Place:
         """A while goes by."""
         self.now += seconds
         for one in self._running[: self.slots]:
-            future, batch, order, tell, began = one
+            future, batch, order, on_progress, began = one
             if not began:
                 began.append(self.now - seconds)
-                tell(0.0)
+                on_progress(0.0)
             takes = batch.seconds * self.slower.get(batch.runs[0].program.workload, 1.0)
             gone = self.now - began[0]
-            tell(min(1.0, gone / takes))
+            on_progress(min(1.0, gone / takes))
             if gone >= takes:
                 future.set_result(self._report(batch, order, takes))
         done = {future for future, *_ in self._running if future.done()}
@@ -92,7 +92,7 @@ class Place:
         return SimpleNamespace(done=done)
 
     def _report(self, batch: Batch, order: Json, seconds: float) -> Json:
-        report = {**room.NOTHING, "seconds": seconds, "error": None}
+        report = {**scheduler.EMPTY_REPORT, "seconds": seconds, "error": None}
         if self.breaks & {run.seed for run in batch.runs}:
             return {**report, "error": "it broke"}
         return {**report, "results": {one["key"]: {"key": one["key"]} for one in order["runs"]}}
@@ -113,12 +113,12 @@ class Left(Silent):
 def go(
     runs: Iterable[Run], place: Place, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> tuple[dict[int, Outcome], Left]:
-    monkeypatch.setattr(room, "wait", place.wait)
+    monkeypatch.setattr(scheduler, "wait", place.wait)
     monkeypatch.setattr(
-        room, "time", SimpleNamespace(monotonic=lambda: place.now, sleep=time.sleep)
+        scheduler, "time", SimpleNamespace(monotonic=lambda: place.now, sleep=time.sleep)
     )
     watcher = Left(place)
-    found = as_finished(runs, Cache(folder), place=place, watcher=watcher)
+    found = as_finished(runs, Cache(folder), executor=place, watcher=watcher)
     return {run.seed: outcome for run, outcome in found}, watcher
 
 
@@ -154,8 +154,8 @@ def test_a_batch_that_fails_is_tried_run_by_run(
         for ways in (7, 8, 9)
     ]
     place.breaks = {7}
-    monkeypatch.setattr(room, "wait", place.wait)
-    found = list(as_finished(runs, Cache(tmp_path), place=place))
+    monkeypatch.setattr(scheduler, "wait", place.wait)
+    found = list(as_finished(runs, Cache(tmp_path), executor=place))
     assert [len(batch.runs) for batch in place.handed] == [3, 1, 1, 1]
     assert [outcome.error for _, outcome in found] == ["it broke"] * 3
 
@@ -231,7 +231,7 @@ def test_what_somebody_simulates_is_waited_for_and_taken_over_when_he_dies(
     assert holder.stdout.readline() == "True\n"
     with cache.claimed(key) as ours:
         assert not ours
-    monkeypatch.setattr(room, "ELSEWHERE_SECONDS", 0.1)
+    monkeypatch.setattr(scheduler, "POLL_SECONDS", 0.1)
     seen: list[int] = []
 
     class Watcher(Silent):
@@ -241,7 +241,7 @@ def test_what_somebody_simulates_is_waited_for_and_taken_over_when_he_dies(
                 holder.kill()
                 holder.wait()
 
-    outcome = simulate([run], cache, place=Host(1), watcher=Watcher())(run)
+    outcome = simulate([run], cache, executor=Host(1), watcher=Watcher())(run)
     holder.stdout.close()
     assert len(seen) > 4
     assert set(seen[:4]) == {0}
@@ -257,9 +257,9 @@ def test_a_result_says_nothing_of_what_ran_beside_it(tmp_path: Path) -> None:
         for machine in (MACHINE, "stlt-table3")
         for name in ("radix", "thp")
     ]
-    together = simulate(runs, Cache(tmp_path / "together"), place=Host(1))
+    together = simulate(runs, Cache(tmp_path / "together"), executor=Host(1))
     for number, run in enumerate(runs):
-        alone = simulate([run], Cache(tmp_path / str(number)), place=Host(1))(run)
+        alone = simulate([run], Cache(tmp_path / str(number)), executor=Host(1))(run)
         beside = together(run)
         assert alone.data is not None
         assert beside.data is not None

@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 from live import needs, needs_qemu
-from pagewalk.config import parse
+from pagewalk.config.config import parse
 from pagewalk.runs.cluster import KUBERNETES, Asked, pods, queue
 from pagewalk.studies import axes
 from pagewalk.studies.options import KNOWN

@@ -12,12 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pagewalk import native, options
-from pagewalk.config import variant
+from pagewalk import native
+from pagewalk.config import options
+from pagewalk.config.config import variant
 from pagewalk.errors import UserError
 from pagewalk.runs.cache import Cache
 from pagewalk.runs.plan import Run, keys
-from pagewalk.studies.command import told
+from pagewalk.studies.command import estimate
 from pagewalk.studies.point import Point
 from pagewalk.studies.study import Study, read, study
 
@@ -374,15 +375,15 @@ def test_what_a_study_would_take(tmp_path: Path) -> None:
     # Two spellings of one configuration are one run; one that cannot be is not there.
     walkers = resolved(runs()[0], tmp_path)["mmu"]["walkers"]
     asked = made(designs=["radix", f"radix[{WALKERS}={walkers}]"], size="16MiB", vary=["cores=0,1"])
-    plan = told(asked, cache, 2)
+    plan = estimate(asked, cache, 2)
     assert (plan.points, plan.runs, plan.missing, len(plan.wrong)) == (4, 3, 1, 2)
     out = io.StringIO()
     plan.show(out)
     assert "of which 0 are there" in out.getvalue()
     assert "cannot run: " in out.getvalue()
-    again = told(asked, cache, 1)
+    again = estimate(asked, cache, 1)
     assert again.seconds >= plan.seconds
-    larger = told(made(designs=["radix"], size="64GiB", instructions="1G"), cache, 1)
+    larger = estimate(made(designs=["radix"], size="64GiB", instructions="1G"), cache, 1)
     assert larger.memory > plan.memory
     assert larger.seconds > plan.seconds
 

@@ -11,10 +11,10 @@ import pytest
 
 import pagewalk
 from asking import Invoke, refused
-from pagewalk.config import toml
+from pagewalk.config.config import toml
 from pagewalk.errors import UserError
 from pagewalk.studies import command
-from pagewalk.studies.options import ASKED, KNOWN, OPTIONS, PLACE, Arguments, StudyOption
+from pagewalk.studies.options import ASKED, EXECUTOR, KNOWN, OPTIONS, Arguments, StudyOption
 from pagewalk.studies.study import Study, read
 
 GIVEN: dict[str, tuple[list[str], Any]] = {
@@ -53,13 +53,13 @@ def planned(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Study]:
         found.append(study)
         return command.Plan(0, 0, 0, 0.0, 0, 0, [])
 
-    monkeypatch.setattr(command, "told", plan)
+    monkeypatch.setattr(command, "estimate", plan)
     return found
 
 
 def bare(study: Study) -> Study:
     """A study without how it was written."""
-    return replace(study, told={}, at="")
+    return replace(study, description={}, at="")
 
 
 @pytest.mark.parametrize("option", [o for o in ASKED if o.command], ids=lambda o: o.name)
@@ -100,7 +100,7 @@ def test_an_unknown_keyword_is_refused() -> None:
 
 def test_an_unknown_key_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "study.toml"
-    for key in (*KNOWN, *(f"cluster.{key}" for key in PLACE)):
+    for key in (*KNOWN, *(f"cluster.{key}" for key in EXECUTOR)):
         # Each is known, whatever it says.
         file.write_text(f"{key} = 1979-05-27\n")
         with pytest.raises(UserError) as error:

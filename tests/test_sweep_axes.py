@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from pagewalk import native
 from pagewalk.errors import UserError
-from pagewalk.quantities import exact_bytes
 from pagewalk.studies import axes
 from pagewalk.studies.point import Value
+from pagewalk.view.quantities import exact_bytes
 
 ENTRIES = "mmu.l2.main.entries"
 WAYS = "mmu.l2.main.ways"

@@ -17,8 +17,9 @@ import pytest
 
 import fake
 import pagewalk
-from pagewalk import charts, files, native
+from pagewalk import native
 from pagewalk.errors import Failure, UserError
+from pagewalk.host import files
 from pagewalk.runs.cache import Outcome
 from pagewalk.studies import dataset as datasets
 from pagewalk.studies.dataset import Dataset, Study
@@ -27,7 +28,8 @@ from pagewalk.studies.plot import geometric, plot, read, specification
 from pagewalk.studies.point import Column
 from pagewalk.studies.show import show
 from pagewalk.studies.summary import grouped, interval, student
-from pagewalk.studies.words import Table, scaled
+from pagewalk.studies.table import Table, scaled
+from pagewalk.view import charts
 from sweeping import COLUMNS, ENTRIES, dataset, failed, finished, key, point, points, sampled
 from terminals import WIDTHS, holds, shown
 

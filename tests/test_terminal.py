@@ -18,18 +18,19 @@ from rich.console import Console
 
 import fake
 import pagewalk
-from pagewalk import columns, native, progress
-from pagewalk.markup import SCRIPT
-from pagewalk.names import shortened
-from pagewalk.quantities import COUNTS, SIZES, exact_bytes, significant, size, with_unit
-from pagewalk.report import compare as show_comparison
-from pagewalk.report import costs
+from pagewalk import native
 from pagewalk.reproduce import command as reproduction
 from pagewalk.reproduce import report as papers
 from pagewalk.reproduce.figure import Row
 from pagewalk.result import Result
-from pagewalk.terminal import console
-from pagewalk.visible import visible
+from pagewalk.view import columns, progress
+from pagewalk.view.escape import visible
+from pagewalk.view.markup import SCRIPT
+from pagewalk.view.quantities import COUNTS, SIZES, exact_bytes, significant, size, with_unit
+from pagewalk.view.report import compare as show_comparison
+from pagewalk.view.report import costs
+from pagewalk.view.short_names import shortened
+from pagewalk.view.terminal import console
 from terminals import WIDTHS, holds, shown
 
 DESIGNS = "radix,radix5,thp,thp-reservation,l2tlb-128k,perfect-tlb,ecpt,mehpt-thp"

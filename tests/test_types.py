@@ -13,9 +13,10 @@ import jsonschema
 import pytest
 
 import pagewalk
-from pagewalk import engine_types, measured, native
-from pagewalk.intervals import Intervals
-from pagewalk.reading import FromJson
+from pagewalk import engine_types, native
+from pagewalk.measurements.design import DesignResult, ProgramResult
+from pagewalk.measurements.from_json import FromJson
+from pagewalk.measurements.intervals import Intervals
 
 Json = dict[str, Any]
 
@@ -116,8 +117,8 @@ def test_a_trace_s_answers_fit_their_schema(tmp_path: Path) -> None:
 def test_a_design_is_read_as_it_was_written(data: Json) -> None:
     """All that is in JSON is in the objects, as objects of the classes with behaviour."""
     for written in data["designs"]:
-        design = measured.DesignResult.from_json(written)
-        assert {type(one) for one in design.programs} <= {measured.ProgramResult}
+        design = DesignResult.from_json(written)
+        assert {type(one) for one in design.programs} <= {ProgramResult}
         given = {key: value for key, value in _json(design).items() if key in written}
         # A design without intervals has none, rather than nothing that could have some.
         expected = {**written, "intervals": written["intervals"] or _json(Intervals())}

@@ -13,7 +13,8 @@ import pytest
 
 import fake
 from asking import Invoke, refused
-from pagewalk import Failure, counters
+from pagewalk import Failure
+from pagewalk.host import perf_counters
 
 ROOT = Path(__file__).parent.parent
 
@@ -89,12 +90,12 @@ class Host:
     def is_a(self, cpuinfo: str) -> None:
         path = self.folder / "cpuinfo"
         path.write_text(cpuinfo)
-        self.patch.setattr(counters, "CPUINFO", path)
+        self.patch.setattr(perf_counters, "CPUINFO", path)
 
     def pages(self, mode: str) -> None:
         path = self.folder / "enabled"
         path.write_text(mode)
-        self.patch.setattr(counters, "HUGE_PAGES", path)
+        self.patch.setattr(perf_counters, "HUGE_PAGES", path)
 
     def counts(self, *values: object) -> None:
         self.patch.setenv("FAKE_COUNTS", json.dumps(values))
@@ -168,7 +169,7 @@ def test_intels_events_are_added_up(
 
 
 def test_intels_counts() -> None:
-    events = counters.Processor("GenuineIntel", 6, 106, "Xeon", False).events
+    events = perf_counters.Processor("GenuineIntel", 6, 106, "Xeon", False).events
     assert set(events["l2_tlb_misses"]) < set(events["l1d_tlb_misses"])
 
 
@@ -275,9 +276,9 @@ def test_a_programs_marks_switch_the_real_perf(tmp_path: Path) -> None:
         return out
 
     marked = [compiled("marked", "-DPAGEWALK_PERF"), "16", "1000"]
-    whole = counters.count(marked, SOFTWARE, region=False).values["cycles"]
-    region = counters.count(marked, SOFTWARE, region=True).values["cycles"]
+    whole = perf_counters.count(marked, SOFTWARE, region=False).values["cycles"]
+    region = perf_counters.count(marked, SOFTWARE, region=True).values["cycles"]
     # All 4,096 pages are touched before the region begins.
     assert whole > 4096 and region < 50
     with pytest.raises(Failure, match="compiled with -DPAGEWALK_PERF"):
-        counters.count([compiled("plain"), "16", "1000"], SOFTWARE, region=True)
+        perf_counters.count([compiled("plain"), "16", "1000"], SOFTWARE, region=True)

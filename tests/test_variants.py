@@ -10,7 +10,7 @@ import pytest
 
 import pagewalk
 from asking import Invoke
-from pagewalk.config import listed, variant
+from pagewalk.config.config import listed, variant
 from pagewalk.result import Result
 
 SIZES = {"workload": "gups", "size": "64MiB", "instructions": "50K", "warmup": "10K"}

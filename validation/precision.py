@@ -29,7 +29,7 @@ import asked
 import marked
 import pagewalk
 from marked import row
-from pagewalk.counters import Processor
+from pagewalk.host.perf_counters import Processor
 
 ROOT = Path(__file__).parent.parent
 KEPT = ROOT / "validation" / "precision.json"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pagewalk.energy import GROUPS
+from pagewalk.measurements.energy import GROUPS
 from pagewalk.reproduce import Bars, Figure, Outcome, Panel, Paper, Row, Runs, mean
 from pagewalk.reproduce.figure import Results
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pagewalk.quantities import parse_bytes
 from pagewalk.reproduce import Design, Figure, Paper, Row, Runs, mean
 from pagewalk.reproduce.figure import Results
+from pagewalk.view.quantities import parse_bytes
 
 from .common import Compared, Value
 from .counts import l2_mpki, l2_mpki_of_sniper, l2_mpki_with_late, of_a_miss, of_a_translation

@@ -25,9 +25,10 @@ if _TYPE_CHECKING:
         run,
         workloads,
     )
-    from pagewalk.config import Config
-    from pagewalk.custom import Block, Mapping, WorkloadError
-    from pagewalk.measured import DesignResult
+    from pagewalk.config.config import Config
+    from pagewalk.measurements.design import DesignResult
+    from pagewalk.programs import regions as regions
+    from pagewalk.programs.generators import Block, Mapping, WorkloadError
     from pagewalk.result import Result
     from pagewalk.studies.api import Sweep, sweep
 
@@ -68,10 +69,11 @@ _HOME = {
         "pagewalk.api",
     ),
     "Interrupted": "pagewalk.api",
-    **dict.fromkeys(["Block", "Mapping", "WorkloadError"], "pagewalk.custom"),
-    "Config": "pagewalk.config",
-    "DesignResult": "pagewalk.measured",
+    **dict.fromkeys(["Block", "Mapping", "WorkloadError"], "pagewalk.programs.generators"),
+    "Config": "pagewalk.config.config",
+    "DesignResult": "pagewalk.measurements.design",
     "Result": "pagewalk.result",
+    "regions": "pagewalk.programs.regions",
     **dict.fromkeys(["Sweep", "sweep"], "pagewalk.studies.api"),
 }
 
@@ -95,7 +97,8 @@ def __getattr__(name: str) -> object:
     if name in _HOME:
         import importlib
 
-        value = getattr(importlib.import_module(_HOME[name]), name)
+        home = importlib.import_module(_HOME[name])
+        value = home if name == "regions" else getattr(home, name)
         globals()[name] = value
         return value
     import sys

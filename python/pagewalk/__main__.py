@@ -12,11 +12,11 @@ from types import FrameType
 from typing import NoReturn
 
 from pagewalk.errors import Failure, Terminated
-from pagewalk.output import OutputLost, guarded
-from pagewalk.visible import visible
+from pagewalk.view.escape import visible
+from pagewalk.view.output import OutputLost, guarded
 
 _READER_LEFT = 128 + 13
-"""What a shell calls the status of a program whose reader has seen enough (SIGPIPE)."""
+"""Exit status of a program that SIGPIPE has ended, as a shell reports it."""
 
 
 def main(argv: list[str] | None = None) -> NoReturn:
@@ -52,7 +52,7 @@ def main(argv: list[str] | None = None) -> NoReturn:
 
 
 def _leave(status: int) -> NoReturn:
-    """Ends the process; a simulation may still run in its thread, and nobody waits for it."""
+    """Ends the process without waiting for a simulation that may still run in its thread."""
     with suppress(OutputLost):
         sys.stdout.flush()
     sys.stderr.flush()
@@ -61,14 +61,14 @@ def _leave(status: int) -> NoReturn:
 
 @contextmanager
 def _ended_by_signals() -> Iterator[None]:
-    """Makes of a polite kill and the terminal's end a `Terminated`, by which folders go.
+    """Turns SIGTERM and SIGHUP into `Terminated`, so that temporary folders are removed.
 
-    What is ignored, as under nohup, stays so.
+    A signal that is ignored, as under nohup, stays ignored.
     """
     ending = (signal.SIGTERM, signal.SIGHUP)
 
     def end(number: int, _frame: FrameType | None) -> None:
-        # A second one would disturb what the first one has started to put away.
+        # A second signal would interrupt the cleanup of the first.
         for each in ending:
             signal.signal(each, signal.SIG_IGN)
         raise Terminated(number)
@@ -113,7 +113,7 @@ def _run(arguments: list[str]) -> int:
         context = getattr(error, "ctx", None)
         path = context.command_path if context is not None else "pagewalk"
         message = error.format_message().rstrip(".")
-        # What it may have been is said in the words of our own errors.
+        # Typer's suggestions of a name get the form of our own errors.
         message = re.sub(r"\. Did you mean (.*)\?$", r"; did you mean \1?", message)
         given = getattr(error, "option_name", "")
         message = re.sub(
@@ -132,7 +132,7 @@ def _run(arguments: list[str]) -> int:
 
 
 def _split(arguments: list[str]) -> tuple[list[str], list[str] | None]:
-    """What follows ``--`` is a program with its arguments, whatever it looks like."""
+    """Pagewalk's own arguments, and the program with its arguments after ``--`` (None without)."""
     if "--" not in arguments:
         return arguments, None
     at = arguments.index("--")

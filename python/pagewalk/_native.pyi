@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
-from pagewalk.custom import Streams
 from pagewalk.native import Hosts
+from pagewalk.programs.generators import Streams
 
 class UserError(Exception):
     """What was asked for makes no sense."""

@@ -10,21 +10,24 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pagewalk import custom, files, native, options, scratch
-from pagewalk import source as sources
-from pagewalk.config import Config, is_path, toml, variant
-from pagewalk.custom import Mapping
+from pagewalk import native
+from pagewalk.config import options
+from pagewalk.config import source as sources
+from pagewalk.config.config import Config, is_path, toml, variant
 from pagewalk.errors import PagewalkError, RunOption, Terminated, UserError, in_keywords
-from pagewalk.progress import Bar
+from pagewalk.host import files, run_folder
+from pagewalk.programs import generators
+from pagewalk.programs.generators import Mapping
 from pagewalk.result import Result
-from pagewalk.visible import shown
+from pagewalk.view.escape import shown
+from pagewalk.view.progress import Bar
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from pagewalk.catalogue import Catalogue
+    from pagewalk.config.options import Arguments
     from pagewalk.engine_types import Explanation, Program, Shipped
-    from pagewalk.options import Arguments
+    from pagewalk.view.catalogue import Catalogue
 
 Json = dict[str, Any]
 Named = str | os.PathLike[str] | Config
@@ -101,13 +104,13 @@ def workloads() -> Catalogue[Program]:
 
 
 def _catalogue(what: str, entries: Iterable[Any]) -> Catalogue[Any]:
-    from pagewalk.catalogue import Catalogue
+    from pagewalk.view.catalogue import Catalogue
 
     return Catalogue(what, entries)
 
 
 def explain(name: str) -> Explanation:
-    """What a statistic, design, machine, program or configuration key is.
+    """The definition of a statistic, design, machine, program or configuration key.
 
     A dictionary with all senses of the name as ``found``, each with its unit, or the names
     ``nearest`` to one that has none. Raises `UserError` for what is no text.
@@ -195,7 +198,7 @@ def _simulate(designs: Sequence[Named], given: Json, *, comparing: bool) -> Resu
 
 
 def _pass_on(number: int, result: Result | None) -> None:
-    """Hands a signal that has stopped a run to whom it was for: whoever called."""
+    """Raises a signal that has stopped a run again, for the caller."""
     try:
         signal.raise_signal(number)
     except KeyboardInterrupt:
@@ -205,7 +208,7 @@ def _pass_on(number: int, result: Result | None) -> None:
 
 
 def _result(designs: Sequence[Named], given: Json, bar: Bar, *, comparing: bool) -> Result:
-    from pagewalk.runs import portions
+    from pagewalk.runs import shards
 
     workload, mappings = given["workload"], given["mappings"]
     source, streams = None, None
@@ -227,7 +230,7 @@ def _result(designs: Sequence[Named], given: Json, bar: Bar, *, comparing: bool)
             )
     else:
         streams = _streams(workload, mappings, given)
-    with scratch.folder() as folder:
+    with run_folder.folder() as folder:
         settings = _table(given["settings"], "settings")
         machines = _machines(designs, given, comparing=comparing)
         on = [_name_or_file(m, folder / f"machines-{i}", "machine") for i, m in enumerate(machines)]
@@ -243,7 +246,7 @@ def _result(designs: Sequence[Named], given: Json, bar: Bar, *, comparing: bool)
             for i, d in enumerate(designs)
         ]
         spec = options.specification(values, named, source)
-        with portions.hosts(given["cluster"], given["jobs"], spec) as hosts, bar:
+        with shards.hosts(given["cluster"], given["jobs"], spec) as hosts, bar:
             if streams is None:
                 return Result(native.run(spec, bar, hosts))
             result = Result(native.run_custom(spec, streams, bar))
@@ -262,7 +265,7 @@ _DEFAULTS: Json = {
 
 
 def _named(value: Any, what: str) -> str:
-    """A name or a path as text. Raises `UserError` for what is neither."""
+    """A name or a path as text. Raises `UserError` for another value."""
     if isinstance(value, (str, os.PathLike)):
         return os.fspath(value)
     raise UserError(
@@ -273,7 +276,7 @@ def _named(value: Any, what: str) -> str:
 
 
 def _table(value: Any, what: str) -> typing.Mapping[str, Any]:
-    """A dictionary. Raises `UserError` for what is none."""
+    """A dictionary. Raises `UserError` for another value."""
     if value is None or isinstance(value, typing.Mapping):
         return value or {}
     example = "{'mmu.walkers': 1}" if what == "settings" else "{'scale': 16}"
@@ -373,18 +376,21 @@ for _function in (run, compare):
 
 def _streams(
     workload: Any, mappings: Sequence[Mapping | tuple[int, int]] | None, given: Json
-) -> custom.Streams:
+) -> generators.Streams:
     for name in ("size", "threads", "params", "trace", "mix", "program"):
         if given[name] is not None:
             raise UserError(
                 "makes no sense with a program of your own; drop the argument",
                 about=RunOption(name),
             )
-    return custom.Streams(workload, mappings)
+    return generators.Streams(workload, mappings)
 
 
 def _name_or_file(value: Named, folder: Path, what: str) -> str:
-    """What the engine finds a design or machine by; a changed one is written to a file."""
+    """The name or file by which the engine finds a design or machine.
+
+    A changed one is written to a file in `folder`.
+    """
     if not isinstance(value, Config):
         return _named(value, what)
     if value.name == value.base and not value.changes:

@@ -12,11 +12,11 @@ from typing import Annotated, Any, TextIO, TypeVar
 
 import typer
 
-from pagewalk import completion, figures, files, native, options
-from pagewalk import source as sources
-from pagewalk.config import listed
-from pagewalk.errors import Failure, PagewalkError, RunOption, Terminated, UserError
-from pagewalk.flags import (
+from pagewalk import native
+from pagewalk.config import completion, options
+from pagewalk.config import source as sources
+from pagewalk.config.config import listed
+from pagewalk.config.flags import (
     App,
     FirstIsDefault,
     JsonFile,
@@ -24,11 +24,14 @@ from pagewalk.flags import (
     flag,
     takes,
 )
-from pagewalk.output import OutputLost
-from pagewalk.quantities import count, parse_count
+from pagewalk.errors import Failure, PagewalkError, RunOption, Terminated, UserError
+from pagewalk.host import files
 from pagewalk.runs.options import CACHE, CLUSTER, FOLDER, FRESH, JOBS, PRECISION, SEEDS
 from pagewalk.studies import options as study_options
-from pagewalk.visible import visible
+from pagewalk.view import figures
+from pagewalk.view.escape import visible
+from pagewalk.view.output import OutputLost
+from pagewalk.view.quantities import count, parse_count
 
 Answer = TypeVar("Answer")
 
@@ -53,7 +56,7 @@ app.add_typer(sweep_app, name="sweep")
 
 @dataclass(frozen=True)
 class Invocation:
-    """What the command line holds beside flags: the program after ``--``."""
+    """The part of the command line that is not flags: the program after ``--``."""
 
     program: list[str] | None = None
 
@@ -108,11 +111,11 @@ def compare(
 
 
 def _simulate(kind: str, designs: list[str], flags: dict[str, Any]) -> int:
-    from pagewalk import report
-    from pagewalk.progress import Bar
     from pagewalk.result import Result
-    from pagewalk.runs import portions
-    from pagewalk.terminal import console
+    from pagewalk.runs import shards
+    from pagewalk.view import report
+    from pagewalk.view.progress import Bar
+    from pagewalk.view.terminal import console
 
     program = _program(flags["ctx"], flags["extra"])
     source = _source(flags, program)
@@ -144,7 +147,7 @@ def _simulate(kind: str, designs: list[str], flags: dict[str, Any]) -> int:
             "it is not written to standard output; name a file", about=(RunOption("perfetto"), " -")
         )
     with (
-        portions.hosts(flags["cluster"], flags["jobs"], spec) as hosts,
+        shards.hosts(flags["cluster"], flags["jobs"], spec) as hosts,
         Bar(alone=not (program and sys.stdout.isatty())) as bar,
     ):
         result = Result(native.run(spec, bar, hosts))
@@ -184,9 +187,9 @@ def _write_and_show(
     show: Callable[[], None],
     failed: Sequence[str] = (),
 ) -> None:
-    """Writes what can be written, shows the report, then fails for what could not be.
+    """Writes the files, shows the report, then fails if a file could not be written.
 
-    The report comes last: where it goes may be closed, and the results stay.
+    The report comes last: if standard output is closed, the files are complete all the same.
     """
     problems = []
     lost: OutputLost | None = None
@@ -246,8 +249,8 @@ def record(
     **flags: Any,
 ) -> int:
     """Record a program's instructions and addresses into a trace."""
-    from pagewalk.progress import Bar
-    from pagewalk.tables import pairs
+    from pagewalk.view.progress import Bar
+    from pagewalk.view.tables import pairs
 
     if out == "-":
         raise UserError("--out -: a trace is not written to standard output; name a file")
@@ -264,7 +267,7 @@ def record(
         answer = native.record(spec, out, bar)
     each = answer["bytes"] / max(answer["instructions"], 1)
     pairs({**answer, "bytes_per_instruction": each}, sys.stderr if program else sys.stdout)
-    # What was asked for is not what is there, whatever the program says.
+    # The trace ends early: the program's own status must not hide that.
     if bar.stopped_by and answer["partial"]:
         return 128 + bar.stopped_by
     return int(answer["exit_status"] or 0)
@@ -275,7 +278,7 @@ def trace_info(
     paths: Annotated[list[str], typer.Argument(metavar="FILE…", help="Traces.")],
 ) -> None:
     """Say what is in a trace."""
-    from pagewalk.tables import pairs
+    from pagewalk.view.tables import pairs
 
     for path in paths:
         pairs(native.trace_info(_trace(path)), sys.stdout, title=path)
@@ -320,7 +323,7 @@ def trace_convert(
     ] = False,
 ) -> None:
     """Write a trace in another format, which the name of the new file tells."""
-    from pagewalk.tables import pairs
+    from pagewalk.view.tables import pairs
 
     files.check_writable(out, "--out")
     pairs(native.trace_convert(_trace(path), out, keep_good=keep_good), sys.stdout, title=out)
@@ -347,8 +350,9 @@ def trace_regions(
     ] = None,
 ) -> None:
     """Find the regions that stand for a whole trace, by what code it executes."""
-    from pagewalk import regions, tables
-    from pagewalk.progress import Bar
+    from pagewalk.programs import regions
+    from pagewalk.view import tables
+    from pagewalk.view.progress import Bar
 
     pair = [f"{simpoint}.{ending}" for ending in ("simpoints", "weights") if simpoint is not None]
     _check_outputs([("--out", out), *(("--simpoint", name) for name in pair)])
@@ -371,7 +375,7 @@ def _trace(path: str) -> str:
 @app.command(epilog="Example: pagewalk workloads --json programs.json")
 def workloads(json_file: JsonFile = None) -> None:
     """List the built-in programs."""
-    from pagewalk.tables import programs
+    from pagewalk.view.tables import programs
 
     _answer(native.workloads(), json_file, programs)
 
@@ -379,7 +383,7 @@ def workloads(json_file: JsonFile = None) -> None:
 @app.command(epilog="Example: pagewalk explain thp")
 def designs(json_file: JsonFile = None) -> None:
     """List the shipped designs."""
-    from pagewalk.tables import catalogue
+    from pagewalk.view.tables import catalogue
 
     _answer(native.designs(), json_file, catalogue)
 
@@ -387,7 +391,7 @@ def designs(json_file: JsonFile = None) -> None:
 @app.command(epilog="Example: pagewalk explain epyc-milan")
 def machines(json_file: JsonFile = None) -> None:
     """List the shipped machines."""
-    from pagewalk.tables import catalogue
+    from pagewalk.view.tables import catalogue
 
     _answer(native.machines(), json_file, catalogue)
 
@@ -406,7 +410,7 @@ def explain(
     json_file: JsonFile = None,
 ) -> None:
     """Explain whatever has a name here; without one, list what there is."""
-    from pagewalk import tables
+    from pagewalk.view import tables
 
     if not words:
         _answer(native.topics(), json_file, tables.topics)
@@ -467,7 +471,7 @@ def reproduce(
 ) -> int:
     """Redraw a paper's tables and figures beside its own numbers."""
     from pagewalk.reproduce import paper as papers
-    from pagewalk.tables import studies
+    from pagewalk.view.tables import studies
 
     json_file, parquet = flags["json_file"], flags["parquet"]
     if paper is None:
@@ -475,7 +479,7 @@ def reproduce(
         return 0
     from pagewalk.reproduce import command, sampled
     from pagewalk.runs.cache import Cache
-    from pagewalk.runs.place import named
+    from pagewalk.runs.executor import executor_for
 
     how = {one.name: one.read(flags[one.name], RunOption(one.name)) for one in _REPRODUCED}
     chosen = papers.load(paper, scale)
@@ -489,7 +493,7 @@ def reproduce(
         chosen,
         figures or [],
         cache,
-        place=named(how["cluster"], how["jobs"]),
+        executor=executor_for(how["cluster"], how["jobs"]),
         fresh=how["fresh"],
         seeds=how["seeds"],
         precision=how["precision"],
@@ -601,19 +605,19 @@ def validate(
     **flags: Any,
 ) -> int:
     """Measure a program on this processor, simulate it, and show both."""
-    from pagewalk import counters
-    from pagewalk import validate as validation
-    from pagewalk.progress import Bar
+    from pagewalk.host import perf_counters
+    from pagewalk.host import validate as validation
     from pagewalk.result import Result
+    from pagewalk.view.progress import Bar
 
     program = _program(flags["ctx"], flags["extra"])
     if program is None:
         raise UserError("no program to validate with; expected -- PROGRAM ARGS…")
     source = sources.source(program=program)
     _check_outputs([("--json", json_file)])
-    processor = counters.Processor.of_this_host()
+    processor = perf_counters.Processor.of_this_host()
     events = processor.events
-    counters.check()
+    perf_counters.check()
     chosen = design or validation.design_of_this_host(processor)
     spec = options.specification(flags, [chosen], source)
     validation.share_the_input()
@@ -632,6 +636,6 @@ def validate(
 @app.command(epilog="Example: pagewalk doctor")
 def doctor() -> int:
     """Say what is present on this host, and what to install."""
-    from pagewalk.doctor import report
+    from pagewalk.host.doctor import report
 
     return report(sys.stdout)

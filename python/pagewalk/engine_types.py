@@ -8,15 +8,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
 
-from pagewalk.reading import FromJson
+from pagewalk.measurements.from_json import FromJson
 
 if TYPE_CHECKING:
     from typing_extensions import NotRequired
 
-    from pagewalk.energy import Energy, Part
-    from pagewalk.histograms import Histogram
-    from pagewalk.intervals import Intervals
-    from pagewalk.measured import ProgramResult
+    from pagewalk.measurements.design import ProgramResult
+    from pagewalk.measurements.energy import Energy, Part
+    from pagewalk.measurements.histograms import Histogram
+    from pagewalk.measurements.intervals import Intervals
 
 Json: TypeAlias = dict[str, Any]
 

@@ -1,4 +1,4 @@
-"""The two ways in which a simulation does not work out.
+"""Errors: invalid requests, failures, and signals.
 
 The text of an error names options of a run as structure. The command line renders them as flags
 (``--skip-requests``), the Python API as keywords (``skip_requests``).
@@ -99,9 +99,9 @@ class PagewalkError(Exception):
     """
 
     exit_status = 1
-    """What the command line ends with."""
+    """Exit status of the command line."""
     beside_program = 125
-    """The same where the status is otherwise that of a program that was run."""
+    """Exit status of a command whose status is otherwise that of the simulated program."""
 
     def __init__(
         self,
@@ -135,12 +135,12 @@ class PagewalkError(Exception):
         return error
 
     def at(self: Raised, place: str) -> Raised:
-        """The same error with a place before it."""
+        """Puts a place before the sentence, and returns the error."""
         self._place = (place, ": ", *self._place) if self._place else (place,)
         return self
 
     def in_keywords(self: Raised) -> Raised:
-        """The same error, which names options by their keywords from now on."""
+        """Makes the error name options by their keywords, and returns it."""
         self._in_keywords = True
         return self
 
@@ -177,9 +177,9 @@ def in_keywords() -> Iterator[None]:
 
 
 class Terminated(BaseException):
-    """A signal asks the process to end (SIGTERM, SIGHUP); `number` is the signal's.
+    """A signal that ends the process (SIGTERM, SIGHUP) has arrived; `number` is the signal's.
 
-    Not an `Exception`, as Ctrl-C's is none: what is under way is put away, nothing goes on.
+    No `Exception`, as KeyboardInterrupt is none, so that only cleanup code handles it.
     """
 
     def __init__(self, number: int) -> None:
@@ -188,18 +188,18 @@ class Terminated(BaseException):
 
     @property
     def exit_status(self) -> int:
-        """What a shell calls the status of a process that the signal ends."""
+        """Exit status of a process that the signal ends, as a shell reports it."""
         return 128 + self.number
 
 
 class UserError(PagewalkError):
-    """What was asked for makes no sense; the message says what would."""
+    """An invalid request; the message says what is valid."""
 
     exit_status = 2
     beside_program = 2
 
 
 class Failure(PagewalkError):
-    """What was asked for makes sense, and could not be done."""
+    """A valid request that could not be fulfilled."""
 
     exit_status = 1

@@ -18,10 +18,9 @@ from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
 from pagewalk.errors import Failure, Terminated, UserError
-from pagewalk.visible import visible
+from pagewalk.view.escape import visible
 
 if TYPE_CHECKING:
-    from pagewalk.custom import Streams
     from pagewalk.engine_types import (
         BlockVectors,
         Converted,
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
         TraceCheck,
         TraceInfo,
     )
+    from pagewalk.programs.generators import Streams
 
 Json = dict[str, Any]
 P = ParamSpec("P")
@@ -49,17 +49,17 @@ _ready = False
 
 
 class Observer(Protocol):
-    """Somebody who watches a simulation."""
+    """An observer of a simulation."""
 
     def update(self, progress: Progress) -> None:
-        """Told about five times a second, from another thread."""
+        """Called about five times a second, from another thread."""
 
     def stopping(self, number: int) -> None:
-        """Told when a signal asked for a stop."""
+        """Called when a signal requests a stop."""
 
 
 def engine() -> ModuleType:
-    """The native module, told where the shipped files lie."""
+    """The native module, with the folder of the shipped files set."""
     global _ready  # noqa: PLW0603 - a module is loaded once
     try:
         from pagewalk import _native
@@ -87,7 +87,7 @@ else:
 
 
 def _asked(question: Callable[P, str], *arguments: P.args, **named: P.kwargs) -> Any:
-    """What the engine answers, read; its errors are ours."""
+    """The engine's answer, decoded from JSON; its errors become `UserError` and `Failure`."""
     return json.loads(_answered(question, *arguments, **named))
 
 
@@ -129,7 +129,7 @@ def workloads() -> list[Program]:
 
 
 def explain(name: str) -> Explanation:
-    """What a name means."""
+    """The definitions of a name, or the names nearest to it."""
     answer: Explanation = _asked(_engine.explain, visible(name))
     return answer
 
@@ -195,11 +195,11 @@ NOT_OF_INTERVALS = (
     *OF_MACHINES,
     *("table_resizes", "table_reinsertions_mean", "l2p_entries"),
 )
-"""Numbers of the summary that no interval has: those above, and what tables count since boot."""
+"""Numbers that no interval has: `OF_MACHINES`, and counts of page tables since boot."""
 
 
 def metrics(machines: int) -> list[str]:
-    """The numbers of a result's summary on so many machines, in order."""
+    """The names of the numbers in a result's summary, in order."""
     return [name for name in _metrics(engine()) if machines > 1 or name not in OF_MACHINES]
 
 
@@ -227,7 +227,7 @@ def result_schema() -> Json:
 
 
 def trace_info(path: str) -> TraceInfo:
-    """What is in a trace: counts, and what its header says."""
+    """Counts of a trace's contents, and its header."""
     answer: TraceInfo = _asked(_engine.trace_info, path)
     return answer
 
@@ -239,7 +239,7 @@ def trace_check(path: str) -> TraceCheck:
 
 
 def trace_convert(source: str, target: str, *, keep_good: bool = False) -> Converted:
-    """Writes a trace in the format that the target's name ends in; what was written, and lost."""
+    """Converts a trace to the format of the target's ending; returns counts of the conversion."""
     answer: Converted = _asked(_engine.trace_convert, source, target, keep_good)
     return answer
 
@@ -247,9 +247,9 @@ def trace_convert(source: str, target: str, *, keep_good: bool = False) -> Conve
 def block_vectors(
     path: str, length: int, seed: int, observer: Observer | None = None
 ) -> BlockVectors | None:
-    """What a trace executes, stretch by stretch of so many instructions.
+    """Basic-block vectors of a trace, one for each interval of `length` instructions.
 
-    None where a signal asked for a stop.
+    None if a signal requested a stop.
     """
     answer: BlockVectors | None = _watched(
         lambda progress: _asked(_engine.block_vectors, path, length, seed, progress), observer
@@ -258,7 +258,7 @@ def block_vectors(
 
 
 def doctor() -> Installed:
-    """What is present on this host."""
+    """The installed tools that the engine has found on this host."""
     answer: Installed = _asked(_engine.doctor)
     return answer
 
@@ -303,13 +303,13 @@ def _utf8(text: str, place: tuple[str, ...]) -> str:
 
 
 class Hosts(Protocol):
-    """Other hosts, which simulate portions of a run by `portion`."""
+    """Other hosts, which simulate shards of a run by `portion`."""
 
     def begin(self, text: str, numbers: list[int], of: int) -> None:
-        """Has portions of what a specification says simulated, of so many in all."""
+        """Starts the simulation of shards of a specification, out of `of` in all."""
 
     def news(self) -> list[tuple[int, str, Any]]:
-        """What became of portions since it was asked last, about five times a second.
+        """Events of shards since the last call; the engine calls about five times a second.
 
         Each is ``(number, "share", 0.5)``, ``(number, "ended", text)``, or, where it is to be
         simulated here, ``(number, "failed", why)``.
@@ -319,7 +319,7 @@ class Hosts(Protocol):
 def run(spec: Json, observer: Observer | None = None, hosts: Hosts | None = None) -> RunResult:
     """Simulates what `spec` describes; a first Ctrl-C gives the result up to there.
 
-    The observer is told of it, and says so to whom it concerns.
+    It calls the observer's `stopping`, so that the observer can inform the user.
     """
     text = _spec(spec)
     answer: RunResult = _watched(
@@ -329,7 +329,7 @@ def run(spec: Json, observer: Observer | None = None, hosts: Hosts | None = None
 
 
 def portion(spec: Json, number: int, of: int, observer: Observer | None = None) -> str:
-    """Simulates one of the portions that `Hosts` were asked for; what is told of it."""
+    """Simulates a shard for the host whose `Hosts` ordered it; returns the engine's answer."""
     text = _spec(spec)
     return _watched(
         lambda progress: _answered(_engine.portion, text, number, of, progress), observer
@@ -337,7 +337,7 @@ def portion(spec: Json, number: int, of: int, observer: Observer | None = None) 
 
 
 def run_custom(spec: Json, streams: Streams, observer: Observer | None = None) -> RunResult:
-    """The same for a program of the user's own."""
+    """Simulates a program of the user's own, as `run` does others."""
     text = _spec(spec)
     answer: RunResult = _watched(
         lambda progress: _asked(_engine.run_custom, text, streams, progress), observer

@@ -1,4 +1,4 @@
-"""What a simulation found out."""
+"""The result of a simulation."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import json
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
-from pagewalk import files
-from pagewalk.histograms import TOLD
-from pagewalk.measured import DesignResult, unknown
-from pagewalk.quantities import count
-from pagewalk.visible import visible
+from pagewalk.host import files
+from pagewalk.measurements.design import DesignResult, unknown
+from pagewalk.measurements.histograms import REPORTED
+from pagewalk.view.escape import visible
+from pagewalk.view.quantities import count
 
 if TYPE_CHECKING:
     import polars
@@ -30,7 +30,7 @@ OF_MIXES = {
     "harmonic_speedup": "harmonic speedup",
     "antt": "ANTT",
 }
-"""What is told of a mix as a whole, in words."""
+"""Metrics of a whole mix, with their names in reports."""
 
 
 def _float(value: float | None) -> float | None:
@@ -40,8 +40,8 @@ def _float(value: float | None) -> float | None:
 class Result:
     """The result of `pagewalk.run` or `pagewalk.compare`.
 
-    `designs` holds the results in the order that was asked for; the first is
-    the one that speedups refer to. `data` is the engine's whole answer, as
+    `designs` holds the results in the requested order; speedups refer to the
+    first. `data` is the engine's whole answer, as
     ``--json`` writes it.
     """
 
@@ -53,8 +53,8 @@ class Result:
     def translation_reference(self) -> Reference | None:
         """The design that `DesignResult.translation_cost` compares with.
 
-        Its ``name``, its ``cycles`` and its ``cycles_per_instruction``; None where that was not
-        asked for, or is not defined. It need not be among `designs`. Of several machines it is
+        Its ``name``, its ``cycles`` and its ``cycles_per_instruction``; None if it was not
+        requested, or is not defined. It need not be among `designs`. Of several machines it is
         that of the first; ``data["translation_references"]`` has each one's.
         """
         several = self.data.get("translation_references")
@@ -73,13 +73,13 @@ class Result:
 
     @property
     def reference(self) -> str:
-        """In words, what speedups and energies refer to."""
+        """The reference of speedups and energies, in words."""
         first = self.designs[0]
         return f"{first.design} on the same machine" if self.machines else first.name
 
     @property
     def speedup_by(self) -> str:
-        """What speedups compare the cycles of: an ``instruction`` or a ``request``."""
+        """The unit of work whose cycles speedups compare: ``instruction`` or ``request``."""
         return self.designs[0].speedup_by
 
     @property
@@ -91,12 +91,12 @@ class Result:
 
     @property
     def per(self) -> str:
-        """What `cost` is for, with its article, for titles."""
+        """The unit of work that `cost` refers to, with its article, for titles."""
         return "a request" if self.speedup_by == "request" else "an instruction"
 
     @property
     def facts(self) -> list[str]:
-        """On what machine, and which part of the program, in words."""
+        """The machine, and the part of the program, in words."""
         limits = self.data["limits"]
         several = self.machines
         machine = f"machines {', '.join(several)}" if several else f"machine {self.data['machine']}"
@@ -119,12 +119,12 @@ class Result:
 
     @property
     def partial(self) -> bool:
-        """Whether not every design reached the end of what was asked for."""
+        """True if a design did not reach the end of the requested run."""
         return bool(self.data["partial"])
 
     @property
     def why_partial(self) -> str:
-        """Why it is partial, empty if it is not."""
+        """The reason why the result is partial; empty if it is not."""
         if not self.partial:
             return ""
         if any(d.status == "partial" for d in self.designs):
@@ -133,12 +133,12 @@ class Result:
 
     @property
     def warnings(self) -> list[str]:
-        """What a reader of the numbers has to know."""
+        """Caveats that a reader of the numbers must know."""
         return list(self.data["warnings"])
 
     @property
     def failed_files(self) -> list[str]:
-        """Files asked for that the engine could not write, and why."""
+        """Requested files that the engine could not write, with the reasons."""
         return list(self.data["failed_files"])
 
     @property
@@ -257,7 +257,7 @@ class Result:
             )
             for d in self.designs
             for h in d.histograms
-            for part in TOLD
+            for part in REPORTED
         ]
         rows += [
             (d.name, f"energy.{p.part}", name, value, "nJ", False, _OF_PARTS[name])
@@ -312,13 +312,13 @@ class Result:
     def intervals(self) -> polars.DataFrame:
         """One row an interval and design; empty without ``interval=``.
 
-        `first_instruction` says where in the measured part an interval begins, `instructions` and
-        `cycles` how long it is; one that is not `complete` was cut by the end. The other
-        columns are the numbers of the summary, all counters by path and name, and what is told of
-        histograms: ``ipc``, ``core.0.mmu.walks``, ``core.0.mmu.walk_latency.p99``. On several
-        cores ``cores.mmu.walks`` is the sum over them. Counts are Int64 and numbers of the
-        summary Float64, null where a design has none; ``polars.concat(…, how="diagonal")`` puts
-        those of several runs together.
+        `first_instruction` is the position of an interval in the measured part, `instructions` and
+        `cycles` are its length. An interval that is not `complete` was cut by the end. The other
+        columns are the numbers of the summary, all counters by path and name, and the reported
+        numbers of histograms: ``ipc``, ``core.0.mmu.walks``, ``core.0.mmu.walk_latency.p99``.
+        With several cores ``cores.mmu.walks`` is the sum over them. Counts are Int64, numbers of
+        the summary Float64, and null where a design has none. ``polars.concat(…, how="diagonal")``
+        joins the frames of several runs.
         """
         import polars
 
@@ -360,7 +360,7 @@ class Result:
         if any(d.programs for d in self.designs):
             tables.append((f"{stem}.programs.parquet", self.programs))
         for target, table in tables:
-            # By way of memory: what polars says of a full disk names neither file nor cause.
+            # Written to memory first: polars' error for a full disk names neither file nor cause.
             out = io.BytesIO()
             table.write_parquet(out, metadata={"pagewalk": json.dumps(about)})
             files.write(target, out.getvalue())
@@ -368,7 +368,7 @@ class Result:
 
     def to_html(self) -> str:
         """A page that needs nothing but a browser."""
-        from pagewalk.page import page
+        from pagewalk.view.page import page
 
         return page(self)
 
@@ -383,7 +383,7 @@ class Result:
         ``times``, a number of the summary, or one with ``-over-time`` where there are intervals;
         without it the speedup, or of one design the cycles.
         """
-        from pagewalk import figures
+        from pagewalk.view import figures
 
         figures.write(self, path, chart)
 
@@ -393,6 +393,6 @@ class Result:
         return visible(f"<pagewalk.Result {self.data['source']['name']}: {names}{state}>")
 
     def _repr_html_(self) -> str:
-        from pagewalk.page import fragment
+        from pagewalk.view.page import fragment
 
         return fragment(self)

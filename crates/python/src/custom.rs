@@ -20,7 +20,7 @@ const CODE_BYTES: u64 = 0x1_0000;
 /// First address, bytes, writable, populate.
 pub type Mapping = (u64, u64, bool, bool);
 
-/// The program as Python has it: `Streams` of `python/pagewalk/custom.py`.
+/// The program as Python has it: `Streams` of `python/pagewalk/programs/generators.py`.
 #[derive(FromPyObject)]
 pub struct Streams {
     name: String,
@@ -111,7 +111,7 @@ fn number<const N: usize>(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(all)
 }
 
-/// An operation from its fields; `python/pagewalk/custom.py` lays them out.
+/// An operation from its fields; `python/pagewalk/programs/generators.py` lays them out.
 fn op(bytes: &[u8]) -> Op {
     Op {
         pc: number::<8>(bytes, 0),

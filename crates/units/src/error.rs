@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 macro_rules! run_options {
     ($($variant:ident $name:literal $flag:literal)*) => {
-        /// An option of a run that an error can name. `pagewalk.options` in Python declares all options.
+        /// An option of a run that an error can name. `pagewalk.config.options` in Python declares all options.
         #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
         pub enum RunOption {
             $(

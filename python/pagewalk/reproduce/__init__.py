@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from pagewalk.reproduce.application import Application
 from pagewalk.reproduce.figure import Bars, Figure, Lines, Panel, Row
+from pagewalk.reproduce.means import Means, geometric, mean
 from pagewalk.reproduce.paper import Paper
-from pagewalk.reproduce.statistics import Means, geometric, mean
 from pagewalk.runs.cache import Outcome
 from pagewalk.runs.plan import Design, Program, Run, Runs
 

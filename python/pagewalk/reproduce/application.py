@@ -7,12 +7,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from pagewalk import source as sources
-from pagewalk.config import is_path
+from pagewalk.config import source as sources
+from pagewalk.config.config import is_path
 from pagewalk.errors import UserError
 from pagewalk.reproduce.form import Table
 from pagewalk.runs.plan import Program
-from pagewalk.visible import shown
+from pagewalk.view.escape import shown
 
 Json = dict[str, Any]
 
@@ -33,16 +33,16 @@ class Application:
     grows: int = 0
     """Bytes of the host that it takes in addition at the end of the paper's own scale."""
     skip: int = 0
-    """Instructions a thread that smaller scales pass over, since they are not like the rest."""
+    """Instructions of each thread that smaller scales fast-forward: they are unlike the rest."""
     smaller: str = ""
-    """What is less of it at this scale than in the paper, in words."""
+    """The reductions of this scale against the paper, in words."""
     own: Json = field(default_factory=dict)
     """Keys that the paper's own code reads."""
 
     def resized(
         self, *, size: str | None = None, threads: int = 1, **params: object
     ) -> Application:
-        """The same program with another size, or other parameters."""
+        """The application with another size, or other parameters."""
         program = replace(
             self.program,
             size=size or self.program.size,
@@ -57,8 +57,7 @@ def read(
 ) -> Application:
     """An application of `paper.toml` at a scale; `own` are keys that the paper's code knows.
 
-    `at` holds by scale what is different there. Raises `UserError` for a mistake, be it at another
-    scale.
+    Its table `at` has the differences by scale. Raises `UserError` for a mistake at any scale.
     """
     known = (*_KEYS, *own)
     table.only(known)
@@ -122,7 +121,7 @@ def _param(value: object, where: str) -> str:
 
 
 def _less(whole: Json, reduced: Json) -> str:
-    """What is different at a scale, in words."""
+    """The differences of a reduced scale, in words."""
     before = {**whole, **whole.get("params", {})}
     after = {**reduced, **reduced.get("params", {})}
     return ", ".join(
@@ -146,7 +145,7 @@ def _mix(folder: Path, programs: object, where: str) -> tuple[Json, ...]:
     for one in programs:
         path = one.get("trace") if isinstance(one, dict) else one
         if isinstance(path, str) and (is_path(path) or path.endswith(sources.TRACES)):
-            # Whether it is there is looked at where it is read.
+            # A missing file is found when it is read.
             found.append({"trace": {"path": str(_beside(folder, path))}})
             continue
         try:

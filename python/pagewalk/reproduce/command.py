@@ -1,4 +1,4 @@
-"""`pagewalk reproduce`: plan, simulate what is missing, draw, say what came out."""
+"""`pagewalk reproduce`: plan, simulate missing runs, draw, and report."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from pagewalk.reproduce.figure import Figure, Results
 from pagewalk.reproduce.paper import Paper
 from pagewalk.reproduce.report import Finished, Reproduction, difference, label, ours, printed
 from pagewalk.reproduce.seeds import together
-from pagewalk.runs.bar import Bar
 from pagewalk.runs.cache import Cache, Outcome
-from pagewalk.runs.place import Place
+from pagewalk.runs.executor import Executor
 from pagewalk.runs.plan import Run, Runs
-from pagewalk.runs.room import simulate
-from pagewalk.terminal import console, line, names, numbers
+from pagewalk.runs.progress import Bar
+from pagewalk.runs.scheduler import simulate
+from pagewalk.view.terminal import console, line, names, numbers
 
 
 def reproduce(
@@ -29,14 +29,14 @@ def reproduce(
     chosen: list[str],
     cache: Cache,
     *,
-    place: Place | None = None,
+    executor: Executor | None = None,
     fresh: bool = False,
     seeds: int | None = None,
     precision: float | None = None,
 ) -> Reproduction:
-    """Simulates what the named figures (or all) need, with each seed, and makes them.
+    """Simulates the runs of the named figures (or all) with each seed, and makes the figures.
 
-    With a `precision`, a share, the figures that may be from samples are, where that costs less.
+    With a `precision`, a share, runs of figures that allow samples are sampled if that costs less.
     """
     figures = paper.figures(chosen)
     drawn = {name: paper.seeds(seeds, fig.seeds) for name, fig in figures.items()}
@@ -49,7 +49,7 @@ def reproduce(
     }
     everything = [run for of_seeds in needed.values() for runs in of_seeds for run in runs]
     with Bar(sys.stderr) as bar:
-        results = simulate(everything, cache, place=place, fresh=fresh, watcher=bar)
+        results = simulate(everything, cache, executor=executor, fresh=fresh, watcher=bar)
     return Reproduction(
         paper,
         [
@@ -82,7 +82,7 @@ def _finished(
     rows = together(explained)
     note = papers[0].note(figure)
     outcomes = [(run, results(run)) for runs in needed for run in runs]
-    samples = sampled.told(outcomes) if precision is not None and figure.sampled else ""
+    samples = sampled.note(outcomes) if precision is not None and figure.sampled else ""
     if samples:
         note += f"; {samples}"
     if len(papers) > 1:
@@ -99,7 +99,7 @@ def _finished(
 
 
 def show(reproduction: Reproduction, stream: TextIO) -> None:
-    """The numbers that the paper's text states, and what else came out."""
+    """Prints the numbers that the paper's text states, and the remaining results."""
     out = console(stream)
     paper = reproduction.paper
     out.print(line(paper.title, style="bold"))

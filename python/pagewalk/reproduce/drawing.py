@@ -12,8 +12,8 @@ import altair as alt
 import polars as pl
 import vl_convert
 
-from pagewalk import charts, labels, palette
 from pagewalk.reproduce.figure import Bars, Figure, Lines, Panel, Row
+from pagewalk.view import charts, labels, palette
 
 _BAR = 13
 _GAP = 10
@@ -25,11 +25,11 @@ _NOTE_WIDTH = 110
 """Characters of a line below the title."""
 _DASHED, _SOLID = [6, 6], [1, 0]
 _HIDES = 0.005
-"""Lines nearer than this share of the values' range cannot be told apart."""
+"""Lines closer than this share of the values' range cannot be distinguished."""
 _MARKS = 9
 """Marks of an axis of sizes, about."""
 _LABELS = 0.35
-"""Of a drawing's width, what names at the ends of its lines may take."""
+"""Largest share of a drawing's width for names at the ends of its lines."""
 
 
 def chart(figure: Figure, rows: list[Row], note: str) -> dict[str, Any] | None:
@@ -74,7 +74,7 @@ def svg(specification: dict[str, Any]) -> str:
 
 
 def png(specification: dict[str, Any]) -> bytes:
-    """The same as a picture of pixels."""
+    """The chart as a PNG image."""
     white = json.loads(json.dumps(specification))
     white["config"]["background"] = "white"
     data: bytes = vl_convert.vegalite_to_png(charts.harmless(white), scale=2)
@@ -216,7 +216,7 @@ def _heading(text: str) -> Any:
 
 
 def _stacked(rows: list[Row]) -> list[str]:
-    """All parts of stacked bars, in an order that each bar keeps to as far as they agree."""
+    """All parts of stacked bars, in the order of each bar as far as the bars agree."""
     bars: dict[tuple[str, str], dict[str, None]] = {}
     for row in rows:
         if row.part:
@@ -243,7 +243,7 @@ def _colours(name: str, values: list[str], width: int, *, named: bool = False) -
 
 
 def _opacities(series: list[str]) -> alt.FillOpacity:
-    # Stacked bars of several designs: colours tell the parts, strength the designs.
+    # Stacked bars of several designs: the colour shows the part, the opacity the design.
     steps = [1.0 - 0.45 * i / max(1, len(series) - 1) for i in range(len(series))]
     legend = alt.Legend(symbolType="circle", symbolFillColor=palette.INK)
     return alt.FillOpacity(
@@ -288,7 +288,7 @@ def _spreads(base: alt.Chart) -> alt.Chart:
 
 
 def _averages(rows: list[Row], series: list[str], width: int) -> list[alt.Chart]:
-    """What the paper gives for averages of the other bars, as lines in their series' colours."""
+    """The paper's averages of the other bars, as lines in their series' colours."""
     given = [row for row in rows if row.average and row.paper is not None]
     if len({row.group for row in given}) != 1 or all(row.average for row in rows):
         return []
@@ -374,7 +374,7 @@ def _lines(panel: Panel, drawing: Lines, rows: list[Row]) -> alt.LayerChart:
                         symbolFillColor="black", symbolType="diamond", symbolStrokeWidth=0
                     ),
                 ),
-                # One that several series have is nobody's.
+                # A mark that several series share is black.
                 color=alt.condition("datum.owners == 1", colour, alt.value("black")),
             )
         )
@@ -406,7 +406,7 @@ def _ends(rows: list[Row], series: list[str]) -> list[tuple[str, float, float]]:
 
 
 def _pixels(scale: alt.Scale, length: float) -> Callable[[float], float]:
-    """What an axis of a fixed domain makes of a value."""
+    """The position of a value on an axis with a fixed domain, in pixels."""
     low, high = scale["domain"]
     log = scale["type"] == "log"
 

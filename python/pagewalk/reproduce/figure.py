@@ -1,4 +1,4 @@
-"""A figure or table of a paper: what to run, the rows it makes of it, how it is drawn."""
+"""A figure or table of a paper: its runs, its rows, and its drawing."""
 
 from __future__ import annotations
 
@@ -15,32 +15,30 @@ if TYPE_CHECKING:
 
 AGREES, BY_CONSTRUCTION = "agrees", "agrees by construction"
 DIFFERS, UNEXPLAINED, MISSING = "differs", "differs, no reason given", "missing"
-"""What a row's `status` may be."""
+"""Values of a row's `status`."""
 
 AT_LEAST, AT_MOST = "at least", "at most"
-"""What a row's `bound` may be beside nothing."""
+"""Values of a row's `bound`; empty without a bound."""
 
 Results = Callable[[Run], "Outcome"]
-"""Looks up what became of a run."""
+"""Looks up the outcome of a run."""
 
 
 @dataclass(frozen=True)
 class Row:
     """One number of a figure, ours and the paper's.
 
-    `group` is what stands below the axis (an application), `series` what the
-    legend names (a design), `part` the part of a stacked bar. `paper` is None
-    where the paper gives no number, and `place` says where it gives one.
-    `failed` says why there is no value; `note` is the arithmetic behind an odd one. `low` and
-    `high` are the smallest and largest value of several seeds; of one seed and samples, the ends
-    of the interval.
+    `group` is the label below the axis (an application), `series` the entry of the legend (a
+    design), `part` the part of a stacked bar. `paper` is the paper's number or None, and `place`
+    its place in the paper. `failed` is the reason why there is no value; `note` is the arithmetic
+    behind an unusual one. `low` and `high` are the smallest and largest value of several seeds,
+    or, with one seed and samples, the ends of the confidence interval.
 
-    `by_construction` says why ours has to agree, where sizes or constants were chosen so
-    that it does. `deviation` is the anchor in the paper's list of deviations that says why
-    ours differs by more than `tolerance`, a share of the paper's number. A value that is
-    `saved` is in per cent of something; its error is that of what remains. Where the paper
-    gives a range, it is from `paper` to `up_to`; where it says no more than that a quantity
-    is `bound`, "at least" or "at most" `paper`, anything beyond agrees.
+    `by_construction` is the reason why ours must agree, if sizes or constants were chosen for
+    that. `deviation` is the anchor in the paper's list of deviations, for a number that differs by
+    more than `tolerance`, a share of the paper's number. A `saved` value is a saving in per cent;
+    its error is relative to the remainder. A range of the paper is from `paper` to `up_to`. With a
+    `bound`, "at least" or "at most" `paper`, any value beyond agrees.
     """
 
     group: str
@@ -67,7 +65,7 @@ class Row:
 
     @property
     def stated(self) -> float | None:
-        """Of what the paper gives, the number that ours is nearest to."""
+        """The number within the paper's range or bound that is nearest to ours."""
         if self.value is None or self.paper is None:
             return self.paper
         if self.bound:
@@ -82,7 +80,7 @@ class Row:
 
     @property
     def ratio(self) -> float | None:
-        """Ours over the paper's; of what is saved, what remains over what remains in the paper."""
+        """Ours over the paper's; of savings, our remainder over the paper's."""
         ours, paper = self.value, self.stated
         if ours is None or paper is None:
             return None
@@ -92,7 +90,7 @@ class Row:
 
     @property
     def status(self) -> str:
-        """How ours stands to the paper's number; empty where it gives none."""
+        """Agreement of ours with the paper's number; empty where the paper gives none."""
         if self.paper is None:
             return ""
         if self.value is None:
@@ -105,10 +103,10 @@ class Row:
 
 @dataclass(frozen=True)
 class Bars:
-    """Bars grouped by `group`, a colour a series; stacked from parts if they have any.
+    """Bars grouped by `group`, with a colour for each series; stacked if rows have parts.
 
-    What the paper gives for an average is a line across them. Where values are sizes in a
-    unit of `sizes` bytes a logarithmic axis goes in powers of two.
+    The paper's averages are lines across them. If values are sizes in a unit of `sizes` bytes, a
+    logarithmic axis has powers of two.
     """
 
     y: str
@@ -120,10 +118,10 @@ class Bars:
 
 @dataclass(frozen=True)
 class Lines:
-    """A line a series over the groups, which are numbers; the spread of seeds around it.
+    """A line for each series over the groups, which are numbers, with the spread of seeds.
 
-    Where a coordinate is a size in a unit of `sizes_x` or `sizes_y` bytes, its logarithmic
-    axis goes in powers of two.
+    If a coordinate is a size in a unit of `sizes_x` or `sizes_y` bytes, its logarithmic axis has
+    powers of two.
     """
 
     x: str
@@ -146,13 +144,12 @@ class Panel:
 class Figure(ABC):
     """A figure or table; a file of the paper's folder defines one subclass.
 
-    `place` is where the paper has it, `about` what a reader has to know, and
-    `timing` whether its values depend on how many instructions are measured. `sampled` says that
-    samples give them: with ``--precision`` its long runs are not simulated whole. That is so where
-    nothing is read of a result but rates, means and shares of its measured part, and what was
-    before that; memory, faults, energy and all other totals grow with the run. `deviation` is
-    the anchor of what holds for all of its rows that differ and name none. `seeds` are the
-    fewest that it is simulated with at every scale, where chance decides and a few cost little.
+    `place` is its place in the paper, and `about` an explanation for readers. `timing` is true if
+    its values depend on the number of measured instructions. `sampled` is true if samples can give
+    its values: with ``--precision`` its long runs are sampled. It may read only rates, means and
+    shares of the measured part, and the state before it. Memory, faults, energy and all other
+    totals grow with the run. `deviation` is the anchor for all rows that differ and name none.
+    `seeds` is the least number of seeds at every scale, for figures with large random variation.
     """
 
     title: ClassVar[str]
@@ -165,7 +162,7 @@ class Figure(ABC):
     seeds: ClassVar[int] = 1
 
     def runs(self, _paper: Paper) -> Runs:
-        """What has to be simulated; nothing for what is computed."""
+        """The runs that the figure needs; none if it is computed."""
         return Runs()
 
     @abstractmethod

@@ -1,7 +1,7 @@
 """The form of `paper.toml`: tables whose values are read by their kind.
 
-A mistake is a `UserError` whose sentence begins with the key, dotted; `pagewalk.placing` puts file
-and line before it.
+A mistake is a `UserError` whose sentence begins with the key, dotted;
+`pagewalk.config.toml_position` puts file and line before it.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from pagewalk import files, native
+from pagewalk import native
 from pagewalk.errors import UserError
-from pagewalk.quantities import integer, parse_bytes, parse_count
-from pagewalk.visible import shown
+from pagewalk.host import files
+from pagewalk.view.escape import shown
+from pagewalk.view.quantities import integer, parse_bytes, parse_count
 
 Json = dict[str, Any]
 
@@ -23,7 +24,7 @@ _MODULE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
 
 
 def name(given: str, kind: str) -> str:
-    """A name of which files and folders are made. Raises `UserError` for one with separators."""
+    """A name that files and folders can have. Raises `UserError` for another one."""
     return files.naming(
         given,
         _NAME.fullmatch(given),
@@ -42,7 +43,7 @@ def _module(given: str, where: str) -> str:
 
 
 class Table:
-    """A table; `where` is its path. What is asked for raises `UserError` where it is not so."""
+    """A table; `where` is its path. Its methods raise `UserError` for values of another kind."""
 
     def __init__(self, fields: object, where: str = "") -> None:
         self.where = where

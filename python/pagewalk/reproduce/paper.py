@@ -12,35 +12,36 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar, TypeVar
 
-from pagewalk import native, placing
-from pagewalk.config import is_path, parse, text_of
+from pagewalk import native
+from pagewalk.config import toml_position
+from pagewalk.config.config import is_path, parse, text_of
 from pagewalk.errors import UserError
-from pagewalk.quantities import integer
-from pagewalk.reproduce import application, blame, form
+from pagewalk.reproduce import application, error_location, form
 from pagewalk.reproduce.application import Application
 from pagewalk.reproduce.figure import Figure, Panel, Results, Row
 from pagewalk.reproduce.form import Table
 from pagewalk.runs.plan import Design, Run, Runs, label
-from pagewalk.visible import shown
+from pagewalk.view.escape import shown
+from pagewalk.view.quantities import integer
 
 Json = dict[str, Any]
 Kind = TypeVar("Kind")
 
 COUNTING = 1_000
-"""Instructions of a run that only populates: what is counted happens before them."""
+"""Instructions of a run that only populates memory, whose counts precede the measured part."""
 MOST_SEEDS = 1000
 
 
 @dataclass(frozen=True)
 class Scale:
-    """How much of the measured part is simulated, of each thread: instructions or requests."""
+    """The length of the measured part of each thread: instructions or requests."""
 
     name: str
     about: str
     instructions: int | None
     warmup: int
     seeds: int = 1
-    """Seeds to simulate everything with, unless another number is asked for."""
+    """Default number of seeds."""
     requests: int | None = None
     warmup_requests: int = 0
 
@@ -93,7 +94,7 @@ class Paper:
             try:
                 known(scale, self.scales, "scale", "scales", "--scale: ")
             except UserError as error:
-                raise blame.Placed(str(error)) from None
+                raise error_location.Placed(str(error)) from None
         self.scale = self.scales[scale or self.full]
         self.machines = {
             key: _machine(value, folder) for key, value in table.tables("machines").items()
@@ -109,22 +110,22 @@ class Paper:
 
     @property
     def reduced(self) -> bool:
-        """Whether the scale is not the paper's own."""
+        """True if the scale is not the paper's own."""
         return self.scale.name != self.full
 
     def at_seed(self, seed: int) -> Paper:
-        """The same paper, whose runs draw other random numbers."""
+        """The paper with another random seed."""
         twin = copy.copy(self)
         twin.seed = seed
         return twin
 
     def seeds(self, count: int | None = None, least: int = 1) -> list[int]:
-        """So many seeds from the paper's on, or as many as the scale has, at `least` so many."""
+        """`count` seeds from the paper's on; by default as many as the scale has, or `least`."""
         number = max(self.scale.seeds, least) if count is None else _seeds(count, "--seeds")
         return list(range(self.seed, self.seed + number))
 
     def note(self, figure: Figure) -> str:
-        """What a figure has to say of the scale."""
+        """The note of a figure on its scale."""
         used = {json.dumps(run.program.source()) for run in self.runs_of(figure)}
         smaller: dict[str, list[str]] = {}
         for app in self.applications.values():
@@ -234,8 +235,8 @@ class Paper:
         )
 
     def runs_of(self, figure: Figure) -> Runs:
-        """What a figure says has to be simulated. Raises `UserError` for its mistakes."""
-        with blame.on(self.folder):
+        """The runs that a figure needs. Raises `UserError` for its mistakes."""
+        with error_location.on(self.folder):
             runs = figure.runs(self)
         if not isinstance(runs, Runs):
             raise UserError(
@@ -245,7 +246,7 @@ class Paper:
 
     def rows_of(self, figure: Figure, results: Results) -> list[Row]:
         """The numbers of a figure. Raises `UserError` for its mistakes."""
-        with blame.on(self.folder):
+        with error_location.on(self.folder):
             rows = figure.rows(self, results)
         if not isinstance(rows, list) or not all(isinstance(row, Row) for row in rows):
             raise UserError(f"{_source(figure)}: rows gives {shown(rows)}; expected a list of Row")
@@ -270,7 +271,7 @@ class Paper:
 
 
 def known(name: str, names: Iterable[str], kind: str, kinds: str, where: str = "") -> str:
-    """The name, if there is such a thing. Raises `UserError` with what there is."""
+    """The name, if it is among `names`. Raises `UserError` with these names otherwise."""
     there = list(names)
     if name in there:
         return name
@@ -286,9 +287,9 @@ _KEYS = (
 
 
 def _scale(key: str, table: Table, own: Iterable[str]) -> Scale:
-    """A scale of `paper.toml`: so many instructions, or so many requests.
+    """A scale of `paper.toml`, by instructions or by requests.
 
-    Raises `UserError` where it has both or neither, and for what else is wrong.
+    Raises `UserError` if it has both or neither, and for other mistakes.
     """
     name = _at(table.where, form.name, key, "a scale")
     table.only(("about", "instructions", "warmup", "requests", "warmup_requests", "seeds", *own))
@@ -344,7 +345,7 @@ def papers() -> dict[str, Path]:
 
 
 def load(name: str, scale: str | None = None) -> Paper:
-    """A shipped paper by its name, or one's own by its folder."""
+    """A shipped paper by its name, or another one by its folder."""
     folder = Path(name)
     if "/" not in name and not (folder / "paper.toml").is_file():
         shipped = papers()
@@ -363,13 +364,13 @@ def load(name: str, scale: str | None = None) -> Paper:
     kind = _kind(folder)
     try:
         return kind(folder.resolve().name, folder, data, scale)
-    except blame.Placed:
+    except error_location.Placed:
         raise
     except UserError as error:
-        # Whoever has raised it: what is wrong is in the file.
-        raise placing.placed(error, file, text) from None
+        # The mistake is in the file, whichever function has found it.
+        raise toml_position.placed(error, file, text) from None
     except Exception:
-        with blame.on(folder):
+        with error_location.on(folder):
             raise
 
 
@@ -388,7 +389,7 @@ def _figure(paper: Paper, name: str) -> Figure:
     panels = kind.panels
     if not isinstance(panels, (list, tuple)) or not all(isinstance(p, Panel) for p in panels):
         raise UserError(f"{where}: panels is {shown(kind.panels)}; expected a list of Panel")
-    with blame.on(paper.folder):
+    with error_location.on(paper.folder):
         return kind()
 
 
@@ -407,7 +408,7 @@ def _only(folder: Path, name: str, kind: type[Kind]) -> type[Kind]:
             f"there is no file '{file}' for figure '{name}'; {hint}add it, or take the name out "
             "of figures and on_request in paper.toml"
         )
-    with blame.on(folder):
+    with error_location.on(folder):
         module = importlib.import_module(f"{_package(folder)}.{name}")
     found: list[type[Kind]] = [
         value
@@ -425,7 +426,7 @@ def _only(folder: Path, name: str, kind: type[Kind]) -> type[Kind]:
 
 
 def _package(folder: Path) -> str:
-    """The folder as a package, so that figures can share a module beside them."""
+    """Makes the folder a package, so that figures can share modules."""
     resolved = folder.resolve()
     name = "pagewalk_paper_" + "".join(c if c.isalnum() else "_" for c in str(resolved))
     if name not in sys.modules:

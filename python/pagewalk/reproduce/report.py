@@ -1,4 +1,4 @@
-"""What a reproduction leaves behind: pictures, tables, one page, and numbers for machines."""
+"""The output of a reproduction: pictures, tables, a page, and numbers as JSON."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pagewalk import files, native, pictures
+from pagewalk import native
 from pagewalk.errors import Failure
-from pagewalk.markup import escape, line, table, whole
-from pagewalk.quantities import significant
+from pagewalk.host import files
 from pagewalk.reproduce import drawing
 from pagewalk.reproduce.figure import AT_LEAST, AT_MOST, DIFFERS, Figure, Row
 from pagewalk.reproduce.sampled import within
+from pagewalk.view import svg
+from pagewalk.view.markup import escape, line, table, whole
+from pagewalk.view.quantities import significant
 
 if TYPE_CHECKING:
     import polars
@@ -51,11 +53,11 @@ class Finished:
     note: str
     runs: list[tuple[Run, Outcome]]
     samples: str = ""
-    """What it says of samples, where some were asked for and it may have them."""
+    """The note on samples; empty without a precision, or for a figure without samples."""
 
 
 class Reproduction:
-    """All that was asked for of a paper, at a scale."""
+    """The requested figures of a paper, at a scale."""
 
     def __init__(
         self,
@@ -83,7 +85,7 @@ class Reproduction:
 
     @property
     def ended_early(self) -> list[str]:
-        """Runs whose design came to an end that nobody asked for: a result, not a mistake."""
+        """Runs whose design failed, such as out of memory: a result, not an error."""
         return list(
             dict.fromkeys(
                 f"{run.name}: {outcome.why}"
@@ -218,7 +220,7 @@ def _figure_json(finished: Finished) -> Json:
 
 
 def _samples_json(run: Run, outcome: Outcome) -> Json:
-    """Of a run that may take samples, how many it took and how sure it is; nothing of others."""
+    """Samples of a run and their confidence; empty for a run that may not take samples."""
     if run.precision is None:
         return {}
     found = None if outcome.data is None else outcome.result.sampling
@@ -260,7 +262,7 @@ _HEADS = [
 
 
 def label(row: Row) -> str:
-    """What a row is called outside of its figure."""
+    """The name of a row outside of its figure."""
     return ", ".join(part for part in (row.panel, row.group, row.series, row.part) if part)
 
 
@@ -280,8 +282,8 @@ def _section(finished: Finished, deviations: str) -> str:
     else:
         # The page has its title above it.
         plain = drawing.svg({key: value for key, value in picture.items() if key != "title"})
-        told = f"{shown}; its numbers are in the table below"
-        chart = pictures.embedded(plain, told, "wide", finished.name, least=0.75)
+        caption = f"{shown}; its numbers are in the table below"
+        chart = svg.embedded(plain, caption, "wide", finished.name, least=0.75)
         parts.append(
             f'<figure class=scroll tabindex=0 role=region aria-label="{escape(shown)}">{chart}'
             f"</figure>{_files(finished.name)}"
@@ -295,7 +297,7 @@ def _section(finished: Finished, deviations: str) -> str:
 
 
 def _files(name: str) -> str:
-    """Where `Reproduction.write` puts the picture and its numbers, beside the page."""
+    """Links to the files of a figure that `Reproduction.write` makes beside the page."""
     links = " · ".join(
         f'<a href="figures/{escape(name)}.{kind}" download>{kind.upper()}</a>'
         for kind in ("svg", "png", "csv")
@@ -308,7 +310,7 @@ def _grid(rows: list[Row], title: str) -> str:
     columns = list(dict.fromkeys(row.series for row in rows if not row.average))
     places = {(row.group, row.series): row for row in rows if row.series in columns}
     found = {column: {r.unit for r in places.values() if r.series == column} for column in columns}
-    # A column of several units says each one's beside it.
+    # In a column of several units, each number has its own.
     units = {column: next(iter(of)) if len(of) == 1 else "" for column, of in found.items()}
     head = [
         "",
@@ -394,7 +396,7 @@ _BOUNDS = {AT_LEAST: "≥ ", AT_MOST: "≤ "}
 
 
 def printed(row: Row, unit: str | None = None) -> str:
-    """What the paper gives: a number, a range, or what it says is the least or the most."""
+    """The paper's value: a number, a range, or a bound."""
     unit = row.unit if unit is None else unit
     if row.up_to is not None:
         return f"{number(row.paper, '')} to {number(row.up_to, unit)}"
@@ -413,9 +415,9 @@ def number(value: float | None, unit: str) -> str:
 
 
 def difference(row: Row) -> str:
-    """Ours less the paper's, with the share where that has a meaning.
+    """Ours less the paper's, with the relative error if it is defined.
 
-    What is saved, in per cent, differs by points; its error is relative to what remains.
+    Savings in per cent differ by points; their error is relative to the remainder.
     """
     if row.difference is None:
         return ""

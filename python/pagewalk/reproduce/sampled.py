@@ -1,4 +1,4 @@
-"""Figures from samples: which runs are, how sure each number is, and what is said of it."""
+"""Figures from samples: the sampled runs, and the confidence of their numbers."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from pagewalk.runs.plan import Run, Runs
 Json = dict[str, Any]
 
 SURE = ("ipc", "l2_tlb_mpki")
-"""The numbers of a run that a precision is of."""
+"""The numbers of a run that a precision applies to."""
 FEW_MISSES = 1.0
 """Misses for 1000 instructions whose precision is a share of this, as the engine has it."""
 
 
 def check(precision: float | None, figures: Mapping[str, Figure]) -> None:
-    """Raises `UserError` where a precision is asked for and no figure has samples."""
+    """Raises `UserError` if there is a precision, but no figure that allows samples."""
     if precision is not None and not any(figure.sampled for figure in figures.values()):
         raise UserError(
             f"nothing of {', '.join(figures)} can be drawn from samples; leave it out",
@@ -31,17 +31,17 @@ def check(precision: float | None, figures: Mapping[str, Figure]) -> None:
 
 
 def chosen(runs: Runs, figure: Figure, precision: float | None) -> Runs:
-    """A figure's runs, from samples where it may have them and they cost less."""
+    """A figure's runs, sampled if the figure allows samples and they cost less."""
     return Runs({key: from_samples(run, figure, precision) for key, run in runs.items()})
 
 
 def from_samples(run: Run, figure: Figure, precision: float | None) -> Run:
-    """A run as a figure has it."""
+    """The run, sampled if the figure allows samples and they cost less."""
     return run if precision is None or not figure.sampled else run.sampled(precision)
 
 
 def within(outcome: Outcome) -> dict[str, float]:
-    """To which share each of `SURE` is known, at 95 %; empty of what was simulated whole."""
+    """Relative half-width of the 95 % interval of each of `SURE`; empty without samples."""
     found = None if outcome.data is None else outcome.result.sampling
     if found is None:
         return {}
@@ -55,8 +55,8 @@ def within(outcome: Outcome) -> dict[str, float]:
     return shares
 
 
-def told(outcomes: Iterable[tuple[Run, Outcome]]) -> str:
-    """What a figure says of its samples; nothing where none were asked for."""
+def note(outcomes: Iterable[tuple[Run, Outcome]]) -> str:
+    """The note of a figure on its samples."""
     runs = {run.identity: outcome for run, outcome in outcomes}
     sampled = [o for o in runs.values() if o.data is not None and o.result.sampling]
     if not sampled:
@@ -77,11 +77,11 @@ def told(outcomes: Iterable[tuple[Run, Outcome]]) -> str:
 
 
 def bounded(make: Callable[[Results], list[Row]], runs: Runs, results: Results) -> list[Row]:
-    """A figure's rows, those that samples tell with the ends of their interval.
+    """A figure's rows; those that depend on samples have the ends of their interval.
 
-    Each run's numbers go to the ends of their intervals, one run after the other; how far a row
-    goes with each adds up by squares. So runs count as independent of one another, which is wide
-    of a speedup of designs that were measured in the same places.
+    The numbers of one run at a time are set to the ends of their intervals. The resulting
+    half-widths of a row add up by squares: runs count as independent. That is conservative for a
+    speedup of designs with matched samples.
     """
     rows = make(results)
     squares = dict.fromkeys(placed(rows), 0.0)
@@ -96,7 +96,7 @@ def bounded(make: Callable[[Results], list[Row]], runs: Runs, results: Results) 
 
 
 def _between(row: Row, half: float) -> Row:
-    """The row with ends so far from its value."""
+    """The row with ends at a distance of `half` from its value."""
     if row.value is None or not half:
         return row
     return replace(row, low=row.value - half, high=row.value + half)
@@ -107,7 +107,7 @@ def _instead(results: Results, key: str, other: Outcome) -> Results:
 
 
 def _at(outcome: Outcome, end: str) -> Outcome:
-    """The same result with its numbers at these ends of their intervals."""
+    """The outcome with each sampled number at one end of its confidence interval."""
     assert outcome.data is not None
     design = outcome.data["design"]
     ends = {name: one[end] for name, one in design["sampling"]["metrics"].items()}

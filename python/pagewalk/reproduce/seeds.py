@@ -1,4 +1,4 @@
-"""Several seeds: the same rows again and again, made one with their spread."""
+"""Several seeds: rows of all seeds are merged into one, with their spread."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from pagewalk.reproduce.figure import Row
-from pagewalk.reproduce.statistics import mean
+from pagewalk.reproduce.means import mean
 
 Place = tuple[str, str, str, str, int]
 
 
 def placed(rows: Iterable[Row]) -> dict[Place, Row]:
-    """Rows by where they stand; the last part tells those of one place apart."""
+    """Rows by their position; the last part numbers rows of equal position."""
     count: Counter[tuple[str, str, str, str]] = Counter()
     found = {}
     for row in rows:
@@ -25,9 +25,9 @@ def placed(rows: Iterable[Row]) -> dict[Place, Row]:
 
 
 def together(of_seeds: Sequence[list[Row]]) -> list[Row]:
-    """One row of those that each seed gave: their mean, the smallest and the largest.
+    """Merges the rows of each seed: mean, smallest and largest value.
 
-    A row that some seeds have not counts for the others, and says so.
+    If some seeds lack a row, the merged row is that of the others, and notes it.
     """
     if len(of_seeds) == 1:
         return of_seeds[0]

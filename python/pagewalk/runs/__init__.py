@@ -1,4 +1,4 @@
-"""Many runs: what each is, where finished ones are kept, and who simulates those that are missing.
+"""Many runs: their definitions, the cache of their results, and the simulation of missing ones.
 
-`pagewalk reproduce` and `pagewalk sweep` both stand on it.
+`pagewalk reproduce` and `pagewalk sweep` are both built on it.
 """

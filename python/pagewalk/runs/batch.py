@@ -9,15 +9,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pagewalk.config import is_path
+from pagewalk.config.config import is_path
 from pagewalk.runs.plan import Run
 
 Json = dict[str, Any]
 
 BATCH_SECONDS = 40.0
-"""About how long a batch takes at most, where its runs allow: what a kill can lose."""
+"""Longest time of a batch, about, if its runs can be split: a kill loses as much."""
 DESIGN_MEMORY = 300 << 20
-"""Bytes of the host that a design takes, about, beside its program."""
+"""Estimate of a design's host memory without its program, bytes."""
 
 
 @dataclass(frozen=True)
@@ -28,16 +28,16 @@ class Batch:
 
     @property
     def seconds(self) -> float:
-        """About what it takes on one host core, as planned."""
+        """Estimated seconds on one host core, before any measurement."""
         return self.runs[0].program.start + sum(run.seconds for run in self.runs)
 
     @property
     def memory(self) -> int:
-        """About what it takes of the host, bytes."""
+        """Estimated host memory, bytes."""
         return self.runs[0].program.memory + DESIGN_MEMORY * len(self.runs)
 
     def spec(self) -> Json:
-        """What the engine's `run` reads, but for designs and machines."""
+        """The specification for the engine's `run`, without designs and machines."""
         first = self.runs[0]
         within = first.precision
         return {
@@ -49,12 +49,12 @@ class Batch:
             "host_threads": 1,
             "mappings": first.mappings,
             "interval": first.interval,
-            # What is kept must not depend on which designs happened to run together.
+            # A cached result must not depend on the other designs of its batch.
             "alone": False,
         }
 
     def order(self, keys: Mapping[str, str]) -> list[Json]:
-        """Of each run its key, its machine, and its design as a file: what it is called, its text.
+        """For each run its key, its machine, and the label and text of its design file.
 
         `keys` are those of runs by their identity.
         """
@@ -75,30 +75,30 @@ def _anywhere(machine: str) -> str:
 
 
 class Pace:
-    """How much longer runs take than planned, by what has been measured of others."""
+    """Ratio of measured to planned times, from batches that have ended."""
 
     def __init__(self) -> None:
         self._planned: dict[str, float] = {}
         self._taken: dict[str, float] = {}
 
     def learn(self, batch: Batch, seconds: float) -> None:
-        """A batch has taken so long."""
+        """Records the time of a batch."""
         for kind in ("", batch.runs[0].program.workload):
             self._planned[kind] = self._planned.get(kind, 0.0) + batch.seconds
             self._taken[kind] = self._taken.get(kind, 0.0) + seconds
 
     def of(self, workload: str) -> float:
-        """Of a program's runs: of its own where there were some, else of all; 1 before any."""
+        """The ratio for a program: from its own batches, else from all, else 1."""
         kind = workload if workload in self._planned else ""
         return self._taken[kind] / self._planned[kind] if kind in self._planned else 1.0
 
     def seconds(self, batch: Batch) -> float:
-        """About how long a batch takes, by what has been measured."""
+        """Estimated seconds of a batch, corrected by measured times."""
         return batch.seconds * self.of(batch.runs[0].program.workload)
 
     @property
     def measured(self) -> bool:
-        """Whether anything has been."""
+        """True if a time has been recorded."""
         return bool(self._planned)
 
 
@@ -113,11 +113,12 @@ class _Stream:
 
 
 class Waiting:
-    """Runs that nobody simulates yet, by stream; the longest stream comes first.
+    """Runs that wait for simulation, by stream; the longest stream comes first.
 
-    But for one of each program before all others, by which it is known how long the rest takes.
+    One stream of each program precedes all others: its time improves the estimate of the rest.
 
-    A sampled run is alone: of several together, the least sure says how many samples all have.
+    A sampled run is alone in its batch: the least certain of several would set the number of
+    samples of all.
     """
 
     def __init__(self, runs: Iterable[Run], pace: Pace | None = None) -> None:
@@ -137,7 +138,7 @@ class Waiting:
         longest = sorted(self._streams.items(), key=lambda one: -one[1].seconds)
         measured: set[str] = set()
         for name, stream in longest:
-            # What runs on the same machines stands together.
+            # Rows on the same machines stand together, so that they share a batch.
             stream.rows = deque(sorted(stream.rows, key=_machines))
             workload = stream.rows[0][0].program.workload
             self._push(name, stream, soon=workload not in measured)
@@ -154,7 +155,7 @@ class Waiting:
         self._by_workload[kind] = self._by_workload.get(kind, 0.0) + sign * run.seconds
 
     def again(self, runs: Iterable[Run]) -> None:
-        """Runs that have failed beside others: each by itself, before all else."""
+        """Adds runs that failed in a batch of several: each runs alone, before all else."""
         for run in runs:
             self._alone.append(run)
             self._count(run, 1)
@@ -164,11 +165,11 @@ class Waiting:
 
     @property
     def seconds(self) -> float:
-        """About what they take on one host core, by what has been measured so far."""
+        """Estimated seconds of all runs on one host core, corrected by measured times."""
         return sum(max(s, 0.0) * self._pace.of(kind) for kind, s in self._by_workload.items())
 
     def take(self) -> Batch:
-        """The next batch: of one stream as many as do not take too long."""
+        """The next batch: runs of one stream, as many as the longest time allows."""
         if self._alone:
             runs = [self._alone.popleft()]
         else:
@@ -186,7 +187,7 @@ class Waiting:
         row = stream.rows.popleft()
         first = row[0]
         pace = self._pace.of(first.program.workload)
-        # A long start is worth sharing, whatever follows.
+        # A long start is worth sharing, however long the runs are.
         limit = BATCH_SECONDS + 2 * first.program.start * pace
         most = 1 if first.precision is not None else max(1, int(limit / (first.seconds * pace)))
         if len(row) >= most:

@@ -1,4 +1,4 @@
-"""Finished runs, kept by key: one small file each, whole or not there."""
+"""The cache of finished runs, by key: one small file each, complete or absent."""
 
 from __future__ import annotations
 
@@ -15,21 +15,20 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from pagewalk import files
 from pagewalk.errors import Failure
-from pagewalk.histograms import TOLD
-from pagewalk.measured import DesignResult
-from pagewalk.output import reason
+from pagewalk.host import files
+from pagewalk.measurements.design import DesignResult
+from pagewalk.measurements.histograms import REPORTED
+from pagewalk.view.output import reason
 
 Json = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a run: the engine's result, or why there is none.
+    """The outcome of a run: the engine's result, or the error.
 
-    A design that came to an end that nobody asked for (out of memory) has a
-    result, and `why` says what happened.
+    A design that failed (out of memory) has a result, and `why` gives the reason.
     """
 
     key: str
@@ -38,7 +37,7 @@ class Outcome:
 
     @property
     def why(self) -> str:
-        """Why there are no numbers; empty when there are."""
+        """The reason why there are no numbers; empty when there are."""
         if self.error is not None:
             return self.error
         design = self.result
@@ -46,7 +45,7 @@ class Outcome:
 
     @property
     def failed(self) -> bool:
-        """Whether the run has no numbers."""
+        """True if the run has no numbers."""
         return bool(self.why)
 
     @cached_property
@@ -60,14 +59,14 @@ class Outcome:
     def _statistics(self) -> dict[str, float]:
         found: dict[str, float] = {f"{s.path}.{s.name}": s.value for s in self.result.statistics}
         for h in self.result.histograms:
-            parts = {f"{h.path}.{h.name}.{part}": getattr(h, part) for part in TOLD}
+            parts = {f"{h.path}.{h.name}.{part}": getattr(h, part) for part in REPORTED}
             found |= {name: value for name, value in parts.items() if value is not None}
         return found
 
     def get(self, name: str, default: float | None = None) -> float | None:
         """A number of the summary, or a statistic by its whole path.
 
-        Of a histogram, ``core.0.load_to_use.mean`` and what else reports tell of it.
+        A histogram has ``core.0.load_to_use.mean`` and the other numbers in `REPORTED`.
         """
         if self.data is None:
             return default
@@ -90,7 +89,7 @@ class Outcome:
         return None if value is None else float(value)
 
     def since_boot_of(self, first: str, last: str) -> dict[str, float]:
-        """Such statistics whose path starts and ends so, by what lies between."""
+        """Statistics whose path starts and ends so, by the part between."""
         return {
             name[len(first) : len(name) - len(last)]: float(value)
             for name, value in self._ever.items()
@@ -105,7 +104,7 @@ class Outcome:
 
 
 _BAD = (OSError, EOFError, ValueError, LookupError, TypeError, AttributeError, zlib.error)
-"""What reading a damaged file may raise: no gzip, no JSON, or other things in it than results."""
+"""Exceptions from a damaged file: no gzip, no JSON, or JSON that is no result."""
 
 
 def _checked(key: str, data: Json) -> Outcome:
@@ -166,7 +165,7 @@ class Cache:
         ]
 
     def mark(self) -> str:
-        """What tells this folder from others of its name, on other hosts; made where none is."""
+        """A random mark that identifies this folder on other hosts; made if it is missing."""
         path = self.folder / MARK
         with suppress(OSError), path.open("x", encoding="ascii") as file:
             file.write(secrets.token_hex(8))
@@ -176,7 +175,7 @@ class Cache:
             return ""
 
     def is_of(self, mark: str) -> bool:
-        """Whether this is the folder that somebody has marked so."""
+        """True if this is the folder with that mark."""
         try:
             return (self.folder / MARK).read_text(encoding="ascii") == mark
         except OSError:
@@ -184,7 +183,7 @@ class Cache:
 
     @contextmanager
     def claimed(self, key: str) -> Iterator[bool]:
-        """Whether a run is ours to simulate: nobody else holds its lock, and others see ours.
+        """Claims a run; false if another process holds its lock.
 
         The kernel lets go of the lock of a process that ends, however it does. Where the file
         system has no locks, or no room for one, the run is ours.
@@ -212,7 +211,7 @@ class Cache:
         return self.folder / key[:2] / f"{key}.json.gz"
 
     def read(self, key: str) -> Outcome | None:
-        """A finished run, or None; what cannot be read counts as not there, and is `damaged`."""
+        """A finished run, or None. An unreadable file counts as missing, and is in `damaged`."""
         path = self.path(key)
         try:
             return _checked(key, json.loads(gzip.decompress(path.read_bytes())))
@@ -223,7 +222,7 @@ class Cache:
             return None
 
     def write(self, key: str, data: Json) -> None:
-        """Keeps a finished run. Raises `Failure` when the disk is full or the place is gone."""
+        """Stores a finished run. Raises `Failure` when the disk is full or the folder is gone."""
         path = self.path(key)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -249,6 +248,6 @@ def _locked(path: Path) -> int:
 
 
 def default_folder() -> Path:
-    """Where finished runs are kept unless told otherwise."""
+    """The default folder of finished runs."""
     base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     return Path(base) / "pagewalk" / "runs"

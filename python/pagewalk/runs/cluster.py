@@ -1,7 +1,7 @@
-"""A Dask cluster as the place of runs: one that is there, or one of jobs or pods that is made.
+"""A Dask cluster as an executor: an existing one, or a new one of jobs or pods.
 
-Needs ``pip install pagewalk[cluster]``. Whoever runs a batch is a Dask worker, in a thread that
-waits for a process; memory is the worker resource `MEMORY`, in bytes.
+Needs ``pip install pagewalk[cluster]``. A Dask worker runs a batch in a thread that waits for a
+process. Memory is the worker resource `MEMORY`, in bytes.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from pagewalk.errors import Failure, RunOption, UserError
-from pagewalk.quantities import parse_bytes, size
 from pagewalk.runs.batch import Batch
-from pagewalk.runs.task import OWN, Tell
-from pagewalk.visible import shown
+from pagewalk.runs.task import OWN, OnProgress
+from pagewalk.view.escape import shown
+from pagewalk.view.quantities import parse_bytes, size
 
 Json = dict[str, Any]
 
 MEMORY = "memory"
-"""The resource of a Dask worker that counts what its runs take of the host."""
+"""The resource of a Dask worker that counts the host memory of its runs."""
 QUEUES = {
     "slurm": "SLURMCluster",
     "pbs": "PBSCluster",
@@ -37,7 +37,7 @@ QUEUES = {
 KUBERNETES = "kubernetes"
 CONNECT_SECONDS = 10
 SCHEMES = ("tcp", "tls", "ws", "wss", "ucx", "ucxx")
-"""How a scheduler may be spoken to."""
+"""Protocols of a scheduler's address."""
 NEEDED = "pip install 'pagewalk[cluster]'"
 
 
@@ -59,7 +59,7 @@ def _address(text: str) -> str:
 
 @dataclass(frozen=True)
 class Asked:
-    """What ``--cluster`` asks for: ``tcp://…``, or a system and its options."""
+    """The value of ``--cluster``: an address ``tcp://…``, or a system and its options."""
 
     where: str
     options: Mapping[str, str] = field(default_factory=dict)
@@ -118,7 +118,7 @@ def queue(asked: Asked) -> Any:
             f"{asked.where}:cores=4,memory=16GB, or both in Dask's jobqueue.yaml",
             about=(RunOption("cluster"), f" {asked.where}"),
         )
-    # One process holds all threads of a job unless somebody says so: Dask would make several.
+    # By default one process has all threads of a job; Dask would start several.
     said = dask.config.get(f"jobqueue.{asked.where}.processes", None)
     processes = given.setdefault("processes", said or 1)
     try:
@@ -187,7 +187,7 @@ def _whole(asked: Asked, name: str) -> int:
 
 
 def _on_worker(order: Json, topic: str, number: int) -> Json:
-    """A batch on a Dask worker, which tells how far it is."""
+    """Simulates a batch on a Dask worker, and reports its progress."""
     from distributed import get_worker
 
     worker = get_worker()
@@ -195,7 +195,7 @@ def _on_worker(order: Json, topic: str, number: int) -> Json:
 
 
 class Cluster:
-    """A place whose executor is that of a Dask client."""
+    """An executor on a Dask client."""
 
     def __init__(self, asked: Asked, jobs: int | None = None) -> None:
         self._asked, self._jobs = asked, jobs
@@ -222,7 +222,7 @@ class Cluster:
         self._dask = distributed
         self._open = ExitStack()
         self._topic = f"pagewalk-{uuid.uuid4().hex}"
-        self._tells: dict[int, Tell] = {}
+        self._callbacks: dict[int, OnProgress] = {}
         self._client: Any = None
         self._executor: Any = None
 
@@ -234,7 +234,7 @@ class Cluster:
         """Makes the cluster, or finds it, if that has not been done."""
         if self._client is not None:
             return
-        # What goes wrong is told by us, once.
+        # We report each error ourselves, once.
         ours = (f"distributed.{part}" for part in ("batched", "client", "comm", "core", "utils"))
         for name in (*ours, "asyncio", "tornado.application"):
             logging.getLogger(name).setLevel(logging.CRITICAL + 1)
@@ -254,7 +254,7 @@ class Cluster:
         self._executor = self._client.get_executor(pure=False)
 
     def _cluster(self) -> Any:
-        """What a client connects to."""
+        """The address, or the cluster object, that a client connects to."""
         if "://" in self._asked.where:
             return self._asked.where
         assert self._jobs is not None
@@ -274,8 +274,8 @@ class Cluster:
 
     def _hear(self, event: tuple[float, Any]) -> None:
         number, share = event[1]
-        if tell := self._tells.get(number):
-            tell(share)
+        if on_progress := self._callbacks.get(number):
+            on_progress(share)
 
     def _workers(self) -> list[Json]:
         with suppress(OSError, ValueError):
@@ -285,23 +285,23 @@ class Cluster:
 
     @property
     def empty(self) -> bool:
-        """Whether there is no worker."""
+        """True if there is no worker."""
         return not self._workers()
 
     @property
     def where(self) -> str:
-        """As it was asked for, without options."""
+        """The address or system, without options."""
         return self._asked.where
 
     @property
     def slots(self) -> int:
-        """Threads of all workers, or those that were asked for."""
+        """Threads of all workers, or at least the requested number."""
         threads = sum(int(worker["nthreads"]) for worker in self._workers())
         return max(1, self._jobs or 0, threads)
 
     @property
     def width(self) -> int:
-        """Twice as many, so that no worker waits for the next one."""
+        """Twice the slots, so that no worker waits for its next batch."""
         return 2 * self.slots
 
     def _memories(self) -> list[float]:
@@ -310,15 +310,15 @@ class Cluster:
         return [] if None in found else found
 
     def fits(self, _batch: Batch, _handed: Sequence[Batch]) -> bool:
-        """Always: the scheduler keeps what a worker has no room for."""
+        """Always true: the scheduler holds batches until a worker has memory for them."""
         return True
 
     def refuses(self, batch: Batch) -> str:
-        """Whether it needs more memory than any worker has."""
+        """The reason if the batch needs more memory than any worker has, else empty."""
         return self.lacks(batch.memory)
 
     def lacks(self, memory: int) -> str:
-        """Whether no worker has so many bytes of memory, as far as they say."""
+        """The reason if no worker declares so many bytes of memory, else empty."""
         most = max(self._memories(), default=None)
         if most is None or memory <= most:
             return ""
@@ -327,14 +327,14 @@ class Cluster:
             f"more than {size(int(most))} (resource '{MEMORY}'); start one that has"
         )
 
-    def submit(self, order: Json, batch: Batch, tell: Tell) -> Future[Json]:
+    def submit(self, order: Json, batch: Batch, on_progress: OnProgress) -> Future[Json]:
         """Hands a batch to the scheduler."""
-        return self.hand(order, batch.memory, tell)
+        return self.hand(order, batch.memory, on_progress)
 
-    def hand(self, order: Json, memory: int, tell: Tell) -> Future[Json]:
-        """Hands an order to the scheduler, which takes so many bytes of a worker's host."""
-        number = len(self._tells)
-        self._tells[number] = tell
+    def hand(self, order: Json, memory: int, on_progress: OnProgress) -> Future[Json]:
+        """Submits an order that needs `memory` bytes of a worker's host."""
+        number = len(self._callbacks)
+        self._callbacks[number] = on_progress
         hints: Json = {"resources": {MEMORY: memory}} if self._memories() else {}
         future: Future[Json] = self._executor.submit(
             _on_worker, order, self._topic, number, **hints
@@ -342,21 +342,21 @@ class Cluster:
         return future
 
     def gone(self, error: BaseException | None = None) -> str:
-        """Whether the scheduler is gone: as an error says, or for good."""
+        """A message if the scheduler is gone, by the error or by the client's state; else empty."""
         lost = isinstance(error, CancelledError)
         if lost or self._client.status not in ("running", *([] if error else ["connecting"])):
             return f"the scheduler at {self._asked.where} is gone"
         return ""
 
     def lost(self, error: BaseException) -> str:
-        """Whether the scheduler is gone, and what to do then."""
+        """A message with a remedy if the scheduler is gone, else empty."""
         gone = self.gone(error)
         return gone and (
             f"{gone}; what has finished is kept: start it again, and repeat the command"
         )
 
     def why(self, error: BaseException) -> str:
-        """What a worker, or the scheduler, has told."""
+        """The error of a worker or of the scheduler, in words."""
         name = type(error).__name__
         if name == "KilledWorker":
             return "each worker that simulated it died (killed, or out of host memory?)"

@@ -1,12 +1,12 @@
-"""The options that commands of many runs share, beside those of a run."""
+"""Options, beside those of a run, that all commands of many runs share."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+from pagewalk.config.options import BY_NAME, Number, Option, Text
 from pagewalk.errors import UserError, Words
-from pagewalk.options import BY_NAME, Number, Option, Text
-from pagewalk.visible import shown
+from pagewalk.view.escape import shown
 
 
 def _share(value: str | float | None, about: Words) -> float | None:

@@ -1,4 +1,4 @@
-"""What has to be simulated, and by which key a finished simulation is found again."""
+"""Runs: their programs, designs and limits, and the keys of their cached results."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
-from pagewalk import files, native
-from pagewalk.config import file_of, is_path, read
+from pagewalk import native
+from pagewalk.config.config import file_of, is_path, read
 from pagewalk.errors import Failure, UserError
-from pagewalk.output import reason
-from pagewalk.visible import shown
+from pagewalk.host import files
+from pagewalk.view.escape import shown
+from pagewalk.view.output import reason
 
 Json = dict[str, Any]
 
 
 def label(given: str, what: str) -> str:
-    """What a design is called in figures; its file has that name.
+    """The name of a design in figures and of its file.
 
     Raises `UserError` for a separator of paths, for control characters and for more than
     `files.LONGEST` bytes.
@@ -82,7 +83,7 @@ def _read_before(path: Path, _written: int) -> Json:
 _ALTERNATIVES = frozenset(
     ["placement", "page_table", "fragmentation", "dram", "predictor", "prefetcher"]
 )
-"""Tables of which one key at a time is there: another takes its place."""
+"""Tables with one key at a time, which another key replaces."""
 
 
 def _merge(into: Json, changes: Json, name: str = "") -> None:
@@ -109,9 +110,9 @@ def _plain(changes: Mapping[str, Any]) -> Json:
 
 @dataclass(frozen=True)
 class Program:
-    """What runs: a built-in program with its size, threads and parameters, a trace, or a mix.
+    """The program of a run: a built-in one with size, threads and parameters, a trace, or a mix.
 
-    `workload` is the built-in program; of a trace or a mix, what a person calls it. `trace` is
+    `workload` is the built-in program, or the name of a trace or mix for people. `trace` is
     a file, and `mix` the programs side by side as the engine reads them. `region` is whether
     only the marked region of interest counts. `memory` is what it takes of the host in bytes,
     and `start` the seconds until its first instruction; both steer the order of runs and
@@ -130,11 +131,11 @@ class Program:
 
     @property
     def programs(self) -> int:
-        """How many run side by side."""
+        """Number of programs that run side by side."""
         return max(1, len(self.mix))
 
     def source(self) -> Json:
-        """What the engine reads."""
+        """The `source` of a specification."""
         if self.trace is not None:
             return {"trace": {"path": str(self.trace)}}
         if self.mix:
@@ -149,7 +150,7 @@ class Program:
         }
 
     def content(self) -> Json:
-        """The same with what is in traces instead of where they lie.
+        """The source with hashes of traces' contents in place of their paths.
 
         Raises `UserError` for a trace that is not there.
         """
@@ -200,10 +201,10 @@ class Run:
     """One design on one program, for so many instructions or to the end of its region of interest.
 
     With `requests` it is measured for so many of those instead, after `warmup_requests`. `extra`
-    is what it takes beside its instructions, in seconds; it steers the order of runs.
-    With `mappings` its result tells where every page lies at the end. With a `precision`, a share,
-    it is sampled until IPC and L2 TLB misses are within that. With an `interval` its result has
-    statistics of every so many instructions.
+    is the time beside its instructions, in seconds; it steers the order of runs.
+    With `mappings` its result has the mapping of every page at the end. With a `precision`, a
+    share, it is sampled until IPC and L2 TLB misses are within that. With an `interval` its result
+    has statistics of every interval of so many instructions.
     """
 
     program: Program
@@ -221,9 +222,9 @@ class Run:
     interval: int | None = None
 
     def sampled(self, precision: float) -> Run:
-        """The same from samples, where there may be any and they cost less than all of it.
+        """The run with samples, if it allows any and they cost less than the full simulation.
 
-        What follows a program between samples saves it work where it has one thread alone.
+        Fast-forwarding between samples saves a program's work only with a single thread.
         """
         seconds = (self.instructions or 0) / SPEED
         if (
@@ -239,13 +240,13 @@ class Run:
 
     @property
     def name(self) -> str:
-        """What a person calls it."""
+        """The name for people."""
         size = f" {self.program.size}" if self.program.size else ""
         return f"{self.program.workload}{size}, {self.design.label}"
 
     @property
     def limits(self) -> Json:
-        """What the engine reads."""
+        """The `limits` of a specification."""
         limits = {
             "skip": self.skip,
             "warmup": self.warmup,
@@ -258,7 +259,7 @@ class Run:
 
     @property
     def seconds(self) -> float:
-        """About what it takes on one host core, without the program's start."""
+        """Estimated seconds on one host core, without the program's start."""
         # Each program of a mix has as many instructions.
         measured = (self.instructions or 0) * self.program.programs
         measured += ((self.requests or 0) + self.warmup_requests) * REQUEST
@@ -343,7 +344,7 @@ def _configuration(run: Run, folder: Path) -> Json:
 
 
 def _digest(value: Any) -> str:
-    """A hash of what JSON can hold."""
+    """A hash of a JSON value."""
     text = json.dumps(value, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
@@ -353,10 +354,10 @@ def written(design: Design, folder: Path) -> Path:
 
     Raises `UserError` for a label that cannot name a file, `Failure` for a full disk.
     """
-    return place(label(design.label, "a design"), design.text(), folder)
+    return write_config(label(design.label, "a design"), design.text(), folder)
 
 
-def place(label: str, text: str, folder: Path) -> Path:
+def write_config(label: str, text: str, folder: Path) -> Path:
     """A design's file in a folder for the files of a run. Raises `Failure` for a full disk."""
     path = folder / hashlib.sha256(text.encode()).hexdigest()[:16] / f"{label}.toml"
     if not path.exists():
@@ -367,7 +368,7 @@ def place(label: str, text: str, folder: Path) -> Path:
 def _write(path: Path, text: str) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        # Of this run alone, whatever becomes of it: no need to wait for the disk.
+        # Only this process needs the file: no need to wait for the disk.
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise Failure(f"could not write '{path}': {reason(error)}; make room there") from None

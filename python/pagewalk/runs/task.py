@@ -1,4 +1,4 @@
-"""A batch, simulated in a process of its own: here, or where a cluster's worker runs."""
+"""Simulation of a batch in a process of its own, on this host or on a cluster's worker."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from pagewalk import native
 
 Json = dict[str, Any]
 
-Tell = Callable[[float], None]
-"""Told now and then which share of a batch is done."""
+OnProgress = Callable[[float], None]
+"""Called from time to time with the share of a batch that is done."""
 
 
 class Workers:
-    """Processes that simulate one batch after the other; one that fails is not used again."""
+    """Processes that each simulate batches in turn; a failed process is not used again."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -30,16 +30,15 @@ class Workers:
         self._all: set[subprocess.Popen[str]] = set()
         self._closed = False
 
-    def simulate(self, order: Json, tell: Tell | None = None) -> Json:
-        """Simulates a batch; returns what became of it.
+    def simulate(self, order: Json, on_progress: OnProgress | None = None) -> Json:
+        """Simulates a batch; returns its report.
 
-        ``kept`` are the keys of runs whose results are in the cache now, ``there`` of those that
-        had them before, ``elsewhere`` of those that somebody else simulates, ``results`` has by
-        key what was not kept there, ``unkept`` why it could not be, and ``error`` is why runs have
-        no result; the last is None where all is well. ``seconds`` is how long it took, ``engine``
-        how long the engine was at work.
-        ``refused`` is whether that is because the order is for another package, or other files.
-        Where a portion of a run was ordered, ``portion`` is what the engine gave.
+        ``kept``: keys of runs whose results were stored in the cache. ``there``: keys of runs that
+        had results there before. ``elsewhere``: keys of runs that other processes simulate.
+        ``results``: results by key that were not stored, with the reasons in ``unkept``.
+        ``error``: the reason why runs have no result, or None. ``refused``: true if the order is
+        for another package version or other files. ``seconds``: time of the batch. ``engine``:
+        time of the engine. ``portion``: the engine's answer, if the order was a shard of a run.
         """
         start = time.monotonic()
         report: Json = {
@@ -47,9 +46,9 @@ class Workers:
             **{"results": {}, "unkept": [], "error": None, "engine": 0.0, "refused": False},
         }
         process = self._process()
-        if tell is not None:
-            tell(0.0)
-        if self._spoken(process, order, report, tell):
+        if on_progress is not None:
+            on_progress(0.0)
+        if self._spoken(process, order, report, on_progress):
             with self._lock:
                 self._idle.append(process)
         else:
@@ -79,12 +78,16 @@ class Workers:
         return process
 
     def _spoken(
-        self, process: subprocess.Popen[str], order: Json, report: Json, tell: Tell | None
+        self,
+        process: subprocess.Popen[str],
+        order: Json,
+        report: Json,
+        on_progress: OnProgress | None,
     ) -> bool:
-        """Gives an order and hears of it; whether the process takes another."""
+        """Sends an order and reads messages; true if the process takes another order."""
         assert process.stdin is not None
         assert process.stdout is not None
-        # It may have died; its end is noticed where all ends are.
+        # A process that has died is noticed below, by the end of its output.
         with suppress(BrokenPipeError):
             process.stdin.write(json.dumps(order) + "\n")
             process.stdin.flush()
@@ -94,18 +97,18 @@ class Workers:
             message = json.loads(line)
             if "finished" in message:
                 return bool(message["finished"])
-            _hear(message, report, tell)
+            _hear(message, report, on_progress)
         return False
 
     def _ended(self, process: subprocess.Popen[str], report: Json) -> None:
-        """A process that ends, or has."""
+        """Waits for the end of a process, and reports its error."""
         assert process.stdin is not None
         assert process.stdout is not None
         assert process.stderr is not None
         said = process.stderr.read().strip()
         status = process.wait()
         for stream in (process.stdin, process.stdout, process.stderr):
-            # An order that a dead worker has not read is written once more.
+            # Closing flushes an order that a dead worker has not read.
             with suppress(BrokenPipeError):
                 stream.close()
         with self._lock:
@@ -114,7 +117,7 @@ class Workers:
             report["error"] = _why(status, said)
 
     def close(self) -> None:
-        """Ends all processes, also those that are at work."""
+        """Ends all processes, busy ones too."""
         with self._lock:
             self._closed = True
             left = list(self._all)
@@ -127,10 +130,10 @@ class Workers:
 
 
 OWN = Workers()
-"""Those of this process: where a cluster's worker runs, they outlive a client."""
+"""The worker processes of this process; on a cluster's worker they outlive a client."""
 
 
-def _hear(message: Json, report: Json, tell: Tell | None) -> None:
+def _hear(message: Json, report: Json, on_progress: OnProgress | None) -> None:
     for what in ("kept", "there", "elsewhere"):
         if what in message:
             report[what].append(message[what])
@@ -147,8 +150,8 @@ def _hear(message: Json, report: Json, tell: Tell | None) -> None:
         report["engine"] += message["engine"]
     elif "error" in message:
         report["error"] = message["error"]
-    elif message.get("total") and tell is not None:
-        tell(min(1.0, message["done"] / message["total"]))
+    elif message.get("total") and on_progress is not None:
+        on_progress(min(1.0, message["done"] / message["total"]))
 
 
 def _why(status: int, said: str) -> str:

@@ -1,7 +1,7 @@
-"""A process that simulates batches of runs, one after the other; spoken to in lines of JSON.
+"""A worker process: it simulates batches of runs in turn.
 
-It reads what to do from its standard input and tells what became of it on its standard
-output. It ends when its standard input does: it does not outlive who started it.
+It reads orders from standard input and writes messages to standard output, a line of JSON each.
+It ends when its standard input ends, so it does not outlive its parent.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pagewalk import native, scratch
+from pagewalk import native
 from pagewalk.errors import PagewalkError
+from pagewalk.host import run_folder
 from pagewalk.runs.cache import Cache
-from pagewalk.runs.plan import place
-from pagewalk.runs.portions import differs, on_worker
+from pagewalk.runs.plan import write_config
+from pagewalk.runs.shards import differs, on_worker
 
 if TYPE_CHECKING:
     from pagewalk.engine_types import Progress
@@ -35,7 +36,7 @@ LARGE = 1 << 20
 
 
 class _Reporter:
-    """Tells progress, not oftener than somebody can look."""
+    """Reports progress to the parent, a few times a second."""
 
     def __init__(self) -> None:
         self._last = 0.0
@@ -51,13 +52,13 @@ class _Reporter:
 
 
 def say(message: Json) -> None:
-    """Tells the parent something."""
+    """Sends a message to the parent."""
     sys.stdout.write(json.dumps(message) + "\n")
     sys.stdout.flush()
 
 
 def main() -> None:
-    """Simulates batches and keeps each design's result."""
+    """Simulates batches, and stores each design's result."""
     # A Ctrl-C reaches the whole process group; the parent decides.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     orders: queue.SimpleQueue[str] = queue.SimpleQueue()
@@ -71,7 +72,7 @@ def main() -> None:
             problem = str(error)
         if problem:
             say({"error": problem})
-        # What a large program leaves behind is the next one's no more.
+        # After a large program a new process starts, so that its memory is returned.
         another = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < LARGE
         say({"finished": another})
 
@@ -79,7 +80,7 @@ def main() -> None:
 def _listen(orders: queue.SimpleQueue[str]) -> None:
     for line in sys.stdin:
         orders.put(line)
-    # Whoever gave orders is gone.
+    # The parent process is gone.
     os._exit(1)
 
 
@@ -93,7 +94,7 @@ def _simulate(order: Json) -> str:
         say({"refused": why})
         return ""
     if "portion" in order:
-        with scratch.folder() as folder:
+        with run_folder.folder() as folder:
             spec = on_worker(order, folder)
             if why := differs(order, spec):
                 say({"refused": why})
@@ -122,11 +123,11 @@ def _together(runs: list[Json]) -> list[list[Json]]:
 
 
 def _claim(key: str, cache: Cache, order: Json, claimed: ExitStack) -> bool:
-    """Whether a run is ours to simulate; says what is with it where it is not."""
+    """Claims a run; reports why, and gives false, if it need not be simulated here."""
     if not claimed.enter_context(cache.claimed(key)):
         say({"elsewhere": key})
         return False
-    # Somebody may have finished it since it was planned.
+    # Another process may have finished it since it was planned.
     if not order["fresh"] and cache.read(key) is not None:
         say({"there": key})
         return False
@@ -134,7 +135,7 @@ def _claim(key: str, cache: Cache, order: Json, claimed: ExitStack) -> bool:
 
 
 def _by_itself(design: Json) -> Json:
-    """The result of a design as it is whatever ran beside it."""
+    """The result of a design, without fields that depend on the other designs of its batch."""
     compared: Json = {"speedup": None, "energy_ratio": None}
     if design.get("programs"):
         compared["programs"] = [{**one, "speedup": None} for one in design["programs"]]
@@ -147,25 +148,25 @@ def _by_itself(design: Json) -> Json:
 
 def _run(order: Json, runs: list[Json], cache: Cache | None) -> str:
     machines = list(dict.fromkeys(run["machine"] for run in runs))
-    # Who has started this process may have a folder that outlives it.
+    # The parent may give a folder that outlives this process.
     given = order.get("folder")
-    with nullcontext(Path(given)) if given else scratch.folder() as folder:
+    with nullcontext(Path(given)) if given else run_folder.folder() as folder:
         designs = [
-            str(place(run["label"], run["text"], folder))
+            str(write_config(run["label"], run["text"], folder))
             for run in runs[: len(runs) // len(machines)]
         ]
         where = machines if len(machines) > 1 else machines[0]
         start = time.monotonic()
         data = native.run({**order["spec"], "machine": where, "designs": designs}, _Reporter())
         say({"engine": time.monotonic() - start})
-    told = {key: data[key] for key in ("version", "seed", "source", "limits")}
+    common = {key: data[key] for key in ("version", "seed", "source", "limits")}
     for run, design in zip(runs, map(_by_itself, data["designs"]), strict=True):
         key = run["key"]
         if design["status"] == "partial":
             return "the run was stopped before its end"
         result = {
             "name": f"{data['source']['name']}, {design['name']}",
-            **told,
+            **common,
             "machine": run["machine"],
             "warnings": data["warnings"],
             "host": data["host"],
@@ -176,7 +177,7 @@ def _run(order: Json, runs: list[Json], cache: Cache | None) -> str:
             try:
                 cache.write(key, result)
             except PagewalkError as error:
-                # What has been computed is not lost: the parent has it at least.
+                # The result is not lost: the parent process gets it.
                 unkept = str(error)
             else:
                 say({"kept": key})

@@ -1,1 +1,1 @@
-"""Studies: many runs that differ along axes, planned, simulated and kept as one table."""
+"""Studies: many runs that differ along axes, planned, simulated and stored as one table."""

@@ -11,34 +11,34 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pagewalk import scratch
+from pagewalk.config.options import described, with_defaults
 from pagewalk.errors import UserError
-from pagewalk.options import described, with_defaults
-from pagewalk.runs.bar import Bar
+from pagewalk.host import run_folder
 from pagewalk.runs.cache import Cache, Outcome
-from pagewalk.runs.room import Silent
+from pagewalk.runs.progress import Bar
+from pagewalk.runs.scheduler import Silent
 from pagewalk.studies import command
 from pagewalk.studies import study as said
-from pagewalk.studies.dataset import Study as Kept
+from pagewalk.studies.dataset import Study as StudyFolder
 from pagewalk.studies.options import HOW, OPTIONS, Arguments
 from pagewalk.studies.point import Point, Value
-from pagewalk.visible import shown
+from pagewalk.view.escape import shown
 
 if TYPE_CHECKING:
     import polars
     from typing_extensions import Unpack
 
-    from pagewalk.measured import DesignResult
+    from pagewalk.measurements.design import DesignResult
 
 Json = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Ended:
-    """A run of a study that has ended: its value on each axis, and what came of it.
+    """A run of a study that has ended: its value on each axis, and its outcome.
 
-    `result` is None where the run has no result, and `why` then says why; of a run that came to
-    an end that nobody asked for, both are there.
+    `result` is None if the run has no result, and `why` then is the reason. A design that failed
+    has both.
     """
 
     values: Mapping[str, Value]
@@ -47,15 +47,15 @@ class Ended:
 
     @classmethod
     def of(cls, point: Point, outcome: Outcome) -> Ended:
-        """What became of a point."""
+        """The ended run of a point."""
         return cls(point.values, None if outcome.data is None else outcome.result, outcome.why)
 
 
 class Sweep:
-    """A study that runs as it is asked for.
+    """A study that is simulated on demand.
 
-    `frame` simulates what is missing and is its table; iterating gives each run as it ends,
-    ``await`` the table, and ``async for`` each run. What has finished is never simulated again.
+    `frame` simulates missing runs and is the table. Iteration gives each run as it ends,
+    ``await`` the table, and ``async for`` each run. A finished run is never simulated again.
     """
 
     def __init__(self, asked: Json, file: str | None, how: Json) -> None:
@@ -71,26 +71,26 @@ class Sweep:
         with ExitStack() as stack:
             folder = how["out"]
             if folder is None:
-                folder = stack.enter_context(scratch.folder())
+                folder = stack.enter_context(run_folder.folder())
             watcher = stack.enter_context(Bar(sys.stderr)) if how["progress"] else Silent()
             for point, outcome in command.as_ended(
                 self.study,
                 Path(folder),
                 Cache.named(how["cache"]),
-                place=self.study.place(how["cluster"], how["jobs"]),
+                executor=self.study.executor(how["cluster"], how["jobs"]),
                 fresh=how["fresh"],
                 histograms=how["histograms"],
                 watcher=watcher,
             ):
                 yield Ended.of(point, outcome)
-            self._frame = Kept(Path(folder)).frame()
+            self._frame = StudyFolder(Path(folder)).frame()
 
     @property
     def frame(self) -> polars.DataFrame:
-        """A row a run, every axis a column, with numbers of the summary and speedups.
+        """A row for each run: a column for each axis, numbers of the summary and speedups.
 
-        Speedups are over the first design on the same; `status` and `why` say which runs have no
-        result. Raises `UserError` for a mistake, `Failure` for what went wrong.
+        Speedups are over the first design at the same point. `status` and `why` show runs without
+        a result. Raises `UserError` for a mistake, `Failure` for a failure.
         """
         if self._frame is None:
             for _ in self:
@@ -117,12 +117,12 @@ _DEFAULTS: Json = {
 def sweep(file: str | os.PathLike[str] | None = None, **arguments: Unpack[Arguments]) -> Sweep:
     """A study of many runs that differ along axes.
 
-    `file` is a study's TOML file; arguments take the place of what it says. `designs`, `machine`,
+    `file` is a study's TOML file; arguments override it. `designs`, `machine`,
     `workload`, `trace` and `mix` are names or lists of them. `settings`, `params` and options of
     one value are the same for all runs. `vary` has names with lists of values, or texts such as
-    ``"512..16384*2"``. Without `out` no folder is kept. `progress` shows how far it is.
+    ``"512..16384*2"``. Without `out` the folder is temporary. `progress` shows a bar.
 
-    Raises `UserError` for what makes no sense.
+    Raises `UserError` for invalid arguments.
     """
     given = {
         name: _plain(name, one)
@@ -137,7 +137,7 @@ described(sweep, _DEFAULTS, Arguments, OPTIONS)
 
 
 def _plain(name: str, value: Any) -> Any:
-    """What a file would have: paths as texts, lists for whatever gives values."""
+    """The value as a study's file has it: paths as texts, iterables as lists."""
     if isinstance(value, os.PathLike):
         return os.fspath(value)
     if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""Axes of a study: what a name stands for, and the values that a text gives it."""
+"""Axes of a study: the columns that names stand for, and the values in texts."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pagewalk import native, options
-from pagewalk.config import listed, parse, toml, variant
-from pagewalk.engine_types import Program
+from pagewalk import native
+from pagewalk.config import options
+from pagewalk.config.config import listed, parse, toml, variant
 from pagewalk.errors import UserError
-from pagewalk.quantities import parse_bytes, parse_count
 from pagewalk.studies.point import DESIGN, MACHINE, SEED, Column, Value
-from pagewalk.visible import shown
+from pagewalk.view.escape import shown
+from pagewalk.view.quantities import parse_bytes, parse_count
 
 if TYPE_CHECKING:
     from pagewalk.engine_types import Program
@@ -69,13 +69,13 @@ def _keys() -> dict[str, dict[str, Any]]:
 
 @cache
 def _patterns() -> list[tuple[re.Pattern[str], str]]:
-    """Keys with a part that somebody names, as ``mmu.l2.<name>.entries``."""
+    """Keys with a user-chosen part, as ``mmu.l2.<name>.entries``."""
     parts = ((path, re.split(r"<\w+>", path)) for path in _keys() if "<" in path)
     return [(re.compile("[^.]+".join(map(re.escape, texts))), path) for path, texts in parts]
 
 
 def key_of(name: str) -> dict[str, Any] | None:
-    """What the engine says of a configuration key."""
+    """The engine's definition of a configuration key."""
     found = _keys().get(name)
     if found is not None:
         return found
@@ -84,7 +84,7 @@ def key_of(name: str) -> dict[str, Any] | None:
 
 @cache
 def column(name: str) -> Column:
-    """What a name of an axis stands for. Raises `UserError` for one that stands for nothing."""
+    """The column of an axis's name. Raises `UserError` for an unknown name."""
     if name in _OWN:
         return _OWN[name]
     if name.startswith(PARAM):
@@ -129,7 +129,7 @@ def _parameter(name: str) -> Column:
 
 
 def read(name: str, text: object, where: str) -> Value:
-    """One value of an axis. Raises `UserError`, beginning with `where`, for what is none."""
+    """One value of an axis. Raises `UserError`, beginning with `where`, for an invalid one."""
     at = _at(where, name)
     kind = _known(name, where)
     if name == "size":
@@ -211,7 +211,7 @@ def _of_key(kind: Column, text: object, at: str) -> Value:
 
 
 def _toml(text: str) -> Any:
-    """What a text says in TOML; itself where it says nothing there."""
+    """The value of a text in TOML, or the text itself if it is no TOML."""
     try:
         return parse(f"value = {text}")["value"]
     except ValueError:
@@ -219,7 +219,7 @@ def _toml(text: str) -> Any:
 
 
 _BETWEEN = re.compile(r"\d[^./]*(?:\.\d[^./]*)?\.\..*")
-"""What begins as a range does; a path does not."""
+"""Matches the beginning of a range, but no path."""
 _RANGE = re.compile(r"(?P<first>[^.]+(?:\.\d+)?)\.\.(?P<last>.+?)(?P<way>[*+])(?P<by>[^*+]+)")
 
 
@@ -227,7 +227,7 @@ def values(name: str, texts: object, where: str) -> list[Value]:
     """The values of a name: a text with commas and ranges, or a list.
 
     ``512..16384*2`` are 512, 1024 and so on to 16384; ``0..10+2`` are 0, 2 and so on to 10.
-    Raises `UserError` for what is none, or for the same value twice.
+    Raises `UserError` for an invalid value, or the same value twice.
     """
     _known(name, where)
     if isinstance(texts, str):
@@ -309,7 +309,7 @@ def _range(name: str, text: str, where: str) -> list[Value]:
 
 
 def _end(name: str, text: str, where: str) -> int | float:
-    """A number of a range. Raises `UserError` for what is none."""
+    """A number of a range. Raises `UserError` for another text."""
     value = read(name, text, where)
     if isinstance(value, str):
         value = parse_count(text, _at(where, name))
@@ -318,7 +318,7 @@ def _end(name: str, text: str, where: str) -> int | float:
 
 
 def _factor(text: str) -> int | float:
-    """What a geometric range is multiplied by; 0 for what is no number."""
+    """The factor of a geometric range; 0 if the text is no number."""
     try:
         number = float(text)
     except ValueError:
@@ -328,7 +328,7 @@ def _factor(text: str) -> int | float:
 
 
 def _traces(text: str, where: str) -> list[Value]:
-    """The files that a name with ``*`` stands for, in order; others as they are."""
+    """The files that match a pattern with ``*``, in order; another name as it is."""
     if not any(letter in text for letter in "*?[") or Path(text).exists():
         return [text]
     path = Path(text)
@@ -339,15 +339,15 @@ def _traces(text: str, where: str) -> list[Value]:
 
 
 def axis(pairs: Sequence[tuple[str, object]], where: str) -> Axis:
-    """Names with their values, which step together where there are several."""
+    """The axis of names with their values; several names step together."""
     names = [name for name, _ in pairs]
     if len(set(names)) < len(names):
         raise UserError(f"{where}: the same name stands there twice; expected each once")
     lists = [values(name, given, where) for name, given in pairs]
     if len({len(one) for one in lists}) > 1:
-        told = ", ".join(f"{len(one)} of {name}" for name, one in zip(names, lists, strict=True))
+        lengths = ", ".join(f"{len(one)} of {name}" for name, one in zip(names, lists, strict=True))
         raise UserError(
-            f"{where}: what steps together needs as many values each, and there are {told}; "
+            f"{where}: what steps together needs as many values each, and there are {lengths}; "
             "expected equally many"
         )
     return Axis(tuple(names), tuple(zip(*lists, strict=True)))
@@ -367,9 +367,9 @@ def written(text: str, where: str = "--vary") -> Axis:
 
 
 def changes(design: str) -> dict[str, Any]:
-    """What the brackets of a design's name change, ``thp[mmu.walkers=1,…]``, as TOML has it.
+    """The changes in brackets of a design's name, ``thp[mmu.walkers=1,…]``, as TOML values.
 
-    Raises `UserError` for what is no change, or is of no key.
+    Raises `UserError` for an invalid change, or an unknown key.
     """
     found = {}
     for key, text in options.assignments(listed(variant(design)[1]), "designs").items():
@@ -383,7 +383,7 @@ def changes(design: str) -> dict[str, Any]:
 
 
 def parameters(workload: str) -> list[str]:
-    """The parameters of a built-in program. Raises `UserError` for one that there is not."""
+    """The parameters of a built-in program. Raises `UserError` for an unknown program."""
     programs = _programs()
     if workload not in programs:
         hint = native.suggestion(workload, programs)
@@ -392,17 +392,17 @@ def parameters(workload: str) -> list[str]:
 
 
 SIZING = ("scale", "vertices", "keys")
-"""Parameters that say how large a program is, in place of its size."""
+"""Parameters that set the size of a program."""
 
 
 @cache
 def default_size(workload: str) -> int:
-    """Bytes of a built-in program where nobody says how many."""
+    """Default size of a built-in program, bytes."""
     return int(_programs()[workload]["default_size"])
 
 
 def sized(workload: str, params: Mapping[str, str]) -> int:
-    """About how many bytes a program has by its parameters; it steers the order of runs."""
+    """Estimated bytes of a program by its parameters; they steer the order of runs only."""
     try:
         if "scale" in params or "vertices" in params:
             vertices = int(params.get("vertices") or 2 ** int(params["scale"]))
@@ -410,7 +410,7 @@ def sized(workload: str, params: Mapping[str, str]) -> int:
         if "keys" in params:
             return int(params["keys"]) * (128 + int(params.get("value", 64)))
     except ValueError:
-        # What is no number the engine refuses, with what it expects.
+        # The engine refuses a value that is no number, and names what it expects.
         pass
     return default_size(workload)
 
@@ -427,13 +427,13 @@ _HOST = {
     "key-value": (0.3, 5.0),
     "mummer": (2.9, 50.0),
 }
-"""Of a group of programs, or one: bytes of the host for a byte of its own, and seconds until it
-begins for each GiB. Measured with 256 MiB and 1 GiB of each; they steer the order of runs."""
+"""For a group of programs, or one program: bytes of host memory for each byte of its own, and
+seconds of start for each GiB. They steer the order of runs only."""
 _HOST_LEAST = 60 << 20
 
 
 def host(workload: str, size: int) -> tuple[int, float]:
-    """About how much of the host's memory a program of so many bytes takes, and its start."""
+    """Estimated host memory in bytes and start in seconds of a program of `size` bytes."""
     group = _programs()[workload]["group"]
     share, seconds = _HOST.get(workload) or _HOST[group]
     return _HOST_LEAST + int(share * size), 0.1 + seconds * size / 2**30

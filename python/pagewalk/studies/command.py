@@ -1,4 +1,4 @@
-"""`pagewalk sweep`: plan, simulate what is missing, keep it as one table."""
+"""`pagewalk sweep`: plan, simulate missing runs, and store all in one table."""
 
 from __future__ import annotations
 
@@ -13,32 +13,33 @@ from typing import Any, TextIO
 
 from rich.console import Console
 
-from pagewalk import files, native, scratch
+from pagewalk import native
+from pagewalk.config.source import source
 from pagewalk.errors import Failure, RunOption
-from pagewalk.output import reason
-from pagewalk.progress import Bar as Recording
-from pagewalk.quantities import duration, size
-from pagewalk.runs.bar import Bar
+from pagewalk.host import files, run_folder
 from pagewalk.runs.batch import batches
 from pagewalk.runs.cache import Cache, Outcome
-from pagewalk.runs.place import Place
+from pagewalk.runs.executor import Executor
 from pagewalk.runs.plan import Run, keys
-from pagewalk.runs.room import Watcher, as_finished
-from pagewalk.source import source
+from pagewalk.runs.progress import Bar
+from pagewalk.runs.scheduler import Watcher, as_finished
 from pagewalk.studies import study as said
 from pagewalk.studies.dataset import HISTOGRAMS, INTERVALS, Dataset
 from pagewalk.studies.options import ASKED, HOW
 from pagewalk.studies.point import Point
 from pagewalk.studies.show import show
 from pagewalk.studies.study import Study
-from pagewalk.terminal import console, grid, line, names, words
+from pagewalk.view.output import reason
+from pagewalk.view.progress import Bar as Recording
+from pagewalk.view.quantities import duration, size
+from pagewalk.view.terminal import console, grid, line, names, words
 
 LONGEST_NAME = 40
 """Letters of a program's name that are in that of its recording."""
 RUN_BYTES = 80_000
 """Bytes of disk that a run takes, about: its result, and its rows in the study's folder."""
-MOST_TOLD = 5
-"""Reasons of failed runs that are told; the table has all."""
+MOST_PRINTED = 5
+"""Reasons of failed runs that are printed; the table has all."""
 
 
 def as_ended(
@@ -46,13 +47,13 @@ def as_ended(
     folder: Path,
     cache: Cache,
     *,
-    place: Place | None = None,
+    executor: Executor | None = None,
     fresh: bool = False,
     histograms: bool = False,
     watcher: Watcher | None = None,
     again: bool = True,
 ) -> Iterator[tuple[Point, Outcome]]:
-    """Simulates what a study lacks, and keeps each run in its folder as soon as it has ended.
+    """Simulates the missing runs of a study, and stores each in its folder as soon as it ends.
 
     Runs that the folder has are yielded only `again`. The folder gets `histograms` only on request.
     """
@@ -68,7 +69,7 @@ def as_ended(
         study.columns,
         points,
         model=native.model_version(),
-        study=study.told,
+        study=study.description,
         details={name for name, wanted in details.items() if wanted},
     ) as dataset:
 
@@ -78,7 +79,7 @@ def as_ended(
         for run, outcome in as_finished(
             runs.values(),
             cache,
-            place=place,
+            executor=executor,
             fresh=fresh,
             watcher=watcher,
             known=None if again else known,
@@ -90,7 +91,7 @@ def as_ended(
 
 @dataclass
 class Ended:
-    """What became of a study's runs."""
+    """Outcomes of a study's runs: the number that finished, and the failed ones."""
 
     finished: int = 0
     failed: list[tuple[Point, str]] = field(default_factory=list)
@@ -103,11 +104,11 @@ class Ended:
             self.finished += 1
 
     def show(self, out: Console) -> None:
-        """Says how many failed, and why."""
-        for point, why in self.failed[:MOST_TOLD]:
+        """Prints the failed runs with their reasons."""
+        for point, why in self.failed[:MOST_PRINTED]:
             out.print(line(("no result: ", "bold red"), f"{point.run.name}: {why}"))
-        if len(self.failed) > MOST_TOLD:
-            out.print(f"and {len(self.failed) - MOST_TOLD} more; their rows say why")
+        if len(self.failed) > MOST_PRINTED:
+            out.print(f"and {len(self.failed) - MOST_PRINTED} more; their rows say why")
 
 
 def sweep(
@@ -115,19 +116,19 @@ def sweep(
     folder: Path,
     cache: Cache,
     *,
-    place: Place | None = None,
+    executor: Executor | None = None,
     fresh: bool = False,
     histograms: bool = False,
     stream: TextIO = sys.stderr,
 ) -> Ended:
-    """Simulates a study to its end and shows how far it is."""
+    """Simulates a study to its end, with a progress bar."""
     ended = Ended()
     with Bar(stream) as bar:
         for point, outcome in as_ended(
             study,
             folder,
             cache,
-            place=place,
+            executor=executor,
             fresh=fresh,
             histograms=histograms,
             watcher=bar,
@@ -138,11 +139,11 @@ def sweep(
     return ended
 
 
-def told(study: Study, cache: Cache, jobs: int) -> Plan:
-    """What a study would take, by what is planned and what is there."""
+def estimate(study: Study, cache: Cache, jobs: int) -> Plan:
+    """The cost of a study's runs that the cache lacks."""
     points = study.points()
     runs = {point.run.identity: point.run for point in points}
-    with scratch.folder() as folder:
+    with run_folder.folder() as folder:
         found, wrong = keys(runs.values(), folder)
     missing = {
         key: runs[identity] for identity, key in found.items() if not cache.path(key).exists()
@@ -163,10 +164,10 @@ def told(study: Study, cache: Cache, jobs: int) -> Plan:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a study would take.
+    """The cost of a study, before it runs.
 
-    That is seconds on so many jobs, bytes of memory of the largest batch, bytes of disk for all
-    that is missing, and what is wrong with runs that cannot be.
+    It has the seconds on the given jobs, the memory of the largest batch, the disk space of all
+    missing runs, and the errors of runs that cannot be simulated.
     """
 
     points: int
@@ -178,7 +179,7 @@ class Plan:
     wrong: list[str]
 
     def show(self, stream: TextIO) -> None:
-        """As pairs of what and how much."""
+        """Prints the plan as pairs of quantity and value."""
         out = console(stream)
         table = grid()
         names(table)
@@ -190,14 +191,14 @@ class Plan:
         table.add_row("memory", f"about {size(self.memory)} for the largest that run together")
         table.add_row("disk", f"about {size(self.disk)}")
         out.print(table)
-        for text in self.wrong[:MOST_TOLD]:
+        for text in self.wrong[:MOST_PRINTED]:
             out.print(line(("cannot run: ", "bold red"), text))
 
 
 def recorded(argv: list[str], folder: Path) -> Path:
-    """The trace of a live program, recorded in the study's folder where it is not there yet.
+    """The trace of a live program, which is recorded in the study's folder if it is missing.
 
-    Raises `UserError` for a program that there is not, `Failure` where it cannot be recorded.
+    Raises `UserError` for an unknown program, `Failure` if it cannot be recorded.
     """
     place = folder / "recordings"
     about = json.dumps({"argv": argv, "model": native.model_version()}) + "\n"
@@ -221,10 +222,10 @@ def recorded(argv: list[str], folder: Path) -> Path:
 
 
 def from_options(flags: Mapping[str, Any], file: str | None, program: list[str] | None) -> int:
-    """Runs the command; returns its exit status, 1 where a run has no result.
+    """Runs the command; returns its exit status, 1 if a run has no result.
 
-    `flags` are values of `options.OPTIONS` by name. Those of a study take the place of what a
-    `file` says, and a live `program` that of a trace. Raises `UserError` and `Failure`.
+    `flags` are values of `options.OPTIONS` by name. They override the study in `file`, and a live
+    `program` replaces a trace. Raises `UserError` and `Failure`.
     """
     how = {option.name: option.read(flags[option.name], RunOption(option.name)) for option in HOW}
     folder = Path(how["out"] or "study")
@@ -237,14 +238,14 @@ def from_options(flags: Mapping[str, Any], file: str | None, program: list[str] 
     study = said.study(asked, file or "")
     cache = Cache.named(how["cache"], make=not how["dry_run"])
     if how["dry_run"]:
-        plan = told(study, cache, how["jobs"] or os.cpu_count() or 1)
+        plan = estimate(study, cache, how["jobs"] or os.cpu_count() or 1)
         plan.show(sys.stdout)
         return Failure.exit_status if plan.wrong else 0
     ended = sweep(
         study,
         folder,
         cache,
-        place=study.place(how["cluster"], how["jobs"]),
+        executor=study.executor(how["cluster"], how["jobs"]),
         fresh=how["fresh"],
         histograms=how["histograms"],
     )

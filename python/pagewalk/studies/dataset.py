@@ -1,14 +1,14 @@
 """The results of a study in a folder, as Parquet files that can be read while it runs.
 
-A file is whole when it has its name, and once there it is never taken away: it is only replaced,
-at once, by one of the same name with as many runs or without some that failed. So a reader that
-lists ``runs/*.parquet`` at any moment sees each run once at most, and none disappear that had
-numbers. That is also why parts are never made one: what lists the folder before such a change and
-opens files after it would miss runs or see them twice, and plain files know no way around that.
-Instead each part waits longer than the one before, so that there are few.
+A file is complete when it has its name, and it is never removed. It is only replaced atomically by
+one of the same name, with as many runs or without some failed ones. So a reader that lists
+``runs/*.parquet`` at any moment sees each run at most once, and no run with numbers disappears.
+For the same reason parts are never merged: a reader that lists the folder before a merge and opens
+files after it would miss runs or see them twice. Instead, each part waits longer than the one
+before, so that there are few.
 
-Details of a run are written before its row: a run that is killed between them leaves details
-without a row, which are removed when the study goes on.
+Details of a run are written before its row. A run that is killed in between leaves details without
+a row, which are removed when the study continues.
 """
 
 from __future__ import annotations
@@ -27,14 +27,15 @@ from typing import Any, TextIO
 
 import polars as pl
 
-from pagewalk import files, native
-from pagewalk.counters import CPUINFO, Processor
+from pagewalk import native
 from pagewalk.errors import Failure, UserError
-from pagewalk.output import reason
+from pagewalk.host import files
+from pagewalk.host.perf_counters import CPUINFO, Processor
 from pagewalk.runs.cache import Outcome
 from pagewalk.studies import layout
 from pagewalk.studies.layout import COMPLETE, SPEEDUPS, Layout
 from pagewalk.studies.point import DESIGN, SEED, Column, Point, Value
+from pagewalk.view.output import reason
 
 Json = dict[str, Any]
 Place = tuple[Value, ...]
@@ -42,7 +43,7 @@ Place = tuple[Value, ...]
 MANIFEST, RUNS = "manifest.json", "runs"
 STATISTICS, HISTOGRAMS, INTERVALS = "statistics", "histograms", "intervals"
 DETAILS = frozenset([HISTOGRAMS, INTERVALS])
-"""What is kept of runs on request only."""
+"""Tables that are stored on request only."""
 
 MOST_RUNS, MOST_DETAILS = 2000, 200_000
 """Rows of runs, and of anything else, that are written at the latest."""
@@ -56,16 +57,16 @@ _LOCK = ".lock"
 
 
 def host() -> Json:
-    """What tells how long runs take here: the processor and how many cores there are."""
+    """The host's processor and its number of cores, which determine how long runs take."""
     name = Processor.of_this_host().name if CPUINFO.exists() else "unknown processor"
     return {"cpu": name, "cores": os.cpu_count() or 1}
 
 
 class Study:
-    """A study's folder, to be read, also while somebody writes there.
+    """A study's folder for reading, also while another process writes there.
 
-    `study` is what was said of it, `values` are those of each axis in the order of the study, and
-    `points` is how many runs it has. Raises `UserError` where there is no study.
+    `study` is its description, `values` are those of each axis in the order of the study, and
+    `points` is the number of its runs. Raises `UserError` for a folder without a study.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -110,7 +111,7 @@ class Study:
         return next(iter(self.designs), None)
 
     def missing(self, table: pl.DataFrame) -> int:
-        """How many runs of the study are not in its table."""
+        """Number of runs of the study that its table lacks."""
         known = [
             pl.col(name).is_in(self._known(name).to_list())
             | (pl.col(name).is_null() & (None in values))
@@ -119,7 +120,7 @@ class Study:
         return max(0, self.points - table.filter(*known).height)
 
     def frame(self) -> pl.DataFrame:
-        """A row a run, with speedups over what has finished so far, in the order of the axes.
+        """A row for each run, in the order of the axes, with speedups over runs finished so far.
 
         Raises `UserError` for a file that cannot be read.
         """
@@ -149,18 +150,18 @@ class Study:
 
 
 class Dataset:
-    """A study's results, as they are written into a folder.
+    """A study's results, which are written into a folder.
 
     Files: `manifest.json`; ``runs/part-00001.parquet`` and on, a row a run (`Layout`);
     ``statistics/``, and on request ``histograms/`` and ``intervals/``, with the numbers that do
     not fit a row, by `key`.
 
-    `points` are those that there are to be, in order: speedups are over the design of the first.
-    `study` is what `manifest.json` says of it; `model` is the version of what results depend on.
-    `details` has what else is kept: some of `DETAILS`. `clock` gives seconds.
+    `points` are all points of the study, in order; speedups are over the design of the first.
+    `study` is its description in `manifest.json`; `model` is the version of the engine's model.
+    `details` are the tables of `DETAILS` to store. `clock` gives seconds.
 
-    A folder of the same columns and model is gone on with. Raises `UserError` for others, for one
-    that another process writes in, and for a file in it that cannot be read; `Failure` where it
+    A folder with the same columns and model is continued. Raises `UserError` for another folder,
+    for one that another process writes in, and for an unreadable file in it; `Failure` where it
     cannot be written.
     """
 
@@ -233,10 +234,10 @@ class Dataset:
         self.close()
 
     def has(self, key: str, point: Point | None = None) -> bool:
-        """Whether there is a result of this key: a run that came to its end.
+        """True if there is a result of this key: a run that came to its end.
 
-        Two points may have one key, where an axis does not matter to a design: with a `point` it
-        is asked whether that one has its row.
+        Two points share a key if an axis does not matter to a design. With a `point`, true if that
+        point has its row.
         """
         if point is not None:
             found = self._there.get(self._place(point))
@@ -272,7 +273,7 @@ class Dataset:
             self.flush()
 
     def flush(self) -> None:
-        """Writes what there is that is not written."""
+        """Writes the buffered runs."""
         self._last = self._clock()
         if not self._rows:
             return
@@ -294,7 +295,7 @@ class Dataset:
         return Study(self.folder).frame()
 
     def close(self) -> None:
-        """Writes all there is, speedups too, and lets go of the folder."""
+        """Writes all runs, with speedups, and releases the folder."""
         if self._lock.closed:
             return
         try:
@@ -322,7 +323,7 @@ class Dataset:
             ) from None
 
     def _go_on(self, model: int, reference: Value) -> None:
-        """Finds what an earlier run of the study has left."""
+        """Continues from the files of an earlier command."""
         if not (self.folder / MANIFEST).exists():
             if stray := _parts(self.folder / RUNS):
                 raise UserError(
@@ -358,14 +359,14 @@ class Dataset:
             return
         more = [c.name for c in ours if c.name not in before.layout.axes]
         less = [c.name for c in theirs if c.name not in self.layout.axes]
-        told = [
+        others = [
             f"{what} {', '.join(names)}"
             for what, names in (("it lacks", more), ("it has besides", less))
             if names
         ]
         raise UserError(
             f"'{self.folder}' is of a study with other columns "
-            f"({'; '.join(told) or 'in another order or of other types'}); name another folder"
+            f"({'; '.join(others) or 'in another order or of other types'}); name another folder"
         )
 
     def _write_manifest(self, manifest: Json) -> None:
@@ -406,7 +407,7 @@ class Dataset:
                 self._write(RUNS, number, part.filter(~gone))
 
     def _forget_speedups(self) -> None:
-        """Nobody sees a speedup over what is no longer there."""
+        """Clears all speedups: the design that they refer to has changed, or its runs go."""
         for number, path in _parts(self.folder / RUNS):
             part = _read(path, self.layout.schema)
             self._replace(number, part, [(None,) * len(SPEEDUPS)] * len(part))
@@ -420,7 +421,7 @@ class Dataset:
             self._write(RUNS, number, part.with_columns(new.get_columns()))
 
     def _write(self, kind: str, number: int, table: pl.DataFrame) -> None:
-        # By way of memory: what polars says of a full disk names neither file nor cause.
+        # Written to memory first: polars' error for a full disk names neither file nor cause.
         out = io.BytesIO()
         about = {"pagewalk": self.layout.metadata()} if kind == RUNS else None
         table.write_parquet(out, metadata=about)
@@ -428,7 +429,7 @@ class Dataset:
 
 
 def _schemas(of_runs: Layout) -> dict[str, Json]:
-    """The columns of what is kept beside the runs."""
+    """The schemas of the tables of details."""
     return {
         STATISTICS: layout.STATISTICS,
         HISTOGRAMS: layout.HISTOGRAMS,
@@ -472,7 +473,7 @@ def _read(path: Path, schema: Mapping[str, Any]) -> pl.DataFrame:
 
 
 def _locked(folder: Path) -> TextIO:
-    """Keeps other processes from writing here, until it is closed."""
+    """Locks the folder against other writers until the file is closed."""
     try:
         lock = (folder / _LOCK).open("w")
     except OSError as error:

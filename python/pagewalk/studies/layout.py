@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 
 from pagewalk import native
-from pagewalk.histograms import TOLD
+from pagewalk.measurements.histograms import REPORTED
 from pagewalk.runs.cache import Outcome
 from pagewalk.studies.point import Column, Value
 
@@ -24,7 +24,7 @@ RATES = (
     *("l1d_tlb_mpki", "l1i_tlb_mpki", "l2_tlb_mpki", "l1d_mpki", "branch_mpki"),
     *("walk_cycles_mean", "walk_reads_per_walk"),
 )
-"""Numbers of the summary of which samples give an interval: those that do not grow with a run."""
+"""Numbers with an interval from samples: those that do not grow with the run."""
 SPEEDUPS = ("speedup", "speedup_low", "speedup_high")
 
 _TYPES: dict[type, Any] = {
@@ -67,7 +67,7 @@ class Layout:
     """The columns of a study's table of runs.
 
     `schema` has their types, in order: ``key``, the axes, ``status``, ``why``, every number of the
-    summary, the ends of what samples leave open, speedups. `units` and `meanings` are by column.
+    summary, the ends of intervals from samples, speedups. `units` and `meanings` are by column.
     A number that has the name of an axis, such as ``instructions``, is ``measured_instructions``.
     """
 
@@ -111,7 +111,7 @@ class Layout:
 
     @staticmethod
     def reserved() -> set[str]:
-        """What no axis may be called."""
+        """Names that no axis may have."""
         return {*_OWN}
 
     def ends(self, name: str) -> tuple[str, str]:
@@ -123,11 +123,11 @@ class Layout:
         return ["speedup", *self.metrics.values(), "cycles_per_instruction", "host_seconds"]
 
     def metadata(self) -> str:
-        """What files of the table of runs say of their columns, as JSON."""
+        """Units and meanings of the columns, as JSON in files of the table of runs."""
         return json.dumps({"units": self.units, "meanings": self.meanings})
 
     def row(self, values: Mapping[str, Value], outcome: Outcome) -> Row:
-        """A run's row. Numbers of what did not come to its end are left out: they mislead."""
+        """A run's row; without numbers, which would mislead, if the run did not reach its end."""
         found: dict[str, Any] = dict(values)
         found |= {"key": outcome.key, "why": outcome.why, "status": FAILED}
         if outcome.data is not None:
@@ -171,10 +171,11 @@ class Layout:
 
 
 def _cost(design: Json, summary: Json) -> tuple[str, float | None]:
-    """By what a design is compared, and its cycles for an instruction.
+    """The unit of work for speedups, and the cycles per instruction.
 
-    Programs that ask a shortcut run other instructions with it than without: their requests are
-    the same work. The engine says so where it sees both; runs of a study may be simulated apart.
+    A program that queries a shortcut executes other instructions with it than without, so its
+    requests are the common unit. The engine reports that only if it simulates both designs, and
+    runs of a study may be simulated apart.
     """
     by = design.get("speedup_by", INSTRUCTION)
     if design["config"].get("shortcut") is not None:
@@ -189,18 +190,18 @@ def _cost(design: Json, summary: Json) -> tuple[str, float | None]:
 
 
 def statistics(outcome: Outcome) -> Iterator[Row]:
-    """A row a number of a run that is not in its summary.
+    """A row for each number of a run that is not in its summary.
 
-    Every counter by path and name; of each histogram what reports tell, as ``walk_latency.p99``;
-    energy by part (``energy.l1d``, dynamic and static), and where the cycles went
-    (``cycle_stack``, by cause).
+    These are every counter by path and name, the reported numbers of each histogram
+    (``walk_latency.p99``), energy by part (``energy.l1d``, dynamic and static), and the cycle
+    stack (``cycle_stack``, by cause).
     """
     assert outcome.data is not None
     key, design = outcome.key, outcome.data["design"]
     for one in design["stats"]:
         yield key, one["path"], one["name"], one["unit"], one["value"]
     for one in design.get("histograms") or []:
-        for part in TOLD:
+        for part in REPORTED:
             unit = "values" if part == "count" else one["unit"]
             yield key, one["path"], f"{one['name']}.{part}", unit, one[part]
     for one in (design.get("energy") or {}).get("parts", []):

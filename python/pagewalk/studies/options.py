@@ -11,16 +11,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, TypedDict
 
-from pagewalk.config import listed
+from pagewalk.config.config import listed
+from pagewalk.config.options import BY_NAME as OF_A_RUN
+from pagewalk.config.options import DESIGNS, Number, Option, Text, Texts, assignments
+from pagewalk.config.source import machines
 from pagewalk.errors import RunOption, UserError, Words
-from pagewalk.options import BY_NAME as OF_A_RUN
-from pagewalk.options import DESIGNS, Number, Option, Text, Texts, assignments
 from pagewalk.runs.options import CACHE, CLUSTER, FOLDER, FRESH, JOBS, PRECISION, SEEDS
-from pagewalk.source import machines
 from pagewalk.studies import axes
 from pagewalk.studies.axes import PARAM, Axis
 from pagewalk.studies.point import DESIGN
-from pagewalk.visible import shown
+from pagewalk.view.escape import shown
 
 
 def _designs(name: str, value: object) -> Iterator[Axis]:
@@ -109,12 +109,11 @@ def _assigned(name: str) -> Callable[[Any], Any]:
 
 @dataclass(frozen=True)
 class StudyOption(Option):
-    """An option of a study: a flag where it is of the `command`, a keyword where of `python`.
+    """An option of a study: a flag if `command` is true, a keyword if `python` is.
 
-    With a `key` it may also stand in a study's file, and then it has no default: the file's value
-    holds. The key of one that says where runs are simulated is in a table: ``cluster.jobs``. Other
-    keys are what the study is: their `axes` come of the value, or `read` checks it. `from_flag`
-    makes of a flag's value what a file says.
+    With a `key` it may also stand in a study's file, whose value then is its default. Keys that
+    choose the executor stand in a table: ``cluster.jobs``. Other keys define the study: `axes`
+    makes axes of the value, or `read` checks it. `from_flag` turns a flag's value into a file's.
     """
 
     key: str = ""
@@ -129,7 +128,7 @@ def _shared(option: Option, **own: Any) -> StudyOption:
 
 
 def _of_run(name: str, **own: Any) -> StudyOption:
-    """An option of a run that is part of what a study is."""
+    """An option of a run that is part of a study's definition."""
     return _shared(OF_A_RUN[name], **{"key": name, "default": None, **own})
 
 
@@ -191,7 +190,7 @@ ASKED = [option for option in OPTIONS if option.key and "." not in option.key]
 """Options that define the runs of a study."""
 HOW = [option for option in OPTIONS if option not in ASKED]
 """Options that define where the runs are simulated, and what is kept."""
-PLACE = {option.key.removeprefix("cluster."): option for option in OPTIONS if "." in option.key}
+EXECUTOR = {option.key.removeprefix("cluster."): option for option in OPTIONS if "." in option.key}
 """The options of the file's table ``cluster``, by their keys there."""
 KNOWN = (*(option.key for option in ASKED), "cluster")
 """The keys of a study's file."""

@@ -13,30 +13,31 @@ from typing import Any
 import altair as alt
 import polars as pl
 
-from pagewalk import charts, figures, files, labels, palette, pictures
-from pagewalk.charts import Look
-from pagewalk.columns import ratio, words
 from pagewalk.errors import Failure, UserError
-from pagewalk.markup import SCRIPT, escape, line, table, whole
-from pagewalk.names import shortened
-from pagewalk.palette import FAINT, INK
+from pagewalk.host import files
 from pagewalk.studies.dataset import Dataset
 from pagewalk.studies.point import DESIGN, SEED, Value
 from pagewalk.studies.summary import SPEEDUP
-from pagewalk.studies.words import Table, scaled, writer, written
+from pagewalk.studies.table import Table, scaled, writer, written
+from pagewalk.view import charts, figures, labels, palette, svg
+from pagewalk.view.charts import Look
+from pagewalk.view.columns import ratio, words
+from pagewalk.view.markup import SCRIPT, escape, line, table, whole
+from pagewalk.view.palette import FAINT, INK
+from pagewalk.view.short_names import shortened
 
 Json = dict[str, Any]
 
 _PAGE = ".html"
 _NONE = "–"
 _HEIGHT = 0.55
-"""Of a plot's width, at least 150 pixels and at most 300."""
+"""Height of a plot as a share of its width, within 150 and 300 pixels."""
 _BESIDE = 3.0
 """Pixels between marks of several series at one value."""
 _LONGEST = 0.35
-"""Of a chart's width, what a text below a bar may take."""
+"""Largest share of a chart's width for a text below a bar."""
 _EQUAL = 1e-6
-"""How far the steps of a geometric range may differ, as a share."""
+"""Largest relative difference between the steps of a geometric range."""
 
 
 @dataclass(frozen=True)
@@ -55,25 +56,25 @@ class Mark:
 
 @dataclass(frozen=True)
 class Plot:
-    """What a chart is of: marks in order, and what its axes are called."""
+    """The content of a chart: marks in order, and the titles of its axes."""
 
     marks: list[Mark]
     x: str
     """The title of the axis."""
     unit: str
-    """Of values on the x axis."""
+    """Unit of the values on the x axis."""
     numeric: bool
     y: str
     by: str
     facet: str
     ratio: bool
-    """Whether it is compared with 1."""
+    """True if y is a ratio, which is compared with 1."""
     over: Sequence[str] = ()
     """Axes that the means are over, beside seeds."""
     y_lines: Sequence[str] = ()
-    """`y` in lines of the length that there is for it."""
+    """`y` in lines that fit beside the plot."""
     large: bool = False
-    """Whether it counts things, so that thousands and millions are told by a letter."""
+    """True if y is a count, whose thousands and millions are written with a letter."""
 
     @property
     def xs(self) -> list[Value]:
@@ -83,17 +84,17 @@ class Plot:
 
     @property
     def series(self) -> list[str]:
-        """Of one colour each."""
+        """Names of the series, each with a colour of its own."""
         return list(dict.fromkeys(mark.series for mark in self.marks))
 
     @property
     def facets(self) -> list[str]:
-        """Of one plot each."""
+        """Names of the facets, each with a plot of its own."""
         return list(dict.fromkeys(mark.facet for mark in self.marks))
 
     @property
     def logarithmic(self) -> bool:
-        """Whether the x axis has to be: its values are a geometric range."""
+        """True if the values on the x axis are a geometric range."""
         return self.numeric and geometric([_number(x) for x in self.xs])
 
 
@@ -107,11 +108,11 @@ def plot(
 ) -> None:
     """Draws a number `y` over an axis `x` into the file `out`: a page, or SVG, PDF, PNG.
 
-    A colour for each value of the axis `by` (the design, where it varies and is not given
-    otherwise), a plot for each of `facet`; means are over the seeds and whatever else varies.
-    Numbers make lines, texts bars; a geometric range a logarithmic axis. Raises `UserError` for
-    what the study has not or the ending of `out`, `Failure` where no run has the number yet or the
-    file cannot be written.
+    Each value of the axis `by` has a colour (by default the design, if it varies), and each value
+    of `facet` a plot. Means are over seeds and all other axes. Numbers on `x` make lines, texts
+    make bars, and a geometric range makes a logarithmic axis. Raises `UserError` for an unknown
+    axis, number or ending of `out`; `Failure` if no run has the number yet, or the file cannot be
+    written.
     """
     if Path(out).suffix.lower() != _PAGE and Path(out).suffix.lower() not in figures.KINDS:
         raise UserError(
@@ -129,7 +130,7 @@ def plot(
 
 
 def _nothing(of: Table, y: str, over: Sequence[str]) -> str:
-    """Why there is no mean, and what to do."""
+    """The reason why there is no mean, with a remedy."""
     if of.frame[y].is_not_null().any():
         return (
             f"no seed has '{y}' for all of {', '.join(over)}, which the means would be over; "
@@ -139,7 +140,7 @@ def _nothing(of: Table, y: str, over: Sequence[str]) -> str:
 
 
 def read(of: Table, x: str, y: str, by: str | None, facet: str | None) -> Plot:
-    """What is drawn of a study. Raises `UserError` for what it has not."""
+    """The plot of a study. Raises `UserError` for an axis or number that the study lacks."""
     x = of.axis(x, "--x")
     y = of.number(y, "--y")
     given = [of.axis(name, flag) for name, flag in ((by, "--by"), (facet, "--facet")) if name]
@@ -207,18 +208,18 @@ def _order(of: Table, name: str) -> list[Value]:
 
 
 def _series(of: Table, by: str, value: Value, y: str, rows: Sequence[Json]) -> str:
-    """What a series is called, and why nothing of it is drawn where nothing is."""
+    """The name of a series, with the reason if it has no mark."""
     own = [row for row in rows if row[by] == value]
-    told = of.value(by, value)
+    shown = of.value(by, value)
     if any(row[y] is not None for row in own):
-        return told
-    return f"{told} (failed)" if any(row["failed"] for row in own) else f"{told} (no number)"
+        return shown
+    return f"{shown} (failed)" if any(row["failed"] for row in own) else f"{shown} (no number)"
 
 
 def _faceted(of: Table, name: str, value: Value) -> str:
-    """What stands above a plot: a text for itself, a number with what it is of."""
-    told = of.value(name, value)
-    return told if isinstance(value, str) else f"{name} {told}"
+    """The title of a facet: a text itself, or a number with the name of its axis."""
+    shown = of.value(name, value)
+    return shown if isinstance(value, str) else f"{name} {shown}"
 
 
 def _titled(name: str, unit: str) -> str:
@@ -237,7 +238,7 @@ def _number(value: Value) -> float:
 
 
 def geometric(values: Sequence[float]) -> bool:
-    """Whether each value is as many times as large as the one before, for three at least."""
+    """True for a geometric range of three or more values."""
     if len(values) < 3 or min(values) <= 0:
         return False
     steps = [later / earlier for earlier, later in itertools.pairwise(values)]
@@ -245,7 +246,7 @@ def geometric(values: Sequence[float]) -> bool:
 
 
 def specification(made: Plot, look: Look) -> Json:
-    """The chart for so much room."""
+    """The Vega-Lite specification of the plot in a format."""
     columns = 1 if look.width < 500 else min(2, len(made.facets))
     width = round(look.width / columns - 5.5 * look.font)
     names = {} if made.numeric else _names(made, look)
@@ -267,7 +268,7 @@ def specification(made: Plot, look: Look) -> Json:
         },
     )
     height = round(max(150, min(300, _HEIGHT * width)))
-    # Its title stands beside the plot, whatever its length.
+    # The title of y stands beside the plot, in lines of its height.
     letters = max(10, int(height / labels.width("n", look.font)))
     made = replace(made, y_lines=labels.lines(made.y, letters))
     layers = _lines(made, look, width) if made.numeric else _bars(made, look, width)
@@ -369,12 +370,12 @@ def _across(numbers: Sequence[float], *, log: bool) -> list[float]:
 
 
 def _beside(made: Plot, width: int) -> Callable[[Mark], float]:
-    """Where a mark lies on the x axis: those of other series a little beside it.
+    """The position of a mark on the x axis, with a small offset for each series.
 
-    Else one would hide another, and the ends of their intervals.
+    Without the offset, marks and the ends of their intervals would hide one another.
     """
     low, high = _across([_number(x) for x in made.xs], log=made.logarithmic)
-    # No further than to where the next value has its own.
+    # The offset stays within half the distance to the next value.
     step = min(_BESIDE, width / len(made.xs) / len(made.series) / 2) / width
     middle = (len(made.series) - 1) / 2
 
@@ -392,7 +393,7 @@ def _base(numbers: Sequence[float]) -> int:
 
 
 def _ticks(made: Plot, look: Look, width: int) -> alt.Axis:
-    """Marks where there are values, as far as their labels do not touch."""
+    """Ticks at the values, as far as their labels do not overlap."""
     numbers = [_number(x) for x in made.xs]
     texts = [written(x, made.unit) for x in made.xs]
     low, high = _across(numbers, log=made.logarithmic)
@@ -461,13 +462,13 @@ def _bars(made: Plot, look: Look, width: int) -> list[alt.Chart]:
 
 
 def _names(made: Plot, look: Look) -> dict[str, str]:
-    """What stands below the bars: different texts that are not too long."""
+    """Texts below the bars: distinct, and shortened to fit."""
     letters = _LONGEST * look.width / labels.width("n", look.font)
     return shortened([str(x) for x in made.xs], int(letters))
 
 
 def _angle(names: Sequence[str], look: Look, step: float) -> int:
-    """How texts below bars are turned, so that they touch neither one another nor the y axis."""
+    """Rotation of texts below bars, so that they touch neither one another nor the y axis."""
     longest = max(labels.width(name, look.font) for name in names)
     if longest + 6 < step:
         return 0
@@ -483,7 +484,7 @@ def page(of: Table, made: Plot) -> str:
     title = f"{made.y} by {made.x}"
     name = "plot"
     shown = "".join(
-        pictures.embedded(charts.svg(specification(made, look)), title, kind, f"{name}-{kind}")
+        svg.embedded(charts.svg(specification(made, look)), title, kind, f"{name}-{kind}")
         for look, kind in ((charts.WIDE, "wide"), (charts.NARROW, "narrow"))
     )
     body = (
@@ -498,10 +499,10 @@ def page(of: Table, made: Plot) -> str:
 
 
 def _about(of: Table, made: Plot) -> str:
-    told = []
+    shown = []
     axes = [name for name in of.study.layout.axes if of.frame[name].n_unique() == 1]
-    told += [f"{name} {of.value(name, of.frame[name][0])}" for name in axes if name != SEED]
-    text = ", ".join(told)
+    shown += [f"{name} {of.value(name, of.frame[name][0])}" for name in axes if name != SEED]
+    text = ", ".join(shown)
     if made.ratio:
         text += f"{'; ' if text else ''}longer or higher is faster, the dashed line is no change"
     if made.over:

@@ -16,9 +16,9 @@ MACHINE, DESIGN, SEED = "machine", "design", "seed"
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a study's table: an axis, or what is the same for all.
+    """A column of a study's table: an axis, or a value that all runs share.
 
-    `unit` is empty of what has none; `kind` is the type of its values, of which any may be None.
+    `unit` may be empty; `kind` is the type of its values, any of which may be None.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""A study in the terminal: its groups side by side, what failed and what is missing."""
+"""A study in the terminal: its groups, and its failed and missing runs."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from pagewalk.columns import Filled, ratio, words
 from pagewalk.studies.dataset import Dataset
 from pagewalk.studies.layout import COMPLETE
 from pagewalk.studies.point import DESIGN, SEED
 from pagewalk.studies.summary import SPEEDUP
-from pagewalk.studies.words import Table, short, writer
-from pagewalk.tabular import print_flow, print_table
-from pagewalk.terminal import console, line
+from pagewalk.studies.table import Table, short, writer
+from pagewalk.view.columns import Filled, ratio, words
+from pagewalk.view.table_layout import print_flow, print_table
+from pagewalk.view.terminal import console, line
 
 USUAL = ("ipc", "l2_tlb_mpki", "walk_cycles_mean")
-"""Numbers that are told unless others are asked for."""
+"""Numbers that are shown by default."""
 _FAILED = 20
-"""Failed runs that are named for each reason."""
+"""Most failed runs that are named for each reason."""
 _NONE = "–"
 _TITLE = 12
 """Cells of a line of a title, about."""
@@ -33,7 +33,7 @@ _TERMS = {
     "IPC": ("instructions/cycle", "instructions a cycle"),
     "MPKI": ("misses/1000 instructions", "misses for 1000 instructions"),
 }
-"""Words of titles that say their unit, and what they mean."""
+"""Terms in titles that imply a unit, with the unit and the meaning."""
 
 
 def show(
@@ -42,11 +42,11 @@ def show(
     metrics: Sequence[str] | None = None,
     by: Sequence[str] | None = None,
 ) -> None:
-    """A row a group: means over seeds with their intervals, and speedups over the first design.
+    """Prints a row for each group: means over seeds with intervals, and speedups.
 
-    `metrics` are numbers of the table beside the speedup, `by` the axes that make groups: all that
-    vary unless some are named, whose means are over the rest. Raises `UserError` for what there is
-    not. A study that is running is told as far as it is.
+    `metrics` are numbers of the table beside the speedup. `by` are the axes that make groups, by
+    default all that vary; means are over the others. Raises `UserError` for an unknown number or
+    axis. For a running study, the finished runs are shown.
     """
     table = Table.of(source)
     numbers = [table.number(name, "--metrics") for name in metrics or _usual(table)]
@@ -68,10 +68,10 @@ def _usual(table: Table) -> list[str]:
 def _print_head(table: Table, axes: Sequence[str], out: Console) -> None:
     complete, failed, _ = table.counted()
     of_all = f"{complete + failed:,} of {table.study.points:,} runs"
-    told = [of_all if table.study.points >= complete + failed else f"{complete + failed:,} runs"]
+    facts = [of_all if table.study.points >= complete + failed else f"{complete + failed:,} runs"]
     if failed:
-        told.append(f"{failed:,} failed")
-    out.print(line((str(table.study.folder), "bold"), "  ", ", ".join(told)))
+        facts.append(f"{failed:,} failed")
+    out.print(line((str(table.study.folder), "bold"), "  ", ", ".join(facts)))
     alone = [
         f"{name} {table.value(name, table.frame[name][0])}"
         for name in table.study.layout.axes
@@ -101,7 +101,7 @@ def _print_groups(
 def _heads(
     table: Table, groups: pl.DataFrame, axes: Sequence[str], out: Console
 ) -> tuple[str, list[Text]]:
-    """What names each group: its values, below one another where there is room for that."""
+    """Names of the groups: their values, in columns if the terminal is wide enough."""
     titles = short(axes)
     rows = [
         [table.value(name, value) for name, value in zip(axes, row, strict=True)]
@@ -122,11 +122,11 @@ def _heads(
 
 
 def _speedups(table: Table, groups: pl.DataFrame) -> list[Filled]:
-    """Speedups, the ends of their intervals, and whether these exclude 1."""
+    """Columns of speedups, their intervals, and whether these exclude 1."""
     columns = (SPEEDUP, f"{SPEEDUP}_low", f"{SPEEDUP}_high", "distinguishable")
     values = groups.select(columns).rows()
     listed = [Filled("speedup", [_NONE if value is None else ratio(value) for value, *_ in values])]
-    # Over itself there is nothing to be sure of.
+    # The reference over itself has no interval.
     designs = groups[DESIGN] if DESIGN in groups.columns else [None] * len(groups)
     values = [
         (None,) * len(columns) if design == table.study.reference else row
@@ -149,7 +149,7 @@ def _between(low: float | None, high: float | None) -> str:
 
 
 def _filled(table: Table, groups: pl.DataFrame, name: str) -> Filled:
-    """A number's means, with half of the interval where there is one."""
+    """The column of a number's means, with the half-width of the interval if there is one."""
     values = groups.select(name, f"{name}_low", f"{name}_high").rows()
     unit, write = writer(table.unit(name), [row[0] for row in values if row[0] is not None])
     cells = []
@@ -167,28 +167,28 @@ def _filled(table: Table, groups: pl.DataFrame, name: str) -> Filled:
 def _legend(
     table: Table, groups: pl.DataFrame, axes: Sequence[str], numbers: Sequence[str]
 ) -> list[str]:
-    told = []
+    facts = []
     if groups[SPEEDUP].is_not_null().any():
-        told.append(f"speedup: over {table.study.reference} on the same, by each seed")
+        facts.append(f"speedup: over {table.study.reference} on the same, by each seed")
     ends = [f"{name}_{end}" for name in numbers for end in ("low", "high")]
     if any(groups[name].is_not_null().any() for name in ends):
         sure = "±, interval: with 95 % confidence, by Student's t over seeds"
         sampled = table.frame["samples"].is_not_null().any()
-        told.append(f"{sure}; of one seed, by its samples" if sampled else sure)
+        facts.append(f"{sure}; of one seed, by its samples" if sampled else sure)
         if groups["distinguishable"].is_not_null().any():
-            told.append("unlike 1: whether the interval excludes it")
+            facts.append("unlike 1: whether the interval excludes it")
     if over := table.averaged(axes):
-        told.append(f"means are over {', '.join(over)}, of speedups the geometric ones")
+        facts.append(f"means are over {', '.join(over)}, of speedups the geometric ones")
         if (groups["seeds"] == 0).any():
-            told.append(f"{_NONE}: where no seed has all of them")
+            facts.append(f"{_NONE}: where no seed has all of them")
     ends_so = {words(name).split(" ")[-1] for name in numbers}
-    told += [f"{term}: {meaning}" for term, (_, meaning) in _TERMS.items() if term in ends_so]
+    facts += [f"{term}: {meaning}" for term, (_, meaning) in _TERMS.items() if term in ends_so]
     long = [name for name, title in short(axes).items() if title != name]
-    return told + [f"{short(axes)[name]}: {name}" for name in long]
+    return facts + [f"{short(axes)[name]}: {name}" for name in long]
 
 
 def _print_failed(table: Table, out: Console) -> None:
-    """Why runs failed, and which did for each reason."""
+    """Prints the reasons of failures, with the runs that failed for each."""
     failed = table.frame.filter(pl.col("status") != COMPLETE)
     if failed.is_empty():
         return

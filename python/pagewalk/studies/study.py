@@ -1,4 +1,4 @@
-"""A study: its axes, what is the same for all its runs, and the points that come of them."""
+"""A study: its axes, the settings that all runs share, and the resulting points."""
 
 from __future__ import annotations
 
@@ -11,38 +11,39 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from pagewalk import native, options, source
-from pagewalk.config import is_path, parse, text_of, variant
+from pagewalk import native
+from pagewalk.config import options, source
+from pagewalk.config.config import is_path, parse, text_of, variant
+from pagewalk.config.toml_position import placed
 from pagewalk.errors import UserError, in_keywords
-from pagewalk.placing import placed
-from pagewalk.quantities import exact_bytes, parse_bytes, parse_count
-from pagewalk.runs.place import Place, named
+from pagewalk.runs.executor import Executor, executor_for
 from pagewalk.runs.plan import Design, Program, Run
 from pagewalk.studies import axes
 from pagewalk.studies.axes import LIMITS, PARAM, PROGRAMS, Axis
-from pagewalk.studies.options import ASKED, BY_NAME, KNOWN, PLACE, table
+from pagewalk.studies.options import ASKED, BY_NAME, EXECUTOR, KNOWN, table
 from pagewalk.studies.point import DESIGN, MACHINE, SEED, Column, Point, Value
-from pagewalk.visible import shown
+from pagewalk.view.escape import shown
+from pagewalk.view.quantities import exact_bytes, parse_bytes, parse_count
 
 Json = dict[str, Any]
 
 MOST = 1_000_000
 """Points of a study: more are a slip of the pen."""
 _ORDER = (MACHINE, DESIGN, *PROGRAMS, "size", "threads")
-"""Of columns; then a program's parameters, keys of the configuration, limits and the seed."""
+"""The first columns in order; parameters, keys of the configuration, limits and seed follow."""
 KEYS = 2
 """The rank of keys among them."""
 
 
 @dataclass(frozen=True)
 class Study:
-    """What is run. `fixed` is the same for all; its values are read as those of axes are.
+    """The runs of a study. All share `fixed`, whose values are read as those of axes are.
 
-    `where` is a condition in SQL over the columns, of the points that stay. `precision` is a
-    share, or None to simulate all; with an `interval` there are statistics of every so many
-    instructions. `region` is whether only what lies between marks counts.
-    `cluster` is what a file says of where to run; `told` is what the manifest says of the study;
-    `at` is its file.
+    `where` is a condition in SQL over the columns, which selects points. `precision` is a
+    share, or None to simulate all. With an `interval` there are statistics of every interval of so
+    many instructions. `region` is true if only marked regions of interest count.
+    `cluster` is the cluster that a file names, `description` describes the study in the manifest,
+    and `at` is the study's file.
     """
 
     axes: tuple[Axis, ...]
@@ -53,26 +54,26 @@ class Study:
     region: bool = False
     cluster: str | None = None
     jobs: int | None = None
-    told: Json = field(default_factory=dict)
+    description: Json = field(default_factory=dict)
     at: str = ""
 
-    def place(self, cluster: str | None, jobs: int | None) -> Place:
-        """Where it is simulated: as options say, or its file."""
-        return named(cluster or self.cluster, jobs or self.jobs)
+    def executor(self, cluster: str | None, jobs: int | None) -> Executor:
+        """The executor that options name, or else the study's file."""
+        return executor_for(cluster or self.cluster, jobs or self.jobs)
 
     @property
     def names(self) -> list[str]:
-        """All that is said of points: those of axes, then what is the same for all."""
+        """Names of the values of points: those of axes, then those of `fixed`."""
         return [*(name for axis in self.axes for name in axis.names), *self.fixed]
 
     @property
     def columns(self) -> list[Column]:
-        """Of the table of its runs."""
+        """Columns of the table of runs."""
         program = next((name for name in PROGRAMS if name in self.names), PROGRAMS[0])
         always = [MACHINE, DESIGN, program, SEED]
         if program == "workload":
             always.append("size")
-        # Which limits there are does not depend on their values.
+        # The set of limits does not depend on the values.
         ended = _ended(dict.fromkeys(self.names, 1))
         found = dict.fromkeys([*self.names, *(name for name in LIMITS if name in ended), *always])
         return [self._column(name) for name in sorted(found, key=_rank)]
@@ -106,11 +107,13 @@ class Study:
         for steps in itertools.product(*(axis.steps for axis in self.axes)):
             said = {**self.fixed, **dict(zip(names, itertools.chain(*steps), strict=True))}
             rows.append(maker.complete(said))
-        kept = self._kept(rows, columns)
-        return [Point({name: row.get(name) for name in columns}, maker.run(row)) for row in kept]
+        selected = self._selected(rows, columns)
+        return [
+            Point({name: row.get(name) for name in columns}, maker.run(row)) for row in selected
+        ]
 
-    def _kept(self, rows: list[dict[str, Value]], columns: list[str]) -> list[dict[str, Value]]:
-        """Those that the condition leaves."""
+    def _selected(self, rows: list[dict[str, Value]], columns: list[str]) -> list[dict[str, Value]]:
+        """The rows that the condition selects."""
         if self.where is None:
             return rows
         import polars as pl
@@ -138,14 +141,14 @@ class Study:
             raise UserError(
                 f"where: {shown(self.where)} is no condition; expected one as workload = 'gups'"
             )
-        kept = [row for row, stays in zip(rows, mask, strict=True) if stays]
-        if not kept:
+        selected = [row for row, stays in zip(rows, mask, strict=True) if stays]
+        if not selected:
             raise UserError(f"where: {shown(self.where)} leaves no point; expected some to stay")
-        return kept
+        return selected
 
 
 def _ended(row: Mapping[str, Value]) -> Json:
-    """What is said of a point, with an end for what has none, as the command line has it."""
+    """The values of a point, with the command line's default end if it has none."""
     if "trace" in row:
         return dict(row)
     programs = str(row["mix"]).count(",") + 1 if "mix" in row else 1
@@ -174,7 +177,7 @@ def _quoted(condition: str, columns: Sequence[str]) -> str:
 
 
 class _Maker:
-    """Makes runs of what points say; programs and designs that are equal are one object."""
+    """Makes runs of points; equal programs and equal designs are one object."""
 
     def __init__(self, study: Study) -> None:
         self._study = study
@@ -189,7 +192,7 @@ class _Maker:
         self._varied = {name for axis in study.axes for name in axis.names}
 
     def complete(self, row: dict[str, Value]) -> dict[str, Value]:
-        """A point with what holds where nothing is said. Raises `UserError` for a mistake."""
+        """A point with defaults for missing values. Raises `UserError` for a mistake."""
         row.setdefault(MACHINE, options.DEFAULT_MACHINE)
         row.setdefault(DESIGN, source.DEFAULT_DESIGN)
         row.setdefault(SEED, 1)
@@ -217,7 +220,7 @@ class _Maker:
         return row
 
     def _checked(self, workload: str, own: list[str]) -> str | None:
-        """Which parameter says how large a program is, if one does.
+        """The parameter that sets the size of a program, if it has one.
 
         Raises `UserError` for a program that is none, lacks a parameter, or is sized twice.
         """
@@ -237,10 +240,10 @@ class _Maker:
         return sizing
 
     def _design_of(self, row: dict[str, Value]) -> None:
-        """Checks machine and design of a point, and lets a design's own changes hold.
+        """Checks machine and design of a point, and applies the changes in the design's name.
 
-        They hold over what is set for all, as on the command line. Raises `UserError` for what is
-        not there, and where an axis says what the design says.
+        These override settings of all designs, as on the command line. Raises `UserError` for an
+        unknown machine or design, and for a key that both an axis and the design set.
         """
         machine, design = str(row[MACHINE]), str(row[DESIGN])
         if machine not in self._machines:
@@ -329,7 +332,7 @@ class _Maker:
         known = (named, *own.items())
         if known not in self._designs:
             keys = {name: axes.setting(value) for name, value in own.items()}
-            # In one order, so that what is said in another way is the same run.
+            # Sorted, so that the same changes in another order are the same run.
             base, changes = (
                 variant(named)[0],
                 dict(sorted({**self._changes[named], **keys}.items())),
@@ -338,7 +341,7 @@ class _Maker:
         return self._designs[known]
 
     def _label(self, base: str, changes: Json) -> str:
-        """What the engine calls a design: several of one name may run together.
+        """The engine's label of a design: several of one name may run together.
 
         It is the design's name, with a hash of what is changed, or of its path where two files
         have the same name.
@@ -354,7 +357,7 @@ def _hash(value: Any) -> str:
 
 
 def _there(name: str, kind: str, key: str, names: Sequence[str]) -> None:
-    """Raises `UserError` where there is no such design or machine, by name or file."""
+    """Raises `UserError` for an unknown design or machine, by name or file."""
     if is_path(name):
         if not Path(name).exists():
             raise UserError(f"{key}: there is no file '{name}'; check the name")
@@ -381,7 +384,7 @@ def _whole(value: Value) -> int | None:
 
 
 def study(asked: Mapping[str, Any], at: str = "") -> Study:
-    """The study of what somebody says, by the keys of a file.
+    """Makes a study of values by the keys of a study's file.
 
     `vary` has texts as on the command line, or a table of names with their values; `zip` is a list
     of tables whose names step together. Messages begin with the file `at`, where there is one,
@@ -395,9 +398,9 @@ def study(asked: Mapping[str, Any], at: str = "") -> Study:
 
 
 def _placed(error: UserError, at: str) -> UserError:
-    """A mistake with the study's file and line before it, where it has a file.
+    """The error with the study's file and line before it, if there is a file.
 
-    What a message says of an option is of the command line, whatever the file.
+    An error that begins with a flag is one of the command line, and stays as it is.
     """
     if not at or str(error).startswith("-"):
         return error
@@ -422,9 +425,9 @@ def _study(given: Mapping[str, Any]) -> Study:
             fixed.update(zip(axis.names, axis.steps[0], strict=True))
         else:
             found.append(axis)
-    place = table("cluster", given.get("cluster", {}))
-    if wrong := sorted(place.keys() - PLACE):
-        raise UserError(f"cluster.{wrong[0]}: is unknown; expected {' and '.join(PLACE)}")
+    executor = table("cluster", given.get("cluster", {}))
+    if wrong := sorted(executor.keys() - EXECUTOR):
+        raise UserError(f"cluster.{wrong[0]}: is unknown; expected {' and '.join(EXECUTOR)}")
 
     def checked(name: str) -> Any:
         return BY_NAME[name].read(given.get(name), name)
@@ -436,13 +439,16 @@ def _study(given: Mapping[str, Any]) -> Study:
         precision=checked("precision"),
         interval=checked("interval"),
         region=checked("roi"),
-        **{option.name: option.read(place.get(key), option.key) for key, option in PLACE.items()},
-        told={name: given[name] for name in KNOWN if name in given},
+        **{
+            option.name: option.read(executor.get(key), option.key)
+            for key, option in EXECUTOR.items()
+        },
+        description={name: given[name] for name in KNOWN if name in given},
     )
 
 
 def _axes(given: Mapping[str, Any]) -> Iterator[Axis]:
-    """All that somebody says of the points, what has one value too; machines vary slowest."""
+    """The axes in the values given, with single values as axes, too; machines vary slowest."""
     found = {
         option.key: list(option.axes(option.key, given[option.key]))
         for option in sorted(ASKED, key=lambda option: option.name != MACHINE)
@@ -464,9 +470,9 @@ def _seeds(given: Mapping[str, Any]) -> Axis:
 
 
 def asked(options: Mapping[str, Any], file: str | None) -> Json:
-    """The keys that a file has; what is said of an option, by its name, takes a key's place.
+    """The keys of a file, overridden by options.
 
-    Raises `UserError` with the file's name for one that is no TOML.
+    Raises `UserError` with the file's name if it is no TOML.
     """
     return ({} if file is None else _keys(Path(file))) | {
         option.key: options[option.name] for option in ASKED if options.get(option.name) is not None

@@ -1,4 +1,4 @@
-"""What the runs of a study say together: means over seeds, and how sure they are."""
+"""Means over seeds of a study's runs, with confidence intervals."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ SPEEDUP = "speedup"
 def grouped(
     frame: pl.DataFrame, columns: Sequence[str], numbers: Sequence[str], axes: Sequence[str]
 ) -> pl.DataFrame:
-    """One row for each combination of values of `columns`, in the order in which they come.
+    """One row for each combination of values of `columns`, in order of appearance.
 
-    `frame` is a study's (`Study.frame`), `axes` all its axes and `numbers` what is wanted of it.
-    Each number has the mean over seeds and, in ``NUMBER_low`` and ``NUMBER_high``, the ends of
-    its 95 % confidence interval by Student's t; of one seed that of samples, where the run has
-    them, or none. Speedups, each of which is of two runs of one seed, are averaged as logarithms,
-    and ``distinguishable`` says whether the interval excludes 1: none without an interval.
-    ``seeds`` is how many the means are of at most, ``runs`` how many runs there are and ``failed``
-    how many of them have no numbers.
+    `frame` is a study's (`Study.frame`), `axes` are all its axes, and `numbers` the numbers to
+    average. Each number has the mean over seeds and, in ``NUMBER_low`` and ``NUMBER_high``, the
+    ends of its 95 % confidence interval by Student's t. With one seed, the interval is that of
+    samples, if the run has them. Speedups pair two runs of one seed, and are averaged as
+    logarithms. ``distinguishable`` is true if the interval excludes 1, and null without one.
+    ``seeds`` is the largest number of seeds in a mean, ``runs`` the number of runs, and ``failed``
+    the number of runs without numbers.
 
-    Where further axes are in a group, a seed's number is its mean over them, of speedups the
-    geometric one; a seed that lacks any of their combinations that there are in `frame` says
-    nothing of the group, so that all means are over the same.
+    If a group contains further axes, a seed's number is its mean over them (the geometric mean of
+    speedups). A seed that lacks one of their combinations in `frame` is left out of the group, so
+    that all means are over the same combinations.
     """
     groups = [name for name in columns if name != SEED]
     rest = [name for name in axes if name not in (*groups, SEED)]
-    # So that there is one also where all runs are in one group.
+    # A constant column, so that group_by has a column even if all runs are one group.
     frame = frame.with_columns(pl.lit(value=True).alias("_all"))
     names = ["_all", *groups]
     failed = pl.col("status") != COMPLETE
@@ -112,7 +112,7 @@ def _together(
     *,
     logarithms: bool,
 ) -> tuple[float | None, float | None, float | None, int]:
-    """Mean, the ends of its interval and how many values there are, of a number's by seed."""
+    """The mean of a number's values by seed, the ends of its interval, and their count."""
     known = [value for value in values if value is not None]
     if not known:
         return None, None, None, 0
@@ -149,7 +149,7 @@ def student(freedom: int, confidence: float = CONFIDENCE) -> float:
 
 
 def within(angle: float, freedom: int) -> float:
-    """How likely Student's t lies between both signs of sqrt(freedom) * tan(angle).
+    """Probability that Student's t lies within ±sqrt(freedom) * tan(angle).
 
     The finite sums of Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.3 and
     26.7.4.

@@ -69,7 +69,7 @@ fn about(text: &str, key: &str) -> String {
 }
 
 /// Bytes of a configuration file: a hundred times the largest shipped one. The Python part
-/// (`pagewalk.config`) has the same. Ours: a file without end would fill the memory.
+/// (`pagewalk.config.config`) has the same. Ours: a file without end would fill the memory.
 const LARGEST: u64 = 1 << 20;
 
 /// Whether it names what is open already: standard input, or a shell's `<(…)`.

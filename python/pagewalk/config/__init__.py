@@ -1,0 +1,1 @@
+"""Configurations and run options: how they are read, named and checked."""

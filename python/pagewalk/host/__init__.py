@@ -1,0 +1,1 @@
+"""The host: its files, its performance counters and its installed tools."""

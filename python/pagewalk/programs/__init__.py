@@ -1,0 +1,1 @@
+"""Programs from Python and regions of traces."""

@@ -1,0 +1,197 @@
+"""Results of a reproduction, stored in the paper's folder, and the page generated from them."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import asdict, fields, replace
+from pathlib import Path
+from typing import Any
+
+from pagewalk.errors import UserError
+from pagewalk.host import files
+from pagewalk.reproduce.figure import DIFFERS, Row
+from pagewalk.reproduce.report import difference, label, number, ours, printed
+from pagewalk.reproduce.seeds import placed
+
+Json = dict[str, Any]
+
+NAME, TEMPLATE = "results.json", "page.md"
+_ONE = "results-{}.json"
+_HEAD = ("paper", "title", "source", "scale", "full_scale", "machine", "seeds", "version")
+_DEFAULTS = {field.name: field.default for field in fields(Row)}
+_PLACEHOLDER = re.compile(r"\{\{(.+?)\}\}")
+_MARKED = "<!-- made of {} and {}: change the template and run scripts/paper_page.py -->\n"
+
+
+class StoredResults:
+    """The part of a reproduction that a page needs: its identity, and the rows of each figure."""
+
+    def __init__(self, about: Json, figures: dict[str, list[Row]]) -> None:
+        self.about = about
+        self.figures = figures
+        self._placed = {name: placed(rows) for name, rows in figures.items()}
+
+    @classmethod
+    def of(cls, data: Json) -> StoredResults:
+        """Reads the content of a `results.json`, of a reproduction or a stored one.
+
+        Raises `UserError` for one with samples, which pages do not show.
+        """
+        if "precision" in data:
+            raise UserError("it was made with --precision; pages are made of runs without it")
+        names = _DEFAULTS.keys()
+        return cls(
+            {key: data[key] for key in (*_HEAD, "deviations")},
+            {
+                figure["name"]: [
+                    Row(**{key: value for key, value in row.items() if key in names})
+                    for row in figure["rows"]
+                ]
+                for figure in data["figures"]
+            },
+        )
+
+    @classmethod
+    def read(cls, path: Path) -> StoredResults:
+        """Reads such a file. Raises `UserError` for another one."""
+        try:
+            return cls.of(json.loads(path.read_text(encoding="utf-8")))
+        except FileNotFoundError:
+            raise UserError(f"there is no file '{path}'; 'pagewalk reproduce' makes it") from None
+        except (ValueError, KeyError, TypeError) as error:
+            raise UserError(f"{path}: no results of a reproduction ({error})") from None
+
+    @classmethod
+    def of_folder(cls, folder: Path) -> StoredResults:
+        """Results in a paper's folder: the whole run, and figures on request, each a file."""
+        whole = cls.read(folder / NAME)
+        figures = dict(whole.figures)
+        for path in sorted(folder.glob(_ONE.format("*"))):
+            figures |= cls.read(path).figures
+        return cls(whole.about, figures)
+
+    def store(self, folder: Path, on_request: list[str]) -> None:
+        """Stores a run in a paper's folder; each figure on request gets a file of its own.
+
+        A part of the figures at another scale than the stored run is stored as ``FIGURE@SCALE``.
+        Raises `UserError` for a part of the figures at its scale: a page shows a single run.
+        """
+        asked = [name for name in self.figures if name in on_request]
+        rest = {name: rows for name, rows in self.figures.items() if name not in asked}
+        single = {name: self.figures[name] for name in asked}
+        if rest and (folder / NAME).is_file():
+            whole, scale = StoredResults.read(folder / NAME), self.about["scale"]["name"]
+            missing = whole.figures.keys() - rest.keys()
+            if missing and whole.about["scale"]["name"] == scale:
+                raise UserError(
+                    f"the run lacks figures that {folder / NAME} has, of the same scale "
+                    f"({', '.join(sorted(missing))}); run all together, to keep them"
+                )
+            if missing:
+                single |= {f"{name}@{scale}": rows for name, rows in rest.items()}
+                rest = {}
+        for name, rows in single.items():
+            StoredResults(self.about, {name: rows}).write(folder / _ONE.format(name))
+        if rest:
+            StoredResults(self.about, rest).write(folder / NAME)
+
+    def text(self) -> str:
+        """JSON with a line for each row, without default values."""
+        figures = []
+        for name, rows in self.figures.items():
+            lines = ",\n".join("  " + json.dumps(_unusual(row), ensure_ascii=False) for row in rows)
+            figures.append(f' {{"name": {json.dumps(name)}, "rows": [\n{lines}\n ]}}')
+        head = "".join(
+            f" {json.dumps(key)}: {json.dumps(value, ensure_ascii=False)},\n"
+            for key, value in self.about.items()
+        )
+        return "{\n" + head + ' "figures": [\n' + ",\n".join(figures) + "\n]}\n"
+
+    def write(self, path: Path) -> None:
+        """Writes it, whole or not at all."""
+        files.write(str(path), self.text().encode())
+
+    def page(self, template: str) -> str:
+        """A page: its template with every ``{{…}}`` filled in.
+
+        ``{{figure; panel; group; series}}`` is our number, with `` : .1f`` behind it in that
+        format, and with ``paper``, ``low`` or ``high`` before it another one of the row;
+        ``{{run}}`` says which run it was, ``{{stated}}`` is the table of what the paper
+        states, and ``{{all figure; panel}}`` a table of a panel, a group a line. Raises
+        `UserError` for a number that is not there.
+        """
+        body = _PLACEHOLDER.sub(lambda found: self._filled(found[1].strip()), template)
+        return _MARKED.format(TEMPLATE, NAME) + body
+
+    def _filled(self, text: str) -> str:
+        if text == "run":
+            return self._run()
+        if text == "stated":
+            return self._stated()
+        if text.startswith("all "):
+            figure, _, panel = text.removeprefix("all ").partition(";")
+            return self._all(figure.strip(), panel.strip())
+        path, _, form = text.partition(" : ")
+        which, _, rest = path.partition(" ")
+        if which not in {"paper", "low", "high"}:
+            which, rest = "value", path
+        parts = [part.strip() for part in rest.split(";")]
+        if len(parts) not in {4, 5}:
+            raise UserError(
+                f"{{{{{text}}}}}: expected figure; panel; group; series, and a part if it has one"
+            )
+        figure, panel, group, series, part = [*parts, ""][:5]
+        row = self._placed.get(figure, {}).get((panel, group, series, part, 0))
+        value = None if row is None else getattr(row, which)
+        if row is None or value is None:
+            raise UserError(f"{{{{{text}}}}}: there is no such number in the kept results")
+        return format(value, form) if form else number(value, row.unit)
+
+    def _run(self) -> str:
+        seeds = self.about["seeds"]
+        drawn = f"seed {seeds[0]}" if len(seeds) == 1 else f"seeds {seeds[0]} to {seeds[-1]}"
+        return f"Pagewalk {self.about['version']}, scale `{self.about['scale']['name']}`, {drawn}"
+
+    def _all(self, figure: str, panel: str) -> str:
+        rows = [row for row in self.figures.get(figure, []) if row.panel == panel]
+        if not rows:
+            raise UserError(
+                f"{{{{all {figure}; {panel}}}}}: there is no such panel in what is kept"
+            )
+        columns = list(dict.fromkeys(row.series for row in rows))
+        units = {row.series: row.unit for row in rows}
+        heads = [f"{name}, {units[name]}" if units[name] else name for name in columns]
+        lines = [f"| | {' | '.join(heads)} |", "|---|" + "--:|" * len(columns)]
+        for group in dict.fromkeys(row.group for row in rows):
+            cells = {row.series: ours(replace(row, unit="")) for row in rows if row.group == group}
+            lines.append(f"| {' | '.join([group, *(cells.get(c, '') for c in columns)])} |")
+        return "\n".join(lines)
+
+    def _stated(self) -> str:
+        lines = [
+            "| figure | quantity | ours | paper | difference | | agreement by construction |",
+            "|---|---|---|---|---|---|---|",
+        ]
+        for name, rows in self.figures.items():
+            for row in rows:
+                if not row.average or row.paper is None:
+                    continue
+                status = row.status
+                if status == DIFFERS:
+                    status = f"[{status}]({self.about['deviations']}#{row.deviation})"
+                shown = (
+                    name, label(row), ours(row), printed(row), difference(row),
+                    status, row.by_construction,
+                )  # fmt: skip
+                lines.append("| " + " | ".join(shown) + " |")
+        return "\n".join(lines)
+
+
+def _unusual(row: Row) -> Json:
+    """The fields of a row without defaults, with numbers of nine digits."""
+    return {
+        key: float(f"{value:.9g}") if isinstance(value, float) else value
+        for key, value in asdict(row).items()
+        if value != _DEFAULTS[key]
+    }

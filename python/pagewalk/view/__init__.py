@@ -1,0 +1,1 @@
+"""Terminal output, pages, charts and pictures: all that draws or prints."""

@@ -10,7 +10,7 @@
 //!          "PWTSTOP\n" if an interrupt has stopped the recording
 //! ```
 //!
-//! All numbers are little-endian. A block belongs to one thread, and can be decoded alone. Without a trailer the file
+//! All numbers are little-endian. A block belongs to one thread, and is encoded independently. Without a trailer the file
 //! is unfinished; its blocks are still valid.
 
 use std::fs::File;

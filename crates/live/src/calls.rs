@@ -17,7 +17,7 @@ fn pages(bytes: u64) -> u64 {
 }
 
 impl Space {
-    /// The event of a finished system call; [`Event::NOTHING`] when it failed or changed nothing.
+    /// The event of a finished system call; [`Event::NOTHING`] if it failed or changed nothing.
     pub fn event(&mut self, number: i64, result: i64, a: &[u64; 6]) -> Event {
         // The kernel's errors are -1 to -4095; brk returns an address.
         if (-4095..0).contains(&result) {

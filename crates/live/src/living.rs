@@ -45,7 +45,7 @@ impl<T> Living<T> {
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
-    /// The one with this number, if it lives.
+    /// The object with this number, if it lives.
     pub fn get(&self, number: usize) -> Option<&T> {
         self.all.get(&number)
     }

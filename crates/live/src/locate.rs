@@ -11,7 +11,7 @@ use pagewalk_ring::needed;
 use pagewalk_stream::Error;
 use pagewalk_units::{RunOption, text};
 
-/// Name under which distributions install the emulator.
+/// The emulator's name in distributions.
 const QEMU: &str = "qemu-x86_64";
 
 /// True if the plugin works with QEMU of this version. 7.2 is the first version with the functions that the plugin

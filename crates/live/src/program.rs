@@ -37,7 +37,7 @@ fn shown(text: &OsStr) -> String {
     out
 }
 
-/// A running program with all its threads and processes.
+/// A running program, with all its processes and threads.
 pub struct Live {
     pub(crate) name: String,
     pub(crate) host: Host,

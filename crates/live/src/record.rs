@@ -190,7 +190,7 @@ impl LiveRecording {
     /// Completes the trace.
     ///
     /// # Errors
-    /// When it cannot be written, such as to a full disk.
+    /// The trace cannot be written, for example to a full disk.
     pub fn finish(mut self) -> Result<Written, Error> {
         for id in self.threads.numbers() {
             self.seal(id)?;

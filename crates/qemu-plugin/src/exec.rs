@@ -20,7 +20,7 @@ const DESCRIPTORS: usize = 4;
 const SCRIPTS: usize = 5;
 
 enum Executable {
-    /// A program for QEMU, and its arguments from the first on.
+    /// A program for QEMU, and its arguments from `argv[0]` on.
     Program(PathBuf, Vec<CString>),
     /// A file that the kernel may execute outside the emulator, and the reason ([`record::unseen`]).
     Unseen(u64, PathBuf),

@@ -309,7 +309,7 @@ unsafe extern "C" fn after_fork() {
         // SAFETY: this is that virtual CPU's thread.
         unsafe { *call(vcpu) = Call::default() };
         claim(vcpu);
-        // The child is in the system call that made it.
+        // The child starts inside the fork that created it.
         // SAFETY: as above.
         let p = unsafe { producer(vcpu) };
         // SAFETY: as above.

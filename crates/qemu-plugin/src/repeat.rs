@@ -12,9 +12,9 @@ use crate::{count, process, translate};
 
 /// A repeated string instruction at the end of a block.
 pub struct Repeated {
-    /// The word of a block of this instruction alone.
+    /// The record of a block with this instruction alone.
     alone: u64,
-    /// The constant part of its memory records in the block at hand.
+    /// The constant part of its memory records in the current block.
     within: u64,
     /// Accesses of each iteration.
     accesses: u32,

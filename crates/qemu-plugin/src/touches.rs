@@ -18,13 +18,13 @@ struct Range(usize, Length, bool);
 enum Length {
     /// This many bytes.
     Bytes(u64),
-    /// The call's result, each of this many bytes.
+    /// The call's result, times this many bytes.
     Returned(u64),
-    /// The argument, each of this many bytes.
+    /// The argument, times this many bytes.
     Argument(usize, u64),
-    /// A bit for each of the argument, in whole words.
+    /// One bit for each unit of the argument, in whole words.
     Bits(usize),
-    /// A byte for each page of the argument.
+    /// One byte for each page of the argument.
     Pages(usize),
     /// The value at the argument's address (`socklen_t`).
     Told(usize),

@@ -1,8 +1,8 @@
 //! The interface between programs and the machine: batches of operations, and the events between them.
 //!
-//! A [`Program`] is a set of threads, each a stream of [`Op`]s in program
-//! order. An op is one instruction that matters to the memory system or to
-//! control flow, together with the plain instructions right before it.
+//! A [`Program`] is a set of threads, each a stream of [`Op`]s in program order. An op is one instruction that matters
+//! to the memory system or to control flow, together with the simple instructions right before it: those that neither
+//! access memory nor branch.
 
 mod ended;
 mod fast_forward;
@@ -22,16 +22,14 @@ pub use unseen::{Unseen, Why};
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(u8)]
 pub enum OpClass {
-    /// Arithmetic: `insns` instructions whose longest dependence chain takes
-    /// `latency` cycles.
+    /// Arithmetic: `insns` instructions whose longest dependence chain takes `latency` cycles.
     #[default]
     Compute = 0,
     /// Reads `size` bytes at `va`. `dep` are the producers of the address.
     Load = 1,
     /// Writes `size` bytes at `va`. `dep[0]` produces the address, `dep[1]` the data.
     Store = 2,
-    /// Control flow to `va` when taken. `dep` are the producers of the condition
-    /// (or of the target).
+    /// Control flow to `va` if taken. `dep` are the producers of the condition, or of the target.
     Branch = 3,
     /// Queries the machine's shortcut as [`End::Query`] of the batch says. Always the last op of its batch. `dep` are
     /// the producers of the integer and the address.
@@ -58,13 +56,12 @@ pub mod flags {
 
 /// One operation: 32 bytes, so that two share a cache line of the host.
 ///
-/// A producer is named by its distance: `dep[k] = d > 0` is the op `d` places
-/// earlier in the same thread's stream (over batch borders), 0 is no producer.
-/// The value that this op needs is ready `dep_latency[k]` cycles after that
-/// producer is done: plain instructions between the two, folded away.
+/// A producer is named by its distance: `dep[k] = d > 0` is the op `d` places earlier in the same thread's stream,
+/// across batches; 0 means no producer. The value that this op needs is ready `dep_latency[k]` cycles after the
+/// producer is done. These are the cycles of simple instructions between the two, which are folded away.
 ///
-/// With no producer the op's input is ready when it is dispatched; a chain of
-/// plain instructions among the `insns` is given by `latency` for `Compute`.
+/// Without a producer, the op's input is ready when the op is dispatched. For `Compute`, `latency` is the length of the
+/// longest chain among the `insns`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(C)]
 pub struct Op {
@@ -72,16 +69,15 @@ pub struct Op {
     pub pc: u64,
     /// Virtual address of a load or store; target of a branch; 0 for `Compute`.
     pub va: u64,
-    /// Instructions that this op stands for: itself and the plain ones right
-    /// before it. 0 for the second and later micro-operations of one
-    /// instruction (the store of a read-modify-write).
+    /// Instructions in this op: its own and the simple ones right before it. 0 for the second and later
+    /// micro-operations of one instruction (the store of a read-modify-write).
     pub insns: u16,
     /// Distances to producers in ops; 0 = none.
     pub dep: [u16; 2],
     /// Cycles between a producer's result and this op's input.
     pub dep_latency: [u8; 2],
-    /// Execution cycles: of `Compute` the whole chain; of `Branch` until it is
-    /// resolved after its inputs (at least 1). A load's latency is the memory's.
+    /// Execution cycles. For `Compute`: the whole chain. For `Branch`: from the arrival of its inputs to its resolution
+    /// (at least 1). A load's latency is the memory's.
     pub latency: u8,
     /// Class of its instruction.
     pub kind: OpClass,
@@ -93,7 +89,7 @@ pub struct Op {
 
 const _: () = assert!(size_of::<Op>() == 32);
 
-/// Ops a batch holds at most.
+/// Most ops in a batch.
 pub const BATCH_OPS: usize = 4096;
 
 /// A stretch of one thread's stream.
@@ -232,7 +228,7 @@ impl Units {
     }
 }
 
-/// Why a batch ended.
+/// Reason for which a batch ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {
     /// The batch is full; call `fill` again.
@@ -282,7 +278,7 @@ pub enum End {
 /// A change that the operating system or the simulator acts on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A new mapping; what was there is unmapped first (as mmap with MAP_FIXED).
+    /// A new mapping; older ones in its range are unmapped first (as by mmap with MAP_FIXED).
     Map {
         /// First address, page-aligned.
         at: VirtAddr,
@@ -329,8 +325,8 @@ pub enum Event {
         /// The advice.
         advice: Advice,
     },
-    /// The program touches each page of the range once, in ascending order, as
-    /// an initialisation loop would. Takes no simulated time.
+    /// The program touches each page of the range once, in ascending order, as an initialisation loop would. This takes
+    /// no simulated time.
     Populate {
         /// First address.
         at: VirtAddr,
@@ -387,19 +383,18 @@ impl Event {
 /// Facts about a program that are known before it runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
-    /// For the result, e.g. `gups --size 1GiB` or the command line.
+    /// Name for the result, for example `gups --size 1GiB` or the command line.
     pub name: String,
-    /// Instructions of all threads, when known (for the progress bar).
+    /// Instructions of all threads, if known (for the progress bar).
     pub instructions: Option<u64>,
-    /// No mapping information: the operating system takes the aligned 2 MB
-    /// region around an unknown address as a mapping, and the result says so.
+    /// No mapping information. The operating system assumes a mapping of the aligned 2 MB region around an unknown
+    /// address, and the result says so.
     pub infer_mappings: bool,
-    /// No register information: dependences between instructions are unknown,
-    /// and the result says so.
+    /// No register information: dependences between instructions are unknown, and the result says so.
     pub no_dependences: bool,
-    /// The same seed gives the same ops (everything but a live process).
+    /// The same seed gives the same ops (true for everything except a live process).
     pub deterministic: bool,
-    /// There is a region of interest.
+    /// The program marks a region of interest.
     pub has_roi: bool,
     /// Unit of a request, such as `update`, if the ops mark where a request ends ([`flags::REQUEST`]). `None`: each
     /// region of interest that ends is one request.

@@ -502,7 +502,7 @@ mod tests {
         ];
         let other = || script("other", false, vec![vec![(1, End::More)]]);
         let mut mix = Mix::new(vec![script("two", false, lines), other()]).unwrap();
-        // Fork, nothing, exec, begin; then the program.
+        // Fork, an empty event, exec, begin; then the program.
         let all = ends(&mut mix, 0, 8);
         assert_eq!(of(&all[4]), Some(&Event::Spawn { thread: 2 }));
         let forked = Event::Fork {
@@ -529,7 +529,7 @@ mod tests {
             panic!("{again:?}")
         };
         assert_eq!(ticket, 2);
-        // Ops 1 of the first run; ends 8 before, and 3 between.
+        // One op of the first run; 8 ends before it, and 3 between the runs.
         assert_eq!(until(&again[6]), [(0, 8 + 1 + 3 + 2), (4, 7)]);
         // The thread that is left of the first run continues.
         assert_eq!(ends(&mut mix, 2, 2), [End::More, End::Exit]);

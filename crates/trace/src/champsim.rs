@@ -1,4 +1,4 @@
-//! ChampSim's traces: one 64-byte record an instruction.
+//! ChampSim's traces: one 64-byte record for each instruction.
 //!
 //! Layout and the meaning of registers 6, 25 and 26 as in ChampSim's `inc/trace_instruction.h` and `inc/instruction.h`
 //! (`ooo_model_instr`). The format has neither operand sizes nor operation classes: accesses are taken to have 8 bytes,
@@ -246,7 +246,7 @@ impl Translator {
         }
     }
 
-    /// The end of the trace.
+    /// Ends the trace.
     pub fn finish<E>(&mut self, pc: u64, sink: &mut Sink<E>) -> Result<(), Stop> {
         self.registers.finish(sink, pc)
     }

@@ -346,7 +346,7 @@ int main(void) {
     return 0;
 }"#;
 
-/// One of each mapping.
+/// One mapping of each kind.
 pub const MAPS: &str = r#"
 #define _GNU_SOURCE
 #include <fcntl.h>

@@ -172,7 +172,7 @@ impl BlockHeader {
         out
     }
 
-    /// Reads what [`BlockHeader::bytes`] wrote.
+    /// Reads the output of [`BlockHeader::bytes`].
     ///
     /// # Errors
     /// The fault of the header.
@@ -305,7 +305,7 @@ pub struct Columns<'a> {
     pub marks: &'a [u8],
 }
 
-/// A full block on its way to the file.
+/// A finished block, before compression.
 pub struct Sealed {
     pub header: BlockHeader,
     /// The parts of the payload.

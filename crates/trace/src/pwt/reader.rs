@@ -52,7 +52,7 @@ pub(crate) struct Verifier<'a> {
     /// The file holds touch summaries.
     compares: bool,
     skips: SkipMaker,
-    /// Touch summaries of the first thread's last blocks, made anew.
+    /// Touch summaries made from the first thread's blocks, and not yet compared with the file's.
     made: Vec<Vec<u8>>,
     /// Number of the first thread's blocks so far.
     blocks: u64,

@@ -19,7 +19,7 @@ pub struct StepDecoder {
     ops: Vec<Op>,
 }
 
-/// The marks at a step, apart from events between steps.
+/// Marks that belong to a step.
 #[derive(Default)]
 struct Notes {
     irregular: bool,

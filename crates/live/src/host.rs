@@ -135,7 +135,7 @@ fn memory_file() -> std::io::Result<File> {
 fn names() -> impl Iterator<Item = std::io::Result<String>> {
     std::iter::repeat_with(|| {
         let mut drawn = [0u8; 16];
-        // SAFETY: the call fills `drawn`; so few bytes come at once.
+        // SAFETY: the call fills `drawn`. A request of this size is never cut short.
         let n = unsafe { libc::getrandom(drawn.as_mut_ptr().cast(), drawn.len(), 0) };
         if n != drawn.len() as isize {
             return Err(std::io::Error::last_os_error());

@@ -111,7 +111,7 @@ pub struct Skipped {
     pub instructions: u64,
     /// Requests that end in the skipped ops ([`flags::REQUEST`]).
     pub requests: u64,
-    /// Touches in program order. With a fast-forward grant: at least the first access of each class to each page since
+    /// Touches in program order. With a fast-forward grant: at least the first access of each kind to each page since
     /// the program last changed its address space, except to pages populated since. With a filtered-warming grant
     /// ([`Program::grant_filtered_warming`]): at least the accesses that [`RecentLineFilter`] lets through.
     pub touched: Vec<(u64, Access)>,

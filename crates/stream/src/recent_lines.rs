@@ -137,8 +137,8 @@ mod tests {
     use pagewalk_units::{Access, rng};
     use rand::RngExt;
 
-    /// A second filter that starts empty, behind one that has seen the whole stream up to here, lets through the same
-    /// accesses as one filter over the whole stream.
+    /// A filter may start empty in the middle of a stream, in front of another filter. The second one still lets
+    /// through the same accesses as over the whole stream.
     #[test]
     fn a_filter_before_a_filter_changes_nothing() {
         let mut draw = rng(1, "lines");
@@ -155,7 +155,7 @@ mod tests {
                 if whole.is_new(at, access) {
                     all.push((at, access));
                 }
-                // From here on, `behind` gets only the accesses that `before` lets through.
+                // After the first part, `behind` gets only the accesses that `before` lets through.
                 if (n < 3000 || before.is_new(at, access)) && behind.is_new(at, access) {
                     left.push((at, access));
                 }

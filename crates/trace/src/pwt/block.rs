@@ -10,8 +10,8 @@
 //!          "PWTSTOP\n" if an interrupt has stopped the recording
 //! ```
 //!
-//! All numbers are little-endian. A block belongs to one thread, and is encoded independently. Without a trailer the file
-//! is unfinished; its blocks are still valid.
+//! All numbers are little-endian. A block belongs to one thread, and is encoded independently. Without a trailer the
+//! file is unfinished; its blocks are still valid.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};

@@ -1,7 +1,7 @@
 //! Touch summaries: for a block of the file, its batches without their ops, and the marks between them.
 //!
 //! The file has summaries for the blocks of the first thread, up to the one in which a second thread starts. A summary
-//! lists the first access of each class to each page since the program last changed its address space, anywhere in the
+//! lists the first access of each kind to each page since the program last changed its address space, anywhere in the
 //! recording. The rule for the list is part of the format: another rule needs another version.
 
 use std::fs::File;

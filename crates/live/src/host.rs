@@ -130,8 +130,8 @@ fn memory_file() -> std::io::Result<File> {
     }
 }
 
-/// Names for the emulator's socket. Random, because engines in different PID namespaces may share a network namespace,
-/// and with it these names.
+/// Names for the emulator's socket. Random, because engines may have the same process number and still share a network
+/// namespace, and with it these names.
 fn names() -> impl Iterator<Item = std::io::Result<String>> {
     std::iter::repeat_with(|| {
         let mut drawn = [0u8; 16];

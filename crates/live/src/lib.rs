@@ -1,4 +1,4 @@
-//! Any Linux x86-64 program as a stream: it runs under QEMU's user-mode emulator with our plugin, which sends the
+//! Any Linux x86-64 program as a stream. It runs under QEMU's user-mode emulator with our plugin, which sends the
 //! executed blocks and accesses through shared memory.
 
 mod ahead;

@@ -242,8 +242,8 @@ impl Live {
             if self.something_new() {
                 return;
             }
-            // The thread that the engine waits for may itself wait for a thread whose ring is full: QEMU stops all
-            // threads for some of its work.
+            // QEMU stops all threads for some of its work. The thread that the engine waits for may therefore wait for
+            // one whose ring is full.
             if self.threads.values_mut().any(Thread::relieve) {
                 return;
             }

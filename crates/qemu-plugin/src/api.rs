@@ -64,8 +64,8 @@ unsafe extern "C" {
     pub fn qemu_plugin_mem_size_shift(info: u32) -> c_uint;
 }
 
-/// The version of the interface that this library uses, which QEMU reads before any call: 2 if QEMU has the functions
-/// of version 2, otherwise 1.
+/// The version of the interface that this library uses: 2 if QEMU has the functions of version 2, otherwise 1. QEMU
+/// reads it before any call.
 #[unsafe(no_mangle)]
 #[allow(non_upper_case_globals)]
 pub static qemu_plugin_version: AtomicI32 = AtomicI32::new(1);

@@ -122,8 +122,8 @@ fn of_the_guest(lines: Vec<Line<'_>>) -> Vec<Line<'_>> {
     lines.into_iter().filter(|l| l.to <= emulator).collect()
 }
 
-/// The mappings of QEMU's loader among other new ones: files, the page of code for system calls, zeros directly after
-/// one, and the stack with its guard page.
+/// Selects the mappings of QEMU's loader from the new ones. These are files, the page of code for system calls, zeros
+/// directly after one, and the stack with its guard page.
 fn loaded(new: Vec<Line<'_>>) -> Vec<Line<'_>> {
     let mut kept: Vec<Line<'_>> = Vec::new();
     let mut guard: Option<Line<'_>> = None;

@@ -1,15 +1,15 @@
 //! Memory of the program that the kernel reads and writes in system calls.
 //!
-//! Two sorts of accesses are left out: those that a call makes only when it fails, and those that depend on a command
-//! within the call (`fcntl`, `prctl`, `semctl`, `futex`). The latter are a word or two that the program has just
+//! Two sorts of accesses are left out. The first are those that a call makes only when it fails. The second depend on a
+//! command within the call (`fcntl`, `prctl`, `semctl`, `futex`); they are a word or two that the program has just
 //! written itself.
 
 use pagewalk_ring::{Producer, record};
 
 use crate::guest;
 
-/// A range of the program's memory that the kernel reads or writes in a call that succeeds: argument with its address,
-/// length, and true if it is written.
+/// A range of the program's memory that the kernel reads or writes in a call that succeeds. The fields are the argument
+/// with its address, its length, and true if it is written.
 #[derive(Clone, Copy)]
 struct Range(usize, Length, bool);
 

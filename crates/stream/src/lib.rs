@@ -1,8 +1,8 @@
 //! The interface between programs and the machine: batches of operations, and the events between them.
 //!
 //! A [`Program`] is a set of threads, each a stream of [`Op`]s in program order. An op is one instruction that matters
-//! to the memory system or to control flow, together with the simple instructions right before it: those that neither
-//! access memory nor branch.
+//! to the memory system or to control flow, together with the simple instructions right before it. Simple instructions
+//! neither access memory nor branch.
 
 mod ended;
 mod fast_forward;
@@ -57,7 +57,7 @@ pub mod flags {
 /// One operation: 32 bytes, so that two share a cache line of the host.
 ///
 /// A producer is named by its distance: `dep[k] = d > 0` is the op `d` places earlier in the same thread's stream,
-/// across batches; 0 means no producer. The value that this op needs is ready `dep_latency[k]` cycles after the
+/// across batches. 0 means no producer. The value that this op needs is ready `dep_latency[k]` cycles after the
 /// producer is done. These are the cycles of simple instructions between the two, which are folded away.
 ///
 /// Without a producer, the op's input is ready when the op is dispatched. For `Compute`, `latency` is the length of the
@@ -69,8 +69,8 @@ pub struct Op {
     pub pc: u64,
     /// Virtual address of a load or store; target of a branch; 0 for `Compute`.
     pub va: u64,
-    /// Instructions in this op: its own and the simple ones right before it. 0 for the second and later
-    /// micro-operations of one instruction (the store of a read-modify-write).
+    /// Instructions in this op: its own and the simple ones right before it. The second and later micro-operations of
+    /// an instruction have 0 (the store of a read-modify-write).
     pub insns: u16,
     /// Distances to producers in ops; 0 = none.
     pub dep: [u16; 2],
@@ -111,9 +111,9 @@ pub struct Skipped {
     pub instructions: u64,
     /// Requests that end in the skipped ops ([`flags::REQUEST`]).
     pub requests: u64,
-    /// Touches in program order. With a fast-forward grant: at least the first access of each kind to each page since
-    /// the program last changed its address space, except to pages populated since. With a filtered-warming grant
-    /// ([`Program::grant_filtered_warming`]): at least the accesses that [`RecentLineFilter`] lets through.
+    /// Touches in program order. A fast-forward grant needs at least the first access of each kind to each page since
+    /// the program last changed its address space. Pages that it has populated since may be missing. A filtered-warming
+    /// grant ([`Program::grant_filtered_warming`]) needs at least the accesses that [`RecentLineFilter`] lets through.
     pub touched: Vec<(u64, Access)>,
 }
 
@@ -154,8 +154,8 @@ impl Batch {
     }
 }
 
-/// Query of the machine's shortcut, which maps integers that a program derives from its keys to addresses: two
-/// instructions and three system calls (STLT, section III).
+/// Query of the machine's shortcut, which maps integers to addresses. A program derives the integers from its keys.
+/// There are two instructions and three system calls (STLT, section III).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ShortcutQuery {
     /// `loadVA`: looks up where the record of `integer` may lie. The result is its address, or 0.
@@ -234,8 +234,8 @@ pub enum End {
     /// The batch is full; call `fill` again.
     More,
     /// An event follows the ops of this batch; then call `fill` again. `ticket` > 0 orders it among the changes of the
-    /// process's address space. The event takes effect when every runnable thread of the process has reached
-    /// [`End::Meet`] with this or a later ticket, or waits with an event of its own.
+    /// process's address space. Such an event takes effect when every runnable thread of the process has reached
+    /// [`End::Meet`] with this or a later ticket. A thread that waits with an event of its own counts, too.
     Event {
         /// The event.
         event: Event,

@@ -7,7 +7,7 @@ use pagewalk_stream::{Op, OpClass};
 
 use crate::pump::{Sink, Stop};
 
-/// Cycles at which a chain of folded instructions gets an op of its own, so that a loop-carried chain of arithmetic
+/// Cycles at which a chain of folded instructions gets an op of its own. A loop-carried chain of arithmetic thus
 /// becomes a chain of ops.
 const LONGEST_CHAIN: u8 = 8;
 

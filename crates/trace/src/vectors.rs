@@ -1,8 +1,8 @@
 //! Basic-block vectors of a trace, for each stretch of its stream.
 //!
-//! As in SimPoint 3.0 (Hamerly, Perelman, Lau and Calder, JILP 2005): a vector holds the share of a stretch's
-//! instructions in each basic block, projected to 15 dimensions at random. A block's row of the projection is a hash of
-//! its address, so that no table holds all blocks of a program.
+//! As in SimPoint 3.0 (Hamerly, Perelman, Lau and Calder, JILP 2005), a vector holds the share of a stretch's
+//! instructions in each basic block. Vectors are projected to 15 dimensions at random. A block's row of the projection
+//! is a hash of its address, so that no table holds all blocks of a program.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! The smallest machine that meets the contract of `Program`: threads take turns, and a change of an address space
+//! The smallest machine that meets the contract of `Program`. Threads take turns, and a change of an address space
 //! takes effect when all its runnable threads have met.
 
 use std::collections::BTreeMap;

@@ -1,5 +1,5 @@
-//! A fast-forwarded recording gives the counts and touches of its ops, ends batches at the same places, and continues
-//! with the same ops after the grant.
+//! A fast-forwarded recording gives the counts and touches of its ops, and ends batches at the same places. After the
+//! grant it continues with the same ops.
 
 use std::collections::HashMap;
 use std::path::Path;

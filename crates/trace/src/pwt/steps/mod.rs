@@ -24,8 +24,8 @@ const RECORDS_FULL: usize = 1 << 20;
 /// Most records of a block of the file: one step can exceed the limit.
 pub const MOST_RECORDS: usize = RECORDS_FULL + (1 << 16);
 
-/// Codes of marks above those of [`super::marks`]: a step with another number of records than its block expects; a step
-/// without a known next block; a meeting point within a step.
+/// Codes of marks above those of [`super::marks`]. In order: a step with another number of records than its block
+/// expects, a step without a known next block, and a meeting point within a step.
 const IRREGULAR: u64 = 64;
 const BREAK: u64 = 65;
 const MET_WITHIN: u64 = 66;

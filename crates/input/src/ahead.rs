@@ -1,36 +1,35 @@
-//! Decompression beside who reads: a thread that reads ahead through a bounded channel.
+//! Decompression in parallel with the reader: a thread reads ahead through a bounded channel.
 
 use std::io::{BufRead, Error, ErrorKind, Read, Result};
 use std::panic::resume_unwind;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
-/// Bytes of a buffer, which one call of the decompressor fills at most. Large, so that who
-/// waits for one sleeps long enough for the host to give its core to another thread: of three
-/// threads on two cores, buffers of a quarter were 8 % slower.
+/// Bytes of a buffer, the most that one call of the decompressor fills. A reader that waits for a large buffer sleeps
+/// long enough for the host to run another thread on its core. With three threads on two cores, buffers of a quarter of
+/// this size were 8 % slower.
 const BUFFER: usize = 1 << 20;
-/// Buffers that wait at most; with those in use and on their way back, less than 10 MB.
+/// Most buffers that wait; with those in use and on their way back, less than 10 MB.
 const AHEAD: usize = 6;
 
-/// Reads ahead. The first buffer is filled where it is asked for, so that looking at a file's
-/// beginning starts no thread.
+/// Reads ahead. The first buffer is filled on the caller's thread, so that peeking at a file starts no thread.
 pub(crate) struct Ahead {
     source: Source,
     buffer: Vec<u8>,
-    /// Bytes of `buffer` that were used.
+    /// Bytes of `buffer` that have been consumed.
     at: usize,
 }
 
 enum Source {
-    /// Nothing was asked for yet.
+    /// Nothing has been read.
     New(Box<dyn Read + Send>),
-    /// The first buffer was.
+    /// The first buffer has been read.
     Begun(Box<dyn Read + Send>),
-    /// All that follows.
+    /// The thread reads the rest.
     Thread(Worker),
     /// The end.
     Over,
-    /// What is wrong, also for who asks again.
+    /// The error, kept for later calls.
     Failed(ErrorKind, String),
 }
 
@@ -43,7 +42,7 @@ impl Ahead {
         }
     }
 
-    /// What follows `used`; an empty buffer at the end.
+    /// The buffer after `used`; empty at the end.
     fn next(&mut self, used: Vec<u8>) -> Result<Vec<u8>> {
         if let Source::Thread(worker) = &mut self.source {
             return worker.next(used);
@@ -98,7 +97,7 @@ impl Read for Ahead {
     }
 }
 
-/// What one call of `reader` gives, in `buffer`.
+/// Fills `buffer` by one call of `reader`.
 fn fill(reader: &mut dyn Read, mut buffer: Vec<u8>) -> Result<Vec<u8>> {
     buffer.resize(BUFFER, 0);
     loop {
@@ -114,10 +113,10 @@ fn fill(reader: &mut dyn Read, mut buffer: Vec<u8>) -> Result<Vec<u8>> {
 }
 
 struct Worker {
-    /// An empty buffer is the end. Taken by drop.
+    /// An empty buffer marks the end. Taken by drop.
     full: Option<Receiver<Result<Vec<u8>>>>,
     used: SyncSender<Vec<u8>>,
-    /// Taken when it is over.
+    /// Taken at the end.
     thread: Option<JoinHandle<()>>,
 }
 
@@ -142,12 +141,12 @@ impl Worker {
         })
     }
 
-    /// The next buffer; `used` will be filled again.
+    /// The next buffer; the thread fills `used` again.
     fn next(&mut self, used: Vec<u8>) -> Result<Vec<u8>> {
         let _ = self.used.try_send(used);
         let next = self.full.as_ref().and_then(|full| full.recv().ok());
         next.unwrap_or_else(|| {
-            // It says when it is over, unless it panicked.
+            // The thread marks the end, unless it panicked.
             if let Some(Err(panic)) = self.thread.take().map(JoinHandle::join) {
                 resume_unwind(panic);
             }
@@ -174,8 +173,8 @@ mod tests {
 
     use super::{AHEAD, Ahead, BUFFER};
 
-    /// Gives so many full buffers and then what `then` says; counts what it gave, and holds
-    /// `alive` as long as it lives.
+    /// Gives `buffers` full buffers, then the result of `then`. Counts the buffers in `given`, and holds that count
+    /// while it lives.
     struct Source {
         buffers: u64,
         given: Arc<AtomicU64>,
@@ -258,8 +257,7 @@ mod tests {
             ahead.consume(there);
         }
         drop(ahead);
-        // 50 were used, so many wait, and one was under way. The thread is gone: it holds
-        // its source no more.
+        // 50 were used, `AHEAD` wait, and one was being filled. The thread has ended, so it holds its source no longer.
         let given = Arc::try_unwrap(given)
             .expect("the thread is gone")
             .into_inner();

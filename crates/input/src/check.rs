@@ -1,10 +1,9 @@
-//! The checksums of xz files, beside liblzma.
+//! Checksums of xz files, computed outside liblzma.
 //!
-//! liblzma as its crate builds it has CRC64 by tables only, which takes as long as decompression
-//! itself. Where a file tells at its end how its blocks lie, liblzma is told to leave their
-//! checksums out, and they are computed here by carry-less multiplication. It still compares the
-//! sizes of the blocks with what the file says. The layout is that of "The .xz File Format",
-//! version 1.2.1.
+//! liblzma, as its crate builds it, computes CRC64 by tables only, which takes as long as decompression itself. If the
+//! index at a file's end is valid, liblzma ignores the checksums, and this module computes them by carry-less
+//! multiplication. liblzma still compares the sizes of the blocks with the index. The layout is that of "The .xz File
+//! Format", version 1.2.1.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -13,12 +12,12 @@ use std::os::unix::fs::FileExt;
 
 use liblzma::stream::Error;
 
-/// Bytes of the header of a stream, and of its footer.
+/// Bytes of a stream's header, and of its footer.
 const HEADER: u64 = 12;
 /// Longer indices than this (some million blocks) are left to liblzma.
 const MOST_INDEX: u64 = 1 << 25;
 
-/// What a stream's flags say of its checksums.
+/// Checksum algorithm in a stream's flags.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
     Crc32,
@@ -37,15 +36,15 @@ impl Kind {
 /// A block of an xz file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Block {
-    /// Bytes, decompressed.
+    /// Size after decompression.
     bytes: u64,
     kind: Kind,
-    /// Its checksum as the file has it.
+    /// Its checksum in the file.
     expected: u64,
 }
 
-/// The blocks of an xz file in their order, as the indices of its streams tell. `None` where that
-/// is not all right, so that liblzma finds what is wrong, or where the checksums are others.
+/// The blocks of an xz file in order, from the indices of its streams. `None` if an index is invalid, so that liblzma
+/// reports the error, or if the checksums are of another type.
 pub(crate) fn blocks(file: &File) -> Option<VecDeque<Block>> {
     let metadata = file.metadata().ok().filter(std::fs::Metadata::is_file)?;
     let mut blocks = VecDeque::new();
@@ -56,11 +55,11 @@ pub(crate) fn blocks(file: &File) -> Option<VecDeque<Block>> {
     Some(blocks)
 }
 
-/// Puts the blocks of the stream that ends at `end` before the others; gives where it begins.
+/// Puts the blocks of the stream that ends at `end` before the others. Returns the offset at which the stream begins.
 fn stream(file: &File, end: u64, blocks: &mut VecDeque<Block>) -> Option<u64> {
     let footer: [u8; HEADER as usize] = read(file, end.checked_sub(HEADER)?)?;
     if footer[8..] == [0; 4] {
-        // Streams may have padding behind them.
+        // Streams may have padding after them.
         return end.checked_sub(4);
     }
     let kind = match footer[8..] {
@@ -87,7 +86,7 @@ fn stream(file: &File, end: u64, blocks: &mut VecDeque<Block>) -> Option<u64> {
     let mut found = Vec::new();
     let mut total = 0u64;
     for _ in 0..integer(&mut rest)? {
-        // Without the padding that its checksum has before it and the next block after it.
+        // Without the padding before its checksum and after the block.
         let unpadded = integer(&mut rest)?;
         let bytes = integer(&mut rest)?;
         total = total.checked_add(unpadded.checked_next_multiple_of(4)?)?;
@@ -95,7 +94,7 @@ fn stream(file: &File, end: u64, blocks: &mut VecDeque<Block>) -> Option<u64> {
     }
     let first = index_at.checked_sub(total)?;
     for (until, bytes) in found.into_iter().rev() {
-        // A checksum is the last of its block: its length is a multiple of 4.
+        // The checksum ends its block, and its length is a multiple of 4.
         let mut expected = [0; 8];
         let at = (first + until).checked_sub(kind.bytes() as u64)?;
         file.read_exact_at(&mut expected[..kind.bytes()], at).ok()?;
@@ -115,7 +114,7 @@ fn read<const N: usize>(file: &File, at: u64) -> Option<[u8; N]> {
     Some(bytes)
 }
 
-/// Takes an integer of variable length, at most 63 bits, from the front.
+/// Reads an integer of variable length, at most 63 bits, from the front.
 fn integer(from: &mut &[u8]) -> Option<u64> {
     let mut value = 0;
     for place in 0..9 {
@@ -129,7 +128,7 @@ fn integer(from: &mut &[u8]) -> Option<u64> {
     None
 }
 
-/// A checksum under way.
+/// An incremental checksum.
 enum Digest {
     Crc32(crc32fast::Hasher),
     Crc64(crc64fast::Digest),
@@ -158,11 +157,11 @@ impl Digest {
     }
 }
 
-/// Passes on what `reader` gives, as long as it has the checksums of these blocks.
+/// Forwards the data of `reader`, and compares it with the checksums of these blocks.
 pub(crate) struct Checked<R> {
     reader: R,
     blocks: VecDeque<Block>,
-    /// Of what there was of the first block.
+    /// Checksum of the first block's data so far.
     digest: Option<Digest>,
 }
 
@@ -175,7 +174,7 @@ impl<R: Read> Checked<R> {
         }
     }
 
-    /// Whether `bytes` are what comes next; at the end there are none.
+    /// Returns true if `bytes` match the checksums so far. Empty `bytes` mark the end.
     fn check(&mut self, mut bytes: &[u8]) -> bool {
         let ended = bytes.is_empty();
         while let Some(block) = self.blocks.front_mut() {
@@ -209,7 +208,7 @@ impl<R: Read> Read for Checked<R> {
         if self.check(&into[..bytes]) {
             Ok(bytes)
         } else {
-            // What liblzma says of a wrong checksum.
+            // liblzma's error for a wrong checksum.
             Err(Error::Data.into())
         }
     }
@@ -224,8 +223,7 @@ mod tests {
     use super::{Kind, blocks};
     use crate::{FileError, Input};
 
-    /// Bytes that cannot be compressed: liblzma stores them as they are, so that only a checksum
-    /// tells when one has changed.
+    /// Bytes that cannot be compressed: liblzma stores them unchanged, so that only a checksum detects a changed one.
     fn noise(bytes: usize) -> Vec<u8> {
         let mut state = 3u64;
         let mut next = || {
@@ -311,7 +309,7 @@ mod tests {
         }
     }
 
-    /// Where the end tells nothing or lies, it is liblzma that says what is wrong.
+    /// If the index is missing or wrong, liblzma reports the error.
     #[test]
     fn an_end_that_is_cut_off_or_damaged_is_found() {
         let dir = tempfile::tempdir().unwrap();

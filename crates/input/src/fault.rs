@@ -1,23 +1,23 @@
-//! What can be wrong with a file.
+//! Faults of files.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
 use pagewalk_stream::Error;
 
-/// A file that cannot be read (on), or not be written.
+/// A file that cannot be read (further), or not be written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileError {
     /// The file.
     pub path: PathBuf,
-    /// Where in it, in bytes; after decompression for compressed files.
+    /// Offset in bytes; after decompression for compressed files.
     pub offset: Option<u64>,
-    /// What is wrong, what was expected, and what to do.
+    /// The fault, the expected content, and a remedy.
     pub message: String,
 }
 
 impl FileError {
-    /// About the file at `path` as a whole.
+    /// A fault of the file at `path` as a whole.
     pub fn new(path: &Path, message: impl Into<String>) -> Self {
         FileError {
             path: path.to_owned(),
@@ -26,7 +26,7 @@ impl FileError {
         }
     }
 
-    /// About what stands at byte `offset`.
+    /// A fault at byte `offset`.
     pub fn at(path: &Path, offset: u64, message: impl Into<String>) -> Self {
         FileError {
             offset: Some(offset),
@@ -34,7 +34,7 @@ impl FileError {
         }
     }
 
-    /// The file, and where in it.
+    /// The file, and the offset in it.
     fn place(&self) -> String {
         let path = self.path.display();
         match self.offset {
@@ -43,7 +43,7 @@ impl FileError {
         }
     }
 
-    /// What the operating system said when `doing` was tried: `open the trace`.
+    /// The operating system's error when `doing` was tried: `open the trace`.
     pub fn io(path: &Path, doing: &str, error: &std::io::Error) -> Self {
         FileError::new(path, format!("cannot {doing}: {error}"))
     }

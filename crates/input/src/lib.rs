@@ -1,4 +1,4 @@
-//! A file of the user's: decompressed by what it contains, not by what it is called.
+//! A file of the user's, decompressed by its contents, not by its name.
 
 mod ahead;
 mod check;
@@ -40,14 +40,13 @@ const KINDS: [(Compression, &str, &[u8]); 3] = [
 /// Most memory for an xz dictionary; `xz -9` needs 65 MB.
 const XZ_MEMORY: u64 = 256 << 20;
 
-/// An opened file; reads decompressed bytes. What is compressed is decompressed in a thread of
-/// its own.
+/// An opened file; reads decompressed bytes. Decompression runs in a thread of its own.
 pub struct Input {
-    /// Where it lies.
+    /// Path of the file.
     pub path: PathBuf,
-    /// As its first bytes say.
+    /// Detected from its first bytes.
     pub compression: Compression,
-    /// What it is, for messages: `trace`.
+    /// Noun for messages: `trace`.
     what: &'static str,
     reader: Box<dyn BufRead + Send>,
     /// Bytes taken from the file.
@@ -70,10 +69,10 @@ impl Read for CountedFile {
 }
 
 impl Input {
-    /// Opens the `what` (`trace`, `graph`) at `path` and looks at its first bytes.
+    /// Opens the `what` (`trace`, `graph`) at `path`, and reads its first bytes.
     ///
     /// # Errors
-    /// It cannot be opened or read, or is empty, where `expected` was.
+    /// It cannot be opened or read, or is empty, although `expected` was expected.
     pub fn open(
         path: &Path,
         what: &'static str,
@@ -126,7 +125,7 @@ impl Input {
         })
     }
 
-    /// What the name claims when the contents say something else.
+    /// The compression that the name claims, if the contents have another one.
     pub fn misnamed(&self) -> Option<&'static str> {
         let extension = self.path.extension()?.to_str()?;
         let (kind, name, _) = KINDS.iter().find(|(_, name, _)| *name == extension)?;
@@ -158,14 +157,12 @@ impl Input {
         )
     }
 
-    /// Decompressed bytes that are there without reading past a buffer; empty at
-    /// the end.
+    /// Decompressed bytes that are available without reading beyond a buffer; empty at the end.
     ///
     /// # Errors
-    /// Damaged or cut off data, or what the operating system says.
+    /// Damaged data, data that is cut off, or the operating system's error.
     pub fn peek(&mut self) -> Result<&[u8], FileError> {
-        // A second call returns the same buffer: the borrow checker cannot see
-        // that the first one's result is not kept.
+        // A second call returns the same buffer. The borrow checker cannot see that the first one's result is not kept.
         if let Err(error) = self.reader.fill_buf() {
             return Err(self.fault(&error));
         }
@@ -175,13 +172,13 @@ impl Input {
             .map_err(|e| FileError::io(&self.path, reading, &e))
     }
 
-    /// Uses up `bytes` of what [`Input::peek`] gave.
+    /// Consumes `bytes` of the result of [`Input::peek`].
     pub fn consume(&mut self, bytes: usize) {
         self.reader.consume(bytes);
         self.at += bytes as u64;
     }
 
-    /// Fills `buffer` as far as there are bytes, and says how many.
+    /// Fills `buffer` as far as there are bytes. Returns their number.
     ///
     /// # Errors
     /// As [`Input::peek`].

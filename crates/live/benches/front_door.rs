@@ -1,4 +1,4 @@
-//! How fast the front end is with nothing behind it:
+//! Speed of the front end with nothing behind it:
 //! `cargo bench -p pagewalk-live --bench front_door -- PLUGIN PROGRAM ARGUMENTS`
 
 #[path = "../tests/live/driver.rs"]
@@ -12,8 +12,8 @@ use pagewalk_live::{Live, LiveOptions, LiveRecording};
 use pagewalk_stream::Error;
 use pagewalk_trace::{Header, TraceWriter};
 
-/// What stands behind the front end: `PAGEWALK_BEHIND` is `ops` (they are made and
-/// thrown away), `nothing` (records are read and thrown away) or a trace to write.
+/// Measures the front end. `PAGEWALK_BEHIND` selects its consumer: `ops` (ops are made and discarded), `nothing`
+/// (records are read and discarded) or a trace to write.
 fn run(options: LiveOptions, behind: &str) -> Result<(), Error> {
     let start = Instant::now();
     let told = |instructions: u64, what: &str| {

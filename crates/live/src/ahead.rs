@@ -1,5 +1,4 @@
-//! Reading beside the engine: a thread of the host that turns rings into batches
-//! while the engine simulates what came before.
+//! Reads ahead of the engine: a host thread turns rings into batches while the engine simulates earlier ones.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -12,22 +11,22 @@ use crate::living::Living;
 use crate::program::{LOOK, Live};
 use crate::thread::QueryingThread;
 
-/// Batches of one thread that wait at most: 2 MB.
+/// Most batches of one thread that wait for the engine: 2 MB.
 const AHEAD: usize = 16;
 
-/// Batches that are kept for later at most.
+/// Most empty batches kept for reuse.
 const POOL: usize = 256;
 
-/// What was read of a thread.
+/// Queue of one thread's batches, from the reader to the engine.
 #[derive(Default)]
 struct Line {
     items: VecDeque<(Batch, End)>,
-    /// It waits in the kernel, since the last item.
+    /// The thread waits in the kernel since the last item.
     blocked: bool,
     ended: bool,
-    /// The last item asks: nothing comes before this was answered.
+    /// The last item is a query: nothing follows before its result.
     querying: Option<QueryingThread>,
-    /// Nobody will take anything of it: what there still is, is thrown away.
+    /// The engine takes nothing more: the rest is thrown away.
     gone: bool,
 }
 
@@ -35,11 +34,11 @@ impl Line {
     fn is_full(&self) -> bool {
         self.items.len() >= AHEAD
     }
-    /// Whether there may be more of it, and room for that.
+    /// True if the reader should read on: more may come, and there is room.
     fn is_wanted(&self) -> bool {
         !self.ended && self.querying.is_none() && !self.is_full()
     }
-    /// Whether all has been taken that there ever was.
+    /// True if the engine has taken everything.
     fn is_over(&self) -> bool {
         self.ended && self.items.is_empty()
     }
@@ -50,13 +49,13 @@ struct State {
     lines: Living<Line>,
     pool: Vec<Batch>,
     failed: Option<Error>,
-    /// The engine can do nothing with what it has: the program has to go on,
-    /// even if more has to be held for another thread.
+    /// The engine waits and has nothing to do: the program must continue, even if more batches are held for another
+    /// thread.
     starved: bool,
-    /// The exit status is wanted, and the answer.
+    /// The engine requests the exit status; `status` is the result.
     asked: bool,
     status: Option<Option<i32>>,
-    /// The reader is to end, and that it has.
+    /// `closing` asks the reader to end; `gone` says that it has ended.
     closing: bool,
     gone: bool,
 }
@@ -64,9 +63,9 @@ struct State {
 #[derive(Default)]
 struct Handover {
     state: Mutex<State>,
-    /// For the engine: there is something new.
+    /// Wakes the engine: something is new.
     filled: Condvar,
-    /// For the reader: there is room, an answer, or a question.
+    /// Wakes the reader: there is room, a result or a request.
     room: Condvar,
 }
 
@@ -76,7 +75,7 @@ impl Handover {
     }
 }
 
-/// A live program that is read ahead.
+/// A live program with a reader thread.
 pub(crate) struct Ahead {
     facts: Facts,
     shared: Arc<Handover>,
@@ -108,7 +107,7 @@ impl Ahead {
     }
 }
 
-/// Tells the engine that the reader is no more, however it ended.
+/// Reports to the engine that the reader has ended, for whatever reason.
 struct Leaves(Arc<Handover>);
 
 impl Drop for Leaves {
@@ -118,10 +117,10 @@ impl Drop for Leaves {
     }
 }
 
-/// What was read, and not yet shown to the engine.
+/// Batches that were read and are not visible to the engine yet.
 type Unseen = Vec<(usize, Batch, End)>;
 
-/// Reads `thread` once. Returns whether there was a change of an address space.
+/// Reads `thread` once. Returns true if an address space changed.
 fn read_one(
     live: &mut Live,
     thread: usize,
@@ -147,11 +146,10 @@ fn read_one(
     Ok(change)
 }
 
-/// One look at every thread that has room.
+/// Reads once from every thread that has room.
 ///
-/// A thread that the engine takes for blocked lets changes by others take effect.
-/// So a change is shown only together with what blocked threads did before it:
-/// they are read again after it.
+/// A thread that counts as blocked lets changes by others take effect. A change is therefore published only together
+/// with what blocked threads did before it: those threads are read again after the change.
 fn sweep(
     live: &mut Live,
     wanted: &[usize],
@@ -179,7 +177,7 @@ fn sweep(
     Ok(unseen)
 }
 
-/// Shows the engine what was read.
+/// Publishes batches to the engine.
 fn show(live: &Live, state: &mut State, unseen: Unseen) {
     for (thread, batch, end) in unseen {
         if let End::Event {
@@ -202,7 +200,7 @@ fn show(live: &Live, state: &mut State, unseen: Unseen) {
         {
             asker.deliver_result(None);
         }
-        // That it ends is known without an item.
+        // The end needs no item of its own.
         if line.gone || line.ended && batch.ops.is_empty() {
             state.pool.push(batch);
         } else {
@@ -259,8 +257,7 @@ fn read(mut live: Live, shared: &Handover) {
         if !state.lines.values().any(Line::is_wanted) {
             drop(shared.room.wait(state));
         } else if state.lines.values().any(full) && !state.starved {
-            // The program must not run further ahead for the sake of threads
-            // that wait: the engine is the one to wait for.
+            // The program must not run further ahead for threads that wait: the reader waits for the engine.
             drop(shared.room.wait_timeout(state, LOOK));
         } else {
             drop(state);
@@ -286,7 +283,7 @@ impl Program for Ahead {
             return Err(Error::refused(format!("there is no thread {thread}")));
         };
         if let Some((next, end)) = line.items.pop_front() {
-            // Half the room at a time, so that the reader does not wake for each batch.
+            // Wakes at half the room, so that the reader does not wake for each batch.
             let wake = line.items.len() == AHEAD / 2;
             if line.is_over() {
                 state.lines.remove(number);
@@ -325,7 +322,7 @@ impl Program for Ahead {
         let asker = line.and_then(|l| l.querying.take());
         drop(state);
         if let Some(asker) = asker {
-            // By the engine's own thread: the reader may sleep.
+            // The engine's own thread delivers it, because the reader may sleep.
             asker.deliver_result(reply);
             self.shared.room.notify_one();
         }
@@ -355,7 +352,7 @@ impl Program for Ahead {
         let mut state = self.shared.state();
         state.starved = true;
         self.shared.room.notify_one();
-        // Short: another design may ask for what has come for another thread.
+        // A short wait: another design may read a batch that has come for another thread.
         drop(self.shared.filled.wait_timeout(state, LOOK));
     }
 
@@ -388,7 +385,7 @@ impl Drop for Ahead {
         self.shared.state().closing = true;
         self.shared.room.notify_all();
         if let Some(reader) = self.reader.take() {
-            // A panic there has been shown; there is nothing to add to it.
+            // The thread has printed its panic; nothing is left to report.
             drop(reader.join());
         }
     }

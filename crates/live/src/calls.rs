@@ -1,11 +1,11 @@
-//! What a system call did to the address space, as an event.
+//! Events of system calls that change an address space.
 
 use std::collections::BTreeMap;
 
 use pagewalk_stream::{Advice, Backing, Event};
 use pagewalk_units::VirtAddr;
 
-/// What has to be remembered of an address space to understand its system calls.
+/// State of an address space that its system calls depend on.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Space {
     /// Attached System V segments and their lengths.
@@ -17,7 +17,7 @@ fn pages(bytes: u64) -> u64 {
 }
 
 impl Space {
-    /// The event of a finished system call; [`Event::NOTHING`] when it failed or changed nothing.
+    /// The event of a finished system call; [`Event::NOTHING`] if it failed or changed nothing.
     pub fn event(&mut self, number: i64, result: i64, a: &[u64; 6]) -> Event {
         // The kernel's errors are -1 to -4095; brk returns an address.
         if (-4095..0).contains(&result) {
@@ -66,8 +66,7 @@ impl Space {
                     advice,
                 }
             }
-            // The plugin adds where the heap ended before: the calls of several
-            // threads are not read in their order.
+            // The plugin adds the old end of the heap, because the calls of several threads are not read in order.
             libc::SYS_brk => heap(a[1], result as u64),
             libc::SYS_shmat => {
                 let bytes = pages(a[5]);
@@ -88,7 +87,7 @@ impl Space {
     }
 }
 
-/// The heap's end moves from `before` (0: not known) to `end`.
+/// The heap's end moves from `before` (0: unknown) to `end`.
 fn heap(before: u64, end: u64) -> Event {
     let (known, before, end) = (before != 0, pages(before), pages(end));
     if known && end > before {

@@ -1,4 +1,4 @@
-//! The emulator as a child process, and the socket on which its processes say hello.
+//! The emulator as a child process, and the socket to which its processes connect at their start.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::{OsStr, OsString};
@@ -24,30 +24,30 @@ use crate::locate::{Emulator, find_qemu, resolve_program};
 use crate::options::LiveOptions;
 use crate::process::{MappedSegment, image};
 
-/// A process image that has started and brought its memory.
+/// Message of a process image that has started, with its shared memory.
 pub(crate) struct Hello {
-    /// Who says it.
+    /// The sender.
     pub who: Identity,
-    /// Made by fork, not by execve.
+    /// Created by fork, not by execve.
     pub forked: bool,
-    /// Mapped at once: what is kept of a process takes no descriptor.
+    /// Mapped at once, so that a process does not keep a descriptor open.
     pub memory: Result<MappedSegment, Error>,
-    /// The process that forked it has told of it.
+    /// The process that forked it has reported it.
     claimed: bool,
 }
 
 #[derive(Default)]
 struct State {
     hellos: Vec<Hello>,
-    /// How the first process ended.
+    /// Exit status of the first process.
     status: Option<ExitStatus>,
     failed: Option<String>,
     closing: bool,
-    /// Processes that said hello and may live: to end them when we do.
+    /// Processes that have sent a message and may live; they are killed at the end.
     processes: BTreeMap<i32, Identity>,
-    /// The file that the first to say hello executes: the emulator's, whatever starts that.
+    /// File that the first process executes: the emulator, whatever command starts it.
     image: Option<PathBuf>,
-    /// How many of them there may be before those that have ended are taken out.
+    /// Number of entries above which processes that have ended are removed.
     most: usize,
 }
 
@@ -85,8 +85,7 @@ impl Rendezvous {
         self.changed.notify_all();
     }
 
-    /// Process `pid` gets no answer, on which it ends: if it is one of the program's, that
-    /// cannot be followed any more.
+    /// Gives process `pid` no reply, so that it ends. Reports trouble if the process belongs to the program.
     ///
     /// # Errors
     /// As [`Identity::of`].
@@ -96,7 +95,7 @@ impl Rendezvous {
         };
         let state = self.state();
         let known = state.processes.get(&pid) == Some(&who);
-        // Whoever runs something else has found the socket by chance.
+        // A process that executes another file has found the socket by chance.
         let (first, this) = (state.image.as_ref(), image(pid));
         let stranger = first.is_none_or(|first| this.is_some_and(|this| *first != this));
         drop(state);
@@ -109,8 +108,7 @@ impl Rendezvous {
     }
 }
 
-/// The emulator that runs a program, and what its processes say as they start. Dropped, it ends
-/// them all.
+/// The emulator that runs a program, and the messages of its processes. Dropping it ends them all.
 pub(crate) struct Host {
     shared: Arc<Rendezvous>,
     hellos: BTreeMap<i32, VecDeque<Hello>>,
@@ -122,7 +120,7 @@ pub(crate) struct Host {
 }
 
 fn memory_file() -> std::io::Result<File> {
-    // SAFETY: a new descriptor, owned here.
+    // SAFETY: the descriptor is new, and owned here.
     unsafe {
         let fd = libc::memfd_create(c"pagewalk-control".as_ptr(), libc::MFD_CLOEXEC);
         if fd < 0 {
@@ -132,12 +130,12 @@ fn memory_file() -> std::io::Result<File> {
     }
 }
 
-/// Names for the emulator's socket. Drawn: engines whose process numbers are the same may
-/// share a network, and with it these names.
+/// Names for the emulator's socket. Random, because engines may have the same process number and still share a network
+/// namespace, and with it these names.
 fn names() -> impl Iterator<Item = std::io::Result<String>> {
     std::iter::repeat_with(|| {
         let mut drawn = [0u8; 16];
-        // SAFETY: fills `drawn`; so few bytes come at once.
+        // SAFETY: the call fills `drawn`. A request of this size is never cut short.
         let n = unsafe { libc::getrandom(drawn.as_mut_ptr().cast(), drawn.len(), 0) };
         if n != drawn.len() as isize {
             return Err(std::io::Error::last_os_error());
@@ -146,13 +144,13 @@ fn names() -> impl Iterator<Item = std::io::Result<String>> {
     })
 }
 
-/// Listens on the first of `names` that nobody has.
+/// Listens on the first free one of `names`.
 fn listen_on(
     names: impl IntoIterator<Item = std::io::Result<String>>,
 ) -> std::io::Result<(String, UnixListener)> {
     for name in names {
         let name = name?;
-        // Abstract: no file that could be left over.
+        // An abstract address leaves no file behind.
         let listener = SocketAddr::from_abstract_name(name.as_bytes())
             .and_then(|a| UnixListener::bind_addr(&a));
         match listener {
@@ -164,21 +162,21 @@ fn listen_on(
     Err(std::io::ErrorKind::AddrInUse.into())
 }
 
-/// Descriptors that a run opens at a time.
+/// Descriptors that a run opens at the same time.
 const DESCRIPTORS: usize = 8;
 
-/// Runs of this process, and what its limit of descriptors was if it is raised for them.
+/// Number of runs of this process, and its limit of descriptors from before if a run has raised it.
 static RAISED: Mutex<(usize, Option<libc::rlimit>)> = Mutex::new((0, None));
 
-/// Room for what a run opens. Where this process's soft limit leaves too little, it is as high
-/// as the hard one while there are runs; what they run has the limit that was there before.
+/// Room for the descriptors of a run. If this process's soft limit leaves too few, it is raised to the hard limit while
+/// there are runs. The programs in the runs keep the old limit.
 struct Room {
-    /// The program's limit.
+    /// Limit for the program.
     before: libc::rlimit,
 }
 
 impl Room {
-    /// Refuses to start where a run would stop for want of descriptors.
+    /// Raises the limit if needed. Fails if a run would run out of descriptors.
     fn make() -> Result<Room, Error> {
         let mut raised = RAISED.lock().unwrap_or_else(|e| e.into_inner());
         let limit = limit().map_err(|e| Error::refused(format!("getrlimit: {e}")))?;
@@ -215,10 +213,10 @@ impl Drop for Room {
         raised.0 -= 1;
         if raised.0 == 0
             && let Some(before) = raised.1.take()
-            // Unless somebody else has set it since.
+            // Only if nobody else has changed the limit since.
             && limit().is_ok_and(|now| now.rlim_cur == now.rlim_max)
         {
-            // It is lower, which is always allowed.
+            // Lowering the limit is always allowed.
             drop(set_limit(&before));
         }
     }
@@ -244,15 +242,15 @@ fn set_limit(limit: &libc::rlimit) -> std::io::Result<()> {
     }
 }
 
-/// How many of the first `most` descriptors are free, up to what a run takes.
+/// Free descriptors below `most`, counted up to the number that a run needs.
 fn free(most: u64) -> usize {
     let most = i32::try_from(most).unwrap_or(i32::MAX);
-    // SAFETY: what is not open says so.
+    // SAFETY: the call returns an error for a closed descriptor.
     let free = (0..most).filter(|&fd| unsafe { libc::fcntl(fd, libc::F_GETFD) } < 0);
     free.take(DESCRIPTORS).count()
 }
 
-/// The value of QEMU's option `-plugin`, in which commas are doubled. Paths may be anything.
+/// The value of QEMU's option `-plugin`, in which commas are doubled. Paths may hold any bytes.
 fn plugin_option(plugin: &Path, settings: &[(&str, &OsStr)]) -> OsString {
     let doubled = |value: &OsStr| -> Vec<u8> {
         let bytes = value.as_bytes().split(|&b| b == b',');
@@ -270,8 +268,8 @@ impl Host {
     /// Starts the emulator on the program.
     ///
     /// # Errors
-    /// As [`launch`](crate::launch), but for what the emulator itself finds out: that
-    /// [`Host::first_hello`] has.
+    /// As [`launch`](crate::launch), except for the errors that the emulator itself finds: [`Host::first_hello`]
+    /// returns those.
     pub fn start(options: LiveOptions) -> Result<Host, Error> {
         let room = Room::make()?;
         let (program, words) = resolve_program(&options.argv)?;
@@ -320,7 +318,7 @@ impl Host {
         command
             .arg("-plugin")
             .arg(option)
-            // The random bytes that a program finds at its start are the same each time.
+            // Fixes the random bytes that a program gets at its start.
             .args(["-seed", "1", "-0"])
             .arg(&words[0])
             .arg("--")
@@ -340,13 +338,11 @@ impl Host {
                 set(&mut command, Stdio::from(file));
             }
         }
-        // The kernel chooses among the addresses from there on. Where it may not be asked
-        // for the same ones (some containers), they differ from run to run.
+        // Disables address randomisation. If that is not allowed (in some containers), addresses differ between runs.
         let fixed_addresses = !base.is_empty();
         let limit = room.before;
-        // SAFETY: prctl, setrlimit and personality are async-signal-safe. The signal comes when the thread that
-        // made the child ends, which below is one that waits for the child: so
-        // when this process is killed.
+        // SAFETY: prctl, setrlimit and personality are async-signal-safe. The signal comes when the thread that made
+        // the child ends. That thread waits for the child (below), so the signal comes when this process is killed.
         unsafe {
             command.pre_exec(move || {
                 libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
@@ -391,12 +387,12 @@ impl Host {
         Ok(host)
     }
 
-    /// The page that engine and processes share.
+    /// The control page, which the engine shares with the processes.
     pub fn control(&self) -> &Control {
         self.shared.control()
     }
 
-    /// Waits for the emulator's start.
+    /// Waits until the emulator has started.
     ///
     /// # Errors
     /// It cannot be started, or ended before the program.
@@ -411,7 +407,7 @@ impl Host {
             }
             if let Some(status) = state.status {
                 drop(state);
-                // Why, if it is known.
+                // Returns the cause, if it is known.
                 self.check()?;
                 return Err(Error::refused(format!(
                     "the emulator ended before the program started ({status}); its own message is above"
@@ -426,10 +422,10 @@ impl Host {
         }
     }
 
-    /// Whether all that the program does can be seen.
+    /// Checks that the stream is complete.
     ///
     /// # Errors
-    /// A process of it cannot be followed: why.
+    /// A process of the program cannot be traced, and the reason.
     #[inline]
     pub fn check(&self) -> Result<(), Error> {
         match self.control().trouble() {
@@ -466,8 +462,8 @@ impl Host {
         })
     }
 
-    /// The child with this number that a process of the program has just told of; `None`:
-    /// it died before anything was known of it.
+    /// The child with this number that a process of the program has just reported. `None`: it died before its identity
+    /// could be read.
     ///
     /// # Errors
     /// As [`Identity::of`].
@@ -481,7 +477,7 @@ impl Host {
         Identity::of(pid)
     }
 
-    /// Takes what the listener has received.
+    /// Takes the messages that the listener has received.
     pub fn poll_hellos(&mut self) {
         let new = std::mem::take(&mut self.shared.state().hellos);
         for hello in new {
@@ -490,13 +486,13 @@ impl Host {
         }
     }
 
-    /// Whether a message of this process waits to be taken.
+    /// True if a message of this process waits to be taken.
     pub fn has_hello(&self, who: Identity) -> bool {
         let of_number = self.hellos.get(&who.pid);
         of_number.is_some_and(|q| q.iter().any(|h| h.who == who))
     }
 
-    /// The oldest message of a process that is of this sort.
+    /// The oldest message of a process, from after a fork or from after an execve.
     pub fn take_hello(&mut self, who: Identity, forked: bool) -> Option<Hello> {
         self.poll_hellos();
         let queue = self.hellos.get_mut(&who.pid)?;
@@ -510,7 +506,7 @@ impl Host {
         hello
     }
 
-    /// How the first process ended, as a shell shows it. `soon`: it is about to.
+    /// Exit status of the first process as a shell shows it. `soon`: the process is about to end, so wait for it.
     pub fn status(&self, soon: bool) -> Option<i32> {
         let deadline = Instant::now() + Duration::from_secs(if soon { 2 } else { 0 });
         let mut state = self.shared.state();
@@ -543,7 +539,7 @@ impl Drop for Host {
         for who in processes.values() {
             who.kill();
         }
-        // Wakes the listener, which then sees that it is over.
+        // Wakes the listener, which then finds `closing` set.
         if let Ok(address) = SocketAddr::from_abstract_name(self.socket.as_bytes()) {
             drop(UnixStream::connect_addr(&address));
         }
@@ -551,7 +547,7 @@ impl Drop for Host {
             .into_iter()
             .flatten()
         {
-            // A panic there has been shown; there is nothing to add to it.
+            // The thread has printed its panic; nothing is left to report.
             drop(thread.join());
         }
     }
@@ -587,7 +583,7 @@ fn keep(mut command: Command, shared: &Rendezvous) {
     shared.ring_bell();
 }
 
-/// How long a process may take from its first word to its last.
+/// Most time that a process may take to send its message.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 fn listen(listener: &UnixListener, shared: &Rendezvous) {
@@ -603,7 +599,7 @@ fn listen(listener: &UnixListener, shared: &Rendezvous) {
         let stream = match stream {
             Ok(stream) => stream,
             Err(e) if e.raw_os_error() == Some(libc::ECONNABORTED) => continue,
-            // A process waits for an answer that it cannot be given.
+            // A process waits for a reply that it cannot get.
             Err(e) => return lost(&e),
         };
         let hello = match receive(&stream, shared, PATIENCE) {
@@ -616,7 +612,7 @@ fn listen(listener: &UnixListener, shared: &Rendezvous) {
             let mut state = shared.state();
             state.remember(hello.who);
             state.image = state.image.take().or_else(|| image(hello.who.pid));
-            // First the entry, then the answer: the process runs only when it is known.
+            // The entry comes before the reply: the process runs only once it is known.
             state.hellos.push(hello);
         }
         let page = (!forked).then(|| shared.control_file.as_fd());
@@ -625,11 +621,11 @@ fn listen(listener: &UnixListener, shared: &Rendezvous) {
     }
 }
 
-/// What a process of ours says; `None`: it is none, has died meanwhile, or cannot be followed,
-/// which is then known.
+/// The message of one of the program's processes. `None`: the sender is not one of them, has died, or cannot be traced,
+/// which is then reported.
 ///
 /// # Errors
-/// It cannot be received.
+/// The message cannot be received.
 fn receive(
     stream: &UnixStream,
     shared: &Rendezvous,
@@ -651,13 +647,13 @@ fn receive(
             &mut bytes,
         )
     };
-    // SAFETY: only asks.
+    // SAFETY: the call has no arguments and cannot fail.
     let ours = unsafe { libc::geteuid() };
     if answer != 0 || who.uid != ours && ours != 0 {
         return Ok(None);
     }
     stream.set_read_timeout(Some(patience))?;
-    // Whether it was forked, and why it brings no memory.
+    // Set by a fork; then the errno if there is no memory.
     let mut said = [0; 2];
     let memory = match receive_fd(stream.as_fd(), &mut said) {
         Ok((1.., Some(memory))) => File::from(memory),
@@ -666,7 +662,7 @@ fn receive(
             shared.control().report(Trouble::Image, errno, pid);
             return Ok(None);
         }
-        // It has ended, or comes again, or tells by itself why it does not.
+        // The process has ended, will connect again, or reports the reason itself.
         Ok((0, None)) => return Ok(None),
         Ok(_) => return shared.turn_away(who.pid, libc::EPROTO),
         Err(e) => match e.raw_os_error() {
@@ -706,15 +702,15 @@ mod tests {
         assert!(!first.starts_with(&format!("pagewalk-{pid}")), "{first}");
         let (second, _) = listen_on(names()).unwrap();
         assert_ne!(first, second);
-        // Whoever has a name keeps it; the next one is tried.
+        // A name in use stays with its owner; the next one is tried.
         let third = "pagewalk-test-third".to_owned() + &second;
         let drawn = [first.clone(), third.clone()].map(Ok);
         assert_eq!(listen_on(drawn).unwrap().0, third);
         assert!(listen_on([Ok(first)]).is_err());
     }
 
-    /// What there is to report of a peer, which is this process, that says `words`, or nothing
-    /// in time, to an engine in this state.
+    /// The trouble reported after this process, as a peer, sends `words`, or nothing in time, to an engine in this
+    /// state.
     fn reported(state: State, words: Option<&[u8]>, stays: bool) -> Option<(Trouble, i32, u32)> {
         let control_file = memory_file().unwrap();
         control_file.set_len(4096).unwrap();
@@ -751,14 +747,14 @@ mod tests {
         );
         let rest = Some(&b"?"[..]);
         assert_eq!(reported(with(emulator()), rest, true), child(libc::EPROTO));
-        // One that is known executes something.
+        // A known process executes another file.
         let mut known = with(emulator());
         known.remember(own);
         assert_eq!(
             reported(known, None, true),
             told(Trouble::Image, libc::ETIMEDOUT)
         );
-        // One that has ended is told of by who made it; others are not the program's.
+        // A process that has ended is reported by its parent. Other processes are not the program's.
         assert_eq!(reported(with(emulator()), None, false), None);
         assert_eq!(
             reported(with(Some("/bin/another".into())), rest, true),

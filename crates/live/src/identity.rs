@@ -1,34 +1,34 @@
-//! A process as the kernel tells of it, without a descriptor that stands for it: a program
-//! may have more processes than the engine may open files.
+//! Identity of a process from `/proc`, without a descriptor: a program may have more processes than the engine may open
+//! files.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-/// A process, told from others that get its number later.
+/// A process, distinct from later processes with the same number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Identity {
     pub pid: i32,
-    /// When it started, clock ticks since the kernel did.
+    /// Start time in clock ticks since the kernel's start.
     started: u64,
 }
 
-/// Whether a process lives.
+/// State of a process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Condition {
     Lives,
-    /// With what a shell shows for how it ended; none when somebody has waited for it.
+    /// Exit status as a shell shows it; `None` if its parent has already waited for it.
     Died(Option<i32>),
 }
 
-/// What is read of a process's `stat`.
+/// Fields of a process's `stat` file.
 struct Stat {
-    /// It has ended, and nobody has waited for it.
+    /// The process has ended, and its parent has not waited for it.
     ended: bool,
     started: u64,
     status: i32,
 }
 
-/// `None`: there is no such process.
+/// `None`: no such process.
 fn stat(pid: i32) -> io::Result<Option<Stat>> {
     let text = match std::fs::read(format!("/proc/{pid}/stat")) {
         Ok(text) => text,
@@ -42,13 +42,13 @@ fn stat(pid: i32) -> io::Result<Option<Stat>> {
 }
 
 fn parse(text: &[u8]) -> Option<Stat> {
-    // The name before may hold anything.
+    // The name before the last bracket may hold any bytes.
     let at = text.iter().rposition(|&b| b == b')')?;
     let fields: Vec<&str> = std::str::from_utf8(&text[at + 1..])
         .ok()?
         .split_ascii_whitespace()
         .collect();
-    // Of a process whose first thread has ended, that thread is a zombie, too.
+    // The first thread of a living process may be a zombie, too.
     let (state, threads) = (*fields.first()?, fields.get(17)?.parse::<u64>().ok()?);
     Some(Stat {
         ended: matches!(state, "Z" | "X" | "x") && threads <= 1,
@@ -58,10 +58,10 @@ fn parse(text: &[u8]) -> Option<Stat> {
 }
 
 impl Identity {
-    /// The process that has this number now; `None`: there is none.
+    /// The process that has this number now; `None` if there is none.
     ///
     /// # Errors
-    /// The kernel does not say, such as for want of a descriptor.
+    /// The kernel does not say, for example because no descriptor is free.
     pub fn of(pid: i32) -> io::Result<Option<Identity>> {
         Ok(stat(pid)?.map(|s| Identity {
             pid,
@@ -69,7 +69,7 @@ impl Identity {
         }))
     }
 
-    /// Whether it lives.
+    /// State of the process.
     ///
     /// # Errors
     /// As [`Identity::of`].
@@ -86,19 +86,18 @@ impl Identity {
         })
     }
 
-    /// Ends it, unless it has ended.
+    /// Kills the process if it lives.
     pub fn kill(self) {
-        // SAFETY: a new descriptor, owned here.
+        // SAFETY: the descriptor is new, and owned here.
         let handle = unsafe {
             let fd = libc::syscall(libc::SYS_pidfd_open, self.pid, 0);
             (fd >= 0).then(|| OwnedFd::from_raw_fd(fd as i32))
         };
-        // The look comes after: the descriptor stands for what it is taken at.
+        // Checked after the descriptor is taken: from then on it stands for the same process.
         if !matches!(self.look(), Ok(Condition::Lives) | Err(_)) {
             return;
         }
-        // SAFETY: a signal to the process that the descriptor stands for; without one, to
-        // the one that has the number.
+        // SAFETY: sends a signal to the process of the descriptor, or without one to the process with this number.
         unsafe {
             match handle {
                 Some(handle) => {
@@ -132,11 +131,11 @@ mod tests {
         assert_eq!(who.look().unwrap(), Condition::Lives);
         let other = Identity { started: 0, ..who };
         assert_eq!(other.look().unwrap(), Condition::Died(None));
-        // Not the one that is meant: it lives on.
+        // The identity is another one's: the process lives on.
         other.kill();
         assert_eq!(who.look().unwrap(), Condition::Lives);
         who.kill();
-        // Nobody has waited for it yet: the kernel says how it ended.
+        // Its parent has not waited yet, so the kernel still knows the exit status.
         while who.look().unwrap() == Condition::Lives {
             std::thread::yield_now();
         }

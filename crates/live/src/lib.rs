@@ -1,5 +1,5 @@
-//! Any Linux x86-64 program as a stream: it runs under QEMU's user-mode emulator
-//! with our plugin, which sends what it executes through shared memory.
+//! Any Linux x86-64 program as a stream. It runs under QEMU's user-mode emulator with our plugin, which sends the
+//! executed blocks and accesses through shared memory.
 
 mod ahead;
 mod calls;
@@ -22,7 +22,7 @@ pub use record::LiveRecording;
 
 use pagewalk_stream::{Error, Program};
 
-/// Starts a program; a thread of its own reads what it does while the engine works.
+/// Starts a program. A host thread reads its stream while the engine simulates.
 ///
 /// # Errors
 /// One sentence for the user: no QEMU, no plugin, no such program, not an x86-64

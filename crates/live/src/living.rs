@@ -1,9 +1,9 @@
-//! What is numbered in the order in which it is made and kept as long as it lives.
+//! Objects numbered in order of creation, and kept while they live.
 
 use std::collections::{BTreeMap, btree_map};
 use std::ops::{Index, IndexMut};
 
-/// The living of all that were ever made.
+/// The living objects of a numbering.
 #[derive(Debug)]
 pub(crate) struct Living<T> {
     made: usize,
@@ -20,60 +20,60 @@ impl<T> Default for Living<T> {
 }
 
 impl<T> Living<T> {
-    /// The first of them.
+    /// Starts with one object, number 0.
     pub fn of(first: T) -> Self {
         let mut all = Living::default();
         all.push(first);
         all
     }
-    /// One more; its number.
+    /// Adds an object, and returns its number.
     pub fn push(&mut self, one: T) -> usize {
         let number = self.made;
         self.made += 1;
         self.all.insert(number, one);
         number
     }
-    /// How many there ever were.
+    /// Objects created so far.
     pub fn made(&self) -> usize {
         self.made
     }
-    /// How many live.
+    /// Objects that live.
     pub fn len(&self) -> usize {
         self.all.len()
     }
-    /// Whether none lives.
+    /// True if no object lives.
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
-    /// The one with this number, if it lives.
+    /// The object with this number, if it lives.
     pub fn get(&self, number: usize) -> Option<&T> {
         self.all.get(&number)
     }
-    /// The same, to change it.
+    /// As [`Living::get`], mutable.
     pub fn get_mut(&mut self, number: usize) -> Option<&mut T> {
         self.all.get_mut(&number)
     }
-    /// It lives no more; what it was.
+    /// Removes an object, and returns it.
     pub fn remove(&mut self, number: usize) -> Option<T> {
         self.all.remove(&number)
     }
-    /// The numbers of those that live, in order.
+    /// Numbers of the living objects, in order.
     pub fn numbers(&self) -> Vec<usize> {
         self.all.keys().copied().collect()
     }
-    /// Those that live with their numbers, in order.
+    /// The living objects with their numbers, in order.
     pub fn iter(&self) -> btree_map::Iter<'_, usize, T> {
         self.all.iter()
     }
-    /// Those that live, in order.
+    /// The living objects, in order.
     pub fn values(&self) -> btree_map::Values<'_, usize, T> {
         self.all.values()
     }
-    /// The same, to change them.
+    /// As [`Living::values`], mutable.
     pub fn values_mut(&mut self) -> btree_map::ValuesMut<'_, usize, T> {
         self.all.values_mut()
     }
-    /// Numbers of `most` of them, from the first one above `last` on and around.
+    /// Numbers of at most `most` objects: those above `last`, then from the lowest on.
     pub fn after(&self, last: usize, most: usize) -> Vec<usize> {
         let above = self.all.range(last + 1..).map(|(n, _)| *n);
         let around = self.all.range(..=last).map(|(n, _)| *n);

@@ -1,4 +1,4 @@
-//! Where the emulator and the program are, and whether they can be used.
+//! Finds the emulator and the program, and checks that they can be used.
 
 use std::ffi::OsStr;
 use std::io::Read;
@@ -11,24 +11,23 @@ use pagewalk_ring::needed;
 use pagewalk_stream::Error;
 use pagewalk_units::{RunOption, text};
 
-/// Name under which distributions install the emulator.
+/// The emulator's name in distributions.
 const QEMU: &str = "qemu-x86_64";
 
-/// Whether the plugin speaks the interface of QEMU of this version: 7.2 is the first with
-/// what the plugin calls, 11.0 calls plugins with other arguments.
+/// True if the plugin works with QEMU of this version. 7.2 is the first version with the functions that the plugin
+/// calls; 11.0 changes their arguments.
 fn is_served(major: u32, minor: u32) -> bool {
     (major, minor) >= (7, 2) && major < 11
 }
 
-/// The version in what `qemu-x86_64 --version` says, if that is its form.
+/// The version in the output of `qemu-x86_64 --version`; `None` if it has another form.
 fn version(said: &str) -> Option<(u32, u32)> {
     let rest = said.split_once(" version ")?.1;
     let mut numbers = rest.split(|c: char| !c.is_ascii_digit());
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }
 
-/// What the program at `path` says when it is asked with `option`; nothing when it says
-/// nothing.
+/// Standard output of the program at `path` with `option`; empty if it fails to start.
 fn asked(path: &Path, option: &str) -> String {
     Command::new(path)
         .arg(option)
@@ -38,10 +37,8 @@ fn asked(path: &Path, option: &str) -> String {
         .unwrap_or_default()
 }
 
-/// Why the emulator at `path`, which says that of its version and of its options, cannot
-/// be used.
-///
-/// What does not look like QEMU's words is given the chance to say itself why it fails.
+/// Reason why the emulator at `path` cannot be used, from the output for its version and its options. `None` if the
+/// output does not look like QEMU's: then the emulator itself may report the failure.
 fn refusal(path: &Path, said: &str, options: &str) -> Option<String> {
     let (major, minor) = version(said)?;
     let path = path.display();
@@ -63,18 +60,18 @@ fn refusal(path: &Path, said: &str, options: &str) -> Option<String> {
 /// An emulator that loads the plugin.
 #[derive(Clone, Debug)]
 pub struct Emulator {
-    /// Where it is.
+    /// Path of the program.
     pub path: PathBuf,
-    /// Its version, major and minor, where it says one.
+    /// Major and minor version, if known.
     pub version: Option<(u32, u32)>,
 }
 
 impl Emulator {
-    /// The processor that it is to be: that of QEMU 7.2, so that programs choose the same
-    /// code for it. Empty: its own choice, or the user's by QEMU's variable.
+    /// CPU model for the emulator: that of QEMU 7.2, so that programs choose the same code on each version. Empty:
+    /// QEMU's default, or the user's choice in `QEMU_CPU`.
     ///
-    /// From 9.0 on it has what the list takes away: other copying of memory (`fsrm` and its
-    /// like), hashing and random numbers.
+    /// From 9.0 on the default has more features, which the list disables: faster memory copies (`fsrm` and similar),
+    /// hashing and random numbers.
     pub(crate) fn cpu(&self) -> &'static str {
         if self.version.is_none_or(|v| v < (9, 0)) || std::env::var_os("QEMU_CPU").is_some() {
             return "";
@@ -83,9 +80,8 @@ impl Emulator {
          rdseed=off,rdpid=off,cmpccxadd=off,3dnowprefetch=off"
     }
 
-    /// What it is to add to the program's addresses. Up to 8.0 it places the program by
-    /// itself; later versions put it where Linux does, where, when addresses are not
-    /// random, the emulator is. Empty: nothing is said.
+    /// Base that the emulator adds to the program's addresses. Up to 8.0 QEMU places the program itself. Later versions
+    /// place it where Linux would, which without randomisation is where the emulator lies. Empty: QEMU's default.
     pub(crate) fn base(&self) -> &'static str {
         if self.version.is_some_and(|v| v > (8, 0)) {
             "0x100000000000"
@@ -94,7 +90,7 @@ impl Emulator {
         }
     }
 
-    /// Why it cannot be used if it does not have what has this number in [`needed`].
+    /// Error text for an emulator without the register or function of this number in [`needed`].
     pub(crate) fn lacks(&self, number: usize) -> String {
         let which = self.version.map_or_else(String::new, |(major, minor)| {
             format!(" is QEMU {major}.{minor}, which")
@@ -136,10 +132,10 @@ fn on_path(name: &OsStr) -> Option<PathBuf> {
         .find(|p| is_executable(p))
 }
 
-/// The emulator: `asked`, else the variable `PAGEWALK_QEMU`, else on the path.
+/// Finds the emulator: `asked`, else the variable `PAGEWALK_QEMU`, else `qemu-x86_64` on the path.
 ///
 /// # Errors
-/// It is not there, or does not load the plugin; says what to install.
+/// The emulator is missing, or does not load the plugin; the message says what to install.
 pub fn find_qemu(asked: Option<&Path>) -> Result<Emulator, Error> {
     let asked = asked
         .map(Path::to_owned)
@@ -161,11 +157,11 @@ pub fn find_qemu(asked: Option<&Path>) -> Result<Emulator, Error> {
     found.and_then(judged)
 }
 
-/// The file that a command runs, and the interpreter's words before it when it is
-/// a script: what the emulator is to be given, from `argv[0]` on.
+/// Resolves a command: the file to run, and its arguments from `argv[0]` on. For a script, that is its interpreter,
+/// with the interpreter's arguments first.
 ///
 /// # Errors
-/// No such program, not executable, not an x86-64 program; says which.
+/// No such program, not executable, or not an x86-64 program; the message says which.
 pub fn resolve_program(
     argv: &[std::ffi::OsString],
 ) -> Result<(PathBuf, Vec<std::ffi::OsString>), Error> {
@@ -187,7 +183,7 @@ pub fn resolve_program(
         })?
     };
     let mut words = argv.to_vec();
-    // As many scripts one after the other as the kernel follows.
+    // As many nested scripts as the kernel allows.
     for _ in 0..=5 {
         let shown = path.display().to_string();
         let status =

@@ -1,15 +1,15 @@
-//! What to run and how.
+//! Options of a live program.
 
 use std::ffi::OsString;
 use std::fs::File;
 use std::path::PathBuf;
 
-/// What to run and how.
+/// Options of a live program.
 #[derive(Debug, Default)]
 pub struct LiveOptions {
     /// The program and its arguments, as typed after `--`.
     pub argv: Vec<OsString>,
-    /// Environment variables set in addition to ours.
+    /// Environment variables, set in addition to ours.
     pub env: Vec<(OsString, OsString)>,
     /// The plugin, `libpagewalk_qemu_plugin.so`.
     pub plugin: PathBuf,
@@ -19,6 +19,6 @@ pub struct LiveOptions {
     pub ring_bytes: usize,
     /// The program's standard input, output and error; `None`: ours.
     pub stdio: [Option<File>; 3],
-    /// Also let QEMU count instructions by itself, see `Live::counted`.
+    /// QEMU also counts instructions itself; see `Live::counted`.
     pub count: bool,
 }

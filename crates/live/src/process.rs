@@ -1,5 +1,4 @@
-//! A process of the program: its shared memory, its code, its address space as
-//! far as events need it.
+//! A process of the program: its shared memory, its code, and the part of its address space that events need.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -15,15 +14,15 @@ use crate::calls::Space;
 use crate::host::Hello;
 use crate::identity::{Condition, Identity};
 
-/// A segment with the mapping that it lies in.
+/// A segment and the mapping that holds it.
 pub(crate) struct MappedSegment {
     pub segment: Segment,
-    /// Keeps `segment`'s memory.
+    /// Keeps the memory of `segment` mapped.
     _mapping: MmapRaw,
 }
 
 impl MappedSegment {
-    /// Maps the memory that a process has brought.
+    /// Maps the memory that a process has sent.
     ///
     /// # Errors
     /// It cannot be mapped, or is no segment.
@@ -39,7 +38,7 @@ impl MappedSegment {
             .len(bytes)
             .map_raw(memory)
             .map_err(failed)?;
-        // SAFETY: mapped for `bytes`, and kept beside the segment.
+        // SAFETY: the memory is mapped for `bytes`, and the mapping is kept beside the segment.
         let segment =
             unsafe { Segment::open(mapping.as_mut_ptr(), bytes) }.map_err(Error::refused)?;
         Ok(MappedSegment {
@@ -50,30 +49,30 @@ impl MappedSegment {
 }
 
 pub(crate) struct Process {
-    /// `None`: it died before anything was known of it.
+    /// `None`: the process died before its identity could be read.
     pub who: Option<Identity>,
     pub shared: Option<Arc<MappedSegment>>,
-    /// The emulator's file, by which to tell that it runs no more.
+    /// File of the emulator; another file means that the process has left the emulator.
     image: Option<PathBuf>,
     pub blocks: Vec<Known>,
-    /// Their addresses: where a branch went is asked for each block.
+    /// Addresses of `blocks`: the target of a branch is looked up for each block.
     pub addresses: Vec<u64>,
-    /// Words of the static part that are decoded.
+    /// Words of the static part that have been decoded.
     code_at: usize,
-    /// Added to the tickets of this image: they go on after an execve.
+    /// Added to the tickets of this image, so that they continue after an execve.
     pub ticket_base: u64,
     pub space: Space,
     pub threads: Vec<ThreadId>,
-    /// The kernel's process is gone.
+    /// The kernel has no such process any more.
     pub dead: bool,
-    /// Its end has been told.
+    /// The end of the process has been reported.
     pub ended: bool,
-    /// How the kernel says that it ended, when it died without a word.
+    /// Exit status from the kernel, for a process that was killed.
     pub verdict: Option<i32>,
 }
 
 impl Process {
-    /// One that has not brought its memory yet; `who` it is, if that is known.
+    /// A process without memory yet.
     pub fn new(who: Option<Identity>) -> Process {
         Process {
             who,
@@ -91,7 +90,7 @@ impl Process {
         }
     }
 
-    /// A child, which starts with the parent's code and address space.
+    /// A child, which starts with its parent's code and address space.
     pub fn fork(&mut self, who: Option<Identity>, decoded: &mut Decoded) -> Result<Process, Error> {
         self.read_code(decoded)?;
         let mut child = Process::new(who);
@@ -101,7 +100,7 @@ impl Process {
         Ok(child)
     }
 
-    /// Takes the memory that a new image has brought.
+    /// Takes the memory of a new image.
     pub fn attach(&mut self, hello: Hello, forked: bool) -> Result<(), Error> {
         let memory = hello.memory?;
         if forked {
@@ -125,7 +124,7 @@ impl Process {
         Ok(())
     }
 
-    /// The reading end of a slot.
+    /// The consumer of a slot's ring.
     pub fn reader(&self, slot: usize) -> Result<Option<(Arc<MappedSegment>, Consumer)>, Error> {
         let Some(shared) = &self.shared else {
             return Ok(None);
@@ -135,7 +134,7 @@ impl Process {
         Ok(Some((shared.clone(), consumer)))
     }
 
-    /// Decodes the code that was translated since.
+    /// Decodes the code that was translated since the last call.
     pub fn read_code(&mut self, decoded: &mut Decoded) -> Result<(), Error> {
         let Some(shared) = &self.shared else {
             return Ok(());
@@ -164,7 +163,7 @@ impl Process {
         Ok(())
     }
 
-    /// Makes block `number` known.
+    /// Decodes code until block `number` is known.
     #[inline(always)]
     pub fn learn(&mut self, number: usize, decoded: &mut Decoded) -> Result<(), Error> {
         if number < self.blocks.len() {
@@ -193,16 +192,16 @@ impl Process {
         })
     }
 
-    /// Whether the process runs something else than the emulator.
+    /// True if the process executes a file other than the emulator.
     pub fn has_other_image(&self) -> bool {
         let now = self.who.and_then(|who| image(who.pid));
         self.image.is_some() && now.is_some_and(|now| self.image != Some(now))
     }
 
-    /// Asks the kernel whether the process is gone.
+    /// Asks the kernel whether the process has ended.
     ///
     /// # Errors
-    /// The kernel does not say, such as for want of a descriptor.
+    /// The kernel does not say, for example because no descriptor is free.
     pub fn look_for_death(&mut self) -> std::io::Result<()> {
         let condition = match self.who {
             _ if self.dead => return Ok(()),
@@ -216,7 +215,7 @@ impl Process {
     }
 }
 
-/// The file that a process executes; `None`: it has ended, or may not be asked.
+/// The file that a process executes. `None`: it has ended, or access is denied.
 pub(crate) fn image(pid: i32) -> Option<PathBuf> {
     std::fs::read_link(format!("/proc/{pid}/exe")).ok()
 }

@@ -17,15 +17,15 @@ use crate::process::Process;
 use crate::sink::{Batches, Nothing, Sink};
 use crate::thread::{QueryingThread, Thread};
 
-/// Steps read of a thread before the next one has its turn.
+/// Most steps read of a thread in its turn.
 pub(crate) const TURN: u32 = 8192;
-/// How long the reader sleeps before it looks again at a thread that has had nothing.
+/// Time that the reader sleeps before it polls an empty ring again.
 pub(crate) const LOOK: Duration = Duration::from_millis(1);
 
-/// Processes that are looked at in that time: each takes some ten microseconds.
+/// Processes polled in that time: each takes some ten microseconds.
 const LOOKS: usize = 8;
 
-/// Text whose bytes that are no UTF-8 are written out, as `\xff`.
+/// Text in which bytes that are not UTF-8 are written as `\xff`.
 fn shown(text: &OsStr) -> String {
     let mut out = String::new();
     for chunk in text.as_bytes().utf8_chunks() {
@@ -37,7 +37,7 @@ fn shown(text: &OsStr) -> String {
     out
 }
 
-/// A running program with all its threads and processes.
+/// A running program, with all its processes and threads.
 pub struct Live {
     pub(crate) name: String,
     pub(crate) host: Host,
@@ -45,11 +45,11 @@ pub struct Live {
     pub(crate) threads: Living<Thread>,
     pub(crate) decoded: Decoded,
     pub(crate) counted: Option<u64>,
-    /// What the first process said of its end.
+    /// Exit status that the first process has reported.
     pub(crate) status: Option<i32>,
-    /// When somebody last looked for processes that have died, and up to which.
+    /// Time of the last poll for processes that have died, and the last process polled.
     looked: Option<(Instant, usize)>,
-    /// The kernel did not say whether a process lives.
+    /// Error of a poll: the kernel did not say whether a process lives.
     unknown: Option<std::io::Error>,
 }
 
@@ -80,21 +80,19 @@ impl Live {
         })
     }
 
-    /// Instructions of the first process by QEMU's own counter, when asked for in
-    /// [`LiveOptions::count`] and once it has ended in order. Exact with one thread.
+    /// Instructions of the first process by QEMU's own counter, with [`LiveOptions::count`] and after a regular end.
+    /// Exact for one thread.
     pub fn counted(&self) -> Option<u64> {
         self.counted
     }
 
-    /// How many processes and threads of the program are kept: those that live, or have
-    /// not been read to their ends.
+    /// Processes and threads that are kept: those that live, or have not been read to their ends.
     pub fn kept(&self) -> (usize, usize) {
         (self.processes.len(), self.threads.len())
     }
 
-    /// Reads on in every thread and throws it away: what the front end alone takes.
-    /// Returns the instructions, those of blocks that were cut short included; none
-    /// when the program has ended.
+    /// Reads from every thread and discards it, to measure the front end alone. Returns the instructions, including
+    /// those of blocks that were cut short; `None` after the program's end.
     ///
     /// # Errors
     /// As [`Program::fill`].
@@ -121,7 +119,7 @@ impl Live {
         Ok(Some(instructions))
     }
 
-    /// Some thread that was left waiting has something, or lives no more.
+    /// True if a thread that waits has something new, or has died.
     fn something_new(&mut self) -> bool {
         self.host.poll_hellos();
         self.look_for_deaths();
@@ -130,7 +128,7 @@ impl Live {
             let Some(p) = processes.get(t.process) else {
                 return true;
             };
-            // A dead one that has asked is read on when it has been answered.
+            // A dead thread with a query is read on after the result.
             let died = || p.dead && !t.reported_death && !t.has_query();
             t.available() > 0 || died() || p.who.is_some_and(|who| host.has_hello(who))
         };
@@ -139,8 +137,7 @@ impl Live {
             || self.threads.values().any(|t| t.starving && news(t))
     }
 
-    /// Looks whether processes have died, some at a time: each look is at a file of the
-    /// kernel's.
+    /// Polls some processes for their death. Few at a time, because each poll reads a file of the kernel's.
     fn look_for_deaths(&mut self) {
         let (then, last) = self.looked.unzip();
         if then.is_some_and(|then| then.elapsed() < LOOK) {
@@ -156,7 +153,7 @@ impl Live {
         self.looked = Some((Instant::now(), last));
     }
 
-    /// Whether what is read is all that the program does.
+    /// Checks that the stream is complete.
     fn check(&mut self) -> Result<(), Error> {
         self.host.check()?;
         match self.unknown.take() {
@@ -198,11 +195,11 @@ impl Program for Live {
 }
 
 impl Live {
-    /// Reads on in a thread's ring.
+    /// Reads from a thread's ring.
     pub(crate) fn read(&mut self, thread: ThreadId, sink: &mut impl Sink) -> Result<End, Error> {
         let number = thread as usize;
         let end = self.next(number, sink)?;
-        // After the look: what a process does knowing that another was lost comes later.
+        // After the read: what a process does with knowledge of a lost one comes later.
         self.check()?;
         if let Some(t) = self.threads.get_mut(number) {
             t.starving = matches!(end, End::Empty | End::Blocked | End::Query(_));
@@ -219,7 +216,7 @@ impl Live {
         Ok(end)
     }
 
-    /// Where the answer to the question of `thread` goes.
+    /// The destination of the result of the query of `thread`.
     pub(crate) fn querying_thread(&self, thread: ThreadId) -> Option<QueryingThread> {
         let (shared, ring) = self.threads.get(thread as usize)?.ring.as_ref()?;
         Some(QueryingThread {
@@ -228,7 +225,7 @@ impl Live {
         })
     }
 
-    /// [`Program::wait`] with a bound of the caller's.
+    /// [`Program::wait`] with the caller's own limit.
     pub(crate) fn wait_at_most(&mut self, time: Duration) {
         let deadline = Instant::now() + time;
         let mut patience = Duration::from_millis(2);
@@ -245,8 +242,8 @@ impl Live {
             if self.something_new() {
                 return;
             }
-            // What is awaited may be held up by a thread that waits for room in
-            // its ring: QEMU stops all threads for some of its work.
+            // QEMU stops all threads for some of its work. The thread that the engine waits for may therefore wait for
+            // one whose ring is full.
             if self.threads.values_mut().any(Thread::relieve) {
                 return;
             }

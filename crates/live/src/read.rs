@@ -1,4 +1,4 @@
-//! A thread's ring, read and turned into batches.
+//! Turns a thread's ring into batches.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -13,13 +13,13 @@ use crate::program::Live;
 use crate::sink::{Execution, Sink};
 use crate::thread::{MOST_HELD, Thread};
 
-/// Records taken from a ring at a time.
+/// Records taken from a ring at once.
 const CHUNK: usize = 8192;
-/// Words that follow a record, at most.
+/// Most words that follow a record.
 const MOST_WORDS: usize = record::UNTRACED_WORDS;
 
 impl Live {
-    /// The next part of a thread's stream, into `sink`.
+    /// Gives the next part of a thread's stream to `sink`.
     pub(crate) fn next(&mut self, id: usize, sink: &mut impl Sink) -> Result<End, Error> {
         if id >= self.threads.made() {
             return Err(Error::refused(format!("there is no thread {id}")));
@@ -45,7 +45,7 @@ impl Live {
         }
     }
 
-    /// Reads on until a batch ends, something is queued (`None`), or nothing is left.
+    /// Reads until a batch ends, something is queued (`None`), or the ring is empty.
     fn step(&mut self, id: usize, sink: &mut impl Sink) -> Result<Option<End>, Error> {
         loop {
             let p = self.threads[id].process;
@@ -58,7 +58,7 @@ impl Live {
             let t = &mut self.threads[id];
             let process = &mut self.processes[p];
             let last = process.dead && t.reported_death && t.available() == 0;
-            // The hot loop: blocks that are complete and known.
+            // The hot loop handles blocks that are complete and known.
             while let Some(&word) = t.words.get(t.at) {
                 if record::tag(word) != record::BLOCK {
                     break;
@@ -83,7 +83,7 @@ impl Live {
                     {
                         to += 1;
                     }
-                    // Behind a meeting point is the next block, or another access.
+                    // A meeting point precedes the next block, or another access.
                     let follower = t.words.get(to).and_then(|&w| match record::tag(w) {
                         record::MEET => t.words.get(to + 1),
                         _ => Some(&t.words[to]),
@@ -165,7 +165,7 @@ impl Live {
         }
     }
 
-    /// Nothing left in the ring: why. `None`: look again.
+    /// The reason for an empty ring. `None`: read again.
     fn dry(&mut self, id: usize, nothing: bool) -> Result<Option<End>, Error> {
         let p = self.threads[id].process;
         if self.threads[id].words.len() >= MOST_HELD {
@@ -182,27 +182,27 @@ impl Live {
             return Ok(None);
         }
         let (t, process) = (&mut self.threads[id], &mut self.processes[p]);
-        // Now it runs: the call did not fail.
+        // The program now runs, so the call did not fail.
         if t.unseen.is_some() && (process.dead || process.has_other_image()) {
             let unseen = t.unseen.take().map(Event::Unseen);
             t.queue
                 .extend(unseen.map(|event| Piece::End(End::Event { event, ticket: 0 })));
             return Ok(Some(self.pop_end(id)));
         }
-        // Another thread has told of the end: what this one did before was read.
+        // Another thread has reported the end. Everything that this one did before has been read.
         if process.ended {
             return Ok(Some(if nothing { End::Exit } else { End::More }));
         }
         if process.dead {
             if !t.reported_death {
-                // Once more, with what it had not published.
+                // Reads once more, including records that the process had not published.
                 t.reported_death = true;
                 if let Some((shared, ring)) = &t.ring {
                     ring.publish_rest(&shared.segment);
                 }
                 return Ok(None);
             }
-            // Killed: the first thread to be read to its end tells of it.
+            // The process was killed: the first thread read to its end reports that.
             process.ended = true;
             let status = if p == 0 {
                 self.host.status(true)
@@ -238,7 +238,7 @@ impl Live {
         }
     }
 
-    /// While an execve is under way: takes the new image, if it has come.
+    /// Takes the new image of an execve, if it has arrived.
     fn replaced(&mut self, id: usize) -> Result<bool, Error> {
         let p = self.threads[id].process;
         let who = self.processes[p].who;
@@ -269,7 +269,7 @@ impl Live {
         Ok(true)
     }
 
-    /// Acts on the record at the front, which is neither a block nor an access.
+    /// Handles the record at the front, which is neither a block nor an access.
     fn control(&mut self, id: usize) -> Result<Control, Error> {
         let t = &mut self.threads[id];
         let p = t.process;
@@ -303,11 +303,11 @@ impl Live {
             record::ENTER => t.in_kernel = true,
             record::RETURN => {
                 t.in_kernel = false;
-                // What was to take its place does not run after all.
+                // The execve failed: the program outside the emulator does not run.
                 t.untraced = false;
                 t.unseen = None;
                 if std::mem::take(&mut t.reported_blocked) {
-                    // It goes on, even if what it does is not known yet.
+                    // The thread continues, even if its next records have not arrived yet.
                     t.queue.push_back(Piece::End(End::More));
                 }
             }
@@ -383,7 +383,7 @@ impl Live {
                 let child = process.fork(who, &mut self.decoded)?;
                 let number = self.processes.push(child) as ProcessId;
                 let mut made = Thread::new(number as usize, None);
-                // It goes on out of the same call.
+                // The child returns from the same call.
                 made.in_kernel = true;
                 let thread = self.threads.push(made) as ThreadId;
                 self.processes[number as usize].threads.push(thread);
@@ -439,7 +439,7 @@ impl Live {
     }
 }
 
-/// What is not followed, and why.
+/// A program outside the emulator, and the reason.
 #[cold]
 fn unseen(words: &[u64; MOST_WORDS]) -> Result<Box<Unseen>, Error> {
     let [why, name @ ..] = words;
@@ -460,7 +460,7 @@ fn unseen(words: &[u64; MOST_WORDS]) -> Result<Box<Unseen>, Error> {
     Ok(Box::new(Unseen { program, why }))
 }
 
-/// The question at the front of `words`; `None`: not all of it has arrived.
+/// The query at the front of `words`. `None`: it has not arrived completely.
 #[cold]
 fn shortcut_query(words: &[u64]) -> Result<Option<ShortcutQuery>, Error> {
     let [word, integer, address, ..] = *words else {
@@ -483,6 +483,6 @@ fn shortcut_query(words: &[u64]) -> Result<Option<ShortcutQuery>, Error> {
 
 enum Control {
     Done,
-    /// Its further words have not arrived.
+    /// The words that follow the record have not arrived.
     Short,
 }

@@ -1,5 +1,4 @@
-//! A live program into a trace: the records of its rings as they come, without the
-//! ops that they stand for.
+//! Records a live program into a trace: the records of its rings as they come, without decoding them to ops.
 
 use std::path::Path;
 
@@ -14,7 +13,7 @@ use crate::options::LiveOptions;
 use crate::program::{LOOK, Live, TURN};
 use crate::sink::{Execution, Sink};
 
-/// Records of a step at most, far more than an instruction has.
+/// Most records of a step, far more than an instruction has.
 const MOST_RECORDS: usize = 1 << 16;
 
 /// A running program that is recorded.
@@ -27,24 +26,24 @@ pub struct LiveRecording {
     unseen: Vec<Unseen>,
 }
 
-/// One thread of it.
+/// One recorded thread.
 #[derive(Default)]
 struct RecordedThread {
     /// `None` before its first step.
     steps: Option<Box<StepEncoder>>,
-    /// Instructions in blocks of the file.
+    /// Instructions in the thread's earlier blocks of the file.
     before: u64,
 }
 
-/// A thread's turn.
+/// One turn of a thread.
 struct Turn<'a> {
     steps: &'a mut StepEncoder,
     taken: u32,
     most: u32,
-    /// Instructions that are still wanted.
+    /// Instructions up to the limit of the recording.
     wanted: u64,
     instructions: u64,
-    /// Ends that a replay gives within steps.
+    /// Ends that a replay returns within steps.
     ends: u64,
     met: Option<u64>,
 }
@@ -113,8 +112,7 @@ impl Turn<'_> {
 }
 
 impl LiveRecording {
-    /// Starts a program, to be recorded by a writer that is made when its facts are
-    /// known.
+    /// Starts a program. `writer` makes the trace's writer from the program's facts.
     ///
     /// # Errors
     /// As [`launch`](crate::launch), and those of `writer`.
@@ -135,7 +133,7 @@ impl LiveRecording {
         })
     }
 
-    /// Programs that its processes executed and that could not be followed.
+    /// Programs that its processes executed outside the emulator.
     pub fn unseen(&self) -> &[Unseen] {
         &self.unseen
     }
@@ -150,12 +148,11 @@ impl LiveRecording {
         self.live.exit_status()
     }
 
-    /// Records until the program ends, `instructions` are written, or `go_on` (called
-    /// with the instructions so far) says no.
+    /// Records until the program ends, `instructions` are written, or `go_on` returns false. `go_on` is called with the
+    /// instructions so far.
     ///
     /// # Errors
-    /// A corrupt ring, a file that cannot be written. What was written before can
-    /// then be recovered.
+    /// A corrupt ring, or a file that cannot be written. The part written before can be recovered.
     pub fn run(
         &mut self,
         instructions: Option<u64>,
@@ -180,12 +177,12 @@ impl LiveRecording {
         Ok(())
     }
 
-    /// Where the file is until it is finished.
+    /// Path of the file until it is finished.
     pub fn partial(&self) -> &Path {
         self.writer.partial()
     }
 
-    /// An interrupt has stopped it: the completed trace says so.
+    /// Marks the trace as stopped by an interrupt.
     pub fn stopped(&mut self) {
         self.writer.stopped();
     }
@@ -193,7 +190,7 @@ impl LiveRecording {
     /// Completes the trace.
     ///
     /// # Errors
-    /// When it cannot be written, such as to a full disk.
+    /// The trace cannot be written, for example to a full disk.
     pub fn finish(mut self) -> Result<Written, Error> {
         for id in self.threads.numbers() {
             self.seal(id)?;
@@ -201,11 +198,10 @@ impl LiveRecording {
         Ok(self.writer.finish()?)
     }
 
-    /// Reads on in a thread. Returns whether there was anything.
+    /// Reads from a thread. Returns true if it had anything.
     fn turn(&mut self, id: usize, wanted: u64) -> Result<bool, Error> {
         let number = id as ThreadId;
-        // A thread that waited may only be looked at: what it waited for stands
-        // before its next step.
+        // A thread that has waited is only polled: its wait must be written before its next step.
         let waits = self.order.waits(number);
         let thread = &mut self.threads[id];
         let mut turn = Turn {
@@ -226,7 +222,7 @@ impl LiveRecording {
             ..
         } = turn;
         if matches!(end, End::Query(_)) {
-            // Written with its step. No machine is there to answer.
+            // The step holds the query. No machine runs that could give a result.
             self.live.shortcut_result(number, None);
             end = End::More;
         }
@@ -268,7 +264,7 @@ impl LiveRecording {
         Ok(goes_on)
     }
 
-    /// Writes what is open of a thread.
+    /// Writes a thread's open block to the file.
     fn seal(&mut self, id: usize) -> Result<(), Error> {
         for part in self.live.decoded.take_fresh() {
             self.writer.code(part)?;

@@ -1,4 +1,4 @@
-//! Where the executions that a ring tells of go.
+//! Consumers of the executions that a ring holds.
 
 use std::collections::VecDeque;
 
@@ -6,49 +6,47 @@ use pagewalk_stream::{BATCH_OPS, End, Error, Op, ShortcutQuery};
 use pagewalk_trace::Known;
 use pagewalk_trace::x86::{Piece, Registers};
 
-/// What a thread gives before it is read on.
+/// Pieces that a thread returns before its ring is read again.
 pub(crate) type Queue = VecDeque<Piece>;
 
-/// A block that was executed.
+/// One execution of a block.
 pub(crate) struct Execution<'a> {
     pub known: &'a Known,
     /// Its memory accesses.
     pub records: &'a [u64],
-    /// The block after it and its address, when that is known.
+    /// The next block and its address, if known.
     pub next: Option<(u64, &'a Known)>,
-    /// Changes by others met within it: the instruction whose access comes after
-    /// the change, and the ticket.
+    /// Changes by other threads that were met within the block: the instruction whose access follows the change, and
+    /// the ticket.
     pub met: &'a mut Vec<(u16, u64)>,
-    /// The thread's.
+    /// The thread's registers.
     pub registers: &'a mut Registers,
-    /// What the thread gives before it goes on.
+    /// Pieces that the thread returns before it continues.
     pub queue: &'a mut Queue,
 }
 
-/// Takes what a thread does.
+/// Consumes the executions of a thread.
 pub(crate) trait Sink {
-    /// Whether it takes no more executions for now.
+    /// True if it takes no more executions for now.
     fn is_full(&self) -> bool;
-    /// Whether it has got nothing yet.
+    /// True if it has taken nothing yet.
     fn is_empty(&self) -> bool;
-    /// Takes what it can of these words, from the start of an execution to that of
-    /// another; returns how many.
+    /// Takes as many complete executions as possible from the start of these words. Returns the number of words taken.
     #[inline(always)]
     fn run(&mut self, _words: &[u64], _known: &[Known]) -> usize {
         0
     }
-    /// Takes an execution. Returns whether the queue is to be looked at.
+    /// Takes an execution. Returns true if the queue must be processed.
     ///
     /// # Errors
-    /// One that no program makes.
+    /// No program makes such an execution.
     fn take(&mut self, execution: Execution<'_>) -> Result<bool, Error>;
-    /// Takes an execution that ended with a question. The queue gets the end, behind
-    /// what comes before it.
+    /// Takes an execution that ended with a query. The end goes to the back of the queue.
     ///
     /// # Errors
-    /// One that no program makes.
+    /// No program makes such an execution.
     fn query(&mut self, execution: Execution<'_>, ask: ShortcutQuery) -> Result<(), Error>;
-    /// Takes ops out of the queue; returns those for which there is no room.
+    /// Takes ops of the queue. Returns the ops for which there is no room.
     fn ops(&mut self, ops: Vec<Op>) -> Option<Vec<Op>>;
 }
 
@@ -105,7 +103,7 @@ impl Sink for Batches<'_> {
     }
 }
 
-/// Instructions, counted and thrown away.
+/// Counts instructions and discards them.
 pub(crate) struct Nothing {
     pub instructions: u64,
     /// Executions that it still takes.

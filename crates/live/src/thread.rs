@@ -1,4 +1,4 @@
-//! A thread: its ring, and what was taken from it.
+//! A thread: its ring, and the records taken from it.
 
 use std::sync::Arc;
 
@@ -9,17 +9,17 @@ use pagewalk_trace::x86::Registers;
 use crate::process::MappedSegment;
 use crate::sink::Queue;
 
-/// Records that may wait in host memory for all threads of one ring's reader, 1 GB.
+/// Most records of one thread that may wait in host memory, 1 GB.
 pub const MOST_HELD: usize = 1 << 27;
 
-/// A thread that waits for an answer, which anyone may give.
+/// A thread that waits for the result of a query; any host thread may deliver it.
 pub(crate) struct QueryingThread {
     pub shared: Arc<MappedSegment>,
     pub ring: Consumer,
 }
 
 impl QueryingThread {
-    /// Lets the thread go on with this reply; a second one is not heard.
+    /// Delivers the result. A second result is ignored.
     pub fn deliver_result(&self, reply: Option<u64>) {
         self.ring.deliver_result(&self.shared.segment, reply);
     }
@@ -32,21 +32,21 @@ pub(crate) struct Thread {
     pub at: usize,
     pub registers: Registers,
     pub queue: Queue,
-    /// Changes by others met within the block at hand: the instruction whose access
-    /// comes after the change, and the ticket.
+    /// Changes by other threads that were met within the current block: the instruction whose access follows the
+    /// change, and the ticket.
     pub met_within: Vec<(u16, u64)>,
     /// Between [`record::ENTER`] and its return.
     pub in_kernel: bool,
-    /// Its reader was told that it waits.
+    /// The engine knows that it is blocked.
     pub reported_blocked: bool,
-    /// Waits for the image that execve starts, with this ticket.
+    /// The ticket of an execve whose new image has not arrived.
     pub replacing: Option<u64>,
-    /// Runs something that is not followed.
+    /// The thread executes a program outside the emulator.
     pub untraced: bool,
-    /// What that is, until it was told.
+    /// That program, until it is reported.
     pub unseen: Option<Box<Unseen>>,
     pub last_spawned: Option<ThreadId>,
-    /// Its maker's system call failed.
+    /// The system call that would have created it failed.
     pub stillborn: bool,
     pub starving: bool,
     pub reported_death: bool,
@@ -74,7 +74,7 @@ impl Thread {
         }
     }
 
-    /// Records in the ring. A corrupt ring has some: the reader then finds out.
+    /// Records in the ring. At least one if the ring is corrupt, so that the reader finds the error.
     pub fn available(&self) -> u64 {
         match &self.ring {
             Some((shared, ring)) => ring.available(&shared.segment).unwrap_or(1),
@@ -82,13 +82,13 @@ impl Thread {
         }
     }
 
-    /// Whether it waits for an answer.
+    /// True if the thread waits for the result of a query.
     pub fn has_query(&self) -> bool {
         let ring = self.ring.as_ref();
         ring.is_some_and(|(shared, ring)| ring.has_query(&shared.segment))
     }
 
-    /// Takes records from the ring. Returns whether there were any.
+    /// Takes records from the ring. Returns true if there were any.
     pub fn refill(&mut self, most: usize) -> Result<bool, Error> {
         let Some((shared, ring)) = &mut self.ring else {
             return Ok(false);
@@ -103,7 +103,7 @@ impl Thread {
         Ok(n > 0)
     }
 
-    /// Takes a meeting point, which stands before `access`, out of a block's records.
+    /// Removes a meeting point that precedes `access` from a block's records.
     #[cold]
     pub fn met_at(&mut self, at: usize, access: u64, ticket_base: u64) {
         let ticket = ticket_base.wrapping_add(record::payload(self.words.remove(at)));
@@ -111,13 +111,13 @@ impl Thread {
         self.met_within.push((instruction, ticket));
     }
 
-    /// Moves a full ring into host memory. Returns whether it was full.
+    /// Moves the contents of a full ring to host memory. Returns true if it was full.
     pub fn relieve(&mut self) -> bool {
         let waits = self
             .ring
             .as_ref()
             .is_some_and(|(shared, ring)| ring.writer_waits(&shared.segment));
-        // Beyond the bound nothing is taken, and the next fill says so.
+        // Above the limit nothing is taken, and the next `fill` returns the error.
         waits && self.words.len() < MOST_HELD && self.refill(usize::MAX).unwrap_or(true)
     }
 }

@@ -1,5 +1,5 @@
-//! A program whose operations come from Python, a block at a time. The
-//! interpreter's lock is taken for a block and for nothing else.
+//! A program whose operations come from Python, a block at a time. The interpreter's lock is held only while a block is
+//! fetched.
 
 use std::collections::VecDeque;
 
@@ -20,17 +20,17 @@ const CODE_BYTES: u64 = 0x1_0000;
 /// First address, bytes, writable, populate.
 pub type Mapping = (u64, u64, bool, bool);
 
-/// The program as Python has it: `Streams` of `python/pagewalk/programs/generators.py`.
+/// The program in its Python form: `Streams` of `python/pagewalk/custom.py`.
 #[derive(FromPyObject)]
 pub struct Streams {
     name: String,
-    /// A function a thread, which gives bytes of operations, or `None` at the end.
+    /// One function for each thread. It returns bytes of operations, or `None` at the end.
     pulls: Vec<Py<PyAny>>,
-    /// Without any, they are inferred from the addresses.
+    /// If empty, the operating system infers mappings from the addresses.
     mappings: Vec<Mapping>,
-    /// Operations say whose result an address is.
+    /// Operations name the producers of their addresses.
     dependences: bool,
-    /// Operations say where a request ends.
+    /// Operations mark where a request ends.
     requests: bool,
 }
 
@@ -42,10 +42,10 @@ pub struct Custom {
 }
 
 struct Thread {
-    /// Gives bytes of operations, or `None` at the end.
+    /// Returns bytes of operations, or `None` at the end.
     pull: Py<PyAny>,
     ops: Vec<Op>,
-    /// Those given already.
+    /// Number of `ops` already given.
     given: usize,
     ended: bool,
 }
@@ -111,7 +111,7 @@ fn number<const N: usize>(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(all)
 }
 
-/// An operation from its fields; `python/pagewalk/programs/generators.py` lays them out.
+/// An operation from its fields; `python/pagewalk/custom.py` lays them out.
 fn op(bytes: &[u8]) -> Op {
     Op {
         pc: number::<8>(bytes, 0),

@@ -72,7 +72,7 @@ fn raise(e: impl Into<Error>) -> PyErr {
     }
 }
 
-/// The exception of an error of what is installed, which the user cannot mend by other input.
+/// The exception of an error in the installation, which no other input of the user can avoid.
 fn raise_failed(e: Error) -> PyErr {
     raise(e.into_failed())
 }
@@ -89,8 +89,8 @@ fn parse<T: serde::de::DeserializeOwned>(text: &str) -> PyResult<T> {
     })
 }
 
-/// A callback from a thread without the interpreter's lock; an exception in it
-/// (a Ctrl-C, say) stops the run and is raised when the result is there.
+/// A callback from a thread without the interpreter's lock. An exception in it (for example Ctrl-C) stops the run, and
+/// is raised when the run has ended.
 struct Callback {
     function: Option<Py<PyAny>>,
     error: Option<PyErr>,
@@ -102,7 +102,7 @@ impl Callback {
             return false;
         }
         Python::attach(|py| {
-            // Without a callback, a Ctrl-C still has to arrive.
+            // Without a callback, a Ctrl-C must still be seen.
             let answer = match &self.function {
                 Some(f) => dump(&progress())
                     .and_then(|text| f.call1(py, (text,)))
@@ -120,7 +120,7 @@ impl Callback {
     }
 }
 
-/// Where `machines/`, `designs/` and the plugin lie.
+/// Sets the folder of `machines/`, `designs/` and the plugin.
 #[pyfunction]
 fn set_data_dir(path: PathBuf) {
     *DATA
@@ -134,14 +134,14 @@ fn version() -> &'static str {
     env!("CARGO_PKG_VERSION")
 }
 
-/// Changes whenever results do.
+/// Version of the model; it changes whenever results do.
 #[pyfunction]
 fn model_version() -> u32 {
     pagewalk_machine::MODEL_VERSION
 }
 
-/// Runs a specification; `progress(json) -> bool` about five times a second. `hosts` may
-/// simulate portions of it: see `remote::Hosts`.
+/// Runs a specification, and calls `progress(json) -> bool` about five times a second. `hosts` may simulate shards of
+/// the run: see `remote::Hosts`.
 #[pyfunction]
 #[pyo3(signature = (spec, progress = None, hosts = None))]
 fn run(
@@ -163,7 +163,7 @@ fn run(
     }
 }
 
-/// Simulates one of the portions that `hosts` of a run were asked for.
+/// Simulates one of the shards that a run has requested from `hosts`.
 #[pyfunction]
 #[pyo3(signature = (spec, number, of, progress = None))]
 fn portion(
@@ -194,7 +194,7 @@ fn run_custom(
     dump(&result?)
 }
 
-/// What watches a run.
+/// Progress callback of a run.
 type Watch<'a> = &'a mut dyn FnMut(&RunProgress) -> bool;
 
 fn simulate<T: Send>(
@@ -316,7 +316,7 @@ fn statistics() -> PyResult<String> {
     })
 }
 
-/// The senses of a name, or names that are near.
+/// All meanings of a name, or near names if it has none.
 #[pyfunction]
 fn explain(name: &str) -> PyResult<String> {
     let (found, nearest) = match explain_name(&installation()?.data, name).map_err(raise_failed)? {
@@ -332,14 +332,14 @@ fn topics() -> PyResult<String> {
     dump(&all_topics(&installation()?.data).map_err(raise_failed)?)
 }
 
-/// The name that a misspelt one is nearest to, if any is near.
+/// The name nearest to a misspelt one, if any is near.
 #[pyfunction]
 fn nearest(given: &str, names: Vec<String>) -> Option<String> {
     let names = names.iter().map(String::as_str);
     pagewalk_units::nearest(given, names).map(str::to_owned)
 }
 
-/// Records a source into a file of our format.
+/// Records a program into a `.pwt` file.
 #[pyfunction]
 #[pyo3(signature = (spec, path, progress = None))]
 fn record(
@@ -371,7 +371,7 @@ fn record(
     dump(&result.map_err(raise)?)
 }
 
-/// What a trace holds.
+/// Contents of a trace.
 #[pyfunction]
 fn trace_info(py: Python<'_>, path: PathBuf) -> PyResult<String> {
     dump(
@@ -389,8 +389,8 @@ fn trace_check(py: Python<'_>, path: PathBuf) -> PyResult<String> {
     )
 }
 
-/// Writes a trace in the format that the target's name ends in; with
-/// `keep_good`, a damaged source up to the damage.
+/// Converts a trace to the format that the target's name ends in. With `keep_good`, converts a damaged source up to the
+/// damage.
 #[pyfunction]
 #[pyo3(signature = (source, target, keep_good = false))]
 fn trace_convert(
@@ -407,7 +407,7 @@ fn trace_convert(
     dump(&done.map_err(raise)?)
 }
 
-/// What a trace executes by stretches of `length` instructions; `null` if `progress` says no.
+/// Basic-block vectors of a trace, one for each stretch of `length` instructions; `null` if `progress` returns false.
 #[pyfunction]
 #[pyo3(signature = (path, length, seed, progress = None))]
 fn block_vectors(
@@ -452,12 +452,12 @@ fn block_vectors(
     dump(&result.map_err(raise)?)
 }
 
-/// A path as text, which alone JSON has.
+/// A path as text, because JSON has no other form.
 fn shown(path: &Path) -> String {
     path.display().to_string()
 }
 
-/// What is present on this host.
+/// Components present on this host.
 #[pyfunction]
 fn doctor() -> PyResult<String> {
     let installation = installation()?;

@@ -1,16 +1,16 @@
-//! What happens when the host gives no more memory: a sentence, and the end of the process.
+//! Out of memory on the host: prints one sentence and ends the process.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 
-/// As Python's `Failure.exit_status`.
+/// The same as Python's `Failure.exit_status`.
 const STATUS: i32 = 1;
 
-/// The system's allocator, which says what is wrong where the standard library would abort. What
-/// it has given costs a comparison.
+/// The system's allocator. On failure it prints an explanation, where the standard library would abort. A successful
+/// call costs one comparison more.
 struct Telling;
 
-// SAFETY: each call goes to the system's allocator with the caller's arguments, and what that
-// returns is returned; where it returns nothing, the process ends.
+// SAFETY: each call goes to the system's allocator with the caller's arguments, and its result is returned unchanged.
+// If the result is null, the process ends.
 unsafe impl GlobalAlloc for Telling {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller's own promise.
@@ -44,8 +44,8 @@ fn told(at: *mut u8, bytes: usize) -> *mut u8 {
     at
 }
 
-/// Says that there is no memory, without needing any, and ends the process: most of the engine
-/// cannot go on, and nothing of it may be half done.
+/// Prints the error without allocating, and ends the process: most of the engine cannot continue, and no result may be
+/// half written.
 #[cold]
 #[inline(never)]
 fn none_left(bytes: usize) -> ! {
@@ -61,17 +61,17 @@ fn none_left(bytes: usize) -> ! {
         b"; take a smaller program or fewer designs at a time, or raise the limit \
           (ulimit -v, the container's)\n",
     );
-    // SAFETY: the text is as long as is said, and nothing runs after the exit.
+    // SAFETY: `length` bytes of the text are initialised, and nothing runs after the exit.
     unsafe {
         libc::write(2, said.bytes.as_ptr().cast(), said.length);
         libc::_exit(STATUS)
     }
 }
 
-/// Bytes of the host's memory that this process has, from `/proc/self/statm`.
+/// Resident memory of this process in bytes, from `/proc/self/statm`.
 fn resident() -> Option<u64> {
     let mut read = [0u8; 128];
-    // SAFETY: the path ends in a zero, and no more is read than there is room for.
+    // SAFETY: the path ends in a zero byte, and at most the length of `read` is read.
     let got = unsafe {
         let file = libc::open(
             c"/proc/self/statm".as_ptr(),
@@ -90,7 +90,7 @@ fn resident() -> Option<u64> {
     Some(pages * 4096)
 }
 
-/// A text on the stack.
+/// A text buffer on the stack.
 struct Text {
     bytes: [u8; 512],
     length: usize,
@@ -104,7 +104,7 @@ impl Text {
         }
     }
 
-    /// Adds what there is room for.
+    /// Adds as many bytes as fit.
     fn add(&mut self, more: &[u8]) {
         for &byte in more {
             if let Some(free) = self.bytes.get_mut(self.length) {
@@ -114,7 +114,7 @@ impl Text {
         }
     }
 
-    /// A size in the largest unit of which there are two or more.
+    /// Adds a size in the largest unit that gives at least two.
     fn size(&mut self, bytes: u64) {
         let units: [(&[u8], u32); 4] =
             [(b" bytes", 0), (b" KiB", 10), (b" MiB", 20), (b" GiB", 30)];

@@ -1,4 +1,4 @@
-//! Other hosts, as an object of Python's.
+//! Remote hosts, as a Python object.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -6,12 +6,12 @@ use pagewalk_machine::{RemoteEvent, RemoteHosts, RunSpec};
 use pagewalk_units::Error;
 use pyo3::prelude::*;
 
-/// Calls the methods of an object: `begin(spec, numbers, of)` has portions of a run simulated, and
-/// `news()` is a list of what became of them, a triple each: `(number, "share", 0.5)`,
-/// `(number, "ended", text)` with what `portion` gave, or `(number, "failed", why)`.
+/// Calls the methods of an object. `begin(spec, numbers, of)` starts shards of a run on other hosts. `news()` returns a
+/// list of triples, one for each remote event: `(number, "share", 0.5)`, `(number, "ended", text)` with the result of
+/// `portion`, or `(number, "failed", why)`.
 pub(crate) struct Hosts {
     object: Py<PyAny>,
-    /// What a method raised.
+    /// First exception that a method raised.
     raised: Mutex<Option<PyErr>>,
 }
 
@@ -23,7 +23,7 @@ impl Hosts {
         }
     }
 
-    /// The first exception of a method: it says more than the error that it became.
+    /// The first exception of a method. It says more than the error made of it.
     pub(crate) fn raised(self) -> Option<PyErr> {
         self.raised
             .into_inner()

@@ -1,7 +1,6 @@
-//! What QEMU offers a plugin, as far as it is used here: version 1 of its interface (7.2 to
-//! 8.2), and versions 2 and up (9.0 to 10.x), where counters are kept for each virtual CPU
-//! and, from version 3 on, an instruction's bytes are copied. What only one of the two has
-//! is looked for when this library is loaded.
+//! The part of QEMU's plugin interface that is used here: version 1 (7.2 to 8.2), and versions 2 and later (9.0 to
+//! 10.x). From version 2 on, counters are kept for each virtual CPU. From version 3 on, an instruction's bytes are
+//! copied. Functions that only some versions have are looked up when this library is loaded.
 
 use std::ffi::{CStr, OsString, c_char, c_int, c_uint, c_void};
 use std::mem::transmute_copy;
@@ -12,7 +11,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 /// The plugin's number.
 pub type Id = u64;
-/// A block while it is translated.
+/// A block during its translation.
 #[repr(C)]
 pub struct Block {
     _opaque: [u8; 0],
@@ -23,7 +22,7 @@ pub struct Instruction {
     _opaque: [u8; 0],
 }
 
-/// The callback does not look at registers.
+/// The callback does not read registers.
 pub const NO_REGISTERS: c_int = 0;
 /// Loads and stores.
 pub const READ_WRITE: c_int = 3;
@@ -65,13 +64,13 @@ unsafe extern "C" {
     pub fn qemu_plugin_mem_size_shift(info: u32) -> c_uint;
 }
 
-/// The version of the interface that this library speaks, which QEMU reads before it calls
-/// anything: 1, or where QEMU has what came with version 2, that.
+/// The version of the interface that this library uses: 2 if QEMU has the functions of version 2, otherwise 1. QEMU
+/// reads it before any call.
 #[unsafe(no_mangle)]
 #[allow(non_upper_case_globals)]
 pub static qemu_plugin_version: AtomicI32 = AtomicI32::new(1);
 
-/// Runs when the library is loaded, before QEMU looks at the version.
+/// Runs when the library is loaded, before QEMU reads the version.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static CHOOSE: extern "C" fn() = choose;
@@ -82,39 +81,39 @@ extern "C" fn choose() {
     }
 }
 
-/// Whether QEMU is 9.0 or newer.
+/// True for QEMU 9.0 and later.
 pub fn is_second() -> bool {
     qemu_plugin_version.load(Relaxed) >= 2
 }
 
 pub fn symbol(name: &CStr) -> *mut c_void {
-    // SAFETY: a null-terminated name, looked for in what is loaded.
+    // SAFETY: the name is null-terminated; the call searches the loaded libraries.
     unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) }
 }
 
 /// The function at `pointer`.
 ///
 /// # Safety
-/// `F` is the type of a function, and that one's.
+/// `F` is the type of that function.
 pub unsafe fn function<F: Copy>(pointer: *mut c_void) -> F {
     const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
     // SAFETY: by the contract; the sizes are the same.
     unsafe { transmute_copy(&pointer) }
 }
 
-/// The start of what QEMU tells of itself at the installation.
+/// The first fields of QEMU's description of itself at the installation.
 #[repr(C)]
 pub struct Info {
     _target: *const c_char,
     _oldest: c_int,
-    /// The newest version of the interface that it has.
+    /// The newest version of the interface that QEMU has.
     newest: c_int,
 }
 
-/// The version of the interface from which on QEMU does not tell of all accesses (9.1).
+/// The version of the interface from which on QEMU does not report all accesses (9.1).
 const TELLS_LESS: c_int = 3;
 
-/// Counters of 64 bits, one for each virtual CPU.
+/// 64-bit counters, one for each virtual CPU.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct PerVcpu {
@@ -132,42 +131,42 @@ type CopyTo = unsafe extern "C" fn(*const Instruction, *mut c_void, usize) -> us
 type AddToWord = unsafe extern "C" fn(*mut Block, c_int, *mut c_void, u64);
 type AddPerVcpu = unsafe extern "C" fn(*mut Block, c_int, PerVcpu, u64);
 
-/// How an instruction's bytes are had.
+/// Access to an instruction's bytes.
 #[derive(Clone, Copy)]
 enum Bytes {
     Pointed(PointAt),
     Copied(CopyTo),
 }
 
-/// How executed instructions are counted.
+/// Counter of executed instructions.
 #[derive(Clone, Copy)]
 pub enum Counting {
-    /// Not at all.
+    /// None.
     No,
-    /// In one word, where threads lose counts to each other.
+    /// One word; concurrent threads lose counts.
     Word(AddToWord),
-    /// For each virtual CPU; the second function adds them up.
+    /// One counter for each virtual CPU; the second function adds them up.
     PerVcpu(AddPerVcpu, PerVcpu, unsafe extern "C" fn(PerVcpu) -> u64),
 }
 
-/// What differs between the interfaces.
+/// Differences between the interfaces.
 #[derive(Clone, Copy)]
 pub struct Interface {
     bytes: Bytes,
     pub counting: Counting,
-    /// QEMU does not tell of what is in `untold`.
+    /// QEMU does not report the accesses in `untold`.
     pub tells_less: bool,
 }
 
 impl Interface {
-    /// With what counts instructions, if `count`. Without it QEMU has nothing to make room for
-    /// as threads come.
+    /// Finds the functions. Looks for a counter only if `count`, because QEMU otherwise need not extend it as threads
+    /// are created.
     ///
     /// # Errors
-    /// The name of what is missing.
+    /// The name of a missing function.
     ///
     /// # Safety
-    /// `info` is what QEMU gives at the installation.
+    /// `info` is QEMU's argument at the installation.
     pub unsafe fn find(info: *const Info, count: bool) -> Result<Interface, &'static str> {
         // SAFETY: by the contract.
         let newest = unsafe { (*info).newest };
@@ -176,7 +175,7 @@ impl Interface {
             p => Ok(p),
         };
         let data = named(c"qemu_plugin_insn_data")?;
-        // SAFETY: these are the functions' types in the versions at hand.
+        // SAFETY: these are the functions' types in the supported versions.
         unsafe {
             let bytes = if newest >= 3 {
                 Bytes::Copied(function(data))
@@ -210,9 +209,9 @@ impl Interface {
     /// Appends the bytes of an instruction.
     ///
     /// # Safety
-    /// `instruction` is one of the block that is translated at the moment.
+    /// `instruction` belongs to the block that is being translated.
     pub unsafe fn append(&self, instruction: *const Instruction, to: &mut Vec<u8>) {
-        // SAFETY: by the contract; QEMU gives as many bytes as it says.
+        // SAFETY: by the contract; QEMU returns as many bytes as its size says.
         unsafe {
             let size = qemu_plugin_insn_size(instruction);
             match self.bytes {
@@ -230,8 +229,7 @@ impl Interface {
     }
 }
 
-/// The program that QEMU was given on its command line, behind the end of its options. Not
-/// every version tells plugins of it.
+/// The program on QEMU's command line, after the end of its options. Not every version reports it to plugins.
 pub fn program() -> Option<PathBuf> {
     let words = std::fs::read("/proc/self/cmdline").ok()?;
     let mut words = words.split(|&b| b == 0).skip_while(|w| *w != b"--");

@@ -1,6 +1,6 @@
-//! System calls: which ones change the address space, make threads and
-//! processes, or end them. Every one is announced before, since any may block. What the
-//! kernel reads and writes in them is in `touches`.
+//! System calls: which ones change the address space, create threads and processes, or end them. The plugin reports
+//! each call when it begins, because any may block. `touches` reports the memory that the kernel reads and writes in
+//! them.
 
 use std::ffi::c_uint;
 use std::sync::atomic::AtomicU64;
@@ -11,11 +11,11 @@ use pagewalk_ring::record::{self, query};
 
 use crate::{api, exec, guest, late, process, touches};
 
-/// Where the heap ended after the last brk; 0: nobody has asked yet. Changed under
-/// the process's lock only, and a child inherits it.
+/// End of the heap after the last brk; 0: not known yet. Changed under the process's lock only, and inherited by a
+/// child.
 static BREAK: AtomicU64 = AtomicU64::new(0);
 
-/// What the engine wants to know of a system call.
+/// Class of a system call, by the record that the engine needs.
 enum Sort {
     /// Arguments and result, in the order of the process's changes.
     Memory,
@@ -40,7 +40,7 @@ fn sort(number: i64, a: &[u64; 6]) -> Sort {
             _ => Sort::Other,
         },
         libc::SYS_fork | libc::SYS_vfork => Sort::Fork,
-        // QEMU makes a process for vfork as for fork.
+        // QEMU creates a process for vfork as for fork.
         libc::SYS_clone
             if a[0] & libc::CLONE_VM as u64 == 0 || a[0] & libc::CLONE_VFORK as u64 != 0 =>
         {
@@ -73,7 +73,7 @@ pub unsafe extern "C" fn enter(
         ..Default::default()
     };
     match number {
-        // Not announced as a call that may block: the thread goes on with the answer.
+        // Not reported as a call that may block: the thread continues with the result.
         query::NUMBER => {
             // SAFETY: as above.
             return unsafe { shortcut_query(p, a0, a1, a2, a3) };
@@ -94,8 +94,8 @@ pub unsafe extern "C" fn enter(
             call.ticket = process::take_ticket(vcpu);
         }
         Sort::Fork => {
-            // The ticket comes afterwards: to copy itself QEMU stops all threads,
-            // and one that the engine holds at the ticket would not stop.
+            // The ticket comes afterwards. To fork, QEMU stops all threads, and a thread that the engine holds at the
+            // ticket would not stop.
             process::lock();
             call.locked = true;
         }
@@ -140,14 +140,13 @@ pub unsafe extern "C" fn leave(_id: api::Id, vcpu: c_uint, number: i64, result: 
         push(record::word(record::FORK, result as u64 & 0xffff_ffff));
         push(ticket);
     } else {
-        // Before the return: the reader takes what comes after it for the program's.
+        // Sent before the return: the reader attributes later records to the program.
         // SAFETY: as above.
         unsafe { touches::tell(p, number, result, &call.arguments) };
         push(record::word(record::RETURN, number as u64 & 0xffff_ffff));
     }
-    // The reader takes a thread in the kernel for one that waits, and others'
-    // changes do not wait for it: it has to know before the thread goes on, and
-    // before another change is numbered.
+    // To the reader, a thread in the kernel is waiting, and changes by others do not wait for it. The reader must know
+    // of the return before the thread continues, and before another change is numbered.
     p.publish();
     if call.locked {
         process::unlock();
@@ -155,12 +154,11 @@ pub unsafe extern "C" fn leave(_id: api::Id, vcpu: c_uint, number: i64, result: 
     *call = process::Call::default();
 }
 
-/// A system call that is a question. QEMU knows none of this number and fails it, as
-/// Linux does; the answer is in the guest's memory before. Signals wait until then, as
-/// in any call that is not interrupted.
+/// A system call that is a query. QEMU, like Linux, fails this number; the result is in the guest's memory before.
+/// Signals wait until then, as in any call that is not interrupted.
 ///
 /// # Safety
-/// `p` is that of the calling thread.
+/// `p` is the calling thread's producer.
 #[cold]
 unsafe fn shortcut_query(p: &Producer, question: u64, integer: u64, address: u64, reply: u64) {
     if question > query::FREE {
@@ -173,11 +171,11 @@ unsafe fn shortcut_query(p: &Producer, question: u64, integer: u64, address: u64
     let mut words = [0; 16];
     words[0] = 1;
     words[8..].copy_from_slice(&value.to_le_bytes());
-    // To a reply nowhere there is none: the program finds out by itself.
+    // If the result cannot be written, there is none: the program searches by itself.
     let _ = guest::write(reply, &words);
 }
 
-/// Bytes of a System V shared memory segment; 0 when the kernel does not say.
+/// Bytes of a System V shared memory segment; 0 if the kernel does not say.
 fn shared_bytes(id: i32) -> u64 {
     // SAFETY: an all-zero shmid_ds is valid, and IPC_STAT only fills it.
     unsafe {

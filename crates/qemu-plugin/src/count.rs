@@ -1,4 +1,4 @@
-//! QEMU's own count of executed instructions, to compare with what is sent.
+//! QEMU's own count of executed instructions, for comparison with the records.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -6,19 +6,19 @@ use std::sync::atomic::Ordering::Relaxed;
 use crate::api::{ADD, Block, Counting};
 use crate::translate::interface;
 
-/// Where one word is counted in.
+/// The counter, if one word is used.
 static WORD: AtomicU64 = AtomicU64::new(0);
-/// What was counted before this process began.
+/// Count at the start of this process.
 static BEFORE: AtomicU64 = AtomicU64::new(0);
 /// Instructions that QEMU executes within one of its own.
 static WITHIN: AtomicU64 = AtomicU64::new(0);
 
-/// Counts `instructions` at each execution of the block that is translated.
+/// Counts `instructions` at each execution of the block that is being translated.
 ///
 /// # Safety
 /// `block` is that block.
 pub unsafe fn add(block: *mut Block, instructions: u64) {
-    // SAFETY: by the contract; the words live for good.
+    // SAFETY: by the contract; the words are never freed.
     unsafe {
         match interface().counting {
             Counting::No => {}
@@ -28,7 +28,7 @@ pub unsafe fn add(block: *mut Block, instructions: u64) {
     }
 }
 
-/// One more, which QEMU does not count.
+/// Counts an instruction that QEMU does not count.
 #[cold]
 pub fn one_within() {
     if !matches!(interface().counting, Counting::No) {
@@ -46,12 +46,12 @@ fn all() -> u64 {
     counted + WITHIN.load(Relaxed)
 }
 
-/// Instructions of this process.
+/// Instructions that this process has executed.
 pub fn executed() -> u64 {
     all().wrapping_sub(BEFORE.load(Relaxed))
 }
 
-/// A child has executed nothing yet.
+/// Restarts the count in a child, which has executed nothing yet.
 pub fn restart() {
     BEFORE.store(all(), Relaxed);
 }

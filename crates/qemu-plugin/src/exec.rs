@@ -1,5 +1,5 @@
-//! execve: QEMU would run the new program on the bare processor. Instead the
-//! emulator is executed again with this plugin, so that it stays visible.
+//! execve: QEMU would run the new program outside the emulator. Instead, the emulator is executed again with this
+//! plugin, so that the program stays visible.
 
 use std::ffi::{CStr, CString, OsStr};
 use std::fs::File;
@@ -13,25 +13,24 @@ use pagewalk_ring::{Producer, Trouble, record};
 use crate::guest::{string, strings};
 use crate::process;
 
-/// Descriptors that an emulator needs at a time to load itself, the plugin and the program.
+/// Descriptors that an emulator needs at the same time to load itself, the plugin and the program.
 const DESCRIPTORS: usize = 4;
 
-/// `#!` lines that lead to another such script, as many as the kernel follows.
+/// Most `#!` lines in a chain of scripts, as in the kernel.
 const SCRIPTS: usize = 5;
 
 enum Executable {
-    /// A program for QEMU, and its arguments from the first on.
+    /// A program for QEMU, and its arguments from `argv[0]` on.
     Program(PathBuf, Vec<CString>),
-    /// Something that the kernel may run and that is not followed, and why
-    /// ([`record::unseen`]).
+    /// A file that the kernel may execute outside the emulator, and the reason ([`record::unseen`]).
     Unseen(u64, PathBuf),
 }
 
-/// Follows scripts to the program at the end; `None` when the kernel refuses it.
+/// Resolves scripts to the program at their end; `None` if the kernel refuses it.
 fn find(mut path: PathBuf, mut arguments: Vec<CString>) -> Option<Executable> {
     for _ in 0..=SCRIPTS {
         let name = CString::new(path.as_os_str().as_bytes()).ok()?;
-        // SAFETY: a null-terminated string. Effective ids, as execve checks.
+        // SAFETY: the string is null-terminated. Effective ids, as execve checks.
         if unsafe { libc::faccessat(libc::AT_FDCWD, name.as_ptr(), libc::X_OK, libc::AT_EACCESS) }
             != 0
             || !std::fs::metadata(&path).ok()?.is_file()
@@ -83,8 +82,7 @@ fn find(mut path: PathBuf, mut arguments: Vec<CString>) -> Option<Executable> {
     None
 }
 
-/// Whether the dynamic linker that an ELF file names is there: without it execve
-/// fails, and has to fail in the guest.
+/// True if the dynamic linker that an ELF file names exists. Without it execve fails, and must fail in the guest.
 fn interpreter_exists(path: &Path) -> bool {
     let check = || -> Option<bool> {
         let file = File::open(path).ok()?;
@@ -114,7 +112,7 @@ fn interpreter_exists(path: &Path) -> bool {
 fn target(directory: Option<i32>, path: &CStr, flags: u64) -> Option<PathBuf> {
     let name = Path::new(OsStr::from_bytes(path.to_bytes()));
     if name == Path::new("/proc/self/exe") {
-        // QEMU's own link shows QEMU.
+        // QEMU's own link would show QEMU.
         return process::program().map(Path::to_owned);
     }
     match directory {
@@ -129,10 +127,10 @@ fn target(directory: Option<i32>, path: &CStr, flags: u64) -> Option<PathBuf> {
     }
 }
 
-/// Whether the emulator could open what it needs to start in this process's place. It would
-/// end with a message of its own, which looks like the program's failure.
+/// True if enough descriptors are free to start the emulator in this process's place. Otherwise it would end with a
+/// message of its own, which looks like the program's failure.
 fn enough_descriptors() -> bool {
-    // SAFETY: an all-zero rlimit is valid, and the call fills it; what is not open says so.
+    // SAFETY: an all-zero rlimit is valid, and the call fills it; a closed descriptor gives an error.
     let free = |limit: &mut libc::rlimit| unsafe {
         if libc::getrlimit(libc::RLIMIT_NOFILE, limit) != 0 {
             return DESCRIPTORS;
@@ -148,9 +146,8 @@ fn enough_descriptors() -> bool {
     free(&mut unsafe { std::mem::zeroed() }) >= DESCRIPTORS
 }
 
-/// Executes the emulator on what the guest wants to execute. Returns when that
-/// cannot be: then QEMU's own execve fails as the guest expects, or runs a
-/// program of another architecture on the bare processor.
+/// Executes the emulator on the guest's new program. Returns if that is impossible: then QEMU's own execve fails as the
+/// guest expects, or runs a program of another architecture outside the emulator.
 pub fn replace(vcpu: usize, directory: Option<i32>, path: u64, argv: u64, envp: u64, flags: u64) {
     let wanted = || {
         let path = target(directory, &string(path)?, flags)?;
@@ -211,16 +208,16 @@ pub fn replace(vcpu: usize, directory: Option<i32>, path: u64, argv: u64, envp: 
             pointers(&words).as_ptr(),
             pointers(&environment).as_ptr(),
         )
-    }; // It has not been replaced: QEMU goes on to execute the program without the emulator.
+    }; // The image was not replaced: QEMU executes the program outside the emulator.
     let ticket = process::take_ticket(vcpu);
     // SAFETY: as above.
     unsafe { untraced(p, ticket, record::unseen::REFUSED, &program) };
 }
 
-/// Says that the image is about to be replaced by one that is not followed.
+/// Reports that a program outside the emulator is about to replace the image.
 ///
 /// # Safety
-/// `p` is the calling thread's.
+/// `p` is the calling thread's producer.
 unsafe fn untraced(p: &Producer, ticket: u64, why: u64, program: &Path) {
     let mut name = [0; 64];
     let file = program.file_name().unwrap_or_default().as_bytes();

@@ -1,15 +1,13 @@
-//! The guest's memory, reached from inside the emulator.
+//! The guest's memory, accessed from inside the emulator.
 
 use std::ffi::CString;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// What QEMU adds to a guest's address to get its own. Known before the guest's first
-/// instruction, and then the same for good.
+/// Offset from a guest's address to QEMU's own. Set before the guest's first instruction, and constant from then on.
 pub static BASE: AtomicU64 = AtomicU64::new(0);
 
-/// Copies guest memory into `into`; `None` when it is not all mapped. A plain read
-/// would fault inside QEMU.
+/// Copies guest memory into `into`; `None` if it is not all mapped. A plain read would fault inside QEMU.
 pub fn read(address: u64, into: &mut [u8]) -> Option<()> {
     let local = libc::iovec {
         iov_base: into.as_mut_ptr().cast(),
@@ -24,9 +22,8 @@ pub fn read(address: u64, into: &mut [u8]) -> Option<()> {
     (n == into.len() as isize).then_some(())
 }
 
-/// Copies `from` into guest memory; `None` when that is not all mapped for writing.
-/// QEMU takes the right to write away from pages with code that it has translated: there
-/// nothing is copied, either.
+/// Copies `from` into guest memory; `None` if that is not all mapped for writing. Also `None` on pages with translated
+/// code, which QEMU write-protects.
 pub fn write(address: u64, from: &[u8]) -> Option<()> {
     let local = libc::iovec {
         iov_base: from.as_ptr().cast_mut().cast(),
@@ -36,19 +33,18 @@ pub fn write(address: u64, from: &[u8]) -> Option<()> {
         iov_base: address.wrapping_add(BASE.load(Relaxed)) as *mut libc::c_void,
         iov_len: from.len(),
     };
-    // SAFETY: the kernel checks the remote side, the guest's own memory, whose rights it
-    // respects; the local one is `from`, which it only reads.
+    // SAFETY: the kernel checks the remote side, the guest's own memory, and respects its rights. It only reads the
+    // local one, `from`.
     let n = unsafe { libc::process_vm_writev(libc::getpid(), &local, 1, &remote, 1, 0) };
     (n == from.len() as isize).then_some(())
 }
 
-/// The null-terminated string there; `None` when it is not all mapped, or longer than
-/// execve takes.
+/// The null-terminated string at `address`; `None` if it is not all mapped, or longer than execve accepts.
 pub fn string(mut address: u64) -> Option<CString> {
     let mut bytes = Vec::new();
     let mut page = [0u8; 4096];
     loop {
-        // Never over a page's end, behind which nothing may be mapped.
+        // Never across the end of a page, because the next page may be unmapped.
         let chunk = &mut page[..4096 - (address as usize & 4095)];
         read(address, chunk)?;
         if let Some(end) = chunk.iter().position(|&b| b == 0) {
@@ -63,8 +59,7 @@ pub fn string(mut address: u64) -> Option<CString> {
     }
 }
 
-/// The strings of a null-terminated array of pointers, as execve takes; no address:
-/// no strings.
+/// The strings of a null-terminated array of pointers, as for execve. Address 0 gives no strings.
 pub fn strings(mut address: u64) -> Option<Vec<CString>> {
     let mut all = Vec::new();
     while address != 0 {

@@ -1,6 +1,6 @@
-//! Threads whose virtual CPU QEMU tells of in the new thread, not in its maker's: from
-//! 9.0 on. The maker's clone gives the thread's number when it returns; only then is there
-//! a ring for it, and the new thread waits for that before its first block.
+//! Threads that QEMU reports in the new thread, not in its creator's, as versions from 9.0 on do. The thread's number
+//! is known when the creator's clone returns. Only then can a ring be assigned, and the new thread waits for it before
+//! its first block.
 
 use std::cell::UnsafeCell;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -11,30 +11,30 @@ use pagewalk_ring::{Producer, futex_wait, futex_wake, record};
 
 use crate::process;
 
-/// Threads at a time, as many as a segment has rings.
+/// Most threads at the same time, as many as a segment has rings.
 const THREADS: usize = 1024;
 
-/// A ring whose thread has not taken it yet.
+/// A ring that its thread has not taken yet.
 struct Promised {
-    /// The thread's number; 0: nothing is promised.
+    /// The thread's number; 0: the entry is free.
     thread: AtomicI32,
     ring: UnsafeCell<Option<Producer>>,
 }
 
-// SAFETY: the maker writes `ring` before `thread`, and the new thread takes it after.
+// SAFETY: the creator writes `ring` before `thread`, and the new thread takes it afterwards.
 unsafe impl Sync for Promised {}
 
-/// By the ring's number. No lock: a child may be made while another thread waits here.
+/// Indexed by the ring's number. Without a lock, because a process may fork while another thread waits here.
 static ALL: [Promised; THREADS] = [const {
     Promised {
         thread: AtomicI32::new(0),
         ring: UnsafeCell::new(None),
     }
 }; THREADS];
-/// Changes with each promise.
+/// Changes with each assignment.
 static PROMISES: AtomicU32 = AtomicU32::new(0);
 
-/// The calling thread's clone has made thread number `thread`.
+/// Assigns a ring to `thread`, which the calling thread's clone has created.
 ///
 /// # Safety
 /// The caller runs on virtual CPU `maker`.
@@ -48,18 +48,18 @@ pub unsafe fn promise(maker: usize, thread: i32) {
     ring.starts_from(p);
     // SAFETY: by the contract.
     unsafe { p.push(record::word(record::SPAWN, slot as u64)) };
-    // The reader has to know of the thread before that runs.
+    // The reader must know of the thread before it runs.
     p.publish();
-    // SAFETY: nobody looks at it before `thread` is set.
+    // SAFETY: no thread reads it before `thread` is set.
     unsafe { *promised.ring.get() = Some(ring) };
     promised.thread.store(thread, Release);
     PROMISES.fetch_add(1, Release);
     futex_wake(&PROMISES);
 }
 
-/// The calling thread's ring, once its maker has promised it.
+/// The calling thread's ring, once its creator has assigned it.
 pub fn wait() -> Producer {
-    // SAFETY: only asks.
+    // SAFETY: the call has no arguments and cannot fail.
     let own = unsafe { libc::gettid() };
     loop {
         let seen = PROMISES.load(Acquire);
@@ -75,7 +75,7 @@ pub fn wait() -> Producer {
     }
 }
 
-/// In a child, which has one thread.
+/// Clears all entries in a child, which has one thread.
 pub fn forget() {
     for promised in &ALL {
         promised.thread.store(0, Relaxed);

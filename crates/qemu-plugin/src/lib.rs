@@ -1,6 +1,5 @@
-//! The plugin that QEMU's user-mode emulator loads. It decodes nothing: it sends
-//! each translation block's bytes once, then the blocks' numbers and the
-//! addresses of their memory accesses as they execute.
+//! The plugin that QEMU's user-mode emulator loads. It decodes nothing: it sends each translation block's bytes once.
+//! Then it sends the blocks' numbers and the addresses of their memory accesses as they execute.
 //!
 //! It links QEMU's plugin interface and is therefore GPL-2.0-or-later. Nothing
 //! else of Pagewalk links it; they meet in the shared memory of `ring`.
@@ -56,7 +55,7 @@ pub unsafe extern "C" fn qemu_plugin_install(
         return -1;
     }
     maps::note_own();
-    // SAFETY: QEMU's functions with callbacks of the types that it wants.
+    // SAFETY: QEMU's functions, with callbacks of the required types.
     unsafe {
         api::qemu_plugin_register_vcpu_init_cb(id, vcpu_starts);
         api::qemu_plugin_register_vcpu_tb_trans_cb(id, translate::block);
@@ -66,7 +65,7 @@ pub unsafe extern "C" fn qemu_plugin_install(
     0
 }
 
-/// Called in the thread that makes the new one, before that runs.
+/// Called on the creator's thread, before the new one runs.
 unsafe extern "C" fn vcpu_starts(_id: api::Id, vcpu: c_uint) {
     process::new_thread(vcpu as usize);
     if translate::interface().tells_less {

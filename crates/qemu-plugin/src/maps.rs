@@ -8,7 +8,7 @@ use pagewalk_ring::record::{self, map_bits};
 
 use crate::{guest, process};
 
-/// What was mapped when the plugin came: the emulator's.
+/// Mappings from before the guest was loaded: the emulator's.
 static OWN: OnceLock<Vec<(u64, u64)>> = OnceLock::new();
 
 #[derive(Clone)]
@@ -34,7 +34,7 @@ fn parse(line: &str) -> Option<Line<'_>> {
     })
 }
 
-/// What is mapped, as text; names of files may be anything. Without it the run ends.
+/// The mappings as text; file names may hold any bytes. Without it the run ends.
 fn read() -> String {
     match std::fs::read("/proc/self/maps") {
         Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
@@ -42,7 +42,7 @@ fn read() -> String {
     }
 }
 
-/// Remembers what is mapped before the guest is loaded.
+/// Records the mappings before the guest is loaded.
 pub fn note_own() {
     OWN.get_or_init(|| {
         read()
@@ -58,7 +58,7 @@ impl<'a> Line<'a> {
         self.permissions.contains(permission)
     }
 
-    /// What of it was not there before.
+    /// The parts of it that are new.
     fn new_parts(&self) -> Vec<Line<'a>> {
         let mut parts = Vec::new();
         let mut from = self.from;
@@ -83,28 +83,26 @@ impl<'a> Line<'a> {
         parts
     }
 
-    /// Whether it is a program's file, or the page of code for its system calls: only read,
-    /// since QEMU does not execute a guest's code where that lies.
+    /// True for a program's file, and for the page of code for its system calls. That page is read-only, because QEMU
+    /// does not execute a guest's code at its own address.
     fn is_loaded(&self) -> bool {
         self.file || self.has('r') && !self.has('w')
     }
 
-    /// Whether it is as large as a stack, above a guard page: QEMU makes that of 8 MB or
-    /// more of private memory.
+    /// True if it is as large as a stack: QEMU makes the stack of 8 MB or more of private memory, above a guard page.
     fn is_stack(&self) -> bool {
         !self.file && self.to - self.from >= 8 << 20
     }
 
-    /// Whether the emulator has made it since: memory of its own, its code, our rings.
+    /// True if the emulator made it later: its own memory, its code, our rings.
     fn is_later_own(&self) -> bool {
         self.path == "[heap]" || self.has('s') || self.has('w') && self.has('x')
     }
 }
 
-/// Those of the guest. Up to 8.0, QEMU places it from 256 GB upwards or where a fixed
-/// program wants to be, below the emulator itself: the kernel puts that, its heap and its
-/// libraries near the top. Later the kernel chooses for both, and what is new since the
-/// emulator loaded this library is the guest's.
+/// The guest's mappings. Up to 8.0, QEMU places the guest from 256 GB upwards, or where a fixed program must be. That
+/// is below the emulator, its heap and its libraries, which the kernel puts near the top. Later the kernel places both,
+/// and the mappings made since the emulator loaded this library are the guest's.
 fn of_the_guest(lines: Vec<Line<'_>>) -> Vec<Line<'_>> {
     let own = std::fs::read_link("/proc/self/exe").unwrap_or_default();
     let own = own.to_string_lossy();
@@ -124,8 +122,8 @@ fn of_the_guest(lines: Vec<Line<'_>>) -> Vec<Line<'_>> {
     lines.into_iter().filter(|l| l.to <= emulator).collect()
 }
 
-/// What QEMU's loader makes among other new mappings: files, the page of code for system
-/// calls, zeros directly behind one, and the stack with its guard page.
+/// Selects the mappings of QEMU's loader from the new ones. These are files, the page of code for system calls, zeros
+/// directly after one, and the stack with its guard page.
 fn loaded(new: Vec<Line<'_>>) -> Vec<Line<'_>> {
     let mut kept: Vec<Line<'_>> = Vec::new();
     let mut guard: Option<Line<'_>> = None;
@@ -146,7 +144,7 @@ fn loaded(new: Vec<Line<'_>>) -> Vec<Line<'_>> {
     kept
 }
 
-/// Writes them to the first thread's ring. The guest's `address` is at `host` here.
+/// Writes the guest's mappings to the first thread's ring. The guest's `address` is `host` in this process.
 pub fn send_initial(host: u64, address: u64) {
     if host == 0 {
         process::die("QEMU does not say where the program's memory is");

@@ -1,4 +1,4 @@
-//! This process's segment and its virtual CPUs, and how the engine hears of them.
+//! This process's segment and virtual CPUs, and its connection to the engine.
 
 use std::cell::{Cell, UnsafeCell};
 use std::ffi::OsStr;
@@ -22,24 +22,24 @@ use pagewalk_ring::{
 use crate::settings::Settings;
 use crate::{api, count, late};
 
-/// Virtual CPUs that QEMU may number; it takes the highest living number plus one.
+/// Most virtual CPUs; QEMU numbers a new one above the highest living one.
 pub const VCPUS: usize = 1 << 16;
 
-/// A system call under way.
+/// A system call in progress.
 #[derive(Default)]
 pub struct Call {
     /// Its arguments.
     pub arguments: [u64; 6],
-    /// Ticket that it took; 0 = none.
+    /// Its ticket; 0 = none.
     pub ticket: u64,
-    /// It holds [`lock`].
+    /// The thread holds [`lock`].
     pub locked: bool,
-    /// A thread was made in it.
+    /// The call has created a thread.
     pub spawned: bool,
 }
 
-/// A virtual CPU. Only the thread that runs it touches `producer` and `call`,
-/// but for its maker before it is `alive`.
+/// A virtual CPU. Only its own thread accesses `producer` and `call`, except that its creator does before it is
+/// `alive`.
 pub struct Vcpu {
     producer: UnsafeCell<Option<Producer>>,
     call: UnsafeCell<Call>,
@@ -61,34 +61,34 @@ static ALL: [Vcpu; VCPUS] = [const {
         alive: AtomicBool::new(false),
     }
 }; VCPUS];
-/// Blocks sent so far. Not in the shared memory: a child needs the number at the
-/// fork, and its parent goes on at once.
+/// Blocks sent so far. Not in the shared memory: a child needs the number at the fork, and its parent continues at
+/// once.
 pub static BLOCKS: AtomicU64 = AtomicU64::new(0);
-/// One more than the highest number ever alive.
+/// Highest number of a virtual CPU so far, plus one.
 static HIGHEST: AtomicUsize = AtomicUsize::new(0);
 static SEGMENT: AtomicPtr<Segment> = AtomicPtr::new(null_mut());
 static CONTROL: AtomicPtr<Control> = AtomicPtr::new(null_mut());
 static SETTINGS: OnceLock<Settings> = OnceLock::new();
-/// Before the guest can change its root directory.
+/// Set before the guest can change its root directory.
 static IDENTITIES: OnceLock<[Identity; 3]> = OnceLock::new();
-/// Before the guest can change its directory.
+/// Set before the guest can change its directory.
 static PROGRAM: OnceLock<Option<PathBuf>> = OnceLock::new();
 
 thread_local! {
     static CURRENT: Cell<usize> = const { Cell::new(usize::MAX) };
 }
 
-/// What the engine told this process. It ends if it is asked before that.
+/// The engine's settings. Ends the process if they are not set yet.
 pub fn settings() -> &'static Settings {
     SETTINGS
         .get()
         .unwrap_or_else(|| die("used before installed"))
 }
 
-/// What tells files apart: device and number; `None`: there is none, or it may not be used.
+/// Device and number of a file; `None`: it does not exist, or access is denied.
 type Identity = Option<(u64, u64)>;
 
-/// The root directory, the emulator and this library, as they are found now.
+/// The present root directory, emulator and plugin.
 fn identities() -> [Identity; 3] {
     let settings = settings();
     [OsStr::new("/"), &settings.qemu, &settings.plugin].map(|path| {
@@ -97,8 +97,8 @@ fn identities() -> [Identity; 3] {
     })
 }
 
-/// Whether the emulator and this library are found where they were: not by a process
-/// that has changed its root directory.
+/// True if this process finds the same emulator and plugin as at its start, which may fail after a change of its root
+/// directory.
 pub fn is_reachable() -> bool {
     let now = identities();
     IDENTITIES
@@ -117,7 +117,7 @@ pub fn segment() -> &'static Segment {
     unsafe { &*SEGMENT.load(Acquire) }
 }
 
-/// The writing end of a virtual CPU's ring.
+/// The producer of a virtual CPU's ring.
 ///
 /// # Safety
 /// The caller runs on that virtual CPU.
@@ -131,7 +131,7 @@ pub unsafe fn producer(vcpu: usize) -> &'static Producer {
     }
 }
 
-/// The system call that a virtual CPU is in.
+/// The system call of a virtual CPU.
 ///
 /// # Safety
 /// The caller runs on that virtual CPU and holds no other reference to it.
@@ -140,22 +140,22 @@ pub unsafe fn call(vcpu: usize) -> &'static mut Call {
     unsafe { &mut *ALL[vcpu].call.get() }
 }
 
-/// Remembers that the calling thread runs this virtual CPU.
+/// Records that the calling thread runs this virtual CPU.
 pub fn entered(vcpu: usize) {
     CURRENT.set(vcpu);
 }
 
-/// Says why on standard error and ends the process.
+/// Prints the reason to standard error and ends the process.
 pub fn die(why: &str) -> ! {
     eprintln!("pagewalk: {why}");
     // SAFETY: ends the process without running the guest's or QEMU's handlers.
     unsafe { libc::_exit(125) }
 }
 
-/// Nobody reads any more: ends the process, without a trace.
+/// Ends the process silently if the engine has gone.
 fn deserted(control: &Control) -> bool {
     let engine = control.engine.load(Relaxed) as libc::pid_t;
-    // SAFETY: signal 0 only asks whether the process exists.
+    // SAFETY: signal 0 only checks that the process exists.
     let gone = unsafe { libc::kill(engine, 0) } != 0
         && io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH);
     if gone || control.abort.load(Relaxed) != 0 {
@@ -183,10 +183,10 @@ fn map(descriptor: &OwnedFd, bytes: usize) -> io::Result<*mut u8> {
     Ok(base.cast())
 }
 
-/// A file of so many bytes that is nothing but memory.
+/// An anonymous file of `bytes`, to be mapped.
 fn shared_memory(bytes: usize) -> io::Result<OwnedFd> {
-    // SAFETY: a new descriptor, owned here; an all-zero rlimit is valid, and the call fills it;
-    // the length is set of our own file.
+    // SAFETY: the descriptor is new and owned here; an all-zero rlimit is valid, and the call fills it; the length is
+    // that of our own file.
     unsafe {
         let fd = libc::memfd_create(c"pagewalk".as_ptr(), libc::MFD_CLOEXEC);
         if fd < 0 {
@@ -194,7 +194,7 @@ fn shared_memory(bytes: usize) -> io::Result<OwnedFd> {
         }
         let memory = OwnedFd::from_raw_fd(fd);
         let mut limit: libc::rlimit = std::mem::zeroed();
-        // What exceeds it would end the process by a signal.
+        // Beyond this limit, a signal would end the process.
         if libc::getrlimit(libc::RLIMIT_FSIZE, &mut limit) == 0 && limit.rlim_cur < bytes as u64 {
             return Err(io::Error::from_raw_os_error(libc::EFBIG));
         }
@@ -205,27 +205,26 @@ fn shared_memory(bytes: usize) -> io::Result<OwnedFd> {
     }
 }
 
-/// Makes a segment for this process and tells the engine. Descriptors are open
-/// only meanwhile, two at a time: programs close or count them as they like.
+/// Creates a segment for this process and sends it to the engine. Descriptors are open only during the call, two at a
+/// time, because programs may close or count descriptors.
 fn announce(settings: &Settings, forked: bool, inherited: u64) -> io::Result<()> {
     let address = SocketAddr::from_abstract_name(settings.socket.as_bytes())?;
     let stream = UnixStream::connect_addr(&address)?;
     let bytes = settings.geometry.bytes().unwrap_or(0);
     let made = shared_memory(bytes).and_then(|memory| Ok((map(&memory, bytes)?, memory)));
     if let (Err(error), false) = (&made, forked) {
-        // A child can tell in another way, and may try again.
+        // A child can report it in another way, and may try again.
         let errno = error.raw_os_error().unwrap_or(libc::EIO) as u8;
         send_fd(stream.as_fd(), &[0, errno], None)?;
     }
     let (base, memory) = made?;
-    // SAFETY: fresh memory of a fresh file, never unmapped but by the end or in
-    // a child that has no use for it any more.
+    // SAFETY: fresh memory of a fresh file. It is unmapped only at the end, or in a child that does not use it.
     let segment = unsafe { Segment::create(base, settings.geometry) };
     segment.header().inherited.store(inherited, Relaxed);
     send_fd(stream.as_fd(), &[u8::from(forked)], Some(memory.as_fd()))?;
     drop(memory);
     let mut answer = [0];
-    // A child has its parent's control page, and is sent none.
+    // A child has its parent's control page, and gets none.
     match (receive_fd(stream.as_fd(), &mut answer)?, forked) {
         ((1, None), true) => {}
         ((1, Some(control)), false) => CONTROL.store(map(&control, 4096)?.cast(), Release),
@@ -235,9 +234,8 @@ fn announce(settings: &Settings, forked: bool, inherited: u64) -> io::Result<()>
     Ok(())
 }
 
-/// [`announce`] of a child. The program may have taken all descriptors that it may have:
-/// then those between its limit and the most that it could raise that to are lent to it
-/// meanwhile.
+/// [`announce`] for a child. If the program has used up its descriptors, its soft limit is raised to the hard limit
+/// during the call.
 fn announce_child(inherited: u64) -> io::Result<()> {
     let done = announce(settings(), true, inherited);
     let Err(error) = &done else {
@@ -263,8 +261,8 @@ fn announce_child(inherited: u64) -> io::Result<()> {
     }
 }
 
-/// The engine is told that this process cannot be followed, and ends the run: nobody must
-/// take what is known of the program for the whole of it.
+/// Reports to the engine that this process cannot be traced, and ends it. The engine ends the run, because the stream
+/// would be incomplete.
 pub fn lost(trouble: Trouble, errno: i32) -> ! {
     // SAFETY: mapped in `start`, and never unmapped.
     let control = unsafe { &*CONTROL.load(Acquire) };
@@ -273,7 +271,7 @@ pub fn lost(trouble: Trouble, errno: i32) -> ! {
     unsafe { libc::_exit(125) }
 }
 
-/// First thing in a process image.
+/// Connects a new process image to the engine.
 pub fn start(settings: Settings) -> io::Result<()> {
     announce(&settings, false, 0)?;
     PROGRAM.get_or_init(api::program);
@@ -286,7 +284,7 @@ pub fn start(settings: Settings) -> io::Result<()> {
     Ok(())
 }
 
-/// In the child, whose only thread is the one that forked.
+/// Runs in the child, whose only thread is the one that forked.
 unsafe extern "C" fn after_fork() {
     let old = segment();
     let bytes = settings().geometry.bytes().unwrap_or(0);
@@ -299,7 +297,7 @@ unsafe extern "C" fn after_fork() {
     late::forget();
     if let Err(error) = announce_child(inherited) {
         match error.raw_os_error() {
-            // The engine has ended, or is about to: so does its program.
+            // The engine has ended, or is about to, and its program ends with it.
             None | Some(libc::ECONNREFUSED | libc::ECONNRESET | libc::EPIPE) => die(&format!(
                 "a child process does not reach the engine: {error}"
             )),
@@ -311,14 +309,14 @@ unsafe extern "C" fn after_fork() {
         // SAFETY: this is that virtual CPU's thread.
         unsafe { *call(vcpu) = Call::default() };
         claim(vcpu);
-        // The child is in the system call that made it.
+        // The child starts inside the fork that created it.
         // SAFETY: as above.
         let p = unsafe { producer(vcpu) };
         // SAFETY: as above.
         unsafe { p.push(record::word(record::ENTER, libc::SYS_fork as u64)) };
         p.publish();
     }
-    // SAFETY: the parent's segment is not used here any more.
+    // SAFETY: the parent's segment is not used here any longer.
     unsafe { libc::munmap(base.cast(), bytes) };
 }
 
@@ -331,8 +329,8 @@ fn claim(vcpu: usize) -> usize {
 /// Takes a ring for a thread of this process.
 pub fn take_slot() -> (usize, Producer) {
     loop {
-        // SAFETY: segment and control are never unmapped while used; the ring
-        // is written by the thread of this virtual CPU only.
+        // SAFETY: segment and control are never unmapped while used; only the thread of this virtual CPU writes the
+        // ring.
         let claimed = unsafe { Producer::claim(segment(), CONTROL.load(Acquire), deserted) };
         let Some((slot, producer)) = claimed else {
             let header = segment().header();
@@ -340,9 +338,9 @@ pub fn take_slot() -> (usize, Producer) {
                 header.trouble.store(Header::OUT_OF_SLOTS, Relaxed);
                 die("more threads at a time than can be traced (1024)");
             }
-            // Ended threads have not been read to their end yet.
+            // The engine has not read ended threads to their ends yet.
             std::thread::sleep(Duration::from_millis(1));
-            // SAFETY: set before anything else.
+            // SAFETY: set before any other use.
             deserted(unsafe { &*CONTROL.load(Acquire) });
             continue;
         };
@@ -353,14 +351,14 @@ pub fn take_slot() -> (usize, Producer) {
 
 /// Gives a virtual CPU its ring.
 fn settle(vcpu: usize, producer: Producer) {
-    // SAFETY: the virtual CPU does not run yet, or is this thread.
+    // SAFETY: the virtual CPU does not run yet, or runs this thread.
     unsafe { *ALL[vcpu].producer.get() = Some(producer) };
     HIGHEST.fetch_max(vcpu + 1, Relaxed);
-    // Who takes a ticket pokes what is alive; who comes to life looks for tickets after.
+    // A thread that takes a ticket pokes living ones; a new thread checks for tickets after this store.
     ALL[vcpu].alive.store(true, SeqCst);
 }
 
-/// A virtual CPU is made: in its maker's thread, or, from QEMU 9 on, in its own.
+/// A virtual CPU is created, on its creator's thread or, from QEMU 9 on, on its own.
 pub fn new_thread(vcpu: usize) {
     if vcpu >= VCPUS {
         die("QEMU has numbered more than 65536 threads");
@@ -374,22 +372,22 @@ pub fn new_thread(vcpu: usize) {
     }
     let slot = claim(vcpu);
     if maker != usize::MAX {
-        // SAFETY: this is the maker's thread.
+        // SAFETY: this is the creator's thread.
         unsafe {
             call(maker).spawned = true;
             producer(vcpu).starts_from(producer(maker));
             producer(maker).push(record::word(record::SPAWN, slot as u64));
-            // The new thread may run before the maker's call is over, and others
-            // may change what it uses: the reader has to know of it before.
+            // The new thread may run before its creator's call returns, and others may change its memory. The reader
+            // must know of it before.
             producer(maker).publish();
         }
     }
 }
 
-/// A virtual CPU's thread ends: its ring is closed with this last word.
+/// Ends a virtual CPU's thread, and closes its ring with a last record.
 ///
 /// # Safety
-/// The caller runs on that virtual CPU, which executes nothing any more.
+/// The caller runs on that virtual CPU, which executes nothing more.
 pub unsafe fn end_thread(vcpu: usize, status: u64, process_too: bool) {
     let header = segment().header();
     let last = header.threads.fetch_sub(1, SeqCst) == 1 || process_too;
@@ -403,14 +401,14 @@ pub unsafe fn end_thread(vcpu: usize, status: u64, process_too: bool) {
     p.close();
 }
 
-/// Takes the next ticket and makes every other thread meet it at its next block.
+/// Takes the next ticket, and makes every other thread meet it at its next block.
 pub fn take_ticket(vcpu: usize) -> u64 {
     let ticket = segment().header().tickets.fetch_add(1, SeqCst) + 1;
-    // SAFETY: called by the thread of this virtual CPU.
+    // SAFETY: called on the thread of this virtual CPU.
     unsafe { producer(vcpu) }.met(ticket);
     for (i, other) in ALL[..HIGHEST.load(Relaxed)].iter().enumerate() {
         if i != vcpu && other.alive.load(Acquire) {
-            // SAFETY: alive, so written; `poke` is for other threads.
+            // SAFETY: alive, so initialised; other threads may call `poke`.
             if let Some(p) = unsafe { &*other.producer.get() } {
                 p.poke();
             }
@@ -419,7 +417,7 @@ pub fn take_ticket(vcpu: usize) -> u64 {
     ticket
 }
 
-/// Serialises changes of the address space, so that tickets are in their order.
+/// Serialises changes of the address space, so that they happen in ticket order.
 pub fn lock() {
     let word = &segment().header().lock;
     while word.compare_exchange(0, 1, Acquire, Relaxed).is_err() {

@@ -1,7 +1,6 @@
-//! Repeated string instructions. Up to 9.2 each iteration is a block of its own in QEMU:
-//! first the block that ends with the instruction, then the instruction alone, and after
-//! the last iteration once more to find the count at zero. From 10.0 on QEMU makes the
-//! iterations within the block. They are sent as the others send them.
+//! Repeated string instructions. Up to 9.2, each iteration is a block of its own in QEMU: first the block that ends
+//! with the instruction, then the instruction alone. After the last iteration, it runs once more to find the count at
+//! zero. From 10.0 on, QEMU iterates within the block; the records sent are those of the earlier versions.
 
 use std::cell::Cell;
 use std::ffi::{c_uint, c_void};
@@ -13,27 +12,27 @@ use crate::{count, process, translate};
 
 /// A repeated string instruction at the end of a block.
 pub struct Repeated {
-    /// The word of a block of this instruction alone.
+    /// The record of a block with this instruction alone.
     alone: u64,
-    /// The constant part of its memory records in the block at hand.
+    /// The constant part of its memory records in the current block.
     within: u64,
-    /// Accesses of an iteration.
+    /// Accesses of each iteration.
     accesses: u32,
-    /// The count alone ends it, not what is compared.
+    /// Only the count ends it, not a comparison.
     by_count: bool,
 }
 
-/// What a virtual CPU repeats.
+/// State of a virtual CPU's repeated instruction.
 struct Under {
-    /// Accesses of the iteration at hand.
+    /// Accesses of the current iteration so far.
     made: Cell<u32>,
-    /// Beyond the first iteration of the block.
+    /// True after the first iteration in the block.
     further: Cell<bool>,
     /// The block that finds the count at zero; 0: none is due.
     last: Cell<u64>,
 }
 
-/// Each is used by the thread of its virtual CPU only.
+/// Each entry is used only by the thread of its virtual CPU.
 struct All([Under; VCPUS]);
 // SAFETY: see the struct.
 unsafe impl Sync for All {}
@@ -46,8 +45,7 @@ static ALL: All = All([const {
     }
 }; VCPUS]);
 
-/// What an instruction repeats: accesses of an iteration, and whether its count alone
-/// ends it. `None`: it is no repeated string instruction.
+/// Accesses of an iteration, and true if only its count ends it. `None` if it is no repeated string instruction.
 pub fn kind(bytes: &[u8]) -> Option<(u32, bool)> {
     let mut repeated = false;
     let mut rest = bytes.iter();
@@ -70,8 +68,8 @@ pub fn kind(bytes: &[u8]) -> Option<(u32, bool)> {
 }
 
 impl Repeated {
-    /// The last instruction, number `index`, of a block, and the number of the block that
-    /// it makes alone.
+    /// The last instruction of a block, with its `index`. `alone` is the number of the block that holds only this
+    /// instruction.
     pub fn new(index: usize, alone: u32, (accesses, by_count): (u32, bool)) -> Repeated {
         Repeated {
             alone: record::word(record::BLOCK, u64::from(alone)),
@@ -82,10 +80,10 @@ impl Repeated {
     }
 }
 
-/// A block starts that ends with such an instruction.
+/// Called at the start of a block that ends with such an instruction.
 pub unsafe extern "C" fn starts(vcpu: c_uint, word: *mut c_void) {
     let under = &ALL.0[vcpu as usize];
-    // The instruction alone: QEMU goes on with it.
+    // The same instruction alone: QEMU continues it.
     if under.last.get() != word as u64 {
         finish(vcpu);
     }
@@ -96,7 +94,7 @@ pub unsafe extern "C" fn starts(vcpu: c_uint, word: *mut c_void) {
     unsafe { process::producer(vcpu as usize).push_step(word as u64) };
 }
 
-/// Another block starts.
+/// Called at the start of another block.
 #[inline(always)]
 pub fn finish(vcpu: c_uint) {
     let last = &ALL.0[vcpu as usize].last;
@@ -112,10 +110,10 @@ fn find_zero(vcpu: c_uint, last: u64) {
     unsafe { process::producer(vcpu as usize).push_step(last) };
 }
 
-/// It accesses memory.
+/// Called at an access of such an instruction.
 pub unsafe extern "C" fn accesses(vcpu: c_uint, info: u32, address: u64, it: *mut c_void) {
     let under = &ALL.0[vcpu as usize];
-    // SAFETY: what `translate` gave for good.
+    // SAFETY: `translate` passes a reference that is never freed.
     let it = unsafe { &*it.cast::<Repeated>() };
     // SAFETY: QEMU calls this on the thread of the virtual CPU.
     let producer = unsafe { process::producer(vcpu as usize) };

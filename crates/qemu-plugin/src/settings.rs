@@ -1,11 +1,11 @@
-//! What the engine tells the plugin on QEMU's command line.
+//! The engine's settings on QEMU's command line.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use pagewalk_ring::Geometry;
 
-/// What the engine passes on the command line, kept for programs that this one executes.
+/// The engine's settings from the command line, kept for programs that this one executes.
 pub struct Settings {
     /// Abstract Unix socket that the engine listens on.
     pub socket: String,
@@ -17,17 +17,17 @@ pub struct Settings {
     pub geometry: Geometry,
     /// Also count instructions with QEMU's own counter.
     pub count: bool,
-    /// The processor that QEMU is told to be; empty: its own choice.
+    /// CPU model for QEMU; empty: QEMU's default.
     pub cpu: String,
-    /// What QEMU adds to the guest's addresses; empty: its own choice.
+    /// Base that QEMU adds to the guest's addresses; empty: QEMU's default.
     pub base: String,
 }
 
 impl Settings {
-    /// Reads QEMU's arguments for the plugin, `key=value` each.
+    /// Parses QEMU's arguments for the plugin, each `key=value`.
     ///
     /// # Errors
-    /// One that is not known or makes no sense, or none that names the socket.
+    /// An unknown or invalid argument, or no socket.
     pub fn parse<'a>(arguments: impl Iterator<Item = &'a OsStr>) -> Result<Settings, String> {
         let mut s = Settings {
             socket: String::new(),
@@ -75,7 +75,7 @@ impl Settings {
         Ok(s)
     }
 
-    /// The same as one value of QEMU's `-plugin` option, which doubles commas.
+    /// The settings as one value of QEMU's `-plugin` option, in which commas are doubled.
     pub fn as_option(&self) -> OsString {
         let records = self.geometry.records.to_string();
         let count = if self.count { "on" } else { "off" };

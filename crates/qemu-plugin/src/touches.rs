@@ -1,41 +1,40 @@
-//! What the kernel reads and writes of the program's memory, by system call.
+//! Memory of the program that the kernel reads and writes in system calls.
 //!
-//! Left out is what a call writes only when it fails, and what depends on a command
-//! within the call (`fcntl`, `prctl`, `semctl`, `futex`): a word or two that the program
-//! has made itself just before.
+//! Two sorts of accesses are left out. The first are those that a call makes only when it fails. The second depend on a
+//! command within the call (`fcntl`, `prctl`, `semctl`, `futex`); they are a word or two that the program has just
+//! written itself.
 
 use pagewalk_ring::{Producer, record};
 
 use crate::guest;
 
-/// A range of the program's memory that the kernel reads or writes in a call that
-/// succeeds: argument that points at it, how long it is, whether it is written.
+/// A range of the program's memory that the kernel reads or writes in a call that succeeds. The fields are the argument
+/// with its address, its length, and true if it is written.
 #[derive(Clone, Copy)]
 struct Range(usize, Length, bool);
 
-/// How long a range is.
+/// Length of a range.
 #[derive(Clone, Copy)]
 enum Length {
     /// This many bytes.
     Bytes(u64),
-    /// The call's result, each of this many bytes.
+    /// The call's result, times this many bytes.
     Returned(u64),
-    /// The argument, each of this many bytes.
+    /// The argument, times this many bytes.
     Argument(usize, u64),
-    /// A bit for each of the argument, in whole words.
+    /// One bit for each unit of the argument, in whole words.
     Bits(usize),
-    /// A byte for each page of the argument.
+    /// One byte for each page of the argument.
     Pages(usize),
-    /// What the argument points at says it (`socklen_t`).
+    /// The value at the argument's address (`socklen_t`).
     Told(usize),
-    /// The argument encodes it (`_IOC` of `ioctl`), with the direction.
+    /// Encoded in the argument with the direction (`_IOC` of `ioctl`).
     Encoded(usize),
-    /// It is an array of `iovec`, as many as the argument; together they hold as many
-    /// bytes as the call returned.
+    /// An array of `iovec`, as long as the argument says. Together they hold as many bytes as the call returned.
     Vectors(usize),
-    /// It is a `msghdr`, whose vectors hold as many bytes as the call returned.
+    /// A `msghdr`, whose vectors hold as many bytes as the call returned.
     Message,
-    /// It is an array of `mmsghdr`, as many as the call returned.
+    /// An array of `mmsghdr`, as many as the call returned.
     Messages,
 }
 
@@ -49,7 +48,7 @@ const fn reads(argument: usize, length: Length) -> Range {
     Range(argument, length, false)
 }
 
-/// The ranges of a call, but for what it was told to populate.
+/// The ranges of a call, apart from populated memory.
 fn ranges(number: i64) -> &'static [Range] {
     match number {
         // Data.
@@ -66,7 +65,7 @@ fn ranges(number: i64) -> &'static [Range] {
         libc::SYS_readlinkat | libc::SYS_getxattr | libc::SYS_lgetxattr | libc::SYS_fgetxattr => {
             const { &[writes(2, Returned(1))] }
         }
-        // The type of the message stands before it.
+        // The type of the message precedes it.
         libc::SYS_msgrcv => const { &[writes(1, Returned(1)), writes(1, Bytes(8))] },
         libc::SYS_write | libc::SYS_pwrite64 => const { &[reads(1, Returned(1))] },
         libc::SYS_mq_timedsend | libc::SYS_msgsnd => const { &[reads(1, Argument(2, 1))] },
@@ -166,12 +165,12 @@ fn ranges(number: i64) -> &'static [Range] {
     }
 }
 
-/// Tells what the call with these arguments and this result has read and written.
+/// Reports the memory that the call with these arguments and this result has read and written.
 ///
 /// # Safety
-/// `p` is that of the calling thread.
+/// `p` is the calling thread's producer.
 pub unsafe fn tell(p: &Producer, number: i64, result: i64, arguments: &[u64; 6]) {
-    // The kernel's errors; what has failed has touched nothing.
+    // The kernel's errors: a failed call has touched nothing.
     if (-4095..0).contains(&result) {
         return;
     }
@@ -185,7 +184,7 @@ pub unsafe fn tell(p: &Producer, number: i64, result: i64, arguments: &[u64; 6])
         return unsafe { call.push(at, arguments[1], writes) };
     }
     for range in ranges(number) {
-        // SAFETY: by the contract. What cannot be read is not told.
+        // SAFETY: by the contract. Unreadable ranges are not reported.
         let _ = unsafe { call.range(range) };
     }
 }
@@ -198,9 +197,8 @@ struct Finished<'a> {
 }
 
 impl Finished<'_> {
-    /// Where a range begins that the call was told to populate, as long as its second
-    /// argument, and whether for writing. QEMU ignores `MADV_POPULATE_READ` and
-    /// `MADV_POPULATE_WRITE`, which a Linux of its own would not.
+    /// Start of the range that the call populates, and true if for writing. Its length is the second argument. QEMU
+    /// ignores `MADV_POPULATE_READ` and `MADV_POPULATE_WRITE`, which Linux itself would not.
     fn populated(&self, number: i64) -> Option<(u64, bool)> {
         let [at, _, how, flags, ..] = *self.arguments;
         let has = |flag: libc::c_int| flags & flag as u64 != 0;
@@ -218,10 +216,10 @@ impl Finished<'_> {
         }
     }
 
-    /// `None`: the guest's memory does not hold what the call was told.
+    /// Reports a range. `None`: the guest's memory lacks a value that the length depends on.
     ///
     /// # Safety
-    /// The producer is that of the calling thread.
+    /// The producer is the calling thread's.
     unsafe fn range(&self, &Range(argument, length, writes): &Range) -> Option<()> {
         let (at, mut writes) = (self.arguments[argument], writes);
         if at == 0 {
@@ -236,7 +234,7 @@ impl Finished<'_> {
             Pages(i) => a(i).div_ceil(4096),
             Told(i) => u64::from(u32::from_le_bytes(fetch(a(i))?)),
             Encoded(i) => {
-                // Direction in bits 30 and 31: 1 the kernel reads, 2 it writes.
+                // Direction in bits 30 and 31: 1 if the kernel reads, 2 if it writes.
                 writes = a(i) >> 31 & 1 != 0;
                 if a(i) >> 30 & 3 == 0 {
                     0
@@ -266,8 +264,7 @@ impl Finished<'_> {
         Some(())
     }
 
-    /// A `msghdr` (address and length of a name, of vectors, of control messages),
-    /// with `bytes` of data.
+    /// Reports a `msghdr` (address and length of a name, of vectors, of control messages) with `bytes` of data.
     ///
     /// # Safety
     /// As [`Finished::range`].
@@ -287,7 +284,7 @@ impl Finished<'_> {
         }
     }
 
-    /// `bytes` in the order of the `count` vectors at `at`.
+    /// Reports `bytes` of data in the `count` vectors at `at`, in order.
     ///
     /// # Safety
     /// As [`Finished::range`].
@@ -321,7 +318,7 @@ impl Finished<'_> {
     }
 }
 
-/// Some bytes of the guest's memory.
+/// Reads bytes of the guest's memory.
 fn fetch<const N: usize>(at: u64) -> Option<[u8; N]> {
     let mut bytes = [0; N];
     guest::read(at, &mut bytes)?;

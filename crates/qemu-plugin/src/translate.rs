@@ -1,4 +1,4 @@
-//! The static part: each block's bytes once, and the callbacks that name it.
+//! Translation: sends each block's bytes once, and registers the callbacks that name it.
 
 use std::collections::HashMap;
 use std::ffi::{c_uint, c_void};
@@ -13,18 +13,18 @@ use crate::repeat::{self, Repeated};
 use crate::untold::{self, Untold};
 use crate::{api, count, maps, process};
 
-/// Blocks sent so far, by address, sizes and bytes: QEMU translates again after it
-/// has thrown its code away, and the number stays the same.
+/// Blocks sent so far, by address, sizes and bytes. QEMU translates a block again after a flush of its code, and the
+/// number stays the same.
 struct Sent {
     numbers: Option<HashMap<Box<[u8]>, u32>>,
     key: Vec<u8>,
-    /// The repeated string instructions at their ends, which callbacks point at.
+    /// The repeated string instructions at the ends of blocks, as arguments of callbacks.
     repeated: Option<HashMap<u32, &'static Repeated>>,
-    /// The instructions of blocks that QEMU does not tell enough of, likewise.
+    /// The instructions with unreported accesses, as arguments of callbacks.
     untold: Option<HashMap<u32, UntoldOnes>>,
 }
 
-/// Instructions of a block by their indices.
+/// Instructions of a block, with their indices.
 type UntoldOnes = &'static [(usize, Untold)];
 
 impl Sent {
@@ -39,7 +39,7 @@ impl Sent {
         number
     }
 
-    /// Those of block `number`, which `key` describes.
+    /// The instructions with unreported accesses in block `number`, which `key` describes.
     fn untold(&mut self, number: u32) -> UntoldOnes {
         if let Some(known) = self.untold.get_or_insert_default().get(&number) {
             return known;
@@ -59,8 +59,8 @@ impl Sent {
         found
     }
 
-    /// The repeated instruction at the end of block `number`, which `key` describes:
-    /// instruction `index`, `offset` bytes behind the block's `address`.
+    /// The repeated instruction at the end of block `number`, which `key` describes: instruction `index`, `offset`
+    /// bytes after the block's `address`.
     fn repeated(
         &mut self,
         number: u32,
@@ -93,7 +93,7 @@ static SENT: Mutex<Sent> = Mutex::new(Sent {
     untold: None,
 });
 
-/// QEMU has translated a block; it calls this for one at a time.
+/// Called when QEMU has translated a block; one call at a time.
 pub unsafe extern "C" fn block(_id: api::Id, block: *mut api::Block) {
     // SAFETY: QEMU's block, alive during the callback.
     let (count, address) = unsafe {
@@ -108,7 +108,7 @@ pub unsafe extern "C" fn block(_id: api::Id, block: *mut api::Block) {
     let mut guard = SENT.lock().unwrap_or_else(|e| e.into_inner());
     let sent = &mut *guard;
     if sent.numbers.is_none() {
-        // The first block of this image: the guest is loaded.
+        // The first block of this image: the guest has been loaded.
         sent.numbers = Some(HashMap::new());
         // SAFETY: QEMU's instruction.
         let host = unsafe { api::qemu_plugin_insn_haddr(api::qemu_plugin_tb_get_insn(block, 0)) };
@@ -138,8 +138,8 @@ pub unsafe extern "C" fn block(_id: api::Id, block: *mut api::Block) {
     };
     let repeated = repeats.map(|kind| sent.repeated(number, address, last - code, count - 1, kind));
     drop(guard);
-    // SAFETY: QEMU's functions, with callbacks of the types that it wants; the
-    // arguments are numbers, or point at what stays.
+    // SAFETY: QEMU's functions, with callbacks of the required types. The arguments are numbers, or pointers to memory
+    // that is never freed.
     unsafe {
         let word = record::word(record::BLOCK, u64::from(number));
         let started = match repeated {
@@ -173,7 +173,7 @@ pub unsafe extern "C" fn block(_id: api::Id, block: *mut api::Block) {
     }
 }
 
-/// Appends a block: a word with the bytes that follow, then they. Returns its number.
+/// Appends a block: a word with its number of bytes, then the bytes. Returns its number.
 fn send(bytes: &[u8]) -> u32 {
     let segment = process::segment();
     let (header, code) = (segment.header(), segment.code());
@@ -200,7 +200,7 @@ unsafe extern "C" fn starts(vcpu: c_uint, word: *mut c_void) {
     unsafe { process::producer(vcpu as usize).push_step(word as u64) };
 }
 
-/// As [`starts`], where a repeated instruction may have to be finished first.
+/// As [`starts`], if a repeated instruction may have to be finished first.
 unsafe extern "C" fn starts_behind(vcpu: c_uint, word: *mut c_void) {
     repeat::finish(vcpu);
     // SAFETY: as for `starts`.
@@ -210,28 +210,27 @@ unsafe extern "C" fn starts_behind(vcpu: c_uint, word: *mut c_void) {
 static INTERFACE: OnceLock<Interface> = OnceLock::new();
 /// Bit of a memory access's description that marks a store.
 static STORE_BIT: AtomicU32 = AtomicU32::new(0);
-/// Bits of a memory access's description that are set when it is wider than 8 bytes.
+/// Bits of a memory access's description that are set if it is wider than 8 bytes.
 static WIDE: AtomicU32 = AtomicU32::new(0);
 
-/// What differs between QEMU's interfaces, as this one has it.
+/// This QEMU's differences from other interfaces.
 pub fn interface() -> &'static Interface {
     INTERFACE
         .get()
         .unwrap_or_else(|| process::die("used before installed"))
 }
 
-/// Finds out what this QEMU has, and which bits of an access's description say what. QEMU
-/// 7.2 takes the direction wrongly into account when it chooses callbacks, and asking at
-/// each access costs a call.
+/// Detects this QEMU's functions, and the meaning of the bits in an access's description. QEMU 7.2 handles the
+/// direction wrongly when it chooses callbacks, and a query at each access costs a call.
 ///
 /// # Safety
-/// `info` is what QEMU gives at the installation.
+/// `info` is QEMU's argument at the installation.
 pub unsafe fn prepare(info: *const Info, count: bool) -> Result<(), String> {
     // SAFETY: by the contract.
     let found = unsafe { Interface::find(info, count) }
         .map_err(|name| format!("this version of QEMU lacks {name}"))?;
     let differs = || "this version of QEMU describes memory accesses in another way".to_owned();
-    // SAFETY: the functions only look at the bits of their argument.
+    // SAFETY: the functions only read the bits of their argument.
     let store = |info: u32| unsafe { api::qemu_plugin_mem_is_store(info) };
     // SAFETY: as above.
     let shift = |info: u32| unsafe { api::qemu_plugin_mem_size_shift(info) };
@@ -239,7 +238,7 @@ pub unsafe fn prepare(info: *const Info, count: bool) -> Result<(), String> {
     let (Some(bit), None, false) = (bits.next(), bits.next(), store(0)) else {
         return Err(differs());
     };
-    // The size is a power of two, whose exponent stands in the description.
+    // The size is a power of two, whose exponent is in the description.
     let wide = (0..32)
         .map(|b| 1 << b)
         .filter(|&info| shift(info) > 3)
@@ -265,8 +264,7 @@ unsafe extern "C" fn accesses(vcpu: c_uint, info: u32, address: u64, word: *mut 
     unsafe { process::producer(vcpu as usize).push_step(access(word as u64, info, address)) };
 }
 
-/// As [`accesses`], where 16 bytes may be one access: they are sent as the two that other
-/// versions make of them.
+/// As [`accesses`], if 16 bytes may be one access: it is sent as two, as other versions do.
 unsafe extern "C" fn accesses_wide(vcpu: c_uint, info: u32, address: u64, word: *mut c_void) {
     // SAFETY: as for `accesses`.
     unsafe {

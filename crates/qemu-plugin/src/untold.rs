@@ -1,8 +1,7 @@
-//! Memory that QEMU does not tell of from 9.1 on: it reads and writes the x87's 80-bit
-//! numbers and the processor's state as a whole. Where such an instruction executes, its
-//! address is made of the registers that it names, and its accesses are sent as other
-//! versions make them. An emulator that does not show these registers ends the run: without
-//! them accesses would be missing.
+//! Accesses that QEMU does not report from 9.1 on: it reads and writes the x87's 80-bit numbers and the processor's
+//! state as a whole. When such an instruction executes, its address is computed from its registers, and its accesses
+//! are sent as other versions report them. An emulator without access to these registers ends the run, because accesses
+//! would be missing.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::ptr::null_mut;
@@ -14,22 +13,22 @@ use pagewalk_ring::{Trouble, record};
 use crate::api::{self, ExecuteCallback, Instruction};
 use crate::process;
 
-/// The callback looks at registers.
+/// The callback reads registers.
 const READS_REGISTERS: c_int = 1;
 
-/// Accesses: bytes from the address to each, and whether it is a store.
+/// Accesses: offset of each from the address, and true for a store.
 type Accesses = Vec<(u64, bool)>;
 
-/// Such an instruction.
+/// An instruction with unreported accesses.
 pub struct Untold {
     /// The constant part of its memory records.
     within: u64,
     accesses: Accesses,
-    /// What is added to make the address.
+    /// Constant part of the address.
     constant: u64,
-    /// Registers by their numbers, and by how many bits they are shifted.
+    /// Registers by number, and their shifts in bits.
     registers: Vec<(usize, u32)>,
-    /// The sum has 32 bits, but for the segment's base.
+    /// The sum has 32 bits, without the segment's base.
     short: bool,
 }
 
@@ -47,7 +46,7 @@ struct Descriptions {
     length: c_uint,
 }
 
-/// What QEMU tells of a register.
+/// QEMU's description of a register.
 #[repr(C)]
 struct Description {
     handle: *mut c_void,
@@ -55,7 +54,7 @@ struct Description {
     _feature: *const c_char,
 }
 
-/// QEMU's functions for registers, and what it calls those that are needed.
+/// QEMU's functions for registers, and the handles of the needed ones.
 struct Registers {
     read: unsafe extern "C" fn(*mut c_void, *mut Bytes) -> c_int,
     new_bytes: unsafe extern "C" fn() -> *mut Bytes,
@@ -70,32 +69,30 @@ thread_local! {
     static BYTES: std::cell::Cell<*mut Bytes> = const { std::cell::Cell::new(null_mut()) };
 }
 
-/// Finds the registers. Called on the first virtual CPU's thread, when that starts, if QEMU
-/// does not tell of all accesses.
+/// Finds the registers. Called on the first virtual CPU's thread at its start, if QEMU does not report all accesses.
 pub fn find_registers() {
     REGISTERS.get_or_init(|| Registers::find().unwrap_or_else(|number| lack(number)));
 }
 
-/// The name of what is needed.
+/// Name of a needed function or register.
 fn name(number: usize) -> CString {
     CString::new(needed::NAMES[number]).unwrap_or_default()
 }
 
-/// Ends the run: this QEMU has nothing that goes by that name.
+/// Ends the run, because this QEMU lacks a function or register.
 fn lack(number: usize) -> ! {
     process::lost(Trouble::Emulator, number as i32)
 }
 
 impl Registers {
     /// # Errors
-    /// The number of what is missing.
+    /// The number of the missing one.
     fn find() -> Result<Registers, usize> {
         let named = |number: usize| match api::symbol(&name(number)) {
             p if p.is_null() => Err(number),
             p => Ok(p),
         };
-        // SAFETY: these are the functions' types; what they return is QEMU's and stays while
-        // it is looked at.
+        // SAFETY: these are the functions' types. Their results belong to QEMU, and stay valid during their use.
         unsafe {
             let all = named(needed::GET_REGISTERS)?;
             let all: unsafe extern "C" fn() -> *const Descriptions = api::function(all);
@@ -115,7 +112,7 @@ impl Registers {
     }
 }
 
-/// What QEMU calls the register with this name; `None`: it shows none.
+/// QEMU's handle of the register with this name; `None` if it has none.
 ///
 /// # Safety
 /// The array holds as many descriptions as it says, with null-terminated names.
@@ -130,18 +127,18 @@ unsafe fn look_up(all: Option<&Descriptions>, name: &CStr) -> Option<usize> {
     })
 }
 
-/// Whether instructions are asked for what QEMU does not tell.
+/// True if the plugin must send accesses that QEMU does not report.
 pub fn applies() -> bool {
     REGISTERS.get().is_some()
 }
 
-/// What an x87 instruction or one of the processor's state accesses, by its opcode and the
-/// number in its second byte.
+/// The accesses of an x87 instruction, or of one for the processor's state, by its opcode and the number in its second
+/// byte.
 fn accesses(opcode: &[u8], number: u8) -> Option<Accesses> {
     let loads = |all: &[u64]| all.iter().map(|&at| (at, false)).collect::<Accesses>();
     let stores = |all: &[u64]| all.iter().map(|&at| (at, true)).collect::<Accesses>();
     let environment = [0, 4, 8, 12, 16, 20, 24];
-    // Eight numbers of 80 bits behind the environment.
+    // Eight numbers of 80 bits after the environment.
     let numbers = (0..8).flat_map(|n| [28 + 10 * n, 36 + 10 * n]);
     Some(match (opcode, number) {
         // fldt, fstpt
@@ -156,10 +153,10 @@ fn accesses(opcode: &[u8], number: u8) -> Option<Accesses> {
         // frstor, fnsave
         ([0xdd], 4) => loads(&[0, 4, 8].into_iter().chain(numbers).collect::<Vec<_>>()),
         ([0xdd], 6) => stores(&environment.into_iter().chain(numbers).collect::<Vec<_>>()),
-        // fxsave, fxrstor: as one, since no op has more than a line
+        // fxsave, fxrstor: one access, because no op is larger than a line
         ([0x0f, 0xae], 0) => stores(&[0]),
         ([0x0f, 0xae], 1) => loads(&[0]),
-        // xsave, xsaveopt; xrstor: first what is saved, which stands behind the x87's
+        // xsave, xsaveopt; xrstor: first the header after the x87's part, which says what is saved
         ([0x0f, 0xae], 4 | 6) => vec![(512, false), (0, true)],
         ([0x0f, 0xae], 5) => loads(&[512]),
         _ => return None,
@@ -167,8 +164,7 @@ fn accesses(opcode: &[u8], number: u8) -> Option<Accesses> {
 }
 
 impl Untold {
-    /// Instruction number `index` of a block, at `address`; `None`: QEMU tells of all that it
-    /// accesses.
+    /// Decodes instruction number `index` of a block, at `address`. `None`: QEMU reports all its accesses.
     pub fn decode(bytes: &[u8], address: u64, index: usize) -> Option<Untold> {
         let (mut at, mut rex, mut segment, mut short) = (0, 0, None, false);
         loop {
@@ -177,7 +173,7 @@ impl Untold {
                 0x65 => segment = Some(GS_BASE),
                 0x67 => short = true,
                 0x26 | 0x2e | 0x36 | 0x3e | 0x66 => {}
-                // A wait, which assemblers put before.
+                // A wait instruction, which assemblers insert before.
                 0x9b if bytes.len() > 1 => {}
                 _ => break,
             }
@@ -225,7 +221,7 @@ impl Untold {
         } else {
             0
         };
-        // The segment's base comes last: it is added to the whole.
+        // The segment's base comes last, because it is added to the whole sum.
         registers.extend(segment.map(|s| (s, 0)));
         Some(Untold {
             within: record::memory(index, false),
@@ -239,11 +235,11 @@ impl Untold {
     /// Sends its accesses whenever `instruction` executes.
     ///
     /// # Safety
-    /// `instruction` is one of the block that is translated at the moment.
+    /// `instruction` belongs to the block that is being translated.
     pub unsafe fn watch(&'static self, instruction: *mut Instruction) {
         let it: *const Untold = self;
         if let Some(registers) = REGISTERS.get() {
-            // SAFETY: by the contract, and `self` stays.
+            // SAFETY: by the contract, and `self` is never freed.
             unsafe { (registers.on_execution)(instruction, executes, READS_REGISTERS, it as _) };
         }
     }
@@ -275,7 +271,7 @@ unsafe extern "C" fn executes(vcpu: c_uint, it: *mut c_void) {
     let Some(registers) = REGISTERS.get() else {
         return;
     };
-    // SAFETY: what `watch` gave for good.
+    // SAFETY: `watch` passes a reference that is never freed.
     let it = unsafe { &*it.cast::<Untold>() };
     let mut address = it.constant;
     for &(number, shift) in &it.registers {

@@ -2,8 +2,8 @@ use std::collections::BTreeMap;
 
 use crate::ThreadId;
 
-/// Threads that have ended, as the ranges that their numbers make: a program may make very
-/// many threads one after another, and what has ended must cost nothing.
+/// Threads that have ended, kept as ranges of their numbers. A program may create very many threads one after another,
+/// so ended threads must not cost memory each.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ended {
     /// Last number of each range, by its first.
@@ -11,7 +11,7 @@ pub struct Ended {
 }
 
 impl Ended {
-    /// `thread` has ended.
+    /// Adds `thread`.
     pub fn insert(&mut self, thread: ThreadId) {
         if self.contains(thread) {
             return;
@@ -28,13 +28,13 @@ impl Ended {
         self.ranges.insert(first, last);
     }
 
-    /// Whether `thread` has ended.
+    /// True if `thread` has ended.
     pub fn contains(&self, thread: ThreadId) -> bool {
         let range = self.ranges.range(..=thread).next_back();
         range.is_some_and(|(_, last)| *last >= thread)
     }
 
-    /// How many ranges there are: what it takes.
+    /// Number of ranges, which bounds the memory.
     pub fn ranges(&self) -> usize {
         self.ranges.len()
     }

@@ -1,5 +1,4 @@
-//! What a program does while nobody looks at its ops: it counts them, and notes which pages they
-//! touch for the first time.
+//! Fast-forwarding in a program: it counts its ops, and records the first touch of each page.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -12,43 +11,42 @@ use rustc_hash::FxHashMap;
 
 use crate::{Batch, Data, Event, Op, OpClass, RecentLineFilter, Skipped, flags};
 
-/// What a program may still pass over, and what its threads have changed.
+/// The grant that remains to a program, shared by its threads.
 #[derive(Default)]
 pub struct FastForwardBudget {
     instructions: AtomicU64,
     requests: AtomicU64,
-    /// Lines are wanted, not pages alone.
+    /// The grant is for filtered warming, not for fast-forwarding.
     filtered_warming: AtomicBool,
-    /// Changes of the address space after which a page that was touched may have to be touched
-    /// again.
+    /// Number of changes of the address space after which pages may be touched for the first time again.
     changes: AtomicU64,
 }
 
 impl FastForwardBudget {
-    /// So much may be passed over from now on, of which nobody needs more than pages.
+    /// Grants fast-forwarding: only touched pages are needed.
     pub fn grant_fast_forward(&self, instructions: u64, requests: u64) {
         self.filtered_warming.store(false, Relaxed);
         self.set(instructions, requests);
     }
 
-    /// So much may be passed over from now on but for the lines that it uses.
+    /// Grants filtered warming: accesses that [`RecentLineFilter`] lets through are needed.
     pub fn grant_filtered_warming(&self, instructions: u64, requests: u64) {
         self.filtered_warming.store(true, Relaxed);
         self.set(instructions, requests);
     }
 
     fn set(&self, instructions: u64, requests: u64) {
-        // Below what a thread has for "not known".
+        // The limit leaves room above for a thread's own "unknown" value.
         self.instructions.store(instructions.min(1 << 62), Relaxed);
         self.requests.store(requests, Relaxed);
     }
 
-    /// Instructions and requests that may still be passed over.
+    /// Instructions and requests that remain.
     pub fn remaining(&self) -> (u64, u64) {
         (self.instructions.load(Relaxed), self.requests.load(Relaxed))
     }
 
-    /// `skipped` was passed over.
+    /// Subtracts `skipped` from the grant.
     pub fn spend(&self, skipped: &Skipped) {
         let (instructions, requests) = self.remaining();
         self.set(
@@ -58,24 +56,24 @@ impl FastForwardBudget {
     }
 }
 
-/// Blocks of pages that are found without a search.
+/// Slots of the direct-mapped lookup of blocks.
 const NEAR: usize = 8192;
-/// Ranges of them that are found without a look.
+/// Longest full ranges that a caller can test without a lookup.
 const LONGEST: usize = 3;
-/// In place of a block's bits: all of them are set.
+/// Index of a block whose pages are all touched, in place of an index of `bits`.
 const ALL: u32 = u32::MAX;
 
-/// Pages that were touched, 512 in a block.
+/// Pages touched, in blocks of 512.
 struct Pages {
     blocks: FxHashMap<u64, u32>,
-    /// Blocks of which all pages were, from the first to behind the last: a program may populate
-    /// more than could be listed one by one. Of a block that is here, `blocks` may say less.
+    /// Ranges of blocks whose pages are all touched: from the first block to past the last. Ranges, because a program
+    /// may populate more blocks than could be listed one by one. `blocks` may lack pages of a block in here.
     full: BTreeMap<u64, u64>,
-    /// Pages read and written, a bit each.
+    /// Bitmaps of pages read and of pages written.
     bits: Vec<[[u64; 8]; 2]>,
-    /// Blocks and where their bits are, by the lowest bits of their numbers.
+    /// Direct-mapped lookup: a block, and the index of its bitmaps.
     near: Box<[(u64, u32); NEAR]>,
-    /// Ranges of `full`, the longest of those that were there, first; it may know more.
+    /// The longest ranges of `full`, longest first. `full` may hold longer ones.
     longest: [Range<u64>; LONGEST],
 }
 
@@ -121,7 +119,7 @@ impl Pages {
         at
     }
 
-    /// Whether `page` is touched in this way for the first time. What was written was read.
+    /// True if this is the first access of this kind to `page`. A write counts as a read, too.
     #[inline(always)]
     fn is_new(&mut self, page: u64, write: bool) -> bool {
         let block = page >> 9;
@@ -149,8 +147,8 @@ impl Pages {
         true
     }
 
-    /// Whether that of `at`, which was looked at last, may be read and written without touching a page for
-    /// the first time.
+    /// True if the page of `at` was written, so that an access of either kind touches nothing new. False also if
+    /// another block has replaced this one in `near`.
     fn is_written(&self, at: u64) -> bool {
         let (page, block) = (at >> 12, at >> 21);
         let near = &self.near[block as usize % NEAR];
@@ -158,7 +156,7 @@ impl Pages {
         near.0 == block && (near.1 == ALL || bit(&self.bits[near.1 as usize]))
     }
 
-    /// Whether all pages between were touched in this way.
+    /// True if all `pages` were touched in this way.
     fn holds_all(&self, pages: Range<u64>, write: bool) -> bool {
         let mut page = pages.start;
         while page < pages.end {
@@ -186,7 +184,7 @@ impl Pages {
         true
     }
 
-    /// All pages between are touched.
+    /// Marks all `pages` as read and written.
     fn add(&mut self, pages: Range<u64>) {
         let whole = pages.start.div_ceil(512)..pages.end >> 9;
         if whole.is_empty() {
@@ -197,7 +195,7 @@ impl Pages {
         self.add_full(whole);
     }
 
-    /// Pages of a block or two are touched.
+    /// Marks `pages`, which lie in one block or two, as read and written.
     fn add_some(&mut self, pages: Range<u64>) {
         for page in pages {
             let at = self.look_up(page >> 9);
@@ -212,10 +210,10 @@ impl Pages {
         }
     }
 
-    /// All pages of these blocks are touched.
+    /// Marks all pages of `blocks` as touched.
     fn add_full(&mut self, mut blocks: Range<u64>) {
         let added = blocks.clone();
-        // One range takes in all that it meets.
+        // Overlapping and adjacent ranges are merged.
         while let Some((&start, &end)) = self.full.range(..=blocks.end).next_back()
             && end >= blocks.start
         {
@@ -241,7 +239,7 @@ impl Pages {
         }
     }
 
-    /// Whether a page between was touched.
+    /// True if any of `pages` was touched.
     fn holds_any(&self, pages: Range<u64>) -> bool {
         let page = |block: u64, bit: usize| (block << 9) + bit as u64;
         let full = self.full.range(..pages.end.div_ceil(512)).next_back();
@@ -259,18 +257,18 @@ impl Pages {
     }
 }
 
-/// Ops without anybody who needs them, as [`Skipped`]. See the module.
+/// Summarises skipped ops as [`Skipped`]. See the module.
 #[derive(Default)]
 pub struct TouchSummary {
-    /// Since it was taken.
+    /// Counts and touches since the caller last took them.
     pub skipped: Skipped,
     pages: Pages,
-    /// The page that was executed last, and one.
+    /// Number of the page that was executed last, plus one.
     code: u64,
 }
 
 impl TouchSummary {
-    /// Looks at an op at `pc` that accesses `data`, and counts nothing.
+    /// Records the pages touched by an op at `pc` that accesses `data`, without counting the op.
     #[inline(always)]
     pub fn look(&mut self, pc: u64, data: Option<Data>) {
         self.fetch(pc);
@@ -279,11 +277,11 @@ impl TouchSummary {
         }
     }
 
-    /// Passes over `ops`, and counts requests. Whether one asks.
+    /// Skips `ops` and counts them, with their requests. Returns true if one is a query.
     pub fn skip_all(&mut self, ops: &[Op]) -> bool {
         let (mut instructions, mut all) = (0, 0);
         let mut requests = 0;
-        // Pages that were read and written last: most accesses are to these.
+        // Pages read and written last: most accesses go to these.
         let mut last = [u64::MAX; 2];
         for op in ops {
             instructions += u64::from(op.insns);
@@ -308,7 +306,7 @@ impl TouchSummary {
         all & 1 << OpClass::Query as u8 != 0
     }
 
-    /// An instruction at `pc` is executed.
+    /// Records an instruction fetch at `pc`.
     #[inline(always)]
     pub fn fetch(&mut self, pc: u64) {
         if (pc >> 12) + 1 != self.code {
@@ -317,7 +315,7 @@ impl TouchSummary {
         }
     }
 
-    /// `size` bytes at `at` are read or written.
+    /// Records an access to `size` bytes at `at`.
     #[inline(always)]
     pub fn access(&mut self, at: u64, size: u8, access: Access) {
         self.touch(at, access);
@@ -334,8 +332,8 @@ impl TouchSummary {
         }
     }
 
-    /// The program's address space changes. Whether pages that were touched count as untouched
-    /// from now on: they may have to be touched again.
+    /// Applies a change of the address space. Returns true if all pages count as untouched from now on, because
+    /// accesses may fault again.
     pub fn change(&mut self, event: &Event) -> bool {
         let takes_away = match event {
             Event::Unmap { .. }
@@ -345,7 +343,7 @@ impl TouchSummary {
             | Event::Fork { .. }
             | Event::Exec
             | Event::ProcessExit { .. } => true,
-            // What was there is unmapped.
+            // A new mapping unmaps the old one in its range.
             Event::Map { at, bytes, .. } => {
                 let end = at.0.saturating_add(*bytes).div_ceil(4096);
                 self.pages.holds_any(at.0 >> 12..end)
@@ -373,22 +371,22 @@ impl TouchSummary {
     }
 }
 
-/// A thread's part.
+/// Fast-forwarding of one thread.
 pub struct ThreadFastForward {
     budget: Arc<FastForwardBudget>,
-    /// Requests that may be passed in this turn.
+    /// Requests that may be skipped in this turn.
     requests: u64,
-    /// What is passed in this turn, and the pages of all.
+    /// Counts and touches of this turn, and the pages touched so far.
     pub summary: TouchSummary,
-    /// Where lines are wanted: those of a moment ago.
+    /// Lines used recently; only for filtered warming.
     recent_lines: RecentLineFilter,
     filtered_warming: bool,
-    /// Changes that it knows of.
+    /// Changes of the address space up to the last turn of this thread.
     changes: u64,
 }
 
 impl ThreadFastForward {
-    /// Of a program that is told in `leave` what it may pass over.
+    /// A thread of the program that `budget` belongs to.
     pub fn new(budget: Arc<FastForwardBudget>) -> Self {
         ThreadFastForward {
             budget,
@@ -400,7 +398,7 @@ impl ThreadFastForward {
         }
     }
 
-    /// A turn begins; gives how many instructions may be passed in it.
+    /// Begins a turn. Returns the number of instructions that may be skipped in it.
     pub fn begin(&mut self) -> u64 {
         self.requests = self.budget.requests.load(Relaxed);
         let changes = self.budget.changes.load(Relaxed);
@@ -419,24 +417,24 @@ impl ThreadFastForward {
         }
     }
 
-    /// It ends with so many instructions left.
+    /// Ends the turn with `left` instructions of the grant unused.
     pub fn end(&mut self, left: u64) {
         self.budget.instructions.store(left, Relaxed);
         self.budget.requests.store(self.requests, Relaxed);
         if left == 0 || self.requests == 0 {
-            // What is followed next is another stretch.
+            // The next grant may begin elsewhere in the stream.
             self.recent_lines.forget();
         }
     }
 
-    /// Passes over `op`.
+    /// Skips `op`, but for [`request`](Self::request).
     #[inline(always)]
     pub fn skip(&mut self, op: &Op) {
         self.count(1, u64::from(op.insns));
         self.look(op.pc, Data::of(op));
     }
 
-    /// So much was passed over.
+    /// Counts skipped ops and their instructions.
     #[inline(always)]
     pub fn count(&mut self, ops: u64, instructions: u64) {
         let skipped = &mut self.summary.skipped;
@@ -444,7 +442,7 @@ impl ThreadFastForward {
         skipped.instructions += instructions;
     }
 
-    /// What is wanted of an op at `pc` that accesses `data`; to be [`count`](Self::count)ed too.
+    /// Records the touches of an op at `pc` that accesses `data`; the caller also [`count`](Self::count)s it.
     #[inline(always)]
     pub fn look(&mut self, pc: u64, data: Option<Data>) {
         if !self.filtered_warming {
@@ -455,40 +453,40 @@ impl ThreadFastForward {
             .look(pc, data, |at, access| touched.push((at, access)));
     }
 
-    /// Whether lines are wanted in this turn: each op has to be looked at.
+    /// True if the turn is filtered warming, so that every access goes through [`look`](Self::look).
     #[inline(always)]
     pub fn warms_filtered(&self) -> bool {
         self.filtered_warming
     }
 
-    /// Where lines are wanted: those of a moment ago.
+    /// Lines used recently; only for filtered warming.
     #[inline(always)]
     pub fn recent_lines(&self) -> &RecentLineFilter {
         &self.recent_lines
     }
 
-    /// Addresses where a look at data finds nothing until the turn ends: the longest ranges that
-    /// there are; and whether the page of `at`, which was looked at last, may be written, too.
+    /// Address ranges where accesses touch nothing new until the turn ends: the longest full ranges. Also true if the
+    /// page of `at`, the last access, was written.
     pub fn known(&self, at: u64) -> ([Range<u64>; LONGEST], bool) {
         let pages = &self.summary.pages;
         let bytes = |blocks: &Range<u64>| blocks.start << 21..blocks.end << 21;
         (pages.longest.each_ref().map(bytes), pages.is_written(at))
     }
 
-    /// Whether all pages of `addresses` were touched in this way.
+    /// True if all pages of `addresses` were touched in this way.
     pub fn knows(&self, addresses: Range<u64>, access: Access) -> bool {
         let pages = addresses.start >> 12..addresses.end.div_ceil(4096);
         (self.summary.pages).holds_all(pages, access == Access::Write)
     }
 
-    /// The op that was passed last ends a request; whether more may be passed.
+    /// Counts a request that ends with the last skipped op. Returns true if another may be skipped.
     pub fn request(&mut self) -> bool {
         self.summary.skipped.requests += 1;
         self.requests = self.requests.saturating_sub(1);
         self.requests > 0
     }
 
-    /// Passes over what it may of the ops of `batch`, which are a turn of its only thread.
+    /// Skips as many ops of `batch` as the grant allows. The batch is one turn of the program's only thread.
     pub fn skip_batch(&mut self, batch: &mut Batch) {
         let mut left = self.begin();
         let mut count = 0;
@@ -509,7 +507,7 @@ impl ThreadFastForward {
         self.end(left);
     }
 
-    /// The program's address space changes.
+    /// Applies a change of the address space.
     pub fn change(&mut self, event: &Event) {
         self.recent_lines.forget();
         if self.summary.change(event) {
@@ -527,7 +525,7 @@ mod tests {
 
     use super::{Event, Pages, TouchSummary};
 
-    /// As a set of pages says it, wherever ranges begin, end and meet.
+    /// [`Pages`] agrees with a set of pages, wherever ranges begin, end and meet.
     #[test]
     fn pages_that_are_populated_were_touched() {
         let mut draw = rng(1, "passing");
@@ -573,7 +571,7 @@ mod tests {
         }
     }
 
-    /// A recording may say so: it is for a machine to refuse, which has no such memory.
+    /// A recording may contain such an event. Only a machine can refuse it, for lack of memory.
     #[test]
     fn all_of_the_address_space_is_populated_at_once() {
         let mut summary = TouchSummary::default();

@@ -1,9 +1,8 @@
-//! All that the core knows of programs: batches of operations, and the events
-//! between them.
+//! The interface between programs and the machine: batches of operations, and the events between them.
 //!
-//! A [`Program`] is a set of threads, each a stream of [`Op`]s in program
-//! order. An op is one instruction that matters to the memory system or to
-//! control flow, together with the plain instructions right before it.
+//! A [`Program`] is a set of threads, each a stream of [`Op`]s in program order. An op is one instruction that matters
+//! to the memory system or to control flow, together with the simple instructions right before it. Simple instructions
+//! neither access memory nor branch.
 
 mod ended;
 mod fast_forward;
@@ -19,23 +18,21 @@ pub use pagewalk_units::{Advice, Backing, Error};
 pub use recent_lines::{Data, RecentLineFilter};
 pub use unseen::{Unseen, Why};
 
-/// What an [`Op`]'s own instruction does.
+/// Class of an [`Op`]'s own instruction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(u8)]
 pub enum OpClass {
-    /// Arithmetic: `insns` instructions whose longest dependence chain takes
-    /// `latency` cycles.
+    /// Arithmetic: `insns` instructions whose longest dependence chain takes `latency` cycles.
     #[default]
     Compute = 0,
     /// Reads `size` bytes at `va`. `dep` are the producers of the address.
     Load = 1,
     /// Writes `size` bytes at `va`. `dep[0]` produces the address, `dep[1]` the data.
     Store = 2,
-    /// Control flow to `va` when taken. `dep` are the producers of the condition
-    /// (or of the target).
+    /// Control flow to `va` if taken. `dep` are the producers of the condition, or of the target.
     Branch = 3,
-    /// Asks the machine's shortcut, as the batch's [`End::Query`] says: always the
-    /// last op of its batch. `dep` are the producers of the integer and the address.
+    /// Queries the machine's shortcut as [`End::Query`] of the batch says. Always the last op of its batch. `dep` are
+    /// the producers of the integer and the address.
     Query = 4,
 }
 
@@ -59,13 +56,12 @@ pub mod flags {
 
 /// One operation: 32 bytes, so that two share a cache line of the host.
 ///
-/// A producer is named by its distance: `dep[k] = d > 0` is the op `d` places
-/// earlier in the same thread's stream (over batch borders), 0 is no producer.
-/// The value that this op needs is ready `dep_latency[k]` cycles after that
-/// producer is done: plain instructions between the two, folded away.
+/// A producer is named by its distance: `dep[k] = d > 0` is the op `d` places earlier in the same thread's stream,
+/// across batches. 0 means no producer. The value that this op needs is ready `dep_latency[k]` cycles after the
+/// producer is done. These are the cycles of simple instructions between the two, which are folded away.
 ///
-/// With no producer the op's input is ready when it is dispatched; a chain of
-/// plain instructions among the `insns` is given by `latency` for `Compute`.
+/// Without a producer, the op's input is ready when the op is dispatched. For `Compute`, `latency` is the length of the
+/// longest chain among the `insns`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(C)]
 pub struct Op {
@@ -73,18 +69,17 @@ pub struct Op {
     pub pc: u64,
     /// Virtual address of a load or store; target of a branch; 0 for `Compute`.
     pub va: u64,
-    /// Instructions that this op stands for: itself and the plain ones right
-    /// before it. 0 for the second and later micro-operations of one
-    /// instruction (the store of a read-modify-write).
+    /// Instructions in this op: its own and the simple ones right before it. The second and later micro-operations of
+    /// an instruction have 0 (the store of a read-modify-write).
     pub insns: u16,
     /// Distances to producers in ops; 0 = none.
     pub dep: [u16; 2],
     /// Cycles between a producer's result and this op's input.
     pub dep_latency: [u8; 2],
-    /// Execution cycles: of `Compute` the whole chain; of `Branch` until it is
-    /// resolved after its inputs (at least 1). A load's latency is the memory's.
+    /// Execution cycles. For `Compute`: the whole chain. For `Branch`: from the arrival of its inputs to its resolution
+    /// (at least 1). A load's latency is the memory's.
     pub latency: u8,
-    /// What it does.
+    /// Class of its instruction.
     pub kind: OpClass,
     /// Bytes read or written, 1 to 64.
     pub size: u8,
@@ -94,37 +89,36 @@ pub struct Op {
 
 const _: () = assert!(size_of::<Op>() == 32);
 
-/// Ops a batch holds at most.
+/// Most ops in a batch.
 pub const BATCH_OPS: usize = 4096;
 
 /// A stretch of one thread's stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Batch {
-    /// What comes before the ops, of which nobody needs more: empty unless the program was told
-    /// so ([`Program::grant_fast_forward`]).
+    /// Fast-forwarded part that precedes the ops. Empty unless the program has a grant
+    /// ([`Program::grant_fast_forward`]).
     pub skipped: Skipped,
     /// In program order; at most [`BATCH_OPS`].
     pub ops: Vec<Op>,
 }
 
-/// A stretch of one thread's stream without its ops.
+/// A stretch of one thread's stream that was fast-forwarded: it holds no ops.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Skipped {
-    /// Ops that are not there.
+    /// Ops skipped.
     pub ops: u64,
-    /// Instructions of those.
+    /// Instructions of the skipped ops.
     pub instructions: u64,
-    /// How many of them end a request ([`flags::REQUEST`]).
+    /// Requests that end in the skipped ops ([`flags::REQUEST`]).
     pub requests: u64,
-    /// What they touch, in program order: of each page and kind at least the first access since
-    /// the program last changed its address space, but for pages that it has populated since; of
-    /// lines, where they are followed
-    /// ([`Program::grant_filtered_warming`]), at least what [`RecentLineFilter`] lets through.
+    /// Touches in program order. A fast-forward grant needs at least the first access of each kind to each page since
+    /// the program last changed its address space. Pages that it has populated since may be missing. A filtered-warming
+    /// grant ([`Program::grant_filtered_warming`]) needs at least the accesses that [`RecentLineFilter`] lets through.
     pub touched: Vec<(u64, Access)>,
 }
 
 impl Skipped {
-    /// Nothing.
+    /// Empties it.
     pub fn clear(&mut self) {
         self.touched.clear();
         (self.ops, self.instructions, self.requests) = (0, 0, 0);
@@ -144,7 +138,7 @@ impl Batch {
         self.skipped.clear();
         self.ops.clear();
     }
-    /// Whether nothing more fits.
+    /// True if no further op fits.
     pub fn is_full(&self) -> bool {
         self.ops.len() >= BATCH_OPS
     }
@@ -160,56 +154,54 @@ impl Batch {
     }
 }
 
-/// What a program asks of the machine's shortcut from integers to addresses,
-/// which it makes of its keys: two instructions and three system calls (STLT, section III).
+/// Query of the machine's shortcut, which maps integers to addresses. A program derives the integers from its keys.
+/// There are two instructions and three system calls (STLT, section III).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ShortcutQuery {
-    /// `loadVA`: where the record of `integer` may lie. The reply is its address,
-    /// or 0.
+    /// `loadVA`: looks up where the record of `integer` may lie. The result is its address, or 0.
     LoadVa {
-        /// What the program made of its key.
+        /// Integer that the program derives from its key.
         integer: u64,
     },
-    /// `insertSTLT`: the record of `integer` lies at `va`, or with address 0 nowhere any
-    /// more. The reply is not 0 if the table holds an address for it now.
+    /// `insertSTLT`: sets the address of the record of `integer` to `va`; address 0 removes the record. The result is
+    /// not 0 if the table then holds an address for `integer`.
     InsertVa {
-        /// What the program made of its key.
+        /// Integer that the program derives from its key.
         integer: u64,
         /// The record's address.
         va: VirtAddr,
     },
-    /// The system call `STLTalloc` (section III-F): the process has an empty table of
-    /// `rows` from now on; 0: of as many as the machine's design says. The reply to this and
-    /// the two below is 1, or 0 if the kernel refuses. A process that never says it gets a
-    /// table at its first question.
+    /// The system call `STLTalloc` (section III-F): gives the process an empty table of `rows`, or of the design's own
+    /// number of rows if 0. The result of this and the two below is 1, or 0 if the kernel refuses. Without this call, a
+    /// process gets a table at its first query.
     Alloc {
         /// Rows, a power of two.
         rows: u64,
     },
-    /// `STLTresize`: an empty table instead of its own; of 0 rows: as many as that has.
+    /// `STLTresize`: replaces the table by an empty one; with 0 rows, by one of the same size.
     Resize {
         /// Rows, a power of two.
         rows: u64,
     },
-    /// `STLTfree`: it has no table from now on.
+    /// `STLTfree`: frees the process's table.
     Free,
 }
 
-/// A thread of a program; the first is 0, numbers are never used again.
+/// A thread of a program. The first is 0; numbers are never reused.
 pub type ThreadId = u32;
-/// A process of a program; the first is 0, numbers are never used again.
+/// A process of a program. The first is 0; numbers are never reused.
 pub type ProcessId = u32;
 
-/// How far a thread has come, for an [`End::Wait`].
+/// Unit in which an [`End::Wait`] counts a thread's progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counted {
-    /// In ops.
+    /// Ops.
     Ops,
-    /// In instructions.
+    /// Instructions.
     Instructions,
 }
 
-/// What lies behind a thread, in both measures of an [`End::Wait`].
+/// A thread's progress in both units of an [`End::Wait`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Units {
     ops: u64,
@@ -217,17 +209,17 @@ pub struct Units {
 }
 
 impl Units {
-    /// A batch and its end lie behind the thread.
+    /// Adds a batch and its end.
     pub fn add(&mut self, batch: &Batch, end: &End) {
         self.add_counted(batch, batch.instructions(), end);
     }
-    /// The same of a batch with so many instructions, which are not counted again.
+    /// Adds a batch of `instructions`, which the caller has counted, and its end.
     pub fn add_counted(&mut self, batch: &Batch, instructions: u64, end: &End) {
         let ends = u64::from(!matches!(end, End::More | End::Empty));
         self.ops += batch.skipped.ops + batch.ops.len() as u64 + ends;
         self.instructions += instructions + ends;
     }
-    /// How far that is.
+    /// The progress in one unit.
     pub fn counted(&self, counted: Counted) -> u64 {
         match counted {
             Counted::Ops => self.ops,
@@ -236,59 +228,57 @@ impl Units {
     }
 }
 
-/// Why a batch ended.
+/// Reason for which a batch ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {
-    /// The batch is full; ask again.
+    /// The batch is full; call `fill` again.
     More,
-    /// After the ops of this batch, this happens; then ask again. `ticket` > 0
-    /// orders it among the changes of the process's address space: it takes
-    /// effect when every runnable thread of the process has reached
-    /// [`End::Meet`] with this or a later ticket (or waits with an event of its own).
+    /// An event follows the ops of this batch; then call `fill` again. `ticket` > 0 orders it among the changes of the
+    /// process's address space. Such an event takes effect when every runnable thread of the process has reached
+    /// [`End::Meet`] with this or a later ticket. A thread that waits with an event of its own counts, too.
     Event {
-        /// What happens.
+        /// The event.
         event: Event,
         /// Its place in the order of the process's changes, from 1; 0 = not ordered.
         ticket: u64,
     },
-    /// Another thread of the process changes the address space here: wait until
-    /// the change with `ticket` has taken effect, then ask again.
+    /// Another thread of the process changes the address space here. Wait until the change with `ticket` has taken
+    /// effect, then call `fill` again.
     Meet {
-        /// Which change.
+        /// Ticket of the change.
         ticket: u64,
     },
-    /// The thread goes on when every other thread of its process that has not
-    /// exited has come to a barrier of this or a higher number. Numbers of one
-    /// thread ascend. `u64::MAX` joins: it waits until the others have exited.
+    /// The thread continues when every other thread of its process that has not exited has reached a barrier of this or
+    /// a higher number. The numbers of one thread ascend. `u64::MAX` is a join: the thread waits until the others have
+    /// exited.
     Barrier {
-        /// Which barrier.
+        /// Number of the barrier.
         number: u64,
     },
-    /// A recorded wait: the thread goes on when each of these threads has come
-    /// this far, or has exited.
+    /// A recorded wait. The thread continues when each of these threads has made this much progress, or has exited.
     Wait {
-        /// Which threads, and how far: ends other than [`End::More`] and
-        /// [`End::Empty`], and what `counted` says.
+        /// The threads, and the progress of each: its ends other than [`End::More`] and [`End::Empty`], plus its ops or
+        /// instructions (`counted`).
         until: Vec<(ThreadId, u64)>,
-        /// What is counted next to the ends.
+        /// Unit that is counted in addition to the ends.
         counted: Counted,
     },
-    /// A live thread waits for another one, in the kernel: it takes no part until
-    /// `fill` gives something else. Ask again later.
+    /// A live thread waits for another one in the kernel. The thread does not run until `fill` returns something else;
+    /// call it again later.
     Blocked,
-    /// The last op asks: [`Program::shortcut_result`] comes before the next `fill` of this
-    /// thread, with what the program then branches on.
+    /// The last op is a query. The machine calls [`Program::shortcut_result`] before the thread's next `fill`; the
+    /// program then branches on the result.
     Query(ShortcutQuery),
-    /// A live program has produced nothing yet: call [`Program::wait`], ask again.
+    /// A live program has produced nothing yet: call [`Program::wait`], then `fill` again.
     Empty,
-    /// The thread is gone. Never ask again.
+    /// The thread has ended. Never call `fill` for it again.
     Exit,
 }
 
-/// A change that the operating system or the laboratory acts on.
+/// A change that the operating system or the simulator acts on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A new mapping; what was there is unmapped first (as mmap with MAP_FIXED).
+    /// A new mapping; older ones in its range are unmapped first (as by mmap with MAP_FIXED).
     Map {
         /// First address, page-aligned.
         at: VirtAddr,
@@ -296,7 +286,7 @@ pub enum Event {
         bytes: u64,
         /// Stores are allowed.
         writable: bool,
-        /// What lies behind it.
+        /// Kind of memory behind the mapping.
         backing: Backing,
     },
     /// munmap.
@@ -332,20 +322,19 @@ pub enum Event {
         at: VirtAddr,
         /// Length.
         bytes: u64,
-        /// What was said.
+        /// The advice.
         advice: Advice,
     },
-    /// The program touches each page of the range once, in ascending order, as
-    /// an initialisation loop would. Takes no simulated time.
+    /// The program touches each page of the range once, in ascending order, as an initialisation loop would. This takes
+    /// no simulated time.
     Populate {
         /// First address.
         at: VirtAddr,
         /// Length.
         bytes: u64,
     },
-    /// The kernel reads or writes the program's memory in a system call, and takes
-    /// the page faults of what is not mapped yet. What is no memory of the program's
-    /// is left out.
+    /// The kernel reads or writes the program's memory in a system call, and takes the page faults on unmapped pages.
+    /// Addresses outside the program's mappings are skipped.
     KernelTouch {
         /// First address, of any alignment.
         at: VirtAddr,
@@ -366,16 +355,15 @@ pub enum Event {
         /// The child's first thread.
         thread: ThreadId,
     },
-    /// execve: the address space is emptied; `Map` events follow. Barriers of the
-    /// thread count from the beginning again.
+    /// execve: the address space is emptied; `Map` events follow. The thread's barriers count from the beginning again.
     Exec,
-    /// The process ends with all its threads, each of which still gives what it
-    /// did before and then [`End::Exit`]; `status` as a shell shows it.
+    /// The process ends with all its threads. Each thread still gives the batches before that point, and then
+    /// [`End::Exit`]. `status` is the exit status as a shell shows it.
     ProcessExit {
         /// 0..255, 128 + signal when killed.
         status: i32,
     },
-    /// The process goes on with a program that is not followed.
+    /// The process continues with a program that the emulator does not run.
     Unseen(Box<Unseen>),
     /// Start of the region of interest.
     RoiBegin,
@@ -384,8 +372,7 @@ pub enum Event {
 }
 
 impl Event {
-    /// One that changes nothing: it only takes its ticket, and its place among the
-    /// ends of its thread.
+    /// An event that changes nothing. It only takes its ticket, and counts among the ends of its thread.
     pub const NOTHING: Event = Event::Advise {
         at: VirtAddr(0),
         bytes: 0,
@@ -393,36 +380,34 @@ impl Event {
     };
 }
 
-/// What is known of a program before it runs.
+/// Facts about a program that are known before it runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
-    /// For the result, e.g. `gups --size 1GiB` or the command line.
+    /// Name for the result, for example `gups --size 1GiB` or the command line.
     pub name: String,
-    /// Instructions of all threads, when known (for the progress bar).
+    /// Instructions of all threads, if known (for the progress bar).
     pub instructions: Option<u64>,
-    /// No mapping information: the operating system takes the aligned 2 MB
-    /// region around an unknown address as a mapping, and the result says so.
+    /// No mapping information. The operating system assumes a mapping of the aligned 2 MB region around an unknown
+    /// address, and the result says so.
     pub infer_mappings: bool,
-    /// No register information: dependences between instructions are unknown,
-    /// and the result says so.
+    /// No register information: dependences between instructions are unknown, and the result says so.
     pub no_dependences: bool,
-    /// The same seed gives the same ops (everything but a live process).
+    /// The same seed gives the same ops (true for everything except a live process).
     pub deterministic: bool,
-    /// There is a region of interest.
+    /// The program marks a region of interest.
     pub has_roi: bool,
-    /// What one request is, such as `update`, where ops say where a request ends
-    /// ([`flags::REQUEST`]). Without, each region of interest that ends is one.
+    /// Unit of a request, such as `update`, if the ops mark where a request ends ([`flags::REQUEST`]). `None`: each
+    /// region of interest that ends is one request.
     pub request: Option<String>,
-    /// It is, or was when it was recorded, a live process: it may own memory that
-    /// it got in ways that nobody announced.
+    /// The program is a live process, or a recording of one. It may own memory that no event reports.
     pub live: bool,
-    /// Of a mix: its programs. Process `i` is the first of program `i`, and those
-    /// that it makes belong to it; each says where its region of interest begins.
+    /// Programs of a mix; empty otherwise. Process `i` is the first of program `i`, and the processes that it creates
+    /// belong to it. Each program marks where its region of interest begins.
     pub parts: Vec<Part>,
-    /// Of a recording that an interrupt has stopped: after so many instructions.
+    /// Recording that an interrupt has stopped: instructions recorded up to there.
     pub stopped: Option<u64>,
-    /// To pass over its first part costs next to nothing, however long that is: a recording of one
-    /// thread that says what skipping needs.
+    /// Fast-forwarding from the start costs almost nothing at any distance. True of a recording of one thread that
+    /// holds touch summaries.
     pub begins_anywhere: bool,
 }
 
@@ -437,39 +422,38 @@ pub struct Part {
 
 /// A program: built in, recorded, or a live process.
 ///
-/// Thread 0 of process 0 exists from the start. For one seed each thread's ops
-/// are the same whatever the order in which threads are asked (but for live
-/// processes), so that many designs can share one program.
+/// Thread 0 of process 0 exists from the start. For one seed, each thread's ops do not depend on the order of the
+/// `fill` calls (except in live processes). Many designs can therefore share one program.
 pub trait Program: Send {
-    /// What is known before it runs.
+    /// Facts known before it runs.
     fn facts(&self) -> Facts;
-    /// Clears `batch` and fills it with the next ops of `thread`, and says why it ended there.
+    /// Clears `batch`, fills it with the next ops of `thread`, and returns why the batch ends there.
     fn fill(&mut self, thread: ThreadId, batch: &mut Batch) -> Result<End, Error>;
-    /// Of the next so many instructions and requests, whichever end first, nobody needs more than
-    /// what they touch, until this is said anew: a program may give them as [`Batch::skipped`].
-    /// Batches end where they would without. Nothing may be passed over any more once a second
-    /// thread has started: which of them is where depends on the machine.
+    /// Allows the program to fast-forward: for the next instructions or requests, whichever limit comes first, only the
+    /// touched pages are needed ([`Batch::skipped`]). Replaces an earlier grant. Batches end where they would end
+    /// without a grant. Has no effect after a second thread has started, because the interleaving then depends on the
+    /// machine.
     fn grant_fast_forward(&mut self, instructions: u64, requests: u64) {
         let _ = (instructions, requests);
     }
-    /// The same, but each access is needed that [`RecentLineFilter`] lets through, which is applied from now on
-    /// until so much is done, and forgets at each event.
-    /// [`Program::grant_fast_forward`] and this take each other's place.
+    /// Allows filtered functional warming: as [`Program::grant_fast_forward`], but the machine also needs each access
+    /// that [`RecentLineFilter`] lets through. The program applies its filter from now on until the grant is spent, and
+    /// empties it at each event. Replaces an earlier grant of either kind.
     fn grant_filtered_warming(&mut self, instructions: u64, requests: u64) {
         let _ = (instructions, requests);
         self.grant_fast_forward(0, 0);
     }
-    /// The reply to the [`End::Query`] of `thread`, before its next `fill`. `None`:
-    /// no machine that runs the program has a shortcut, and it does without.
+    /// Result of the [`End::Query`] of `thread`, before its next `fill`. `None`: no machine that runs the program has a
+    /// shortcut, and the program continues without.
     fn shortcut_result(&mut self, thread: ThreadId, reply: Option<u64>) {
         let _ = (thread, reply);
     }
-    /// No machine asks for `thread` again: it has ended, or its process has.
+    /// No machine calls `fill` for `thread` again: it has ended, or its process has.
     fn gone(&mut self, thread: ThreadId) {
         let _ = thread;
     }
-    /// Blocks until some thread that was [`End::Empty`] or [`End::Blocked`] may
-    /// have something, or for at most a tenth of a second.
+    /// Blocks until a thread that returned [`End::Empty`] or [`End::Blocked`] may have something, or for at most a
+    /// tenth of a second.
     fn wait(&mut self) {}
     /// The program's own exit status, once it has ended (live processes).
     fn exit_status(&self) -> Option<i32> {

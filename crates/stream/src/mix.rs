@@ -1,19 +1,17 @@
-//! Several programs as processes of one.
+//! Several programs as processes of one program.
 //!
-//! The first thread forks a process for each further program, which begins with
-//! [`Event::Exec`]. Thread and process `i` are the first of program `i`; those that
-//! the programs start get numbers as they come. A program that has ended starts
-//! again in its process, so that a mix has no end.
+//! The first thread forks a process for each further program, which begins with [`Event::Exec`]. Thread and process `i`
+//! are the first of program `i`; threads and processes that the programs create are numbered as they come. A program
+//! that has ended starts again in its process, so a mix has no end.
 
 use std::collections::BTreeMap;
 
 use crate::{Batch, End, Error, Event, Facts, Part, ProcessId, Program, ThreadId, Units};
 
-/// Makes a program, the same each time.
+/// Opens a program; each call gives the same one.
 pub type Opens = Box<dyn FnMut() -> Result<Box<dyn Program>, Error> + Send>;
 
-/// Stands for an end that is none of the others' business, so that threads count as
-/// many ends as they did alone.
+/// Replaces an end that does not concern the other programs. A thread thus passes as many ends as it does alone.
 fn nothing(ticket: u64) -> End {
     End::Event {
         event: Event::NOTHING,
@@ -21,16 +19,16 @@ fn nothing(ticket: u64) -> End {
     }
 }
 
-/// A program that runs, with what of the mix is its own.
+/// One run of a program, with its numbers in the mix.
 struct Run {
     program: Box<dyn Program>,
-    /// Threads of the mix, by the numbers that the program gives them.
+    /// Numbers of its threads in the mix, by the program's own numbers.
     threads: BTreeMap<ThreadId, ThreadId>,
     /// Threads that have not ended.
     live: usize,
-    /// What lay behind its first thread before it.
+    /// Progress of its first thread before this run.
     before: Units,
-    /// Its tickets follow those of the runs before.
+    /// Largest ticket of the earlier runs; added to its own tickets.
     tickets: u64,
 }
 
@@ -40,45 +38,45 @@ struct Member {
     facts: Facts,
     /// Its region of interest has begun.
     begun: bool,
-    /// Runs whose threads have not all ended, by number; the last one is the present.
+    /// Runs with live threads, by number; the last is the current one.
     runs: BTreeMap<u32, Run>,
     count: u32,
     /// Largest ticket so far.
     tickets: u64,
 }
 
-/// What the first thread of a program does next.
+/// Next step of the first thread of a program.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Step {
     /// Forks the processes of the other programs (the first program's only).
     Fork(ThreadId),
     /// Empties its address space and starts the program.
     Exec,
-    /// Says that the region of interest begins, where the program itself does not.
+    /// Marks the start of the region of interest, if the program does not mark it.
     Begin,
-    /// What the program says.
+    /// Gives the program's batches.
     Runs,
     /// Waits for the other threads of its process.
     Joins,
 }
 
-/// Whose a thread of the mix is.
+/// Place of a thread of the mix.
 #[derive(Clone, Copy)]
 struct Thread {
     member: usize,
     /// Number of the program's run.
     run: u32,
-    /// The thread's and its process's numbers there.
+    /// The numbers of the thread and its process in that run.
     inner: ThreadId,
     process: ProcessId,
 }
 
-/// Programs side by side. They are asked for batches like one.
+/// Programs side by side, presented as one.
 pub struct Mix {
     members: Vec<Member>,
     steps: Vec<Step>,
     threads: BTreeMap<ThreadId, Thread>,
-    /// What lies behind the first thread of each member.
+    /// Progress of the first thread of each member.
     units: Vec<Units>,
     next_thread: ThreadId,
     next_process: ProcessId,
@@ -123,7 +121,7 @@ impl Mix {
         })
     }
 
-    /// What the first thread of `member` says at `step`, and what comes after.
+    /// The end that the first thread of `member` gives at `step`, and the next step.
     fn begin(&mut self, member: usize, step: Step) -> Result<(End, Step), Error> {
         let event = |event| End::Event { event, ticket: 0 };
         let count = self.members.len() as ThreadId;
@@ -164,7 +162,7 @@ impl Mix {
         })
     }
 
-    /// `end` of a thread in the numbers of the mix.
+    /// Translates `end` of a thread to the numbers of the mix.
     fn translate(&mut self, of: Thread, end: End) -> End {
         let me = &mut self.members[of.member];
         let run = me.runs.get_mut(&of.run).expect("its threads live");
@@ -231,7 +229,7 @@ impl Mix {
                         event
                     }
                     Event::RoiBegin | Event::RoiEnd => return nothing(ticket),
-                    // Its threads end one by one, and it starts again.
+                    // The first process's threads end one by one; then the program starts again.
                     Event::ProcessExit { .. } if of.process == 0 => return nothing(ticket),
                     other => other,
                 };
@@ -351,7 +349,7 @@ mod tests {
     use super::{Mix, Opens};
     use crate::{Batch, Counted, End, Error, Event, Facts, Op, Program, ThreadId};
 
-    /// Gives what is written for each thread, then ends it.
+    /// Gives the scripted ends of each thread, then ends it.
     struct Script {
         name: &'static str,
         threads: Vec<Vec<(usize, End)>>,
@@ -504,7 +502,7 @@ mod tests {
         ];
         let other = || script("other", false, vec![vec![(1, End::More)]]);
         let mut mix = Mix::new(vec![script("two", false, lines), other()]).unwrap();
-        // Fork, nothing, exec, begin; then the program.
+        // Fork, an empty event, exec, begin; then the program.
         let all = ends(&mut mix, 0, 8);
         assert_eq!(of(&all[4]), Some(&Event::Spawn { thread: 2 }));
         let forked = Event::Fork {
@@ -517,7 +515,7 @@ mod tests {
             other => panic!("{other:?}"),
         };
         assert_eq!(until(&all[7]), [(0, 4 + 2), (2, 7)]);
-        // The child's process may end, the first one's only seems to.
+        // The process of a child may end; the end of the first process is hidden.
         assert!(matches!(
             of(&ends(&mut mix, 3, 1)[0]),
             Some(Event::ProcessExit { .. })
@@ -531,9 +529,9 @@ mod tests {
             panic!("{again:?}")
         };
         assert_eq!(ticket, 2);
-        // Ops 1 of the first run; ends 8 before, and 3 between.
+        // One op of the first run; 8 ends before it, and 3 between the runs.
         assert_eq!(until(&again[6]), [(0, 8 + 1 + 3 + 2), (4, 7)]);
-        // What is left of the first run goes on by itself.
+        // The thread that is left of the first run continues.
         assert_eq!(ends(&mut mix, 2, 2), [End::More, End::Exit]);
         assert_eq!(ends(&mut mix, 4, 1), [End::More]);
     }

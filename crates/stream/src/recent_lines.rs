@@ -1,10 +1,10 @@
-//! Which accesses bring a line that was not used a moment ago.
+//! Filter of the accesses to lines that were used recently.
 
 use pagewalk_units::{Access, LINE_SHIFT};
 
 use crate::{Op, OpClass};
 
-/// What an op accesses.
+/// Data access of an op.
 #[derive(Clone, Copy, Debug)]
 pub struct Data {
     /// Address of its first byte.
@@ -16,7 +16,7 @@ pub struct Data {
 }
 
 impl Data {
-    /// What `op` accesses, if it does.
+    /// The data access of `op`, if it is a load or a store.
     #[inline(always)]
     pub fn of(op: &Op) -> Option<Self> {
         let access = match op.kind {
@@ -32,18 +32,18 @@ impl Data {
     }
 }
 
-/// Lines of data that are remembered; a power of two.
+/// Entries for lines of data; a power of two.
 const DATA: usize = 1 << 11;
-/// Lines of code.
+/// Entries for lines of code; a power of two.
 const CODE: usize = 1 << 8;
 
-/// Remembers lines by the lowest bits of a hash of their numbers, the last one each. What it lets
-/// through of a stream, it lets through again whatever it remembered before: so a program that
-/// passes over its ops may leave out what its own filter holds back, and a machine that applies one
-/// to what is left sees what it would have seen of all ops.
+/// Direct-mapped filter, indexed by a hash of the line's number; each slot holds the line that used it last. An access
+/// that this filter lets through is also let through by a filter that has seen less of the stream. A program that
+/// fast-forwards may therefore drop the accesses that its own filter holds back. A machine that filters the rest sees
+/// the same accesses as in the whole stream.
 #[derive(Clone, Debug)]
 pub struct RecentLineFilter {
-    /// Number of the line, shifted by one, and whether it was written.
+    /// Number of the line, shifted left by one; bit 0 is set after a write.
     data: Box<[u64; DATA]>,
     code: Box<[u64; CODE]>,
 }
@@ -63,14 +63,14 @@ fn slot(line: u64, slots: usize) -> usize {
 }
 
 impl RecentLineFilter {
-    /// Nothing is remembered.
+    /// Empties the filter.
     pub fn forget(&mut self) {
         self.data.fill(u64::MAX);
         self.code.fill(u64::MAX);
     }
 
-    /// Whether an access brings a line that is not remembered, or is the first that writes it;
-    /// it is remembered from now on.
+    /// True if the access brings a line that the filter does not hold, or is the first write to it. The filter holds
+    /// the line from now on.
     #[inline(always)]
     pub fn is_new(&mut self, at: u64, access: Access) -> bool {
         let line = at >> LINE_SHIFT;
@@ -88,7 +88,7 @@ impl RecentLineFilter {
         new
     }
 
-    /// Whether [`RecentLineFilter::look`] would find nothing new in `data`, all of which lies in one line.
+    /// True if [`RecentLineFilter::look`] would let nothing of `data` through. `data` must lie in one line.
     #[inline(always)]
     pub fn holds(&self, data: Data) -> bool {
         let line = data.at >> LINE_SHIFT;
@@ -101,18 +101,18 @@ impl RecentLineFilter {
         known & (ends == line)
     }
 
-    /// The line of code that an instruction at `pc` would take the place of, if it were new.
+    /// First address of the line of code that a new instruction at `pc` would evict.
     pub fn in_place_of(&self, pc: u64) -> u64 {
         (self.code[slot(pc >> LINE_SHIFT, CODE)] >> 1) << LINE_SHIFT
     }
 
-    /// Gives `out` what of `op` is new, in program order.
+    /// Calls `out` for each access of `op` that is let through, in program order.
     #[inline(always)]
     pub fn filter(&mut self, op: &Op, out: impl FnMut(u64, Access)) {
         self.look(op.pc, Data::of(op), out);
     }
 
-    /// The same of an op at `pc` that accesses `data`.
+    /// Calls `out` for each access that is let through, for an op at `pc` that accesses `data`.
     #[inline(always)]
     pub fn look(&mut self, pc: u64, data: Option<Data>, mut out: impl FnMut(u64, Access)) {
         if self.is_new(pc, Access::Fetch) {
@@ -137,8 +137,8 @@ mod tests {
     use pagewalk_units::{Access, rng};
     use rand::RngExt;
 
-    /// What is left of a stream that another filter has seen less of is, seen through one that has
-    /// seen all of it, what that lets through of the whole stream.
+    /// A filter may start empty in the middle of a stream, in front of another filter. The second one still lets
+    /// through the same accesses as over the whole stream.
     #[test]
     fn a_filter_before_a_filter_changes_nothing() {
         let mut draw = rng(1, "lines");
@@ -155,7 +155,7 @@ mod tests {
                 if whole.is_new(at, access) {
                     all.push((at, access));
                 }
-                // The other is asked from some place on.
+                // After the first part, `behind` gets only the accesses that `before` lets through.
                 if (n < 3000 || before.is_new(at, access)) && behind.is_new(at, access) {
                     left.push((at, access));
                 }

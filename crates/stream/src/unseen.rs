@@ -1,23 +1,23 @@
-//! Programs that a live program has executed and that could not be followed.
+//! Programs that a live program has executed outside the emulator.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Why a program is not followed.
+/// Reason why a program does not run in the emulator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Why {
-    /// Another architecture, or 32 bits.
+    /// It is for another architecture, or for 32 bits.
     Foreign,
-    /// It may be executed, but not read.
+    /// It is executable, but not readable.
     Unreadable,
-    /// From its root directory the emulator is not reachable.
+    /// The emulator is not reachable from its root directory.
     OtherRoot,
     /// The kernel did not execute the emulator on it.
     Refused,
 }
 
 impl Why {
-    /// Each, in the order of their numbers in recordings.
+    /// All reasons, in the order of their numbers in recordings.
     pub const ALL: [Why; 4] = [Why::Foreign, Why::Unreadable, Why::OtherRoot, Why::Refused];
 }
 
@@ -32,19 +32,18 @@ impl fmt::Display for Why {
     }
 }
 
-/// A process that went on with a program that is not followed: it ran on the bare
-/// processor, and nothing of it is in the stream.
+/// A process that continued with a program outside the emulator: it ran on the host's processor, and the stream holds
+/// nothing of it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Unseen {
-    /// Name of the program's file, without folders, at most 64 bytes of it.
+    /// Name of the program's file without folders, cut to 64 bytes.
     pub program: String,
-    /// Why.
+    /// The reason.
     pub why: Why,
 }
 
 impl Unseen {
-    /// What the reader of a result should know of them: a line for each program and
-    /// reason, with the number of processes.
+    /// Notes for the reader of a result: one line for each program and reason, with the number of processes.
     pub fn sentences(all: &[Unseen]) -> Vec<String> {
         let mut counts: BTreeMap<&Unseen, u64> = BTreeMap::new();
         for unseen in all {

@@ -1,5 +1,4 @@
-//! Speed and size of traces: recording, replay, and any trace file given in
-//! `PAGEWALK_TRACE`.
+//! Speed and size of traces: recording, replay, and any trace file in `PAGEWALK_TRACE`.
 
 use std::time::Instant;
 
@@ -20,7 +19,7 @@ fn replay(path: &std::path::Path) -> (u64, f64) {
     (instructions, begun.elapsed().as_secs_f64())
 }
 
-/// Instructions a second of the vectors that regions are chosen by.
+/// Instructions each second for the vectors from which regions are chosen.
 fn vectors(path: &std::path::Path) -> f64 {
     let begun = Instant::now();
     let options = OpenOptions::default();
@@ -28,7 +27,7 @@ fn vectors(path: &std::path::Path) -> f64 {
     found.unwrap().instructions as f64 / begun.elapsed().as_secs_f64()
 }
 
-/// Milliseconds from the file's name to the first op after so many instructions.
+/// Milliseconds from opening the file to the first op after `skip` instructions.
 fn seek(path: &std::path::Path, skip: u64) -> f64 {
     let begun = Instant::now();
     let mut program = open_trace(path, &OpenOptions::default()).unwrap();

@@ -1,9 +1,8 @@
-//! ChampSim's traces: one 64-byte record an instruction.
+//! ChampSim's traces: one 64-byte record for each instruction.
 //!
-//! Layout and the meaning of registers 6, 25 and 26 as in ChampSim's
-//! `inc/trace_instruction.h` and `inc/instruction.h` (`ooo_model_instr`). The
-//! format has neither operand sizes nor operation classes: accesses are taken to
-//! have 8 bytes, plain instructions one cycle.
+//! Layout and the meaning of registers 6, 25 and 26 as in ChampSim's `inc/trace_instruction.h` and `inc/instruction.h`
+//! (`ooo_model_instr`). The format has neither operand sizes nor operation classes: accesses are taken to have 8 bytes,
+//! and simple instructions to take one cycle.
 
 use std::path::Path;
 
@@ -39,7 +38,7 @@ fn word(bytes: &[u8; RECORD], at: usize) -> u64 {
 }
 
 impl Record {
-    /// `None` when the two bytes that are 0 or 1 are not.
+    /// `None` if one of the two boolean bytes is neither 0 nor 1.
     pub fn parse(bytes: &[u8; RECORD]) -> Option<Self> {
         if bytes[8] > 1 || bytes[9] > 1 {
             return None;
@@ -76,7 +75,7 @@ impl Record {
         self.src_regs.contains(&register)
     }
 
-    /// Flags of the branch that this is, as ChampSim tells them apart.
+    /// Flags of the branch, by ChampSim's rules; `None` if it is no branch.
     fn branch(&self) -> Option<u8> {
         let other = |r: &u8| ![0, SP, FLAGS, IP].contains(r);
         let reads_other = self.src_regs.iter().any(other);
@@ -111,7 +110,7 @@ pub struct Translator {
 }
 
 impl Translator {
-    /// Gives the ops of `record`; `next` is the address of the one after it.
+    /// Gives the ops of `record` to `sink`; `next` is the address of the next instruction.
     #[inline]
     pub fn instruction<E>(
         &mut self,
@@ -123,7 +122,7 @@ impl Translator {
         if branch.is_some() || record.src_mem != [0; 4] || record.dest_mem != [0; 2] {
             return self.memory_or_branch(record, branch, next, sink);
         }
-        // Registers 0 and IP are written by none, and always ready.
+        // Registers 0 and IP are never written here, so they are always ready.
         let ready = record.src_regs.map(|s| self.registers.get(s));
         let result = self.registers.plain(sink, record.ip, ready.into_iter())?;
         self.results(record, false, result);
@@ -141,13 +140,13 @@ impl Translator {
         let pc = record.ip;
         let loads = || record.src_mem.iter().filter(|va| **va != 0);
         let stores = || record.dest_mem.iter().filter(|va| **va != 0);
-        // The stack engine of a core follows pushes, pops, calls and returns.
+        // A core's stack engine handles pushes, pops, calls and returns.
         let stack = record.reads(SP) && record.writes(SP);
-        // An instruction that sets flags and a register that it also reads
-        // computes with what it loads: that register is data, not address.
+        // An instruction that sets flags, and a register that it also reads, computes with its load: that register is
+        // data, not address.
         let computes = record.writes(FLAGS) && loads().next().is_some();
         let accumulates = |register: u8| computes && record.writes(register);
-        // What is left out is always ready, as registers 0 and IP are.
+        // Sources that are left out count as ready, as registers 0 and IP do.
         let sources = |r: &Writers, with_data: bool| {
             record.src_regs.map(|s| {
                 let out = stack && s == SP || !with_data && accumulates(s);
@@ -188,7 +187,7 @@ impl Translator {
             result = r.last(0);
         }
         for va in stores() {
-            // A read-modify-write stores what it loaded, a cycle later.
+            // A read-modify-write stores its loaded value one cycle later.
             let inputs = match loaded {
                 Some(_) => {
                     let all = sources(r, false).into_iter().chain([r.last(1)]);
@@ -215,7 +214,7 @@ impl Translator {
             };
             let inputs = match loaded {
                 Some(load) => r.inputs(sink, pc, [load].into_iter())?,
-                // Without a load, the inputs of an address are those of a condition.
+                // Without a load, the condition has the same inputs as the address.
                 None if !joined && insns == 1 => address,
                 None => r.inputs(sink, pc, sources(r, true).into_iter())?,
             };
@@ -224,14 +223,14 @@ impl Translator {
         if loaded.is_some() {
             self.results(record, stack, result);
         } else if branch.is_none() {
-            // A store: what else it writes (flags) comes from its sources.
+            // A store: its other results (flags) come from its sources.
             let ready = Default::default();
             self.results(record, stack, ready);
         }
         Ok(())
     }
 
-    /// The registers that `record` writes, without those that are always ready.
+    /// Sets the registers that `record` writes, except those that are always ready.
     #[inline]
     fn results(&mut self, record: &Record, stack: bool, ready: Ready) {
         let r = &mut self.registers;
@@ -239,7 +238,7 @@ impl Translator {
         for dest in record.dest_regs {
             r.set(dest, ready);
         }
-        // Cheaper than to ask which they are.
+        // Cheaper than a test of which registers they are.
         r.set(0, Ready::default());
         r.set(IP, Ready::default());
         if stack {
@@ -247,7 +246,7 @@ impl Translator {
         }
     }
 
-    /// The end of the trace.
+    /// Ends the trace.
     pub fn finish<E>(&mut self, pc: u64, sink: &mut Sink<E>) -> Result<(), Stop> {
         self.registers.finish(sink, pc)
     }
@@ -263,7 +262,7 @@ fn access(kind: OpClass, pc: u64, va: u64) -> Op {
     }
 }
 
-/// What to say of the record at byte `offset`, which is none of ChampSim's.
+/// The error for an invalid record at byte `offset`.
 fn no_record(path: &Path, offset: u64, bytes: &[u8; RECORD]) -> FileError {
     let message = format!(
         "record {} is not one of ChampSim's (its branch bytes are {} and {}, expected 0 or 1); the trace is damaged or of another format; name it with the format option",
@@ -274,7 +273,7 @@ fn no_record(path: &Path, offset: u64, bytes: &[u8; RECORD]) -> FileError {
     FileError::at(path, offset, message)
 }
 
-/// What to say of the record at byte `offset`, of which there is only a `part`.
+/// The error for a record at byte `offset` of which only a `part` exists.
 fn cut_off(path: &Path, offset: u64, part: usize) -> FileError {
     let message = format!(
         "the trace ends within record {}: {part} of 64 bytes; the records before are good; it was cut off, or is not a ChampSim trace",
@@ -287,14 +286,13 @@ fn cut_off(path: &Path, offset: u64, part: usize) -> FileError {
 #[derive(Default)]
 struct Reader {
     translator: Translator,
-    /// The last record: a branch goes where the next one is.
+    /// The last record; the next one's address is the target if it branches.
     held: Option<Record>,
     pc: u64,
 }
 
 impl Reader {
-    /// Takes `records`, which begin at byte `offset` of the file at `path`, as far as they are
-    /// ChampSim's.
+    /// Translates `records`, which begin at byte `offset` of the file at `path`, up to the first invalid one.
     fn records<E>(
         &mut self,
         records: &[[u8; RECORD]],
@@ -324,7 +322,7 @@ impl Reader {
         }
     }
 
-    /// Gives the record that is held, with the address of the next.
+    /// Translates the held record, given the address of the next one.
     fn release<E>(&mut self, next: Option<u64>, sink: &mut Sink<E>) -> Result<(), Stop> {
         match self.held.take() {
             Some(record) => {
@@ -346,7 +344,7 @@ impl Reader {
                 input.consume(bytes);
                 continue;
             }
-            // The end, or a record in two buffers.
+            // The end, or a record that spans two buffers.
             let mut record = [0; RECORD];
             match input.read_full(&mut record)? {
                 0 => return Ok(()),
@@ -357,14 +355,14 @@ impl Reader {
     }
 }
 
-/// The body of the reading thread.
+/// Body of the reading thread.
 pub fn read<E>(mut input: Input, sink: &mut Sink<E>) -> Result<(), Stop> {
     let mut reader = Reader::default();
     let result = reader.all(&mut input, sink);
     if let Err(Stop::Gone) = result {
         return result;
     }
-    // What was read before a fault is good.
+    // Records before a fault are valid.
     reader.release(None, sink)?;
     reader.translator.finish(reader.pc, sink)?;
     result

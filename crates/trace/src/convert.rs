@@ -1,4 +1,4 @@
-//! From one format to another.
+//! Conversion between formats.
 
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
@@ -30,13 +30,11 @@ pub struct Converted {
     pub lost: Vec<String>,
 }
 
-/// Converts the trace `from` to `to`: a `.pwt`, or ChampSim's records (for
-/// `.champsim`, `.champsimtrace`, `.trace`, and these with `.xz`, `.gz` or `.zst`).
-/// With `keep_good`, a source that is damaged further on is converted up to there.
+/// Converts the trace `from` to `to`: a `.pwt`, or ChampSim's records (for `.champsim`, `.champsimtrace`, `.trace`, and
+/// these with `.xz`, `.gz` or `.zst`). With `keep_good`, a damaged source is converted up to the damage.
 ///
 /// # Errors
-/// What is wrong with the source or the target; a source that ChampSim's format
-/// cannot hold.
+/// A fault of the source or the target, or a source that ChampSim's format cannot hold.
 pub fn convert_trace(
     from: &Path,
     options: &OpenOptions,
@@ -74,7 +72,7 @@ fn target(to: &Path) -> Result<Target, FileError> {
     ))
 }
 
-/// Passes a program on, and takes a fault for its end.
+/// Forwards a program, and turns a fault into its end.
 struct UpToFault {
     program: Box<dyn Program>,
     fault: std::sync::Arc<std::sync::Mutex<Option<String>>>,
@@ -130,7 +128,7 @@ fn to_champsim(
     compression: &str,
     keep_good: bool,
 ) -> Result<Converted, Error> {
-    // Unlike a part of a .pwt, it does not say that it is one: what fails leaves nothing.
+    // Unlike a partial .pwt, a partial file does not mark itself as one, so a failure leaves no file.
     let part = PartialFile::create(to).map_err(|e| FileError::io(to, "create the trace", &e))?;
     write_champsim(program, to, part, compression, keep_good)
 }
@@ -142,7 +140,7 @@ fn write_champsim(
     compression: &str,
     keep_good: bool,
 ) -> Result<Converted, Error> {
-    // The place of an error tells faults of the target from those of the source below.
+    // The place of an error separates faults of the target from those of the source below.
     let target = Text::from(to.display().to_string());
     let io = |e: std::io::Error| FileError::io(to, "write the trace", &e);
     let file = BufWriter::with_capacity(1 << 20, file);
@@ -169,7 +167,7 @@ fn write_champsim(
     });
     let fault = match result {
         Ok(()) => None,
-        // Faults of the target have left the source in order.
+        // The source was valid if the target failed.
         Err(e) if keep_good && e.place() != Some(&target) => Some(e.to_string()),
         Err(e) => return Err(e),
     };
@@ -199,18 +197,18 @@ fn write_champsim(
     })
 }
 
-/// Bytes that go to the compressor together.
+/// Bytes that go to the compressor at once.
 const TOGETHER: usize = 1 << 18;
-/// Such buffers that wait for it at most.
+/// Most such buffers that wait for it.
 const WAITING: usize = 4;
 
-/// Where the records go: compression and writing run in a thread of their own.
+/// Output of the records. A thread of its own compresses and writes.
 struct Output {
     buffer: Vec<u8>,
-    /// An empty buffer is the end.
+    /// An empty buffer marks the end.
     full: Option<SyncSender<Vec<u8>>>,
     used: Receiver<Vec<u8>>,
-    /// Gives nothing when the end did not come.
+    /// Returns nothing if the end never came.
     thread: Option<JoinHandle<io::Result<Option<PartialFile>>>>,
 }
 
@@ -255,7 +253,7 @@ impl Output {
         let sent = self.full.as_ref().map(|full| full.send(buffer));
         match sent {
             Some(Ok(())) => Ok(()),
-            // The thread has ended: it says why.
+            // The thread has ended and returns the reason.
             _ => self.end().map(drop),
         }
     }
@@ -281,7 +279,7 @@ impl Output {
 
 impl Drop for Output {
     fn drop(&mut self) {
-        // Nothing is written any more when the file is removed.
+        // The thread must stop writing before the file is removed.
         if self.thread.is_some() {
             drop(self.end());
         }
@@ -339,15 +337,15 @@ impl From<std::io::Error> for Problem {
     }
 }
 
-/// Register names that stand for the results of the last ops.
+/// Register names for the results of the last ops.
 const REGISTERS: u64 = 128;
 const FIRST_REGISTER: u64 = 64;
 
-/// Ops as records; the last is held back for its further micro-operations.
+/// Turns ops into records. The last record is held back for further micro-operations.
 #[derive(Default)]
 struct Records {
     held: Option<Record>,
-    /// Number of the op that the held record began with.
+    /// Number of the first op of the held record.
     began: u64,
     ops: u64,
     /// Target of the last taken branch.
@@ -370,7 +368,7 @@ fn put<T: Copy + PartialEq + Default>(slots: &mut [T], value: T) -> bool {
 
 impl Records {
     fn op(&mut self, op: &Op, out: &mut Output) -> Result<u64, Problem> {
-        // Without an instruction to belong to, it is one of its own.
+        // A micro-operation without an instruction counts as one instruction.
         let insns = u64::from(op.insns).max(u64::from(self.held.is_none()));
         if insns > 0 {
             self.flush(out)?;
@@ -411,7 +409,7 @@ impl Records {
         for dep in op.dep.into_iter().filter(|d| *d > 0) {
             let producer = number.saturating_sub(u64::from(dep));
             if producer >= self.began {
-                // Within the instruction.
+                // The producer is in the same instruction.
                 continue;
             }
             sources += 1;
@@ -445,7 +443,7 @@ impl Records {
     }
 }
 
-/// Gives `record` the registers by which ChampSim knows this kind of branch.
+/// Sets the registers by which ChampSim recognises this class of branch.
 fn set_branch(record: &mut Record, branch: u8, sources: u32) {
     let indirect = branch & flags::INDIRECT != 0;
     let (special, dest): ([u8; 2], [u8; 2]) = if branch & flags::RETURN != 0 {
@@ -459,7 +457,7 @@ fn set_branch(record: &mut Record, branch: u8, sources: u32) {
     } else {
         ([IP, 0], [IP, 0])
     };
-    // A jump or call whose target is known has no other source.
+    // A direct jump or call has no other source.
     if !indirect && branch & (flags::CONDITIONAL | flags::RETURN) == 0 {
         record.src_regs[..2].fill(0);
     } else if indirect && record.src_regs[0] == 0 {

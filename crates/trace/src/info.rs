@@ -1,4 +1,4 @@
-//! What a trace holds, and whether it is whole.
+//! Contents of a trace, and a check for damage.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -95,7 +95,7 @@ impl From<Header> for Made {
     }
 }
 
-/// A file's name, which need not be UTF-8, for people.
+/// Displays a file's name, which need not be UTF-8.
 fn shown<S: serde::Serializer>(path: &Path, to: S) -> Result<S::Ok, S::Error> {
     to.collect_str(&path.display())
 }
@@ -105,7 +105,7 @@ fn shown<S: serde::Serializer>(path: &Path, to: S) -> Result<S::Ok, S::Error> {
 #[derive(Default)]
 struct Pages {
     touched: FxHashMap<u64, [u64; 8]>,
-    /// Most touches are of the page of the last one.
+    /// Most touches go to the same page as the one before.
     last: Option<u64>,
 }
 
@@ -130,10 +130,10 @@ impl Pages {
     }
 }
 
-/// Reads the whole trace at `path` and tells what it holds.
+/// Reads the whole trace at `path`, and returns its contents.
 ///
 /// # Errors
-/// What is wrong with the trace; see [`check_trace`] for how far it is good.
+/// A fault of the trace; [`check_trace`] says up to where the trace is valid.
 pub fn trace_info(path: &Path, options: &OpenOptions) -> Result<TraceInfo, Error> {
     let (format, compression, made) = match opened(path, options.format)? {
         Opened::Pwt => {
@@ -243,8 +243,7 @@ pub struct TraceCheck {
 /// Reads all of the trace at `path` and verifies every checksum.
 ///
 /// # Errors
-/// When the file cannot be opened or is no trace at all; damage further on is
-/// part of the answer.
+/// The file cannot be opened, or is no trace at all. Later damage is part of the result.
 pub fn check_trace(path: &Path, format: Option<Format>) -> Result<TraceCheck, FileError> {
     let Opened::Other(..) = opened(path, format)? else {
         return check_pwt(path);

@@ -1,10 +1,8 @@
 //! The text of `valgrind --tool=lackey --trace-mem=yes`.
 //!
-//! `I  04001f30,3` is an instruction, ` L`, ` S` and ` M` its loads, stores and
-//! modifies (addresses in hexadecimal, sizes in decimal). Valgrind's own lines
-//! begin with `==` or `--`. There are no registers and no branches: a branch is
-//! where the next instruction is not the following one, and an instruction that
-//! branched once is a branch from then on.
+//! `I  04001f30,3` is an instruction, ` L`, ` S` and ` M` its loads, stores and modifies (addresses in hexadecimal,
+//! sizes in decimal). Valgrind's own lines begin with `==` or `--`. There are no registers and no branches. An
+//! instruction is a branch if the next one is not at the following address, and remains a branch from then on.
 
 use pagewalk_input::{FileError, Input};
 use pagewalk_stream::{Op, OpClass, flags};
@@ -12,12 +10,12 @@ use rustc_hash::FxHashMap;
 
 use crate::pump::{Sink, Stop};
 
-/// Longer lines are not lackey's.
+/// Longer lines are invalid.
 const LONGEST_LINE: usize = 4096;
-/// Branches that are remembered; real programs have fewer.
+/// Most branches kept; real programs have fewer.
 const MOST_BRANCHES: usize = 1 << 20;
 
-/// What a line says.
+/// Content of a line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Line {
     Instruction {
@@ -36,11 +34,11 @@ pub enum Line {
         va: u64,
         size: u64,
     },
-    /// Valgrind's own, or empty.
+    /// A line of Valgrind's own, or an empty one.
     Other,
 }
 
-/// `None` when the line is not one of lackey's.
+/// `None` if the line is not one of lackey's.
 pub fn parse_line(line: &[u8]) -> Option<Line> {
     if line.is_empty() || line.starts_with(b"==") || line.starts_with(b"--") {
         return Some(Line::Other);
@@ -49,7 +47,7 @@ pub fn parse_line(line: &[u8]) -> Option<Line> {
     let comma = rest.iter().position(|b| *b == b',')?;
     let number = |bytes: &[u8], radix| {
         let text = std::str::from_utf8(bytes).ok()?;
-        // `from_str_radix` takes a sign.
+        // `from_str_radix` would accept a sign.
         let plain = text.bytes().all(|b| b.is_ascii_hexdigit());
         u64::from_str_radix(text, radix).ok().filter(|_| plain)
     };
@@ -67,7 +65,7 @@ pub fn parse_line(line: &[u8]) -> Option<Line> {
     })
 }
 
-/// The next line, without its end; `None` at the end of the trace.
+/// Reads the next line without its newline. Returns the offset at its start, or `None` at the end of the trace.
 pub fn next_line(input: &mut Input, line: &mut Vec<u8>) -> Result<Option<u64>, FileError> {
     let begin = input.at;
     line.clear();
@@ -102,7 +100,7 @@ fn bad_line(input: &Input, at: u64, what: &str) -> FileError {
     )
 }
 
-/// A line as text for a message, cut to what is readable.
+/// A line as text for a message, cut to a readable length.
 pub fn shown(line: &[u8]) -> String {
     let text: String = String::from_utf8_lossy(line).chars().take(40).collect();
     format!("`{}`", text.escape_debug())
@@ -119,7 +117,7 @@ struct KnownBranch {
 struct Translator {
     pc: u64,
     size: u64,
-    /// The present instruction is not in an op yet.
+    /// 1 if no op includes the current instruction yet.
     own: u16,
     plain: u16,
     begun: bool,
@@ -140,7 +138,7 @@ impl Translator {
         Ok(())
     }
 
-    /// Ends the present instruction; `next` is where control goes.
+    /// Ends the current instruction; `next` is the address of the next one.
     fn leave<E>(&mut self, next: Option<u64>, sink: &mut Sink<E>) -> Result<(), Stop> {
         let falls = next.is_none_or(|n| n == self.pc.wrapping_add(self.size));
         let known = self.branches.get_mut(&self.pc);
@@ -209,7 +207,7 @@ impl Translator {
         size: u64,
         sink: &mut Sink<E>,
     ) -> Result<(), Stop> {
-        // Wider ones (`fxsave`) are several of 64 bytes.
+        // Wider accesses (`fxsave`) become several of 64 bytes.
         for at in (0..size).step_by(64) {
             let op = Op {
                 pc: self.pc,
@@ -225,7 +223,7 @@ impl Translator {
     }
 }
 
-/// The body of the reading thread.
+/// Body of the reading thread.
 pub fn read<E>(mut input: Input, sink: &mut Sink<E>) -> Result<(), Stop> {
     let mut translator = Translator::default();
     let result = read_lines(&mut input, &mut translator, sink);

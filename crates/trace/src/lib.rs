@@ -1,4 +1,4 @@
-//! Traces: recorded programs, in our format and in others'.
+//! Traces: recorded programs, in our format and in those of others.
 
 mod champsim;
 mod convert;

@@ -26,23 +26,22 @@ pub enum Format {
     Pwt,
 }
 
-/// How to open a trace.
+/// Options for opening a trace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OpenOptions {
-    /// Not told by its contents but by the user.
+    /// Format chosen by the user. `None`: detected from the contents.
     pub format: Option<Format>,
-    /// Read a `.pwt` that was not finished as far as it is good.
+    /// Reads an unfinished `.pwt` up to its last valid block.
     pub recover: bool,
-    /// Instructions to leave out at the beginning; events among them are kept.
+    /// Instructions to skip at the beginning; events among them are kept.
     pub skip: u64,
 }
 
-/// Opens the trace at `path` as a program. Decompression and decoding run in
-/// threads of their own.
+/// Opens the trace at `path` as a program. Decompression and decoding run in threads of their own.
 ///
 /// # Errors
-/// When it cannot be opened, or what it begins with is no trace. What is wrong
-/// further on is returned by [`Program::fill`] when it comes there.
+/// The file cannot be opened, or its beginning is no trace. [`Program::fill`] returns later faults when it reaches
+/// them.
 pub fn open_trace(path: &Path, options: &OpenOptions) -> Result<Box<dyn Program>, FileError> {
     match opened(path, options.format)? {
         Opened::Pwt => {
@@ -53,7 +52,7 @@ pub fn open_trace(path: &Path, options: &OpenOptions) -> Result<Box<dyn Program>
     }
 }
 
-/// What an empty file is not.
+/// Expected contents, for the error about an empty file.
 const EXPECTED: &str = "a trace (ChampSim, Valgrind lackey or .pwt)";
 
 pub(super) enum Opened {
@@ -61,7 +60,7 @@ pub(super) enum Opened {
     Other(Input, Format),
 }
 
-/// Finds out what `path` is.
+/// Opens `path` and detects its format.
 pub(super) fn opened(path: &Path, format: Option<Format>) -> Result<Opened, FileError> {
     let mut input = Input::open(path, "trace", EXPECTED)?;
     let compressed = input.compression != Compression::None;
@@ -101,7 +100,7 @@ fn sniff(input: &mut Input) -> Result<Option<Format>, FileError> {
     if first.is_some_and(|l| lackey::parse_line(l).is_some()) {
         return Ok(Some(Format::Lackey));
     }
-    // Valgrind's own lines can be longer than the buffer that is looked at.
+    // Valgrind's own lines can be longer than the peeked buffer.
     if start.starts_with(b"==") && start.iter().all(|b| b.is_ascii()) {
         return Ok(Some(Format::Lackey));
     }
@@ -114,7 +113,7 @@ fn sniff(input: &mut Input) -> Result<Option<Format>, FileError> {
     Ok((records > 0 && records == good).then_some(Format::Champsim))
 }
 
-/// A trace that is one thread read from front to back.
+/// A trace of one thread, read from front to back.
 struct Streamed {
     facts: Facts,
     pump: Pump<std::convert::Infallible>,

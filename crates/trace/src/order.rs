@@ -1,4 +1,4 @@
-//! In which order threads that waited went on.
+//! Order in which threads of a recording continued after waits.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,22 +6,21 @@ use pagewalk_stream::{Counted, End, Event, ProcessId, ThreadId};
 
 use crate::pwt::Mark;
 
-/// How far the threads of a recording have come.
+/// Progress of the threads of a recording.
 ///
-/// A thread that waited goes on, when replayed, once every other thread has come
-/// as far as it had when this one went on while recording. What it has waited for once
-/// it need not wait for again, and a thread that it makes comes after that: a wait names
-/// those threads only that have moved meanwhile.
+/// When replayed, a thread that waited continues once every other thread has come as far as it had when this one
+/// continued in the recording. A thread does not wait twice for the same progress, and a thread comes after everything
+/// that its creator comes after. A wait therefore names only threads that have moved since.
 pub struct Order {
     counted: Counted,
     threads: BTreeMap<ThreadId, Thread>,
-    /// Threads by when they last moved.
+    /// Threads by the time of their last move.
     moved: BTreeMap<u64, ThreadId>,
-    /// The time of the last move.
+    /// Time of the last move.
     now: u64,
-    /// Ended threads among `threads`: somebody may still wait for their ends.
+    /// Ended threads in `threads`; other threads may still wait for their ends.
     ended: usize,
-    /// How many of them there may be before those that nobody waits for are forgotten.
+    /// Number of ended threads above which those that no thread waits for are removed.
     most_ended: usize,
 }
 
@@ -29,30 +28,29 @@ pub struct Order {
 #[derive(Default)]
 struct Thread {
     process: ProcessId,
-    /// What is counted, and marks, so far.
+    /// Progress: counted units, plus marks.
     units: u64,
-    /// When that changed last.
+    /// Time of the last progress.
     moved: u64,
     waits: bool,
     ended: bool,
-    /// The last change of its address space that it has seen.
+    /// Last change of its address space that it has met.
     seen: u64,
-    /// Changes that it has made and that others of its process may not have seen: the
-    /// ticket, and the units before it.
+    /// Its own changes that others of its process may not have met: the ticket, and the units before it.
     changes: Vec<(u64, u64)>,
-    /// It comes after all that others had done by then,
+    /// Time up to which it comes after all progress of the other threads,
     knows: u64,
-    /// but for what these did last.
+    /// except for the last progress of these.
     owes: BTreeSet<ThreadId>,
 }
 
-/// Changes of a thread that are kept before anybody looks whether all have seen them.
+/// Changes of a thread above which those met by all are removed.
 const CHANGES: usize = 64;
-/// Ended threads that are kept before anybody looks whether they are still needed.
+/// Ended threads above which those that are not needed are removed.
 const ENDED: usize = 64;
 
 impl Order {
-    /// Before the first op of the first thread.
+    /// The order before the first op of the first thread.
     pub fn new(counted: Counted) -> Self {
         Order {
             counted,
@@ -64,18 +62,18 @@ impl Order {
         }
     }
 
-    /// How many threads are kept.
+    /// Number of threads kept.
     pub fn kept(&self) -> usize {
         self.threads.len()
     }
 
-    /// Whether the thread has not gone on since it was blocked.
+    /// True if the thread has not continued since it was blocked.
     pub fn waits(&self, thread: ThreadId) -> bool {
         self.threads.get(&thread).is_some_and(|t| t.waits)
     }
 
-    /// `thread` goes on, if it waited, with this end when there is nothing before it:
-    /// the mark that stands before what it does.
+    /// Continues `thread`, if it waited. Returns the mark that precedes its next steps. `end` is its next end, if no
+    /// step comes first.
     pub fn goes_on(&mut self, thread: ThreadId, end: Option<&End>) -> Option<Mark> {
         let me = self.threads.get_mut(&thread)?;
         if !std::mem::take(&mut me.waits) {
@@ -88,9 +86,8 @@ impl Order {
         Some(Mark::Wait(self.others(thread, ticket), self.counted))
     }
 
-    /// How far the others were when `thread`, which had seen the changes up to
-    /// `ticket`, went on. They may have been read further than that: a change that
-    /// it had not seen was made later.
+    /// Progress of the others at the time when `thread`, which had met the changes up to `ticket`, continued. They may
+    /// have been read further than that: a change that it had not met came later.
     fn others(&mut self, thread: ThreadId, ticket: u64) -> Vec<(ThreadId, u64)> {
         let Some(me) = self.threads.get_mut(&thread) else {
             return Vec::new();
@@ -117,7 +114,7 @@ impl Order {
         far
     }
 
-    /// The thread has come so many units further.
+    /// Adds `units` to the thread's progress.
     pub fn advance(&mut self, thread: ThreadId, units: u64) {
         if units == 0 {
             return;
@@ -132,12 +129,12 @@ impl Order {
         self.moved.insert(self.now, thread);
     }
 
-    /// The thread has met the change with this ticket.
+    /// The thread meets the change with this ticket.
     pub fn meets(&mut self, thread: ThreadId, ticket: u64) {
         self.threads.entry(thread).or_default().seen = ticket;
     }
 
-    /// What the thread did has ended so: the mark to write of that.
+    /// Ends a batch of the thread. Returns the mark to write for it.
     pub fn ends(&mut self, thread: ThreadId, end: &End) -> Option<Mark> {
         self.note(thread, end);
         match end {
@@ -166,14 +163,14 @@ impl Order {
         }
     }
 
-    /// Remembers what `end` says of the order of changes.
+    /// Notes the effect of `end` on the order of changes.
     fn note(&mut self, thread: ThreadId, end: &End) {
         match end {
             End::Meet { ticket } => self.meets(thread, *ticket),
             End::Event { event, ticket } => {
                 let me = self.threads.entry(thread).or_default();
                 let (parent, seen) = (me.process, me.seen);
-                // It comes after what its maker comes after.
+                // A new thread comes after everything that its creator comes after.
                 let made = |process, seen| Thread {
                     process,
                     seen,
@@ -208,7 +205,7 @@ impl Order {
         }
     }
 
-    /// Forgets changes of a thread that all of its process have seen.
+    /// Removes changes of a thread that all threads of its process have met.
     fn forget_changes(&mut self, thread: ThreadId) {
         let process = self.threads.get(&thread).map(|t| t.process);
         let shares = |t: &&Thread| !t.ended && Some(t.process) == process;
@@ -227,7 +224,7 @@ impl Order {
         if self.ended < self.most_ended {
             return;
         }
-        // Those that every living thread comes after.
+        // Threads that every living thread comes after.
         let living = || self.threads.values().filter(|t| !t.ended);
         let known = living().map(|t| t.knows).min().unwrap_or(self.now);
         let owed: BTreeSet<ThreadId> = living().flat_map(|t| &t.owes).copied().collect();
@@ -294,8 +291,8 @@ mod tests {
         assert!(order.threads[&0].changes.len() < 200);
     }
 
-    /// What a thread comes after by all the waits so far: its own, and those of the threads
-    /// that made it.
+    /// Tracks the progress that each thread comes after by all waits so far, its own and those of the threads that
+    /// created it.
     #[test]
     fn a_wait_and_those_before_it_say_how_far_all_others_were() {
         let mut rng = rng(7, "order");
@@ -358,7 +355,7 @@ mod tests {
         assert_eq!(wait(&mut order, 1), [(0, 11)]);
         order.ends(1, &End::Meet { ticket: 1 });
         order.ends(1, &End::Blocked);
-        // It has not moved since, but was waited for in part only.
+        // The thread has not moved since, but the first wait named only part of its progress.
         assert_eq!(wait(&mut order, 1), [(0, 112)]);
         order.ends(1, &End::Blocked);
         assert!(wait(&mut order, 1).is_empty());

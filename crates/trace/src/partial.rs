@@ -1,4 +1,4 @@
-//! Files that get their names when they are whole.
+//! Files that get their names only when they are complete.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -9,12 +9,11 @@ use std::path::{Path, PathBuf};
 
 use tempfile::NamedTempFile;
 
-/// Bytes of a file's name that are kept in that of its part: names end at 255.
+/// Most bytes of a file's name that the partial name keeps: names are limited to 255.
 const MOST_NAME: usize = 200;
 
-/// A file under way: `NAME.XXXXXX.partial` beside its place, which nobody else has and which
-/// is no link to elsewhere. Of two that are written to one place at a time, the one that is
-/// published last is there in the end, whole.
+/// An unfinished file: a new `NAME.XXXXXX.partial` beside the final place, and never a link. If two are written for one
+/// place at the same time, the one published last remains, complete.
 #[derive(Debug)]
 pub struct PartialFile {
     file: NamedTempFile,
@@ -22,12 +21,12 @@ pub struct PartialFile {
 }
 
 impl PartialFile {
-    /// Begins the file `path`. A link there keeps pointing where it points, be it to nothing
-    /// yet: the file comes to be there.
+    /// Begins the file `path`. A link at `path` stays, and the file is created at its target, even if that does not
+    /// exist yet.
     ///
     /// # Errors
-    /// It cannot be created, or `path` is a device, a pipe or a folder, which the finished
-    /// file would replace, or a link that leads nowhere.
+    /// The file cannot be created. Or `path` is a device, a pipe or a folder, which the finished file would replace, or
+    /// a link without a valid end.
     pub fn create(path: &Path) -> std::io::Result<PartialFile> {
         if path.exists() && !path.is_file() {
             let what = "it is no regular file; give the name of a file to write";
@@ -46,19 +45,18 @@ impl PartialFile {
             .suffix(".partial")
             .make_in(folder, |name| {
                 let mut options = File::options();
-                // What the user's mask leaves of it. Never what is there, or a link.
+                // The mode that the user's umask leaves. Never opens an existing file or a link.
                 options.write(true).create_new(true).mode(0o666).open(name)
             })?;
         Ok(PartialFile { file, path })
     }
 
-    /// Where it is until it is published.
+    /// Path until it is published.
     pub fn partial(&self) -> &Path {
         self.file.path()
     }
 
-    /// It is to stay if it is not published: what it holds is good as far as it goes, and
-    /// says that it is a part.
+    /// Keeps the file even if it is not published: it is valid up to its end, and marks itself as a part.
     pub fn keep(&mut self) {
         self.file.disable_cleanup(true);
     }
@@ -68,10 +66,10 @@ impl PartialFile {
         self.file.as_file()
     }
 
-    /// Gives it its name, in place of what had it before. What it returns is the size.
+    /// Gives the file its final name, and replaces an older one. Returns its size.
     ///
     /// # Errors
-    /// It could not be written, such as to a full disk, or not be renamed.
+    /// The file cannot be written, for example to a full disk, or not be renamed.
     pub fn publish(self) -> std::io::Result<u64> {
         self.file().sync_all()?;
         let bytes = self.file().metadata()?.len();
@@ -80,10 +78,10 @@ impl PartialFile {
     }
 }
 
-/// Links one behind the other, as many as the kernel follows.
+/// Most links in a chain, as in the kernel.
 const LINKS: usize = 40;
 
-/// Where a file called `path` lies: there, or where the link there points at last.
+/// The place of the file `path`: there, or at the end of a chain of links.
 fn end_of_links(path: &Path) -> std::io::Result<PathBuf> {
     let mut at = path.to_owned();
     for _ in 0..=LINKS {
@@ -96,7 +94,7 @@ fn end_of_links(path: &Path) -> std::io::Result<PathBuf> {
         };
         at = at.parent().unwrap_or(Path::new("")).join(to);
     }
-    // Round and round.
+    // A cycle of links.
     path.canonicalize()
 }
 
@@ -177,7 +175,7 @@ mod tests {
         file.publish().unwrap();
         assert!(first.is_symlink() && second.is_symlink());
         assert_eq!(std::fs::read(dir.path().join("target")).unwrap(), b"new");
-        // Where there is no folder for it, and where there is no end.
+        // Targets in a missing folder, and in a cycle of links.
         symlink("no/folder", dir.path().join("lost")).unwrap();
         symlink("round", dir.path().join("round")).unwrap();
         for (name, number) in [("lost", 2), ("round", 40)] {

@@ -1,30 +1,30 @@
-//! Decoding beside the engine: a thread that reads ahead through a bounded channel.
+//! Decoding in parallel with the engine: a thread reads ahead through a bounded channel.
 
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::thread::JoinHandle;
 
 use pagewalk_stream::{BATCH_OPS, Error, Op, OpClass};
 
-/// Chunks that wait at most; with [`BATCH_OPS`] ops each, 4 MB.
+/// Most chunks that wait; with [`BATCH_OPS`] ops each, 4 MB.
 const AHEAD: usize = 32;
 
-/// Ops of which any may name a producer before the first.
+/// Number of ops, from the first, that may name a producer before the first.
 const FARTHEST: u64 = 1 << 16;
 
-/// Ops, and what comes after them.
+/// Ops, and the end after them.
 pub struct Chunk<E> {
     pub ops: Vec<Op>,
-    /// Ops and marks that this chunk stands for, with those that were skipped.
+    /// Ops and marks in this chunk, plus those that were skipped.
     pub units: u64,
-    /// `None`: more ops.
+    /// `None`: more ops follow.
     pub end: Option<E>,
 }
 
-/// Why a reading thread ended early.
+/// Reason for which a reading thread ends early.
 pub enum Stop {
-    /// Nobody listens any more.
+    /// The receiver has been dropped.
     Gone,
-    /// The trace is not what it should be.
+    /// The trace is invalid.
     Fault(Error),
 }
 
@@ -50,17 +50,16 @@ pub struct Sink<E> {
     used: Receiver<Vec<Op>>,
     ops: Vec<Op>,
     units: u64,
-    /// Ops that the first chunk lacks.
+    /// Ops of the first chunk that the receiver already has.
     open: usize,
-    /// Instructions still to leave out.
+    /// Instructions still to skip.
     skip: u64,
-    /// Up to [`FARTHEST`].
+    /// Ops given, counted up to [`FARTHEST`].
     given: u64,
 }
 
 impl<E: Send + 'static> Pump<E> {
-    /// Runs `work` in a thread of its own; the first `skip` instructions that it
-    /// gives are left out.
+    /// Runs `work` in a thread of its own, and skips the first `skip` instructions that it gives.
     pub fn start(
         skip: u64,
         work: impl FnOnce(&mut Sink<E>) -> Result<(), Stop> + Send + 'static,
@@ -68,8 +67,7 @@ impl<E: Send + 'static> Pump<E> {
         Self::run(skip, None, work)
     }
 
-    /// Runs `work` in a thread of its own, which goes on where so many ops of a chunk are
-    /// known already.
+    /// Runs `work` in a thread of its own, to continue after the first `open` ops of a chunk.
     pub fn go_on(
         open: usize,
         work: impl FnOnce(&mut Sink<E>) -> Result<(), Stop> + Send + 'static,
@@ -90,7 +88,7 @@ impl<E: Send + 'static> Pump<E> {
                 chunks,
                 used: reuse,
                 ops: Vec::with_capacity(BATCH_OPS),
-                // Without more ops, too, there is a chunk.
+                // The rest is a chunk even if no more ops follow.
                 units: open.map_or(0, |o| o.min(1) as u64),
                 open: open.unwrap_or(0),
                 skip,
@@ -101,7 +99,7 @@ impl<E: Send + 'static> Pump<E> {
                     let _ = sink.flush();
                 }
                 Err(Stop::Fault(error)) => {
-                    // What was read before is good.
+                    // Ops before the fault are valid.
                     if sink.flush().is_ok() {
                         let _ = sink.chunks.send(Err(error));
                     }
@@ -118,7 +116,7 @@ impl<E: Send + 'static> Pump<E> {
         }
     }
 
-    /// The next chunk, into `ops`; `None` at the end of the trace.
+    /// Moves the next chunk into `ops`; `None` at the end of the trace.
     pub fn next(&mut self, ops: &mut Vec<Op>) -> Result<Option<(u64, Option<E>)>, Error> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
@@ -185,7 +183,7 @@ impl<E> Sink<E> {
         self.ops.len() + self.open == BATCH_OPS
     }
 
-    /// One that asks waits for its mark: it is the last op of its batch.
+    /// Flushes a full chunk, unless its last op is a query: a query stays in the chunk of its mark.
     fn flush_if_full(&mut self) -> Result<(), Stop> {
         let asks = self.ops.last().is_some_and(|o| o.kind == OpClass::Query);
         if self.is_full() && !asks {
@@ -215,7 +213,7 @@ impl<E> Sink<E> {
         Ok(())
     }
 
-    /// Producers before the first op that is given are unknown.
+    /// Clears producers before the first op given: they are unknown.
     fn forget_producers(&mut self, op: &mut Op) {
         for dep in &mut op.dep {
             if u64::from(*dep) > self.given {
@@ -225,13 +223,13 @@ impl<E> Sink<E> {
         self.given += 1;
     }
 
-    /// What follows the ops so far.
+    /// Appends the mark after the ops so far.
     pub fn mark(&mut self, end: E) -> Result<(), Stop> {
         self.units += 1;
         self.send(Some(end))
     }
 
-    /// Ops that are not even decoded.
+    /// Counts ops and marks that are not decoded.
     pub fn skip(&mut self, units: u64) {
         self.units += units;
     }
@@ -270,14 +268,14 @@ mod tests {
 
     use super::{AHEAD, Pump};
 
-    /// Wherever in a chunk it comes, by itself or among others.
+    /// The op is anywhere in a chunk, alone or among others.
     #[test]
     fn an_op_that_asks_is_in_the_chunk_of_its_mark() {
         let ask = Op {
             kind: OpClass::Query,
             ..Op::default()
         };
-        // Below and above so many ops, they are taken one by one and together.
+        // Up to this many ops, `extend` takes them one by one; above, together.
         for before in [0, 1 << 16] {
             for fill in BATCH_OPS - 2..BATCH_OPS + 2 {
                 let mut pump = Pump::start(0, move |sink| {
@@ -331,7 +329,7 @@ mod tests {
             assert!(pump.next(&mut ops).unwrap().is_some());
         }
         drop(pump);
-        // The thread is gone, and with it what it counted with.
+        // The thread has ended and dropped its counter.
         let given = Arc::try_unwrap(given)
             .expect("the thread is gone")
             .into_inner();

@@ -1,4 +1,4 @@
-//! Recording: a program's stream into a trace, beside a run or alone.
+//! Recording: writes a program's stream to a trace, during a run or alone.
 
 use std::collections::BTreeMap;
 
@@ -9,13 +9,12 @@ use pagewalk_stream::{
 use crate::order::Order;
 use crate::pwt::{Mark, TraceWriter, Written};
 
-/// Passes a program's stream on and writes it down on the way.
+/// Forwards a program's stream, and writes it to a trace.
 pub struct Recording {
     program: Box<dyn Program>,
     writer: TraceWriter,
     order: Order,
-    /// Ops of each thread since its last mark, without full batches: what a reader has not
-    /// given yet.
+    /// Ops of each thread since its last mark, modulo full batches: those that a replay has not returned yet.
     open: BTreeMap<ThreadId, usize>,
 }
 
@@ -30,13 +29,13 @@ impl Recording {
         }
     }
 
-    /// Instructions so far.
+    /// Instructions and ops so far.
     pub fn written(&self) -> Written {
         self.writer.written()
     }
 
-    /// The mark behind a batch of so many ops: also one that says where the batch ends if a
-    /// reader could not know, since a core's turn ends there.
+    /// The mark after a batch of `ops` ops. Adds one at the end of a batch that a reader could not know, because a
+    /// core's turn ends there.
     fn end_batch(
         &mut self,
         thread: ThreadId,
@@ -57,15 +56,15 @@ impl Recording {
         mark
     }
 
-    /// An interrupt has stopped it: the completed trace says so.
+    /// Marks the trace as stopped by an interrupt.
     pub fn stopped(&mut self) {
         self.writer.stopped();
     }
 
-    /// Completes the trace. That of a part of a program says so, too.
+    /// Completes the trace. The trace of a stopped recording is marked as stopped, too.
     ///
     /// # Errors
-    /// When it cannot be written, such as to a full disk.
+    /// The trace cannot be written, for example to a full disk.
     pub fn finish(mut self) -> Result<Written, Error> {
         if self.program.facts().stopped.is_some() {
             self.stopped();
@@ -114,19 +113,18 @@ impl Program for Recording {
     }
 }
 
-/// What sees each batch of a program, its thread and its end, and says whether to go on.
+/// Callback for each batch of a program, with its thread and its end. Returns false to stop.
 pub type Visit<'a> =
     dyn FnMut(&mut dyn Program, ThreadId, &Batch, &End) -> Result<bool, Error> + 'a;
 
-/// Asks the threads of a program in turn until it ends or `visit`, which is also handed the
-/// program, says no. The threads of a process that has ended are read to their own end.
+/// Reads the threads of a program in turn until it ends or `visit` returns false. The threads of a process that has
+/// ended are read to their own ends.
 ///
 /// # Errors
-/// What the program or `visit` returns; a deterministic program whose threads all
-/// wait for each other.
+/// The errors of the program and of `visit`; or a deterministic program whose threads all wait for each other.
 pub fn drive(program: &mut dyn Program, visit: &mut Visit<'_>) -> Result<(), Error> {
     let deterministic = program.facts().deterministic;
-    // Those that live, and which have lived.
+    // Threads that live, and threads that have ended.
     let mut threads = BTreeMap::from([(0, DrivenThread::new(0))]);
     let mut ended = Ended::default();
     let mut batch = Batch::new();
@@ -171,7 +169,7 @@ pub fn drive(program: &mut dyn Program, visit: &mut Visit<'_>) -> Result<(), Err
                     Event::Exec => threads.get_mut(&id).expect("just asked").reached = 0,
                     _ => {}
                 },
-                // Nobody is there to reply.
+                // No machine runs that could give a result.
                 End::Query(_) => program.shortcut_result(id, None),
                 End::More | End::Meet { .. } | End::Blocked | End::Empty => {}
             }
@@ -188,16 +186,16 @@ pub fn drive(program: &mut dyn Program, visit: &mut Visit<'_>) -> Result<(), Err
     Ok(())
 }
 
-/// A thread as [`drive`] sees it.
+/// A thread in [`drive`].
 struct DrivenThread {
     process: ProcessId,
-    /// Its process has ended: it waits for nobody, and nobody for it.
+    /// Its process has ended: it waits for no thread, and no thread waits for it.
     killed: bool,
-    /// What was read of it.
+    /// The progress that was read.
     units: Units,
-    /// Number of the last barrier that it came to.
+    /// Number of the last barrier that it reached.
     reached: u64,
-    /// The barrier or wait that it stands at.
+    /// The barrier or wait that holds it.
     hold: Option<End>,
 }
 
@@ -213,7 +211,7 @@ impl DrivenThread {
     }
 }
 
-/// Whether thread `id` has to wait for another.
+/// True if thread `id` must wait for another one.
 fn held(threads: &BTreeMap<ThreadId, DrivenThread>, ended: &Ended, id: ThreadId) -> bool {
     let me = &threads[&id];
     match &me.hold {
@@ -229,13 +227,11 @@ fn held(threads: &BTreeMap<ThreadId, DrivenThread>, ended: &Ended, id: ThreadId)
     }
 }
 
-/// Records a program by itself, until it ends, `instructions` are written, or
-/// `go_on` (called with the instructions so far) says no. [`Recording::finish`]
-/// completes the trace.
+/// Records a program until it ends, `instructions` are written, or `go_on` returns false. `go_on` is called with the
+/// instructions so far. [`Recording::finish`] completes the trace.
 ///
 /// # Errors
-/// What the program or the writer returns. What was written before can then be
-/// recovered.
+/// The errors of the program and of the writer. The part written before can be recovered.
 pub fn record_into(
     recording: &mut Recording,
     instructions: Option<u64>,
@@ -249,7 +245,7 @@ pub fn record_into(
     })
 }
 
-/// [`record_into`], and the trace completed.
+/// As [`record_into`], and completes the trace.
 ///
 /// # Errors
 /// As [`record_into`].
@@ -262,7 +258,7 @@ pub fn record(
     recording.finish()
 }
 
-/// Writes all that a trace holds.
+/// Copies a whole trace.
 pub(super) fn copy(mut recording: Recording) -> Result<Written, Error> {
     drive(&mut recording, &mut |_, _, _, _| Ok(true))?;
     recording.finish()

@@ -1,30 +1,29 @@
-//! Dependences from register names: who wrote each register last.
+//! Dependences from register names: tracks the last writer of each register.
 //!
-//! Plain instructions are folded into the ops after them. What they compute is
-//! kept as "ready so many cycles after that op", which loses nothing while one op
-//! is behind it; where two meet, or the chain grows long, a `Compute` op is given.
+//! Simple instructions are folded into the ops after them. A folded result is "ready some cycles after that op". This
+//! is exact while it depends on one op. If it depends on two, or the chain grows long, a `Compute` op is made.
 
 use pagewalk_stream::{Op, OpClass};
 
 use crate::pump::{Sink, Stop};
 
-/// A chain of folded instructions gets an op of its own at this many cycles, so
-/// that a loop-carried chain of arithmetic is a chain of ops.
+/// Cycles at which a chain of folded instructions gets an op of its own. A loop-carried chain of arithmetic thus
+/// becomes a chain of ops.
 const LONGEST_CHAIN: u8 = 8;
 
-/// When a value is ready: `latency` after op number `producer` is done.
+/// Time when a value is ready: `latency` cycles after op number `producer` is done.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Ready {
-    /// Number of the op, from 1; 0 when no op is known.
+    /// Number of the op, from 1; 0 if unknown.
     producer: u64,
     latency: u8,
 }
 
-/// The registers of a thread, and ops under way.
+/// Last writers of a thread's registers, and the op count.
 pub struct Writers {
     written: [Ready; 256],
     ops: u64,
-    /// Plain instructions since the last op.
+    /// Simple instructions since the last op.
     plain: u16,
 }
 
@@ -38,7 +37,7 @@ impl Default for Writers {
     }
 }
 
-/// Up to two distinct producers of one instruction.
+/// At most two distinct producers of one instruction.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Inputs {
     ready: [Ready; 2],
@@ -47,17 +46,17 @@ pub struct Inputs {
 }
 
 impl Writers {
-    /// When `register` is ready.
+    /// Time when `register` is ready.
     pub fn get(&self, register: u8) -> Ready {
         self.written[usize::from(register)]
     }
 
-    /// `register` is ready at `ready`.
+    /// Sets the time when `register` is ready.
     pub fn set(&mut self, register: u8, ready: Ready) {
         self.written[usize::from(register)] = ready;
     }
 
-    /// The value of the last op, `latency` cycles on.
+    /// The result of the last op, `latency` cycles later.
     pub fn last(&self, latency: u8) -> Ready {
         Ready {
             producer: self.ops,
@@ -69,16 +68,15 @@ impl Writers {
         if ready.producer == 0 {
             return (0, 0);
         }
-        // The next op has number `ops + 1`. What is further back than a window
-        // holds is ready.
+        // The next op has number `ops + 1`. A producer farther back than a window is done.
         match u16::try_from(self.ops + 1 - ready.producer) {
             Ok(distance) => (distance, ready.latency),
             Err(_) => (0, 0),
         }
     }
 
-    /// Gives `op` with its producers and the plain instructions before it;
-    /// `insns` is 1, or 0 for a second op of an instruction.
+    /// Gives `op` with its producers and the simple instructions before it. `insns` is 1, or 0 for a second op of an
+    /// instruction.
     #[inline]
     pub fn give<E>(
         &mut self,
@@ -95,8 +93,7 @@ impl Writers {
         sink.push(op)
     }
 
-    /// The producers behind `sources`; more than two are joined by an op that
-    /// takes no time.
+    /// The producers of `sources`. If there are more than two, ops without latency join them.
     #[inline]
     pub fn inputs<E>(
         &mut self,
@@ -129,14 +126,14 @@ impl Writers {
                 found.ready = [self.last(0), ready];
             }
         }
-        // The older first: of a store the newer is more likely the data.
+        // The older one first: the newer one is more likely a store's data.
         if found.ready[1].producer != 0 && found.ready[1].producer < found.ready[0].producer {
             found.ready.swap(0, 1);
         }
         Ok(found)
     }
 
-    /// One plain instruction of one cycle; gives when its result is ready.
+    /// Folds a simple instruction of one cycle. Returns the time when its result is ready.
     #[inline]
     pub fn plain<E>(
         &mut self,
@@ -183,7 +180,7 @@ impl Writers {
         })
     }
 
-    /// Gives the plain instructions after the last op an op of their own.
+    /// Gives the simple instructions after the last op an op of their own.
     pub fn finish<E>(&mut self, sink: &mut Sink<E>, pc: u64) -> Result<(), Stop> {
         if self.plain > 0 {
             let op = Op {

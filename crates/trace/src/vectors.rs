@@ -1,8 +1,8 @@
-//! Basic-block vectors: what a trace executes, stretch by stretch.
+//! Basic-block vectors of a trace, for each stretch of its stream.
 //!
-//! As in SimPoint 3.0 (Hamerly, Perelman, Lau and Calder, JILP 2005): of each stretch, the share of
-//! its instructions in every basic block, projected to 15 dimensions at random. A block's row of the
-//! projection is a hash of its address, so that no table holds all blocks of a program.
+//! As in SimPoint 3.0 (Hamerly, Perelman, Lau and Calder, JILP 2005), a vector holds the share of a stretch's
+//! instructions in each basic block. Vectors are projected to 15 dimensions at random. A block's row of the projection
+//! is a hash of its address, so that no table holds all blocks of a program.
 
 use std::path::Path;
 
@@ -16,9 +16,9 @@ use serde::Serialize;
 use crate::open::{OpenOptions, open_trace};
 use crate::record::drive;
 
-/// Dimensions of a projected vector, as many as SimPoint has.
+/// Dimensions of a projected vector, as in SimPoint.
 pub const DIMENSIONS: usize = 15;
-/// Stretches of a trace at most: vectors of more would fill the host's memory.
+/// Most stretches of a trace: vectors of more would fill the host's memory.
 pub const MOST_STRETCHES: usize = 100_000;
 
 /// Basic-block vectors of a trace.
@@ -47,13 +47,13 @@ pub struct Stretch {
     pub vector: [f64; DIMENSIONS],
 }
 
-/// The vectors of the trace at `path`, of stretches of `length` instructions, in one pass.
+/// The vectors of the trace at `path`, for stretches of `length` instructions, in one pass.
 ///
-/// `go_on` is called with the instructions so far and, where they are known, those of the whole
-/// trace. When it says no there is no answer.
+/// `go_on` is called with the instructions so far and, if known, those of the whole trace. If it returns false, the
+/// result is `None`.
 ///
 /// # Errors
-/// What is wrong with the trace, or more than [`MOST_STRETCHES`].
+/// A fault of the trace, or more than [`MOST_STRETCHES`].
 ///
 /// # Panics
 /// If `length` is 0.
@@ -90,32 +90,32 @@ pub fn block_vectors(
     }))
 }
 
-/// Blocks of a stretch whose instructions are counted before they are projected, a power of two.
+/// Blocks of a stretch whose instructions are counted before projection; a power of two.
 const SLOTS: usize = 4096;
 
-/// A block, and its instructions that are not projected yet.
+/// A block, and its instructions that are not yet projected.
 #[derive(Clone, Copy, Default)]
 struct Slot {
     block: u64,
     instructions: u64,
 }
 
-/// Counts blocks, and makes vectors of them.
+/// Counts the instructions of blocks, and projects them to vectors.
 struct Collector {
     length: u64,
-    /// By it the rows of the projection are drawn.
+    /// Key of the projection's random rows.
     key: u64,
-    /// The block that each thread is in: the address of its first op.
+    /// Current block of each thread: the address of its first op.
     open: FxHashMap<ThreadId, u64>,
-    /// Most blocks come again soon: a row is drawn when another block takes the place.
+    /// Direct-mapped counters: most blocks recur soon. A block is projected when another one takes its slot.
     slots: Box<[Slot; SLOTS]>,
-    /// The places that are taken.
+    /// Slots in use.
     taken: Vec<usize>,
     sums: [f64; DIMENSIONS],
-    /// Instructions that the present stretch has room for.
+    /// Instructions that still fit in the current stretch.
     room: u64,
     requests: u64,
-    /// Of all stretches so far.
+    /// Instructions of all stretches so far.
     instructions: u64,
     stretches: Vec<Stretch>,
     too_many: bool,
@@ -138,7 +138,7 @@ impl Collector {
         }
     }
 
-    /// The next ops of a thread.
+    /// Adds ops of a thread.
     fn ops(&mut self, thread: ThreadId, ops: &[Op]) {
         let mut block = self.open.get(&thread).copied();
         let ends = |op: &Op| op.kind == OpClass::Branch || op.flags & flags::REQUEST != 0;
@@ -159,7 +159,7 @@ impl Collector {
         }
     }
 
-    /// So many instructions of a block. A stretch ends when there is one that does not fit.
+    /// Adds instructions of a block. The stretch ends at the first instruction that does not fit.
     #[inline]
     fn add(&mut self, block: u64, mut instructions: u64) {
         self.instructions += instructions;
@@ -201,7 +201,7 @@ impl Collector {
         }
     }
 
-    /// Ends the present stretch.
+    /// Ends the current stretch.
     fn close(&mut self) {
         let mut taken = std::mem::take(&mut self.taken);
         for at in taken.drain(..) {
@@ -251,7 +251,7 @@ mod tests {
 
     use super::{Collector, DIMENSIONS, GOLDEN, MOST_STRETCHES, Stretch, uniform};
 
-    /// A block of `ops` ops, the last of which branches.
+    /// A block of `ops` ops that ends with a branch.
     fn block(pc: u64, ops: u64, insns: u16) -> Vec<Op> {
         let op = |n| Op {
             pc: pc + 4 * n,
@@ -279,7 +279,7 @@ mod tests {
         squares.sum::<f64>().sqrt()
     }
 
-    /// What the vectors are by definition: shares of blocks, times rows.
+    /// The vectors by definition: shares of blocks, times rows.
     fn defined(length: u64, seed: u64, batches: &[(u32, Vec<Op>)]) -> Vec<[f64; DIMENSIONS]> {
         let key = Collector::new(1, seed).key;
         let mut each = Vec::new();
@@ -327,8 +327,8 @@ mod tests {
         assert_ne!(vectors(5, 1, &batches), vectors(5, 1, &moved));
     }
 
-    /// Distances survive the projection as those of uniform rows do: each coordinate of one has
-    /// variance 1/3, in no direction more than in another.
+    /// The projection keeps distances as uniform rows do: each coordinate of a row has variance 1/3, and no direction
+    /// is preferred.
     #[test]
     fn rows_are_uniform_and_independent() {
         let rows: Vec<[f64; DIMENSIONS]> = (0..20_000u64)
@@ -359,7 +359,7 @@ mod tests {
         let found = vectors(10, 1, &[(0, ops)]);
         let requests: Vec<_> = found.iter().map(|s| s.requests).collect();
         assert_eq!(requests, [1, 1, 1]);
-        // One that ends does not end a block.
+        // A request's end does not end a block.
         assert!(distance(&found[0], &found[2]) < 1e-12);
     }
 
@@ -379,7 +379,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever blocks follow each other in whatever thread, of whatever size.
+        /// Any blocks in any threads, of any size.
         #[test]
         fn stretches_are_the_trace_and_vectors_as_defined(
             blocks in prop::collection::vec((0u32..3, 0u64..9000, 1u64..6, 0u16..9), 1..200),

@@ -1,4 +1,4 @@
-//! Memory that no plugin of ours has written: an error, never a panic or a wait without end.
+//! Memory that our plugin has not written gives an error, never a panic or an endless wait.
 
 use std::io::Write;
 use std::sync::atomic::Ordering::Relaxed;
@@ -45,7 +45,7 @@ fn launch(emulator: &str, memory: &[u8]) -> Result<Live, pagewalk_stream::Error>
     Live::launch(options)
 }
 
-/// What starts [`FAKE`] with this memory, which lies in the file.
+/// Options that start [`FAKE`] with this memory, which the file holds.
 pub fn fake_options(emulator: &str, memory: &[u8]) -> (tempfile::NamedTempFile, LiveOptions) {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     file.write_all(memory).unwrap();
@@ -137,7 +137,7 @@ fn a_change_may_fall_between_the_accesses_of_a_block() {
         let end = live.fill(0, &mut batch).unwrap();
         seen.extend(batch.ops.iter().map(|op| op.va));
         match end {
-            // Meetings as numbers that are no addresses.
+            // Meetings count as numbers, which are no addresses here.
             End::Meet { ticket } => seen.push(ticket),
             End::Exit => break,
             End::Empty => live.wait(),
@@ -160,7 +160,7 @@ fn noise_in_the_ring_ends_in_an_error_or_the_end() {
             .map(|_| match random.random_range(0..4u32) {
                 0 => random.random(),
                 1 => random.random_range(0..1 << 50),
-                // What names a process is left out: there are others on this machine.
+                // Records that name a process are left out: the machine runs others, too.
                 2 => record::word(
                     [1, 2, 3, 4, 5, 6, 7, 10, 11, 12, 13][random.random_range(0..11usize)],
                     random.random_range(0..4),
@@ -169,8 +169,7 @@ fn noise_in_the_ring_ends_in_an_error_or_the_end() {
             })
             .filter(|w| record::tag(*w) != record::FORK)
             .collect();
-        // One good block (14 bytes: address, one instruction, of one byte, a nop),
-        // then what may be none.
+        // One valid block (14 bytes: address, one instruction of one byte, a nop), then words that may be none.
         let mut code = vec![14, 0x40_0000, 0x9001 << 32 | 1];
         if round % 3 == 0 {
             code.extend((0..20).map(|_| random.random_range(0..100u64)));

@@ -1,5 +1,5 @@
-//! The smallest machine that keeps the contract of `Program`: threads in turn,
-//! changes of an address space when all its runnable threads have met.
+//! The smallest machine that meets the contract of `Program`. Threads take turns, and a change of an address space
+//! takes effect when all its runnable threads have met.
 
 use std::collections::BTreeMap;
 
@@ -10,17 +10,17 @@ use pagewalk_stream::{
 #[derive(Clone, Debug, PartialEq)]
 enum State {
     Runs,
-    /// It has waited, and may have gone on since: what is read ahead comes later.
+    /// It has waited, and may have continued since: batches read ahead come later.
     MayRun,
     Blocked,
     /// At `Meet` with this ticket.
     Meets(u64),
-    /// With an event of its own.
+    /// Has an event of its own.
     Changes(Event, u64),
     Gone,
 }
 
-/// What a run gave.
+/// Outcome of a run.
 #[derive(Default, Debug)]
 pub struct Outcome {
     pub instructions: u64,
@@ -34,8 +34,8 @@ pub struct Outcome {
     pub events: Vec<(ProcessId, ThreadId, Event)>,
 }
 
-/// Runs `program` to its end. `see` gets each batch with its process and thread,
-/// and each event once it has taken effect. Nobody answers what it asks.
+/// Runs `program` to its end. `see` gets each batch with its process and thread, and each event once it has taken
+/// effect. Queries get no result.
 pub fn run(
     program: &mut dyn Program,
     see: impl FnMut(ProcessId, ThreadId, &[Op]),
@@ -44,7 +44,7 @@ pub fn run(
     run_answered(program, see, effect, |_, _| None)
 }
 
-/// The same, with an answer to each question.
+/// As [`run`], with a result for each query.
 pub fn run_answered(
     program: &mut dyn Program,
     mut see: impl FnMut(ProcessId, ThreadId, &[Op]),
@@ -77,8 +77,8 @@ pub fn run_answered(
                                 || match s {
                                     State::Runs | State::MayRun => false,
                                     State::Meets(t) => *t >= ticket,
-                                    // One without a ticket waits for nobody: it goes on
-                                    // first, perhaps to an earlier change.
+                                    // A change without a ticket waits for no thread: it takes effect first, perhaps
+                                    // before an earlier change.
                                     State::Changes(_, t) => *t >= ticket,
                                     State::Blocked | State::Gone => true,
                                 }

@@ -9,7 +9,7 @@ use pagewalk_stream::Event;
 use crate::tools::{compile, present};
 use crate::{driver, options, run, run_with};
 
-/// Forks as often as it is told; all children live until the last one is there.
+/// Forks as often as its argument says; all children live until the last one has started.
 const KIDS: &str = r#"
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,8 +33,8 @@ int main(int c, char **v) {
     printf("%d\n", ended);
 }"#;
 
-/// Takes all descriptors but so many of the limit that it sets itself, soft and hard, and
-/// forks; parent and child say what the next descriptor is.
+/// Sets its own soft and hard limit, takes all but a few descriptors, and forks. Parent and child print the number of
+/// their next descriptor.
 const FULL: &str = r#"
 #include <stdio.h>
 #include <stdlib.h>
@@ -77,8 +77,7 @@ int main(int c, char **v) {
     }
 }"#;
 
-/// Descriptors of this process that stand for a process or are the memory of one. Other
-/// tests have some for a moment.
+/// Descriptors of this process that stand for a process, or for its memory. Other tests hold some for a moment.
 fn of_processes() -> usize {
     let open = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
     open.filter_map(|entry| std::fs::read_link(entry.path()).ok())
@@ -155,7 +154,7 @@ fn a_child_that_cannot_be_followed_for_want_of_descriptors_ends_the_run() {
         .err()
         .unwrap();
     assert!(error.to_string().contains("ulimit -n"), "{error}");
-    // With two left, and with none to look at the program's file.
+    // With two left, and with none left to open the program's file.
     for taken in ["3</dev/null", "3</dev/null 4</dev/null 5</dev/null"] {
         let shell = format!("ulimit -n 6; exec {taken}; exec /bin/true");
         let error = run_with(options(&["sh", "-c", &shell]), |_, _, _| ())
@@ -195,7 +194,7 @@ fn what_has_ended_is_not_kept() {
     let program = compile("one-by-one", ONE_BY_ONE);
     let mut live = Live::launch(options(&[&program, "120", "40"])).unwrap();
     let mut most = (0, 0);
-    // Read as it comes, nothing is waited for but the program.
+    // The test only waits for the program.
     while live.discard().unwrap().is_some() {
         let (processes, threads) = live.kept();
         most = (most.0.max(processes), most.1.max(threads));

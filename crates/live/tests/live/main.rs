@@ -1,5 +1,4 @@
-//! Real programs through the emulator. Needs qemu-user and a C compiler; says so
-//! and passes where one of them is missing.
+//! Real programs in the emulator. Needs qemu-user and a C compiler; without one of them, the tests print so and pass.
 
 mod corrupt;
 mod driver;
@@ -104,7 +103,7 @@ fn accesses_of_a_known_loop_have_its_addresses_and_dependences() {
     .unwrap();
     assert_eq!(outcome.status, Some(0));
     assert_ne!(table, 0);
-    // The same generator as the program's.
+    // The program's own random generator.
     let mut x = 88_172_645_463_325_252u64;
     let expected: Vec<u64> = (0..5000)
         .map(|_| {
@@ -175,7 +174,7 @@ fn a_killed_emulator_ends_the_stream() {
     let program = compile("kill", programs::KILL);
     let r = run(&[&program]);
     assert_eq!(r.outcome.status, Some(128 + libc::SIGKILL));
-    // Nothing was published after the last system call, and nothing is lost.
+    // Nothing was published after the last system call, yet nothing is lost.
     assert!(
         r.outcome.instructions > 100_000,
         "{}",
@@ -218,7 +217,7 @@ fn no_access_of_another_thread_comes_after_an_unmap() {
         return;
     }
     let program = compile("unmap", programs::UNMAP);
-    // What is mapped, kept as a machine would.
+    // Mapped ranges, tracked as a machine would.
     let mapped = std::cell::RefCell::new(std::collections::BTreeMap::<u64, u64>::new());
     let mut live = Live::launch(options(&[&program])).unwrap();
     let mut seen = 0;
@@ -230,7 +229,7 @@ fn no_access_of_another_thread_comes_after_an_unmap() {
                 .iter()
                 .filter(|o| matches!(o.kind, OpClass::Load | OpClass::Store))
             {
-                // The program's own areas lie where nothing else does.
+                // Only the program's own areas lie in this range.
                 if (programs::AREAS..programs::AREAS + (1 << 32)).contains(&op.va) {
                     seen += 1;
                     let below = mapped.range(..=op.va).next_back();
@@ -290,7 +289,7 @@ fn processes_that_are_over_hold_neither_memory_nor_descriptors() {
     let mut live = launch(options(&["sh", "-c", &script])).unwrap();
     let outcome = driver::run(live.as_mut(), |_, _, _| (), |_, _, _| ()).unwrap();
     assert_eq!(outcome.processes, CHILDREN + 1);
-    // Other tests run beside this one, each with a few processes.
+    // Other tests run at the same time, each with a few processes.
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let rings = maps.lines().filter(|l| l.contains("memfd:pagewalk "));
     let links = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
@@ -389,7 +388,7 @@ fn names_of_files_may_be_anything() {
     if !present() {
         return;
     }
-    // Neither UTF-8 nor without commas, which QEMU takes for the ends of what it is told.
+    // Neither UTF-8 nor free of commas, at which QEMU would split its options.
     let folder = tools::folder().join(OsStr::from_bytes(b"odd \xff, folder"));
     std::fs::create_dir_all(&folder).unwrap();
     let program = folder.join("program");
@@ -432,7 +431,7 @@ fn threads_grow_the_heap_in_turn() {
     assert_eq!(unmapped(&[&program]), []);
 }
 
-/// Accesses of the program to where nothing is mapped: instruction and address.
+/// Accesses of the program to unmapped addresses: instruction and address.
 fn unmapped(argv: &[&str]) -> Vec<(u64, u64)> {
     unmapped_with(options(argv))
 }
@@ -493,7 +492,7 @@ fn branches_go_where_the_next_block_is() {
                 previous.filter(|b| b.kind == OpClass::Branch && b.flags & flags::TAKEN != 0)
             {
                 taken += 1;
-                // The first op there stands for the plain instructions before it, too.
+                // The first op there also stands for the simple instructions before it.
                 wrong += u64::from(!(b.va..b.va + 256).contains(&op.pc));
             }
             previous = Some(*op);
@@ -546,7 +545,7 @@ fn what_cannot_run_is_said_in_a_sentence() {
         },
         "/no/qemu",
     );
-    // Something that starts but is no emulator.
+    // A program that starts but is no emulator.
     says(
         LiveOptions {
             qemu: Some("/bin/false".into()),
@@ -580,12 +579,12 @@ fn dropping_the_stream_ends_all_its_processes() {
     }
 }
 
-/// Seconds that only this test's processes sleep for.
+/// A sleeping time that only this test's processes have.
 fn a_long_time() -> String {
     format!("1000.{}", std::process::id())
 }
 
-/// Processes of this test that do.
+/// This test's processes that sleep for that time.
 fn sleepers() -> usize {
     let mine = format!("sleep\0{}\0", a_long_time());
     std::fs::read_dir("/proc")

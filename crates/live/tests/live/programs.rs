@@ -18,7 +18,7 @@ int main(int c, char **v) {
     return 0;
 }"#;
 
-/// Works for a while, then reads where nothing is.
+/// Works for a while, then reads an unmapped address.
 pub const CRASH: &str = r#"
 int main(void) {
     volatile long sum = 0;
@@ -26,7 +26,7 @@ int main(void) {
     return *(volatile int *)16;
 }"#;
 
-/// Works for a while, then is killed without a word.
+/// Works for a while, then kills itself.
 pub const KILL: &str = r#"
 #include <pthread.h>
 #include <signal.h>
@@ -38,9 +38,8 @@ int main(void) {
     return 0;
 }"#;
 
-/// Looks up the records of as many keys as the first argument says, as often as the
-/// second says, in as many threads as the third says: asks, and searches where that does
-/// not help. Prints what it found, then how often which way.
+/// Looks up records by key. Arguments: keys, rounds, threads. Queries the shortcut first, and searches the table on a
+/// miss. Prints the sum of the values, then the counts of hits, misses and insertions.
 pub const ASKS: &str = r#"
 #include <pthread.h>
 #include <stdio.h>
@@ -92,8 +91,8 @@ int main(int c, char **v) {
     return 0;
 }"#;
 
-/// A process, its copy and a new image of it ask for the same integer, and add up how
-/// often they get what they put in.
+/// A process, its fork and a new image of it query the same integer, and count how often they get their own insertion
+/// back.
 pub const ASKING_CHILDREN: &str = r#"
 #include <sys/wait.h>
 #include <unistd.h>
@@ -115,7 +114,7 @@ int main(int c, char **v) {
     return sum + WEXITSTATUS(status) + 100 * (asks(&here) == 1);
 }"#;
 
-/// Asks once; with 1 as the answer it asks again and again.
+/// Queries once; with result 1, it queries again and again.
 pub const ASKS_ONCE: &str = r#"
 #include "pagewalk.h"
 int main(void) {
@@ -123,10 +122,9 @@ int main(void) {
     return 3;
 }"#;
 
-/// Threads that each keep records of their own in pages of their own, say where they are,
-/// and erase them before they unmap them; then the table is emptied, freed and inherited.
-/// Prints which calls were done, addresses that were not the record's, and whether there
-/// were hits; then what is there after each change.
+/// Threads keep records in pages of their own, insert their addresses, and erase them before they unmap the pages. Then
+/// the table is emptied, freed and inherited. Prints the calls that succeeded, wrong addresses, and whether there were
+/// hits; then the state after each change.
 pub const TABLES: &str = r#"
 #include <pthread.h>
 #include <stdio.h>
@@ -232,7 +230,7 @@ int main(int c, char **v) {
     return 0;
 }"#;
 
-/// Two threads that pass a turn to and fro through a futex.
+/// Two threads that take turns through a futex.
 pub const PING_PONG: &str = r#"
 #include <linux/futex.h>
 #include <pthread.h>
@@ -262,10 +260,10 @@ int main(int c, char **v) {
     return 0;
 }"#;
 
-/// Where [`UNMAP`] maps.
+/// Address of the areas of [`UNMAP`].
 pub const AREAS: u64 = 0x10_0000_0000;
 
-/// One thread maps an area, another writes it through and says so, the first unmaps it.
+/// One thread maps an area; another writes all of it and signals that; the first unmaps it.
 pub const UNMAP: &str = r#"
 #include <pthread.h>
 #include <sched.h>
@@ -296,7 +294,7 @@ int main(void) {
     return 0;
 }"#;
 
-/// One thread maps areas, another makes threads that use the latest of them.
+/// One thread maps areas; another creates threads that use the latest one.
 pub const STARTS: &str = r#"
 #include <pthread.h>
 #include <sys/mman.h>
@@ -326,7 +324,7 @@ int main(void) {
     return 0;
 }"#;
 
-/// Two threads take pages from the heap's end and write them.
+/// Two threads extend the heap by pages and write them.
 pub const HEAP: &str = r#"
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -348,7 +346,7 @@ int main(void) {
     return 0;
 }"#;
 
-/// One of each mapping.
+/// One mapping of each kind.
 pub const MAPS: &str = r#"
 #define _GNU_SOURCE
 #include <fcntl.h>

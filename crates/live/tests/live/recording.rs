@@ -1,4 +1,4 @@
-//! A live program recorded: a replay gives what the live stream gives.
+//! Recordings of live programs: a replay gives the live stream.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ fn launch(options: LiveOptions, path: &Path) -> LiveRecording {
     .unwrap()
 }
 
-/// Runs `argv` and records it to `path`: what was written, and its exit status.
+/// Records a run of `argv` to `path`. Returns the result, and the program's exit status.
 pub fn recorded(argv: &[&str], path: &Path) -> (Written, Option<i32>) {
     let mut options = options(argv);
     options.stdio[1] = Some(tempfile::tempfile().unwrap());
@@ -42,7 +42,7 @@ fn opened(path: &Path, skip: u64, recover: bool) -> Box<dyn Program> {
     open_trace(path, &options).unwrap()
 }
 
-/// What the first thread does, without its waits.
+/// Ops and ends of the first thread, without its waits.
 fn first_thread(program: &mut dyn Program) -> (Vec<Op>, Vec<(usize, End)>) {
     let (mut ops, mut ends) = (Vec::new(), Vec::new());
     let mut batch = Batch::new();
@@ -67,7 +67,7 @@ fn instructions(ops: &[Op]) -> u64 {
     ops.iter().map(|o| u64::from(o.insns)).sum()
 }
 
-/// Bytes of instructions and of each.
+/// Code blocks as the plugin writes them, from the bytes of each instruction.
 pub fn code(blocks: &[&[&[u8]]]) -> Vec<u64> {
     let mut words = Vec::new();
     for (n, block) in blocks.iter().enumerate() {
@@ -86,8 +86,7 @@ pub fn code(blocks: &[&[&[u8]]]) -> Vec<u64> {
     words
 }
 
-/// What a ring can hold of one thread, with faults, system calls, questions, and changes
-/// by others.
+/// Valid records of one thread's ring, with faults, system calls, queries and changes by other threads.
 fn ring(random: &mut impl Rng) -> Vec<u64> {
     let mut words = Vec::new();
     let mut ticket = 0;
@@ -97,7 +96,7 @@ fn ring(random: &mut impl Rng) -> Vec<u64> {
             words.push(record::word(record::MEET, ticket));
         }
     };
-    // Instructions that access memory, of each block: an index and whether it stores.
+    // The instructions of each block that access memory: index, and true for a store.
     let accesses: [&[(usize, bool)]; 5] = [
         &[(0, false), (1, false)],
         &[(0, false), (0, true), (1, true)],
@@ -236,7 +235,7 @@ fn recordings_of_threads_and_children_replay_and_convert() {
             info.threads >= threads && info.mapping_events > 5,
             "{info:?}"
         );
-        // The first process to end is a child of the shell's.
+        // The first process to end is a child of the shell.
         let first = if threads == 3 { 3 } else { status };
         assert_eq!(info.exit_status, Some(first), "{argv:?}");
         assert!(info.bytes_per_instruction < 3.0, "{info:?}");
@@ -270,7 +269,7 @@ fn a_recorded_program_does_what_it_does_live() {
     let path = dir.path().join("gups.pwt");
     let (program, written) = gups(&path, "400000");
     let live = run(&[program.to_str().unwrap(), "400000"]).outcome;
-    // What differs from run to run is the time of day that libc asks for.
+    // Runs differ only in the time of day that libc reads.
     let close = |a: u64, b: u64| a.abs_diff(b) * 1000 <= b;
     assert!(close(written.instructions, live.instructions));
     let (ops, ends) = first_thread(opened(&path, 0, false).as_mut());
@@ -281,7 +280,7 @@ fn a_recorded_program_does_what_it_does_live() {
     assert_eq!(events.count(), live.events.len());
     assert!(written.bytes < written.instructions);
 
-    // From anywhere: what is read is the end of the whole.
+    // A replay from any position gives the end of the whole stream.
     for skip in [1000, written.instructions / 2, written.instructions - 5000] {
         let (rest, ends_of_rest) = first_thread(opened(&path, skip, false).as_mut());
         let left = instructions(&rest);
@@ -295,7 +294,7 @@ fn a_recorded_program_does_what_it_does_live() {
         assert_eq!(ends_of_rest.len(), ends.len());
     }
 
-    // A limit ends it there.
+    // A limit ends the recording.
     let limited = dir.path().join("limited.pwt");
     let mut recording = launch(options(&[program.to_str().unwrap(), "400000"]), &limited);
     recording.run(Some(1_000_000), &mut |_| true).unwrap();
@@ -305,8 +304,8 @@ fn a_recorded_program_does_what_it_does_live() {
     assert_eq!(instructions(&part), written.instructions);
 }
 
-/// What is passed over is not decoded, and behind it all is as it would be: registers, too, which
-/// say what waits for what.
+/// Skipped blocks are not decoded, and the rest of the stream stays the same. That includes registers, on which
+/// dependences rest.
 #[test]
 fn what_is_skipped_of_a_recording_leaves_the_rest_as_it_is() {
     if !present() {
@@ -371,7 +370,7 @@ fn a_recording_that_is_cut_off_is_good_up_to_there() {
     assert!(!check.whole);
     assert_eq!(check.good_instructions, instructions(&good));
 
-    // Cut anywhere.
+    // The file is cut at any byte.
     let bytes = std::fs::read(&partial).unwrap();
     for cut in [bytes.len() / 3, bytes.len() - 1] {
         std::fs::write(&path, &bytes[..cut]).unwrap();
@@ -380,7 +379,7 @@ fn a_recording_that_is_cut_off_is_good_up_to_there() {
     }
 }
 
-/// A disk that is full after so many bytes.
+/// A disk with room for this many bytes.
 struct SmallDisk(usize);
 
 impl Write for SmallDisk {

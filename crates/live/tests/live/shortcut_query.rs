@@ -1,4 +1,4 @@
-//! Programs that ask the engine: their questions, and what becomes of the answers.
+//! Programs that query the engine's shortcut: their queries, and their use of the results.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::{BufRead, BufReader, Read, Seek};
@@ -17,15 +17,15 @@ use crate::recording::{code, recorded};
 use crate::tools::{compile, present};
 use crate::{options, programs};
 
-/// Remembers each process's addresses, in a table that it has from its first question on.
+/// A table of addresses for each process, which a process has from its first query on.
 #[derive(Default)]
 struct Table {
     rows: HashMap<(ProcessId, u64), u64>,
-    /// Whether the process has a table.
+    /// True if the process has a table.
     has: HashMap<ProcessId, bool>,
     loads: u64,
     inserts: u64,
-    /// Those of three kinds, in order.
+    /// Queries of the three table calls, in order.
     calls: Vec<ShortcutQuery>,
 }
 
@@ -67,7 +67,7 @@ impl Table {
     }
 }
 
-/// A program that was answered, read beside the engine or not.
+/// Runs a program with results for its queries, with or without a reader thread.
 fn answered(
     argv: &[&str],
     ahead: bool,
@@ -99,7 +99,7 @@ fn answered(
     (outcome, output, asked)
 }
 
-/// What a run without the emulator prints.
+/// Output of a run without the emulator.
 fn native(argv: &[&str]) -> String {
     let output = Command::new(argv[0]).args(&argv[1..]).output().unwrap();
     assert!(output.status.success(), "{output:?}");
@@ -124,7 +124,7 @@ fn a_program_branches_on_the_answers() {
         assert_eq!((table.loads, table.inserts), (all, distinct));
         assert_eq!(asked, all + distinct);
 
-        // Where nobody answers it does without, and finds the same.
+        // Without results the program searches by itself, and finds the same.
         let alone = native(&argv);
         assert_eq!(alone, format!("{sum}\n0 {all} 0\n"));
         let (outcome, output, asked) = answered(&argv, ahead, |_, _| None);
@@ -169,12 +169,11 @@ fn tables_are_made_resized_and_freed_by_the_engine_or_in_software() {
             "there 1 resize 1 there 0 resize 1 again 1 refused 0 there 1",
             "child 0 1",
             "parent 1 free 1 0 there 0 insert 0 alloc 1 1",
-            // Its first question gave it a table.
+            // Its first query gave it a table.
             "exec 0 alloc 0 1",
         ];
         assert_eq!(lines[2..], rest);
-        // A table in software keeps what the same threads keep in that of the engine; a
-        // child has a copy of it.
+        // A table in software holds the same records as the engine's for the same threads. A child has a copy of it.
         let alone = native(&argv);
         let software: Vec<&str> = alone.lines().collect();
         assert_eq!(software[..3], lines[..3]);
@@ -185,7 +184,7 @@ fn tables_are_made_resized_and_freed_by_the_engine_or_in_software() {
         );
         let (outcome, output, asked) = answered(&argv, ahead, |_, _| None);
         assert_eq!((outcome.status, output), (Some(0), alone));
-        // Threads, the child and the new image know already, or find out for themselves.
+        // Threads, the child and the new image know already, or find out without a query.
         assert_eq!(asked, 2, "the first image and that of exec");
     }
 }
@@ -213,7 +212,7 @@ fn children_and_new_images_ask_for_themselves() {
             *processes.entry(p).or_default() += 1;
             Some(table.answer(p, a))
         });
-        // Each puts it in once and gets it back; the first one once more.
+        // Each process inserts once and gets its insertion back; the first one gets it once more.
         assert_eq!(outcome.status, Some(2 + 3 * 2 + 10 * 2 + 100), "{ahead}");
         assert_eq!(processes, BTreeMap::from([(0, 4), (1, 3), (2, 3)]));
     }
@@ -246,7 +245,7 @@ fn until_asked(program: &mut dyn Program) {
     }
 }
 
-/// The status of the first process and that of the program.
+/// Exit status of the first process, and of the program.
 fn rest(program: &mut dyn Program) -> (Option<i32>, Option<i32>) {
     let (mut batch, mut said) = (Batch::new(), None);
     loop {
@@ -279,7 +278,7 @@ fn a_process_that_is_killed_while_it_waits_for_an_answer_ends() {
         assert_eq!(found.len(), 1);
         // SAFETY: a process of this test's.
         unsafe { libc::kill(found[0], libc::SIGKILL) };
-        // One that nobody hears any more.
+        // The thread of this query is dead.
         program.shortcut_result(0, Some(1));
         let killed = Some(128 + libc::SIGKILL);
         assert_eq!(rest(program.as_mut()), (killed, killed), "{ahead}");
@@ -313,7 +312,7 @@ fn gone(path: &str) {
     }
 }
 
-/// The engine of the next test, in a process of its own.
+/// Set in the process that runs the next test's engine.
 const ENGINE: &str = "PAGEWALK_TEST_ASKED_ENGINE";
 
 #[test]
@@ -345,7 +344,7 @@ fn a_program_that_asks_ends_with_a_killed_engine() {
     gone(&path);
 }
 
-/// The ops of the first thread, questions answered.
+/// Ops of the first thread, and its queries, which get results.
 fn ops(words: &[u64], code: &[u64]) -> Result<(Vec<Op>, Vec<ShortcutQuery>), String> {
     let fake = compile("fake-asks", FAKE);
     let (_file, options) = fake_options(&fake, &memory(words, code));
@@ -426,7 +425,7 @@ fn a_question_waits_for_what_it_asks_and_its_answer_for_it() {
             distances.map(|&d| op - usize::from(d)).collect()
         };
         assert_eq!(asked, [what]);
-        // The sum of two loads has an op of its own, which the question waits for.
+        // The sum of two loads has an op of its own, on which the query depends.
         let sum = at(OpClass::Compute);
         assert_eq!(makers(sum), [load(0x2000), load(0x1000)], "{ops:?}");
         assert_eq!(makers(ask), [sum, load(0x3000)][..inputs]);
@@ -460,7 +459,7 @@ fn questions_that_are_none_are_errors() {
     };
     says(&with(&[block], 5), "question 5");
     says(&with(&[], 0), "outside a block");
-    // Killed in the middle of it.
+    // Killed in the middle of a query.
     for words in 1..3 {
         let (ops, asked) = ops(&[&[block][..], &asks(0)[..words]].concat(), &code).unwrap();
         assert_eq!((ops.len(), asked.len()), (1, 0));
@@ -476,7 +475,7 @@ fn a_recording_has_what_was_asked_and_that_nobody_answered() {
     let program = compile("asks-recorded", programs::ASKS);
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("asks.pwt");
-    // The one with a single thread last: there the first thread asks.
+    // One thread last: there the first thread queries.
     for threads in [4, 1] {
         let argv = [&program[..], "50", "10", &threads.to_string()];
         let (written, status) = recorded(&argv, &path);

@@ -17,10 +17,10 @@ pub fn has(program: &str) -> bool {
     found
 }
 
-/// Whether everything that these tests need is there; says what is not.
+/// True if the machine has everything that these tests need; prints what is missing.
 ///
 /// # Panics
-/// It is not, and `PAGEWALK_REQUIRE_LIVE` is set.
+/// Something is missing, and `PAGEWALK_REQUIRE_LIVE` is set.
 pub fn present() -> bool {
     static PRESENT: OnceLock<bool> = OnceLock::new();
     *PRESENT.get_or_init(|| {
@@ -37,19 +37,19 @@ pub fn present() -> bool {
     })
 }
 
-/// Where the tests of this process put their files: another run at the same time has its own.
+/// Folder for the files of the tests of this process. Another run at the same time has its own.
 pub fn folder() -> &'static PathBuf {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
         let all = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("live");
         let path = all.join(std::process::id().to_string());
         std::fs::create_dir_all(&path).unwrap();
-        // What ended runs have left: their numbers name no process any more.
+        // Folders of ended runs: their numbers name no process any more.
         for old in std::fs::read_dir(&all).unwrap().flatten() {
             let name = old.file_name();
             let number = name.to_str().and_then(|n| n.parse::<u32>().ok());
             if number.is_some() && !Path::new("/proc").join(name).exists() {
-                // Another run may be at the same.
+                // Another run may remove it at the same time.
                 drop(std::fs::remove_dir_all(old.path()));
             }
         }
@@ -57,8 +57,8 @@ pub fn folder() -> &'static PathBuf {
     })
 }
 
-/// The plugin, built once. In a folder of its own: Cargo holds a lock on the usual one, and
-/// on this one while it builds.
+/// The plugin, built once, in a target folder of its own: Cargo holds a lock on the usual one, and on this one while it
+/// builds.
 pub fn plugin() -> PathBuf {
     static PLUGIN: OnceLock<PathBuf> = OnceLock::new();
     PLUGIN
@@ -83,12 +83,12 @@ pub fn plugin() -> PathBuf {
         .clone()
 }
 
-/// Compiles a C program; gives its path.
+/// Compiles a C program, and returns its path.
 pub fn compile(name: &str, source: &str) -> String {
     compile_with("-O2", name, source)
 }
 
-/// [`compile`] with this optimisation.
+/// [`compile`] with this optimisation option.
 pub fn compile_with(optimisation: &str, name: &str, source: &str) -> String {
     let file = folder().join(format!("{name}.c"));
     let program = folder().join(name);

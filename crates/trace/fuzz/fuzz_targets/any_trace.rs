@@ -1,4 +1,4 @@
-//! Any bytes as a trace of any format: an answer, never a panic.
+//! Any bytes as a trace of any format give a result, never a panic.
 #![no_main]
 
 use std::io::Write;
@@ -25,7 +25,7 @@ fuzz_target!(|input: (u8, &[u8])| {
     if let Ok(mut program) = open_trace(file.path(), &options) {
         let mut batch = Batch::new();
         for _ in 0..10_000 {
-            // Every other trace is skipped over.
+            // Every other trace is fast-forwarded.
             program.grant_fast_forward(u64::from(choice & 1) << 40, u64::MAX);
             if !matches!(program.fill(0, &mut batch), Ok(end) if end != End::Exit) {
                 break;

@@ -1,5 +1,5 @@
-//! Bytes spliced into a good recording, behind its header: the block and codec
-//! readers see them more often than with any bytes.
+//! Bytes spliced into a valid recording after its header, to reach the block and codec readers more often than random
+//! files do.
 #![no_main]
 
 use std::path::Path;
@@ -53,7 +53,7 @@ fuzz_target!(|input: (u16, &[u8])| {
     };
     if let Ok(mut program) = open_trace(file.path(), &options) {
         let mut batch = Batch::new();
-        // What is passed over, and where, differs.
+        // The fast-forwarded part differs in each run.
         let mut left = u64::from(at as u16 & 15) * 1500;
         loop {
             program.grant_fast_forward(left, u64::MAX);

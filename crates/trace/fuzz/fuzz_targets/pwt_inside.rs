@@ -1,6 +1,5 @@
-//! Bytes spliced into what the blocks of a recording of a live program hold, with
-//! right checksums: steps and code that contradict themselves are an error, never a
-//! panic.
+//! Bytes spliced into the blocks of a recording of a live program, with valid checksums: inconsistent steps and code
+//! are an error, never a panic.
 #![no_main]
 
 use std::sync::LazyLock;
@@ -37,7 +36,7 @@ fuzz_target!(|input: (u8, u8, u16, bool, &[u8])| {
     for (number, (header, raw)) in blocks.iter().enumerate() {
         let (mut header, mut raw) = (header.clone(), raw.clone());
         if number == chosen {
-            // The columns are of very different lengths: each is met as often.
+            // The columns differ much in length: each is chosen equally often.
             let lengths = [32, 36, 40, 44].map(|at| u32_at(&header, at));
             let before: usize = raw.len() - lengths.iter().sum::<usize>();
             let columns = [before, lengths[0], lengths[1], lengths[2], lengths[3]];

@@ -1,17 +1,17 @@
 //! The parts of a `.pwt` file.
 //!
 //! ```text
-//! header   "PWTRACE\n", version u32, length u32, JSON, crc32 of all that
+//! header   "PWTRACE\n", version u32, length u32, JSON, crc32 of everything before
 //! blocks   64-byte header (see `BlockHeader`), zstd frame: ops of a thread, steps of
-//!          a thread, the code that the steps in later blocks name, or what skipping
-//!          over earlier blocks needs
+//!          a thread, the code that steps of later blocks name, or touch summaries
+//!          of earlier blocks
 //! index    for each block: offset u64, its header
 //! trailer  index offset u64, number of blocks u32, crc32 of the index, "PWTEND\r\n", or
-//!          "PWTSTOP\n" of a recording that an interrupt has stopped
+//!          "PWTSTOP\n" if an interrupt has stopped the recording
 //! ```
 //!
-//! All numbers are little-endian. A block belongs to one thread and stands for
-//! itself. Without trailer the file was not finished; its blocks are still good.
+//! All numbers are little-endian. A block belongs to one thread, and is encoded independently. Without a trailer the
+//! file is unfinished; its blocks are still valid.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
@@ -26,21 +26,19 @@ use super::steps::{MOST_RECORDS, MOST_STEPS};
 
 pub const MAGIC: &[u8; 8] = b"PWTRACE\n";
 pub const TRAILER_MAGIC: &[u8; 8] = b"PWTEND\r\n";
-/// Instead, of a recording that an interrupt has stopped. What knows nothing of this takes
-/// the file for one that was cut off.
+/// Trailer of a recording that an interrupt has stopped. Older readers take such a file for one that was cut off.
 pub const STOPPED_MAGIC: &[u8; 8] = b"PWTSTOP\n";
-/// What is written. Version 1 had blocks of ops only, version 2 nothing of what the
-/// kernel reads and writes, version 3 nothing of where batches end, version 4 nothing of
-/// what skipping needs.
+/// Version that is written. Version 2 added steps, version 3 the kernel's reads and writes, version 4 the ends of
+/// batches, and version 5 touch summaries.
 pub const VERSION: u32 = 5;
 pub const HEADER_BYTES: usize = 64;
 pub const TRAILER_BYTES: usize = 24;
 pub const INDEX_ENTRY: usize = 8 + HEADER_BYTES;
-/// Ops of a block: enough that the model's learning is a small part of it.
+/// Most ops of a block: enough that the model's learning phase is a small part of it.
 pub const BLOCK_OPS: usize = 1 << 18;
 /// A block is closed when its marks take this many bytes.
 pub const MARKS_FULL: usize = 1 << 16;
-/// What a reader accepts at most: one mark can be longer than `MARKS_FULL`.
+/// Most bytes of marks that a reader accepts: one mark can be longer than `MARKS_FULL`.
 const MOST_MARKS: u32 = 1 << 26;
 /// Most bytes of the JSON in the header.
 pub const MOST_JSON: u32 = 1 << 20;
@@ -48,22 +46,22 @@ pub const MOST_JSON: u32 = 1 << 20;
 /// Most bytes of code in a block.
 const MOST_CODE: u32 = 1 << 26;
 
-/// Most bytes of what skipping needs in a block; writers stay below a third of it.
+/// Most bytes of touch summaries in a block; writers stay below a third of it.
 const MOST_SKIPS: u32 = 1 << 22;
-/// Fewest bytes of what skipping over one block needs.
+/// Fewest bytes of the touch summary of one block.
 const LEAST_SKIP: u64 = 5;
 
-/// What a block holds.
+/// Contents of a block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Holds {
-    /// Ops and marks of one thread, each op by itself.
+    /// Ops and marks of one thread, each op encoded alone.
     #[default]
     Ops,
     /// Steps and marks of one thread: executions of blocks of code.
     Steps,
     /// Blocks of code.
     Code,
-    /// What skipping over blocks of ops or steps of the first thread needs.
+    /// Touch summaries of the first thread's blocks of ops or steps.
     Skips,
 }
 
@@ -80,7 +78,7 @@ impl Holds {
     }
 }
 
-/// What a trace says of itself.
+/// Description of a trace in its header.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Header {
     /// Name of the program, as in [`pagewalk_stream::Facts`].
@@ -99,7 +97,7 @@ pub struct Header {
     pub live: bool,
     /// Seed of the recorded run.
     pub seed: u64,
-    /// What was recorded: a command line, a workload, another trace.
+    /// The recorded command line, workload or trace.
     pub source: String,
     /// Program and version that wrote it.
     pub made_by: String,
@@ -122,26 +120,25 @@ impl Header {
     }
 }
 
-/// What stands before each block.
+/// Header in front of each block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BlockHeader {
     pub holds: Holds,
     pub thread: u32,
-    /// Instructions of the thread before this block; of code, the number of its
-    /// first block; of what skipping needs, the number of the first thread's block
-    /// that it begins with.
+    /// Instructions of the thread before this block. For code: number of the first block of code. For touch summaries:
+    /// number of the first thread's first block that they cover.
     pub before: u64,
     pub instructions: u64,
-    /// Ops, steps, blocks of code, or blocks that can be skipped.
+    /// Ops, steps, blocks of code, or blocks with a summary.
     pub ops: u32,
     pub marks: u32,
-    /// Of ops: bytes of the side, producer, address and mark streams; the control
-    /// stream has one byte an op. Of steps: bytes of the columns but the first, which
-    /// has a bit a step and one more. Of the others: their bytes, and zeros.
+    /// For ops: bytes of the side, producer, address and mark streams; the control stream has one byte for each op. For
+    /// steps: bytes of the columns after the first, which has one bit for each step and one more. Otherwise: the bytes,
+    /// then zeros.
     pub lengths: [u32; 4],
     pub compressed: u32,
     pub crc: u32,
-    /// Loads and stores; of steps, records of accesses.
+    /// Loads and stores; for steps, records of accesses.
     pub operands: u32,
 }
 
@@ -154,7 +151,7 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
 }
 
 impl BlockHeader {
-    /// The header as it stands in a file, with its checksum.
+    /// The header in its file form, with its checksum.
     pub fn bytes(&self) -> [u8; HEADER_BYTES] {
         let mut out = [0; HEADER_BYTES];
         let mut put32 = |at: usize, v: u32| out[at..at + 4].copy_from_slice(&v.to_le_bytes());
@@ -175,10 +172,10 @@ impl BlockHeader {
         out
     }
 
-    /// Reads what [`BlockHeader::bytes`] wrote.
+    /// Reads the output of [`BlockHeader::bytes`].
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The fault of the header.
     pub fn parse(bytes: &[u8; HEADER_BYTES]) -> Result<Self, &'static str> {
         let magic = u32_at(bytes, 0);
         let Some(holds) = Holds::ALL.into_iter().find(|h| h.magic() == magic) else {
@@ -206,12 +203,12 @@ impl BlockHeader {
         }
     }
 
-    /// Whether it claims no more than a block can hold.
+    /// True if it claims no more than a block can hold.
     fn is_sane(&self) -> bool {
         let BlockHeader { ops, lengths, .. } = *self;
         let [first, second, third, marks] = lengths;
         let fits = match self.holds {
-            // The most that the codec can write for an op: 10 + 8, 5 and 8 bytes.
+            // The longest encoding of an op: 10 + 8, 5 and 8 bytes.
             Holds::Ops => {
                 ops as usize <= BLOCK_OPS
                     && first <= ops * 18
@@ -240,7 +237,7 @@ impl BlockHeader {
             && u64::from(self.compressed) <= zstd::zstd_safe::compress_bound(self.raw()) as u64
     }
 
-    /// Whether it says nothing that only blocks of a thread have.
+    /// True if fields that only blocks of a thread use are zero.
     fn is_plain(&self) -> bool {
         self.lengths[1..] == [0; 3] && self.instructions == 0
     }
@@ -293,29 +290,29 @@ impl BlockHeader {
     }
 }
 
-/// The columns of a block of the file, under way of being read.
+/// The columns of a block of steps, while they are read.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Columns<'a> {
-    /// A bit for each block: not guessed.
+    /// One bit for each block of code executed: set if the guess was wrong.
     pub misses: &'a [u8],
-    /// Their numbers.
+    /// Numbers of the blocks of code, for wrong guesses.
     pub ids: &'a [u8],
     /// Four bits for each access.
     pub tags: &'a [u8],
-    /// Differences of addresses.
+    /// Address differences.
     pub bytes: &'a [u8],
-    /// What is rare.
+    /// Marks.
     pub marks: &'a [u8],
 }
 
-/// A full block on its way to the file.
+/// A finished block, before compression.
 pub struct Sealed {
     pub header: BlockHeader,
     /// The parts of the payload.
     pub columns: [Vec<u8>; 5],
-    /// What skipping over it needs, of ops.
+    /// Touch summary of a block of ops.
     pub skip: Option<Vec<u8>>,
-    /// Of code: the blocks, decoded.
+    /// For code: the decoded blocks.
     pub known: Vec<Known>,
 }
 
@@ -374,8 +371,8 @@ pub fn file_header(header: &Header) -> Vec<u8> {
     out
 }
 
-/// Index and trailer for blocks at these offsets; the index begins at `at`. `stopped`: by an
-/// interrupt.
+/// Index and trailer for blocks at these offsets; the index begins at `at`. `stopped`: an interrupt has stopped the
+/// recording.
 pub fn index(blocks: &[(u64, BlockHeader)], at: u64, stopped: bool) -> Vec<u8> {
     let mut out = Vec::with_capacity(blocks.len() * INDEX_ENTRY + TRAILER_BYTES);
     for (offset, header) in blocks {
@@ -442,7 +439,7 @@ mod tests {
             prop_assert!(BlockHeader::parse(&bytes).is_err());
         }
 
-        /// Even with a right checksum no header makes a reader take much memory.
+        /// Even with a valid checksum, no header makes a reader allocate much memory.
         #[test]
         fn claims_are_bounded(words in prop::array::uniform15(any::<u32>()), holds in 0..4usize) {
             let mut bytes = [0; HEADER_BYTES];
@@ -459,7 +456,7 @@ mod tests {
         }
     }
 
-    /// They would count as the trace's.
+    /// Otherwise they would count as the trace's.
     #[test]
     fn only_blocks_of_threads_have_instructions() {
         for holds in Holds::ALL {
@@ -477,7 +474,7 @@ mod tests {
         }
     }
 
-    /// What is read of each takes more memory than the least that it takes in a file.
+    /// A summary takes more memory than the fewest bytes that it takes in a file.
     #[test]
     fn what_skipping_needs_takes_some_bytes_a_block() {
         let mut header = BlockHeader {

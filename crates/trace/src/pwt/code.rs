@@ -14,12 +14,12 @@ use super::steps::Shape;
 use crate::pump::Stop;
 use crate::x86::Block;
 
-/// Bytes of code that are written together.
+/// Most bytes of code that are written at once.
 const PIECE: usize = 1 << 20;
-/// Bytes of code of a recording at most, as much as the plugin sends.
+/// Most bytes of code of a recording, as many as the plugin sends.
 const MOST_BYTES: u64 = 1 << 30;
 
-/// A decoded block with what steps need of it.
+/// A decoded block of code, and its shape for steps.
 #[derive(Clone, Debug)]
 pub struct Known {
     /// Its template.
@@ -28,31 +28,31 @@ pub struct Known {
     pub shape: Shape,
 }
 
-/// Blocks for a block of the file.
+/// Blocks of code for one block of the file.
 #[derive(Default)]
 pub struct CodePart {
-    /// Number of the first.
+    /// Number of the first block.
     pub first: u32,
-    /// How many.
+    /// Number of blocks.
     pub count: u32,
     /// Length and bytes of each, as the plugin sends them.
     pub bytes: Vec<u8>,
-    /// The same, decoded.
+    /// The decoded blocks.
     pub known: Vec<Known>,
 }
 
-/// Decoded blocks of all processes by address, sizes and bytes: many run the same
-/// programs, and the emulator places them at the same addresses.
+/// Decoded blocks of all processes, by address, sizes and bytes. Many processes run the same programs, and the emulator
+/// places them at the same addresses.
 #[derive(Default)]
 pub struct Decoded {
     known: FxHashMap<Box<[u8]>, Known>,
     slots: u32,
-    /// Blocks since they were taken, when they are recorded.
+    /// Blocks since the last call of `take_fresh`, in a recording.
     fresh: Option<Vec<CodePart>>,
 }
 
 impl Decoded {
-    /// For a recording.
+    /// An empty set, for a recording.
     pub fn recorded() -> Self {
         Decoded {
             fresh: Some(Vec::new()),
@@ -60,7 +60,7 @@ impl Decoded {
         }
     }
 
-    /// The block that the plugin sends as `raw`; `None` when it is none.
+    /// The block that the plugin sends as `raw`; `None` if it is invalid.
     pub fn learn(&mut self, raw: Vec<u8>) -> Option<Known> {
         if let Some(known) = self.known.get(raw.as_slice()) {
             return Some(known.clone());
@@ -90,22 +90,22 @@ impl Decoded {
         Some(known)
     }
 
-    /// What is new since the last time.
+    /// The blocks learnt since the last call.
     pub fn take_fresh(&mut self) -> Vec<CodePart> {
         self.fresh.as_mut().map(std::mem::take).unwrap_or_default()
     }
 }
 
-/// What steps name, as one thread knows it.
+/// The code that one thread's steps name.
 pub struct Code<'a> {
-    /// The blocks by their numbers; `None`: nobody has asked for it yet.
+    /// The blocks by number; `None`: not needed so far.
     pub known: &'a mut [Option<Known>],
-    /// Decodes one of those.
+    /// Decodes the block of a number.
     pub decode: &'a dyn Fn(u32) -> Result<Known, Stop>,
 }
 
 impl Code<'_> {
-    /// Has block `number` decoded; false: there is none.
+    /// Decodes block `number` if needed. Returns false if there is no such block.
     #[inline(always)]
     pub fn has(&mut self, number: u32) -> Result<bool, Stop> {
         match self.known.get(number as usize) {
@@ -128,36 +128,36 @@ impl Code<'_> {
     }
 }
 
-/// A block of the file that holds code, read.
+/// A block of the file that holds code, decompressed.
 struct Part {
     offset: u64,
     raw: Vec<u8>,
 }
 
-/// What is read of a file's code.
+/// The part of a file's code that has been read.
 #[derive(Default)]
 struct Read {
     parts: Vec<Part>,
-    /// Of each block of code its part, and where its bytes are there.
+    /// Part and byte range of each block of code.
     places: Vec<(u32, Range<u32>)>,
-    /// Those that were asked for.
+    /// Decoded blocks; `None`: not needed so far.
     known: Vec<Option<Known>>,
-    /// Operands of these.
+    /// Operands of the decoded blocks.
     slots: u32,
     bytes: u64,
 }
 
-/// The code in a file, read as far as its threads need it, of which each block is decoded when it
-/// is asked for: much of it never is where a run begins far into a recording.
+/// The code in a file. Blocks of the file are read as the threads need them, and each block of code is decoded at its
+/// first use. A run that begins far into a recording never uses much of it.
 pub struct CodeInFile {
     path: Arc<PathBuf>,
-    /// Which blocks of the file hold code, and where.
+    /// Blocks of the file that hold code: number, offset and header.
     parts: Vec<(usize, u64, BlockHeader)>,
     read: Mutex<Read>,
 }
 
 impl CodeInFile {
-    /// The code in these blocks of the file, by their place in it.
+    /// Takes the file's blocks of code, with their numbers in it.
     pub fn new(path: Arc<PathBuf>, parts: Vec<(usize, u64, BlockHeader)>) -> Self {
         CodeInFile {
             path,
@@ -166,10 +166,10 @@ impl CodeInFile {
         }
     }
 
-    /// Makes room in `mine` for what stands before block `number` of the file.
+    /// Reads the code before block `number` of the file, and makes room for it in `mine`.
     ///
     /// # Errors
-    /// What is wrong with that code, as far as its lengths and numbers tell.
+    /// A fault of that code that its lengths and numbers show.
     pub fn before(&self, number: usize, mine: &mut Vec<Option<Known>>) -> Result<(), FileError> {
         let parts = self.parts.partition_point(|p| p.0 < number);
         let mut read = self.read();
@@ -181,7 +181,7 @@ impl CodeInFile {
             }
         }
         let count = match self.parts.get(parts) {
-            // Another thread is further on.
+            // Another thread has read further.
             Some((_, _, next)) if read.parts.len() > parts => next.before as usize,
             _ => read.places.len(),
         };
@@ -191,10 +191,10 @@ impl CodeInFile {
         Ok(())
     }
 
-    /// Block `number` of the code that was read.
+    /// Decodes block `number` of the code that was read.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// A fault of the block.
     pub fn decoded(&self, number: u32) -> Result<Known, FileError> {
         let read = &mut *self.read();
         if let Some(known) = &read.known[number as usize] {
@@ -250,14 +250,14 @@ impl CodeInFile {
     }
 }
 
-/// Where the bytes of the block are whose length stands `at` there.
+/// Byte range of the block whose length is at `at`. Moves `at` past the block.
 fn next_place(raw: &[u8], at: &mut usize) -> Option<Range<u32>> {
     let mut rest = &raw[*at..];
     let bytes = usize::try_from(get_varint(&mut rest)?).ok()?;
     let start = raw.len() - rest.len();
     rest.get(..bytes)?;
     *at = start + bytes;
-    // A part is shorter than that.
+    // A part is shorter than 4 GB.
     Some(start as u32..*at as u32)
 }
 

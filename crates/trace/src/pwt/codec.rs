@@ -1,11 +1,9 @@
-//! Ops to few bytes and back, exactly.
+//! Lossless compression of ops.
 //!
-//! A model guesses the next op from those before: its program counter from the
-//! way that control flow went here before, the static fields from the last time
-//! at this program counter, producers from the last time with this branch
-//! history, the address from the last stride. One control byte an op says which
-//! guesses failed, and side streams hold what was instead. Encoder and decoder
-//! run the same model, which starts empty in each block.
+//! A model predicts the next op from those before. It takes the program counter from the last path of control flow
+//! here, and the static fields from the last op at this program counter. Producers come from the last op with this
+//! branch history, and the address from the last stride. One control byte for each op marks the wrong predictions, and
+//! side streams hold the actual values. Encoder and decoder run the same model, which starts empty in each block.
 
 use pagewalk_stream::{Op, OpClass, flags};
 
@@ -15,13 +13,13 @@ const STATIC_MISS: u8 = 4;
 const TAKEN_MISS: u8 = 8;
 const ADDRESS_SHIFT: u32 = 4;
 
-/// Address classes: by stride, same as the memory op before, or a difference to
-/// the last address here in this many bytes.
+/// Address classes: by stride, equal to the last memory op's address, or a difference to the last address here in this
+/// many bytes.
 const STRIDE: u8 = 0;
 const SAME: u8 = 1;
 const WIDTHS: [usize; 8] = [0, 0, 1, 2, 3, 4, 6, 8];
 
-/// Codes of one producer in the byte that follows a miss.
+/// Codes of one producer, in the byte that follows a wrong prediction.
 const DEP_GUESS: u8 = 0;
 const DEP_PRODUCER: u8 = 1;
 const DEP_NONE: u8 = 2;
@@ -33,35 +31,35 @@ const LOG: u32 = 14;
 /// The four streams of a block.
 #[derive(Clone, Debug, Default)]
 pub struct Streams {
-    /// A byte an op.
+    /// One byte for each op.
     pub control: Vec<u8>,
-    /// Program counters and static fields that were not guessed.
+    /// Program counters and static fields that were predicted wrong.
     pub side: Vec<u8>,
-    /// Producers that were not guessed.
+    /// Producers that were predicted wrong.
     pub deps: Vec<u8>,
-    /// Addresses that were not guessed.
+    /// Addresses that were predicted wrong.
     pub addresses: Vec<u8>,
 }
 
 #[derive(Clone, Copy, Default)]
 struct Site {
-    /// Everything of an op but program counter, address, producers and outcome.
+    /// All fields except program counter, address, producers and outcome.
     fixed: u64,
     va: u64,
     stride: u64,
-    /// Numbers of the ops that were the producers here.
+    /// Numbers of the ops that were the last producers here.
     producer: [u64; 2],
     taken: bool,
 }
 
-/// What both sides know of the ops so far in the block.
+/// State of the predictor; encoder and decoder have the same.
 struct Model {
     next_pc: Vec<u64>,
     sites: Vec<Site>,
     deps: Vec<[u16; 2]>,
     context: u64,
     pc: u64,
-    /// Which of several ops at one program counter this is.
+    /// Index among several ops at one program counter.
     ordinal: u64,
     history: u64,
     memory_va: u64,
@@ -107,7 +105,7 @@ impl Model {
         (self.history, self.memory_va, self.count) = (0, 0, 0);
     }
 
-    /// Slots of the place and of its producers, for an op at `pc`.
+    /// Slots of the site and of its producers, for an op at `pc`.
     #[inline(always)]
     fn at(&mut self, pc: u64) -> (usize, usize) {
         self.ordinal = if pc == self.pc {
@@ -148,7 +146,7 @@ impl Model {
     }
 }
 
-/// Small differences of either sign as small numbers.
+/// Maps small differences of either sign to small numbers.
 #[inline(always)]
 pub fn zigzag(value: u64) -> u64 {
     value << 1 ^ ((value as i64) >> 63) as u64
@@ -160,7 +158,7 @@ pub fn unzigzag(value: u64) -> u64 {
     value >> 1 ^ (value & 1).wrapping_neg()
 }
 
-/// Appends `value`, seven bits a byte.
+/// Appends `value`, seven bits in each byte.
 pub fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     while value >= 128 {
         out.push(value as u8 | 128);
@@ -169,7 +167,7 @@ pub fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-/// Reads what [`put_varint`] wrote; `None` at the end or beyond 64 bits.
+/// Reads the output of [`put_varint`]; `None` at the end or beyond 64 bits.
 #[inline]
 pub fn get_varint(from: &mut &[u8]) -> Option<u64> {
     match from.split_first()? {
@@ -278,7 +276,7 @@ impl Encoder {
     }
 }
 
-/// Streams under way of being read.
+/// Streams while they are read.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Cursors<'a> {
     /// As in [`Streams`].
@@ -317,8 +315,7 @@ impl Decoder {
         self.model.reset();
     }
 
-    /// Appends up to `most` ops to `out`; `None` when the streams contradict
-    /// themselves.
+    /// Appends up to `most` ops to `out`; `None` if the streams are inconsistent.
     pub fn decode(&mut self, from: &mut Cursors<'_>, most: usize, out: &mut Vec<Op>) -> Option<()> {
         let now = most.min(from.control.len());
         let (controls, rest) = from.control.split_at(now);

@@ -1,4 +1,4 @@
-//! A `.pwt` file from outside: its header, where its blocks are, what they hold.
+//! A `.pwt` file from outside: its header, the offsets of its blocks, and their contents.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -16,19 +16,19 @@ use super::block::{
 use super::code::CodeInFile;
 use super::skips::SkipsInFile;
 
-/// An opened trace: its header and where its blocks are.
+/// An opened trace: its header, and the offsets of its blocks.
 pub(crate) struct PwtFile {
     pub path: PathBuf,
     pub header: Header,
     pub blocks: Vec<(u64, BlockHeader)>,
-    /// Where a scan without index stopped, and why.
+    /// Place and reason at which a scan without an index stopped.
     pub stopped: Option<FileError>,
     /// An interrupt has stopped the recording.
     pub interrupted: bool,
 }
 
 impl PwtFile {
-    /// Opens `path`. Without index the blocks are found by a scan if `recover`.
+    /// Opens `path`. Without an index, a scan finds the blocks if `recover`.
     pub fn open(path: &Path, recover: bool) -> Result<Self, FileError> {
         let io = |e: std::io::Error| FileError::io(path, "read the trace", &e);
         let mut file = File::open(path).map_err(|e| FileError::io(path, "open the trace", &e))?;
@@ -71,7 +71,7 @@ impl PwtFile {
 }
 
 impl PwtFile {
-    /// What it says of skipping.
+    /// Its touch summaries.
     pub fn skips(&self) -> SkipsInFile {
         let parts = self.blocks.iter();
         let parts = parts.filter(|(_, h)| h.holds == Holds::Skips).copied();
@@ -127,7 +127,7 @@ fn read_header(path: &Path, file: &mut File, bytes: u64) -> Result<(Header, u64)
 
 type Blocks = Vec<(u64, BlockHeader)>;
 
-/// The blocks, and whether an interrupt has stopped the recording.
+/// The blocks, and true if an interrupt has stopped the recording.
 fn read_index(
     path: &Path,
     file: &mut File,
@@ -184,7 +184,7 @@ fn read_index(
     Ok((blocks, interrupted))
 }
 
-/// Finds blocks from the front, as far as they are good.
+/// Finds blocks from the front, up to the first invalid one.
 fn scan(
     path: &Path,
     file: &mut File,

@@ -1,4 +1,4 @@
-//! What happens between ops, as bytes.
+//! Ends, events and waits between ops, as bytes.
 
 use pagewalk_stream::{
     Advice, Backing, Counted, End, Event, Op, ShortcutQuery, ThreadId, Unseen, Why,
@@ -8,14 +8,13 @@ use pagewalk_units::VirtAddr;
 use super::codec::{get_varint, put_varint};
 use crate::pump::Stop;
 
-/// Something between two ops of a thread.
+/// An end, event or wait between two ops of a thread.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Mark {
-    /// An event, a meeting, a barrier or the thread's end; with [`End::More`] nothing but the
-    /// end of a batch that was not full.
+    /// An event, a meeting, a barrier or the thread's end. [`End::More`] only marks the end of a batch that was not
+    /// full.
     End(End),
-    /// The thread waited here until each of these threads had come this far, in
-    /// marks and in what is counted.
+    /// The thread waited here until each of these threads had made this progress: marks, plus counted units.
     Wait(Vec<(ThreadId, u64)>, Counted),
 }
 
@@ -139,7 +138,7 @@ pub fn put_mark(out: &mut Vec<u8>, position: u64, mark: &Mark) {
     }
 }
 
-/// Reads what [`put_mark`] wrote; `None` when it is not that.
+/// Reads the output of [`put_mark`]; `None` if it is invalid.
 pub fn get_mark(from: &mut &[u8]) -> Option<(u64, Mark)> {
     let position = get_varint(from)?;
     let code = get_varint(from)?;

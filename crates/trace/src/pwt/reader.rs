@@ -21,7 +21,7 @@ use super::steps::StepDecoder;
 use crate::pump::{Pump, Sink, Stop};
 use crate::x86::Registers;
 
-/// What a reading thread does with a block.
+/// Use of a block in a reading thread.
 #[derive(Clone, Copy)]
 enum Use {
     All,
@@ -30,7 +30,7 @@ enum Use {
 }
 
 impl PwtFile {
-    /// Verifies block after block to its last op.
+    /// Verifies one block after the other.
     pub fn verifier(&self) -> Verifier<'_> {
         Verifier {
             file: self,
@@ -44,17 +44,17 @@ impl PwtFile {
     }
 }
 
-/// Reads the blocks of a file in their order.
+/// Reads the blocks of a file in order.
 pub(crate) struct Verifier<'a> {
     file: &'a PwtFile,
     code: CodeInFile,
     decoding: Decoding,
-    /// The file says what skipping needs.
+    /// The file holds touch summaries.
     compares: bool,
     skips: SkipMaker,
-    /// What skipping over the last of the first thread's blocks needs.
+    /// Touch summaries made from the first thread's blocks, and not yet compared with the file's.
     made: Vec<Vec<u8>>,
-    /// How many of these blocks there were.
+    /// Number of the first thread's blocks so far.
     blocks: u64,
 }
 
@@ -62,7 +62,7 @@ impl Verifier<'_> {
     /// Verifies block `number`.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The fault of the block.
     pub fn verify(&mut self, number: usize) -> Result<(), FileError> {
         let path = &self.file.path;
         let io = |e: std::io::Error| FileError::io(path, "read the trace", &e);
@@ -103,7 +103,7 @@ impl Verifier<'_> {
         Ok(())
     }
 
-    /// What the file says of skipping has to be what its blocks hold.
+    /// Checks that the file's touch summaries agree with its blocks.
     fn compare(
         &mut self,
         file: &mut File,
@@ -133,7 +133,7 @@ impl Verifier<'_> {
     }
 }
 
-/// What is kept from block to block of a thread.
+/// State that is kept between the blocks of a thread.
 #[derive(Default)]
 struct Decoding {
     ops: Decoder,
@@ -142,7 +142,7 @@ struct Decoding {
 }
 
 impl Decoding {
-    /// What registers hold, where that is known.
+    /// Contents of the registers; empty for blocks of ops.
     fn registers(&self, holds: Holds) -> Vec<u8> {
         match holds {
             Holds::Steps => self.steps.registers.bytes(),
@@ -150,8 +150,7 @@ impl Decoding {
         }
     }
 
-    /// Gives the ops of a block, which is the file's with this number and lies
-    /// there, with their marks in between.
+    /// Gives the ops of the file's block `number` at `offset`, with their marks in between.
     fn block(
         &mut self,
         path: &Path,
@@ -182,7 +181,7 @@ impl Decoding {
     }
 }
 
-/// Contents that nobody damaged make no sense.
+/// The error for an invalid block with a valid checksum.
 fn defect(path: &Path, offset: u64, what: &str) -> Stop {
     let what = format!("{what} (in a block whose checksum is right: a defect of its writer)");
     Stop::Fault(FileError::at(path, offset, what).into())
@@ -236,7 +235,7 @@ fn each_part(
     Ok(())
 }
 
-/// The body of one thread's reading thread.
+/// Body of the reading thread of one thread.
 fn read_thread(
     path: &Path,
     code: &CodeInFile,
@@ -274,7 +273,7 @@ fn read_thread(
     Ok(())
 }
 
-/// What a thread needs when its first ops are asked for.
+/// Blocks that a thread reads from its first `fill` on.
 #[derive(Default)]
 struct Plan {
     blocks: Vec<Planned>,
@@ -283,29 +282,29 @@ struct Plan {
 
 /// A block that a thread reads.
 struct Planned {
-    /// Its place among the file's.
+    /// Its index among the file's blocks.
     number: usize,
     offset: u64,
     header: BlockHeader,
     use_: Use,
 }
 
-/// Where a batch of the first thread begins.
+/// Start of a batch of the first thread.
 #[derive(Clone, Copy, Default)]
 struct Place {
-    /// In this block of the thread.
+    /// Index of the block among the thread's.
     block: usize,
-    /// Batches that end there before it.
+    /// Batches that end in the block before this one.
     batches: u64,
 }
 
-/// The first thread, of which whole batches can be given without a look at their ops.
+/// The first thread. Whole batches of it can be skipped without decoding.
 struct First {
     blocks: Arc<[Planned]>,
     skips: SkipsInFile,
     budget: Arc<FastForwardBudget>,
     fast_forward: ThreadFastForward,
-    /// Where the next batch begins, or began so many batches ago.
+    /// Start of the next batch, or start `given` batches ago.
     place: Place,
     given: u64,
     /// Another thread has started.
@@ -313,13 +312,13 @@ struct First {
 }
 
 impl First {
-    /// Whether anything may be passed over.
+    /// True if the grant allows skipping.
     fn may_pass(&self) -> bool {
         let (instructions, requests) = self.budget.remaining();
         instructions > 0 && requests > 0 && !self.shared
     }
 
-    /// Brings its place up to what was given. False: the file does not say where that is.
+    /// Moves `place` forward over the batches given. Returns false if the file has no touch summary there.
     fn settle(&mut self) -> Result<bool, FileError> {
         while self.given > 0 {
             let Place { block, batches } = self.place;
@@ -341,7 +340,7 @@ impl First {
         Ok(true)
     }
 
-    /// What skipping over a block needs.
+    /// Touch summary of a block.
     fn skip(&mut self, block: usize) -> Result<Option<&Skip>, FileError> {
         match self.blocks.get(block) {
             None => Ok(None),
@@ -349,10 +348,10 @@ impl First {
         }
     }
 
-    /// Whether so much may be passed over that it pays to stop decoding.
+    /// True if the grant is large enough that it pays to stop decoding.
     fn jumps(&mut self) -> Result<bool, FileError> {
         let (mut instructions, mut requests) = self.budget.remaining();
-        // Few enough to be below what two blocks have is most often seen without a look.
+        // A grant below two blocks most often fails this cheap test.
         if instructions < BATCH_OPS as u64 || !self.settle()? {
             return Ok(false);
         }
@@ -366,7 +365,7 @@ impl First {
         Ok(instructions > 0 && requests > 0)
     }
 
-    /// Gives the next batch without its ops, if all of it may be passed over.
+    /// Skips the next batch, if the grant covers all of it.
     fn skip_batch(&mut self, batch: &mut Batch) -> Result<Option<Mark>, FileError> {
         let (instructions, requests) = self.budget.remaining();
         let mut at = self.place;
@@ -390,7 +389,7 @@ impl First {
             skipped.instructions += stretch.instructions;
             skipped.requests += stretch.requests;
             skipped.touched.extend_from_slice(stretch.touched);
-            // With the last of them nothing more may be passed, so no op behind it.
+            // Nothing may be skipped after the end of the grant, so no op of the batch may follow it.
             if skipped.instructions >= instructions || skipped.requests >= requests {
                 skipped.clear();
                 return Ok(None);
@@ -411,13 +410,13 @@ impl First {
         Ok(Some(Mark::End(End::More)))
     }
 
-    /// Goes on with what has to be decoded.
+    /// Continues at a batch that must be decoded.
     fn decode(
         &mut self,
         path: Arc<PathBuf>,
         code: Arc<CodeInFile>,
     ) -> Result<Pump<Mark>, FileError> {
-        // Not from a block of which nothing is missing.
+        // Skips blocks whose batches have all been given.
         let Place {
             mut block,
             mut batches,
@@ -443,7 +442,7 @@ impl First {
                 read_thread(&path, &code, &blocks, Registers::default(), sink)
             }));
         };
-        // What is read of it has been checked.
+        // The summary's registers have been checked.
         let registers = Registers::parse(&before.registers).unwrap_or_default();
         let open = before.open as usize;
         Ok(Pump::go_on(open, move |sink| {
@@ -461,15 +460,14 @@ pub(crate) struct PwtProgram {
     first: First,
     /// Threads that are being read.
     threads: BTreeMap<ThreadId, Pump<Mark>>,
-    /// Those that were read to their ends.
+    /// Threads that were read to their ends.
     ended: Ended,
-    /// A machine has replied to what the recorded program asked.
+    /// A machine has delivered a result to the recorded program.
     replied: bool,
 }
 
 impl PwtProgram {
-    /// Leaves out the first `skip` instructions in the order of the file, but none
-    /// of the marks among them.
+    /// Opens the program and skips the first `skip` instructions in file order, but no marks among them.
     pub fn new(file: PwtFile, skip: u64) -> Self {
         let mut plans: BTreeMap<ThreadId, Plan> = BTreeMap::new();
         let total = file.instructions();
@@ -482,7 +480,7 @@ impl PwtProgram {
             let plan = plans.entry(header.thread).or_default();
             let end = before.saturating_add(header.instructions);
             let use_ = if end > skip || end == before && before >= skip {
-                // The reading thread counts the rest down.
+                // The reading thread skips the rest.
                 plan.skip = plan.skip.max(skip.saturating_sub(before));
                 Use::All
             } else if header.marks > 0 {
@@ -501,7 +499,7 @@ impl PwtProgram {
         let said = file.blocks.iter().any(|(_, h)| h.holds == Holds::Skips);
         let begins_anywhere = skip == 0 && said && plans.keys().eq([&0]);
         let budget = Arc::<FastForwardBudget>::default();
-        // What touches pages first may be among what is left out.
+        // First touches may be among the skipped ops, so touch summaries are not used.
         let (blocks, skips) = match skip {
             0 => {
                 let blocks = plans.remove(&0).unwrap_or_default().blocks;
@@ -565,7 +563,7 @@ impl PwtProgram {
         Ok(())
     }
 
-    /// Gives the next batch of the first thread without its ops, if that can be.
+    /// Skips the next batch of the first thread, if possible.
     fn pass_batch(&mut self, batch: &mut Batch) -> Result<Option<Mark>, FileError> {
         let first = &mut self.first;
         if !first.may_pass() {
@@ -580,14 +578,14 @@ impl PwtProgram {
         first.skip_batch(batch)
     }
 
-    /// Nothing follows of it.
+    /// Ends the thread.
     fn end(&mut self, thread: ThreadId) {
         self.plans.remove(&thread);
         self.threads.remove(&thread);
         self.ended.insert(thread);
     }
 
-    /// The end of a batch that is given.
+    /// The end of a batch.
     fn ends(&mut self, thread: ThreadId, mark: Option<Mark>) -> End {
         let end = match mark {
             None => End::More,

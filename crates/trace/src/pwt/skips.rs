@@ -1,10 +1,8 @@
-//! What skipping over a block of the file needs: its batches without their ops, and what is
-//! between them.
+//! Touch summaries: for a block of the file, its batches without their ops, and the marks between them.
 //!
-//! It is there for the blocks of the first thread, up to that in which a second one starts. Of a
-//! page and kind of access it lists the first since the program has last changed its address
-//! space, wherever in the recording that was. What is listed is part of the format: another rule
-//! is another version.
+//! The file has summaries for the blocks of the first thread, up to the one in which a second thread starts. A summary
+//! lists the first access of each kind to each page since the program last changed its address space, anywhere in the
+//! recording. The rule for the list is part of the format: another rule needs another version.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -19,33 +17,32 @@ use super::codec::{get_varint, put_varint, unzigzag, zigzag};
 use super::marks::{Mark, get_mark, put_mark};
 use crate::x86::Registers;
 
-/// Bytes that it takes at most, but for its last batch: of a block of which it would take more it
-/// only says how many batches there are.
+/// Most bytes of a summary, apart from its last batch. A longer one is replaced by the number of its batches.
 const MOST: usize = 1 << 20;
 
-/// What the end of a batch is: of a full one, or of one that somebody ended; or an event.
+/// End of a batch: it is full or was ended early (`MORE`), or a mark follows.
 const MORE: u64 = 0;
 const MARK: u64 = 1;
-/// The rest of a block: the batch goes on in the next one.
+/// The block ends here, and the batch continues in the next one.
 const OPEN: u64 = 2;
 
-/// A batch without its ops, or the part of one that lies in a block.
+/// A skippable batch, or its part in one block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SkippableStretch<'a> {
-    /// Its ops.
+    /// Ops skipped.
     pub ops: u64,
-    /// Their instructions.
+    /// Instructions of the ops.
     pub instructions: u64,
     /// Requests that end in it.
     pub requests: u64,
-    /// What they touch first: of each page some address.
+    /// First touches: one address in each page.
     pub touched: &'a [(u64, Access)],
-    /// What it ends with; `None`: it goes on in the next block.
+    /// The mark after it. `None`: it continues in the next block.
     pub end: Option<&'a Mark>,
 }
 
-/// The batches that end in a block, and the part of one behind them. There are thousands in a
-/// second of a program, of which few touch anything first or end with an event.
+/// The batches that end in a block, then the start of the next one. Compact, because a second of a program has
+/// thousands, and few of them have first touches or a mark.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stretches {
     all: Vec<Short>,
@@ -53,25 +50,25 @@ pub struct Stretches {
     marks: Vec<Mark>,
 }
 
-/// One of them.
+/// One batch or part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Short {
     instructions: u32,
-    /// No more than [`BATCH_OPS`].
+    /// At most [`BATCH_OPS`].
     ops: u16,
     requests: u16,
-    /// Where its part of what is touched ends.
+    /// End of its range in `touched`.
     touched: u32,
-    /// Which of the marks it ends with, or one of these.
+    /// Index of its mark, or one of the constants below.
     end: u32,
 }
 
-/// In place of a mark: the batch is full, or goes on in the next block.
+/// In place of a mark: the batch is full, or continues in the next block.
 const FULL: u32 = u32::MAX;
 const GOES_ON: u32 = u32::MAX - 1;
 
 impl Stretches {
-    /// One of them.
+    /// One batch or part.
     pub fn get(&self, number: usize) -> Option<SkippableStretch<'_>> {
         let short = self.all.get(number)?;
         let from = match number.checked_sub(1) {
@@ -91,12 +88,12 @@ impl Stretches {
         })
     }
 
-    /// Sums over them.
+    /// Sum of a number over all batches.
     fn sum(&self, of: impl Fn(&Short) -> u64) -> u64 {
         self.all.iter().map(of).sum()
     }
 
-    /// Reads the next one; `None` when it is none.
+    /// Reads the next batch; `None` if it is invalid.
     fn read(&mut self, from: &mut &[u8], last: &mut [u64; 2]) -> Option<()> {
         let what = get_varint(from)?;
         let ops = get_varint(from).filter(|ops| *ops <= BATCH_OPS as u64)?;
@@ -104,7 +101,7 @@ impl Stretches {
         if instructions > ops * 0xffff || requests > ops {
             return None;
         }
-        // Of an op its code, and its first and last byte.
+        // An op touches at most its code, and the first and last byte of its data.
         let touched = get_varint(from).filter(|n| *n <= 3 * ops)?;
         for _ in 0..touched {
             let value = get_varint(from)?;
@@ -133,44 +130,44 @@ impl Stretches {
     }
 }
 
-/// What skipping over a block needs.
+/// Touch summary of a block.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Skip {
-    /// Batches that end in it.
+    /// Batches that end in the block.
     pub ends: u64,
-    /// Ops of the batch that is open where it ends, in blocks before it, too.
+    /// Ops of the batch that is open at the block's end, including those in earlier blocks.
     pub open: u64,
-    /// What registers held where it ends, of a block of steps.
+    /// Registers at the block's end; only for blocks of steps.
     pub registers: Vec<u8>,
-    /// The batches that end in it, and the part of one behind them. `None`: what asks is to be
-    /// decoded, and where threads start.
+    /// The batches that end in the block, and the start of the next one. `None`: the block must be decoded, because it
+    /// holds a query or starts a thread, or the list is too long.
     pub stretches: Option<Stretches>,
 }
 
-/// Makes that of each block of the first thread.
+/// Makes the touch summary of each block of the first thread.
 #[derive(Default)]
 pub struct SkipMaker {
     summary: TouchSummary,
-    /// Ops of the batch under way.
+    /// Ops of the open batch.
     open: u64,
     ends: u64,
-    /// The batches of the block.
+    /// The block's batches in their encoded form.
     bytes: Vec<u8>,
-    /// They are of no use.
+    /// The block must be decoded, so `bytes` is not used.
     decoded: bool,
     /// A second thread has started.
     over: bool,
-    /// Last page of code and of data that was listed.
+    /// Last page of code and of data in the list.
     last: [u64; 2],
 }
 
 impl SkipMaker {
-    /// Whether nothing more is wanted.
+    /// True if no further summary is needed.
     pub fn is_over(&self) -> bool {
         self.over
     }
 
-    /// The first thread does these.
+    /// Adds ops of the first thread.
     pub fn ops(&mut self, mut ops: &[Op]) {
         while !ops.is_empty() && !self.over {
             if self.open == BATCH_OPS as u64 {
@@ -180,7 +177,7 @@ impl SkipMaker {
             let (now, later) = ops.split_at(room.min(ops.len()));
             self.decoded |= self.summary.skip_all(now);
             self.open += now.len() as u64;
-            // One that asks is in the batch of its mark.
+            // A query is in the batch of its mark.
             let asks = now.last().is_some_and(|op| op.kind == OpClass::Query);
             if self.open == BATCH_OPS as u64 && !asks {
                 self.end(MORE);
@@ -189,7 +186,7 @@ impl SkipMaker {
         }
     }
 
-    /// Then this happens.
+    /// Adds the mark after them.
     pub fn mark(&mut self, mark: &Mark) {
         if self.over {
             return;
@@ -230,14 +227,14 @@ impl SkipMaker {
         for (at, access) in &skipped.touched {
             let last = &mut self.last[usize::from(*access != Access::Fetch)];
             let page = at >> 12;
-            // Twelve bits are free.
+            // Page numbers leave twelve bits free.
             put_varint(out, zigzag(page.wrapping_sub(*last)) << 2 | code(*access));
             *last = page;
         }
         skipped.clear();
     }
 
-    /// The block ends here; `registers` hold this.
+    /// Ends the block, with these registers. Returns its summary.
     pub fn seal(&mut self, registers: &[u8]) -> Vec<u8> {
         self.end(OPEN);
         let mut bytes = Vec::with_capacity(self.bytes.len() + registers.len() + 16);
@@ -270,7 +267,7 @@ fn access(code: u64) -> Option<Access> {
 }
 
 impl Skip {
-    /// Reads what [`SkipMaker::seal`] wrote; `None` when it is not that.
+    /// Reads the output of [`SkipMaker::seal`]; `None` if it is invalid.
     pub fn parse(mut from: &[u8]) -> Option<Skip> {
         let from = &mut from;
         let (ends, open) = (get_varint(from)?, get_varint(from)?);
@@ -293,7 +290,7 @@ impl Skip {
                 stretches.read(from, &mut last)?;
             }
             let (tail, ended) = stretches.all.split_last()?;
-            // What is open has begun behind the last end, if there is one.
+            // The open batch began after the last end, if there is one.
             let begun = match ended {
                 [] => open >= u64::from(tail.ops),
                 _ => open == u64::from(tail.ops),
@@ -307,18 +304,18 @@ impl Skip {
         from.is_empty().then_some(skip)
     }
 
-    /// Instructions and requests of the block, as far as it tells.
+    /// Instructions and requests of the block, if it may be skipped.
     pub fn work(&self) -> Option<(u64, u64)> {
         let all = self.stretches.as_ref()?;
         let instructions = all.sum(|s| u64::from(s.instructions));
         Some((instructions, all.sum(|s| u64::from(s.requests))))
     }
 
-    /// Whether it may be of a block with this header.
+    /// True if the summary is consistent with this block header.
     fn fits(&self, header: &BlockHeader) -> bool {
         let ops = |all: &Stretches| all.sum(|s| u64::from(s.ops));
         let holds = match header.holds {
-            // Only marks end batches, and that they are full.
+            // Only marks and full batches end batches.
             Holds::Ops => {
                 let most = u64::from(header.marks) + u64::from(header.ops) / BATCH_OPS as u64 + 1;
                 let right = |n: u64| n == u64::from(header.ops);
@@ -332,25 +329,25 @@ impl Skip {
     }
 }
 
-/// A part of a file that says what skipping over blocks needs.
+/// A block of the file that holds touch summaries.
 struct Part {
-    /// Number of the first block.
+    /// Number of the first block that it covers.
     first: u64,
     offset: u64,
-    /// That of each block, and whether it is known to be of that block.
+    /// Each block's summary, and true once it has been checked against its block's header.
     skips: Vec<(Skip, bool)>,
 }
 
-/// What a file says of skipping, read as far as it is needed.
+/// The touch summaries of a file, read as needed.
 pub struct SkipsInFile {
     path: Arc<PathBuf>,
     parts: Vec<(u64, BlockHeader)>,
-    /// The last two: what is looked at lies side by side.
+    /// The last two parts read: accesses are near each other.
     read: [Option<Part>; 2],
 }
 
 impl SkipsInFile {
-    /// What it says in these parts, as far as they follow each other.
+    /// Takes the parts in order, up to the first gap.
     pub fn new(path: Arc<PathBuf>, mut parts: Vec<(u64, BlockHeader)>) -> Self {
         let mut next = 0;
         let follows = |(_, header): &&(u64, BlockHeader)| {
@@ -367,11 +364,10 @@ impl SkipsInFile {
         }
     }
 
-    /// What skipping over block `number` of the first thread needs, which has this `header`;
-    /// `None`: the file does not say.
+    /// Touch summary of block `number` of the first thread, which has this `header`. `None`: the file has none for it.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// A fault of the summary.
     pub fn get(&mut self, number: usize, header: &BlockHeader) -> Result<Option<&Skip>, FileError> {
         let number = number as u64;
         let has = |p: &Part| (p.first..p.first + p.skips.len() as u64).contains(&number);
@@ -403,7 +399,7 @@ impl SkipsInFile {
             return Ok(None);
         };
         let (skip, fits) = &mut part.skips[(number - part.first) as usize];
-        // Asked for each of its batches.
+        // Checked once only: a block is looked up for each of its batches.
         *fits = *fits || skip.fits(header);
         if !*fits {
             let offset = part.offset;
@@ -420,7 +416,7 @@ impl SkipsInFile {
     }
 }
 
-/// What a part of a file says of its blocks.
+/// The encoded summaries in a part of the file.
 pub fn raw_skips(
     path: &Path,
     file: &mut File,
@@ -450,7 +446,7 @@ mod tests {
     use crate::pwt::block::BlockHeader;
     use crate::pwt::marks::Mark;
 
-    /// A batch as an op after the other has it.
+    /// A batch as made one op at a time.
     #[derive(Debug, PartialEq)]
     struct Stretch {
         skipped: Skipped,
@@ -506,7 +502,7 @@ mod tests {
     fn any_part() -> impl Strategy<Value = Part> {
         let (at, bytes) = (VirtAddr(0x7000_0000), 8 << 12);
         let ops = prop::collection::vec(any_op(), 0..60);
-        // Several batches of one op, so that they are short.
+        // Copies of one op, so that several batches stay small.
         let many = (any_op(), 0..3 * BATCH_OPS).prop_map(|(op, n)| vec![op; n]);
         let events = prop_oneof![
             Just(Event::Unmap { at, bytes }),
@@ -522,7 +518,7 @@ mod tests {
         ]
     }
 
-    /// Batches that end in the block and the rest, as they are cut by the book.
+    /// Expected summaries: the batches that end in each block, and the rest.
     fn expected(parts: &[Part]) -> Vec<(u64, Option<Vec<Stretch>>)> {
         let mut summary = TouchSummary::default();
         let (mut blocks, mut block, mut open, mut asks) = (vec![], vec![], 0, false);
@@ -609,7 +605,7 @@ mod tests {
         }
     }
 
-    /// Memory that is initialised in order costs next to nothing, and nothing the second time.
+    /// Memory that is initialised in order takes little space, and none the second time.
     #[test]
     fn pages_are_listed_once_in_a_recording() {
         let store = |page: u64| Op {
@@ -628,7 +624,7 @@ mod tests {
         maker.ops(&ops);
         let second = Skip::parse(&maker.seal(&[])).unwrap();
         assert_eq!(second.stretches.unwrap().touched, []);
-        // What was taken away is touched again.
+        // Unmapped pages are touched again.
         let (at, bytes) = (VirtAddr(0x1_0000_0000), 4096);
         let event = Event::Unmap { at, bytes };
         maker.mark(&Mark::End(End::Event { event, ticket: 1 }));
@@ -637,7 +633,7 @@ mod tests {
         assert_eq!(third.touched, [(0, Access::Fetch), (at.0, Access::Write)]);
     }
 
-    /// By them a reader knows where it is in a block of which it has decoded nothing.
+    /// They tell a reader its position in a block that it has not decoded.
     #[test]
     fn what_is_open_and_what_ends_fit_the_block() {
         let mut maker = SkipMaker::default();
@@ -649,7 +645,7 @@ mod tests {
         assert!(Skip::parse(&bytes).is_some());
         bytes[1] = 6;
         assert!(Skip::parse(&bytes).is_none());
-        // The batch may have begun in a block before, but has these ops.
+        // The batch may have begun in an earlier block, but holds these ops.
         maker.ops(&[Op::default(); 7]);
         let mut bytes = maker.seal(&[]);
         assert_eq!(bytes[..2], [0, 12]);
@@ -687,7 +683,7 @@ mod tests {
         assert!(Skip::parse(&bytes).is_none());
     }
 
-    /// From there on it depends on the machine which thread is where.
+    /// From then on the interleaving of the threads depends on the machine.
     #[test]
     fn a_second_thread_ends_it() {
         let mut maker = SkipMaker::default();

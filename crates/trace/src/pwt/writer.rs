@@ -21,18 +21,18 @@ use super::steps::{StepDecoder, StepPart};
 use crate::partial::PartialFile;
 use crate::pump::Stop;
 
-/// Level 3 of zstd: about as fast as the encoder; higher ones gain a few percent.
+/// Level 3 of zstd: about as fast as the encoder. Higher levels gain a few percent.
 const LEVEL: i32 = 3;
-/// Ops that stay in the host's nearest cache while they are looked at several times.
+/// Ops that stay in the host's L1 cache while several passes read them.
 const PIECE: usize = 256;
-/// Bytes of what skipping needs that are written together.
+/// Bytes of touch summaries that are written at once.
 const SKIPS_FULL: usize = 1 << 16;
-/// For steps and code: recording shares the host's cores with the emulator.
+/// For steps and code, because recording shares the host's cores with the emulator.
 const STEP_LEVEL: i32 = 1;
 
-/// Where a finished trace goes.
+/// Destination of a finished trace.
 trait Target: Write + Send {
-    /// Makes the file whole under its own name.
+    /// Completes the file and gives it its name.
     fn publish(self: Box<Self>) -> std::io::Result<()>;
 }
 
@@ -74,7 +74,7 @@ impl<W: Write + Send> Target for PlainTarget<W> {
     }
 }
 
-/// One thread's block under way.
+/// One thread's open block.
 #[derive(Default)]
 struct Open {
     encoder: Encoder,
@@ -86,12 +86,12 @@ struct Open {
     before: u64,
 }
 
-/// What was written.
+/// Result of writing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Written {
-    /// Of all threads.
+    /// Instructions of all threads.
     pub instructions: u64,
-    /// Of all threads; of a live program without those that replace long chains.
+    /// Ops of all threads; for a live program without those that replace long chains.
     pub ops: u64,
     /// Size of the file.
     pub bytes: u64,
@@ -99,9 +99,8 @@ pub struct Written {
 
 /// Writes a trace. Compression and writing run in a thread of their own.
 ///
-/// The file has its own name only once it is finished; until then, and when the
-/// writer is dropped or killed, it is a [`PartialFile`], whose finished blocks can be
-/// recovered.
+/// The file gets its own name only once it is finished. Until then, and if the writer is dropped or killed, it is a
+/// [`PartialFile`], whose finished blocks can be recovered.
 pub struct TraceWriter {
     path: PathBuf,
     partial: PathBuf,
@@ -110,7 +109,7 @@ pub struct TraceWriter {
     worker: Option<JoinHandle<Result<u64, std::io::Error>>>,
     written: Written,
     stopped: Arc<AtomicBool>,
-    /// Of the first thread's ops.
+    /// For the first thread's ops.
     skips: SkipMaker,
 }
 
@@ -118,8 +117,7 @@ impl TraceWriter {
     /// Begins the trace `path`.
     ///
     /// # Errors
-    /// When the file cannot be created, or `path` is a device, a pipe or a
-    /// folder, which the finished trace would replace.
+    /// The file cannot be created, or `path` is a device, a pipe or a folder, which the finished trace would replace.
     pub fn create(path: &Path, header: &Header) -> Result<Self, FileError> {
         let mut file =
             PartialFile::create(path).map_err(|e| FileError::io(path, "create the trace", &e))?;
@@ -129,7 +127,7 @@ impl TraceWriter {
         Ok(Self::start(path, partial, header, Box::new(target)))
     }
 
-    /// Writes to anything; `name` is for messages.
+    /// Writes to `out`; `name` is for messages.
     pub fn to_writer(name: &Path, header: &Header, out: impl Write + Send + 'static) -> Self {
         Self::start(name, name.to_owned(), header, Box::new(PlainTarget(out)))
     }
@@ -155,12 +153,12 @@ impl TraceWriter {
         }
     }
 
-    /// Where the file is until it is finished.
+    /// Path of the file until it is finished.
     pub fn partial(&self) -> &Path {
         &self.partial
     }
 
-    /// An interrupt has stopped what is written: the finished trace says so.
+    /// Marks the trace as stopped by an interrupt.
     pub fn stopped(&mut self) {
         self.stopped.store(true, Relaxed);
     }
@@ -168,7 +166,7 @@ impl TraceWriter {
     /// Appends ops of `thread`.
     ///
     /// # Errors
-    /// When the file cannot be written, such as a full disk.
+    /// The file cannot be written, for example to a full disk.
     pub fn ops(&mut self, thread: ThreadId, ops: &[Op]) -> Result<(), FileError> {
         let mut rest = ops;
         while !rest.is_empty() {
@@ -197,7 +195,7 @@ impl TraceWriter {
         Ok(())
     }
 
-    /// Appends what follows the ops of `thread` so far.
+    /// Appends a mark after the ops of `thread` so far.
     ///
     /// # Errors
     /// As [`TraceWriter::ops`].
@@ -213,7 +211,7 @@ impl TraceWriter {
             self.seal(thread)?;
         }
         if gone {
-            // Nothing follows, and the model of a thread takes a megabyte.
+            // Nothing follows, and a thread's model takes a megabyte.
             self.threads.remove(&thread);
         }
         Ok(())
@@ -264,7 +262,7 @@ impl TraceWriter {
         })
     }
 
-    /// Appends the steps of a thread that has executed so many instructions before.
+    /// Appends the steps of a thread that has executed `before` instructions.
     ///
     /// # Errors
     /// As [`TraceWriter::ops`].
@@ -324,7 +322,7 @@ impl TraceWriter {
         if gone { Err(self.failure()) } else { Ok(()) }
     }
 
-    /// Why the writing thread is gone.
+    /// The error that ended the writing thread.
     fn failure(&mut self) -> FileError {
         self.blocks = None;
         let what = match self.worker.take().map(JoinHandle::join) {
@@ -340,12 +338,12 @@ impl TraceWriter {
         )
     }
 
-    /// Instructions and ops so far; `bytes` is known when finished.
+    /// Instructions and ops so far; `bytes` is known only at the end.
     pub fn written(&self) -> Written {
         self.written
     }
 
-    /// Writes what is open, the index, and gives the file its name.
+    /// Writes open blocks and the index, and gives the file its name.
     ///
     /// # Errors
     /// As [`TraceWriter::ops`].
@@ -371,7 +369,7 @@ impl TraceWriter {
 
 impl Drop for TraceWriter {
     fn drop(&mut self) {
-        // Without the blocks still open and without index: not a whole trace.
+        // Ends the file without the open blocks and the index, so that it is unfinished.
         if let Some(worker) = self.worker.take() {
             if let Some(blocks) = self.blocks.take() {
                 let _ = blocks.send(Sealed::abandon());
@@ -382,7 +380,7 @@ impl Drop for TraceWriter {
 }
 
 impl Sealed {
-    /// Ends the writing thread without index.
+    /// Ends the writing thread without an index.
     fn abandon() -> Self {
         Sealed {
             header: BlockHeader::default(),
@@ -393,7 +391,7 @@ impl Sealed {
     }
 }
 
-/// What skipping over the first thread's blocks needs, until it is written.
+/// Touch summaries of the first thread's blocks, until they are written.
 #[derive(Default)]
 struct Skips {
     /// Number of the first block.
@@ -409,7 +407,7 @@ impl Skips {
         self.count += 1;
     }
 
-    /// As a block of the file.
+    /// The summaries as a block of the file.
     fn take(&mut self) -> Sealed {
         let (before, ops) = (self.first, self.count);
         (self.first, self.count) = (before + u64::from(ops), 0);
@@ -429,18 +427,18 @@ impl Skips {
     }
 }
 
-/// Steps of the first thread, looked at again: only ops and registers say what skipping needs.
+/// Decodes the first thread's steps again, because touch summaries need their ops and registers.
 #[derive(Default)]
 struct Steps {
     decoder: StepDecoder,
     known: Vec<Option<Known>>,
     skips: SkipMaker,
-    /// They made no sense: nothing is said of them.
+    /// The steps were invalid: no more summaries are made.
     failed: bool,
 }
 
 impl Steps {
-    /// What skipping over a block needs, which is `raw`.
+    /// Touch summary of a block with the payload `raw`.
     fn skip(&mut self, header: &BlockHeader, raw: &[u8]) -> Option<Vec<u8>> {
         if self.failed || self.skips.is_over() || header.thread != 0 {
             return None;
@@ -467,12 +465,12 @@ impl Steps {
     }
 }
 
-/// A file under way.
+/// A file that is being written.
 struct Blocks {
     out: Box<dyn Target>,
     at: u64,
     entries: Vec<(u64, BlockHeader)>,
-    /// For steps and code, and for all else.
+    /// One for steps and code, one for the rest.
     compressors: [zstd::bulk::Compressor<'static>; 2],
     raw: Vec<u8>,
 }

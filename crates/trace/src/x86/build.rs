@@ -1,4 +1,4 @@
-//! From code bytes to a template.
+//! Builds templates from code bytes.
 
 use arrayvec::ArrayVec;
 use iced_x86::{
@@ -15,7 +15,7 @@ use super::{
     STACK_POINTER,
 };
 
-/// Longest path that is folded; beyond it a `Compute` op starts a new one.
+/// Longest path that is folded; beyond it, a `Compute` op starts a new one.
 const LONGEST: u16 = 200;
 
 /// The growing parts of a [`Block`].
@@ -33,16 +33,15 @@ struct Builder {
     block: Draft,
     values: [Value; REGISTERS],
     written: [bool; REGISTERS],
-    /// Instructions that no op stands for yet.
+    /// Instructions that no op includes yet.
     plain: u16,
     instruction: u16,
     pc: u64,
 }
 
 impl Block {
-    /// Decodes `code`, which starts at `address` and holds instructions of these
-    /// `sizes`, as the emulator cut it. Bytes that do not decode count as plain
-    /// instructions.
+    /// Decodes `code`, which starts at `address` and holds instructions of these `sizes`, as the emulator cut it. Bytes
+    /// that do not decode count as simple instructions.
     pub fn decode(address: u64, sizes: &[u8], code: &[u8]) -> Block {
         let mut b = Builder {
             block: Draft::default(),
@@ -79,7 +78,7 @@ impl Builder {
         (self.block.ops.len() - 1) as u16
     }
 
-    /// Makes the op's `which`-th input this producer's result.
+    /// Makes this producer the op's input number `which`.
     fn depend(&mut self, op: u16, which: u8, (maker, extra): (Maker, u16)) {
         let o = &mut self.block.ops[usize::from(op)];
         o.dep_latency[usize::from(which)] = extra.min(255) as u8;
@@ -94,9 +93,9 @@ impl Builder {
         }
     }
 
-    /// A `Compute` op that is done when the (at most two) makers are.
+    /// A `Compute` op that is done when its (at most two) producers are.
     fn compute(&mut self, makers: &[(Maker, u16)]) -> (Maker, u16) {
-        // A folded instruction's cycle becomes the op's own where there is one.
+        // If all paths have folded cycles, one becomes the op's own latency.
         let latency = u16::from(makers.iter().all(|&(_, e)| e > 0));
         let op = self.emit(Op {
             latency: latency as u8,
@@ -108,7 +107,7 @@ impl Builder {
         (Maker::Op(op), 0)
     }
 
-    /// Reduces a value to at most `most` (1 or 2) makers.
+    /// Reduces a value to at most `most` (1 or 2) producers.
     fn reduce(&mut self, value: &mut Value, most: usize) {
         while value.0.len() > most {
             let pair: ArrayVec<_, 2> = value.0.drain(..2).collect();
@@ -126,7 +125,7 @@ impl Builder {
         self.written[usize::from(register)] = true;
     }
 
-    /// What an address depends on, at most `most` (1 or 2) makers.
+    /// The producers of an address, at most `most` (1 or 2).
     fn address(&mut self, memory: &UsedMemory, most: usize) -> Value {
         let registers = [number(memory.base()), number(memory.index())];
         let combine = |b: &Builder| {
@@ -138,7 +137,7 @@ impl Builder {
         };
         let mut value = combine(self);
         if value.0.len() > most {
-            // Merged in the register, it serves the next use of the register too.
+            // Merged in the register, so that its next use needs no further op.
             for r in registers.into_iter().flatten() {
                 self.merge_register(r);
             }
@@ -148,7 +147,7 @@ impl Builder {
         value
     }
 
-    /// Gives a register a single maker, and those that hold the same value.
+    /// Gives a register a single producer, and the same to others with the same value.
     fn merge_register(&mut self, register: u8) {
         let makers = self.value(register);
         if makers.0.len() < 2 {
@@ -165,11 +164,11 @@ impl Builder {
 
     fn access(&mut self, i: &Instruction, memory: &UsedMemory, store: bool) -> Vec<u16> {
         let bytes = match memory.memory_size().size() {
-            // How long all repetitions are is not known; an execution is one of them.
+            // The length of all repetitions is unknown; one execution is one repetition.
             0 if i.is_string_instruction() => i.memory_size().size(),
             bytes => bytes,
         };
-        // A gather reads each element by itself.
+        // A gather reads each element alone.
         let elements = if memory.index().is_vector_register() && bytes > 0 {
             (i.op0_register().size() / bytes).clamp(1, 16)
         } else {
@@ -192,7 +191,7 @@ impl Builder {
             .map(|_| {
                 let op = self.emit(Op {
                     kind: if store { OpClass::Store } else { OpClass::Load },
-                    // What has no fixed size (the processor's saved state) is a line.
+                    // An access without a fixed size (the processor's saved state) counts as a line.
                     size: if bytes == 0 { 64 } else { bytes.min(64) as u8 },
                     ..Op::default()
                 });
@@ -208,7 +207,7 @@ impl Builder {
             .collect()
     }
 
-    /// The ops of an instruction, and what its results depend on from here on.
+    /// Adds the ops of an instruction, and sets the producers of its results.
     fn add(&mut self, i: &Instruction, factory: &mut InstructionInfoFactory) {
         let info = factory.info(i);
         match i.mnemonic() {
@@ -249,11 +248,11 @@ impl Builder {
         }
     }
 
-    /// The border of the region of interest, if this is one of its markers.
+    /// Adds the marker of the region of interest, if this is one.
     fn mark(&mut self, i: &Instruction) {
         let marks = i.op0_kind() == OpKind::Memory && i.memory_base() == Register::RAX;
         if marks && matches!(i.memory_displacement64(), ROI_BEGIN | ROI_END) {
-            // Everything before belongs to the other side.
+            // Instructions before the marker belong to the other side.
             let begin = i.memory_displacement64() == ROI_BEGIN;
             self.emit(Op::default());
             let op = self.block.ops.len();
@@ -261,7 +260,7 @@ impl Builder {
         }
     }
 
-    /// An op that everything waits for.
+    /// An op that serialises the pipeline.
     fn serialise(&mut self, i: &Instruction, info: &InstructionInfo) {
         let op = self.emit(Op {
             latency: latency(i).min(255) as u8,
@@ -275,7 +274,7 @@ impl Builder {
         }
     }
 
-    /// What the result depends on, apart from memory.
+    /// The producers of the result, apart from memory.
     fn data(&self, i: &Instruction, info: &InstructionInfo, addresses: &[u8]) -> Value {
         let mut data = Value::default();
         if clears(i) {
@@ -287,7 +286,7 @@ impl Builder {
             {
                 let narrow = i.op_register(n).is_gpr8() || i.op_register(n).is_gpr16();
                 let access = info.op_access(n);
-                // A write of 8 or 16 bits merges with what was there.
+                // A write of 8 or 16 bits merges with the old value.
                 if reads(access) || narrow && writes(access) {
                     data.merge(&self.value(r));
                 }
@@ -306,7 +305,7 @@ impl Builder {
         data
     }
 
-    /// The stack pointer takes the frame's value before the frame is loaded.
+    /// The stack pointer gets the frame pointer's value before the frame pointer is loaded.
     fn leave(&mut self, changed: &mut Changed) {
         let frame = self.value(FRAME_POINTER);
         self.set(STACK_POINTER, frame);
@@ -318,7 +317,7 @@ impl Builder {
         }
     }
 
-    /// The loads of an instruction; its inputs with `data`.
+    /// Adds the loads of an instruction. Returns its inputs, merged with `data`.
     fn load(&mut self, i: &Instruction, memory: &[UsedMemory], data: Value) -> Value {
         let locked = i.has_lock_prefix()
             || i.mnemonic() == Mnemonic::Xchg && memory.iter().any(|m| writes(m.access()));
@@ -341,10 +340,9 @@ impl Builder {
         inputs
     }
 
-    /// When the result is there: the inputs of at most two makers, and the
-    /// instruction's own latency folded into the path from them.
+    /// The result of an instruction: at most two producers, with its own latency folded into the paths from them.
     fn fold(&mut self, i: &Instruction, mut inputs: Value) -> Value {
-        // Control flow is executed by its branch op.
+        // A branch op executes control flow.
         let cycles = if i.flow_control() == FlowControl::Next {
             latency(i)
         } else {
@@ -359,11 +357,11 @@ impl Builder {
         result
     }
 
-    /// The stores of an instruction with this result.
+    /// Adds the stores of an instruction with this result.
     fn store(&mut self, i: &Instruction, memory: &[UsedMemory], result: &Value) {
         let plain = i.flow_control() == FlowControl::Next;
         for m in memory.iter().filter(|m| writes(m.access())) {
-            // A read-modify-write waits for its load, which has waited for the address.
+            // A read-modify-write depends on its load, which depends on the address.
             let updates = reads(m.access()) && stored_by_load(result, &self.block.ops) && plain;
             let address = if updates {
                 Value::default()
@@ -375,8 +373,8 @@ impl Builder {
             } else {
                 Value::default()
             };
-            // One input is left for the data. What this block made comes last as a
-            // rule; the rest only gates the store's retirement.
+            // One input is left for the data. Producers in this block usually finish last; the others only gate the
+            // store's retirement.
             if stored.0.len() > 1 && stored.0.iter().any(|(m, _)| matches!(m, Maker::Op(_))) {
                 stored.0.retain(|(m, _)| matches!(m, Maker::Op(_)));
             }
@@ -402,7 +400,7 @@ impl Builder {
             FlowControl::Return => (flags::RETURN | flags::INDIRECT, 0),
             _ => return,
         };
-        // Nothing may stand between a branch and where it goes.
+        // No op may stand between a branch and its target.
         let own = self.plain.min(1);
         self.plain -= own;
         self.settle();
@@ -424,14 +422,14 @@ impl Builder {
         });
     }
 
-    /// Gives every register that was written a single maker.
+    /// Gives every written register a single producer.
     fn settle(&mut self) {
         for r in 0..REGISTERS {
             if !self.written[r] || self.values[r].0.len() < 2 {
                 continue;
             }
             if r == usize::from(FLAGS) {
-                // Rarely read after the block's end: keep what comes last as a rule.
+                // Flags are rarely read after the block: keep the producer that usually finishes last.
                 let makers = self.value(FLAGS);
                 let last = makers.0.iter().copied().max_by_key(|(m, _)| match m {
                     Maker::Op(op) => i32::from(*op),
@@ -496,15 +494,15 @@ impl Builder {
     }
 }
 
-/// Whether a value waits for a load of the block.
+/// True if a value depends on a load of the block.
 fn stored_by_load(value: &Value, ops: &[Op]) -> bool {
     value.0.iter().any(|(maker, _)| match maker {
         Maker::Op(op) => ops[usize::from(*op)].kind == OpClass::Load,
         Maker::Register(_) => false,
     })
 }
-/// Whether the emulator may not tell of an access of this size: QEMU does not from 9.1 on,
-/// where it reads and writes the x87's and the processor's state as a whole.
+/// True if the emulator may not report accesses of this size. From 9.1 on, QEMU does not report those to the x87's and
+/// the processor's whole state.
 fn is_untold(size: MemorySize) -> bool {
     matches!(
         size,

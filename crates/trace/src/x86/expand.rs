@@ -1,4 +1,4 @@
-//! From a template and the records of one execution to ops.
+//! Expands a template with the records of one execution to ops.
 
 use pagewalk_ring::record::{ADDRESS_MASK, INDEX_SHIFT};
 use pagewalk_stream::{End, Op, OpClass, ShortcutQuery, flags};
@@ -6,12 +6,12 @@ use pagewalk_stream::{End, Op, OpClass, ShortcutQuery, flags};
 use super::{Block, CALL_ADDRESS, CALL_INTEGER, CALL_RESULT, Piece, REGISTERS};
 use crate::pwt::{get_varint, put_varint};
 
-/// Cycles of plain instructions after a producer, beyond which a `Compute` op takes
-/// their place: an op can name at most 255.
+/// Cycles of simple instructions after a producer, above which a `Compute` op replaces them: an op can name at most
+/// 255.
 const LONGEST: u32 = 128;
 
-/// Who makes a register's value: in the upper 48 bits the number of the op, in the
-/// lower 16 the cycles after that. One word, so that it is read as it was written.
+/// Producer of a register's value: the number of the op in the upper 48 bits, the cycles after it in the lower 16. One
+/// word, so that one load reads it as one store wrote it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Register(u64);
 
@@ -34,7 +34,7 @@ impl Register {
     }
 }
 
-/// Where a thread's registers come from: what carries dependences from block to block.
+/// Producers of a thread's registers, which carry dependences from block to block.
 #[derive(Clone, Debug)]
 pub struct Registers {
     /// Number of the next op.
@@ -45,7 +45,7 @@ pub struct Registers {
 impl Default for Registers {
     fn default() -> Self {
         Registers {
-            // So that a register nobody has written yet is too far away to be named.
+            // Makes a register that was never written too far away to be named.
             next: 1 << 16,
             all: [Register(0); REGISTERS],
         }
@@ -53,7 +53,7 @@ impl Default for Registers {
 }
 
 impl Registers {
-    /// Their contents, for [`Registers::parse`].
+    /// The contents in encoded form, for [`Registers::parse`].
     pub(crate) fn bytes(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(3 * REGISTERS);
         put_varint(&mut out, self.next);
@@ -66,7 +66,7 @@ impl Registers {
         out
     }
 
-    /// Registers with these contents; `None` when they are none.
+    /// Registers with these contents; `None` if they are invalid.
     pub(crate) fn parse(mut from: &[u8]) -> Option<Registers> {
         let from = &mut from;
         let mut registers = Registers {
@@ -85,9 +85,8 @@ impl Registers {
 }
 
 impl Block {
-    /// Appends the ops of one execution that sent these `records` of memory
-    /// accesses and went on at `next` (`None`: not known). Returns whether it was
-    /// a complete one.
+    /// Appends the ops of one execution that sent these `records` of memory accesses and continued at `next` (`None`:
+    /// unknown). Returns true if the execution was complete.
     #[inline]
     pub fn expand(
         &self,
@@ -112,7 +111,7 @@ impl Block {
         true
     }
 
-    /// Names the producers that are in earlier blocks.
+    /// Fills in producers from earlier blocks.
     #[inline]
     fn resolve(&self, ops: &mut [Op], registers: &Registers) {
         for l in &self.live_in {
@@ -139,10 +138,10 @@ impl Block {
         let Some(op) = ops.get_mut(usize::from(branch.op)) else {
             return;
         };
-        // Only written here: reading back what was just copied would stall.
+        // The field is written without a read, because reading the new copy back would stall.
         let bits = branch.flags;
         if bits & flags::CONDITIONAL != 0 {
-            // Anything but the target is the fall-through, or a signal's handler.
+            // Any other address is the fall-through, or a signal handler.
             if next == Some(branch.target) {
                 op.flags = bits | flags::TAKEN;
             }
@@ -154,14 +153,14 @@ impl Block {
         }
     }
 
-    /// Brings the registers up to the block's end.
+    /// Updates the registers to the block's end.
     #[inline]
     fn leave(&self, next: Option<u64>, registers: &mut Registers, out: &mut Vec<Op>) {
         let start = registers.next;
         registers.next += self.ops.len() as u64;
         let mut long = false;
-        // All are read before any is written; a copy of all registers costs more than
-        // the rest of this function.
+        // All sources are read before any register is written. A copy of all registers would cost more than the rest of
+        // this function.
         let mut few = [Register(0); 8];
         let mut many = Vec::new();
         let before = if self.moved.len() <= few.len() {
@@ -193,8 +192,7 @@ impl Block {
         }
     }
 
-    /// An execution that was cut short by a fault, or whose accesses do not come
-    /// as the template expects them.
+    /// Expands an execution that a fault cut short, or whose accesses differ from the template.
     #[cold]
     fn expand_irregular(
         &self,
@@ -221,7 +219,7 @@ impl Block {
                 .into_iter();
             for operand in &self.operands[n..n + group] {
                 let op = &mut out[base + usize::from(operand.op)];
-                // An atomic read-modify-write may come as a store only.
+                // An atomic read-modify-write may send its store only.
                 let updated = || {
                     let store = first.instruction | 1 << 9;
                     records
@@ -233,7 +231,7 @@ impl Block {
                         op.va = record & ADDRESS_MASK;
                         continue;
                     }
-                    // Not made. Something stands in its place, so that distances hold.
+                    // The access did not happen. A `Compute` op takes its place, so that distances stay valid.
                     if !operand.optional && stopped.is_none() {
                         stopped = Some(operand.instruction);
                     }
@@ -257,7 +255,7 @@ impl Block {
             }
             n += group;
         }
-        // The last record tells that execution came at least that far.
+        // The last record shows how far execution came at least.
         let reached = records
             .last()
             .map_or(0, |r| (r >> INDEX_SHIFT) as u16 & 0x1ff);
@@ -271,7 +269,7 @@ impl Block {
             self.take_branch(&mut out[base..], next);
             self.leave(next, registers, out);
         }
-        // Accesses that the template does not know.
+        // Accesses that the template lacks.
         for (i, &r) in records.iter().enumerate() {
             if !used[i] {
                 out.push(Op {
@@ -292,9 +290,9 @@ impl Block {
 }
 
 impl Block {
-    /// As [`Block::cut`], of an execution that ended with a question: its system call,
-    /// the last op then, waits for the integer's and the address's registers and for
-    /// nothing else, and the call's result waits for it. The last piece is the end.
+    /// As [`Block::cut`], for an execution that ended with a query. The system call becomes the last op. It depends
+    /// only on the registers of the integer and the address, and the call's result depends on it. The last piece is the
+    /// end.
     #[cold]
     pub fn cut_query(
         &self,
@@ -310,7 +308,7 @@ impl Block {
         pieces
     }
 
-    /// Takes the system call out of the `ops` of an execution, as a question behind them.
+    /// Moves the system call of an execution behind its `ops`, as a query.
     fn shortcut_query(
         &self,
         ask: &ShortcutQuery,
@@ -323,7 +321,7 @@ impl Block {
                 registers.move_last(at, ops);
                 ops.pop().unwrap_or_default()
             }
-            // It was cut short before the call, as far as its accesses tell.
+            // The accesses show no call: the execution was cut short before it.
             None => {
                 registers.next += 1;
                 Op {
@@ -357,8 +355,8 @@ impl Block {
 }
 
 impl Registers {
-    /// Moves op `at` of the last `ops` behind all of them. Those that it passes do not
-    /// wait for it: they join what registers held before.
+    /// Moves op `at` of the last `ops` behind all of them. Ops that it passes do not depend on it; they depend on the
+    /// registers' values before it.
     fn move_last(&mut self, at: usize, ops: &mut [Op]) {
         ops[at..].rotate_left(1);
         let Some(passed) = (ops.len() - 1).checked_sub(at).filter(|&n| n > 0) else {
@@ -367,7 +365,7 @@ impl Registers {
         let moved = self.next - ops.len() as u64 + at as u64;
         for (behind, op) in ops[at..at + passed].iter_mut().enumerate() {
             for distance in &mut op.dep {
-                // Counted from one place further on: beyond the moved op.
+                // Counted from one place later if beyond the moved op.
                 *distance -= u16::from(usize::from(*distance) > behind + 1);
             }
         }
@@ -381,8 +379,7 @@ impl Registers {
     }
 }
 
-/// Puts a `Compute` op in place of each long chain of plain
-/// instructions, as if by the instruction at `pc`.
+/// Replaces each long chain of simple instructions by a `Compute` op of the instruction at `pc`.
 #[cold]
 fn shorten(pc: u64, registers: &mut Registers, out: &mut Vec<Op>) {
     for r in 0..REGISTERS {
@@ -403,7 +400,7 @@ fn shorten(pc: u64, registers: &mut Registers, out: &mut Vec<Op>) {
             op.dep_latency[0] = half as u8;
         }
         out.push(op);
-        // Others that hold the same value, as the flags do, share it.
+        // Other registers with the same value, such as the flags, share it.
         let new = Register::new(registers.next, 0);
         for other in &mut registers.all {
             if *other == v {

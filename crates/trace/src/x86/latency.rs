@@ -1,12 +1,11 @@
 use iced_x86::{Instruction, Mnemonic as M, OpKind};
 
-/// Cycles from the operands of an instruction to its result, memory apart.
+/// Cycles from the operands of an instruction to its result, without memory.
 ///
-/// Zen 3, from AMD's Software Optimization Guide for family 19h (publication
-/// 56665, sections 2.10 and 2.11 and its instruction latency table): integer
-/// arithmetic, logic and shifts 1, multiplication 3, floating-point addition and
-/// multiplication 3, fused 4, conversions 3 to 4, integer to vector register and
-/// back 3. Division takes the upper end of what its table gives for the width.
+/// Zen 3, from AMD's Software Optimization Guide for family 19h (publication 56665, sections 2.10 and 2.11 and its
+/// instruction latency table): integer arithmetic, logic and shifts 1, multiplication 3, floating-point addition and
+/// multiplication 3, fused 4, conversions 3 to 4, integer to vector register and back 3. Division takes the upper end
+/// of the table's range for its width.
 pub(crate) fn latency(i: &Instruction) -> u16 {
     match i.mnemonic() {
         // Renamed, not executed.
@@ -197,7 +196,7 @@ fn has_memory(i: &Instruction) -> bool {
         || matches!(i.mnemonic(), M::Pop | M::Push)
 }
 
-/// Between a general and a vector register.
+/// True for a move between a general and a vector register.
 fn crosses(i: &Instruction) -> bool {
     let (a, b) = (i.op0_register(), i.op1_register());
     a.is_gpr() && b.is_vector_register() || a.is_vector_register() && b.is_gpr()

@@ -1,9 +1,8 @@
 //! x86-64 code as ops: a translation block is decoded once into a [`Block`], a
 //! template of its ops, and expanded each time it executes.
 //!
-//! Instructions that touch no memory and do not branch are folded: they add
-//! their latency to the path from producer to consumer. A value that depends on
-//! more producers than an op can name becomes a `Compute` op.
+//! Instructions that access no memory and do not branch are folded: they add their latency to the path from producer to
+//! consumer. A value with more producers than an op can name becomes a `Compute` op.
 
 mod build;
 mod expand;
@@ -16,22 +15,21 @@ pub use expand::Registers;
 use pagewalk_ring::record::INDEX_SHIFT;
 use pagewalk_stream::{End, Event, Op};
 
-/// Numbers of the registers that dependences go through: 16 general ones, 32
-/// vector ones, the flags, and the x87 stack as one.
+/// Number of registers that carry dependences: 16 general ones, 32 vector ones, the flags, and the x87 stack as one.
 pub(crate) const REGISTERS: usize = 50;
 pub(crate) const STACK_POINTER: u8 = 4;
 pub(crate) const FRAME_POINTER: u8 = 5;
-/// Where a system call returns its result, and takes its second and third argument:
-/// of a question, see [`pagewalk_ring::record::query`], the integer and the address.
+/// Registers of a system call's result, second and third argument. For a query, see [`pagewalk_ring::record::query`],
+/// the arguments are the integer and the address.
 pub(crate) const CALL_RESULT: u8 = 0;
 pub(crate) const CALL_INTEGER: u8 = 6;
 pub(crate) const CALL_ADDRESS: u8 = 2;
 pub(crate) const FLAGS: u8 = 48;
 pub(crate) const X87: u8 = 49;
-/// Instructions of the emulator's longest block.
+/// Most instructions of an emulator's block.
 const LONGEST_BLOCK: usize = 512;
 
-/// A dependence on what a register held when the block started.
+/// A dependence on a register's value at the start of the block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct LiveIn {
     op: u16,
@@ -47,10 +45,9 @@ struct Operand {
     op: u16,
     instruction: u16,
     store: bool,
-    /// Records that it arrives in: the emulator splits what is wider than 8 bytes.
+    /// Records of the access: the emulator splits accesses wider than 8 bytes.
     pieces: u16,
-    /// It may not happen: a repeated string instruction with a count of 0, a
-    /// masked element.
+    /// The access may not happen: a repeated string instruction with count 0, or a masked element.
     optional: bool,
 }
 
@@ -68,36 +65,34 @@ pub const ROI_BEGIN: u64 = 0x5349_4d01;
 /// `nopl 0x53494d02(%rax)`: the region of interest ends.
 pub const ROI_END: u64 = 0x5349_4d02;
 
-/// A block of code that is entered at the top and left at the bottom, as a template.
+/// A block of code with one entry at its top and one exit at its bottom, as a template.
 ///
-/// What an execution reads stands first and together: programs run through more
-/// blocks than a cache holds.
+/// The fields that each execution reads come first and together: programs run through more blocks than a cache holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Block {
     ops: Box<[Op]>,
-    /// Upper 16 bits of the records that a complete execution sends.
+    /// Upper 16 bits of the records of a complete execution.
     pattern: Box<[u16]>,
-    /// (op, record) for the address of each memory op then.
+    /// (op, record) for the address of each memory op of a complete execution.
     slots: Box<[(u16, u16)]>,
     live_in: Box<[LiveIn]>,
-    /// At the end the register holds the result of this op, so many cycles later.
+    /// At the end, the register holds the result of this op, this many cycles later.
     made: Box<[(u8, u8, u16)]>,
-    /// At the end the register holds what it held, so many cycles later.
+    /// At the end, the register holds its old value, this many cycles later.
     advanced: Box<[(u8, u16)]>,
-    /// At the end the first register holds what the second held at the start, so
-    /// many cycles later.
+    /// At the end, the first register holds the second one's value from the start, this many cycles later.
     moved: Box<[(u8, u8, u16)]>,
-    /// At the end the register holds what waits for nothing.
+    /// At the end, the register's value depends on nothing.
     ready: Box<[u8]>,
     branch: Option<Branch>,
-    /// Markers in it, in order.
+    /// Markers in the block, in order.
     pub markers: Box<[Marker]>,
     /// Address of the first instruction.
     pub address: u64,
-    /// Address after the last one.
+    /// Address after the last instruction.
     pub end: u64,
-    /// How many.
+    /// Number of instructions.
     pub instructions: u32,
     /// Instruction of each op.
     owners: Box<[u16]>,
@@ -122,24 +117,24 @@ struct Branch {
 }
 
 impl Block {
-    /// Ops that an execution makes, but for a few on long chains.
+    /// Ops of an execution, without a few for long chains.
     pub fn ops(&self) -> usize {
         self.ops.len()
     }
-    /// The first op that an instruction or one after it makes.
+    /// Index of the first op of an instruction, or of one after it.
     pub fn first_op(&self, instruction: u16) -> usize {
         self.owners.iter().take_while(|&&o| o < instruction).count()
     }
-    /// Records of memory accesses that a complete execution sends.
+    /// Memory-access records of a complete execution.
     pub fn records(&self) -> usize {
         self.pattern.len()
     }
-    /// Their upper 16 bits.
+    /// Upper 16 bits of these records.
     #[cfg(test)]
     pub(crate) fn expected(&self) -> &[u16] {
         &self.pattern
     }
-    /// Whether these are the records of a complete execution.
+    /// True if these are the records of a complete execution.
     #[inline]
     pub fn completed(&self, records: &[u64]) -> bool {
         records.len() == self.pattern.len()
@@ -148,12 +143,12 @@ impl Block {
                 .zip(&self.pattern)
                 .all(|(r, p)| (r >> INDEX_SHIFT) as u16 == *p)
     }
-    /// Instructions of a complete execution by its ops.
+    /// Instructions of a complete execution, counted from its ops.
     pub fn counted(&self) -> u64 {
         self.ops.iter().map(|o| u64::from(o.insns)).sum()
     }
-    /// Decodes what the plugin sends of a block: address, number of instructions,
-    /// their sizes, their bytes. `None` when it is cut short.
+    /// Decodes a block as the plugin sends it: address, number of instructions, their sizes, their bytes. `None` if it
+    /// is cut short.
     pub fn parse(raw: &[u8]) -> Option<Block> {
         let (head, rest) = raw.split_at_checked(12)?;
         let address = u64::from_le_bytes(head[..8].try_into().ok()?);
@@ -164,8 +159,8 @@ impl Block {
         let (sizes, bytes) = rest.split_at_checked(count)?;
         Some(Block::decode(address, sizes, bytes))
     }
-    /// The `ops` of an execution with what comes between them: its markers, and
-    /// changes that were met before the access of an instruction.
+    /// The `ops` of an execution with the ends between them: its markers, and changes that were met before the access
+    /// of an instruction.
     #[cold]
     pub fn cut(&self, mut ops: Vec<Op>, met: &mut Vec<(u16, u64)>) -> Vec<Piece> {
         let marks = self.markers.iter().map(|marker| {

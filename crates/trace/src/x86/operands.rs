@@ -1,12 +1,11 @@
-//! What an instruction reads and writes, by the numbers of registers that
-//! dependences go through.
+//! Registers that an instruction reads and writes, by the numbers that dependences use.
 
 use iced_x86::{Instruction, InstructionInfo, Mnemonic, OpAccess, OpKind, Register};
 
 use crate::x86::X87;
 
-/// The number of the register that holds this one; `None` when no dependences go
-/// through it (segments, instruction pointer, control).
+/// Number of the full register that holds this one. `None` if it carries no dependences (segments, instruction pointer,
+/// control).
 pub(super) fn number(register: Register) -> Option<u8> {
     let full = register.full_register();
     if full.is_gpr64() {
@@ -20,7 +19,7 @@ pub(super) fn number(register: Register) -> Option<u8> {
     }
 }
 
-/// Whether the operand is read.
+/// True if the operand is read.
 pub(super) fn reads(access: OpAccess) -> bool {
     matches!(
         access,
@@ -28,7 +27,7 @@ pub(super) fn reads(access: OpAccess) -> bool {
     )
 }
 
-/// Whether the operand is written.
+/// True if the operand is written.
 pub(super) fn writes(access: OpAccess) -> bool {
     matches!(
         access,
@@ -36,18 +35,17 @@ pub(super) fn writes(access: OpAccess) -> bool {
     )
 }
 
-/// The registers that an instruction writes.
+/// Registers that an instruction writes.
 #[derive(Default)]
 pub(super) struct Changed {
-    /// They hold its result.
+    /// Registers that hold its result.
     pub results: Vec<u8>,
-    /// The stack pointer and the pointers of string instructions: they move without
-    /// waiting for the data.
+    /// The stack pointer and the pointers of string instructions, which do not depend on the data.
     pub pointers: Vec<u8>,
 }
 
 impl Changed {
-    /// `addresses` are the registers that its addresses are made of.
+    /// `addresses` are the registers of its address operands.
     pub fn by(i: &Instruction, info: &InstructionInfo, addresses: &[u8]) -> Changed {
         let mut changed = Changed::default();
         for used in info.used_registers() {
@@ -69,7 +67,7 @@ impl Changed {
     }
 }
 
-/// Whether the instruction makes its result from nothing: `xor eax, eax` and its like.
+/// True if the result depends on no input, as with `xor eax, eax`.
 pub(super) fn clears(i: &Instruction) -> bool {
     use Mnemonic as M;
     let (a, b) = match i.mnemonic() {

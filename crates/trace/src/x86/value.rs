@@ -1,29 +1,29 @@
-//! When a value within a block is ready.
+//! Ready times of values within a block.
 
 use arrayvec::ArrayVec;
 
-/// Who makes a value.
+/// Producer of a value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Maker {
     /// An op of the block.
     Op(u16),
-    /// What the register held when the block started.
+    /// The register's value at the start of the block.
     Register(u8),
 }
 
-/// A value in the block: ready when all its makers are, each so many cycles later.
+/// A value in the block: ready when each of its producers is done and its further cycles have passed.
 ///
-/// Twelve are more than any instruction combines: six registers of at most two
-/// makers each. Its loads are merged before they become more than that.
+/// An instruction combines at most six registers with two producers each. Its loads are merged before the list grows
+/// beyond twelve.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Value(pub ArrayVec<(Maker, u16), 12>);
 
 impl Value {
-    /// What this maker makes.
+    /// The value of one producer.
     pub fn of(maker: Maker) -> Value {
         Value(ArrayVec::from_iter([(maker, 0)]))
     }
-    /// Ready when both are.
+    /// Merges the producers of another value: ready when both are.
     pub fn merge(&mut self, other: &Value) {
         for &(maker, extra) in &other.0 {
             match self.0.iter_mut().find(|(m, _)| *m == maker) {
@@ -33,7 +33,7 @@ impl Value {
             }
         }
     }
-    /// The same so many cycles later.
+    /// The value `cycles` later.
     pub fn later(mut self, cycles: u16) -> Value {
         for (_, extra) in &mut self.0 {
             *extra += cycles;

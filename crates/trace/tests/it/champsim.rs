@@ -1,4 +1,4 @@
-//! ChampSim's records: registers become distances, branches are told apart.
+//! ChampSim's records: registers become distances, and branches are classified.
 
 use std::path::Path;
 
@@ -54,7 +54,7 @@ fn champsim_registers_become_distances() {
     let ops = champsim_ops(dir.path(), &[independent; 10]);
     assert!(ops.iter().all(|o| o.dep == [0, 0]));
 
-    // load; two plain instructions on its value; store of the result.
+    // A load, two simple instructions on its value, and a store of the result.
     let ops = champsim_ops(
         dir.path(),
         &[
@@ -69,7 +69,7 @@ fn champsim_registers_become_distances() {
     assert_eq!((store.kind, store.insns), (OpClass::Store, 3));
     assert_eq!((store.dep, store.dep_latency), ([1, 0], [2, 0]));
 
-    // Two loads meet in an addition, and their sum is an address.
+    // An addition has two loads as producers, and its sum is an address.
     let ops = champsim_ops(
         dir.path(),
         &[
@@ -144,7 +144,7 @@ fn champsim_branches_are_told_apart() {
     }
 }
 
-/// Any records: few registers and addresses, so that all cases of the reader meet.
+/// Random records with few registers and addresses, so that all cases of the reader occur.
 fn any_records(count: usize) -> Vec<[u8; 64]> {
     let mut state = 7u64;
     let mut random = move |below: u64| {
@@ -166,7 +166,7 @@ fn any_records(count: usize) -> Vec<[u8; 64]> {
         let src = [register(), register(), register(), register()];
         let mut r = champsim_record(ip, dest, src, 0, 0);
         if random(2) == 0 {
-            // Half are plain: others have up to all six operands.
+            // Half are simple; the others have up to all six operands.
             for slot in 2..8 {
                 if random(3) == 0 {
                     r[8 * slot..8 * slot + 8].copy_from_slice(&(random(1 << 40)).to_le_bytes());
@@ -192,21 +192,20 @@ fn checksum(ops: &[Op]) -> u32 {
     hash.finalize()
 }
 
-/// The ops that results published so far are of.
+/// The ops on which published results rest.
 #[test]
 fn champsim_ops_stay_what_they_were() {
     let dir = tempfile::tempdir().unwrap();
     let ops = champsim_ops(dir.path(), &any_records(50_000));
     assert_eq!((ops.len(), checksum(&ops)), (102_507, 0x449e_ded5));
-    // Long stretches of plain instructions, which an op can stand for up to a limit.
+    // Long runs of simple instructions, of which one op includes only a limited number.
     let mut plain = vec![champsim_record(0x10, [0; 2], [0; 4], 0, 0); 140_000];
     plain.push(champsim_record(0x10, [3, 0], [0; 4], 0, 0x1000));
     let ops = champsim_ops(dir.path(), &plain);
     assert_eq!((ops.len(), checksum(&ops)), (3, 0xedc6_ceb3));
 }
 
-/// A record that is none, at the beginning of what is read at a time and elsewhere: all before
-/// it is good.
+/// An invalid record, at the start of a buffer and elsewhere: all records before it are valid.
 #[test]
 fn champsim_records_before_a_damaged_one_are_all_good() {
     let dir = tempfile::tempdir().unwrap();

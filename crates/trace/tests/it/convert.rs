@@ -1,4 +1,4 @@
-//! From one format to another.
+//! Conversion between formats.
 
 use std::path::Path;
 
@@ -18,7 +18,7 @@ fn conversion_keeps_what_the_target_can_hold() {
         let memory = ops.filter(|o| matches!(o.kind, OpClass::Load | OpClass::Store));
         memory.map(|o| (o.kind, o.va)).collect()
     };
-    // Where a request ends has no place in a record.
+    // A record cannot mark the end of a request.
     let taken = |s: &Streams| -> Vec<(u64, u8)> {
         let branches = s[&0].0.iter().filter(|o| o.kind == OpClass::Branch);
         branches
@@ -40,7 +40,7 @@ fn conversion_keeps_what_the_target_can_hold() {
         assert_eq!(instructions(&back), instructions(&all));
         assert_eq!(memory(&back), memory(&all));
         assert_eq!(taken(&back), taken(&all));
-        // The table's load still waits for the number that it is indexed by.
+        // The table's load still depends on the random number that indexes it.
         let ops = &back[&0].0;
         let table = ops
             .windows(2)

@@ -1,4 +1,4 @@
-//! Mutated traces of every kind: an answer, never a panic, a hang or much memory.
+//! Mutated traces of every format give a result, never a panic, a hang or much memory.
 
 use std::io::Write;
 use std::path::Path;
@@ -41,7 +41,7 @@ fn damaged_traces_are_answered() {
         raw,
         lackey,
     ];
-    // Most of the time goes to threads that wake each other.
+    // Most of the time goes to thread wake-ups.
     let answered = std::thread::scope(|scope| {
         let workers: Vec<_> = (1..=4)
             .map(|worker| {
@@ -55,7 +55,7 @@ fn damaged_traces_are_answered() {
     assert!(answered[0] > 1000 && answered[1] > 100, "{answered:?}");
 }
 
-/// How many mutations were refused and how many read to their end.
+/// Number of mutations that were refused, and that were read to their ends.
 fn mutate(seeds: &[Vec<u8>], path: &Path, seed: u64, rounds: usize) -> [u32; 2] {
     let mut state = seed * 12345;
     let mut random = move |below: usize| {
@@ -102,7 +102,7 @@ fn mutate(seeds: &[Vec<u8>], path: &Path, seed: u64, rounds: usize) -> [u32; 2] 
                             break false;
                         }
                         Ok(End::Exit) => break true,
-                        // Another thread of the trace is not asked here.
+                        // This test reads only the first thread.
                         Ok(_) => asked += 1,
                     }
                     if asked > 1000 {

@@ -1,5 +1,5 @@
-//! A recording that is told that nobody looks gives what its ops would have counted and touched,
-//! ends batches where it would have, and is where it would be when somebody looks again.
+//! A fast-forwarded recording gives the counts and touches of its ops, and ends batches at the same places. After the
+//! grant it continues with the same ops.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -18,8 +18,7 @@ use crate::{opened, program, recorded};
 const OPS_4: &[u8] = include_bytes!("../data/ops4.pwt");
 const STEPS_4: &[u8] = include_bytes!("../data/steps4.pwt");
 
-/// What a machine that maps pages when they are touched has to do: by page whether it was read,
-/// and written.
+/// State of a machine that maps pages at their first touch: for each page, true if it was read, and if it was written.
 #[derive(Default)]
 struct Pages(HashMap<u64, (bool, bool)>);
 
@@ -46,7 +45,7 @@ impl Pages {
         self.touch(last, access, new);
     }
 
-    /// All that `batch` makes it do.
+    /// The first touches in `batch`.
     fn batch(&mut self, batch: &Batch) -> Vec<(u64, bool)> {
         let mut new = Vec::new();
         for (at, access) in &batch.skipped.touched {
@@ -56,7 +55,7 @@ impl Pages {
         new
     }
 
-    /// What the program has changed is forgotten, page by page.
+    /// Forgets the pages that the program has changed.
     fn change(&mut self, end: &End) {
         let End::Event { event, .. } = end else {
             return;
@@ -79,8 +78,8 @@ impl Pages {
     }
 }
 
-/// Asks `passing` and `full`, which are of the same recording, for their batches, the first with
-/// the leave that `leave` gives for each. Returns the ops that were passed over.
+/// Compares the batches of `forwarded` with those of `full`, of the same recording. `grant` returns the grant before
+/// each batch. Returns the ops skipped.
 fn compare(
     what: &str,
     (mut full, mut forwarded): (Box<dyn Program>, Box<dyn Program>),
@@ -99,7 +98,7 @@ fn compare(
         let count = other.skipped.ops as usize;
         assert_eq!(count + other.ops.len(), one.ops.len(), "{at}");
         assert!(other.ops[..] == one.ops[count..], "{at}");
-        // Not a single op more, and none less but those that ask.
+        // The skipped part ends exactly with the grant, or before a query.
         let before = |n: usize| {
             (one.ops[..n].iter())
                 .map(|o| (u64::from(o.insns), u64::from(o.flags & flags::REQUEST != 0)))
@@ -126,7 +125,7 @@ fn compare(
                 forwarded.shortcut_result(0, None);
             }
             End::Exit => break,
-            // From there on nothing may be passed over.
+            // After this, skipping is not allowed.
             End::Event {
                 event: Event::Spawn { .. } | Event::Fork { .. },
                 ..
@@ -137,7 +136,7 @@ fn compare(
     skipped
 }
 
-/// All that the recording at `path` may be asked.
+/// Compares the recording at `path` for all sorts of grants.
 fn check(path: &Path, least: u64) {
     let what = path.display().to_string();
     let both = || (opened(path), opened(path));
@@ -162,7 +161,7 @@ fn check(path: &Path, least: u64) {
         compare(&format!("{what} {n}"), both(), always((n, u64::MAX)));
     }
     compare(&format!("{what} requests"), both(), always((u64::MAX, 701)));
-    // On and off, for a few batches and for many.
+    // Alternating grants, for a few batches and for many.
     for (on, off) in [(3, 2), (100, 1), (300, 70), (1, 200)] {
         let grant = |number: usize| match number % (on + off) {
             n if n < on => (1 << 40, 1 << 40),
@@ -205,7 +204,7 @@ fn nothing_is_lost_of_what_is_passed_over() {
         // With several threads, up to where they start.
         let least = if threads == 1 { 300_000 } else { 0 };
         check(&path, least);
-        // So it is of a copy.
+        // A copy behaves the same.
         let copy = dir.path().join("copy.pwt");
         convert_trace(&path, &OpenOptions::default(), &copy, false).unwrap();
         assert!(check_trace(&copy, None).unwrap().whole);
@@ -213,7 +212,7 @@ fn nothing_is_lost_of_what_is_passed_over() {
     }
 }
 
-/// Earlier versions say nothing of skipping: their ops are condensed when they are read.
+/// Recordings of earlier versions hold no touch summaries: the reader makes them from the ops.
 #[test]
 fn recordings_of_earlier_versions_too() {
     let dir = tempfile::tempdir().unwrap();
@@ -224,8 +223,7 @@ fn recordings_of_earlier_versions_too() {
     }
 }
 
-/// What is not looked at is not read: a damaged block in the middle is no matter to who skips
-/// over it.
+/// Skipped blocks are not read: a damaged block in the middle does not matter to a reader that skips it.
 #[test]
 fn what_is_skipped_is_not_read() {
     let dir = tempfile::tempdir().unwrap();
@@ -254,8 +252,8 @@ fn what_is_skipped_is_not_read() {
     assert!(decoded > BATCH_OPS && decoded < 3 << 18, "{decoded}");
 }
 
-/// `bytes` with what its first block of what skipping needs holds changed by `change`, and right
-/// checksums; where that block is. The index is lost.
+/// `bytes` with the contents of its first block of touch summaries changed by `change`, and valid checksums; and the
+/// offset of that block. The index is lost.
 fn planted(bytes: &[u8], change: impl Fn(&mut Vec<u8>)) -> (Vec<u8>, usize) {
     let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
     let mut at = 20 + word(12) as usize;
@@ -319,11 +317,11 @@ fn damage_to_what_skipping_needs_is_found_where_it_is() {
             "{said}"
         );
     }
-    // Nothing is wrong but that the index is gone.
+    // Only the index is missing.
     let (bytes, place) = planted(&good, |_| {});
     std::fs::write(&path, &bytes).unwrap();
     assert!(fault().contains("no index"), "{}", fault());
-    // Another page, in good order: only who reads the block itself can know.
+    // Another page in valid form: only a reader of the block itself can find it.
     let mut changed = 0;
     for byte in 20..60 {
         let (bytes, _) = planted(&good, |raw| {
@@ -340,7 +338,7 @@ fn damage_to_what_skipping_needs_is_found_where_it_is() {
         changed += u32::from(skip().is_none());
     }
     assert!(changed > 0);
-    // What says less or more than its block.
+    // A summary with fewer or more ops than its block.
     for byte in [3, 4, 5, 6] {
         let (bytes, _) = planted(&good, |raw| raw[byte] ^= 1);
         std::fs::write(&path, &bytes).unwrap();
@@ -357,8 +355,7 @@ fn damage_to_what_skipping_needs_is_found_where_it_is() {
     }
 }
 
-/// Recordings that are changed: of many pages, of what asks, and of many changes of the address
-/// space.
+/// Recordings to change: with many pages, with queries, and with many changes of the address space.
 static FUZZED: LazyLock<[Vec<u8>; 3]> = LazyLock::new(|| {
     let runs: [Run; 3] = [
         ("gups", 1, &[("updates", "100000"), ("populate", "no")]),
@@ -395,8 +392,8 @@ fn any_change() -> impl Strategy<Value = (Index, Change)> {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
-    /// Whatever a file says of skipping, with right checksums, and whatever may be passed over: it
-    /// is read to its end or refused, and batches are no longer than they may be.
+    /// With any touch summaries under valid checksums, and any grants, a file is read to its end or refused. Batches
+    /// keep their size limit.
     #[test]
     fn whatever_is_said_of_skipping_is_answered(
         which in 0..3usize,
@@ -410,7 +407,7 @@ proptest! {
                 if raw.is_empty() {
                     return;
                 }
-                // Counts stand in front.
+                // Counts are at the front.
                 let at = at.index(if near { raw.len().min(64) } else { raw.len() });
                 let end = |n: &Index| at + n.index((raw.len() - at).min(200)) + 1;
                 match change {
@@ -447,7 +444,7 @@ proptest! {
             }
             prop_assert!(number < 1 << 16);
         }
-        // With the index gone, no file is whole.
+        // Without an index, no file is complete.
         prop_assert!(!check_trace(&path, None).unwrap().whole);
     }
 }

@@ -1,4 +1,4 @@
-//! What a file is, by its content.
+//! Detection of a file's format by its contents.
 
 use std::io::Write;
 
@@ -12,7 +12,7 @@ fn compression_is_told_by_content_not_by_name() {
     let dir = tempfile::tempdir().unwrap();
     let records: Vec<_> = (0..8000)
         .map(|i: u64| {
-            // Hard to compress: a cut file has good parts before the cut.
+            // Hard to compress, so that a cut file has valid parts before the cut.
             let va = i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 16 | 1;
             champsim_record(0x1000 + 4 * i, [3, 0], [3, 0, 0, 0], 0, va)
         })
@@ -91,7 +91,7 @@ fn what_is_no_trace_is_refused_with_what_was_expected() {
         message.contains("absent") && message.contains("open"),
         "{message}"
     );
-    // Named by the user, but not that.
+    // The user names a format that the file does not have.
     std::fs::write(&path, b"I  1000,4\n").unwrap();
     let options = OpenOptions {
         format: Some(Format::Champsim),

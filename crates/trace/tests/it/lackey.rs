@@ -1,4 +1,4 @@
-//! The text of Valgrind's lackey.
+//! The text format of Valgrind's lackey.
 
 use pagewalk_stream::{OpClass, flags};
 use pagewalk_trace::OpenOptions;

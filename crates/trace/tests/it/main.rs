@@ -1,5 +1,4 @@
-//! Traces from outside: what is recorded comes back exactly, and what is damaged
-//! is said to be, with the place.
+//! Traces from outside: recordings come back exactly, and damage is reported with its place.
 
 mod champsim;
 mod convert;
@@ -37,7 +36,7 @@ pub fn program(name: &str, threads: u32, params: &[(&str, &str)]) -> Box<dyn Pro
     build(name, &options).unwrap()
 }
 
-/// `program` recorded into a file of `dir`, up to `limit` instructions.
+/// Records `program` into a file of `dir`, up to `limit` instructions.
 pub fn recorded(dir: &Path, program: Box<dyn Program>, limit: Option<u64>) -> PathBuf {
     let path = dir.join("t.pwt");
     let header = Header::of(&program.facts(), 4, "a test");
@@ -49,7 +48,7 @@ pub fn recorded(dir: &Path, program: Box<dyn Program>, limit: Option<u64>) -> Pa
 /// Ops and marks of each thread.
 pub type Streams = BTreeMap<u32, (Vec<Op>, Vec<(usize, End)>)>;
 
-/// Asks threads in turn; `Err` with what came before.
+/// Reads the threads in turn; with an error, the ops and marks before it.
 pub fn try_drain(program: &mut dyn Program) -> (Streams, Option<String>) {
     let mut streams = Streams::new();
     let mut live = vec![0];
@@ -92,12 +91,12 @@ pub fn drain(program: &mut dyn Program) -> Streams {
     streams
 }
 
-/// The trace at `path`.
+/// Opens the trace at `path`.
 pub fn opened(path: &Path) -> Box<dyn Program> {
     open_trace(path, &OpenOptions::default()).unwrap()
 }
 
-/// Why the trace at `path` is refused.
+/// The error for the trace at `path`.
 pub fn refused(path: &Path, options: &OpenOptions) -> String {
     match open_trace(path, options) {
         Ok(mut program) => try_drain(program.as_mut()).1.expect("a fault"),

@@ -1,4 +1,4 @@
-//! Our own format: what is recorded comes back exactly.
+//! Our own format: recordings come back exactly.
 
 use std::io::Write;
 use std::path::Path;
@@ -54,7 +54,7 @@ fn an_instruction_takes_less_than_three_bytes() {
     }
 }
 
-/// What a live program does is not known when its recording begins.
+/// The facts of a live program are unknown when its recording begins.
 #[test]
 fn a_region_of_interest_is_told_though_it_was_not_announced() {
     let dir = tempfile::tempdir().unwrap();
@@ -114,7 +114,7 @@ fn skipping_lands_on_the_instruction_and_keeps_events() {
             before += u64::from(o.insns);
             before > skip
         });
-        // A skip that ends within an op leaves out that op.
+        // A skip that ends within an op also skips that op.
         let first = first.map_or(all.0.len(), |f| if skip > 0 { f } else { 0 });
         let expected = &all.0[first..];
         assert!(ops.len() <= expected.len() && ops.len() + 2 >= expected.len());
@@ -217,7 +217,7 @@ fn two_recordings_to_one_name_leave_one_whole() {
         .into_iter()
         .map(|r| {
             let written = r.finish().unwrap();
-            // Each as it ends.
+            // Each is complete when it ends.
             assert!(check_trace(&path, None).unwrap().whole);
             written
         })
@@ -355,7 +355,7 @@ fn a_replay_does_not_wait_for_threads_that_died_with_their_process() {
             ..
         }
     ));
-    // Thread 2 is never asked: here its process ends before it gets a core.
+    // Thread 2 is never read: its process ends before it gets a core.
     assert!(matches!(ask(&mut waits, 0), End::Wait { .. }));
     assert!(waits.free(&[0]).is_empty());
     let mut asked = 0;
@@ -388,7 +388,7 @@ fn a_replay_does_not_wait_for_threads_that_died_with_their_process() {
     assert_eq!(copied.instructions, info.instructions);
 }
 
-/// A disk that is full after so many bytes.
+/// A disk with room for this many bytes.
 struct SmallDisk(usize);
 
 impl Write for SmallDisk {
@@ -454,7 +454,7 @@ fn a_flipped_bit_is_found_where_it_is() {
         assert!(check.good_instructions <= instructions(&all));
         if at == whole.len() / 2 {
             assert!(offset as usize <= at && check.good_blocks.unwrap() > 0);
-            // What comes before the damage is given first.
+            // The part before the damage comes first.
             let (good, error) = try_drain(opened(&bad).as_mut());
             assert!(error.unwrap().contains("checksum"));
             assert_eq!(instructions(&good), check.good_instructions);
@@ -486,7 +486,7 @@ fn files_of_earlier_versions_are_read_and_those_of_later_ones_refused() {
     assert!(message.contains("version 6"), "{message}");
 }
 
-/// Where batches end says how the threads of a program take turns on a machine.
+/// The ends of batches determine the order in which threads run on a machine.
 #[test]
 fn the_batches_of_threads_come_back() {
     let dir = tempfile::tempdir().unwrap();
@@ -517,7 +517,7 @@ fn the_batches_of_threads_come_back() {
             *end == End::More && !ops.is_empty() && ops.len() < BATCH_OPS
         }));
         assert!(made == batches(opened(&path)), "{name} {threads}");
-        // So it is of a copy.
+        // A copy behaves the same.
         let copy = dir.path().join("copy.pwt");
         convert_trace(&path, &OpenOptions::default(), &copy, false).unwrap();
         assert!(made == batches(opened(&copy)), "{name} {threads}");

@@ -1,5 +1,4 @@
-//! A recording of a live program as an earlier build wrote it (`data/steps.c`): it is
-//! read, and what is damaged is found.
+//! A recording of a live program by an earlier build (`data/steps.c`): it is still read, and damage is found.
 
 use pagewalk_stream::{End, Event, OpClass};
 use pagewalk_trace::{OpenOptions, check_trace, trace_info};
@@ -16,8 +15,7 @@ fn an_earlier_recording_of_a_live_program_is_read() {
     let info = trace_info(&path, &OpenOptions::default()).unwrap();
     assert_eq!(info.exit_status, Some(7));
     assert_eq!((info.threads, info.instructions), (1, 66_155));
-    // 3000 updates of the table, of which 1504 are followed by another; a hundred
-    // bytes are copied.
+    // 3000 updates of the table, of which 1504 are followed by another; and a copy of a hundred bytes.
     assert_eq!((info.loads, info.stores), (4604, 4605));
     assert_eq!((info.ops, info.mapping_events), (24_867, 5));
     let all = drain(opened(&path).as_mut());

@@ -25,7 +25,7 @@ fn stretches_of_a_recording_are_all_of_it() {
         assert_eq!(found.request.as_deref(), Some("update"));
         assert!(found.stretches.iter().any(|s| s.requests > 0));
         assert_eq!(vectors(), Some(found));
-        // Nobody waits for the answer any more.
+        // A callback that returns false ends the pass without a result.
         let stopped = block_vectors(&path, &options, 7000, 1, &mut |_, _| false);
         assert_eq!(stopped, Ok(None));
     }

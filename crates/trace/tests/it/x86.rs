@@ -47,7 +47,7 @@ fn a_chain_of_loads_depends_on_the_load_before() {
     );
     assert_eq!(first[0].dep, [0, 0], "nobody has written rax yet");
     assert_eq!((first[1].dep, first[1].pc), ([1, 0], AT + 3));
-    // Over the border of blocks.
+    // Across the border of two blocks.
     let second = expand(&b, &[load(0, 0x3000), load(1, 0x4000)], None, &mut r);
     assert_eq!(second[0].dep, [1, 0]);
 }
@@ -106,7 +106,7 @@ fn the_path_goes_on_in_the_next_block() {
     let c = block(&[ADD_RAX_1, MOV_RBX_FROM_RAX]);
     let mut r = Registers::default();
     let first = expand(&b, &[load(0, 8)], None, &mut r);
-    // The load, and what counts the addition behind it.
+    // The load, and a `Compute` op that counts the addition after it.
     assert_eq!(first.iter().map(|o| o.insns).collect::<Vec<_>>(), [1, 1]);
     let second = expand(&c, &[load(1, 16)], None, &mut r);
     assert_eq!((second[0].dep[0], second[0].dep_latency[0]), (2, 2));
@@ -126,7 +126,7 @@ fn a_cleared_register_waits_for_nothing() {
 
 #[test]
 fn two_makers_become_one_compute_op() {
-    // rax and rbx are loaded, added, and the sum is an address.
+    // rax and rbx are loaded and added, and the sum is an address.
     let b = block(&[MOV_RBX_FROM_RAX, MOV_RAX_FROM_RAX, ADD_RAX_RBX]);
     let mut r = Registers::default();
     let ops = expand(&b, &[load(0, 8), load(1, 16)], None, &mut r);
@@ -305,8 +305,8 @@ fn markers_are_found_where_they_are() {
 }
 
 proptest! {
-    /// Any bytes, any records: every instruction counts once when the block runs to
-    /// its end, and no op names a producer before the stream.
+    /// With any code and records, every instruction counts once if the block runs to its end, and no op names a
+    /// producer before the stream.
     #[test]
     fn any_code_expands(
         code in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 1..15), 1..40),

@@ -13,13 +13,13 @@ use crate::x86::{Piece, Registers};
 #[derive(Default)]
 pub struct StepDecoder {
     model: Model,
-    /// Carry dependences over the borders of blocks of the file.
+    /// Carry dependences across the borders of the file's blocks.
     pub registers: Registers,
     words: Vec<u64>,
     ops: Vec<Op>,
 }
 
-/// What stands at a step, apart from its blocks and accesses.
+/// Marks that belong to a step.
 #[derive(Default)]
 struct Notes {
     irregular: bool,
@@ -28,7 +28,7 @@ struct Notes {
     asks: Option<ShortcutQuery>,
 }
 
-/// Where the columns are being read.
+/// Read positions in the columns.
 struct At<'a> {
     from: Columns<'a>,
     named: usize,
@@ -67,7 +67,7 @@ impl At<'_> {
             };
             let bytes = usize::from(bytes);
             let difference = match self.from.bytes.first_chunk() {
-                // Eight bytes are there: take what is ours of them.
+                // If eight bytes remain, reads all and masks those of other accesses.
                 Some(all) => {
                     let unused = 64 - 8 * bytes as u32;
                     u64::from_le_bytes(*all)
@@ -92,11 +92,10 @@ impl At<'_> {
 }
 
 impl StepDecoder {
-    /// Gives the ops of `steps` steps with their `marks` in between. Returns their
-    /// instructions.
+    /// Gives the ops of `steps` steps, with their `marks` in between. Returns their instructions.
     ///
     /// # Errors
-    /// What `give` returns; with `fault`, columns that contradict themselves.
+    /// The errors of `give`. If the columns are inconsistent, the error of `fault`.
     pub fn decode(
         &mut self,
         from: Columns<'_>,
@@ -192,8 +191,7 @@ impl StepDecoder {
         Ok(())
     }
 
-    /// Reads a mark behind its position. `None`: it makes no sense; false: it is
-    /// a second one where one can be.
+    /// Reads a mark after its position. `None`: it is invalid. False: it is a second one where only one is allowed.
     fn note(
         &mut self,
         from: &mut &[u8],
@@ -238,7 +236,7 @@ impl StepDecoder {
     }
 }
 
-/// Where the next mark stands; the end of all numbers when there is none left.
+/// Position of the next mark, or `u64::MAX` if none is left.
 fn position(from: &mut &[u8], left: &mut u32) -> Option<u64> {
     match left.checked_sub(1) {
         None => Some(u64::MAX),

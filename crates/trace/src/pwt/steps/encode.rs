@@ -14,22 +14,22 @@ use crate::x86::{Block, Registers};
 #[derive(Default)]
 pub struct StepEncoder {
     model: Model,
-    /// A byte for each block: not guessed; the first `named`.
+    /// One byte for each block, set for a wrong guess; the first `named`.
     misses: Vec<u8>,
     named: usize,
-    /// Numbers that were not guessed; the first `ids_end` bytes.
+    /// Numbers of wrongly guessed blocks; the first `ids_end` bytes.
     ids: Vec<u8>,
     ids_end: usize,
-    /// A byte for each access, the first `tags_end`.
+    /// One byte for each access; the first `tags_end`.
     tags: Vec<u8>,
     tags_end: usize,
-    /// Differences of addresses; the first `bytes_end`.
+    /// Address differences; the first `bytes_end`.
     bytes: Vec<u8>,
     bytes_end: usize,
     marks: Vec<u8>,
     mark_count: u32,
     steps: u32,
-    /// The block that is known to follow.
+    /// The next block, if known.
     next: Option<u32>,
     instructions: u64,
     ops: u64,
@@ -51,10 +51,10 @@ pub struct StepPart {
     pub ops: u64,
 }
 
-/// Words that [`StepEncoder::run`] looks at, at most.
+/// Most words in one call of [`StepEncoder::run`].
 const RUN: usize = 1 << 14;
 
-/// What [`StepEncoder::run`] has taken.
+/// Executions that [`StepEncoder::run`] has taken.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Taken {
     /// Executions of blocks.
@@ -63,21 +63,20 @@ pub struct Taken {
     pub instructions: u64,
     /// Their ops.
     pub ops: u64,
-    /// Markers of the region of interest in them.
+    /// Region-of-interest markers in them.
     pub markers: u64,
 }
 
-/// The smaller difference of a record from what was guessed, the code of that guess
-/// and of the difference's bytes, and how many those are.
+/// The smaller difference of a record from its two guesses, the code for guess and length, and the length of the
+/// difference in bytes.
 #[inline(always)]
 fn difference(slot: &Slot, word: u64, before: u64) -> (u64, u8, usize) {
     let here = zigzag(word.wrapping_sub(slot.word));
     let moved = zigzag(word.wrapping_sub(slot.moved(before)));
-    // Of the latter there are codes for up to six bytes. Without a branch: which one
-    // it is cannot be guessed.
+    // The second guess has codes for up to six bytes. No branch: the choice between the two is unpredictable.
     let better = u64::from(moved < here.min(1 << 48)).wrapping_neg();
     let value = here ^ (here ^ moved) & better;
-    // Records are below 2^58, so that this cannot overflow.
+    // Records are below 2^58, so the shift cannot overflow.
     let width = ((value << 1 | 1).ilog2() + 7) >> 3;
     (value, width as u8 + (better as u8 & MOVED), width as usize)
 }
@@ -95,7 +94,7 @@ fn grow(column: &mut Vec<u8>, bytes: usize) {
 }
 
 impl StepEncoder {
-    /// Whether a block of the file is due.
+    /// True if the part should become a block of the file.
     #[inline(always)]
     pub fn is_full(&self) -> bool {
         self.steps as usize >= MOST_STEPS
@@ -103,14 +102,13 @@ impl StepEncoder {
             || self.marks.len() >= MARKS_FULL
     }
 
-    /// Whether there is nothing to write.
+    /// True if there is nothing to write.
     pub fn is_empty(&self) -> bool {
         self.steps == 0 && self.mark_count == 0
     }
 
-    /// Appends complete executions from the front of a ring's `words`, as many as
-    /// there are up to `most`, or until they have so many instructions, each followed
-    /// by another block that is known. Returns the words that it has taken.
+    /// Appends complete executions from the front of a ring's `words`, each followed by another known block. Stops
+    /// after `most` executions or `wanted` instructions. Returns the number of words taken.
     pub fn run(
         &mut self,
         words: &[u64],
@@ -125,7 +123,7 @@ impl StepEncoder {
         if self.tags_end >= RECORDS_FULL {
             return (0, taken);
         }
-        // Once for all of them: the loop below has no call in it.
+        // Reserved once for all executions, so that the loop below has no call in it.
         room(&mut self.misses, self.named + most as usize);
         room(&mut self.ids, self.ids_end + 4 * most as usize + 4);
         room(&mut self.tags, self.tags_end + words.len());
@@ -166,7 +164,7 @@ impl StepEncoder {
             }
 
             let guess = &mut guesses[guess_at(last, before)];
-            // Without a branch: which blocks are not guessed cannot be guessed.
+            // No branch: wrong guesses are unpredictable.
             let miss = *guess != shape.number;
             *guess = shape.number;
             (before, last) = (last, shape.number);
@@ -213,8 +211,8 @@ impl StepEncoder {
         (at, taken)
     }
 
-    /// Appends an execution of `block` that sent these records, of which there are
-    /// less than 65,536, and went on with block `next`. Returns its instructions.
+    /// Appends an execution of `block` that sent these records (fewer than 65,536) and continued at block `next`.
+    /// Returns its instructions.
     pub fn step(
         &mut self,
         block: &Block,
@@ -250,15 +248,15 @@ impl StepEncoder {
         room(&mut self.misses, self.named + 1);
         self.misses[self.named] = u8::from(miss);
         self.named += 1;
-        // Without a branch: which blocks are not guessed cannot be guessed.
+        // No branch: wrong guesses are unpredictable.
         let at = self.ids_end;
         room(&mut self.ids, at + 4);
         self.ids[at..at + 4].copy_from_slice(&number.to_le_bytes());
         self.ids_end = at + 4 * usize::from(miss);
     }
 
-    /// Writes the records of a complete execution. Returns what has changed against
-    /// the last one, upper bits of records included.
+    /// Writes the records of a complete execution. Returns the bits that differ from the last one's, including the
+    /// upper bits of records.
     #[inline(always)]
     fn accesses(&mut self, shape: &Shape, records: &[u64]) -> u64 {
         let n = records.len();
@@ -307,29 +305,28 @@ impl StepEncoder {
         }
     }
 
-    /// Before the access of this instruction in the next step, the thread meets the
-    /// change with this ticket.
+    /// In the next step, the thread meets the change with this ticket before the access of this instruction.
     pub fn met_within(&mut self, instruction: u16, ticket: u64) {
         self.note(MET_WITHIN, &[u64::from(instruction), ticket]);
     }
 
-    /// The next step ends with this question.
+    /// The next step ends with this query.
     pub fn query(&mut self, ask: ShortcutQuery) {
         self.mark(&Mark::End(End::Query(ask)));
     }
 
-    /// Appends what follows the steps so far, but for a question, which is part of a step.
+    /// Appends a mark after the steps so far. A query is part of a step instead.
     pub fn mark(&mut self, mark: &Mark) {
         put_mark(&mut self.marks, u64::from(self.steps), mark);
         self.mark_count += 1;
     }
 
-    /// Takes what is there, and begins anew.
+    /// Takes the part so far, and begins a new one.
     pub fn take(&mut self) -> StepPart {
         if let Some(next) = self.next.take() {
             self.name(next);
         }
-        // One more than steps: the block that follows may not be known.
+        // One more than steps, because the block after the last step is guessed, too.
         let named = self.steps as usize + 1;
         room(&mut self.misses, named);
         self.misses[self.named..named].fill(0);

@@ -1,11 +1,9 @@
-//! Executions of translation blocks to few bytes and back, exactly.
+//! Lossless compression of executions of translation blocks.
 //!
-//! A model guesses which block follows from the two before it, and each address
-//! from the last one of the same operand: that it has not moved, or has moved as
-//! the access before it has. What was otherwise stands in columns: a bit for each
-//! block and the numbers of those not guessed, four bits for each access and the
-//! bytes of what was not guessed. What is rare stands among the marks. Encoder and
-//! decoder run the same model, which starts empty in each block of the file.
+//! A model guesses each block from the two before it, and each address from the last one of the same operand. Either
+//! the address has not moved, or it has moved as far as the previous access. Columns hold one bit for each block, the
+//! numbers of wrongly guessed blocks, four bits for each access, and the address differences. Rare cases are marks.
+//! Encoder and decoder run the same model, which starts empty in each block of the file.
 
 mod decode;
 mod encode;
@@ -19,46 +17,43 @@ use pagewalk_ring::record::ADDRESS_MASK;
 
 use crate::x86::Block;
 
-/// Steps of a block of the file at most.
+/// Most steps of a block of the file.
 pub const MOST_STEPS: usize = 1 << 18;
-/// A block of the file is closed when it has so many records.
+/// Records at which a block of the file is closed.
 const RECORDS_FULL: usize = 1 << 20;
-/// Records of a block of the file at most: one step can have more than are left.
+/// Most records of a block of the file: one step can exceed the limit.
 pub const MOST_RECORDS: usize = RECORDS_FULL + (1 << 16);
 
-/// Codes among the marks, above those of [`super::marks`]: a step whose records are
-/// not as many as its block expects; a step after which no block is known to
-/// follow; a meeting point within a step.
+/// Codes of marks above those of [`super::marks`]. In order: a step with another number of records than its block
+/// expects, a step without a known next block, and a meeting point within a step.
 const IRREGULAR: u64 = 64;
 const BREAK: u64 = 65;
 const MET_WITHIN: u64 = 66;
 
-/// Four bits an access: the bytes that follow, added to one of two guesses.
+/// Four bits for each access: the number of bytes that follow, plus this for the second guess.
 const MOVED: u8 = 9;
 
 const LOG: u32 = 16;
 
-/// What is known of a block of code without a look at it.
+/// Numbers about a block of code that encoder and decoder need.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Shape {
     /// Its number in the recording.
     pub number: u32,
-    /// Its first operand among those of all blocks that were decoded, in the order in which
-    /// they were.
+    /// Index of its first operand among the operands of all blocks, in the order of their decoding.
     pub slots: u32,
     /// Records of a complete execution.
     pub records: u16,
     /// Instructions of a complete execution.
     pub instructions: u16,
-    /// Ops of a complete execution, but for those in long chains.
+    /// Ops of a complete execution, without those for long chains.
     pub ops: u16,
     /// Markers in it.
     pub markers: u16,
 }
 
 impl Shape {
-    /// The shape of the next `block` after those with so many operands; `None` when
-    /// there are too many.
+    /// The shape of the next `block`, after blocks with `slots` operands; `None` if there are too many.
     pub fn of(block: &Block, number: u32, slots: u32) -> Option<Shape> {
         let records = u16::try_from(block.records()).ok()?;
         slots.checked_add(u32::from(records))?;
@@ -72,14 +67,13 @@ impl Shape {
         })
     }
 
-    /// Operands up to this block's last.
+    /// Index after this block's last operand.
     pub fn end(&self) -> usize {
         self.slots as usize + usize::from(self.records)
     }
 }
 
-/// The last record of an operand, and how far it was from the one before it in the
-/// block, or from the last address of the block before.
+/// The last record of an operand, and its distance from the previous access.
 #[derive(Clone, Copy, Default)]
 struct Slot {
     word: u64,
@@ -87,7 +81,7 @@ struct Slot {
 }
 
 impl Slot {
-    /// The record if the operand has moved as the access `before` has.
+    /// The record if the operand has moved as far as the access `before`.
     #[inline(always)]
     fn moved(&self, before: u64) -> u64 {
         before.wrapping_add(self.offset)
@@ -100,7 +94,7 @@ impl Slot {
     }
 }
 
-/// What both sides know of the steps so far.
+/// State of the predictor; encoder and decoder have the same.
 struct Model {
     next: Box<[u32; 1 << LOG]>,
     slots: Vec<Slot>,
@@ -124,7 +118,7 @@ impl Default for Model {
     }
 }
 
-/// Where the guess of the block after these two stands.
+/// Slot of the guess for the block after these two.
 #[inline(always)]
 fn guess_at(last: u32, before: u32) -> usize {
     let key = last.wrapping_mul(0x9e37_79b1) ^ before.wrapping_mul(0x85eb_ca6b);
@@ -138,7 +132,7 @@ impl Model {
         (self.last, self.before, self.access) = (0, 0, 0);
     }
 
-    /// Where the guess of the next block stands.
+    /// Slot of the guess for the next block.
     #[inline(always)]
     fn guess(&mut self) -> &mut u32 {
         &mut self.next[guess_at(self.last, self.before)]

@@ -1,4 +1,4 @@
-//! What a ring tells comes back as the ops that the live reader makes of it.
+//! Encoded executions decode to the ops that the live reader makes of them.
 
 use std::cell::Cell;
 use std::path::Path;
@@ -19,8 +19,8 @@ use crate::pwt::{Header, TraceWriter};
 use crate::x86::{Piece, Registers};
 use crate::{OpenOptions, check_trace, open_trace};
 
-/// Blocks of code: plain, loads and stores, conditional and indirect branches, wide
-/// accesses in pieces, a repeated string instruction, markers, a system call.
+/// Blocks of code: simple ones, loads and stores, conditional and indirect branches, wide accesses in pieces, a
+/// repeated string instruction, markers, a system call.
 const CODE: [&[&[u8]]; 9] = [
     &[&[0x48, 0x01, 0xd8], &[0x90]],
     &[&[0x48, 0x8b, 0x00], &[0x48, 0x8b, 0x18], &[0x75, 0xf8]],
@@ -61,20 +61,20 @@ fn known() -> Vec<Known> {
         .collect()
 }
 
-/// How an execution went.
+/// One execution of a block.
 #[derive(Clone, Debug)]
 struct Ran {
     block: usize,
     addresses: Vec<u64>,
-    /// Cut to so many records, if to any number, and more of any kind after them.
+    /// Number of records kept if it was cut short, then further records.
     kept: Option<usize>,
     more: Vec<u64>,
     met: Vec<(u16, u64)>,
-    /// It is not known what came next.
+    /// The next block is unknown.
     broken: bool,
-    /// It ends with a question; then that is not known, either.
+    /// It ends with a query; then the next block is unknown, too.
     asks: Option<ShortcutQuery>,
-    /// What happened before it.
+    /// The end before it.
     end: Option<End>,
     /// A block of the file ends before it.
     sealed: bool,
@@ -120,7 +120,7 @@ fn any_run() -> impl Strategy<Value = Ran> {
         Just(0)
     ];
     let addresses = prop::collection::vec(address, 70);
-    // Any record that is one of an access.
+    // Any record of an access.
     let more = rarely(prop::collection::vec(0..1u64 << 58, 0..6));
     let met = rarely(prop::collection::vec((0..6u16, any::<u64>()), 1..3));
     let asks = prop::option::weighted(0.1, any_query());
@@ -160,7 +160,7 @@ enum Part {
     End(End),
 }
 
-/// As the live reader does it.
+/// The expected result, made as the live reader does.
 fn expected(known: &[Known], runs: &[Ran]) -> (Vec<Part>, u64) {
     let (mut parts, mut registers) = (Vec::new(), Registers::default());
     for (n, ran) in runs.iter().enumerate() {
@@ -212,7 +212,7 @@ fn expected(known: &[Known], runs: &[Ran]) -> (Vec<Part>, u64) {
     (parts, instructions)
 }
 
-/// Step by step, or as many at a time as there are.
+/// Encodes step by step, or as many at once as possible.
 fn encoded(known: &[Known], runs: &[Ran], at_once: bool) -> Vec<StepPart> {
     let (mut encoder, mut done) = (StepEncoder::default(), Vec::new());
     let mut n = 0;
@@ -270,8 +270,8 @@ fn fault(what: &str) -> Stop {
     Stop::Fault(pagewalk_stream::Error::refused(what))
 }
 
-/// Decodes `part`, and each block of code when it is named first, as a reader does that begins
-/// anywhere: its operands are in the order of that.
+/// Decodes `part`, and each block of code at its first use, as a reader does that begins anywhere. Operands are
+/// numbered in that order.
 fn decode(
     decoder: &mut StepDecoder,
     (known, mine): (&[Known], &mut Vec<Option<Known>>),
@@ -351,7 +351,7 @@ proptest! {
         prop_assert!(given < 1 << 20);
     }
 
-    /// Good columns with a byte changed.
+    /// Valid columns with one byte changed.
     #[test]
     fn changed_columns_are_answered(
         runs in prop::collection::vec(any_run(), 1..60),
@@ -391,13 +391,13 @@ fn a_loop_costs_next_to_nothing() {
     assert!(ids <= 4 * 12, "the numbers of the first round: {ids}");
     assert_eq!(tags, (part.records as usize).div_ceil(2));
     assert!(bytes < 27_000, "two bytes for what moves on: {bytes}");
-    // The last one has nothing after it.
+    // Only the last step has no next block.
     assert!(marks <= 5, "{marks}");
     let all = zstd::bulk::compress(&part.columns.concat(), 1).unwrap();
     assert!(all.len() < 600, "{}", all.len());
 }
 
-/// A recording of `runs`, of which code `part` says what they are.
+/// Writes a recording of `runs`, whose code is `part`.
 fn recorded(path: &Path, part: CodePart, runs: &[Ran]) {
     let mut writer = TraceWriter::create(path, &Header::default()).unwrap();
     writer.code(part).unwrap();
@@ -410,7 +410,7 @@ fn recorded(path: &Path, part: CodePart, runs: &[Ran]) {
     writer.finish().unwrap();
 }
 
-/// The ops of the recording there; why there are no more.
+/// The ops of the recording at `path`, and the error that ends it.
 fn replayed(path: &Path) -> (Vec<Op>, Option<String>) {
     let mut program = open_trace(path, &OpenOptions::default()).unwrap();
     let (mut batch, mut ops) = (Batch::new(), Vec::new());
@@ -423,7 +423,7 @@ fn replayed(path: &Path) -> (Vec<Op>, Option<String>) {
     }
 }
 
-/// Code that nobody executes is not decoded, whatever it is; a check looks at it all the same.
+/// Code that is never executed is not decoded, even if it is invalid. A check decodes it all the same.
 #[test]
 fn code_is_decoded_when_it_is_executed() {
     let dir = tempfile::tempdir().unwrap();
@@ -453,7 +453,7 @@ fn code_is_decoded_when_it_is_executed() {
         for (number, known) in known().into_iter().enumerate() {
             let mut raw = raw(number);
             if number == bad {
-                // More instructions than a block has.
+                // More instructions than a block can have.
                 raw[8..12].fill(0xff);
             }
             put_varint(&mut part.bytes, raw.len() as u64);
@@ -479,7 +479,7 @@ fn code_is_decoded_when_it_is_executed() {
     }
 }
 
-/// Lengths are looked at before, since they say where the other blocks are.
+/// Lengths are checked first, because they locate the other blocks.
 #[test]
 fn code_that_is_longer_than_its_part_is_refused() {
     let dir = tempfile::tempdir().unwrap();

@@ -165,8 +165,7 @@ impl Uses {
         }
     }
 
-    /// Class of the needed length, after `seen` instructions. Nothing if the analysed part is too short
-    /// to tell.
+    /// Class of the needed length, after `seen` instructions. Nothing if the analysed part is too short.
     fn needed(&self, seen: u64) -> Option<usize> {
         let mut to_the_end = Times::new();
         for last in self.last.values() {
@@ -193,7 +192,7 @@ impl Uses {
 }
 
 /// Instructions of filtered warming before each sample that reconstruct the structures of `targets`.
-/// Nothing if the analysed part does not tell, which means to warm everything. `go_on` gets the
+/// Nothing if the analysed part is inconclusive; then everything has to be warmed. `go_on` gets the
 /// instructions analysed so far and in all.
 ///
 /// # Errors

@@ -183,7 +183,7 @@ impl Merge<'_> {
 
 impl Merge<'_> {
     /// Refuses a setting that would replace part `old` of a design, or add one, under the design's
-    /// unchanged name. A reader of the result could not tell.
+    /// unchanged name. A reader of the result would not see the change.
     fn may_exchange(&self, path: &str, old: Option<&str>, new: &str) -> Result<(), Error> {
         let part = path.split('.').next().filter(|p| !p.is_empty());
         let Some((setting, design)) = self

@@ -16,8 +16,8 @@
 //! [`Batch::skipped`]. Accesses go to [`Core::warm_lines`](pagewalk_cpu::Core::warm_lines) in groups of
 //! [`TOGETHER`]. `leave_phase` calls [`Machine::end_filtered_warming`].
 //!
-//! [`Batch::skipped`]: pagewalk_stream::Batch::skipped [`Phase::FilteredWarm`]:
-//! crate::plan::Phase::FilteredWarm
+//! [`Batch::skipped`]: pagewalk_stream::Batch::skipped
+//! [`Phase::FilteredWarm`]: crate::plan::Phase::FilteredWarm
 
 use pagewalk_cpu::{CoreContext, TOGETHER};
 use pagewalk_mmu::Fault;

@@ -11,7 +11,7 @@ const DATA: u64 = 0x1000_0000;
 /// Observations of the run.
 #[derive(Default)]
 pub struct Seen {
-    /// Threads that the program was told are gone.
+    /// Threads reported to the program as gone.
     pub gone: Vec<ThreadId>,
 }
 

@@ -232,7 +232,7 @@ impl Places {
         }
     }
 
-    /// The next region, and what comes before it.
+    /// Schedules the next region and the phases before it.
     fn schedule_next(&mut self) -> Option<()> {
         let region = self.regions.regions.get(self.number)?;
         self.number += 1;

@@ -130,8 +130,9 @@ struct Uses {
     again: Times,
     /// Times from the start to the first use.
     first: Times,
-    /// Times between two uses, for uses in the second half.
+    /// Uses in the second half by the class of the time since the last use.
     late: Vec<u64>,
+    /// First uses in the second half.
     late_first: u64,
 }
 
@@ -172,7 +173,7 @@ impl Uses {
             to_the_end.add(seen - last);
         }
         let scale = (1u64 << self.target.sampling_shift) as f64;
-        // Lengths for which each use in the second half is known to be a reuse within the length or not.
+        // Lengths short enough to classify each use in the second half.
         let lengths = || (1..LENGTHS).take_while(|c| length(*c) <= seen / 2);
         let footprint = |class: usize| {
             let parts = [&self.again, &self.first, &to_the_end];

@@ -116,7 +116,7 @@ impl Machine {
         self.recent_lines
             .iter_mut()
             .for_each(RecentLineFilter::forget);
-        // Shortcut queries keep to ordinary functional warming.
+        // Shortcut queries use ordinary functional warming, so such a machine does not keep LRU stacks.
         let alone = self.cores.len() == 1 && !self.os.has_shortcut();
         let Some(process) = self.processes.values().next() else {
             return;

@@ -1,7 +1,11 @@
 //! Configuration, wiring, run loop and results. The only crate that depends on all others.
 //!
-//! Start with `run.rs` (designs and host threads), `fanout.rs` (batches from one program to several
-//! machines), `machine.rs` (one simulated machine) and `plan.rs` (the phases of a run).
+//! Start with these files:
+//!
+//! - `run.rs`: designs and host threads
+//! - `fanout.rs`: batches from one program to several machines
+//! - `machine.rs`: one simulated machine
+//! - `plan.rs`: the phases of a run
 
 pub mod config;
 mod energy;

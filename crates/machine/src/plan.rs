@@ -3,7 +3,7 @@
 //! A run passes through fast-forwarding ([`Phase::Skip`]), timed warm-up and the measured part. With
 //! sampling, the measured part is a sequence of samples. [`stretches`] divides the gap before each
 //! sample, counted back from the sample: detailed warm-up, functional warming, filtered functional
-//! warming, fast-forwarding. [`PhasePlan`] moves from phase to phase as the machine reports its work, and
+//! warming, fast-forwarding. [`PhasePlan`] moves from phase to phase as the machine reports its work.
 //! [`Phase::detail`] tells the fan-out how much of the instruction stream the phase needs.
 
 use pagewalk_units::{Error, Rng, RunOption, rng, text};

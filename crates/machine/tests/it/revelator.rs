@@ -19,8 +19,8 @@ fn guesses(d: &DesignResult, kind: &str, name: &str) -> u64 {
     sum(d, name, |p| p.ends_with(&format!("mmu.engine.{kind}")))
 }
 
-/// Share of misses with a correct guess of the data, and share of program pages that the kernel at
-/// `placed` placed by its hash since boot.
+/// Share of misses with a correct guess of the data. Share of program pages that the kernel at `placed`
+/// has placed by its hash.
 fn guessed_and_hashed(d: &DesignResult, placed: &str) -> (f64, f64) {
     let at_mmu = |p: &str| p.ends_with(".mmu");
     let misses = sum(d, "walks", at_mmu) + sum(d, "walks_merged", at_mmu);

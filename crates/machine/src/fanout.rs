@@ -6,8 +6,9 @@
 //! **Idea.** The program generates each batch once. The fan-out queues the batch for its thread until
 //! every machine has taken it. Each machine reads the queues at its own speed, within a window of the
 //! slowest one. Each request for a batch says which [`Detail`] the machine needs, and up to which amount
-//! of work. From that the fan-out grants the program a fast-forward budget. The program then summarises
-//! the granted part in [`Batch::skipped`] and generates no operations for it.
+//! of work. From that the fan-out grants a single-threaded program a fast-forward budget. The program
+//! generates no operations for the granted part. It summarises that part in [`Batch::skipped`]: first
+//! touches of pages or, for filtered functional warming, the accesses that pass a recent-line filter.
 //!
 //! **Calls.** A worker of `run.rs` picks the machine that has progressed least and calls
 //! `Machine::advance`. The machine calls [`Fanout::next`] for a thread. A queued batch is returned at

@@ -150,8 +150,8 @@ impl Installation {
     }
 
     /// `designs`, and beside them the perfect-TLB design of each machine for
-    /// [`Options::translation_cost`]. Left out if it is already one of them, shares no stream with them,
-    /// or is no longer perfect because of a setting.
+    /// [`Options::translation_cost`](crate::Options::translation_cost). Left out if it is already one of
+    /// them, shares no stream with them, or is no longer perfect because of a setting.
     fn with_reference(
         &self,
         mut designs: Vec<Design>,

@@ -1,5 +1,5 @@
-//! Runs specifications in JSON, as the command line makes them, on any program
-//! and prints the results: for work on the engine without Python.
+//! Runs JSON specifications, as the command line makes them, and prints the results: for work on the
+//! engine without Python.
 //!
 //!     front_door FOLDER run|record|stats SPEC-AS-JSON [FILE]
 //!

@@ -1,5 +1,5 @@
-//! How fast the engine is: million simulated instructions and memory operands
-//! a second of processor time of one host core, for each built-in program.
+//! Speed of the engine: million simulated instructions and memory operands for each second of processor
+//! time of one host core, for each built-in program.
 //!
 //!     cargo run --release -p pagewalk-machine --example speed [instructions [design [program [size]]]]
 
@@ -7,8 +7,8 @@ use std::path::Path;
 
 use pagewalk_machine::{Installation, RunSpec};
 
-/// Program and size: two of them from what fits the caches to what nothing fits,
-/// then the rest of the registry, each at a size whose set-up takes seconds.
+/// Programs and sizes. Two programs range from cache-resident to far beyond all caches. The others have a
+/// size whose set-up takes seconds.
 const PROGRAMS: &[(&str, &str)] = &[
     ("gups", "64MiB"),
     ("gups", "1GiB"),
@@ -37,8 +37,7 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("kv-redis", "256MiB"),
 ];
 
-/// What is measured: [`PROGRAMS`], and at their own size those of the registry
-/// that have no line there.
+/// Programs to measure: [`PROGRAMS`], and the other built-in programs at their default sizes.
 fn programs() -> Vec<(&'static str, String)> {
     let mut all: Vec<_> = PROGRAMS.iter().map(|&(n, s)| (n, s.to_owned())).collect();
     for info in pagewalk_programs::workloads() {
@@ -49,13 +48,13 @@ fn programs() -> Vec<(&'static str, String)> {
     all
 }
 
-/// The geometric mean.
+/// Geometric mean.
 fn mean(of: &[f64]) -> f64 {
     (of.iter().map(|v| v.ln()).sum::<f64>() / of.len() as f64).exp()
 }
 
-/// Processor time of this process so far, all threads, seconds. The kernel
-/// counts it in hundredths.
+/// Processor time of this process so far, all threads, in seconds. The kernel counts it in hundredths of
+/// a second.
 fn processor_seconds() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").expect("Linux has /proc");
     let after_name = stat.rsplit(')').next().unwrap_or_default();
@@ -103,8 +102,8 @@ fn main() {
                 .unwrap_or_else(|e| panic!("{name} {size}: {e}"));
             (processor_seconds() - start, r)
         };
-        // The set-up (graph, page tables) is the time of a run that measures next to
-        // nothing. The fastest of some: others on the host only ever add to it.
+        // The set-up time (graph, page tables) is that of a run with a minimal measured part. The minimum
+        // of several runs, because other load on the host can only add time.
         let set_up = (0..3).map(|_| timed(1000).0).fold(f64::MAX, f64::min);
         let (first, _) = timed(instructions);
         let (second, r) = timed(instructions);

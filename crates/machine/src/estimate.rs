@@ -1,13 +1,16 @@
-//! What samples say of the whole run, and how sure that is.
+//! Estimates of the whole run from its samples, with confidence intervals.
 //!
-//! Each number is computed from the sums over all samples, and again without one of them at a time:
-//! how much that changes it gives its variance, whatever the number is (the jackknife: Efron and
-//! Stein, Annals of Statistics 1981). There is a sample in each period of the run, so what a program
-//! does from phase to phase is in the samples as it is in the run, and no reason to doubt them: of
-//! these changes those of neighbours are compared, as is done of systematic samples (Wolter,
-//! Introduction to Variance Estimation, 2007, chapter 8). Designs on one stream are measured in the same places, so
-//! what they have in common goes out of their ratios (matched pairs: Ekman and Stenström, ISPASS
-//! 2005).
+//! The variance of a number comes from the jackknife (Efron and Stein, Annals of Statistics 1981). The
+//! number is computed from the sums over all samples, and again with one sample left out at a time. The
+//! samples are systematic, one in each period, so program phases are represented in proportion and are no
+//! source of error. The variance therefore compares neighbours in the sequence of left-out values
+//! (Wolter, Introduction to Variance Estimation, 2007, chapter 8). Designs on one stream are measured at
+//! the same places, so common variation cancels in their ratios (matched pairs: Ekman and Stenström,
+//! ISPASS 2005).
+//!
+//! Two errors remain that more samples do not reduce. Cold-start uncertainty ([`warming`]) covers lookups
+//! in structures whose contents are stale after fast-forwarding. A non-sampling bias covers the
+//! approximations of the warming itself.
 
 use std::collections::BTreeMap;
 
@@ -19,39 +22,38 @@ use serde::Serialize;
 use crate::summary;
 use crate::work::Work;
 
-/// What it may be unknown of, because the program was passed over before a sample, whether it had
-/// what was asked of it: in this order in [`StaleLookups`].
+/// Structures whose contents may be stale after fast-forwarding, in the order of [`StaleLookups`].
 pub(crate) const STALE_STRUCTURES: [&str; 7] =
     ["l1i", "l1d", "l2", "tlb_l1", "tlb_l2", "branches", "l3"];
-/// The second level of TLBs among them.
+/// Index of the second-level TLB.
 const SECOND_TLB: usize = 4;
 
-/// Of each of [`STALE_STRUCTURES`].
+/// Lookups of uncertain outcome, for each of [`STALE_STRUCTURES`].
 pub(crate) type StaleLookups = [StaleOutcomes; STALE_STRUCTURES.len()];
 
-/// What was counted between the two.
+/// Lookups counted between two snapshots.
 pub(crate) fn stale_since(now: &StaleLookups, before: &StaleLookups) -> StaleLookups {
     std::array::from_fn(|i| now[i] - before[i])
 }
 
-/// The confidence that all intervals have.
+/// Confidence of all intervals.
 const CONFIDENCE: f64 = 0.95;
-/// How many standard deviations of a normal distribution lie that far to either side.
+/// Two-sided 95 % quantile of the normal distribution.
 const Z95: f64 = 1.960;
-/// By what share samples may be too fast or too slow, each alike, where something before them was
-/// not warmed whole: what lines that are followed leave out, and how busy memory is. Of `sysbench`,
-/// whose samples hardly differ, the IPC is off by up to 0.05 %, with any seed; those of other
-/// programs differ too much to tell so little.
+/// Relative non-sampling bias that all samples may share if something before them was not fully warmed.
+/// Its causes are accesses that filtered warming drops, and the load on memory when a sample begins.
+/// Bound taken from `sysbench`, whose samples vary least: its IPC deviates by at most half of this with
+/// any seed.
 const NON_SAMPLING_BIAS: f64 = 0.001;
-/// Below so many events their spread between samples says little.
+/// Number of events below which their spread between samples is no reliable variance.
 const FEW_EVENTS: f64 = 30.0;
 
-/// What was counted in one sample of whole length.
+/// Counts of one complete sample.
 #[derive(Clone, Debug)]
 pub(crate) struct SampleCounts {
     pub(crate) work: Work,
     pub(crate) cycles: u64,
-    /// The values of the rows of the tree of the measured part.
+    /// Values of the rows of the measured part's tree.
     pub(crate) values: Vec<u64>,
     pub(crate) stale: StaleLookups,
 }
@@ -66,8 +68,8 @@ pub struct Interval {
     /// Upper end; None where there is none.
     #[schemars(with = "Option<f64>")]
     pub high: f64,
-    /// Half of the width that it would have if it came of the spread between samples alone, which
-    /// more of them make smaller.
+    /// Half of the width that sampling variation alone would give. Only this part shrinks with more
+    /// samples.
     #[serde(skip)]
     pub(crate) spread: f64,
 }
@@ -82,7 +84,7 @@ impl Interval {
         }
     }
 
-    /// What lies below and above it may be its due as well.
+    /// Widens the interval by a systematic error to each side.
     fn widened(self, below: f64, above: f64) -> Interval {
         Interval {
             low: self.low - below,
@@ -91,7 +93,7 @@ impl Interval {
         }
     }
 
-    /// Of a ratio that [`NON_SAMPLING_BIAS`] is of, in such samples.
+    /// Adds [`NON_SAMPLING_BIAS`] if the program was fast-forwarded before a sample.
     fn off_alike(self, samples: &[SampleCounts]) -> Interval {
         let passed_over = |s: &SampleCounts| s.stale != StaleLookups::default();
         if !samples.iter().any(passed_over) {
@@ -103,7 +105,7 @@ impl Interval {
         )
     }
 
-    /// Of one divided by the number, which is not negative.
+    /// Interval of the reciprocal of a number that is not negative.
     fn inverse(self) -> Interval {
         let inverse = |x: f64| if x > 0.0 { 1.0 / x } else { f64::INFINITY };
         let alone = [self.value - self.spread, self.value + self.spread].map(inverse);
@@ -115,10 +117,10 @@ impl Interval {
         }
     }
 
-    /// Of `events` in so many units: no narrower than chance makes it where each of them happens
-    /// for itself. Samples without any do not differ from each other, and there may be some
-    /// elsewhere. The ends are Byar's for the mean of a Poisson distribution (Breslow and Day,
-    /// Statistical Methods in Cancer Research II, 1987, 2.3).
+    /// Interval of a rate with `events` in `units`, at least as wide as that of a Poisson process.
+    /// Without it, samples that all have no event would give an interval of width zero. The ends are
+    /// Byar's approximation for the mean of a Poisson distribution (Breslow and Day, Statistical Methods
+    /// in Cancer Research II, 1987, 2.3).
     fn of_few(self, events: f64, units: f64) -> Interval {
         if events >= FEW_EVENTS {
             return self;
@@ -178,8 +180,8 @@ pub struct WarmingError {
     pub unknown: BTreeMap<&'static str, [f64; 2]>,
 }
 
-/// What of the samples is not known, each event at the price that the cycle stack says such
-/// events have had, and in misses of the second level of TLBs for 1000 instructions.
+/// Cold-start uncertainty of the samples, as CPI and as second-level TLB misses for 1000 instructions.
+/// Each event is priced by its average cost in the cycle stack.
 pub(crate) fn warming(samples: &[SampleCounts], tree: &Tree) -> Option<(WarmingError, [f64; 2])> {
     let mut sums = StaleLookups::default();
     for s in samples {
@@ -208,8 +210,8 @@ pub(crate) fn warming(samples: &[SampleCounts], tree: &Tree) -> Option<(WarmingE
     Some((error, [misses, hits].map(|n| 1000.0 * each(n))))
 }
 
-/// What `value` makes of sums over all of `n` samples but one, or over all. The samples are in the
-/// order of the run.
+/// Jackknife interval of a number. `value` computes it from the sums over all of `n` samples, or over all
+/// but the given one. Samples are in the order of the run.
 fn jackknife(n: usize, value: impl Fn(Option<usize>) -> Option<f64>) -> Option<Interval> {
     let whole = value(None)?;
     let without: Vec<f64> = (0..n).map(|i| value(Some(i))).collect::<Option<_>>()?;
@@ -219,8 +221,8 @@ fn jackknife(n: usize, value: impl Fn(Option<usize>) -> Option<f64>) -> Option<I
     Some(Interval::around(whole, half))
 }
 
-/// Degrees of freedom of a variance of normally distributed values by the differences of `n` that
-/// follow each other (von Neumann and others, Annals of Mathematical Statistics 1941).
+/// Degrees of freedom of a variance estimated from successive differences of `n` normally distributed
+/// values (von Neumann and others, Annals of Mathematical Statistics 1941).
 fn freedom(n: usize) -> usize {
     match n {
         0..=2 => n.saturating_sub(1),
@@ -252,14 +254,15 @@ impl Sums {
         sums
     }
 
-    /// Work and cycles of all of them, or of all but one.
+    /// Work and cycles of all samples, or of all but one.
     fn without(&self, out: Option<&SampleCounts>) -> (Work, u64) {
         let (work, cycles) = out.map_or((Work::default(), 0), |s| (s.work, s.cycles));
         (self.work - work, self.cycles - cycles)
     }
 }
 
-/// What the samples of a design say of it; nothing of fewer than two. `tree`: its counters.
+/// Estimates for a design from its samples; nothing for fewer than two. `tree`: the counters of the
+/// design.
 pub(crate) fn estimate(samples: &[SampleCounts], tree: &Tree) -> Option<Sampling> {
     let n = samples.len();
     if n < 2 {
@@ -281,7 +284,7 @@ pub(crate) fn estimate(samples: &[SampleCounts], tree: &Tree) -> Option<Sampling
         summary::values_of_rates(&part, work, cycles)
     };
     let whole = rates(None);
-    // One row a sample that was left out.
+    // One row for each sample left out.
     let without: Vec<Vec<Option<f64>>> = (0..n).map(|i| rates(Some(i))).collect();
     let metrics = summary::rates().enumerate().filter_map(|(m, definition)| {
         let mut interval = jackknife(n, |out| out.map_or(whole[m], |i| without[i][m]))?;
@@ -314,8 +317,8 @@ pub(crate) fn estimate(samples: &[SampleCounts], tree: &Tree) -> Option<Sampling
     })
 }
 
-/// How much faster the samples `other` are than those of `base`, for each instruction or, with
-/// `by_request`, each request. `paired`: they are of the same places of one stream.
+/// Speedup of the samples `other` over those of `base`, by cycles an instruction or, with `by_request`, a
+/// request. `paired`: both were measured at the same places of one stream.
 pub(crate) fn speedup(
     base: &[SampleCounts],
     other: &[SampleCounts],
@@ -346,7 +349,7 @@ pub(crate) fn speedup(
     let slow = jackknife(base.len(), |out| cost(&first, out.map(|i| &base[i])))?;
     let fast = jackknife(other.len(), |out| cost(&second, out.map(|i| &other[i])))?;
     let value = slow.value / fast.value;
-    // Relative errors of what has nothing in common.
+    // Relative errors of independent estimates add in quadrature.
     let half = value * (slow.half() / slow.value).hypot(fast.half() / fast.value);
     Some(Interval::around(value, half).off_alike(base))
 }
@@ -394,18 +397,18 @@ mod tests {
 
     #[test]
     fn the_interval_of_a_mean_is_the_textbook_one() {
-        // Cycles an instruction 1, 3: the square of s is 2, t(1) = 12.706.
+        // CPI values 1 and 3: the variance s² is 2, t(1) = 12.706.
         let s = estimate(&samples(&[(10, 10), (10, 30)]), &Tree::default()).unwrap();
         assert!((s.ipc - 0.5).abs() < 1e-12);
         assert!((1.0 / s.ipc_low - 2.0 - 12.706).abs() < 1e-9);
         assert!(s.ipc_high.is_infinite(), "below no cycles");
-        // 1, 2, 3: by neighbours the square of s is half of 1; one degree of freedom.
+        // 1, 2, 3: by successive differences s² is half of 1, with one degree of freedom.
         let s = estimate(&samples(&[(10, 10), (10, 20), (10, 30)]), &Tree::default()).unwrap();
         assert!((s.ipc - 0.5).abs() < 1e-12);
         assert!((1.0 / s.ipc_low - 2.0 - 12.706 / 6f64.sqrt()).abs() < 1e-9);
     }
 
-    /// Intervals of 40 samples at random hold the mean 19 times of 20.
+    /// 95 % intervals of 40 random samples contain the mean 19 times in 20.
     #[test]
     fn intervals_of_independent_samples_hold_what_they_say() {
         use rand::RngExt;
@@ -438,7 +441,7 @@ mod tests {
         // The exact upper end is 3.69 events.
         assert_eq!(nothing.low, 0.0);
         assert!((nothing.high * 4000.0 - 3.69).abs() < 0.03);
-        // Of ten 4.80 to 18.39.
+        // The exact interval for ten events is 4.80 to 18.39.
         let ten = super::Interval::around(10.0, 1.0).of_few(10.0, 1.0);
         assert!((ten.low - 4.80).abs() < 0.03 && (ten.high - 18.39).abs() < 0.03);
         let wide = super::Interval::around(10.0, 9.0).of_few(10.0, 1.0);

@@ -1,5 +1,24 @@
-//! One program, many machines: each batch is made once and lent to every
-//! design, which goes through the streams at its own speed.
+//! Batch fan-out: one program feeds several machines.
+//!
+//! **Problem.** Designs are compared on one instruction stream, and generating that stream costs host
+//! time. Machines also need less than the full stream while they fast-forward.
+//!
+//! **Idea.** The program generates each batch once. The fan-out queues the batch for its thread until
+//! every machine has taken it. Each machine reads the queues at its own speed, within a window of the
+//! slowest one. Each request for a batch says which [`Detail`] the machine needs, and up to which amount
+//! of work. From that the fan-out grants a single-threaded program a fast-forward budget. The program
+//! generates no operations for the granted part. It summarises that part in [`Batch::skipped`]: first
+//! touches of pages or, for filtered functional warming, the accesses that pass a recent-line filter.
+//!
+//! **Calls.** A worker of `run.rs` picks the machine that has progressed least and calls
+//! `Machine::advance`. The machine calls [`Fanout::next`] for a thread. A queued batch is returned at
+//! once. Otherwise the caller locks the program, fills the next batch itself and notifies the waiting
+//! workers. When the machine is about to drain the queue of the only thread, the same call also
+//! prefetches batches ([`Fanout::prefetch`]). The machine returns a used batch by [`Fanout::recycle`]. It
+//! reports threads of an ended process by [`Fanout::gone`] and its own end by [`Fanout::finish`].
+//!
+//! **Locks.** `program` is taken before `state`. A machine can take queued batches while another one
+//! fills the next.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
@@ -13,66 +32,66 @@ use crate::work::Work;
 /// A batch and why it ended.
 #[derive(Clone, Debug)]
 pub(crate) struct Item {
-    /// Ops; may be empty.
+    /// Operations; may be empty.
     pub(crate) batch: Arc<Batch>,
-    /// Instructions of the batch, counted when it was made: by the time that a core has gone
-    /// through it, the host's caches hold it no more.
+    /// Instructions of the batch. They are counted when the batch is made, because the host's caches no
+    /// longer hold it after a core has run through it.
     pub(crate) instructions: u64,
     /// Never [`End::Empty`].
     pub(crate) end: End,
 }
 
-/// What a machine gets when it asks for more.
+/// Answer of [`Fanout::next`].
 #[derive(Clone, Debug)]
 pub(crate) enum Supply {
-    /// Here it is.
+    /// The next item of the thread.
     Item(Item),
     /// The live program has nothing for this thread yet.
     Empty,
-    /// This machine is as far ahead of the slowest as it may be, or what comes next is being made; let
-    /// others run.
+    /// Nothing now: the machine is as far ahead of the slowest one as it may be, or another worker is
+    /// making the next batch. The worker runs other machines meanwhile.
     Ahead,
 }
 
-/// Threads that a program may make. A recording that names more is damaged.
+/// Limit on the number of threads of a program. A recording that names more is damaged.
 const MOST_THREADS: ThreadId = 1 << 20;
 
-/// Batches that a machine may be ahead of the slowest one, for each thread.
+/// Largest lead of a machine over the slowest one, in batches for each thread.
 const WINDOW: u64 = 64;
-/// Batches that are made before a machine asks for them, where they can be.
+/// Batches that are prefetched.
 const LOOKAHEAD: u64 = 8;
-/// The same of what is passed over, of which a machine has next to nothing to do: as many at a time, so
-/// that those that wait for them are not woken for each.
+/// Batches that are prefetched during fast-forwarding. A machine does almost no work on them, so they are
+/// made in larger groups. Waiting workers then wake once a group.
 const SKIPPED_LOOKAHEAD: u64 = 32;
 
 #[derive(Default)]
 struct Queue {
-    /// Number of the first item kept.
+    /// Number of the first item in the queue.
     base: u64,
     items: VecDeque<Item>,
-    /// Next item of each machine.
+    /// Next item of each machine; `u64::MAX` for a machine that takes no more.
     next: Vec<u64>,
-    /// The last item said that the thread waits for something outside.
+    /// The last item ends with [`End::Blocked`].
     blocked: bool,
-    /// The last item is the thread's end.
+    /// The last item is the end of the thread.
     ended: bool,
-    /// Number of the item after the last one that something happened behind but more of it.
+    /// Number of the item after the last one that ends with anything but [`End::More`].
     goes_on_from: u64,
-    /// Its process has ended on a machine.
+    /// A machine has seen the end of the thread's process.
     gone: bool,
-    /// Why there is nothing after the last item. Other threads go on, so that
-    /// every machine comes as far as it would alone.
+    /// Error of the program after the last item. Other threads continue, so that every machine gets as
+    /// far as it would alone.
     error: Option<Error>,
 }
 
 impl Queue {
-    /// Number of the item after the last one kept.
+    /// Number of the item after the last one in the queue.
     fn end(&self) -> u64 {
         self.base + self.items.len() as u64
     }
 
-    /// Drops what every machine has taken or will never take. The batch itself
-    /// lives on in the machine that runs it; it comes back through [`Fanout::recycle`].
+    /// Drops the items that every machine has taken or will never take. A machine that still runs a
+    /// dropped batch owns it, and returns it by [`Fanout::recycle`].
     fn trim(&mut self) {
         let end = self.end();
         let slowest = self.next.iter().copied().min().unwrap_or(end).min(end);
@@ -80,36 +99,35 @@ impl Queue {
         self.base = slowest;
     }
 
-    /// `consumer` takes nothing more from it; whether none does.
+    /// Removes `consumer` from the queue. True if no machine is left.
     fn unsubscribe(&mut self, consumer: usize) -> bool {
         self.next[consumer] = u64::MAX;
         self.trim();
         self.is_over()
     }
 
-    /// Whether no machine takes anything from it any more.
+    /// True if no machine takes another item.
     fn is_over(&self) -> bool {
         self.ended && self.items.is_empty() || self.next.iter().all(|n| *n == u64::MAX)
     }
 }
 
 struct FanoutState {
-    /// Of threads of which a machine may still take something.
+    /// Queues of the threads from which a machine may still take an item.
     threads: BTreeMap<ThreadId, Queue>,
-    /// Threads below this one were started.
+    /// Threads with a smaller number have been started.
     made: ThreadId,
     /// Instructions handed to each machine; `u64::MAX` once it has finished.
     progress: Vec<u64>,
     pool: Vec<Batch>,
-    /// Instructions and requests of all batches that were made.
+    /// Work of all batches made so far.
     work: Work,
-    /// Programs of the program's processes that are not followed.
+    /// Programs of processes that ran natively: the stream does not contain them.
     unseen: Vec<Unseen>,
 }
 
 impl FanoutState {
-    /// Makes a queue for each thread up to `thread`. Machines that have finished
-    /// never take anything from a new one either.
+    /// Adds a queue for each new thread up to `thread`. Finished machines take nothing from a new queue.
     fn make_room(&mut self, thread: ThreadId) {
         for new in self.made..=thread {
             let finished = |&p: &u64| if p == u64::MAX { u64::MAX } else { 0 };
@@ -122,13 +140,13 @@ impl FanoutState {
         self.made = self.made.max(thread + 1);
     }
 
-    /// What there is for `consumer` without the program, if anything.
+    /// Supply for `consumer` without calling the program, if there is one.
     fn buffered(&mut self, consumer: usize, thread: ThreadId) -> Option<Result<Supply, Error>> {
         let slowest = self.progress.iter().copied().min().unwrap_or(0);
         let may_exceed = self.progress[consumer] <= slowest;
         self.make_room(thread);
         let Some(queue) = self.threads.get_mut(&thread) else {
-            // Every machine has taken its end.
+            // Every machine has taken the end of this thread.
             return Some(Ok(Supply::Empty));
         };
         let at = queue.next[consumer];
@@ -148,13 +166,13 @@ impl FanoutState {
         queue.error.clone().map(Err)
     }
 
-    /// Whether the program has no more than its first thread.
+    /// True if the program has started no second thread.
     fn is_alone(&self) -> bool {
         self.made == 1
     }
 
-    /// Whether `consumer` will have taken all that there is of `thread`, the only one, with `soon` more, and
-    /// goes on from where it is: what it needs then says nothing of what comes after an event.
+    /// True if `consumer` would drain the queue of the only thread with at most `soon` more items. False
+    /// right after an event: the detail that the machine needed before it may not hold after it.
     fn queue_runs_dry(&self, consumer: usize, thread: ThreadId, soon: u64) -> bool {
         let Some(queue) = self.threads.get(&thread) else {
             return false;
@@ -168,7 +186,7 @@ impl FanoutState {
             && queue.error.is_none()
     }
 
-    /// Takes over what the program gave for `thread`; whether that was anything.
+    /// Queues a batch of the program. False if the program had nothing.
     fn add(
         &mut self,
         thread: ThreadId,
@@ -179,7 +197,7 @@ impl FanoutState {
         let Some(queue) = self.threads.get_mut(&thread) else {
             return false;
         };
-        // A blocked thread is asked again and again; what it says first counts.
+        // A blocked thread is polled repeatedly. Only its first answer is queued.
         let still_blocked = end == End::Blocked && queue.blocked;
         if batch.ops.is_empty() && (end == End::Empty || still_blocked) {
             self.pool.push(batch);
@@ -223,7 +241,7 @@ impl FanoutState {
     }
 }
 
-/// Refuses a thread whose number only damage can explain.
+/// Returns `end`, and refuses a thread number that only a damaged recording can have.
 fn plausible(end: End) -> Result<End, Error> {
     match &end {
         End::Event {
@@ -236,24 +254,24 @@ fn plausible(end: End) -> Result<End, Error> {
     }
 }
 
-/// Whether batches of which a machine needs no more are made [`SKIPPED_LOOKAHEAD`] at a time.
+/// True if batches are prefetched in groups of [`SKIPPED_LOOKAHEAD`].
 fn makes_groups(detail: Detail) -> bool {
     detail == Detail::FastForward
 }
 
-/// Whether a program may pass over what all its machines skip.
+/// Unit in which a program may fast-forward, if it may.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum FastForwarding {
-    /// They need every access of it.
+    /// A machine needs every access of the program.
     Never,
-    /// What is skipped is told in instructions.
+    /// Fast-forward budgets are in instructions.
     ByInstructions,
-    /// It is told in requests.
+    /// Fast-forward budgets are in requests.
     ByRequests,
 }
 
 impl FastForwarding {
-    /// Requests that end in `batch`, counted only where they matter.
+    /// Requests that end in `batch`. They are counted only if budgets need them.
     fn requests(self, batch: &Batch) -> u64 {
         match self {
             FastForwarding::ByRequests => batch.requests(),
@@ -262,25 +280,25 @@ impl FastForwarding {
     }
 }
 
-/// The shared end of a program.
+/// One program and the queues from which its machines take batches.
 pub(crate) struct Fanout {
     state: Mutex<FanoutState>,
-    /// Held while it makes a batch or is waited for, and taken before `state`
-    /// where both are: what is buffered is there for the others meanwhile.
+    /// Held while a batch is made and while a live program is waited for. Taken before `state` where both
+    /// are held.
     program: Mutex<Box<dyn Program>>,
     wake: Arc<WakeSignal>,
-    /// The only machine answers what the program asks.
+    /// The stream has one machine, which answers shortcut queries.
     has_shortcut: bool,
-    /// Whether the program may pass over what no machine looks at.
+    /// Budget unit of the program.
     fast_forwarding: FastForwarding,
-    /// Batches may be made before a machine asks for them: there are several machines, and each
-    /// batch is there at once.
+    /// Batches are made before a machine asks for them. This needs several machines and a deterministic
+    /// program, whose next batch never has to be waited for.
     prefetches: bool,
 }
 
 impl Fanout {
-    /// A fan-out that feeds `consumers` machines; `answers`: what the program asks is
-    /// answered by its only machine, through [`Fanout::shortcut_result`]. All machines skip the same.
+    /// Fan-out to `consumers` machines, which all have the same phases. `answers`: the only machine
+    /// answers shortcut queries through [`Fanout::shortcut_result`].
     pub(crate) fn new(
         program: Box<dyn Program>,
         consumers: usize,
@@ -315,16 +333,16 @@ impl Fanout {
         lock(&self.program).exit_status()
     }
 
-    /// What of the program was not followed.
+    /// Programs of processes that ran natively: the stream does not contain them.
     pub(crate) fn unseen(&self) -> Vec<Unseen> {
         lock(&self.state).unseen.clone()
     }
 
-    /// The next item of `thread` for `consumer`, which needs no more of it than is said until so
-    /// much work is done since the program began.
+    /// The next item of `thread` for `consumer`. The machine needs the given detail until its work since
+    /// the start of the program reaches `until`.
     ///
     /// # Errors
-    /// The program cannot go on; every machine that reaches this place is told.
+    /// The program failed. Every machine gets this error when it reaches the same place.
     pub(crate) fn next(
         &self,
         consumer: usize,
@@ -344,11 +362,11 @@ impl Fanout {
         let alone = state.is_alone();
         drop(state);
         let Some(mut program) = self.free_program(alone) else {
-            // Whoever makes a batch tells when it is there.
+            // The worker that fills the next batch notifies the others.
             return Ok(Supply::Ahead);
         };
         let mut state = lock(&self.state);
-        // Whoever had the program may have made what is asked for.
+        // Another worker may have made this batch meanwhile.
         if let Some(supply) = state.buffered(consumer, thread) {
             return supply;
         }
@@ -363,8 +381,9 @@ impl Fanout {
         supply.unwrap_or(Ok(Supply::Empty))
     }
 
-    /// The program; where batches are made ahead of its `alone` thread, nothing while one is being made.
-    /// Of several threads another would go on meanwhile, and results depend on who is first.
+    /// Locks the program. None if a batch of the only thread is being made and batches are prefetched.
+    /// With several threads the caller always waits: another thread would run in the meantime, and the
+    /// order would change results.
     fn free_program(&self, alone: bool) -> Option<MutexGuard<'_, Box<dyn Program>>> {
         if !self.prefetches || !alone {
             return Some(lock(&self.program));
@@ -376,9 +395,8 @@ impl Fanout {
         }
     }
 
-    /// Makes some batches after those that are there, if nobody else has the program: so no machine
-    /// waits for what another could have made while it ran. What comes after `until` may be passed
-    /// over.
+    /// Makes batches ahead, unless another worker holds the program. Machines then do not wait for a
+    /// batch that could have been made earlier. Stops where the requested detail ends.
     fn prefetch(&self, consumer: usize, thread: ThreadId, (detail, until): (Detail, Work)) {
         let Some(mut program) = self.free_program(true) else {
             return;
@@ -411,11 +429,11 @@ impl Fanout {
         }
     }
 
-    /// An empty batch, and how much of it may be passed over.
+    /// An empty batch, and the budget that may be granted for it.
     fn begin(&self, state: &mut FanoutState, (detail, until): (Detail, Work)) -> (Batch, Work) {
         let mut skipped = Work::default();
-        // With several threads it depends on the machine which of them comes to the end of
-        // what is skipped, and where.
+        // With several threads, their interleaving depends on the machine. The fast-forwarded part would
+        // then end elsewhere in each machine.
         if self.fast_forwarding != FastForwarding::Never
             && state.is_alone()
             && detail != Detail::Full
@@ -425,8 +443,8 @@ impl Fanout {
         (state.pool.pop().unwrap_or_default(), skipped)
     }
 
-    /// Has `program` fill `batch`, of which no more than is said is needed up to so much work;
-    /// whether there is anything.
+    /// Fills `batch` after granting the program the budget `skipped` at this detail. True if there was
+    /// anything to queue.
     fn make(
         &self,
         program: &mut dyn Program,
@@ -459,15 +477,15 @@ impl Fanout {
         }
     }
 
-    /// The reply to what `thread` asked. Nothing where no machine answers: the
-    /// program has been told so.
+    /// Returns the result of the shortcut query of `thread` to the program. Without a shortcut,
+    /// [`Fanout::make`] has already returned `None` to it.
     pub(crate) fn shortcut_result(&self, thread: ThreadId, reply: Option<u64>) {
         if self.has_shortcut {
             lock(&self.program).shortcut_result(thread, reply);
         }
     }
 
-    /// A machine gives back an item that it has finished with.
+    /// Takes back a used item and keeps its batch for reuse.
     pub(crate) fn recycle(&self, item: Item) {
         if let Ok(batch) = Arc::try_unwrap(item.batch) {
             let mut state = lock(&self.state);
@@ -477,8 +495,8 @@ impl Fanout {
         }
     }
 
-    /// `consumer` wants nothing more of `thread`, whose process has ended. When none does,
-    /// the program is told.
+    /// `consumer` takes nothing more of `thread`, whose process has ended. The last machine to do so
+    /// reports the thread to the program.
     pub(crate) fn gone(&self, consumer: usize, thread: ThreadId) {
         let mut state = lock(&self.state);
         let Some(queue) = state.threads.get_mut(&thread) else {
@@ -493,8 +511,8 @@ impl Fanout {
         lock(&self.program).gone(thread);
     }
 
-    /// `consumer` wants nothing more: the others need not wait for it. It may have been the last one
-    /// that had not heard of a process's end: the program is told.
+    /// `consumer` takes nothing more at all, and the others no longer wait for it. Threads of ended
+    /// processes that only this machine still held are reported to the program.
     pub(crate) fn finish(&self, consumer: usize) {
         let mut state = lock(&self.state);
         state.progress[consumer] = u64::MAX;
@@ -521,7 +539,7 @@ impl Fanout {
         state.progress.iter().map(unfinished).collect()
     }
 
-    /// Waits until the live program has something new.
+    /// Blocks until the live program has new batches.
     pub(crate) fn wait_for_program(&self) {
         lock(&self.program).wait();
     }

@@ -1,5 +1,5 @@
-//! What is installed here, and what it does with a specification: it resolves designs, opens
-//! programs, records and runs.
+//! An installation of Pagewalk. It carries out specifications: it resolves designs, opens programs,
+//! records and runs.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -20,10 +20,10 @@ use crate::run::{EarlyCheck, Pace, Progress, Stream, run, run_unless};
 use crate::session::{RecordResult, RecordSpec, RunSpec, SourceSpec};
 use crate::shards::{self, RemoteHosts, RemoteRun};
 
-/// Where the parts that are not in this program lie.
+/// Locations of the files that are not part of this binary.
 #[derive(Clone, Debug)]
 pub struct Installation {
-    /// Holds `machines/` and `designs/`.
+    /// Folder with `machines/` and `designs/`.
     pub data: DataDir,
     /// The shared object that QEMU loads.
     pub plugin: PathBuf,
@@ -40,7 +40,7 @@ fn no_source() -> Error {
     ])
 }
 
-/// Other programs than traces have no regions.
+/// Regions exist only in traces.
 fn regions_without_trace() -> Error {
     Error::option(
         RunOption::Regions,
@@ -52,7 +52,7 @@ fn regions_without_trace() -> Error {
     )
 }
 
-/// Regions are not simulated by other hosts.
+/// Remote hosts do not simulate regions.
 fn regions_on_cluster() -> Error {
     Error::option(
         RunOption::Cluster,
@@ -70,7 +70,7 @@ fn regions_on_cluster() -> Error {
 }
 
 impl Installation {
-    /// An installation whose files lie in `folder`.
+    /// An installation with all its files in `folder`.
     pub fn at(folder: &Path) -> Self {
         Installation {
             data: DataDir(folder.to_owned()),
@@ -78,7 +78,7 @@ impl Installation {
         }
     }
 
-    /// The designs of `spec` with their configurations.
+    /// Designs of `spec` with their configurations.
     ///
     /// # Errors
     /// A mistake in a configuration, with its place.
@@ -136,8 +136,8 @@ impl Installation {
         })
     }
 
-    /// The design of perfect TLBs on `machine`, with those of the settings that it has parts
-    /// for: nobody named it, so what would exchange a part of it says nothing about it.
+    /// The perfect-TLB design on `machine`. A setting that it cannot take is dropped: the user did not
+    /// name this design, so such a setting does not refer to it.
     fn reference(&self, machine: &str, spec: &RunSpec) -> Result<Design, Error> {
         let mut set = Vec::with_capacity(spec.set.len());
         for one in &spec.set {
@@ -149,9 +149,9 @@ impl Installation {
         self.design(machine, PERFECT, spec, &set)
     }
 
-    /// `designs`, and beside them what [`Options::translation_cost`] compares those of each
-    /// machine with. Not where that is one of them, shares no stream with them, or is no longer
-    /// perfect because of what was set.
+    /// `designs`, and beside them the perfect-TLB design of each machine for
+    /// [`Options::translation_cost`](crate::Options::translation_cost). Left out if it is already one of
+    /// them, shares no stream with them, or is no longer perfect because of a setting.
     fn with_reference(
         &self,
         mut designs: Vec<Design>,
@@ -223,7 +223,7 @@ impl Installation {
         }
     }
 
-    /// Makes a program of a mix again and again.
+    /// Function that opens a program of a mix each time it is called.
     fn opens(&self, source: &SourceSpec, seed: u64) -> Result<Opens, Error> {
         if let SourceSpec::Program { .. } | SourceSpec::Mix { .. } = source {
             return Err(Error::option(
@@ -243,10 +243,9 @@ impl Installation {
         }
     }
 
-    /// Records a program into a file of our own format, as fast as it comes.
-    /// Calls `progress` about five times a second with the instructions so far
-    /// and the seconds; it returns false to stop, and the recording is complete
-    /// up to there and says that it was stopped.
+    /// Records a program into a file of our format, at full speed. Calls `progress` about five times a
+    /// second with the instructions so far and the seconds; it returns false to stop. The recording is
+    /// then complete up to that point and marked as stopped.
     ///
     /// # Errors
     /// A program that does not open, a file that cannot be written.
@@ -269,7 +268,7 @@ impl Installation {
         let (facts, exit_status, written);
         let mut unseen = Vec::new();
         if let SourceSpec::Program { argv } = &spec.source {
-            // Without the operations that a simulation would need.
+            // Without the operations that only a simulation needs.
             let options = self.live_options(argv);
             let mut recording = LiveRecording::launch(options, create)?;
             recording
@@ -306,10 +305,10 @@ impl Installation {
         })
     }
 
-    /// Runs everything that `spec` says.
+    /// Carries out `spec`.
     ///
     /// # Errors
-    /// A user's mistake, or a failure of ours.
+    /// A mistake of the user, or an internal failure.
     pub fn run(
         &self,
         spec: &RunSpec,
@@ -318,10 +317,10 @@ impl Installation {
         self.run_with(spec, None, progress)
     }
 
-    /// The same, with other `hosts` that simulate samples of a recording side by side.
+    /// As [`Installation::run`], with remote `hosts` that simulate samples of a recording.
     ///
     /// # Errors
-    /// Also what cannot be shared out.
+    /// Also, samples that cannot be divided into shards.
     pub fn run_with(
         &self,
         spec: &RunSpec,
@@ -354,11 +353,11 @@ impl Installation {
         }
     }
 
-    /// Simulates the portion `number` of `of` of what `spec` says, which
-    /// [`RemoteHosts`] was asked for: the text that it has of it.
+    /// Simulates shard `number` out of `of` of the run `spec`, as [`RemoteHosts`] requested it. Returns
+    /// the text of its result.
     ///
     /// # Errors
-    /// As for [`Installation::run`], and a recording that is cut into others here.
+    /// As for [`Installation::run`], and a recording whose shards differ on this host.
     pub fn shard(
         &self,
         spec: &RunSpec,
@@ -382,7 +381,7 @@ impl Installation {
         shards::one(&designs, (&facts, vec![stream]), &options, shard, progress)
     }
 
-    /// `spec` with a number where it leaves to be found how much is followed before samples.
+    /// `spec` with the length of filtered warming filled in, if it is `auto`.
     fn with_length_of_warming(
         &self,
         spec: &RunSpec,
@@ -461,7 +460,7 @@ impl Installation {
         Ok(Some(found))
     }
 
-    /// One pass over the program; where its samples are shared out, nobody looks at them `early`.
+    /// One pass over the program. A sharded pass has no `early` check.
     pub(crate) fn run_once(
         &self,
         spec: &RunSpec,
@@ -470,7 +469,7 @@ impl Installation {
         progress: &mut dyn FnMut(&Progress) -> bool,
     ) -> Result<RunResult, Error> {
         let source = spec.source.as_ref().ok_or_else(no_source)?;
-        // Mistakes in a configuration come before those in a program.
+        // Mistakes in a configuration are reported before those in a program.
         let designs = self.with_reference(self.resolve(spec)?, spec)?;
         let mut streams = Vec::new();
         for designs in shares(&designs) {
@@ -520,7 +519,7 @@ impl Installation {
             let on_each: Vec<&Design> = first_of_each(&designs).collect();
             let mut alone = vec![vec![None; programs.len()]; on_each.len()];
             if spec.options.alone {
-                // What is measured is not lost with what it is compared with.
+                // The measurement is kept even if the programs fail alone.
                 match self.alone(spec, programs, &on_each, progress) {
                     Ok(found) => alone = found,
                     Err(e) => {
@@ -534,8 +533,8 @@ impl Installation {
         Ok(result)
     }
 
-    /// Instructions a cycle of each of a mix's `programs` alone on each of `on`, over as
-    /// many instructions or requests as in the mix.
+    /// IPC of each of a mix's `programs` alone on each of `on`, over as many instructions or requests as
+    /// in the mix.
     fn alone(
         &self,
         spec: &RunSpec,
@@ -546,7 +545,7 @@ impl Installation {
         let count = programs.len() as u64;
         let mut options = spec.options();
         let limits = &mut options.limits;
-        // What is passed over and warmed in a mix is shared out.
+        // A program alone gets its share of the mix's fast-forwarding and warm-up.
         for shared in [
             &mut limits.skip,
             &mut limits.warmup,
@@ -559,7 +558,7 @@ impl Installation {
         options.perfetto = None;
         let (mut designs, mut streams) = (Vec::new(), Vec::new());
         for (number, source) in programs.iter().enumerate() {
-            // A mix of one, so that it is measured as in the others' company.
+            // A mix of one program, so that it is measured in the same way.
             for design in on {
                 let program = Mix::new(vec![self.opens(source, spec.options.seed)?])?;
                 streams.push(Stream {
@@ -578,10 +577,10 @@ impl Installation {
         Ok((0..on.len()).map(|m| of(m).map(ipc).collect()).collect())
     }
 
-    /// The same on a program that the caller has, in place of the source in `spec`.
+    /// As [`Installation::run`], on a given program instead of the source in `spec`.
     ///
     /// # Errors
-    /// A user's mistake, or a failure of ours.
+    /// A mistake of the user, or an internal failure.
     pub fn run_program(
         &self,
         spec: &RunSpec,
@@ -624,9 +623,9 @@ impl Installation {
     }
 }
 
-/// Refuses to count requests of a program that says nothing of them: it would be
-/// measured without an end. Regions of interest are requests of what may enter
-/// them again, which a built-in program never does, and not in a mix.
+/// Refuses limits in requests for a program that marks none, which would be measured without end. Regions
+/// of interest count as requests if the program may enter them repeatedly: never in built-in programs,
+/// nor in a mix.
 fn says_requests(facts: &Facts, spec: &RunSpec) -> Result<(), Error> {
     let limits = &spec.options.limits;
     let counted = [
@@ -648,7 +647,7 @@ fn says_requests(facts: &Facts, spec: &RunSpec) -> Result<(), Error> {
         (source, _) => source.as_ref(),
     };
     let name = match source {
-        // Its size and parameters have no part in it.
+        // Size and parameters do not matter here.
         Some(SourceSpec::Workload { name, .. }) => name,
         _ => silent.map_or(&facts.name, |part| &facts.parts[part].name),
     };
@@ -666,7 +665,7 @@ fn first_of_each(designs: &[Design]) -> impl Iterator<Item = &Design> {
     })
 }
 
-/// Which designs share a stream: all that give no replies, and each other one alone.
+/// Designs that share a stream: all without a shortcut together, each other one alone.
 fn shares(designs: &[Design]) -> Vec<Vec<usize>> {
     let replies = |d: &usize| designs[*d].has_shortcut();
     let (alone, together): (Vec<usize>, Vec<usize>) = (0..designs.len()).partition(replies);

@@ -1,4 +1,4 @@
-//! Statistics of intervals: a column each, since their number has no bound.
+//! Interval statistics, stored as columns because the number of intervals is unbounded.
 
 use std::collections::BTreeMap;
 
@@ -11,29 +11,29 @@ use crate::energy::Prices;
 use crate::summary;
 use crate::work::Work;
 
-/// Where an interval lies, and what was done in it.
+/// Position and work of an interval.
 pub(crate) struct Stretch {
     /// Instructions of the measured part before it.
     pub(crate) first: u64,
     pub(crate) work: Work,
-    /// Of the slowest core.
+    /// Cycles of the slowest core.
     pub(crate) cycles: Cycle,
-    /// It has the length that was asked for.
+    /// True if it has the requested length.
     pub(crate) complete: bool,
 }
 
-/// The intervals of a measured part, as they are collected.
+/// Intervals of a measured part, as they are collected.
 #[derive(Default)]
 pub(crate) struct Intervals {
     pub(crate) first: Vec<u64>,
     pub(crate) work: Vec<Work>,
     pub(crate) cycles: Vec<Cycle>,
     pub(crate) complete: Vec<bool>,
-    /// The counters' paths and definitions, with the values of the last interval.
+    /// Paths and definitions of the counters, with the values of the last interval.
     shape: Tree,
-    /// Values of an interval after those of the one before.
+    /// Values of all intervals, one interval after the other.
     values: Vec<u64>,
-    /// The same of its histograms.
+    /// Histograms of all intervals, likewise.
     spreads: Vec<Distribution>,
 }
 
@@ -59,7 +59,7 @@ impl Intervals {
         self.spreads.extend(spreads);
     }
 
-    /// As they are told; nothing if there are none.
+    /// The result; nothing without intervals.
     pub(crate) fn result(&self, prices: Option<&Prices>) -> Option<IntervalsResult> {
         let n = self.first.len();
         if n == 0 {
@@ -79,7 +79,7 @@ impl Intervals {
             for (row, value) in tree.rows.iter_mut().zip(own) {
                 row.value = *value;
             }
-            // As the cores counted them.
+            // Instructions as the cores count them.
             let work = Work {
                 instructions: tree.sum("instructions", summary::is_core),
                 ..self.work[at]
@@ -91,7 +91,7 @@ impl Intervals {
                 values.entry(m.name).or_default().push(m.value);
             }
         }
-        // What is not told of an interval at all: page tables since boot.
+        // Drops metrics without a value in any interval: those of page tables since boot.
         values.retain(|_, column| column.iter().any(Option::is_some));
         Some(IntervalsResult {
             first_instruction: self.first.clone(),
@@ -150,8 +150,8 @@ impl Intervals {
     }
 }
 
-/// Of what several cores have: the path that stands for all of them, as `cores.mmu`
-/// for `core.0.mmu` and `core.1.mmu`, the definition, and their positions.
+/// Groups of rows that several cores have: the common path, such as `cores.mmu` for `core.0.mmu` and
+/// `core.1.mmu`, the definition and the row positions.
 pub(crate) fn of_cores<'a>(
     rows: impl Iterator<Item = (&'a String, &'static Definition)>,
 ) -> Vec<(String, &'static Definition, Vec<usize>)> {
@@ -185,13 +185,13 @@ pub struct IntervalsResult {
     pub instructions: Vec<u64>,
     /// Cycles of the slowest core.
     pub cycles: Vec<u64>,
-    /// True for intervals of the length asked for: the end of the measured part may cut the last.
+    /// True for intervals of the requested length; the end of the measured part may cut the last one.
     pub complete: Vec<bool>,
-    /// Numbers of the summary by name; None where one has no meaning.
+    /// Metrics of the summary by name; None where one is undefined.
     pub values: BTreeMap<&'static str, Vec<Option<f64>>>,
-    /// Counters; on several cores those of each and, under `cores`, their sums.
+    /// Counters. With several cores: those of each core and, under `cores`, their sums.
     pub stats: Vec<Column>,
-    /// Histograms; on several cores those of each and, under `cores`, of all together.
+    /// Histograms. With several cores: those of each core and, under `cores`, their union.
     pub histograms: Vec<HistogramColumn>,
 }
 
@@ -220,7 +220,7 @@ impl Column {
     }
 }
 
-/// One histogram over the intervals; each list has an entry an interval.
+/// One histogram over the intervals; each list has one entry for each interval.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 #[schemars(rename = "IntervalHistogram")]
 pub struct HistogramColumn {
@@ -240,7 +240,7 @@ pub struct HistogramColumn {
     pub p90: Vec<Option<u64>>,
     /// Value that 99 % of the values do not exceed.
     pub p99: Vec<Option<u64>>,
-    /// The buckets that are not empty: least value, largest value, count.
+    /// Buckets that are not empty: least value, largest value, count.
     #[schemars(with = "Vec<Vec<(u64, u64, u64)>>")]
     pub buckets: Vec<Buckets>,
 }
@@ -263,7 +263,7 @@ impl HistogramColumn {
     }
 }
 
-/// The values themselves, told as a list of `[least, largest, count]`.
+/// Buckets of a histogram, serialised as a list of `[least, largest, count]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Buckets(pub Distribution);
 
@@ -279,11 +279,11 @@ impl Serialize for Buckets {
 
 /// One histogram of the measured part.
 ///
-/// Percentiles lie at most 1/32 above the value that so many of the values do not exceed.
+/// Percentiles exceed the exact value by at most 1/32.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 #[schemars(rename = "Histogram")]
 pub struct HistogramResult {
-    /// Component; of several cores `cores` and below it stand for all together.
+    /// Component; with several cores, `cores` and paths below it stand for all cores together.
     pub path: String,
     /// Name of the histogram.
     pub name: &'static str,
@@ -305,7 +305,7 @@ pub struct HistogramResult {
     pub p99: Option<u64>,
     /// The largest value, exact.
     pub largest: Option<u64>,
-    /// The buckets that are not empty, in ascending order: least value, largest value, count.
+    /// Buckets that are not empty, in ascending order: least value, largest value, count.
     #[schemars(with = "Vec<(u64, u64, u64)>")]
     pub buckets: Buckets,
 }
@@ -329,7 +329,7 @@ impl HistogramResult {
     }
 }
 
-/// Every histogram of `tree`, and of several cores those of all.
+/// Every histogram of `tree`, and with several cores also those of all cores together.
 pub(crate) fn histograms(tree: &Tree) -> Vec<HistogramResult> {
     let spreads = &tree.spreads;
     let mut all: Vec<HistogramResult> = spreads

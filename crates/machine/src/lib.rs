@@ -1,5 +1,11 @@
-//! Configuration, wiring, the run loop and results: the only crate that knows
-//! all the others.
+//! Configuration, wiring, run loop and results. The only crate that depends on all others.
+//!
+//! Start with these files:
+//!
+//! - `run.rs`: designs and host threads
+//! - `fanout.rs`: batches from one program to several machines
+//! - `machine.rs`: one simulated machine
+//! - `plan.rs`: the phases of a run
 
 pub mod config;
 mod energy;
@@ -28,10 +34,11 @@ mod wake_signal;
 mod warnings;
 mod work;
 
-/// Changes whenever results do: kept results of another one are not those of this engine.
+/// Version of the model, increased whenever results change. Stored results of another version are not
+/// comparable.
 ///
-/// Messages, speed and new options change nothing here. `tests/model.json` has results of this
-/// version, and a test notices those that differ.
+/// Messages, speed and new options do not change it. `tests/model.json` has results of this version, and
+/// a test compares them.
 pub const MODEL_VERSION: u32 = 6;
 
 pub use energy::{

@@ -1,10 +1,10 @@
-//! Which part of a program is measured.
+//! Limits of a run: the measured part of a program, and how it is sampled.
 
 use pagewalk_units::{Error, RunOption, text};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Sampling: of every `period` instructions `length` are measured.
+/// Sampling: `length` of every `period` instructions are measured.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Sample {
@@ -12,23 +12,23 @@ pub struct Sample {
     pub length: u64,
     /// Instructions from the start of one period to the next.
     pub period: u64,
-    /// Warming before a sample. None: the last `length` of a period are measured, and all
-    /// others warm caches, TLBs and predictors.
+    /// Warming before a sample. None: the last `length` instructions of a period are measured, and
+    /// functional warming covers all others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warming: Option<Warming>,
 }
 
-/// Warming before each sample, which lies anywhere in its period. The program is fast-forwarded
-/// before that.
+/// Warming before each sample, whose place in its period is random. The program is fast-forwarded to the
+/// warming.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Warming {
-    /// Instructions of which those lines alone warm caches and TLBs that were not used a moment
-    /// before.
+    /// Instructions of filtered functional warming: only accesses to lines that were not used recently
+    /// warm caches and TLBs.
     #[serde(default)]
     pub followed: Followed,
-    /// Instructions right before the sample all of whose accesses and branches warm caches, TLBs
-    /// and predictors.
+    /// Instructions of functional warming right before the sample: every access and branch warms caches,
+    /// TLBs and predictors.
     pub warmed: u64,
 }
 
@@ -39,10 +39,10 @@ pub enum Followed {
     /// All since the last sample.
     #[default]
     All,
-    /// So many.
+    /// At most this number.
     Last(u64),
-    /// As many as the program shows to be enough: taken from a part of it before the run, whose
-    /// result has the number.
+    /// As many as the program needs, estimated from a part of it before the run. The result states the
+    /// number.
     Auto(Auto),
 }
 
@@ -55,7 +55,7 @@ pub enum Auto {
 }
 
 impl Followed {
-    /// Instructions at most; [`Followed::Auto`] has none yet, and is all.
+    /// Upper bound in instructions; [`Followed::Auto`], not yet resolved, has none.
     pub fn most(self) -> u64 {
         match self {
             Followed::Last(n) => n,
@@ -85,8 +85,8 @@ pub struct Limits {
     /// Requests measured, if the instructions do not end first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub requests: Option<u64>,
-    /// Skip up to the region of interest, and stop where it ends. Where regions
-    /// are what is counted as requests: measure so many regions, and skip between.
+    /// Fast-forward to the region of interest, and stop where it ends. Where the ends of regions count as
+    /// requests, measure that many regions and fast-forward between them.
     pub roi: bool,
     /// Sampling of the measured part.
     pub sample: Option<Sample>,
@@ -97,20 +97,20 @@ pub(crate) fn is_zero(n: &u64) -> bool {
     *n == 0
 }
 
-/// Instructions simulated with time, unmeasured, right before each sample, so
-/// that window and queues are full when it starts: several reorder buffers.
+/// Length of the detailed warm-up before a sample if all instructions of the gap warm. It fills the
+/// window and the queues, so it is several reorder buffers long.
 pub(crate) const SAMPLE_DETAILED_WARMUP: u64 = 3000;
 
 impl Warming {
-    /// Instructions simulated with time, unmeasured, right before each sample that what was passed
-    /// over comes before, so that memory is as busy when it starts as it has been: samples of
-    /// `sysbench`, which keeps DRAM's bus busy, are 0.27 % too fast after 3,000 and 0.04 % (less
-    /// than can be told from nothing) after 20,000.
+    /// Length of the detailed warm-up before a sample after fast-forwarding or filtered warming. It also
+    /// has to bring the load on DRAM to its steady state. `sysbench`, which saturates the DRAM bus, has a
+    /// bias of 0.27 % with a warm-up of 3,000 instructions; with this length the bias is below what can
+    /// be resolved.
     pub(crate) const DETAILED_WARMUP: u64 = 20_000;
 }
 
 impl Limits {
-    /// Refuses what makes no sense together.
+    /// Refuses contradictory limits.
     ///
     /// # Errors
     /// One sentence that names the option.

@@ -1,6 +1,10 @@
-//! One simulated machine: its parts, how they are wired, and its counters. What
-//! it does is in the files below: whose turn it is, what a turn does, what
-//! program events and the kernel change, and which phase the run is in.
+//! One simulated machine: its components, their wiring and its counters. The submodules have its
+//! behaviour:
+//!
+//! - `scheduler`, `turn` and `waits`: choice of the next core, its turn, and threads that wait
+//! - `events`, `kernel` and `background`: program events, kernel calls and kernel threads
+//! - `phases`, `skip` and `filtered_warming`: phase boundaries, fast-forwarding and filtered warming
+//! - `parts` and `accounts`: the programs of a mix and their shares of the counters
 
 mod accounts;
 mod background;
@@ -42,40 +46,40 @@ use crate::plan::{PhasePlan, Shard};
 use crate::thread::{Process, Thread};
 use crate::work::Work;
 
-/// Why a run of a design ended, or cannot go on.
+/// Reason why the run of a design ended or cannot continue.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
     /// The measured part is complete.
     Complete,
-    /// Somebody asked to stop.
+    /// The run was stopped from outside.
     Stopped,
     /// Simulated memory ran out.
     OutOfMemory(String),
-    /// The host's memory would run out.
+    /// Host memory would run out.
     HostMemory(Text),
     /// The page table asked for a contiguous block that memory does not have.
     CannotFinish(String),
-    /// The program could not go on.
+    /// The program failed.
     Program(String),
-    /// The program used memory that it does not have.
+    /// The program accessed unmapped memory.
     Fault(String),
 }
 
-/// Why [`Machine::advance`] came back.
+/// Reason why [`Machine::advance`] returned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Pause {
-    /// It has used up its turn.
+    /// The machine has used up its turn.
     Turn,
-    /// Other machines have to catch up.
+    /// Other machines have to catch up, or another worker is making the next batch.
     Ahead,
     /// The live program has nothing for any thread.
     Starved,
-    /// It is over.
+    /// The machine has finished.
     Over,
 }
 
-/// The TLB of `spec` in memory that the kernel sets aside at boot.
+/// Builds the in-memory TLB of `spec` in memory that the kernel sets aside at boot.
 fn pom_tlb(spec: &PomTlbSpec, os: &mut Os) -> Result<PomTlb, Error> {
     let mut bases = [PhysAddr(0); 2];
     for ((base, bytes), entries) in bases.iter_mut().zip(spec.bytes()).zip(["4kb", "2mb"]) {
@@ -94,77 +98,76 @@ fn pom_tlb(spec: &PomTlbSpec, os: &mut Os) -> Result<PomTlb, Error> {
     Ok(PomTlb::new(spec, bases))
 }
 
-/// A machine with a design, running a program.
+/// A machine with one design, on which a program runs.
 pub(crate) struct Machine {
     config: Config,
     pub(crate) os: Os,
     pub(crate) cores: Vec<Core>,
     shared: Shared,
-    /// A TLB in memory, if the design has one.
+    /// In-memory TLB, if the design has one.
     in_memory_tlb: Option<Box<PomTlb>>,
-    /// Those that live.
+    /// Live threads.
     threads: BTreeMap<ThreadId, Thread>,
     processes: BTreeMap<ProcessId, Process>,
     ended: Ended,
-    /// Threads that their process's end has ended: the fan-out is yet to be told.
+    /// Threads ended by the end of their process and not yet reported to the fan-out.
     gone: Vec<ThreadId>,
     ready: VecDeque<ThreadId>,
     on_core: Vec<Option<ThreadId>>,
-    /// Whether each core has a thread that is not starved: whose turn it is, is asked often.
+    /// True for each core with a thread that is not starved. Cached, because each turn reads it.
     runnable: Vec<bool>,
-    /// The thread that each core ran last, and its process: they may be gone.
+    /// Last thread on each core and its process; both may have ended.
     ran: Vec<Option<(ThreadId, Pid)>>,
     slice_end: Vec<Cycle>,
-    /// Instructions skipped on each core: keeps cores in step while no time passes.
+    /// Instructions fast-forwarded on each core. They keep cores in step while the clocks stand still.
     skipped: Vec<u64>,
     touched: TouchFilter,
-    /// Lines that each core used a moment ago, while the machine follows.
+    /// Recent-line filter of each core, for filtered warming.
     recent_lines: Vec<RecentLineFilter>,
-    /// Accesses that are to be followed; between batches, those of a step that is not whole.
+    /// Accesses for filtered warming; between batches, those of an incomplete group.
     to_warm: Vec<(u64, Access)>,
-    /// What it may take of the host's memory, where that is looked after.
+    /// Host memory that the machine may use, if it is checked.
     pub(crate) room: Option<Room>,
     background: Background,
-    /// Where mappings are inferred: pages seen mapped before the ops that touch them.
+    /// Pages known to be mapped ahead of the operations that touch them, if mappings are inferred.
     mapped_ahead: Option<TouchFilter>,
     snoops: Vec<(PhysAddr, bool)>,
     effects: Effects,
     plan: PhasePlan,
-    /// Of a mix: its programs.
+    /// Programs of a mix.
     pub(crate) parts: Parts,
     pub(crate) measured: Measured,
-    /// What all threads have done since the start.
+    /// Work of all threads since the start.
     pub(crate) executed: Work,
-    /// Instructions of it that were not skipped.
+    /// Instructions that were not fast-forwarded.
     pub(crate) simulated: u64,
-    /// Milli-cycles an instruction of the last sample: the clock between samples.
+    /// CPI of the last sample, in thousandths: the clock advances by it in gaps.
     gap_cpi_milli: u64,
-    /// When each core began what says that rate and is not measured, and the instructions then.
+    /// Start time of each core in the current CPI probe, and the instructions at its start.
     cpi_probe: Option<(Vec<Cycle>, u64)>,
     pub(crate) outcome: Option<Outcome>,
     pub(crate) roi_seen: bool,
-    /// Items to take before [`Pause::Turn`].
+    /// Batches to take before [`Pause::Turn`].
     turn: u32,
-    /// What a blocked thread does next is kept back until other machines have caught up.
+    /// The next batch of a blocked thread is not available until other machines have caught up.
     ahead: bool,
-    /// Walks still to be recorded for each core, and those that were.
+    /// Walks still to be recorded on each core.
     walks_wanted: usize,
+    /// Walks recorded on each core.
     pub(crate) walks: Vec<Vec<WalkRecord>>,
-    /// Changes of an address space that the OS refused, and why it did the first.
+    /// Number of address-space changes that the OS refused, and the reason for the first.
     pub(crate) refused: (u64, Option<String>),
-    /// Threads that waited for what nobody could bring any more, and went on.
+    /// Waits that were broken because no thread could end them any more.
     pub(crate) broken_waits: u64,
-    /// Most threads that wanted a core at a time, of the times at which one waited for it
-    /// while time passed.
+    /// Maximum number of threads that wanted a core at one time, while one waited and time passed.
     pub(crate) threads_in_turns: usize,
 }
 
 impl Machine {
-    /// Builds the machine of `design` for a program with `facts`, which simulates a `portion` of
-    /// its samples.
+    /// Builds the machine of `design` for a program with `facts`. It simulates the samples of `shard`.
     ///
     /// # Errors
-    /// A component refuses its configuration: a sentence with the key.
+    /// A component refuses its configuration. The sentence names the key.
     pub(crate) fn new(
         design: &Design,
         options: &Options,
@@ -211,11 +214,11 @@ impl Machine {
         if let Some(shortcut) = &design.shortcut {
             os.set_shortcut(shortcut(seed));
         }
-        // A live program may own memory that it got in ways nobody announces.
+        // A live program may own memory whose mapping has no event.
         let infer = facts.infer_mappings || facts.live;
         let pid = os.spawn(infer).map_err(|e| Error::refused(e.to_string()))?;
         let parts = Parts::new(facts, &limits, n);
-        // Of a mix each program has instructions of its own, and no region is a request.
+        // In a mix each program has its own limits, and no region counts as a request.
         let plan = match &options.regions {
             _ if !parts.list.is_empty() => PhasePlan::of_mix(limits)?,
             Some(regions) => PhasePlan::of_regions(regions, facts.request.is_none()),
@@ -283,9 +286,8 @@ impl Machine {
         Ok(machine)
     }
 
-    /// All TLBs forget what the kernel has changed, one in memory included, and whatever
-    /// else the cores have learned of it. Kernel time of that beside the shootdown: of
-    /// rows of an STLT, which are not looked for at once.
+    /// Invalidates translations in all TLBs, in-memory ones included, and in whatever else the cores
+    /// learned from them. Returns kernel time beyond the shootdown, which is for STLT rows.
     #[must_use]
     fn forget(&mut self, what: &Invalidation) -> Cycle {
         for c in &mut self.cores {
@@ -311,7 +313,7 @@ impl Machine {
         self.plan.phase.word()
     }
 
-    /// All counters now.
+    /// All current counters.
     pub(crate) fn tree(&self) -> Tree {
         let mut tree = Tree::default();
         for (i, core) in self.cores.iter().enumerate() {
@@ -325,8 +327,7 @@ impl Machine {
         tree
     }
 
-    /// All counters and when each core has retired what it has been given: the end of
-    /// a stretch of the run, and the beginning of another.
+    /// Snapshot of all counters and retirement times. It ends one stretch of the run and begins the next.
     pub(crate) fn snapshot(&mut self) -> Snapshot {
         let snapshot = Snapshot {
             tree: self.tree(),
@@ -341,7 +342,7 @@ impl Machine {
         snapshot
     }
 
-    /// What is not known because something was passed over, of all cores together.
+    /// Lookups of uncertain outcome after fast-forwarding, summed over all cores.
     fn stale(&self) -> StaleLookups {
         let mut sum = StaleLookups::default();
         for core in &self.cores {
@@ -360,7 +361,7 @@ impl Machine {
         tree
     }
 
-    /// When each core has retired what it has been given.
+    /// Time at which each core has retired its last instruction.
     fn times(&self) -> Vec<Cycle> {
         self.cores.iter().map(Core::finish).collect()
     }

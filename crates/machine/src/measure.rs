@@ -1,4 +1,4 @@
-//! The measured part: differences of counters, samples, intervals.
+//! Measurement: counter differences of the measured part, of samples and of intervals.
 
 use pagewalk_stats::{Row, Spread, Tree};
 use pagewalk_units::Cycle;
@@ -7,20 +7,20 @@ use crate::estimate::{SampleCounts, StaleLookups, stale_since};
 use crate::intervals::{Intervals, Stretch};
 use crate::work::Work;
 
-/// The machine at one moment.
+/// State of the machine's counters at one moment.
 #[derive(Clone)]
 pub(crate) struct Snapshot {
-    /// Its counters; the largest values of histograms are those since the snapshot before.
+    /// Counters. Maxima of histograms cover the time since the snapshot before.
     pub(crate) tree: Tree,
-    /// When each core has retired what it has been given.
+    /// Time at which each core has retired its last instruction.
     pub(crate) times: Vec<Cycle>,
-    /// What all threads have done.
+    /// Work of all threads since the start.
     pub(crate) executed: Work,
-    /// What is not known of it because something was passed over.
+    /// Lookups of uncertain outcome after fast-forwarding.
     pub(crate) stale: StaleLookups,
 }
 
-/// Collects what the measured phases count.
+/// Counts of the measured phases.
 pub(crate) struct Measured {
     /// Sum over the measured phases.
     pub(crate) tree: Option<Tree>,
@@ -28,17 +28,17 @@ pub(crate) struct Measured {
     pub(crate) core_cycles: Vec<Cycle>,
     /// Sum over the measured phases of the slowest core's cycles.
     pub(crate) cycles: Cycle,
-    /// What all threads did in the measured phases.
+    /// Work of all threads in the measured phases.
     pub(crate) work: Work,
-    /// Of each sample of whole length: one that the end of the measured part has cut is no
-    /// sample of the same population.
+    /// Counts of each complete sample. One cut by the end of the measured part belongs to another
+    /// population.
     pub(crate) samples: Vec<SampleCounts>,
-    /// Of each of these the histograms, where they weigh differently.
+    /// Histograms of each sample, kept where samples have different weights.
     pub(crate) spreads: Option<Vec<Vec<Spread>>>,
     /// Interval statistics.
     pub(crate) intervals: Intervals,
     every: Option<u64>,
-    /// Instructions of a whole sample.
+    /// Instructions of a complete sample.
     sample: Option<u64>,
     open: Option<Open>,
 }
@@ -47,19 +47,19 @@ pub(crate) struct Measured {
 struct Open {
     /// When each core began it.
     times: Vec<Cycle>,
-    /// What had been done before.
+    /// Work before it.
     executed: Work,
-    /// The counters then, if it is a sample.
+    /// Counters at its start, if it is a sample.
     first: Option<(Tree, StaleLookups)>,
-    /// What it has counted up to the last snapshot, if its histograms are kept.
+    /// Counts up to the last snapshot, if its histograms are kept.
     sum: Option<Tree>,
-    /// Start of the interval that runs; of the phase, without intervals.
+    /// Start of the current interval; without intervals, of the phase.
     last: Snapshot,
-    /// Number of that interval in the phase.
+    /// Number of the current interval in the phase.
     number: u64,
 }
 
-/// Cycles of the core that took most.
+/// Cycles of the slowest core.
 pub(crate) fn slowest(times: &[Cycle], before: &[Cycle]) -> Cycle {
     times
         .iter()
@@ -69,7 +69,7 @@ pub(crate) fn slowest(times: &[Cycle], before: &[Cycle]) -> Cycle {
         .unwrap_or(0)
 }
 
-/// Adds what was counted next.
+/// Adds the counts of the next part.
 fn add(sum: &mut Option<Tree>, part: Tree) {
     match sum {
         None => *sum = Some(part),
@@ -93,7 +93,7 @@ impl Measured {
         }
     }
 
-    /// Of regions, whatever their lengths: each is a sample, whose histograms are kept as well.
+    /// Measures regions. Each region is a sample of any length, and its histograms are kept.
     pub(crate) fn of_regions(every: Option<u64>, cores: usize) -> Self {
         Measured {
             spreads: Some(Vec::new()),
@@ -101,7 +101,7 @@ impl Measured {
         }
     }
 
-    /// Goes on with what another machine has measured of a later part of the same run.
+    /// Appends the counts that another machine measured in a later part of the same run.
     pub(crate) fn go_on(
         &mut self,
         tree: Option<Tree>,
@@ -140,7 +140,7 @@ impl Measured {
         });
     }
 
-    /// Closes the measured phase; its cycles an instruction, if it had any.
+    /// Closes the measured phase and returns its CPI, if it executed instructions.
     pub(crate) fn end(&mut self, now: &Snapshot) -> Option<f64> {
         self.stretch(now, false);
         let mut open = self.open.take()?;
@@ -175,13 +175,13 @@ impl Measured {
         Some(cycles as f64 / instructions as f64)
     }
 
-    /// What was counted since the last snapshot belongs to the measured part, and is
-    /// an interval, which has its `whole` length or not.
+    /// Adds the counts since the last snapshot to the measured part, and as an interval if intervals are
+    /// kept. `whole`: the interval has its full length.
     fn stretch(&mut self, now: &Snapshot, whole: bool) {
         let Some(open) = &mut self.open else { return };
         let part = now.tree.since(&open.last.tree);
         let work = now.executed - open.last.executed;
-        // After the border of an interval a program may end, which is counted, too.
+        // The end of the program right after an interval border has counts as well.
         let counts = work.instructions > 0 || part.rows.iter().any(Row::counts);
         if self.every.is_some() && counts {
             let stretch = Stretch {
@@ -211,7 +211,7 @@ impl Measured {
         }
     }
 
-    /// The interval ends.
+    /// Ends an interval.
     pub(crate) fn interval(&mut self, now: Snapshot) {
         let Some(every) = self.every else { return };
         self.stretch(&now, true);

@@ -1,4 +1,4 @@
-//! What a run is made of beside its programs: designs, and what is asked of them.
+//! Designs and options of a run.
 
 use std::path::PathBuf;
 
@@ -10,51 +10,50 @@ use crate::config::Config;
 use crate::limits::Limits;
 use crate::regions::Regions;
 
-/// A design to run: its name, what it says of itself, and the whole configuration.
+/// A design to run, with its name, description and complete configuration.
 #[derive(Clone, Debug)]
 pub struct Design {
-    /// For tables; where several machines run, with the machine's.
+    /// Name in tables; with several machines it includes the machine's name.
     pub name: String,
-    /// Where several machines run: which one it is on.
+    /// The machine of the design, if several machines are compared.
     pub on: Option<OnMachine>,
-    /// One sentence.
+    /// Description in one sentence.
     pub description: String,
     /// Machine and design, resolved.
     pub config: Config,
-    /// Answers the program when it asks, in place of what `config` has for it: of a shape
-    /// that no file can give.
+    /// Shortcut that replaces the one in `config`, for kinds that no file can describe.
     pub shortcut: Option<NewShortcut>,
-    /// It runs only for what it says of the others, and is not among the result's designs.
+    /// True for a reference design that runs beside the others and is not in the result.
     pub beside: bool,
 }
 
-/// The machine of a design, where several machines are compared.
+/// The machine of a design, if several machines are compared.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 pub struct OnMachine {
     /// Name of the machine.
     pub machine: String,
-    /// Name of the design without the machine's.
+    /// Name of the design without the machine's name.
     pub design: String,
 }
 
 impl Design {
-    /// The design's name, without a machine's.
+    /// Name of the design without the machine's name.
     pub fn own_name(&self) -> &str {
         self.on.as_ref().map_or(&self.name, |on| &on.design)
     }
 
-    /// Its machine, where several run.
+    /// Name of its machine, if several machines are compared.
     pub fn machine(&self) -> Option<&str> {
         self.on.as_ref().map(|on| on.machine.as_str())
     }
 
-    /// Whether programs that ask get replies.
+    /// True if the design answers shortcut queries.
     pub fn has_shortcut(&self) -> bool {
         self.shortcut.is_some() || self.config.shortcut.is_some()
     }
 
-    /// Whether what is skipped leaves nothing behind but the pages that it touches: else each
-    /// access has to be seen. A page that is swapped out is touched anew.
+    /// True if fast-forwarding needs first touches of pages only. Other designs need each access; for
+    /// example, a page that is swapped out is touched again.
     pub fn skips_by_pages(&self) -> bool {
         let config = &self.config;
         config.in_memory_tlb.is_none()
@@ -63,13 +62,13 @@ impl Design {
     }
 }
 
-/// The machines of a run by name or path: a text, or a list of several.
+/// Machines of a run by name or path: one string, or a list.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub enum Machines {
-    /// One, on which all designs run.
+    /// One machine, on which all designs run.
     One(String),
-    /// Several, on each of which all designs run.
+    /// Several machines, each with all designs.
     Several(Vec<String>),
 }
 
@@ -80,7 +79,7 @@ impl Default for Machines {
 }
 
 impl Machines {
-    /// Their names or paths.
+    /// Names or paths of the machines.
     pub fn names(&self) -> &[String] {
         match self {
             Machines::One(name) => std::slice::from_ref(name),
@@ -89,57 +88,56 @@ impl Machines {
     }
 }
 
-/// How sure numbers have to be.
+/// Required precision of the estimates.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Precision {
-    /// Half of the width of their 95 % confidence intervals, as a share of them: 0.02. Of a number
-    /// of misses for 1000 instructions below 0.1, as a share of 0.1.
+    /// Half-width of the 95 % confidence interval relative to the value, such as 0.02. For a number of
+    /// misses for 1000 instructions below 1, relative to 1.
     pub within: f64,
-    /// Which numbers of the summary, of each design; none: `ipc` and `l2_tlb_mpki`. Speedups
-    /// always.
+    /// Metrics of the summary, for each design; if empty, `ipc` and `l2_tlb_mpki`. Speedups are always
+    /// included.
     #[serde(default)]
     pub metrics: Vec<String>,
 }
 
-/// Makes the shortcut of a machine that has just booted, from the run's seed.
+/// Makes the shortcut of a newly booted machine from the seed of the run.
 pub type NewShortcut = fn(u64) -> Box<dyn Shortcut>;
 
-/// Everything about a run but program and designs: what a user may say, with what
-/// holds where nothing is said.
+/// Options of a run except program and designs, with their defaults.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Options {
     /// Machine by name or path, or several.
     pub machine: Machines,
-    /// What is measured.
+    /// Limits of the measured part.
     pub limits: Limits,
-    /// Take samples of the measured part until the numbers are as sure as this.
+    /// Sample the measured part until the estimates have this precision.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub precision: Option<Precision>,
-    /// Of a trace: these regions stand for the whole, and nothing else is measured.
+    /// Regions of a trace that represent all of it; nothing else is measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub regions: Option<Regions>,
-    /// Seed of the machine's and the program's random choices.
+    /// Seed of the random choices of machine and program.
     pub seed: u64,
-    /// Host threads; `None`: one for each host core. At most one a design is used, but where
-    /// samples of a recording are simulated side by side.
+    /// Host threads; `None` means one for each host core. At most one a design is used, unless samples of
+    /// a recording are simulated in parallel.
     pub host_threads: Option<usize>,
     /// Instructions of an interval of the interval statistics.
     pub interval: Option<u64>,
-    /// Where a Perfetto (Chrome JSON) file of single walks goes.
+    /// Path of a Perfetto (Chrome JSON) file of single walks.
     #[serde(with = "crate::os_text::optional_path")]
     pub perfetto: Option<PathBuf>,
-    /// Walks to keep for each core of each design in that file.
+    /// Walks to record for each core of each design in that file.
     pub perfetto_walks: usize,
-    /// Say what translation costs each design, against the shipped design of perfect
-    /// TLBs, which runs beside them unless it is one of them.
+    /// Report the translation cost of each design, relative to the shipped perfect-TLB design. That
+    /// design runs beside the others unless it is one of them.
     pub translation_cost: bool,
-    /// Tell where every page lies at the end.
+    /// Report the mapping of every page at the end.
     pub mappings: bool,
-    /// Run the programs of a mix alone as well, for their weighted speedup.
+    /// Also run the programs of a mix alone, for their weighted speedup.
     pub alone: bool,
-    /// Go on with designs for whose pages the host has not the memory.
+    /// Run designs even if the host lacks memory for their pages.
     pub ignore_memory: bool,
 }
 
@@ -163,5 +161,5 @@ impl Default for Options {
     }
 }
 
-/// The seed of a run where none is given.
+/// Default seed of a run.
 pub(crate) const DEFAULT_SEED: u64 = 1;

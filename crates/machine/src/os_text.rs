@@ -1,5 +1,5 @@
-//! Arguments and names of files, which need not be UTF-8, in JSON: a string, or
-//! `{"bytes": [...]}` where it is none.
+//! JSON form of arguments and file names, which need not be UTF-8: a string, or `{"bytes": [...]}` if it
+//! is not UTF-8.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Text of the operating system's.
+/// A string of the operating system.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "Written", into = "Written")]
 pub struct OsText(pub OsString);
 
-/// As it is written.
+/// Serialised form.
 #[derive(Serialize, Deserialize)]
 #[serde(untagged)]
 enum Written {
@@ -40,37 +40,37 @@ impl From<OsText> for Written {
     }
 }
 
-/// A file's name.
+/// File name.
 pub mod path {
     use super::{Deserialize, Deserializer, OsText, PathBuf, Serialize, Serializer};
 
-    /// Writes it.
+    /// Serialises a path.
     pub fn serialize<S: Serializer>(path: &std::path::Path, to: S) -> Result<S::Ok, S::Error> {
         OsText(path.into()).serialize(to)
     }
-    /// Reads it.
+    /// Deserialises a path.
     pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<PathBuf, D::Error> {
         OsText::deserialize(from).map(|text| text.0.into())
     }
 }
 
-/// A file's name, if there is one.
+/// Optional file name.
 pub mod optional_path {
     use super::{Deserialize, Deserializer, OsText, PathBuf, Serialize, Serializer};
 
-    /// Writes it.
+    /// Serialises an optional path.
     pub fn serialize<S: Serializer>(path: &Option<PathBuf>, to: S) -> Result<S::Ok, S::Error> {
         let text = path.as_ref().map(|path| OsText(path.into()));
         text.serialize(to)
     }
-    /// Reads it.
+    /// Deserialises an optional path.
     pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<PathBuf>, D::Error> {
         let text = Option::<OsText>::deserialize(from)?;
         Ok(text.map(|text| text.0.into()))
     }
 }
 
-/// A file's name for people.
+/// Serialises a path for display.
 pub(crate) fn shown<S: Serializer>(path: &Path, to: S) -> Result<S::Ok, S::Error> {
     to.collect_str(&path.display())
 }

@@ -1,8 +1,8 @@
-//! Single walks in time, as a Chrome JSON trace that Perfetto opens.
+//! Single walks over time, as a Chrome JSON trace for Perfetto.
 //!
-//! One process a design, one track a lane: walks that overlap lie in different
-//! lanes of their core. A walk's reads lie inside it; what was guessed beside it lies in
-//! lanes of its own, since a fetch may outlast the walk.
+//! A design is a process, and a track is a lane: overlapping walks are in different lanes of their core.
+//! The reads of a walk are nested in it. Speculative fetches have lanes of their own, since a fetch may
+//! outlast the walk.
 
 use std::io::{BufWriter, Write};
 use std::path::Path;
@@ -17,7 +17,7 @@ use crate::machine::Machine;
 /// The walks of one design.
 pub(crate) struct Recording {
     design: String,
-    /// Microseconds a cycle.
+    /// Microseconds in a cycle.
     scale: f64,
     cores: Vec<Vec<WalkRecord>>,
 }
@@ -30,8 +30,7 @@ pub(crate) fn take(design: &str, frequency_ghz: f64, machine: &mut Machine) -> R
     }
 }
 
-/// Tracks of one core: more than accesses of a window that can wait for walks at once.
-/// Those of guesses begin half-way.
+/// Tracks of one core, more than walks that a window can have in flight. Lanes of guesses begin half-way.
 const LANES: usize = 1 << 16;
 
 /// Lanes in which no two events overlap.
@@ -39,7 +38,7 @@ const LANES: usize = 1 << 16;
 struct Lanes(Vec<u64>);
 
 impl Lanes {
-    /// The first that is free at `start`, which is then taken until `end`.
+    /// Takes the first lane that is free at `start`, until `end`.
     fn place(&mut self, start: u64, end: u64) -> usize {
         let free = self.0.iter().position(|&taken| taken <= start);
         let lane = free.unwrap_or_else(|| {
@@ -51,7 +50,7 @@ impl Lanes {
     }
 }
 
-/// When the line of a guess was there, and what became of it in words.
+/// Time at which the guessed line was available, and the outcome in words.
 fn outcome(guess: &GuessRecord) -> (u64, &'static str) {
     match guess.became {
         Speculated::Fetched(ready) => (ready, "fetched"),
@@ -128,8 +127,8 @@ fn events(process: usize, recording: &Recording, out: &mut Vec<Value>) {
     }
 }
 
-/// Writes the file beside its place and renames it, so that no half file stays;
-/// a device or a pipe is written, not replaced.
+/// Writes a temporary file and renames it, so that no incomplete file remains. A device or a pipe is
+/// written directly.
 pub(crate) fn write(path: &Path, recordings: &[Recording]) -> std::io::Result<()> {
     let mut list = Vec::new();
     for (i, r) in recordings.iter().enumerate() {
@@ -168,8 +167,8 @@ mod tests {
         }
     }
 
-    /// The lines of Revelator's worked example (section 5.4) beside their walk: frame 0
-    /// for the entry, 2 and 7 for the data.
+    /// Guesses of Revelator's worked example (section 5.4) beside their walk: frame 0 for the entry, 2
+    /// and 7 for the data.
     #[test]
     fn guesses_lie_beside_their_walk_in_lanes_of_their_own() {
         let fetched = Speculated::Fetched(309);

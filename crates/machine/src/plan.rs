@@ -1,4 +1,10 @@
-//! From phase to phase: what is skipped, warmed and measured, by counting work.
+//! Phase plan of a run: which work is fast-forwarded, warmed and measured.
+//!
+//! A run passes through fast-forwarding ([`Phase::Skip`]), timed warm-up and the measured part. With
+//! sampling, the measured part is a sequence of samples. [`stretches`] divides the gap before each
+//! sample, counted back from the sample: detailed warm-up, functional warming, filtered functional
+//! warming, fast-forwarding. [`PhasePlan`] moves from phase to phase as the machine reports its work.
+//! [`Phase::detail`] tells the fan-out how much of the instruction stream the phase needs.
 
 use pagewalk_units::{Error, Rng, RunOption, rng, text};
 use rand::RngExt;
@@ -7,26 +13,26 @@ use crate::limits::{Limits, SAMPLE_DETAILED_WARMUP, Sample, Warming};
 use crate::regions::{Places, Regions};
 use crate::work::Work;
 
-/// What the machine does with the instructions that come now.
+/// Treatment of the instructions that the machine executes now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Phase {
-    /// Skipping until the region of interest begins.
+    /// Fast-forwarding until the region of interest begins.
     UntilRoi,
-    /// Skipping a number of instructions.
+    /// Fast-forwarding over a given amount of work.
     Skip,
     /// Timed, not measured.
     Warmup,
     /// Timed and measured.
     Measure,
-    /// Between samples: passed over.
+    /// Between samples: fast-forwarding.
     SampleSkip,
-    /// Between samples: lines that were not used a moment before.
+    /// Between samples: filtered functional warming.
     FilteredWarm,
-    /// Between samples: state only.
+    /// Between samples: functional warming by every access and branch.
     FunctionalWarm,
-    /// Before a sample: timed, not measured.
+    /// Detailed warm-up before a sample: timed, not measured.
     DetailedWarm,
-    /// Timed as a sample for the rate at which the clock runs on, not measured.
+    /// CPI probe: timed but not measured, to learn the CPI by which the clock advances in gaps.
     CpiProbe,
     /// A sample: timed and measured.
     SampleMeasure,
@@ -48,22 +54,23 @@ impl Phase {
         }
     }
 
-    /// Whether nothing but pages is touched.
+    /// True if only pages are mapped.
     pub(crate) fn skips(self) -> bool {
         matches!(self, Phase::UntilRoi | Phase::Skip)
     }
 
-    /// Whether the clock runs by what the program does.
+    /// True if the cores' timing models advance the clock.
     pub(crate) fn takes_time(self) -> bool {
         !self.skips() && !self.is_gap() && self != Phase::FunctionalWarm
     }
 
-    /// Between samples, at the rate of the last one, without looking at most of the program.
+    /// Between samples, while the clock advances at the CPI of the last sample and most operations are
+    /// not generated.
     pub(crate) fn is_gap(self) -> bool {
         matches!(self, Phase::SampleSkip | Phase::FilteredWarm)
     }
 
-    /// What of the program the machine needs.
+    /// Detail of the instruction stream that the phase needs.
     pub(crate) fn detail(self) -> Detail {
         match self {
             Phase::UntilRoi | Phase::Skip | Phase::SampleSkip => Detail::FastForward,
@@ -72,7 +79,7 @@ impl Phase {
         }
     }
 
-    /// Whether it lies behind skipping and warm-up.
+    /// True after fast-forwarding and warm-up.
     pub(crate) fn is_measured_part(self) -> bool {
         matches!(
             self,
@@ -86,25 +93,25 @@ impl Phase {
         )
     }
 
-    /// Whether statistics count.
+    /// True if statistics count.
     pub(crate) fn measures(self) -> bool {
         matches!(self, Phase::Measure | Phase::SampleMeasure)
     }
 }
 
-/// What a machine needs of its program.
+/// Detail of the instruction stream that a machine needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Detail {
-    /// Which pages it touches.
+    /// First touches of pages.
     FastForward,
-    /// Which lines it uses that it did not use a moment before.
+    /// Accesses that the [recent-line filter](pagewalk_stream::RecentLineFilter) lets through.
     FilteredWarm,
-    /// All of it.
+    /// All operations.
     Full,
 }
 
-/// A sample and, in `gap` instructions, what comes before it, the last one first. Without a
-/// `warming` all warms.
+/// A sample of `length` instructions and the phases of the `gap` instructions before it, in reverse
+/// order. Without `warming`, functional warming takes the whole gap but the detailed warm-up.
 pub(crate) fn stretches(gap: u64, length: u64, warming: Option<Warming>) -> [(Phase, u64); 5] {
     let mut gap = gap;
     let mut take = |most: u64| {
@@ -124,28 +131,31 @@ pub(crate) fn stretches(gap: u64, length: u64, warming: Option<Warming>) -> [(Ph
     ]
 }
 
-/// Where samples lie in their periods, and what comes before each.
+/// Places of the samples in their periods, and the phases before each sample.
 #[derive(Clone, Debug)]
 struct Samples {
     sample: Sample,
     draws: Rng,
-    /// Instructions of the measured part before its present period, and before what comes now.
+    /// Start of the next sample's period, in instructions of the measured part.
     period: u64,
+    /// Instructions of the measured part in all phases returned so far.
     done: u64,
-    /// Samples that have a place, and at how many of them they end.
+    /// Samples placed so far.
     placed: u64,
+    /// Number of samples at which a shard ends.
     end: Option<u64>,
-    /// What comes now and then, the last one first.
+    /// Phases up to the end of the last placed sample, in reverse order.
     next: Vec<(Phase, u64)>,
 }
 
-/// Samples that are simulated for themselves, beside others: they are numbered from 0. A machine
-/// that begins with a later one passes over what comes before, at the rate of the first of all.
+/// Consecutive samples that one machine simulates; samples are numbered from 0. The machine of a later
+/// shard fast-forwards to its first sample. Its clock advances at the CPI of sample 0, which it times as
+/// a CPI probe.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Shard {
-    /// The first of them.
+    /// The first sample.
     pub(crate) first: u64,
-    /// That after the last of them; `None`: all to the end of the measured part.
+    /// One past the last sample; `None` means all samples to the end of the measured part.
     pub(crate) end: Option<u64>,
 }
 
@@ -163,7 +173,8 @@ impl Samples {
         if shard.first > 0 {
             samples.schedule_next();
             samples.next[0].0 = Phase::CpiProbe;
-            // Each lies where it does in a run of all.
+            // Draws the places of the skipped samples, so that later ones lie where they do in an
+            // unsharded run.
             while samples.placed < shard.first {
                 samples.place();
             }
@@ -171,7 +182,7 @@ impl Samples {
         samples
     }
 
-    /// The next part of the run and its length; nothing after the last sample.
+    /// The next phase and its length; nothing after the last sample.
     fn next(&mut self) -> Option<(Phase, u64)> {
         loop {
             if self.next.is_empty() {
@@ -189,13 +200,13 @@ impl Samples {
         }
     }
 
-    /// Another sample, and what comes before it.
+    /// Schedules the next sample and the phases before it.
     fn schedule_next(&mut self) {
         let gap = self.place() - self.done;
         self.next = stretches(gap, self.sample.length, self.sample.warming).to_vec();
     }
 
-    /// Instructions of the measured part before another sample.
+    /// Draws the place of the next sample, in instructions from the start of the measured part.
     fn place(&mut self) -> u64 {
         let Sample {
             length,
@@ -204,8 +215,8 @@ impl Samples {
         } = self.sample;
         let at = match warming {
             None => period - length,
-            // Each place of the period is as likely as any other, so that no rhythm of the
-            // program's own decides what is seen of it. The first has its lead-in before it.
+            // A uniformly random place avoids aliasing with periodic behaviour of the program. The first
+            // sample leaves room for its detailed warm-up.
             Some(_) => {
                 let last = period - length;
                 let first = if self.period == 0 {
@@ -223,17 +234,17 @@ impl Samples {
     }
 }
 
-/// What is measured of a part that is not measured all.
+/// Layout of a measured part that is not measured completely.
 #[derive(Clone, Debug)]
 enum Layout {
-    /// A sample of each period.
+    /// One sample in each period.
     Periodic(Samples),
-    /// Regions, each in its place.
+    /// Regions at given places.
     Places(Places),
 }
 
 impl Layout {
-    /// The next part of the run and its length; nothing when all places were visited.
+    /// The next phase and its length; nothing after the last sample or region.
     fn next(&mut self) -> Option<(Phase, u64)> {
         match self {
             Layout::Periodic(samples) => samples.next(),
@@ -242,39 +253,41 @@ impl Layout {
     }
 }
 
-/// Walks through the phases by counting work.
+/// Moves through the phases as work is done.
 #[derive(Clone, Debug)]
 pub(crate) struct PhasePlan {
     limits: Limits,
-    /// A region of interest that ends is a request.
+    /// The end of a region of interest counts as a request.
     regions: bool,
     pub(crate) phase: Phase,
-    /// What ends the phase, whichever comes first.
+    /// Work until the phase ends, by instructions or requests, whichever limit comes first.
     pub(crate) left: Work,
-    /// What of the measured part no sample, or stretch before one, has been given yet.
+    /// Work of the measured part that has no phase yet.
     part_left: Work,
     samples: Option<Layout>,
-    /// Between two regions of interest: the phase that the next one goes on with.
+    /// Between two regions of interest: the phase and its remaining work, resumed in the next region.
     outside: Option<(Phase, Work)>,
 }
 
 impl PhasePlan {
-    /// `regions`: each region of interest that ends is a request; samples lie where `seed` says.
+    /// `regions`: the end of a region of interest counts as a request. `seed` determines the places of
+    /// samples.
     pub(crate) fn new(limits: Limits, regions: bool, seed: u64) -> Self {
         PhasePlan::of_shard(limits, regions, seed, Shard::default())
     }
 
-    /// The same, with some of the samples alone.
+    /// As [`PhasePlan::new`], restricted to the samples of one shard.
     pub(crate) fn of_shard(mut limits: Limits, regions: bool, seed: u64, shard: Shard) -> Self {
         if shard.first > 0 {
-            // What warms up the first sample is far from the others.
+            // The warm-up before sample 0 does not matter to a later shard, so it is fast-forwarded too.
             limits.skip += std::mem::take(&mut limits.warmup);
         }
         let samples = limits.sample.map(|s| Samples::new(s, seed, shard));
         PhasePlan::with_layout(limits, regions, samples.map(Layout::Periodic))
     }
 
-    /// From one of `places` to the next, and no further. `regions`: as for [`PhasePlan::new`].
+    /// Measures the regions of `places` and ends after the last one. `regions`: as for
+    /// [`PhasePlan::new`].
     pub(crate) fn of_regions(places: &Regions, regions: bool) -> Self {
         let places = Layout::Places(Places::new(places));
         PhasePlan::with_layout(Limits::default(), regions, Some(places))
@@ -296,8 +309,8 @@ impl PhasePlan {
         plan
     }
 
-    /// Of a mix, whose programs have instructions of their own: it ends by
-    /// [`PhasePlan::finish`]. An error names the option that makes no sense with it.
+    /// Plan of a mix. Its programs end after their own instructions, so the plan has no limit and ends by
+    /// [`PhasePlan::finish`]. An error names the option that a mix does not support.
     pub(crate) fn of_mix(limits: Limits) -> Result<Self, Error> {
         if limits.sample.is_some() {
             return Err(Error::option(
@@ -319,7 +332,7 @@ impl PhasePlan {
         Ok(PhasePlan::new(endless, false, 0))
     }
 
-    /// The measured part is complete.
+    /// Ends the measured part.
     pub(crate) fn finish(&mut self) {
         (self.phase, self.left) = (Phase::Done, Work::FOREVER);
     }
@@ -333,7 +346,7 @@ impl PhasePlan {
         Self::amount(self.limits.skip, self.limits.skip_requests)
     }
 
-    /// So many requests if there are any, else so many instructions.
+    /// An amount in requests if there are any, else in instructions.
     fn amount(instructions: u64, requests: u64) -> Work {
         match requests {
             0 => Work::instructions(instructions),
@@ -341,7 +354,7 @@ impl PhasePlan {
         }
     }
 
-    /// Enters the next phase while the present one has nothing left.
+    /// Enters the next phase while the present one has no work left.
     fn settle(&mut self) {
         let limits = self.limits;
         while self.left.is_over() && self.phase != Phase::Done {
@@ -386,7 +399,7 @@ impl PhasePlan {
         (phase, left)
     }
 
-    /// `done` is done; whether the phase has changed.
+    /// Records work; true if the phase has changed.
     pub(crate) fn advance(&mut self, done: Work) -> bool {
         let before = self.phase;
         self.left = self.left.less(done);
@@ -401,18 +414,19 @@ impl PhasePlan {
         }
         if self.left.is_over() {
             self.settle();
-            // A phase may follow itself (samples without a gap): that is a change too.
+            // A phase may be succeeded by one of its kind, such as samples without a gap. That counts as
+            // a change.
             return true;
         }
         before != self.phase
     }
 
-    /// Whether `done` ends the phase.
+    /// True if `done` ends the phase.
     pub(crate) fn ends_with(&self, done: Work) -> bool {
         self.left.less(done).is_over()
     }
 
-    /// The region of interest begins; whether the phase has changed.
+    /// Enters the region of interest; true if the phase has changed.
     pub(crate) fn roi_begin(&mut self) -> bool {
         let waiting = self.phase == Phase::UntilRoi;
         if waiting {
@@ -424,12 +438,12 @@ impl PhasePlan {
         waiting
     }
 
-    /// Whether the end of a region of interest is a request.
+    /// True if the end of a region of interest counts as a request.
     pub(crate) fn counts_regions(&self) -> bool {
         self.regions
     }
 
-    /// The region of interest ends; whether the phase has changed.
+    /// Leaves the region of interest; true if the phase has changed.
     pub(crate) fn roi_end(&mut self) -> bool {
         let over = self.limits.roi && self.phase != Phase::UntilRoi && self.phase != Phase::Done;
         if over && self.regions && self.limits.requests.is_some() {
@@ -441,7 +455,7 @@ impl PhasePlan {
         over
     }
 
-    /// The number of the region that is not measured to its end, from 1, and of how many.
+    /// Number, from 1, of the region whose measurement is incomplete, and the number of all regions.
     pub(crate) fn unfinished_region(&self) -> Option<(usize, usize)> {
         match &self.samples {
             Some(Layout::Places(places)) if self.phase != Phase::Done => Some(places.number()),
@@ -449,7 +463,7 @@ impl PhasePlan {
         }
     }
 
-    /// Whether nothing has been measured yet, nor could be: not between two regions.
+    /// True before the first region of interest, not between two.
     pub(crate) fn is_before_roi(&self) -> bool {
         self.phase == Phase::UntilRoi && self.outside.is_none()
     }
@@ -639,7 +653,7 @@ mod tests {
             instructions: Some(2_050_000),
             ..Limits::default()
         };
-        // Where each sample begins, and how much is passed over before the first of a portion.
+        // Place of each sample, end of the plan and number of CPI probes of a shard.
         let places = |shard| {
             let mut plan = PhasePlan::of_shard(limits, false, 7, shard);
             let (mut at, mut found, mut rates) = (0, vec![], 0);

@@ -1,4 +1,8 @@
-//! Samples until the numbers are sure enough.
+//! Adaptive sampling: repeats a run with more samples until its intervals are narrow enough.
+//!
+//! [`run`] simulates a pass over the measured part with a default number of samples. From the width of
+//! the confidence intervals it computes how many samples are needed, and simulates another pass with that
+//! number. An early check stops a pass whose first samples already show that it has far too few.
 
 use std::ops::Range;
 
@@ -12,39 +16,39 @@ use crate::run::{EarlyCheck, FirstSamples};
 use crate::session::{RunSpec, SourceSpec};
 use crate::summary::{self, MetricDefinition};
 
-/// Instructions of a sample where nobody says how many: about as many as what comes before it costs,
-/// and fewer in a run that is short.
+/// Default length of a sample in instructions. A sample costs about as much host time as the warming
+/// before it. Short runs have shorter samples.
 const LENGTH: std::ops::RangeInclusive<u64> = 20_000..=100_000;
-/// Instructions before a sample that warm all there is. What lies between two samples is followed
-/// by lines.
+/// Instructions of functional warming before a sample. The rest of the gap is filtered functional
+/// warming.
 pub(crate) const WARMED: u64 = 50_000;
-/// Samples of the first pass over the program, at least. Of a long run there are more, at most twice
-/// as many, as far as they are a small share of it, since a second pass would follow all again.
+/// Minimum number of samples in the first pass. A long run takes up to twice as many while they are a
+/// small share of it: a second pass would repeat the filtered warming of the whole run.
 const FIRST: u64 = 128;
-/// That share of the instructions.
+/// Beyond the minimum, the samples of the first pass cost at most 1/n of the run.
 const FIRST_SHARE: u64 = 10;
-/// Passes at most: each has as many samples as the one before says that there have to be.
+/// Maximum number of passes. Each takes the number of samples that the pass before found necessary.
 const PASSES: u32 = 4;
-/// Of what is not sure enough, samples are taken that make it surer than asked for: their spread
-/// is an estimate, too.
+/// Safety factor on the number of further samples: the variance that it is computed from is itself an
+/// estimate.
 const OVERSAMPLING: f64 = 1.2;
-/// That share of a pass's samples is looked at early: a pass that takes too few ends there.
+/// Fraction (1/n) of a pass after which its intervals are checked. A pass that needs many more samples
+/// stops there.
 const EARLY_CHECK: u64 = 4;
-/// How many times as many samples have to be needed by what so few say, which say it of a part of the
-/// run alone.
+/// Factor by which the needed samples have to exceed those of the pass before an early check stops it.
+/// The first samples cover only part of the run.
 const CLEARLY: f64 = 1.5;
-/// Misses for 1000 instructions below which it is a share of these, not of their own number, that
-/// they have to be sure to: 2 % of one miss are a few thousandths of a cycle an instruction, however
-/// many percent of a tenth of a miss they may be.
+/// Misses for 1000 instructions below which precision is relative to this value, not to the number of
+/// misses. A relative error of a very small miss rate hardly affects the CPI.
 const FEW_MISSES: f64 = 1.0;
-/// The numbers that have to be sure where nobody names any.
+/// Metrics whose precision is checked by default.
 const METRICS: [&str; 2] = ["ipc", "l2_tlb_mpki"];
 
-/// A pass over the program, which somebody may end early.
+/// Simulates one pass, with an optional early check.
 type Once<'a> = dyn FnMut(&RunSpec, Option<EarlyCheck<'_>>) -> Result<RunResult, Error> + 'a;
 
-/// Runs `spec` by `once` with samples all over its measured part, and again with more of them,
-/// until all numbers that are wanted are within what is wanted.
+/// Runs `spec` by `once` with samples spread over its measured part. Repeats with more samples until all
+/// wanted metrics have the wanted precision.
 pub(crate) fn run(
     spec: &RunSpec,
     wanted: &Precision,
@@ -88,11 +92,11 @@ pub(crate) fn run(
         followed: Followed::All,
         warmed: WARMED,
     });
-    // What a sample costs at the speed of simulation, about.
+    // Approximate cost of a sample, in instructions of detailed simulation.
     let price = length + Warming::DETAILED_WARMUP + warming.warmed / 2;
     let mut samples = (total / (FIRST_SHARE * price)).clamp(FIRST, 2 * FIRST);
     let mut spec = spec.clone();
-    // A live program would do again what it has done.
+    // Another pass would repeat the side effects of a live program.
     let mut passes_left = match spec.source {
         Some(SourceSpec::Program { .. }) => 1,
         _ => PASSES,
@@ -152,7 +156,7 @@ pub(crate) fn run(
     }
 }
 
-/// Of a number's name, that it is one that samples give an estimate of.
+/// Refuses the name of a metric that samples do not estimate.
 fn refuse_unless_rate(name: &str) -> Result<(), Error> {
     let expected = "expected one that does not grow with the run, such as ipc or l2_tlb_mpki";
     let is = |m: &MetricDefinition| m.name == name;
@@ -173,13 +177,13 @@ fn refuse_unless_rate(name: &str) -> Result<(), Error> {
     ))
 }
 
-/// A number that may not be sure enough.
+/// A metric whose interval may be too wide.
 struct Shortfall {
     what: String,
-    /// How many times wider its interval is than wanted.
+    /// Width of its interval relative to the wanted one.
     ratio: f64,
-    /// How many times as many samples make it as narrow as wanted; nothing where no number does,
-    /// because of what is not known of each sample.
+    /// Factor on the number of samples that makes the interval narrow enough. Nothing if no number does,
+    /// because of cold-start uncertainty.
     more: Option<f64>,
 }
 
@@ -200,19 +204,19 @@ impl Shortfall {
     }
 }
 
-/// What of the numbers that are wanted is not sure.
+/// Wanted metrics that are not precise enough.
 #[derive(Default)]
 struct Shortfalls {
-    /// The least sure one.
+    /// The metric with the relatively widest interval.
     worst: Option<Shortfall>,
-    /// Sentences on those that have no value.
+    /// Sentences on metrics without a value.
     unmeasured: Vec<String>,
 }
 
 impl Shortfalls {
     fn consider(&mut self, what: String, interval: &Interval, least: f64, within: f64) {
         let wanted = within * interval.value.abs().max(least);
-        // A number that is nothing in all samples is as sure as it gets.
+        // A number that is zero in all samples has no interval to narrow.
         let ratio = |half: f64| if half > 0.0 { half / wanted } else { 0.0 };
         let whole = ratio(interval.half());
         if self.worst.as_ref().is_none_or(|w| whole > w.ratio) {
@@ -227,14 +231,14 @@ impl Shortfalls {
     }
 }
 
-/// So many times as many samples, and some.
+/// Number of samples for a later pass, with a safety factor.
 fn samples_needed(samples: u64, times: f64) -> u64 {
     (samples as f64 * times * OVERSAMPLING).ceil() as u64
 }
 
-/// How many samples are needed by what the `first` ones of each design say, where that is clearly more
-/// than the pass takes. So do both halves of them: a step from one phase of the program to the next
-/// is in one of them, and says nothing of all others.
+/// Number of samples that the `first` ones of each design show to be needed, if that is clearly more than
+/// the pass takes. Both halves have to show it: a phase change of the program lies in one half and says
+/// nothing about the rest.
 fn clearly_needed(first: &[FirstSamples], samples: u64, wanted: &Precision) -> Option<u64> {
     let n = first.first()?.samples.len();
     let needed = |part: Range<usize>| {
@@ -250,7 +254,7 @@ fn clearly_needed(first: &[FirstSamples], samples: u64, wanted: &Precision) -> O
     needed(0..n / 2).and(needed(n / 2..n)).and(needed(0..n))
 }
 
-/// What of the numbers of designs, by what samples say of each, is not sure.
+/// Shortfalls of all designs, from the estimates of their samples.
 fn shortfalls(estimates: &[(String, Sampling)], wanted: &Precision) -> Shortfalls {
     let mut found = Shortfalls::default();
     let named = wanted.metrics.iter().map(String::as_str);
@@ -313,7 +317,7 @@ mod tests {
         let d = shortfall(0.4, 0.4);
         assert!((d.ratio - 2.0).abs() < 1e-12);
         assert!((d.more.unwrap() - 4.0).abs() < 1e-12);
-        // Half of what is wanted is not known of the samples either, which leaves half.
+        // Half of the wanted width is cold-start uncertainty, which leaves half for sampling variation.
         let d = shortfall(0.3, 0.2);
         assert!((d.ratio - 1.5).abs() < 1e-12);
         assert!((d.more.unwrap() - 4.0).abs() < 1e-9);
@@ -340,7 +344,7 @@ mod tests {
         assert!(typo.to_string().contains("did you mean ipc"), "{typo}");
     }
 
-    /// Those of two designs, of which the second takes 1000 cycles more or less in every other one.
+    /// First samples of two designs. The second design alternates by `apart` cycles.
     fn first(n: usize, apart: u64) -> Vec<FirstSamples> {
         let one = |cycles: u64| SampleCounts {
             work: Work {
@@ -368,8 +372,8 @@ mod tests {
             metrics: vec!["ipc".to_owned()],
         };
         assert_eq!(clearly_needed(&first(32, 0), 128, &wanted(0.02)), None);
-        // Neighbours are 1000 cycles apart, which is an s of 707, and t(20) is 2.086: 2.5 %, of four times as
-        // many half of that.
+        // Neighbours differ by 1000 cycles: s is 707 and t(20) is 2.086, which gives 2.5 %. Four times as
+        // many samples halve that.
         assert_eq!(clearly_needed(&first(32, 1000), 128, &wanted(0.02)), None);
         let needed = clearly_needed(&first(32, 1000), 128, &wanted(0.01)).unwrap();
         let (s, t) = (1000.0 / 2f64.sqrt(), 2.086);
@@ -383,7 +387,7 @@ mod tests {
             clearly_needed(&first(32, 1000), needed, &wanted(0.01)),
             None
         );
-        // A step between two phases makes as much of a difference, and calls for no more.
+        // A single step between two phases widens the interval as much, and calls for no more samples.
         let mut step = first(32, 0);
         for later in &mut step[1].samples[20..] {
             later.cycles += 10_000;
@@ -408,7 +412,7 @@ mod tests {
         assert_eq!((last.seconds, rate, last.remote_shards), (4.0, 4.0, 2));
     }
 
-    /// However soon the pass is over, and whether it ends there or not.
+    /// Holds however early the check is due, and for either answer.
     #[test]
     fn who_looks_early_sees_the_same_and_is_asked_once() {
         let mut spec: RunSpec = serde_json::from_value(json!({
@@ -451,7 +455,7 @@ mod tests {
             look(&spec, 21, false, true).0.is_empty(),
             "there are no more"
         );
-        // What somebody has stopped is told as it is. It is too long to be over before.
+        // A run that was stopped is reported as it is. This one is too long to end before.
         spec.options.limits.instructions = Some(4_000_000_000);
         let (seen, result) = look(&spec, 1, true, false);
         assert!(seen.is_empty() && result.partial);

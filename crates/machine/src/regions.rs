@@ -1,4 +1,4 @@
-//! Regions that stand for a whole trace: where they lie, and what they say together.
+//! Regions that represent a whole trace: their places, and the weighted result.
 
 use std::sync::Arc;
 
@@ -17,22 +17,22 @@ use crate::plan::{Phase, stretches};
 use crate::precise::WARMED;
 use crate::work::Work;
 
-/// How far from 1 weights may add up to.
+/// Tolerance of the sum of weights around 1.
 const NEAR: f64 = 1e-6;
 
-/// A stretch of a trace, and the share of its instructions that it stands for.
+/// A stretch of a trace, with the share of the trace that it represents.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Region {
     /// Instructions of the trace before it.
     pub at: u64,
-    /// Instructions of it.
+    /// Instructions in it.
     pub instructions: u64,
-    /// Its share of the trace; those of all regions add up to 1.
+    /// Weight: its share of the trace. The weights of all regions add up to 1.
     pub weight: f64,
 }
 
-/// Regions of a trace in the order of their instructions, which alone are simulated.
+/// Regions of a trace in the order of their instructions. Only they are simulated in detail.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "RequestedRegions")]
@@ -42,13 +42,12 @@ pub struct Regions {
     /// Warming before each region.
     #[serde(default = "followed")]
     pub warming: Warming,
-    /// Instructions of the trace that they are of, where that is known: those of another are
-    /// refused.
+    /// Instructions of the trace that the regions belong to, if known. Other traces are refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace_instructions: Option<u64>,
 }
 
-/// As before samples whose precision is asked for.
+/// Default warming, as before samples with a required precision.
 fn followed() -> Warming {
     Warming {
         followed: Followed::All,
@@ -57,7 +56,7 @@ fn followed() -> Warming {
 }
 
 impl Regions {
-    /// Refuses what makes no sense, alone or beside the other `options`.
+    /// Refuses invalid regions, and `options` that contradict them.
     ///
     /// # Errors
     /// One sentence that names the option.
@@ -139,8 +138,7 @@ impl Regions {
         Ok(())
     }
 
-    /// Refuses a trace with `facts` that they are not of, as far as it says how many instructions
-    /// it has.
+    /// Refuses a trace with `facts` that the regions do not belong to, as far as its length is known.
     ///
     /// # Errors
     /// One sentence that names the option.
@@ -175,23 +173,24 @@ impl Regions {
         Ok(())
     }
 
-    /// Instructions of the trace up to the end of the last one.
+    /// Instructions of the trace up to the end of the last region.
     pub(crate) fn end(&self) -> u64 {
         let last = self.regions.last();
         last.map_or(0, |r| r.at.saturating_add(r.instructions))
     }
 }
 
-/// The way from one region to the next.
+/// Progress through the regions.
 #[derive(Clone, Debug)]
 pub(crate) struct Places {
     regions: Arc<Regions>,
-    /// Regions that were begun, or what comes before them was.
+    /// Regions that have been scheduled, including their warming.
     number: usize,
     /// Instructions since the start of the trace.
     done: u64,
-    /// What comes now and then, and where it ends, the last one first. Phases end at an operation,
-    /// which may stand for several instructions: counted from the start, that shifts no region.
+    /// Scheduled phases with the instruction at which each ends, in reverse order. A phase ends at an
+    /// operation, which may have several instructions. Absolute ends keep that from shifting later
+    /// regions.
     next: Vec<(Phase, u64)>,
 }
 
@@ -205,17 +204,17 @@ impl Places {
         }
     }
 
-    /// So many instructions more are done.
+    /// Adds completed instructions.
     pub(crate) fn advance(&mut self, instructions: u64) {
         self.done += instructions;
     }
 
-    /// The region that was begun last, from 1, and how many there are.
+    /// Number, from 1, of the last scheduled region, and the number of all regions.
     pub(crate) fn number(&self) -> (usize, usize) {
         (self.number, self.regions.regions.len())
     }
 
-    /// The next part of the run and its length; nothing after the last region.
+    /// The next phase and its length; nothing after the last region.
     pub(crate) fn next(&mut self) -> Option<(Phase, u64)> {
         loop {
             if self.next.is_empty() {
@@ -224,7 +223,7 @@ impl Places {
             let Some((phase, end)) = self.next.pop() else {
                 continue;
             };
-            // Each region is measured, also one that a single operation has passed by.
+            // Each region is measured, even one that lies within a single operation.
             let least = u64::from(phase == Phase::SampleMeasure);
             let length = end.saturating_sub(self.done).max(least);
             if length > 0 {
@@ -233,7 +232,7 @@ impl Places {
         }
     }
 
-    /// The next region, and what comes before it.
+    /// Schedules the next region and the phases before it.
     fn schedule_next(&mut self) -> Option<()> {
         let region = self.regions.regions.get(self.number)?;
         self.number += 1;
@@ -254,9 +253,9 @@ impl Places {
 /// The measurement of one region.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, JsonSchema)]
 pub struct MeasuredRegion {
-    /// Instructions of the trace before it, as it was asked for.
+    /// Instructions of the trace before it, as requested.
     pub at: u64,
-    /// Its weight, as it was asked for.
+    /// Weight, as requested.
     pub weight: f64,
     /// Instructions measured.
     pub instructions: u64,
@@ -266,21 +265,20 @@ pub struct MeasuredRegion {
     pub cycles: u64,
 }
 
-/// The measured regions that stand for a whole trace.
+/// Measured regions that represent a whole trace.
 #[derive(Clone, PartialEq, Debug, Serialize, JsonSchema)]
 #[schemars(rename = "Regions")]
 pub struct RegionsResult {
-    /// Always None: how far the whole is from its regions is not known.
+    /// Always None: the error of representing the trace by its regions is unknown.
     pub error_bound: Option<f64>,
     /// The regions.
     pub regions: Vec<MeasuredRegion>,
-    /// Cold-start uncertainty at the beginning of the regions; None where there is none.
+    /// Cold-start uncertainty at the beginning of the regions; None if there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub warming: Option<WarmingError>,
 }
 
-/// What regions say of the whole: counters of as many instructions as were measured, to which each
-/// region contributes by its weight.
+/// Weighted counts of all regions, scaled to the number of measured instructions.
 pub(crate) struct Weighed {
     pub(crate) tree: Tree,
     pub(crate) work: Work,
@@ -288,14 +286,14 @@ pub(crate) struct Weighed {
     pub(crate) result: RegionsResult,
 }
 
-/// What those of `regions` say that were `measured`; nothing if none was.
+/// Weighted counts of the `regions` that were `measured`; nothing if there is none.
 pub(crate) fn weigh(regions: &Regions, measured: &Measured) -> Option<Weighed> {
     let mut tree = measured.tree.clone()?;
     let (samples, spreads) = (&measured.samples, measured.spreads.as_ref()?);
     let all: u64 = samples.iter().map(|s| s.work.instructions).sum();
     let of = || samples.iter().zip(&regions.regions);
     let weights: f64 = of().map(|(_, r)| r.weight).sum();
-    // By how much more what one has counted counts than once.
+    // Factor on the counts of each region.
     let factors: Vec<f64> = of()
         .map(|(s, r)| r.weight * all as f64 / s.work.instructions as f64 / weights)
         .collect();
@@ -389,8 +387,8 @@ mod tests {
         warmed: 5000,
     };
 
-    /// The phases of a run whose operations have `step` instructions each, with the instructions
-    /// before each.
+    /// Phases of a run whose operations have `step` instructions each, with the instructions before each
+    /// phase.
     fn phases(regions: &Regions, step: u64) -> Vec<(Phase, u64)> {
         let mut plan = PhasePlan::of_regions(regions, false);
         let (mut done, mut seen) = (0, vec![(plan.phase, 0)]);
@@ -412,7 +410,7 @@ mod tests {
         use Phase::{DetailedWarm, Done, FilteredWarm, FunctionalWarm, SampleMeasure, SampleSkip};
         let places = [(0, 100, 0.25), (40_000, 300, 0.5), (40_300, 200, 0.25)];
         let first = [(SampleMeasure, 0)];
-        // The last two have nothing between them.
+        // The last two regions are adjacent.
         let last = [
             (FunctionalWarm, 15_000),
             (DetailedWarm, 20_000),
@@ -438,7 +436,7 @@ mod tests {
         assert!(late.iter().all(|&late| late < 7), "{late:?}");
         let end = seen.last().unwrap().1;
         assert!(end - (99 * 9000 + 500) < 7, "{end}");
-        // Shorter than an operation: each is measured all the same.
+        // A region shorter than an operation is still measured.
         let short = regions(&[(10, 2, 0.5), (12, 1, 0.5)], ALL);
         let seen = phases(&short, 7);
         let measured = seen.iter().filter(|s| s.0 == Phase::SampleMeasure);
@@ -461,7 +459,7 @@ mod tests {
     }
 
     counters! {
-        /// What is counted here.
+        /// Counts of the test component.
         pub struct Counts {
             events: "times", "Something happened";
             gauge state: "bytes", "How much there is";
@@ -471,8 +469,8 @@ mod tests {
     const TIMES: pagewalk_stats::Definition = histogram!("times", "cycles", "How long");
     static TIMES_OF_IT: pagewalk_stats::Definition = TIMES;
 
-    /// What a machine has counted that did so much in so many cycles, with an event for each ten
-    /// instructions and a wait of so many cycles for each.
+    /// Counts of a machine after given work and cycles. Each ten instructions have one event, and each
+    /// event a wait of the given cycles.
     struct Done {
         measured: Measured,
         time: u64,
@@ -545,7 +543,7 @@ mod tests {
             weigh(&regions(&places, ALL), &done.measured).unwrap()
         };
         let w = of([0.75, 0.25]);
-        // Cycles an instruction 2 and 10, events 0.1 and 0.02, of 4000 instructions.
+        // CPI 2 and 10, events 0.1 and 0.02 an instruction, in 4000 instructions.
         assert_eq!((w.work.instructions, w.cycles), (4000, 16_000));
         assert_eq!((value(&w, "events"), value(&w, "state")), (320, 3000));
         let times = w.tree.values("it", "times").unwrap();
@@ -553,7 +551,7 @@ mod tests {
         assert_eq!(each, [(4, 300), (9, 20)]);
         assert_eq!((times.sum(), times.largest()), (1380, 9));
         assert_eq!(w.work.requests, 40);
-        // By length they are what they are together.
+        // Weights in proportion to length give the plain sums.
         let (w, m) = (of([0.25, 0.75]), &done.measured);
         assert_eq!(
             (w.work, w.cycles, value(&w, "events")),

@@ -1,5 +1,4 @@
-//! Results: every statistic, the resolved configuration, and the few numbers
-//! that answer the question.
+//! Results: every statistic, the resolved configuration, and a summary of the main metrics.
 
 use pagewalk_os::MappedPage;
 use pagewalk_stats::Tree;
@@ -18,7 +17,7 @@ use crate::regions::{self, Regions, RegionsResult};
 use crate::summary::{self, Metric, Share};
 use crate::warnings::warnings;
 
-/// The result of a run: all that `--json` writes.
+/// Result of a run, as `--json` writes it.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct RunResult {
     /// Version of Pagewalk.
@@ -29,38 +28,37 @@ pub struct RunResult {
     pub seed: u64,
     /// The program.
     pub source: Source,
-    /// Name of the machine, or names of several, as they were given.
+    /// Name of the machine, or names of several, as given.
     pub machine: Machines,
     /// The part of the program that was measured.
     pub limits: Limits,
-    /// The regions that stand for the whole trace, if there are any.
+    /// The regions that represent the whole trace, if there are any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub regions: Option<Regions>,
-    /// Sentences to read before the numbers are used.
+    /// Warnings: sentences to read before using the numbers.
     pub warnings: Vec<String>,
-    /// Files asked for that could not be written, and why.
+    /// Requested files that could not be written, with the reason.
     pub failed_files: Vec<String>,
     /// The simulating host; differs from run to run.
     pub host: Host,
-    /// The design that `translation_cost` compares with, if that was asked for and could be
-    /// measured.
+    /// Reference design of `translation_cost`, if it was requested and could be measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub translation_reference: Option<Reference>,
-    /// That design on each machine, where several were compared.
+    /// Reference design on each machine, if several machines were compared.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub translation_references: Vec<Reference>,
-    /// One entry a design, in the order asked for. Of several machines, all designs of the first
-    /// come first.
+    /// One entry a design, in the requested order. With several machines, all designs of the first
+    /// machine come first.
     pub designs: Vec<DesignResult>,
 }
 
-/// How a design ended.
+/// Completion status of a design.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
     /// It reached its limits.
     Complete,
-    /// It was stopped before.
+    /// It was stopped before its limits.
     Partial,
     /// The simulated machine ran out of memory.
     OutOfMemory,
@@ -91,12 +89,12 @@ impl WorkUnit {
     }
 }
 
-/// A design that others are compared with. It need not be among those of the result.
+/// A reference design for comparisons. It need not be in the result.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Reference {
     /// Name.
     pub name: String,
-    /// Its machine, where several were compared.
+    /// Its machine, if several machines were compared.
     #[serde(flatten)]
     pub on: Option<OnMachine>,
     /// Cycles of the measured part.
@@ -121,8 +119,8 @@ pub struct Source {
     pub deterministic: bool,
     /// Exit status of a live program.
     pub exit_status: Option<i32>,
-    /// Programs that its processes executed and that could not be simulated, with the
-    /// number of processes and why.
+    /// Programs that its processes executed and that could not be simulated, with the number of processes
+    /// and the reason.
     pub unseen: Vec<String>,
 }
 
@@ -135,7 +133,7 @@ pub struct Host {
     pub simulated_instructions_per_second: f64,
     /// Host threads used.
     pub threads: usize,
-    /// Portions of a recording's samples that other hosts simulated.
+    /// Shards of a recording's samples that remote hosts simulated.
     #[serde(rename = "portions_elsewhere", skip_serializing_if = "limits::is_zero")]
     pub remote_shards: u64,
     /// Largest resident set of the process so far, bytes.
@@ -143,7 +141,7 @@ pub struct Host {
 }
 
 impl Host {
-    /// Adds what it did `before` for the same result.
+    /// Adds the resources of an earlier pass for the same result.
     pub(crate) fn add(&mut self, before: &Host) {
         let done = |host: &Host| host.seconds * host.simulated_instructions_per_second;
         let seconds = self.seconds + before.seconds;
@@ -157,62 +155,60 @@ impl Host {
 
 /// The result of one design.
 ///
-/// Where several machines were compared, the first design is the first one on the same machine.
-/// Where `regions` of a trace stand for the whole, counts are those of as many instructions as
-/// the regions have, to which each region contributes by its weight.
+/// With several machines, the first design means the first one on the same machine. With `regions` of a
+/// trace, counts are weighted sums, scaled to the number of instructions in the regions.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct DesignResult {
-    /// Name; of several machines with the machine's.
+    /// Name; with several machines it includes the machine's name.
     pub name: String,
-    /// Its machine, where several were compared, and its name without that.
+    /// Its machine and its name without the machine's, if several machines were compared.
     #[serde(flatten)]
     pub on: Option<OnMachine>,
-    /// The design in one sentence.
+    /// Description in one sentence.
     pub description: String,
-    /// How it ended.
+    /// Completion status.
     pub status: Status,
-    /// Why it did not complete.
+    /// Reason why it did not complete.
     pub message: Option<String>,
     /// The resolved configuration.
     #[schemars(with = "serde_json::Map<String, serde_json::Value>")]
     pub config: Config,
-    /// The summary: its main numbers.
+    /// Summary: the main metrics.
     pub summary: Vec<Metric>,
-    /// Speed relative to the first design, by `speedup_by`. Of a mix it compares the
-    /// weighted speedups, because designs do not execute the same share of each program.
+    /// Speedup over the first design, by `speedup_by`. In a mix, the ratio of weighted speedups, because
+    /// designs do not execute the same share of each program.
     pub speedup: Option<f64>,
-    /// Speed in seconds relative to the first design on the first machine, by `speedup_by`.
-    /// None for one machine, and for a mix, whose programs have theirs.
+    /// Speedup in seconds over the first design on the first machine, by `speedup_by`. None for one
+    /// machine, and for a mix, whose programs have their own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub speedup_in_time: Option<f64>,
-    /// The work whose cycles speedups compare: an instruction where the designs execute the
-    /// same instructions, else a request.
+    /// Unit of work of speedups: an instruction if the designs execute the same instructions, else a
+    /// request.
     #[serde(skip_serializing_if = "WorkUnit::is_instruction")]
     #[schemars(extend("default" = "instruction"))]
     pub speedup_by: WorkUnit,
-    /// Share of the cycles that a machine whose TLBs never miss saves for the same
-    /// instructions; below zero where it needs more. None where it was not asked for, and for
-    /// designs whose program is not the same.
+    /// Share of the cycles that perfect TLBs save for the same instructions; negative if they need more
+    /// cycles. None if not requested, and for designs whose program is not the same.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub translation_cost: Option<f64>,
     /// The programs of a mix.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub programs: Vec<ProgramResult>,
-    /// Weighted speedup of a mix: sum over its programs of instructions a cycle here, divided
-    /// by those of the program alone on the first design (Snavely and Tullsen, ASPLOS 2000).
+    /// Weighted speedup of a mix: sum over its programs of their IPC, divided by that of the program
+    /// alone on the first design (Snavely and Tullsen, ASPLOS 2000).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weighted_speedup: Option<f64>,
-    /// Harmonic speedup of a mix: harmonic mean of the same ratios (Luo, Gummaraju and
-    /// Franklin, ISPASS 2001).
+    /// Harmonic speedup of a mix: harmonic mean of the same ratios (Luo, Gummaraju and Franklin, ISPASS
+    /// 2001).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub harmonic_speedup: Option<f64>,
-    /// Average normalized turnaround time of a mix: mean over its programs of how many times
-    /// longer an instruction takes here than alone on the first design (Eyerman and Eeckhout,
-    /// IEEE Micro 2008).
+    /// Average normalized turnaround time of a mix: mean over its programs of the time for an
+    /// instruction, relative to the program alone on the first design (Eyerman and Eeckhout, IEEE Micro
+    /// 2008).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub antt: Option<f64>,
-    /// Counts of a mix that belong to none of its programs. With `own` and `later` of each
-    /// program they add up to the counters of the machine.
+    /// Counts of a mix that belong to none of its programs. Together with `own` and `later` of each
+    /// program they add up to the machine's counters.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Account")]
     pub outside_programs: Option<Account>,
@@ -221,51 +217,50 @@ pub struct DesignResult {
     pub energy_ratio: Option<f64>,
     /// Cycles by cause.
     pub cycle_stack: Vec<Share>,
-    /// Energy of the measured part; None where nothing was measured.
+    /// Energy of the measured part; None if nothing was measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub energy: Option<EnergyResult>,
     /// Counters of the measured part.
     pub stats: Vec<Stat>,
-    /// Counters of the operating system and of the page tables since the machine booted. Tables
-    /// grow most while a program fills its memory, before the measured part.
+    /// Counters of the operating system and the page tables since boot. Tables grow most while a program
+    /// fills its memory, before the measured part.
     pub since_boot: Vec<Stat>,
     /// Latencies of walks, walker waits, loads and page faults.
     pub histograms: Vec<HistogramResult>,
-    /// Where every page lies at the end, if that was asked for.
+    /// Mapping of every page at the end, if requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mappings: Option<Vec<MappedPage>>,
-    /// Interval statistics, if they were asked for.
+    /// Interval statistics, if requested.
     pub intervals: Option<IntervalsResult>,
     /// The estimate from samples, if there were any.
     pub sampling: Option<Sampling>,
-    /// The regions that stand for the whole trace, if there are any.
+    /// The regions that represent the whole trace, if there are any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub regions: Option<RegionsResult>,
     /// The samples behind the estimate.
     #[serde(skip)]
     samples: Vec<SampleCounts>,
-    /// Number of its stream.
+    /// Index of its stream.
     #[serde(skip)]
     pub(crate) stream: usize,
-    /// A sentence about a result that cannot be.
+    /// Sentence about a contradiction in the counts.
     #[serde(skip)]
     pub(crate) impossible: Option<String>,
-    /// Instructions simulated, measured or not, for the host's speed.
+    /// Instructions simulated, measured or not, for the speed of the host.
     #[serde(skip)]
     pub(crate) simulated: u64,
-    /// Why some of the program's system calls were left out, for the warnings.
+    /// Reason why some of the program's system calls were left out, for the warnings.
     #[serde(skip)]
     pub(crate) refused: Option<String>,
-    /// That threads went on without what they waited for, for the warnings.
+    /// Note on broken waits, for the warnings.
     #[serde(skip)]
     pub(crate) broken_waits: Option<String>,
-    /// Most threads that wanted a core at a time while others waited for one, for the
-    /// warnings; 0 if none ever waited.
+    /// Maximum number of threads that wanted a core at one time, for the warnings; 0 if none ever waited.
     #[serde(skip)]
     pub(crate) threads_in_turns: usize,
 }
 
-/// One program of a mix, up to the instructions or requests asked for.
+/// One program of a mix, over the requested instructions or requests.
 ///
 /// `pagewalk explain programs.NAME` defines each number.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
@@ -274,19 +269,19 @@ pub struct ProgramResult {
     pub name: String,
     /// Instructions.
     pub instructions: u64,
-    /// Requests that ended.
+    /// Requests that completed.
     pub requests: u64,
-    /// Cycles from the start of the measured part until the program had done so much; None if
-    /// it never had.
+    /// Cycles from the start of the measured part until the program had completed its work; None if it
+    /// did not.
     pub cycles: Option<u64>,
-    /// Instructions a cycle until then.
+    /// IPC over these cycles.
     pub ipc: Option<f64>,
-    /// Instructions a cycle of the program alone on the first design.
+    /// IPC of the program alone on the first design.
     pub ipc_alone: Option<f64>,
-    /// Speed relative to the first design in the same mix.
+    /// Speedup over the first design in the same mix.
     pub speedup: Option<f64>,
-    /// Speed in seconds relative to the first design on the first machine in the same mix,
-    /// where several machines were compared.
+    /// Speedup in seconds over the first design on the first machine in the same mix, if several machines
+    /// were compared.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub speedup_in_time: Option<f64>,
     /// Misses of the first-level data TLB for 1000 instructions.
@@ -305,9 +300,9 @@ pub struct ProgramResult {
     pub mapped_1gb: u64,
     /// Bytes of its page tables at the end.
     pub page_table_bytes: u64,
-    /// Counts until the program had done what was asked for.
+    /// Counts until the program had completed its work.
     pub own: Account,
-    /// Counts from then on, while other programs had not.
+    /// Counts after that, while other programs had not.
     pub later: Account,
 }
 
@@ -341,14 +336,14 @@ fn programs(machine: &Machine) -> Vec<ProgramResult> {
         .collect()
 }
 
-/// The designs of each machine, in order.
+/// Designs grouped by machine, in order.
 fn by_machine(designs: &mut [DesignResult]) -> impl Iterator<Item = &mut [DesignResult]> {
     designs
         .chunk_by_mut(|a, b| a.on.as_ref().map(|o| &o.machine) == b.on.as_ref().map(|o| &o.machine))
 }
 
-/// Gives each design of a mix its speeds relative to the first of its machine, and to those
-/// of the programs alone there, machine by machine.
+/// Sets the speedups of each design of a mix, relative to the first design of its machine and to the
+/// programs alone. Proceeds machine by machine.
 pub(crate) fn compare_programs(designs: &mut [DesignResult], alone: &[Vec<Option<f64>>]) {
     let a_second = |d: &DesignResult| -> Vec<Option<f64>> {
         let ghz = d.config.frequency_ghz;
@@ -364,7 +359,8 @@ pub(crate) fn compare_programs(designs: &mut [DesignResult], alone: &[Vec<Option
         for ((p, own), base) in d.programs.iter_mut().zip(own).zip(&first) {
             p.speedup_in_time = own.zip(*base).map(|(own, base)| own / base);
         }
-        // Speeds alone are of each machine's own: their sums do not compare.
+        // Weighted speedups are relative to IPCs alone on the same machine, so they do not compare
+        // machines.
         d.speedup_in_time = None;
     }
 }
@@ -384,8 +380,8 @@ fn compare_on_one(designs: &mut [DesignResult], alone: &[Option<f64>]) {
         d.antt = slowdowns.map(|sum| sum / d.programs.len() as f64);
         d.harmonic_speedup = d.antt.map(|antt| 1.0 / antt);
     }
-    // When the slowest program is done, the others have come differently far on each
-    // design: cycles an instruction of all together would compare unlike things.
+    // When the slowest program has finished, the others have progressed differently on each design. A
+    // common CPI would compare different work.
     let base = designs[0].weighted_speedup;
     for d in designs {
         d.speedup = d.weighted_speedup.zip(base).map(|(own, base)| own / base);
@@ -451,7 +447,7 @@ fn design_result(
         Some(Outcome::Program(e)) => (Status::ProgramError, Some(e.clone())),
         Some(Outcome::Fault(e)) => (Status::Fault, Some(e.clone())),
     };
-    // A configuration that ran has passed this.
+    // Cannot fail: the configuration has been checked before the run.
     let prices = Prices::new(&design.config).ok();
     let energy = prices.as_ref().filter(|_| m.tree.is_some()).map(|p| {
         let account = p.account(tree);
@@ -491,13 +487,13 @@ fn design_result(
         intervals: m.intervals.result(prices.as_ref()),
         sampling: match options.regions {
             None => estimate::estimate(&m.samples, tree),
-            // They are chosen, not drawn: no interval follows from how they differ.
+            // Regions are chosen, not drawn at random, so their spread gives no interval.
             Some(_) => None,
         },
         samples: m.samples.clone(),
         regions: weighed.as_ref().map(|w| w.result.clone()),
         stream,
-        // Of what was counted: weighted, events that belong together are rounded one by one.
+        // Checked on the unweighted counts, because weighted counts are rounded one by one.
         impossible: summary::impossible(m.tree.as_ref().unwrap_or(&empty)),
         simulated: machine.simulated,
         refused: match &machine.refused {
@@ -516,7 +512,7 @@ fn design_result(
     }
 }
 
-/// The result of `machines`, each with its design and the number of its stream.
+/// Result of `machines`, each with its design and the index of its stream.
 pub(crate) fn run_result<'a>(
     facts: &Facts,
     (exit_status, unseen): (Option<i32>, Vec<String>),
@@ -595,10 +591,10 @@ pub(crate) fn run_result<'a>(
     }
 }
 
-/// A number of the summary for each instruction, or each request.
+/// A metric of the summary for each instruction or request.
 fn cost(d: &DesignResult, what: &str, by: WorkUnit) -> Option<f64> {
     let get = |n: &str| d.summary.iter().find(|m| m.name == n).and_then(|m| m.value);
-    // What a design did until it could not go on is not the same work.
+    // A design that failed has done other work.
     let compared = matches!(d.status, Status::Complete | Status::Partial);
     let work = get(match by {
         WorkUnit::Instruction => "instructions",
@@ -608,8 +604,8 @@ fn cost(d: &DesignResult, what: &str, by: WorkUnit) -> Option<f64> {
     (compared && cost > 0.0).then_some(cost)
 }
 
-/// Gives each design what translation costs it, against that of perfect TLBs among
-/// it and those that ran beside; or why that cannot be said.
+/// Sets the translation cost of each design, against the perfect-TLB design among `designs` and those
+/// `beside` them. An error is the reason why there is none.
 fn cost_translation(
     designs: &mut [DesignResult],
     beside: &[DesignResult],
@@ -642,10 +638,10 @@ fn cost_translation(
     Ok(made)
 }
 
-/// Gives each design its speed and its energy relative to the first of its machine, and
-/// where there are several machines its speed in time relative to the first of all.
+/// Sets the speedup and energy ratio of each design over the first one of its machine. With several
+/// machines, also the speedup in seconds over the first design of all.
 fn compare(designs: &mut [DesignResult]) {
-    // Each stream is one program, but not what it does.
+    // Streams run the same program, but with a shortcut its instructions may differ.
     let by = if designs.iter().any(|d| d.stream != designs[0].stream) {
         WorkUnit::Request
     } else {
@@ -670,7 +666,7 @@ fn compare(designs: &mut [DesignResult]) {
     }
 }
 
-/// Gives each design that was sampled the interval of its speed relative to the first.
+/// Sets the confidence interval of the speedup of each sampled design.
 fn compare_samples(designs: &mut [DesignResult], by: WorkUnit) {
     let Some((first, others)) = designs.split_first_mut() else {
         return;
@@ -684,7 +680,7 @@ fn compare_samples(designs: &mut [DesignResult], by: WorkUnit) {
     }
 }
 
-/// Largest resident set of this process so far, from the kernel.
+/// Peak resident set of this process so far, from the kernel.
 fn peak_rss() -> u64 {
     std::fs::read_to_string("/proc/self/status")
         .ok()

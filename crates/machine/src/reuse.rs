@@ -1,12 +1,15 @@
-//! How many instructions before a sample have to be followed: those within which a program uses
-//! again what caches and TLBs still hold then.
+//! Length of filtered warming before a sample, chosen from the reuse in the program.
 //!
-//! A part of the program is looked at without simulating it. Enough is what all but very few uses
-//! are a reuse within (Haskins and Skadron, ISPASS 2003; Eeckhout et al., The Computer Journal
-//! 2005), and what fills a structure: of anything used before that it holds nothing any more,
-//! however much is warmed. That is the length of which the mean footprint, which the times between
-//! uses give (Xiang et al., ASPLOS 2013), is large enough. Lines and pages are
-//! sampled by a hash of their numbers (Waldspurger et al., FAST 2015).
+//! **Problem.** Warming has to be long enough to reconstruct caches and TLBs, and should be no longer.
+//!
+//! **Idea.** A part of the program is analysed without simulating it. A length suffices in either of two
+//! cases:
+//!
+//! - Nearly all reuses are shorter (Haskins and Skadron, ISPASS 2003; Eeckhout et al., The Computer Journal 2005).
+//! - Its mean footprint exceeds the structure by a factor, so older contents have been evicted. The footprint follows
+//!   from the times between uses (Xiang et al., ASPLOS 2013).
+//!
+//! Lines and pages are sampled by a hash of their numbers (SHARDS: Waldspurger et al., FAST 2015).
 
 use pagewalk_stream::{Error, Program, RecentLineFilter};
 use pagewalk_trace::drive;
@@ -16,26 +19,26 @@ use rustc_hash::FxHashMap;
 use crate::limits::Limits;
 use crate::options::Design;
 
-/// Of the measured part, one in so many instructions is looked at.
+/// One in this number of instructions of the measured part is analysed.
 const SHARE: u64 = 10;
-/// Instructions that are looked at, at most; also where nobody knows how many there are.
+/// Maximum number of instructions to analyse, also for a program of unknown length.
 const MOST: u64 = 500_000_000;
-/// For 1000 instructions, uses of what was used last further back than what is warmed. At 200
-/// cycles each, of an access to memory, they are four cycles.
+/// Reuse-latency threshold: uses for 1000 instructions whose last use may lie further back than the
+/// warming. At 200 cycles each, a memory access, they cost four cycles.
 const REUSE_LATENCY_THRESHOLD: f64 = 0.02;
-/// How many times what a structure holds fills it: of lines and pages at random a set of 16 ways
-/// then gets 32, and 1 of 500 sets fewer than 16.
+/// Footprint factor: a structure counts as filled by this multiple of its capacity. With random addresses
+/// a set of 16 ways then gets 32 on average, and 1 of 500 sets fewer than 16.
 const FOOTPRINT_FACTOR: u64 = 2;
-/// log2 of how many lines there are for one that is looked at.
+/// log2 of the sampling ratio of lines.
 const LINE_SAMPLING_SHIFT: u32 = 4;
-/// Likewise of 4 KB pages.
+/// log2 of the sampling ratio of 4 KB pages.
 const PAGE_SAMPLING_SHIFT: u32 = 2;
 
-/// Lengths in instructions are told apart by quarters of a power of two, from 65,536 on.
+/// Lengths in instructions are classed by quarters of a power of two, from 65,536 on.
 const SHORTEST: u32 = 16;
 const LENGTHS: usize = 4 * (41 - SHORTEST as usize);
 
-/// The shortest length of each class but the first, which has all below the first of these.
+/// Shortest length of a class. The first class has all lengths below that of the second.
 fn length(class: usize) -> u64 {
     let power = SHORTEST + (class as u32 - 1) / 4;
     (1 << power) + (((class as u64 - 1) % 4) << (power - 2))
@@ -50,17 +53,17 @@ fn class(instructions: u64) -> usize {
     ((4 * (power - SHORTEST)) as usize + quarter as usize + 1).min(LENGTHS - 1)
 }
 
-/// Lines or pages, and how many of them fill the largest structure of any design.
+/// Lines or pages, and the number that fills the largest structure of any design.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct FootprintTarget {
-    /// log2 of bytes.
+    /// log2 of their size in bytes.
     shift: u32,
-    /// Of so many (log2) one is looked at.
+    /// log2 of the sampling ratio.
     sampling_shift: u32,
     fill: u64,
 }
 
-/// What fills the caches and TLBs of `designs`.
+/// Footprint targets of the caches and TLBs of `designs`.
 pub(crate) fn footprint_targets(designs: &[Design]) -> Vec<FootprintTarget> {
     let cached = designs.iter().map(|d| {
         let (own, shared) = (&d.config.caches.l2, &d.config.memory.l3);
@@ -91,7 +94,7 @@ pub(crate) fn footprint_targets(designs: &[Design]) -> Vec<FootprintTarget> {
     all.into_iter().flatten().map(target).collect()
 }
 
-/// Times between two things, by their class.
+/// Histogram of times by class.
 struct Times {
     counts: Vec<u64>,
     sums: Vec<u64>,
@@ -111,7 +114,7 @@ impl Times {
         self.sums[class] += time;
     }
 
-    /// By how much all that are as long as a class of lengths are longer.
+    /// Sum of the parts of all times that exceed the shortest length of a class.
     fn beyond(&self, class: usize) -> f64 {
         let n: u64 = self.counts[class..].iter().sum();
         let sum: u64 = self.sums[class..].iter().sum();
@@ -119,15 +122,17 @@ impl Times {
     }
 }
 
-/// When the lines or pages of a reach were used.
+/// Uses of the sampled lines or pages of a footprint target.
 struct Uses {
     target: FootprintTarget,
     last: FxHashMap<u64, u64>,
-    /// Between two uses of one, from the start to its first use.
+    /// Times between two uses of an address.
     again: Times,
+    /// Times from the start to the first use.
     first: Times,
-    /// Of those the ones in the second half.
+    /// Uses in the second half by the class of the time since the last use.
     late: Vec<u64>,
+    /// First uses in the second half.
     late_first: u64,
 }
 
@@ -161,15 +166,14 @@ impl Uses {
         }
     }
 
-    /// The class of the length that has to be followed, of the `seen` instructions; nothing where
-    /// so few do not tell.
+    /// Class of the needed length, after `seen` instructions. Nothing if the analysed part is too short.
     fn needed(&self, seen: u64) -> Option<usize> {
         let mut to_the_end = Times::new();
         for last in self.last.values() {
             to_the_end.add(seen - last);
         }
         let scale = (1u64 << self.target.sampling_shift) as f64;
-        // Lengths of which each use in the second half can be told whether it lies within.
+        // Lengths short enough to classify each use in the second half.
         let lengths = || (1..LENGTHS).take_while(|c| length(*c) <= seen / 2);
         let footprint = |class: usize| {
             let parts = [&self.again, &self.first, &to_the_end];
@@ -188,12 +192,12 @@ impl Uses {
     }
 }
 
-/// How many instructions before each sample have to be followed so that caches and TLBs of these
-/// `targets` are as they would be; nothing where a part of the program does not tell: all then.
-/// `go_on` is told how many instructions were looked at, and of how many.
+/// Instructions of filtered warming before each sample that reconstruct the structures of `targets`.
+/// Nothing if the analysed part is inconclusive; then everything has to be warmed. `go_on` gets the
+/// instructions analysed so far and in all.
 ///
 /// # Errors
-/// What the program returns.
+/// An error of the program.
 pub(crate) fn needed(
     mut program: Box<dyn Program>,
     limits: &Limits,
@@ -229,7 +233,7 @@ pub(crate) fn needed(
         let touched = &batch.skipped.touched;
         for (n, &(address, access)) in touched.iter().enumerate() {
             if lines.is_new(address, access) {
-                // Where in the stretch it is used does not matter to lengths that are many.
+                // The exact place within the skipped stretch does not matter to such long lengths.
                 see(
                     address,
                     seen + batch.skipped.instructions * n as u64 / touched.len() as u64,
@@ -243,7 +247,7 @@ pub(crate) fn needed(
         }
         Ok(seen < wanted && go_on(seen, wanted))
     })?;
-    // A program that ended before, or was stopped, tells less.
+    // A program that ended or was stopped early gives too little information.
     if seen < wanted {
         return Ok(None);
     }
@@ -263,7 +267,7 @@ mod tests {
         }
     }
 
-    /// `units` lines one after the other, again and again, one each 100 instructions.
+    /// Cycles through `units` lines, one each 100 instructions.
     fn cyclic(units: u64, fill: u64) -> Option<u64> {
         let mut uses = Uses::new(FootprintTarget {
             shift: 6,
@@ -277,7 +281,7 @@ mod tests {
         uses.needed(seen).map(length)
     }
 
-    /// Of a cycle all uses lie as far back as it is long.
+    /// All reuses of a cycle have the length of the cycle.
     #[test]
     fn what_a_cycle_fits_into_is_warmed_by_one_round() {
         let round = 100 * 5000;
@@ -294,13 +298,13 @@ mod tests {
 
     #[test]
     fn a_part_that_fills_nothing_tells_nothing() {
-        // Each line once.
+        // Each line is used once.
         assert_eq!(cyclic(u64::MAX, 300_000), None);
         let found = cyclic(u64::MAX, 3000).unwrap();
         assert!((300_000..=375_000).contains(&found), "{found}");
     }
 
-    /// Half of so many lines have been used after `ln 2` times as many uses at random.
+    /// Random uses have touched half of the lines after `ln 2` times as many uses as lines.
     #[test]
     fn what_half_of_random_lines_fill_needs_the_time_that_fills_it() {
         use rand::RngExt;

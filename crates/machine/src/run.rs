@@ -1,4 +1,9 @@
-//! Running designs on one program, side by side on the host's cores.
+//! Runs designs on programs, side by side on the cores of the host.
+//!
+//! A run has one or more streams. A [`Stream`] is a program and the designs that run on it; a [`Fanout`]
+//! makes its batches once for all of them. Each design has one machine and one [`DesignRun`]. Host
+//! threads are the workers: each repeatedly takes the free machine that has progressed least, runs it for
+//! a turn and puts it back.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,29 +25,29 @@ use crate::regions::Regions;
 use crate::results::{self, RunResult};
 use crate::wake_signal::{WakeSignal, lock};
 
-/// How far a run is.
+/// Progress of a run.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Progress {
     /// Instructions of each design, in order.
     pub design_instructions: Vec<(String, u64)>,
-    /// Instructions that the slowest design has done.
+    /// Instructions of the slowest design.
     pub done: u64,
-    /// Instructions of a whole design, when that is known.
+    /// Instructions of a complete design, if known.
     pub total: Option<u64>,
-    /// What the slowest design is at.
+    /// Phase of the slowest design.
     pub phase: &'static str,
     /// Seconds since the start.
     pub seconds: f64,
 }
 
-/// Reports that come five times a second at most.
+/// Limits reports to five a second.
 #[derive(Default)]
 pub(crate) struct Pace {
     next: Option<Instant>,
 }
 
 impl Pace {
-    /// Whether there may be one now.
+    /// True if a report is due.
     pub(crate) fn is_due(&mut self) -> bool {
         let now = Instant::now();
         let due = self.next.is_none_or(|next| next <= now);
@@ -55,40 +60,40 @@ impl Pace {
 
 /// The first samples of a design.
 pub(crate) struct FirstSamples {
-    /// The design's name.
     pub(crate) name: String,
     pub(crate) samples: Vec<SampleCounts>,
-    /// The counters of the measured part up to there.
+    /// Counters of the measured part up to the last of these samples.
     pub(crate) tree: Tree,
 }
 
-/// Who looks at the first samples, and may end the pass because of them.
+/// Check of the first samples, which may end the pass early.
 pub(crate) struct EarlyCheck<'a> {
-    /// So many of each design.
+    /// Samples of each design that are checked.
     pub(crate) after: usize,
-    /// Asked once, when all designs have them, be it at the end; whether the pass ends.
+    /// Called once, when all designs have these samples, at the latest at the end of the pass. True ends
+    /// the pass.
     pub(crate) ends: &'a mut dyn FnMut(Vec<FirstSamples>) -> bool,
 }
 
-/// Batches that a worker lets a design take before it looks for a slower one.
+/// Batches that a design may take in a turn of its worker.
 const TURN: u32 = 32;
 
-/// A program, and which designs run on it.
+/// A program and the designs that run on it.
 pub struct Stream {
-    /// The program. It is asked for each batch once.
+    /// The program; it makes each batch once.
     pub program: Box<dyn Program>,
-    /// Numbers of its designs in the list of all. One that gives replies has a
-    /// stream of its own, since what the program does then depends on it.
+    /// Indices into the list of all designs. A design with a shortcut has a stream of its own, because
+    /// its query results steer the program.
     pub designs: Vec<usize>,
 }
 
-/// Runs each of `designs` on the one of `streams` that names it; calls `progress`
-/// about five times a second, which returns false to stop. Whatever was measured
-/// until then is in the result, whose designs are in the order given.
+/// Runs each of `designs` on the stream of `streams` that names it. Calls `progress` about five times a
+/// second; it returns false to stop. The result then covers what was measured until that moment. Its
+/// designs are in the given order.
 ///
 /// # Errors
-/// A configuration that a component refuses, designs and streams that do not fit
-/// each other, or a host thread that cannot be started.
+/// A component refuses its configuration, designs and streams do not match, or a host thread cannot be
+/// started.
 pub fn run(
     designs: &[Design],
     streams: Vec<Stream>,
@@ -98,7 +103,7 @@ pub fn run(
     run_unless(designs, streams, options, None, progress)
 }
 
-/// The same, unless somebody ends it `early`.
+/// As [`run`], with an optional early check of the first samples.
 pub(crate) fn run_unless(
     designs: &[Design],
     streams: Vec<Stream>,
@@ -120,28 +125,28 @@ pub(crate) fn run_unless(
     conclude(pass, designs, options, start, host_threads)
 }
 
-/// What is left of a program when its designs have run.
+/// Machines and facts of a program after a pass.
 pub(crate) struct Pass {
     pub(crate) machines: Vec<Machine>,
-    /// The number of each machine's stream.
+    /// Index of each machine's stream.
     streams: Vec<usize>,
     facts: Facts,
     exit_status: Option<i32>,
     unseen: Vec<String>,
 }
 
-/// What one pass does of a run.
+/// Part of a run that one pass simulates.
 #[derive(Clone, Copy)]
 pub(crate) struct PassShare {
-    /// Of the samples.
+    /// Samples of the pass.
     pub(crate) shard: Shard,
-    /// Threads of the host that run its designs.
+    /// Host threads that run the designs of the pass.
     pub(crate) host_threads: usize,
-    /// Machines that are on the host meanwhile, of all passes.
+    /// Machines on the host at the same time, over all passes.
     pub(crate) machines: usize,
 }
 
-/// Runs a share of a run.
+/// Simulates one share of a run.
 pub(crate) fn pass(
     designs: &[Design],
     streams: Vec<Stream>,
@@ -211,7 +216,7 @@ pub(crate) fn pass(
         !stopped && !w.ends(designs, &mut early)
     })?;
     if !stopped {
-        // However soon the rest was done, somebody has looked.
+        // The check always happens, even if all designs ended before it was due.
         workers.ends(designs, &mut early);
     }
     let exit_status = workers.fanouts[0].exit_status();
@@ -235,7 +240,7 @@ pub(crate) fn pass(
     })
 }
 
-/// The result of what has run since `start`.
+/// The result of a pass that began at `start`.
 pub(crate) fn conclude(
     pass: Pass,
     designs: &[Design],
@@ -258,7 +263,7 @@ pub(crate) fn conclude(
     if let Some(why) = machines.iter().map(lacking).collect::<Option<Vec<_>>>()
         && !measured
     {
-        // Nothing was measured: there is nothing to tell but this.
+        // Nothing was measured, so the lack of host memory is the only result.
         return Err(Error::refused(why[0].clone()));
     }
     let mut result = results::run_result(
@@ -277,7 +282,7 @@ pub(crate) fn conclude(
             .map(|(d, m)| perfetto::take(&d.name, d.config.frequency_ghz, m))
             .collect();
         if let Err(e) = perfetto::write(path, &recordings) {
-            // The results are not lost with it.
+            // The results survive a failed Perfetto file.
             result.failed_files.push(format!(
                 "{}: the Perfetto file could not be written: {e}",
                 path.display()
@@ -287,7 +292,7 @@ pub(crate) fn conclude(
     Ok(result)
 }
 
-/// Refuses designs that cannot be told apart, and streams that do not share them out.
+/// Refuses two designs of one name, and streams that do not name each design exactly once.
 fn check(designs: &[Design], streams: &[Stream]) -> Result<(), Error> {
     if designs.is_empty() {
         return Err(Error::refused(
@@ -322,7 +327,7 @@ fn check(designs: &[Design], streams: &[Stream]) -> Result<(), Error> {
     Ok(())
 }
 
-/// The machine of a design for a program with `facts`.
+/// Builds the machine of a design for a program with `facts`.
 fn build(
     design: &Design,
     facts: &Facts,
@@ -337,29 +342,29 @@ fn build(
     Ok(machine)
 }
 
-/// Cores of the host that this process may use.
+/// Host cores that this process may use.
 pub fn host_cores() -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }
 
-/// First samples, and the counters of the measured part up to there.
+/// First samples, and the counters of the measured part up to the last of them.
 type First = (Vec<SampleCounts>, Tree);
 
-/// A design's machine, and where its program comes from.
+/// A design's machine and its stream.
 struct DesignRun {
-    /// Number of its stream.
+    /// Index of its stream.
     stream: usize,
-    /// Its number among the designs of that stream.
+    /// Index among the designs of that stream.
     number: usize,
     machine: Mutex<Machine>,
-    /// Instructions and phase, for the progress report.
+    /// Instructions and phase for the progress report.
     seen: Mutex<(u64, &'static str)>,
-    /// Its first samples, when it has all that are looked at early.
+    /// The first samples, once the design has all that are checked early.
     first: Mutex<Option<First>>,
 }
 
 impl DesignRun {
-    /// Keeps the `first` samples, as soon as there are as many.
+    /// Keeps the `first` samples as soon as there are that many.
     fn keep_first(&self, first: usize, machine: &Machine) {
         let measured = &machine.measured;
         if first == 0 || measured.samples.len() < first {
@@ -378,14 +383,14 @@ struct Workers<'a> {
     design_runs: Vec<DesignRun>,
     wake: &'a WakeSignal,
     busy: Mutex<Vec<bool>>,
-    /// Samples of each design that are looked at early, if any.
+    /// Samples of each design that are checked early; 0 without such a check.
     first: usize,
     stop: AtomicBool,
     panicked: AtomicBool,
 }
 
-/// Does `work` on so many threads of the host, and calls `tell` about five times a second
-/// meanwhile. Sets `stop` if not all can be started.
+/// Runs `work` on `threads` host threads, and calls `tell` about five times a second. Sets `stop` if a
+/// thread cannot be started.
 pub(crate) fn on_threads(
     threads: usize,
     stop: &AtomicBool,
@@ -419,7 +424,7 @@ pub(crate) fn on_threads(
     })
 }
 
-/// Marks a panic of one worker, so that the others do not wait for its design.
+/// Records the panic of a worker, so that the others do not wait for its design.
 struct OnPanic<'a>(&'a AtomicBool);
 
 impl Drop for OnPanic<'_> {
@@ -430,18 +435,18 @@ impl Drop for OnPanic<'_> {
     }
 }
 
-/// What a worker does next.
+/// Next action of a worker.
 enum Turn {
-    /// This design is its to run.
+    /// Run this design.
     Take(usize),
-    /// All that are left are in the hands of others.
+    /// All unfinished designs are being run by other workers.
     Wait,
-    /// None is left.
+    /// All designs have finished.
     Over,
 }
 
 impl Workers<'_> {
-    /// Runs all designs to their ends on `threads` threads of the host.
+    /// Runs all designs to their ends on `threads` host threads.
     fn run(&self, threads: usize, go_on: &mut dyn FnMut(&Self) -> bool) -> Result<(), Error> {
         on_threads(threads, &self.stop, &|| self.work(), &mut || {
             if !go_on(self) {
@@ -451,11 +456,11 @@ impl Workers<'_> {
         })
     }
 
-    /// Takes the design that has come least far, runs it for a while, and
-    /// starts again: no design is starved, whatever it costs the host.
+    /// Worker loop: takes the design that has progressed least and runs it for a turn. No design starves,
+    /// however slow it is on the host.
     fn work(&self) {
         let _on_panic = OnPanic(&self.panicked);
-        // Last found to wait for something: others come before it once.
+        // The design that could not continue in the last turn. Designs of other streams go first once.
         let mut waits = None;
         loop {
             if self.panicked.load(Ordering::Relaxed) {
@@ -489,7 +494,7 @@ impl Workers<'_> {
                 waits = Some(me);
             }
             match pause {
-                // Only another worker can help, that has a slower design or makes what comes next.
+                // Only another worker can help: it runs a slower design or makes the next batch.
                 Pause::Ahead if again => self.wake.wait(version),
                 Pause::Starved if again => {
                     self.wake.notify();
@@ -500,8 +505,7 @@ impl Workers<'_> {
         }
     }
 
-    /// The free design that has come least far; `waits` only if there is no other
-    /// on another stream.
+    /// The free design that has progressed least. Designs of the stream of `waits` come last.
     fn next(&self, waits: Option<usize>) -> Turn {
         let mut busy = lock(&self.busy);
         let progress: Vec<Vec<Option<u64>>> = self.fanouts.iter().map(Fanout::progress).collect();
@@ -524,7 +528,8 @@ impl Workers<'_> {
         }
     }
 
-    /// Whether who looks at the first samples of `designs` ends the pass, asked when all have them.
+    /// True if the early check of `designs` ends the pass. The check runs once all designs have their
+    /// first samples.
     fn ends(&self, designs: &[Design], early: &mut Option<EarlyCheck<'_>>) -> bool {
         let all = self
             .design_runs

@@ -1,5 +1,4 @@
-//! A run as the command line and Python ask for it: names and text in, a
-//! result out.
+//! Specifications of runs and recordings, as the command line and Python state them in JSON.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -12,25 +11,25 @@ use serde_json::Map;
 use crate::options::{DEFAULT_SEED, Options};
 use crate::os_text::{self, OsText};
 
-/// Where programs come from.
+/// Source of a program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum SourceSpec {
-    /// Built in.
+    /// A built-in program.
     Workload {
-        /// Its name.
+        /// Name.
         name: String,
-        /// `4GiB`; the program's own default without.
+        /// Size, such as `4GiB`; without it, the program's default.
         #[serde(default)]
         size: Option<String>,
         /// Simulated threads.
         #[serde(default = "one")]
         threads: u32,
-        /// The program's own parameters.
+        /// Parameters of the program.
         #[serde(default)]
         params: BTreeMap<String, String>,
     },
-    /// A recorded stream.
+    /// A recorded trace.
     Trace {
         /// The file.
         #[serde(with = "os_text::path")]
@@ -41,9 +40,9 @@ pub enum SourceSpec {
         /// The program and its arguments.
         argv: Vec<OsText>,
     },
-    /// Several built-in programs and traces, as processes side by side.
+    /// Several built-in programs and traces, as concurrent processes.
     Mix {
-        /// One each.
+        /// One source for each program.
         programs: Vec<SourceSpec>,
     },
 }
@@ -52,22 +51,22 @@ fn one() -> u32 {
     1
 }
 
-/// A whole run. As JSON its options stand beside the other keys.
+/// Specification of a run. In JSON its options are on the same level as the other keys.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RunSpec {
     /// Designs by name or path.
     pub designs: Vec<String>,
-    /// `a.b=c`, on top of machine and design.
+    /// Settings `a.b=c`, on top of machine and design.
     pub set: Vec<String>,
     /// The program; not needed to resolve a configuration.
     pub source: Option<SourceSpec>,
-    /// All else.
+    /// All other options.
     #[serde(flatten)]
     pub options: Options,
 }
 
 impl<'de> Deserialize<'de> for RunSpec {
-    /// Keys that neither it nor [`Options`] has are refused.
+    /// Refuses keys that neither this type nor [`Options`] has.
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let mut all = Map::deserialize(from)?;
         let mut take = |key: &str| all.remove(key).unwrap_or_default();
@@ -86,13 +85,13 @@ fn default_seed() -> u64 {
     DEFAULT_SEED
 }
 
-/// What to record.
+/// Specification of a recording.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RecordSpec {
     /// The program.
     pub source: SourceSpec,
-    /// Stop after so many.
+    /// Stop after this number of instructions.
     #[serde(default)]
     pub instructions: Option<u64>,
     /// Seed of the program's random choices.
@@ -100,7 +99,7 @@ pub struct RecordSpec {
     pub seed: u64,
 }
 
-/// The recording that was made.
+/// The finished recording.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct RecordResult {
     /// The file.
@@ -109,7 +108,7 @@ pub struct RecordResult {
     pub path: PathBuf,
     /// The program.
     pub source: String,
-    /// True if it was stopped before the program or what was asked for had ended.
+    /// True if it was stopped before the program's end and the requested length.
     pub partial: bool,
     /// Instructions of all threads.
     pub instructions: u64,
@@ -119,18 +118,18 @@ pub struct RecordResult {
     pub bytes: u64,
     /// Exit status of a live program.
     pub exit_status: Option<i32>,
-    /// Programs that its processes executed and that could not be recorded, a sentence each.
+    /// Programs that its processes executed and that could not be recorded, one sentence each.
     pub unseen: Vec<String>,
     /// Wall-clock seconds.
     pub seconds: f64,
 }
 
 impl RunSpec {
-    /// Its options for this program.
+    /// Options for this program.
     pub(crate) fn options(&self) -> Options {
         let mut options = self.options.clone();
-        // A built-in program's set-up is no part of what is asked about, and it
-        // always marks where that begins.
+        // The set-up of a built-in program is never measured, and the program always marks its region of
+        // interest.
         options.limits.roi |= matches!(self.source, Some(SourceSpec::Workload { .. }));
         options
     }

@@ -1,5 +1,4 @@
-//! The numbers that answer the question, each with unit and definition,
-//! computed from the counters.
+//! Summary metrics, computed from the counters, each with unit and definition.
 
 use pagewalk_mmu::{AuxiliaryBuffer, l2_tlb_misses};
 use pagewalk_os::page_faults;
@@ -17,7 +16,7 @@ use crate::work::Work;
 pub struct Metric {
     /// Name.
     pub name: &'static str,
-    /// Value; None where it has no meaning (a mean over nothing).
+    /// Value; None if it is undefined, such as a mean of nothing.
     pub value: Option<f64>,
     /// Unit.
     pub unit: &'static str,
@@ -25,7 +24,7 @@ pub struct Metric {
     pub meaning: &'static str,
 }
 
-/// Cycles of one cause.
+/// Share of a cause in the cycle stack.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Share {
     /// Cause.
@@ -51,22 +50,22 @@ pub struct MetricDefinition {
 }
 
 impl MetricDefinition {
-    /// Whether it is a number of events for 1000 instructions.
+    /// True for a number of events for 1000 instructions.
     pub(crate) fn is_mpki(&self) -> bool {
         self.name.ends_with("_mpki")
     }
 }
 
-/// What a metric is computed from.
+/// Source of a metric's value.
 #[derive(Clone, Copy)]
 enum Value {
-    /// The counters of the measured part: what grows with it, or is told of its end.
+    /// Counters of the measured part, for an amount or a final state.
     Measured(fn(&Counted<'_>) -> Option<f64>),
-    /// The same, and does not grow with it: each part of it gives an estimate.
+    /// Counters of the measured part, for a rate: each part of the run gives an estimate of it.
     Rate(fn(&Counted<'_>) -> Option<f64>),
-    /// What page tables counted since the machine booted.
+    /// Counters of the page tables since boot.
     Tables(fn(&Tree) -> Option<f64>),
-    /// The same as the first, and the clock in GHz: told where machines are compared.
+    /// Counters of the measured part and the clock in GHz, to compare machines.
     Across(fn(&Counted<'_>, f64) -> Option<f64>),
 }
 
@@ -75,7 +74,7 @@ struct Counted<'a> {
     instructions: f64,
     requests: f64,
     cycles: f64,
-    /// All, dynamic and static energy, nJ.
+    /// Total, dynamic and static energy, nJ.
     energy: Option<[f64; 3]>,
 }
 
@@ -91,7 +90,7 @@ impl<'a> Counted<'a> {
     }
 }
 
-/// `core.3`, and nothing below it.
+/// True for the path of a core, such as `core.3`, but of nothing below it.
 pub(crate) fn is_core(path: &str) -> bool {
     path.strip_prefix("core.")
         .is_some_and(|n| n.bytes().all(|b| b.is_ascii_digit()))
@@ -101,7 +100,7 @@ fn is_mmu(path: &str) -> bool {
     path.strip_suffix(".mmu").is_some_and(is_core)
 }
 
-/// `core.3.PART…`
+/// True for the path of `part` of a core, such as `core.3.PART`, and below it.
 fn below_core(path: &str, part: &str) -> bool {
     let Some(rest) = path.strip_prefix("core.") else {
         return false;
@@ -126,7 +125,7 @@ impl Counted<'_> {
     fn core(&self, name: &str) -> f64 {
         self.tree.sum(name, is_core) as f64
     }
-    /// Translations that no TLB of a core had.
+    /// Misses of all TLBs of a core.
     fn l2_tlb_misses(&self) -> f64 {
         let hits = |beside: AuxiliaryBuffer| self.sum(&format!("mmu.{}", beside.name()), "hits");
         l2_tlb_misses(self.mmu("walks"), hits)
@@ -311,7 +310,7 @@ const MAPPED: &[MetricDefinition] = &[
     },
 ];
 
-/// The metrics by which machines compare; told where there are several.
+/// Metrics that compare machines; only reported for several machines.
 const ACROSS: &[MetricDefinition] = &[
     MetricDefinition {
         name: "seconds",
@@ -330,7 +329,7 @@ const ACROSS: &[MetricDefinition] = &[
 /// Name, unit and definition of a number.
 #[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
 pub struct Definition {
-    /// Name; begins with `programs.` where each program of a mix has the number.
+    /// Name; begins with `programs.` for a metric of each program of a mix.
     pub name: &'static str,
     /// Unit.
     pub unit: &'static str,
@@ -354,7 +353,7 @@ macro_rules! definitions {
     };
 }
 
-/// What is told of the programs of a mix, and of a mix as a whole.
+/// Metrics of the programs of a mix, and of a mix as a whole.
 pub fn program_metrics() -> &'static [Definition] {
     definitions! {
         "weighted_speedup", "", "Of a mix: sum over its programs of instructions a cycle here over those of the program alone on the first design (of the same machine); the number of programs where company costs nothing. Also called system throughput, STP (Snavely and Tullsen, ASPLOS 2000; Eyerman and Eeckhout, IEEE Micro 2008)";
@@ -429,7 +428,7 @@ pub(crate) fn rates() -> impl Iterator<Item = MetricDefinition> {
     metrics().filter(|m| matches!(m.value, Value::Rate(_)))
 }
 
-/// Their values.
+/// Values of the rates.
 pub(crate) fn values_of_rates(tree: &Tree, work: Work, cycles: u64) -> Vec<Option<f64>> {
     let c = Counted::new(tree, work, cycles, None);
     let value = |m: MetricDefinition| match m.value {
@@ -439,8 +438,8 @@ pub(crate) fn values_of_rates(tree: &Tree, work: Work, cycles: u64) -> Vec<Optio
     metrics().filter_map(value).collect()
 }
 
-/// Cycles that a miss has cost, of what `estimate::STALE_STRUCTURES` names, as the cycle stack shares them
-/// out: one whose latency others hide costs little.
+/// Average cost in cycles of a miss in each of `estimate::STALE_STRUCTURES`, from the cycle stack. A miss
+/// whose latency is hidden costs little.
 pub(crate) fn prices(tree: &Tree) -> [f64; 7] {
     let c = Counted::new(tree, Work::default(), 0, None);
     let lost = |causes: &[&str]| causes.iter().map(|cause| c.sum("cycles", cause)).sum();
@@ -465,7 +464,7 @@ pub(crate) fn prices(tree: &Tree) -> [f64; 7] {
     ]
 }
 
-/// Where the cycles went: the parts of the cycle stack of all cores, adding up to the whole.
+/// Cycle stack of all cores together; the parts add up to all cycles.
 pub(crate) fn cycle_stack(tree: &Tree) -> Vec<Share> {
     let rows = tree
         .rows
@@ -498,7 +497,7 @@ pub(crate) fn cycle_stack(tree: &Tree) -> Vec<Share> {
         .collect()
 }
 
-/// TLB misses without a walk, which no machine could have, as a sentence.
+/// A sentence if TLBs missed and nothing walked, which no machine can do.
 pub(crate) fn impossible(tree: &Tree) -> Option<String> {
     let c = Counted::new(tree, Work::default(), 0, None);
     let l1 = c.mmu("l1d_misses") + c.mmu("l1i_misses");

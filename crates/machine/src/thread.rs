@@ -6,51 +6,52 @@ use pagewalk_units::Cycle;
 
 use crate::fanout::Item;
 
-/// What a thread is doing.
+/// State of a thread in the scheduler.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ThreadState {
     /// On this core.
     Running(usize),
-    /// Wants a core.
+    /// Ready to run.
     Ready,
-    /// Waits in the kernel for another thread.
+    /// Blocked in the kernel.
     Blocked,
-    /// Waits until the others of its process have come to this barrier.
+    /// Waits at a barrier for the other threads of its process.
     AtBarrier(u64),
-    /// Waits until each of these threads has come so far.
+    /// Waits until each of these threads has reached a count.
     Waiting(Vec<(ThreadId, u64)>, Counted),
-    /// Waits until the change with this ticket has taken effect.
+    /// Waits until the address-space change with this ticket takes effect.
     Meeting(u64),
-    /// Has made a change that waits for the other threads.
+    /// Requested a change that waits for the other threads.
     Changing(Event, u64),
-    /// Waits until all programs of the mix have come to their regions of interest.
+    /// Waits until all programs of the mix have reached their regions of interest.
     Gathering,
 }
 
-/// A thread of the program that has not ended.
+/// A running program's thread.
 #[derive(Debug)]
 pub(crate) struct Thread {
     pub(crate) process: ProcessId,
     pub(crate) state: ThreadState,
-    /// The batch it is in.
+    /// Current batch.
     pub(crate) item: Option<Item>,
-    /// What the batch passes over is still to be skipped.
+    /// The skipped part of the batch is still to be processed.
     pub(crate) skip_pending: bool,
-    /// Next op of the batch.
+    /// Next operation of the batch.
     pub(crate) at: usize,
-    /// Instructions of the op that it faulted in and goes on with, counted with the last one.
+    /// Instructions of the operation that faulted last and is to be resumed. They are counted when it
+    /// completes.
     pub(crate) kept_back: u64,
-    /// What the batch touches of memory that counts as mapped before is mapped.
+    /// Pages of the batch that count as mapped before the program starts have been mapped.
     pub(crate) mapped_ahead: bool,
-    /// Not before this time does it go on.
+    /// Earliest time at which it continues.
     pub(crate) ready_at: Cycle,
-    /// The live program has nothing for it yet.
+    /// The live program has no batch for it yet.
     pub(crate) starved: bool,
-    /// What lies behind it.
+    /// Work that it has completed.
     pub(crate) units: Units,
-    /// The reply to what its present batch ends with asking.
+    /// Result of the shortcut query at the end of its batch.
     pub(crate) query_result: Option<u64>,
-    /// Number of the last barrier that it came to.
+    /// Number of the last barrier that it reached.
     pub(crate) barrier: u64,
     /// Core it ran on last.
     pub(crate) last_core: usize,
@@ -75,7 +76,7 @@ impl Thread {
         }
     }
 
-    /// Takes up a batch.
+    /// Starts a batch.
     pub(crate) fn begin(&mut self, item: Item) {
         self.skip_pending = item.batch.skipped.ops > 0;
         self.item = Some(item);
@@ -90,6 +91,6 @@ pub(crate) struct Process {
     pub(crate) pid: Pid,
     /// Tickets up to this one have taken effect.
     pub(crate) applied: u64,
-    /// Of a mix: number of the program that it belongs to.
+    /// Number of its program in a mix.
     pub(crate) part: usize,
 }

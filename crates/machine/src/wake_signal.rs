@@ -1,24 +1,24 @@
-//! What the workers of a run sleep for.
+//! Wake signal of the workers of a run.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// What wakes the workers of a run: one for all its programs.
+/// Wakes sleeping workers; one for all programs of a run.
 #[derive(Default)]
 pub(crate) struct WakeSignal {
-    /// How many there were, and how many workers sleep: to wake nobody is a system call,
-    /// too, and a program that asks makes a batch for each question.
+    /// The generation, and the number of sleeping workers. The number avoids a system call when nobody
+    /// sleeps: a program with a shortcut notifies once a query.
     state: Mutex<(u64, u32)>,
     changed: Condvar,
 }
 
 impl WakeSignal {
-    /// Number of changes so far, for [`WakeSignal::wait`].
+    /// Number of notifications so far, for [`WakeSignal::wait`].
     pub(crate) fn generation(&self) -> u64 {
         lock(&self.state).0
     }
 
-    /// Tells sleeping workers that something has changed.
+    /// Wakes all sleeping workers.
     pub(crate) fn notify(&self) {
         let mut state = lock(&self.state);
         state.0 += 1;
@@ -29,7 +29,7 @@ impl WakeSignal {
         }
     }
 
-    /// Sleeps until the version is not `seen`, at most a tenth of a second.
+    /// Sleeps until the generation differs from `seen`, for at most a tenth of a second.
     pub(crate) fn wait(&self, seen: u64) {
         let mut state = lock(&self.state);
         if state.0 == seen {

@@ -1,4 +1,4 @@
-//! What the reader of a result should know before using its numbers.
+//! Warnings for the reader of a result.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::config::Config;
 use crate::results::{DesignResult, Stat};
 
-/// The warnings of a run, each one sentence; what is so of several designs is said once.
+/// Warnings of a run, one sentence each. A warning for several designs appears once.
 pub(crate) fn warnings(facts: &Facts, designs: &[DesignResult]) -> Vec<String> {
     let mut out = Vec::new();
     if let Some(instructions) = facts.stopped {
@@ -54,7 +54,7 @@ pub(crate) fn warnings(facts: &Facts, designs: &[DesignResult]) -> Vec<String> {
     out
 }
 
-/// Sentences with the designs that they hold for.
+/// Sentences and the designs that they apply to.
 struct Said<'a> {
     designs: &'a [DesignResult],
     found: Vec<(String, Vec<&'a str>)>,
@@ -80,7 +80,8 @@ impl<'a> Said<'a> {
         }
     }
 
-    /// Each with the names before it, or alone where it holds for every one of several designs.
+    /// Sentences with the names of their designs, or without names if they apply to all of several
+    /// designs.
     fn sentences(self) -> impl Iterator<Item = String> {
         let every = self.designs.len();
         self.found.into_iter().map(move |(sentence, names)| {
@@ -92,7 +93,7 @@ impl<'a> Said<'a> {
     }
 }
 
-/// Names as a sentence has them: `a, b and c`.
+/// Names as a list in a sentence: `a, b and c`.
 fn listed(names: &[&str]) -> String {
     match names {
         [] => String::new(),
@@ -101,7 +102,7 @@ fn listed(names: &[&str]) -> String {
     }
 }
 
-/// Designs that counted the same, each group of them once, with the causes.
+/// One sentence for each group of designs with equal counts, with the causes.
 fn never_differed(designs: &[DesignResult]) -> Vec<String> {
     let same = |a: &DesignResult, b: &DesignResult| {
         !a.stats.is_empty() && a.histograms == b.histograms && nothing_differs(&a.stats, &b.stats)
@@ -118,7 +119,7 @@ fn never_differed(designs: &[DesignResult]) -> Vec<String> {
         .filter(|g| g.len() > 1)
         .map(|group| {
             let names: Vec<&str> = group.iter().map(|d| d.name.as_str()).collect();
-            // Against the first of them: what holds of any two follows.
+            // Compared with the first design only: equality is transitive.
             let mut causes: Vec<(String, Vec<&str>)> = Vec::new();
             for b in &group[1..] {
                 let cause = Pair { a: group[0], b }.cause();
@@ -145,7 +146,7 @@ fn never_differed(designs: &[DesignResult]) -> Vec<String> {
         .collect()
 }
 
-/// Whether a design has a table for questions, and nobody asked in the measured part.
+/// True if a design has a table for shortcut queries, and the measured part has no query.
 fn never_asked(d: &DesignResult) -> bool {
     let mut questions = (d.stats.iter())
         .filter(|s| s.path == "stlt" && matches!(s.name, "loads" | "inserts"))
@@ -153,8 +154,8 @@ fn never_asked(d: &DesignResult) -> bool {
     questions.peek().is_some() && questions.all(|s| s.value == 0)
 }
 
-/// Whether two designs counted the same. A part that only one of them has, as khugepaged,
-/// differs when it counted anything.
+/// True if two designs have equal counts. A component in only one of them, such as khugepaged, counts as
+/// different if it counted anything.
 fn nothing_differs(a: &[Stat], b: &[Stat]) -> bool {
     let values = |stats: &[Stat]| -> BTreeMap<_, _> {
         let counted = stats.iter().filter(|s| s.value != 0);
@@ -165,8 +166,8 @@ fn nothing_differs(a: &[Stat], b: &[Stat]) -> bool {
     values(a) == values(b)
 }
 
-/// That mappings were inferred, and what was taken of their pages: once, if it is the
-/// same in all designs.
+/// Warning about inferred mappings and the treatment of their pages, once if it is the same in all
+/// designs.
 fn inferred_mappings(designs: &[DesignResult]) -> Vec<String> {
     let what = |d: &DesignResult| match d.config.os.inferred_pages {
         InferredPages::MappedBefore => {
@@ -185,8 +186,8 @@ fn inferred_mappings(designs: &[DesignResult]) -> Vec<String> {
     std::iter::once(inferred.to_owned()).chain(each).collect()
 }
 
-/// That threads had to take turns on cores; of designs with as many cores, the most that
-/// did on any: when threads end depends on the design.
+/// Warning that threads shared cores. The maximum is taken over all designs with as many cores, because
+/// threads end at design-dependent times.
 fn turns(d: &DesignResult, designs: &[DesignResult]) -> Option<String> {
     let cores = usize::from(d.config.cores);
     let slice = d.config.schedule.time_slice_cycles;
@@ -202,14 +203,14 @@ fn turns(d: &DesignResult, designs: &[DesignResult]) -> Option<String> {
     })
 }
 
-/// Two designs whose statistics of the measured part are the same.
+/// Two designs with equal statistics of the measured part.
 struct Pair<'a> {
     a: &'a DesignResult,
     b: &'a DesignResult,
 }
 
 impl Pair<'_> {
-    /// Why they never differed, as far as the statistics tell.
+    /// Cause of equal counts, as far as the statistics show it.
     fn cause(&self) -> String {
         let keys = differing(&self.a.config, &self.b.config);
         if keys.is_empty() {
@@ -234,7 +235,7 @@ impl Pair<'_> {
         causes.join("; ")
     }
 
-    /// Why a difference in this key was not seen.
+    /// Reason why a difference in this key had no effect.
     fn cause_of(&self, key: &str) -> Option<String> {
         let path: Vec<&str> = key.split('.').collect();
         match path[..] {
@@ -253,13 +254,13 @@ impl Pair<'_> {
         }
     }
 
-    /// A counter of the measured part, summed over components; equal in both designs.
+    /// A counter of the measured part, summed over components. It is equal in both designs.
     fn measured(&self, name: &str, of: impl Fn(&str) -> bool) -> u64 {
         let wanted = |s: &&Stat| s.name == name && of(&s.path);
         self.a.stats.iter().filter(wanted).map(|s| s.value).sum()
     }
 
-    /// A counter of the kernel since boot: the larger of both.
+    /// A counter of the kernel since boot: the larger one of both designs.
     fn since_boot(&self, name: &str) -> u64 {
         let of = |d: &DesignResult| {
             let wanted = |s: &&Stat| s.path == "os" && s.name == name;
@@ -279,7 +280,7 @@ impl Pair<'_> {
         parts.map(pages).iter().sum()
     }
 
-    /// Why the policies of large pages did the same.
+    /// Reason why the policies of large pages had the same effect.
     fn no_large_pages(&self) -> Option<String> {
         let (huge, giant) = (
             self.since_boot("mapped_2mb_bytes"),
@@ -317,7 +318,7 @@ impl Pair<'_> {
         if touched == 0 {
             return Some("no page was touched for the first time".to_owned());
         }
-        // A policy that makes none has nothing to tell of.
+        // A policy without large pages has nothing to report.
         let wants = |d: &DesignResult| {
             let config = serde_json::to_value(&d.config).unwrap_or_default();
             let thp = config.pointer("/placement/thp");
@@ -331,7 +332,7 @@ impl Pair<'_> {
         })
     }
 
-    /// That no walk was made, and why.
+    /// Reason why there was no walk.
     fn no_walk(&self) -> Option<String> {
         if self.measured("walks", is_mmu) > 0 {
             return None;
@@ -352,7 +353,7 @@ impl Pair<'_> {
         })
     }
 
-    /// Entries of the second level for one page size, at least.
+    /// Second-level entries for one page size: the smaller number of both designs.
     fn entries(&self) -> u64 {
         let of = |c: &Config| {
             let level = c.mmu.l2.values();
@@ -364,7 +365,7 @@ impl Pair<'_> {
         of(&self.a.config).min(of(&self.b.config))
     }
 
-    /// That an array of a TLB never ran full, and why.
+    /// Reason why an array of a TLB never filled up.
     fn fits(&self, level: &str, array: &str) -> Option<String> {
         let path = format!(".mmu.{level}.{array}");
         let here = |p: &str| p.ends_with(&path);
@@ -382,7 +383,7 @@ impl Pair<'_> {
         })
     }
 
-    /// That the tables never grew, for keys that say how they do.
+    /// Explanation that the tables never resized, for keys of their growth.
     fn no_resize(&self, key: &str) -> Option<String> {
         let ways = |d: &DesignResult| {
             let growth = ["upsizes", "downsizes"];
@@ -418,8 +419,7 @@ fn is_mmu(path: &str) -> bool {
     path.starts_with("core.") && path.ends_with(".mmu")
 }
 
-/// The keys in which two configurations differ; an alternative in place of another counts
-/// as the table around it.
+/// Keys in which two configurations differ. Different alternatives of a table count as the table.
 fn differing(a: &Config, b: &Config) -> Vec<String> {
     let value = |c: &Config| serde_json::to_value(c).unwrap_or_default();
     let mut out = Vec::new();

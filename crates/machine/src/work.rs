@@ -1,9 +1,9 @@
-//! What a machine has done, or has still to do.
+//! Amounts of work, done or still to do.
 
 use pagewalk_stream::{Op, Skipped, flags};
 use serde::{Deserialize, Serialize};
 
-/// What a machine has done, all threads together.
+/// Work of a machine, of all threads together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Work {
     /// Instructions.
@@ -13,13 +13,13 @@ pub(crate) struct Work {
 }
 
 impl Work {
-    /// More than any program does.
+    /// No limit.
     pub(crate) const FOREVER: Work = Work {
         instructions: u64::MAX,
         requests: u64::MAX,
     };
 
-    /// So many instructions, whatever requests are in them.
+    /// A limit in instructions.
     pub(crate) fn instructions(instructions: u64) -> Work {
         Work {
             instructions,
@@ -27,8 +27,7 @@ impl Work {
         }
     }
 
-    /// So many instructions or so many requests, whichever come first; without a
-    /// number, endless.
+    /// A limit in instructions and in requests, whichever is reached first; `None` is no limit.
     pub(crate) fn first_of(instructions: Option<u64>, requests: Option<u64>) -> Work {
         Work {
             instructions: instructions.unwrap_or(u64::MAX),
@@ -36,7 +35,7 @@ impl Work {
         }
     }
 
-    /// What `op` adds.
+    /// Work of one operation.
     #[inline]
     pub(crate) fn of(op: &Op) -> Work {
         Work {
@@ -45,7 +44,7 @@ impl Work {
         }
     }
 
-    /// What was done by ops that are not there.
+    /// Work of skipped operations.
     pub(crate) fn of_skipped(skipped: &Skipped) -> Work {
         Work {
             instructions: skipped.instructions,
@@ -53,17 +52,17 @@ impl Work {
         }
     }
 
-    /// Whether one of the two is used up.
+    /// True if a limit is used up.
     pub(crate) fn is_over(self) -> bool {
         self.instructions == 0 || self.requests == 0
     }
 
-    /// Whether neither of the two has come to what there is of it.
+    /// True if neither count has reached the limit `left`.
     pub(crate) fn is_within(self, left: Work) -> bool {
         self.instructions < left.instructions && self.requests < left.requests
     }
 
-    /// What is left after `done`; what is endless stays so.
+    /// The rest of a limit after `done`; no limit stays no limit.
     pub(crate) fn less(self, done: Work) -> Work {
         let less = |left: u64, done| match left {
             u64::MAX => left,

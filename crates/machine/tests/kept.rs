@@ -1,5 +1,5 @@
-//! Of what has ended nothing is kept. Live bytes of the heap are counted, not looked at: one
-//! design makes the program's batches in its own thread, so that the count is exact.
+//! Ended processes leave no state behind. Live bytes of the heap are counted. With one design, its own
+//! thread makes the batches, so the count is exact.
 
 mod common;
 
@@ -14,10 +14,10 @@ static ALLOCATOR: dhat::Alloc = dhat::Alloc;
 
 /// Ended processes before the first count.
 const FIRST: u32 = 100;
-/// Those between it and the second.
+/// Ended processes between the first and the second count.
 const ENDED: u32 = 400;
-/// Bytes that each may leave: a pointer to where it was, and one for each of its two threads,
-/// with as much again for how a vector grows.
+/// Bytes that each process may leave: a pointer for itself and one for each of its two threads, doubled
+/// for the growth of vectors.
 const EACH: usize = 2 * (1 + 2) * size_of::<usize>();
 
 /// Live blocks and bytes after [`FIRST`] ended processes, and [`ENDED`] later.

@@ -1,4 +1,4 @@
-//! Whether an engine that hashes as the kernel does has something to guess.
+//! Checks that an engine with the kernel's hash functions has something to guess.
 
 use pagewalk_mmu::{GuessedLines, Nested, RevelatorSpec, What};
 use pagewalk_os::{
@@ -13,7 +13,8 @@ fn refused(key: &str, text: impl Into<Text>) -> Result<(), Error> {
 }
 
 impl Config {
-    /// Whether what tiered placement hashes is what its kernel can know, and to frames that it has.
+    /// Checks that the hashed address is known to the kernel that hashes it, and that the hashes give
+    /// existing frames.
     pub(super) fn check_placement(&self) -> Result<(), Error> {
         let whole = self.os.program_mb();
         let machine = self.virtual_machine.as_ref();
@@ -35,7 +36,7 @@ impl Config {
         }
     }
 
-    /// Whether there are hashes for `engine`, and lines of the kinds that it is to guess.
+    /// Checks that hashes for `engine` exist, and that lines of the kinds that it guesses exist.
     pub(super) fn check_hashed(&self, engine: &RevelatorSpec) -> Result<(), Error> {
         if let Some(machine) = &self.virtual_machine {
             return self.check_nested(engine, machine);
@@ -191,7 +192,7 @@ fn check_horizontal(
         );
     }
     let host = hashed.hashes_leaves_of(&machine.page_table);
-    // Other parts of a guest's table are tried with the tiers of page tables.
+    // Other levels of a guest's table are guessed by the tiers of page tables.
     let others = hashed.page_tables != HashedTables::None;
     let guest = of == HashOf::GuestPhysical || of == HashOf::Both && others;
     if entries && !host && !guest {

@@ -1,4 +1,4 @@
-//! Merging layers, and telling the user where a mistake is.
+//! Merging of configuration layers, and locations for error messages.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use super::Config;
 use super::naming::Setting;
 use super::schema::{expected, resolve_ref, root_schema, tagged};
 
-/// The end of a sentence that names the nearest right name, if there is one.
+/// Clause that suggests the nearest name, or nothing.
 pub(super) fn did_you_mean(nearest: Option<&str>) -> String {
     nearest.map_or_else(String::new, |n| format!("; did you mean `{n}`?"))
 }
@@ -21,7 +21,7 @@ pub(super) fn did_you_mean(nearest: Option<&str>) -> String {
 pub enum Layer {
     /// A file and its text.
     File {
-        /// For messages.
+        /// Path, for messages.
         path: PathBuf,
         /// TOML.
         text: String,
@@ -39,10 +39,10 @@ pub struct Resolved {
     pub descriptions: Vec<String>,
 }
 
-/// Keys that describe a file and are no part of the machine.
+/// Keys that describe a file rather than the machine.
 const ABOUT: [&str; 3] = ["description", "source", "base"];
 
-/// The parts that make a design what it is: an alternative each, or not there.
+/// Parts that define a design. Each has alternatives or is absent.
 const PARTS: [&str; 6] = [
     "placement",
     "page_table",
@@ -54,10 +54,10 @@ const PARTS: [&str; 6] = [
 
 struct Merge<'a> {
     root: &'a Value,
-    /// Where each key was set last: its layer and the place in it.
+    /// Last assignment of each key: its layer and its place in it.
     places: BTreeMap<String, (usize, Text)>,
     layer: usize,
-    /// Of a layer that keeps the name of its design.
+    /// The current setting, whose design may have to keep its parts.
     setting: Option<&'a Setting>,
 }
 
@@ -70,7 +70,7 @@ pub(super) fn line_of(text: &str, at: usize) -> usize {
 }
 
 impl Merge<'_> {
-    /// Puts the keys of `table` over `into`. `place` tells where a byte of the text is.
+    /// Merges the keys of `table` into `into`. `place` converts a byte offset to a place.
     fn table(
         &mut self,
         table: &dyn TableLike,
@@ -84,7 +84,7 @@ impl Merge<'_> {
         let properties = schema.get("properties").and_then(Value::as_object);
         let any = schema.get("additionalProperties").filter(|v| v.is_object());
         if let Some(alternatives) = &alternatives {
-            // Another alternative than the earlier layer's replaces it.
+            // An alternative replaces that of an earlier layer.
             if let Some((first, _)) = table.iter().next()
                 && alternatives.iter().any(|(n, _)| *n == first)
                 && !into.contains_key(first)
@@ -182,8 +182,8 @@ impl Merge<'_> {
 }
 
 impl Merge<'_> {
-    /// Refuses a setting that would put another part in the place of `old`, or one where
-    /// there is none, in a design that keeps its name: a reader could not tell.
+    /// Refuses a setting that would replace part `old` of a design, or add one, under the design's
+    /// unchanged name. A reader of the result would not see the change.
     fn may_exchange(&self, path: &str, old: Option<&str>, new: &str) -> Result<(), Error> {
         let part = path.split('.').next().filter(|p| !p.is_empty());
         let Some((setting, design)) = self
@@ -220,7 +220,7 @@ impl Merge<'_> {
     }
 }
 
-/// Whether a value of this schema is a table.
+/// True if a value of this schema is a table.
 fn takes_keys(root: &Value, schema: &Value) -> bool {
     let schema = resolve_ref(root, schema);
     tagged(schema).is_some_and(|a| !a.is_empty())
@@ -233,7 +233,7 @@ fn to_json(item: &Item) -> Option<Value> {
         Some(match v {
             toml_edit::Value::String(s) => Value::from(s.value().as_str()),
             toml_edit::Value::Integer(i) => Value::from(*i.value()),
-            // JSON has no NaN and no infinity, and no key takes one.
+            // JSON has no NaN and no infinity, and no key accepts them.
             toml_edit::Value::Float(x) if !x.value().is_finite() => return None,
             toml_edit::Value::Float(x) => Value::from(*x.value()),
             toml_edit::Value::Boolean(b) => Value::from(*b.value()),
@@ -252,9 +252,9 @@ fn to_json(item: &Item) -> Option<Value> {
     }
 }
 
-/// Where the mistake of an error is: of the keys that it names, the one that the strongest layer
-/// has set, since that goes against what was there; the first one of equals. A key that no layer
-/// has set is where the nearest table around it is.
+/// Place of an error. Among the keys that it names, this is the one from the strongest layer, since that
+/// contradicts earlier ones; the first of equals. A key that no layer set is located at the nearest
+/// enclosing table.
 fn place_of(places: &BTreeMap<String, (usize, Text)>, error: &Error) -> Option<Text> {
     let mut named: Vec<&(usize, Text)> = error.keys().filter_map(|k| places.get(k)).collect();
     named.sort_by_key(|(layer, _)| std::cmp::Reverse(*layer));
@@ -264,7 +264,7 @@ fn place_of(places: &BTreeMap<String, (usize, Text)>, error: &Error) -> Option<T
     around(places, error.keys().next()?).cloned()
 }
 
-/// Where the key, or the nearest table around it, was set.
+/// Place at which the key or the nearest enclosing table was set.
 fn around<'a>(places: &'a BTreeMap<String, (usize, Text)>, key: &str) -> Option<&'a Text> {
     let mut key = key;
     loop {
@@ -275,7 +275,7 @@ fn around<'a>(places: &'a BTreeMap<String, (usize, Text)>, key: &str) -> Option<
     }
 }
 
-/// What a value was expected to be, without the names of Rust's types.
+/// Expected values in plain words, without names of Rust types.
 fn in_plain_words(message: &str) -> String {
     let Some((found, expected)) = message.rsplit_once(", expected ") else {
         return message.to_owned();
@@ -292,12 +292,12 @@ fn in_plain_words(message: &str) -> String {
     format!("{found}; expected {words}")
 }
 
-/// An error about a whole setting.
+/// An error about a complete setting.
 fn of_setting(setting: &Setting, what: impl Into<Text>) -> Error {
     Error::about(RunOption::Settings, Text::default(), what).at(setting.written.clone())
 }
 
-/// `a.b=c` as TOML: `c` is taken as it is if it is a TOML value, else as text.
+/// `a.b=c` as TOML: `c` is read as a TOML value if it is one, else as text.
 fn set_to_toml(setting: &Setting) -> Result<(Text, Document<String>), Error> {
     let bad = |what: String| of_setting(setting, what);
     let place = setting.written.clone();
@@ -319,11 +319,11 @@ fn set_to_toml(setting: &Setting) -> Result<(Text, Document<String>), Error> {
         .map_err(|e| bad(format!("is not KEY=VALUE: {}", e.message())))
 }
 
-/// Merges `layers`, the last one strongest, and makes a configuration of them.
+/// Merges `layers`, the last one strongest, into a configuration.
 ///
 /// # Errors
-/// The first mistake: text that is no TOML, an unknown key, a value of the
-/// wrong kind, a key that is missing, values that contradict one another.
+/// The first mistake: invalid TOML, an unknown or missing key, a value of the wrong type, or
+/// contradictory values.
 pub fn resolve_layers(layers: &[Layer]) -> Result<Resolved, Error> {
     let root = root_schema();
     let mut merge = Merge {
@@ -359,7 +359,7 @@ pub fn resolve_layers(layers: &[Layer]) -> Result<Resolved, Error> {
                     }
                 }
                 let name = path.display().to_string();
-                // Each key is asked for: not all lines before it are counted each time.
+                // Line ends are collected once, because each key looks up its line.
                 let ends: Vec<usize> = text
                     .bytes()
                     .enumerate()

@@ -1,7 +1,7 @@
 //! Configuration: layered TOML, `key=value` settings, errors with a place.
 //!
-//! The layers are a machine file, a design file with those that it is based on,
-//! and the user's settings; a later layer wins. All that a run depends on is in the resolved [`Config`].
+//! Layers are a machine file, a design file with its bases, and the user's settings; a later layer wins.
+//! The resolved [`Config`] has everything that a run depends on.
 
 mod hashed;
 mod layers;
@@ -26,8 +26,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::energy::{EnergySpec, Prices};
 
-/// A machine and the design that runs on it: everything a result depends on,
-/// but for the program and the seed.
+/// A machine and the design that runs on it: everything that a result depends on, except the program and
+/// the seed.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
@@ -41,55 +41,52 @@ pub struct Config {
     pub mmu: MmuSpec,
     /// The private caches of each core.
     pub caches: PrivateSpec,
-    /// What the cores share: last-level cache and DRAM.
+    /// Shared by the cores: last-level cache and DRAM.
     pub memory: SharedSpec,
-    /// Physical memory, its fragmentation, and what the kernel charges.
+    /// Physical memory, its fragmentation, and kernel costs.
     pub os: OsSpec,
-    /// How the kernel chooses frames and page sizes.
+    /// Policy for frames and page sizes.
     pub placement: PlacementSpec,
-    /// Which page table.
+    /// Page table.
     pub page_table: PageTableSpec,
-    /// What guesses, on each core, which lines will be wanted where no TLB has a
-    /// translation. Default: nothing.
+    /// Speculation engine of each core, which guesses lines before their translation is known. Default:
+    /// none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub engine: Option<EngineSpec>,
-    /// A TLB in memory, of all cores together, that is asked before a walk begins.
-    /// Default: none.
+    /// In-memory TLB shared by all cores, looked up before a walk. Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub in_memory_tlb: Option<InMemoryTlbSpec>,
-    /// What answers programs that ask where the record of a key lies. Default: nothing, and
-    /// they do without.
+    /// Shortcut that maps keys of a program to the addresses of their records. Default: none, and
+    /// programs do without.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shortcut: Option<ShortcutSpec>,
-    /// The program runs in a virtual machine, whose host this describes; placement
-    /// and page table above are then the guest's. Default: none.
+    /// Virtual machine that the program runs in. These keys describe its host; placement and page table
+    /// above are then the guest's. Default: none.
     #[serde(default, rename = "virtual", skip_serializing_if = "Option::is_none")]
     pub virtual_machine: Option<VirtualSpec>,
-    /// How simulated time is shared out.
+    /// Schedule of cores and threads.
     pub schedule: ScheduleSpec,
-    /// What accesses cost, and what leaks.
+    /// Energy of accesses, and leakage.
     #[serde(default)]
     pub energy: EnergySpec,
 }
 
-/// How cores and threads take turns.
+/// Turns of cores and threads.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ScheduleSpec {
-    /// Cycles that the slowest core may run past the next slowest before it is
-    /// the other's turn: the granularity at which cores see one another's
-    /// accesses. One core alone is not affected.
+    /// Cycles by which a core may run ahead of the next slowest core before that one's turn. Cores see
+    /// each other's accesses at this granularity. A single core is not affected.
     pub step_cycles: u64,
-    /// Cycles after which a thread gives its core up when others wait for one.
+    /// Time slice in cycles: after it a thread gives up its core if others wait for one.
     pub time_slice_cycles: u64,
 }
 
-/// Longer than any run: sums with it stay far from the end of the clock.
+/// Upper bound, longer than any run, so that sums with it do not overflow.
 const MOST_SCHEDULE_CYCLES: u64 = 1 << 40;
 
 impl Config {
-    /// What every component says of its own part, and what none can see alone: a
-    /// configuration that passes can be built.
+    /// Checks each component's keys and their combinations: a configuration that passes can be built.
     ///
     /// # Errors
     /// One sentence that names the key.
@@ -164,7 +161,7 @@ impl Config {
         Prices::new(self).map(drop)
     }
 
-    /// The page table that walks begin in, and the host's where they are nested.
+    /// The page table that walks start in, and the host's table if walks are nested.
     pub(crate) fn walked(&self) -> (PageTableSpec, Option<PageTableSpec>) {
         let own = &self.page_table;
         match &self.virtual_machine {

@@ -1,5 +1,5 @@
-//! How users name designs and say which of them a setting is for: `thp`,
-//! `mine/thp.toml`, `thp[placement.thp.giant=true]`, `--set thp:mmu.walkers=2`.
+//! Names of designs and targets of settings, as users write them: `thp`, `mine/thp.toml`,
+//! `thp[placement.thp.giant=true]`, `--set thp:mmu.walkers=2`.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ fn is_path(name: &str) -> bool {
     name.contains('/') || name.ends_with(".toml")
 }
 
-/// What results call a file of the name or path: that without folders and ending.
+/// Name of a file in results: its name without folders and extension.
 pub fn label(name: &str) -> String {
     if !is_path(name) {
         return name.to_owned();
@@ -18,12 +18,12 @@ pub fn label(name: &str) -> String {
     stem.to_string_lossy().into_owned()
 }
 
-/// A design as it is asked for: a shipped one or a file, and what is changed of it.
+/// A design as the user names it: a shipped one or a file, with changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DesignName {
     /// Name or path.
     pub base: String,
-    /// `a.b=c`, in order; a design with changes is a variant with a name of its own.
+    /// Changes `a.b=c`, in order; a design with changes is a variant with its own name.
     pub changes: Vec<String>,
 }
 
@@ -55,7 +55,7 @@ impl DesignName {
         })
     }
 
-    /// What results call it.
+    /// Name of the design in results.
     pub fn label(&self) -> String {
         let stem = label(&self.base);
         if self.changes.is_empty() {
@@ -66,7 +66,7 @@ impl DesignName {
     }
 }
 
-/// The parts of a list with commas between them; commas in brackets and quotes divide nothing.
+/// Splits a list at its commas, except those in brackets and quotes.
 fn split(list: &str) -> Vec<&str> {
     let (mut depth, mut quote, mut start) = (0_u32, None, 0);
     let mut parts = Vec::new();
@@ -87,22 +87,22 @@ fn split(list: &str) -> Vec<&str> {
     parts
 }
 
-/// A setting of the user, and which design it is for.
+/// A setting of the user for one design.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setting {
     /// `a.b=c`.
     pub text: String,
-    /// How it was written, for messages.
+    /// The setting as written, for messages.
     pub written: Text,
-    /// The design that it is for, whose name stays: it may change what that has, and not
-    /// exchange its parts. Of a variant, whose name says what differs: none.
+    /// The design that the setting is for. The name stays, so the setting may change values but not
+    /// exchange parts. None for a variant, whose name states the change.
     pub keeps: Option<String>,
-    /// Only this design was meant.
+    /// True if the setting names this design.
     pub single: bool,
 }
 
 impl Setting {
-    /// One that says `text` in the brackets of the variant `label`.
+    /// The setting `text` in the brackets of the variant `label`.
     pub fn of_variant(label: &str, text: &str) -> Self {
         Setting {
             text: text.to_owned(),
@@ -112,8 +112,8 @@ impl Setting {
         }
     }
 
-    /// What `--set written` says of the design called `label` on `machine`; none if it is
-    /// for another design or machine.
+    /// The setting `--set written` for the design `label` on `machine`; none if it is for another design
+    /// or machine.
     pub fn for_design(written: &str, label: &str, machine: &str) -> Option<Self> {
         let (target, text) = target(written);
         let meant = target.is_none_or(|t| t == label || t == machine);
@@ -126,8 +126,8 @@ impl Setting {
     }
 }
 
-/// The design or machine that a setting names before a colon, and the rest. A label may hold `=`
-/// and colons in its brackets, and no key has a colon.
+/// Splits a setting into the design or machine before its colon, and the rest. Brackets of a label may
+/// contain `=` and colons; keys contain no colon.
 pub fn target(setting: &str) -> (Option<&str>, &str) {
     let key_end = setting.find('=').unwrap_or(setting.len());
     let labelled = setting

@@ -1,6 +1,6 @@
-//! Who reads a configuration key, and in what unit its value is.
+//! Component that reads a configuration key, and the unit of its value.
 
-/// The part of the machine that a key is for: of the longest beginning that fits.
+/// Component for a key: that of the longest matching prefix.
 const READERS: &[(&str, &str)] = &[
     ("cores", "the machine, which builds so many cores"),
     (
@@ -55,7 +55,7 @@ const READERS: &[(&str, &str)] = &[
     ("energy", "the account of energy, after the run"),
 ];
 
-/// Who reads the key of this path.
+/// The component that reads the key of this path.
 pub(super) fn reader(path: &str) -> &'static str {
     let fits = |prefix: &str| {
         let rest = path.strip_prefix(prefix);
@@ -67,7 +67,7 @@ pub(super) fn reader(path: &str) -> &'static str {
         .map_or("", |r| r.1)
 }
 
-/// What the end of a key's name says of its unit; the first that fits.
+/// Unit for a key by the end of its name; the first match counts.
 const UNITS: &[(&str, &str)] = &[
     ("available_2mb", "share, 0 to 1"),
     ("served_2mb", "share, 0 to 1"),
@@ -109,7 +109,7 @@ const UNITS: &[(&str, &str)] = &[
     ("rows", "rows"),
 ];
 
-/// The unit of the value of the key of this path; empty where it has none, as a choice.
+/// Unit of the key of this path; empty for a value without unit, such as a choice.
 pub(super) fn unit(path: &str, expected: &str) -> &'static str {
     if !expected.ends_with("number") {
         return "";
@@ -133,9 +133,9 @@ mod tests {
         }
         assert_eq!(readers::reader("mmu.l2.main.ways"), "the second-level TLB");
         assert_eq!(readers::reader("mmu.perfect"), "the MMU of each core");
-        // No beginning is a part of another word.
+        // A prefix ends at a dot, not within a word.
         assert_eq!(readers::reader("cores"), readers::READERS[0].1);
-        // Each is of a key that there is.
+        // Each prefix matches an existing key.
         for (path, _) in readers::READERS {
             let below = format!("{path}.");
             let there = |k: &super::super::Key| k.path == *path || k.path.starts_with(&below);

@@ -1,4 +1,4 @@
-//! Finding machines and designs by name or by path.
+//! Lookup of machines and designs by name or path.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use pagewalk_units::{Error, RunOption, Text, nearest, text};
 use super::layers::{Layer, Resolved, did_you_mean, line_of, resolve_layers};
 use super::naming::{DesignName, Setting, target};
 
-/// What a name in a folder of shipped files stands for.
+/// Kind of a shipped file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Shipped {
     /// `machines/NAME.toml`.
@@ -38,12 +38,12 @@ impl Shipped {
     }
 }
 
-/// A file that was found.
+/// A file and its text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShippedFile {
     /// File name without `.toml`.
     pub name: String,
-    /// Where it is.
+    /// Path of the file.
     pub path: PathBuf,
     /// Its text.
     pub text: String,
@@ -68,11 +68,11 @@ fn about(text: &str, key: &str) -> String {
         .unwrap_or_default()
 }
 
-/// Bytes of a configuration file: a hundred times the largest shipped one. The Python part
-/// (`pagewalk.config.config`) has the same. Ours: a file without end would fill the memory.
+/// Maximum size of a configuration file in bytes, a hundred times the largest shipped one.
+/// `pagewalk.config` in Python has the same limit. Ours: an endless file would fill the memory.
 const LARGEST: u64 = 1 << 20;
 
-/// Whether it names what is open already: standard input, or a shell's `<(…)`.
+/// True for paths of open files: standard input, or a shell's `<(…)`.
 fn is_open(path: &Path) -> bool {
     path == Path::new("/dev/stdin")
         || path.starts_with("/dev/fd")
@@ -82,8 +82,8 @@ fn is_open(path: &Path) -> bool {
 /// The text of a configuration file.
 ///
 /// # Errors
-/// It cannot be read, has no end in sight, is no text, or is a device or a pipe by name, whose
-/// opening would wait for somebody to write.
+/// The file cannot be read, is too large, is not text, or is a named device or pipe. Opening a pipe could
+/// block.
 fn text_of(path: &Path) -> Result<String, Error> {
     let unreadable = |e: std::io::Error| Error::refused(format!("cannot be read: {e}"));
     let kind = std::fs::metadata(path).map_err(unreadable)?.file_type();
@@ -135,7 +135,7 @@ fn read(path: &Path) -> Result<ShippedFile, Error> {
 /// The key of a design file that names the design it changes.
 const BASE: &str = "base";
 
-/// What a file says of its base, and where; a file that is no TOML is refused later.
+/// The base that a file names, and the place. Invalid TOML is refused later.
 fn base_of(file: &ShippedFile) -> Result<Option<(String, String)>, Error> {
     let Ok(document) = toml_edit::Document::parse(file.text.as_str()) else {
         return Ok(None);
@@ -161,15 +161,15 @@ fn same(a: &Path, b: &Path) -> bool {
 }
 
 impl DataDir {
-    /// The file of a design and those that it is based on, the last base first.
+    /// The file of a design and its bases, the last base first.
     ///
     /// # Errors
-    /// One of them is not found, or is its own base in the end.
+    /// A file is not found, or the bases form a cycle.
     fn with_bases(&self, name: &str) -> Result<Vec<ShippedFile>, Error> {
         let mut found = vec![self.find(Shipped::Design, name)?];
         while let Some((base, place)) = base_of(&found[found.len() - 1])? {
             let wrong = |what: Text| Error::quoted_key(BASE, what).at(place.clone());
-            // A path is relative to the file that has it.
+            // A path is relative to the file that contains it.
             let path = if base.contains('/') || base.ends_with(".toml") {
                 let folder = found[found.len() - 1].path.parent();
                 folder.unwrap_or(Path::new("")).join(&base)
@@ -199,8 +199,7 @@ impl DataDir {
         Ok(found)
     }
 
-    /// Refuses settings for what is neither among the `designs` nor among the `machines` of a
-    /// run, or among both.
+    /// Refuses settings whose target is not exactly one of the `designs` or `machines` of the run.
     ///
     /// # Errors
     /// The first of them, with the nearest name.
@@ -239,7 +238,7 @@ impl DataDir {
         Ok(())
     }
 
-    /// All shipped files of a kind, by name.
+    /// All shipped files of a kind, sorted by name.
     ///
     /// # Errors
     /// The folder or a file in it cannot be read.
@@ -282,9 +281,8 @@ impl DataDir {
         Err(Error::value(kind.option(), name, what))
     }
 
-    /// The configuration of `design` (which [`DesignName`] reads) on `machine` with those of
-    /// `settings` that are for it: `a.b=c` for each design, `NAME:a.b=c` for the one of this
-    /// name, or for each on the machine of this name.
+    /// Resolves `design` (read by [`DesignName`]) on `machine` with the matching `settings`. `a.b=c`
+    /// matches each design, `NAME:a.b=c` the design or each design on the machine of this name.
     ///
     /// # Errors
     /// A file is not found, or a mistake in one of the layers.
@@ -298,8 +296,8 @@ impl DataDir {
         found.map(|(resolved, _)| resolved)
     }
 
-    /// The same, and what the design's own file says it is. The file is read once: it may be a
-    /// pipe, as a shell's `<(…)`.
+    /// As [`DataDir::resolve`], with the description of the design file. The file is read once, since it
+    /// may be a pipe such as a shell's `<(…)`.
     ///
     /// # Errors
     /// As [`DataDir::resolve`].
@@ -333,7 +331,7 @@ impl DataDir {
         let settings = settings
             .iter()
             .filter_map(|s| Setting::for_design(s, &label, &on));
-        // What a variant has in its name is so whatever is set beside it.
+        // Changes in a variant's name take precedence over other settings.
         layers.extend(settings.chain(changes).map(Layer::Set));
         let resolved = resolve_layers(&layers)?;
         Ok((resolved, description.unwrap_or_default()))

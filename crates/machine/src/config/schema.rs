@@ -1,5 +1,5 @@
-//! The schema of the configuration, made from the types and their comments:
-//! unknown keys, `explain` and the documentation all come from here.
+//! Schema of the configuration, generated from the types and their comments. Key checks, `explain` and
+//! the documentation use it.
 
 use std::sync::LazyLock;
 
@@ -13,16 +13,16 @@ use super::readers::{reader, unit};
 pub struct Key {
     /// Dotted path; `<name>` stands for a name that the file chooses.
     pub path: String,
-    /// Definition.
+    /// Definition, from the field's comment.
     pub text: String,
     /// Values that it takes.
     pub expected: String,
-    /// Value where a file leaves the key out, if it may.
+    /// Default value, if the key is optional.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub default: Option<Value>,
     /// Unit of a number; empty where it has none.
     pub unit: &'static str,
-    /// The part of the machine that reads it.
+    /// The component that reads it.
     pub reader: &'static str,
 }
 
@@ -41,12 +41,12 @@ impl Key {
 
 /// JSON schema of [`Config`].
 pub fn root_schema() -> &'static Value {
-    // Studies resolve thousands of configurations.
+    // Cached: studies resolve thousands of configurations.
     static ROOT: LazyLock<Value> = LazyLock::new(|| schemars::schema_for!(Config).to_value());
     &ROOT
 }
 
-/// Follows `$ref` (and the `allOf` around a commented one).
+/// Resolves `$ref`, and the `allOf` around one with a comment.
 pub(super) fn resolve_ref<'a>(root: &'a Value, mut schema: &'a Value) -> &'a Value {
     loop {
         if let Some(r) = schema.get("$ref").and_then(Value::as_str) {
@@ -73,7 +73,7 @@ pub(super) fn resolve_ref<'a>(root: &'a Value, mut schema: &'a Value) -> &'a Val
     }
 }
 
-/// The named alternatives of an externally tagged enum: those that carry fields.
+/// Alternatives of an externally tagged enum that carry fields, by name.
 pub(super) fn tagged(schema: &Value) -> Option<Vec<(&str, &Value)>> {
     let one_of = schema.get("oneOf")?.as_array()?;
     let mut out = Vec::new();
@@ -85,7 +85,7 @@ pub(super) fn tagged(schema: &Value) -> Option<Vec<(&str, &Value)>> {
     Some(out)
 }
 
-/// The plain words that an enum accepts.
+/// Plain words that an enum accepts.
 pub(super) fn words(schema: &Value) -> Vec<String> {
     let mut out = Vec::new();
     if let Some(list) = schema.get("enum").and_then(Value::as_array) {
@@ -100,7 +100,7 @@ pub(super) fn words(schema: &Value) -> Vec<String> {
     out
 }
 
-/// What a value of this schema looks like, for messages and documents.
+/// Form of the values of this schema, for messages and documentation.
 pub(super) fn expected(root: &Value, schema: &Value) -> String {
     let schema = resolve_ref(root, schema);
     if let Some(alternatives) = tagged(schema) {

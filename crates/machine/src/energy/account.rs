@@ -1,4 +1,4 @@
-//! From counters to joules: counts times prices, and time times what leaks.
+//! Energy account: counters times energies per event, and time times leakage power.
 
 use std::collections::BTreeMap;
 #[cfg(test)]
@@ -23,24 +23,23 @@ fn nanojoules(attojoules: i128) -> f64 {
 /// Energy of a stretch of a run, in attojoules.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Totals {
-    /// What accesses took.
+    /// Energy of accesses.
     pub dynamic: i128,
-    /// What leaked and ticked meanwhile.
+    /// Energy of leakage and clocks.
     pub fixed: i128,
 }
 
 impl Totals {
-    /// Both, in nanojoules.
+    /// Total, dynamic and static energy in nanojoules.
     pub fn nanojoules(self) -> [f64; 3] {
         [self.dynamic + self.fixed, self.dynamic, self.fixed].map(nanojoules)
     }
 }
 
-/// Prices with the rows of a tree that they are for: all trees of a machine have
-/// the same rows.
+/// Prices, resolved to row positions of a tree. All trees of a machine have the same rows.
 pub(crate) struct Account<'a> {
     prices: &'a Prices,
-    /// Of each part and event: rows and signs.
+    /// For each part and event: row positions and signs.
     rows: Vec<Vec<Vec<(usize, i128)>>>,
 }
 
@@ -70,8 +69,7 @@ impl Prices {
         }
     }
 
-    /// Places of `tree` that no price is for, though something is counted there that
-    /// may cost energy: an array that was forgotten.
+    /// Places of `tree` whose counters have no price although they may cost energy: a forgotten array.
     #[cfg(test)]
     pub(crate) fn forgotten(&self, tree: &Tree) -> BTreeSet<String> {
         let events = self.parts.iter().flat_map(|p| &p.events);
@@ -95,7 +93,7 @@ impl Prices {
 }
 
 impl Account<'_> {
-    /// How often each event of part `part` happened.
+    /// Counts of each event of part `part`.
     fn happened(&self, part: usize, tree: &Tree) -> impl Iterator<Item = i128> {
         self.rows[part].iter().map(|rows| {
             let of_row = |&(row, sign): &(usize, i128)| sign * i128::from(tree.rows[row].value);
@@ -103,7 +101,7 @@ impl Account<'_> {
         })
     }
 
-    /// What `tree` counted, in so many cycles of the slowest core.
+    /// Energy of the counts of `tree`, in `cycles` cycles of the slowest core.
     pub(crate) fn totals(&self, tree: &Tree, cycles: Cycle) -> Totals {
         let mut totals = Totals::default();
         for (i, part) in self.prices.parts.iter().enumerate() {
@@ -122,7 +120,7 @@ impl Account<'_> {
         }
     }
 
-    /// `totals`, which are those of `tree` and `cycles`, by part and event, as it is told.
+    /// Result with parts and events. `totals` are those of `tree` and `cycles`.
     pub(crate) fn result(&self, totals: Totals, tree: &Tree, cycles: Cycle) -> EnergyResult {
         let [total_nj, dynamic_nj, static_nj] = totals.nanojoules();
         let parts = self.prices.parts.iter().enumerate().map(|(i, part)| {

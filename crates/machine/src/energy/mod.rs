@@ -1,5 +1,4 @@
-//! Energy, computed after a run from what each array counted: no part of the
-//! simulation knows of it, and nothing is simulated for it.
+//! Energy, computed after a run from the counters of each array. The simulation does not depend on it.
 
 mod account;
 mod prices;

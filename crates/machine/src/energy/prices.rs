@@ -1,4 +1,4 @@
-//! The parts of a machine that take energy: what of which counter, and for how much.
+//! Parts of a machine that consume energy, with the energy of each counted event.
 
 use std::collections::BTreeMap;
 
@@ -32,10 +32,10 @@ pub enum Group {
     Dram,
 }
 
-/// Attojoules in a picojoule: energies are whole numbers of these, so that sums are exact.
+/// Attojoules in a picojoule. Energies are whole attojoules, so that sums are exact.
 const FINE: f64 = 1e6;
 
-/// A counter that an event is counted by: its place ([`place`]), its name, and its sign.
+/// A counter that counts an event: its place ([`place`]), name and sign.
 #[derive(Clone, Debug)]
 pub(super) struct Count {
     pub place: String,
@@ -43,7 +43,7 @@ pub(super) struct Count {
     pub sign: i128,
 }
 
-/// Something that takes energy each time.
+/// An event that consumes energy.
 #[derive(Clone, Debug)]
 pub(super) struct Event {
     pub what: &'static str,
@@ -52,7 +52,7 @@ pub(super) struct Event {
 }
 
 impl Event {
-    /// Attojoules each.
+    /// Attojoules of one event.
     pub fn each(&self) -> i128 {
         (self.each_pj * FINE).round() as i128
     }
@@ -63,16 +63,16 @@ impl Event {
 pub(super) struct Part {
     pub name: String,
     pub group: Group,
-    /// How many of it the machine has.
+    /// Number of such parts in the machine.
     pub number: u64,
-    /// What each takes by time, mW.
+    /// Leakage and clock power of each, mW.
     pub static_mw: f64,
-    /// Where its numbers are from.
+    /// Origin of its numbers.
     pub source: String,
     pub events: Vec<Event>,
 }
 
-/// What the parts of a machine cost.
+/// Energies of all parts of a machine.
 #[derive(Clone, Debug)]
 pub(crate) struct Prices {
     pub(super) parts: Vec<Part>,
@@ -80,14 +80,14 @@ pub(crate) struct Prices {
 }
 
 impl Part {
-    /// Attojoules that all of it take in a cycle.
+    /// Attojoules that all parts of this kind take in a cycle by leakage and clocks.
     pub fn static_each(&self, frequency_ghz: f64) -> i128 {
         let picojoules = self.static_mw * self.number as f64 / frequency_ghz;
         (picojoules * FINE).round() as i128
     }
 }
 
-/// Where a counter belongs: its path without the number of the core or channel.
+/// Place of a counter: its path without the number of the core or channel.
 pub(super) fn place(path: &str) -> &str {
     if let Some(rest) = path.strip_prefix("core.") {
         let below = rest.trim_start_matches(|c: char| c.is_ascii_digit());
@@ -99,8 +99,7 @@ pub(super) fn place(path: &str) -> &str {
     path
 }
 
-/// Places whose counters cost nothing of their own, since they count what other
-/// places' counters say again, or what software and not an array does.
+/// Places whose counters cost nothing: other places count the same events, or the events are software's.
 #[cfg(test)]
 pub(super) fn costs_nothing(at: &str) -> bool {
     matches!(
@@ -130,7 +129,7 @@ pub(super) fn costs_nothing(at: &str) -> bool {
     .any(|&counted| at == counted || at.strip_prefix(counted).is_some_and(|r| r.starts_with('.')))
 }
 
-/// `+a` and `-b` at a place.
+/// Counters `a` and `-b` at a place.
 fn counts(at: &str, names: &[&'static str]) -> Vec<Count> {
     let count = |name: &&'static str| {
         let (sign, counter) = match name.strip_prefix('-') {
@@ -158,15 +157,15 @@ fn event(what: &'static str, each_pj: f64, counts: Vec<Count>) -> Event {
 struct Parts<'a> {
     spec: &'a EnergySpec,
     cores: u64,
-    /// What translates leaks. A perfect MMU looks nothing up, and has nothing that leaks.
+    /// True if translation hardware leaks. A perfect MMU has no arrays.
     lit: bool,
     list: Vec<Part>,
-    /// Arrays whose own numbers may be given.
+    /// Arrays for which the user may set energies.
     arrays: Vec<String>,
 }
 
 impl Parts<'_> {
-    /// What an array takes, by the tables or by the user.
+    /// Energies of an array, from the user or the tables.
     fn own(&mut self, name: &str, table: Cost, source: String) -> (Cost, String) {
         self.arrays.push(name.to_owned());
         let Some(&own) = self.spec.arrays.get(name) else {
@@ -190,7 +189,7 @@ impl Parts<'_> {
         )
     }
 
-    /// What an array of the MMU leaks, mW; nothing if there is none (not `there`).
+    /// Leakage of an MMU array, mW; zero if it is absent (not `there`).
     fn leaks(&self, cost: &Cost, there: bool) -> f64 {
         if self.lit && there {
             cost.static_mw
@@ -199,8 +198,8 @@ impl Parts<'_> {
         }
     }
 
-    /// An array that is looked up and filled, whose counters are at its name; they are there
-    /// even if it is not.
+    /// An array with lookups and fills, whose counters have its name. The counters exist even if the
+    /// array is absent.
     fn lookups(&mut self, name: &str, group: Group, geometry: (u64, u64), there: bool) {
         let (cost, source) = self.tlb_like(name, geometry);
         let events = vec![
@@ -217,7 +216,7 @@ impl Parts<'_> {
         });
     }
 
-    /// A speculation engine: a power where it is logic, an array where it is one.
+    /// A speculation engine: a power for logic, or an array.
     fn engine(&mut self, spec: &EngineSpec) {
         let (name, static_mw, source, events) = match spec {
             EngineSpec::Perfect(_) | EngineSpec::Revelator(_) => {
@@ -246,7 +245,7 @@ impl Parts<'_> {
         });
     }
 
-    /// The buffers of an STLT's unit: comparisons of all entries, as a TLB's (STLT, table I).
+    /// Buffers of the STLT unit. They compare all entries, as a TLB does (STLT, table I).
     fn stlt(&mut self, translations: bool) {
         let n = STB_ENTRIES as u64;
         if translations {
@@ -258,7 +257,7 @@ impl Parts<'_> {
         self.lookups("mmu.insertion_buffer", Group::Tlbs, (n, n), true);
     }
 
-    /// A TLB prefetcher's table, and its buffer, which compares all entries.
+    /// Table and buffer of a TLB prefetcher. The buffer compares all entries.
     fn tlb_prefetcher(&mut self, spec: &TlbPrefetcherSpec) {
         if let Some(table) = spec.table() {
             let geometry = (table.entries.into(), table.ways.into());
@@ -282,7 +281,7 @@ impl Parts<'_> {
         self.own(name, cost, format!("energy.tlb for {how}"))
     }
 
-    /// A first-level cache, which reads all ways at once.
+    /// A first-level cache, which reads all ways in parallel.
     fn first_level(&mut self, name: &str, spec: &CacheSpec, [reads, writes]: [&[&'static str]; 2]) {
         let table = cache(&self.spec.l1, spec.size_kb);
         let source = format!("energy.l1 for {} KB", spec.size_kb);
@@ -300,8 +299,7 @@ impl Parts<'_> {
         });
     }
 
-    /// A cache behind it, which looks at its tags first: those are an array of as many
-    /// entries as it has lines.
+    /// An L2 or L3 cache, which reads its tags first. The tag array has one entry for each line.
     fn behind(&mut self, name: &str, spec: &CacheSpec, number: u64) {
         let tags = array(&self.spec.tlb, lines(spec), u64::from(spec.ways), 1.0);
         let table = Cost {
@@ -328,7 +326,7 @@ impl Parts<'_> {
             ],
         );
         if name == "l2" {
-            // Another core's dirty line is read where it is.
+            // Another core's dirty line is read from that core's cache.
             reads.extend(counts("l3.directory", &["remote_hits"]));
         }
         let tags = [
@@ -352,8 +350,8 @@ impl Parts<'_> {
         });
     }
 
-    /// The directory has an entry for each line of a private cache; each request
-    /// reads one and writes it.
+    /// The directory has an entry for each line of a private cache. Each request reads and writes one
+    /// entry.
     fn directory(&mut self, private_lines: u64, ways: u32) {
         let name = "l3.directory";
         let (cost, source) = self.tlb_like(name, (private_lines, u64::from(ways)));
@@ -375,13 +373,13 @@ impl Parts<'_> {
         });
     }
 
-    /// What a walker of one table has; `at` is where the MMU reports it.
+    /// Walk caches of the walker of one table; `at` is their path in the MMU's statistics.
     fn walk_caches(&mut self, at: &str, config: &Config, table: &PageTableSpec) {
         let mmu = &config.mmu;
         match table.walk_caches() {
             WalkCacheKind::Levels => {
                 let w = &mmu.walk_caches;
-                // All arrays report; those of levels that the table has not got leak nothing.
+                // All arrays report; those of absent levels do not leak.
                 let levels = table.address_bits().saturating_sub(12) / 9;
                 for level in (2..=5).filter(|_| w.entries > 0) {
                     let geometry = (w.entries.into(), w.ways.into());
@@ -404,13 +402,13 @@ impl Parts<'_> {
         }
     }
 
-    /// Of ways in chunks: each probe is led to its chunk by an entry, which is indexed.
+    /// L2P table of ways stored in chunks. Each probe reads one indexed entry to find its chunk.
     fn l2p(&mut self, at: &str, table: &PageTableSpec) {
         let Some((ways, entries)) = table.l2p() else {
             return;
         };
         let name = format!("{at}.l2p");
-        // Of each way and page size; the fewest ways that the table has.
+        // Entries for each way and page size, with the minimum number of ways.
         let (cost, source) = self.tlb_like(&name, (u64::from(ways) * u64::from(entries) * 3, 1));
         let probes = counts(&format!("{at}.cuckoo"), &["probes"]);
         self.list.push(Part {
@@ -497,10 +495,10 @@ fn dram(config: &Config) -> Part {
 }
 
 impl Prices {
-    /// Of the machine and design that `config` describes.
+    /// Prices of the machine and design in `config`.
     ///
     /// # Errors
-    /// Own numbers for an array that it has not got, as one sentence with the key.
+    /// The user set energies for an absent array: a sentence with the key.
     pub(crate) fn new(config: &Config) -> Result<Self, Error> {
         let (mmu, caches) = (&config.mmu, &config.caches);
         let cores = u64::from(config.cores);

@@ -1,4 +1,4 @@
-//! The numbers that energy is computed with by default, each with where it comes from.
+//! Default numbers of the energy model, with their sources.
 
 use super::spec::{ArrayEnergy, CacheEnergy};
 
@@ -75,7 +75,7 @@ pub(super) const TLB: &[Sourced<ArrayEnergy>] = &[
     array(64, 4, [4.2, 6.2, 1.25], EXTENDED),
     array(128, 4, [5.3, 7.8, 2.4], CACTI_READ),
     array(256, 4, [6.7, 9.8, 4.6], CACTI_READ),
-    // 1,536 to 2,048 entries: the middle of the two, log-log.
+    // 1,536 to 2,048 entries: their geometric mean.
     array(1774, 4, [15.0, 22.0, 32.0], CACTI),
     array(1024, 8, [13.0, 28.0, 17.0], CACTI),
     array(2048, 16, [26.0, 53.0, 34.0], CACTI),
@@ -83,17 +83,17 @@ pub(super) const TLB: &[Sourced<ArrayEnergy>] = &[
     array(131072, 16, [145.0, 258.0, 164.0], CACTI_LARGE),
 ];
 
-/// Name, what it is, unit and source of one number of the model.
+/// Name, description and source of one number of the model.
 pub(crate) struct Number {
     pub name: String,
     pub text: String,
     pub source: &'static str,
 }
 
-/// How energy comes about, in a few sentences.
+/// Description of the energy model.
 pub(crate) const MODEL: &str = "Energy of the measured part: what each array counted, times what one access takes, and what leaks, times the time of the slowest core. Computed after the run, from the counters of the result; each part of a result has its counts and prices. Sizes between those below are interpolated log-log. A guess that an engine had fetched in vain costs what its accesses to L2, L3 and DRAM cost. Not priced: the network between cores, the kernel's own memory traffic, page-table walks of populating, prefetchers' tables and predictors (they are in what an instruction takes)";
 
-/// Where the model comes from.
+/// Source of the energy model.
 pub(crate) const MODEL_SOURCE: &str = "45 nm throughout, since Horowitz's instruction (ISSCC 2014) and the synthesised engine (Revelator, section 6.1) are at 45 nm; no paper gives its node, and absolute numbers are no more than an order of magnitude: compare designs";
 
 /// Every number of the tables, with its source.

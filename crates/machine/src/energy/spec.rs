@@ -1,4 +1,4 @@
-//! What accesses cost, and what leaks: the keys under `energy`.
+//! Energies of accesses and leakage power: the keys under `energy`.
 
 use std::collections::BTreeMap;
 
@@ -6,37 +6,36 @@ use pagewalk_units::Error;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What energy is computed with, after the run, from what each array counted. All at
-/// 45 nm, where what an instruction takes and synthesised engines are published.
-/// `pagewalk explain energy` has the source of each number.
+/// Energies that the account after a run uses with the counts of each array. All numbers are for 45 nm,
+/// the node of the published energies of instructions and synthesised engines. `pagewalk explain energy`
+/// gives the source of each.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct EnergySpec {
     /// The core without caches and TLBs.
     pub core: CoreEnergy,
-    /// First-level caches by size, each with `size_kb`, `read_pj`, `write_pj` and
-    /// `static_mw`; between two sizes and beyond them log-log. Default CACTI 7's of 8
-    /// ways, read 8 bytes at a time, all ways at once.
+    /// First-level caches by size, each with `size_kb`, `read_pj`, `write_pj` and `static_mw`. Other
+    /// sizes are interpolated and extrapolated log-log. Default: CACTI 7 with 8 ways, reads of 8 bytes,
+    /// all ways in parallel.
     pub l1: Vec<CacheEnergy>,
-    /// Second-level and shared caches by size, likewise: tags first, then one way.
-    /// Default CACTI 7's; what leaks is that of low-standby-power cells.
+    /// Second-level and shared caches by size, likewise: tags first, then one way. Default: CACTI 7, with
+    /// the leakage of low-standby-power cells.
     pub l2_l3: Vec<CacheEnergy>,
-    /// TLBs, walk caches, tags and directories, each with `entries`, `ways`, `read_pj`
-    /// (a lookup), `write_pj` (an entry put in) and `static_mw`; log-log between
-    /// entries and between ways, along the last two beyond; fewer or more ways than
-    /// the table has count as its fewest and most. Default CACTI 7's, of which
-    /// those of 32 and 64 entries are extended (ours).
+    /// TLBs, walk caches, tags and directories, each with `entries`, `ways`, `read_pj` (a lookup),
+    /// `write_pj` (a fill) and `static_mw`. Other numbers of entries are interpolated and extrapolated
+    /// log-log. Ways are interpolated log-log and clamped to the range of the table. Default: CACTI 7,
+    /// extended to 32 and 64 entries (ours).
     pub tlb: Vec<ArrayEnergy>,
-    /// How many times as much a fully associative array takes as one of the fewest
-    /// ways. Default 2 (ours: within what is published for searched arrays).
+    /// Energy of a fully associative array relative to one of the fewest ways. Default 2 (ours: within
+    /// the range published for searched arrays).
     pub fully_associative: f64,
-    /// What the speculation engine of a core takes, mW, accesses included. Default
-    /// 14.7 (Revelator's second version, 45 nm; the first one's is 10.7).
+    /// Power of the speculation engine of a core, mW, accesses included. Default 14.7 (Revelator's second
+    /// version, 45 nm; the first version takes 10.7).
     pub engine_mw: f64,
-    /// Main memory: by default by the formulas of DRAMsim3 (Li et al., CAL 2020).
+    /// Main memory. Default: the formulas of DRAMsim3 (Li et al., CAL 2020).
     pub dram: DramEnergy,
-    /// Own numbers for single arrays, by the name that results give them:
-    /// `l2`, `"mmu.l2.main"`, `"mmu.pwc.2"`. Default: none.
+    /// Energies of single arrays, by their names in results: `l2`, `"mmu.l2.main"`, `"mmu.pwc.2"`.
+    /// Default: none.
     pub arrays: BTreeMap<String, OwnEnergy>,
 }
 
@@ -44,12 +43,12 @@ pub struct EnergySpec {
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct CoreEnergy {
-    /// What an instruction takes, pJ, those of wrong paths included. Default 120 (ours:
-    /// between the 70 of Horowitz, ISSCC 2014, for a simple core and 200).
+    /// Energy of an instruction, wrong-path ones included, pJ. Default 120 (ours: between the 70 of
+    /// Horowitz, ISSCC 2014, for a simple core and 200).
     pub instruction_pj: f64,
-    /// Instructions a cycle of the kernel, whose work is known in cycles only. Default 1 (ours).
+    /// IPC of the kernel, whose work is known in cycles only. Default 1 (ours).
     pub kernel_ipc: f64,
-    /// What leaks and ticks whatever the core does, mW. Default 1000 (ours).
+    /// Leakage and clock power, whatever the core does, mW. Default 1000 (ours).
     pub static_mw: f64,
 }
 
@@ -59,11 +58,11 @@ pub struct CoreEnergy {
 pub struct CacheEnergy {
     /// Capacity, KB.
     pub size_kb: u32,
-    /// An access that reads, pJ.
+    /// Energy of a read access, pJ.
     pub read_pj: f64,
-    /// An access that writes, pJ.
+    /// Energy of a write access, pJ.
     pub write_pj: f64,
-    /// What leaks, mW.
+    /// Leakage, mW.
     pub static_mw: f64,
 }
 
@@ -75,54 +74,53 @@ pub struct ArrayEnergy {
     pub entries: u32,
     /// Ways.
     pub ways: u32,
-    /// A lookup, pJ.
+    /// Energy of a lookup, pJ.
     pub read_pj: f64,
-    /// An entry put in, pJ.
+    /// Energy of a fill, pJ.
     pub write_pj: f64,
-    /// What leaks, mW.
+    /// Leakage, mW.
     pub static_mw: f64,
 }
 
-/// Own numbers for one array; what is left out is the tables'.
+/// Energies of one array; absent ones come from the tables.
 #[derive(Clone, Copy, Default, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct OwnEnergy {
-    /// An access that reads, pJ.
+    /// Energy of a read access, pJ.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub read_pj: Option<f64>,
-    /// An access that writes, pJ.
+    /// Energy of a write access, pJ.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub write_pj: Option<f64>,
-    /// A look at the tags only, pJ; of caches.
+    /// Energy of a tag lookup of a cache, pJ.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tag_pj: Option<f64>,
-    /// What leaks, mW, each of several.
+    /// Leakage of one such array, mW.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub static_mw: Option<f64>,
 }
 
-/// Main memory: by default ranks of eight 8 Gb chips (x8) of DDR4-2400, by the formulas of
-/// DRAMsim3 (Li et al., CAL 2020) and the chips' currents.
+/// Main memory. Default: ranks of eight 8 Gb chips (x8) of DDR4-2400, by the formulas of DRAMsim3 (Li et
+/// al., CAL 2020) and the chips' currents.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct DramEnergy {
-    /// Opening a row and closing it, nJ. Default 3.46. A memory of fixed latency,
-    /// which has no rows, opens one for each access.
+    /// Energy of an activation and precharge, nJ. Default 3.46. A memory of fixed latency has no rows and
+    /// activates for each access.
     pub activate_nj: f64,
-    /// Reading a line from its open row, nJ. Default 2.94.
+    /// Energy of reading a line from its open row, nJ. Default 2.94.
     pub read_nj: f64,
-    /// Writing a line to its open row, nJ. Default 2.56.
+    /// Energy of writing a line to its open row, nJ. Default 2.56.
     pub write_nj: f64,
-    /// A line on the channel, nJ. Default 1.5 (ours: between 1 and 2).
+    /// Energy of transferring a line on the channel, nJ. Default 1.5 (ours: between 1 and 2).
     pub io_nj: f64,
-    /// What a rank takes whatever it does, mW. Default 413: rows open; with all rows
-    /// closed it is 326.
+    /// Background power of a rank, mW. Default 413, with rows open; it is 326 with all rows closed.
     pub background_mw: f64,
-    /// A refresh of a rank, nJ. Default 695.
+    /// Energy of a refresh of a rank, nJ. Default 695.
     pub refresh_nj: f64,
-    /// Time from one refresh to the next, us. Default 7.8 (DDR4).
+    /// Refresh interval, us. Default 7.8 (DDR4).
     pub refresh_interval_us: f64,
-    /// Ranks of a memory of fixed latency, whose table gives none. Default 2 (ours).
+    /// Ranks of a memory of fixed latency, whose configuration has none. Default 2 (ours).
     pub fixed_ranks: u32,
 }
 
@@ -166,7 +164,7 @@ impl Default for EnergySpec {
     }
 }
 
-/// Far above anything that is built: sums with it stay far from the end of the numbers.
+/// Upper bound, far above real hardware, so that sums with it do not overflow.
 const MOST: f64 = 1e9;
 
 fn plain(key: &str, value: f64) -> Result<(), Error> {
@@ -179,7 +177,7 @@ fn plain(key: &str, value: f64) -> Result<(), Error> {
     ))
 }
 
-/// A point of a table, which is read log-log.
+/// Checks a point of a table, which is interpolated log-log.
 fn of_table(key: &str, values: [f64; 3]) -> Result<(), Error> {
     for value in values {
         if !(value > 0.0 && value <= MOST) {
@@ -193,7 +191,7 @@ fn of_table(key: &str, values: [f64; 3]) -> Result<(), Error> {
 }
 
 impl EnergySpec {
-    /// Whether the values make sense; an error names the key and what was expected.
+    /// Checks all values. An error names the key and the expected range.
     pub fn check(&self) -> Result<(), Error> {
         let (core, dram) = (&self.core, &self.dram);
         plain("core.instruction_pj", core.instruction_pj)?;

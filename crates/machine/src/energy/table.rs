@@ -1,19 +1,18 @@
-//! Reading tables of energy log-log between their sizes.
+//! Log-log interpolation in the tables of energies.
 
 use std::collections::BTreeMap;
 
 use super::spec::{ArrayEnergy, CacheEnergy};
 
-/// By how much more a table of one size gives for larger arrays: wires grow with
-/// the side of an array.
+/// Slope for a curve of a single point: wires grow with the side of an array.
 const SQUARE_ROOT: f64 = 0.5;
 
-/// What an array takes.
+/// Energies and leakage of an array.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Cost {
     pub read_pj: f64,
     pub write_pj: f64,
-    /// A look at the tags only.
+    /// Energy of a tag lookup.
     pub tag_pj: f64,
     pub static_mw: f64,
 }
@@ -21,7 +20,7 @@ pub(super) struct Cost {
 /// Points of one curve, ascending: size and value.
 type Curve = Vec<(f64, f64)>;
 
-/// Slope of a curve at `x`, log-log; `None` of a single point.
+/// Log-log slope of a curve at `x`; `None` for a single point.
 fn slope(curve: &Curve, x: f64) -> Option<f64> {
     let last = curve.len().checked_sub(2)?;
     let from = curve.iter().skip(1).position(|p| x <= p.0).unwrap_or(last);
@@ -29,11 +28,11 @@ fn slope(curve: &Curve, x: f64) -> Option<f64> {
     Some((y1 / y0).ln() / (x1 / x0).ln())
 }
 
-/// The curve at `x`; of a single point with `otherwise` as its slope.
+/// Value of the curve at `x`. A curve of a single point has slope `otherwise`.
 fn along(curve: &Curve, x: f64, otherwise: f64) -> f64 {
     let from = curve.iter().rposition(|p| p.0 <= x).unwrap_or(0);
     let (x0, y0) = curve[from];
-    // Exactly what the table has, where it has it.
+    // Sizes in the table have exactly their values.
     if x0.to_bits() == x.to_bits() {
         return y0;
     }
@@ -69,7 +68,7 @@ fn by_geometry(
     for curve in curves.values_mut() {
         curve.sort_by(|a, b| a.0.total_cmp(&b.0));
     }
-    // A curve of one point runs as the nearest other one does there.
+    // A curve of a single point has the slope of the nearest other curve.
     let at = |ways: u32| {
         let others = curves.iter().filter(|c| c.1.len() > 1);
         let nearest = others.min_by_key(|c| c.0.abs_diff(ways));
@@ -89,8 +88,8 @@ fn by_geometry(
     }
 }
 
-/// A TLB-like array; one of as many ways as entries costs `fully_associative` times
-/// as much as one of the fewest ways.
+/// A TLB-like array. A fully associative one costs `fully_associative` times as much as one of the fewest
+/// ways.
 pub(super) fn array(
     points: &[ArrayEnergy],
     entries: u64,
@@ -156,7 +155,7 @@ mod tests {
             write_pj: 1.0,
             static_mw: 1.0,
         };
-        // Two curves of slope 1/2, and one point in between, which has their slope.
+        // Two curves of slope 1/2, and a single point between them, which takes their slope.
         let points = [
             point(64, 2, 2.0),
             point(256, 2, 4.0),

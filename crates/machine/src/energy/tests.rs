@@ -1,4 +1,4 @@
-//! The account against machines and against counters made up by hand.
+//! Tests of the account on machines and on made-up counters.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -27,13 +27,13 @@ fn shipped(kind: Shipped) -> Vec<String> {
     files.into_iter().map(|f| f.name).collect()
 }
 
-/// What such a machine counts, before it has done anything.
+/// Counters of such a machine before it has run.
 fn tree_of(config: &Config) -> Tree {
     crate::explain::tree_of(config.clone()).expect("it was resolved")
 }
 
-/// All shipped machines with a design, and a machine with all shipped designs, of two
-/// cores, small memory, and what no shipped file has.
+/// All shipped machines with one design, and one machine with all shipped designs. They have two cores
+/// and also the options that no shipped file sets.
 fn all() -> impl Iterator<Item = (String, Config)> {
     let (machines, designs) = (shipped(Shipped::Machine), shipped(Shipped::Design));
     let first = machines[0].clone();
@@ -70,12 +70,12 @@ fn every_counter_with_a_price_is_one_of_a_machine() {
             there.insert((at, row.definition.name));
         }
     }
-    // Levels of five-level tables, and TLBs, differ by design: no design lacks them all.
+    // Levels of five-level tables and TLBs depend on the design, but each exists in some design.
     let unknown: Vec<_> = wanted.difference(&there).collect();
     assert!(unknown.is_empty(), "{unknown:?}");
 }
 
-/// A tree with the rows of `like` and numbers made of `seed`.
+/// A tree with the rows of `like` and values derived from `seed`.
 fn counted(like: &Tree, seed: u64) -> Tree {
     let mut tree = like.clone();
     for (i, row) in tree.rows.iter_mut().enumerate() {
@@ -103,7 +103,7 @@ fn stretches_and_cores_add_up_to_the_last_attojoule() {
             sum.fixed += of.fixed;
         }
         assert_eq!(account.totals(&whole, cycles), sum, "{what}");
-        // The same by core: what one core counted, and the rest.
+        // Sums by core also match: one core, and all others.
         let only = |mine: bool| {
             let mut tree = whole.clone();
             for row in &mut tree.rows {
@@ -118,7 +118,7 @@ fn stretches_and_cores_add_up_to_the_last_attojoule() {
     }
 }
 
-/// As a result tells it.
+/// The account's result.
 fn told(account: &Account<'_>, tree: &Tree, cycles: Cycle) -> EnergyResult {
     account.result(account.totals(tree, cycles), tree, cycles)
 }
@@ -133,7 +133,7 @@ fn parts_add_up_to_the_whole_and_without_accesses_only_time_is_paid() {
         assert_eq!(idle.dynamic_nj, 0.0, "{what}");
         let milliwatts = idle.parts.iter().map(|p| p.static_mw * p.number as f64);
         let nanojoules = milliwatts.sum::<f64>() * 1e6 / config.frequency_ghz / 1e3;
-        // What leaks in a cycle is whole attojoules.
+        // Leakage for a cycle is rounded to attojoules.
         assert!((idle.static_nj / nanojoules - 1.0).abs() < 1e-7, "{what}");
         let r = told(&account, &counted(&tree, 12_345), 1_000_000);
         let sum = |of: fn(&super::PartEnergy) -> f64| r.parts.iter().map(of).sum::<f64>();
@@ -150,7 +150,7 @@ fn parts_add_up_to_the_whole_and_without_accesses_only_time_is_paid() {
     }
 }
 
-/// Dynamic energy in pJ of a part, where `at` has counted `stats` and nothing else anything.
+/// Dynamic energy of a part in pJ, if only the counters `stats` at `at` are not zero.
 fn alone(config: &Config, at: &str, stats: &dyn Counters, part: &str) -> f64 {
     let prices = Prices::new(config).expect("it was resolved");
     let mut tree = Tree::default();
@@ -167,8 +167,8 @@ fn each_kind_of_access_costs_what_it_should() {
     let config = config("revelator-table1", "radix", &[]);
     // Prices are whole attojoules.
     let near = |a: f64, b: f64| assert!((a - b).abs() < 1e-4, "{a} and {b}");
-    // An L2 of 1 MB: 10 accesses, of which 6 miss, one of them on a line on its way;
-    // 4 prefetches from above, of which 3 miss; 8 fills, 2 dirty lines in, 1 out.
+    // An L2 of 1 MB with 10 accesses: 6 miss, one of these merges with an earlier miss. 4 prefetches from
+    // above, of which 3 miss; 8 fills, 2 dirty lines in, 1 out.
     let l2 = CacheStats {
         accesses: 10,
         hits: 4,
@@ -181,11 +181,11 @@ fn each_kind_of_access_costs_what_it_should() {
         writebacks: 1,
         ..CacheStats::default()
     };
-    // Tags of 16,384 lines: a fifth of the way, log-log, is what 2,048 to 65,536 entries are apart.
+    // Tags of 16,384 lines: three fifths of the way, log-log, from 2,048 to 65,536 entries.
     let tags = 26.0 * (109f64 / 26.0).powf(3.0 / 5.0);
     let expected = (4 + 1 + 1 + 1) as f64 * 342.0 + (8 + 2) as f64 * 253.0 + (5 + 3) as f64 * tags;
     near(alone(&config, "core.0.l2", &l2, "l2"), expected);
-    // A first-level cache: stores and fills write, all else reads.
+    // A first-level cache: stores and fills write, everything else reads.
     let l1d = CacheStats {
         accesses: 100,
         hits: 90,

@@ -1,4 +1,4 @@
-//! What a shipped file sets: its keys, their values beside the defaults, and its comments.
+//! Settings of a shipped file: its keys, their values and defaults, and its comments.
 
 use std::path::Path;
 
@@ -15,19 +15,19 @@ use crate::config::Key;
 pub struct FileSetting {
     /// Dotted path.
     pub key: String,
-    /// Value in the file; an empty table for a part that is chosen and nothing more.
+    /// Value in the file; an empty table for a part chosen without values.
     pub value: Value,
-    /// Value where a file leaves the key out, if that is defined.
+    /// Default value, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub default: Option<Value>,
-    /// The file's comment on it, with its source where it has one.
+    /// Comment in the file, with a source if it has one.
     pub comment: String,
 }
 
 /// Keys that describe a file.
 const ABOUT: [&str; 2] = ["description", "source"];
 
-/// What the text of a machine or design sets, in its order.
+/// Settings in the text of a machine or design, in order.
 pub(super) fn settings(text: &str, keys: &[Key]) -> Vec<FileSetting> {
     let Ok(document) = text.parse::<DocumentMut>() else {
         return Vec::new();
@@ -77,7 +77,7 @@ fn table(from: &dyn TableLike, path: &str, out: &mut Vec<FileSetting>) {
     }
 }
 
-/// The text of comments, without their signs.
+/// Text of comments without their comment signs.
 fn comment(parts: [Option<&RawString>; 2]) -> String {
     let lines = parts.into_iter().flatten().filter_map(RawString::as_str);
     let words = lines.flat_map(str::lines).filter_map(|line| {
@@ -128,7 +128,7 @@ pub(super) fn papers(data: &Path) -> Vec<String> {
     names
 }
 
-/// What the file of a shipped paper says, if it can be read.
+/// Contents of the file of a shipped paper, if it can be read.
 pub(super) fn paper(data: &Path, name: &str) -> Option<Paper> {
     let folder = data.join("papers").join(name);
     let text = std::fs::read_to_string(folder.join(FILE)).ok()?;
@@ -141,7 +141,7 @@ pub(super) fn paper(data: &Path, name: &str) -> Option<Paper> {
     let told = about("about").unwrap_or_default();
     let document = text.parse::<DocumentMut>().ok()?;
     let source = document.get("source").and_then(Item::as_str);
-    // What it simulates with what, not how much of it and how each figure is drawn.
+    // Keeps the inputs of the simulation. Drops its size and the layout of figures.
     let is_told = |key: &str| {
         let last = key.rsplit('.').next().unwrap_or_default();
         match key.split('.').next() {

@@ -1,8 +1,8 @@
-//! The words of reports and pages that are no statistic, key or file.
+//! Terms of reports and pages that are no statistic, key or file.
 
-/// A word, what else it is called, its unit, and what it means.
+/// A term with its other names, unit and definition.
 pub(super) struct Term {
-    /// The word, then its other names.
+    /// The term, then its other names.
     pub names: &'static [&'static str],
     pub unit: &'static str,
     pub text: &'static str,
@@ -12,7 +12,7 @@ const fn term(names: &'static [&'static str], unit: &'static str, text: &'static
     Term { names, unit, text }
 }
 
-/// In the order in which a reader meets them.
+/// Terms in the order in which a reader meets them.
 pub(super) const TERMS: &[Term] = &[
     term(
         &["speedup", "fastest", "over the first design"],

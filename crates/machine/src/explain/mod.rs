@@ -1,5 +1,5 @@
-//! What a name means: words of reports, statistics, metrics, designs, machines, papers,
-//! configuration keys and workloads, all from the code's own definitions.
+//! Meanings of names: terms of reports, statistics, metrics, designs, machines, papers, configuration
+//! keys and workloads. All come from definitions in the code.
 
 mod files;
 mod glossary;
@@ -23,25 +23,25 @@ use crate::options::{Design, Options};
 use crate::plan::Shard;
 use crate::summary::{metrics, program_metrics};
 
-/// One sense of a name.
+/// One meaning of a name.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
 #[schemars(rename = "Sense")]
 pub struct Explanation {
-    /// `term`, `statistic`, `metric`, `config`, `design`, `machine`, `paper` or `workload`; of
-    /// energy also `model` and `number`.
+    /// `term`, `statistic`, `metric`, `config`, `design`, `machine`, `paper` or `workload`; for energy
+    /// also `model` and `number`.
     pub kind: &'static str,
     /// Full name.
     pub name: String,
     /// Definition.
     pub text: String,
-    /// Unit, or the form of value that is expected.
+    /// Unit, or the expected form of the value.
     pub unit: String,
-    /// Citation or origin, if that is known.
+    /// Citation or origin, if known.
     pub source: String,
-    /// Value of a configuration key where a file leaves it out, if it may.
+    /// Default value of a configuration key, if it is optional.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub default: Option<Value>,
-    /// The part of the machine that reads a configuration key.
+    /// The component that reads a configuration key.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub reader: &'static str,
     /// Settings of the file of a design, a machine or a paper.
@@ -50,12 +50,12 @@ pub struct Explanation {
     /// The built-in program of this name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub workload: Option<&'static WorkloadInfo>,
-    /// Other names, by which it is found, too.
+    /// Other names that also find it.
     #[serde(skip)]
     other: &'static [&'static str],
 }
 
-/// What no shipped file has is told, too.
+/// Settings that no shipped file has, so that their statistics are explained too.
 pub(crate) const IN_NO_FILE: [&str; 4] = [
     "core.wrong_path.enabled=true",
     "mmu.prefetcher.distance={rows=256,ways=4,slots=2,buffer=16}",
@@ -63,10 +63,10 @@ pub(crate) const IN_NO_FILE: [&str; 4] = [
     "os.swap.pages=8",
 ];
 
-/// What such a machine counts, before it has done anything.
+/// Counters of such a machine before it has run.
 ///
 /// # Errors
-/// There can be no such machine.
+/// The machine cannot be built.
 pub(crate) fn tree_of(config: Config) -> Result<Tree, Error> {
     let design = Design {
         name: "design".to_owned(),
@@ -83,18 +83,18 @@ pub(crate) fn tree_of(config: Config) -> Result<Tree, Error> {
     Ok(Machine::new(&design, &Options::default(), &facts, Shard::default())?.tree())
 }
 
-/// Every statistic that a machine reports: path with `N` for a core or channel
-/// number, definition, unit. Found by building a small machine.
+/// Every statistic of a machine: path with `N` for the number of a core or channel, definition and unit.
+/// Found by building a small machine.
 ///
 /// # Errors
-/// The shipped files are not there or do not fit.
+/// The shipped files are missing or invalid.
 pub fn statistics(data: &DataDir) -> Result<Vec<Explanation>, Error> {
     let mut out: Vec<Explanation> = Vec::new();
     let names = |kind| -> Result<Vec<String>, Error> {
         let files = data.list(kind)?;
         Ok(files.into_iter().map(|f| f.name).collect())
     };
-    // Machines differ in their parts and designs in theirs, each on its own.
+    // Machines and designs add different components, independently of each other.
     let (machines, designs) = (names(Shipped::Machine)?, names(Shipped::Design)?);
     let all = machines.iter().map(|m| (m.as_str(), "radix"));
     let first = machines.first().map(String::as_str).unwrap_or_default();
@@ -130,7 +130,7 @@ pub fn statistics(data: &DataDir) -> Result<Vec<Explanation>, Error> {
     Ok(out)
 }
 
-/// All that is named but for the counters of components, which take a machine to find.
+/// All names except component counters, which need a built machine.
 fn named(data: &DataDir) -> Result<Vec<Explanation>, Error> {
     let mut out = Vec::new();
     for t in TERMS {
@@ -175,7 +175,7 @@ fn named(data: &DataDir) -> Result<Vec<Explanation>, Error> {
         });
     }
     for k in keys() {
-        // The unit is the more telling; a number needs no other form.
+        // A unit says more than the expected form "number".
         let unit = match k.unit {
             "" => k.expected,
             unit => format!("{}, {unit}", k.expected),
@@ -203,7 +203,7 @@ fn named(data: &DataDir) -> Result<Vec<Explanation>, Error> {
     Ok(out)
 }
 
-/// Adds to a design, a machine or a paper what its file sets: only of what was asked for is it read.
+/// Adds the settings of the file of a design, a machine or a paper. Only requested files are read.
 fn with_settings(data: &DataDir, mut e: Explanation) -> Result<Explanation, Error> {
     let kind = match e.kind {
         "design" => Shipped::Design,
@@ -223,10 +223,10 @@ fn with_settings(data: &DataDir, mut e: Explanation) -> Result<Explanation, Erro
     Ok(e)
 }
 
-/// Names by their kind, as users write them: all that can be explained but for counters.
+/// Names by kind, as users write them; everything that can be explained except counters.
 ///
 /// # Errors
-/// The shipped files are not there.
+/// The shipped files are missing.
 pub fn topics(data: &DataDir) -> Result<BTreeMap<&'static str, Vec<String>>, Error> {
     let mut out: BTreeMap<&'static str, Vec<String>> = BTreeMap::new();
     for e in named(data)? {
@@ -235,7 +235,7 @@ pub fn topics(data: &DataDir) -> Result<BTreeMap<&'static str, Vec<String>>, Err
     Ok(out)
 }
 
-/// A name without what writers differ in: case, and blanks, dashes or underscores.
+/// A name without case, and with blanks for dashes and underscores.
 fn plain(name: &str) -> String {
     let words = name.split(|c: char| c.is_whitespace() || c == '_' || c == '-');
     let words: Vec<String> = words
@@ -245,7 +245,7 @@ fn plain(name: &str) -> String {
     words.join(" ")
 }
 
-/// Whether `full` is `name`, or ends in it at a dot; numbers in `name` match `N` or `<name>`.
+/// True if `full` is `name` or ends with it after a dot. Numbers in `name` match `N` or `<name>`.
 fn matches(full: &str, name: &str) -> bool {
     let (full, name) = (plain(full), plain(name));
     let full: Vec<&str> = full.split('.').collect();
@@ -259,10 +259,10 @@ fn matches(full: &str, name: &str) -> bool {
             })
 }
 
-/// The name that stands for all that energy is computed with.
+/// Name that stands for the whole energy model.
 const ENERGY: &str = "energy";
 
-/// How energy comes about: the model, its keys, and every number with its source.
+/// The energy model, its keys, and every number with its source.
 fn energy(all: Vec<Explanation>) -> Vec<Explanation> {
     let told = |kind, name: &str, text: &str, source: &str| Explanation {
         kind,
@@ -284,11 +284,11 @@ fn energy(all: Vec<Explanation>) -> Vec<Explanation> {
     out
 }
 
-/// All meanings of `name`, in whatever case and with blanks or underscores; if there is none,
-/// at most three names that are near.
+/// All meanings of `name`, in any case and with blanks or underscores. Without one, at most three similar
+/// names.
 ///
 /// # Errors
-/// The shipped files are not there.
+/// The shipped files are missing.
 pub fn explain(data: &DataDir, name: &str) -> Result<Result<Vec<Explanation>, Vec<String>>, Error> {
     let mut all = named(data)?;
     let asked = plain(name);
@@ -301,7 +301,7 @@ pub fn explain(data: &DataDir, name: &str) -> Result<Result<Vec<Explanation>, Ve
     let mut exact: Vec<Explanation> = all.iter().filter(is).cloned().collect();
     if !exact.is_empty() {
         if exact.iter().all(|e| e.kind == "term") {
-            // A word of reports, and the end of a key: `l1d`.
+            // A term of reports that is also the end of a key, such as `l1d`.
             let keys = all.iter().filter(|e| e.kind == "config");
             exact.extend(keys.filter(|e| matches(&e.name, name)).cloned());
         }
@@ -321,8 +321,8 @@ pub fn explain(data: &DataDir, name: &str) -> Result<Result<Vec<Explanation>, Ve
     if !found.is_empty() {
         return Ok(Ok(found));
     }
-    // A part of the machine, by its path: all that stands right below it. (One word alone
-    // would be any name that a file may choose.)
+    // The path of a component: everything directly below it. A single word would match any user-chosen
+    // name.
     let below = all.iter().filter(|_| name.contains('.')).filter(|e| {
         let parent = e.name.rsplit_once('.').map(|(parent, _)| parent);
         ["statistic", "config"].contains(&e.kind) && parent.is_some_and(|p| matches(p, name))
@@ -331,12 +331,12 @@ pub fn explain(data: &DataDir, name: &str) -> Result<Result<Vec<Explanation>, Ve
     if !found.is_empty() {
         return Ok(Ok(found));
     }
-    // Of names that are as near, words of reports come first, and counters last.
+    // Among equally similar names, terms of reports come first and counters last.
     let mut near: Vec<(usize, usize, &str)> = all
         .iter()
         .enumerate()
         .filter_map(|(place, e)| {
-            // The path of a statistic or key need not be given.
+            // The path of a statistic or key may be omitted.
             let last = e.name.rsplit('.').next().unwrap_or(&e.name);
             let names = [e.name.as_str(), last];
             let names = names.iter().chain(e.other);

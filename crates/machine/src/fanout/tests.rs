@@ -1,4 +1,4 @@
-//! Machines that take their batches in all orders.
+//! Tests of the fan-out: machines take their batches in all orders.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use pagewalk_stream::{
 use super::{Detail, Fanout, FastForwarding, LOOKAHEAD, SKIPPED_LOOKAHEAD, Supply, WINDOW, Work};
 use crate::wake_signal::{WakeSignal, lock};
 
-/// A machine that needs all of its program.
+/// Detail of a machine that needs all operations.
 const ALL: (Detail, Work) = (
     Detail::Full,
     Work {
@@ -28,14 +28,14 @@ fn fanout(program: impl Program + 'static, machines: usize) -> Fanout {
     )
 }
 
-/// The unfinished machine that has come least far.
+/// The unfinished machine that has progressed least.
 fn slowest(fanout: &Fanout) -> usize {
     let progress = fanout.progress();
     let unfinished = (0..progress.len()).filter(|&m| progress[m].is_some());
     unfinished.min_by_key(|&m| progress[m]).unwrap()
 }
 
-/// Threads that count: op i of thread t has pc = t << 32 | i.
+/// Program with counting threads: operation i of thread t has pc = t << 32 | i.
 struct Counting {
     left: Vec<u64>,
     made: Vec<u64>,
@@ -127,10 +127,10 @@ fn a_machine_may_run_ahead_by_the_window_and_no_more() {
     assert!(matches!(stop, Some(Supply::Ahead)));
 }
 
-/// What a machine still skips before an event says nothing of what comes after it.
+/// The detail that a machine needs before an event does not hold after the event.
 #[test]
 fn who_is_before_an_event_has_nothing_made_ahead() {
-    /// Counts its batches, of which the third ends with an event, and what it might pass over.
+    /// Counts its batches, the third of which ends with an event, and the granted instructions.
     struct Granted(Counting, Arc<Mutex<(u64, u64)>>);
     impl Program for Granted {
         fn facts(&self) -> Facts {
@@ -153,7 +153,7 @@ fn who_is_before_an_event_has_nothing_made_ahead() {
             self.grant_fast_forward(instructions, requests);
         }
     }
-    // What is passed over is made many at a time, when none is left.
+    // Fast-forwarded batches are made in large groups, once none is left.
     for (detail, left, soon) in [
         (Detail::FilteredWarm, 1, LOOKAHEAD),
         (Detail::FastForward, 0, SKIPPED_LOOKAHEAD),
@@ -183,19 +183,19 @@ fn who_is_before_an_event_has_nothing_made_ahead() {
         for _ in 0..4 - left {
             assert_eq!(take(1, skips), (5, 0));
         }
-        // Behind the event it has more made, which it skips.
+        // After the event, batches are prefetched again, and fast-forwarding is granted.
         let (made, skipped) = take(1, skips);
         assert_eq!((made, skipped > 0), (5 - left + soon, true));
     }
 }
 
-/// While one machine has a batch made of an only thread, another is told to let others run; of
-/// several threads it waits, so that what it does next does not depend on who was first.
+/// While a batch of an only thread is made, another machine lets others run. With several threads it
+/// waits, so that the results do not depend on the order.
 #[test]
 fn who_comes_while_a_batch_is_made_waits_only_where_results_depend_on_it() {
     use std::sync::mpsc::{Receiver, Sender, channel};
 
-    /// Says that it makes a batch of thread 0, and makes it when it is told to, or nobody will.
+    /// Announces that it makes a batch of thread 0, and makes it when released.
     struct Slow(Counting, Sender<()>, Receiver<()>);
     impl Program for Slow {
         fn facts(&self) -> Facts {
@@ -251,7 +251,7 @@ fn machines_ahead_on_different_threads_do_not_starve_each_other() {
     );
     drain(&fanout, 0, 0, 1000);
     drain(&fanout, 1, 1, 1000);
-    // Each is ahead on one thread. Taking turns by least progress, both finish the other.
+    // Each machine is ahead on one thread. Taking turns by least progress, both finish the other thread.
     let mut done = [0, 0];
     for _ in 0..100_000 {
         let m = slowest(&fanout);
@@ -272,7 +272,7 @@ fn machines_ahead_on_different_threads_do_not_starve_each_other() {
 fn who_waits_for_the_program_holds_nobody_up() {
     use std::sync::mpsc::{Receiver, Sender, channel};
 
-    /// A batch, then nothing until it is told to go on.
+    /// One batch, then nothing until it is released.
     struct Live {
         given: u32,
         waits: Sender<()>,
@@ -313,9 +313,9 @@ fn who_waits_for_the_program_holds_nobody_up() {
     std::thread::scope(|s| {
         s.spawn(|| fanout.wait_for_program());
         waiting.recv().unwrap();
-        // Buffered: at once, though the other one waits.
+        // A queued batch is returned at once, although the other machine waits.
         assert!(item(fanout.next(1, 0, ALL)));
-        // Not made yet: once the other one has stopped waiting.
+        // A batch that is not made yet arrives when the other machine stops waiting.
         let asks = s.spawn(|| item(fanout.next(1, 0, ALL)));
         std::thread::sleep(Duration::from_millis(20));
         assert!(!asks.is_finished());
@@ -328,7 +328,7 @@ fn who_waits_for_the_program_holds_nobody_up() {
 fn who_makes_a_batch_holds_up_nobody_for_whom_one_is_there() {
     use std::sync::mpsc::{Receiver, Sender, channel};
 
-    /// Two batches at once, the third when it is told to.
+    /// Two batches at once, the third when it is released.
     struct Slow {
         given: u32,
         makes: Sender<()>,
@@ -448,7 +448,7 @@ fn a_thread_that_has_ended_or_is_gone_leaves_no_queue() {
     for thread in 0..100 {
         for machine in [0, 1] {
             assert!(item(fanout.next(machine, thread, ALL)));
-            // Its process ends every third one.
+            // The process of every third thread ends.
             if thread % 3 == 0 {
                 fanout.gone(machine, thread);
             } else {
@@ -481,7 +481,7 @@ fn a_machine_that_ends_first_leaves_no_queue_of_threads_that_the_others_are_done
         } else {
             assert!(item(fanout.next(1, thread, ALL)));
         }
-        // The other comes less far.
+        // The other machine progresses less.
         assert!(thread > 10 || item(fanout.next(0, thread, ALL)));
     }
     let kept = || {
@@ -497,12 +497,12 @@ fn a_machine_that_ends_first_leaves_no_queue_of_threads_that_the_others_are_done
     let told = || lock(&program.gone).clone();
     let ended: Vec<ThreadId> = (0..30).step_by(3).collect();
     assert_eq!(told(), ended, "their processes have ended");
-    // The end of the run is no process's.
+    // The end of the run is not the end of a process.
     fanout.finish(1);
     assert_eq!((kept(), told()), (vec![], ended));
 }
 
-/// Asks in each batch, and tells what it was answered in the pc of the next op.
+/// Queries in each batch, and puts the result into the pc of the next operation.
 #[derive(Clone, Default)]
 struct Asking {
     answered: Arc<Mutex<Vec<Option<u64>>>>,

@@ -1,6 +1,6 @@
-//! What each program of a mix did to the machine: the cores' counters are shared out when
-//! another program's thread comes to a core, and the kernel's when it has served a process.
-//! Nothing is counted for a reference, and nothing at all where one program runs.
+//! Attribution of the machine's counters to the programs of a mix. A core's counters are attributed when
+//! a thread of another program gets the core, and the kernel's after each call on behalf of a process. No
+//! work is done per reference, and none at all for a single program.
 
 use std::iter::zip;
 use std::ops::{AddAssign, Sub};
@@ -13,8 +13,8 @@ use serde::Serialize;
 
 use super::Machine;
 
-/// Counts of one program of a mix. Those of all programs, and of what was done for none, add up
-/// to the machine's own counters.
+/// Counts of one program of a mix. The counts of all programs and those of none add up to the machine's
+/// counters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, JsonSchema)]
 pub struct Account {
     /// Instructions retired.
@@ -89,16 +89,16 @@ impl Sub for Account {
     }
 }
 
-/// How far the counters have been shared out.
+/// Counter values that have been attributed.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Accounts {
-    /// What each core had counted then.
+    /// Counter values of each core at its last attribution.
     cores: Vec<Account>,
-    /// The program whose thread each core has.
+    /// The program whose thread is on each core.
     on: Vec<Option<usize>>,
-    /// What the kernel had counted.
+    /// Counter values of the kernel at its last attribution.
     kernel: Account,
-    /// What was done for no program: idle cores, switches, and the kernel's own threads.
+    /// Counts of no program: idle cores, switches, and the kernel's own threads.
     pub(super) outside: Account,
 }
 
@@ -113,13 +113,13 @@ impl Accounts {
 }
 
 impl Machine {
-    /// Whether there are programs to tell apart.
+    /// True in a mix.
     #[inline]
     pub(super) fn has_parts(&self) -> bool {
         !self.parts.list.is_empty()
     }
 
-    /// The program of a process, of a mix.
+    /// Program of a process in a mix.
     pub(super) fn part_of(&self, process: ProcessId) -> Option<usize> {
         let part = self.processes[&process].part;
         (part < self.parts.list.len()).then_some(part)
@@ -137,32 +137,32 @@ impl Machine {
         *account += done;
     }
 
-    /// What `core` has done since it was last asked was `part`'s.
+    /// Attributes the counts of `core` since its last attribution to `part`.
     pub(super) fn charge_as(&mut self, core: usize, part: Option<usize>) {
         let now = Account::of_core(&self.cores[core]);
         let before = std::mem::replace(&mut self.parts.accounts.cores[core], now);
         self.book(part, now - before);
     }
 
-    /// It was that of the program whose thread it has.
+    /// Attributes the counts of `core` to the program whose thread is on it.
     pub(super) fn charge(&mut self, core: usize) {
         self.charge_as(core, self.parts.accounts.on[core]);
     }
 
-    /// From now on `core` has a thread of `process`, or none.
+    /// Sets the process whose program gets the later counts of `core`, if any.
     pub(super) fn charge_from_now(&mut self, core: usize, process: Option<ProcessId>) {
         self.charge(core);
         self.parts.accounts.on[core] = process.and_then(|p| self.part_of(p));
     }
 
-    /// What the kernel has done since it was last asked was for the program `part`, or its own.
+    /// Attributes the kernel's counts since the last attribution to `part`, or to no program.
     pub(super) fn charge_kernel(&mut self, part: Option<usize>) {
         let now = Account::of_kernel(&self.os);
         let before = std::mem::replace(&mut self.parts.accounts.kernel, now);
         self.book(part, now - before);
     }
 
-    /// Everything up to now is shared out.
+    /// Attributes all counts up to now.
     pub(super) fn charge_all(&mut self) {
         if self.has_parts() {
             (0..self.cores.len()).for_each(|core| self.charge(core));
@@ -170,7 +170,7 @@ impl Machine {
         }
     }
 
-    /// The measured part ends: what each program then holds of memory.
+    /// Attributes the counts at the end of the measured part and records the memory of each program.
     pub(super) fn settle_accounts(&mut self) {
         if !self.has_parts() {
             return;

@@ -1,10 +1,8 @@
-//! Time that passes for the kernel's own threads: khugepaged, and what moves pages and swaps
-//! them out.
+//! Time of kernel threads: khugepaged, page migration and swapping.
 //!
-//! While the clock runs, it is the clock's. While the machine skips it is what
-//! the skipped part would have taken as far as anybody knows: a cycle an
-//! instruction, and the kernel's time for it, of all threads one after the other. For
-//! memory that is populated it is the kernel's time for that.
+//! While time passes, kernel threads run by the clocks of the cores. While the machine fast-forwards,
+//! their time is an estimate: one cycle an instruction plus the program's kernel time, with all threads
+//! in sequence. Populated memory counts with the kernel time for it.
 
 use pagewalk_os::{Effects, PageMover};
 use pagewalk_units::Cycle;
@@ -12,31 +10,31 @@ use pagewalk_units::Cycle;
 use super::{Machine, Outcome};
 use crate::plan::Phase;
 
-/// How far the kernel's threads have come.
+/// Progress of the kernel threads.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Background {
-    /// The local time up to which they have run.
+    /// Local time up to which they have run.
     at: u64,
-    /// Time that no core has taken and they still have to be given.
+    /// Time that they still have to run for, and that no core's clock contains.
     untimed: Cycle,
-    /// The measured part is under way in samples: it has begun already.
+    /// The sampled measured part has begun.
     in_samples: bool,
 }
 
 impl Background {
-    /// The program would have taken `cycles` if time were passing.
+    /// Adds time that the program would have taken if time were passing.
     pub(super) fn owe(&mut self, cycles: Cycle) {
         self.untimed += cycles;
     }
 
-    /// The clocks are where the cores are again.
+    /// Continues at local time `at`, when the clocks run again.
     pub(super) fn restart(&mut self, at: u64) {
         self.at = at;
     }
 }
 
 impl Machine {
-    /// Lets the kernel's threads do what they do until the time of `core`, whose turn it is.
+    /// Runs the kernel threads up to the local time of `core`, whose turn it is.
     pub(super) fn run_background(&mut self, core: usize) -> Result<(), Outcome> {
         if self.os.until_kernel_thread().is_none() {
             return Ok(());
@@ -66,14 +64,14 @@ impl Machine {
         done.map_err(|e| self.os_error(&e))
     }
 
-    /// The time of `core` at which a thread of the kernel goes on.
+    /// Time of `core` at which the next kernel thread runs.
     pub(super) fn until_background(&self, core: usize) -> Cycle {
         let left = self.os.until_kernel_thread();
         left.map_or(Cycle::MAX, |c| self.cores[core].now().saturating_add(c))
     }
 
-    /// All cores forget what khugepaged has collapsed or `by` has moved, and those that may use
-    /// it are interrupted, once for each collapse or page.
+    /// Invalidates what khugepaged has collapsed or `by` has moved. Cores that may use it are interrupted
+    /// once for each collapse or page.
     fn shoot_down(&mut self, core: usize, by: Option<PageMover>, fx: &mut Effects) {
         let timed = self.plan.phase.takes_time();
         let remote = self.os.prices().shootdown_remote;
@@ -120,8 +118,8 @@ impl Machine {
         fx.cycles = 0;
     }
 
-    /// Where khugepaged is to be settled, the warm-up and the measured part begin
-    /// with all collapsed that it would ever collapse.
+    /// Collapses all that khugepaged would ever collapse before warm-up and before the measured part, if
+    /// it is to be settled.
     pub(super) fn settle_memory(&mut self) -> Result<(), Outcome> {
         let phase = self.plan.phase;
         let begins = match phase {
@@ -140,7 +138,7 @@ impl Machine {
             self.touched.clear();
         }
         for what in &fx.invalidate {
-            // No time passes.
+            // No time passes, so the kernel time is dropped.
             let _ = self.forget(what);
         }
         done.map_err(|e| self.os_error(&e))

@@ -1,5 +1,4 @@
-//! Memory that counts as mapped before the program is looked at, since its mappings
-//! are inferred.
+//! Memory of an inferred mapping that counts as mapped before the program starts.
 
 use pagewalk_stream::{OpClass, ProcessId, ThreadId, flags};
 use pagewalk_units::{Access, PageSize, VirtAddr};
@@ -8,9 +7,9 @@ use super::skip::TouchFilter;
 use super::{Machine, Outcome};
 
 impl Machine {
-    /// Maps what the thread's batch touches of memory that counts as mapped before the
-    /// program is looked at: no access to it then faults, and none is looked up again
-    /// after a fault. At once for a batch, so no page is mapped more than a batch early.
+    /// Maps the pages that the thread's batch touches, if their memory counts as mapped before the
+    /// program starts. Accesses to them then neither fault nor repeat a lookup after a fault. Mapping a
+    /// batch at a time means that no page is mapped more than one batch early.
     pub(super) fn map_ahead(&mut self, id: ThreadId, core: usize) -> Result<(), Outcome> {
         let thread = self
             .threads
@@ -40,7 +39,7 @@ impl Machine {
         Ok(())
     }
 
-    /// See [`Machine::map_ahead`]; `latest` is the page before it.
+    /// Maps the page of one access; `latest` is the page of the access before.
     #[inline]
     fn map_page_ahead(
         &mut self,

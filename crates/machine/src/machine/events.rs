@@ -1,4 +1,4 @@
-//! What the end of a batch and the events of a program do.
+//! Ends of batches and program events.
 
 use pagewalk_os::{Effects, OsError};
 use pagewalk_stream::{End, Event, ProcessId, RecentLineFilter, ThreadId};
@@ -8,7 +8,7 @@ use crate::fanout::Fanout;
 use crate::thread::{Process, ThreadState};
 
 impl Machine {
-    /// What comes after the last op of a batch.
+    /// Handles the end of a batch.
     pub(super) fn act_on_end(
         &mut self,
         fanout: &Fanout,
@@ -23,7 +23,7 @@ impl Machine {
                 let thread = self.threads.get_mut(&id).expect("it runs");
                 fanout.shortcut_result(id, thread.query_result.take());
             }
-            // What the other threads did before the end may still be to come.
+            // Operations of other threads before this end may not have run yet.
             End::Event {
                 event: event @ Event::ProcessExit { .. },
                 ..
@@ -65,7 +65,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Does what the event says, at the cost of `core`.
+    /// Applies the event, and charges its cost to `core`.
     pub(super) fn act_on(
         &mut self,
         id: ThreadId,
@@ -113,8 +113,8 @@ impl Machine {
                 bytes,
                 writable,
             } => self.os.protect(pid, at, bytes, writable, &mut fx),
-            // A call that failed, or changed nothing, only took its ticket; what runs unseen is
-            // told in the result.
+            // A call that failed or changed nothing only uses up its ticket. Programs that ran natively
+            // are reported in the result.
             Event::Advise { bytes: 0, .. } | Event::Unseen(_) => Ok(()),
             Event::Advise { at, bytes, advice } => self.os.advise(pid, at, bytes, advice, &mut fx),
             Event::Populate { at, bytes } => {
@@ -173,8 +173,8 @@ impl Machine {
         self.spread(core, process, part, &mut fx);
         self.effects = fx;
         match result {
-            // The kernel that the program ran on did it. Ours goes on without,
-            // and the result says so.
+            // The kernel of the recorded system accepted this call. The simulated one continues without
+            // it, and the result says so.
             Err(OsError::Bad(why)) if !forks => {
                 self.refused.0 += 1;
                 self.refused.1.get_or_insert(why);
@@ -184,7 +184,7 @@ impl Machine {
         }
     }
 
-    /// All its threads are gone with it.
+    /// Ends a process and all its threads.
     fn end_process(&mut self, process: ProcessId, fx: &mut Effects) {
         let Some(Process { pid, .. }) = self.processes.remove(&process) else {
             return;
@@ -204,14 +204,14 @@ impl Machine {
             self.gone.push(id);
         }
         if self.processes.is_empty() {
-            // The program is over. What it holds belongs to the result, so the
-            // measured part ends before it is given back.
+            // The program has ended. Its memory belongs to the result, so the measured part ends before
+            // the memory is freed.
             self.leave_phase();
         }
         self.os.exit(pid, fx);
     }
 
-    /// The thread lives no more: nothing is kept of it but that it lived.
+    /// Removes an ended thread and keeps only its number.
     fn bury(&mut self, id: ThreadId) {
         self.threads.remove(&id);
         self.ended.insert(id);

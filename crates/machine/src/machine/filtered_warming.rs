@@ -1,5 +1,23 @@
-//! Between samples: of what the program does, the lines that it did not use a moment before warm
-//! caches and TLBs.
+//! Filtered functional warming: a cheaper form of functional warming for the gaps between samples.
+//!
+//! **Problem.** Functional warming processes every access of a gap, and gaps are most of a sampled run.
+//!
+//! **Idea.** An access to a line that was used a moment ago hits the first-level cache and TLB. It hardly
+//! changes the levels below. A [`RecentLineFilter`] drops such accesses, and only the others warm caches
+//! and TLBs.
+//!
+//! **Price.** Recency within the first levels and the history of the branch predictors are lost. When the
+//! phase ends, these structures are marked stale, and the estimate reports the lookups that this makes
+//! uncertain.
+//!
+//! **Calls.** `enter_phase` calls [`Machine::begin_filtered_warming`]. In [`Phase::FilteredWarm`] each
+//! turn of a core calls [`Machine::warm_filtered`]. With a single thread the program has often applied
+//! its own filter already, under the budget that the fan-out granted; its accesses arrive in
+//! [`Batch::skipped`]. Accesses go to [`Core::warm_lines`](pagewalk_cpu::Core::warm_lines) in groups of
+//! [`TOGETHER`]. `leave_phase` calls [`Machine::end_filtered_warming`].
+//!
+//! [`Batch::skipped`]: pagewalk_stream::Batch::skipped
+//! [`Phase::FilteredWarm`]: crate::plan::Phase::FilteredWarm
 
 use pagewalk_cpu::{CoreContext, TOGETHER};
 use pagewalk_mmu::Fault;
@@ -10,7 +28,7 @@ use super::{Machine, Outcome};
 use crate::work::Work;
 
 impl Machine {
-    /// Follows the batch of one core's thread up to the end of the phase.
+    /// Warms by the batch of the thread on `core`, up to the end of the phase.
     pub(super) fn warm_filtered(&mut self, id: ThreadId, core: usize) -> Result<(), Outcome> {
         let thread = self
             .threads
@@ -39,8 +57,8 @@ impl Machine {
             at += 1;
         }
         thread.at = at;
-        // What one thread does is warmed in whole steps, wherever its batches were cut: the rest of
-        // the last step comes with the next batch. Up to here if anything else happens.
+        // With one thread, accesses warm in complete groups, wherever batches end: an incomplete group
+        // waits for the next batch. Anything else that happens first flushes it.
         let goes_on = item.end == End::More && !asks && done.is_within(left);
         let whole = if goes_on && self.threads.len() == 1 {
             accesses.len() / TOGETHER * TOGETHER
@@ -61,7 +79,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Warms TLBs and caches of `core` by what its process uses.
+    /// Warms the TLBs and caches of `core` by accesses of `process`, and serves the faults on the way.
     fn warm_lines(
         &mut self,
         core: usize,
@@ -93,12 +111,12 @@ impl Machine {
         Ok(())
     }
 
-    /// Lines are followed from here on.
+    /// Switches the cores to filtered warming.
     pub(super) fn begin_filtered_warming(&mut self) {
         self.recent_lines
             .iter_mut()
             .for_each(RecentLineFilter::forget);
-        // An answer to what the program asks is warmed as ever.
+        // Shortcut queries use ordinary functional warming, so such a machine does not keep LRU stacks.
         let alone = self.cores.len() == 1 && !self.os.has_shortcut();
         let Some(process) = self.processes.values().next() else {
             return;
@@ -109,14 +127,14 @@ impl Machine {
         }
     }
 
-    /// Up to here.
+    /// Switches the cores back.
     pub(super) fn end_filtered_warming(&mut self) {
         for core in &mut self.cores {
             core.end_filtered_warming();
         }
     }
 
-    /// The clock of `core` runs on at the rate of the last sample.
+    /// Advances the clock of `core` at the CPI of the last sample.
     pub(super) fn advance_clock(&mut self, core: usize, done: Work) {
         self.cores[core].advance_clock(done.instructions, self.gap_cpi_milli);
     }

@@ -1,4 +1,4 @@
-//! What the kernel's work costs the cores, and what it makes them forget.
+//! Cost of kernel work on the cores, and the invalidations that it causes.
 
 use pagewalk_os::{Effects, OsError, VirtualSpec};
 use pagewalk_stream::ProcessId;
@@ -7,7 +7,7 @@ use pagewalk_units::{Access, GuestPhysAddr, VirtAddr};
 use super::{Machine, Outcome};
 
 impl Machine {
-    /// Serves a page fault; the access then walks again.
+    /// Handles a page fault; the access then walks again.
     pub(super) fn fault(
         &mut self,
         core: usize,
@@ -23,7 +23,7 @@ impl Machine {
         result.map_err(|e| self.os_error(&e))
     }
 
-    /// Serves a fault of the host: nothing lies behind `at`.
+    /// Handles a fault of the host: no frame backs `at`.
     pub(super) fn host_fault(
         &mut self,
         core: usize,
@@ -37,8 +37,8 @@ impl Machine {
         result.map_err(|e| self.os_error(&e))
     }
 
-    /// Hands the effects of a kernel call to the cores: the caller pays, all forget. `part` is
-    /// the program of `process`, which may have ended by the call.
+    /// Applies the effects of a kernel call: `core` pays for it, and all cores invalidate. `part` is the
+    /// program of `process`, which the call may have ended.
     pub(super) fn spread(
         &mut self,
         core: usize,
@@ -88,12 +88,12 @@ impl Machine {
         }
     }
 
-    /// What a refusal of the kernel means for the run.
+    /// Outcome of the run for an error of the OS.
     pub(super) fn os_error(&self, e: &OsError) -> Outcome {
         self.said(e, None)
     }
 
-    /// [`Machine::os_error`], of the kernel of the virtual machine's `host` if there is one.
+    /// As [`Machine::os_error`], for the kernel of the virtual machine's `host` if there is one.
     fn said(&self, e: &OsError, host: Option<&VirtualSpec>) -> Outcome {
         let guest = self.config.virtual_machine.as_ref();
         match e {

@@ -1,6 +1,5 @@
-//! The programs of a mix: each waits where its region of interest begins until
-//! all have come there, and is measured over its own first instructions, while the
-//! others go on.
+//! Programs of a mix. Each waits at the start of its region of interest for all others. It is then
+//! measured over its own instructions, and continues for the sake of the others.
 
 use pagewalk_os::Held;
 use pagewalk_stream::{Facts, ProcessId, ThreadId};
@@ -18,27 +17,27 @@ use crate::work::Work;
 pub(crate) struct Part {
     /// Its name.
     pub(crate) name: String,
-    /// Its region of interest has begun.
+    /// True if its region of interest has begun.
     begun: bool,
-    /// What is still to be measured of it.
+    /// Work that is still to be measured.
     left: Work,
-    /// What it did in the measured part until then.
+    /// Its work in the measured part so far.
     pub(crate) work: Work,
-    /// Cycles from the start of the measured part until it had done that.
+    /// Cycles from the start of the measured part until its work was complete.
     pub(crate) cycles: Option<Cycle>,
-    /// What it did to the machine until then.
+    /// Its counts up to that moment.
     pub(crate) own: Account,
-    /// What it did from then on, for the others' sake.
+    /// Its counts after that, while the others were still measured.
     pub(crate) later: Account,
-    /// What its processes hold of memory at the end.
+    /// Memory of its processes at the end.
     pub(crate) held: Held,
 }
 
-/// The programs of a mix; none if there is one program only.
+/// Programs of a mix; empty for a single program.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Parts {
     pub(crate) list: Vec<Part>,
-    /// When the measured part began.
+    /// Start time of the measured part.
     start: Cycle,
     pub(super) accounts: Accounts,
 }
@@ -62,12 +61,12 @@ impl Parts {
         }
     }
 
-    /// What was done for none of the programs.
+    /// Counts of no program.
     pub(crate) fn outside(&self) -> Account {
         self.accounts.outside
     }
 
-    /// The program that a process belongs to: its own, or its parent's.
+    /// Index of the program of a process: its own, or its parent's.
     pub(super) fn of(&self, process: ProcessId, parent: usize) -> usize {
         let number = process as usize;
         if number < self.list.len() {
@@ -79,8 +78,7 @@ impl Parts {
 }
 
 impl Machine {
-    /// What a thread of `process` may still do before its program has been
-    /// measured, if it is one of several.
+    /// Work left for a thread of `process` until its program has been measured; no limit outside a mix.
     pub(super) fn part_left(&self, process: ProcessId) -> Work {
         if !self.plan.phase.measures() {
             return Work::FOREVER;
@@ -90,8 +88,8 @@ impl Machine {
             .map_or(Work::FOREVER, |p| p.left)
     }
 
-    /// A thread of `process` has done work on `core`. When each program has done
-    /// what is asked of it, the measured part is over.
+    /// Credits work on `core` to the program of `process`. The measured part ends when all programs have
+    /// done theirs.
     pub(super) fn credit(&mut self, process: ProcessId, core: usize, done: Work) {
         let number = self.processes[&process].part;
         let start = self.parts.start;
@@ -116,14 +114,14 @@ impl Machine {
         }
     }
 
-    /// The measured part begins.
+    /// Begins the measured part.
     pub(super) fn begin_parts(&mut self) {
         self.parts.start = self.times().into_iter().max().unwrap_or(0);
         self.charge_all();
     }
 
-    /// A program of a mix has come to its region of interest: its thread waits
-    /// there until all have. Whether they have, or there is one program only.
+    /// Holds a thread at the start of its program's region of interest until all programs have reached
+    /// theirs. True if they have, or if there is only one program.
     pub(super) fn gather(&mut self, id: ThreadId) -> bool {
         let number = self.processes[&self.threads[&id].process].part;
         let Some(part) = self.parts.list.get_mut(number) else {

@@ -1,4 +1,9 @@
-//! From phase to phase: what is measured, and how a run ends.
+//! Actions at phase boundaries, and the end of a run.
+//!
+//! [`Machine::count`] reports work to the phase plan. When a phase ends, [`Machine::leave_phase`] closes
+//! its measurement and [`Machine::enter_phase`] prepares the next one. Entering a fast-forwarded gap
+//! marks all caches, TLBs and predictors as stale. Leaving filtered warming marks only those that it does
+//! not keep up to date.
 
 use super::{Machine, Outcome};
 use crate::measure::slowest;
@@ -31,8 +36,8 @@ impl Machine {
         }
     }
 
-    /// What was passed over leaves it unknown what is in TLBs and caches: in all of them, or where
-    /// lines were `followed`, in those that would have held back what was not.
+    /// Marks contents as stale. After filtered warming (`followed`) only the first levels and the
+    /// predictors are marked; otherwise all TLBs, caches and predictors.
     fn mark_stale(&mut self, followed: bool) {
         for core in &mut self.cores {
             core.mark_stale(followed);
@@ -63,7 +68,7 @@ impl Machine {
         }
     }
 
-    /// Work was done: intervals and phases end where they were asked to.
+    /// Counts work. Ends intervals and phases at their limits.
     pub(super) fn count(&mut self, done: Work) {
         self.executed += done;
         if self.plan.phase.detail() == Detail::Full {
@@ -81,7 +86,7 @@ impl Machine {
         }
     }
 
-    /// Ends the run: what has been measured so far stays.
+    /// Ends the run, and keeps what has been measured.
     pub(crate) fn stop(&mut self, outcome: Outcome) {
         if self.outcome.is_none() {
             self.leave_phase();
@@ -89,7 +94,7 @@ impl Machine {
         }
     }
 
-    /// The program is over, which is an error if it is before the measured part.
+    /// Ends the run because the program has ended. That is an error before the measured part.
     pub(super) fn finish_program(&mut self) {
         self.leave_phase();
         self.outcome = Some(if let Some((number, of)) = self.plan.unfinished_region() {
@@ -120,7 +125,7 @@ impl Machine {
         }
     }
 
-    /// Takes over what the MMUs have recorded, and switches them on and off.
+    /// Takes the walks that the MMUs have recorded, and switches their recording on or off.
     pub(super) fn harvest_walks(&mut self) {
         if self.walks_wanted == 0 {
             return;
@@ -152,7 +157,7 @@ impl Machine {
         }
         let mut plan = self.plan.clone();
         if plan.roi_end() {
-            // The phase that ends is measured before the plan forgets it.
+            // Measures the phase that ends before the plan leaves it.
             self.leave_phase();
             self.plan = plan;
             self.enter_phase();

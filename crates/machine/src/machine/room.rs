@@ -1,5 +1,4 @@
-//! Memory of the host that a design needs to know where a program's pages lie, and whether it is
-//! there.
+//! Check of the host memory that a design needs for a program's page tables.
 
 use pagewalk_os::PlacementSpec;
 use pagewalk_programs::format_size;
@@ -8,26 +7,26 @@ use pagewalk_units::{RunOption, text};
 use super::Outcome;
 use crate::config::Config;
 
-/// Bytes of the host that a touched page of 4 KB takes at least: its entry in a page table. What
-/// else a design keeps of a page comes on top, so that what is refused could not have run.
+/// Minimum host bytes for a touched 4 KB page: its page table entry. Designs need more in total, so a
+/// refused run could not have succeeded.
 const BYTES_A_PAGE: u64 = 8;
 
-/// What one design may take of the host's memory for the pages that its program touches at once.
+/// Host memory that one design may use for the pages of its program.
 ///
-/// All designs of a run count with the same share, so that they come to the same answer at the
-/// same point of the program, whoever is first.
+/// All designs of a run check the same share, so they agree at the same point of the program in any
+/// order.
 pub(crate) struct Room {
-    /// Bytes that can be had, by all designs together.
+    /// Bytes available to all designs together.
     available: u64,
     designs: u64,
-    /// Bytes of simulated memory: more cannot be touched.
+    /// Simulated memory in bytes, an upper bound on the touched memory.
     memory: u64,
     name: String,
 }
 
 impl Room {
-    /// Of one of `designs` in a run that may have `available` bytes; none where pages may be
-    /// larger than 4 KB, of which nobody knows how many there will be.
+    /// Share of one of `designs` in a run with `available` bytes. None if pages may be larger than 4 KB,
+    /// because their number is not known in advance.
     pub(crate) fn of(config: &Config, name: &str, available: u64, designs: usize) -> Option<Self> {
         matches!(config.placement, PlacementSpec::Buddy(_)).then(|| Room {
             available,
@@ -37,10 +36,10 @@ impl Room {
         })
     }
 
-    /// The program, whose processes hold `held` bytes, touches `bytes` more.
+    /// Checks memory for `bytes` more, when the program's processes hold `held` bytes.
     ///
     /// # Errors
-    /// The host has not the memory for it: a sentence with both sizes.
+    /// The host has too little memory: a sentence with both sizes.
     pub(crate) fn take(&self, held: u64, bytes: u64) -> Result<(), Outcome> {
         let touched = held.saturating_add(bytes).min(self.memory);
         let pages = touched / 4096;
@@ -86,7 +85,7 @@ mod tests {
 
     #[test]
     fn what_all_designs_need_together_has_to_be_there() {
-        // A terabyte has 2^28 pages of 4 KB, and their entries take 2 GiB.
+        // A terabyte has 2^28 pages of 4 KB, whose entries take 2 GiB.
         assert!(room(2 << 30, 1).take(0, 1 << 40).is_ok());
         assert!(room((2 << 30) - 1, 1).take(0, 1 << 40).is_err());
         assert!(room(11 << 30, 6).take(0, 1 << 40).is_err());
@@ -97,7 +96,7 @@ mod tests {
     fn what_is_held_counts_up_to_the_simulated_memory() {
         room(2 << 30, 1).take(8 << 39, 1 << 39).unwrap();
         let small = room(1 << 30, 1);
-        // Touched again and again, by programs that end and start again.
+        // Programs that end and restart touch the same memory repeatedly.
         for _ in 0..8 {
             small.take(0, 1 << 39).unwrap();
         }

@@ -1,4 +1,4 @@
-//! Which thread runs on which core, and which core's turn it is.
+//! Scheduler: assignment of threads to cores, and the choice of the next core to simulate.
 
 use pagewalk_cpu::Core;
 use pagewalk_stream::{ProcessId, ThreadId};
@@ -8,8 +8,7 @@ use super::Machine;
 use crate::thread::{Thread, ThreadState};
 
 impl Machine {
-    /// Gives idle cores to threads that wait for one: the core that the thread
-    /// had last if it is free, else the first free one.
+    /// Gives idle cores to ready threads: the thread's last core if it is free, else the first free one.
     pub(super) fn fill_cores(&mut self) {
         while let Some(&id) = self.ready.front() {
             let thread = &self.threads[&id];
@@ -49,8 +48,8 @@ impl Machine {
         }
     }
 
-    /// While no time passes, a core that had nothing to run is where those are
-    /// that had: what comes to it now did not happen before.
+    /// While time stands still, moves an idle core up to the others: its new thread could not have run
+    /// earlier.
     fn catch_up(&mut self, core: usize) {
         if !self.plan.phase.skips() {
             return;
@@ -63,7 +62,7 @@ impl Machine {
         self.skipped[core] += behind;
     }
 
-    /// Skipping is over: from now on the clocks alone tell whose turn it is.
+    /// Ends fast-forwarding: from now on the clocks alone order the cores.
     pub(super) fn forget_skipped(&mut self) {
         for (end, skipped) in self.slice_end.iter_mut().zip(&mut self.skipped) {
             *end = end.saturating_sub(std::mem::take(skipped));
@@ -75,7 +74,7 @@ impl Machine {
         self.cores[core].now() + self.skipped[core]
     }
 
-    /// The core with the smallest local time among those with something to run.
+    /// The core with the smallest local time among those that can run.
     pub(super) fn next_core(&self) -> Option<usize> {
         if self.on_core.len() == 1 {
             return self.runnable[0].then_some(0);
@@ -85,7 +84,7 @@ impl Machine {
             .min_by_key(|&c| (self.local_time(c), c))
     }
 
-    /// The time up to which `core` may run before another one's turn.
+    /// Time up to which `core` may run before another core's turn.
     pub(super) fn until(&self, core: usize) -> Cycle {
         let alone = self.cores[core].now() + self.config.schedule.time_slice_cycles;
         (0..self.on_core.len())
@@ -97,7 +96,7 @@ impl Machine {
             .max(self.cores[core].now() + 1)
     }
 
-    /// A thread whose time slice is over goes to the end of the queue.
+    /// Moves a thread to the end of the queue when its time slice is over.
     pub(super) fn preempt(&mut self, core: usize) {
         if self.ready.is_empty() {
             return;
@@ -143,7 +142,7 @@ impl Machine {
         self.ready.push_back(id);
     }
 
-    /// The time that the youngest core has come to.
+    /// Clock of the core that is furthest ahead.
     pub(super) fn latest(&self) -> Cycle {
         self.cores.iter().map(Core::now).max().unwrap_or(0)
     }

@@ -1,5 +1,5 @@
-//! What a program asks of the design's shortcut: the reply is functional, in
-//! program order and the same whether the op is timed, warmed or skipped.
+//! Shortcut queries of a program. The result is functional: it follows program order, and is the same for
+//! timed, warmed and fast-forwarded operations.
 
 use pagewalk_cpu::CoreContext;
 use pagewalk_os::{Os, OsError};
@@ -9,8 +9,8 @@ use pagewalk_tables::QueryResult;
 use super::{Machine, Outcome};
 use crate::fanout::Item;
 
-/// The reply to a system call of a process about its table: whether it was done. Its time is
-/// the kernel's, also where there are no tables and the call fails.
+/// Result of a process's system call on its table: success or failure. The kernel charges its time even
+/// if there is no table and the call fails.
 fn table_call_result(os: &Os, done: &Result<(), OsError>) -> Option<QueryResult> {
     os.has_shortcut().then(|| QueryResult {
         value: u64::from(done.is_ok()),
@@ -20,7 +20,7 @@ fn table_call_result(os: &Os, done: &Result<(), OsError>) -> Option<QueryResult>
 }
 
 impl Machine {
-    /// The shortcut's answer to the op `op` of `item`, on its way to `thread`.
+    /// Resolves the query of operation `op` at the end of `item`, and stores the result for the thread.
     pub(super) fn resolve_query(
         &mut self,
         id: ThreadId,
@@ -66,7 +66,7 @@ impl Machine {
         Ok(result)
     }
 
-    /// The core came back with an op that asks: answers and prices it.
+    /// Runs the query at which the core stopped, and charges its latency.
     pub(super) fn run_query(
         &mut self,
         id: ThreadId,

@@ -1,4 +1,4 @@
-//! Skipping: pages are mapped, and a TLB in memory has them; nothing else happens.
+//! Fast-forwarding: pages are mapped and entered in an in-memory TLB. Nothing else happens.
 
 use pagewalk_stream::{OpClass, ProcessId, ThreadId};
 use pagewalk_tables::{Flags, View};
@@ -8,7 +8,7 @@ use super::{Machine, Outcome};
 use crate::plan::Detail;
 use crate::work::Work;
 
-/// The pages that a machine has seen mapped: direct-mapped.
+/// Direct-mapped filter of pages that the machine knows to be mapped.
 pub(super) struct TouchFilter {
     keys: Vec<u64>,
 }
@@ -37,8 +37,7 @@ impl TouchFilter {
 }
 
 impl Machine {
-    /// What of the program the machine needs, and what it has done when it needs other things, as far
-    /// as is known.
+    /// Detail that the machine needs, and its total work when that may change, as far as is known.
     pub(super) fn detail_until(&self) -> (Detail, Work) {
         let mut until = self.plan.left;
         let reach = |left: &mut u64, done| *left = left.saturating_add(done);
@@ -47,7 +46,7 @@ impl Machine {
         (self.plan.phase.detail(), until)
     }
 
-    /// Maps what the ops touch, has it in the TLB in memory, and does nothing else.
+    /// Maps the pages that the batch touches and enters them in an in-memory TLB.
     pub(super) fn skip(&mut self, id: ThreadId, core: usize) -> Result<(), Outcome> {
         let thread = self
             .threads

@@ -1,4 +1,4 @@
-//! The run loop: one turn of one core after another.
+//! Run loop: cores take turns.
 
 use pagewalk_cpu::{Core, CoreContext, Stop};
 use pagewalk_stream::ThreadId;
@@ -9,7 +9,7 @@ use crate::fanout::{Fanout, Item, Supply};
 use crate::plan::{Detail, Phase};
 use crate::work::Work;
 
-/// What a core has done since the start.
+/// Work of a core since the start.
 fn work(core: &Core) -> Work {
     Work {
         instructions: core.instructions(),
@@ -17,11 +17,11 @@ fn work(core: &Core) -> Work {
     }
 }
 
-/// Turns of cores before [`Machine::advance`] comes back in any case.
+/// Maximum number of core turns in one [`Machine::advance`].
 const MOST_STEPS: u32 = 1 << 20;
 
 impl Machine {
-    /// Runs until something outside is needed, or for `items` batches.
+    /// Runs for `items` batches, or until the machine cannot continue alone.
     pub(crate) fn advance(&mut self, fanout: &Fanout, me: usize, items: u32) -> Pause {
         self.turn = items;
         for t in self.threads.values_mut() {
@@ -30,8 +30,7 @@ impl Machine {
         for (runnable, id) in self.runnable.iter_mut().zip(&self.on_core) {
             *runnable = id.is_some();
         }
-        // Bounded, so that whoever asks to stop is heard even where turns of
-        // cores follow each other without a new batch.
+        // Bounded, so that a request to stop is noticed even if cores take turns without a new batch.
         for _ in 0..MOST_STEPS {
             if self.outcome.is_some() {
                 return Pause::Over;
@@ -102,15 +101,15 @@ impl Machine {
             }
             Detail::Full => self.simulate(id, core)?,
         };
-        // The core knows how much of the op that faulted is done.
+        // The core keeps the progress within the operation that faulted.
         if !faulted {
             self.preempt(core);
         }
         Ok(None)
     }
 
-    /// Timed or warming execution of one core's thread; whether an op faulted,
-    /// which is to be run again.
+    /// Runs the thread of one core, timed or with functional warming. True if an operation faulted and
+    /// has to be resumed.
     fn simulate(&mut self, id: ThreadId, core: usize) -> Result<bool, Outcome> {
         if self.mapped_ahead.is_some() {
             self.map_ahead(id, core)?;
@@ -123,7 +122,7 @@ impl Machine {
             .expect("a thread on a core exists");
         assert!(!thread.skip_pending, "it was made for machines that skip");
         let (process, from) = (thread.process, thread.at);
-        // Back when the core is: it may need a reply in between.
+        // Given back after the core has run: a query result may be needed in between.
         let item: Item = thread.item.take().expect("checked by step");
         let part_left = self.part_left(process);
         let pid = self.processes[&process].pid;
@@ -170,14 +169,15 @@ impl Machine {
         answered?;
         done.instructions += std::mem::take(&mut thread.kept_back);
         if matches!(ran.stop, Stop::Fault(_)) && done.instructions >= self.plan.left.instructions {
-            // A phase ends at an op, the same one whoever faults: its last instruction is to come.
+            // A phase ends at an operation, and at the same one in all designs: its last instruction
+            // counts later.
             let before_last = self.plan.left.instructions - 1;
             thread.kept_back = done.instructions - before_last;
             done.instructions = before_last;
         }
         self.harvest_walks();
-        // Counted first, since what a program is credited with may end the measured part; and
-        // credited only if it was measured, since this count may be what begins it.
+        // Counted before it is credited, because the credit may end the measured part. Credited only if
+        // measurement was on before, because this count may begin it.
         let measured = self.plan.phase.measures();
         self.count(done);
         if measured {
@@ -193,7 +193,7 @@ impl Machine {
         Ok(true)
     }
 
-    /// Does to the caches of `core` what others' writes and reads ask of them.
+    /// Applies other cores' snoops to the caches of `core`.
     pub(super) fn take_snoops(&mut self, core: usize) {
         if self.shared.has_snoops(core as u8) {
             self.shared.take_snoops(core as u8, &mut self.snoops);

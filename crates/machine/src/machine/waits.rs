@@ -1,5 +1,4 @@
-//! When a thread that waits goes on: the kernel has let it go, its barrier is
-//! complete, or the change of the address space that it met at has taken effect.
+//! End of waits: in the kernel, at a barrier, or for an address-space change.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +13,7 @@ pub(super) fn program(e: Error) -> Outcome {
 }
 
 impl Machine {
-    /// No core has a thread that can go on.
+    /// Handles the case that no core has a thread that can run.
     pub(super) fn nothing_runs(
         &mut self,
         fanout: &Fanout,
@@ -35,7 +34,7 @@ impl Machine {
             self.finish_program();
             return Ok(None);
         }
-        // A thread in the kernel may be the one that makes the change awaited.
+        // A thread in the kernel may be the one to make the awaited change.
         if self
             .threads
             .values()
@@ -43,13 +42,13 @@ impl Machine {
         {
             return Ok(Some(Pause::Starved));
         }
-        // Nobody is left who could still reach the meeting or the end of a wait
-        // (a recording that was cut): the first change takes effect, or all go on.
+        // In a truncated recording, no remaining thread can complete the meeting or the wait. The first
+        // change then takes effect, or all waiting threads continue.
         let changes =
             |t: &Thread| matches!(t.state, ThreadState::Changing(_, ticket) if ticket != u64::MAX);
         let unmet = self.threads.values().any(changes);
         if self.settle(fanout, me, true)? {
-            // That a process ends is no change that another has to have met.
+            // The end of a process is no change that other threads have to meet.
             self.broken_waits += u64::from(unmet);
         } else {
             let now = self.latest();
@@ -76,14 +75,14 @@ impl Machine {
         Ok(None)
     }
 
-    /// Tells the fan-out whose streams nobody goes on with.
+    /// Reports ended threads to the fan-out.
     pub(super) fn report_gone(&mut self, fanout: &Fanout, me: usize) {
         for id in self.gone.drain(..) {
             fanout.gone(me, id);
         }
     }
 
-    /// Asks for blocked threads; whether one is ready again.
+    /// Polls blocked threads; true if one is ready again.
     pub(super) fn poll_blocked(&mut self, fanout: &Fanout, me: usize) -> Result<bool, Outcome> {
         let blocked: Vec<ThreadId> = self
             .threads
@@ -109,7 +108,7 @@ impl Machine {
         Ok(woken)
     }
 
-    /// Readies the threads whose barrier or wait is over.
+    /// Readies the threads whose barrier or wait is complete.
     pub(super) fn wake_waiting(&mut self) {
         let over: Vec<ThreadId> = self
             .threads
@@ -126,14 +125,14 @@ impl Machine {
         if over.is_empty() {
             return;
         }
-        // The last one to come is on its core, or has just left it.
+        // The thread that completed it is on its core, or has just left it.
         let now = self.latest();
         for id in over {
             self.make_ready(id, now);
         }
     }
 
-    /// Whether each thread has come as far as a wait asks.
+    /// True if each thread has reached the count of a wait.
     fn is_over(&self, until: &[(ThreadId, u64)], counted: Counted) -> bool {
         until.iter().all(|(other, units)| {
             let there = |o: &Thread| o.units.counted(counted) >= *units;
@@ -141,9 +140,8 @@ impl Machine {
         })
     }
 
-    /// Lets changes take effect that all threads concerned have reached, in
-    /// the order of their tickets; whether there was one. `force`: the first
-    /// one takes effect though a thread has not reached it.
+    /// Applies changes that all threads concerned have reached, in the order of their tickets. True if
+    /// there was one. `force`: the first change takes effect even if a thread has not reached it.
     pub(super) fn settle(
         &mut self,
         fanout: &Fanout,
@@ -163,14 +161,14 @@ impl Machine {
             if candidates.is_empty() {
                 return Ok(any);
             }
-            // That a thread waits may be long past: what it did since then came
-            // before the change, unless the change says otherwise.
+            // A thread may have left its wait long ago. Its work since then precedes the change, unless
+            // the change says otherwise.
             self.poll_blocked(fanout, me)?;
             if self.ahead {
                 return Ok(any);
             }
             candidates.sort_unstable();
-            // Many processes may live whose only thread is about to end.
+            // Grouped by process, because many processes may be live whose only thread is about to end.
             let mut of_process: BTreeMap<ProcessId, Vec<ThreadId>> = BTreeMap::new();
             for (id, t) in &self.threads {
                 of_process.entry(t.process).or_default().push(*id);
@@ -184,8 +182,7 @@ impl Machine {
                         .all(|other| match &self.threads[other].state {
                             ThreadState::Meeting(at) => *at >= ticket,
                             ThreadState::Changing(_, at) => *at > ticket,
-                            // One that is about to go on may have to do with
-                            // what is changed.
+                            // A thread that is about to continue may use what the change affects.
                             ThreadState::Waiting(until, counted) => !self.is_over(until, *counted),
                             ThreadState::Blocked
                             | ThreadState::AtBarrier(_)

@@ -1,9 +1,12 @@
-//! Samples of a recording side by side: some for each machine, on all cores of the host, and on other
-//! hosts.
+//! Shards: samples of one recording simulated in parallel, on all cores of this host and on remote hosts.
 //!
-//! Into how many portions they are cut does not depend on the host. Each has machines of its own,
-//! which pass over what comes before its first sample, so it counts the same whatever runs beside
-//! it, and wherever, and what all have counted is put together in their order.
+//! A shard is a group of consecutive samples with its own machines, which fast-forward to its first
+//! sample. The division into shards does not depend on the host, and the shards' counts are combined in
+//! order. So the result is the same wherever each shard runs.
+//!
+//! [`run`] starts worker threads that take shards of this host ([`ShardedRun::work`]), and polls the
+//! remote hosts for events. A shard that fails remotely is simulated here. [`Report`] carries the counts
+//! of a remote shard as text.
 
 mod remote;
 mod report;
@@ -27,22 +30,22 @@ use crate::run::{Pass, PassShare, Progress, Stream, conclude, host_cores, on_thr
 use crate::session::RunSpec;
 use crate::wake_signal::{WakeSignal, lock};
 
-/// Portions at most. Each boots machines, and maps again what was touched before.
+/// Maximum number of shards. Each one boots machines and maps the touched memory again.
 const MOST: u64 = 16;
-/// Samples of a portion at least.
+/// Minimum number of samples in a shard.
 const LEAST: u64 = 8;
 
-/// How the samples of a recording with `facts` are shared out.
+/// Divides the samples of a recording with `facts` into shards.
 ///
 /// # Errors
-/// Why one machine has to take them all.
+/// The reason why one machine has to simulate all samples.
 pub(crate) fn shards(
     designs: &[Design],
     options: &Options,
     facts: &Facts,
 ) -> Result<Vec<Shard>, Text> {
     let limits = &options.limits;
-    // Its index says how long a recording is, and what a start anywhere needs.
+    // The index of such a recording holds its length and the state at each possible start.
     let Some(length) = facts.instructions.filter(|_| facts.begins_anywhere) else {
         return Err(Text::from(
             "only a recording of one thread in Pagewalk's own format can be begun anywhere",
@@ -102,37 +105,38 @@ pub(crate) fn shards(
     Ok((0..count).map(shard).collect())
 }
 
-/// What has ended.
+/// Finished shards.
 #[derive(Default)]
 struct FinishedShards {
-    /// Of each portion the designs in order.
+    /// Counts of each finished shard, by design.
     left: BTreeMap<usize, Vec<Left>>,
-    /// The latest portion of this host and its machines, which are as they are at the end of the run.
+    /// The latest finished shard of this host, with its machines. Their state is that at the end of the
+    /// run.
     latest: Option<(usize, Pass)>,
-    /// Of the first portion that could not run.
+    /// The error of the first shard that could not run.
     error: Option<(usize, Error)>,
-    /// Portions that other hosts have simulated.
+    /// Number of shards that remote hosts have simulated.
     remote: u64,
-    /// Portions that no other host could simulate, by the reason.
+    /// Shards that no remote host could simulate, by reason.
     failed: BTreeMap<String, Vec<usize>>,
 }
 
-/// Portions that are still to be simulated.
+/// Unfinished shards.
 struct Open {
-    /// By this host.
+    /// Shards for this host that no thread has taken.
     here: VecDeque<usize>,
-    /// How many others have not come back yet.
+    /// Number of shards on remote hosts.
     away: usize,
 }
 
-/// Who simulates a run elsewhere, and what that is.
+/// Remote hosts, and the run that they take part in.
 #[derive(Clone, Copy)]
 pub(crate) struct RemoteRun<'a> {
     pub(crate) hosts: &'a dyn RemoteHosts,
     pub(crate) spec: &'a RunSpec,
 }
 
-/// A run in portions.
+/// A run divided into shards.
 struct ShardedRun<'a> {
     designs: &'a [Design],
     open: &'a (dyn Fn() -> Result<Vec<Stream>, Error> + Sync),
@@ -148,8 +152,8 @@ struct ShardedRun<'a> {
     ended: Mutex<FinishedShards>,
 }
 
-/// Simulates one of `portions`, by a recording with `facts` and its streams; the text that
-/// [`RemoteHosts`] has of it.
+/// Simulates one shard of a recording with `facts` and its streams. Returns the text of its
+/// [`RemoteEvent::Ended`].
 ///
 /// # Errors
 /// As for [`crate::run()`].
@@ -168,7 +172,8 @@ pub(crate) fn one(
     };
     let mut pass = pass(designs, streams, options, (share, None), progress)?;
     for machine in &pass.machines {
-        // What ended because of the host is no part of a result that has no host.
+        // A shard that ended because of its host has no place in a result that is independent of the
+        // host.
         match &machine.outcome {
             Some(Outcome::Stopped) | None => {
                 return Err(Error::failed("it was stopped before its end"));
@@ -181,8 +186,8 @@ pub(crate) fn one(
     serde_json::to_string(&Report::new(facts, left)).map_err(|e| Error::failed(e.to_string()))
 }
 
-/// Runs `designs` on what `open` gives, portion by portion, on as many host threads as there may
-/// be, or all but the last one `away`; otherwise like [`crate::run()`].
+/// Runs `designs` shard by shard on the streams that `open` makes, on as many host threads as allowed.
+/// With `away`, remote hosts simulate all shards but the last one. Otherwise like [`crate::run()`].
 pub(crate) fn run(
     designs: &[Design],
     (facts, open): (&Facts, &(dyn Fn() -> Result<Vec<Stream>, Error> + Sync)),
@@ -193,7 +198,7 @@ pub(crate) fn run(
 ) -> Result<RunResult, Error> {
     let start = Instant::now();
     let threads = options.host_threads.unwrap_or_else(host_cores).max(1);
-    // The machines of the last one are looked at in the end, so it is this host's.
+    // The result needs the machines of the last shard, so this host simulates it.
     let others: Vec<usize> = match away {
         Some(_) => (0..shards.len() - 1).collect(),
         None => Vec::new(),
@@ -230,7 +235,7 @@ pub(crate) fn run(
 }
 
 impl ShardedRun<'_> {
-    /// One of this host's threads: portions until none is left.
+    /// Worker thread of this host: takes shards until none is left.
     fn work(&self) {
         while !self.stop.load(Ordering::Relaxed) {
             let version = self.wake.generation();
@@ -240,7 +245,7 @@ impl ShardedRun<'_> {
                     return;
                 }
                 drop(todo);
-                // One of those may come back to be simulated here.
+                // A remote shard may still fail and return to this host.
                 self.wake.wait(version);
                 continue;
             };
@@ -291,11 +296,11 @@ impl ShardedRun<'_> {
         self.stop();
     }
 
-    /// Takes what has come back from other hosts.
+    /// Handles the events of the remote hosts.
     fn hear(&self, hosts: &dyn RemoteHosts) {
         let news = match hosts.events() {
             Ok(news) => news,
-            // Of all of them, none in particular.
+            // An error that concerns all shards.
             Err(e) => return self.fail(self.shards.len(), e),
         };
         for one in news {
@@ -327,7 +332,7 @@ impl ShardedRun<'_> {
         }
     }
 
-    /// A portion is elsewhere no more; `here`: it is still to be simulated.
+    /// Removes a shard from the remote ones; `here`: this host has to simulate it.
     fn back(&self, here: Option<usize>) {
         let mut todo = lock(&self.todo);
         todo.away -= 1;
@@ -336,10 +341,10 @@ impl ShardedRun<'_> {
         self.wake.notify();
     }
 
-    /// A portion that is simulated elsewhere is so far.
+    /// Records the progress of a remote shard.
     fn advance(&self, number: usize, share: f64) {
         let end = end(self.shards[number], self.options).unwrap_or(0);
-        // A share of the whole run, of which the portion is over at its end.
+        // The share is one of the whole run; the shard is done when its own end is reached.
         let total = PhasePlan::total(&self.options.limits).unwrap_or(end);
         *lock(&self.seen[number]) = Some(Progress {
             design_instructions: Vec::new(),
@@ -350,7 +355,7 @@ impl ShardedRun<'_> {
         });
     }
 
-    /// The result of all of them.
+    /// Combines all shards into the result.
     fn conclude(self, start: Instant) -> Result<RunResult, Error> {
         let FinishedShards {
             mut left,
@@ -396,7 +401,7 @@ impl ShardedRun<'_> {
     }
 }
 
-/// Instructions up to the end of a portion, if that is known.
+/// Instructions up to the end of a shard, if known.
 fn end(shard: Shard, options: &Options) -> Option<u64> {
     let limits = &options.limits;
     let period = limits.sample.map_or(0, |s| s.period);
@@ -404,7 +409,7 @@ fn end(shard: Shard, options: &Options) -> Option<u64> {
     Some(limits.skip + limits.warmup + measured)
 }
 
-/// How far all portions together are.
+/// Progress of all shards together.
 fn together(
     seen: &[Mutex<Option<Progress>>],
     shards: &[Shard],

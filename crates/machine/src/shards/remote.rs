@@ -1,32 +1,32 @@
-//! Who simulates portions beside this host.
+//! Interface to the remote hosts that simulate shards.
 
 use pagewalk_units::Error;
 
 use crate::session::RunSpec;
 
-/// Other hosts, each of which simulates portions of a run by
+/// Remote hosts, each of which simulates shards of a run by
 /// [`Installation::shard`](crate::Installation::shard).
 pub trait RemoteHosts: Sync {
-    /// Has the portions with these numbers, of `of` in all, simulated.
+    /// Starts the shards with these numbers, out of `of` shards.
     ///
     /// # Errors
-    /// They cannot be.
+    /// The shards cannot be started.
     fn begin(&self, spec: &RunSpec, numbers: &[usize], of: usize) -> Result<(), Error>;
 
-    /// What has happened since it was asked last: about five times a second.
+    /// Events since the last call. Called about five times a second.
     ///
     /// # Errors
-    /// What makes it senseless to go on, such as a trace that is not there.
+    /// An error that makes the run pointless, such as a missing trace.
     fn events(&self) -> Result<Vec<RemoteEvent>, Error>;
 }
 
-/// What has become of the portion with a number.
+/// An event of the shard with the given number.
 #[derive(Clone, Debug)]
 pub enum RemoteEvent {
-    /// So much of it is done, from 0 to 1.
+    /// Completed share of the shard, from 0 to 1.
     Share(usize, f64),
-    /// It has ended: the text that `portion` has given.
+    /// The shard has finished, with the text that `Installation::shard` returned.
     Ended(usize, String),
-    /// It cannot be simulated there, and why: this host does.
+    /// The shard cannot be simulated there, with the reason. This host simulates it instead.
     Failed(usize, String),
 }

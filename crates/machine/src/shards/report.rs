@@ -1,4 +1,4 @@
-//! What the machines of a portion leave, and the text that takes it from one host to another.
+//! Counts of a shard's machines, and their form as text between hosts.
 
 use pagewalk_stats::{Definition, Distribution, Tree};
 use pagewalk_stream::Facts;
@@ -12,7 +12,7 @@ use crate::machine::{Machine, Outcome};
 use crate::measure::Measured;
 use crate::work::Work;
 
-/// What the machine of a design leaves of a portion.
+/// Counts of one design's machine in a shard.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Left {
@@ -28,8 +28,8 @@ pub(super) struct Left {
     threads_in_turns: usize,
 }
 
-/// The values of a tree, and the names of its rows and histograms: what these mean, each host knows
-/// by itself.
+/// Values of a statistics tree, with the names of its rows and histograms. Each host has the definitions
+/// itself.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Counters {
@@ -38,7 +38,7 @@ struct Counters {
     distributions: Vec<Distribution>,
 }
 
-/// What was counted in a sample; of each of [`STALE_STRUCTURES`] hits and misses.
+/// Counts of one sample; `stale` has hits and misses for each of [`STALE_STRUCTURES`].
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Sample {
@@ -49,7 +49,7 @@ struct Sample {
     stale: [[u64; 2]; STALE_STRUCTURES.len()],
 }
 
-/// Of all rows, then of all histograms.
+/// Paths and names of all rows, then of all histograms.
 fn names(tree: &Tree) -> Vec<(String, String)> {
     let rows = tree.rows.iter().map(|r| (&r.path, r.definition));
     let spreads = tree.spreads.iter().map(|s| (&s.path, s.definition));
@@ -66,7 +66,7 @@ impl Counters {
         }
     }
 
-    /// The tree, which has the rows of `shape`; nothing where it has others.
+    /// The values in a tree with the rows of `shape`; nothing if the names differ.
     fn shaped(self, shape: &Tree) -> Option<Tree> {
         let mut tree = shape.clone();
         let fits = self.names == names(shape)
@@ -105,7 +105,7 @@ impl Sample {
 }
 
 impl Left {
-    /// Takes it from `machine`.
+    /// Takes the counts from `machine`.
     pub(super) fn of(machine: &mut Machine) -> Self {
         let cores = machine.cores.len();
         let measured = std::mem::replace(&mut machine.measured, Measured::new(None, None, cores));
@@ -122,8 +122,8 @@ impl Left {
         }
     }
 
-    /// Has `machine`, of the last portion, go on from what all before it have left, as if it had
-    /// simulated these as well; nothing where what they counted is not what it counts.
+    /// Gives the counts of all shards, in order, to `machine`, which simulated the last one. It then
+    /// reports as if it had simulated all of them. Nothing if a shard counted other statistics.
     pub(super) fn all_into(shards: Vec<Left>, machine: &mut Machine) -> Option<()> {
         let shape = machine.tree();
         let mut measured = Measured::new(None, None, machine.cores.len());
@@ -159,7 +159,7 @@ impl Left {
     }
 }
 
-/// A portion that was simulated on another host.
+/// Result of a shard on a remote host.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Report {
@@ -179,10 +179,11 @@ impl Report {
         }
     }
 
-    /// What the machines of `designs` designs have left of a recording with `facts`.
+    /// Counts of a shard from its text, for a recording with `facts` and the given number of designs.
     ///
     /// # Errors
-    /// Text that is none of its own, and what was simulated there of something else.
+    /// The text is malformed, or comes from another recording, another number of designs or another model
+    /// version.
     pub(super) fn read(text: &str, facts: &Facts, designs: usize) -> Result<Vec<Left>, Error> {
         let report: Report = serde_json::from_str(text)
             .map_err(|e| Error::refused(format!("what came back is not understood: {e}")))?;

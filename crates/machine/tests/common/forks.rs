@@ -1,4 +1,4 @@
-//! A program whose processes end.
+//! A program whose processes end, for tests.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -8,20 +8,20 @@ use pagewalk_units::VirtAddr;
 
 const DATA: u64 = 0x1000_0000;
 
-/// What was seen of the run.
+/// Observations of the run.
 #[derive(Default)]
 pub struct Seen {
-    /// Threads that nobody asks for again.
+    /// Threads reported to the program as gone.
     pub gone: Vec<ThreadId>,
 }
 
-/// A process that forks one child after another. Each has a second thread, which waits
-/// until the first one ends the process.
+/// A process that forks one child after another. The second thread of each process waits until the first
+/// one ends the process.
 pub struct Forks {
     steps: BTreeMap<ThreadId, u32>,
     most: u32,
     children: u32,
-    /// The parent forks the next child when the one before has ended.
+    /// True if the parent forks the next child only after the one before has ended.
     waits: bool,
     alive: u32,
     seen: Arc<Mutex<Seen>>,
@@ -29,8 +29,8 @@ pub struct Forks {
 }
 
 impl Forks {
-    /// `most` children. `at_fork` is called before each, and before the end, with how many there
-    /// were.
+    /// Forks `most` children. `at_fork` is called before each fork and before the end, with the number of
+    /// earlier forks.
     pub fn new(
         most: u32,
         waits: bool,

@@ -18,12 +18,12 @@ pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// What the repository holds, as it is installed.
+/// The repository as an installation.
 pub fn installation() -> Installation {
     Installation::at(&root())
 }
 
-/// The parts of a design, of which settings may exchange none under its name.
+/// Parts of a design. Settings must not exchange them under the design's own name.
 const PARTS: [&str; 6] = [
     "placement",
     "page_table",
@@ -33,7 +33,7 @@ const PARTS: [&str; 6] = [
     "virtual",
 ];
 
-/// Designs with those of `set` that concern their parts as variants, and the rest.
+/// Turns settings of `set` for parts into variants of the designs, and returns the other settings.
 fn varied<'a>(designs: &[&str], set: &[&'a str]) -> (Vec<String>, Vec<&'a str>) {
     let of_part = |s: &&str| PARTS.contains(&s.split(['.', '=']).next().unwrap_or_default());
     let (parts, rest): (Vec<&str>, Vec<&str>) = set.iter().copied().partition(of_part);
@@ -47,8 +47,8 @@ fn varied<'a>(designs: &[&str], set: &[&'a str]) -> (Vec<String>, Vec<&'a str>) 
     (designs.iter().map(named).collect(), rest)
 }
 
-/// A run of the built-in `workload` (`"gups 64MB threads=2 k=v"`). What `set` says of the
-/// parts of designs is in their names.
+/// A run of the built-in `workload` (`"gups 64MB threads=2 k=v"`). Settings of `set` for parts of designs
+/// go into their names.
 pub fn spec(
     machine: &str,
     designs: &[&str],
@@ -75,12 +75,12 @@ pub fn spec(
     .expect("the specification is well formed")
 }
 
-/// Runs it to its end.
+/// Runs the specification to its end.
 pub fn run_spec(spec: &RunSpec) -> Result<RunResult, Error> {
     installation().run(spec, &mut |_| true)
 }
 
-/// A built-in program on designs of a shipped machine, so many instructions of it.
+/// A built-in program on designs of a shipped machine, over the given number of instructions.
 pub fn run(
     machine: &str,
     designs: &[&str],
@@ -92,8 +92,8 @@ pub fn run(
         .unwrap_or_else(|e| panic!("{machine} {designs:?} {workload} {set:?}: {e}"))
 }
 
-/// Memory of `revelator-table1` with one channel of few banks whose rows stay open, and an L3 of
-/// plain LRU: which rows meet in a bank is chance, the less the simpler memory is.
+/// Memory of `revelator-table1` with one channel of few banks whose rows stay open, and an L3 with plain
+/// LRU. In a simpler memory, row conflicts depend less on chance.
 pub const ONE_CHANNEL: [&str; 5] = [
     "memory.l3.replacement=lru",
     "memory.dram.ddr.keep_open_ns=0",
@@ -102,7 +102,7 @@ pub const ONE_CHANNEL: [&str; 5] = [
     "memory.dram.ddr.banks=4",
 ];
 
-/// The same, and plain LRU in the L2: where less hardware can never be faster.
+/// As [`ONE_CHANNEL`], with plain LRU in the L2 as well: less hardware can then never be faster.
 pub const PLAIN: [&str; 7] = [
     "caches.l2.replacement=lru",
     "os.memory_gb=16",
@@ -113,7 +113,7 @@ pub const PLAIN: [&str; 7] = [
     ONE_CHANNEL[4],
 ];
 
-/// One design's result, complete.
+/// The result of one design, which has to be complete.
 pub fn one(
     machine: &str,
     design: &str,
@@ -133,7 +133,7 @@ pub fn one(
     d
 }
 
-/// A quantity of the summary; panics for one that is not there.
+/// A metric of the summary; panics if there is none of the name.
 pub fn metric(d: &DesignResult, name: &str) -> f64 {
     let m = d
         .summary

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use pagewalk_tables::{QueryResult, Shortcut};
 use pagewalk_units::{Asid, PhysAddr, VirtAddr};
 
-/// How often a shortcut was asked.
+/// Number of calls of a shortcut.
 #[derive(Default)]
 pub struct Calls {
     pub loads: AtomicU64,
@@ -21,13 +21,13 @@ impl Calls {
             inserts: AtomicU64::new(0),
         }
     }
-    /// Loads and insertions since the last time.
+    /// Loads and insertions since the last call.
     pub fn take(&self) -> (u64, u64) {
         (self.loads.swap(0, Relaxed), self.inserts.swap(0, Relaxed))
     }
 }
 
-/// Remembers every address, or only those of the last few integers.
+/// Keeps all addresses, or those of the last few integers.
 struct Rows {
     kept: HashMap<(Asid, u64), u64>,
     order: VecDeque<(Asid, u64)>,
@@ -75,7 +75,7 @@ impl Shortcut for Rows {
     }
 }
 
-/// One that keeps so many addresses.
+/// A shortcut that keeps `most` addresses.
 pub fn rows(most: usize, calls: Option<&'static Calls>) -> Box<dyn Shortcut> {
     Box::new(Rows {
         kept: HashMap::new(),

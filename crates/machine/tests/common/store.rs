@@ -1,4 +1,4 @@
-//! A store of records that asks for them, and machines to run it on.
+//! A store of records that queries a shortcut, and machines to run it on.
 #![allow(
     dead_code,
     reason = "benches, fuzz targets and test binaries use their own parts"
@@ -17,7 +17,7 @@ pub const BASE: u64 = 0x2000_0000;
 pub const CODE: u64 = 0x40_0000;
 const ARENA: u64 = 64 << 10;
 
-/// What the program was told, and what came of it.
+/// Results of the program's queries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Told {
     pub loads: u64,
@@ -27,26 +27,26 @@ pub struct Told {
     pub refused: u64,
 }
 
-/// What a store does to its records' memory between requests.
+/// Changes of the records' memory between requests.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Changes {
     Nothing,
     All,
 }
 
-/// The store, and what is asked of it.
+/// The store and its requests.
 #[derive(Clone, Copy)]
 pub struct Store {
     pub keys: u64,
-    /// Of each thread.
+    /// Requests of each thread.
     pub requests: u64,
     pub changes: Changes,
     pub huge: bool,
-    /// All over the same records; with several, nothing changes.
+    /// Threads, all with the same records; with several, no memory changes.
     pub threads: u32,
-    /// No question is asked twice: each key is a new one, of a record that is there.
+    /// No key is queried twice; each query has a new key of an existing record.
     pub fresh: bool,
-    /// A request begins when the one before has ended.
+    /// Each request depends on the one before.
     pub serial: bool,
 }
 
@@ -64,16 +64,15 @@ impl Default for Store {
     }
 }
 
-/// What a program hashes its keys with.
+/// Hash of a key.
 pub fn integer(key: u64) -> u64 {
     let x = (key + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (x ^ x >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 8
 }
 
-/// A store of records of 1 KB in arenas: asks for a random key's record, or looks through an
-/// index, says where it is, and reads and writes it. Arenas are given back and taken again,
-/// moved, emptied and protected. An address that it is told and that is not mapped would
-/// be the end of the run.
+/// A store of 1 KB records in arenas. A request queries a random key's record, or finds it in an index
+/// and inserts its address, and then reads and writes it. Arenas are freed and allocated again, moved,
+/// emptied and protected. A result with an unmapped address would end the run.
 pub fn store(store: Store, told: &Arc<Mutex<Told>>) -> Box<dyn Program> {
     let facts = Facts {
         name: "store".to_owned(),
@@ -144,7 +143,7 @@ async fn serve(mut t: Thread, thread: u32, store: Store, told: Arc<Mutex<Told>>)
             nothing: u64::from(va.is_none()),
             ..Told::default()
         };
-        // It compares the key: what lies there may be another record.
+        // Compares the key, because the address may hold another record now.
         let mut found = value;
         if let Some(va) = va {
             found = t.load(0x48, 2, va, 8, [value, NONE]);
@@ -213,7 +212,7 @@ async fn serve(mut t: Thread, thread: u32, store: Store, told: Arc<Mutex<Told>>)
                 at[a] = to.0;
             }
             2 => {
-                // The same addresses, another memory.
+                // The same addresses with other memory.
                 t.event(Event::Unmap { at: here, bytes }).await;
                 t.event(map(at[a], bytes)).await;
             }
@@ -243,7 +242,7 @@ async fn serve(mut t: Thread, thread: u32, store: Store, told: Arc<Mutex<Told>>)
     }
 }
 
-/// A shipped design with some keys changed, on the paper's machine.
+/// A shipped design with changed keys, on the machine of the paper.
 pub fn design(name: &str, set: &[&str]) -> Design {
     let name = match set {
         [] => name.to_owned(),
@@ -259,7 +258,7 @@ pub fn design(name: &str, set: &[&str]) -> Design {
         .remove(0)
 }
 
-/// The program on `design` to its end, and what it was told.
+/// Runs the program on `design` to its end; returns the results of its queries too.
 pub fn run(design: &Design, program: Store, limits: &serde_json::Value) -> (DesignResult, Told) {
     let told = Arc::default();
     let stream = Stream {
@@ -279,12 +278,12 @@ pub fn run(design: &Design, program: Store, limits: &serde_json::Value) -> (Desi
     (d, told)
 }
 
-/// What the kernel counted of the tables.
+/// A counter of the kernel's tables.
 pub fn table(d: &DesignResult, name: &str) -> u64 {
     sum(d, name, |p| p == "stlt")
 }
 
-/// What all cores' MMUs counted in `part`, such as `.stb`.
+/// A counter of `part` of the MMUs, such as `.stb`, summed over all cores.
 pub fn unit(d: &DesignResult, part: &str, name: &str) -> u64 {
     sum(d, name, |p| p.ends_with(&format!(".mmu{part}")))
 }

@@ -1,4 +1,4 @@
-//! Mistakes in the configuration: place, key, what was expected, nearest name.
+//! Errors in the configuration: place, key, expected value and nearest name.
 
 use std::path::PathBuf;
 
@@ -29,7 +29,7 @@ fn what(e: &Error) -> String {
     format!("{}{}", e.lead(), e.text())
 }
 
-/// The name that the sentence asks about.
+/// The name that the sentence suggests.
 fn nearest(e: &Error) -> Option<String> {
     let text = e.text().to_string();
     let (_, asked) = text.split_once("did you mean `")?;
@@ -275,11 +275,11 @@ fn a_setting_may_not_exchange_or_add_a_part_of_a_design_that_keeps_its_name() {
     assert!(e.contains("has no virtual"), "{e}");
     assert!(at("radix-virtual", "virtual.placement.thp.giant=true").is_err());
     assert!(at("radix", "page_table.elastic_cuckoo={}").is_err());
-    // What a design has changes, and so do the machine's alternatives.
+    // Values of a design's own parts may change, and so may the machine's alternatives.
     assert!(at("thp", giant).is_ok());
     assert!(at("radix", "page_table.radix.levels=5").is_ok());
     assert!(at("radix", "os.fragmentation.available_2mb=0.5").is_ok());
-    // For another design.
+    // A setting for another design has no effect.
     let other = at("radix", "thp:placement.thp.giant=true").unwrap();
     assert_eq!(
         other,
@@ -324,7 +324,7 @@ fn a_design_file_is_based_on_a_shipped_one_or_on_a_file_beside_it() {
     let mut same = data.resolve("epyc-milan", "thp-1g", &[]).unwrap().config;
     same.mmu.walkers = 3;
     assert_eq!(found.config, same);
-    // A file may exchange a part: it has a name of its own.
+    // A file may exchange a part, because it has its own name.
     let c = write("c.toml", "base = \"b.toml\"\n[placement.buddy]\n");
     assert_eq!(
         at(&c).unwrap().config.placement,

@@ -1,5 +1,4 @@
-//! What the cycle stack says of translation, held against the experiment that takes
-//! translation away.
+//! The translation part of the cycle stack, compared with a run without translation.
 
 use crate::common::{metric, run_spec, spec, sum};
 use pagewalk_machine::{DesignResult, RunResult};
@@ -7,7 +6,7 @@ use pagewalk_programs::workloads;
 
 const MACHINE: &str = "epyc-milan";
 
-/// What translation costs `workload` with `designs`, measured.
+/// Runs `workload` with `designs` and measures their translation cost.
 fn costed(designs: &[&str], workload: &str, instructions: u64) -> RunResult {
     let mut s = spec(MACHINE, designs, workload, instructions, &[]);
     s.options.translation_cost = true;
@@ -15,7 +14,7 @@ fn costed(designs: &[&str], workload: &str, instructions: u64) -> RunResult {
     run_spec(&s).unwrap_or_else(|e| panic!("{workload}: {e}"))
 }
 
-/// The share of the cycles that the stack says went to translation.
+/// Share of translation in the cycle stack.
 fn share(d: &DesignResult) -> f64 {
     let translation = ["tlb", "walker", "walk"];
     let parts = d.cycle_stack.iter();
@@ -23,11 +22,11 @@ fn share(d: &DesignResult) -> f64 {
     parts.map(|s| s.share).sum()
 }
 
-/// By how much of all cycles the share may differ from what is saved. Most programs
-/// are within a hundredth; `kv-map` is farthest (see docs/cycle-stack.md).
+/// Tolerance for the difference between this share and the saved cycles, as a share of all cycles. Most
+/// programs are within a hundredth; `kv-map` is farthest (see docs/cycle-stack.md).
 const BOUND: f64 = 0.06;
 
-/// Place of each value among all.
+/// Rank of each value.
 fn ranks(values: &[f64]) -> Vec<f64> {
     let rank = |v: &f64| values.iter().filter(|o| *o < v).count() as f64;
     values.iter().map(rank).collect()
@@ -40,7 +39,7 @@ fn the_share_of_translation_orders_programs_as_what_perfect_tlbs_save() {
         let r = costed(&["radix"], &format!("{} 64MB", w.name), 200_000);
         let d = &r.designs[0];
         let (share, saved) = (share(d), d.translation_cost.expect("measured"));
-        // Shown with --nocapture: the table of docs/cycle-stack.md.
+        // Printed with --nocapture: the table of docs/cycle-stack.md.
         println!(
             "| `{}` | {:.1} | {:.1} |",
             w.name,
@@ -64,7 +63,7 @@ fn the_share_of_translation_orders_programs_as_what_perfect_tlbs_save() {
 
 #[test]
 fn where_walkers_are_what_a_program_waits_for_the_stack_says_so() {
-    // Each update walks, and a walk is over when the line is asked for.
+    // Each update walks, and its walk ends before the line is requested.
     let r = costed(&["radix"], "gups 64GiB", 300_000);
     let d = &r.designs[0];
     let (share, saved) = (share(d), d.translation_cost.expect("measured"));
@@ -90,7 +89,7 @@ fn what_perfect_tlbs_need_is_measured_beside_the_designs_or_among_them() {
         assert_eq!(Some(told), e.translation_cost);
     }
     assert_eq!(among.designs[2].translation_cost, Some(0.0));
-    // Nobody asked.
+    // The translation cost was not requested.
     let r = run_spec(&spec(MACHINE, &["radix"], "gups 64MB", 100_000, &[])).unwrap();
     assert!(r.translation_reference.is_none() && r.designs[0].translation_cost.is_none());
 }
@@ -121,7 +120,7 @@ fn without_perfect_tlbs_to_compare_with_it_is_said_that_the_cost_is_not_known() 
 
 #[test]
 fn each_entry_fetched_into_a_first_level_is_one_miss() {
-    // A store of an update follows its load while that one's entry is on its way.
+    // The store of an update comes while the entry for its load is being fetched.
     let r = run_spec(&spec(MACHINE, &["thp"], "gups 1GiB", 300_000, &[])).unwrap();
     let d = &r.designs[0];
     let fills = sum(d, "fills", |p| p.starts_with("core.0.mmu.l1d."));

@@ -1,11 +1,10 @@
-//! What has ended is forgotten, and the program is told.
+//! Ended threads are forgotten, and reported to the program.
 
 use crate::common::forks::Forks;
 use crate::common::installation;
 use pagewalk_machine::Status;
 
-/// Runs `children` of them on `designs`, and checks that nobody asks for the threads of any of
-/// them again.
+/// Runs `children` children on `designs`, and checks that all their threads are reported as gone.
 fn run(designs: &[&str], children: u32) {
     let (program, seen) = Forks::new(children, false, |_| ());
     let spec = serde_json::from_value(serde_json::json!({

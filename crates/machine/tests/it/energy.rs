@@ -1,4 +1,4 @@
-//! Energy of whole runs: laws between what is counted and what is paid.
+//! Energy of whole runs: laws that relate counts and energies.
 
 use crate::common::{installation, metric, one, run, run_spec, shipped, spec, sum};
 use pagewalk_machine::{DesignResult, EnergyResult, Group, PartEnergy};
@@ -34,7 +34,7 @@ fn what_is_paid_is_what_the_statistics_counted() {
         near(metric(&d, "dynamic_energy"), e.dynamic_nj, &design);
         near(metric(&d, "static_energy"), e.static_nj, &design);
         near(metric(&d, "cycles") / 2.9e9, e.seconds, &design);
-        // From the other side: the statistics as a reader has them.
+        // Independently, from the statistics as a reader has them.
         let count = |path: &str, name: &str| sum(&d, name, |p| p == path);
         for p in e
             .parts
@@ -59,7 +59,7 @@ fn what_is_paid_is_what_the_statistics_counted() {
         assert_eq!(rows.count, read + written - of_dram("row_hits"), "{design}");
         let retired = count("core.0", "instructions");
         assert_eq!(part(&d, "core").events[0].count, retired, "{design}");
-        // What enters the L2 is looked up there, or finds its line on its way.
+        // Each request to the L2 looks it up, or merges with an outstanding miss.
         let l2 = part(&d, "l2");
         let looked = l2.events[0].count + l2.events[1].count;
         let asked = ["accesses", "prefetch_accesses", "writebacks", "invalidated"];
@@ -79,7 +79,7 @@ fn what_is_paid_is_what_the_statistics_counted() {
 fn walk_caches_are_filled_with_what_walks_read_on_their_way() {
     for design in ["radix", "radix5", "thp"] {
         let d = one(MACHINE, design, "bfs 64MB", N, &[]);
-        // Each read of a walk but its last fills an array.
+        // Each read of a walk except its last one fills an array.
         let filled = sum(&d, "fills", |p| p.starts_with("core.0.mmu.pwc"));
         let passed = metric(&d, "walk_reads_per_walk") * metric(&d, "walks") - metric(&d, "walks");
         near(filled as f64, passed, design);
@@ -175,7 +175,7 @@ fn what_there_is_not_costs_nothing() {
     let guesses = one(MACHINE, "perfect-speculation", "gups 64MB", N, &[]);
     let engine = part(&guesses, "mmu.engine");
     let expected = 14.7 * energy(&guesses).seconds * 1e6;
-    // A cycle's share is whole attojoules.
+    // Energy for a cycle is rounded to attojoules.
     assert!((engine.total_nj / expected - 1.0).abs() < 1e-6);
     let radix = one(MACHINE, "radix", "gups 64MB", N, &[]);
     assert!(part(&radix, "mmu.pwc.2").dynamic_nj > 0.0);
@@ -214,7 +214,7 @@ fn a_comparison_is_by_instruction_and_against_the_first() {
         near(d.energy_ratio.expect("it ran"), of(d) / base, &d.name);
     }
     assert_eq!(r.designs[0].energy_ratio, Some(1.0));
-    // Less time, fewer reads: less energy.
+    // Less time and fewer reads take less energy.
     assert!(r.designs[2].energy_ratio < Some(1.0));
 }
 

@@ -1,5 +1,5 @@
-//! Values at and beyond the ends of what makes sense: refused with the name of
-//! the key, or a machine that runs. Never a panic.
+//! Values at and beyond the limits of useful ones: refused with the name of the key, or a machine that
+//! runs. Never a panic.
 
 use crate::common::{run_spec, spec};
 use pagewalk_machine::{Limits, RunSpec, Sample, Status};
@@ -13,7 +13,7 @@ fn machine(set: &[&str]) -> RunSpec {
     s
 }
 
-/// Notes in `wrong` when a run is not refused with a sentence that holds `word`.
+/// Adds to `wrong` a run that is not refused with a sentence that contains `word`.
 fn refused(spec: &RunSpec, what: &str, word: &str, wrong: &mut Vec<String>) {
     match run_spec(spec) {
         Err(e) if e.kind() == ErrorKind::Failed => wrong.push(format!("{what} fails: {e}")),
@@ -336,7 +336,7 @@ fn impossible_programs_and_limits_are_refused() {
 
 #[test]
 fn limits_beyond_the_program_end_with_what_there_is() {
-    // The largest counts do not overflow: Ctrl-C ends the run.
+    // The largest counts do not overflow. Ctrl-C ends such a run.
     let mut s = machine(&[]);
     s.options.limits = Limits {
         skip: 1000,

@@ -1,5 +1,5 @@
-//! What is skipped is made without its ops where that changes nothing: no result differs from that
-//! of a program that gives them all.
+//! Fast-forwarding without operations: every result equals that of a program that generates all its
+//! operations.
 
 use crate::small::small;
 use pagewalk_machine::{RunResult, RunSpec, Status};
@@ -12,7 +12,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Forwards leave to pass over, or keeps it for itself; counts what is passed over.
+/// Forwards fast-forward grants or drops them, and counts skipped instructions.
 struct Watched {
     program: Box<dyn Program>,
     forwards: bool,
@@ -46,7 +46,7 @@ impl Program for Watched {
     }
 }
 
-/// The program on `designs`, and the instructions that were passed over.
+/// Runs the program on `designs`; returns the skipped instructions too.
 fn run(
     name: &str,
     threads: u32,
@@ -58,7 +58,7 @@ fn run(
     run_of(program, name, spec, forwards)
 }
 
-/// `program` on designs, and the instructions that were passed over.
+/// Runs `program` on designs; returns the skipped instructions too.
 fn run_of(
     program: Box<dyn Program>,
     name: &str,
@@ -77,7 +77,7 @@ fn run_of(
     (result, skipped.load(Relaxed))
 }
 
-/// Everything but what the host took.
+/// The result without the host's data.
 fn text(mut result: RunResult) -> String {
     for d in &mut result.designs {
         assert_eq!(d.status, Status::Complete, "{:?}", d.message);
@@ -111,7 +111,7 @@ fn results_are_those_of_a_program_that_gives_all_its_ops() {
         let (full, none) = run(info.name, 1, &[], &spec, false);
         let (result, skipped) = run(info.name, 1, &[], &spec, true);
         assert_eq!(none, 0);
-        // The op that ends it may be of several instructions.
+        // The last operation may have several instructions.
         assert!(
             (300_001..300_100).contains(&skipped),
             "{}: {skipped}",
@@ -149,8 +149,8 @@ fn requests_regions_and_changes_of_the_address_space_too() {
     }
 }
 
-/// Which of several threads is where when skipping ends is the machine's affair; a TLB in memory,
-/// and a core that knows the wrong path, keep more of what is skipped than pages.
+/// With several threads, the machine determines where each one is when fast-forwarding ends. An in-memory
+/// TLB and a core with wrong paths need more of the fast-forwarded part than its pages.
 #[test]
 fn nothing_is_passed_over_where_more_is_needed() {
     let limits = json!({"skip": 300_000, "instructions": 20_000});
@@ -168,13 +168,13 @@ fn nothing_is_passed_over_where_more_is_needed() {
         let params = [("scale", "12")];
         let (full, _) = run("bfs", threads, &params, &spec, false);
         let (result, skipped) = run("bfs", threads, &params, &spec, true);
-        // One that starts others does so first.
+        // A thread that starts others does so first.
         assert!(skipped < 100 * u64::from(threads), "{design}: {skipped}");
         assert_eq!(text(result), text(full), "{design}");
     }
 }
 
-/// `program`, recorded up to so many instructions.
+/// A recording of the first `limit` instructions of `program`.
 fn recorded(program: Box<dyn Program>, limit: u64) -> tempfile::NamedTempFile {
     let file = tempfile::NamedTempFile::new().unwrap();
     let header = Header::of(&program.facts(), 0, "a test");
@@ -253,7 +253,7 @@ fn so_it_is_with_recordings() {
     }
 }
 
-/// Of live programs, too, whose region begins in the middle of what they say.
+/// Also for live programs, whose region of interest begins within the recording.
 #[test]
 fn so_it_is_with_recordings_of_live_programs() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../trace/tests/data/steps4.pwt");
@@ -269,8 +269,8 @@ fn so_it_is_with_recordings_of_live_programs() {
     }
 }
 
-/// Memory that is unmapped and mapped again has to be touched again, and from a fork on there are
-/// several threads.
+/// Memory that is unmapped and mapped again has to be touched again. After a fork there are several
+/// threads.
 #[test]
 fn what_maps_and_forks_is_passed_over_up_to_there() {
     let at = VirtAddr(0x1000_0000);
@@ -322,7 +322,7 @@ fn what_maps_and_forks_is_passed_over_up_to_there() {
     mark(&mut writer, 0, half.clone());
     mark(&mut writer, 0, map.clone());
     writer.ops(0, &ops(200_000)).unwrap();
-    // What is there is unmapped first.
+    // Existing memory is unmapped first.
     mark(&mut writer, 0, map);
     writer.ops(0, &ops(300_000)).unwrap();
     mark(&mut writer, 0, fork);
@@ -347,7 +347,7 @@ fn what_maps_and_forks_is_passed_over_up_to_there() {
     }
 }
 
-/// Between samples, too: pages where that is skipped, lines where they are followed.
+/// Also between samples: pages in fast-forwarded gaps, lines in filtered warming.
 #[test]
 fn samples_are_those_of_a_program_that_gives_all_its_ops() {
     for info in workloads() {

@@ -1,5 +1,5 @@
-//! Hashed page tables on whole machines: what they ask of the kernel, and what
-//! comes of it when memory is in pieces.
+//! Hashed page tables on whole machines: their requests to the kernel, and the effect of fragmented
+//! memory.
 
 use crate::common::{metric, one, run, run_spec, spec, sum};
 use pagewalk_machine::{DesignResult, Status};
@@ -18,11 +18,11 @@ fn since_boot(d: &DesignResult, path: &str, name: &str) -> u64 {
     row.unwrap_or_else(|| panic!("no {path}.{name}")).value
 }
 
-/// ME-HPT, sections III and VII-B, with a limit of 2 MB for 64 MB: above the index
-/// the design with contiguous ways cannot finish, and the others do.
+/// ME-HPT, sections III and VII-B, with a limit of 2 MB for 64 MB. Above that fragmentation index the
+/// design with contiguous ways cannot finish; the others can.
 #[test]
 fn memory_in_pieces_ends_a_run_that_asks_for_one_whole() {
-    // A page in use in every 2 MB: nothing larger than 1 MB is there without compaction.
+    // Every 2 MB has a page in use, so no block above 1 MB exists without compaction.
     let set = [
         "os.fragmentation.unusable_free_index=1.0",
         "os.compaction.fails_from_mb=2",
@@ -54,15 +54,15 @@ fn memory_in_pieces_ends_a_run_that_asks_for_one_whole() {
         assert!(why.contains(word), "{word}: {why}");
     }
     assert!(r.warnings.iter().any(|w| w.contains(why)));
-    // What it did until then is there, in three ways of 16384 lines of 8 pages: a resize
-    // goes on by 1.45 slots a line, and the next waits for it (`migrated_per_insertion`).
+    // Counts up to the end are kept: three ways of 16384 lines of 8 pages. A resize continues by 1.45
+    // slots a line, and the next one waits for it (`migrated_per_insertion`).
     let pages = since_boot(ecpt, "os", "populated_pages");
     assert!(pages.abs_diff(3 * 16384 * 8 * 100 / 145) < 1000, "{pages}");
     assert_eq!(since_boot(ecpt, "os", "largest_contiguous_bytes"), 1 << 20);
 }
 
-/// A way that has used up its registers is no matter of memory: what is full is
-/// said, and what to do about it does help.
+/// A way that has used all its registers does not depend on memory. The message names the full table, and
+/// its advice helps.
 #[test]
 fn a_full_l2p_table_ends_a_run_by_its_name() {
     for (design, before, key) in [
@@ -103,36 +103,36 @@ fn a_full_l2p_table_ends_a_run_by_its_name() {
     }
 }
 
-/// At the paper's index compaction makes room, at the published price.
+/// At the paper's fragmentation index, compaction makes room at the published price.
 #[test]
 fn what_tables_allocate_is_counted_by_size_and_priced() {
     let d = one(MACHINE, "ecpt", "gups 512MB", 100_000, &[]);
     let blocks = |class: &str| since_boot(&d, "os", &format!("table_blocks_{class}"));
-    // Ways of 8 KB (and walk tables), then 16 KB to 512 KB: two thirds full of 16384
-    // lines, where 1 / 1.45 would be due for the next.
+    // Ways of 8 KB (and walk tables), then 16 KB to 512 KB. They are two thirds full of 16384 lines; the
+    // next resize would be due at 1 / 1.45.
     assert!(blocks("8kb") >= 3 && blocks("1mb") >= 3 * 6);
     assert_eq!(
         blocks("4kb") + blocks("8mb") + blocks("64mb") + blocks("larger"),
         0
     );
     let cycles = since_boot(&d, "os", "table_allocation_cycles");
-    // The largest alone, twice 5,000 * 64^1.03 and more, three of them.
+    // The three largest alone take more than twice 5,000 * 64^1.03 each.
     assert!(cycles > 3 * 300_000, "{cycles}");
     let moves = since_boot(&d, "os", "table_move_cycles");
     assert_eq!(moves, 200 * since_boot(&d, "os", "table_entries_moved"));
-    // All of it while populating.
+    // All of it happens while populating.
     let tables = since_boot(&d, "os", "populate_table_cycles");
     assert!(tables <= cycles + moves && tables > (cycles + moves) * 9 / 10);
     let all = since_boot(&d, "os", "populate_cycles");
     let pages = since_boot(&d, "os", "populated_pages");
     assert_eq!(all, tables + pages * (1000 + 1024));
-    // Contiguous requests are dearer than those of chunks, here and in the paper.
+    // Contiguous requests are more expensive than those for chunks, as in the paper.
     let chunks = one(MACHINE, "mehpt", "gups 512MB", 100_000, &[]);
     assert!(since_boot(&chunks, "os", "table_allocation_cycles") < cycles);
 }
 
-/// Tables grow when arenas are filled and shrink when they go back; every access is
-/// checked by the walk against the tables, and faults are what first touches are.
+/// Tables grow when arenas fill and shrink when they are freed. The walk checks every access against the
+/// tables, and page faults are first touches only.
 #[test]
 fn tables_shrink_with_the_memory_of_a_program() {
     let churn = |design: &str, release: &str, set: &[&str]| {
@@ -141,14 +141,14 @@ fn tables_shrink_with_the_memory_of_a_program() {
         s.options.limits.instructions = None;
         let d = run_spec(&s).expect("it runs").designs.remove(0);
         assert_eq!(d.status, Status::Complete, "{design}: {:?}", d.message);
-        // Twice 16 arenas, of which one in twenty (none) stays.
+        // Twice 16 arenas, of which one in twenty stays, which rounds to none.
         let bytes = os(&d, "faults_4kb") * 4096 + os(&d, "faults_2mb") * (2 << 20);
         assert!((64 << 20..65 << 20).contains(&bytes), "{design} {bytes}");
         assert!(os(&d, "mapped_4kb_bytes") + os(&d, "mapped_2mb_bytes") < 1 << 20);
         d
     };
-    // The nodes of the arenas' 4 KB pages are gone. Sixteen pages of 2 MB take two
-    // lines of a hashed table, which has no reason to grow.
+    // Nodes of the arenas' 4 KB pages have been freed. Sixteen pages of 2 MB take two lines of a hashed
+    // table, which need not grow for them.
     let radix = churn("radix", "unmap", &[]);
     let (now, peak) = (
         os(&radix, "page_table_bytes"),
@@ -156,7 +156,7 @@ fn tables_shrink_with_the_memory_of_a_program() {
     );
     assert!(now + 16 * 4096 <= peak, "{now} of {peak}");
     churn("mehpt-thp", "unmap", &[]);
-    // Hashed tables: against the same one that never shrinks.
+    // Hashed tables are compared with the same table that never shrinks.
     for (design, kind, release, slots) in [
         ("ecpt", "elastic_cuckoo", "unmap", 128),
         ("mehpt", "memory_efficient", "unmap", 128),
@@ -184,7 +184,7 @@ fn tables_shrink_with_the_memory_of_a_program() {
     }
 }
 
-/// Threads on eight cores share a table that is resized under them.
+/// Threads on eight cores share a table during its resizes.
 #[test]
 fn eight_cores_share_a_growing_table() {
     for design in ["ecpt", "mehpt", "mehpt-virtual"] {
@@ -205,7 +205,7 @@ fn eight_cores_share_a_growing_table() {
     }
 }
 
-/// A program that draws nothing at random itself: what differs is the tables' choices.
+/// The program makes no random choices, so differences come from those of the tables.
 #[test]
 fn the_seed_reaches_page_tables() {
     let run = |seed| {

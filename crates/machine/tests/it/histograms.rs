@@ -1,4 +1,4 @@
-//! Intervals and histograms: they merge to the whole, and count what counters count.
+//! Intervals and histograms merge to the whole, and agree with the counters.
 
 use crate::common::{metric, run_spec, spec, sum};
 use pagewalk_machine::{DesignResult, HistogramResult};
@@ -8,7 +8,7 @@ const MACHINE: &str = "revelator-table1";
 
 #[test]
 fn every_statistic_of_every_core_is_in_the_intervals_and_adds_up() {
-    // 130 instructions a turn or so: the last interval is cut.
+    // A turn has about 130 instructions, so the last interval is cut.
     let set = ["cores=2", "schedule.time_slice_cycles=20000"];
     let program = "gups 64MB threads=4 populate=no";
     let mut s = spec(MACHINE, &["radix"], program, 103_000, &set);
@@ -42,7 +42,7 @@ fn every_statistic_of_every_core_is_in_the_intervals_and_adds_up() {
             of("core.0.mmu")[at] + of("core.1.mmu")[at]
         );
     }
-    // Histograms merge to those of the whole, over intervals and over cores.
+    // Histograms of all intervals and of all cores merge to those of the whole.
     assert_eq!(i.histograms.len(), d.histograms.len());
     for (parts, whole) in i.histograms.iter().zip(&d.histograms) {
         assert_eq!((&parts.path, parts.name), (&whole.path, whole.name));

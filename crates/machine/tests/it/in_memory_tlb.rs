@@ -1,4 +1,4 @@
-//! A TLB in memory as part of a machine.
+//! In-memory TLB as a component of a machine.
 
 use crate::common::{metric, one, run_spec, spec, sum};
 use pagewalk_machine::{DesignResult, Status};
@@ -18,8 +18,8 @@ fn whole(d: &DesignResult, name: &str) -> u64 {
     sum(d, name, |p| p == "in_memory_tlb")
 }
 
-/// Built with checks, the MMU compares each hit with the page table: none is out of date
-/// whatever the kernel does, in any number of processes, cores and dimensions.
+/// In builds with checks, the MMU compares each hit with the page table. No hit is stale after kernel
+/// changes, for any number of processes, cores and dimensions.
 #[test]
 fn whatever_changes_no_hit_is_out_of_date_and_all_parts_count_the_same() {
     let reservations = ["placement.reservation.promotion_threshold=0.02"];
@@ -39,20 +39,20 @@ fn whatever_changes_no_hit_is_out_of_date_and_all_parts_count_the_same() {
         ("gups 64MB populate=no", &guests),
         ("churn 16MB", &guests),
     ] {
-        // Small TLBs of the core, so that what churns comes by again, too.
+        // Small core TLBs, so that pages of the churn program miss in them as well.
         let small = ["mmu.l2.main.entries=64", "mmu.l1d.main.entries=8"];
         let set = [set, &small].concat();
-        // What churns in large pages comes by seldom.
+        // With large pages, the churn program misses rarely.
         let large = workload.starts_with("churn") && set.iter().any(|s| s.contains("placement"));
         let n = if large { 16 * N } else { N };
         let d = one(MACHINE, "pom-tlb", workload, n, &set);
         let what = format!("{workload} {set:?}");
-        // What churns is touched for the first time mostly.
+        // The churn program mostly has first touches.
         let happens = match workload.starts_with("churn") {
             true => own(&d, "lookups"),
             false => own(&d, "hits"),
         };
-        // A promotion takes the entries of the small pages away.
+        // A promotion invalidates the entries of the small pages.
         let promoted = workload.starts_with("gups") && set.contains(&reservations[0]);
         assert_eq!(promoted, whole(&d, "invalidated") > 100, "{what}");
         assert!(happens > 100, "{what}: {happens}");
@@ -64,7 +64,7 @@ fn whatever_changes_no_hit_is_out_of_date_and_all_parts_count_the_same() {
         let lines = own(&d, "lookups") + own(&d, "fills");
         let l2 = sum(&d, "walks", |p| p.ends_with(".l2"));
         assert_eq!(l2, mmu(&d, "walk_reads") + lines, "{what}");
-        // Nothing is warmed or skipped here: all that was put in came from walks.
+        // Nothing is warmed or fast-forwarded here, so all fills come from walks.
         let used = whole(&d, "entries_4kb") + whole(&d, "entries_2mb");
         let gone = whole(&d, "evictions") + whole(&d, "invalidated");
         assert!(used > 0 && used + gone <= own(&d, "fills"), "{what}");
@@ -77,8 +77,8 @@ fn whatever_changes_no_hit_is_out_of_date_and_all_parts_count_the_same() {
 #[test]
 fn pages_that_it_holds_are_walked_for_once() {
     let workload = "gups 128MB";
-    // 32,768 pages; half of the entries. All come by while 2.5 million instructions are
-    // warmed up, or skipped.
+    // 32,768 pages and half as many entries. All pages are accessed during 2.5 million instructions of
+    // warm-up or fast-forwarding.
     let rate = |warmup: u64, skip: u64, entries: &str| {
         let set = [entries];
         let mut s = spec(MACHINE, &["pom-tlb"], workload, N, &set);
@@ -103,7 +103,7 @@ fn pages_that_it_holds_are_walked_for_once() {
 fn what_one_core_walked_for_another_finds() {
     let set = ["cores=2"];
     let d = one(MACHINE, "pom-tlb", "gups 64MB threads=2", N, &set);
-    // 16,384 pages of one process, each walked for about once, by either core.
+    // 16,384 pages of one process. Each is walked about once, by either core.
     let walks = mmu(&d, "walks");
     assert!((10_000..18_000).contains(&walks), "{walks}");
     let remote = own(&d, "reads_remote");
@@ -163,7 +163,7 @@ fn an_engine_beside_it_guesses_for_what_it_does_not_have() {
     let data = |name: &str| sum(&d, name, |p| p.ends_with(".mmu.engine.data"));
     assert!(own(&d, "hits") > 100);
     let walked = mmu(&d, "walks") + mmu(&d, "walks_merged");
-    // The engine knows nothing of what ends in a fault.
+    // The engine makes no guess for a walk that ends in a fault.
     let guesses = data("guesses");
     assert_eq!(guesses, data("right"));
     assert!((walked - mmu(&d, "faults")..=walked).contains(&guesses));

@@ -1,4 +1,4 @@
-//! Kernel threads in whole runs: khugepaged on heaps that grow step by step, and what moves pages.
+//! Kernel threads in whole runs: khugepaged on growing heaps, and page migration.
 
 use crate::common::{metric, one, run_spec, spec};
 use pagewalk_machine::{DesignResult, Stat, Status};
@@ -26,7 +26,7 @@ fn huge(d: &DesignResult) -> f64 {
 
 #[test]
 fn what_a_growing_heap_gains_by_huge_pages_it_gains_when_memory_is_settled() {
-    // One key-value store and one graph kernel, whose heaps grow by 132 KB.
+    // One key-value store and one graph kernel. Their heaps grow by 132 KB at a time.
     for workload in ["kv-map 32MB", "bfs 64MB layout=graphbig"] {
         let run = |design: &str, set: &[&str]| one(MACHINE, design, workload, N, set);
         let radix = run("radix", &[]);
@@ -51,14 +51,14 @@ fn what_a_growing_heap_gains_by_huge_pages_it_gains_when_memory_is_settled() {
     }
 }
 
-/// 32 MB are initialised within milliseconds: long before a sleep of 10 s is over.
+/// 32 MB are initialised within milliseconds, far less than the sleep of 10 s.
 #[test]
 fn initialisation_gives_khugepaged_the_time_that_it_would_have_taken() {
     let run = |set: &[&str]| one(MACHINE, "thp", "kv-map 32MB", N, set);
     let (linux, off) = (run(&[]), run(&[OFF]));
     assert_eq!(of(&linux.since_boot, "passes"), 0);
     assert_eq!(metric(&linux, "cycles"), metric(&off, "cycles"));
-    // 8,000 pages of 1 us each: 8 ms. A collapse takes half a millisecond.
+    // 8,000 pages of 1 us each take 8 ms. A collapse takes half a millisecond.
     let busy = run(&[BUSY]);
     let in_time = of(&busy.since_boot, "collapses") - of(&busy.stats, "collapses");
     assert!((5..25).contains(&in_time), "{in_time}");
@@ -69,7 +69,7 @@ fn initialisation_gives_khugepaged_the_time_that_it_would_have_taken() {
 
 #[test]
 fn stolen_time_slows_the_program_and_own_time_only_interrupts_it() {
-    // Nothing is collapsed before the measured part: it begins at boot.
+    // Nothing is collapsed before the measured part, which begins at boot.
     let run = |set: &[&str]| {
         let mut all = vec![BUSY, "placement.thp.khugepaged.pages_to_scan=512"];
         all.extend(set);
@@ -131,7 +131,7 @@ fn every_kind_of_page_table_gains_when_memory_is_settled() {
     }
 }
 
-/// A pass takes several times its interval, on whichever core.
+/// A pass takes several times its interval, on either kind of core.
 #[test]
 fn a_program_goes_on_however_often_its_pages_move() {
     for core in ["own", "stolen"] {

@@ -1,4 +1,4 @@
-//! What holds for every shipped design: the laws that other simulators broke.
+//! Laws that hold for every shipped design, and that some other simulators violate.
 
 use std::sync::OnceLock;
 
@@ -25,8 +25,8 @@ fn designs() -> Vec<String> {
     shipped("designs")
 }
 
-/// Every shipped design on `workload`, all in one pass, simulated once for all laws that read it.
-/// `designs_in_one_pass_do_as_they_do_alone` shows that the others in the pass change nothing.
+/// Every shipped design on `workload`, simulated in one pass for all laws that read it.
+/// `designs_in_one_pass_do_as_they_do_alone` shows that designs in a pass do not affect each other.
 fn every_design_on(workload: &str) -> &'static [DesignResult] {
     static PASSES: [OnceLock<Vec<DesignResult>>; 2] = [OnceLock::new(), OnceLock::new()];
     let pass = WORKLOADS.iter().position(|w| *w == workload);
@@ -114,7 +114,7 @@ fn hits_and_misses_add_up_to_accesses_everywhere() {
     }
 }
 
-/// Both sides of a conservation law are counted by different parts of the machine.
+/// Different components count the two sides of a conservation law.
 fn each_part_counts_what_the_others_ask_of_it(d: &DesignResult, what: &str) {
     let of = |path: &str, name: &str| {
         let row = d.stats.iter().find(|s| s.path == path && s.name == name);
@@ -123,7 +123,7 @@ fn each_part_counts_what_the_others_ask_of_it(d: &DesignResult, what: &str) {
     };
     let core = |name| of("core.0", name);
     let mmu = |name| of("core.0.mmu", name);
-    // What only some designs have.
+    // A counter that only some designs have.
     let part = |part: &str, name: &str| {
         let path = format!("core.0.mmu.{part}");
         let rows = d.stats.iter();
@@ -142,7 +142,7 @@ fn each_part_counts_what_the_others_ask_of_it(d: &DesignResult, what: &str) {
                 ["misses", "waits"].map(|n| of("core.0.mmu", &format!("{level}_{n}")));
             let known = hits(&format!("{level}.")) + misses + waits;
             assert_eq!(array(level, "lookups"), known, "{what} {level}");
-            // One miss, one entry put in: by a walk that ends without one, none.
+            // Each miss has one fill, except walks that end in a fault.
             let fills = sum(d, "fills", |p| {
                 p.starts_with(&format!("core.0.mmu.{level}."))
             });
@@ -163,7 +163,7 @@ fn each_part_counts_what_the_others_ask_of_it(d: &DesignResult, what: &str) {
         assert_eq!(mmu("l2_hits"), hits("l2."), "{what}");
         assert_eq!(walked, array("l2", "lookups") - hits("l2."), "{what}");
     }
-    // A load that an older store serves asks no cache; of two lines it asks both.
+    // A load that an older store forwards to accesses no cache. A load of two lines accesses both.
     let (loads, stores) = (of("core.0.l1d", "loads"), of("core.0.l1d", "stores"));
     let operands = core("loads") + core("stores");
     let asked = loads + stores + core("forwarded_loads");
@@ -173,7 +173,7 @@ fn each_part_counts_what_the_others_ask_of_it(d: &DesignResult, what: &str) {
     );
     assert_eq!(core("fetched_lines"), of("core.0.l1i", "fetches"), "{what}");
     let asks = |path| of(path, "misses") - of(path, "merged");
-    // The lines of a TLB in memory are read, and written when an entry is put in.
+    // Lines of an in-memory TLB are read, and written by fills.
     let lines = in_memory("lookups") + in_memory("fills");
     assert_eq!(
         of("core.0.l2", "walks"),
@@ -232,7 +232,7 @@ fn designs_in_one_pass_do_as_they_do_alone() {
     }
 }
 
-/// Statistics of everything but the placement policy's own.
+/// Statistics except those of the placement policy.
 fn machine_stats(d: &DesignResult) -> Vec<(String, &'static str, u64)> {
     d.stats
         .iter()
@@ -321,7 +321,7 @@ fn walks_of_cuckoo_tables_are_of_one_kind_and_probe_what_it_says() {
                 sum(d, "walk_reads", |p| p == "core.0.mmu"),
                 probes + n("cwt_fetches"),
             );
-            // In a virtual machine the host's table is read as well.
+            // In a virtual machine, walks read the host's table too.
             let all = reads == own || design.ends_with("-virtual") && reads > own;
             assert!(all, "{design} {workload}: {reads} reads, {own} asked for");
         }
@@ -337,7 +337,7 @@ fn counters_of_page_tables_since_boot_hold_what_filling_memory_did() {
     };
     let ever = |path: &str, name: &str| of(&d.since_boot, path, name);
     let table = "page_table.4kb";
-    // 65,536 pages in clusters of eight, and a few of code and stack.
+    // 65,536 pages in clusters of eight, and a few pages of code and stack.
     let (lines, inserted) = (ever(table, "lines"), ever(table, "inserted"));
     assert!((8192..8300).contains(&lines) && inserted == lines);
     assert!(ever(table, "merged") >= 7 * 8192);
@@ -355,7 +355,7 @@ fn counters_of_page_tables_since_boot_hold_what_filling_memory_did() {
     let total: u64 = histogram.map(|s| s.value).sum();
     assert_eq!(total, ever(table, "insertions_and_rehashes"));
     assert_eq!(metric(d, "table_resizes"), all("upsizes") as f64);
-    // Everything that the kernel holds for tables is in one of them.
+    // All memory that the kernel has for tables belongs to one of them.
     let held: u64 = ["4kb", "2mb", "1gb", "pmd_cwt", "pud_cwt"]
         .map(|t| ever(&format!("page_table.{t}"), "bytes"))
         .iter()
@@ -443,7 +443,7 @@ fn walks_without_walk_caches_read_every_level() {
         N,
         &["mmu.walk_caches.entries=0"],
     );
-    // Walks that end in a page fault, at the first touch of code, may end early.
+    // Walks that end in a page fault, at the first touch of code, may be shorter.
     let reads = |d: &DesignResult| metric(d, "walk_reads_per_walk");
     assert!((3.99..=4.0).contains(&reads(&without)));
     assert!(reads(&with) < 2.5);
@@ -472,7 +472,7 @@ fn gups_misses_the_tlb_once_an_update_far_beyond_its_reach() {
 
 #[test]
 fn a_footprint_that_fits_the_second_level_tlb_misses_only_at_first_touch() {
-    // 4 MB are 1024 pages of 2048 entries; after the warm-up nothing walks.
+    // 4 MB are 1024 pages, and the TLB has 2048 entries. After the warm-up nothing walks.
     let mut s = spec(MACHINE, &["radix"], "gups 4MB", N, &[]);
     s.options.limits.warmup = 400_000;
     let d = run_spec(&s).unwrap().designs.remove(0);
@@ -486,7 +486,7 @@ fn perfect_tlbs_are_never_slower_than_any_design() {
         // With an engine it depends on the caches: see the law of perfect speculation.
         let names = designs();
         let guesses = ["perfect-speculation", "revelator", "revelator-thp"];
-        // Nor with lines that are fetched unasked, but over TLBs that are perfect, too.
+        // Prefetchers are excluded as well, but compared over perfect TLBs.
         let prefetches = ["l3-simple", "l3-vldp"];
         let others = [guesses.as_slice(), &prefetches].concat();
         let names = names.iter().filter(|d| !others.contains(&d.as_str()));
@@ -509,7 +509,7 @@ fn perfect_tlbs_are_never_slower_than_any_design() {
     }
 }
 
-/// Programs of several kinds of reuse.
+/// Programs with several kinds of reuse.
 const SPECULATED: [&str; 5] = [
     "gups 256MB",
     "bfs 64MB",
@@ -541,9 +541,8 @@ fn perfect_speculation_is_never_slower_than_none() {
 
 #[test]
 fn with_miss_registers_enough_more_guesses_are_never_slower_and_no_misses_fastest() {
-    // A guess takes a register of the L2 and none of the L1D. Where the L1D's are
-    // short, guesses get more lines on their way than loads that need no
-    // translation; where the L2's are, guesses of data hold up walks.
+    // A guess takes an MSHR of the L2 and none of the L1D. With few L1D MSHRs, guesses fetch more lines
+    // than loads that need no translation. With few L2 MSHRs, guesses of data delay walks.
     let plenty = ["caches.l1d.mshrs=256", "caches.l2.mshrs=256"];
     let set = [&PLAIN[..], &plenty].concat();
     for workload in SPECULATED {
@@ -611,7 +610,7 @@ fn an_engine_needs_walks_through_the_cache_that_it_fills() {
 
 #[test]
 fn page_faults_cost_every_design_the_same() {
-    // THP switched off by madvise mode: the same 4 KB faults, the same price.
+    // With THP in madvise mode, the same 4 KB faults have the same price.
     let at = |design: &str, set: &[&str]| {
         let d = one(MACHINE, design, "bfs 16MB", N, set);
         (metric(&d, "page_faults"), metric(&d, "fault_cycles"))
@@ -689,7 +688,7 @@ fn samples_estimate_the_whole_within_their_interval() {
     let estimate = sampled.sampling.expect("an estimate");
     assert_eq!(estimate.samples, 80);
     let ipc = metric(&whole, "ipc");
-    // The interval covers 95 %; allow as much again.
+    // The interval covers 95 %; allow twice its half-width.
     let slack = estimate.ipc_high - estimate.ipc_low;
     assert!(
         (estimate.ipc - ipc).abs() <= slack.max(0.03 * ipc),
@@ -723,7 +722,7 @@ fn intervals_add_up_to_the_whole() {
 
 #[test]
 fn threads_share_cores_and_every_one_of_them_runs() {
-    // Four threads on two cores: time slices of a few thousand cycles.
+    // Four threads on two cores, with time slices of a few thousand cycles.
     let set = ["cores=2", "schedule.time_slice_cycles=20000"];
     let d = one(MACHINE, "radix", "gups 64MB threads=4", 400_000, &set);
     // A limit is exact up to the instructions of one operation.
@@ -755,7 +754,7 @@ fn a_core_that_takes_up_another_thread_pays_for_the_switch() {
         kernel("os.prices.context_switch_ns=0"),
         kernel("os.prices.context_switch_ns=1000"),
     );
-    // 2900 cycles each, some tens of them.
+    // Several tens of switches at 2900 cycles each.
     assert!(dear - free > 10.0 * 2900.0, "{free} and {dear}");
     let alone = |price: &str| cycles(&one(MACHINE, "radix", "gups 64MB", 50_000, &[price]));
     assert_eq!(
@@ -778,7 +777,7 @@ fn a_built_in_programs_set_up_is_not_measured() {
 
 #[test]
 fn a_page_fault_costs_the_trap_and_the_zeroing() {
-    // 500 ns and 0.125 ns a byte at 2.9 GHz, and nothing else but new table nodes.
+    // 500 ns and 0.125 ns a byte at 2.9 GHz, and nothing else except new table nodes.
     let price = |bytes: f64| (500.0 + 0.125 * bytes) * 2.9;
     for (design, bytes) in [("radix", 4096.0), ("thp", 2097152.0)] {
         let d = one(MACHINE, design, "gups 1GiB populate=no", 100_000, &[]);

@@ -1,5 +1,5 @@
-//! Whole runs of real programs: QEMU, plugin, reader, operating system, machine.
-//! Left out, and said so, where QEMU or a C compiler is not installed.
+//! Whole runs of real programs: QEMU, plugin, reader, operating system, machine. Skipped with a message
+//! if QEMU or a C compiler is not installed.
 
 use std::fs::File;
 use std::io::{Read, Seek};
@@ -22,7 +22,7 @@ use crate::common::rows::{self, Calls, all_rows, few_rows};
 use crate::common::{metric, sum};
 use crate::tools::{folder, present};
 
-/// The shipped files and the plugin of this source.
+/// The shipped files and the plugin built from this source.
 fn installation() -> &'static Installation {
     static INSTALLATION: OnceLock<Installation> = OnceLock::new();
     INSTALLATION.get_or_init(|| {
@@ -32,7 +32,7 @@ fn installation() -> &'static Installation {
     })
 }
 
-/// Compiles a C program, with loops as they are written; gives its path.
+/// Compiles a C program without transforming its loops; returns its path.
 fn compile(name: &str, source: &str) -> String {
     crate::tools::compile_with("-O1", &format!("whole-{name}"), source)
 }
@@ -106,7 +106,7 @@ fn designs_share_one_run_of_a_program_and_leave_it_as_it_is() {
     let program = compile("single", SINGLE);
     let (native, simulated) = (folder().join("native"), folder().join("simulated"));
     let status = Command::new(&program).arg(&native).status().unwrap();
-    // Without the set-up: thp has fewer page faults there than even perfect-tlb.
+    // Without the set-up, in which thp has fewer page faults than even perfect-tlb.
     let mut spec = spec(
         &["radix", "l2tlb-128k", "thp", "perfect-tlb"],
         &[],
@@ -122,7 +122,7 @@ fn designs_share_one_run_of_a_program_and_leave_it_as_it_is() {
     let value = |name| -> Vec<f64> { result.designs.iter().map(|d| metric(d, name)).collect() };
     let instructions = value("instructions");
     assert!(instructions.iter().all(|&n| n == instructions[0]));
-    // Xorshift, remainder and update are some dozen instructions.
+    // Xorshift, remainder and update take some dozen instructions.
     assert!(instructions[0] > 2.4e6 && instructions[0] < 6e6);
     let ipc = value("ipc");
     let [radix, larger, huge, perfect] = ipc[..] else {
@@ -131,7 +131,7 @@ fn designs_share_one_run_of_a_program_and_leave_it_as_it_is() {
     assert!(perfect >= larger && larger > radix, "{ipc:?}");
     assert!(huge > radix && perfect >= huge, "{ipc:?}");
     let walks = value("walks");
-    // The table has 16,384 pages, the TLB a tenth of them.
+    // The table has 16,384 pages, and the TLB has a tenth as many entries.
     assert!(
         walks[0] > 150_000.0 && walks[1] < walks[0] / 2.0,
         "{walks:?}"
@@ -197,7 +197,7 @@ fn threads_wait_for_each_other_on_any_number_of_cores() {
             metric(radix, "instructions"),
             metric(perfect, "instructions")
         );
-        // Time that passes while all wait for the emulator is not the program's.
+        // Time that passes while all threads wait for the emulator is not the program's.
         let cycles = metric(perfect, "cycles");
         let kernel = os(perfect, "fault_cycles") as f64;
         let busy = kernel + 20.0 * metric(perfect, "instructions");
@@ -205,8 +205,8 @@ fn threads_wait_for_each_other_on_any_number_of_cores() {
     }
 }
 
-/// Each part makes 32 pages that nobody has touched, has them filled by the kernel, and then
-/// touches one byte of each. `where` says what is in the region of interest.
+/// Each part allocates 32 untouched pages, has the kernel fill them, and then touches one byte of each.
+/// `where` selects what is in the region of interest.
 const FILLED: &str = r#"
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -298,7 +298,7 @@ fn what_the_kernel_fills_is_mapped_by_the_call_and_not_by_the_touch_after_it() {
         spec.source = Some(serde_json::from_value(source).unwrap());
         spec.options.limits.roi = true;
         let result = run(&spec);
-        // Fourteen calls and 32 times stat, twice; a recording has no status.
+        // Fourteen calls and 32 times stat, twice; a recording has no exit status.
         assert!(matches!(result.source.exit_status, Some(92) | None));
         let d = &result.designs[0];
         let all = os(d, "faults_4kb") + os(d, "cow_faults");
@@ -308,12 +308,12 @@ fn what_the_kernel_fills_is_mapped_by_the_call_and_not_by_the_touch_after_it() {
         let argv = [program.clone(), file.to_string_lossy().into(), place.into()];
         json!({"program": {"argv": argv}})
     };
-    // Nine ranges of 32 pages and a half of one: all of them outside of the region.
+    // Nine ranges of 32 pages and half a range, all outside of the region.
     assert_eq!(faults(live("outside")), (0, 0, 0));
     let (all, kernel, cycles) = faults(live("inside"));
     assert_eq!((all, kernel), (9 * 32 + 16, 9 * 32 + 16));
     assert!(cycles > 0, "they are faults like others");
-    // A recording holds the same.
+    // The recording has the same.
     for place in ["outside", "inside"] {
         let path = folder().join(format!("filled-{place}.pwt"));
         let record: RecordSpec = serde_json::from_value(json!({"source": live(place)})).unwrap();
@@ -362,8 +362,8 @@ int main(void) {
 }
 "#;
 
-/// The kernel gives the same address each round: a use that came before its map,
-/// or after its unmap, would find the pages of another round, or none.
+/// The kernel returns the same address each round. An access before its map or after its unmap would find
+/// the pages of another round, or none.
 #[test]
 fn what_one_thread_unmaps_another_has_used_before() {
     if !present() {
@@ -452,7 +452,7 @@ fn a_recording_gives_the_same_each_time() {
     }
 }
 
-/// A thread that waits for a change which nobody makes, then ends.
+/// A thread that waits for a change that no thread makes, then ends.
 struct Cut(u32);
 
 impl Program for Cut {
@@ -566,8 +566,8 @@ fn a_program_that_waits_for_ever_can_be_stopped() {
     }
 }
 
-/// One design of each: all rows, few rows, or no shortcut; each with an instance of the
-/// program. Gives what each printed, too.
+/// One design for each shortcut: all rows, few rows, or none. Each runs its own instance of the program.
+/// Returns the printed output too.
 fn run_asking(
     shortcuts: &[Option<NewShortcut>],
     set: &[&str],
@@ -593,7 +593,7 @@ fn design(name: &str, set: &[&str]) -> Design {
     designs.unwrap().remove(0)
 }
 
-/// Each with an instance of the program, and what that printed.
+/// Runs each design with its own instance of the program; returns the printed output too.
 fn run_each(
     designs: &[Design],
     argv: &[&str],
@@ -645,7 +645,7 @@ fn run_each(
     (result, outputs.into_iter().map(text).collect())
 }
 
-/// What [`crate::programs::ASKS`] prints behind its sum: hits, misses, insertions.
+/// Counts that [`crate::programs::ASKS`] prints after its sum: hits, misses, insertions.
 fn counts(output: &str) -> [u64; 3] {
     let line = output
         .lines()
@@ -678,7 +678,7 @@ fn a_live_program_branches_on_the_answers_of_its_own_design() {
         let (all, distinct) = (threads * 480, threads * 80);
         assert_eq!(counts(&outputs[0]), [all - distinct, distinct, distinct]);
         assert_eq!(CALLS.take(), (all, distinct));
-        // More keys than it keeps, one after the other.
+        // The keys are sequential and more than it keeps.
         let [hits, misses, inserted] = counts(&outputs[1]);
         assert_eq!((hits + misses, inserted), (all, misses));
         assert!(misses > 2 * distinct, "{misses}");
@@ -753,7 +753,7 @@ fn a_live_program_makes_resizes_and_frees_the_table_of_its_machine() {
                 panic!("{}", outputs[n]);
             };
             assert_eq!(counts(n)[2..], [made, freed]);
-            // With translations, rows of pages that have changed are not answered for a while.
+            // With translations, rows of changed pages give no result for a while.
             assert!(hits > most / 4 && hits <= most, "{hits} of {most}");
             assert!(n == 1 || hits == most);
             assert_eq!([lines(n)[0], lines(n)[2]], [software[0], software[2]]);
@@ -762,7 +762,7 @@ fn a_live_program_makes_resizes_and_frees_the_table_of_its_machine() {
                 "parent 1 free 1 0 there 0 insert 0 alloc 1 1",
                 "exec 0 alloc 0 1",
             ];
-            // So are those of pages that the fork had copied.
+            // The same holds for rows of pages that the fork had copied.
             let told = lines(n)[3..].join("|");
             let told = match n {
                 1 => told.replace("parent 0", "parent 1"),
@@ -773,7 +773,7 @@ fn a_live_program_makes_resizes_and_frees_the_table_of_its_machine() {
             let table = |name| sum(d, name, |p| p == "stlt");
             let unit = |name| sum(d, name, |p| p.ends_with(".mmu.stlt"));
             assert_eq!((table("calls"), table("refused_calls")), (10, 5));
-            // Alloc, resize, alloc; the child's and that of the new image.
+            // Alloc, resize, alloc; the child's, and that of the new image.
             assert_eq!(table("tables"), 6);
             assert_eq!(unit("loads"), table("loads"));
             assert_eq!(unit("inserts"), table("inserts"));
@@ -783,7 +783,7 @@ fn a_live_program_makes_resizes_and_frees_the_table_of_its_machine() {
     }
 }
 
-/// Asks in regions of interest, of which each is a request.
+/// Queries in regions of interest, each of which is a request.
 const REGIONS: &str = r#"
 #include <stdlib.h>
 #include "pagewalk.h"
@@ -817,7 +817,7 @@ fn a_region_that_a_live_program_enters_again_and_again_is_a_request_each_time() 
     let shortcuts: [Option<fn(u64) -> _>; 2] =
         [Some(|_| rows::rows(usize::MAX, Some(&CALLS))), None];
     let (result, _) = run_asking(&shortcuts, &[], &[&program, "500"], json!({}));
-    // Of ten times each key, nine are found.
+    // Each key is queried ten times and found nine times.
     assert_eq!(result.source.exit_status, Some(90));
     assert_eq!(CALLS.take(), (500, 50));
     for d in &result.designs {
@@ -832,12 +832,12 @@ fn a_region_that_a_live_program_enters_again_and_again_is_a_request_each_time() 
     );
     for d in &result.designs {
         assert_eq!(metric(d, "requests"), 200.0, "{}", d.name);
-        // What lies between the regions is not measured.
+        // Work between the regions is not measured.
         let each = metric(d, "instructions_per_request");
         assert!(each > 5.0 && each < 80.0, "{}: {each}", d.name);
     }
     let (loads, inserts) = CALLS.take();
-    // It may have asked once more than was measured.
+    // The program may have made one query beyond the measured part.
     assert!((350..=351).contains(&loads), "{loads}");
     assert_eq!(inserts, 50);
     let (result, _) = run_asking(

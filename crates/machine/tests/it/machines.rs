@@ -1,4 +1,4 @@
-//! Designs on several machines, side by side on one program.
+//! Designs on several machines in parallel, with one program.
 
 use pagewalk_machine::{DesignResult, RunResult, WorkUnit};
 use pagewalk_units::Error;
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::common::{metric, run_spec};
 
-/// Machines of different clocks, cores and caches.
+/// Machines with different clocks, cores and caches.
 const TWO: [&str; 2] = ["revelator-table1", "mehpt-table3"];
 
 fn gups() -> Value {
@@ -28,7 +28,7 @@ fn pairs(result: &RunResult) -> Vec<(String, String)> {
     on.map(|on| (on.machine, on.design)).collect()
 }
 
-/// Cycles an instruction over the clock.
+/// CPI divided by the clock.
 fn nanoseconds(d: &DesignResult) -> f64 {
     metric(d, "cycles") / metric(d, "instructions") / d.config.frequency_ghz
 }
@@ -72,7 +72,7 @@ fn every_design_does_on_each_machine_what_it_does_there_alone() {
             assert!(close(here.speedup_in_time, ratio), "{}", here.name);
         }
     }
-    // Clocks differ, so cycles do not compare.
+    // Clocks differ, so cycles are not comparable.
     let [a, b] = [&both.designs[0], &both.designs[2]];
     assert!(a.config.frequency_ghz > 1.2 * b.config.frequency_ghz);
     assert_eq!((a.speedup, b.speedup), (Some(1.0), Some(1.0)));
@@ -184,7 +184,7 @@ fn a_setting_is_for_all_machines_or_for_the_one_that_it_names() {
         let error = compare(machines, &["radix"], more(json!([set]))).unwrap_err();
         assert!(error.to_string().contains(what), "{error}");
     }
-    // A part that the design has none of is refused, whoever it is set for.
+    // A setting for a part that the design lacks is refused, whatever its target.
     let part = more(json!(["mehpt-table3:page_table.radix.levels=5"]));
     assert!(compare(json!(TWO), &["ecpt"], part).is_err());
 }

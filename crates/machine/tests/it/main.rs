@@ -1,4 +1,4 @@
-//! Tests of whole simulated machines, in one binary: each binary links the crate anew.
+//! Tests of whole simulated machines, in one binary: each binary links the crate again.
 
 mod config;
 mod cycle_stack;

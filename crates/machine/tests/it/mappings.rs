@@ -1,4 +1,4 @@
-//! Where every page lies, for those who ask.
+//! Mapping of every page at the end of a run.
 
 use std::collections::HashSet;
 

@@ -1,4 +1,4 @@
-//! Several programs side by side, as processes of one machine.
+//! Several programs as concurrent processes of one machine.
 
 use pagewalk_machine::{Account, DesignResult, RunResult, Status};
 use pagewalk_stream::{Mix, Opens};
@@ -45,7 +45,7 @@ fn mix(programs: &[Value], designs: &[&str], set: &[&str]) -> RunResult {
     result
 }
 
-/// What the cores counted, the last turn included.
+/// Instructions that the cores counted, the last turn included.
 fn retired(d: &DesignResult) -> u64 {
     let of_core = |p: &str| p.strip_prefix("core.").is_some_and(|n| !n.contains('.'));
     crate::common::sum(d, "instructions", of_core)
@@ -64,17 +64,17 @@ fn each_program_is_measured_over_its_own_instructions_until_the_slowest_has_them
         assert!(names[0].starts_with("gups") && names[1].starts_with("sysbench"));
         let mut slowest = 0;
         for p in &d.programs {
-            // The last op may stand for more than one.
+            // The last operation may have several instructions.
             assert!((N..N + 64).contains(&p.instructions), "{p:?}");
             slowest = slowest.max(p.cycles.unwrap());
         }
         let cycles = metric(d, "cycles") as u64;
-        // The slowest ends it, within a turn of the other core.
+        // The slowest program ends the run, within a turn of the other core.
         assert!(
             slowest <= cycles && cycles < slowest + 5_000,
             "{slowest} {cycles}"
         );
-        // Who is done goes on: for the others' sake, not for its own numbers.
+        // A program that is done continues for the others, but not in its own counts.
         assert!(metric(d, "instructions") as u64 > 2 * N);
         let weighted: f64 = d
             .programs
@@ -95,14 +95,14 @@ fn each_program_is_measured_over_its_own_instructions_until_the_slowest_has_them
     );
     let ratio = thp.weighted_speedup.unwrap() / radix.weighted_speedup.unwrap();
     assert_eq!((radix.speedup, thp.speedup), (Some(1.0), Some(ratio)));
-    // Company takes something, and not much of it here.
+    // Sharing costs something, though little here.
     let sum = radix.weighted_speedup.unwrap();
     assert!((1.2..=2.02).contains(&sum), "{sum}");
 }
 
 #[test]
 fn alone_on_a_machine_a_program_is_as_fast_as_in_a_mix_that_leaves_it_alone() {
-    // Two of a kind, each on a core: DRAM is shared and little else.
+    // Two equal programs, each on its own core: they share little except DRAM.
     let set = ["cores=2", "mmu.perfect=true"];
     let result = mix(&[gups(), gups()], &["radix"], &set);
     let own = ipcs(&result.designs[0]);
@@ -177,7 +177,7 @@ fn what_makes_no_sense_in_a_mix_is_refused() {
     refuse(&[gups(), sysbench()], sampled, "--sample");
 }
 
-/// What the machine counted of it all.
+/// Counts of the whole machine.
 fn counted(d: &DesignResult) -> Account {
     let core = |p: &str| p.strip_prefix("core.").is_some_and(|n| !n.contains('.'));
     let mmu = |p: &str| p.strip_suffix(".mmu").is_some_and(core);
@@ -196,7 +196,7 @@ fn counted(d: &DesignResult) -> Account {
     }
 }
 
-/// Sum of what all programs did and of what was done for none.
+/// Sum of the counts of all programs and of those of none.
 fn shared_out(d: &DesignResult) -> Account {
     let mut all = d.outside_programs.unwrap();
     for p in &d.programs {
@@ -242,7 +242,7 @@ fn what_programs_did_and_what_was_done_for_none_is_all_that_the_machine_counted(
                 let per_kilo = 1000.0 * p.own.l2_tlb_misses as f64 / p.instructions as f64;
                 assert!((p.l2_tlb_mpki.unwrap() - per_kilo).abs() < 1e-9);
             }
-            // Who is done goes on, and not for its own numbers.
+            // A program that is done continues, but not in its own counts.
             assert!(d.programs.iter().any(|p| p.later.instructions > 0));
             assert!(d.programs.iter().any(|p| p.later == Account::default()));
             let held = |f: fn(&pagewalk_machine::ProgramResult) -> u64| -> u64 {
@@ -263,7 +263,7 @@ fn what_programs_did_and_what_was_done_for_none_is_all_that_the_machine_counted(
 
 #[test]
 fn a_program_s_own_numbers_are_those_that_it_has_alone_where_nothing_is_shared() {
-    // A core each: TLBs are its own, and the page tables' lines of the caches too.
+    // Each program has its own core, and so its own TLBs and private caches.
     let result = mix(&[gups(), sysbench()], &["radix"], &["cores=2"]);
     let d = &result.designs[0];
     for (p, source) in d.programs.iter().zip([gups(), sysbench()]) {
@@ -284,7 +284,7 @@ fn a_program_s_own_numbers_are_those_that_it_has_alone_where_nothing_is_shared()
         panic!("two programs")
     };
     assert!(gups.l2_tlb_mpki.unwrap() > 5.0 * sysbench.l2_tlb_mpki.unwrap());
-    // In turns on one core a program has only its part of the time.
+    // On one core in turns, a program has only part of the time.
     let one = mix(
         &[gups_twice(), gups_twice()],
         &["radix"],
@@ -358,7 +358,7 @@ fn processes_of_a_program_end_without_the_others() {
     for d in &result.designs {
         assert_eq!(d.status, Status::Complete, "{:?}", d.message);
         assert_eq!(shared_out(d), counted(d), "{}", d.name);
-        // Pages that a child stored to were the parent's.
+        // Pages that a child stored to belonged to the parent.
         assert!(d.programs[0].own.page_faults > 100, "{:?}", d.programs[0]);
     }
 }

@@ -1,5 +1,5 @@
-//! Programs that ask the machine's shortcut and branch on the answer. The
-//! shortcut is these tests' own: a map, with rows at made-up addresses.
+//! Programs that query a machine's shortcut and branch on the result. The shortcut belongs to the tests:
+//! a map, with rows at made-up addresses.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
@@ -23,7 +23,7 @@ const RECORDS: u64 = 0x2000_0000;
 const KEYS: u64 = 500;
 const REQUESTS: u64 = 3000;
 
-/// What the requests of all threads came to.
+/// Outcomes of the requests of all threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Served {
     by_shortcut: u64,
@@ -31,7 +31,7 @@ struct Served {
     without_asking: u64,
 }
 
-/// Where a thread stands in its request.
+/// Stage of a thread's request.
 enum Stage {
     Begin,
     Asked(u64),
@@ -45,8 +45,8 @@ struct Caller {
     state: u64,
 }
 
-/// Looks records up by key: asks first, and walks an index of ten nodes if the
-/// answer is 0. Whoever is told that nobody answers never asks again.
+/// Looks up records by key: queries first, and walks an index of ten nodes if the result is 0. Never
+/// queries again without a shortcut.
 struct Store {
     threads: Vec<Caller>,
     started: usize,
@@ -71,13 +71,13 @@ impl Store {
         }
     }
 
-    /// Keys of a thread are its own, so that who comes first does not matter.
+    /// Each thread has its own keys, so that their order does not matter.
     fn key(thread: ThreadId, state: &mut u64) -> u64 {
         *state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
         u64::from(thread) * KEYS + (*state >> 33) % KEYS
     }
 
-    /// What an index that is always asked for keys it has not seen has to serve.
+    /// Number of index lookups if only new keys use the index.
     fn distinct(threads: usize) -> u64 {
         let mut sum = 0;
         for t in 0..threads {
@@ -208,7 +208,7 @@ fn design(name: &str, shortcut: Option<NewShortcut>) -> Design {
     }
 }
 
-/// Designs: the shortcut that keeps all, one that keeps few, none.
+/// Designs: a shortcut that keeps all rows, one that keeps few, none.
 fn run(which: &[&str], threads: usize, limits: Limits) -> (RunResult, Vec<Served>) {
     let designs: Vec<Design> = which
         .iter()
@@ -301,18 +301,18 @@ fn as_many_requests_are_skipped_warmed_and_measured_as_were_asked_for() {
     );
     for (d, s) in result.designs.iter().zip(served) {
         assert_eq!(requests(d), 1000, "{}", d.name);
-        // What is fetched ahead of the simulation is at most a request.
+        // The program is at most one request ahead of the simulation.
         let made = s.by_shortcut + s.by_index + s.without_asking;
         assert!((2000..=2002).contains(&made), "{}: {made}", d.name);
     }
-    // Most keys are there by then: that is what skipped requests are for.
+    // Most keys have been inserted by then, which is the purpose of skipped requests.
     let insns = metric(&result.designs[0], "instructions_per_request");
     let few = metric(&result.designs[1], "instructions_per_request");
     assert!(insns < 10.0 && few > 15.0, "{insns} {few}");
 }
 
-/// The same keys again and again, by a built-in program: a thread that asks, reads
-/// the record, or the index first and then says where the record is.
+/// A built-in program with the same keys again and again. A thread queries, and reads the record. On a
+/// miss it walks the index first and inserts the address.
 fn built_in(served: &Arc<Mutex<Served>>) -> Box<dyn Program> {
     let facts = Facts {
         name: "built in".to_owned(),
@@ -405,7 +405,7 @@ fn a_built_in_program_is_answered_in_every_phase() {
         };
         assert_eq!(*served.lock().unwrap(), want, "{limits:?}");
     }
-    // Told that nobody answers, it goes on without.
+    // Without a shortcut it continues and stops querying.
     let served = Arc::default();
     let stream = Stream {
         program: built_in(&served),

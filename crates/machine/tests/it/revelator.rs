@@ -1,4 +1,4 @@
-//! What holds for tiered placement and the engine that guesses by it, in whole machines.
+//! Laws of tiered placement and of the engine that guesses by it, in whole machines.
 
 use crate::common::{PLAIN, metric, one, run_spec, spec, sum};
 use pagewalk_machine::{DesignResult, Status};
@@ -19,8 +19,8 @@ fn guesses(d: &DesignResult, kind: &str, name: &str) -> u64 {
     sum(d, name, |p| p.ends_with(&format!("mmu.engine.{kind}")))
 }
 
-/// Of the misses the share whose data was guessed right, and of the pages of programs the share
-/// that the hash of the kernel at `placed` has placed since boot.
+/// Share of misses with a correct guess of the data. Share of program pages that the kernel at `placed`
+/// has placed by its hash.
 fn guessed_and_hashed(d: &DesignResult, placed: &str) -> (f64, f64) {
     let at_mmu = |p: &str| p.ends_with(".mmu");
     let misses = sum(d, "walks", at_mmu) + sum(d, "walks_merged", at_mmu);
@@ -33,14 +33,14 @@ fn guessed_and_hashed(d: &DesignResult, placed: &str) -> (f64, f64) {
     (guesses(d, "data", "right") as f64 / misses as f64, hashed)
 }
 
-/// The frames of Revelator and nothing that guesses.
+/// Revelator's placement without an engine.
 fn placed(workload: &str, set: &[&str]) -> DesignResult {
     let hashed = ["placement.tiered_hash.tiers=6"];
     at("radix", workload, &[&hashed[..], set].concat())
 }
 
-/// What the engine counts of one kind in all is the sum over its tiers, each line that a tier
-/// names is a guess or withheld, and each guess right or wrong.
+/// The engine's counts of a kind are sums over its tiers. Each line that a tier names is guessed or
+/// withheld, and each guess is right or wrong.
 fn adds_up(whole: &dyn Fn(&str) -> u64, parts: &dyn Fn(&str) -> u64, what: &str) {
     for name in [
         "guesses", "right", "wrong", "fetched", "merged", "useless", "dropped",
@@ -79,8 +79,8 @@ fn who_knows_the_answer_is_never_slower_than_who_guesses() {
     }
 }
 
-/// Every wrong line takes its time on the bus, and so does the line that it pushed out of
-/// the caches when that is wanted again: that is all that guesses may cost.
+/// Each wrong guess takes bandwidth, and so does the refill of the line that it evicts. Guesses cost no
+/// more than that.
 #[test]
 fn guesses_cost_at_most_the_bandwidth_that_they_waste() {
     for workload in WORKLOADS {
@@ -90,7 +90,7 @@ fn guesses_cost_at_most_the_bandwidth_that_they_waste() {
             let without = placed(workload, &[&pressure, &memory]);
             let set = [&*pressure, &memory, "engine.revelator.filter=off"];
             let with = at("revelator", workload, &set);
-            // Those among them that are still unused in the cache at the end.
+            // The wasted lines include those still unused in the cache at the end.
             let lines = |name: &str| sum(&with, name, |p| p.ends_with(".l2"));
             let wasted = lines("speculative_issued") - lines("speculative_useful");
             assert!(wasted > 0);
@@ -109,7 +109,7 @@ fn guesses_cost_at_most_the_bandwidth_that_they_waste() {
 
 #[test]
 fn guesses_are_right_as_often_as_pages_lie_where_the_hash_says() {
-    // Kernel and engine leave out the same frames, whatever table is walked.
+    // Kernel and engine exclude the same frames, for any page table.
     let hashed_to_less = "placement.tiered_hash.contiguous_mb=1024";
     let tables: [&[&str]; 3] = [
         &[],
@@ -124,7 +124,7 @@ fn guesses_are_right_as_often_as_pages_lie_where_the_hash_says() {
         let data = "engine.revelator={what=\"data\",filter=\"off\"}";
         let set = [&[&*pressure, data][..], table].concat();
         let d = at("revelator", "gups 256MB", &set);
-        // GUPS touches all pages alike; with six tries at most 1 - p^6 of them are hashed.
+        // GUPS accesses all pages equally; with six tries, at most 1 - p^6 of them are hashed.
         let (right, hashed) = guessed_and_hashed(&d, "os.tiered_hash");
         assert!(
             (right - hashed).abs() < 0.02,
@@ -271,7 +271,7 @@ fn an_engine_that_cannot_guess_is_refused_with_a_sentence() {
     }
 }
 
-/// Design, and what there is to guess in its nested walks.
+/// Designs, and what can be guessed in their nested walks.
 const NESTED: [(&str, &[&str]); 6] = [
     ("revelator-virtual", &[]),
     (
@@ -290,7 +290,7 @@ const NESTED: [(&str, &[&str]); 6] = [
         ],
     ),
     ("revelator-virtual-nested", &[]),
-    // The guest's ways and the host's by guest-physical page.
+    // The guest's ways and the host's, by guest-physical page.
     (
         "revelator-virtual-nested",
         &[
@@ -298,7 +298,7 @@ const NESTED: [(&str, &[&str]); 6] = [
             "page_table.elastic_cuckoo={}",
         ],
     ),
-    // Of a radix guest on it the upper levels alone, which hardly miss where they are cached.
+    // For a radix guest only the upper levels, which hardly miss in the caches.
     (
         "revelator-virtual-nested",
         &[
@@ -309,7 +309,7 @@ const NESTED: [(&str, &[&str]); 6] = [
     ),
 ];
 
-/// As [`at`], with what `set` says of the engine and with it taken away.
+/// As [`at`], with `set` and `more` together.
 fn nested(design: &str, set: &[&str], workload: &str, more: &[&str]) -> DesignResult {
     at(design, workload, &[set, more].concat())
 }
@@ -340,7 +340,7 @@ fn who_knows_the_answer_in_nested_walks_is_never_slower_than_who_guesses() {
                     cycles(&guessed),
                     cycles(&known)
                 );
-                // It costs at most what it wastes.
+                // It costs no more than it wastes.
                 let hashed = [&pressure, "virtual.placement.tiered_hash.tiers=6"];
                 let without = cycles(&nested("radix-virtual", &others, workload, &hashed));
                 let lines = |name: &str| sum(&guessed, name, |p| p.ends_with(".l2"));
@@ -348,7 +348,7 @@ fn who_knows_the_answer_in_nested_walks_is_never_slower_than_who_guesses() {
                 // 64 bytes over 8 at 2400 MT/s and 2.9 GHz.
                 let most = without * 1.005 + 2.0 * wasted as f64 * 8.0 / 2.4 * 2.9;
                 let cycles = cycles(&guessed);
-                // The guest's last entry is what a walk waits for longest.
+                // A walk waits longest for the guest's last entry.
                 let gains = denied == "0" && design == "revelator-virtual-nested" && set.is_empty();
                 let most = if gains && workload == "gups 256MB" {
                     without / 1.1

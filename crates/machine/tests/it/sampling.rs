@@ -1,4 +1,4 @@
-//! What samples say of a whole run, and what they do not know.
+//! Estimates of a whole run from samples, and their uncertainty.
 
 use crate::common::{installation, spec};
 use pagewalk_machine::{RunResult, RunSpec, Status};
@@ -23,8 +23,8 @@ fn number(result: &RunResult, design: usize, name: &str) -> f64 {
     all.find(|m| m.name == name).and_then(|m| m.value).unwrap()
 }
 
-/// Samples lie in the same places whatever comes before them. Where everything does, what is in
-/// TLBs and caches is known; so what a sample of less counts is held against it.
+/// Samples lie at the same places for any warming. With functional warming of everything, TLBs and caches
+/// are not stale, so it is the reference for samples with less warming.
 #[test]
 fn what_is_not_known_bounds_the_misses_that_everything_warmed_has() {
     for workload in [
@@ -53,14 +53,14 @@ fn what_is_not_known_bounds_the_misses_that_everything_warmed_has() {
             );
             assert!(hits + misses > 0.0, "{workload}");
         }
-        // With all lines followed, what holds no more than pages is known again.
+        // With filtered warming of the whole gap, the second-level TLB is not stale.
         let (_, found) = misses(&sample(json!(null), 3000));
         let unknown = found.warming.map_or([0.0; 2], |w| w.unknown["tlb_l2"]);
         assert_eq!(unknown, [0.0; 2], "{workload}");
     }
 }
 
-/// What follows lines sees what a last level of TLBs and caches sees.
+/// Filtered warming gives the last levels of TLBs and caches the same misses as full warming.
 #[test]
 fn lines_that_are_followed_warm_what_everything_would() {
     for (workload, within) in [("gups 64MB", 0.01), ("kv-hash keys=100000", 0.02)] {
@@ -77,7 +77,7 @@ fn lines_that_are_followed_warm_what_everything_would() {
         let sampling = followed.designs[0].sampling.as_ref().unwrap();
         for name in ["ipc", "l2_tlb_mpki"] {
             let (of, truth) = (sampling.metrics[name], number(&whole, 0, name));
-            // The chance that one of these is outside is one in twenty; seeds are fixed.
+            // Each of these is outside its interval with a probability of one in twenty; seeds are fixed.
             assert!(
                 of.low < truth && truth < of.high,
                 "{workload} {name}: {truth} {of:?}"
@@ -86,8 +86,8 @@ fn lines_that_are_followed_warm_what_everything_would() {
     }
 }
 
-/// A lone core keeps what is followed in the order of use, and several are warmed as ever; with one
-/// thread there is no other difference.
+/// On a single core, filtered warming keeps LRU stacks; on several it warms as usual. With one thread
+/// there is no other difference.
 #[test]
 fn what_is_followed_in_the_order_of_use_leaves_what_warming_leaves() {
     let sample =
@@ -117,7 +117,7 @@ fn what_is_followed_in_the_order_of_use_leaves_what_warming_leaves() {
             differ |= a != b;
         }
     }
-    // What stands for the first level of TLBs and for walk caches is not they to the last miss.
+    // The LRU stacks replace the first-level TLBs and the walk caches, so a few misses differ.
     assert!(differ, "a lone core was followed as two are");
 }
 
@@ -154,7 +154,7 @@ fn samples_are_taken_until_the_numbers_are_sure_enough() {
         "pairs are surer than their halves"
     );
     assert!((speedup.value - result.designs[1].speedup.unwrap()).abs() < 0.01);
-    // What costs as much as everything is everything.
+    // If samples cost as much as simulating everything, everything is simulated.
     spec.options.precision = precise(0.0001, &["ipc"]);
     spec.options.limits.instructions = Some(3_000_000);
     let result = run(&spec);
@@ -173,7 +173,7 @@ fn samples_are_taken_until_the_numbers_are_sure_enough() {
     assert!(e.to_string().contains("--instructions"), "{e}");
 }
 
-/// A page that was never touched, by an instruction with so many plain ones before it; and again.
+/// Touches a new page by an instruction after several plain ones, repeatedly.
 struct Faulting {
     pages: u64,
     at: u64,
@@ -217,8 +217,8 @@ impl Program for Faulting {
     }
 }
 
-/// Instructions before the one that faults are done when it does. A phase that has its fill with
-/// them still ends behind it, as where nothing faults: so that of all designs ends at one place.
+/// Instructions before the one that faults have completed when it faults. A phase whose limit they reach
+/// still ends after that instruction, as without a fault. So phases of all designs end at the same place.
 #[test]
 fn a_phase_ends_behind_an_instruction_that_faults() {
     for (warmup, most, all) in [(100, 205, 210), (100, 210, 210), (103, 211, 220)] {
@@ -234,7 +234,7 @@ fn a_phase_ends_behind_an_instruction_that_faults() {
     }
 }
 
-/// What may take several passes cannot be had of a program that there is once.
+/// Precision may need several passes, which a program given once does not allow.
 #[test]
 fn a_program_of_ones_own_has_no_precision() {
     let mut spec = spec("epyc-milan", &["radix"], "gups 64MB", 1000, &[]);

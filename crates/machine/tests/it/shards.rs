@@ -1,5 +1,4 @@
-//! Portions of a run that others simulate: what they count, and what becomes of those that they
-//! cannot.
+//! Shards on remote hosts: their counts, and the handling of failures.
 
 use std::path::Path;
 use std::sync::Mutex;
@@ -9,15 +8,15 @@ use pagewalk_machine::{RecordSpec, RemoteEvent, RemoteHosts, RunResult, RunSpec,
 use pagewalk_units::Error;
 use serde_json::{Value, json};
 
-/// Changes what a portion's report says.
+/// Changes the report of a shard.
 type Spoil = fn(&mut Value);
 
-/// Another host: this process, but for portions that it spoils.
+/// A remote host: this process, with failures.
 #[derive(Default)]
 struct Other {
-    /// Portions that it does not simulate.
+    /// Shards that it does not simulate.
     fails: Vec<usize>,
-    /// What is done to the text of each.
+    /// Changes the text of each shard.
     spoils: Option<Spoil>,
     asked: Mutex<Option<(RunSpec, Vec<usize>, usize)>>,
     done: Mutex<Vec<usize>>,
@@ -25,14 +24,14 @@ struct Other {
 
 impl RemoteHosts for Other {
     fn begin(&self, spec: &RunSpec, numbers: &[usize], of: usize) -> Result<(), Error> {
-        // As it reaches a host: as text.
+        // As it arrives at a host: as text.
         let text = serde_json::to_string(spec).unwrap();
         let spec = serde_json::from_str(&text).unwrap();
         *self.asked.lock().unwrap() = Some((spec, numbers.to_vec(), of));
         Ok(())
     }
 
-    /// One at a time, the last one first.
+    /// One shard at a time, the last one first.
     fn events(&self) -> Result<Vec<RemoteEvent>, Error> {
         let mut asked = self.asked.lock().unwrap();
         let Some((spec, numbers, of)) = asked.as_mut() else {
@@ -85,7 +84,7 @@ fn with(run: &RunSpec, hosts: Option<&dyn RemoteHosts>) -> Result<RunResult, Err
     installation().run_with(run, hosts, &mut |_| true)
 }
 
-/// Without what is of the host.
+/// The result without the host's data.
 fn counted(result: &RunResult) -> Value {
     let mut all = serde_json::to_value(result).unwrap();
     all.as_object_mut().unwrap().remove("host");
@@ -101,7 +100,7 @@ fn others_count_what_this_host_counts() {
     let other = Other::default();
     let shared = with(&run, Some(&other)).unwrap();
     assert_eq!(counted(&alone), counted(&shared));
-    // Of three portions the last one is this host's.
+    // This host simulates the last of the three shards.
     assert_eq!(*other.done.lock().unwrap(), [1, 0]);
     assert_eq!(shared.host.remote_shards, 2);
     assert_eq!(shared.designs[0].sampling.as_ref().unwrap().samples, 30);

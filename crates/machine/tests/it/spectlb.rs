@@ -1,4 +1,4 @@
-//! A SpecTLB over the kernel's own reservations.
+//! A SpecTLB over the kernel's reservations.
 
 use crate::common::{PLAIN, metric, one, root, sum};
 use pagewalk_machine::DesignResult;
@@ -12,7 +12,7 @@ use pagewalk_units::{Access, Backing, VirtAddr};
 
 const MACHINE: &str = "revelator-table1";
 const N: u64 = 400_000;
-/// Every page is in its reservation, and none is promoted: more than all cannot be in use.
+/// Every page stays in its reservation and none is promoted, because the threshold cannot be exceeded.
 const KEPT: &str = "placement.reservation.promotion_threshold=1.0";
 
 fn own(d: &DesignResult, name: &str) -> u64 {
@@ -23,14 +23,14 @@ fn of(d: &DesignResult, part: &str, name: &str) -> u64 {
     sum(d, name, |p| p == part)
 }
 
-/// What the kernel counted.
+/// Counters of the kernel.
 fn kernel(d: &DesignResult) -> Vec<(&str, &str, u64)> {
     let rows = d.stats.iter().filter(|s| s.path.starts_with("os"));
     rows.map(|s| (s.path.as_str(), s.name, s.value)).collect()
 }
 
-/// Random pages of four times as many regions as memory has blocks, a few of them often:
-/// reservations are made, promoted and broken up, and pages get frames elsewhere.
+/// Random pages of four times as many regions as memory has blocks, some of them often. Reservations are
+/// made, promoted and broken, and pages move to other frames.
 #[test]
 fn reservations_that_come_and_go_never_mislead_it() {
     let set = ["os.memory_gb=1".to_owned()];
@@ -50,7 +50,7 @@ fn reservations_that_come_and_go_never_mislead_it() {
     os.map(pid, area, 4 << 30, true, Backing::Anonymous, &mut fx)
         .expect("a range of whole pages");
     let asid = os.asid(pid);
-    // Knuth's MMIX: the upper bits are random enough for this.
+    // Knuth's MMIX generator: its upper bits are random enough here.
     let mut state = 1u64;
     let mut random = |below: u64| {
         state = state.wrapping_mul(6_364_136_223_846_793_005);
@@ -106,7 +106,7 @@ fn reservations_that_come_and_go_never_mislead_it() {
     let data = |name: &str| tree.get("mmu.engine.data", name).expect("reported");
     assert!(own("invalidated") >= 50, "{}", own("invalidated"));
     assert_eq!(own("mispredictions"), 0);
-    // What no walk proved right was a first touch.
+    // Guesses that no walk confirmed were first touches.
     assert!(data("right") >= 1000 && data("wrong") <= faults);
 }
 
@@ -124,7 +124,7 @@ fn it_is_asked_at_each_miss_and_larger_or_in_whole_memory_it_misses_less() {
         own(&d, "misses") as f64 / own(&d, "lookups") as f64
     };
     let [low, high] = ["0.75", "0.15"].map(|s| format!("os.fragmentation.served_2mb={s}"));
-    // 512 regions at random, of which 64 are held, or all.
+    // 512 random regions, of which 64 or all have an entry.
     let near = |share: f64, expected: f64| {
         assert!((share - expected).abs() < 0.08, "{share} for {expected}");
     };

@@ -1,4 +1,4 @@
-//! A machine with an STLT: a program that asks while its memory comes, goes and moves.
+//! A machine with an STLT: a program queries it while its memory is mapped, unmapped and moved.
 
 use std::sync::{Arc, Mutex};
 
@@ -12,8 +12,7 @@ use crate::common::{installation, metric, sum};
 
 const SMALL: &str = "shortcut.stlt.rows=16384";
 
-/// What each part counts beside the others: the program, the kernel, the core's unit,
-/// the MMU and the caches.
+/// Checks the counts of program, kernel, core unit, MMU and caches against each other.
 fn check(d: &DesignResult, told: &Told, what: &str) {
     assert_eq!(table(d, "loads"), told.loads, "{what}");
     assert_eq!(table(d, "hits"), told.loads - told.nothing, "{what}");
@@ -33,7 +32,7 @@ fn check(d: &DesignResult, told: &Told, what: &str) {
     assert!((mpki * metric(d, "instructions") / 1000.0 - misses).abs() < 0.5);
 }
 
-/// Built with checks, the MMU compares each hit of the STB with the page table.
+/// In builds with checks, the MMU compares each hit of the STB with the page table.
 #[test]
 fn whatever_changes_nothing_is_out_of_date_and_all_parts_count_the_same() {
     let wide = Store {
@@ -58,7 +57,7 @@ fn whatever_changes_nothing_is_out_of_date_and_all_parts_count_the_same() {
         ),
     ] {
         let mut d = design("stlt", set);
-        // Small TLBs, so that the STB is asked.
+        // Small TLBs, so that the STB is looked up.
         d.config.mmu.l2.get_mut("main").unwrap().entries = 64;
         d.config.mmu.l1d.get_mut("main").unwrap().entries = 16;
         let (d, told) = run(&d, program, &serde_json::json!({}));
@@ -99,7 +98,7 @@ fn records_are_found_by_a_line_and_without_a_walk() {
     let (full, told) = run(&design("stlt", &[rows]), program, &limits);
     assert!(told.nothing < 13_000 && told.false_matches < 60, "{told:?}");
     let walks = |d: &DesignResult| unit(d, "", "walks");
-    // 12 MB of records are 3,000 pages: twice what the second-level TLB has.
+    // 12 MB of records are 3,000 pages, twice the entries of the second-level TLB.
     assert!(
         walks(&full) * 4 < walks(&plain),
         "{} {}",
@@ -164,7 +163,7 @@ fn designs_with_and_without_it_run_side_by_side() {
     }))
     .unwrap();
     let result = crate::common::run_spec(&spec).expect("a run");
-    // It asks nothing: all do the same.
+    // The program makes no query, so all designs behave alike.
     let cycles: Vec<u64> = (result.designs.iter())
         .map(|d| sum(d, "cycles", |p| p == "core.0"))
         .collect();
@@ -195,8 +194,8 @@ fn designs_with_and_without_it_run_side_by_side() {
     }
 }
 
-/// Two processes on one core have a table each; the IPB is cleared and filled again where one
-/// takes the core from the other.
+/// Two processes on one core have separate tables. The IPB is cleared and refilled at each switch between
+/// them.
 #[test]
 fn processes_that_take_turns_have_tables_of_their_own() {
     let mut d = design("stlt", &[SMALL]);
@@ -223,7 +222,7 @@ fn processes_that_take_turns_have_tables_of_their_own() {
     let result = pagewalk_machine::run(&[d], vec![stream], &options, &mut |_| true);
     let d = result.unwrap_or_else(|e| panic!("{e}")).designs.remove(0);
     assert_eq!(d.status, Status::Complete, "{:?}", d.message);
-    // Each address that a process was told of was mapped there: none is the other's.
+    // Each address that a process got was mapped there, so none belonged to the other process.
     for told in &told {
         let told = told.lock().unwrap();
         assert!(told.loads - told.nothing > 1000, "{told:?}");
@@ -236,7 +235,7 @@ fn processes_that_take_turns_have_tables_of_their_own() {
     assert_eq!(unit(&d, ".ipb", "fills"), put);
 }
 
-/// A program that says how large its table is, and what it is answered.
+/// A program that sets the size of its table, and the results that it gets.
 fn sized(told: &Arc<Mutex<Vec<Option<u64>>>>) -> Box<dyn Program> {
     let mut code = Code::new(Facts::default(), Touch::Never);
     let told = Arc::clone(told);
@@ -309,8 +308,8 @@ fn a_built_in_program_makes_resizes_and_frees_its_table() {
             assert_eq!((table(&d, "calls"), table(&d, "refused_calls")), (8, 3));
             assert_eq!((table(&d, "tables"), table(&d, "bytes")), (4, 16 * 16384));
             assert_eq!((table(&d, "no_table"), unit(&d, ".stlt", "loads")), (1, 3));
-            // Calls that fail are calls, too; what it pays for besides is at least the zeroing of
-            // three tables, at 8 GB/s: the last one is that of boot.
+            // Failed calls are counted as calls. The program pays at least for zeroing three tables at 8
+            // GB/s; the last one is that of boot.
             let zeroed = 16 * (4096 + 4096 + 8192);
             let more = kernel(&d) - kernel(&plain);
             assert!(more > zeroed / 8, "{more}");
@@ -318,9 +317,8 @@ fn a_built_in_program_makes_resizes_and_frees_its_table() {
     }
 }
 
-/// A program that frees a record whose memory it unmaps, and asks for it. It empties the
-/// row before (`erases`); it trusts the answer, and reads the record's key, or only notes
-/// the answer.
+/// A program that frees a record, unmaps its memory and queries it. `erases`: it deletes the row before.
+/// `reads`: it trusts the result and reads the record's key; otherwise it only notes the result.
 fn free_and_ask(erases: bool, reads: bool, told: &Arc<Mutex<u64>>) -> Box<dyn Program> {
     let mut code = Code::new(Facts::default(), Touch::Never);
     let told = Arc::clone(told);
@@ -365,9 +363,9 @@ fn free_and_ask(erases: bool, reads: bool, told: &Arc<Mutex<u64>>) -> Box<dyn Pr
     Box::new(code)
 }
 
-/// Who frees a record and leaves its row may be told its address: the next comparison of
-/// keys reads memory that is not there any more. Only rows with translations are safe
-/// from that, since the kernel knows that the page is gone.
+/// A program that frees a record and leaves its row may still get its address. The next comparison of
+/// keys then reads unmapped memory. Rows with translations prevent that, because the kernel knows that
+/// the page is unmapped.
 #[test]
 fn a_row_that_is_left_behind_answers_with_unmapped_memory() {
     let ask = |name: &str, erases, reads| {
@@ -402,9 +400,9 @@ fn a_row_that_is_left_behind_answers_with_unmapped_memory() {
     );
 }
 
-/// Key-value programs whose keys come and go and whose records move, two structures in one
-/// small table, over pages that the kernel makes huge. Built with checks, the MMU compares
-/// each hit of the STB with the page table, and an address that is not mapped ends the run.
+/// Key-value programs whose keys come and go and whose records move. Two structures share one small
+/// table, over pages that the kernel makes huge. In builds with checks, the MMU compares each hit of the
+/// STB with the page table, and an unmapped address ends the run.
 #[test]
 fn programs_that_erase_and_move_records_come_to_their_end() {
     for (name, set) in [

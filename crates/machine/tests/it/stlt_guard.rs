@@ -1,4 +1,4 @@
-//! What an STLT can cost at worst, and the guard that turns it off where it costs more than it saves.
+//! Worst-case cost of an STLT, and the guard that turns it off if it costs more than it saves.
 
 use pagewalk_machine::{Design, DesignResult};
 
@@ -32,7 +32,7 @@ fn cost(d: &DesignResult) -> f64 {
     metric(d, "cycles_per_request")
 }
 
-/// All loads and inserts are accounted for, by the unit and by the kernel.
+/// The unit and the kernel account for all loads and inserts.
 fn check(d: &DesignResult) {
     let of = |names: &[&str]| -> u64 { names.iter().map(|n| table(d, n)).sum() };
     let loads = of(&["hits", "no_row", "invalid", "no_table"]) + guard(d, "off_loads");
@@ -49,8 +49,8 @@ fn check(d: &DesignResult) {
 
 const SHARE: f64 = TRIAL as f64 / (PERIOD + TRIAL) as f64;
 
-/// No key is asked for twice: a table can only cost. With the guard it costs what it does in the
-/// trials, and else the bare latencies of its two instructions and a line that nobody waits for.
+/// No key is queried twice, so a table can only cost. With the guard it costs as much only during trials.
+/// Otherwise it costs the latencies of its two instructions and a line that nothing waits for.
 #[test]
 fn a_program_without_locality_has_it_off_and_pays_for_trials_alone() {
     let program = Store {
@@ -68,7 +68,7 @@ fn a_program_without_locality_has_it_off_and_pays_for_trials_alone() {
     let [without, on, with] = [&without, &on, &guarded].map(cost);
     assert!(on > without + 50.0, "{on} {without}");
     let bare = 6.0 + 4.0;
-    // The line of an insertion holds one of ten miss registers while it comes: 40 cycles and 45 ns.
+    // The line of an insertion occupies one of ten MSHRs while it is fetched: 40 cycles and 45 ns.
     let line = (40.0 + 45.0 * 2.66) / 10.0;
     let most = without + bare + line + 1.5 * SHARE * (on - without);
     assert!(
@@ -121,7 +121,7 @@ fn a_table_that_is_too_small_is_doubled_until_it_helps() {
     check(&d);
     let rows = table(&d, "bytes") / 16;
     assert_eq!(rows, 1024 << guard(&d, "resizes"));
-    // 12,000 keys, of which half have to be found.
+    // 12,000 keys, half of which have to be found.
     assert!((8192..=1 << 16).contains(&rows), "{rows}");
     assert_eq!(table(&d, "tables"), 1 + guard(&d, "resizes"));
     let (small, _) = run(&plain(1024), program, &serde_json::json!({}));
@@ -138,7 +138,7 @@ fn a_request_that_misses_costs_no_more_than_the_closed_form() {
         ..Store::default()
     };
     let limits = serde_json::json!({"warmup_requests": 20_000});
-    // The line of a set is nowhere but in memory.
+    // The line of a set is only in memory.
     let rows = 1 << 22;
     let levels = 4.0;
     for ns in [45.0, 90.0] {
@@ -155,7 +155,7 @@ fn a_request_that_misses_costs_no_more_than_the_closed_form() {
         let (load, insert, walk) = (6.0, 4.0, 1.0 + levels * memory);
         let more = cost(&with.0) - cost(&without.0);
         let at_most = memory + load + walk + insert + (1.0 + levels) * memory;
-        // The reply is waited for, and so is what the insertion says.
+        // The program waits for the query and for the result of the insertion.
         let at_least = memory + load + insert;
         assert!(
             (at_least..=at_most).contains(&more),

@@ -1,6 +1,5 @@
-//! An STLT while the kernel moves pages of its own accord, over other page tables, placements and
-//! engines, and in virtual machines. Built with checks, the MMU compares each hit of the STB with the
-//! page table.
+//! An STLT while the kernel moves pages, with other page tables, placements and engines, and in virtual
+//! machines. In builds with checks, the MMU compares each hit of the STB with the page table.
 
 use pagewalk_machine::{Design, DesignResult};
 use serde_json::{Value, json};
@@ -12,7 +11,7 @@ const ROWS: &str = "shortcut.stlt.rows=16384";
 /// Designs whose first touches find huge pages.
 const THP: [&str; 3] = ["thp", "ecpt-thp", "mehpt-thp"];
 
-/// Small TLBs, so that the STB is asked.
+/// Small TLBs, so that the STB is looked up.
 fn small_tlbs(mut d: Design) -> Design {
     for (level, entries) in [(&mut d.config.mmu.l2, 64), (&mut d.config.mmu.l1d, 16)] {
         level.get_mut("main").expect("main").entries = entries;
@@ -33,7 +32,7 @@ fn check(d: &DesignResult, told: &Told, what: &str) {
     let asked = table(d, "hits") + table(d, "invalid");
     assert_eq!(unit(d, ".ipb", "lookups"), asked, "{what}");
     let hits = (table(d, "hits"), unit(d, ".stb", "hits"));
-    // A host that moves pages has all cores forget the whole guest each time.
+    // A host that moves pages makes all cores invalidate the whole guest each time.
     let least = if what.contains("moves=true") {
         (100, 0)
     } else {
@@ -46,7 +45,7 @@ fn kernel(d: &DesignResult, path: &str, name: &str) -> u64 {
     sum(d, name, |p| p == path)
 }
 
-/// Two threads on two cores ask for the same records, whose pages move and are swapped out.
+/// Two threads on two cores query the same records, whose pages move and are swapped out.
 #[test]
 fn pages_that_move_and_pages_that_go_are_never_answered_from() {
     let program = Store {
@@ -79,7 +78,7 @@ fn pages_that_move_and_pages_that_go_are_never_answered_from() {
             of("moved")
         };
         assert!(done > 300, "{set}: {done}");
-        // Of two cores that run the program; that which does the work is not interrupted.
+        // Two cores run the program; the one that does the work is not interrupted.
         let stolen = set.contains("stolen");
         assert_eq!(of("shootdowns") <= done, stolen, "{set}");
         assert!(
@@ -102,7 +101,7 @@ fn read<T: serde::de::DeserializeOwned>(spec: &Value) -> T {
     serde_json::from_value(spec.clone()).expect("it fits")
 }
 
-/// Memory comes, goes and moves, too, under whatever else a design is made of.
+/// Also with other components of a design, while memory is mapped, unmapped and moved.
 #[test]
 fn it_goes_together_with_other_tables_placements_and_engines() {
     let program = Store {
@@ -140,8 +139,8 @@ fn it_goes_together_with_other_tables_placements_and_engines() {
     }
 }
 
-/// Rows hold what guest and host say together: the guest's kernel changes its pages, and the
-/// host's moves what lies behind them.
+/// Rows combine the translations of guest and host. The guest's kernel changes its pages, and the host's
+/// kernel moves the frames behind them.
 #[test]
 fn in_a_virtual_machine_rows_lead_from_guest_virtual_to_physical() {
     let program = Store {
@@ -167,7 +166,7 @@ fn in_a_virtual_machine_rows_lead_from_guest_virtual_to_physical() {
         check(&d, &told, &what);
         let moved = || kernel(&d, "host.migration", "moved");
         assert!(!moves || moved() > 20, "{what}");
-        // With a walk in two dimensions an insertion reads more than the four entries.
+        // With a two-dimensional walk, an insertion reads more than the four entries.
         if base == "radix-virtual" {
             let reads = unit(&d, ".stlt", "walk_reads");
             assert!(reads > unit(&d, ".stlt", "walks"), "{what}: {reads}");

@@ -1,11 +1,11 @@
-//! A TLB prefetcher with a buffer of its own beside the last TLB, as part of a machine.
+//! A TLB prefetcher with its own buffer beside the last TLB, as a component of a machine.
 
 use crate::common::{one, run_spec, spec, sum};
 use pagewalk_machine::{DesignResult, Status};
 
 const MACHINE: &str = "revelator-table1";
 const N: u64 = 300_000;
-/// Memory is given back and mapped anew all the time, often at the same addresses.
+/// Memory is freed and mapped again all the time, often at the same addresses.
 const CHURN: &str = "churn 512KiB arena=64KiB keep=0 reads=50 rounds=1000";
 const BUFFER: &str = "mmu.prefetcher.distance.buffer=64";
 
@@ -25,8 +25,8 @@ fn prefetcher(d: &DesignResult, name: &str) -> u64 {
     of(d, ".mmu.prefetcher", name)
 }
 
-/// What the first-level TLBs miss, the second has, or a walk under way, or the buffer, or it is
-/// walked for; and the buffer is asked for what no TLB and no walk under way has.
+/// A first-level miss hits the second level, merges with a walk, hits the buffer, or walks. The buffer is
+/// looked up for misses of all TLBs that merge with no walk.
 fn the_last_tlbs_misses_are_accounted_for(d: &DesignResult, what: &str) {
     let missed = mmu(d, "l1d_misses") + mmu(d, "l1i_misses");
     let hits = sum(d, "hits", |p| p.contains(".mmu.l2."));
@@ -38,13 +38,13 @@ fn the_last_tlbs_misses_are_accounted_for(d: &DesignResult, what: &str) {
     assert_eq!(buffer(d, "lookups"), asked, "{what}");
 }
 
-/// What was fetched went into the buffer, once each, and came to one end.
+/// Each prefetched entry went into the buffer once and had one outcome.
 fn what_was_fetched_is_accounted_for(d: &DesignResult, what: &str) {
     let fetched = prefetcher(d, "fetched");
     assert_eq!(buffer(d, "fills"), fetched, "{what}");
     let ends = ["useful", "useless", "pending"].map(|name| prefetcher(d, name));
     assert_eq!(fetched, ends.iter().sum::<u64>(), "{what}: {ends:?}");
-    // A use is a hit of the buffer or of a TLB that a wait for the fetch has filled.
+    // A use is a hit of the buffer, or of a TLB that the merged fetch has filled.
     assert!(buffer(d, "hits") <= prefetcher(d, "useful"), "{what}");
     let reads = mmu(d, "walk_reads") + prefetcher(d, "walk_reads");
     assert_eq!(of(d, ".l2", "walks"), reads, "{what}");
@@ -75,7 +75,7 @@ fn walks_hits_of_the_buffer_and_waits_account_for_the_last_tlbs_misses() {
     }
 }
 
-/// The same for the other prefetcher, whose buffer is a key of its own.
+/// The same for the other prefetcher, whose buffer has its own key.
 #[test]
 fn the_next_pages_account_for_the_last_tlbs_misses_too() {
     let small = ["mmu.l2.main.entries=64", "mmu.l1d.main.entries=8"];
@@ -103,7 +103,7 @@ fn the_next_pages_account_for_the_last_tlbs_misses_too() {
     }
 }
 
-/// Pages at random: the walks of the program stay, and those for the next pages come on top.
+/// Random pages: the program's own walks stay, and those of prefetches are additional.
 #[test]
 fn what_is_fetched_in_vain_is_seen_in_the_caches() {
     let at = |design| one(MACHINE, design, "gups 1GiB", N, &[]);
@@ -128,10 +128,9 @@ fn without_a_buffer_there_is_no_account_of_one() {
     assert!(!paths.any(|p| p.ends_with(".mmu.prefetch_buffer")));
 }
 
-/// The program gives memory back and maps it anew. A translation that outlives its page would
-/// serve the first touch of the new one, and a fault would be missing; the page faults of the
-/// same program without a prefetcher are the other side. Built with checks, the MMU compares
-/// each hit of the buffer with the page table as well.
+/// The program frees memory and maps it again. A translation that outlives its page would serve the first
+/// touch of the new one, and a fault would be missing. The reference is the number of page faults without
+/// a prefetcher. In builds with checks, the MMU also compares each hit of the buffer with the page table.
 #[test]
 fn what_is_unmapped_leaves_no_translation_in_the_buffer() {
     let set = [
@@ -150,8 +149,8 @@ fn what_is_unmapped_leaves_no_translation_in_the_buffer() {
     what_was_fetched_is_accounted_for(&with, "churn");
 }
 
-/// Pages move to other frames all the time. Built with checks, a hit that names the frame that
-/// a page has left ends the run.
+/// Pages move to other frames all the time. In builds with checks, a hit with a former frame ends the
+/// run.
 #[test]
 fn what_moves_leaves_no_translation_in_the_buffer() {
     let at = |moves: &[&str]| {

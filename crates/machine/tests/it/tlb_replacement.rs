@@ -1,11 +1,11 @@
-//! Replacement policies of TLB arrays, as part of a machine.
+//! Replacement policies of TLB arrays, as components of a machine.
 
 use crate::common::{one, run_spec, spec, sum};
 use pagewalk_machine::DesignResult;
 
 const MACHINE: &str = "revelator-table1";
 const N: u64 = 200_000;
-/// A second level that does not hold the program's pages.
+/// A second level that is too small for the program's pages.
 const SMALL: [&str; 2] = ["mmu.l2.main.entries=96", "mmu.l2.main.ways=12"];
 
 fn at(design: &str, set: &[&str], seed: u64) -> DesignResult {
@@ -14,7 +14,7 @@ fn at(design: &str, set: &[&str], seed: u64) -> DesignResult {
     run_spec(&s).expect("a run").designs.remove(0)
 }
 
-/// All that was counted.
+/// All counters.
 fn counted(d: &DesignResult) -> Vec<(&str, &'static str, u64)> {
     let rows = d.stats.iter();
     rows.map(|s| (s.path.as_str(), s.name, s.value)).collect()
@@ -42,7 +42,7 @@ fn each_array_has_its_own_policy_and_the_default_is_lru() {
     }
 }
 
-/// A program that draws nothing: only with victims at random does the seed change what it misses.
+/// The program makes no random choices, so the seed changes its misses only with random victims.
 #[test]
 fn victims_at_random_are_those_of_the_seed() {
     let run = |design: &str, seed| {
@@ -56,7 +56,7 @@ fn victims_at_random_are_those_of_the_seed() {
     assert!(counted(&a) == counted(&b));
 }
 
-/// Fully associative, of one way and between.
+/// Fully associative, direct-mapped and in between.
 #[test]
 fn any_shape_goes_with_any_policy() {
     for policy in ["lru", "lfu", "srrip", "random"] {

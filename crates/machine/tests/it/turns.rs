@@ -1,4 +1,4 @@
-//! Whose turn it is: programs written down op by op, on several cores.
+//! Turns of threads and cores: programs written operation by operation, on several cores.
 
 use std::collections::VecDeque;
 
@@ -11,7 +11,7 @@ use crate::common::{installation, sum};
 const CODE: u64 = 0x40_0000;
 const DATA: u64 = 0x1000_0000;
 
-/// What each thread gives, in order; nothing more is the thread's end.
+/// Batches of each thread in order. A thread ends after its last batch.
 struct Script(Vec<VecDeque<(Vec<Op>, End)>>);
 
 impl Program for Script {
@@ -46,7 +46,7 @@ fn map(at: u64, bytes: u64) -> (Vec<Op>, End) {
     })
 }
 
-/// `batches` of a thousand plain instructions.
+/// `batches` batches of a thousand plain instructions.
 fn plain(batches: usize) -> impl Iterator<Item = (Vec<Op>, End)> {
     let op = Op {
         pc: CODE,
@@ -80,7 +80,7 @@ fn instructions(d: &DesignResult, core: usize) -> u64 {
 
 #[test]
 fn threads_that_start_late_in_a_skipped_part_are_in_step_when_it_is_over() {
-    // The first thread skips ten times what is measured before the other starts.
+    // The first thread fast-forwards ten times the measured work before the other starts.
     let mut first = VecDeque::from([map(CODE, 4096)]);
     first.extend(plain(400));
     first.push_back(event(Event::Spawn { thread: 1 }));
@@ -124,7 +124,7 @@ fn threads_without_a_core_get_one_in_a_skipped_part() {
     };
     let set = ["cores=1", "schedule.time_slice_cycles=2000"];
     let d = run(vec![first, second], &set, limits);
-    // Half of what was skipped was the second one's, all that it does before it loads.
+    // Half of the fast-forwarded work belonged to the second thread: all that it does before it loads.
     let loads = sum(&d, "loads", |p| p == "core.0");
     assert!((10_000..30_000).contains(&loads), "{loads}");
 }

@@ -1,4 +1,4 @@
-//! Virtual machines from outside: walks in two dimensions, and what they cost.
+//! Virtual machines as a whole: two-dimensional walks and their cost.
 
 use std::collections::BTreeSet;
 
@@ -8,9 +8,9 @@ use pagewalk_machine::Status;
 const MACHINE: &str = "mehpt-table3";
 const N: u64 = 200_000;
 
-/// Without walk caches and nested TLB every walk of radix over radix makes the 24
-/// references of the textbook: four host reads for each of the guest's four entries
-/// and for the page itself, and the four entries.
+/// Without walk caches and nested TLB, every walk of radix over radix makes the 24 references of the
+/// textbook. These are four host reads for each of the guest's four entries and for the page itself, and
+/// the four entries.
 #[test]
 fn a_cold_walk_of_radix_over_radix_makes_24_references() {
     let warm = |set: &[&str]| {
@@ -27,15 +27,15 @@ fn a_cold_walk_of_radix_over_radix_makes_24_references() {
     assert_eq!(faults, 0, "all was populated, in guest and host");
     assert_eq!(sum(&d, "walk_reads", mmu), 24 * sum(&d, "walks", mmu));
     assert_eq!(metric(&d, "walk_reads_per_walk"), 24.0);
-    // With 2 MB pages of the host one of its levels is gone: 5 * 3 + 4.
+    // With 2 MB pages, the host has one level less: 5 * 3 + 4.
     let huge = [set[0], set[1], "virtual.placement.thp.mode=always"];
     let d = warm(&huge);
     assert_eq!(metric(&d, "walk_reads_per_walk"), 19.0);
 }
 
-/// A TLB entry spans what is one piece in both: a guest's huge page over 4 KB pages of the
-/// host takes as many entries as 4 KB pages in both, and only its walk is shorter by a level
-/// and what the host does for that. Over huge pages of the host it is one entry.
+/// A TLB entry covers the smaller of both page sizes. A guest's huge page over 4 KB pages of the host
+/// takes as many entries as 4 KB pages in both. Only its walk is shorter, by a level and its host walks.
+/// Over huge pages of the host it is one entry.
 #[test]
 fn a_huge_page_of_the_guest_is_no_larger_in_a_tlb_than_the_pages_behind_it() {
     let set = ["mmu.walk_caches.entries=0", "mmu.nested_tlb.entries=0"];
@@ -50,15 +50,15 @@ fn a_huge_page_of_the_guest_is_no_larger_in_a_tlb_than_the_pages_behind_it() {
     let splintered = warm("thp-virtual", &[]);
     let apart = walks(&splintered) as f64 / walks(&small) as f64;
     assert!((0.99..1.01).contains(&apart), "{apart}");
-    // The few walks for code and stack, which are in 4 KB pages, make 24.
+    // The few walks for code and stack, which have 4 KB pages, make 24.
     let reads = metric(&splintered, "walk_reads_per_walk");
     assert!((19.0..19.05).contains(&reads), "{reads}");
     let whole = warm("thp-virtual", &["virtual.placement.thp.mode=always"]);
     assert!(walks(&whole) * 100 < walks(&small), "{}", walks(&whole));
 }
 
-/// Any pair of tables: the program, what the guest maps and what the guest's kernel
-/// puts to use are the same whatever the host's table is, and the walks end at it.
+/// Any pair of tables: the program, the guest's mappings and its kernel's use of memory do not depend on
+/// the host's table, and walks end at it.
 #[test]
 fn every_table_serves_as_guest_and_host_of_every_other() {
     // A guest's ways need no chunks.
@@ -92,13 +92,13 @@ fn every_table_serves_as_guest_and_host_of_every_other() {
             let nested = |name: &str| sum(&d, name, |path| path.ends_with(".mmu.nested"));
             assert!(nested("lookups") > nested("hits"), "{pair}");
             assert!(nested("host_walks") > 0, "{pair}");
-            // What the guest mapped and its tables lie in pages of the host.
+            // The guest's mappings and tables lie in pages of the host.
             let host = |name: &str| sum(&d, name, |path| path == "host");
             let guest = |name: &str| sum(&d, name, |path| path == "os");
             let backed = host("mapped_4kb_bytes");
             let mapped = guest("mapped_4kb_bytes");
             assert!(backed >= mapped + guest("page_table_bytes"), "{pair}");
-            // What old tables have left stays backed.
+            // Memory of the guest's old tables stays backed.
             let peak = guest("page_table_peak_bytes");
             assert!(
                 backed <= mapped + 2 * peak,
@@ -116,11 +116,11 @@ fn every_table_serves_as_guest_and_host_of_every_other() {
             assert_eq!(*same.get_or_insert(seen), seen, "{pair}");
             hosts.insert(host("page_table_peak_bytes"));
         }
-        // Five tables of the same pages.
+        // Five tables with the same pages.
         assert_eq!(hosts.len(), tables.len(), "{guest}: {hosts:?}");
         guests.extend(same);
     }
-    // The guests differ in their tables only.
+    // The guests differ only in their tables.
     let backed: BTreeSet<_> = guests.iter().map(|g| g[4]).collect();
     assert_eq!(backed.len(), tables.len(), "{backed:?}");
     assert!(
@@ -172,7 +172,7 @@ fn a_virtual_machine_is_slower_than_none_and_a_perfect_mmu_tells_no_difference()
     assert_eq!(perfect("radix-virtual"), 0.0);
 }
 
-/// The nested TLB is what its keys say.
+/// Its keys determine the nested TLB.
 #[test]
 fn a_larger_nested_tlb_has_fewer_host_walks() {
     let walks = |entries: u32| {
@@ -184,7 +184,7 @@ fn a_larger_nested_tlb_has_fewer_host_walks() {
     assert!(none > some && some > many, "{none} {some} {many}");
 }
 
-/// The walk of one radix table, whatever guest and host are made of.
+/// The walk of one radix table, for any guest and host.
 #[test]
 fn a_walk_of_the_shadow_is_that_of_one_table() {
     let set = ["mmu.walk_caches.entries=0", "mmu.nested_tlb.entries=0"];
@@ -213,8 +213,8 @@ fn a_walk_of_the_shadow_is_that_of_one_table() {
     }
 }
 
-/// Same pages, same TLBs, fewer reads: never slower than nested walks, by far faster where
-/// walks matter. What the kernels do takes the same time.
+/// The same pages and TLBs with fewer reads: never slower than nested walks, and much faster where walks
+/// matter. The time of the kernels is the same.
 #[test]
 fn ideal_shadow_paging_is_never_slower_than_nested_paging() {
     let placements = ["buddy={}", "thp={}"];

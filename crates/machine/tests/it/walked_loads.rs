@@ -1,4 +1,4 @@
-//! Where page-table entries and data of loads that walk come from, and how long they wait.
+//! Sources of page-table entries and data for loads that walk, and their waiting times.
 
 use crate::common::{metric, one, run_spec, spec, sum};
 use pagewalk_machine::{DesignResult, Status};
@@ -14,8 +14,8 @@ fn gups(size: &str, design: &str, set: &[&str]) -> DesignResult {
     d
 }
 
-/// Loads that walked, by where entries and data came from: caches and caches,
-/// caches and DRAM, DRAM and caches, DRAM and DRAM.
+/// Loads that walked, by the sources of entries and data: caches and caches, caches and DRAM, DRAM and
+/// caches, DRAM and DRAM.
 fn kinds(d: &DesignResult) -> [u64; 4] {
     [
         "entries_cached_data_cached",
@@ -32,7 +32,7 @@ fn an_update_of_a_large_table_is_a_load_that_walks() {
     let kinds = kinds(&d);
     let all: u64 = kinds.iter().sum();
     let mmu = |name| sum(&d, name, |p| p == "core.0.mmu");
-    // Its store comes after it, to the same page; hardly any other load does.
+    // Its store follows to the same page; hardly any other load walks.
     assert!(all.abs_diff(mmu("walks")) < mmu("walks") / 50, "{kinds:?}");
     assert!(all <= mmu("walks") + mmu("walks_merged"));
     assert!(all <= sum(&d, "loads", |p| p == "core.0"));
@@ -63,7 +63,7 @@ fn translation_is_a_part_of_the_time_of_a_load() {
         let (translation, all) = part(&d);
         let loads = sum(&d, "loads", |p| p == "core.0");
         assert!(translation + 4 * loads <= all, "{design}");
-        // A walk of a load takes its time from it; stores hardly walk here.
+        // A load waits for its walk; stores hardly walk here.
         let walks = sum(&d, "walk_cycles", |p| p == "core.0.mmu");
         assert!(translation >= walks - walks / 20, "{design}");
     }

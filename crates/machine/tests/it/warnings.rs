@@ -1,11 +1,11 @@
-//! Warnings that name a cause name the one that applies.
+//! Warnings name the cause that applies.
 
 use crate::common::run;
 
 const MACHINE: &str = "epyc-milan";
 const N: u64 = 50_000;
 
-/// What is said of two designs that never differed.
+/// The warning about two designs that never differed.
 fn cause(designs: &[&str], program: &str, set: &[&str]) -> String {
     let r = run(MACHINE, designs, program, N, set);
     let found = r.warnings.iter().find(|w| w.contains("never differed"));
@@ -125,13 +125,13 @@ fn what_is_so_of_several_designs_is_said_once() {
     let said = about[0];
     let head = "radix, radix[mmu.walkers=9], l2tlb-128k and radix[mmu.walkers=10] never differed in any statistic: beside radix, ";
     assert!(said.starts_with(head), "{said}");
-    // Each cause with those that it is of.
+    // Each cause with its designs.
     let both = "radix[mmu.walkers=9] and radix[mmu.walkers=10]: no walk ever waited for a walker";
     assert!(said.contains(both), "{said}");
     let one = "l2tlb-128k: no entry of mmu.l2.main had to make room";
     assert!(said.contains(one), "{said}");
 
-    // Two pairs that differ from each other are two sentences.
+    // Two pairs that differ from each other give two sentences.
     let same = "page_table.radix.levels=4";
     let [radix, thp] = ["radix", "thp"].map(|d| format!("{d}[{same}]"));
     let two = ["radix", &radix, "thp", &thp];

@@ -1,4 +1,4 @@
-//! Whole machines that follow wrong paths.
+//! Whole machines that execute wrong paths.
 
 use crate::common::{metric, one, run_spec, spec, sum};
 use pagewalk_machine::DesignResult;
@@ -33,7 +33,7 @@ fn loads_of_wrong_paths_are_among_what_mmu_and_caches_count_and_nowhere_else() {
         let loads = wrong(&on, "loads");
         let by_source: u64 = sources.iter().map(|s| wrong(&on, s)).sum();
         assert_eq!(loads, by_source, "{workload}");
-        // Each asks the MMU once, or twice over two pages.
+        // Each access translates once, or twice if it spans two pages.
         let translated = |d: &DesignResult| sum(d, "translations", |p| p == "core.0.mmu");
         let more = translated(&on) - translated(&off);
         assert!(loads > N / 1000, "{workload}: {loads}");
@@ -41,7 +41,7 @@ fn loads_of_wrong_paths_are_among_what_mmu_and_caches_count_and_nowhere_else() {
             (loads..loads * 11 / 10).contains(&more),
             "{workload}: {more} for {loads}"
         );
-        // The program's own misses are fewer if anything: some pages are there already.
+        // The program's own misses do not increase: some pages are present already.
         let walks = |d: &DesignResult| sum(d, "walks", |p| p == "core.0.mmu");
         let (own, without) = (walks(&on) - wrong(&on, "walks"), walks(&off));
         assert!(
@@ -92,7 +92,7 @@ fn what_is_skipped_is_learned() {
         let d = run_spec(&s).unwrap().designs.remove(0);
         wrong(&d, "unknown_loads") * 100 / wrong(&d, "loads")
     };
-    // Pointers that the part before followed, a fifth of the tree or so.
+    // Pointers that the earlier part followed, about a fifth of the tree.
     let (fresh, after) = (loads(0), loads(40_000_000));
     assert!(after < fresh, "{after} of 100, {fresh} without");
 }

@@ -29,7 +29,7 @@ Format: TypeAlias = Literal["champsim", "lackey", "pwt"]
 Group: TypeAlias = Literal["core", "caches", "tlbs", "walk_caches", "engine", "dram"]
 """A kind of part of the machine."""
 Machines: TypeAlias = str | list[str]
-"""The machines of a run by name or path: a text, or a list of several."""
+"""Machines of a run by name or path: one string, or a list."""
 Status: TypeAlias = Literal[
     "complete",
     "partial",
@@ -39,7 +39,7 @@ Status: TypeAlias = Literal[
     "program_error",
     "fault",
 ]
-"""How a design ended."""
+"""Completion status of a design."""
 WorkUnit: TypeAlias = Literal["instruction", "request"]
 """The unit of work whose cycles speedups compare."""
 Followed: TypeAlias = int | Auto | None
@@ -79,7 +79,7 @@ class Definition(TypedDict):
     """Name, unit and definition of a number."""
 
     name: str
-    """Name; begins with `programs.` where each program of a mix has the number."""
+    """Name; begins with `programs.` for a metric of each program of a mix."""
     unit: str
     """Unit."""
     meaning: str
@@ -101,50 +101,49 @@ class Definitions(TypedDict):
 class DesignResultFields(FromJson):
     """The result of one design.
 
-    Where several machines were compared, the first design is the first one on the same machine.
-    Where `regions` of a trace stand for the whole, counts are those of as many instructions as the
-    regions have, to which each region contributes by its weight.
+    With several machines, the first design means the first one on the same machine. With `regions`
+    of a trace, counts are weighted sums, scaled to the number of instructions in the regions.
     """
 
     name: str
-    """Name; of several machines with the machine's."""
+    """Name; with several machines it includes the machine's name."""
     description: str
-    """The design in one sentence."""
+    """Description in one sentence."""
     status: Status
-    """How it ended."""
+    """Completion status."""
     message: str | None
-    """Why it did not complete."""
+    """Reason why it did not complete."""
     config: Json
     """The resolved configuration."""
     quantities: list[Quantity] = field(default_factory=list, metadata={"key": "summary"})
-    """The summary: its main numbers."""
+    """Summary: the main metrics."""
     speedup: float | None
-    """Speed relative to the first design, by `speedup_by`. Of a mix it compares the weighted
-    speedups, because designs do not execute the same share of each program.
+    """Speedup over the first design, by `speedup_by`. In a mix, the ratio of weighted speedups,
+    because designs do not execute the same share of each program.
     """
     cycle_stack: list[Share] = field(default_factory=list)
     """Cycles by cause."""
     statistics: list[Statistic] = field(default_factory=list, metadata={"key": "stats"})
     """Counters of the measured part."""
     since_boot: list[Statistic] = field(default_factory=list)
-    """Counters of the operating system and of the page tables since the machine booted. Tables grow
-    most while a program fills its memory, before the measured part.
+    """Counters of the operating system and the page tables since boot. Tables grow most while a
+    program fills its memory, before the measured part.
     """
     histograms: list[Histogram] = field(default_factory=list)
     """Latencies of walks, walker waits, loads and page faults."""
     intervals: Intervals | None
-    """Interval statistics, if they were asked for."""
+    """Interval statistics, if requested."""
     sampling: Sampling | None
     """The estimate from samples, if there were any."""
     antt: float | None = None
-    """Average normalized turnaround time of a mix: mean over its programs of how many times longer
-    an instruction takes here than alone on the first design (Eyerman and Eeckhout, IEEE Micro
+    """Average normalized turnaround time of a mix: mean over its programs of the time for an
+    instruction, relative to the program alone on the first design (Eyerman and Eeckhout, IEEE Micro
     2008).
     """
     design: str | None = None
-    """Name of the design without the machine's."""
+    """Name of the design without the machine's name."""
     energy: Energy | None = None
-    """Energy of the measured part; None where nothing was measured."""
+    """Energy of the measured part; None if nothing was measured."""
     energy_ratio: float | None = None
     """Energy relative to the first design, by `speedup_by`."""
     harmonic_speedup: float | None = None
@@ -154,31 +153,30 @@ class DesignResultFields(FromJson):
     machine: str | None = None
     """Name of the machine."""
     mappings: list[MappedPage] | None = None
-    """Where every page lies at the end, if that was asked for."""
+    """Mapping of every page at the end, if requested."""
     outside_programs: dict[str, int] = field(default_factory=dict, repr=False)
-    """Counts of a mix that belong to none of its programs. With `own` and `later` of each program
-    they add up to the counters of the machine.
+    """Counts of a mix that belong to none of its programs. Together with `own` and `later` of each
+    program they add up to the machine's counters.
     """
     programs: list[ProgramResult] = field(default_factory=list)
     """The programs of a mix."""
     regions: Regions | None = None
-    """The regions that stand for the whole trace, if there are any."""
+    """The regions that represent the whole trace, if there are any."""
     speedup_by: WorkUnit = "instruction"
-    """The work whose cycles speedups compare: an instruction where the designs execute the same
-    instructions, else a request.
+    """Unit of work of speedups: an instruction if the designs execute the same instructions, else a
+    request.
     """
     speedup_in_time: float | None = None
-    """Speed in seconds relative to the first design on the first machine, by `speedup_by`. None for
-    one machine, and for a mix, whose programs have theirs.
+    """Speedup in seconds over the first design on the first machine, by `speedup_by`. None for one
+    machine, and for a mix, whose programs have their own.
     """
     translation_cost: float | None = None
-    """Share of the cycles that a machine whose TLBs never miss saves for the same instructions;
-    below zero where it needs more. None where it was not asked for, and for designs whose program
-    is not the same.
+    """Share of the cycles that perfect TLBs save for the same instructions; negative if they need
+    more cycles. None if not requested, and for designs whose program is not the same.
     """
     weighted_speedup: float | None = None
-    """Weighted speedup of a mix: sum over its programs of instructions a cycle here, divided by
-    those of the program alone on the first design (Snavely and Tullsen, ASPLOS 2000).
+    """Weighted speedup of a mix: sum over its programs of their IPC, divided by that of the program
+    alone on the first design (Snavely and Tullsen, ASPLOS 2000).
     """
 
 
@@ -234,11 +232,11 @@ class Explanation(TypedDict):
 class HistogramFields(FromJson):
     """One histogram of the measured part.
 
-    Percentiles lie at most 1/32 above the value that so many of the values do not exceed.
+    Percentiles exceed the exact value by at most 1/32.
     """
 
     path: str
-    """Component; of several cores `cores` and below it stand for all together."""
+    """Component; with several cores, `cores` and paths below it stand for all cores together."""
     name: str
     """Name of the histogram."""
     unit: str
@@ -260,7 +258,7 @@ class HistogramFields(FromJson):
     largest: int | None
     """The largest value, exact."""
     buckets: list[tuple[int, int, int]] = field(default_factory=list)
-    """The buckets that are not empty, in ascending order: least value, largest value, count."""
+    """Buckets that are not empty, in ascending order: least value, largest value, count."""
 
 
 class Host(TypedDict):
@@ -275,7 +273,7 @@ class Host(TypedDict):
     peak_rss_bytes: int
     """Largest resident set of the process so far, bytes."""
     portions_elsewhere: NotRequired[int]
-    """Portions of a recording's samples that other hosts simulated."""
+    """Shards of a recording's samples that remote hosts simulated."""
 
 
 class Installed(TypedDict):
@@ -305,7 +303,7 @@ class Interval(FromJson):
 
 @dataclass(frozen=True, kw_only=True)
 class IntervalHistogram(FromJson):
-    """One histogram over the intervals; each list has an entry an interval."""
+    """One histogram over the intervals; each list has one entry for each interval."""
 
     path: str
     """Component."""
@@ -324,7 +322,7 @@ class IntervalHistogram(FromJson):
     p99: list[int | None] = field(default_factory=list)
     """Value that 99 % of the values do not exceed."""
     buckets: list[list[tuple[int, int, int]]] = field(default_factory=list)
-    """The buckets that are not empty: least value, largest value, count."""
+    """Buckets that are not empty: least value, largest value, count."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -352,17 +350,19 @@ class IntervalsFields(FromJson):
     cycles: list[int] = field(default_factory=list)
     """Cycles of the slowest core."""
     complete: list[bool] = field(default_factory=list)
-    """True for intervals of the length asked for: the end of the measured part may cut the last."""
+    """True for intervals of the requested length; the end of the measured part may cut the last
+    one.
+    """
     values: dict[str, list[float | None]] = field(default_factory=dict, repr=False)
-    """Numbers of the summary by name; None where one has no meaning."""
+    """Metrics of the summary by name; None where one is undefined."""
     statistic_columns: list[IntervalStatistic] = field(
         default_factory=list, metadata={"key": "stats"}
     )
-    """Counters; on several cores those of each and, under `cores`, their sums."""
+    """Counters. With several cores: those of each core and, under `cores`, their sums."""
     histogram_columns: list[IntervalHistogram] = field(
         default_factory=list, metadata={"key": "histograms"}
     )
-    """Histograms; on several cores those of each and, under `cores`, of all together."""
+    """Histograms. With several cores: those of each core and, under `cores`, their union."""
 
 
 class Key(TypedDict):
@@ -371,15 +371,15 @@ class Key(TypedDict):
     path: str
     """Dotted path; `<name>` stands for a name that the file chooses."""
     text: str
-    """Definition."""
+    """Definition, from the field's comment."""
     expected: str
     """Values that it takes."""
     unit: str
     """Unit of a number; empty where it has none."""
     reader: str
-    """The part of the machine that reads it."""
+    """The component that reads it."""
     default: NotRequired[Any]
-    """Value where a file leaves the key out, if it may."""
+    """Default value, if the key is optional."""
 
 
 class Limits(TypedDict):
@@ -395,8 +395,8 @@ class Limits(TypedDict):
     instructions: int | None
     """Instructions measured; None: to the program's end."""
     roi: bool
-    """Skip up to the region of interest, and stop where it ends. Where regions are what is counted
-    as requests: measure so many regions, and skip between.
+    """Fast-forward to the region of interest, and stop where it ends. Where the ends of regions
+    count as requests, measure that many regions and fast-forward between them.
     """
     sample: Sample | None
     """Sampling of the measured part."""
@@ -427,14 +427,14 @@ class Made(TypedDict):
 
 @dataclass(frozen=True, kw_only=True)
 class MappedPage(FromJson):
-    """A page of a process, and the memory behind it."""
+    """A page of a process, and its physical address."""
 
     process: int
-    """Number of the process."""
+    """The process."""
     address: int
     """Virtual address."""
     at: int
-    """Physical address; of a guest's process, that in the guest."""
+    """Physical address. For a process of a guest, the guest-physical address."""
     bytes: int
     """Size in bytes."""
 
@@ -444,9 +444,9 @@ class MeasuredRegion(FromJson):
     """The measurement of one region."""
 
     at: int
-    """Instructions of the trace before it, as it was asked for."""
+    """Instructions of the trace before it, as requested."""
     weight: float
-    """Its weight, as it was asked for."""
+    """Weight, as requested."""
     instructions: int
     """Instructions measured."""
     requests: int
@@ -528,7 +528,7 @@ class Program(TypedDict):
 
 @dataclass(frozen=True, kw_only=True)
 class ProgramResultFields(FromJson):
-    """One program of a mix, up to the instructions or requests asked for.
+    """One program of a mix, over the requested instructions or requests.
 
     `pagewalk explain programs.NAME` defines each number.
     """
@@ -538,17 +538,17 @@ class ProgramResultFields(FromJson):
     instructions: int
     """Instructions."""
     requests: int
-    """Requests that ended."""
+    """Requests that completed."""
     cycles: int | None
-    """Cycles from the start of the measured part until the program had done so much; None if it
-    never had.
+    """Cycles from the start of the measured part until the program had completed its work; None if
+    it did not.
     """
     ipc: float | None
-    """Instructions a cycle until then."""
+    """IPC over these cycles."""
     ipc_alone: float | None
-    """Instructions a cycle of the program alone on the first design."""
+    """IPC of the program alone on the first design."""
     speedup: float | None
-    """Speed relative to the first design in the same mix."""
+    """Speedup over the first design in the same mix."""
     l1d_tlb_mpki: float | None
     """Misses of the first-level data TLB for 1000 instructions."""
     l1i_tlb_mpki: float | None
@@ -566,12 +566,12 @@ class ProgramResultFields(FromJson):
     page_table_bytes: int
     """Bytes of its page tables at the end."""
     own: dict[str, int] = field(default_factory=dict, repr=False)
-    """Counts until the program had done what was asked for."""
+    """Counts until the program had completed its work."""
     later: dict[str, int] = field(default_factory=dict, repr=False)
-    """Counts from then on, while other programs had not."""
+    """Counts after that, while other programs had not."""
     speedup_in_time: float | None = None
-    """Speed in seconds relative to the first design on the first machine in the same mix, where
-    several machines were compared.
+    """Speedup in seconds over the first design on the first machine in the same mix, if several
+    machines were compared.
     """
 
 
@@ -597,7 +597,7 @@ class Quantity(FromJson):
     name: str
     """Name."""
     value: float | None
-    """Value; None where it has no meaning (a mean over nothing)."""
+    """Value; None if it is undefined, such as a mean of nothing."""
     unit: str
     """Unit."""
     meaning: str = field(repr=False)
@@ -605,14 +605,14 @@ class Quantity(FromJson):
 
 
 class RecordResult(TypedDict):
-    """The recording that was made."""
+    """The finished recording."""
 
     path: str
     """The file."""
     source: str
     """The program."""
     partial: bool
-    """True if it was stopped before the program or what was asked for had ended."""
+    """True if it was stopped before the program's end and the requested length."""
     instructions: int
     """Instructions of all threads."""
     ops: int
@@ -622,13 +622,13 @@ class RecordResult(TypedDict):
     exit_status: int | None
     """Exit status of a live program."""
     unseen: list[str]
-    """Programs that its processes executed and that could not be recorded, a sentence each."""
+    """Programs that its processes executed and that could not be recorded, one sentence each."""
     seconds: float
     """Wall-clock seconds."""
 
 
 class Reference(TypedDict):
-    """A design that others are compared with. It need not be among those of the result."""
+    """A reference design for comparisons. It need not be in the result."""
 
     name: str
     """Name."""
@@ -637,45 +637,43 @@ class Reference(TypedDict):
     cycles_per_instruction: float
     """Cycles an instruction."""
     design: NotRequired[str]
-    """Name of the design without the machine's."""
+    """Name of the design without the machine's name."""
     machine: NotRequired[str]
     """Name of the machine."""
 
 
 class Region(TypedDict):
-    """A stretch of a trace, and the share of its instructions that it stands for."""
+    """A stretch of a trace, with the share of the trace that it represents."""
 
     at: int
     """Instructions of the trace before it."""
     instructions: int
-    """Instructions of it."""
+    """Instructions in it."""
     weight: float
-    """Its share of the trace; those of all regions add up to 1."""
+    """Weight: its share of the trace. The weights of all regions add up to 1."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Regions(FromJson):
-    """The measured regions that stand for a whole trace."""
+    """Measured regions that represent a whole trace."""
 
     error_bound: float | None
-    """Always None: how far the whole is from its regions is not known."""
+    """Always None: the error of representing the trace by its regions is unknown."""
     regions: list[MeasuredRegion] = field(default_factory=list)
     """The regions."""
     warming: WarmingError | None = None
-    """Cold-start uncertainty at the beginning of the regions; None where there is none."""
+    """Cold-start uncertainty at the beginning of the regions; None if there is none."""
 
 
 class RequestedRegions(TypedDict):
-    """Regions of a trace in the order of their instructions, which alone are simulated."""
+    """Regions of a trace in the order of their instructions. Only they are simulated in detail."""
 
     regions: list[Region]
     """The regions."""
     warming: Warming
     """Warming before each region."""
     trace_instructions: NotRequired[int]
-    """Instructions of the trace that they are of, where that is known: those of another are
-    refused.
-    """
+    """Instructions of the trace that the regions belong to, if known. Other traces are refused."""
 
 
 class Resolved(TypedDict):
@@ -690,7 +688,7 @@ class Resolved(TypedDict):
 
 
 class RunResult(TypedDict):
-    """The result of a run: all that `--json` writes."""
+    """Result of a run, as `--json` writes it."""
 
     version: str
     """Version of Pagewalk."""
@@ -701,39 +699,37 @@ class RunResult(TypedDict):
     source: Source
     """The program."""
     machine: Machines
-    """Name of the machine, or names of several, as they were given."""
+    """Name of the machine, or names of several, as given."""
     limits: Limits
     """The part of the program that was measured."""
     warnings: list[str]
-    """Sentences to read before the numbers are used."""
+    """Warnings: sentences to read before using the numbers."""
     failed_files: list[str]
-    """Files asked for that could not be written, and why."""
+    """Requested files that could not be written, with the reason."""
     host: Host
     """The simulating host; differs from run to run."""
     designs: list[Json]
-    """One entry a design, in the order asked for. Of several machines, all designs of the first
-    come first.
+    """One entry a design, in the requested order. With several machines, all designs of the first
+    machine come first.
     """
     regions: NotRequired[RequestedRegions]
-    """The regions that stand for the whole trace, if there are any."""
+    """The regions that represent the whole trace, if there are any."""
     translation_reference: NotRequired[Reference]
-    """The design that `translation_cost` compares with, if that was asked for and could be
-    measured.
-    """
+    """Reference design of `translation_cost`, if it was requested and could be measured."""
     translation_references: NotRequired[list[Reference]]
-    """That design on each machine, where several were compared."""
+    """Reference design on each machine, if several machines were compared."""
 
 
 class Sample(TypedDict):
-    """Sampling: of every `period` instructions `length` are measured."""
+    """Sampling: `length` of every `period` instructions are measured."""
 
     length: int
     """Instructions measured in each period."""
     period: int
     """Instructions from the start of one period to the next."""
     warming: NotRequired[Warming]
-    """Warming before a sample. None: the last `length` of a period are measured, and all others
-    warm caches, TLBs and predictors.
+    """Warming before a sample. None: the last `length` instructions of a period are measured, and
+    functional warming covers all others.
     """
 
 
@@ -764,10 +760,10 @@ class Sampling(FromJson):
 
 
 class Sense(TypedDict):
-    """One sense of a name."""
+    """One meaning of a name."""
 
     kind: str
-    """`term`, `statistic`, `metric`, `config`, `design`, `machine`, `paper` or `workload`; of
+    """`term`, `statistic`, `metric`, `config`, `design`, `machine`, `paper` or `workload`; for
     energy also `model` and `number`.
     """
     name: str
@@ -775,13 +771,13 @@ class Sense(TypedDict):
     text: str
     """Definition."""
     unit: str
-    """Unit, or the form of value that is expected."""
+    """Unit, or the expected form of the value."""
     source: str
-    """Citation or origin, if that is known."""
+    """Citation or origin, if known."""
     default: NotRequired[Any]
-    """Value of a configuration key where a file leaves it out, if it may."""
+    """Default value of a configuration key, if it is optional."""
     reader: NotRequired[str]
-    """The part of the machine that reads a configuration key."""
+    """The component that reads a configuration key."""
     settings: NotRequired[list[Setting]]
     """Settings of the file of a design, a machine or a paper."""
     workload: NotRequired[Program]
@@ -794,16 +790,16 @@ class Setting(TypedDict):
     key: str
     """Dotted path."""
     value: Any
-    """Value in the file; an empty table for a part that is chosen and nothing more."""
+    """Value in the file; an empty table for a part chosen without values."""
     comment: str
-    """The file's comment on it, with its source where it has one."""
+    """Comment in the file, with a source if it has one."""
     default: NotRequired[Any]
-    """Value where a file leaves the key out, if that is defined."""
+    """Default value, if there is one."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Share(FromJson):
-    """Cycles of one cause."""
+    """Share of a cause in the cycle stack."""
 
     cause: str
     """Cause."""
@@ -854,7 +850,7 @@ class Source(TypedDict):
     """Exit status of a live program."""
     unseen: list[str]
     """Programs that its processes executed and that could not be simulated, with the number of
-    processes and why.
+    processes and the reason.
     """
 
 
@@ -954,18 +950,18 @@ class TraceInfo(TypedDict):
 
 
 class Warming(TypedDict):
-    """Warming before each sample, which lies anywhere in its period.
+    """Warming before each sample, whose place in its period is random.
 
-    The program is fast-forwarded before that.
+    The program is fast-forwarded to the warming.
     """
 
     followed: Followed
-    """Instructions of which those lines alone warm caches and TLBs that were not used a moment
-    before.
+    """Instructions of filtered functional warming: only accesses to lines that were not used
+    recently warm caches and TLBs.
     """
     warmed: int
-    """Instructions right before the sample all of whose accesses and branches warm caches, TLBs and
-    predictors.
+    """Instructions of functional warming right before the sample: every access and branch warms
+    caches, TLBs and predictors.
     """
 
 

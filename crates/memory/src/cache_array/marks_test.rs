@@ -154,10 +154,10 @@ fn what_nobody_asked_for_is_no_miss() {
         (Level::L2, 0, 1),
         (Level::L2, PREFETCHED, 0),
         (Level::L2, SPECULATIVE, 0),
-        // From the level above.
+        // Write-backs from the level above.
         (Level::L2, DIRTY | OWNED, 0),
         (Level::L3, DIRTY, 0),
-        // Of a store.
+        // A store's fill.
         (Level::L1, DIRTY | OWNED, 1),
     ] {
         let mut lines = cache(2, Replacement::Lru, level);

@@ -103,7 +103,7 @@ pagewalk_stats::counters! {
 
 pagewalk_stats::counters! {
     /// Sources of page-table entries and of data, for loads that missed all TLBs (Revelator, figure
-    /// 2). A line on its way counts as where it comes from.
+    /// 2). A line on its way counts by its source.
     pub struct WalkedLoads {
         entries_cached_data_cached: "loads", "Loads whose walk, own or waited for, read page-table entries from caches only, and whose data a cache or an older store had";
         entries_cached_data_memory: "loads", "Loads whose walk read entries from caches only, and whose data DRAM had";
@@ -327,12 +327,12 @@ impl Core {
         self.cycle(self.next)
     }
 
-    /// Instructions dispatched since the start, timed or warmed.
+    /// Instructions executed since the start, timed or in functional warming.
     pub fn instructions(&self) -> u64 {
         self.rob.count + self.warmed
     }
 
-    /// Requests that ended since the start, timed or warmed.
+    /// Requests that ended since the start, timed or in functional warming.
     pub fn requests(&self) -> u64 {
         self.stats.requests + self.warmed_requests
     }

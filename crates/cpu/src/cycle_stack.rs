@@ -28,7 +28,7 @@ pub enum Cause {
     DramQueue,
     /// It waited for a miss register of a cache.
     MissRegister,
-    /// It waited for TLBs to be looked up.
+    /// It waited for TLB lookups.
     Tlb,
     /// It waited for a walker, or merged with a walk that did.
     Walker,
@@ -38,7 +38,7 @@ pub enum Cause {
     Branch,
     /// The front end waited for instructions.
     Fetch,
-    /// A store found no room in the store queue, or a fence waited for it.
+    /// A store found the store queue full, or a fence waited for it to drain.
     StoreQueue,
     /// The kernel ran.
     Kernel,

@@ -59,7 +59,7 @@ impl Tage {
                 min_history,
                 max_history,
             } => (log_entries, tables as usize, min_history, max_history),
-            // Only the history, for indirect targets.
+            // Only the history is used, for indirect targets.
             PredictorSpec::Bimodal { .. } | PredictorSpec::Perfect {} => (0, 2, 8, 25),
         };
         let base_log = match *spec {

@@ -28,8 +28,8 @@ pub(crate) const OWNED: u64 = 1 << 51;
 const WARMED: u64 = 1 << 55;
 const GUESSED: u64 = PREFETCHED | SPECULATIVE | WARMED;
 /// Epoch in which the line was last used, in eight bits; for an invalidated way, that of its last
-/// line. Each [`CacheArray::mark_stale`] begins an epoch. Epoch 0 is older than all that are told
-/// apart.
+/// line. Each [`CacheArray::mark_stale`] begins an epoch. Epoch 0 is older than all distinguishable
+/// epochs.
 const EPOCH_SHIFT: u32 = 56;
 const EPOCH: u64 = 0xff << EPOCH_SHIFT;
 /// Level that the line came from, in three bits.
@@ -387,8 +387,8 @@ impl CacheArray {
     /// Marks all lines as stale after a fast-forward: they may have been evicted meanwhile.
     pub fn mark_stale(&mut self) {
         if self.epoch >> EPOCH_SHIFT == EPOCHS {
-            // All epochs are in use: every line moves to epoch 0, which is older than all that
-            // come.
+            // All epochs are in use: every line moves to epoch 0, which is older than all later
+            // ones.
             for set in 0..self.state.count() {
                 let base = self.state.base(set);
                 for way in 0..self.state.ways() {

@@ -57,7 +57,7 @@ pub enum Level {
 pub struct Done {
     /// Cycle at which the data is at the core.
     pub at: Cycle,
-    /// Where the line was found; for a line on its way, where it comes from.
+    /// Level that had the line; for a line on its way, its source.
     pub level: Level,
     /// Cycles that it waited for miss registers, saturating. 0 for a line that another request
     /// brings.
@@ -84,9 +84,9 @@ pub trait Below {
     /// A miss of the private caches, or a store's request for ownership, at `now`: the time of the
     /// core's request. The result's `at` is load-to-use from `now`.
     fn access(&mut self, request: Request, now: Cycle) -> Done;
-    /// A dirty line comes back from a private cache.
+    /// Writes a dirty line back from a private cache.
     fn write_back(&mut self, at: PhysAddr, core: u8, now: Cycle);
-    /// A private cache has dropped a clean line (the directory forgets the sharer).
+    /// A private cache has dropped a clean line: the directory removes the sharer.
     fn dropped(&mut self, at: PhysAddr, core: u8);
     /// Cycles that a DRAM read of this line at `now` would wait for the bus and occupy it, whatever
     /// its bank does. 0 if the memory has no bus.
@@ -134,7 +134,7 @@ pub enum Replacement {
 pub enum PrefetcherSpec {
     /// Stride by instruction: a table tagged by the program counter.
     IpStride {
-        /// Entries of the table, least recently used replaced.
+        /// Entries of the table, LRU replacement.
         entries: u32,
         /// Lines to prefetch at a time.
         degree: u32,
@@ -153,7 +153,7 @@ pub enum PrefetcherSpec {
     /// The variable length delta prefetcher (Shevgoor et al., MICRO 2015): predicts the next delta
     /// between accesses of a page from the previous deltas, the longest known history first.
     Vldp {
-        /// Pages tracked, least recently used replaced (delta history buffer).
+        /// Pages tracked, LRU replacement (delta history buffer).
         pages: u32,
         /// Delta prediction tables, 1 to 4: the first is indexed by the last delta, each further
         /// one by one delta more.
@@ -255,7 +255,7 @@ pub enum DramSpec {
         trp_ns: f64,
         /// Activate to precharge, ns.
         tras_ns: f64,
-        /// Controller and wires, both ways together, ns.
+        /// Controller and wires, both directions together, ns.
         controller_ns: f64,
         /// An idle row is closed after this long, ns; 0 = stays open.
         keep_open_ns: f64,

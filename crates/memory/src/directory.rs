@@ -18,9 +18,9 @@ pub(crate) enum Met {
     Free,
     /// Another core has it dirty and can supply it from this cycle on.
     Dirty(Cycle),
-    /// The core already holds it and writes. `others`: other cores had to give it up.
+    /// The core already holds it and writes. `others`: other cores had to invalidate it.
     Upgrade { others: bool },
-    /// Others hold it clean and give it up for a write.
+    /// Other cores hold it clean and invalidate it for a write.
     Invalidated,
 }
 
@@ -68,7 +68,7 @@ impl Directory {
         Met::Dirty(ready)
     }
 
-    /// Core `core` writes `line`: all others give it up.
+    /// Core `core` writes `line`: all other copies are invalidated.
     pub fn write(&mut self, line: u64, core: u8, counted: bool) -> Met {
         let me = 1u64 << core;
         let (at, before) = self.lines.entry(line);
@@ -134,7 +134,7 @@ impl Directory {
         !self.inboxes[usize::from(core)].is_empty()
     }
 
-    /// Moves the messages for `core`, oldest first, to the end of `into`.
+    /// Appends the messages for `core`, oldest first, to `into`.
     pub fn take_mail(&mut self, core: u8, into: &mut Vec<(PhysAddr, bool)>) {
         into.append(&mut self.inboxes[usize::from(core)]);
     }

@@ -439,7 +439,7 @@ impl Private {
         done
     }
 
-    /// A copy of an owned line is owned.
+    /// [`OWNED`] if the L2's copy of the line is owned: a copy of an owned line is owned, too.
     #[inline(always)]
     fn owned_below<B: Below>(&self, line: u64, below: &B) -> u64 {
         if !below.coherent() {
@@ -796,8 +796,8 @@ fn access_below<const TIMED: bool, B: Below>(below: &mut B, request: &Request, n
     }
 }
 
-/// Requests ownership for a store to the line at `at` of `cache` at `now`. Other cores that may
-/// have the line give it up. Returns when it may be written.
+/// Requests ownership for a store to the line at `at` of `cache` at `now`. Copies in other cores
+/// are invalidated. Returns when it may be written.
 #[inline(always)]
 fn request_ownership<const TIMED: bool, B: Below>(
     cache: &mut CacheArray,

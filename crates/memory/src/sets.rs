@@ -24,9 +24,9 @@ const MOST_WAYS: usize = 64;
 #[derive(Debug)]
 pub(crate) struct Sets {
     raw: Vec<u64>,
-    /// Where the first set begins in `raw`.
+    /// Start of the first set in `raw`.
     from: usize,
-    /// Where the last one begins: no [`Base`] is used beyond it.
+    /// Start of the last set: no [`Base`] beyond it is used.
     last: usize,
     count: usize,
     ways: usize,
@@ -108,9 +108,9 @@ impl Sets {
     pub fn base(&self, set: usize) -> Base {
         assert!(set < self.count);
         let base = self.from + set * self.stride;
-        // SAFETY: `last` is `from + (count - 1) * stride`, and `set <= count - 1`; no
-        // product is larger than the one that `new` has checked. Said so that what is
-        // used at once is not checked again.
+        // SAFETY: `last` is `from + (count - 1) * stride`, and `set <= count - 1`; no product is
+        // larger than the one that `new` has checked. Stated here so that later uses are not
+        // checked again.
         unsafe { std::hint::assert_unchecked(base <= self.last) };
         Base(base)
     }
@@ -134,7 +134,7 @@ impl Sets {
         unsafe { self.raw.as_ptr().add(base.0 + i) }
     }
 
-    /// As `at`, to change it.
+    /// As `at`, mutable.
     ///
     /// # Safety
     /// As for `at`.
@@ -209,7 +209,7 @@ impl Sets {
         unsafe { &*self.at(base, 0).cast::<[u8; CHUNK]>().add(chunks + n) }
     }
 
-    /// As `orders`, to change them.
+    /// As `orders`, mutable.
     #[inline(always)]
     fn orders_mut(&mut self, base: Base, n: usize) -> &mut [u8; CHUNK] {
         debug_assert!(n < self.lanes / CHUNK);

@@ -247,15 +247,15 @@ impl TlbLevel {
         }
     }
 
-    /// Holds what `lru` does, all of it ready.
+    /// Replaces the contents by those of `lru`. All entries are ready.
     pub fn import_lru(&mut self, lru: &LevelLruStack) {
         for (array, lru) in self.arrays.iter_mut().zip(&lru.0) {
             array.import_lru(lru);
         }
     }
 
-    /// The translation of `va` by the entry that covers it in `lru`, which stands for the level; the
-    /// entry is used.
+    /// Looks up `va` in `lru`, which replaces the level. A hit makes the entry the most recently
+    /// used.
     #[inline]
     pub fn look_up_lru(&self, lru: &mut LevelLruStack, asid: Asid, va: u64) -> Option<Mapping> {
         let mut arrays = self.arrays.iter().zip(&mut lru.0);
@@ -361,7 +361,8 @@ impl TlbLevel {
         self.hints.iter_mut().for_each(|h| h.page = u64::MAX);
     }
 
-    /// Adds the counters of each array below `path`; `extra_hits` go to the array of that number.
+    /// Adds the counters of each array below `path`. `extra_hits`: index of an array, and hits to
+    /// add to it.
     pub fn report(&self, path: &str, extra_hits: Option<(usize, u64)>, tree: &mut Tree) {
         let extra = extra_hits.map_or(0, |e| e.1);
         let hits: Vec<u64> = (self.arrays.iter().enumerate())

@@ -20,9 +20,9 @@ pub struct TlbSpec {
     pub entries: u32,
     /// Ways; = entries: fully associative. Sets need not be a power of two.
     pub ways: u32,
-    /// Cycles from the core's request to the answer of this level. At the first
-    /// level only what exceeds the L1 data cache's load-to-use delays an access,
-    /// since the two are looked up side by side.
+    /// Cycles from the core's request to the result of this level. At the first level, only the
+    /// cycles beyond the L1 data cache's load-to-use latency delay an access, since the two are
+    /// looked up in parallel.
     pub latency: Cycle,
     /// Replacement policy; default "lru".
     #[serde(default)]

@@ -126,7 +126,7 @@ pub(crate) struct Tlb {
     pub fills: u64,
     pub evictions: u64,
     /// Number of the current epoch: each [`Tlb::mark_stale`] begins a new one. Entries of epoch 0
-    /// are older than all epochs that are told apart.
+    /// are older than all distinguishable epochs.
     epoch: u16,
     /// Lookups whose outcome is uncertain because the contents are stale.
     pub stale: StaleOutcomes,
@@ -183,8 +183,8 @@ impl Tlb {
     /// Marks all entries as stale after a fast-forward: they may have been evicted meanwhile.
     pub fn mark_stale(&mut self) {
         if u64::from(self.epoch) == EPOCHS {
-            // All epochs are in use: every entry moves to epoch 0, which is older than all that
-            // come.
+            // All epochs are in use: every entry moves to epoch 0, which is older than all later
+            // ones.
             self.slots.iter_mut().for_each(|s| s.epoch = 0);
             self.epoch = 0;
         }

@@ -38,7 +38,7 @@ struct Made {
 struct Path<'a> {
     /// Ops of the right path.
     right: &'a [Op],
-    /// Number of its first op.
+    /// Number of the wrong path's first op.
     base: u64,
     /// Next dispatch slot. `resolved`: slot in which the branch is resolved.
     slot: u64,

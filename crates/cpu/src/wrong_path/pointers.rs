@@ -66,7 +66,7 @@ impl Pointers {
                 d.sure = (d.sure + 1).min(MOST);
                 return (true, right);
             }
-            // The distance is not known yet.
+            // The distance is not reliable yet.
             Some(v) if d.sure < SURE => {
                 d.sure = d.sure.saturating_sub(1);
                 if d.sure == 0 {

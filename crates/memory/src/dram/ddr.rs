@@ -21,9 +21,9 @@ const CLOSED: u64 = u64::MAX;
 #[derive(Clone, Debug)]
 struct Bank {
     row: u64,
-    /// When the open row was activated.
+    /// Time at which the open row was activated.
     activated: u64,
-    /// When the row was last used.
+    /// Time at which the row was last used.
     used: u64,
     busy: FreeIntervals<8>,
     /// The round of [`Ddr::warm_all`] that last opened a row here.

@@ -86,7 +86,7 @@ fn key(asid: Asid, region: u64) -> u64 {
 
 const _: () = assert!(REGION_BITS < 48);
 
-/// A reservation, as an entry holds it.
+/// A table entry: one reservation.
 #[derive(Clone, Copy, Default, Debug)]
 struct Reservation {
     /// Its first byte.

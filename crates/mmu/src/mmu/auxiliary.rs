@@ -56,7 +56,7 @@ pub fn l2_tlb_misses<N: Add<Output = N>>(walks: N, hits: impl Fn(AuxiliaryBuffer
 #[derive(Clone, Copy)]
 pub(super) struct BufferEntry {
     asid: Asid,
-    /// First byte of the page.
+    /// Address of the page's first byte.
     page: u64,
     mapping: Mapping,
     ready: Cycle,

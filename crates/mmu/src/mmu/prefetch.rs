@@ -91,7 +91,7 @@ impl Prefetching {
     /// Settles the prefetch of the page of `va`, which is now accessed or named again. Returns
     /// whether the prefetch was counted, or `None` if there was no unused one.
     fn settle(&mut self, asid: Asid, va: u64) -> Option<bool> {
-        // Each size has keys of its own; an address is in one page.
+        // Each page size has its own keys; an address is in one page.
         let unused = &mut self.unused;
         PageSize::ALL
             .into_iter()

@@ -278,7 +278,7 @@ fn names_are_those_of_their_policies() {
         TlbReplacement::default().build(1, 1, rng(1, "test")),
         Replacement::Lru(_)
     ));
-    // Streams by name differ.
+    // Random streams of different names differ.
     let mut two = [
         "core.0.mmu.l2.main.replacement",
         "core.1.mmu.l2.main.replacement",

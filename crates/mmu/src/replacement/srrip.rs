@@ -1,6 +1,6 @@
 //! Static re-reference interval prediction with hit priority (Jaleel, Theobald, Steely and Emer,
-//! "High performance cache replacement using re-reference interval prediction (RRIP)", ISCA
-//! 2010, section 4.1): an entry that was never used goes before those that were.
+//! "High performance cache replacement using re-reference interval prediction (RRIP)", ISCA 2010,
+//! section 4.1): entries that were never used are replaced before used ones.
 
 use pagewalk_structures::{RRPV_FILL, RRPV_MAX, equal_bytes, most_of_first};
 use pagewalk_units::Rng;
@@ -13,7 +13,7 @@ const CHUNK: usize = 16;
 /// Re-reference prediction value of each way; [`RRPV_MAX`] is the most distant.
 #[derive(Clone, Debug)]
 pub(crate) struct Srrip {
-    /// By set, each padded to whole chunks.
+    /// Prediction values by set, each set padded to whole chunks.
     predictions: Vec<[u8; CHUNK]>,
     chunks: usize,
     ways: usize,

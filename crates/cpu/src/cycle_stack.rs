@@ -67,8 +67,8 @@ impl CycleStack {
     }
 
     /// Shares the slots `from..until` among the parts of a latency from `begin` to `until`. There
-    /// is at least one slot. Shares are whole slots and add up exactly. Fractions are rounded at a
-    /// position within a slot that moves by the golden ratio from split to split, so that no part
+    /// is at least one slot. Shares are whole slots and add up exactly. The position within a slot
+    /// at which fractions are rounded moves by the golden ratio from split to split. So no part
     /// gains or loses in the long run.
     #[inline(always)]
     pub fn split(&mut self, (begin, from, until): (u64, u64, u64)) -> Split<'_> {

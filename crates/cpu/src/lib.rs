@@ -1,12 +1,12 @@
 //! The out-of-order core: computes when each instruction dispatches, executes and retires.
 //!
-//! Instructions dispatch in program order, at most `width` a cycle, when the reorder buffer and the
-//! load or store queue have room and the front end has delivered them. An instruction executes when
-//! its producers are done; the number of execution units is not limited. It retires in order, at
-//! most `width` a cycle. Memory dependences are predicted perfectly: a load passes older stores to
-//! other bytes. It takes its data from the youngest older store to its own bytes until that store
-//! is written to the cache. Stores are written in order, one a cycle; their lines are requested
-//! when they retire.
+//! Instructions dispatch in program order, at most `width` a cycle. An instruction dispatches when
+//! the reorder buffer and the load or store queue have room and the front end has delivered it. It
+//! executes when its producers are done; the number of execution units is not limited. It retires
+//! in order, at most `width` a cycle. Memory dependences are predicted perfectly: a load passes
+//! older stores to other bytes. It takes its data from the youngest older store to its own bytes
+//! until that store is written to the cache. Stores are written in order, one a cycle; their lines
+//! are requested when they retire.
 //!
 //! The core makes one pass over the program: the times of an op depend only on older ops, and
 //! nothing is rolled back.

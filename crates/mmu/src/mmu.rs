@@ -90,8 +90,8 @@ pub struct WalkContext<'a, B> {
 pub struct Translated {
     /// Physical address of the byte.
     pub pa: PhysAddr,
-    /// Cycle at which the translation is known. For a hit in the L1 TLB this is the cycle of the
-    /// request, plus the cycles by which the TLB's latency exceeds that of the L1 cache.
+    /// Cycle at which the translation is known. A hit in the L1 TLB costs only the cycles by which
+    /// the TLB's latency exceeds that of the L1 cache.
     pub ready: Cycle,
     /// Cycle at which the walk began, or the request if that is later. The walk may be another
     /// request's with which this one merged. Before this cycle the request looked into TLBs

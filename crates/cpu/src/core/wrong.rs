@@ -3,8 +3,8 @@
 //! Its instructions are those that came after the branch when it last went the other way, block
 //! after block as predicted. They enter the window behind the branch, occupy it and the load queue,
 //! and wait for their producers. None retires, stores do nothing, and nothing is fetched from the
-//! instruction cache. A load whose inputs are ready before the branch is resolved accesses the MMU
-//! and the caches like any other, if its address is known and its page is mapped.
+//! instruction cache. A load accesses the MMU and the caches like any other if its address is
+//! known, its page is mapped, and its inputs are ready before the branch is resolved.
 
 use pagewalk_memory::{Below, RequestKind};
 use pagewalk_mmu::{Fault, Translated, is_mapped};

@@ -74,7 +74,7 @@ fn both_forms(drafts: &[Draft]) -> (Vec<Op>, Vec<Op>) {
             own.va = pc;
         }
         if d.kind == 6 {
-            // To another line, where the next op begins.
+            // A jump to another line, where the next op begins.
             pc = PC + u64::from(d.jump) * 64;
             own.va = pc;
         }

@@ -86,7 +86,7 @@ fn descent(leaf: u64, out: &mut Vec<Op>) {
     out.push(at(PC + LEVELS * 0x40, after(load(node(n) + 0x28), address)));
 }
 
-/// Fills the TLB with other pages, and waits for that.
+/// Fills the TLB with other pages, and drains the window.
 fn flush(out: &mut Vec<Op>) {
     out.push(fence());
     out.extend((0..64).map(|i| at(PC - 64, load((1 << 30) + i * 4096 + i * 64))));
@@ -136,7 +136,8 @@ fn the_other_child_is_walked_to_at_each_misprediction() {
     };
     let (without, _, missed, nothing, _) = walks(&spec());
     assert_eq!(nothing, [None; 4]);
-    // Each node of a path, and the pages between two; code has a page.
+    // Walks without wrong paths: each node of a descent and the 64 pages between two descents. The
+    // page of the code stays in its TLB.
     assert_eq!(without, leaves * (LEVELS + 1 + 64));
     let (with, _, again, counts, since) = walks(&following());
     assert_eq!(missed, again, "prediction is the same");

@@ -432,7 +432,7 @@ fn two_cores_on_one_channel_get_half_the_bus_each() {
 
 #[test]
 fn a_right_guess_costs_the_longer_of_walk_and_fetch() {
-    // A walk of 60 cycles beside a fetch of 140, and of 300.
+    // A walk of 60 cycles in parallel with a fetch of 140, and a walk of 300.
     for (walk, want) in [(60, L3 + FIXED), (300, 300 + L2)] {
         let mut m = machine(&private(), &shared());
         m.access(0x1000, RequestKind::Speculative, 0, 0);

@@ -56,7 +56,7 @@ fn run(m: &mut Machine, n: u64, window: usize, seed: u64) -> Cycle {
     run_from(m, n, window, seed, 0)
 }
 
-/// The same from the cycle `start` on.
+/// As [`run`], from the cycle `start` on.
 fn run_from(m: &mut Machine, n: u64, window: usize, seed: u64, start: Cycle) -> Cycle {
     let mut traffic = Traffic::new(seed);
     let mut open = std::collections::VecDeque::new();

@@ -121,7 +121,7 @@ fn a_chain_of_one_load_a_page_costs_the_lookups_and_one_probe_from_the_second_le
         pud_cwc_entries: 0,
         ..CuckooWalkSpec::default()
     };
-    // The L2P table is looked up beside the walk caches, which hides it.
+    // The L2P table is looked up in parallel with the walk caches, which hides its latency.
     for (table, cuckoo, before, complete) in [
         (&elastic, slow(4), HASH + CWC, false),
         (&elastic, slow(40), HASH + CWC, false),

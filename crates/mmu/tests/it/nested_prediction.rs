@@ -347,7 +347,7 @@ fn a_cold_nested_walk_cycle_by_cycle() {
     assert_eq!((walked, done), (ahead, ahead + L2));
     assert_eq!(b.saved(), plain + DRAM - done);
     let count = |kind: &str| b.get(&format!("mmu.engine.{kind}"), "right");
-    // Host's entries of five addresses, the guest's of its upper three levels.
+    // Host entries for five addresses, guest entries of the upper three levels.
     assert_eq!([count("data"), count("entries"), count("steps")], [1, 1, 8]);
 }
 

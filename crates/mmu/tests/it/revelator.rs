@@ -185,9 +185,9 @@ fn tiers(tables: usize) -> Tiers {
 
 const VA1: u64 = 0x1234_56a8;
 
-/// Revelator, section 5.4: the page table's frame is 0; the first tier names frame 2 for
-/// the page, which is in use, the second frame 7. Two levels hit the walk caches, the
-/// third entry is in the L3, the last one and the data are in memory.
+/// Revelator, section 5.4: the page table's frame is 0. For the page the first tier names frame 2,
+/// which is in use, and the second tier frame 7. Two levels hit the walk caches, the third entry is
+/// in the L3, the last one and the data are in memory.
 #[test]
 fn the_papers_worked_example_cycle_by_cycle() {
     const L3: Cycle = 40;
@@ -322,7 +322,7 @@ fn every_line_that_a_tier_names_is_accounted_for() {
             now += if n % 5 == 0 { 3000 } else { 3 };
             b.load(va, now);
             if n % 3 == 0 {
-                // Merges with the walk, for a line of its own.
+                // This load merges with the walk, and needs another line.
                 b.load(va ^ 256, now + 1);
             }
         }
@@ -521,8 +521,8 @@ fn both_sizes(pages: [u64; 3], blocks: [u64; 3]) -> Tiers {
     of
 }
 
-/// Guesses in 4 KB pages and in 2 MB blocks for one miss, if the memory takes `delay` cycles, and
-/// the numbers of the latter that delay and share withheld.
+/// Numbers of guesses in 4 KB pages and in 2 MB blocks for one miss, and of guesses in blocks that
+/// delay and share withheld. The memory takes `delay` cycles.
 fn guesses_of_both(of: Tiers, delay: u64) -> [u64; 4] {
     let spec = RevelatorSpec {
         large: true,

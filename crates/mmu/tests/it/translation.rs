@@ -616,8 +616,8 @@ fn waiting_for_a_walk_is_a_use_of_the_first_level_only() {
     // Both entries of the second level have one use: the lower way, page 0, is replaced.
     b.ask(0x1000, 10_000);
     b.ask(0x2000, 20_000);
-    // Pages 3 and 4 go through way 0 of the second level; in the first, way 0
-    // has two uses and they replace page 1.
+    // Pages 3 and 4 both use way 0 of the second level. In the first level way 0 has two uses, so
+    // they replace page 1.
     b.ask(0x3000, 30_000);
     b.ask(0x4000, 40_000);
     assert_eq!(b.ask(0, 50_000).from, TranslationSource::L1);

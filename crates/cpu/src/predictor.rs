@@ -186,7 +186,7 @@ impl Predictor {
         self.predict_target(op, n)
     }
 
-    /// The same for an indirect branch, a call or a return.
+    /// As [`Predictor::predict`], for an indirect branch, a call or a return.
     #[inline(never)]
     fn predict_target(&mut self, op: &Op, n: u64) -> bool {
         let mut right = true;

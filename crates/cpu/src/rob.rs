@@ -67,7 +67,7 @@ impl Rob {
         self.advance(k)
     }
 
-    /// The same if the oldest instruction `k` has left the stretch `head`.
+    /// As [`Rob::room`], if the oldest instruction `k` has left the stretch `head`.
     #[inline]
     fn advance(&mut self, k: u64) -> (u64, u64) {
         while self.first != self.end {

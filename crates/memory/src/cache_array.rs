@@ -188,8 +188,8 @@ impl CacheArray {
         self.state.prefetch(self.base(line));
     }
 
-    /// The same for a cache of few ways, with its ways. Waiting for the set's first line to find
-    /// the right way would cost another miss of the host.
+    /// As [`CacheArray::host_prefetch`], for a cache of few ways, with its ways. Waiting for the
+    /// set's first line to find the right way would cost another miss of the host.
     #[inline(always)]
     pub fn host_prefetch_ways(&self, line: u64) {
         self.state.prefetch_ways(self.base(line));
@@ -406,7 +406,7 @@ impl CacheArray {
         *self.tag_mut(at) = self.used_word(self.tag(at), pending);
     }
 
-    /// The same for a tag word. Returns the new word.
+    /// As [`CacheArray::used`], for a tag word. Returns the new word.
     fn used_word(&mut self, was: u64, pending: bool) -> u64 {
         self.missed |= was & (PREFETCHED | WARMED) != 0;
         if was & PREFETCHED != 0 {
@@ -537,7 +537,7 @@ impl CacheArray {
         line | flags | (from as u64) << LEVEL_SHIFT | self.epoch
     }
 
-    /// The same in functional warming.
+    /// As [`CacheArray::word`], in functional warming.
     #[inline(always)]
     fn warmed_word(&self, line: u64, flags: u64, from: Level) -> u64 {
         let warmed = if flags & PREFETCHED != 0 { WARMED } else { 0 };

@@ -101,7 +101,8 @@ pub trait Below {
     /// The next step after [`Below::host_prefetch`]: prefetches the way of the line itself, or of
     /// the line that it will evict.
     fn host_prefetch_place(&self, _at: PhysAddr) {}
-    /// The same for a line that will probably be dropped, or written back if it is `_dirty`.
+    /// As [`Below::host_prefetch`], for a line that will probably be dropped, or written back if it
+    /// is `_dirty`.
     fn host_prefetch_drop(&self, _at: PhysAddr, _dirty: bool) {}
     /// True if several cores may hold a line. A store then needs ownership, and dropped lines must
     /// be reported.

@@ -207,7 +207,7 @@ fn leave(l3: &mut CacheArray, line: u64, written: bool, open: impl FnMut(u64)) {
     }
 }
 
-/// The same for a line that misses: it comes from memory, unless it is dirty.
+/// As [`leave`], for a line that misses: it comes from memory, unless it is dirty.
 #[inline(always)]
 fn bring(l3: &mut CacheArray, line: u64, flags: u64, mut open: impl FnMut(u64)) {
     if flags & DIRTY == 0 {

@@ -16,9 +16,12 @@
 //! 9. A page walk (`walk_from` in `miss.rs`): a speculation engine, if there is one, guesses first
 //!    (`guess.rs`). The walk then waits for a free walker and reads the page table (`crate::walk`).
 //!
-//! After a walk, `finish` fills both levels and allocates a walk MSHR, so that later misses can
-//! merge. `warm.rs` and `filtered_warming.rs` do the same without time, for functional warming.
-//! `forget.rs` applies invalidations. A perfect MMU (`perfect.rs`) translates at once.
+//! If the walk finds the page, `finish` fills both levels and allocates a walk MSHR, with which
+//! later misses merge. Otherwise the request ends in a [`Fault`], which the kernel serves before
+//! the access is tried again.
+//!
+//! `warm.rs` and `filtered_warming.rs` translate without time, for functional warming. `forget.rs`
+//! applies invalidations. A perfect MMU (`perfect.rs`) translates at once.
 
 mod auxiliary;
 mod filtered_warming;
@@ -241,7 +244,7 @@ pub struct Mmu {
     /// All ones on a side whose first-level TLB must see every use. The filter's key then matches
     /// no page.
     unfiltered: [u64; 2],
-    /// The same for a side whose first-level TLB must see the first use after a fill.
+    /// As `unfiltered`, for a side whose first-level TLB must see only the first use after a fill.
     unfiltered_fills: [u64; 2],
     /// Cycles by which the latency of the first-level TLB exceeds that of the L1 cache.
     exceeds: [Cycle; 2],

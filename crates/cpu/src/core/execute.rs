@@ -46,8 +46,8 @@ impl Core {
         done
     }
 
-    /// The same, instruction by instruction: number k of n is done after the first ceil(k latency /
-    /// n) cycles of the chain.
+    /// As [`Core::compute`], instruction by instruction: number k of n is done after the first
+    /// ceil(k latency / n) cycles of the chain.
     #[inline(never)]
     pub(super) fn step_through(&mut self, n: u64, latency: u64, inputs: u64) -> u64 {
         let mut chain = inputs;

@@ -15,7 +15,8 @@ impl Core {
         self.stall_translated(slot, cause, TranslationWait::at(0));
     }
 
-    /// The same if the first part of the stall is a translation; known at 0: there is none.
+    /// As [`Core::stall`], for a stall whose first part is the wait for a translation; `known` is 0
+    /// if there is none.
     #[cold]
     pub(super) fn stall_translated(
         &mut self,
@@ -108,7 +109,7 @@ impl Core {
         }
     }
 
-    /// The same if some find no room at first or retire late.
+    /// As [`Core::dispatch_simple`], if some instructions find no room at first or retire late.
     #[inline(never)]
     fn dispatch_simple_delayed(&mut self, mut n: u64) {
         while n > 0 {
@@ -175,7 +176,7 @@ impl Core {
         slot
     }
 
-    /// The same for an instruction that only waited for its inputs and executed.
+    /// As [`Core::retire`], for an instruction that only waited for its inputs and executed.
     #[inline(always)]
     pub(super) fn retire_executed(&mut self, insns: u16, at: u64, done: u64) -> u64 {
         if insns == 0 {
@@ -208,7 +209,7 @@ impl Core {
         self.rob.delay_last(done)
     }
 
-    /// The same for an instruction that only waited for its inputs and executed.
+    /// As [`Core::retire_part`], for a micro-operation that only waited for its inputs and executed.
     #[inline(never)]
     pub(super) fn retire_executed_part(&mut self, done: u64) -> u64 {
         if done < self.rob.next {
@@ -235,8 +236,8 @@ impl Core {
         }
     }
 
-    /// The same for a latency of several parts. `slots`: the request, the slot from which it delays
-    /// retirement, and its end. TLBs are looked up until `lookup_done`.
+    /// As [`Core::account`], for a latency of several parts. `slots`: the request, the slot from which
+    /// it delays retirement, and its end. TLBs are looked up until `lookup_done`.
     #[inline(never)]
     fn account_parts(
         &mut self,

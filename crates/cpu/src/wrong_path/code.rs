@@ -9,8 +9,8 @@ const MAKERS: usize = 4;
 
 /// A load whose inputs' origins never recur is no longer remembered, except one time in this many.
 pub(super) const TRIED: u64 = 16;
-/// Saturation value of [`Learned::again`]: loads without recurrence in a row until a load is no
-/// longer remembered.
+/// Saturation value of [`Learned::again`]: a load is no longer remembered after this many
+/// executions in a row without recurrence.
 const AGAIN: u8 = 64;
 
 /// Producers of an op's input.

@@ -56,7 +56,7 @@ impl IpStride {
         }
     }
 
-    /// The same if the instruction or its line is new.
+    /// As [`IpStride::train`], if the instruction or its line is new.
     #[inline(never)]
     fn train_by(&mut self, line: u64, pc: u64, wanted: &mut Wanted) -> bool {
         let Some(e) = self.table.get(pc) else {

@@ -17,8 +17,8 @@ use crate::mapping::Mapping;
 use crate::tlb::key;
 use crate::walk::Walked;
 
-/// Recently used pages that stand in for the first level on each side, direct-mapped; a power of
-/// two.
+/// Number of recently used pages that stand in for the first level on each side, direct-mapped; a
+/// power of two.
 const FIRST: usize = 64;
 /// A key that no page has.
 const NONE: u64 = u64::MAX;

@@ -146,7 +146,7 @@ fn an_entry_answers_from_the_end_of_its_walk_on() {
         b.ask(5 * MB2 + 4096, later);
         assert_eq!(b.data("guesses"), guesses);
     }
-    // Of two concurrent walks, the first to end fills the entry.
+    // With two concurrent walks, the first to end fills the entry.
     let mut b = Bench::new(Some(spec(64, 4, Detect::Flag)));
     b.reserve(5, 9, 16);
     b.ask(5 * MB2, 100);

@@ -184,7 +184,7 @@ struct Waits {
 /// A stall of the front end.
 #[derive(Clone, Copy)]
 struct Barrier {
-    /// First slot of the stall; set only if a translation is part of it.
+    /// First slot of the stall; used only if a translation is part of it.
     from: u64,
     until: u64,
     cause: Cause,

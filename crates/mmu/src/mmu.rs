@@ -244,7 +244,8 @@ pub struct Mmu {
     /// All ones on a side whose first-level TLB must see every use. The filter's key then matches
     /// no page.
     unfiltered: [u64; 2],
-    /// As `unfiltered`, for a side whose first-level TLB must see only the first use after a fill.
+    /// As `unfiltered`, but used after fills, for a side whose first-level TLB must see the first
+    /// use after a fill.
     unfiltered_fills: [u64; 2],
     /// Cycles by which the latency of the first-level TLB exceeds that of the L1 cache.
     exceeds: [Cycle; 2],

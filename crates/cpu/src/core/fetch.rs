@@ -9,8 +9,8 @@ use super::{Core, CoreContext, LONGEST, NO_LINE, TranslationWait};
 use crate::cycle_stack::Cause;
 
 impl Core {
-    /// First line of this op's instructions: follows `self.line`, or is the target of a taken
-    /// branch.
+    /// First line to fetch for this op: the line after `self.line`, or the target of a taken
+    /// branch. If that is too far from the op's own line, only the op's line is fetched.
     pub(super) fn first_line(&self, op: &Op) -> u64 {
         let line = op.pc >> LINE_SHIFT;
         let span = u64::from(op.insns) * LONGEST / LINE_BYTES + 1;

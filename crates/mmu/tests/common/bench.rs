@@ -55,7 +55,7 @@ impl Bench {
             table,
         }
     }
-    /// Calls `f` with the MMU and its context.
+    /// Runs `call` with the MMU and its context.
     pub fn with_context<T>(
         &mut self,
         call: impl FnOnce(&mut Mmu, WalkContext<'_, Memory>) -> T,

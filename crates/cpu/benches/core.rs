@@ -56,7 +56,7 @@ fn run(c: &mut Criterion, name: &str, warm: bool, batches: Vec<Vec<Op>>) {
     group.finish();
 }
 
-/// `BATCHES` batches of what `op` gives for each number.
+/// `BATCHES` batches of the ops that `op` returns for each number.
 fn batches(mut op: impl FnMut(u64) -> Op) -> Vec<Vec<Op>> {
     (0..BATCHES)
         .map(|b| (0..OPS as u64).map(|i| op(b * OPS as u64 + i)).collect())

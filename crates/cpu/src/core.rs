@@ -1,4 +1,4 @@
-//! One core: the window over its MMU and its private caches.
+//! One core: the out-of-order window, the MMU and the private caches.
 
 mod access;
 mod ahead;
@@ -27,23 +27,23 @@ use crate::store_queue::StoreQueue;
 use crate::wrong_path::WrongPath;
 use crate::{Atomics, CoreSpec};
 
-/// What a program on this core has of the machine around it, lent for the length
-/// of a call.
+/// The parts of the machine outside the core that a program uses, borrowed for the length of a
+/// call.
 pub struct CoreContext<'a, B> {
-    /// Its address space.
+    /// Address space of the program.
     pub asid: Asid,
-    /// The tables of that.
+    /// Page tables of the address space.
     pub view: &'a View<'a>,
-    /// By which hashes the kernel places frames, if it does: for speculation engines.
+    /// The hashes by which the kernel places frames, if it does. Speculation engines use them.
     pub tiers: Option<&'a Tiers>,
-    /// The memory that the cores share.
+    /// The memory system that the cores share.
     pub below: &'a mut B,
-    /// The TLB that is a part of that memory, of machines that have one.
+    /// The in-memory TLB, if the machine has one.
     pub in_memory_tlb: Option<&'a mut PomTlb>,
 }
 
 impl<B> CoreContext<'_, B> {
-    /// What of it a core's MMU needs, with the core's own caches.
+    /// The context for the core's MMU, with the core's own caches.
     #[inline(always)]
     fn walk_context<'b>(&'b mut self, private: &'b mut Private) -> WalkContext<'b, B> {
         WalkContext {
@@ -56,34 +56,34 @@ impl<B> CoreContext<'_, B> {
     }
 }
 
-/// Why the core came back.
+/// Reason why a run of the core ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// Its local time has reached `until`.
+    /// The local time has reached `until`.
     Quantum,
     /// All ops are consumed.
     NeedBatch,
     /// The instruction limit is reached (exactly, up to the op's own count).
     Limit,
-    /// The op at the returned position faults. It is to be run again when the
-    /// kernel has acted; the plain instructions before it in the op have run.
+    /// The op at the returned position faults. Run it again after the kernel has served the fault.
+    /// The simple instructions before it in the op have already run.
     Fault(Fault),
-    /// The op at the returned position asks the machine's shortcut: it is done by
-    /// [`Core::run_query`] (or [`Core::warm_query`]) with what that replies.
+    /// The op at the returned position is a query of the machine's shortcut. [`Core::run_query`] or
+    /// [`Core::warm_query`] executes it with the result.
     Query,
 }
 
-/// What `run` gives back.
+/// Result of [`Core::run`] and [`Core::warm`].
 #[derive(Clone, Copy, Debug)]
 pub struct Ran {
     /// Position of the next op to run.
     pub at: usize,
-    /// Why it came back.
+    /// Reason why the run ended.
     pub stop: Stop,
 }
 
 pagewalk_stats::counters! {
-    /// What one core counted in timed execution; warming is not counted.
+    /// Counters of one core in timed execution; functional warming is not counted.
     pub struct CoreStats {
         instructions: "instructions", "Instructions retired";
         cycles: "cycles", "Cycles, from the first dispatch to the last retirement, warming left out";
@@ -102,8 +102,8 @@ pagewalk_stats::counters! {
 }
 
 pagewalk_stats::counters! {
-    /// Where the two halves of loads that no TLB translated came from (Revelator,
-    /// figure 2); a line on its way counts as where it comes from.
+    /// Sources of page-table entries and of data, for loads that missed all TLBs (Revelator, figure
+    /// 2). A line on its way counts by its source.
     pub struct WalkedLoads {
         entries_cached_data_cached: "loads", "Loads whose walk, own or waited for, read page-table entries from caches only, and whose data a cache or an older store had";
         entries_cached_data_memory: "loads", "Loads whose walk read entries from caches only, and whose data DRAM had";
@@ -124,37 +124,36 @@ impl WalkedLoads {
     }
 }
 
-/// How long loads take.
+/// Distribution of load-to-use latencies.
 const LOAD_TO_USE: Definition = histogram!(
     "load_to_use",
     "cycles",
     "Time of a load, from when its address is known to when its data are there: translation, and the wait for the line or for an older store"
 );
 
-/// No line of instructions has been fetched.
+/// Line number that means no line.
 const NO_LINE: u64 = u64::MAX;
-/// Bytes of the longest instruction (Intel SDM vol. 2, 2.3.11): what an op's
-/// instructions span at most.
+/// Bytes of the longest instruction (Intel SDM vol. 2, 2.3.11).
 const LONGEST: u64 = 15;
 /// Ops that fit into a cache line of the host.
 const OPS_OF_A_LINE: usize = 64 / size_of::<Op>();
-/// Ops of the next turn that the host is told of at the end of one.
+/// Ops of the next turn that are prefetched into the host's caches at the end of a turn.
 const ANNOUNCED_OPS: usize = 24;
-/// Barriers of the front end that are told apart until the next retirement.
+/// Most front-end barriers that are tracked until the next retirement.
 const BARRIERS: usize = 4;
 
-/// How long something waited for its translation.
+/// Wait of an instruction for its translation.
 #[derive(Clone, Copy)]
 struct TranslationWait {
-    /// Until this cycle.
+    /// Cycle at which the translation is known.
     known: Cycle,
-    /// From this cycle on for a walk, before that for TLBs and a walker. `known`:
-    /// for a TLB only.
+    /// Start of the walk; before it the wait is for TLBs and a walker. Equals `known` if a TLB had
+    /// the translation.
     walk_start: Cycle,
 }
 
 impl TranslationWait {
-    /// At `known` without any part of its own.
+    /// Known at `known`, without a walk.
     fn at(known: Cycle) -> Self {
         TranslationWait {
             known,
@@ -170,45 +169,45 @@ impl TranslationWait {
     }
 }
 
-/// What an instruction waited for before it was done, in order of time; the
-/// rest of the time it executed.
+/// Waits of an instruction before it was done, in order of time. It executed for the rest of the
+/// time.
 #[derive(Clone, Copy)]
 struct Waits {
-    /// Its inputs, until this slot.
+    /// Slot until which it waited for its inputs.
     start: u64,
-    /// The translation.
+    /// The wait for the translation.
     translated: TranslationWait,
-    /// The data, and from where.
+    /// Arrival of the data, and the level that served them.
     data: Done,
 }
 
-/// The front end was held up.
+/// A stall of the front end.
 #[derive(Clone, Copy)]
 struct Barrier {
-    /// From this slot on; only told where there was a translation to wait for.
+    /// First slot of the stall; used only if a translation is part of it.
     from: u64,
     until: u64,
     cause: Cause,
-    /// The translation that was the first part of it.
+    /// The translation that is the first part of the stall.
     translated: TranslationWait,
 }
 
-/// The caches of one core, its MMU and its window.
+/// One core: window, MMU and private caches.
 pub struct Core {
-    /// Its MMU.
+    /// The core's MMU.
     pub mmu: Mmu,
-    /// Its caches.
+    /// The core's private caches.
     pub private: Private,
 
     width: u64,
-    /// ceil(2^63 / width): slots become cycles by a multiplication.
+    /// ceil(2^63 / width): converts slots to cycles by a multiplication.
     reciprocal: u64,
     load_to_use: Cycle,
     fetch_to_use: Cycle,
     penalty: u64,
-    /// Atomics order memory accesses alone.
+    /// True if atomics only order memory accesses, and do not drain the window.
     fences: bool,
-    /// Slot before which no younger access to memory begins, because of an atomic.
+    /// Slot before which no younger memory access begins, because of an atomic.
     fenced: u64,
     core: u8,
 
@@ -216,53 +215,55 @@ pub struct Core {
     next: u64,
     rob: Rob,
     stores: StoreQueue,
-    /// Retirement slots of the last loads, by number.
+    /// Retirement slots of the latest loads, by number.
     loads: Ring<u64>,
     load_queue: u64,
     load_count: u64,
-    /// When each of the last ops was done, in slots, by number. A producer
-    /// further back than this has retired.
+    /// Completion of each of the latest ops, in slots, by number. Producers further back have
+    /// retired.
     done: Ring<u64>,
     op_count: usize,
 
-    /// Line of the last instruction fetched.
+    /// Line of the latest fetched instruction.
     line: u64,
-    /// Line where fetch goes on after a taken branch.
+    /// Line at which fetch continues after a taken branch.
     target: u64,
     predictor: Predictor,
-    /// What it knows of wrong paths, if it follows them.
+    /// State for wrong paths, if the core simulates them.
     wrong: Option<Box<WrongPath>>,
 
     stack: CycleStack,
-    /// When the front end was held up, and by what, in ascending order; they count
-    /// where they hold up retirement.
+    /// Stalls of the front end, in ascending order. They are charged only when they delay
+    /// retirement.
     barriers: [Barrier; BARRIERS],
     barrier_count: usize,
-    /// The plain instructions of the op that faulted have run.
+    /// True if the simple instructions of the faulting op have already run.
     resumes: bool,
     fault_at: Cycle,
 
     stats: CoreStats,
-    /// Times of the loads that took another time than a hit of the first-level cache.
+    /// Latencies of the loads that are not first-level cache hits of the usual latency.
     long_loads: Histogram,
     walked_loads: WalkedLoads,
-    /// Requests after which [`Core::run`] and [`Core::warm`] come back.
+    /// Number of requests at which [`Core::run`] and [`Core::warm`] end.
     most_requests: u64,
-    /// Instructions that were warmed, not timed.
+    /// Instructions executed in functional warming.
     warmed: u64,
-    /// Requests that were.
+    /// Requests that ended in functional warming.
     warmed_requests: u64,
-    /// Slots that warming took.
+    /// Slots by which the clock ran in functional warming.
     warm_slots: u64,
-    /// Thousandths of a cycle that warming has not yet let pass.
+    /// Thousandths of a cycle that the warming clock carries over.
     warm_rest: u64,
-    /// What the host is told before ops are warmed.
+    /// Lookahead for prefetches into the host's caches before ops are warmed.
     lookout: Box<Lookout>,
 }
 
 impl Core {
-    /// A core that has done nothing yet; refuses what is impossible with a
-    /// sentence that names the key.
+    /// Creates a core that has executed nothing.
+    ///
+    /// # Errors
+    /// An impossible configuration. The message names the key.
     pub fn new(spec: &CoreSpec, mut mmu: Mmu, private: Private, core: u8) -> Result<Self, Error> {
         spec.check()?;
         let load_to_use = private.l1d_latency();
@@ -285,8 +286,8 @@ impl Core {
             loads: Ring::new(spec.load_queue as usize, 0),
             load_queue: u64::from(spec.load_queue),
             load_count: 0,
-            // Micro-operations beyond the first of an instruction take no entry
-            // of the reorder buffer: room for three more of them each.
+            // Micro-operations beyond the first of an instruction take no entry of the reorder
+            // buffer: room for three more for each instruction.
             done: Ring::new(4 * spec.rob as usize, 0),
             op_count: 0,
             line: NO_LINE,
@@ -315,39 +316,38 @@ impl Core {
         })
     }
 
-    /// The cycle that `slot` lies in; exact below 2^63 / width.
+    /// Cycle that contains `slot`; exact below 2^63 / width.
     #[inline]
     fn cycle(&self, slot: u64) -> Cycle {
         ((u128::from(slot) * u128::from(self.reciprocal)) >> 63) as u64
     }
 
-    /// Local time: when the youngest dispatched instruction was dispatched.
+    /// Local time: dispatch cycle of the youngest instruction.
     pub fn now(&self) -> Cycle {
         self.cycle(self.next)
     }
 
-    /// Instructions dispatched since the start, timed or warmed.
+    /// Instructions executed since the start, timed or in functional warming.
     pub fn instructions(&self) -> u64 {
         self.rob.count + self.warmed
     }
 
-    /// Requests that ended since the start, timed or warmed.
+    /// Requests that ended since the start, timed or in functional warming.
     pub fn requests(&self) -> u64 {
         self.stats.requests + self.warmed_requests
     }
 
-    /// From now on it comes back with [`Stop::Limit`] when [`Core::requests`] is `most`, too.
+    /// Ends runs with [`Stop::Limit`] also when [`Core::requests`] reaches `most`.
     pub fn stop_at_requests(&mut self, most: u64) {
         self.most_requests = most;
     }
 
     /// Runs `ops[at..]`, timed.
     ///
-    /// It comes back when the local time has reached `until` (cycles) or
-    /// [`Core::instructions`] `limit`, when there are no more ops, or with an op
-    /// that faults; [`Ran::at`] is the op to go on with. Neither bound cuts an op
-    /// in two: the last one may go beyond it. An op whose fault the kernel has
-    /// served is handed in again, and goes on behind its plain instructions.
+    /// The run ends when the local time reaches `until` (cycles), when [`Core::instructions`]
+    /// reaches `limit`, when there are no more ops, or at an op that faults. [`Ran::at`] is the
+    /// next op to run. Neither bound splits an op: the last one may exceed it. Run a faulting op
+    /// again after the kernel has served the fault: it continues after its simple instructions.
     pub fn run<B: Below>(
         &mut self,
         ops: &[Op],
@@ -407,19 +407,19 @@ impl Core {
             w.end(ops, at);
         }
         if stop == Stop::Quantum {
-            // Other cores' turns come between, after which the host would wait for them.
+            // Other cores run in between and evict these ops from the host's caches.
             let next = ops[at..].iter().take(ANNOUNCED_OPS);
             next.step_by(OPS_OF_A_LINE).for_each(prefetch);
         }
         Ran { at, stop }
     }
 
-    /// When the last instruction so far retires (the end of a run).
+    /// Cycle at which the latest instruction retires: the end of a run.
     pub fn finish(&self) -> Cycle {
         self.rob.next.div_ceil(self.width)
     }
 
-    /// What it counted.
+    /// The core's counters.
     pub fn stats(&self) -> CoreStats {
         let mut s = self.stats;
         s.instructions = self.rob.count;
@@ -431,14 +431,14 @@ impl Core {
         s
     }
 
-    /// Retirement slots by cause; their sum is the time that was not warmed.
+    /// Retirement slots by cause. Their sum is the time outside functional warming.
     pub fn slots(&self) -> StackSlots {
         let slots = self.stack.slots(self.rob.count);
         debug_assert_eq!(slots.total() + self.warm_slots, self.rob.next);
         slots
     }
 
-    /// The largest values that [`Core::report`] tells are those from now on.
+    /// Restarts the maxima that [`Core::report`] reports.
     pub fn mark(&mut self) {
         self.long_loads.mark();
         self.mmu.mark();

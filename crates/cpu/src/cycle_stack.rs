@@ -1,13 +1,12 @@
-//! Where the cycles went: every retirement slot has one cause.
+//! The cycle stack: every retirement slot has one cause.
 //!
-//! Slots in which nothing retires are shared out by the whole latency of the
-//! instruction that holds up retirement, from the moment on at which its operands
-//! are ready: each part of it gets as large a share of them as it has of the
-//! latency, whenever it was. What the instruction waits for in the end is only
-//! the part that did not overlap with older instructions: had it waited less
-//! before, it would have come to that earlier.
+//! Slots in which nothing retires are shared among the parts of the latency of the instruction that
+//! delays retirement. Its latency counts from the moment when its operands are ready. The share of
+//! a part is proportional to its length, wherever in the latency it lies. Only the tail that did
+//! not overlap with older instructions delays retirement, but a shorter early part would have moved
+//! the tail forward as much.
 
-/// What a slot was lost to, or used for.
+/// Cause to which a retirement slot is charged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Cause {
@@ -17,44 +16,44 @@ pub enum Cause {
     Compute,
     /// It waited for data from the first-level data cache.
     L1d,
-    /// From the second-level cache.
+    /// It waited for data from the second-level cache.
     L2,
-    /// From the shared cache.
+    /// It waited for data from the shared cache.
     L3,
-    /// From another core's cache.
+    /// It waited for data from another core's cache.
     Remote,
-    /// From DRAM, itself.
+    /// It waited for a DRAM access, without queueing.
     Dram,
-    /// For its turn at a bank and on the bus of the DRAM.
+    /// It waited for a bank or the bus of the DRAM.
     DramQueue,
     /// It waited for a miss register of a cache.
     MissRegister,
-    /// It waited for TLBs to be looked up.
+    /// It waited for TLB lookups.
     Tlb,
-    /// It waited for a walker, or for the walk of another that did.
+    /// It waited for a walker, or merged with a walk that did.
     Walker,
-    /// It waited for a page walk, its own or another's.
+    /// It waited for a page walk, its own or one that it merged with.
     Walk,
     /// The front end was refilling after a misprediction.
     Branch,
     /// The front end waited for instructions.
     Fetch,
-    /// A store found no room in the store queue, or a fence waited for it.
+    /// A store found the store queue full, or a fence waited for it to drain.
     StoreQueue,
-    /// The kernel worked.
+    /// The kernel ran.
     Kernel,
-    /// There was nothing to run.
+    /// The core was idle.
     Idle,
 }
 
-/// How many causes there are.
+/// Number of causes.
 pub(crate) const CAUSES: usize = 17;
 
-/// Slots by cause, without [`Cause::Base`]: that one is the instructions.
+/// Lost slots by cause, without [`Cause::Base`], which is the number of instructions.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CycleStack {
     lost: [u64; CAUSES],
-    /// Where in a slot the next split begins: see [`CycleStack::split`].
+    /// Position within a slot at which the next split begins: see [`CycleStack::split`].
     phase: u32,
 }
 
@@ -67,11 +66,10 @@ impl CycleStack {
         self.lost[cause as usize] += slots;
     }
 
-    /// Shares the slots `from..until` out among the parts of a latency that began at
-    /// `begin` and ended at `until`, of which there is at least one slot. Shares are
-    /// whole slots and add up exactly. Where they are no whole ones, they are cut at
-    /// a place within a slot that moves by the golden ratio from split to split, so
-    /// that no part gains or loses in the long run.
+    /// Shares the slots `from..until` among the parts of a latency from `begin` to `until`. There
+    /// is at least one slot. Shares are whole slots and add up exactly. The position within a slot
+    /// at which fractions are rounded moves by the golden ratio from split to split. So no part
+    /// gains or loses in the long run.
     #[inline(always)]
     pub fn split(&mut self, (begin, from, until): (u64, u64, u64)) -> Split<'_> {
         debug_assert!(from < until);
@@ -93,7 +91,7 @@ impl CycleStack {
         }
     }
 
-    /// Slots by cause, `base` of them used.
+    /// Slots by cause; `base` is the number of used slots.
     pub fn slots(&self, base: u64) -> StackSlots {
         let s = &self.lost;
         StackSlots {
@@ -118,23 +116,23 @@ impl CycleStack {
     }
 }
 
-/// A latency that is being split: see [`CycleStack::split`].
+/// A split in progress: see [`CycleStack::split`].
 pub(crate) struct Split<'a> {
     lost: &'a mut [u64; CAUSES],
     begin: u64,
     from: u64,
     until: u64,
-    /// Slots given for one of the latency, as a fraction; 0: they are the same ones,
-    /// since nothing overlapped with older instructions.
+    /// Slots charged for one slot of the latency, as a fraction; 0: one to one, since nothing
+    /// overlapped with older instructions.
     scale: u64,
     dither: u64,
-    /// How far the latency is shared out, and slots given so far.
+    /// End of the parts so far. `given`: slots charged so far.
     at: u64,
     given: u64,
 }
 
 impl Split<'_> {
-    /// The next part ends at `end`; it may be empty.
+    /// Charges the next part, which ends at `end` and may be empty.
     #[inline(always)]
     pub fn part(&mut self, cause: Cause, end: u64) {
         let end = end.min(self.until);
@@ -154,8 +152,8 @@ impl Split<'_> {
         self.given = upto;
     }
 
-    /// The parts of a translation, in cycles of `width` slots: TLBs are looked up
-    /// until `lookup_done`, a walk is waited for until `began` and walked until `known`.
+    /// Charges the parts of a translation, in cycles of `width` slots: TLB lookups until
+    /// `lookup_done`, waiting for a walker until `began`, the walk until `known`.
     #[inline(always)]
     pub fn translation(&mut self, lookup_done: u64, began: u64, known: u64, width: u64) {
         if began < known {
@@ -167,7 +165,7 @@ impl Split<'_> {
         }
     }
 
-    /// What is left.
+    /// Charges the rest to `cause`.
     #[inline(always)]
     pub fn rest(self, cause: Cause) {
         self.lost[cause as usize] += self.until - self.from - self.given;
@@ -175,7 +173,7 @@ impl Split<'_> {
 }
 
 pagewalk_stats::counters! {
-    /// Retirement slots by what they were used for or lost to.
+    /// Retirement slots by cause.
     pub struct StackSlots {
         base: "slots", "Slots in which an instruction retired";
         compute: "slots", "Slots lost while the oldest instruction waited for its producers or executed";
@@ -198,8 +196,8 @@ pagewalk_stats::counters! {
 }
 
 pagewalk_stats::counters! {
-    /// Cycles by cause: the slots divided by the width, rounded down. The slots
-    /// are exact: together they are the cycles times the width.
+    /// Cycles by cause: slots divided by the width, rounded down. The slots are exact: their sum is
+    /// the cycles times the width.
     pub struct StackCycles {
         base: "cycles", "Cycles that the instructions need at full width";
         compute: "cycles", "Cycles lost while the oldest instruction waited for its producers or executed";
@@ -222,7 +220,8 @@ pagewalk_stats::counters! {
 }
 
 impl StackSlots {
-    /// In cycles of `width` slots, each part rounded down, so that none ever shrinks.
+    /// Converts to cycles of `width` slots. Each part is rounded down, so that it never decreases
+    /// over time.
     pub fn cycles(&self, width: u64) -> StackCycles {
         let part = |slots: u64| slots / width;
         StackCycles {
@@ -246,7 +245,7 @@ impl StackSlots {
         }
     }
 
-    /// Slots of all causes together.
+    /// Sum over all causes.
     pub fn total(&self) -> u64 {
         let mut v = Vec::new();
         pagewalk_stats::Counters::values(self, &mut v);
@@ -275,7 +274,7 @@ mod tests {
             (parts, of(&stack, Cause::Dram), of(&stack, Cause::Compute))
         };
         assert_eq!(lose(100), ([10, 20, 20], 40, 10));
-        // What is lost before belongs to the first.
+        // Slots lost before belong to the first part.
         assert_eq!(lose(90), ([30, 40, 40], 80, 20));
     }
 
@@ -284,7 +283,7 @@ mod tests {
         let mut stack = CycleStack::default();
         let (mut slots, mut expected) = (0, [0.0; 3]);
         for i in 0..100_000u64 {
-            // Few slots of long latencies, in which most parts have less than one.
+            // Few slots for long latencies: most parts get less than one.
             let (walk, dram, rest) = (1 + i % 700, 1 + i * 7 % 900, i % 3);
             let whole = walk + dram + rest;
             let lost = 1 + i % 5 % whole;

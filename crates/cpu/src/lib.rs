@@ -1,22 +1,21 @@
-//! The out-of-order window: when each instruction enters, executes and retires.
+//! The out-of-order core: computes when each instruction dispatches, executes and retires.
 //!
-//! Instructions are dispatched in program order, at most `width` a cycle, when
-//! the reorder buffer and the load or store queue have room and the front end
-//! has delivered them. One executes when its producers are done; there is no
-//! limit on execution units. It retires in order, at most `width` a cycle.
-//! Memory dependences are predicted perfectly: a load goes ahead of older
-//! stores to other bytes and takes its data from the youngest older one to its
-//! own, as long as that is not written to the cache. Stores leave in order, one
-//! a cycle, having asked for their lines when they retired.
+//! Instructions dispatch in program order, at most `width` a cycle. An instruction dispatches when
+//! the reorder buffer and the load or store queue have room and the front end has delivered it. It
+//! executes when its producers are done; the number of execution units is not limited. It retires
+//! in order, at most `width` a cycle. Memory dependences are predicted perfectly: a load passes
+//! older stores to other bytes. It takes its data from the youngest older store to its own bytes
+//! until that store is written to the cache. Stores are written in order, one a cycle; their lines
+//! are requested when they retire.
 //!
-//! Everything is one pass over the program: the times of an op follow from
-//! those of older ops, and nothing is ever taken back.
+//! The core makes one pass over the program: the times of an op depend only on older ops, and
+//! nothing is rolled back.
 //!
-//! What a mispredicted branch would have led to is not in the program. A core may
-//! reconstruct its loads from what it has seen of the code (`core/wrong.rs`).
+//! The program's stream holds no wrong paths. A core may reconstruct the loads of a wrong path from
+//! the code that it has seen (`core/wrong.rs`).
 //!
-//! Time inside is counted in slots, `width` to a cycle: instruction `i` has a
-//! dispatch slot and a retirement slot of its own.
+//! Internal time is counted in slots, `width` to a cycle: each instruction has its own dispatch
+//! slot and retirement slot.
 
 mod core;
 mod cycle_stack;

@@ -1,4 +1,4 @@
-//! What the front end foresees of control flow.
+//! Branch prediction: directions, targets and return addresses.
 
 use pagewalk_stream::{Op, flags};
 use pagewalk_structures::StaleOutcomes;
@@ -8,7 +8,7 @@ use crate::tage::{Departed, Tage};
 use crate::{CoreSpec, PredictorSpec};
 
 pagewalk_stats::counters! {
-    /// What the branch predictor counted.
+    /// Counters of the branch predictor.
     pub struct PredictorStats {
         conditional: "branches", "Conditional branches";
         conditional_wrong: "branches", "Conditional branches whose direction was mispredicted";
@@ -22,7 +22,7 @@ pagewalk_stats::counters! {
 /// Bytes of the longest x86-64 instruction (Intel SDM vol. 2, 2.3.11).
 const LONGEST: u64 = 15;
 
-/// Branches that are foreseen by what was learnt; all others are always right.
+/// Flags of the branches that are predicted; all others are always right.
 const LEARNT: u8 = flags::CONDITIONAL | flags::INDIRECT | flags::RETURN;
 
 #[derive(Clone, Copy, Default, Debug)]
@@ -31,7 +31,7 @@ struct Target {
     to: u64,
 }
 
-/// What a target leaves in the history.
+/// History bit of a target.
 #[inline]
 fn target_bit(to: u64) -> bool {
     (to >> 4 ^ to >> 7 ^ to >> 11) & 1 != 0
@@ -44,34 +44,34 @@ enum Direction {
     Perfect,
 }
 
-/// Directions of conditional branches, targets of indirect ones by address and
-/// history, return addresses. Targets of direct branches are always right: the
-/// decoder corrects them before anything is dispatched.
+/// Predicts directions of conditional branches, targets of indirect branches by address and
+/// history, and return addresses. Targets of direct branches are always right: the decoder corrects
+/// them before anything dispatches.
 #[derive(Clone, Debug)]
 pub(crate) struct Predictor {
     direction: Direction,
     tage: Tage,
-    /// By address and history.
+    /// Targets by address and history.
     targets: Box<[Target]>,
-    /// By address alone: the last target.
+    /// Last target by address alone.
     last: Box<[Target]>,
-    /// Addresses of calls, as a ring that overwrites the oldest.
+    /// Return stack: addresses of calls, in a ring that overwrites the oldest.
     calls: Box<[u64]>,
     top: usize,
     held: usize,
-    /// Where the last indirect jump was foretold to go that went elsewhere; 0: nowhere.
+    /// Predicted target of the last mispredicted indirect jump; 0: none.
     predicted_target: u64,
     pub stats: PredictorStats,
-    /// Branches seen since something was passed over, if anything ever was.
+    /// Branches seen since the last fast-forward, if there was one.
     seen: Option<Box<Seen>>,
 }
 
-/// Branches since a stretch of the program was passed over.
+/// Branches seen since the last fast-forward.
 #[derive(Clone, Debug)]
 struct Seen {
-    /// Their addresses.
+    /// Addresses of the branches.
     branches: FxHashSet<u64>,
-    /// Some of them, by their lowest bits: spares the search.
+    /// Some of the addresses, by their lowest bits: saves the search.
     near: [u64; Seen::NEAR],
     stale: StaleOutcomes,
 }
@@ -79,7 +79,7 @@ struct Seen {
 impl Seen {
     const NEAR: usize = 1 << 12;
 
-    /// Nobody branches from there.
+    /// An address that no branch has.
     const NONE: u64 = u64::MAX;
 
     fn new() -> Self {
@@ -95,7 +95,7 @@ impl Seen {
         self.near.fill(Seen::NONE);
     }
 
-    /// What is foreseen of a branch that was not seen since is not known to be what it would be.
+    /// Counts a prediction as uncertain if its branch was not seen since the fast-forward.
     #[inline(always)]
     fn see(&mut self, pc: u64, right: bool) {
         let near = &mut self.near[pc as usize % Seen::NEAR];
@@ -115,24 +115,24 @@ impl Seen {
 }
 
 impl Predictor {
-    /// A stretch of the program was passed over.
+    /// Marks the predictor's state as stale after a fast-forward.
     pub fn mark_stale(&mut self) {
-        // What is always right is known.
+        // A perfect predictor is never stale.
         if self.direction != Direction::Perfect {
             let seen = self.seen.get_or_insert_with(|| Box::new(Seen::new()));
             seen.forget();
         }
     }
 
-    /// Branches that it was not known of, because of that, whether they would be foreseen.
+    /// Branches whose prediction is uncertain because of stale state.
     pub fn stale(&self) -> StaleOutcomes {
         self.seen
             .as_ref()
             .map_or(StaleOutcomes::default(), |s| s.stale)
     }
 
-    /// One that has seen no branch: counters say weakly taken, tables are empty.
-    /// `spec` was checked: tables of targets are a power of two.
+    /// A predictor that has seen no branch: counters are weakly taken, tables are empty. `spec` was
+    /// checked: tables of targets are a power of two.
     pub fn new(spec: &CoreSpec) -> Self {
         let n = spec.indirect_entries as usize;
         Predictor {
@@ -153,7 +153,8 @@ impl Predictor {
         }
     }
 
-    /// Whether the branch was foreseen; learns from it. `counted`: in the statistics.
+    /// Predicts a branch and trains on it. Returns true if the prediction was right. `counted`: in
+    /// the statistics.
     #[inline]
     pub fn predict(&mut self, op: &Op, counted: bool) -> bool {
         let right = self.predict_any(op, counted);
@@ -185,7 +186,7 @@ impl Predictor {
         self.predict_target(op, n)
     }
 
-    /// The same of an indirect branch, a call or a return.
+    /// As [`Predictor::predict`], for an indirect branch, a call or a return.
     #[inline(never)]
     fn predict_target(&mut self, op: &Op, n: u64) -> bool {
         let mut right = true;
@@ -206,7 +207,7 @@ impl Predictor {
         right
     }
 
-    /// A return goes to the instruction after the call, wherever that one ends.
+    /// Predicts a return: it goes to the instruction after the call, wherever the call ends.
     fn returns_to(&mut self, to: u64) -> bool {
         if self.held == 0 {
             return self.direction == Direction::Perfect;
@@ -217,7 +218,7 @@ impl Predictor {
         (1..=LONGEST).contains(&to.wrapping_sub(call)) || self.direction == Direction::Perfect
     }
 
-    /// Address and history mixed, and where the targets by both and by address alone are.
+    /// Hash of address and history, and the indices into both tables of targets.
     #[inline]
     fn places(&self, pc: u64) -> (u64, usize, usize) {
         let mask = self.targets.len() - 1;
@@ -230,7 +231,7 @@ impl Predictor {
         )
     }
 
-    /// The target seen with the same history, else the last one.
+    /// Predicts the target seen with the same history, else the last one.
     fn jumps_to(&mut self, pc: u64, to: u64) -> bool {
         if self.direction == Direction::Perfect {
             return true;
@@ -253,8 +254,8 @@ impl Predictor {
         right
     }
 
-    /// Begins the wrong path of the branch `op`, just mispredicted: the history goes
-    /// on as foretold. Gives where that was, of an indirect one; 0: not foretold.
+    /// Begins the wrong path of the branch `op`, just mispredicted: the history continues as
+    /// predicted. Returns the predicted target of an indirect branch; 0: none.
     pub fn depart(&mut self, op: &Op) -> (Departed, u64) {
         if op.flags & flags::CONDITIONAL != 0 {
             return (self.tage.depart(true), 0);
@@ -266,7 +267,7 @@ impl Predictor {
         (self.tage.depart(flip), self.predicted_target)
     }
 
-    /// Whether a conditional branch on a wrong path is foretold to be taken.
+    /// Predicts the direction of a conditional branch on a wrong path.
     pub fn predict_wrong_path(&mut self, pc: u64) -> bool {
         let taken = match self.direction {
             Direction::Tage => self.tage.peek(pc),
@@ -276,7 +277,7 @@ impl Predictor {
         taken
     }
 
-    /// Where an indirect branch on a wrong path is foretold to go; 0: not foretold.
+    /// Predicts the target of an indirect branch on a wrong path; 0: none.
     pub fn predict_wrong_path_target(&mut self, pc: u64) -> u64 {
         let (mixed, at, last) = self.places(pc);
         let (by_history, by_address) = (self.targets[at], self.last[last]);
@@ -291,12 +292,12 @@ impl Predictor {
         to
     }
 
-    /// Back where the wrong path began.
+    /// Restores the history at the beginning of the wrong path.
     pub fn return_to(&mut self, departed: Departed) {
         self.tage.return_to(departed);
     }
 
-    /// Another thread comes: its returns do not pair with these calls.
+    /// Clears the return stack for another thread.
     pub fn forget_calls(&mut self) {
         self.held = 0;
     }

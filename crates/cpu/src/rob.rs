@@ -1,4 +1,4 @@
-//! The reorder buffer: when each of the last instructions retires.
+//! The reorder buffer: retirement slots of the latest instructions.
 
 use pagewalk_structures::Ring;
 
@@ -11,9 +11,9 @@ struct Stretch {
     last: u64,
 }
 
-/// Retirement slots by instruction number, kept as stretches: instructions that
-/// wait for nothing cost nothing. The youngest stretch is open: it ends with
-/// the last instruction, which retires in the slot before `next`.
+/// Retirement slots by instruction number, stored as stretches, so that instructions without waits
+/// cost nothing. The youngest stretch is open: it ends with the last instruction, which retires in
+/// the slot before `next`.
 #[derive(Clone, Debug)]
 pub(crate) struct Rob {
     size: u64,
@@ -31,22 +31,22 @@ pub(crate) struct Rob {
     closed_until: u64,
 }
 
-/// How far [`Rob::freed`] has looked.
+/// Position of a scan by [`Rob::freed`].
 pub(crate) struct Freed {
     head: Stretch,
     first: usize,
 }
 
 impl Rob {
-    /// A buffer of `size` instructions, empty.
+    /// An empty buffer of `size` instructions.
     pub fn new(size: u32) -> Self {
         Rob {
             size: u64::from(size),
             count: 0,
             next: 0,
             head: Stretch::default(),
-            // Every closed stretch but those behind the oldest instruction holds
-            // an instruction of the buffer.
+            // Every closed stretch except those before the oldest instruction holds an instruction
+            // of the buffer.
             closed: Ring::new(size as usize + 2, Stretch::default()),
             first: 0,
             end: 0,
@@ -54,8 +54,8 @@ impl Rob {
         }
     }
 
-    /// When the next instruction finds room, and how many from it on find room
-    /// in the slots right after that.
+    /// Slot at which the next instruction finds room, and the number of instructions from it on
+    /// that find room in the slots right after.
     #[inline(always)]
     pub fn room(&mut self) -> (u64, u64) {
         let Some(k) = self.count.checked_sub(self.size) else {
@@ -67,7 +67,7 @@ impl Rob {
         self.advance(k)
     }
 
-    /// The same when the oldest instruction `k` has left the stretch `head`.
+    /// As [`Rob::room`], if the oldest instruction `k` has left the stretch `head`.
     #[inline]
     fn advance(&mut self, k: u64) -> (u64, u64) {
         while self.first != self.end {
@@ -81,12 +81,12 @@ impl Rob {
         (self.next - (self.count - k), self.count - k)
     }
 
-    /// Instructions that it has room for.
+    /// Capacity in instructions.
     pub fn size(&self) -> u64 {
         self.size
     }
 
-    /// Where to look for [`Rob::freed`].
+    /// Starts a scan by [`Rob::freed`].
     pub fn cursor(&self) -> Freed {
         Freed {
             head: self.head,
@@ -94,9 +94,9 @@ impl Rob {
         }
     }
 
-    /// When the instruction `ahead` places after the next one to be dispatched finds
-    /// room, if all before it take an entry and none retires. `None`: not before
-    /// the next one has retired. `ahead` must not fall from call to call.
+    /// Slot at which the instruction `ahead` places after the next one to dispatch finds room, if
+    /// all before it take an entry and none retires. `None`: not before the next one has retired.
+    /// `ahead` must not decrease from call to call.
     pub fn freed(&self, cursor: &mut Freed, ahead: u64) -> Option<u64> {
         let Some(k) = (self.count + ahead).checked_sub(self.size) else {
             return Some(0);
@@ -126,7 +126,7 @@ impl Rob {
         }
     }
 
-    /// The next `n` >= 1 instructions retire in the slots from `first` on.
+    /// Retires the next `n` >= 1 instructions in the slots from `first` on.
     #[inline(always)]
     pub fn retire(&mut self, first: u64, n: u64) {
         debug_assert!(first >= self.next && n > 0);
@@ -137,8 +137,8 @@ impl Rob {
         self.next = first + n;
     }
 
-    /// The last instruction retires only at `slot`, later than it would have: a
-    /// further micro-operation of it is done then. Gives the slot.
+    /// Delays the last instruction's retirement to `slot`, when a further micro-operation of it is
+    /// done. Returns the slot.
     pub fn delay_last(&mut self, slot: u64) -> u64 {
         debug_assert!(slot >= self.next);
         if self.count > self.closed_until {
@@ -148,7 +148,7 @@ impl Rob {
         slot
     }
 
-    /// Everything has retired, and nothing retires before `slot`.
+    /// Empties the buffer; nothing retires before `slot`.
     pub fn empty_until(&mut self, slot: u64) {
         if slot > self.next {
             self.close(self.count, self.next.wrapping_sub(1));

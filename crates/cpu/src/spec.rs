@@ -1,10 +1,10 @@
-//! What the core of a machine looks like.
+//! Configuration of the core.
 
 use pagewalk_units::{Cycle, Error};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Which conditional branches are foreseen.
+/// Direction predictor of conditional branches.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum PredictorSpec {
@@ -22,7 +22,7 @@ pub enum PredictorSpec {
     },
     /// Two-bit counters by address (Smith, ISCA 1981).
     Bimodal {
-        /// log2 of the counters.
+        /// log2 of the number of counters.
         log_entries: u32,
     },
     /// Never wrong, targets included.
@@ -52,14 +52,15 @@ fn default_indirect_entries() -> u32 {
     1024
 }
 
-/// How a `lock`ed read-modify-write orders what is around it.
+/// Ordering of a `lock`ed read-modify-write with respect to other instructions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Atomics {
-    /// It begins when all older instructions have retired, and younger ones when it is done.
+    /// It begins when all older instructions have retired; younger ones begin when it is done.
     #[default]
     Drain,
-    /// It begins when its inputs are there and older stores are written; younger loads and stores wait until it has read. Older loads and everything else overlap.
+    /// It begins when its inputs are ready and older stores are written; younger loads and stores
+    /// wait until it has read. Older loads and everything else overlap.
     Fence,
 }
 
@@ -67,11 +68,13 @@ pub enum Atomics {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct WrongPathSpec {
-    /// Whether the core goes on down the wrong path until a mispredicted branch is resolved, as far as code and addresses are known from earlier executions. Default false: it waits.
+    /// Continue on the wrong path until a mispredicted branch is resolved, as far as code and
+    /// addresses are known from earlier executions. Default false: the core waits.
     pub enabled: bool,
-    /// Blocks of code that are known, from a branch to the next; a power of two. Default 32768.
+    /// Blocks of code to remember, from a branch to the next; a power of two. Default 32768.
     pub blocks: u32,
-    /// Addresses of loads that are remembered by where their inputs came from; a power of two. 12 bytes of the host's memory each, a core. Default 8388608.
+    /// Addresses of loads to remember, by the origins of their inputs; a power of two. Each takes
+    /// 12 bytes of the host's memory per core. Default 8388608.
     pub addresses: u32,
 }
 
@@ -85,13 +88,13 @@ impl Default for WrongPathSpec {
     }
 }
 
-/// The window.
+/// The out-of-order core.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CoreSpec {
     /// Instructions dispatched and retired a cycle.
     pub width: u32,
-    /// Reorder-buffer entries, one an instruction.
+    /// Reorder-buffer entries, one for each instruction.
     pub rob: u32,
     /// Loads between dispatch and retirement.
     pub load_queue: u32,
@@ -102,22 +105,26 @@ pub struct CoreSpec {
     /// Direction of conditional branches.
     #[serde(default = "default_predictor")]
     pub predictor: PredictorSpec,
-    /// Return addresses that are remembered.
+    /// Entries of the return stack.
     #[serde(default = "default_return_stack")]
     pub return_stack: u32,
     /// Entries of the table of indirect targets by history; a power of two.
     #[serde(default = "default_indirect_entries")]
     pub indirect_entries: u32,
-    /// How atomic read-modify-writes order what is around them; fences and `cpuid` drain the window in any case.
+    /// Ordering of atomic read-modify-writes with respect to other instructions; fences and `cpuid`
+    /// always drain the window.
     #[serde(default)]
     pub atomics: Atomics,
-    /// What happens on the wrong path of a mispredicted branch.
+    /// Simulation of the wrong paths of mispredicted branches.
     #[serde(default)]
     pub wrong_path: WrongPathSpec,
 }
 
 impl CoreSpec {
-    /// One sentence that names the key, when something is impossible.
+    /// Checks the values.
+    ///
+    /// # Errors
+    /// One sentence that names the impossible key.
     pub fn check(&self) -> Result<(), Error> {
         let within = |key: &str, value: u32, low: u32, high: u32| {
             if (low..=high).contains(&value) {

@@ -1,4 +1,4 @@
-//! Stores from dispatch to their write to the cache, and what loads take from them.
+//! The store queue: stores from dispatch to their write to the cache, and store-to-load forwarding.
 
 use pagewalk_structures::Ring;
 use pagewalk_units::Cycle;
@@ -10,33 +10,32 @@ struct Piece {
     /// First and last byte within the line.
     low: u8,
     high: u8,
-    /// Position of the piece before it in the same bucket.
+    /// Position of the previous piece in the same bucket.
     before: u64,
-    /// When its data is known, in cycles.
+    /// Cycle at which its data is known.
     data: Cycle,
-    /// When it is written to the cache, in cycles.
+    /// Cycle at which it is written to the cache.
     commit: Cycle,
 }
 
 const BUCKETS: usize = 256;
 
-/// The store queue: entries are taken in order at dispatch and given back in
-/// order when the store is written. Loads find older stores to the same line
-/// through chains by line.
+/// The store queue: entries are allocated in order at dispatch and freed in order when the store is
+/// written. Loads find older stores to the same line through chains by line.
 #[derive(Clone, Debug)]
 pub(crate) struct StoreQueue {
     size: u64,
-    /// When each of the last stores left, by number, in slots.
+    /// Slot at which each of the latest stores left the queue, by number.
     leaves: Ring<u64>,
     pub count: u64,
-    /// When the youngest store is written.
+    /// Cycle at which the youngest store is written.
     pub last_commit: Cycle,
-    /// By position; a store writes two lines at most.
+    /// Pieces by position; a store writes at most two lines.
     pieces: Ring<Piece>,
-    /// Pieces so far; positions start at 1.
+    /// Next position; positions start at 1.
     next: u64,
     newest: Box<[u64; BUCKETS]>,
-    /// Positions from which on a piece may belong to a store in the queue.
+    /// First position of a piece that may belong to a store in the queue.
     oldest: u64,
 }
 
@@ -46,7 +45,7 @@ fn bucket(line: u64) -> usize {
 }
 
 impl StoreQueue {
-    /// A queue of `size` stores, empty.
+    /// An empty queue of `size` stores.
     pub fn new(size: u32) -> Self {
         let none = Piece {
             line: 0,
@@ -69,7 +68,7 @@ impl StoreQueue {
         }
     }
 
-    /// First slot in which the next store finds an entry.
+    /// First slot in which the next store finds a free entry.
     #[inline]
     pub fn room(&self) -> u64 {
         match self.count.checked_sub(self.size) {
@@ -78,14 +77,14 @@ impl StoreQueue {
         }
     }
 
-    /// A store's entry is free again in `slot`.
+    /// Allocates an entry for the next store, which is free again in `slot`.
     #[inline]
     pub fn enter(&mut self, slot: u64) {
         self.leaves.set(self.count as usize, slot);
         self.count += 1;
     }
 
-    /// The store just entered writes bytes `low..=high` of `line`.
+    /// Adds the bytes `low..=high` of `line` to the store just entered.
     #[inline]
     pub fn write(&mut self, line: u64, low: u8, high: u8, data: Cycle, commit: Cycle) {
         let b = bucket(line);
@@ -102,8 +101,8 @@ impl StoreQueue {
         self.next += 1;
     }
 
-    /// When the data of the youngest store is known that overlaps bytes
-    /// `low..=high` of `line` and is not yet written at `now`.
+    /// Cycle at which the data is known of the youngest store that overlaps bytes `low..=high` of
+    /// `line` and is not yet written at `now`.
     #[inline]
     pub fn forward(&self, line: u64, low: u8, high: u8, now: Cycle) -> Option<Cycle> {
         if self.last_commit <= now {
@@ -116,7 +115,7 @@ impl StoreQueue {
         while at >= oldest {
             let p = self.pieces.get(at as usize);
             if p.line == line && p.low <= high && low <= p.high {
-                // Stores are written in order: an older one is written even earlier.
+                // Stores are written in order: older ones are written even earlier.
                 return (p.commit > now).then_some(p.data);
             }
             at = p.before;
@@ -124,7 +123,7 @@ impl StoreQueue {
         None
     }
 
-    /// Another thread comes: its loads take nothing from these stores.
+    /// Clears the queue for another thread: its loads forward nothing from these stores.
     pub fn forget(&mut self) {
         self.oldest = self.next;
     }

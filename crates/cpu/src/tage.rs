@@ -2,23 +2,22 @@
 
 use crate::PredictorSpec;
 
-/// log2 of the counters of the bimodal table.
+/// log2 of the number of counters of the bimodal table.
 const BASE_LOG: u32 = 13;
-/// Bits to which a table's history is folded: its low bits make the index, its
-/// high bits the tag.
+/// Bits to which a table's history is folded: the low bits form the index, the high bits the tag.
 const FOLD_BITS: u32 = 23;
 const TAG_BITS: u32 = 12;
-/// Outcomes that are kept; more than the longest history.
+/// Outcomes kept; more than the longest history.
 const KEPT: usize = 1024;
 /// Branches between two agings of the useful bits (Seznec and Michaud age every 256 K).
 const AGE: u32 = 1 << 18;
-/// Tagged tables at most.
+/// Most tagged tables.
 const TABLES: usize = 8;
 
 #[derive(Clone, Copy, Default, Debug)]
 struct Entry {
     tag: u16,
-    /// Taken when not negative, -4..=3.
+    /// Predicts taken if not negative; -4..=3.
     counter: i8,
     useful: u8,
 }
@@ -30,7 +29,7 @@ pub(crate) struct Departed {
     outcomes: Box<[u8; KEPT]>,
 }
 
-/// The predictor of directions, and the global history.
+/// The direction predictor and the global history.
 #[derive(Clone, Debug)]
 pub(crate) struct Tage {
     base: Box<[i8]>,
@@ -39,7 +38,7 @@ pub(crate) struct Tage {
     tables: usize,
     length: [u32; TABLES],
     folded: [u32; TABLES],
-    /// The bit of a folded history from which the oldest outcome goes.
+    /// The bit of a folded history at which the oldest outcome leaves.
     outgoing: [u32; TABLES],
     outcomes: Box<[u8; KEPT]>,
     head: usize,
@@ -49,9 +48,9 @@ pub(crate) struct Tage {
 }
 
 impl Tage {
-    /// One that has seen no branch. The lengths of history grow geometrically
-    /// from `min_history` to `max_history`. A predictor that is no TAGE gets two
-    /// tables without use: their folded histories serve the indirect targets.
+    /// A predictor that has seen no branch. The history lengths grow geometrically from
+    /// `min_history` to `max_history`. For other kinds of predictors there are two unused tables:
+    /// their folded histories serve the indirect targets.
     pub fn new(spec: &PredictorSpec) -> Self {
         let (log, tables, min, max) = match *spec {
             PredictorSpec::Tage {
@@ -60,7 +59,7 @@ impl Tage {
                 min_history,
                 max_history,
             } => (log_entries, tables as usize, min_history, max_history),
-            // Only the history, for indirect targets.
+            // Only the history is used, for indirect targets.
             PredictorSpec::Bimodal { .. } | PredictorSpec::Perfect {} => (0, 2, 8, 25),
         };
         let base_log = match *spec {
@@ -87,13 +86,13 @@ impl Tage {
         }
     }
 
-    /// History folded for `table`, for others that predict by it.
+    /// History folded for `table`, for the indirect targets.
     #[inline]
     pub fn history(&self, table: usize) -> u32 {
         self.folded[table]
     }
 
-    /// Notes one bit of history.
+    /// Appends one bit to the history.
     #[inline]
     pub fn push(&mut self, bit: bool) {
         if self.tables <= 4 {
@@ -121,8 +120,8 @@ impl Tage {
         }
     }
 
-    /// Begins a wrong path: the last bit noted turns out to be the other one if
-    /// `flip`, and what is noted from now on is forgotten by [`Tage::return_to`].
+    /// Begins a wrong path. Flips the last bit of history if `flip`. [`Tage::return_to`] discards
+    /// the bits from now on.
     pub fn depart(&mut self, flip: bool) -> Departed {
         let departed = Departed {
             folded: self.folded,
@@ -136,19 +135,19 @@ impl Tage {
         departed
     }
 
-    /// Back where the wrong path began.
+    /// Restores the history at the beginning of the wrong path.
     pub fn return_to(&mut self, departed: Departed) {
         self.folded = departed.folded;
         self.head = departed.head;
         self.outcomes = departed.outcomes;
     }
 
-    /// What [`Tage::bimodal`] would predict; learns nothing.
+    /// The prediction of [`Tage::bimodal`], without training.
     pub fn peek_bimodal(&self, pc: u64) -> bool {
         self.base[hash(pc) as usize & (self.base.len() - 1)] >= 0
     }
 
-    /// What [`Tage::predict`] would predict; learns nothing.
+    /// The prediction of [`Tage::predict`], without training.
     pub fn peek(&self, pc: u64) -> bool {
         let h = hash(pc);
         let within = (1u32 << self.log) - 1;
@@ -160,7 +159,7 @@ impl Tage {
                 ((h >> 18 ^ f >> (FOLD_BITS - TAG_BITS)) & ((1 << TAG_BITS) - 1)) as u16 | 1 << 15;
             let e = &self.entries[(i << self.log) + index as usize];
             if e.tag == tag {
-                // A fresh entry knows less than the one it was taken from.
+                // A fresh entry is less reliable than the one it was allocated from.
                 let fresh = e.useful == 0 && (e.counter == 0 || e.counter == -1);
                 predicted = if fresh { longest } else { e.counter >= 0 };
                 longest = e.counter >= 0;
@@ -169,7 +168,7 @@ impl Tage {
         predicted
     }
 
-    /// Predicts by two-bit counters alone; learns; notes the outcome.
+    /// Predicts by two-bit counters alone, trains, and appends the outcome to the history.
     #[inline(never)]
     pub fn bimodal(&mut self, pc: u64, taken: bool) -> bool {
         let n = self.base.len();
@@ -180,7 +179,7 @@ impl Tage {
         predicted
     }
 
-    /// Predicts, learns from the outcome, notes it. Gives the prediction.
+    /// Predicts, trains on the outcome, and appends it to the history. Returns the prediction.
     #[inline]
     pub fn predict(&mut self, pc: u64, taken: bool) -> bool {
         if self.tables == 4 {
@@ -228,7 +227,7 @@ impl Tage {
             };
             let e = &mut self.entries[at[p as usize]];
             let own = e.counter >= 0;
-            // A fresh entry knows less than the one it was taken from.
+            // A fresh entry is less reliable than the one it was allocated from.
             let fresh = e.useful == 0 && (e.counter == 0 || e.counter == -1);
             predicted = if fresh { other } else { own };
             e.counter = learn(e.counter, taken, -4, 3);
@@ -255,14 +254,14 @@ impl Tage {
         predicted
     }
 
-    /// A longer history gets an entry for the branch that was mispredicted.
+    /// Allocates an entry with a longer history for a mispredicted branch.
     #[cold]
     fn allocate(&mut self, at: &[usize], tag: &[u16], matching: u32, taken: bool) {
         let longer = (32 - matching.leading_zeros()) as usize;
         if longer >= self.tables {
             return;
         }
-        // One time in two the first choice is passed over, so that tables share the load.
+        // One time in two the first choice is skipped, so that tables share the load.
         self.spread = self
             .spread
             .wrapping_mul(1_664_525)
@@ -341,7 +340,7 @@ mod tests {
                 if predicted == taken {
                     continue;
                 }
-                // The history as if the branch had gone the other way.
+                // The history if the branch had gone the other way.
                 let departed = one.depart(true);
                 let mut flipped = other.clone();
                 let before = flipped.outcomes[flipped.head] ^ 1;

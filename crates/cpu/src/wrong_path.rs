@@ -1,11 +1,10 @@
-//! What a core knows of code and addresses, to follow wrong paths by.
+//! State from which a core reconstructs wrong paths.
 //!
-//! A program's stream holds the right path alone. What lies on the wrong one is
-//! learned from earlier executions of the same code, and so are the addresses that
-//! its loads ask for: nobody knows the values in registers, but an instruction
-//! whose inputs have the same [`Origin`] as before computes the same address as
-//! before, and instructions that access memory at fixed distances from one value do so
-//! from the next. The path itself is in `core/wrong.rs`.
+//! A program's stream holds the right path alone. The code of a wrong path is learned from earlier
+//! executions, and so are the addresses of its loads. Register values are unknown. But an
+//! instruction whose inputs have the same [`Origin`] as before computes the same address as before.
+//! Instructions that access memory at fixed distances from one pointer do so from the next pointer,
+//! too. The path itself is in `core/wrong.rs`.
 
 mod addresses;
 mod ahead;
@@ -26,9 +25,9 @@ use pointers::Pointers;
 use crate::WrongPathSpec;
 
 pagewalk_stats::counters! {
-    /// What a core did on wrong paths. None of it is among the instructions, loads and
-    /// branches of the program; translations and accesses to caches are among
-    /// those that MMU and caches count, as in hardware.
+    /// Counters of a core's wrong paths. They are not among the instructions, loads and branches of
+    /// the program. Their translations and cache accesses are among those that MMU and caches
+    /// count, as in hardware.
     pub struct WrongPathStats {
         episodes: "mispredictions", "Mispredicted branches whose wrong path was known";
         unknown_episodes: "mispredictions", "Mispredicted branches whose wrong path had never been executed, or was forgotten";
@@ -45,31 +44,31 @@ pagewalk_stats::counters! {
     }
 }
 
-/// Where a value comes from, as a fingerprint: the same instructions on the same
-/// inputs, down to words of memory. 0: not known.
+/// Fingerprint of a value's computation: the same instructions on the same inputs, down to words of
+/// memory. 0: unknown.
 pub(crate) type Origin = u64;
 
-/// The origin of what no op made: constants, and what was made too long ago.
+/// Origin of a value that no op made: constants, and values made too long ago.
 pub(crate) const NOWHERE: Origin = 1;
 
-/// Ops that are remembered: more than a distance to a producer can tell.
+/// Ops that are remembered: more than the largest distance to a producer.
 const HISTORY: usize = 1 << 17;
-/// Entries of the table that says when an instruction was last executed.
+/// Entries of the table of each instruction's last execution.
 const LAST: usize = 1 << 15;
-/// Entries of the table of words in memory whose origin is known.
+/// Entries of the table of memory words whose origin is known.
 const STORED: usize = 1 << 16;
 /// Calls that are remembered.
 const CALLS: usize = 64;
 
-/// An op of the right path, or of a wrong one.
+/// An executed op of the right path or of a wrong path.
 #[derive(Clone, Copy, Default)]
 struct Seen {
-    /// Which instruction: see [`WrongPath::name`].
+    /// Name of the instruction: see [`WrongPath::name`].
     name: u64,
     origin: Origin,
 }
 
-/// Return addresses by their calls, the youngest overwriting the oldest.
+/// Return stack: addresses of calls, the youngest overwriting the oldest.
 #[derive(Clone, Copy)]
 pub(crate) struct Calls {
     at: [u64; CALLS],
@@ -88,40 +87,40 @@ impl Calls {
     }
 }
 
-/// Who makes an input.
+/// Producer of an input.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Producer {
-    /// Nobody, or somebody long ago.
+    /// No op, or one long ago.
     Nobody,
     /// The op of this number.
     Op(u64),
-    /// It was forgotten.
+    /// An op that is no longer remembered.
     Forgotten,
 }
 
-/// What a core has learned, and what it counted.
+/// The learned state and the counters of a core.
 pub(crate) struct WrongPath {
     code: Code,
     addresses: Addresses,
     pointers: Pointers,
     history: Ring<Seen>,
-    /// Name and number of the last op of an instruction.
+    /// Name of an instruction and number of its latest op.
     last: Box<[(u64, u64)]>,
-    /// Word of memory and origin of what was stored there.
+    /// Address of a memory word and origin of the value stored there.
     stored: Box<[(u64, Origin)]>,
     /// Ops learned.
     pub seen: u64,
-    /// Numbers from which on ops belong to this thread.
+    /// Number of this thread's first op.
     floor: u64,
-    /// The instruction of the op before, and how many ops of it there were.
+    /// Instruction of the previous op, and its number of ops so far.
     before: (u64, u64),
     calls: Calls,
     space: u64,
-    /// What [`crate::Core::run`] was given is learned so far.
+    /// Position up to which the ops of [`crate::Core::run`] are learned.
     pub until: usize,
     pub ahead: Ahead,
     names: Vec<u64>,
-    /// Entries of `last` that a wrong path has overwritten.
+    /// Entries of `last` that the wrong path has overwritten.
     undo: Vec<(usize, (u64, u64))>,
     pub stats: WrongPathStats,
 }
@@ -134,7 +133,7 @@ pub(crate) fn mix(a: u64, b: u64) -> u64 {
 }
 
 impl WrongPath {
-    /// One that has seen nothing. `spec` was checked.
+    /// Creates an empty state. `spec` was checked.
     pub fn new(spec: &WrongPathSpec) -> Self {
         WrongPath {
             code: Code::new(spec.blocks as usize),
@@ -159,7 +158,7 @@ impl WrongPath {
         }
     }
 
-    /// Another thread comes: registers and calls are its own.
+    /// Switches to another thread, which has its own registers and calls.
     pub fn switch(&mut self) {
         self.floor = self.seen;
         self.calls.at = [0; CALLS];
@@ -167,24 +166,24 @@ impl WrongPath {
         self.code.leave();
     }
 
-    /// What is run from `at` on, in this address space, is to be learned.
+    /// Begins a run from `at` in this address space, whose ops are to be learned.
     pub fn begin(&mut self, asid: Asid, at: usize) {
         self.enter(asid);
         self.until = at;
     }
 
-    /// `ops` have run until `at`.
+    /// Learns the ops that have run up to `at`.
     pub fn end(&mut self, ops: &[Op], at: usize) {
         self.learn(&ops[self.until..at]);
     }
 
-    /// Ops and their addresses are of this space from now on.
+    /// Sets the address space of the ops to come.
     pub fn enter(&mut self, asid: Asid) {
         self.space = u64::from(asid.0) << 50;
     }
 
-    /// The name of an op's instruction, with which of its ops it is. `before`: name
-    /// and number of ops of the instruction so far; it is brought up to date.
+    /// Name of an op: its instruction and its index among the instruction's ops. `before`: name and
+    /// number of ops of the instruction so far; updated.
     #[inline]
     fn name(&self, pc: u64, before: &mut (u64, u64)) -> u64 {
         let instruction = (pc ^ self.space) << 3;
@@ -195,7 +194,7 @@ impl WrongPath {
         instruction | before.1.min(7)
     }
 
-    /// Origin of what producer `k` of the next op made.
+    /// Origin of the result of producer `k` of the next op.
     #[inline]
     fn origin(&self, op: &Op, k: usize) -> Origin {
         let d = u64::from(op.dep[k]);
@@ -219,7 +218,7 @@ impl WrongPath {
         if at == word { origin } else { mix(word, 3) }
     }
 
-    /// Learns ops of the right path, in the order of the program.
+    /// Learns ops of the right path, in program order.
     pub fn learn(&mut self, ops: &[Op]) {
         for op in ops {
             self.learn_op(op);
@@ -238,7 +237,7 @@ impl WrongPath {
             (d <= seen - floor).then(|| history.get((seen - d) as usize).name)
         });
         let origin = match op.kind {
-            // Of what no op made it may make anything: it may count.
+            // With inputs that no op made, the result may be anything: the instruction may count.
             OpClass::Compute if from == [NOWHERE; 2] => mix(name, self.seen),
             OpClass::Compute | OpClass::Query => result(name, from, op.latency),
             OpClass::Load => {
@@ -250,7 +249,7 @@ impl WrongPath {
                     let by = (name, from[0]);
                     self.pointers.learn(&mut self.addresses, by, op.va, true);
                 }
-                // What no op made may be anything.
+                // A value that no op made may be anything.
                 let data = match from[1] {
                     NOWHERE => mix(name, self.seen),
                     made => made,
@@ -272,7 +271,7 @@ impl WrongPath {
         }
     }
 
-    /// A load with inputs of these origins has asked for `va`.
+    /// Learns that a load with inputs of these origins has accessed `va`.
     #[inline]
     fn learn_address(&mut self, name: u64, from: [Origin; 2], va: u64) {
         let new = self.code.remembers() || self.seen.is_multiple_of(code::TRIED);
@@ -289,14 +288,14 @@ impl WrongPath {
         self.code.seen(before);
     }
 
-    /// What is of this origin is stored at `va`.
+    /// Learns that a value of this origin is stored at `va`.
     #[inline]
     fn store(&mut self, va: u64, data: Origin) {
         let word = self.word(va);
         let slot = addresses::hash(word) as usize % STORED;
         let (other, was) = self.stored[slot];
         if other != word && other != 0 {
-            // From now on it is known by where it lies.
+            // The pointer is now also known by its place in memory.
             self.pointers.copy(&mut self.addresses, was, mix(other, 3));
         }
         self.stored[slot] = (word, data);
@@ -307,14 +306,13 @@ impl WrongPath {
         self.calls
     }
 
-    /// Name of a branch that is next to be learned, and what [`WrongPath::look_ahead`]
-    /// wants of it.
+    /// Name of the branch that is learned next, and the state for [`WrongPath::look_ahead`].
     pub fn branch(&self, op: &Op) -> (u64, (u64, u64)) {
         let mut before = self.before;
         (self.name(op.pc, &mut before), before)
     }
 
-    /// The right path goes on with these ops after the branch.
+    /// Sets the ops of the right path after the branch.
     pub fn look_ahead(&mut self, ops: &[Op], before: &mut (u64, u64)) {
         let mut names = std::mem::take(&mut self.names);
         names.clear();
@@ -333,8 +331,8 @@ impl WrongPath {
         self.code.op(block, k)
     }
 
-    /// Who made what producer `input` of the op of number `n` stands for: of all
-    /// ops that ever did, the one that was executed last.
+    /// Producer of `input` of the op with number `n`: of all ops that ever produced it, the one
+    /// executed last.
     pub fn producer(&self, input: &Input, n: u64) -> Producer {
         if input.inside > 0 {
             return Producer::Op(n - u64::from(input.inside));
@@ -358,12 +356,12 @@ impl WrongPath {
         }
     }
 
-    /// Origin of an op's result, of a right path or of this wrong one.
+    /// Origin of an op's result, on the right path or on this wrong path.
     pub fn made(&self, number: u64) -> Origin {
         self.history.get(number as usize).origin
     }
 
-    /// What is known of the address of a load.
+    /// Address of a load, if it is known.
     pub fn address(&self, name: u64, from: [Origin; 2]) -> Option<(u64, Known)> {
         let pointer = single(from).and_then(|o| self.pointers.find(&self.addresses, name, o));
         match pointer {
@@ -374,8 +372,7 @@ impl WrongPath {
         }
     }
 
-    /// An op of a wrong path, of number `n`, with its result; forgotten by
-    /// [`WrongPath::leave`].
+    /// Records the result of op `n` of a wrong path, until [`WrongPath::leave`].
     pub fn pass(&mut self, n: u64, name: u64, origin: Origin) {
         self.history.set(n as usize, Seen { name, origin });
         let slot = addresses::hash(name) as usize % LAST;
@@ -383,12 +380,12 @@ impl WrongPath {
         self.last[slot] = (name, n);
     }
 
-    /// Origin of what a wrong path's load of `va` gives.
+    /// Origin of the value that a wrong path's load reads at `va`.
     pub fn loads(&self, va: u64) -> Origin {
         self.loaded(va)
     }
 
-    /// The wrong path has ended: what was executed last is what the right path did.
+    /// Ends the wrong path: restores the last executions of the right path.
     pub fn leave(&mut self) {
         while let Some((slot, before)) = self.undo.pop() {
             self.last[slot] = before;
@@ -402,7 +399,7 @@ pub(crate) fn result(name: u64, from: [Origin; 2], latency: u8) -> Origin {
     mix(mix(mix(name, from[0]), from[1]), u64::from(latency))
 }
 
-/// The only input that anything made.
+/// The origin of the only input that an op made, if there is exactly one.
 #[inline]
 fn single(from: [Origin; 2]) -> Option<Origin> {
     match from {
@@ -412,14 +409,14 @@ fn single(from: [Origin; 2]) -> Option<Origin> {
     }
 }
 
-/// Under which an address is remembered.
+/// Key under which an address is remembered.
 #[inline]
 fn address(name: u64, from: [Origin; 2]) -> u64 {
     mix(mix(name, from[0]), from[1] ^ 5)
 }
 
-/// Key of the block that follows the branch `op`, called `name`, if that is `taken`
-/// or goes to `to`. `None`: it goes nowhere that is known.
+/// Key of the block after the branch `op`, named `name`, if it is `taken` or goes to `to`. `None`
+/// if the target is unknown.
 pub(crate) fn after(name: u64, op: &Op, taken: bool, to: u64, calls: &mut Calls) -> Option<u64> {
     let bits = op.flags;
     let way = if bits & flags::CONDITIONAL != 0 {

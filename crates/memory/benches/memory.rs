@@ -1,4 +1,4 @@
-//! What an access costs the host.
+//! Host time of an access.
 #![allow(missing_docs)]
 
 #[path = "../tests/common/mod.rs"]

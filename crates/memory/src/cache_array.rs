@@ -1,4 +1,4 @@
-//! The lines of one cache: tags, replacement, ready times.
+//! One cache array: tags, replacement, ready times.
 
 mod lru_export;
 
@@ -12,63 +12,65 @@ use crate::{CacheSpec, Level, Replacement, RequestKind};
 
 /// Bits of a tag word that hold the line's number (physical address / 64).
 const LINE_MASK: u64 = (1 << 48) - 1;
-/// No line has this number.
+/// A line number that no line has: the way is empty.
 const EMPTY: u64 = LINE_MASK;
 
-/// Differs from memory below.
+/// The line is dirty.
 pub(crate) const DIRTY: u64 = 1 << 48;
 /// Fetched by this cache's prefetcher and not used since.
 pub(crate) const PREFETCHED: u64 = 1 << 49;
 /// Fetched for a speculation engine and not used since.
 pub(crate) const SPECULATIVE: u64 = 1 << 50;
-/// No other core has it: may be written without asking.
+/// No other core has the line: it may be written without a request for ownership.
 pub(crate) const OWNED: u64 = 1 << 51;
-/// Fetched by this cache's prefetcher while warming, which nobody counts, and not used since.
+/// Fetched by this cache's prefetcher in functional warming, which is not counted, and not used
+/// since.
 const WARMED: u64 = 1 << 55;
 const GUESSED: u64 = PREFETCHED | SPECULATIVE | WARMED;
-/// In which stretch of the run the line was last used, in eight bits, or when the way was emptied,
-/// what was in it: one begins where something was passed over. 0: before all that are told apart.
+/// Epoch in which the line was last used, in eight bits; for an invalidated way, that of its last
+/// line. Each [`CacheArray::mark_stale`] begins an epoch. Epoch 0 is older than all distinguishable
+/// epochs.
 const EPOCH_SHIFT: u32 = 56;
 const EPOCH: u64 = 0xff << EPOCH_SHIFT;
-/// Where the line came from, in three bits.
+/// Level that the line came from, in three bits.
 const LEVEL_SHIFT: u32 = 52;
 
-/// Cycles of a ready word; above them the cycles that the fetch takes.
+/// Bits of a ready word that hold the ready cycle; above them is the duration of the fetch.
 const READY_BITS: u32 = 48;
 const READY_MASK: u64 = (1 << READY_BITS) - 1;
-/// A fetch that takes as many cycles, or more: how many is not known.
+/// Saturated duration of a fetch: this long or longer.
 const LONG: u64 = u16::MAX as u64;
 
-/// SRRIP: an empty way goes before all others.
+/// SRRIP: an empty way is replaced before all others.
 const RRPV_EMPTY: u8 = RRPV_MAX + 1;
 
-/// A line that went, if one did: its tag word, which is handed over in a register.
+/// An evicted line, if any: its tag word, which is returned in a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Victim(u64);
 
 impl Victim {
-    /// Its number; `None`: the way was empty.
+    /// Line number; `None` if the way was empty.
     #[inline(always)]
     pub fn line(self) -> Option<u64> {
         let line = self.0 & LINE_MASK;
         (line != EMPTY).then_some(line)
     }
 
-    /// Whether it differs from memory below.
+    /// True if it is dirty.
     #[inline(always)]
     pub fn dirty(self) -> bool {
         self.0 & DIRTY != 0
     }
 }
 
-/// Where a line is.
+/// Position of a line: set and way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     base: Base,
     way: Way,
 }
 
-/// What a lookup of a present line says.
+/// Result of a hit.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Hit {
     /// Load-to-use.
@@ -76,8 +78,8 @@ pub(crate) struct Hit {
     pub level: Level,
 }
 
-/// A cache: state, MSHRs, prefetcher and counters; who lies above and below is
-/// the caller's.
+/// A cache: state, MSHRs, prefetcher and counters. The caller connects it to the levels above and
+/// below.
 #[derive(Clone, Debug)]
 pub(crate) struct CacheArray {
     sets: u64,
@@ -85,29 +87,30 @@ pub(crate) struct CacheArray {
     latency: Cycle,
     own_level: Level,
     replacement: Replacement,
-    /// Orders: with LRU a way's rank in the order of use, 0 the last used one;
-    /// with SRRIP its re-reference prediction. The byte of a set: with SRRIP
-    /// where the search for a victim begins.
+    /// Sets. Order of a way: under LRU its rank in the order of use, 0 for the most recently used;
+    /// under SRRIP its re-reference prediction. Byte of a set: under SRRIP the way at which the
+    /// search for a victim begins.
     state: Sets,
-    /// First-level caches: the way where each set's last hit was. Apart from the
-    /// sets, so that the host need not wait for one line to know the next.
+    /// First-level caches: the way of each set's last hit. Separate from the sets, so that the host
+    /// need not wait for one line to know the next.
     likely: Vec<u8>,
     pub mshrs: Occupancy,
     pub prefetcher: Option<Prefetcher>,
-    /// Whether the access that the prefetcher is to see missed, or was the first to a line
-    /// that it had brought.
+    /// True if the access that trains the prefetcher missed, or was the first to a prefetched line.
     pub missed: bool,
     pub kinds: KindCounts,
     pub counts: CacheStats,
-    /// The mark of what is used now, as in a tag word.
+    /// The current epoch, as in a tag word.
     epoch: u64,
-    /// What is not known because something was passed over.
+    /// Lookups whose outcome is uncertain because the contents are stale.
     pub stale: StaleOutcomes,
 }
 
 impl CacheArray {
-    /// An empty cache; refuses what cannot be built with a sentence that names
-    /// the key below `name`.
+    /// Creates an empty cache.
+    ///
+    /// # Errors
+    /// An impossible configuration. The message names the key below `name`.
     pub fn new(spec: &CacheSpec, name: &str, level: Level) -> Result<Self, Error> {
         spec.check(name)?;
         let bytes = u64::from(spec.size_kb) * 1024;
@@ -163,7 +166,7 @@ impl CacheArray {
         }
     }
 
-    /// Where the line's set begins.
+    /// First word of the line's set.
     #[inline(always)]
     fn base(&self, line: u64) -> Base {
         self.state.base(self.set(line))
@@ -179,21 +182,21 @@ impl CacheArray {
         self.state.tag_mut(at.base, at.way)
     }
 
-    /// Tells the host that `line` will be asked for.
+    /// Prefetches into the host's caches the set of `line`, which will be requested.
     #[inline(always)]
     pub fn host_prefetch(&self, line: u64) {
         self.state.prefetch(self.base(line));
     }
 
-    /// The same of a cache of few ways, with these: which of them is meant is known only
-    /// when the first line of the set is there, and that would be another wait.
+    /// As [`CacheArray::host_prefetch`], for a cache of few ways, with its ways. Waiting for the
+    /// set's first line to find the right way would cost another miss of the host.
     #[inline(always)]
     pub fn host_prefetch_ways(&self, line: u64) {
         self.state.prefetch_ways(self.base(line));
     }
 
-    /// Tells the host that `line`, which is not here, will be brought in: with
-    /// LRU it is known which line has to go.
+    /// Prefetches into the host's caches the victim of `line`, which will be filled. Only LRU knows
+    /// the victim in advance.
     #[inline(always)]
     pub fn host_prefetch_fill(&self, line: u64) {
         if self.replacement == Replacement::Lru {
@@ -205,8 +208,8 @@ impl CacheArray {
         }
     }
 
-    /// Tells the host that `line` will be asked for, whose set is there by now: its tag, or
-    /// that of the line which has to go for it, will be needed.
+    /// The next step after [`CacheArray::host_prefetch`]: prefetches the tag of `line`, or of its
+    /// victim.
     #[inline]
     pub fn host_prefetch_place(&self, line: u64) {
         let base = self.base(line);
@@ -219,7 +222,7 @@ impl CacheArray {
         }
     }
 
-    /// The way that makes room next.
+    /// The next victim, if the policy knows it without a search.
     #[inline(always)]
     fn next_way(&self, base: Base) -> Option<Way> {
         match self.replacement {
@@ -233,8 +236,7 @@ impl CacheArray {
         }
     }
 
-    /// The line that has to go when `line`, which is not here, is brought in, if it is
-    /// known: with LRU.
+    /// The victim of a fill of `line`, which is absent, if it is known in advance: under LRU.
     #[inline(always)]
     pub fn next_victim(&self, line: u64) -> Victim {
         if self.replacement != Replacement::Lru {
@@ -246,7 +248,7 @@ impl CacheArray {
         Victim(way.map_or(EMPTY, |way| self.state.tag(base, way)))
     }
 
-    /// Where `line` is, if it is here.
+    /// Position of `line`, if it is present.
     #[inline(always)]
     pub fn find(&self, line: u64) -> Option<Place> {
         debug_assert!(line < EMPTY);
@@ -256,9 +258,8 @@ impl CacheArray {
         Some(Place { base, way })
     }
 
-    /// `find` in a first-level cache, where most accesses go to the line that
-    /// its set's last one went to. A line is in one place at most, so it does
-    /// not matter which way is looked at first.
+    /// `find` for a first-level cache, where most accesses go to the line of the set's last hit. A
+    /// line is in at most one way, so the order of the search does not matter.
     #[inline(always)]
     pub fn find_likely(&mut self, line: u64) -> Option<Place> {
         let set = self.set(line);
@@ -294,7 +295,7 @@ impl CacheArray {
         *self.tag_mut(at) &= !flags;
     }
 
-    /// When the line at `at` is ready.
+    /// Cycle at which the line at `at` is ready.
     #[inline]
     pub fn ready(&self, at: Place) -> Cycle {
         self.state.ready(at.base, at.way) & READY_MASK
@@ -305,7 +306,7 @@ impl CacheArray {
         self.state.ready_mut(at.base, at.way)
     }
 
-    /// The line at `at` is used.
+    /// Records a use of the line at `at`.
     #[inline(always)]
     fn touch(&mut self, at: Place) {
         match self.replacement {
@@ -323,8 +324,9 @@ impl CacheArray {
         }
     }
 
-    /// A request finds its line at `at`: counts it, uses it, waits for it. A speculative one
-    /// comes from the cache above, which will have the line: this one has been useful.
+    /// Serves a hit at `at`: counts it, updates replacement, and waits for a line on its way. A
+    /// speculative request comes from the cache above, which will hold the line: a guess here has
+    /// then been useful.
     #[inline(always)]
     pub fn hit(&mut self, at: Place, kind: RequestKind, now: Cycle) -> Hit {
         self.touch(at);
@@ -340,7 +342,7 @@ impl CacheArray {
         self.unusual_hit(at, kind, now)
     }
 
-    /// A hit on a line on its way, on one that was fetched by a guess, or on one of before.
+    /// A hit on a line that is on its way, was fetched by a guess, or is stale.
     #[inline(never)]
     fn unusual_hit(&mut self, at: Place, kind: RequestKind, now: Cycle) -> Hit {
         self.stale.hits += u64::from(self.is_stale(self.tag(at)));
@@ -363,9 +365,9 @@ impl CacheArray {
         }
     }
 
-    /// When the line at `at`, which is on its way, is ready for a request at `now`, too. If it
-    /// was asked for by one from a later time (requests do not come in order of time), this
-    /// one brings the line and the other merges.
+    /// Merges a request at `now` with the line at `at`, which is on its way. Returns when it is
+    /// ready. Requests do not arrive in order of time: if the line was requested at a later time,
+    /// this request fetches the line and the other merges.
     fn joined(&mut self, at: Place, now: Cycle) -> Cycle {
         let word = *self.ready_word(at);
         let (ready, takes) = (word & READY_MASK, word >> READY_BITS);
@@ -376,16 +378,17 @@ impl CacheArray {
         ready
     }
 
-    /// Whether what this tag word is of was not used since something was passed over.
+    /// True if this tag word's line was not used since the last fast-forward.
     #[inline(always)]
     fn is_stale(&self, tag: u64) -> bool {
         (tag ^ self.epoch) & EPOCH != 0
     }
 
-    /// Something was passed over: of what is here, nobody knows whether it still would be.
+    /// Marks all lines as stale after a fast-forward: they may have been evicted meanwhile.
     pub fn mark_stale(&mut self) {
         if self.epoch >> EPOCH_SHIFT == EPOCHS {
-            // All marks are in use: what has any is of before all that come.
+            // All epochs are in use: every line moves to epoch 0, which is older than all later
+            // ones.
             for set in 0..self.state.count() {
                 let base = self.state.base(set);
                 for way in 0..self.state.ways() {
@@ -398,12 +401,12 @@ impl CacheArray {
         self.epoch += 1 << EPOCH_SHIFT;
     }
 
-    /// A line of before is used, or a guess was right.
+    /// Records the first use of a stale line or of a guess.
     fn used(&mut self, at: Place, pending: bool) {
         *self.tag_mut(at) = self.used_word(self.tag(at), pending);
     }
 
-    /// The same of a tag word: as it is from then on.
+    /// As [`CacheArray::used`], for a tag word. Returns the new word.
     fn used_word(&mut self, was: u64, pending: bool) -> u64 {
         self.missed |= was & (PREFETCHED | WARMED) != 0;
         if was & PREFETCHED != 0 {
@@ -417,13 +420,13 @@ impl CacheArray {
         was & !(GUESSED | EPOCH) | self.epoch
     }
 
-    /// A request does not find its line.
+    /// Counts a miss.
     #[inline(always)]
     pub fn count_miss(&mut self, kind: RequestKind) {
         self.kinds.misses[kind as usize] += 1;
     }
 
-    /// A hit without time or counting, but guesses are still judged.
+    /// A hit in functional warming: no time and no counting, but guesses are still judged.
     #[inline(always)]
     pub fn warm_hit(&mut self, at: Place) {
         self.touch(at);
@@ -432,8 +435,8 @@ impl CacheArray {
         }
     }
 
-    /// A guess finds the line that it would have brought: that is no use of it. When the
-    /// line is here, where it still is on its way.
+    /// A guess hits its line, which is not a use of it. Returns when the line is ready, if it is
+    /// still on its way.
     pub fn glimpse(&mut self, at: Place, kind: RequestKind, now: Cycle) -> Option<Cycle> {
         if self.ready(at) <= now {
             self.kinds.hits[kind as usize] += 1;
@@ -453,9 +456,9 @@ impl CacheArray {
         }
     }
 
-    /// Brings in `line`, which is not here, asked for at `asked` and ready at
-    /// `ready`; gives what had to go. While warming (`TIMED` false) nothing is
-    /// counted, and a guess is one for the prefetcher alone, since nobody counted it.
+    /// Fills `line`, which is absent, requested at `asked` and ready at `ready`. Returns the
+    /// victim. In functional warming (`TIMED` false) nothing is counted, and a guess is one for the
+    /// prefetcher only.
     #[inline(always)]
     pub fn fill<const TIMED: bool>(
         &mut self,
@@ -472,8 +475,8 @@ impl CacheArray {
         }
     }
 
-    // Not generic, so that there is one copy of each for all callers: the host's
-    // instruction cache is what a miss would run out of first.
+    // Not generic, so that all callers share one copy: the host's instruction cache is the
+    // bottleneck of a miss.
 
     #[inline(never)]
     fn fill_timed(
@@ -504,11 +507,11 @@ impl CacheArray {
         Victim(old)
     }
 
-    /// `line` came in place of `old`, which is of before or no line. Under LRU what is of before
-    /// goes first, so that elsewhere in the set there is more of it only behind an empty way.
+    /// Counts the fill of `line` over `old`, which is stale or no line. LRU replaces stale lines
+    /// first, so the set can hold more of them only if the way was empty.
     #[cold]
     fn fill_stale(&mut self, line: u64, flags: u64, old: u64) {
-        // What nobody asked for is no miss: a guess, or what the level above has written.
+        // A guess or a write-back from the level above is not a miss.
         let asked = flags & GUESSED == 0 && (self.own_level == Level::L1 || flags & DIRTY == 0);
         if !asked {
             return;
@@ -528,20 +531,20 @@ impl CacheArray {
         Victim(old)
     }
 
-    /// The tag word of a line that comes in now.
+    /// The tag word of a line that is filled now.
     #[inline(always)]
     fn word(&self, line: u64, flags: u64, from: Level) -> u64 {
         line | flags | (from as u64) << LEVEL_SHIFT | self.epoch
     }
 
-    /// The same while warming.
+    /// As [`CacheArray::word`], in functional warming.
     #[inline(always)]
     fn warmed_word(&self, line: u64, flags: u64, from: Level) -> u64 {
         let warmed = if flags & PREFETCHED != 0 { WARMED } else { 0 };
         self.word(line, flags & !GUESSED | warmed, from)
     }
 
-    /// Replaces the victim of the line's set by that of this tag word; gives its own.
+    /// Replaces the victim of the line's set by this tag word. Returns the victim's word.
     #[inline(always)]
     fn put(&mut self, line: u64, word: u64, ready: u64) -> u64 {
         let base = self.base(line);
@@ -552,17 +555,18 @@ impl CacheArray {
         std::mem::replace(self.tag_mut(at), word)
     }
 
-    /// The line of this tag word leaves: a guess not used until now was useless.
+    /// Counts the eviction of this tag word: a guess that was never used was useless.
     #[inline(always)]
     fn gone(&mut self, tag: u64) {
         self.counts.prefetches_useless += u64::from(tag & PREFETCHED != 0);
         self.counts.speculative_useless += u64::from(tag & SPECULATIVE != 0);
     }
 
-    /// Takes the line at `at` out; gives its flags.
+    /// Removes the line at `at` and returns its flags.
     pub fn remove(&mut self, at: Place) -> u64 {
         let old = self.tag(at);
-        // No better known than the line: the gap may have brought another here.
+        // The empty way keeps the line's epoch: another line may have been filled here during the
+        // fast-forward.
         *self.tag_mut(at) = EMPTY | old & EPOCH;
         self.gone(old);
         match self.replacement {
@@ -585,8 +589,8 @@ impl CacheArray {
         *self.state.order(at.base, at.way) = (ways - 1) as u8;
     }
 
-    /// The way that makes room, an empty one if there is any; its order is that
-    /// of a line just filled.
+    /// Chooses the way to replace, an empty one if there is any. Its order becomes that of a newly
+    /// filled line.
     #[inline(always)]
     fn victim(&mut self, base: Base) -> Way {
         match self.replacement {
@@ -598,7 +602,7 @@ impl CacheArray {
                 let from = self.state.byte(base);
                 let (most, way) = self.state.oldest(base, from);
                 let way = way.expect("one way has the most");
-                // Ageing all until one is at the end is adding what the oldest lacks.
+                // Ageing all ways until one reaches the maximum is adding the difference.
                 let lacks = RRPV_MAX.saturating_sub(most);
                 self.state.age(base, lacks);
                 let next = way.index() + 1;
@@ -615,15 +619,14 @@ impl CacheArray {
         self.kinds.into_stats(self.counts)
     }
 
-    /// Resident lines that a guess brought and nobody has used:
-    /// (prefetched, speculative).
+    /// Resident lines that a guess fetched and that were never used: (prefetched, speculative).
     #[cfg(test)]
     pub fn unjudged(&self) -> (u64, u64) {
         let count = |flag| self.present().filter(|t| t & flag != 0).count() as u64;
         (count(PREFETCHED), count(SPECULATIVE))
     }
 
-    /// Tag words of the lines that are here.
+    /// Tag words of the resident lines.
     #[cfg(test)]
     pub fn present(&self) -> impl Iterator<Item = u64> {
         let ways = self.state.ways();
@@ -636,14 +639,14 @@ impl CacheArray {
     }
 }
 
-/// Whether a tag word is that of `line`.
+/// True if the tag word is that of `line`.
 #[inline(always)]
 fn is_of(tag: u64, line: u64) -> bool {
     (tag ^ line) & LINE_MASK == 0
 }
 
-/// A byte that tells lines of a set apart, mostly: the high byte of Fibonacci
-/// hashing depends on all bits of the line's number.
+/// A one-byte fingerprint of a line: the high byte of Fibonacci hashing depends on all bits of the
+/// line's number.
 #[inline(always)]
 fn print(line: u64) -> u8 {
     (line.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8

@@ -1,5 +1,5 @@
-//! What can be built: every refusal is one sentence that begins with the key
-//! and says what was expected.
+//! Checks of the configuration. Every error is one sentence that begins with the key and names the
+//! expected values.
 
 use pagewalk_units::{Cycle, Error, LINE_BYTES, Part, text};
 
@@ -9,7 +9,7 @@ use crate::{CacheSpec, DramSpec, PrefetcherSpec, PrivateSpec, SharedSpec};
 
 /// Most ways of a cache.
 const MOST_WAYS: u32 = 64;
-/// Largest cache, KB: 2 GB, beyond any that is built.
+/// Largest cache, KB: 2 GB, beyond any real one.
 const MOST_KB: u32 = 1 << 21;
 /// Most lines on their way into a cache.
 const MOST_MSHRS: u32 = 4096;
@@ -17,13 +17,13 @@ const MOST_MSHRS: u32 = 4096;
 const MOST_LATENCY: Cycle = 1 << 20;
 /// Most entries of a prefetcher's table.
 const MOST_TRACKED: u32 = 4096;
-/// Furthest that a prefetcher looks: the lines of a 4 KB page but one.
+/// Longest lookahead of a prefetcher: the lines of a 4 KB page minus one.
 const MOST_LOOKAHEAD: u32 = 63;
 /// Most banks of all channels together.
 const MOST_BANKS: u64 = 1 << 16;
-/// Longest time of a DRAM, ns.
+/// Longest DRAM timing, ns.
 const MOST_NS: f64 = 10_000.0;
-/// Longest time of a memory that is nothing but a latency, ns.
+/// Longest fixed latency, ns.
 const MOST_FIXED_NS: f64 = 100_000.0;
 
 fn within(key: &str, value: u32, least: u32, most: u32) -> Result<(), Error> {
@@ -38,10 +38,10 @@ fn within(key: &str, value: u32, least: u32, most: u32) -> Result<(), Error> {
 }
 
 impl PrivateSpec {
-    /// Refuses caches that cannot be built.
+    /// Checks the private caches.
     ///
     /// # Errors
-    /// One sentence that names the key and what was expected.
+    /// One sentence that names the key and the expected values.
     pub fn check(&self) -> Result<(), Error> {
         self.l1i.check("caches.l1i")?;
         self.l1d.check("caches.l1d")?;
@@ -66,10 +66,10 @@ impl PrivateSpec {
 }
 
 impl SharedSpec {
-    /// Refuses what cannot be built for a machine of `cores`.
+    /// Checks the shared level for a machine of `cores`.
     ///
     /// # Errors
-    /// One sentence that names the key and what was expected.
+    /// One sentence that names the key and the expected values.
     pub fn check(&self, cores: u8) -> Result<(), Error> {
         within("cores", u32::from(cores), 1, u32::from(MOST_CORES))?;
         self.l3.check("memory.l3")?;
@@ -115,7 +115,7 @@ impl CacheSpec {
                 ],
             ));
         }
-        // Without one it could never miss.
+        // Without a miss register the cache could never miss.
         within(&format!("{name}.mshrs"), self.mshrs, 1, MOST_MSHRS)?;
         if self.latency == 0 || self.latency > MOST_LATENCY {
             return Err(Error::key(

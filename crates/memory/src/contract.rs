@@ -1,17 +1,17 @@
-//! What is asked of a level of the memory system, and what it answers.
+//! Requests to a level of the memory system, its results, and its configuration.
 
 use pagewalk_stats::Tree;
 use pagewalk_units::{Cycle, PhysAddr};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Who asks, which decides where a request enters and what it may disturb.
+/// Kind of a request: decides where it enters and what it may disturb.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 #[repr(u8)]
 pub enum RequestKind {
     /// Data read of the program.
     Load,
-    /// Data write of the program: the line is wanted for itself.
+    /// Data write of the program: the core must own the line.
     Store,
     /// Instruction fetch.
     Fetch,
@@ -28,11 +28,11 @@ pub enum RequestKind {
 pub struct Request {
     /// Any address in the line.
     pub at: PhysAddr,
-    /// Who asks.
+    /// Kind of the request.
     pub kind: RequestKind,
-    /// For which core.
+    /// The requesting core.
     pub core: u8,
-    /// Instruction that asks, for prefetchers; 0 if none does.
+    /// Program counter of the requesting instruction, for prefetchers; 0 if there is none.
     pub pc: u64,
 }
 
@@ -52,22 +52,22 @@ pub enum Level {
     Memory = 5,
 }
 
-/// The answer: when the data is at the core (load-to-use), and from where.
+/// Result of a request: when the data is at the core (load-to-use), and where it came from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Done {
-    /// Cycle.
+    /// Cycle at which the data is at the core.
     pub at: Cycle,
-    /// Where the line was found; for a line on its way, where it comes from.
+    /// Level that had the line; for a line on its way, its source.
     pub level: Level,
-    /// Cycles of the time until then that it waited for miss registers; no more
-    /// than fit are told. Of a line that another request brings, 0.
+    /// Cycles that it waited for miss registers, saturating. 0 for a line that another request
+    /// brings.
     pub held: u16,
-    /// Cycles of it that it waited for its bank and the bus of the DRAM, likewise.
+    /// Cycles that it waited for its bank and the bus of the DRAM, saturating.
     pub queued: u32,
 }
 
 impl Done {
-    /// From `level` at `at`, without having waited for a place on the way.
+    /// Served by `level` at `at`, without any wait for a resource.
     #[inline(always)]
     pub fn new(at: Cycle, level: Level) -> Self {
         Done {
@@ -79,37 +79,38 @@ impl Done {
     }
 }
 
-/// What lies below the private caches; lent for the length of a call.
+/// The memory system below the private caches, borrowed for the length of a call.
 pub trait Below {
-    /// A private miss (or a store's wish for ownership) at `now`, the time at
-    /// which the core asked; `at` of the answer is load-to-use from `now`.
+    /// A miss of the private caches, or a store's request for ownership, at `now`: the time of the
+    /// core's request. The result's `at` is load-to-use from `now`.
     fn access(&mut self, request: Request, now: Cycle) -> Done;
-    /// A dirty line comes back from a private cache.
+    /// Writes a dirty line back from a private cache.
     fn write_back(&mut self, at: PhysAddr, core: u8, now: Cycle);
-    /// A private cache has dropped a clean line (the directory forgets the sharer).
+    /// A private cache has dropped a clean line: the directory removes the sharer.
     fn dropped(&mut self, at: PhysAddr, core: u8);
-    /// Cycles that a DRAM read of this line would wait for the bus and be on it if it were
-    /// asked for now, whatever its bank does; 0 where the memory has no bus.
+    /// Cycles that a DRAM read of this line at `now` would wait for the bus and occupy it, whatever
+    /// its bank does. 0 if the memory has no bus.
     fn delay(&self, at: PhysAddr, now: Cycle) -> Cycle;
-    /// The same as `access` for its state (tags, directory, open rows), without time.
+    /// The state of `access` (tags, directory, open rows), without time.
     fn warm(&mut self, request: Request);
-    /// The same as `write_back` for its state, without time.
+    /// The state of `write_back`, without time.
     fn warm_write_back(&mut self, at: PhysAddr, core: u8);
-    /// Tells the host, not the simulated machine, that this line will probably
-    /// be asked for: where it is kept can be fetched meanwhile.
+    /// Prefetches into the host's caches the set of this line, which will probably be requested.
+    /// Has no simulated effect.
     fn host_prefetch(&self, _at: PhysAddr) {}
-    /// The same once that has been fetched, of what it led to: the line itself, or the one
-    /// that it will push out.
+    /// The next step after [`Below::host_prefetch`]: prefetches the way of the line itself, or of
+    /// the line that it will evict.
     fn host_prefetch_place(&self, _at: PhysAddr) {}
-    /// The same of a line that will probably be dropped, or written back if it is `_dirty`.
+    /// As [`Below::host_prefetch`], for a line that will probably be dropped, or written back if it
+    /// is `_dirty`.
     fn host_prefetch_drop(&self, _at: PhysAddr, _dirty: bool) {}
-    /// Whether several cores may hold a line, so that a store needs leave to
-    /// write and a dropped line is to be told.
+    /// True if several cores may hold a line. A store then needs ownership, and dropped lines must
+    /// be reported.
     fn coherent(&self) -> bool {
         false
     }
-    /// Whether what warms it is done later, before anything else is asked of it: to announce
-    /// that is of no use.
+    /// True if warming requests are deferred until the next other request. Host prefetches for them
+    /// are then useless.
     fn warms_later(&self) -> bool {
         false
     }
@@ -121,10 +122,10 @@ pub trait Below {
 pub enum Replacement {
     /// Least recently used.
     Lru,
-    /// Static re-reference interval prediction, 2 bits, with hit priority: a line that is used
-    /// is predicted to be used soon (Jaleel et al., ISCA 2010, section 4.1).
+    /// Static re-reference interval prediction, 2 bits, with hit priority: a used line is predicted
+    /// to be used again soon (Jaleel et al., ISCA 2010, section 4.1).
     Srrip,
-    /// The same with frequency priority: each use brings the prediction one step nearer.
+    /// SRRIP with frequency priority: each use brings the prediction one step nearer.
     SrripFp,
 }
 
@@ -134,43 +135,43 @@ pub enum Replacement {
 pub enum PrefetcherSpec {
     /// Stride by instruction: a table tagged by the program counter.
     IpStride {
-        /// Entries of the table, least recently used replaced.
+        /// Entries of the table, LRU replacement.
         entries: u32,
-        /// Lines fetched at a time.
+        /// Lines to prefetch at a time.
         degree: u32,
-        /// Strides ahead of the access, at most.
+        /// Most strides ahead of the access.
         lookahead: u32,
     },
     /// Streams by 4 KB page and direction.
     Streamer {
         /// Pages tracked.
         pages: u32,
-        /// Lines fetched at a time.
+        /// Lines to prefetch at a time.
         degree: u32,
-        /// Lines ahead of the access, at most.
+        /// Most lines ahead of the access.
         lookahead: u32,
     },
-    /// The variable length delta prefetcher (Shevgoor et al., MICRO 2015): which distances
-    /// followed which from one access of a page to the next, the longest history first.
+    /// The variable length delta prefetcher (Shevgoor et al., MICRO 2015): predicts the next delta
+    /// between accesses of a page from the previous deltas, the longest known history first.
     Vldp {
-        /// Pages tracked, least recently used replaced (delta history buffer).
+        /// Pages tracked, LRU replacement (delta history buffer).
         pages: u32,
-        /// Delta prediction tables, 1 to 4: the first goes by the last delta, each further one
-        /// by one delta more.
+        /// Delta prediction tables, 1 to 4: the first is indexed by the last delta, each further
+        /// one by one delta more.
         tables: u32,
-        /// Entries of each of them, the oldest replaced.
+        /// Entries of each table, first-in first-out replacement.
         entries: u32,
-        /// Lines fetched at a time: predictions are taken for what comes next.
+        /// Lines to prefetch at a time: each prediction is the basis of the next.
         degree: u32,
     },
-    /// Sniper's simple prefetcher: strides by flow, an access going on with the nearest flow.
+    /// Sniper's simple prefetcher: strides by flow. An access continues the nearest flow.
     Simple {
-        /// Flows tracked, replaced in turn.
+        /// Flows tracked, replaced round-robin.
         flows: u32,
-        /// Strides fetched at a time. Sniper's `num_prefetches` counts the access, too, and is
+        /// Strides to prefetch at a time. Sniper's `num_prefetches` also counts the access and is
         /// one more.
         degree: u32,
-        /// Nothing beyond the 4 KB page is fetched (Sniper's `stop_at_page_boundary`).
+        /// Do not prefetch beyond the 4 KB page (Sniper's `stop_at_page_boundary`).
         within_page: bool,
     },
 }
@@ -179,17 +180,17 @@ pub enum PrefetcherSpec {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CacheSpec {
-    /// Capacity, KB. L3: of all cores together.
+    /// Capacity, KB. L3: total for all cores.
     pub size_kb: u32,
     /// Associativity.
     pub ways: u32,
     /// Cycles from the core's request to its data when this level has the line.
     pub latency: Cycle,
-    /// Lines that can be on their way into this cache at once.
+    /// Miss registers: lines that can be on their way into this cache at once.
     pub mshrs: u32,
-    /// Which line goes.
+    /// Replacement policy.
     pub replacement: Replacement,
-    /// What is fetched unasked.
+    /// Hardware prefetcher; none by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prefetcher: Option<PrefetcherSpec>,
 }
@@ -202,7 +203,7 @@ pub enum Enter {
     L1d,
     /// At the second-level cache.
     L2,
-    /// At the shared cache: page tables' lines are in no private cache.
+    /// At the shared cache: private caches hold no lines of page tables.
     L3,
 }
 
@@ -216,15 +217,15 @@ pub struct PrivateSpec {
     pub l1d: CacheSpec,
     /// Second-level cache of both.
     pub l2: CacheSpec,
-    /// Where walks enter.
+    /// Level at which page walks enter.
     pub walks_enter: Enter,
 }
 
-/// DRAM as its table gives it.
+/// Configuration of the DRAM.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum DramSpec {
-    /// A latency and nothing else.
+    /// A fixed latency.
     Fixed {
         /// Nanoseconds from the last cache's miss to the data at the core.
         latency_ns: f64,
@@ -255,7 +256,7 @@ pub enum DramSpec {
         trp_ns: f64,
         /// Activate to precharge, ns.
         tras_ns: f64,
-        /// Controller and wires, both ways together, ns.
+        /// Controller and wires, both directions together, ns.
         controller_ns: f64,
         /// An idle row is closed after this long, ns; 0 = stays open.
         keep_open_ns: f64,
@@ -266,19 +267,19 @@ fn ddr_bus_bytes() -> u32 {
     8
 }
 
-/// What the cores share.
+/// The shared level of the memory system.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SharedSpec {
     /// Last-level cache.
     pub l3: CacheSpec,
-    /// Cycles from a request to the data when another core's private cache has it dirty.
+    /// Cycles from a request to the data if another core's private cache holds the line dirty.
     pub remote_latency: Cycle,
     /// Main memory.
     pub dram: DramSpec,
 }
 
-/// Anything that hangs counters into the tree.
+/// A component that adds counters to the tree.
 pub trait Report {
     /// Adds all counters below `path`.
     fn report(&self, path: &str, tree: &mut Tree);

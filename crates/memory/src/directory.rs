@@ -1,6 +1,5 @@
-//! Who has which line in private caches, kept beside the shared cache of
-//! machines with several cores. Holds a line as long as any core does, so its
-//! size is bounded by the private caches'.
+//! The directory: which private caches hold each line, for machines with several cores. It holds a
+//! line as long as any core does, so its size is bounded by that of the private caches.
 
 mod table;
 
@@ -12,20 +11,20 @@ use crate::stats::DirectoryStats;
 /// Most cores: one bit each.
 pub(crate) const MOST_CORES: u8 = 64;
 
-/// What a core's request for a line meets.
+/// State of a line in other cores, as a request finds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Met {
-    /// Nobody stands in the way.
+    /// No other core has to act.
     Free,
-    /// Another core has it dirty and can hand it over from this time on.
+    /// Another core has it dirty and can supply it from this cycle on.
     Dirty(Cycle),
-    /// The core holds it and asked to write; whether others had to give it up.
+    /// The core already holds it and writes. `others`: other cores had to invalidate it.
     Upgrade { others: bool },
-    /// Others hold it clean and give it up for a write.
+    /// Other cores hold it clean and invalidate it for a write.
     Invalidated,
 }
 
-/// The directory and the messages that it has for the cores.
+/// The directory and its messages for the cores.
 #[derive(Clone, Debug)]
 pub(crate) struct Directory {
     lines: Table,
@@ -42,14 +41,14 @@ impl Directory {
         }
     }
 
-    /// Tells the host that `line` will be asked for.
+    /// Prefetches the slot of `line` into the host's caches.
     #[inline(always)]
     pub fn host_prefetch(&self, line: u64) {
         self.lines.host_prefetch(line);
     }
 
-    /// Core `core` reads `line`: it becomes a holder; a writer becomes a reader.
-    /// `counted` is false while warming.
+    /// Core `core` reads `line` and becomes a holder; a writer becomes a reader. `counted` is false
+    /// in functional warming.
     pub fn read(&mut self, line: u64, core: u8, counted: bool) -> Met {
         let me = 1u64 << core;
         let (at, holders) = self.lines.entry(line);
@@ -69,13 +68,13 @@ impl Directory {
         Met::Dirty(ready)
     }
 
-    /// Core `core` writes `line`: all others give it up.
+    /// Core `core` writes `line`: all other copies are invalidated.
     pub fn write(&mut self, line: u64, core: u8, counted: bool) -> Met {
         let me = 1u64 << core;
         let (at, before) = self.lines.entry(line);
         let ready = match before {
             Holders::Writer(_, ready) => ready,
-            // Until `written` says when; while warming it stays so.
+            // Set later by `written`; in functional warming it stays 0.
             Holders::Clean(_) => 0,
         };
         self.lines.set(at, line, Holders::Writer(core, ready));
@@ -100,14 +99,14 @@ impl Directory {
         }
     }
 
-    /// The writer of `line` has it from `ready` on.
+    /// Sets the cycle from which the writer of `line` has it.
     pub fn written(&mut self, line: u64, ready: Cycle) {
         if let Some((at, Holders::Writer(writer, _))) = self.lines.get(line) {
             self.lines.set(at, line, Holders::Writer(writer, ready));
         }
     }
 
-    /// The core's dirty data is back; it may still hold the line.
+    /// The core has written its dirty data back; it may still hold the line.
     pub fn cleaned(&mut self, line: u64, core: u8) {
         if let Some((at, Holders::Writer(writer, _))) = self.lines.get(line)
             && writer == core
@@ -116,7 +115,7 @@ impl Directory {
         }
     }
 
-    /// The core does not hold the line any more.
+    /// The core no longer holds the line.
     pub fn dropped(&mut self, line: u64, core: u8) {
         let Some((at, holders)) = self.lines.get(line) else {
             return;
@@ -129,18 +128,18 @@ impl Directory {
         }
     }
 
-    /// Whether there are messages for `core`.
+    /// True if there are messages for `core`.
     #[inline(always)]
     pub fn has_mail(&self, core: u8) -> bool {
         !self.inboxes[usize::from(core)].is_empty()
     }
 
-    /// Moves the messages for `core`, oldest first, to the end of `into`.
+    /// Appends the messages for `core`, oldest first, to `into`.
     pub fn take_mail(&mut self, core: u8, into: &mut Vec<(PhysAddr, bool)>) {
         into.append(&mut self.inboxes[usize::from(core)]);
     }
 
-    /// The counters, with the gauge as it is now.
+    /// The counters, with the current value of the gauge.
     pub fn stats(&self) -> DirectoryStats {
         DirectoryStats {
             lines: self.lines.len() as u64,
@@ -154,7 +153,7 @@ impl Directory {
         self.lines.iter().map(|(l, h)| (l, h.cores())).collect()
     }
 
-    /// The core that has written each line that is dirty somewhere, as a bit.
+    /// The writer of each dirty line, as a bit.
     #[cfg(test)]
     pub fn writers(&self) -> std::collections::BTreeMap<u64, u64> {
         let dirty = |h| matches!(h, Holders::Writer(..));

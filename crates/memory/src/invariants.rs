@@ -1,4 +1,4 @@
-//! What must hold inside after any traffic.
+//! Internal invariants after any traffic.
 
 use crate::cache_array::{CacheArray, DIRTY, OWNED};
 use crate::*;
@@ -61,8 +61,8 @@ fn guesses_are_accounted_for(cache: &CacheArray) {
     );
 }
 
-/// Random traffic of `cores`; after every step inboxes are emptied and the
-/// directory compared with what the caches hold.
+/// Random traffic of `cores`. After every step the inboxes are emptied and the directory is
+/// compared with the contents of the caches.
 fn traffic(cores: u8, spec: (Replacement, Enter), steps: u64, warm_now_and_then: bool) {
     let (p, s) = specs(spec.0, spec.1);
     let mut private: Vec<Private> = (0..cores)
@@ -95,7 +95,7 @@ fn traffic(cores: u8, spec: (Replacement, Enter), steps: u64, warm_now_and_then:
         };
         now += r.random_range(0..100);
         if step % 8 == 0 {
-            // A walker's own lines, which programs do not touch.
+            // Lines of page tables, which programs do not touch.
             let at = PhysAddr((1 << 30) + r.random_range(0u64..4000));
             let (kind, pc) = (RequestKind::Walk, 0);
             let request = Request { at, kind, core, pc };
@@ -203,8 +203,8 @@ fn srrip_keeps_what_is_used_again_through_a_scan() {
     }
 }
 
-/// Which of two lines goes, one used once and one used thrice, when three more have come and
-/// aged both: with frequency priority the former, with hit priority whichever comes first.
+/// The victim of two lines, one used once and one used thrice, after three more fills have aged
+/// both: with frequency priority the former, with hit priority the first one.
 #[test]
 fn frequency_priority_tells_one_use_from_three() {
     for (replacement, kept) in [(Replacement::SrripFp, true), (Replacement::Srrip, false)] {
@@ -216,7 +216,7 @@ fn frequency_priority_tells_one_use_from_three() {
         for line in 0..16 {
             fill(&mut lines, line);
         }
-        // Line 0, which the search comes to first, thrice; the others once.
+        // Line 0, which the search finds first, is used thrice; the others once.
         for line in [0, 0].into_iter().chain(0..16) {
             let at = lines.find(line).expect("it was filled");
             lines.hit(at, RequestKind::Load, 0);

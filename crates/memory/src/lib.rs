@@ -1,8 +1,8 @@
 //! Caches, coherence, prefetchers and DRAM. Time is a return value.
 //!
-//! A core owns its [`Private`] caches; all cores are lent the [`Shared`] level
-//! for the length of a call. Every answer is load-to-use: the cycle at which
-//! the data is at the core, whatever level it comes from.
+//! Each core owns its [`Private`] caches. All cores access the [`Shared`] level, which is passed to
+//! each call. Times are load-to-use: the cycle at which the data is at the core, whatever level it
+//! comes from.
 
 #[cfg(test)]
 extern crate self as pagewalk_memory;

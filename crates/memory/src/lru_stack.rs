@@ -1,22 +1,22 @@
-//! An LRU cache's tags in the order of use, while lines are followed.
+//! The tags of an LRU cache in order of use, for filtered functional warming.
 //!
-//! Where time does not pass and nothing is counted, all that a set is asked is which lines it holds
-//! and which of them goes next. Kept in the order of use, that is one line of the host's for eight
-//! ways, and no ranks.
+//! Without time and counters, a set only needs to know which lines it holds and which one is
+//! replaced next. In order of use, eight ways take one line of the host's caches, and no ranks are
+//! needed.
 
 use pagewalk_structures::{position, prefetch, push_mru, touch_mru};
 
-/// The tag words of all sets, the last used way of each first.
+/// The tag words of all sets, most recently used first.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LruStack {
     words: Vec<u64>,
-    /// Words before the first: sets begin where the host's lines do.
+    /// Words before the first set, so that sets are aligned to the host's lines.
     from: usize,
     ways: usize,
 }
 
 impl LruStack {
-    /// Room for `sets` of `ways`, whatever was there before.
+    /// Resizes to `sets` of `ways`; the contents are undefined.
     pub fn prepare(&mut self, sets: usize, ways: usize) {
         const LINE: usize = 8;
         if self.words.len() != sets * ways + LINE {
@@ -26,7 +26,7 @@ impl LruStack {
         self.ways = ways;
     }
 
-    /// The words of `set`, the last used one first.
+    /// The words of `set`, most recently used first.
     #[inline(always)]
     pub fn set(&self, set: usize) -> &[u64] {
         &self.words[self.from + set * self.ways..][..self.ways]
@@ -37,7 +37,8 @@ impl LruStack {
         &mut self.words[self.from + set * self.ways..][..self.ways]
     }
 
-    /// Makes the word of `set` that `is_it` the first one, if there is one, and gives it.
+    /// Moves the word of `set` for which `is_it` holds to the front, if there is one, and returns
+    /// it.
     #[inline(always)]
     pub fn touch(&mut self, set: usize, is_it: impl Fn(u64) -> bool) -> Option<&mut u64> {
         let words = self.set_mut(set);
@@ -46,13 +47,13 @@ impl LruStack {
         Some(&mut words[0])
     }
 
-    /// Puts `word` first in `set`; gives the one that was last.
+    /// Pushes `word` to the front of `set`. Returns the word that drops out at the end.
     #[inline(always)]
     pub fn push(&mut self, set: usize, word: u64) -> u64 {
         push_mru(self.set_mut(set), word)
     }
 
-    /// Tells the host that `set` is going to be searched.
+    /// Prefetches `set` into the host's caches.
     #[inline(always)]
     pub fn host_prefetch(&self, set: usize) {
         for first in self.set(set).chunks(8) {

@@ -13,11 +13,10 @@ use crate::{Below, Done, Enter, Level, PrivateSpec, Report, Request, RequestKind
 
 /// The private caches of one core: L1I, L1D, L2.
 ///
-/// Write-back and write-allocate; the L2 neither includes nor excludes the
-/// first level. A line is in the tags from the moment it is asked for, with
-/// the time at which it is ready, so that a second request for it waits
-/// instead of asking again. A miss takes an MSHR from its request to its fill;
-/// prefetches and write-backs take none, but bandwidth below.
+/// Write-back and write-allocate. The L2 is neither inclusive nor exclusive of the first level. A
+/// requested line is in the tags at once, with the cycle at which it is ready. A second request for
+/// it waits instead of requesting it again. A miss holds an MSHR from its request to its fill.
+/// Prefetches and write-backs take no MSHR, but use bandwidth below.
 #[derive(Clone, Debug)]
 pub struct Private {
     l1i: CacheArray,
@@ -25,24 +24,24 @@ pub struct Private {
     l2: CacheArray,
     walks_enter: Enter,
     core: u8,
-    /// Whether an engine guesses lines.
+    /// True if the core has a speculation engine.
     speculates: bool,
-    /// What stands for the L2 while it is followed, and a buffer else.
+    /// LRU stack that replaces the L2 during filtered functional warming.
     lru_stack: LruStack,
     warms_filtered: bool,
-    /// The line that was followed last, if nothing came after it.
+    /// The last line of filtered warming, if no walk came after it.
     last_filtered: u64,
 }
 
-/// No line has this number.
+/// A number that no line has.
 const NO_LINE: u64 = u64::MAX;
 
-/// What became of a speculation engine's guess.
+/// Outcome of a speculation engine's guess.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Speculated {
-    /// The line is fetched into the L2, and there from this cycle on.
+    /// The line is fetched into the L2 and ready at this cycle.
     Fetched(Cycle),
-    /// It was on its way already, for a demand or a guess, until this cycle.
+    /// It was already on its way and is ready at this cycle.
     UnderWay(Cycle),
     /// One of the core's caches had it.
     Present,
@@ -65,7 +64,10 @@ fn address(line: u64) -> PhysAddr {
 }
 
 impl Private {
-    /// Refuses impossible geometry with a sentence that names the key.
+    /// Creates empty caches.
+    ///
+    /// # Errors
+    /// An impossible geometry. The message names the key.
     pub fn new(spec: &PrivateSpec, core: u8) -> Result<Self, Error> {
         spec.check()?;
         Ok(Private {
@@ -81,16 +83,16 @@ impl Private {
         })
     }
 
-    /// The same for a core with a speculation engine, which [`Private::speculate`]s:
-    /// what comes of that is reported too.
+    /// Marks the core as having a speculation engine, which calls [`Private::speculate`]. The
+    /// counters of guesses are then reported, too.
     #[must_use]
     pub fn with_speculation(mut self) -> Self {
         self.speculates = true;
         self
     }
 
-    /// A stretch of the program was passed over, of which the L2 has seen the lines that the first
-    /// level did not have, if it was `followed`.
+    /// Marks the contents as stale after a fast-forward. After filtered functional warming
+    /// (`filtered`) only the first level is stale.
     pub fn mark_stale(&mut self, filtered: bool) {
         self.l1i.mark_stale();
         self.l1d.mark_stale();
@@ -99,7 +101,7 @@ impl Private {
         }
     }
 
-    /// Of lookups whose outcome is not known because of that: L1I, L1D, L2.
+    /// Lookups whose outcome is uncertain because of stale contents: L1I, L1D, L2.
     pub fn stale(&self) -> [StaleOutcomes; 3] {
         [&self.l1i, &self.l1d, &self.l2].map(|cache| cache.stale)
     }
@@ -122,11 +124,11 @@ impl Private {
         self.l1i.latency()
     }
 
-    /// Enters by `request.kind`: Fetch at L1I, Load, Store and Prefetch at L1D,
-    /// Walk where configured, Speculative at L2. The answer is load-to-use from `now`.
+    /// Serves a request. It enters by `request.kind`: Fetch at the L1I; Load, Store and Prefetch at
+    /// the L1D; Walk where configured; Speculative at the L2. The result is load-to-use from `now`.
     ///
-    /// Inlined where it is called, up to a hit in the line that its set's last
-    /// hit was in: callers know the kind, and most requests end there.
+    /// The path up to a hit in the line of its set's last hit is inlined: callers know the kind,
+    /// and most requests end there.
     #[inline(always)]
     pub fn access<B: Below>(&mut self, request: Request, now: Cycle, below: &mut B) -> Done {
         match request.kind {
@@ -146,7 +148,7 @@ impl Private {
         }
     }
 
-    /// A walker's read that leaves no line in this core's caches which was not there.
+    /// A walker's read that allocates no line in this core's caches.
     #[inline(never)]
     pub fn read_no_allocate<B: Below>(
         &mut self,
@@ -161,7 +163,7 @@ impl Private {
         self.pass_by::<true, B>(&request, now, below)
     }
 
-    /// [`Private::read_no_allocate`] as [`Private::warm`] is to [`Private::access`].
+    /// Functional warming by [`Private::read_no_allocate`].
     #[inline(never)]
     pub fn warm_no_allocate<B: Below>(&mut self, request: Request, below: &mut B) {
         if self.stays(&request) {
@@ -171,14 +173,14 @@ impl Private {
         }
     }
 
-    /// A walker changes a part of the line of `request`: brings it in where walks enter,
-    /// gets leave to write it, and leaves it different from memory below. When it is done.
+    /// A walker's write to a part of the line of `request`: fetches the line where walks enter,
+    /// gets ownership and marks it dirty. Returns when it is done.
     #[inline(never)]
     pub fn update<B: Below>(&mut self, request: Request, now: Cycle, below: &mut B) -> Done {
         self.change::<true, B>(&request, now, below)
     }
 
-    /// [`Private::update`] as [`Private::warm`] is to [`Private::access`].
+    /// Functional warming by [`Private::update`].
     #[inline(never)]
     pub fn warm_update<B: Below>(&mut self, request: Request, below: &mut B) {
         self.change::<false, B>(&request, 0, below);
@@ -219,7 +221,7 @@ impl Private {
             }
             Enter::L3 => {}
         }
-        // No copy stays here: the change goes down.
+        // This core keeps no copy: the write goes to the level below.
         if TIMED {
             below.write_back(request.at, self.core, done.at);
         } else {
@@ -228,7 +230,7 @@ impl Private {
         done
     }
 
-    /// Whether a walker's read finds its line where it enters, or enters below.
+    /// True if a walker's read hits in a private cache, or enters below them.
     fn stays(&self, request: &Request) -> bool {
         let line = request.at.0 >> LINE_SHIFT;
         match self.walks_enter {
@@ -238,9 +240,9 @@ impl Private {
         }
     }
 
-    /// Fetches the line of `at` into the L2, because an engine guesses at `now` that
-    /// it will be wanted: not when one of the core's caches has it or has asked for
-    /// it, and only if a miss register of the L2 is free.
+    /// Fetches the line of `at` into the L2 for an engine's guess at `now`. Does nothing if one of
+    /// the core's caches has the line or has requested it, or if no miss register of the L2 is
+    /// free.
     #[inline(never)]
     pub fn speculate<B: Below>(&mut self, at: PhysAddr, now: Cycle, below: &mut B) -> Speculated {
         let line = at.0 >> LINE_SHIFT;
@@ -273,15 +275,16 @@ impl Private {
         Speculated::Fetched(done.at)
     }
 
-    /// Tells the host that the line of `at` will probably be asked for.
+    /// Prefetches into the host's caches the set of the line of `at`, which will probably be
+    /// requested.
     #[inline]
     pub fn host_prefetch<B: Below>(&self, at: PhysAddr, below: &B) {
         self.l2.host_prefetch(at.0 >> LINE_SHIFT);
         below.host_prefetch(at);
     }
 
-    /// Looking ahead of [`Private::warm`], first step: the host is told of the set of the line
-    /// of `at` in the L2.
+    /// The first step of looking ahead of [`Private::warm`]: prefetches the L2's set of the line of
+    /// `at` into the host's caches.
     #[inline]
     pub fn look_ahead(&self, at: PhysAddr) {
         let line = at.0 >> LINE_SHIFT;
@@ -292,9 +295,9 @@ impl Private {
         }
     }
 
-    /// The second step, when the host has had time for that: whether the line will probably be
-    /// asked for below the L2, and which line goes there for it, if one does. The host is told
-    /// of both.
+    /// The second step, once the host's prefetch is done. Returns whether the line will probably be
+    /// requested below the L2, and the line that it will evict to there, if any. Prefetches the
+    /// host's data of both.
     #[inline]
     pub fn look_below<B: Below>(&self, at: PhysAddr, below: &B) -> (bool, Option<PhysAddr>) {
         let line = at.0 >> LINE_SHIFT;
@@ -313,8 +316,8 @@ impl Private {
         (true, dirty.then_some(address(line)))
     }
 
-    /// State only: tags, replacement, prefetcher training; no time and no
-    /// statistics, except that guesses counted before are still judged. Inlined as
+    /// Functional warming: updates tags, replacement and prefetchers, without time and without
+    /// statistics, except that earlier counted guesses are still judged. Inlined as
     /// [`Private::access`] is.
     #[inline(always)]
     pub fn warm<B: Below>(&mut self, request: Request, below: &mut B) {
@@ -335,8 +338,8 @@ impl Private {
         };
     }
 
-    /// State only, of a request that the first level lacks and whose line it does not get: the L2's
-    /// and what lies below.
+    /// Functional warming by a request that misses the first level and does not fill it: updates
+    /// the L2 and the levels below.
     #[inline]
     pub fn warm_below_first<B: Below>(&mut self, request: Request, below: &mut B) {
         self.access_l2::<false, B>(&request, 0, below);
@@ -386,7 +389,7 @@ impl Private {
         done
     }
 
-    /// A store finds its line, which is not yet its own or not yet dirty.
+    /// A store hits a line that is not yet owned or not yet dirty.
     #[inline(never)]
     fn request_write<const TIMED: bool, B: Below>(
         &mut self,
@@ -408,7 +411,7 @@ impl Private {
         now: Cycle,
         below: &mut B,
     ) -> Done {
-        // Warming has looked ahead.
+        // Functional warming has looked ahead already.
         if TIMED {
             self.l2.host_prefetch_ways(line);
             below.host_prefetch(request.at);
@@ -416,7 +419,7 @@ impl Private {
         if below.coherent()
             && let Some(victim) = self.l1d.next_victim(line).line()
         {
-            // Whether the L2 has it decides whether the directory is told.
+            // If the L2 lacks the victim, the directory is notified.
             self.l2.host_prefetch_ways(victim);
         }
         self.l1d.missed = true;
@@ -436,7 +439,7 @@ impl Private {
         done
     }
 
-    /// A copy of an owned line is owned.
+    /// [`OWNED`] if the L2's copy of the line is owned: a copy of an owned line is owned, too.
     #[inline(always)]
     fn owned_below<B: Below>(&self, line: u64, below: &B) -> u64 {
         if !below.coherent() {
@@ -588,7 +591,7 @@ impl Private {
         }
     }
 
-    /// The request at the L3, of which no copy stays here.
+    /// Serves the request at the L3, without a private copy.
     #[inline(never)]
     fn pass_by<const TIMED: bool, B: Below>(
         &mut self,
@@ -608,7 +611,7 @@ impl Private {
         done
     }
 
-    /// The request at the L2.
+    /// Serves the request at the L2.
     #[inline(never)]
     fn access_l2<const TIMED: bool, B: Below>(
         &mut self,
@@ -656,7 +659,8 @@ impl Private {
         done
     }
 
-    /// `line` is not in the L2: tells the host which one it will push out, if that is known.
+    /// `line` misses the L2: prefetches into the host's caches the directory entry of its victim,
+    /// if that is known.
     #[inline(always)]
     fn host_prefetch_l2_victim<B: Below>(&mut self, line: u64, below: &B) {
         if !below.coherent() {
@@ -668,7 +672,7 @@ impl Private {
         }
     }
 
-    /// The L2's prefetcher sees `request`.
+    /// Trains the L2's prefetcher by `request`.
     #[inline(always)]
     fn train_l2<const TIMED: bool, B: Below>(
         &mut self,
@@ -723,8 +727,8 @@ impl Private {
         let mut kept = false;
         if below.coherent() {
             if let Some(at) = self.l1d.find(line) {
-                // The copy above is as new or newer: it takes over, so that
-                // the directory's writer stays the writer.
+                // The copy in the L1D is as new or newer: it becomes the dirty one, so that the
+                // directory's writer stays the writer.
                 if dirty {
                     self.l1d.set_flags(at, DIRTY | OWNED);
                 }
@@ -745,7 +749,8 @@ impl Private {
         }
     }
 
-    /// Another core writes (`exclusive`) or reads this line: drop or clean it. Whether it was dirty.
+    /// Snoop: another core writes (`exclusive`) or reads this line. Drops or cleans it. Returns
+    /// true if it was dirty.
     pub fn snoop(&mut self, at: PhysAddr, exclusive: bool) -> bool {
         let line = at.0 >> LINE_SHIFT;
         let mut dirty = false;
@@ -764,7 +769,7 @@ impl Private {
     }
 }
 
-/// A line that is here.
+/// Serves a request for a present line.
 #[inline(always)]
 fn hit<const TIMED: bool>(
     cache: &mut CacheArray,
@@ -791,8 +796,8 @@ fn access_below<const TIMED: bool, B: Below>(below: &mut B, request: &Request, n
     }
 }
 
-/// A store to the line at `at` of `cache` at `now`: if others may have it, they give it up.
-/// When it may be written.
+/// Requests ownership for a store to the line at `at` of `cache` at `now`. Copies in other cores
+/// are invalidated. Returns when it may be written.
 #[inline(always)]
 fn request_ownership<const TIMED: bool, B: Below>(
     cache: &mut CacheArray,
@@ -812,8 +817,8 @@ fn request_ownership<const TIMED: bool, B: Below>(
     now
 }
 
-/// A miss of `cache` that asked at `now`: takes an MSHR, unless it is a
-/// prefetch, and asks below from the time on at which it has one.
+/// Sends a miss of `cache` at `now` below. It takes an MSHR, unless it is a prefetch, and is sent
+/// when it has one.
 #[inline(always)]
 fn through_mshrs<const TIMED: bool>(
     private: &mut Private,
@@ -844,10 +849,10 @@ fn through_mshrs<const TIMED: bool>(
 }
 
 impl Report for Private {
-    /// `l1i`, `l1d` and `l2` below `path`.
+    /// Adds `l1i`, `l1d` and `l2` below `path`.
     fn report(&self, path: &str, tree: &mut Tree) {
         let starts = |name: &str, with: &[&str]| with.iter().any(|w| name.starts_with(w));
-        // Instructions are only fetched; guesses of engines go into the L2.
+        // The L1I only sees fetches; guesses of engines go into the L2.
         let not_of_l1i = [
             "load",
             "store",

@@ -1,33 +1,32 @@
-//! Where the words of a cache's sets lie in host memory.
+//! Layout of a cache's sets in host memory.
 
 use pagewalk_structures::{equal_bytes, most_of_first, prefetch, renew_rank};
 
-/// Ways whose bytes are compared at once.
+/// Ways whose bytes the host compares at once.
 const CHUNK: usize = 16;
 /// Words of a host cache line.
 const LINE_WORDS: usize = 8;
 /// Bytes of a word.
 const WORD: usize = 8;
-/// Ways of a set at most: a bit each in a word.
+/// Most ways of a set: one bit each in a word.
 const MOST_WAYS: usize = 64;
 
-/// The words of all sets. Those of one set lie together and begin at a host
-/// cache line, since on large caches the host's own misses are what costs:
+/// The words of all sets. The words of one set lie together and begin at a host cache line, since
+/// the host's own cache misses dominate for large caches:
 ///
-/// - a print of each way, a byte of hash by which a search looks at all ways
-///   at once and at the tags of those only that may be the right one;
-/// - the order of each way, a byte whose meaning is the replacement policy's;
+/// - a print of each way: a one-byte hash. A search compares the prints of all ways at once, and
+///   then only the tags of the ways whose print matches;
+/// - the order of each way: a byte whose meaning depends on the replacement policy;
 /// - one more byte for the caller, in a word of its own;
-/// - of each way its tag and, right behind it, its ready word.
+/// - for each way its tag and, next to it, its ready word.
 ///
-/// Prints and orders are padded to a multiple of [`CHUNK`] with bytes that
-/// belong to no way.
+/// Prints and orders are padded to a multiple of [`CHUNK`] with bytes that belong to no way.
 #[derive(Debug)]
 pub(crate) struct Sets {
     raw: Vec<u64>,
-    /// Where the first set begins in `raw`.
+    /// Start of the first set in `raw`.
     from: usize,
-    /// Where the last one begins: no [`Base`] is used beyond it.
+    /// Start of the last set: no [`Base`] beyond it is used.
     last: usize,
     count: usize,
     ways: usize,
@@ -51,13 +50,12 @@ impl Clone for Sets {
     }
 }
 
-/// First word of a set; only [`Sets::base`] makes one. With other sets than those
-/// that made it, it says nothing, and is refused if they end before it.
+/// First word of a set; only [`Sets::base`] creates one. Used with other sets than its own, it is
+/// meaningless, and is refused if those end before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Base(usize);
 
-/// A way of a set; only [`Sets`] makes one, below its number of ways and so below
-/// [`MOST_WAYS`].
+/// A way of a set; only [`Sets`] creates one, below its number of ways and so below [`MOST_WAYS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Way(usize);
 
@@ -94,25 +92,25 @@ impl Sets {
         }
     }
 
-    /// Lines of a set.
+    /// Associativity.
     #[inline(always)]
     pub fn ways(&self) -> usize {
         self.ways
     }
 
-    /// How many sets there are.
+    /// Number of sets.
     pub fn count(&self) -> usize {
         self.count
     }
 
-    /// Where a set begins.
+    /// First word of a set.
     #[inline(always)]
     pub fn base(&self, set: usize) -> Base {
         assert!(set < self.count);
         let base = self.from + set * self.stride;
-        // SAFETY: `last` is `from + (count - 1) * stride`, and `set <= count - 1`; no
-        // product is larger than the one that `new` has checked. Said so that what is
-        // used at once is not checked again.
+        // SAFETY: `last` is `from + (count - 1) * stride`, and `set <= count - 1`; no product is
+        // larger than the one that `new` has checked. Stated here so that later uses are not
+        // checked again.
         unsafe { std::hint::assert_unchecked(base <= self.last) };
         Base(base)
     }
@@ -136,7 +134,7 @@ impl Sets {
         unsafe { self.raw.as_ptr().add(base.0 + i) }
     }
 
-    /// As `at`, to change it.
+    /// As `at`, mutable.
     ///
     /// # Safety
     /// As for `at`.
@@ -147,7 +145,7 @@ impl Sets {
         unsafe { self.raw.as_mut_ptr().add(base.0 + i) }
     }
 
-    /// Refuses the place of a set that these sets do not reach to.
+    /// Refuses the base of a set beyond the last one.
     #[inline(always)]
     fn check(&self, base: Base) {
         assert!(base.0 <= self.last, "a set of another cache");
@@ -211,7 +209,7 @@ impl Sets {
         unsafe { &*self.at(base, 0).cast::<[u8; CHUNK]>().add(chunks + n) }
     }
 
-    /// As `orders`, to change them.
+    /// As `orders`, mutable.
     #[inline(always)]
     fn orders_mut(&mut self, base: Base, n: usize) -> &mut [u8; CHUNK] {
         debug_assert!(n < self.lanes / CHUNK);
@@ -220,8 +218,7 @@ impl Sets {
         unsafe { &mut *self.at_mut(base, 0).cast::<[u8; CHUNK]>().add(chunks + n) }
     }
 
-    /// Whether all ways are in one chunk, as in most caches: then there is no
-    /// loop over chunks.
+    /// True if all ways are in one chunk, as in most caches: no loop over chunks is needed.
     #[inline(always)]
     fn narrow(&self) -> bool {
         self.lanes == CHUNK
@@ -249,7 +246,7 @@ impl Sets {
         None
     }
 
-    /// The first way with this print, if there is one: it may be the right one.
+    /// The first way with this print, if there is one. Its tag may still differ.
     #[inline(always)]
     pub fn first_with_print(&self, base: Base, print: u8) -> Option<Way> {
         (0..self.lanes / CHUNK).find_map(|n| {
@@ -259,7 +256,7 @@ impl Sets {
         })
     }
 
-    /// Tells the host that the tag of `way` is going to be used.
+    /// Prefetches the tag of `way` into the host's caches.
     #[inline(always)]
     pub fn prefetch_tag(&self, base: Base, way: Way) {
         // SAFETY: as in `tag`.
@@ -280,7 +277,7 @@ impl Sets {
         unsafe { &mut *self.at_mut(base, 0).cast::<u8>().add(self.lanes + way.0) }
     }
 
-    /// The same, to look at.
+    /// The order of one way, read-only.
     #[inline(always)]
     pub fn rank(&self, base: Base, way: Way) -> u8 {
         // SAFETY: as in `order`.
@@ -328,7 +325,7 @@ impl Sets {
         }
     }
 
-    /// Orders that are ranks of use: the way of rank `rank` becomes the first.
+    /// For orders that are LRU ranks: makes the way of rank `rank` the first.
     #[inline(always)]
     pub fn renew(&mut self, base: Base, rank: u8) {
         if self.narrow() {
@@ -345,10 +342,10 @@ impl Sets {
         }
     }
 
-    /// Orders that are ranks of use: the way of rank `rank`, if there is one, which becomes the
-    /// first.
-    // With one question whether the set is narrow: of two, between which there may be a call,
-    // the host would answer both.
+    /// For orders that are LRU ranks: returns the way of rank `rank`, if there is one, and makes it
+    /// the first.
+    // Tests only once whether the set is narrow: with a call between two tests, the host would
+    // execute both.
     #[inline(always)]
     pub fn take(&mut self, base: Base, rank: u8) -> Option<Way> {
         if !self.narrow() {
@@ -366,15 +363,15 @@ impl Sets {
         way
     }
 
-    /// Tells the host that the set at `base` is going to be searched.
+    /// Prefetches the head of the set at `base` into the host's caches.
     #[inline(always)]
     pub fn prefetch(&self, base: Base) {
         // SAFETY: the first word of the set at `base`, which has some.
         prefetch(unsafe { &*self.at(base, 0) });
     }
 
-    /// The same of its first three lines, which are all that a set of up to nine ways has:
-    /// what a search finds and a fill replaces is then there, too.
+    /// As [`Sets::prefetch`], for the set's first three lines, which hold a whole set of up to nine
+    /// ways: the entry that a search finds and the victim of a fill are then present, too.
     #[inline(always)]
     pub fn prefetch_ways(&self, base: Base) {
         for line in 0..3 {
@@ -384,8 +381,8 @@ impl Sets {
         }
     }
 
-    /// The highest order of a way, and the first way from way `from` on that has it, or else the
-    /// first.
+    /// The highest order of a way, and the first way from way `from` on that has it, wrapping
+    /// around.
     #[inline(always)]
     pub fn oldest(&self, base: Base, from: usize) -> (u8, Option<Way>) {
         if !self.narrow() {
@@ -403,15 +400,15 @@ impl Sets {
         (most, self.first_with_order(base, most, from))
     }
 
-    /// The first way whose order is `order`, and of those the first from way
-    /// `from` on, if there is one.
+    /// The first way whose order is `order`, starting at way `from` and wrapping around, if there
+    /// is one.
     #[inline(always)]
     pub fn first_with_order(&self, base: Base, order: u8, from: usize) -> Option<Way> {
         first_from(self.with_order(base, order), from)
     }
 }
 
-/// Of the ways `with`, a bit for each, the first from way `from` on, or else the first.
+/// The first of the ways in the bit set `with`, starting at way `from` and wrapping around.
 #[inline(always)]
 fn first_from(with: u64, from: usize) -> Option<Way> {
     let behind = with & (u64::MAX << from);
@@ -451,7 +448,7 @@ mod tests {
         assert_eq!(small().find(large.base((1 << 12) - 1), 0, |_| true), None);
     }
 
-    /// Every word that a way of other sets leads to is one of `raw`.
+    /// Every word that a way of other sets addresses lies in `raw`.
     #[test]
     fn a_way_of_wider_sets_stays_within() {
         let way = Sets::new(1, MOST_WAYS).way(MOST_WAYS - 1);

@@ -1,4 +1,4 @@
-//! What the cores share: the last-level cache, the directory, memory.
+//! The shared level: last-level cache, directory and memory.
 
 use pagewalk_stats::Tree;
 use pagewalk_structures::StaleOutcomes;
@@ -17,11 +17,10 @@ use later::Later;
 
 /// L3, directory and DRAM.
 ///
-/// The L3 is filled by what comes from memory and by dirty lines that leave
-/// private caches, and is not inclusive: a line that it evicts stays in the
-/// private caches. With one core there is no directory. With several, a line
-/// that another core has written is taken from there, and a write takes it
-/// from all others; the data of a line that others hold clean comes from the
+/// The L3 is filled by lines from memory and by dirty lines that leave private caches. It is not
+/// inclusive: a line that it evicts stays in the private caches. With one core there is no
+/// directory. With several cores, a line that another core has written is taken from there, and a
+/// write takes the line from all others. The data of a line that others hold clean comes from the
 /// L3 or from memory.
 #[derive(Clone, Debug)]
 pub struct Shared {
@@ -29,15 +28,18 @@ pub struct Shared {
     dram: Dram,
     directory: Option<Directory>,
     remote_latency: Cycle,
-    /// Whether the cores have engines that guess lines.
+    /// True if the cores have speculation engines.
     speculates: bool,
-    /// Whether what warming asks of the L3 is put off, and what of it is.
+    /// True if warming requests to the L3 are deferred. `later`: the deferred requests.
     puts_off: bool,
     later: Later,
 }
 
 impl Shared {
-    /// Refuses impossible geometry and memory with a sentence that names the key.
+    /// Creates the empty shared level.
+    ///
+    /// # Errors
+    /// An impossible geometry or memory. The message names the key.
     pub fn new(spec: &SharedSpec, cores: u8, frequency_ghz: f64) -> Result<Self, Error> {
         spec.check(cores)?;
         Ok(Shared {
@@ -46,27 +48,28 @@ impl Shared {
             directory: (cores > 1).then(|| Directory::new(cores)),
             remote_latency: spec.remote_latency,
             speculates: false,
-            // One core's requests come one after another, and what no prefetcher sees changes its
-            // own set alone.
+            // Requests of one core come in order, and without a prefetcher each changes only its
+            // own set.
             puts_off: cores == 1 && spec.l3.prefetcher.is_none(),
             later: Later::default(),
         })
     }
 
-    /// The same below cores with speculation engines, whose requests are reported too.
+    /// Marks the cores as having speculation engines. The counters of their requests are then
+    /// reported, too.
     #[must_use]
     pub fn with_speculation(mut self) -> Self {
         self.speculates = true;
         self
     }
 
-    /// A stretch of the program was passed over that the L3 has seen nothing of.
+    /// Marks the L3's contents as stale after a fast-forward.
     pub fn mark_stale(&mut self) {
         self.settle();
         self.l3.mark_stale();
     }
 
-    /// Of lookups in the L3 whose outcome is not known because of that.
+    /// Lookups in the L3 whose outcome is uncertain because of stale contents.
     pub fn stale(&self) -> StaleOutcomes {
         self.l3.stale
     }
@@ -76,14 +79,14 @@ impl Shared {
         self.l3.latency()
     }
 
-    /// Snoops that `core` has to take before its next access: (line, exclusive).
+    /// Moves the snoops that `core` must serve before its next access to `into`: (line, exclusive).
     pub fn take_snoops(&mut self, core: u8, into: &mut Vec<(PhysAddr, bool)>) {
         if let Some(d) = &mut self.directory {
             d.take_mail(core, into);
         }
     }
 
-    /// Whether `take_snoops` would give anything: one load and compare.
+    /// True if there are snoops for `core`. Costs one load and compare.
     #[inline]
     pub fn has_snoops(&self, core: u8) -> bool {
         self.directory.as_ref().is_some_and(|d| d.has_mail(core))
@@ -99,7 +102,7 @@ impl Shared {
         self.directory.as_ref()
     }
 
-    /// What the directory says to a request: what other cores' caches add.
+    /// The directory's response to a request: the state of the line in other cores' caches.
     #[inline]
     fn meet(&mut self, line: u64, request: Request, counted: bool) -> Met {
         match &mut self.directory {
@@ -109,7 +112,7 @@ impl Shared {
         }
     }
 
-    /// The request at the L3 itself.
+    /// Serves the request at the L3 itself.
     #[inline]
     fn lookup(&mut self, line: u64, request: Request, now: Cycle) -> Done {
         let done = match self.l3.find(line) {
@@ -165,7 +168,7 @@ impl Shared {
         }
     }
 
-    /// Fills the L3; what goes is written to memory if it is dirty.
+    /// Fills the L3. A dirty victim is written to memory.
     fn put(&mut self, line: u64, flags: u64, asked: Cycle, ready: Cycle) {
         let victim = self
             .l3
@@ -178,7 +181,7 @@ impl Shared {
         }
     }
 
-    /// Dirty data comes to the L3 at `now`.
+    /// Writes dirty data to the L3 at `now`.
     fn put_dirty(&mut self, line: u64, now: Cycle) {
         match self.l3.find(line) {
             Some(at) => {
@@ -190,8 +193,8 @@ impl Shared {
     }
 }
 
-/// What a request leaves in the L3, or dirty data that come to it if it is `written`; tells `open`
-/// the lines that memory is asked for.
+/// Warms the L3 by a request, or by dirty data if `written`. Calls `open` with each line that is
+/// read from memory.
 #[inline(always)]
 fn leave(l3: &mut CacheArray, line: u64, written: bool, open: impl FnMut(u64)) {
     match l3.find(line) {
@@ -204,7 +207,7 @@ fn leave(l3: &mut CacheArray, line: u64, written: bool, open: impl FnMut(u64)) {
     }
 }
 
-/// The same of a line that is not there: from memory, but where it is dirty.
+/// As [`leave`], for a line that misses: it comes from memory, unless it is dirty.
 #[inline(always)]
 fn bring(l3: &mut CacheArray, line: u64, flags: u64, mut open: impl FnMut(u64)) {
     if flags & DIRTY == 0 {
@@ -227,7 +230,7 @@ impl Below for Shared {
             Met::Free => self.lookup(line, request, now),
             Met::Invalidated => {
                 let done = self.lookup(line, request, now);
-                // The last acknowledgement may come after the data.
+                // The last acknowledgement may arrive after the data.
                 Done {
                     at: done.at.max(now + self.remote_latency),
                     ..done
@@ -345,9 +348,9 @@ impl Below for Shared {
 }
 
 impl Report for Shared {
-    /// `l3`, with several cores `l3.directory`, and `dram.<channel>`.
+    /// Adds `l3`, with several cores `l3.directory`, and `dram.<channel>`.
     fn report(&self, path: &str, tree: &mut Tree) {
-        // Guesses of engines pass through; the lines are fetched into the L2.
+        // Guesses of engines pass through the L3; their lines are fetched into the L2.
         tree.add_some(&join(path, "l3"), &self.l3.stats(), |n| {
             let requests = ["speculative_accesses", "speculative_misses"];
             !n.starts_with("speculative") || self.speculates && requests.contains(&n)

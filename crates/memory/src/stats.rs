@@ -1,10 +1,10 @@
-//! What the memory system counts.
+//! Counters of the memory system.
 
 use crate::RequestKind;
 
 pagewalk_stats::counters! {
-    /// One cache. `accesses`, `hits` and `misses` are those of demand: loads,
-    /// stores, fetches and walks. Prefetchers' and engines' guesses are apart.
+    /// Counters of one cache. `accesses`, `hits` and `misses` count demand requests: loads, stores,
+    /// fetches and walks. Guesses of prefetchers and engines are separate.
     pub struct CacheStats {
         accesses: "accesses", "Demand accesses: loads, stores, instruction fetches and walkers' reads; hits + misses";
         hits: "accesses", "Demand accesses that found the line ready";
@@ -41,7 +41,7 @@ pagewalk_stats::counters! {
 }
 
 pagewalk_stats::counters! {
-    /// The directory at the shared cache, of machines with several cores.
+    /// Counters of the directory at the shared cache, for machines with several cores.
     pub struct DirectoryStats {
         invalidations_sent: "lines", "Lines taken from a core because another one writes them";
         remote_hits: "accesses", "Accesses served by another core's private cache, which had the line dirty";
@@ -51,7 +51,7 @@ pagewalk_stats::counters! {
 }
 
 pagewalk_stats::counters! {
-    /// One channel of memory.
+    /// Counters of one memory channel.
     pub struct DramStats {
         reads: "lines", "Lines read";
         writes: "lines", "Lines written";
@@ -65,7 +65,7 @@ pagewalk_stats::counters! {
     }
 }
 
-/// Hits and misses by kind, each counted where it turns out to be one.
+/// Hits and misses by kind of request.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct KindCounts {
     pub hits: [u64; 6],
@@ -73,7 +73,7 @@ pub(crate) struct KindCounts {
 }
 
 impl KindCounts {
-    /// Fills in the counters that follow from the kinds.
+    /// Adds the counters that are sums over kinds to `rest`.
     pub fn into_stats(self, rest: CacheStats) -> CacheStats {
         let [
             loads,
@@ -112,10 +112,10 @@ impl KindCounts {
     }
 }
 
-/// Kinds of demand, which come first: see [`RequestKind`].
+/// Number of demand kinds, which come first: see [`RequestKind`].
 const DEMAND: usize = 4;
 
-/// Whether a kind is the program's own wish and not a guess.
+/// True if requests of this kind are demand requests, not guesses.
 #[inline(always)]
 pub(crate) fn is_demand(kind: RequestKind) -> bool {
     !matches!(kind, RequestKind::Prefetch | RequestKind::Speculative)

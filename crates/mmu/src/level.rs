@@ -1,4 +1,4 @@
-//! The arrays of one level, looked up in parallel.
+//! One TLB level: its arrays, which are looked up in parallel.
 
 use std::collections::BTreeMap;
 
@@ -11,30 +11,30 @@ use crate::mapping::Mapping;
 use crate::replacement::HitVisibility;
 use crate::tlb::{Tlb, TlbEntry, TlbLruStack, TlbStats, key};
 
-/// A translation that comes into TLBs.
+/// A translation to be put into TLBs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Arrival {
-    /// Whose.
+    /// Address space.
     pub asid: Asid,
-    /// The address that was asked for.
+    /// The translated address.
     pub va: VirtAddr,
-    /// The page around it.
+    /// The page that contains it.
     pub mapping: Mapping,
-    /// From when on it answers.
+    /// Cycle from which the translation is ready.
     pub ready: Cycle,
-    /// Whether it is in the statistics: warming is not.
+    /// True if it is counted; functional warming is not.
     pub counted: bool,
-    /// Whether it was fetched for this address; else one that is on its way already
-    /// was waited for.
+    /// True if it was fetched for this address. False if the request waited for an entry already on
+    /// its way.
     pub fetched: bool,
 }
 
-/// What stands for a level while it is followed: for each of its arrays.
+/// LRU stacks of a level's arrays, which replace the level during filtered functional warming.
 #[derive(Default)]
 pub(crate) struct LevelLruStack(Vec<TlbLruStack>);
 
 impl LevelLruStack {
-    /// What the kernel has changed.
+    /// Invalidates the entries that `what` covers.
     pub fn forget(&mut self, what: &Invalidation) {
         for array in &mut self.0 {
             array.forget(what);
@@ -42,13 +42,13 @@ impl LevelLruStack {
     }
 }
 
-/// The entry that covers an address in a level, found first: array and slot in
-/// one word, since it goes through several calls.
+/// The first entry found in a level that covers an address: array and slot in one word, since it
+/// goes through several calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Presence(u64);
 
 impl Presence {
-    /// No entry covers it.
+    /// No entry covers the address.
     pub const ABSENT: Presence = Presence(u64::MAX);
 
     #[inline(always)]
@@ -58,22 +58,22 @@ impl Presence {
         })
     }
 
-    /// Array and slot, unless it is absent.
+    /// Array and slot, unless absent.
     #[inline(always)]
     pub fn place(self) -> Option<(usize, usize)> {
         (self != Presence::ABSENT).then_some(((self.0 >> 32) as usize, self.0 as u32 as usize))
     }
 }
 
-/// Slots of the hint table at least; a power of two.
+/// Minimum size of the hint table; a power of two.
 const HINTS: usize = 64;
-/// Slots for each way of a set: pages that fill a fully associative array mostly have
-/// one of their own, and are not searched for among all ways.
+/// Hints per way of a set. The pages of a full fully associative array then mostly have a hint
+/// each, and are found without a search of all ways.
 const HINTS_A_WAY: usize = 4;
-/// Slots at most.
+/// Maximum size of the hint table.
 const MOST_HINTS: usize = 1024;
 
-/// Where an address was found last: spares the search, never decides.
+/// Where an address was found last. A hint saves the search and never changes the result.
 #[derive(Clone, Copy, Debug)]
 struct Hint {
     /// Key of the 4 KB page of the address.
@@ -84,26 +84,26 @@ struct Hint {
     slot: u32,
 }
 
-/// A level. Every lookup looks into all arrays, so that lookups are counted once
-/// for all of them. An array misses what it neither had nor was waited for in.
+/// A TLB level. Every lookup searches all arrays, so that lookups are counted once for all. An
+/// array's misses are the lookups that neither hit in it nor waited for one of its entries.
 #[derive(Clone, Debug)]
 pub(crate) struct TlbLevel {
     pub arrays: Vec<Tlb>,
-    /// Where a page of each size goes, and as what size.
+    /// For each page size: the array that it goes to, and the size of the piece that is cached.
     place: [Option<(usize, PageSize)>; 3],
-    /// Cycles until it is known that no array has it.
+    /// Cycles until a miss of all arrays is known.
     pub latency: Cycle,
     pub lookups: u64,
-    /// Lookups of a first level that no array had, or had on its way, counted where
-    /// the way past the level begins. A second level's are the MMU's walks.
+    /// Lookups of a first level for which no array has an entry, ready or on its way. Counted where
+    /// the miss leaves the level. The misses of a second level are the MMU's walks.
     pub misses: u64,
-    /// A power of two of them, [`TlbLevel::hint_of`] tells which.
+    /// Hints, a power of two of them, indexed by [`TlbLevel::hint_of`].
     hints: Box<[Hint]>,
 }
 
 impl TlbLevel {
-    /// An empty level of these arrays, by name, which draw what they draw at random from the
-    /// streams of `seed` named after them below `path`.
+    /// Creates an empty level of these arrays, by name. Their replacement policies draw from random
+    /// streams of `seed`, named after the arrays below `path`.
     pub fn new(specs: &BTreeMap<String, TlbSpec>, seed: u64, path: &str) -> Self {
         let draws = |name: &str| rng(seed, &format!("{path}.{name}.replacement"));
         let arrays: Vec<Tlb> = (specs.iter())
@@ -136,7 +136,7 @@ impl TlbLevel {
         }
     }
 
-    /// Array and slot of the entry that covers `va`.
+    /// Array and slot of the entry that covers `va`, ready or not.
     #[inline(always)]
     pub fn find(&mut self, asid: Asid, va: u64) -> Option<(usize, usize)> {
         let page = key(asid, PageSize::K4, va);
@@ -150,8 +150,8 @@ impl TlbLevel {
         self.search(asid, va, page)
     }
 
-    /// The translation of `va` by the entry that covers it, leaving all as it is; of a first
-    /// level only where that was found last.
+    /// The translation of `va`, without any change of state. For a first level (`first`) only the
+    /// hint is tried.
     #[inline]
     pub fn peek(&self, asid: Asid, va: u64, first: bool) -> Option<Mapping> {
         let page = key(asid, PageSize::K4, va);
@@ -179,13 +179,13 @@ impl TlbLevel {
         Some((a, s))
     }
 
-    /// The physical address of `va`, which the entry covers.
+    /// Physical address of `va`, which the entry covers.
     #[inline]
     pub fn address(&self, array: usize, slot: usize, va: VirtAddr) -> PhysAddr {
         self.arrays[array].mapping(slot).pa(va)
     }
 
-    /// From when on an entry answers.
+    /// Cycle from which an entry is ready.
     #[inline(always)]
     pub fn ready(&self, array: usize, slot: usize) -> Cycle {
         self.arrays[array].entry(slot).ready
@@ -201,33 +201,32 @@ impl TlbLevel {
         };
     }
 
-    /// Where the hint of a page is.
+    /// Index of the hint of a page.
     #[inline(always)]
     fn hint_of(&self, page: u64) -> usize {
         page as usize & (self.hints.len() - 1)
     }
 
-    /// Whether `place` is an entry of the 4 KB page `page` in the array where
-    /// such pages go.
+    /// True if `place` holds the 4 KB page `page` in the array for such pages.
     #[inline(always)]
     pub fn holds_small(&self, place: (usize, usize), page: u64) -> bool {
         self.place[0] == Some((place.0, PageSize::K4)) && self.arrays[place.0].key(place.1) == page
     }
 
-    /// Number of the array where 4 KB pages go, if there is one.
+    /// Index of the array for 4 KB pages; 0 if there is none.
     #[inline(always)]
     pub fn small_array(&self) -> usize {
         self.place[0].map_or(0, |p| p.0)
     }
 
-    /// That array.
+    /// The array for 4 KB pages.
     #[inline(always)]
     pub fn small(&mut self) -> &mut Tlb {
         let array = self.small_array();
         &mut self.arrays[array]
     }
 
-    /// Tells the host that the page of `va`, probably a small one, will be put in.
+    /// Prefetches into the host's caches the slot for the page of `va`, assuming a 4 KB page.
     #[inline(always)]
     pub fn host_prefetch_fill(&self, asid: Asid, va: u64) {
         if let Some((array, _)) = self.place[0] {
@@ -235,12 +234,12 @@ impl TlbLevel {
         }
     }
 
-    /// Whether [`TlbLevel::export_lru`] tells all that there is.
+    /// True if [`TlbLevel::export_lru`] is exact.
     pub fn can_export_lru(&self) -> bool {
         self.arrays.iter().all(Tlb::can_export_lru)
     }
 
-    /// Hands its entries over to `lru`, which stands for it until [`TlbLevel::import_lru`].
+    /// Copies the entries to `lru`, which replaces the level until [`TlbLevel::import_lru`].
     pub fn export_lru(&self, lru: &mut LevelLruStack) {
         (lru.0).resize_with(self.arrays.len(), TlbLruStack::default);
         for (array, lru) in self.arrays.iter().zip(&mut lru.0) {
@@ -248,23 +247,23 @@ impl TlbLevel {
         }
     }
 
-    /// Holds what `lru` does, all of it ready.
+    /// Replaces the contents by those of `lru`. All entries are ready.
     pub fn import_lru(&mut self, lru: &LevelLruStack) {
         for (array, lru) in self.arrays.iter_mut().zip(&lru.0) {
             array.import_lru(lru);
         }
     }
 
-    /// The translation of `va` by the entry that covers it in `lru`, which stands for the level; the
-    /// entry is used.
+    /// Looks up `va` in `lru`, which replaces the level. A hit makes the entry the most recently
+    /// used.
     #[inline]
     pub fn look_up_lru(&self, lru: &mut LevelLruStack, asid: Asid, va: u64) -> Option<Mapping> {
         let mut arrays = self.arrays.iter().zip(&mut lru.0);
         arrays.find_map(|(array, lru)| array.look_up_lru(lru, asid, va))
     }
 
-    /// Puts the page of `va`, which is not there, into `lru`, or the piece of it that the level
-    /// can hold.
+    /// Inserts the page of `va`, which is absent, into `lru`, or the piece of it that the level can
+    /// hold.
     #[inline]
     pub fn fill_lru(&self, lru: &mut LevelLruStack, asid: Asid, va: u64, mapping: Mapping) {
         if let Some((array, key, entry)) = self.piece(asid, va, mapping, 0) {
@@ -277,14 +276,14 @@ impl TlbLevel {
         self.arrays.iter().map(|a| a.waits).sum()
     }
 
-    /// Which of several hits in a row on one page change what an array replaces next.
+    /// The repeated hits on one page that some array's replacement policy must see.
     pub fn hit_visibility(&self) -> HitVisibility {
         let all = self.arrays.iter().map(Tlb::hit_visibility);
         all.max().unwrap_or(HitVisibility::NoRepeat)
     }
 
-    /// In which array, under which key and as what the page around `va` goes in, or the piece of it that
-    /// this level can hold.
+    /// The array, key and entry for the page of `va`, or for the piece of it that this level can
+    /// hold.
     #[inline(always)]
     fn piece(
         &self,
@@ -299,9 +298,9 @@ impl TlbLevel {
         Some((array, key(asid, held, va), entry))
     }
 
-    /// Puts in the page that arrives, or the piece of it that this level can
-    /// hold; `presence` of the address here. Gives the array and the entry as it is
-    /// there. `used`: when it is there already, that is a use of it.
+    /// Inserts the arriving page, or the piece of it that this level can hold. `presence`: entry
+    /// that covers the address here. `used`: if the page is present already, this is a use of it.
+    /// Returns the array and the resulting entry.
     #[inline(always)]
     pub fn fill(
         &mut self,
@@ -320,7 +319,7 @@ impl TlbLevel {
         let (array, key_held, entry) = self.piece(asid, va, mapping, ready)?;
         let tlb = &mut self.arrays[array];
         if let Some((a, slot)) = presence.place() {
-            // An entry of another size may cover it, too.
+            // The covering entry may be of another size.
             let place = if a == array && tlb.key(slot) == key_held {
                 Some(slot)
             } else {
@@ -334,7 +333,7 @@ impl TlbLevel {
         Some((array, entry))
     }
 
-    /// Puts in a page that is not there and that nobody asked for: the level did not miss it.
+    /// Inserts a prefetched page, which is absent. This is no miss of the level.
     pub fn fill_unasked(&mut self, arrival: &Arrival) {
         let Some((array, _)) = self.place[arrival.mapping.size.index()] else {
             return;
@@ -344,7 +343,7 @@ impl TlbLevel {
         self.arrays[array].stale = unknown;
     }
 
-    /// Puts a key into an array that does not have it; `page`: whose address was asked for.
+    /// Inserts a key that is absent from the array. `page`: key of the 4 KB page that was accessed.
     #[inline(never)]
     fn put(&mut self, held: u64, entry: TlbEntry, counted: bool, array: usize, page: u64) {
         let slot = self.arrays[array].fill(held, entry, counted);
@@ -362,7 +361,8 @@ impl TlbLevel {
         self.hints.iter_mut().for_each(|h| h.page = u64::MAX);
     }
 
-    /// Adds the counters of each array below `path`; `extra_hits` go to the array of that number.
+    /// Adds the counters of each array below `path`. `extra_hits`: index of an array, and hits to
+    /// add to it.
     pub fn report(&self, path: &str, extra_hits: Option<(usize, u64)>, tree: &mut Tree) {
         let extra = extra_hits.map_or(0, |e| e.1);
         let hits: Vec<u64> = (self.arrays.iter().enumerate())

@@ -1,15 +1,21 @@
-//! TLBs, walk caches and the walker: what turns an instruction's virtual
-//! address into a physical one, and what that costs.
+//! Address translation: TLBs, walk caches and page walkers, and the cycles that they cost.
 //!
-//! A request goes to the first-level arrays (whose lookup runs beside the
-//! cache's and costs nothing), to the second-level arrays, and then to a
-//! walker, whose reads go through the core's caches. Every TLB entry has the
-//! time from which it answers; a translation on its way serves only the 4 KB
-//! page that asked for it, since hardware does not know the size yet. A machine may have
-//! one more TLB, which is a part of memory: it is asked before a walk.
+//! A request goes first to the first-level TLBs, whose lookup overlaps that of the L1 cache. It
+//! goes on to the second-level TLBs, and then to a walker, whose reads go through the core's
+//! caches. Each TLB entry holds the cycle from which it is ready. An entry on its way serves only
+//! the 4 KB page that missed, since hardware does not know the page's size yet. A machine may have
+//! an in-memory TLB, which is looked up before a walk.
 //!
-//! Where no TLB has a translation, a speculation engine may guess lines that
-//! will be wanted; they are fetched into the core's L2 while the walk goes on.
+//! When all TLBs miss, a speculation engine may guess lines that will be needed. They are fetched
+//! into the core's L2 while the walk is under way.
+//!
+//! The modules, from the outside in:
+//!
+//! - `mmu`: the MMU of a core and the order in which a miss tries its parts.
+//! - `level`, `tlb`, `replacement`: a TLB level, its arrays, and their replacement policies.
+//! - `walk`: the page walk, native and nested, and the caches of the walkers.
+//! - `engine`: speculation engines. `prefetcher`: TLB prefetchers.
+//! - `spec`: configuration. `record`: records of single walks.
 
 // The mocks of the integration tests name this crate from outside.
 #[cfg(test)]

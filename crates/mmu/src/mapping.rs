@@ -1,20 +1,20 @@
-//! What TLBs keep of a translation.
+//! The part of a translation that TLBs hold.
 
 use pagewalk_units::{PageSize, PhysAddr, VirtAddr};
 
 use crate::walk::Walked;
 
-/// A page and its frame, as a TLB takes it in.
+/// A page's frame, size and write permission.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mapping {
-    /// Base of the whole page's frame.
+    /// Base of the frame of the whole page.
     pub frame: u64,
     pub size: PageSize,
     pub writable: bool,
 }
 
 impl Mapping {
-    /// That part of what a walk found.
+    /// The mapping that a walk found.
     #[inline]
     pub fn of(walked: &Walked) -> Self {
         Mapping {
@@ -24,7 +24,7 @@ impl Mapping {
         }
     }
 
-    /// Where `va`, an address of the page, lies.
+    /// Physical address of `va`, an address in the page.
     #[inline]
     pub fn pa(&self, va: VirtAddr) -> PhysAddr {
         PhysAddr(self.frame + (va.0 & (self.size.bytes() - 1)))

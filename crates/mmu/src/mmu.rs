@@ -1,4 +1,27 @@
-//! The MMU of one core: from a virtual address to a physical one, in time.
+//! The MMU of one core: translates a virtual address and returns the cycle at which the result is
+//! known.
+//!
+//! [`Mmu::translate`] tries the following in this order. The first that has the translation ends
+//! the request.
+//!
+//! 1. The filter (this file): the page of the last access on this side, data or instructions.
+//! 2. The first-level TLB (`look_up` in `miss.rs`).
+//! 3. If both levels expect the entry from a walk under way: that walk (`merge_entry` in
+//!    `merge.rs`).
+//! 4. The second-level TLB (`second_level` in `miss.rs`).
+//! 5. A walk MSHR of the same 4 KB page: the request waits for that walk (`merge` in `merge.rs`).
+//! 6. The prefetch buffer (`prefetch.rs`), if the machine has a TLB prefetcher.
+//! 7. The STB (`stlt.rs`), if the machine has an STLT.
+//! 8. The in-memory TLB (`in_memory.rs`), if the machine has one.
+//! 9. A page walk (`walk_from` in `miss.rs`): a speculation engine, if there is one, guesses first
+//!    (`guess.rs`). The walk then waits for a free walker and reads the page table (`crate::walk`).
+//!
+//! If the walk finds the page, `finish` fills both levels and allocates a walk MSHR, with which
+//! later misses merge. Otherwise the request ends in a [`Fault`], which the kernel serves before
+//! the access is tried again.
+//!
+//! `warm.rs` and `filtered_warming.rs` translate without time, for functional warming. `forget.rs`
+//! applies invalidations. A perfect MMU (`perfect.rs`) translates at once.
 
 mod auxiliary;
 mod filtered_warming;
@@ -36,85 +59,85 @@ use crate::tlb::{TlbEntry, key};
 use crate::walk::{LEVELS, MmuCaches};
 use crate::{MmuSpec, WalkRecord};
 
-/// What is to be translated, for whom and when.
+/// A translation request.
 #[derive(Clone, Copy, Debug)]
 pub struct Lookup {
-    /// Whose address it is.
+    /// Address space of the address.
     pub asid: Asid,
     /// The address.
     pub va: VirtAddr,
-    /// What for.
+    /// Kind of access.
     pub access: Access,
-    /// The instruction that asks.
+    /// Program counter of the instruction that accesses the address.
     pub pc: u64,
-    /// When it asks.
+    /// Cycle of the request.
     pub now: Cycle,
 }
 
-/// What a walk needs of the machine, lent for the length of a call.
+/// The parts of the machine that a translation uses, borrowed for the length of a call.
 pub struct WalkContext<'a, B> {
-    /// The tables that it reads.
+    /// The page tables that a walk reads.
     pub view: &'a View<'a>,
-    /// By which hashes the kernel places frames, if it does: for speculation engines.
+    /// The hashes by which the kernel places frames, if it does. Speculation engines use them.
     pub tiers: Option<&'a Tiers>,
-    /// The core's caches, where its reads enter.
+    /// The core's private caches, where the walker's reads enter.
     pub private: &'a mut Private,
-    /// The memory below them.
+    /// The memory system below the private caches.
     pub below: &'a mut B,
-    /// The TLB that is a part of memory, of machines that have one.
+    /// The in-memory TLB, if the machine has one.
     pub in_memory_tlb: Option<&'a mut PomTlb>,
 }
 
 /// A translated address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Translated {
-    /// Where the byte lies.
+    /// Physical address of the byte.
     pub pa: PhysAddr,
-    /// When the translation is known. For an L1 TLB hit the time of asking, as far
-    /// as the lookup is hidden by that of the L1 cache, and what it exceeds that by.
+    /// Cycle at which the translation is known. A hit in the L1 TLB costs only the cycles by which
+    /// the TLB's latency exceeds that of the L1 cache.
     pub ready: Cycle,
-    /// When the walk began, its own or the one of another that it waited for, or
-    /// the request where that is later. Until then it looked into TLBs
-    /// ([`Mmu::tlb_lookup_done`]) and waited for a walker. Of a TLB's answer, one in memory
-    /// included, `at`.
+    /// Cycle at which the walk began, or the request if that is later. The walk may be another
+    /// request's with which this one merged. Before this cycle the request looked into TLBs
+    /// ([`Mmu::tlb_lookup_done`]) and waited for a walker. Equals `ready` if a TLB had the
+    /// translation, the in-memory TLB included.
     pub walk_start: Cycle,
-    /// Which part of the MMU had it.
+    /// The part of the MMU that had the translation.
     pub from: TranslationSource,
 }
 
-/// Where a translation came from.
+/// The part of the MMU that had a translation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TranslationSource {
     /// First-level TLB.
     L1,
     /// Second-level TLB.
     L2,
-    /// The buffer of translations that a program's questions fill.
+    /// The STB: the buffer of translations that an STLT's `loadVA` fills.
     Stb,
-    /// The buffer of translations that were fetched unasked.
+    /// The prefetch buffer.
     Prefetched,
-    /// The in-memory TLB, its own lookup or one that it waited for.
+    /// The in-memory TLB: the request's own lookup, or one that it merged with.
     InMemory,
-    /// A walk, its own or one that it waited for.
+    /// A page walk: the request's own, or one that it merged with.
     Walk,
 }
 
-/// A translation that only the kernel can make possible.
+/// A page fault: the kernel has to act before the access can be translated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
     /// The address.
     pub va: VirtAddr,
-    /// What was wanted.
+    /// Kind of access.
     pub access: Access,
-    /// When the hardware found out.
+    /// Cycle at which the hardware detected the fault.
     pub at: Cycle,
-    /// The host has nothing behind this guest-physical address: a fault of the
-    /// hypervisor, not of the guest's kernel.
+    /// The guest-physical address that the host does not back: a fault for the hypervisor, not for
+    /// the guest's kernel.
     pub host: Option<GuestPhysAddr>,
 }
 
 pagewalk_stats::counters! {
-    /// What the MMU of one core counted.
+    /// Counters of one core's MMU.
     pub struct MmuStats {
         translations: "translations", "Addresses translated, data and instructions";
         l1d_misses: "translations", "Data translations for which an entry was fetched into the first level: none was there, or on its way. Counters of hardware count these: AMD's L1 DTLB misses (PMCx045, all unit masks: reloads), Intel's DTLB_LOAD_MISSES and DTLB_STORE_MISSES (STLB_HIT and the walks)";
@@ -140,7 +163,7 @@ pagewalk_stats::counters! {
 }
 
 pagewalk_stats::counters! {
-    /// What one page-walk cache counted.
+    /// Counters of one page-walk cache.
     pub struct PwcStats {
         lookups: "lookups", "Lookups in the page-walk cache of this level";
         hits: "lookups", "Lookups that found an entry that was ready";
@@ -148,44 +171,44 @@ pagewalk_stats::counters! {
     }
 }
 
-/// How long walks take.
+/// Distribution of the lengths of walks.
 const WALK_LATENCY: Definition = histogram!(
     "walk_latency",
     "cycles",
     "Length of a walk, from a walker's start to the outcome"
 );
-/// How long they wait.
+/// Distribution of the times that walks wait for a walker.
 const WALKER_WAIT: Definition = histogram!(
     "walker_wait",
     "cycles",
     "Time that a walk waited for a walker: for those asked for before it and still under way"
 );
 
-/// Arrays of walk caches that are kept: array `k` holds entries of level `k + 2`
-/// of a radix table, and five levels are the most there are.
+/// Number of page-walk caches. Array `k` holds entries of level `k + 2` of a radix table, and
+/// tables have at most five levels.
 const PWC_ARRAYS: usize = 4;
-/// Walks remembered for merging. Where a window has more outstanding, a page of the
-/// oldest is walked to again.
+/// Number of walk MSHRs. If more walks are outstanding, the oldest loses its MSHR, and its page may
+/// be walked a second time.
 const WALK_MSHRS: usize = 64;
-/// Translations that a perfect MMU remembers, only to be fast on the host.
+/// Translations that a perfect MMU remembers. This is for the host's speed only.
 const REMEMBERED: usize = 1024;
-/// Pages of a range beyond which arrays are scanned instead of probed.
+/// An invalidation of more pages than this scans the arrays instead of probing for each page.
 const PROBED_PAGES: u64 = 32;
 
-/// The page of the last access: most accesses hit it again. Under most replacement policies
-/// one more use of the entry used last changes nothing, so a hit here is a count and no more.
-/// Where it does ([`HitVisibility`]) it stays empty, after a fill or always.
+/// The page of the last access: most accesses hit it again. Under most replacement policies another
+/// use of the most recently used entry changes nothing, so a hit here is only counted. Under the
+/// others ([`HitVisibility`]) the filter stays empty, always or after a fill.
 #[derive(Clone, Copy, Debug)]
 struct Filter {
-    /// Key of the 4 KB page; `u64::MAX`: none.
+    /// Key of the 4 KB page; `u64::MAX` if the filter is empty.
     page: u64,
     /// Frame of that 4 KB page.
     frame: u64,
     ready: Cycle,
     writable: bool,
-    /// Array of the first level that holds it.
+    /// Index of the first-level array that holds the page.
     array: u32,
-    /// Hits not yet handed to the array's count.
+    /// Hits that are not yet added to the array's counter.
     hits: u64,
 }
 
@@ -198,19 +221,19 @@ const NO_PAGE: Filter = Filter {
     hits: 0,
 };
 
-/// A walk that may not have ended yet.
+/// A walk MSHR: a walk that may still be under way, with which later misses to its page merge.
 #[derive(Clone, Copy, Debug)]
 struct WalkMshr {
     requested: Cycle,
-    /// When all TLBs had said that they do not have it, one in memory included.
+    /// When the last TLB had missed, the in-memory TLB included.
     tlb_lookup_done: Cycle,
-    /// When it got a walker.
+    /// When a walker was free.
     walk_start: Cycle,
     end: Cycle,
     mapping: Mapping,
-    /// Whether it read something from DRAM.
+    /// True if the walk read an entry from DRAM.
     memory: bool,
-    /// False: the in-memory TLB has the answer, and nothing is walked.
+    /// False for a lookup that hits in the in-memory TLB: no walk is made.
     walked: bool,
 }
 
@@ -218,54 +241,58 @@ struct WalkMshr {
 pub struct Mmu {
     /// Data, instructions.
     filter: [Filter; 2],
-    /// All ones on a side whose first level has to see each use: no page's key then matches.
+    /// All ones on a side whose first-level TLB must see every use. The filter's key then matches
+    /// no page.
     unfiltered: [u64; 2],
-    /// The same of sides that have to see the first use after a fill.
+    /// As `unfiltered`, but used after fills, for a side whose first-level TLB must see the first
+    /// use after a fill.
     unfiltered_fills: [u64; 2],
-    /// Cycles by which a first-level lookup outlasts the cache's.
+    /// Cycles by which the latency of the first-level TLB exceeds that of the L1 cache.
     exceeds: [Cycle; 2],
     perfect: bool,
     /// Data, instructions.
     l1: [TlbLevel; 2],
-    /// Second level; the second entry is the instructions' own, if they have one.
+    /// Second level. The second element is the one for instructions alone, if there is one.
     l2: [Option<Box<TlbLevel>>; 2],
     caches: MmuCaches,
-    /// Which of the walk caches the tables use.
+    /// Kind of walk caches that the page tables use.
     uses: WalkCacheKind,
     host_uses: Option<WalkCacheKind>,
-    /// A walk's length is unknown when it starts: admitted first, held when its end is known.
+    /// The walkers. The end of a walk is unknown when it starts: it is admitted first, and its
+    /// walker is held once the end is known.
     walkers: Occupancy,
     mshr_keys: Box<[u64; WALK_MSHRS]>,
     mshr_prints: [[u8; 16]; WALK_MSHRS / 16],
     walk_mshrs: Box<[WalkMshr; WALK_MSHRS]>,
     next_mshr: usize,
-    /// End of the latest walk: where warming's clock stands.
+    /// End of the latest walk. Functional warming uses it as the current time.
     latest: Cycle,
-    /// Page key, frame with bit 0 = writable: what a perfect MMU was told.
+    /// Translations that a perfect MMU remembers: key of the page, and frame with bit 0 = writable.
     remembered: Box<[(u64, u64)]>,
-    /// Guesses what a walk will find, if there is something that does.
+    /// The speculation engine, if there is one.
     speculation: Option<Box<Speculation>>,
-    /// What stands for it while it is followed, and whether it is.
+    /// State of filtered functional warming; `warms_filtered` is true while it is on.
     filtered: Option<Box<FilteredWarming>>,
     warms_filtered: bool,
-    /// Of machines with an in-memory TLB.
+    /// Set if the machine has an in-memory TLB.
     in_memory: Option<Box<InMemory>>,
-    /// Of machines whose programs ask an STLT.
+    /// Set if the machine has an STLT.
     stlt: Option<Box<StltUnit>>,
-    /// Of machines that fetch translations unasked.
+    /// Set if the machine has a TLB prefetcher.
     prefetching: Option<Box<Prefetching>>,
-    /// Data, instructions: for how long the latest request that walked, or waited for a
-    /// walk, had the in-memory TLB looked into. 0 without one.
+    /// Data, instructions: cycles that the lookup in the in-memory TLB took for the latest request
+    /// that walked or merged with a walk. 0 without an in-memory TLB.
     memory_lookup: [Cycle; 2],
     core: u8,
     perfect_translations: u64,
-    /// Reads of walks by the level of the memory system that served them.
+    /// Reads of walks, by the level of the memory system that served them.
     walk_reads: [u64; LEVELS],
-    /// Whether the walk that the last translation took or waited for read DRAM.
+    /// True if the last translation's walk read an entry from DRAM. The walk may be one that it
+    /// merged with.
     walk_read_memory: bool,
     stats: MmuStats,
     walk_latency: Histogram,
-    /// Of the walks that had to wait.
+    /// Waits of the walks that had to wait.
     walker_wait: Histogram,
     records: Option<Vec<WalkRecord>>,
 }
@@ -276,12 +303,15 @@ fn side(access: Access) -> usize {
 }
 
 impl Mmu {
-    /// An empty MMU; refuses what is impossible with a sentence that names the key.
+    /// Creates an empty MMU.
+    ///
+    /// # Errors
+    /// An impossible configuration. The message names the key.
     pub fn new(spec: &MmuSpec, core: u8) -> Result<Self, Error> {
         Mmu::seeded(spec, core, 0)
     }
 
-    /// The same of a run with `seed`.
+    /// Creates an empty MMU for a run with `seed`.
     ///
     /// # Errors
     /// As [`Mmu::new`].
@@ -308,7 +338,7 @@ impl Mmu {
         };
         let remembered = if spec.perfect { REMEMBERED } else { 0 };
         let l1 = [level(&spec.l1d, "l1d"), level(&spec.l1i, "l1i")];
-        // All ones on the sides that have to see so much.
+        // All ones on the sides whose policy needs that visibility.
         let sides = |much: HitVisibility| {
             [0, 1].map(|s| u64::from(spec.perfect || l1[s].hit_visibility() < much).wrapping_sub(1))
         };
@@ -349,15 +379,15 @@ impl Mmu {
         })
     }
 
-    /// The same for tables whose walks look into `caches`: only these are reported.
+    /// Sets the kind of walk caches that the page tables use. Only these are reported.
     #[must_use]
     pub fn serving(mut self, caches: WalkCacheKind) -> Self {
         self.uses = caches;
         self
     }
 
-    /// The same for a core that runs guests, on a host whose tables' walks look
-    /// into `caches`: what it keeps of the host is reported too.
+    /// Prepares for guests, on a host whose page tables use walk caches of kind `caches`. The
+    /// nested TLB and the host's walk caches are then reported, too.
     #[must_use]
     pub fn nested(mut self, caches: WalkCacheKind) -> Self {
         self.host_uses = Some(caches);
@@ -365,22 +395,23 @@ impl Mmu {
         self
     }
 
-    /// The same with a speculation engine, whose guesses go into the core's caches.
+    /// Adds a speculation engine, whose guesses are fetched into the core's caches.
     #[must_use]
     pub fn with_engine(mut self, engine: Box<dyn Engine>) -> Self {
         self.speculation = Some(Box::new(Speculation::new(engine)));
         self
     }
 
-    /// The same for a machine with this in-memory TLB, which every call is then lent.
+    /// Adds the core's part of the in-memory TLB `spec`. Each call then finds the TLB itself in its
+    /// [`WalkContext`].
     #[must_use]
     pub fn with_in_memory_tlb(mut self, spec: &InMemoryTlbSpec) -> Self {
         self.in_memory = Some(Box::new(InMemory::new(spec)));
         self
     }
 
-    /// The first-level lookup runs beside that of a cache with this load-to-use:
-    /// only what exceeds it delays an access. A perfect MMU looks nothing up.
+    /// Looks up the first-level TLBs in parallel with an L1 cache of this load-to-use latency. Only
+    /// the cycles beyond it delay an access. A perfect MMU has no lookup.
     pub fn run_beside(&mut self, load_to_use: Cycle) {
         if self.perfect {
             return;
@@ -390,8 +421,8 @@ impl Mmu {
         }
     }
 
-    /// A stretch of the program was passed over, of which the last level of TLBs has seen the pages
-    /// that the first did not have, if it was `followed`.
+    /// Marks the contents of the TLBs as stale after a fast-forward. After filtered functional
+    /// warming (`filtered`) only the first level is stale.
     pub fn mark_stale(&mut self, filtered: bool) {
         for s in 0..2 {
             self.settle(s);
@@ -405,7 +436,7 @@ impl Mmu {
         }
     }
 
-    /// Of lookups whose outcome is not known because of that: first and second level.
+    /// Lookups whose outcome is uncertain because of stale contents: first and second level.
     pub fn stale(&self) -> [StaleOutcomes; 2] {
         let sum = |levels: &mut dyn Iterator<Item = &TlbLevel>| {
             let mut sum = StaleOutcomes::default();
@@ -420,15 +451,14 @@ impl Mmu {
         ]
     }
 
-    /// Whether the walk behind the last answer, its own or the one that it waited for,
-    /// read an entry from DRAM. Means nothing after an answer that took no walk.
+    /// True if the walk of the last translation, its own or the one it merged with, read an entry
+    /// from DRAM. Meaningless if the last translation took no walk.
     #[inline]
     pub fn walk_read_memory(&self) -> bool {
         self.walk_read_memory
     }
 
-    /// Translates an address. Inlined where it is called as far as the page of the
-    /// last access goes.
+    /// Translates an address. The part up to the filter is inlined into the caller.
     #[inline(always)]
     pub fn translate<B: Below>(
         &mut self,
@@ -453,8 +483,8 @@ impl Mmu {
         self.look_up(&lookup, &mut context)
     }
 
-    /// Cycles until no TLB has answered, and a walker is asked for: of the latest access
-    /// of its side that walked or waited for a walk, where a TLB is in memory.
+    /// Cycles from the request until the last TLB has missed and a walker is requested. With an
+    /// in-memory TLB: of the latest access of this side that walked or merged with a walk.
     #[inline]
     pub fn tlb_lookup_done(&self, access: Access) -> Cycle {
         let s = side(access);
@@ -472,7 +502,7 @@ impl Mmu {
         self.stats.walks
     }
 
-    /// Hands the filter's hits to their array.
+    /// Adds the filter's hits to the counters of their array.
     #[inline]
     fn settle(&mut self, s: usize) {
         let f = &mut self.filter[s];
@@ -497,12 +527,12 @@ impl Mmu {
         };
     }
 
-    /// Keeps a record of every walk from now on, or stops and forgets them.
+    /// Starts recording every walk, or stops and drops the records.
     pub fn record_walks(&mut self, on: bool) {
         self.records = on.then(Vec::new);
     }
 
-    /// The walks recorded since the last call, in the order of the program.
+    /// Returns the walks recorded since the last call, in program order.
     pub fn take_walk_records(&mut self) -> Vec<WalkRecord> {
         self.records
             .as_mut()
@@ -535,8 +565,7 @@ impl Mmu {
         }
     }
 
-    /// Translations that none of its TLBs had: walks, and hits of what is looked into
-    /// beside or before them.
+    /// Translations that no TLB of the core had: walks, and hits of the auxiliary buffers.
     pub fn misses(&self) -> u64 {
         l2_tlb_misses(self.stats.walks, |beside| match beside {
             AuxiliaryBuffer::InMemoryTlb => self.in_memory_hits(),
@@ -545,13 +574,13 @@ impl Mmu {
         })
     }
 
-    /// The largest values that [`Mmu::report`] tells are those from now on.
+    /// Restarts the maxima that [`Mmu::report`] reports.
     pub fn mark(&mut self) {
         self.walk_latency.mark();
         self.walker_wait.mark();
     }
 
-    /// Adds the MMU's counters at `path`, its arrays' below.
+    /// Adds the MMU's counters at `path`, and those of its arrays below.
     pub fn report(&self, path: &str, tree: &mut Tree) {
         tree.add(path, &self.stats());
         tree.add_values(path, &WALK_LATENCY, self.walk_latency.distribution());
@@ -583,7 +612,7 @@ impl Mmu {
     }
 }
 
-/// What the walk caches counted that tables which use them look into.
+/// Adds the counters of the walk caches of kind `uses`.
 fn report_caches(uses: WalkCacheKind, pwc: &WalkCacheSet, path: &str, tree: &mut Tree) {
     match uses {
         WalkCacheKind::Levels => {

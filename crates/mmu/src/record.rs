@@ -1,4 +1,4 @@
-//! Single walks, for those who want to see them in time.
+//! Records of single walks, with their times.
 
 use pagewalk_memory::{Level, Speculated};
 use pagewalk_units::{Access, Asid, Cycle, PhysAddr, VirtAddr};
@@ -10,13 +10,13 @@ use crate::What;
 pub struct ReadRecord {
     /// Address of the entry.
     pub at: PhysAddr,
-    /// Level of the table that is read: 4..1 in a radix table.
+    /// Level of the page table: 4 to 1 in a four-level radix table.
     pub level: u8,
-    /// When the read was asked for.
+    /// When the read was requested.
     pub start: Cycle,
-    /// When it was back.
+    /// When the entry arrived.
     pub end: Cycle,
-    /// Which part of the memory system had it.
+    /// Level of the memory system that served the read.
     pub served: Level,
 }
 
@@ -25,37 +25,37 @@ pub struct ReadRecord {
 pub struct GuessRecord {
     /// The guessed address.
     pub at: PhysAddr,
-    /// What is said to lie there.
+    /// Content that the engine expects there.
     pub what: What,
-    /// When its line was asked for.
+    /// When its line was requested.
     pub requested: Cycle,
-    /// What became of that.
+    /// Outcome of that request.
     pub became: Speculated,
-    /// The walk proved it right.
+    /// True if the walk proved it right.
     pub right: bool,
 }
 
-/// One walk, or one access that waited for another's walk.
+/// One walk, or one access that merged with another's walk.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct WalkRecord {
-    /// Whose.
+    /// Address space.
     pub asid: Asid,
     /// The address that missed.
     pub va: VirtAddr,
-    /// Instruction that asked.
+    /// Program counter of the accessing instruction.
     pub pc: u64,
-    /// What for.
+    /// Kind of access.
     pub access: Access,
-    /// When a walker took it (when it began to wait, for a merged one).
+    /// When a walker started it; for a merged access, when it began to wait.
     pub start: Cycle,
-    /// When the translation was known, or known not to exist.
+    /// When the translation was known, or the fault detected.
     pub end: Cycle,
-    /// Waited for a walk to the same 4 KB page instead of walking.
+    /// True if it waited for a walk to the same 4 KB page instead of walking.
     pub merged: bool,
-    /// Found nothing, or no permission.
+    /// True if it found no page or no permission.
     pub faulted: bool,
-    /// In the order asked for; empty when merged.
+    /// Reads in the order of their requests; empty if merged.
     pub reads: Vec<ReadRecord>,
-    /// What was guessed beside it, in the order asked for.
+    /// Guesses of the speculation engine, in the order of their requests.
     pub guesses: Vec<GuessRecord>,
 }

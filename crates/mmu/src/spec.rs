@@ -1,4 +1,4 @@
-//! What the MMU of a machine looks like.
+//! Configuration of the MMU.
 
 use std::collections::BTreeMap;
 
@@ -20,25 +20,25 @@ pub struct TlbSpec {
     pub entries: u32,
     /// Ways; = entries: fully associative. Sets need not be a power of two.
     pub ways: u32,
-    /// Cycles from the core's request to the answer of this level. At the first
-    /// level only what exceeds the L1 data cache's load-to-use delays an access,
-    /// since the two are looked up side by side.
+    /// Cycles from the core's request to the result of this level. At the first level, only the
+    /// cycles beyond the L1 data cache's load-to-use latency delay an access, since the two are
+    /// looked up in parallel.
     pub latency: Cycle,
-    /// Which entry goes; "lru" where none is given.
+    /// Replacement policy; default "lru".
     #[serde(default)]
     pub replacement: TlbReplacement,
 }
 
-/// What a core keeps of the host's translations while it runs a guest: from a
-/// guest-physical 4 KB page to where it lies, looked up before each walk of the
-/// host's table.
+/// The nested TLB: the host's translations that a core caches while it runs a guest. It maps a
+/// guest-physical 4 KB page to its physical address and is looked up before each walk of the host's
+/// table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct NestedTlbSpec {
-    /// Entries, fully associative; 0: none. Default 64 (ours: no paper gives the
-    /// size; in the range of what is published for paging-structure caches).
+    /// Entries, fully associative; 0: no nested TLB. Default 64 (our choice: no paper gives the
+    /// size; in the range of published paging-structure caches).
     pub entries: u32,
-    /// Cycles of a lookup. Default 2 (ours).
+    /// Cycles of a lookup. Default 2 (our choice).
     pub latency: Cycle,
 }
 
@@ -62,41 +62,45 @@ pub struct MmuSpec {
     pub l1i: BTreeMap<String, TlbSpec>,
     /// First level, data.
     pub l1d: BTreeMap<String, TlbSpec>,
-    /// Second level, of both unless `l2i` is given.
+    /// Second level, for data and instructions unless `l2i` is given.
     pub l2: BTreeMap<String, TlbSpec>,
-    /// Second level for instructions alone.
+    /// Second level for instructions only.
     #[serde(default)]
     pub l2i: BTreeMap<String, TlbSpec>,
     /// Page-walk caches.
     pub walk_caches: WalkCacheSpec,
-    /// What walks of elastic cuckoo page tables use in place of page-walk caches.
+    /// Caches of walks of elastic cuckoo page tables, in place of page-walk caches.
     #[serde(default)]
     pub cuckoo: CuckooWalkSpec,
-    /// Of virtual machines: the host's translations of guest-physical pages.
+    /// Nested TLB, for virtual machines.
     #[serde(default)]
     pub nested_tlb: NestedTlbSpec,
-    /// Walks at a time.
+    /// Number of concurrent page walks.
     pub walkers: u32,
-    /// What fetches translations of data unasked.
+    /// TLB prefetcher for data translations; none by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prefetcher: Option<TlbPrefetcherSpec>,
-    /// Every translation is known at once (no TLB misses): the limit that designs are held against.
+    /// Every translation is known at once, without TLB misses: the upper bound that designs are
+    /// compared with.
     #[serde(default)]
     pub perfect: bool,
 }
 
-/// Most entries of one array: slots are counted in 32 bits, sets' ways in 16.
+/// Most entries of one array: slot numbers have 32 bits, way numbers 16.
 const MAX_ENTRIES: u32 = 1 << 24;
 
 /// Most entries of one walk cache.
 const MAX_WALK_CACHE: u32 = 1 << 20;
 /// Most ways of a walk cache, and entries of the nested TLB.
 const MAX_WAYS: u32 = 1 << 16;
-/// Longest latency, as that of caches.
+/// Longest latency, the same as for caches.
 pub(crate) const MAX_LATENCY: Cycle = 1 << 20;
 
 impl MmuSpec {
-    /// One sentence that names the key, when something is impossible.
+    /// Checks the values.
+    ///
+    /// # Errors
+    /// One sentence that names the impossible key.
     pub fn check(&self) -> Result<(), Error> {
         for (level, arrays, needed) in [
             ("l1i", &self.l1i, true),

@@ -1,4 +1,4 @@
-//! One TLB array: any number of sets, replaced by any policy.
+//! One TLB array: any number of sets, any replacement policy.
 
 mod lru_stack;
 
@@ -13,7 +13,7 @@ use crate::{TlbReplacement, TlbSpec};
 pub(crate) use self::lru_stack::TlbLruStack;
 
 pagewalk_stats::counters! {
-    /// What one TLB array counted.
+    /// Counters of one TLB array.
     pub struct TlbStats {
         lookups: "lookups", "Translations looked up in the array";
         hits: "lookups", "Lookups that found an entry that was ready";
@@ -24,12 +24,12 @@ pagewalk_stats::counters! {
     }
 }
 
-/// A translation as an array holds it.
+/// A TLB entry.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct TlbEntry {
-    /// Base of the frame; bit 0: stores are allowed.
+    /// Base of the frame; bit 0: stores are permitted.
     frame: u64,
-    /// From when on it answers.
+    /// Cycle from which the entry is ready.
     pub ready: Cycle,
 }
 
@@ -62,78 +62,79 @@ pub(crate) fn key(asid: Asid, size: PageSize, va: u64) -> u64 {
     u64::from(asid.0) << 48 | (size as u64) << 46 | number
 }
 
-/// Ways whose prints are compared at once.
+/// Ways whose prints the host compares at once.
 const CHUNK: usize = RANKED;
 
-/// A byte of a key, by which a search looks at all ways at once and at the keys
-/// of those only that may be the right one: the high byte of Fibonacci hashing
-/// depends on all bits.
+/// A one-byte fingerprint of a key. A search compares the prints of all ways at once, and then only
+/// the keys of the ways whose print matches. The high byte of a Fibonacci hash depends on all bits
+/// of the key.
 #[inline]
 pub(crate) fn print(key: u64) -> u8 {
     (key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8
 }
 
-/// Sixteen ways of a set: the print of each, and under LRU where there are no more of them
-/// their order of use. Together, since the host's cache misses are what costs.
+/// Sixteen ways of a set: the print of each, and for LRU with at most sixteen ways their order of
+/// use. They lie together to save cache misses of the host.
 #[derive(Clone, Copy, Debug)]
 struct Head {
     prints: [u8; CHUNK],
     ranks: Ranks,
 }
 
-/// What the array keeps of a way.
+/// One way of a set.
 #[derive(Clone, Copy, Debug)]
 struct Slot {
     key: u64,
     entry: TlbEntry,
     set: u32,
     way: u16,
-    /// When it was last used, as the array's; of one that was emptied, what was in it.
+    /// Epoch of its last use, as [`Tlb`]'s `epoch`. An invalidated way keeps its entry's epoch.
     epoch: u16,
 }
 
-/// The array. Under LRU unused ways are last in the order of use, so that the way to be
-/// filled next is known without a search: it has the last rank of its set, or, in sets
-/// of many ways, it ends a list. Under any other policy a free way is searched for, and the
-/// policy asked where there is none.
+/// A TLB array.
+///
+/// Under LRU, free ways are last in the order of use, so the next way to fill is known without a
+/// search. It has the last rank of its set, or ends the list in sets of many ways. Under any other
+/// policy the array searches for a free way, and asks the policy for a victim if there is none.
 #[derive(Clone, Debug)]
 pub(crate) struct Tlb {
     pub name: String,
     pub latency: Cycle,
     pub sizes: Vec<PageSize>,
-    /// Valid entries of each size: a size without any needs no probe.
+    /// Valid entries of each page size. A size without any is not probed.
     held: [u32; 3],
     sets: u64,
     mask: Option<u64>,
     ways: usize,
-    /// Each set padded to whole chunks.
+    /// The heads of all sets, each set padded to whole chunks.
     heads: Vec<Head>,
-    /// Chunks of a set.
+    /// Number of chunks of a set.
     chunks: usize,
     slots: Vec<Slot>,
-    /// LRU, in sets of one chunk: [`Head::ranks`] is the order of use.
+    /// True for LRU with sets of one chunk: [`Head::ranks`] holds the order of use.
     ranked: bool,
-    /// LRU, whose order is renewed by whatever brings an entry again.
+    /// True for LRU. A refill of an entry is then always a use.
     lru: bool,
     policy: Replacement,
     hit_visibility: HitVisibility,
-    /// Ways of each set that are not in use; empty under LRU.
+    /// Number of free ways of each set; empty under LRU.
     free: Vec<u16>,
     pub hits: u64,
-    /// Lookups that waited for an entry on its way into it.
+    /// Lookups that waited for an entry on its way into the array.
     pub waits: u64,
     pub fills: u64,
     pub evictions: u64,
-    /// The stretch of the run since something was last passed over; 0: before all that are told
-    /// apart.
+    /// Number of the current epoch: each [`Tlb::mark_stale`] begins a new one. Entries of epoch 0
+    /// are older than all distinguishable epochs.
     epoch: u16,
-    /// What is not known because something was passed over.
+    /// Lookups whose outcome is uncertain because the contents are stale.
     pub stale: StaleOutcomes,
 }
 
 impl Tlb {
-    /// An empty array; `name` is its own in the statistics. What its policy draws at random
-    /// comes from `draws`.
+    /// Creates an empty array. `name`: name in the statistics. `draws`: random stream of the
+    /// replacement policy.
     pub fn new(name: &str, spec: &TlbSpec, draws: Rng) -> Self {
         let ways = spec.ways as usize;
         let sets = (spec.entries / spec.ways) as usize;
@@ -179,10 +180,11 @@ impl Tlb {
         }
     }
 
-    /// Something was passed over: of what is here, nobody knows whether it still would be.
+    /// Marks all entries as stale after a fast-forward: they may have been evicted meanwhile.
     pub fn mark_stale(&mut self) {
         if u64::from(self.epoch) == EPOCHS {
-            // All marks are in use: what has any is of before all that come.
+            // All epochs are in use: every entry moves to epoch 0, which is older than all later
+            // ones.
             self.slots.iter_mut().for_each(|s| s.epoch = 0);
             self.epoch = 0;
         }
@@ -198,7 +200,7 @@ impl Tlb {
         }
     }
 
-    /// The slot of `key`.
+    /// Slot of `key`.
     #[inline]
     pub fn find(&self, key: u64) -> Option<usize> {
         let set = self.set(key);
@@ -208,7 +210,7 @@ impl Tlb {
         (0..self.chunks).find_map(|n| self.find_in(set, n, key))
     }
 
-    /// The same among the ways of one chunk.
+    /// Slot of `key` among the ways of chunk `n`.
     #[inline(always)]
     fn find_in(&self, set: usize, n: usize, key: u64) -> Option<usize> {
         let base = set * self.ways;
@@ -223,10 +225,10 @@ impl Tlb {
         None
     }
 
-    /// The slot of the entry that covers `va`, of whatever size.
+    /// Slot of the entry that covers `va`, of any page size.
     #[inline]
     pub fn cover(&self, asid: Asid, va: u64) -> Option<usize> {
-        // By number: a loop over the sizes themselves costs the host more than a search.
+        // By index: a loop over the sizes themselves costs the host more than a search.
         for (n, &held) in self.held.iter().enumerate() {
             if held != 0
                 && let Some(slot) = self.find(key(asid, PageSize::ALL[n], va))
@@ -237,7 +239,7 @@ impl Tlb {
         None
     }
 
-    /// The key in `slot`, [`EMPTY`] in one not used.
+    /// Key in `slot`; [`EMPTY`] if the slot is free.
     #[inline(always)]
     pub fn key(&self, slot: usize) -> u64 {
         self.slots[slot].key
@@ -260,17 +262,17 @@ impl Tlb {
         }
     }
 
-    /// Entries among which a search of a set looks.
+    /// Associativity.
     pub fn ways(&self) -> usize {
         self.ways
     }
 
-    /// Which of several hits in a row on one page change what is replaced next.
+    /// The repeated hits on one page that the replacement policy must see.
     pub fn hit_visibility(&self) -> HitVisibility {
         self.hit_visibility
     }
 
-    /// Notes a use of `slot`.
+    /// Records a use of `slot`.
     #[inline(always)]
     pub fn touch(&mut self, slot: usize) {
         let Slot {
@@ -296,7 +298,7 @@ impl Tlb {
         self.policy.used(set, way);
     }
 
-    /// The way of a set to be filled, which counts as used from now on.
+    /// Chooses the way of a set to fill, and makes it the most recently used.
     #[inline(always)]
     fn replace(&mut self, set: usize) -> usize {
         if !self.ranked {
@@ -305,7 +307,7 @@ impl Tlb {
         self.heads[set].ranks.replace(self.ways)
     }
 
-    /// The same where there are no ranks.
+    /// As [`Tlb::replace`], for arrays without ranks.
     #[inline(never)]
     fn replace_by_policy(&mut self, set: usize) -> usize {
         let way = match &mut self.policy {
@@ -326,7 +328,7 @@ impl Tlb {
         way
     }
 
-    /// Tells the host that `key`, which is not there, will be put in.
+    /// Prefetches into the host's caches the slot into which `key`, which is absent, will be put.
     #[inline(always)]
     pub fn host_prefetch_fill(&self, key: u64) {
         if self.ranked {
@@ -338,9 +340,9 @@ impl Tlb {
         }
     }
 
-    /// Puts the entry of the key in `slot` in again; it stays ready as early as it was.
-    /// `counted`: in the statistics; `used`: a use to policies other than LRU, to which it
-    /// always is one. Gives the entry as it is now.
+    /// Fills a key that is already in `slot`. The entry is ready at the earlier of both times.
+    /// `counted`: in the statistics. `used`: the refill is a use; under LRU it always is. Returns
+    /// the resulting entry.
     #[inline(always)]
     pub fn refill(
         &mut self,
@@ -359,8 +361,7 @@ impl Tlb {
         entry
     }
 
-    /// Puts `key`, which is not there, in; gives its slot.
-    /// `counted`: in the statistics.
+    /// Inserts `key`, which is absent, and returns its slot. `counted`: in the statistics.
     #[inline(always)]
     pub fn fill(&mut self, key: u64, entry: TlbEntry, counted: bool) -> usize {
         debug_assert_eq!(self.find(key), None);
@@ -386,8 +387,8 @@ impl Tlb {
         slot
     }
 
-    /// A way of `set` was filled that had been emptied since something was passed over. Under LRU
-    /// what is of before goes first, so that only here there may be more of it.
+    /// Called when a way of `set` is filled that was invalidated since the last fast-forward. LRU
+    /// replaces stale entries first, so only here may the set still hold more of them.
     #[cold]
     fn fill_known_empty(&mut self, set: usize) {
         let slots = &self.slots[set * self.ways..][..self.ways];
@@ -432,7 +433,7 @@ impl Tlb {
         }
     }
 
-    /// Drops everything of `asid`.
+    /// Drops all entries of `asid`.
     pub fn drop_space(&mut self, asid: Asid) {
         for slot in 0..self.slots.len() {
             let k = self.slots[slot].key;

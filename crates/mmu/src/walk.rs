@@ -1,4 +1,18 @@
-//! One walk for every pair of tables: nesting is where the reads go.
+//! The page walk, native or nested.
+//!
+//! [`MmuCaches::walk`] is the entry. The MMU calls it with a walker's start time and a [`Port`],
+//! which performs the reads: [`Physical`] reads through the core's caches in time, [`Warming`]
+//! changes the caches' state without time.
+//!
+//! - Native: [`walk`] loops over [`Walk::next`] of the page table. The table looks into its walk
+//!   caches and names the next entry or group of entries to read. The port reads them and returns
+//!   when they arrive. The loop ends with a translation or a missing page.
+//! - Nested: [`walk_nested`] runs the same loop over the guest's table with the port [`Guest`].
+//!   That port first resolves each guest-physical address through the nested TLB, and on a miss
+//!   through a walk of the host's table ([`Nesting::resolve`]). It then reads the entry from
+//!   physical memory. The guest-physical address of the data is resolved last.
+//!
+//! Page tables know nothing of nesting: the two kinds of walk differ only in the port.
 
 use arrayvec::ArrayVec;
 use pagewalk_memory::{Below, Done, Level, Private, Request, RequestKind};
@@ -11,17 +25,17 @@ use pagewalk_units::{Addr, Asid, Cycle, Frame, GuestPhysAddr, PageSize, PhysAddr
 use crate::engine::{NestedStep, NestedSteps};
 use crate::{MmuSpec, NestedTlbSpec, ReadRecord};
 
-/// Why a walk found nothing.
+/// Reason why a walk found no translation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Missing {
-    /// The table that was walked has no such page.
+    /// The page table does not map the page.
     Page,
-    /// A guest-physical address that the walk needed is not backed by the host.
+    /// The host does not back this guest-physical address, which the walk needed.
     Host(GuestPhysAddr),
 }
 
 impl Missing {
-    /// The guest-physical address with nothing behind it.
+    /// The guest-physical address that the host does not back.
     pub fn behind(self) -> Option<GuestPhysAddr> {
         match self {
             Missing::Page => None,
@@ -30,13 +44,12 @@ impl Missing {
     }
 }
 
-/// The entry of a page table that ends a walk of it.
+/// The page-table entry at which a walk ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Leaf<A> {
-    /// Where it lies: a host's entries in physical memory, a guest's in what the
-    /// guest takes for that.
+    /// Address of the entry: physical for a host's entry, guest-physical for a guest's.
     pub at: A,
-    /// What it says beside the frame.
+    /// Flags of the entry.
     pub flags: Flags,
 }
 
@@ -50,21 +63,21 @@ impl<A: Addr> Leaf<A> {
     }
 }
 
-/// What a walk found, in one dimension or two.
+/// Result of a walk, native or nested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Walked {
-    /// The frame of the page that holds the address.
+    /// Frame of the page that contains the address.
     pub frame: Frame<PhysAddr>,
-    /// Its size; of a nested walk the smaller one of guest's and host's.
+    /// Size of the page; in a nested walk the smaller of the guest's and the host's.
     pub size: PageSize,
-    /// The entry that names the frame: of a nested walk the host's.
+    /// The entry that names the frame; in a nested walk the host's.
     pub leaf: Leaf<PhysAddr>,
-    /// The guest's entry, of a nested walk.
+    /// The guest's entry, in a nested walk.
     pub guest: Option<Leaf<GuestPhysAddr>>,
 }
 
 impl Walked {
-    /// What a walk of the only table found.
+    /// Result of a native walk.
     #[inline]
     pub(crate) fn native(found: &Translation<PhysAddr>) -> Self {
         Walked {
@@ -75,7 +88,7 @@ impl Walked {
         }
     }
 
-    /// Guest virtual to physical, for `va`.
+    /// Result of a nested walk for `va`.
     fn nested(guest: &Translation<GuestPhysAddr>, host: &Backing, va: VirtAddr) -> Self {
         let size = guest.size.min(host.size);
         Walked {
@@ -88,21 +101,21 @@ impl Walked {
         }
     }
 
-    /// Whether the program may write: the kernel whose program it is says so.
+    /// True if the program may write. In a nested walk the guest's entry decides.
     #[inline]
     pub fn writable(&self) -> bool {
         let flags = self.guest.map_or(self.leaf.flags, |g| g.flags);
         flags.contains(Flags::WRITABLE)
     }
 
-    /// Where `va`, an address of the page, lies.
+    /// Physical address of `va`, an address in the page.
     #[inline]
     pub fn pa(&self, va: VirtAddr) -> PhysAddr {
         PhysAddr(self.frame.base.0 + (va.0 & (self.size.bytes() - 1)))
     }
 
-    /// Where in physical memory the entries lie that it was found in: the guest's,
-    /// if there is one, and that which names the frame. `view` is what was walked.
+    /// Physical addresses of the entries at which the walk of `view` ended: the guest's, if there
+    /// is one, and the one that names the frame.
     pub(crate) fn entries(&self, view: &View<'_>) -> ArrayVec<PhysAddr, 2> {
         let mut entries = ArrayVec::new();
         if let (Some(guest), View::Nested { host, .. }) = (self.guest, view)
@@ -115,7 +128,7 @@ impl Walked {
     }
 }
 
-/// The memory behind a guest-physical address.
+/// The physical memory that backs a guest-physical address.
 #[derive(Clone, Copy, Debug)]
 struct Backing {
     pa: PhysAddr,
@@ -133,12 +146,12 @@ impl Backing {
     }
 }
 
-/// Where in guest-physical memory `va`, an address of the page, lies.
+/// Guest-physical address of `va`, an address in the page.
 fn guest_physical(found: &Translation<GuestPhysAddr>, va: VirtAddr) -> GuestPhysAddr {
     GuestPhysAddr(found.frame.base.0 + (va.0 & (found.size.bytes() - 1)))
 }
 
-/// What a walk for `va` will find, at once.
+/// Translates `va` without time and without any effect on caches.
 pub(crate) fn translate_untimed(view: &View<'_>, va: VirtAddr) -> Result<Walked, Missing> {
     match *view {
         View::Native(table) => {
@@ -154,8 +167,9 @@ pub(crate) fn translate_untimed(view: &View<'_>, va: VirtAddr) -> Result<Walked,
     }
 }
 
-/// Where in physical memory the entries lie that `step` of a nested walk will read: the host's
-/// last one for it, and the guest's, if it is one that lies there. None without a page.
+/// Physical addresses of the entries that `step` of a nested walk will read: the host's last-level
+/// entry, and the guest's entry unless the step is for the data. Empty if the host does not back
+/// the address.
 pub(crate) fn behind(view: &View<'_>, step: &NestedStep) -> ArrayVec<PhysAddr, 2> {
     let mut entries = ArrayVec::new();
     if let View::Nested { host, .. } = view
@@ -169,26 +183,26 @@ pub(crate) fn behind(view: &View<'_>, step: &NestedStep) -> ArrayVec<PhysAddr, 2
     entries
 }
 
-/// Whether a read of `va` would find its page, and memory behind it.
+/// True if a read of `va` would not fault, neither in the guest nor in the host.
 pub fn is_mapped(view: &View<'_>, va: VirtAddr) -> bool {
     translate_untimed(view, va).is_ok()
 }
 
-/// Where a walker's reads go.
+/// Performs the reads of a walker.
 pub(crate) trait Port<A> {
-    /// Reads the entry at `at` of a table's `level`, asked for at `now`; or the
-    /// cycle at which it turned out that the address has no memory behind it.
+    /// Reads the entry of a table's `level` at address `at`, requested at `now`. The error holds
+    /// the cycle at which the address turned out not to be backed.
     fn read(&mut self, at: A, level: u8, now: Cycle) -> Result<Done, (Cycle, Missing)>;
-    /// The same, and the line is not to stay in the core's caches if it was not there.
+    /// As [`Port::read`], but a line that is not in the core's caches is not allocated there.
     fn read_no_allocate(&mut self, at: A, level: u8, now: Cycle) -> Result<Done, (Cycle, Missing)>;
-    /// A nested walk has come to `gpa`, where the guest's entry of `level` lies, or at 0 what
-    /// is asked for; at `now` the nested TLB has said that it does not have it.
+    /// Called when the nested TLB has missed on `gpa` at `now`. `level` is that of the guest's
+    /// entry at `gpa`, or 0 if `gpa` is the address of the data.
     fn on_nested_step(&mut self, _gpa: GuestPhysAddr, _level: u8, _now: Cycle) {}
 }
 
-/// Walks `table` for `va` from `start`; gives the cycle at which the outcome is
-/// known, and what `found` makes of it. That is taken where it lies: a copy of
-/// the whole would wait for the host's stores of its parts.
+/// Walks `table` for `va` from `start`. Returns the cycle at which the outcome is known, and the
+/// result of `found`. `found` takes the translation by reference: copying it would stall on the
+/// host's recent stores.
 #[inline]
 pub(crate) fn walk<In: Addr, Out: Addr, T>(
     table: &dyn Walk<In, Out>,
@@ -202,15 +216,15 @@ pub(crate) fn walk<In: Addr, Out: Addr, T>(
     let mut state = WalkState::default();
     let mut caches = WalkCaches::new(pwc, asid, start);
     let mut t = start;
-    // When the last group was asked for.
+    // When the last group on the path was requested.
     let mut asked = start;
     loop {
         caches.now = t;
         caches.spent = 0;
         let next = table.next(va, &mut state, &mut caches);
         t = caches.now + caches.spent;
-        // Not one `match`: the host foresees these branches better than a jump
-        // by a table. By reference: a group is large, and seldom there.
+        // Not one `match`: the host predicts these branches better than an indirect jump. By
+        // reference: a group is large and rare.
         if let &Next::One { at, level } = &next {
             match port.read(at, level, t) {
                 Ok(done) => t = t.max(done.at),
@@ -233,7 +247,8 @@ pub(crate) fn walk<In: Addr, Out: Addr, T>(
     }
 }
 
-/// Reads a group asked for at `t`; when what the walk wants of it is back.
+/// Reads a group of entries requested at `t`. Returns when the walk can go on: at the matching
+/// entry if the table names one, else at the last.
 #[inline(never)]
 fn read_group<Out: Addr>(
     group: &Group<Out>,
@@ -260,10 +275,10 @@ fn read_group<Out: Addr>(
     Ok(back)
 }
 
-/// One more than the number of the memory system's last level.
+/// Number of levels of the memory system.
 pub(crate) const LEVELS: usize = Level::Memory as usize + 1;
 
-/// A core's walker reads an entry of a page table.
+/// A walker's read of the page-table entry at `at`.
 #[inline]
 pub(crate) fn request(at: PhysAddr, core: u8) -> Request {
     Request {
@@ -274,16 +289,16 @@ pub(crate) fn request(at: PhysAddr, core: u8) -> Request {
     }
 }
 
-/// Reads go to physical memory, through the core's caches.
+/// The timed port: reads go to physical memory through the core's caches.
 pub(crate) struct Physical<'a, B> {
     pub private: &'a mut Private,
     pub below: &'a mut B,
     pub core: u8,
-    /// Reads by the level that served them.
+    /// Reads, by the level that served them.
     pub served: &'a mut [u64; LEVELS],
-    /// Where the reads are noted, if someone wants them.
+    /// Records each read, if set.
     pub record: Option<&'a mut Vec<ReadRecord>>,
-    /// Guesses within nested walks, if something does.
+    /// Guesses within nested walks, if the engine makes such guesses.
     pub nested_steps: Option<NestedSteps<'a>>,
 }
 
@@ -338,7 +353,7 @@ impl<B: Below> Port<PhysAddr> for Physical<'_, B> {
     }
 }
 
-/// Reads that leave state and take no time.
+/// The untimed port, for functional warming: reads change the state of caches and take no time.
 pub(crate) struct Warming<'a, B> {
     pub private: &'a mut Private,
     pub below: &'a mut B,
@@ -365,7 +380,7 @@ impl<B: Below> Port<PhysAddr> for Warming<'_, B> {
 }
 
 pagewalk_stats::counters! {
-    /// What one core counted of guest-physical addresses.
+    /// Counters of one core's nested TLB and of its walks of the host's table.
     pub struct NestedStats {
         lookups: "lookups", "Guest-physical addresses looked up in the nested TLB: those of the guest's page-table entries and of what they point to";
         hits: "lookups", "Lookups that found a translation that was ready";
@@ -374,22 +389,22 @@ pagewalk_stats::counters! {
     }
 }
 
-/// What a core keeps of the host's translations while it runs a guest.
+/// Translations of the host that a core caches while it runs a guest.
 pub(crate) struct Nesting {
-    /// The nested TLB, if there is one: what lies behind the first byte of a
-    /// guest-physical 4 KB page, and when that is known.
+    /// The nested TLB, if there is one. It maps a guest-physical 4 KB page to its backing and the
+    /// cycle from which the entry is ready.
     tlb: Option<SetAssoc<Option<(Backing, Cycle)>>>,
     latency: Cycle,
-    /// Walk caches of the host's table.
+    /// Walk caches for the host's table.
     pub pwc: WalkCacheSet,
     pub stats: NestedStats,
 }
 
-/// The host's tables are not told apart by the guest's address spaces.
+/// The host has one address space for all address spaces of the guest.
 const HOST: Asid = Asid(0);
 
 impl Nesting {
-    /// Nothing kept yet; `pwc` are the host's walk caches, empty.
+    /// An empty nested TLB, with the empty walk caches `pwc` for the host's table.
     pub fn new(spec: &NestedTlbSpec, pwc: WalkCacheSet) -> Self {
         let entries = spec.entries as usize;
         Nesting {
@@ -399,7 +414,7 @@ impl Nesting {
             stats: NestedStats::default(),
         }
     }
-    /// Forgets all: which guest-physical pages changed is not known.
+    /// Empties nested TLB and walk caches: an invalidation does not name the guest-physical pages.
     pub fn clear(&mut self) {
         if let Some(tlb) = &mut self.tlb {
             tlb.retain(|_, _| false);
@@ -407,8 +422,9 @@ impl Nesting {
         self.pwc.invalidate(HOST);
     }
 
-    /// Guest-physical to physical, for the entry of `level` of the guest's table, or 0 for
-    /// what is asked for.
+    /// Translates `gpa` by the nested TLB or a walk of the host's table. `gpa` is the address of
+    /// the guest's entry of `level`, or of the data if `level` is 0. Returns the backing and the
+    /// cycle at which it is known.
     fn resolve(
         &mut self,
         host: &dyn Walk<GuestPhysAddr, PhysAddr>,
@@ -442,7 +458,7 @@ impl Nesting {
     }
 }
 
-/// A guest's reads: each address is translated by the host first.
+/// The port of a guest's walk: resolves each guest-physical address, then reads through `physical`.
 struct Guest<'a, P> {
     host: &'a dyn Walk<GuestPhysAddr, PhysAddr>,
     nesting: &'a mut Nesting,
@@ -466,7 +482,7 @@ impl<P: Port<PhysAddr>> Port<GuestPhysAddr> for Guest<'_, P> {
     }
 }
 
-/// The two-dimensional walk: up to 24 references for 4-level tables.
+/// The two-dimensional walk: up to 24 references for 4-level tables without any cache hit.
 #[inline(never)]
 fn walk_nested<P: Port<PhysAddr>>(
     guest: &dyn Walk<VirtAddr, GuestPhysAddr>,
@@ -497,19 +513,19 @@ fn nesting(tlb: &NestedTlbSpec, pwc: &WalkCacheSet) -> Box<Nesting> {
     Box::new(Nesting::new(tlb, pwc.clone()))
 }
 
-/// What a core's walks keep from one to the next.
+/// The caches of a core's walkers: walk caches, and for guests the nested TLB.
 pub(crate) struct MmuCaches {
-    /// Walk caches of the tables that the program's kernel keeps.
+    /// Walk caches for the tables of the program's kernel: the guest's in a nested walk.
     pub pwc: WalkCacheSet,
-    /// Made when a guest runs for the first time.
+    /// Created when a guest runs for the first time.
     pub nesting: Option<Box<Nesting>>,
     nested_tlb: NestedTlbSpec,
-    /// Empty ones, for the host's tables.
+    /// Empty walk caches, cloned for the host's tables.
     nested_pwc: WalkCacheSet,
 }
 
 impl MmuCaches {
-    /// Nothing yet; `arrays` walk caches for each table.
+    /// Empty caches, with `arrays` page-walk caches for each table.
     pub fn new(spec: &MmuSpec, arrays: usize) -> Self {
         let pwc = WalkCacheSet::new(&spec.walk_caches, arrays).with_cuckoo(&spec.cuckoo);
         MmuCaches {
@@ -520,18 +536,19 @@ impl MmuCaches {
         }
     }
 
-    /// A guest will run.
+    /// Creates the caches that guests need.
     pub fn prepare_nesting(&mut self) {
         self.nesting
             .get_or_insert_with(|| nesting(&self.nested_tlb, &self.nested_pwc));
     }
 
-    /// Whether the walks that follow are in the statistics.
+    /// Sets whether the next walks are counted.
     pub fn count(&mut self, counting: bool) {
         self.pwc.counting = counting;
     }
 
-    /// Walks the tables of `view` from `start`: when the outcome is known, and what it is.
+    /// Walks the tables of `view` from `start`. Returns the cycle at which the outcome is known,
+    /// and the outcome.
     #[inline(always)]
     pub fn walk(
         &mut self,

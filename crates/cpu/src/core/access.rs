@@ -37,7 +37,7 @@ impl Core {
                 data = self.request(RequestKind::Load, t.pa, op.pc, t.ready, context.below);
             }
         }
-        // Nearly all take the time of a hit: only the others are recorded.
+        // Nearly all loads take the latency of a hit: only the others are recorded.
         if data.at != ask + self.load_to_use {
             self.long_loads.record(data.at - ask);
             self.stats.load_translation_cycles += translated.known - ask;
@@ -92,7 +92,7 @@ impl Core {
         }
         let known = translated.known * self.width;
         let done = data.max(start).max(known);
-        // Address and data come side by side: what comes last is waited for.
+        // Address and data of a store arrive independently: the later one determines completion.
         let slot = if data > known || translated.known == ask {
             self.retire_executed(op.insns, at, done)
         } else {
@@ -103,7 +103,7 @@ impl Core {
             };
             self.retire(op.insns, at, done, waits)
         };
-        // The line is asked for at retirement; writes go in order, one a cycle.
+        // The line is requested at retirement; stores are written in order, one a cycle.
         let retired = self.cycle(slot);
         let mut written = self
             .request(RequestKind::Store, t.pa, op.pc, retired, context.below)
@@ -150,7 +150,7 @@ impl Core {
         };
         let walk_context = context.walk_context(&mut self.private);
         let t = self.mmu.translate(lookup, walk_context);
-        // The op will come again, its plain instructions will not.
+        // The op will run again, without its simple instructions.
         self.resumes |= t.is_err();
         t
     }
@@ -173,7 +173,7 @@ impl Core {
         self.private.access(request, now, below)
     }
 
-    /// Where the second line of an access lies whose first is at `first`.
+    /// Translates the second line of an access whose first line is at `first`.
     #[cold]
     pub(super) fn translate_second<B: Below>(
         &mut self,
@@ -191,7 +191,7 @@ impl Core {
         self.translate(va, access, op.pc, now, context)
     }
 
-    /// A load from two lines: the translation that came last, and the line that did.
+    /// A load that spans two lines: the later translation and the later line.
     #[cold]
     pub(super) fn split_load<B: Below>(
         &mut self,
@@ -205,7 +205,8 @@ impl Core {
         let later = if u.ready > t.ready { &u } else { &t };
         let (low, high) = bytes(op);
         let line = op.va >> LINE_SHIFT;
-        // Each line from an older store if that has some of it, else from the caches.
+        // Each line comes from an older store if that writes some of its bytes, else from the
+        // caches.
         let stores = &self.stores;
         let halves = [
             stores.forward(line, low as u8, LINE_BYTES as u8 - 1, ask),
@@ -222,7 +223,7 @@ impl Core {
     }
 }
 
-/// First and last byte of an access, counted from the start of its first line.
+/// First and last byte of an access, relative to the start of its first line.
 #[inline]
 pub(super) fn bytes(op: &Op) -> (u64, u64) {
     let low = op.va & (LINE_BYTES - 1);

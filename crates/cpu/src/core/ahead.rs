@@ -1,4 +1,4 @@
-//! What warming will touch, told to the host before.
+//! Prefetches into the host's caches ahead of functional warming.
 
 use arrayvec::ArrayVec;
 use pagewalk_memory::Below;
@@ -9,41 +9,42 @@ use pagewalk_units::{Asid, LINE_SHIFT, PhysAddr, VirtAddr};
 
 use super::{Core, CoreContext, NO_LINE};
 
-/// Ops looked at in a step.
+/// Ops of a step.
 pub(super) const STEP: usize = 16;
-/// Steps from an address to the last thing that it leads to.
+/// Steps from an address to the last data structure that it leads to.
 pub(super) const STEPS: usize = 4;
-/// Lines that were seen last, direct-mapped: as many as a first-level cache has, mostly those.
+/// Recently seen lines, direct-mapped. Their number is that of a first-level cache's lines, and
+/// they are mostly the same.
 const SEEN: usize = 512;
-/// Lines beyond one that goes on with the line before, for which a prefetcher may ask with it.
+/// Distances of the lines beyond a sequential access that a prefetcher may request.
 const BEYOND: std::ops::RangeInclusive<u64> = 3..=4;
 
-/// Addresses of a step: lines, entries of page tables, lines pushed out. Where they do not
-/// fit, the host is told of some the fewer.
+/// Addresses of a step: lines, page-table entries, victims. Addresses that do not fit are not
+/// prefetched.
 type Noted<A> = ArrayVec<A, { 3 * STEP }>;
 
-/// A core that warms knows the ops to come, and its time is mostly the host's wait for tags of
-/// large caches and for page tables. So it goes through the ops to come in steps of their own,
-/// each of which tells the host of what the next one reads. Nothing that is simulated depends on
-/// it.
+/// Lookahead over the next ops of functional warming. The host's time is mostly spent waiting for
+/// the tags of large caches and for page tables. The lookahead therefore goes through the next ops
+/// in steps, each of which prefetches into the host's caches the data that the next step reads. It
+/// changes no simulated state.
 pub(super) struct Lookout {
-    /// Of which ops: address and number.
+    /// The ops: address and number.
     ops: (usize, usize),
-    /// Ops that have been looked at.
+    /// Number of ops that were looked ahead at.
     to: usize,
-    /// Lines of addresses that need not be looked at again.
+    /// Recently seen lines, which are skipped.
     seen: [u64; SEEN],
-    /// The last line that was.
+    /// The last line.
     line: u64,
-    /// The last page that was, and what is known of its first byte.
+    /// The last page. `known`: translation of its first byte.
     page: u64,
     known: Ahead,
-    /// Where data lie, and addresses that are still to be translated.
+    /// Physical addresses of data. `walked`: addresses still to be translated.
     found: Noted<PhysAddr>,
     walked: Noted<VirtAddr>,
-    /// Lines that the first level lacks.
+    /// Lines to look up in the private caches.
     second: Noted<PhysAddr>,
-    /// Lines that the L3 will be asked for, or given.
+    /// Lines that will be requested from the L3 or written to it.
     third: Noted<PhysAddr>,
 }
 
@@ -63,8 +64,9 @@ impl Lookout {
         }
     }
 
-    /// Lines that `ops` touch and that have not been seen lately; how many.
-    // Without branches on what the ops are, which the host would mostly foresee wrongly.
+    /// Puts the lines that `ops` touch and that were not seen recently into `into`. Returns their
+    /// number.
+    // No branches on the kind of op: the host would mostly mispredict them.
     #[inline(always)]
     fn lines(&mut self, ops: &[Op], into: &mut [u64; STEP]) -> usize {
         let mut n = 0;
@@ -80,7 +82,7 @@ impl Lookout {
         n
     }
 
-    /// Notes where the data at `line` lie, or that a walk will tell.
+    /// Notes the physical address of `line`, or that it still has to be translated.
     #[inline(always)]
     fn note(&mut self, line: u64, mmu: &Mmu, asid: Asid, view: &View<'_>) {
         let va = line << LINE_SHIFT;
@@ -101,8 +103,8 @@ impl Lookout {
 }
 
 impl Core {
-    /// Looks so far ahead of `ops[at]` that the host has been told in time; gives the op before
-    /// which to look again.
+    /// Looks far enough ahead of `ops[at]` for the host's prefetches to complete in time. Returns
+    /// the op before which to look ahead again.
     #[inline(never)]
     pub(super) fn look_out<B: Below>(
         &mut self,

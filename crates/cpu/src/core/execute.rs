@@ -8,7 +8,8 @@ use super::{Core, CoreContext, NO_LINE};
 use crate::cycle_stack::Cause;
 
 impl Core {
-    /// `insns` instructions with a chain of `latency` cycles spread evenly over them.
+    /// Executes `insns` instructions whose dependence chain of `latency` cycles is spread evenly
+    /// over them. Returns the slot at which the last is done.
     #[inline]
     pub(super) fn compute(&mut self, op: &Op) -> u64 {
         if op.flags & flags::SERIALISING != 0 {
@@ -27,7 +28,7 @@ impl Core {
         let ready = at.max(inputs) + chain;
         let first = self.rob.next.max(at + self.width);
         let done = if room >= n && ready <= first {
-            // Nothing of the chain shows: all retire in a row.
+            // The chain delays nothing: all retire back to back.
             self.wait_to_retire(at, first);
             self.rob.retire(first, n);
             self.next = at + n;
@@ -45,17 +46,17 @@ impl Core {
         done
     }
 
-    /// The same, instruction by instruction: number k of n is done with the
-    /// first ceil(k latency / n) cycles of the chain.
+    /// As [`Core::compute`], instruction by instruction: number k of n is done after the first
+    /// ceil(k latency / n) cycles of the chain.
     #[inline(never)]
     pub(super) fn step_through(&mut self, n: u64, latency: u64, inputs: u64) -> u64 {
         let mut chain = inputs;
         let mut done = 0;
-        // k latency, less n times the cycles given so far: not above zero after each step.
+        // k latency minus n times the cycles used so far; at most zero after each step.
         let mut owed = 0i64;
         let (mut free, mut room) = (0, 0);
         for _ in 0..n {
-            // The `room` entries become free one a slot, as instructions are dispatched.
+            // The `room` entries become free one per slot, as instructions dispatch.
             if room == 0 {
                 (free, room) = self.rob.room();
             }
@@ -104,7 +105,7 @@ impl Core {
         done
     }
 
-    /// Fetch goes on at the target of a taken branch.
+    /// Redirects fetch to the target of a taken branch.
     #[inline]
     pub(super) fn redirect(&mut self, op: &Op) {
         let taken = op.flags & flags::TAKEN != 0 || op.flags & flags::CONDITIONAL == 0;

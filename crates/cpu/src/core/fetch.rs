@@ -9,7 +9,8 @@ use super::{Core, CoreContext, LONGEST, NO_LINE, TranslationWait};
 use crate::cycle_stack::Cause;
 
 impl Core {
-    /// Lines that this op's instructions begin in: from `self.line` or the target of a taken branch.
+    /// First line to fetch for this op: the line after `self.line`, or the target of a taken
+    /// branch. If that is too far from the op's own line, only the op's line is fetched.
     pub(super) fn first_line(&self, op: &Op) -> u64 {
         let line = op.pc >> LINE_SHIFT;
         let span = u64::from(op.insns) * LONGEST / LINE_BYTES + 1;
@@ -25,10 +26,9 @@ impl Core {
         }
     }
 
-    /// Brings in the lines from the last instruction to this op's. The front end
-    /// does not run ahead: a line is asked for when its first
-    /// instruction is next to be dispatched, lines one after the other. A hit's
-    /// latency is hidden by the pipeline, what exceeds it is not.
+    /// Fetches the lines from the last instruction up to this op's. The front end does not run
+    /// ahead: a line is requested when its first instruction is next to dispatch, one line after
+    /// the other. The pipeline hides the latency of a hit, and nothing beyond it.
     #[inline(never)]
     pub(super) fn fetch_lines<B: Below>(
         &mut self,

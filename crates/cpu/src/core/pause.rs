@@ -1,4 +1,4 @@
-//! What happens between stretches of a program.
+//! Pauses of the program: kernel time, idle time and context switches.
 
 use pagewalk_units::Cycle;
 
@@ -6,8 +6,7 @@ use super::{Core, NO_LINE};
 use crate::cycle_stack::Cause;
 
 impl Core {
-    /// The window empties: all that was dispatched retires, and the front end
-    /// has overcome what held it up.
+    /// Empties the window: all dispatched instructions retire, and the front end's stalls end.
     pub(super) fn empty(&mut self) {
         let begin = self.rob.next.max(self.next);
         let from = self.charge_front(self.rob.next, begin);
@@ -17,9 +16,8 @@ impl Core {
         self.barrier_count = 0;
     }
 
-    /// The kernel works for `cycles`: the window empties first (fault, system
-    /// call, context switch). After a fault it begins when the hardware has
-    /// found out.
+    /// Runs the kernel for `cycles`, after emptying the window (fault, system call, context
+    /// switch). After a fault the kernel starts when the hardware has detected it.
     pub fn kernel(&mut self, cycles: Cycle) {
         self.empty();
         let found_out = std::mem::take(&mut self.fault_at) * self.width;
@@ -28,7 +26,7 @@ impl Core {
         self.rob.empty_until(self.next);
     }
 
-    /// Nothing to run until `until`.
+    /// Idles until `until`.
     pub fn idle(&mut self, until: Cycle) {
         let slot = until * self.width;
         if slot > self.rob.next {
@@ -39,7 +37,7 @@ impl Core {
         self.next = self.next.max(slot);
     }
 
-    /// Another thread comes: dependences, store queue and return stack are forgotten.
+    /// Switches to another thread: clears dependences, store queue and return stack.
     pub fn switch(&mut self) {
         self.done.fill(0);
         self.stores.forget();

@@ -1,4 +1,4 @@
-//! An op that asks the machine's shortcut, priced.
+//! The timing of an op that queries the machine's shortcut.
 
 use pagewalk_memory::{Below, Done, Level, Request, RequestKind};
 use pagewalk_stream::{Op, flags};
@@ -7,11 +7,12 @@ use pagewalk_tables::{QueryResult, Unit};
 use super::{Core, CoreContext, TranslationWait, Waits};
 
 impl Core {
-    /// Does the op at which [`Core::run`] came back with [`super::Stop::Query`]. Its
-    /// result is there when all lines that `query_result` names have come, unless it is `at_once`,
-    /// the walk beside them is over, if there is one, and the latency has passed; the line
-    /// that is written goes out at retirement. Without a reply (there is no shortcut) it is an instruction of
-    /// one cycle.
+    /// Executes the op at which [`Core::run`] ended with [`super::Stop::Query`].
+    ///
+    /// Its result is ready when three conditions hold: all lines that `query_result` names have
+    /// arrived (unless it is `at_once`), the walk beside them has ended, if there is one, and the
+    /// latency has passed. A line that it writes is requested at retirement. Without a result
+    /// (there is no shortcut) the op is an instruction of one cycle.
     pub fn run_query<B: Below>(
         &mut self,
         op: &Op,
@@ -40,7 +41,7 @@ impl Core {
         let (began, known) = asked.walk;
         let latency = query_result.map_or(1, |l| u64::from(l.latency));
         let done = start.max(back.at.max(known) * self.width) + latency * self.width;
-        // A walk beside the lines holds it up alone if it ends after them.
+        // If the walk ends after the lines, the wait is charged to the walk alone.
         let (translated, data) = if known > back.at {
             (
                 TranslationWait {
@@ -73,8 +74,8 @@ impl Core {
         self.stats.requests += u64::from(op.flags & flags::REQUEST != 0);
     }
 
-    /// The same between samples: what it leaves in the caches and in the core's unit, and
-    /// a clock that runs at `cpi_milli`/1000 cycles an instruction.
+    /// Functional warming of a query: updates the caches and the core's STLT unit. The clock runs
+    /// at `cpi_milli`/1000 cycles an instruction.
     pub fn warm_query<B: Below>(
         &mut self,
         op: &Op,

@@ -11,10 +11,11 @@ use pagewalk_units::{Access, LINE_BYTES, LINE_SHIFT, PhysAddr, VirtAddr};
 use super::access::bytes;
 use super::{Core, CoreContext, NO_LINE, Ran, Stop};
 
-/// Accesses of which [`Core::warm_lines`] translates all before it warms caches by the first: what
-/// they leave depends on where a step begins, and steps begin at multiples of this.
+/// Accesses of a step of [`Core::warm_lines`]. It translates all of a step before it warms caches
+/// by the first. The resulting state depends on where a step begins, so steps begin at multiples of
+/// this.
 pub const TOGETHER: usize = 16;
-/// log2 of bytes of the smallest page.
+/// log2 of the bytes of the smallest page.
 const PAGE_SHIFT: u32 = 12;
 
 #[inline(always)]
@@ -26,11 +27,11 @@ fn kind_of(access: Access) -> RequestKind {
     }
 }
 
-/// The page of 4 KB that was translated last.
+/// The 4 KB page that was translated last.
 #[derive(Clone, Copy)]
 struct LastPage {
     page: u64,
-    /// For which kind of access.
+    /// Kind of access for which it was translated.
     access: Access,
     frame: u64,
 }
@@ -50,7 +51,7 @@ impl LastPage {
         }
     }
 
-    /// Whether it is that of `va`, and may be accessed so.
+    /// True if `va` lies in the page and `access` is permitted.
     #[inline(always)]
     fn allows(self, va: u64, access: Access) -> bool {
         va >> PAGE_SHIFT == self.page
@@ -64,13 +65,13 @@ impl LastPage {
 }
 
 impl Core {
-    /// Runs `ops[at..]` for their state alone, until [`Core::instructions`] is
-    /// `limit`: what they leave in TLBs, caches and predictors, in the order of the
-    /// program. The window empties first, and what comes after depends on nothing
-    /// that was warmed. The clock runs at `cpi_milli`/1000 cycles an instruction;
-    /// nothing is counted but the instructions. A fault is as in [`Core::run`],
-    /// with the time of the latest walk.
-    // Apart from timed execution, which would save and restore the registers that it needs.
+    /// Runs `ops[at..]` in functional warming until [`Core::instructions`] reaches `limit`: updates
+    /// TLBs, caches and predictors in program order. The window empties first, and later
+    /// instructions depend on none of the warmed ones. The clock runs at `cpi_milli`/1000 cycles an
+    /// instruction; only instructions are counted. A fault is as in [`Core::run`], with the time of
+    /// the latest walk.
+    // Separate from timed execution, which would otherwise save and restore the registers that this
+    // needs.
     #[inline(never)]
     pub fn warm<B: Below>(
         &mut self,
@@ -123,30 +124,30 @@ impl Core {
         Ran { at, stop }
     }
 
-    /// A stretch of the program is passed over; `followed`: [`Core::warm_lines`] sees its lines.
+    /// Marks TLBs, caches and predictors as stale after a fast-forward. `filtered`:
+    /// [`Core::warm_lines`] has warmed the last levels.
     pub fn mark_stale(&mut self, filtered: bool) {
         self.mmu.mark_stale(filtered);
         self.private.mark_stale(filtered);
         self.predictor.mark_stale();
     }
 
-    /// Of lookups and branches whose outcome is not known because of that: the L1I, the L1D, the
-    /// L2, the first and the second level of TLBs, the branch predictor.
+    /// Lookups and branches whose outcome is uncertain because of stale state: the L1I, the L1D,
+    /// the L2, the first and the second level of TLBs, the branch predictor.
     pub fn stale(&self) -> [StaleOutcomes; 6] {
         let [l1i, l1d, l2] = self.private.stale();
         let [first, second] = self.mmu.stale();
         [l1i, l1d, l2, first, second, self.predictor.stale()]
     }
 
-    /// The window empties, and what comes after depends on nothing before.
+    /// Empties the window and clears all dependences on older instructions.
     fn begin_warming(&mut self) {
         self.empty();
         self.done.fill(0);
         self.stores.forget();
     }
 
-    /// The window empties, and the clock runs on as over so many instructions of
-    /// `cpi_milli`/1000 cycles each.
+    /// Empties the window and advances the clock by `instructions` of `cpi_milli`/1000 cycles each.
     pub fn advance_clock(&mut self, instructions: u64, cpi_milli: u64) {
         self.begin_warming();
         self.run_clock(instructions, cpi_milli);
@@ -161,24 +162,27 @@ impl Core {
         self.rob.empty_until(self.next);
     }
 
-    /// From here on there are no calls but those of [`Core::warm_lines`], up to
-    /// [`Core::end_filtered_warming`]. `alone`: it is the only core, and nothing else asks its caches.
+    /// Begins filtered functional warming. Until [`Core::end_filtered_warming`], only
+    /// [`Core::warm_lines`] may be called. `alone`: this is the only core, and nothing else
+    /// accesses its caches.
     pub fn begin_filtered_warming(&mut self, view: &View<'_>, alone: bool) {
         if alone && self.mmu.begin_filtered_warming(view) {
             self.private.begin_filtered_warming();
         }
     }
 
-    /// Up to here.
+    /// Ends filtered functional warming.
     pub fn end_filtered_warming(&mut self) {
         self.mmu.end_filtered_warming();
         self.private.end_filtered_warming();
     }
 
-    /// TLBs, the L2 and what lies below as `accesses[at..]` leave them, which come from nowhere in
-    /// particular of the program and were not used a moment before: the first level of caches lacks
-    /// them, and does not get them, since it forgets them before it matters. Up to which of them, and
-    /// the fault that this one meets, if one does.
+    /// Warms TLBs, the L2 and the levels below by `accesses[at..]`, which the filter of recent
+    /// lines has let through.
+    ///
+    /// The accesses are known to miss the first-level caches, and are not filled there: their
+    /// contents are replaced before the next sample. Returns the position reached, and the fault of
+    /// the access there, if any.
     #[inline(never)]
     pub fn warm_lines<B: Below>(
         &mut self,
@@ -202,7 +206,7 @@ impl Core {
         (at, None)
     }
 
-    /// A step of [`Core::warm_lines`].
+    /// One step of [`Core::warm_lines`].
     #[inline(always)]
     fn warm_together<B: Below>(
         &mut self,
@@ -210,8 +214,8 @@ impl Core {
         last: &mut LastPage,
         context: &mut CoreContext<'_, B>,
     ) -> (usize, Option<Fault>) {
-        // The host's own misses are what costs, so it is told of all of a step before the first is
-        // needed: of page tables, of sets, of tags.
+        // The host's cache misses dominate the cost. The page-table entries, sets and tags of a
+        // whole step are therefore prefetched before the first is needed.
         let mut page = last.page;
         for &access in together {
             if access.0 >> PAGE_SHIFT != page {
@@ -282,7 +286,7 @@ impl Core {
                 self.redirect(op);
                 Ok(())
             }
-            // A copy of the way through MMU and caches for each.
+            // One copy of the path through MMU and caches for each kind.
             OpClass::Load => self.warm_data(op, Access::Read, context),
             OpClass::Store => self.warm_data(op, Access::Write, context),
         }
@@ -302,7 +306,7 @@ impl Core {
         Ok(())
     }
 
-    /// The second line of an access to two.
+    /// Warms the second line of an access that spans two.
     #[cold]
     fn warm_second<B: Below>(
         &mut self,
@@ -333,7 +337,7 @@ impl Core {
         Ok(())
     }
 
-    /// TLBs and caches as the translation of `va` leaves them; where the data lie.
+    /// Warms TLBs and caches by the translation of `va`. Returns the physical address.
     #[inline(always)]
     fn warm_translation<B: Below>(
         &mut self,

@@ -1,4 +1,5 @@
-//! The window: what an instruction waits for from dispatch to retirement.
+//! The window: dispatch, waits and retirement of an instruction, and their accounting in the cycle
+//! stack.
 
 use pagewalk_memory::{Done, Level};
 use pagewalk_stream::{Op, OpClass, flags};
@@ -8,13 +9,14 @@ use super::{BARRIERS, Barrier, Core, TranslationWait, Waits};
 use crate::cycle_stack::Cause;
 
 impl Core {
-    /// The front end is held up until `slot`.
+    /// Stalls the front end until `slot`.
     #[cold]
     pub(super) fn stall(&mut self, slot: u64, cause: Cause) {
         self.stall_translated(slot, cause, TranslationWait::at(0));
     }
 
-    /// The same where the first part of the time is a translation; at 0: it is not.
+    /// As [`Core::stall`], for a stall whose first part is the wait for a translation; `known` is 0
+    /// if there is none.
     #[cold]
     pub(super) fn stall_translated(
         &mut self,
@@ -44,7 +46,7 @@ impl Core {
         self.barrier_count += 1;
     }
 
-    /// Adds the slots from `from` to `slot` to `cause`; gives where it got to.
+    /// Charges the slots from `from` to `slot` to `cause`. Returns the later of both.
     #[inline]
     pub(super) fn charge(&mut self, from: u64, slot: u64, cause: Cause) -> u64 {
         if slot <= from {
@@ -54,7 +56,8 @@ impl Core {
         slot
     }
 
-    /// The slots that are lost before `slot` because of the front end.
+    /// Charges the slots from `from` up to `slot` that are lost to stalls of the front end. Returns
+    /// the position reached.
     #[inline(always)]
     pub(super) fn charge_front(&mut self, from: u64, slot: u64) -> u64 {
         if self.barrier_count == 0 {
@@ -92,7 +95,7 @@ impl Core {
         from
     }
 
-    /// `n` instructions that wait for nothing and take a cycle each.
+    /// Dispatches and retires `n` simple instructions: they wait for nothing and take a cycle each.
     #[inline(always)]
     pub(super) fn dispatch_simple(&mut self, n: u64) {
         let (free, room) = self.rob.room();
@@ -106,7 +109,7 @@ impl Core {
         }
     }
 
-    /// The same where some find no room at first or retire late.
+    /// As [`Core::dispatch_simple`], if some instructions find no room at first or retire late.
     #[inline(never)]
     fn dispatch_simple_delayed(&mut self, mut n: u64) {
         while n > 0 {
@@ -121,8 +124,8 @@ impl Core {
         }
     }
 
-    /// What is dispatched at `at` and waits for nothing but its own execution
-    /// retires in `slot`: gives the slots until then their causes.
+    /// Charges the slots until `slot`, in which an instruction retires that is dispatched at `at`
+    /// and waits only for its own execution.
     #[inline(always)]
     pub(super) fn wait_to_retire(&mut self, at: u64, slot: u64) {
         if slot > self.rob.next {
@@ -130,15 +133,15 @@ impl Core {
         }
     }
 
-    // Not inlined: in a loop the compiler would keep all that this may change in registers.
+    // Not inlined: in a loop the compiler would keep everything that this may change in registers.
     #[inline(never)]
     fn account_execution(&mut self, at: u64, slot: u64) {
         let from = self.charge_front(self.rob.next, at);
         self.charge(from, slot, Cause::Compute);
     }
 
-    /// Dispatches the op's own instruction after the plain ones; its slot.
-    /// `needed`: 0 if it is a further micro-operation of the instruction before.
+    /// Dispatches the op's own instruction after the simple ones, and returns its slot. `needed`: 0
+    /// if it is a further micro-operation of the instruction before.
     #[inline(always)]
     pub(super) fn dispatch(&mut self, needed: u16) -> u64 {
         if needed == 0 {
@@ -150,11 +153,11 @@ impl Core {
         at
     }
 
-    /// The op's own instruction, dispatched at `at`, retires when all is done at
-    /// `done`; gives the slot. `waits`: what for, if it does.
+    /// Retires the op's own instruction, which is dispatched at `at` and done at `done`. Returns
+    /// its retirement slot. `waits`: its waits.
     #[inline(always)]
     pub(super) fn retire(&mut self, insns: u16, at: u64, done: u64, waits: Waits) -> u64 {
-        // In registers: stored in parts and loaded whole, it would hold up the host.
+        // Kept in registers: storing the parts and loading the whole would stall the host.
         let Waits {
             start,
             translated,
@@ -173,7 +176,7 @@ impl Core {
         slot
     }
 
-    /// The same for what waited for its inputs and executed, nothing else.
+    /// As [`Core::retire`], for an instruction that only waited for its inputs and executed.
     #[inline(always)]
     pub(super) fn retire_executed(&mut self, insns: u16, at: u64, done: u64) -> u64 {
         if insns == 0 {
@@ -189,8 +192,8 @@ impl Core {
         slot
     }
 
-    /// A further micro-operation is done at `done`: it moves the slot of its
-    /// instruction if that is earlier, and the one it leaves is lost.
+    /// Retires a further micro-operation, done at `done`. It delays its instruction's retirement if
+    /// that is earlier; the slot that the instruction leaves is lost.
     #[inline(never)]
     pub(super) fn retire_part(
         &mut self,
@@ -206,7 +209,7 @@ impl Core {
         self.rob.delay_last(done)
     }
 
-    /// The same for what waited for its inputs and executed, nothing else.
+    /// As [`Core::retire_part`], for a micro-operation that only waited for its inputs and executed.
     #[inline(never)]
     pub(super) fn retire_executed_part(&mut self, done: u64) -> u64 {
         if done < self.rob.next {
@@ -216,15 +219,15 @@ impl Core {
         self.rob.delay_last(done)
     }
 
-    /// Gives the slots until `slot` their causes. What it waited for is handed
-    /// over in registers: see [`Waits`].
+    /// Charges the slots until `slot` to their causes. The waits are passed in registers: see
+    /// [`Waits`].
     #[inline(never)]
     fn account(&mut self, slot: u64, start: u64, translated: TranslationWait, data: Done) {
         let mut from = self.charge_front(self.rob.next, slot);
         from = self.charge(from, start.min(slot), Cause::Compute);
         let ask = self.cycle(start);
         if translated.known == ask && u32::from(data.held) | data.queued == 0 {
-            // There is one part only.
+            // The latency has one part only.
             from = self.charge(from, (data.at * self.width).min(slot), served(data.level));
             self.charge(from, slot, Cause::Compute);
         } else if from < slot {
@@ -233,9 +236,8 @@ impl Core {
         }
     }
 
-    /// The same for what was asked for in the first of three slots, holds up
-    /// retirement from the second on, and until the third; TLBs are looked up until
-    /// `lookup_done`.
+    /// As [`Core::account`], for a latency of several parts. `slots`: the request, the slot from which
+    /// it delays retirement, and its end. TLBs are looked up until `lookup_done`.
     #[inline(never)]
     fn account_parts(
         &mut self,
@@ -246,8 +248,8 @@ impl Core {
     ) {
         let (width, known) = (self.width, translated.known);
         let mut split = self.stack.split(slots);
-        // Known earlier, it would have waited for a register as much longer: that
-        // comes free when it does.
+        // With an earlier translation, the wait for a miss register would have been longer by the
+        // same time: the register becomes free when it does.
         if data.held == 0 {
             split.translation(lookup_done, translated.walk_start, known, width);
         } else {
@@ -262,7 +264,7 @@ impl Core {
         split.rest(Cause::Compute);
     }
 
-    /// When the value that producer `k` of `op` gives is there, in slots.
+    /// Slot at which the value of producer `k` of `op` is ready.
     #[inline(always)]
     pub(super) fn input(&self, op: &Op, k: usize) -> u64 {
         let d = usize::from(op.dep[k]);
@@ -272,7 +274,7 @@ impl Core {
         self.done.get(self.op_count - d) + u64::from(op.dep_latency[k]) * self.width
     }
 
-    /// The plain instructions before the op's own, and a fence's draining.
+    /// Dispatches the simple instructions before the op's own, and drains the window for a fence.
     #[inline(always)]
     pub(super) fn dispatch_preceding(&mut self, op: &Op) {
         if op.insns > 1 && !self.resumes {
@@ -284,8 +286,7 @@ impl Core {
         }
     }
 
-    /// Whether `op` is part of an atomic that orders accesses to memory and
-    /// nothing else.
+    /// True if `op` is part of an atomic that only orders memory accesses.
     #[inline]
     pub(super) fn orders(&self, op: &Op) -> bool {
         self.fences
@@ -293,9 +294,8 @@ impl Core {
             && matches!(op.kind, OpClass::Load | OpClass::Store)
     }
 
-    /// The slot from which on `op`, dispatched at `at`, may access memory: not
-    /// before an older atomic has read, and itself an atomic not before all older
-    /// stores are written.
+    /// First slot in which `op`, dispatched at `at`, may access memory: after older atomics have
+    /// read, and for an atomic after all older stores are written.
     #[inline(always)]
     pub(super) fn after_fence(&self, op: &Op, at: u64) -> u64 {
         if !self.fences {
@@ -309,7 +309,8 @@ impl Core {
         at.max(self.fenced).max(written)
     }
 
-    /// All older instructions have retired and all older stores are written.
+    /// Drains the window: waits until all older instructions have retired and all older stores are
+    /// written.
     #[cold]
     pub(super) fn drain(&mut self) {
         self.next = self.next.max(self.rob.next);
@@ -317,7 +318,7 @@ impl Core {
     }
 }
 
-/// What a load waited for that was served at `level`.
+/// Cause to charge for a load that was served at `level`.
 #[inline]
 fn served(level: Level) -> Cause {
     match level {

@@ -1,11 +1,10 @@
-//! The wrong path of a mispredicted branch: what it does until the branch is resolved.
+//! The wrong path of a mispredicted branch, until the branch is resolved.
 //!
-//! Its instructions are those that followed the branch when it last went the other
-//! way, block after block as the predictor has it. They enter the window behind
-//! the branch, take its room and that of the load queue, and wait for their producers;
-//! none retires, stores do nothing, and nothing is fetched from the instruction
-//! cache. A load whose inputs are there before the branch is resolved goes to the
-//! MMU and the caches like any other, if its address can be told and its page is mapped.
+//! Its instructions are those that came after the branch when it last went the other way, block
+//! after block as predicted. They enter the window behind the branch, occupy it and the load queue,
+//! and wait for their producers. None retires, stores do nothing, and nothing is fetched from the
+//! instruction cache. A load accesses the MMU and the caches like any other if its address is
+//! known, its page is mapped, and its inputs are ready before the branch is resolved.
 
 use pagewalk_memory::{Below, RequestKind};
 use pagewalk_mmu::{Fault, Translated, is_mapped};
@@ -19,29 +18,29 @@ use crate::wrong_path::{
     Calls, Input, Known, Learned, NOWHERE, Origin, Producer, WrongPath, after, result,
 };
 
-/// Slot of what waits for something that is there too late.
+/// Slot of an input that arrives too late.
 const LATE: u64 = u64::MAX - 1;
-/// Slot of what waits for something that is not known.
+/// Slot of an input that is unknown.
 const UNKNOWN: u64 = u64::MAX;
-/// Ops of the right path that are looked at.
+/// Most ops of the right path to look ahead at.
 const AHEAD: usize = 1024;
 
-/// What an op of a wrong path has made.
+/// Result of an op of a wrong path.
 #[derive(Clone, Copy)]
 struct Made {
-    /// When, in slots.
+    /// Slot at which the result is ready.
     at: u64,
-    /// The op of the right path that makes the same, counted from the branch.
+    /// The op of the right path with the same result, counted from the branch.
     same: Option<usize>,
 }
 
-/// A wrong path, as far as it has come.
+/// State of a wrong path.
 struct Path<'a> {
     /// Ops of the right path.
     right: &'a [Op],
-    /// Number of its first op.
+    /// Number of the wrong path's first op.
     base: u64,
-    /// The next slot to dispatch in, and the one of the branch's resolution.
+    /// Next dispatch slot. `resolved`: slot in which the branch is resolved.
     slot: u64,
     resolved: u64,
     instructions: u64,
@@ -51,15 +50,15 @@ struct Path<'a> {
     made: Vec<Made>,
 }
 
-/// What an op waits for.
+/// Inputs of an op.
 struct Inputs {
-    /// Until this slot.
+    /// Slot at which all are ready.
     at: u64,
     from: [Origin; 2],
     producers: [Producer; 2],
 }
 
-/// Where an address comes from.
+/// Source of an address.
 #[derive(Clone, Copy)]
 enum Source {
     Converged,
@@ -67,7 +66,7 @@ enum Source {
 }
 
 impl Core {
-    /// Learns ops that this core runs in no other way.
+    /// Trains the wrong-path state with ops that this core does not run.
     pub fn learn(&mut self, asid: Asid, ops: &[Op]) {
         if let Some(w) = &mut self.wrong {
             w.enter(asid);
@@ -75,8 +74,8 @@ impl Core {
         }
     }
 
-    /// `ops[at]` is a mispredicted branch, resolved in slot `resolved`; the front
-    /// end goes on in slot `next`.
+    /// Runs the wrong path of the mispredicted branch `ops[at]`, which is resolved in slot
+    /// `resolved`. The front end continues in slot `next`.
     #[cold]
     #[inline(never)]
     pub(super) fn go_wrong<B: Below>(
@@ -122,8 +121,8 @@ impl Core {
         self.wrong = Some(w);
     }
 
-    /// The ops after a branch that can be in the window with it; `before`: what
-    /// names the branch.
+    /// The ops after a branch that fit into the window with it. `before`: state that names the
+    /// branch.
     fn right_path<'a>(
         &self,
         w: &mut WrongPath,
@@ -141,7 +140,7 @@ impl Core {
         right
     }
 
-    /// Runs from `block` on until something ends the path.
+    /// Runs the wrong path from `block` until it ends.
     fn run_wrong_path<B: Below>(
         &mut self,
         w: &mut WrongPath,
@@ -179,8 +178,8 @@ impl Core {
         }
     }
 
-    /// The slot in which an op's own instruction is dispatched; `None`: it is not,
-    /// before the branch is resolved.
+    /// Dispatch slot of an op's own instruction; `None` if it does not dispatch before the branch
+    /// is resolved.
     fn dispatch_wrong(&self, op: &Op, path: &mut Path<'_>) -> Option<u64> {
         let n = u64::from(op.insns);
         if n == 0 {
@@ -205,7 +204,7 @@ impl Core {
         Some(at)
     }
 
-    /// Executes an op that is dispatched in `slot`.
+    /// Executes an op that dispatches in `slot`.
     fn execute_wrong<B: Below>(
         &mut self,
         w: &mut WrongPath,
@@ -242,14 +241,14 @@ impl Core {
             }
             OpClass::Store | OpClass::Branch | OpClass::Query => (start, NOWHERE),
         };
-        // The right path may read what it has written by then.
+        // The right path may have stored to these bytes by then.
         let load = op.kind == OpClass::Load;
         let same = same.filter(|&j| at != UNKNOWN && !(load && w.ahead.writes(path.right[j].va)));
         path.made.push(Made { at, same });
         w.pass(n, name, origin);
     }
 
-    /// What the op of number `n` waits for.
+    /// Inputs of the op with number `n`.
     fn inputs(&self, w: &WrongPath, path: &Path<'_>, learned: &Learned, n: u64) -> Inputs {
         let mut inputs = Inputs {
             at: 0,
@@ -279,7 +278,7 @@ impl Core {
         inputs
     }
 
-    /// When the op was done that is `distance` places before the branch.
+    /// Completion slot of the op `distance` places before the branch.
     fn done_before(&self, distance: u64) -> u64 {
         let d = distance as usize;
         if d == 0 || d >= self.done.len() || d > self.op_count {
@@ -288,7 +287,8 @@ impl Core {
         self.done.get(self.op_count - d)
     }
 
-    /// A load whose inputs are there in slot `start`: when its data are, and what it gives.
+    /// Executes a load whose inputs are ready in slot `start`. Returns when its data are ready, and
+    /// their origin.
     fn load_wrong<B: Below>(
         &mut self,
         w: &mut WrongPath,
@@ -327,7 +327,7 @@ impl Core {
         (at * self.width, w.loads(va))
     }
 
-    /// Reads at `now` what is mapped, from one line or two: when the last of it is there.
+    /// Reads from one or two lines at `now`, if they are mapped. Returns when the last data arrive.
     fn read_wrong<B: Below>(
         &mut self,
         op: &Op,
@@ -347,7 +347,8 @@ impl Core {
         Ok(first.max(rest))
     }
 
-    /// Bytes of a line, from an older store if that has some of them, else from the caches.
+    /// Reads bytes of a line, from an older store if that writes some of them, else from the
+    /// caches.
     fn read_line<B: Below>(
         &mut self,
         op: &Op,
@@ -367,8 +368,8 @@ impl Core {
 }
 
 impl Path<'_> {
-    /// Whether op `j` of the right path gets the same inputs as `op`, an earlier
-    /// execution of the same, would here.
+    /// True if op `j` of the right path has the same inputs as `op`, an earlier execution of the
+    /// same instruction, has here.
     fn agrees(&self, op: &Op, inputs: &Inputs, j: usize) -> bool {
         let right = &self.right[j];
         right.kind == op.kind

@@ -1,33 +1,33 @@
-//! The addresses that loads had, by where their inputs came from.
+//! Addresses of loads, by the origins of their inputs.
 
-/// What is known of an address that was found.
+/// Reason why an address is known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Known {
     /// The load has no inputs.
     Constant,
-    /// It has, and they are those of the time before.
+    /// The load has inputs, of the same origins as last time.
     Remembered,
 }
 
-/// Times in a row that a load without inputs must have had the same address:
-/// an input may be one that no op made, such as a counter in a register.
+/// Times in a row that a load without inputs must have had the same address: an input may be one
+/// that no op made, such as a counter in a register.
 const SURE: u32 = 3;
 
-/// Entries of a set.
+/// Associativity.
 const WAYS: usize = 4;
 
-/// Addresses by key, in sets of four. An entry that proved right stays a while when
-/// others want its place.
+/// Set-associative table of addresses by key. An entry that proved right resists replacement for a
+/// while.
 #[derive(Clone, Debug)]
 pub(super) struct Addresses {
     // Zeroed integers take memory of the host only where they are written.
-    /// Of each the upper bits of its key, and in the lowest two how often in a row its
-    /// address was right.
+    /// For each entry the upper bits of its key, and in the lowest two bits the number of times in
+    /// a row that its address was right.
     tags: Box<[[u32; WAYS]]>,
     addresses: Box<[[u64; WAYS]]>,
 }
 
-/// Spreads a key.
+/// Hash of a key.
 #[inline]
 pub(super) fn hash(key: u64) -> u64 {
     let x = key.wrapping_mul(0xD6E8_FEB8_6659_FD93);
@@ -52,8 +52,8 @@ impl Addresses {
         (at, (h >> 32) as u32 & !3)
     }
 
-    /// What has this key asked for `va`. `new`: it may take the place of another.
-    /// Gives whether its address was known, right or wrong.
+    /// Learns that the load of this key has accessed `va`. `new`: it may replace another entry.
+    /// Returns true if an address was known, right or wrong.
     #[inline]
     pub fn learn(&mut self, key: u64, va: u64, new: bool) -> bool {
         let (at, tag) = self.place(key);
@@ -68,7 +68,7 @@ impl Addresses {
         if !new {
             return false;
         }
-        // The first in a turn that the key decides of those that never proved right.
+        // The first entry that has not proved right, starting at a way that the key selects.
         let first = (key >> 61) as usize;
         let free = (0..WAYS).find(|&w| addresses[w] == 0);
         let unsure = || {
@@ -83,7 +83,7 @@ impl Addresses {
         false
     }
 
-    /// What it was last.
+    /// The last address of this key.
     #[inline]
     pub fn get(&self, key: u64) -> Option<u64> {
         let (at, tag) = self.place(key);
@@ -92,7 +92,7 @@ impl Addresses {
         (va != 0).then_some(va)
     }
 
-    /// The address that it had last.
+    /// The last address of this key, if it is reliable, and the reason why it is known.
     pub fn find(&self, key: u64, constant: bool) -> Option<(u64, Known)> {
         let (at, tag) = self.place(key);
         let way = self.tags[at].iter().position(|t| t & !3 == tag)?;

@@ -1,20 +1,20 @@
-//! The right path beyond a mispredicted branch, where the wrong one may meet it.
+//! The right path after a mispredicted branch, with which the wrong path may converge.
 
 use pagewalk_stream::{Op, OpClass};
 
-/// Ops that are found by name.
+/// Slots of the table of ops by name.
 const SLOTS: usize = 2048;
 const FILTER: usize = 32;
 const NONE: u16 = u16::MAX;
 
-/// The ops after a branch, by instruction and in order.
+/// The ops after a branch, by name and in order.
 pub(crate) struct Ahead {
-    /// Name, episode, first op of that name which the wrong path has not come by.
+    /// Name, episode, and the first op of that name that the wrong path has not reached.
     slots: Box<[(u64, u32, u16)]>,
-    /// The op of the same name after each.
+    /// For each op, the next op of the same name.
     next: Vec<u16>,
     episode: u32,
-    /// Words that they write, as a filter that never denies one.
+    /// Words that the ops write, as a filter without false negatives.
     written: [u64; FILTER],
 }
 
@@ -38,7 +38,7 @@ impl Ahead {
         super::addresses::hash(name) as usize % SLOTS
     }
 
-    /// These are the ops after a branch, and their names.
+    /// Sets the ops after a branch and their names.
     pub fn set(&mut self, ops: &[Op], names: &[u64]) {
         self.written = [0; FILTER];
         for op in ops.iter().filter(|op| op.kind == OpClass::Store) {
@@ -59,14 +59,13 @@ impl Ahead {
         }
     }
 
-    /// Whether one of them may write the word at `va`.
+    /// True if one of the ops may write the word at `va`.
     pub fn writes(&self, va: u64) -> bool {
         let (at, bit) = bit(va);
         self.written[at] & bit != 0
     }
 
-    /// The op of this name that the wrong path comes to next, counted from the
-    /// branch: the first, then the second, and so on.
+    /// The next op of this name that the wrong path reaches, counted from the branch.
     pub fn take(&mut self, name: u64) -> Option<usize> {
         let slot = &mut self.slots[Self::slot(name)];
         if (slot.0, slot.1) != (name, self.episode) || slot.2 == NONE {

@@ -1,34 +1,35 @@
-//! Blocks of code that were executed: what follows a branch, up to the next.
+//! Blocks of executed code: the ops after a branch, up to the next.
 
 use pagewalk_stream::{Op, OpClass};
 
-/// Ops of a block at most; a longer one is known so far.
+/// Most ops of a block; of a longer one only these are known.
 const LONGEST: usize = 64;
-/// Ops that are known to make an input.
+/// Most producers that are remembered for an input.
 const MAKERS: usize = 4;
 
-/// A load that never sees the same origins again is no longer remembered, but for
-/// one time in so many.
+/// A load whose inputs' origins never recur is no longer remembered, except one time in this many.
 pub(super) const TRIED: u64 = 16;
-/// How many times in a row it takes to find out, and to forget that.
+/// Saturation value of [`Learned::again`]: a load is no longer remembered after this many
+/// executions in a row without recurrence.
 const AGAIN: u8 = 64;
 
-/// Who makes an input of an op.
+/// Producers of an op's input.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub(crate) struct Input {
-    /// The op so many places before, in the same block; 0: none.
+    /// Distance to the producer in the same block; 0: none.
     pub inside: u16,
-    /// Those of earlier blocks, by name; 0: none.
+    /// Producers in earlier blocks, by name; 0: none.
     pub names: [u64; MAKERS],
 }
 
-/// An op as it was executed last.
+/// The last execution of an op.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Learned {
     pub name: u64,
     pub op: Op,
     pub inputs: [Input; 2],
-    /// Of a load: how often, of late, its inputs' origins had been seen before.
+    /// For a load: saturating count of recent executions whose inputs' origins had been seen
+    /// before.
     pub again: u8,
 }
 
@@ -42,12 +43,12 @@ struct Block {
 #[derive(Clone, Debug)]
 pub(super) struct Code {
     blocks: Box<[Block]>,
-    /// The block that is being executed, and how far.
+    /// The current block and the position in it.
     current: Option<(usize, usize)>,
 }
 
 impl Code {
-    /// Room for so many blocks, a power of two.
+    /// An empty table of `blocks` blocks, a power of two.
     pub fn new(blocks: usize) -> Self {
         Code {
             blocks: vec![Block::default(); blocks].into(),
@@ -69,7 +70,7 @@ impl Code {
         self.blocks[block].ops.get(k).copied()
     }
 
-    /// The block of this key begins.
+    /// Begins the block with this key.
     #[inline]
     pub fn enter(&mut self, key: u64) {
         let slot = self.slot(key);
@@ -81,18 +82,18 @@ impl Code {
         self.current = Some((slot, 0));
     }
 
-    /// What comes next follows no branch.
+    /// Leaves the block: the next ops are in no known block.
     pub fn leave(&mut self) {
         self.current = None;
     }
 
-    /// Whether to remember the address of the load learned last.
+    /// True if the address of the last learned load should be remembered.
     #[inline]
     pub fn remembers(&self) -> bool {
         self.last().is_none_or(|l| l.again > 0)
     }
 
-    /// Its inputs' origins had been seen before, or not.
+    /// Trains the last learned load: `before` is true if its inputs' origins had been seen before.
     #[inline]
     pub fn seen(&mut self, before: bool) {
         if let Some(at) = self.current {
@@ -112,7 +113,7 @@ impl Code {
         self.blocks[slot].ops.get(k.checked_sub(1)?)
     }
 
-    /// The next op of the block. `named`: the op so many places before.
+    /// Learns the next op of the block. `named`: name of the op at a distance before it.
     #[inline]
     pub fn learn(&mut self, op: &Op, name: u64, named: impl Fn(u16) -> Option<u64>) {
         let Some((slot, k)) = self.current else {

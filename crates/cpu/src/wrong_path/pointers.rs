@@ -1,16 +1,16 @@
-//! Pointers: values of one origin that several instructions go through, each with a
-//! distance of its own.
+//! Pointers: values of one origin that several instructions use as a base, each at its own fixed
+//! distance.
 
 use super::addresses::{Addresses, hash};
 use super::{Origin, mix};
 
-/// Instructions whose distance is known at a time.
+/// Number of instructions whose distances are known.
 const INSTRUCTIONS: usize = 1 << 14;
-/// Times that a distance must have been right, and what is counted at most.
+/// Times that a distance must have been right to be used. `MOST`: saturation value.
 const SURE: u8 = 2;
 const MOST: u8 = 7;
 
-/// How far from a pointer an instruction accesses memory.
+/// Distance from a pointer at which an instruction accesses memory.
 #[derive(Clone, Copy, Default, Debug)]
 struct Distance {
     name: u64,
@@ -18,8 +18,8 @@ struct Distance {
     sure: u8,
 }
 
-/// What lies at a fixed distance from what. The value of a pointer is known but for a
-/// constant, which is that of the instruction that came by first.
+/// Table of distances by instruction. Pointer values are known up to a constant, which is set by
+/// the first instruction that uses the pointer.
 #[derive(Clone, Debug)]
 pub(super) struct Pointers {
     distances: Box<[Distance]>,
@@ -42,8 +42,8 @@ impl Pointers {
         hash(name) as usize % INSTRUCTIONS
     }
 
-    /// The instruction has accessed `va`, by an input of this origin. `new`: that may
-    /// be remembered. Gives whether the origin was known, and whether the address was.
+    /// Learns that the instruction has accessed `va` by an input of this origin. `new`: a new
+    /// origin may be remembered. Returns whether the origin was known, and whether the address was.
     #[inline]
     pub fn learn(
         &mut self,
@@ -66,14 +66,14 @@ impl Pointers {
                 d.sure = (d.sure + 1).min(MOST);
                 return (true, right);
             }
-            // The distance is not known yet.
+            // The distance is not reliable yet.
             Some(v) if d.sure < SURE => {
                 d.sure = d.sure.saturating_sub(1);
                 if d.sure == 0 {
                     d.bytes = va.wrapping_sub(v);
                 }
             }
-            // The value is another now, or it is no pointer.
+            // The value has changed, or it is no pointer.
             _ => {
                 d.sure -= u8::from(value.is_some());
                 addresses.learn(key(origin), va.wrapping_sub(d.bytes), new);
@@ -82,7 +82,7 @@ impl Pointers {
         (value.is_some(), false)
     }
 
-    /// Where the instruction would access memory by an input of this origin.
+    /// Address that the instruction would access by an input of this origin.
     pub fn find(&self, addresses: &Addresses, name: u64, origin: Origin) -> Option<u64> {
         let d = &self.distances[Self::slot(name)];
         if d.name != name || d.sure < SURE {
@@ -91,7 +91,7 @@ impl Pointers {
         Some(addresses.get(key(origin))?.wrapping_add(d.bytes))
     }
 
-    /// What is of the origin `from` is of the origin `to`, too.
+    /// Copies the value of the origin `from` to the origin `to`.
     #[inline]
     pub fn copy(&self, addresses: &mut Addresses, from: Origin, to: Origin) {
         if let Some(v) = addresses.get(key(from)) {

@@ -17,7 +17,7 @@ use pagewalk_units::{Asid, Cycle, PhysAddr};
 /// Latency of the memory.
 pub const DRAM: Cycle = 200;
 
-/// The core and what lies around it.
+/// The core and its surroundings.
 pub struct Bench {
     pub core: Core,
     pub memory: Memory,
@@ -25,7 +25,7 @@ pub struct Bench {
     pub in_memory_tlb: Option<PomTlb>,
 }
 
-/// A core four wide with a window of 224.
+/// A core of width 4 with a reorder buffer of 224.
 pub fn spec() -> CoreSpec {
     CoreSpec {
         width: 4,
@@ -46,7 +46,7 @@ pub fn spec() -> CoreSpec {
     }
 }
 
-/// No translation to pay for.
+/// An MMU that translates at no cost.
 pub fn perfect() -> MmuSpec {
     MmuSpec {
         perfect: true,
@@ -65,7 +65,7 @@ impl Bench {
             in_memory_tlb: None,
         }
     }
-    /// The same with a TLB in memory.
+    /// The same with an in-memory TLB.
     pub fn with_in_memory_tlb(spec: &CoreSpec, mmu: &MmuSpec, tlb: PomTlbSpec) -> Self {
         let mut b = Self::with(spec, mmu, 256);
         let mmu = Mmu::new(mmu, 0).expect("a possible MMU");
@@ -74,18 +74,18 @@ impl Bench {
         b.in_memory_tlb = Some(PomTlb::new(&tlb, [PhysAddr(1 << 45), PhysAddr(1 << 46)]));
         b
     }
-    /// The same with a unit for an STLT.
+    /// The same with an STLT unit.
     pub fn with_stlt(spec: &CoreSpec, mmu: &MmuSpec) -> Self {
         let mut b = Self::with(spec, mmu, 256);
         let mmu = Mmu::new(mmu, 0).expect("a possible MMU").with_stlt(true);
         b.core = Core::new(spec, mmu, caches(256), 0).expect("a possible core");
         b
     }
-    /// A core that translates for nothing.
+    /// A core that translates at no cost.
     pub fn new(spec: &CoreSpec) -> Self {
         Self::with(spec, &perfect(), 256)
     }
-    /// The core and what is lent to it.
+    /// Calls `work` with the core and its context.
     fn lend<R>(&mut self, work: impl FnOnce(&mut Core, CoreContext<'_, Memory>) -> R) -> R {
         let view = View::Native(&self.table);
         let context = CoreContext {
@@ -101,7 +101,7 @@ impl Bench {
     pub fn run_until(&mut self, ops: &[Op], at: usize, until: Cycle, limit: u64) -> Ran {
         self.lend(|core, context| core.run(ops, at, until, limit, context))
     }
-    /// Runs all of it from an empty window; gives the cycles it took.
+    /// Runs all `ops` from an empty window. Returns their cycles.
     pub fn run(&mut self, ops: &[Op]) -> Cycle {
         let before = self.core.finish();
         self.core.idle(before);
@@ -109,15 +109,15 @@ impl Bench {
         assert_eq!((ran.at, ran.stop), (ops.len(), Stop::NeedBatch));
         self.core.finish() - before
     }
-    /// Warms with all of it.
+    /// Warms with all `ops`.
     pub fn warm(&mut self, ops: &[Op]) -> Ran {
         self.lend(|core, context| core.warm(ops, 0, u64::MAX, 1000, context))
     }
-    /// An op that asks, timed.
+    /// Runs a query, timed.
     pub fn run_query(&mut self, op: &Op, looked: Option<&QueryResult>) {
         self.lend(|core, context| core.run_query(op, looked, context));
     }
-    /// The same between samples.
+    /// Runs a query in functional warming.
     pub fn warm_query(&mut self, op: &Op, looked: Option<&QueryResult>) {
         self.lend(|core, context| core.warm_query(op, looked, 1000, context));
     }
@@ -125,13 +125,13 @@ impl Bench {
     pub fn stats(&self) -> CoreStats {
         self.core.stats()
     }
-    /// What it reports.
+    /// The statistics that the core reports.
     pub fn tree(&self) -> Tree {
         let mut t = Tree::default();
         self.core.report("core.0", &mut t);
         t
     }
-    /// A statistic of it.
+    /// One statistic of the core.
     pub fn get(&self, path: &str, name: &str) -> u64 {
         self.tree().get(path, name).expect("there")
     }

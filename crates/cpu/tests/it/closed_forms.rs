@@ -1,4 +1,4 @@
-//! Programs whose cycles are known on paper.
+//! Programs whose cycles are known in closed form.
 
 use crate::bench::*;
 use pagewalk_cpu::{PredictorSpec, Stop};
@@ -6,7 +6,7 @@ use pagewalk_stream::{Op, flags};
 use pagewalk_tables::PomTlbSpec;
 use pagewalk_units::Cycle;
 
-/// Cycles of `n` ops of `program`, its start-up taken away.
+/// Cycles per op of `program` over `n` ops, without start-up.
 fn cycles_each(b: &mut Bench, n: usize, program: impl Fn(u64) -> Op) -> f64 {
     let ops: Vec<Op> = (0..2 * n as u64).map(program).collect();
     b.run(&ops[..n]);
@@ -34,7 +34,7 @@ fn a_chain_of_loads_costs_the_load_to_use_of_its_level() {
         }
         let n = 8192;
         let ops: Vec<Op> = (0..n).map(chain).collect();
-        // And a cycle in which the last one retires.
+        // Plus the cycle in which the last one retires.
         assert_eq!(b.run(&ops), n * latency + 1, "{lines} lines");
     }
 }
@@ -62,8 +62,8 @@ fn a_chain_that_misses_the_tlb_costs_lookups_reads_and_data() {
 
 #[test]
 fn a_chain_that_an_in_memory_tlb_serves_costs_lookups_a_line_and_data() {
-    // More pages than the TLB reaches; the lines of their entries (64 bytes each) and the
-    // data lines are in the L2, and the stack says what was waited for.
+    // More pages than the TLB reaches. The lines of their entries (64 bytes each) and the data
+    // lines are in the L2, and the cycle stack shows the waits.
     let pages = 4096u64;
     let chain = |i: u64| after(load(i % pages * 4096 + i % pages / 32 % 64 * 64), 1);
     for (entries, walks) in [(4 * 4096, false), (4, true)] {
@@ -121,7 +121,7 @@ fn independent_misses_are_bound_by_the_window() {
         let each = cycles_each(&mut b, 4000, |i| load(i * 64));
         near(each, DRAM as f64 / f64::from(rob.min(loads)), 0.04);
     }
-    // Plain instructions take room too: 3 of 4 in a buffer of 64.
+    // Simple instructions occupy the buffer too: 3 of 4 in a buffer of 64.
     let s = pagewalk_cpu::CoreSpec { rob: 64, ..spec() };
     let mut b = Bench::new(&s);
     let each = cycles_each(&mut b, 4000, |i| Op {
@@ -166,13 +166,13 @@ fn arithmetic_costs_its_chain_or_the_width() {
         b.run(&[compute(1, 1)]);
         let before = b.core.slots().total();
         b.run(&[compute(6000, 1), compute(6000, 1)]);
-        // And the cycle in which the first executes.
+        // Plus the cycle in which the first executes.
         let slots = b.core.slots().total() - before - 12000;
         assert!((1..=2 * u64::from(width)).contains(&slots), "width {width}");
     }
 }
 
-/// A branch without pattern: the outcome is a bit of a hash.
+/// A branch without pattern: its outcome is a bit of a hash.
 fn coin(i: u64) -> bool {
     let h = i.wrapping_mul(0x9E37_79B9_7F4A_7C15);
     (h ^ h >> 29).wrapping_mul(0xBF58_476D_1CE4_E5B9) >> 60 & 1 == 1
@@ -289,7 +289,7 @@ fn a_forwarded_load_takes_the_stores_data() {
     let cycles = b.run(&ops);
     assert!((DRAM + L1 + 1..DRAM + L1 + 4).contains(&cycles), "{cycles}");
     assert_eq!(b.stats().forwarded_loads, 2);
-    // Bytes next to the store's are not its bytes.
+    // Bytes beside the store's are not forwarded.
     b.run(&[store(64), load(72), load(56)]);
     assert_eq!(b.stats().forwarded_loads, 2);
     b.run(&[
@@ -300,7 +300,7 @@ fn a_forwarded_load_takes_the_stores_data() {
         },
     ]);
     assert_eq!(b.stats().forwarded_loads, 3);
-    // Long after, the data is in the cache.
+    // Much later, the data is in the cache.
     b.core.idle(b.core.finish() + 1000);
     b.run(&[load(64)]);
     assert_eq!(b.stats().forwarded_loads, 3);
@@ -310,7 +310,7 @@ fn a_forwarded_load_takes_the_stores_data() {
 fn what_a_store_does_not_have_of_a_load_over_two_lines_comes_from_the_caches() {
     let mut b = Bench::new(&spec());
     b.run(&[load(0)]);
-    // Its first four bytes are the store's, the others in a line that is not here.
+    // The first four bytes come from the store, the others from a line in memory.
     let at = 1 << 20;
     let ops = [store(at + 56), load(at + 60), after(compute(1, 1), 1)];
     let cycles = b.run(&ops);
@@ -365,7 +365,7 @@ fn atomic(at: u64) -> [Op; 2] {
     ]
 }
 
-/// Groups of a miss to a line of its own and an atomic on a line that is there.
+/// Groups of a miss to a new line and an atomic on a cached line.
 fn misses_and_atomics(s: &pagewalk_cpu::CoreSpec, groups: u64) -> f64 {
     let mut b = Bench::new(s);
     b.run(&[load(0)]);
@@ -388,13 +388,13 @@ fn an_atomic_that_fences_holds_back_younger_accesses_alone() {
         b.run(ops)
     };
     let [read, write] = atomic(0);
-    // An older miss does not hold it up, nor what is younger.
+    // An older miss delays neither the atomic nor younger instructions.
     let older = [load(1 << 20), read, write, load(1 << 21)];
     let (drained, overlapped) = (cycles(&spec(), &older), cycles(&fences, &older));
     assert!(drained >= 2 * DRAM, "{drained}");
     assert!(overlapped < DRAM + 4 * L1 + 10, "{overlapped}");
-    // A miss of its own holds back younger loads, and arithmetic not.
-    // Not where the code is.
+    // A miss of the atomic delays younger loads, but not arithmetic. The address is not in the line
+    // of the code.
     let [read, write] = atomic(3 << 20);
     let younger = [read, write, load(1 << 21)];
     assert!(cycles(&fences, &younger) >= 2 * DRAM);
@@ -449,7 +449,7 @@ fn fetch_goes_through_the_tlb_and_the_cache_a_line_at_a_time() {
     let stack = b.core.slots();
     // A line's fetch overlaps the last cycle of the line before.
     assert!(stack.fetch > (n - 1) * (DRAM - 6) * 4, "{stack:?}");
-    // Again, from the start: all in the cache, width-bound.
+    // Again from the start: all lines hit, so the width limits.
     let jump = Op {
         va: PC,
         flags: flags::TAKEN,

@@ -1,12 +1,11 @@
-//! Branches of which it is not known, after something was passed over, whether they would be
-//! foreseen.
+//! Branches whose prediction is uncertain after a fast-forward.
 
 use crate::bench::*;
 use pagewalk_cpu::{CoreSpec, PredictorSpec};
 use pagewalk_stream::{Op, flags};
 use pagewalk_structures::StaleOutcomes;
 
-/// Of the branches among `ops`, run after a gap by a core that has run them before.
+/// Number of uncertain branches among `ops`, run after a gap by a core that has run them before.
 fn unknown(spec: &CoreSpec, ops: &[Op]) -> u64 {
     let mut b = Bench::new(spec);
     let branches = |b: &Bench| b.core.stale()[5];
@@ -19,7 +18,7 @@ fn unknown(spec: &CoreSpec, ops: &[Op]) -> u64 {
     b.core.mark_stale(true);
     b.run(ops);
     let found = branches(&b);
-    // What was seen since is known.
+    // Branches seen since the gap are certain.
     b.run(ops);
     assert_eq!(branches(&b), found);
     found.hits + found.misses
@@ -56,7 +55,7 @@ fn what_needs_no_guess_is_known() {
         (flags::INDIRECT, 1),
         (flags::INDIRECT | flags::CALL, 1),
         (flags::RETURN, 1),
-        // The decoder knows where they go.
+        // The decoder knows their targets.
         (0, 0),
         (flags::CALL, 0),
     ] {

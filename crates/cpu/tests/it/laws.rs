@@ -1,4 +1,4 @@
-//! What must hold for any program.
+//! Properties that hold for any program.
 
 use crate::bench::*;
 use pagewalk_cpu::{Core, CoreContext, CoreSpec, PredictorSpec, Stop};
@@ -52,11 +52,11 @@ fn draft() -> impl Strategy<Value = Draft> {
         )
 }
 
-/// The program in two forms: plain instructions folded into the ops, and one op
-/// for every instruction.
+/// The program in two forms: simple instructions folded into the ops, and one op for every
+/// instruction.
 fn both_forms(drafts: &[Draft]) -> (Vec<Op>, Vec<Op>) {
     let (mut grouped, mut single) = (vec![], vec![]);
-    // Where in `single` the result of each grouped op is.
+    // Position in `single` of each grouped op's result.
     let mut place: Vec<usize> = vec![];
     let mut pc = PC;
     for d in drafts {
@@ -74,7 +74,7 @@ fn both_forms(drafts: &[Draft]) -> (Vec<Op>, Vec<Op>) {
             own.va = pc;
         }
         if d.kind == 6 {
-            // To another line, where the next op begins.
+            // A jump to another line, where the next op begins.
             pc = PC + u64::from(d.jump) * 64;
             own.va = pc;
         }
@@ -316,7 +316,7 @@ fn random_updates_miss_the_tlb_once_each() {
     let mut b = Bench::with(&spec(), &mmu(), 64);
     b.run(&gups(n, 1 << 38));
     let s = b.core.mmu.stats();
-    // The store follows its load and waits for the same walk, or hits after it.
+    // The store comes after its load and merges with the same walk, or hits after it.
     assert!((n..n + n / 100).contains(&s.walks), "{s:?}");
 }
 
@@ -370,7 +370,7 @@ fn two_cores_share_the_bus() {
             })
             .collect();
         let mut at = vec![0; usize::from(cores)];
-        // The core with the smallest local time goes on, in small steps.
+        // The core with the smallest local time runs next, in small steps.
         while let Some(c) = (0..all.len())
             .filter(|&c| at[c] < all[c].1.len())
             .min_by_key(|&c| all[c].0.now())
@@ -488,8 +488,7 @@ fn impossible_cores_are_refused_by_key() {
     );
 }
 
-/// Loads, stores and branches: far apart, one line after the other, and on both sides of lines
-/// and pages.
+/// Loads, stores and branches: far apart, sequential, and across lines and pages.
 fn wandering(n: usize) -> Vec<Op> {
     let mut r = rng(1, "test.wandering");
     let mut va = 0;
@@ -522,7 +521,7 @@ fn looking_ahead_of_warming_changes_nothing() {
         );
         for batch in ops.chunks(4096) {
             at_once.warm(batch);
-            // Who is given one op knows of no other.
+            // A core that is given one op cannot look ahead.
             for op in batch {
                 one_by_one.warm(std::slice::from_ref(op));
             }

@@ -1,4 +1,4 @@
-//! What an instruction that asks the machine's shortcut costs, on paper.
+//! The cycles of an instruction that queries the machine's shortcut, in closed form.
 
 use crate::bench::{Bench, DRAM, FLIP, L1, PC, after, compute, load, mmu, spec};
 use pagewalk_cpu::Stop;
@@ -7,7 +7,7 @@ use pagewalk_tables::{QueryResult, StltPage, Unit};
 use pagewalk_units::{Cycle, PageSize, PhysAddr, VirtAddr};
 
 const LATENCY: u8 = 5;
-/// Where the rows lie: no data does.
+/// Address of the rows; no data lies there.
 const ROWS: u64 = 1 << 32;
 
 fn ask() -> Op {
@@ -30,7 +30,7 @@ fn looked(lines: &[u64], written: bool) -> QueryResult {
     }
 }
 
-/// Runs `ops`; the one that asks for the nth time is answered with `answer(n)`.
+/// Runs `ops`. The nth query gets the result `answer(n)`.
 fn run(b: &mut Bench, ops: &[Op], answer: impl Fn(u64) -> Option<QueryResult>) -> Cycle {
     let before = b.core.finish();
     b.core.idle(before);
@@ -64,7 +64,7 @@ fn a_chain_of_questions_costs_the_line_and_the_match_each() {
     run(&mut b, &ops, |_| Some(looked(&[3], false)));
     let cycles = run(&mut b, &ops, |_| Some(looked(&[3], false)));
     assert_eq!(cycles, 1000 * (L1 + Cycle::from(LATENCY)) + 1);
-    // Lines never seen, all of a set side by side.
+    // New lines, all of a set in parallel.
     let set = |n: u64| (0..8).map(|k| 100 + 8 * n + k).collect::<Vec<_>>();
     let cycles = run(&mut b, &ops, |n| Some(looked(&set(n), false)));
     assert_eq!(cycles, 1000 * (DRAM + Cycle::from(LATENCY)) + 1);
@@ -107,7 +107,7 @@ fn the_line_that_is_written_holds_up_nobody() {
         run(&mut b, &ops, |n| Some(looked(&[n], written)))
     });
     assert_eq!(without, with);
-    // It is written all the same: the line is the core's own.
+    // The line is written all the same: the core owns it.
     let mut b = begun();
     run(&mut b, &ops, |n| Some(looked(&[n], true)));
     assert_eq!(b.get("core.0.l1d", "stores"), 100);
@@ -137,7 +137,7 @@ fn requests_end_where_the_program_says_and_the_run_with_the_last_one_asked_for()
     let ran = b.warm(&ops[4..]);
     assert_eq!((ran.at, ran.stop), (2, Stop::Limit));
     assert_eq!((b.core.requests(), b.stats().requests), (3, 2));
-    // A question can be the end of one, too.
+    // A query can end a request, too.
     let asks = [Op {
         flags: flags::REQUEST,
         ..ask()
@@ -161,7 +161,7 @@ fn a_question_between_samples_leaves_its_lines_and_takes_no_time_of_its_own() {
     assert_eq!(cycles, 100 * (L1 + Cycle::from(LATENCY)) + 1);
 }
 
-/// An insertion's answer, with a line of its set or without.
+/// The result of an insertion, with or without lines of its set.
 fn insertion(page: u64, lines: &[u64]) -> QueryResult {
     QueryResult {
         unit: Unit::Insert {
@@ -182,7 +182,7 @@ fn an_insertion_takes_its_walk_or_its_line_and_the_latency() {
     let walk = walked(&b);
     assert!(walk >= 2 * DRAM, "{walk}");
     assert_eq!(cycles, walk + Cycle::from(LATENCY) + 1);
-    // The page beside it: the walk is short, and goes on while the line comes.
+    // The next page: the walk is short and overlaps with the line.
     let cycles = run(&mut b, &[ask()], |_| Some(insertion((1 << 20) + 1, &[5])));
     assert!(walked(&b) - walk < DRAM);
     assert_eq!(cycles, DRAM + Cycle::from(LATENCY) + 1);

@@ -1,4 +1,4 @@
-//! Wrong paths whose loads are known on paper.
+//! Wrong paths whose loads are known in closed form.
 
 use crate::bench::*;
 use pagewalk_cpu::{Core, CoreSpec, WrongPathSpec};
@@ -16,7 +16,7 @@ fn following() -> CoreSpec {
     }
 }
 
-/// A branch without pattern: the outcome is a bit of a hash.
+/// A branch without pattern: its outcome is a bit of a hash.
 fn coin(i: u64) -> bool {
     let h = i.wrapping_mul(0x9E37_79B9_7F4A_7C15);
     (h ^ h >> 29).wrapping_mul(0xBF58_476D_1CE4_E5B9) >> 60 & 1 == 1
@@ -49,7 +49,7 @@ const LEVELS: u64 = 8;
 /// Cycles that a comparison takes.
 const COMPARE: u8 = 20;
 
-/// Where node `n` of the tree lies, in which node `i` has the children `2i` and `2i + 1`.
+/// Address of node `n` of the tree. Node `i` has the children `2i` and `2i + 1`.
 fn node(n: u64) -> u64 {
     n << 12 | (n % 64) << 6
 }
@@ -60,7 +60,7 @@ fn descent(leaf: u64, out: &mut Vec<Op>) {
     let mut n = 1;
     for level in 0..LEVELS {
         let pc = |k: u64| PC + level * 0x40 + k * 4;
-        // Whether there is a jump between the load of this node's address and here.
+        // A left child has a jump between the load of its address and here.
         let left = n % 2 == 0;
         let address = match (level, left) {
             (0, _) => 0,
@@ -86,14 +86,14 @@ fn descent(leaf: u64, out: &mut Vec<Op>) {
     out.push(at(PC + LEVELS * 0x40, after(load(node(n) + 0x28), address)));
 }
 
-/// Fills the TLB with other pages, and waits for that.
+/// Fills the TLB with other pages, and drains the window.
 fn flush(out: &mut Vec<Op>) {
     out.push(fence());
     out.extend((0..64).map(|i| at(PC - 64, load((1 << 30) + i * 4096 + i * 64))));
     out.push(fence());
 }
 
-/// A first level of TLBs alone, of 64 entries.
+/// First-level TLBs of 64 entries, and no second level.
 fn small() -> MmuSpec {
     MmuSpec {
         l2: Default::default(),
@@ -115,8 +115,8 @@ fn the_other_child_is_walked_to_at_each_misprediction() {
     let leaves = 1 << LEVELS;
     let walks = |s: &CoreSpec| {
         let mut b = Bench::with(s, &small(), 256);
-        // All pointers have been followed, and often enough that code which comes by
-        // each once counts as code that comes again.
+        // Every pointer has been used, often enough that code which uses each pointer once counts
+        // as recurring.
         descents(&mut b, (0..8 * leaves).map(|i| i % leaves));
         let before = b.tree();
         descents(&mut b, (0..leaves).map(|i| i * 97 % leaves));
@@ -136,16 +136,17 @@ fn the_other_child_is_walked_to_at_each_misprediction() {
     };
     let (without, _, missed, nothing, _) = walks(&spec());
     assert_eq!(nothing, [None; 4]);
-    // Each node of a path, and the pages between two; code has a page.
+    // Walks without wrong paths: each node of a descent and the 64 pages between two descents. The
+    // page of the code stays in its TLB.
     assert_eq!(without, leaves * (LEVELS + 1 + 64));
     let (with, _, again, counts, since) = walks(&following());
     assert_eq!(missed, again, "prediction is the same");
-    // Its address is loaded from the line that the key is in, and is there when the
-    // key is: long enough before the comparison ends, and its page is in no TLB.
+    // The node's address is loaded from the same line as the key, and is ready with the key: long
+    // before the comparison ends. Its page is in no TLB.
     assert_eq!(counts, [missed, missed, missed, 0].map(Some));
     assert_eq!(with, without + missed);
-    // Of each the load of its address, its key and, one level on, of the next address, but for the
-    // leaves; what that leads to comes too late.
+    // For each node: the loads of its address, of its key and, one level down, of the next address,
+    // except for leaves. Later loads are too late.
     let of = |name| since.get("core.0.wrong_path", name).expect("there");
     let (loads, late) = (of("loads"), of("late_loads"));
     // The root's addresses are the same in the next descent.
@@ -171,7 +172,7 @@ fn a_pointer_is_known_by_a_store_that_went_through_it() {
     let run = |b: &mut Bench, from: u64, rounds: u64| {
         let mut ops = vec![];
         for i in from..from + rounds {
-            // The pointer comes from somewhere, something is written by it, and it is kept.
+            // The pointer is loaded, used for a store, and stored.
             ops.push(at(PC, load((1 << 31) + i % 512 * 8)));
             ops.push(at(PC + 4, after(store(place(i) + 0x20), 1)));
             let keep = Op {
@@ -198,15 +199,15 @@ fn a_pointer_is_known_by_a_store_that_went_through_it() {
     run(&mut b, 1000, 1000);
     let since = b.tree().since(&before);
     let of = |name| since.get("core.0.wrong_path", name).expect("there");
-    // Nobody has read there before, and nobody will.
+    // This address was never read before and will not be read later.
     let walks = of("walks");
     assert_eq!(of("remembered_loads"), walks);
     assert!(walks > 150, "{walks}");
-    // Where the next pointer comes from is told by the right path, until that ends.
+    // The right path provides the origin of the next pointer, until that path ends.
     assert!(of("unknown_loads") <= 1);
 }
 
-/// Ten loads either way of a branch that waits for nothing.
+/// Ten loads on either side of a branch that waits for nothing.
 fn ten_either_way(taken: bool) -> Vec<Op> {
     let arm = |i: u64| {
         let page = 16 * u64::from(taken) + i + 1;
@@ -235,12 +236,12 @@ fn no_load_begins_after_the_branch_is_resolved() {
         b.run(&ops[ops.len() / 2..]);
         let since = b.tree().since(&before);
         let of = |name| since.get("core.0.wrong_path", name).expect("there");
-        // The slots between its own and that of its resolution, four a cycle.
+        // The slots between the branch's dispatch and its resolution, four a cycle.
         let each = (4 * latency - 1).min(10);
         assert!(of("episodes") > 500);
         assert_eq!(of("instructions"), of("episodes") * (4 * latency - 1));
         assert_eq!(of("loads"), of("episodes") * each);
-        // The right path comes to most of them soon.
+        // The right path soon reaches most of them.
         let constant = of("constant_loads");
         assert_eq!(constant + of("converged_loads"), of("loads"));
     }
@@ -268,8 +269,8 @@ fn the_window_and_the_load_queue_bound_a_wrong_path() {
         b.run(&ops);
         (wrong(&b, "instructions"), wrong(&b, "episodes"))
     };
-    // The fence has retired, the branch has not; the load that it waits for retires
-    // a cycle before the branch is resolved, and makes room.
+    // The fence has retired, the branch has not. The load that it waits for retires a cycle before
+    // the branch is resolved, and frees its entry.
     let (instructions, episodes) = each(6, 72);
     assert_eq!(instructions, 5 * episodes);
     let (instructions, episodes) = each(224, 8);
@@ -295,13 +296,13 @@ fn a_page_that_is_gone_is_not_asked_for() {
     let ops: Vec<Op> = (0..200).flat_map(|_| slow(true)).collect();
     b.run(&ops);
     let before = b.tree();
-    // The pages of one arm are gone; it is foretold still.
+    // The pages of one arm are unmapped; the branch is still predicted to go there.
     b.table.limit = 16 << 12;
     b.run(&slow(false));
     let since = b.tree().since(&before);
     let of = |path, name| since.get(path, name).expect("there");
     assert_eq!(of("core.0.wrong_path", "episodes"), 1);
-    // As many as the load queue has room for, time and again around the loop.
+    // As many as fit into the load queue, repeatedly around the loop.
     assert_eq!(of("core.0.wrong_path", "unmapped_loads"), 72);
     assert_eq!(of("core.0.mmu", "faults"), 0);
 }

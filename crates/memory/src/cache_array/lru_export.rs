@@ -1,4 +1,4 @@
-//! What stands for a cache while its lines are followed.
+//! Export of a cache array to an LRU stack and back, for filtered functional warming.
 
 use pagewalk_structures::position;
 
@@ -7,12 +7,12 @@ use crate::lru_stack::LruStack;
 use crate::{Level, Replacement};
 
 impl CacheArray {
-    /// Whether [`CacheArray::export_lru`] tells all that there is: under LRU.
+    /// True if [`CacheArray::export_lru`] is exact: under LRU.
     pub fn can_export_lru(&self) -> bool {
         self.replacement == Replacement::Lru
     }
 
-    /// Hands its tags over to `lru_stack`, which stands for it until [`CacheArray::import_lru`].
+    /// Copies the tags to `lru_stack`, which replaces the array until [`CacheArray::import_lru`].
     pub fn export_lru(&self, lru_stack: &mut LruStack) {
         let ways = self.state.ways();
         lru_stack.prepare(self.state.count(), ways);
@@ -26,7 +26,7 @@ impl CacheArray {
         }
     }
 
-    /// Holds what `lru_stack` does, all of it ready.
+    /// Replaces the contents by those of `lru_stack`. All lines are ready.
     pub fn import_lru(&mut self, lru_stack: &LruStack) {
         for set in 0..self.state.count() {
             let base = self.state.base(set);
@@ -41,20 +41,21 @@ impl CacheArray {
         }
     }
 
-    /// [`CacheArray::host_prefetch_ways`] of what stands for it.
+    /// As [`CacheArray::host_prefetch_ways`], on the LRU stack.
     #[inline(always)]
     pub fn host_prefetch_lru(&self, lru_stack: &LruStack, line: u64) {
         lru_stack.host_prefetch(self.set(line));
     }
 
-    /// Whether `lru_stack`, which stands for it, has `line`.
+    /// True if `lru_stack` holds `line`.
     #[inline(always)]
     pub fn lru_holds(&self, lru_stack: &LruStack, line: u64) -> bool {
         let words = lru_stack.set(self.set(line));
         position(words, |word| is_of(word, line)).is_some()
     }
 
-    /// [`CacheArray::find`] and [`CacheArray::warm_hit`] of what stands for it; whether the line is there.
+    /// As [`CacheArray::find`] and [`CacheArray::warm_hit`], on the LRU stack. Returns true on a
+    /// hit.
     #[inline(always)]
     pub fn lru_hit(&mut self, lru_stack: &mut LruStack, line: u64) -> bool {
         let set = self.set(line);
@@ -67,7 +68,7 @@ impl CacheArray {
         true
     }
 
-    /// [`CacheArray::set_flags`] of what stands for it, if it has the line.
+    /// As [`CacheArray::set_flags`], on the LRU stack, if it holds the line.
     #[inline(always)]
     pub fn lru_set_flags(&self, lru_stack: &mut LruStack, line: u64, flags: u64) {
         let words = lru_stack.set_mut(self.set(line));
@@ -76,7 +77,7 @@ impl CacheArray {
         }
     }
 
-    /// [`CacheArray::fill`] of what stands for it, while warming.
+    /// As [`CacheArray::fill`] in functional warming, on the LRU stack.
     #[inline(always)]
     pub fn lru_fill(&mut self, lru_stack: &mut LruStack, line: u64, flags: u64) -> Victim {
         let word = self.warmed_word(line, flags, Level::Memory);

@@ -1,10 +1,10 @@
-//! What is not known after gaps, held against sets whose marks never come round.
+//! Uncertain lookups after gaps, compared with a model whose epochs never wrap.
 
 use super::*;
 use pagewalk_units::rng;
 use rand::RngExt;
 
-/// More gaps than a tag word has marks for, twice over.
+/// More than twice as many gaps as a tag word has epochs.
 const GAPS: u64 = 600;
 
 fn cache(ways: u32, replacement: Replacement, level: Level) -> CacheArray {
@@ -28,8 +28,8 @@ fn hit(lines: &mut CacheArray, line: u64) {
     lines.hit(at, RequestKind::Load, 0);
 }
 
-/// A set: lines and when each was used last, the last one first; ways without a line and when
-/// those were used, that which was emptied last at the end.
+/// A set: lines with the time of their last use, most recently used first. `empty`: the last use of
+/// each empty way, the one emptied last at the end.
 struct Model {
     lines: Vec<(u64, u64)>,
     empty: Vec<u64>,
@@ -103,7 +103,7 @@ fn a_line_not_used_for_hundreds_of_gaps_is_of_before_and_as_it_was() {
     for replacement in [Replacement::Lru, Replacement::Srrip, Replacement::SrripFp] {
         for gaps in [1, 254, 255, 256, 257, 510, 511, GAPS] {
             let mut lines = cache(4, replacement, Level::L2);
-            // Marks of all values are in use somewhere.
+            // All epoch values are in use somewhere.
             for begun in [0, 1, 100, 254, 255] {
                 (0..begun).for_each(|_| lines.mark_stale());
                 let line = (1 << 47) + 4 * begun;
@@ -122,24 +122,25 @@ fn a_line_not_used_for_hundreds_of_gaps_is_of_before_and_as_it_was() {
     }
 }
 
-/// Set 0 of two ways: what an emptied way held may have gone in the gap, and something else come.
+/// Set 0 of two ways: the line of an emptied way may have been evicted in the gap, and another
+/// filled.
 #[test]
 fn an_empty_way_is_known_no_better_than_what_was_in_it() {
     let mut lines = cache(2, Replacement::Lru, Level::L2);
     fill(&mut lines, 0, 0);
     fill(&mut lines, 8, 0);
     lines.mark_stale();
-    // One of before goes; what comes may have been there.
+    // A stale line is replaced; the new line may have been present.
     let at = lines.find(0).expect("filled");
     lines.remove(at);
     fill(&mut lines, 16, 0);
     assert_eq!(lines.stale.misses, 1);
-    // One of now goes; the other way is still of before.
+    // A current line is replaced; the other way is still stale.
     let at = lines.find(16).expect("filled");
     lines.remove(at);
     fill(&mut lines, 24, 0);
     assert_eq!(lines.stale.misses, 2);
-    // With all of now, an empty one is known to be.
+    // If all lines are current, an empty way is certain to be empty.
     hit(&mut lines, 8);
     let at = lines.find(24).expect("filled");
     lines.remove(at);
@@ -153,10 +154,10 @@ fn what_nobody_asked_for_is_no_miss() {
         (Level::L2, 0, 1),
         (Level::L2, PREFETCHED, 0),
         (Level::L2, SPECULATIVE, 0),
-        // From the level above.
+        // Write-backs from the level above.
         (Level::L2, DIRTY | OWNED, 0),
         (Level::L3, DIRTY, 0),
-        // Of a store.
+        // A store's fill.
         (Level::L1, DIRTY | OWNED, 1),
     ] {
         let mut lines = cache(2, Replacement::Lru, level);

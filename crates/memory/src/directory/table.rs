@@ -1,19 +1,19 @@
-//! The lines of a directory by their numbers.
+//! Hash table of a directory's lines.
 
 use pagewalk_structures::prefetch;
 use pagewalk_units::Cycle;
 
-/// Who holds a line.
+/// Holders of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Holders {
     /// These cores, one bit each; none has written it.
     Clean(u64),
-    /// This core alone, which has written it and has it from this time on.
+    /// Only this core, which has written it and has it from this cycle on.
     Writer(u8, Cycle),
 }
 
 impl Holders {
-    /// One bit each.
+    /// The holders, one bit each.
     #[inline(always)]
     pub fn cores(self) -> u64 {
         match self {
@@ -26,18 +26,17 @@ impl Holders {
 /// Bits of a tag that hold the line's number; above them is the writer.
 const LINE_BITS: u32 = 48;
 const LINE_MASK: u64 = (1 << LINE_BITS) - 1;
-/// The writer of a line that is clean.
+/// Writer field of a clean line.
 const NOBODY: u64 = 0xff;
 /// The tag of a free slot: no line has its number.
 const EMPTY: u64 = u64::MAX;
 
-/// A line and its holders in two words, so that four are in a cache line of the host:
-/// its own misses are what costs.
+/// A line and its holders in two words, so that four fit into a cache line of the host.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(16))]
 struct Slot {
     tag: u64,
-    /// The cores, or of a line with a writer when that has it.
+    /// The holding cores, or for a line with a writer the cycle from which it has the line.
     word: u64,
 }
 
@@ -72,17 +71,17 @@ const FREE: Slot = Slot {
     word: 0,
 };
 
-/// Slots of an empty table, as a power of two.
+/// log2 of the slots of an empty table.
 const SMALLEST: u32 = 10;
 
-/// Where a line lies is known before it is looked for, so that the host can be told:
-/// from its slot by its number on, in the first that was free.
+/// Open-addressing hash table with linear probing. A line's home slot is known without a search, so
+/// that the host can prefetch it.
 #[derive(Clone, Debug)]
 pub(super) struct Table {
-    /// A power of two, of which three quarters are used at most.
+    /// A power of two of slots, at most three quarters used.
     slots: Vec<Slot>,
     len: usize,
-    /// A number's hash becomes a slot by a shift.
+    /// Shift from a number's hash to its slot.
     shift: u32,
 }
 
@@ -100,12 +99,12 @@ impl Table {
         }
     }
 
-    /// How many lines there are.
+    /// Number of lines.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Where to look for `line` first: Fibonacci hashing.
+    /// Home slot of `line`: Fibonacci hashing.
     #[inline(always)]
     fn home(&self, line: u64) -> usize {
         (line.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> self.shift) as usize
@@ -116,7 +115,7 @@ impl Table {
         (at + 1) & (self.slots.len() - 1)
     }
 
-    /// Tells the host that `line` will be looked for.
+    /// Prefetches the home slot of `line` into the host's caches.
     #[inline(always)]
     pub fn host_prefetch(&self, line: u64) {
         prefetch(&self.slots[self.home(line)]);
@@ -138,29 +137,29 @@ impl Table {
         }
     }
 
-    /// The slot of `line`, and who holds it, if it is here.
+    /// The slot and the holders of `line`, if present.
     #[inline]
     pub fn get(&self, line: u64) -> Option<(usize, Holders)> {
         let at = self.find(line).ok()?;
         Some((at, self.slots[at].holders()))
     }
 
-    /// The slot of `line`, and who holds it: nobody, if it was not here until now.
+    /// The slot and the holders of `line`; inserts it without holders if absent.
     #[inline]
     pub fn entry(&mut self, line: u64) -> (usize, Holders) {
         let at = self.find(line).unwrap_or_else(|at| self.put(line, at));
         (at, self.slots[at].holders())
     }
 
-    /// Says who holds `line`, which is in slot `at`.
+    /// Sets the holders of `line`, which is in slot `at`.
     #[inline]
     pub fn set(&mut self, at: usize, line: u64, holders: Holders) {
         debug_assert_eq!(self.slots[at].line(), line);
         self.slots[at] = Slot::new(line, holders);
     }
 
-    /// Puts `line` into the free slot `at`, or where that is in a larger table; gives
-    /// the slot.
+    /// Inserts `line` into the free slot `at`, or after growing into its slot there. Returns the
+    /// slot.
     fn put(&mut self, line: u64, mut at: usize) -> usize {
         if 4 * (self.len + 1) > 3 * self.slots.len() {
             self.grow();
@@ -181,9 +180,9 @@ impl Table {
         *self = larger;
     }
 
-    /// Takes the line in slot `hole` out.
+    /// Removes the line in slot `hole`.
     pub fn remove(&mut self, mut hole: usize) {
-        // What comes behind moves up, as far as it was not meant for behind the hole.
+        // Later lines of the probe sequence move up, unless their home slot is after the hole.
         let most = self.slots.len() - 1;
         let mut at = hole;
         loop {
@@ -202,7 +201,7 @@ impl Table {
         self.len -= 1;
     }
 
-    /// Every line with who holds it.
+    /// Every line with its holders.
     #[cfg(test)]
     pub fn iter(&self) -> impl Iterator<Item = (u64, Holders)> {
         let used = self.slots.iter().filter(|s| s.tag != EMPTY);

@@ -1,16 +1,13 @@
-//! DDR memory: channels, banks with a row buffer, and a data bus, each busy
-//! for known times.
+//! DDR memory: channels, banks with a row buffer, and a data bus, each busy for known times.
 //!
-//! A line's bank is busy for its commands: a burst when its row is open, from
-//! the activation on when none is, from the precharge on when another one is.
-//! Data crosses the channel's bus a column access later and takes 64 bytes / (8
-//! bytes x data rate). A read's latency is tCL, tRCD + tCL or tRP + tRCD + tCL,
-//! then the line on the bus, then the controller. Writes take bank and bus as
-//! reads do. Requests are served in order of time in each bank; a controller that
-//! serves open rows first would lose less where streams meet in a bank. Not
-//! modelled either: refresh, tFAW and tRRD, the longer column distance
-//! within a bank group, and the turn-round between reads and writes; together
-//! they take a few percent of the peak bandwidth.
+//! A line's bank is busy for its commands: for the burst if its row is open, from the activation on
+//! if no row is open, from the precharge on if another row is open. Data crosses the channel's bus
+//! a column access later and takes 64 bytes / (8 bytes x data rate). A read's latency is tCL, tRCD
+//! + tCL or tRP + tRCD + tCL, then the line on the bus, then the controller. Writes use bank and
+//! bus as reads do. Each bank serves requests in order of time; a controller that serves open rows
+//! first would lose less if streams meet in a bank. Not modelled: refresh, tFAW and tRRD, the
+//! longer column distance within a bank group, and the turnaround between reads and writes.
+//! Together they take a few percent of the peak bandwidth.
 
 use pagewalk_structures::FreeIntervals;
 use pagewalk_units::{Error, LINE_BYTES};
@@ -24,12 +21,12 @@ const CLOSED: u64 = u64::MAX;
 #[derive(Clone, Debug)]
 struct Bank {
     row: u64,
-    /// When the open row was activated.
+    /// Time at which the open row was activated.
     activated: u64,
-    /// When the row was last used.
+    /// Time at which the row was last used.
     used: u64,
     busy: FreeIntervals<8>,
-    /// The round of [`Ddr::warm_all`] that last opened one.
+    /// The round of [`Ddr::warm_all`] that last opened a row here.
     round: u64,
 }
 
@@ -53,11 +50,11 @@ pub(crate) struct Ddr {
     trp: u64,
     tras: u64,
     controller: u64,
-    /// 0: a row stays open.
+    /// Time after which an idle row is closed; 0: it stays open.
     keep_open: u64,
-    /// Latest time seen, which is when warming happens.
+    /// Latest time seen; functional warming happens at this time.
     latest: u64,
-    /// How often [`Ddr::warm_all`] was called.
+    /// Number of calls of [`Ddr::warm_all`].
     round: u64,
 }
 
@@ -75,23 +72,22 @@ enum Row {
     Conflict,
 }
 
-/// What an access will do to its bank.
+/// Effect of an access on its bank.
 struct Plan {
     row: Row,
-    /// Not before this time.
+    /// Earliest start.
     from: u64,
-    /// Time that the bank is busy.
+    /// Time for which the bank is busy.
     busy: u64,
-    /// From the bank's start to the first data on the bus.
+    /// Time from the bank's start to the first data on the bus.
     lead: u64,
 }
 
-/// A divisor known when the memory is built: division is a shift and a mask
-/// where it can be.
+/// A divisor that is fixed when the memory is built: division is a shift and a mask if possible.
 #[derive(Clone, Copy, Debug)]
 struct Divisor {
     by: u64,
-    /// `by` is 1 << `shift`; [`Divisor::ODD`]: it is no power of two.
+    /// `by` is 1 << `shift`; [`Divisor::ODD`] if it is no power of two.
     shift: u32,
 }
 
@@ -119,7 +115,10 @@ impl Divisor {
 }
 
 impl Ddr {
-    /// The memory of a [`DramSpec::Ddr`] that was checked; refuses another kind.
+    /// Creates the memory of a checked [`DramSpec::Ddr`].
+    ///
+    /// # Errors
+    /// Another kind of memory.
     pub fn new(spec: &DramSpec) -> Result<Self, Error> {
         let &DramSpec::Ddr {
             data_rate_mts,
@@ -159,7 +158,7 @@ impl Ddr {
             by_channel: Divisor::new(u64::from(channels)),
             by_column: Divisor::new(u64::from(row_bytes) / LINE_BYTES),
             by_bank: Divisor::new(u64::from(per_channel)),
-            // Mega-transfers a second are transfers a million picoseconds.
+            // Mega-transfers a second are transfers per million picoseconds.
             line_time: (LINE_BYTES / u64::from(bus_bytes) * 1_000_000 + rate / 2) / rate,
             tcl: ps(tcl_ns),
             trcd: ps(trcd_ns),
@@ -172,10 +171,10 @@ impl Ddr {
         })
     }
 
-    /// Row : bank : column : channel, from high to low: neighbouring lines
-    /// go to different channels and to one row. The bank is hashed with the
-    /// row (permutation-based interleaving, Zhang, Zhu and Zhang, MICRO 2000),
-    /// so that strides of a row's size use all banks.
+    /// Address mapping row : bank : column : channel, from high to low: neighbouring lines go to
+    /// different channels and to one row. The bank is hashed with the row (permutation-based
+    /// interleaving, Zhang, Zhu and Zhang, MICRO 2000), so that strides of a row's size use all
+    /// banks.
     #[inline(always)]
     fn place(&self, line: u64) -> Coordinates {
         let (rest, channel) = self.by_channel.split(line);
@@ -214,8 +213,8 @@ impl Ddr {
                 lead: self.tcl,
             };
         }
-        // An activation in the future of this request (requests do not come
-        // in order of time) does not hold it up.
+        // An activation later than this request does not delay it (requests do not arrive in order
+        // of time).
         let closes = bank.activated + self.tras;
         Plan {
             row: Row::Conflict,
@@ -229,8 +228,8 @@ impl Ddr {
         }
     }
 
-    /// Reads or writes a line asked for at `at`; when it is back (read), and how
-    /// long it waited for its bank and the bus.
+    /// Reads or writes a line, requested at `at`. Returns when the data is back (for a read), and
+    /// how long it waited for its bank and the bus.
     pub fn access(&mut self, line: u64, at: u64, write: bool) -> (u64, u64) {
         let place = self.place(line);
         let plan = self.plan(place, at);
@@ -269,15 +268,15 @@ impl Ddr {
         (back, waits[0] + waits[1])
     }
 
-    /// How long an access would wait for the bus of its channel and be on it, whatever its
-    /// bank does: as if its row were to be opened.
+    /// Time that an access would wait for the bus of its channel and occupy it, whatever its bank
+    /// does: as if its row had to be opened.
     pub fn bus_time(&self, line: u64, at: u64) -> u64 {
         let channel = &self.channels[self.place(line).channel];
         let asks_bus = at + self.trcd + self.tcl;
         channel.bus.earliest(asks_bus, self.line_time) - asks_bus + self.line_time
     }
 
-    /// The line's row is open now.
+    /// Opens the line's row, for functional warming.
     pub fn warm(&mut self, line: u64) {
         let place = self.place(line);
         let bank = &mut self.channels[place.channel].banks[place.bank];
@@ -285,8 +284,8 @@ impl Ddr {
         bank.used = bank.used.max(self.latest);
     }
 
-    /// As [`Ddr::warm`] of each: of a bank the last one stays open, so the first ones need not be
-    /// looked at when all banks have theirs.
+    /// As [`Ddr::warm`] for each line. Only the last row of each bank stays open, so earlier lines
+    /// are skipped once every bank has its row.
     pub fn warm_all(&mut self, lines: &[u64]) {
         self.round += 1;
         let mut left: usize = self.channels.iter().map(|c| c.banks.len()).sum();
@@ -304,7 +303,7 @@ impl Ddr {
         }
     }
 
-    /// A channel's counters, in order of channel.
+    /// Counters of the channels, in order.
     pub fn stats(&self) -> impl Iterator<Item = &DramStats> {
         self.channels.iter().map(|c| &c.stats)
     }

@@ -11,7 +11,7 @@ use time::Ratio;
 use crate::stats::DramStats;
 use crate::{DramSpec, Report};
 
-/// Main memory, in cycles of the core.
+/// Main memory, with times in cycles of the core.
 #[derive(Clone, Debug)]
 pub(crate) struct Dram {
     ratio: Ratio,
@@ -29,7 +29,10 @@ enum Model {
 }
 
 impl Dram {
-    /// A memory whose parameters were checked; refuses a frequency that no core has.
+    /// Creates a memory. The parameters were checked.
+    ///
+    /// # Errors
+    /// A frequency out of range.
     pub fn new(spec: &DramSpec, frequency_ghz: f64) -> Result<Self, Error> {
         let ratio = Ratio::new(frequency_ghz)?;
         let model = match *spec {
@@ -43,8 +46,8 @@ impl Dram {
         Ok(Dram { ratio, model })
     }
 
-    /// Reads a line; cycle at which it is at the cache that asked at `now`, and for
-    /// how many cycles of that it waited for its bank and the bus.
+    /// Reads a line. Returns the cycle at which it is at the cache that requested it at `now`, and
+    /// the cycles that it waited for its bank and the bus.
     #[inline]
     pub fn read(&mut self, line: u64, now: Cycle) -> (Cycle, Cycle) {
         match &mut self.model {
@@ -71,7 +74,7 @@ impl Dram {
         }
     }
 
-    /// Writes a line at `now`; nobody waits for it.
+    /// Writes a line at `now`. No request waits for it.
     #[inline]
     pub fn write(&mut self, line: u64, now: Cycle) {
         match &mut self.model {
@@ -82,7 +85,7 @@ impl Dram {
         }
     }
 
-    /// Cycles that a read at `now` would wait for the bus and be on it.
+    /// Cycles that a read at `now` would wait for the bus and occupy it.
     pub fn delay(&self, line: u64, now: Cycle) -> Cycle {
         match &self.model {
             Model::Fixed { .. } => 0,
@@ -92,14 +95,14 @@ impl Dram {
         }
     }
 
-    /// Leaves the line's row open.
+    /// Opens the line's row, for functional warming.
     pub fn warm(&mut self, line: u64) {
         if let Model::Ddr(ddr) = &mut self.model {
             ddr.warm(line);
         }
     }
 
-    /// Leaves open what [`Dram::warm`] of one of these lines after the other does.
+    /// As [`Dram::warm`] for each line in order.
     pub fn warm_all(&mut self, lines: &[u64]) {
         if let Model::Ddr(ddr) = &mut self.model {
             ddr.warm_all(lines);
@@ -108,7 +111,7 @@ impl Dram {
 }
 
 impl Report for Dram {
-    /// Channel `n` is at `path.n`.
+    /// Adds channel `n` at `path.n`.
     fn report(&self, path: &str, tree: &mut Tree) {
         match &self.model {
             Model::Fixed { stats, .. } => tree.add(&format!("{path}.0"), stats),

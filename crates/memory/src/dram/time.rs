@@ -1,4 +1,4 @@
-//! Between cycles of the core and picoseconds of the memory.
+//! Conversion between cycles of the core and picoseconds of the memory.
 
 use pagewalk_units::{Cycle, Error};
 
@@ -7,7 +7,7 @@ const PS_BITS: u32 = 24;
 /// Fractional bits of a picosecond's length in cycles.
 const CYCLE_BITS: u32 = 40;
 
-/// How long a cycle is.
+/// Length of a cycle.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ratio {
     ps_per_cycle: u64,
@@ -15,7 +15,7 @@ pub(crate) struct Ratio {
 }
 
 impl Ratio {
-    /// A core of this frequency.
+    /// The ratio for a core of this frequency.
     pub fn new(frequency_ghz: f64) -> Result<Self, Error> {
         if !(0.01..=100.0).contains(&frequency_ghz) {
             return Err(Error::key(
@@ -25,18 +25,18 @@ impl Ratio {
         }
         Ok(Ratio {
             ps_per_cycle: (1000.0 / frequency_ghz * f64::from(1u32 << PS_BITS)).round() as u64,
-            // Down, so that a whole number of cycles never becomes one more.
+            // Rounded down, so that a whole number of cycles never becomes one more.
             cycles_per_ps: (frequency_ghz / 1000.0 * (1u64 << CYCLE_BITS) as f64) as u64,
         })
     }
 
-    /// The moment at which a cycle begins.
+    /// Time at which a cycle begins.
     #[inline(always)]
     pub fn to_ps(self, cycle: Cycle) -> u64 {
         ((u128::from(cycle) * u128::from(self.ps_per_cycle)) >> PS_BITS) as u64
     }
 
-    /// Cycles that a duration takes, begun ones counted whole.
+    /// Cycles of a duration, rounded up.
     #[inline(always)]
     pub fn to_cycles(self, ps: u64) -> Cycle {
         let exact = u128::from(ps) * u128::from(self.cycles_per_ps);

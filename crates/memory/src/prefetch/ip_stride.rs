@@ -4,7 +4,7 @@
 
 use super::{PAGE_LINES_SHIFT, Recent, Wanted};
 
-/// How sure an instruction's stride is.
+/// Confidence in an instruction's stride.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     /// No stride seen, or a steady one broken once.
@@ -22,13 +22,12 @@ struct Instruction {
     last: u64,
     stride: i64,
     state: State,
-    /// Strides beyond `last` up to which lines have been asked for.
+    /// Number of strides beyond `last` that are already prefetched.
     ahead: u8,
 }
 
-/// The table. Strides are in lines; accesses to the line of the last one say
-/// nothing. A steady instruction is kept `lookahead` strides ahead, at most
-/// `degree` lines an access.
+/// The table. Strides are in lines; accesses to the same line as the last do not train. For a
+/// steady instruction prefetches run `lookahead` strides ahead, at most `degree` lines an access.
 #[derive(Clone, Debug)]
 pub(crate) struct IpStride {
     table: Recent<Instruction>,
@@ -37,8 +36,8 @@ pub(crate) struct IpStride {
 }
 
 impl IpStride {
-    /// A table of so many instructions; at most `degree` lines an access, `lookahead`
-    /// strides ahead.
+    /// A table of `entries` instructions; at most `degree` lines an access, `lookahead` strides
+    /// ahead.
     pub fn new(entries: u32, degree: u32, lookahead: u32) -> Self {
         IpStride {
             table: Recent::new(entries as usize),
@@ -47,7 +46,7 @@ impl IpStride {
         }
     }
 
-    /// A load of `line` by the instruction at `pc`; whether there is something
+    /// Trains on a load of `line` by the instruction at `pc`. Returns true if it put lines into
     /// `wanted`.
     #[inline(always)]
     pub fn train(&mut self, line: u64, pc: u64, wanted: &mut Wanted) -> bool {
@@ -57,7 +56,7 @@ impl IpStride {
         }
     }
 
-    /// The same when the instruction is new, or its line.
+    /// As [`IpStride::train`], if the instruction or its line is new.
     #[inline(never)]
     fn train_by(&mut self, line: u64, pc: u64, wanted: &mut Wanted) -> bool {
         let Some(e) = self.table.get(pc) else {
@@ -81,7 +80,7 @@ impl IpStride {
             (State::Initial, false) => State::Transient,
             (State::Transient | State::NoPrediction, false) => State::NoPrediction,
             (State::Steady, false) => {
-                // One break (a new page, a new row) does not unlearn the stride.
+                // One break (a new page, a new row) keeps the stride.
                 e.state = State::Initial;
                 e.ahead = 0;
                 return false;

@@ -1,4 +1,4 @@
-//! Hardware prefetchers: they see accesses of one cache and name lines.
+//! Hardware prefetchers: they train on the accesses of one cache and name lines to fetch.
 
 mod ip_stride;
 mod simple;
@@ -14,11 +14,11 @@ use crate::{PrefetcherSpec, RequestKind};
 
 pub(crate) use vldp::MOST_TABLES;
 
-/// log2 of the lines of a 4 KB page, which no prefetch leaves unless it is told to: the
-/// next physical page belongs to somebody else.
+/// log2 of the lines of a 4 KB page. Prefetches stay within a page unless configured otherwise: the
+/// next physical page is unrelated.
 const PAGE_LINES_SHIFT: u32 = 6;
 
-/// Most lines that one access may ask for.
+/// Most lines that one access may prefetch.
 pub(crate) const MAX_DEGREE: usize = 16;
 
 /// Lines to fetch, in order.
@@ -34,7 +34,7 @@ pub(crate) enum Prefetcher {
 }
 
 impl Prefetcher {
-    /// A prefetcher whose parameters were checked.
+    /// Creates a prefetcher. The parameters were checked.
     pub fn new(spec: PrefetcherSpec) -> Self {
         match spec {
             PrefetcherSpec::IpStride {
@@ -61,8 +61,8 @@ impl Prefetcher {
         }
     }
 
-    /// An access of the cache, `missed` if it missed or was the first to a prefetched line;
-    /// whether it asks for lines, which are then in `wanted`.
+    /// Trains on an access of the cache. `missed`: it missed or was the first to a prefetched line.
+    /// Returns true if it put lines into `wanted`.
     #[inline(always)]
     pub fn train(
         &mut self,
@@ -73,10 +73,10 @@ impl Prefetcher {
         wanted: &mut Wanted,
     ) -> bool {
         match self {
-            // Strides are those of load instructions.
+            // Only loads have strides by instruction.
             Prefetcher::IpStride(p) => kind == RequestKind::Load && p.train(line, pc, wanted),
-            // Everything that moves through a page, but not walkers, whose
-            // reads follow the program's pages, and not engines' guesses.
+            // Requests that move through a page: not walkers, whose reads depend on the program's
+            // pages, and not engines' guesses.
             Prefetcher::Streamer(p) => moves(kind) && p.train(line, wanted),
             Prefetcher::Vldp(p) => moves(kind) && p.train(line, wanted),
             Prefetcher::Simple(p) => moves(kind) && p.train(line, missed, wanted),
@@ -84,7 +84,7 @@ impl Prefetcher {
     }
 }
 
-/// Whether a request moves through pages as the program does.
+/// True if requests of this kind move through pages as the program does.
 #[inline(always)]
 fn moves(kind: RequestKind) -> bool {
     matches!(
@@ -93,8 +93,7 @@ fn moves(kind: RequestKind) -> bool {
     )
 }
 
-/// A few keyed entries in order of use, found in constant time: what hardware
-/// does with a content-addressed memory.
+/// A few keyed entries under LRU, found in constant time: a model of a content-addressed memory.
 #[derive(Clone, Debug)]
 struct Recent<V> {
     /// Hash buckets: first entry + 1 of each chain.
@@ -133,7 +132,7 @@ impl<V> Recent<V> {
         (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize & (self.heads.len() - 1)
     }
 
-    /// The value of `key`, made the newest.
+    /// The value of `key`, which becomes the most recently used.
     #[inline(always)]
     fn get(&mut self, key: u64) -> Option<&mut V> {
         let mut at = self.heads[self.bucket(key)];
@@ -156,7 +155,7 @@ impl<V> Recent<V> {
         self.link(i);
     }
 
-    /// Puts a key in that is not here, over the oldest if all are in use.
+    /// Inserts a key that is absent, replacing the oldest if all entries are in use.
     #[inline(never)]
     fn insert(&mut self, key: u64, value: V) {
         let bucket = self.bucket(key);

@@ -1,27 +1,27 @@
-//! Sniper's prefetcher "simple" (`simple_prefetcher.cc`): the last lines of a few flows, of
-//! which an access goes on with the nearest.
+//! Sniper's prefetcher "simple" (`simple_prefetcher.cc`): keeps the last lines of a few flows. An
+//! access continues the nearest flow.
 
 use super::{PAGE_LINES_SHIFT, Wanted};
 
-/// Lines of a page, beyond which an access goes on with no flow.
+/// Lines of a page: an access further than this from a flow does not continue it.
 const FAR: u64 = 1 << PAGE_LINES_SHIFT;
-/// Lines of 52-bit physical addresses: what is named beyond them is not fetched.
+/// Lines of 52-bit physical addresses; lines beyond are not fetched.
 const LINES: u64 = 1 << 46;
 
-/// The flows. An access that goes on with none takes the place of one in turn, and with it
-/// the distance to a line that it has nothing to do with: Sniper's code has that for a stride,
-/// too, and so it is here.
+/// The flows. An access that continues none replaces one round-robin. Its stride is then the
+/// distance to that unrelated line, as in Sniper's code.
 #[derive(Clone, Debug)]
 pub(crate) struct Simple {
     last: Vec<Option<u64>>,
-    /// Whose turn it is to be replaced; it goes on with every access.
+    /// The flow to replace next; advances with every access.
     turn: usize,
     degree: u32,
     within_page: bool,
 }
 
 impl Simple {
-    /// So many flows; `degree` strides are asked for, all or those `within_page`.
+    /// Tracks `flows` flows and prefetches `degree` strides, if `within_page` only those in the
+    /// page.
     pub fn new(flows: u32, degree: u32, within_page: bool) -> Self {
         Simple {
             last: vec![None; flows as usize],
@@ -31,8 +31,8 @@ impl Simple {
         }
     }
 
-    /// An access to `line`, `missed` if it missed or is the first to a prefetched line: others
-    /// train only. Whether there is something `wanted`.
+    /// Trains on an access to `line`. Prefetches only if it `missed` or is the first to a
+    /// prefetched line. Returns true if it put lines into `wanted`.
     #[inline(never)]
     pub fn train(&mut self, line: u64, missed: bool, wanted: &mut Wanted) -> bool {
         let mut flow = self.turn;
@@ -108,7 +108,7 @@ mod tests {
         train(&mut p, 64_000, true);
         assert_eq!(train(&mut p, 6401, true), [6402]);
         assert_eq!(train(&mut p, 64_002, true), [64_004]);
-        // 64 lines are a page, and no flow's next access.
+        // A distance of 64 lines is a page: the access continues no flow.
         assert!(train(&mut p, 6401 + 64, true).is_empty());
     }
 

@@ -2,9 +2,9 @@
 
 use super::{PAGE_LINES_SHIFT, Recent, Wanted};
 
-/// Confidence saturates here.
+/// Saturation value of the confidence.
 const MOST: u8 = 7;
-/// From here on the prefetcher fires.
+/// Confidence from which the prefetcher fires.
 const FIRE: u8 = 2;
 
 #[derive(Clone, Copy, Debug)]
@@ -17,8 +17,8 @@ struct Page {
     next_up: bool,
 }
 
-/// Tracks the pages used last; parameters as in the released Virtuoso
-/// configuration: fire at a confidence of 2 of at most 7.
+/// Tracks the most recently used pages. Parameters as in the released Virtuoso configuration: fires
+/// at a confidence of 2 of at most 7.
 #[derive(Clone, Debug)]
 pub(crate) struct Streamer {
     pages: Recent<Page>,
@@ -27,7 +27,7 @@ pub(crate) struct Streamer {
 }
 
 impl Streamer {
-    /// Tracks so many pages; at most `degree` lines an access, `lookahead` lines ahead.
+    /// Tracks `pages` pages; at most `degree` lines an access, `lookahead` lines ahead.
     pub fn new(pages: u32, degree: u32, lookahead: u32) -> Self {
         Streamer {
             pages: Recent::new(pages as usize),
@@ -36,7 +36,7 @@ impl Streamer {
         }
     }
 
-    /// An access to `line`; whether there is something `wanted`.
+    /// Trains on an access to `line`. Returns true if it put lines into `wanted`.
     #[inline(never)]
     pub fn train(&mut self, line: u64, wanted: &mut Wanted) -> bool {
         let number = line >> PAGE_LINES_SHIFT;

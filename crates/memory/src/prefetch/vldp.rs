@@ -1,22 +1,23 @@
-//! The variable length delta prefetcher (Shevgoor et al., "Efficiently prefetching complex
-//! address patterns", MICRO 2015; where the paper leaves it open, as its authors' code for the
-//! second Data Prefetching Championship).
+//! The variable length delta prefetcher (Shevgoor et al., "Efficiently prefetching complex address
+//! patterns", MICRO 2015). Details that the paper leaves open are as in its authors' code for the
+//! second Data Prefetching Championship.
 //!
-//! A delta is the distance from one access of a page to the next, in lines. Tables that all
-//! pages share say which delta followed which: each after one more delta than the one before it.
+//! A delta is the distance from one access of a page to the next, in lines. Tables that all pages
+//! share map the latest deltas to the next one; each table uses one delta more than the one before
+//! it.
 
 use super::{PAGE_LINES_SHIFT, Recent, Wanted};
 
-/// Where a prediction's counter ends (the authors' code).
+/// Saturation value of a prediction's counter (the authors' code).
 const MOST_ACCURATE: u8 = 4;
-/// Deltas of a page that are remembered, a byte each.
+/// Deltas in a page's history, a byte each.
 const REMEMBERED: u8 = 8;
-/// Most tables: so many deltas and the one before them are in a page's history.
+/// Most tables: their deltas and one more fit into a page's history.
 pub(crate) const MOST_TABLES: u32 = 4;
 /// Lines of a page.
 const PAGE_LINES: usize = 1 << PAGE_LINES_SHIFT;
 
-/// The next delta, and how often that was right.
+/// The next delta, and a counter of how often it was right.
 #[derive(Clone, Copy, Debug)]
 struct Prediction {
     delta: i8,
@@ -24,7 +25,8 @@ struct Prediction {
 }
 
 impl Prediction {
-    /// `delta` came; a prediction that is wrong too often is replaced by it. Whether it was right.
+    /// Trains on `delta`, which replaces a prediction that is wrong too often. Returns true if the
+    /// prediction was right.
     fn learn(&mut self, delta: i8) -> bool {
         let right = self.delta == delta;
         if right {
@@ -39,10 +41,10 @@ impl Prediction {
     }
 }
 
-/// What followed the last so many deltas, the oldest entry replaced.
+/// Maps the latest deltas to the next one; first-in first-out replacement.
 #[derive(Clone, Debug)]
 struct Table {
-    /// The deltas of a key, a byte each, the latest lowest.
+    /// Mask of the deltas in a key, a byte each, the latest lowest.
     mask: u64,
     entries: Vec<(u64, Prediction)>,
     capacity: usize,
@@ -56,7 +58,7 @@ impl Table {
         found.map(|e| &mut e.1)
     }
 
-    /// `delta` came after `history`, whether that is known here or not.
+    /// Trains on `delta` after `history`, which may be new.
     fn learn(&mut self, history: u64, delta: i8) {
         if let Some(prediction) = self.get(history) {
             prediction.learn(delta);
@@ -79,7 +81,7 @@ struct Page {
     last: u8,
     /// Its last deltas, a byte each, the latest lowest.
     history: u64,
-    /// How many of them there are.
+    /// Number of deltas in the history.
     deltas: u8,
     /// The table that predicted the next delta.
     provider: Option<u8>,
@@ -102,8 +104,8 @@ fn push_delta(history: u64, delta: i8) -> u64 {
 }
 
 impl Vldp {
-    /// Tracks so many pages; `tables` of `entries` each, the first by the last delta, each
-    /// further one by one delta more; at most `degree` lines an access.
+    /// Tracks `pages` pages with `tables` of `entries` each. The first table is indexed by the last
+    /// delta, each further one by one delta more. At most `degree` lines an access.
     pub fn new(pages: u32, tables: u32, entries: u32, degree: u32) -> Self {
         let table = |n: u32| Table {
             mask: (1 << (8 * (n + 1))) - 1,
@@ -119,7 +121,7 @@ impl Vldp {
         }
     }
 
-    /// An access to `line`; whether there is something `wanted`.
+    /// Trains on an access to `line`. Returns true if it put lines into `wanted`.
     #[inline(never)]
     pub fn train(&mut self, line: u64, wanted: &mut Wanted) -> bool {
         let number = line >> PAGE_LINES_SHIFT;
@@ -136,7 +138,7 @@ impl Vldp {
             self.pages.insert(number, page);
             if let Some(first) = self.offsets[usize::from(offset)] {
                 let to = i16::from(offset) + i16::from(first.delta);
-                // A delta of pages with this first line leads into the page.
+                // The predicted first delta stays within the page.
                 wanted.push(base + to as u64);
             }
             return !wanted.is_empty();
@@ -180,7 +182,8 @@ impl Vldp {
     }
 }
 
-/// What the longest history that is known says, and its table. Not longer than the page's own.
+/// The prediction of the longest known history, and its table. Not longer than the page's own
+/// history.
 fn predict(tables: &mut [Table], history: u64, deltas: u8) -> Option<(u8, i8)> {
     let longest = usize::from(deltas).min(tables.len());
     (0..longest).rev().find_map(|n| {
@@ -189,8 +192,8 @@ fn predict(tables: &mut [Table], history: u64, deltas: u8) -> Option<(u8, i8)> {
     })
 }
 
-/// `delta` came after what `page` had: the table that predicted learns it, and the next longer
-/// one where that was wrong; the first one always knows of it.
+/// Trains on `delta` after the history of `page`: the table that predicted, the next longer one if
+/// that was wrong, and the first one if no table predicted or if it lacks the history.
 fn learn(tables: &mut [Table], page: &Page, delta: i8) {
     let (history, deltas) = (page.history, usize::from(page.deltas));
     let provider = page.provider.map(usize::from);
@@ -217,7 +220,7 @@ mod tests {
         w.to_vec()
     }
 
-    /// Accesses to the lines of a page; what the last of them asks for, as lines of the page.
+    /// Accesses the lines of a page. Returns the prefetches of the last one, as lines of the page.
     fn walk(p: &mut Vldp, page: u64, lines: &[u64]) -> Vec<u64> {
         let mut last = vec![];
         for line in lines {
@@ -229,9 +232,9 @@ mod tests {
     #[test]
     fn a_pattern_that_repeats_is_followed_by_its_history_alone() {
         let mut p = Vldp::new(16, 3, 64, 4);
-        // 1 2 1 2: after a 1 comes a 2, after a 2 a 1, by the first table.
+        // 1 2 1 2: the first table predicts 2 after 1, and 1 after 2.
         assert_eq!(walk(&mut p, 5, &[0, 1, 3, 4]), [6, 7, 9, 10]);
-        // And in a page that was never seen, from its first delta on.
+        // Also in a new page, from its first delta on.
         assert_eq!(walk(&mut p, 9, &[20, 22]), [23, 25, 26, 28]);
     }
 
@@ -242,10 +245,10 @@ mod tests {
         walk(&mut p, 1, &[10]);
         assert_eq!(walk(&mut p, 2, &[7]), [10]);
         assert!(walk(&mut p, 3, &[8]).is_empty(), "another line");
-        // Wrong, and its counter is at the end: replaced.
+        // Wrong with its counter at zero: replaced.
         walk(&mut p, 2, &[9]);
         assert_eq!(walk(&mut p, 4, &[7]), [9]);
-        // Right twice: it takes as many wrong ones to replace it.
+        // Right twice: replaced only after as many wrong ones.
         walk(&mut p, 4, &[9]);
         walk(&mut p, 5, &[7, 9]);
         walk(&mut p, 6, &[7, 8]);
@@ -256,7 +259,7 @@ mod tests {
 
     #[test]
     fn what_one_delta_cannot_tell_apart_two_can() {
-        // 1 1 2: after a 1 come a 1 and a 2 in turn.
+        // 1 1 2: after a 1 comes alternately a 1 and a 2.
         let lines: Vec<u64> = (0..12).map(|i| i / 3 * 4 + i % 3).collect();
         for (tables, expected) in [(1, false), (2, true)] {
             let mut right = 0;

@@ -1,4 +1,5 @@
-//! The L2 while lines are followed, which the first level lacks: no time passes, and nothing is counted.
+//! Filtered functional warming of the L2. The lines have passed the filter of recent lines, so the
+//! first level is taken to miss. No time passes, and nothing is counted.
 
 use pagewalk_units::{LINE_SHIFT, PhysAddr};
 
@@ -8,9 +9,9 @@ use crate::prefetch::Wanted;
 use crate::{Below, Enter, Request, RequestKind};
 
 impl Private {
-    /// From here on all requests are those of [`Private::warm_filtered`] and [`Private::warm_filtered_walk`], up to
-    /// [`Private::end_filtered_warming`], and no other core's caches are there. Whether the L2 is kept in the
-    /// order of use meanwhile: where not, requests are warmed as ever.
+    /// Begins filtered functional warming. Until [`Private::end_filtered_warming`], all requests
+    /// are [`Private::warm_filtered`] and [`Private::warm_filtered_walk`], and there is no other
+    /// core. Returns true if an LRU stack replaces the L2. If false, requests are warmed in full.
     pub fn begin_filtered_warming(&mut self) -> bool {
         self.warms_filtered = self.l2.can_export_lru() && self.walks_enter != Enter::L3;
         self.last_filtered = NO_LINE;
@@ -20,14 +21,14 @@ impl Private {
         self.warms_filtered
     }
 
-    /// Up to here.
+    /// Ends filtered functional warming: copies the LRU stack back to the L2.
     pub fn end_filtered_warming(&mut self) {
         if std::mem::take(&mut self.warms_filtered) {
             self.l2.import_lru(&self.lru_stack);
         }
     }
 
-    /// State only, of a load, store or fetch that the first level lacks, while followed.
+    /// Warms by a load, store or fetch that misses the first level.
     #[inline]
     pub fn warm_filtered<B: Below>(&mut self, request: Request, below: &mut B) {
         debug_assert!(matches!(
@@ -39,8 +40,8 @@ impl Private {
             return;
         }
         let line = request.at.0 >> LINE_SHIFT;
-        // A line that is read and then written is the last used one already, and its prefetcher has
-        // seen it.
+        // A line that is read and then written is already the most recently used, and the
+        // prefetcher has seen it.
         if line != self.last_filtered || request.kind != RequestKind::Store {
             self.warm_filtered_l2(&request, below);
             self.last_filtered = line;
@@ -51,7 +52,7 @@ impl Private {
         }
     }
 
-    /// The same of a walker's read of the entry at `at`.
+    /// Warms by a walker's read of the entry at `at`.
     #[inline]
     pub fn warm_filtered_walk<B: Below>(&mut self, at: PhysAddr, below: &mut B) {
         let (core, pc) = (self.core, 0);
@@ -65,7 +66,7 @@ impl Private {
         }
     }
 
-    /// What [`Private::access_l2`] does, without time, to what stands for the L2.
+    /// As [`Private::access_l2`] without time, on the LRU stack.
     #[inline]
     fn warm_filtered_l2<B: Below>(&mut self, request: &Request, below: &mut B) {
         let line = request.at.0 >> LINE_SHIFT;

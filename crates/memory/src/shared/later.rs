@@ -1,24 +1,24 @@
-//! What warming asks of the last level, done later and many at a time.
+//! Deferred warming requests to the last level, served in batches.
 //!
-//! Nothing comes back of it, so that it need not be done at once; and where it is known what will be
-//! asked for, the host can be told of each set long before it is searched.
+//! Warming requests have no result, so they need not be served at once. In a batch, the host can
+//! prefetch each set long before it is searched.
 
 use super::{Shared, leave};
 
-/// Requests that are put off at most: so many are done together.
+/// Most deferred requests: the size of a full batch.
 const MOST: usize = 2048;
-/// By how many requests the host is told of a set, and of a tag in it, before it is needed.
+/// Distances, in requests, at which a set, and a tag in it, is prefetched into the host's caches.
 const SET_AHEAD: usize = 32;
 const TAG_AHEAD: usize = 16;
-/// Beside the number of a line: it comes back from above with other data than memory has.
+/// Flag beside a line's number: a write-back of dirty data from the level above.
 const WRITTEN: u64 = 1 << 63;
 
-/// What is put off.
+/// The deferred requests.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Later {
-    /// Numbers of lines, in the order in which they were asked for.
+    /// Line numbers, in the order of the requests.
     requests: Vec<u64>,
-    /// Lines that memory is then asked for: a buffer.
+    /// Scratch buffer of the lines that are then read from memory.
     opened: Vec<u64>,
 }
 
@@ -32,7 +32,7 @@ impl Shared {
         }
     }
 
-    /// Does all that was put off, if anything was.
+    /// Serves all deferred requests.
     #[inline(always)]
     pub(super) fn settle(&mut self) {
         if !self.later.requests.is_empty() {
@@ -95,8 +95,8 @@ mod tests {
         }
     }
 
-    /// What is put off leaves the state that it leaves when it is done at once: tags, order of use,
-    /// marks, rows of memory, all of which later answers and counters tell.
+    /// Deferred requests leave the same state as immediate ones: tags, order of use, epochs and
+    /// open rows, as later results and counters show.
     #[test]
     fn what_is_done_later_is_done_as_at_once() {
         for (replacement, lines) in [
@@ -116,7 +116,7 @@ mod tests {
             let mut random = pagewalk_units::rng(lines, "later");
             let mut now = 0;
             for _ in 0..60 {
-                // Full buffers, and some that are cut short after few.
+                // Full batches, and some that end early.
                 for _ in 0..[3, MOST / 2, 3 * MOST][random.random_range(0..3)] {
                     let request = draw(&mut random, lines);
                     let written = random.random_range(0..4) == 0;

@@ -14,7 +14,7 @@ pub const L3: Cycle = 40;
 /// Fixed memory latency at 1 GHz, cycles.
 pub const FIXED: Cycle = 100;
 
-/// A cache by age, without a prefetcher.
+/// A cache under LRU, without a prefetcher.
 pub fn cache(size_kb: u32, ways: u32, latency: Cycle, mshrs: u32) -> CacheSpec {
     CacheSpec {
         size_kb,
@@ -26,7 +26,7 @@ pub fn cache(size_kb: u32, ways: u32, latency: Cycle, mshrs: u32) -> CacheSpec {
     }
 }
 
-/// L1s of 32 KB with 8 and 10 MSHRs, an L2 of 256 KB with 20 that walks enter at.
+/// L1s of 32 KB with 8 and 10 MSHRs, and an L2 of 256 KB with 20 MSHRs, at which walks enter.
 pub fn private() -> PrivateSpec {
     PrivateSpec {
         l1i: cache(32, 8, L1, 8),
@@ -36,7 +36,7 @@ pub fn private() -> PrivateSpec {
     }
 }
 
-/// Memory that answers after [`FIXED`] cycles, whatever the load.
+/// Memory with a latency of [`FIXED`] cycles at any load.
 pub fn fixed() -> DramSpec {
     DramSpec::Fixed {
         latency_ns: FIXED as f64,
@@ -52,7 +52,7 @@ pub fn shared() -> SharedSpec {
     }
 }
 
-/// DDR4 with times that are whole cycles at 1 GHz, but for the line's 3.333 ns.
+/// DDR4 whose times are whole cycles at 1 GHz, except the line's 3.333 ns on the bus.
 pub fn ddr(channels: u32) -> DramSpec {
     DramSpec::Ddr {
         data_rate_mts: 2400,
@@ -71,9 +71,9 @@ pub fn ddr(channels: u32) -> DramSpec {
     }
 }
 
-/// Private caches of each core over what they share, at 1 GHz.
+/// Private caches of each core over the shared level, at 1 GHz.
 pub struct Machine {
-    /// By number.
+    /// Private caches by core number.
     pub cores: Vec<Private>,
     /// L3, directory, DRAM.
     pub shared: Shared,
@@ -84,10 +84,10 @@ pub fn machine(private: &PrivateSpec, shared: &SharedSpec) -> Machine {
     machine_of(1, private, shared)
 }
 
-/// Several cores, all alike.
+/// Several identical cores.
 ///
 /// # Panics
-/// For a specification that is not possible.
+/// If the specification is impossible.
 pub fn machine_of(cores: u8, private: &PrivateSpec, shared: &SharedSpec) -> Machine {
     Machine {
         cores: (0..cores)
@@ -104,7 +104,7 @@ pub fn machine_of(cores: u8, private: &PrivateSpec, shared: &SharedSpec) -> Mach
 }
 
 impl Machine {
-    /// An access of a core that begins at `now`, after the snoops that wait for it.
+    /// An access of a core at `now`, after its pending snoops.
     #[inline]
     pub fn access_of(&mut self, core: u8, at: u64, kind: RequestKind, pc: u64, now: Cycle) -> Done {
         if self.shared.has_snoops(core) {
@@ -119,7 +119,7 @@ impl Machine {
         self.cores[usize::from(core)].access(request, now, &mut self.shared)
     }
 
-    /// The same without time.
+    /// Functional warming by an access of a core.
     pub fn warm_of(&mut self, core: u8, at: u64, kind: RequestKind, pc: u64) {
         if self.shared.has_snoops(core) {
             self.take_snoops(core);
@@ -133,7 +133,7 @@ impl Machine {
         self.cores[usize::from(core)].warm(request, &mut self.shared);
     }
 
-    /// Lets a core see what others did to its lines.
+    /// Serves the pending snoops of a core.
     pub fn take_snoops(&mut self, core: u8) {
         let mut snoops = vec![];
         self.shared.take_snoops(core, &mut snoops);
@@ -167,10 +167,10 @@ impl Machine {
         tree
     }
 
-    /// One of them.
+    /// One counter.
     ///
     /// # Panics
-    /// When there is none of that name.
+    /// If there is none of that name.
     pub fn get(&self, path: &str, name: &str) -> u64 {
         self.tree().get(path, name).expect("a counter")
     }

@@ -1,4 +1,4 @@
-//! What memory costs, as closed forms.
+//! Latencies and bandwidths of the memory system, in closed form.
 
 use crate::common::*;
 use pagewalk_memory::{Below, Level, PrefetcherSpec, RequestKind, Speculated};
@@ -71,7 +71,7 @@ fn a_glance_finds_lines_and_leaves_none() {
         m.access(0x5000, RequestKind::Walk, 0, 2000).level,
         Level::L3
     );
-    // That walk left it where a glance finds it.
+    // The walk has left the line where a read without allocation hits it.
     let found = glance(&mut m, 0x5000, 3000);
     assert_eq!((found.at, found.level), (3000 + L2, Level::L2));
 }
@@ -122,7 +122,7 @@ fn a_line_on_its_way_is_waited_for_and_asked_for_once() {
     let first = m.load(0, 100);
     let second = m.load(8, 150);
     assert_eq!(second, first, "same end, and from where it comes");
-    // A request from an earlier time than the one that asked brings it itself.
+    // A request from an earlier time than the first one fetches the line itself.
     assert_eq!(m.load(16, 20).at, 20 + L3 + FIXED);
     assert_eq!(m.load(24, 5000).at, 5000 + L1);
     assert_eq!(m.get("core.0.l1d", "misses"), 3);
@@ -142,7 +142,7 @@ fn independent_misses_are_bound_by_the_mshrs() {
         let last = (0..n).map(|l| m.load(l * 64, 0).at).max();
         assert_eq!(last, Some(n / u64::from(mshrs) * (L3 + FIXED)));
     }
-    // The L2's bind when they are fewer.
+    // The L2's MSHRs are the limit if they are fewer.
     let mut p = private();
     p.l2.mshrs = 5;
     let mut m = machine(&p, &shared());
@@ -150,7 +150,7 @@ fn independent_misses_are_bound_by_the_mshrs() {
     assert_eq!(last, Some(1000 / 5 * (L3 + FIXED)));
 }
 
-/// A machine whose caches can have everything on its way at once.
+/// A machine whose caches have MSHRs for everything.
 fn wide(channels: u32) -> (pagewalk_memory::PrivateSpec, pagewalk_memory::SharedSpec) {
     let mut p = private();
     (p.l1d.mshrs, p.l2.mshrs) = (500, 500);
@@ -188,7 +188,7 @@ fn a_ddr_read_costs_what_its_row_costs() {
         ..shared()
     };
     let mut m = machine(&private(), &s);
-    // Controller 20, line 3.333: begun cycles count whole.
+    // Controller 20, line 3.333: rounded up to whole cycles.
     let rest = L3 + 24;
     assert_eq!(m.load(0, 0).at, rest + 28, "no row open");
     assert_eq!(m.load(64, 1000).at, 1000 + rest + 14, "its row open");
@@ -253,14 +253,14 @@ fn a_busy_bank_is_no_delay() {
     let (p, s) = wide(1);
     let mut m = machine(&p, &s);
     let at = |line: u64| pagewalk_units::PhysAddr(line * 64);
-    // Two rows of one bank, one after the other: the bus is long free when the bank is.
+    // Two rows of one bank, one after the other: the bus is free long before the bank.
     let conflict = 8192 * 16 + 8192;
     m.load(0, 0);
     m.load(conflict, 0);
     assert_eq!(m.shared.delay(at(2 * conflict / 64), 200), 4);
 }
 
-/// Loads of 8 bytes in order, of which `window` may be open at once; cycles.
+/// Cycles of in-order loads of 8 bytes, of which `window` may be outstanding at once.
 fn stream(m: &mut Machine, loads: u64, window: usize) -> u64 {
     let mut done = std::collections::VecDeque::new();
     let mut retired = 0;
@@ -302,8 +302,8 @@ fn a_stream_is_bound_by_mshrs_without_prefetching_and_by_the_bus_with_it() {
         let mut m = machine(&p, &s);
         let on = stream(&mut m, lines * 8, 240);
         assert!(on as f64 / bus >= 0.99, "no faster than the bus");
-        // No prefetch brings the first lines of a page, three of 64 with the
-        // streamer; behind the L2 they also wait for the L1D's MSHRs.
+        // No prefetch fetches the first lines of a page, three of 64 with the streamer; at the L2
+        // they also wait for the L1D's MSHRs.
         let most = if l1d { 1.1 } else { 1.3 };
         assert!((on as f64) < bus * most, "{on} for {bus}");
         let path = if l1d { "core.0.l1d" } else { "core.0.l2" };
@@ -316,7 +316,7 @@ fn a_stream_is_bound_by_mshrs_without_prefetching_and_by_the_bus_with_it() {
     }
 }
 
-/// Reads `lines`, far apart in time, past an L3 with this prefetcher; the machine then.
+/// Reads `lines`, far apart in time, through an L3 with this prefetcher. Returns the machine.
 fn read_past(prefetcher: PrefetcherSpec, lines: impl Iterator<Item = u64>) -> Machine {
     let mut s = shared();
     s.l3.prefetcher = Some(prefetcher);
@@ -329,7 +329,7 @@ fn read_past(prefetcher: PrefetcherSpec, lines: impl Iterator<Item = u64>) -> Ma
 
 #[test]
 fn a_page_pattern_that_was_seen_once_costs_one_miss_a_page_with_vldp() {
-    // Deltas 3, 5, 3, 5 … : after each of them comes the other one.
+    // Deltas 3, 5, 3, 5 …: they alternate.
     let pattern: Vec<u64> = (0..16).map(|i| i / 2 * 8 + i % 2 * 3).collect();
     let pages = 50;
     let lines = (0..pages).flat_map(|p| pattern.iter().map(move |l| p * 64 + l));
@@ -340,11 +340,11 @@ fn a_page_pattern_that_was_seen_once_costs_one_miss_a_page_with_vldp() {
         degree: 1,
     };
     let m = read_past(vldp, lines);
-    // The first page misses where its first three accesses and two deltas are new; of all
-    // others the first line only, behind which the offset table knows the second.
+    // The first page misses while its first three accesses and two deltas are new. Other pages miss
+    // only their first line: the offset table predicts the second.
     assert_eq!(m.get("l3", "load_misses"), 4 + (pages - 1));
     assert_eq!(m.get("l3", "prefetches_useful"), 12 + 15 * (pages - 1));
-    // One line beyond each page's last access is in it: 59 + 5 is not.
+    // One line beyond each page's last access is still in the page: 59 + 5 is not.
     assert_eq!(
         m.get("l3", "prefetches_issued"),
         m.get("l3", "prefetches_useful")
@@ -354,7 +354,7 @@ fn a_page_pattern_that_was_seen_once_costs_one_miss_a_page_with_vldp() {
 
 #[test]
 fn a_flow_that_is_none_costs_the_simple_prefetcher_as_many_reads_as_its_degree() {
-    // Squares: the distance from one to the next is that of no other two.
+    // Squares: no two consecutive distances are equal.
     let far = 1000;
     let lines = |n: u64| (1..=n).map(move |i| i * i * far);
     let n = 60;
@@ -373,7 +373,7 @@ fn a_flow_that_is_none_costs_the_simple_prefetcher_as_many_reads_as_its_degree()
         assert_eq!(m.get("l3", "prefetches_useful"), 0);
         assert_eq!(m.get("l3", "load_misses"), n);
     }
-    // A stride is followed from the second access on: each first use asks for more.
+    // A stride is prefetched from the second access on: each first use prefetches more.
     let simple = PrefetcherSpec::Simple {
         flows: 16,
         degree: 3,
@@ -388,12 +388,12 @@ fn a_flow_that_is_none_costs_the_simple_prefetcher_as_many_reads_as_its_degree()
 #[test]
 fn stores_that_always_miss_cost_two_lines_of_bus_each() {
     let (p, mut s) = wide(1);
-    // Banks in plenty, so that a line in and a line out seldom meet in one.
+    // Many banks, so that a fill and a write-back seldom use the same one.
     if let pagewalk_memory::DramSpec::Ddr { banks, .. } = &mut s.dram {
         *banks = 64;
     }
     let mut m = machine(&p, &s);
-    // First the caches fill with dirty lines; then each line in sends one out.
+    // First the caches fill with dirty lines; then each fill evicts one.
     let (warm, n) = (60_000u64, 40_000u64);
     for l in 0..warm {
         m.warm_of(0, l * 64, RequestKind::Store, 0);
@@ -432,7 +432,7 @@ fn two_cores_on_one_channel_get_half_the_bus_each() {
 
 #[test]
 fn a_right_guess_costs_the_longer_of_walk_and_fetch() {
-    // A walk of 60 cycles beside a fetch of 140, and of 300.
+    // A walk of 60 cycles in parallel with a fetch of 140, and a walk of 300.
     for (walk, want) in [(60, L3 + FIXED), (300, 300 + L2)] {
         let mut m = machine(&private(), &shared());
         m.access(0x1000, RequestKind::Speculative, 0, 0);
@@ -459,7 +459,7 @@ fn an_engine_takes_a_miss_register_or_none_and_fetches_nothing_twice() {
     assert_eq!(guess(&mut m, 3, 7), Speculated::Dropped);
     assert_eq!(guess(&mut m, 1, there), Speculated::Present);
     assert_eq!(guess(&mut m, 3, there), Speculated::Fetched(2 * there));
-    // A line that a load has on its way, and then in the first level.
+    // A line that a load has on its way, later in the first level.
     let loaded = m.load(4 * 64, 1000).at;
     assert_eq!(guess(&mut m, 4, 1001), Speculated::UnderWay(loaded));
     assert_eq!(guess(&mut m, 4, loaded), Speculated::Present);
@@ -522,7 +522,7 @@ fn a_line_that_two_cores_write_in_turns_is_handed_over_each_time() {
     m.access_of(0, 0, RequestKind::Store, 0, 0);
     let mut last = 1000;
     for i in 0..100u8 {
-        // Both ask at once; who comes second waits until the first has it.
+        // Both request at once; the second waits until the first has the line.
         let done = m.access_of(1 - i % 2, 0, RequestKind::Store, 0, 1000);
         assert_eq!(done.at, last + 60);
         last = done.at;
@@ -547,7 +547,7 @@ fn a_line_that_guesses_take_from_the_l3_stays_there() {
     m.load(0, 0);
     let mut now = 0;
     for round in 1..=8 {
-        // More than the L2 has, fewer than the L3: line 0 goes from the former only.
+        // More lines than the L2 holds, fewer than the L3: line 0 is evicted from the L2 only.
         for line in 0..20 {
             now += 1000;
             m.load((round * 20 + line) * 64, now);

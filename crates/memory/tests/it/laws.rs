@@ -1,4 +1,4 @@
-//! What holds for any traffic.
+//! Properties that hold for any traffic.
 
 use crate::common::*;
 use pagewalk_memory::*;
@@ -42,7 +42,7 @@ impl Traffic {
 }
 
 impl Traffic {
-    /// What is followed of it: no engine guesses meanwhile.
+    /// The next access of filtered warming: no engine guesses meanwhile.
     fn followed(&mut self) -> (u64, RequestKind) {
         match self.next() {
             (at, RequestKind::Speculative, _) => (at, RequestKind::Load),
@@ -51,12 +51,12 @@ impl Traffic {
     }
 }
 
-/// Runs `n` accesses with at most `window` open; every third depends on the one before.
+/// Runs `n` accesses with at most `window` outstanding; every third depends on the one before.
 fn run(m: &mut Machine, n: u64, window: usize, seed: u64) -> Cycle {
     run_from(m, n, window, seed, 0)
 }
 
-/// The same from the cycle `start` on.
+/// As [`run`], from the cycle `start` on.
 fn run_from(m: &mut Machine, n: u64, window: usize, seed: u64, start: Cycle) -> Cycle {
     let mut traffic = Traffic::new(seed);
     let mut open = std::collections::VecDeque::new();
@@ -92,7 +92,7 @@ fn with_prefetchers() -> PrivateSpec {
     p
 }
 
-/// The other two of them.
+/// The private caches with the other two prefetchers.
 fn with_learning_prefetchers() -> PrivateSpec {
     let mut p = private();
     p.l1d.prefetcher = Some(PrefetcherSpec::Simple {
@@ -118,14 +118,14 @@ fn hits_and_misses_add_up_and_each_miss_is_one_access_below() {
         run(&mut m, 200_000, 60, 1);
         let tree = m.tree();
         let get = |path: &str, name: &str| tree.get(path, name).expect("a counter");
-        // What cannot reach a first-level cache is not reported there, and engines
-        // have lines fetched into the L2.
+        // Requests that cannot reach a first-level cache are not reported there; engines' guesses
+        // are fetched into the L2.
         let some = |path: &str, name: &str| {
             let found = tree.get(path, name);
             assert!(found.is_some() || path != "core.0.l2", "{path} {name}");
             found.unwrap_or(0)
         };
-        // Every access was asked for by somebody, who counts for himself.
+        // Every access belongs to one request, which is counted once.
         let mut traffic = Traffic::new(1);
         let asked: Vec<RequestKind> = (0..200_000).map(|_| traffic.next().1).collect();
         for (path, name, kind) in [
@@ -204,7 +204,7 @@ fn a_dirty_line_that_goes_down_is_written_over_a_copy_or_brought_in() {
     let mut random = rng(5, "test.writes");
     let mut now = 0;
     for i in 0..100_000u64 {
-        // What is used all the time stays in the first level while the second drops it.
+        // Constantly used lines stay in the first level while the L2 evicts them.
         let at = match random.random_range(0..2) {
             0 => (1 << 30) + (i / 20_000) * 8192 + random.random_range(0..8192),
             _ => random.random_range(0u64..1 << 22),
@@ -224,7 +224,7 @@ fn a_dirty_line_that_goes_down_is_written_over_a_copy_or_brought_in() {
         written_over += over;
         brought_in += came - over;
     }
-    // Both happen.
+    // Both cases occur.
     assert!(
         written_over > 0 && brought_in > 0,
         "{written_over} {brought_in}"
@@ -301,8 +301,8 @@ fn taking_hardware_away_never_helps() {
 
 #[test]
 fn warming_leaves_the_state_that_running_leaves() {
-    // The same loads, one after the other in time so that nothing is on its
-    // way, once timed and once as warming: then every load behaves the same.
+    // The same loads, far enough apart that nothing is on its way, once timed and once in
+    // functional warming: every load then behaves the same.
     for p in [private(), with_prefetchers(), with_learning_prefetchers()] {
         let (mut timed, mut warmed) = (machine(&p, &shared()), machine(&p, &shared()));
         let mut traffic = Traffic::new(3);
@@ -330,9 +330,9 @@ fn warming_leaves_the_state_that_running_leaves() {
     }
 }
 
-/// While lines are followed the L2's tags are kept in another form. What comes after, in time, tells
-/// that it has, and has asked for, what warming would have: lines, their order, what differs from
-/// memory, what prefetchers have learned and what guesses were worth.
+/// During filtered functional warming an LRU stack replaces the L2's tags. Later timed requests
+/// show that it leaves the same state as full warming: lines, their order, dirty lines, the state
+/// of prefetchers and the usefulness of guesses.
 #[test]
 fn following_leaves_what_warming_the_second_level_leaves() {
     let prefetchers = [
@@ -344,7 +344,7 @@ fn following_leaves_what_warming_the_second_level_leaves() {
         }),
         with_learning_prefetchers().l2.prefetcher,
     ];
-    // Ways for which there is code of its own, and others; sets that are no power of two.
+    // Associativities with special code and others; numbers of sets that are no power of two.
     for (size_kb, ways) in [(8, 1), (12, 2), (24, 6), (32, 8), (64, 16), (80, 20)] {
         for prefetcher in prefetchers {
             let mut spec = private();
@@ -375,7 +375,7 @@ fn following_leaves_what_warming_the_second_level_leaves() {
                         if at.0 % 5 != 0 {
                             break;
                         }
-                        // Of some a walk comes between, in the same set.
+                        // For some, a walk comes in between, in the same set.
                         if at.0 % 2 == 0 {
                             let at = PhysAddr(at.0 ^ 1 << 20);
                             a.cores[0].warm_filtered_walk(at, &mut a.shared);
@@ -397,7 +397,7 @@ fn following_leaves_what_warming_the_second_level_leaves() {
     }
 }
 
-/// Else requests are warmed as ever.
+/// Otherwise requests are warmed in full.
 #[test]
 fn what_is_not_kept_by_age_or_is_passed_by_is_not_followed_apart() {
     let mut by_prediction = private();
@@ -441,7 +441,7 @@ fn the_same_traffic_gives_the_same_answer() {
     assert_eq!(go(), go());
 }
 
-/// Stands for everything below the private caches and remembers what it was asked.
+/// A mock of everything below the private caches; records the requests.
 #[derive(Default)]
 struct Recorder(Vec<Request>);
 

@@ -1,6 +1,6 @@
-//! Speculation engines: where no TLB has a translation, they guess which lines
-//! will be wanted when it is known, and the lines are fetched meanwhile. Guesses
-//! change when things happen, never what happens.
+//! Speculation engines. When all TLBs miss, an engine guesses lines that will be needed once the
+//! translation is known, and they are fetched during the walk. Guesses change the time of events,
+//! never their outcome.
 
 mod perfect;
 pub mod registry;
@@ -25,63 +25,63 @@ use crate::Walked;
 /// A lookup that missed all TLBs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Miss {
-    /// Whose address it is.
+    /// Address space of the address.
     pub asid: Asid,
     /// The address.
     pub va: VirtAddr,
-    /// What for.
+    /// Kind of access.
     pub access: Access,
-    /// The instruction that asks.
+    /// Program counter of the accessing instruction.
     pub pc: u64,
-    /// When the last TLB said that it does not have it.
+    /// When the last TLB missed.
     pub at: Cycle,
-    /// It waits for a walk to the same 4 KB page that is under way, whose entries
-    /// are on their way: only a line of its own can be new.
+    /// True if it merges with a walk to the same 4 KB page. The page-table entries are then already
+    /// on their way, so only the line of the data can be new.
     pub merges: bool,
 }
 
-/// A guest-physical address that a nested walk needs and the nested TLB does not have.
+/// A guest-physical address that a nested walk needs and on which the nested TLB missed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NestedStep {
-    /// Whose walk it is.
+    /// Address space of the walk.
     pub asid: Asid,
     /// The address that missed all TLBs.
     pub va: VirtAddr,
     /// The guest-physical address.
     pub gpa: GuestPhysAddr,
-    /// Level of the guest's table whose entry lies there; 0: it is where `va` lies.
+    /// Level of the guest's page-table entry at that address; 0: it is the address of the data.
     pub level: u8,
-    /// When the nested TLB said that it does not have it.
+    /// When the nested TLB missed.
     pub at: Cycle,
 }
 
-/// What lies in a guessed line.
+/// Kind of content of a guessed line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum What {
-    /// What the program asked for.
+    /// The accessed data.
     Data,
-    /// A page-table entry that the walk ends at.
+    /// The page-table entry at which the walk ends.
     Entry,
-    /// Within a nested walk, for a guest-physical address that it has come to: the guest's
-    /// entry that lies there, or the host's entry that says where that is.
+    /// Within a nested walk, for a guest-physical address that it has reached: the guest's entry at
+    /// that address, or the host's entry that translates it.
     Step,
 }
 
-/// Lines that an engine has fetched.
+/// Kinds of lines that an engine fetches.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum GuessedLines {
-    /// What the program asked for.
+    /// The accessed data.
     Data,
-    /// The page-table entry that the walk ends at; in a virtual machine the
-    /// guest's and the host's.
+    /// The page-table entry at which the walk ends; in a virtual machine the guest's and the
+    /// host's.
     Entries,
     /// Both, entries first, since the walk waits for them.
     Both,
 }
 
 impl GuessedLines {
-    /// Whether lines of this kind are among them.
+    /// True if lines of this kind are fetched.
     pub fn has(self, what: What) -> bool {
         match what {
             What::Data => self != GuessedLines::Entries,
@@ -90,39 +90,37 @@ impl GuessedLines {
     }
 }
 
-/// A line that will be wanted, perhaps.
+/// A guessed line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Guess {
     /// Any address in it.
     pub at: PhysAddr,
-    /// What is said to lie there.
+    /// Content that the engine expects there.
     pub what: What,
 }
 
 impl Guess {
-    /// Whether `at` lies in its line.
+    /// True if `at` lies in the guessed line.
     #[inline]
     pub fn covers(&self, at: PhysAddr) -> bool {
         (self.at.0 ^ at.0) >> LINE_SHIFT == 0
     }
 }
 
-/// Most guesses for one miss: of each tier that a kernel may place by an entry, and data in
-/// pages of two sizes.
+/// Most guesses for one miss: for each tier an entry, and data in pages of two sizes.
 pub const MOST_GUESSES: usize = 3 * MOST_TIERS;
 
-/// Guesses for one miss, in the order in which their lines are asked for.
+/// Guesses for one miss, in the order in which their lines are requested.
 pub type Guesses = ArrayVec<Guess, MOST_GUESSES>;
 
-/// What an engine may look at when it guesses.
+/// State that an engine may use when it guesses.
 pub struct Seen<'a> {
-    /// The tables: for engines that know the answer; the hardware of others does not
-    /// have it.
+    /// The page tables. Only oracle engines read them: real hardware cannot.
     pub view: &'a View<'a>,
-    /// The hashes by which the kernel places frames, if it does, and with what success.
+    /// The hashes by which the kernel places frames, if it does, and their success counts.
     pub tiers: Option<&'a Tiers>,
-    /// How many cycles longer than on an idle memory a DRAM access to the line of an
-    /// address would take, asked for when the guesses are.
+    /// Cycles by which a DRAM access to the line of an address would take longer than in an idle
+    /// memory, if requested together with the guesses.
     pub delay: &'a dyn Fn(PhysAddr) -> Cycle,
 }
 
@@ -131,34 +129,33 @@ pub trait Engine: Send + Sync {
     /// Cycles from a miss to its guesses.
     fn latency(&self) -> Cycle;
 
-    /// Whether it ever makes guesses of this kind: only these are reported.
+    /// True if it ever makes guesses of this kind. Only these are reported.
     fn makes(&self, what: What) -> bool;
 
-    /// What it guesses for a miss, before the walk begins.
+    /// Guesses for a miss, made before the walk begins.
     fn guess(&mut self, miss: &Miss, seen: &Seen<'_>) -> Guesses;
 
-    /// Whether it guesses within nested walks.
+    /// True if it guesses within nested walks.
     fn guesses_nested_steps(&self) -> bool {
         false
     }
 
-    /// What it guesses when the nested walk for the last miss has come to `step`, before the
-    /// host's table is walked for it.
+    /// Guesses for `step` of the nested walk of the last miss, made before the host's table is
+    /// walked.
     fn guess_step(&mut self, _step: &NestedStep, _seen: &Seen<'_>) -> Guesses {
         Guesses::new()
     }
 
-    /// What became of guess number `n`, from 0 on, of those for the last miss: those made at
-    /// once first, and then those of its steps.
+    /// Receives the verdict on guess number `n` of the last miss. Guesses made at the miss are
+    /// numbered first, from 0, then those of its steps.
     fn judged(&mut self, _n: usize, _verdict: &Verdict) {}
 
-    /// The walk for a miss has found its translation, which is known at `end`: before, an
-    /// engine has nothing of it.
+    /// Trains the engine with the translation that the walk found. Hardware knows it from `end` on.
     fn learn(&mut self, _miss: &Miss, _walked: &Walked, _end: Cycle) {}
 
-    /// Translations that the kernel has changed.
+    /// Drops what the engine has learned from translations that `what` covers.
     fn invalidate(&mut self, _what: &Invalidation) {}
 
-    /// Adds what it counted beside its guesses below `path`.
+    /// Adds the engine's own counters below `path`. Its guesses are counted by the MMU.
     fn report(&self, _path: &str, _tree: &mut Tree) {}
 }

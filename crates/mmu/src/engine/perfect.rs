@@ -1,4 +1,4 @@
-//! An engine that is never wrong.
+//! The oracle engine: all its guesses are right.
 
 use pagewalk_units::{Cycle, Error};
 use schemars::JsonSchema;
@@ -9,17 +9,17 @@ use super::{Engine, Guess, GuessedLines, Guesses, Miss, NestedStep, Seen, What};
 use crate::spec::MAX_LATENCY;
 use crate::walk::{behind, translate_untimed};
 
-/// An engine that knows the answer.
+/// An oracle engine: it guesses the right lines.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PerfectSpec {
-    /// Which lines it has fetched.
+    /// Kinds of lines to fetch.
     pub what: GuessedLines,
     /// Cycles from a miss of all TLBs to its guesses. Default 0.
     #[serde(default)]
     pub latency: Cycle,
-    /// In a virtual machine also the entries that a nested walk comes by: of guest and host
-    /// for each guest-physical address, as soon as the walk has it. Default false.
+    /// In a virtual machine also guess the entries within a nested walk: the guest's and the host's
+    /// for each guest-physical address, as soon as the walk reaches it. Default false.
     #[serde(default)]
     pub nested: bool,
 }
@@ -43,7 +43,7 @@ impl EngineKind for PerfectSpec {
     }
 }
 
-/// It asks the tables themselves.
+/// The engine; it reads the page tables.
 struct Perfect {
     what: GuessedLines,
     latency: Cycle,
@@ -63,14 +63,14 @@ impl Engine for Perfect {
         self.makes(What::Step)
     }
 
-    /// What the host's walk ends at, and what the guest's then reads.
+    /// Guesses the last entry of the host's walk, and the guest's entry that is read next.
     fn guess_step(&mut self, step: &NestedStep, seen: &Seen<'_>) -> Guesses {
         let what = What::Step;
         let lines = behind(seen.view, step).into_iter();
         lines.map(|at| Guess { at, what }).collect()
     }
 
-    /// Nothing for a miss that ends in a fault for want of a page.
+    /// Guesses nothing if the page is not mapped.
     fn guess(&mut self, miss: &Miss, seen: &Seen<'_>) -> Guesses {
         let view = seen.view;
         let mut guesses = Guesses::new();

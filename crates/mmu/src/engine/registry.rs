@@ -1,4 +1,4 @@
-//! Which speculation engines there are.
+//! The registry of speculation engines.
 
 use pagewalk_units::Error;
 use schemars::JsonSchema;
@@ -8,16 +8,16 @@ use super::Engine;
 
 /// The configuration of one kind of engine.
 pub(crate) trait EngineKind {
-    /// Whether the values make sense; an error begins with the key.
+    /// Checks the values. An error begins with the key.
     fn check(&self) -> Result<(), Error>;
-    /// The engine of one core of this clock, which has learned nothing yet.
+    /// Builds the untrained engine of one core with this clock frequency.
     fn build(&self, frequency_ghz: f64) -> Box<dyn Engine>;
 }
 
-/// Each line: the name in configurations, the variant, and its parameters.
+/// Each line: name in configurations, variant, and parameters.
 macro_rules! engines {
     ($($(#[$doc:meta])* $name:literal => $variant:ident($file:ident::$spec:ident),)*) => {
-        /// Which speculation engine each core has.
+        /// Speculation engine of each core.
         #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
         #[serde(deny_unknown_fields)]
         pub enum EngineSpec {
@@ -27,7 +27,7 @@ macro_rules! engines {
         $(pub use super::$file::$spec;)*
 
         impl EngineSpec {
-            /// Whether the values make sense; an error names the key and what was expected.
+            /// Checks the values. An error names the key and the expected values.
             pub fn check(&self) -> Result<(), Error> {
                 let (name, done) = match self {
                     $(EngineSpec::$variant(spec) => ($name, EngineKind::check(spec)),)*
@@ -35,7 +35,7 @@ macro_rules! engines {
                 done.map_err(|what| what.under(name).under("engine"))
             }
 
-            /// The engine of one core of this clock, which has learned nothing yet.
+            /// Builds the untrained engine of one core with this clock frequency.
             pub fn build(&self, frequency_ghz: f64) -> Box<dyn Engine> {
                 match self {
                     $(EngineSpec::$variant(spec) => spec.build(frequency_ghz),)*
@@ -46,12 +46,12 @@ macro_rules! engines {
 }
 
 engines! {
-    /// Knows each translation when it is asked for: the most that speculation could gain.
+    /// Oracle: knows each translation at the miss. An upper bound on the gain of speculation.
     "perfect" => Perfect(perfect::PerfectSpec),
-    /// Hashes as the kernel does that places by `placement.tiered_hash` (Revelator,
+    /// Guesses by the hashes of a kernel that places pages by `placement.tiered_hash` (Revelator,
     /// section 5.3).
     "revelator" => Revelator(revelator::RevelatorSpec),
-    /// SpecTLB (Barr et al., ISCA 2011): knows where the reservations of 2 MB regions lie
-    /// that earlier walks have come upon.
+    /// SpecTLB (Barr et al., ISCA 2011): remembers the reservations of 2 MB regions that earlier
+    /// walks have found.
     "spectlb" => SpecTlb(spectlb::SpecTlbSpec),
 }

@@ -1,5 +1,5 @@
-//! Revelator's speculation engine (section 5.3): the frames that the kernel's hashes
-//! name, of the page and of the last-level page table, guessed where no TLB has an answer.
+//! Revelator's speculation engine (section 5.3). When all TLBs miss, it guesses the frames that the
+//! kernel's hashes name for the page and for its last-level page table.
 
 use arrayvec::ArrayVec;
 use pagewalk_stats::Tree;
@@ -15,45 +15,45 @@ use super::{
 use crate::spec::MAX_LATENCY;
 use crate::walk::{behind, translate_untimed};
 
-/// An engine that hashes as the kernel of `placement.tiered_hash` does: number, order,
-/// seeds and success counts of the tiers are that kernel's.
+/// An engine that uses the hashes of the kernel's `placement.tiered_hash`: number, order, seeds and
+/// success counts of the tiers are the kernel's.
 ///
-/// Guesses are made tier by tier, the likeliest first; of a tier the page-table entry
-/// before the data, since the walk waits for it. What waits for another's walk guesses
-/// its data only. Entries are those of 4 KB pages; where the kernel hashes 2 MB blocks, data
-/// is guessed in these too, after all tiers of 4 KB pages (the released code).
+/// Guesses are made tier by tier, the most likely first. Within a tier the page-table entry comes
+/// before the data, since the walk waits for it. A miss that merges with another's walk guesses its
+/// data only. Entries are those of 4 KB pages. If the kernel hashes 2 MB blocks, data is guessed in
+/// these too, after all tiers of 4 KB pages (the released code).
 ///
-/// In a virtual machine the hashes are the host's, `virtual.placement.tiered_hash`. By default
-/// the data's line is guessed from the guest-virtual page (Revelator, section 5.5).
+/// In a virtual machine the hashes are the host's, `virtual.placement.tiered_hash`. By default the
+/// data's line is guessed from the guest-virtual page (Revelator, section 5.5).
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct RevelatorSpec {
     /// Cycles from a miss of all TLBs to its guesses. Default 2 (our choice: a hash takes
     /// as long in ME-HPT, table III).
     pub latency: Cycle,
-    /// Which lines it has fetched. Default both (Revelator, section 7.1).
+    /// Kinds of lines to fetch. Default both (Revelator, section 7.1).
     pub what: GuessedLines,
-    /// Tiers that are guessed, at most: 1 to 6. Default 6 (Revelator, table 1).
+    /// Most tiers to guess: 1 to 6. Default 6 (Revelator, table 1).
     pub degree: u8,
-    /// Whether data is guessed in 2 MB blocks too, as `placement.tiered_hash` places with a
+    /// Guess data in 2 MB blocks too, as `placement.tiered_hash` places it with a
     /// `promotion_threshold`. Default false.
     pub large: bool,
-    /// Which guesses are withheld. Default adaptive (Revelator, section 5.3.2).
+    /// Filter that withholds guesses. Default adaptive (Revelator, section 5.3.2).
     pub filter: DegreeFilter,
-    /// Share of all pages, or of all last-level page tables, that a tier after the first must
-    /// have placed for its guesses to be made, 0 to 1. Default 0.1 (the released code, of whose
-    /// allocators `revelator_simple` and `revelator_thp` divide by all pages, too; the paper
-    /// has no number). Of 2 MB blocks the first tier must have it as well, of the pages of both
-    /// sizes, as 512 pages each.
+    /// Share of all pages, or of all last-level page tables, that a tier must have placed for its
+    /// guesses to be made, 0 to 1. The first tier is exempt. Default 0.1 (the released code, whose
+    /// allocators `revelator_simple` and `revelator_thp` also divide by all pages; the paper gives
+    /// no number). For 2 MB blocks the first tier is not exempt; the share is then that of the
+    /// pages of both sizes, a block counting as 512 pages.
     pub least_share: f64,
-    /// How long the line may wait for the bus of the DRAM and be on it, by tier, ns: where it
-    /// would take longer, the guess is not made. Default 85.4, 42.7, 20.5, 10.05, 5.02 and
-    /// 2.51 (the released code; the paper has no number). With these, memory of less than 3200 MT/s is
-    /// too slow for the sixth tier's guesses. Guesses in 2 MB blocks count on from those in 4 KB
-    /// pages (the released code, which has three of each): of three tiers the first has the
-    /// fourth number. Past the sixth it stays the sixth (our choice).
+    /// Longest time that the line may wait for and occupy the DRAM's bus, by tier, in ns. A guess
+    /// that would take longer is not made. Default 85.4, 42.7, 20.5, 10.05, 5.02 and 2.51 (the
+    /// released code; the paper gives no number). With these, memory below 3200 MT/s is too slow
+    /// for guesses of the sixth tier. The tiers of 2 MB blocks are numbered after those of 4 KB
+    /// pages (the released code, which has three of each): with three tiers the first one uses the
+    /// fourth number. Tiers past the sixth use the sixth number (our choice).
     pub delays_ns: [f64; MOST_TIERS],
-    /// Of virtual machines: which page-table entries are guessed. Default none.
+    /// In virtual machines: the page-table entries to guess. Default none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nested: Option<Nested>,
 }
@@ -65,33 +65,33 @@ pub struct RevelatorSpec {
 pub enum Nested {
     /// At the miss, from the guest-virtual page: the guest's last-level entry.
     Diagonal,
-    /// When the walk has come to a guest-physical address that the nested TLB does not have:
-    /// the guest's entry that lies there, and the host's last-level entry for it.
+    /// When the walk reaches a guest-physical address on which the nested TLB misses: the guest's
+    /// entry at that address, and the host's last-level entry for it.
     Horizontal,
     /// Both.
     Both,
 }
 
 impl Nested {
-    /// Whether entries are guessed at the miss.
+    /// True if entries are guessed at the miss.
     pub fn is_diagonal(self) -> bool {
         self != Nested::Horizontal
     }
-    /// Whether they are guessed within the walk.
+    /// True if entries are guessed within the walk.
     pub fn is_horizontal(self) -> bool {
         self != Nested::Diagonal
     }
 }
 
-/// How guesses are held back (Revelator, sections 5.3.2 and 7.1, figure 16).
+/// Filter that withholds guesses (Revelator, sections 5.3.2 and 7.1, figure 16).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum DegreeFilter {
-    /// By what each tier has placed and by how busy the DRAM is.
+    /// By the share of pages that each tier has placed, and by the load of the DRAM.
     Adaptive,
-    /// All are made.
+    /// No filter: all guesses are made.
     Off,
-    /// Those that are right are made, and no others: the most that a filter could gain.
+    /// Oracle: only right guesses are made. An upper bound on the gain of a filter.
     Perfect,
 }
 
@@ -144,7 +144,7 @@ impl EngineKind for RevelatorSpec {
     fn build(&self, frequency_ghz: f64) -> Box<dyn Engine> {
         Box::new(Revelator {
             spec: *self,
-            // Begun cycles count, as in the delays that are compared with them.
+            // Rounded up, as the delays that are compared with them.
             delays: self
                 .delays_ns
                 .map(|ns| (ns * frequency_ghz).ceil() as Cycle),
@@ -157,9 +157,9 @@ impl EngineKind for RevelatorSpec {
 }
 
 pagewalk_stats::counters! {
-    /// What became of the lines that one tier names before they were guesses. candidates =
-    /// guesses + withheld_by_share + withheld_by_delay + withheld_by_oracle + repeated, of
-    /// which those are told that the filter, and the place of the tier, leave room for.
+    /// Counters of the lines that one tier names, before they become guesses. candidates = guesses
+    /// + withheld_by_share + withheld_by_delay + withheld_by_oracle + repeated. Only the counters
+    /// that the filter and the tier can change are reported.
     pub struct FilterStats {
         candidates: "lines", "Lines that this tier named";
         withheld_by_share: "lines", "Lines that were not guessed since the tier has placed too small a share of all pages, or page tables";
@@ -169,15 +169,16 @@ pagewalk_stats::counters! {
     }
 }
 
-/// What one tier named, guessed and got.
+/// Counters of one tier.
 #[derive(Default)]
 struct Account {
     filter: FilterStats,
     guesses: GuessStats,
 }
 
-/// Tiers, a bit each, that the filter has withheld by their share, and how many times
-/// running it was these: not yet in their accounts, which most misses would change alike.
+/// Tiers, one bit each, that the filter withholds by their share, and the number of consecutive
+/// misses for which the set was the same. These counts are not yet in the accounts: most misses
+/// would add the same.
 #[derive(Clone, Copy, Default)]
 struct Withheld {
     tiers: u32,
@@ -185,7 +186,7 @@ struct Withheld {
 }
 
 impl Withheld {
-    /// Adds what is outstanding of `tier` to its account.
+    /// Adds the outstanding counts of `tier` to `stats`.
     fn settle(&self, tier: usize, stats: &mut FilterStats) {
         let times = self.times * u64::from(self.tiers >> tier & 1);
         stats.candidates += times;
@@ -193,14 +194,14 @@ impl Withheld {
     }
 }
 
-/// The tiers whose share was large enough when so much had been placed.
+/// The tiers whose share was large enough when `placed` pages had been placed.
 #[derive(Clone, Copy, Default)]
 struct Serving {
     placed: u64,
     tiers: u32,
 }
 
-/// What has shares of its own.
+/// Kinds of placements, each with its own shares.
 #[derive(Clone, Copy)]
 enum Shares {
     Data,
@@ -212,17 +213,17 @@ struct Revelator {
     spec: RevelatorSpec,
     /// [`RevelatorSpec::delays_ns`] in cycles.
     delays: [Cycle; MOST_TIERS],
-    /// Whose the guesses for the last miss were, and those within its walk.
+    /// Class and tier of each guess for the last miss, including those within its walk.
     made: Vec<(Class, usize)>,
     /// By class and tier.
     accounts: [[Account; MOST_TIERS]; 4],
     /// By class.
     withheld: [Withheld; 4],
-    /// By what has shares.
+    /// By [`Shares`].
     serving: [Serving; 3],
 }
 
-/// What is guessed by a hash of its own, or of a number of its own.
+/// Classes of guesses that differ in hash or in hashed number.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Class {
     /// Data in a 4 KB page.
@@ -245,24 +246,24 @@ impl Class {
     }
 }
 
-/// What all guesses for a miss, or for a step of its walk, have in common.
+/// State that is common to all guesses for a miss, or for a step of its walk.
 struct GuessRequest<'a> {
     seen: &'a Seen<'a>,
     tiers: &'a Tiers,
-    /// Tiers that are guessed of 4 KB pages and of 2 MB blocks, each.
+    /// Number of tiers to guess, for 4 KB pages and for 2 MB blocks each.
     degree: usize,
-    /// With a perfect filter: what will be read.
+    /// For a perfect filter: the addresses that will be read.
     answer: Option<OracleAnswer>,
 }
 
-/// Where that lies.
+/// Physical addresses that an oracle knows.
 #[derive(Default)]
 struct OracleAnswer {
     data: Option<PhysAddr>,
     entries: ArrayVec<PhysAddr, 2>,
 }
 
-/// The tiers whose bits are set, from the first one on.
+/// The tiers whose bits are set, in ascending order.
 fn each(tiers: u32) -> impl Iterator<Item = usize> {
     let mut left = tiers;
     std::iter::from_fn(move || {
@@ -273,7 +274,7 @@ fn each(tiers: u32) -> impl Iterator<Item = usize> {
 }
 
 impl GuessRequest<'_> {
-    /// Whether `guess` is one that a perfect filter lets through.
+    /// True if the filter is not perfect, or `guess` is right.
     fn is_right(&self, guess: &Guess) -> bool {
         let Some(answer) = &self.answer else {
             return true;
@@ -287,25 +288,25 @@ impl GuessRequest<'_> {
 }
 
 impl Revelator {
-    /// Up to this level the guest's entries are guessed from the virtual page, at the miss.
+    /// Highest level whose guest entries are guessed at the miss, from the virtual page.
     fn named_at_the_miss(&self) -> u8 {
         u8::from(self.spec.nested.is_some_and(Nested::is_diagonal))
     }
 
-    /// Tiers that are guessed, at most.
+    /// Largest number of tiers to guess.
     fn degree(&self, tiers: &Tiers) -> usize {
         tiers.hash.tiers().min(usize::from(self.spec.degree))
     }
 
-    /// The tiers, a bit each, whose `shares` are large enough: of small pages and of page tables
-    /// the first one's always is.
+    /// The tiers, one bit each, whose `shares` are large enough. For 4 KB pages and page tables the
+    /// first tier always is.
     #[inline]
     fn serving(&mut self, shares: Shares, tiers: &Tiers) -> u32 {
         if self.spec.filter != DegreeFilter::Adaptive {
             return u32::MAX;
         }
         let last = &mut self.serving[shares as usize];
-        // What is placed is one more each time: with as many the shares are the same.
+        // The count grows with each placement: equal counts mean equal shares.
         let all = match shares {
             Shares::Data => tiers.data.tries(0),
             Shares::Tables => tiers.tables.tries(0),
@@ -325,7 +326,7 @@ impl Revelator {
         last.tiers
     }
 
-    /// Whether the statistic `name` of what `tier` has named can move with this filter.
+    /// True if the statistic `name` of this class and tier can change under this filter.
     fn can_withhold(&self, (class, tier): (Class, usize), name: &str) -> bool {
         let spared = tier == 0 && class != Class::Large;
         match name {
@@ -336,13 +337,13 @@ impl Revelator {
         }
     }
 
-    /// With a perfect filter: what `answer` says.
+    /// The oracle's answer, if the filter is perfect.
     fn oracle(&self, answer: impl FnOnce() -> OracleAnswer) -> Option<OracleAnswer> {
         (self.spec.filter == DegreeFilter::Perfect).then(answer)
     }
 
-    /// Of the first `tiers` tiers those that are among `serving`; counts the others, which are
-    /// not even hashed.
+    /// The first `tiers` tiers that are in `serving`. Counts the others as withheld; they are not
+    /// even hashed.
     #[inline]
     fn among(&mut self, class: Class, tiers: usize, serving: u32) -> u32 {
         let all = (1 << tiers) - 1;
@@ -361,8 +362,8 @@ impl Revelator {
         all & serving
     }
 
-    /// Guesses that what is wanted of `class` lies at `offset` of the frame that `tier` has
-    /// for `key`, unless it is to be held back.
+    /// Guesses that the content of `class` lies at `offset` of the frame to which `tier` hashes
+    /// `key`, unless the filter withholds it.
     fn consider_page(
         &mut self,
         (class, tier): (Class, usize),
@@ -374,8 +375,8 @@ impl Revelator {
         self.consider((class, tier), frame << 12 | offset, asked, guesses);
     }
 
-    /// Guesses that what is wanted of `class` is at `at`, as `tier` says, unless it is to be
-    /// held back.
+    /// Guesses that the content of `class` lies at `at`, as `tier` names it, unless the filter
+    /// withholds it.
     fn consider(
         &mut self,
         (class, tier): (Class, usize),
@@ -427,7 +428,7 @@ impl Engine for Revelator {
         let Some(tiers) = seen.tiers else {
             return guesses;
         };
-        // Where guest-physical pages are hashed there is nothing to hash yet.
+        // If the kernel hashes guest-physical pages, the number to hash is not known at the miss.
         if tiers.of == Hashes::GuestPhysical {
             return guesses;
         }
@@ -481,12 +482,12 @@ impl Engine for Revelator {
         guesses
     }
 
-    /// Also where data alone is guessed: of guest-physical pages.
+    /// True even if only data is guessed: its guest-physical page is hashed within the walk.
     fn guesses_nested_steps(&self) -> bool {
         self.spec.nested.is_some_and(Nested::is_horizontal)
     }
 
-    /// The host's last-level entry first, since the guest's is read after it.
+    /// Guesses the host's last-level entry first, since the guest's is read after it.
     fn guess_step(&mut self, step: &NestedStep, seen: &Seen<'_>) -> Guesses {
         let mut guesses = Guesses::new();
         let Some(tiers) = seen.tiers else {
@@ -510,8 +511,8 @@ impl Engine for Revelator {
             0 => Class::Data,
             _ => Class::Step,
         };
-        // What lies there was placed by its guest-physical page: everything, or of the guest's
-        // table what no virtual page names.
+        // Content that the host placed by its guest-physical page: everything, or the guest's page
+        // tables that no virtual page names.
         let of_tables = self.serving(Shares::Tables, tiers);
         let (there, of_there) = match tiers.of {
             Hashes::GuestPhysical => {
@@ -543,7 +544,7 @@ impl Engine for Revelator {
         account.guesses.count(verdict);
     }
 
-    /// Tier by tier, from 1 on, below `path`.
+    /// Adds the counters of each tier, numbered from 1, below `path`.
     fn report(&self, path: &str, tree: &mut Tree) {
         for (class, name) in [
             (Class::Data, "data"),

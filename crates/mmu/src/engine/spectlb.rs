@@ -1,6 +1,6 @@
-//! SpecTLB (Barr, Cox and Rixner, ISCA 2011): where the 2 MB blocks lie that the kernel
-//! has reserved for regions whose pages are still small. A page of such a region lies at its
-//! own place in the block, so one entry foretells all 512.
+//! SpecTLB (Barr, Cox and Rixner, ISCA 2011): a table of the 2 MB blocks that the kernel has
+//! reserved for regions whose pages are still small. A page of such a region lies at its own offset
+//! in the block, so one entry predicts all 512 pages.
 
 use pagewalk_stats::Tree;
 use pagewalk_structures::SetAssoc;
@@ -14,11 +14,11 @@ use super::{Engine, Guess, Guesses, Miss, Seen, What};
 use crate::Walked;
 use crate::spec::MAX_LATENCY;
 
-/// A SpecTLB of each core, beside its second-level TLB.
+/// A SpecTLB of each core, looked up when the second-level TLB misses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SpecTlbSpec {
-    /// Entries, one a 2 MB region of virtual memory; a multiple of `ways`.
+    /// Entries, one for each 2 MB region of virtual memory; a multiple of `ways`.
     pub entries: u32,
     /// Ways, least recently used replaced. Default 4 (Revelator, table 1).
     #[serde(default = "ways")]
@@ -26,7 +26,7 @@ pub struct SpecTlbSpec {
     /// Cycles from a miss of all TLBs to its guess. Default 4 (Revelator, table 1).
     #[serde(default = "latency")]
     pub latency: Cycle,
-    /// How it knows that a page which a walk found lies in a reservation.
+    /// How it detects that a page lies in a reservation.
     #[serde(default)]
     pub detect: Detect,
 }
@@ -39,21 +39,21 @@ fn latency() -> Cycle {
     4
 }
 
-/// How a SpecTLB knows that a page lies in a reservation.
+/// How a SpecTLB detects that a page lies in a reservation.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Detect {
-    /// The kernel sets a bit in the page's entry; in a virtual machine guest and host
-    /// both do. The default.
+    /// The kernel sets a bit in the page-table entry; in a virtual machine guest and host both do.
+    /// The default.
     #[default]
     Flag,
-    /// Bits 20 to 12 of the virtual and of the physical address are the same, which is so
-    /// of one in 512 pages at random, too.
+    /// Bits 20 to 12 of the virtual and the physical address are equal, which is also true by
+    /// chance of one page in 512.
     Offset,
 }
 
 pagewalk_stats::counters! {
-    /// What one SpecTLB counted. lookups = hits + misses; lookups are the walks, and hits and
+    /// Counters of one SpecTLB. lookups = hits + misses; lookups are the walks, and hits and
     /// merged_hits are the engine's guesses.
     pub struct SpecTlbStats {
         lookups: "lookups", "Lookups for misses of all TLBs that walked: misses / lookups is the miss rate";
@@ -72,7 +72,7 @@ pagewalk_stats::counters! {
 const REGION_SHIFT: u32 = PageSize::M2.shift();
 /// Bits of a region's number in a key: 64-bit addresses.
 const REGION_BITS: u32 = 64 - REGION_SHIFT;
-/// Bits of an address that say where in its region its 4 KB page lies.
+/// Bits of an address that select the 4 KB page within its region.
 const PAGE_IN_REGION: u64 = PageSize::M2.bytes() - PageSize::K4.bytes();
 
 /// Number of the region of an address.
@@ -86,12 +86,12 @@ fn key(asid: Asid, region: u64) -> u64 {
 
 const _: () = assert!(REGION_BITS < 48);
 
-/// A reservation, as an entry holds it.
+/// A table entry: one reservation.
 #[derive(Clone, Copy, Default, Debug)]
 struct Reservation {
     /// Its first byte.
     base: u64,
-    /// From when on it answers.
+    /// Cycle from which the entry is ready.
     ready: Cycle,
 }
 
@@ -141,19 +141,18 @@ impl EngineKind for SpecTlbSpec {
     }
 }
 
-/// The array, and what it guessed last.
+/// The table, and the last guess.
 struct SpecTlb {
     latency: Cycle,
     detect: Detect,
     reservations: SetAssoc<Reservation>,
-    /// For the miss whose walk is under way.
+    /// Guess for the miss whose walk is under way.
     guessed: Option<PhysAddr>,
     stats: SpecTlbStats,
 }
 
 impl SpecTlb {
-    /// The first byte of the reservation in which the page of `va` lies, as far as the
-    /// walk tells.
+    /// First byte of the reservation in which the page of `va` lies, as far as the walk shows.
     fn reservation(&self, va: VirtAddr, walked: &Walked) -> Option<u64> {
         let frame = walked.frame.base.0;
         let in_place = (va.0 ^ frame) & PAGE_IN_REGION == 0;
@@ -221,7 +220,7 @@ impl Engine for SpecTlb {
             return;
         };
         match self.reservations.lookup(region, key) {
-            // On its way from a walk seen before: whichever ends first brings it.
+            // Already on its way from an earlier walk: the first of both to end makes it ready.
             Some(r) if r.base == base => r.ready = r.ready.min(end),
             _ => self.fill(region, key, Reservation { base, ready: end }),
         }

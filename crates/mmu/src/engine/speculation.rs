@@ -1,4 +1,4 @@
-//! From an engine's guesses to lines on their way, and what becomes of them.
+//! Fetches the lines that an engine guesses, and judges the guesses.
 
 use arrayvec::ArrayVec;
 use pagewalk_memory::{Below, Private, Speculated};
@@ -12,8 +12,8 @@ use crate::walk::{behind, translate_untimed};
 use crate::{GuessRecord, Lookup, ReadRecord, WalkContext, Walked};
 
 pagewalk_stats::counters! {
-    /// What became of an engine's guesses of one kind. guesses = right + wrong, and
-    /// guesses = fetched + merged + useless + dropped.
+    /// Counters of an engine's guesses of one kind. guesses = right + wrong, and guesses = fetched
+    /// + merged + useless + dropped.
     pub struct GuessStats {
         guesses: "guesses", "Lines that the speculation engine guessed, of data or of page-table entries (those of `steps` within a nested walk, when it has come to where they are needed)";
         right: "guesses", "Guesses that the walk proved right: the line of the data, or of an entry that the walk ended at";
@@ -27,31 +27,31 @@ pagewalk_stats::counters! {
     }
 }
 
-/// What became of a guess.
+/// Verdict on a guess.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Verdict {
-    /// The walk proved it right.
+    /// True if the walk proved it right.
     pub right: bool,
-    /// What became of its line.
+    /// Outcome of the request for its line.
     pub became: Speculated,
-    /// Whether the line was still on its way when the translation was known.
+    /// True if the line was still on its way when the translation was known.
     pub late: bool,
-    /// Cycles that it took from what waited for the line.
+    /// Cycles that it saved for the access or walk that needed the line.
     pub saved: Cycle,
 }
 
-/// A guess whose line was asked for, and what became of that.
+/// A guess and the outcome of the request for its line.
 #[derive(Clone, Copy)]
 struct Issue {
     guess: Guess,
-    /// When its line was asked for.
+    /// When its line was requested.
     requested: Cycle,
     became: Speculated,
-    /// Of a guess within a nested walk: whether what is read next lies in its line.
+    /// For a guess within a nested walk: true if an entry that is read next lies in its line.
     next: bool,
 }
 
-/// A nested walk whose steps an engine guesses lines for.
+/// The state by which an engine guesses within a nested walk.
 pub(crate) struct NestedSteps<'a> {
     speculation: &'a mut Speculation,
     asid: Asid,
@@ -61,8 +61,8 @@ pub(crate) struct NestedSteps<'a> {
 }
 
 impl NestedSteps<'_> {
-    /// Has the lines fetched that the engine guesses where the walk has come to an address
-    /// (see [`NestedStep`]: what it is, the level, and when).
+    /// Fetches the lines that the engine guesses for a guest-physical address that the walk has
+    /// reached. The tuple is address, level and cycle of a [`NestedStep`].
     pub fn step<B: Below>(
         &mut self,
         (gpa, level, at): (GuestPhysAddr, u8, Cycle),
@@ -91,36 +91,35 @@ impl NestedSteps<'_> {
     }
 }
 
-/// What is known of a miss when its guesses are judged.
+/// The outcome of a miss, by which its guesses are judged.
 pub(crate) struct Outcome<'a> {
-    /// What the walk found, if it found something; of a miss that waited for another's
-    /// walk, nothing.
+    /// Result of the walk, if it found a page; `None` for a miss that merged with another's walk.
     pub walked: Option<&'a Walked>,
-    /// Where the data lies, if there is a page.
+    /// Physical address of the data, if the page is mapped.
     pub data: Option<PhysAddr>,
-    /// What it read, if it was this miss's own.
+    /// Reads of the walk; empty for a miss that merged.
     pub reads: &'a [ReadRecord],
-    /// When the translation was known, or that there is none.
+    /// When the translation was known, or the fault detected.
     pub end: Cycle,
-    /// Load-to-use of the cache that guesses go into.
+    /// Load-to-use latency of the cache into which guesses are fetched.
     pub hit: Cycle,
-    /// Whether walks are recorded.
+    /// True if walks are recorded.
     pub recorded: bool,
 }
 
-/// An engine and the account of its guesses.
+/// An engine and the counters of its guesses.
 pub(crate) struct Speculation {
     engine: Box<dyn Engine>,
-    /// Whether it guesses within nested walks.
+    /// True if the engine guesses within nested walks.
     pub guesses_nested_steps: bool,
     data: GuessStats,
     entries: GuessStats,
     within: GuessStats,
-    /// Guesses for the last miss, and behind them those within its walk.
+    /// Guesses for the last miss, then those within its walk.
     issued: Vec<Issue>,
-    /// Room for the reads of a walk.
+    /// Scratch buffer for the reads of a walk.
     pub reads: Vec<ReadRecord>,
-    /// Guesses of the last miss, where walks are recorded.
+    /// Guesses of the last miss, if walks are recorded.
     pub recorded: Vec<GuessRecord>,
 }
 
@@ -138,7 +137,7 @@ impl Speculation {
         }
     }
 
-    /// Has the lines fetched that the engine guesses for `miss`.
+    /// Fetches the lines that the engine guesses for `miss`.
     pub fn issue<B: Below>(&mut self, miss: &Miss, context: &mut WalkContext<'_, B>) {
         let at = miss.at + self.engine.latency();
         let below = &*context.below;
@@ -152,8 +151,8 @@ impl Speculation {
         self.fetch(&guesses, &[], at, context.private, context.below);
     }
 
-    /// Has the lines of `guesses` fetched, asked for at `asked`; within a nested walk `next`
-    /// will be read.
+    /// Fetches the lines of `guesses`, requested at `asked`. `next`: within a nested walk, the
+    /// entries that will be read.
     fn fetch<B: Below>(
         &mut self,
         guesses: &Guesses,
@@ -175,7 +174,7 @@ impl Speculation {
         }
     }
 
-    /// Guesses within the walk for `lookup` that follows.
+    /// State for guesses within the next walk, which is for `lookup`.
     pub fn nested_steps<'a, B>(
         &'a mut self,
         lookup: &Lookup,
@@ -190,8 +189,8 @@ impl Speculation {
         }
     }
 
-    /// The translation for `miss` is known, or that there is none: counts its guesses,
-    /// and tells the engine of them and of a walk of its own.
+    /// Judges and counts the guesses for `miss`, once its outcome is known. Passes the verdicts to
+    /// the engine, and the result of the miss's own walk.
     pub fn judge(&mut self, miss: &Miss, outcome: &Outcome<'_>, view: &View<'_>) {
         if outcome.recorded {
             self.recorded.clear();
@@ -230,8 +229,8 @@ impl Speculation {
         self.engine.invalidate(what);
     }
 
-    /// Adds the account of each kind of guess that the engine makes below `path`, and
-    /// what it counted itself.
+    /// Adds the counters of each kind of guess that the engine makes below `path`, and the engine's
+    /// own.
     pub fn report(&self, path: &str, tree: &mut Tree) {
         for (what, name, stats) in [
             (What::Data, "data", &self.data),
@@ -247,7 +246,8 @@ impl Speculation {
 }
 
 impl Outcome<'_> {
-    /// Where the entries lie that say where the data is; none without a page.
+    /// Physical addresses of the page-table entries at which the walk ends; empty if the page is
+    /// not mapped.
     fn entries(&self, miss: &Miss, view: &View<'_>) -> ArrayVec<PhysAddr, 2> {
         let found = if miss.merges {
             translate_untimed(view, miss.va).ok()
@@ -257,7 +257,7 @@ impl Outcome<'_> {
         found.map_or_else(ArrayVec::new, |walked| walked.entries(view))
     }
 
-    /// `entries`: where the right ones lie.
+    /// Judges one guess. `entries`: addresses of the right page-table entries.
     fn verdict(&self, miss: &Miss, issue: &Issue, entries: &[PhysAddr]) -> Verdict {
         let Issue {
             guess,
@@ -268,12 +268,12 @@ impl Outcome<'_> {
         let right = match guess.what {
             What::Data => self.data.is_some_and(|at| guess.covers(at)),
             What::Entry => entries.iter().any(|&at| guess.covers(at)),
-            // A step is taken whether the walk finds something in the end or not.
+            // The walk reads this entry even if it ends in a fault.
             What::Step => next,
         };
         let (ready, takes) = match became {
             Speculated::Fetched(ready) => (ready, ready - asked),
-            // Somebody else's fetch: without the guess it would have come as early.
+            // Another request fetched the line: the guess saved nothing.
             Speculated::UnderWay(ready) => (ready, 0),
             Speculated::Present | Speculated::Dropped => (0, 0),
         };
@@ -314,9 +314,9 @@ impl GuessStats {
         self.saved_cycles += verdict.saved;
     }
 
-    /// Adds what can move in guesses of this kind.
+    /// Adds the counters that guesses of this kind can change.
     pub(super) fn report(&self, path: &str, what: What, tree: &mut Tree) {
-        // The walk waits for its entries: none comes after its end.
+        // The walk waits for its entries, so an entry is never late.
         let kept = |name: &str| what == What::Data || name != "late";
         tree.add_some(path, self, kept);
     }

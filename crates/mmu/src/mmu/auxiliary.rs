@@ -1,5 +1,5 @@
-//! What lies beside the TLBs: translations in buffers, which are asked where no TLB has one
-//! and fill the TLBs, and walks that no lookup waits for.
+//! Auxiliary buffers, which are looked up when all TLBs of the core miss and fill the TLBs on a
+//! hit; and background walks, which no lookup waits for.
 
 use std::ops::Add;
 
@@ -14,27 +14,27 @@ use crate::mapping::Mapping;
 use crate::tlb::key;
 use crate::walk::{LEVELS, Missing, Physical, Walked, Warming, translate_untimed};
 
-/// What may have a translation that no TLB of the core has, so that nothing walks for it. Each
+/// A buffer that may have a translation that no TLB of the core has. A hit avoids the walk. Each
 /// counts its `hits`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AuxiliaryBuffer {
-    /// The TLB that is a part of memory.
+    /// The in-memory TLB.
     InMemoryTlb,
-    /// The STLT's buffer of translations.
+    /// The STLT's translation buffer.
     Stb,
-    /// The prefetcher's buffer.
+    /// The TLB prefetcher's buffer.
     PrefetchBuffer,
 }
 
 impl AuxiliaryBuffer {
-    /// All of them.
+    /// Every auxiliary buffer.
     pub const ALL: [AuxiliaryBuffer; 3] = [
         AuxiliaryBuffer::InMemoryTlb,
         AuxiliaryBuffer::Stb,
         AuxiliaryBuffer::PrefetchBuffer,
     ];
 
-    /// Where it is in the statistics, below the MMU.
+    /// Name in the statistics, below the MMU.
     pub fn name(self) -> &'static str {
         match self {
             AuxiliaryBuffer::InMemoryTlb => "in_memory_tlb",
@@ -44,7 +44,7 @@ impl AuxiliaryBuffer {
     }
 }
 
-/// Translations that no TLB of a core had: its walks, and the `hits` of what lies beside its TLBs.
+/// Translations that no TLB of a core had: its walks, and the `hits` of its auxiliary buffers.
 pub fn l2_tlb_misses<N: Add<Output = N>>(walks: N, hits: impl Fn(AuxiliaryBuffer) -> N) -> N {
     AuxiliaryBuffer::ALL
         .into_iter()
@@ -52,18 +52,18 @@ pub fn l2_tlb_misses<N: Add<Output = N>>(walks: N, hits: impl Fn(AuxiliaryBuffer
         .fold(walks, N::add)
 }
 
-/// A translation in a buffer.
+/// A translation in an auxiliary buffer.
 #[derive(Clone, Copy)]
 pub(super) struct BufferEntry {
     asid: Asid,
-    /// First byte of the page.
+    /// Address of the page's first byte.
     page: u64,
     mapping: Mapping,
     ready: Cycle,
 }
 
 impl BufferEntry {
-    /// Of the page around `va`, from `ready` on.
+    /// The translation of the page that contains `va`, ready from `ready` on.
     pub fn new(asid: Asid, va: VirtAddr, mapping: Mapping, ready: Cycle) -> Self {
         BufferEntry {
             asid,
@@ -72,23 +72,23 @@ impl BufferEntry {
             ready,
         }
     }
-    /// Whether it is of the page around `va`.
+    /// True if it translates `va`.
     pub fn covers(&self, asid: Asid, va: u64) -> bool {
         self.asid == asid && va & !(self.mapping.size.bytes() - 1) == self.page
     }
-    /// Whether `what` is to forget any of it.
+    /// True if the invalidation `what` covers any byte of its page.
     pub fn overlaps(&self, what: &Invalidation) -> bool {
         let (asid, first, last) = what.span();
         let end = self.page + (self.mapping.size.bytes() - 1);
         self.asid == asid && self.page <= last.0 && first.0 <= end
     }
-    /// As the TLBs know it.
+    /// The key of its page in TLBs.
     pub fn key(&self) -> u64 {
         key(self.asid, self.mapping.size, self.page)
     }
 
-    /// What it says for `lookup` at `now`. A store where it says that there may be none walks:
-    /// the kernel may have allowed it since, for which nothing is shot down.
+    /// The translation for `lookup`, if it is ready at `now`. A store to a page that it holds as
+    /// read-only misses: the kernel may have permitted stores since, which needs no shootdown.
     pub fn look_up(
         &self,
         lookup: &Lookup,
@@ -113,20 +113,20 @@ impl BufferEntry {
     }
 }
 
-/// A walk that no lookup waits for.
+/// A finished background walk.
 pub(super) struct BackgroundWalk {
-    /// When it got a walker, and when it was over.
+    /// When a walker was free. `end`: when the walk ended.
     pub start: Cycle,
     pub end: Cycle,
-    /// None: there is no page.
+    /// `None` if the page is not mapped.
     pub found: Option<Walked>,
-    /// Its reads, by what served them.
+    /// Its reads, by the level that served them.
     pub served: [u64; LEVELS],
 }
 
 impl Mmu {
-    /// A walk as any other, by the same walkers and walk caches, that raises no fault, fills no
-    /// TLB and is not among the MMU's.
+    /// Walks in the background with the core's walkers and walk caches. The walk raises no fault,
+    /// fills no TLB and is not counted among the MMU's walks.
     pub(super) fn walk_in_background<B: Below>(
         &mut self,
         asid: Asid,
@@ -155,7 +155,8 @@ impl Mmu {
         }
     }
 
-    /// State only: what a walk at `now` leaves in walk caches and in the memory system.
+    /// Functional warming: walks without time and without counting. Updates walk caches and memory
+    /// system.
     pub(super) fn walk_untimed<B: Below>(
         &mut self,
         asid: Asid,
@@ -174,8 +175,8 @@ impl Mmu {
         found
     }
 
-    /// A buffer has `mapping` for a lookup that no TLB has answered, which fills the TLBs. It
-    /// compares beside the last TLB, and takes no cycle of its own.
+    /// Fills the TLBs with `mapping`, which an auxiliary buffer had. The buffer is searched in
+    /// parallel with the last TLB, and adds no cycle.
     pub(super) fn hit_auxiliary(
         &mut self,
         lookup: &Lookup,

@@ -1,5 +1,4 @@
-//! The same-page filter and the hints leave statistics, replacement and times
-//! as they are without them.
+//! The same-page filter and the hints change no statistics, replacement or times.
 
 use super::common::{Flat, Memory, array, caches, mmu};
 use pagewalk_stats::Tree;
@@ -11,7 +10,7 @@ use super::{Fault, Lookup, Mmu, NO_PAGE, Translated, WalkContext};
 use crate::TlbReplacement;
 use crate::level::TlbLevel;
 
-/// What decides about an array's replacement.
+/// State that determines an array's replacement.
 type State = (Vec<u64>, String);
 
 fn run(

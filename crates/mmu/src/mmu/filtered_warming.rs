@@ -1,8 +1,10 @@
-//! Following: what a program's pages leave in the last level of TLBs, without anything else.
+//! Filtered functional warming of the MMU: warms the last level of TLBs, and nothing else.
 //!
-//! The first level is stood for by a few pages that were used last, and the walk caches by the
-//! upper entries that were; both forget what they hold before it matters. The second level is kept
-//! in the order of use.
+//! Small tables stand in for the other structures, whose contents are replaced before the next
+//! sample needs them: recently used pages for the first level, recently walked parts of the address
+//! space for the walk caches. The second level is an LRU stack ([`LevelLruStack`]). It is exported
+//! from the TLB arrays by [`Mmu::begin_filtered_warming`] and imported again by
+//! [`Mmu::end_filtered_warming`].
 
 use pagewalk_memory::Below;
 use pagewalk_structures::{position, push_mru, touch_mru};
@@ -15,16 +17,17 @@ use crate::mapping::Mapping;
 use crate::tlb::key;
 use crate::walk::Walked;
 
-/// Pages of the first level that are remembered on each side, direct-mapped; a power of two.
+/// Number of recently used pages that stand in for the first level on each side, direct-mapped; a
+/// power of two.
 const FIRST: usize = 64;
-/// No page has this key.
+/// A key that no page has.
 const NONE: u64 = u64::MAX;
 
-/// A page of 4 KB and where it lies.
+/// A 4 KB page and its frame.
 #[derive(Clone, Copy)]
 struct Near {
     page: u64,
-    /// Bit 0: it may be written.
+    /// Bit 0: stores are permitted.
     frame: u64,
 }
 
@@ -33,19 +36,20 @@ const NOTHING: Near = Near {
     frame: 0,
 };
 
-/// Ways of a set of [`Upper`] at most.
+/// Maximum number of ways of a set of [`Upper`].
 const WAYS: usize = 8;
 
-/// Which parts of the address space were walked through last, in sets.
+/// Parts of the address space that were walked recently: a set-associative table under LRU that
+/// stands in for one walk cache.
 struct Upper {
     parts: Vec<u64>,
     ways: usize,
-    /// Sets, a power of two, less one.
+    /// Number of sets, a power of two, minus one.
     mask: usize,
 }
 
 impl Upper {
-    /// As many as a walk cache of `entries` holds, or somewhat fewer.
+    /// A table of at most `entries` entries, as in a walk cache.
     fn new(entries: usize) -> Self {
         let ways = WAYS.min(entries.max(1));
         let sets = (entries / ways).checked_ilog2().map_or(0, |log| 1 << log);
@@ -56,7 +60,7 @@ impl Upper {
         }
     }
 
-    /// Whether `part` of an address space is one of them; it is from now on.
+    /// True if the table holds `part` of the address space; inserts it if not.
     #[inline(always)]
     fn knows(&mut self, part: u64, asid: Asid) -> bool {
         if self.parts.is_empty() {
@@ -79,14 +83,14 @@ impl Upper {
     }
 }
 
-/// What stands for the MMU while it is followed.
+/// State of the MMU during filtered functional warming.
 pub(super) struct FilteredWarming {
     /// Data, instructions.
     first: [[Near; FIRST]; 2],
     second: [LevelLruStack; 2],
-    /// For each level of the table above the leaves.
+    /// One table for each level of the page table above the leaves.
     upper: [Upper; MOST_LEVELS],
-    /// Buffer.
+    /// Scratch buffer for the path of a walk.
     path: Path<PhysAddr>,
 }
 
@@ -100,9 +104,9 @@ impl FilteredWarming {
 }
 
 impl Mmu {
-    /// From here on all translations are those of [`Mmu::warm_filtered`], up to [`Mmu::end_filtered_warming`]. Whether
-    /// all that they ask of the core's caches is [`Private::warm_filtered_walk`]'s: where not, they are
-    /// warmed as ever.
+    /// Begins filtered functional warming. Until [`Mmu::end_filtered_warming`], all translations go
+    /// through [`Mmu::warm_filtered`]. Returns true if they touch the core's caches only through
+    /// [`Private::warm_filtered_walk`]. If false, translations are warmed in full.
     ///
     /// [`Private::warm_filtered_walk`]: pagewalk_memory::Private::warm_filtered_walk
     pub fn begin_filtered_warming(&mut self, view: &View<'_>) -> bool {
@@ -140,7 +144,7 @@ impl Mmu {
         self.warms_filtered || plain && self.perfect
     }
 
-    /// Up to here.
+    /// Ends filtered functional warming: copies the LRU stacks back to the second level.
     pub fn end_filtered_warming(&mut self) {
         if !std::mem::take(&mut self.warms_filtered) {
             return;
@@ -153,7 +157,7 @@ impl Mmu {
         }
     }
 
-    /// What the kernel has changed is forgotten by what stands for the TLBs, too.
+    /// Applies an invalidation to the state of filtered functional warming.
     pub(super) fn forget_filtered(&mut self, what: &Invalidation) {
         if let Some(state) = self.filtered.as_mut().filter(|_| self.warms_filtered) {
             state.forget();
@@ -163,7 +167,8 @@ impl Mmu {
         }
     }
 
-    /// Tells the host of what [`Mmu::warm_filtered`] will need at `va`.
+    /// Prefetches into the host's caches the page-table entries that [`Mmu::warm_filtered`] will
+    /// need at `va`.
     #[inline]
     pub fn host_prefetch_filtered(&self, asid: Asid, (va, access): (u64, Access), view: &View<'_>) {
         if !self.warms_filtered {
@@ -177,7 +182,7 @@ impl Mmu {
         }
     }
 
-    /// Where `va` lies, as [`Mmu::warm`] says it.
+    /// Translates `va` as [`Mmu::warm`] does, and updates only the state of filtered warming.
     #[inline]
     pub fn warm_filtered<B: Below>(
         &mut self,
@@ -244,7 +249,8 @@ impl Mmu {
     }
 }
 
-/// Reads the entries of `path` that the upper ones of `va`, walked through lately, do not spare.
+/// Reads the entries of `path`, from the lowest level whose node a walk cache would know down to
+/// the leaf.
 #[inline]
 fn read<B: Below>(
     upper: &mut [Upper; MOST_LEVELS],
@@ -253,7 +259,8 @@ fn read<B: Below>(
     va: VirtAddr,
     context: &mut WalkContext<'_, B>,
 ) {
-    // Up to the level whose node is known, by the entry of the level above.
+    // A walk starts at the level whose node is known, because a walk cache holds the entry above
+    // it.
     let leaf = path.leaf_level();
     let root = path.root_level();
     let known = |&top: &usize| upper[top - 1].knows(va.0 >> (12 + 9 * top), asid);

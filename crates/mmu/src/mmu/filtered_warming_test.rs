@@ -1,4 +1,5 @@
-//! What is followed leaves in the last level of TLBs, and reads of page tables, what warming does.
+//! Filtered functional warming leaves the same last-level TLB, and makes the same page-table reads,
+//! as full warming.
 
 use super::common::{Flat, L2_TLB, array, cache, mmu, walk_context};
 use pagewalk_memory::{Below, Done, Enter, Level, Private, PrivateSpec, Request};
@@ -9,7 +10,7 @@ use rand::RngExt;
 use super::{Fault, Mmu, NO_PAGE};
 use crate::{MmuSpec, TlbReplacement};
 
-/// Notes what is asked of it.
+/// A mock of the memory that records the requests.
 #[derive(Default)]
 struct Asked(Vec<PhysAddr>);
 
@@ -28,7 +29,7 @@ impl Below for Asked {
     fn warm_write_back(&mut self, _: PhysAddr, _: u8) {}
 }
 
-/// Lines of small caches miss again and again.
+/// Small caches, which miss often.
 fn caches() -> Private {
     let spec = PrivateSpec {
         l1i: cache(1, 2, 4, 8),
@@ -69,7 +70,7 @@ impl Machine {
         }
     }
 
-    /// Keys of each array of the second level in the order of use.
+    /// Keys of each array of the second level, in order of use.
     fn second(&self) -> Vec<Vec<u64>> {
         let levels = self.mmu.l2.iter().flatten();
         let arrays = levels.flat_map(|level| &level.arrays);
@@ -77,8 +78,8 @@ impl Machine {
     }
 }
 
-/// A small first level, no walk caches, and a second level of these
-/// arrays for data and, if there are any, for instructions.
+/// A small first level, no walk caches, and a second level of these arrays, for data and, if given,
+/// for instructions.
 fn spec(second: &[(&str, crate::TlbSpec)], own: &[(&str, crate::TlbSpec)]) -> MmuSpec {
     let level = |arrays: &[(&str, crate::TlbSpec)]| {
         let named = arrays
@@ -106,7 +107,7 @@ fn following_leaves_what_warming_leaves() {
             ],
             &[("main", array(&both, 24, 4, L2_TLB))],
         ),
-        // Larger pages come into it in pieces.
+        // Larger pages are cached in pieces.
         spec(&[("main", array(&[PageSize::K4], 56, 8, L2_TLB))], &[]),
     ];
     for spec in specs {
@@ -147,7 +148,7 @@ fn following_leaves_what_warming_leaves() {
                 let found = filtered.access(true, &table, access);
                 assert_eq!(found, warmed.access(false, &table, access));
                 faults += usize::from(found.is_err());
-                // Of neither the first level holds anything back.
+                // Empty the first level of both, so that every access reaches the second.
                 filtered.mmu.filtered.as_mut().unwrap().forget();
                 warmed.mmu.filter = [NO_PAGE; 2];
                 for array in warmed.mmu.l1.iter_mut().flat_map(|l| &mut l.arrays) {
@@ -165,7 +166,7 @@ fn following_leaves_what_warming_leaves() {
     }
 }
 
-/// Pages of two parts of the address space by turns: entries above the leaves are read once.
+/// Alternating pages of two parts of the address space: entries above the leaves are read once.
 #[test]
 fn walk_caches_spare_reads_while_followed() {
     let mut spec = mmu();
@@ -183,11 +184,11 @@ fn walk_caches_spare_reads_while_followed() {
         m.access(true, &table, access).expect("mapped");
     }
     m.mmu.end_filtered_warming();
-    // Lines of entries: one of the root's and of the next level's, which both parts have, one of each
-    // part's, and of the leaves one for each page, since they are 64 KB apart.
+    // Lines of entries: one of the root and one of the next level, which both parts share; one for
+    // each part; and one leaf line for each page, since the pages are 64 KB apart.
     assert_eq!(m.below.0.len(), 1 + 1 + 2 + 16);
-    // Entries above the leaves are read once for each part, and the root's once: they are not asked
-    // for again where no cache keeps them.
+    // Entries above the leaves are read once for each part, and the root's once. They are not
+    // requested again, although no cache holds them.
     let mut again = Machine::new(&spec);
     assert!(again.mmu.begin_filtered_warming(&View::Native(&table)));
     let reads = |m: &Machine| m.below.0.len();

@@ -1,4 +1,4 @@
-//! What the kernel has changed is forgotten.
+//! Invalidations and faults: drops translations that the kernel has changed or will change.
 
 use pagewalk_tables::Invalidation;
 use pagewalk_units::{Asid, Cycle, PageSize, VirtAddr};
@@ -6,8 +6,8 @@ use pagewalk_units::{Asid, Cycle, PageSize, VirtAddr};
 use super::{Fault, Lookup, Mmu, NO_PAGE, PROBED_PAGES};
 
 impl Mmu {
-    /// A page fault drops what the TLBs hold of the page (Intel SDM vol. 3,
-    /// 4.10.4.1), so that the next try sees what the kernel did.
+    /// Counts a page fault and drops the page's entries from the TLBs (Intel SDM vol. 3, 4.10.4.1),
+    /// so that the next access sees the kernel's change.
     #[cold]
     pub(super) fn refuse(&mut self, lookup: &Lookup, at: Cycle) -> Fault {
         self.stats.faults += 1;
@@ -49,7 +49,7 @@ impl Mmu {
         }
     }
 
-    /// Forgets what the kernel has changed.
+    /// Drops the translations that `what` covers.
     pub fn invalidate(&mut self, what: &Invalidation) {
         self.stats.invalidations += 1;
         self.settle(0);

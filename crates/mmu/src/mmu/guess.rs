@@ -1,4 +1,4 @@
-//! Misses of a core with a speculation engine.
+//! Misses of a core that has a speculation engine.
 
 use pagewalk_memory::Below;
 use pagewalk_units::{Cycle, PhysAddr};
@@ -8,7 +8,7 @@ use super::{Lookup, Mmu, WalkContext};
 use crate::engine::{Miss, Outcome};
 
 impl Miss {
-    /// `lookup`, which no TLB has answered at `at`.
+    /// The miss of `lookup`, known at `at`.
     fn of(lookup: &Lookup, at: Cycle, merges: bool) -> Self {
         Miss {
             asid: lookup.asid,
@@ -22,7 +22,7 @@ impl Miss {
 }
 
 impl Mmu {
-    /// A walk that is asked for at `asked`, before which the engine guesses.
+    /// Lets the engine guess, then walks. The walker is requested at `asked`.
     #[inline(never)]
     pub(super) fn walk_and_guess<B: Below>(
         &mut self,
@@ -57,8 +57,8 @@ impl Mmu {
         ended
     }
 
-    /// Guesses for a lookup that no TLB has answered at the first of two times, and
-    /// that a walk for another will have answered at the second: it lies at `data`.
+    /// Lets the engine guess for a lookup that merges with another's walk. It missed all TLBs at
+    /// `asked`, its translation is known at `end`, and its data lies at `data`.
     #[inline(never)]
     pub(super) fn guess_beside<B: Below>(
         &mut self,

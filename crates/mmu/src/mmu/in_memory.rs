@@ -1,9 +1,9 @@
-//! Between the second level of TLBs and the walker: a TLB that is a part of memory.
+//! The in-memory TLB, which is looked up between the second-level TLB and the walk.
 //!
-//! The set that would hold the page's entry is one line, which is read where walks enter
-//! the core's caches. The page's size is not known yet: it is predicted, and the set of the
-//! other size is not tried. Without a hit the walk begins when the line is there, and what it
-//! finds is put in, which writes the line.
+//! The set that would hold the page's entry is one line. It is read through the core's caches,
+//! where walks enter. The page's size is not known yet: it is predicted, and only the set of the
+//! predicted size is tried. On a miss the walk begins when the line has arrived, and its result is
+//! inserted, which writes the line.
 
 use pagewalk_memory::{Below, Level};
 use pagewalk_stats::Tree;
@@ -19,8 +19,8 @@ use crate::tlb::key;
 use crate::walk::{LEVELS, Walked, request, translate_untimed};
 
 pagewalk_stats::counters! {
-    /// What one core counted of the in-memory TLB. lookups = hits + misses, hits = hits_4kb +
-    /// hits_2mb, lookups = walks + hits, and lookups is the sum of the reads by level.
+    /// Counters of one core's lookups in the in-memory TLB. lookups = hits + misses, hits =
+    /// hits_4kb + hits_2mb, lookups = walks + hits, and lookups is the sum of the reads by level.
     pub struct InMemoryStats {
         lookups: "lookups", "Translations that no TLB of the core had and that the in-memory TLB was asked for";
         hits: "lookups", "Lookups that found the translation: no walk is made";
@@ -40,17 +40,17 @@ pagewalk_stats::counters! {
     }
 }
 
-/// What a core has of its own of the in-memory TLB: the prediction, and an account.
+/// A core's part of the in-memory TLB: the page-size predictor and the counters.
 pub(super) struct InMemory {
-    /// Whether the pages of a region are large, by the number of the region.
+    /// Page-size predictor: true if the region's pages are large, indexed by the region's number.
     large: Vec<bool>,
     stats: InMemoryStats,
-    /// Lines read by the level that had them.
+    /// Lines read, by the level that served them.
     reads: [u64; LEVELS],
 }
 
 impl InMemory {
-    /// The core's part of such a TLB.
+    /// The core's part of the TLB `spec`.
     pub fn new(spec: &InMemoryTlbSpec) -> Self {
         let InMemoryTlbSpec::Pom(spec) = spec;
         InMemory {
@@ -74,17 +74,17 @@ impl InMemory {
         }
     }
 
-    /// The page around `va` is held as one of `size`.
+    /// Trains the predictor: the page of `va` is held as one of `size`.
     fn correct(&mut self, va: VirtAddr, size: PageSize) {
         *self.bit(va) = size == PageSize::M2;
     }
 
-    /// A translation waited for another's walk, or for its hit here.
+    /// Counts a translation that merged, if it did so with a hit in the in-memory TLB and not with
+    /// a walk.
     pub fn count_merge(&mut self, walked: bool) {
         self.stats.merged += u64::from(!walked);
     }
 
-    /// Its counters.
     pub fn stats(&self) -> InMemoryStats {
         let s = &self.stats;
         let reads = |level: Level| self.reads[level as usize];
@@ -101,7 +101,7 @@ impl InMemory {
     }
 }
 
-/// The size as which a page is held, and what its entry says, for `va` within it.
+/// The size as which the page is held, and its entry, for `va` in the page.
 fn entry_of(walked: &Walked, va: VirtAddr) -> (PageSize, PomEntry) {
     let held = PomTlb::held(walked.size);
     let frame = PhysAddr(walked.pa(va).0 & !(held.bytes() - 1));
@@ -109,7 +109,7 @@ fn entry_of(walked: &Walked, va: VirtAddr) -> (PageSize, PomEntry) {
     (held, PomEntry { frame, writable })
 }
 
-/// What TLBs keep of an entry.
+/// The mapping of an entry.
 fn mapping(entry: PomEntry, size: PageSize) -> Mapping {
     Mapping {
         frame: entry.frame.0,
@@ -118,7 +118,7 @@ fn mapping(entry: PomEntry, size: PageSize) -> Mapping {
     }
 }
 
-/// The entry for `va`, if it is there at `now` and allows the access.
+/// The mapping for the lookup, if it is there and ready at `now` and permits the access.
 fn find(
     tlb: &mut PomTlb,
     lookup: &Lookup,
@@ -129,8 +129,8 @@ fn find(
     let &Lookup {
         asid, va, access, ..
     } = lookup;
-    // A store where the entry says that there may be none walks: the kernel may have
-    // allowed it since, for which nothing is shot down.
+    // A store to a page that the entry holds as read-only walks: the kernel may have permitted
+    // stores since, which needs no shootdown.
     let allowed = |e: &PomEntry| e.writable || access != Access::Write;
     let found = tlb.lookup(asid, va.0, size, now).filter(allowed)?;
     let found = mapping(found, size);
@@ -144,7 +144,7 @@ fn find(
 }
 
 impl Mmu {
-    /// A lookup that no TLB of the core has answered.
+    /// Looks up the in-memory TLB after all TLBs of the core have missed. Walks on a miss.
     #[inline(never)]
     pub(super) fn look_up_in_memory<B: Below>(
         &mut self,
@@ -209,8 +209,8 @@ impl Mmu {
         answer
     }
 
-    /// The walk for `lookup` found its page at `end`: that goes into the in-memory TLB, off
-    /// the path of whoever waits.
+    /// Inserts the result of the walk for `lookup`, known at `end`, into the in-memory TLB. No
+    /// request waits for this write.
     fn keep_in_memory<B: Below>(
         &mut self,
         lookup: &Lookup,
@@ -233,7 +233,8 @@ impl Mmu {
         tlb.insert(asid, va.0, size, entry, written.at);
     }
 
-    /// State only: what [`Mmu::look_up_in_memory`] finds; `None`: a walk is needed.
+    /// Functional warming: the translation that [`Mmu::look_up_in_memory`] would find; `None` if a
+    /// walk is needed.
     pub(super) fn warm_memory<B: Below>(
         &mut self,
         lookup: &Lookup,
@@ -248,7 +249,7 @@ impl Mmu {
         find(tlb, lookup, predicted, Cycle::MAX, context.view)
     }
 
-    /// State only: what [`Mmu::keep_in_memory`] leaves behind.
+    /// Functional warming: as [`Mmu::keep_in_memory`], without time and without counting.
     pub(super) fn warm_keep_in_memory<B: Below>(
         &mut self,
         lookup: &Lookup,
@@ -265,8 +266,8 @@ impl Mmu {
         tlb.insert(lookup.asid, lookup.va.0, size, entry, 0);
     }
 
-    /// The page of `va` was used while the machine skips: its translation is in `tlb` from
-    /// then on, and no cache knows of it.
+    /// Inserts the translation of a page that is used during fast-forward into `tlb`. No cache is
+    /// touched.
     pub fn skip(&mut self, asid: Asid, va: VirtAddr, view: &View<'_>, tlb: &mut PomTlb) {
         let (Some(unit), Ok(walked)) = (&mut self.in_memory, translate_untimed(view, va)) else {
             return;
@@ -276,12 +277,12 @@ impl Mmu {
         tlb.insert(asid, va.0, size, entry, 0);
     }
 
-    /// Translations that the TLB in memory had.
+    /// Hits of the in-memory TLB.
     pub(super) fn in_memory_hits(&self) -> u64 {
         self.in_memory.as_ref().map_or(0, |unit| unit.stats().hits)
     }
 
-    /// Adds what this core counted of the in-memory TLB below `path`.
+    /// Adds this core's counters of the in-memory TLB below `path`.
     pub(super) fn report_in_memory(&self, path: &str, tree: &mut Tree) {
         if let Some(unit) = &self.in_memory {
             let name = AuxiliaryBuffer::InMemoryTlb.name();

@@ -1,4 +1,4 @@
-//! Requests for a page that a walk is already under way to.
+//! Walk MSHRs: requests for a page to which a walk is under way merge with it.
 
 use pagewalk_memory::Below;
 use pagewalk_structures::equal_bytes;
@@ -14,7 +14,7 @@ use crate::tlb::{TlbEntry, key, print};
 use crate::{ReadRecord, WalkRecord};
 
 impl Mmu {
-    /// Keeps a walk, so that others for the 4 KB page `page` can wait for it.
+    /// Allocates a walk MSHR for the 4 KB page `page`. It replaces the oldest one.
     #[inline(always)]
     pub(super) fn allocate_mshr(&mut self, page: u64, mshr: WalkMshr) {
         let i = self.next_mshr;
@@ -24,14 +24,14 @@ impl Mmu {
         self.walk_mshrs[i] = mshr;
     }
 
-    /// The walk to the same 4 KB page that has not ended yet.
+    /// The MSHR of a walk to the same 4 KB page that has not ended yet.
     #[inline(always)]
     pub(super) fn find_mshr(&self, lookup: &Lookup) -> Option<usize> {
         if self.latest <= lookup.now {
             return None;
         }
         let page = key(lookup.asid, PageSize::K4, lookup.va.0);
-        // A byte of the key a walk: sixteen are compared at once.
+        // The host compares one byte of the keys of sixteen MSHRs at once.
         let mut same = 0u64;
         for (n, prints) in self.mshr_prints.iter().enumerate() {
             same |= u64::from(equal_bytes(prints, print(page))) << (n * 16);
@@ -46,9 +46,9 @@ impl Mmu {
         None
     }
 
-    /// The walk that brings a 4 KB page which both levels already have on its
-    /// way, as for the store of a read-modify-write: the walk, and the slot in
-    /// the second level. `first`: array and slot in the first.
+    /// The walk for a 4 KB page that both levels hold in an entry on its way, as for the store of a
+    /// read-modify-write. `first`: array and slot in the first level. Returns the MSHR and the slot
+    /// in the second level.
     #[inline(always)]
     pub(super) fn find_mshr_of_entry(
         &mut self,
@@ -68,8 +68,8 @@ impl Mmu {
         (self.walk_mshrs[i].mapping.size == PageSize::K4).then_some((i, slot))
     }
 
-    /// [`Mmu::merge`] as [`Mmu::find_mshr_of_entry`] found it: the walk `i`, and the page's
-    /// slots in the second and the first level.
+    /// Merges with the walk that [`Mmu::find_mshr_of_entry`] found: MSHR `i`, and the page's slots
+    /// in the second and the first level.
     #[inline(always)]
     pub(super) fn merge_entry<B: Below>(
         &mut self,
@@ -94,8 +94,7 @@ impl Mmu {
         self.guess_with(i, lookup, (asked, at), context);
         let entry = TlbEntry::new(mapping.frame, mapping.writable, at);
         if let Some(level) = &mut self.l2[own] {
-            // The first level has the page on its way: the second is not asked
-            // for it again.
+            // The first level already waits for the page: the second is not looked up again.
             level.small().refill(second, entry, false, false);
         }
         let pa = mapping.pa(va);
@@ -113,7 +112,7 @@ impl Mmu {
         })
     }
 
-    /// Where the answer of flight `i` comes from.
+    /// The part of the MMU that resolves MSHR `i`.
     #[inline(always)]
     fn source(&self, i: usize) -> TranslationSource {
         if self.walk_mshrs[i].walked {
@@ -123,8 +122,8 @@ impl Mmu {
         }
     }
 
-    /// The engine guesses for what no TLB has answered at the first of two times and
-    /// flight `i` at the second, if that one walks.
+    /// Lets the engine guess for a lookup that merges with MSHR `i`, if that is a walk. The lookup
+    /// missed all TLBs at `asked`; its translation is known at `at`.
     #[inline(always)]
     fn guess_with<B: Below>(
         &mut self,
@@ -141,14 +140,14 @@ impl Mmu {
         }
     }
 
-    /// A request of side `s` from `asked` on merges with the walk `i`: when that
-    /// one, seen from then on, began and ended for it, and with what.
+    /// Merges a request of side `s`, made at `asked`, with MSHR `i`. Returns when the walk began
+    /// and ended as seen by this request, and the mapping.
     #[inline(always)]
     fn merge_times(&mut self, i: usize, s: usize, asked: Cycle) -> (Cycle, Cycle, Mapping) {
         let mshr = &mut self.walk_mshrs[i];
         if mshr.requested > asked {
-            // Older in the program, later in time: had this request been seen
-            // first, its walk would have served the other.
+            // The MSHR's request comes earlier in the program but later in time. Had this request
+            // come first, its walk would have served the other.
             mshr.end = asked + (mshr.end - mshr.requested);
             mshr.tlb_lookup_done = asked + (mshr.tlb_lookup_done - mshr.requested);
             mshr.walk_start = asked + (mshr.walk_start - mshr.requested);
@@ -165,7 +164,7 @@ impl Mmu {
         (began, mshr.end.max(asked), mshr.mapping)
     }
 
-    /// Waits for the walk `i`.
+    /// Merges a miss with MSHR `i`, and fills both levels.
     #[inline(never)]
     pub(super) fn merge<B: Below>(
         &mut self,
@@ -204,7 +203,7 @@ impl Mmu {
         })
     }
 
-    /// Keeps a record of a walk, or of waiting for one.
+    /// Records a walk, or a merge with one.
     #[cold]
     #[inline(never)]
     pub(super) fn record(

@@ -1,4 +1,4 @@
-//! Past the filter: the levels of TLBs, and the walk.
+//! Translations that miss the filter: the TLB levels, and the walk.
 
 use std::ops::ControlFlow;
 
@@ -14,27 +14,28 @@ use crate::mapping::Mapping;
 use crate::tlb::key;
 use crate::walk::{Missing, Physical, Walked};
 
-/// A lookup that no TLB has answered.
+/// A lookup that missed both levels of TLBs.
 pub(super) struct Missed {
-    /// When the last of them has said so.
+    /// When the second level has missed.
     pub requested: Cycle,
-    /// Entries of the first and the second level that are on their way.
+    /// For the first and the second level: the entry that covers the address but is not ready, if
+    /// any.
     pub presence: [Presence; 2],
 }
 
-/// A walk, as far as the walker knows.
+/// A finished walk, before its result is put into TLBs.
 pub(super) struct EndedWalk {
-    /// When a walker was asked for, and when there was one.
+    /// When a walker was requested. `start`: when one was free.
     requested: Cycle,
     start: Cycle,
     pub end: Cycle,
     pub found: Result<Walked, Missing>,
-    /// Empty unless they were to be noted.
+    /// The walk's reads; empty unless they were recorded.
     pub reads: Vec<ReadRecord>,
 }
 
 impl Mmu {
-    /// Past the page of the last access.
+    /// Translates an address that missed the filter.
     #[inline(never)]
     pub(super) fn look_up<B: Below>(
         &mut self,
@@ -83,8 +84,9 @@ impl Mmu {
         })
     }
 
-    /// Past the first level, where it is absent or, at `place`, on its way.
-    // Apart from the hit, which would save and restore the registers that this needs.
+    /// Translates an address that the first level lacks or, at `place`, holds in an entry that is
+    /// not ready.
+    // Separate from the hit, which would otherwise save and restore the registers that this needs.
     #[inline(never)]
     fn not_ready<B: Below>(
         &mut self,
@@ -101,8 +103,8 @@ impl Mmu {
         self.miss(lookup, Presence::of(place), context)
     }
 
-    /// The same where no walk to the page is known (`first`: its entry). What waits
-    /// for an entry on its way misses nothing, unless it has to walk itself.
+    /// Translates an address that cannot merge by its first-level entry `first`. A request that
+    /// waits for an entry on its way is not a miss, unless it has to walk itself.
     #[inline(always)]
     fn miss<B: Below>(
         &mut self,
@@ -145,7 +147,7 @@ impl Mmu {
         self.beyond_tlbs(lookup, &missed, context)
     }
 
-    /// Past all TLBs of the core, where no walk to the page is under way.
+    /// Translates an address that missed all TLBs of the core, with no walk to its page under way.
     #[inline(always)]
     pub(super) fn beyond_tlbs<B: Below>(
         &mut self,
@@ -165,8 +167,8 @@ impl Mmu {
         self.finish(lookup, missed, ended)
     }
 
-    /// The first level of side `s` misses where the address is absent (`first`):
-    /// the second is asked. Else there is an entry on its way, and one that waits.
+    /// Counts a miss of the first level of side `s` and a lookup of the second, if the address is
+    /// absent (`first`). If there is an entry on its way, counts a wait for it instead.
     #[inline(always)]
     fn count_miss(&mut self, s: usize, first: Presence) {
         if let Some((a, _)) = first.place() {
@@ -180,7 +182,7 @@ impl Mmu {
         }
     }
 
-    /// Asks the second level, which may have the answer.
+    /// Looks up the second level. Breaks with the result on a hit.
     #[inline(always)]
     fn second_level(
         &mut self,
@@ -237,14 +239,14 @@ impl Mmu {
         ControlFlow::Continue(missed)
     }
 
-    /// Number of the second level of side `s`.
+    /// Index of the second level that serves side `s`.
     #[inline(always)]
     pub(super) fn second(&self, s: usize) -> usize {
         s & usize::from(self.l2[1].is_some())
     }
 
-    /// A walk from the time on at which a walker is free, which is asked for at `asked`;
-    /// its reads are added to `notes`, if someone wants them.
+    /// Walks as soon as a walker is free; the walker is requested at `asked`. Appends the reads to
+    /// `notes`, if given.
     #[inline(always)]
     pub(super) fn walk<B: Below>(
         &mut self,
@@ -293,7 +295,7 @@ impl Mmu {
         }
     }
 
-    /// A walk from `asked` on at the soonest, before which an engine, if there is one, guesses.
+    /// Walks from `asked` at the earliest. An engine, if there is one, guesses before the walk.
     #[inline(always)]
     pub(super) fn walk_from<B: Below>(
         &mut self,
@@ -308,7 +310,7 @@ impl Mmu {
         self.walk(lookup, asked, notes, context)
     }
 
-    /// What a walk found goes into the TLBs, and others may wait for it.
+    /// Puts the result of a walk into the TLBs and allocates a walk MSHR for it.
     #[inline(always)]
     pub(super) fn finish(
         &mut self,
@@ -370,7 +372,7 @@ impl Mmu {
         outcome
     }
 
-    /// Puts a translation into the first level of side `s`; `presence`: of its
+    /// Puts a translation into the first level of side `s`. `presence`: the entry that covers its
     /// address there.
     #[inline]
     pub(super) fn fill_l1(&mut self, s: usize, arrival: &Arrival, presence: Presence) {
@@ -383,7 +385,8 @@ impl Mmu {
         }
     }
 
-    /// The same for both levels; `presence` in the first and the second.
+    /// Puts a translation into both levels. `presence`: the entries that cover its address in the
+    /// first and the second.
     #[inline]
     pub(super) fn fill(&mut self, s: usize, arrival: &Arrival, presence: [Presence; 2]) {
         let second = self.second(s);

@@ -1,4 +1,4 @@
-//! Translation without hardware.
+//! The perfect MMU: translation without hardware and without time.
 
 use pagewalk_tables::View;
 use pagewalk_units::{Access, PageSize, PhysAddr};
@@ -8,7 +8,7 @@ use crate::tlb::{TlbEntry, key};
 use crate::walk::translate_untimed;
 
 impl Mmu {
-    /// The translation itself, without hardware.
+    /// Translates `lookup` by the page tables, at once.
     pub(super) fn know(&mut self, lookup: &Lookup, view: &View<'_>) -> Result<PhysAddr, Fault> {
         let &Lookup {
             asid,

@@ -1,5 +1,5 @@
-//! Translations fetched unasked, whichever prefetcher names the pages after each miss of the
-//! last TLB: the walks for them, and where what they find is kept until it is used.
+//! TLB prefetching: trains the prefetcher on misses of the last TLB, walks in the background for
+//! the pages that it names, and keeps the translations until they are used.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -19,8 +19,8 @@ use crate::tlb::key;
 use crate::walk::translate_untimed;
 
 pagewalk_stats::counters! {
-    /// What one core's TLB prefetcher counted. predicted = present + unmapped + fetched;
-    /// fetched = useful + useless + pending.
+    /// Counters of one core's TLB prefetcher. predicted = present + unmapped + fetched; fetched =
+    /// useful + useless + pending.
     pub struct TlbPrefetchStats {
         misses: "translations", "Data translations that it learned from: those that no TLB had, and first uses of what it had fetched";
         predicted: "pages", "Pages that it named";
@@ -38,7 +38,7 @@ pagewalk_stats::counters! {
 }
 
 pagewalk_stats::counters! {
-    /// What one core's prefetch buffer counted.
+    /// Counters of one core's prefetch buffer.
     pub struct PrefetchBufferStats {
         lookups: "lookups", "Translations that no TLB had and that the buffer was asked for";
         hits: "lookups", "Lookups that found the translation, which goes into the TLBs: no walk is made";
@@ -46,21 +46,22 @@ pagewalk_stats::counters! {
     }
 }
 
-/// The prefetcher of a core.
+/// A core's TLB prefetcher.
 pub(super) struct Prefetching {
     prefetcher: Box<dyn Prefetcher>,
-    /// In order of arrival; of `capacity`, 0: what is fetched goes into the last TLB.
+    /// The prefetch buffer, replaced first-in first-out. With a `capacity` of 0, prefetched
+    /// translations go into the last TLB.
     buffer: VecDeque<BufferEntry>,
     capacity: usize,
-    /// What was fetched and neither used nor known to have gone: pages by key, and whether
-    /// that was counted. Hardware has a bit for it with the translation.
+    /// Prefetched pages that are neither used nor known to be evicted, by key; true if the prefetch
+    /// was counted. Hardware keeps a bit for it with the translation.
     unused: BTreeMap<u64, bool>,
     stats: TlbPrefetchStats,
     buffer_stats: PrefetchBufferStats,
 }
 
 impl Prefetching {
-    /// The prefetcher of `spec` with an empty buffer.
+    /// Builds the prefetcher of `spec` with an empty buffer.
     pub fn new(spec: &TlbPrefetcherSpec) -> Self {
         let capacity = spec.buffer() as usize;
         Prefetching {
@@ -73,7 +74,7 @@ impl Prefetching {
         }
     }
 
-    /// The prefetcher learns of a translation that has been served, and names pages.
+    /// Trains the prefetcher on a translation that is now known. Returns the pages that it names.
     fn train(
         &mut self,
         lookup: &Lookup,
@@ -81,29 +82,29 @@ impl Prefetching {
         counted: bool,
     ) -> Pages {
         let &Lookup { asid, va, .. } = lookup;
-        // Whoever had the translation knew the size of its page.
+        // The hardware knows the size here, because the translation is known.
         let size =
             &|| translate_untimed(context.view, va).map_or(PageSize::K4, |walked| walked.size);
         self.prefetcher.train(&TlbMiss { asid, va, size }, counted)
     }
 
-    /// The page of `va` is asked for: if it was fetched and not used until now, whether that
-    /// was counted.
+    /// Settles the prefetch of the page of `va`, which is now accessed or named again. Returns
+    /// whether the prefetch was counted, or `None` if there was no unused one.
     fn settle(&mut self, asid: Asid, va: u64) -> Option<bool> {
-        // Each size has keys of its own; an address is in one page.
+        // Each page size has its own keys; an address is in one page.
         let unused = &mut self.unused;
         PageSize::ALL
             .into_iter()
             .find_map(|size| unused.remove(&key(asid, size, va)))
     }
 
-    /// The same, where it is not there any more.
+    /// Settles it as useless: the translation was evicted before its first use.
     fn settle_as_gone(&mut self, asid: Asid, va: u64) {
         let counted = self.settle(asid, va).unwrap_or(false);
         self.stats.useless += u64::from(counted);
     }
 
-    /// The same, where it is there and this is its first use: whether it is.
+    /// Settles it as useful if this is its first use. Returns true if it is.
     fn settle_as_used(&mut self, asid: Asid, va: u64, late: bool) -> bool {
         let Some(counted) = self.settle(asid, va) else {
             return false;
@@ -113,14 +114,15 @@ impl Prefetching {
         true
     }
 
-    /// `arrival` was fetched.
+    /// Notes the prefetched translation `arrival` as unused.
     fn note(&mut self, arrival: &Arrival) {
         let page = key(arrival.asid, arrival.mapping.size, arrival.va.0);
         let before = self.unused.insert(page, arrival.counted).unwrap_or(false);
         self.stats.useless += u64::from(before);
     }
 
-    /// Takes the translation for `lookup` out of the buffer, if it is ready at `now`.
+    /// Removes the translation for `lookup` from the buffer and returns it, if it is ready at
+    /// `now`.
     fn take(
         &mut self,
         lookup: &Lookup,
@@ -133,7 +135,7 @@ impl Prefetching {
         Some(found)
     }
 
-    /// A walk brought a translation for the buffer.
+    /// Puts a prefetched translation into the buffer.
     fn keep(&mut self, arrival: &Arrival) {
         if self.buffer.len() == self.capacity
             && let Some(old) = self.buffer.pop_front()
@@ -146,20 +148,20 @@ impl Prefetching {
         self.buffer.push_back(held);
     }
 
-    /// Forgets the translations in the buffer that `what` is about.
+    /// Drops the buffer's translations that `what` covers.
     pub fn invalidate(&mut self, what: &Invalidation) {
         self.buffer.retain(|k| !k.overlaps(what));
     }
 
-    /// The page faulted: the kernel will change it.
+    /// Drops the translation of a page that faulted: the kernel will change it.
     pub fn drop_page(&mut self, asid: Asid, va: u64) {
         self.buffer.retain(|k| !k.covers(asid, va));
     }
 }
 
 impl Mmu {
-    /// A lookup that no TLB has answered, nor a walk under way: the buffer may have it, else it
-    /// is walked for; then the pages are fetched that the prefetcher names.
+    /// Translates an address that missed all TLBs, with no walk to its page under way: by the
+    /// buffer, else as without a prefetcher. Then prefetches the pages that the prefetcher names.
     #[inline(never)]
     pub(super) fn miss_and_prefetch<B: Below>(
         &mut self,
@@ -182,8 +184,8 @@ impl Mmu {
         answer
     }
 
-    /// A TLB or a walk under way has answered: if it was the prefetcher's work and this its
-    /// first use, that is as a miss to it.
+    /// Called when a TLB or a walk under way had the translation. The first use of a prefetched
+    /// translation trains the prefetcher as a miss does.
     #[inline(never)]
     pub(super) fn first_use<B: Below>(
         &mut self,
@@ -204,7 +206,7 @@ impl Mmu {
         }
     }
 
-    /// What the buffer has.
+    /// Looks up the prefetch buffer.
     fn look_up_buffer<B: Below>(
         &mut self,
         lookup: &Lookup,
@@ -219,8 +221,8 @@ impl Mmu {
         Some(self.hit_auxiliary(lookup, missed, mapping, TranslationSource::Prefetched))
     }
 
-    /// The prefetcher learns of a translation of data that was known at `now`, and has pages
-    /// walked for, from then on and one after the other as walkers are free.
+    /// Trains the prefetcher on a data translation that is known at `now`. Walks for the named
+    /// pages from then on, one after the other, as walkers are free.
     fn learn_and_prefetch<B: Below>(
         &mut self,
         lookup: &Lookup,
@@ -241,7 +243,7 @@ impl Mmu {
         }
     }
 
-    /// Whether the translation of `va` is there, or on its way at `now`.
+    /// True if a TLB, the buffer or a walk under way at `now` has the translation of `va`.
     fn has(&mut self, asid: Asid, va: VirtAddr, now: Cycle) -> bool {
         let lookup = Lookup {
             asid,
@@ -296,7 +298,7 @@ impl Mmu {
             fetched: true,
         };
         self.keep_prefetched(&arrival);
-        // Others may wait for it.
+        // Later misses may merge with this walk.
         let mshr = WalkMshr {
             requested: now,
             tlb_lookup_done: now,
@@ -309,7 +311,7 @@ impl Mmu {
         self.allocate_mshr(key(asid, PageSize::K4, va.0), mshr);
     }
 
-    /// What was fetched goes into the buffer, or without one into the last TLB.
+    /// Puts a prefetched translation into the buffer, or into the last TLB if there is no buffer.
     fn keep_prefetched(&mut self, arrival: &Arrival) {
         if let Some(p) = &mut self.prefetching {
             p.note(arrival);
@@ -319,13 +321,14 @@ impl Mmu {
             }
         }
         let second = self.second(0);
-        // Without a buffer there is one (`MmuSpec::check`).
+        // Without a buffer there is a second level (`MmuSpec::check`).
         if let Some(level) = &mut self.l2[second] {
             level.fill_unasked(arrival);
         }
     }
 
-    /// State only: what [`Mmu::miss_and_prefetch`] finds in the buffer.
+    /// Functional warming: the translation that [`Mmu::miss_and_prefetch`] would find in the
+    /// buffer.
     pub(super) fn warm_buffer<B: Below>(
         &mut self,
         lookup: &Lookup,
@@ -341,7 +344,8 @@ impl Mmu {
         found
     }
 
-    /// State only: a TLB has answered. Fetches that were counted are still judged.
+    /// Functional warming of a TLB hit. Returns true if it is the first use of a prefetched
+    /// translation. Prefetches that were counted are still judged.
     pub(super) fn warm_first_use(&mut self, lookup: &Lookup) -> bool {
         let Some(p) = &mut self.prefetching else {
             return false;
@@ -349,7 +353,7 @@ impl Mmu {
         p.settle_as_used(lookup.asid, lookup.va.0, false)
     }
 
-    /// State only: [`Mmu::learn_and_prefetch`].
+    /// Functional warming: as [`Mmu::learn_and_prefetch`], without time.
     pub(super) fn warm_prefetch<B: Below>(
         &mut self,
         lookup: &Lookup,
@@ -381,13 +385,13 @@ impl Mmu {
         }
     }
 
-    /// Translations that the prefetch buffer had.
+    /// Hits of the prefetch buffer.
     pub(super) fn prefetch_buffer_hits(&self) -> u64 {
         let prefetching = self.prefetching.as_ref();
         prefetching.map_or(0, |p| p.buffer_stats.hits)
     }
 
-    /// Adds what this core's prefetcher counted below `path`.
+    /// Adds the counters of this core's prefetcher below `path`.
     pub(super) fn report_prefetching(&self, path: &str, tree: &mut Tree) {
         let Some(p) = &self.prefetching else { return };
         let stats = TlbPrefetchStats {

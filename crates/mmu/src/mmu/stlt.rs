@@ -1,11 +1,10 @@
-//! What a core has of its own of an STLT (section III-D): the buffer of translations
-//! (STB), the buffer of invalid pages (IPB) and the insertion buffer, and what walks for
-//! an insertion.
+//! A core's hardware for an STLT (section III-D): the translation buffer (STB), the buffer of
+//! invalid pages (IPB), the insertion buffer, and the walks of insertions.
 //!
-//! Each core's IPB holds at any time what the kernel's array of its process holds: the
-//! kernel changes all of them together, and fills them again when a core takes up the
-//! process. So there is one copy, the kernel's, which has answered already when a
-//! question comes here; the IPB of a core is an account.
+//! Each core's IPB always equals the kernel's array of invalid pages of the process. The kernel
+//! changes all of them together, and refills a core's IPB when the core switches to the process.
+//! The simulator therefore keeps one copy, the kernel's. It has answered before a query reaches
+//! this unit, which only counts for the IPB.
 
 use pagewalk_memory::Below;
 use pagewalk_stats::Tree;
@@ -24,7 +23,7 @@ pub const STB_ENTRIES: usize = 32;
 pub const INSERTIONS: usize = 8;
 
 pagewalk_stats::counters! {
-    /// What one core counted of the instructions `loadVA` and `insertSTLT`, timed ones.
+    /// Counters of one core's timed `loadVA` and `insertSTLT` instructions.
     pub struct StltUnitStats {
         loads: "instructions", "loadVA executed";
         inserts: "instructions", "insertSTLT executed";
@@ -39,7 +38,7 @@ pagewalk_stats::counters! {
 }
 
 pagewalk_stats::counters! {
-    /// What one core's STB counted. Misses of the last TLB = walks + waits for walks + hits.
+    /// Counters of one core's STB. Misses of the last TLB = walks + waits for walks + hits.
     pub struct StbStats {
         lookups: "lookups", "Translations that no TLB had and that the STB was asked for";
         hits: "lookups", "Lookups that found the translation: no walk is made";
@@ -48,7 +47,7 @@ pagewalk_stats::counters! {
 }
 
 pagewalk_stats::counters! {
-    /// What one core's IPB counted.
+    /// Counters of one core's IPB.
     pub struct IpbStats {
         lookups: "lookups", "Times that loadVA had a row and asked whether its page is invalid";
         hits: "lookups", "Times that it was, and the reply is 0";
@@ -57,22 +56,22 @@ pagewalk_stats::counters! {
 }
 
 pagewalk_stats::counters! {
-    /// What one core's insertion buffer counted.
+    /// Counters of one core's insertion buffer.
     pub struct InsertionBufferStats {
         lookups: "lookups", "Times that loadVA looked for an insertion under way";
         fills: "entries", "Insertions that took an entry";
     }
 }
 
-/// The unit of a core.
+/// A core's STLT unit.
 pub(super) struct StltUnit {
-    /// Whether rows hold page-table entries: without them there are no STB and no IPB.
+    /// True if rows hold page-table entries. Otherwise there is no STB and no IPB.
     translations: bool,
-    /// In order of arrival, the next to go at `next`.
+    /// The STB, replaced first-in first-out; `next` is replaced next.
     stb: [Option<BufferEntry>; STB_ENTRIES],
     next: usize,
     buffer: Occupancy,
-    /// Rows that the last insertions write, and when that is done.
+    /// Rows that the latest insertions write, and when the write is done.
     rows: [(PhysAddr, Cycle); INSERTIONS],
     next_row: usize,
     stats: StltUnitStats,
@@ -81,7 +80,7 @@ pub(super) struct StltUnit {
     insertions: InsertionBufferStats,
 }
 
-/// No row: none lies at the end of the address space.
+/// No row: rows never lie at the end of the address space.
 const NO_ROW: PhysAddr = PhysAddr(u64::MAX);
 
 impl StltUnit {
@@ -110,7 +109,7 @@ impl StltUnit {
         self.next = (self.next + 1) % STB_ENTRIES;
     }
 
-    /// What the STB has for `lookup` at `now`.
+    /// The STB's translation for `lookup`, if it is ready at `now`.
     fn find(
         &self,
         lookup: &Lookup,
@@ -121,7 +120,7 @@ impl StltUnit {
         held.find_map(|h| h.look_up(lookup, now, context))
     }
 
-    /// Forgets the translations in the buffer that `what` is about.
+    /// Drops the STB's translations that `what` covers.
     pub fn invalidate(&mut self, what: &Invalidation) {
         for kept in &mut self.stb {
             if kept.is_some_and(|k| k.overlaps(what)) {
@@ -131,26 +130,25 @@ impl StltUnit {
     }
 }
 
-/// A question that a core's unit works on.
+/// A query in a core's STLT unit.
 pub struct StltQuery {
-    /// When it began: it may have had to wait.
+    /// When the unit started it: it may have had to wait.
     pub start: Cycle,
-    /// When its walk began, and found the page or not; `began` without one.
+    /// When its walk started and ended; both are `start` without a walk.
     pub walk: (Cycle, Cycle),
     slot: Option<OccupancySlot>,
 }
 
 impl Mmu {
-    /// The same for a core whose program asks an STLT, whose rows hold page-table entries
-    /// or do not.
+    /// Adds an STLT unit. `translations`: rows hold page-table entries.
     #[must_use]
     pub fn with_stlt(mut self, translations: bool) -> Self {
         self.stlt = Some(Box::new(StltUnit::new(translations)));
         self
     }
 
-    /// A question comes to the unit at `now`: when its lines may be read, and when the
-    /// page is found that an insertion needs.
+    /// Starts a query at `now`. Returns when its lines may be read, and the times of an insertion's
+    /// walk.
     pub fn begin_query<B: Below>(
         &mut self,
         unit: &Unit,
@@ -195,8 +193,8 @@ impl Mmu {
         asked
     }
 
-    /// The simplified walk of an insertion: as any other, but it raises no fault and fills
-    /// no TLB. When it got a walker, and when it was over.
+    /// The walk of an insertion: in the background, without faults and TLB fills. Returns when a
+    /// walker was free and when the walk ended.
     fn walk_to_insert<B: Below>(
         &mut self,
         asid: Asid,
@@ -219,8 +217,8 @@ impl Mmu {
         (walk.start, walk.end)
     }
 
-    /// The question that began as `asked` says has its reply at `replied`, and what it
-    /// writes is written at `written`.
+    /// Ends the query `asked`: its result is ready at `replied`, and its writes are done at
+    /// `written`.
     pub fn end_query(
         &mut self,
         unit: &Unit,
@@ -248,8 +246,8 @@ impl Mmu {
         }
     }
 
-    /// State only: what a question leaves in the unit, in walk caches and in the memory
-    /// system beside its own lines.
+    /// Functional warming of a query: updates the unit, walk caches and memory system, except for
+    /// the lines of the query itself.
     pub fn warm_query<B: Below>(
         &mut self,
         unit: &Unit,
@@ -270,14 +268,14 @@ impl Mmu {
         }
     }
 
-    /// The kernel has put so many pages into the IPB.
+    /// Counts `pages` that the kernel put into the IPB.
     pub fn fill_ipb(&mut self, pages: u64) {
         if let Some(stlt) = &mut self.stlt {
             stlt.ipb.fills += pages;
         }
     }
 
-    /// A lookup that no TLB has answered: what the STB says.
+    /// Looks up the STB after all TLBs have missed.
     #[inline(never)]
     pub(super) fn look_up_stb<B: Below>(
         &mut self,
@@ -292,7 +290,7 @@ impl Mmu {
         Some(self.hit_auxiliary(lookup, missed, mapping, TranslationSource::Stb))
     }
 
-    /// State only: what [`Mmu::look_up_stb`] finds.
+    /// Functional warming: the translation that [`Mmu::look_up_stb`] would find.
     pub(super) fn warm_stb<B: Below>(
         &self,
         lookup: &Lookup,
@@ -302,12 +300,12 @@ impl Mmu {
         stlt.find(lookup, Cycle::MAX, context)
     }
 
-    /// Translations that the buffer of the STLT had.
+    /// Hits of the STB.
     pub(super) fn stb_hits(&self) -> u64 {
         self.stlt.as_ref().map_or(0, |stlt| stlt.stb_stats.hits)
     }
 
-    /// Adds what this core counted of the STLT below `path`.
+    /// Adds this core's STLT counters below `path`.
     pub(super) fn report_stlt(&self, path: &str, tree: &mut Tree) {
         let Some(stlt) = &self.stlt else { return };
         tree.add(&format!("{path}.stlt"), &stlt.stats);

@@ -1,4 +1,4 @@
-//! State without time.
+//! Functional warming of the MMU: updates state without time and without counting.
 
 use pagewalk_memory::Below;
 use pagewalk_tables::View;
@@ -10,20 +10,21 @@ use crate::mapping::Mapping;
 use crate::tlb::key;
 use crate::walk::translate_untimed;
 
-/// What [`Mmu::look_ahead`] knows of an address.
+/// Result of [`Mmu::look_ahead`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ahead {
-    /// Where it lies.
+    /// The physical address.
     Known(PhysAddr),
-    /// A walk will tell; [`Mmu::look_through`] can tell before.
+    /// No TLB has the translation. [`Mmu::look_through`] can translate it early.
     Walked,
-    /// A walk will tell, and to tell before would be as much work.
+    /// No TLB has the translation, and translating it early would be as much work as the walk.
     Unknown,
 }
 
 impl Mmu {
-    /// Looking ahead of [`Mmu::warm`]: where the data at `va` lie, if a TLB has that; else the
-    /// host is told of the walk. Changes nothing, and nothing depends on it.
+    /// Looks ahead of [`Mmu::warm`]: the physical address of `va` if a TLB has it. Otherwise
+    /// prefetches the page-table entries of its walk into the host's caches. Changes no simulated
+    /// state.
     #[inline]
     pub fn look_ahead(&self, asid: Asid, va: VirtAddr, view: &View<'_>) -> Ahead {
         let page = key(asid, PageSize::K4, va.0);
@@ -49,7 +50,8 @@ impl Mmu {
         }
     }
 
-    /// Tells the host of the second level of TLBs and of the walk, which [`Mmu::warm`] will need at `va`.
+    /// Prefetches into the host's caches the second-level TLB slot and the page-table entries that
+    /// [`Mmu::warm`] will need at `va`.
     #[inline]
     pub fn host_prefetch(&self, asid: Asid, va: VirtAddr, view: &View<'_>) {
         if let Some(level) = &self.l2[0] {
@@ -58,16 +60,16 @@ impl Mmu {
         view.host_prefetch(va);
     }
 
-    /// The next step, when the host has had time for that: where the data at `va` lie, and the
-    /// entry of the page table that ends the walk.
+    /// The step after [`Mmu::look_ahead`], once the host's prefetch is done: the physical addresses
+    /// of the data at `va` and of the last page-table entry of its walk.
     #[inline]
     pub fn look_through(&self, va: VirtAddr, view: &View<'_>) -> Option<[PhysAddr; 2]> {
         let walked = translate_untimed(view, va).ok()?;
         Some([walked.pa(va), walked.leaf.at])
     }
 
-    /// State only: what [`Mmu::translate`] would leave behind, without time and
-    /// without counting.
+    /// Translates `va` for functional warming: leaves the state that [`Mmu::translate`] would
+    /// leave, without time and without counting.
     #[inline]
     pub fn warm<B: Below>(
         &mut self,
@@ -84,7 +86,7 @@ impl Mmu {
         self.warm_look_up(&lookup, &mut context)
     }
 
-    /// What is looked up while no time passes.
+    /// The lookup of an access in functional warming: no time passes.
     #[inline(always)]
     pub(super) fn untimed(&self, asid: Asid, va: VirtAddr, access: Access) -> Lookup {
         Lookup {
@@ -166,7 +168,7 @@ impl Mmu {
         Ok(mapping.pa(va))
     }
 
-    /// A walk for what it leaves in walk caches and in the memory system.
+    /// Walks without time. Updates walk caches, memory system and the in-memory TLB.
     fn warm_walk<B: Below>(
         &mut self,
         lookup: &Lookup,

@@ -1,4 +1,4 @@
-//! What all prefetchers of translations promise.
+//! Contract of all TLB prefetchers.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -30,7 +30,7 @@ fn cases() -> Vec<TlbPrefetcherSpec> {
     ]
 }
 
-/// A miss, and what the MMU says of it when it is asked.
+/// A miss, and the page size that the MMU reports for it.
 #[derive(Clone, Copy, Debug)]
 struct Missed {
     asid: u16,
@@ -53,7 +53,7 @@ fn miss(asid: u16, page: u64, size: PageSize) -> Missed {
     Missed { asid, page, size }
 }
 
-/// Misses that go by a few distances, of two address spaces, up to the last page there is.
+/// Misses at a few distances, of two address spaces, up to the last page.
 fn misses() -> impl Strategy<Value = Vec<Missed>> {
     let distance = prop_oneof![Just(1i64), Just(-3), Just(70), -5000i64..5000];
     let one = (0u8..20, distance, 0usize..3);
@@ -97,8 +97,8 @@ proptest! {
         }
     }
 
-    /// Nobody learns from another's addresses where they have put theirs: the first miss after a
-    /// switch names what it would have named of a new prefetcher.
+    /// An address space learns no addresses of another one. The first miss after a switch names the
+    /// pages that a new prefetcher would name.
     #[test]
     fn the_first_miss_of_an_address_space_goes_by_itself(misses in misses(), page in 0u64..100_000) {
         for spec in cases() {

@@ -1,5 +1,6 @@
-//! Distance prefetching (Kandiraju and Sivasubramaniam, "Going the distance for TLB
-//! prefetching", ISCA 2002): which distances, in pages, followed a distance between two misses.
+//! Distance prefetching (Kandiraju and Sivasubramaniam, "Going the distance for TLB prefetching",
+//! ISCA 2002): a table maps the distance between two misses, in pages, to the distances that came
+//! next.
 
 use pagewalk_stats::Tree;
 use pagewalk_structures::SetAssoc;
@@ -10,20 +11,20 @@ use serde::{Deserialize, Serialize};
 use super::registry::{PrefetcherKind, PrefetcherTable};
 use super::{ADDRESSABLE, MOST_ENTRIES, MOST_PAGES, Pages, Prefetcher, TlbMiss, within};
 
-/// Distance prefetching of translations: after a miss those of the pages are fetched that are
-/// as far from it as the misses which followed the last misses of the same distance.
+/// Distance prefetching of translations. After a miss, the distances that came after earlier misses
+/// of the same distance are added to its page, and these pages are prefetched.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DistanceSpec {
-    /// Rows of the table: a distance between two misses each, least recently used replaced.
+    /// Rows of the table, one for each distance between two misses, LRU replacement.
     pub rows: u32,
     /// Ways of the table.
     pub ways: u32,
-    /// Distances that a row holds, the last that followed; 1 to 8.
+    /// Distances that a row holds, those that came last; 1 to 8.
     pub slots: u32,
-    /// Entries of a buffer, first in, first out, which is asked beside the last TLB and from
-    /// which a translation goes into the TLBs when it is used; 0: what is fetched goes into
-    /// the last TLB itself.
+    /// Entries of the prefetch buffer, first in, first out. It is searched in parallel with the
+    /// last TLB, and a hit moves the translation into the TLBs. 0: translations are prefetched into
+    /// the last TLB.
     pub buffer: u32,
 }
 
@@ -65,11 +66,11 @@ impl PrefetcherKind for DistanceSpec {
     }
 }
 
-/// The table in the statistics.
+/// Name of the table in the statistics.
 const TABLE: &str = "distance_table";
 
 pagewalk_stats::counters! {
-    /// What the table of one core's distance prefetcher counted.
+    /// Counters of the table of one core's distance prefetcher.
     pub struct DistanceStats {
         lookups: "lookups", "Distances between misses that were looked up in the table";
         hits: "lookups", "Lookups that found which distances followed";
@@ -77,7 +78,7 @@ pagewalk_stats::counters! {
     }
 }
 
-/// The distances that followed one, the last one first.
+/// The distances that came after one distance, latest first.
 #[derive(Clone, Copy, Default, Debug)]
 struct Row {
     next: [i64; MOST_PAGES],
@@ -85,7 +86,7 @@ struct Row {
 }
 
 impl Row {
-    /// `distance` followed: it is the first, and the last of more than `slots` is gone.
+    /// Moves `distance` to the front. If the row has more than `slots`, the last one is dropped.
     fn put(&mut self, distance: i64, slots: usize) {
         let used = usize::from(self.used);
         let known = self.next[..used].iter().position(|&d| d == distance);
@@ -96,24 +97,24 @@ impl Row {
     }
 }
 
-/// The table, and the misses before.
+/// The table and the history of misses.
 struct Distances {
     rows: SetAssoc<Row>,
     slots: usize,
-    /// The last miss: whose, and its page.
+    /// The last miss: address space and page.
     last: Option<(Asid, u64)>,
-    /// The distance to it from the one before.
+    /// Distance from the miss before it.
     before: Option<i64>,
     stats: DistanceStats,
 }
 
-/// The row of a distance: [`SetAssoc`] has no key of all ones, which -1 would be.
+/// Key of a distance: [`SetAssoc`] does not allow the key of all ones, which -1 would be.
 fn key(distance: i64) -> u64 {
     distance as u64 ^ 1 << 63
 }
 
 impl Distances {
-    /// Nothing learned yet.
+    /// An empty table.
     fn new(spec: &DistanceSpec) -> Self {
         Distances {
             rows: SetAssoc::new((spec.rows / spec.ways) as usize, spec.ways as usize),
@@ -126,7 +127,7 @@ impl Distances {
 }
 
 impl Prefetcher for Distances {
-    /// Misses of different address spaces have no distance, nor has one page from itself.
+    /// Misses of different address spaces have no distance; distance 0 is ignored.
     fn train(&mut self, miss: &TlbMiss<'_>, counted: bool) -> Pages {
         let (asid, page) = (miss.asid, miss.page());
         let mut pages = Pages::new();
@@ -202,7 +203,7 @@ mod tests {
         for page in [100, 99, 98] {
             assert!(train(&mut t, page).is_empty());
         }
-        // That 1 down followed 1 down was learned with the miss before.
+        // The previous miss has taught that distance -1 comes after distance -1.
         assert_eq!(train(&mut t, 97), [96]);
         assert_eq!(train(&mut t, 50), [] as [u64; 0], "47 down: never seen");
         assert_eq!(
@@ -227,7 +228,7 @@ mod tests {
     #[test]
     fn a_row_keeps_the_last_distances_and_a_set_the_last_rows() {
         let mut t = table(1, 1, 2);
-        // After 1: 10, 20, 30.
+        // Distances after distance 1: 10, 20, 30.
         for page in [0, 1, 11] {
             train(&mut t, page);
         }
@@ -236,7 +237,7 @@ mod tests {
             train(&mut t2, page);
         }
         assert_eq!(train(&mut t2, 64), [94, 84], "30 and 20, not 10");
-        // One row: that of 1 is gone when 10 was followed by something.
+        // One row: distance 10 has replaced distance 1.
         assert_eq!(train(&mut t, 12), [22]);
         assert!(train(&mut t, 13).is_empty());
     }

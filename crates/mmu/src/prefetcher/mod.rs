@@ -1,11 +1,11 @@
-//! Prefetchers of translations: which pages will be asked for next. A file each. They name
-//! pages and nothing else: the MMU looks what is there, walks, keeps, judges and counts
+//! TLB prefetchers, one file each: they predict the pages that will miss next. They only name
+//! pages. The MMU looks up whether a translation is present, walks, stores, judges and counts
 //! (`mmu/prefetch.rs`).
 
 mod distance;
 mod next_page;
 pub mod registry;
-// The page's example, as it stands, is held to the contract.
+// The example of the how-to page has to pass the contract tests.
 #[cfg(test)]
 #[path = "../../../../docs/how-to/stride.rs"]
 mod stride;
@@ -19,29 +19,29 @@ pub use self::distance::DistanceStats;
 /// Most pages that one miss may name.
 pub(crate) const MOST_PAGES: usize = 8;
 
-/// Pages of 4 KB by number, in the order in which they are walked for.
+/// Numbers of 4 KB pages, in the order in which they are walked for.
 pub(crate) type Pages = ArrayVec<u64, MOST_PAGES>;
 
-/// Pages of 4 KB in 57-bit addresses: none is named beyond.
+/// Number of 4 KB pages in 57-bit addresses; no page beyond is named.
 pub(crate) const ADDRESSABLE: u64 = 1 << 45;
 
-/// Most rows of a table, and entries of a buffer.
+/// Most rows of a table, and most entries of a buffer.
 const MOST_ENTRIES: u32 = 1 << 16;
 
-/// A data translation that no TLB had, or the first use of one that was fetched.
+/// A data translation that missed all TLBs, or the first use of a prefetched one.
 #[derive(Clone, Copy)]
 pub(crate) struct TlbMiss<'a> {
-    /// Whose address it is.
+    /// Address space of the address.
     pub asid: Asid,
     /// The address.
     pub va: VirtAddr,
-    /// Of what size its page was found to be: takes the host a walk of the tables, which is
-    /// made for those that ask.
+    /// Size of its page. The host walks the page tables for it, so only prefetchers that need it
+    /// call it.
     pub size: &'a dyn Fn() -> PageSize,
 }
 
 impl TlbMiss<'_> {
-    /// Its 4 KB page.
+    /// Number of its 4 KB page.
     pub fn page(&self) -> u64 {
         self.va.0 >> 12
     }
@@ -49,11 +49,11 @@ impl TlbMiss<'_> {
 
 /// A prefetcher of one core.
 pub(crate) trait Prefetcher: Send + Sync {
-    /// Learns of a miss that has been served, and names pages that will be missed next.
-    /// `counted`: in its own statistics; what it names does not depend on it.
+    /// Trains on a miss whose translation is known, and names the pages that will miss next.
+    /// `counted`: include in the statistics; the named pages do not depend on it.
     fn train(&mut self, miss: &TlbMiss<'_>, counted: bool) -> Pages;
 
-    /// Adds what it counted of its own below `path`.
+    /// Adds the prefetcher's own counters below `path`.
     fn report(&self, _path: &str, _tree: &mut Tree) {}
 }
 

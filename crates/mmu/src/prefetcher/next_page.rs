@@ -1,7 +1,7 @@
-//! Sequential prefetching of translations: after a miss those of the next pages are fetched.
-//! Tagged (Smith, "Cache memories", Computing Surveys 1982): the first use of what was fetched
-//! goes on as a miss does, so that a sweep misses once. As Kandiraju and Sivasubramaniam ("Going
-//! the distance for TLB prefetching", ISCA 2002) have it for TLBs, with one page.
+//! Sequential prefetching of translations: a miss prefetches the next pages. It is tagged (Smith,
+//! "Cache memories", Computing Surveys 1982): the first use of a prefetched translation prefetches
+//! on as a miss does, so that a sweep misses once. For TLBs as in Kandiraju and Sivasubramaniam
+//! ("Going the distance for TLB prefetching", ISCA 2002), with one page.
 
 use pagewalk_units::Error;
 use schemars::JsonSchema;
@@ -10,17 +10,17 @@ use serde::{Deserialize, Serialize};
 use super::registry::PrefetcherKind;
 use super::{ADDRESSABLE, MOST_ENTRIES, MOST_PAGES, Pages, Prefetcher, TlbMiss, within};
 
-/// Sequential prefetching of translations: after a miss those of the next pages are fetched,
-/// and again after the first use of what was fetched.
+/// Sequential prefetching of translations: the next pages are prefetched after a miss, and after
+/// the first use of a prefetched translation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NextPageSpec {
-    /// How many pages, of the size of the one that was missed; 1 to 8. Default 1, as in both
+    /// Pages to prefetch, of the size of the page that missed; 1 to 8. Default 1, as in both
     /// sources.
     #[serde(default = "one")]
     pub degree: u32,
-    /// Entries of a buffer, as `mmu.prefetcher.distance.buffer`; 0: what is fetched goes into
-    /// the last TLB itself. Default 0.
+    /// Entries of the prefetch buffer, as `mmu.prefetcher.distance.buffer`; 0: translations are
+    /// prefetched into the last TLB. Default 0.
     #[serde(default)]
     pub buffer: u32,
 }
@@ -43,7 +43,7 @@ impl PrefetcherKind for NextPageSpec {
     }
 }
 
-/// It keeps nothing.
+/// The prefetcher; it has no state.
 struct NextPage {
     degree: u64,
 }

@@ -1,4 +1,4 @@
-//! Which prefetchers of translations there are.
+//! The registry of TLB prefetchers.
 
 use pagewalk_units::Error;
 use schemars::JsonSchema;
@@ -6,10 +6,10 @@ use serde::{Deserialize, Serialize};
 
 use super::Prefetcher;
 
-/// A table that a prefetcher looks into: a set-associative array.
+/// A set-associative table of a prefetcher.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PrefetcherTable {
-    /// Where it is in the statistics, below `mmu`: with `lookups` and `fills`.
+    /// Name in the statistics, below `mmu`; it has `lookups` and `fills`.
     pub name: &'static str,
     /// Entries.
     pub entries: u32,
@@ -19,23 +19,23 @@ pub struct PrefetcherTable {
 
 /// The configuration of one kind of prefetcher.
 pub(crate) trait PrefetcherKind {
-    /// Whether the values make sense; an error begins with the key.
+    /// Checks the values. An error begins with the key.
     fn check(&self) -> Result<(), Error>;
-    /// A prefetcher that has learned nothing yet.
+    /// Builds an untrained prefetcher.
     fn build(&self) -> Box<dyn Prefetcher>;
-    /// Entries of the buffer that what it has fetched goes into; 0: into the last TLB.
+    /// Entries of the prefetch buffer; 0: translations are prefetched into the last TLB.
     fn buffer(&self) -> u32;
-    /// The table that it has, for its energy.
+    /// Its table, for the energy model.
     fn table(&self) -> Option<PrefetcherTable> {
         None
     }
 }
 
-/// Each line: the name in configurations, the variant, and its parameters. Before it, in
-/// brackets, the condition under which it is compiled, if there is one.
+/// Each line: name in configurations, variant, and parameters. A condition in brackets before it
+/// limits when it is compiled.
 macro_rules! prefetchers {
     ($($(#[$doc:meta])* $([$when:meta])? $name:literal => $variant:ident($file:ident::$spec:ident),)*) => {
-        /// What fetches translations unasked.
+        /// TLB prefetcher.
         #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
         #[serde(deny_unknown_fields)]
         pub enum TlbPrefetcherSpec {
@@ -45,7 +45,7 @@ macro_rules! prefetchers {
         $($(#[cfg($when)])? pub use super::$file::$spec;)*
 
         impl TlbPrefetcherSpec {
-            /// Whether the values make sense; an error names the key and what was expected.
+            /// Checks the values. An error names the key and the expected values.
             pub(crate) fn check(&self) -> Result<(), Error> {
                 let done = match self {
                     $($(#[cfg($when)])? TlbPrefetcherSpec::$variant(spec) => PrefetcherKind::check(spec),)*
@@ -60,21 +60,21 @@ macro_rules! prefetchers {
                 }
             }
 
-            /// A prefetcher that has learned nothing yet.
+            /// Builds an untrained prefetcher.
             pub(crate) fn build(&self) -> Box<dyn Prefetcher> {
                 match self {
                     $($(#[cfg($when)])? TlbPrefetcherSpec::$variant(spec) => spec.build(),)*
                 }
             }
 
-            /// Entries of the buffer that what it has fetched goes into; 0: into the last TLB.
+            /// Entries of the prefetch buffer; 0: translations are prefetched into the last TLB.
             pub fn buffer(&self) -> u32 {
                 match self {
                     $($(#[cfg($when)])? TlbPrefetcherSpec::$variant(spec) => PrefetcherKind::buffer(spec),)*
                 }
             }
 
-            /// The table that it has.
+            /// Its table, if it has one.
             pub fn table(&self) -> Option<PrefetcherTable> {
                 match self {
                     $($(#[cfg($when)])? TlbPrefetcherSpec::$variant(spec) => spec.table(),)*
@@ -91,11 +91,12 @@ macro_rules! prefetchers {
 }
 
 prefetchers! {
-    /// By the distances between misses (Kandiraju and Sivasubramaniam, ISCA 2002).
+    /// Distance prefetching: by the distances between misses (Kandiraju and Sivasubramaniam, ISCA
+    /// 2002).
     "distance" => Distance(distance::DistanceSpec),
-    /// The pages behind the one that was missed (tagged sequential prefetching: Smith,
-    /// Computing Surveys 1982; of translations: Kandiraju and Sivasubramaniam, ISCA 2002).
+    /// The pages after the one that missed (tagged sequential prefetching: Smith, Computing Surveys
+    /// 1982; of translations: Kandiraju and Sivasubramaniam, ISCA 2002).
     "next_page" => NextPage(next_page::NextPageSpec),
-    /// That of docs/how-to/tlb-policy.md.
+    /// The example of docs/how-to/tlb-policy.md.
     [test] "stride" => Stride(stride::StrideSpec),
 }

@@ -1,4 +1,4 @@
-//! What all policies promise, and what each does on paper.
+//! Contract of all replacement policies, and known results of each.
 
 use pagewalk_units::{Asid, PageSize, rng};
 use proptest::prelude::*;
@@ -15,7 +15,7 @@ fn of(page: u64) -> u64 {
     key(A, PageSize::K4, page << 12)
 }
 
-/// An access to a page: whether it hit; else it is put in.
+/// Accesses a page, and fills it on a miss. Returns true on a hit.
 fn access(tlb: &mut Tlb, page: u64) -> bool {
     match tlb.find(of(page)) {
         Some(slot) => {
@@ -29,13 +29,13 @@ fn access(tlb: &mut Tlb, page: u64) -> bool {
     }
 }
 
-/// Hits of a sequence of accesses.
+/// Number of hits of a sequence of accesses.
 fn hits(tlb: &mut Tlb, pages: impl IntoIterator<Item = u64>) -> u64 {
     let hit = |page| u64::from(access(tlb, page));
     pages.into_iter().map(hit).sum()
 }
 
-/// Narrow sets and wide ones, in which searches and LRU go other ways.
+/// Narrow sets and wide ones, for which searches and LRU have separate code.
 fn shapes() -> impl Strategy<Value = (u32, u32)> {
     (
         1u32..5,
@@ -43,15 +43,15 @@ fn shapes() -> impl Strategy<Value = (u32, u32)> {
     )
 }
 
-/// Accesses, and now and then (0) an invalidation.
+/// Accesses, and occasionally (0) an invalidation.
 fn steps() -> impl Strategy<Value = Vec<(u8, u64)>> {
     let page = prop_oneof![3 => 0u64..40, 1 => 0u64..400];
     prop::collection::vec((0u8..12, page), 1..500)
 }
 
 proptest! {
-    /// A way of its set is filled, the first free one if there is any (under LRU any free
-    /// one), and nothing else moves.
+    /// A fill takes a way of its set, the first free one if there is any (under LRU any free one),
+    /// and changes no other entry.
     #[test]
     fn free_ways_are_filled_first_and_one_entry_goes_from_a_full_set(
         (sets, ways) in shapes(), steps in steps(),
@@ -84,8 +84,8 @@ proptest! {
         }
     }
 
-    /// The same steps leave the same, drawn at random or not; and where nothing is drawn or
-    /// counted for all sets, they do not see each other.
+    /// Equal steps leave equal state, with and without random draws. If a policy draws nothing and
+    /// keeps no state across sets, the sets are independent.
     #[test]
     fn a_seed_and_its_steps_decide_all((sets, ways) in shapes(), steps in steps()) {
         for (name, policy) in TlbReplacement::all() {
@@ -115,7 +115,7 @@ proptest! {
         }
     }
 
-    /// What a policy says that it need not be told of changes nothing.
+    /// Uses that a policy declares that it need not see do not change its state.
     #[test]
     fn a_policy_sees_all_that_it_has_to((sets, ways) in shapes(), steps in steps()) {
         for (name, policy) in TlbReplacement::all() {
@@ -135,8 +135,8 @@ proptest! {
         }
     }
 
-    /// LRU is a stack algorithm (Mattson et al., 1970): with more ways in as many sets nothing
-    /// misses that hit before.
+    /// LRU is a stack algorithm (Mattson et al., 1970): with more ways in as many sets, every
+    /// earlier hit remains a hit.
     #[test]
     fn more_ways_of_lru_never_miss_more(
         (sets, ways) in shapes(), more in 1u32..20, steps in steps(),
@@ -186,11 +186,11 @@ proptest! {
     }
 }
 
-/// A cycle of one page more than there are ways: under LRU the next page is always the one that
-/// has just gone, and so under SRRIP, whose entries are used once and go from the first way on.
-/// LFU's newest goes, so that in a turn all hit but the page that is out and the one that it
-/// puts out. At random each of the others is as likely to be out: misses are (N + 1) / 2
-/// accesses apart.
+/// A cycle of one page more than there are ways. Under LRU the next page is always the one that was
+/// just replaced. So it is under SRRIP, whose entries are used once and are replaced from the first
+/// way on. LFU replaces its newest entry: in a round all pages hit except the absent one and the
+/// one that it replaces. Under random replacement each of the other pages is equally likely to be
+/// absent: misses are (N + 1) / 2 accesses apart.
 #[test]
 fn a_cycle_that_does_not_fit() {
     for ways in [4u32, 16, 40] {
@@ -214,9 +214,9 @@ fn a_cycle_that_does_not_fit() {
     }
 }
 
-/// Under SRRIP entries that were used outlive a scan of up to 3 (N - H) pages, where H of N ways
-/// hold them: a third ages them once, and is itself all that goes meanwhile. Under
-/// LRU a scan of N - H pages is all that they outlive.
+/// Under SRRIP, used entries survive a scan of up to 3 (N - H) pages, where they hold H of N ways:
+/// each third of the scan ages them once, and only scanned pages are replaced meanwhile. Under LRU
+/// they survive a scan of at most N - H pages.
 #[test]
 fn what_was_used_outlives_a_scan() {
     for (ways, hot) in [(8u32, 2u64), (16, 12), (64, 16)] {
@@ -243,7 +243,7 @@ fn what_was_used_outlives_a_scan() {
     }
 }
 
-/// Each way as often as the others, within five standard deviations.
+/// Every way is equally frequent, within five standard deviations.
 #[test]
 fn a_victim_at_random_is_any() {
     for ways in [1u32, 3, 16, 33] {
@@ -266,7 +266,7 @@ fn a_victim_at_random_is_any() {
     }
 }
 
-/// A policy that was built is that of its name.
+/// Each name builds its own policy.
 #[test]
 fn names_are_those_of_their_policies() {
     for (name, policy) in TlbReplacement::all() {
@@ -278,7 +278,7 @@ fn names_are_those_of_their_policies() {
         TlbReplacement::default().build(1, 1, rng(1, "test")),
         Replacement::Lru(_)
     ));
-    // Streams by name differ.
+    // Random streams of different names differ.
     let mut two = [
         "core.0.mmu.l2.main.replacement",
         "core.1.mmu.l2.main.replacement",

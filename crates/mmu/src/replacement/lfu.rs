@@ -4,7 +4,7 @@ use pagewalk_units::Rng;
 
 use super::Policy;
 
-/// Uses of each entry since it was put in, its fill among them.
+/// Number of uses of each entry since its fill, which counts as one.
 #[derive(Clone, Debug)]
 pub(crate) struct Lfu {
     uses: Vec<u64>,
@@ -19,7 +19,7 @@ impl Lfu {
 
 #[cfg(test)]
 impl Lfu {
-    /// Uses by set and way; of ways not in use what the last entry there had.
+    /// Uses by set and way; a free way keeps the count of its last entry.
     pub fn uses(&self) -> &[u64] {
         &self.uses
     }

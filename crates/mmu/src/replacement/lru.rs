@@ -5,21 +5,20 @@ use pagewalk_units::Rng;
 
 use super::{HitVisibility, Policy};
 
-/// By list: of sets of any number of ways. Ways not in use are last.
+/// LRU by a list, for sets of more than [`RANKED`] ways. Free ways are last.
 #[derive(Clone, Debug)]
 pub(crate) struct Lru {
     order: Recency,
 }
 
 impl Lru {
-    /// The way of `set` that was used longest ago, a free one if there is any: it is known
-    /// without a search.
+    /// The least recently used way of `set`; a free way if there is any. Needs no search.
     #[inline(always)]
     pub fn last(&self, set: usize) -> usize {
         self.order.last(set)
     }
 
-    /// The ways of `set`, the last used one first.
+    /// The ways of `set`, most recently used first.
     #[cfg(test)]
     pub fn order(&self, set: usize) -> impl Iterator<Item = usize> {
         self.order.order(set)
@@ -31,7 +30,7 @@ impl Policy for Lru {
     const HIT_VISIBILITY: HitVisibility = HitVisibility::NoRepeat;
 
     fn new(_: &(), sets: usize, ways: usize, _: Rng) -> Self {
-        // In narrow sets the array keeps ranks, and there is no list.
+        // For narrow sets the array keeps ranks, and the list is unused.
         let (sets, ways) = if ways <= RANKED { (0, 1) } else { (sets, ways) };
         Lru {
             order: Recency::new(sets, ways),
@@ -55,19 +54,19 @@ impl Policy for Lru {
     }
 }
 
-/// Most ways of a set that is ordered by [`Ranks`].
+/// Most ways of a set that uses [`Ranks`].
 pub(crate) const RANKED: usize = 16;
 
-/// The rank of bytes that belong to no way: behind all others.
+/// Rank of bytes beyond the last way: after all others.
 const NO_RANK: u8 = 127;
 
-/// The same of a set of few ways: the rank of each in the order of use, 0 the last used one,
-/// ways not in use last. The array keeps them beside what a lookup reads first.
+/// LRU of a narrow set: rank of each way in the order of use, 0 for the most recently used, free
+/// ways last. The array stores it beside the bytes that a lookup reads first.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ranks([u8; RANKED]);
 
 impl Ranks {
-    /// All of `ways` free; of more than [`RANKED`] there are no ranks.
+    /// All `ways` free. Sets of more than [`RANKED`] ways have no ranks.
     pub fn new(ways: usize) -> Self {
         let none = ways > RANKED;
         Ranks(std::array::from_fn(|way| {
@@ -79,7 +78,7 @@ impl Ranks {
         }))
     }
 
-    /// The entry in `way` is used.
+    /// Makes `way` the most recently used.
     #[inline(always)]
     pub fn used(&mut self, way: usize) {
         let rank = self.0[way % RANKED];
@@ -88,13 +87,13 @@ impl Ranks {
         }
     }
 
-    /// Of a set of `ways`: the way used longest ago, a free one if there is any.
+    /// The least recently used way of a set of `ways`; a free way if there is any.
     #[inline(always)]
     pub fn last(&self, ways: usize) -> usize {
         equal_bytes(&self.0, (ways - 1) as u8).trailing_zeros() as usize
     }
 
-    /// The same, which counts as used from now on.
+    /// As [`Ranks::last`], and makes the way the most recently used.
     #[inline(always)]
     pub fn replace(&mut self, ways: usize) -> usize {
         let way = self.last(ways);
@@ -102,7 +101,7 @@ impl Ranks {
         way
     }
 
-    /// The way of a set of `ways` is free.
+    /// Makes `way` of a set of `ways` the last one: it is free.
     pub fn freed(&mut self, ways: usize, way: usize) {
         let rank = self.0[way];
         for r in &mut self.0 {

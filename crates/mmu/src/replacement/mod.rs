@@ -1,6 +1,6 @@
-//! Replacement policies of TLB arrays: which entry of a full set goes. A file each.
+//! Replacement policies of TLB arrays, one file each. A policy chooses the victim of a full set.
 
-// The page's example, as it stands, is held to the contract.
+// The example of the how-to page has to pass the contract tests.
 #[cfg(test)]
 #[path = "../../../../docs/how-to/clock.rs"]
 mod clock;
@@ -14,49 +14,49 @@ use pagewalk_units::{Error, Rng};
 
 pub(crate) use self::registry::Replacement;
 
-/// Which uses of the entry that was used last a policy has to be told of, while no other is
-/// used: the rest would leave it as it is. What it need not see is not sent past the filter
-/// of the page of the last access.
+/// Repeated uses of the most recently used entry that a policy must see. The filter of the last
+/// page hides all others, because they would not change the policy's state.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum HitVisibility {
-    /// None: that the entry was put in, or used before, says it all.
+    /// None: a fill or an earlier use is enough.
     NoRepeat,
-    /// The first after it was put in.
+    /// The first use after the fill.
     FirstUse,
-    /// Each.
+    /// Every use.
     EveryUse,
 }
 
-/// A replacement policy of one array. Of a set that is not full no entry goes: the array takes
-/// its first free way, and asks for a victim only where all ways are in use.
+/// A replacement policy of one array. The array fills free ways first, lowest way first, and asks
+/// for a victim only if all ways of the set are in use.
 pub(crate) trait Policy: Sized {
-    /// Its parameters; `()` of a policy that has none, whose name is then a word:
-    /// `replacement = "NAME"`, else `replacement.NAME = { … }`.
+    /// Its parameters. A policy without parameters uses `()` and is named by a word: `replacement =
+    /// "NAME"`. Otherwise `replacement.NAME = { … }`.
     type Spec;
 
-    /// What it has to be told of. [`HitVisibility::EveryUse`] is right for all, and slows the
-    /// simulator down; the test `filter_and_hints_change_nothing` holds it to another.
+    /// The repeated hits that the policy must see. [`HitVisibility::EveryUse`] is right for all
+    /// policies, but slows the simulator down. The test `filter_and_hints_change_nothing` checks
+    /// any other value.
     const HIT_VISIBILITY: HitVisibility = HitVisibility::EveryUse;
 
-    /// Whether the values make sense; an error begins with the key below `replacement.NAME`.
+    /// Checks the values. An error begins with the key below `replacement.NAME`.
     fn check(_spec: &Self::Spec) -> Result<(), Error> {
         Ok(())
     }
 
-    /// For an empty array of `sets` x `ways`; what is drawn at random is drawn from `draws`,
-    /// which is the array's alone.
+    /// Creates the policy of an empty array of `sets` x `ways`. `draws`: the array's own random
+    /// stream.
     fn new(spec: &Self::Spec, sets: usize, ways: usize, draws: Rng) -> Self;
 
-    /// An entry has been put into `way` of `set`: a free one, or the last victim.
+    /// An entry was put into `way` of `set`: a free way, or the last victim.
     fn filled(&mut self, set: usize, way: usize);
 
-    /// The entry in `way` of `set` has been used.
+    /// The entry in `way` of `set` was used.
     fn used(&mut self, set: usize, way: usize);
 
-    /// The way of `set` whose entry goes; all are in use. It is filled next.
+    /// The victim: the way of `set` to replace. All ways are in use. The way is filled next.
     fn victim(&mut self, set: usize) -> usize;
 
-    /// The entry in `way` of `set` has been invalidated: the way is free.
+    /// The entry in `way` of `set` was invalidated: the way is free.
     fn freed(&mut self, _set: usize, _way: usize) {}
 }
 

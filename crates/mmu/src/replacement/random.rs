@@ -1,11 +1,11 @@
-//! Any entry of the set.
+//! Random replacement.
 
 use pagewalk_units::Rng;
 use rand::RngExt;
 
 use super::{HitVisibility, Policy};
 
-/// Each way as likely as the others.
+/// Every way is equally likely.
 #[derive(Clone, Debug)]
 pub(crate) struct Random {
     draws: Rng,

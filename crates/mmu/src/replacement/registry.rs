@@ -1,4 +1,4 @@
-//! Which replacement policies there are.
+//! The registry of TLB replacement policies.
 
 use pagewalk_units::{Error, Rng};
 use schemars::JsonSchema;
@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{HitVisibility, Policy};
 
-/// Each line: the name in configurations, the variant, with the parameters if it has some, and
-/// the policy. Before it, in brackets, the condition under which it is compiled, if there is one.
+/// Each line: name in configurations, variant with its parameters, if any, and policy. A condition
+/// in brackets before it limits when it is compiled.
 macro_rules! replacements {
     (@use $([$when:meta])?) => {};
     (@use $([$when:meta])? $of:ident::$spec:ident) => {
@@ -28,14 +28,14 @@ macro_rules! replacements {
 
         $(replacements!(@use $([$when])? $($of::$spec)?);)*
 
-        /// A policy of one array. An enum, since the fast path goes through it.
+        /// The replacement policy of one array. An enum, since it is on the simulator's fast path.
         #[derive(Clone, Debug)]
         pub(crate) enum Replacement {
             $($(#[cfg($when)])? $variant(super::$file::$policy),)*
         }
 
         impl TlbReplacement {
-            /// Whether the values make sense; an error begins with the key below the array's.
+            /// Checks the values. An error begins with the key below the array's.
             pub(crate) fn check(&self) -> Result<(), Error> {
                 let (name, done) = match self {
                     $($(#[cfg($when)])? TlbReplacement::$variant $((spec @ super::$of::$spec { .. }))? => {
@@ -46,7 +46,7 @@ macro_rules! replacements {
                 done.map_err(|what| what.under(name).under("replacement"))
             }
 
-            /// The policy of an empty array of `sets` x `ways`, which draws from `draws`.
+            /// Builds the policy of an empty array of `sets` x `ways`. `draws`: its random stream.
             pub(crate) fn build(&self, sets: usize, ways: usize, draws: Rng) -> Replacement {
                 match self {
                     $($(#[cfg($when)])? TlbReplacement::$variant $((spec @ super::$of::$spec { .. }))? => {
@@ -57,14 +57,14 @@ macro_rules! replacements {
                 }
             }
 
-            /// What the policy has to be told of.
+            /// The repeated hits that the policy must see.
             pub(crate) fn hit_visibility(&self) -> HitVisibility {
                 match self {
                     $($(#[cfg($when)])? TlbReplacement::$variant { .. } => super::$file::$policy::HIT_VISIBILITY,)*
                 }
             }
 
-            /// One of each kind, by name; those that have parameters with their defaults.
+            /// One policy of each kind, by name, with default parameters.
             #[cfg(test)]
             pub(crate) fn all() -> Vec<(&'static str, TlbReplacement)> {
                 vec![$(($name, TlbReplacement::$variant $((super::$of::$spec::default()))?),)*]
@@ -111,15 +111,15 @@ replacements! {
     /// Least recently used.
     #[default]
     "lru" => Lru: lru::Lru,
-    /// Least frequently used, as DynamoRIO's drcachesim has it: an entry counts its
-    /// uses from its fill on, and the lowest way of those with the fewest goes, after
-    /// the ways not in use. Counts never age.
+    /// Least frequently used, as in DynamoRIO's drcachesim: an entry counts its uses since its
+    /// fill. Free ways are filled first, then the lowest way of those with the fewest uses is
+    /// replaced. Counts never age.
     "lfu" => Lfu: lfu::Lfu,
     /// Static re-reference interval prediction of 2 bits, with hit priority (Jaleel et al.,
     /// ISCA 2010, section 4.1).
     "srrip" => Srrip: srrip::Srrip,
-    /// Any entry of the set, each as likely, drawn from a stream of the array's own.
+    /// A random entry of the set, drawn uniformly from the array's own random stream.
     "random" => Random: random::Random,
-    /// That of docs/how-to/tlb-policy.md.
+    /// The example of docs/how-to/tlb-policy.md.
     [test] "clock" => Clock(clock::ClockSpec): clock::Clock,
 }

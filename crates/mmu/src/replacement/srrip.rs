@@ -1,19 +1,19 @@
 //! Static re-reference interval prediction with hit priority (Jaleel, Theobald, Steely and Emer,
-//! "High performance cache replacement using re-reference interval prediction (RRIP)", ISCA
-//! 2010, section 4.1): an entry that was never used goes before those that were.
+//! "High performance cache replacement using re-reference interval prediction (RRIP)", ISCA 2010,
+//! section 4.1): entries that were never used are replaced before used ones.
 
 use pagewalk_structures::{RRPV_FILL, RRPV_MAX, equal_bytes, most_of_first};
 use pagewalk_units::Rng;
 
 use super::{HitVisibility, Policy};
 
-/// Ways whose predictions are looked at at once.
+/// Ways whose predictions the host compares at once.
 const CHUNK: usize = 16;
 
-/// Of each way how far off its next use is predicted to be, [`RRPV_MAX`] the farthest.
+/// Re-reference prediction value of each way; [`RRPV_MAX`] is the most distant.
 #[derive(Clone, Debug)]
 pub(crate) struct Srrip {
-    /// By set, each padded to whole chunks.
+    /// Prediction values by set, each set padded to whole chunks.
     predictions: Vec<[u8; CHUNK]>,
     chunks: usize,
     ways: usize,
@@ -27,7 +27,7 @@ impl Srrip {
 
 impl Policy for Srrip {
     type Spec = ();
-    /// A use predicts the next one near, and so does each further one.
+    /// The first use sets the value to the nearest; further uses change nothing.
     const HIT_VISIBILITY: HitVisibility = HitVisibility::FirstUse;
 
     fn new(_: &(), sets: usize, ways: usize, _: Rng) -> Self {
@@ -52,8 +52,8 @@ impl Policy for Srrip {
         let most = of.iter().enumerate();
         let most = most.map(|(n, p)| most_of_first(p, here(n))).max();
         let most = most.expect("sets have ways");
-        // The first of those with the most: ageing all until one is at the end is adding what
-        // the oldest lacks. Bytes of no way do not matter.
+        // The victim is the first way with the largest value. Ageing all ways until one reaches the
+        // maximum is the same as adding the difference. Bytes beyond the last way do not matter.
         let first = of.iter().enumerate().find_map(|(n, p)| {
             let with = equal_bytes(p, most) & (u32::MAX >> (32 - here(n)));
             (with != 0).then(|| n * CHUNK + with.trailing_zeros() as usize)

@@ -1,4 +1,4 @@
-//! What stands for an array while it is followed.
+//! The LRU stack of a TLB array, for filtered functional warming.
 
 use pagewalk_structures::{position, push_mru, touch_mru};
 use pagewalk_tables::Invalidation;
@@ -8,24 +8,25 @@ use super::{EMPTY, NUMBER_BITS, Tlb, TlbEntry, key, print, size_of_key};
 use crate::mapping::Mapping;
 use crate::replacement::lru::Ranks;
 
-/// What stands for an array under LRU while it is followed: its ways in the order of use, the last
-/// used one of each set first.
+/// The contents of a TLB array under LRU, each set in order of use, most recently used first. It
+/// replaces the array during filtered functional warming.
 #[derive(Default)]
 pub(crate) struct TlbLruStack {
     keys: Vec<u64>,
-    /// Of each the frame as in a [`TlbEntry`], and above [`FRAME_BITS`] when it was last used.
+    /// For each key: the frame as in a [`TlbEntry`], and above [`FRAME_BITS`] the epoch of its last
+    /// use.
     frames: Vec<u64>,
-    /// As of the array.
+    /// Valid entries of each page size, as in the array.
     held: [u32; 3],
-    /// Ways in use.
+    /// Number of valid entries.
     used: usize,
 }
 
-/// Bits of a frame's address, and of whether it may be written.
+/// Bits of a frame's address and of its write permission.
 const FRAME_BITS: u32 = 56;
 
 impl TlbLruStack {
-    /// What the kernel has changed: the ways are free.
+    /// Invalidates the entries that `what` covers.
     pub fn forget(&mut self, what: &Invalidation) {
         let (asid, first, last) = what.span();
         for key in &mut self.keys {
@@ -45,12 +46,12 @@ impl TlbLruStack {
 }
 
 impl Tlb {
-    /// Whether [`Tlb::export_lru`] tells all that there is: its order of use is in ranks.
+    /// True if [`Tlb::export_lru`] is exact: the array's order of use is in ranks.
     pub fn can_export_lru(&self) -> bool {
         self.ranked
     }
 
-    /// Hands its entries over to `stack`, which stands for it until [`Tlb::import_lru`].
+    /// Copies the entries to `stack`, which replaces the array until [`Tlb::import_lru`].
     pub fn export_lru(&self, stack: &mut TlbLruStack) {
         stack.keys.resize(self.slots.len(), EMPTY);
         stack.frames.resize(self.slots.len(), 0);
@@ -65,14 +66,14 @@ impl Tlb {
         }
     }
 
-    /// Holds what `stack` does, all of it ready.
+    /// Replaces the contents by those of `stack`. All entries are ready.
     pub fn import_lru(&mut self, stack: &TlbLruStack) {
         self.held = stack.held;
         let mut from = 0;
         for head in &mut self.heads {
             head.ranks = Ranks::new(self.ways);
             let ranks = from..from + self.ways;
-            // Free ways are last.
+            // Free ways go last.
             let used = ranks.clone().filter(|&at| stack.keys[at] != EMPTY);
             let free = ranks.filter(|&at| stack.keys[at] == EMPTY);
             for (way, at) in used.chain(free).enumerate() {
@@ -88,8 +89,8 @@ impl Tlb {
         }
     }
 
-    /// The translation of `va` by the entry that covers it in `stack`, which stands for the array; the
-    /// entry is used.
+    /// Looks up `va` in `stack`, which replaces the array. A hit makes the entry the most recently
+    /// used.
     #[inline(always)]
     pub fn look_up_lru(&self, stack: &mut TlbLruStack, asid: Asid, va: u64) -> Option<Mapping> {
         for size in PageSize::ALL {
@@ -116,7 +117,7 @@ impl Tlb {
         None
     }
 
-    /// Puts `new`, which is not there, into `stack`.
+    /// Inserts `new`, which is absent, into `stack`.
     #[inline(always)]
     pub fn fill_lru(&self, stack: &mut TlbLruStack, new: u64, entry: TlbEntry) {
         let set = self.set(new) * self.ways;
@@ -130,7 +131,7 @@ impl Tlb {
             stack.held[size_of_key(old)] -= 1;
             return;
         }
-        // A free way goes first, wherever it is.
+        // A free way is filled first, wherever it is.
         let free = keys.iter().rposition(|&k| k == EMPTY);
         let last = free.unwrap_or(self.ways - 1);
         let old = std::mem::replace(&mut keys[last], new);

@@ -1,4 +1,4 @@
-//! The array against plain models of its policies.
+//! The array compared with simple models of its policies.
 
 use pagewalk_structures::StaleOutcomes;
 use pagewalk_units::{Asid, PageSize, rng};
@@ -10,8 +10,8 @@ use crate::replacement::Replacement;
 use crate::{TlbReplacement, TlbSpec};
 
 impl Tlb {
-    /// What decides about replacement: under LRU keys in the order of use, else the key of
-    /// each way; and whatever the policy keeps.
+    /// State that determines replacement: under LRU the keys in order of use, else the key of each
+    /// way; and the policy's own state.
     pub fn state(&self) -> (Vec<u64>, String) {
         let keys = if self.lru {
             self.in_order_of_use()
@@ -21,12 +21,12 @@ impl Tlb {
         (keys, format!("{:?}", self.policy))
     }
 
-    /// The key of each way.
+    /// Key of each way.
     pub fn keys(&self) -> Vec<u64> {
         self.slots.iter().map(|s| s.key).collect()
     }
 
-    /// Under LFU each way's key and uses.
+    /// Under LFU: key and number of uses of each way.
     fn uses(&self) -> Vec<u64> {
         let Replacement::Lfu(lfu) = &self.policy else {
             panic!("counts no uses")
@@ -55,7 +55,7 @@ impl Tlb {
     }
 }
 
-/// An array for 4 KB pages.
+/// Creates an array for 4 KB pages.
 pub(crate) fn array(sets: u32, ways: u32, replacement: TlbReplacement) -> Tlb {
     let spec = TlbSpec {
         page_sizes: vec![PageSize::K4],
@@ -67,7 +67,7 @@ pub(crate) fn array(sets: u32, ways: u32, replacement: TlbReplacement) -> Tlb {
     Tlb::new("main", &spec, rng(1, "test.array"))
 }
 
-/// The same array as lists of keys, most recently used first.
+/// Model of the array: lists of keys, most recently used first.
 struct Oracle {
     sets: Vec<Vec<u64>>,
     ways: usize,
@@ -129,7 +129,7 @@ proptest! {
     }
 }
 
-/// The same array as the keys and uses of its ways, replaced by frequency.
+/// Model of an LFU array: keys and uses of its ways.
 struct Counts {
     sets: Vec<Vec<Option<(u64, u64)>>>,
 }
@@ -211,16 +211,15 @@ fn the_lowest_way_goes_among_those_used_equally_often() {
     let mut tlb = lfu(1, 4);
     let page = |n: u64| key(Asid(1), PageSize::K4, n << 12);
     let mut fill = |n: u64| tlb.fill(page(n), TlbEntry::new(n << 12, true, 0), true);
-    // Four free ways, then way 0 again and again: its entry has one use, as the
-    // others have.
+    // Four free ways, then way 0 repeatedly: its entry has one use, as the others have.
     let ways: Vec<usize> = (0..10).map(&mut fill).collect();
     assert_eq!(ways, [0, 1, 2, 3, 0, 0, 0, 0, 0, 0]);
     assert_eq!((tlb.fills, tlb.evictions), (10, 6));
-    // With a second use way 0 stays and the next lowest goes.
+    // With a second use way 0 stays, and the next lowest is replaced.
     tlb.touch(0);
     let mut fill = |n: u64| tlb.fill(page(n), TlbEntry::new(n << 12, true, 0), true);
     assert_eq!([fill(10), fill(11)], [1, 1]);
-    // A way not used goes before any other, whatever its last entry had.
+    // A free way is filled before any other is replaced, whatever its last entry's count.
     tlb.touch(3);
     tlb.touch(3);
     tlb.drop_page(Asid(1), 3 << 12);
@@ -228,15 +227,15 @@ fn the_lowest_way_goes_among_those_used_equally_often() {
     assert_eq!([fill(12), fill(13)], [3, 1]);
 }
 
-/// A set as keys and when each was used, the last one first, and when what was in its empty ways
-/// was, that which was emptied last at the end.
+/// Model of a set: keys with the time of their last use, most recently used first. The last use of
+/// each empty way, the one emptied last at the end.
 #[derive(Clone)]
 struct Marked {
     keys: Vec<(u64, u64)>,
     empty: Vec<u64>,
 }
 
-/// More gaps than there are marks, and at times pages that were not used for hundreds of them.
+/// More gaps than there are epochs, and sometimes pages that were unused for hundreds of them.
 #[test]
 fn what_is_older_than_the_gap_is_not_known_however_many_gaps_there_were() {
     let asid = Asid(3);
@@ -250,7 +249,7 @@ fn what_is_older_than_the_gap_is_not_known_however_many_gaps_there_were() {
         let mut want = StaleOutcomes::default();
         let mut r = rng(6, "test.marks");
         for now in 0..1200u64 {
-            // Mostly few, so that others grow old.
+            // Mostly few pages, so that others become old.
             let pages = if now % 257 < 2 {
                 60
             } else {

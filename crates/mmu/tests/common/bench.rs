@@ -1,4 +1,4 @@
-//! An MMU with small TLBs over pages of its own, before a memory of one latency.
+//! An MMU with small TLBs over its own page table and a memory of one latency.
 #![allow(
     dead_code,
     reason = "benches, fuzz targets and test binaries use their own parts"
@@ -12,7 +12,7 @@ use pagewalk_units::{Access, Asid, Cycle, PageSize, VirtAddr};
 use crate::common::{Memory, caches, counted, mmu, walk_context};
 use crate::pages::Pages;
 
-/// Cycles of the memory.
+/// Latency of the memory.
 pub const DRAM: Cycle = 200;
 /// The address space.
 pub const A: Asid = Asid(1);
@@ -25,12 +25,12 @@ pub struct Bench {
     pub table: Pages,
 }
 
-/// Where the page of `va` lies.
+/// Physical address of the page of `va`.
 pub fn frame(va: u64) -> u64 {
     (va & !0xfff) ^ (1 << 40)
 }
 
-/// A first level of one entry, and a second of so many, each for pages of all sizes.
+/// A first level of one entry and a second level of `second`, for pages of all sizes.
 pub fn small(second: u32) -> MmuSpec {
     let mut unit = mmu();
     for (level, entries) in [(&mut unit.l1d, 1), (&mut unit.l2, second)] {
@@ -42,7 +42,7 @@ pub fn small(second: u32) -> MmuSpec {
 }
 
 impl Bench {
-    /// Over small pages that begin at `pages`.
+    /// Maps the 4 KB pages that begin at `pages`.
     pub fn over(mmu: Mmu, pages: impl Iterator<Item = u64>) -> Self {
         let mut table = Pages::default();
         for va in pages {
@@ -55,7 +55,7 @@ impl Bench {
             table,
         }
     }
-    /// Calls the MMU, lent all that it needs.
+    /// Runs `call` with the MMU and its context.
     pub fn with_context<T>(
         &mut self,
         call: impl FnOnce(&mut Mmu, WalkContext<'_, Memory>) -> T,
@@ -64,7 +64,7 @@ impl Bench {
         let context = walk_context(&view, &mut self.private, &mut self.memory);
         call(&mut self.mmu, context)
     }
-    /// At `now`; the program counter does not matter.
+    /// Translates `va` at `now`; the program counter does not matter.
     pub fn translate(&mut self, va: u64, access: Access, now: Cycle) -> Result<Translated, Fault> {
         let lookup = Lookup {
             asid: A,
@@ -75,7 +75,7 @@ impl Bench {
         };
         self.with_context(|mmu, context| mmu.translate(lookup, context))
     }
-    /// What `part` of the MMU counted, or the MMU itself without a part.
+    /// A counter of `part` of the MMU, or of the MMU itself if `part` is empty.
     pub fn get(&self, part: &str, name: &str) -> u64 {
         let tree = counted(&self.mmu, &self.private);
         let path = format!("mmu.{part}");

@@ -1,5 +1,4 @@
-//! Mocks above and below: a radix-shaped table that needs no kernel, and a
-//! memory of one latency.
+//! Mocks: a radix-shaped page table that needs no kernel, and a memory of one latency.
 #![allow(
     dead_code,
     reason = "benches, fuzz targets and test binaries use their own parts"
@@ -17,7 +16,7 @@ use pagewalk_tables::{
 };
 use pagewalk_units::{Addr, Cycle, Frame, PageSize, PhysAddr};
 
-/// What a walk of `view` is lent where nothing guesses and no TLB is a part of memory.
+/// Context for a walk of `view`, without placement hashes and without an in-memory TLB.
 pub fn walk_context<'a, B>(
     view: &'a View<'a>,
     private: &'a mut Private,
@@ -32,13 +31,13 @@ pub fn walk_context<'a, B>(
     }
 }
 
-/// Everything below `limit` is mapped with pages of `size` to the physical
-/// address `va ^ FLIP`; the entries of each level lie in an array of their own.
+/// A page table that maps everything below `limit` with pages of `size` to the physical address `va
+/// ^ FLIP`. The entries of each level lie in an array of their own.
 pub struct Flat {
     pub limit: u64,
     pub size: PageSize,
     pub writable: bool,
-    /// 4 in x86-64.
+    /// Levels; 4 in x86-64.
     pub levels: u8,
 }
 
@@ -57,7 +56,7 @@ impl Flat {
     fn shift(level: u8) -> u32 {
         3 + 9 * u32::from(level)
     }
-    /// Where the entry of `level` for `va` lies.
+    /// Address of the entry of `level` for `va`.
     pub fn entry(level: u8, va: u64) -> u64 {
         (u64::from(level) << 42) + (va >> Self::shift(level)) * 8
     }
@@ -71,7 +70,7 @@ impl<In: Addr, Out: Addr> Walk<In, Out> for Flat {
         let raw = va.raw();
         let last = self.last();
         if state.step == 0 {
-            // Array k knows the node of level k + 1.
+            // Array k holds the node of level k + 1.
             state.regs[0] = u64::from(self.levels);
             for level in last..self.levels {
                 let key = raw >> Self::shift(level + 1);
@@ -136,21 +135,21 @@ impl<In: Addr, Out: Addr> Walk<In, Out> for Flat {
     }
 }
 
-/// A memory that answers after `latency`, and a line every `gap` cycles.
+/// A memory with a fixed `latency`, which serves a line every `gap` cycles.
 pub struct Memory {
     pub latency: Cycle,
     pub gap: Cycle,
     pub free: Cycle,
     pub asked: u64,
-    /// What it says that an access would wait.
+    /// Delay that it reports for an access.
     pub delay: Cycle,
-    /// Lines that were asked for once are in a shared cache of this latency.
+    /// If set, requested lines are then in a shared cache of this latency.
     pub remembers: Option<Cycle>,
     pub known: std::collections::BTreeSet<u64>,
 }
 
 impl Memory {
-    /// Answers after `latency` cycles, any number at a time.
+    /// A memory with a fixed `latency` and unlimited bandwidth.
     pub fn new(latency: Cycle) -> Self {
         Memory {
             latency,
@@ -206,7 +205,7 @@ pub fn cache(size_kb: u32, ways: u32, latency: Cycle, mshrs: u32) -> CacheSpec {
     }
 }
 
-/// First and second level of a core, with `mshrs` each.
+/// The caches of a core, with `mshrs` miss registers each.
 pub fn caches(mshrs: u32) -> Private {
     let spec = PrivateSpec {
         l1i: cache(32, 8, 4, mshrs),
@@ -253,7 +252,7 @@ pub fn mmu() -> MmuSpec {
     }
 }
 
-/// What an MMU and the caches of its core have counted.
+/// Counters of an MMU and of its core's caches.
 pub fn counted(mmu: &Mmu, private: &Private) -> Tree {
     let mut tree = Tree::default();
     mmu.report("mmu", &mut tree);
@@ -261,7 +260,7 @@ pub fn counted(mmu: &Mmu, private: &Private) -> Tree {
     tree
 }
 
-/// When the line is there that a translated load asks for.
+/// Cycle at which the line of a translated load is ready.
 pub fn load<B: Below>(answer: &Translated, private: &mut Private, below: &mut B) -> Cycle {
     let request = Request {
         at: answer.pa,

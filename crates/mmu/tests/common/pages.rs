@@ -1,4 +1,4 @@
-//! A page table for tests that say themselves what is mapped where: one entry a walk.
+//! A page table for tests that set each mapping themselves: one entry a walk.
 #![allow(
     dead_code,
     reason = "benches, fuzz targets and test binaries use their own parts"
@@ -14,7 +14,7 @@ use pagewalk_units::{Addr, Frame, PageSize};
 pub struct Pages(pub BTreeMap<u64, (PageSize, u64, Flags)>);
 
 impl Pages {
-    /// Maps the page of `size` at `va` in place of what is mapped in its range.
+    /// Maps the page of `size` at `va`, replacing all mappings in its range.
     pub fn map(&mut self, va: u64, size: PageSize, frame: u64, flags: Flags) {
         let first = va & !(size.bytes() - 1);
         self.unmap(first, size.bytes());
@@ -25,12 +25,12 @@ impl Pages {
         self.0
             .retain(|&first, page| first + page.0.bytes() <= at || first >= at + bytes);
     }
-    /// Where `va` lies, and whether it may be written.
+    /// Physical address, page size and flags of `va`.
     pub fn find(&self, va: u64) -> Option<(u64, PageSize, Flags)> {
         let (first, &(size, frame, flags)) = self.0.range(..=va).next_back()?;
         (va < first + size.bytes()).then_some((frame + (va - first), size, flags))
     }
-    /// Where the entry for `va` lies.
+    /// Address of the entry for `va`.
     pub fn entry(va: u64) -> u64 {
         (1 << 43) + (va >> 12) * 8
     }

@@ -1,4 +1,4 @@
-//! What a walk of elastic cuckoo page tables costs, in closed form.
+//! Latencies of walks of elastic cuckoo page tables, in closed form.
 
 use crate::common::{L2, L2_TLB, Memory, array, caches, mmu, walk_context};
 use pagewalk_memory::Private;
@@ -12,12 +12,12 @@ use pagewalk_units::{Access, Asid, Cycle, Frame, PageSize, PhysAddr, VirtAddr};
 
 const A: Asid = Asid(1);
 const DRAM: Cycle = 200;
-/// Of the caches of walk tables, and of the hash functions.
+/// Latencies of the caches of walk tables and of the hash functions.
 const CWC: Cycle = 4;
 const HASH: Cycle = 2;
 const GB: u64 = 1 << 30;
 
-/// Memory for tables, bottom up.
+/// A frame allocator for tables, bottom up.
 struct Frames(u64);
 
 impl FrameSource<PhysAddr> for Frames {
@@ -91,7 +91,7 @@ impl Bench {
         let context = walk_context(&view, &mut self.private, &mut self.memory);
         self.mmu.translate(lookup, context).expect("mapped")
     }
-    /// The cycles of a walk for `va` that begins long after the last.
+    /// Cycles of a walk for `va` that begins long after the last one.
     fn cycles(&mut self, va: u64, now: &mut Cycle) -> Cycle {
         *now += 10_000;
         self.ask(va, *now).ready - *now - L2_TLB
@@ -121,7 +121,7 @@ fn a_chain_of_one_load_a_page_costs_the_lookups_and_one_probe_from_the_second_le
         pud_cwc_entries: 0,
         ..CuckooWalkSpec::default()
     };
-    // The L2P table is looked up beside the walk caches, which hides it.
+    // The L2P table is looked up in parallel with the walk caches, which hides its latency.
     for (table, cuckoo, before, complete) in [
         (&elastic, slow(4), HASH + CWC, false),
         (&elastic, slow(40), HASH + CWC, false),
@@ -143,7 +143,7 @@ fn a_chain_of_one_load_a_page_costs_the_lookups_and_one_probe_from_the_second_le
                 }
             }
         }
-        // Only the first walk knew nothing.
+        // Only the first walk found nothing in the caches.
         let walks = 3 * PAGES;
         let (complete, size) = if complete { (walks, 0) } else { (1, walks - 1) };
         assert_eq!((b.count("complete"), b.count("size")), (complete, size));
@@ -161,7 +161,7 @@ fn a_walk_waits_for_the_probe_that_matches_or_for_all() {
         };
         let table = PageTableSpec::ElasticCuckoo(table);
         let mut b = Bench::new(&table, CuckooWalkSpec::default());
-        // Memory gives a line every ten cycles: three probes are back one after the other.
+        // The memory serves a line every ten cycles: three probes return one after the other.
         b.memory.gap = 10;
         for i in 0..64 {
             b.map(i << 15, PageSize::K4);
@@ -186,7 +186,7 @@ fn a_walk_waits_for_the_probe_that_matches_or_for_all() {
 #[test]
 fn walks_of_each_kind_probe_as_many_ways_as_promised() {
     let mut b = Bench::elastic();
-    // 8 GB of 4 KB pages only, of 2 MB pages only, of both, and of a 1 GB page.
+    // Regions of 8 GB: 4 KB pages only, 2 MB pages only, both, and a 1 GB page.
     let (small, huge, both, giant) = (0, 8 * GB, 16 * GB, 24 * GB);
     b.map(small, PageSize::K4);
     b.map(huge, PageSize::M2);
@@ -208,7 +208,7 @@ fn walks_of_each_kind_probe_as_many_ways_as_promised() {
     for va in [small, huge, both + (2 << 20)] {
         probes(&mut b, va);
     }
-    // Out of the TLBs, not out of the caches of walk tables.
+    // Evict the pages from the TLBs, not from the caches of walk tables.
     for i in 0..16 {
         b.map(32 * GB + (i << 12), PageSize::K4);
         probes(&mut b, 32 * GB + (i << 12));
@@ -234,15 +234,15 @@ fn a_cached_line_that_is_out_of_date_costs_another_round_once() {
     b.cycles(0, &mut now);
     b.map(2 << 20, PageSize::M2);
     let walked = |b: &Bench| ["size", "retried", "probes"].map(|n| b.count(n));
-    // Three probes of 4 KB pages, then six of both sizes; all from memory but those
-    // that were read a moment before.
+    // Three probes of 4 KB pages, then six of both sizes, all from memory except lines that were
+    // just read.
     let before = walked(&b);
     let cycles = b.cycles(2 << 20, &mut now);
     assert_eq!(cycles, HASH + CWC + 2 * DRAM);
     let [size, retried, probes] = walked(&b);
     assert_eq!((size, retried, probes), (before[0] + 1, 1, before[2] + 9));
-    // That line is fetched again. It sends the next walk to the line of the other
-    // walk table, which is as old; then both are known.
+    // That line is fetched again. It sends the next walk to the line of the other walk table, which
+    // is as old. After that both are cached.
     for i in 1..64 {
         b.map(i << 12, PageSize::K4);
     }
@@ -261,11 +261,11 @@ fn lines_of_walk_tables_are_fetched_beside_the_walk_and_answer_when_they_are_bac
     for i in 0..3 {
         b.map(i << 15, PageSize::K4);
     }
-    // The walk ends with its probe; the lines come from memory, too.
+    // The walk ends with its probe; the lines of the walk tables also come from memory.
     let first = b.ask(0, 0).ready;
     assert_eq!(first, L2_TLB + HASH + CWC + DRAM);
     assert_eq!(b.count("cwt_fetches"), 4, "two ways of two walk tables");
-    // Before they are back nothing is known, and nothing is fetched twice.
+    // Before the lines are back nothing is known, and nothing is fetched twice.
     b.ask(1 << 15, 1);
     assert_eq!((b.count("complete"), b.count("cwt_fetches")), (2, 4));
     b.ask(2 << 15, first + DRAM);

@@ -1,5 +1,4 @@
-//! A TLB that is a part of memory: what a lookup costs, what follows from it, and that it
-//! never says what is not so.
+//! The in-memory TLB: latencies of lookups, their effects, and that a hit is always up to date.
 
 use crate::common::{FLIP, Flat, L2, L2_TLB, Memory, caches, mmu};
 use crate::pages::Pages;
@@ -17,7 +16,7 @@ const MB2: u64 = 2 << 20;
 const BASES: [PhysAddr; 2] = [PhysAddr(7 << 40), PhysAddr(8 << 40)];
 const A: Asid = Asid(1);
 
-/// A core with an MMU whose own TLBs hold one page.
+/// A core whose own TLBs hold one page.
 struct Core {
     mmu: Mmu,
     private: Private,
@@ -137,14 +136,14 @@ impl Bench {
 #[test]
 fn a_hit_costs_the_lookups_and_one_line_and_a_miss_the_walk_after_it() {
     let mut b = Bench::new();
-    // Nobody knows the page: the set's line and then the entry come from memory.
+    // No cache has the page: the set's line and then the entry come from memory.
     let first = b.ask(0, 0x5000, 0);
     assert_eq!(
         (first.ready, first.from),
         (L2_TLB + 2 * DRAM, TranslationSource::Walk)
     );
     assert_eq!(first.walk_start, L2_TLB + DRAM, "a walk begins after it");
-    // Another page takes its place in the core's own TLBs.
+    // Another page replaces it in the core's own TLBs.
     b.ask(0, 0x9000, 10_000);
     let again = b.ask(0, 0x5123, 20_000);
     assert_eq!(again.pa, PhysAddr((105 << 12) + 0x123));
@@ -157,14 +156,14 @@ fn a_hit_costs_the_lookups_and_one_line_and_a_miss_the_walk_after_it() {
         )
     );
     assert_eq!(b.walks(0), 2);
-    // The other core has it from memory, and needs no walk either.
+    // The other core finds it in the in-memory TLB and needs no walk either.
     let other = b.ask(1, 0x5000, 30_000);
     assert_eq!(
         (other.ready, other.from),
         (30_000 + L2_TLB + DRAM, TranslationSource::InMemory)
     );
     assert_eq!(b.walks(1), 0);
-    // And what came into the core's TLBs answers there.
+    // The translation now hits in that core's own TLBs.
     assert_eq!(b.ask(1, 0x5fff, 40_000).from, TranslationSource::L1);
     let of = |name| (b.own(0, name), b.own(1, name));
     assert_eq!((of("lookups"), of("hits")), ((3, 1), (1, 1)));
@@ -180,8 +179,8 @@ fn only_the_predicted_size_is_tried_and_the_walk_corrects_the_prediction() {
     let mut b = Bench::new();
     b.large(3, 9);
     let at = |piece: u64| 3 * MB2 + (piece << 12);
-    // Taken for a small page: one read for nothing, then the walk. The entry's line is
-    // brought in to be written.
+    // Predicted as a small page: one useless read, then the walk. The entry's line is fetched to be
+    // written.
     let asked = b.memory.asked;
     assert_eq!(b.ask(0, at(0), 0).ready, L2_TLB + 2 * DRAM);
     assert_eq!(b.memory.asked - asked, 3);
@@ -192,14 +191,14 @@ fn only_the_predicted_size_is_tried_and_the_walk_corrects_the_prediction() {
         (20_000 + L2_TLB + L2, TranslationSource::InMemory)
     );
     assert_eq!(hit.pa, PhysAddr(9 * MB2 + (77 << 12)));
-    // It came in as a large page.
+    // It is cached as a large page.
     assert_eq!(b.ask(0, at(511), 30_000).from, TranslationSource::L1);
     assert_eq!((b.own(0, "hits_2mb"), b.own(0, "hits_4kb")), (1, 0));
     assert_eq!(
         (b.own(0, "predicted_right"), b.own(0, "predicted_wrong")),
         (2, 1)
     );
-    // Split, its pieces are predicted wrong once.
+    // After a split, its pieces are mispredicted once.
     let page = VirtAddr(at(0)).page(PageSize::M2);
     for i in 0..512 {
         let frame = 9 * MB2 + (i << 12);
@@ -211,7 +210,7 @@ fn only_the_predicted_size_is_tried_and_the_walk_corrects_the_prediction() {
     }
     assert_eq!(b.own(0, "predicted_wrong"), 2);
     assert_eq!(b.own(0, "hits_4kb"), 1);
-    // Each core has bits of its own; a region 512 further on has the same.
+    // Each core has its own predictor bits; a region 512 further on shares the bit.
     b.large(3 + 512, 10);
     b.ask(1, 515 * MB2, 1_000_000);
     b.ask(1, at(4), 1_010_000);
@@ -248,7 +247,7 @@ fn what_waits_for_a_hit_waits_for_no_walk() {
             (first, TranslationSource::InMemory)
         );
         assert_eq!(second.walk_start, second.ready);
-        // Older in the program, later in the simulation: it would have asked first.
+        // Earlier in time, later in the simulation: this request would have come first.
         let older = b.ask(0, 0x5010, now - 30);
         assert_eq!(older.ready, first - 30);
         assert_eq!((b.own(0, "lookups"), b.own(0, "merged")), (1, 2));
@@ -256,7 +255,7 @@ fn what_waits_for_a_hit_waits_for_no_walk() {
         assert_eq!(b.walks(0), 0);
         assert!(b.cores[0].mmu.take_walk_records().is_empty());
     }
-    // Without a hit it waits for lookup and walk.
+    // Without a hit the merged request waits for lookup and walk.
     let mut b = Bench::new();
     let first = b.ask(0, 0x5000, 0);
     let second = b.ask(0, 0x5008, 20);
@@ -282,10 +281,10 @@ fn a_store_that_an_entry_does_not_allow_walks_and_finds_what_the_kernel_has_done
     read_only(&mut b, Flags::default());
     b.ask(1, 0x5000, 0);
     let write = |b: &mut Bench, now| b.try_ask(0, 1, 0x5000, Access::Write, Some(now));
-    // It is so: a walk, and a fault at its end.
+    // The page is read-only: a walk, and a fault at its end.
     let fault = write(&mut b, 10_000).expect_err("read-only");
     assert_eq!(fault.at, 10_000 + L2_TLB + 2 * DRAM);
-    // The kernel allows it in place, for which nobody has to forget anything.
+    // The kernel permits stores in place, which needs no shootdown.
     read_only(&mut b, Flags::WRITABLE);
     assert_eq!(
         write(&mut b, 20_000).expect("allowed").from,
@@ -386,8 +385,8 @@ fn what_was_skipped_is_there() {
     assert_eq!((b.walks(0), b.own(0, "predicted_wrong")), (0, 0));
 }
 
-/// Random accesses of two cores to two address spaces whose pages come, go, move and change
-/// their size and rights: every answer is the table's.
+/// Random accesses of two cores to two address spaces, whose pages are mapped, unmapped, moved and
+/// changed in size and rights: every translation equals the page table's.
 fn accesses_and_changes(nested: bool, steps: usize) -> Bench {
     let spec = PomTlbSpec {
         entries_4kb: 64,
@@ -418,7 +417,7 @@ fn accesses_and_changes(nested: bool, steps: usize) -> Bench {
                 0 => {
                     let bytes = r.random_range(1..64u64) << 12;
                     table.unmap(va, bytes);
-                    // Pages of 2 MB that it cuts are gone as a whole.
+                    // 2 MB pages at the edges are unmapped as a whole.
                     let at = VirtAddr(va & !(MB2 - 1));
                     let (asid, bytes) = (Asid(asid), 2 * MB2);
                     Invalidation::Range { asid, at, bytes }
@@ -428,7 +427,7 @@ fn accesses_and_changes(nested: bool, steps: usize) -> Bench {
                     Invalidation::Space { asid: Asid(asid) }
                 }
                 2 => {
-                    // A right more, for which nothing is shot down.
+                    // One more right, which needs no shootdown.
                     if let Some((pa, size, _)) = table.find(va) {
                         let frame = pa & !(size.bytes() - 1);
                         table.map(va, size, frame, Flags::WRITABLE);
@@ -436,7 +435,8 @@ fn accesses_and_changes(nested: bool, steps: usize) -> Bench {
                     continue;
                 }
                 _ => {
-                    // What was there may be larger: in a virtual machine its parts are held apart.
+                    // The old page may be larger: in a virtual machine its parts are cached
+                    // separately.
                     let old = table.find(va).map_or(size, |(_, old, _)| old);
                     table.map(va, size, frame, flags);
                     let page = VirtAddr(va).page(size.max(old));
@@ -450,7 +450,7 @@ fn accesses_and_changes(nested: bool, steps: usize) -> Bench {
         }
         let core = r.random_range(0..2usize);
         if r.random_range(0..3) == 0 {
-            // The same page again, while it is looked up.
+            // The same page again, during its lookup.
             (asid, va) = latest[core];
             va ^= 8;
         } else {
@@ -466,8 +466,8 @@ fn accesses_and_changes(nested: bool, steps: usize) -> Bench {
             .map(|(pa, ..)| if nested { pa ^ FLIP } else { pa });
         match (&got, expected) {
             (Ok(answer), Some(pa)) => assert_eq!(answer.pa.0, pa, "{va:#x} of {asid}"),
-            // Rights that are newer than what a core's own TLBs know: the kernel finds that
-            // there is nothing to do, and it is tried again.
+            // The rights are newer than the entry in the core's own TLBs: the kernel has nothing to
+            // do, and the access is tried again.
             (Err(_), Some(_)) => {
                 assert_eq!(access, Access::Write);
                 let again = b.try_ask(core, asid, va, access, at).expect("allowed");
@@ -495,7 +495,7 @@ fn no_translation_is_ever_out_of_date_and_each_part_counts_the_same() {
                 ("predicted_wrong", 100),
                 ("merged", 10),
             ] {
-                // The host's pages are small, so that there is one size in a virtual machine.
+                // The host's pages are small, so a virtual machine has one page size.
                 let happens = !nested || matches!(name, "hits_4kb" | "merged");
                 assert_eq!(happens, own(name) > some, "{name} {}", own(name));
             }
@@ -511,7 +511,7 @@ fn no_translation_is_ever_out_of_date_and_each_part_counts_the_same() {
             ];
             let reads: u64 = levels.into_iter().map(own).sum();
             assert_eq!(own("lookups"), reads);
-            // Where the walk found a page it is known whether the prediction was right.
+            // If the walk finds a page, the prediction can be judged.
             let known = own("predicted_right") + own("predicted_wrong");
             assert_eq!(known, own("hits") + own("fills"));
             assert!(own("fills") <= of("walks") && of("walks") - own("fills") <= of("faults"));

@@ -1,4 +1,4 @@
-//! Revelator's prediction inside nested walks, over guest and host whose frames a hash has chosen.
+//! Revelator's prediction within nested walks, with guest and host frames chosen by a hash.
 
 use std::collections::BTreeMap;
 
@@ -18,15 +18,15 @@ use rand::RngExt;
 
 const A: Asid = Asid(1);
 const DRAM: Cycle = 200;
-/// Of the nested TLB.
+/// Latency of the nested TLB.
 const NTLB: Cycle = 2;
-/// Of the engine.
+/// Latency of the engine.
 const HASH: Cycle = 2;
 
-/// A radix tree of four levels whose nodes and pages lie where somebody put them.
+/// A radix tree of four levels whose nodes and pages lie where the test puts them.
 #[derive(Default)]
 struct Tree4 {
-    /// By level and what is above the reach of the node.
+    /// Nodes by level and the address bits above the node's reach.
     nodes: BTreeMap<(u8, u64), u64>,
     pages: BTreeMap<u64, u64>,
 }
@@ -153,8 +153,8 @@ impl Bench {
         found.unwrap_or_else(|| self.unhashed())
     }
 
-    /// The host backs the guest-physical `page`; `by` is what names it in the guest's
-    /// virtual addresses, and whether it is a page table's.
+    /// Backs the guest-physical `page` by the host. `by`: key of the page in the guest's virtual
+    /// addresses. `table`: it is a page table's.
     fn back(&mut self, page: u64, by: Option<HashKey>, table: bool) {
         let frame = match (self.tiers.of, by) {
             (Hashes::GuestPhysical, _) => self.hashed(HashKey::guest_page(page), false),
@@ -175,8 +175,8 @@ impl Bench {
         }
     }
 
-    /// Maps the page of `va`: each page of the guest's is so far from the others that their
-    /// entries of the host's are in lines of their own.
+    /// Maps the page of `va`. The guest's pages are so far apart that their host entries lie in
+    /// different lines.
     fn place(&mut self, va: u64) {
         for level in (1..=4).rev() {
             let node = above(level, va);
@@ -224,7 +224,7 @@ impl Bench {
         Some(load(&answer, &mut self.private, &mut self.memory))
     }
 
-    /// A load: when the data is there.
+    /// Cycle at which the data of a load is ready.
     fn load(&mut self, va: u64, now: Cycle) -> Cycle {
         self.try_load(va, now).expect("mapped")
     }
@@ -233,7 +233,7 @@ impl Bench {
         counted(&self.mmu, &self.private)
     }
 
-    /// 0 where it is not reported.
+    /// A counter; 0 if it is not reported.
     fn get(&self, path: &str, name: &str) -> u64 {
         self.tree().get(path, name).unwrap_or(0)
     }
@@ -262,11 +262,11 @@ fn one_tier(what: GuessedLines, nested: Option<Nested>) -> Option<EngineSpec> {
 
 const BOTH: GuessedLines = GuessedLines::Both;
 
-/// Where a page's data is so far from its place in a line that no two lines meet.
+/// An address whose entries and data all lie in different lines.
 const VA: u64 = 0x1234_56a8;
 
-/// Nothing is cached. For the guest's first entry the host makes four reads; its upper three
-/// entries are the same for all five addresses of the walk, and the fourth is in another line.
+/// Nothing is cached. The host's walk makes four reads for the guest's first entry. Its upper three
+/// entries are the same for all five addresses of the nested walk; the fourth is in another line.
 #[test]
 fn a_cold_nested_walk_cycle_by_cycle() {
     let run = |spec, of| {
@@ -277,7 +277,7 @@ fn a_cold_nested_walk_cycle_by_cycle() {
         let walk = b.mmu.take_walk_records().remove(0);
         (done - L2_TLB, walk.end - walk.start, walk, b)
     };
-    // Host entries that an earlier step has left in the L2.
+    // Host entries that an earlier step has fetched into the L2.
     let known = 3 * L2;
     let first = NTLB + 4 * DRAM + DRAM;
     let later = NTLB + known + DRAM + DRAM;
@@ -286,7 +286,7 @@ fn a_cold_nested_walk_cycle_by_cycle() {
     let plain = first + 3 * later + last;
     assert_eq!((walked, done), (plain, plain + DRAM));
 
-    // The data's line alone, which is there long before it is asked for.
+    // Only the data's line, which arrives long before it is requested.
     let spec = one_tier(GuessedLines::Data, None);
     let (done, walked, walk, _) = run(spec, Hashes::Virtual);
     assert_eq!((walked, done), (plain, plain + L2));
@@ -308,22 +308,22 @@ fn a_cold_nested_walk_cycle_by_cycle() {
     );
     assert_eq!(b.saved(), 2 * (DRAM - L2));
 
-    // Horizontal: while the host's table is walked for an address, its last entry and what
-    // lies at the address are under way.
+    // Horizontal: while the host's table is walked for an address, its last entry and the content
+    // of the address are being fetched.
     let spec = one_tier(BOTH, Some(Nested::Horizontal));
     let (done, walked, walk, b) = run(spec, Hashes::GuestPhysical);
-    // Three reads of upper levels outlast the fetches; then both lines are there.
+    // Three reads of upper levels take longer than the fetches; then both lines are ready.
     let first = NTLB + 3 * DRAM + 2 * L2;
     const { assert!(HASH + DRAM < 3 * DRAM) };
-    // Later the host's last entry is waited for, and the guest's has come with it.
+    // Later steps wait for the host's last entry, and the guest's arrives with it.
     const { assert!(3 * L2 < HASH + DRAM) };
     let later = NTLB + HASH + DRAM + L2;
     let last = NTLB + HASH + DRAM;
     let ahead = first + 3 * later + last;
     assert_eq!((walked, done), (ahead, ahead + L2));
     assert_eq!(b.saved(), plain + DRAM - done);
-    // Two lines for each address, of the last one the data's, each asked for when the nested
-    // TLB has said no and the hash is made.
+    // Two lines for each address, for the last one the data's. Each is requested when the nested
+    // TLB has missed and the hash is computed.
     let mut at = walk.start;
     let mut expected = Vec::new();
     for takes in [first, later, later, later, last] {
@@ -347,7 +347,7 @@ fn a_cold_nested_walk_cycle_by_cycle() {
     assert_eq!((walked, done), (ahead, ahead + L2));
     assert_eq!(b.saved(), plain + DRAM - done);
     let count = |kind: &str| b.get(&format!("mmu.engine.{kind}"), "right");
-    // Host's entries of five addresses, the guest's of its upper three levels.
+    // Host entries for five addresses, guest entries of the upper three levels.
     assert_eq!([count("data"), count("entries"), count("steps")], [1, 1, 8]);
 }
 
@@ -371,8 +371,8 @@ fn program(b: &mut Bench, n: Cycle) -> Cycle {
     total
 }
 
-/// What the statistic says was saved is exactly what taking the guesses away costs; nobody who
-/// knows all the answers is slower.
+/// The saved cycles are exactly the cycles that the same run without guesses takes longer. An
+/// oracle engine is never slower.
 #[test]
 fn what_guesses_in_nested_walks_save_is_what_their_absence_costs() {
     for (of, nested) in WAYS {
@@ -416,7 +416,7 @@ fn what_guesses_in_nested_walks_save_is_what_their_absence_costs() {
     }
 }
 
-/// Guesses change when things happen only, and each is right or wrong, whatever a walk finds.
+/// Guesses change only times, and each is right or wrong, whatever a walk finds.
 #[test]
 fn every_line_named_within_a_walk_is_accounted_for() {
     for (of, nested) in WAYS {
@@ -494,8 +494,8 @@ fn every_line_named_within_a_walk_is_accounted_for() {
                     _ => nested.is_some_and(Nested::is_horizontal),
                 };
                 assert_eq!(b.get(&whole, "right") > 0, made, "{kind}, {name}");
-                // One for each address that the nested TLB lacked, and one where the guest's
-                // entry, or the data, is named by it.
+                // One for each address on which the nested TLB missed, and one if the guest's entry
+                // or the data is named by it.
                 if kind == "steps" && of == Hashes::Virtual && made {
                     assert_eq!(candidates, 6 * b.get("mmu.nested", "host_walks"), "{name}");
                 }
@@ -505,7 +505,7 @@ fn every_line_named_within_a_walk_is_accounted_for() {
     }
 }
 
-/// A host whose own table has no last level to hash, or hashes none, names no entry of its own.
+/// If the host's table has no last level to hash, or hashes none, no host entry is named.
 #[test]
 fn nothing_is_guessed_that_nobody_hashes() {
     for (host_tables, tables) in [(false, 6), (true, 0)] {
@@ -518,8 +518,8 @@ fn nothing_is_guessed_that_nobody_hashes() {
         assert_eq!(b.get("mmu.engine.entries", "guesses") > 0, tables > 0);
         assert!(b.get("mmu.engine.data", "right") > 0);
     }
-    // Of guest-physical pages nothing is known at the miss, and nothing when another's walk
-    // is waited for.
+    // If guest-physical pages are hashed, nothing can be named at the miss, nor for a miss that
+    // merges.
     let spec = EngineSpec::Revelator(engine(BOTH, Some(Nested::Horizontal)));
     let mut b = Bench::new(Some(spec), Hashes::GuestPhysical, true);
     b.place(VA);

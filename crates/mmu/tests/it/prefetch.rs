@@ -1,5 +1,4 @@
-//! Translations fetched unasked, on paper: when they are there, what becomes of them, and that
-//! the account adds up.
+//! Timing of TLB prefetches, the outcome of each, and the sums of the counters.
 
 use crate::bench::{A, Bench, DRAM, frame, small};
 use crate::common::L2_TLB;
@@ -25,12 +24,12 @@ fn next_page(degree: u32, buffer: u32) -> TlbPrefetcherSpec {
 }
 
 impl Bench {
-    /// Distance prefetching, a walker, and TLBs of so many entries behind a first level of
-    /// one; pages 0 to 4095.
+    /// Distance prefetching with one walker, a first level of one entry and a second level of
+    /// `second`; pages 0 to 4095.
     fn prefetching(buffer: u32, second: u32) -> Self {
         Bench::with(Some(distance(buffer)), second)
     }
-    /// The same with another prefetcher, or none.
+    /// As [`Bench::prefetching`], with another prefetcher or none.
     fn with(prefetcher: Option<TlbPrefetcherSpec>, second: u32) -> Self {
         let mut unit = small(second);
         unit.walkers = 1;
@@ -58,7 +57,7 @@ impl Bench {
     }
 }
 
-/// Pages whose entries lie in lines of their own.
+/// Distance in pages at which entries lie in different lines.
 const APART: u64 = 64;
 
 #[test]
@@ -75,7 +74,7 @@ fn a_stride_of_pages_is_walked_for_ahead_and_its_translation_waits_in_the_buffer
         0,
         "two distances, and nothing that followed one"
     );
-    // The third distance: when the walk for its page is over, one begins for the next.
+    // The third distance: when the walk for its page ends, one begins for the next page.
     let walked = b.read_page(3 * APART, 3000);
     assert_eq!(
         (walked.from, walked.ready),
@@ -88,7 +87,7 @@ fn a_stride_of_pages_is_walked_for_ahead_and_its_translation_waits_in_the_buffer
         (TranslationSource::Prefetched, 4000 + L2_TLB)
     );
     assert_eq!(b.read_page(4 * APART, 4100).from, TranslationSource::L1);
-    // The first use of it was as a miss: the next is on its way already.
+    // Its first use trained as a miss does: the next page is already on its way.
     let early = b.read_page(5 * APART, 4000 + L2_TLB + 1);
     assert_eq!(early.ready, 4000 + L2_TLB + DRAM, "waited for");
     assert_eq!((b.of("useful"), b.of("late")), (2, 1));
@@ -123,7 +122,7 @@ fn what_is_fetched_into_the_last_tlb_is_no_miss_that_might_have_been_a_hit() {
     assert_eq!(b.get("l2.main", "fills"), 4 + 1, "one ahead of them");
     let [_, second] = b.mmu.stale();
     assert_eq!((second.hits, second.misses), (0, 4));
-    // It was brought since, so its use is known to be a hit.
+    // It was filled since the fast-forward, so its hit is certain.
     assert_eq!(b.read_page(4 * APART, 4000).from, TranslationSource::L2);
     assert_eq!(b.mmu.stale()[1].hits, 0);
 }
@@ -132,7 +131,7 @@ fn what_is_fetched_into_the_last_tlb_is_no_miss_that_might_have_been_a_hit() {
 fn what_is_wrong_costs_walks_and_is_called_useless() {
     for buffer in [2, 0] {
         let mut b = Bench::prefetching(buffer, 2);
-        // 1 1 2 1 1 3 …: what follows two ones is never what followed them before.
+        // 1 1 2 1 1 3 …: the distance after two ones never repeats.
         let mut page = 0;
         for n in 0..400u64 {
             b.read_page(page, n * 10_000);
@@ -266,7 +265,7 @@ fn a_sweep_misses_once_with_the_next_page_and_on_every_page_without() {
             continue;
         };
         b.adds_up();
-        // Each page but the first, and those that the last one has named.
+        // Each page except the first, and those that the last one has named.
         let TlbPrefetcherSpec::NextPage(NextPageSpec { degree, .. }) = spec else {
             panic!("another prefetcher")
         };
@@ -320,7 +319,7 @@ fn pages_at_random_gain_nothing_by_the_next_one_and_cost_twice_the_walks() {
     let reads = with.get("", "walk_reads") + with.of("walk_reads");
     let times = reads as f64 / plain.get("", "walk_reads") as f64;
     assert!((1.95..2.02).contains(&times), "{times}");
-    // By chance 64 of 4096 pages are there.
+    // By chance, 64 of 4096 pages are present.
     assert!(with.of("useful") * 30 < with.of("fetched"));
     with.adds_up();
 }
@@ -369,7 +368,7 @@ fn what_was_fetched_for_one_address_space_serves_no_other() {
         let other = b.with_context(|mmu, context| mmu.translate(lookup, context));
         assert_eq!(other.expect("mapped").from, TranslationSource::Walk);
         assert_eq!(b.of("useful"), 0);
-        // Its own owner still has it.
+        // Its own address space still has it.
         assert_ne!(b.read_page(4, 18_000).from, TranslationSource::Walk);
         assert_eq!(b.of("useful"), 1);
         b.adds_up();

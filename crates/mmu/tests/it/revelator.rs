@@ -1,4 +1,4 @@
-//! Revelator's engine over tables whose frames a hash has chosen.
+//! Revelator's engine over page tables whose frames are chosen by a hash.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,13 +15,13 @@ use rand::RngExt;
 
 const A: Asid = Asid(1);
 const DRAM: Cycle = 200;
-/// Of the walk caches.
+/// Latency of the walk caches.
 const PWC: Cycle = 2;
-/// Of the engine.
+/// Latency of the engine.
 const HASH: Cycle = 2;
 
-/// A radix tree whose last level and pages lie where somebody put them; the levels above
-/// lie as in [`Flat`].
+/// A radix tree whose last level and pages lie where the test puts them; the levels above lie as in
+/// [`Flat`].
 #[derive(Default)]
 struct Tree4 {
     nodes: BTreeMap<u64, u64>,
@@ -105,7 +105,8 @@ impl Bench {
         }
     }
 
-    /// Frames are in use with this chance, by hash of the frame, or taken.
+    /// Places the page of `va`. Frames are in use with this probability, by a hash of the frame, or
+    /// are taken.
     fn place(&mut self, va: u64, pressure: f64) {
         let Tiers {
             hash,
@@ -135,7 +136,7 @@ impl Bench {
         });
     }
 
-    /// A load: when the data is there.
+    /// Cycle at which the data of a load is ready.
     fn load(&mut self, va: u64, now: Cycle) -> Cycle {
         let lookup = Lookup {
             asid: A,
@@ -176,7 +177,7 @@ fn engine(what: GuessedLines, filter: DegreeFilter) -> RevelatorSpec {
     }
 }
 
-/// Six tiers over so many frames that no two things meet.
+/// Six tiers over so many frames that nothing collides.
 fn tiers(tables: usize) -> Tiers {
     let hash = TieredHash::new(11, &[1, 2, 3, 4, 5, 6], 0..1 << 32);
     Tiers::new(hash, tables)
@@ -184,14 +185,14 @@ fn tiers(tables: usize) -> Tiers {
 
 const VA1: u64 = 0x1234_56a8;
 
-/// Revelator, section 5.4: the page table's frame is 0; the first tier names frame 2 for
-/// the page, which is in use, the second frame 7. Two levels hit the walk caches, the
-/// third entry is in the L3, the last one and the data are in memory.
+/// Revelator, section 5.4: the page table's frame is 0. For the page the first tier names frame 2,
+/// which is in use, and the second tier frame 7. Two levels hit the walk caches, the third entry is
+/// in the L3, the last one and the data are in memory.
 #[test]
 fn the_papers_worked_example_cycle_by_cycle() {
     const L3: Cycle = 40;
     let run = |spec: Option<RevelatorSpec>| {
-        // Eight frames, and a seed that was looked for.
+        // Eight frames, and a suitable seed.
         let hash = (0..)
             .map(|seed| TieredHash::new(seed, &[1, 2], 0..8))
             .find(|h| {
@@ -205,8 +206,8 @@ fn the_papers_worked_example_cycle_by_cycle() {
         b.place(VA1, 0.0);
         assert_eq!(b.table.nodes[&(VA1 >> 21)], 0);
         assert_eq!(b.table.pages[&(VA1 >> 12)], 7);
-        // A page of the same GB, whose walk leaves what is above the third level; its
-        // own lines, and those that are guessed for it, are others.
+        // A page of the same GB, whose walk caches the entries above the third level. Its own
+        // lines, and those guessed for it, are different ones.
         let near = VA1 ^ (64 << 21 | 64 << 12 | 1 << 11);
         b.table.nodes.insert(near >> 21, 100);
         b.table.pages.insert(near >> 12, 101);
@@ -224,8 +225,8 @@ fn the_papers_worked_example_cycle_by_cycle() {
 
     let spec = engine(GuessedLines::Both, DegreeFilter::Off);
     let (done, mut b) = run(Some(spec));
-    // All three lines are asked for after the hash. The walk comes to the last entry
-    // while it is on its way, and then the data is there: a hit in the L2 is left.
+    // All three lines are requested after the hash. The walk reaches the last entry while it is on
+    // its way. The data then hits in the L2.
     let fetched = missed + HASH + DRAM;
     assert!(fetched > missed + PWC + L3 + L2);
     assert_eq!(done, fetched + L2);
@@ -253,7 +254,7 @@ fn the_papers_worked_example_cycle_by_cycle() {
         assert_eq!(guess.requested, walk.start + HASH);
         assert_eq!(guess.became, Speculated::Fetched(guess.requested + DRAM));
     }
-    // What was saved is what the two runs differ by.
+    // The saved cycles are the difference of the two runs.
     let entry_saved = DRAM - (HASH + DRAM - PWC - L3);
     assert_eq!(b.entries("saved_cycles"), entry_saved);
     assert_eq!(b.data("saved_cycles"), DRAM - L2);
@@ -268,8 +269,8 @@ fn addresses(n: u64) -> Vec<u64> {
         .collect()
 }
 
-/// One load after the other: what the statistic says was saved is exactly what taking
-/// the guesses away costs.
+/// One load after the other: the saved cycles are exactly the cycles that the same run without
+/// guesses takes longer.
 #[test]
 fn what_guesses_save_is_what_their_absence_costs() {
     for what in [
@@ -303,7 +304,7 @@ fn what_guesses_save_is_what_their_absence_costs() {
     }
 }
 
-/// Tier by tier and kind by kind.
+/// For each tier and kind.
 #[test]
 fn every_line_that_a_tier_names_is_accounted_for() {
     for (filter, mshrs, delay) in [
@@ -321,7 +322,7 @@ fn every_line_that_a_tier_names_is_accounted_for() {
             now += if n % 5 == 0 { 3000 } else { 3 };
             b.load(va, now);
             if n % 3 == 0 {
-                // Merges with the walk, for a line of its own.
+                // This load merges with the walk, and needs another line.
                 b.load(va ^ 256, now + 1);
             }
         }
@@ -347,7 +348,7 @@ fn every_line_that_a_tier_names_is_accounted_for() {
                 let n = |name| b.get(&format!("{whole}.{tier}"), name);
                 let path = format!("{whole}.{tier}");
                 let adaptive = filter == DegreeFilter::Adaptive;
-                // What can never be withheld is not told.
+                // Counters that cannot change are not reported.
                 let kept = [
                     ("withheld_by_share", adaptive && tier > 1),
                     ("withheld_by_delay", adaptive),
@@ -375,11 +376,11 @@ fn every_line_that_a_tier_names_is_accounted_for() {
                     };
                 assert_eq!(n("candidates"), misses, "{kind} {tier}, {what}");
                 assert_eq!(kept[2] > 0, filter == DegreeFilter::Perfect);
-                // At 2 GHz tier 3 waits for 41 cycles at most, tier 4 for 21. Of pages
-                // tiers place .4, .24, .144, .086 …: the fourth has less than a tenth.
+                // At 2 GHz tier 3 waits for at most 41 cycles, tier 4 for 21. The tiers place .4,
+                // .24, .144, .086 … of the pages: the fourth has less than a tenth.
                 if adaptive && kind == "data" {
                     assert_eq!(kept[0] > n("candidates") / 2, tier >= 4, "{tier}, {what}");
-                    // Of those that are left the delay takes what is guessed last.
+                    // The delay withholds the last of the remaining guesses.
                     assert!(tier >= 4 && delay > 0 || kept[1] == 0, "{tier}, {what}");
                 }
                 fetched += n("fetched");
@@ -395,11 +396,11 @@ fn every_line_that_a_tier_names_is_accounted_for() {
 
 #[test]
 fn a_busy_memory_takes_guesses_from_the_last_tier_down() {
-    // Ten places of a hundred for each tier, so that none is dropped by its share.
+    // Ten of a hundred placements for each tier, so that none is withheld by its share.
     let mut lent = tiers(6);
     lent.data.hits = [10; 6];
     lent.tables.hits = [10; 6];
-    // {85.4, 42.7, 20.5, 10.05, 5.02, 2.51} ns at 2 GHz, begun cycles whole, and one more.
+    // {85.4, 42.7, 20.5, 10.05, 5.02, 2.51} ns at 2 GHz, rounded up to cycles, and one more.
     for (delay, kept) in [
         (0, 6),
         (6, 6),
@@ -453,16 +454,17 @@ fn kinds_degree_and_what_the_kernel_hashes_limit_the_guesses() {
     assert_eq!(count(data, tiers(6)), [Some(6), None]);
     let entries = engine(GuessedLines::Entries, DegreeFilter::Off);
     assert_eq!(count(entries, tiers(6)), [None, Some(6)]);
-    // A filter that knows the answer lets the right ones through, if there are any.
+    // An oracle filter passes the right guesses, if there are any.
     let perfect = engine(GuessedLines::Both, DegreeFilter::Perfect);
     assert_eq!(count(perfect, tiers(6)), [Some(1), Some(1)]);
     assert_eq!(count(perfect, tiers(0)), [Some(1), Some(0)]);
-    // One frame: all tiers name it, and it is guessed once.
+    // One frame: all tiers name it, but it is guessed once.
     let one = TieredHash::new(1, &[1, 2, 3], 5..6);
     assert_eq!(count(both, Tiers::new(one, 0)), [Some(1), Some(0)]);
 }
 
-/// Of each tier the entry and the data as in a 4 KB page, then of each as in a 2 MB block.
+/// For each tier the entry and the data as in a 4 KB page, then for each tier the data as in a 2 MB
+/// block.
 #[test]
 fn data_is_guessed_at_both_sizes_where_blocks_are_hashed() {
     let mut of = tiers(6);
@@ -480,7 +482,7 @@ fn data_is_guessed_at_both_sizes_where_blocks_are_hashed() {
         };
         let mut b = Bench::with(Some(spec), of.clone(), 64);
         b.mmu.record_walks(true);
-        // In its place in a block that the third tier names.
+        // At its offset in a block that the third tier names.
         let named = of
             .large
             .as_ref()
@@ -519,8 +521,8 @@ fn both_sizes(pages: [u64; 3], blocks: [u64; 3]) -> Tiers {
     of
 }
 
-/// Guesses of 4 KB pages and of 2 MB blocks for one miss, where the memory takes `delay`
-/// cycles, and what delay and share withheld of the latter.
+/// Numbers of guesses in 4 KB pages and in 2 MB blocks for one miss, and of guesses in blocks that
+/// delay and share withheld. The memory takes `delay` cycles.
 fn guesses_of_both(of: Tiers, delay: u64) -> [u64; 4] {
     let spec = RevelatorSpec {
         large: true,
@@ -566,16 +568,16 @@ fn a_busy_memory_takes_guesses_in_blocks_before_those_in_pages() {
     }
 }
 
-/// Where hardly a page lies in a block, not even the first tier of blocks is guessed; that
-/// of pages always is.
+/// If few pages lie in blocks, not even the first tier of blocks is guessed; the first tier of
+/// pages always is.
 #[test]
 fn blocks_are_guessed_where_they_hold_a_share_of_the_pages() {
-    // One block is 512 pages of 5,632 in all: 9.1 %.
+    // One block is 512 of 5,632 pages: 9.1 %.
     assert_eq!(
         guesses_of_both(both_sizes([5120, 0, 0], [1, 0, 0]), 0),
         [1, 0, 0, 3]
     );
-    // 512 of 5,112: more than a tenth.
+    // 512 of 5,112 pages: more than a tenth.
     assert_eq!(
         guesses_of_both(both_sizes([4600, 0, 0], [1, 0, 0]), 0),
         [1, 1, 0, 2]
@@ -597,7 +599,7 @@ fn an_access_that_waits_for_anothers_walk_guesses_its_own_line_only() {
     assert_eq!((b.data("guesses"), b.entries("guesses")), (6, 6));
     assert_eq!(b.load(page + 128, 1010), first);
     assert_eq!((b.data("guesses"), b.entries("guesses")), (12, 6));
-    // Another byte of that line: on its way, and asked of the memory once.
+    // Another byte of that line: on its way, and requested from memory once.
     let asked = b.memory.asked;
     b.load(page + 136, 1020);
     assert_eq!(b.data("merged"), 6);

@@ -1,4 +1,4 @@
-//! What a SpecTLB holds, when it answers, and what it may change.
+//! Contents, timing and effects of a SpecTLB.
 
 use crate::common::{L2, L2_TLB, Memory, caches, counted, load, mmu, walk_context};
 use crate::pages::Pages;
@@ -27,7 +27,7 @@ struct Bench {
     private: Private,
     memory: Memory,
     table: Pages,
-    /// Of a virtual machine.
+    /// The host's table, for a virtual machine.
     host: Option<Pages>,
 }
 
@@ -90,12 +90,12 @@ impl Bench {
         self.look_up(Asid(1), va, Access::Read, now)
             .expect("mapped")
     }
-    /// A load: when the translation and when the data is there.
+    /// Cycles at which the translation and the data of a load are ready.
     fn load(&mut self, va: u64, now: Cycle) -> (Cycle, Cycle) {
         let answer = self.ask(va, now);
         (answer.ready, self.fetch(answer))
     }
-    /// When the line is there that a translated load asks for.
+    /// Cycle at which the line of a translated load is ready.
     fn fetch(&mut self, answer: Translated) -> Cycle {
         load(&answer, &mut self.private, &mut self.memory)
     }
@@ -117,9 +117,9 @@ fn the_second_page_of_a_reservation_is_fetched_while_its_walk_goes_on() {
     let mut b = Bench::new(Some(spec(64, 4, Detect::Flag)));
     b.reserve(5, 9, 40);
     let walk = L2_TLB + DRAM;
-    // Nobody knows the region: walk, then data.
+    // The region is new: walk, then data.
     assert_eq!(b.load(5 * MB2, 0), (walk, walk + DRAM));
-    // Entry and data come from memory side by side, the data four cycles later.
+    // Entry and data come from memory in parallel, the data four cycles later.
     let now = 10_000;
     let far = 5 * MB2 + (30 << 12) + 64;
     assert_eq!(b.load(far, now), (now + walk, now + walk + L2));
@@ -146,7 +146,7 @@ fn an_entry_answers_from_the_end_of_its_walk_on() {
         b.ask(5 * MB2 + 4096, later);
         assert_eq!(b.data("guesses"), guesses);
     }
-    // Of two walks at a time the first to end brings it.
+    // With two concurrent walks, the first to end fills the entry.
     let mut b = Bench::new(Some(spec(64, 4, Detect::Flag)));
     b.reserve(5, 9, 16);
     b.ask(5 * MB2, 100);
@@ -172,7 +172,7 @@ fn accesses_that_wait_for_a_walk_are_counted_apart_and_guess_their_own_line() {
     assert_eq!(b.get("mmu", "walks_merged"), b.own("merged_lookups"));
 }
 
-/// Regions in order of use, set by set.
+/// Model: regions in order of use, set by set.
 struct Model {
     sets: Vec<Vec<(u16, u64)>>,
     ways: usize,
@@ -189,7 +189,7 @@ impl Model {
         let n = self.sets.len() as u64;
         &mut self.sets[(region % n) as usize]
     }
-    /// Whether it is there; then it is the last used one.
+    /// True if the region is present; it becomes the most recently used.
     fn use_it(&mut self, asid: u16, region: u64) -> bool {
         let set = self.set(region);
         match set.iter().position(|e| *e == (asid, region)) {
@@ -284,8 +284,8 @@ fn a_bit_of_the_kernels_tells_reservations_exactly_and_offsets_by_chance() {
         b.ask(5 * MB2 + 4096, 10_000);
         assert_eq!(b.own("hits"), hits, "{detect:?} {flags:?}");
     }
-    // A page that lies right by chance makes an entry that misleads: the next walk
-    // takes it away, or puts it right.
+    // A page that lies in place by chance creates a wrong entry: the next walk removes or corrects
+    // it.
     for (reserved, hits) in [(false, 1), (true, 2)] {
         let mut b = Bench::new(Some(spec(64, 4, Detect::Offset)));
         b.table.map(5 * MB2, PageSize::K4, 3 * MB2, Flags::WRITABLE);
@@ -341,7 +341,7 @@ fn after_a_demotion_and_new_frames_no_guess_is_made_from_the_old_reservation() {
     let mut b = Bench::new(Some(spec(64, 4, Detect::Flag)));
     b.reserve(5, 9, 4);
     b.ask(5 * MB2, 0);
-    // The kernel breaks the reservation up and later gives out other frames.
+    // The kernel breaks the reservation and later allocates other frames.
     for i in 0..8u64 {
         let frame = 77 * MB2 + ((511 - i) << 12);
         b.table
@@ -356,7 +356,7 @@ fn after_a_demotion_and_new_frames_no_guess_is_made_from_the_old_reservation() {
         b.ask(5 * MB2 + (i << 12), 10_000 * (i + 1));
     }
     assert_eq!((b.data("guesses"), b.own("fills")), (0, 1));
-    // And a region that has become one page needs no entry.
+    // A region that has become one page needs no entry.
     b.table.map(5 * MB2, PageSize::M2, 9 * MB2, Flags::WRITABLE);
     b.mmu.invalidate(&Invalidation::Space { asid: Asid(1) });
     b.ask(5 * MB2, 200_000);
@@ -412,7 +412,7 @@ fn guesses_change_when_things_happen_and_nothing_else() {
         let va = r.random_range(0..12 * MB2);
         let page = va & !0xfff;
         if r.random_range(0..40) == 0 {
-            // A page comes, goes or moves; half of them are in their places.
+            // A page is mapped, unmapped or moved; half of them are in place.
             let frame = match r.random_range(0..2) {
                 0 => 40 * MB2 + page,
                 _ => r.random_range(0..1u64 << 20) << 12,

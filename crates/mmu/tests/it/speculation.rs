@@ -1,4 +1,4 @@
-//! What guessed lines gain, and what becomes of every guess.
+//! Gain of guessed lines, and the outcome of every guess.
 
 use std::sync::{Arc, Mutex};
 
@@ -15,7 +15,7 @@ use rand::RngExt;
 
 const A: Asid = Asid(1);
 const DRAM: Cycle = 200;
-/// Of the walk caches.
+/// Latency of the walk caches.
 const PWC: Cycle = 2;
 
 /// An MMU with an engine over its caches, flat tables and a memory.
@@ -24,7 +24,7 @@ struct Bench {
     private: Private,
     memory: Memory,
     guest: Flat,
-    /// The program runs in a virtual machine.
+    /// The host's table, if the program runs in a virtual machine.
     host: Option<Flat>,
 }
 
@@ -48,7 +48,7 @@ impl Bench {
     fn perfect(what: GuessedLines) -> Self {
         Self::late(what, 0)
     }
-    /// An engine that takes its time.
+    /// A bench with an oracle engine of this latency.
     fn late(what: GuessedLines, latency: Cycle) -> Self {
         let spec = EngineSpec::Perfect(PerfectSpec {
             what,
@@ -86,7 +86,7 @@ impl Bench {
     fn ask(&mut self, va: u64, now: Cycle) -> Translated {
         self.try_ask(va, Access::Read, now).expect("mapped")
     }
-    /// A load: when the data is there.
+    /// Cycle at which the data of a load is ready.
     fn load(&mut self, va: u64, now: Cycle) -> Cycle {
         let answer = self.ask(va, now);
         load(&answer, &mut self.private, &mut self.memory)
@@ -107,7 +107,7 @@ impl Bench {
     }
 }
 
-/// An address whose walk caches, entries and data nobody has.
+/// An address whose entries and data are cached nowhere.
 const COLD: u64 = 0x1234_5678;
 
 #[test]
@@ -149,11 +149,11 @@ fn a_fetch_longer_than_the_walk_leaves_what_is_left_of_the_l2_hit() {
 #[test]
 fn a_guessed_entry_shortens_the_walk_by_its_read() {
     let walk = |b: &mut Bench, va: u64, now: Cycle| b.ask(va, now).ready - now - L2_TLB;
-    // Cold: the entry is there long before the walk comes to it.
+    // Cold: the entry arrives long before the walk reaches it.
     let mut b = Bench::perfect(GuessedLines::Entries);
     assert_eq!(walk(&mut Bench::plain(), COLD, 0), PWC + 4 * DRAM);
     assert_eq!(walk(&mut b, COLD, 0), PWC + 3 * DRAM + L2);
-    // A walk of one read: only the lookup of the walk caches is gained.
+    // A walk of one read: the gain is only the lookup of the walk caches.
     let now = 100_000;
     let mut plain = Bench::plain();
     plain.ask(COLD, 0);
@@ -180,7 +180,7 @@ fn in_a_virtual_machine_the_guests_entry_and_the_hosts_are_guessed() {
 
 #[test]
 fn an_access_that_waits_for_anothers_walk_gets_a_line_of_its_own() {
-    // Where walks are recorded, requests that merge take a way of their own.
+    // With recorded walks, requests that merge take another code path.
     for recorded in [false, true] {
         let mut b = Bench::perfect(GuessedLines::Both);
         b.mmu.record_walks(recorded);
@@ -202,7 +202,7 @@ fn an_access_that_waits_for_anothers_walk_gets_a_line_of_its_own() {
     }
 }
 
-/// Guesses what it is told to, and remembers what it is told.
+/// A mock engine: makes given guesses and records its calls.
 #[derive(Default)]
 struct Told {
     guesses: Vec<Guess>,
@@ -256,7 +256,7 @@ fn guesses_are_judged_by_their_line_and_dropped_without_a_miss_register() {
     };
     let mut b = Bench::with(Some(Box::new(told)), 2);
     let now = 50_000;
-    // The walk's own reads wait until the guesses give the registers back.
+    // The walk's own reads wait until the guesses free the miss registers.
     assert_eq!(b.ask(COLD, now).ready, now + L2_TLB + DRAM + 4 * DRAM);
     let d = |name| b.data(name);
     assert_eq!((d("guesses"), d("right"), d("wrong")), (3, 2, 1));
@@ -265,7 +265,7 @@ fn guesses_are_judged_by_their_line_and_dropped_without_a_miss_register() {
     assert_eq!((e("guesses"), e("right"), e("wrong")), (2, 1, 1));
     assert_eq!((e("fetched"), e("dropped")), (0, 2));
     assert_eq!(b.get("l2", "speculative_issued"), 2);
-    // Nobody comes for them: when the page is not there, all were wrong.
+    // The page is not mapped: all guesses were wrong.
     b.try_ask(1 << 40, Access::Read, 2 * now)
         .expect_err("unmapped");
     assert_eq!((b.data("guesses"), b.data("wrong")), (6, 4));
@@ -279,7 +279,7 @@ fn an_engine_learns_of_both_tables_entries_and_flags() {
     let mut b = Bench::with(Some(Box::new(told)), 16).nested();
     b.host.as_mut().expect("nested").writable = false;
     let end = b.ask(COLD, 0).ready;
-    // For a thread of another process: the nested TLB has the host's part of it.
+    // For another address space: the nested TLB has the host's translations.
     let (again, va) = (2 * end, VirtAddr(COLD));
     b.look_up(Lookup {
         asid: Asid(2),
@@ -306,7 +306,7 @@ fn an_engine_learns_of_both_tables_entries_and_flags() {
     assert_eq!(forgotten.lock().unwrap().len(), 1);
 }
 
-/// A random walk over pages with much reuse, as the tests of translation have it.
+/// A random walk over pages with much reuse, as in the tests of translation.
 fn program(seed: u64, n: usize) -> Vec<(u64, Access, Cycle)> {
     let mut r = rng(seed, "test.speculation");
     let (mut va, mut now) = (0, 0);

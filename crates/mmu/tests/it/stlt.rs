@@ -1,5 +1,5 @@
-//! What a core has of its own of an STLT: the buffer of translations, the walk of an insertion
-//! and the insertion buffer, on paper.
+//! A core's hardware for an STLT, in closed form: the translation buffer, the walk of an insertion
+//! and the insertion buffer.
 
 use crate::bench::{A, Bench, DRAM, frame, small};
 use crate::common::L2_TLB;
@@ -7,7 +7,7 @@ use pagewalk_mmu::{INSERTIONS, Mmu, STB_ENTRIES, StltQuery, Translated, Translat
 use pagewalk_tables::{Flags, Invalidation, StltPage, Unit};
 use pagewalk_units::{Access, Asid, Cycle, PageSize, PhysAddr, VirtAddr};
 
-/// Pages whose entries lie in lines of their own.
+/// Distance in bytes at which page-table entries lie in different lines.
 const APART: u64 = 64 << 12;
 
 impl Bench {
@@ -23,7 +23,7 @@ impl Bench {
     fn begin(&mut self, unit: &Unit, now: Cycle) -> StltQuery {
         self.with_context(|mmu, mut context| mmu.begin_query(unit, A, now, &mut context))
     }
-    /// `loadVA` that finds the row of `va`, with its reply at `at`.
+    /// A `loadVA` that finds the row of `va`, with its result at `at`.
     fn load(&mut self, va: u64, size: PageSize, writable: bool, at: Cycle) {
         let unit = found(va, size, writable);
         let asked = self.begin(&unit, at);
@@ -63,12 +63,12 @@ fn a_translation_that_a_question_brought_spares_the_walk_and_fills_the_tlbs() {
     );
     assert_eq!(answer.pa.0, frame(APART) + 128);
     assert_eq!(b.read(APART, 1100).from, TranslationSource::L1);
-    // What it has not, is walked for; what no TLB misses, it is not asked for.
+    // A miss of the STB walks. A TLB hit does not look up the STB.
     assert_eq!(b.read(2 * APART, 2000).from, TranslationSource::Walk);
     assert_eq!((b.get("", "walks"), b.get("stb", "lookups")), (1, 2));
     assert_eq!((b.get("stb", "hits"), b.get("stb", "fills")), (1, 1));
     assert_eq!(b.get("", "l1d_misses"), 2);
-    // Of an access that the reply comes too late for, nothing is known yet.
+    // The result comes too late for this access.
     b.load(3 * APART, PageSize::K4, true, 5000);
     assert_eq!(
         b.read(3 * APART, 4999 - L2_TLB).from,
@@ -84,7 +84,7 @@ fn the_first_of_33_is_gone_though_it_was_used() {
     }
     assert_eq!(b.read(0, 1000).from, TranslationSource::Stb);
     b.load(40 * APART, PageSize::K4, true, 1000);
-    // The TLBs hold one page: each of these has to be asked for.
+    // The TLBs hold one page: each of these accesses looks up the STB.
     assert_eq!(
         b.read(APART, 2000).from,
         TranslationSource::Stb,
@@ -97,11 +97,11 @@ fn the_first_of_33_is_gone_though_it_was_used() {
 #[test]
 fn it_knows_rights_sizes_address_spaces_and_what_was_shot_down() {
     let mut b = Bench::new();
-    // Read-only as far as the row knows: a store walks, and finds more.
+    // The row says read-only: a store walks, and finds a writable page.
     b.load(0, PageSize::K4, false, 0);
     let stored = b.translate(0, Access::Write, 100).expect("writable");
     assert_eq!(stored.from, TranslationSource::Walk);
-    // A large page answers for all of it.
+    // A large page translates all of its addresses.
     let large = 1 << 30;
     b.table
         .map(large, PageSize::M2, frame(large), Flags::WRITABLE);
@@ -111,7 +111,7 @@ fn it_knows_rights_sizes_address_spaces_and_what_was_shot_down() {
         (answer.from, answer.pa.0),
         (TranslationSource::Stb, frame(large) + 0x12_3456)
     );
-    // Other address spaces have other pages, and other shootdowns.
+    // Address spaces have separate pages and separate shootdowns.
     b.load(APART, PageSize::K4, true, 0);
     b.load(2 * APART, PageSize::K4, true, 0);
     b.mmu.invalidate(&Invalidation::Space { asid: Asid(2) });
@@ -152,17 +152,17 @@ fn an_insertion_walks_as_others_do_and_leaves_nothing_in_tlbs() {
     b.mmu.end_query(&unit, A, asked, (1300, 1300));
     assert_eq!(b.get("stlt", "walk_reads"), plain.get("", "walk_reads"));
     assert_eq!((b.get("", "walks"), b.get("", "walk_reads")), (0, 0));
-    // The page has to be walked for all the same, in a cache now.
+    // The page still needs a walk, whose entry is now cached.
     let answer = b.read(APART, 2000);
     assert_eq!(answer.from, TranslationSource::Walk);
     assert!(answer.ready < 2000 + length);
-    // Nothing there: no fault, and the outcome takes as long.
+    // Unmapped: no fault, and the walk takes as long.
     let unit = insertion(1, Some(99 * APART));
     let asked = b.begin(&unit, 5000);
     assert_eq!(asked.walk.1 - asked.walk.0, length);
     assert_eq!((b.get("stlt", "walk_faults"), b.get("", "faults")), (1, 0));
     assert_eq!(b.get("stlt", "walk_cycles"), 2 * length);
-    // Without translations there is nothing to walk for.
+    // Without translations there is no walk.
     let asked = b.begin(&insertion(2, None), 6000);
     assert_eq!((asked.walk, b.get("stlt", "walks")), ((6000, 6000), 2));
 }
@@ -217,7 +217,7 @@ fn between_samples_the_same_is_left_and_nothing_counted() {
     ] {
         assert_eq!(b.get(part, name), 0, "{part} {name}");
     }
-    // The entry's line came with the insertion's walk: this one is shorter.
+    // The insertion's walk has cached the entry's line: this walk is shorter.
     let mut cold = Bench::new();
     let length = |a: Translated| a.ready - a.walk_start;
     assert!(length(b.read(2 * APART, 1000)) < length(cold.read(2 * APART, 1000)));

@@ -1,4 +1,4 @@
-//! What a translation costs, and what it leaves behind.
+//! Latencies of translations, and the state that they leave.
 
 use crate::common::*;
 use pagewalk_memory::Private;
@@ -157,7 +157,7 @@ fn one_entry_fetched_is_one_miss_of_each_level_that_had_none() {
     for (n, va) in [0x5000, 0x6000].into_iter().enumerate() {
         b.ask(va, 10_000 * n as u64);
     }
-    // From the second level: the first access fetches, those that wait for it do not.
+    // From the second level: the first access fetches the entry, those that wait for it do not.
     for later in 0..L2_TLB {
         let at = b.ask(0x5000, 100_000 + later).ready;
         assert_eq!(at, 100_000 + later + L2_TLB);
@@ -226,7 +226,7 @@ fn a_write_to_a_read_only_page_faults_wherever_the_entry_is() {
     let t = b.ask(0x1000, 10_000).ready;
     let f = b.try_ask(0x1000, Access::Write, t).expect_err("read-only");
     assert_eq!((f.va, f.access, f.at), (VirtAddr(0x1000), Access::Write, t));
-    // The fault has dropped the entry: the next try sees what the kernel did.
+    // The fault has dropped the entry: the next access sees the kernel's change.
     b.table.writable = true;
     b.try_ask(0x1000, Access::Write, t + 1000)
         .expect("writable now");
@@ -391,7 +391,7 @@ fn lookups_hits_and_misses_add_up() {
 fn a_perfect_mmu_answers_at_once_and_is_never_slower() {
     let mut spec = mmu();
     spec.perfect = true;
-    // Slower than the cache beside it, which is the real one's loss alone.
+    // Slower than the L1 cache: only the real MMU pays for that.
     spec.l1d.get_mut("main").expect("main").latency = L1 + 2;
     let mut perfect = Bench::new(&spec);
     perfect.mmu.run_beside(L1);
@@ -488,7 +488,7 @@ fn impossible_machines_are_refused_by_key() {
     refuse(|s| s.walk_caches.ways = 5, "mmu.walk_caches.ways");
 }
 
-/// A guest's table over a host's.
+/// A guest's table over a host's table.
 struct Virtual {
     mmu: Mmu,
     private: Private,
@@ -525,8 +525,8 @@ fn a_nested_walk_makes_24_references() {
     let a = v.ask(0x5123, 0).expect("mapped");
     assert_eq!(a.pa, PhysAddr(0x5123), "both tables flip the same bit");
     assert_eq!(v.mmu.stats().walk_reads, 24);
-    // A neighbour: the four guest entries' pages are in the nested TLB, the
-    // data page is not.
+    // A neighbouring page: the pages of its four guest entries are in the nested TLB, the data page
+    // is not.
     v.ask(0x6123, a.ready).expect("mapped");
     assert_eq!(v.mmu.stats().walk_reads - 24, 4 + 4);
     assert_eq!(
@@ -588,7 +588,7 @@ fn a_page_used_often_survives_a_scan_by_frequency_and_not_by_age() {
                     TranslationSource::L1
                 }
             };
-            // Words of the page one after the other, as of a buffer that is read.
+            // Successive words of the page, as in reading a buffer.
             for word in 0..512 {
                 use_page(&mut b, HOT + 8 * word);
             }
@@ -613,11 +613,11 @@ fn waiting_for_a_walk_is_a_use_of_the_first_level_only() {
     let t = b.ask(0, 0).ready;
     assert_eq!(b.ask(8, 1).ready, t);
     assert_eq!(b.mmu.stats().walks_merged, 1);
-    // Both entries of the second level have one use: the lower way, page 0, goes.
+    // Both entries of the second level have one use: the lower way, page 0, is replaced.
     b.ask(0x1000, 10_000);
     b.ask(0x2000, 20_000);
-    // Pages 3 and 4 go through way 0 of the second level; in the first, way 0
-    // has two uses and they replace page 1.
+    // Pages 3 and 4 both use way 0 of the second level. In the first level way 0 has two uses, so
+    // they replace page 1.
     b.ask(0x3000, 30_000);
     b.ask(0x4000, 40_000);
     assert_eq!(b.ask(0, 50_000).from, TranslationSource::L1);

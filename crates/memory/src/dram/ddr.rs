@@ -2,8 +2,8 @@
 //!
 //! A line's bank is busy for its commands: for the burst if its row is open, from the activation on
 //! if no row is open, from the precharge on if another row is open. Data crosses the channel's bus
-//! a column access later and takes 64 bytes / (8 bytes x data rate). A read's latency is tCL, tRCD
-//! + tCL or tRP + tRCD + tCL, then the line on the bus, then the controller. Writes use bank and
+//! a column access later and takes 64 bytes / (8 bytes x data rate). A read's latency is tCL,
+//! tRCD + tCL, or tRP + tRCD + tCL, then the line on the bus, then the controller. Writes use bank and
 //! bus as reads do. Each bank serves requests in order of time; a controller that serves open rows
 //! first would lose less if streams meet in a bank. Not modelled: refresh, tFAW and tRRD, the
 //! longer column distance within a bank group, and the turnaround between reads and writes.

@@ -98,6 +98,7 @@ lint-python: test-env
 	$(PYTHON_ENV)/ruff format --check python tests scripts validation papers
 	$(PYTHON_ENV)/ruff check python tests scripts validation papers
 	$(PYTHON_ENV)/mypy
+	$(PYTHON_ENV)/python scripts/prose.py
 
 test-python test-long: PROFILE := ci
 test-python: native test-env

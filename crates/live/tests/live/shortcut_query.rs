@@ -331,7 +331,7 @@ fn a_program_that_asks_ends_with_a_killed_engine() {
     let path = compile("asks-orphaned", programs::ASKS_ONCE);
     let mut engine = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "--nocapture"])
-        .arg("asking::a_program_that_asks_ends_with_a_killed_engine")
+        .arg("shortcut_query::a_program_that_asks_ends_with_a_killed_engine")
         .env(ENGINE, &path)
         .stdout(Stdio::piped())
         .spawn()

@@ -35,7 +35,7 @@ TRAINED = [
 ]
 """Designs and programs that profile-guided optimisation is trained with."""
 HELD_OUT = [
-    ("radix", "kv-btree", "256MiB"),
+    ("radix", "dlrm", "2GiB"),
     ("revelator", "tc", "64MiB"),
     ("thp", "mummer", "64MiB"),
 ]

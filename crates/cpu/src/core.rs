@@ -86,18 +86,18 @@ pagewalk_stats::counters! {
     /// Counters of one core in timed execution; functional warming is not counted.
     pub struct CoreStats {
         instructions: "instructions", "Instructions retired";
-        cycles: "cycles", "Cycles, from the first dispatch to the last retirement, warming left out";
+        cycles: "cycles", "Cycles from the first dispatch to the last retirement, without warm-up";
         ops: "operations", "Operations of the program's stream";
-        requests: "requests", "Requests of the program that ended, where its operations tell";
+        requests: "requests", "Requests of the program that ended, if its operations mark them";
         loads: "loads", "Loads";
         stores: "stores", "Stores";
         memory_operands: "operands", "Loads and stores";
         branches: "branches", "Branches of every kind";
         mispredictions: "branches", "Branches that the front end mispredicted";
-        forwarded_loads: "loads", "Loads that took their data from an older store in the queue";
+        forwarded_loads: "loads", "Loads that an older store in the store queue forwarded its data to";
         split_accesses: "operands", "Loads and stores that touched two lines";
-        fetched_lines: "lines", "Lines that instruction fetch asked for";
-        load_translation_cycles: "cycles", "Time that loads waited for their translations: the part of load_to_use before the line is asked for";
+        fetched_lines: "lines", "Lines requested by instruction fetch";
+        load_translation_cycles: "cycles", "Sum of the times that loads waited for their translations: the part of load_to_use before the line is requested";
     }
 }
 
@@ -105,10 +105,10 @@ pagewalk_stats::counters! {
     /// Sources of page-table entries and of data, for loads that missed all TLBs (Revelator, figure
     /// 2). A line on its way counts by its source.
     pub struct WalkedLoads {
-        entries_cached_data_cached: "loads", "Loads whose walk, own or waited for, read page-table entries from caches only, and whose data a cache or an older store had";
-        entries_cached_data_memory: "loads", "Loads whose walk read entries from caches only, and whose data DRAM had";
-        entries_memory_data_cached: "loads", "Loads whose walk read an entry from DRAM, and whose data a cache or an older store had";
-        entries_memory_data_memory: "loads", "Loads whose walk read an entry from DRAM, and whose data DRAM had";
+        entries_cached_data_cached: "loads", "Loads that missed all TLBs, whose walk (own or merged with) read page-table entries from caches only, and whose data came from a cache or an older store";
+        entries_cached_data_memory: "loads", "Loads that missed all TLBs, whose walk read page-table entries from caches only, and whose data came from DRAM";
+        entries_memory_data_cached: "loads", "Loads that missed all TLBs, whose walk read an entry from DRAM, and whose data came from a cache or an older store";
+        entries_memory_data_memory: "loads", "Loads that missed all TLBs, whose walk read an entry from DRAM, and whose data came from DRAM";
     }
 }
 
@@ -128,7 +128,7 @@ impl WalkedLoads {
 const LOAD_TO_USE: Definition = histogram!(
     "load_to_use",
     "cycles",
-    "Time of a load, from when its address is known to when its data are there: translation, and the wait for the line or for an older store"
+    "Load-to-use latency: time from a load's known address to its data, which is translation and the access to the line or to an older store"
 );
 
 /// Line number that means no line.

@@ -30,17 +30,17 @@ pagewalk_stats::counters! {
     /// count, as in hardware.
     pub struct WrongPathStats {
         episodes: "mispredictions", "Mispredicted branches whose wrong path was known";
-        unknown_episodes: "mispredictions", "Mispredicted branches whose wrong path had never been executed, or was forgotten";
+        unknown_episodes: "mispredictions", "Mispredicted branches whose wrong path had never been executed or was forgotten";
         instructions: "instructions", "Instructions dispatched on wrong paths";
         loads: "loads", "Loads on wrong paths that went to the MMU and the caches";
-        converged_loads: "loads", "Those of them whose address is that of the same load on the right path, whose inputs are the same";
-        constant_loads: "loads", "Those of them that have no inputs, and had the same address the last times";
-        remembered_loads: "loads", "Those of them whose address was seen when their inputs had the same origin: pointers that were followed before";
-        unknown_loads: "loads", "Loads on wrong paths whose address is not known, and which did nothing";
-        late_loads: "loads", "Loads on wrong paths whose inputs came only when the branch was resolved";
-        unmapped_loads: "loads", "Loads on wrong paths to pages that are not mapped, and which did nothing";
-        l1d_tlb_misses: "translations", "Misses of the first-level data TLB by loads on wrong paths; they are among mmu.l1d_misses";
-        walks: "walks", "Page walks of loads on wrong paths: their misses of the last TLB; they are among mmu.walks";
+        converged_loads: "loads", "Those of loads whose address is that of the same load on the right path, with equal inputs";
+        constant_loads: "loads", "Those of loads that have no inputs, and whose address was the same in their last executions";
+        remembered_loads: "loads", "Those of loads whose address was recorded when their inputs had the same origin, for example a pointer that was dereferenced before";
+        unknown_loads: "loads", "Loads on wrong paths whose address is unknown; they access nothing";
+        late_loads: "loads", "Loads on wrong paths whose inputs were ready only after the branch was resolved; they access nothing";
+        unmapped_loads: "loads", "Loads on wrong paths to unmapped pages; they access nothing";
+        l1d_tlb_misses: "translations", "Misses of the first-level data TLB by loads on wrong paths, included in mmu.l1d_misses";
+        walks: "walks", "Page walks of loads on wrong paths, included in mmu.walks";
     }
 }
 

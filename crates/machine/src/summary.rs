@@ -149,31 +149,31 @@ const GENERAL: &[MetricDefinition] = &[
     MetricDefinition {
         name: "cycles",
         unit: "cycles",
-        meaning: "Cycles of the core that took longest in the measured part",
+        meaning: "Cycles of the slowest core in the measured part",
         value: Value::Measured(|c| Some(c.cycles)),
     },
     MetricDefinition {
         name: "ipc",
         unit: "instructions/cycle",
-        meaning: "Instructions of all threads a cycle",
+        meaning: "Instructions of all threads per cycle",
         value: Value::Rate(|c| ratio(c.instructions, c.cycles)),
     },
     MetricDefinition {
         name: "requests",
         unit: "requests",
-        meaning: "Requests of the program that ended in the measured part: what one is, the program says (an operation of a key-value store, an update, a lookup); without that, a region of interest is one",
+        meaning: "Requests that ended in the measured part. The program defines a request: an operation of a key-value store, an update, a lookup. Otherwise a request is a region of interest",
         value: Value::Measured(|c| (c.requests > 0.0).then_some(c.requests)),
     },
     MetricDefinition {
         name: "cycles_per_request",
         unit: "cycles/request",
-        meaning: "Cycles of the measured part for each request that ended in it",
+        meaning: "Cycles of the measured part per request that ended in it",
         value: Value::Rate(|c| ratio(c.cycles, c.requests)),
     },
     MetricDefinition {
         name: "instructions_per_request",
         unit: "instructions/request",
-        meaning: "Instructions of all threads for each request that ended in the measured part",
+        meaning: "Instructions of all threads per request that ended in the measured part",
         value: Value::Rate(|c| ratio(c.instructions, c.requests)),
     },
     MetricDefinition {
@@ -185,43 +185,43 @@ const GENERAL: &[MetricDefinition] = &[
     MetricDefinition {
         name: "l1d_tlb_mpki",
         unit: "misses/1000 instructions",
-        meaning: "Entries fetched into the first-level data TLB, from the second level or by a walk, for 1000 instructions, as counters of hardware count its misses (AMD: L1 DTLB misses, 0xff45; Intel: dtlb_load_misses and dtlb_store_misses, stlb_hit and walk_completed). An access that waits for an entry on its way is not counted again, but in l1d_waits",
+        meaning: "Misses of the first-level data TLB per 1000 instructions: entries fetched from the second level or by a walk. Hardware counters count the same (AMD: L1 DTLB misses, 0xff45; Intel: dtlb_load_misses and dtlb_store_misses, stlb_hit and walk_completed). An access that waits for an entry in flight counts in l1d_waits instead",
         value: Value::Rate(|c| c.per_kilo(c.mmu("l1d_misses"))),
     },
     MetricDefinition {
         name: "l1i_tlb_mpki",
         unit: "misses/1000 instructions",
-        meaning: "Entries fetched into the first-level instruction TLB, from the second level or by a walk, for 1000 instructions; an access that waits for an entry on its way is not counted again, but in l1i_waits",
+        meaning: "Misses of the first-level instruction TLB per 1000 instructions: entries fetched from the second level or by a walk. An access that waits for an entry in flight counts in l1i_waits instead",
         value: Value::Rate(|c| c.per_kilo(c.mmu("l1i_misses"))),
     },
     MetricDefinition {
         name: "l2_tlb_mpki",
         unit: "misses/1000 instructions",
-        meaning: "Translations that no TLB of the core had, for 1000 instructions: page walks, as counters of hardware count them (AMD: L2 DTLB misses, 0xf045, and L2 ITLB misses; Intel: walk_completed), and hits of an in-memory TLB, of an STB or of a prefetch buffer. One that waits for a walk or a lookup under way for the same page is not counted again, but in l2_waits",
+        meaning: "Translations that missed all TLBs of the core, per 1000 instructions: page walks, and hits of an in-memory TLB, of an STB or of a prefetch buffer. Hardware counters count the walks (AMD: L2 DTLB misses, 0xf045, and L2 ITLB misses; Intel: walk_completed). A translation that merges with a walk or a lookup for the same page counts in l2_waits instead",
         value: Value::Rate(|c| c.per_kilo(c.l2_tlb_misses())),
     },
     MetricDefinition {
         name: "walks",
         unit: "walks",
-        meaning: "Page walks, those that end in a page fault included",
+        meaning: "Page walks, including those that end in a page fault",
         value: Value::Measured(|c| Some(c.mmu("walks"))),
     },
     MetricDefinition {
         name: "walk_cycles_mean",
         unit: "cycles",
-        meaning: "Mean time of a walk, from its start in a walker to its end",
+        meaning: "Mean latency of a page walk, from its start in a walker to its end",
         value: Value::Rate(|c| ratio(c.mmu("walk_cycles"), c.mmu("walks"))),
     },
     MetricDefinition {
         name: "walk_reads_per_walk",
         unit: "reads",
-        meaning: "Mean number of page-table reads of a walk",
+        meaning: "Mean number of page-table reads per walk",
         value: Value::Rate(|c| ratio(c.mmu("walk_reads"), c.mmu("walks"))),
     },
     MetricDefinition {
         name: "l1d_mpki",
         unit: "misses/1000 instructions",
-        meaning: "Demand misses of the first-level data cache, for 1000 instructions",
+        meaning: "Demand misses of the first-level data cache per 1000 instructions",
         value: Value::Rate(|c| {
             c.per_kilo(c.sum("l1d", "load_misses") + c.sum("l1d", "store_misses"))
         }),
@@ -229,19 +229,19 @@ const GENERAL: &[MetricDefinition] = &[
     MetricDefinition {
         name: "dram_reads",
         unit: "lines",
-        meaning: "Lines read from DRAM, prefetches and walks included",
+        meaning: "Lines read from DRAM, including those of prefetches and walks",
         value: Value::Measured(|c| Some(c.tree.sum("reads", |p| p.starts_with("dram")) as f64)),
     },
     MetricDefinition {
         name: "branch_mpki",
         unit: "mispredictions/1000 instructions",
-        meaning: "Mispredicted branches, for 1000 instructions",
+        meaning: "Mispredicted branches per 1000 instructions",
         value: Value::Rate(|c| c.per_kilo(c.core("mispredictions"))),
     },
     MetricDefinition {
         name: "page_faults",
         unit: "faults",
-        meaning: "Page faults in the measured part: first touches, copy-on-write, and those that another thread had answered meanwhile",
+        meaning: "Page faults in the measured part: first touches, copy-on-write, and faults on pages that another thread had mapped meanwhile",
         value: Value::Measured(|c| Some(page_faults(|name, _| c.os(name)))),
     },
     MetricDefinition {
@@ -253,37 +253,37 @@ const GENERAL: &[MetricDefinition] = &[
     MetricDefinition {
         name: "page_table_bytes",
         unit: "bytes",
-        meaning: "Largest size of all page tables together, up to the end of the measured part",
+        meaning: "Peak size of all page tables together, up to the end of the measured part",
         value: Value::Measured(|c| Some(c.os("page_table_peak_bytes"))),
     },
     MetricDefinition {
         name: "largest_contiguous_bytes",
         unit: "bytes",
-        meaning: "Largest contiguous block that a page table asked for",
+        meaning: "Largest contiguous block allocated for a page table",
         value: Value::Measured(|c| Some(c.os("largest_contiguous_bytes"))),
     },
     MetricDefinition {
         name: "energy",
         unit: "nJ",
-        meaning: "Energy of the measured part: of cores, caches, TLBs, walk caches, speculation engines and DRAM",
+        meaning: "Energy of cores, caches, TLBs, walk caches, speculation engines and DRAM in the measured part",
         value: Value::Measured(|c| Some(c.energy?[0])),
     },
     MetricDefinition {
         name: "dynamic_energy",
         unit: "nJ",
-        meaning: "The part of it that accesses and instructions took",
+        meaning: "Part of the energy that accesses and instructions consume",
         value: Value::Measured(|c| Some(c.energy?[1])),
     },
     MetricDefinition {
         name: "static_energy",
         unit: "nJ",
-        meaning: "The part of it that leaked and ticked for as long as the slowest core took",
+        meaning: "Part of the energy that leakage and clocks consume during the cycles of the slowest core",
         value: Value::Measured(|c| Some(c.energy?[2])),
     },
     MetricDefinition {
         name: "energy_per_instruction",
         unit: "nJ/instruction",
-        meaning: "Energy for each instruction of the measured part",
+        meaning: "Energy per instruction of the measured part",
         value: Value::Measured(|c| ratio(c.energy?[0], c.instructions)),
     },
 ];
@@ -293,19 +293,19 @@ const MAPPED: &[MetricDefinition] = &[
     MetricDefinition {
         name: "mapped_4kb",
         unit: "bytes",
-        meaning: "Memory mapped by 4 KB pages at the end, of the processes that then live",
+        meaning: "Memory of live processes mapped by 4 KB pages at the end",
         value: Value::Measured(|c| Some(c.os("mapped_4kb_bytes"))),
     },
     MetricDefinition {
         name: "mapped_2mb",
         unit: "bytes",
-        meaning: "Memory mapped by 2 MB pages at the end, of the processes that then live",
+        meaning: "Memory of live processes mapped by 2 MB pages at the end",
         value: Value::Measured(|c| Some(c.os("mapped_2mb_bytes"))),
     },
     MetricDefinition {
         name: "mapped_1gb",
         unit: "bytes",
-        meaning: "Memory mapped by 1 GB pages at the end, of the processes that then live",
+        meaning: "Memory of live processes mapped by 1 GB pages at the end",
         value: Value::Measured(|c| Some(c.os("mapped_1gb_bytes"))),
     },
 ];
@@ -315,13 +315,13 @@ const ACROSS: &[MetricDefinition] = &[
     MetricDefinition {
         name: "seconds",
         unit: "s",
-        meaning: "Simulated time of the measured part: its cycles at the machine's clock. Told where several machines are compared, whose clocks may differ",
+        meaning: "Simulated time of the measured part: its cycles at the machine's clock. Reported only if several machines are compared, because their clocks may differ",
         value: Value::Across(|c, ghz| ratio(c.cycles, ghz * 1e9)),
     },
     MetricDefinition {
         name: "walk_cycles_per_instruction",
         unit: "cycles/instruction",
-        meaning: "Sum of the lengths of all page walks for each instruction; walks that overlap each other or other work count in full, so it is no share of the time. Told where several machines are compared",
+        meaning: "Sum of the latencies of all page walks per instruction. Walks that overlap each other or other work count in full, so this is not a share of the time. Reported only if several machines are compared",
         value: Value::Across(|c, _| ratio(c.mmu("walk_cycles"), c.instructions)),
     },
 ];
@@ -356,28 +356,28 @@ macro_rules! definitions {
 /// Metrics of the programs of a mix, and of a mix as a whole.
 pub fn program_metrics() -> &'static [Definition] {
     definitions! {
-        "weighted_speedup", "", "Of a mix: sum over its programs of instructions a cycle here over those of the program alone on the first design (of the same machine); the number of programs where company costs nothing. Also called system throughput, STP (Snavely and Tullsen, ASPLOS 2000; Eyerman and Eeckhout, IEEE Micro 2008)";
-        "harmonic_speedup", "", "Of a mix: harmonic mean over its programs of the same ratios, which is small where one of them is left behind (Luo, Gummaraju and Franklin, ISPASS 2001)";
-        "antt", "", "Of a mix: mean over its programs of how many times longer an instruction takes here than alone on the first design (of the same machine): average normalized turnaround time (Eyerman and Eeckhout, IEEE Micro 2008)";
-        "programs.ipc", "instructions/cycle", "Of a program of a mix: instructions a cycle, from the start of the measured part until it had done what was asked of it; the cycles in which others had its core are among them";
-        "programs.ipc_alone", "instructions/cycle", "Of a program of a mix: instructions a cycle alone on the first design (of the same machine), over as much";
-        "programs.speedup", "", "Of a program of a mix: its instructions a cycle over those on the first design (of the same machine) in the same mix";
-        "programs.core_cycles", "cycles", "Of a program of a mix: cycles of the cores that its threads were on, and of the kernel on its behalf";
-        "programs.l1d_tlb_mpki", "misses/1000 instructions", "Of a program of a mix: as l1d_tlb_mpki";
-        "programs.l1i_tlb_mpki", "misses/1000 instructions", "Of a program of a mix: as l1i_tlb_mpki";
-        "programs.l2_tlb_mpki", "misses/1000 instructions", "Of a program of a mix: as l2_tlb_mpki";
-        "programs.walks", "walks", "Of a program of a mix: page walks, those that end in a page fault included";
-        "programs.walk_cycles", "cycles", "Of a program of a mix: sum of the lengths of its walks";
-        "programs.walk_cycles_mean", "cycles", "Of a program of a mix: mean time of a walk, from its start in a walker to its end";
-        "programs.page_faults", "faults", "Of a program of a mix: as page_faults";
-        "programs.fault_cycles", "cycles", "Of a program of a mix: kernel time of its page faults";
-        "programs.mapped_4kb", "bytes", "Of a program of a mix: memory mapped by 4 KB pages at the end, all its processes together";
-        "programs.mapped_2mb", "bytes", "Of a program of a mix: memory mapped by 2 MB pages at the end, all its processes together";
-        "programs.mapped_1gb", "bytes", "Of a program of a mix: memory mapped by 1 GB pages at the end, all its processes together";
-        "programs.page_table_bytes", "bytes", "Of a program of a mix: memory of its page tables at the end, all its processes together";
-        "programs.later", "", "Of a program of a mix: what it did after it had done what was asked of it and while others had not. It is in none of the program's other numbers; with them and with outside_programs it makes up the machine's counters";
-        "outside_programs", "", "Of a mix: what was done for none of its programs: idle cores, context switches and the kernel's own threads";
-        "speedup_in_time", "", "Where several machines are compared: speed in seconds, not cycles, relative to the first design on the first machine, for the same instructions (or requests, where the result says so)";
+        "weighted_speedup", "", "Weighted speedup of a mix: sum over its programs of the ratio of IPC in the mix to IPC alone on the first design (of the same machine). It equals the number of programs if sharing costs nothing. Also called system throughput, STP (Snavely and Tullsen, ASPLOS 2000; Eyerman and Eeckhout, IEEE Micro 2008)";
+        "harmonic_speedup", "", "Harmonic speedup of a mix: harmonic mean over its programs of the ratios of weighted_speedup. It is small if one program is starved (Luo, Gummaraju and Franklin, ISPASS 2001)";
+        "antt", "", "Average normalized turnaround time of a mix: mean over its programs of the ratio of CPI in the mix to CPI alone on the first design (of the same machine) (Eyerman and Eeckhout, IEEE Micro 2008)";
+        "programs.ipc", "instructions/cycle", "IPC of a program of a mix, from the start of the measured part until the program has completed its share of the work. Cycles in which other programs run on its core are included";
+        "programs.ipc_alone", "instructions/cycle", "IPC of a program of a mix alone on the first design (of the same machine), over the same work";
+        "programs.speedup", "", "Speedup of a program of a mix: its IPC over its IPC on the first design (of the same machine) in the same mix";
+        "programs.core_cycles", "cycles", "Cycles of cores that ran threads of a program of a mix, or the kernel on its behalf";
+        "programs.l1d_tlb_mpki", "misses/1000 instructions", "l1d_tlb_mpki of a program of a mix";
+        "programs.l1i_tlb_mpki", "misses/1000 instructions", "l1i_tlb_mpki of a program of a mix";
+        "programs.l2_tlb_mpki", "misses/1000 instructions", "l2_tlb_mpki of a program of a mix";
+        "programs.walks", "walks", "Page walks of a program of a mix, including those that end in a page fault";
+        "programs.walk_cycles", "cycles", "Sum of the walk latencies of a program of a mix";
+        "programs.walk_cycles_mean", "cycles", "Mean latency of a page walk of a program of a mix, from its start in a walker to its end";
+        "programs.page_faults", "faults", "Page faults of a program of a mix, counted as in page_faults";
+        "programs.fault_cycles", "cycles", "Kernel time of the page faults of a program of a mix";
+        "programs.mapped_4kb", "bytes", "Memory of all processes of a program of a mix mapped by 4 KB pages at the end";
+        "programs.mapped_2mb", "bytes", "Memory of all processes of a program of a mix mapped by 2 MB pages at the end";
+        "programs.mapped_1gb", "bytes", "Memory of all processes of a program of a mix mapped by 1 GB pages at the end";
+        "programs.page_table_bytes", "bytes", "Memory of the page tables of all processes of a program of a mix at the end";
+        "programs.later", "", "Counts of a program of a mix after it has completed its share of the work, while other programs still run. No other number of the program includes them. The machine's counters are the sum of a program's numbers, these counts and outside_programs";
+        "outside_programs", "", "Counts of a mix that belong to none of its programs: idle cores, context switches and the kernel's own threads";
+        "speedup_in_time", "", "Speedup over the first design on the first machine in seconds, not cycles, for the same instructions (or requests, if the result says so). Reported only if several machines are compared";
     }
 }
 

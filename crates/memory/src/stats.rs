@@ -6,10 +6,10 @@ pagewalk_stats::counters! {
     /// Counters of one cache. `accesses`, `hits` and `misses` count demand requests: loads, stores,
     /// fetches and walks. Guesses of prefetchers and engines are separate.
     pub struct CacheStats {
-        accesses: "accesses", "Demand accesses: loads, stores, instruction fetches and walkers' reads; hits + misses";
+        accesses: "accesses", "Demand accesses (hits + misses): loads, stores, instruction fetches and walkers' reads";
         hits: "accesses", "Demand accesses that found the line ready";
-        misses: "accesses", "Demand accesses that found no line, or one still on its way";
-        merged: "accesses", "Demand misses to a line on its way, which wait for it instead of asking below";
+        misses: "accesses", "Demand accesses that found no line, or a line in flight";
+        merged: "accesses", "Demand misses that merged with an outstanding request for the line";
         loads: "accesses", "Accesses for data reads";
         load_misses: "accesses", "Misses of data reads";
         stores: "accesses", "Accesses for data writes";
@@ -22,30 +22,30 @@ pagewalk_stats::counters! {
         prefetch_misses: "accesses", "Misses of the prefetchers of the levels above";
         speculative_accesses: "accesses", "Accesses by speculation engines";
         speculative_misses: "accesses", "Misses of speculation engines";
-        fills: "lines", "Lines brought in, for whatever reason";
-        evictions: "lines", "Lines that made room for others";
+        fills: "lines", "Lines filled, by requests of any kind";
+        evictions: "lines", "Lines evicted to make room";
         writebacks: "lines", "Dirty lines sent to the level below";
-        updates: "lines", "Dirty lines from the level above that were written over the copy here; one that is not here is a fill";
-        invalidated: "lines", "Lines given up because another core writes them";
-        upgrades: "accesses", "Stores to a line that is here but that other cores may hold, and so had to ask first";
-        prefetches_issued: "lines", "Lines that this cache's prefetcher asked for";
-        prefetches_useful: "lines", "Prefetched lines that a request used before they went";
-        prefetches_useless: "lines", "Prefetched lines that went unused";
-        prefetches_late: "lines", "Useful prefetched lines that were still on their way when first used";
+        updates: "lines", "Dirty lines from the level above that overwrote a copy in this cache; a line without a copy is a fill";
+        invalidated: "lines", "Lines invalidated because another core writes them";
+        upgrades: "accesses", "Stores to a present line that other cores may share, and that therefore requested ownership first";
+        prefetches_issued: "lines", "Lines requested by this cache's prefetcher";
+        prefetches_useful: "lines", "Prefetched lines that a request used before their eviction";
+        prefetches_useless: "lines", "Prefetched lines that were never used";
+        prefetches_late: "lines", "Useful prefetched lines that were still in flight at their first use";
         speculative_issued: "lines", "Lines fetched into this cache for speculation engines";
-        speculative_useful: "lines", "Speculatively fetched lines that a request used before they went";
-        speculative_useless: "lines", "Speculatively fetched lines that went unused";
-        speculative_late: "lines", "Useful speculatively fetched lines that were still on their way when first used";
-        mshr_wait_cycles: "cycles", "Time that misses waited for a free MSHR";
+        speculative_useful: "lines", "Speculatively fetched lines that a request used before their eviction";
+        speculative_useless: "lines", "Speculatively fetched lines that were never used";
+        speculative_late: "lines", "Useful speculatively fetched lines that were still in flight at their first use";
+        mshr_wait_cycles: "cycles", "Sum of the times that misses waited for a free MSHR";
     }
 }
 
 pagewalk_stats::counters! {
     /// Counters of the directory at the shared cache, for machines with several cores.
     pub struct DirectoryStats {
-        invalidations_sent: "lines", "Lines taken from a core because another one writes them";
-        remote_hits: "accesses", "Accesses served by another core's private cache, which had the line dirty";
-        upgrades: "accesses", "Stores to lines that the core held for reading";
+        invalidations_sent: "lines", "Lines invalidated in a core because another core writes them";
+        remote_hits: "accesses", "Accesses served by another core's private cache, which held the line dirty";
+        upgrades: "accesses", "Stores to lines that the core held in shared state";
         gauge lines: "lines", "Lines in any private cache";
     }
 }
@@ -58,10 +58,10 @@ pagewalk_stats::counters! {
         row_hits: "accesses", "Accesses that found their row open";
         row_misses: "accesses", "Accesses that found no row open in their bank";
         row_conflicts: "accesses", "Accesses that found another row open in their bank";
-        bus_busy_ps: "ps", "Time that the data bus carried lines";
-        bank_wait_ps: "ps", "Time that accesses waited for their bank";
-        bus_wait_ps: "ps", "Time that accesses waited for the data bus";
-        latency_ps: "ps", "Sum over reads of the time from the controller's request to the line, waiting included";
+        bus_busy_ps: "ps", "Time that the data bus was occupied by lines";
+        bank_wait_ps: "ps", "Sum of the times that accesses waited for their bank";
+        bus_wait_ps: "ps", "Sum of the times that accesses waited for the data bus";
+        latency_ps: "ps", "Sum of the read latencies, from the controller's request to the line, queueing included";
     }
 }
 

@@ -140,25 +140,25 @@ pagewalk_stats::counters! {
     /// Counters of one core's MMU.
     pub struct MmuStats {
         translations: "translations", "Addresses translated, data and instructions";
-        l1d_misses: "translations", "Data translations for which an entry was fetched into the first level: none was there, or on its way. Counters of hardware count these: AMD's L1 DTLB misses (PMCx045, all unit masks: reloads), Intel's DTLB_LOAD_MISSES and DTLB_STORE_MISSES (STLB_HIT and the walks)";
-        l1i_misses: "translations", "Instruction translations for which an entry was fetched into the first level: none was there, or on its way";
-        l1d_waits: "translations", "Data translations that waited for an entry which was on its way to the first level: no misses of their own";
-        l1i_waits: "translations", "Instruction translations that waited for an entry which was on its way to the first level: no misses of their own";
-        l2_hits: "translations", "Misses of the first level that the second had";
-        l2_waits: "translations", "Misses of the first level that waited for a walk under way to the same 4 KB page, or for a lookup of the in-memory TLB: no misses of the second level of their own";
-        walks: "walks", "Page walks, those that ended in a fault among them";
-        walks_merged: "translations", "Translations that waited for a walk to the same 4 KB page instead of walking: those of l2_waits, and those that waited for an entry on its way to the first level from a walk";
-        walks_merged_fetches: "translations", "Those of them that were of instructions";
-        walk_cycles: "cycles", "Sum of the walks' lengths, from a walker's start to the outcome";
-        walker_wait_cycles: "cycles", "Sum of the times that walks waited for a walker";
-        walk_reads: "reads", "Reads that walks made";
+        l1d_misses: "translations", "Misses of the first-level data TLB: data translations for which no entry was present or in flight, so that one was fetched. Hardware counters count the same: AMD's L1 DTLB misses (PMCx045, all unit masks: reloads), Intel's DTLB_LOAD_MISSES and DTLB_STORE_MISSES (STLB_HIT and the walks)";
+        l1i_misses: "translations", "Misses of the first-level instruction TLB: instruction translations for which no entry was present or in flight, so that one was fetched";
+        l1d_waits: "translations", "Data translations that waited for an entry in flight to the first level; not counted as misses";
+        l1i_waits: "translations", "Instruction translations that waited for an entry in flight to the first level; not counted as misses";
+        l2_hits: "translations", "Misses of the first level that hit in the second level";
+        l2_waits: "translations", "Misses of the first level that merged with a walk of the same 4 KB page or with a lookup of the in-memory TLB; not counted as misses of the second level";
+        walks: "walks", "Page walks, including those that end in a page fault";
+        walks_merged: "translations", "Translations that merged with a walk of the same 4 KB page: those of l2_waits, and those that waited for an entry in flight to the first level from a walk";
+        walks_merged_fetches: "translations", "Instruction translations among walks_merged";
+        walk_cycles: "cycles", "Sum of the walk latencies, from the start in a walker to the outcome";
+        walker_wait_cycles: "cycles", "Sum of the times that walks waited for a free walker";
+        walk_reads: "reads", "Page-table reads of walks";
         walk_reads_l1d: "reads", "Walk reads served by the first-level data cache";
         walk_reads_l2: "reads", "Walk reads served by the second-level cache";
         walk_reads_l3: "reads", "Walk reads served by the shared cache";
         walk_reads_remote: "reads", "Walk reads served by another core's cache";
         walk_reads_memory: "reads", "Walk reads served by DRAM";
         faults: "faults", "Translations that ended in a page fault";
-        invalidations: "invalidations", "Invalidations of pages, ranges or address spaces taken";
+        invalidations: "invalidations", "Invalidations of pages, ranges or address spaces received";
     }
 }
 
@@ -167,7 +167,7 @@ pagewalk_stats::counters! {
     pub struct PwcStats {
         lookups: "lookups", "Lookups in the page-walk cache of this level";
         hits: "lookups", "Lookups that found an entry that was ready";
-        fills: "entries", "Entries put in";
+        fills: "entries", "Entries filled";
     }
 }
 
@@ -175,13 +175,13 @@ pagewalk_stats::counters! {
 const WALK_LATENCY: Definition = histogram!(
     "walk_latency",
     "cycles",
-    "Length of a walk, from a walker's start to the outcome"
+    "Latency of a walk, from its start in a walker to the outcome"
 );
 /// Distribution of the times that walks wait for a walker.
 const WALKER_WAIT: Definition = histogram!(
     "walker_wait",
     "cycles",
-    "Time that a walk waited for a walker: for those asked for before it and still under way"
+    "Time that a walk waited for a free walker, occupied by walks that were requested earlier"
 );
 
 /// Number of page-walk caches. Array `k` holds entries of level `k + 2` of a radix table, and

@@ -15,11 +15,11 @@ pub(crate) use self::lru_stack::TlbLruStack;
 pagewalk_stats::counters! {
     /// Counters of one TLB array.
     pub struct TlbStats {
-        lookups: "lookups", "Translations looked up in the array";
+        lookups: "lookups", "Lookups in the array";
         hits: "lookups", "Lookups that found an entry that was ready";
-        waits: "lookups", "Lookups that waited for an entry on its way into the array: of a first level from the second or a walk, of a second from a walk that the first had not asked for";
-        misses: "lookups", "Lookups that found neither: another array of the level may have had it";
-        fills: "entries", "Entries put in";
+        waits: "lookups", "Lookups that waited for an entry in flight into the array: into a first level from the second level or a walk, into a second level from a walk that the first level had not requested";
+        misses: "lookups", "Lookups that neither hit nor waited; another array of the level may have held the entry";
+        fills: "entries", "Entries filled";
         evictions: "entries", "Entries replaced while still valid";
     }
 }

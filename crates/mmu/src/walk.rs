@@ -382,10 +382,10 @@ impl<B: Below> Port<PhysAddr> for Warming<'_, B> {
 pagewalk_stats::counters! {
     /// Counters of one core's nested TLB and of its walks of the host's table.
     pub struct NestedStats {
-        lookups: "lookups", "Guest-physical addresses looked up in the nested TLB: those of the guest's page-table entries and of what they point to";
+        lookups: "lookups", "Guest-physical addresses looked up in the nested TLB: addresses of the guest's page-table entries and of the pages that they map";
         hits: "lookups", "Lookups that found a translation that was ready";
-        fills: "entries", "Translations put into the nested TLB";
-        host_walks: "walks", "Walks of the host's page table, those that found nothing among them";
+        fills: "entries", "Translations filled into the nested TLB";
+        host_walks: "walks", "Walks of the host's page table, including those that found no mapping";
     }
 }
 

@@ -22,28 +22,28 @@ use crate::{Effects, Os, OsError};
 pagewalk_stats::counters! {
     /// Counters of page migration. taken = moved + skipped + no_memory.
     pub struct MigrationStats {
-        passes: "passes", "Times that it took pages";
-        taken: "pages", "4 KB pages that it took, at random among those that are mapped";
-        moved: "pages", "Those that lie in another frame since";
-        skipped: "pages", "Those that it left: shared with another process, shared memory, or in a reserved block";
-        no_memory: "pages", "Those for which there was no other frame, or no memory for the page table";
-        copied_bytes: "bytes", "Memory copied for it";
-        cycles: "cycles", "Time that it worked, shootdowns included. Only with `core = \"stolen\"` it is taken from programs";
-        shootdowns: "interrupts", "Times that a core was interrupted because a page that its program could use was moved";
+        passes: "passes", "Times that migration took pages";
+        taken: "pages", "4 KB pages taken at random from the mapped pages";
+        moved: "pages", "Taken pages that were moved to another frame";
+        skipped: "pages", "Taken pages that stayed: shared with another process, in shared memory, or in a reserved block";
+        no_memory: "pages", "Taken pages that stayed because no other frame, or no memory for the page table, was free";
+        copied_bytes: "bytes", "Memory copied by migration";
+        cycles: "cycles", "Time of the migration's work, shootdowns included. Programs lose this time only with `core = \"stolen\"`";
+        shootdowns: "interrupts", "Interrupts of cores whose program could use a page that was moved";
     }
 }
 
 pagewalk_stats::counters! {
     /// Counters of swapping. taken = swapped_out + skipped.
     pub struct SwapStats {
-        passes: "passes", "Times that it took pages";
-        taken: "pages", "4 KB pages that it took, at random among those that are mapped";
-        swapped_out: "pages", "Those whose frame is free since";
-        skipped: "pages", "Those that it left: of files or of shared memory, shared with another process, or in a reserved block";
-        swapped_in: "pages", "Pages that a fault brought back, each in the device's latency";
-        swap_in_cycles: "cycles", "Time that faults waited for the device, in fault_cycles too";
-        cycles: "cycles", "Time that it worked, shootdowns included. Only with `core = \"stolen\"` it is taken from programs";
-        shootdowns: "interrupts", "Times that a core was interrupted because a page that its program could use was swapped out";
+        passes: "passes", "Times that swapping took pages";
+        taken: "pages", "4 KB pages taken at random from the mapped pages";
+        swapped_out: "pages", "Taken pages that were swapped out, which freed their frame";
+        skipped: "pages", "Taken pages that stayed: of files or of shared memory, shared with another process, or in a reserved block";
+        swapped_in: "pages", "Pages swapped in by a fault, each with the device's latency";
+        swap_in_cycles: "cycles", "Time that faults waited for the device, included in fault_cycles";
+        cycles: "cycles", "Time of the swapping's work, shootdowns included. Programs lose this time only with `core = \"stolen\"`";
+        shootdowns: "interrupts", "Interrupts of cores whose program could use a page that was swapped out";
     }
 }
 

@@ -30,26 +30,26 @@ pagewalk_stats::counters! {
     pub struct StltStats {
         gauge bytes: "bytes", "Physical memory of the tables";
         gauge used_rows: "rows", "Rows in use";
-        loads: "instructions", "loadVA";
-        hits: "instructions", "Those that found a row; whether its record has the key is the program's to tell";
-        no_row: "instructions", "Those that found no row: the reply is 0";
-        invalid: "instructions", "Those whose row lies in a page of the array of invalid pages (IPB): the reply is 0";
-        no_table: "instructions", "Those of processes that have no table: the reply is 0";
-        inserts: "instructions", "insertSTLT";
-        new_rows: "instructions", "Those that took an empty row";
-        matching_rows: "instructions", "Those that took the row that matches";
-        replaced_rows: "instructions", "Those that took the least frequently used row of a full set";
-        emptied_rows: "instructions", "Those with address 0 that emptied the row that matches";
-        given_up: "instructions", "Those that did nothing: the page is not mapped, the process has no table, a row cannot hold the address, or with address 0 no row matches";
-        tables: "tables", "Tables that processes were given";
-        refused_tables: "tables", "Tables for which there was no contiguous memory";
-        calls: "calls", "STLTalloc, STLTresize and STLTfree";
-        refused_calls: "calls", "Those that failed";
+        loads: "instructions", "loadVA instructions";
+        hits: "instructions", "loadVA that found a row. The program itself checks that its record has the key";
+        no_row: "instructions", "loadVA that found no row; the result is 0";
+        invalid: "instructions", "loadVA whose row lies in a page of the array of invalid pages (IPB); the result is 0";
+        no_table: "instructions", "loadVA of processes without a table; the result is 0";
+        inserts: "instructions", "insertSTLT instructions";
+        new_rows: "instructions", "insertSTLT that took an empty row";
+        matching_rows: "instructions", "insertSTLT that took the matching row";
+        replaced_rows: "instructions", "insertSTLT that took the least frequently used row of a full set";
+        emptied_rows: "instructions", "insertSTLT with address 0 that emptied the matching row";
+        given_up: "instructions", "insertSTLT without effect: the page is unmapped, the process has no table, a row cannot hold the address, or the address is 0 and no row matches";
+        tables: "tables", "Tables allocated for processes";
+        refused_tables: "tables", "Tables refused for lack of contiguous memory";
+        calls: "calls", "System calls STLTalloc, STLTresize and STLTfree";
+        refused_calls: "calls", "System calls of the STLT that failed";
         invalid_pages: "pages", "Pages put into arrays of invalid pages";
-        refreshes: "searches", "Times that a full array, or an invalidation larger than it, had the kernel search a table";
-        refreshed_rows: "rows", "Rows that it put right or emptied";
-        refresh_cycles: "cycles", "Kernel time of it";
-        restored_pages: "pages", "Pages of arrays put into an IPB when a core took up their process";
+        refreshes: "searches", "Searches of a table by the kernel, triggered by a full array or by an invalidation larger than the array";
+        refreshed_rows: "rows", "Rows that these searches corrected or emptied";
+        refresh_cycles: "cycles", "Kernel time of these searches";
+        restored_pages: "pages", "Pages of arrays restored to an IPB when a core switched to their process";
     }
 }
 

@@ -49,7 +49,7 @@ pub(crate) const POPULATE: ParamInfo = ParamInfo {
     unit: "",
     default: "yes",
     range: "yes, timed, no or a size",
-    meaning: "Whether memory is initialised before the region of interest, in the order of the program and without simulated time; with timed, by simulated stores inside of the region of interest; with no, pages fault at their first access. With a size, so much of it as with yes, and of the rest each page is touched by a simulated store inside of the region of interest.",
+    meaning: "Initialisation of memory before the region of interest, in the order of the program and without simulated time. With timed, simulated stores inside of the region of interest initialise it; with no, pages fault at their first access. With a size, that much is initialised as with yes, and a simulated store inside of the region of interest touches each page of the rest.",
 };
 
 /// Parameter of the same programs.
@@ -58,5 +58,5 @@ pub(crate) const REGION: ParamInfo = ParamInfo {
     unit: "",
     default: "all",
     range: "all, or initialisation with populate=timed or a size",
-    meaning: "What the region of interest covers: all that is simulated, or the simulated initialisation alone.",
+    meaning: "Extent of the region of interest: all that is simulated, or the simulated initialisation alone.",
 };

@@ -87,13 +87,13 @@ impl CuckooWalkSpec {
 pagewalk_stats::counters! {
     /// Counters of a walker of elastic cuckoo page tables.
     pub struct CuckooWalkStats {
-        direct: "walks", "Walks for which the walk caches named one way of one table";
-        size: "walks", "Walks for which the walk caches named the page size: all ways of one table";
-        partial: "walks", "Walks for which the walk caches left out some ways or page sizes";
-        complete: "walks", "Walks that began with all ways of all tables, since the walk caches named none";
-        retried: "walks", "Walks that went on with all ways of all tables, since nothing matched where the walk caches had sent them";
-        probes: "reads", "Lines of page tables that walks asked for";
-        cwt_fetches: "reads", "Lines of cuckoo walk tables that were asked for, off the walks' path";
+        direct: "walks", "Walks for which the walk caches selected one way of one table";
+        size: "walks", "Walks for which the walk caches selected the page size: all ways of one table";
+        partial: "walks", "Walks for which the walk caches excluded some ways or page sizes";
+        complete: "walks", "Walks that began with all ways of all tables, because the walk caches selected none";
+        retried: "walks", "Walks that continued with all ways of all tables, because nothing matched in the selected ones";
+        probes: "reads", "Lines of page tables that walks requested";
+        cwt_fetches: "reads", "Lines of cuckoo walk tables requested, off the walks' critical path";
     }
 }
 
@@ -102,7 +102,7 @@ pagewalk_stats::counters! {
     pub struct CwcStats {
         lookups: "lookups", "Lookups in this cache of a cuckoo walk table";
         hits: "lookups", "Lookups that found a line that was ready";
-        fills: "lines", "Lines put in";
+        fills: "lines", "Lines filled";
     }
 }
 

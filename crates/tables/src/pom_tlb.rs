@@ -104,10 +104,10 @@ pagewalk_stats::counters! {
     /// Counters of the contents of an in-memory TLB.
     pub struct PomTlbStats {
         gauge bytes: "bytes", "Physical memory of the in-memory TLB";
-        gauge entries_4kb: "entries", "Entries of 4 KB pages in use";
-        gauge entries_2mb: "entries", "Entries of 2 MB pages, or of such pieces of 1 GB pages, in use";
+        gauge entries_4kb: "entries", "Entries in use of 4 KB pages";
+        gauge entries_2mb: "entries", "Entries in use of 2 MB pages, or of 2 MB pieces of 1 GB pages";
         evictions: "entries", "Entries replaced while still valid";
-        invalidated: "entries", "Entries dropped since the kernel changed what they translate";
+        invalidated: "entries", "Entries dropped because the kernel changed their page";
     }
 }
 

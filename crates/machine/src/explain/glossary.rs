@@ -17,12 +17,12 @@ pub(super) const TERMS: &[Term] = &[
     term(
         &["speedup", "fastest", "over the first design"],
         "",
-        "How many times as fast as the first design of the comparison: the first's cycles for an instruction over this one's. Where designs do not run the same instructions it is of cycles for a request (by requests), and of a mix the ratio of weighted speedups (weighted)",
+        "Speedup over the first design of the comparison: the first's cycles per instruction over this one's. If designs do not run the same instructions, cycles per request are compared (by requests); for a mix it is the ratio of weighted speedups (weighted)",
     ),
     term(
         &["translation", "translation cost", "cost"],
         "share of the cycles",
-        "What perfect TLBs would save of the cycles, measured by simulating the same instructions on a machine whose TLBs never miss (perfect-tlb). Negative where that machine needs more cycles",
+        "Share of the cycles that perfect TLBs would save, measured by simulating the same instructions on a machine whose TLBs never miss (perfect-tlb). Negative if that machine needs more cycles",
     ),
     term(
         &[
@@ -33,7 +33,7 @@ pub(super) const TERMS: &[Term] = &[
             "perfect TLBs on the same instructions",
         ],
         "",
-        "A machine whose TLBs never miss, on the same instructions: the design perfect-tlb, which runs beside the others to say what translation costs",
+        "A machine whose TLBs never miss, on the same instructions: the design perfect-tlb, which runs beside the others to measure the cost of translation",
     ),
     term(
         &[
@@ -43,12 +43,12 @@ pub(super) const TERMS: &[Term] = &[
             "misses for 1000 instructions",
         ],
         "misses/1000 instructions",
-        "Misses for 1000 instructions: of a TLB, a cache, or mispredicted branches",
+        "Misses of a TLB or a cache, or mispredicted branches, per 1000 instructions",
     ),
     term(
         &["TLB", "TLBs", "translation lookaside buffer"],
         "",
-        "Translation lookaside buffer: a core's cache of translations from virtual pages to physical frames. The L1 TLB is asked with every access, the L2 TLB (on Intel STLB) when it misses, and when that misses too a page walk begins",
+        "Translation lookaside buffer: a core's cache of translations from virtual pages to physical frames. Every access looks up the L1 TLB. A miss looks up the L2 TLB (on Intel STLB), and a miss there begins a page walk",
     ),
     term(
         &["L1 TLB", "L1 TLB MPKI", "L1 TLB misses", "L1 DTLB", "DTLB"],
@@ -65,17 +65,17 @@ pub(super) const TERMS: &[Term] = &[
             "L2 TLB misses a kilo-instruction",
         ],
         "",
-        "The second-level TLB of a core (mmu.l2); a translation that it does not have either is walked for",
+        "The second-level TLB of a core (mmu.l2); a miss there begins a page walk",
     ),
     term(
         &["walk", "page walk", "page-table walk"],
         "",
-        "A page walk: the hardware's search of the page table for a translation that no TLB has. Each of its reads goes through the caches. In \"Where the cycles went\", cycles lost to instructions that waited for one",
+        "A page walk: the hardware's search of the page table for a translation that no TLB has. Each of its reads goes through the caches. In the cycle stack, cycles lost to page walks",
     ),
     term(
         &["walker", "page walker", "for a walker"],
         "",
-        "The unit of a core that does page walks; mmu.walkers says how many walks go on at a time. In \"Where the cycles went\", cycles lost while a walk waited for a free one",
+        "The unit of a core that performs page walks; mmu.walkers is the number of concurrent walks. In the cycle stack, cycles lost while a walk waited for a free walker",
     ),
     term(
         &[
@@ -87,17 +87,17 @@ pub(super) const TERMS: &[Term] = &[
             "paging-structure cache",
         ],
         "",
-        "Page-walk cache (paging-structure cache): a small cache of upper entries of the page table, by which a walk skips their reads (mmu.walk_caches; of hashed page tables the cuckoo walk caches, mmu.cuckoo)",
+        "Page-walk cache (paging-structure cache): a small cache of upper-level page-table entries, which lets a walk skip their reads (mmu.walk_caches; for hashed page tables the cuckoo walk caches, mmu.cuckoo)",
     ),
     term(
         &["page table", "page tables", "page-table size"],
         "bytes",
-        "What maps virtual pages to physical frames, in simulated memory. In a comparison, the largest size of all page tables together (page_table_bytes)",
+        "The structure in simulated memory that maps virtual pages to physical frames. In a comparison, the peak size of all page tables together (page_table_bytes)",
     ),
     term(
         &["largest block", "contiguous block"],
         "bytes",
-        "The largest contiguous block of physical memory that a page table asked for (largest_contiguous_bytes): large ones are hard to find in fragmented memory",
+        "The largest contiguous block of physical memory allocated for a page table (largest_contiguous_bytes). Large blocks are hard to find in fragmented memory",
     ),
     term(
         &["page fault", "fault"],
@@ -123,22 +123,22 @@ pub(super) const TERMS: &[Term] = &[
             "cpi",
         ],
         "cycles",
-        "Clock cycles of the simulated core (frequency_ghz): for an instruction (CPI, one over IPC) or for a request",
+        "Clock cycles of the simulated core (frequency_ghz): per instruction (CPI, one over IPC) or per request",
     ),
     term(
         &["instructions a cycle", "instructions a cycle over time"],
         "instructions/cycle",
-        "IPC: instructions of all threads over the cycles of the core that took longest; over time, in each interval",
+        "IPC: instructions of all threads over the cycles of the slowest core; over time, in each interval",
     ),
     term(
         &["cycles a walk", "walk time"],
         "cycles",
-        "Mean time of a page walk, from its start in a walker to its end (walk_cycles_mean)",
+        "Mean latency of a page walk, from its start in a walker to its end (walk_cycles_mean)",
     ),
     term(
         &["reads a walk"],
         "reads",
-        "Mean number of page-table reads of a walk (walk_reads_per_walk): four with radix tables of four levels, less what walk caches save",
+        "Mean number of page-table reads per walk (walk_reads_per_walk): four with radix tables of four levels, less the reads that walk caches save",
     ),
     term(
         &[
@@ -149,7 +149,7 @@ pub(super) const TERMS: &[Term] = &[
             "million instructions",
         ],
         "",
-        "A number in each stretch of --interval instructions of the measured part",
+        "A number in each interval of --interval instructions of the measured part",
     ),
     term(
         &["request", "a request", "by requests"],
@@ -159,72 +159,72 @@ pub(super) const TERMS: &[Term] = &[
     term(
         &["where the cycles went", "cycle stack", "cause"],
         "cycles",
-        "The cycle stack: every cycle of the measured part, shared out by what the oldest instruction waited for (docs/cycle-stack.md). A share says where time was spent, not what would be saved",
+        "The cycle stack: every cycle of the measured part, charged to the causes that delayed the oldest instruction (docs/cycle-stack.md). A share is the time spent on a cause, not the time that its removal would save",
     ),
     term(
         &["base"],
         "cycles",
-        "Of where the cycles went: those in which an instruction retired, at the full width of the core",
+        "In the cycle stack: cycles in which instructions retired, at the full width of the core",
     ),
     term(
         &["compute"],
         "cycles",
-        "Of where the cycles went: those lost while the oldest instruction waited for its producers or executed",
+        "In the cycle stack: cycles lost while the oldest instruction waited for its producers or executed",
     ),
     term(
         &["L1D", "L1I", "L2", "L3", "last-level cache"],
         "",
-        "The caches: each core's first level for data (L1D) and for instructions (L1I), its second level (L2), and the third that all share (L3). In \"Where the cycles went\", cycles lost to instructions whose data came from there",
+        "The caches: each core's first level for data (L1D) and for instructions (L1I), its second level (L2), and the third that all share (L3). In the cycle stack, cycles lost to accesses that a level served",
     ),
     term(
         &["remote"],
         "cycles",
-        "Of where the cycles went: those lost to instructions whose data came from another core's cache",
+        "In the cycle stack: cycles lost to accesses served by another core's cache",
     ),
     term(
         &["DRAM", "memory"],
         "",
-        "Main memory, behind the last cache. In \"Where the cycles went\", cycles lost to instructions whose data came from there; DRAM queue: to waiting for its banks and bus",
+        "Main memory, behind the last cache. In the cycle stack, cycles lost to accesses served by DRAM; DRAM queue: cycles lost to queueing for its banks and bus",
     ),
     term(
         &["DRAM queue"],
         "cycles",
-        "Of where the cycles went: those lost to instructions that waited for a bank or the bus of the DRAM",
+        "In the cycle stack: cycles lost to queueing for a bank or the bus of the DRAM",
     ),
     term(
         &["miss register", "MSHR"],
         "",
-        "A cache's register for a line on its way (MSHR): when none is free, a miss waits. In \"Where the cycles went\", cycles lost to that",
+        "Miss status holding register (MSHR): tracks a line in flight to a cache. A miss waits if none is free. In the cycle stack, cycles lost to that wait",
     ),
     term(
         &["TLB lookups", "tlb lookup"],
         "cycles",
-        "Of where the cycles went: those lost to instructions that waited for TLBs to be looked up",
+        "In the cycle stack: cycles lost to TLB lookups",
     ),
     term(
         &["kernel"],
         "cycles",
-        "Of where the cycles went: those lost to page faults, system calls and context switches",
+        "In the cycle stack: cycles lost to page faults, system calls and context switches",
     ),
     term(
         &["branch", "branches"],
         "cycles",
-        "Of where the cycles went: those lost to refilling after mispredicted branches",
+        "In the cycle stack: cycles lost while the front end refilled after mispredicted branches",
     ),
     term(
         &["fetch"],
         "cycles",
-        "Of where the cycles went: those lost while the front end waited for instructions from the caches",
+        "In the cycle stack: cycles lost while the front end waited for instructions from the caches",
     ),
     term(
         &["store queue"],
         "cycles",
-        "Of where the cycles went: those lost to a full store queue and to fences that drain it",
+        "In the cycle stack: cycles lost to a full store queue and to fences that drain it",
     ),
     term(
         &["idle"],
         "cycles",
-        "Of where the cycles went: those in which no thread was on the core",
+        "In the cycle stack: cycles in which no thread was on the core",
     ),
     term(
         &[
@@ -245,22 +245,22 @@ pub(super) const TERMS: &[Term] = &[
             "p99",
         ],
         "",
-        "A histogram tells how many values there were (number), their mean, the values that 50, 90 and 99 % of them do not exceed (percentiles; at most 1/32 too high), and the largest",
+        "A histogram gives the number of values, their mean, the values that 50, 90 and 99 % of them do not exceed (percentiles; at most 1/32 too high), and the largest",
     ),
     term(
         &["where the energy went", "energy ratio", "over the first"],
         "",
-        "Energy for an instruction, or a request, relative to the first design's. 'pagewalk explain energy' has the model and every number of it",
+        "Energy per instruction, or per request, relative to the first design's. 'pagewalk explain energy' has the model and every number of it",
     ),
     term(
         &["dynamic", "static", "dynamic energy", "static energy"],
         "nJ",
-        "Energy that accesses and instructions took (dynamic), and energy that leaked and ticked while the program ran (static)",
+        "Energy that accesses and instructions consume (dynamic), and energy that leakage and clocks consume while the program runs (static)",
     ),
     term(
         &["core", "cores"],
         "",
-        "A core of the simulated machine, with its own TLBs, walkers and first caches. As a part that takes energy: the out-of-order core without caches and TLBs",
+        "A core of the simulated machine, with its own TLBs, walkers and private caches. As a consumer of energy: the out-of-order core without caches and TLBs",
     ),
     term(
         &["caches", "cache"],
@@ -270,12 +270,12 @@ pub(super) const TERMS: &[Term] = &[
     term(
         &["speculation", "speculation engine"],
         "",
-        "What guesses where data lie while a walk goes on (engine.revelator, engine.spectlb), as a part that takes energy",
+        "Speculation engine, as a consumer of energy: it guesses the place of the data during a walk (engine.revelator, engine.spectlb)",
     ),
     term(
         &["design"],
         "",
-        "How a machine translates: page table, placement of pages, TLBs, walk caches, engines. A file of designs/ or your own; speedups refer to the first of a comparison",
+        "A translation design of a machine: page table, placement of pages, TLBs, walk caches, engines. A file of designs/ or your own; speedups refer to the first of a comparison",
     ),
     term(
         &["machine"],
@@ -285,37 +285,37 @@ pub(super) const TERMS: &[Term] = &[
     term(
         &["program", "programs", "programs of the mix", "mix"],
         "",
-        "What runs: a built-in program, a trace, any Linux x86-64 program, or a mix of programs side by side",
+        "The simulated workload: a built-in program, a trace, any Linux x86-64 program, or a mix of programs side by side",
     ),
     term(
         &["IPC alone", "alone", "of alone"],
         "instructions/cycle",
-        "Of a program in a mix: its IPC without the others, on the first design; 'of alone' is the share of it that is left in their company",
+        "IPC of a program of a mix without the others, on the first design; 'of alone' is the share of it that the program reaches in the mix",
     ),
     term(
         &["weighted speedup", "weighted"],
         "",
-        "Of a mix: the sum over its programs of the IPC in the mix over the IPC alone on the first design (Snavely and Tullsen, ASPLOS 2000)",
+        "Weighted speedup of a mix: the sum over its programs of the IPC in the mix over the IPC alone on the first design (Snavely and Tullsen, ASPLOS 2000)",
     ),
     term(
         &["harmonic speedup"],
         "",
-        "Of a mix: harmonic mean over its programs of the IPC in the mix over the IPC alone on the first design, which is small where one of them is left behind (Luo, Gummaraju and Franklin, ISPASS 2001)",
+        "Harmonic speedup of a mix: harmonic mean over its programs of the IPC in the mix over the IPC alone on the first design. It is small if one program is starved (Luo, Gummaraju and Franklin, ISPASS 2001)",
     ),
     term(
         &["ANTT"],
         "",
-        "Of a mix: average normalized turnaround time, the mean over its programs of how many times longer an instruction takes in the mix than alone on the first design (Eyerman and Eeckhout, IEEE Micro 2008)",
+        "Average normalized turnaround time of a mix: mean over its programs of the CPI in the mix over the CPI alone on the first design (Eyerman and Eeckhout, IEEE Micro 2008)",
     ),
     term(
         &["speedup in time", "in time", "the same machine"],
         "",
-        "Where several machines are compared, clocks differ and cycles do not compare: speed in seconds relative to the first design on the first machine. 'speedup' is then relative to the first design on the same machine, in cycles",
+        "Speedup in seconds over the first design on the first machine, if several machines with different clocks are compared. 'speedup' is then relative to the first design on the same machine, in cycles",
     ),
     term(
         &["skip", "skipped"],
         "",
-        "Instructions before the measured part that only map their pages (--skip)",
+        "Instructions that are fast-forwarded before the measured part and only map their pages (--skip)",
     ),
     term(
         &["warm-up", "warmup"],
@@ -325,12 +325,12 @@ pub(super) const TERMS: &[Term] = &[
     term(
         &["region of interest", "ROI"],
         "",
-        "What a program marks with pagewalk.h as the part to be measured (--roi)",
+        "The part of a program that it marks for measurement with pagewalk.h (--roi)",
     ),
     term(
         &["measured", "measured part", "instructions measured"],
         "",
-        "What numbers count: after skipping and warm-up, until --instructions, --requests or the program's end",
+        "The part of the run that numbers count: after fast-forwarding and warm-up, until --instructions, --requests or the program's end",
     ),
     term(
         &[
@@ -341,22 +341,22 @@ pub(super) const TERMS: &[Term] = &[
             "samples",
         ],
         "",
-        "With --sample or --precision, short stretches are measured, and what lies between them warms caches and TLBs or is passed over: the numbers are estimates, and lie between their bounds with that confidence",
+        "With --sample or --precision, short samples are measured. Between them, functional warming keeps caches and TLBs warm, or instructions are fast-forwarded. The numbers are estimates, and lie between their bounds with the given confidence",
     ),
     term(
         &["regions", "region", "weights", "regions of a trace"],
         "",
-        "With --regions, only these stretches of a trace are measured, and stand for the whole: each counts by its weight, the share of the trace's instructions that are like its own. Counts are those of as many instructions as the regions have; no error bound is known",
+        "With --regions, only these regions of a trace are measured, and represent the whole. The weight of a region is the share of the trace's instructions that it represents. Counts refer to as many instructions as the regions have; no error bound is known",
     ),
     term(
         &["partial"],
         "",
-        "The run was stopped, or a design came to no end: numbers are of what there is, and designs may have different parts behind them",
+        "The run was stopped, or a design did not finish. Numbers cover the simulated part, which may differ between designs",
     ),
     term(
         &["seed"],
         "",
-        "Where all random choices begin (--seed): the same seed gives the same result, byte for byte",
+        "Random seed (--seed): the same seed gives the same result, byte for byte",
     ),
     term(
         &[
@@ -390,21 +390,21 @@ pub(super) const TERMS: &[Term] = &[
             "all",
         ],
         "nJ",
-        "Energy in nanojoules, of the whole machine or of each of its parts, for an instruction or a request where it says so",
+        "Energy in nanojoules, of the whole machine or of each of its parts, per instruction or per request if the title says so",
     ),
     term(
         &["K", "M", "G", "thousands", "millions", "billions"],
         "",
-        "Of counts: thousands, millions, billions (powers of ten)",
+        "Suffixes of counts: thousands, millions, billions (powers of ten)",
     ),
     term(
         &["KiB", "MiB", "GiB", "TiB", "bytes"],
         "bytes",
-        "Of sizes: 2^10, 2^20, 2^30, 2^40 bytes",
+        "Units of sizes: 2^10, 2^20, 2^30, 2^40 bytes",
     ),
     term(
         &["uJ", "mJ", "J"],
         "",
-        "Of energies: millionths, thousandths of a joule, joules",
+        "Units of energies: microjoules, millijoules, joules",
     ),
 ];

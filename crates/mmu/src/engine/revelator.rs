@@ -161,11 +161,11 @@ pagewalk_stats::counters! {
     /// + withheld_by_share + withheld_by_delay + withheld_by_oracle + repeated. Only the counters
     /// that the filter and the tier can change are reported.
     pub struct FilterStats {
-        candidates: "lines", "Lines that this tier named";
-        withheld_by_share: "lines", "Lines that were not guessed since the tier has placed too small a share of all pages, or page tables";
-        withheld_by_delay: "lines", "Lines that were not guessed since the bus of the DRAM was too slow or too busy for a guess of this tier";
-        withheld_by_oracle: "lines", "Lines that were not guessed since they were not the right ones: a perfect filter's";
-        repeated: "lines", "Lines that were guessed for the same miss already: an earlier tier had named them";
+        candidates: "lines", "Lines predicted by this tier";
+        withheld_by_share: "lines", "Lines not guessed because the tier has placed too small a share of all pages or page tables";
+        withheld_by_delay: "lines", "Lines not guessed because the DRAM bus was too slow or too busy for a guess of this tier";
+        withheld_by_oracle: "lines", "Lines not guessed because a perfect filter knows that they are wrong";
+        repeated: "lines", "Lines not guessed because an earlier tier had guessed them for the same miss";
     }
 }
 

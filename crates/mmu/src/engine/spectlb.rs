@@ -56,15 +56,15 @@ pagewalk_stats::counters! {
     /// Counters of one SpecTLB. lookups = hits + misses; lookups are the walks, and hits and
     /// merged_hits are the engine's guesses.
     pub struct SpecTlbStats {
-        lookups: "lookups", "Lookups for misses of all TLBs that walked: misses / lookups is the miss rate";
-        hits: "lookups", "Those of them that found where the region's reservation lies, and guessed";
-        misses: "lookups", "Those that found nothing, or an entry whose walk had not ended";
-        merged_lookups: "lookups", "Lookups for misses that waited for a walk to the same 4 KB page";
-        merged_hits: "lookups", "Those of them that found where the region's reservation lies, and guessed";
-        mispredictions: "lookups", "Hits for which the walk found the page in another place: the entry was out of date, or made by chance";
-        fills: "entries", "Entries put in, or put right after a misprediction";
+        lookups: "lookups", "Lookups for misses of all TLBs that walked; misses / lookups is the miss rate";
+        hits: "lookups", "Lookups that found the frames of the region's reservation, and guessed";
+        misses: "lookups", "Lookups that found no entry, or an entry whose walk had not ended";
+        merged_lookups: "lookups", "Lookups for misses that merged with a walk of the same 4 KB page";
+        merged_hits: "lookups", "Merged lookups that found the frames of the region's reservation, and guessed";
+        mispredictions: "lookups", "Hits for which the walk found the page in another frame: the entry was stale, or made by chance";
+        fills: "entries", "Entries filled, or corrected after a misprediction";
         evictions: "entries", "Entries replaced while still valid";
-        invalidated: "entries", "Entries dropped since the kernel changed what they cover: the region was promoted, demoted, unmapped or protected";
+        invalidated: "entries", "Entries dropped because the kernel promoted, demoted, unmapped or protected the region";
     }
 }
 

@@ -15,15 +15,15 @@ pagewalk_stats::counters! {
     /// Counters of an engine's guesses of one kind. guesses = right + wrong, and guesses = fetched
     /// + merged + useless + dropped.
     pub struct GuessStats {
-        guesses: "guesses", "Lines that the speculation engine guessed, of data or of page-table entries (those of `steps` within a nested walk, when it has come to where they are needed)";
-        right: "guesses", "Guesses that the walk proved right: the line of the data, or of an entry that the walk ended at";
-        wrong: "guesses", "Guesses that the walk proved wrong, those where it found no page among them";
-        fetched: "guesses", "Guesses that fetched their line into the second-level cache; of those the cache counts what went unused";
-        merged: "guesses", "Guesses whose line was on its way to the core already";
-        useless: "guesses", "Guesses whose line one of the core's caches had already";
-        dropped: "guesses", "Guesses for which no miss register of the second-level cache was free";
-        late: "guesses", "Right guesses of data whose line was still on its way when the translation was known";
-        saved_cycles: "cycles", "Time that right guesses which fetched their line took from what waits for it: what the fetch took, less what was still waited for. Of entries the walk waits; of data an access that asks for it when the translation is known, stores left out, since nothing waits for theirs";
+        guesses: "guesses", "Lines of data or of page-table entries that the speculation engine guessed. Guesses of `steps` within a nested walk count when the walk reaches the step";
+        right: "guesses", "Guesses that the walk confirmed: the line of the data, or of an entry at which the walk ended";
+        wrong: "guesses", "Guesses that the walk refuted, including those for which it found no page";
+        fetched: "guesses", "Guesses that fetched their line into the second-level cache. The cache counts those that were never used";
+        merged: "guesses", "Guesses whose line was in flight to the core already";
+        useless: "guesses", "Guesses whose line was present in one of the core's caches";
+        dropped: "guesses", "Guesses dropped because no MSHR of the second-level cache was free";
+        late: "guesses", "Right guesses of data whose line was still in flight when the translation was known";
+        saved_cycles: "cycles", "Cycles saved by right guesses that fetched their line: the latency of the fetch, less the wait that remained. The wait is that of the walk for entries, and of an access at the end of the translation for data. Guesses for stores save nothing, because nothing waits for a store's line";
     }
 }
 

@@ -22,21 +22,21 @@ pagewalk_stats::counters! {
     /// Counters of one core's lookups in the in-memory TLB. lookups = hits + misses, hits =
     /// hits_4kb + hits_2mb, lookups = walks + hits, and lookups is the sum of the reads by level.
     pub struct InMemoryStats {
-        lookups: "lookups", "Translations that no TLB of the core had and that the in-memory TLB was asked for";
-        hits: "lookups", "Lookups that found the translation: no walk is made";
-        misses: "lookups", "Lookups that did not, and a walk is made: no entry, one of the size that was not predicted, or a store to a page that the entry says is read-only";
+        lookups: "lookups", "Lookups of the in-memory TLB, for translations that missed all TLBs of the core";
+        hits: "lookups", "Lookups that found the translation, so that no walk is made";
+        misses: "lookups", "Lookups followed by a walk: no entry, an entry of the size that was not predicted, or a store to a page that the entry marks read-only";
         hits_4kb: "lookups", "Hits of 4 KB pages";
-        hits_2mb: "lookups", "Hits of 2 MB pages, or of such pieces of 1 GB pages";
-        merged: "translations", "Translations that waited for a lookup under way for the same 4 KB page, which was a hit";
-        predicted_right: "lookups", "Lookups whose page had the size that was predicted";
-        predicted_wrong: "lookups", "Lookups whose page had the other size, as the walk found out";
-        cycles: "cycles", "Sum of the lookups' lengths, from the miss of the last TLB of the core to the line";
-        fills: "entries", "Entries put in after walks, each of which writes its line";
-        reads_l1d: "reads", "Lines read by lookups, one each, that the first-level data cache had";
-        reads_l2: "reads", "Those that the second-level cache had";
-        reads_l3: "reads", "Those that the shared cache had";
-        reads_remote: "reads", "Those that another core's cache had";
-        reads_memory: "reads", "Those that came from DRAM";
+        hits_2mb: "lookups", "Hits of 2 MB pages, or of 2 MB pieces of 1 GB pages";
+        merged: "translations", "Translations that merged with a lookup in progress for the same 4 KB page, which hit";
+        predicted_right: "lookups", "Lookups whose page size was predicted correctly";
+        predicted_wrong: "lookups", "Lookups whose page size was mispredicted, as the walk found";
+        cycles: "cycles", "Sum of the lookup latencies, from the miss of the core's last TLB to the line";
+        fills: "entries", "Entries filled after walks, each of which writes its line";
+        reads_l1d: "reads", "Lookups (one line each) served by the first-level data cache";
+        reads_l2: "reads", "Lookups served by the second-level cache";
+        reads_l3: "reads", "Lookups served by the shared cache";
+        reads_remote: "reads", "Lookups served by another core's cache";
+        reads_memory: "reads", "Lookups served by DRAM";
     }
 }
 

@@ -22,27 +22,27 @@ pagewalk_stats::counters! {
     /// Counters of one core's TLB prefetcher. predicted = present + unmapped + fetched; fetched =
     /// useful + useless + pending.
     pub struct TlbPrefetchStats {
-        misses: "translations", "Data translations that it learned from: those that no TLB had, and first uses of what it had fetched";
-        predicted: "pages", "Pages that it named";
-        present: "pages", "Those of them whose translation was there or on its way";
-        unmapped: "walks", "Those that a walk found no page for, or no right to fault for one";
-        fetched: "walks", "Those whose translation a walk brought. unmapped and fetched are walks that are not among the MMU's";
-        useful: "pages", "Fetched translations that were used before they went";
-        late: "pages", "Those of them that were still on their way";
-        useless: "pages", "Fetched translations that had gone when their page was asked for or named again, or when the buffer needed their place";
-        gauge pending: "pages", "Fetched translations that neither has happened to";
-        walk_cycles: "cycles", "Sum of the lengths of these walks, from a walker's start to the outcome";
-        walker_wait_cycles: "cycles", "Sum of the times that they waited for a walker";
-        walk_reads: "reads", "Reads that they made: not among the MMU's";
+        misses: "translations", "Data translations that train the prefetcher: misses of all TLBs, and first uses of prefetched translations";
+        predicted: "pages", "Pages predicted by the prefetcher";
+        present: "pages", "Predicted pages whose translation was present or in flight";
+        unmapped: "walks", "Predicted pages whose walk found no mapping; a prefetch may not fault";
+        fetched: "walks", "Predicted pages whose translation a walk fetched. The walks of unmapped and fetched are not among the MMU's walks";
+        useful: "pages", "Prefetched translations that were used before their eviction";
+        late: "pages", "Useful prefetched translations that were still in flight at their first use";
+        useless: "pages", "Prefetched translations that were evicted unused. Each is counted when the buffer evicts it, or when its page is next accessed or predicted";
+        gauge pending: "pages", "Prefetched translations that are neither useful nor useless so far";
+        walk_cycles: "cycles", "Sum of the latencies of the prefetcher's walks, from the start in a walker to the outcome";
+        walker_wait_cycles: "cycles", "Sum of the times that the prefetcher's walks waited for a free walker";
+        walk_reads: "reads", "Page-table reads of the prefetcher's walks; not among the MMU's walk_reads";
     }
 }
 
 pagewalk_stats::counters! {
     /// Counters of one core's prefetch buffer.
     pub struct PrefetchBufferStats {
-        lookups: "lookups", "Translations that no TLB had and that the buffer was asked for";
-        hits: "lookups", "Lookups that found the translation, which goes into the TLBs: no walk is made";
-        fills: "entries", "Translations put in";
+        lookups: "lookups", "Lookups of the prefetch buffer, for translations that missed all TLBs";
+        hits: "lookups", "Lookups that found the translation. It moves into the TLBs, and no walk is made";
+        fills: "entries", "Translations filled";
     }
 }
 

@@ -25,41 +25,41 @@ pub const INSERTIONS: usize = 8;
 pagewalk_stats::counters! {
     /// Counters of one core's timed `loadVA` and `insertSTLT` instructions.
     pub struct StltUnitStats {
-        loads: "instructions", "loadVA executed";
-        inserts: "instructions", "insertSTLT executed";
-        load_wait_cycles: "cycles", "Sum of the times that loadVA waited for an insertion under way into the row that it found";
-        insert_wait_cycles: "cycles", "Sum of the times that insertSTLT waited for an entry of the insertion buffer";
-        walks: "walks", "Walks of insertSTLT, those that found no page among them: not among the MMU's walks";
-        walk_faults: "walks", "Those of them that found no page: the insertion is given up, nothing faults";
-        walk_cycles: "cycles", "Sum of their lengths, from a walker's start to the outcome";
-        walker_wait_cycles: "cycles", "Sum of the times that they waited for a walker";
-        walk_reads: "reads", "Reads that they made: not among the MMU's";
+        loads: "instructions", "loadVA instructions executed";
+        inserts: "instructions", "insertSTLT instructions executed";
+        load_wait_cycles: "cycles", "Sum of the times that loadVA waited for an insertion in progress into the row that it found";
+        insert_wait_cycles: "cycles", "Sum of the times that insertSTLT waited for a free entry of the insertion buffer";
+        walks: "walks", "Page walks of insertSTLT, including those that found no page; not among the MMU's walks";
+        walk_faults: "walks", "Page walks of insertSTLT that found no page. The insertion is dropped without a fault";
+        walk_cycles: "cycles", "Sum of the latencies of insertSTLT's walks, from the start in a walker to the outcome";
+        walker_wait_cycles: "cycles", "Sum of the times that insertSTLT's walks waited for a free walker";
+        walk_reads: "reads", "Page-table reads of insertSTLT's walks; not among the MMU's walk_reads";
     }
 }
 
 pagewalk_stats::counters! {
     /// Counters of one core's STB. Misses of the last TLB = walks + waits for walks + hits.
     pub struct StbStats {
-        lookups: "lookups", "Translations that no TLB had and that the STB was asked for";
-        hits: "lookups", "Lookups that found the translation: no walk is made";
-        fills: "entries", "Translations that loadVA put in";
+        lookups: "lookups", "Lookups of the STB, for translations that missed all TLBs";
+        hits: "lookups", "Lookups that found the translation, so that no walk is made";
+        fills: "entries", "Translations filled by loadVA";
     }
 }
 
 pagewalk_stats::counters! {
     /// Counters of one core's IPB.
     pub struct IpbStats {
-        lookups: "lookups", "Times that loadVA had a row and asked whether its page is invalid";
-        hits: "lookups", "Times that it was, and the reply is 0";
-        fills: "entries", "Pages that the kernel put in: those that it changed, and those of its array when the core took up the process";
+        lookups: "lookups", "Lookups by loadVA that found a row and checked its page against the invalid pages";
+        hits: "lookups", "Lookups that found the page invalid; the result is 0";
+        fills: "entries", "Pages entered by the kernel: pages that it changed, and those of a process's array when the core switched to the process";
     }
 }
 
 pagewalk_stats::counters! {
     /// Counters of one core's insertion buffer.
     pub struct InsertionBufferStats {
-        lookups: "lookups", "Times that loadVA looked for an insertion under way";
-        fills: "entries", "Insertions that took an entry";
+        lookups: "lookups", "Lookups by loadVA for an insertion in progress";
+        fills: "entries", "Insertions that occupied an entry";
     }
 }
 

@@ -73,8 +73,8 @@ pagewalk_stats::counters! {
     /// Counters of the table of one core's distance prefetcher.
     pub struct DistanceStats {
         lookups: "lookups", "Distances between misses that were looked up in the table";
-        hits: "lookups", "Lookups that found which distances followed";
-        fills: "rows", "Times that a row was written: with the distance that followed";
+        hits: "lookups", "Lookups that found a row, which lists the successors of the distance";
+        fills: "rows", "Writes of a row, with the new successor of its distance";
     }
 }
 

@@ -23,17 +23,17 @@ pagewalk_stats::counters! {
     /// Counters of khugepaged.
     pub struct KhugepagedStats {
         passes: "passes", "Times that khugepaged woke up to scan pages_to_scan pages";
-        full_scans: "scans", "Times that it had been through all address spaces";
-        pages_scanned: "pages", "4 KB pages of address space, mapped or not, that its passes went through; those of `settled` are not among them";
-        collapses: "regions", "2 MB regions that became a 2 MB page, those of `settled` included";
-        settled_collapses: "regions", "Those that `settled` collapsed before the warm-up and the measured part";
-        exceeded_none: "regions", "Regions that stayed small because more pages than max_ptes_none were not mapped; counted at each look";
-        exceeded_shared: "regions", "Regions that stayed small because more pages than max_ptes_shared belong to several processes; counted at each look";
-        allocation_failures: "regions", "Regions that stayed small because no 2 MB block was to be had, or no memory for its page-table entry; counted at each attempt";
+        full_scans: "scans", "Completed scans of all address spaces";
+        pages_scanned: "pages", "4 KB pages of address space, mapped or not, scanned in passes; scans of `settled` are not counted";
+        collapses: "regions", "2 MB regions collapsed to a 2 MB page, including those of `settled`";
+        settled_collapses: "regions", "2 MB regions that `settled` collapsed before the warm-up and the measured part";
+        exceeded_none: "regions", "Regions not collapsed because more than max_ptes_none pages were unmapped; counted at each scan";
+        exceeded_shared: "regions", "Regions not collapsed because more than max_ptes_shared pages belong to several processes; counted at each scan";
+        allocation_failures: "regions", "Regions not collapsed because no 2 MB block or no memory for the page-table entry was available; counted at each attempt";
         copied_bytes: "bytes", "Memory copied from small pages to 2 MB pages";
-        zeroed_bytes: "bytes", "Memory zeroed in 2 MB pages where no small page was mapped; not among os.zeroed_bytes";
-        cycles: "cycles", "Time that it worked: waking up, scanning, moving frames, copying, zeroing, page tables, shootdowns. Only with `core = \"stolen\"` it is taken from programs";
-        shootdowns: "interrupts", "Times that a core was interrupted because a page that its program could use was collapsed";
+        zeroed_bytes: "bytes", "Memory zeroed in 2 MB pages where no small page was mapped; not included in os.zeroed_bytes";
+        cycles: "cycles", "Time of khugepaged's work: waking up, scanning, compaction, copying, zeroing, page tables, shootdowns. Programs lose this time only with `core = \"stolen\"`";
+        shootdowns: "interrupts", "Interrupts of cores whose program could use a page that was collapsed";
     }
 }
 

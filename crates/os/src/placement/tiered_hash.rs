@@ -461,24 +461,24 @@ impl FrameChoice for ByHash {
 pagewalk_stats::counters! {
     /// Counters of one tier of the hash.
     pub struct TierStats {
-        data_tries: "tries", "Pages of programs for which this tier was asked: no earlier one had a free frame";
-        data_hits: "pages", "Pages of programs in the frame that this tier names";
-        data_expected: "pages", "Pages of programs that the model places by this tier: the sum of (1 - p) p^(i - 1) over all that were placed, with the share p of frames that was in use at that time (Revelator, section 5.1.1)";
-        table_tries: "tries", "Last-level frames of page tables for which this tier was asked";
-        table_hits: "frames", "Last-level frames of page tables that this tier names";
-        table_expected: "frames", "Last-level frames of page tables that the model places by this tier";
-        large_tries: "tries", "2 MB regions for whose block this tier was asked";
-        large_hits: "regions", "2 MB regions in the block that this tier names";
-        large_expected: "regions", "2 MB regions that the model places by this tier, with the share p of 2 MB blocks that were not free as a whole";
+        data_tries: "tries", "Pages of programs for which this tier was tried because no earlier tier had a free frame";
+        data_hits: "pages", "Pages of programs placed in the frame of this tier";
+        data_expected: "pages", "Pages of programs that the model expects in this tier: the sum of (1 - p) p^(i - 1) over all placed pages, where p is the share of frames in use at the placement (Revelator, section 5.1.1)";
+        table_tries: "tries", "Last-level frames of page tables for which this tier was tried";
+        table_hits: "frames", "Last-level frames of page tables placed in the frame of this tier";
+        table_expected: "frames", "Last-level frames of page tables that the model expects in this tier";
+        large_tries: "tries", "2 MB regions for which this tier was tried";
+        large_hits: "regions", "2 MB regions placed in the block of this tier";
+        large_expected: "regions", "2 MB regions that the model expects in this tier, where p is the share of 2 MB blocks that are not entirely free";
     }
 }
 
 pagewalk_stats::counters! {
     /// Counters of requests that no tier placed.
     pub struct FallbackStats {
-        data_fallbacks: "pages", "Pages of programs for which no tier had a free frame: the buddy allocator's";
-        table_fallbacks: "frames", "Last-level frames of page tables for which no tier that is tried for them had a free frame";
-        large_fallbacks: "regions", "2 MB regions for which no tier had a free block, of those for which there may be one";
+        data_fallbacks: "pages", "Pages of programs for which no tier had a free frame; the buddy allocator places them";
+        table_fallbacks: "frames", "Last-level frames of page tables for which none of the tiers for page tables had a free frame";
+        large_fallbacks: "regions", "2 MB regions that may have a 2 MB block, but for which no tier had a free one";
     }
 }
 

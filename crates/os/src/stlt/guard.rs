@@ -12,14 +12,14 @@ pagewalk_stats::counters! {
     /// Counters of the guards. off_loads are among the loads of `stlt`, but in none of their
     /// categories there. The same holds for off_inserts.
     pub struct StltGuardStats {
-        trials: "trials", "Times that questions were asked the other way, and what they took compared";
+        trials: "trials", "Trials of the other setting (table on or off), whose time was compared with that of the current setting";
         kept_on: "trials", "Trials after which the table was on";
-        kept_off: "trials", "Trials after which it was off";
-        switches: "trials", "Trials after which it was otherwise than before";
-        resizes: "tables", "Times that a table was doubled because too few questions found a row";
-        off_loads: "instructions", "loadVA while the table was off: the reply is 0, and nothing is read";
-        off_inserts: "instructions", "insertSTLT while it was off: a row that matches and names another address is emptied, and nothing entered";
-        off_cycles: "cycles", "Time between questions of processes whose table was off";
+        kept_off: "trials", "Trials after which the table was off";
+        switches: "trials", "Trials after which the other setting was kept";
+        resizes: "tables", "Tables doubled because too few queries found a row";
+        off_loads: "instructions", "loadVA while the table was off; the result is 0, and nothing is read";
+        off_inserts: "instructions", "insertSTLT while the table was off; a matching row with another address is emptied, and nothing is inserted";
+        off_cycles: "cycles", "Time between queries of processes whose table was off";
     }
 }
 

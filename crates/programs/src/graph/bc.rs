@@ -75,7 +75,7 @@ const INFO: WorkloadInfo = WorkloadInfo {
             unit: "vertices",
             default: "all vertices",
             range: "1 to the number of vertices",
-            meaning: "From how many vertices, from number 0 on, searches start.",
+            meaning: "Number of vertices from which searches start, counted from vertex 0.",
         },
         POPULATE,
         REGION,

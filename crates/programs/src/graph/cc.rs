@@ -72,7 +72,7 @@ const INFO: WorkloadInfo = WorkloadInfo {
             unit: "runs",
             default: "64",
             range: "1 to 2^32",
-            meaning: "How often the components are found, one time after the other.",
+            meaning: "Repetitions of the search for components, one after the other.",
         },
         POPULATE,
         REGION,

@@ -58,7 +58,7 @@ const INFO: WorkloadInfo = WorkloadInfo {
             unit: "passes",
             default: "64",
             range: "1 to 2^32",
-            meaning: "Passes over the graph, one after the other; the counts begin at 0 in each.",
+            meaning: "Passes over the graph, one after the other. Each begins with counts of 0.",
         },
         POPULATE,
         REGION,

@@ -18,7 +18,7 @@ pub const GRAPH: ParamInfo = ParamInfo {
     unit: "",
     default: "kronecker",
     range: "kronecker, uniform, ldbc or the path of a file",
-    meaning: "Kronecker (Graph500: A=.57, B=C=.19; few vertices have most edges), the same number of uniformly drawn neighbours for each vertex, a social network with Facebook's degrees and communities as LDBC's Datagen makes it, or a graph of yours: an edge list, a Matrix Market file (both also as .gz, .xz or .zst) or a folder with GraphBIG's vertex.csv and edge.csv.",
+    meaning: "Kind of graph: kronecker (Graph500: A=.57, B=C=.19; few vertices have most edges), uniform (the same number of uniformly drawn neighbours for each vertex), ldbc (a social network with Facebook's degrees and communities, as LDBC's Datagen makes it), or a file: an edge list, a Matrix Market file (both also as .gz, .xz or .zst) or a folder with GraphBIG's vertex.csv and edge.csv.",
 };
 /// `--param scale=…`
 pub const SCALE: ParamInfo = ParamInfo {
@@ -50,7 +50,7 @@ pub const SYMMETRIC: ParamInfo = ParamInfo {
     unit: "",
     default: "no",
     range: "yes or no",
-    meaning: "Whether each edge goes both ways; the graph is then held in the host's memory, 4 bytes an edge. An LDBC-like graph is symmetric anyway.",
+    meaning: "With yes, each edge has its reverse. The graph is then held in the host's memory, 4 bytes an edge. An LDBC-like graph is always symmetric.",
 };
 /// `--param layout=…`
 pub const LAYOUT: ParamInfo = ParamInfo {
@@ -58,7 +58,7 @@ pub const LAYOUT: ParamInfo = ParamInfo {
     unit: "",
     default: "csr",
     range: "csr or graphbig",
-    meaning: "Compressed sparse rows with an array for each property, as in GAP, or GraphBIG's own: lists of vertex and edge objects, and a hash map from a vertex's number to its object.",
+    meaning: "Data structure: compressed sparse rows with an array for each property, as in GAP, or GraphBIG's lists of vertex and edge objects with a hash map from vertex numbers to objects.",
 };
 /// `--param direction=…`
 pub const DIRECTION: ParamInfo = ParamInfo {
@@ -66,7 +66,7 @@ pub const DIRECTION: ParamInfo = ParamInfo {
     unit: "",
     default: "top-down",
     range: "top-down or optimizing",
-    meaning: "Of a search over csr: each level from the vertices that were found last, or, as GAP does, from those that are not yet found where that takes fewer edges; one thread, and a graph with each edge both ways (symmetric=yes).",
+    meaning: "Direction of a search over csr: top-down scans each level from the vertices found last; optimizing switches, as GAP does, to the vertices not yet found if that takes fewer edges. Optimizing needs one thread and symmetric=yes.",
 };
 /// `--param order=…`
 pub const ORDER: ParamInfo = ParamInfo {
@@ -74,7 +74,7 @@ pub const ORDER: ParamInfo = ParamInfo {
     unit: "",
     default: "sorted",
     range: "sorted, shuffled or edges",
-    meaning: "How GraphBIG's layout is loaded: all vertices, then edges by ascending sources; the same with sources in a random order, as GraphBIG's own LDBC files have them; or from edges in that order alone (its build with EDGES=1), where a vertex is made when an edge first names it, so that vertices and edges lie interleaved, and vertices without edges do not exist.",
+    meaning: "Loading order of GraphBIG's layout. sorted loads all vertices, then the edges by ascending sources; shuffled does so with the sources in random order, as in GraphBIG's own LDBC files. edges loads edges alone (its build with EDGES=1): an edge creates the vertices that it names first, so that vertices and edges are interleaved, and vertices without edges do not exist.",
 };
 /// `--param degrees=…`
 pub const DEGREES: ParamInfo = ParamInfo {
@@ -82,7 +82,7 @@ pub const DEGREES: ParamInfo = ParamInfo {
     unit: "",
     default: "facebook",
     range: "facebook or graphbig",
-    meaning: "Of graph=ldbc: how many friends persons have beside the mean. Facebook's distribution, in which one in a hundred has seven times the mean, or that of the graph of a thousand persons that GraphBIG ships, in which nobody has more than 3.3 times the mean.",
+    meaning: "Distribution of degrees around the mean for graph=ldbc: Facebook's, in which one person in a hundred has seven times the mean, or that of GraphBIG's graph of a thousand persons, in which the maximum is 3.3 times the mean.",
 };
 /// `--param roots=…`
 pub const ROOTS: ParamInfo = ParamInfo {

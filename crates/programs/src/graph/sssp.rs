@@ -73,7 +73,7 @@ const INFO: WorkloadInfo = WorkloadInfo {
             unit: "",
             default: "one",
             range: "one, random or file",
-            meaning: "Weights of the edges: 1 as GraphBIG has unless told otherwise, 1 to 255 at random as GAP has, or the third column of the graph's file, which each of its lines must have.",
+            meaning: "Weights of the edges: 1, as in GraphBIG by default; 1 to 255 at random, as in GAP; or the third column of the graph's file, which each of its lines must have.",
         },
         POPULATE,
         REGION,

@@ -65,7 +65,7 @@ const INFO: WorkloadInfo = WorkloadInfo {
     stresses: "TLB reach with one miss a base that nothing overlaps, as each update is a locked instruction.",
     source: "A. Subramaniyan et al., GenomicsBench: a benchmark suite for genomics, ISPASS 2021, kmer-cnt; fenderglass/Flye, src/sequence/vertex_index.cpp and kmer.h; libcuckoo 0.3",
     default_size: 9 << 30,
-    size_range: "what the counters of k and one read take (40KiB with k=8) to 64GiB",
+    size_range: "the memory of the counters of k and one read (40KiB with k=8) to 64GiB",
     max_threads: 16,
     params: &[
         ParamInfo {
@@ -80,7 +80,7 @@ const INFO: WorkloadInfo = WorkloadInfo {
             unit: "",
             default: "generated",
             range: "generated, or a FASTA or FASTQ file, plain or gzip-compressed",
-            meaning: "Where reads come from; with a file either k or the size says how much memory counters take.",
+            meaning: "Source of the reads. With a file, either k or the size gives the memory of the counters.",
         },
         ParamInfo {
             name: "length",
@@ -94,14 +94,14 @@ const INFO: WorkloadInfo = WorkloadInfo {
             unit: "times",
             default: "50",
             range: "1 to 10000",
-            meaning: "How often generated reads cover their genome.",
+            meaning: "Mean number of generated reads that cover a base of the genome.",
         },
         ParamInfo {
             name: "errors",
             unit: "bases in a thousand",
             default: "100",
             range: "0 to 500",
-            meaning: "Wrong bases in generated reads.",
+            meaning: "Sequencing errors (substituted bases) in generated reads.",
         },
         POPULATE,
         REGION,

@@ -60,14 +60,14 @@ const INFO: WorkloadInfo = WorkloadInfo {
             unit: "",
             default: "large",
             range: "large or small",
-            meaning: "355 nuclides, 321 of them in the fuel, or 68 and 34 (Hoogenboom-Martin's). The size sets the points of a nuclide; without it there are 11303.",
+            meaning: "Hoogenboom-Martin problem: large has 355 nuclides, 321 of them in the fuel; small has 68 and 34. The size sets the points of a nuclide; without it there are 11303.",
         },
         ParamInfo {
             name: "method",
             unit: "",
             default: "history",
             range: "history or event",
-            meaning: "Whether lookups of a particle follow each other or all lookups are independent (-m).",
+            meaning: "With history, the lookups of a particle depend on each other; with event, all lookups are independent (-m).",
         },
         ParamInfo {
             name: "particles",

@@ -23,7 +23,7 @@ pub(super) const METRICS: &[TableMetric] = &[
     TableMetric {
         name: "l2p_entries",
         unit: "entries",
-        meaning: "Most entries of the L2P table that one process had in use since the machine booted",
+        meaning: "Peak number of L2P entries in use by one process since the machine booted",
         value: |t| Some(t.get("page_table.l2p", "entries_peak")? as f64),
     },
 ];

@@ -14,27 +14,27 @@ pagewalk_stats::counters! {
     /// One elastic cuckoo table: of a page size, or a walk table.
     pub struct TableStats {
         inserted: "lines", "Lines inserted";
-        merged: "entries", "Entries that went into lines which were there";
+        merged: "entries", "Entries written into lines that were present";
         removed: "lines", "Lines removed";
         reinsertions: "lines", "Lines displaced and inserted again";
         insertions_and_rehashes: "insertions", "Insertions of lines, and rehashes of lines by resizes";
         moved: "lines", "Lines that in-place resizes rehashed and moved";
-        stayed: "lines", "Lines that in-place resizes rehashed and left where they were";
+        stayed: "lines", "Lines that in-place resizes rehashed and left in place";
         moved_out_of_place: "lines", "Lines that out-of-place resizes moved";
         coexisting_insertions: "lines", "Lines inserted while a resize was under way";
         upsizes: "resizes", "Upsizes of ways";
         downsizes: "resizes", "Downsizes of ways";
-        chunk_changes: "resizes", "Resizes of ways that went over to chunks of another size";
-        forced_upsizes: "resizes", "Upsizes begun since an insertion took too many re-insertions, not by occupancy";
-        turned_round: "resizes", "Downsizes turned round since occupancy rose again or a line found no place";
-        drained: "resizes", "Resizes finished at once since the next one was due";
-        changed_at_once: "resizes", "Changes of the chunk size made at once since no entry of the L2P table was free for the new chunks beside the old ones";
-        exhausted: "insertions", "Insertions given up for too many re-insertions, and tried again with more room";
+        chunk_changes: "resizes", "Resizes of ways that changed the chunk size";
+        forced_upsizes: "resizes", "Upsizes started because an insertion took too many re-insertions, not by occupancy";
+        turned_round: "resizes", "Downsizes reversed because occupancy rose again or a line found no slot";
+        drained: "resizes", "Resizes completed at once because the next one was due";
+        changed_at_once: "resizes", "Changes of the chunk size completed at once, because no L2P entries were free for the new chunks beside the old ones";
+        exhausted: "insertions", "Insertions that exceeded the limit of re-insertions, and were retried with more room";
         gauge lines: "lines", "Lines in the table";
-        gauge slots: "slots", "Slots of its ways, those of the new table while a resize is under way";
-        gauge bytes: "bytes", "Physical memory that it holds";
-        peak peak_bytes: "bytes", "Most physical memory that it held, of one process";
-        peak largest_contiguous_bytes: "bytes", "Largest contiguous block that it held";
+        gauge slots: "slots", "Slots of the table's ways, during a resize those of the new table";
+        gauge bytes: "bytes", "Physical memory of the table";
+        peak peak_bytes: "bytes", "Peak physical memory of the table, of one process";
+        peak largest_contiguous_bytes: "bytes", "Largest contiguous block of the table";
     }
 }
 
@@ -43,22 +43,22 @@ pagewalk_stats::counters! {
     pub struct WayStats {
         upsizes: "resizes", "Upsizes of this way";
         downsizes: "resizes", "Downsizes of this way";
-        chunk_changes: "resizes", "Resizes of this way that went over to chunks of another size";
+        chunk_changes: "resizes", "Resizes of this way that changed the chunk size";
         gauge lines: "lines", "Lines in this way";
-        gauge slots: "slots", "Slots of this way, the new ones while a resize is under way";
-        gauge bytes: "bytes", "Physical memory that this way holds";
-        peak peak_bytes: "bytes", "Most physical memory that this way held, of one process";
+        gauge slots: "slots", "Slots of this way, during a resize the new ones";
+        gauge bytes: "bytes", "Physical memory of this way";
+        peak peak_bytes: "bytes", "Peak physical memory of this way, of one process";
         gauge l2p_entries: "entries", "Entries of the L2P table that this way uses";
-        peak l2p_entries_peak: "entries", "Most entries of the L2P table that this way used, of one process";
+        peak l2p_entries_peak: "entries", "Peak number of L2P entries that this way used, of one process";
     }
 }
 
 pagewalk_stats::counters! {
     /// The L2P table.
     pub struct L2pStats {
-        steals: "times", "Times that a sub-table went beyond its own entries";
+        steals: "times", "Times that a sub-table began to use entries of others";
         gauge entries: "entries", "Entries in use, of all ways and page sizes";
-        peak entries_peak: "entries", "Most entries that were in use at a time, of one process";
+        peak entries_peak: "entries", "Peak number of entries in use, of one process";
     }
 }
 

@@ -37,7 +37,7 @@ Answer = TypeVar("Answer")
 
 app = App(
     name="pagewalk",
-    help="Simulate what address translation costs a program, with many designs.",
+    help="Simulate address translation of a program on many designs.",
     epilog="A first look: pagewalk compare --workload gups --size 1GiB",
     no_args_is_help=False,
     add_completion=True,

@@ -283,7 +283,7 @@ OPTIONS = [
         place=("limits", "warmup"), read=_count_or_zero,
     ),
     Option(
-        "instructions", Text, "Then measured (of each thread's sum).", "100M", HOW_MUCH,
+        "instructions", Text, "Instructions to measure, of all threads together.", "100M", HOW_MUCH,
         place=("limits", "instructions"), read=_measured,
     ),
     Option(

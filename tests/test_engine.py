@@ -158,7 +158,7 @@ def test_perfetto_shows_walks_in_time(cli: Cli, tmp_path: Path) -> None:
 
 def test_as_many_walks_are_recorded_as_help_says(cli: Cli, tmp_path: Path) -> None:
     words = " ".join(cli("run", "--help", env={**os.environ, "COLUMNS": "200"}).stdout.split())
-    (default,) = re.findall(r"How many walks of each core and design \((\d+)\)", words)
+    (default,) = re.findall(r"Walks to record a core and design \(default: (\d+)\)", words)
     path = tmp_path / "walks.json"
     data = result(cli("run", *GUPS, "--perfetto", path, "--json", "-"))
     assert numbers(data, "walks")["radix"] > int(default)

@@ -208,7 +208,7 @@ def test_samples_of_a_recording_count_the_same_on_other_hosts(dask: Dask, tmp_pa
     for command in (here, there):
         answer = run(command, tmp_path)
         assert answer.returncode == 0, answer.stderr
-    assert "and 8 portions on other hosts" in answer.stdout
+    assert "and 8 shards on other hosts" in answer.stdout
     (ours, _), (theirs, host) = counted(tmp_path / "here.json"), counted(tmp_path / "there.json")
     assert ours == theirs
     assert ours["designs"][0]["sampling"]["samples"] == 76
@@ -304,7 +304,7 @@ def test_a_trace_that_is_another_is_told(
     with Cluster(asked) as place:
         hosts = Hosts(place)
         hosts.begin(json.dumps(spec), [3], 7)
-        with pytest.raises(UserError, match=r"portion 4 of 7, on a worker: .*another trace"):
+        with pytest.raises(UserError, match=r"shard 4 of 7, on a worker: .*another trace"):
             _until(lambda: any(what == "ended" for _, what, _ in hosts.news()), "an answer")
 
 
@@ -330,9 +330,7 @@ def test_a_design_that_begins_with_another_file_there_is_told(
     with Cluster(asked) as place:
         hosts = Hosts(place)
         hosts.begin(json.dumps(spec), [3], 7)
-        with pytest.raises(
-            UserError, match=r"portion 4 of 7, on a worker: a design or the machine"
-        ):
+        with pytest.raises(UserError, match=r"shard 4 of 7, on a worker: a design or the machine"):
             _until(lambda: any(what == "ended" for _, what, _ in hosts.news()), "an answer")
 
 
@@ -375,7 +373,7 @@ def test_that_no_worker_comes_is_told(
             assert hosts.news() == []
     assert len(said) == 1
     assert f"--cluster {dask.address}: there has been no worker" in said[0]
-    assert "2 portions" in said[0]
+    assert "2 shards" in said[0]
 
 
 def test_only_samples_of_a_recording_are_shared_out(dask: Dask, tmp_path: Path) -> None:

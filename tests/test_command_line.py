@@ -89,7 +89,7 @@ def test_a_report_goes_to_standard_output(engine: fake.Engine, invoke: Invoke) -
     status, out, err = invoke("compare", "--workload", "gups", "--designs", "radix,thp")
     assert status == 0
     assert err == ""
-    for word in ("radix", "thp", "speedup", "2.000", "Where the cycles went", "page walks"):
+    for word in ("radix", "thp", "speedup", "2.000", "Cycle stack", "page walks"):
         assert word in out
 
 
@@ -234,14 +234,14 @@ def test_json_on_standard_output_stands_alone(engine: fake.Engine, invoke: Invok
     status, out, err = invoke("run", "--workload", "gups", "--json", "-")
     assert status == 0
     assert json.loads(out)["designs"][0]["name"] == "radix"
-    assert "Where the cycles went" in err
+    assert "Cycle stack" in err
 
 
 @pytest.mark.parametrize("flag", ["--json", "--parquet", "--html"])
 def test_a_full_disk_loses_no_result(engine: fake.Engine, invoke: Invoke, flag: str) -> None:
     status, out, err = invoke("run", "--workload", "gups", flag, "/dev/full")
     assert status == 1
-    assert "Where the cycles went" in out
+    assert "Cycle stack" in out
     assert err == "error: could not write '/dev/full': no space is left on the device; " + (
         "no file was left behind\n"
     )

@@ -1,4 +1,4 @@
-"""Where the energy went: as results, reports, pages and frames tell it."""
+"""Energy in results, reports, pages and frames."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_a_run_and_a_comparison_say_where_the_energy_went(
 ) -> None:
     status, out, _ = invoke("run", "--workload", "gups")
     assert status == 0
-    shown = out[out.index("Where the energy went (3.50 uJ)") :]
+    shown = out[out.index("Energy (3.50 uJ)") :]
     # The largest first; what is next to nothing in one line.
     order = [shown.index(name) for name in ("core", "l1d", "dram", "smaller parts together")]
     assert order == sorted(order)
@@ -104,7 +104,7 @@ def test_a_run_and_a_comparison_say_where_the_energy_went(
     assert "mmu.pwc.2" not in shown
     status, out, _ = invoke("compare", "--workload", "gups", "--designs", "radix,thp")
     assert status == 0
-    shown = out[out.index("Where the energy went") :]
+    shown = out[out.index("Energy (") :]
     assert "walk" in shown
     assert "0.900" in shown
     assert "0.450" in shown
@@ -112,7 +112,7 @@ def test_a_run_and_a_comparison_say_where_the_energy_went(
 
 def test_a_page_draws_it_and_lists_every_part(result: pagewalk.Result) -> None:
     page = result.to_html()
-    assert "<h2>Where the energy went</h2>" in page
+    assert "<h2>Energy</h2>" in page
     assert "<figure data-name=energy><svg" in page
     assert "walk caches" in page
     assert "<th scope=row>mmu.l2.main<small>" in page
@@ -125,7 +125,7 @@ def test_a_result_without_energy_is_still_told(result: pagewalk.Result) -> None:
         del design["energy"], design["energy_ratio"]
     older = pagewalk.Result(data)
     assert older.designs[0].energy is None
-    assert "Where the energy went" not in older.to_html()
+    assert "<h2>Energy</h2>" not in older.to_html()
 
 
 def test_explain_energy_tells_where_each_number_is_from(

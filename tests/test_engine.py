@@ -63,7 +63,7 @@ def test_a_run_shows_what_it_promises(cli: Cli) -> None:
         "walks",
         "page_table_bytes",
         "largest_contiguous_bytes",
-        "Where the cycles went",
+        "Cycle stack",
         "page_table.radix",
     ):
         assert name in answer.stdout
@@ -158,7 +158,7 @@ def test_perfetto_shows_walks_in_time(cli: Cli, tmp_path: Path) -> None:
 
 def test_as_many_walks_are_recorded_as_help_says(cli: Cli, tmp_path: Path) -> None:
     words = " ".join(cli("run", "--help", env={**os.environ, "COLUMNS": "200"}).stdout.split())
-    (default,) = re.findall(r"How many walks of each core and design \((\d+)\)", words)
+    (default,) = re.findall(r"Walks to record a core and design \(default: (\d+)\)", words)
     path = tmp_path / "walks.json"
     data = result(cli("run", *GUPS, "--perfetto", path, "--json", "-"))
     assert numbers(data, "walks")["radix"] > int(default)
@@ -390,7 +390,7 @@ def test_a_page_table_without_contiguous_memory_cannot_finish(cli: Cli, tmp_path
 def test_a_full_disk_is_told_and_loses_no_result(cli: Cli) -> None:
     answer = cli("run", *GUPS, "--json", "/dev/full")
     assert answer.returncode == 1
-    assert "Where the cycles went" in answer.stdout
+    assert "Cycle stack" in answer.stdout
     assert "no space is left on the device" in answer.stderr
 
 

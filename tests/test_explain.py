@@ -79,7 +79,7 @@ def test_every_title_of_a_report_is_explained(command: str) -> None:
     assert status == 0
     bold = re.findall(r"^ *\x1b\[1m([^\x1b\n]*)\x1b\[0m\s*$", text, re.MULTILINE)
     titles = {re.split(r",| \(| over ", title)[0] for title in bold}
-    assert "Where the cycles went" in titles
+    assert "Cycle stack" in titles
     assert meant(titles, set()) >= 3
     names = {quantity["name"] for quantity in native.statistics()["metrics"]}
     assert meant({"machine", "seed", "warm-up", "sampled IPC", "confidence"} | names, set()) > 30

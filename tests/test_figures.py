@@ -158,7 +158,7 @@ def test_what_a_result_lacks_is_said_and_the_rest_is_written(
     status, out, err = invoke("compare", *GUPS, *flags)
     assert status == 1
     assert "the result has nothing for the chart 'energy'" in err
-    assert "Where the cycles went" in out
+    assert "Cycle stack" in out
     assert (lost.exists(), whole.exists(), kept.exists()) == (False, True, True)
 
 

@@ -194,7 +194,7 @@ def test_speedup_by_requests_says_so(engine: fake.Engine, invoke: Invoke, tmp_pa
         "speedup,",
         "by requests",
         "Speedup over radix, by requests",
-        "Where the cycles went (cycles a request)",
+        "Cycle stack (cycles a request)",
         "skipped 7 requests",
     ):
         assert words in out

@@ -76,7 +76,7 @@ def test_output_and_exit_status_pass_through(cli: Cli) -> None:
     assert answer.returncode == 3
     assert answer.stdout == "out\n"
     assert "err\n" in answer.stderr
-    assert "Where the cycles went" in answer.stderr
+    assert "Cycle stack" in answer.stderr
 
 
 @needs_qemu
@@ -99,7 +99,7 @@ def test_a_program_that_dies_keeps_its_result(cli: Cli, script: str, status: int
     answer = cli("run", "--", "sh", "-c", f"echo before; {script}")
     assert answer.returncode == status
     assert answer.stdout == "before\n"
-    assert "Where the cycles went" in answer.stderr
+    assert "Cycle stack" in answer.stderr
     assert "Traceback" not in answer.stderr
 
 

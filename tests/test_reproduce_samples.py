@@ -247,7 +247,7 @@ def test_a_figure_says_of_how_many_runs_it_does_not_know_how_sure_they_are() -> 
     run = Run(Program("gups"), Design("A", "radix"), "m", SAMPLED, precision=0.02)
     failed = replace(run, seed=2)
     outcomes = [(run, Outcome("k", {"design": design})), (failed, Outcome("", None, "broken"))]
-    assert note(outcomes) == "1 of 2 runs are from samples; of 1 nothing says how sure they are"
+    assert note(outcomes) == "1 of 2 runs are from samples; 1 without a confidence interval"
 
 
 def test_pages_are_not_made_of_samples(folder: Path, invoke: Invoke) -> None:

@@ -213,10 +213,11 @@ def test_a_report_says_what_came_before_each_sample(invoke: Invoke) -> None:
     for warming, said in (
         (
             "10K+5K",
-            "the last 10.0 K instructions followed, then 5.00 K instructions warm everything",
+            "filtered functional warming (10.0 K instructions), "
+            "then functional warming (5.00 K instructions).",
         ),
-        ("all+5K", "Before each sample all followed, then 5.00 K instructions"),
-        ("5K", "Before each sample 5.00 K instructions warm everything"),
+        ("all+5K", "filtered functional warming (all before), then functional warming (5.00 K"),
+        ("5K", "Before each sample: functional warming (5.00 K instructions)."),
     ):
         found = " ".join(told(invoke, *asked.split(), f"5K/100K:{warming}").split())
         assert said in found, found

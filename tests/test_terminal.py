@@ -240,7 +240,7 @@ def test_a_mix_shows_every_number(width: int, designs: str, tmp_path: Path) -> N
     status, text = shown(width, "-m", "pagewalk", "compare", *flags)
     assert status == 0
     result = Result(json.loads(path.read_text()))
-    table = text.split("Programs of the mix")[1].split("What each program met")[0]
+    table = text.split("Programs of the mix")[1].split("Statistics of each program")[0]
     # Of each block: the numbers of the two programs, and those of the mix as a whole.
     shown_cells: list[list[str]] = [[], [], [], [], []]
     for block in table.split("\n\n"):
@@ -261,7 +261,7 @@ def test_a_mix_shows_every_number(width: int, designs: str, tmp_path: Path) -> N
     for row_of, name in enumerate(("weighted_speedup", "harmonic_speedup", "antt"), start=2):
         expected[row_of] = [f"{getattr(d, name):.3f}" for d in result.designs]
     assert shown_cells == expected, text
-    met = text.split("What each program met")[1].split("\n\n")[0]
+    met = text.split("Statistics of each program")[1].split("\n\n")[0]
     for program in (p for d in result.designs for p in d.programs):
         assert program.l2_tlb_mpki is not None
         assert significant(program.l2_tlb_mpki) in met

@@ -37,18 +37,18 @@ Answer = TypeVar("Answer")
 
 app = App(
     name="pagewalk",
-    help="What address translation costs a program, and what other designs would make of it.",
+    help="Simulate address translation of a program on many designs.",
     epilog="A first look: pagewalk compare --workload gups --size 1GiB",
     no_args_is_help=False,
     add_completion=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-trace_app = App(no_args_is_help=True, help="Look at, check and convert recorded traces.")
+trace_app = App(no_args_is_help=True, help="Describe, check and convert recorded traces.")
 app.add_typer(trace_app, name="trace")
 sweep_app = App(
     cls=FirstIsDefault,
-    help="Studies: many runs that differ along axes, as one table. Without a command it is 'run': "
+    help="Simulate many runs along axes into one table. Without a command it is 'run': "
     "pagewalk sweep --workload gups --vary size=1GiB,4GiB; see pagewalk sweep run --help.",
 )
 app.add_typer(sweep_app, name="sweep")
@@ -85,7 +85,7 @@ def run(
 
 
 @app.command(epilog="Example: pagewalk compare --designs radix,thp -- ./prog args")
-@takes(options.OPTIONS, {"machine": "The simulated machine; several, as A,B, are compared."})
+@takes(options.OPTIONS, {"machine": "Simulated machine, or several as A,B."})
 def compare(
     designs: Annotated[
         str, flag(options.DESIGNS, show_default=", ".join(sources.DEFAULT_DESIGNS))
@@ -243,9 +243,12 @@ _RECORDED = ("workload", "size", "threads", "params", "trace", "instructions", "
 
 
 @app.command(epilog="Example: pagewalk record -o prog.pwt -- ./prog args")
-@takes([options.BY_NAME[name] for name in _RECORDED], {"instructions": "Record no more."})
+@takes(
+    [options.BY_NAME[name] for name in _RECORDED],
+    {"instructions": "Instructions to record at most."},
+)
 def record(
-    out: Annotated[str, typer.Option("--out", "-o", metavar="FILE", help="The trace to write.")],
+    out: Annotated[str, typer.Option("--out", "-o", metavar="FILE", help="Trace to write.")],
     **flags: Any,
 ) -> int:
     """Record a program's instructions and addresses into a trace."""
@@ -275,9 +278,9 @@ def record(
 
 @trace_app.command("info", epilog="Example: pagewalk trace info prog.pwt")
 def trace_info(
-    paths: Annotated[list[str], typer.Argument(metavar="FILE…", help="Traces.")],
+    paths: Annotated[list[str], typer.Argument(metavar="FILE…", help="Trace files.")],
 ) -> None:
-    """Say what is in a trace."""
+    """Describe a trace."""
     from pagewalk.view.tables import pairs
 
     for path in paths:
@@ -286,9 +289,9 @@ def trace_info(
 
 @trace_app.command("check", epilog="Example: pagewalk trace check prog.pwt")
 def trace_check(
-    paths: Annotated[list[str], typer.Argument(metavar="FILE…", help="Traces.")],
+    paths: Annotated[list[str], typer.Argument(metavar="FILE…", help="Trace files.")],
 ) -> int:
-    """Read a trace to its end and verify everything in it."""
+    """Read a whole trace and verify it."""
     status = 0
     for path in paths:
         try:
@@ -308,21 +311,21 @@ def trace_check(
     "convert", epilog="Example: pagewalk trace convert prog.pwt -o prog.champsimtrace.xz"
 )
 def trace_convert(
-    path: Annotated[str, typer.Argument(metavar="FILE", help="The trace to read.")],
+    path: Annotated[str, typer.Argument(metavar="FILE", help="Trace to read.")],
     out: Annotated[
         str,
         typer.Option(
             "--out",
             "-o",
             metavar="FILE",
-            help="The trace to write: .pwt, or .champsimtrace, also with .xz, .gz or .zst.",
+            help="Trace to write: .pwt, or .champsimtrace, also with .xz, .gz or .zst.",
         ),
     ],
     keep_good: Annotated[
         bool, typer.Option("--keep-good", help="Convert a damaged trace up to the damage.")
     ] = False,
 ) -> None:
-    """Write a trace in another format, which the name of the new file tells."""
+    """Convert a trace to the format that the new name ends in."""
     from pagewalk.view.tables import pairs
 
     files.check_writable(out, "--out")
@@ -331,25 +334,23 @@ def trace_convert(
 
 @trace_app.command("regions", epilog="Example: pagewalk trace regions prog.pwt -o regions.toml")
 def trace_regions(
-    path: Annotated[str, typer.Argument(metavar="FILE", help="The trace.")],
-    length: Annotated[
-        str, typer.Option(metavar="N", help="Instructions of a stretch, and so of a region.")
-    ] = "10M",
-    most: Annotated[int, typer.Option(metavar="N", min=1, help="Regions at most.")] = 30,
+    path: Annotated[str, typer.Argument(metavar="FILE", help="Trace to divide into regions.")],
+    length: Annotated[str, typer.Option(metavar="N", help="Instructions in a region.")] = "10M",
+    most: Annotated[int, typer.Option(metavar="N", min=1, help="Maximum number of regions.")] = 30,
     seed: Seed = 1,
     out: Annotated[
         str | None,
-        typer.Option("--out", "-o", metavar="FILE", help="The regions, as TOML."),
+        typer.Option("--out", "-o", metavar="FILE", help="Write the regions as TOML."),
     ] = None,
     simpoint: Annotated[
         str | None,
         typer.Option(
             metavar="PREFIX",
-            help="The regions as SimPoint writes them: PREFIX.simpoints and PREFIX.weights.",
+            help="Write SimPoint's files, PREFIX.simpoints and PREFIX.weights.",
         ),
     ] = None,
 ) -> None:
-    """Find the regions that stand for a whole trace, by what code it executes."""
+    """Find representative regions of a trace from its code."""
     from pagewalk.programs import regions
     from pagewalk.view import tables
     from pagewalk.view.progress import Bar
@@ -402,14 +403,14 @@ def explain(
         list[str] | None,
         typer.Argument(
             metavar="NAME",
-            help="A word of a report or page, a statistic, key, design, machine, program or paper.",
+            help="Term of a report, statistic, key, design, machine, program or paper.",
             show_default=False,
             autocompletion=completion.explained,
         ),
     ] = None,
     json_file: JsonFile = None,
 ) -> None:
-    """Explain whatever has a name here; without one, list what there is."""
+    """Explain a term or name; without one, list all topics."""
     from pagewalk.view import tables
 
     if not words:
@@ -433,12 +434,12 @@ def _answer(
 
 
 _REPRODUCED = [
-    replace(FOLDER, help="Where it goes (reproduce-PAPER-SCALE)."),
+    replace(FOLDER, help="Output folder (default: reproduce-PAPER-SCALE)."),
     FRESH,
     CACHE,
-    replace(SEEDS, help="How many seeds everything is simulated with (the scale's own)."),
+    replace(SEEDS, help="Number of random seeds (default: the scale's)."),
     replace(
-        PRECISION, help="Timing figures from samples, where that costs less than all.",
+        PRECISION, help="Sample timing figures to this precision where it saves time.",
         metavar="2%", panel=None,
     ),
     CLUSTER,
@@ -455,21 +456,24 @@ def reproduce(
         str | None,
         typer.Argument(
             metavar="PAPER",
-            help="A shipped paper, or the folder of one.",
+            help="Shipped paper, or the folder of one.",
             show_default=False,
             autocompletion=completion.paper,
         ),
     ] = None,
     figures: Annotated[
         list[str] | None,
-        typer.Argument(metavar="FIGURE…", help="Only these.", show_default=False),
+        typer.Argument(
+            metavar="FIGURE…", help="Figures to reproduce (default: all).", show_default=False
+        ),
     ] = None,
     scale: Annotated[
-        str | None, typer.Option(metavar="NAME", help="How much is simulated (the paper's own).")
+        str | None,
+        typer.Option(metavar="NAME", help="Scale of the simulation (default: the paper's)."),
     ] = None,
     **flags: Any,
 ) -> int:
-    """Redraw a paper's tables and figures beside its own numbers."""
+    """Reproduce a paper's tables and figures beside its numbers."""
     from pagewalk.reproduce import paper as papers
     from pagewalk.view.tables import studies
 
@@ -533,31 +537,31 @@ def sweep_run(
     study: Annotated[
         str | None,
         typer.Argument(
-            metavar="STUDY.toml", help="A study; options add to it.", show_default=False
+            metavar="STUDY.toml", help="Study file; options add to it.", show_default=False
         ),
     ] = None,
     **flags: Any,
 ) -> int:
-    """Simulate many runs that differ along axes, and keep them as one table."""
+    """Simulate many runs along axes into one table."""
     from pagewalk.studies import command
 
     return command.from_options(flags, study, _program(ctx))
 
 
-_Folder = Annotated[str, typer.Argument(metavar="DIR", help="The study's folder.")]
+_Folder = Annotated[str, typer.Argument(metavar="DIR", help="Folder of the study.")]
 
 
 @sweep_app.command("show", epilog="Example: pagewalk sweep show study --by workload")
 def sweep_show(
     folder: _Folder,
     metrics: Annotated[
-        str | None, typer.Option(metavar="A,B", help="Numbers beside the speedup.")
+        str | None, typer.Option(metavar="A,B", help="Metrics to show beside the speedup.")
     ] = None,
     by: Annotated[
-        str | None, typer.Option(metavar="A,B", help="Axes that make rows; means over the rest.")
+        str | None, typer.Option(metavar="A,B", help="Axes that form rows; the rest is averaged.")
     ] = None,
 ) -> None:
-    """Show a study's means, how sure they are, and what failed; also while it runs."""
+    """Show a study's means, their confidence intervals, and failed runs."""
     from pagewalk.studies.show import show
 
     show(
@@ -571,16 +575,22 @@ def sweep_show(
 @sweep_app.command("plot", epilog="Example: pagewalk sweep plot study --x size --y l2_tlb_mpki")
 def sweep_plot(
     folder: _Folder,
-    x: Annotated[str, typer.Option("--x", metavar="AXIS", help="Along the horizontal.")],
-    y: Annotated[str, typer.Option("--y", metavar="NUMBER", help="Along the vertical.")],
-    by: Annotated[str | None, typer.Option(metavar="AXIS", help="A colour each.")] = None,
-    facet: Annotated[str | None, typer.Option(metavar="AXIS", help="A plot each.")] = None,
+    x: Annotated[
+        str, typer.Option("--x", metavar="AXIS", help="Axis of the study along the horizontal.")
+    ],
+    y: Annotated[str, typer.Option("--y", metavar="NUMBER", help="Metric along the vertical.")],
+    by: Annotated[
+        str | None, typer.Option(metavar="AXIS", help="Axis with a colour for each value.")
+    ] = None,
+    facet: Annotated[
+        str | None, typer.Option(metavar="AXIS", help="Axis with a plot for each value.")
+    ] = None,
     out: Annotated[
         str | None,
-        typer.Option("--out", "-o", metavar="FILE", help="As .html, .svg, .pdf or .png."),
+        typer.Option("--out", "-o", metavar="FILE", help="Write .html, .svg, .pdf or .png."),
     ] = None,
 ) -> None:
-    """Draw a number of a study over an axis."""
+    """Plot a metric of a study over an axis."""
     from pagewalk.studies.plot import plot
 
     written = out or str(Path(folder) / f"{y}-{x}.html")
@@ -596,10 +606,10 @@ _VALIDATED = ("machine", "settings", "roi", "seed", "jobs")
 @takes([options.BY_NAME[name] for name in _VALIDATED])
 def validate(
     design: Annotated[
-        str | None, flag(options.DESIGN, "The translation design (as this host translates).")
+        str | None, flag(options.DESIGN, "Translation design (default: as this host translates).")
     ] = None,
     runs: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Runs that are measured; the median counts.")
+        int, typer.Option(metavar="N", min=1, help="Runs to measure; their median counts.")
     ] = 3,
     json_file: JsonFile = None,
     **flags: Any,
@@ -635,7 +645,7 @@ def validate(
 
 @app.command(epilog="Example: pagewalk doctor")
 def doctor() -> int:
-    """Say what is present on this host, and what to install."""
+    """Check what this host has, and what to install."""
     from pagewalk.host.doctor import report
 
     return report(sys.stdout)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -128,9 +129,18 @@ def workloads() -> list[Program]:
     return answer
 
 
+_REPORTED = {
+    "latencies": "histogram",
+    "load to use latency": "load_to_use",
+    "statistics of each program": "program",
+}
+"""Words of reports that the engine knows by another name."""
+
+
 def explain(name: str) -> Explanation:
     """The definitions of a name, or the names nearest to it."""
-    answer: Explanation = _asked(_engine.explain, visible(name))
+    known = _REPORTED.get(" ".join(re.split(r"[\s_-]+", name.strip().lower())), name)
+    answer: Explanation = _asked(_engine.explain, visible(known))
     return answer
 
 

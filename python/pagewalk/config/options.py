@@ -31,7 +31,7 @@ DEFAULT_INSTRUCTIONS = 100_000_000
 DEFAULT_WARMUP = 10_000_000
 """Before it, likewise."""
 
-WHAT, HOW_MUCH, OUT, COST = "What runs", "How much of it", "Results", "Against perfect TLBs"
+WHAT, HOW_MUCH, OUT, COST = "Program", "Limits and sampling", "Results", "Translation cost"
 
 Text = str | None
 Texts = list[str] | None
@@ -65,21 +65,21 @@ def _interval(value: str | int | None, about: Words) -> int | None:
 
 
 def _warming(text: str, about: Words) -> Json:
-    """Reads ``[FOLLOWED+]WARMED``: filtered functional warming, then functional warming."""
-    followed, plus, warmed = text.rpartition("+")
+    """Reads ``[FILTERED+]FUNCTIONAL``: the two kinds of warming, in instructions."""
+    filtered, plus, warmed = text.rpartition("+")
     if not warmed:
         raise UserError(
-            f"'{text}' is not understood; expected [FOLLOWED+]WARMED, as 500K+50K, "
-            "auto+50K or all+50K",
+            f"'{text}' is not understood; expected [FILTERED+]FUNCTIONAL, as "
+            "500K+50K, auto+50K or all+50K",
             about=about,
         )
     parsed: Json = {"warmed": parse_count(warmed, about)}
     if not plus:
         parsed["followed"] = 0
-    elif followed == "auto":
-        parsed["followed"] = followed
-    elif followed != "all":
-        parsed["followed"] = parse_count(followed, about)
+    elif filtered == "auto":
+        parsed["followed"] = filtered
+    elif filtered != "all":
+        parsed["followed"] = parse_count(filtered, about)
     return parsed
 
 
@@ -255,111 +255,110 @@ class Option:
 
 OPTIONS = [
     Option(
-        "machine", str, "The simulated machine.", "NAME|FILE",
+        "machine", str, "Simulated machine.", "NAME|FILE",
         default=DEFAULT_MACHINE, place=("machine",), read=_machines,
     ),
     Option(
         "settings", Texts,
-        "Changes a configuration key; of one design, or machine, with NAME:A.B=C; repeatable.",
+        "Set a configuration key; NAME:A.B=C for one design or machine. Repeatable.",
         "A.B=C",
         place=("set",), read=_settings,
     ),
-    Option("workload", Text, "A built-in program.", "NAME", WHAT),
-    Option("size", Text, "Its memory.", "4GiB", WHAT),
-    Option("threads", Number, "Its threads; they share the machine's cores.", "N", WHAT),
-    Option("params", Texts, "A parameter of it; repeatable.", "K=V", WHAT),
-    Option("trace", Text, "A recorded trace.", "FILE", WHAT),
+    Option("workload", Text, "Built-in program.", "NAME", WHAT),
+    Option("size", Text, "Memory of the program.", "4GiB", WHAT),
+    Option("threads", Number, "Threads of the program; they share the machine's cores.", "N", WHAT),
+    Option("params", Texts, "Program parameter. Repeatable.", "K=V", WHAT),
+    Option("trace", Text, "Recorded trace.", "FILE", WHAT),
     Option(
         "mix", Texts,
-        "Programs side by side, as processes; with fewer cores than programs they take turns "
-        "(--set cores=2).",
+        "Programs to run side by side as processes. Give them cores with --set cores=2.",
         "A[:K=V…],B,…", WHAT,
     ),
     Option(
-        "skip", Text, "Instructions passed over.", "N", HOW_MUCH,
+        "skip", Text, "Instructions to fast-forward.", "N", HOW_MUCH,
         place=("limits", "skip"), read=_count_or_zero,
     ),
     Option(
-        "warmup", Text, "Then simulated, not counted.", "N", HOW_MUCH,
+        "warmup", Text, "Warm-up instructions, simulated but not measured.", "N", HOW_MUCH,
         place=("limits", "warmup"), read=_count_or_zero,
     ),
     Option(
-        "instructions", Text, "Then measured (of each thread's sum).", "100M", HOW_MUCH,
+        "instructions", Text, "Instructions to measure, of all threads together.", "100M", HOW_MUCH,
         place=("limits", "instructions"), read=_measured,
     ),
     Option(
-        "skip_requests", Text, "As --skip, in requests.", "N", HOW_MUCH,
+        "skip_requests", Text, "Requests to fast-forward.", "N", HOW_MUCH,
         place=("limits", "skip_requests"), read=_count, optional=True,
     ),
     Option(
-        "warmup_requests", Text, "As --warmup, in requests.", "N", HOW_MUCH,
+        "warmup_requests", Text, "Warm-up requests, simulated but not measured.", "N", HOW_MUCH,
         place=("limits", "warmup_requests"), read=_count, optional=True,
     ),
     Option(
-        "requests", Text, "Measured: so many requests.", "100K", HOW_MUCH,
+        "requests", Text, "Requests to measure.", "100K", HOW_MUCH,
         place=("limits", "requests"), read=_measured, optional=True,
     ),
     Option(
-        "roi", bool, "Only between the marks of pagewalk.h.", None, HOW_MUCH,
+        "roi", bool, "Measure only between the marks of pagewalk.h.", None, HOW_MUCH,
         default=False, place=("limits", "roi"), read=_asked,
     ),
     Option(
-        "sample", Text, "Measure LENGTH of every PERIOD instructions, warm the rest.",
+        "sample", Text, "Measure LENGTH of every PERIOD instructions, warm between.",
         "LENGTH/PERIOD[:WARMING]", HOW_MUCH, place=("limits", "sample"), read=_sample,
     ),
     Option(
-        "precision", Text, "Samples until IPC, L2 TLB MPKI and speedups are within so much.",
+        "precision", Text, "Sample until IPC, L2 TLB MPKI, speedups are this precise.",
         "2%[:METRICS]", HOW_MUCH, place=("precision",), read=_precision, optional=True,
     ),
     Option(
-        "regions", Text, "Of a trace, only these regions, each by its weight.",
+        "regions", Text, "Measure only these weighted regions of a trace.",
         "FILE[:WARMING]", HOW_MUCH, place=("regions",), read=_regions, optional=True,
     ),
     Option(
-        "seed", int, "Of all random choices.", "N", HOW_MUCH,
+        "seed", int, "Random seed.", "N", HOW_MUCH,
         default=1, least=0, place=("seed",), read=_whole("0 to 2^64 - 1", 0, 2**64),
     ),
     Option(
-        "jobs", Number, "Host threads (as many as there are cores).", "N",
+        "jobs", Number, "Host threads (default: one a core).", "N",
         place=("host_threads",), read=_whole("1 or more", 1, 2**63),
     ),
     Option(
         "cluster", Text,
-        "A Dask cluster for samples of a trace: tcp://…, or slurm with --jobs workers.", "WHERE",
+        "Dask cluster for samples of a trace: tcp://…, or slurm with --jobs workers.", "WHERE",
         read=_place,
     ),
     Option(
-        "ignore_memory", bool, "Go on where the host seems to have too little memory.",
+        "ignore_memory", bool, "Run even if the host seems short of memory.",
         default=False, place=("ignore_memory",), read=_only_if, optional=True,
     ),
     Option(
         "translation_cost", bool | None,
-        "What translation costs: perfect TLBs run beside (compare: always).",
+        "Measure translation cost against perfect TLBs (compare: default).",
         None, COST, both_ways=True, place=("translation_cost",), read=_asked, optional=True,
     ),
     Option(
-        "wide", bool, "Every column, in several tables where the terminal is narrow.", None, OUT,
+        "wide", bool, "Print every column, in several tables if necessary.", None, OUT,
         default=False, python=False,
     ),
     Option(
-        "json_file", Text, "Everything, as JSON.", "FILE", OUT, python=False,
+        "json_file", Text, "Write everything as JSON.", "FILE", OUT, python=False,
     ),
-    Option("parquet", Text, "One row a statistic.", "FILE", OUT, python=False),
-    Option("html", Text, "A page to look at.", "FILE", OUT, python=False),
+    Option("parquet", Text, "Write Parquet, one row a statistic.", "FILE", OUT, python=False),
+    Option("html", Text, "Write a page with charts.", "FILE", OUT, python=False),
     Option(
-        "figure", Texts, "A chart for a paper, as .svg, .pdf or .png; repeatable.",
+        "figure", Texts, "Write a chart as .svg, .pdf or .png. Repeatable.",
         "[CHART=]FILE", OUT, python=False,
     ),
     Option(
-        "interval", Text, "Statistics every N instructions.", "N", OUT,
+        "interval", Text, "Record statistics every N instructions.", "N", OUT,
         place=("interval",), read=_interval,
     ),
     Option(
-        "perfetto", Text, "Single walks and fetches in time, for ui.perfetto.dev.", "FILE", OUT,
+        "perfetto", Text, "Write walks and fetches in time, for ui.perfetto.dev.", "FILE", OUT,
         place=("perfetto",), read=_path,
     ),
     Option(
-        "perfetto_walks", Number, "How many walks of each core and design (10000).", "N", OUT,
+        "perfetto_walks", Number, "Walks to record a core and design (default: 10000).", "N", OUT,
         least=1, place=("perfetto_walks",), read=_whole("1 to 2^32 - 1", 1, 2**32), optional=True,
     ),
 ]  # fmt: skip
@@ -367,9 +366,9 @@ OPTIONS = [
 
 BY_NAME = {option.name: option for option in OPTIONS}
 
-DESIGN = Option("design", str, "The translation design; with changes: NAME[A.B=C,…].", "NAME|FILE")
+DESIGN = Option("design", str, "Translation design; with changes: NAME[A.B=C,…].", "NAME|FILE")
 DESIGNS = Option(
-    "designs", str, "The designs, with changes in brackets; speedups refer to the first.",
+    "designs", str, "Translation designs, changes in brackets; speedups are over the first.",
     "A,B[K=V],C",
 )  # fmt: skip
 """A command has one of the two."""

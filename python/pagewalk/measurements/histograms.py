@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from pagewalk.engine_types import HistogramFields
 from pagewalk.view.quantities import significant
 
+_LABELS = {"load_to_use": "load-to-use latency"}
+"""Names in words that are not the key's own words."""
 REPORTED = ("count", "mean", "p50", "p90", "p99", "largest")
 """Fields of `Histogram` that reports and tables show."""
 
@@ -35,7 +37,7 @@ def reported(histograms: Iterable[Histogram]) -> list[Histogram]:
 
 def label(histogram: Histogram) -> str:
     """The histogram's name in words; with its path if it belongs to a virtual machine's host."""
-    words = histogram.name.replace("_", " ")
+    words = _LABELS.get(histogram.name) or histogram.name.replace("_", " ")
     return f"{words} ({histogram.path})" if histogram.path == "host" else words
 
 

@@ -72,7 +72,7 @@ def note(outcomes: Iterable[tuple[Run, Outcome]]) -> str:
             "(the largest)"
         )
     if len(sure) < len(sampled):
-        text += f"; of {len(sampled) - len(sure)} nothing says how sure they are"
+        text += f"; {len(sampled) - len(sure)} without a confidence interval"
     return text
 
 

@@ -28,9 +28,9 @@ FOLDER = Option("out", Text, "", "DIR", short="-o")
 SEEDS = Option("seeds", Number, "", "N")
 """Each command has its own help for these two."""
 PRECISION = replace(BY_NAME["precision"], read=_share)
-FRESH = Option("fresh", bool, "Simulate again what has finished before.", default=False)
-CACHE = Option("cache", Text, "Where finished runs are kept.", "DIR")
+FRESH = Option("fresh", bool, "Simulate finished runs again.", default=False)
+CACHE = Option("cache", Text, "Cache folder of finished runs.", "DIR")
 CLUSTER = replace(
-    BY_NAME["cluster"], help="A Dask cluster: tcp://…, or slurm, kubernetes with --jobs workers."
+    BY_NAME["cluster"], help="Dask cluster: tcp://…, or slurm, kubernetes with --jobs workers."
 )
 JOBS = BY_NAME["jobs"]

@@ -63,7 +63,7 @@ class Hosts:
         order = {"model": native.model_version(), "files": _files(spec), "of": of, **_same(spec)}
         memory = Program("").memory + DESIGN_MEMORY * _designs(spec)
         if lacks := self._cluster.lacks(memory):
-            raise UserError(f"a portion of the samples: {lacks}", about=RunOption("cluster"))
+            raise UserError(f"a shard of the samples: {lacks}", about=RunOption("cluster"))
         with self._lock:
             self._shares.clear()
         self._of = of
@@ -113,7 +113,7 @@ class Hosts:
         if self._empty == PATIENCE:
             self._say(
                 f"--cluster {self._cluster.where}: there has been no worker for "
-                f"{LOOK * PATIENCE:.0f} s, and {len(self._pending)} portions of the samples wait "
+                f"{LOOK * PATIENCE:.0f} s, and {len(self._pending)} shards of the samples wait "
                 "for one: the queue of the batch system, or a worker's log, says why (Ctrl-C ends "
                 "this command)"
             )
@@ -129,7 +129,7 @@ class Hosts:
         if not report["refused"]:
             return "failed", why
         raise UserError(
-            f"portion {number + 1} of {self._of}, on a worker: {why}", about=RunOption("cluster")
+            f"shard {number + 1} of {self._of}, on a worker: {why}", about=RunOption("cluster")
         )
 
 

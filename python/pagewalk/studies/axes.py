@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 PROGRAMS = ("workload", "trace", "mix")
 PARAM = "param."
 LIMITS = {
-    "skip": "Instructions passed over",
-    "warmup": "Instructions simulated, not counted",
+    "skip": "Instructions fast-forwarded",
+    "warmup": "Warm-up instructions, simulated but not measured",
     "instructions": "Instructions measured",
-    "warmup_requests": "Requests simulated, not counted",
+    "warmup_requests": "Warm-up requests, simulated but not measured",
     "requests": "Requests measured",
 }
 _TEXTS = {
@@ -47,7 +47,7 @@ _OWN = {
         )
         for name, meaning in LIMITS.items()
     },
-    SEED: Column(SEED, "", int, "Of all random choices"),
+    SEED: Column(SEED, "", int, "Random seed"),
 }
 """Names that are no keys of a configuration."""
 _MOST = 100_000

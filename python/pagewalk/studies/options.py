@@ -133,13 +133,13 @@ def _of_run(name: str, **own: Any) -> StudyOption:
 
 
 OPTIONS = [
-    _shared(FOLDER, help="Its folder (study)."),
+    _shared(FOLDER, help="Folder of the study (default: study)."),
     _shared(
-        DESIGNS, help="The designs; speedups refer to the first.",
+        DESIGNS, help="Translation designs; speedups are over the first.",
         kind=Text, key="designs", axes=_designs, from_flag=listed,
     ),
     _of_run(
-        "machine", help="The machines, as A,B.", kind=Text, axes=_several, from_flag=machines
+        "machine", help="Simulated machines, as A,B.", kind=Text, axes=_several, from_flag=machines
     ),
     _of_run(
         "settings", key="set", axes=_settings, from_flag=_assigned("settings")
@@ -152,16 +152,17 @@ OPTIONS = [
     _of_run("mix", axes=_several),
     StudyOption(
         "vary", Texts,
-        "An axis: A,B or 512..8192*2 or 0..8+2; with ; between them, several names step together. "
+        "Axis of the study: A,B or 512..8192*2 or 0..8+2. Names joined by ; step together. "
         "Repeatable.",
         "NAME=VALUES", key="vary", axes=_varied,
     ),
     StudyOption(
-        "zip", None, "Tables as vary has, whose names step together.",
+        "zip", None, "Tables as of vary, whose names step together.",
         key="zip", axes=_zipped, command=False,
     ),
     StudyOption(
-        "where", Text, "Only points of which this holds.", "SQL", key="where", read=_condition
+        "where", Text, "Simulate only points that meet this condition.", "SQL",
+        key="where", read=_condition,
     ),
     _of_run("skip", axes=_single),
     _of_run("warmup", axes=_single),
@@ -172,10 +173,10 @@ OPTIONS = [
     _shared(PRECISION, key="precision"),
     _of_run("interval"),
     _of_run("seed", kind=Number),
-    _shared(SEEDS, help="Each point with so many seeds.", least=1, key="seeds"),
-    StudyOption("histograms", bool, "Keep histograms, too.", default=False),
+    _shared(SEEDS, help="Seeds to simulate at each point.", least=1, key="seeds"),
+    StudyOption("histograms", bool, "Keep histograms.", default=False),
     StudyOption(
-        "dry_run", bool, "Only say how many runs, and what they take.",
+        "dry_run", bool, "Print the number of runs and their cost only.",
         default=False, python=False,
     ),
     _shared(FRESH),

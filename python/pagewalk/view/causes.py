@@ -39,7 +39,7 @@ CAUSES = {
     "miss_register": Cause("#6573e0", "#8f9bff", "#869eff", "bright_cyan"),
     # Translation stalls.
     "tlb": Cause("#d97706", "#ffc078", "#f7ab5c", "bright_yellow", "TLB lookups"),
-    "walker": Cause("#b05a00", "#ff922b", "#ff780a", "yellow", "for a walker"),
+    "walker": Cause("#b05a00", "#ff922b", "#ff780a", "yellow", "walker wait"),
     "walk": Cause("#c9340a", "#f2651f", "#e1550e", "red"),
     "kernel": Cause("#a61e4d", "#e64980", "#be235c", "bright_magenta"),
     "branch": Cause("#5c8f0a", "#a9e34b", "#91e828", "bright_green"),

@@ -34,7 +34,7 @@ def page(result: Result) -> str:
 def fragment(result: Result) -> str:
     """The HTML of a result in a notebook."""
     drawn = charts.cycles(result)
-    picture = "" if drawn is None else svg.on_paper(charts.svg(drawn), "Where the cycles went")
+    picture = "" if drawn is None else svg.on_paper(charts.svg(drawn), "Cycle stack")
     return (
         f"<div><b>{escape(result.data['source']['name'])}</b> "
         f"{escape('partial' if result.partial else '')}{_warnings(result)}"
@@ -105,7 +105,7 @@ def _charts(result: Result) -> str:
             _in_time,
             "",
         ),
-        ("cycles", "Where the cycles went", _of_cycles(result), charts.cycles, ""),
+        ("cycles", "Cycle stack", _of_cycles(result), charts.cycles, ""),
         (
             "l2-tlb-misses",
             "Misses of the L2 TLB",
@@ -116,7 +116,7 @@ def _charts(result: Result) -> str:
         ),
         (
             "energy",
-            "Where the energy went",
+            "Energy",
             f"Energy {result.per}, by the part of the machine that took it"
             + ("; shorter is better." if several else "."),
             charts.energies,
@@ -124,7 +124,7 @@ def _charts(result: Result) -> str:
         ),
         (
             "times",
-            "How long it took",
+            "Latencies",
             distributions.about_times(result),
             distributions.times,
             _times(result),
@@ -208,7 +208,7 @@ _TRANSLATION = ("tlb", "walker", "walk")
 
 
 def _of_cycles(result: Result) -> str:
-    text = f"Cycles {result.per}, by what they were spent on"
+    text = f"Cycles {result.per}, by cause"
     text += "; shorter is better." if len(result.designs) > 1 else "."
     first = result.designs[0]
     walked = sum(s.share for s in first.cycle_stack if s.cause in _TRANSLATION)
@@ -245,7 +245,7 @@ def _times(result: Result) -> str:
     opened = " open" if len(listed) <= _SHORT else ""
     return (
         f"<details{opened}><summary>Mean, percentiles and largest value</summary>"
-        f"{table(titles, listed, 'How long it took')}</details>"
+        f"{table(titles, listed, 'Latencies')}</details>"
     )
 
 
@@ -341,7 +341,7 @@ def _met(result: Result) -> str:
         [escape(p.name), escape(d.name), *(escape(f.cells[i]) for f in filled)]
         for i, (d, p) in enumerate(rows)
     ]
-    return table(head, body, "What each program met")
+    return table(head, body, "Statistics of each program")
 
 
 def _company(designs: list[DesignResult]) -> str:

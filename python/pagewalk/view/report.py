@@ -51,10 +51,10 @@ def notes(result: Result) -> list[RenderableType]:
 
 def elsewhere(host: Host) -> str:
     """The number of shards that other hosts have simulated, in words; empty if none."""
-    portions = host.get("portions_elsewhere", 0)
-    if not portions:
+    shards = host.get("portions_elsewhere", 0)
+    if not shards:
         return ""
-    return f" and {portions} portion{'' if portions == 1 else 's'} on other hosts"
+    return f" and {shards} shard{'' if shards == 1 else 's'} on other hosts"
 
 
 def footer(result: Result) -> RenderableType:
@@ -77,7 +77,7 @@ def bar(fraction: float, width: int) -> str:
 
 
 def run(result: Result, out: Console, *, wide: bool = False) -> None:
-    """One design: everything of its summary and where its cycles went.
+    """One design: everything of its summary and its cycle stack.
 
     With `wide` no column is left out where the terminal is narrow.
     """
@@ -92,7 +92,7 @@ def run(result: Result, out: Console, *, wide: bool = False) -> None:
     _print_histograms(design, out, wide=wide)
     _print_programs(result, out, wide=wide)
     _print_costs(result, out)
-    _print_title("Where the cycles went", out)
+    _print_title("Cycle stack", out)
     _print_stack(design, out)
     _print_energy(design, out)
     _print_end(result, out)
@@ -138,12 +138,13 @@ def _print_sampling(result: Result, out: Console) -> None:
     sample = result.data["limits"].get("sample")
     before = sample.get("warming") if sample else None
     if before:
-        followed = before["followed"]
-        # In a result it is what was found of auto.
-        length = f"the last {count(followed)} instructions" if isinstance(followed, int) else "all"
-        warmed = f"{count(before['warmed'])} instructions warm everything"
-        before_it = warmed if followed == 0 else f"{length} followed, then {warmed}"
-        text = line(f"Before each sample {before_it}.", style="dim")
+        filtered = before["followed"]
+        # In a result it is the length that auto resolved to.
+        length = f"{count(filtered)} instructions" if isinstance(filtered, int) else "all before"
+        warmed = f"functional warming ({count(before['warmed'])} instructions)"
+        if filtered != 0:
+            warmed = f"filtered functional warming ({length}), then {warmed}"
+        text = line(f"Before each sample: {warmed}.", style="dim")
         out.print(Padding(text, (0, 0, 0, 2)))
 
 
@@ -169,7 +170,7 @@ def _print_regions(result: Result, out: Console) -> None:
         if found.warming:
             below, above = (found.warming.cpi_below, found.warming.cpi_above)
             text += (
-                f"; by what was passed over before them, cycles/instruction may be off by "
+                f"; cold-start uncertainty of cycles/instruction: "
                 f"-{significant(below)} to +{significant(above)}"
             )
         sentences.append(text)
@@ -252,7 +253,7 @@ def _print_histograms(design: DesignResult, out: Console, *, wide: bool) -> None
     if not shown:
         return
     units = dict.fromkeys(h.unit for h in shown)
-    _print_title(f"How long it took ({', '.join(units)})", out)
+    _print_title(f"Latencies ({', '.join(units)})", out)
     heads = [line(histograms.label(h), style="cyan") for h in shown]
     print_columns("", heads, shown, columns.histogram(), out, wide=wide)
 
@@ -262,7 +263,7 @@ def _print_times(result: Result, out: Console, *, wide: bool) -> None:
     listed = columns.times(result)
     if not listed:
         return
-    _print_title("How long it took (cycles)", out)
+    _print_title("Latencies (cycles)", out)
     _print_designs(listed, result.designs, result, out, wide=wide)
 
 
@@ -291,7 +292,7 @@ def _print_programs(result: Result, out: Console, *, wide: bool) -> None:
         + line(f"  {short[d.name]}" if several else "", style="dim")
         for d, p in rows
     ]
-    _print_title("What each program met", out)
+    _print_title("Statistics of each program", out)
     print_columns("program", heads, [p for _, p in rows], listed, out, wide=wide)
 
 
@@ -363,7 +364,7 @@ def _print_costs(result: Result, out: Console) -> None:
     rows = [row for row in costs(result) if row[0] in explained]
     if not rows:
         return
-    _print_title("Against perfect TLBs on the same instructions", out)
+    _print_title("Translation cost (against perfect TLBs on the same instructions)", out)
     short = _short(result, out)
     table = grid()
     names(table, "cyan", width=_label_width(short) - 2)
@@ -438,7 +439,7 @@ def _print_stacks(result: Result, out: Console) -> None:
         s.cause for d, _ in known for s in d.cycle_stack if s.share >= _MINIMUM_SHARE
     )
     ink = colours.inks(list(shown), colours_of(out))
-    _print_title(f"Where the cycles went (cycles {result.per})", out)
+    _print_title(f"Cycle stack (cycles {result.per})", out)
     for design, cycles in known:
         row = line("  ") + label(short[design.name], room, "cyan")
         _stacked(row, design.cycle_stack, ink, width * cycles / most)
@@ -465,7 +466,7 @@ def _print_energy(design: DesignResult, out: Console) -> None:
     energy = design.energy
     if energy is None or not energy.total_nj:
         return
-    _print_title(f"Where the energy went ({joules(energy.total_nj)})", out)
+    _print_title(f"Energy ({joules(energy.total_nj)})", out)
     parts = sorted(energy.parts, key=lambda p: -p.total_nj)
     shown = [p for p in parts if p.total_nj >= _MINIMUM_ENERGY * energy.total_nj]
     wide = out.width >= _WIDE
@@ -491,7 +492,7 @@ def _print_energies(result: Result, out: Console, *, wide: bool) -> None:
     known = [(d, e) for d in result.designs if (e := d.energy) is not None]
     if not known:
         return
-    _print_title(f"Where the energy went (ratio: {result.per})", out)
+    _print_title(f"Energy (ratio: {result.per})", out)
     designs = [d for d, _ in known]
     _print_designs(columns.energies(result), designs, result, out, wide=wide)
 

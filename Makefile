@@ -62,7 +62,7 @@ qemu:
 	@scripts/setup.sh qemu
 
 plugin: rust-env
-	cargo build --quiet --profile $(PROFILE) --locked -p pagewalk-qemu-plugin
+	@cargo build --quiet --profile $(PROFILE) --locked -p pagewalk-qemu-plugin
 	# Replaced, not overwritten: a running simulation may have it mapped.
 	install -D -m 755 $(CARGO_TARGET_DIR)/$(PROFILE)/libpagewalk_qemu_plugin.so $(PLUGIN).new
 	mv -f $(PLUGIN).new $(PLUGIN)
@@ -73,7 +73,7 @@ native: rust-env python-env plugin
 lint: lint-python lint-rust lint-deps
 
 lint-rust: rust-env
-	if cargo fmt --version >/dev/null 2>&1; then cargo fmt --all --check
+	@if cargo fmt --version >/dev/null 2>&1; then cargo fmt --all --check
 	else echo "SKIPPED: cargo fmt (component rustfmt is not installed)"; fi
 	if cargo clippy --version >/dev/null 2>&1; then
 	    cargo clippy --quiet --profile ci --workspace --all-targets --locked -- -D warnings

@@ -208,6 +208,7 @@ test_deps() {
     fi
     problem=$(qemu_problem)
     [ -z "$problem" ] || say "tests of live programs are SKIPPED: $problem"
+    [ "${#missing[@]}$problem" != 0 ] || say "every system package that tests need is installed"
     [ -z "${PAGEWALK_REQUIRE_LIVE:-}" ] || [ "${#missing[@]}$problem" = 0 ] \
         || die "PAGEWALK_REQUIRE_LIVE is set, and test dependencies are missing"
 }

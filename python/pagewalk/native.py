@@ -130,7 +130,6 @@ def workloads() -> list[Program]:
 
 
 _REPORTED = {
-    "latencies": "histogram",
     "load to use latency": "load_to_use",
     "statistics of each program": "program",
 }

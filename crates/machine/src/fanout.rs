@@ -457,6 +457,7 @@ impl Fanout {
             Detail::FilteredWarm => {
                 program.grant_filtered_warming(skipped.instructions, skipped.requests)
             }
+            // The budget is 0 where a machine needs all ops.
             Detail::FastForward | Detail::Full => {
                 program.grant_fast_forward(skipped.instructions, skipped.requests)
             }

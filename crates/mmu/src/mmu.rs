@@ -68,7 +68,7 @@ pub struct Lookup {
     pub va: VirtAddr,
     /// Kind of access.
     pub access: Access,
-    /// Program counter of the instruction that accesses the address.
+    /// Program counter of the instruction that accesses the address. Functional warming passes 0.
     pub pc: u64,
     /// Cycle of the request.
     pub now: Cycle,

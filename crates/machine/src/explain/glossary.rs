@@ -73,7 +73,7 @@ pub(super) const TERMS: &[Term] = &[
         "A page walk: the hardware's search of the page table for a translation that no TLB has. Each of its reads goes through the caches. In the cycle stack, cycles lost to page walks",
     ),
     term(
-        &["walker", "page walker", "for a walker"],
+        &["walker", "page walker", "walker wait"],
         "",
         "The unit of a core that performs page walks; mmu.walkers is the number of concurrent walks. In the cycle stack, cycles lost while a walk waited for a free walker",
     ),
@@ -157,7 +157,7 @@ pub(super) const TERMS: &[Term] = &[
         "A unit of the program's own work, which the program marks: an operation of a key-value store, an update, a lookup, or a region of interest",
     ),
     term(
-        &["where the cycles went", "cycle stack", "cause"],
+        &["cycle stack", "cause"],
         "cycles",
         "The cycle stack: every cycle of the measured part, charged to the causes that delayed the oldest instruction (docs/cycle-stack.md). A share is the time spent on a cause, not the time that its removal would save",
     ),
@@ -228,7 +228,7 @@ pub(super) const TERMS: &[Term] = &[
     ),
     term(
         &[
-            "how long it took",
+            "latencies",
             "histogram",
             "number",
             "count",
@@ -248,7 +248,7 @@ pub(super) const TERMS: &[Term] = &[
         "A histogram gives the number of values, their mean, the values that 50, 90 and 99 % of them do not exceed (percentiles; at most 1/32 too high), and the largest",
     ),
     term(
-        &["where the energy went", "energy ratio", "over the first"],
+        &["energy ratio", "over the first"],
         "",
         "Energy per instruction, or per request, relative to the first design's. 'pagewalk explain energy' has the model and every number of it",
     ),

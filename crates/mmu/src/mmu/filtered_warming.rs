@@ -1,8 +1,9 @@
-//! Filtered functional warming of the MMU: warms the last level of TLBs, and nothing else.
+//! Filtered functional warming of the MMU: of the TLBs, it warms the last level alone. Walks read
+//! through the caches, and so warm the L2 and the L3.
 //!
-//! Small tables stand in for the other structures, whose contents are replaced before the next
-//! sample needs them: recently used pages for the first level, recently walked parts of the address
-//! space for the walk caches. The second level is an LRU stack ([`LevelLruStack`]). It is exported
+//! Small tables stand in for the other structures of the MMU. Their contents are replaced before the
+//! next sample needs them. The tables hold recently used pages for the first level, and recently
+//! walked parts of the address space for the walk caches. The second level is an LRU stack ([`LevelLruStack`]). It is exported
 //! from the TLB arrays by [`Mmu::begin_filtered_warming`] and imported again by
 //! [`Mmu::end_filtered_warming`].
 

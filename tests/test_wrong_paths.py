@@ -44,4 +44,4 @@ def test_a_table_that_is_no_power_of_two_is_refused(cli: Cli) -> None:
 def test_its_statistics_are_explained(cli: Cli) -> None:
     answer = cli("explain", "core.N.wrong_path.remembered_loads")
     assert answer.returncode == 0
-    assert "pointers that were followed before" in " ".join(answer.stdout.split())
+    assert "a pointer that was dereferenced before" in " ".join(answer.stdout.split())

@@ -237,11 +237,17 @@ pub(crate) fn run(
 impl ShardedRun<'_> {
     /// Worker thread of this host: takes shards until none is left.
     fn work(&self) {
-        while !self.stop.load(Ordering::Relaxed) {
+        // A run that is stopped before its first shard still begins one: its result needs a machine.
+        let mut has_begun = false;
+        loop {
             let version = self.wake.generation();
+            let stopped = self.stop.load(Ordering::Relaxed);
+            if stopped && has_begun {
+                return;
+            }
             let mut todo = lock(&self.todo);
             let Some(number) = todo.here.pop_front() else {
-                if todo.away == 0 {
+                if todo.away == 0 || stopped {
                     return;
                 }
                 drop(todo);
@@ -250,6 +256,7 @@ impl ShardedRun<'_> {
                 continue;
             };
             drop(todo);
+            has_begun = true;
             let mut tell = |p: &Progress| {
                 *lock(&self.seen[number]) = Some(p.clone());
                 !self.stop.load(Ordering::Relaxed)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parent.parent
 # By the name of the file in the checkout: the page.
 PAGES = {"DEVIATIONS.md": "deviations.md", "CHANGELOG.md": "changelog.md"}
-LINK = re.compile(r"\]\((?!\w+:)([^)#]*\.(?:md|rs|py|json|toml|h))(#[^)]*)?\)")
+LINK = re.compile(r"\[([^\[\]]*)\]\((?!\w+:)([^)#]*\.(?:md|rs|py|json|toml|h))(#[^)]*)?\)")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -43,17 +43,18 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 def links(text: str, here: PurePosixPath, page: PurePosixPath) -> str:
     """The text of the file `here` of the checkout as that of `page` of the site.
 
-    A link to a file that the site does not have becomes the file's name.
+    A link to a file that the site does not have becomes its text and the file's name.
     """
 
     def turn(found: re.Match[str]) -> str:
-        target = posixpath.normpath(here.parent / found[1])
+        target = posixpath.normpath(here.parent / found[2])
         on_site = PAGES.get(target) or (
             target.removeprefix("docs/") if target.startswith("docs/") else None
         )
         if on_site is None:
-            return f"] (`{target}`)"
+            named = found[1].strip("`") in {target, PurePosixPath(target).name}
+            return f"`{target}`" if named else f"{found[1]} (`{target}`)"
         start = str(page.parent)
-        return f"]({posixpath.relpath(on_site, start)}{found[2] or ''})"
+        return f"[{found[1]}]({posixpath.relpath(on_site, start)}{found[3] or ''})"
 
     return LINK.sub(turn, text)

@@ -117,7 +117,7 @@ def texts(markdown: str) -> Iterator[Text]:
 
 
 def _visible(text: Text) -> str:
-    """What a reader sees of the text; marks in code end no sentence."""
+    """The visible text. Punctuation in code ends no sentence."""
     first = _HEADING.sub("", _ITEM.sub("", text.lines[0]))
     shown = "\n".join(line.lstrip("> ") for line in [first, *text.lines[1:]])
     shown = _CODE.sub(lambda code: re.sub(r"[.!?\[\]<>]", "·", code[2]), shown)

@@ -96,7 +96,7 @@ LONG = words(31) + " " + "x" * 121
 )
 def test_what_is_not_prose_is_left_out(prose: ModuleType, hidden: str) -> None:
     assert prose.findings(hidden) == []
-    # What follows is prose again.
+    # The next line is prose again.
     if "Made by" not in hidden:
         after = prose.findings(f"{hidden}\n\n{LONG}")
         assert [line for line, _ in after] == [hidden.count("\n") + 3] * 2

@@ -149,8 +149,8 @@ pub(crate) fn run(
             samples = samples_needed(samples, times);
             continue;
         }
-        let told = worst.map(|shortfall| shortfall.message(wanted.within));
-        result.warnings.extend(told);
+        let message = worst.map(|shortfall| shortfall.message(wanted.within));
+        result.warnings.extend(message);
         result.warnings.extend(found.unmeasured);
         return Ok(result);
     }
@@ -327,10 +327,10 @@ mod tests {
     fn what_more_samples_do_not_mend_asks_for_none() {
         let d = shortfall(0.5, 0.2);
         assert!(d.more.is_none());
-        let told = d.message(0.02);
+        let message = d.message(0.02);
         assert!(
-            told.contains("within 5.0 %") && told.contains("follow"),
-            "{told}"
+            message.contains("within 5.0 %") && message.contains("follow"),
+            "{message}"
         );
     }
 

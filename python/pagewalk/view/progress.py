@@ -24,8 +24,8 @@ class Bar:
     """Shows the progress of a simulation; silent when standard error is no terminal.
 
     It is also silent if it is not `alone`: a simulated program writes to the terminal, too.
-    After a stop it announces the result, if the caller `reports` one. With `shown` false, there
-    is no bar.
+    After a stop it prints that a result follows, if the caller `reports` one. With `shown` false,
+    there is no bar.
     """
 
     def __init__(self, *, alone: bool = True, reports: bool = True, shown: bool = True) -> None:

@@ -13,7 +13,7 @@ fn unknown(spec: &CoreSpec, ops: &[Op]) -> u64 {
     assert_eq!(
         branches(&b),
         StaleOutcomes::default(),
-        "nothing was passed over"
+        "nothing was fast-forwarded"
     );
     b.core.mark_stale(true);
     b.run(ops);

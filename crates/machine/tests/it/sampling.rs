@@ -40,7 +40,10 @@ fn what_is_not_known_bounds_the_misses_that_everything_warmed_has() {
             (number(&result, 0, "l2_tlb_mpki"), sampling)
         };
         let (known, all) = misses(&sample(json!(0), 120_000));
-        assert!(all.warming.is_none(), "{workload}: nothing was passed over");
+        assert!(
+            all.warming.is_none(),
+            "{workload}: nothing was fast-forwarded"
+        );
         for (followed, warmed) in [(json!(0), 3000), (json!(0), 20_000), (json!(10_000), 3000)] {
             let (counted, found) = misses(&sample(followed.clone(), warmed));
             let Some(error) = found.warming else {

@@ -151,7 +151,7 @@ def test_what_the_host_cannot_hold_is_refused_before_it_runs(cli: Any) -> None:
     most = 1500 << 20
     command = ("run", "--workload", "gups", "--size", "1TiB", "--set", "os.memory_gb=2048")
     answer = cli(
-        *command, "--instructions", "10K",
+        *command, "--instructions", "10K", "--no-translation-cost",
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (most, most)),
     )  # fmt: skip
     assert answer.returncode == 2

@@ -74,6 +74,7 @@ def _root(
 @takes(options.OPTIONS)
 def run(
     design: Annotated[str, flag(options.DESIGN)] = sources.DEFAULT_DESIGN,
+    verbose: Annotated[bool, flag(options.VERBOSE)] = False,
     **flags: Any,
 ) -> int:
     """Simulate one program on one machine with one design."""
@@ -81,7 +82,7 @@ def run(
         raise UserError(
             "run takes a single machine; compare takes several", about=RunOption("machine")
         )
-    return _simulate("run", [design], flags)
+    return _simulate("run", [design], {**flags, "verbose": verbose})
 
 
 @app.command(epilog="Example: pagewalk compare --designs radix,thp -- ./prog args")
@@ -120,9 +121,7 @@ def _simulate(kind: str, designs: list[str], flags: dict[str, Any]) -> int:
     program = _program(flags["ctx"], flags["extra"])
     source = _source(flags, program)
     values = sources.limited(flags, source)
-    if kind == "compare":
-        values = options.with_cost(values, source)
-    spec = options.specification(values, designs, source)
+    spec = options.specification(options.with_cost(values, source), designs, source)
     machines = len(spec["machine"]) if isinstance(spec["machine"], list) else 1
     drawn = figures.asked(
         flags["figure"] or [],
@@ -153,7 +152,7 @@ def _simulate(kind: str, designs: list[str], flags: dict[str, Any]) -> int:
         result = Result(native.run(spec, bar, hosts))
     # Standard output is the program's, or a file's that was asked to go there.
     ours = sys.stderr if program or "-" in [path for _, path in outputs] else sys.stdout
-    show = report.run if kind == "run" else report.compare
+    show = partial(report.run, verbose=flags["verbose"]) if kind == "run" else report.compare
     writers: list[tuple[str | None, Callable[[str], object]]] = [
         (flags["json_file"], result.write_json),
         (flags["parquet"], result.write_parquet),

@@ -333,7 +333,7 @@ OPTIONS = [
     ),
     Option(
         "translation_cost", bool | None,
-        "Measure translation cost against perfect TLBs (compare: default).",
+        "Measure translation cost against perfect TLBs (default, but not of a mix).",
         None, COST, both_ways=True, place=("translation_cost",), read=_asked, optional=True,
     ),
     Option(
@@ -372,6 +372,10 @@ DESIGNS = Option(
     "A,B[K=V],C",
 )  # fmt: skip
 """A command has one of the two."""
+VERBOSE = Option(
+    "verbose", bool, "Print all numbers, latencies, energy and settings.", None, OUT,
+    short="-v", python=False,
+)  # fmt: skip
 
 
 def read(name: str, value: Any) -> Any:
@@ -393,7 +397,7 @@ def with_an_end(values: Mapping[str, Any], programs: int) -> Json:
 
 
 def with_cost(values: Mapping[str, Any], source: Json | None) -> Json:
-    """The values of a comparison, with the cost of translation by default, but not of a mix."""
+    """The values, with the cost of translation by default, but not of a mix."""
     if values.get("translation_cost") is not None or "mix" in (source or {}):
         return dict(values)
     return {**values, "translation_cost": True}

@@ -117,7 +117,7 @@ def test_the_programs_exit_status_is_ours(engine: fake.Engine, invoke: Invoke) -
         (["--workload", "gups", "--instructions", "0"], "--instructions: 0 would measure nothing"),
         (["--workload", "gups", "--requests", "0"], "--requests: 0 would measure nothing"),
         (["--workload", "gups", "--sample", "5M"], "expected LENGTH/PERIOD"),
-        (["--workload", "gups", "--sample", "5M/1M"], "below PERIOD"),
+        (["--workload", "gups", "--sample", "5M/1M"], "below the period"),
         (["--workload", "gups", "--threads", "0"], "expected 1 or more"),
         (["--workload", "gups", "--threads", str(10**11)], "expected 1 or more"),
         (["--workload", "gups", "--seed", str(2**64)], "expected 0 to 2^64 - 1"),

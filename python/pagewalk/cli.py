@@ -335,7 +335,9 @@ def trace_convert(
 def trace_regions(
     path: Annotated[str, typer.Argument(metavar="FILE", help="Trace to divide into regions.")],
     length: Annotated[str, typer.Option(metavar="N", help="Instructions in a region.")] = "10M",
-    most: Annotated[int, typer.Option(metavar="N", min=1, help="Maximum number of regions.")] = 30,
+    max_regions: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Maximum number of regions.")
+    ] = 30,
     seed: Seed = 1,
     out: Annotated[
         str | None,
@@ -359,7 +361,9 @@ def trace_regions(
     of_all = options.read("seed", seed)
     parsed = parse_count(length, "--length")
     with Bar(reports=False) as bar:
-        found = regions.find(_trace(path), length=parsed, most=most, seed=of_all, observer=bar)
+        found = regions.find(
+            _trace(path), length=parsed, max_regions=max_regions, seed=of_all, observer=bar
+        )
     if found is None:
         raise Terminated(bar.stopped_by)
     _write_and_show(

@@ -38,8 +38,8 @@ pub use engine::{
     MOST_GUESSES, Miss, Nested, NestedStep, Seen, SpecTlbStats, Verdict, What,
 };
 pub use mmu::{
-    Ahead, AuxiliaryBuffer, Fault, INSERTIONS, InMemoryStats, Lookup, Mmu, MmuStats, PwcStats,
-    STB_ENTRIES, StltQuery, Translated, TranslationSource, WalkContext, l2_tlb_misses,
+    Ahead, AuxiliaryBuffer, Fault, INSERTIONS, InMemoryStats, Lookup, Mmu, MmuStats, NO_PC,
+    PwcStats, STB_ENTRIES, StltQuery, Translated, TranslationSource, WalkContext, l2_tlb_misses,
 };
 pub use prefetcher::DistanceStats;
 pub use prefetcher::registry::*;

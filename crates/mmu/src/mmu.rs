@@ -59,6 +59,10 @@ use crate::tlb::{TlbEntry, key};
 use crate::walk::{LEVELS, MmuCaches};
 use crate::{MmuSpec, WalkRecord};
 
+/// Program counter of an access whose instruction is not known: filtered functional warming keeps
+/// the addresses of accesses alone.
+pub const NO_PC: u64 = u64::MAX;
+
 /// A translation request.
 #[derive(Clone, Copy, Debug)]
 pub struct Lookup {
@@ -68,7 +72,7 @@ pub struct Lookup {
     pub va: VirtAddr,
     /// Kind of access.
     pub access: Access,
-    /// Program counter of the instruction that accesses the address. Functional warming passes 0.
+    /// Program counter of the instruction that accesses the address, or [`NO_PC`].
     pub pc: u64,
     /// Cycle of the request.
     pub now: Cycle,

@@ -326,7 +326,7 @@ impl Core {
         pc: u64,
         context: &mut CoreContext<'_, B>,
     ) -> Result<(), Fault> {
-        let at = self.warm_translation(va, access, context)?;
+        let at = self.warm_translation(va, access, pc, context)?;
         let request = Request {
             at,
             kind: kind_of(access),
@@ -343,10 +343,11 @@ impl Core {
         &mut self,
         va: u64,
         access: Access,
+        pc: u64,
         context: &mut CoreContext<'_, B>,
     ) -> Result<PhysAddr, Fault> {
         let asid = context.asid;
         let walk_context = context.walk_context(&mut self.private);
-        self.mmu.warm(asid, VirtAddr(va), access, walk_context)
+        self.mmu.warm(asid, VirtAddr(va), access, pc, walk_context)
     }
 }

@@ -12,7 +12,7 @@ use pagewalk_structures::{position, push_mru, touch_mru};
 use pagewalk_tables::{Invalidation, MOST_LEVELS, Path, View, WalkCacheKind};
 use pagewalk_units::{Access, Asid, PageSize, PhysAddr, VirtAddr};
 
-use super::{Fault, Mmu, WalkContext, side};
+use super::{Fault, Mmu, NO_PC, WalkContext, side};
 use crate::level::LevelLruStack;
 use crate::mapping::Mapping;
 use crate::tlb::key;
@@ -193,7 +193,7 @@ impl Mmu {
         context: WalkContext<'_, B>,
     ) -> Result<PhysAddr, Fault> {
         if !self.warms_filtered {
-            return self.warm(asid, va, access, context);
+            return self.warm(asid, va, access, NO_PC, context);
         }
         let s = side(access);
         let page = key(asid, PageSize::K4, va.0);
@@ -214,7 +214,7 @@ impl Mmu {
         access: Access,
         mut context: WalkContext<'_, B>,
     ) -> Result<PhysAddr, Fault> {
-        let lookup = self.untimed(asid, va, access);
+        let lookup = self.untimed(asid, va, access, NO_PC);
         let s = side(access);
         let second = self.second(s);
         let level = self.l2[second].as_deref().expect("as begun");

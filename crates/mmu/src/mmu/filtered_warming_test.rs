@@ -66,7 +66,7 @@ impl Machine {
         if filtered {
             self.mmu.warm_filtered(asid, va, access, context)
         } else {
-            self.mmu.warm(asid, va, access, context)
+            self.mmu.warm(asid, va, access, 0, context)
         }
     }
 

@@ -69,31 +69,33 @@ impl Mmu {
     }
 
     /// Translates `va` for functional warming: leaves the state that [`Mmu::translate`] would
-    /// leave, without time and without counting.
+    /// leave, without time and without counting. `pc` is the instruction's, or
+    /// [`NO_PC`](crate::NO_PC).
     #[inline]
     pub fn warm<B: Below>(
         &mut self,
         asid: Asid,
         va: VirtAddr,
         access: Access,
+        pc: u64,
         mut context: WalkContext<'_, B>,
     ) -> Result<PhysAddr, Fault> {
         let f = &self.filter[side(access)];
         if f.page == key(asid, PageSize::K4, va.0) && (access != Access::Write || f.writable) {
             return Ok(PhysAddr(f.frame | va.0 & 0xfff));
         }
-        let lookup = self.untimed(asid, va, access);
+        let lookup = self.untimed(asid, va, access, pc);
         self.warm_look_up(&lookup, &mut context)
     }
 
     /// The lookup of an access in functional warming: no time passes.
     #[inline(always)]
-    pub(super) fn untimed(&self, asid: Asid, va: VirtAddr, access: Access) -> Lookup {
+    pub(super) fn untimed(&self, asid: Asid, va: VirtAddr, access: Access, pc: u64) -> Lookup {
         Lookup {
             asid,
             va,
             access,
-            pc: 0,
+            pc,
             now: self.latest,
         }
     }

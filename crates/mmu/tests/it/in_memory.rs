@@ -103,7 +103,7 @@ impl Bench {
                 walk_start: 0,
                 from,
             };
-            return c.mmu.warm(asid, va, access, context).map(answer);
+            return c.mmu.warm(asid, va, access, 0, context).map(answer);
         };
         let lookup = Lookup {
             asid,

@@ -223,7 +223,7 @@ fn warming_leaves_what_a_timed_run_leaves_and_counts_nothing() {
         for (n, &page) in pages.iter().enumerate() {
             timed.read_page(page, n as u64 * 10_000);
             warmed.with_context(|mmu, context| {
-                let found = mmu.warm(A, VirtAddr(page << 12), Access::Read, context);
+                let found = mmu.warm(A, VirtAddr(page << 12), Access::Read, 0, context);
                 assert_eq!(found.expect("mapped").0, frame(page << 12));
             });
         }

@@ -390,7 +390,7 @@ fn warming_counts_no_guesses() {
         let view = View::Native(&b.guest);
         let context = walk_context(&view, &mut b.private, &mut b.memory);
         b.mmu
-            .warm(A, VirtAddr(va), access, context)
+            .warm(A, VirtAddr(va), access, 0, context)
             .expect("mapped");
     }
     for row in b.tree().rows {

@@ -204,7 +204,7 @@ fn between_samples_the_same_is_left_and_nothing_counted() {
     let walk = insertion(0, Some(2 * APART));
     b.with_context(|mmu, mut context| mmu.warm_query(&walk, A, &mut context));
     let warmed = b
-        .with_context(|mmu, context| mmu.warm(A, VirtAddr(APART + 8), Access::Read, context))
+        .with_context(|mmu, context| mmu.warm(A, VirtAddr(APART + 8), Access::Read, 0, context))
         .expect("mapped");
     assert_eq!(warmed.0, frame(APART) + 8);
     for (part, name) in [

@@ -50,7 +50,7 @@ impl Bench {
         let view = View::Native(&self.table);
         let context = walk_context(&view, &mut self.private, &mut self.memory);
         self.mmu
-            .warm(A, VirtAddr(va), Access::Read, context)
+            .warm(A, VirtAddr(va), Access::Read, 0, context)
             .expect("mapped")
     }
     fn tree(&self) -> Tree {

@@ -456,7 +456,7 @@ impl CacheArray {
         }
     }
 
-    /// Fills `line`, which is absent, requested at `asked` and ready at `ready`. Returns the
+    /// Fills `line`, which is absent, requested at `requested` and ready at `ready`. Returns the
     /// victim. In functional warming (`TIMED` false) nothing is counted, and a guess is one for the
     /// prefetcher only.
     #[inline(always)]
@@ -465,11 +465,11 @@ impl CacheArray {
         line: u64,
         flags: u64,
         from: Level,
-        asked: Cycle,
+        requested: Cycle,
         ready: Cycle,
     ) -> Victim {
         if TIMED {
-            self.fill_timed(line, flags, from, asked, ready)
+            self.fill_timed(line, flags, from, requested, ready)
         } else {
             self.fill_warm(line, flags, from)
         }
@@ -484,10 +484,10 @@ impl CacheArray {
         line: u64,
         flags: u64,
         from: Level,
-        asked: Cycle,
+        requested: Cycle,
         ready: Cycle,
     ) -> Victim {
-        let takes = ready.saturating_sub(asked).min(LONG);
+        let takes = ready.saturating_sub(requested).min(LONG);
         let old = self.put(
             line,
             self.word(line, flags, from),
@@ -512,8 +512,8 @@ impl CacheArray {
     #[cold]
     fn fill_stale(&mut self, line: u64, flags: u64, old: u64) {
         // A guess or a write-back from the level above is not a miss.
-        let asked = flags & GUESSED == 0 && (self.own_level == Level::L1 || flags & DIRTY == 0);
-        if !asked {
+        let is_miss = flags & GUESSED == 0 && (self.own_level == Level::L1 || flags & DIRTY == 0);
+        if !is_miss {
             return;
         }
         let base = self.base(line);

@@ -169,10 +169,10 @@ impl Shared {
     }
 
     /// Fills the L3. A dirty victim is written to memory.
-    fn put(&mut self, line: u64, flags: u64, asked: Cycle, ready: Cycle) {
+    fn put(&mut self, line: u64, flags: u64, requested: Cycle, ready: Cycle) {
         let victim = self
             .l3
-            .fill::<true>(line, flags, Level::Memory, asked, ready);
+            .fill::<true>(line, flags, Level::Memory, requested, ready);
         if let Some(line) = victim.line()
             && victim.dirty()
         {

@@ -73,7 +73,7 @@ enum Row {
 }
 
 /// Effect of an access on its bank.
-struct Plan {
+struct BankAccess {
     row: Row,
     /// Earliest start.
     from: u64,
@@ -194,11 +194,11 @@ impl Ddr {
     }
 
     #[inline(always)]
-    fn plan(&self, place: Coordinates, at: u64) -> Plan {
+    fn plan(&self, place: Coordinates, at: u64) -> BankAccess {
         let bank = &self.channels[place.channel].banks[place.bank];
         let timed_out = self.keep_open != 0 && at > bank.used + self.keep_open;
         if bank.row == CLOSED || timed_out {
-            return Plan {
+            return BankAccess {
                 row: Row::Miss,
                 from: at,
                 busy: self.trcd + self.line_time,
@@ -206,7 +206,7 @@ impl Ddr {
             };
         }
         if bank.row == place.row {
-            return Plan {
+            return BankAccess {
                 row: Row::Hit,
                 from: at,
                 busy: self.line_time,
@@ -216,7 +216,7 @@ impl Ddr {
         // An activation later than this request does not delay it (requests do not arrive in order
         // of time).
         let closes = bank.activated + self.tras;
-        Plan {
+        BankAccess {
             row: Row::Conflict,
             from: if bank.activated <= at {
                 at.max(closes)

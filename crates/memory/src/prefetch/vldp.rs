@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_that_repeats_is_followed_by_its_history_alone() {
+    fn a_repeated_pattern_is_predicted_from_its_history_alone() {
         let mut p = Vldp::new(16, 3, 64, 4);
         // 1 2 1 2: the first table predicts 2 after 1, and 1 after 2.
         assert_eq!(walk(&mut p, 5, &[0, 1, 3, 4]), [6, 7, 9, 10]);
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_access_of_a_page_asks_for_what_followed_that_line_in_others() {
+    fn the_first_access_of_a_page_prefetches_by_the_first_delta_of_other_pages() {
         let mut p = Vldp::new(16, 3, 64, 4);
         assert!(walk(&mut p, 1, &[7]).is_empty());
         walk(&mut p, 1, &[10]);
@@ -267,8 +267,8 @@ mod tests {
                 let mut p = Vldp::new(16, tables, 64, 1);
                 walk(&mut p, 1, &lines);
                 walk(&mut p, 2, &lines);
-                let asked = walk(&mut p, 3, &lines[..=i]);
-                right += u64::from(asked == [lines[i + 1]]);
+                let prefetched = walk(&mut p, 3, &lines[..=i]);
+                right += u64::from(prefetched == [lines[i + 1]]);
             }
             assert_eq!(right == 8, expected, "{tables} tables: {right} of 8");
         }

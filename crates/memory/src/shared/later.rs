@@ -10,7 +10,7 @@ const MOST: usize = 2048;
 /// Distances, in requests, at which a set, and a tag in it, is prefetched into the host's caches.
 const SET_AHEAD: usize = 32;
 const TAG_AHEAD: usize = 16;
-/// Flag beside a line's number: a write-back of dirty data from the level above.
+/// Flag in the word of a line's number: a write-back of dirty data from the level above.
 const WRITTEN: u64 = 1 << 63;
 
 /// The deferred requests.

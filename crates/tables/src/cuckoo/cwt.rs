@@ -59,7 +59,7 @@ const SALTS: [u64; 2] = [3, 4];
 /// Ways of a walk table (ME-HPT, table III).
 const WAYS: u8 = 2;
 
-/// The parameters of the walk tables beside page tables with parameters `pages`. As
+/// The parameters of the walk tables of page tables with parameters `pages`. As
 /// in ECPT, ways are contiguous and are resized all together and out of place.
 pub(super) fn spec(pages: &ElasticSpec) -> ElasticSpec {
     ElasticSpec {

@@ -261,7 +261,7 @@ mod tests {
                     let at = VirtAddr(of << 12);
                     let t = space.and_then(|s| s.table.translate(at)).expect("mapped");
                     assert_eq!(vpn, t.frame + (of & (t.size.frames() - 1)));
-                    assert!(pages.insert((asid, of)), "asked for once");
+                    assert!(pages.insert((asid, of)), "requested once");
                 }
             }
             pages
@@ -271,7 +271,7 @@ mod tests {
     const RADIX: PageTableSpec = PageTableSpec::Radix(RadixSpec { levels: 4 });
 
     #[test]
-    fn the_host_is_told_which_page_of_the_guest_a_page_is_for() {
+    fn a_request_to_the_host_names_the_page_of_the_guest() {
         let mut w = Guest::new(&PlacementSpec::Buddy(BuddySpec {}), &RADIX);
         let (a, b) = (w.spawn(), w.spawn());
         let mut touched = BTreeSet::new();
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn each_page_of_a_large_one_is_told_and_ways_are_parts_of_a_table() {
+    fn each_small_page_of_a_large_one_is_named_and_ways_belong_to_a_table() {
         let thp = PlacementSpec::Thp(ThpSpec {
             mode: ThpMode::Always,
             giant: false,

@@ -563,7 +563,7 @@ mod tests {
     }
 
     #[test]
-    fn compaction_gives_up_where_it_is_told_to() {
+    fn compaction_stops_at_its_limit() {
         let index = FragmentationSpec::UnusableFreeIndex(0.75);
         let mut m = kernel(limited(
             index,
@@ -659,7 +659,7 @@ mod tests {
     /// The configured fragmentation includes the occupied frames, as long as these leave
     /// enough free blocks.
     #[test]
-    fn fragmentation_adds_what_is_missing_beside_the_occupied_frames() {
+    fn fragmentation_adds_what_the_occupied_frames_lack() {
         let share = 100.0 / f64::from(3 << 16);
         let none = occupied(share, FragmentationSpec::None, 5);
         let whole = none.buddy.available(9);
@@ -702,7 +702,7 @@ mod tests {
     }
 
     #[derive(Clone, Debug)]
-    enum Step {
+    enum FrameOp {
         /// The frame that the buddy allocator returns.
         Any(Purpose),
         /// Exactly this frame.
@@ -710,15 +710,15 @@ mod tests {
         Put(usize),
     }
 
-    fn step() -> impl Strategy<Value = Step> {
+    fn step() -> impl Strategy<Value = FrameOp> {
         // Few different frames, so that they are requested repeatedly.
         let at = prop_oneof![0..2048u64, any::<u64>()];
         prop_oneof![
-            Just(Step::Any(Purpose::Anonymous { vpn: 0 })),
-            Just(Step::Any(Purpose::Node { level: 1, vpn: 0 })),
-            at.clone().prop_map(Step::At),
-            at.prop_map(Step::At),
-            any::<usize>().prop_map(Step::Put),
+            Just(FrameOp::Any(Purpose::Anonymous { vpn: 0 })),
+            Just(FrameOp::Any(Purpose::Node { level: 1, vpn: 0 })),
+            at.clone().prop_map(FrameOp::At),
+            at.prop_map(FrameOp::At),
+            any::<usize>().prop_map(FrameOp::Put),
         ]
     }
 
@@ -768,11 +768,11 @@ mod tests {
             let set_aside = m.set_aside_frames();
             for s in steps {
                 match s {
-                    Step::Any(purpose) => {
+                    FrameOp::Any(purpose) => {
                         let frame = m.take(&want(4096, purpose)).expect("hardly any is out");
                         prop_assert!(out.insert(frame) && !m.pins.has(frame));
                     }
-                    Step::At(at) => {
+                    FrameOp::At(at) => {
                         let at = if at < 2048 { at } else { at % (frames + 100) };
                         let free = at < frames && !out.contains(&at) && !m.pins.has(at);
                         prop_assert_eq!(m.alloc_at(at, 0), free, "frame {}", at);
@@ -780,12 +780,12 @@ mod tests {
                             out.insert(at);
                         }
                     }
-                    Step::Put(i) if !out.is_empty() => {
+                    FrameOp::Put(i) if !out.is_empty() => {
                         let frame = *out.iter().nth(i % out.len()).expect("below its length");
                         out.remove(&frame);
                         m.put(frame, 0);
                     }
-                    Step::Put(_) => {}
+                    FrameOp::Put(_) => {}
                 }
                 prop_assert_eq!(m.free_frames(), frames - set_aside - out.len() as u64);
             }

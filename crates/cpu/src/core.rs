@@ -138,7 +138,7 @@ const LONGEST: u64 = 15;
 /// Ops that fit into a cache line of the host.
 const OPS_OF_A_LINE: usize = 64 / size_of::<Op>();
 /// Ops of the next turn that are prefetched into the host's caches at the end of a turn.
-const ANNOUNCED_OPS: usize = 24;
+const HOST_PREFETCHED_OPS: usize = 24;
 /// Most front-end barriers that are tracked until the next retirement.
 const BARRIERS: usize = 4;
 
@@ -268,7 +268,7 @@ impl Core {
         spec.check()?;
         let load_to_use = private.l1d_latency();
         let fetch_to_use = private.l1i_latency();
-        mmu.run_beside(load_to_use);
+        mmu.overlap_with_l1(load_to_use);
         Ok(Core {
             mmu,
             private,
@@ -408,7 +408,7 @@ impl Core {
         }
         if stop == Stop::Quantum {
             // Other cores run in between and evict these ops from the host's caches.
-            let next = ops[at..].iter().take(ANNOUNCED_OPS);
+            let next = ops[at..].iter().take(HOST_PREFETCHED_OPS);
             next.step_by(OPS_OF_A_LINE).for_each(prefetch);
         }
         Ran { at, stop }

@@ -1,7 +1,7 @@
 //! The MMU of one core: translates a virtual address and returns the cycle at which the result is
 //! known.
 //!
-//! [`Mmu::translate`] tries the following in this order. The first that has the translation ends
+//! [`Mmu::translate`] tries these parts in order. The first that has the translation ends
 //! the request.
 //!
 //! 1. The filter (this file): the page of the last access on this side, data or instructions.
@@ -412,7 +412,7 @@ impl Mmu {
 
     /// Looks up the first-level TLBs in parallel with an L1 cache of this load-to-use latency. Only
     /// the cycles beyond it delay an access. A perfect MMU has no lookup.
-    pub fn run_beside(&mut self, load_to_use: Cycle) {
+    pub fn overlap_with_l1(&mut self, load_to_use: Cycle) {
         if self.perfect {
             return;
         }
@@ -567,7 +567,7 @@ impl Mmu {
 
     /// Translations that no TLB of the core had: walks, and hits of the auxiliary buffers.
     pub fn misses(&self) -> u64 {
-        l2_tlb_misses(self.stats.walks, |beside| match beside {
+        l2_tlb_misses(self.stats.walks, |buffer| match buffer {
             AuxiliaryBuffer::InMemoryTlb => self.in_memory_hits(),
             AuxiliaryBuffer::Stb => self.stb_hits(),
             AuxiliaryBuffer::PrefetchBuffer => self.prefetch_buffer_hits(),

@@ -83,7 +83,7 @@ struct Head {
 
 /// One way of a set.
 #[derive(Clone, Copy, Debug)]
-struct Slot {
+struct TlbSlot {
     key: u64,
     entry: TlbEntry,
     set: u32,
@@ -111,7 +111,7 @@ pub(crate) struct Tlb {
     heads: Vec<Head>,
     /// Number of chunks of a set.
     chunks: usize,
-    slots: Vec<Slot>,
+    slots: Vec<TlbSlot>,
     /// True for LRU with sets of one chunk: [`Head::ranks`] holds the order of use.
     ranked: bool,
     /// True for LRU. A refill of an entry is then always a use.
@@ -158,7 +158,7 @@ impl Tlb {
             ],
             chunks,
             slots: (0..n)
-                .map(|slot| Slot {
+                .map(|slot| TlbSlot {
                     key: EMPTY,
                     entry: TlbEntry::default(),
                     set: (slot / ways) as u32,
@@ -275,7 +275,7 @@ impl Tlb {
     /// Records a use of `slot`.
     #[inline(always)]
     pub fn touch(&mut self, slot: usize) {
-        let Slot {
+        let TlbSlot {
             set, way, epoch, ..
         } = self.slots[slot];
         let (set, way) = (set as usize, usize::from(way));
@@ -399,7 +399,7 @@ impl Tlb {
     fn clear(&mut self, slot: usize) {
         self.held[size_of_key(self.slots[slot].key)] -= 1;
         self.slots[slot].key = EMPTY;
-        let Slot { set, way, .. } = self.slots[slot];
+        let TlbSlot { set, way, .. } = self.slots[slot];
         let (set, way) = (set as usize, usize::from(way));
         if self.ranked {
             return self.heads[set].ranks.freed(self.ways, way);

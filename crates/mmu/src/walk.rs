@@ -217,7 +217,7 @@ pub(crate) fn walk<In: Addr, Out: Addr, T>(
     let mut caches = WalkCaches::new(pwc, asid, start);
     let mut t = start;
     // When the last group on the path was requested.
-    let mut asked = start;
+    let mut requested = start;
     loop {
         caches.now = t;
         caches.spent = 0;
@@ -234,9 +234,9 @@ pub(crate) fn walk<In: Addr, Out: Addr, T>(
             return (t, Ok(found(translation)));
         } else if let Next::Read(group) = &next {
             if !group.off_path {
-                asked = t;
+                requested = t;
             }
-            match read_group(group, port, asked, &mut caches) {
+            match read_group(group, port, requested, &mut caches) {
                 Ok(back) if group.off_path => caches.back = back,
                 Ok(back) => t = back,
                 Err((at, missing)) => return (at, Err(missing)),

@@ -21,16 +21,16 @@ impl Core {
         let at = self.dispatch(op.insns);
         let start = self.after_fence(op, at);
         let start = start.max(self.input(op, 0)).max(self.input(op, 1));
-        let ask = self.cycle(start);
+        let requested = self.cycle(start);
         let (low, high) = bytes(op);
         let (translated, data);
         if high >= LINE_BYTES {
-            (translated, data) = self.split_load(op, ask, context)?;
+            (translated, data) = self.split_load(op, requested, context)?;
         } else {
-            let t = self.translate(op.va, Access::Read, op.pc, ask, context)?;
+            let t = self.translate(op.va, Access::Read, op.pc, requested, context)?;
             translated = TranslationWait::of(&t);
             let line = op.va >> LINE_SHIFT;
-            if let Some(stored) = self.stores.forward(line, low as u8, high as u8, ask) {
+            if let Some(stored) = self.stores.forward(line, low as u8, high as u8, requested) {
                 self.stats.forwarded_loads += 1;
                 data = Done::new(t.ready.max(stored) + self.load_to_use, Level::L1);
             } else {
@@ -38,9 +38,9 @@ impl Core {
             }
         }
         // Nearly all loads take the latency of a hit: only the others are recorded.
-        if data.at != ask + self.load_to_use {
-            self.long_loads.record(data.at - ask);
-            self.stats.load_translation_cycles += translated.known - ask;
+        if data.at != requested + self.load_to_use {
+            self.long_loads.record(data.at - requested);
+            self.stats.load_translation_cycles += translated.known - requested;
             if translated.walk_start < translated.known {
                 let entries = self.mmu.walk_read_memory();
                 self.walked_loads.count(entries, data.level);
@@ -77,14 +77,14 @@ impl Core {
         let at = self.dispatch(op.insns);
         let start = self.after_fence(op, at).max(self.input(op, 0));
         let data = at.max(self.input(op, 1));
-        let ask = self.cycle(start);
+        let requested = self.cycle(start);
         let (low, high) = bytes(op);
         let split = high >= LINE_BYTES;
-        let t = self.translate(op.va, Access::Write, op.pc, ask, context)?;
+        let t = self.translate(op.va, Access::Write, op.pc, requested, context)?;
         let mut translated = TranslationWait::of(&t);
         let mut second = PhysAddr(0);
         if split {
-            let u = self.translate_second(op, &t, Access::Write, ask, context)?;
+            let u = self.translate_second(op, &t, Access::Write, requested, context)?;
             second = u.pa;
             if u.ready > translated.known {
                 translated = TranslationWait::of(&u);
@@ -93,7 +93,7 @@ impl Core {
         let known = translated.known * self.width;
         let done = data.max(start).max(known);
         // Address and data of a store arrive independently: the later one determines completion.
-        let slot = if data > known || translated.known == ask {
+        let slot = if data > known || translated.known == requested {
             self.retire_executed(op.insns, at, done)
         } else {
             let waits = Waits {
@@ -196,11 +196,11 @@ impl Core {
     pub(super) fn split_load<B: Below>(
         &mut self,
         op: &Op,
-        ask: Cycle,
+        requested: Cycle,
         context: &mut CoreContext<'_, B>,
     ) -> Result<(TranslationWait, Done), Fault> {
-        let t = self.translate(op.va, Access::Read, op.pc, ask, context)?;
-        let u = self.translate_second(op, &t, Access::Read, ask, context)?;
+        let t = self.translate(op.va, Access::Read, op.pc, requested, context)?;
+        let u = self.translate_second(op, &t, Access::Read, requested, context)?;
         self.stats.split_accesses += 1;
         let later = if u.ready > t.ready { &u } else { &t };
         let (low, high) = bytes(op);
@@ -209,8 +209,8 @@ impl Core {
         // caches.
         let stores = &self.stores;
         let halves = [
-            stores.forward(line, low as u8, LINE_BYTES as u8 - 1, ask),
-            stores.forward(line + 1, 0, (high - LINE_BYTES) as u8, ask),
+            stores.forward(line, low as u8, LINE_BYTES as u8 - 1, requested),
+            stores.forward(line + 1, 0, (high - LINE_BYTES) as u8, requested),
         ];
         let mut half = |data: Option<Cycle>, t: &Translated| match data {
             Some(data) => Done::new(t.ready.max(data) + self.load_to_use, Level::L1),

@@ -133,8 +133,8 @@ impl Core {
             below.host_prefetch_place(at);
         }
         for at in l.second.drain(..) {
-            let (asked, pushed) = self.private.look_below(at, below);
-            if asked {
+            let (requested, pushed) = self.private.look_below(at, below);
+            if requested {
                 let _ = l.third.try_push(at);
             }
             if let Some(pushed) = pushed {
@@ -166,10 +166,10 @@ impl Core {
         let mut lines = [0; STEP];
         let n = l.lines(ops, &mut lines);
         for &line in &lines[..n] {
-            let goes_on = line == l.line.wrapping_add(1);
+            let is_sequential = line == l.line.wrapping_add(1);
             l.line = line;
             l.note(line, &self.mmu, context.asid, context.view);
-            if !goes_on {
+            if !is_sequential {
                 continue;
             }
             for line in BEYOND.map(|far| line.wrapping_add(far)) {

@@ -225,13 +225,13 @@ impl Core {
     fn account(&mut self, slot: u64, start: u64, translated: TranslationWait, data: Done) {
         let mut from = self.charge_front(self.rob.next, slot);
         from = self.charge(from, start.min(slot), Cause::Compute);
-        let ask = self.cycle(start);
-        if translated.known == ask && u32::from(data.held) | data.queued == 0 {
+        let requested = self.cycle(start);
+        if translated.known == requested && u32::from(data.held) | data.queued == 0 {
             // The latency has one part only.
             from = self.charge(from, (data.at * self.width).min(slot), served(data.level));
             self.charge(from, slot, Cause::Compute);
         } else if from < slot {
-            let lookup_done = ask + self.mmu.tlb_lookup_done(Access::Read);
+            let lookup_done = requested + self.mmu.tlb_lookup_done(Access::Read);
             self.account_parts((start, from, slot), lookup_done, translated, data);
         }
     }

@@ -58,9 +58,9 @@ struct Inputs {
     producers: [Producer; 2],
 }
 
-/// Source of an address.
+/// Source of a load's address on a wrong path.
 #[derive(Clone, Copy)]
-enum Source {
+enum AddressSource {
     Converged,
     Known(Known),
 }
@@ -91,11 +91,11 @@ impl Core {
         w.learn(&ops[w.until..at]);
         w.until = at;
         let branch = &ops[at];
-        let (departed, foretold) = self.predictor.depart(branch);
+        let (departed, predicted_target) = self.predictor.depart(branch);
         let (name, mut before) = w.branch(branch);
         let mut calls = w.calls();
         let other_way = branch.flags & flags::TAKEN == 0;
-        let goes = after(name, branch, other_way, foretold, &mut calls);
+        let goes = after(name, branch, other_way, predicted_target, &mut calls);
         match goes.and_then(|key| w.block(key)) {
             None => w.stats.unknown_episodes += 1,
             Some(block) => {
@@ -231,10 +231,10 @@ impl Core {
             }
             OpClass::Load => {
                 let address = match same {
-                    Some(j) => Some((path.right[j].va, Source::Converged)),
+                    Some(j) => Some((path.right[j].va, AddressSource::Converged)),
                     None if known => w
                         .address(name, inputs.from)
-                        .map(|(va, known)| (va, Source::Known(known))),
+                        .map(|(va, known)| (va, AddressSource::Known(known))),
                     None => None,
                 };
                 self.load_wrong(w, (op, address), (start, path.resolved), context)
@@ -292,7 +292,7 @@ impl Core {
     fn load_wrong<B: Below>(
         &mut self,
         w: &mut WrongPath,
-        (op, address): (&Op, Option<(u64, Source)>),
+        (op, address): (&Op, Option<(u64, AddressSource)>),
         (start, resolved): (u64, u64),
         context: &mut CoreContext<'_, B>,
     ) -> (u64, Origin) {
@@ -315,13 +315,13 @@ impl Core {
         let s = &mut w.stats;
         s.loads += 1;
         match source {
-            Source::Converged => s.converged_loads += 1,
-            Source::Known(Known::Constant) => s.constant_loads += 1,
-            Source::Known(Known::Remembered) => s.remembered_loads += 1,
+            AddressSource::Converged => s.converged_loads += 1,
+            AddressSource::Known(Known::Constant) => s.constant_loads += 1,
+            AddressSource::Known(Known::Remembered) => s.remembered_loads += 1,
         }
         let (misses, walks) = (self.mmu.data_misses(), self.mmu.walks());
-        let ask = self.cycle(start);
-        let at = self.read_wrong(&op, ask, context).unwrap_or(ask);
+        let now = self.cycle(start);
+        let at = self.read_wrong(&op, now, context).unwrap_or(now);
         w.stats.l1d_tlb_misses += self.mmu.data_misses() - misses;
         w.stats.walks += self.mmu.walks() - walks;
         (at * self.width, w.loads(va))

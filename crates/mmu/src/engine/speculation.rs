@@ -76,8 +76,8 @@ impl NestedSteps<'_> {
             level,
             at,
         };
-        let asked = at + self.speculation.engine.latency();
-        let delay = |line| below.delay(line, asked);
+        let requested = at + self.speculation.engine.latency();
+        let delay = |line| below.delay(line, requested);
         let seen = Seen {
             view: self.view,
             tiers: self.tiers,
@@ -86,7 +86,7 @@ impl NestedSteps<'_> {
         let guesses = self.speculation.engine.guess_step(&step, &seen);
         if !guesses.is_empty() {
             let entries = behind(self.view, &step);
-            (self.speculation).fetch(&guesses, &entries, asked, private, below);
+            (self.speculation).fetch(&guesses, &entries, requested, private, below);
         }
     }
 }
@@ -151,13 +151,13 @@ impl Speculation {
         self.fetch(&guesses, &[], at, context.private, context.below);
     }
 
-    /// Fetches the lines of `guesses`, requested at `asked`. `next`: within a nested walk, the
+    /// Fetches the lines of `guesses`, requested at `requested`. `next`: within a nested walk, the
     /// entries that will be read.
     fn fetch<B: Below>(
         &mut self,
         guesses: &Guesses,
         next: &[PhysAddr],
-        asked: Cycle,
+        requested: Cycle,
         private: &mut Private,
         below: &mut B,
     ) {
@@ -167,8 +167,8 @@ impl Speculation {
         for &guess in guesses {
             self.issued.push(Issue {
                 guess,
-                requested: asked,
-                became: private.speculate(guess.at, asked, below),
+                requested,
+                became: private.speculate(guess.at, requested, below),
                 next: next.iter().any(|&at| guess.covers(at)),
             });
         }
@@ -261,7 +261,7 @@ impl Outcome<'_> {
     fn verdict(&self, miss: &Miss, issue: &Issue, entries: &[PhysAddr]) -> Verdict {
         let Issue {
             guess,
-            requested: asked,
+            requested,
             became,
             next,
         } = *issue;
@@ -272,7 +272,7 @@ impl Outcome<'_> {
             What::Step => next,
         };
         let (ready, takes) = match became {
-            Speculated::Fetched(ready) => (ready, ready - asked),
+            Speculated::Fetched(ready) => (ready, ready - requested),
             // Another request fetched the line: the guess saved nothing.
             Speculated::UnderWay(ready) => (ready, 0),
             Speculated::Present | Speculated::Dropped => (0, 0),

@@ -107,7 +107,7 @@ impl BufferEntry {
             translate_untimed(context.view, va).is_ok_and(|walked| {
                 walked.pa(va) == found.pa(va) && (walked.writable() || !found.writable)
             }),
-            "a translation beside the TLBs is out of date: {va} of {asid:?}"
+            "a translation in an auxiliary buffer is out of date: {va} of {asid:?}"
         );
         Some(found)
     }

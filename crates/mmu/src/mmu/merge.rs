@@ -86,12 +86,12 @@ impl Mmu {
         } = lookup;
         let s = side(access);
         let own = self.second(s);
-        let mut asked = now;
+        let mut requested = now;
         if let Some(level) = &self.l2[own] {
-            asked += level.latency;
+            requested += level.latency;
         }
-        let (began, at, mapping) = self.merge_times(i, s, asked);
-        self.guess_with(i, lookup, (asked, at), context);
+        let (began, at, mapping) = self.merge_times(i, s, requested);
+        self.guess_if_walk(i, lookup, (requested, at), context);
         let entry = TlbEntry::new(mapping.frame, mapping.writable, at);
         if let Some(level) = &mut self.l2[own] {
             // The first level already waits for the page: the second is not looked up again.
@@ -123,45 +123,45 @@ impl Mmu {
     }
 
     /// Lets the engine guess for a lookup that merges with MSHR `i`, if that is a walk. The lookup
-    /// missed all TLBs at `asked`; its translation is known at `at`.
+    /// missed all TLBs at `requested`; its translation is known at `at`.
     #[inline(always)]
-    fn guess_with<B: Below>(
+    fn guess_if_walk<B: Below>(
         &mut self,
         i: usize,
         lookup: &Lookup,
-        (asked, at): (Cycle, Cycle),
+        (requested, at): (Cycle, Cycle),
         context: &mut WalkContext<'_, B>,
     ) {
         let mshr = &self.walk_mshrs[i];
         if self.speculation.is_some() && mshr.walked {
-            let lookup_done = asked.max(mshr.tlb_lookup_done);
+            let lookup_done = requested.max(mshr.tlb_lookup_done);
             let data = mshr.mapping.pa(lookup.va);
-            self.guess_beside(lookup, data, (lookup_done, at), context);
+            self.guess_merged(lookup, data, (lookup_done, at), context);
         }
     }
 
-    /// Merges a request of side `s`, made at `asked`, with MSHR `i`. Returns when the walk began
+    /// Merges a request of side `s`, made at `requested`, with MSHR `i`. Returns when the walk began
     /// and ended as seen by this request, and the mapping.
     #[inline(always)]
-    fn merge_times(&mut self, i: usize, s: usize, asked: Cycle) -> (Cycle, Cycle, Mapping) {
+    fn merge_times(&mut self, i: usize, s: usize, requested: Cycle) -> (Cycle, Cycle, Mapping) {
         let mshr = &mut self.walk_mshrs[i];
-        if mshr.requested > asked {
+        if mshr.requested > requested {
             // The MSHR's request comes earlier in the program but later in time. Had this request
             // come first, its walk would have served the other.
-            mshr.end = asked + (mshr.end - mshr.requested);
-            mshr.tlb_lookup_done = asked + (mshr.tlb_lookup_done - mshr.requested);
-            mshr.walk_start = asked + (mshr.walk_start - mshr.requested);
-            mshr.requested = asked;
+            mshr.end = requested + (mshr.end - mshr.requested);
+            mshr.tlb_lookup_done = requested + (mshr.tlb_lookup_done - mshr.requested);
+            mshr.walk_start = requested + (mshr.walk_start - mshr.requested);
+            mshr.requested = requested;
         }
         self.walk_read_memory = mshr.memory;
         self.stats.walks_merged += u64::from(mshr.walked);
         self.stats.walks_merged_fetches += s as u64 & u64::from(mshr.walked);
         if let Some(unit) = &mut self.in_memory {
-            self.memory_lookup[s] = mshr.tlb_lookup_done.saturating_sub(asked);
+            self.memory_lookup[s] = mshr.tlb_lookup_done.saturating_sub(requested);
             unit.count_merge(mshr.walked);
         }
-        let began = mshr.walk_start.max(asked);
-        (began, mshr.end.max(asked), mshr.mapping)
+        let began = mshr.walk_start.max(requested);
+        (began, mshr.end.max(requested), mshr.mapping)
     }
 
     /// Merges a miss with MSHR `i`, and fills both levels.
@@ -178,7 +178,7 @@ impl Mmu {
         } = lookup;
         let s = side(access);
         let (began, at, mapping) = self.merge_times(i, s, missed.requested);
-        self.guess_with(i, lookup, (missed.requested, at), context);
+        self.guess_if_walk(i, lookup, (missed.requested, at), context);
         let arrival = Arrival {
             asid,
             va,

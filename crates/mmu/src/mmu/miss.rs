@@ -245,13 +245,13 @@ impl Mmu {
         s & usize::from(self.l2[1].is_some())
     }
 
-    /// Walks as soon as a walker is free; the walker is requested at `asked`. Appends the reads to
+    /// Walks as soon as a walker is free; the walker is requested at `requested`. Appends the reads to
     /// `notes`, if given.
     #[inline(always)]
     pub(super) fn walk<B: Below>(
         &mut self,
         lookup: &Lookup,
-        asked: Cycle,
+        requested: Cycle,
         mut notes: Option<Vec<ReadRecord>>,
         context: &mut WalkContext<'_, B>,
     ) -> EndedWalk {
@@ -259,7 +259,7 @@ impl Mmu {
         if let Some(level) = &self.l2[self.second(side(lookup.access))] {
             level.host_prefetch_fill(asid, va.0);
         }
-        let walker = self.walkers.admit(asked);
+        let walker = self.walkers.admit(requested);
         let start = walker.start;
         let before = self.walk_reads[Level::Memory as usize];
         let speculation = self.speculation.as_deref_mut();
@@ -281,13 +281,13 @@ impl Mmu {
         let st = &mut self.stats;
         st.walks += 1;
         st.walk_cycles += end - start;
-        st.walker_wait_cycles += start - asked;
+        st.walker_wait_cycles += start - requested;
         self.walk_latency.record(end - start);
-        if start > asked {
-            self.walker_wait.record(start - asked);
+        if start > requested {
+            self.walker_wait.record(start - requested);
         }
         EndedWalk {
-            requested: asked,
+            requested,
             start,
             end,
             found,
@@ -295,19 +295,19 @@ impl Mmu {
         }
     }
 
-    /// Walks from `asked` at the earliest. An engine, if there is one, guesses before the walk.
+    /// Walks from `requested` at the earliest. An engine, if there is one, guesses before the walk.
     #[inline(always)]
     pub(super) fn walk_from<B: Below>(
         &mut self,
         lookup: &Lookup,
-        asked: Cycle,
+        requested: Cycle,
         context: &mut WalkContext<'_, B>,
     ) -> EndedWalk {
         if self.speculation.is_some() {
-            return self.walk_and_guess(lookup, asked, context);
+            return self.walk_and_guess(lookup, requested, context);
         }
         let notes = self.records.as_ref().map(|_| Vec::new());
-        self.walk(lookup, asked, notes, context)
+        self.walk(lookup, requested, notes, context)
     }
 
     /// Puts the result of a walk into the TLBs and allocates a walk MSHR for it.

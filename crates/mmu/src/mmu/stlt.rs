@@ -156,13 +156,13 @@ impl Mmu {
         now: Cycle,
         context: &mut WalkContext<'_, B>,
     ) -> StltQuery {
-        let mut asked = StltQuery {
+        let mut query = StltQuery {
             start: now,
             walk: (now, now),
             slot: None,
         };
         let Some(stlt) = &mut self.stlt else {
-            return asked;
+            return query;
         };
         match *unit {
             Unit::Nothing => {}
@@ -174,23 +174,23 @@ impl Mmu {
                     stlt.ipb.hits += u64::from(invalid);
                 }
                 let under_way = stlt.rows.iter().filter(|r| Some(r.0) == row);
-                asked.start = under_way.map(|r| r.1).fold(now, Cycle::max);
-                stlt.stats.load_wait_cycles += asked.start - now;
+                query.start = under_way.map(|r| r.1).fold(now, Cycle::max);
+                stlt.stats.load_wait_cycles += query.start - now;
             }
             Unit::Insert { walk, .. } => {
                 stlt.stats.inserts += 1;
                 stlt.insertions.fills += 1;
                 let slot = stlt.buffer.admit(now);
-                asked.start = slot.start;
+                query.start = slot.start;
                 stlt.stats.insert_wait_cycles += slot.start - now;
-                asked.slot = Some(slot);
-                asked.walk = (asked.start, asked.start);
+                query.slot = Some(slot);
+                query.walk = (query.start, query.start);
                 if let Some(va) = walk {
-                    asked.walk = self.walk_to_insert(asid, va, asked.start, context);
+                    query.walk = self.walk_to_insert(asid, va, query.start, context);
                 }
             }
         }
-        asked
+        query
     }
 
     /// The walk of an insertion: in the background, without faults and TLB fills. Returns when a
@@ -217,17 +217,17 @@ impl Mmu {
         (walk.start, walk.end)
     }
 
-    /// Ends the query `asked`: its result is ready at `replied`, and its writes are done at
+    /// Ends `query`: its result is ready at `result_ready`, and its writes are done at
     /// `written`.
     pub fn end_query(
         &mut self,
         unit: &Unit,
         asid: Asid,
-        asked: StltQuery,
-        (replied, written): (Cycle, Cycle),
+        query: StltQuery,
+        (result_ready, written): (Cycle, Cycle),
     ) {
         let Some(stlt) = &mut self.stlt else { return };
-        if let Some(slot) = asked.slot {
+        if let Some(slot) = query.slot {
             stlt.buffer.hold(slot, written);
         }
         match *unit {
@@ -236,7 +236,7 @@ impl Mmu {
                 ..
             } => {
                 stlt.stb_stats.fills += 1;
-                stlt.put(asid, found, replied);
+                stlt.put(asid, found, result_ready);
             }
             Unit::Insert { row: Some(row), .. } => {
                 stlt.rows[stlt.next_row] = (row, written);

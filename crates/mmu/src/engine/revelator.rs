@@ -176,9 +176,9 @@ struct Account {
     guesses: GuessStats,
 }
 
-/// Tiers, one bit each, that the filter withholds by their share, and the number of consecutive
-/// misses for which the set was the same. These counts are not yet in the accounts: most misses
-/// would add the same.
+/// The tiers that the filter withholds by their share, one bit each, and the number of consecutive
+/// misses with this set. Most misses withhold the same tiers, so the accounts are updated only when
+/// the set changes.
 #[derive(Clone, Copy, Default)]
 struct Withheld {
     tiers: u32,
@@ -194,7 +194,7 @@ impl Withheld {
     }
 }
 
-/// The tiers whose share was large enough when `placed` pages had been placed.
+/// The tiers, one bit each, whose share was large enough when the count of placements was `placed`.
 #[derive(Clone, Copy, Default)]
 struct Serving {
     placed: u64,
@@ -342,8 +342,8 @@ impl Revelator {
         (self.spec.filter == DegreeFilter::Perfect).then(answer)
     }
 
-    /// The first `tiers` tiers that are in `serving`. Counts the others as withheld; they are not
-    /// even hashed.
+    /// The tiers below `tiers` that are in `serving`. Counts the others as withheld, without
+    /// computing their hash.
     #[inline]
     fn among(&mut self, class: Class, tiers: usize, serving: u32) -> u32 {
         let all = (1 << tiers) - 1;

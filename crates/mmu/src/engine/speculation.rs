@@ -62,7 +62,7 @@ pub(crate) struct NestedSteps<'a> {
 
 impl NestedSteps<'_> {
     /// Fetches the lines that the engine guesses for a guest-physical address that the walk has
-    /// reached. The tuple is address, level and cycle of a [`NestedStep`].
+    /// reached: address, level and cycle of a [`NestedStep`].
     pub fn step<B: Below>(
         &mut self,
         (gpa, level, at): (GuestPhysAddr, u8, Cycle),
@@ -124,6 +124,7 @@ pub(crate) struct Speculation {
 }
 
 impl Speculation {
+    /// A core's engine, without guesses so far.
     pub fn new(engine: Box<dyn Engine>) -> Self {
         Speculation {
             guesses_nested_steps: engine.guesses_nested_steps(),
@@ -151,8 +152,8 @@ impl Speculation {
         self.fetch(&guesses, &[], at, context.private, context.below);
     }
 
-    /// Fetches the lines of `guesses`, requested at `requested`. `next`: within a nested walk, the
-    /// entries that will be read.
+    /// Fetches the lines of `guesses` at `requested`. `next`: within a nested walk, the entries
+    /// that the walk reads next.
     fn fetch<B: Below>(
         &mut self,
         guesses: &Guesses,
@@ -189,8 +190,8 @@ impl Speculation {
         }
     }
 
-    /// Judges and counts the guesses for `miss`, once its outcome is known. Passes the verdicts to
-    /// the engine, and the result of the miss's own walk.
+    /// Judges and counts the guesses for `miss`, once its outcome is known. The engine receives the
+    /// verdicts, and the result of the walk if the miss walked itself.
     pub fn judge(&mut self, miss: &Miss, outcome: &Outcome<'_>, view: &View<'_>) {
         if outcome.recorded {
             self.recorded.clear();
@@ -225,6 +226,7 @@ impl Speculation {
         }
     }
 
+    /// Passes an invalidation to the engine.
     pub fn invalidate(&mut self, what: &Invalidation) {
         self.engine.invalidate(what);
     }

@@ -149,7 +149,7 @@ fn filtered_warming_leaves_the_same_state_as_full_warming() {
                 assert_eq!(found, warmed.access(false, &table, access));
                 faults += usize::from(found.is_err());
                 // Empty the first level of both, so that every access reaches the second.
-                filtered.mmu.filtered.as_mut().unwrap().forget();
+                filtered.mmu.filtered.as_mut().unwrap().clear();
                 warmed.mmu.filter = [NO_PAGE; 2];
                 for array in warmed.mmu.l1.iter_mut().flat_map(|l| &mut l.arrays) {
                     for asid in [1, 2] {

@@ -1,4 +1,4 @@
-//! Invalidations and faults: drops translations that the kernel has changed or will change.
+//! Invalidations and faults: both drop translations, which the kernel has changed or will change.
 
 use pagewalk_tables::Invalidation;
 use pagewalk_units::{Asid, Cycle, PageSize, VirtAddr};
@@ -24,6 +24,7 @@ impl Mmu {
         }
     }
 
+    /// Drops the entries of the 4 KB page of `va` from the filter and both levels.
     pub(super) fn drop_page(&mut self, asid: Asid, va: u64) {
         self.settle(0);
         self.settle(1);
@@ -41,6 +42,7 @@ impl Mmu {
         }
     }
 
+    /// Frees the walk MSHRs of an address space.
     pub(super) fn forget_walk_mshrs(&mut self, asid: Asid) {
         for k in self.mshr_keys.iter_mut() {
             if *k >> 48 == u64::from(asid.0) {

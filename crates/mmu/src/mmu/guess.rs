@@ -8,7 +8,7 @@ use super::{Lookup, Mmu, WalkContext};
 use crate::engine::{Miss, Outcome};
 
 impl Miss {
-    /// The miss of `lookup`, known at `at`.
+    /// The miss of `lookup`, which the last TLB detected at `at`.
     fn of(lookup: &Lookup, at: Cycle, merges: bool) -> Self {
         Miss {
             asid: lookup.asid,
@@ -22,7 +22,7 @@ impl Miss {
 }
 
 impl Mmu {
-    /// Lets the engine guess, then walks. The walker is requested at `requested`.
+    /// Lets the engine guess, requests a walker at `requested`, and walks.
     #[inline(never)]
     pub(super) fn walk_and_guess<B: Below>(
         &mut self,
@@ -57,8 +57,8 @@ impl Mmu {
         ended
     }
 
-    /// Lets the engine guess for a lookup that merges with another's walk. It missed all TLBs at
-    /// `requested`, its translation is known at `end`, and its data lies at `data`.
+    /// Lets the engine guess for a lookup that merges with another's walk. The lookup missed all
+    /// TLBs at `requested`. Its translation is known at `end`, and its data lies at `data`.
     #[inline(never)]
     pub(super) fn guess_merged<B: Below>(
         &mut self,

@@ -31,7 +31,7 @@ impl Mmu {
             return None;
         }
         let page = key(lookup.asid, PageSize::K4, lookup.va.0);
-        // The host compares one byte of the keys of sixteen MSHRs at once.
+        // The host compares a one-byte hash of sixteen keys at once.
         let mut same = 0u64;
         for (n, prints) in self.mshr_prints.iter().enumerate() {
             same |= u64::from(equal_bytes(prints, print(page))) << (n * 16);
@@ -46,9 +46,9 @@ impl Mmu {
         None
     }
 
-    /// The walk for a 4 KB page that both levels hold in an entry on its way, as for the store of a
-    /// read-modify-write. `first`: array and slot in the first level. Returns the MSHR and the slot
-    /// in the second level.
+    /// Finds the outstanding walk for a 4 KB page that both levels hold in an entry that is not
+    /// ready. The store of a read-modify-write is such a request. `first`: array and slot in the
+    /// first level. Returns the MSHR and the slot in the second level.
     #[inline(always)]
     pub(super) fn find_mshr_of_entry(
         &mut self,
@@ -94,7 +94,7 @@ impl Mmu {
         self.guess_if_walk(i, lookup, (requested, at), context);
         let entry = TlbEntry::new(mapping.frame, mapping.writable, at);
         if let Some(level) = &mut self.l2[own] {
-            // The first level already waits for the page: the second is not looked up again.
+            // The first level already waits for the page, so this is not a lookup of the second.
             level.small().refill(second, entry, false, false);
         }
         let pa = mapping.pa(va);
@@ -112,7 +112,7 @@ impl Mmu {
         })
     }
 
-    /// The part of the MMU that resolves MSHR `i`.
+    /// The part of the MMU from which the translation of MSHR `i` comes.
     #[inline(always)]
     fn source(&self, i: usize) -> TranslationSource {
         if self.walk_mshrs[i].walked {
@@ -122,8 +122,9 @@ impl Mmu {
         }
     }
 
-    /// Lets the engine guess for a lookup that merges with MSHR `i`, if that is a walk. The lookup
-    /// missed all TLBs at `requested`; its translation is known at `at`.
+    /// Lets the engine guess for a lookup that merges with MSHR `i`, if the MSHR is that of a walk
+    /// and not of an in-memory TLB's hit. The lookup missed all TLBs at `requested`; its
+    /// translation is known at `at`.
     #[inline(always)]
     fn guess_if_walk<B: Below>(
         &mut self,
@@ -140,14 +141,15 @@ impl Mmu {
         }
     }
 
-    /// Merges a request of side `s`, made at `requested`, with MSHR `i`. Returns when the walk began
-    /// and ended as seen by this request, and the mapping.
+    /// Merges a request of side `s`, made at `requested`, with MSHR `i`. Returns the mapping, and
+    /// the start and end of the walk, but not before `requested`.
     #[inline(always)]
     fn merge_times(&mut self, i: usize, s: usize, requested: Cycle) -> (Cycle, Cycle, Mapping) {
         let mshr = &mut self.walk_mshrs[i];
         if mshr.requested > requested {
-            // The MSHR's request comes earlier in the program but later in time. Had this request
-            // come first, its walk would have served the other.
+            // The MSHR's request was simulated first but comes later in time. In hardware this
+            // request would have started the walk, and the other would have merged: the walk moves
+            // to the earlier time.
             mshr.end = requested + (mshr.end - mshr.requested);
             mshr.tlb_lookup_done = requested + (mshr.tlb_lookup_done - mshr.requested);
             mshr.walk_start = requested + (mshr.walk_start - mshr.requested);

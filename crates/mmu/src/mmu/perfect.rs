@@ -9,7 +9,11 @@ use crate::walk::translate_untimed;
 
 impl Mmu {
     /// Translates `lookup` by the page tables, at once.
-    pub(super) fn know(&mut self, lookup: &Lookup, view: &View<'_>) -> Result<PhysAddr, Fault> {
+    pub(super) fn translate_at_once(
+        &mut self,
+        lookup: &Lookup,
+        view: &View<'_>,
+    ) -> Result<PhysAddr, Fault> {
         let &Lookup {
             asid,
             va,

@@ -3,8 +3,8 @@
 //!
 //! Each core's IPB always equals the kernel's array of invalid pages of the process. The kernel
 //! changes all of them together, and refills a core's IPB when the core switches to the process.
-//! The simulator therefore keeps one copy, the kernel's. It has answered before a query reaches
-//! this unit, which only counts for the IPB.
+//! The simulator therefore keeps one copy, in the kernel. The kernel has checked that copy before a
+//! query reaches this unit, so the unit only counts the IPB's lookups.
 
 use pagewalk_memory::Below;
 use pagewalk_stats::Tree;
@@ -80,7 +80,7 @@ pub(super) struct StltUnit {
     insertions: InsertionBufferStats,
 }
 
-/// No row: rows never lie at the end of the address space.
+/// Address that no row has: rows never lie at the end of the address space.
 const NO_ROW: PhysAddr = PhysAddr(u64::MAX);
 
 impl StltUnit {
@@ -99,6 +99,7 @@ impl StltUnit {
         }
     }
 
+    /// Puts a translation into the STB.
     fn put(&mut self, asid: Asid, (va, page): (VirtAddr, StltPage), ready: Cycle) {
         let mapping = Mapping {
             frame: page.frame.0,
@@ -122,9 +123,9 @@ impl StltUnit {
 
     /// Drops the STB's translations that `what` covers.
     pub fn invalidate(&mut self, what: &Invalidation) {
-        for kept in &mut self.stb {
-            if kept.is_some_and(|k| k.overlaps(what)) {
-                *kept = None;
+        for entry in &mut self.stb {
+            if entry.is_some_and(|e| e.overlaps(what)) {
+                *entry = None;
             }
         }
     }
@@ -132,10 +133,11 @@ impl StltUnit {
 
 /// A query in a core's STLT unit.
 pub struct StltQuery {
-    /// When the unit started it: it may have had to wait.
+    /// When the unit started it, after any wait for a row or a buffer entry.
     pub start: Cycle,
     /// When its walk started and ended; both are `start` without a walk.
     pub walk: (Cycle, Cycle),
+    /// Entry of the insertion buffer, for an insertion.
     slot: Option<OccupancySlot>,
 }
 
@@ -147,8 +149,8 @@ impl Mmu {
         self
     }
 
-    /// Starts a query at `now`. Returns when its lines may be read, and the times of an insertion's
-    /// walk.
+    /// Starts a query at `now`. The result says when its lines may be read, and when an insertion's
+    /// walk starts and ends.
     pub fn begin_query<B: Below>(
         &mut self,
         unit: &Unit,

@@ -9,6 +9,7 @@ use super::{Core, CoreContext, TranslationWait, Waits};
 use crate::cycle_stack::Cause;
 
 impl Core {
+    /// Runs a load. Returns the slot in which its data are ready.
     #[inline]
     pub(super) fn load<B: Below>(
         &mut self,
@@ -37,7 +38,7 @@ impl Core {
                 data = self.request(RequestKind::Load, t.pa, op.pc, t.ready, context.below);
             }
         }
-        // Nearly all loads take the latency of a hit: only the others are recorded.
+        // Nearly all loads take the latency of a hit, so only the others are recorded.
         if data.at != requested + self.load_to_use {
             self.long_loads.record(data.at - requested);
             self.stats.load_translation_cycles += translated.known - requested;
@@ -63,6 +64,7 @@ impl Core {
         Ok(done)
     }
 
+    /// Runs a store. Returns the slot in which its address is translated and its data are ready.
     #[inline]
     pub(super) fn store<B: Below>(
         &mut self,
@@ -92,7 +94,7 @@ impl Core {
         }
         let known = translated.known * self.width;
         let done = data.max(start).max(known);
-        // Address and data of a store arrive independently: the later one determines completion.
+        // Address and data of a store become ready independently: the later one completes it.
         let slot = if data > known || translated.known == requested {
             self.retire_executed(op.insns, at, done)
         } else {
@@ -132,6 +134,7 @@ impl Core {
         Ok(done)
     }
 
+    /// Translates `va` for the instruction at `pc`, from `now` on.
     #[inline(always)]
     pub(super) fn translate<B: Below>(
         &mut self,
@@ -155,6 +158,7 @@ impl Core {
         t
     }
 
+    /// Requests a line from the core's caches at `now`.
     #[inline(always)]
     pub(super) fn request<B: Below>(
         &mut self,
@@ -191,7 +195,7 @@ impl Core {
         self.translate(va, access, op.pc, now, context)
     }
 
-    /// A load that spans two lines: the later translation and the later line.
+    /// Runs a load that spans two lines. Returns the later translation and the later line.
     #[cold]
     pub(super) fn split_load<B: Below>(
         &mut self,

@@ -9,28 +9,29 @@ use pagewalk_units::{Asid, LINE_SHIFT, PhysAddr, VirtAddr};
 
 use super::{Core, CoreContext, NO_LINE};
 
-/// Ops of a step.
+/// Ops that one step of the lookahead takes.
 pub(super) const STEP: usize = 16;
-/// Steps from an address to the last data structure that it leads to.
+/// Steps from an op's address to the last host data that its access reads: page table, private
+/// caches, L3.
 pub(super) const STEPS: usize = 4;
-/// Recently seen lines, direct-mapped. Their number is that of a first-level cache's lines, and
-/// they are mostly the same.
+/// Recently seen lines, direct-mapped: about those of a first-level cache, whose accesses need no
+/// lookahead.
 const SEEN: usize = 512;
 /// Distances of the lines beyond a sequential access that a prefetcher may request.
 const BEYOND: std::ops::RangeInclusive<u64> = 3..=4;
 
-/// Addresses of a step: lines, page-table entries, victims. Addresses that do not fit are not
-/// prefetched.
+/// Addresses found in a step: lines, page-table entries, victims. Addresses beyond its capacity are
+/// not prefetched.
 type Noted<A> = ArrayVec<A, { 3 * STEP }>;
 
-/// Lookahead over the next ops of functional warming. The host's time is mostly spent waiting for
-/// the tags of large caches and for page tables. The lookahead therefore goes through the next ops
-/// in steps, each of which prefetches into the host's caches the data that the next step reads. It
-/// changes no simulated state.
+/// Lookahead over the next ops of functional warming. The host mostly waits for the tags of large
+/// caches and for page tables. The lookahead therefore takes the next ops in steps. Each step
+/// prefetches into the host's caches the data that the next step reads. It changes no simulated
+/// state.
 pub(super) struct Lookout {
     /// The ops: address and number.
     ops: (usize, usize),
-    /// Number of ops that were looked ahead at.
+    /// Number of the first op that the lookahead has not reached.
     to: usize,
     /// Recently seen lines, which are skipped.
     seen: [u64; SEEN],
@@ -39,7 +40,7 @@ pub(super) struct Lookout {
     /// The last page. `known`: translation of its first byte.
     page: u64,
     known: Ahead,
-    /// Physical addresses of data. `walked`: addresses still to be translated.
+    /// Physical addresses of data. `walked`: virtual addresses that no TLB could translate.
     found: Noted<PhysAddr>,
     walked: Noted<VirtAddr>,
     /// Lines to look up in the private caches.
@@ -49,6 +50,7 @@ pub(super) struct Lookout {
 }
 
 impl Lookout {
+    /// A lookahead that has seen no op.
     pub(super) fn new() -> Self {
         Lookout {
             ops: (0, 0),
@@ -125,6 +127,7 @@ impl Core {
         self.lookout.to + STEP - STEPS * STEP
     }
 
+    /// One step: serves the addresses of earlier steps, oldest first, and takes the next ops.
     #[inline(always)]
     fn step_ahead<B: Below>(&mut self, ops: &[Op], context: &CoreContext<'_, B>) {
         let l = &mut *self.lookout;

@@ -9,10 +9,10 @@ use super::{Core, CoreContext, TranslationWait, Waits};
 impl Core {
     /// Executes the op at which [`Core::run`] ended with [`super::Stop::Query`].
     ///
-    /// Its result is ready when three conditions hold: all lines that `query_result` names have
-    /// arrived (unless it is `at_once`), the walk in parallel with them has ended, if there is one, and the
-    /// latency has passed. A line that it writes is requested at retirement. Without a result
-    /// (there is no shortcut) the op is an instruction of one cycle.
+    /// The result is ready when its latency has passed after two events: all lines that
+    /// `query_result` reads have arrived (unless it is `at_once`), and its walk has ended, if there
+    /// is one. Lines and walk overlap. A line that the query writes is requested at retirement.
+    /// Without a shortcut there is no `query_result`, and the op is an instruction of one cycle.
     pub fn run_query<B: Below>(
         &mut self,
         op: &Op,

@@ -1,10 +1,11 @@
 //! The wrong path of a mispredicted branch, until the branch is resolved.
 //!
-//! Its instructions are those that came after the branch when it last went the other way, block
-//! after block as predicted. They enter the window behind the branch, occupy it and the load queue,
-//! and wait for their producers. None retires, stores do nothing, and nothing is fetched from the
-//! instruction cache. A load accesses the MMU and the caches like any other if its address is
-//! known, its page is mapped, and its inputs are ready before the branch is resolved.
+//! The first block of the wrong path is the code that came after the branch when it last went the
+//! other way. The branch predictor selects each further block. The instructions take entries of the
+//! reorder buffer and the load queue after the branch, and wait for their producers. None retires,
+//! stores do nothing, and nothing is fetched from the instruction cache. A load accesses the MMU
+//! and the caches as on the right path if three conditions hold: its address is known, its page is
+//! mapped, and its inputs are ready before the branch is resolved.
 
 use pagewalk_memory::{Below, RequestKind};
 use pagewalk_mmu::{Fault, Translated, is_mapped};
@@ -22,7 +23,7 @@ use crate::wrong_path::{
 const LATE: u64 = u64::MAX - 1;
 /// Slot of an input that is unknown.
 const UNKNOWN: u64 = u64::MAX;
-/// Most ops of the right path to look ahead at.
+/// Most ops of the right path with which a wrong path is compared.
 const AHEAD: usize = 1024;
 
 /// Result of an op of a wrong path.
@@ -40,8 +41,9 @@ struct Path<'a> {
     right: &'a [Op],
     /// Number of the wrong path's first op.
     base: u64,
-    /// Next dispatch slot. `resolved`: slot in which the branch is resolved.
+    /// Next dispatch slot.
     slot: u64,
+    /// Slot in which the branch is resolved.
     resolved: u64,
     instructions: u64,
     loads: u64,
@@ -66,7 +68,7 @@ enum AddressSource {
 }
 
 impl Core {
-    /// Trains the wrong-path state with ops that this core does not run.
+    /// Learns code and addresses from ops that this core does not run.
     pub fn learn(&mut self, asid: Asid, ops: &[Op]) {
         if let Some(w) = &mut self.wrong {
             w.enter(asid);
@@ -121,8 +123,8 @@ impl Core {
         self.wrong = Some(w);
     }
 
-    /// The ops after a branch that fit into the window with it. `before`: state that names the
-    /// branch.
+    /// The ops of the right path that fit into the window after the branch. `before`: the naming
+    /// state at the branch ([`WrongPath::branch`]).
     fn right_path<'a>(
         &self,
         w: &mut WrongPath,
@@ -178,8 +180,8 @@ impl Core {
         }
     }
 
-    /// Dispatch slot of an op's own instruction; `None` if it does not dispatch before the branch
-    /// is resolved.
+    /// Dispatch slot of an op's own instruction; `None` if that is not before the branch is
+    /// resolved.
     fn dispatch_wrong(&self, op: &Op, path: &mut Path<'_>) -> Option<u64> {
         let n = u64::from(op.insns);
         if n == 0 {
@@ -241,11 +243,11 @@ impl Core {
             }
             OpClass::Store | OpClass::Branch | OpClass::Query => (start, NOWHERE),
         };
-        // The right path may have stored to these bytes by then.
+        // The right path may store to these bytes before its own load reads them.
         let load = op.kind == OpClass::Load;
         let same = same.filter(|&j| at != UNKNOWN && !(load && w.ahead.writes(path.right[j].va)));
         path.made.push(Made { at, same });
-        w.pass(n, name, origin);
+        w.record_result(n, name, origin);
     }
 
     /// Inputs of the op with number `n`.
@@ -368,8 +370,8 @@ impl Core {
 }
 
 impl Path<'_> {
-    /// True if op `j` of the right path has the same inputs as `op`, an earlier execution of the
-    /// same instruction, has here.
+    /// True if op `j` of the right path has the same inputs as `op` has on the wrong path. `op` is
+    /// an earlier execution of the same instruction.
     fn agrees(&self, op: &Op, inputs: &Inputs, j: usize) -> bool {
         let right = &self.right[j];
         right.kind == op.kind

@@ -24,15 +24,17 @@ pub(crate) enum Met {
     Invalidated,
 }
 
-/// The directory and its messages for the cores.
+/// The directory, and the snoops that cores have still to serve.
 #[derive(Clone, Debug)]
 pub(crate) struct Directory {
     lines: Table,
     inboxes: Vec<Vec<(PhysAddr, bool)>>,
+    /// Counters, without the gauge.
     pub stats: DirectoryStats,
 }
 
 impl Directory {
+    /// An empty directory of a machine with `cores` cores.
     pub fn new(cores: u8) -> Self {
         Directory {
             lines: Table::new(),
@@ -99,14 +101,14 @@ impl Directory {
         }
     }
 
-    /// Sets the cycle from which the writer of `line` has it.
+    /// Sets the cycle from which the writer of `line` has the data.
     pub fn written(&mut self, line: u64, ready: Cycle) {
         if let Some((at, Holders::Writer(writer, _))) = self.lines.get(line) {
             self.lines.set(at, line, Holders::Writer(writer, ready));
         }
     }
 
-    /// The core has written its dirty data back; it may still hold the line.
+    /// The core has written its dirty data back. It may still hold the line.
     pub fn cleaned(&mut self, line: u64, core: u8) {
         if let Some((at, Holders::Writer(writer, _))) = self.lines.get(line)
             && writer == core

@@ -50,8 +50,8 @@ impl Clone for Sets {
     }
 }
 
-/// First word of a set; only [`Sets::base`] creates one. Used with other sets than its own, it is
-/// meaningless, and is refused if those end before it.
+/// First word of a set; only [`Sets::base`] creates one. It has no meaning in another [`Sets`],
+/// which rejects it if it lies beyond its last set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Base(usize);
 
@@ -145,7 +145,7 @@ impl Sets {
         unsafe { self.raw.as_mut_ptr().add(base.0 + i) }
     }
 
-    /// Refuses the base of a set beyond the last one.
+    /// Panics on the base of a set beyond the last one.
     #[inline(always)]
     fn check(&self, base: Base) {
         assert!(base.0 <= self.last, "a set of another cache");
@@ -325,7 +325,7 @@ impl Sets {
         }
     }
 
-    /// For orders that are LRU ranks: makes the way of rank `rank` the first.
+    /// For orders that are LRU ranks: moves the way of rank `rank` to rank 0.
     #[inline(always)]
     pub fn renew(&mut self, base: Base, rank: u8) {
         if self.narrow() {
@@ -342,8 +342,8 @@ impl Sets {
         }
     }
 
-    /// For orders that are LRU ranks: returns the way of rank `rank`, if there is one, and makes it
-    /// the first.
+    /// For orders that are LRU ranks: returns the way of rank `rank`, if there is one, and moves it
+    /// to rank 0.
     // Tests only once whether the set is narrow: with a call between two tests, the host would
     // execute both.
     #[inline(always)]

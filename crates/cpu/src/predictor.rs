@@ -61,6 +61,7 @@ pub(crate) struct Predictor {
     held: usize,
     /// Predicted target of the last mispredicted indirect jump; 0: none.
     predicted_target: u64,
+    /// Counters.
     pub stats: PredictorStats,
     /// Branches seen since the last fast-forward, if there was one.
     seen: Option<Box<Seen>>,

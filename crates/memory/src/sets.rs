@@ -60,6 +60,7 @@ pub(crate) struct Base(usize);
 pub(crate) struct Way(usize);
 
 impl Way {
+    /// Number of the way.
     #[inline(always)]
     pub fn index(self) -> usize {
         self.0
@@ -158,6 +159,7 @@ impl Sets {
         unsafe { *self.at(base, self.head + 2 * way.0) }
     }
 
+    /// As [`Sets::tag`], mutable.
     #[inline(always)]
     pub fn tag_mut(&mut self, base: Base, way: Way) -> &mut u64 {
         // SAFETY: as in `tag`; the borrow is that of `self`.
@@ -171,6 +173,7 @@ impl Sets {
         unsafe { *self.at(base, self.head + 2 * way.0 + 1) }
     }
 
+    /// As [`Sets::ready`], mutable.
     #[inline(always)]
     pub fn ready_mut(&mut self, base: Base, way: Way) -> &mut u64 {
         // SAFETY: as in `tag_mut`.
@@ -184,6 +187,7 @@ impl Sets {
         unsafe { *self.at(base, 2 * self.lanes / WORD) as u8 as usize }
     }
 
+    /// Sets the caller's byte of the set at `base`.
     #[inline(always)]
     pub fn set_byte(&mut self, base: Base, byte: u8) {
         // SAFETY: as in `byte`.

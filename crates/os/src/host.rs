@@ -20,7 +20,9 @@ use crate::{Effects, Os, OsError, Pid};
 
 /// The host of a virtual machine; see the module documentation.
 pub struct Host {
+    /// The host's operating system.
     pub os: Os,
+    /// The host's process that holds the guest's memory.
     pub machine: Pid,
     /// Cost of a VM exit and re-entry, cycles.
     pub exit: Cycle,

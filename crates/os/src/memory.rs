@@ -412,7 +412,7 @@ impl Memory {
         }
         if !denied {
             return format!(
-                "it said so itself, and the kernel refused it nothing: it was not asked for {block} (a table with a limit of its own answers Refusal::Limit)"
+                "the table reported this itself: the kernel refused no request for {block} (a table with a limit of its own answers Refusal::Limit)"
             );
         }
         format!("in each aligned block of {block} lies memory that cannot be moved")
@@ -476,7 +476,10 @@ mod tests {
         let mut pieces = memory(FragmentationSpec::None);
         for bytes in [4096, 1 << 16, 2 << 20] {
             let why = pieces.no_block(bytes, false);
-            assert!(why.starts_with("it said so itself"), "{bytes}: {why}");
+            assert!(
+                why.starts_with("the table reported this itself"),
+                "{bytes}: {why}"
+            );
         }
         // Every other frame is held and cannot move.
         let frames = pieces.frames();

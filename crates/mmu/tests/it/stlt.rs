@@ -53,7 +53,7 @@ fn insertion(row: u64, walk: Option<u64>) -> Unit {
 }
 
 #[test]
-fn a_translation_that_a_question_brought_spares_the_walk_and_fills_the_tlbs() {
+fn a_translation_in_the_stb_saves_the_walk_and_fills_the_tlbs() {
     let mut b = Bench::new();
     b.load(APART + 64, PageSize::K4, true, 1000);
     let answer = b.read(APART + 128, 1000);

@@ -80,6 +80,7 @@ impl Guard {
         }
     }
 
+    /// True if the table is on.
     pub fn is_on(&self) -> bool {
         self.on
     }

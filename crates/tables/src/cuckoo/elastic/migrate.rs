@@ -92,7 +92,7 @@ impl<F: Format, A: Addr> Elastic<F, A> {
                 None if resize.up => {}
                 None => {
                     let (blocks, bytes) = w.table.halve(env.frames);
-                    self.gave_back(way, blocks, bytes, env);
+                    self.release_entries(way, blocks, bytes, env);
                 }
             }
         }

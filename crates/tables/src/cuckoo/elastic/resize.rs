@@ -184,9 +184,16 @@ impl<F: Format, A: Addr> Elastic<F, A> {
     /// Frees memory of `way` and releases its L2P entries.
     pub(super) fn give_back(&self, way: usize, table: Storage<A>, env: &mut Env<'_, A>) {
         let (blocks, bytes) = table.free(env.frames);
-        self.gave_back(way, blocks, bytes, env);
+        self.release_entries(way, blocks, bytes, env);
     }
-    pub(super) fn gave_back(&self, way: usize, blocks: usize, bytes: u64, env: &mut Env<'_, A>) {
+    /// Counts freed memory of `way` and releases its L2P entries.
+    pub(super) fn release_entries(
+        &self,
+        way: usize,
+        blocks: usize,
+        bytes: u64,
+        env: &mut Env<'_, A>,
+    ) {
         env.work.freed += bytes;
         env.work.registers_changed |= blocks > 0;
         if let Some(size) = self.size {
@@ -338,7 +345,7 @@ impl<F: Format, A: Addr> Elastic<F, A> {
                 }
                 None => {
                     let (blocks, bytes) = w.table.halve(env.frames);
-                    self.gave_back(way, blocks, bytes, env);
+                    self.release_entries(way, blocks, bytes, env);
                 }
             }
         }

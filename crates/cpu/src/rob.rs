@@ -94,9 +94,9 @@ impl Rob {
         }
     }
 
-    /// Slot in which the instruction `ahead` places after the next one to dispatch finds a free
-    /// entry, if the instructions between them take an entry each and none of these retires.
-    /// `None`: only after the next one retires. `ahead` must not decrease from call to call.
+    /// Slot in which an instruction finds a free entry, `ahead` places after the next one to
+    /// dispatch. Each instruction between them takes an entry, and none of these retires. `None`:
+    /// only after the next one retires. `ahead` must not decrease from call to call.
     pub fn freed(&self, cursor: &mut Freed, ahead: u64) -> Option<u64> {
         let Some(k) = (self.count + ahead).checked_sub(self.size) else {
             return Some(0);

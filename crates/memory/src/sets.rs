@@ -375,7 +375,7 @@ impl Sets {
     }
 
     /// As [`Sets::prefetch`], for the set's first three lines, which hold a whole set of up to nine
-    /// ways: the entry that a search finds and the victim of a fill are then present, too.
+    /// ways. The entry that a search finds and the victim of a fill are then present, too.
     #[inline(always)]
     pub fn prefetch_ways(&self, base: Base) {
         for line in 0..3 {

@@ -284,8 +284,8 @@ pub struct Mmu {
     stlt: Option<Box<StltUnit>>,
     /// Set if the machine has a TLB prefetcher.
     prefetching: Option<Box<Prefetching>>,
-    /// Data, instructions: cycles that the lookup in the in-memory TLB took for the latest request
-    /// that walked or merged with a walk. 0 without an in-memory TLB.
+    /// Latency of the in-memory TLB's lookup for the latest request that walked or merged with a
+    /// walk: data, instructions. 0 without an in-memory TLB.
     memory_lookup: [Cycle; 2],
     core: u8,
     perfect_translations: u64,

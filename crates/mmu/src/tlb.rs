@@ -98,8 +98,8 @@ struct TlbSlot {
 /// A TLB array.
 ///
 /// Under LRU, free ways are last in the order of use, so the next way to fill is known without a
-/// search: the way of the last rank, or the end of the list in sets of many ways. Under any other
-/// policy the array searches for a free way. If there is none, the policy chooses a victim.
+/// search. It has the last rank, or ends the list in sets of many ways. Under any other policy the
+/// array searches for a free way. If there is none, the policy chooses a victim.
 #[derive(Clone, Debug)]
 pub(crate) struct Tlb {
     /// Name in the statistics.

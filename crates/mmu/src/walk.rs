@@ -167,9 +167,9 @@ pub(crate) fn translate_untimed(view: &View<'_>, va: VirtAddr) -> Result<Walked,
     }
 }
 
-/// Physical addresses of the entries that `step` of a nested walk will read: the host's last-level
-/// entry, and the guest's entry unless the step is for the data. Empty if the host does not back
-/// the address.
+/// Physical addresses of the entries that `step` of a nested walk will read. These are the host's
+/// last-level entry, and the guest's entry unless the step is for the data. Empty if the host does
+/// not back the address.
 pub(crate) fn behind(view: &View<'_>, step: &NestedStep) -> ArrayVec<PhysAddr, 2> {
     let mut entries = ArrayVec::new();
     if let View::Nested { host, .. } = view

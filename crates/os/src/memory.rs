@@ -764,7 +764,7 @@ mod tests {
 
         /// Compares with a set of the allocated frames.
         #[test]
-        fn exactly_the_frame_that_is_wished_for_or_none(steps in prop::collection::vec(step(), 1..300)) {
+        fn exactly_the_requested_frame_or_none(steps in prop::collection::vec(step(), 1..300)) {
             let mut m = memory(FragmentationSpec::Available2mb(0.5));
             let frames = m.buddy.frames();
             let mut out = BTreeSet::new();

@@ -19,7 +19,7 @@ fn recorded(values: &[u64]) -> Distribution {
 
 proptest! {
     #[test]
-    fn it_tells_what_the_sorted_values_tell(mut list in values()) {
+    fn percentiles_match_the_sorted_values(mut list in values()) {
         let d = recorded(&list);
         list.sort_unstable();
         prop_assert_eq!(d.count(), list.len() as u64);

@@ -146,7 +146,7 @@ mod tests {
     use crate::TieredHash;
 
     #[test]
-    fn each_wish_is_a_hit_of_one_tier_or_a_fallback() {
+    fn each_request_is_a_hit_of_one_tier_or_a_fallback() {
         let mut p = Placed::default();
         let mut tries = [0; 3];
         for n in 0..4 {

@@ -9,10 +9,10 @@ use super::{Core, CoreContext, TranslationWait, Waits};
 impl Core {
     /// Executes the op at which [`Core::run`] ended with [`super::Stop::Query`].
     ///
-    /// The result is ready when its latency has passed after two events: all lines that
-    /// `query_result` reads have arrived (unless it is `at_once`), and its walk has ended, if there
-    /// is one. Lines and walk overlap. A line that the query writes is requested at retirement.
-    /// Without a shortcut there is no `query_result`, and the op is an instruction of one cycle.
+    /// The latency of `query_result` begins when all lines that it reads have arrived (unless it is
+    /// `at_once`) and its walk has ended, if there is one. Lines and walk overlap. A line that the
+    /// query writes is requested at retirement. Without a shortcut there is no `query_result`, and
+    /// the op is an instruction of one cycle.
     pub fn run_query<B: Below>(
         &mut self,
         op: &Op,

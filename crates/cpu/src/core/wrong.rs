@@ -4,8 +4,8 @@
 //! other way. The branch predictor selects each further block. The instructions take entries of the
 //! reorder buffer and the load queue after the branch, and wait for their producers. None retires,
 //! stores do nothing, and nothing is fetched from the instruction cache. A load accesses the MMU
-//! and the caches as on the right path if three conditions hold: its address is known, its page is
-//! mapped, and its inputs are ready before the branch is resolved.
+//! and the caches as on the right path, if its address is known, its page is mapped, and its inputs
+//! are ready before the branch is resolved.
 
 use pagewalk_memory::{Below, RequestKind};
 use pagewalk_mmu::{Fault, Translated, is_mapped};

@@ -21,8 +21,8 @@ const WAYS: usize = 4;
 #[derive(Clone, Debug)]
 pub(super) struct Addresses {
     // Zeroed arrays take host memory only where they are written.
-    /// For each entry the upper bits of its key, and in the lowest two bits the number of times in
-    /// a row that its address was right.
+    /// For each entry the upper bits of its key. The lowest two bits count how often in a row its
+    /// address was right.
     tags: Box<[[u32; WAYS]]>,
     addresses: Box<[[u64; WAYS]]>,
 }

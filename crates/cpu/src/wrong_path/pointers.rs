@@ -19,7 +19,7 @@ struct Distance {
     sure: u8,
 }
 
-/// Table of distances by instruction. Values of pointers are known up to a constant: the first
+/// Table of distances by instruction. Values of pointers are known up to a constant. The first
 /// instruction that uses a pointer has the distance 0, and other distances are relative to it.
 #[derive(Clone, Debug)]
 pub(super) struct Pointers {

@@ -44,8 +44,8 @@ fn a_chain_that_misses_the_tlb_costs_lookups_reads_and_data() {
     let mut m = mmu();
     m.walk_caches.entries = 0;
     let mut b = Bench::with(&spec(), &m, 256);
-    // More pages than the TLB reaches, their entries (8 bytes each) all in the
-    // L2; data lines spread over the sets, out of the L1 and in the L2 too.
+    // More pages than the TLB reaches. Their entries of 8 bytes are all in the L2. Data lines are
+    // spread over the sets, and lie in the L2 and not in the L1.
     let pages = 4096u64;
     let chain = |i: u64| after(load(i % pages * 4096 + i % pages / 32 % 64 * 64), 1);
     for _ in 0..3 {

@@ -192,8 +192,9 @@ fn predict(tables: &mut [Table], history: u64, deltas: u8) -> Option<(u8, i8)> {
     })
 }
 
-/// Trains on `delta` after the history of `page`: the table that predicted, the next longer one if
-/// that was wrong, and the first one if no table predicted or if it lacks the history.
+/// Trains the table that predicted on `delta` after the history of `page`. If the prediction was
+/// wrong, trains the next longer table too. If no table predicted, or the first lacks the history,
+/// trains the first.
 fn learn(tables: &mut [Table], page: &Page, delta: i8) {
     let (history, deltas) = (page.history, usize::from(page.deltas));
     let provider = page.provider.map(usize::from);
@@ -258,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_delta_cannot_tell_apart_two_can() {
+    fn two_deltas_distinguish_what_one_cannot() {
         // 1 1 2: after a 1 comes alternately a 1 and a 2.
         let lines: Vec<u64> = (0..12).map(|i| i / 3 * 4 + i % 3).collect();
         for (tables, expected) in [(1, false), (2, true)] {

@@ -184,8 +184,8 @@ fn walk_caches_save_reads_in_filtered_warming() {
         m.access(true, &table, access).expect("mapped");
     }
     m.mmu.end_filtered_warming();
-    // Lines of entries: one of the root and one of the next level, which both parts share; one for
-    // each part; and one leaf line for each page, since the pages are 64 KB apart.
+    // Lines of entries: one of the root and one of the next level, which both parts share, and one
+    // for each part. Each page has a leaf line of its own, since the pages are 64 KB apart.
     assert_eq!(m.below.0.len(), 1 + 1 + 2 + 16);
     // Entries above the leaves are read once for each part, and the root's once. They are not
     // requested again, although no cache holds them.

@@ -19,8 +19,8 @@ use crate::tlb::key;
 use crate::walk::{LEVELS, Walked, request, translate_untimed};
 
 pagewalk_stats::counters! {
-    /// Counters of one core's lookups in the in-memory TLB. lookups = hits + misses, hits =
-    /// hits_4kb + hits_2mb, lookups = walks + hits, and lookups is the sum of the reads by level.
+    /// Counters of one core's lookups in the in-memory TLB. lookups = hits + misses = hits + walks;
+    /// hits = hits_4kb + hits_2mb. The reads by level add up to lookups.
     pub struct InMemoryStats {
         lookups: "lookups", "Lookups of the in-memory TLB, for translations that missed all TLBs of the core";
         hits: "lookups", "Lookups that found the translation, so that no walk is made";

@@ -546,8 +546,8 @@ fn guesses_of_both(of: Tiers, delay: u64) -> [u64; 4] {
     [both, large, late, rare]
 }
 
-/// The released code has three hash functions and six delays: 4 KB pages have the first
-/// three, blocks the others. 10.05, 5.02 and 2.51 ns are 21, 11 and 6 cycles at 2 GHz.
+/// The released code has three hash functions and six delays. 4 KB pages have the first three
+/// delays, blocks the others: 10.05, 5.02 and 2.51 ns, which are 21, 11 and 6 cycles at 2 GHz.
 #[test]
 fn a_busy_memory_takes_guesses_in_blocks_before_those_in_pages() {
     let of = || both_sizes([512 * 10; 3], [10; 3]);

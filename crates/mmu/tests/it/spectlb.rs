@@ -268,7 +268,7 @@ fn it_hits_where_lists_in_order_of_use_do() {
 }
 
 #[test]
-fn a_bit_of_the_kernels_tells_reservations_exactly_and_offsets_by_chance() {
+fn a_bit_of_the_kernel_identifies_reservations_exactly_and_offsets_by_chance() {
     for (detect, flags, shifted, hits) in [
         (Detect::Flag, RESERVED, 0, 1),
         (Detect::Flag, Flags::WRITABLE, 0, 0),

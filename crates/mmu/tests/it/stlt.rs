@@ -95,7 +95,7 @@ fn the_first_of_33_is_gone_though_it_was_used() {
 }
 
 #[test]
-fn it_knows_rights_sizes_address_spaces_and_what_was_shot_down() {
+fn the_stb_checks_rights_sizes_address_spaces_and_shootdowns() {
     let mut b = Bench::new();
     // The row says read-only: a store walks, and finds a writable page.
     b.load(0, PageSize::K4, false, 0);

@@ -461,7 +461,7 @@ fn address_0_empties_the_row_that_matches() {
 }
 
 #[test]
-fn rows_without_translations_know_nothing_of_pages() {
+fn rows_without_translations_do_not_depend_on_pages() {
     let spec = StltSpec {
         translations: false,
         ..table(1024)

@@ -66,7 +66,7 @@ fn truthful(table: &Table, oracle: &Oracle) -> [usize; 10] {
 }
 
 #[test]
-fn walk_tables_tell_the_truth_while_lines_come_move_and_go() {
+fn walk_tables_stay_correct_while_lines_come_move_and_go() {
     for spec in specs() {
         let mut table: Table = spec.build(Owner::new(Asid(7), 1)).expect("a valid table");
         let (mut source, mut oracle) = (TestFrames::new(), Oracle::new());

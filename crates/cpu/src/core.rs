@@ -18,7 +18,7 @@ use pagewalk_structures::{Ring, Tiers, prefetch};
 use pagewalk_tables::{PomTlb, View};
 use pagewalk_units::{Asid, Cycle, Error, LINE_SHIFT};
 
-use self::ahead::Lookout;
+use self::ahead::Lookahead;
 pub use self::warm::TOGETHER;
 use crate::cycle_stack::{Cause, CycleStack, StackSlots};
 use crate::predictor::Predictor;
@@ -254,7 +254,7 @@ pub struct Core {
     /// Remainder of that advance, in thousandths of a cycle.
     warm_rest: u64,
     /// Lookahead for prefetches into the host's caches before ops are warmed.
-    lookout: Box<Lookout>,
+    lookahead: Box<Lookahead>,
 }
 
 impl Core {
@@ -310,7 +310,7 @@ impl Core {
             warmed_requests: 0,
             warm_slots: 0,
             warm_rest: 0,
-            lookout: Box::new(Lookout::new()),
+            lookahead: Box::new(Lookahead::new()),
         })
     }
 

@@ -61,7 +61,7 @@ fn guesses_are_accounted_for(cache: &CacheArray) {
     );
 }
 
-/// Random traffic of `cores`. After every step the inboxes are emptied and the directory is
+/// Random traffic of `cores`. After every step the snoops are served and the directory is
 /// compared with the contents of the caches.
 fn traffic(cores: u8, spec: (Replacement, Enter), steps: u64, warm_now_and_then: bool) {
     let (p, s) = specs(spec.0, spec.1);

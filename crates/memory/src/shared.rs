@@ -5,7 +5,7 @@ use pagewalk_structures::StaleOutcomes;
 use pagewalk_units::{Cycle, Error, LINE_SHIFT, PhysAddr};
 
 use crate::cache_array::{CacheArray, DIRTY, PREFETCHED};
-use crate::directory::{Directory, Met};
+use crate::directory::{Directory, DirectoryResponse};
 use crate::dram::Dram;
 use crate::prefetch::Wanted;
 use crate::private::join;
@@ -83,14 +83,14 @@ impl Shared {
     /// Moves the snoops that `core` must serve before its next access to `into`: (line, exclusive).
     pub fn take_snoops(&mut self, core: u8, into: &mut Vec<(PhysAddr, bool)>) {
         if let Some(d) = &mut self.directory {
-            d.take_mail(core, into);
+            d.take_snoops(core, into);
         }
     }
 
     /// True if there are snoops for `core`. Cheap: one load and one comparison.
     #[inline]
     pub fn has_snoops(&self, core: u8) -> bool {
-        self.directory.as_ref().is_some_and(|d| d.has_mail(core))
+        self.directory.as_ref().is_some_and(|d| d.has_snoops(core))
     }
 
     /// The L3.
@@ -108,9 +108,14 @@ impl Shared {
     /// The directory's response to a request: the state of the line in other cores. `counted`:
     /// false in functional warming.
     #[inline]
-    fn meet(&mut self, line: u64, request: Request, counted: bool) -> Met {
+    fn access_directory(
+        &mut self,
+        line: u64,
+        request: Request,
+        counted: bool,
+    ) -> DirectoryResponse {
         match &mut self.directory {
-            None => Met::Free,
+            None => DirectoryResponse::Free,
             Some(d) if request.kind == RequestKind::Store => d.write(line, request.core, counted),
             Some(d) => d.read(line, request.core, counted),
         }
@@ -230,9 +235,9 @@ impl Below for Shared {
         self.drain_deferred();
         let line = request.at.0 >> LINE_SHIFT;
         let store = request.kind == RequestKind::Store;
-        let done = match self.meet(line, request, true) {
-            Met::Free => self.lookup(line, request, now),
-            Met::Invalidated => {
+        let done = match self.access_directory(line, request, true) {
+            DirectoryResponse::Free => self.lookup(line, request, now),
+            DirectoryResponse::Invalidated => {
                 let done = self.lookup(line, request, now);
                 // The last acknowledgement of an invalidation may arrive after the data.
                 Done {
@@ -240,7 +245,7 @@ impl Below for Shared {
                     ..done
                 }
             }
-            Met::Dirty(ready) => {
+            DirectoryResponse::Dirty(ready) => {
                 let at = now.max(ready) + self.remote_latency;
                 if !store {
                     // The writer keeps a clean copy, and the L3 gets the data.
@@ -248,8 +253,10 @@ impl Below for Shared {
                 }
                 Done::new(at, Level::Remote)
             }
-            Met::Upgrade { others: true } => Done::new(now + self.remote_latency, Level::Remote),
-            Met::Upgrade { others: false } => Done::new(now, Level::L1),
+            DirectoryResponse::Upgrade { others: true } => {
+                Done::new(now + self.remote_latency, Level::Remote)
+            }
+            DirectoryResponse::Upgrade { others: false } => Done::new(now, Level::L1),
         };
         if store && let Some(d) = &mut self.directory {
             d.written(line, done.at);
@@ -282,15 +289,15 @@ impl Below for Shared {
             self.defer(line, false);
             return;
         }
-        match self.meet(line, request, false) {
-            Met::Upgrade { .. } => return,
-            Met::Dirty(_) => {
+        match self.access_directory(line, request, false) {
+            DirectoryResponse::Upgrade { .. } => return,
+            DirectoryResponse::Dirty(_) => {
                 if request.kind != RequestKind::Store {
                     warm_l3(&mut self.l3, line, true, |line| self.dram.warm(line));
                 }
                 return;
             }
-            Met::Free | Met::Invalidated => {}
+            DirectoryResponse::Free | DirectoryResponse::Invalidated => {}
         }
         warm_l3(&mut self.l3, line, false, |line| self.dram.warm(line));
         if let Some(p) = &mut self.l3.prefetcher {

@@ -521,7 +521,7 @@ impl Mmu {
 
     /// Sets the filter of side `s` to the 4 KB page with key `page`.
     #[inline]
-    fn watch(&mut self, s: usize, page: u64, pa: PhysAddr, e: TlbEntry, array: usize) {
+    fn set_filter(&mut self, s: usize, page: u64, pa: PhysAddr, e: TlbEntry, array: usize) {
         self.filter[s] = Filter {
             page: page | self.unfiltered[s],
             frame: pa.0 & !0xfff,

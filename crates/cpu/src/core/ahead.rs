@@ -28,7 +28,7 @@ type Noted<A> = ArrayVec<A, { 3 * STEP }>;
 /// caches and for page tables. The lookahead therefore takes the next ops in steps. Each step
 /// prefetches into the host's caches the data that the next step reads. It changes no simulated
 /// state.
-pub(super) struct Lookout {
+pub(super) struct Lookahead {
     /// The ops: address and number.
     ops: (usize, usize),
     /// Number of the first op that the lookahead has not reached.
@@ -49,10 +49,10 @@ pub(super) struct Lookout {
     third: Noted<PhysAddr>,
 }
 
-impl Lookout {
+impl Lookahead {
     /// A lookahead that has seen no op.
     pub(super) fn new() -> Self {
-        Lookout {
+        Lookahead {
             ops: (0, 0),
             to: 0,
             seen: [NO_LINE; SEEN],
@@ -108,29 +108,29 @@ impl Core {
     /// Looks far enough ahead of `ops[at]` for the host's prefetches to complete in time. Returns
     /// the op before which to look ahead again.
     #[inline(never)]
-    pub(super) fn look_out<B: Below>(
+    pub(super) fn look_ahead<B: Below>(
         &mut self,
         ops: &[Op],
         at: usize,
         context: &CoreContext<'_, B>,
     ) -> usize {
         let these = (ops.as_ptr().addr(), ops.len());
-        let l = &mut self.lookout;
+        let l = &mut self.lookahead;
         if l.ops != these || l.to < at || l.to > at + STEPS * STEP {
             l.ops = these;
             l.to = at;
             l.page = NO_LINE;
         }
-        while self.lookout.to < at + STEPS * STEP {
+        while self.lookahead.to < at + STEPS * STEP {
             self.step_ahead(ops, context);
         }
-        self.lookout.to + STEP - STEPS * STEP
+        self.lookahead.to + STEP - STEPS * STEP
     }
 
     /// One step: serves the addresses of earlier steps, oldest first, and takes the next ops.
     #[inline(always)]
     fn step_ahead<B: Below>(&mut self, ops: &[Op], context: &CoreContext<'_, B>) {
-        let l = &mut *self.lookout;
+        let l = &mut *self.lookahead;
         let below = &*context.below;
         for at in l.third.drain(..) {
             below.host_prefetch_place(at);

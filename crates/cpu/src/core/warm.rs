@@ -96,7 +96,7 @@ impl Core {
                 break Stop::NeedBatch;
             };
             if at >= look {
-                look = self.look_out(ops, at, context);
+                look = self.look_ahead(ops, at, context);
             }
             if let Err(fault) = self.warm_op(op, context) {
                 break Stop::Fault(fault);

@@ -232,14 +232,14 @@ impl Mmu {
                     unreachable!("no host's tables are used, as begun")
                 };
                 let Some(found) = table.path(va, &mut state.path) else {
-                    return Err(self.refuse(&lookup, lookup.now));
+                    return Err(self.raise_fault(&lookup, lookup.now));
                 };
                 warm_walk_reads(&mut state.walked, &state.path, asid, va, &mut context);
                 Mapping::of(&Walked::native(&found))
             }
         };
         if access == Access::Write && !mapping.writable {
-            return Err(self.refuse(&lookup, lookup.now));
+            return Err(self.raise_fault(&lookup, lookup.now));
         }
         if held.is_none() {
             level.fill_lru(lru, asid, va.0, mapping);

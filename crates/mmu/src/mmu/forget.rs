@@ -9,7 +9,7 @@ impl Mmu {
     /// Counts a page fault and drops the page's entries from the TLBs (Intel SDM vol. 3, 4.10.4.1),
     /// so that the next access sees the kernel's change.
     #[cold]
-    pub(super) fn refuse(&mut self, lookup: &Lookup, at: Cycle) -> Fault {
+    pub(super) fn raise_fault(&mut self, lookup: &Lookup, at: Cycle) -> Fault {
         self.stats.faults += 1;
         self.drop_page(lookup.asid, lookup.va.0);
         self.forget_walk_mshrs(lookup.asid);

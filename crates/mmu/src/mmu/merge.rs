@@ -100,9 +100,9 @@ impl Mmu {
         let pa = mapping.pa(va);
         let array = self.l1[s].small_array();
         let entry = self.l1[s].small().refill(first, entry, false, true);
-        self.watch(s, key(asid, PageSize::K4, va.0), pa, entry, array);
+        self.set_filter(s, key(asid, PageSize::K4, va.0), pa, entry, array);
         if access == Access::Write && !mapping.writable {
-            return Err(self.refuse(lookup, at));
+            return Err(self.raise_fault(lookup, at));
         }
         Ok(Translated {
             pa,
@@ -195,7 +195,7 @@ impl Mmu {
             self.record(lookup, (missed.requested, at), true, faulted, Vec::new());
         }
         if faulted {
-            return Err(self.refuse(lookup, at));
+            return Err(self.raise_fault(lookup, at));
         }
         Ok(Translated {
             pa: mapping.pa(va),

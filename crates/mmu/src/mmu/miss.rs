@@ -74,10 +74,10 @@ impl Mmu {
         let e = array.entry(slot);
         let at = now + self.exceeds[s];
         if access == Access::Write && !e.writable() {
-            return Err(self.refuse(lookup, at));
+            return Err(self.raise_fault(lookup, at));
         }
         let pa = level.address(a, slot, va);
-        self.watch(s, key(asid, PageSize::K4, va.0), pa, e, a);
+        self.set_filter(s, key(asid, PageSize::K4, va.0), pa, e, a);
         Ok(Translated {
             pa,
             ready: at,
@@ -221,7 +221,7 @@ impl Mmu {
             let mapping = array.mapping(slot);
             self.stats.l2_hits += missed;
             if access == Access::Write && !mapping.writable {
-                return ControlFlow::Break(Err(self.refuse(lookup, at)));
+                return ControlFlow::Break(Err(self.raise_fault(lookup, at)));
             }
             let arrival = Arrival {
                 asid,
@@ -349,7 +349,7 @@ impl Mmu {
                 };
                 self.allocate_mshr(key(asid, PageSize::K4, va.0), mshr);
                 if access == Access::Write && !mapping.writable {
-                    Err(self.refuse(lookup, end))
+                    Err(self.raise_fault(lookup, end))
                 } else {
                     Ok(Translated {
                         pa: mapping.pa(va),
@@ -361,7 +361,7 @@ impl Mmu {
             }
             Err(missing) => Err(Fault {
                 host: missing.behind(),
-                ..self.refuse(lookup, end)
+                ..self.raise_fault(lookup, end)
             }),
         };
         if self.records.is_some() {
@@ -383,7 +383,7 @@ impl Mmu {
         if let Some((a, e)) = self.l1[s].fill(arrival, presence, true) {
             let page = key(arrival.asid, PageSize::K4, arrival.va.0);
             let page = page | self.unfiltered_fills[s];
-            self.watch(s, page, arrival.mapping.pa(arrival.va), e, a);
+            self.set_filter(s, page, arrival.mapping.pa(arrival.va), e, a);
         } else {
             self.filter[s] = NO_PAGE;
         }

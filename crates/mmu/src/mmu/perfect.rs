@@ -42,10 +42,10 @@ impl Mmu {
         };
         if access == Access::Write && !writable {
             self.remembered[slot] = (u64::MAX, 0);
-            return Err(self.refuse(lookup, now));
+            return Err(self.raise_fault(lookup, now));
         }
         let e = TlbEntry::new(0, writable, 0);
-        self.watch(side(access), page, pa, e, 0);
+        self.set_filter(side(access), page, pa, e, 0);
         Ok(pa)
     }
 }

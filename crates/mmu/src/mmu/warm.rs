@@ -123,10 +123,10 @@ impl Mmu {
             array.touch(slot);
             let e = array.entry(slot);
             if access == Access::Write && !e.writable() {
-                return Err(self.refuse(lookup, now));
+                return Err(self.raise_fault(lookup, now));
             }
             let pa = level.address(a, slot, va);
-            self.watch(s, key(asid, PageSize::K4, va.0), pa, e, a);
+            self.set_filter(s, key(asid, PageSize::K4, va.0), pa, e, a);
             return Ok(pa);
         }
         let arrival = |mapping| Arrival {
@@ -144,7 +144,7 @@ impl Mmu {
             level.arrays[a].touch(slot);
             let mapping = level.arrays[a].mapping(slot);
             if access == Access::Write && !mapping.writable {
-                return Err(self.refuse(lookup, now));
+                return Err(self.raise_fault(lookup, now));
             }
             self.fill_l1(s, &arrival(mapping), Presence::ABSENT);
             if self.warm_first_use(lookup) {
@@ -159,7 +159,7 @@ impl Mmu {
             None => {
                 let mapping = self.warm_walk(lookup, context)?;
                 if access == Access::Write && !mapping.writable {
-                    return Err(self.refuse(lookup, now));
+                    return Err(self.raise_fault(lookup, now));
                 }
                 mapping
             }
@@ -184,7 +184,7 @@ impl Mmu {
             .map(|walked| Mapping::of(&walked))
             .map_err(|missing| Fault {
                 host: missing.behind(),
-                ..self.refuse(lookup, now)
+                ..self.raise_fault(lookup, now)
             })
     }
 }

@@ -69,11 +69,7 @@ fn a_stride_of_pages_is_walked_for_ahead_and_its_translation_waits_in_the_buffer
             TranslationSource::Walk
         );
     }
-    assert_eq!(
-        b.of("fetched"),
-        0,
-        "two distances, and nothing that followed one"
-    );
+    assert_eq!(b.of("fetched"), 0, "two distances, and none after another");
     // The third distance: when the walk for its page ends, one begins for the next page.
     let walked = b.read_page(3 * APART, 3000);
     assert_eq!(

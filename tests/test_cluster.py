@@ -212,7 +212,7 @@ def test_samples_of_a_recording_count_the_same_on_other_hosts(dask: Dask, tmp_pa
     (ours, _), (theirs, host) = counted(tmp_path / "here.json"), counted(tmp_path / "there.json")
     assert ours == theirs
     assert ours["designs"][0]["sampling"]["samples"] == 76
-    assert host["portions_elsewhere"] == 8
+    assert host["remote_shards"] == 8
 
 
 def test_a_precision_is_reached_with_samples_of_other_hosts(dask: Dask, tmp_path: Path) -> None:
@@ -228,7 +228,7 @@ def test_a_precision_is_reached_with_samples_of_other_hosts(dask: Dask, tmp_path
     (ours, _), (theirs, host) = (counted(tmp_path / f"samples-{p}.json") for p in ("here", "there"))
     assert ours == theirs
     assert ours["designs"][0]["sampling"]["samples"] >= 16
-    assert host["portions_elsewhere"] > 0
+    assert host["remote_shards"] > 0
     (ours, _), (theirs, host) = (counted(tmp_path / f"all-{p}.json") for p in ("here", "there"))
     assert ours["designs"] == theirs["designs"]
     assert theirs["designs"][0]["sampling"] is None
@@ -255,7 +255,7 @@ def test_a_worker_that_dies_is_one_whose_portion_another_simulates(
     _, err = process.communicate(timeout=MOST_SECONDS)
     assert process.returncode == 0, err
     found, host = counted(tmp_path / "out.json")
-    assert host["portions_elsewhere"] == 5
+    assert host["remote_shards"] == 5
     here = shared_out(trace, "here.json", sample="20K/400K:200K+50K")
     subprocess.run(here, cwd=tmp_path, capture_output=True, check=True)
     assert found == counted(tmp_path / "here.json")[0]
@@ -276,7 +276,7 @@ def test_without_a_scheduler_this_host_simulates_the_rest(dask: Dask, tmp_path: 
     assert process.returncode == 0, err
     assert "Traceback" not in err
     found, host = counted(tmp_path / "out.json")
-    assert "portions_elsewhere" not in host
+    assert "remote_shards" not in host
     [told] = [w for w in found["warnings"] if "--cluster" in w]
     assert f"not come back from another: the scheduler at {dask.address} is gone" in told
     assert "this host simulated 1, 2, 3" in told and told in " ".join(out.split())

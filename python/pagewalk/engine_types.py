@@ -42,7 +42,7 @@ Status: TypeAlias = Literal[
 """Completion status of a design."""
 WorkUnit: TypeAlias = Literal["instruction", "request"]
 """The unit of work whose cycles speedups compare."""
-Followed: TypeAlias = int | Auto | None
+FilteredLength: TypeAlias = int | Auto | None
 """A number of instructions; in JSON null for all, a number, or `"auto"`."""
 
 
@@ -272,7 +272,7 @@ class Host(TypedDict):
     """Host threads used."""
     peak_rss_bytes: int
     """Largest resident set of the process so far, bytes."""
-    portions_elsewhere: NotRequired[int]
+    remote_shards: NotRequired[int]
     """Shards of a recording's samples that remote hosts simulated."""
 
 
@@ -955,7 +955,7 @@ class Warming(TypedDict):
     The program is fast-forwarded to the warming.
     """
 
-    followed: Followed
+    filtered: FilteredLength
     """Instructions of filtered functional warming: only accesses to lines that were not used
     recently warm caches and TLBs.
     """

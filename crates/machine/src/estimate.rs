@@ -203,8 +203,8 @@ pub(crate) fn warming(samples: &[SampleCounts], tree: &Tree) -> Option<(WarmingE
     for ((name, one), price) in STALE_STRUCTURES.into_iter().zip(sums).zip(prices) {
         error.cpi_below += price * each(one.misses);
         error.cpi_above += price * each(one.hits);
-        let told = [one.hits, one.misses].map(|n| 1000.0 * each(n));
-        error.unknown.insert(name, told);
+        let in_each_1000 = [one.hits, one.misses].map(|n| 1000.0 * each(n));
+        error.unknown.insert(name, in_each_1000);
     }
     let StaleOutcomes { hits, misses } = sums[SECOND_TLB];
     Some((error, [misses, hits].map(|n| 1000.0 * each(n))))

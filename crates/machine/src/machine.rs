@@ -58,7 +58,7 @@ pub enum Outcome {
     OutOfMemory(String),
     /// Host memory would run out.
     HostMemory(Text),
-    /// The page table asked for a contiguous block that memory does not have.
+    /// The page table needs a contiguous block that memory does not have.
     CannotFinish(String),
     /// The program failed.
     Program(String),

@@ -134,7 +134,7 @@ pub struct Host {
     /// Host threads used.
     pub threads: usize,
     /// Shards of a recording's samples that remote hosts simulated.
-    #[serde(rename = "portions_elsewhere", skip_serializing_if = "limits::is_zero")]
+    #[serde(skip_serializing_if = "limits::is_zero")]
     pub remote_shards: u64,
     /// Largest resident set of the process so far, bytes.
     pub peak_rss_bytes: u64,

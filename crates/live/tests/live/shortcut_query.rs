@@ -111,7 +111,7 @@ fn a_program_branches_on_the_answers() {
     if !present() {
         return;
     }
-    let program = compile("asks", programs::ASKS);
+    let program = compile("asks", programs::QUERIES);
     for (threads, ahead) in [(1, false), (1, true), (4, false), (4, true)] {
         let argv = [&program[..], "50", "10", &threads.to_string()];
         let mut table = Table::default();
@@ -204,7 +204,7 @@ fn children_and_new_images_ask_for_themselves() {
     if !present() {
         return;
     }
-    let program = compile("asking-children", programs::ASKING_CHILDREN);
+    let program = compile("asking-children", programs::QUERYING_CHILDREN);
     for ahead in [false, true] {
         let mut table = Table::default();
         let mut processes = BTreeMap::<ProcessId, u64>::new();
@@ -267,7 +267,7 @@ fn a_process_that_is_killed_while_it_waits_for_an_answer_ends() {
         return;
     }
     for ahead in [false, true] {
-        let path = compile(&format!("asks-killed-{ahead}"), programs::ASKS_ONCE);
+        let path = compile(&format!("asks-killed-{ahead}"), programs::QUERY_ONCE);
         let mut program: Box<dyn Program> = if ahead {
             launch(options(&[&path])).unwrap()
         } else {
@@ -291,7 +291,7 @@ fn a_stream_that_is_dropped_while_its_program_asks_ends_it() {
         return;
     }
     for ahead in [false, true] {
-        let path = compile(&format!("asks-dropped-{ahead}"), programs::ASKS_ONCE);
+        let path = compile(&format!("asks-dropped-{ahead}"), programs::QUERY_ONCE);
         let mut program: Box<dyn Program> = if ahead {
             launch(options(&[&path])).unwrap()
         } else {
@@ -328,7 +328,7 @@ fn a_program_that_asks_ends_with_a_killed_engine() {
         std::thread::sleep(Duration::from_secs(600));
         return;
     }
-    let path = compile("asks-orphaned", programs::ASKS_ONCE);
+    let path = compile("asks-orphaned", programs::QUERY_ONCE);
     let mut engine = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "--nocapture"])
         .arg("shortcut_query::a_program_that_asks_ends_with_a_killed_engine")
@@ -472,7 +472,7 @@ fn a_recording_has_what_was_asked_and_that_nobody_answered() {
     if !present() {
         return;
     }
-    let program = compile("asks-recorded", programs::ASKS);
+    let program = compile("asks-recorded", programs::QUERIES);
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("asks.pwt");
     // One thread last: there the first thread queries.

@@ -1,5 +1,5 @@
-//! Shortcut queries of a program. The result is functional: it follows program order, and is the same for
-//! timed, warmed and fast-forwarded operations.
+//! Shortcut queries of a program. The result is functional: queries are resolved in
+//! program order, and timing, warming and fast-forwarding give the same results.
 
 use pagewalk_cpu::CoreContext;
 use pagewalk_os::{Os, OsError};
@@ -30,14 +30,14 @@ impl Machine {
     ) -> Result<Option<QueryResult>, Outcome> {
         let End::Query(ask) = item.end else {
             return Err(Outcome::Program(format!(
-                "the op at {:#x} asks, and its batch does not say what: the recording is damaged",
+                "the op at {:#x} is a shortcut query, and its batch has none: the recording is damaged",
                 op.pc
             )));
         };
         let thread = self
             .threads
             .get_mut(&id)
-            .expect("a thread that asks exists");
+            .expect("a thread with a query exists");
         let process = thread.process;
         let pid = self.processes[&process].pid;
         let mut fx = std::mem::take(&mut self.effects);

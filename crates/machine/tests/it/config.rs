@@ -32,8 +32,8 @@ fn what(e: &Error) -> String {
 /// The name that the sentence suggests.
 fn nearest(e: &Error) -> Option<String> {
     let text = e.text().to_string();
-    let (_, asked) = text.split_once("did you mean `")?;
-    asked.strip_suffix("`?").map(str::to_owned)
+    let (_, name) = text.split_once("did you mean `")?;
+    name.strip_suffix("`?").map(str::to_owned)
 }
 
 fn with(extra: &str) -> Result<(), Error> {

@@ -84,9 +84,9 @@ fn what_perfect_tlbs_need_is_measured_beside_the_designs_or_among_them() {
     assert_eq!(one.cycles, metric(&among.designs[2], "cycles"));
     for (d, e) in beside.designs.iter().zip(&among.designs) {
         let cost = 1.0 - one.cycles / metric(d, "cycles");
-        let told = d.translation_cost.expect("told");
-        assert!((told - cost).abs() < 1e-12, "{told} {cost}");
-        assert_eq!(Some(told), e.translation_cost);
+        let reported = d.translation_cost.expect("reported");
+        assert!((reported - cost).abs() < 1e-12, "{reported} {cost}");
+        assert_eq!(Some(reported), e.translation_cost);
     }
     assert_eq!(among.designs[2].translation_cost, Some(0.0));
     // The translation cost was not requested.

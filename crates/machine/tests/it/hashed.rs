@@ -215,8 +215,8 @@ fn the_seed_reaches_page_tables() {
         r.designs.remove(0)
     };
     let (one, two, again) = (run(1), run(2), run(1));
-    let told = |d: &DesignResult| serde_json::to_string(d).expect("a result is plain data");
-    assert_eq!(told(&one), told(&again));
+    let text = |d: &DesignResult| serde_json::to_string(d).expect("a result is plain data");
+    assert_eq!(text(&one), text(&again));
     let moved = |d: &DesignResult| since_boot(d, "page_table.4kb", "reinsertions");
     assert_ne!(moved(&one), moved(&two));
     let lines = |d: &DesignResult| since_boot(d, "page_table.4kb", "lines");

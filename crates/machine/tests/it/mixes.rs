@@ -301,7 +301,7 @@ fn gups_twice() -> Value {
 }
 
 #[test]
-fn what_company_costs_is_told_by_the_fields_three_means() {
+fn mixes_have_weighted_speedup_harmonic_speedup_and_antt() {
     let result = mix(&[gups(), sysbench()], &["radix", "thp"], &["cores=2"]);
     for d in &result.designs {
         let speeds: Vec<f64> = (d.programs.iter())

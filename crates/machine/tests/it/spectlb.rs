@@ -72,7 +72,7 @@ fn reservations_that_come_and_go_never_mislead_it() {
                 now,
             };
             let view = os.view(pid);
-            let lent = WalkContext {
+            let context = WalkContext {
                 tiers: None,
                 view: &view,
                 private: &mut private,
@@ -83,7 +83,7 @@ fn reservations_that_come_and_go_never_mislead_it() {
                 unreachable!("there is no host")
             };
             let expected = table.translate(va);
-            if let Ok(answer) = mmu.translate(lookup, lent) {
+            if let Ok(answer) = mmu.translate(lookup, context) {
                 let found = expected.expect("what is found is mapped");
                 let inside = found.size.bytes() - 1;
                 assert_eq!(answer.pa.0, found.frame.base.0 + (va.0 & inside));

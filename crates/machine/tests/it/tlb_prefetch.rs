@@ -34,8 +34,8 @@ fn the_last_tlbs_misses_are_accounted_for(d: &DesignResult, what: &str) {
     assert_eq!(missed, lookups, "{what}");
     let served = mmu(d, "walks") + mmu(d, "l2_waits") + buffer(d, "hits");
     assert_eq!(lookups - hits, served, "{what}");
-    let asked = buffer(d, "hits") + mmu(d, "walks");
-    assert_eq!(buffer(d, "lookups"), asked, "{what}");
+    let lookups = buffer(d, "hits") + mmu(d, "walks");
+    assert_eq!(buffer(d, "lookups"), lookups, "{what}");
 }
 
 /// Each prefetched entry went into the buffer once and had one outcome.

@@ -56,7 +56,7 @@ fn loads_of_wrong_paths_are_among_what_mmu_and_caches_count_and_nowhere_else() {
 }
 
 #[test]
-fn nothing_changes_where_branches_are_all_foreseen() {
+fn nothing_changes_if_all_branches_are_predicted() {
     let set = ["core.predictor.perfect={}"];
     let off = one(MACHINE, "radix", "kv-map 64MB", N, &set);
     let on = one(MACHINE, "radix", "kv-map 64MB", N, &[set[0], ON]);
@@ -92,7 +92,7 @@ fn what_is_skipped_is_learned() {
         let d = run_spec(&s).unwrap().designs.remove(0);
         wrong(&d, "unknown_loads") * 100 / wrong(&d, "loads")
     };
-    // Pointers that the earlier part followed, about a fifth of the tree.
+    // Pointers that the earlier part chased, about a fifth of the tree.
     let (fresh, after) = (loads(0), loads(40_000_000));
     assert!(after < fresh, "{after} of 100, {fresh} without");
 }

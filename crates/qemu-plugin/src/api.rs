@@ -110,8 +110,8 @@ pub struct Info {
     newest: c_int,
 }
 
-/// The version of the interface from which on QEMU does not report all accesses (9.1).
-const TELLS_LESS: c_int = 3;
+/// First version of the interface in which QEMU does not report all accesses (QEMU 9.1).
+const LEAVES_OUT_ACCESSES: c_int = 3;
 
 /// 64-bit counters, one for each virtual CPU.
 #[repr(C)]
@@ -154,8 +154,8 @@ pub enum Counting {
 pub struct Interface {
     bytes: Bytes,
     pub counting: Counting,
-    /// QEMU does not report the accesses in `untold`.
-    pub tells_less: bool,
+    /// QEMU does not report the accesses in `unreported`.
+    pub leaves_out_accesses: bool,
 }
 
 impl Interface {
@@ -201,7 +201,7 @@ impl Interface {
             Ok(Interface {
                 bytes,
                 counting,
-                tells_less: newest >= TELLS_LESS,
+                leaves_out_accesses: newest >= LEAVES_OUT_ACCESSES,
             })
         }
     }

@@ -59,7 +59,7 @@ class BlockVectors(TypedDict):
     request: str | None
     """The program's word for a request, if it counts any."""
     stretches: list[Stretch]
-    """Stretches of the length that was asked for, but for the last."""
+    """Stretches of the required length, but for the last."""
 
 
 class Converted(TypedDict):
@@ -696,7 +696,7 @@ class RunResult(TypedDict):
     """True if a design did not reach the end of its measured part."""
     seed: int
     """Seed of the run."""
-    source: Source
+    source: SourceInfo
     """The program."""
     machine: Machines
     """Name of the machine, or names of several, as given."""
@@ -835,7 +835,7 @@ class ShortcutBuffers(TypedDict):
     """Shortcut translation buffer (STB)."""
 
 
-class Source(TypedDict):
+class SourceInfo(TypedDict):
     """The program of a run."""
 
     name: str
@@ -873,7 +873,7 @@ class Statistic(FromJson):
 
 
 class Stretch(TypedDict):
-    """Some instructions of a trace that follow each other."""
+    """Consecutive instructions of a trace."""
 
     instructions: int
     """Number of instructions."""
@@ -938,7 +938,7 @@ class TraceInfo(TypedDict):
     no_dependences: bool
     """True if there is no register information: loads are taken as independent."""
     has_roi: bool
-    """True if there is a region of interest: one was announced, or found."""
+    """True if there is a region of interest: the header has the flag, or a mark was found."""
     partial: str | None
     """Why it is only a part of the run, when that is known."""
     exit_status: int | None

@@ -109,7 +109,7 @@ fn champsim_chains_of_arithmetic_keep_their_length() {
 }
 
 #[test]
-fn champsim_branches_are_told_apart() {
+fn champsim_branches_have_their_classes() {
     let dir = tempfile::tempdir().unwrap();
     let (t, c) = (flags::TAKEN, flags::CONDITIONAL);
     let cases = [

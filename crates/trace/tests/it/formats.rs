@@ -8,7 +8,7 @@ use crate::champsim::{champsim_ops, champsim_record};
 use crate::{opened, refused, try_drain};
 
 #[test]
-fn compression_is_told_by_content_not_by_name() {
+fn compression_is_found_by_content_not_by_name() {
     let dir = tempfile::tempdir().unwrap();
     let records: Vec<_> = (0..8000)
         .map(|i: u64| {

@@ -16,7 +16,7 @@ pub(crate) struct Execution<'a> {
     pub records: &'a [u64],
     /// The next block and its address, if known.
     pub next: Option<(u64, &'a Known)>,
-    /// Changes by other threads that were met within the block: the instruction whose access follows the change, and
+    /// Changes by other threads that were met within the block: the instruction whose access is after the change, and
     /// the ticket.
     pub met: &'a mut Vec<(u16, u64)>,
     /// The thread's registers.

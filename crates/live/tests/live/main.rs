@@ -259,7 +259,7 @@ fn no_access_of_another_thread_comes_after_an_unmap() {
 }
 
 #[test]
-fn children_and_what_they_execute_are_followed() {
+fn children_and_the_images_they_execute_are_traced() {
     if !present() {
         return;
     }

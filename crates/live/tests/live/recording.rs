@@ -139,7 +139,7 @@ fn ring(random: &mut impl Rng) -> Vec<u64> {
             words.push(record::memory(index, store) | address);
         }
     }
-    // A block or an access follows each meeting point.
+    // A block or an access comes after each meeting point.
     words.push(record::word(record::BLOCK, 3));
     words.push(record::word(record::EXIT, record::LAST | 5));
     words

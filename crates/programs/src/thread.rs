@@ -331,7 +331,7 @@ impl Future for Pause {
 }
 
 /// Future of a shortcut query's result: `None` if the machine has no shortcut.
-#[must_use = "nothing is asked before it is awaited"]
+#[must_use = "the query is issued when it is awaited"]
 pub struct PendingResult<'a> {
     pause: Pause,
     link: &'a SharedLink,

@@ -110,20 +110,20 @@ pub struct Counting {
     pub node: u64,
     pub locks: u64,
     pub tables: Tables,
-    pub state: Mutex<State>,
+    pub state: Mutex<CountingState>,
 }
 
 /// Mutable state.
-pub struct State {
+pub struct CountingState {
     /// Number of the next read, or of its reverse complement, to process.
     next: u64,
     pub counts: Counts,
     pub(super) map: Cuckoo,
 }
 
-impl State {
+impl CountingState {
     pub fn new() -> Self {
-        State {
+        CountingState {
             next: 0,
             counts: Counts::default(),
             map: Cuckoo::new(),
@@ -132,7 +132,7 @@ impl State {
 }
 
 impl Counting {
-    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+    fn state(&self) -> std::sync::MutexGuard<'_, CountingState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

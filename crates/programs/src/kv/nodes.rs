@@ -49,7 +49,7 @@ pub struct Nodes {
     all: Records<Node>,
     pub root: u32,
     pub rightmost: u32,
-    /// Recorded moves (see [`Index::follow_moves`](super::index::Index::follow_moves)).
+    /// Recorded moves (see [`Index::record_moves`](super::index::Index::record_moves)).
     pub moves: Option<Vec<Move>>,
 }
 

@@ -134,7 +134,7 @@ fn check(
             break;
         }
     }
-    assert!(skipped > 1000, "{what}: {skipped} were passed over");
+    assert!(skipped > 1000, "{what}: {skipped} were fast-forwarded");
 }
 
 #[test]

@@ -305,7 +305,7 @@ def test_a_trace_that_is_another_is_told(
         hosts = Hosts(place)
         hosts.begin(json.dumps(spec), [3], 7)
         with pytest.raises(UserError, match=r"shard 4 of 7, on a worker: .*another trace"):
-            _until(lambda: any(what == "ended" for _, what, _ in hosts.news()), "an answer")
+            _until(lambda: any(what == "ended" for _, what, _ in hosts.events()), "an answer")
 
 
 def test_a_design_that_begins_with_another_file_there_is_told(
@@ -331,7 +331,7 @@ def test_a_design_that_begins_with_another_file_there_is_told(
         hosts = Hosts(place)
         hosts.begin(json.dumps(spec), [3], 7)
         with pytest.raises(UserError, match=r"shard 4 of 7, on a worker: a design or the machine"):
-            _until(lambda: any(what == "ended" for _, what, _ in hosts.news()), "an answer")
+            _until(lambda: any(what == "ended" for _, what, _ in hosts.events()), "an answer")
 
 
 def test_what_cannot_run_makes_no_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -367,10 +367,10 @@ def test_that_no_worker_comes_is_told(
     with Cluster(asked) as place:
         hosts = Hosts(place, said.append)
         hosts.begin(json.dumps(spec), [3, 4], 7)
-        _until(lambda: bool(hosts.news() or said), "a sentence")
+        _until(lambda: bool(hosts.events() or said), "a sentence")
         for _ in range(5):
             time.sleep(0.1)
-            assert hosts.news() == []
+            assert hosts.events() == []
     assert len(said) == 1
     assert f"--cluster {dask.address}: there has been no worker" in said[0]
     assert "2 shards" in said[0]

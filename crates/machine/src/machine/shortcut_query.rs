@@ -28,7 +28,7 @@ impl Machine {
         item: &Item,
         op: &Op,
     ) -> Result<Option<QueryResult>, Outcome> {
-        let End::Query(ask) = item.end else {
+        let End::Query(query) = item.end else {
             return Err(Outcome::Program(format!(
                 "the op at {:#x} is a shortcut query, and its batch has none: the recording is damaged",
                 op.pc
@@ -41,10 +41,10 @@ impl Machine {
         let process = thread.process;
         let pid = self.processes[&process].pid;
         let mut fx = std::mem::take(&mut self.effects);
-        if matches!(ask, ShortcutQuery::LoadVa { .. }) && self.plan.phase.takes_time() {
+        if matches!(query, ShortcutQuery::LoadVa { .. }) && self.plan.phase.takes_time() {
             self.os.stlt_guard(pid, self.cores[core].now(), &mut fx);
         }
-        let result = match ask {
+        let result = match query {
             ShortcutQuery::LoadVa { integer } => self.os.load_va(pid, integer, &mut fx),
             ShortcutQuery::InsertVa { integer, va } => self.os.insert_va(pid, integer, va, &mut fx),
             ShortcutQuery::Alloc { rows } => {

@@ -13,7 +13,9 @@ use pagewalk_units::{Advice, VirtAddr};
 
 use super::{installation, sum};
 
+/// Address of the records.
 pub const BASE: u64 = 0x2000_0000;
+/// Address of the code; the index lies behind it.
 pub const CODE: u64 = 0x40_0000;
 const ARENA: u64 = 64 << 10;
 

@@ -603,7 +603,7 @@ fn run_each(
     let streams = (0..designs.len()).map(|design| {
         static OUTPUTS: AtomicU64 = AtomicU64::new(0);
         let number = OUTPUTS.fetch_add(1, Relaxed);
-        let path = folder().join(format!("asking-output-{number}"));
+        let path = folder().join(format!("query-output-{number}"));
         let open = File::options()
             .read(true)
             .write(true)

@@ -336,22 +336,22 @@ fn built_in(served: &Arc<Mutex<Served>>) -> Box<dyn Program> {
         t.begin(1).await;
         for n in 0..REQUESTS {
             let key = n * n % KEYS;
-            let (mut value, asking) =
+            let (mut value, result) =
                 t.shortcut_query(0x40, 3, ShortcutQuery::LoadVa { integer: key }, [NONE; 2]);
-            let reply = asking.await;
+            let reply = result.await;
             t.branch(0x48, 0x80, 2, reply == Some(0), [value, NONE]);
             if reply == Some(0) {
                 for node in 0..10 {
                     value = t.load(0x50, 2, INDEX + 4096 * (key + node), 8, [value, NONE]);
                 }
                 let va = VirtAddr(record(key));
-                let (_, asking) = t.shortcut_query(
+                let (_, result) = t.shortcut_query(
                     0x60,
                     2,
                     ShortcutQuery::InsertVa { integer: key, va },
                     [value, NONE],
                 );
-                assert_eq!(asking.await, Some(1));
+                assert_eq!(result.await, Some(1));
             }
             {
                 let mut served = served.lock().unwrap();

@@ -3,7 +3,7 @@
 //! Threads share the algorithm's state, so the work of one depends on the progress of the others. Each
 //! thread's ops must not depend on the order in which a machine requests them. The code therefore runs in a
 //! fixed order: threads take turns of a full batch, or up to a barrier. Batches of a thread that no machine
-//! has requested yet are queued here. A thread that queries the machine's shortcut ([`Thread::ask`]) leaves
+//! has requested yet are queued here. A thread that queries the machine's shortcut ([`Thread::shortcut_query`]) leaves
 //! that order until the result arrives: its further work depends on the machine anyway.
 
 use std::collections::VecDeque;

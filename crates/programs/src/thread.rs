@@ -419,7 +419,7 @@ impl Thread {
         &mut self,
         pc: u64,
         insns: u16,
-        ask: ShortcutQuery,
+        query: ShortcutQuery,
         inputs: [Value; 2],
     ) -> (Value, PendingResult<'_>) {
         let form = Form {
@@ -428,7 +428,7 @@ impl Thread {
             ..Form::default()
         };
         let reply = self.emit(CODE + pc, 0, form, inputs[0], inputs[1]);
-        let pause = self.hand_over(End::Query(ask));
+        let pause = self.hand_over(End::Query(query));
         let link = &self.link;
         (reply, PendingResult { pause, link })
     }

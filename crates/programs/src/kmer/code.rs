@@ -68,6 +68,7 @@ pub struct Tables {
 }
 
 impl Tables {
+    /// Address of the table with 2^`power` buckets.
     pub fn at(&self, power: u32) -> u64 {
         self.at[(power - FIRST_POWER) as usize]
     }
@@ -136,6 +137,7 @@ impl Counting {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Counts the k-mers of all reads that this thread takes.
     pub async fn run(&self, t: &mut Thread) {
         let mut bases = Vec::new();
         let threads = self.threads;

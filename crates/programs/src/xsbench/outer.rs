@@ -129,6 +129,7 @@ impl Pick {
 }
 
 impl Work {
+    /// Looks up cross sections until none is left.
     pub async fn run(self, t: &mut Thread, shared: &Simulation) {
         // The callers' frames with the simulation's data. Then return address, six registers, and the
         // function's own frame.

@@ -13,6 +13,7 @@ use pagewalk_stream::{Batch, End, Event, Op, OpClass, Program};
 
 use crate::waits::Waits;
 
+/// Options of a built-in program.
 pub fn options(size: Option<u64>, threads: u32, seed: u64, params: &[(&str, &str)]) -> Options {
     Options {
         size_bytes: size,
@@ -70,10 +71,12 @@ pub fn run(
     given
 }
 
+/// Chooses the first runnable thread.
 pub fn first(_: &[u32]) -> usize {
     0
 }
 
+/// Mappings that the first thread makes: start and end of each.
 pub fn mappings(given: &BTreeMap<u32, ThreadOutput>) -> Vec<(u64, u64)> {
     maps_of(&given[&0]).collect()
 }
@@ -85,6 +88,7 @@ fn maps_of(given: &ThreadOutput) -> impl Iterator<Item = (u64, u64)> {
     })
 }
 
+/// Checks that dependences and addresses of all ops are valid.
 pub fn check_stream(given: &BTreeMap<u32, ThreadOutput>) {
     let mut maps: Vec<_> = given.values().flat_map(maps_of).collect();
     maps.sort_unstable();

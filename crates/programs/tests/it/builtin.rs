@@ -439,7 +439,7 @@ fn bfs_branches_and_dependences_are_those_of_the_search() {
 }
 
 #[test]
-fn each_threads_stream_is_the_same_in_any_order_of_asking() {
+fn each_threads_stream_is_the_same_in_any_order_of_fills() {
     for (name, params) in [
         ("gups", vec![("updates", "5000")]),
         (

@@ -85,7 +85,7 @@ fn runs() -> Vec<(&'static str, Vec<(&'static str, &'static str)>)> {
 }
 
 #[test]
-fn each_threads_stream_is_the_same_in_any_order_of_asking() {
+fn each_threads_stream_is_the_same_in_any_order_of_fills() {
     for (name, mut params) in runs() {
         if name != "sssp" {
             params.push(("degree", "4"));

@@ -49,9 +49,9 @@ fn play(
         given.ops.extend_from_slice(&batch.ops);
         match end {
             End::Event { event, .. } => given.events.push((given.ops.len(), event)),
-            End::Query(ask) => {
+            End::Query(query) => {
                 assert_eq!(given.ops.last().unwrap().kind, OpClass::Query);
-                let reply = match (machine, ask) {
+                let reply = match (machine, query) {
                     (Machine::None, _) => None,
                     (Machine::Zero, _) => Some(0),
                     (_, ShortcutQuery::InsertVa { integer, va }) if va.0 == 0 => {
@@ -85,11 +85,11 @@ fn play(
                         | ShortcutQuery::Resize { .. }
                         | ShortcutQuery::Free,
                     ) => {
-                        panic!("{ask:?}")
+                        panic!("{query:?}")
                     }
                 };
                 program.shortcut_result(0, reply);
-                queries.push((given.ops.len(), ask, reply));
+                queries.push((given.ops.len(), query, reply));
             }
             End::Exit => break,
             End::More => {}
@@ -269,18 +269,18 @@ fn rows_have_the_new_addresses_of_moved_records() {
         let ops = &given[&0].ops;
         let (mut loads, mut inserts, mut missed, mut moved) = (0, 0, 0, 0);
         let mut seen = HashSet::new();
-        for (i, (at, ask, reply)) in queries.iter().enumerate() {
-            let ShortcutQuery::LoadVa { integer } = ask else {
+        for (i, (at, query, reply)) in queries.iter().enumerate() {
+            let ShortcutQuery::LoadVa { integer } = query else {
                 inserts += 1;
                 continue;
             };
             loads += 1;
             // True if the same request inserts it.
-            let enters = queries.get(i + 1).is_some_and(|(next, ask, _)| {
+            let enters = queries.get(i + 1).is_some_and(|(next, query, _)| {
                 let same = !ops[*at..*next]
                     .iter()
                     .any(|o| o.flags & flags::REQUEST != 0);
-                same && matches!(ask, ShortcutQuery::InsertVa { .. })
+                same && matches!(query, ShortcutQuery::InsertVa { .. })
             });
             assert_eq!(enters, *reply == Some(0), "{name}");
             missed += usize::from(enters);
@@ -322,8 +322,8 @@ fn a_row_is_emptied_before_its_record_is_freed() {
         let mut queries = queries.iter().peekable();
         let (mut empties, mut frees) = (false, 0);
         for (at, op) in ops.iter().enumerate().skip(begin) {
-            while let Some((behind, ask, _)) = queries.next_if(|a| a.0 <= at) {
-                let empty = matches!(ask, ShortcutQuery::InsertVa { va, .. } if va.0 == 0);
+            while let Some((behind, query, _)) = queries.next_if(|a| a.0 <= at) {
+                let empty = matches!(query, ShortcutQuery::InsertVa { va, .. } if va.0 == 0);
                 assert!(!empty || frees == 0, "{name}: freed before, at {behind}");
                 empties |= empty;
             }
@@ -444,10 +444,11 @@ fn flooded_keys_share_one_set() {
         let (_, queries) = play("kv-map", Machine::Map, &params);
         let mask = (1u64 << bits.parse::<u32>().unwrap()) - 1;
         let mut keys = HashSet::new();
-        for (_, ask, _) in &queries {
-            let (ShortcutQuery::LoadVa { integer } | ShortcutQuery::InsertVa { integer, .. }) = ask
+        for (_, query, _) in &queries {
+            let (ShortcutQuery::LoadVa { integer } | ShortcutQuery::InsertVa { integer, .. }) =
+                query
             else {
-                panic!("{ask:?}");
+                panic!("{query:?}");
             };
             assert_eq!(integer >> 12 & mask, 0, "{hash}");
             keys.insert(*integer);

@@ -48,6 +48,7 @@ impl MappedSegment {
     }
 }
 
+/// A process of the program.
 pub(crate) struct Process {
     /// `None`: the process died before its identity could be read.
     pub who: Option<Identity>,

@@ -75,7 +75,7 @@ impl Live {
                 }
                 let from = t.at + 1;
                 let mut to = from;
-                let follower = loop {
+                let next_word = loop {
                     while t
                         .words
                         .get(to)
@@ -84,19 +84,19 @@ impl Live {
                         to += 1;
                     }
                     // A meeting point precedes the next block, or another access.
-                    let follower = t.words.get(to).and_then(|&w| match record::tag(w) {
+                    let next_word = t.words.get(to).and_then(|&w| match record::tag(w) {
                         record::MEET => t.words.get(to + 1),
                         _ => Some(&t.words[to]),
                     });
-                    match follower {
+                    match next_word {
                         Some(&w) if record::tag(w) == record::MEM => {
                             t.met_at(to, w, process.ticket_base);
                         }
-                        _ => break follower.copied(),
+                        _ => break next_word.copied(),
                     }
                 };
                 let mut query = None;
-                let next = match follower {
+                let next = match next_word {
                     Some(w) if record::tag(w) == record::BLOCK => {
                         let next = (w & 0xffff_ffff) as usize;
                         process.learn(next, &mut self.decoded)?;

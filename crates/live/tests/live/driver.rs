@@ -144,10 +144,10 @@ pub fn run_answered(
                     match end {
                         End::More => ThreadState::Runs,
                         End::Empty => ThreadState::Runs,
-                        End::Query(ask) => {
+                        End::Query(query) => {
                             progress = true;
                             assert_eq!(batch.ops.last().map(|o| o.kind), Some(OpClass::Query));
-                            program.shortcut_result(id, answer(process, ask));
+                            program.shortcut_result(id, answer(process, query));
                             ThreadState::Runs
                         }
                         End::Blocked if batch.ops.is_empty() && waited => ThreadState::Blocked,

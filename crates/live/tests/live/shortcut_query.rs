@@ -30,8 +30,8 @@ struct Table {
 }
 
 impl Table {
-    fn answer(&mut self, process: ProcessId, ask: ShortcutQuery) -> u64 {
-        match ask {
+    fn answer(&mut self, process: ProcessId, query: ShortcutQuery) -> u64 {
+        match query {
             ShortcutQuery::LoadVa { integer } => {
                 self.loads += 1;
                 self.has.entry(process).or_insert(true);
@@ -48,10 +48,10 @@ impl Table {
                 u64::from(has)
             }
             ShortcutQuery::Alloc { rows } | ShortcutQuery::Resize { rows } => {
-                self.calls.push(ask);
+                self.calls.push(query);
                 let has = self.has.get(&process) == Some(&true);
                 let possible = rows == 0 || rows.is_power_of_two() && rows >= 256;
-                let done = possible && has == matches!(ask, ShortcutQuery::Resize { .. });
+                let done = possible && has == matches!(query, ShortcutQuery::Resize { .. });
                 if done {
                     self.rows.retain(|row, _| row.0 != process);
                     self.has.insert(process, true);
@@ -59,7 +59,7 @@ impl Table {
                 u64::from(done)
             }
             ShortcutQuery::Free => {
-                self.calls.push(ask);
+                self.calls.push(query);
                 self.rows.retain(|row, _| row.0 != process);
                 u64::from(self.has.insert(process, false) == Some(true))
             }
@@ -86,9 +86,9 @@ fn answered(
         program.as_mut(),
         |_, _, _| (),
         |_, _, _| (),
-        |process, ask| {
+        |process, query| {
             queries += 1;
-            answer(process, ask)
+            answer(process, query)
         },
     )
     .unwrap();
@@ -234,8 +234,8 @@ fn until_query(program: &mut dyn Program) {
     let mut batch = Batch::new();
     loop {
         match program.fill(0, &mut batch).unwrap() {
-            End::Query(ask) => {
-                assert_eq!(ask, ShortcutQuery::LoadVa { integer: 1 });
+            End::Query(query) => {
+                assert_eq!(query, ShortcutQuery::LoadVa { integer: 1 });
                 return;
             }
             End::Empty | End::Blocked => program.wait(),
@@ -354,8 +354,8 @@ fn ops(words: &[u64], code: &[u64]) -> Result<(Vec<Op>, Vec<ShortcutQuery>), Str
         let end = live.fill(0, &mut batch).map_err(|e| e.to_string())?;
         all.append(&mut batch.ops);
         match end {
-            End::Query(ask) => {
-                queries.push(ask);
+            End::Query(query) => {
+                queries.push(query);
                 live.shortcut_result(0, Some(1));
             }
             End::Exit => return Ok((all, queries)),
@@ -419,7 +419,7 @@ fn a_question_waits_for_what_it_asks_and_its_answer_for_it() {
         let (ops, queries) = ops(&words, &code).unwrap();
         let at = |kind: OpClass| ops.iter().position(|o| o.kind == kind).unwrap();
         let load = |va: u64| ops.iter().position(|o| o.va == va).unwrap();
-        let ask = at(OpClass::Query);
+        let query = at(OpClass::Query);
         let makers = |op: usize| -> Vec<usize> {
             let distances = ops[op].dep.iter().filter(|&&d| d > 0);
             distances.map(|&d| op - usize::from(d)).collect()
@@ -428,10 +428,10 @@ fn a_question_waits_for_what_it_asks_and_its_answer_for_it() {
         // The sum of two loads has an op of its own, on which the query depends.
         let sum = at(OpClass::Compute);
         assert_eq!(makers(sum), [load(0x2000), load(0x1000)], "{ops:?}");
-        assert_eq!(makers(ask), [sum, load(0x3000)][..inputs]);
-        assert_eq!(ops[ask].flags & flags::SERIALISING, 0);
-        assert_eq!((ops[ask].insns, ops[ask].pc), (1, 0x40_0009));
-        assert_eq!(makers(load(0x4000)), [ask]);
+        assert_eq!(makers(query), [sum, load(0x3000)][..inputs]);
+        assert_eq!(ops[query].flags & flags::SERIALISING, 0);
+        assert_eq!((ops[query].insns, ops[query].pc), (1, 0x40_0009));
+        assert_eq!(makers(load(0x4000)), [query]);
         assert_eq!(makers(load(0x5000)), [sum]);
         assert_eq!(ops.iter().map(|o| o.insns).sum::<u16>(), 8);
         let drains = |o: &Op| o.flags & flags::SERIALISING != 0;

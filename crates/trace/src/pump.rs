@@ -271,7 +271,7 @@ mod tests {
     /// The op is anywhere in a chunk, alone or among others.
     #[test]
     fn an_op_that_asks_is_in_the_chunk_of_its_mark() {
-        let ask = Op {
+        let query = Op {
             kind: OpClass::Query,
             ..Op::default()
         };
@@ -280,7 +280,7 @@ mod tests {
             for fill in BATCH_OPS - 2..BATCH_OPS + 2 {
                 let mut pump = Pump::start(0, move |sink| {
                     let mut ops = vec![Op::default(); before + fill];
-                    ops.push(ask);
+                    ops.push(query);
                     sink.extend(&ops)?;
                     sink.mark(1)?;
                     sink.extend(&[Op::default(); 3])

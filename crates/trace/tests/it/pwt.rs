@@ -336,31 +336,31 @@ fn a_replay_does_not_wait_for_threads_that_died_with_their_process() {
     let mut replay = opened(&path);
     let mut batch = Batch::new();
     let mut waits = Waits::default();
-    let mut ask = |waits: &mut Waits, thread| {
+    let mut fill = |waits: &mut Waits, thread| {
         let end = replay.fill(thread, &mut batch).unwrap();
         waits.see(thread, &batch, &end);
         end
     };
     assert!(matches!(
-        ask(&mut waits, 0),
+        fill(&mut waits, 0),
         End::Event {
             event: Event::Fork { .. },
             ..
         }
     ));
     assert!(matches!(
-        ask(&mut waits, 1),
+        fill(&mut waits, 1),
         End::Event {
             event: Event::Spawn { .. },
             ..
         }
     ));
     // Thread 2 is never read: its process ends before it gets a core.
-    assert!(matches!(ask(&mut waits, 0), End::Wait { .. }));
+    assert!(matches!(fill(&mut waits, 0), End::Wait { .. }));
     assert!(waits.free(&[0]).is_empty());
     let mut fills = 0;
     while !matches!(
-        ask(&mut waits, 1),
+        fill(&mut waits, 1),
         End::Event {
             event: Event::ProcessExit { .. },
             ..
@@ -374,7 +374,7 @@ fn a_replay_does_not_wait_for_threads_that_died_with_their_process() {
     assert_eq!(waits.free(&[0]), [0]);
     let exit = Event::ProcessExit { status: 3 };
     assert_eq!(
-        ask(&mut waits, 0),
+        fill(&mut waits, 0),
         End::Event {
             event: exit,
             ticket: 0

@@ -221,8 +221,8 @@ impl StepDecoder {
             }
             code => {
                 let mark = get_body(code, from)?;
-                if let Mark::End(End::Query(ask)) = mark {
-                    return Some(Ok(notes.query.replace(ask).is_none()));
+                if let Mark::End(End::Query(query)) = mark {
+                    return Some(Ok(notes.query.replace(query).is_none()));
                 }
                 if let Mark::End(End::Event {
                     event: Event::Exec, ..

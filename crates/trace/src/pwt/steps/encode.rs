@@ -312,8 +312,8 @@ impl StepEncoder {
     }
 
     /// The next step ends with this query.
-    pub fn query(&mut self, ask: ShortcutQuery) {
-        self.mark(&Mark::End(End::Query(ask)));
+    pub fn query(&mut self, query: ShortcutQuery) {
+        self.mark(&Mark::End(End::Query(query)));
     }
 
     /// Appends a mark after the steps so far. A query is part of a step instead.

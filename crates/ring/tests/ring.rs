@@ -204,10 +204,10 @@ fn a_question_stands_behind_what_was_done_before_and_waits_for_its_answer() {
             while all.len() < 2 + record::QUERY_WORDS {
                 consumer.take(&segment, &mut all, 99).unwrap();
             }
-            let ask = record::word(record::QUERY, record::query::INSERT_VA);
+            let query = record::word(record::QUERY, record::query::INSERT_VA);
             assert_eq!(
                 all,
-                [block(i), ask, i, !i],
+                [block(i), query, i, !i],
                 "nothing goes on before the answer"
             );
             all.clear();

@@ -50,6 +50,7 @@ fn sort(number: i64, a: &[u64; 6]) -> Sort {
     }
 }
 
+/// Callback before a system call.
 #[allow(clippy::too_many_arguments, reason = "the signature is QEMU's")]
 pub unsafe extern "C" fn enter(
     _id: api::Id,
@@ -107,6 +108,7 @@ pub unsafe extern "C" fn enter(
     }
 }
 
+/// Callback after a system call.
 pub unsafe extern "C" fn leave(_id: api::Id, vcpu: c_uint, number: i64, result: i64) {
     let vcpu = vcpu as usize;
     // SAFETY: QEMU calls this on the thread of the virtual CPU.

@@ -41,7 +41,7 @@ pub(crate) struct Item {
     pub(crate) end: End,
 }
 
-/// Answer of [`Fanout::next`].
+/// Result of [`Fanout::next`].
 #[derive(Clone, Debug)]
 pub(crate) enum Supply {
     /// The next item of the thread.
@@ -197,7 +197,7 @@ impl FanoutState {
         let Some(queue) = self.threads.get_mut(&thread) else {
             return false;
         };
-        // A blocked thread is polled repeatedly. Only its first answer is queued.
+        // A blocked thread is polled repeatedly. Only its first empty batch is queued.
         let still_blocked = end == End::Blocked && queue.blocked;
         if batch.ops.is_empty() && (end == End::Empty || still_blocked) {
             self.pool.push(batch);
@@ -433,7 +433,7 @@ impl Fanout {
     fn begin(&self, state: &mut FanoutState, (detail, until): (Detail, Work)) -> (Batch, Work) {
         let mut skipped = Work::default();
         // With several threads, their interleaving depends on the machine. The fast-forwarded part would
-        // then end elsewhere in each machine.
+        // then end at another place in each machine.
         if self.fast_forwarding != FastForwarding::Never
             && state.is_alone()
             && detail != Detail::Full

@@ -47,7 +47,7 @@ impl Design {
         self.on.as_ref().map(|on| on.machine.as_str())
     }
 
-    /// True if the design answers shortcut queries.
+    /// True if the design resolves shortcut queries.
     pub fn has_shortcut(&self) -> bool {
         self.shortcut.is_some() || self.config.shortcut.is_some()
     }

@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_first_samples_clearly_show_to_be_too_few_is_more_than_half_as_many_again() {
+    fn a_pass_ends_early_only_if_it_clearly_needs_half_as_many_samples_again() {
         let wanted = |within| Precision {
             within,
             metrics: vec!["ipc".to_owned()],
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn what_earlier_passes_took_is_of_the_result() {
+    fn the_result_includes_the_time_of_earlier_passes() {
         let host = |seconds, simulated_instructions_per_second| Host {
             seconds,
             simulated_instructions_per_second,
@@ -412,9 +412,9 @@ mod tests {
         assert_eq!((last.seconds, rate, last.remote_shards), (4.0, 4.0, 2));
     }
 
-    /// Holds however early the check is due, and for either answer.
+    /// Holds for any time of the check and either result of it.
     #[test]
-    fn who_looks_early_sees_the_same_and_is_asked_once() {
+    fn an_early_check_runs_once_and_sees_the_first_samples() {
         let mut spec: RunSpec = serde_json::from_value(json!({
             "machine": "epyc-milan",
             "designs": ["radix", "thp"],

@@ -573,7 +573,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused() {
+    fn invalid_regions_are_refused() {
         let good = regions(&[(0, 10, 0.5), (10, 10, 0.5)], ALL);
         let alone = Options::default();
         assert_eq!(good.validate(&alone), Ok(()));

@@ -269,7 +269,7 @@ fn machines_ahead_on_different_threads_do_not_starve_each_other() {
 }
 
 #[test]
-fn who_waits_for_the_program_holds_nobody_up() {
+fn waiting_for_the_program_blocks_no_queued_batch() {
     use std::sync::mpsc::{Receiver, Sender, channel};
 
     /// One batch, then nothing until it is released.

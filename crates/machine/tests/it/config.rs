@@ -170,7 +170,7 @@ fn contradictions_are_refused() {
 }
 
 #[test]
-fn what_no_memory_and_no_tlb_has_is_refused_where_it_was_set() {
+fn impossible_sizes_are_refused_with_their_key() {
     for (text, key) in [
         ("[caches.l1d]\nways = 0\n", "caches.l1d.ways"),
         ("[caches.l2]\nsize_kb = 0\n", "caches.l2.size_kb"),

@@ -23,7 +23,7 @@ fn near(a: f64, b: f64, what: &str) {
 }
 
 #[test]
-fn what_is_paid_is_what_the_statistics_counted() {
+fn energy_is_that_of_the_counted_events() {
     for design in shipped("designs") {
         let d = one(MACHINE, &design, "gups 64MB", N, &[]);
         let e = energy(&d);
@@ -163,7 +163,7 @@ fn a_number_twice_as_large_doubles_its_own_events_and_nothing_else() {
 }
 
 #[test]
-fn what_there_is_not_costs_nothing() {
+fn absent_parts_have_no_energy() {
     let d = one(MACHINE, "perfect-tlb", "gups 64MB", N, &[]);
     for p in &energy(&d).parts {
         if matches!(p.group, Group::WalkCaches | Group::Tlbs) {

@@ -152,7 +152,7 @@ fn requests_regions_and_changes_of_the_address_space_too() {
 /// With several threads, the machine determines where each one is when fast-forwarding ends. An in-memory
 /// TLB and a core with wrong paths need more of the fast-forwarded part than its pages.
 #[test]
-fn nothing_is_passed_over_where_more_is_needed() {
+fn programs_skip_nothing_if_a_machine_needs_all_ops() {
     let limits = json!({"skip": 300_000, "instructions": 20_000});
     for (threads, design, set) in [
         (2, "radix", &["cores=2"][..]),
@@ -272,7 +272,7 @@ fn so_it_is_with_recordings_of_live_programs() {
 /// Memory that is unmapped and mapped again has to be touched again. After a fork there are several
 /// threads.
 #[test]
-fn what_maps_and_forks_is_passed_over_up_to_there() {
+fn programs_fast_forward_across_unmaps_and_up_to_a_fork() {
     let at = VirtAddr(0x1000_0000);
     let bytes = 4 << 20;
     let map = Event::Map {

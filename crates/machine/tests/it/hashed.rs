@@ -105,7 +105,7 @@ fn a_full_l2p_table_ends_a_run_by_its_name() {
 
 /// At the paper's fragmentation index, compaction makes room at the published price.
 #[test]
-fn what_tables_allocate_is_counted_by_size_and_priced() {
+fn table_allocations_are_counted_by_size_and_priced() {
     let d = one(MACHINE, "ecpt", "gups 512MB", 100_000, &[]);
     let blocks = |class: &str| since_boot(&d, "os", &format!("table_blocks_{class}"));
     // Ways of 8 KB (and walk tables), then 16 KB to 512 KB. They are two thirds full of 16384 lines; the

@@ -287,7 +287,7 @@ int main(int argc, char **argv) {
 "#;
 
 #[test]
-fn what_the_kernel_fills_is_mapped_by_the_call_and_not_by_the_touch_after_it() {
+fn memory_that_a_call_fills_is_mapped_by_the_call() {
     if !present() {
         return;
     }
@@ -365,7 +365,7 @@ int main(void) {
 /// The kernel returns the same address each round. An access before its map or after its unmap would find
 /// the pages of another round, or none.
 #[test]
-fn what_one_thread_unmaps_another_has_used_before() {
+fn accesses_of_other_threads_come_before_an_unmap() {
     if !present() {
         return;
     }

@@ -41,7 +41,7 @@ fn mappings_are_reported_only_on_request() {
 }
 
 #[test]
-fn where_pages_lie_depends_on_the_memory() {
+fn frames_of_pages_depend_on_occupied_memory() {
     let place = |set: &[&str]| {
         with_mappings("radix", "gups 1MiB", set)
             .mappings

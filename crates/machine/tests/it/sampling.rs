@@ -26,7 +26,7 @@ fn number(result: &RunResult, design: usize, name: &str) -> f64 {
 /// Samples lie at the same places for any warming. With functional warming of everything, TLBs and caches
 /// are not stale, so it is the reference for samples with less warming.
 #[test]
-fn what_is_not_known_bounds_the_misses_that_everything_warmed_has() {
+fn stale_state_uncertainty_bounds_the_misses_of_full_warming() {
     for workload in [
         "gups 64MB",
         "kv-hash keys=100000",

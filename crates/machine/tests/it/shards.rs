@@ -107,7 +107,7 @@ fn others_count_what_this_host_counts() {
 }
 
 #[test]
-fn what_others_cannot_simulate_this_host_does_and_says_so() {
+fn this_host_simulates_failed_remote_shards_and_warns() {
     let folder = tempfile::tempdir().unwrap();
     let run = sampled(recorded(folder.path(), "gups"), &["radix"]);
     let mut alone = counted(&with(&run, None).unwrap());
@@ -126,7 +126,7 @@ fn what_others_cannot_simulate_this_host_does_and_says_so() {
 }
 
 #[test]
-fn what_others_count_of_something_else_is_refused() {
+fn reports_of_other_models_recordings_or_counters_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let run = sampled(recorded(folder.path(), "gups"), &["radix"]);
     let cases: [(Spoil, &str); 6] = [
@@ -188,7 +188,7 @@ fn a_recording_that_is_another_there_is_refused() {
 }
 
 #[test]
-fn what_cannot_be_shared_out_says_why() {
+fn a_run_without_shards_gives_the_reason() {
     let folder = tempfile::tempdir().unwrap();
     let trace = || recorded(folder.path(), "gups");
     let other = Other::default();

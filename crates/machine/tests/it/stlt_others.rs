@@ -103,7 +103,7 @@ fn read<T: serde::de::DeserializeOwned>(spec: &Value) -> T {
 
 /// Also with other components of a design, while memory is mapped, unmapped and moved.
 #[test]
-fn it_goes_together_with_other_tables_placements_and_engines() {
+fn stlt_works_with_other_tables_placements_and_engines() {
     let program = Store {
         keys: 6_000,
         requests: 6_000,

@@ -267,7 +267,7 @@ impl<I: Index> Server<I> {
         if self.shortcut.is_some() {
             self.indexes.iter_mut().for_each(Index::record_moves);
         }
-        // The buffer of requests is read anew.
+        // The buffer of requests is read from its start again.
         self.request = 0;
         let mut left = work.operations;
         let Some(mut client) = Client::new(work, self.value, rng) else {

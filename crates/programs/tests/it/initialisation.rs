@@ -110,7 +110,7 @@ fn same(name: &str, found: impl IntoIterator<Item = u64>, pages: &[u64]) -> bool
 }
 
 #[test]
-fn what_is_left_is_touched_page_by_page_in_the_programs_order() {
+fn pages_that_are_not_populated_are_touched_in_program_order() {
     for case in &CASES {
         let name = case.0;
         let whole = given(case, &[]);

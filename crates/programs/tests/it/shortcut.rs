@@ -212,7 +212,7 @@ fn a_request_that_fills_a_batch_as_it_ends_is_counted() {
 /// Redis's dictionary moves one record per request to a larger table. DELETEs may remove the last ones left
 /// to move.
 #[test]
-fn what_was_left_to_move_may_be_deleted() {
+fn records_that_are_still_to_be_moved_may_be_deleted() {
     let params = [
         ("keys", "1007"),
         ("operations", "375"),
@@ -714,7 +714,7 @@ fn a_machines_table_is_warm_behind_earlier_requests() {
 
 /// Memory written by earlier SETs is populated: no GET faults on it, and rows can be inserted for it.
 #[test]
-fn what_earlier_requests_wrote_is_populated() {
+fn memory_written_by_earlier_requests_is_populated() {
     // Address at which `malloc` unlinks an object from its list: the object may be new.
     const TAKES: u64 = 0x40_1000 + 0x6c00 + 0x158;
     for name in PROGRAMS {

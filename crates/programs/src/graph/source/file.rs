@@ -502,7 +502,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_refused_before_it_is_allocated() {
+    fn a_graph_that_does_not_fit_is_refused_before_allocation() {
         let text =
             b"%%MatrixMarket matrix coordinate pattern general\n4000000000 4000000000 1\n1 1\n";
         let message = load_within(file(text).path(), PLAIN, 1 << 30)
@@ -525,7 +525,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
         #[test]
-        fn what_is_written_is_read(
+        fn an_edge_list_is_read_as_written(
             edges in proptest::collection::vec((0u64..40, any::<u64>(), 0u32..9), 1..60),
             symmetric: bool, simple: bool,
         ) {

@@ -26,7 +26,7 @@ struct ThreadQueue {
     ended: bool,
     /// The last item is a query: the next batch comes after its result.
     querying: Option<QueryingThread>,
-    /// The engine takes nothing more: the rest is thrown away.
+    /// The engine takes nothing more: later batches are dropped.
     gone: bool,
 }
 

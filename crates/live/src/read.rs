@@ -426,7 +426,7 @@ impl Live {
             }
             record::QUERY => {
                 return Err(Error::refused(
-                    "the ring is corrupt: a question outside a block",
+                    "the ring is corrupt: a query outside a block",
                 ));
             }
             _ => {

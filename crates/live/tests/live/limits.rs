@@ -187,7 +187,7 @@ fn a_process_whose_files_may_not_be_as_large_as_what_it_shares_ends_the_run() {
 }
 
 #[test]
-fn what_has_ended_is_not_kept() {
+fn ended_processes_and_threads_are_freed() {
     if !present() {
         return;
     }

@@ -504,7 +504,7 @@ fn branches_go_where_the_next_block_is() {
 }
 
 #[test]
-fn what_cannot_run_is_said_in_a_sentence() {
+fn each_unfit_program_is_refused_in_one_sentence() {
     if !present() {
         return;
     }

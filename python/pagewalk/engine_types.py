@@ -23,7 +23,7 @@ Json: TypeAlias = dict[str, Any]
 Auto: TypeAlias = Literal["auto"]
 """The word `auto`."""
 Compression: TypeAlias = Literal["none", "xz", "gzip", "zstd"]
-"""How a file is compressed."""
+"""Compression of a file."""
 Format: TypeAlias = Literal["champsim", "lackey", "pwt"]
 """The formats that are read."""
 Group: TypeAlias = Literal["core", "caches", "tlbs", "walk_caches", "engine", "dram"]
@@ -409,7 +409,7 @@ class Limits(TypedDict):
 
 
 class Made(TypedDict):
-    """How a `.pwt` was made."""
+    """Origin of a `.pwt`."""
 
     name: str
     """Name of the program."""

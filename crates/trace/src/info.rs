@@ -65,7 +65,7 @@ pub struct TraceInfo {
     pub made: Option<Made>,
 }
 
-/// How a `.pwt` was made.
+/// Origin of a `.pwt`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 pub struct Made {
     /// Name of the program.

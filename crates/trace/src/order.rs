@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn who_had_not_seen_a_change_waits_for_what_came_before_it_and_later_for_the_rest() {
+    fn a_thread_that_missed_a_change_waits_for_the_work_before_it_first() {
         let mut order = Order::new(Counted::Instructions);
         order.ends(0, &spawn(1));
         order.ends(1, &End::Blocked);

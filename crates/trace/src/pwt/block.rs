@@ -481,7 +481,7 @@ mod tests {
 
     /// A summary takes more memory than the fewest bytes that it takes in a file.
     #[test]
-    fn what_skipping_needs_takes_some_bytes_a_block() {
+    fn a_summary_has_a_least_size_for_each_block() {
         let mut header = BlockHeader {
             holds: Holds::Skips,
             ops: 100,

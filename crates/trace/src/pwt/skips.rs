@@ -635,7 +635,7 @@ mod tests {
 
     /// A reader finds its position in a block that it has not decoded.
     #[test]
-    fn what_is_open_and_what_ends_fit_the_block() {
+    fn batches_and_open_ops_of_a_summary_fit_its_block() {
         let mut maker = SkipMaker::default();
         maker.ops(&[Op::default(); 9]);
         maker.mark(&Mark::End(End::More));

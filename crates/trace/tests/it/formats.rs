@@ -58,7 +58,7 @@ fn compression_is_found_by_content_not_by_name() {
 }
 
 #[test]
-fn what_is_no_trace_is_refused_with_what_was_expected() {
+fn files_that_are_no_traces_are_refused_with_the_expected_form() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("t.xz");
     let empty: (&[u8], &str) = (b"", "empty");

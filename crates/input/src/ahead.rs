@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn it_reads_ahead_so_far_and_stops_when_nobody_reads() {
+    fn it_reads_ahead_within_its_limit_and_stops_when_dropped() {
         let (mut ahead, given) = source(u64::MAX, || Ok(0));
         for _ in 0..50 {
             let there = ahead.fill_buf().unwrap().len();

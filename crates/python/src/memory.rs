@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_left_out() {
+    fn text_beyond_the_buffer_is_left_out() {
         let mut text = Text::new();
         text.add(&[b'x'; 600]);
         assert_eq!(text.length, 512);

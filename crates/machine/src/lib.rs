@@ -51,7 +51,7 @@ pub use installation::Installation;
 pub use intervals::{Buckets, Column, HistogramColumn, HistogramResult, IntervalsResult};
 pub use limits::{Limits, Sample, Warming};
 pub use machine::{Account, Outcome};
-pub use options::{Design, Machines, MakeShortcut, OnMachine, Options, Precision};
+pub use options::{Design, Machines, NewShortcut, OnMachine, Options, Precision};
 pub use os_text::OsText;
 pub use pagewalk_mmu::{INSERTIONS, STB_ENTRIES};
 pub use pagewalk_os::INVALID_PAGES;

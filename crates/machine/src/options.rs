@@ -22,7 +22,7 @@ pub struct Design {
     /// Machine and design, resolved.
     pub config: Config,
     /// Shortcut in place of that of `config`, for kinds that no file can describe.
-    pub shortcut: Option<MakeShortcut>,
+    pub shortcut: Option<NewShortcut>,
     /// True for a reference design that runs beside the others and is not in the result.
     pub beside: bool,
 }
@@ -102,7 +102,7 @@ pub struct Precision {
 }
 
 /// Makes the shortcut of a newly booted machine from the seed of the run.
-pub type MakeShortcut = fn(u64) -> Box<dyn Shortcut>;
+pub type NewShortcut = fn(u64) -> Box<dyn Shortcut>;
 
 /// Options of a run except program and designs, with their defaults.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]

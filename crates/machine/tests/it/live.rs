@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use pagewalk_live::LiveOptions;
 use pagewalk_machine::{
-    Design, DesignResult, Installation, MakeShortcut, Options, RecordSpec, RunResult, RunSpec,
+    Design, DesignResult, Installation, NewShortcut, Options, RecordSpec, RunResult, RunSpec,
     Status, Stream, WorkUnit,
 };
 use pagewalk_stream::{Backing, Batch, End, Error, Event, Facts, Op, Program, ThreadId};
@@ -569,7 +569,7 @@ fn a_program_that_waits_for_ever_can_be_stopped() {
 /// One design for each shortcut: all rows, few rows, or none. Each runs its own instance of the program.
 /// Returns the printed output too.
 fn run_with_shortcuts(
-    shortcuts: &[Option<MakeShortcut>],
+    shortcuts: &[Option<NewShortcut>],
     set: &[&str],
     argv: &[&str],
     limits: serde_json::Value,

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 
 use pagewalk_machine::{
-    Design, DesignResult, Limits, MakeShortcut, Options, RunResult, RunSpec, Status, Stream,
+    Design, DesignResult, Limits, NewShortcut, Options, RunResult, RunSpec, Status, Stream,
     WorkUnit,
 };
 use pagewalk_programs::{Code, NONE, Touch};
@@ -197,7 +197,7 @@ impl Program for Store {
 }
 
 /// Radix page tables on two cores, with a shortcut.
-fn design(name: &str, shortcut: Option<MakeShortcut>) -> Design {
+fn design(name: &str, shortcut: Option<NewShortcut>) -> Design {
     let spec: RunSpec = serde_json::from_value(serde_json::json!({
         "machine": "revelator-table1", "designs": ["radix"], "set": ["cores=2"],
     }))

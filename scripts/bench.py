@@ -403,10 +403,10 @@ def seconds_of_skips(lengths: Sequence[int], *source: str) -> list[float]:
 
 
 def warming() -> str:
-    """What another instruction costs that is simulated in time, warmed whole, or followed."""
+    """Rates of timed simulation, functional warming and filtered functional warming."""
     skip = "run --no-translation-cost --warmup 0 --skip 100M --workload".split()
     few, many = 2_000_000, 42_000_000
-    # What is followed is fast, and its few samples are not to count.
+    # Filtered warming is fast, so it needs more instructions until its few samples do not count.
     ways: list[tuple[list[str], int, int]] = [
         ([], few, many),
         (["--sample", "1K/1M"], few, many),
@@ -424,14 +424,14 @@ def warming() -> str:
             (seconds[way, most] - seconds[way, least]) / (most - least) * 1e6
             for way, (_, least, most) in enumerate(ways)
         ]
-        timed, warmed, followed = taken
-        ratios.append((timed / warmed, timed / followed))
+        timed, warmed, filtered = taken
+        ratios.append((timed / warmed, timed / filtered))
         rates = [f"{1 / one:.1f}" for one in taken]
         times = [f"{ratio:.2f}" for ratio in ratios[-1]]
         rows.append([f"`{name}`", *rates[:2], times[0], rates[2], times[1]])
     means = [f"**{statistics.geometric_mean(each):.2f}**" for each in zip(*ratios, strict=True)]
     rows.append(["geometric mean", "", "", means[0], "", means[1]])
-    head = ["million instructions/s", "timed", "warmed", "times", "followed", "times"]
+    head = ["million instructions/s", "timed", "warmed", "times", "filtered", "times"]
     return table(head, rows)
 
 

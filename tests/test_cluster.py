@@ -212,7 +212,7 @@ def test_samples_of_a_recording_count_the_same_on_other_hosts(dask: Dask, tmp_pa
     (ours, _), (theirs, host) = counted(tmp_path / "here.json"), counted(tmp_path / "there.json")
     assert ours == theirs
     assert ours["designs"][0]["sampling"]["samples"] == 76
-    assert host["portions_elsewhere"] == 8
+    assert host["remote_shards"] == 8
 
 
 def test_a_precision_is_reached_with_samples_of_other_hosts(dask: Dask, tmp_path: Path) -> None:
@@ -228,7 +228,7 @@ def test_a_precision_is_reached_with_samples_of_other_hosts(dask: Dask, tmp_path
     (ours, _), (theirs, host) = (counted(tmp_path / f"samples-{p}.json") for p in ("here", "there"))
     assert ours == theirs
     assert ours["designs"][0]["sampling"]["samples"] >= 16
-    assert host["portions_elsewhere"] > 0
+    assert host["remote_shards"] > 0
     (ours, _), (theirs, host) = (counted(tmp_path / f"all-{p}.json") for p in ("here", "there"))
     assert ours["designs"] == theirs["designs"]
     assert theirs["designs"][0]["sampling"] is None
@@ -255,7 +255,7 @@ def test_a_worker_that_dies_is_one_whose_portion_another_simulates(
     _, err = process.communicate(timeout=MOST_SECONDS)
     assert process.returncode == 0, err
     found, host = counted(tmp_path / "out.json")
-    assert host["portions_elsewhere"] == 5
+    assert host["remote_shards"] == 5
     here = shared_out(trace, "here.json", sample="20K/400K:200K+50K")
     subprocess.run(here, cwd=tmp_path, capture_output=True, check=True)
     assert found == counted(tmp_path / "here.json")[0]
@@ -276,7 +276,7 @@ def test_without_a_scheduler_this_host_simulates_the_rest(dask: Dask, tmp_path: 
     assert process.returncode == 0, err
     assert "Traceback" not in err
     found, host = counted(tmp_path / "out.json")
-    assert "portions_elsewhere" not in host
+    assert "remote_shards" not in host
     [told] = [w for w in found["warnings"] if "--cluster" in w]
     assert f"not come back from another: the scheduler at {dask.address} is gone" in told
     assert "this host simulated 1, 2, 3" in told and told in " ".join(out.split())
@@ -305,7 +305,7 @@ def test_a_trace_that_is_another_is_told(
         hosts = Hosts(place)
         hosts.begin(json.dumps(spec), [3], 7)
         with pytest.raises(UserError, match=r"shard 4 of 7, on a worker: .*another trace"):
-            _until(lambda: any(what == "ended" for _, what, _ in hosts.news()), "an answer")
+            _until(lambda: any(what == "ended" for _, what, _ in hosts.events()), "an answer")
 
 
 def test_a_design_that_begins_with_another_file_there_is_told(
@@ -331,7 +331,7 @@ def test_a_design_that_begins_with_another_file_there_is_told(
         hosts = Hosts(place)
         hosts.begin(json.dumps(spec), [3], 7)
         with pytest.raises(UserError, match=r"shard 4 of 7, on a worker: a design or the machine"):
-            _until(lambda: any(what == "ended" for _, what, _ in hosts.news()), "an answer")
+            _until(lambda: any(what == "ended" for _, what, _ in hosts.events()), "an answer")
 
 
 def test_what_cannot_run_makes_no_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -367,10 +367,10 @@ def test_that_no_worker_comes_is_told(
     with Cluster(asked) as place:
         hosts = Hosts(place, said.append)
         hosts.begin(json.dumps(spec), [3, 4], 7)
-        _until(lambda: bool(hosts.news() or said), "a sentence")
+        _until(lambda: bool(hosts.events() or said), "a sentence")
         for _ in range(5):
             time.sleep(0.1)
-            assert hosts.news() == []
+            assert hosts.events() == []
     assert len(said) == 1
     assert f"--cluster {dask.address}: there has been no worker" in said[0]
     assert "2 shards" in said[0]

@@ -463,7 +463,7 @@ def test_regions_that_are_found_can_be_run(churn: Path, tmp_path: Path, invoke: 
         assert "no error bound is known" in text
         data = json.loads(answer.read_text())
         asked = data["regions"]
-        assert asked["warming"] == {"followed": None, "warmed": 50_000}
+        assert asked["warming"] == {"filtered": None, "warmed": 50_000}
         assert asked["trace_instructions"] == found.instructions
         assert [r["at"] for r in asked["regions"]] == [r.at for r in found.regions]
         weights = [r.weight for r in found.regions]
@@ -489,10 +489,10 @@ def test_what_comes_before_a_region_can_be_said(churn: Path, tmp_path: Path) -> 
     # A name with a colon is one.
     path = written(tmp_path / "r:5K", (500_000, 10_000, 1))
     for given, warming in (
-        (path, {"followed": None, "warmed": 50_000}),
-        (f"{path}:20K", {"followed": 0, "warmed": 20_000}),
-        (f"{path}:100K+20K", {"followed": 100_000, "warmed": 20_000}),
-        (f"{path}:all+0", {"followed": None, "warmed": 0}),
+        (path, {"filtered": None, "warmed": 50_000}),
+        (f"{path}:20K", {"filtered": 0, "warmed": 20_000}),
+        (f"{path}:100K+20K", {"filtered": 100_000, "warmed": 20_000}),
+        (f"{path}:all+0", {"filtered": None, "warmed": 0}),
     ):
         result = pagewalk.run(trace=churn, regions=given, progress=False)
         assert result.data["regions"]["warming"] == warming
@@ -500,7 +500,7 @@ def test_what_comes_before_a_region_can_be_said(churn: Path, tmp_path: Path) -> 
         assert design.regions is not None
         # What was passed over leaves unknown what the caches hold.
         unknown = design.regions.warming.unknown if design.regions.warming else {}
-        assert (sum(unknown.get("l3", [0])) > 0) == (warming["followed"] is not None)
+        assert (sum(unknown.get("l3", [0])) > 0) == (warming["filtered"] is not None)
 
 
 THREADS = "record --workload gups --size 1MiB --threads 2 --instructions 100K -o".split()

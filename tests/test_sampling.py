@@ -158,7 +158,7 @@ def test_samples_side_by_side_that_are_stopped_leave_what_they_have(tmp_path: Pa
             "sample": {
                 "length": 2000,
                 "period": 40_000,
-                "warming": {"followed": 10_000, "warmed": 5000},
+                "warming": {"filtered": 10_000, "warmed": 5000},
             }
         },
         "host_threads": 2,
@@ -188,7 +188,7 @@ def looked_at(**more: Any) -> tuple[Any, Any]:
     assert sampling is not None
     sample = result.data["limits"]["sample"]
     assert sample is not None
-    return sample["warming"]["followed"], sampling.warming
+    return sample["warming"]["filtered"], sampling.warming
 
 
 SMALL = {"memory.l3.size_kb": 512, "caches.l2.size_kb": 64}

@@ -317,7 +317,7 @@ class Hosts(Protocol):
     def begin(self, text: str, numbers: list[int], of: int) -> None:
         """Starts the simulation of shards of a specification, out of `of` in all."""
 
-    def news(self) -> list[tuple[int, str, Any]]:
+    def events(self) -> list[tuple[int, str, Any]]:
         """Events of shards since the last call; the engine calls about five times a second.
 
         Each is ``(number, "share", 0.5)``, ``(number, "ended", text)``, or, where it is to be
@@ -341,7 +341,7 @@ def portion(spec: Json, number: int, of: int, observer: Observer | None = None) 
     """Simulates a shard for the host whose `Hosts` ordered it; returns the engine's answer."""
     text = _spec(spec)
     return _watched(
-        lambda progress: _answered(_engine.portion, text, number, of, progress), observer
+        lambda progress: _answered(_engine.run_shard, text, number, of, progress), observer
     )
 
 

@@ -68,7 +68,7 @@ def _filtered(text: str, about: Words) -> Json:
     """Reads the length of filtered functional warming: a count, ``auto`` or ``all``."""
     if text == "all":
         return {}
-    return {"followed": text if text == "auto" else parse_count(text, about)}
+    return {"filtered": text if text == "auto" else parse_count(text, about)}
 
 
 def _warming(text: str, about: Words) -> Json:
@@ -83,7 +83,7 @@ def _warming(text: str, about: Words) -> Json:
             about=about,
         )
     functional = {"warmed": parse_count(warmed, about)}
-    return {**functional, **(_filtered(filtered, about) if plus else {"followed": 0})}
+    return {**functional, **(_filtered(filtered, about) if plus else {"filtered": 0})}
 
 
 _WARMING = {"filtered": "all", "warm": "50K"}

@@ -82,7 +82,7 @@ class Hosts:
         with self._lock:
             self._shares[number] = share
 
-    def news(self) -> list[tuple[int, str, Any]]:
+    def events(self) -> list[tuple[int, str, Any]]:
         """Remote events since the last call.
 
         Raises `UserError` for an error that every other worker would have, too.

@@ -50,7 +50,7 @@ def notes(result: Result) -> list[RenderableType]:
 
 def elsewhere(host: Host) -> str:
     """The number of shards that other hosts have simulated, in words; empty if none."""
-    shards = host.get("portions_elsewhere", 0)
+    shards = host.get("remote_shards", 0)
     if not shards:
         return ""
     return f" and {shards} shard{'' if shards == 1 else 's'} on other hosts"
@@ -198,7 +198,7 @@ def _print_sampling(result: Result, out: Console) -> None:
     sample = result.data["limits"].get("sample")
     before = sample.get("warming") if sample else None
     if before:
-        filtered = before["followed"]
+        filtered = before["filtered"]
         # In a result it is the length that auto resolved to.
         length = f"{count(filtered)} instructions" if isinstance(filtered, int) else "all before"
         warmed = f"functional warming ({count(before['warmed'])} instructions)"

@@ -163,10 +163,10 @@ impl Core {
     }
 
     /// Begins filtered functional warming. Until [`Core::end_filtered_warming`], only
-    /// [`Core::warm_lines`] may be called. `alone`: this is the only core, and nothing else
-    /// accesses its caches.
-    pub fn begin_filtered_warming(&mut self, view: &View<'_>, alone: bool) {
-        if alone && self.mmu.begin_filtered_warming(view) {
+    /// [`Core::warm_lines`] may be called. `lru_stacks`: LRU stacks may replace the TLBs and
+    /// the L2, because neither another core nor a shortcut query accesses them.
+    pub fn begin_filtered_warming(&mut self, view: &View<'_>, lru_stacks: bool) {
+        if lru_stacks && self.mmu.begin_filtered_warming(view) {
             self.private.begin_filtered_warming();
         }
     }

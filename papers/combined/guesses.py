@@ -20,7 +20,7 @@ KINDS = {
     **{f"{table}, data": f"Guess {table}" for table in TABLES},
     "Radix, data and entries": "Revelator",
 }
-"""What is guessed over what."""
+"""Designs with guesses, by the page table and the guessed lines."""
 
 
 def unguessed(paper: Paper, table: str) -> Design:

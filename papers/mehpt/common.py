@@ -1,4 +1,4 @@
-"""What the figures share: the applications in the paper's order, table I, and its arithmetic."""
+"""The applications in the paper's order, table I, and its arithmetic, for all figures."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def way_bytes(lines: float) -> int:
 
 
 def fits(data_gb: float, way_kb: float) -> str:
-    """Whether the printed data go into three of the printed ways, as a sentence."""
+    """A sentence that compares the load of three printed ways with the upsize threshold."""
     lines = clusters(data_gb * GB)
     slots = WAYS * way_kb * KB / LINE
     load = lines / slots
@@ -109,9 +109,9 @@ TIMED_VARIANTS: tuple[tuple[str, dict[str, str]], ...] = (
 RATE = "how many slots an insertion migrates was chosen by the ways of this table"
 CHOSEN = "its size was chosen to yield the printed ways"
 CHOSEN_SIZES = "the sizes of five applications were chosen to yield the printed ways"
-"""Why rows agree that are not there as they are in table I (`Row.by_construction`)."""
+"""Reason for the agreement of rows whose sizes are not those of table I (`Row.by_construction`)."""
 TABLE_1, FIGURE_9 = "mehpt-table-1", "mehpt-figure-9"
-"""Where `DEVIATIONS.md` says why ways and speedups differ."""
+"""Entries of `DEVIATIONS.md` on the differences of ways and speedups."""
 
 BIG_MACHINE = (
     "GUPS and SysBench run on a machine of 256 GB, all others on the paper's 64 GB: at its index "
@@ -146,23 +146,23 @@ class L2p:
 
     ways: int
     entries: int
-    """Of a sub-table, one a page size."""
+    """Entries of a sub-table; each page size has a sub-table."""
     chunks: tuple[int, ...]
     """Bytes, smallest first."""
 
     @property
     def way(self) -> int:
-        """Of all sub-tables of a way."""
+        """Entries of all sub-tables of a way."""
         return PAGE_SIZES * self.entries
 
     @property
     def one_size(self) -> int:
-        """That a page size can have of a way: its own and the 1 GB pages' (figure 6)."""
+        """Most entries of a page size in a way: its own and those of the 1 GB pages (figure 6)."""
         return 2 * self.entries
 
     @classmethod
     def of(cls, outcome: Outcome) -> L2p | None:
-        """As the run was configured; None without a result."""
+        """The L2P table of a run; None without a result."""
         if outcome.data is None:
             return None
         table = outcome.result.config["page_table"]["memory_efficient"]

@@ -1,4 +1,4 @@
-"""What this paper needs beside what every paper has: tables that grow while they are timed."""
+"""Keys of this paper alone: page tables that grow during timed simulation."""
 
 from __future__ import annotations
 

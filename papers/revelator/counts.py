@@ -1,4 +1,4 @@
-"""What the figures read of a result beside its summary, each in one place."""
+"""Statistics that the figures read from a result beside its summary."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from pagewalk.reproduce import Outcome
 
-# Where the counters of the hashed placement hang.
+# Prefix of the counters of the hashed placement.
 TIERS = "os.tiered_hash"
 
 
@@ -40,7 +40,7 @@ class Latency:
 
 
 def latency(outcome: Outcome) -> Latency | None:
-    """Of the program's loads."""
+    """The mean latency of the program's loads."""
     whole = outcome.get("core.0.load_to_use.mean")
     loads = outcome.get("core.0.loads")
     translation = outcome.get("core.0.load_translation_cycles")
@@ -66,7 +66,7 @@ class Placed:
 
     @property
     def pages(self) -> float:
-        """All that were wanted."""
+        """All pages, by a hash or by the buddy allocator."""
         return sum(self.hits) + self.fallback
 
     def shares(self) -> list[float]:
@@ -85,7 +85,7 @@ def placed(outcome: Outcome) -> Placed | None:
 
 
 def expected(outcome: Outcome) -> Placed | None:
-    """What the model places, with the occupancy at each of the run's own allocations."""
+    """Pages that the model places, with the occupancy at each of the run's own allocations."""
     found = _placed(outcome, "data_expected")
     really = placed(outcome)
     if found is None or really is None:

@@ -1,4 +1,4 @@
-"""What this paper needs beside what every paper has: which programs are swept."""
+"""Keys of this paper alone: the programs of sweeps."""
 
 from __future__ import annotations
 

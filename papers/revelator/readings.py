@@ -27,7 +27,7 @@ OURS = ("Revelator low", "Revelator low, right guesses only")
 MEMORY_GB = 128
 """Table 1."""
 VERTEX_GB = 8.33e-6
-"""Of a graph in GraphBIG's layout: 67 GB are 8 million vertices."""
+"""GB of a vertex in GraphBIG's layout: 67 GB are 8 million vertices."""
 
 
 def footprint(paper: Paper, app: str) -> float:
@@ -97,7 +97,7 @@ CHANGES = (
     Change("an L1 TLB of 128 entries for 2 MB pages", {"mmu.l1d.large.entries": 128}),
 )  # fmt: skip
 
-# What is read, and what the paper has of it.
+# Quantities by name, with their reader and the paper's numbers.
 SAVED: tuple[tuple[str, Value, Mapping[str, Said]], ...] = (
     ("MPKI of the L2 cache", l2_mpki, MPKI_SAVED),
     ("the same, prefetches of the L1 counted", l2_mpki_of_sniper, MPKI_SAVED),

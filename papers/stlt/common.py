@@ -1,4 +1,4 @@
-"""What the figures share: a case, the run that it is, and what is read of it."""
+"""A case of the figures, its run, and the numbers of its outcome."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Case:
 
     @property
     def base(self) -> Case:
-        """What its speedup is over: the same without a table."""
+        """The base of its speedup: the same case without a table."""
         keys = tuple(key for key in self.keys if not key[0].startswith("shortcut."))
         # Requests before leave nothing without a table, but for Redis's buckets.
         params = tuple(param for param in self.params if param[0] != "earlier")
@@ -128,17 +128,17 @@ def runs(paper: Paper, cases: Iterable[Case]) -> Runs:
 
 @dataclass(frozen=True)
 class Found:
-    """What became of cases."""
+    """The outcomes of cases."""
 
     paper: Paper
     results: Results
 
     def outcome(self, case: Case) -> Outcome:
-        """Of one."""
+        """The outcome of a case."""
         return self.results(run(self.paper, case))
 
     def get(self, case: Case, name: str) -> float | None:
-        """A number of it."""
+        """A statistic of a case; None if its run failed."""
         outcome = self.outcome(case)
         return None if outcome.failed else outcome.get(name)
 
@@ -147,7 +147,7 @@ class Found:
         return self.get(case, "cycles_per_request")
 
     def over(self, case: Case, base: Case) -> float | None:
-        """How many times as fast one case is as another."""
+        """The speedup of one case over another."""
         own, other = self.cycles(case), self.cycles(base)
         return other / own if own and other else None
 
@@ -209,9 +209,9 @@ class Found:
 def conflicts(keys: float, sets: float, ways: int) -> float:
     """Share of uniform requests that miss because their set has more keys than rows.
 
-    Of a set with x keys that are asked for equally often the rows hold `ways`, whichever they
-    replace, so 1 - ways / x of its requests miss. With x Poisson distributed around L = keys /
-    sets and weighted by its x / L of the requests that is E[max(x - ways, 0)] / L.
+    The rows of a set with x equally frequent keys hold `ways` of them under any replacement
+    policy. So 1 - ways / x of the set's requests miss. With x Poisson distributed around
+    L = keys / sets, and weighted by its x / L of the requests, this is E[max(x - ways, 0)] / L.
     """
     mean = keys / sets
     probability, beyond, x = exp(-mean), 0.0, 0
@@ -222,8 +222,8 @@ def conflicts(keys: float, sets: float, ways: int) -> float:
     return beyond / mean
 
 
-def never_asked(requests: float, keys: float) -> float:
-    """Share of uniform requests for a key that none of so many before asked for."""
+def never_requested(requests: float, keys: float) -> float:
+    """Share of uniform requests for a key that none of the earlier requests had."""
     return exp(-requests / keys)
 
 

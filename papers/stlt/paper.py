@@ -1,4 +1,4 @@
-"""What this paper needs beside what every paper has: keys and warm-up of a scale."""
+"""Keys of this paper alone: keys and warm-up of a scale."""
 
 from __future__ import annotations
 

@@ -34,8 +34,8 @@ SERIES: dict[str, Case] = {
         params=(("earlier", str(8 * EARLIER)),),
     ),
 }  # fmt: skip
-"""The table as it is; `loadVA` that replies before its row has come; and eight times as many
-requests before, so that hardly a record is asked for the first time."""
+"""The table as it is, with `loadVA` that replies before its row arrives, and with eight times as
+many earlier requests, so that hardly a request is the first for its record."""
 
 
 def redis() -> list[Case]:

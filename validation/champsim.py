@@ -1,10 +1,10 @@
-"""What ChampSim's machine does differently, one thing at a time, for docs/validation.md.
+"""Differences of ChampSim's machine, one at a time: a table in docs/validation.md.
 
     python validation/champsim.py [--only NAME[,NAME...]] [--write]
 
 Runs maps.cpp and gups.c live on `validation/champsim.toml`, ChampSim's default configuration
-with DRAM of one latency, and adds what its source has and this simulator has not, as far
-as a key can stand for it. Results are kept in validation/champsim.json; `--write` puts
+with DRAM of one latency. Adds the features of its source that this simulator lacks, if a key
+can stand for them. Results are kept in validation/champsim.json; `--write` puts
 the table of them into docs/validation.md. ChampSim itself is not run.
 
 Needs gcc, g++ and what `pagewalk doctor` asks for.
@@ -19,10 +19,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import asked
 import hardware
 import marked
 import pagewalk
+import script_arguments
 from marked import row
 
 ROOT = Path(__file__).parent.parent
@@ -129,7 +129,7 @@ def tables(kept: Mapping[str, Any]) -> str:
 
 def main() -> int:
     """Runs, keeps and writes."""
-    chosen, write = asked.again(__doc__, PROGRAMS)
+    chosen, write = script_arguments.again(__doc__, PROGRAMS)
     kept = json.loads(KEPT.read_text()) if KEPT.exists() else {}
     with tempfile.TemporaryDirectory() as folder:
         if chosen:

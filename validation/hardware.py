@@ -24,9 +24,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import asked
 import marked
 import pagewalk
+import script_arguments
 from marked import row
 
 ROOT = Path(__file__).parent.parent
@@ -47,7 +47,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Case:
-    """A program, what it is asked to do, and what the processor counted."""
+    """A program, its command, and the counts of the processor."""
 
     title: str
     command: tuple[str, ...]
@@ -125,7 +125,7 @@ CANDIDATES_OF = {"gups-64", "gups-64-thp"}
 
 @dataclass
 class Run:
-    """What is compared of one run."""
+    """Compared numbers of one run."""
 
     cycles: float
     ipc: float
@@ -186,7 +186,7 @@ def compared(result: pagewalk.DesignResult, case: Case) -> Run:
         ipc=result["ipc"],
         l1_tlb_mpki=result["l1d_tlb_mpki"],
         l2_tlb_mpki=result["l2_tlb_mpki"],
-        # Where there is no walk.
+        # A run without walks has no mean.
         reads_per_walk=result.get("walk_reads_per_walk") or 0.0,
         cycles_per_walk=result.get("walk_cycles_mean") or 0.0,
     )
@@ -250,7 +250,7 @@ def tables(kept: Mapping[str, Any]) -> str:
 
 def main() -> int:
     """Runs, keeps and writes."""
-    chosen, write = asked.again(__doc__, (case.name for case in CASES))
+    chosen, write = script_arguments.again(__doc__, (case.name for case in CASES))
     kept = json.loads(KEPT.read_text()) if KEPT.exists() else {}
     run([case for case in CASES if case.name in chosen], kept)
     if write:

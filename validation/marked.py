@@ -20,7 +20,7 @@ def number(value: float) -> str:
 
 
 def part(name: str) -> str:
-    """What lies between the marks of `name` now."""
+    """The present text between the marks of `name`."""
     found = re.search(rf"<!-- {name} -->\n(.*?)\n<!-- end -->", PAGE.read_text(), re.DOTALL)
     if not found:
         raise SystemExit(f"{PAGE} has no marks for {name}")

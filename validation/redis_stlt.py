@@ -29,7 +29,7 @@ Command = tuple[bytes, ...]
 
 
 class Client:
-    """At the other end of the server's socket."""
+    """A client at the server's socket."""
 
     def __init__(self, path: Path, server: subprocess.Popen[bytes]) -> None:
         """Waits until the server answers."""
@@ -53,7 +53,7 @@ class Client:
         self.socket.sendall(b"".join(words))
 
     def all(self, commands: Sequence[Command], batch: int = BATCH) -> None:
-        """In batches; GETs have to answer with the value."""
+        """Sends commands in batches; each GET has to return the value."""
         for at in range(0, len(commands), batch):
             some = commands[at : at + batch]
             self.send(some)
@@ -68,7 +68,7 @@ class Client:
 
 
 def measured(design: str, arguments: argparse.Namespace, folder: Path) -> dict[str, float]:
-    """Of a request, with this design."""
+    """Counts a request with this design."""
     report, path = folder / "result.json", folder / "socket"
     regions = [] if arguments.cold else ["--warmup-requests", "1"]
     command = [sys.executable, "-m", "pagewalk", "run", "--machine", arguments.machine]

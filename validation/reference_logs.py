@@ -17,7 +17,7 @@ from typing import Any
 
 import pagewalk
 
-# How each program is run here: `gups_vanilla 30 1024 1000000` built with -O -DCHECK,
+# The programs as they run here: `gups_vanilla 30 1024 1000000` built with -O -DCHECK,
 # GraphBIG's kernels on LDBC's graph of a million vertices, and a fork of sysbench that
 # writes the same value to each word (8 stores in 11 instructions are in its log).
 PROGRAMS: dict[str, dict[str, Any]] = {
@@ -178,7 +178,7 @@ CYCLES = {"MEMORY": 200, "LLC": 56, "L2": 16, "PWC": 4, "ZERO": 0}
 
 
 def reference(log: dict[str, int]) -> dict[str, float]:
-    """What a log says, in the terms of the table."""
+    """The numbers of a log, by the columns of the table."""
     walks = [(key.split(","), count) for key, count in log.items() if "," in key]
     total = sum(count for _, count in walks)
     read = ("MEMORY", "LLC", "L2")

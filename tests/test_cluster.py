@@ -22,7 +22,7 @@ from pagewalk.errors import UserError
 from pagewalk.runs import shards
 from pagewalk.runs.batch import Batch
 from pagewalk.runs.cache import Cache
-from pagewalk.runs.cluster import Asked, Cluster, pods, queue
+from pagewalk.runs.cluster import Cluster, ClusterOption, pods, queue
 from pagewalk.runs.plan import Design, Program, Run
 from pagewalk.runs.shards import Hosts
 from pagewalk.runs.task import Workers
@@ -289,8 +289,8 @@ def test_a_trace_that_is_another_is_told(
     trace = recorded(tmp_path, 3_000_000)
     spec: Json = {"designs": ["radix"], "machine": "epyc-milan"}
     spec["source"] = {"trace": {"path": str(trace)}}
-    asked = Asked.read(dask.address)
-    assert asked is not None
+    option = ClusterOption.read(dask.address)
+    assert option is not None
     real = Cluster.hand
     # One of the same length, between the command's look at it and the worker's.
     data = bytearray(trace.read_bytes())
@@ -301,7 +301,7 @@ def test_a_trace_that_is_another_is_told(
         return real(*given)
 
     monkeypatch.setattr(Cluster, "hand", later)
-    with Cluster(asked) as place:
+    with Cluster(option) as place:
         hosts = Hosts(place)
         hosts.begin(json.dumps(spec), [3], 7)
         with pytest.raises(UserError, match=r"shard 4 of 7, on a worker: .*another trace"):
@@ -325,9 +325,9 @@ def test_a_design_that_begins_with_another_file_there_is_told(
         return real(*given)
 
     monkeypatch.setattr(Cluster, "hand", later)
-    asked = Asked.read(dask.address)
-    assert asked is not None
-    with Cluster(asked) as place:
+    option = ClusterOption.read(dask.address)
+    assert option is not None
+    with Cluster(option) as place:
         hosts = Hosts(place)
         hosts.begin(json.dumps(spec), [3], 7)
         with pytest.raises(UserError, match=r"shard 4 of 7, on a worker: a design or the machine"):
@@ -361,10 +361,10 @@ def test_that_no_worker_comes_is_told(
     trace = recorded(tmp_path, 3_000_000)
     spec: Json = {"designs": ["radix"], "machine": "epyc-milan"}
     spec["source"] = {"trace": {"path": str(trace)}}
-    asked = Asked.read(dask.address)
-    assert asked is not None
+    option = ClusterOption.read(dask.address)
+    assert option is not None
     said: list[str] = []
-    with Cluster(asked) as place:
+    with Cluster(option) as place:
         hosts = Hosts(place, said.append)
         hosts.begin(json.dumps(spec), [3, 4], 7)
         _until(lambda: bool(hosts.news() or said), "a sentence")
@@ -453,11 +453,11 @@ def test_a_scheduler_that_dies_is_told_and_loses_nothing(dask: Dask) -> None:
 def test_a_client_without_its_scheduler_knows_no_workers(
     dask: Dask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = Asked.read(dask.address)
-    assert asked is not None
+    option = ClusterOption.read(dask.address)
+    assert option is not None
     dask.worker()
     run = Run(Program("gups", "16MiB"), Design("radix", "radix"), "epyc-milan", 100_000)
-    with Cluster(asked) as place:
+    with Cluster(option) as place:
         # So Dask leaves it between the end of a scheduler and that of the client.
         monkeypatch.setattr(place._client, "scheduler_info", lambda **_: {})
         assert place.slots == 1
@@ -564,11 +564,11 @@ def test_a_wrong_address_is_told(tmp_path: Path) -> None:
 
 
 def test_a_jobs_script_asks_for_what_was_said() -> None:
-    asked = Asked.read(
+    option = ClusterOption.read(
         "slurm:queue=long,cores=8,processes=2,memory=32GiB,walltime=24:00:00,account=vm"
     )
-    assert asked is not None
-    with queue(asked) as made:
+    assert option is not None
+    with queue(option) as made:
         script = made.job_script()
     lines = script.splitlines()
     assert lines[0].startswith("#!")
@@ -580,9 +580,9 @@ def test_a_jobs_script_asks_for_what_was_said() -> None:
 
 
 def test_a_job_is_one_process_with_all_of_its_memory() -> None:
-    asked = Asked.read("slurm:cores=8,memory=32GB")
-    assert asked is not None
-    with queue(asked) as made:
+    option = ClusterOption.read("slurm:cores=8,memory=32GB")
+    assert option is not None
+    with queue(option) as made:
         script = made.job_script()
     assert "--nthreads 8" in script
     assert "--nworkers" not in script
@@ -592,20 +592,20 @@ def test_a_job_is_one_process_with_all_of_its_memory() -> None:
 
 @pytest.mark.parametrize("system", ["pbs", "lsf", "sge", "oar", "htcondor"])
 def test_other_batch_systems_have_their_scripts(system: str) -> None:
-    asked = Asked.read(
+    option = ClusterOption.read(
         f"{system}:cores=4,memory=8GB" + (",disk=1GB" if system == "htcondor" else "")
     )
-    assert asked is not None
-    with queue(asked) as made:
+    assert option is not None
+    with queue(option) as made:
         assert (
             f"memory={8 * 10**9}" in made.job_script() or "memory=8589934592" in made.job_script()
         )
 
 
 def test_pods_ask_for_what_was_said() -> None:
-    asked = Asked.read("kubernetes:image=lab/pagewalk:1,memory=16GiB,cores=4,name=vm")
-    assert asked is not None
-    spec = pods(asked, 20)
+    option = ClusterOption.read("kubernetes:image=lab/pagewalk:1,memory=16GiB,cores=4,name=vm")
+    assert option is not None
+    spec = pods(option, 20)
     assert spec["metadata"]["name"] == "vm"
     workers = spec["spec"]["worker"]
     assert workers["replicas"] == 20
@@ -636,10 +636,10 @@ def test_pods_ask_for_what_was_said() -> None:
 )
 def test_a_mistake_is_one_sentence(text: str, said: str) -> None:
     with pytest.raises(UserError) as raised:
-        asked = Asked.read(text)
-        assert asked is not None
-        if asked.where == "kubernetes":
-            pods(asked, 1)
+        option = ClusterOption.read(text)
+        assert option is not None
+        if option.where == "kubernetes":
+            pods(option, 1)
         else:
-            queue(asked)
+            queue(option)
     assert said in str(raised.value)

@@ -13,7 +13,7 @@ import pytest
 
 from live import needs, needs_qemu
 from pagewalk.config.config import parse
-from pagewalk.runs.cluster import KUBERNETES, Asked, pods, queue
+from pagewalk.runs.cluster import KUBERNETES, ClusterOption, pods, queue
 from pagewalk.studies import axes
 from pagewalk.studies.options import KNOWN
 from test_cluster import Dask, dask
@@ -154,17 +154,17 @@ def test_what_is_asked_of_a_batch_system(line: str, shell: dict[str, str], tmp_p
     planned = ran([*words, "--dry-run"], tmp_path, shell)
     assert planned.startswith("points  1200\n")
     assert "1200 runs" in PAGE.read_text()
-    asked = Asked.read(words[words.index("--cluster") + 1])
-    assert asked is not None
+    option = ClusterOption.read(words[words.index("--cluster") + 1])
+    assert option is not None
     jobs = int(words[words.index("--jobs") + 1])
-    if asked.where == KUBERNETES:
-        workers = pods(asked, jobs)["spec"]["worker"]
+    if option.where == KUBERNETES:
+        workers = pods(option, jobs)["spec"]["worker"]
         assert workers["replicas"] == jobs == 50
         (container,) = workers["spec"]["containers"]
         assert container["image"] == "lab/pagewalk:0.1"
         assert container["resources"]["limits"] == {"memory": str(32 << 30), "cpu": "8"}
         return
-    with queue(asked) as made:
+    with queue(option) as made:
         script = made.job_script()
     for said in ("-p long", "-t 24:00:00", "--cpus-per-task=8"):
         assert f"#SBATCH {said}" in script.splitlines()

@@ -14,7 +14,7 @@ from asking import Invoke, refused
 from pagewalk.config.config import toml
 from pagewalk.errors import UserError
 from pagewalk.studies import command
-from pagewalk.studies.options import ASKED, EXECUTOR, KNOWN, OPTIONS, Arguments, StudyOption
+from pagewalk.studies.options import DEFINING, EXECUTOR, KNOWN, OPTIONS, Arguments, StudyOption
 from pagewalk.studies.study import Study, read
 
 GIVEN: dict[str, tuple[list[str], Any]] = {
@@ -62,7 +62,7 @@ def bare(study: Study) -> Study:
     return replace(study, description={}, at="")
 
 
-@pytest.mark.parametrize("option", [o for o in ASKED if o.command], ids=lambda o: o.name)
+@pytest.mark.parametrize("option", [o for o in DEFINING if o.command], ids=lambda o: o.name)
 def test_flag_keyword_and_key_say_the_same(
     option: StudyOption, invoke: Invoke, planned: list[Study], tmp_path: Path
 ) -> None:

@@ -146,7 +146,7 @@ class PagewalkError(Exception):
 
     @property
     def place(self) -> str | None:
-        """Where the cause was read."""
+        """The place of the cause, such as a file and a line in it; None if unknown."""
         return self._written(self._place) if self._place else None
 
     @property

@@ -166,7 +166,7 @@ def count(program: Sequence[str], events: Events, *, region: bool) -> Counts:
 
 
 def _rows(report: str) -> list[tuple[str, float]]:
-    """Count and share of the time of each event, in the order in which they were asked for."""
+    """Count and share of the time of each event, in the order of perf's arguments."""
     rows = []
     for line in report.splitlines():
         fields = line.split(";")
@@ -213,13 +213,13 @@ def _control(region: bool) -> Iterator[tuple[list[str], dict[str, str], tuple[in
     if not region:
         yield [], {}, ()
         return
-    heard, told = os.pipe()
-    answered, answers = os.pipe()
-    ends = (heard, told, answered, answers)
+    control, to_control = os.pipe()
+    from_ack, ack = os.pipe()
+    ends = (control, to_control, from_ack, ack)
     try:
         yield (
-            ["-D", "-1", "--control", f"fd:{heard},{answers}"],
-            {"PAGEWALK_PERF": f"{told},{answered}"},
+            ["-D", "-1", "--control", f"fd:{control},{ack}"],
+            {"PAGEWALK_PERF": f"{to_control},{from_ack}"},
             ends,
         )
     finally:

@@ -398,7 +398,7 @@ def _lines(panel: Panel, drawing: Lines, rows: list[Row]) -> alt.LayerChart:
 
 
 def _ends(rows: list[Row], series: list[str]) -> list[tuple[str, float, float]]:
-    """Where each line ends, if all end below one another: a name stands near its line."""
+    """The last points of all lines; none if a line has no point in the last group."""
     drawn = [row for row in rows if row.value is not None]
     last = max(float(row.group) for row in drawn)
     ends = [(row.series, last, row.value or 0.0) for row in drawn if float(row.group) == last]

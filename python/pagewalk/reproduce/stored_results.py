@@ -77,9 +77,9 @@ class StoredResults:
         A part of the figures at another scale than the stored run is stored as ``FIGURE@SCALE``.
         Raises `UserError` for a part of the figures at its scale: a page shows a single run.
         """
-        asked = [name for name in self.figures if name in on_request]
-        rest = {name: rows for name, rows in self.figures.items() if name not in asked}
-        single = {name: self.figures[name] for name in asked}
+        requested = [name for name in self.figures if name in on_request]
+        rest = {name: rows for name, rows in self.figures.items() if name not in requested}
+        single = {name: self.figures[name] for name in requested}
         if rest and (folder / NAME).is_file():
             whole, scale = StoredResults.read(folder / NAME), self.about["scale"]["name"]
             missing = whole.figures.keys() - rest.keys()

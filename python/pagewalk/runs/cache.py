@@ -207,7 +207,7 @@ class Cache:
                 os.close(held)
 
     def path(self, key: str) -> Path:
-        """Where the result of a key lies."""
+        """The file for the result of a key."""
         return self.folder / key[:2] / f"{key}.json.gz"
 
     def read(self, key: str) -> Outcome | None:

@@ -157,7 +157,7 @@ def _known(name: str, where: str) -> Column:
 
 
 def _at(where: str, name: str) -> str:
-    """Where a value stands: an option and a name, or a key of a file with dots."""
+    """The place of a value: an option and a name, or a key of a file with dots."""
     if where in (name, f"{name}s"):
         return where
     if where.startswith("-"):

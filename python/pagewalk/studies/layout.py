@@ -35,7 +35,7 @@ _TYPES: dict[type, Any] = {
 }
 _OWN = {
     "key": ("", "What the run's result is found by"),
-    "status": ("", "complete, failed, or how the design came to an end that nobody asked for"),
+    "status": ("", "complete, failed, or the cause of an early end"),
     "why": ("", "Why there are no numbers; empty where there are"),
     "speedup_by": (
         "",

@@ -52,7 +52,7 @@ def unset(body: list[str]) -> list[str]:
     blocks = _blocks(body)
     if not bools or "bb0" not in blocks:
         return []
-    # Of each block, the bools that some way to it leaves without a value.
+    # Bools that some path to each block leaves without a value.
     before = {"bb0": bools}
     waiting = ["bb0"]
     while waiting:
@@ -112,7 +112,7 @@ def main() -> int:
     }
     command = ["cargo", "check", "--release", "--locked", "--workspace", "--exclude", LEFT_OUT]
     subprocess.run(command, cwd=ROOT, env={**os.environ, **settings}, check=True)
-    # Of each crate the last: others are of another compiler.
+    # The last file of each crate: others are of another compiler.
     written = sorted((target / "release" / "deps").glob("*.mir"), key=lambda p: p.stat().st_mtime)
     last = {path.name.rpartition("-")[0]: path for path in written}
     looked = lost = 0

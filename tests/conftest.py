@@ -10,7 +10,7 @@ import pytest
 
 import fake
 import live
-from asking import Cli, Completed, Invoke
+from invoking import Cli, Completed, Invoke
 
 # Who runs the tests may have them ignored (nohup, a shell's background), and what is started here
 # would as well: by a handler they go on being ignored here, and only here.
@@ -20,7 +20,7 @@ for _number in (signal.SIGHUP, signal.SIGINT):
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """What a test needs is looked for before anything is made for it."""
+    """Looks for the programs and headers of a test before its fixtures are made."""
     live.look_for(*(name for mark in item.iter_markers("needs") for name in mark.args))
 
 

@@ -1,4 +1,4 @@
-"""What is drawn: axes that the whole intervals set, and distributions."""
+"""Charts of intervals, whose axes the whole intervals set, and of distributions."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_of_many_designs_percentiles_are_drawn(answer: dict[str, Any]) -> None:
     assert drawn.count('class="mark-line') == 0
     assert {f"d{number}" for number in range(10)} <= set(labels(drawn))
     assert "median" in distributions.about_times(Result(answer))
-    # Where everything is zero there is nothing to see.
+    # A distribution of zeros alone is not drawn.
     for design in answer["designs"]:
         design["histograms"] = [dict(one["histograms"][0], largest=0, p50=0, p90=0, p99=0)]
     assert distributions.times(Result(answer)) is None

@@ -277,9 +277,9 @@ def test_without_a_scheduler_this_host_simulates_the_rest(dask: Dask, tmp_path: 
     assert "Traceback" not in err
     found, host = counted(tmp_path / "out.json")
     assert "portions_elsewhere" not in host
-    [told] = [w for w in found["warnings"] if "--cluster" in w]
-    assert f"not come back from another: the scheduler at {dask.address} is gone" in told
-    assert "this host simulated 1, 2, 3" in told and told in " ".join(out.split())
+    [warning] = [w for w in found["warnings"] if "--cluster" in w]
+    assert f"not come back from another: the scheduler at {dask.address} is gone" in warning
+    assert "this host simulated 1, 2, 3" in warning and warning in " ".join(out.split())
 
 
 def test_a_trace_that_is_another_is_told(
@@ -513,7 +513,7 @@ def test_two_clients_simulate_no_run_twice(dask: Dask) -> None:
     assert all(len(times) == 1 for times in written.values())
     order = ["design", "seed"]
     one, two = (rows(dask, name).sort(order) for name in ("one", "two"))
-    # Of the same simulation, to the time that it took.
+    # Both have the same simulation, down to its host time.
     assert one.equals(two)
 
 
@@ -528,7 +528,7 @@ def test_a_folder_of_another_host_is_no_folder_of_ours(tmp_path: Path) -> None:
         "model": native.model_version(),
         "fresh": False,
     }
-    # What has the same name where the worker runs is not where anybody looks: it hands over.
+    # The worker's own folder of that name is another cache, so the worker returns the result.
     workers = Workers()
     report = workers.simulate(order)
     assert cache.mark() != order["mark"]
@@ -586,7 +586,7 @@ def test_a_job_is_one_process_with_all_of_its_memory() -> None:
         script = made.job_script()
     assert "--nthreads 8" in script
     assert "--nworkers" not in script
-    # What the job is given, by Dask's reading of GB.
+    # Dask reads GB as powers of ten.
     assert f"--resources memory={32 * 10**9}" in script
 
 

@@ -15,7 +15,7 @@ import polars
 import pytest
 
 import fake
-from asking import Invoke, refused
+from invoking import Invoke, refused
 
 
 def test_flags_become_the_engines_specification(engine: fake.Engine, invoke: Invoke) -> None:
@@ -61,7 +61,7 @@ def test_run_and_compare_differ_in_how_designs_are_named(
     flags = ["--workload", "gups", "--machine", "m", "--skip", "1M", "--jobs", "2"]
     assert invoke("run", *flags, "--design", "b")[0] == 0
     assert invoke("compare", *flags, "--designs", "b")[0] == 0
-    # Only a comparison says what translation costs without being asked.
+    # Only a comparison has the cost of translation by default.
     assert "translation_cost" not in engine.specs[0]
     assert engine.specs[1].pop("translation_cost") is True
     assert engine.specs[0] == engine.specs[1]
@@ -165,11 +165,11 @@ def test_the_engines_errors_keep_their_words(
 
 def test_interrupting_gives_the_result_so_far(engine: fake.Engine, invoke: Invoke) -> None:
     def interrupted(spec: dict[str, Any], progress: Any) -> dict[str, Any]:
-        told = {"design_instructions": {}, "done": 1, "total": None, "phase": "measure"}
-        assert progress(json.dumps({**told, "seconds": 0.1}))
+        report = {"design_instructions": {}, "done": 1, "total": None, "phase": "measure"}
+        assert progress(json.dumps({**report, "seconds": 0.1}))
         # From inside, where its handler is installed: it would end the tests otherwise.
         os.kill(os.getpid(), signal.SIGINT)
-        while progress(json.dumps({**told, "seconds": 0.2})):
+        while progress(json.dumps({**report, "seconds": 0.2})):
             time.sleep(0.01)
         answer = fake.result(spec)
         answer["designs"][0]["status"] = "partial"

@@ -72,7 +72,7 @@ def test_inferred_pages_were_there_before_unless_they_are_to_fault() -> None:
     assert numbers["walks"] == 2 * 8192 + CODE_FAULT
     assert others["walks"] == numbers["walks"] + 8192 + CODE_FAULT
     assert value(before, "os", "fault_cycles") == 0 < value(faults, "os", "fault_cycles")
-    # What is placed where does not depend on it.
+    # The placement of pages does not depend on it.
     for name in ("mapped_4kb_bytes", "page_table_bytes", "inferred_mappings"):
         assert value(before, "os", name) == value(faults, "os", name)
     # The aligned 2 MB around an address are the area: with thp they are one page from the

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import pagewalk
-from asking import Cli
+from invoking import Cli
 from live import needs, needs_qemu, newer_emulator
 
 Info = dict[str, int]
@@ -234,7 +234,7 @@ def test_one_that_hides_what_tells_of_accesses_is_refused(
 
 
 LIMITS = Path(__file__).parent / "emulator_limits.c"
-# What docs/limits.md says of each, natively, under QEMU 7.2 and from 9.0 on.
+# Outcomes in docs/limits.md: natively, under QEMU 7.2, and from 9.0 on.
 CASES = {
     "pthread_cancel": ("yes", None, "yes"),
     "ptrace": ("yes", "Function not implemented", "Function not implemented"),
@@ -272,7 +272,7 @@ def test_what_the_emulator_cannot_do_pagewalk_cannot_either(
     from pagewalk import native
 
     emulator = newer_emulator() if newer else native.doctor()["qemu"]["Ok"]
-    # What kills the program is left out: it ends the others' process, too.
+    # A case that kills the program is left out: it would end the other cases' process, too.
     cases = [name for name in CASES if name != "pthread_cancel" or newer]
     command: list[str | Path] = [limits, *cases]
     natively = subprocess.run(command, capture_output=True, text=True, check=True).stdout
@@ -283,7 +283,7 @@ def test_what_the_emulator_cannot_do_pagewalk_cannot_either(
     assert answer.stdout == alone
     said = dict(line.split(": ", 1) for line in alone.splitlines())
     really = dict(line.split(": ", 1) for line in natively.splitlines())
-    # Of the installed one, too, whichever it is.
+    # The installed emulator may be of either version.
     version = subprocess.run([emulator, "--version"], capture_output=True, text=True, check=True)
     (major,) = re.findall(r" version (\d+)\.", version.stdout)
     which = 2 if int(major) >= 9 else 1

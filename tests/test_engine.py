@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from asking import Cli, Completed
+from invoking import Cli, Completed
 
 GUPS = ["--workload", "gups", "--size", "64MiB", "--warmup", "100K", "--instructions", "300K"]
 LONG = ["--workload", "gups", "--size", "1GiB", "--warmup", "0", "--instructions", "100G"]
@@ -230,7 +230,7 @@ def test_heavy_libraries_wait_until_they_are_used(arguments: list[str]) -> None:
 
 
 class Terminal:
-    """What a process shows on a terminal, read with a limit of time."""
+    """Output of a process on a terminal, read with a limit of time."""
 
     def __init__(self, leader: int) -> None:
         self.leader = leader
@@ -254,7 +254,7 @@ class Terminal:
 
 @contextmanager
 def simulating(output: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[bytes], Terminal]]:
-    """A long run that is under way: it has told its progress."""
+    """A long run that is under way: it has reported its progress."""
     command = [sys.executable, "-m", "pagewalk", "run", *LONG, *arguments]
     leader, follower = pty.openpty()
     try:

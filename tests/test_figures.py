@@ -10,7 +10,7 @@ import pytest
 
 import fake
 import pagewalk
-from asking import Invoke
+from invoking import Invoke
 from pagewalk import native
 from pagewalk.errors import Failure, UserError
 from pagewalk.result import Result

@@ -90,17 +90,17 @@ def speedups(report: str) -> dict[str, float]:
 
 
 def held(text: str, comparisons: list[dict[str, float]]) -> None:
-    """Whether a page's table has what its first two comparisons have shown.
+    """Checks a page's table against the results of its first two comparisons.
 
-    One seed gives one answer. What is recorded of the page's program differs by compiler and
-    emulator, which lay it out: by a hundredth, beside what rounding does.
+    One seed gives one answer. Compiler and emulator decide the layout of the recorded program. They
+    change a number by a hundredth, beside rounding.
     """
     table = re.findall(r"^\| `(\w+)`[^|]* \| ([\d.]+) \| ([\d.]+) \|$", text, re.MULTILINE)
     assert [name for name, *_ in table] == ["thp", "ecpt"]
     for name, *printed in table:
         for number, found in zip(printed, comparisons[:2], strict=True):
             assert found[name] == pytest.approx(float(number), abs=0.015), name
-    # What the page concludes: a sixth, and as much as before.
+    # The page's conclusions: thp keeps a sixth of its gain, and ecpt all of it.
     gains = [{name: speed - 1 for name, speed in found.items()} for found in comparisons[:2]]
     assert gains[1]["thp"] == pytest.approx(gains[0]["thp"] / 6, rel=0.2)
     assert gains[1]["ecpt"] == pytest.approx(gains[0]["ecpt"], rel=0.01)

@@ -10,7 +10,7 @@ import pytest
 
 SCRIPT = Path(__file__).parent.parent / "scripts" / "lost_comparisons.py"
 
-# What rustc 1.95 makes of `let is_it = n != 0; sum += u64::from(!is_it); if is_it { … }`.
+# The MIR of rustc 1.95 for `let is_it = n != 0; sum += u64::from(!is_it); if is_it { … }`.
 LOST = """fn counted(_1: &mut u64, _2: u32) -> bool {
     debug sum => _1;
     let mut _0: bool;
@@ -74,7 +74,7 @@ def test_a_bool_without_a_value_is_named_with_its_line(script: ModuleType) -> No
         ("_0 = const false;\n        goto", "goto"),
         # Gone with its storage.
         ("nop;", "_3 = const true;\n        StorageDead(_3);"),
-        # Of a longer name nothing is read.
+        # A longer name is another variable.
         ("copy _3)", "copy _33)"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Designs on several machines: what the engine is asked for, and what is told of it."""
+"""Designs on several machines: the engine's specification, and the report of the result."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 import fake
 import pagewalk
-from asking import Invoke, refused, written
+from invoking import Invoke, refused, written
 from pagewalk.result import Result
 from pagewalk.view import columns, page
 
@@ -20,9 +20,9 @@ NAMES = [f"{design} on {machine}" for machine in "ab" for design in ("radix", "t
 
 
 def test_machines_stand_with_commas_between_them(engine: fake.Engine, invoke: Invoke) -> None:
-    for given, asked in (("a,b", ["a", "b"]), ("a, x/b.toml", ["a", "x/b.toml"]), ("a", "a")):
+    for given, machines in (("a,b", ["a", "b"]), ("a, x/b.toml", ["a", "x/b.toml"]), ("a", "a")):
         assert invoke("compare", *GUPS, "--machine", given)[0] == 0
-        assert engine.specs[-1]["machine"] == asked
+        assert engine.specs[-1]["machine"] == machines
 
 
 def test_a_file_with_a_comma_in_its_name_is_one_machine(

@@ -1,4 +1,4 @@
-"""Programs side by side, and requests: what the engine is asked for and what is told of it."""
+"""Mixes and requests: the engine's specification, and the report of the result."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 import fake
 import pagewalk
-from asking import Invoke, refused, written
+from invoking import Invoke, refused, written
 from pagewalk.result import Result
 
 

@@ -44,7 +44,7 @@ def test_text_that_is_no_utf8_is_told_apart() -> None:
     odd = "caf\udce9"
     assert not native.explain(odd).get("found")
     assert native.nearest(odd, ["caf\udce8", "x"]) in ("caf\udce8", None)
-    told: dict[str, Any] = json.loads(
+    spec: dict[str, Any] = json.loads(
         native._spec(
             {
                 "source": {"mix": {"programs": [{"trace": {"path": odd}}]}},
@@ -54,8 +54,8 @@ def test_text_that_is_no_utf8_is_told_apart() -> None:
         )
     )
     written = {"bytes": [99, 97, 102, 233]}
-    assert told["perfetto"] == written
-    assert told["source"]["mix"]["programs"] == [{"trace": {"path": written}}]
+    assert spec["perfetto"] == written
+    assert spec["source"]["mix"]["programs"] == [{"trace": {"path": written}}]
     assert json.loads(native._spec({"source": {"program": {"argv": ["a", odd]}}})) == {
         "source": {"program": {"argv": ["a", written]}}
     }

@@ -11,7 +11,7 @@ import pytest
 
 import fake
 import pagewalk
-from asking import Invoke
+from invoking import Invoke
 from pagewalk.config.options import OPTIONS, Arguments
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -47,7 +47,7 @@ GIVEN: dict[str, tuple[str, Any, Any]] = {
     "ignore_memory": ("", True, True),
     "translation_cost": ("", True, True),
 }
-"""Of each option that has a place: as a flag, as a keyword, and as the engine gets it."""
+"""Values of each option that a specification has: flag, keyword, and the engine's value."""
 
 
 def test_python_has_the_tables_keywords() -> None:
@@ -105,5 +105,5 @@ def test_a_comparison_asks_what_translation_costs_where_that_is_defined(
         assert invoke(*words)[0] == 0
     pagewalk.compare(workload="gups", progress=False)
     pagewalk.run(workload="gups", progress=False)
-    asked = [spec.get("translation_cost") for spec in engine.specs]
-    assert asked == [True, False, None, None, True, True, None]
+    costs = [spec.get("translation_cost") for spec in engine.specs]
+    assert costs == [True, False, None, None, True, True, None]

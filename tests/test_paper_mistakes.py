@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from asking import Invoke
+from invoking import Invoke
 from pagewalk.errors import PagewalkError, UserError
 from pagewalk.reproduce import Design
 from pagewalk.reproduce import paper as papers

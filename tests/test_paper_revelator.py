@@ -66,7 +66,7 @@ def outcome(
 
 
 def given(rows: list[Row], panel: str | None = None) -> dict[tuple[str, str], tuple[Any, ...]]:
-    """What the paper gives, by place: the number, the end of its range, its bound."""
+    """The paper's numbers by place: the number, the end of its range, its bound."""
     return {
         (row.group, row.series): (row.paper, row.up_to, row.bound)
         for row in rows

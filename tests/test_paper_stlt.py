@@ -112,7 +112,7 @@ def test_the_paper_s_numbers_stand_beside_ours(paper: Paper) -> None:
     text = {(r.group, r.series): r.paper for r in rows(paper, "fig13", lambda _: FAILED)}
     assert text["hash tables", "STLT"] == 2.42
     assert text["trees", "STLT"] == 11.2
-    # What the text says of STLT over SLB follows from its means.
+    # The text's numbers for STLT over SLB are ratios of its means.
     assert text["hash tables", "SLB"] * 1.423 == pytest.approx(2.42, abs=0.005)  # type: ignore[operator]
     assert text["trees", "SLB"] * 1.73 == pytest.approx(11.2, abs=0.05)  # type: ignore[operator]
     table = {(r.group, r.series): r.paper for r in rows(paper, "table5", lambda _: FAILED)}
@@ -147,7 +147,7 @@ def test_uniform_requests_miss_what_their_sets_have_no_room_for(paper: Paper) ->
         held[draw.randrange(sets)] += 1
     beyond = sum(max(x - 4, 0) for x in held) / number
     assert common.conflicts(number, sets, 4) == pytest.approx(beyond, rel=0.05)
-    # 10 million keys over 8,388,608 sets, and e^-8 of them never asked for.
+    # 10 million keys over 8,388,608 sets, and e^-8 of them without a request.
     assert table5.closed_form(512) == pytest.approx(0.81, abs=0.02)
     assert table5.closed_form(table5.of_misses(3.61)) == pytest.approx(3.61, abs=0.01)
 

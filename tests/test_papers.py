@@ -1,4 +1,4 @@
-"""What papers need beyond one: seeds, statuses, machines, traces, mixes, sizes by scale."""
+"""Features that several papers need: seeds, statuses, machines, traces, mixes, sizes by scale."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from asking import Invoke
+from invoking import Invoke
 from pagewalk.errors import UserError
 from pagewalk.reproduce import Bars, Figure, Lines, Outcome, Panel, Paper, Row, drawing
 from pagewalk.reproduce import paper as papers
@@ -442,7 +442,7 @@ def test_a_figure_may_have_more_seeds_than_its_scale(folder: Path, invoke: Invok
     (counts,) = data["figures"]
     assert {row["seeds"] for row in counts["rows"]} == {3}
     assert {run["seed"] for run in counts["runs"]} == {1, 2, 3}
-    # Who asks for a number gets it.
+    # A read of a number returns it.
     data = _reproduced(invoke, folder, "--scale", "tiny", "--seeds", "1")
     assert {row["seeds"] for row in data["figures"][0]["rows"]} == {1}
 
@@ -450,14 +450,14 @@ def test_a_figure_may_have_more_seeds_than_its_scale(folder: Path, invoke: Invok
 def test_a_run_may_tell_where_pages_lie(folder: Path, tmp_path: Path) -> None:
     paper = papers.load(str(folder), "tiny")
     run = paper.run("GUPS", "A")
-    told = replace(run, mappings=True)
-    found, _ = keys([run, told], tmp_path)
-    assert found[run.identity] != found[told.identity]
-    outcomes = simulate([run, told], Cache(tmp_path / "cache"))
+    with_mappings = replace(run, mappings=True)
+    found, _ = keys([run, with_mappings], tmp_path)
+    assert found[run.identity] != found[with_mappings.identity]
+    outcomes = simulate([run, with_mappings], Cache(tmp_path / "cache"))
     assert outcomes(run).result.mappings is None
-    pages = outcomes(told).result.mappings
+    pages = outcomes(with_mappings).result.mappings
     assert pages
-    assert sum(page.bytes for page in pages) == outcomes(told).get("mapped_4kb")
+    assert sum(page.bytes for page in pages) == outcomes(with_mappings).get("mapped_4kb")
 
 
 def test_what_is_kept_of_a_mix_depends_on_nothing_beside_it(folder: Path, tmp_path: Path) -> None:

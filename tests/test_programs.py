@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from asking import Cli, Completed
+from invoking import Cli, Completed
 from live import needs_qemu
 
 ROOT = Path(__file__).parent.parent

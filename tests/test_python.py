@@ -109,8 +109,8 @@ def test_frames_of_several_runs_go_together(results: list[Result]) -> None:
         assert polars.concat(frames).height == sum(frame.height for frame in frames)
     for frame in (f for r in results for f in (r.summary, r.frame(), r.intervals(), r.programs)):
         assert polars.Null not in frame.dtypes
-    for told in ("frame", "histograms"):
-        polars.concat([getattr(result, told)() for result in results])
+    for method in ("frame", "histograms"):
+        polars.concat([getattr(result, method)() for result in results])
     intervals = [result.intervals() for result in results]
     # The first of them has none, and yet the columns that all have.
     assert intervals[0].is_empty()
@@ -179,7 +179,7 @@ MIXES: tuple[Any, ...] = (
     *([{}], [{"program": "ls"}], [{"trace": "t.pwt", "size": 1}]),
 )
 REGIONS = Path(__file__).parent / "regions.toml"
-"""Of a trace, which no other program has."""
+"""Regions of a trace; no other program has regions."""
 
 WRONG: dict[str, list[dict[str, Any]]] = {
     "machine": [{"machine": "nowhere"}, {"machine": ["epyc-milan"] * 2}],
@@ -222,7 +222,7 @@ WRONG: dict[str, list[dict[str, Any]]] = {
     "perfetto_walks": [{"perfetto_walks": 0}],
     "mappings": [{"mappings": [(0, 4096)]}],
 }
-"""Of each keyword what cannot be, alone or beside others."""
+"""Invalid values of each keyword, alone or beside others."""
 
 
 def test_every_keyword_has_mistakes() -> None:
@@ -299,8 +299,8 @@ def test_an_interrupt_ends_a_loop_of_runs(engine: fake.Engine, interrupts: Path)
     def interrupted(spec: dict[str, Any], progress: Any) -> dict[str, Any]:
         if len(engine.specs) == 2:
             os.kill(os.getpid(), signal.SIGINT)
-            told = {"done": 1, "total": None, "phase": "measure"}
-            while progress(json.dumps(told)):
+            report = {"done": 1, "total": None, "phase": "measure"}
+            while progress(json.dumps(report)):
                 pass
             return {**fake.result(spec), "partial": True}
         return fake.result(spec)

@@ -26,7 +26,7 @@ def _script() -> ModuleType:
 
 
 real = _script()
-# By what is told apart in them: pipes, threads, children, signals, exit statuses, files.
+# Commands that differ in their use of pipes, threads, children, signals, statuses and files.
 CHOSEN = [
     "sort --parallel=4",
     "shuf --random-source",

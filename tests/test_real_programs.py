@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from asking import Cli
+from invoking import Cli
 from live import needs, needs_qemu
 
 Numbers = dict[str, dict[str, float]]
@@ -171,8 +171,8 @@ def test_a_built_in_key_value_program_is_the_real_one(cli: Cli, tmp_path: Path) 
 
 def test_two_recordings_of_a_program_agree(cli: Cli, tmp_path: Path) -> None:
     """The same program twice: the emulator places it at the same addresses and gives it the same
-    random bytes at its start. What it draws later is the kernel's, from which Python would take
-    the hashes of its words, unless told a seed (which isolated it does not read): so only times
+    random bytes at its start. Later random bytes are the kernel's. Python would take the hashes of
+    its words from them without PYTHONHASHSEED, which isolated Python does not read. So only times
     and process numbers differ."""
     environment = {**os.environ, "PYTHONHASHSEED": "0"}
     runs = []

@@ -15,7 +15,7 @@ import pytest
 
 import fake
 import pagewalk
-from asking import Invoke, refused, told
+from invoking import Invoke, output_of, refused
 from pagewalk import native, regions
 from pagewalk.errors import UserError
 from pagewalk.programs import kmeans
@@ -75,7 +75,7 @@ def test_few_stretches_have_few_clusters() -> None:
 
 
 def test_a_spread_is_the_share_of_instructions_in_other_blocks() -> None:
-    """Of stretches that have x of their instructions in a block of their own, x."""
+    """The spread is x if stretches have x of their instructions in a block of their own."""
     rng = np.random.default_rng(7)
     rows = rng.uniform(-1, 1, (2001, 15))
     shares = np.zeros((2000, 2001))
@@ -90,7 +90,7 @@ def test_the_phases_of_a_program_are_found(churn: Path, tmp_path: Path, invoke: 
     out = tmp_path / "regions.toml"
     prefix = tmp_path / "s"
     words = ("trace", "regions", str(churn), "--length", "10K", "-o", str(out))
-    text = told(invoke, *words, "--simpoint", str(prefix))
+    text = output_of(invoke, *words, "--simpoint", str(prefix))
     found = regions.read(out)
     assert (found.trace, found.length, found.seed) == ("churn.pwt", 10_000, 1)
     assert found.instructions == native.trace_info(str(churn))["instructions"]
@@ -115,9 +115,9 @@ def test_the_phases_of_a_program_are_found(churn: Path, tmp_path: Path, invoke: 
     # Nothing else is left there, and the same words write the same file.
     assert {p.name for p in tmp_path.iterdir()} == {"regions.toml", "s.simpoints", "s.weights"}
     again = tmp_path / "again.toml"
-    told(invoke, *words[:-1], str(again))
+    output_of(invoke, *words[:-1], str(again))
     assert again.read_bytes() == out.read_bytes()
-    other = told(invoke, *words[:-2], "--seed", "2")
+    other = output_of(invoke, *words[:-2], "--seed", "2")
     assert other != text
 
 
@@ -139,7 +139,7 @@ def test_two_regions_are_of_the_two_loops_of_a_program(churn: Path, tmp_path: Pa
 
 def test_any_trace_has_regions(churn: Path, tmp_path: Path, invoke: Invoke) -> None:
     other = tmp_path / "churn.champsimtrace.gz"
-    told(invoke, "trace", "convert", str(churn), "-o", str(other))
+    output_of(invoke, "trace", "convert", str(churn), "-o", str(other))
     lines = "".join(
         f"I  {0x1000 + 4 * (n % 9):x},4\n L {0x9000 + 8 * n:x},8\n" for n in range(5000)
     )
@@ -147,7 +147,7 @@ def test_any_trace_has_regions(churn: Path, tmp_path: Path, invoke: Invoke) -> N
     lackey.write_text(lines)
     for path, length in ((other, "100K"), (lackey, "100")):
         out = tmp_path / "r.toml"
-        told(invoke, "trace", "regions", str(path), "--length", length, "-o", str(out))
+        output_of(invoke, "trace", "regions", str(path), "--length", length, "-o", str(out))
         found = regions.read(out)
         assert found.instructions == native.trace_info(str(path))["instructions"]
         assert sum(r.weight for r in found.regions) == pytest.approx(1)
@@ -157,7 +157,7 @@ def test_requests_are_told_of_a_program_that_counts_them(tmp_path: Path, invoke:
     trace, out = tmp_path / "g.pwt", tmp_path / "g.toml"
     words = "record --workload gups --size 1MiB --instructions 1M -o".split()
     assert invoke(*words, str(trace))[0] == 0
-    told(invoke, "trace", "regions", str(trace), "--length", "10K", "-o", str(out))
+    output_of(invoke, "trace", "regions", str(trace), "--length", "10K", "-o", str(out))
     found = regions.read(out)
     assert found.requests is not None and found.instructions is not None
     rate = sum(r.weight * (r.requests or 0) / r.instructions for r in found.regions)
@@ -271,11 +271,11 @@ def test_more_are_proposed_where_few_stretches_hide_phases(
     trace = tmp_path / "t.pwt"
     trace.touch()
     vectors_of(monkeypatch, [0, 1, 2, 3], 100)
-    text = told(invoke, "trace", "regions", str(trace), "--length", "100")
+    text = output_of(invoke, "trace", "regions", str(trace), "--length", "100")
     assert "So few stretches hide phases; --length 10 would make more." in text
     assert "For a spread of 1 % 2 are too few" in text.replace("1.00", "1")
     vectors_of(monkeypatch, [0, 1] * 40, 100)
-    text = told(invoke, "trace", "regions", str(trace), "--length", "100")
+    text = output_of(invoke, "trace", "regions", str(trace), "--length", "100")
     assert "So few" not in text
     assert "For a spread" not in text
 
@@ -309,7 +309,7 @@ def test_a_file_by_hand_is_read(tmp_path: Path) -> None:
         regions.Region(at=700, instructions=100, weight=0.75, stretches=7),
     )
     assert (found.instructions, found.spread) == (1000, None)
-    # What is written of it is the same.
+    # The written file reads back as the same regions.
     found.write(str(path))
     assert regions.read(path) == found
     few = "version = 1\nregions = [{at = 0, instructions = 5, weight = 1}]"
@@ -447,31 +447,31 @@ def test_two_regions_weigh_what_each_measures_alone(churn: Path, tmp_path: Path)
 
 def test_regions_that_are_found_can_be_run(churn: Path, tmp_path: Path, invoke: Invoke) -> None:
     out, answer = tmp_path / "r.toml", tmp_path / "r.json"
-    text = told(invoke, "trace", "regions", str(churn), "--length", "100K", "-o", str(out))
+    text = output_of(invoke, "trace", "regions", str(churn), "--length", "100K", "-o", str(out))
     assert f"pagewalk run --trace {churn} --regions {out}" in text
     found = regions.read(out)
     for command in (["run"], ["compare", "--designs", "radix,thp"]):
         words = [*command, "--trace", str(churn), "--regions", str(out), "--json", str(answer)]
-        text = told(invoke, *words)
+        text = output_of(invoke, *words)
         n = len(found.regions)
         assert f"Regions ({n}, by their weights)" in text
         assert f"All numbers are those of {n} regions" in text
         assert "no error bound is known" in text
         data = json.loads(answer.read_text())
-        asked = data["regions"]
-        assert asked["warming"] == {"followed": None, "warmed": 50_000}
-        assert asked["trace_instructions"] == found.instructions
-        assert [r["at"] for r in asked["regions"]] == [r.at for r in found.regions]
+        whole = data["regions"]
+        assert whole["warming"] == {"followed": None, "warmed": 50_000}
+        assert whole["trace_instructions"] == found.instructions
+        assert [r["at"] for r in whole["regions"]] == [r.at for r in found.regions]
         weights = [r.weight for r in found.regions]
-        assert [r["weight"] for r in asked["regions"]] == pytest.approx(weights, rel=1e-12)
+        assert [r["weight"] for r in whole["regions"]] == pytest.approx(weights, rel=1e-12)
         for design in data["designs"]:
             assert design["status"] == "complete"
-            told_of = design["regions"]
-            assert told_of["error_bound"] is None
+            measured = design["regions"]
+            assert measured["error_bound"] is None
             assert design["sampling"] is None
-            assert len(told_of["regions"]) == n
+            assert len(measured["regions"]) == n
             # A region ends with an operation, which may stand for several instructions.
-            off = [m["instructions"] - 100_000 for m in told_of["regions"]]
+            off = [m["instructions"] - 100_000 for m in measured["regions"]]
             assert all(abs(instructions) < 20 for instructions in off)
     first, second = (d["summary"] for d in data["designs"])
     ipc = [next(m["value"] for m in s if m["name"] == "ipc") for s in (first, second)]
@@ -494,7 +494,7 @@ def test_what_comes_before_a_region_can_be_said(churn: Path, tmp_path: Path) -> 
         assert result.data["regions"]["warming"] == warming
         (design,) = result.designs
         assert design.regions is not None
-        # What was passed over leaves unknown what the caches hold.
+        # A fast-forward without filtered warming leaves stale state in the caches.
         unknown = design.regions.warming.unknown if design.regions.warming else {}
         assert (sum(unknown.get("l3", [0])) > 0) == (warming["followed"] is not None)
 

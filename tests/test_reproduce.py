@@ -18,7 +18,7 @@ from typing import Any
 import polars
 import pytest
 
-from asking import Invoke
+from invoking import Invoke
 from pagewalk.config.config import parse
 from pagewalk.errors import UserError
 from pagewalk.reproduce import (
@@ -311,7 +311,7 @@ def test_a_killed_reproduction_goes_on_where_it_was(folder: Path, tmp_path: Path
     done = len(finished(folder))
     assert 2 <= done <= 4
     assert not (tmp_path / "out").exists()
-    # What it had started ends with it.
+    # Its workers end with it.
     time.sleep(1.0)
     assert len(finished(folder)) == done
     (folder / "paper.toml").write_text(PAPER)
@@ -367,7 +367,7 @@ def test_runs_of_one_stream_go_together() -> None:
     other = Run(Program("gups", "8MiB"), designs[0], "m", 1000)
     found = batches([*runs, other])
     assert sorted(len(batch.runs) for batch in found) == [1, 3]
-    # What takes long does not wait for others, unless its start does.
+    # Long runs do not share a batch, unless their start is long.
     slow = [Run(program, design, "m", 1_000_000_000) for design in designs]
     assert [len(batch.runs) for batch in batches(slow)] == [1, 1, 1]
     heavy = Program("gups", "4MiB", start=300.0)
@@ -377,14 +377,14 @@ def test_runs_of_one_stream_go_together() -> None:
 
 def test_what_is_computed_needs_no_engine(tmp_path: Path) -> None:
     class Watcher(Silent):
-        told: tuple[int, int] | None = None
+        plan: tuple[int, int] | None = None
 
         def planned(self, there: int, missing: int, seconds: float) -> None:
-            self.told = (there, missing)
+            self.plan = (there, missing)
 
     watcher = Watcher()
     simulate([], Cache(tmp_path), watcher=watcher)
-    assert watcher.told == (0, 0)
+    assert watcher.plan == (0, 0)
 
 
 def test_means() -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from asking import Invoke
+from invoking import Invoke
 from pagewalk.host import run_folder
 from pagewalk.runs.cache import Cache
 from paper import arguments, finished, reproduce, small_paper

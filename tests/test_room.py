@@ -99,15 +99,15 @@ class Place:
 
 
 class Left(Silent):
-    """Keeps what is said of the remaining time."""
+    """Keeps the reports of the remaining time."""
 
     def __init__(self, place: Place) -> None:
         self.place = place
-        self.told: list[tuple[float, float | None]] = []
+        self.reports: list[tuple[float, float | None]] = []
 
     def progress(self, share: float, left: float | None, running: list[str], done: int) -> None:
         assert 0 <= share <= 1
-        self.told.append((self.place.now, left))
+        self.reports.append((self.place.now, left))
 
 
 def go(
@@ -130,8 +130,8 @@ def test_the_remaining_time_is_measured(
     runs = [*runs_of("gups", 20), *runs_of("bfs", 20), *runs_of("kmer", 20)]
     _, watcher = go(runs, place, tmp_path, monkeypatch)
     end = place.now
-    # Of the last two or three batches it is chance which core has which.
-    early = [(now, left) for now, left in watcher.told if end / 4 < now < 0.9 * end]
+    # The cores of the last two or three batches are a matter of chance.
+    early = [(now, left) for now, left in watcher.reports if end / 4 < now < 0.9 * end]
     assert len(early) > 20
     for now, left in early:
         assert left is not None
@@ -169,7 +169,7 @@ def test_memory_is_respected_and_what_is_small_goes_on(
     _, watcher = go([*large, *small], place, tmp_path, monkeypatch)
     assert place.most <= 2 << 30
     assert len(place.handed) == 11
-    assert watcher.told
+    assert watcher.reports
 
 
 def test_what_never_fits_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

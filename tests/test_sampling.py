@@ -1,4 +1,4 @@
-"""Samples, as the command line and Python tell of them."""
+"""Samples on the command line and in Python."""
 
 from __future__ import annotations
 
@@ -12,24 +12,26 @@ from typing import Any
 import pytest
 
 import pagewalk
-from asking import Invoke, refused, told
+from invoking import Invoke, output_of, refused
 from live import needs_qemu
 from pagewalk import _native, native
 
 
 def test_samples_say_between_which_ends_a_number_lies(invoke: Invoke) -> None:
-    asked = "compare --workload gups --size 64MiB --designs radix,thp --warmup 0"
+    command = "compare --workload gups --size 64MiB --designs radix,thp --warmup 0"
     limits = "--instructions 30M --precision 5% --no-translation-cost"
-    found = told(invoke, *asked.split(), *limits.split())
+    found = output_of(invoke, *command.split(), *limits.split())
     assert "Samples (" in found and "with 95 % confidence)" in found
     assert "times as fast" in found.split("thp: IPC")[1]
 
 
 def test_an_interval_may_have_no_upper_end(invoke: Invoke, tmp_path: Path) -> None:
     """Two samples that differ much bound the IPC from below alone."""
-    asked = "run --workload gups --warmup 0 --sample 1K/1M:0 --instructions 2M".split()
+    command = "run --workload gups --warmup 0 --sample 1K/1M:0 --instructions 2M".split()
     page = tmp_path / "page.html"
-    found = told(invoke, *asked, "--json", str(tmp_path / "result.json"), "--html", str(page))
+    found = output_of(
+        invoke, *command, "--json", str(tmp_path / "result.json"), "--html", str(page)
+    )
     assert "to any number)" in found and page.exists()
     sampling = (
         pagewalk.Result(json.loads((tmp_path / "result.json").read_text())).designs[0].sampling
@@ -49,13 +51,13 @@ def test_an_interval_may_have_no_upper_end(invoke: Invoke, tmp_path: Path) -> No
 def test_only_what_samples_estimate_can_be_asked_for(
     invoke: Invoke, metric: str, said: str
 ) -> None:
-    asked = f"run --workload gups --instructions 1M --precision 2%:{metric}"
-    assert said in refused(invoke, *asked.split())
+    command = f"run --workload gups --instructions 1M --precision 2%:{metric}"
+    assert said in refused(invoke, *command.split())
 
 
 def test_a_number_that_no_sample_has_is_told(invoke: Invoke) -> None:
-    asked = "run --workload gups --size 64MiB --warmup 0 --instructions 30M --design perfect-tlb"
-    found = told(invoke, *asked.split(), "--precision", "9%:walk_cycles_mean")
+    command = "run --workload gups --size 64MiB --warmup 0 --instructions 30M --design perfect-tlb"
+    found = output_of(invoke, *command.split(), "--precision", "9%:walk_cycles_mean")
     assert "walk_cycles_mean of perfect-tlb has no value in the samples" in " ".join(found.split())
 
 
@@ -86,7 +88,7 @@ def recorded(folder: Path) -> str:
 
 
 def counted(trace: str, jobs: int, **more: Any) -> Any:
-    """What samples of a recording count, without what is of the host."""
+    """The numbers of samples of a recording, without those of the host."""
     options: dict[str, Any] = {"sample": "2K/40K:10K+5K", "warmup": 0, "instructions": "2.4M"}
     result = pagewalk.compare(
         trace=trace,
@@ -110,7 +112,7 @@ def test_samples_of_a_recording_count_the_same_on_one_core_and_on_several(tmp_pa
         assert sampled["since_boot"] == all_of_it["since_boot"], "each page is mapped once"
         metrics = {m["name"]: m["value"] for m in sampled["summary"]}
         assert 60 * 2000 <= metrics["instructions"] < 60 * 2100
-    # What warms up is passed over but before the first sample.
+    # Only the first shard simulates the warm-up; the others fast-forward it.
     assert counted(trace, 1, warmup="100K", skip=0) == counted(trace, 8, warmup="100K", skip=0)
 
 
@@ -193,7 +195,7 @@ SMALL = {"memory.l3.size_kb": 512, "caches.l2.size_kb": 64}
 
 def test_what_auto_follows_fills_the_caches_and_leaves_next_to_nothing_unknown() -> None:
     short, unknown = looked_at(settings=SMALL)
-    # What uses twice the 8,192 lines of the last-level cache fills it.
+    # A part that uses twice the 8,192 lines of the last-level cache fills it.
     assert short is not None and 65_536 <= short < 10_000_000
     assert unknown is None or sum(unknown.unknown["l3"]) < 0.5
     _, without = looked_at(settings=SMALL, sample="5K/50M:20K")
@@ -209,7 +211,7 @@ def test_auto_follows_all_where_a_part_of_the_program_does_not_tell() -> None:
 
 
 def test_a_report_says_what_came_before_each_sample(invoke: Invoke) -> None:
-    asked = "run --workload gups --size 16MiB --warmup 0 --instructions 1M --sample"
+    command = "run --workload gups --size 16MiB --warmup 0 --instructions 1M --sample"
     for warming, said in (
         (
             "10K+5K",
@@ -219,7 +221,7 @@ def test_a_report_says_what_came_before_each_sample(invoke: Invoke) -> None:
         ("all+5K", "filtered functional warming (all before), then functional warming (5.00 K"),
         ("5K", "Before each sample: functional warming (5.00 K instructions)."),
     ):
-        found = " ".join(told(invoke, *asked.split(), f"5K/100K:{warming}").split())
+        found = " ".join(output_of(invoke, *command.split(), f"5K/100K:{warming}").split())
         assert said in found, found
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import pagewalk
-from asking import Invoke, refused
+from invoking import Invoke, refused
 
 SMALL = {"workload": "gups", "size": "16MiB"}
 

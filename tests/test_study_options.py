@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import pagewalk
-from asking import Invoke, refused
+from invoking import Invoke, refused
 from pagewalk.config.config import toml
 from pagewalk.errors import UserError
 from pagewalk.studies import command

@@ -1,4 +1,4 @@
-"""What `--vary` and its like say: names, lists, ranges, and names that step together."""
+"""Values of `--vary` and its like: names, lists, ranges, and names that step together."""
 
 from __future__ import annotations
 
@@ -285,6 +285,6 @@ def test_programs_are_sized_by_their_parameters() -> None:
     assert axes.sized("bfs", {"vertices": str(2**20)}) == small
     assert axes.sized("bfs", {"scale": "20", "degree": "32"}) > small
     assert axes.sized("kv-hash", {"keys": "2000"}) == 2 * axes.sized("kv-hash", {"keys": "1000"})
-    # What the engine will refuse is no mistake here.
+    # A value that only the engine refuses is accepted here.
     assert axes.sized("bfs", {"scale": "x"}) == axes.default_size("bfs")
     assert axes.sized("gups", {}) == axes.default_size("gups")

@@ -1,4 +1,4 @@
-"""What becomes of a study's results: their files, means, the terminal's tables and charts."""
+"""Results of a study: files, means, tables of the terminal, and charts."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def filled(folder: Path, cycles: dict[str, float], **axes: Any) -> Path:
 
 
 def rows(folder: Path) -> pl.DataFrame:
-    """What anybody sees who reads the files."""
+    """The rows in the files of a study."""
     return pl.read_parquet(folder / "runs" / "*.parquet")
 
 
@@ -195,7 +195,7 @@ def test_a_failed_run_is_replaced_when_it_succeeds(tmp_path: Path) -> None:
     with dataset(tmp_path, planned) as study:
         assert not study.has(key(planned[1]))
         study.add(planned[1], finished(planned[1], 20e6))
-        study.add(planned[1], failed(planned[1]))  # what is there is kept
+        study.add(planned[1], failed(planned[1]))  # the finished run is kept
         assert len(rows(tmp_path)) == 2
     table = rows(tmp_path)
     assert len(table) == 2
@@ -274,7 +274,7 @@ def test_speedups_are_over_the_first_of_the_plan_that_is(tmp_path: Path) -> None
 def test_a_shortcut_makes_speedups_by_requests(tmp_path: Path) -> None:
     planned = points(designs=["radix", "stlt"])
 
-    def asked(at: Any, cycles: float, requests: float, **changes: Any) -> Outcome:
+    def by_requests(at: Any, cycles: float, requests: float, **changes: Any) -> Outcome:
         outcome = finished(at, cycles, **changes)
         assert outcome.data is not None
         summary = outcome.data["design"]["summary"]
@@ -283,10 +283,10 @@ def test_a_shortcut_makes_speedups_by_requests(tmp_path: Path) -> None:
         return outcome
 
     with dataset(tmp_path, planned) as study:
-        study.add(planned[0], asked(planned[0], 40e6, 1000))
+        study.add(planned[0], by_requests(planned[0], 40e6, 1000))
         shortcut: dict[str, Any] = {"shortcut": {"stlt": {}}}
         # Simulated apart, it says that it goes by instructions.
-        study.add(planned[1], asked(planned[1], 40e6, 3000, config=shortcut))
+        study.add(planned[1], by_requests(planned[1], 40e6, 3000, config=shortcut))
     assert of(rows(tmp_path), design="stlt")["speedup"] == pytest.approx(3.0)
     assert of(rows(tmp_path), design="stlt")["speedup_by"] == "request"
     assert of(rows(tmp_path), design="radix")["speedup"] == 1.0
@@ -559,8 +559,8 @@ def test_every_number_is_shown(width: int, study: Path) -> None:
                 places = 3
                 assert holds(text, f"{row[name]:.{places}f}"), (row, name)
     flat = " ".join(text.split())
-    for told in ("53 of 54 runs", "8 failed", "machine epyc-milan", "1 run is missing"):
-        assert told in flat, told
+    for text_part in ("53 of 54 runs", "8 failed", "machine epyc-milan", "1 run is missing"):
+        assert text_part in flat, text_part
     assert "8 runs: out of memory:\\x1b[2J no [red]block" in flat
     assert "speedup: over radix" in flat
     assert "entries: mmu.l2.main.entries" in flat
@@ -594,22 +594,22 @@ def test_a_running_study_is_shown(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "message"),
+    ("arguments", "message"),
     [
         ({"metrics": ["ipx"]}, "--metrics: no number 'ipx' in this study; did you mean 'ipc'?"),
         ({"by": ["desing"]}, "--by: no axis 'desing' in this study; did you mean 'design'?"),
         ({"by": ["seed"]}, "--by: means are over seeds"),
     ],
 )
-def test_what_cannot_be_shown(study: Path, asked: dict[str, list[str]], message: str) -> None:
+def test_what_cannot_be_shown(study: Path, arguments: dict[str, list[str]], message: str) -> None:
     with pytest.raises(UserError) as error:
-        show(study, io.StringIO(), **asked)
+        show(study, io.StringIO(), **arguments)
     assert str(error.value).startswith(message)
 
 
-def layers(study: Path, *asked: str | None) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+def layers(study: Path, *names: str | None) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """A chart's layers by what they are marked with, and its marks."""
-    x, y, by, facet = (*asked, None, None)[:4]
+    x, y, by, facet = (*names, None, None)[:4]
     made = read(Table.of(study), str(x), str(y), by, facet)
     drawn = specification(made, charts.COLUMN)
     inner = drawn.get("spec", drawn)
@@ -655,8 +655,8 @@ def test_units_are_those_that_suit(study: Path) -> None:
     found, _ = layers(study, "design", "walks")
     assert found["bar"]["encoding"]["y"]["axis"]["format"] == ".3~s"
     assert scaled("nJ", [2.5e6]) == ("mJ", 1e6)
-    told, factor = scaled("s", [0.002])
-    assert told == "ms"
+    unit, factor = scaled("s", [0.002])
+    assert unit == "ms"
     assert factor == pytest.approx(1e-3)
 
 
@@ -682,7 +682,7 @@ def test_charts_become_files(study: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "message"),
+    ("arguments", "message"),
     [
         (("entires", "ipc"), "--x: no axis 'entires' in this study"),
         (("design", "ipcc"), "--y: no number 'ipcc' in this study; did you mean 'ipc'?"),
@@ -690,9 +690,9 @@ def test_charts_become_files(study: Path, tmp_path: Path) -> None:
         (("design", "ipc", "design"), "'design' is asked for twice"),
     ],
 )
-def test_what_cannot_be_drawn(study: Path, asked: tuple[str, ...], message: str) -> None:
+def test_what_cannot_be_drawn(study: Path, arguments: tuple[str, ...], message: str) -> None:
     with pytest.raises(UserError) as error:
-        plot(study, *asked)
+        plot(study, *arguments)
     assert str(error.value).startswith(message)
 
 

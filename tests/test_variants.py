@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import pagewalk
-from asking import Invoke
+from invoking import Invoke
 from pagewalk.config.config import listed, variant
 from pagewalk.result import Result
 
@@ -156,7 +156,7 @@ def test_a_report_says_of_a_design_what_is_not_as_usual(invoke: Invoke) -> None:
     ]
     status, out, _ = invoke("run", *GUPS, "--design", changed)
     assert status == 0
-    # One design is told in full.
+    # A report of one design has all its keys.
     rows = {row.split()[0]: row.split()[1:] for row in out.splitlines() if row.strip()}
     assert {"pages_to_scan=64,", "settled=false"} <= set(rows["placement.thp.khugepaged"])
     assert "virtual" not in rows

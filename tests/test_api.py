@@ -45,7 +45,7 @@ def test_a_result_is_frames_and_numbers(result: Result) -> None:
     assert not result.partial
 
 
-def test_unknown_names_say_what_there_is(result: Result) -> None:
+def test_an_unknown_name_lists_the_valid_names(result: Result) -> None:
     with pytest.raises(KeyError, match="radix, perfect-tlb"):
         _ = result["thp"]
     with pytest.raises(KeyError, match=r"no number 'ipx'.*ipc"):

@@ -235,9 +235,7 @@ def test_a_precision_is_reached_with_samples_of_other_hosts(dask: Dask, tmp_path
     assert "so much precision takes all instructions" in theirs["warnings"][-1]
 
 
-def test_a_worker_that_dies_is_one_whose_portion_another_simulates(
-    dask: Dask, tmp_path: Path
-) -> None:
+def test_another_worker_simulates_the_shard_of_one_that_dies(dask: Dask, tmp_path: Path) -> None:
     first = dask.worker()
     trace = recorded(tmp_path, 20_000_000)
     more = ("--cluster", dask.address)
@@ -248,7 +246,7 @@ def test_a_worker_that_dies_is_one_whose_portion_another_simulates(
     children = Path(f"/proc/{first.pid}/task/{first.pid}/children")
     threads = children.parent.parent
     _until(
-        lambda: any((t / "children").read_text() for t in threads.iterdir()), "a portion's process"
+        lambda: any((t / "children").read_text() for t in threads.iterdir()), "a shard's process"
     )
     first.send_signal(signal.SIGKILL)
     dask.worker()
@@ -282,7 +280,7 @@ def test_without_a_scheduler_this_host_simulates_the_rest(dask: Dask, tmp_path: 
     assert "this host simulated 1, 2, 3" in warning and warning in " ".join(out.split())
 
 
-def test_a_trace_that_is_another_is_told(
+def test_a_trace_changed_before_the_worker_reads_it_is_an_error(
     dask: Dask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dask.worker()
@@ -308,7 +306,7 @@ def test_a_trace_that_is_another_is_told(
             _until(lambda: any(what == "ended" for _, what, _ in hosts.news()), "an answer")
 
 
-def test_a_design_that_begins_with_another_file_there_is_told(
+def test_a_base_file_changed_before_the_worker_reads_it_is_an_error(
     dask: Dask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dask.worker()
@@ -334,7 +332,9 @@ def test_a_design_that_begins_with_another_file_there_is_told(
             _until(lambda: any(what == "ended" for _, what, _ in hosts.news()), "an answer")
 
 
-def test_what_cannot_run_makes_no_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_is_refused_makes_no_cluster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def made(_self: Cluster) -> None:
         raise AssertionError("a cluster was made")
 
@@ -353,7 +353,7 @@ def test_what_cannot_run_makes_no_cluster(tmp_path: Path, monkeypatch: pytest.Mo
         pagewalk.run(**sampled)
 
 
-def test_that_no_worker_comes_is_told(
+def test_a_missing_worker_is_reported_once(
     dask: Dask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shards, "LOOK", 0.1)
@@ -427,7 +427,7 @@ def test_a_client_that_dies_goes_on_where_it_was(dask: Dask) -> None:
     assert rows(dask)["status"].to_list() == ["complete"] * 8
 
 
-def test_a_scheduler_that_dies_is_told_and_loses_nothing(dask: Dask) -> None:
+def test_a_dead_scheduler_is_reported_and_loses_no_finished_run(dask: Dask) -> None:
     dask.worker()
     process = started(sweep(dask, LONG, seeds=4))
     _until(lambda: len(finished(dask)) >= 2, "a finished run")
@@ -464,7 +464,7 @@ def test_a_client_without_its_scheduler_knows_no_workers(
         assert place.refuses(Batch((run,))) == ""
 
 
-def test_what_needs_more_memory_than_a_worker_has_is_named(dask: Dask) -> None:
+def test_a_run_larger_than_every_worker_fails_by_name(dask: Dask) -> None:
     dask.worker(memory="1e9")
     command = sweep(dask)
     at = command.index("--size")
@@ -548,7 +548,7 @@ def test_a_folder_of_another_host_is_no_folder_of_ours(tmp_path: Path) -> None:
     workers.close()
 
 
-def test_a_wrong_address_is_told(tmp_path: Path) -> None:
+def test_a_wrong_address_is_an_error(tmp_path: Path) -> None:
     answer = run(
         [
             *(sys.executable, "-m", "pagewalk", "sweep", "--workload", "gups"),
@@ -563,7 +563,7 @@ def test_a_wrong_address_is_told(tmp_path: Path) -> None:
     assert "Traceback" not in answer.stderr
 
 
-def test_a_jobs_script_asks_for_what_was_said() -> None:
+def test_a_job_script_requests_the_given_resources() -> None:
     option = ClusterOption.read(
         "slurm:queue=long,cores=8,processes=2,memory=32GiB,walltime=24:00:00,account=vm"
     )
@@ -602,7 +602,7 @@ def test_other_batch_systems_have_their_scripts(system: str) -> None:
         )
 
 
-def test_pods_ask_for_what_was_said() -> None:
+def test_pods_request_the_given_resources() -> None:
     option = ClusterOption.read("kubernetes:image=lab/pagewalk:1,memory=16GiB,cores=4,name=vm")
     assert option is not None
     spec = pods(option, 20)

@@ -42,7 +42,7 @@ def bash(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], lis
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_each_shell_is_told_how_as_documented(shell: str) -> None:
+def test_each_shell_has_the_documented_completion_script(shell: str) -> None:
     page = (Path(__file__).parent.parent / "docs" / "command-line.md").read_text()
     assert f"`_PAGEWALK_COMPLETE=source_{shell} pagewalk >" in page
     assert f"_PAGEWALK_COMPLETE=complete_{shell}" in completion(
@@ -90,7 +90,7 @@ def test_an_empty_word_offers_all(bash: Callable[[str], list[str]]) -> None:
     assert {"--workload", "--wide", "--json"} <= set(bash("pagewalk run --"))
 
 
-def test_zsh_and_fish_are_told_what_words_mean() -> None:
+def test_zsh_and_fish_show_the_meaning_of_completions() -> None:
     line = "pagewalk run --machine epyc"
     offered = completion(_PAGEWALK_COMPLETE="complete_zsh", _TYPER_COMPLETE_ARGS=line)
     assert '"epyc-milan":"A core complex of AMD' in offered

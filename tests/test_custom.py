@@ -49,7 +49,7 @@ def test_every_address_is_a_load_of_a_mapped_page() -> None:
     assert any("register information" in w for w in result.warnings)
 
 
-def test_without_mappings_they_are_inferred_and_said_so() -> None:
+def test_missing_mappings_are_inferred_with_a_warning() -> None:
     result = run(iter([pages(100)]), settings={"os.inferred_pages": "first_touch"})
     assert any("mapping information" in w and "first_touch" in w for w in result.warnings)
     assert result["radix"]["page_faults"] == 100 + CODE_FAULT

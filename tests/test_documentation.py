@@ -92,7 +92,7 @@ def test_the_page_table_of_the_worked_example_can_be_shipped(tmp_path: Path) -> 
     assert answer.returncode == 0, answer.stderr
 
 
-def test_the_code_of_the_page_on_tlb_policies_is_what_the_tests_build() -> None:
+def test_the_tests_build_the_code_of_the_page_on_tlb_policies() -> None:
     page = "how-to/tlb-policy.md"
     shown = [(DOCS / "how-to" / name).read_text() for name in ("clock.rs", "stride.rs")]
     assert blocks(page, "rust") == shown
@@ -196,7 +196,7 @@ def test_the_python_of_a_page_runs(page: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["statistics.md", "configuration.md"])
-def test_a_reference_page_is_what_the_code_defines(name: str) -> None:
+def test_reference_pages_agree_with_the_code(name: str) -> None:
     assert (DOCS / name).read_text() == pages()[name], "run 'make docs'"
 
 
@@ -254,7 +254,7 @@ def anchors(page: Path) -> set[str]:
     return slugs | set(re.findall(r'id="([^"]+)"', text))
 
 
-def test_the_page_on_machines_shows_what_its_command_prints(cli: Cli, tmp_path: Path) -> None:
+def test_the_page_on_machines_shows_the_output_of_its_command(cli: Cli, tmp_path: Path) -> None:
     page = "how-to/compare-machines.md"
     first, second = blocks(page, "sh")
     path = tmp_path / "r.json"

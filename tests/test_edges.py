@@ -151,7 +151,9 @@ def test_a_killed_recording_leaves_nothing_that_looks_whole(tmp_path: Path) -> N
 
 
 @needs_qemu
-def test_a_failure_of_ours_is_told_from_the_programs_own_status(cli: Cli, tmp_path: Path) -> None:
+def test_the_status_distinguishes_a_failure_of_ours_from_the_programs(
+    cli: Cli, tmp_path: Path
+) -> None:
     own = cli("run", "--", "sh", "-c", "exit 1")
     assert own.returncode == 1
     full = cli("run", "--json", "/dev/full", "--", "sh", "-c", "exit 1")

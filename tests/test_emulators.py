@@ -209,7 +209,7 @@ void *dlsym(void *where, const char *name) {
 @pytest.mark.parametrize(
     "hidden", ["fs_base", "r13", "qemu_plugin_get_registers", "qemu_plugin_read_register", ""]
 )
-def test_one_that_hides_what_tells_of_accesses_is_refused(
+def test_an_emulator_that_hides_registers_or_plugin_functions_is_refused(
     cli: Cli, tmp_path: Path, hidden: str
 ) -> None:
     newer = newer_emulator()
@@ -266,7 +266,7 @@ def limits(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.param(True, id="newer", marks=pytest.mark.long),
     ],
 )
-def test_what_the_emulator_cannot_do_pagewalk_cannot_either(
+def test_pagewalk_has_the_limits_of_the_emulator(
     cli: Cli, tmp_path: Path, limits: Path, newer: bool
 ) -> None:
     from pagewalk import native

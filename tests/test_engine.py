@@ -52,7 +52,7 @@ def refused(answer: Completed, *words: str, status: int = 2) -> None:
 # Results
 
 
-def test_a_run_shows_what_it_promises(cli: Cli) -> None:
+def test_a_run_reports_its_main_statistics(cli: Cli) -> None:
     answer = cli("run", *GUPS)
     assert answer.returncode == 0
     assert answer.stderr == ""
@@ -109,7 +109,7 @@ def test_another_seed_gives_another_answer(cli: Cli) -> None:
     assert cycles[0] != cycles[1]
 
 
-def test_a_result_carries_what_it_depends_on(cli: Cli) -> None:
+def test_a_result_contains_its_inputs(cli: Cli) -> None:
     data = result(cli("run", *GUPS, "--set", "mmu.walkers=3", "--json", "-"))
     assert data["version"] == cli("--version").stdout.split()[1]
     assert data["seed"] == 1
@@ -194,7 +194,7 @@ def test_every_catalogue_and_explanation(cli: Cli) -> None:
     refused(cli("explain", "l2_tbl_mpki"), "did you mean l2_tlb_mpki")
 
 
-def test_doctor_names_what_is_there(cli: Cli) -> None:
+def test_doctor_lists_every_component(cli: Cli) -> None:
     answer = cli("doctor")
     assert answer.returncode == 0, answer.stdout
     for name in ("host", "python", "engine", "qemu-user", "plugin", "perf"):
@@ -387,7 +387,7 @@ def test_a_page_table_without_contiguous_memory_cannot_finish(cli: Cli, tmp_path
     assert "ecpt (cannot finish)" in both.stdout
 
 
-def test_a_full_disk_is_told_and_loses_no_result(cli: Cli) -> None:
+def test_a_full_disk_is_an_error_and_the_report_is_printed(cli: Cli) -> None:
     answer = cli("run", *GUPS, "--json", "/dev/full")
     assert answer.returncode == 1
     assert "Cycle stack" in answer.stdout

@@ -129,7 +129,7 @@ def test_a_key_has_default_unit_and_reader(invoke: Invoke) -> None:
     assert "mmu.l2.<name>.entries" in out
 
 
-def test_a_machine_a_design_and_a_paper_show_what_they_set(invoke: Invoke) -> None:
+def test_explain_lists_the_keys_of_a_machine_a_design_and_a_paper(invoke: Invoke) -> None:
     out = output_of(invoke, "explain", "epyc-milan")
     assert re.search(r"core\.rob +256\n", out)
     assert re.search(r"mmu\.l2\.main\.ways +8  cpuid 0x80000006\n", out)
@@ -156,7 +156,7 @@ def paths(config: dict[str, Any], path: str = "") -> Iterator[str]:
             yield from paths(value, here)
 
 
-def test_what_a_file_does_not_leave_at_its_default_is_told(invoke: Invoke) -> None:
+def test_explain_compares_the_keys_of_a_file_with_the_defaults(invoke: Invoke) -> None:
     keys = {k["path"]: k["default"] for k in native.config_keys() if "default" in k}
     seen = 0
     for entry in pagewalk.designs():
@@ -179,7 +179,7 @@ def test_without_a_name_topics_are_listed(invoke: Invoke) -> None:
     assert native.explain(listed["term"][0]) == native.explain(listed["term"][0].upper())
 
 
-def test_an_unknown_name_is_told_the_nearest_word_first(invoke: Invoke) -> None:
+def test_an_unknown_name_suggests_the_nearest_word_first(invoke: Invoke) -> None:
     status, _, err = invoke("explain", "speedpu")
     assert status == 2
     assert "did you mean speedup" in err

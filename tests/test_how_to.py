@@ -41,7 +41,7 @@ def shell(tmp_path: Path) -> dict[str, str]:
 @needs_qemu
 @needs("cc")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_a_page_can_be_followed(page: Path, shell: dict[str, str], tmp_path: Path) -> None:
+def test_the_steps_of_a_how_to_page_work(page: Path, shell: dict[str, str], tmp_path: Path) -> None:
     work = tmp_path / "work"
     work.mkdir()
     shown, scripts = [], []
@@ -107,7 +107,7 @@ def held(text: str, comparisons: list[dict[str, float]]) -> None:
     assert gains[0]["thp"] > 0.9 * gains[0]["perfect-tlb"]
 
 
-def test_what_the_first_hour_builds_with_is_a_target() -> None:
+def test_the_build_commands_of_the_first_hour_are_make_targets() -> None:
     """Cloning and building are not done again here."""
     ((_, text),) = steps(DOCS / "first-hour.md", "console")
     made = re.findall(r"^make (\w+)$", text, re.MULTILINE)

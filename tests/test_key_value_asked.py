@@ -73,7 +73,7 @@ def test_records_that_move_are_found_where_they_are(
 @pytest.mark.qemu
 @needs_qemu
 @pytest.mark.parametrize("which", ["one", "identifiers,owner --distributions zipfian"])
-def test_they_gain_what_the_built_in_programs_gain(which: str) -> None:
+def test_real_containers_gain_as_much_as_the_built_in_programs(which: str) -> None:
     """The script compares the answers of both designs' instances with the plain container's."""
     small = ["--only", "hash", "--keys", "4000", "--operations", "8000", "--rows", "16384"]
     small += ["--containers", *which.split()]

@@ -85,6 +85,6 @@ def test_each_way_to_a_use_counts(script: ModuleType, lost: str, sound: str) -> 
     assert ("_4 = Not(copy _3);" in lines) == ("_33" not in sound)
 
 
-def test_what_is_borrowed_may_be_set_by_others(script: ModuleType) -> None:
+def test_a_borrowed_bool_counts_as_assigned(script: ModuleType) -> None:
     borrowed = LOST.replace("nop;", "_6 = set(&mut _3) -> [return: bb1, unwind continue];")
     assert found(script, borrowed)[0][1] == []

@@ -78,7 +78,9 @@ def test_every_option_that_is_named_is_there() -> None:
     assert unknown == set()
 
 
-def test_a_damaged_trace_says_what_reads_the_rest(tmp_path: Path, invoke: Invoke) -> None:
+def test_the_error_of_a_damaged_trace_names_the_command_that_recovers_it(
+    tmp_path: Path, invoke: Invoke
+) -> None:
     trace = tmp_path / "t.pwt"
     arguments = ("--workload", "gups", "--size", "1MiB", "--instructions", "100K")
     assert invoke("record", *arguments, "-o", str(trace))[0] == 0
@@ -147,7 +149,7 @@ def test_a_limit_of_memory_ends_in_a_sentence(cli: Any, kilobytes: int) -> None:
         assert "backtrace" not in answer.stderr
 
 
-def test_what_the_host_cannot_hold_is_refused_before_it_runs(cli: Any) -> None:
+def test_a_program_larger_than_the_host_is_refused_before_the_run(cli: Any) -> None:
     most = 1500 << 20
     command = ("run", "--workload", "gups", "--size", "1TiB", "--set", "os.memory_gb=2048")
     answer = cli(

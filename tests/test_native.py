@@ -40,7 +40,7 @@ def test_the_nearest_name_is_the_engines() -> None:
     assert native.nearest("ecpt", names) is None
 
 
-def test_text_that_is_no_utf8_is_told_apart() -> None:
+def test_file_names_that_are_no_utf8_keep_their_bytes() -> None:
     odd = "caf\udce9"
     assert not native.explain(odd).get("found")
     assert native.nearest(odd, ["caf\udce8", "x"]) in ("caf\udce8", None)
@@ -78,7 +78,7 @@ def test_other_text_that_is_no_utf8_is_refused(spec: dict[str, Any], what: str) 
     assert "is not UTF-8" in str(error.value)
 
 
-def test_every_function_of_the_engine_is_asked_in_one_place() -> None:
+def test_only_native_py_calls_the_engine() -> None:
     for path in PACKAGE.rglob("*.py"):
         if path.name != "native.py":
             text = path.read_text()

@@ -91,7 +91,7 @@ def test_flag_and_keyword_say_the_same(option: Any, engine: fake.Engine, invoke:
     assert other != expected
 
 
-def test_a_comparison_asks_what_translation_costs_where_that_is_defined(
+def test_a_comparison_has_the_cost_of_translation_unless_it_is_a_mix(
     engine: fake.Engine, invoke: Invoke
 ) -> None:
     gups = ("--workload", "gups")

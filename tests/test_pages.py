@@ -131,7 +131,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pages]:
         yield Pages(browser, paths)
 
 
-def test_a_browser_that_cannot_be_asked_leaves_nothing(
+def test_a_browser_that_does_not_answer_leaves_no_process_or_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # It starts another process, as Chromium does.
@@ -222,7 +222,7 @@ def test_the_fastest_of_several_machines_is_so_in_time(pages: Pages) -> None:
     assert "thp on revelator-table1 gains most, 2.00 times as fast" in about
 
 
-def test_of_equals_none_is_called_the_fastest() -> None:
+def test_equal_designs_have_no_fastest() -> None:
     pair = copy.deepcopy(result(["radix", "thp"]).data)
     assert "fastest: thp" in Result(pair).to_html() or "fastest: radix" in Result(pair).to_html()
     for design in pair["designs"]:
@@ -233,7 +233,7 @@ def test_of_equals_none_is_called_the_fastest() -> None:
 
 
 @needs_browser
-def test_what_is_dark_is_dark_and_paper_stays_white(pages: Pages) -> None:
+def test_dark_mode_is_dark_and_print_stays_white(pages: Pages) -> None:
     browser = pages.browser
     ask = "getComputedStyle(document.querySelector('section')).backgroundColor"
     ink = "getComputedStyle(document.querySelector('svg text')).fill"
@@ -250,7 +250,7 @@ def test_what_is_dark_is_dark_and_paper_stays_white(pages: Pages) -> None:
 
 
 @needs_browser
-def test_what_a_program_is_called_does_nothing(pages: Pages) -> None:
+def test_the_name_of_a_program_is_not_executed(pages: Pages) -> None:
     browser = pages.browser
     browser.show(1280)
     browser.load(pages.paths["compare"])
@@ -315,7 +315,7 @@ def oklab(colour: str, sight: str) -> tuple[float, ...]:
 
 @pytest.mark.parametrize("eyes", SIGHT)
 @pytest.mark.parametrize("dark", [False, True])
-def test_ten_designs_are_told_apart(eyes: str, dark: bool) -> None:
+def test_the_colours_of_ten_designs_are_distinguishable(eyes: str, dark: bool) -> None:
     colours = [palette.DARK[c] if dark else c for c in palette.designs(10)]
     placed = [oklab(colour, eyes) for colour in colours]
     least = min(math.dist(a, b) for a, b in itertools.combinations(placed, 2))

@@ -135,7 +135,7 @@ def test_bits_follow_from_the_buffers_of_the_model(
     assert found(paper, "table1", "Total", "").value == 6694 + 8 * 172
 
 
-def test_uniform_requests_miss_what_their_sets_have_no_room_for(paper: Paper) -> None:
+def test_uniform_requests_miss_keys_beyond_the_rows_of_their_set(paper: Paper) -> None:
     common, table5 = module(paper, "common"), module(paper, "table5")
     for load in (0.2, 1.19, 3.0):
         direct = (load - 1 + math.exp(-load)) / load
@@ -212,7 +212,7 @@ def test_parts_of_a_request_are_a_whole(paper: Paper) -> None:
     assert parts["hashing"] == pytest.approx(100 * 66.5 / 620)
 
 
-def test_each_reading_changes_what_is_simulated(paper: Paper) -> None:
+def test_each_reading_changes_the_run(paper: Paper) -> None:
     readings, common = module(paper, "readings"), module(paper, "common")
     for reading in readings.READINGS:
         if reading == readings.AS_IS:

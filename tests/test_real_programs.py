@@ -208,9 +208,7 @@ def test_replays_of_one_recording_are_the_same_to_the_last_byte(cli: Cli, tmp_pa
     assert results[0] == results[1]
 
 
-def test_the_first_own_program_of_the_readme_compares_what_differs(
-    cli: Cli, tmp_path: Path
-) -> None:
+def test_the_designs_of_the_live_example_in_the_readme_differ(cli: Cli, tmp_path: Path) -> None:
     readme = (Path(__file__).parent.parent / "README.md").read_text()
     command = readme.split(".venv/bin/pagewalk ")[1].split("```")[0]
     arguments = shlex.split(command.replace("\\\n", ""))

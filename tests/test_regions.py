@@ -53,7 +53,7 @@ def test_as_many_clusters_as_phases_are_found(number: int, noise: float) -> None
     assert len(found.spreads) == 20
 
 
-def test_what_is_left_within_clusters_falls_with_their_number() -> None:
+def test_the_spread_within_clusters_falls_with_their_number() -> None:
     vectors = np.random.default_rng(5).normal(0, 0.1, (400, 15))
     spreads = kmeans.find(vectors, 12, 1).spreads
     assert spreads == sorted(spreads, reverse=True)
@@ -153,7 +153,9 @@ def test_any_trace_has_regions(churn: Path, tmp_path: Path, invoke: Invoke) -> N
         assert sum(r.weight for r in found.regions) == pytest.approx(1)
 
 
-def test_requests_are_told_of_a_program_that_counts_them(tmp_path: Path, invoke: Invoke) -> None:
+def test_regions_have_the_requests_of_a_program_that_counts_them(
+    tmp_path: Path, invoke: Invoke
+) -> None:
     trace, out = tmp_path / "g.pwt", tmp_path / "g.toml"
     words = "record --workload gups --size 1MiB --instructions 1M -o".split()
     assert invoke(*words, str(trace))[0] == 0
@@ -189,7 +191,7 @@ def test_a_file_may_go_to_standard_output(churn: Path, tmp_path: Path, invoke: I
         (["no.pwt"], "there is no file 'no.pwt'; check the name"),
     ],
 )
-def test_what_makes_no_sense_is_refused(
+def test_invalid_arguments_are_refused(
     words: list[str], message: str, churn: Path, tmp_path: Path, invoke: Invoke
 ) -> None:
     names = {"TRACE": str(churn)}
@@ -255,7 +257,7 @@ def vectors_of(monkeypatch: pytest.MonkeyPatch, kinds: list[int], last: int) -> 
     monkeypatch.setattr(engine, "block_vectors", lambda *_: json.dumps(answer), raising=False)
 
 
-def test_what_is_shorter_than_a_stretch_stands_for_nothing(
+def test_a_rest_shorter_than_a_stretch_has_no_weight(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     vectors_of(monkeypatch, [0, 1] * 5 + [2], 40)
@@ -363,7 +365,9 @@ def test_a_file_that_makes_no_sense_is_refused(
         ("instructions = 100\nw", "instructions = 9\nw"),
     ],
 )
-def test_what_is_no_stretch_has_no_number_as_one(before: str, after: str, tmp_path: Path) -> None:
+def test_a_region_that_is_no_stretch_has_no_simpoint_number(
+    before: str, after: str, tmp_path: Path
+) -> None:
     path = tmp_path / "r.toml"
     path.write_text(GOOD)
     regions.read(path).write_simpoint(str(tmp_path / "p"))
@@ -374,7 +378,7 @@ def test_what_is_no_stretch_has_no_number_as_one(before: str, after: str, tmp_pa
     assert not list(tmp_path.glob("q*"))
 
 
-def test_a_file_that_is_not_there_is_said_to_be_missing(tmp_path: Path) -> None:
+def test_a_missing_file_of_regions_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="there is no such file; 'pagewalk trace regions' writes"):
         regions.read(tmp_path / "r.toml")
     with pytest.raises(UserError, match="is a folder"):
@@ -412,7 +416,7 @@ def test_one_region_that_is_the_whole_gives_its_numbers(churn: Path, tmp_path: P
         assert [r.weight for r in one.regions.regions] == [1]
 
 
-def test_two_regions_weigh_what_each_measures_alone(churn: Path, tmp_path: Path) -> None:
+def test_the_result_of_two_regions_is_their_weighted_mean(churn: Path, tmp_path: Path) -> None:
     places, weights = ((300_000, 100_000), (3_000_000, 50_000)), (0.3, 0.7)
 
     def run(name: str, *chosen: tuple[int, int, float]) -> pagewalk.DesignResult:
@@ -481,7 +485,7 @@ def test_regions_that_are_found_can_be_run(churn: Path, tmp_path: Path, invoke: 
     assert "regions by their weights, no error bound" in Result(data).to_html()
 
 
-def test_what_comes_before_a_region_can_be_said(churn: Path, tmp_path: Path) -> None:
+def test_the_warming_before_a_region_can_be_set(churn: Path, tmp_path: Path) -> None:
     # A name with a colon is one.
     path = written(tmp_path / "r:5K", (500_000, 10_000, 1))
     for given, warming in (

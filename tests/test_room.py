@@ -160,7 +160,7 @@ def test_a_batch_that_fails_is_tried_run_by_run(
     assert [outcome.error for _, outcome in found] == ["it broke"] * 3
 
 
-def test_memory_is_respected_and_what_is_small_goes_on(
+def test_small_runs_continue_while_large_ones_wait_for_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = Place(memory=2 << 30)
@@ -172,7 +172,7 @@ def test_memory_is_respected_and_what_is_small_goes_on(
     assert watcher.reports
 
 
-def test_what_never_fits_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_never_fits_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place = Place(memory=1 << 20)
     found, _ = go(runs_of("gups", 2, memory=1 << 40), place, tmp_path, monkeypatch)
     assert [outcome.error for outcome in found.values()] == ["too large"] * 2
@@ -209,7 +209,7 @@ def test_machines_share_a_stream_where_they_have_the_same_designs() -> None:
     assert not waiting
 
 
-def test_what_somebody_simulates_is_waited_for_and_taken_over_when_he_dies(
+def test_a_run_that_another_process_simulates_is_taken_over_when_it_dies(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (run,) = runs_of("gups", 1, instructions=100_000)
@@ -250,7 +250,7 @@ def test_what_somebody_simulates_is_waited_for_and_taken_over_when_he_dies(
     assert not list(tmp_path.rglob("*.lock"))
 
 
-def test_a_result_says_nothing_of_what_ran_beside_it(tmp_path: Path) -> None:
+def test_a_result_does_not_depend_on_the_runs_beside_it(tmp_path: Path) -> None:
     program = Program("gups", "16MiB", start=0.1)
     runs = [
         Run(program, Design(name, name), machine, 100_000)

@@ -48,14 +48,14 @@ def test_an_interval_may_have_no_upper_end(invoke: Invoke, tmp_path: Path) -> No
         ("ipx", "did you mean ipc"),
     ],
 )
-def test_only_what_samples_estimate_can_be_asked_for(
+def test_a_precision_needs_a_number_that_samples_estimate(
     invoke: Invoke, metric: str, said: str
 ) -> None:
     command = f"run --workload gups --instructions 1M --precision 2%:{metric}"
     assert said in refused(invoke, *command.split())
 
 
-def test_a_number_that_no_sample_has_is_told(invoke: Invoke) -> None:
+def test_a_number_without_a_value_in_the_samples_is_reported(invoke: Invoke) -> None:
     command = "run --workload gups --size 64MiB --warmup 0 --instructions 30M --design perfect-tlb"
     found = output_of(invoke, *command.split(), "--precision", "9%:walk_cycles_mean")
     assert "walk_cycles_mean of perfect-tlb has no value in the samples" in " ".join(found.split())
@@ -147,7 +147,7 @@ def test_samples_of_one_thread_alone_are_several_machines(tmp_path: Path, thread
     assert (sampling[0] == sampling[1]) == (threads == 2)
 
 
-def test_samples_side_by_side_that_are_stopped_leave_what_they_have(tmp_path: Path) -> None:
+def test_stopped_shards_give_a_partial_result(tmp_path: Path) -> None:
     trace = recorded(tmp_path)
     spec = {
         "designs": ["radix"],
@@ -167,7 +167,7 @@ def test_samples_side_by_side_that_are_stopped_leave_what_they_have(tmp_path: Pa
     assert found["designs"][0]["message"] == "stopped before the end"
 
 
-def test_a_damaged_recording_is_told_whoever_reads_it(tmp_path: Path) -> None:
+def test_a_damaged_recording_fails_equally_on_one_core_and_on_several(tmp_path: Path) -> None:
     trace = Path(recorded(tmp_path))
     data = bytearray(trace.read_bytes())
     data[len(data) // 2] ^= 0xFF
@@ -193,7 +193,7 @@ def looked_at(**more: Any) -> tuple[Any, Any]:
 SMALL = {"memory.l3.size_kb": 512, "caches.l2.size_kb": 64}
 
 
-def test_what_auto_follows_fills_the_caches_and_leaves_next_to_nothing_unknown() -> None:
+def test_the_warming_of_auto_fills_the_caches_and_leaves_little_stale_state() -> None:
     short, unknown = looked_at(settings=SMALL)
     # A part that uses twice the 8,192 lines of the last-level cache fills it.
     assert short is not None and 65_536 <= short < 10_000_000
@@ -205,12 +205,12 @@ def test_what_auto_follows_fills_the_caches_and_leaves_next_to_nothing_unknown()
     assert looked_at(settings=SMALL)[0] == short
 
 
-def test_auto_follows_all_where_a_part_of_the_program_does_not_tell() -> None:
+def test_auto_warms_all_if_the_program_is_too_short_to_choose() -> None:
     found, unknown = looked_at(instructions="3M", sample="5K/500K:auto+20K")
     assert found is None and (unknown is None or unknown.unknown["l3"] == [0.0, 0.0])
 
 
-def test_a_report_says_what_came_before_each_sample(invoke: Invoke) -> None:
+def test_a_report_names_the_warming_before_each_sample(invoke: Invoke) -> None:
     command = "run --workload gups --size 16MiB --warmup 0 --instructions 1M --sample"
     for warming, said in (
         (
@@ -234,5 +234,7 @@ def test_a_report_says_what_came_before_each_sample(invoke: Invoke) -> None:
         ("run --workload gups --sample 5K/100K:automatic+5K", "expected a count"),
     ],
 )
-def test_where_auto_finds_nothing_it_says_so(invoke: Invoke, arguments: str, said: str) -> None:
+def test_auto_is_refused_without_a_program_to_look_at(
+    invoke: Invoke, arguments: str, said: str
+) -> None:
     assert said in refused(invoke, *arguments.split(), "--instructions", "1M")

@@ -72,7 +72,7 @@ def the_file(folder: Path) -> None:
     (folder / FILE).write_text(text)
 
 
-def test_the_page_can_be_followed(
+def test_the_steps_of_the_page_work(
     shell: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     the_file(tmp_path)
@@ -139,7 +139,7 @@ def test_on_a_cluster_of_ones_own(dask: Dask, shell: dict[str, str], tmp_path: P
     assert re.search(r"Threads: +8\b", said)
 
 
-def test_what_is_to_be_installed_can_be() -> None:
+def test_the_extra_that_the_page_installs_exists() -> None:
     extras = parse((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     assert re.findall(r"pagewalk\[(\w+)\]", INSTALL) == ["cluster"]
     assert [re.split(r"[<>=]", name)[0] for name in extras["cluster"]] == [
@@ -148,7 +148,9 @@ def test_what_is_to_be_installed_can_be() -> None:
 
 
 @pytest.mark.parametrize("line", OF_BATCH_SYSTEMS, ids=["slurm", "kubernetes"])
-def test_what_is_asked_of_a_batch_system(line: str, shell: dict[str, str], tmp_path: Path) -> None:
+def test_the_batch_system_gets_the_documented_resources(
+    line: str, shell: dict[str, str], tmp_path: Path
+) -> None:
     the_file(tmp_path)
     words = shlex.split(line)
     planned = ran([*words, "--dry-run"], tmp_path, shell)
@@ -183,7 +185,7 @@ def test_every_axis_of_the_page_is_one() -> None:
     assert steps_of[4] == ((1024, 8), (2048, 16))
 
 
-def test_every_key_of_a_file_is_told() -> None:
+def test_the_page_lists_every_key_of_a_study_file() -> None:
     _, table = PAGE.read_text().split("All keys:\n")
     rows = re.findall(r"^\| (.*?) \|", table.split("\n## ")[0], re.MULTILINE)
     keys = {name for row in rows for name in re.findall(r"`\[*(\w+)\]*`", row)}

@@ -47,7 +47,7 @@ def resolved(run: Run, folder: Path) -> dict[str, Any]:
     return native.resolve(run.machine, str(path))["config"]
 
 
-def test_a_point_says_all_that_is_said() -> None:
+def test_a_point_has_every_given_value() -> None:
     (point,) = points(
         designs=["thp[mmu.walkers=1]"], size="1GiB", threads=2, params={"updates": 1000},
         set={"cores": 2}, skip="1K", warmup=0, instructions="2M", seed=7,
@@ -74,7 +74,7 @@ def test_a_point_says_all_that_is_said() -> None:
     assert run.design.changes == {"mmu.walkers": 1, "cores": 2}
 
 
-def test_what_is_not_said_is_as_on_the_command_line() -> None:
+def test_missing_values_have_the_defaults_of_the_command_line() -> None:
     (point,) = points()
     size = next(one["default_size"] for one in native.workloads() if one["name"] == "gups")
     assert point.values == {
@@ -321,7 +321,7 @@ def test_a_design_has_a_name_of_its_own_for_its_changes() -> None:
     assert one.identity == other.identity
 
 
-def test_files_of_the_same_name_are_told_apart(tmp_path: Path) -> None:
+def test_design_files_of_the_same_name_get_different_labels(tmp_path: Path) -> None:
     shipped = native.DATA / "designs"
     paths = []
     for folder, base in (("a", "radix"), ("b", "thp")):
@@ -336,7 +336,7 @@ def test_files_of_the_same_name_are_told_apart(tmp_path: Path) -> None:
     assert len(set(found.values())) == 2
 
 
-def test_what_a_design_says_holds_over_what_is_set_for_all(tmp_path: Path) -> None:
+def test_a_key_in_a_design_overrides_a_setting_for_all(tmp_path: Path) -> None:
     """As on the command line; the column says what holds."""
     found = points(designs=["radix", f"radix[{WALKERS}=1]"], set={WALKERS: 4})
     assert [point.values[WALKERS] for point in found] == [4, 1]
@@ -361,7 +361,7 @@ def test_a_table_of_settings_is_set(
     assert resolved(fixed, tmp_path) == resolved(varied, tmp_path)
 
 
-def test_ten_thousand_points_share_what_is_equal() -> None:
+def test_ten_thousand_points_share_equal_programs_and_designs() -> None:
     found = points(
         designs=["radix", "thp"], seeds=5, vary=["size=1MiB..100MiB+1MiB", f"{ENTRIES}=1..10+1"]
     )
@@ -370,7 +370,7 @@ def test_ten_thousand_points_share_what_is_equal() -> None:
     assert len({id(point.run.design) for point in found}) == 20
 
 
-def test_what_a_study_would_take(tmp_path: Path) -> None:
+def test_an_estimate_has_the_runs_time_and_memory_of_a_study(tmp_path: Path) -> None:
     cache = Cache(tmp_path / "cache")
     # Two spellings of one configuration are one run; one that cannot be is not there.
     walkers = resolved(runs()[0], tmp_path)["mmu"]["walkers"]
@@ -396,7 +396,7 @@ def test_samples_are_of_a_precision() -> None:
     assert runs(precision=0.5)[0].precision == 0.5
 
 
-def test_marks_count_where_they_are_asked_for() -> None:
+def test_roi_is_off_by_default() -> None:
     assert [run.limits["roi"] for run in (*runs(), *runs(roi=True))] == [False, True]
 
 

@@ -112,7 +112,7 @@ def test_an_unknown_key_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("flag", ["jobs", "cluster"])
-def test_where_it_runs_is_checked_at_once(flag: str) -> None:
+def test_jobs_and_cluster_are_checked_at_once(flag: str) -> None:
     arguments: dict[str, Any] = {"workload": "gups", flag: 0}
     with pytest.raises(UserError, match=rf"^{flag}: 0 is "):
         pagewalk.sweep(**arguments)

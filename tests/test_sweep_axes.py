@@ -122,7 +122,7 @@ def test_a_range_of_fractions_holds_its_last(
 
 
 @given(st.lists(st.integers(0, 2**60), min_size=1, max_size=30, unique=True))
-def test_a_list_is_what_was_written(numbers: list[int]) -> None:
+def test_a_list_of_numbers_reads_back(numbers: list[int]) -> None:
     assert axes.values(ENTRIES, ",".join(map(str, numbers)), "--vary") == numbers
     assert axes.values("param.events", ",".join(map(str, numbers)), "--vary") == numbers
 

@@ -158,7 +158,7 @@ def breaking(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 
 
 @pytest.mark.parametrize("place", ["runs/part-00002", "statistics/part-00002"])
-def test_what_is_killed_between_files_is_gone_on_with(
+def test_a_study_killed_between_two_files_can_be_continued(
     tmp_path: Path, breaking: list[str], place: str
 ) -> None:
     planned = points(seeds=[1, 2, 3])
@@ -307,7 +307,7 @@ def test_speedups_of_mixes_are_the_geometric_mean_of_their_programs(tmp_path: Pa
     assert of(rows(tmp_path), design="ecpt")["speedup_by"] == "program"
 
 
-def test_samples_leave_open_what_they_do(tmp_path: Path) -> None:
+def test_the_interval_of_a_speedup_combines_those_of_its_samples(tmp_path: Path) -> None:
     planned = points(designs=["radix", "ecpt", "whole"])
     with dataset(tmp_path, planned) as study:
         study.add(planned[0], finished(planned[0], 40e6, sampling=sampled(0.5, 0.45, 0.55)))
@@ -398,7 +398,7 @@ def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     assert len(Study(tmp_path).details().filter(name="misses")) == 1
 
 
-def test_a_full_disk_is_told(tmp_path: Path) -> None:
+def test_a_study_folder_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(Failure, match="could not make the folder"):
         dataset(tmp_path / "file/study", [point()])
@@ -566,7 +566,7 @@ def test_every_number_is_shown(width: int, study: Path) -> None:
     assert "entries: mmu.l2.main.entries" in flat
 
 
-def test_a_table_tells_which_speedups_are_sure(study: Path) -> None:
+def test_a_table_marks_significant_speedups(study: Path) -> None:
     out = io.StringIO()
     show(study, out, metrics=["walks", "page_table_bytes"], by=["workload", "design"])
     text = out.getvalue()
@@ -601,7 +601,9 @@ def test_a_running_study_is_shown(tmp_path: Path) -> None:
         ({"by": ["seed"]}, "--by: means are over seeds"),
     ],
 )
-def test_what_cannot_be_shown(study: Path, arguments: dict[str, list[str]], message: str) -> None:
+def test_an_invalid_table_is_refused(
+    study: Path, arguments: dict[str, list[str]], message: str
+) -> None:
     with pytest.raises(UserError) as error:
         show(study, io.StringIO(), **arguments)
     assert str(error.value).startswith(message)
@@ -637,7 +639,7 @@ def test_numbers_are_lines_with_intervals(study: Path) -> None:
     assert svg.count(">1024<") == 2  # one each plot
 
 
-def test_texts_are_bars_and_what_failed_is_marked(study: Path) -> None:
+def test_values_of_a_text_axis_are_bars_and_failed_runs_are_marked(study: Path) -> None:
     found, data = layers(study, "workload", "ipc")
     assert len(data) == 2 * 3
     assert [row["failed"] for row in data if row["value"] is None] == [True]
@@ -660,7 +662,7 @@ def test_units_are_those_that_suit(study: Path) -> None:
     assert factor == pytest.approx(1e-3)
 
 
-def test_what_is_geometric() -> None:
+def test_a_geometric_axis_has_a_constant_ratio() -> None:
     assert geometric([64, 128, 256])
     assert geometric([0.1, 1, 10, 100])
     assert not geometric([1, 2, 3])
@@ -690,7 +692,7 @@ def test_charts_become_files(study: Path, tmp_path: Path) -> None:
         (("design", "ipc", "design"), "'design' is asked for twice"),
     ],
 )
-def test_what_cannot_be_drawn(study: Path, arguments: tuple[str, ...], message: str) -> None:
+def test_an_invalid_plot_is_refused(study: Path, arguments: tuple[str, ...], message: str) -> None:
     with pytest.raises(UserError) as error:
         plot(study, *arguments)
     assert str(error.value).startswith(message)

@@ -166,9 +166,7 @@ def test_columns_go_by_importance_and_are_named() -> None:
 
 
 @pytest.mark.parametrize(("width", "flags"), [(None, {}), (60, {"wide": True})])
-def test_nothing_is_left_out_of_a_pipe_or_when_all_is_asked_for(
-    width: int | None, flags: dict[str, bool]
-) -> None:
+def test_a_pipe_or_wide_shows_every_column(width: int | None, flags: dict[str, bool]) -> None:
     result = six(["radix", "thp", "ecpt"])
     text = report(result, width, **flags)
     assert "not shown" not in text
@@ -186,7 +184,7 @@ def test_a_columns_numbers_have_one_unit_where_none_is_lost() -> None:
     assert (unit, [write(v) for v in (3 << 30, 4096)]) == ("", ["3.00 GiB", "4.00 KiB"])
 
 
-def test_a_run_tells_what_its_numbers_mean_in_brief(tmp_path: Path) -> None:
+def test_a_run_explains_its_numbers_in_brief(tmp_path: Path) -> None:
     path = tmp_path / "r.json"
     flags = f"run --workload gups --size 16MiB --instructions 50K --warmup 0 --json {path}"
     brief, whole = (
@@ -411,7 +409,7 @@ def test_outside_text_is_shown_and_does_nothing(
         assert re.sub(r"\s", "", visible(HOSTILE)) in re.sub(r"\s", "", text)
 
 
-def test_errors_are_one_line_whatever_they_quote(tmp_path: Path) -> None:
+def test_errors_with_quoted_control_characters_are_one_line(tmp_path: Path) -> None:
     for arguments in (
         ["run", "--workload", "gups", "--size", HOSTILE],
         ["run", "--trace", HOSTILE],

@@ -105,7 +105,7 @@ def test_children_of_another_architecture_are_named(cli: Cli, tmp_path: Path) ->
     assert output.splitlines()[0] == "5"
 
 
-def test_what_fails_to_run_was_not_unseen(cli: Cli, tmp_path: Path) -> None:
+def test_a_program_that_fails_to_start_does_not_count_as_unseen(cli: Cli, tmp_path: Path) -> None:
     foreign, report = tmp_path / "foreign", tmp_path / "r.json"
     # AArch64, which the kernel refuses.
     foreign.write_bytes(b"\x7fELF\x02\x01\x01".ljust(16, b"\0") + b"\x02\0\xb7\0" + bytes(200))

@@ -194,7 +194,7 @@ def test_the_design_is_as_this_host_translates(
     assert engine.specs[-1]["designs"] == ["ecpt"]
 
 
-def test_shared_counters_are_said(host: Host, engine: fake.Engine, invoke: Invoke) -> None:
+def test_shared_counters_are_reported(host: Host, engine: fake.Engine, invoke: Invoke) -> None:
     host.patch.setenv("FAKE_SHARE", "61.50")
     status, _, err = invoke("validate", "--", "sh", "-c", "exit")
     assert status == 0
@@ -211,7 +211,7 @@ def test_shared_counters_are_said(host: Host, engine: fake.Engine, invoke: Invok
         ({"PATH": "/nonexistent"}, "perf is not found"),
     ],
 )
-def test_what_cannot_be_measured_is_not_simulated(
+def test_a_failed_measurement_simulates_nothing(
     host: Host, engine: fake.Engine, invoke: Invoke, change: dict[str, str], says: str
 ) -> None:
     for name, value in change.items():

@@ -131,12 +131,12 @@ def test_an_option_with_one_value_is_refused_twice(invoke: Invoke, twice: tuple[
     assert "is given twice; expected it once" in err
 
 
-def test_what_is_repeatable_stays_so(invoke: Invoke) -> None:
+def test_repeatable_flags_may_be_repeated(invoke: Invoke) -> None:
     sets = ("--set", "mmu.walkers=2", "--set", "mmu.walkers=3", "--roi", "--roi")
     assert invoke("run", *GUPS, *sets)[0] == 0
 
 
-def test_names_in_brackets_are_told_apart() -> None:
+def test_commas_in_brackets_do_not_separate_names() -> None:
     assert listed("a, b[c=1,d=[1,2]] ,,e[f=\"x,]\"],g") == [
         "a", "b[c=1,d=[1,2]]", 'e[f="x,]"]', "g",
     ]  # fmt: skip
@@ -144,7 +144,7 @@ def test_names_in_brackets_are_told_apart() -> None:
     assert variant("thp") == ("thp", "")
 
 
-def test_a_report_says_of_a_design_what_is_not_as_usual(invoke: Invoke) -> None:
+def test_a_report_lists_the_unusual_keys_of_each_design(invoke: Invoke) -> None:
     changed = "thp[placement.thp.khugepaged.pages_to_scan=64,mmu.walkers=2]"
     status, out, _ = invoke("compare", *GUPS, "--designs", f"radix,thp,{changed}")
     assert status == 0

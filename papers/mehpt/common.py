@@ -84,8 +84,8 @@ def fits(data_gb: float, way_kb: float) -> str:
     )
 
 
-# Applications whose printed data do not fit the printed ways, with as much data as those hold
-# (see printed.py); GUPS's tables are powers of two, and SysBench has the same page table.
+# Applications whose printed data do not fit the printed ways, with as much data as the ways hold
+# (see printed.py). GUPS's tables are powers of two, and SysBench has the same page table.
 FITTING = {
     "GUPS": "SysBench 46 GB",
     "SysBench": "SysBench 46 GB",
@@ -98,13 +98,13 @@ VARIANTS: tuple[tuple[str, dict[str, str]], ...] = (
     ("", {}),
     (", with data that fit the printed ways", FITTING),
 )
-"""Averages are given of the applications as they are, and with those in place of theirs."""
+"""Averages are over the applications as they are, and over those with fitting data."""
 TIMED_FITTING = {**FITTING, "GUPS": "GUPS 32 GB"}
 TIMED_VARIANTS: tuple[tuple[str, dict[str, str]], ...] = (
     ("", {}),
     (", with data that fit the printed ways", TIMED_FITTING),
 )
-"""The same for what is timed, where GUPS has to be itself."""
+"""The same for timed runs, in which GUPS stays itself."""
 
 RATE = "how many slots an insertion migrates was chosen by the ways of this table"
 CHOSEN = "its size was chosen to yield the printed ways"

@@ -177,12 +177,13 @@ class Found:
         return 100 * (1 - hits / loads) if loads and hits is not None else None
 
     def missed_in_software(self, case: Case) -> float | None:
-        """Per cent of the lookups of a table in software that found nothing, of `map`'s requests.
+        """Misses of a table in software, in per cent of the lookups of `map`'s requests.
 
-        Nothing counts them, so it comes from instructions. Two programs with the same requests
-        and the same table miss as often, and what they execute more or less of is the way to the
-        record: l for each GET. Without a table they differ by l + s (s is what SETs differ by),
-        with one that misses m by m l + s; the machine's table, whose m is counted, gives l and s.
+        No counter has them, so they come from instructions. Two programs with the same requests
+        and the same table miss equally often. They differ by the search for the record: by l
+        instructions a GET. Without a table their difference is l + s, where s is that of SETs.
+        With a table that misses m of the lookups it is m l + s. The machine's table, whose m is
+        counted, gives l and s.
         """
         counted = self.missed(case.of(table="STLT", slb=SLB_OF_STLT))
         differ = []
@@ -210,8 +211,8 @@ def conflicts(keys: float, sets: float, ways: int) -> float:
     """Share of uniform requests that miss because their set has more keys than rows.
 
     The rows of a set with x equally frequent keys hold `ways` of them under any replacement
-    policy. So 1 - ways / x of the set's requests miss. With x Poisson distributed around
-    L = keys / sets, and weighted by its x / L of the requests, this is E[max(x - ways, 0)] / L.
+    policy. So 1 - ways / x of the set's requests miss. x is Poisson distributed around
+    L = keys / sets, and has x / L of the requests. The share is thus E[max(x - ways, 0)] / L.
     """
     mean = keys / sets
     probability, beyond, x = exp(-mean), 0.0, 0

@@ -34,8 +34,8 @@ SERIES: dict[str, Case] = {
         params=(("earlier", str(8 * EARLIER)),),
     ),
 }  # fmt: skip
-"""The table as it is, with `loadVA` that replies before its row arrives, and with eight times as
-many earlier requests, so that hardly a request is the first for its record."""
+"""The table as it is; with `loadVA` that replies before its row arrives; and with more earlier
+requests, so that few records have no row."""
 
 
 def redis() -> list[Case]:

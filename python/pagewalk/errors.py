@@ -92,10 +92,10 @@ def _from_engine(part: Any) -> Part:
 class PagewalkError(Exception):
     """Base class of both errors of this package.
 
-    `option` is the option of the run that it is about, by its name in Python such as
-    ``skip_requests``, or the key of the configuration such as ``mmu.walkers``; None for none.
-    `place` says where the cause was read: a file with its line, a design, a machine or a program;
-    None where that is not known. `text` is the rest of the sentence. `str` has all three.
+    `option` is the name in Python of the wrong option, such as ``skip_requests``, or the
+    configuration key, such as ``mmu.walkers``, or None. `place` is the place of the cause: a file
+    with its line, a design, a machine or a program; None if it is unknown. `text` is the rest of
+    the sentence. `str` has all three.
     """
 
     exit_status = 1

@@ -21,8 +21,8 @@ Events = Mapping[str, Sequence[str]]
 """For each quantity the perf events whose counts are added."""
 
 _COMMON: Events = {"instructions": ["instructions"], "cycles": ["cycles"]}
-# Processor Programming References of families 17h and 19h: LsL1DTlbMiss (PMCx045), any reload,
-# and those that the L2 TLB missed; LsTablewalker (PMCx046), both walkers of the data side.
+# Processor Programming References of families 17h and 19h. LsL1DTlbMiss (PMCx045): any reload,
+# and those that the L2 TLB missed. LsTablewalker (PMCx046): both walkers of the data side.
 # Zen 3 under a hypervisor counts wrongly in the sixth counter of a group: five at most.
 _ZEN: Events = {
     **_COMMON,

@@ -39,9 +39,9 @@ class DesignResult(DesignResultFields):
     `statistics` count the measured part, `since_boot` since the machine booted. `histograms` have
     the latencies of walks, walker waits, loads and page faults. A mix has `programs`.
 
-    Where several machines were compared, the first design is the first one on the same machine.
-    Where `regions` of a trace stand for the whole, counts are those of as many instructions as
-    the regions have, to which each region contributes by its weight.
+    If several machines were compared, the first design is the first one on the same machine.
+    If `regions` represent a trace, counts are for as many instructions as the regions have. Each
+    region contributes by its weight.
     """
 
     design: str = ""

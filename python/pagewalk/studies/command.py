@@ -166,8 +166,8 @@ def estimate(study: Study, cache: Cache, jobs: int) -> Plan:
 class Plan:
     """The cost of a study, before it runs.
 
-    It has the seconds on the given jobs, the memory of the largest batch, the disk space of all
-    missing runs, and the errors of runs that cannot be simulated.
+    The cost is the seconds on the given jobs, the memory of the largest batch, and the disk space
+    of all missing runs. A plan also has the errors of runs that cannot be simulated.
     """
 
     points: int

@@ -192,9 +192,9 @@ def _cost(design: Json, summary: Json) -> tuple[str, float | None]:
 def statistics(outcome: Outcome) -> Iterator[Row]:
     """A row for each number of a run that is not in its summary.
 
-    These are every counter by path and name, the reported numbers of each histogram
-    (``walk_latency.p99``), energy by part (``energy.l1d``, dynamic and static), and the cycle
-    stack (``cycle_stack``, by cause).
+    These are every counter by path and name, and the reported numbers of each histogram
+    (``walk_latency.p99``). Energy is by part (``energy.l1d``, dynamic and static), and the cycle
+    stack by cause (``cycle_stack``).
     """
     assert outcome.data is not None
     key, design = outcome.key, outcome.data["design"]
@@ -231,11 +231,11 @@ def frame(rows: Sequence[Row], schema: Mapping[str, Any]) -> pl.DataFrame:
 
 
 def with_speedups(table: pl.DataFrame, layout: Layout, reference: str | None) -> pl.DataFrame:
-    """The table of runs with each row's speedup over the reference on the same.
+    """The table of runs with each row's speedup over the reference on the same axes.
 
-    None where either has no numbers. Where either is compared by requests, both are. Of samples,
-    the ends go by the intervals of both as if they were independent, in logarithms: that is wide
-    of designs that were measured in the same places.
+    The speedup is null if either run has no numbers. It is by requests if either run is. Ends of
+    sampled runs combine the intervals of both in logarithms, as if they were independent. That is
+    too wide for designs that were measured at the same places.
     """
     requests, low, high = layout.metrics["cycles_per_request"], *layout.ends("cycles_per_request")
     case = [name for name in layout.axes if name != "design"]

@@ -386,9 +386,9 @@ def _whole(value: Value) -> int | None:
 def study(definition: Mapping[str, Any], at: str = "") -> Study:
     """Makes a study of values by the keys of a study's file.
 
-    `vary` has texts as on the command line, or a table of names with their values; `zip` is a list
-    of tables whose names step together. Messages begin with the file `at`, where there is one,
-    and the line of the key. Raises `UserError`.
+    `vary` has texts as on the command line, or a table of names with their values. `zip` is a list
+    of tables whose names step together. Messages begin with the file `at`, if there is one, and
+    the line of the key. Raises `UserError`.
     """
     try:
         made = _study({name: value for name, value in definition.items() if value is not None})

@@ -1,11 +1,11 @@
 """Finds comparisons that the compiler has lost: bools that optimised code reads unset.
 
-rustc 1.95 (rust-lang/rust issue 158206; its pass `SimplifyComparisonIntegral`) removes
-`let is_it = n != 0` where `is_it` is used once, as in `counter += u64::from(!is_it)`, and
-then decides a branch of the same block. Only optimised builds are wrong, and the tests run
-in others. This builds the crates as a release is built, has the compiler print its
-intermediate code (MIR), and names each function that may read a bool before it has a value,
-with the line. It takes some minutes; 1 is returned if there is any.
+rustc 1.95 can remove `let is_it = n != 0` (rust-lang/rust issue 158206; its pass
+`SimplifyComparisonIntegral`). It does so if `is_it` is used once, as in
+`counter += u64::from(!is_it)`, and then decides a branch of the same block. Only optimised builds
+are wrong, and the tests run in others. This script builds the crates as for a release, with the
+compiler's intermediate code (MIR). It names each function that may read a bool before it has a
+value, with the line. It takes some minutes; the exit status is 1 if there is such a function.
 
     python scripts/lost_comparisons.py
 """

@@ -1,9 +1,9 @@
-"""Runs commands of Debian's packages natively and under Pagewalk, which have to say the same.
+"""Runs commands of Debian's packages natively and under Pagewalk, and compares their output.
 
     python scripts/real_programs.py [WORD...]      all, or those that contain a word
 
-Each command runs in a shell in a fresh folder with the same files, once by itself and once
-recorded by `pagewalk record`, which records the whole tree of its processes. Output, exit
+Each command runs in a shell in a fresh folder with the same files. It runs once by itself, and
+once under `pagewalk record`, which records the whole tree of its processes. Output, exit
 status and the files that it leaves behind have to be the same. Commands that are not installed are
 listed and left out. Prints a table in Markdown; the exit status is 1 if any command differs.
 """

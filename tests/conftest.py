@@ -12,8 +12,8 @@ import fake
 import live
 from invoking import Cli, Completed, Invoke
 
-# Who runs the tests may have them ignored (nohup, a shell's background), and what is started here
-# would as well: by a handler they go on being ignored here, and only here.
+# These signals may be ignored when the tests start (nohup, a shell's background). Processes that
+# tests start would inherit that. With a handler, only the tests themselves ignore them.
 for _number in (signal.SIGHUP, signal.SIGINT):
     if signal.getsignal(_number) == signal.SIG_IGN:
         signal.signal(_number, lambda *_: None)

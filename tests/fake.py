@@ -244,9 +244,9 @@ Run = Callable[[dict[str, Any], Callable[[str], bool] | None], dict[str, Any]]
 class Engine(types.ModuleType):
     """The part of `pagewalk._native` that runs programs and lists them.
 
-    `run` asks `script`, and `specs` holds what it was given; `workloads` and `explain`
-    give `listed` and `explained`; no key of a configuration has a usual value. It can
-    neither record nor look into traces.
+    `run` calls `script`, and `specs` holds the specifications. `workloads` and `explain`
+    return `listed` and `explained`. No key of a configuration has a usual value. The
+    stand-in can neither record nor read traces.
     """
 
     UserError = UserError

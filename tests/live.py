@@ -29,8 +29,8 @@ def newer_emulator() -> str:
     """A QEMU from 9.0 on beside the installed one, or the test that runs is skipped.
 
     ``PAGEWALK_QEMU_NEWER`` names it; ``scripts/setup.sh qemu10`` builds it. No distribution has
-    two versions, and building one takes minutes and Debian's source, which a host without a
-    network cannot fetch: so it is not required where programs run live.
+    two versions. A build takes minutes and Debian's source, which a host without a network cannot
+    fetch. So hosts that run live programs need not have it.
     """
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     built = cache / "pagewalk" / "qemu10" / "qemu-x86_64"

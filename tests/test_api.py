@@ -125,8 +125,8 @@ def test_other_threads_run_while_the_engine_does() -> None:
     stop.set()
     thread.join()
     assert answer["partial"]
-    # Each report lets the other thread run too, some five times a second; only an engine
-    # that lets it run in between gives it all its turns before as many reports.
+    # Each report, some five a second, lets the other thread run once. Only an engine that
+    # releases the lock between reports lets it finish before as many reports.
     assert counted == 300
     assert reports < 300
 

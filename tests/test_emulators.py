@@ -19,8 +19,8 @@ Info = dict[str, int]
 
 pytestmark = [pytest.mark.qemu, needs_qemu, needs("cc")]
 
-# One instruction of each sort that emulators execute in their own way: repeated strings, wide
-# and unaligned registers, masks and gathers, atomic ones, on memory of known contents.
+# One instruction of each sort that emulators execute in their own way: repeated strings, wide and
+# unaligned registers, masks and gathers, atomic ones. The contents of memory are known.
 INSTRUCTIONS = """
 .globl _start
 .bss

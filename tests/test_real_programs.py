@@ -43,9 +43,8 @@ def in_order(found: Numbers) -> None:
     assert radix["l2_tlb_mpki"] > 0
     assert (perfect["walks"], perfect["l2_tlb_mpki"]) == (0, 0)
     assert radix["instructions"] == larger["instructions"] == perfect["instructions"]
-    # A walk that is saved saves time, except that what comes earlier also meets
-    # other DRAM rows and prefetches: scheduling anomalies of up to a few tenths
-    # of a per cent where there are few walks to save.
+    # A saved walk saves time. Earlier accesses also meet other DRAM rows and prefetches, though.
+    # If few walks are saved, that adds anomalies of up to a few tenths of a per cent.
     assert larger["walks"] <= radix["walks"] * 1.01
     assert larger["ipc"] >= radix["ipc"] * 0.99
     assert perfect["ipc"] >= larger["ipc"] * 0.99

@@ -37,8 +37,8 @@ model name\t: Intel(R) Xeon(R) Platinum 8375C
 flags\t\t: fpu vme
 """
 
-# Runs the program as perf does and writes what perf 6.1 writes with -x; for each event of the
-# group: count, unit, event, time, share of the time. The counts are FAKE_COUNTS, in order.
+# Runs the program as perf does and writes the output of perf 6.1 with -x. A line for each event of
+# the group: count, unit, event, time, share of the time. The counts are FAKE_COUNTS, in order.
 PERF = """\
 #!/usr/bin/env python3
 import json, os, subprocess, sys

@@ -3,11 +3,11 @@
     python validation/compiled.py SOURCES [--only NAME[,NAME...]] [--write]
 
 Builds each program in a copy of the folder SOURCES with its own build files, or takes
-what Debian built, runs it live through QEMU and its built-in counterpart on the same
-simulated machine, and compares what an operation is made of. Both are measured over the
+Debian's binary. Runs it live through QEMU, and its built-in counterpart, on the same
+simulated machine, and compares the counts of an operation. Both are measured over the
 same part of the program, with caches and TLBs empty at the start.
 
-SOURCES holds, as far as they are wanted:
+SOURCES has the folders of the chosen programs:
 
     XSBench/    github.com/ANL-CESAR/XSBench, tag v20
     gapbs/      github.com/sbeamer/gapbs
@@ -20,12 +20,12 @@ SOURCES holds, as far as they are wanted:
     root/       Debian's sysbench, libluajit-5.1-2, libmariadb3, libpq5, libaio1 and
                 mummer, unpacked: `apt-get download NAME`, `dpkg -x FILE root`
 
-What is changed in the copies is a mark at each end of the region, in gups the width of
-what counts the table's words (64 bits, as where public logs are from), and in gapbs, for
-some of the rows, the search's change of direction, which is left out. In the
-kernel that PyTorch assembles prefetches become loads, as an emulator doesn't show them.
+The copies get a mark at each end of the region. In gups the counter of the table's words
+gets 64 bits, as in the program of the public logs. In gapbs, some rows have a search without
+its change of direction. In the kernel that PyTorch assembles, prefetches become loads, since
+an emulator does not show them.
 
-Needs gcc, numpy, and what `pagewalk doctor` asks for. `--write` puts the table into
+Needs gcc, numpy, and the packages of `pagewalk doctor`. `--write` puts the table into
 docs/validation.md. The key-value programs have a script of their own, kv.py.
 """
 
@@ -56,7 +56,7 @@ PROGRAMS = ROOT / "validation" / "programs"
 LOADER = "/lib64/ld-linux-x86-64.so.2"
 
 # glibc copies and fills large blocks with `rep movsb` and `rep stosb`, which an emulator
-# executes byte by byte; with 32-byte registers instead it does what processors do in effect.
+# executes byte by byte. With 32-byte registers it has in effect the accesses of processors.
 BLOCKS = "glibc.cpu.x86_rep_movsb_threshold=0x10000000:glibc.cpu.x86_rep_stosb_threshold=0x10000000"
 
 # Relative difference beyond which the page has to give a reason.

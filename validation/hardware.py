@@ -2,15 +2,15 @@
 
     python validation/hardware.py [--only NAME[,NAME...]] [--write]
 
-Runs gups.c and maps.cpp live through QEMU on `epyc-milan`: natively, as a virtual
-machine with 4 KB pages in the host, and as one that has an eighth of the L3. Each is
-warmed inside of the region of interest first, so that cold caches do not count. Then
-what else may be different is changed for GUPS, one thing at a time.
+Runs gups.c and maps.cpp live through QEMU on `epyc-milan`. The runs are native, in a virtual
+machine with 4 KB pages in the host, and in one with an eighth of the L3. Each run is
+warmed inside of the region of interest first, so that cold caches do not count. Further
+possible differences are then changed for GUPS, one at a time.
 
 Results are kept in validation/hardware.json; `--only` replaces those of the named
-programs, `--write` puts the tables of all that is kept into docs/validation.md.
+programs, `--write` puts the tables of all kept results into docs/validation.md.
 
-Needs gcc, g++ and what `pagewalk doctor` asks for.
+Needs gcc, g++ and the packages of `pagewalk doctor`.
 """
 
 from __future__ import annotations

@@ -4,13 +4,13 @@
         [--operations N] [--write]
 
 Builds the programs of validation/programs over the libraries' containers and
-the client for redis-server, runs each live through QEMU and its built-in
-counterpart on the same simulated machine, and compares what an operation is
-made of. Both are measured from the first operation after the load to the last,
+the client for redis-server. Runs each live through QEMU, and its built-in
+counterpart, on the same simulated machine, and compares the counts of an
+operation. Both are measured from the first operation after the load to the last,
 with caches and TLBs empty at the start.
 
-Needs g++, cargo, libsparsehash-dev, libabsl-dev, redis-server and what
-`pagewalk doctor` asks for. `--write` puts the rows into the tables of docs/validation.md, where
+Needs g++, cargo, libsparsehash-dev, libabsl-dev, redis-server and the packages of
+`pagewalk doctor`. `--write` puts the rows into the tables of docs/validation.md, where
 those of other programs and cases stay.
 """
 

@@ -7,9 +7,9 @@ Simulates each of twelve programs whole, with the designs `radix` and `thp`, and
 Two billion instructions of all with four seeds take about two hours on two cores, 200 million
 twenty minutes.
 
-Results are kept in validation/precision.json as they come: what was stopped goes on. `--again`
-takes samples again, and what was simulated whole from there, which holds as long as the timed
-model is the same; `--seeds 0` simulates nothing. `--write` puts tables of all that is kept into
+Results are kept in validation/precision.json as they come, so that a stopped run can be continued.
+`--again` takes samples again, and keeps the whole simulations, which hold as long as the timed
+model is the same. `--seeds 0` simulates nothing. `--write` puts tables of all kept results into
 the page.
 """
 

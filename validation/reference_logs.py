@@ -17,9 +17,9 @@ from typing import Any
 
 import pagewalk
 
-# The programs as they run here: `gups_vanilla 30 1024 1000000` built with -O -DCHECK,
-# GraphBIG's kernels on LDBC's graph of a million vertices, and a fork of sysbench that
-# writes the same value to each word (8 stores in 11 instructions are in its log).
+# The programs of the logs: `gups_vanilla 30 1024 1000000` built with -O -DCHECK, GraphBIG's kernels
+# on LDBC's graph of a million vertices, and a fork of sysbench. The fork writes the same value to
+# each word: its log has 8 stores in 11 instructions.
 PROGRAMS: dict[str, dict[str, Any]] = {
     "gups": {
         "workload": "gups",
@@ -41,8 +41,8 @@ PROGRAMS: dict[str, dict[str, Any]] = {
     },
 }
 
-# User loads, stores and instructions; then TLB-L1I hits and misses (an instruction each),
-# TLB-L1D hits and misses, TLB-LL misses; then walks by what each of their reads found.
+# User loads, stores and instructions. Hits and misses of TLB-L1I, with an access each instruction,
+# and of TLB-L1D; misses of TLB-LL. Walks by the level that served each of their reads.
 LOGS: dict[str, dict[str, int]] = {
     "gups": {
         "loads": 320_000_572,

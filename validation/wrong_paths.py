@@ -2,12 +2,12 @@
 
     python validation/wrong_paths.py [--only NAME[,NAME...]] [--write]
 
-Runs the programs of hardware.py live, each for two fifths of its operations, on
-`epyc-milan` as a virtual machine with 4 KB pages in the host, and the built-in `kv-map`,
-with `core.wrong_path.enabled` and without, in one pass.
+Runs the programs of hardware.py live, each for two fifths of its operations, and the built-in
+`kv-map`. The machine is `epyc-milan` as a virtual machine with 4 KB pages in the host. One pass
+simulates each with `core.wrong_path.enabled` and without.
 
 Results are kept in validation/wrong_paths.json; `--only` replaces those of the named
-programs, `--write` puts the table of all that is kept into docs/validation.md.
+programs, `--write` puts the table of all kept results into docs/validation.md.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ KINDS = {
 
 
 def unguessed(paper: Paper, table: str) -> Design:
-    """Its pages where the hash says, and nobody guesses."""
+    """The design with pages placed by the hash and without an engine."""
     base = paper.designs[table]
     changes = {"placement": {"tiered_hash": {"contiguous_mb": 0 if table == "Radix" else 1024}}}
     return base.changed(f"{table}, placed", changes)

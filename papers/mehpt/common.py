@@ -118,7 +118,7 @@ BIG_MACHINE = (
     "of 0.7 only 19.2 GB of 64 can be huge pages, so that 40 GB of SysBench with THP get 19.2 GB "
     "of them and 20.8 GB of small pages, where the paper has huge pages only."
 )
-"""For the `about` of figures in which these programs stand with THP."""
+"""Note for the `about` of figures that have these programs with THP."""
 
 FOUR_KB = "page_table.4kb"
 TWO_MB = "page_table.2mb"

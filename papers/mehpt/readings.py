@@ -30,7 +30,7 @@ RULES = ("finish", "wait")
 WITHIN = 0.03
 """Tolerance, as a share of the printed number, which is rounded to about a hundredth."""
 
-# By column 1 of table I, and by what the printed tree maps where that is less.
+# Data of column 1 of table I, or the data that the printed tree maps if they are less.
 DATA_GB = TABLE_1_DATA_GB | {"BC": 8.6, "MUMmer": 0.7, "TC": 2.05}
 # Figure 15: the data of the six programs with 9.3 GB, of a million vertices.
 SMALL_GB = {"1K": 9.3 / 1000, "10K": 9.3 / 100, "100K": 9.3 / 10}
@@ -138,12 +138,12 @@ class Readings(Figure):
 
 
 def readings() -> Iterable[Reading]:
-    """All of them."""
+    """All readings."""
     return itertools.starmap(Reading, itertools.product(THRESHOLDS, RATES, RULES))
 
 
 def wanted() -> Iterable[tuple[float, str]]:
-    """The sizes and designs that are looked at."""
+    """The simulated sizes and designs."""
     sizes = sorted(set(DATA_GB.values()))
     return dict.fromkeys(
         [

@@ -29,12 +29,12 @@ class Timed:
 
     @property
     def why(self) -> str:
-        """Why there are no numbers; empty when there are."""
+        """The reason if there are no numbers; else empty."""
         return self.window.why or (self.growing.why if self.growing else "")
 
 
 Timings = dict[tuple[str, str], Timed]
-"""By application and design."""
+"""Timed outcomes by application and design."""
 Cost = Callable[[Timed], tuple[float, float]]
 """Costs in the window beside the program: cycles, and instructions of the program's threads."""
 Times = dict[tuple[str, str], float | None]
@@ -82,7 +82,7 @@ def resizes(timed: Timed) -> tuple[float, float]:
 
 
 def resizes_at(price_ns: float) -> Cost:
-    """The same if moving an entry took so long: that price is ours."""
+    """Cycles of resizes at another price of a moved entry; the shipped price is ours."""
 
     def cost(timed: Timed) -> tuple[float, float]:
         cycles, _ = resizes(timed)
@@ -96,7 +96,7 @@ def resizes_at(price_ns: float) -> Cost:
 
 
 def growth(timed: Timed) -> tuple[float, float]:
-    """That window whole: the first touches with traps, zeroing, walks and resizes."""
+    """Costs of that whole window: first touches with traps, zeroing, walks and resizes."""
     assert timed.growing is not None
     return timed.growing.get("cycles") or 0.0, timed.growing.get("instructions") or 0.0
 

@@ -67,7 +67,7 @@ class Compared:
         return read(self.results(self.runs[app, design]))
 
     def why(self, app: str, *designs: str) -> str:
-        """Why some of these runs have no numbers; empty when they do."""
+        """The reason if some of these runs have no numbers; else empty."""
         found = (self.results(self.runs[app, design]).why for design in designs)
         return next((why for why in found if why), "")
 
@@ -77,12 +77,12 @@ class Compared:
         return own / other if own is not None and other else None
 
     def saved(self, app: str, design: str, base: str, read: Value) -> float | None:
-        """By how many per cent a design's number is below that of the base."""
+        """The reduction of a design's number relative to the base, in per cent."""
         ratio = self.ratio(app, design, base, read)
         return None if ratio is None else 100 * (1 - ratio)
 
     def speedup(self, design: str, base: str) -> Means:
-        """Means over the programs."""
+        """Mean speedups over the programs."""
         return Means.of(self.ratio(app, design, base) for app in self.apps)
 
 

@@ -21,7 +21,7 @@ def total(outcome: Outcome, last: str) -> float | None:
 
 
 def per_kilo(outcome: Outcome, value: float | None) -> float | None:
-    """For a thousand instructions."""
+    """A count for a thousand instructions."""
     instructions = outcome.get("instructions")
     return 1000 * value / instructions if value is not None and instructions else None
 
@@ -35,7 +35,7 @@ class Latency:
 
     @property
     def whole(self) -> float:
-        """From the address to the data."""
+        """The latency from the address to the data."""
         return self.translation + self.data
 
 
@@ -166,11 +166,11 @@ def of_a_miss(outcome: Outcome) -> float | None:
 
 
 def l2_mpki_of_sniper(outcome: Outcome) -> float | None:
-    """As `l2_mpki`, and what the L1's prefetchers miss: Sniper counts both as one."""
+    """`l2_mpki` with the misses of the L1's prefetchers: Sniper counts both as one."""
     own, prefetches = l2_mpki(outcome), per_kilo(outcome, total(outcome, "l2.prefetch_misses"))
     return None if own is None or prefetches is None else own + prefetches
 
 
 def l2_mpki_with_late(outcome: Outcome) -> float | None:
-    """As `l2_mpki`, and demands for lines on their way, which have not arrived when wanted."""
+    """`l2_mpki` with demand misses that merge with a line on its way."""
     return per_kilo(outcome, total(outcome, "l2.misses"))

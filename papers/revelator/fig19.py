@@ -23,7 +23,7 @@ def pressed(paper: Paper, base: str = "Revelator-VM") -> list[Design]:
 
 
 def only_right(paper: Paper) -> list[Design]:
-    """The same without wrong guesses: what these cost."""
+    """The same without wrong guesses, for their cost."""
     return [d.changed(d.label + ONLY_RIGHT, {FILTER: "perfect"}) for d in pressed(paper)]
 
 

@@ -23,7 +23,7 @@ class Scenario:
     application: str
     changes: dict[str, Any] = field(default_factory=dict)
     process: int = 0
-    """Which process of the machine the program is."""
+    """Index of the program's process on the machine."""
 
 
 # Ours: the paper says no more of its machine than these names.

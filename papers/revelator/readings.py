@@ -40,10 +40,10 @@ def footprint(paper: Paper, app: str) -> float:
 
 @dataclass(frozen=True)
 class Change:
-    """Keys that are otherwise: of every design, and of huge pages under low and high fragmentation.
+    """Changed keys: of every design, and of huge pages under low and high fragmentation.
 
-    With `first` the share of the program's memory that is huge, under each, is given to whoever
-    asks first.
+    `first` are the shares of the program's memory that are huge under each. The first requests
+    get them.
     """
 
     name: str
@@ -69,12 +69,12 @@ class Change:
 
 
 def served(share: float) -> Json:
-    """That share of the requests for 2 MB blocks is served, each at random."""
+    """Keys by which that share of the requests for 2 MB blocks succeeds, each at random."""
     return {"os.fragmentation": {"served_2mb": share}}
 
 
 def free(share: float) -> Json:
-    """That share of the memory's 2 MB blocks is free, for whoever comes first."""
+    """Keys by which that share of the memory's 2 MB blocks is free, for the first requests."""
     return {"os.fragmentation": {"available_2mb": share}}
 
 

@@ -43,7 +43,7 @@ SCALED = (
 
 @dataclass(frozen=True)
 class Case:
-    """One bar or point: a program, what stands before it, and its requests."""
+    """A bar or point: a program, the table in front of it, and its requests."""
 
     program: str
     table: str
@@ -60,10 +60,10 @@ class Case:
     keys: tuple[tuple[str, object], ...] = field(default=())
     """Configuration keys that are changed."""
     fewer: int = 0
-    """By how much there are fewer keys than in the paper; 0: as the scale has it."""
+    """Factor by which the keys are fewer than in the paper; 0 takes the scale's."""
 
     def of(self, **changes: object) -> Case:
-        """The same but for some of it."""
+        """The same case with some fields changed."""
         return replace(self, **changes)  # type: ignore[arg-type]
 
     @property
@@ -152,22 +152,22 @@ class Found:
         return other / own if own and other else None
 
     def speedup(self, case: Case) -> float | None:
-        """Over the same without a table."""
+        """The speedup over the same case without a table."""
         return self.over(case, case.base)
 
     def why(self, case: Case) -> str:
-        """Why it, or what it is compared with, has no numbers."""
+        """The reason if a case or its base has no numbers."""
         return self.outcome(case).why or self.outcome(case.base).why
 
     def a_request(self, case: Case, *names: str) -> float | None:
-        """Some numbers together, for each request."""
+        """The sum of some statistics a request."""
         values = [self.get(case, name) for name in (*names, "requests")]
         if any(value is None for value in values[-1:]) or not values[-1]:
             return None
         return sum(value or 0.0 for value in values[:-1]) / values[-1]
 
     def saved(self, case: Case, *names: str) -> float | None:
-        """By how many per cent such numbers are below those without a table."""
+        """The reduction of that sum relative to the case without a table, in per cent."""
         own, other = self.a_request(case, *names), self.a_request(case.base, *names)
         return 100 * (1 - own / other) if own is not None and other else None
 

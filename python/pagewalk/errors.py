@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 FLAGS = {"settings": "--set", "params": "--param", "json_file": "--json", "program": "--"}
-"""Flags that do not follow from the option's name."""
+"""Flags that differ from the option's name."""
 
 
 def as_flag(name: str) -> str:

@@ -84,7 +84,7 @@ class Result:
 
     @property
     def speedup_kind(self) -> str:
-        """In words, where it is not cycles an instruction that speedups compare."""
+        """The kind of the speedups in words; empty if they compare cycles an instruction."""
         if self.designs[0].programs:
             return "weighted"
         return "by requests" if self.speedup_by == "request" else ""

@@ -57,7 +57,7 @@ class Processor:
 
     @classmethod
     def of_this_host(cls) -> Processor:
-        """From the first entry of ``/proc/cpuinfo``."""
+        """The processor of the first entry of ``/proc/cpuinfo``."""
         fields: dict[str, str] = {}
         for line in CPUINFO.read_text().split("\n\n")[0].splitlines():
             key, _, value = line.partition(":")
@@ -94,7 +94,7 @@ class Counts:
     """One run of a program."""
 
     values: dict[str, float]
-    """By quantity."""
+    """Counts by quantity."""
     shared: float
     """The least part of the time that an event counted, of 1; below it perf has scaled."""
 

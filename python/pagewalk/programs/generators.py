@@ -191,7 +191,7 @@ class _Thread:
 
     def __init__(self, numpy: Any, name: str, blocks: Iterable[Any], number: int) -> None:
         self._np = numpy
-        # As the engine's operations lie in memory.
+        # The layout of the engine's operations in memory.
         self._layout = numpy.dtype(
             {
                 "names": ["pc", "va", "insns", "dep", "kind", "size", "request"],

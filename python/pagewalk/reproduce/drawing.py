@@ -280,7 +280,7 @@ def _spread(row: Row) -> bool:
 
 
 def _spreads(base: alt.Chart) -> alt.Chart:
-    """From the smallest to the largest value of the seeds, or between the ends of an interval."""
+    """Rules from the smallest to the largest value of the seeds, or over an interval."""
     spread: alt.Chart = base.transform_filter(
         "isValid(datum.low) && datum.low < datum.high"
     ).mark_rule(color="black", strokeWidth=1.1)
@@ -457,7 +457,7 @@ def _along(
 
 
 def _around(low: float, high: float, *, log: bool) -> list[float]:
-    """From where to where an axis goes that holds both, with a little room."""
+    """The ends of an axis that holds both values, with a little room."""
     if log:
         room = max(1.05, (high / low) ** 0.04)
         return [low / room, high * room]

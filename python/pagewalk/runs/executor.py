@@ -44,7 +44,7 @@ class Executor(Protocol):
         """The error of a batch without a report, in words."""
 
     def __enter__(self) -> Any:
-        """Opens it."""
+        """Opens the executor."""
 
     def __exit__(
         self,

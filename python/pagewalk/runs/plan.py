@@ -300,7 +300,7 @@ class Runs:
 
 
 def keys(runs: Iterable[Run], folder: Path) -> tuple[dict[str, str], dict[str, str]]:
-    """By a run's identity: the key of its result, or why it cannot be run.
+    """The keys of the results, and the errors of runs that cannot start, by the run's identity.
 
     The key is a hash of the resolved configuration, the program, the limits, the
     seed and the engine's model version. `folder` takes the file of a design that is wrong.

@@ -428,7 +428,7 @@ _HOST = {
     "mummer": (2.9, 50.0),
 }
 """For a group of programs, or one program: bytes of host memory for each byte of its own, and
-seconds of start for each GiB. They steer the order of runs only."""
+seconds of start for each GiB. They affect the order of runs only."""
 _HOST_LEAST = 60 << 20
 
 

@@ -97,7 +97,7 @@ class Ended:
     failed: list[tuple[Point, str]] = field(default_factory=list)
 
     def count(self, point: Point, outcome: Outcome) -> None:
-        """One more."""
+        """Counts an outcome."""
         if outcome.failed:
             self.failed.append((point, outcome.why))
         else:

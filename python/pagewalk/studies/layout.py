@@ -267,12 +267,12 @@ def with_speedups(table: pl.DataFrame, layout: Layout, reference: str | None) ->
     by_instruction = compared(
         pl.col("cycles_per_instruction"), 1 / pl.col(ipc_high), 1 / pl.col(ipc_low)
     )
-    asks = (pl.col("speedup_by") == REQUEST) | (theirs(pl.col("speedup_by")) == REQUEST)
+    in_requests = (pl.col("speedup_by") == REQUEST) | (theirs(pl.col("speedup_by")) == REQUEST)
     itself = pl.col("design") == reference
     return table.with_columns(
         pl.when(itself & (number > 0))
         .then(None)
-        .when(asks.fill_null(False))
+        .when(in_requests.fill_null(False))
         .then(one)
         .otherwise(other)
         .alias(name)

@@ -190,7 +190,7 @@ BY_NAME = {option.name: option for option in OPTIONS}
 DEFINING = [option for option in OPTIONS if option.key and "." not in option.key]
 """Options that define the runs of a study."""
 HOW = [option for option in OPTIONS if option not in DEFINING]
-"""Options that define where the runs are simulated, and what is kept."""
+"""Options for the place of the simulation and for the stored results."""
 EXECUTOR = {option.key.removeprefix("cluster."): option for option in OPTIONS if "." in option.key}
 """The options of the file's table ``cluster``, by their keys there."""
 KNOWN = (*(option.key for option in DEFINING), "cluster")

@@ -88,7 +88,7 @@ class Study:
         return replace(column, kind=str if value is None else type(value))
 
     def points(self) -> list[Point]:
-        """All of them, in the order of the axes. Raises `UserError` for a mistake in one."""
+        """All points, in the order of the axes. Raises `UserError` for a mistake in one."""
         try:
             return self._points()
         except UserError as error:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 FONT = "'Liberation Sans', Arial, Helvetica, sans-serif"
-"""One that has the same widths on every system: labels are placed by them."""
+"""A font with the same widths on every system; labels are placed by them."""
 _MINIMUM_SHARE = 0.002
 
 

@@ -191,7 +191,7 @@ def guessing() -> str:
     programs = {"gups 8 GiB": "--workload gups --size 8GiB", "bfs LDBC, 500 K vertices": ldbc}
     rows = []
     for name, program in programs.items():
-        # As in `hashed`.
+        # The fastest of each, as in `hashed`.
         seconds = {(d, n): math.inf for d in designs for n in (short, long)}
         for _ in range(REPEATS):
             for (d, n), fastest in seconds.items():
@@ -287,7 +287,7 @@ def champsim() -> str:
         }
         rows = []
         for name, command in commands.items():
-            # As in `hashed`.
+            # The fastest of each, as in `hashed`.
             wall, cpu = math.inf, math.inf
             for _ in range(REPEATS):
                 before, start = used(), time.perf_counter()
@@ -336,7 +336,7 @@ def memory() -> str:
 
 
 def linear() -> str:
-    """Seconds against instructions."""
+    """Host seconds by the number of instructions."""
     rows = []
     for instructions in ("10M", "20M", "40M", "80M"):
         arguments = f"run --workload gups --size 1GiB --warmup 0 --instructions {instructions}"
@@ -374,7 +374,7 @@ def starts_in_recordings() -> list[list[str]]:
 
 
 def skipped_in_program(name: str) -> float:
-    """Likewise of a built-in program, over so many instructions that they take a second or more."""
+    """Million instructions a second in a built-in program, over a second or more."""
     many = 1_000_000_000
     rate = skipped_per_second(1_000_000 + many, "--workload", name)
     # The host time of a start varies by tenths of a second.
@@ -414,7 +414,7 @@ def warming() -> str:
     ]
     rows, ratios = [], []
     for name in SKIPPED:
-        # As in `hashed`.
+        # The fastest of each, as in `hashed`.
         seconds = {(way, n): math.inf for way, (_, *lengths) in enumerate(ways) for n in lengths}
         for _ in range(REPEATS):
             for (way, n), fastest in seconds.items():
@@ -436,7 +436,7 @@ def warming() -> str:
 
 
 def startup() -> str:
-    """From the shell's call to the answer."""
+    """Host time from the shell's call to the answer."""
 
     def seconds(*arguments: str) -> float:
         def once() -> float:

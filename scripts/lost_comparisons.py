@@ -93,7 +93,7 @@ def _behind(
             continue
         assigned = _ASSIGNED.match(line)
         source = assigned[2] if assigned else line
-        # Whoever has a reference may set it.
+        # Code with a reference may set it.
         borrowed = set(_BORROWED.findall(source))
         if without & set(_LOCAL.findall(source)) - borrowed:
             read.append(line)

@@ -247,7 +247,7 @@ class Command:
 
 
 def commands() -> list[Command]:
-    """All of them, in the order of the list."""
+    """All commands, in the order of the list."""
     return [
         Command(package, line.strip())
         for package, lines in COMMANDS.items()

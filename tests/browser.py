@@ -21,7 +21,7 @@ PROGRAM = "chromium"
 _FLAGS = (
     "--headless",
     "--remote-debugging-pipe",
-    "--no-sandbox",  # which root cannot have
+    "--no-sandbox",  # root cannot have a sandbox
     "--disable-gpu",
     "--disable-dev-shm-usage",
     "--no-first-run",

@@ -132,7 +132,7 @@ def test_other_threads_run_while_the_engine_does() -> None:
 
 
 class Outside(HTMLParser):
-    """Finds whatever a page would fetch or run."""
+    """Finds all that a page would fetch or run."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Every Python package that pyproject.toml asks for has a pinned version in constraints.txt."""
+"""Every Python package that pyproject.toml requires has a pinned version."""
 
 from __future__ import annotations
 

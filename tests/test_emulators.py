@@ -1,4 +1,4 @@
-"""The same programs under the installed emulator and under a newer one, and what neither can."""
+"""The same programs under the installed emulator and a newer one, and the limits of both."""
 
 from __future__ import annotations
 

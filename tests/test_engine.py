@@ -38,7 +38,7 @@ def numbers(data: dict[str, Any], name: str) -> dict[str, float]:
 
 
 def refused(answer: Completed, *words: str, status: int = 2) -> None:
-    """One sentence that says what, where and what to do; no stack, no result."""
+    """The error is one sentence with all `words`, without a stack or a result."""
     assert answer.returncode == status, answer.stdout + answer.stderr
     assert answer.stdout == ""
     assert answer.stderr.startswith("error: ")

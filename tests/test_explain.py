@@ -1,4 +1,4 @@
-"""``pagewalk explain``: every word that is shown has a meaning, whatever way it is written."""
+"""``pagewalk explain`` explains every word of reports, in any spelling."""
 
 from __future__ import annotations
 

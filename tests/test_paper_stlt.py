@@ -153,7 +153,7 @@ def test_uniform_requests_miss_keys_beyond_the_rows_of_their_set(paper: Paper) -
 
 
 def test_misses_of_a_table_in_software_follow_from_instructions(paper: Paper) -> None:
-    """From programs whose misses, ways and SETs are known."""
+    """The misses come from programs whose misses, ways and SETs are known."""
     way, sets, driver = {"map": 700.0, "umap": 120.0}, {"map": 60.0, "umap": 25.0}, 100.0
     missed = {"none": 1.0, "stlt": 0.03, "slb": 0.07}
 

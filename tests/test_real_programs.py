@@ -90,7 +90,7 @@ def a_free_port() -> int:
 
 @contextlib.contextmanager
 def started(*command: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A process that is gone afterwards, whatever happened."""
+    """A process that is killed at the end of the block."""
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     try:
         yield process
@@ -140,7 +140,7 @@ def test_redis_under_load(tmp_path: Path, cores: int) -> None:
 
 @needs("g++")
 def test_a_built_in_key_value_program_is_the_real_one(cli: Cli, tmp_path: Path) -> None:
-    """One over std::map costs what its built-in twin does, wherever both are at home."""
+    """A program over std::map has the counts of its built-in twin."""
     keys, operations = 20_000, 10_000
     root = Path(__file__).parent.parent
     source = root / "validation" / "programs"
@@ -162,8 +162,8 @@ def test_a_built_in_key_value_program_is_the_real_one(cli: Cli, tmp_path: Path) 
     answer = cli("run", *limits, "--workload", "kv-map", *named)
     assert answer.returncode == 0, answer.stderr
     built = numbers(report)["radix"]
-    # They agree within 1 % where the built-in one was written; other compilers and
-    # libraries write other code.
+    # They agree within 1 % with the compiler of the built-in program's model; other compilers and
+    # libraries generate other code.
     for name in ("instructions", "memory_operands"):
         assert built[name] == pytest.approx(real[name], rel=0.2), name
 
@@ -214,7 +214,7 @@ def test_the_designs_of_the_live_example_in_the_readme_differ(cli: Cli, tmp_path
     assert arguments[0] == "compare"
     program = arguments.index("--") + 1
     assert arguments[program] == "python3"
-    # The interpreter that is here, and less of it: the part that is passed over is the same.
+    # The interpreter of the tests, and fewer instructions; the fast-forwarded part is the same.
     arguments[program] = os.path.realpath(sys.executable)
     arguments[arguments.index("--instructions") + 1] = "2M"
     report = tmp_path / "r.json"

@@ -82,7 +82,7 @@ def test_a_spread_is_the_share_of_instructions_in_other_blocks() -> None:
     shares[:, 0] = 0.9
     shares[np.arange(2000), np.arange(1, 2001)] = 0.1
     found = kmeans.find(shares @ rows, 1, 1)
-    # A block that is nobody else's: of the two shares that change by x, one.
+    # No other stretch has the block, so one of the two shares that change by x counts.
     assert found.spread * 2**0.5 == pytest.approx(0.1, rel=0.05)
 
 
@@ -393,7 +393,7 @@ def written(path: Path, *places: tuple[int, int, float]) -> Path:
 
 
 def numbers(design: pagewalk.DesignResult) -> dict[str, Any]:
-    """All that is counted of a design."""
+    """All counts of a design."""
     summary = {q.name: q.value for q in design.quantities}
     return {
         **summary,

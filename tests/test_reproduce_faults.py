@@ -173,7 +173,7 @@ def test_the_next_start_removes_the_folder_of_a_killed_run(
     stranger.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(place))
     with run_folder.folder() as one, run_folder.folder() as other:
-        # Those in use stay, and so does what is not known to be ours.
+        # Folders in use stay, and so do folders of unknown origin.
         assert {*place.iterdir()} == {one, other, stranger}
     assert {*place.iterdir()} == {stranger}
     assert len(finished(folder)) == 2
@@ -199,7 +199,7 @@ def test_a_full_disk_loses_no_result(tmp_path: Path) -> None:
     # The figure has its numbers all the same.
     rows = json.loads(answer.stdout)["figures"][0]["rows"]
     assert all(row["value"] > 0 for row in rows)
-    # Nothing half written, in the cache or elsewhere.
+    # No file is half written, in the cache or elsewhere.
     left = [p for p in tmp_path.rglob("*") if p.is_file() and p.parent.name != "paper"]
     assert all(path.stat().st_size < most and not path.name.startswith(".") for path in left), left
     assert not finished(folder)

@@ -1,4 +1,4 @@
-"""Mixes and requests in the real engine, as users ask for them."""
+"""Mixes and requests in the real engine, through the package's own interface."""
 
 from __future__ import annotations
 

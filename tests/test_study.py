@@ -108,7 +108,7 @@ def test_missing_values_have_the_defaults_of_the_command_line() -> None:
 def test_limits_are_the_same_fixed_and_varied(
     definition: dict[str, Any], limits: dict[str, int]
 ) -> None:
-    """As `with_an_end` has them for a single run of the command line."""
+    """The limits are those of `with_an_end` for a single run of the command line."""
     whole = {"skip": 0, "warmup": 0, "instructions": None, "roi": False, **limits}
     if "requests" in limits:
         whole.setdefault("warmup_requests", 0)
@@ -337,7 +337,7 @@ def test_design_files_of_the_same_name_get_different_labels(tmp_path: Path) -> N
 
 
 def test_a_key_in_a_design_overrides_a_setting_for_all(tmp_path: Path) -> None:
-    """As on the command line; the column says what holds."""
+    """The same as on the command line; the column has the effective value."""
     found = points(designs=["radix", f"radix[{WALKERS}=1]"], set={WALKERS: 4})
     assert [point.values[WALKERS] for point in found] == [4, 1]
     walkers = [resolved(point.run, tmp_path)["mmu"]["walkers"] for point in found]

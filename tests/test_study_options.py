@@ -101,7 +101,7 @@ def test_an_unknown_keyword_is_refused() -> None:
 def test_an_unknown_key_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "study.toml"
     for key in (*KNOWN, *(f"cluster.{key}" for key in EXECUTOR)):
-        # Each is known, whatever it says.
+        # Each key is known, with any value.
         file.write_text(f"{key} = 1979-05-27\n")
         with pytest.raises(UserError) as error:
             read(file).points()

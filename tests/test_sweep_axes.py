@@ -117,7 +117,7 @@ def test_a_range_of_fractions_holds_its_last(
 
     text = f"{written(first)}..{written(first + step * (count - 1))}+{written(step)}"
     found = axes.values("frequency_ghz", text, "--vary")
-    # As somebody writes them, so that conditions can compare with them.
+    # Values have the form of the command line, so that conditions can compare with them.
     assert found == [float(written(first + step * i)) for i in range(count)]
 
 

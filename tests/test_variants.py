@@ -1,4 +1,4 @@
-"""Which design a setting changes, and what a changed design is called."""
+"""The design that a setting changes, and the name of the changed design."""
 
 from __future__ import annotations
 

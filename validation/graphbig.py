@@ -10,7 +10,7 @@ import numpy
 
 @dataclass
 class Kernel:
-    """One program of GraphBIG, and what of it is compared."""
+    """A program of GraphBIG, and its kernel that is compared."""
 
     # Below `benchmark/`, and the program in it: its source and, by its Makefile, its name.
     folder: str

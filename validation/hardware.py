@@ -179,7 +179,7 @@ def simulate(case: Case, programs: Path) -> dict[str, Run]:
 
 def compared(result: pagewalk.DesignResult, case: Case) -> Run:
     """The numbers of one design's result."""
-    # The last operations, whatever the warm-up took: each has as many instructions.
+    # The last operations, after any warm-up: each has as many instructions.
     operations = result["instructions"] / case.instructions
     return Run(
         cycles=result["cycles"] / operations,
@@ -213,7 +213,7 @@ def run(cases: Sequence[Case], kept: dict[str, Any]) -> None:
 
 
 def number(value: float) -> str:
-    """Three digits."""
+    """The number with three digits."""
     if value == 0:
         return "0"
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}" if value >= 1 else f"{value:.2f}"

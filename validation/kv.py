@@ -119,7 +119,7 @@ class Simulation:
     """A run of the region of interest, under way."""
 
     def __init__(self, machine: str, *source: str, stdin: Any = None) -> None:
-        """Starts it."""
+        """Starts the run."""
         self.folder = tempfile.TemporaryDirectory()
         self.report = Path(self.folder.name, "result.json")
         limits = ["--roi", "--warmup", "0", "--instructions", "1T"]
@@ -261,7 +261,7 @@ def median(runs: Sequence[Run]) -> Run:
 
 
 def an_operation(runs: Sequence[Run]) -> Iterator[str]:
-    """Misses of each kind an operation: the median, and of several runs the ends."""
+    """Misses of each kind an operation: the median, and the range over several runs."""
     for name in MISSES:
         each = [getattr(r, name) * r.instructions_per_operation / 1000 for r in runs]
         low, middle, high = map(number, (min(each), statistics.median(each), max(each)))

@@ -15,7 +15,7 @@ def row(*cells: str) -> str:
 
 
 def number(value: float) -> str:
-    """Three digits."""
+    """The number with three digits."""
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}" if value >= 1 else f"{value:.3f}"
 
 

@@ -93,7 +93,7 @@ def sampled(result: pagewalk.Result) -> Json:
 
 
 def keep(kept: Json) -> None:
-    """Writes all, whole or not at all."""
+    """Writes all results atomically."""
     fresh = KEPT.with_suffix(".new")
     fresh.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n")
     fresh.replace(KEPT)

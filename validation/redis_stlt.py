@@ -45,7 +45,7 @@ class Client:
         self.file = self.socket.makefile("rb")
 
     def send(self, commands: Sequence[Command]) -> None:
-        """All of them at once."""
+        """Sends all commands at once."""
         words = [
             b"*%d\r\n" % len(c) + b"".join(b"$%d\r\n%s\r\n" % (len(w), w) for w in c)
             for c in commands

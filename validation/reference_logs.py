@@ -205,7 +205,7 @@ WARMUP_REFERENCES = 100_000_000
 
 
 def simulated(name: str, given: argparse.Namespace) -> dict[str, float]:
-    """The same of a run here."""
+    """The same numbers of a simulated run."""
     log = LOGS[name]
     data = log["loads"] + log["stores"]
     result = pagewalk.run(

@@ -96,7 +96,7 @@ def compared(result: pagewalk.Result) -> dict[str, dict[str, float]]:
 
 
 def rows(title: str, case: Case | None, found: Mapping[str, Any]) -> Iterator[str]:
-    """One program: measured, if it was, without and with."""
+    """Rows of a program: measured if it was, without wrong paths, and with them."""
     off, on = found["off"], found["on"]
     mpki = ("l1d_tlb_mpki", "l2_tlb_mpki")
     if case:

@@ -94,7 +94,7 @@ def test_own_numbers_change_their_part_only(result: pagewalk.Result) -> None:
 def test_a_run_and_a_comparison_say_where_the_energy_went(
     engine: fake.Engine, invoke: Callable[..., tuple[int, str, str]]
 ) -> None:
-    status, out, _ = invoke("run", "--workload", "gups")
+    status, out, _ = invoke("run", "--workload", "gups", "--verbose")
     assert status == 0
     shown = out[out.index("Energy (3.50 uJ)") :]
     # The largest first; what is next to nothing in one line.

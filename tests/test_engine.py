@@ -53,7 +53,7 @@ def refused(answer: Completed, *words: str, status: int = 2) -> None:
 
 
 def test_a_run_reports_its_main_statistics(cli: Cli) -> None:
-    answer = cli("run", *GUPS)
+    answer = cli("run", *GUPS, "--verbose")
     assert answer.returncode == 0
     assert answer.stderr == ""
     for name in (

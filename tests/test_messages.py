@@ -153,7 +153,7 @@ def test_a_program_larger_than_the_host_is_refused_before_the_run(cli: Any) -> N
     most = 1500 << 20
     command = ("run", "--workload", "gups", "--size", "1TiB", "--set", "os.memory_gb=2048")
     answer = cli(
-        *command, "--instructions", "10K",
+        *command, "--instructions", "10K", "--no-translation-cost",
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (most, most)),
     )  # fmt: skip
     assert answer.returncode == 2

@@ -122,7 +122,7 @@ def test_the_phases_of_a_program_are_found(churn: Path, tmp_path: Path, invoke: 
 
 
 def test_two_regions_are_of_the_two_loops_of_a_program(churn: Path, tmp_path: Path) -> None:
-    found = regions.find(str(churn), length=10_000, most=2, seed=1)
+    found = regions.find(str(churn), length=10_000, max_regions=2, seed=1)
     assert found is not None
     # Stores are of the loop that fills, which comes first; each round has both.
     cut = tmp_path / "cut.pwt"
@@ -151,6 +151,10 @@ def test_any_trace_has_regions(churn: Path, tmp_path: Path, invoke: Invoke) -> N
         found = regions.read(out)
         assert found.instructions == native.trace_info(str(path))["instructions"]
         assert sum(r.weight for r in found.regions) == pytest.approx(1)
+
+
+def test_an_old_flag_is_refused_by_its_new_name(invoke: Invoke) -> None:
+    assert "--most is now --max-regions" in refused(invoke, "trace", "regions", "t", "--most=4")
 
 
 def test_regions_have_the_requests_of_a_program_that_counts_them(
@@ -261,7 +265,7 @@ def test_a_rest_shorter_than_a_stretch_has_no_weight(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     vectors_of(monkeypatch, [0, 1] * 5 + [2], 40)
-    found = regions.find("t", length=100, most=9, seed=1)
+    found = regions.find("t", length=100, max_regions=9, seed=1)
     assert found is not None
     assert [(r.at, r.weight) for r in found.regions.regions] == [(0, 0.5), (100, 0.5)]
     assert (found.stretches, found.regions.instructions) == (10, 1040)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,8 @@ import pagewalk
 from invoking import Invoke, output_of, refused
 from live import needs_qemu
 from pagewalk import _native, native
+from pagewalk.config import options
+from pagewalk.errors import UserError
 
 
 def test_samples_say_between_which_ends_a_number_lies(invoke: Invoke) -> None:
@@ -208,6 +211,35 @@ def test_the_warming_of_auto_fills_the_caches_and_leaves_little_stale_state() ->
 def test_auto_warms_all_if_the_program_is_too_short_to_choose() -> None:
     found, unknown = looked_at(instructions="3M", sample="5K/500K:auto+20K")
     assert found is None and (unknown is None or unknown.unknown["l3"] == [0.0, 0.0])
+
+
+@pytest.mark.parametrize(
+    ("named", "short"),
+    [
+        ("length=20K,period=5M", "20K/5M"),
+        ("period=5M, length=20K, warm=50K", "20K/5M:50K"),
+        ("length=20K,period=5M,filtered=all,warm=50K", "20K/5M:all+50K"),
+        ("length=20K,period=5M,filtered=auto,warm=50K", "20K/5M:auto+50K"),
+        ("length=20K,period=5M,filtered=300K,warm=50K", "20K/5M:300K+50K"),
+    ],
+)
+def test_named_parts_of_a_sample_mean_the_short_form(named: str, short: str) -> None:
+    assert options.read("sample", named) == options.read("sample", short)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("length=20K", "expected LENGTH/PERIOD, as 1M/20M, or names, as length=1M,period=20M"),
+        ("length=20K,period=5M,filtered=all", "filtered is given without warm"),
+        ("length=20K,period=5M,warmup=50K", "'warmup=50K' is not understood; expected length"),
+        ("length=20K,period=5M,length=2K", "length is given twice"),
+        ("length=5M,period=5M", "expected a length above 0 and below the period"),
+    ],
+)
+def test_a_sample_that_is_not_understood_is_refused(given: str, expected: str) -> None:
+    with pytest.raises(UserError, match=re.escape(expected)):
+        options.read("sample", given)
 
 
 def test_a_report_names_the_warming_before_each_sample(invoke: Invoke) -> None:

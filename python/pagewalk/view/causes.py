@@ -49,6 +49,10 @@ CAUSES = {
 }
 
 
+TRANSLATION = ("tlb", "walker", "walk")
+"""Causes whose cycles stall on a translation."""
+
+
 def words(name: str) -> str:
     """A name as it is read: ``store_queue`` is store queue, ``dram`` DRAM."""
     known = CAUSES.get(name)

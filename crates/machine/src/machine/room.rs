@@ -53,7 +53,7 @@ impl Room {
         };
         Err(Outcome::HostMemory(text![
             format!(
-                "{}: {} of host memory are needed at least for {designs} with {} of memory touched, and {} can be had; take a smaller program, fewer designs at a time or a larger host (",
+                "{}: {} of host memory are needed at least for {designs} with {} of memory touched, and {} can be had; take a smaller program, fewer designs at a time (the translation cost takes one more) or a larger host (",
                 self.name,
                 mebibytes(needed),
                 mebibytes(touched),

@@ -11,7 +11,7 @@ import pytest
 
 import fake
 import pagewalk
-from asking import Invoke
+from invoking import Invoke
 from pagewalk.config.options import OPTIONS, Arguments
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -47,7 +47,7 @@ GIVEN: dict[str, tuple[str, Any, Any]] = {
     "ignore_memory": ("", True, True),
     "translation_cost": ("", True, True),
 }
-"""Of each option that has a place: as a flag, as a keyword, and as the engine gets it."""
+"""Values of each option that a specification has: flag, keyword, and the engine's value."""
 
 
 def test_python_has_the_tables_keywords() -> None:
@@ -76,7 +76,7 @@ def test_every_flag_is_documented() -> None:
 @pytest.mark.parametrize("option", [o for o in OPTIONS if o.place], ids=lambda o: o.name)
 def test_flag_and_keyword_say_the_same(option: Any, engine: fake.Engine, invoke: Invoke) -> None:
     flag, keyword, expected = GIVEN[option.name]
-    # The command measures what translation costs, the function only if it is asked to.
+    # The command measures the cost of translation, the function only on request.
     words = ("run", "--workload", "gups", "--translation-cost", option.spelled)
     assert invoke(*words, *([flag] if flag else []))[0] == 0
     arguments: dict[str, Any] = {"workload": "gups", "progress": False, option.name: keyword}

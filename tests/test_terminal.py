@@ -71,7 +71,7 @@ def numbers(config: Any) -> Iterator[str]:
 @widths
 def test_a_run_shows_every_number(width: int, tmp_path: Path) -> None:
     path = tmp_path / "r.json"
-    flags = [*PROGRAM.split(), "--verbose", "--json", path]
+    flags = [*PROGRAM.split(), "--verbose", "--json", str(path)]
     status, text = shown(width, "-m", "pagewalk", "run", *flags)
     assert status == 0
     design = Result(json.loads(path.read_text())).designs[0]
@@ -102,7 +102,7 @@ def test_a_comparison_of_eight_designs_shows_whole_numbers(width: int, tmp_path:
     status, text = shown(width, "-m", "pagewalk", "compare", *flags)
     assert status == 0
     result = Result(json.loads(path.read_text()))
-    table, told = text.split("design  ")[1].split("Speedup over")[0], text.split("not shown:")
+    table, notes = text.split("design  ")[1].split("Speedup over")[0], text.split("not shown:")
     titles = " ".join(table.split())
     for design in result.designs:
         cells = " ".join(lines(text, design.name))
@@ -115,27 +115,27 @@ def test_a_comparison_of_eight_designs_shows_whole_numbers(width: int, tmp_path:
                 continue
             filled = column.filled(result.designs)
             number = filled.cells[result.designs.index(design)]
-            left_out = title in " ".join(told[1].split()) if len(told) > 1 else False
+            left_out = title in " ".join(notes[1].split()) if len(notes) > 1 else False
             assert left_out or holds(cells, number), (design.name, title)
             assert not (left_out and column.importance == columns.ALWAYS)
     assert "over radix" in titles
     assert (width >= 140) == ("--wide" not in table)
     flat = " ".join(text.split())
     for _, what in costs(result):
-        assert what in flat  # of samples, so in words
-    # In the heading, of both.
+        assert what in flat  # costs of sampled runs are in words
+    # The heading has the numbers of both designs.
     for number in numbers(UNUSUAL):
         assert text.split("speedup")[0].count(number) >= 2, number
 
 
-def report(result: Result, width: int | None, **asked: bool) -> str:
+def report(result: Result, width: int | None, **flags: bool) -> str:
     """The report of a comparison in a terminal of so many columns, or in none."""
     out = io.StringIO()
     if width is None:
-        show_comparison(result, console(out), **asked)
+        show_comparison(result, console(out), **flags)
     else:
         show_comparison(
-            result, Console(file=out, width=width, force_terminal=True, color_system=None), **asked
+            result, Console(file=out, width=width, force_terminal=True, color_system=None), **flags
         )
     return out.getvalue()
 
@@ -157,7 +157,7 @@ def test_columns_go_by_importance_and_are_named() -> None:
         gone = {title for title in importance if title in named.split(", ")}
         assert ", ".join(title for title in importance if title in gone) == named
         known = {t for t in importance if t not in ("requests", "cycles a request")}
-        known.discard("translation (% of cycles)")  # nobody asked for it
+        known.discard("translation (% of cycles)")  # the stand-in has no cost
         kept = known - gone
         assert "speedup" in kept
         assert not gone or max(importance[t] for t in kept) <= min(importance[t] for t in gone)
@@ -165,12 +165,10 @@ def test_columns_go_by_importance_and_are_named() -> None:
     assert shown_at[40] < shown_at[60] < shown_at[80] < shown_at[140] == len(known)
 
 
-@pytest.mark.parametrize(("width", "asked"), [(None, {}), (60, {"wide": True})])
-def test_nothing_is_left_out_of_a_pipe_or_when_all_is_asked_for(
-    width: int | None, asked: dict[str, bool]
-) -> None:
+@pytest.mark.parametrize(("width", "flags"), [(None, {}), (60, {"wide": True})])
+def test_a_pipe_or_wide_shows_every_column(width: int | None, flags: dict[str, bool]) -> None:
     result = six(["radix", "thp", "ecpt"])
-    text = report(result, width, **asked)
+    text = report(result, width, **flags)
     assert "not shown" not in text
     for column in columns.comparison(result):
         for design, number in zip(result.designs, column.filled(result.designs).cells, strict=True):
@@ -186,7 +184,7 @@ def test_a_columns_numbers_have_one_unit_where_none_is_lost() -> None:
     assert (unit, [write(v) for v in (3 << 30, 4096)]) == ("", ["3.00 GiB", "4.00 KiB"])
 
 
-def test_the_first_screen_of_a_run_says_what_translation_cost(tmp_path: Path) -> None:
+def test_the_first_screen_of_a_run_has_the_cost_of_translation(tmp_path: Path) -> None:
     path = tmp_path / "r.json"
     flags = "run --workload gups --size 64MiB --instructions 100K --warmup 0"
     status, text = shown(80, "-m", "pagewalk", *flags.split(), "--json", path)
@@ -249,7 +247,7 @@ def test_a_mix_shows_every_number(width: int, designs: str, tmp_path: Path) -> N
     assert status == 0
     result = Result(json.loads(path.read_text()))
     table = text.split("Programs of the mix")[1].split("Statistics of each program")[0]
-    # Of each block: the numbers of the two programs, and those of the mix as a whole.
+    # Numbers of each block: those of the two programs, and those of the mix as a whole.
     shown_cells: list[list[str]] = [[], [], [], [], []]
     for block in table.split("\n\n"):
         rows = [re.findall(r"(?<=\s)\d+\.\d+(?=\s)", f"{line} ") for line in block.splitlines()]
@@ -419,7 +417,7 @@ def test_outside_text_is_shown_and_does_nothing(
         assert re.sub(r"\s", "", visible(HOSTILE)) in re.sub(r"\s", "", text)
 
 
-def test_errors_are_one_line_whatever_they_quote(tmp_path: Path) -> None:
+def test_errors_with_quoted_control_characters_are_one_line(tmp_path: Path) -> None:
     for arguments in (
         ["run", "--workload", "gups", "--size", HOSTILE],
         ["run", "--trace", HOSTILE],

@@ -6,13 +6,13 @@ from pagewalk.native import Hosts
 from pagewalk.programs.generators import Streams
 
 class UserError(Exception):
-    """What was asked for makes no sense."""
+    """A run, name or option that is invalid."""
 
     fields: str
     """The error's parts as JSON."""
 
 class Failure(Exception):
-    """What was asked for could not be done."""
+    """A valid request that failed."""
 
     fields: str
     """The error's parts as JSON."""

@@ -86,8 +86,8 @@ class Regions:
     def write_simpoint(self, prefix: str) -> None:
         """Writes PREFIX.simpoints and PREFIX.weights, as SimPoint does.
 
-        A line of the former has the numbers of an interval and of its cluster, a line of the latter
-        a weight and the number of its cluster.
+        A line of PREFIX.simpoints has the numbers of an interval and of its cluster. A line of
+        PREFIX.weights has a weight and the number of its cluster.
 
         Raises `UserError` for regions that are not intervals of one length.
         """

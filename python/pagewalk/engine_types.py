@@ -576,7 +576,7 @@ class ProgramResultFields(FromJson):
 
 
 class Progress(TypedDict):
-    """Progress of a simulation, of a recording or of a pass over a trace."""
+    """Progress of a simulation, of a recording or of reading a trace."""
 
     done: int
     """Instructions that are done; of a run, by the slowest design."""

@@ -111,7 +111,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
 
 
 def speed() -> str:
-    """What another instruction costs: a long run less a short one, one host thread."""
+    """Host time of another instruction: a long run less a short one, on one host thread."""
     short, long = 20_000_000, 60_000_000
     rows, rates = [], []
     for name, program in PROGRAMS.items():
@@ -163,7 +163,7 @@ def compare() -> str:
 
 
 def hashed() -> str:
-    """What another instruction costs with a hashed page table, of what it costs with radix."""
+    """Host time of another instruction with a hashed page table, relative to radix."""
     designs = ("radix", "ecpt", "mehpt")
     lengths = (20_000_000, 60_000_000)
     fixed = "run --machine mehpt-table3 --set os.memory_gb=256 --warmup 0".split()
@@ -183,7 +183,7 @@ def hashed() -> str:
 
 
 def guessing() -> str:
-    """What a run with an engine that guesses costs, of what it costs with radix."""
+    """Host time of a run with an engine, relative to radix."""
     designs = ("radix", "revelator")
     short, long = 1000, 10_000_000
     fixed = "run --machine revelator-table1 --no-translation-cost --warmup 0".split()
@@ -191,7 +191,7 @@ def guessing() -> str:
     programs = {"gups 8 GiB": "--workload gups --size 8GiB", "bfs LDBC, 500 K vertices": ldbc}
     rows = []
     for name, program in programs.items():
-        # As in `hashed`.
+        # The fastest of each, as in `hashed`.
         seconds = {(d, n): math.inf for d in designs for n in (short, long)}
         for _ in range(REPEATS):
             for (d, n), fastest in seconds.items():
@@ -287,7 +287,7 @@ def champsim() -> str:
         }
         rows = []
         for name, command in commands.items():
-            # As in `hashed`.
+            # The fastest of each, as in `hashed`.
             wall, cpu = math.inf, math.inf
             for _ in range(REPEATS):
                 before, start = used(), time.perf_counter()
@@ -336,7 +336,7 @@ def memory() -> str:
 
 
 def linear() -> str:
-    """Seconds against instructions."""
+    """Host seconds by the number of instructions."""
     rows = []
     for instructions in ("10M", "20M", "40M", "80M"):
         arguments = f"run --workload gups --size 1GiB --warmup 0 --instructions {instructions}"
@@ -346,7 +346,7 @@ def linear() -> str:
 
 
 def skipping() -> str:
-    """What another skipped instruction costs."""
+    """Fast-forward speed in programs, and host time of a start within a recording."""
     rates = {name: skipped_in_program(name) for name in SKIPPED}
     rows = [[f"`{name}`", f"{rate:.0f}"] for name, rate in rates.items()]
     rows.append(["geometric mean", f"**{statistics.geometric_mean(rates.values()):.0f}**"])
@@ -355,9 +355,9 @@ def skipping() -> str:
 
 
 def starts_in_recordings() -> list[list[str]]:
-    """How much later a run begins that starts far into a recording than one near its beginning.
+    """Extra host time of a start far into a recording, relative to a start near its beginning.
 
-    Of a built-in program, and of a live one where QEMU is.
+    The recordings are of a built-in program, and of a live one if QEMU is installed.
     """
     live = "print(sum({i: i for i in range(4_000_000)}.values()))"
     sources = {"`gups`, recorded": ["--workload", "gups"]}
@@ -374,10 +374,10 @@ def starts_in_recordings() -> list[list[str]]:
 
 
 def skipped_in_program(name: str) -> float:
-    """Likewise of a built-in program, over so many instructions that they take a second or more."""
+    """Million instructions a second in a built-in program, over a second or more."""
     many = 1_000_000_000
     rate = skipped_per_second(1_000_000 + many, "--workload", name)
-    # What a start takes differs by tenths of a second.
+    # The host time of a start varies by tenths of a second.
     if many / 1e6 / rate < 1:
         rate = skipped_per_second(1_000_000 + 8 * many, "--workload", name)
     return rate
@@ -403,10 +403,10 @@ def seconds_of_skips(lengths: Sequence[int], *source: str) -> list[float]:
 
 
 def warming() -> str:
-    """What another instruction costs that is simulated in time, warmed whole, or followed."""
+    """Host time of an instruction: timed, functionally warmed, or filtered functional warming."""
     skip = "run --no-translation-cost --warmup 0 --skip 100M --workload".split()
     few, many = 2_000_000, 42_000_000
-    # What is followed is fast, and its few samples are not to count.
+    # Filtered warming is fast, so its samples are few to have little weight.
     ways: list[tuple[list[str], int, int]] = [
         ([], few, many),
         (["--sample", "1K/1M"], few, many),
@@ -414,7 +414,7 @@ def warming() -> str:
     ]
     rows, ratios = [], []
     for name in SKIPPED:
-        # As in `hashed`.
+        # The fastest of each, as in `hashed`.
         seconds = {(way, n): math.inf for way, (_, *lengths) in enumerate(ways) for n in lengths}
         for _ in range(REPEATS):
             for (way, n), fastest in seconds.items():
@@ -424,19 +424,19 @@ def warming() -> str:
             (seconds[way, most] - seconds[way, least]) / (most - least) * 1e6
             for way, (_, least, most) in enumerate(ways)
         ]
-        timed, warmed, followed = taken
-        ratios.append((timed / warmed, timed / followed))
+        timed, warmed, filtered = taken
+        ratios.append((timed / warmed, timed / filtered))
         rates = [f"{1 / one:.1f}" for one in taken]
         times = [f"{ratio:.2f}" for ratio in ratios[-1]]
         rows.append([f"`{name}`", *rates[:2], times[0], rates[2], times[1]])
     means = [f"**{statistics.geometric_mean(each):.2f}**" for each in zip(*ratios, strict=True)]
     rows.append(["geometric mean", "", "", means[0], "", means[1]])
-    head = ["million instructions/s", "timed", "warmed", "times", "followed", "times"]
+    head = ["million instructions/s", "timed", "warmed", "times", "filtered", "times"]
     return table(head, rows)
 
 
 def startup() -> str:
-    """From the shell's call to the answer."""
+    """Host time from the shell's call to the answer."""
 
     def seconds(*arguments: str) -> float:
         def once() -> float:
@@ -475,8 +475,8 @@ class Counted(Host):
 
 
 def studies() -> str:
-    """Many runs: what is not the engine's, and what it takes to plan very many."""
-    asked = {
+    """Host time of a study outside the engine, and of a plan of very many runs."""
+    keys = {
         "workload": "gups,kmer,xsbench,sysbench,churn",
         "designs": ["radix", "thp"],
         "size": "64MiB",
@@ -501,7 +501,7 @@ def studies() -> str:
         most = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
         start = time.perf_counter()
         ended = list(
-            as_ended(study(asked), Path(folder, "s"), Cache(Path(folder, "c")), executor=executor)
+            as_ended(study(keys), Path(folder, "s"), Cache(Path(folder, "c")), executor=executor)
         )
         seconds = time.perf_counter() - start
         outside = 1 - executor.engine / (seconds * executor.slots)

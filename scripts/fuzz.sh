@@ -3,7 +3,7 @@
 #
 #   scripts/fuzz.sh [SECONDS [TARGET...]]    default: 60 seconds each, all targets
 #
-# Corpora stay in $PAGEWALK_FUZZ, by default ~/.cache/pagewalk/fuzz, so that each run goes on from
+# Corpora stay in $PAGEWALK_FUZZ, by default ~/.cache/pagewalk/fuzz, so that each run continues
 # the last one. A failing input is kept beside them; the exit status is then 1.
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -1,11 +1,11 @@
 """Finds comparisons that the compiler has lost: bools that optimised code reads unset.
 
-rustc 1.95 (rust-lang/rust issue 158206; its pass `SimplifyComparisonIntegral`) removes
-`let is_it = n != 0` where `is_it` is used once, as in `counter += u64::from(!is_it)`, and
-then decides a branch of the same block. Only optimised builds are wrong, and the tests run
-in others. This builds the crates as a release is built, has the compiler print its
-intermediate code (MIR), and names each function that may read a bool before it has a value,
-with the line. It takes some minutes; 1 is returned if there is any.
+rustc 1.95 can remove `let is_it = n != 0` (rust-lang/rust issue 158206; its pass
+`SimplifyComparisonIntegral`). It does so if `is_it` is used once, as in
+`counter += u64::from(!is_it)`, and then decides a branch of the same block. Only optimised builds
+are wrong, and the tests run in others. This script builds the crates as for a release, with the
+compiler's intermediate code (MIR). It names each function that may read a bool before it has a
+value, with the line. It takes some minutes; the exit status is 1 if there is such a function.
 
     python scripts/lost_comparisons.py
 """
@@ -52,7 +52,7 @@ def unset(body: list[str]) -> list[str]:
     blocks = _blocks(body)
     if not bools or "bb0" not in blocks:
         return []
-    # Of each block, the bools that some way to it leaves without a value.
+    # Bools that some path to each block leaves without a value.
     before = {"bb0": bools}
     waiting = ["bb0"]
     while waiting:
@@ -93,7 +93,7 @@ def _behind(
             continue
         assigned = _ASSIGNED.match(line)
         source = assigned[2] if assigned else line
-        # Whoever has a reference may set it.
+        # Code with a reference may set it.
         borrowed = set(_BORROWED.findall(source))
         if without & set(_LOCAL.findall(source)) - borrowed:
             read.append(line)
@@ -112,7 +112,7 @@ def main() -> int:
     }
     command = ["cargo", "check", "--release", "--locked", "--workspace", "--exclude", LEFT_OUT]
     subprocess.run(command, cwd=ROOT, env={**os.environ, **settings}, check=True)
-    # Of each crate the last: others are of another compiler.
+    # The last file of each crate: others are of another compiler.
     written = sorted((target / "release" / "deps").glob("*.mir"), key=lambda p: p.stat().st_mtime)
     last = {path.name.rpartition("-")[0]: path for path in written}
     looked = lost = 0

@@ -31,12 +31,12 @@ RUNS = {
     "Revelator's machine": "--machine revelator-table1 --workload dlrm --instructions 200K",
     "ME-HPT's machine": "--machine mehpt-table3 --workload mummer --instructions 200K",
 }
-"""By what they are of. Every shipped design runs on the first one."""
+"""Options of runs, by their subject. Every shipped design runs on the first one."""
 DESIGNS = ("radix", "thp", "mehpt", "revelator")
 
 
 def found(name: str) -> Json:
-    """The results of a run: a hash of all of each design's, and two numbers to look at."""
+    """The results of a run: for each design a hash of its numbers, and two of them."""
     words = RUNS[name].split()
     given: dict[str, Any] = {option.name: option.default for option in options.OPTIONS}
     flags = {option.spelled: option for option in options.OPTIONS}
@@ -46,10 +46,10 @@ def found(name: str) -> Json:
     designs = [one["name"] for one in native.designs()] if name == "gups" else DESIGNS
     spec = options.specification({**given, "jobs": 1}, list(designs), what)
     result = native.run(spec)
-    return {design["name"]: _told(design) for design in result["designs"]}
+    return {design["name"]: _numbers(design) for design in result["designs"]}
 
 
-def _told(design: Json) -> Json:
+def _numbers(design: Json) -> Json:
     numbers = {one["name"]: one["value"] for one in design["summary"]}
     # Numbers and their names; texts that explain them may change.
     named = [
@@ -66,7 +66,7 @@ def _told(design: Json) -> Json:
 
 
 def model() -> Json:
-    """All of it, with the version that it is of."""
+    """The results of all runs, with the version of the model."""
     return {"version": native.model_version(), "runs": {name: found(name) for name in RUNS}}
 
 

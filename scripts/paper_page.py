@@ -1,12 +1,12 @@
-"""Keeps the numbers of a whole reproduction of a paper, and makes its page of them.
+"""Keeps the numbers of a whole reproduction of a paper, and generates its page from them.
 
     pagewalk reproduce mehpt --scale smoke --out DIR
-    python scripts/paper_page.py mehpt --keep DIR     papers/mehpt/results.json, and of a figure
-                                                      on request results-FIGURE.json, of some at
-                                                      another scale results-FIGURE@SCALE.json
-    python scripts/paper_page.py mehpt --write        docs/papers/mehpt.md, of papers/mehpt/page.md
+    python scripts/paper_page.py mehpt --keep DIR     writes papers/mehpt/results.json
+    python scripts/paper_page.py mehpt --write        docs/papers/mehpt.md from papers/mehpt/page.md
 
-Without --write it says whether the page agrees with what is kept.
+A figure on request has a file of its own, results-FIGURE.json; figures at another scale are in
+results-FIGURE@SCALE.json. Without --write the exit status is 1 if the page does not agree with the
+kept results.
 """
 
 from __future__ import annotations

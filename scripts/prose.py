@@ -1,18 +1,22 @@
-"""Finds long sentences and long lines in hand-written Markdown.
+"""Finds long sentences and long lines in hand-written Markdown, and comments without a subject.
 
     python scripts/prose.py [FILE...]
 
-Without files it reads README.md, CONTRIBUTING.md, SECURITY.md, DEVIATIONS.md and all pages of docs.
-A sentence may have 30 words, a line 120 characters. Code blocks, tables, HTML comments, front
-matter and generated text are left out. Generated text is a page whose first line says so, or a
-region between `<!-- name -->` and `<!-- end -->`. Each finding is a line, and the exit status is 1
-if there is one.
+Without files it reads README.md, CONTRIBUTING.md, SECURITY.md, DEVIATIONS.md, all pages of docs and
+all Rust and Python files. A sentence may have 30 words, a line 120 characters. Code blocks, tables,
+HTML comments, front matter and generated text are left out. Generated text is a page whose first
+line says so, or a region between `<!-- name -->` and `<!-- end -->`. A comment or docstring may not
+begin with "What", "Whether", "Of", "How" or "The same where". Each finding is a line, and the exit
+status is 1 if there is one.
 """
 
 from __future__ import annotations
 
+import ast
+import io
 import re
 import sys
+import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -34,10 +38,14 @@ _LINK = re.compile(r"\[([^\]]*)\](?:\([^)]*\)|\[[^\]]*\])")
 _TAG = re.compile(r"</?[a-zA-Z][^>:]*>")
 _STOP = re.compile(r"""[.!?]["'”’)\]*_]*$""")
 _ABBREVIATIONS = {"e.g.", "i.e.", "al.", "cf.", "vs."}
+_RUST_COMMENT = re.compile(r"(.*?)(?<!\S)(//[/!]?)\s*(.*)")
+_NO_SUBJECT = re.compile(r"(what|whether|of|how|the same where)\b", re.IGNORECASE)
+_CODE_SUFFIXES = {".rs", ".py", ".pyi"}
+_CODE_FOLDERS = ("crates", "python", "tests", "scripts", "validation", "papers")
 
 
 class Finding(NamedTuple):
-    """A sentence or a line that is too long."""
+    """A sentence or a line that is too long, or a comment without a subject."""
 
     line: int
     message: str
@@ -51,7 +59,7 @@ class Text(NamedTuple):
 
 
 def _bare(lines: list[str]) -> list[str]:
-    """The lines with what is not prose emptied, except for indented code and tables."""
+    """The lines, emptied where they are no prose, except for indented code and tables."""
     bare: list[str] = []
     fence, until = "", ""
     for number, line in enumerate(lines):
@@ -157,17 +165,62 @@ def findings(markdown: str) -> list[Finding]:
     return sorted(found)
 
 
+def _rust_comments(source: str) -> Iterator[tuple[int, str]]:
+    above = ""
+    """Marker of the comment that fills the line above; empty if that line is code."""
+    for number, line in enumerate(source.splitlines(), 1):
+        found = _RUST_COMMENT.match(line)
+        marker = found[2] if found and not found[1].strip() else ""
+        if found and (not marker or marker != above):
+            yield number, found[3]
+        above = marker
+
+
+def _python_comments(source: str) -> Iterator[tuple[int, str]]:
+    above = -1
+    """Line of the last comment that fills its line."""
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            number, fills = token.start[0], token.line.lstrip().startswith("#")
+            if not fills or number != above + 1:
+                yield number, token.string.lstrip("# ")
+            above = number if fills else -1
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Expr(ast.Constant(str() as text)):
+                yield node.lineno, text.lstrip()
+
+
+def comments(source: str, suffix: str) -> list[Finding]:
+    """The comments and docstrings of a Rust or Python file that begin without a subject, by line.
+
+    Comments on consecutive lines are one comment.
+    """
+    found = (_rust_comments if suffix == ".rs" else _python_comments)(source)
+    begins = ((line, _NO_SUBJECT.match(text)) for line, text in found)
+    return sorted(
+        Finding(line, f"a comment begins with '{word[1]}'") for line, word in begins if word
+    )
+
+
+def sources() -> list[Path]:
+    """The Rust and Python files that are checked when none is named."""
+    found = (path for folder in _CODE_FOLDERS for path in (ROOT / folder).rglob("*"))
+    return sorted(p for p in found if p.suffix in _CODE_SUFFIXES and "target" not in p.parts)
+
+
 def pages() -> list[Path]:
     """The pages that are checked when none is named."""
-    beside = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "DEVIATIONS.md")
-    return [*(ROOT / name for name in beside), *sorted((ROOT / "docs").rglob("*.md"))]
+    at_root = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "DEVIATIONS.md")
+    return [*(ROOT / name for name in at_root), *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def main(names: list[str]) -> int:
     found = False
-    for path in map(Path, names) if names else pages():
+    for path in map(Path, names) if names else [*pages(), *sources()]:
         shown = path if names else path.relative_to(ROOT)
-        for line, message in findings(path.read_text()):
+        text, code = path.read_text(), path.suffix in _CODE_SUFFIXES
+        for line, message in comments(text, path.suffix) if code else findings(text):
             print(f"{shown}:{line}: {message}")
             found = True
     return int(found)

@@ -1,11 +1,11 @@
-"""Runs commands of Debian's packages natively and under Pagewalk, which have to say the same.
+"""Runs commands of Debian's packages natively and under Pagewalk, and compares their output.
 
     python scripts/real_programs.py [WORD...]      all, or those that contain a word
 
-Each command runs in a shell in a fresh folder with the same files, once by itself and once
-recorded by `pagewalk record`, which follows the whole tree of its processes. Output, exit
-status and the files that it leaves behind have to be the same. What is not installed is left
-out and said. Prints a table in Markdown; the exit status is 1 if any command differs.
+Each command runs in a shell in a fresh folder with the same files. It runs once by itself, and
+once under `pagewalk record`, which records the whole tree of its processes. Output, exit
+status and the files that it leaves behind have to be the same. Commands that are not installed are
+listed and left out. Prints a table in Markdown; the exit status is 1 if any command differs.
 """
 
 from __future__ import annotations
@@ -247,7 +247,7 @@ class Command:
 
 
 def commands() -> list[Command]:
-    """All of them, in the order of the list."""
+    """All commands, in the order of the list."""
     return [
         Command(package, line.strip())
         for package, lines in COMMANDS.items()
@@ -256,7 +256,7 @@ def commands() -> list[Command]:
 
 
 def is_there(package: str) -> bool:
-    """Whether the package's programs are installed."""
+    """True if the package's programs are installed."""
     first = {"coreutils": "sort", "findutils": "find", "binutils": "readelf", "xz-utils": "xz"}
     first |= {"diffutils": "diff", "util-linux": "rev", "procps": "sysctl", "libc-bin": "iconv"}
     first |= {"ncurses-bin": "infocmp", "xxhash": "xxhsum", **PROGRAMS}
@@ -306,7 +306,7 @@ def left_behind(folder: Path) -> str:
 def run(command: Command, before: list[str]) -> tuple[int, str, str, str]:
     """Exit status, output, messages and what was left behind."""
     with tempfile.TemporaryDirectory(prefix="real-") as name:
-        # Of one name, which some programs show.
+        # The same name for each run, since some programs print it.
         folder = Path(name) / "here"
         folder.mkdir()
         prepare(folder)
@@ -337,11 +337,11 @@ def run(command: Command, before: list[str]) -> tuple[int, str, str, str]:
 
 
 def compared(command: Command, trace: Path, say: Callable[[str], None]) -> bool:
-    """Whether the command does the same recorded as by itself."""
+    """True if the command does the same recorded as by itself."""
     recorder = [sys.executable, "-m", "pagewalk", "record", "--out", str(trace), "--"]
     alone, recorded = run(command, []), run(command, recorder)
     names = ("status", "output", "messages", "files")
-    # What the recorder says itself goes to standard error.
+    # The recorder writes its own messages to standard error.
     differ = [n for n, a, b in zip(names, alone, recorded, strict=True) if a != b]
     if alone[2] in recorded[2]:
         differ = [n for n in differ if n != "messages"]

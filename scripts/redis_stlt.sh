@@ -33,7 +33,7 @@ if ! [ -d "$folder/redis" ]; then
         | sed -n 's/^deb /deb-src /p' > "$lists/sources/system.list" || true
     apt=(apt-get -qq -o Dir::Etc::SourceList=/dev/null -o "Dir::Etc::SourceParts=$lists/sources"
         -o "Dir::State::Lists=$lists/lists" -o "Dir::Cache=$lists/cache" -o APT::Sandbox::User=)
-    # One of the sources may be unreachable; whether Debian's was, the next line tells.
+    # Some sources may be unreachable. The next command fails if Debian's source is.
     "${apt[@]}" update || true
     (cd "$folder" && "${apt[@]}" source --download-only redis) \
         || die "the source package redis is not to be had: apt said why"

@@ -22,7 +22,7 @@ Json = dict[str, Any]
 TARGET = Path(__file__).parent.parent / "python" / "pagewalk" / "engine_types.py"
 
 RESULT = "DesignResult"
-"""It and the types of its fields are dataclasses, all others are dictionaries."""
+"""The type that is a dataclass, as are the types of its fields; all others are dictionaries."""
 
 BEHAVIOUR = {
     "Energy": "pagewalk.measurements.energy",

@@ -49,7 +49,7 @@ python_environment() {
             "$python" -m venv .venv
         fi
     fi
-    # Only again when what is asked for has changed.
+    # A group is installed again when its requirements have changed.
     local stamp=.venv/setup.stamp want
     want=$(cat pyproject.toml constraints.txt | sha256sum | cut -c1-64)
     for group in "$@"; do
@@ -104,7 +104,7 @@ cargo_deny() {
         || die "cargo-deny could not be installed"
 }
 
-# Why live programs cannot run here; nothing if they can. As crates/live/src/locate.rs.
+# Prints the reason if live programs cannot run here, as crates/live/src/locate.rs does.
 qemu_problem() {
     local qemu=${PAGEWALK_QEMU:-qemu-x86_64} version
     command -v "$qemu" >/dev/null || { echo "$qemu is not installed"; return; }

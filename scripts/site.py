@@ -1,7 +1,7 @@
-"""What the web site has from outside `docs`: pages that lie beside the README, where people look.
+"""Adds pages from outside `docs` to the web site: a hook of MkDocs.
 
-A hook of MkDocs: `DEVIATIONS.md` and `CHANGELOG.md` become pages, and links between them and
-the documentation lead to pages of the site, while on a code host they lead to files.
+`DEVIATIONS.md` and `CHANGELOG.md`, beside the README, become pages. Links between them and the
+documentation lead to pages of the site. On a code host the same links lead to files.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parent.parent
-# By the name of the file in the checkout: the page.
+# Pages of the site, by the name of the file in the checkout.
 PAGES = {"DEVIATIONS.md": "deviations.md", "CHANGELOG.md": "changelog.md"}
 LINK = re.compile(r"\[([^\[\]]*)\]\((?!\w+:)([^)#]*\.(?:md|rs|py|json|toml|h))(#[^)]*)?\)")
 

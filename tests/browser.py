@@ -1,4 +1,4 @@
-"""A headless Chromium that loads pages and is asked about them, over its DevTools pipe."""
+"""A headless Chromium that loads pages and evaluates scripts, over its DevTools pipe."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PROGRAM = "chromium"
 _FLAGS = (
     "--headless",
     "--remote-debugging-pipe",
-    "--no-sandbox",  # which root cannot have
+    "--no-sandbox",  # root cannot have a sandbox
     "--disable-gpu",
     "--disable-dev-shm-usage",
     "--no-first-run",
@@ -38,7 +38,7 @@ _WAIT = 60.0
 
 
 class Browser:
-    """One Chromium with one tab; `errors` are what went wrong in it since they were last asked."""
+    """One Chromium with one tab; `errors` are its failures since `load`."""
 
     def __init__(self) -> None:
         self._profile = tempfile.mkdtemp(prefix="pagewalk-chromium-")
@@ -64,12 +64,12 @@ class Browser:
         try:
             self._open()
         except BaseException:
-            # Nobody has it who could close it.
+            # The caller has no browser that it could close.
             self._kill()
             raise
 
     def _open(self) -> None:
-        """Makes the tab, and asks for what `errors` and `requests` tell."""
+        """Makes the tab, and enables the events that `errors` and `requests` need."""
         target = self._ask("Target.createTarget", url="about:blank")["targetId"]
         attached = self._ask("Target.attachToTarget", targetId=target, flatten=True)
         self._session = attached["sessionId"]
@@ -131,7 +131,7 @@ class Browser:
         path.write_bytes(base64.b64decode(data))
 
     def errors(self) -> list[str]:
-        """What was said on the console, thrown, refused or failed since `load`."""
+        """Console messages, exceptions and failed requests since `load`."""
         found = []
         for event in self._events:
             about, method = event["params"], event["method"]
@@ -144,7 +144,7 @@ class Browser:
         return found
 
     def requests(self) -> list[str]:
-        """Addresses that were asked for since `load`, the page's own among them."""
+        """Addresses of all requests since `load`, the page's own among them."""
         return [
             event["params"]["request"]["url"]
             for event in self._events

@@ -10,17 +10,17 @@ import pytest
 
 import fake
 import live
-from asking import Cli, Completed, Invoke
+from invoking import Cli, Completed, Invoke
 
-# Who runs the tests may have them ignored (nohup, a shell's background), and what is started here
-# would as well: by a handler they go on being ignored here, and only here.
+# These signals may be ignored when the tests start (nohup, a shell's background). Processes that
+# tests start would inherit that. With a handler, only the tests themselves ignore them.
 for _number in (signal.SIGHUP, signal.SIGINT):
     if signal.getsignal(_number) == signal.SIG_IGN:
         signal.signal(_number, lambda *_: None)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """What a test needs is looked for before anything is made for it."""
+    """Looks for the programs and headers of a test before its fixtures are made."""
     live.look_for(*(name for mark in item.iter_markers("needs") for name in mark.args))
 
 

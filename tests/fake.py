@@ -1,7 +1,7 @@
-"""A stand-in for the engine: it answers at once and keeps what it was asked.
+"""A stand-in for the engine: it answers at once and keeps the specifications of its runs.
 
-It can be made to do what a real run does not on cue. Its results have the form of the engine's;
-their numbers, causes and texts are made up.
+A test can make it do things that a real run does not do on demand. Its results have the form of the
+engine's; their numbers, causes and texts are made up.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def design_result(name: str, cycles: int, speedup: float, **changes: Any) -> dic
         ("walk_reads_per_walk", 1.5, "reads", "Memory reads of a page walk"),
         ("page_faults", 262_144, "faults", "Page faults"),
         ("page_table_bytes", 2_105_344, "bytes", "Memory that the page tables take"),
-        ("largest_contiguous_bytes", 4096, "bytes", "Largest block a table asked for"),
+        ("largest_contiguous_bytes", 4096, "bytes", "Largest block of a table"),
     ]
     return {
         "name": name,
@@ -147,7 +147,7 @@ def design_result(name: str, cycles: int, speedup: float, **changes: Any) -> dic
 
 
 def mixed(names: list[str], speedup: float) -> dict[str, Any]:
-    """What a design's result has beside the rest where these programs run side by side."""
+    """Further fields of a design's result for a mix of these programs."""
     programs = [
         {
             "name": name,
@@ -176,7 +176,7 @@ def mixed(names: list[str], speedup: float) -> dict[str, Any]:
 
 
 def on(machine: str, design: str, speedup: float) -> dict[str, Any]:
-    """What a design's result has beside the rest where several machines are compared."""
+    """Further fields of a design's result when several machines are compared."""
     return {"machine": machine, "design": design, "speedup_in_time": speedup}
 
 
@@ -244,9 +244,9 @@ Run = Callable[[dict[str, Any], Callable[[str], bool] | None], dict[str, Any]]
 class Engine(types.ModuleType):
     """The part of `pagewalk._native` that runs programs and lists them.
 
-    `run` asks `script`, and `specs` holds what it was given; `workloads` and `explain`
-    give `listed` and `explained`; no key of a configuration has a usual value. It can
-    neither record nor look into traces.
+    `run` calls `script`, and `specs` holds the specifications. `workloads` and `explain`
+    return `listed` and `explained`. No key of a configuration has a usual value. The
+    stand-in can neither record nor read traces.
     """
 
     UserError = UserError

@@ -1,4 +1,4 @@
-"""What tests of live programs need of the host, and what becomes of them without it."""
+"""Requirements of tests of live programs, and the skip or failure without them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pagewalk import native
 
 
 def _emulator() -> str | None:
-    """Why programs cannot be run here at all."""
+    """The reason if no program can run here; None if programs can."""
     problem = native.doctor()["qemu"].get("Err")
     if problem is not None and "PAGEWALK_REQUIRE_LIVE" in os.environ:
         raise RuntimeError(f"PAGEWALK_REQUIRE_LIVE is set, and {problem}")
@@ -29,8 +29,8 @@ def newer_emulator() -> str:
     """A QEMU from 9.0 on beside the installed one, or the test that runs is skipped.
 
     ``PAGEWALK_QEMU_NEWER`` names it; ``scripts/setup.sh qemu10`` builds it. No distribution has
-    two versions, and building one takes minutes and Debian's source, which a host without a
-    network cannot fetch: so it is not required where programs run live.
+    two versions. A build takes minutes and Debian's source, which a host without a network cannot
+    fetch. So hosts that run live programs need not have it.
     """
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     built = cache / "pagewalk" / "qemu10" / "qemu-x86_64"
@@ -52,10 +52,10 @@ _PACKAGES = {
 
 
 def needs(*names: str) -> pytest.MarkDecorator:
-    """Of a test that runs these programs, or compiles with these headers of libraries.
+    """Marks a test that runs these programs or compiles with these headers of libraries.
 
-    Without root they may be missing: the test is skipped, or where PAGEWALK_REQUIRE_LIVE is set
-    fails (`look_for`).
+    A host without root may lack them. The test is then skipped, or fails if
+    PAGEWALK_REQUIRE_LIVE is set (`look_for`).
     """
     return pytest.mark.needs(*names)
 
@@ -71,7 +71,7 @@ def look_for(*names: str) -> None:
     )
     if "PAGEWALK_REQUIRE_LIVE" in os.environ:
         pytest.fail(f"PAGEWALK_REQUIRE_LIVE is set, and {reason}", pytrace=False)
-    # A user's host need not have what only tests run; each is asked for by one test or a few.
+    # A user's host need not have programs that only tests run; few tests need each.
     pytest.skip(f"SKIPPED LOUDLY: {reason}")
 
 

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from asking import Invoke
+from invoking import Invoke
 from pagewalk.reproduce import Run
 from pagewalk.runs.plan import keys
 
@@ -94,13 +94,13 @@ def reproduce(invoke: Invoke, folder: Path, *more: str) -> tuple[int, str, str]:
 
 
 def results_of(folder: Path) -> dict[str, Any]:
-    """What the last reproduction has found."""
+    """The results of the last reproduction."""
     data: dict[str, Any] = json.loads((folder.parent / "out" / "results.json").read_text())
     return data
 
 
 def key(run: Run, place: Path) -> str:
-    """Under which a run is kept; what has to be read for it is written into `place`."""
+    """The key of a run in the cache; files for the engine are written into `place`."""
     found, wrong = keys([run], place)
     assert not wrong
     return found[run.identity]

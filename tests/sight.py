@@ -4,9 +4,9 @@ from __future__ import annotations
 
 Channels = tuple[float, ...]
 
-# Linear RGB of linear RGB, where a kind is wholly missing (Machado, Oliveira and Fernandes,
-# "A physiologically-based model for simulation of color vision deficiency", 2009, table 1,
-# severity 1).
+# Matrices from linear RGB to linear RGB for eyes without one kind of cone. Machado, Oliveira and
+# Fernandes, "A physiologically-based model for simulation of color vision deficiency", 2009,
+# table 1, severity 1.
 SIGHT: dict[str, tuple[Channels, ...]] = {
     "all cones": ((1, 0, 0), (0, 1, 0), (0, 0, 1)),
     "no red": (

@@ -67,7 +67,7 @@ def finished(at: Point, cycles: float = 40_000_000, **changes: Any) -> Outcome:
 
 
 def sampled(value: float, low: float, high: float) -> Mapping[str, Any]:
-    """What a result says of samples that leave that open of its IPC."""
+    """The sampling part of a result with this IPC and interval."""
     metrics = {"ipc": {"value": value, "low": low, "high": high}}
     return {
         **{"samples": 30, "ipc": value, "ipc_low": low, "ipc_high": high},

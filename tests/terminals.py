@@ -17,7 +17,7 @@ from rich.cells import cell_len
 WIDTHS = [60, 80, 100, 140, 200]
 
 _STYLE = re.compile(r"\x1b\[[0-9;]*m")
-"""What sets colours, and nothing else that moves or changes a terminal."""
+"""Sequences that set colours; no others that move or change a terminal."""
 
 
 def shown(
@@ -64,5 +64,5 @@ def shown(
 
 
 def holds(text: str, number: str) -> bool:
-    """Whether a number stands whole in a text."""
+    """True if a text has the whole number."""
     return re.search(rf"(?<![\w.,…]){re.escape(number)}(?![\w.…])", text) is not None

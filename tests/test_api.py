@@ -38,14 +38,14 @@ def test_a_result_is_frames_and_numbers(result: Result) -> None:
     assert walks["value"].sum() == result["radix"]["walks"]
     assert frame["unit"].null_count() == frame["meaning"].null_count() == 0
     assert result.intervals().is_empty()
-    told = frame.filter(design="radix", path="core.0.mmu", name="walk_latency.mean")["value"]
-    assert told.to_list() == [result["radix"]["walk_cycles_mean"]]
+    means = frame.filter(design="radix", path="core.0.mmu", name="walk_latency.mean")["value"]
+    assert means.to_list() == [result["radix"]["walk_cycles_mean"]]
     buckets = result.histograms().filter(design="radix", name="walk_latency")
     assert buckets["count"].sum() == result["radix"]["walks"]
     assert not result.partial
 
 
-def test_unknown_names_say_what_there_is(result: Result) -> None:
+def test_an_unknown_name_lists_the_valid_names(result: Result) -> None:
     with pytest.raises(KeyError, match="radix, perfect-tlb"):
         _ = result["thp"]
     with pytest.raises(KeyError, match=r"no number 'ipx'.*ipc"):
@@ -96,7 +96,7 @@ def test_mistakes_are_user_errors() -> None:
 
 def test_other_threads_run_while_the_engine_does() -> None:
     counted = 0
-    told = 0
+    reports = 0
     stop = threading.Event()
 
     def count() -> None:
@@ -107,9 +107,9 @@ def test_other_threads_run_while_the_engine_does() -> None:
         stop.set()
 
     def progress(_text: str) -> bool:
-        nonlocal told
-        told += 1
-        if told == 300:
+        nonlocal reports
+        reports += 1
+        if reports == 300:
             stop.set()
         return not stop.is_set()
 
@@ -125,14 +125,14 @@ def test_other_threads_run_while_the_engine_does() -> None:
     stop.set()
     thread.join()
     assert answer["partial"]
-    # Each report lets the other thread run too, some five times a second; only an engine
-    # that lets it run in between gives it all its turns before as many reports.
+    # Each report, some five a second, lets the other thread run once. Only an engine that
+    # releases the lock between reports lets it finish before as many reports.
     assert counted == 300
-    assert told < 300
+    assert reports < 300
 
 
 class Outside(HTMLParser):
-    """Finds whatever a page would fetch or run."""
+    """Finds all that a page would fetch or run."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -155,7 +155,7 @@ def test_a_page_needs_no_network(designs: tuple[str, ...], tmp_path: Path) -> No
     text = path.read_text()
     outside = Outside()
     outside.feed(text)
-    # What saves a chart is written in the page.
+    # The page contains the script that saves a chart.
     assert outside.found == ["script"]
     assert text.count(f"<script>{SCRIPT}</script>") == 1
     assert not re.search("fetch|XMLHttp|import|https?://(?!www.w3.org)", SCRIPT)

@@ -1,4 +1,4 @@
-"""What is drawn: axes that the whole intervals set, and distributions."""
+"""Charts of intervals, whose axes the whole intervals set, and of distributions."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_an_interval_that_was_cut_has_no_say_in_the_axis(answer: dict[str, Any])
     assert max(float(t) for t in labels(drawn) if re.fullmatch(r"\d\.\d+", t)) == 0.2
 
 
-def test_where_every_interval_was_cut_they_are_drawn_all_the_same(answer: dict[str, Any]) -> None:
+def test_intervals_are_drawn_even_if_all_were_cut(answer: dict[str, Any]) -> None:
     for design in answer["designs"]:
         design["intervals"]["complete"] = [False] * 3
     drawn = picture(charts.interval_lines(Result(answer), "ipc", "instructions a cycle"))
@@ -59,7 +59,7 @@ def test_a_distribution_is_drawn_over_magnitudes(answer: dict[str, Any]) -> None
     assert distributions.times(Result(answer)) is None
 
 
-def test_of_several_cores_the_sum_is_told(answer: dict[str, Any]) -> None:
+def test_the_sum_over_cores_is_reported(answer: dict[str, Any]) -> None:
     (one,) = answer["designs"][0]["histograms"]
     paths = ("core.0.mmu", "core.1.mmu", "cores.mmu")
     answer["designs"][0]["histograms"] = [
@@ -87,7 +87,7 @@ def test_the_same_result_is_the_same_picture(answer: dict[str, Any]) -> None:
     assert pictures[0] == pictures[1]
 
 
-def test_of_many_designs_percentiles_are_drawn(answer: dict[str, Any]) -> None:
+def test_percentiles_of_many_designs_are_drawn(answer: dict[str, Any]) -> None:
     (one, _) = answer["designs"]
     answer["designs"] = [dict(one, name=f"d{number}") for number in range(10)]
     drawn = picture(distributions.times(Result(answer)))
@@ -95,7 +95,7 @@ def test_of_many_designs_percentiles_are_drawn(answer: dict[str, Any]) -> None:
     assert drawn.count('class="mark-line') == 0
     assert {f"d{number}" for number in range(10)} <= set(labels(drawn))
     assert "median" in distributions.about_times(Result(answer))
-    # Where everything is zero there is nothing to see.
+    # A distribution of zeros alone is not drawn.
     for design in answer["designs"]:
         design["histograms"] = [dict(one["histograms"][0], largest=0, p50=0, p90=0, p99=0)]
     assert distributions.times(Result(answer)) is None

@@ -22,7 +22,7 @@ from pagewalk.errors import UserError
 from pagewalk.runs import shards
 from pagewalk.runs.batch import Batch
 from pagewalk.runs.cache import Cache
-from pagewalk.runs.cluster import Asked, Cluster, pods, queue
+from pagewalk.runs.cluster import Cluster, ClusterOption, pods, queue
 from pagewalk.runs.plan import Design, Program, Run
 from pagewalk.runs.shards import Hosts
 from pagewalk.runs.task import Workers
@@ -212,7 +212,7 @@ def test_samples_of_a_recording_count_the_same_on_other_hosts(dask: Dask, tmp_pa
     (ours, _), (theirs, host) = counted(tmp_path / "here.json"), counted(tmp_path / "there.json")
     assert ours == theirs
     assert ours["designs"][0]["sampling"]["samples"] == 76
-    assert host["portions_elsewhere"] == 8
+    assert host["remote_shards"] == 8
 
 
 def test_a_precision_is_reached_with_samples_of_other_hosts(dask: Dask, tmp_path: Path) -> None:
@@ -228,16 +228,14 @@ def test_a_precision_is_reached_with_samples_of_other_hosts(dask: Dask, tmp_path
     (ours, _), (theirs, host) = (counted(tmp_path / f"samples-{p}.json") for p in ("here", "there"))
     assert ours == theirs
     assert ours["designs"][0]["sampling"]["samples"] >= 16
-    assert host["portions_elsewhere"] > 0
+    assert host["remote_shards"] > 0
     (ours, _), (theirs, host) = (counted(tmp_path / f"all-{p}.json") for p in ("here", "there"))
     assert ours["designs"] == theirs["designs"]
     assert theirs["designs"][0]["sampling"] is None
     assert "so much precision takes all instructions" in theirs["warnings"][-1]
 
 
-def test_a_worker_that_dies_is_one_whose_portion_another_simulates(
-    dask: Dask, tmp_path: Path
-) -> None:
+def test_another_worker_simulates_the_shard_of_one_that_dies(dask: Dask, tmp_path: Path) -> None:
     first = dask.worker()
     trace = recorded(tmp_path, 20_000_000)
     more = ("--cluster", dask.address)
@@ -248,14 +246,14 @@ def test_a_worker_that_dies_is_one_whose_portion_another_simulates(
     children = Path(f"/proc/{first.pid}/task/{first.pid}/children")
     threads = children.parent.parent
     _until(
-        lambda: any((t / "children").read_text() for t in threads.iterdir()), "a portion's process"
+        lambda: any((t / "children").read_text() for t in threads.iterdir()), "a shard's process"
     )
     first.send_signal(signal.SIGKILL)
     dask.worker()
     _, err = process.communicate(timeout=MOST_SECONDS)
     assert process.returncode == 0, err
     found, host = counted(tmp_path / "out.json")
-    assert host["portions_elsewhere"] == 5
+    assert host["remote_shards"] == 5
     here = shared_out(trace, "here.json", sample="20K/400K:200K+50K")
     subprocess.run(here, cwd=tmp_path, capture_output=True, check=True)
     assert found == counted(tmp_path / "here.json")[0]
@@ -276,21 +274,21 @@ def test_without_a_scheduler_this_host_simulates_the_rest(dask: Dask, tmp_path: 
     assert process.returncode == 0, err
     assert "Traceback" not in err
     found, host = counted(tmp_path / "out.json")
-    assert "portions_elsewhere" not in host
-    [told] = [w for w in found["warnings"] if "--cluster" in w]
-    assert f"not come back from another: the scheduler at {dask.address} is gone" in told
-    assert "this host simulated 1, 2, 3" in told and told in " ".join(out.split())
+    assert "remote_shards" not in host
+    [warning] = [w for w in found["warnings"] if "--cluster" in w]
+    assert f"not come back from another: the scheduler at {dask.address} is gone" in warning
+    assert "this host simulated 1, 2, 3" in warning and warning in " ".join(out.split())
 
 
-def test_a_trace_that_is_another_is_told(
+def test_a_trace_changed_before_the_worker_reads_it_is_an_error(
     dask: Dask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dask.worker()
     trace = recorded(tmp_path, 3_000_000)
     spec: Json = {"designs": ["radix"], "machine": "epyc-milan"}
     spec["source"] = {"trace": {"path": str(trace)}}
-    asked = Asked.read(dask.address)
-    assert asked is not None
+    option = ClusterOption.read(dask.address)
+    assert option is not None
     real = Cluster.hand
     # One of the same length, between the command's look at it and the worker's.
     data = bytearray(trace.read_bytes())
@@ -301,14 +299,14 @@ def test_a_trace_that_is_another_is_told(
         return real(*given)
 
     monkeypatch.setattr(Cluster, "hand", later)
-    with Cluster(asked) as place:
+    with Cluster(option) as place:
         hosts = Hosts(place)
         hosts.begin(json.dumps(spec), [3], 7)
         with pytest.raises(UserError, match=r"shard 4 of 7, on a worker: .*another trace"):
-            _until(lambda: any(what == "ended" for _, what, _ in hosts.news()), "an answer")
+            _until(lambda: any(what == "ended" for _, what, _ in hosts.events()), "an answer")
 
 
-def test_a_design_that_begins_with_another_file_there_is_told(
+def test_a_base_file_changed_before_the_worker_reads_it_is_an_error(
     dask: Dask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dask.worker()
@@ -325,16 +323,18 @@ def test_a_design_that_begins_with_another_file_there_is_told(
         return real(*given)
 
     monkeypatch.setattr(Cluster, "hand", later)
-    asked = Asked.read(dask.address)
-    assert asked is not None
-    with Cluster(asked) as place:
+    option = ClusterOption.read(dask.address)
+    assert option is not None
+    with Cluster(option) as place:
         hosts = Hosts(place)
         hosts.begin(json.dumps(spec), [3], 7)
         with pytest.raises(UserError, match=r"shard 4 of 7, on a worker: a design or the machine"):
-            _until(lambda: any(what == "ended" for _, what, _ in hosts.news()), "an answer")
+            _until(lambda: any(what == "ended" for _, what, _ in hosts.events()), "an answer")
 
 
-def test_what_cannot_run_makes_no_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_is_refused_makes_no_cluster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def made(_self: Cluster) -> None:
         raise AssertionError("a cluster was made")
 
@@ -353,7 +353,7 @@ def test_what_cannot_run_makes_no_cluster(tmp_path: Path, monkeypatch: pytest.Mo
         pagewalk.run(**sampled)
 
 
-def test_that_no_worker_comes_is_told(
+def test_a_missing_worker_is_reported_once(
     dask: Dask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shards, "LOOK", 0.1)
@@ -361,16 +361,16 @@ def test_that_no_worker_comes_is_told(
     trace = recorded(tmp_path, 3_000_000)
     spec: Json = {"designs": ["radix"], "machine": "epyc-milan"}
     spec["source"] = {"trace": {"path": str(trace)}}
-    asked = Asked.read(dask.address)
-    assert asked is not None
+    option = ClusterOption.read(dask.address)
+    assert option is not None
     said: list[str] = []
-    with Cluster(asked) as place:
+    with Cluster(option) as place:
         hosts = Hosts(place, said.append)
         hosts.begin(json.dumps(spec), [3, 4], 7)
-        _until(lambda: bool(hosts.news() or said), "a sentence")
+        _until(lambda: bool(hosts.events() or said), "a sentence")
         for _ in range(5):
             time.sleep(0.1)
-            assert hosts.news() == []
+            assert hosts.events() == []
     assert len(said) == 1
     assert f"--cluster {dask.address}: there has been no worker" in said[0]
     assert "2 shards" in said[0]
@@ -427,7 +427,7 @@ def test_a_client_that_dies_goes_on_where_it_was(dask: Dask) -> None:
     assert rows(dask)["status"].to_list() == ["complete"] * 8
 
 
-def test_a_scheduler_that_dies_is_told_and_loses_nothing(dask: Dask) -> None:
+def test_a_dead_scheduler_is_reported_and_loses_no_finished_run(dask: Dask) -> None:
     dask.worker()
     process = started(sweep(dask, LONG, seeds=4))
     _until(lambda: len(finished(dask)) >= 2, "a finished run")
@@ -453,18 +453,18 @@ def test_a_scheduler_that_dies_is_told_and_loses_nothing(dask: Dask) -> None:
 def test_a_client_without_its_scheduler_knows_no_workers(
     dask: Dask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = Asked.read(dask.address)
-    assert asked is not None
+    option = ClusterOption.read(dask.address)
+    assert option is not None
     dask.worker()
     run = Run(Program("gups", "16MiB"), Design("radix", "radix"), "epyc-milan", 100_000)
-    with Cluster(asked) as place:
+    with Cluster(option) as place:
         # So Dask leaves it between the end of a scheduler and that of the client.
         monkeypatch.setattr(place._client, "scheduler_info", lambda **_: {})
         assert place.slots == 1
         assert place.refuses(Batch((run,))) == ""
 
 
-def test_what_needs_more_memory_than_a_worker_has_is_named(dask: Dask) -> None:
+def test_a_run_larger_than_every_worker_fails_by_name(dask: Dask) -> None:
     dask.worker(memory="1e9")
     command = sweep(dask)
     at = command.index("--size")
@@ -513,7 +513,7 @@ def test_two_clients_simulate_no_run_twice(dask: Dask) -> None:
     assert all(len(times) == 1 for times in written.values())
     order = ["design", "seed"]
     one, two = (rows(dask, name).sort(order) for name in ("one", "two"))
-    # Of the same simulation, to the time that it took.
+    # Both have the same simulation, down to its host time.
     assert one.equals(two)
 
 
@@ -528,7 +528,7 @@ def test_a_folder_of_another_host_is_no_folder_of_ours(tmp_path: Path) -> None:
         "model": native.model_version(),
         "fresh": False,
     }
-    # What has the same name where the worker runs is not where anybody looks: it hands over.
+    # The worker's own folder of that name is another cache, so the worker returns the result.
     workers = Workers()
     report = workers.simulate(order)
     assert cache.mark() != order["mark"]
@@ -548,7 +548,7 @@ def test_a_folder_of_another_host_is_no_folder_of_ours(tmp_path: Path) -> None:
     workers.close()
 
 
-def test_a_wrong_address_is_told(tmp_path: Path) -> None:
+def test_a_wrong_address_is_an_error(tmp_path: Path) -> None:
     answer = run(
         [
             *(sys.executable, "-m", "pagewalk", "sweep", "--workload", "gups"),
@@ -563,12 +563,12 @@ def test_a_wrong_address_is_told(tmp_path: Path) -> None:
     assert "Traceback" not in answer.stderr
 
 
-def test_a_jobs_script_asks_for_what_was_said() -> None:
-    asked = Asked.read(
+def test_a_job_script_requests_the_given_resources() -> None:
+    option = ClusterOption.read(
         "slurm:queue=long,cores=8,processes=2,memory=32GiB,walltime=24:00:00,account=vm"
     )
-    assert asked is not None
-    with queue(asked) as made:
+    assert option is not None
+    with queue(option) as made:
         script = made.job_script()
     lines = script.splitlines()
     assert lines[0].startswith("#!")
@@ -580,32 +580,32 @@ def test_a_jobs_script_asks_for_what_was_said() -> None:
 
 
 def test_a_job_is_one_process_with_all_of_its_memory() -> None:
-    asked = Asked.read("slurm:cores=8,memory=32GB")
-    assert asked is not None
-    with queue(asked) as made:
+    option = ClusterOption.read("slurm:cores=8,memory=32GB")
+    assert option is not None
+    with queue(option) as made:
         script = made.job_script()
     assert "--nthreads 8" in script
     assert "--nworkers" not in script
-    # What the job is given, by Dask's reading of GB.
+    # Dask reads GB as powers of ten.
     assert f"--resources memory={32 * 10**9}" in script
 
 
 @pytest.mark.parametrize("system", ["pbs", "lsf", "sge", "oar", "htcondor"])
 def test_other_batch_systems_have_their_scripts(system: str) -> None:
-    asked = Asked.read(
+    option = ClusterOption.read(
         f"{system}:cores=4,memory=8GB" + (",disk=1GB" if system == "htcondor" else "")
     )
-    assert asked is not None
-    with queue(asked) as made:
+    assert option is not None
+    with queue(option) as made:
         assert (
             f"memory={8 * 10**9}" in made.job_script() or "memory=8589934592" in made.job_script()
         )
 
 
-def test_pods_ask_for_what_was_said() -> None:
-    asked = Asked.read("kubernetes:image=lab/pagewalk:1,memory=16GiB,cores=4,name=vm")
-    assert asked is not None
-    spec = pods(asked, 20)
+def test_pods_request_the_given_resources() -> None:
+    option = ClusterOption.read("kubernetes:image=lab/pagewalk:1,memory=16GiB,cores=4,name=vm")
+    assert option is not None
+    spec = pods(option, 20)
     assert spec["metadata"]["name"] == "vm"
     workers = spec["spec"]["worker"]
     assert workers["replicas"] == 20
@@ -636,10 +636,10 @@ def test_pods_ask_for_what_was_said() -> None:
 )
 def test_a_mistake_is_one_sentence(text: str, said: str) -> None:
     with pytest.raises(UserError) as raised:
-        asked = Asked.read(text)
-        assert asked is not None
-        if asked.where == "kubernetes":
-            pods(asked, 1)
+        option = ClusterOption.read(text)
+        assert option is not None
+        if option.where == "kubernetes":
+            pods(option, 1)
         else:
-            queue(asked)
+            queue(option)
     assert said in str(raised.value)

@@ -38,7 +38,7 @@ def test_causes_differ_for_everybody(sight: str) -> None:
     for one, other in itertools.combinations(CAUSES, 2):
         pairs = zip(found[one], found[other], strict=True)
         distance = sum((a - b) ** 2 for a, b in pairs) ** 0.5
-        # Two are just told apart; ten is told at a glance.
+        # At 2 a difference is just visible; at 10 it is visible at a glance.
         assert distance > 10, (one, other, distance)
 
 
@@ -57,7 +57,7 @@ def test_causes_differ_by_their_fill_where_colours_are_few(number: int) -> None:
     assert all(bool(style) == bool(number) for _, style in inks.values())
     if number:
         assert all(Color.parse(style).number in range(16) for _, style in inks.values())
-        # What mostly stands side by side differs by its colour alone.
+        # Causes that are usually neighbours differ by their colour alone.
         usual = ("base", "compute", "l2", "l3", "dram", "tlb", "walk", "kernel", "branch")
         assert len({inks[cause][1] for cause in usual}) == len(usual)
 

@@ -1,4 +1,4 @@
-"""What a shell offers at a press of the tab key: by the protocol of typer's own scripts."""
+"""Completions of a shell at the tab key, by the protocol of typer's own scripts."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 import pagewalk
-from asking import Invoke, told
+from invoking import Invoke, output_of
 from live import needs
 
 
-def asked(**variables: str) -> str:
+def completion(**variables: str) -> str:
     answer = subprocess.run(
         [sys.executable, "-m", "pagewalk"],
         env={**os.environ, **variables},
@@ -30,22 +30,24 @@ def asked(**variables: str) -> str:
 
 @pytest.fixture
 def bash(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], list[str]]:
-    """What bash is offered for the last word of a line, asked in this process."""
+    """Bash's completions of the last word of a line, computed in this process."""
 
     def offered(line: str) -> list[str]:
         monkeypatch.setenv("_PAGEWALK_COMPLETE", "complete_bash")
         monkeypatch.setenv("COMP_WORDS", line)
         monkeypatch.setenv("COMP_CWORD", str(line.count(" ")))
-        return told(invoke).split()
+        return output_of(invoke).split()
 
     return offered
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_each_shell_is_told_how_as_documented(shell: str) -> None:
+def test_each_shell_has_the_documented_completion_script(shell: str) -> None:
     page = (Path(__file__).parent.parent / "docs" / "command-line.md").read_text()
     assert f"`_PAGEWALK_COMPLETE=source_{shell} pagewalk >" in page
-    assert f"_PAGEWALK_COMPLETE=complete_{shell}" in asked(_PAGEWALK_COMPLETE=f"source_{shell}")
+    assert f"_PAGEWALK_COMPLETE=complete_{shell}" in completion(
+        _PAGEWALK_COMPLETE=f"source_{shell}"
+    )
 
 
 @pytest.mark.parametrize(
@@ -88,32 +90,32 @@ def test_an_empty_word_offers_all(bash: Callable[[str], list[str]]) -> None:
     assert {"--workload", "--wide", "--json"} <= set(bash("pagewalk run --"))
 
 
-def test_zsh_and_fish_are_told_what_words_mean() -> None:
+def test_zsh_and_fish_show_the_meaning_of_completions() -> None:
     line = "pagewalk run --machine epyc"
-    told = asked(_PAGEWALK_COMPLETE="complete_zsh", _TYPER_COMPLETE_ARGS=line)
-    assert '"epyc-milan":"A core complex of AMD' in told
-    told = asked(
+    offered = completion(_PAGEWALK_COMPLETE="complete_zsh", _TYPER_COMPLETE_ARGS=line)
+    assert '"epyc-milan":"A core complex of AMD' in offered
+    offered = completion(
         _PAGEWALK_COMPLETE="complete_fish",
         _TYPER_COMPLETE_ARGS=line,
         _TYPER_COMPLETE_FISH_ACTION="get-args",
     )
-    assert told.startswith("epyc-milan\tA core complex of AMD")
+    assert offered.startswith("epyc-milan\tA core complex of AMD")
 
 
-# What each shell is given is asked above; a host that has another shell than bash lacks this one.
+# The tests above check each shell's script; a host with another shell may lack bash.
 @needs("bash")
 def test_bash_itself_completes(tmp_path: Path) -> None:
     program = tmp_path / "pagewalk"
     program.write_text(f'#!/bin/sh\nexec {sys.executable} -m pagewalk "$@"\n')
     program.chmod(0o755)
-    script = asked(_PAGEWALK_COMPLETE="source_bash")
-    asking = (
+    script = completion(_PAGEWALK_COMPLETE="source_bash")
+    script_and_line = (
         f"{script}\nCOMP_WORDS=(pagewalk run --workload gu); COMP_CWORD=3\n"
         '_pagewalk_completion pagewalk\nprintf "%s\\n" "${COMPREPLY[@]}"\n'
     )
     environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
     answer = subprocess.run(
-        ["bash", "-c", asking], capture_output=True, text=True, check=True, env=environment
+        ["bash", "-c", script_and_line], capture_output=True, text=True, check=True, env=environment
     )
     assert answer.stdout == "gups\n"
 

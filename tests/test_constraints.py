@@ -1,4 +1,4 @@
-"""Every Python package that pyproject.toml asks for has a pinned version in constraints.txt."""
+"""Every Python package that pyproject.toml requires has a pinned version."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[1]
 PYTHONS = ["3.10.0", "3.11.0", "3.12.0", "3.13.0", "3.14.0"]
 
 
-def asked(project: dict[str, Any]) -> list[Requirement]:
+def requirements(project: dict[str, Any]) -> list[Requirement]:
     """The requirements of the package, its extras and its groups."""
     lists = [
         project["project"]["dependencies"],
@@ -62,7 +62,7 @@ def pinned() -> list[Requirement]:
 @pytest.mark.parametrize("python", PYTHONS)
 def test_constraints_satisfy_pyproject(python: str) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    missing = stale(asked(project), pinned(), python)
+    missing = stale(requirements(project), pinned(), python)
     assert not missing, f"constraints.txt is stale, run `make lock`: {missing}"
 
 

@@ -49,7 +49,7 @@ def test_every_address_is_a_load_of_a_mapped_page() -> None:
     assert any("register information" in w for w in result.warnings)
 
 
-def test_without_mappings_they_are_inferred_and_said_so() -> None:
+def test_missing_mappings_are_inferred_with_a_warning() -> None:
     result = run(iter([pages(100)]), settings={"os.inferred_pages": "first_touch"})
     assert any("mapping information" in w and "first_touch" in w for w in result.warnings)
     assert result["radix"]["page_faults"] == 100 + CODE_FAULT
@@ -72,7 +72,7 @@ def test_inferred_pages_were_there_before_unless_they_are_to_fault() -> None:
     assert numbers["walks"] == 2 * 8192 + CODE_FAULT
     assert others["walks"] == numbers["walks"] + 8192 + CODE_FAULT
     assert value(before, "os", "fault_cycles") == 0 < value(faults, "os", "fault_cycles")
-    # What is placed where does not depend on it.
+    # The placement of pages does not depend on it.
     for name in ("mapped_4kb_bytes", "page_table_bytes", "inferred_mappings"):
         assert value(before, "os", name) == value(faults, "os", name)
     # The aligned 2 MB around an address are the area: with thp they are one page from the

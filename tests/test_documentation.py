@@ -1,4 +1,4 @@
-"""What the documentation shows works as it is printed."""
+"""Commands, code and links of the documentation work as printed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from asking import Cli
+from invoking import Cli
 from pagewalk.result import Result
 from pagewalk.view import report
 from pagewalk.view.reference import pages
@@ -92,7 +92,7 @@ def test_the_page_table_of_the_worked_example_can_be_shipped(tmp_path: Path) -> 
     assert answer.returncode == 0, answer.stderr
 
 
-def test_the_code_of_the_page_on_tlb_policies_is_what_the_tests_build() -> None:
+def test_the_tests_build_the_code_of_the_page_on_tlb_policies() -> None:
     page = "how-to/tlb-policy.md"
     shown = [(DOCS / "how-to" / name).read_text() for name in ("clock.rs", "stride.rs")]
     assert blocks(page, "rust") == shown
@@ -131,7 +131,7 @@ def test_the_first_question_of_the_page_on_tlb_policies_is_answered(
     for design in result.designs:
         found = (design["l2_tlb_mpki"], design.speedup)
         assert found == pytest.approx(first[design.name], abs=0.0005), design.name
-    # Of the second table, that of the policy that is not built in, those that are are the same.
+    # The second table repeats the built-in policies beside the one that is not built in.
     assert list(second) == ["radix", "tlb-random", "tlb-clock", "one_in=1", "perfect-tlb"]
     assert all(second[name] == first[name] for name in ("radix", "tlb-random", "perfect-tlb"))
     # The others by how often the page's policy misses where LRU always does.
@@ -153,7 +153,7 @@ def test_the_first_question_of_the_page_on_tlb_policies_is_answered(
 
 
 def clock_misses(one_in: int, last: int, sets: int, ways: int) -> int:
-    """How many of the `last` pages miss a TLB by clock.rs: 2560 pages, four times in order."""
+    """Misses among the `last` pages in a TLB with clock.rs: 2560 pages, four times in order."""
     held: list[list[int]] = [[] for _ in range(sets)]
     used = [[False] * ways for _ in range(sets)]
     hands, went, misses = [0] * sets, 0, []
@@ -176,7 +176,7 @@ def clock_misses(one_in: int, last: int, sets: int, ways: int) -> int:
     return sum(misses[-last:])
 
 
-# That of a figure runs in test_reproduce.py, those of pages to follow in test_how_to.py and
+# The code of a figure runs in test_reproduce.py, that of step-by-step pages in test_how_to.py and
 # test_studies_page.py.
 SCRIPTS = sorted(
     path.name
@@ -196,7 +196,7 @@ def test_the_python_of_a_page_runs(page: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["statistics.md", "configuration.md"])
-def test_a_reference_page_is_what_the_code_defines(name: str) -> None:
+def test_reference_pages_agree_with_the_code(name: str) -> None:
     assert (DOCS / name).read_text() == pages()[name], "run 'make docs'"
 
 
@@ -247,14 +247,14 @@ def test_every_link_leads_somewhere(page: Path) -> None:
 
 
 def anchors(page: Path) -> set[str]:
-    """Where a link into a page can lead: headings, as code hosts name them, and marks."""
+    """Targets of links into a page: headings, as code hosts name them, and marks."""
     text = page.read_text()
     headings = re.findall(r"^#+ +(.*)$", text, re.MULTILINE)
     slugs = {re.sub(r"[^\w\- ]", "", h.lower()).strip().replace(" ", "-") for h in headings}
     return slugs | set(re.findall(r'id="([^"]+)"', text))
 
 
-def test_the_page_on_machines_shows_what_its_command_prints(cli: Cli, tmp_path: Path) -> None:
+def test_the_page_on_machines_shows_the_output_of_its_command(cli: Cli, tmp_path: Path) -> None:
     page = "how-to/compare-machines.md"
     first, second = blocks(page, "sh")
     path = tmp_path / "r.json"

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 import pagewalk
-from asking import Cli
+from invoking import Cli
 from live import needs_qemu
 
 COMMAND = [sys.executable, "-m", "pagewalk"]
@@ -87,7 +87,7 @@ def test_an_installation_in_a_folder_that_is_no_utf8_works(tmp_path: Path) -> No
     for source, folder in ((installed, package), (installed / "_data", data)):
         for entry in source.iterdir():
             if entry.suffix == ".so" and folder == data:
-                # Of a link the engine would hand over where it points.
+                # The engine would resolve a link to its target.
                 shutil.copy(entry, folder)
             elif entry.name not in ("_data", "__pycache__"):
                 (folder / entry.name).symlink_to(entry)
@@ -151,11 +151,13 @@ def test_a_killed_recording_leaves_nothing_that_looks_whole(tmp_path: Path) -> N
 
 
 @needs_qemu
-def test_a_failure_of_ours_is_told_from_the_programs_own_status(cli: Cli, tmp_path: Path) -> None:
+def test_the_status_distinguishes_a_failure_of_ours_from_the_programs(
+    cli: Cli, tmp_path: Path
+) -> None:
     own = cli("run", "--", "sh", "-c", "exit 1")
     assert own.returncode == 1
     full = cli("run", "--json", "/dev/full", "--", "sh", "-c", "exit 1")
     assert full.returncode == 125
     assert "'/dev/full'" in full.stderr and "no space is left" in full.stderr
-    # What was computed is shown all the same.
+    # The report is still printed.
     assert "instructions" in full.stderr

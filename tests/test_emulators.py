@@ -1,4 +1,4 @@
-"""The same programs under the installed emulator and under a newer one, and what neither can."""
+"""The same programs under the installed emulator and a newer one, and the limits of both."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 
 import pagewalk
-from asking import Cli
+from invoking import Cli
 from live import needs, needs_qemu, newer_emulator
 
 Info = dict[str, int]
 
 pytestmark = [pytest.mark.qemu, needs_qemu, needs("cc")]
 
-# One instruction of each sort that emulators execute in their own way: repeated strings, wide
-# and unaligned registers, masks and gathers, atomic ones, on memory of known contents.
+# One instruction of each sort that emulators execute in their own way: repeated strings, wide and
+# unaligned registers, masks and gathers, atomic ones. The contents of memory are known.
 INSTRUCTIONS = """
 .globl _start
 .bss
@@ -209,7 +209,7 @@ void *dlsym(void *where, const char *name) {
 @pytest.mark.parametrize(
     "hidden", ["fs_base", "r13", "qemu_plugin_get_registers", "qemu_plugin_read_register", ""]
 )
-def test_one_that_hides_what_tells_of_accesses_is_refused(
+def test_an_emulator_that_hides_registers_or_plugin_functions_is_refused(
     cli: Cli, tmp_path: Path, hidden: str
 ) -> None:
     newer = newer_emulator()
@@ -234,7 +234,7 @@ def test_one_that_hides_what_tells_of_accesses_is_refused(
 
 
 LIMITS = Path(__file__).parent / "emulator_limits.c"
-# What docs/limits.md says of each, natively, under QEMU 7.2 and from 9.0 on.
+# Outcomes in docs/limits.md: natively, under QEMU 7.2, and from 9.0 on.
 CASES = {
     "pthread_cancel": ("yes", None, "yes"),
     "ptrace": ("yes", "Function not implemented", "Function not implemented"),
@@ -266,13 +266,13 @@ def limits(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.param(True, id="newer", marks=pytest.mark.long),
     ],
 )
-def test_what_the_emulator_cannot_do_pagewalk_cannot_either(
+def test_pagewalk_has_the_limits_of_the_emulator(
     cli: Cli, tmp_path: Path, limits: Path, newer: bool
 ) -> None:
     from pagewalk import native
 
     emulator = newer_emulator() if newer else native.doctor()["qemu"]["Ok"]
-    # What kills the program is left out: it ends the others' process, too.
+    # A case that kills the program is left out: it would end the other cases' process, too.
     cases = [name for name in CASES if name != "pthread_cancel" or newer]
     command: list[str | Path] = [limits, *cases]
     natively = subprocess.run(command, capture_output=True, text=True, check=True).stdout
@@ -283,7 +283,7 @@ def test_what_the_emulator_cannot_do_pagewalk_cannot_either(
     assert answer.stdout == alone
     said = dict(line.split(": ", 1) for line in alone.splitlines())
     really = dict(line.split(": ", 1) for line in natively.splitlines())
-    # Of the installed one, too, whichever it is.
+    # The installed emulator may be of either version.
     version = subprocess.run([emulator, "--version"], capture_output=True, text=True, check=True)
     (major,) = re.findall(r" version (\d+)\.", version.stdout)
     which = 2 if int(major) >= 9 else 1

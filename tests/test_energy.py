@@ -94,7 +94,7 @@ def test_own_numbers_change_their_part_only(result: pagewalk.Result) -> None:
 def test_a_run_and_a_comparison_say_where_the_energy_went(
     engine: fake.Engine, invoke: Callable[..., tuple[int, str, str]]
 ) -> None:
-    status, out, _ = invoke("run", "--workload", "gups")
+    status, out, _ = invoke("run", "--workload", "gups", "--verbose")
     assert status == 0
     shown = out[out.index("Energy (3.50 uJ)") :]
     # The largest first; what is next to nothing in one line.
@@ -119,7 +119,7 @@ def test_a_page_draws_it_and_lists_every_part(result: pagewalk.Result) -> None:
     assert "energy_ratio" in page
 
 
-def test_a_result_without_energy_is_still_told(result: pagewalk.Result) -> None:
+def test_a_result_without_energy_has_a_report(result: pagewalk.Result) -> None:
     data = copy.deepcopy(result.data)
     for design in data["designs"]:
         del design["energy"], design["energy_ratio"]
@@ -128,7 +128,7 @@ def test_a_result_without_energy_is_still_told(result: pagewalk.Result) -> None:
     assert "<h2>Energy</h2>" not in older.to_html()
 
 
-def test_explain_energy_tells_where_each_number_is_from(
+def test_explain_energy_has_the_source_of_each_number(
     invoke: Callable[..., tuple[int, str, str]],
 ) -> None:
     status, out, _ = invoke("explain", "energy")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import pagewalk
-from asking import Invoke, refused
+from invoking import Invoke, refused
 from pagewalk import native
 from pagewalk.config.options import OPTIONS
 from pagewalk.errors import Either, Param, RunOption, in_keywords

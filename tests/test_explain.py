@@ -1,4 +1,4 @@
-"""``pagewalk explain``: every word that is shown has a meaning, whatever way it is written."""
+"""``pagewalk explain`` explains every word of reports, in any spelling."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 import fake
 import pagewalk
-from asking import Invoke, told
+from invoking import Invoke, output_of
 from pagewalk import native
 from pagewalk.result import Result
 from pagewalk.view import causes, columns
@@ -32,16 +32,16 @@ def result() -> Result:
     )
 
 
-def asked(word: str) -> str:
-    """A heading or label as somebody types it who wants to know what it is."""
+def typed(word: str) -> str:
+    """A heading or label as a user types it after `explain`."""
     word = re.sub(r"\([^)]*\)", "", html.unescape(word))
     word = re.sub(r"^(Speedup|fastest:).*", r"\1", word, flags=re.IGNORECASE).rstrip(":")
     return " ".join(word.split())
 
 
 def meant(words: Iterator[str] | set[str], names: set[str]) -> int:
-    """How many words there are; fails for those that nobody explains."""
-    whole = {asked(word) for word in words} - names
+    """The number of words; fails for words without an explanation."""
+    whole = {typed(word) for word in words} - names
     numbers = re.compile(r"[\d\s.,×%–-]*|\d+%|.*\d (nJ|uJ|mJ|[KMG]i?B?)")
     whole = {word for word in whole if not numbers.fullmatch(word) or word in ("50 %", "99 %")}
     unknown = sorted(word for word in whole if "found" not in native.explain(word))
@@ -119,27 +119,27 @@ def test_case_and_blanks_make_no_difference(words: str, name: str, invoke: Invok
 
 
 def test_a_key_has_default_unit_and_reader(invoke: Invoke) -> None:
-    out = told(invoke, "explain", "core.return_stack")
+    out = output_of(invoke, "explain", "core.return_stack")
     assert "expected: a whole number, entries\n" in out
     assert "default: 32\n" in out
     assert "read by: the out-of-order core\n" in out
-    out = told(invoke, "explain", "placement.thp.mode")
+    out = output_of(invoke, "explain", "placement.thp.mode")
     assert 'expected: one of "always", "madvise"\n' in out
-    out = told(invoke, "explain", "mmu.l2")
+    out = output_of(invoke, "explain", "mmu.l2")
     assert "mmu.l2.<name>.entries" in out
 
 
-def test_a_machine_a_design_and_a_paper_show_what_they_set(invoke: Invoke) -> None:
-    out = told(invoke, "explain", "epyc-milan")
+def test_explain_lists_the_keys_of_a_machine_a_design_and_a_paper(invoke: Invoke) -> None:
+    out = output_of(invoke, "explain", "epyc-milan")
     assert re.search(r"core\.rob +256\n", out)
     assert re.search(r"mmu\.l2\.main\.ways +8  cpuid 0x80000006\n", out)
     assert re.search(r"frequency_ghz +3\.4  ours: boost clocks", out)
     every = [f"{path}" for path in paths(pagewalk.machine("epyc-milan").to_dict())]
     (machine,) = native.explain("epyc-milan")["found"]
     assert {s["key"] for s in machine["settings"]} <= set(every)
-    out = told(invoke, "explain", "thp-reservation")
+    out = output_of(invoke, "explain", "thp-reservation")
     assert re.search(r"placement\.reservation\.promotion_threshold +\S+", out)
-    out = told(invoke, "explain", "mehpt")
+    out = output_of(invoke, "explain", "mehpt")
     assert [line for line in out.splitlines() if line.startswith("mehpt  ")] == [
         "mehpt  design",
         "mehpt  paper",
@@ -156,7 +156,7 @@ def paths(config: dict[str, Any], path: str = "") -> Iterator[str]:
             yield from paths(value, here)
 
 
-def test_what_a_file_does_not_leave_at_its_default_is_told(invoke: Invoke) -> None:
+def test_explain_compares_the_keys_of_a_file_with_the_defaults(invoke: Invoke) -> None:
     keys = {k["path"]: k["default"] for k in native.config_keys() if "default" in k}
     seen = 0
     for entry in pagewalk.designs():
@@ -165,21 +165,21 @@ def test_what_a_file_does_not_leave_at_its_default_is_told(invoke: Invoke) -> No
                 assert setting["default"] == keys[setting["key"]]
                 seen += 1
     assert seen > 10
-    out = told(invoke, "explain", "revelator")
+    out = output_of(invoke, "explain", "revelator")
     assert re.search(r"engine\.revelator\.filter +adaptive \(the default\)  section 5\.3\.2\n", out)
 
 
 def test_without_a_name_topics_are_listed(invoke: Invoke) -> None:
-    out = told(invoke, "explain")
+    out = output_of(invoke, "explain")
     for word in ("speedup", "l2_tlb_mpki", "thp-reservation", "epyc-milan", "gups", "stlt", "mmu"):
         assert re.search(rf"\b{word}\b", out), word
-    out = told(invoke, "explain", "--json", "-")
+    out = output_of(invoke, "explain", "--json", "-")
     listed = json.loads(out)
     assert {"term", "metric", "design", "machine", "workload", "paper", "config"} == set(listed)
     assert native.explain(listed["term"][0]) == native.explain(listed["term"][0].upper())
 
 
-def test_an_unknown_name_is_told_the_nearest_word_first(invoke: Invoke) -> None:
+def test_an_unknown_name_suggests_the_nearest_word_first(invoke: Invoke) -> None:
     status, _, err = invoke("explain", "speedpu")
     assert status == 2
     assert "did you mean speedup" in err
@@ -191,4 +191,4 @@ def test_words_of_a_name_are_one_name(engine: fake.Engine, invoke: Invoke) -> No
     engine.explained = {
         "found": [{"kind": "term", "name": "a b", "text": "t", "unit": "", "source": ""}]
     }
-    assert told(invoke, "explain", "a", "b").startswith("a b  term\n")
+    assert output_of(invoke, "explain", "a", "b").startswith("a b  term\n")

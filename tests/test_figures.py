@@ -10,7 +10,7 @@ import pytest
 
 import fake
 import pagewalk
-from asking import Invoke
+from invoking import Invoke
 from pagewalk import native
 from pagewalk.errors import Failure, UserError
 from pagewalk.result import Result
@@ -24,7 +24,7 @@ def result(engine: fake.Engine) -> Result:
     return Result(fake.result(spec))
 
 
-def test_the_ending_says_what_is_written(
+def test_the_suffix_selects_the_file_format(
     engine: fake.Engine, invoke: Invoke, tmp_path: Path
 ) -> None:
     svg, pdf, png = (tmp_path / f"chart.{kind}" for kind in ("svg", "pdf", "png"))
@@ -47,7 +47,7 @@ def test_the_ending_says_what_is_written(
     assert {p.name for p in tmp_path.iterdir()} == {"chart.svg", "chart.pdf", "chart.png"}
 
 
-def test_of_one_design_the_cycles_are_drawn(
+def test_one_design_is_drawn_by_its_cycles(
     engine: fake.Engine, invoke: Invoke, tmp_path: Path
 ) -> None:
     path = tmp_path / "chart.svg"
@@ -63,7 +63,7 @@ def test_a_folder_may_have_an_equals_sign(
     assert path.exists()
 
 
-def test_of_machines_the_speedup_in_time_is_drawn(
+def test_several_machines_are_drawn_by_speedup_in_time(
     engine: fake.Engine, invoke: Invoke, tmp_path: Path
 ) -> None:
     path = tmp_path / "chart.svg"
@@ -115,7 +115,7 @@ def test_the_same_result_gives_the_same_file(kind: str, result: Result, tmp_path
         ),
     ],
 )
-def test_what_cannot_be_drawn_is_refused_before_the_run(
+def test_an_invalid_figure_is_refused_before_the_run(
     words: tuple[str, ...], said: str, engine: fake.Engine, invoke: Invoke
 ) -> None:
     status, _, err = invoke(words[0], *GUPS, *words[1:])
@@ -124,7 +124,7 @@ def test_what_cannot_be_drawn_is_refused_before_the_run(
     assert engine.specs == []
 
 
-def test_of_a_mix_there_is_no_speedup_in_time(engine: fake.Engine, invoke: Invoke) -> None:
+def test_a_mix_has_no_speedup_in_time(engine: fake.Engine, invoke: Invoke) -> None:
     words = ("--mix", "gups,bfs", "--machine", "epyc-milan,mehpt-table3")
     for designs, figure in (("radix,thp", "speedup-in-time=a.svg"), ("radix", "a.svg")):
         status, _, err = invoke("compare", *words, "--designs", designs, "--figure", figure)
@@ -143,7 +143,7 @@ def test_the_real_engine_s_intervals_lack_the_numbers_that_are_refused() -> None
     )
 
 
-def test_what_a_result_lacks_is_said_and_the_rest_is_written(
+def test_a_figure_without_numbers_is_an_error_and_the_others_are_written(
     engine: fake.Engine, invoke: Invoke, tmp_path: Path
 ) -> None:
     def script(spec: dict[str, object], _progress: object) -> dict[str, object]:

@@ -41,7 +41,7 @@ def shell(tmp_path: Path) -> dict[str, str]:
 @needs_qemu
 @needs("cc")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_a_page_can_be_followed(page: Path, shell: dict[str, str], tmp_path: Path) -> None:
+def test_the_steps_of_a_how_to_page_work(page: Path, shell: dict[str, str], tmp_path: Path) -> None:
     work = tmp_path / "work"
     work.mkdir()
     shown, scripts = [], []
@@ -90,24 +90,24 @@ def speedups(report: str) -> dict[str, float]:
 
 
 def held(text: str, comparisons: list[dict[str, float]]) -> None:
-    """Whether a page's table has what its first two comparisons have shown.
+    """Checks a page's table against the results of its first two comparisons.
 
-    One seed gives one answer. What is recorded of the page's program differs by compiler and
-    emulator, which lay it out: by a hundredth, beside what rounding does.
+    One seed gives one answer. Compiler and emulator decide the layout of the recorded program. They
+    change a number by a hundredth, beside rounding.
     """
     table = re.findall(r"^\| `(\w+)`[^|]* \| ([\d.]+) \| ([\d.]+) \|$", text, re.MULTILINE)
     assert [name for name, *_ in table] == ["thp", "ecpt"]
     for name, *printed in table:
         for number, found in zip(printed, comparisons[:2], strict=True):
             assert found[name] == pytest.approx(float(number), abs=0.015), name
-    # What the page concludes: a sixth, and as much as before.
+    # The page's conclusions: thp keeps a sixth of its gain, and ecpt all of it.
     gains = [{name: speed - 1 for name, speed in found.items()} for found in comparisons[:2]]
     assert gains[1]["thp"] == pytest.approx(gains[0]["thp"] / 6, rel=0.2)
     assert gains[1]["ecpt"] == pytest.approx(gains[0]["ecpt"], rel=0.01)
     assert gains[0]["thp"] > 0.9 * gains[0]["perfect-tlb"]
 
 
-def test_what_the_first_hour_builds_with_is_a_target() -> None:
+def test_the_build_commands_of_the_first_hour_are_make_targets() -> None:
     """Cloning and building are not done again here."""
     ((_, text),) = steps(DOCS / "first-hour.md", "console")
     made = re.findall(r"^make (\w+)$", text, re.MULTILINE)

@@ -21,7 +21,7 @@ NEEDS: dict[str, list[str]] = {
     "dense": ["sparsehash/dense_hash_map"],
     "btree": ["absl/container/btree_map.h"],
 }
-# Two containers with the same keys in front of one table, and how it tells them apart.
+# Two containers with the same keys in front of one table, by the sign that distinguishes them.
 TWO, OWNER = ["-DTWO"], ["-DTWO", "-DOWNER"]
 
 
@@ -29,7 +29,7 @@ TWO, OWNER = ["-DTWO"], ["-DTWO", "-DOWNER"]
     ("name", "kind"),
     [
         *(pytest.param(name, [], marks=needs(*more)) for name, more in NEEDS.items()),
-        # Those whose records move.
+        # Containers whose records move.
         *(pytest.param("dense", k, marks=needs(*NEEDS["dense"])) for k in (TWO, OWNER)),
         *(pytest.param("btree", k, marks=needs(*NEEDS["btree"])) for k in (TWO, OWNER)),
     ],
@@ -41,9 +41,9 @@ def test_records_that_move_are_found_where_they_are(
     flags = ["-O2", "-std=c++17", "-I", str(ROOT / "include"), "-I", str(PROGRAMS)]
     sources = {
         "requests": [str(PROGRAMS / "kv_requests.cc")],
-        # Of two, any container answers what all do.
+        # With two containers, each kind of container gives the same answers.
         "plain": [*kind, str(PROGRAMS / f"kv_{'hash' if kind else name}.cc")],
-        "asked": [*kind, f"-DINDEX_{name.upper()}", str(PROGRAMS / "kv_asked.cc")],
+        "with_table": [*kind, f"-DINDEX_{name.upper()}", str(PROGRAMS / "kv_asked.cc")],
     }
     libraries = ["-labsl_throw_delegate"] if name == "btree" else []
     for program, words in sources.items():
@@ -64,16 +64,16 @@ def test_records_that_move_are_found_where_they_are(
         ).stdout
 
     plain = answers("plain")
-    # Of two, keys that are new are in one.
+    # With two containers, a new key is in one of them.
     assert len(plain) > (2_000_000 if kind else 3_000_000)
     for rows in ("", "256", "65536"):
-        assert answers("asked", **({"PAGEWALK_STLT_ROWS": rows} if rows else {})) == plain
+        assert answers("with_table", **({"PAGEWALK_STLT_ROWS": rows} if rows else {})) == plain
 
 
 @pytest.mark.qemu
 @needs_qemu
 @pytest.mark.parametrize("which", ["one", "identifiers,owner --distributions zipfian"])
-def test_they_gain_what_the_built_in_programs_gain(which: str) -> None:
+def test_real_containers_gain_as_much_as_the_built_in_programs(which: str) -> None:
     """The script compares the answers of both designs' instances with the plain container's."""
     small = ["--only", "hash", "--keys", "4000", "--operations", "8000", "--rows", "16384"]
     small += ["--containers", *which.split()]

@@ -7,7 +7,7 @@ import pytest
 import live
 
 
-def test_what_is_missing_is_skipped_or_fails_with_its_package(
+def test_a_missing_program_skips_or_fails_with_its_package(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv("PAGEWALK_REQUIRE_LIVE", raising=False)
@@ -19,7 +19,9 @@ def test_what_is_missing_is_skipped_or_fails_with_its_package(
         live.look_for("cc", "g++")
 
 
-def test_a_header_is_looked_for_where_compilers_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_header_is_searched_in_the_folders_of_the_compiler(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("PAGEWALK_REQUIRE_LIVE", "1")
     monkeypatch.setitem(live._PACKAGES, "stdio.h", "libc6-dev")
     live.look_for("stdio.h")

@@ -10,7 +10,7 @@ import pytest
 
 SCRIPT = Path(__file__).parent.parent / "scripts" / "lost_comparisons.py"
 
-# What rustc 1.95 makes of `let is_it = n != 0; sum += u64::from(!is_it); if is_it { … }`.
+# The MIR of rustc 1.95 for `let is_it = n != 0; sum += u64::from(!is_it); if is_it { … }`.
 LOST = """fn counted(_1: &mut u64, _2: u32) -> bool {
     debug sum => _1;
     let mut _0: bool;
@@ -74,7 +74,7 @@ def test_a_bool_without_a_value_is_named_with_its_line(script: ModuleType) -> No
         ("_0 = const false;\n        goto", "goto"),
         # Gone with its storage.
         ("nop;", "_3 = const true;\n        StorageDead(_3);"),
-        # Of a longer name nothing is read.
+        # A longer name is another variable.
         ("copy _3)", "copy _33)"),
     ],
 )
@@ -85,6 +85,6 @@ def test_each_way_to_a_use_counts(script: ModuleType, lost: str, sound: str) -> 
     assert ("_4 = Not(copy _3);" in lines) == ("_33" not in sound)
 
 
-def test_what_is_borrowed_may_be_set_by_others(script: ModuleType) -> None:
+def test_a_borrowed_bool_counts_as_assigned(script: ModuleType) -> None:
     borrowed = LOST.replace("nop;", "_6 = set(&mut _3) -> [return: bb1, unwind continue];")
     assert found(script, borrowed)[0][1] == []

@@ -1,4 +1,4 @@
-"""Designs on several machines: what the engine is asked for, and what is told of it."""
+"""Designs on several machines: the engine's specification, and the report of the result."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 import fake
 import pagewalk
-from asking import Invoke, refused, written
+from invoking import Invoke, refused, written
 from pagewalk.result import Result
 from pagewalk.view import columns, page
 
@@ -20,9 +20,9 @@ NAMES = [f"{design} on {machine}" for machine in "ab" for design in ("radix", "t
 
 
 def test_machines_stand_with_commas_between_them(engine: fake.Engine, invoke: Invoke) -> None:
-    for given, asked in (("a,b", ["a", "b"]), ("a, x/b.toml", ["a", "x/b.toml"]), ("a", "a")):
+    for given, machines in (("a,b", ["a", "b"]), ("a, x/b.toml", ["a", "x/b.toml"]), ("a", "a")):
         assert invoke("compare", *GUPS, "--machine", given)[0] == 0
-        assert engine.specs[-1]["machine"] == asked
+        assert engine.specs[-1]["machine"] == machines
 
 
 def test_a_file_with_a_comma_in_its_name_is_one_machine(
@@ -54,7 +54,7 @@ def test_run_takes_one_machine(engine: fake.Engine, invoke: Invoke) -> None:
     assert engine.specs == []
 
 
-def test_results_tell_machine_and_design_apart(
+def test_results_have_machine_and_design_columns(
     engine: fake.Engine, invoke: Invoke, tmp_path: Path
 ) -> None:
     flags = (*GUPS, "--machine", "a,b", "--interval", "1M")
@@ -90,7 +90,7 @@ def test_results_tell_machine_and_design_apart(
         assert words in page
 
 
-def test_one_machine_is_told_as_ever(engine: fake.Engine) -> None:
+def test_one_machine_adds_no_columns(engine: fake.Engine) -> None:
     result = pagewalk.compare(["radix", "thp"], workload="gups", progress=False)
     assert result.machines == []
     assert result.reference == "radix"
@@ -133,7 +133,7 @@ def test_machines_differ_in_the_real_engine(tmp_path: Path) -> None:
         pagewalk.compare([made], machine=["epyc-milan", slow], **arguments)
 
 
-def test_what_no_design_has_is_left_out(engine: fake.Engine) -> None:
+def test_a_column_without_values_is_left_out(engine: fake.Engine) -> None:
     spec = {"designs": ["radix"], "machine": ["a", "b"], "seed": 1, "limits": {}}
     whole, mix = fake.result(spec), fake.result(spec)
     for design in mix["designs"]:

@@ -1,4 +1,4 @@
-"""What messages and documentation name is there."""
+"""Options, files and keys that messages and documentation name exist."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import typer.main
 
-from asking import Invoke
+from invoking import Invoke
 from pagewalk.cli import app
 
 ROOT = Path(__file__).parent.parent
@@ -46,7 +46,7 @@ def _options(command: Any) -> Iterator[str]:
         yield from _options(inner)
 
 
-def _told() -> Iterator[tuple[Path, str]]:
+def _named() -> Iterator[tuple[Path, str]]:
     """Every option that a text for users names."""
     for path in [*(ROOT / "docs").rglob("*.md"), ROOT / "README.md"]:
         yield from ((path, flag) for flag in FLAG.findall(path.read_text()))
@@ -68,7 +68,7 @@ def test_every_option_that_is_named_is_there() -> None:
         for flag in re.findall(r"add_argument\(\s*\"(--[a-z-]+)\"", path.read_text())
     }
     assert {"--designs", "--keep-good", "--no-translation-cost", "--cache"} <= ours
-    named = list(_told())
+    named = list(_named())
     assert len(named) > 200
     unknown = {
         f"{path.relative_to(ROOT)}: {flag}"
@@ -78,7 +78,9 @@ def test_every_option_that_is_named_is_there() -> None:
     assert unknown == set()
 
 
-def test_a_damaged_trace_says_what_reads_the_rest(tmp_path: Path, invoke: Invoke) -> None:
+def test_the_error_of_a_damaged_trace_names_the_command_that_recovers_it(
+    tmp_path: Path, invoke: Invoke
+) -> None:
     trace = tmp_path / "t.pwt"
     arguments = ("--workload", "gups", "--size", "1MiB", "--instructions", "100K")
     assert invoke("record", *arguments, "-o", str(trace))[0] == 0
@@ -137,7 +139,7 @@ def test_a_limit_of_memory_ends_in_a_sentence(cli: Any, kilobytes: int) -> None:
         *("compare", "--workload", "gups", "--size", "4GiB", "--instructions", "10K"),
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (most, most)),
     )
-    # How much is needed depends on the host's libraries: either it is done, or it is told.
+    # The memory that is needed depends on the host's libraries: the run ends well or has an error.
     assert answer.returncode in ((1, 2) if kilobytes == 150_000 else (0, 1, 2)), answer.stderr
     if answer.returncode:
         last = answer.stderr.splitlines()[-1]
@@ -147,11 +149,11 @@ def test_a_limit_of_memory_ends_in_a_sentence(cli: Any, kilobytes: int) -> None:
         assert "backtrace" not in answer.stderr
 
 
-def test_what_the_host_cannot_hold_is_refused_before_it_runs(cli: Any) -> None:
+def test_a_program_larger_than_the_host_is_refused_before_the_run(cli: Any) -> None:
     most = 1500 << 20
     command = ("run", "--workload", "gups", "--size", "1TiB", "--set", "os.memory_gb=2048")
     answer = cli(
-        *command, "--instructions", "10K",
+        *command, "--instructions", "10K", "--no-translation-cost",
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (most, most)),
     )  # fmt: skip
     assert answer.returncode == 2

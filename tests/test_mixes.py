@@ -1,4 +1,4 @@
-"""Programs side by side, and requests: what the engine is asked for and what is told of it."""
+"""Mixes and requests: the engine's specification, and the report of the result."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 import fake
 import pagewalk
-from asking import Invoke, refused, written
+from invoking import Invoke, refused, written
 from pagewalk.result import Result
 
 
@@ -134,7 +134,7 @@ def test_a_mistake_in_python_is_one_sentence(engine: fake.Engine, one: Any, mess
     assert engine.specs == []
 
 
-def test_what_programs_did_is_in_frames_and_files(
+def test_statistics_of_programs_are_in_frames_and_files(
     engine: fake.Engine, invoke: Invoke, tmp_path: Path
 ) -> None:
     flags = ("--mix", "gups,bfs", "--designs", "radix,thp")
@@ -206,7 +206,7 @@ def test_speedup_by_requests_says_so(engine: fake.Engine, invoke: Invoke, tmp_pa
     assert ">cycles a request<" in page.read_text()
 
 
-def test_without_requests_nothing_is_told_of_them(engine: fake.Engine, invoke: Invoke) -> None:
+def test_reports_without_requests_do_not_mention_them(engine: fake.Engine, invoke: Invoke) -> None:
     def script(spec: dict[str, Any], _progress: object) -> dict[str, Any]:
         answer = fake.result(spec)
         for design in answer["designs"]:

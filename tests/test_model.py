@@ -51,5 +51,5 @@ def test_a_number_counts_and_a_text_does_not() -> None:
     other, reworded = copy.deepcopy(design), copy.deepcopy(design)
     other["summary"][0]["value"] = 0.25
     reworded["summary"][0]["meaning"] = "another text"
-    assert model._told(reworded) == model._told(design)
-    assert model._told(other) != model._told(design)
+    assert model._numbers(reworded) == model._numbers(design)
+    assert model._numbers(other) != model._numbers(design)

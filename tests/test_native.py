@@ -40,11 +40,11 @@ def test_the_nearest_name_is_the_engines() -> None:
     assert native.nearest("ecpt", names) is None
 
 
-def test_text_that_is_no_utf8_is_told_apart() -> None:
+def test_file_names_that_are_no_utf8_keep_their_bytes() -> None:
     odd = "caf\udce9"
     assert not native.explain(odd).get("found")
     assert native.nearest(odd, ["caf\udce8", "x"]) in ("caf\udce8", None)
-    told: dict[str, Any] = json.loads(
+    spec: dict[str, Any] = json.loads(
         native._spec(
             {
                 "source": {"mix": {"programs": [{"trace": {"path": odd}}]}},
@@ -54,8 +54,8 @@ def test_text_that_is_no_utf8_is_told_apart() -> None:
         )
     )
     written = {"bytes": [99, 97, 102, 233]}
-    assert told["perfetto"] == written
-    assert told["source"]["mix"]["programs"] == [{"trace": {"path": written}}]
+    assert spec["perfetto"] == written
+    assert spec["source"]["mix"]["programs"] == [{"trace": {"path": written}}]
     assert json.loads(native._spec({"source": {"program": {"argv": ["a", odd]}}})) == {
         "source": {"program": {"argv": ["a", written]}}
     }
@@ -78,7 +78,7 @@ def test_other_text_that_is_no_utf8_is_refused(spec: dict[str, Any], what: str) 
     assert "is not UTF-8" in str(error.value)
 
 
-def test_every_function_of_the_engine_is_asked_in_one_place() -> None:
+def test_only_native_py_calls_the_engine() -> None:
     for path in PACKAGE.rglob("*.py"):
         if path.name != "native.py":
             text = path.read_text()

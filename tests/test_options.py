@@ -11,7 +11,7 @@ import pytest
 
 import fake
 import pagewalk
-from asking import Invoke
+from invoking import Invoke
 from pagewalk.config.options import OPTIONS, Arguments
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -47,7 +47,7 @@ GIVEN: dict[str, tuple[str, Any, Any]] = {
     "ignore_memory": ("", True, True),
     "translation_cost": ("", True, True),
 }
-"""Of each option that has a place: as a flag, as a keyword, and as the engine gets it."""
+"""Values of each option that a specification has: flag, keyword, and the engine's value."""
 
 
 def test_python_has_the_tables_keywords() -> None:
@@ -76,9 +76,11 @@ def test_every_flag_is_documented() -> None:
 @pytest.mark.parametrize("option", [o for o in OPTIONS if o.place], ids=lambda o: o.name)
 def test_flag_and_keyword_say_the_same(option: Any, engine: fake.Engine, invoke: Invoke) -> None:
     flag, keyword, expected = GIVEN[option.name]
-    assert invoke("run", "--workload", "gups", option.spelled, *([flag] if flag else []))[0] == 0
+    # The command measures the cost of translation, the function only on request.
+    words = ("run", "--workload", "gups", "--translation-cost", option.spelled)
+    assert invoke(*words, *([flag] if flag else []))[0] == 0
     arguments: dict[str, Any] = {"workload": "gups", "progress": False, option.name: keyword}
-    pagewalk.run(**arguments)
+    pagewalk.run(**{"translation_cost": True, **arguments})
     pagewalk.run(workload="gups", progress=False)
     by_flag, by_keyword, without = engine.specs
     assert by_flag == by_keyword
@@ -91,7 +93,7 @@ def test_flag_and_keyword_say_the_same(option: Any, engine: fake.Engine, invoke:
     assert other != expected
 
 
-def test_a_comparison_asks_what_translation_costs_where_that_is_defined(
+def test_commands_measure_the_cost_of_translation_where_it_is_defined(
     engine: fake.Engine, invoke: Invoke
 ) -> None:
     gups = ("--workload", "gups")
@@ -100,10 +102,11 @@ def test_a_comparison_asks_what_translation_costs_where_that_is_defined(
         ("compare", *gups, "--no-translation-cost"),
         ("compare", "--mix", "gups,bfs"),
         ("run", *gups),
-        ("run", *gups, "--translation-cost"),
+        ("run", *gups, "--no-translation-cost"),
+        ("run", "--mix", "gups,bfs"),
     ):
         assert invoke(*words)[0] == 0
     pagewalk.compare(workload="gups", progress=False)
     pagewalk.run(workload="gups", progress=False)
-    asked = [spec.get("translation_cost") for spec in engine.specs]
-    assert asked == [True, False, None, None, True, True, None]
+    measured = [spec.get("translation_cost") for spec in engine.specs]
+    assert measured == [True, False, None, True, False, None, True, None]

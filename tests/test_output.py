@@ -99,7 +99,7 @@ def test_other_files_are_written_when_the_one_on_standard_output_is_lost(tmp_pat
         path.unlink()
 
 
-def test_a_file_that_failed_and_a_lost_report_are_both_told(tmp_path: Path) -> None:
+def test_a_failed_file_and_a_lost_report_are_one_error(tmp_path: Path) -> None:
     code, out, err = shell(f"PW run {SMALL} --json /dev/full --html r.html >&-", tmp_path)
     assert (code, out) == (1, "")
     assert err.startswith("error: could not write '/dev/full': no space is left on the device;")

@@ -1,4 +1,4 @@
-"""What an installed package has beside its modules."""
+"""Files of an installed package beside its modules."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def packed() -> set[Path]:
-    """The files that the wheel is told to include."""
+    """The files that pyproject.toml includes in the wheel."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     included = [i["path"] for i in project["tool"]["maturin"]["include"]]
     return {path for pattern in included for path in ROOT.glob(pattern)}

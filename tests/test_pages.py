@@ -30,7 +30,7 @@ from sight import SIGHT, seen, through
 ROOT = Path(__file__).parent.parent
 LOOKS = (Path(__file__).parent / "looks.js").read_text()
 WIDTHS = (360, 768, 1280)
-# Of a chart of one bar a row: what stands beside each, its length and the number at its end.
+# Reads a chart with one bar a row: label, length and number at the end of each bar.
 BARS = """name => {
   const svg = [...document.querySelectorAll(`figure[data-name="${name}"] svg`)]
     .find(one => one.getClientRects().length > 0);
@@ -89,7 +89,7 @@ def result(designs: list[str]) -> Result:
 
 
 def machines() -> Result:
-    """Of a mix on several machines."""
+    """The result of a mix on several machines."""
     programs = [{"workload": {"name": name}} for name in ("gups", "bfs")]
     source = {"mix": {"programs": programs}}
     spec = {"designs": ["radix", "thp"], "seed": 1, "limits": {}, "source": source}
@@ -131,7 +131,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pages]:
         yield Pages(browser, paths)
 
 
-def test_a_browser_that_cannot_be_asked_leaves_nothing(
+def test_a_browser_that_does_not_answer_leaves_no_process_or_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # It starts another process, as Chromium does.
@@ -154,16 +154,16 @@ def test_a_browser_that_cannot_be_asked_leaves_nothing(
     assert not Path(profile).exists()
 
 
-def by_and_by(told: Callable[[], bool]) -> bool:
-    """Whether something comes about before long."""
+def by_and_by(true: Callable[[], bool]) -> bool:
+    """True if a condition becomes true within half a minute."""
     deadline = time.monotonic() + 30
-    while not told() and time.monotonic() < deadline:
+    while not true() and time.monotonic() < deadline:
         time.sleep(0.01)
-    return told()
+    return true()
 
 
 def ended(process: str) -> bool:
-    """Whether a process is there no more, or only until somebody has asked for its status."""
+    """True if a process is gone, or has ended and waits for its parent to read its status."""
     try:
         state = Path("/proc", process, "stat").read_text().rpartition(")")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError):
@@ -178,7 +178,7 @@ def test_pages_can_be_read_at_every_width_day_and_night(pages: Pages) -> None:
     for (name, path), width, dark in itertools.product(pages.paths.items(), WIDTHS, (False, True)):
         browser.show(width, dark=dark)
         browser.load(path)
-        # What is folded is looked at as well.
+        # Folded parts are checked, too.
         browser.ask("document.querySelectorAll('details').forEach(d => d.open = true)")
         looks = browser.ask(f"({LOOKS})()")
         assert looks["charts"] >= 1
@@ -186,7 +186,7 @@ def test_pages_can_be_read_at_every_width_day_and_night(pages: Pages) -> None:
         assert looks["marks"] >= 5
         at = f"{name}, {width} px, {'dark' if dark else 'light'}"
         problems += [f"{at}: {problem}" for problem in looks["found"] + browser.errors()]
-        # The page itself is all that was asked for.
+        # The page itself is the only request.
         assert browser.requests() == [path.resolve().as_uri()]
     assert problems == []
 
@@ -222,7 +222,7 @@ def test_the_fastest_of_several_machines_is_so_in_time(pages: Pages) -> None:
     assert "thp on revelator-table1 gains most, 2.00 times as fast" in about
 
 
-def test_of_equals_none_is_called_the_fastest() -> None:
+def test_equal_designs_have_no_fastest() -> None:
     pair = copy.deepcopy(result(["radix", "thp"]).data)
     assert "fastest: thp" in Result(pair).to_html() or "fastest: radix" in Result(pair).to_html()
     for design in pair["designs"]:
@@ -233,7 +233,7 @@ def test_of_equals_none_is_called_the_fastest() -> None:
 
 
 @needs_browser
-def test_what_is_dark_is_dark_and_paper_stays_white(pages: Pages) -> None:
+def test_dark_mode_is_dark_and_print_stays_white(pages: Pages) -> None:
     browser = pages.browser
     ask = "getComputedStyle(document.querySelector('section')).backgroundColor"
     ink = "getComputedStyle(document.querySelector('svg text')).fill"
@@ -250,7 +250,7 @@ def test_what_is_dark_is_dark_and_paper_stays_white(pages: Pages) -> None:
 
 
 @needs_browser
-def test_what_a_program_is_called_does_nothing(pages: Pages) -> None:
+def test_the_name_of_a_program_is_not_executed(pages: Pages) -> None:
     browser = pages.browser
     browser.show(1280)
     browser.load(pages.paths["compare"])
@@ -275,7 +275,7 @@ def test_charts_are_saved_from_the_page(pages: Pages) -> None:
     assert browser.ask("document.querySelectorAll('figure').length") == browser.ask(
         "document.querySelectorAll('.save').length"
     )
-    # What would be downloaded is kept instead.
+    # Downloads are kept in the page instead.
     browser.ask(
         "window.kept = []; HTMLAnchorElement.prototype.click = function () {"
         "kept.push(fetchable(this.href).then(text => [this.download, text])); }; "
@@ -304,7 +304,7 @@ def test_charts_are_saved_from_the_page(pages: Pages) -> None:
 
 
 def oklab(colour: str, sight: str) -> tuple[float, ...]:
-    """Where a colour lies for these eyes, by Ottosson's OKLab: distances are how it is seen."""
+    """A colour for these eyes in Ottosson's OKLab, where distances are visible differences."""
     cones = ((0.4122214708, 0.5363325363, 0.0514459929), (0.2119034982, 0.6806995451, 0.1073969566),
              (0.0883024619, 0.2817188376, 0.6299787005))  # fmt: skip
     roots = tuple(part ** (1 / 3) for part in through(cones, seen(colour, sight)))
@@ -315,7 +315,7 @@ def oklab(colour: str, sight: str) -> tuple[float, ...]:
 
 @pytest.mark.parametrize("eyes", SIGHT)
 @pytest.mark.parametrize("dark", [False, True])
-def test_ten_designs_are_told_apart(eyes: str, dark: bool) -> None:
+def test_the_colours_of_ten_designs_are_distinguishable(eyes: str, dark: bool) -> None:
     colours = [palette.DARK[c] if dark else c for c in palette.designs(10)]
     placed = [oklab(colour, eyes) for colour in colours]
     least = min(math.dist(a, b) for a, b in itertools.combinations(placed, 2))

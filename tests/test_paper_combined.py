@@ -136,7 +136,7 @@ def test_guesses_are_counted_by_miss_and_traffic_over_all_channels(paper: Paper)
     assert common.dram(without) is None
 
 
-def test_what_found_no_block_is_a_result(paper: Paper) -> None:
+def test_a_run_without_a_contiguous_block_is_a_result(paper: Paper) -> None:
     (figure,) = paper.figures(["room"]).values()
     failed = Outcome("", None, "no block")
     rows = figure.rows(

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from asking import Invoke
+from invoking import Invoke
 from pagewalk.errors import PagewalkError, UserError
 from pagewalk.reproduce import Design
 from pagewalk.reproduce import paper as papers
@@ -157,7 +157,7 @@ def _line(text: str, part: str) -> int:
         ('mix = ["gups:size=1MiB"', 'mix = ["gups:size"', "mix", "'size' is not understood"),
     ],
 )
-def test_a_mistake_in_paper_toml_is_told(
+def test_a_mistake_in_paper_toml_is_an_error_with_its_line(
     folder: Path, invoke: Invoke, old: str, new: str, at: str, message: str
 ) -> None:
     assert PAPER.count(old) >= 1
@@ -190,7 +190,7 @@ def test_a_mistake_in_paper_toml_is_told(
         ("        return [\n", "        return None and [\n", "rows gives None; expected a list"),
     ],
 )
-def test_a_mistake_in_a_figure_is_told_with_its_line(
+def test_a_mistake_in_a_figure_is_an_error_with_its_line(
     folder: Path, invoke: Invoke, old: str, new: str, message: str
 ) -> None:
     assert PAPER.count("sizes") and SIZES.count(old) >= 1
@@ -204,14 +204,14 @@ def test_a_mistake_in_a_figure_is_told_with_its_line(
     assert "Traceback" not in err
 
 
-def test_a_figure_without_a_file_is_told(folder: Path, invoke: Invoke) -> None:
+def test_a_figure_without_a_file_is_an_error(folder: Path, invoke: Invoke) -> None:
     (folder / "paper.toml").write_text(PAPER.replace('["sizes"]', '["size"]'))
     status, _, err = reproduce(invoke, folder)
     assert status == 2
     assert f"there is no file '{folder}/size.py' for figure 'size'; did you mean 'sizes'?" in err
 
 
-def test_a_class_of_the_paper_s_own_that_raises_is_told(folder: Path, invoke: Invoke) -> None:
+def test_an_exception_in_paper_py_is_an_error_with_its_line(folder: Path, invoke: Invoke) -> None:
     (folder / "paper.py").write_text(
         "from pagewalk.reproduce import Paper\n\n"
         "class Mine(Paper):\n"

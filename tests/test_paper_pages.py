@@ -48,7 +48,7 @@ def test_every_number_that_a_page_names_is_one_of_the_paper_s_figures(name: str)
 
 
 @pytest.mark.parametrize("name", KEPT)
-def test_a_page_agrees_with_what_is_kept(name: str) -> None:
+def test_a_page_agrees_with_the_stored_results(name: str) -> None:
     template = (PAPERS / name / TEMPLATE).read_text()
     folder = PAPERS / name
     page = (ROOT / "docs" / "papers" / f"{name}.md").read_text()
@@ -61,7 +61,7 @@ def test_a_page_agrees_with_what_is_kept(name: str) -> None:
     assert set(kept.figures) == set(papers.load(name).order), "not of a whole run"
 
 
-def test_the_script_says_whether_a_page_agrees() -> None:
+def test_the_status_of_the_script_shows_if_a_page_agrees() -> None:
     script = [sys.executable, str(ROOT / "scripts" / "paper_page.py")]
     for name in TEMPLATES:
         answer = subprocess.run([*script, name], capture_output=True, text=True, check=False)

@@ -66,7 +66,7 @@ def outcome(
 
 
 def given(rows: list[Row], panel: str | None = None) -> dict[tuple[str, str], tuple[Any, ...]]:
-    """What the paper gives, by place: the number, the end of its range, its bound."""
+    """The paper's numbers by place: the number, the end of its range, its bound."""
     return {
         (row.group, row.series): (row.paper, row.up_to, row.bound)
         for row in rows
@@ -109,7 +109,7 @@ def test_every_number_of_the_text_stands_beside_ours(paper: Paper) -> None:
     assert right == (87, 88, "")
 
 
-def test_both_readings_of_what_the_text_leaves_open_are_there(paper: Paper) -> None:
+def test_both_readings_of_an_ambiguous_text_have_rows(paper: Paper) -> None:
     rows = empty(paper, "fig12")
     means = {(row.panel, row.series): row.paper for row in rows if row.average}
     for panels, number in ((("latency", "load"), 22), (("tlb", "cache"), 31),
@@ -201,7 +201,7 @@ def test_the_model_of_figure_10_is_a_geometric_series(paper: Paper) -> None:
     assert quoted["20 % occupied, three hashes", "model"].status == "agrees"
 
 
-def test_pages_are_counted_by_what_placed_them(paper: Paper) -> None:
+def test_pages_are_counted_by_the_hash_or_allocator_that_placed_them(paper: Paper) -> None:
     counts = module(paper, "counts")
     run = outcome(
         ever={
@@ -237,7 +237,7 @@ def test_a_note_names_programs_of_one_size_together(paper: Paper) -> None:
     assert "; BC, BFS, CC, GC, PR, TC, SP: vertices 500000 instead of 8000000; DLRM: " in note
 
 
-def test_what_is_read_of_engines_and_energy(paper: Paper) -> None:
+def test_statistics_of_engines_and_energy_are_read(paper: Paper) -> None:
     counts = module(paper, "counts")
     run = outcome(
         summary={"instructions": 2000},
@@ -330,7 +330,7 @@ def test_programs_of_mixes_run_alone_as_they_do_in_them(paper: Paper) -> None:
         assert changes(alone)["cores"] == 16
 
 
-def test_what_was_chosen_agrees_by_construction(paper: Paper) -> None:
+def test_chosen_shares_agree_by_construction(paper: Paper) -> None:
     marked = [row for row in empty(paper, "fig11") if row.by_construction]
     assert {row.group for row in marked} == {
         "frames that the hash may take, Revelator low",

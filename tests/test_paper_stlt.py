@@ -112,7 +112,7 @@ def test_the_paper_s_numbers_stand_beside_ours(paper: Paper) -> None:
     text = {(r.group, r.series): r.paper for r in rows(paper, "fig13", lambda _: FAILED)}
     assert text["hash tables", "STLT"] == 2.42
     assert text["trees", "STLT"] == 11.2
-    # What the text says of STLT over SLB follows from its means.
+    # The text's numbers for STLT over SLB are ratios of its means.
     assert text["hash tables", "SLB"] * 1.423 == pytest.approx(2.42, abs=0.005)  # type: ignore[operator]
     assert text["trees", "SLB"] * 1.73 == pytest.approx(11.2, abs=0.05)  # type: ignore[operator]
     table = {(r.group, r.series): r.paper for r in rows(paper, "table5", lambda _: FAILED)}
@@ -135,7 +135,7 @@ def test_bits_follow_from_the_buffers_of_the_model(
     assert found(paper, "table1", "Total", "").value == 6694 + 8 * 172
 
 
-def test_uniform_requests_miss_what_their_sets_have_no_room_for(paper: Paper) -> None:
+def test_uniform_requests_miss_keys_beyond_the_rows_of_their_set(paper: Paper) -> None:
     common, table5 = module(paper, "common"), module(paper, "table5")
     for load in (0.2, 1.19, 3.0):
         direct = (load - 1 + math.exp(-load)) / load
@@ -147,13 +147,13 @@ def test_uniform_requests_miss_what_their_sets_have_no_room_for(paper: Paper) ->
         held[draw.randrange(sets)] += 1
     beyond = sum(max(x - 4, 0) for x in held) / number
     assert common.conflicts(number, sets, 4) == pytest.approx(beyond, rel=0.05)
-    # 10 million keys over 8,388,608 sets, and e^-8 of them never asked for.
+    # 10 million keys over 8,388,608 sets, and e^-8 of them without a request.
     assert table5.closed_form(512) == pytest.approx(0.81, abs=0.02)
     assert table5.closed_form(table5.of_misses(3.61)) == pytest.approx(3.61, abs=0.01)
 
 
 def test_misses_of_a_table_in_software_follow_from_instructions(paper: Paper) -> None:
-    """From programs whose misses, ways and SETs are known."""
+    """The misses come from programs whose misses, ways and SETs are known."""
     way, sets, driver = {"map": 700.0, "umap": 120.0}, {"map": 60.0, "umap": 25.0}, 100.0
     missed = {"none": 1.0, "stlt": 0.03, "slb": 0.07}
 
@@ -212,7 +212,7 @@ def test_parts_of_a_request_are_a_whole(paper: Paper) -> None:
     assert parts["hashing"] == pytest.approx(100 * 66.5 / 620)
 
 
-def test_each_reading_changes_what_is_simulated(paper: Paper) -> None:
+def test_each_reading_changes_the_run(paper: Paper) -> None:
     readings, common = module(paper, "readings"), module(paper, "common")
     for reading in readings.READINGS:
         if reading == readings.AS_IS:

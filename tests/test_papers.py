@@ -1,4 +1,4 @@
-"""What papers need beyond one: seeds, statuses, machines, traces, mixes, sizes by scale."""
+"""Features that several papers need: seeds, statuses, machines, traces, mixes, sizes by scale."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from asking import Invoke
+from invoking import Invoke
 from pagewalk.errors import UserError
 from pagewalk.reproduce import Bars, Figure, Lines, Outcome, Panel, Paper, Row, drawing
 from pagewalk.reproduce import paper as papers
@@ -135,7 +135,7 @@ def test_machines_traces_and_mixes_are_simulated_and_drawn(folder: Path, invoke:
     assert "GUPS: size 1MiB instead of 8MiB, updates 1000 instead of its default" in figure["scale"]
 
 
-def test_a_trace_is_known_by_what_is_in_it(folder: Path, tmp_path: Path, invoke: Invoke) -> None:
+def test_the_key_of_a_trace_is_its_contents(folder: Path, tmp_path: Path, invoke: Invoke) -> None:
     paper = papers.load(str(folder), "tiny")
     apps = ("recorded", "pair")
     before = {app: key(paper.run(app, "A"), tmp_path / "designs") for app in apps}
@@ -208,7 +208,7 @@ def test_rows_of_seeds_go_together_where_one_has_none() -> None:
     assert ours(rows[2]) == "2"
 
 
-def test_what_is_saved_errs_by_what_remains() -> None:
+def test_the_error_of_a_saving_is_relative_to_the_remainder() -> None:
     row = Row("mean", "saved", 94.0, 92.0, "%", saved=True)
     assert row.difference == 2.0
     assert row.ratio == pytest.approx(6 / 8)
@@ -288,7 +288,7 @@ def test_a_column_of_several_units_names_each(stated: Path, invoke: Invoke) -> N
     assert "differs (" not in grid
 
 
-def test_a_page_is_made_of_what_is_kept(stated: Path, invoke: Invoke) -> None:
+def test_a_page_is_generated_from_the_stored_results(stated: Path, invoke: Invoke) -> None:
     _reproduced(invoke, stated, "--scale", "tiny")
     results = stated.parent / "out" / "results.json"
     kept = stated / "results.json"
@@ -390,7 +390,7 @@ def test_figure_9_has_the_paper_s_averages_beside_its_bars() -> None:
     }
 
 
-def test_what_agrees_by_construction_says_so() -> None:
+def test_rows_that_agree_by_construction_give_the_reason() -> None:
     paper = papers.load("mehpt", "smoke")
     names = ["fig9", "fig10", "crash", "text", "fig8", "overflow", "table1"]
     figures = paper.figures(names)
@@ -442,25 +442,25 @@ def test_a_figure_may_have_more_seeds_than_its_scale(folder: Path, invoke: Invok
     (counts,) = data["figures"]
     assert {row["seeds"] for row in counts["rows"]} == {3}
     assert {run["seed"] for run in counts["runs"]} == {1, 2, 3}
-    # Who asks for a number gets it.
+    # A read of a number returns it.
     data = _reproduced(invoke, folder, "--scale", "tiny", "--seeds", "1")
     assert {row["seeds"] for row in data["figures"][0]["rows"]} == {1}
 
 
-def test_a_run_may_tell_where_pages_lie(folder: Path, tmp_path: Path) -> None:
+def test_a_run_may_report_the_frames_of_pages(folder: Path, tmp_path: Path) -> None:
     paper = papers.load(str(folder), "tiny")
     run = paper.run("GUPS", "A")
-    told = replace(run, mappings=True)
-    found, _ = keys([run, told], tmp_path)
-    assert found[run.identity] != found[told.identity]
-    outcomes = simulate([run, told], Cache(tmp_path / "cache"))
+    with_mappings = replace(run, mappings=True)
+    found, _ = keys([run, with_mappings], tmp_path)
+    assert found[run.identity] != found[with_mappings.identity]
+    outcomes = simulate([run, with_mappings], Cache(tmp_path / "cache"))
     assert outcomes(run).result.mappings is None
-    pages = outcomes(told).result.mappings
+    pages = outcomes(with_mappings).result.mappings
     assert pages
-    assert sum(page.bytes for page in pages) == outcomes(told).get("mapped_4kb")
+    assert sum(page.bytes for page in pages) == outcomes(with_mappings).get("mapped_4kb")
 
 
-def test_what_is_kept_of_a_mix_depends_on_nothing_beside_it(folder: Path, tmp_path: Path) -> None:
+def test_a_stored_mix_does_not_depend_on_other_designs(folder: Path, tmp_path: Path) -> None:
     paper = papers.load(str(folder), "tiny")
     runs = [paper.run("pair", name, timing=True) for name in ("A", "B")]
     for number, order in enumerate((runs, runs[::-1], runs[1:])):

@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 
 
-def test_what_was_simulated_is_kept_and_not_simulated_again(
+def test_simulated_results_are_kept_and_not_simulated_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(str(ROOT / "validation"))

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from asking import Cli, Completed
+from invoking import Cli, Completed
 from live import needs_qemu
 
 ROOT = Path(__file__).parent.parent
@@ -62,7 +62,7 @@ def test_brackets_in_arguments_are_shown_and_do_nothing(cli: Cli, tmp_path: Path
 
 @needs_qemu
 @pytest.mark.parametrize("where", ["2>&-", "2>/dev/full", ">/dev/full", ">&-"])
-def test_the_programs_status_is_ours_whatever_becomes_of_the_report(where: str) -> None:
+def test_the_exit_status_is_the_programs_even_if_the_report_is_lost(where: str) -> None:
     command = f'"{sys.executable}" -m pagewalk run -- sh -c "echo x; exit 3" {where}'
     answer = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
     assert answer.returncode == 3
@@ -80,7 +80,7 @@ def test_output_and_exit_status_pass_through(cli: Cli) -> None:
 
 
 @needs_qemu
-def test_ls_prints_what_it_prints(cli: Cli, tmp_path: Path) -> None:
+def test_ls_has_its_native_output(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "a file").touch()
     plain = subprocess.run(["ls", "-la", tmp_path], capture_output=True, text=True, check=True)
     assert cli("run", "--", "ls", "-la", tmp_path).stdout == plain.stdout
@@ -121,7 +121,7 @@ def test_a_file_that_is_no_program(cli: Cli, tmp_path: Path) -> None:
     refused(cli("run", "--", script), "noise")
 
 
-def test_without_qemu_it_says_what_to_install(cli: Cli, tmp_path: Path) -> None:
+def test_without_qemu_the_error_names_the_package(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "true").symlink_to("/bin/true")
     environment = {**os.environ, "PATH": str(tmp_path)}
     refused(cli("run", "--", "true", env=environment), "qemu", "install")
@@ -197,9 +197,7 @@ def test_a_trace_of_nothing_is_not_run(cli: Cli, trace: Path, how: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["truncated", "corrupt"])
-def test_what_a_damaged_trace_gave_is_not_lost_and_not_sold_as_whole(
-    cli: Cli, trace: Path, how: str
-) -> None:
+def test_a_damaged_trace_fails_and_names_the_damage(cli: Cli, trace: Path, how: str) -> None:
     answer = cli("run", "--trace", damaged(trace, how))
     assert answer.returncode in (1, 2)
     assert how in answer.stdout + answer.stderr

@@ -1,4 +1,4 @@
-"""Sentences and lines of pages are counted as a reader counts them."""
+"""Sentences and lines of pages are counted as a reader counts them; comments have a subject."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_the_121st_character_is_too_many(prose: ModuleType) -> None:
         ("At 1.5 GHz - or more - it runs.", [(1, 7)]),
         ('He "ends." **It goes.** (Both.) On', [(1, 2), (1, 2), (1, 1), (1, 1)]),
         ("munmap ends. glibc goes on", [(1, 2), (1, 3)]),
-        # Code and links are their visible words; what stands in code ends no sentence.
+        # Code and links are their visible words; punctuation in code ends no sentence.
         ("Use `run --set a.b=c` or `x. y` now.", [(1, 8)]),
         ("See [the first\nhour](docs/first. hour.md#a) now.", [(1, 5)]),
         ("See [`a.b`](c.md). Next", [(1, 2), (1, 1)]),
@@ -69,7 +69,7 @@ def test_the_121st_character_is_too_many(prose: ModuleType) -> None:
         ("- item\n\n  more of it\n\n      code. code.\n", [(1, 1), (3, 3)]),
     ],
 )
-def test_what_is_a_sentence(
+def test_markdown_is_split_into_sentences(
     prose: ModuleType, markdown: str, expected: list[tuple[int, int]]
 ) -> None:
     assert counts(prose, markdown) == expected
@@ -94,12 +94,31 @@ LONG = words(31) + " " + "x" * 121
         f"[name]: https://example.org/{LONG}",
     ],
 )
-def test_what_is_not_prose_is_left_out(prose: ModuleType, hidden: str) -> None:
+def test_code_tables_and_generated_text_are_no_prose(prose: ModuleType, hidden: str) -> None:
     assert prose.findings(hidden) == []
     # The next line is prose again.
     if "Made by" not in hidden:
         after = prose.findings(f"{hidden}\n\n{LONG}")
         assert [line for line, _ in after] == [hidden.count("\n") + 3] * 2
+
+
+@pytest.mark.parametrize(
+    ("suffix", "source", "lines"),
+    [
+        (".rs", "/// What it is.\n//! Whether it is.\nlet x = 1; // of it\n", [1, 2, 3]),
+        (".rs", "/// Pages\n/// of a table.\n/// What follows is one comment.\nfn f() {}\n", []),
+        (".rs", "/// Pages.\n// How it works.\n\n// How it works.\n", [2, 4]),
+        (".rs", '/// Offset.\n/// The address. How\nuse it; // "https://what"\n', []),
+        (".py", '"""What it has."""\nx = 1\n"""\nWhether\n"""\n', [1, 3]),
+        (".py", "# The same where it is.\nx = 1  # How it is.\n# of it\n", [1, 2, 3]),
+        (".py", "# Pages\n# of a table.\nx = '# What'\ny = ['Of']\n", []),
+        (".pyi", 'class C:\n    """Offers."""\n    # Whatever is given.\n', []),
+    ],
+)
+def test_a_comment_begins_with_its_subject(
+    prose: ModuleType, suffix: str, source: str, lines: list[int]
+) -> None:
+    assert [line for line, _ in prose.comments(source, suffix)] == lines
 
 
 def test_status_and_lines_are_those_of_the_findings(
@@ -111,6 +130,11 @@ def test_status_and_lines_are_those_of_the_findings(
     assert prose.main([str(good)]) == 0
     assert prose.main([str(good), str(bad)]) == 1
     assert capsys.readouterr().out.startswith(f"{bad}:2: 40 words: w ")
+    code = tmp_path / "bad.py"
+    code.write_text("x = 1\n# Of it.\n")
+    assert prose.main([str(code)]) == 1
+    assert capsys.readouterr().out == f"{code}:2: a comment begins with 'Of'\n"
+    assert {"prose.py", "lib.rs", "_native.pyi"} <= {path.name for path in prose.sources()}
     named = {path.name for path in prose.pages()}
     assert {"README.md", "DEVIATIONS.md", "first-hour.md", "sweep.md"} <= named
     assert "CHANGELOG.md" not in named

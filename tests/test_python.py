@@ -58,7 +58,7 @@ def test_the_package_shows_its_names_and_no_others() -> None:
     assert error.value.name == "desing"
 
 
-def test_all_that_is_public_says_what_it_is() -> None:
+def test_everything_public_has_a_docstring() -> None:
     for name in pagewalk.__all__:
         thing = getattr(pagewalk, name)
         assert inspect.getdoc(thing), name
@@ -68,7 +68,7 @@ def test_all_that_is_public_says_what_it_is() -> None:
                     assert inspect.getdoc(value), f"{name}.{member}"
 
 
-def test_what_shows_itself_is_short(results: list[Result]) -> None:
+def test_each_repr_is_one_short_line(results: list[Result]) -> None:
     design, changed = pagewalk.design("radix"), pagewalk.design("radix")
     changed.mmu.walkers = 1
     shown = [
@@ -109,8 +109,8 @@ def test_frames_of_several_runs_go_together(results: list[Result]) -> None:
         assert polars.concat(frames).height == sum(frame.height for frame in frames)
     for frame in (f for r in results for f in (r.summary, r.frame(), r.intervals(), r.programs)):
         assert polars.Null not in frame.dtypes
-    for told in ("frame", "histograms"):
-        polars.concat([getattr(result, told)() for result in results])
+    for method in ("frame", "histograms"):
+        polars.concat([getattr(result, method)() for result in results])
     intervals = [result.intervals() for result in results]
     # The first of them has none, and yet the columns that all have.
     assert intervals[0].is_empty()
@@ -179,7 +179,7 @@ MIXES: tuple[Any, ...] = (
     *([{}], [{"program": "ls"}], [{"trace": "t.pwt", "size": 1}]),
 )
 REGIONS = Path(__file__).parent / "regions.toml"
-"""Of a trace, which no other program has."""
+"""Regions of a trace; no other program has regions."""
 
 WRONG: dict[str, list[dict[str, Any]]] = {
     "machine": [{"machine": "nowhere"}, {"machine": ["epyc-milan"] * 2}],
@@ -222,7 +222,7 @@ WRONG: dict[str, list[dict[str, Any]]] = {
     "perfetto_walks": [{"perfetto_walks": 0}],
     "mappings": [{"mappings": [(0, 4096)]}],
 }
-"""Of each keyword what cannot be, alone or beside others."""
+"""Invalid values of each keyword, alone or beside others."""
 
 
 def test_every_keyword_has_mistakes() -> None:
@@ -234,7 +234,7 @@ def test_every_keyword_has_mistakes() -> None:
     [(name, given) for name, mistakes in WRONG.items() for given in mistakes],
     ids=lambda part: part if isinstance(part, str) else str(list(part.values())),
 )
-def test_a_mistake_is_told_in_the_words_of_python(name: str, given: dict[str, Any]) -> None:
+def test_errors_in_python_name_keywords_and_not_flags(name: str, given: dict[str, Any]) -> None:
     arguments = {"workload": "gups", "instructions": "10K", "warmup": 0, "progress": False, **given}
     with pytest.raises(pagewalk.UserError) as raised:
         pagewalk.compare(["radix"], **arguments)
@@ -246,7 +246,7 @@ def test_a_mistake_is_told_in_the_words_of_python(name: str, given: dict[str, An
     assert raised.value.option == about
 
 
-def test_a_mistake_in_a_parameter_is_told_in_the_words_of_python() -> None:
+def test_errors_of_parameters_in_python_name_keywords() -> None:
     arguments = {**ARGUMENTS, "workload": "bfs", "params": {"direction": "optimizing"}}
     with pytest.raises(pagewalk.UserError, match=r"add params=\{'symmetric': 'yes'\};"):
         pagewalk.run("radix", **arguments)
@@ -271,7 +271,7 @@ def test_a_mistake_in_a_parameter_is_told_in_the_words_of_python() -> None:
         ),
     ],
 )
-def test_a_mistake_in_a_name_is_told(call: Callable[[], object], message: str) -> None:
+def test_an_invalid_name_is_an_error(call: Callable[[], object], message: str) -> None:
     with pytest.raises(pagewalk.UserError, match=message):
         call()
 
@@ -299,8 +299,8 @@ def test_an_interrupt_ends_a_loop_of_runs(engine: fake.Engine, interrupts: Path)
     def interrupted(spec: dict[str, Any], progress: Any) -> dict[str, Any]:
         if len(engine.specs) == 2:
             os.kill(os.getpid(), signal.SIGINT)
-            told = {"done": 1, "total": None, "phase": "measure"}
-            while progress(json.dumps(told)):
+            report = {"done": 1, "total": None, "phase": "measure"}
+            while progress(json.dumps(report)):
                 pass
             return {**fake.result(spec), "partial": True}
         return fake.result(spec)
@@ -339,7 +339,7 @@ def test_an_interrupt_ends_a_loop_of_generators(interrupts: Path, threads: int) 
     assert list(interrupts.iterdir()) == []
 
 
-def test_what_failed_at_an_interrupt_that_somebody_handles_is_raised(
+def test_a_failure_at_an_interrupt_with_a_handler_is_raised(
     engine: fake.Engine, interrupts: Path
 ) -> None:
     signal.signal(signal.SIGINT, lambda _number, _frame: None)
@@ -364,7 +364,7 @@ def test_a_design_without_numbers_has_all_columns(engine: fake.Engine) -> None:
     assert frames[1]["ipc"].to_list() == [None]
 
 
-def test_an_interrupt_that_somebody_handles_is_theirs(
+def test_an_interrupt_with_a_handler_calls_the_handler(
     engine: fake.Engine, interrupts: Path
 ) -> None:
     heard: list[int] = []

@@ -33,7 +33,7 @@ def test_a_count_is_in_powers_of_ten(text: str, value: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "M", "-1", "1e6", "1.5", "ten", "1Q", "0x10", "1..2", "1G1"])
-def test_what_is_no_count_is_refused_with_an_example(text: str) -> None:
+def test_an_invalid_count_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(UserError, match=r"--instructions.*expected a count such as 250000"):
         parse_count(text, "--instructions")
 
@@ -61,7 +61,7 @@ def test_a_size_is_in_powers_of_two_unless_it_says_otherwise(text: str, value: i
 
 
 @pytest.mark.parametrize("text", ["0", "0GiB", "GiB", "4XB", "-4G", "4 G i B"])
-def test_what_is_no_size_is_refused_with_an_example(text: str) -> None:
+def test_an_invalid_size_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(UserError, match="4GiB"):
         parse_bytes(text, "--size")
 

@@ -26,7 +26,7 @@ def _script() -> ModuleType:
 
 
 real = _script()
-# By what is told apart in them: pipes, threads, children, signals, exit statuses, files.
+# Commands that differ in their use of pipes, threads, children, signals, statuses and files.
 CHOSEN = [
     "sort --parallel=4",
     "shuf --random-source",
@@ -54,7 +54,7 @@ def test_a_command_does_the_same_recorded(word: str, tmp_path: Path) -> None:
     assert real.compared(command, tmp_path / "t.pwt", said.append), said
 
 
-def test_what_differs_is_said(tmp_path: Path) -> None:
+def test_a_difference_is_printed(tmp_path: Path) -> None:
     # The link of another process shows the emulator.
     command = real.Command("bash", "readlink /proc/$$/exe; true")
     said: list[str] = []

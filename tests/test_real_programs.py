@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from asking import Cli
+from invoking import Cli
 from live import needs, needs_qemu
 
 Numbers = dict[str, dict[str, float]]
@@ -43,9 +43,8 @@ def in_order(found: Numbers) -> None:
     assert radix["l2_tlb_mpki"] > 0
     assert (perfect["walks"], perfect["l2_tlb_mpki"]) == (0, 0)
     assert radix["instructions"] == larger["instructions"] == perfect["instructions"]
-    # A walk that is saved saves time, except that what comes earlier also meets
-    # other DRAM rows and prefetches: scheduling anomalies of up to a few tenths
-    # of a per cent where there are few walks to save.
+    # A saved walk saves time. Earlier accesses also meet other DRAM rows and prefetches, though.
+    # If few walks are saved, that adds anomalies of up to a few tenths of a per cent.
     assert larger["walks"] <= radix["walks"] * 1.01
     assert larger["ipc"] >= radix["ipc"] * 0.99
     assert perfect["ipc"] >= larger["ipc"] * 0.99
@@ -91,7 +90,7 @@ def a_free_port() -> int:
 
 @contextlib.contextmanager
 def started(*command: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A process that is gone afterwards, whatever happened."""
+    """A process that is killed at the end of the block."""
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     try:
         yield process
@@ -141,7 +140,7 @@ def test_redis_under_load(tmp_path: Path, cores: int) -> None:
 
 @needs("g++")
 def test_a_built_in_key_value_program_is_the_real_one(cli: Cli, tmp_path: Path) -> None:
-    """One over std::map costs what its built-in twin does, wherever both are at home."""
+    """A program over std::map has the counts of its built-in twin."""
     keys, operations = 20_000, 10_000
     root = Path(__file__).parent.parent
     source = root / "validation" / "programs"
@@ -163,16 +162,16 @@ def test_a_built_in_key_value_program_is_the_real_one(cli: Cli, tmp_path: Path) 
     answer = cli("run", *limits, "--workload", "kv-map", *named)
     assert answer.returncode == 0, answer.stderr
     built = numbers(report)["radix"]
-    # They agree within 1 % where the built-in one was written; other compilers and
-    # libraries write other code.
+    # They agree within 1 % with the compiler of the built-in program's model; other compilers and
+    # libraries generate other code.
     for name in ("instructions", "memory_operands"):
         assert built[name] == pytest.approx(real[name], rel=0.2), name
 
 
 def test_two_recordings_of_a_program_agree(cli: Cli, tmp_path: Path) -> None:
     """The same program twice: the emulator places it at the same addresses and gives it the same
-    random bytes at its start. What it draws later is the kernel's, from which Python would take
-    the hashes of its words, unless told a seed (which isolated it does not read): so only times
+    random bytes at its start. Later random bytes are the kernel's. Python would take the hashes of
+    its words from them without PYTHONHASHSEED, which isolated Python does not read. So only times
     and process numbers differ."""
     environment = {**os.environ, "PYTHONHASHSEED": "0"}
     runs = []
@@ -208,16 +207,14 @@ def test_replays_of_one_recording_are_the_same_to_the_last_byte(cli: Cli, tmp_pa
     assert results[0] == results[1]
 
 
-def test_the_first_own_program_of_the_readme_compares_what_differs(
-    cli: Cli, tmp_path: Path
-) -> None:
+def test_the_designs_of_the_live_example_in_the_readme_differ(cli: Cli, tmp_path: Path) -> None:
     readme = (Path(__file__).parent.parent / "README.md").read_text()
     command = readme.split(".venv/bin/pagewalk ")[1].split("```")[0]
     arguments = shlex.split(command.replace("\\\n", ""))
     assert arguments[0] == "compare"
     program = arguments.index("--") + 1
     assert arguments[program] == "python3"
-    # The interpreter that is here, and less of it: the part that is passed over is the same.
+    # The interpreter of the tests, and fewer instructions; the fast-forwarded part is the same.
     arguments[program] = os.path.realpath(sys.executable)
     arguments[arguments.index("--instructions") + 1] = "2M"
     report = tmp_path / "r.json"

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from asking import Cli
+from invoking import Cli
 from live import needs, needs_qemu
 
 Answer = bytes | int | list["Answer"] | None
@@ -36,7 +36,7 @@ LARGE, SMALL = "65536", "256"
 
 @pytest.fixture(scope="module")
 def double(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What is linked into Redis, over a dictionary that unmaps what it frees."""
+    """The code that is linked into Redis, over a dictionary that unmaps freed entries."""
     program = tmp_path_factory.mktemp("redis") / "check"
     words = ["make", "-s", "-C", str(PROGRAMS), "redis_double/check", f"OUT={program}"]
     subprocess.run(words, check=True)
@@ -44,7 +44,7 @@ def double(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def counts(output: str) -> Iterator[tuple[int, int, int]]:
-    """Of each line: look-ups, those that searched the dictionary, wrong answers."""
+    """Counts of each line: look-ups, those that searched the dictionary, wrong answers."""
     for line in output.splitlines():
         lookups, searched, wrong = map(int, line.split())
         yield lookups, searched, wrong
@@ -91,7 +91,7 @@ def test_the_machine_serves_it_and_where_there_is_none_it_does_without(
     by_hits = sorted(stats[1:], key=lambda s: s["hits"])
     for (n, searched, wrong), table in zip(served, by_hits, strict=True):
         assert (n, wrong) == (lookups, 0)
-        # What was found and is another key's searches, too.
+        # A hit on another key's entry also searches the dictionary.
         found = lookups - searched
         assert found <= table["hits"] <= found * 1.02
         assert table["calls"] > 5
@@ -236,7 +236,7 @@ def serving(folder: Path, *before: str, **environment: str) -> Iterator[Client]:
 
 @needs_server
 def test_redis_answers_the_same_natively(tmp_path: Path) -> None:
-    # What is freed is overwritten, so that an entry that is gone is no entry any more.
+    # The allocator overwrites freed memory, so that a freed entry is invalid.
     for rows in ("", SMALL, LARGE):
         environment = {"MALLOC_CONF": "junk:true"}
         if rows:

@@ -15,7 +15,7 @@ import pytest
 
 import fake
 import pagewalk
-from asking import Invoke, refused, told
+from invoking import Invoke, output_of, refused
 from pagewalk import native, regions
 from pagewalk.errors import UserError
 from pagewalk.programs import kmeans
@@ -53,7 +53,7 @@ def test_as_many_clusters_as_phases_are_found(number: int, noise: float) -> None
     assert len(found.spreads) == 20
 
 
-def test_what_is_left_within_clusters_falls_with_their_number() -> None:
+def test_the_spread_within_clusters_falls_with_their_number() -> None:
     vectors = np.random.default_rng(5).normal(0, 0.1, (400, 15))
     spreads = kmeans.find(vectors, 12, 1).spreads
     assert spreads == sorted(spreads, reverse=True)
@@ -75,14 +75,14 @@ def test_few_stretches_have_few_clusters() -> None:
 
 
 def test_a_spread_is_the_share_of_instructions_in_other_blocks() -> None:
-    """Of stretches that have x of their instructions in a block of their own, x."""
+    """The spread is x if stretches have x of their instructions in a block of their own."""
     rng = np.random.default_rng(7)
     rows = rng.uniform(-1, 1, (2001, 15))
     shares = np.zeros((2000, 2001))
     shares[:, 0] = 0.9
     shares[np.arange(2000), np.arange(1, 2001)] = 0.1
     found = kmeans.find(shares @ rows, 1, 1)
-    # A block that is nobody else's: of the two shares that change by x, one.
+    # No other stretch has the block, so one of the two shares that change by x counts.
     assert found.spread * 2**0.5 == pytest.approx(0.1, rel=0.05)
 
 
@@ -90,7 +90,7 @@ def test_the_phases_of_a_program_are_found(churn: Path, tmp_path: Path, invoke: 
     out = tmp_path / "regions.toml"
     prefix = tmp_path / "s"
     words = ("trace", "regions", str(churn), "--length", "10K", "-o", str(out))
-    text = told(invoke, *words, "--simpoint", str(prefix))
+    text = output_of(invoke, *words, "--simpoint", str(prefix))
     found = regions.read(out)
     assert (found.trace, found.length, found.seed) == ("churn.pwt", 10_000, 1)
     assert found.instructions == native.trace_info(str(churn))["instructions"]
@@ -115,14 +115,14 @@ def test_the_phases_of_a_program_are_found(churn: Path, tmp_path: Path, invoke: 
     # Nothing else is left there, and the same words write the same file.
     assert {p.name for p in tmp_path.iterdir()} == {"regions.toml", "s.simpoints", "s.weights"}
     again = tmp_path / "again.toml"
-    told(invoke, *words[:-1], str(again))
+    output_of(invoke, *words[:-1], str(again))
     assert again.read_bytes() == out.read_bytes()
-    other = told(invoke, *words[:-2], "--seed", "2")
+    other = output_of(invoke, *words[:-2], "--seed", "2")
     assert other != text
 
 
 def test_two_regions_are_of_the_two_loops_of_a_program(churn: Path, tmp_path: Path) -> None:
-    found = regions.find(str(churn), length=10_000, most=2, seed=1)
+    found = regions.find(str(churn), length=10_000, max_regions=2, seed=1)
     assert found is not None
     # Stores are of the loop that fills, which comes first; each round has both.
     cut = tmp_path / "cut.pwt"
@@ -139,7 +139,7 @@ def test_two_regions_are_of_the_two_loops_of_a_program(churn: Path, tmp_path: Pa
 
 def test_any_trace_has_regions(churn: Path, tmp_path: Path, invoke: Invoke) -> None:
     other = tmp_path / "churn.champsimtrace.gz"
-    told(invoke, "trace", "convert", str(churn), "-o", str(other))
+    output_of(invoke, "trace", "convert", str(churn), "-o", str(other))
     lines = "".join(
         f"I  {0x1000 + 4 * (n % 9):x},4\n L {0x9000 + 8 * n:x},8\n" for n in range(5000)
     )
@@ -147,17 +147,23 @@ def test_any_trace_has_regions(churn: Path, tmp_path: Path, invoke: Invoke) -> N
     lackey.write_text(lines)
     for path, length in ((other, "100K"), (lackey, "100")):
         out = tmp_path / "r.toml"
-        told(invoke, "trace", "regions", str(path), "--length", length, "-o", str(out))
+        output_of(invoke, "trace", "regions", str(path), "--length", length, "-o", str(out))
         found = regions.read(out)
         assert found.instructions == native.trace_info(str(path))["instructions"]
         assert sum(r.weight for r in found.regions) == pytest.approx(1)
 
 
-def test_requests_are_told_of_a_program_that_counts_them(tmp_path: Path, invoke: Invoke) -> None:
+def test_an_old_flag_is_refused_by_its_new_name(invoke: Invoke) -> None:
+    assert "--most is now --max-regions" in refused(invoke, "trace", "regions", "t", "--most=4")
+
+
+def test_regions_have_the_requests_of_a_program_that_counts_them(
+    tmp_path: Path, invoke: Invoke
+) -> None:
     trace, out = tmp_path / "g.pwt", tmp_path / "g.toml"
     words = "record --workload gups --size 1MiB --instructions 1M -o".split()
     assert invoke(*words, str(trace))[0] == 0
-    told(invoke, "trace", "regions", str(trace), "--length", "10K", "-o", str(out))
+    output_of(invoke, "trace", "regions", str(trace), "--length", "10K", "-o", str(out))
     found = regions.read(out)
     assert found.requests is not None and found.instructions is not None
     rate = sum(r.weight * (r.requests or 0) / r.instructions for r in found.regions)
@@ -189,7 +195,7 @@ def test_a_file_may_go_to_standard_output(churn: Path, tmp_path: Path, invoke: I
         (["no.pwt"], "there is no file 'no.pwt'; check the name"),
     ],
 )
-def test_what_makes_no_sense_is_refused(
+def test_invalid_arguments_are_refused(
     words: list[str], message: str, churn: Path, tmp_path: Path, invoke: Invoke
 ) -> None:
     names = {"TRACE": str(churn)}
@@ -255,11 +261,11 @@ def vectors_of(monkeypatch: pytest.MonkeyPatch, kinds: list[int], last: int) -> 
     monkeypatch.setattr(engine, "block_vectors", lambda *_: json.dumps(answer), raising=False)
 
 
-def test_what_is_shorter_than_a_stretch_stands_for_nothing(
+def test_a_rest_shorter_than_a_stretch_has_no_weight(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     vectors_of(monkeypatch, [0, 1] * 5 + [2], 40)
-    found = regions.find("t", length=100, most=9, seed=1)
+    found = regions.find("t", length=100, max_regions=9, seed=1)
     assert found is not None
     assert [(r.at, r.weight) for r in found.regions.regions] == [(0, 0.5), (100, 0.5)]
     assert (found.stretches, found.regions.instructions) == (10, 1040)
@@ -271,11 +277,11 @@ def test_more_are_proposed_where_few_stretches_hide_phases(
     trace = tmp_path / "t.pwt"
     trace.touch()
     vectors_of(monkeypatch, [0, 1, 2, 3], 100)
-    text = told(invoke, "trace", "regions", str(trace), "--length", "100")
+    text = output_of(invoke, "trace", "regions", str(trace), "--length", "100")
     assert "So few stretches hide phases; --length 10 would make more." in text
     assert "For a spread of 1 % 2 are too few" in text.replace("1.00", "1")
     vectors_of(monkeypatch, [0, 1] * 40, 100)
-    text = told(invoke, "trace", "regions", str(trace), "--length", "100")
+    text = output_of(invoke, "trace", "regions", str(trace), "--length", "100")
     assert "So few" not in text
     assert "For a spread" not in text
 
@@ -309,7 +315,7 @@ def test_a_file_by_hand_is_read(tmp_path: Path) -> None:
         regions.Region(at=700, instructions=100, weight=0.75, stretches=7),
     )
     assert (found.instructions, found.spread) == (1000, None)
-    # What is written of it is the same.
+    # The written file reads back as the same regions.
     found.write(str(path))
     assert regions.read(path) == found
     few = "version = 1\nregions = [{at = 0, instructions = 5, weight = 1}]"
@@ -363,7 +369,9 @@ def test_a_file_that_makes_no_sense_is_refused(
         ("instructions = 100\nw", "instructions = 9\nw"),
     ],
 )
-def test_what_is_no_stretch_has_no_number_as_one(before: str, after: str, tmp_path: Path) -> None:
+def test_a_region_that_is_no_stretch_has_no_simpoint_number(
+    before: str, after: str, tmp_path: Path
+) -> None:
     path = tmp_path / "r.toml"
     path.write_text(GOOD)
     regions.read(path).write_simpoint(str(tmp_path / "p"))
@@ -374,7 +382,7 @@ def test_what_is_no_stretch_has_no_number_as_one(before: str, after: str, tmp_pa
     assert not list(tmp_path.glob("q*"))
 
 
-def test_a_file_that_is_not_there_is_said_to_be_missing(tmp_path: Path) -> None:
+def test_a_missing_file_of_regions_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="there is no such file; 'pagewalk trace regions' writes"):
         regions.read(tmp_path / "r.toml")
     with pytest.raises(UserError, match="is a folder"):
@@ -389,7 +397,7 @@ def written(path: Path, *places: tuple[int, int, float]) -> Path:
 
 
 def numbers(design: pagewalk.DesignResult) -> dict[str, Any]:
-    """All that is counted of a design."""
+    """All counts of a design."""
     summary = {q.name: q.value for q in design.quantities}
     return {
         **summary,
@@ -412,7 +420,7 @@ def test_one_region_that_is_the_whole_gives_its_numbers(churn: Path, tmp_path: P
         assert [r.weight for r in one.regions.regions] == [1]
 
 
-def test_two_regions_weigh_what_each_measures_alone(churn: Path, tmp_path: Path) -> None:
+def test_the_result_of_two_regions_is_their_weighted_mean(churn: Path, tmp_path: Path) -> None:
     places, weights = ((300_000, 100_000), (3_000_000, 50_000)), (0.3, 0.7)
 
     def run(name: str, *chosen: tuple[int, int, float]) -> pagewalk.DesignResult:
@@ -447,31 +455,31 @@ def test_two_regions_weigh_what_each_measures_alone(churn: Path, tmp_path: Path)
 
 def test_regions_that_are_found_can_be_run(churn: Path, tmp_path: Path, invoke: Invoke) -> None:
     out, answer = tmp_path / "r.toml", tmp_path / "r.json"
-    text = told(invoke, "trace", "regions", str(churn), "--length", "100K", "-o", str(out))
+    text = output_of(invoke, "trace", "regions", str(churn), "--length", "100K", "-o", str(out))
     assert f"pagewalk run --trace {churn} --regions {out}" in text
     found = regions.read(out)
     for command in (["run"], ["compare", "--designs", "radix,thp"]):
         words = [*command, "--trace", str(churn), "--regions", str(out), "--json", str(answer)]
-        text = told(invoke, *words)
+        text = output_of(invoke, *words)
         n = len(found.regions)
         assert f"Regions ({n}, by their weights)" in text
         assert f"All numbers are those of {n} regions" in text
         assert "no error bound is known" in text
         data = json.loads(answer.read_text())
-        asked = data["regions"]
-        assert asked["warming"] == {"followed": None, "warmed": 50_000}
-        assert asked["trace_instructions"] == found.instructions
-        assert [r["at"] for r in asked["regions"]] == [r.at for r in found.regions]
+        whole = data["regions"]
+        assert whole["warming"] == {"filtered": None, "warmed": 50_000}
+        assert whole["trace_instructions"] == found.instructions
+        assert [r["at"] for r in whole["regions"]] == [r.at for r in found.regions]
         weights = [r.weight for r in found.regions]
-        assert [r["weight"] for r in asked["regions"]] == pytest.approx(weights, rel=1e-12)
+        assert [r["weight"] for r in whole["regions"]] == pytest.approx(weights, rel=1e-12)
         for design in data["designs"]:
             assert design["status"] == "complete"
-            told_of = design["regions"]
-            assert told_of["error_bound"] is None
+            measured = design["regions"]
+            assert measured["error_bound"] is None
             assert design["sampling"] is None
-            assert len(told_of["regions"]) == n
+            assert len(measured["regions"]) == n
             # A region ends with an operation, which may stand for several instructions.
-            off = [m["instructions"] - 100_000 for m in told_of["regions"]]
+            off = [m["instructions"] - 100_000 for m in measured["regions"]]
             assert all(abs(instructions) < 20 for instructions in off)
     first, second = (d["summary"] for d in data["designs"])
     ipc = [next(m["value"] for m in s if m["name"] == "ipc") for s in (first, second)]
@@ -481,22 +489,22 @@ def test_regions_that_are_found_can_be_run(churn: Path, tmp_path: Path, invoke: 
     assert "regions by their weights, no error bound" in Result(data).to_html()
 
 
-def test_what_comes_before_a_region_can_be_said(churn: Path, tmp_path: Path) -> None:
+def test_the_warming_before_a_region_can_be_set(churn: Path, tmp_path: Path) -> None:
     # A name with a colon is one.
     path = written(tmp_path / "r:5K", (500_000, 10_000, 1))
     for given, warming in (
-        (path, {"followed": None, "warmed": 50_000}),
-        (f"{path}:20K", {"followed": 0, "warmed": 20_000}),
-        (f"{path}:100K+20K", {"followed": 100_000, "warmed": 20_000}),
-        (f"{path}:all+0", {"followed": None, "warmed": 0}),
+        (path, {"filtered": None, "warmed": 50_000}),
+        (f"{path}:20K", {"filtered": 0, "warmed": 20_000}),
+        (f"{path}:100K+20K", {"filtered": 100_000, "warmed": 20_000}),
+        (f"{path}:all+0", {"filtered": None, "warmed": 0}),
     ):
         result = pagewalk.run(trace=churn, regions=given, progress=False)
         assert result.data["regions"]["warming"] == warming
         (design,) = result.designs
         assert design.regions is not None
-        # What was passed over leaves unknown what the caches hold.
+        # A fast-forward without filtered warming leaves stale state in the caches.
         unknown = design.regions.warming.unknown if design.regions.warming else {}
-        assert (sum(unknown.get("l3", [0])) > 0) == (warming["followed"] is not None)
+        assert (sum(unknown.get("l3", [0])) > 0) == (warming["filtered"] is not None)
 
 
 THREADS = "record --workload gups --size 1MiB --threads 2 --instructions 100K -o".split()

@@ -18,7 +18,7 @@ from typing import Any
 import polars
 import pytest
 
-from asking import Invoke
+from invoking import Invoke
 from pagewalk.config.config import parse
 from pagewalk.errors import UserError
 from pagewalk.reproduce import (
@@ -138,7 +138,7 @@ def test_every_figure_says_the_scale(folder: Path, invoke: Invoke) -> None:
     assert "://" not in page.replace("http://www.w3.org", "")
 
 
-def test_scales_change_what_is_timed_and_nothing_else(folder: Path, invoke: Invoke) -> None:
+def test_a_scale_changes_timed_runs_only(folder: Path, invoke: Invoke) -> None:
     reproduce(invoke, folder, "--scale", "tiny")
     tiny = _numbers(folder)
     _, _, err = reproduce(invoke, folder)
@@ -148,7 +148,7 @@ def test_scales_change_what_is_timed_and_nothing_else(folder: Path, invoke: Invo
     assert full["times"]["long", "A"]["value"] > 1.5 * tiny["times"]["long", "A"]["value"]
 
 
-def test_what_is_not_like_the_rest_is_passed_over_at_small_scales(folder: Path) -> None:
+def test_small_scales_fast_forward_an_unrepresentative_start(folder: Path) -> None:
     text = (folder / "paper.toml").read_text()
     (folder / "paper.toml").write_text(text + 'threads = 3\nskip = "5K"\n')
     small, whole = (papers.load(str(folder), scale) for scale in ("tiny", "full"))
@@ -205,7 +205,7 @@ def test_growth_is_timed_at_its_full_size_at_every_scale(folder: Path, invoke: I
         assert message in err
 
 
-def test_finished_runs_are_not_repeated_unless_asked_for(folder: Path, invoke: Invoke) -> None:
+def test_finished_runs_are_repeated_only_with_fresh(folder: Path, invoke: Invoke) -> None:
     reproduce(invoke, folder, "sizes")
     first = _numbers(folder)
     kept = {p: p.stat().st_mtime_ns for p in finished(folder)}
@@ -219,7 +219,7 @@ def test_finished_runs_are_not_repeated_unless_asked_for(folder: Path, invoke: I
     assert _numbers(folder) == first  # to the last digit
 
 
-def test_what_is_broken_in_the_cache_is_simulated_again(folder: Path, invoke: Invoke) -> None:
+def test_broken_results_in_the_cache_are_simulated_again(folder: Path, invoke: Invoke) -> None:
     reproduce(invoke, folder, "sizes")
     first = _numbers(folder)
     paths = finished(folder)
@@ -230,7 +230,7 @@ def test_what_is_broken_in_the_cache_is_simulated_again(folder: Path, invoke: In
     assert _numbers(folder) == first
 
 
-def test_one_figure_simulates_what_it_needs(folder: Path, invoke: Invoke) -> None:
+def test_one_figure_simulates_its_own_runs_only(folder: Path, invoke: Invoke) -> None:
     _, _, err = reproduce(invoke, folder, "times", "--scale", "tiny")
     assert "1 runs to simulate" in err
     assert list(_numbers(folder)) == ["times"]
@@ -311,7 +311,7 @@ def test_a_killed_reproduction_goes_on_where_it_was(folder: Path, tmp_path: Path
     done = len(finished(folder))
     assert 2 <= done <= 4
     assert not (tmp_path / "out").exists()
-    # What it had started ends with it.
+    # Its workers end with it.
     time.sleep(1.0)
     assert len(finished(folder)) == done
     (folder / "paper.toml").write_text(PAPER)
@@ -320,7 +320,7 @@ def test_a_killed_reproduction_goes_on_where_it_was(folder: Path, tmp_path: Path
     assert f"{5 - done} runs to simulate, {done} are there from before" in again.stderr
 
 
-def test_the_key_is_of_what_decides_the_result(tmp_path: Path) -> None:
+def test_the_key_of_a_run_covers_its_inputs_only(tmp_path: Path) -> None:
     run = Run(Program("gups", "4MiB"), Design("A", "radix"), "mehpt-table3", 1000)
     same = [
         run,
@@ -367,7 +367,7 @@ def test_runs_of_one_stream_go_together() -> None:
     other = Run(Program("gups", "8MiB"), designs[0], "m", 1000)
     found = batches([*runs, other])
     assert sorted(len(batch.runs) for batch in found) == [1, 3]
-    # What takes long does not wait for others, unless its start does.
+    # Long runs do not share a batch, unless their start is long.
     slow = [Run(program, design, "m", 1_000_000_000) for design in designs]
     assert [len(batch.runs) for batch in batches(slow)] == [1, 1, 1]
     heavy = Program("gups", "4MiB", start=300.0)
@@ -375,16 +375,16 @@ def test_runs_of_one_stream_go_together() -> None:
     assert [len(batch.runs) for batch in batches(together)] == [3]
 
 
-def test_what_is_computed_needs_no_engine(tmp_path: Path) -> None:
+def test_a_plan_without_runs_needs_no_engine(tmp_path: Path) -> None:
     class Watcher(Silent):
-        told: tuple[int, int] | None = None
+        plan: tuple[int, int] | None = None
 
         def planned(self, there: int, missing: int, seconds: float) -> None:
-            self.told = (there, missing)
+            self.plan = (there, missing)
 
     watcher = Watcher()
     simulate([], Cache(tmp_path), watcher=watcher)
-    assert watcher.told == (0, 0)
+    assert watcher.plan == (0, 0)
 
 
 def test_means() -> None:
@@ -516,7 +516,7 @@ def test_a_wide_legend_has_several_lines() -> None:
     assert columns == [3, 1]
 
 
-def test_what_is_shipped_is_listed(invoke: Invoke) -> None:
+def test_shipped_papers_are_listed(invoke: Invoke) -> None:
     status, out, _ = invoke("reproduce")
     assert status == 0
     for paper in papers.catalogue():

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from asking import Invoke
+from invoking import Invoke
 from pagewalk.host import run_folder
 from pagewalk.runs.cache import Cache
 from paper import arguments, finished, reproduce, small_paper
@@ -35,7 +35,7 @@ def _without(data: dict[str, Any], *path: str) -> dict[str, Any]:
     return copied
 
 
-def test_what_is_damaged_counts_as_not_there_and_is_said_once(
+def test_damaged_results_count_as_missing_and_are_reported_once(
     tmp_path: Path, invoke: Invoke
 ) -> None:
     folder = small_paper(tmp_path)
@@ -157,7 +157,7 @@ def test_a_signal_leaves_finished_runs_and_nothing_else(
     assert not (tmp_path / "out").exists()
 
 
-def test_what_a_kill_has_left_goes_at_the_next_start(
+def test_the_next_start_removes_the_folder_of_a_killed_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = small_paper(tmp_path, "20G")
@@ -173,7 +173,7 @@ def test_what_a_kill_has_left_goes_at_the_next_start(
     stranger.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(place))
     with run_folder.folder() as one, run_folder.folder() as other:
-        # Those in use stay, and so does what is not known to be ours.
+        # Folders in use stay, and so do folders of unknown origin.
         assert {*place.iterdir()} == {one, other, stranger}
     assert {*place.iterdir()} == {stranger}
     assert len(finished(folder)) == 2
@@ -199,13 +199,13 @@ def test_a_full_disk_loses_no_result(tmp_path: Path) -> None:
     # The figure has its numbers all the same.
     rows = json.loads(answer.stdout)["figures"][0]["rows"]
     assert all(row["value"] > 0 for row in rows)
-    # Nothing half written, in the cache or elsewhere.
+    # No file is half written, in the cache or elsewhere.
     left = [p for p in tmp_path.rglob("*") if p.is_file() and p.parent.name != "paper"]
     assert all(path.stat().st_size < most and not path.name.startswith(".") for path in left), left
     assert not finished(folder)
 
 
-def test_a_worker_that_dies_in_a_message_is_told(
+def test_a_worker_that_dies_in_a_message_is_an_error(
     tmp_path: Path, invoke: Invoke, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = small_paper(tmp_path)
@@ -218,7 +218,7 @@ def test_a_worker_that_dies_in_a_message_is_told(
     assert "ended with status 3" in out + err
 
 
-def test_a_place_that_cannot_be_written_is_told(tmp_path: Path, invoke: Invoke) -> None:
+def test_a_cache_that_cannot_be_made_is_an_error(tmp_path: Path, invoke: Invoke) -> None:
     folder = small_paper(tmp_path)
     (tmp_path / "cache").write_text("a file")
     status, _, err = reproduce(invoke, folder)

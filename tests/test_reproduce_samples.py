@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from asking import Invoke
+from invoking import Invoke
 from pagewalk.errors import UserError
 from pagewalk.reproduce import Design, Figure, Paper, Program, Row, Run, Runs
 from pagewalk.reproduce import paper as papers
@@ -139,7 +139,7 @@ def test_timing_figures_take_samples_and_say_so(folder: Path, invoke: Invoke) ->
     assert _figures(folder)["speeds"] == speeds
 
 
-def test_where_samples_cost_more_all_is_simulated_and_said(folder: Path, invoke: Invoke) -> None:
+def test_a_run_whose_samples_cost_more_is_simulated_whole(folder: Path, invoke: Invoke) -> None:
     status, _, _ = reproduce(invoke, folder, "speeds", "--scale", "tiny", "--precision", "2%")
     assert status == 0
     figure = _figures(folder)["speeds"]
@@ -174,7 +174,7 @@ def test_the_key_is_of_the_precision(tmp_path: Path) -> None:
     assert len(keys) == 3
 
 
-def test_what_cannot_be_sampled_or_costs_more_is_simulated_whole(tmp_path: Path) -> None:
+def test_a_run_that_cannot_gain_from_samples_is_simulated_whole(tmp_path: Path) -> None:
     run = Run(Program("gups", "4MiB", start=1.0), Design("A", "radix"), "m", SAMPLED)
     assert run.sampled(0.02).precision == 0.02
     for other in (

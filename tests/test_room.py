@@ -99,15 +99,15 @@ class Place:
 
 
 class Left(Silent):
-    """Keeps what is said of the remaining time."""
+    """Keeps the reports of the remaining time."""
 
     def __init__(self, place: Place) -> None:
         self.place = place
-        self.told: list[tuple[float, float | None]] = []
+        self.reports: list[tuple[float, float | None]] = []
 
     def progress(self, share: float, left: float | None, running: list[str], done: int) -> None:
         assert 0 <= share <= 1
-        self.told.append((self.place.now, left))
+        self.reports.append((self.place.now, left))
 
 
 def go(
@@ -130,8 +130,8 @@ def test_the_remaining_time_is_measured(
     runs = [*runs_of("gups", 20), *runs_of("bfs", 20), *runs_of("kmer", 20)]
     _, watcher = go(runs, place, tmp_path, monkeypatch)
     end = place.now
-    # Of the last two or three batches it is chance which core has which.
-    early = [(now, left) for now, left in watcher.told if end / 4 < now < 0.9 * end]
+    # The cores of the last two or three batches are a matter of chance.
+    early = [(now, left) for now, left in watcher.reports if end / 4 < now < 0.9 * end]
     assert len(early) > 20
     for now, left in early:
         assert left is not None
@@ -160,7 +160,7 @@ def test_a_batch_that_fails_is_tried_run_by_run(
     assert [outcome.error for _, outcome in found] == ["it broke"] * 3
 
 
-def test_memory_is_respected_and_what_is_small_goes_on(
+def test_small_runs_continue_while_large_ones_wait_for_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = Place(memory=2 << 30)
@@ -169,10 +169,10 @@ def test_memory_is_respected_and_what_is_small_goes_on(
     _, watcher = go([*large, *small], place, tmp_path, monkeypatch)
     assert place.most <= 2 << 30
     assert len(place.handed) == 11
-    assert watcher.told
+    assert watcher.reports
 
 
-def test_what_never_fits_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_never_fits_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place = Place(memory=1 << 20)
     found, _ = go(runs_of("gups", 2, memory=1 << 40), place, tmp_path, monkeypatch)
     assert [outcome.error for outcome in found.values()] == ["too large"] * 2
@@ -209,7 +209,7 @@ def test_machines_share_a_stream_where_they_have_the_same_designs() -> None:
     assert not waiting
 
 
-def test_what_somebody_simulates_is_waited_for_and_taken_over_when_he_dies(
+def test_a_run_that_another_process_simulates_is_taken_over_when_it_dies(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (run,) = runs_of("gups", 1, instructions=100_000)
@@ -250,7 +250,7 @@ def test_what_somebody_simulates_is_waited_for_and_taken_over_when_he_dies(
     assert not list(tmp_path.rglob("*.lock"))
 
 
-def test_a_result_says_nothing_of_what_ran_beside_it(tmp_path: Path) -> None:
+def test_a_result_does_not_depend_on_the_runs_beside_it(tmp_path: Path) -> None:
     program = Program("gups", "16MiB", start=0.1)
     runs = [
         Run(program, Design(name, name), machine, 100_000)

@@ -1,9 +1,10 @@
-"""Samples, as the command line and Python tell of them."""
+"""Samples on the command line and in Python."""
 
 from __future__ import annotations
 
 import json
 import math
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,24 +13,28 @@ from typing import Any
 import pytest
 
 import pagewalk
-from asking import Invoke, refused, told
+from invoking import Invoke, output_of, refused
 from live import needs_qemu
 from pagewalk import _native, native
+from pagewalk.config import options
+from pagewalk.errors import UserError
 
 
 def test_samples_say_between_which_ends_a_number_lies(invoke: Invoke) -> None:
-    asked = "compare --workload gups --size 64MiB --designs radix,thp --warmup 0"
+    command = "compare --workload gups --size 64MiB --designs radix,thp --warmup 0"
     limits = "--instructions 30M --precision 5% --no-translation-cost"
-    found = told(invoke, *asked.split(), *limits.split())
+    found = output_of(invoke, *command.split(), *limits.split())
     assert "Samples (" in found and "with 95 % confidence)" in found
     assert "times as fast" in found.split("thp: IPC")[1]
 
 
 def test_an_interval_may_have_no_upper_end(invoke: Invoke, tmp_path: Path) -> None:
     """Two samples that differ much bound the IPC from below alone."""
-    asked = "run --workload gups --warmup 0 --sample 1K/1M:0 --instructions 2M".split()
+    command = "run --workload gups --warmup 0 --sample 1K/1M:0 --instructions 2M".split()
     page = tmp_path / "page.html"
-    found = told(invoke, *asked, "--json", str(tmp_path / "result.json"), "--html", str(page))
+    found = output_of(
+        invoke, *command, "--json", str(tmp_path / "result.json"), "--html", str(page)
+    )
     assert "to any number)" in found and page.exists()
     sampling = (
         pagewalk.Result(json.loads((tmp_path / "result.json").read_text())).designs[0].sampling
@@ -46,16 +51,16 @@ def test_an_interval_may_have_no_upper_end(invoke: Invoke, tmp_path: Path) -> No
         ("ipx", "did you mean ipc"),
     ],
 )
-def test_only_what_samples_estimate_can_be_asked_for(
+def test_a_precision_needs_a_number_that_samples_estimate(
     invoke: Invoke, metric: str, said: str
 ) -> None:
-    asked = f"run --workload gups --instructions 1M --precision 2%:{metric}"
-    assert said in refused(invoke, *asked.split())
+    command = f"run --workload gups --instructions 1M --precision 2%:{metric}"
+    assert said in refused(invoke, *command.split())
 
 
-def test_a_number_that_no_sample_has_is_told(invoke: Invoke) -> None:
-    asked = "run --workload gups --size 64MiB --warmup 0 --instructions 30M --design perfect-tlb"
-    found = told(invoke, *asked.split(), "--precision", "9%:walk_cycles_mean")
+def test_a_number_without_a_value_in_the_samples_is_reported(invoke: Invoke) -> None:
+    command = "run --workload gups --size 64MiB --warmup 0 --instructions 30M --design perfect-tlb"
+    found = output_of(invoke, *command.split(), "--precision", "9%:walk_cycles_mean")
     assert "walk_cycles_mean of perfect-tlb has no value in the samples" in " ".join(found.split())
 
 
@@ -86,7 +91,7 @@ def recorded(folder: Path) -> str:
 
 
 def counted(trace: str, jobs: int, **more: Any) -> Any:
-    """What samples of a recording count, without what is of the host."""
+    """The numbers of samples of a recording, without those of the host."""
     options: dict[str, Any] = {"sample": "2K/40K:10K+5K", "warmup": 0, "instructions": "2.4M"}
     result = pagewalk.compare(
         trace=trace,
@@ -110,7 +115,7 @@ def test_samples_of_a_recording_count_the_same_on_one_core_and_on_several(tmp_pa
         assert sampled["since_boot"] == all_of_it["since_boot"], "each page is mapped once"
         metrics = {m["name"]: m["value"] for m in sampled["summary"]}
         assert 60 * 2000 <= metrics["instructions"] < 60 * 2100
-    # What warms up is passed over but before the first sample.
+    # Only the first shard simulates the warm-up; the others fast-forward it.
     assert counted(trace, 1, warmup="100K", skip=0) == counted(trace, 8, warmup="100K", skip=0)
 
 
@@ -145,7 +150,7 @@ def test_samples_of_one_thread_alone_are_several_machines(tmp_path: Path, thread
     assert (sampling[0] == sampling[1]) == (threads == 2)
 
 
-def test_samples_side_by_side_that_are_stopped_leave_what_they_have(tmp_path: Path) -> None:
+def test_stopped_shards_give_a_partial_result(tmp_path: Path) -> None:
     trace = recorded(tmp_path)
     spec = {
         "designs": ["radix"],
@@ -155,7 +160,7 @@ def test_samples_side_by_side_that_are_stopped_leave_what_they_have(tmp_path: Pa
             "sample": {
                 "length": 2000,
                 "period": 40_000,
-                "warming": {"followed": 10_000, "warmed": 5000},
+                "warming": {"filtered": 10_000, "warmed": 5000},
             }
         },
         "host_threads": 2,
@@ -165,7 +170,7 @@ def test_samples_side_by_side_that_are_stopped_leave_what_they_have(tmp_path: Pa
     assert found["designs"][0]["message"] == "stopped before the end"
 
 
-def test_a_damaged_recording_is_told_whoever_reads_it(tmp_path: Path) -> None:
+def test_a_damaged_recording_fails_equally_on_one_core_and_on_several(tmp_path: Path) -> None:
     trace = Path(recorded(tmp_path))
     data = bytearray(trace.read_bytes())
     data[len(data) // 2] ^= 0xFF
@@ -185,15 +190,15 @@ def looked_at(**more: Any) -> tuple[Any, Any]:
     assert sampling is not None
     sample = result.data["limits"]["sample"]
     assert sample is not None
-    return sample["warming"]["followed"], sampling.warming
+    return sample["warming"]["filtered"], sampling.warming
 
 
 SMALL = {"memory.l3.size_kb": 512, "caches.l2.size_kb": 64}
 
 
-def test_what_auto_follows_fills_the_caches_and_leaves_next_to_nothing_unknown() -> None:
+def test_the_warming_of_auto_fills_the_caches_and_leaves_little_stale_state() -> None:
     short, unknown = looked_at(settings=SMALL)
-    # What uses twice the 8,192 lines of the last-level cache fills it.
+    # A part that uses twice the 8,192 lines of the last-level cache fills it.
     assert short is not None and 65_536 <= short < 10_000_000
     assert unknown is None or sum(unknown.unknown["l3"]) < 0.5
     _, without = looked_at(settings=SMALL, sample="5K/50M:20K")
@@ -203,13 +208,42 @@ def test_what_auto_follows_fills_the_caches_and_leaves_next_to_nothing_unknown()
     assert looked_at(settings=SMALL)[0] == short
 
 
-def test_auto_follows_all_where_a_part_of_the_program_does_not_tell() -> None:
+def test_auto_warms_all_if_the_program_is_too_short_to_choose() -> None:
     found, unknown = looked_at(instructions="3M", sample="5K/500K:auto+20K")
     assert found is None and (unknown is None or unknown.unknown["l3"] == [0.0, 0.0])
 
 
-def test_a_report_says_what_came_before_each_sample(invoke: Invoke) -> None:
-    asked = "run --workload gups --size 16MiB --warmup 0 --instructions 1M --sample"
+@pytest.mark.parametrize(
+    ("named", "short"),
+    [
+        ("length=20K,period=5M", "20K/5M"),
+        ("period=5M, length=20K, warm=50K", "20K/5M:50K"),
+        ("length=20K,period=5M,filtered=all,warm=50K", "20K/5M:all+50K"),
+        ("length=20K,period=5M,filtered=auto,warm=50K", "20K/5M:auto+50K"),
+        ("length=20K,period=5M,filtered=300K,warm=50K", "20K/5M:300K+50K"),
+    ],
+)
+def test_named_parts_of_a_sample_mean_the_short_form(named: str, short: str) -> None:
+    assert options.read("sample", named) == options.read("sample", short)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("length=20K", "expected LENGTH/PERIOD, as 1M/20M, or names, as length=1M,period=20M"),
+        ("length=20K,period=5M,filtered=all", "filtered is given without warm"),
+        ("length=20K,period=5M,warmup=50K", "'warmup=50K' is not understood; expected length"),
+        ("length=20K,period=5M,length=2K", "length is given twice"),
+        ("length=5M,period=5M", "expected a length above 0 and below the period"),
+    ],
+)
+def test_a_sample_that_is_not_understood_is_refused(given: str, expected: str) -> None:
+    with pytest.raises(UserError, match=re.escape(expected)):
+        options.read("sample", given)
+
+
+def test_a_report_names_the_warming_before_each_sample(invoke: Invoke) -> None:
+    command = "run --workload gups --size 16MiB --warmup 0 --instructions 1M --sample"
     for warming, said in (
         (
             "10K+5K",
@@ -219,7 +253,7 @@ def test_a_report_says_what_came_before_each_sample(invoke: Invoke) -> None:
         ("all+5K", "filtered functional warming (all before), then functional warming (5.00 K"),
         ("5K", "Before each sample: functional warming (5.00 K instructions)."),
     ):
-        found = " ".join(told(invoke, *asked.split(), f"5K/100K:{warming}").split())
+        found = " ".join(output_of(invoke, *command.split(), f"5K/100K:{warming}").split())
         assert said in found, found
 
 
@@ -232,5 +266,7 @@ def test_a_report_says_what_came_before_each_sample(invoke: Invoke) -> None:
         ("run --workload gups --sample 5K/100K:automatic+5K", "expected a count"),
     ],
 )
-def test_where_auto_finds_nothing_it_says_so(invoke: Invoke, arguments: str, said: str) -> None:
+def test_auto_is_refused_without_a_program_to_look_at(
+    invoke: Invoke, arguments: str, said: str
+) -> None:
     assert said in refused(invoke, *arguments.split(), "--instructions", "1M")

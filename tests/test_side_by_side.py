@@ -1,4 +1,4 @@
-"""Mixes and requests in the real engine, as users ask for them."""
+"""Mixes and requests in the real engine, through the package's own interface."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import pagewalk
-from asking import Invoke, refused
+from invoking import Invoke, refused
 
 SMALL = {"workload": "gups", "size": "16MiB"}
 
@@ -17,7 +17,7 @@ def small(designs: list[str], **arguments: Any) -> pagewalk.Result:
     return pagewalk.compare(designs, progress=False, **arguments)
 
 
-def test_programs_share_a_machine_and_are_told_apart() -> None:
+def test_programs_of_a_mix_share_a_machine_and_have_own_statistics() -> None:
     result = small(
         ["radix", "perfect-tlb"],
         mix=[SMALL, {"workload": "bfs", "scale": 12}],
@@ -108,7 +108,7 @@ def test_a_mix_takes_traces(invoke: Invoke, tmp_path: Path) -> None:
     assert "weighted speedup" in out
 
 
-def test_what_programs_did_adds_up_to_the_machine_s_counters() -> None:
+def test_the_statistics_of_programs_add_up_to_those_of_the_machine() -> None:
     result = small(
         ["radix"],
         mix=[SMALL, {"workload": "bfs", "scale": 12}],

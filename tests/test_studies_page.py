@@ -13,7 +13,7 @@ import pytest
 
 from live import needs, needs_qemu
 from pagewalk.config.config import parse
-from pagewalk.runs.cluster import KUBERNETES, Asked, pods, queue
+from pagewalk.runs.cluster import KUBERNETES, ClusterOption, pods, queue
 from pagewalk.studies import axes
 from pagewalk.studies.options import KNOWN
 from test_cluster import Dask, dask
@@ -43,7 +43,7 @@ ELSEWHERE = {*OF_BATCH_SYSTEMS, *OF_DASK, *LIVE, INSTALL}
 
 
 def ran(command: list[str], folder: Path, env: dict[str, str]) -> str:
-    """What a command shows that goes well."""
+    """The output of a command that succeeds."""
     answer = subprocess.run(
         command,
         cwd=folder, env={**env, "XDG_CACHE_HOME": str(folder / "cache")},
@@ -54,7 +54,7 @@ def ran(command: list[str], folder: Path, env: dict[str, str]) -> str:
 
 
 def complete(folder: Path) -> int:
-    """How many runs a study has, all of which have come to their end."""
+    """The number of runs of a study, all of which are complete."""
     runs = pl.read_parquet(folder / "runs" / "*.parquet")
     assert runs["status"].unique().to_list() == ["complete"]
     return len(runs)
@@ -72,7 +72,7 @@ def the_file(folder: Path) -> None:
     (folder / FILE).write_text(text)
 
 
-def test_the_page_can_be_followed(
+def test_the_steps_of_the_page_work(
     shell: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     the_file(tmp_path)
@@ -83,18 +83,18 @@ def test_the_page_can_be_followed(
             assert shown[line]
     names = {name: complete(tmp_path / name) for name in ("tlb", "traces", "walkers")}
     assert names == {"tlb": 10, "traces": 4, "walkers": 20}
-    # What the page prints is what `show` does.
+    # The page's table is the output of `show`.
     ((_, table),) = steps(PAGE, "text")
     printed = shown["pagewalk sweep show tlb"].splitlines()
     assert [line.rstrip() for line in printed[: len(table.splitlines())]] == table.splitlines()
     assert labels(tmp_path / "tlb.svg") == labels(DOCS / "images" / "studies.svg")
-    # Of eight points the condition leaves six.
+    # The condition leaves six of eight points.
     (planned,) = (text for line, text in shown.items() if "--where" in line)
     assert planned.startswith("points  6\n")
     scripts = [text for _, text in steps(PAGE, "python")]
-    told = ran([sys.executable, "-W", "error", "-c", "\n".join(scripts)], tmp_path, shell)
-    assert len(re.findall(r"^(?:radix|thp) [14] 0\.\d+$", told, re.MULTILINE)) == 4
-    assert len(re.findall(r"^\d+ done$", told, re.MULTILINE)) == 4
+    output = ran([sys.executable, "-W", "error", "-c", "\n".join(scripts)], tmp_path, shell)
+    assert len(re.findall(r"^(?:radix|thp) [14] 0\.\d+$", output, re.MULTILINE)) == 4
+    assert len(re.findall(r"^\d+ done$", output, re.MULTILINE)) == 4
     assert complete(tmp_path / "python") == 4
     ((_, query),) = steps(PAGE, "sql")
     monkeypatch.chdir(tmp_path)
@@ -134,12 +134,12 @@ def test_on_a_cluster_of_ones_own(dask: Dask, shell: dict[str, str], tmp_path: P
     dask._start(*words, "--no-nanny", "--no-dashboard", *folder, log=tmp_path / "worker.log")
     ran(shlex.split(command.replace(ADDRESS, dask.address)), tmp_path, shell)
     assert complete(tmp_path / "cluster") == 8
-    # It has the threads and the memory that were asked for, and simulated them.
+    # It has the requested threads and memory, and simulated the runs.
     said = (tmp_path / "worker.log").read_text()
     assert re.search(r"Threads: +8\b", said)
 
 
-def test_what_is_to_be_installed_can_be() -> None:
+def test_the_extra_that_the_page_installs_exists() -> None:
     extras = parse((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     assert re.findall(r"pagewalk\[(\w+)\]", INSTALL) == ["cluster"]
     assert [re.split(r"[<>=]", name)[0] for name in extras["cluster"]] == [
@@ -148,23 +148,25 @@ def test_what_is_to_be_installed_can_be() -> None:
 
 
 @pytest.mark.parametrize("line", OF_BATCH_SYSTEMS, ids=["slurm", "kubernetes"])
-def test_what_is_asked_of_a_batch_system(line: str, shell: dict[str, str], tmp_path: Path) -> None:
+def test_the_batch_system_gets_the_documented_resources(
+    line: str, shell: dict[str, str], tmp_path: Path
+) -> None:
     the_file(tmp_path)
     words = shlex.split(line)
     planned = ran([*words, "--dry-run"], tmp_path, shell)
     assert planned.startswith("points  1200\n")
     assert "1200 runs" in PAGE.read_text()
-    asked = Asked.read(words[words.index("--cluster") + 1])
-    assert asked is not None
+    option = ClusterOption.read(words[words.index("--cluster") + 1])
+    assert option is not None
     jobs = int(words[words.index("--jobs") + 1])
-    if asked.where == KUBERNETES:
-        workers = pods(asked, jobs)["spec"]["worker"]
+    if option.where == KUBERNETES:
+        workers = pods(option, jobs)["spec"]["worker"]
         assert workers["replicas"] == jobs == 50
         (container,) = workers["spec"]["containers"]
         assert container["image"] == "lab/pagewalk:0.1"
         assert container["resources"]["limits"] == {"memory": str(32 << 30), "cpu": "8"}
         return
-    with queue(asked) as made:
+    with queue(option) as made:
         script = made.job_script()
     for said in ("-p long", "-t 24:00:00", "--cpus-per-task=8"):
         assert f"#SBATCH {said}" in script.splitlines()
@@ -183,8 +185,8 @@ def test_every_axis_of_the_page_is_one() -> None:
     assert steps_of[4] == ((1024, 8), (2048, 16))
 
 
-def test_every_key_of_a_file_is_told() -> None:
+def test_the_page_lists_every_key_of_a_study_file() -> None:
     _, table = PAGE.read_text().split("All keys:\n")
     rows = re.findall(r"^\| (.*?) \|", table.split("\n## ")[0], re.MULTILINE)
-    told = {name for row in rows for name in re.findall(r"`\[*(\w+)\]*`", row)}
-    assert told == {*KNOWN}
+    keys = {name for row in rows for name in re.findall(r"`\[*(\w+)\]*`", row)}
+    assert keys == {*KNOWN}

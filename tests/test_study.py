@@ -1,4 +1,4 @@
-"""What a study is: its points, in which order, and what each of them runs."""
+"""The points of a study, their order, and the run of each."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from pagewalk.studies.study import Study, read, study
 ENTRIES, WAYS, WALKERS = "mmu.l2.main.entries", "mmu.l2.main.ways", "mmu.walkers"
 
 
-def made(**asked: Any) -> Study:
+def made(**definition: Any) -> Study:
     """A study of gups, unless it says what runs."""
-    if not asked.keys() & {"workload", "trace", "mix"}:
-        asked["workload"] = "gups"
-    return study(asked)
+    if not definition.keys() & {"workload", "trace", "mix"}:
+        definition["workload"] = "gups"
+    return study(definition)
 
 
-def points(**asked: Any) -> list[Point]:
-    return made(**asked).points()
+def points(**definition: Any) -> list[Point]:
+    return made(**definition).points()
 
 
-def runs(**asked: Any) -> list[Run]:
-    return [point.run for point in points(**asked)]
+def runs(**definition: Any) -> list[Run]:
+    return [point.run for point in points(**definition)]
 
 
 def resolved(run: Run, folder: Path) -> dict[str, Any]:
@@ -47,7 +47,7 @@ def resolved(run: Run, folder: Path) -> dict[str, Any]:
     return native.resolve(run.machine, str(path))["config"]
 
 
-def test_a_point_says_all_that_is_said() -> None:
+def test_a_point_has_every_given_value() -> None:
     (point,) = points(
         designs=["thp[mmu.walkers=1]"], size="1GiB", threads=2, params={"updates": 1000},
         set={"cores": 2}, skip="1K", warmup=0, instructions="2M", seed=7,
@@ -74,7 +74,7 @@ def test_a_point_says_all_that_is_said() -> None:
     assert run.design.changes == {"mmu.walkers": 1, "cores": 2}
 
 
-def test_what_is_not_said_is_as_on_the_command_line() -> None:
+def test_missing_values_have_the_defaults_of_the_command_line() -> None:
     (point,) = points()
     size = next(one["default_size"] for one in native.workloads() if one["name"] == "gups")
     assert point.values == {
@@ -92,7 +92,7 @@ def test_what_is_not_said_is_as_on_the_command_line() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "limits"),
+    ("definition", "limits"),
     [
         ({}, {"warmup": 10_000_000, "instructions": 100_000_000}),
         ({"instructions": "5M"}, {"instructions": 5_000_000}),
@@ -106,20 +106,20 @@ def test_what_is_not_said_is_as_on_the_command_line() -> None:
     ],
 )
 def test_limits_are_the_same_fixed_and_varied(
-    asked: dict[str, Any], limits: dict[str, int]
+    definition: dict[str, Any], limits: dict[str, int]
 ) -> None:
-    """As `with_an_end` has them for a single run of the command line."""
+    """The limits are those of `with_an_end` for a single run of the command line."""
     whole = {"skip": 0, "warmup": 0, "instructions": None, "roi": False, **limits}
     if "requests" in limits:
         whole.setdefault("warmup_requests", 0)
-    (fixed,) = runs(**asked)
+    (fixed,) = runs(**definition)
     assert fixed.limits == whole
-    columns = [column.name for column in made(**asked).columns]
+    columns = [column.name for column in made(**definition).columns]
     assert [name for name in limits if name not in columns] == []
-    for name, value in asked.items():
+    for name, value in definition.items():
         other = "bfs,gups,bfs" if name == "mix" else 123
-        varied = runs(**{n: v for n, v in asked.items() if n != name},
-                      workload=None if "mix" in asked else "gups",
+        varied = runs(**{n: v for n, v in definition.items() if n != name},
+                      workload=None if "mix" in definition else "gups",
                       vary={name: [value, other]})  # fmt: skip
         assert varied[0].limits == whole
         changed = {} if name == "mix" else {name: 123}
@@ -181,11 +181,11 @@ def test_a_product_has_as_many_points_as_its_axes_together(
 ) -> None:
     names = ["radix", "thp", "radix[mmu.walkers=1]"][:designs]
     together = {"size": [f"{i + 1}MiB" for i in range(zipped)], "threads": [*range(1, zipped + 1)]}
-    asked = {
+    definition = {
         "designs": names, "seeds": seeds, "seed": first, "vary": {ENTRIES: entries},
         "zip": [together],
     }  # fmt: skip
-    found = points(**asked)
+    found = points(**definition)
     assert len(found) == math.prod([designs, seeds, len(entries), zipped])
     assert len({tuple(point.values.items()) for point in found}) == len(found)
     assert {point.values["seed"] for point in found} == set(range(first, first + seeds))
@@ -194,15 +194,15 @@ def test_a_product_has_as_many_points_as_its_axes_together(
         assert point.run.program.threads == point.values["threads"]
         assert point.run.design.changes[ENTRIES] == point.values[ENTRIES]
         assert point.run.seed == point.values["seed"]
-    assert [point.values for point in points(**asked)] == [point.values for point in found]
+    assert [point.values for point in points(**definition)] == [point.values for point in found]
 
 
 def test_the_order_is_that_of_the_axes() -> None:
-    asked: dict[str, Any] = {
+    definition: dict[str, Any] = {
         "designs": ["thp", "radix"], "workload": ["gups", "bfs"], "seeds": 2,
         "vary": [f"{ENTRIES}=2048,1024", "size=2GiB,1GiB"],
     }  # fmt: skip
-    first, again = points(**asked), points(**asked)
+    first, again = points(**definition), points(**definition)
     assert [point.values for point in first] == [point.values for point in again]
     assert [point.run for point in first] == [point.run for point in again]
     assert list(dict.fromkeys(point.values["design"] for point in first)) == ["thp", "radix"]
@@ -210,7 +210,7 @@ def test_the_order_is_that_of_the_axes() -> None:
     for one, next_one in pairwise(first):
         if one.values["seed"] == 1:
             assert {**one.values, "seed": 2} == dict(next_one.values)
-    assert [column.name for column in made(**asked).columns] == list(first[0].values)
+    assert [column.name for column in made(**definition).columns] == list(first[0].values)
 
 
 def test_columns_have_units_and_kinds() -> None:
@@ -321,7 +321,7 @@ def test_a_design_has_a_name_of_its_own_for_its_changes() -> None:
     assert one.identity == other.identity
 
 
-def test_files_of_the_same_name_are_told_apart(tmp_path: Path) -> None:
+def test_design_files_of_the_same_name_get_different_labels(tmp_path: Path) -> None:
     shipped = native.DATA / "designs"
     paths = []
     for folder, base in (("a", "radix"), ("b", "thp")):
@@ -336,8 +336,8 @@ def test_files_of_the_same_name_are_told_apart(tmp_path: Path) -> None:
     assert len(set(found.values())) == 2
 
 
-def test_what_a_design_says_holds_over_what_is_set_for_all(tmp_path: Path) -> None:
-    """As on the command line; the column says what holds."""
+def test_a_key_in_a_design_overrides_a_setting_for_all(tmp_path: Path) -> None:
+    """The same as on the command line; the column has the effective value."""
     found = points(designs=["radix", f"radix[{WALKERS}=1]"], set={WALKERS: 4})
     assert [point.values[WALKERS] for point in found] == [4, 1]
     walkers = [resolved(point.run, tmp_path)["mmu"]["walkers"] for point in found]
@@ -361,7 +361,7 @@ def test_a_table_of_settings_is_set(
     assert resolved(fixed, tmp_path) == resolved(varied, tmp_path)
 
 
-def test_ten_thousand_points_share_what_is_equal() -> None:
+def test_ten_thousand_points_share_equal_programs_and_designs() -> None:
     found = points(
         designs=["radix", "thp"], seeds=5, vary=["size=1MiB..100MiB+1MiB", f"{ENTRIES}=1..10+1"]
     )
@@ -370,18 +370,20 @@ def test_ten_thousand_points_share_what_is_equal() -> None:
     assert len({id(point.run.design) for point in found}) == 20
 
 
-def test_what_a_study_would_take(tmp_path: Path) -> None:
+def test_an_estimate_has_the_runs_time_and_memory_of_a_study(tmp_path: Path) -> None:
     cache = Cache(tmp_path / "cache")
     # Two spellings of one configuration are one run; one that cannot be is not there.
     walkers = resolved(runs()[0], tmp_path)["mmu"]["walkers"]
-    asked = made(designs=["radix", f"radix[{WALKERS}={walkers}]"], size="16MiB", vary=["cores=0,1"])
-    plan = estimate(asked, cache, 2)
+    definition = made(
+        designs=["radix", f"radix[{WALKERS}={walkers}]"], size="16MiB", vary=["cores=0,1"]
+    )
+    plan = estimate(definition, cache, 2)
     assert (plan.points, plan.runs, plan.missing, len(plan.wrong)) == (4, 3, 1, 2)
     out = io.StringIO()
     plan.show(out)
     assert "of which 0 are there" in out.getvalue()
     assert "cannot run: " in out.getvalue()
-    again = estimate(asked, cache, 1)
+    again = estimate(definition, cache, 1)
     assert again.seconds >= plan.seconds
     larger = estimate(made(designs=["radix"], size="64GiB", instructions="1G"), cache, 1)
     assert larger.memory > plan.memory
@@ -394,7 +396,7 @@ def test_samples_are_of_a_precision() -> None:
     assert runs(precision=0.5)[0].precision == 0.5
 
 
-def test_marks_count_where_they_are_asked_for() -> None:
+def test_roi_is_off_by_default() -> None:
     assert [run.limits["roi"] for run in (*runs(), *runs(roi=True))] == [False, True]
 
 
@@ -435,7 +437,7 @@ def test_a_study_is_a_file(tmp_path: Path) -> None:
     whole = read(file)
     assert (whole.cluster, whole.jobs, whole.precision) == ("slurm:queue=long", 4, 0.02)
     found = whole.points()
-    # Of two designs, programs, policies, sizes, zipped steps and three seeds.
+    # Two designs, programs, policies, sizes and zipped steps, and three seeds.
     assert len(found) == 2**5 * 3 - 2 * 2 * 2 * 3
     assert {point.values["seed"] for point in found} == {5, 6, 7}
     assert list(found[0].values.items()) == [
@@ -528,7 +530,7 @@ def test_a_mistake_of_an_option_is_not_the_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "said"),
+    ("definition", "said"),
     [
         (
             {"workload": None},
@@ -583,9 +585,9 @@ def test_a_mistake_of_an_option_is_not_the_files(tmp_path: Path) -> None:
          "check the name"),
     ],
 )  # fmt: skip
-def test_a_mistake_is_one_sentence(asked: dict[str, Any], said: str) -> None:
+def test_a_mistake_is_one_sentence(definition: dict[str, Any], said: str) -> None:
     with pytest.raises(UserError) as error:
-        points(**{"workload": "gups", **asked})
+        points(**{"workload": "gups", **definition})
     assert str(error.value) == said
 
 

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 import pagewalk
-from asking import Invoke, refused
+from invoking import Invoke, refused
 from pagewalk.config.config import toml
 from pagewalk.errors import UserError
 from pagewalk.studies import command
-from pagewalk.studies.options import ASKED, EXECUTOR, KNOWN, OPTIONS, Arguments, StudyOption
+from pagewalk.studies.options import DEFINING, EXECUTOR, KNOWN, OPTIONS, Arguments, StudyOption
 from pagewalk.studies.study import Study, read
 
 GIVEN: dict[str, tuple[list[str], Any]] = {
@@ -62,7 +62,7 @@ def bare(study: Study) -> Study:
     return replace(study, description={}, at="")
 
 
-@pytest.mark.parametrize("option", [o for o in ASKED if o.command], ids=lambda o: o.name)
+@pytest.mark.parametrize("option", [o for o in DEFINING if o.command], ids=lambda o: o.name)
 def test_flag_keyword_and_key_say_the_same(
     option: StudyOption, invoke: Invoke, planned: list[Study], tmp_path: Path
 ) -> None:
@@ -101,7 +101,7 @@ def test_an_unknown_keyword_is_refused() -> None:
 def test_an_unknown_key_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "study.toml"
     for key in (*KNOWN, *(f"cluster.{key}" for key in EXECUTOR)):
-        # Each is known, whatever it says.
+        # Each key is known, with any value.
         file.write_text(f"{key} = 1979-05-27\n")
         with pytest.raises(UserError) as error:
             read(file).points()
@@ -112,7 +112,7 @@ def test_an_unknown_key_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("flag", ["jobs", "cluster"])
-def test_where_it_runs_is_checked_at_once(flag: str) -> None:
+def test_jobs_and_cluster_are_checked_at_once(flag: str) -> None:
     arguments: dict[str, Any] = {"workload": "gups", flag: 0}
     with pytest.raises(UserError, match=rf"^{flag}: 0 is "):
         pagewalk.sweep(**arguments)

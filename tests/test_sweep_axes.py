@@ -1,4 +1,4 @@
-"""What `--vary` and its like say: names, lists, ranges, and names that step together."""
+"""Values of `--vary` and its like: names, lists, ranges, and names that step together."""
 
 from __future__ import annotations
 
@@ -117,12 +117,12 @@ def test_a_range_of_fractions_holds_its_last(
 
     text = f"{written(first)}..{written(first + step * (count - 1))}+{written(step)}"
     found = axes.values("frequency_ghz", text, "--vary")
-    # As somebody writes them, so that conditions can compare with them.
+    # Values have the form of the command line, so that conditions can compare with them.
     assert found == [float(written(first + step * i)) for i in range(count)]
 
 
 @given(st.lists(st.integers(0, 2**60), min_size=1, max_size=30, unique=True))
-def test_a_list_is_what_was_written(numbers: list[int]) -> None:
+def test_a_list_of_numbers_reads_back(numbers: list[int]) -> None:
     assert axes.values(ENTRIES, ",".join(map(str, numbers)), "--vary") == numbers
     assert axes.values("param.events", ",".join(map(str, numbers)), "--vary") == numbers
 
@@ -285,6 +285,6 @@ def test_programs_are_sized_by_their_parameters() -> None:
     assert axes.sized("bfs", {"vertices": str(2**20)}) == small
     assert axes.sized("bfs", {"scale": "20", "degree": "32"}) > small
     assert axes.sized("kv-hash", {"keys": "2000"}) == 2 * axes.sized("kv-hash", {"keys": "1000"})
-    # What the engine will refuse is no mistake here.
+    # A value that only the engine refuses is accepted here.
     assert axes.sized("bfs", {"scale": "x"}) == axes.default_size("bfs")
     assert axes.sized("gups", {}) == axes.default_size("gups")

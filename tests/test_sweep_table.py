@@ -1,4 +1,4 @@
-"""What becomes of a study's results: their files, means, the terminal's tables and charts."""
+"""Results of a study: files, means, tables of the terminal, and charts."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def filled(folder: Path, cycles: dict[str, float], **axes: Any) -> Path:
 
 
 def rows(folder: Path) -> pl.DataFrame:
-    """What anybody sees who reads the files."""
+    """The rows in the files of a study."""
     return pl.read_parquet(folder / "runs" / "*.parquet")
 
 
@@ -158,7 +158,7 @@ def breaking(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 
 
 @pytest.mark.parametrize("place", ["runs/part-00002", "statistics/part-00002"])
-def test_what_is_killed_between_files_is_gone_on_with(
+def test_a_study_killed_between_two_files_can_be_continued(
     tmp_path: Path, breaking: list[str], place: str
 ) -> None:
     planned = points(seeds=[1, 2, 3])
@@ -195,7 +195,7 @@ def test_a_failed_run_is_replaced_when_it_succeeds(tmp_path: Path) -> None:
     with dataset(tmp_path, planned) as study:
         assert not study.has(key(planned[1]))
         study.add(planned[1], finished(planned[1], 20e6))
-        study.add(planned[1], failed(planned[1]))  # what is there is kept
+        study.add(planned[1], failed(planned[1]))  # the finished run is kept
         assert len(rows(tmp_path)) == 2
     table = rows(tmp_path)
     assert len(table) == 2
@@ -274,7 +274,7 @@ def test_speedups_are_over_the_first_of_the_plan_that_is(tmp_path: Path) -> None
 def test_a_shortcut_makes_speedups_by_requests(tmp_path: Path) -> None:
     planned = points(designs=["radix", "stlt"])
 
-    def asked(at: Any, cycles: float, requests: float, **changes: Any) -> Outcome:
+    def by_requests(at: Any, cycles: float, requests: float, **changes: Any) -> Outcome:
         outcome = finished(at, cycles, **changes)
         assert outcome.data is not None
         summary = outcome.data["design"]["summary"]
@@ -283,10 +283,10 @@ def test_a_shortcut_makes_speedups_by_requests(tmp_path: Path) -> None:
         return outcome
 
     with dataset(tmp_path, planned) as study:
-        study.add(planned[0], asked(planned[0], 40e6, 1000))
+        study.add(planned[0], by_requests(planned[0], 40e6, 1000))
         shortcut: dict[str, Any] = {"shortcut": {"stlt": {}}}
         # Simulated apart, it says that it goes by instructions.
-        study.add(planned[1], asked(planned[1], 40e6, 3000, config=shortcut))
+        study.add(planned[1], by_requests(planned[1], 40e6, 3000, config=shortcut))
     assert of(rows(tmp_path), design="stlt")["speedup"] == pytest.approx(3.0)
     assert of(rows(tmp_path), design="stlt")["speedup_by"] == "request"
     assert of(rows(tmp_path), design="radix")["speedup"] == 1.0
@@ -307,7 +307,7 @@ def test_speedups_of_mixes_are_the_geometric_mean_of_their_programs(tmp_path: Pa
     assert of(rows(tmp_path), design="ecpt")["speedup_by"] == "program"
 
 
-def test_samples_leave_open_what_they_do(tmp_path: Path) -> None:
+def test_the_interval_of_a_speedup_combines_those_of_its_samples(tmp_path: Path) -> None:
     planned = points(designs=["radix", "ecpt", "whole"])
     with dataset(tmp_path, planned) as study:
         study.add(planned[0], finished(planned[0], 40e6, sampling=sampled(0.5, 0.45, 0.55)))
@@ -398,7 +398,7 @@ def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     assert len(Study(tmp_path).details().filter(name="misses")) == 1
 
 
-def test_a_full_disk_is_told(tmp_path: Path) -> None:
+def test_a_study_folder_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(Failure, match="could not make the folder"):
         dataset(tmp_path / "file/study", [point()])
@@ -559,14 +559,14 @@ def test_every_number_is_shown(width: int, study: Path) -> None:
                 places = 3
                 assert holds(text, f"{row[name]:.{places}f}"), (row, name)
     flat = " ".join(text.split())
-    for told in ("53 of 54 runs", "8 failed", "machine epyc-milan", "1 run is missing"):
-        assert told in flat, told
+    for text_part in ("53 of 54 runs", "8 failed", "machine epyc-milan", "1 run is missing"):
+        assert text_part in flat, text_part
     assert "8 runs: out of memory:\\x1b[2J no [red]block" in flat
     assert "speedup: over radix" in flat
     assert "entries: mmu.l2.main.entries" in flat
 
 
-def test_a_table_tells_which_speedups_are_sure(study: Path) -> None:
+def test_a_table_marks_significant_speedups(study: Path) -> None:
     out = io.StringIO()
     show(study, out, metrics=["walks", "page_table_bytes"], by=["workload", "design"])
     text = out.getvalue()
@@ -594,22 +594,24 @@ def test_a_running_study_is_shown(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "message"),
+    ("arguments", "message"),
     [
         ({"metrics": ["ipx"]}, "--metrics: no number 'ipx' in this study; did you mean 'ipc'?"),
         ({"by": ["desing"]}, "--by: no axis 'desing' in this study; did you mean 'design'?"),
         ({"by": ["seed"]}, "--by: means are over seeds"),
     ],
 )
-def test_what_cannot_be_shown(study: Path, asked: dict[str, list[str]], message: str) -> None:
+def test_an_invalid_table_is_refused(
+    study: Path, arguments: dict[str, list[str]], message: str
+) -> None:
     with pytest.raises(UserError) as error:
-        show(study, io.StringIO(), **asked)
+        show(study, io.StringIO(), **arguments)
     assert str(error.value).startswith(message)
 
 
-def layers(study: Path, *asked: str | None) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+def layers(study: Path, *names: str | None) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """A chart's layers by what they are marked with, and its marks."""
-    x, y, by, facet = (*asked, None, None)[:4]
+    x, y, by, facet = (*names, None, None)[:4]
     made = read(Table.of(study), str(x), str(y), by, facet)
     drawn = specification(made, charts.COLUMN)
     inner = drawn.get("spec", drawn)
@@ -637,7 +639,7 @@ def test_numbers_are_lines_with_intervals(study: Path) -> None:
     assert svg.count(">1024<") == 2  # one each plot
 
 
-def test_texts_are_bars_and_what_failed_is_marked(study: Path) -> None:
+def test_values_of_a_text_axis_are_bars_and_failed_runs_are_marked(study: Path) -> None:
     found, data = layers(study, "workload", "ipc")
     assert len(data) == 2 * 3
     assert [row["failed"] for row in data if row["value"] is None] == [True]
@@ -655,12 +657,12 @@ def test_units_are_those_that_suit(study: Path) -> None:
     found, _ = layers(study, "design", "walks")
     assert found["bar"]["encoding"]["y"]["axis"]["format"] == ".3~s"
     assert scaled("nJ", [2.5e6]) == ("mJ", 1e6)
-    told, factor = scaled("s", [0.002])
-    assert told == "ms"
+    unit, factor = scaled("s", [0.002])
+    assert unit == "ms"
     assert factor == pytest.approx(1e-3)
 
 
-def test_what_is_geometric() -> None:
+def test_a_geometric_axis_has_a_constant_ratio() -> None:
     assert geometric([64, 128, 256])
     assert geometric([0.1, 1, 10, 100])
     assert not geometric([1, 2, 3])
@@ -682,7 +684,7 @@ def test_charts_become_files(study: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "message"),
+    ("arguments", "message"),
     [
         (("entires", "ipc"), "--x: no axis 'entires' in this study"),
         (("design", "ipcc"), "--y: no number 'ipcc' in this study; did you mean 'ipc'?"),
@@ -690,9 +692,9 @@ def test_charts_become_files(study: Path, tmp_path: Path) -> None:
         (("design", "ipc", "design"), "'design' is asked for twice"),
     ],
 )
-def test_what_cannot_be_drawn(study: Path, asked: tuple[str, ...], message: str) -> None:
+def test_an_invalid_plot_is_refused(study: Path, arguments: tuple[str, ...], message: str) -> None:
     with pytest.raises(UserError) as error:
-        plot(study, *asked)
+        plot(study, *arguments)
     assert str(error.value).startswith(message)
 
 

@@ -115,7 +115,7 @@ def test_a_trace_s_answers_fit_their_schema(tmp_path: Path) -> None:
 
 
 def test_a_design_is_read_as_it_was_written(data: Json) -> None:
-    """All that is in JSON is in the objects, as objects of the classes with behaviour."""
+    """Each field of the JSON is in the objects, of the classes with behaviour."""
     for written in data["designs"]:
         design = DesignResult.from_json(written)
         assert {type(one) for one in design.programs} <= {ProgramResult}

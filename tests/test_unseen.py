@@ -1,4 +1,4 @@
-"""What a program's processes run unseen is said wherever its numbers are."""
+"""Every report of a program names the processes that ran unseen."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from asking import Cli
+from invoking import Cli
 from live import needs, needs_qemu
 
 pytestmark = [pytest.mark.qemu, needs_qemu, needs("cc")]
@@ -97,7 +97,7 @@ def test_children_under_another_root_are_named(cli: Cli, tmp_path: Path) -> None
 def test_children_of_another_architecture_are_named(cli: Cli, tmp_path: Path) -> None:
     foreign = tmp_path / "foreign"
     if not a_program_of_32_bits(foreign):
-        # Built without CONFIG_IA32_EMULATION, or told to refuse them as some containers are: then
+        # The kernel lacks CONFIG_IA32_EMULATION, or a container refuses such programs. Then
         # the shell cannot run the program either, and no process runs unseen.
         pytest.skip("this kernel runs no programs of 32 bits")
     expected = "1 process ran foreign unseen: not a 64-bit x86 program"
@@ -105,7 +105,7 @@ def test_children_of_another_architecture_are_named(cli: Cli, tmp_path: Path) ->
     assert output.splitlines()[0] == "5"
 
 
-def test_what_fails_to_run_was_not_unseen(cli: Cli, tmp_path: Path) -> None:
+def test_a_program_that_fails_to_start_does_not_count_as_unseen(cli: Cli, tmp_path: Path) -> None:
     foreign, report = tmp_path / "foreign", tmp_path / "r.json"
     # AArch64, which the kernel refuses.
     foreign.write_bytes(b"\x7fELF\x02\x01\x01".ljust(16, b"\0") + b"\x02\0\xb7\0" + bytes(200))

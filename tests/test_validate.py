@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import fake
-from asking import Invoke, refused
+from invoking import Invoke, refused
 from pagewalk import Failure
 from pagewalk.host import perf_counters
 
@@ -37,14 +37,14 @@ model name\t: Intel(R) Xeon(R) Platinum 8375C
 flags\t\t: fpu vme
 """
 
-# Runs the program as perf does and writes what perf 6.1 writes with -x; for each event of the
-# group: count, unit, event, time, share of the time. The counts are FAKE_COUNTS, in order.
+# Runs the program as perf does and writes the output of perf 6.1 with -x. A line for each event of
+# the group: count, unit, event, time, share of the time. The counts are FAKE_COUNTS, in order.
 PERF = """\
 #!/usr/bin/env python3
 import json, os, subprocess, sys
-told = sys.argv[1:]
-at = told.index("--")
-group = told[told.index("-e") + 1].strip("{}")
+words = sys.argv[1:]
+at = words.index("--")
+group = words[words.index("-e") + 1].strip("{}")
 events, depth, word = [], 0, ""
 for letter in group:
     depth += (letter == "/") and (1 if depth == 0 else -1)
@@ -55,17 +55,17 @@ for letter in group:
         word += letter
 events.append(word)
 with open(os.environ["FAKE_LOG"], "a") as log:
-    log.write(json.dumps(told) + "\\n")
+    log.write(json.dumps(words) + "\\n")
 if os.environ.get("FAKE_ERROR"):
     sys.stderr.write(os.environ["FAKE_ERROR"])
     sys.exit(129)
-status = subprocess.run(told[at + 1 :]).returncode
+status = subprocess.run(words[at + 1 :]).returncode
 counts = json.loads(os.environ["FAKE_COUNTS"])
 share = os.environ.get("FAKE_SHARE", "100.00")
-with open(told[told.index("-o") + 1], "w") as out:
+with open(words[words.index("-o") + 1], "w") as out:
     out.write("# started on Sun Nov 22 16:34:46 2026\\n\\n")
     for event in events:
-        value = counts.pop(0) if told[at + 1] != "true" or "<" in str(counts[0]) else 42
+        value = counts.pop(0) if words[at + 1] != "true" or "<" in str(counts[0]) else 42
         out.write(f"{value};;{event};1000000;{share};;\\n")
 sys.exit(status)
 """
@@ -100,7 +100,7 @@ class Host:
     def counts(self, *values: object) -> None:
         self.patch.setenv("FAKE_COUNTS", json.dumps(values))
 
-    def asked(self) -> list[list[str]]:
+    def calls(self) -> list[list[str]]:
         """The arguments of each call of perf."""
         return [json.loads(line) for line in self.log.read_text().splitlines()]
 
@@ -138,7 +138,7 @@ def test_counts_stand_beside_the_simulated_ones(
     assert data["simulation"]["designs"][0]["name"]
     assert "simulated/measured" in err and "AMD EPYC 7B13" in err
     # One look whether there are counters, then both runs, all events in one group of five.
-    groups = [told[told.index("-e") + 1] for told in host.asked()]
+    groups = [call[call.index("-e") + 1] for call in host.calls()]
     assert groups[0] == "{instructions:u}"
     assert (
         groups[1:]
@@ -194,7 +194,7 @@ def test_the_design_is_as_this_host_translates(
     assert engine.specs[-1]["designs"] == ["ecpt"]
 
 
-def test_shared_counters_are_said(host: Host, engine: fake.Engine, invoke: Invoke) -> None:
+def test_shared_counters_are_reported(host: Host, engine: fake.Engine, invoke: Invoke) -> None:
     host.patch.setenv("FAKE_SHARE", "61.50")
     status, _, err = invoke("validate", "--", "sh", "-c", "exit")
     assert status == 0
@@ -211,7 +211,7 @@ def test_shared_counters_are_said(host: Host, engine: fake.Engine, invoke: Invok
         ({"PATH": "/nonexistent"}, "perf is not found"),
     ],
 )
-def test_what_cannot_be_measured_is_not_simulated(
+def test_a_failed_measurement_simulates_nothing(
     host: Host, engine: fake.Engine, invoke: Invoke, change: dict[str, str], says: str
 ) -> None:
     for name, value in change.items():
@@ -250,7 +250,7 @@ def test_each_run_reads_the_same_input(
     assert seen.read_text() == "once\n" * 3
 
 
-# What perf counts in software is there on every host.
+# Every host has the software events of perf.
 SOFTWARE = {"instructions": ["task-clock"], "cycles": ["page-faults"]}
 
 

@@ -1,4 +1,4 @@
-"""Which design a setting changes, and what a changed design is called."""
+"""The design that a setting changes, and the name of the changed design."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import pagewalk
-from asking import Invoke
+from invoking import Invoke
 from pagewalk.config.config import listed, variant
 from pagewalk.result import Result
 
@@ -131,12 +131,12 @@ def test_an_option_with_one_value_is_refused_twice(invoke: Invoke, twice: tuple[
     assert "is given twice; expected it once" in err
 
 
-def test_what_is_repeatable_stays_so(invoke: Invoke) -> None:
+def test_repeatable_flags_may_be_repeated(invoke: Invoke) -> None:
     sets = ("--set", "mmu.walkers=2", "--set", "mmu.walkers=3", "--roi", "--roi")
     assert invoke("run", *GUPS, *sets)[0] == 0
 
 
-def test_names_in_brackets_are_told_apart() -> None:
+def test_commas_in_brackets_do_not_separate_names() -> None:
     assert listed("a, b[c=1,d=[1,2]] ,,e[f=\"x,]\"],g") == [
         "a", "b[c=1,d=[1,2]]", 'e[f="x,]"]', "g",
     ]  # fmt: skip
@@ -144,7 +144,7 @@ def test_names_in_brackets_are_told_apart() -> None:
     assert variant("thp") == ("thp", "")
 
 
-def test_a_report_says_of_a_design_what_is_not_as_usual(invoke: Invoke) -> None:
+def test_a_report_lists_the_unusual_keys_of_each_design(invoke: Invoke) -> None:
     changed = "thp[placement.thp.khugepaged.pages_to_scan=64,mmu.walkers=2]"
     status, out, _ = invoke("compare", *GUPS, "--designs", f"radix,thp,{changed}")
     assert status == 0
@@ -156,7 +156,7 @@ def test_a_report_says_of_a_design_what_is_not_as_usual(invoke: Invoke) -> None:
     ]
     status, out, _ = invoke("run", *GUPS, "--design", changed)
     assert status == 0
-    # One design is told in full.
+    # A report of one design has all its keys.
     rows = {row.split()[0]: row.split()[1:] for row in out.splitlines() if row.strip()}
     assert {"pages_to_scan=64,", "settled=false"} <= set(rows["placement.thp.khugepaged"])
     assert "virtual" not in rows

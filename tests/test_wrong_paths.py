@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from asking import Cli
+from invoking import Cli
 
 RUN = ["run", "--workload", "kv-map", "--size", "64MiB", "--instructions", "300K", "--json", "-"]
 
 
 def design(cli: Cli, *arguments: str) -> dict[str, Any]:
-    """What is told of the one design."""
+    """The result of the one design."""
     answer = cli(*RUN, *arguments)
     assert answer.returncode == 0, answer.stderr
     found: dict[str, Any] = json.loads(answer.stdout)["designs"][0]
@@ -28,9 +28,9 @@ def test_loads_of_wrong_paths_are_simulated_on_request(cli: Cli) -> None:
     without = design(cli)
     assert without["config"]["core"]["wrong_path"]["enabled"] is False
     assert not counted(without)
-    following = design(cli, "--set", "core.wrong_path.enabled=true")
-    assert following["config"]["core"]["wrong_path"]["enabled"] is True
-    wrong = counted(following)
+    simulated = design(cli, "--set", "core.wrong_path.enabled=true")
+    assert simulated["config"]["core"]["wrong_path"]["enabled"] is True
+    wrong = counted(simulated)
     assert wrong["episodes"] > 0
     assert wrong["loads"] > wrong["walks"] > 0
 

@@ -1,13 +1,13 @@
-"""What ChampSim's machine does differently, one thing at a time, for docs/validation.md.
+"""Differences of ChampSim's machine, one at a time: a table in docs/validation.md.
 
     python validation/champsim.py [--only NAME[,NAME...]] [--write]
 
 Runs maps.cpp and gups.c live on `validation/champsim.toml`, ChampSim's default configuration
-with DRAM of one latency, and adds what its source has and this simulator has not, as far
-as a key can stand for it. Results are kept in validation/champsim.json; `--write` puts
+with DRAM of one latency. Adds the features of its source that this simulator lacks, if a key
+can stand for them. Results are kept in validation/champsim.json; `--write` puts
 the table of them into docs/validation.md. ChampSim itself is not run.
 
-Needs gcc, g++ and what `pagewalk doctor` asks for.
+Needs gcc, g++ and the packages of `pagewalk doctor`.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import asked
 import hardware
 import marked
 import pagewalk
+import script_arguments
 from marked import row
 
 ROOT = Path(__file__).parent.parent
@@ -34,9 +34,9 @@ PROGRAMS = {
     "maps-hash": ("maps", "hash", "1000000", "60000"),
     "gups-1024": ("gups", "1024", "300000"),
 }
-# 128 physical registers less those that hold the state of the program, over the registers that
-# an instruction writes, flags and instruction pointer among them: 20 and 1.17 in the hash map
-# (callgrind's counts of each instruction), 5 and 1.53 in GUPS (its ChampSim trace).
+# The window is 128 physical registers less those that hold the program's state, over the registers
+# that an instruction writes. Flags and instruction pointer count. The hash map has 20 and 1.17
+# (callgrind's counts of each instruction), GUPS 5 and 1.53 (its ChampSim trace).
 REGISTERS = 128
 WINDOW = {
     "maps-hash": round((REGISTERS - 20) / 1.17),
@@ -51,8 +51,8 @@ def flat(nanoseconds: float) -> dict[str, Any]:
 
 # Precharge, activation and column access, of 15 ns each.
 BASE = flat(45.0)
-# Cycles of 0.25 ns. The latencies are counted along the calls of each cycle: a request is taken
-# from its queue in the cycle after, and half of a level's latency is paid when a line is filled.
+# Cycles of 0.25 ns. The latencies are counted along the calls of each cycle. A request leaves its
+# queue in the cycle after, and half of a level's latency is paid when a line is filled.
 STEPS: dict[str, dict[str, Any]] = {
     "DRAM's bus and scheduler, 13 cycles": flat(48.25),
     "with it, a cycle in each queue between levels, and fills": {
@@ -129,7 +129,7 @@ def tables(kept: Mapping[str, Any]) -> str:
 
 def main() -> int:
     """Runs, keeps and writes."""
-    chosen, write = asked.again(__doc__, PROGRAMS)
+    chosen, write = script_arguments.again(__doc__, PROGRAMS)
     kept = json.loads(KEPT.read_text()) if KEPT.exists() else {}
     with tempfile.TemporaryDirectory() as folder:
         if chosen:

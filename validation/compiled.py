@@ -3,11 +3,11 @@
     python validation/compiled.py SOURCES [--only NAME[,NAME...]] [--write]
 
 Builds each program in a copy of the folder SOURCES with its own build files, or takes
-what Debian built, runs it live through QEMU and its built-in counterpart on the same
-simulated machine, and compares what an operation is made of. Both are measured over the
+Debian's binary. Runs it live through QEMU, and its built-in counterpart, on the same
+simulated machine, and compares the counts of an operation. Both are measured over the
 same part of the program, with caches and TLBs empty at the start.
 
-SOURCES holds, as far as they are wanted:
+SOURCES has the folders of the chosen programs:
 
     XSBench/    github.com/ANL-CESAR/XSBench, tag v20
     gapbs/      github.com/sbeamer/gapbs
@@ -20,12 +20,12 @@ SOURCES holds, as far as they are wanted:
     root/       Debian's sysbench, libluajit-5.1-2, libmariadb3, libpq5, libaio1 and
                 mummer, unpacked: `apt-get download NAME`, `dpkg -x FILE root`
 
-What is changed in the copies is a mark at each end of the region, in gups the width of
-what counts the table's words (64 bits, as where public logs are from), and in gapbs, for
-some of the rows, the search's change of direction, which is left out. In the
-kernel that PyTorch assembles prefetches become loads, as an emulator doesn't show them.
+The copies get a mark at each end of the region. In gups the counter of the table's words
+gets 64 bits, as in the program of the public logs. In gapbs, some rows have a search without
+its change of direction. In the kernel that PyTorch assembles, prefetches become loads, since
+an emulator does not show them.
 
-Needs gcc, numpy, and what `pagewalk doctor` asks for. `--write` puts the table into
+Needs gcc, numpy, and the packages of `pagewalk doctor`. `--write` puts the table into
 docs/validation.md. The key-value programs have a script of their own, kv.py.
 """
 
@@ -46,9 +46,9 @@ from pathlib import Path
 
 import numpy
 
-import asked
 import graphbig
 import marked
+import script_arguments
 from marked import number, row
 
 ROOT = Path(__file__).parent.parent
@@ -56,12 +56,12 @@ PROGRAMS = ROOT / "validation" / "programs"
 LOADER = "/lib64/ld-linux-x86-64.so.2"
 
 # glibc copies and fills large blocks with `rep movsb` and `rep stosb`, which an emulator
-# executes byte by byte; with 32-byte registers instead it does what processors do in effect.
+# executes byte by byte. With 32-byte registers it has in effect the accesses of processors.
 BLOCKS = "glibc.cpu.x86_rep_movsb_threshold=0x10000000:glibc.cpu.x86_rep_stosb_threshold=0x10000000"
 
-# Beyond it a difference needs a reason on the page.
+# Relative difference beyond which the page has to give a reason.
 LARGE = 0.10
-# Of an operation; a smaller difference is that of the ends of a region.
+# Differences an operation below which the ends of a region are the cause.
 SMALL_COUNT, SMALL_MISSES = 0.05, 0.02
 
 COLUMNS = ["instructions", "loads", "stores", "branches", "mispredicted"]
@@ -70,18 +70,19 @@ MISSES = ["L1D", "L2", "L3", "L1 dTLB", "L2 TLB"]
 
 @dataclass
 class Case:
-    """A program, what is run of it, and how much work that is."""
+    """A program with its input, its command and its amount of work."""
 
     name: str
     real: str
-    told: str
+    # Text of the input in the table.
+    input: str
     operation: str
     operations: float
     # The command, and the variables of its environment.
     command: list[str]
     environment: dict[str, str]
     parameters: list[str]
-    # What both are given.
+    # Options of both runs.
     options: list[str] = field(default_factory=list)
 
 
@@ -104,7 +105,7 @@ def simulated(machine: str, source: list[str], environment: dict[str, str]) -> d
 
 
 def counts(design: dict[str, list[dict[str, str | float]]]) -> dict[str, float]:
-    """Of one design's result, over all cores: a program may work in a thread of its own."""
+    """Counts of one design, over all cores: a program may work in a thread of its own."""
     values = {str(q["name"]): q["value"] for q in design["summary"]}
     summary = {name: float(value) for name, value in values.items() if value is not None}
     sums: dict[tuple[str, str], float] = {}
@@ -243,14 +244,14 @@ def bfs(work: Path) -> Iterator[Case]:
     scale, searches = 17, 2
     graph = work / "kronecker"
     edges = kronecker(scale, 16, graph)
-    told = f"Kronecker graph, 2^{scale} vertices, {edges} edges"
+    graph_text = f"Kronecker graph, 2^{scale} vertices, {edges} edges"
     trials = ["-f", f"{graph}.el", "-n", str(searches + 1)]
     built = ["--workload", "bfs", "--param", f"graph={graph}.mtx", "--param", f"roots={searches}"]
     program = gap(work, "serial", True, "SERIAL=1")
     yield Case(
         "bfs",
         "GAP `bfs`, `SERIAL=1`",
-        told,
+        graph_text,
         "edge",
         searches * edges,
         [program, *trials],
@@ -325,7 +326,7 @@ def gups(work: Path) -> Iterator[Case]:
 
 
 def installed(work: Path, program: str, begin: str, end: str) -> tuple[list[str], dict[str, str]]:
-    """Debian's program, and how its region is marked by what it says."""
+    """Debian's program, whose output marks its region of interest."""
     subprocess.run(["make", "-s", "-C", str(PROGRAMS), "told_region.so"], check=True)
     root = work / "root" / "usr"
     environment = {
@@ -411,7 +412,7 @@ def kmer(work: Path) -> Iterator[Case]:
         (counted, f"pagewalk_roi_end(); {counted}"),
     )
     make(folder)
-    # What it asks for of Flye's asm_raw_reads.cfg.
+    # The keys of Flye's asm_raw_reads.cfg that it reads.
     config = work / "reads.cfg"
     config.write_text("assemble_kmer_sample = 1\nuse_minimizers = 0\n")
     k, count, length = 13, 60, 8192
@@ -448,7 +449,7 @@ def dlrm(work: Path) -> Iterator[Case]:
     make(PROGRAMS, "embedding_bag", f"TORCH={torch}")
     program = str(PROGRAMS / "embedding_bag")
     tables, rows, pooling, samples = 8, 65536, 100, 2048
-    # Of 160 floats, 128 are summed first, and then 32.
+    # The library sums 160 floats as 128 and then 32.
     for floats in 64, 160:
         yield Case(
             "dlrm",
@@ -519,7 +520,7 @@ FOLDERS = {
 
 
 def differences(real: dict[str, float], built: dict[str, float], over: float) -> Iterator[str]:
-    """Of the built-in program from the real one, a cell a column; large ones in bold."""
+    """Differences of the built-in program from the real one, by column; large ones in bold."""
     for name in COLUMNS + MISSES:
         a, b = real[name] / over, built[name] / over
         small = SMALL_COUNT if name in COLUMNS[:4] else SMALL_MISSES
@@ -532,12 +533,12 @@ def differences(real: dict[str, float], built: dict[str, float], over: float) ->
 
 def main() -> int:
     """Runs, compares and prints."""
-    parser = asked.parser(__doc__)
+    parser = script_arguments.parser(__doc__)
     parser.add_argument("sources", type=Path, help="the folder with the sources")
     parser.add_argument("--only", default=",".join(CASES), help="programs, with commas")
     parser.add_argument("--machine", default="epyc-milan")
     given = parser.parse_args()
-    names = asked.names(parser, "--only", given.only, CASES)
+    names = script_arguments.names(parser, "--only", given.only, CASES)
     os.environ["GLIBC_TUNABLES"] = BLOCKS
     heads = [*COLUMNS, *(f"{m} misses" for m in MISSES)]
     lines = [row("program", "an operation", *heads), row("---", "---", *["--:"] * len(heads))]
@@ -558,7 +559,7 @@ def main() -> int:
                     for run in (real, built)
                 ]
                 rows = [
-                    row(case.real, f"{case.operation}: {case.told}", *each[0]),
+                    row(case.real, f"{case.operation}: {case.input}", *each[0]),
                     row(f"`{case.name}`", "", *each[1]),
                     row("", "difference", *differences(real, built, case.operations)),
                 ]

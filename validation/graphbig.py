@@ -10,7 +10,7 @@ import numpy
 
 @dataclass
 class Kernel:
-    """One program of GraphBIG, and what of it is compared."""
+    """A program of GraphBIG, and its kernel that is compared."""
 
     # Below `benchmark/`, and the program in it: its source and, by its Makefile, its name.
     folder: str
@@ -18,7 +18,7 @@ class Kernel:
     # The function's calls between which the kernel lies, those of one thread.
     begin: str = "perf.start(perf_group);"
     end: str = "perf.stop(perf_group);"
-    # What the real program and the built-in one are told beside the graph.
+    # Arguments of the real program, and parameters of the built-in one, beside the graph.
     arguments: tuple[str, ...] = ()
     parameters: tuple[str, ...] = ()
     # Passes over all edges that they make.

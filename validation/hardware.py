@@ -2,15 +2,15 @@
 
     python validation/hardware.py [--only NAME[,NAME...]] [--write]
 
-Runs gups.c and maps.cpp live through QEMU on `epyc-milan`: natively, as a virtual
-machine with 4 KB pages in the host, and as one that has an eighth of the L3. Each is
-warmed inside of the region of interest first, so that cold caches do not count. Then
-what else may be different is changed for GUPS, one thing at a time.
+Runs gups.c and maps.cpp live through QEMU on `epyc-milan`. The runs are native, in a virtual
+machine with 4 KB pages in the host, and in one with an eighth of the L3. Each run is
+warmed inside of the region of interest first, so that cold caches do not count. Further
+possible differences are then changed for GUPS, one at a time.
 
 Results are kept in validation/hardware.json; `--only` replaces those of the named
-programs, `--write` puts the tables of all that is kept into docs/validation.md.
+programs, `--write` puts the tables of all kept results into docs/validation.md.
 
-Needs gcc, g++ and what `pagewalk doctor` asks for.
+Needs gcc, g++ and the packages of `pagewalk doctor`.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import asked
 import marked
 import pagewalk
+import script_arguments
 from marked import row
 
 ROOT = Path(__file__).parent.parent
@@ -47,7 +47,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Case:
-    """A program, what it is asked to do, and what the processor counted."""
+    """A program, its command, and the counts of the processor."""
 
     title: str
     command: tuple[str, ...]
@@ -125,7 +125,7 @@ CANDIDATES_OF = {"gups-64", "gups-64-thp"}
 
 @dataclass
 class Run:
-    """What is compared of one run."""
+    """Compared numbers of one run."""
 
     cycles: float
     ipc: float
@@ -179,14 +179,14 @@ def simulate(case: Case, programs: Path) -> dict[str, Run]:
 
 def compared(result: pagewalk.DesignResult, case: Case) -> Run:
     """The numbers of one design's result."""
-    # The last operations, whatever the warm-up took: each has as many instructions.
+    # The last operations, after any warm-up: each has as many instructions.
     operations = result["instructions"] / case.instructions
     return Run(
         cycles=result["cycles"] / operations,
         ipc=result["ipc"],
         l1_tlb_mpki=result["l1d_tlb_mpki"],
         l2_tlb_mpki=result["l2_tlb_mpki"],
-        # Where there is no walk.
+        # A run without walks has no mean.
         reads_per_walk=result.get("walk_reads_per_walk") or 0.0,
         cycles_per_walk=result.get("walk_cycles_mean") or 0.0,
     )
@@ -213,7 +213,7 @@ def run(cases: Sequence[Case], kept: dict[str, Any]) -> None:
 
 
 def number(value: float) -> str:
-    """Three digits."""
+    """The number with three digits."""
     if value == 0:
         return "0"
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}" if value >= 1 else f"{value:.2f}"
@@ -250,7 +250,7 @@ def tables(kept: Mapping[str, Any]) -> str:
 
 def main() -> int:
     """Runs, keeps and writes."""
-    chosen, write = asked.again(__doc__, (case.name for case in CASES))
+    chosen, write = script_arguments.again(__doc__, (case.name for case in CASES))
     kept = json.loads(KEPT.read_text()) if KEPT.exists() else {}
     run([case for case in CASES if case.name in chosen], kept)
     if write:

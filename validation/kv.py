@@ -4,13 +4,13 @@
         [--operations N] [--write]
 
 Builds the programs of validation/programs over the libraries' containers and
-the client for redis-server, runs each live through QEMU and its built-in
-counterpart on the same simulated machine, and compares what an operation is
-made of. Both are measured from the first operation after the load to the last,
+the client for redis-server. Runs each live through QEMU, and its built-in
+counterpart, on the same simulated machine, and compares the counts of an
+operation. Both are measured from the first operation after the load to the last,
 with caches and TLBs empty at the start.
 
-Needs g++, cargo, libsparsehash-dev, libabsl-dev, redis-server and what
-`pagewalk doctor` asks for. `--write` puts the rows into the tables of docs/validation.md, where
+Needs g++, cargo, libsparsehash-dev, libabsl-dev, redis-server and the packages of
+`pagewalk doctor`. `--write` puts the rows into the tables of docs/validation.md, where
 those of other programs and cases stay.
 """
 
@@ -29,8 +29,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-import asked
 import marked
+import script_arguments
 from marked import number, row
 
 ROOT = Path(__file__).parent.parent
@@ -67,7 +67,7 @@ LARGE = 0.15
 
 @dataclass
 class Run:
-    """What is compared of one run."""
+    """Compared numbers of one run."""
 
     instructions_per_operation: float
     references_per_instruction: float
@@ -104,7 +104,7 @@ EXECUTED = {
     "mispredicted": "mispredicted",
 }
 
-# Of a server, whose other work dilutes MPKI.
+# Misses an operation of a server, whose other work dilutes MPKI.
 MISSES = {
     "l1_tlb_mpki": "L1 dTLB",
     "l2_tlb_mpki": "L2 TLB",
@@ -119,7 +119,7 @@ class Simulation:
     """A run of the region of interest, under way."""
 
     def __init__(self, machine: str, *source: str, stdin: Any = None) -> None:
-        """Starts it."""
+        """Starts the run."""
         self.folder = tempfile.TemporaryDirectory()
         self.report = Path(self.folder.name, "result.json")
         limits = ["--roi", "--warmup", "0", "--instructions", "1T"]
@@ -139,7 +139,7 @@ class Simulation:
         self.folder.cleanup()
 
     def result(self, operations: int) -> Run:
-        """What came out, when it has ended, of so many operations."""
+        """The numbers of an ended run with that number of operations."""
         _, said = self.running.communicate()
         command = " ".join(self.command)
         if self.running.returncode:
@@ -157,7 +157,7 @@ def compared(design: dict[str, Any], operations: int) -> Run:
     instructions = summary["instructions"]
 
     def misses(cache: str) -> float:
-        # Of the program's own accesses; prefetches and walks miss in their own right.
+        # Misses of the program's own accesses, without those of prefetches and walks.
         own = stats[cache, "load_misses"] + stats[cache, "store_misses"]
         return float(1000 * own / instructions)
 
@@ -244,7 +244,7 @@ def builtin(machine: str, name: str, keys: int, operations: int, distribution: s
 
 
 def differences(real: Run, built: Run, columns: Iterable[str]) -> Iterator[str]:
-    """Of the built-in program from the real one, a cell a column; large ones in bold."""
+    """Differences of the built-in program from the real one, by column; large ones in bold."""
     for name in columns:
         a, b = getattr(real, name), getattr(built, name)
         apart = b / a - 1 if a else 0.0
@@ -255,13 +255,13 @@ def differences(real: Run, built: Run, columns: Iterable[str]) -> Iterator[str]:
 
 
 def median(runs: Sequence[Run]) -> Run:
-    """Of each number by itself."""
+    """The median of each number by itself."""
     names = [f.name for f in fields(Run)]
     return Run(**{n: statistics.median(getattr(run, n) for run in runs) for n in names})
 
 
 def an_operation(runs: Sequence[Run]) -> Iterator[str]:
-    """Misses of each kind an operation: the median, and of several runs the ends."""
+    """Misses of each kind an operation: the median, and the range over several runs."""
     for name in MISSES:
         each = [getattr(r, name) * r.instructions_per_operation / 1000 for r in runs]
         low, middle, high = map(number, (min(each), statistics.median(each), max(each)))
@@ -269,7 +269,7 @@ def an_operation(runs: Sequence[Run]) -> Iterator[str]:
 
 
 def spaced(count: int) -> str:
-    """In groups of three digits."""
+    """The number in groups of three digits."""
     return f"{count:,}".replace(",", " ")
 
 
@@ -278,21 +278,21 @@ def head(*cells: str) -> list[str]:
     return [row(*cells), row("---", "---", *["--:"] * (len(cells) - 2))]
 
 
-def pair(names: tuple[str, str], told: str, runs: tuple[Run, Run], of: Iterable[str]) -> list[str]:
-    """A real program and its built-in counterpart, and how far they are apart."""
+def pair(names: tuple[str, str], work: str, runs: tuple[Run, Run], of: Iterable[str]) -> list[str]:
+    """Rows of a real program and of its built-in counterpart, and their differences."""
     columns = list(of)
     return [
         *(
-            row(f"`{name}`", what, *(number(getattr(run, c)) for c in columns))
-            for name, what, run in zip(names, (told, ""), runs, strict=True)
+            row(f"`{name}`", text, *(number(getattr(run, c)) for c in columns))
+            for name, text, run in zip(names, (work, ""), runs, strict=True)
         ),
         row("", "difference", *differences(*runs, columns)),
     ]
 
 
 def command_line() -> argparse.Namespace:
-    """What was asked for."""
-    parser = asked.parser(__doc__)
+    """The arguments of the command line."""
+    parser = script_arguments.parser(__doc__)
     parser.add_argument("--only", default=",".join(REAL), help="programs, with commas")
     parser.add_argument("--cases", default=CASES, help="KEYS:DISTRIBUTION, with commas")
     parser.add_argument("--server-cases", default=SERVER_CASES, help="the same for redis")
@@ -300,7 +300,7 @@ def command_line() -> argparse.Namespace:
     parser.add_argument("--operations", type=int, default=OPERATIONS)
     parser.add_argument("--machine", default="epyc-milan")
     arguments = parser.parse_args()
-    asked.names(parser, "--only", arguments.only, REAL)
+    script_arguments.names(parser, "--only", arguments.only, REAL)
     if arguments.server_runs < 1:
         parser.error(f"--server-runs {arguments.server_runs}: expected at least 1")
     return arguments
@@ -332,29 +332,29 @@ def main() -> int:
         else:
             reals = [container(arguments.machine, name, *work)]
         both = median(reals), builtin(arguments.machine, name, *work)
-        told = f"{spaced(int(keys))} keys, {distribution}"
+        work_text = f"{spaced(int(keys))} keys, {distribution}"
         if arguments.operations != OPERATIONS:
-            told += f", {spaced(operations)} operations"
+            work_text += f", {spaced(operations)} operations"
         names = REAL[name], f"kv-{name}"
-        rows = pair(names, told, both, COLUMNS)
+        rows = pair(names, work_text, both, COLUMNS)
         print("\n".join(rows), flush=True)
         lines += rows
         if name == "redis":
             server += [
-                row(f"`{names[0]}`", told, *an_operation(reals)),
+                row(f"`{names[0]}`", work_text, *an_operation(reals)),
                 row(f"`{names[1]}`", "", *an_operation(both[1:])),
             ]
         else:
-            executed += pair(names, told, both, EXECUTED)
+            executed += pair(names, work_text, both, EXECUTED)
     tables = [lines, executed, server]
     print("", *executed, "", *server, sep="\n", flush=True)
     if arguments.write:
-        told = f"`python validation/kv.py`, {OPERATIONS} operations where no others are given"
-        told += f", {OPERATIONS // SERVER_SHARE} of `redis-server`"
-        told += f", of which these are medians of {arguments.server_runs} runs"
+        source = f"`python validation/kv.py`, {OPERATIONS} operations where no others are given"
+        source += f", {OPERATIONS // SERVER_SHARE} of `redis-server`"
+        source += f", of which these are medians of {arguments.server_runs} runs"
         kept = [marked.kept("kv", table, last=REAL["redis"]) for table in tables]
         text = "\n\n".join("\n".join(table) for table in kept)
-        marked.write("kv", f"On `{arguments.machine}` with `radix`; {told}.\n\n{text}")
+        marked.write("kv", f"On `{arguments.machine}` with `radix`; {source}.\n\n{text}")
     return 0
 
 

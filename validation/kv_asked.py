@@ -1,15 +1,15 @@
-"""Key-value programs that ask the machine's table: the libraries' containers against ours.
+"""Key-value programs that query an STLT: the libraries' containers against ours.
 
     python validation/kv_asked.py [--only NAME[,NAME...]] [--containers KIND[,KIND...]]
         [--distributions NAME[,NAME...]] [--keys N] [--operations N] [--write]
 
 Builds `kv_asked_*` of validation/programs, runs each live with a design without STLT and
-with it, and its built-in counterpart with `shortcut=stlt` on the same two, and compares cycles
-and instructions a request and what the table was asked and found. Also with two containers of the
-same keys, told apart by the integers or by their records. The real programs' answers to
-all GETs are compared with those of containers without anything in front.
+with it, and its built-in counterpart with `shortcut=stlt` on the same two. Compares cycles,
+instructions and shortcut queries a request, and the hits of the queries. Also with two containers
+of the same keys, which the integers or the records distinguish. The real programs' answers to all
+GETs are compared with those of containers without a shortcut.
 
-Needs g++, libsparsehash-dev, libabsl-dev, libxxhash-dev and what `pagewalk doctor` asks for.
+Needs g++, libsparsehash-dev, libabsl-dev, libxxhash-dev and the packages of `pagewalk doctor`.
 `--write` puts the rows into the table of docs/validation.md, where those of other programs stay.
 """
 
@@ -24,8 +24,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import asked
 import marked
+import script_arguments
 from marked import row
 
 ROOT = Path(__file__).parent.parent
@@ -40,11 +40,13 @@ REAL = {
 
 @dataclass
 class Kind:
-    """Containers of a program: what is in front of its name, and what it stands for."""
+    """A kind of containers: prefixes of its programs, and parameters of the built-in program."""
 
-    told: str
-    asked: str
-    # What answers without a table, of that name if not of the program's.
+    # Text after the distribution in the table.
+    suffix: str
+    # Prefix of the program that queries an STLT.
+    with_table: str
+    # Prefix of the program without a table, and its name if it differs.
     plain: str
     plain_name: str | None
     requests: list[str]
@@ -71,7 +73,7 @@ VALUE = 64
 
 @dataclass
 class Design:
-    """Of one design, each a request."""
+    """Counts of one design, a request."""
 
     cycles: float
     instructions: float
@@ -81,7 +83,7 @@ class Design:
 
 
 def designs(report: Path, operations: int) -> tuple[Design, Design]:
-    """What came out without STLT and with it."""
+    """The counts without STLT and with it."""
     data = json.loads(report.read_text())
     found = []
     for design in data["designs"]:
@@ -104,7 +106,7 @@ class Comparison:
     """Runs of one machine and one pair of designs, in a folder of their own."""
 
     def __init__(self, folder: Path, arguments: argparse.Namespace) -> None:
-        """Of what was asked for."""
+        """A comparison with the arguments of the command line."""
         self.folder, self.arguments = folder, arguments
         self.report = folder / "result.json"
 
@@ -120,7 +122,7 @@ class Comparison:
         return designs(self.report, self.arguments.operations)
 
     def real(self, name: str, distribution: str, kind: Kind) -> tuple[Design, Design]:
-        """A container. Each design's instance reads the requests, and answers, by itself."""
+        """The library's container. The instance of each design reads the requests by itself."""
         requests, keys = self.folder / "requests", str(self.arguments.keys)
         words = [keys, str(self.arguments.operations), distribution, str(SETS[distribution])]
         with requests.open("wb") as file:
@@ -129,14 +131,15 @@ class Comparison:
         with requests.open("rb") as file:
             command = [str(SOURCES / plain_of(name, kind)), keys]
             plain = subprocess.run(command, check=True, stdin=file, capture_output=True)
-        # $$ is another for each instance.
-        shell = (
-            f'exec {SOURCES}/{kind.asked}{name} {keys} < {requests} > "{self.folder}/answers.$$"'
-        )
+        # Each instance has another $$.
+        program = f"{SOURCES}/{kind.with_table}{name}"
+        shell = f'exec {program} {keys} < {requests} > "{self.folder}/answers.$$"'
         both = self.run("--", "sh", "-c", shell)
         answers = list(self.folder.glob("answers.*"))
         if len(answers) != 2 or any(a.read_bytes() != plain.stdout for a in answers):
-            raise SystemExit(f"{kind.asked}{name}: other answers than {plain_of(name, kind)}'s")
+            raise SystemExit(
+                f"{kind.with_table}{name}: other answers than {plain_of(name, kind)}'s"
+            )
         for file_of_answers in answers:
             file_of_answers.unlink()
         return both
@@ -164,7 +167,7 @@ COLUMNS = [
 
 
 def cells(without: Design, table: Design) -> Iterator[str]:
-    """Of a row."""
+    """The cells of a row."""
     yield from (f"{without.cycles:.0f}", f"{table.cycles:.0f}")
     yield f"{without.cycles / table.cycles:.2f}"
     yield from (f"{without.instructions:.0f}", f"{table.instructions:.0f}")
@@ -172,8 +175,8 @@ def cells(without: Design, table: Design) -> Iterator[str]:
 
 
 def command_line() -> argparse.Namespace:
-    """What was asked for."""
-    parser = asked.parser(__doc__)
+    """The arguments of the command line."""
+    parser = script_arguments.parser(__doc__)
     parser.add_argument("--only", default=",".join(REAL), help="programs, with commas")
     parser.add_argument("--containers", default=",".join(KINDS), help="with commas")
     parser.add_argument("--distributions", default=",".join(SETS), help="with commas")
@@ -187,7 +190,7 @@ def command_line() -> argparse.Namespace:
         ("--containers", arguments.containers, KINDS),
         ("--distributions", arguments.distributions, SETS),
     ):
-        asked.names(parser, flag, given, known)
+        script_arguments.names(parser, flag, given, known)
     return arguments
 
 
@@ -196,7 +199,7 @@ def main() -> int:
     arguments = command_line()
     names = arguments.only.split(",")
     kinds = [KINDS[kind] for kind in arguments.containers.split(",")]
-    targets = [t for n in names for k in kinds for t in (k.asked + n, plain_of(n, k))]
+    targets = [t for n in names for k in kinds for t in (k.with_table + n, plain_of(n, k))]
     subprocess.run(["make", "-s", "-C", str(SOURCES), "kv_requests", *targets], check=True)
     lines = [row("program", "", *COLUMNS), row("---", "---", *["--:"] * len(COLUMNS))]
     print("\n".join(lines), flush=True)
@@ -207,14 +210,14 @@ def main() -> int:
             real = cells(*comparison.real(name, distribution, kind))
             built = cells(*comparison.builtin(name, distribution, kind))
         rows = [
-            row(f"`{REAL[name]}`", distribution + kind.told, *real),
+            row(f"`{REAL[name]}`", distribution + kind.suffix, *real),
             row(f"`kv-{name}`", "", *built),
         ]
         print("\n".join(rows), flush=True)
         lines += rows
     if arguments.write:
-        told = f"{arguments.keys} keys, {arguments.operations} requests, {arguments.rows} rows"
-        text = f"On `{arguments.machine}`; `python validation/kv_asked.py`: {told}.\n\n"
+        sizes = f"{arguments.keys} keys, {arguments.operations} requests, {arguments.rows} rows"
+        text = f"On `{arguments.machine}`; `python validation/kv_asked.py`: {sizes}.\n\n"
         marked.write("kv-asked", text + "\n".join(marked.kept("kv-asked", lines)))
     return 0
 

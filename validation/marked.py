@@ -15,12 +15,12 @@ def row(*cells: str) -> str:
 
 
 def number(value: float) -> str:
-    """Three digits."""
+    """The number with three digits."""
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}" if value >= 1 else f"{value:.3f}"
 
 
 def part(name: str) -> str:
-    """What lies between the marks of `name` now."""
+    """The present text between the marks of `name`."""
     found = re.search(rf"<!-- {name} -->\n(.*?)\n<!-- end -->", PAGE.read_text(), re.DOTALL)
     if not found:
         raise SystemExit(f"{PAGE} has no marks for {name}")

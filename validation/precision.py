@@ -1,15 +1,15 @@
-"""How far off samples are, beside everything simulated: tables in docs/performance.md.
+"""Errors of samples against whole simulations: tables in docs/performance.md.
 
     python validation/precision.py [--length 2G] [--seeds 4] [--only NAME[,NAME...]] [--write]
 
 Simulates each of twelve programs whole, with the designs `radix` and `thp`, and with
-`--precision 2%`, once for each seed, and looks which of the true values lie in the intervals.
+`--precision 2%`, once for each seed. Counts the true values that lie in the intervals.
 Two billion instructions of all with four seeds take about two hours on two cores, 200 million
 twenty minutes.
 
-Results are kept in validation/precision.json as they come: what was stopped goes on. `--again`
-takes samples again, and what was simulated whole from there, which holds as long as the timed
-model is the same; `--seeds 0` simulates nothing. `--write` puts tables of all that is kept into
+Results are kept in validation/precision.json as they come, so that a stopped run can be continued.
+`--again` takes samples again, and keeps the whole simulations, which hold as long as the timed
+model is the same. `--seeds 0` simulates nothing. `--write` puts tables of all kept results into
 the page.
 """
 
@@ -25,9 +25,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import asked
 import marked
 import pagewalk
+import script_arguments
 from marked import row
 from pagewalk.host.perf_counters import Processor
 
@@ -93,14 +93,14 @@ def sampled(result: pagewalk.Result) -> Json:
 
 
 def keep(kept: Json) -> None:
-    """Writes all, whole or not at all."""
+    """Writes all results atomically."""
     fresh = KEPT.with_suffix(".new")
     fresh.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n")
     fresh.replace(KEPT)
 
 
 def estimates(program: Json) -> Iterator[tuple[str, str, int, list[float], float]]:
-    """What samples estimate of a program: number, design, seed, its interval, and what it is."""
+    """Estimates of a program: statistic, design, seed, interval, and true value."""
     for seed, run in sorted(program.items()):
         intervals = run.get("sampled", {}).get("designs", {})
         for design, true in run["whole"]["designs"].items():
@@ -110,7 +110,7 @@ def estimates(program: Json) -> Iterator[tuple[str, str, int, list[float], float
 
 
 def outside(value: list[float], true: float) -> bool:
-    """Whether a true value is not in its interval."""
+    """True if the true value is outside its interval."""
     _, low, high = value
     return not (low or 0) <= true <= (math.inf if high is None else high)
 
@@ -159,30 +159,30 @@ def table(length: str, kept: Json) -> str:
     right = len(found) - len(wrong)
     share = f"**{right} of {len(found)}, {100 * right / max(len(found), 1):.1f} %**"
     lines.append(row("all", *[""] * 4, share, "", f"{statistics.geometric_mean(means):.0f}"))
-    told = [
+    missed = [
         f"`{name}`: {metric} of {design}, seed {seed}" for name, metric, design, seed, *_ in wrong
     ]
-    outside_them = f"Outside: {'; '.join(told) or 'none'}."
+    outside_them = f"Outside: {'; '.join(missed) or 'none'}."
     return "\n".join([f"{length} instructions:", "", *lines, "", outside_them])
 
 
 def tables(kept: Json) -> str:
-    """All that is kept, the shortest runs first."""
+    """Tables of all kept results, the shortest runs first."""
     lengths = sorted(kept["runs"], key=lambda length: (length[-1] == "G", len(length), length))
     made = [table(length, kept["runs"][length]) for length in lengths]
     return "\n\n".join([f"On {kept['host']}; `python validation/precision.py`.", *made])
 
 
 def main() -> int:
-    """Simulates what is not kept, keeps it, and writes."""
-    parser = asked.parser(__doc__)
+    """Simulates missing results, keeps them, and writes the page."""
+    parser = script_arguments.parser(__doc__)
     parser.add_argument("--length", default="2G")
     parser.add_argument("--seeds", type=int, default=4)
     parser.add_argument("--only", default=",".join(PROGRAMS))
     parser.add_argument("--again", action="store_true", help="take samples again")
     parser.add_argument("--part", choices=("whole", "sampled"), help="that alone")
     arguments = parser.parse_args()
-    chosen = asked.names(parser, "--only", arguments.only, PROGRAMS)
+    chosen = script_arguments.names(parser, "--only", arguments.only, PROGRAMS)
     kept: Json = json.loads(KEPT.read_text()) if KEPT.exists() else {"runs": {}}
     if arguments.seeds:
         name = Processor.of_this_host().name
@@ -194,7 +194,7 @@ def main() -> int:
 
 
 def run(kept: Json, chosen: list[str], arguments: argparse.Namespace) -> None:
-    """What is asked for, program by program with one seed before the next."""
+    """Runs the chosen programs, all with one seed before the next seed."""
     for seed in range(1, arguments.seeds + 1):
         for name in chosen:
             programs = kept["runs"].setdefault(arguments.length, {})

@@ -29,7 +29,7 @@ Command = tuple[bytes, ...]
 
 
 class Client:
-    """At the other end of the server's socket."""
+    """A client at the server's socket."""
 
     def __init__(self, path: Path, server: subprocess.Popen[bytes]) -> None:
         """Waits until the server answers."""
@@ -45,7 +45,7 @@ class Client:
         self.file = self.socket.makefile("rb")
 
     def send(self, commands: Sequence[Command]) -> None:
-        """All of them at once."""
+        """Sends all commands at once."""
         words = [
             b"*%d\r\n" % len(c) + b"".join(b"$%d\r\n%s\r\n" % (len(w), w) for w in c)
             for c in commands
@@ -53,7 +53,7 @@ class Client:
         self.socket.sendall(b"".join(words))
 
     def all(self, commands: Sequence[Command], batch: int = BATCH) -> None:
-        """In batches; GETs have to answer with the value."""
+        """Sends commands in batches; each GET has to return the value."""
         for at in range(0, len(commands), batch):
             some = commands[at : at + batch]
             self.send(some)
@@ -68,7 +68,7 @@ class Client:
 
 
 def measured(design: str, arguments: argparse.Namespace, folder: Path) -> dict[str, float]:
-    """Of a request, with this design."""
+    """Counts a request with this design."""
     report, path = folder / "result.json", folder / "socket"
     regions = [] if arguments.cold else ["--warmup-requests", "1"]
     command = [sys.executable, "-m", "pagewalk", "run", "--machine", arguments.machine]

@@ -17,9 +17,9 @@ from typing import Any
 
 import pagewalk
 
-# How each program is run here: `gups_vanilla 30 1024 1000000` built with -O -DCHECK,
-# GraphBIG's kernels on LDBC's graph of a million vertices, and a fork of sysbench that
-# writes the same value to each word (8 stores in 11 instructions are in its log).
+# The programs of the logs: `gups_vanilla 30 1024 1000000` built with -O -DCHECK, GraphBIG's kernels
+# on LDBC's graph of a million vertices, and a fork of sysbench. The fork writes the same value to
+# each word: its log has 8 stores in 11 instructions.
 PROGRAMS: dict[str, dict[str, Any]] = {
     "gups": {
         "workload": "gups",
@@ -41,8 +41,8 @@ PROGRAMS: dict[str, dict[str, Any]] = {
     },
 }
 
-# User loads, stores and instructions; then TLB-L1I hits and misses (an instruction each),
-# TLB-L1D hits and misses, TLB-LL misses; then walks by what each of their reads found.
+# User loads, stores and instructions. Hits and misses of TLB-L1I, with an access each instruction,
+# and of TLB-L1D; misses of TLB-LL. Walks by the level that served each of their reads.
 LOGS: dict[str, dict[str, int]] = {
     "gups": {
         "loads": 320_000_572,
@@ -178,7 +178,7 @@ CYCLES = {"MEMORY": 200, "LLC": 56, "L2": 16, "PWC": 4, "ZERO": 0}
 
 
 def reference(log: dict[str, int]) -> dict[str, float]:
-    """What a log says, in the terms of the table."""
+    """The numbers of a log, by the columns of the table."""
     walks = [(key.split(","), count) for key, count in log.items() if "," in key]
     total = sum(count for _, count in walks)
     read = ("MEMORY", "LLC", "L2")
@@ -205,7 +205,7 @@ WARMUP_REFERENCES = 100_000_000
 
 
 def simulated(name: str, given: argparse.Namespace) -> dict[str, float]:
-    """The same of a run here."""
+    """The same numbers of a simulated run."""
     log = LOGS[name]
     data = log["loads"] + log["stores"]
     result = pagewalk.run(

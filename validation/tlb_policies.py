@@ -1,4 +1,4 @@
-"""What replacement policies and prefetchers of TLBs do: a table in docs/behind-the-tlbs.md.
+"""Replacement policies and prefetchers of TLBs: a table in docs/behind-the-tlbs.md.
 
     python validation/tlb_policies.py [--only NAME[,NAME...]] [--write]
 
@@ -15,9 +15,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import asked
 import marked
 import pagewalk
+import script_arguments
 
 HERE = Path(__file__).parent
 KEPT = HERE / "tlb_policies.json"
@@ -35,7 +35,7 @@ DESIGNS = {
     "tlb-distance": "LRU, distance",
 }
 INSTRUCTIONS, WARMUP = 20_000_000, 5_000_000
-TOLD = ("l2_tlb_mpki", "ipc")
+REPORTED = ("l2_tlb_mpki", "ipc")
 COUNTED = ("fetched", "useful", "late", "walk_reads")
 
 
@@ -55,7 +55,7 @@ def run(program: str) -> dict[str, dict[str, float]]:
         raise SystemExit(f"{program} ended early: {result.why_partial}")
     found: dict[str, dict[str, float]] = {}
     for one in result.designs:
-        numbers = {name: one[name] for name in TOLD}
+        numbers = {name: one[name] for name in REPORTED}
         for s in one.statistics:
             if s.path == "core.0.mmu" and s.name == "walk_reads":
                 numbers["demand_reads"] = s.value
@@ -76,7 +76,7 @@ def table(kept: Mapping[str, Any]) -> str:
 
 
 def accuracy(kept: Mapping[str, Any]) -> list[str]:
-    """What of the fetched translations was used, and what the walks for them read."""
+    """The use of prefetched translations, and the reads of their walks."""
     fetching = [d for d in DESIGNS if "fetched" in kept[PROGRAMS[0]][d]]
     head = [f"{DESIGNS[d].split(', ')[1]}: {what}" for d in fetching
             for what in ("used", "of them late", "reads of walks, times")]  # fmt: skip
@@ -100,7 +100,7 @@ def share(part: float, whole: float) -> str:
 
 def main() -> int:
     """Runs, keeps and writes."""
-    chosen, write = asked.again(__doc__, PROGRAMS)
+    chosen, write = script_arguments.again(__doc__, PROGRAMS)
     kept = json.loads(KEPT.read_text()) if KEPT.exists() else {}
     for name in chosen:
         kept[name] = run(name)

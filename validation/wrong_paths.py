@@ -1,13 +1,13 @@
-"""What loads on wrong paths change, beside a real processor: a table in docs/validation.md.
+"""Effects of loads on wrong paths, beside a real processor: a table in docs/validation.md.
 
     python validation/wrong_paths.py [--only NAME[,NAME...]] [--write]
 
-Runs the programs of hardware.py live, each for two fifths of its operations, on
-`epyc-milan` as a virtual machine with 4 KB pages in the host, and the built-in `kv-map`,
-with `core.wrong_path.enabled` and without, in one pass.
+Runs the programs of hardware.py live, each for two fifths of its operations, and the built-in
+`kv-map`. The machine is `epyc-milan` as a virtual machine with 4 KB pages in the host. One pass
+simulates each with `core.wrong_path.enabled` and without.
 
 Results are kept in validation/wrong_paths.json; `--only` replaces those of the named
-programs, `--write` puts the table of all that is kept into docs/validation.md.
+programs, `--write` puts the table of all kept results into docs/validation.md.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import asked
 import hardware
 import marked
 import pagewalk
+import script_arguments
 from hardware import CASES, MACHINE, Case, changed, number
 from marked import row
 
@@ -33,7 +33,7 @@ SHARE = 0.4
 # Instructions of `kv-map` that are simulated, behind as many that warm up.
 INSTRUCTIONS = 20_000_000
 KEYS = {"off": False, "on": True}
-TOLD = ("l1d_tlb_mpki", "l2_tlb_mpki", "ipc", "instructions")
+REPORTED = ("l1d_tlb_mpki", "l2_tlb_mpki", "ipc", "instructions")
 COUNTED = (
     "episodes",
     "instructions",
@@ -88,7 +88,7 @@ def compared(result: pagewalk.Result) -> dict[str, dict[str, float]]:
         raise SystemExit(f"ended early: {result.why_partial}")
     found: dict[str, dict[str, float]] = {}
     for one in result.designs:
-        found[one.name] = {name: one[name] for name in TOLD}
+        found[one.name] = {name: one[name] for name in REPORTED}
         for s in one.statistics:
             if s.path == "core.0.wrong_path" and s.name in COUNTED:
                 found[one.name][f"wrong_{s.name}"] = s.value
@@ -96,7 +96,7 @@ def compared(result: pagewalk.Result) -> dict[str, dict[str, float]]:
 
 
 def rows(title: str, case: Case | None, found: Mapping[str, Any]) -> Iterator[str]:
-    """One program: measured, if it was, without and with."""
+    """Rows of a program: measured if it was, without wrong paths, and with them."""
     off, on = found["off"], found["on"]
     mpki = ("l1d_tlb_mpki", "l2_tlb_mpki")
     if case:
@@ -112,7 +112,7 @@ def rows(title: str, case: Case | None, found: Mapping[str, Any]) -> Iterator[st
 
 
 def table(kept: Mapping[str, Any]) -> str:
-    """All that is kept."""
+    """The table of all kept results."""
     head = ("program", "wrong paths", "L1 dTLB MPKI", "L2 dTLB MPKI", "IPC")
     of_paths = ("paths a thousand instructions", "instructions a path", "loads", "not known")
     lines = [row(*head, *of_paths), row("---", "---", *["--:"] * 7)]
@@ -126,7 +126,7 @@ def table(kept: Mapping[str, Any]) -> str:
 
 def main() -> int:
     """Runs, keeps and writes."""
-    chosen, write = asked.again(__doc__, [*PROGRAMS, BUILT_IN])
+    chosen, write = script_arguments.again(__doc__, [*PROGRAMS, BUILT_IN])
     kept = json.loads(KEPT.read_text()) if KEPT.exists() else {}
     with tempfile.TemporaryDirectory() as folder:
         hardware.build(Path(folder))

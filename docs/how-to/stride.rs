@@ -1,4 +1,4 @@
-//! Translations by stride: two misses as far apart as the two before announce a third.
+//! Translations by stride: two misses as far apart as the two before predict a third.
 
 use pagewalk_units::{Asid, Error};
 use schemars::JsonSchema;

@@ -1,4 +1,4 @@
-"""What the figures share: tables and pressures, what is read of a run, means over the programs."""
+"""Page tables, memory pressures, statistics of a run and means that several figures use."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class Compared:
     base: str
 
     def outcome(self, app: str, design: str) -> Outcome:
-        """What became of a run."""
+        """The outcome of an application's run with a design."""
         return self.results(self.runs[app, design])
 
     def ratio(self, app: str, design: str, read: Value) -> float | None:

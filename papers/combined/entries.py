@@ -1,4 +1,4 @@
-"""What it could gain to guess the entries of a hashed table, or of a tree, and more walkers."""
+"""Bounds on the gain of guessed page-table entries, hashed or radix, and of more walkers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What could be saved of wrong guesses where memory is full: fewer tiers, or a perfect filter."""
+"""Wrong guesses in full memory, and their savings with fewer tiers or a perfect filter."""
 
 from __future__ import annotations
 

@@ -20,11 +20,11 @@ KINDS = {
     **{f"{table}, data": f"Guess {table}" for table in TABLES},
     "Radix, data and entries": "Revelator",
 }
-"""What is guessed over what."""
+"""Designs with guesses, by the page table and the guessed lines."""
 
 
 def unguessed(paper: Paper, table: str) -> Design:
-    """Its pages where the hash says, and nobody guesses."""
+    """The design with pages placed by the hash and without an engine."""
     base = paper.designs[table]
     changes = {"placement": {"tiered_hash": {"contiguous_mb": 0 if table == "Radix" else 1024}}}
     return base.changed(f"{table}, placed", changes)

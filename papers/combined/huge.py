@@ -23,7 +23,7 @@ KINDS = {
     "Reserve": "reservations by hash, data guessed ('all': entries, too)",
 }
 ALL = "Reserve all Radix"
-"""With guesses of page-table entries beside."""
+"""The design that also guesses page-table entries."""
 FULL = PRESSURES[-1]
 
 

@@ -1,4 +1,4 @@
-"""Whether hashed page tables find contiguous memory beside pages that lie where a hash says."""
+"""Contiguous memory for hashed page tables when a hash places the pages of data."""
 
 from __future__ import annotations
 

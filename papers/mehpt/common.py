@@ -1,4 +1,4 @@
-"""What the figures share: the applications in the paper's order, table I, and its arithmetic."""
+"""The applications in the paper's order, table I, and its arithmetic, for all figures."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def way_bytes(lines: float) -> int:
 
 
 def fits(data_gb: float, way_kb: float) -> str:
-    """Whether the printed data go into three of the printed ways, as a sentence."""
+    """A sentence that compares the load of three printed ways with the upsize threshold."""
     lines = clusters(data_gb * GB)
     slots = WAYS * way_kb * KB / LINE
     load = lines / slots
@@ -84,8 +84,8 @@ def fits(data_gb: float, way_kb: float) -> str:
     )
 
 
-# Applications whose printed data do not fit the printed ways, with as much data as those hold
-# (see printed.py); GUPS's tables are powers of two, and SysBench has the same page table.
+# Applications whose printed data do not fit the printed ways, with as much data as the ways hold
+# (see printed.py). GUPS's tables are powers of two, and SysBench has the same page table.
 FITTING = {
     "GUPS": "SysBench 46 GB",
     "SysBench": "SysBench 46 GB",
@@ -98,27 +98,27 @@ VARIANTS: tuple[tuple[str, dict[str, str]], ...] = (
     ("", {}),
     (", with data that fit the printed ways", FITTING),
 )
-"""Averages are given of the applications as they are, and with those in place of theirs."""
+"""Averages are over the applications as they are, and over those with fitting data."""
 TIMED_FITTING = {**FITTING, "GUPS": "GUPS 32 GB"}
 TIMED_VARIANTS: tuple[tuple[str, dict[str, str]], ...] = (
     ("", {}),
     (", with data that fit the printed ways", TIMED_FITTING),
 )
-"""The same for what is timed, where GUPS has to be itself."""
+"""The same for timed runs, in which GUPS stays itself."""
 
 RATE = "how many slots an insertion migrates was chosen by the ways of this table"
 CHOSEN = "its size was chosen to yield the printed ways"
 CHOSEN_SIZES = "the sizes of five applications were chosen to yield the printed ways"
-"""Why rows agree that are not there as they are in table I (`Row.by_construction`)."""
+"""Reason for the agreement of rows whose sizes are not those of table I (`Row.by_construction`)."""
 TABLE_1, FIGURE_9 = "mehpt-table-1", "mehpt-figure-9"
-"""Where `DEVIATIONS.md` says why ways and speedups differ."""
+"""Entries of `DEVIATIONS.md` on the differences of ways and speedups."""
 
 BIG_MACHINE = (
     "GUPS and SysBench run on a machine of 256 GB, all others on the paper's 64 GB: at its index "
     "of 0.7 only 19.2 GB of 64 can be huge pages, so that 40 GB of SysBench with THP get 19.2 GB "
     "of them and 20.8 GB of small pages, where the paper has huge pages only."
 )
-"""For the `about` of figures in which these programs stand with THP."""
+"""Note for the `about` of figures that have these programs with THP."""
 
 FOUR_KB = "page_table.4kb"
 TWO_MB = "page_table.2mb"
@@ -146,23 +146,23 @@ class L2p:
 
     ways: int
     entries: int
-    """Of a sub-table, one a page size."""
+    """Entries of a sub-table; each page size has a sub-table."""
     chunks: tuple[int, ...]
     """Bytes, smallest first."""
 
     @property
     def way(self) -> int:
-        """Of all sub-tables of a way."""
+        """Entries of all sub-tables of a way."""
         return PAGE_SIZES * self.entries
 
     @property
     def one_size(self) -> int:
-        """That a page size can have of a way: its own and the 1 GB pages' (figure 6)."""
+        """Most entries of a page size in a way: its own and those of the 1 GB pages (figure 6)."""
         return 2 * self.entries
 
     @classmethod
     def of(cls, outcome: Outcome) -> L2p | None:
-        """As the run was configured; None without a result."""
+        """The L2P table of a run; None without a result."""
         if outcome.data is None:
             return None
         table = outcome.result.config["page_table"]["memory_efficient"]

@@ -1,4 +1,4 @@
-"""What the text calls small or wasteful: the L2P table, re-insertions, chunks of 1 MB alone."""
+"""Costs that the text calls small or wasteful: L2P table, re-insertions, chunks of 1 MB alone."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pagewalk.reproduce.figure import Results
 from .common import APPLICATIONS, FOUR_KB, GRAPHS, KB, TWO_MB, L2p, way_statistic
 
 PHYSICAL_BITS = 46
-"""Of an address in memory (section V-B)."""
+"""Bits of a physical address (section V-B)."""
 PAGE_TABLES = (FOUR_KB, TWO_MB, "page_table.1gb")
 EFFICIENT, HUGE = "ME-HPT", "ME-HPT+THP"
 LARGE, BOTH = "ME-HPT1MB", "ME-HPT1MB+8KB"
@@ -16,7 +16,7 @@ SIZES = ((1_000, "1K"), (10_000, "10K"))
 
 
 def downsizes(outcome: Outcome) -> float | None:
-    """Of all ways of all page sizes."""
+    """Downsizes of all ways of all page sizes."""
     found = [way_statistic(outcome, table, "downsizes") for table in PAGE_TABLES]
     return sum(map(sum, found)) if any(found) else None
 
@@ -136,7 +136,7 @@ class Costs(Figure):
         return rows
 
     def small_graphs(self, runs: Runs, results: Results) -> list[Row]:
-        """What chunks of 1 MB alone lose."""
+        """Rows on the cost of chunks of 1 MB alone for small graphs."""
         rows = []
         for _, name in SIZES:
             for words, statistic in (

@@ -10,7 +10,7 @@ COMPACTS = 0.7
 INDICES = (0.0, 0.2, 0.4, 0.6, 0.7, 0.75, 0.85, 0.95)
 ABOVE = tuple(index for index in INDICES if index > COMPACTS)
 PROGRAMS = {"GUPS": INDICES, "SysBench": (COMPACTS, 0.75, 0.95), "BFS": INDICES}
-"""Where each is looked at: of SysBench, what the paper says of it."""
+"""Fragmentation indices of each program's runs; SysBench has those that the paper names."""
 DESIGNS = ("Radix", "ECPT", "ME-HPT")
 CONSTANT = "above 0.7 requests for 64 MB fail since a key says so (os.compaction)"
 FREQUENCY = 2e9

@@ -86,7 +86,7 @@ class Figure10(Figure):
 
 
 def split(bytes_of: list[float | None]) -> dict[str, float]:
-    """What each technique saves, in per cent of ECPT's memory, and both in MB."""
+    """The savings of each technique, in per cent of ECPT's memory, and of both in MB."""
     ecpt, in_place, both = bytes_of
     if not ecpt or in_place is None or both is None:
         return {}

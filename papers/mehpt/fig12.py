@@ -27,7 +27,7 @@ PRINTED: dict[str, dict[str, list[float | None]]] = {
     "+THP": {"GUPS": [8.0] * 3, "SysBench": [8.0] * 3},
 }  # fmt: skip
 SMALLER = ("SysBench 46 GB", "MUMmer 0.45 GB")
-"""With as much data as the printed ways hold; without THP."""
+"""Applications with as much data as the printed ways hold, without THP."""
 
 
 class Figure12(Figure):

@@ -44,7 +44,7 @@ def entries(outcome: Outcome) -> str:
 
 
 def printed_ways(outcome: Outcome) -> str:
-    """How full the paper's ways of MUMmer would be, as a sentence."""
+    """A sentence on the load of the paper's ways of MUMmer."""
     data = mapped(outcome)
     if not data:
         return ""

@@ -1,4 +1,4 @@
-"""What this paper needs beside what every paper has: tables that grow while they are timed."""
+"""Keys of this paper alone: page tables that grow during timed simulation."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ Json = dict[str, Any]
 
 
 class MeHpt(Paper):
-    """Applications say from where on their growth is timed, and whether counting shares a run.
+    """Applications have keys for the timing of their growth, and for shared runs.
 
-    `growth = { from = "6GiB", seconds = 6 }`: the last part of what a program initialises, with
-    each page of it touched in simulated time, starts after so much memory (as the program's
-    parameter `populate` takes it), and takes a design about so many seconds of one host core.
+    `growth = { from = "6GiB", seconds = 6 }` times the last part of a program's initialisation.
+    Each page of that part is touched in simulated time. The part starts after that much memory (the
+    program's parameter `populate`). It takes about that many seconds of one host core a design.
     `together = true`: counting and timing share a run, since the program takes long to start.
     """
 

@@ -1,4 +1,4 @@
-"""Which of the paper's numbers come out under each reading of when a table is resized."""
+"""Numbers of the paper that each reading of its resize rule reproduces."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ THRESHOLDS = (0.6, 0.65, 0.7, 0.75)
 RATES = (1.0, 1.25, 1.35, 1.45, 1.5, 2.0, 3.0)
 RULES = ("finish", "wait")
 WITHIN = 0.03
-"""Of the printed number; printed numbers are rounded to about a hundredth."""
+"""Tolerance, as a share of the printed number, which is rounded to about a hundredth."""
 
-# By column 1 of table I, and by what the printed tree maps where that is less.
+# Data of column 1 of table I, or the data that the printed tree maps if they are less.
 DATA_GB = TABLE_1_DATA_GB | {"BC": 8.6, "MUMmer": 0.7, "TC": 2.05}
 # Figure 15: the data of the six programs with 9.3 GB, of a million vertices.
 SMALL_GB = {"1K": 9.3 / 1000, "10K": 9.3 / 100, "100K": 9.3 / 10}
@@ -49,7 +49,7 @@ class Reading:
 
     @property
     def name(self) -> str:
-        """What a row calls it."""
+        """The name of the reading in a row."""
         return f"{self.upsize_at:g}, {self.migrated:g} slots, {self.when_due}"
 
 
@@ -138,12 +138,12 @@ class Readings(Figure):
 
 
 def readings() -> Iterable[Reading]:
-    """All of them."""
+    """All readings."""
     return itertools.starmap(Reading, itertools.product(THRESHOLDS, RATES, RULES))
 
 
 def wanted() -> Iterable[tuple[float, str]]:
-    """The sizes and designs that are looked at."""
+    """The simulated sizes and designs."""
     sizes = sorted(set(DATA_GB.values()))
     return dict.fromkeys(
         [
@@ -156,7 +156,7 @@ def wanted() -> Iterable[tuple[float, str]]:
 
 
 Of = Callable[[float, str], Outcome]
-"""What became of a size with a design."""
+"""The outcome of a size with a design."""
 
 
 def way_kb(outcome: Outcome) -> list[float]:
@@ -229,7 +229,7 @@ def figure_15(score: Score, of: Of) -> None:
 
 
 def sections(score: Score, of: Of) -> None:
-    """What the text says beside the figures."""
+    """Scores the numbers of the text beside the figures."""
     big, small = DATA_GB["GUPS"], DATA_GB["MUMmer"]
     for design, chunk, memory in (("ME-HPT", 1024, 192), (CHUNKS, 8192, 288)):
         outcome = of(big, design)

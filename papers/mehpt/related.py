@@ -20,7 +20,7 @@ ONE_CHUNK_SIZE = 1024
 """MB from which on ME-HPT's chunks are of 1 MB, up to the ways of 64 MB."""
 WALKED = ("BFS", "GUPS")
 INSTRUCTIONS, WARMUP = 2_000_000, 500_000
-"""Of all threads, at every scale: what a walk reads depends little on how many there are."""
+"""Instructions of all threads, at every scale: the reads of a walk depend little on them."""
 
 
 def sized(size: int) -> str:

@@ -35,7 +35,7 @@ class Table2(Figure):
     )
 
     def _run(self, paper: Paper) -> Run:
-        """The smallest program: its design's configuration is looked at."""
+        """A run of a small program, for the configuration of its design."""
         app = paper.applications["GUPS"].resized(size="1MiB")
         return paper.run(app, "ME-HPT")
 

@@ -1,4 +1,4 @@
-"""What sections IV-C and VII-E state beside the figures."""
+"""Statements of sections IV-C and VII-E beside the figures."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ HUGE = ("GUPS", "SysBench", LESS)
 
 
 def upsizes(outcome: Outcome, table: str) -> list[float | None]:
-    """Of each way; none of a table that never got a line."""
+    """Upsizes of each way; 0 for a table that never got a line."""
     found = way_statistic(outcome, table, "upsizes")
     if found:
         return [*found]
@@ -33,7 +33,7 @@ def upsizes(outcome: Outcome, table: str) -> list[float | None]:
 
 
 def load(outcome: Outcome) -> str:
-    """How full the 2 MB tables are, as a sentence."""
+    """A sentence on the load of the 2 MB tables."""
     huge = outcome.get("mapped_2mb") or 0.0
     slots = sum(way_statistic(outcome, TWO_MB, "slots"))
     if not slots:

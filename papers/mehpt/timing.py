@@ -17,10 +17,10 @@ GROWING = ", growing"
 
 @dataclass(frozen=True)
 class Timed:
-    """What is known of an application with a design.
+    """The outcomes of an application with a design.
 
-    `window` is the program with all memory populated before, `growing` the last
-    three tenths of its initialisation, in which each page is touched in simulated time.
+    `window` is the program after all memory was populated. `growing` is the last three tenths of
+    its initialisation, in which each page is touched in simulated time.
     """
 
     threads: int
@@ -29,14 +29,14 @@ class Timed:
 
     @property
     def why(self) -> str:
-        """Why there are no numbers; empty when there are."""
+        """The reason if there are no numbers; else empty."""
         return self.window.why or (self.growing.why if self.growing else "")
 
 
 Timings = dict[tuple[str, str], Timed]
-"""By application and design."""
+"""Timed outcomes by application and design."""
 Cost = Callable[[Timed], tuple[float, float]]
-"""What is in the window beside the program: cycles, and instructions of the program's threads."""
+"""Costs in the window beside the program: cycles, and instructions of the program's threads."""
 Times = dict[tuple[str, str], float | None]
 ALL_SIZES = (*APPLICATIONS, *TIMED_FITTING.values())
 
@@ -58,7 +58,7 @@ def runs(
 
 
 def timings(runs: Runs, results: Results) -> Timings:
-    """What became of them."""
+    """The outcomes of the runs, by application and design."""
     found = {key: (run, results(run)) for key, run in runs.items()}
     return {
         (app, design): Timed(
@@ -75,14 +75,14 @@ def nothing(_timed: Timed) -> tuple[float, float]:
 
 
 def resizes(timed: Timed) -> tuple[float, float]:
-    """What page tables' blocks and moved entries take in the window in which they grow."""
+    """Cycles for page tables' blocks and moved entries in the window in which they grow."""
     assert timed.growing is not None
     parts = ("os.table_allocation_cycles", "os.table_move_cycles")
     return sum(timed.growing.get(part) or 0.0 for part in parts), 0.0
 
 
 def resizes_at(price_ns: float) -> Cost:
-    """The same if moving an entry took so long: that price is ours."""
+    """Cycles of resizes at another price of a moved entry; the shipped price is ours."""
 
     def cost(timed: Timed) -> tuple[float, float]:
         cycles, _ = resizes(timed)
@@ -96,13 +96,13 @@ def resizes_at(price_ns: float) -> Cost:
 
 
 def growth(timed: Timed) -> tuple[float, float]:
-    """That window whole: the first touches with traps, zeroing, walks and resizes."""
+    """Costs of that whole window: first touches with traps, zeroing, walks and resizes."""
     assert timed.growing is not None
     return timed.growing.get("cycles") or 0.0, timed.growing.get("instructions") or 0.0
 
 
 def table_memory(timed: Timed) -> tuple[float, float]:
-    """What page tables' blocks and moved entries cost while all memory was populated."""
+    """Cycles for page tables' blocks and moved entries while all memory was populated."""
     return timed.window.since_boot("os.populate_table_cycles") or 0.0, 0.0
 
 
@@ -157,7 +157,7 @@ def replaced(times: Times, instead: Mapping[str, str]) -> Times:
 
 
 def known(times: Times, *designs: str) -> bool:
-    """Whether these designs were simulated with every application."""
+    """True if these designs were simulated with every application."""
     return all((app, design) in times for app in APPLICATIONS for design in designs)
 
 
@@ -170,7 +170,7 @@ def ratio(times: Times, slower: str, faster: str) -> float | None:
 
 
 def ordered(times: Times, slower: str, faster: str, words: str, place: str) -> Row:
-    """How many applications have the second design at least as fast as the first."""
+    """The number of applications with the second design at least as fast as the first."""
     pairs = [
         (a, b)
         for app in APPLICATIONS

@@ -35,7 +35,7 @@ def caches(entries: int, enter: str) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Assumption:
-    """What is changed on all designs alike, and how large and how loaded the graphs are."""
+    """Changes to all designs, and the size and load order of the graphs."""
 
     name: str
     changes: dict[str, Any] = field(default_factory=dict)

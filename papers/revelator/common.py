@@ -1,4 +1,4 @@
-"""What the figures share: the programs in the paper's order, speedups, means, order."""
+"""The programs in the paper's order, speedups, means and ranks, for all figures."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def ipc(outcome: Outcome) -> float | None:
 
 @dataclass(frozen=True)
 class Compared:
-    """What a figure compares: programs with designs, each over a base of the same program."""
+    """A figure's comparison of designs, each over a base with the same program."""
 
     runs: Runs
     results: Results
@@ -67,7 +67,7 @@ class Compared:
         return read(self.results(self.runs[app, design]))
 
     def why(self, app: str, *designs: str) -> str:
-        """Why some of these runs have no numbers; empty when they do."""
+        """The reason if some of these runs have no numbers; else empty."""
         found = (self.results(self.runs[app, design]).why for design in designs)
         return next((why for why in found if why), "")
 
@@ -77,12 +77,12 @@ class Compared:
         return own / other if own is not None and other else None
 
     def saved(self, app: str, design: str, base: str, read: Value) -> float | None:
-        """By how many per cent a design's number is below that of the base."""
+        """The reduction of a design's number relative to the base, in per cent."""
         ratio = self.ratio(app, design, base, read)
         return None if ratio is None else 100 * (1 - ratio)
 
     def speedup(self, design: str, base: str) -> Means:
-        """Means over the programs."""
+        """Mean speedups over the programs."""
         return Means.of(self.ratio(app, design, base) for app in self.apps)
 
 
@@ -124,7 +124,7 @@ def speedups(
 
 
 def over(found: Compared, faster: str, slower: str, said: Said | None) -> Row:
-    """How much faster one design is than another, on average."""
+    """The mean speedup of one design over another."""
     name = f"{faster} over {slower}"
     return mean_row("", found.speedup(faster, slower), said, group=name, panel="text")
 
@@ -132,7 +132,7 @@ def over(found: Compared, faster: str, slower: str, said: Said | None) -> Row:
 def ordered(
     means: Mapping[str, float | None], names: Sequence[str], place: str, deviation: str = ""
 ) -> Row:
-    """How many neighbours of a list stand in the paper's order, the slowest first."""
+    """The number of neighbours in a list that stand in the paper's order, the slowest first."""
     values = [means.get(name) for name in names]
     pairs = list(pairwise(values))
     known = all(value is not None for value in values)

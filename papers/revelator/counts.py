@@ -1,4 +1,4 @@
-"""What the figures read of a result beside its summary, each in one place."""
+"""Statistics that the figures read from a result beside its summary."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from pagewalk.reproduce import Outcome
 
-# Where the counters of the hashed placement hang.
+# Prefix of the counters of the hashed placement.
 TIERS = "os.tiered_hash"
 
 
@@ -21,7 +21,7 @@ def total(outcome: Outcome, last: str) -> float | None:
 
 
 def per_kilo(outcome: Outcome, value: float | None) -> float | None:
-    """For a thousand instructions."""
+    """A count for a thousand instructions."""
     instructions = outcome.get("instructions")
     return 1000 * value / instructions if value is not None and instructions else None
 
@@ -35,12 +35,12 @@ class Latency:
 
     @property
     def whole(self) -> float:
-        """From the address to the data."""
+        """The latency from the address to the data."""
         return self.translation + self.data
 
 
 def latency(outcome: Outcome) -> Latency | None:
-    """Of the program's loads."""
+    """The mean latency of the program's loads."""
     whole = outcome.get("core.0.load_to_use.mean")
     loads = outcome.get("core.0.loads")
     translation = outcome.get("core.0.load_translation_cycles")
@@ -66,7 +66,7 @@ class Placed:
 
     @property
     def pages(self) -> float:
-        """All that were wanted."""
+        """All pages, by a hash or by the buddy allocator."""
         return sum(self.hits) + self.fallback
 
     def shares(self) -> list[float]:
@@ -85,7 +85,7 @@ def placed(outcome: Outcome) -> Placed | None:
 
 
 def expected(outcome: Outcome) -> Placed | None:
-    """What the model places, with the occupancy at each of the run's own allocations."""
+    """Pages that the model places, with the occupancy at each of the run's own allocations."""
     found = _placed(outcome, "data_expected")
     really = placed(outcome)
     if found is None or really is None:
@@ -166,11 +166,11 @@ def of_a_miss(outcome: Outcome) -> float | None:
 
 
 def l2_mpki_of_sniper(outcome: Outcome) -> float | None:
-    """As `l2_mpki`, and what the L1's prefetchers miss: Sniper counts both as one."""
+    """`l2_mpki` with the misses of the L1's prefetchers: Sniper counts both as one."""
     own, prefetches = l2_mpki(outcome), per_kilo(outcome, total(outcome, "l2.prefetch_misses"))
     return None if own is None or prefetches is None else own + prefetches
 
 
 def l2_mpki_with_late(outcome: Outcome) -> float | None:
-    """As `l2_mpki`, and demands for lines on their way, which have not arrived when wanted."""
+    """`l2_mpki` with demand misses that merge with a line on its way."""
     return per_kilo(outcome, total(outcome, "l2.misses"))

@@ -101,7 +101,7 @@ class Figure10(Figure):
         return rows + self._stated(found) + text
 
     def _stated(self, found: dict[tuple[int, int], Outcome]) -> list[Row]:
-        """What the text quotes, ours and the model's."""
+        """Shares that the text quotes, ours and the model's."""
         quoted = []
         for said, number in ((FIRST_HASH_40, 0), (SECOND_HASH_40, 1)):
             ours = placed(found[40, HASHES])

@@ -46,7 +46,7 @@ READINGS: tuple[tuple[str, str, Value, Mapping[str, Said]], ...] = (
     ("walk", "Translation latency, of a walk", walk, TRANSLATION_SAVED),
 )
 DEVIATIONS = {"tlb": "revelator-figure-12"}
-"""Of readings that cannot be meant."""
+"""Deviations, by the reading that the paper cannot mean."""
 
 
 class Figure12(Figure):

@@ -30,7 +30,7 @@ def designs(paper: Paper) -> list[Design]:
 
 
 def unguessed(paper: Paper) -> Design:
-    """The same frames without an engine: what placing pages everywhere costs."""
+    """The same frames without an engine, for the cost of the placement."""
     return paper.designs["Radix"].changed("Radix, frames by hash", {TIERS: 3})
 
 

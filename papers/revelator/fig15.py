@@ -20,7 +20,7 @@ from .common import (
 from .fig12 import walk
 from .printed import WALK_SAVED
 
-# How many hashes there are, and how many are tried for frames of page tables.
+# Number of hashes, and the hashes that are tried for frames of page tables.
 TRIES = {
     "three hashes": (3, "all"),
     "six hashes": (6, "all"),

@@ -82,7 +82,7 @@ class Figure16(Figure):
 
     @staticmethod
     def _behind(means: dict[tuple[int, str, int], Means], rate: int) -> Row:
-        """How far the filter is behind a perfect one at most."""
+        """The largest loss of the filter against a perfect one."""
         gaps = [
             perfect / own
             for n in NUMBERS

@@ -23,7 +23,7 @@ def pressed(paper: Paper, base: str = "Revelator-VM") -> list[Design]:
 
 
 def only_right(paper: Paper) -> list[Design]:
-    """The same without wrong guesses: what these cost."""
+    """The same without wrong guesses, for their cost."""
     return [d.changed(d.label + ONLY_RIGHT, {FILTER: "perfect"}) for d in pressed(paper)]
 
 
@@ -38,8 +38,8 @@ RELEASED_KEYS = {
 def as_released(paper: Paper) -> list[Design]:
     """The baseline and Revelator under low pressure, with and without wrong guesses, elsewhere.
 
-    The MMU is that of the released configuration for virtual machines (mmu_virt.cfg): no walk
-    caches for the guest, and guest-physical pages in a TLB of 2,048 entries and 12 cycles.
+    The MMU is that of the released configuration for virtual machines (mmu_virt.cfg). The guest
+    has no walk caches, and guest-physical pages have a TLB of 2,048 entries and 12 cycles.
     """
     designs = [paper.designs["NP"], pressed(paper)[0], only_right(paper)[0]]
     return [d.changed(f"{d.label}, {RELEASED}", RELEASED_KEYS) for d in designs]

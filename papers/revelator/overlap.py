@@ -23,7 +23,7 @@ class Scenario:
     application: str
     changes: dict[str, Any] = field(default_factory=dict)
     process: int = 0
-    """Which process of the machine the program is."""
+    """Index of the program's process on the machine."""
 
 
 # Ours: the paper says no more of its machine than these names.
@@ -39,7 +39,7 @@ DESIGNS = {"buddy": "Radix", "tiered hash": "Revelator"}
 
 
 def frames(outcome: Outcome, process: int) -> dict[int, int]:
-    """Where the program's pages lie, by their virtual address."""
+    """Frames of the program's pages, by virtual address."""
     if outcome.failed or outcome.result.mappings is None:
         return {}
     return {page.address: page.at for page in outcome.result.mappings if page.process == process}
@@ -80,7 +80,7 @@ class Overlap(Figure):
         return replace(
             run,
             seed=run.seed + number * BOOTS,
-            # Where pages lie is known before the first instruction is timed.
+            # Pages are placed before the first timed instruction.
             instructions=1000,
             warmup=0,
             mappings=True,

@@ -1,4 +1,4 @@
-"""What this paper needs beside what every paper has: which programs are swept."""
+"""Keys of this paper alone: the programs of sweeps."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Json = dict[str, Any]
 
 
 class Revelator(Paper):
-    """A scale says which programs figures 13, 15 and 16 run: `sweep`, without it all of table 2."""
+    """A scale's `sweep` has the programs of figures 13, 15 and 16, by default all of table 2."""
 
     own_of_scales = ("sweep",)
 

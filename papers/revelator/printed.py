@@ -25,7 +25,7 @@ class Said:
     deviation: str = ""
 
     def row(self, group: str, series: str, value: float | None, unit: str = "", **more: Any) -> Row:
-        """Ours beside it."""
+        """A row with our number beside the printed one."""
         if self.points is not None:
             more.setdefault("tolerance", self.points / self.value)
         if self.deviation:

@@ -27,7 +27,7 @@ OURS = ("Revelator low", "Revelator low, right guesses only")
 MEMORY_GB = 128
 """Table 1."""
 VERTEX_GB = 8.33e-6
-"""Of a graph in GraphBIG's layout: 67 GB are 8 million vertices."""
+"""GB of a vertex in GraphBIG's layout: 67 GB are 8 million vertices."""
 
 
 def footprint(paper: Paper, app: str) -> float:
@@ -40,10 +40,10 @@ def footprint(paper: Paper, app: str) -> float:
 
 @dataclass(frozen=True)
 class Change:
-    """Keys that are otherwise: of every design, and of huge pages under low and high fragmentation.
+    """Changed keys: of every design, and of huge pages under low and high fragmentation.
 
-    With `first` the share of the program's memory that is huge, under each, is given to whoever
-    asks first.
+    `first` are the shares of the program's memory that are huge under each. The first requests
+    get them.
     """
 
     name: str
@@ -69,12 +69,12 @@ class Change:
 
 
 def served(share: float) -> Json:
-    """That share of the requests for 2 MB blocks is served, each at random."""
+    """Keys by which that share of the requests for 2 MB blocks succeeds, each at random."""
     return {"os.fragmentation": {"served_2mb": share}}
 
 
 def free(share: float) -> Json:
-    """That share of the memory's 2 MB blocks is free, for whoever comes first."""
+    """Keys by which that share of the memory's 2 MB blocks is free, for the first requests."""
     return {"os.fragmentation": {"available_2mb": share}}
 
 
@@ -97,7 +97,7 @@ CHANGES = (
     Change("an L1 TLB of 128 entries for 2 MB pages", {"mmu.l1d.large.entries": 128}),
 )  # fmt: skip
 
-# What is read, and what the paper has of it.
+# Quantities by name, with their reader and the paper's numbers.
 SAVED: tuple[tuple[str, Value, Mapping[str, Said]], ...] = (
     ("MPKI of the L2 cache", l2_mpki, MPKI_SAVED),
     ("the same, prefetches of the L1 counted", l2_mpki_of_sniper, MPKI_SAVED),

@@ -46,7 +46,7 @@ def at(paper: Paper, design: str, available: int) -> Design:
 
 
 def label(design: str, available: int) -> str:
-    """What that is called."""
+    """The name of a design with that share of 2 MB blocks."""
     return f"{design} {available}%"
 
 

@@ -1,4 +1,4 @@
-"""What the figures share: a case, the run that it is, and what is read of it."""
+"""A case of the figures, its run, and the numbers of its outcome."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ SCALED = (
 
 @dataclass(frozen=True)
 class Case:
-    """One bar or point: a program, what stands before it, and its requests."""
+    """A bar or point: a program, the table in front of it, and its requests."""
 
     program: str
     table: str
@@ -60,15 +60,15 @@ class Case:
     keys: tuple[tuple[str, object], ...] = field(default=())
     """Configuration keys that are changed."""
     fewer: int = 0
-    """By how much there are fewer keys than in the paper; 0: as the scale has it."""
+    """Factor by which the keys are fewer than in the paper; 0 takes the scale's."""
 
     def of(self, **changes: object) -> Case:
-        """The same but for some of it."""
+        """The same case with some fields changed."""
         return replace(self, **changes)  # type: ignore[arg-type]
 
     @property
     def base(self) -> Case:
-        """What its speedup is over: the same without a table."""
+        """The base of its speedup: the same case without a table."""
         keys = tuple(key for key in self.keys if not key[0].startswith("shortcut."))
         # Requests before leave nothing without a table, but for Redis's buckets.
         params = tuple(param for param in self.params if param[0] != "earlier")
@@ -128,17 +128,17 @@ def runs(paper: Paper, cases: Iterable[Case]) -> Runs:
 
 @dataclass(frozen=True)
 class Found:
-    """What became of cases."""
+    """The outcomes of cases."""
 
     paper: Paper
     results: Results
 
     def outcome(self, case: Case) -> Outcome:
-        """Of one."""
+        """The outcome of a case."""
         return self.results(run(self.paper, case))
 
     def get(self, case: Case, name: str) -> float | None:
-        """A number of it."""
+        """A statistic of a case; None if its run failed."""
         outcome = self.outcome(case)
         return None if outcome.failed else outcome.get(name)
 
@@ -147,27 +147,27 @@ class Found:
         return self.get(case, "cycles_per_request")
 
     def over(self, case: Case, base: Case) -> float | None:
-        """How many times as fast one case is as another."""
+        """The speedup of one case over another."""
         own, other = self.cycles(case), self.cycles(base)
         return other / own if own and other else None
 
     def speedup(self, case: Case) -> float | None:
-        """Over the same without a table."""
+        """The speedup over the same case without a table."""
         return self.over(case, case.base)
 
     def why(self, case: Case) -> str:
-        """Why it, or what it is compared with, has no numbers."""
+        """The reason if a case or its base has no numbers."""
         return self.outcome(case).why or self.outcome(case.base).why
 
     def a_request(self, case: Case, *names: str) -> float | None:
-        """Some numbers together, for each request."""
+        """The sum of some statistics a request."""
         values = [self.get(case, name) for name in (*names, "requests")]
         if any(value is None for value in values[-1:]) or not values[-1]:
             return None
         return sum(value or 0.0 for value in values[:-1]) / values[-1]
 
     def saved(self, case: Case, *names: str) -> float | None:
-        """By how many per cent such numbers are below those without a table."""
+        """The reduction of that sum relative to the case without a table, in per cent."""
         own, other = self.a_request(case, *names), self.a_request(case.base, *names)
         return 100 * (1 - own / other) if own is not None and other else None
 
@@ -177,12 +177,13 @@ class Found:
         return 100 * (1 - hits / loads) if loads and hits is not None else None
 
     def missed_in_software(self, case: Case) -> float | None:
-        """Per cent of the lookups of a table in software that found nothing, of `map`'s requests.
+        """Misses of a table in software, in per cent of the lookups of `map`'s requests.
 
-        Nothing counts them, so it comes from instructions. Two programs with the same requests
-        and the same table miss as often, and what they execute more or less of is the way to the
-        record: l for each GET. Without a table they differ by l + s (s is what SETs differ by),
-        with one that misses m by m l + s; the machine's table, whose m is counted, gives l and s.
+        No counter has them, so they come from instructions. Two programs with the same requests
+        and the same table miss equally often. They differ by the search for the record: by l
+        instructions a GET. Without a table their difference is l + s, where s is that of SETs.
+        With a table that misses m of the lookups it is m l + s. The machine's table, whose m is
+        counted, gives l and s.
         """
         counted = self.missed(case.of(table="STLT", slb=SLB_OF_STLT))
         differ = []
@@ -209,9 +210,9 @@ class Found:
 def conflicts(keys: float, sets: float, ways: int) -> float:
     """Share of uniform requests that miss because their set has more keys than rows.
 
-    Of a set with x keys that are asked for equally often the rows hold `ways`, whichever they
-    replace, so 1 - ways / x of its requests miss. With x Poisson distributed around L = keys /
-    sets and weighted by its x / L of the requests that is E[max(x - ways, 0)] / L.
+    The rows of a set with x equally frequent keys hold `ways` of them under any replacement
+    policy. So 1 - ways / x of the set's requests miss. x is Poisson distributed around
+    L = keys / sets, and has x / L of the requests. The share is thus E[max(x - ways, 0)] / L.
     """
     mean = keys / sets
     probability, beyond, x = exp(-mean), 0.0, 0
@@ -222,8 +223,8 @@ def conflicts(keys: float, sets: float, ways: int) -> float:
     return beyond / mean
 
 
-def never_asked(requests: float, keys: float) -> float:
-    """Share of uniform requests for a key that none of so many before asked for."""
+def never_requested(requests: float, keys: float) -> float:
+    """Share of uniform requests for a key that none of the earlier requests had."""
     return exp(-requests / keys)
 
 

@@ -14,7 +14,7 @@ SHORT = Case("Redis", "STLT")
 SHORT_NO_WALKS = SHORT.of(design="Perfect TLB, STLT")
 SIPHASH = SHORT.of(fast_hash="siphash")
 SIP_INSTRUCTIONS, XXH3_INSTRUCTIONS = 133, 45
-"""Of the fast hashes as they are executed (docs/workloads.md)."""
+"""Instructions of the fast hashes as they are executed (docs/workloads.md)."""
 
 
 class Figure1(Figure):

@@ -26,7 +26,7 @@ def cases() -> list[Case]:
 
 
 def label(case: Case) -> str:
-    """As the paper has it: Z for zipf, L for latest, U for uniform."""
+    """The paper's label: Z for zipf, L for latest, U for uniform."""
     return f"{case.program} {case.distribution[0].upper()}"
 
 

@@ -1,4 +1,4 @@
-"""How the speedup grows with the keys, of a whole GET and of the lookup alone."""
+"""Speedup of a whole GET and of the lookup alone, by the number of keys."""
 
 from __future__ import annotations
 

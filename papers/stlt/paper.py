@@ -1,4 +1,4 @@
-"""What this paper needs beside what every paper has: keys and warm-up of a scale."""
+"""Keys of this paper alone: keys and warm-up of a scale."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Json = dict[str, Any]
 
 
 class Stlt(Paper):
-    """A scale has `keys`; tables and the requests before go with them."""
+    """A scale has `keys`; the sizes of tables and the earlier requests are proportional."""
 
     own_of_scales = ("keys", "sizes", "sweep")
 
@@ -22,7 +22,7 @@ class Stlt(Paper):
         )
         self.keys = own.count("keys", least=1)
         self.fewer = whole.count("keys", least=1) // self.keys
-        """By how much there are fewer keys than in the paper; a power of two."""
+        """Factor by which the keys are fewer than in the paper; a power of two."""
         self.sizes = own.wholes("sizes", 1, 1 << 20)
         """MB of the tables that are swept; without it all."""
         self.sweep = own.texts("sweep")

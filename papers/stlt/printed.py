@@ -24,7 +24,7 @@ class Said:
     deviation: str = ""
 
     def row(self, group: str, series: str, value: float | None, unit: str = "", **more: Any) -> Row:
-        """Ours beside it."""
+        """A row with our number beside the printed one."""
         if self.tolerance is not None:
             more.setdefault("tolerance", self.tolerance)
         if self.deviation:

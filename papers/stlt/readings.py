@@ -48,7 +48,7 @@ READINGS: dict[str, tuple[Params, Keys]] = {
         (("mmu.walk_caches.entries", 0),),
     ),
 }
-"""What is changed of the program and of the machine."""
+"""Changed parameters of the program, and changed keys of the machine, by reading."""
 
 
 def case(paper: Paper, reading: str, program: str, distribution: str) -> Case:

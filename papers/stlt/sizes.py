@@ -8,12 +8,12 @@ from .common import KERNELS, SIZES, SLB_SAME_ENTRIES, Case
 
 
 def sizes(paper: Paper) -> tuple[int, ...]:
-    """MB that a scale has time for: all, or what it names."""
+    """Sizes at a scale, in MB: those that it names, or all."""
     return tuple(getattr(paper, "sizes", ())) or SIZES
 
 
 def containers(paper: Paper) -> tuple[str, ...]:
-    """Those of figure 17 that a scale has time for."""
+    """Containers of figure 17 at a scale: those that it names, or all."""
     return tuple(getattr(paper, "sweep", ())) or KERNELS
 
 

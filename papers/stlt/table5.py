@@ -15,7 +15,7 @@ from .common import (
     Case,
     Found,
     conflicts,
-    never_asked,
+    never_requested,
     runs,
 )  # fmt: skip
 from .printed import MISSES, TABLE_5, UNIFORM
@@ -28,7 +28,7 @@ def closed_form(megabytes: float, ways: int = WAYS) -> float:
     """Per cent of uniform requests that miss a table of the paper's, of its size or another."""
     sets = megabytes * MB / ROW_BYTES / ways
     full = conflicts(KEYS, sets, ways)
-    return 100 * (1 - (1 - full) * (1 - never_asked(EARLIER, KEYS)))
+    return 100 * (1 - (1 - full) * (1 - never_requested(EARLIER, KEYS)))
 
 
 def of_misses(per_cent: float) -> float:

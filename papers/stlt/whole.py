@@ -34,8 +34,8 @@ SERIES: dict[str, Case] = {
         params=(("earlier", str(8 * EARLIER)),),
     ),
 }  # fmt: skip
-"""The table as it is; `loadVA` that replies before its row has come; and eight times as many
-requests before, so that hardly a record is asked for the first time."""
+"""The table as it is; with `loadVA` that replies before its row arrives; and with more earlier
+requests, so that few records have no row."""
 
 
 def redis() -> list[Case]:

@@ -38,7 +38,7 @@ def main(argv: list[str] | None = None) -> NoReturn:
                 "time, or raise the limit (ulimit -v, the container's)"
             )
         except ImportError as error:
-            # As when a limit leaves no room for a library.
+            # A limit of memory may leave no room for a library.
             status = Failure.exit_status
             _complain(f"a library cannot be loaded: {error}; see 'pagewalk doctor'")
         except KeyboardInterrupt:

@@ -6,13 +6,13 @@ from pagewalk.native import Hosts
 from pagewalk.programs.generators import Streams
 
 class UserError(Exception):
-    """What was asked for makes no sense."""
+    """A run, name or option that is invalid."""
 
     fields: str
     """The error's parts as JSON."""
 
 class Failure(Exception):
-    """What was asked for could not be done."""
+    """A valid request that failed."""
 
     fields: str
     """The error's parts as JSON."""
@@ -25,7 +25,7 @@ def model_version() -> int: ...
 def run(
     spec: str, progress: Callable[[str], bool] | None = None, hosts: Hosts | None = None
 ) -> str: ...
-def portion(
+def run_shard(
     spec: str, number: int, of: int, progress: Callable[[str], bool] | None = None
 ) -> str: ...
 def run_custom(

@@ -45,7 +45,7 @@ def design(
     True})``: a variant, whose name in results says what differs, as that of
     ``design("thp[placement.thp.giant=true]")`` does.
 
-    The fields show the design on `machine`, on which it is then simulated; without one they
+    The fields show the design on `machine`, on which it is then simulated. Without `machine` they
     show it on the default machine, and the design can be simulated on any.
 
     Raises `UserError` for a name that there is not, and for a mistake in a file or in `settings`.
@@ -138,13 +138,13 @@ def compare(
     """Simulates designs side by side on one program; the first is the reference.
 
     Exactly one of `workload` (with `size` in bytes or as ``"4GiB"``, `threads`
-    and `params`), `trace`, `mix` and `program` says what runs. `mix` is a list of
-    programs that run side by side, each a text as on the command line
-    (``"gups:size=4GiB"``) or a dictionary (``{"workload": "gups", "size": "4GiB"}``,
-    ``{"trace": "prog.pwt"}``). `workload` is the name of
-    a built-in program, or a program of one's own: a generator of NumPy arrays of
-    addresses, of structured arrays or of `Block`s, or a list of one for each
-    thread; `mappings` says what memory it has, and without it mappings are
+    and `params`), `trace`, `mix` and `program` names the program. `mix` is a list of
+    programs that run side by side. Each is a text as on the command line,
+    ``"gups:size=4GiB"``, or a dictionary, ``{"workload": "gups", "size": "4GiB"}``
+    or ``{"trace": "prog.pwt"}``. `workload` is the name of
+    a built-in program, or a program of one's own. That is a generator of NumPy arrays of
+    addresses, of structured arrays or of `Block`s, or a list of one generator for each
+    thread. `mappings` is its memory; without it mappings are
     inferred. Each design's `translation_cost` is measured against perfect TLBs, which run
     beside the designs. `skip`, `warmup` and
     `instructions` are counts or texts such as ``"100M"``; `sample` is
@@ -153,9 +153,9 @@ def compare(
     made for a machine is simulated on it. `machine` may be a list: all designs then run on each,
     and ``result["epyc-milan", "thp"]`` is one of them. Python's lock is free while the engine runs.
 
-    Raises `UserError` for what makes no sense, `Failure` for what went wrong, and
-    `WorkloadError` for a mistake in a program of one's own, whose `result` is
-    what was measured until then. Ctrl-C ends the run and is raised as `Interrupted`, a
+    Raises `UserError` for invalid arguments, and `Failure` for a run that failed. Raises
+    `WorkloadError` for a mistake in a program of one's own; its `result` is the
+    result until then. Ctrl-C ends the run and is raised as `Interrupted`, a
     KeyboardInterrupt whose `result` is likewise; a second one does not wait for the result.
     """
     if isinstance(designs, (str, os.PathLike, Config)):

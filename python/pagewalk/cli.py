@@ -74,6 +74,7 @@ def _root(
 @takes(options.OPTIONS)
 def run(
     design: Annotated[str, flag(options.DESIGN)] = sources.DEFAULT_DESIGN,
+    verbose: Annotated[bool, flag(options.VERBOSE)] = False,
     **flags: Any,
 ) -> int:
     """Simulate one program on one machine with one design."""
@@ -81,7 +82,7 @@ def run(
         raise UserError(
             "run takes a single machine; compare takes several", about=RunOption("machine")
         )
-    return _simulate("run", [design], flags)
+    return _simulate("run", [design], {**flags, "verbose": verbose})
 
 
 @app.command(epilog="Example: pagewalk compare --designs radix,thp -- ./prog args")
@@ -120,9 +121,7 @@ def _simulate(kind: str, designs: list[str], flags: dict[str, Any]) -> int:
     program = _program(flags["ctx"], flags["extra"])
     source = _source(flags, program)
     values = sources.limited(flags, source)
-    if kind == "compare":
-        values = options.with_cost(values, source)
-    spec = options.specification(values, designs, source)
+    spec = options.specification(options.with_cost(values, source), designs, source)
     machines = len(spec["machine"]) if isinstance(spec["machine"], list) else 1
     drawn = figures.asked(
         flags["figure"] or [],
@@ -153,7 +152,7 @@ def _simulate(kind: str, designs: list[str], flags: dict[str, Any]) -> int:
         result = Result(native.run(spec, bar, hosts))
     # Standard output is the program's, or a file's that was asked to go there.
     ours = sys.stderr if program or "-" in [path for _, path in outputs] else sys.stdout
-    show = report.run if kind == "run" else report.compare
+    show = partial(report.run, verbose=flags["verbose"]) if kind == "run" else report.compare
     writers: list[tuple[str | None, Callable[[str], object]]] = [
         (flags["json_file"], result.write_json),
         (flags["parquet"], result.write_parquet),
@@ -336,7 +335,9 @@ def trace_convert(
 def trace_regions(
     path: Annotated[str, typer.Argument(metavar="FILE", help="Trace to divide into regions.")],
     length: Annotated[str, typer.Option(metavar="N", help="Instructions in a region.")] = "10M",
-    most: Annotated[int, typer.Option(metavar="N", min=1, help="Maximum number of regions.")] = 30,
+    max_regions: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Maximum number of regions.")
+    ] = 30,
     seed: Seed = 1,
     out: Annotated[
         str | None,
@@ -360,7 +361,9 @@ def trace_regions(
     of_all = options.read("seed", seed)
     parsed = parse_count(length, "--length")
     with Bar(reports=False) as bar:
-        found = regions.find(_trace(path), length=parsed, most=most, seed=of_all, observer=bar)
+        found = regions.find(
+            _trace(path), length=parsed, max_regions=max_regions, seed=of_all, observer=bar
+        )
     if found is None:
         raise Terminated(bar.stopped_by)
     _write_and_show(

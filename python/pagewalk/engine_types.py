@@ -23,7 +23,7 @@ Json: TypeAlias = dict[str, Any]
 Auto: TypeAlias = Literal["auto"]
 """The word `auto`."""
 Compression: TypeAlias = Literal["none", "xz", "gzip", "zstd"]
-"""How a file is compressed."""
+"""Compression of a file."""
 Format: TypeAlias = Literal["champsim", "lackey", "pwt"]
 """The formats that are read."""
 Group: TypeAlias = Literal["core", "caches", "tlbs", "walk_caches", "engine", "dram"]
@@ -42,7 +42,7 @@ Status: TypeAlias = Literal[
 """Completion status of a design."""
 WorkUnit: TypeAlias = Literal["instruction", "request"]
 """The unit of work whose cycles speedups compare."""
-Followed: TypeAlias = int | Auto | None
+FilteredLength: TypeAlias = int | Auto | None
 """A number of instructions; in JSON null for all, a number, or `"auto"`."""
 
 
@@ -59,7 +59,7 @@ class BlockVectors(TypedDict):
     request: str | None
     """The program's word for a request, if it counts any."""
     stretches: list[Stretch]
-    """Stretches of the length that was asked for, but for the last."""
+    """Stretches of the required length, but for the last."""
 
 
 class Converted(TypedDict):
@@ -272,7 +272,7 @@ class Host(TypedDict):
     """Host threads used."""
     peak_rss_bytes: int
     """Largest resident set of the process so far, bytes."""
-    portions_elsewhere: NotRequired[int]
+    remote_shards: NotRequired[int]
     """Shards of a recording's samples that remote hosts simulated."""
 
 
@@ -409,7 +409,7 @@ class Limits(TypedDict):
 
 
 class Made(TypedDict):
-    """How a `.pwt` was made."""
+    """Origin of a `.pwt`."""
 
     name: str
     """Name of the program."""
@@ -696,7 +696,7 @@ class RunResult(TypedDict):
     """True if a design did not reach the end of its measured part."""
     seed: int
     """Seed of the run."""
-    source: Source
+    source: SourceInfo
     """The program."""
     machine: Machines
     """Name of the machine, or names of several, as given."""
@@ -835,7 +835,7 @@ class ShortcutBuffers(TypedDict):
     """Shortcut translation buffer (STB)."""
 
 
-class Source(TypedDict):
+class SourceInfo(TypedDict):
     """The program of a run."""
 
     name: str
@@ -873,7 +873,7 @@ class Statistic(FromJson):
 
 
 class Stretch(TypedDict):
-    """Some instructions of a trace that follow each other."""
+    """Consecutive instructions of a trace."""
 
     instructions: int
     """Number of instructions."""
@@ -938,7 +938,7 @@ class TraceInfo(TypedDict):
     no_dependences: bool
     """True if there is no register information: loads are taken as independent."""
     has_roi: bool
-    """True if there is a region of interest: one was announced, or found."""
+    """True if there is a region of interest: the header has the flag, or a mark was found."""
     partial: str | None
     """Why it is only a part of the run, when that is known."""
     exit_status: int | None
@@ -955,7 +955,7 @@ class Warming(TypedDict):
     The program is fast-forwarded to the warming.
     """
 
-    followed: Followed
+    filtered: FilteredLength
     """Instructions of filtered functional warming: only accesses to lines that were not used
     recently warm caches and TLBs.
     """

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 FLAGS = {"settings": "--set", "params": "--param", "json_file": "--json", "program": "--"}
-"""Flags that do not follow from the option's name."""
+"""Flags that differ from the option's name."""
 
 
 def as_flag(name: str) -> str:
@@ -92,10 +92,10 @@ def _from_engine(part: Any) -> Part:
 class PagewalkError(Exception):
     """Base class of both errors of this package.
 
-    `option` is the option of the run that it is about, by its name in Python such as
-    ``skip_requests``, or the key of the configuration such as ``mmu.walkers``; None for none.
-    `place` says where the cause was read: a file with its line, a design, a machine or a program;
-    None where that is not known. `text` is the rest of the sentence. `str` has all three.
+    `option` is the name in Python of the wrong option, such as ``skip_requests``, or the
+    configuration key, such as ``mmu.walkers``, or None. `place` is the place of the cause: a file
+    with its line, a design, a machine or a program; None if it is unknown. `text` is the rest of
+    the sentence. `str` has all three.
     """
 
     exit_status = 1
@@ -146,7 +146,7 @@ class PagewalkError(Exception):
 
     @property
     def place(self) -> str | None:
-        """Where the cause was read."""
+        """The place of the cause, such as a file and a line in it; None if unknown."""
         return self._written(self._place) if self._place else None
 
     @property

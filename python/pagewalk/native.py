@@ -87,14 +87,14 @@ else:
     _engine = _Late()
 
 
-def _asked(question: Callable[P, str], *arguments: P.args, **named: P.kwargs) -> Any:
+def _query(function: Callable[P, str], *arguments: P.args, **named: P.kwargs) -> Any:
     """The engine's answer, decoded from JSON; its errors become `UserError` and `Failure`."""
-    return json.loads(_answered(question, *arguments, **named))
+    return json.loads(_call(function, *arguments, **named))
 
 
-def _answered(question: Callable[P, str], *arguments: P.args, **named: P.kwargs) -> str:
+def _call(function: Callable[P, str], *arguments: P.args, **named: P.kwargs) -> str:
     try:
-        return question(*arguments, **named)
+        return function(*arguments, **named)
     except _engine.UserError as error:
         raise UserError.of_engine(error.fields) from None
     except _engine.Failure as error:
@@ -113,19 +113,19 @@ def model_version() -> int:
 
 def designs() -> list[Shipped]:
     """The shipped designs."""
-    answer: list[Shipped] = _asked(_engine.designs)
+    answer: list[Shipped] = _query(_engine.designs)
     return answer
 
 
 def machines() -> list[Shipped]:
     """The shipped machines."""
-    answer: list[Shipped] = _asked(_engine.machines)
+    answer: list[Shipped] = _query(_engine.machines)
     return answer
 
 
 def workloads() -> list[Program]:
     """The built-in programs."""
-    answer: list[Program] = _asked(_engine.workloads)
+    answer: list[Program] = _query(_engine.workloads)
     return answer
 
 
@@ -139,13 +139,13 @@ _REPORTED = {
 def explain(name: str) -> Explanation:
     """The definitions of a name, or the names nearest to it."""
     known = _REPORTED.get(" ".join(re.split(r"[\s_-]+", name.strip().lower())), name)
-    answer: Explanation = _asked(_engine.explain, visible(known))
+    answer: Explanation = _query(_engine.explain, visible(known))
     return answer
 
 
 def topics() -> dict[str, list[str]]:
     """All names that can be explained by their kind, but for those of counters."""
-    answer: dict[str, list[str]] = _asked(_engine.topics)
+    answer: dict[str, list[str]] = _query(_engine.topics)
     return answer
 
 
@@ -170,19 +170,19 @@ def resolve(machine: str, design: str) -> Resolved:
 
 def resolved(spec: Json) -> list[Resolved]:
     """The whole configuration of each design of a run."""
-    answer: list[Resolved] = _asked(_engine.resolve, _spec(spec))
+    answer: list[Resolved] = _query(_engine.resolve, _spec(spec))
     return answer
 
 
 def run_options() -> dict[str, str]:
     """The flags of all run options that an error of the engine can name, by name."""
-    answer: dict[str, str] = _asked(_engine.run_options)
+    answer: dict[str, str] = _query(_engine.run_options)
     return answer
 
 
 def shortcut_buffers() -> ShortcutBuffers:
     """Entries of a core's buffers for a shortcut from keys to records (STLT)."""
-    answer: ShortcutBuffers = _asked(_engine.shortcut_buffers)
+    answer: ShortcutBuffers = _query(_engine.shortcut_buffers)
     return answer
 
 
@@ -194,7 +194,7 @@ def statistics() -> Definitions:
 @cache
 def _defined(_engine: ModuleType) -> Definitions:
     # To find all counters takes a machine, which is made once for each engine.
-    answer: Definitions = _asked(_engine.statistics)
+    answer: Definitions = _query(_engine.statistics)
     return answer
 
 
@@ -219,37 +219,37 @@ def _metrics(_engine: ModuleType) -> tuple[str, ...]:
 
 def config_keys() -> list[Key]:
     """Every configuration key."""
-    answer: list[Key] = _asked(_engine.config_keys)
+    answer: list[Key] = _query(_engine.config_keys)
     return answer
 
 
 def schema() -> Json:
     """JSON Schema of the configuration."""
-    answer: Json = _asked(_engine.schema)
+    answer: Json = _query(_engine.schema)
     return answer
 
 
 def result_schema() -> Json:
     """JSON Schema of a result, with all other answers among its definitions."""
-    answer: Json = _asked(_engine.result_schema)
+    answer: Json = _query(_engine.result_schema)
     return answer
 
 
 def trace_info(path: str) -> TraceInfo:
     """Counts of a trace's contents, and its header."""
-    answer: TraceInfo = _asked(_engine.trace_info, path)
+    answer: TraceInfo = _query(_engine.trace_info, path)
     return answer
 
 
 def trace_check(path: str) -> TraceCheck:
     """Reads a trace to its end."""
-    answer: TraceCheck = _asked(_engine.trace_check, path)
+    answer: TraceCheck = _query(_engine.trace_check, path)
     return answer
 
 
 def trace_convert(source: str, target: str, *, keep_good: bool = False) -> Converted:
     """Converts a trace to the format of the target's ending; returns counts of the conversion."""
-    answer: Converted = _asked(_engine.trace_convert, source, target, keep_good)
+    answer: Converted = _query(_engine.trace_convert, source, target, keep_good)
     return answer
 
 
@@ -261,19 +261,19 @@ def block_vectors(
     None if a signal requested a stop.
     """
     answer: BlockVectors | None = _watched(
-        lambda progress: _asked(_engine.block_vectors, path, length, seed, progress), observer
+        lambda progress: _query(_engine.block_vectors, path, length, seed, progress), observer
     )
     return answer
 
 
 def doctor() -> Installed:
     """The installed tools that the engine has found on this host."""
-    answer: Installed = _asked(_engine.doctor)
+    answer: Installed = _query(_engine.doctor)
     return answer
 
 
 _OF_THE_SYSTEM = (("trace", "path"), ("program", "argv"), ("perfetto",))
-"""Where a specification has names of files and arguments, which need not be UTF-8."""
+"""Places in a specification of file names and arguments, which need not be UTF-8."""
 
 
 def _spec(spec: Json) -> str:
@@ -312,44 +312,42 @@ def _utf8(text: str, place: tuple[str, ...]) -> str:
 
 
 class Hosts(Protocol):
-    """Other hosts, which simulate shards of a run by `portion`."""
+    """Other hosts, which simulate shards of a run by `run_shard`."""
 
     def begin(self, text: str, numbers: list[int], of: int) -> None:
         """Starts the simulation of shards of a specification, out of `of` in all."""
 
-    def news(self) -> list[tuple[int, str, Any]]:
+    def events(self) -> list[tuple[int, str, Any]]:
         """Events of shards since the last call; the engine calls about five times a second.
 
-        Each is ``(number, "share", 0.5)``, ``(number, "ended", text)``, or, where it is to be
-        simulated here, ``(number, "failed", why)``.
+        Each is ``(number, "share", 0.5)``, ``(number, "ended", text)``, or ``(number, "failed",
+        why)``. This host simulates a failed shard.
         """
 
 
 def run(spec: Json, observer: Observer | None = None, hosts: Hosts | None = None) -> RunResult:
-    """Simulates what `spec` describes; a first Ctrl-C gives the result up to there.
+    """Simulates the run of a specification; a first Ctrl-C ends it with a partial result.
 
     It calls the observer's `stopping`, so that the observer can inform the user.
     """
     text = _spec(spec)
     answer: RunResult = _watched(
-        lambda progress: _asked(_engine.run, text, progress, hosts), observer
+        lambda progress: _query(_engine.run, text, progress, hosts), observer
     )
     return answer
 
 
-def portion(spec: Json, number: int, of: int, observer: Observer | None = None) -> str:
+def run_shard(spec: Json, number: int, of: int, observer: Observer | None = None) -> str:
     """Simulates a shard for the host whose `Hosts` ordered it; returns the engine's answer."""
     text = _spec(spec)
-    return _watched(
-        lambda progress: _answered(_engine.portion, text, number, of, progress), observer
-    )
+    return _watched(lambda progress: _call(_engine.run_shard, text, number, of, progress), observer)
 
 
 def run_custom(spec: Json, streams: Streams, observer: Observer | None = None) -> RunResult:
     """Simulates a program of the user's own, as `run` does others."""
     text = _spec(spec)
     answer: RunResult = _watched(
-        lambda progress: _asked(_engine.run_custom, text, streams, progress), observer
+        lambda progress: _query(_engine.run_custom, text, streams, progress), observer
     )
     return answer
 
@@ -358,7 +356,7 @@ def record(spec: Json, out: str, observer: Observer | None = None) -> RecordResu
     """Writes the stream of a source into a trace."""
     text = _spec(spec)
     answer: RecordResult = _watched(
-        lambda progress: _asked(_engine.record, text, out, progress), observer
+        lambda progress: _query(_engine.record, text, out, progress), observer
     )
     return answer
 

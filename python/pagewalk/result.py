@@ -84,7 +84,7 @@ class Result:
 
     @property
     def speedup_kind(self) -> str:
-        """In words, where it is not cycles an instruction that speedups compare."""
+        """The kind of the speedups in words; empty if they compare cycles an instruction."""
         if self.designs[0].programs:
             return "weighted"
         return "by requests" if self.speedup_by == "request" else ""
@@ -172,10 +172,10 @@ class Result:
     def summary(self) -> polars.DataFrame:
         """One row a design, a column a number of the summary.
 
-        Numbers are Float64, null where a design has none; the columns are the same for every
-        run: `weighted_speedup`, `harmonic_speedup` and `antt` are those of a mix,
-        `translation_cost` is there where measured. Of several machines there is a row a machine
-        and design, with the column machine first.
+        Numbers are Float64, and null for a design without that number. The columns are the same
+        for every run. Only a mix has `weighted_speedup`, `harmonic_speedup` and `antt`.
+        `translation_cost` is null unless it was measured. A result of several machines has a row
+        for each machine and design, and the column machine first.
         """
         import polars
 
@@ -380,8 +380,8 @@ class Result:
         """Writes a chart for a column of a paper as SVG, PDF or PNG, by the ending of `path`.
 
         `chart` is ``speedup``, ``speedup-in-time`` of several machines, ``cycles``, ``energy``,
-        ``times``, a number of the summary, or one with ``-over-time`` where there are intervals;
-        without it the speedup, or of one design the cycles.
+        ``times``, or a number of the summary, with ``-over-time`` if the run has intervals. The
+        default is the speedup, or the cycles of a single design.
         """
         from pagewalk.view import figures
 

@@ -18,7 +18,7 @@ use pagewalk_structures::{Ring, Tiers, prefetch};
 use pagewalk_tables::{PomTlb, View};
 use pagewalk_units::{Asid, Cycle, Error, LINE_SHIFT};
 
-use self::ahead::Lookout;
+use self::ahead::Lookahead;
 pub use self::warm::TOGETHER;
 use crate::cycle_stack::{Cause, CycleStack, StackSlots};
 use crate::predictor::Predictor;
@@ -137,9 +137,9 @@ const NO_LINE: u64 = u64::MAX;
 const LONGEST: u64 = 15;
 /// Ops that fit into a cache line of the host.
 const OPS_OF_A_LINE: usize = 64 / size_of::<Op>();
-/// Ops of the next turn that are prefetched into the host's caches at the end of a turn.
-const ANNOUNCED_OPS: usize = 24;
-/// Most front-end barriers that are tracked until the next retirement.
+/// Ops to prefetch into the host's caches when [`Core::run`] ends at `until`.
+const HOST_PREFETCHED_OPS: usize = 24;
+/// Most stalls of the front end that are tracked until retirement reaches them.
 const BARRIERS: usize = 4;
 
 /// Wait of an instruction for its translation.
@@ -169,8 +169,7 @@ impl TranslationWait {
     }
 }
 
-/// Waits of an instruction before it was done, in order of time. It executed for the rest of the
-/// time.
+/// Waits of an instruction before it was done, in order of time. It executed in the remaining time.
 #[derive(Clone, Copy)]
 struct Waits {
     /// Slot until which it waited for its inputs.
@@ -219,22 +218,21 @@ pub struct Core {
     loads: Ring<u64>,
     load_queue: u64,
     load_count: u64,
-    /// Completion of each of the latest ops, in slots, by number. Producers further back have
-    /// retired.
+    /// Completion slot of each of the latest ops, by number. Older producers have retired.
     done: Ring<u64>,
     op_count: usize,
 
     /// Line of the latest fetched instruction.
     line: u64,
-    /// Line at which fetch continues after a taken branch.
+    /// Line of the target of a taken branch, at which fetch continues.
     target: u64,
     predictor: Predictor,
     /// State for wrong paths, if the core simulates them.
     wrong: Option<Box<WrongPath>>,
 
     stack: CycleStack,
-    /// Stalls of the front end, in ascending order. They are charged only when they delay
-    /// retirement.
+    /// Stalls of the front end, in ascending order. Only the slots by which they delay retirement
+    /// are charged.
     barriers: [Barrier; BARRIERS],
     barrier_count: usize,
     /// True if the simple instructions of the faulting op have already run.
@@ -242,7 +240,7 @@ pub struct Core {
     fault_at: Cycle,
 
     stats: CoreStats,
-    /// Latencies of the loads that are not first-level cache hits of the usual latency.
+    /// Load-to-use latencies other than that of a plain first-level hit.
     long_loads: Histogram,
     walked_loads: WalkedLoads,
     /// Number of requests at which [`Core::run`] and [`Core::warm`] end.
@@ -251,12 +249,12 @@ pub struct Core {
     warmed: u64,
     /// Requests that ended in functional warming.
     warmed_requests: u64,
-    /// Slots by which the clock ran in functional warming.
+    /// Slots by which functional warming advanced the clock.
     warm_slots: u64,
-    /// Thousandths of a cycle that the warming clock carries over.
+    /// Remainder of that advance, in thousandths of a cycle.
     warm_rest: u64,
     /// Lookahead for prefetches into the host's caches before ops are warmed.
-    lookout: Box<Lookout>,
+    lookahead: Box<Lookahead>,
 }
 
 impl Core {
@@ -268,7 +266,7 @@ impl Core {
         spec.check()?;
         let load_to_use = private.l1d_latency();
         let fetch_to_use = private.l1i_latency();
-        mmu.run_beside(load_to_use);
+        mmu.overlap_with_l1(load_to_use);
         Ok(Core {
             mmu,
             private,
@@ -286,8 +284,8 @@ impl Core {
             loads: Ring::new(spec.load_queue as usize, 0),
             load_queue: u64::from(spec.load_queue),
             load_count: 0,
-            // Micro-operations beyond the first of an instruction take no entry of the reorder
-            // buffer: room for three more for each instruction.
+            // Only the first micro-operation of an instruction takes an entry of the reorder
+            // buffer. There is room for three more for each.
             done: Ring::new(4 * spec.rob as usize, 0),
             op_count: 0,
             line: NO_LINE,
@@ -312,7 +310,7 @@ impl Core {
             warmed_requests: 0,
             warm_slots: 0,
             warm_rest: 0,
-            lookout: Box::new(Lookout::new()),
+            lookahead: Box::new(Lookahead::new()),
         })
     }
 
@@ -346,8 +344,8 @@ impl Core {
     ///
     /// The run ends when the local time reaches `until` (cycles), when [`Core::instructions`]
     /// reaches `limit`, when there are no more ops, or at an op that faults. [`Ran::at`] is the
-    /// next op to run. Neither bound splits an op: the last one may exceed it. Run a faulting op
-    /// again after the kernel has served the fault: it continues after its simple instructions.
+    /// next op to run. No bound splits an op, so the last op may exceed it. Run a faulting op again
+    /// after the kernel has served the fault: it continues after its simple instructions.
     pub fn run<B: Below>(
         &mut self,
         ops: &[Op],
@@ -407,8 +405,8 @@ impl Core {
             w.end(ops, at);
         }
         if stop == Stop::Quantum {
-            // Other cores run in between and evict these ops from the host's caches.
-            let next = ops[at..].iter().take(ANNOUNCED_OPS);
+            // Other cores run before the next call, and evict these ops from the host's caches.
+            let next = ops[at..].iter().take(HOST_PREFETCHED_OPS);
             next.step_by(OPS_OF_A_LINE).for_each(prefetch);
         }
         Ran { at, stop }

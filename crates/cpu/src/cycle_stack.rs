@@ -1,10 +1,10 @@
 //! The cycle stack: every retirement slot has one cause.
 //!
-//! Slots in which nothing retires are shared among the parts of the latency of the instruction that
-//! delays retirement. Its latency counts from the moment when its operands are ready. The share of
-//! a part is proportional to its length, wherever in the latency it lies. Only the tail that did
-//! not overlap with older instructions delays retirement, but a shorter early part would have moved
-//! the tail forward as much.
+//! Slots in which nothing retires are divided among the parts of the latency of the instruction
+//! that delays retirement. Its latency begins when its operands are ready. Each part gets a share
+//! in proportion to its length, wherever in the latency it lies. Only the end of the latency, which
+//! does not overlap with older instructions, delays retirement. But a shorter early part would let
+//! the instruction end earlier by as much.
 
 /// Cause to which a retirement slot is charged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -61,15 +61,15 @@ pub(crate) struct CycleStack {
 const FRACTION: u32 = 24;
 
 impl CycleStack {
+    /// Charges `slots` to `cause`.
     #[inline]
     pub fn add(&mut self, cause: Cause, slots: u64) {
         self.lost[cause as usize] += slots;
     }
 
-    /// Shares the slots `from..until` among the parts of a latency from `begin` to `until`. There
-    /// is at least one slot. Shares are whole slots and add up exactly. The position within a slot
-    /// at which fractions are rounded moves by the golden ratio from split to split. So no part
-    /// gains or loses in the long run.
+    /// Divides the slots `from..until`, at least one, among the parts of a latency from `begin` to
+    /// `until`. Shares are whole slots and add up exactly. The point at which fractions are rounded
+    /// moves by the golden ratio from split to split, so no part gains or loses in the long run.
     #[inline(always)]
     pub fn split(&mut self, (begin, from, until): (u64, u64, u64)) -> Split<'_> {
         debug_assert!(from < until);
@@ -122,12 +122,13 @@ pub(crate) struct Split<'a> {
     begin: u64,
     from: u64,
     until: u64,
-    /// Slots charged for one slot of the latency, as a fraction; 0: one to one, since nothing
-    /// overlapped with older instructions.
+    /// Slots charged for one slot of the latency, as a fixed-point fraction. 0: one to one, because
+    /// the latency does not overlap with older instructions.
     scale: u64,
     dither: u64,
-    /// End of the parts so far. `given`: slots charged so far.
+    /// End of the parts so far.
     at: u64,
+    /// Slots charged so far.
     given: u64,
 }
 

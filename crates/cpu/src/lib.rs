@@ -3,19 +3,21 @@
 //! Instructions dispatch in program order, at most `width` a cycle. An instruction dispatches when
 //! the reorder buffer and the load or store queue have room and the front end has delivered it. It
 //! executes when its producers are done; the number of execution units is not limited. It retires
-//! in order, at most `width` a cycle. Memory dependences are predicted perfectly: a load passes
-//! older stores to other bytes. It takes its data from the youngest older store to its own bytes
-//! until that store is written to the cache. Stores are written in order, one a cycle; their lines
-//! are requested when they retire.
+//! in order, at most `width` a cycle.
 //!
-//! The core makes one pass over the program: the times of an op depend only on older ops, and
-//! nothing is rolled back.
+//! Memory dependences are predicted perfectly: a load does not wait for older stores to other
+//! bytes. If an older store to its bytes is not yet written to the cache, the youngest such store
+//! forwards its data. Stores are written in order, one a cycle; their lines are requested when they
+//! retire.
+//!
+//! The core simulates each op once, in program order: the times of an op depend only on older ops,
+//! and nothing is rolled back.
 //!
 //! The program's stream holds no wrong paths. A core may reconstruct the loads of a wrong path from
 //! the code that it has seen (`core/wrong.rs`).
 //!
-//! Internal time is counted in slots, `width` to a cycle: each instruction has its own dispatch
-//! slot and retirement slot.
+//! Time inside the core is counted in slots, `width` to a cycle. Each instruction dispatches in a
+//! slot of its own, and retires in a slot of its own.
 
 mod core;
 mod cycle_stack;

@@ -22,8 +22,8 @@ pagewalk_stats::counters! {
 /// Bytes of the longest x86-64 instruction (Intel SDM vol. 2, 2.3.11).
 const LONGEST: u64 = 15;
 
-/// Flags of the branches that are predicted; all others are always right.
-const LEARNT: u8 = flags::CONDITIONAL | flags::INDIRECT | flags::RETURN;
+/// Flags of the branches that can be mispredicted.
+const PREDICTED: u8 = flags::CONDITIONAL | flags::INDIRECT | flags::RETURN;
 
 #[derive(Clone, Copy, Default, Debug)]
 struct Target {
@@ -61,6 +61,7 @@ pub(crate) struct Predictor {
     held: usize,
     /// Predicted target of the last mispredicted indirect jump; 0: none.
     predicted_target: u64,
+    /// Counters.
     pub stats: PredictorStats,
     /// Branches seen since the last fast-forward, if there was one.
     seen: Option<Box<Seen>>,
@@ -159,7 +160,7 @@ impl Predictor {
     pub fn predict(&mut self, op: &Op, counted: bool) -> bool {
         let right = self.predict_any(op, counted);
         if let Some(seen) = &mut self.seen
-            && op.flags & LEARNT != 0
+            && op.flags & PREDICTED != 0
         {
             seen.see(op.pc, right);
         }

@@ -11,9 +11,9 @@ struct Stretch {
     last: u64,
 }
 
-/// Retirement slots by instruction number, stored as stretches, so that instructions without waits
-/// cost nothing. The youngest stretch is open: it ends with the last instruction, which retires in
-/// the slot before `next`.
+/// Retirement slots by instruction number. They are stored as stretches, so that instructions that
+/// retire back to back cost nothing. The youngest stretch is open: it ends with the last
+/// instruction, which retires in the slot before `next`.
 #[derive(Clone, Debug)]
 pub(crate) struct Rob {
     size: u64,
@@ -54,8 +54,8 @@ impl Rob {
         }
     }
 
-    /// Slot at which the next instruction finds room, and the number of instructions from it on
-    /// that find room in the slots right after.
+    /// Slot in which the next instruction finds a free entry, and the number of instructions, from
+    /// it on, that find one in consecutive slots.
     #[inline(always)]
     pub fn room(&mut self) -> (u64, u64) {
         let Some(k) = self.count.checked_sub(self.size) else {
@@ -67,7 +67,7 @@ impl Rob {
         self.advance(k)
     }
 
-    /// As [`Rob::room`], if the oldest instruction `k` has left the stretch `head`.
+    /// As [`Rob::room`], if instruction `k`, which frees the entry, comes after the stretch `head`.
     #[inline]
     fn advance(&mut self, k: u64) -> (u64, u64) {
         while self.first != self.end {
@@ -94,9 +94,9 @@ impl Rob {
         }
     }
 
-    /// Slot at which the instruction `ahead` places after the next one to dispatch finds room, if
-    /// all before it take an entry and none retires. `None`: not before the next one has retired.
-    /// `ahead` must not decrease from call to call.
+    /// Slot in which an instruction finds a free entry, `ahead` places after the next one to
+    /// dispatch. Each instruction between them takes an entry, and none of these retires. `None`:
+    /// only after the next one retires. `ahead` must not decrease from call to call.
     pub fn freed(&self, cursor: &mut Freed, ahead: u64) -> Option<u64> {
         let Some(k) = (self.count + ahead).checked_sub(self.size) else {
             return Some(0);
@@ -116,6 +116,7 @@ impl Rob {
         })
     }
 
+    /// Ends the open stretch after instruction `end - 1`, which retires in slot `last`.
     #[inline]
     fn close(&mut self, end: u64, last: u64) {
         if end > self.closed_until {

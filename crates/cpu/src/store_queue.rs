@@ -20,13 +20,14 @@ struct Piece {
 
 const BUCKETS: usize = 256;
 
-/// The store queue: entries are allocated in order at dispatch and freed in order when the store is
-/// written. Loads find older stores to the same line through chains by line.
+/// The store queue. Entries are allocated in order at dispatch, and freed in order when the store
+/// is written. A load finds older stores to its line in a hash table of lines.
 #[derive(Clone, Debug)]
 pub(crate) struct StoreQueue {
     size: u64,
-    /// Slot at which each of the latest stores left the queue, by number.
+    /// Slot in which each of the latest stores leaves the queue, by number.
     leaves: Ring<u64>,
+    /// Number of stores so far.
     pub count: u64,
     /// Cycle at which the youngest store is written.
     pub last_commit: Cycle,
@@ -34,6 +35,7 @@ pub(crate) struct StoreQueue {
     pieces: Ring<Piece>,
     /// Next position; positions start at 1.
     next: u64,
+    /// Position of the newest piece in each bucket.
     newest: Box<[u64; BUCKETS]>,
     /// First position of a piece that may belong to a store in the queue.
     oldest: u64,
@@ -101,8 +103,8 @@ impl StoreQueue {
         self.next += 1;
     }
 
-    /// Cycle at which the data is known of the youngest store that overlaps bytes `low..=high` of
-    /// `line` and is not yet written at `now`.
+    /// Finds the youngest store that overlaps bytes `low..=high` of `line` and is not yet written
+    /// at `now`. Returns the cycle at which its data is known.
     #[inline]
     pub fn forward(&self, line: u64, low: u8, high: u8, now: Cycle) -> Option<Cycle> {
         if self.last_commit <= now {
@@ -115,7 +117,7 @@ impl StoreQueue {
         while at >= oldest {
             let p = self.pieces.get(at as usize);
             if p.line == line && p.low <= high && low <= p.high {
-                // Stores are written in order: older ones are written even earlier.
+                // Stores are written in order, so older ones are written earlier.
                 return (p.commit > now).then_some(p.data);
             }
             at = p.before;

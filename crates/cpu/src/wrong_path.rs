@@ -1,10 +1,14 @@
 //! State from which a core reconstructs wrong paths.
 //!
-//! A program's stream holds the right path alone. The code of a wrong path is learned from earlier
-//! executions, and so are the addresses of its loads. Register values are unknown. But an
-//! instruction whose inputs have the same [`Origin`] as before computes the same address as before.
-//! Instructions that access memory at fixed distances from one pointer do so from the next pointer,
-//! too. The path itself is in `core/wrong.rs`.
+//! A program's stream holds the right path alone. The core learns the code of wrong paths and the
+//! addresses of their loads from earlier executions. Register values are unknown. Instead, an
+//! address is predicted in two ways:
+//!
+//! - An instruction whose inputs have the same [`Origin`] as before accesses the same address.
+//! - An instruction that accesses memory at a fixed distance from a pointer does so from any
+//!   pointer.
+//!
+//! `core/wrong.rs` runs the wrong path.
 
 mod addresses;
 mod ahead;
@@ -44,8 +48,8 @@ pagewalk_stats::counters! {
     }
 }
 
-/// Fingerprint of a value's computation: the same instructions on the same inputs, down to words of
-/// memory. 0: unknown.
+/// Fingerprint of the computation of a value, down to the words of memory that it started from.
+/// Equal origins mean the same instructions on the same inputs. 0: unknown.
 pub(crate) type Origin = u64;
 
 /// Origin of a value that no op made: constants, and values made too long ago.
@@ -112,16 +116,19 @@ pub(crate) struct WrongPath {
     pub seen: u64,
     /// Number of this thread's first op.
     floor: u64,
-    /// Instruction of the previous op, and its number of ops so far.
+    /// Instruction of the previous op, and that op's index among the instruction's ops.
     before: (u64, u64),
     calls: Calls,
+    /// Address space of the ops, in the upper bits.
     space: u64,
     /// Position up to which the ops of [`crate::Core::run`] are learned.
     pub until: usize,
+    /// The right path after the branch.
     pub ahead: Ahead,
     names: Vec<u64>,
     /// Entries of `last` that the wrong path has overwritten.
     undo: Vec<(usize, (u64, u64))>,
+    /// Counters.
     pub stats: WrongPathStats,
 }
 
@@ -177,13 +184,13 @@ impl WrongPath {
         self.learn(&ops[self.until..at]);
     }
 
-    /// Sets the address space of the ops to come.
+    /// Sets the address space of the next ops.
     pub fn enter(&mut self, asid: Asid) {
         self.space = u64::from(asid.0) << 50;
     }
 
-    /// Name of an op: its instruction and its index among the instruction's ops. `before`: name and
-    /// number of ops of the instruction so far; updated.
+    /// Name of an op: its instruction and its index among the instruction's ops. `before`: the
+    /// previous op's instruction and index, which are replaced by this op's.
     #[inline]
     fn name(&self, pc: u64, before: &mut (u64, u64)) -> u64 {
         let instruction = (pc ^ self.space) << 3;
@@ -205,6 +212,7 @@ impl WrongPath {
         made + (u64::from(op.dep_latency[k]) << 1)
     }
 
+    /// Key of the word at `va`.
     #[inline]
     fn word(&self, va: u64) -> u64 {
         va ^ self.space << 8
@@ -225,6 +233,7 @@ impl WrongPath {
         }
     }
 
+    /// Learns one op.
     #[inline]
     fn learn_op(&mut self, op: &Op) {
         let mut before = self.before;
@@ -237,7 +246,7 @@ impl WrongPath {
             (d <= seen - floor).then(|| history.get((seen - d) as usize).name)
         });
         let origin = match op.kind {
-            // With inputs that no op made, the result may be anything: the instruction may count.
+            // Without inputs made by an op, the result may differ each time, as that of a counter.
             OpClass::Compute if from == [NOWHERE; 2] => mix(name, self.seen),
             OpClass::Compute | OpClass::Query => result(name, from, op.latency),
             OpClass::Load => {
@@ -295,7 +304,7 @@ impl WrongPath {
         let slot = addresses::hash(word) as usize % STORED;
         let (other, was) = self.stored[slot];
         if other != word && other != 0 {
-            // The pointer is now also known by its place in memory.
+            // The entry of the other word is lost: its pointer remains known by the word's address.
             self.pointers.copy(&mut self.addresses, was, mix(other, 3));
         }
         self.stored[slot] = (word, data);
@@ -306,7 +315,8 @@ impl WrongPath {
         self.calls
     }
 
-    /// Name of the branch that is learned next, and the state for [`WrongPath::look_ahead`].
+    /// Name of the branch `op`, which is learned next, and the naming state for
+    /// [`WrongPath::look_ahead`].
     pub fn branch(&self, op: &Op) -> (u64, (u64, u64)) {
         let mut before = self.before;
         (self.name(op.pc, &mut before), before)
@@ -331,8 +341,8 @@ impl WrongPath {
         self.code.op(block, k)
     }
 
-    /// Producer of `input` of the op with number `n`: of all ops that ever produced it, the one
-    /// executed last.
+    /// Producer of `input` of the op with number `n`: the latest execution of any instruction that
+    /// has produced this input before.
     pub fn producer(&self, input: &Input, n: u64) -> Producer {
         if input.inside > 0 {
             return Producer::Op(n - u64::from(input.inside));
@@ -372,8 +382,8 @@ impl WrongPath {
         }
     }
 
-    /// Records the result of op `n` of a wrong path, until [`WrongPath::leave`].
-    pub fn pass(&mut self, n: u64, name: u64, origin: Origin) {
+    /// Records the result of op `n` of a wrong path. [`WrongPath::leave`] undoes it.
+    pub fn record_result(&mut self, n: u64, name: u64, origin: Origin) {
         self.history.set(n as usize, Seen { name, origin });
         let slot = addresses::hash(name) as usize % LAST;
         self.undo.push((slot, self.last[slot]));

@@ -14,13 +14,13 @@ const AHEAD: usize = 6;
 
 /// Reads ahead. The first buffer is filled on the caller's thread, so that peeking at a file starts no thread.
 pub(crate) struct Ahead {
-    source: Source,
+    source: ReadAheadState,
     buffer: Vec<u8>,
     /// Bytes of `buffer` that have been consumed.
     at: usize,
 }
 
-enum Source {
+enum ReadAheadState {
     /// Nothing has been read.
     New(Box<dyn Read + Send>),
     /// The first buffer has been read.
@@ -36,7 +36,7 @@ enum Source {
 impl Ahead {
     pub(crate) fn new(reader: impl Read + Send + 'static) -> Self {
         Ahead {
-            source: Source::New(Box::new(reader)),
+            source: ReadAheadState::New(Box::new(reader)),
             buffer: Vec::new(),
             at: 0,
         }
@@ -44,23 +44,23 @@ impl Ahead {
 
     /// The buffer after `used`; empty at the end.
     fn next(&mut self, used: Vec<u8>) -> Result<Vec<u8>> {
-        if let Source::Thread(worker) = &mut self.source {
+        if let ReadAheadState::Thread(worker) = &mut self.source {
             return worker.next(used);
         }
-        match std::mem::replace(&mut self.source, Source::Over) {
-            Source::New(mut reader) => {
+        match std::mem::replace(&mut self.source, ReadAheadState::Over) {
+            ReadAheadState::New(mut reader) => {
                 let first = fill(reader.as_mut(), used);
-                self.source = Source::Begun(reader);
+                self.source = ReadAheadState::Begun(reader);
                 first
             }
-            Source::Begun(reader) => {
+            ReadAheadState::Begun(reader) => {
                 let mut worker = Worker::start(reader)?;
                 let next = worker.next(used);
-                self.source = Source::Thread(worker);
+                self.source = ReadAheadState::Thread(worker);
                 next
             }
-            Source::Failed(kind, what) => Err(Error::new(kind, what)),
-            Source::Thread(_) | Source::Over => Ok(Vec::new()),
+            ReadAheadState::Failed(kind, what) => Err(Error::new(kind, what)),
+            ReadAheadState::Thread(_) | ReadAheadState::Over => Ok(Vec::new()),
         }
     }
 }
@@ -71,10 +71,10 @@ impl BufRead for Ahead {
             let used = std::mem::take(&mut self.buffer);
             self.at = 0;
             match self.next(used) {
-                Ok(buffer) if buffer.is_empty() => self.source = Source::Over,
+                Ok(buffer) if buffer.is_empty() => self.source = ReadAheadState::Over,
                 Ok(buffer) => self.buffer = buffer,
                 Err(error) => {
-                    self.source = Source::Failed(error.kind(), error.to_string());
+                    self.source = ReadAheadState::Failed(error.kind(), error.to_string());
                     return Err(error);
                 }
             }
@@ -175,13 +175,13 @@ mod tests {
 
     /// Gives `buffers` full buffers, then the result of `then`. Counts the buffers in `given`, and holds that count
     /// while it lives.
-    struct Source {
+    struct CountedReader {
         buffers: u64,
         given: Arc<AtomicU64>,
         then: fn() -> Result<usize>,
     }
 
-    impl Read for Source {
+    impl Read for CountedReader {
         fn read(&mut self, into: &mut [u8]) -> Result<usize> {
             let number = self.given.load(Ordering::SeqCst);
             if number == self.buffers {
@@ -195,7 +195,7 @@ mod tests {
 
     fn source(buffers: u64, then: fn() -> Result<usize>) -> (Ahead, Arc<AtomicU64>) {
         let given = Arc::new(AtomicU64::new(0));
-        let reader = Source {
+        let reader = CountedReader {
             buffers,
             given: Arc::clone(&given),
             then,
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn it_reads_ahead_so_far_and_stops_when_nobody_reads() {
+    fn it_reads_ahead_within_its_limit_and_stops_when_dropped() {
         let (mut ahead, given) = source(u64::MAX, || Ok(0));
         for _ in 0..50 {
             let there = ahead.fill_buf().unwrap().len();

@@ -19,16 +19,16 @@ const MOST_INDEX: u64 = 1 << 25;
 
 /// Checksum algorithm in a stream's flags.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Kind {
+enum ChecksumKind {
     Crc32,
     Crc64,
 }
 
-impl Kind {
+impl ChecksumKind {
     fn bytes(self) -> usize {
         match self {
-            Kind::Crc32 => 4,
-            Kind::Crc64 => 8,
+            ChecksumKind::Crc32 => 4,
+            ChecksumKind::Crc64 => 8,
         }
     }
 }
@@ -38,7 +38,7 @@ impl Kind {
 pub(crate) struct Block {
     /// Size after decompression.
     bytes: u64,
-    kind: Kind,
+    kind: ChecksumKind,
     /// Its checksum in the file.
     expected: u64,
 }
@@ -63,8 +63,8 @@ fn stream(file: &File, end: u64, blocks: &mut VecDeque<Block>) -> Option<u64> {
         return end.checked_sub(4);
     }
     let kind = match footer[8..] {
-        [0, 1, b'Y', b'Z'] => Kind::Crc32,
-        [0, 4, b'Y', b'Z'] => Kind::Crc64,
+        [0, 1, b'Y', b'Z'] => ChecksumKind::Crc32,
+        [0, 4, b'Y', b'Z'] => ChecksumKind::Crc64,
         _ => return None,
     };
     let number = |bytes: &[u8]| u32::from_le_bytes(bytes.try_into().expect("four bytes"));
@@ -135,10 +135,10 @@ enum Digest {
 }
 
 impl Digest {
-    fn new(kind: Kind) -> Self {
+    fn new(kind: ChecksumKind) -> Self {
         match kind {
-            Kind::Crc32 => Digest::Crc32(crc32fast::Hasher::new()),
-            Kind::Crc64 => Digest::Crc64(crc64fast::Digest::new()),
+            ChecksumKind::Crc32 => Digest::Crc32(crc32fast::Hasher::new()),
+            ChecksumKind::Crc64 => Digest::Crc64(crc64fast::Digest::new()),
         }
     }
 
@@ -220,7 +220,7 @@ mod tests {
 
     use liblzma::stream::{Action, Check, Status, Stream};
 
-    use super::{Kind, blocks};
+    use super::{ChecksumKind, blocks};
     use crate::{FileError, Input};
 
     /// Bytes that cannot be compressed: liblzma stores them unchanged, so that only a checksum detects a changed one.
@@ -268,8 +268,8 @@ mod tests {
         let data = noise(700_000);
         let (first, second) = data.split_at(300_001);
         for (check, kind) in [
-            (Check::Crc32, Some(Kind::Crc32)),
-            (Check::Crc64, Some(Kind::Crc64)),
+            (Check::Crc32, Some(ChecksumKind::Crc32)),
+            (Check::Crc64, Some(ChecksumKind::Crc64)),
             (Check::Sha256, None),
             (Check::None, None),
         ] {

@@ -17,7 +17,7 @@ use liblzma::stream;
 use ahead::Ahead;
 use check::Checked;
 
-/// How a file is compressed.
+/// Compression of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Compression {

@@ -16,7 +16,7 @@ use pagewalk_trace::{Header, TraceWriter};
 /// (records are read and discarded) or a trace to write.
 fn run(options: LiveOptions, behind: &str) -> Result<(), Error> {
     let start = Instant::now();
-    let told = |instructions: u64, what: &str| {
+    let print_rate = |instructions: u64, what: &str| {
         let seconds = start.elapsed().as_secs_f64();
         eprintln!(
             "{instructions} instructions{what}: {seconds:.3} s, {:.1} million instructions/s",
@@ -38,7 +38,7 @@ fn run(options: LiveOptions, behind: &str) -> Result<(), Error> {
                 o.events.len(),
                 o.status
             );
-            told(o.instructions, &what);
+            print_rate(o.instructions, &what);
         }
         "nothing" => {
             let mut live = Live::launch(options)?;
@@ -46,7 +46,7 @@ fn run(options: LiveOptions, behind: &str) -> Result<(), Error> {
             while let Some(more) = live.discard()? {
                 instructions += more;
             }
-            told(instructions, "");
+            print_rate(instructions, "");
         }
         file => {
             let mut recording = LiveRecording::launch(options, |facts| {
@@ -55,7 +55,7 @@ fn run(options: LiveOptions, behind: &str) -> Result<(), Error> {
             recording.run(None, &mut |_| true)?;
             let written = recording.finish()?;
             let each = written.bytes as f64 / written.instructions as f64;
-            told(written.instructions, &format!(", {each:.4} bytes each"));
+            print_rate(written.instructions, &format!(", {each:.4} bytes each"));
         }
     }
     Ok(())

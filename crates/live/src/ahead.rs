@@ -19,18 +19,18 @@ const POOL: usize = 256;
 
 /// Queue of one thread's batches, from the reader to the engine.
 #[derive(Default)]
-struct Line {
+struct ThreadQueue {
     items: VecDeque<(Batch, End)>,
     /// The thread waits in the kernel since the last item.
     blocked: bool,
     ended: bool,
-    /// The last item is a query: nothing follows before its result.
+    /// The last item is a query: the next batch comes after its result.
     querying: Option<QueryingThread>,
-    /// The engine takes nothing more: the rest is thrown away.
+    /// The engine takes nothing more: later batches are dropped.
     gone: bool,
 }
 
-impl Line {
+impl ThreadQueue {
     fn is_full(&self) -> bool {
         self.items.len() >= AHEAD
     }
@@ -45,24 +45,24 @@ impl Line {
 }
 
 #[derive(Default)]
-struct State {
-    lines: Living<Line>,
+struct HandoverState {
+    queues: Living<ThreadQueue>,
     pool: Vec<Batch>,
     failed: Option<Error>,
     /// The engine waits and has nothing to do: the program must continue, even if more batches are held for another
     /// thread.
     starved: bool,
     /// The engine requests the exit status; `status` is the result.
-    asked: bool,
+    status_requested: bool,
     status: Option<Option<i32>>,
-    /// `closing` asks the reader to end; `gone` says that it has ended.
+    /// `closing` tells the reader to end; `gone` says that it has ended.
     closing: bool,
     gone: bool,
 }
 
 #[derive(Default)]
 struct Handover {
-    state: Mutex<State>,
+    state: Mutex<HandoverState>,
     /// Wakes the engine: something is new.
     filled: Condvar,
     /// Wakes the reader: there is room, a result or a request.
@@ -70,7 +70,7 @@ struct Handover {
 }
 
 impl Handover {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, HandoverState> {
         self.state.lock().unwrap_or_else(|e| e.into_inner())
     }
 }
@@ -90,7 +90,7 @@ impl Ahead {
     pub fn start(live: Live) -> Result<Ahead, Error> {
         let facts = live.facts();
         let shared = Arc::new(Handover::default());
-        shared.state().lines.push(Line::default());
+        shared.state().queues.push(ThreadQueue::default());
         let theirs = shared.clone();
         let reader = std::thread::Builder::new()
             .name("live-reader".into())
@@ -178,36 +178,36 @@ fn sweep(
 }
 
 /// Publishes batches to the engine.
-fn show(live: &Live, state: &mut State, unseen: Unseen) {
+fn show(live: &Live, state: &mut HandoverState, unseen: Unseen) {
     for (thread, batch, end) in unseen {
         if let End::Event {
             event: Event::Spawn { thread } | Event::Fork { thread, .. },
             ..
         } = &end
         {
-            while state.lines.made() <= *thread as usize {
-                state.lines.push(Line::default());
+            while state.queues.made() <= *thread as usize {
+                state.queues.push(ThreadQueue::default());
             }
         }
-        let line = &mut state.lines[thread];
-        line.blocked = end == End::Blocked;
-        line.ended = end == End::Exit;
+        let queue = &mut state.queues[thread];
+        queue.blocked = end == End::Blocked;
+        queue.ended = end == End::Exit;
         if let End::Query(_) = end {
-            line.querying = live.querying_thread(thread as ThreadId);
+            queue.querying = live.querying_thread(thread as ThreadId);
         }
-        if line.gone
-            && let Some(asker) = line.querying.take()
+        if queue.gone
+            && let Some(waiting) = queue.querying.take()
         {
-            asker.deliver_result(None);
+            waiting.deliver_result(None);
         }
         // The end needs no item of its own.
-        if line.gone || line.ended && batch.ops.is_empty() {
+        if queue.gone || queue.ended && batch.ops.is_empty() {
             state.pool.push(batch);
         } else {
-            line.items.push_back((batch, end));
+            queue.items.push_back((batch, end));
         }
-        if line.is_over() {
-            state.lines.remove(thread);
+        if queue.is_over() {
+            state.queues.remove(thread);
         }
     }
 }
@@ -220,7 +220,7 @@ fn read(mut live: Live, shared: &Handover) {
         if state.closing {
             return;
         }
-        if std::mem::take(&mut state.asked) {
+        if std::mem::take(&mut state.status_requested) {
             drop(state);
             let status = live.exit_status();
             state = shared.state();
@@ -228,8 +228,8 @@ fn read(mut live: Live, shared: &Handover) {
             shared.filled.notify_all();
         }
         wanted.clear();
-        let lines = state.lines.iter();
-        wanted.extend(lines.filter(|(_, l)| l.is_wanted()).map(|(i, _)| *i));
+        let queues = state.queues.iter();
+        wanted.extend(queues.filter(|(_, l)| l.is_wanted()).map(|(i, _)| *i));
         pool.append(&mut state.pool);
         pool.truncate(POOL);
         drop(state);
@@ -250,13 +250,13 @@ fn read(mut live: Live, shared: &Handover) {
         if moved {
             shared.filled.notify_all();
         }
-        if moved || state.asked || state.closing {
+        if moved || state.status_requested || state.closing {
             continue;
         }
-        let full = |l: &Line| !l.ended && l.is_full();
-        if !state.lines.values().any(Line::is_wanted) {
+        let full = |l: &ThreadQueue| !l.ended && l.is_full();
+        if !state.queues.values().any(ThreadQueue::is_wanted) {
             drop(shared.room.wait(state));
-        } else if state.lines.values().any(full) && !state.starved {
+        } else if state.queues.values().any(full) && !state.starved {
             // The program must not run further ahead for threads that wait: the reader waits for the engine.
             drop(shared.room.wait_timeout(state, LOOK));
         } else {
@@ -276,17 +276,17 @@ impl Program for Ahead {
         let mut guard = self.shared.state();
         let state = &mut *guard;
         let number = thread as usize;
-        let Some(line) = state.lines.get_mut(number) else {
-            if number < state.lines.made() {
+        let Some(queue) = state.queues.get_mut(number) else {
+            if number < state.queues.made() {
                 return Ok(End::Exit);
             }
             return Err(Error::refused(format!("there is no thread {thread}")));
         };
-        if let Some((next, end)) = line.items.pop_front() {
+        if let Some((next, end)) = queue.items.pop_front() {
             // Wakes at half the room, so that the reader does not wake for each batch.
-            let wake = line.items.len() == AHEAD / 2;
-            if line.is_over() {
-                state.lines.remove(number);
+            let wake = queue.items.len() == AHEAD / 2;
+            if queue.is_over() {
+                state.queues.remove(number);
             }
             state.starved = false;
             state.pool.push(std::mem::replace(batch, next));
@@ -296,9 +296,9 @@ impl Program for Ahead {
             }
             return Ok(end);
         }
-        if line.querying.is_some() {
+        if queue.querying.is_some() {
             return Err(Error::refused(format!(
-                "thread {thread} is asked for more before its question was answered (a defect of Pagewalk)"
+                "thread {thread} has a query without a result, and its next batch was requested (a defect of Pagewalk)"
             )));
         }
         if let Some(e) = &state.failed {
@@ -309,7 +309,7 @@ impl Program for Ahead {
                 "the reader of the program stopped unexpectedly (a defect of Pagewalk)",
             ));
         }
-        Ok(if line.blocked {
+        Ok(if queue.blocked {
             End::Blocked
         } else {
             End::Empty
@@ -318,12 +318,12 @@ impl Program for Ahead {
 
     fn shortcut_result(&mut self, thread: ThreadId, reply: Option<u64>) {
         let mut state = self.shared.state();
-        let line = state.lines.get_mut(thread as usize);
-        let asker = line.and_then(|l| l.querying.take());
+        let queue = state.queues.get_mut(thread as usize);
+        let waiting = queue.and_then(|l| l.querying.take());
         drop(state);
-        if let Some(asker) = asker {
+        if let Some(waiting) = waiting {
             // The engine's own thread delivers it, because the reader may sleep.
-            asker.deliver_result(reply);
+            waiting.deliver_result(reply);
             self.shared.room.notify_one();
         }
     }
@@ -331,19 +331,19 @@ impl Program for Ahead {
     fn gone(&mut self, thread: ThreadId) {
         let mut guard = self.shared.state();
         let state = &mut *guard;
-        let Some(line) = state.lines.get_mut(thread as usize) else {
+        let Some(queue) = state.queues.get_mut(thread as usize) else {
             return;
         };
-        line.gone = true;
-        let items = std::mem::take(&mut line.items);
-        let asker = line.querying.take();
-        if line.is_over() {
-            state.lines.remove(thread as usize);
+        queue.gone = true;
+        let items = std::mem::take(&mut queue.items);
+        let waiting = queue.querying.take();
+        if queue.is_over() {
+            state.queues.remove(thread as usize);
         }
         state.pool.extend(items.into_iter().map(|(batch, _)| batch));
         drop(guard);
-        if let Some(asker) = asker {
-            asker.deliver_result(None);
+        if let Some(waiting) = waiting {
+            waiting.deliver_result(None);
         }
         self.shared.room.notify_one();
     }
@@ -358,7 +358,7 @@ impl Program for Ahead {
 
     fn exit_status(&self) -> Option<i32> {
         let mut state = self.shared.state();
-        state.asked = true;
+        state.status_requested = true;
         state.status = None;
         self.shared.room.notify_one();
         let deadline = Instant::now() + Duration::from_secs(5);

@@ -37,7 +37,7 @@ pub(crate) struct Hello {
 }
 
 #[derive(Default)]
-struct State {
+struct RendezvousState {
     hellos: Vec<Hello>,
     /// Exit status of the first process.
     status: Option<ExitStatus>,
@@ -51,7 +51,7 @@ struct State {
     most: usize,
 }
 
-impl State {
+impl RendezvousState {
     fn remember(&mut self, who: Identity) {
         self.processes.insert(who.pid, who);
         if self.processes.len() >= self.most {
@@ -65,12 +65,12 @@ impl State {
 struct Rendezvous {
     control: MmapRaw,
     control_file: File,
-    state: Mutex<State>,
+    state: Mutex<RendezvousState>,
     changed: Condvar,
 }
 
 impl Rendezvous {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, RendezvousState> {
         self.state.lock().unwrap_or_else(|e| e.into_inner())
     }
     fn control(&self) -> &Control {
@@ -450,14 +450,14 @@ impl Host {
         };
         Error::refused(match trouble {
             Trouble::Child => {
-                format!("process {pid}, which the program forked, cannot be followed: {why}")
+                format!("process {pid}, which the program forked, cannot be traced: {why}")
             }
             Trouble::Image => format!(
-                "what process {pid} of the program executes cannot be followed: to start the emulator for it, {why}"
+                "what process {pid} of the program executes cannot be traced: to start the emulator for it, {why}"
             ),
             Trouble::Emulator => self.qemu.lacks(errno as usize),
             Trouble::Listener => format!(
-                "new processes of the program cannot be followed: process {pid}, which simulates, cannot take what they send: {why}"
+                "new processes of the program cannot be traced: process {pid}, which simulates, cannot take what they send: {why}"
             ),
         })
     }
@@ -693,7 +693,9 @@ mod tests {
     use memmap2::MmapOptions;
     use pagewalk_ring::Trouble;
 
-    use super::{Identity, Rendezvous, State, image, listen_on, memory_file, names, receive};
+    use super::{
+        Identity, Rendezvous, RendezvousState, image, listen_on, memory_file, names, receive,
+    };
 
     #[test]
     fn a_socket_has_a_name_that_no_other_engine_draws() {
@@ -711,7 +713,11 @@ mod tests {
 
     /// The trouble reported after this process, as a peer, sends `words`, or nothing in time, to an engine in this
     /// state.
-    fn reported(state: State, words: Option<&[u8]>, stays: bool) -> Option<(Trouble, i32, u32)> {
+    fn reported(
+        state: RendezvousState,
+        words: Option<&[u8]>,
+        stays: bool,
+    ) -> Option<(Trouble, i32, u32)> {
         let control_file = memory_file().unwrap();
         control_file.set_len(4096).unwrap();
         let shared = Rendezvous {
@@ -734,13 +740,13 @@ mod tests {
     fn a_process_of_the_program_that_is_turned_away_is_not_left_out() {
         let pid = std::process::id();
         let own = Identity::of(pid as i32).unwrap().unwrap();
-        let with = |image: Option<PathBuf>| State {
+        let with = |image: Option<PathBuf>| RendezvousState {
             image,
-            ..State::default()
+            ..RendezvousState::default()
         };
         let emulator = || image(pid as i32);
-        let told = |trouble, errno| Some((trouble, errno, pid));
-        let child = |errno| told(Trouble::Child, errno);
+        let report = |trouble, errno| Some((trouble, errno, pid));
+        let child = |errno| report(Trouble::Child, errno);
         assert_eq!(
             reported(with(emulator()), None, true),
             child(libc::ETIMEDOUT)
@@ -752,7 +758,7 @@ mod tests {
         known.remember(own);
         assert_eq!(
             reported(known, None, true),
-            told(Trouble::Image, libc::ETIMEDOUT)
+            report(Trouble::Image, libc::ETIMEDOUT)
         );
         // A process that has ended is reported by its parent. Other processes are not the program's.
         assert_eq!(reported(with(emulator()), None, false), None);

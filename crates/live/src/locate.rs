@@ -28,7 +28,7 @@ fn version(said: &str) -> Option<(u32, u32)> {
 }
 
 /// Standard output of the program at `path` with `option`; empty if it fails to start.
-fn asked(path: &Path, option: &str) -> String {
+fn output(path: &Path, option: &str) -> String {
     Command::new(path)
         .arg(option)
         .stdin(Stdio::null())
@@ -111,8 +111,8 @@ impl Emulator {
 }
 
 fn judged(path: PathBuf) -> Result<Emulator, Error> {
-    let said = asked(&path, "--version");
-    match refusal(&path, &said, &asked(&path, "--help")) {
+    let said = output(&path, "--version");
+    match refusal(&path, &said, &output(&path, "--help")) {
         Some(why) => Err(Error::refused(why)),
         None => Ok(Emulator {
             version: version(&said),
@@ -132,15 +132,15 @@ fn on_path(name: &OsStr) -> Option<PathBuf> {
         .find(|p| is_executable(p))
 }
 
-/// Finds the emulator: `asked`, else the variable `PAGEWALK_QEMU`, else `qemu-x86_64` on the path.
+/// Finds the emulator: `path`, else the variable `PAGEWALK_QEMU`, else `qemu-x86_64` on the path.
 ///
 /// # Errors
 /// The emulator is missing, or does not load the plugin; the message says what to install.
-pub fn find_qemu(asked: Option<&Path>) -> Result<Emulator, Error> {
-    let asked = asked
+pub fn find_qemu(path: Option<&Path>) -> Result<Emulator, Error> {
+    let path = path
         .map(Path::to_owned)
         .or_else(|| std::env::var_os("PAGEWALK_QEMU").map(PathBuf::from));
-    let found = match asked {
+    let found = match path {
         Some(path) if is_executable(&path) => Ok(path),
         Some(path) => Err(Error::refused(format!(
             "no emulator at {}: expected QEMU's qemu-x86_64 (option or variable PAGEWALK_QEMU)",
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_lacks_something_is_told_with_its_version_and_what_it_lacks() {
+    fn an_unfit_emulator_is_refused_with_its_version_and_the_reason() {
         let mut emulator = Emulator {
             path: "/usr/bin/q".into(),
             version: Some((10, 0)),

@@ -48,6 +48,7 @@ impl MappedSegment {
     }
 }
 
+/// A process of the program.
 pub(crate) struct Process {
     /// `None`: the process died before its identity could be read.
     pub who: Option<Identity>,
@@ -183,7 +184,7 @@ impl Process {
             .as_ref()
             .map_or(0, |s| s.segment.header().trouble.load(Relaxed));
         Err(if trouble == Header::OUT_OF_CODE {
-            Error::refused("the program has more code than can be followed (1 GB translated)")
+            Error::refused("the program has more code than can be traced (1 GB translated)")
         } else {
             Error::refused(format!(
                 "the ring is corrupt: it names block {number} of {}",
@@ -198,7 +199,7 @@ impl Process {
         self.image.is_some() && now.is_some_and(|now| self.image != Some(now))
     }
 
-    /// Asks the kernel whether the process has ended.
+    /// Polls the kernel for the end of the process.
     ///
     /// # Errors
     /// The kernel does not say, for example because no descriptor is free.

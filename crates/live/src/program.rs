@@ -15,7 +15,7 @@ use crate::living::Living;
 use crate::options::LiveOptions;
 use crate::process::Process;
 use crate::sink::{Batches, Nothing, Sink};
-use crate::thread::{QueryingThread, Thread};
+use crate::thread::{LiveThread, QueryingThread};
 
 /// Most steps read of a thread in its turn.
 pub(crate) const TURN: u32 = 8192;
@@ -42,7 +42,7 @@ pub struct Live {
     pub(crate) name: String,
     pub(crate) host: Host,
     pub(crate) processes: Living<Process>,
-    pub(crate) threads: Living<Thread>,
+    pub(crate) threads: Living<LiveThread>,
     pub(crate) decoded: Decoded,
     pub(crate) counted: Option<u64>,
     /// Exit status that the first process has reported.
@@ -65,7 +65,7 @@ impl Live {
         let hello = host.first_hello()?;
         let mut root = Process::new(Some(hello.who));
         root.attach(hello, false)?;
-        let thread = Thread::new(0, root.reader(0)?);
+        let thread = LiveThread::new(0, root.reader(0)?);
         root.threads.push(0);
         Ok(Live {
             name,
@@ -124,7 +124,7 @@ impl Live {
         self.host.poll_hellos();
         self.look_for_deaths();
         let (host, processes) = (&self.host, &self.processes);
-        let news = |t: &Thread| {
+        let has_new = |t: &LiveThread| {
             let Some(p) = processes.get(t.process) else {
                 return true;
             };
@@ -134,7 +134,7 @@ impl Live {
         };
         self.unknown.is_some()
             || host.check().is_err()
-            || self.threads.values().any(|t| t.starving && news(t))
+            || self.threads.values().any(|t| t.starving && has_new(t))
     }
 
     /// Polls some processes for their death. Few at a time, because each poll reads a file of the kernel's.
@@ -244,7 +244,7 @@ impl Live {
             }
             // QEMU stops all threads for some of its work. The thread that the engine waits for may therefore wait for
             // one whose ring is full.
-            if self.threads.values_mut().any(Thread::relieve) {
+            if self.threads.values_mut().any(LiveThread::relieve) {
                 return;
             }
             patience = deadline.saturating_duration_since(Instant::now());

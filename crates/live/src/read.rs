@@ -11,7 +11,7 @@ use pagewalk_units::VirtAddr;
 
 use crate::program::Live;
 use crate::sink::{Execution, Sink};
-use crate::thread::{MOST_HELD, Thread};
+use crate::thread::{LiveThread, MOST_HELD};
 
 /// Records taken from a ring at once.
 const CHUNK: usize = 8192;
@@ -75,7 +75,7 @@ impl Live {
                 }
                 let from = t.at + 1;
                 let mut to = from;
-                let follower = loop {
+                let next_word = loop {
                     while t
                         .words
                         .get(to)
@@ -84,27 +84,27 @@ impl Live {
                         to += 1;
                     }
                     // A meeting point precedes the next block, or another access.
-                    let follower = t.words.get(to).and_then(|&w| match record::tag(w) {
+                    let next_word = t.words.get(to).and_then(|&w| match record::tag(w) {
                         record::MEET => t.words.get(to + 1),
                         _ => Some(&t.words[to]),
                     });
-                    match follower {
+                    match next_word {
                         Some(&w) if record::tag(w) == record::MEM => {
                             t.met_at(to, w, process.ticket_base);
                         }
-                        _ => break follower.copied(),
+                        _ => break next_word.copied(),
                     }
                 };
-                let mut asks = None;
-                let next = match follower {
+                let mut query = None;
+                let next = match next_word {
                     Some(w) if record::tag(w) == record::BLOCK => {
                         let next = (w & 0xffff_ffff) as usize;
                         process.learn(next, &mut self.decoded)?;
                         Some(next)
                     }
                     Some(_) if record::tag(t.words[to]) == record::QUERY => {
-                        asks = shortcut_query(&t.words[to..])?;
-                        if asks.is_none() && !last {
+                        query = shortcut_query(&t.words[to..])?;
+                        if query.is_none() && !last {
                             break;
                         }
                         None
@@ -124,9 +124,9 @@ impl Live {
                     queue: &mut t.queue,
                 };
                 t.at = to;
-                if let Some(ask) = asks {
+                if let Some(query) = query {
                     t.at += 1 + record::QUERY_WORDS;
-                    sink.query(execution, ask)?;
+                    sink.query(execution, query)?;
                     return Ok(None);
                 }
                 if sink.take(execution)? {
@@ -260,7 +260,7 @@ impl Live {
         let ring = process.reader(0)?;
         let t = &mut self.threads[id];
         let queue = std::mem::take(&mut t.queue);
-        *t = Thread::new(p, ring);
+        *t = LiveThread::new(p, ring);
         t.queue = queue;
         t.queue.push_back(Piece::End(End::Event {
             event: Event::Exec,
@@ -358,7 +358,7 @@ impl Live {
             }
             record::SPAWN => {
                 let ring = process.reader(payload as usize)?;
-                let thread = self.threads.push(Thread::new(p, ring)) as ThreadId;
+                let thread = self.threads.push(LiveThread::new(p, ring)) as ThreadId;
                 self.processes[p].threads.push(thread);
                 let t = &mut self.threads[id];
                 t.last_spawned = Some(thread);
@@ -382,7 +382,7 @@ impl Live {
                 })?;
                 let child = process.fork(who, &mut self.decoded)?;
                 let number = self.processes.push(child) as ProcessId;
-                let mut made = Thread::new(number as usize, None);
+                let mut made = LiveThread::new(number as usize, None);
                 // The child returns from the same call.
                 made.in_kernel = true;
                 let thread = self.threads.push(made) as ThreadId;
@@ -426,7 +426,7 @@ impl Live {
             }
             record::QUERY => {
                 return Err(Error::refused(
-                    "the ring is corrupt: a question outside a block",
+                    "the ring is corrupt: a query outside a block",
                 ));
             }
             _ => {
@@ -450,7 +450,7 @@ fn unseen(words: &[u64; MOST_WORDS]) -> Result<Box<Unseen>, Error> {
         record::unseen::REFUSED => Why::Refused,
         other => {
             return Err(Error::refused(format!(
-                "the ring is corrupt: {other} is no reason why a program is not followed"
+                "the ring is corrupt: {other} is no reason why a program is not traced"
             )));
         }
     };
@@ -476,7 +476,7 @@ fn shortcut_query(words: &[u64]) -> Result<Option<ShortcutQuery>, Error> {
         query::RESIZE => Ok(Some(ShortcutQuery::Resize { rows: integer })),
         query::FREE => Ok(Some(ShortcutQuery::Free)),
         other => Err(Error::refused(format!(
-            "the ring is corrupt: question {other} is none"
+            "the ring is corrupt: {other} is no kind of query"
         ))),
     }
 }

@@ -88,10 +88,10 @@ impl Sink for Turn<'_> {
     }
 
     #[cold]
-    fn query(&mut self, execution: Execution<'_>, ask: ShortcutQuery) -> Result<(), Error> {
-        self.steps.query(ask);
+    fn query(&mut self, execution: Execution<'_>, query: ShortcutQuery) -> Result<(), Error> {
+        self.steps.query(query);
         self.ends += 1;
-        execution.queue.push_back(Piece::End(End::Query(ask)));
+        execution.queue.push_back(Piece::End(End::Query(query)));
         self.take(execution).map(drop)
     }
 

@@ -16,7 +16,7 @@ pub(crate) struct Execution<'a> {
     pub records: &'a [u64],
     /// The next block and its address, if known.
     pub next: Option<(u64, &'a Known)>,
-    /// Changes by other threads that were met within the block: the instruction whose access follows the change, and
+    /// Changes by other threads that were met within the block: the instruction whose access is after the change, and
     /// the ticket.
     pub met: &'a mut Vec<(u16, u64)>,
     /// The thread's registers.
@@ -45,7 +45,7 @@ pub(crate) trait Sink {
     ///
     /// # Errors
     /// No program makes such an execution.
-    fn query(&mut self, execution: Execution<'_>, ask: ShortcutQuery) -> Result<(), Error>;
+    fn query(&mut self, execution: Execution<'_>, query: ShortcutQuery) -> Result<(), Error>;
     /// Takes ops of the queue. Returns the ops for which there is no room.
     fn ops(&mut self, ops: Vec<Op>) -> Option<Vec<Op>>;
 }
@@ -87,10 +87,10 @@ impl Sink for Batches<'_> {
     }
 
     #[cold]
-    fn query(&mut self, execution: Execution<'_>, ask: ShortcutQuery) -> Result<(), Error> {
+    fn query(&mut self, execution: Execution<'_>, query: ShortcutQuery) -> Result<(), Error> {
         let (block, mut ops) = (&execution.known.block, Vec::new());
         block.expand(execution.records, None, execution.registers, &mut ops);
-        let pieces = block.cut_query(ask, ops, execution.met, execution.registers);
+        let pieces = block.cut_query(query, ops, execution.met, execution.registers);
         execution.queue.extend(pieces);
         Ok(())
     }
@@ -129,8 +129,8 @@ impl Sink for Nothing {
         Ok(false)
     }
 
-    fn query(&mut self, execution: Execution<'_>, ask: ShortcutQuery) -> Result<(), Error> {
-        execution.queue.push_back(Piece::End(End::Query(ask)));
+    fn query(&mut self, execution: Execution<'_>, query: ShortcutQuery) -> Result<(), Error> {
+        execution.queue.push_back(Piece::End(End::Query(query)));
         self.take(execution).map(drop)
     }
 

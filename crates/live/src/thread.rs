@@ -14,7 +14,9 @@ pub const MOST_HELD: usize = 1 << 27;
 
 /// A thread that waits for the result of a query; any host thread may deliver it.
 pub(crate) struct QueryingThread {
+    /// The segment of its process, with the ring's slot.
     pub shared: Arc<MappedSegment>,
+    /// The reader's end of its ring.
     pub ring: Consumer,
 }
 
@@ -25,14 +27,21 @@ impl QueryingThread {
     }
 }
 
-pub(crate) struct Thread {
+/// A thread of a live program.
+pub(crate) struct LiveThread {
+    /// Number of its process.
     pub process: usize,
+    /// Its ring; `None` before it has one.
     pub ring: Option<(Arc<MappedSegment>, Consumer)>,
+    /// Words taken from the ring.
     pub words: Vec<u64>,
+    /// Position in `words` of the next record.
     pub at: usize,
+    /// Its registers, with the ops that produced their values.
     pub registers: Registers,
+    /// Pieces to be returned before more records are read.
     pub queue: Queue,
-    /// Changes by other threads that were met within the current block: the instruction whose access follows the
+    /// Changes by other threads that were met within the current block: the instruction whose access is after the
     /// change, and the ticket.
     pub met_within: Vec<(u16, u64)>,
     /// Between [`record::ENTER`] and its return.
@@ -45,16 +54,19 @@ pub(crate) struct Thread {
     pub untraced: bool,
     /// That program, until it is reported.
     pub unseen: Option<Box<Unseen>>,
+    /// Last thread that it created, in case that the creation fails.
     pub last_spawned: Option<ThreadId>,
     /// The system call that would have created it failed.
     pub stillborn: bool,
+    /// Its last batch ended where its ring was empty, in a blocking call, or with a query.
     pub starving: bool,
+    /// The death of its process has been found, and records that it had not published have been made visible.
     pub reported_death: bool,
 }
 
-impl Thread {
-    pub fn new(process: usize, ring: Option<(Arc<MappedSegment>, Consumer)>) -> Thread {
-        Thread {
+impl LiveThread {
+    pub fn new(process: usize, ring: Option<(Arc<MappedSegment>, Consumer)>) -> LiveThread {
+        LiveThread {
             process,
             ring,
             words: Vec::new(),

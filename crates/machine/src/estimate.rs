@@ -203,8 +203,8 @@ pub(crate) fn warming(samples: &[SampleCounts], tree: &Tree) -> Option<(WarmingE
     for ((name, one), price) in STALE_STRUCTURES.into_iter().zip(sums).zip(prices) {
         error.cpi_below += price * each(one.misses);
         error.cpi_above += price * each(one.hits);
-        let told = [one.hits, one.misses].map(|n| 1000.0 * each(n));
-        error.unknown.insert(name, told);
+        let in_each_1000 = [one.hits, one.misses].map(|n| 1000.0 * each(n));
+        error.unknown.insert(name, in_each_1000);
     }
     let StaleOutcomes { hits, misses } = sums[SECOND_TLB];
     Some((error, [misses, hits].map(|n| 1000.0 * each(n))))
@@ -436,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_seen_is_not_nothing() {
+    fn few_events_have_wide_poisson_intervals() {
         let nothing = super::Interval::around(0.0, 0.0).of_few(0.0, 4000.0);
         // The exact upper end is 3.69 events.
         assert_eq!(nothing.low, 0.0);
@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_passed_over_leaves_a_doubt_that_samples_do_not_show() {
+    fn stale_state_widens_intervals_of_equal_samples() {
         let mut equal = samples(&[(1000, 2000); 3]);
         let alone = speedup(&equal, &equal, false, true).unwrap();
         assert_eq!((alone.low, alone.high), (1.0, 1.0));
@@ -471,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn what_pairs_have_in_common_goes_out_of_their_ratio() {
+    fn matched_pairs_cancel_common_variation() {
         let base = samples(&[(100, 200), (100, 400), (100, 100), (100, 300)]);
         let other = samples(&[(100, 100), (100, 200), (100, 50), (100, 150)]);
         let paired = speedup(&base, &other, false, true).unwrap();

@@ -4,10 +4,10 @@
 //! time. Machines also need less than the full stream while they fast-forward.
 //!
 //! **Idea.** The program generates each batch once. The fan-out queues the batch for its thread until
-//! every machine has taken it. Each machine reads the queues at its own speed, within a window of the
-//! slowest one. Each request for a batch says which [`Detail`] the machine needs, and up to which amount
-//! of work. From that the fan-out grants a single-threaded program a fast-forward budget. The program
-//! generates no operations for the granted part. It summarises that part in [`Batch::skipped`]: first
+//! every machine has taken it. Each machine takes batches at its own speed, but the lead over the slowest
+//! machine is limited. With each request for a batch, a machine states the [`Detail`] that it needs, and
+//! for how much work. A program with one thread is then granted a fast-forward budget of that work. It
+//! generates no operations for the granted part. Instead it reports in [`Batch::skipped`] the first
 //! touches of pages or, for filtered functional warming, the accesses that pass a recent-line filter.
 //!
 //! **Calls.** A worker of `run.rs` picks the machine that has progressed least and calls
@@ -41,7 +41,7 @@ pub(crate) struct Item {
     pub(crate) end: End,
 }
 
-/// Answer of [`Fanout::next`].
+/// Result of [`Fanout::next`].
 #[derive(Clone, Debug)]
 pub(crate) enum Supply {
     /// The next item of the thread.
@@ -75,8 +75,8 @@ struct Queue {
     blocked: bool,
     /// The last item is the end of the thread.
     ended: bool,
-    /// Number of the item after the last one that ends with anything but [`End::More`].
-    goes_on_from: u64,
+    /// Number of the item after the last one that does not end with [`End::More`].
+    after_event: u64,
     /// A machine has seen the end of the thread's process.
     gone: bool,
     /// Error of the program after the last item. Other threads continue, so that every machine gets as
@@ -90,8 +90,8 @@ impl Queue {
         self.base + self.items.len() as u64
     }
 
-    /// Drops the items that every machine has taken or will never take. A machine that still runs a
-    /// dropped batch owns it, and returns it by [`Fanout::recycle`].
+    /// Drops the items that no machine will take any more. A machine that still executes such an item has
+    /// its own reference to the batch, and returns it by [`Fanout::recycle`].
     fn trim(&mut self) {
         let end = self.end();
         let slowest = self.next.iter().copied().min().unwrap_or(end).min(end);
@@ -117,7 +117,7 @@ struct FanoutState {
     threads: BTreeMap<ThreadId, Queue>,
     /// Threads with a smaller number have been started.
     made: ThreadId,
-    /// Instructions handed to each machine; `u64::MAX` once it has finished.
+    /// Instructions that each machine has taken; `u64::MAX` once it has finished.
     progress: Vec<u64>,
     pool: Vec<Batch>,
     /// Work of all batches made so far.
@@ -171,8 +171,8 @@ impl FanoutState {
         self.made == 1
     }
 
-    /// True if `consumer` would drain the queue of the only thread with at most `soon` more items. False
-    /// right after an event: the detail that the machine needed before it may not hold after it.
+    /// True if fewer than `soon` items of the only thread are left for `consumer`. False while an event is
+    /// ahead of the machine or was the end of its last item: after the event it may need another detail.
     fn queue_runs_dry(&self, consumer: usize, thread: ThreadId, soon: u64) -> bool {
         let Some(queue) = self.threads.get(&thread) else {
             return false;
@@ -181,7 +181,7 @@ impl FanoutState {
         let room = (queue.items.len() as u64) < WINDOW;
         self.is_alone()
             && few
-            && queue.next[consumer] > queue.goes_on_from
+            && queue.next[consumer] > queue.after_event
             && room
             && queue.error.is_none()
     }
@@ -197,7 +197,7 @@ impl FanoutState {
         let Some(queue) = self.threads.get_mut(&thread) else {
             return false;
         };
-        // A blocked thread is polled repeatedly. Only its first answer is queued.
+        // A blocked thread is polled repeatedly. Only its first empty batch is queued.
         let still_blocked = end == End::Blocked && queue.blocked;
         if batch.ops.is_empty() && (end == End::Empty || still_blocked) {
             self.pool.push(batch);
@@ -232,7 +232,7 @@ impl FanoutState {
             end,
         });
         if !goes_on {
-            queue.goes_on_from = queue.end();
+            queue.after_event = queue.end();
         }
         if let Some(thread) = starts {
             self.make_room(thread);
@@ -287,26 +287,26 @@ pub(crate) struct Fanout {
     /// are held.
     program: Mutex<Box<dyn Program>>,
     wake: Arc<WakeSignal>,
-    /// The stream has one machine, which answers shortcut queries.
+    /// The only machine returns results of shortcut queries.
     has_shortcut: bool,
     /// Budget unit of the program.
     fast_forwarding: FastForwarding,
-    /// Batches are made before a machine asks for them. This needs several machines and a deterministic
-    /// program, whose next batch never has to be waited for.
+    /// True if batches are prefetched, that is, made before a machine requests them. It takes several
+    /// machines and a deterministic program: a live program may not have its next batch ready.
     prefetches: bool,
 }
 
 impl Fanout {
-    /// Fan-out to `consumers` machines, which all have the same phases. `answers`: the only machine
-    /// answers shortcut queries through [`Fanout::shortcut_result`].
+    /// Fan-out to `consumers` machines, which all have the same phases. `has_shortcut`: the only
+    /// machine returns results of shortcut queries through [`Fanout::shortcut_result`].
     pub(crate) fn new(
         program: Box<dyn Program>,
         consumers: usize,
-        (answers, fast_forwarding): (bool, FastForwarding),
+        (has_shortcut, fast_forwarding): (bool, FastForwarding),
         wake: Arc<WakeSignal>,
     ) -> Self {
-        debug_assert!(!answers || consumers == 1);
-        let ahead = consumers > 1 && program.facts().deterministic;
+        debug_assert!(!has_shortcut || consumers == 1);
+        let prefetches = consumers > 1 && program.facts().deterministic;
         let queue = Queue {
             next: vec![0; consumers],
             ..Queue::default()
@@ -322,9 +322,9 @@ impl Fanout {
                 unseen: Vec::new(),
             }),
             wake,
-            has_shortcut: answers,
+            has_shortcut,
             fast_forwarding,
-            prefetches: ahead,
+            prefetches,
         }
     }
 
@@ -338,8 +338,8 @@ impl Fanout {
         lock(&self.state).unseen.clone()
     }
 
-    /// The next item of `thread` for `consumer`. The machine needs the given detail until its work since
-    /// the start of the program reaches `until`.
+    /// The next item of `thread` for `consumer`. The machine needs the stream at the given detail, until
+    /// the work since the start of the program has reached `until`.
     ///
     /// # Errors
     /// The program failed. Every machine gets this error when it reaches the same place.
@@ -381,9 +381,9 @@ impl Fanout {
         supply.unwrap_or(Ok(Supply::Empty))
     }
 
-    /// Locks the program. None if a batch of the only thread is being made and batches are prefetched.
-    /// With several threads the caller always waits: another thread would run in the meantime, and the
-    /// order would change results.
+    /// Locks the program. With prefetching and one thread, it returns None instead of waiting while another
+    /// worker makes a batch. With several threads it always waits: otherwise the machine would run another
+    /// of its threads first, and the order of threads would change its results.
     fn free_program(&self, alone: bool) -> Option<MutexGuard<'_, Box<dyn Program>>> {
         if !self.prefetches || !alone {
             return Some(lock(&self.program));
@@ -395,8 +395,8 @@ impl Fanout {
         }
     }
 
-    /// Makes batches ahead, unless another worker holds the program. Machines then do not wait for a
-    /// batch that could have been made earlier. Stops where the requested detail ends.
+    /// Makes batches before they are requested, unless another worker holds the program. Stops at the end
+    /// of the work for which the machine has stated its detail.
     fn prefetch(&self, consumer: usize, thread: ThreadId, (detail, until): (Detail, Work)) {
         let Some(mut program) = self.free_program(true) else {
             return;
@@ -433,7 +433,7 @@ impl Fanout {
     fn begin(&self, state: &mut FanoutState, (detail, until): (Detail, Work)) -> (Batch, Work) {
         let mut skipped = Work::default();
         // With several threads, their interleaving depends on the machine. The fast-forwarded part would
-        // then end elsewhere in each machine.
+        // then end at another place in each machine.
         if self.fast_forwarding != FastForwarding::Never
             && state.is_alone()
             && detail != Detail::Full
@@ -533,7 +533,7 @@ impl Fanout {
         self.wake.notify();
     }
 
-    /// Instructions handed to each machine; `None` for those that have finished.
+    /// Instructions that each machine has taken; `None` for those that have finished.
     pub(crate) fn progress(&self) -> Vec<Option<u64>> {
         let state = lock(&self.state);
         let unfinished = |&p: &u64| (p != u64::MAX).then_some(p);

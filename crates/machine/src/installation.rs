@@ -10,7 +10,7 @@ use pagewalk_trace::{Header, OpenOptions, Recording, TraceWriter};
 use pagewalk_units::{Part, RunOption, Text, text};
 
 use crate::config::{DataDir, DesignName, label};
-use crate::limits::{Followed, Sample, Warming};
+use crate::limits::{FilteredLength, Sample, Warming};
 use crate::options::{Design, OnMachine};
 use crate::os_text::OsText;
 use crate::precise;
@@ -117,15 +117,15 @@ impl Installation {
         spec: &RunSpec,
         set: &[String],
     ) -> Result<Design, Error> {
-        let asked = DesignName::parse(name)?;
+        let design = DesignName::parse(name)?;
         let (resolved, description) = self.data.described(machine, name, set)?;
         let on = (spec.options.machine.names().len() > 1).then(|| OnMachine {
             machine: label(machine),
-            design: asked.label(),
+            design: design.label(),
         });
         Ok(Design {
             name: match &on {
-                None => asked.label(),
+                None => design.label(),
                 Some(on) => format!("{} on {}", on.design, on.machine),
             },
             on,
@@ -372,7 +372,7 @@ impl Installation {
         let all = shards::shards(&designs, &options, &facts).map_err(Error::refused)?;
         let shard = all.get(number).filter(|_| all.len() == of);
         let shard = *shard.ok_or_else(|| {
-            Error::refused(format!("the trace has {} portions here, {of} were expected: expected the same file at the same path", all.len()))
+            Error::refused(format!("the trace has {} shards here, and {of} there; expected the same file at the same path", all.len()))
         })?;
         let stream = Stream {
             program,
@@ -391,7 +391,7 @@ impl Installation {
         let Some(Sample {
             warming:
                 Some(Warming {
-                    followed: Followed::Auto(_),
+                    filtered: FilteredLength::Auto(_),
                     ..
                 }),
             ..
@@ -455,7 +455,7 @@ impl Installation {
         let mut found = spec.clone();
         let sample = found.options.limits.sample.as_mut();
         if let Some(warming) = sample.and_then(|s| s.warming.as_mut()) {
-            warming.followed = needed.map_or(Followed::All, Followed::Last);
+            warming.filtered = needed.map_or(FilteredLength::All, FilteredLength::Last);
         }
         Ok(Some(found))
     }
@@ -482,11 +482,11 @@ impl Installation {
             (SourceSpec::Trace { .. }, [only]) => {
                 let facts = only.program.facts();
                 let shards = shards::shards(&designs, &options, &facts);
-                shards.map(|portions| (facts, portions, only.designs.clone()))
+                shards.map(|shards| (facts, shards, only.designs.clone()))
             }
-            (SourceSpec::Trace { .. }, _) => {
-                Err(Text::from("what a design replies decides what follows"))
-            }
+            (SourceSpec::Trace { .. }, _) => Err(Text::from(
+                "the results of shortcut queries decide what the program executes next",
+            )),
             _ => Err(Text::from(
                 "another program would have to run up to each beginning: record it first",
             )),
@@ -601,7 +601,7 @@ impl Installation {
             return Err(regions_without_trace());
         }
         if let Some(sample) = &spec.options.limits.sample
-            && let Some(Followed::Auto(_)) = sample.warming.map(|w| w.followed)
+            && let Some(FilteredLength::Auto(_)) = sample.warming.map(|w| w.filtered)
         {
             return Err(Error::option(
                 RunOption::Sample,
@@ -658,8 +658,8 @@ fn says_requests(facts: &Facts, spec: &RunSpec) -> Result<(), Error> {
 
 /// The first design of each machine.
 fn first_of_each(designs: &[Design]) -> impl Iterator<Item = &Design> {
-    let asked = designs.iter().enumerate().filter(|(_, d)| !d.beside);
-    asked.filter_map(|(i, d)| {
+    let listed = designs.iter().enumerate().filter(|(_, d)| !d.beside);
+    listed.filter_map(|(i, d)| {
         let begins = i == 0 || designs[i - 1].machine() != d.machine();
         begins.then_some(d)
     })

@@ -57,7 +57,7 @@ pub use pagewalk_mmu::{INSERTIONS, STB_ENTRIES};
 pub use pagewalk_os::INVALID_PAGES;
 pub use regions::{MeasuredRegion, Region, Regions, RegionsResult};
 pub use results::{
-    DesignResult, Host, ProgramResult, Reference, RunResult, Source, Stat, Status, WorkUnit,
+    DesignResult, Host, ProgramResult, Reference, RunResult, SourceInfo, Stat, Status, WorkUnit,
 };
 pub use run::{Progress, Stream, host_cores, run};
 pub use session::{RecordResult, RecordSpec, RunSpec, SourceSpec};

@@ -26,7 +26,7 @@ pub struct Warming {
     /// Instructions of filtered functional warming: only accesses to lines that were not used recently
     /// warm caches and TLBs.
     #[serde(default)]
-    pub followed: Followed,
+    pub filtered: FilteredLength,
     /// Instructions of functional warming right before the sample: every access and branch warms caches,
     /// TLBs and predictors.
     pub warmed: u64,
@@ -35,7 +35,7 @@ pub struct Warming {
 /// A number of instructions; in JSON null for all, a number, or `"auto"`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
-pub enum Followed {
+pub enum FilteredLength {
     /// All since the last sample.
     #[default]
     All,
@@ -54,12 +54,12 @@ pub enum Auto {
     Auto,
 }
 
-impl Followed {
-    /// Upper bound in instructions; [`Followed::Auto`], not yet resolved, has none.
+impl FilteredLength {
+    /// Upper bound in instructions; [`FilteredLength::Auto`], not yet resolved, has none.
     pub fn most(self) -> u64 {
         match self {
-            Followed::Last(n) => n,
-            Followed::All | Followed::Auto(_) => u64::MAX,
+            FilteredLength::Last(n) => n,
+            FilteredLength::All | FilteredLength::Auto(_) => u64::MAX,
         }
     }
 }
@@ -163,7 +163,7 @@ impl Limits {
                     RunOption::Sample,
                     format!("{}/{}", s.length, s.period),
                     format!(
-                        "PERIOD has to be at least LENGTH + {SAMPLE_DETAILED_WARMUP} (the lead-in that fills the window)"
+                        "PERIOD has to be at least LENGTH + {SAMPLE_DETAILED_WARMUP} (the detailed warm-up, which fills the window)"
                     ),
                 ));
             }

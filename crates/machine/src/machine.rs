@@ -43,7 +43,7 @@ use crate::estimate::{STALE_STRUCTURES, StaleLookups};
 use crate::measure::{Measured, Snapshot};
 use crate::options::{Design, Options};
 use crate::plan::{PhasePlan, Shard};
-use crate::thread::{Process, Thread};
+use crate::thread::{Process, SoftwareThread};
 use crate::work::Work;
 
 /// Reason why the run of a design ended or cannot continue.
@@ -58,7 +58,7 @@ pub enum Outcome {
     OutOfMemory(String),
     /// Host memory would run out.
     HostMemory(Text),
-    /// The page table asked for a contiguous block that memory does not have.
+    /// The page table needs a contiguous block that memory does not have.
     CannotFinish(String),
     /// The program failed.
     Program(String),
@@ -107,7 +107,7 @@ pub(crate) struct Machine {
     /// In-memory TLB, if the design has one.
     in_memory_tlb: Option<Box<PomTlb>>,
     /// Live threads.
-    threads: BTreeMap<ThreadId, Thread>,
+    threads: BTreeMap<ThreadId, SoftwareThread>,
     processes: BTreeMap<ProcessId, Process>,
     ended: Ended,
     /// Threads ended by the end of their process and not yet reported to the fan-out.
@@ -233,7 +233,7 @@ impl Machine {
             cores,
             shared,
             in_memory_tlb,
-            threads: BTreeMap::from([(0, Thread::new(0, 0, 0))]),
+            threads: BTreeMap::from([(0, SoftwareThread::new(0, 0, 0))]),
             processes: BTreeMap::from([(
                 0,
                 Process {

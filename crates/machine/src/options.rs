@@ -21,7 +21,7 @@ pub struct Design {
     pub description: String,
     /// Machine and design, resolved.
     pub config: Config,
-    /// Shortcut that replaces the one in `config`, for kinds that no file can describe.
+    /// Shortcut in place of that of `config`, for kinds that no file can describe.
     pub shortcut: Option<NewShortcut>,
     /// True for a reference design that runs beside the others and is not in the result.
     pub beside: bool,
@@ -47,7 +47,7 @@ impl Design {
         self.on.as_ref().map(|on| on.machine.as_str())
     }
 
-    /// True if the design answers shortcut queries.
+    /// True if the design resolves shortcut queries.
     pub fn has_shortcut(&self) -> bool {
         self.shortcut.is_some() || self.config.shortcut.is_some()
     }

@@ -84,7 +84,7 @@ mod tests {
     use super::OsText;
 
     #[test]
-    fn what_is_no_utf8_comes_back() {
+    fn text_that_is_not_utf8_survives_json() {
         let texts: [(&[u8], _); 3] = [
             (b"plain", json!("plain")),
             ("π".as_bytes(), json!("π")),

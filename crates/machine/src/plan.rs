@@ -4,7 +4,7 @@
 //! sampling, the measured part is a sequence of samples. [`stretches`] divides the gap before each
 //! sample, counted back from the sample: detailed warm-up, functional warming, filtered functional
 //! warming, fast-forwarding. [`PhasePlan`] moves from phase to phase as the machine reports its work.
-//! [`Phase::detail`] tells the fan-out how much of the instruction stream the phase needs.
+//! [`Phase::detail`] is how much of the instruction stream the phase needs from the fan-out.
 
 use pagewalk_units::{Error, Rng, RunOption, rng, text};
 use rand::RngExt;
@@ -119,14 +119,14 @@ pub(crate) fn stretches(gap: u64, length: u64, warming: Option<Warming>) -> [(Ph
         gap -= taken;
         taken
     };
-    let lead_in = take(warming.map_or(SAMPLE_DETAILED_WARMUP, |_| Warming::DETAILED_WARMUP));
+    let detailed = take(warming.map_or(SAMPLE_DETAILED_WARMUP, |_| Warming::DETAILED_WARMUP));
     let warmed = take(warming.map_or(u64::MAX, |w| w.warmed));
-    let followed = take(warming.map_or(0, |w| w.followed.most()));
+    let filtered = take(warming.map_or(0, |w| w.filtered.most()));
     [
         (Phase::SampleMeasure, length),
-        (Phase::DetailedWarm, lead_in),
+        (Phase::DetailedWarm, detailed),
         (Phase::FunctionalWarm, warmed),
-        (Phase::FilteredWarm, followed),
+        (Phase::FilteredWarm, filtered),
         (Phase::SampleSkip, gap),
     ]
 }
@@ -479,7 +479,7 @@ impl PhasePlan {
 #[cfg(test)]
 mod tests {
     use super::{Limits, Phase, PhasePlan, Sample, Shard, Warming, Work};
-    use crate::limits::Followed;
+    use crate::limits::FilteredLength;
 
     fn phases(limits: Limits, step: u64, n: u64) -> Vec<(Phase, u64)> {
         let mut plan = PhasePlan::new(limits, false, 1);
@@ -597,7 +597,7 @@ mod tests {
     }
 
     #[test]
-    fn skip_warm_up_and_measured_part_follow_each_other() {
+    fn fast_forward_warm_up_and_measured_part_come_in_this_order() {
         let l = Limits {
             skip: 10,
             warmup: 20,
@@ -619,7 +619,7 @@ mod tests {
     }
 
     #[test]
-    fn a_period_is_warming_lead_in_and_sample() {
+    fn a_period_is_functional_warming_detailed_warm_up_and_sample() {
         let l = Limits {
             sample: Some(Sample {
                 length: 1000,
@@ -646,7 +646,7 @@ mod tests {
                 length: 1000,
                 period: 200_000,
                 warming: Some(Warming {
-                    followed: Followed::Last(3000),
+                    filtered: FilteredLength::Last(3000),
                     warmed: 2000,
                 }),
             }),
@@ -675,7 +675,10 @@ mod tests {
         assert_eq!(first_end, found[3].0 + 1000);
         for (first, last) in [(4, Some(5)), (5, Some(9)), (9, None)] {
             let (others, end, rates) = places(shard(first, last));
-            assert_eq!(rates, 1, "the first sample says how fast it passes over");
+            assert_eq!(
+                rates, 1,
+                "a CPI probe gives the clock's rate before the first sample"
+            );
             assert_eq!(end == 2_050_700, last.is_none());
             found.extend(others);
         }

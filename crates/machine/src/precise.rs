@@ -9,7 +9,7 @@ use std::ops::Range;
 use pagewalk_units::{Error, RunOption, nearest, text};
 
 use crate::estimate::{Interval, Sampling, estimate};
-use crate::limits::{Followed, Sample, Warming};
+use crate::limits::{FilteredLength, Sample, Warming};
 use crate::options::Precision;
 use crate::results::{DesignResult, Host, RunResult};
 use crate::run::{EarlyCheck, FirstSamples};
@@ -89,7 +89,7 @@ pub(crate) fn run(
     let length = (total / (4 * FIRST)).clamp(*LENGTH.start(), *LENGTH.end());
     let length = limits.sample.map_or(length, |s| s.length);
     let warming = limits.sample.and_then(|s| s.warming).unwrap_or(Warming {
-        followed: Followed::All,
+        filtered: FilteredLength::All,
         warmed: WARMED,
     });
     // Approximate cost of a sample, in instructions of detailed simulation.
@@ -192,11 +192,11 @@ impl Shortfall {
         let way = match self.more {
             Some(_) => "take more instructions",
             None => {
-                "what was passed over before the samples makes it so, and more samples do not help: follow it (--sample LENGTH/PERIOD:all+50K)"
+                "the fast-forwarded part before each sample is the cause, and more samples do not help: warm all of it (--sample LENGTH/PERIOD:all+50K)"
             }
         };
         format!(
-            "{} is within {:.1} %, not within the {:.1} % asked for: {way}, or simulate all (no --precision)",
+            "{} is within {:.1} %, not within the {:.1} % required: {way}, or simulate all (no --precision)",
             self.what,
             100.0 * self.ratio * within,
             100.0 * within
@@ -324,18 +324,18 @@ mod tests {
     }
 
     #[test]
-    fn what_more_samples_do_not_mend_asks_for_none() {
+    fn cold_start_uncertainty_needs_no_more_samples() {
         let d = shortfall(0.5, 0.2);
         assert!(d.more.is_none());
         let message = d.message(0.02);
         assert!(
-            message.contains("within 5.0 %") && message.contains("follow"),
+            message.contains("within 5.0 %") && message.contains("warm all of it"),
             "{message}"
         );
     }
 
     #[test]
-    fn only_what_samples_estimate_can_be_asked_for() {
+    fn precision_is_only_of_numbers_that_samples_estimate() {
         assert!(refuse_unless_rate("walk_cycles_mean").is_ok());
         let sum = refuse_unless_rate("cycles").unwrap_err();
         assert!(sum.to_string().contains("of the whole run"), "{sum}");
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_first_samples_clearly_show_to_be_too_few_is_more_than_half_as_many_again() {
+    fn a_pass_ends_early_only_if_it_clearly_needs_half_as_many_samples_again() {
         let wanted = |within| Precision {
             within,
             metrics: vec!["ipc".to_owned()],
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn what_earlier_passes_took_is_of_the_result() {
+    fn the_result_includes_the_time_of_earlier_passes() {
         let host = |seconds, simulated_instructions_per_second| Host {
             seconds,
             simulated_instructions_per_second,
@@ -412,9 +412,9 @@ mod tests {
         assert_eq!((last.seconds, rate, last.remote_shards), (4.0, 4.0, 2));
     }
 
-    /// Holds however early the check is due, and for either answer.
+    /// Holds for any time of the check and either result of it.
     #[test]
-    fn who_looks_early_sees_the_same_and_is_asked_once() {
+    fn an_early_check_runs_once_and_sees_the_first_samples() {
         let mut spec: RunSpec = serde_json::from_value(json!({
             "machine": "epyc-milan",
             "designs": ["radix", "thp"],
@@ -422,7 +422,7 @@ mod tests {
             "seed": 3,
             "limits": {
                 "instructions": 400_000,
-                "sample": {"length": 2000, "period": 20_000, "warming": {"followed": null, "warmed": 2000}},
+                "sample": {"length": 2000, "period": 20_000, "warming": {"filtered": null, "warmed": 2000}},
             },
         }))
         .unwrap();

@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::estimate::{self, SampleCounts, WarmingError};
-use crate::limits::{Followed, Limits, Warming};
+use crate::limits::{FilteredLength, Limits, Warming};
 use crate::measure::Measured;
 use crate::options::Options;
 use crate::plan::{Phase, stretches};
@@ -40,7 +40,7 @@ pub struct Regions {
     /// The regions.
     pub regions: Vec<Region>,
     /// Warming before each region.
-    #[serde(default = "followed")]
+    #[serde(default = "default_warming")]
     pub warming: Warming,
     /// Instructions of the trace that the regions belong to, if known. Other traces are refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -48,9 +48,9 @@ pub struct Regions {
 }
 
 /// Default warming, as before samples with a required precision.
-fn followed() -> Warming {
+fn default_warming() -> Warming {
     Warming {
-        followed: Followed::All,
+        filtered: FilteredLength::All,
         warmed: WARMED,
     }
 }
@@ -71,7 +71,7 @@ impl Regions {
             roi,
             sample,
         } = options.limits;
-        if let Followed::Auto(_) = self.warming.followed {
+        if let FilteredLength::Auto(_) = self.warming.filtered {
             return Err(Error::option(
                 RunOption::Regions,
                 text![
@@ -359,7 +359,7 @@ mod tests {
 
     use super::{Region, Regions, Weighed, weigh};
     use crate::estimate::StaleLookups;
-    use crate::limits::{Followed, Limits, Sample, Warming};
+    use crate::limits::{FilteredLength, Limits, Sample, Warming};
     use crate::measure::{Measured, Snapshot};
     use crate::options::{Options, Precision};
     use crate::plan::{Phase, PhasePlan};
@@ -379,11 +379,11 @@ mod tests {
     }
 
     const ALL: Warming = Warming {
-        followed: Followed::All,
+        filtered: FilteredLength::All,
         warmed: 5000,
     };
     const SHORT: Warming = Warming {
-        followed: Followed::Last(2000),
+        filtered: FilteredLength::Last(2000),
         warmed: 5000,
     };
 
@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_before_a_region_is_passed_over_followed_and_warmed() {
+    fn phases_before_a_region_are_fast_forward_filtered_and_functional_warming() {
         use Phase::{DetailedWarm, Done, FilteredWarm, FunctionalWarm, SampleMeasure, SampleSkip};
         let places = [(0, 100, 0.25), (40_000, 300, 0.5), (40_300, 200, 0.25)];
         let first = [(SampleMeasure, 0)];
@@ -444,17 +444,17 @@ mod tests {
     }
 
     #[test]
-    fn a_region_that_the_program_does_not_reach_is_told() {
+    fn regions_that_the_program_has_not_reached_are_counted() {
         let mut plan = PhasePlan::of_regions(&regions(&[(0, 10, 0.5), (50, 10, 0.5)], ALL), false);
-        let mut told = vec![];
+        let mut unfinished = vec![];
         for _ in 0..6 {
-            told.push(plan.unfinished_region());
+            unfinished.push(plan.unfinished_region());
             plan.advance(Work {
                 instructions: 10,
                 requests: 0,
             });
         }
-        assert_eq!(told, [1, 2, 2, 2, 2, 2].map(|n| Some((n, 2))));
+        assert_eq!(unfinished, [1, 2, 2, 2, 2, 2].map(|n| Some((n, 2))));
         assert_eq!(plan.unfinished_region(), None);
     }
 
@@ -573,7 +573,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused() {
+    fn invalid_regions_are_refused() {
         let good = regions(&[(0, 10, 0.5), (10, 10, 0.5)], ALL);
         let alone = Options::default();
         assert_eq!(good.validate(&alone), Ok(()));

@@ -27,7 +27,7 @@ pub struct RunResult {
     /// Seed of the run.
     pub seed: u64,
     /// The program.
-    pub source: Source,
+    pub source: SourceInfo,
     /// Name of the machine, or names of several, as given.
     pub machine: Machines,
     /// The part of the program that was measured.
@@ -108,7 +108,7 @@ pub(crate) const PERFECT: &str = "perfect-tlb";
 
 /// The program of a run.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
-pub struct Source {
+pub struct SourceInfo {
     /// Workload with its parameters, file, or command line.
     pub name: String,
     /// True if mappings were inferred from the addresses used.
@@ -134,7 +134,7 @@ pub struct Host {
     /// Host threads used.
     pub threads: usize,
     /// Shards of a recording's samples that remote hosts simulated.
-    #[serde(rename = "portions_elsewhere", skip_serializing_if = "limits::is_zero")]
+    #[serde(skip_serializing_if = "limits::is_zero")]
     pub remote_shards: u64,
     /// Largest resident set of the process so far, bytes.
     pub peak_rss_bytes: u64,
@@ -561,7 +561,7 @@ pub(crate) fn run_result<'a>(
         version: env!("CARGO_PKG_VERSION"),
         partial: designs.iter().any(|d| d.status != Status::Complete),
         seed: options.seed,
-        source: Source {
+        source: SourceInfo {
             name: facts.name.clone(),
             infer_mappings: facts.infer_mappings,
             no_dependences: facts.no_dependences,

@@ -283,21 +283,21 @@ mod tests {
 
     /// All reuses of a cycle have the length of the cycle.
     #[test]
-    fn what_a_cycle_fits_into_is_warmed_by_one_round() {
+    fn a_cycle_that_fits_a_structure_needs_one_round_of_warming() {
         let round = 100 * 5000;
         let found = cyclic(5000, 8000).unwrap();
         assert!(found > round && found <= round * 5 / 4, "{found}");
     }
 
     #[test]
-    fn what_a_cycle_does_not_fit_into_is_warmed_by_what_fills_it() {
+    fn a_cycle_that_does_not_fit_needs_the_warming_that_fills_the_structure() {
         let fills = 100 * 8000;
         let found = cyclic(50_000, 8000).unwrap();
         assert!(found >= fills && found <= fills * 5 / 4, "{found}");
     }
 
     #[test]
-    fn a_part_that_fills_nothing_tells_nothing() {
+    fn a_part_that_does_not_fill_the_structure_gives_no_length() {
         // Each line is used once.
         assert_eq!(cyclic(u64::MAX, 300_000), None);
         let found = cyclic(u64::MAX, 3000).unwrap();
@@ -306,7 +306,7 @@ mod tests {
 
     /// Random uses have touched half of the lines after `ln 2` times as many uses as lines.
     #[test]
-    fn what_half_of_random_lines_fill_needs_the_time_that_fills_it() {
+    fn random_uses_need_the_warming_that_fills_the_structure() {
         use rand::RngExt;
         let mut draw = pagewalk_units::rng(7, "uses");
         let (units, seen) = (10_000u64, 40_000_000u64);

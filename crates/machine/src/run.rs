@@ -389,13 +389,13 @@ struct Workers<'a> {
     panicked: AtomicBool,
 }
 
-/// Runs `work` on `threads` host threads, and calls `tell` about five times a second. Sets `stop` if a
+/// Runs `work` on `threads` host threads, and calls `on_progress` about five times a second. Sets `stop` if a
 /// thread cannot be started.
 pub(crate) fn on_threads(
     threads: usize,
     stop: &AtomicBool,
     work: &(dyn Fn() + Sync),
-    tell: &mut dyn FnMut(),
+    on_progress: &mut dyn FnMut(),
 ) -> Result<(), Error> {
     std::thread::scope(|scope| {
         let workers: Vec<_> = (0..threads)
@@ -413,7 +413,7 @@ pub(crate) fn on_threads(
         while !workers.iter().all(ScopedJoinHandle::is_finished) {
             std::thread::sleep(Duration::from_millis(5));
             if pace.is_due() {
-                tell();
+                on_progress();
             }
         }
         let ended: Result<Vec<()>, _> = workers.into_iter().map(ScopedJoinHandle::join).collect();

@@ -549,7 +549,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_for_an_entry_on_its_way_is_no_miss_on_either_side() {
+    fn lookups_that_merge_with_a_pending_fill_are_no_misses() {
         let mut tree = Tree::default();
         let stats = MmuStats {
             l1d_misses: 50,
@@ -628,7 +628,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_request_costs_is_said_where_one_has_ended() {
+    fn costs_per_request_need_an_ended_request() {
         let per_request = |requests| {
             let work = Work {
                 instructions: 600,

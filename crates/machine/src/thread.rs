@@ -29,7 +29,7 @@ pub(crate) enum ThreadState {
 
 /// A running program's thread.
 #[derive(Debug)]
-pub(crate) struct Thread {
+pub(crate) struct SoftwareThread {
     pub(crate) process: ProcessId,
     pub(crate) state: ThreadState,
     /// Current batch.
@@ -57,9 +57,9 @@ pub(crate) struct Thread {
     pub(crate) last_core: usize,
 }
 
-impl Thread {
+impl SoftwareThread {
     pub(crate) fn new(process: ProcessId, ready_at: Cycle, last_core: usize) -> Self {
-        Thread {
+        SoftwareThread {
             process,
             state: ThreadState::Ready,
             item: None,

@@ -6,7 +6,7 @@ use std::time::Duration;
 /// Wakes sleeping workers; one for all programs of a run.
 #[derive(Default)]
 pub(crate) struct WakeSignal {
-    /// The generation, and the number of sleeping workers. The number avoids a system call when nobody
+    /// The generation, and the number of sleeping workers. The number avoids a system call when no worker
     /// sleeps: a program with a shortcut notifies once a query.
     state: Mutex<(u64, u32)>,
     changed: Condvar,

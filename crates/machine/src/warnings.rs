@@ -34,14 +34,14 @@ pub(crate) fn warnings(facts: &Facts, designs: &[DesignResult]) -> Vec<String> {
         for d in designs {
             let inferred = |s: &&Stat| s.path == "os" && s.name == "inferred_mappings";
             let n = d.stats.iter().find(inferred).map_or(0, |s| s.value);
-            said.of(d, (n > 0).then(|| format!("the program used memory that no system call announced: {n} mappings of 2 MB were inferred")));
+            said.of(d, (n > 0).then(|| format!("the program used memory that no system call had mapped: {n} mappings of 2 MB were inferred")));
         }
     }
     for d in designs {
         said.of(d, turns(d, designs));
     }
-    for d in designs.iter().filter(|d| never_asked(d)) {
-        let what = "the program never asked for a record, so nothing of shortcut did anything";
+    for d in designs.iter().filter(|d| made_no_query(d)) {
+        let what = "the program made no shortcut query, so nothing of shortcut had an effect";
         said.of(d, Some(what.to_owned()));
     }
     out.extend(said.sentences());
@@ -147,11 +147,11 @@ fn never_differed(designs: &[DesignResult]) -> Vec<String> {
 }
 
 /// True if a design has a table for shortcut queries, and the measured part has no query.
-fn never_asked(d: &DesignResult) -> bool {
-    let mut questions = (d.stats.iter())
+fn made_no_query(d: &DesignResult) -> bool {
+    let mut queries = (d.stats.iter())
         .filter(|s| s.path == "stlt" && matches!(s.name, "loads" | "inserts"))
         .peekable();
-    questions.peek().is_some() && questions.all(|s| s.value == 0)
+    queries.peek().is_some() && queries.all(|s| s.value == 0)
 }
 
 /// True if two designs have equal counts. A component in only one of them, such as khugepaged, counts as
@@ -240,8 +240,8 @@ impl Pair<'_> {
         let path: Vec<&str> = key.split('.').collect();
         match path[..] {
             ["placement", ..] => self.no_large_pages(),
-            ["shortcut", ..] if never_asked(self.a) || never_asked(self.b) => {
-                Some("the program never asked for a record (shortcut)".to_owned())
+            ["shortcut", ..] if made_no_query(self.a) || made_no_query(self.b) => {
+                Some("the program made no shortcut query (shortcut)".to_owned())
             }
             ["mmu", "walkers"] if self.measured("walker_wait_cycles", is_mmu) == 0 => {
                 Some("no walk ever waited for a walker (mmu.walkers)".to_owned())

@@ -28,14 +28,14 @@ pub(crate) const OWNED: u64 = 1 << 51;
 const WARMED: u64 = 1 << 55;
 const GUESSED: u64 = PREFETCHED | SPECULATIVE | WARMED;
 /// Epoch in which the line was last used, in eight bits; for an invalidated way, that of its last
-/// line. Each [`CacheArray::mark_stale`] begins an epoch. Epoch 0 is older than all distinguishable
-/// epochs.
+/// line. Each [`CacheArray::mark_stale`] begins an epoch, and a line of an older epoch is stale.
+/// Epoch 0 is older than all others.
 const EPOCH_SHIFT: u32 = 56;
 const EPOCH: u64 = 0xff << EPOCH_SHIFT;
 /// Level that the line came from, in three bits.
 const LEVEL_SHIFT: u32 = 52;
 
-/// Bits of a ready word that hold the ready cycle; above them is the duration of the fetch.
+/// Bits of a ready word that hold the ready cycle. The upper bits hold the duration of the fetch.
 const READY_BITS: u32 = 48;
 const READY_MASK: u64 = (1 << READY_BITS) - 1;
 /// Saturated duration of a fetch: this long or longer.
@@ -75,6 +75,7 @@ pub(crate) struct Place {
 pub(crate) struct Hit {
     /// Load-to-use.
     pub at: Cycle,
+    /// Level that had the line.
     pub level: Level,
 }
 
@@ -92,15 +93,19 @@ pub(crate) struct CacheArray {
     /// search for a victim begins.
     state: Sets,
     /// First-level caches: the way of each set's last hit. Separate from the sets, so that the host
-    /// need not wait for one line to know the next.
+    /// can load both in parallel.
     likely: Vec<u8>,
+    /// The MSHRs.
     pub mshrs: Occupancy,
+    /// The hardware prefetcher, if there is one.
     pub prefetcher: Option<Prefetcher>,
     /// True if the access that trains the prefetcher missed, or was the first to a prefetched line.
     pub missed: bool,
+    /// Hits and misses by kind of request.
     pub kinds: KindCounts,
+    /// All other counters.
     pub counts: CacheStats,
-    /// The current epoch, as in a tag word.
+    /// The current epoch, at its place in a tag word.
     epoch: u64,
     /// Lookups whose outcome is uncertain because the contents are stale.
     pub stale: StaleOutcomes,
@@ -188,8 +193,8 @@ impl CacheArray {
         self.state.prefetch(self.base(line));
     }
 
-    /// As [`CacheArray::host_prefetch`], for a cache of few ways, with its ways. Waiting for the
-    /// set's first line to find the right way would cost another miss of the host.
+    /// As [`CacheArray::host_prefetch`], for a cache of few ways: prefetches all ways too. To find
+    /// the right way in the set's first line would cost the host a second miss.
     #[inline(always)]
     pub fn host_prefetch_ways(&self, line: u64) {
         self.state.prefetch_ways(self.base(line));
@@ -208,8 +213,8 @@ impl CacheArray {
         }
     }
 
-    /// The next step after [`CacheArray::host_prefetch`]: prefetches the tag of `line`, or of its
-    /// victim.
+    /// The step after [`CacheArray::host_prefetch`]: prefetches the tag of `line`, or of its victim
+    /// if it is absent.
     #[inline]
     pub fn host_prefetch_place(&self, line: u64) {
         let base = self.base(line);
@@ -285,11 +290,13 @@ impl CacheArray {
         self.tag(at) & !LINE_MASK
     }
 
+    /// Sets flags of the line at `at`.
     #[inline(always)]
     pub fn set_flags(&mut self, at: Place, flags: u64) {
         *self.tag_mut(at) |= flags;
     }
 
+    /// Clears flags of the line at `at`.
     #[inline(always)]
     pub fn clear_flags(&mut self, at: Place, flags: u64) {
         *self.tag_mut(at) &= !flags;
@@ -324,9 +331,9 @@ impl CacheArray {
         }
     }
 
-    /// Serves a hit at `at`: counts it, updates replacement, and waits for a line on its way. A
-    /// speculative request comes from the cache above, which will hold the line: a guess here has
-    /// then been useful.
+    /// Serves a hit at `at`: counts it, updates replacement, and waits for a line on its way. A hit
+    /// by a speculative request also counts as a use of a guess: the cache above will hold the
+    /// line.
     #[inline(always)]
     pub fn hit(&mut self, at: Place, kind: RequestKind, now: Cycle) -> Hit {
         self.touch(at);
@@ -365,9 +372,9 @@ impl CacheArray {
         }
     }
 
-    /// Merges a request at `now` with the line at `at`, which is on its way. Returns when it is
-    /// ready. Requests do not arrive in order of time: if the line was requested at a later time,
-    /// this request fetches the line and the other merges.
+    /// Merges a request at `now` with the line at `at`, which is on its way. Returns when the line
+    /// is ready. Requests do not arrive in order of time. If the line was requested at a later
+    /// time, this request counts as the one that fetches it, and the other as the one that merges.
     fn joined(&mut self, at: Place, now: Cycle) -> Cycle {
         let word = *self.ready_word(at);
         let (ready, takes) = (word & READY_MASK, word >> READY_BITS);
@@ -387,8 +394,7 @@ impl CacheArray {
     /// Marks all lines as stale after a fast-forward: they may have been evicted meanwhile.
     pub fn mark_stale(&mut self) {
         if self.epoch >> EPOCH_SHIFT == EPOCHS {
-            // All epochs are in use: every line moves to epoch 0, which is older than all later
-            // ones.
+            // Epochs are used up: every line moves to epoch 0, and numbers start again at 1.
             for set in 0..self.state.count() {
                 let base = self.state.base(set);
                 for way in 0..self.state.ways() {
@@ -435,9 +441,9 @@ impl CacheArray {
         }
     }
 
-    /// A guess hits its line, which is not a use of it. Returns when the line is ready, if it is
-    /// still on its way.
-    pub fn glimpse(&mut self, at: Place, kind: RequestKind, now: Cycle) -> Option<Cycle> {
+    /// Serves a guess for the line at `at`, which does not count as a use. Returns when the line is
+    /// ready, if it is still on its way.
+    pub fn probe_by_guess(&mut self, at: Place, kind: RequestKind, now: Cycle) -> Option<Cycle> {
         if self.ready(at) <= now {
             self.kinds.hits[kind as usize] += 1;
             return None;
@@ -446,6 +452,7 @@ impl CacheArray {
         Some(self.joined(at, now).max(now + self.latency))
     }
 
+    /// Level that the line at `at` came from.
     fn origin(&self, at: Place) -> Level {
         match self.tag(at) >> LEVEL_SHIFT & 7 {
             1 => Level::L1,
@@ -456,27 +463,27 @@ impl CacheArray {
         }
     }
 
-    /// Fills `line`, which is absent, requested at `asked` and ready at `ready`. Returns the
-    /// victim. In functional warming (`TIMED` false) nothing is counted, and a guess is one for the
-    /// prefetcher only.
+    /// Fills `line`, which is absent, requested at `requested` and ready at `ready`. Returns the
+    /// victim. In functional warming (`TIMED` false) nothing is counted. A prefetched line is then
+    /// marked only so that its first use trains the prefetcher.
     #[inline(always)]
     pub fn fill<const TIMED: bool>(
         &mut self,
         line: u64,
         flags: u64,
         from: Level,
-        asked: Cycle,
+        requested: Cycle,
         ready: Cycle,
     ) -> Victim {
         if TIMED {
-            self.fill_timed(line, flags, from, asked, ready)
+            self.fill_timed(line, flags, from, requested, ready)
         } else {
             self.fill_warm(line, flags, from)
         }
     }
 
-    // Not generic, so that all callers share one copy: the host's instruction cache is the
-    // bottleneck of a miss.
+    // The next functions are not generic, so that all callers share one copy: misses of the host's
+    // instruction cache dominate the cost of a simulated miss.
 
     #[inline(never)]
     fn fill_timed(
@@ -484,10 +491,10 @@ impl CacheArray {
         line: u64,
         flags: u64,
         from: Level,
-        asked: Cycle,
+        requested: Cycle,
         ready: Cycle,
     ) -> Victim {
-        let takes = ready.saturating_sub(asked).min(LONG);
+        let takes = ready.saturating_sub(requested).min(LONG);
         let old = self.put(
             line,
             self.word(line, flags, from),
@@ -502,31 +509,32 @@ impl CacheArray {
         if (flags | old) & GUESSED != 0 {
             self.counts.prefetches_issued += u64::from(flags & PREFETCHED != 0);
             self.counts.speculative_issued += u64::from(flags & SPECULATIVE != 0);
-            self.gone(old);
+            self.count_evicted(old);
         }
         Victim(old)
     }
 
-    /// Counts the fill of `line` over `old`, which is stale or no line. LRU replaces stale lines
-    /// first, so the set can hold more of them only if the way was empty.
+    /// Counts the fill of `line` over `old`, which is a stale line or none. The lookup may have
+    /// missed only because of stale lines. LRU evicts stale lines before current ones, so a set
+    /// with an empty way can still hold some.
     #[cold]
     fn fill_stale(&mut self, line: u64, flags: u64, old: u64) {
         // A guess or a write-back from the level above is not a miss.
-        let asked = flags & GUESSED == 0 && (self.own_level == Level::L1 || flags & DIRTY == 0);
-        if !asked {
+        let is_miss = flags & GUESSED == 0 && (self.own_level == Level::L1 || flags & DIRTY == 0);
+        if !is_miss {
             return;
         }
         let base = self.base(line);
         let mut tags = (0..self.state.ways()).map(|w| self.state.tag(base, self.state.way(w)));
-        let unknown = self.is_stale(old) || tags.any(|tag| self.is_stale(tag));
-        self.stale.misses += u64::from(unknown);
+        let stale = self.is_stale(old) || tags.any(|tag| self.is_stale(tag));
+        self.stale.misses += u64::from(stale);
     }
 
     #[inline(never)]
     fn fill_warm(&mut self, line: u64, flags: u64, from: Level) -> Victim {
         let old = self.put(line, self.warmed_word(line, flags, from), 0);
         if old & GUESSED != 0 {
-            self.gone(old);
+            self.count_evicted(old);
         }
         Victim(old)
     }
@@ -555,9 +563,9 @@ impl CacheArray {
         std::mem::replace(self.tag_mut(at), word)
     }
 
-    /// Counts the eviction of this tag word: a guess that was never used was useless.
+    /// Counts the eviction of this tag word: if it is an unused guess, the guess was useless.
     #[inline(always)]
-    fn gone(&mut self, tag: u64) {
+    fn count_evicted(&mut self, tag: u64) {
         self.counts.prefetches_useless += u64::from(tag & PREFETCHED != 0);
         self.counts.speculative_useless += u64::from(tag & SPECULATIVE != 0);
     }
@@ -565,10 +573,10 @@ impl CacheArray {
     /// Removes the line at `at` and returns its flags.
     pub fn remove(&mut self, at: Place) -> u64 {
         let old = self.tag(at);
-        // The empty way keeps the line's epoch: another line may have been filled here during the
-        // fast-forward.
+        // The empty way keeps the line's epoch. If that is stale, another line may have been filled
+        // here during the fast-forward.
         *self.tag_mut(at) = EMPTY | old & EPOCH;
-        self.gone(old);
+        self.count_evicted(old);
         match self.replacement {
             Replacement::Lru => self.make_last(at),
             Replacement::Srrip | Replacement::SrripFp => {
@@ -602,7 +610,7 @@ impl CacheArray {
                 let from = self.state.byte(base);
                 let (most, way) = self.state.oldest(base, from);
                 let way = way.expect("one way has the most");
-                // Ageing all ways until one reaches the maximum is adding the difference.
+                // SRRIP ages all ways until one reaches the maximum: adds the difference at once.
                 let lacks = RRPV_MAX.saturating_sub(most);
                 self.state.age(base, lacks);
                 let next = way.index() + 1;
@@ -619,7 +627,7 @@ impl CacheArray {
         self.kinds.into_stats(self.counts)
     }
 
-    /// Resident lines that a guess fetched and that were never used: (prefetched, speculative).
+    /// Resident lines that a guess fetched and no request has used: (prefetched, speculative).
     #[cfg(test)]
     pub fn unjudged(&self) -> (u64, u64) {
         let count = |flag| self.present().filter(|t| t & flag != 0).count() as u64;

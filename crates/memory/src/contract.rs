@@ -59,8 +59,7 @@ pub struct Done {
     pub at: Cycle,
     /// Level that had the line; for a line on its way, its source.
     pub level: Level,
-    /// Cycles that it waited for miss registers, saturating. 0 for a line that another request
-    /// brings.
+    /// Cycles that it waited for MSHRs, saturating. 0 if it merged with another request.
     pub held: u16,
     /// Cycles that it waited for its bank and the bus of the DRAM, saturating.
     pub queued: u32,
@@ -81,25 +80,25 @@ impl Done {
 
 /// The memory system below the private caches, borrowed for the length of a call.
 pub trait Below {
-    /// A miss of the private caches, or a store's request for ownership, at `now`: the time of the
-    /// core's request. The result's `at` is load-to-use from `now`.
+    /// Serves a miss of the private caches, or a store's request for ownership. `now` is the time
+    /// of the core's request, and the result's `at` is load-to-use from then.
     fn access(&mut self, request: Request, now: Cycle) -> Done;
     /// Writes a dirty line back from a private cache.
     fn write_back(&mut self, at: PhysAddr, core: u8, now: Cycle);
-    /// A private cache has dropped a clean line: the directory removes the sharer.
+    /// A private cache has dropped a clean line, so the directory removes the core as a sharer.
     fn dropped(&mut self, at: PhysAddr, core: u8);
-    /// Cycles that a DRAM read of this line at `now` would wait for the bus and occupy it, whatever
-    /// its bank does. 0 if the memory has no bus.
+    /// Cycles that a DRAM read of this line at `now` would wait for the bus and occupy it. The
+    /// state of the bank is ignored. 0 if the memory has no bus.
     fn delay(&self, at: PhysAddr, now: Cycle) -> Cycle;
-    /// The state of `access` (tags, directory, open rows), without time.
+    /// Functional warming by `access`: updates tags, directory and open rows, without time.
     fn warm(&mut self, request: Request);
-    /// The state of `write_back`, without time.
+    /// Functional warming by `write_back`.
     fn warm_write_back(&mut self, at: PhysAddr, core: u8);
     /// Prefetches into the host's caches the set of this line, which will probably be requested.
     /// Has no simulated effect.
     fn host_prefetch(&self, _at: PhysAddr) {}
-    /// The next step after [`Below::host_prefetch`]: prefetches the way of the line itself, or of
-    /// the line that it will evict.
+    /// The step after [`Below::host_prefetch`]: prefetches the way of the line, or of the line that
+    /// it will evict.
     fn host_prefetch_place(&self, _at: PhysAddr) {}
     /// As [`Below::host_prefetch`], for a line that will probably be dropped, or written back if it
     /// is `_dirty`.
@@ -109,8 +108,8 @@ pub trait Below {
     fn coherent(&self) -> bool {
         false
     }
-    /// True if warming requests are deferred until the next other request. Host prefetches for them
-    /// are then useless.
+    /// True if warming requests are deferred, at most until the next request of another kind. Host
+    /// prefetches for them are then useless.
     fn warms_later(&self) -> bool {
         false
     }

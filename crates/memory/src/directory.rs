@@ -13,7 +13,7 @@ pub(crate) const MOST_CORES: u8 = 64;
 
 /// State of a line in other cores, as a request finds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Met {
+pub(crate) enum DirectoryResponse {
     /// No other core has to act.
     Free,
     /// Another core has it dirty and can supply it from this cycle on.
@@ -24,19 +24,21 @@ pub(crate) enum Met {
     Invalidated,
 }
 
-/// The directory and its messages for the cores.
+/// The directory, and the snoops that cores have still to serve.
 #[derive(Clone, Debug)]
 pub(crate) struct Directory {
     lines: Table,
-    inboxes: Vec<Vec<(PhysAddr, bool)>>,
+    snoops: Vec<Vec<(PhysAddr, bool)>>,
+    /// Counters, without the gauge.
     pub stats: DirectoryStats,
 }
 
 impl Directory {
+    /// An empty directory of a machine with `cores` cores.
     pub fn new(cores: u8) -> Self {
         Directory {
             lines: Table::new(),
-            inboxes: vec![vec![]; usize::from(cores)],
+            snoops: vec![vec![]; usize::from(cores)],
             stats: DirectoryStats::default(),
         }
     }
@@ -49,27 +51,27 @@ impl Directory {
 
     /// Core `core` reads `line` and becomes a holder; a writer becomes a reader. `counted` is false
     /// in functional warming.
-    pub fn read(&mut self, line: u64, core: u8, counted: bool) -> Met {
+    pub fn read(&mut self, line: u64, core: u8, counted: bool) -> DirectoryResponse {
         let me = 1u64 << core;
         let (at, holders) = self.lines.entry(line);
         let (writer, ready) = match holders {
             Holders::Clean(cores) => {
                 self.lines.set(at, line, Holders::Clean(cores | me));
-                return Met::Free;
+                return DirectoryResponse::Free;
             }
-            Holders::Writer(writer, _) if writer == core => return Met::Free,
+            Holders::Writer(writer, _) if writer == core => return DirectoryResponse::Free,
             Holders::Writer(writer, ready) => (writer, ready),
         };
         let both = Holders::Clean(me | 1 << writer);
         self.lines.set(at, line, both);
         self.stats.remote_hits += u64::from(counted);
-        self.inboxes[usize::from(writer)]
+        self.snoops[usize::from(writer)]
             .push((PhysAddr(line << pagewalk_units::LINE_SHIFT), false));
-        Met::Dirty(ready)
+        DirectoryResponse::Dirty(ready)
     }
 
     /// Core `core` writes `line`: all other copies are invalidated.
-    pub fn write(&mut self, line: u64, core: u8, counted: bool) -> Met {
+    pub fn write(&mut self, line: u64, core: u8, counted: bool) -> DirectoryResponse {
         let me = 1u64 << core;
         let (at, before) = self.lines.entry(line);
         let ready = match before {
@@ -83,30 +85,30 @@ impl Directory {
         while others != 0 {
             let other = others.trailing_zeros() as usize;
             others &= others - 1;
-            self.inboxes[other].push((PhysAddr(line << pagewalk_units::LINE_SHIFT), true));
+            self.snoops[other].push((PhysAddr(line << pagewalk_units::LINE_SHIFT), true));
             self.stats.invalidations_sent += u64::from(counted);
         }
         if matches!(before, Holders::Writer(writer, _) if writer != core) {
             self.stats.remote_hits += u64::from(counted);
-            Met::Dirty(ready)
+            DirectoryResponse::Dirty(ready)
         } else if before.cores() & me != 0 {
             self.stats.upgrades += u64::from(counted);
-            Met::Upgrade { others: any }
+            DirectoryResponse::Upgrade { others: any }
         } else if any {
-            Met::Invalidated
+            DirectoryResponse::Invalidated
         } else {
-            Met::Free
+            DirectoryResponse::Free
         }
     }
 
-    /// Sets the cycle from which the writer of `line` has it.
+    /// Sets the cycle from which the writer of `line` has the data.
     pub fn written(&mut self, line: u64, ready: Cycle) {
         if let Some((at, Holders::Writer(writer, _))) = self.lines.get(line) {
             self.lines.set(at, line, Holders::Writer(writer, ready));
         }
     }
 
-    /// The core has written its dirty data back; it may still hold the line.
+    /// The core has written its dirty data back. It may still hold the line.
     pub fn cleaned(&mut self, line: u64, core: u8) {
         if let Some((at, Holders::Writer(writer, _))) = self.lines.get(line)
             && writer == core
@@ -128,15 +130,15 @@ impl Directory {
         }
     }
 
-    /// True if there are messages for `core`.
+    /// True if there are snoops for `core`.
     #[inline(always)]
-    pub fn has_mail(&self, core: u8) -> bool {
-        !self.inboxes[usize::from(core)].is_empty()
+    pub fn has_snoops(&self, core: u8) -> bool {
+        !self.snoops[usize::from(core)].is_empty()
     }
 
-    /// Appends the messages for `core`, oldest first, to `into`.
-    pub fn take_mail(&mut self, core: u8, into: &mut Vec<(PhysAddr, bool)>) {
-        into.append(&mut self.inboxes[usize::from(core)]);
+    /// Appends the snoops for `core`, oldest first, to `into`.
+    pub fn take_snoops(&mut self, core: u8, into: &mut Vec<(PhysAddr, bool)>) {
+        into.append(&mut self.snoops[usize::from(core)]);
     }
 
     /// The counters, with the current value of the gauge.

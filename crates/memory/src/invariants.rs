@@ -61,7 +61,7 @@ fn guesses_are_accounted_for(cache: &CacheArray) {
     );
 }
 
-/// Random traffic of `cores`. After every step the inboxes are emptied and the directory is
+/// Random traffic of `cores`. After every step the snoops are served and the directory is
 /// compared with the contents of the caches.
 fn traffic(cores: u8, spec: (Replacement, Enter), steps: u64, warm_now_and_then: bool) {
     let (p, s) = specs(spec.0, spec.1);
@@ -165,7 +165,7 @@ fn coherent(private: &[Private], shared: &Shared) {
 }
 
 #[test]
-fn the_directory_knows_what_the_caches_hold() {
+fn the_directory_equals_the_contents_of_the_caches() {
     for enter in [Enter::L1d, Enter::L2, Enter::L3] {
         for replacement in [Replacement::Lru, Replacement::Srrip, Replacement::SrripFp] {
             traffic(2, (replacement, enter), 30_000, false);
@@ -203,10 +203,10 @@ fn srrip_keeps_what_is_used_again_through_a_scan() {
     }
 }
 
-/// The victim of two lines, one used once and one used thrice, after three more fills have aged
-/// both: with frequency priority the former, with hit priority the first one.
+/// One line is used once and another thrice, and three more fills age both. The victim is then the
+/// former with frequency priority, and the first one that the search finds with hit priority.
 #[test]
-fn frequency_priority_tells_one_use_from_three() {
+fn frequency_priority_distinguishes_one_use_from_three() {
     for (replacement, kept) in [(Replacement::SrripFp, true), (Replacement::Srrip, false)] {
         let mut lines =
             CacheArray::new(&cache(1, 16, 1, replacement), "c", Level::L1).expect("possible");

@@ -1,8 +1,7 @@
 //! The tags of an LRU cache in order of use, for filtered functional warming.
 //!
-//! Without time and counters, a set only needs to know which lines it holds and which one is
-//! replaced next. In order of use, eight ways take one line of the host's caches, and no ranks are
-//! needed.
+//! Without time and counters, all that matters of a set are its lines and their order of use. The
+//! position of a tag word is its rank, so eight ways take one line of the host's caches.
 
 use pagewalk_structures::{position, prefetch, push_mru, touch_mru};
 
@@ -10,7 +9,7 @@ use pagewalk_structures::{position, prefetch, push_mru, touch_mru};
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LruStack {
     words: Vec<u64>,
-    /// Words before the first set, so that sets are aligned to the host's lines.
+    /// Words before the first set, which align it to a line of the host's caches.
     from: usize,
     ways: usize,
 }
@@ -32,6 +31,7 @@ impl LruStack {
         &self.words[self.from + set * self.ways..][..self.ways]
     }
 
+    /// As [`LruStack::set`], mutable.
     #[inline(always)]
     pub fn set_mut(&mut self, set: usize) -> &mut [u64] {
         &mut self.words[self.from + set * self.ways..][..self.ways]

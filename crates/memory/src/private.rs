@@ -14,9 +14,9 @@ use crate::{Below, Done, Enter, Level, PrivateSpec, Report, Request, RequestKind
 /// The private caches of one core: L1I, L1D, L2.
 ///
 /// Write-back and write-allocate. The L2 is neither inclusive nor exclusive of the first level. A
-/// requested line is in the tags at once, with the cycle at which it is ready. A second request for
-/// it waits instead of requesting it again. A miss holds an MSHR from its request to its fill.
-/// Prefetches and write-backs take no MSHR, but use bandwidth below.
+/// miss enters the line into the tags at once, with the cycle from which it is ready. A later
+/// request for the line merges: it waits for that cycle. A miss holds an MSHR from its request to
+/// its fill. Prefetches and write-backs take no MSHR, but use bandwidth below.
 #[derive(Clone, Debug)]
 pub struct Private {
     l1i: CacheArray,
@@ -29,7 +29,7 @@ pub struct Private {
     /// LRU stack that replaces the L2 during filtered functional warming.
     lru_stack: LruStack,
     warms_filtered: bool,
-    /// The last line of filtered warming, if no walk came after it.
+    /// The line of the last access in filtered warming, unless a walk has accessed the L2 since.
     last_filtered: u64,
 }
 
@@ -127,8 +127,8 @@ impl Private {
     /// Serves a request. It enters by `request.kind`: Fetch at the L1I; Load, Store and Prefetch at
     /// the L1D; Walk where configured; Speculative at the L2. The result is load-to-use from `now`.
     ///
-    /// The path up to a hit in the line of its set's last hit is inlined: callers know the kind,
-    /// and most requests end there.
+    /// Inlined up to a hit in the line of the set's last hit, where most requests end. Callers pass
+    /// a constant kind.
     #[inline(always)]
     pub fn access<B: Below>(&mut self, request: Request, now: Cycle, below: &mut B) -> Done {
         match request.kind {
@@ -140,7 +140,7 @@ impl Private {
                 self.data::<true, B>(&request, now, below)
             }
             RequestKind::Walk if self.walks_enter == Enter::L3 => {
-                self.pass_by::<true, B>(&request, now, below)
+                self.bypass_private::<true, B>(&request, now, below)
             }
             RequestKind::Walk | RequestKind::Speculative => {
                 self.access_l2::<true, B>(&request, now, below)
@@ -156,25 +156,25 @@ impl Private {
         now: Cycle,
         below: &mut B,
     ) -> Done {
-        if self.stays(&request) {
+        if self.allocates_nothing(&request) {
             return self.access(request, now, below);
         }
         self.l2.count_miss(request.kind);
-        self.pass_by::<true, B>(&request, now, below)
+        self.bypass_private::<true, B>(&request, now, below)
     }
 
     /// Functional warming by [`Private::read_no_allocate`].
     #[inline(never)]
     pub fn warm_no_allocate<B: Below>(&mut self, request: Request, below: &mut B) {
-        if self.stays(&request) {
+        if self.allocates_nothing(&request) {
             self.warm(request, below);
         } else {
-            self.pass_by::<false, B>(&request, 0, below);
+            self.bypass_private::<false, B>(&request, 0, below);
         }
     }
 
-    /// A walker's write to a part of the line of `request`: fetches the line where walks enter,
-    /// gets ownership and marks it dirty. Returns when it is done.
+    /// A walker's write to a part of the line of `request`: fetches the line into the level where
+    /// walks enter, obtains ownership and marks it dirty. Returns when the write is done.
     #[inline(never)]
     pub fn update<B: Below>(&mut self, request: Request, now: Cycle, below: &mut B) -> Done {
         self.change::<true, B>(&request, now, below)
@@ -196,7 +196,7 @@ impl Private {
         let mut done = match self.walks_enter {
             Enter::L1d => self.data::<TIMED, B>(request, now, below),
             Enter::L2 => self.access_l2::<TIMED, B>(request, now, below),
-            Enter::L3 => self.pass_by::<TIMED, B>(request, now, below),
+            Enter::L3 => self.bypass_private::<TIMED, B>(request, now, below),
         };
         let store = Request {
             kind: RequestKind::Store,
@@ -221,7 +221,7 @@ impl Private {
             }
             Enter::L3 => {}
         }
-        // This core keeps no copy: the write goes to the level below.
+        // This core keeps no copy, so the write goes to the level below.
         if TIMED {
             below.write_back(request.at, self.core, done.at);
         } else {
@@ -230,8 +230,9 @@ impl Private {
         done
     }
 
-    /// True if a walker's read hits in a private cache, or enters below them.
-    fn stays(&self, request: &Request) -> bool {
+    /// True if a walker's read as a normal access allocates no private line: it hits in a private
+    /// cache, or walks enter below them.
+    fn allocates_nothing(&self, request: &Request) -> bool {
         let line = request.at.0 >> LINE_SHIFT;
         match self.walks_enter {
             Enter::L1d => self.l1d.find(line).is_some() || self.l2.find(line).is_some(),
@@ -255,7 +256,7 @@ impl Private {
             }
         }
         if let Some(at) = self.l2.find(line) {
-            return match self.l2.glimpse(at, kind, now) {
+            return match self.l2.probe_by_guess(at, kind, now) {
                 Some(ready) => Speculated::UnderWay(ready),
                 None => Speculated::Present,
             };
@@ -275,15 +276,15 @@ impl Private {
         Speculated::Fetched(done.at)
     }
 
-    /// Prefetches into the host's caches the set of the line of `at`, which will probably be
-    /// requested.
+    /// Prefetches into the host's caches the sets of the line of `at`, which will probably be
+    /// requested, in the L2 and below.
     #[inline]
     pub fn host_prefetch<B: Below>(&self, at: PhysAddr, below: &B) {
         self.l2.host_prefetch(at.0 >> LINE_SHIFT);
         below.host_prefetch(at);
     }
 
-    /// The first step of looking ahead of [`Private::warm`]: prefetches the L2's set of the line of
+    /// First step of the lookahead of [`Private::warm`]: prefetches the L2's set of the line of
     /// `at` into the host's caches.
     #[inline]
     pub fn look_ahead(&self, at: PhysAddr) {
@@ -295,9 +296,9 @@ impl Private {
         }
     }
 
-    /// The second step, once the host's prefetch is done. Returns whether the line will probably be
-    /// requested below the L2, and the line that it will evict to there, if any. Prefetches the
-    /// host's data of both.
+    /// Second step of the lookahead, when the host's prefetch has arrived. Returns true if the line
+    /// will probably be requested below the L2, and the dirty line that it will evict, if any.
+    /// Prefetches the host's data for both in the levels below.
     #[inline]
     pub fn look_below<B: Below>(&self, at: PhysAddr, below: &B) -> (bool, Option<PhysAddr>) {
         let line = at.0 >> LINE_SHIFT;
@@ -317,8 +318,8 @@ impl Private {
     }
 
     /// Functional warming: updates tags, replacement and prefetchers, without time and without
-    /// statistics, except that earlier counted guesses are still judged. Inlined as
-    /// [`Private::access`] is.
+    /// statistics. Only the usefulness of guesses that were counted before is still counted.
+    /// Inlined as [`Private::access`] is.
     #[inline(always)]
     pub fn warm<B: Below>(&mut self, request: Request, below: &mut B) {
         match request.kind {
@@ -330,7 +331,7 @@ impl Private {
                 self.data::<false, B>(&request, 0, below)
             }
             RequestKind::Walk if self.walks_enter == Enter::L3 => {
-                self.pass_by::<false, B>(&request, 0, below)
+                self.bypass_private::<false, B>(&request, 0, below)
             }
             RequestKind::Walk | RequestKind::Speculative => {
                 self.access_l2::<false, B>(&request, 0, below)
@@ -352,11 +353,13 @@ impl Private {
         }
     }
 
+    /// L1I, L1D, L2.
     #[cfg(test)]
     pub(crate) fn caches(&self) -> [&CacheArray; 3] {
         [&self.l1i, &self.l1d, &self.l2]
     }
 
+    /// Serves the request at the L1D.
     #[inline(always)]
     fn data<const TIMED: bool, B: Below>(
         &mut self,
@@ -389,7 +392,8 @@ impl Private {
         done
     }
 
-    /// A store hits a line that is not yet owned or not yet dirty.
+    /// Serves a store's hit in a line that is not owned or not dirty. Returns when it may be
+    /// written.
     #[inline(never)]
     fn request_write<const TIMED: bool, B: Below>(
         &mut self,
@@ -411,7 +415,7 @@ impl Private {
         now: Cycle,
         below: &mut B,
     ) -> Done {
-        // Functional warming has looked ahead already.
+        // In functional warming, the lookahead has prefetched these sets.
         if TIMED {
             self.l2.host_prefetch_ways(line);
             below.host_prefetch(request.at);
@@ -419,7 +423,7 @@ impl Private {
         if below.coherent()
             && let Some(victim) = self.l1d.next_victim(line).line()
         {
-            // If the L2 lacks the victim, the directory is notified.
+            // If the L2 lacks the victim, the directory will be notified of its eviction.
             self.l2.host_prefetch_ways(victim);
         }
         self.l1d.missed = true;
@@ -439,7 +443,7 @@ impl Private {
         done
     }
 
-    /// [`OWNED`] if the L2's copy of the line is owned: a copy of an owned line is owned, too.
+    /// [`OWNED`] if the L2's copy of the line is owned, because the L1D's copy then is, too.
     #[inline(always)]
     fn owned_below<B: Below>(&self, line: u64, below: &B) -> u64 {
         if !below.coherent() {
@@ -508,6 +512,7 @@ impl Private {
         }
     }
 
+    /// Serves the request at the L1I.
     #[inline(always)]
     fn fetch<const TIMED: bool, B: Below>(
         &mut self,
@@ -593,7 +598,7 @@ impl Private {
 
     /// Serves the request at the L3, without a private copy.
     #[inline(never)]
-    fn pass_by<const TIMED: bool, B: Below>(
+    fn bypass_private<const TIMED: bool, B: Below>(
         &mut self,
         request: &Request,
         now: Cycle,
@@ -659,8 +664,8 @@ impl Private {
         done
     }
 
-    /// `line` misses the L2: prefetches into the host's caches the directory entry of its victim,
-    /// if that is known.
+    /// Prefetches into the host's caches the directory entry of the line that `line` will evict
+    /// from the L2, if the victim is known.
     #[inline(always)]
     fn host_prefetch_l2_victim<B: Below>(&mut self, line: u64, below: &B) {
         if !below.coherent() {
@@ -727,8 +732,8 @@ impl Private {
         let mut kept = false;
         if below.coherent() {
             if let Some(at) = self.l1d.find(line) {
-                // The copy in the L1D is as new or newer: it becomes the dirty one, so that the
-                // directory's writer stays the writer.
+                // The copy in the L1D is as new or newer. It becomes the dirty copy, so the core
+                // remains the line's writer in the directory.
                 if dirty {
                     self.l1d.set_flags(at, DIRTY | OWNED);
                 }
@@ -817,8 +822,8 @@ fn request_ownership<const TIMED: bool, B: Below>(
     now
 }
 
-/// Sends a miss of `cache` at `now` below. It takes an MSHR, unless it is a prefetch, and is sent
-/// when it has one.
+/// Sends a miss of `cache` at `now` to the next level. A miss first waits for a free MSHR, unless
+/// it is a prefetch.
 #[inline(always)]
 fn through_mshrs<const TIMED: bool>(
     private: &mut Private,

@@ -50,8 +50,8 @@ impl Clone for Sets {
     }
 }
 
-/// First word of a set; only [`Sets::base`] creates one. Used with other sets than its own, it is
-/// meaningless, and is refused if those end before it.
+/// First word of a set; only [`Sets::base`] creates one. It has no meaning in another [`Sets`],
+/// which rejects it if it lies beyond its last set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Base(usize);
 
@@ -60,6 +60,7 @@ pub(crate) struct Base(usize);
 pub(crate) struct Way(usize);
 
 impl Way {
+    /// Number of the way.
     #[inline(always)]
     pub fn index(self) -> usize {
         self.0
@@ -145,7 +146,7 @@ impl Sets {
         unsafe { self.raw.as_mut_ptr().add(base.0 + i) }
     }
 
-    /// Refuses the base of a set beyond the last one.
+    /// Panics on the base of a set beyond the last one.
     #[inline(always)]
     fn check(&self, base: Base) {
         assert!(base.0 <= self.last, "a set of another cache");
@@ -158,6 +159,7 @@ impl Sets {
         unsafe { *self.at(base, self.head + 2 * way.0) }
     }
 
+    /// As [`Sets::tag`], mutable.
     #[inline(always)]
     pub fn tag_mut(&mut self, base: Base, way: Way) -> &mut u64 {
         // SAFETY: as in `tag`; the borrow is that of `self`.
@@ -171,6 +173,7 @@ impl Sets {
         unsafe { *self.at(base, self.head + 2 * way.0 + 1) }
     }
 
+    /// As [`Sets::ready`], mutable.
     #[inline(always)]
     pub fn ready_mut(&mut self, base: Base, way: Way) -> &mut u64 {
         // SAFETY: as in `tag_mut`.
@@ -184,6 +187,7 @@ impl Sets {
         unsafe { *self.at(base, 2 * self.lanes / WORD) as u8 as usize }
     }
 
+    /// Sets the caller's byte of the set at `base`.
     #[inline(always)]
     pub fn set_byte(&mut self, base: Base, byte: u8) {
         // SAFETY: as in `byte`.
@@ -325,7 +329,7 @@ impl Sets {
         }
     }
 
-    /// For orders that are LRU ranks: makes the way of rank `rank` the first.
+    /// For orders that are LRU ranks: moves the way of rank `rank` to rank 0.
     #[inline(always)]
     pub fn renew(&mut self, base: Base, rank: u8) {
         if self.narrow() {
@@ -342,8 +346,8 @@ impl Sets {
         }
     }
 
-    /// For orders that are LRU ranks: returns the way of rank `rank`, if there is one, and makes it
-    /// the first.
+    /// For orders that are LRU ranks: returns the way of rank `rank`, if there is one, and moves it
+    /// to rank 0.
     // Tests only once whether the set is narrow: with a call between two tests, the host would
     // execute both.
     #[inline(always)]
@@ -371,7 +375,7 @@ impl Sets {
     }
 
     /// As [`Sets::prefetch`], for the set's first three lines, which hold a whole set of up to nine
-    /// ways: the entry that a search finds and the victim of a fill are then present, too.
+    /// ways. The entry that a search finds and the victim of a fill are then present, too.
     #[inline(always)]
     pub fn prefetch_ways(&self, base: Base) {
         for line in 0..3 {

@@ -5,7 +5,7 @@ use pagewalk_structures::StaleOutcomes;
 use pagewalk_units::{Cycle, Error, LINE_SHIFT, PhysAddr};
 
 use crate::cache_array::{CacheArray, DIRTY, PREFETCHED};
-use crate::directory::{Directory, Met};
+use crate::directory::{Directory, DirectoryResponse};
 use crate::dram::Dram;
 use crate::prefetch::Wanted;
 use crate::private::join;
@@ -13,15 +13,15 @@ use crate::{Below, Done, Level, Report, Request, RequestKind, SharedSpec};
 
 mod later;
 
-use later::Later;
+use later::DeferredWarming;
 
 /// L3, directory and DRAM.
 ///
 /// The L3 is filled by lines from memory and by dirty lines that leave private caches. It is not
 /// inclusive: a line that it evicts stays in the private caches. With one core there is no
-/// directory. With several cores, a line that another core has written is taken from there, and a
-/// write takes the line from all others. The data of a line that others hold clean comes from the
-/// L3 or from memory.
+/// directory. With several cores, a dirty line comes from the core that has written it, and a write
+/// invalidates the line in all other cores. A line that is clean in other cores comes from the L3
+/// or from memory.
 #[derive(Clone, Debug)]
 pub struct Shared {
     l3: CacheArray,
@@ -30,9 +30,10 @@ pub struct Shared {
     remote_latency: Cycle,
     /// True if the cores have speculation engines.
     speculates: bool,
-    /// True if warming requests to the L3 are deferred. `later`: the deferred requests.
-    puts_off: bool,
-    later: Later,
+    /// True if warming requests to the L3 are deferred.
+    defers_warming: bool,
+    /// The deferred requests.
+    later: DeferredWarming,
 }
 
 impl Shared {
@@ -48,10 +49,10 @@ impl Shared {
             directory: (cores > 1).then(|| Directory::new(cores)),
             remote_latency: spec.remote_latency,
             speculates: false,
-            // Requests of one core come in order, and without a prefetcher each changes only its
+            // The requests of one core come in order. Without a prefetcher, each changes only its
             // own set.
-            puts_off: cores == 1 && spec.l3.prefetcher.is_none(),
-            later: Later::default(),
+            defers_warming: cores == 1 && spec.l3.prefetcher.is_none(),
+            later: DeferredWarming::default(),
         })
     }
 
@@ -65,7 +66,7 @@ impl Shared {
 
     /// Marks the L3's contents as stale after a fast-forward.
     pub fn mark_stale(&mut self) {
-        self.settle();
+        self.drain_deferred();
         self.l3.mark_stale();
     }
 
@@ -82,31 +83,39 @@ impl Shared {
     /// Moves the snoops that `core` must serve before its next access to `into`: (line, exclusive).
     pub fn take_snoops(&mut self, core: u8, into: &mut Vec<(PhysAddr, bool)>) {
         if let Some(d) = &mut self.directory {
-            d.take_mail(core, into);
+            d.take_snoops(core, into);
         }
     }
 
-    /// True if there are snoops for `core`. Costs one load and compare.
+    /// True if there are snoops for `core`. Cheap: one load and one comparison.
     #[inline]
     pub fn has_snoops(&self, core: u8) -> bool {
-        self.directory.as_ref().is_some_and(|d| d.has_mail(core))
+        self.directory.as_ref().is_some_and(|d| d.has_snoops(core))
     }
 
+    /// The L3.
     #[cfg(test)]
     pub(crate) fn l3(&self) -> &CacheArray {
         &self.l3
     }
 
+    /// The directory, with several cores.
     #[cfg(test)]
     pub(crate) fn directory(&self) -> Option<&Directory> {
         self.directory.as_ref()
     }
 
-    /// The directory's response to a request: the state of the line in other cores' caches.
+    /// The directory's response to a request: the state of the line in other cores. `counted`:
+    /// false in functional warming.
     #[inline]
-    fn meet(&mut self, line: u64, request: Request, counted: bool) -> Met {
+    fn access_directory(
+        &mut self,
+        line: u64,
+        request: Request,
+        counted: bool,
+    ) -> DirectoryResponse {
         match &mut self.directory {
-            None => Met::Free,
+            None => DirectoryResponse::Free,
             Some(d) if request.kind == RequestKind::Store => d.write(line, request.core, counted),
             Some(d) => d.read(line, request.core, counted),
         }
@@ -169,10 +178,10 @@ impl Shared {
     }
 
     /// Fills the L3. A dirty victim is written to memory.
-    fn put(&mut self, line: u64, flags: u64, asked: Cycle, ready: Cycle) {
+    fn put(&mut self, line: u64, flags: u64, requested: Cycle, ready: Cycle) {
         let victim = self
             .l3
-            .fill::<true>(line, flags, Level::Memory, asked, ready);
+            .fill::<true>(line, flags, Level::Memory, requested, ready);
         if let Some(line) = victim.line()
             && victim.dirty()
         {
@@ -193,23 +202,23 @@ impl Shared {
     }
 }
 
-/// Warms the L3 by a request, or by dirty data if `written`. Calls `open` with each line that is
-/// read from memory.
+/// Warms the L3 by a request, or by a write-back if `written`. Calls `open` with each line that is
+/// read from or written to memory, which opens its DRAM row.
 #[inline(always)]
-fn leave(l3: &mut CacheArray, line: u64, written: bool, open: impl FnMut(u64)) {
+fn warm_l3(l3: &mut CacheArray, line: u64, written: bool, open: impl FnMut(u64)) {
     match l3.find(line) {
         Some(at) if written => l3.set_flags(at, DIRTY),
         Some(at) => l3.warm_hit(at),
         None => {
             l3.missed |= !written;
-            bring(l3, line, if written { DIRTY } else { 0 }, open);
+            warm_l3_miss(l3, line, if written { DIRTY } else { 0 }, open);
         }
     }
 }
 
-/// As [`leave`], for a line that misses: it comes from memory, unless it is dirty.
+/// As [`warm_l3`], for a line that misses. It is read from memory, unless it is dirty.
 #[inline(always)]
-fn bring(l3: &mut CacheArray, line: u64, flags: u64, mut open: impl FnMut(u64)) {
+fn warm_l3_miss(l3: &mut CacheArray, line: u64, flags: u64, mut open: impl FnMut(u64)) {
     if flags & DIRTY == 0 {
         open(line);
     }
@@ -223,20 +232,20 @@ fn bring(l3: &mut CacheArray, line: u64, flags: u64, mut open: impl FnMut(u64)) 
 
 impl Below for Shared {
     fn access(&mut self, request: Request, now: Cycle) -> Done {
-        self.settle();
+        self.drain_deferred();
         let line = request.at.0 >> LINE_SHIFT;
         let store = request.kind == RequestKind::Store;
-        let done = match self.meet(line, request, true) {
-            Met::Free => self.lookup(line, request, now),
-            Met::Invalidated => {
+        let done = match self.access_directory(line, request, true) {
+            DirectoryResponse::Free => self.lookup(line, request, now),
+            DirectoryResponse::Invalidated => {
                 let done = self.lookup(line, request, now);
-                // The last acknowledgement may arrive after the data.
+                // The last acknowledgement of an invalidation may arrive after the data.
                 Done {
                     at: done.at.max(now + self.remote_latency),
                     ..done
                 }
             }
-            Met::Dirty(ready) => {
+            DirectoryResponse::Dirty(ready) => {
                 let at = now.max(ready) + self.remote_latency;
                 if !store {
                     // The writer keeps a clean copy, and the L3 gets the data.
@@ -244,8 +253,10 @@ impl Below for Shared {
                 }
                 Done::new(at, Level::Remote)
             }
-            Met::Upgrade { others: true } => Done::new(now + self.remote_latency, Level::Remote),
-            Met::Upgrade { others: false } => Done::new(now, Level::L1),
+            DirectoryResponse::Upgrade { others: true } => {
+                Done::new(now + self.remote_latency, Level::Remote)
+            }
+            DirectoryResponse::Upgrade { others: false } => Done::new(now, Level::L1),
         };
         if store && let Some(d) = &mut self.directory {
             d.written(line, done.at);
@@ -254,7 +265,7 @@ impl Below for Shared {
     }
 
     fn write_back(&mut self, at: PhysAddr, core: u8, now: Cycle) {
-        self.settle();
+        self.drain_deferred();
         let line = at.0 >> LINE_SHIFT;
         if let Some(d) = &mut self.directory {
             d.cleaned(line, core);
@@ -274,28 +285,28 @@ impl Below for Shared {
 
     fn warm(&mut self, request: Request) {
         let line = request.at.0 >> LINE_SHIFT;
-        if self.puts_off {
-            self.put_off(line, false);
+        if self.defers_warming {
+            self.defer(line, false);
             return;
         }
-        match self.meet(line, request, false) {
-            Met::Upgrade { .. } => return,
-            Met::Dirty(_) => {
+        match self.access_directory(line, request, false) {
+            DirectoryResponse::Upgrade { .. } => return,
+            DirectoryResponse::Dirty(_) => {
                 if request.kind != RequestKind::Store {
-                    leave(&mut self.l3, line, true, |line| self.dram.warm(line));
+                    warm_l3(&mut self.l3, line, true, |line| self.dram.warm(line));
                 }
                 return;
             }
-            Met::Free | Met::Invalidated => {}
+            DirectoryResponse::Free | DirectoryResponse::Invalidated => {}
         }
-        leave(&mut self.l3, line, false, |line| self.dram.warm(line));
+        warm_l3(&mut self.l3, line, false, |line| self.dram.warm(line));
         if let Some(p) = &mut self.l3.prefetcher {
             let missed = std::mem::take(&mut self.l3.missed);
             let mut wanted = Wanted::new();
             p.train(request.kind, line, request.pc, missed, &mut wanted);
             for &line in &wanted {
                 if self.l3.find(line).is_none() {
-                    bring(&mut self.l3, line, PREFETCHED, |line| self.dram.warm(line));
+                    warm_l3_miss(&mut self.l3, line, PREFETCHED, |line| self.dram.warm(line));
                 }
             }
         }
@@ -303,14 +314,14 @@ impl Below for Shared {
 
     fn warm_write_back(&mut self, at: PhysAddr, core: u8) {
         let line = at.0 >> LINE_SHIFT;
-        if self.puts_off {
-            self.put_off(line, true);
+        if self.defers_warming {
+            self.defer(line, true);
             return;
         }
         if let Some(d) = &mut self.directory {
             d.cleaned(line, core);
         }
-        leave(&mut self.l3, line, true, |line| self.dram.warm(line));
+        warm_l3(&mut self.l3, line, true, |line| self.dram.warm(line));
     }
 
     #[inline]
@@ -343,7 +354,7 @@ impl Below for Shared {
     }
 
     fn warms_later(&self) -> bool {
-        self.puts_off
+        self.defers_warming
     }
 }
 

@@ -68,7 +68,9 @@ pagewalk_stats::counters! {
 /// Hits and misses by kind of request.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct KindCounts {
+    /// Hits, by [`RequestKind`].
     pub hits: [u64; 6],
+    /// Misses, by [`RequestKind`].
     pub misses: [u64; 6],
 }
 

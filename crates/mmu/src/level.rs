@@ -42,8 +42,8 @@ impl LevelLruStack {
     }
 }
 
-/// The first entry found in a level that covers an address: array and slot in one word, since it
-/// goes through several calls.
+/// The first entry found in a level that covers an address. Array and slot are packed into one
+/// word, so that calls pass it in a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Presence(u64);
 
@@ -51,6 +51,7 @@ impl Presence {
     /// No entry covers the address.
     pub const ABSENT: Presence = Presence(u64::MAX);
 
+    /// The entry at `place` (array and slot), if any.
     #[inline(always)]
     pub fn of(place: Option<(usize, usize)>) -> Self {
         place.map_or(Presence::ABSENT, |(array, slot)| {
@@ -67,13 +68,13 @@ impl Presence {
 
 /// Minimum size of the hint table; a power of two.
 const HINTS: usize = 64;
-/// Hints per way of a set. The pages of a full fully associative array then mostly have a hint
-/// each, and are found without a search of all ways.
+/// Hints per way of a set. With so many, nearly every page of a fully associative array has a hint
+/// of its own, and is found without a search of all ways.
 const HINTS_A_WAY: usize = 4;
 /// Maximum size of the hint table.
 const MOST_HINTS: usize = 1024;
 
-/// Where an address was found last. A hint saves the search and never changes the result.
+/// Place where an address was found last. A hint saves the search and never changes the result.
 #[derive(Clone, Copy, Debug)]
 struct Hint {
     /// Key of the 4 KB page of the address.
@@ -84,18 +85,20 @@ struct Hint {
     slot: u32,
 }
 
-/// A TLB level. Every lookup searches all arrays, so that lookups are counted once for all. An
+/// A TLB level. Every lookup searches all arrays, so one counter counts the lookups of each. An
 /// array's misses are the lookups that neither hit in it nor waited for one of its entries.
 #[derive(Clone, Debug)]
 pub(crate) struct TlbLevel {
+    /// Its arrays, which are looked up in parallel.
     pub arrays: Vec<Tlb>,
-    /// For each page size: the array that it goes to, and the size of the piece that is cached.
+    /// For each page size: the array that caches it, and the size of the cached piece.
     place: [Option<(usize, PageSize)>; 3],
     /// Cycles until a miss of all arrays is known.
     pub latency: Cycle,
+    /// Lookups of the level.
     pub lookups: u64,
-    /// Lookups of a first level for which no array has an entry, ready or on its way. Counted where
-    /// the miss leaves the level. The misses of a second level are the MMU's walks.
+    /// Lookups of a first level for which no array has an entry, ready or on its way. Not used for
+    /// a second level, whose misses are the MMU's walks.
     pub misses: u64,
     /// Hints, a power of two of them, indexed by [`TlbLevel::hint_of`].
     hints: Box<[Hint]>,
@@ -150,8 +153,8 @@ impl TlbLevel {
         self.search(asid, va, page)
     }
 
-    /// The translation of `va`, without any change of state. For a first level (`first`) only the
-    /// hint is tried.
+    /// The translation of `va`, without any change of state. In a first level (`first`) it is found
+    /// only by its hint.
     #[inline]
     pub fn peek(&self, asid: Asid, va: u64, first: bool) -> Option<Mapping> {
         let page = key(asid, PageSize::K4, va);
@@ -168,6 +171,7 @@ impl TlbLevel {
         (self.arrays.iter()).find_map(|t| Some(t.mapping(t.cover(asid, va)?)))
     }
 
+    /// As [`TlbLevel::find`], without a hint. Sets the hint.
     #[inline(never)]
     fn search(&mut self, asid: Asid, va: u64, page: u64) -> Option<(usize, usize)> {
         let (a, s) = self
@@ -191,6 +195,7 @@ impl TlbLevel {
         self.arrays[array].entry(slot).ready
     }
 
+    /// Sets the hint of a page.
     fn hint(&mut self, page: u64, array: usize, slot: usize) {
         let hint = self.hint_of(page);
         self.hints[hint] = Hint {
@@ -226,7 +231,8 @@ impl TlbLevel {
         &mut self.arrays[array]
     }
 
-    /// Prefetches into the host's caches the slot for the page of `va`, assuming a 4 KB page.
+    /// Prefetches into the host's caches the slot that a fill of the page of `va` will take, if
+    /// that is a 4 KB page.
     #[inline(always)]
     pub fn host_prefetch_fill(&self, asid: Asid, va: u64) {
         if let Some((array, _)) = self.place[0] {
@@ -276,7 +282,7 @@ impl TlbLevel {
         self.arrays.iter().map(|a| a.waits).sum()
     }
 
-    /// The repeated hits on one page that some array's replacement policy must see.
+    /// The repeated hits on one page that the replacement policies of all arrays must see.
     pub fn hit_visibility(&self) -> HitVisibility {
         let all = self.arrays.iter().map(Tlb::hit_visibility);
         all.max().unwrap_or(HitVisibility::NoRepeat)
@@ -298,9 +304,9 @@ impl TlbLevel {
         Some((array, key(asid, held, va), entry))
     }
 
-    /// Inserts the arriving page, or the piece of it that this level can hold. `presence`: entry
-    /// that covers the address here. `used`: if the page is present already, this is a use of it.
-    /// Returns the array and the resulting entry.
+    /// Inserts the arriving page, or the piece of it that this level can hold. `presence`: the
+    /// entry that already covers the address here. `used`: a refill of a present page counts as a
+    /// use. Returns the array and the resulting entry.
     #[inline(always)]
     pub fn fill(
         &mut self,
@@ -333,14 +339,14 @@ impl TlbLevel {
         Some((array, entry))
     }
 
-    /// Inserts a prefetched page, which is absent. This is no miss of the level.
+    /// Inserts a prefetched page, which is absent. The fill is not a miss of the level.
     pub fn fill_unasked(&mut self, arrival: &Arrival) {
         let Some((array, _)) = self.place[arrival.mapping.size.index()] else {
             return;
         };
-        let unknown = self.arrays[array].stale;
+        let stale = self.arrays[array].stale;
         self.fill(arrival, Presence::ABSENT, true);
-        self.arrays[array].stale = unknown;
+        self.arrays[array].stale = stale;
     }
 
     /// Inserts a key that is absent from the array. `page`: key of the 4 KB page that was accessed.
@@ -356,6 +362,7 @@ impl TlbLevel {
         };
     }
 
+    /// Clears all hints.
     #[cfg(test)]
     pub fn forget_hints(&mut self) {
         self.hints.iter_mut().for_each(|h| h.page = u64::MAX);

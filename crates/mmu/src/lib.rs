@@ -1,10 +1,11 @@
 //! Address translation: TLBs, walk caches and page walkers, and the cycles that they cost.
 //!
-//! A request goes first to the first-level TLBs, whose lookup overlaps that of the L1 cache. It
-//! goes on to the second-level TLBs, and then to a walker, whose reads go through the core's
-//! caches. Each TLB entry holds the cycle from which it is ready. An entry on its way serves only
-//! the 4 KB page that missed, since hardware does not know the page's size yet. A machine may have
-//! an in-memory TLB, which is looked up before a walk.
+//! A request first looks up the first-level TLBs, in parallel with the L1 cache. On a miss it looks
+//! up the second-level TLBs, then the in-memory TLB if the machine has one. If all miss, a walker
+//! walks the page table. Its reads go through the core's caches.
+//!
+//! Each TLB entry holds the cycle from which it is ready. Until then, requests can merge with its
+//! walk only for the 4 KB page that missed: hardware does not know the size of the page yet.
 //!
 //! When all TLBs miss, a speculation engine may guess lines that will be needed. They are fetched
 //! into the core's L2 while the walk is under way.
@@ -38,8 +39,8 @@ pub use engine::{
     MOST_GUESSES, Miss, Nested, NestedStep, Seen, SpecTlbStats, Verdict, What,
 };
 pub use mmu::{
-    Ahead, AuxiliaryBuffer, Fault, INSERTIONS, InMemoryStats, Lookup, Mmu, MmuStats, PwcStats,
-    STB_ENTRIES, StltQuery, Translated, TranslationSource, WalkContext, l2_tlb_misses,
+    Ahead, AuxiliaryBuffer, Fault, INSERTIONS, InMemoryStats, Lookup, Mmu, MmuStats, NO_PC,
+    PwcStats, STB_ENTRIES, StltQuery, Translated, TranslationSource, WalkContext, l2_tlb_misses,
 };
 pub use prefetcher::DistanceStats;
 pub use prefetcher::registry::*;

@@ -9,7 +9,9 @@ use crate::walk::Walked;
 pub(crate) struct Mapping {
     /// Base of the frame of the whole page.
     pub frame: u64,
+    /// Size of the page.
     pub size: PageSize,
+    /// True if stores are permitted.
     pub writable: bool,
 }
 

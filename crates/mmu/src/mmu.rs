@@ -1,15 +1,15 @@
 //! The MMU of one core: translates a virtual address and returns the cycle at which the result is
 //! known.
 //!
-//! [`Mmu::translate`] tries the following in this order. The first that has the translation ends
-//! the request.
+//! [`Mmu::translate`] tries these parts in order. The first that has the translation ends the
+//! request.
 //!
 //! 1. The filter (this file): the page of the last access on this side, data or instructions.
 //! 2. The first-level TLB (`look_up` in `miss.rs`).
-//! 3. If both levels expect the entry from a walk under way: that walk (`merge_entry` in
-//!    `merge.rs`).
+//! 3. An outstanding walk whose 4 KB page both levels already hold in an entry that is not ready:
+//!    the request merges with that walk (`merge_entry` in `merge.rs`).
 //! 4. The second-level TLB (`second_level` in `miss.rs`).
-//! 5. A walk MSHR of the same 4 KB page: the request waits for that walk (`merge` in `merge.rs`).
+//! 5. A walk MSHR of the same 4 KB page: the request merges with that walk (`merge` in `merge.rs`).
 //! 6. The prefetch buffer (`prefetch.rs`), if the machine has a TLB prefetcher.
 //! 7. The STB (`stlt.rs`), if the machine has an STLT.
 //! 8. The in-memory TLB (`in_memory.rs`), if the machine has one.
@@ -59,6 +59,10 @@ use crate::tlb::{TlbEntry, key};
 use crate::walk::{LEVELS, MmuCaches};
 use crate::{MmuSpec, WalkRecord};
 
+/// Program counter of an access whose instruction is not known: filtered functional warming keeps
+/// the addresses of accesses alone.
+pub const NO_PC: u64 = u64::MAX;
+
 /// A translation request.
 #[derive(Clone, Copy, Debug)]
 pub struct Lookup {
@@ -68,7 +72,7 @@ pub struct Lookup {
     pub va: VirtAddr,
     /// Kind of access.
     pub access: Access,
-    /// Program counter of the instruction that accesses the address. Functional warming passes 0.
+    /// Program counter of the instruction that accesses the address, or [`NO_PC`].
     pub pc: u64,
     /// Cycle of the request.
     pub now: Cycle,
@@ -195,9 +199,10 @@ const REMEMBERED: usize = 1024;
 /// An invalidation of more pages than this scans the arrays instead of probing for each page.
 const PROBED_PAGES: u64 = 32;
 
-/// The page of the last access: most accesses hit it again. Under most replacement policies another
-/// use of the most recently used entry changes nothing, so a hit here is only counted. Under the
-/// others ([`HitVisibility`]) the filter stays empty, always or after a fill.
+/// The page of the last access, which most accesses hit again. A hit skips the first-level TLB and
+/// is only counted: under most replacement policies, another use of the most recently used entry
+/// changes nothing. Policies that must see such uses ([`HitVisibility`]) keep the filter empty,
+/// always or after a fill.
 #[derive(Clone, Copy, Debug)]
 struct Filter {
     /// Key of the 4 KB page; `u64::MAX` if the filter is empty.
@@ -225,7 +230,7 @@ const NO_PAGE: Filter = Filter {
 #[derive(Clone, Copy, Debug)]
 struct WalkMshr {
     requested: Cycle,
-    /// When the last TLB had missed, the in-memory TLB included.
+    /// When the last TLB missed, the in-memory TLB included.
     tlb_lookup_done: Cycle,
     /// When a walker was free.
     walk_start: Cycle,
@@ -241,29 +246,32 @@ struct WalkMshr {
 pub struct Mmu {
     /// Data, instructions.
     filter: [Filter; 2],
-    /// All ones on a side whose first-level TLB must see every use. The filter's key then matches
-    /// no page.
+    /// All ones on a side whose first-level TLB must see every use, else 0. The mask is set in the
+    /// filter's key, which then matches no page.
     unfiltered: [u64; 2],
-    /// As `unfiltered`, but used after fills, for a side whose first-level TLB must see the first
-    /// use after a fill.
+    /// As `unfiltered`, for a side whose first-level TLB must see the first use after a fill. Used
+    /// only after fills.
     unfiltered_fills: [u64; 2],
     /// Cycles by which the latency of the first-level TLB exceeds that of the L1 cache.
     exceeds: [Cycle; 2],
     perfect: bool,
-    /// Data, instructions.
+    /// First level: data, instructions.
     l1: [TlbLevel; 2],
-    /// Second level. The second element is the one for instructions alone, if there is one.
+    /// Second level. The second element is a separate TLB for instructions, if there is one.
     l2: [Option<Box<TlbLevel>>; 2],
     caches: MmuCaches,
     /// Kind of walk caches that the page tables use.
     uses: WalkCacheKind,
+    /// The same for the host's page tables, if the core runs guests.
     host_uses: Option<WalkCacheKind>,
-    /// The walkers. The end of a walk is unknown when it starts: it is admitted first, and its
-    /// walker is held once the end is known.
+    /// The walkers. The end of a walk is unknown when it starts, so a walk first takes a walker,
+    /// and sets the release time once its end is known.
     walkers: Occupancy,
+    /// Keys of the pages of walk MSHRs. `mshr_prints`: a one-byte hash of each, for the search.
     mshr_keys: Box<[u64; WALK_MSHRS]>,
     mshr_prints: [[u8; 16]; WALK_MSHRS / 16],
     walk_mshrs: Box<[WalkMshr; WALK_MSHRS]>,
+    /// Index of the oldest walk MSHR, which is replaced next.
     next_mshr: usize,
     /// End of the latest walk. Functional warming uses it as the current time.
     latest: Cycle,
@@ -280,8 +288,8 @@ pub struct Mmu {
     stlt: Option<Box<StltUnit>>,
     /// Set if the machine has a TLB prefetcher.
     prefetching: Option<Box<Prefetching>>,
-    /// Data, instructions: cycles that the lookup in the in-memory TLB took for the latest request
-    /// that walked or merged with a walk. 0 without an in-memory TLB.
+    /// Latency of the in-memory TLB's lookup for the latest request that walked or merged with a
+    /// walk: data, instructions. 0 without an in-memory TLB.
     memory_lookup: [Cycle; 2],
     core: u8,
     perfect_translations: u64,
@@ -292,7 +300,7 @@ pub struct Mmu {
     walk_read_memory: bool,
     stats: MmuStats,
     walk_latency: Histogram,
-    /// Waits of the walks that had to wait.
+    /// Walker waits that are not zero.
     walker_wait: Histogram,
     records: Option<Vec<WalkRecord>>,
 }
@@ -338,7 +346,7 @@ impl Mmu {
         };
         let remembered = if spec.perfect { REMEMBERED } else { 0 };
         let l1 = [level(&spec.l1d, "l1d"), level(&spec.l1i, "l1i")];
-        // All ones on the sides whose policy needs that visibility.
+        // All ones on the sides whose policy needs this visibility of hits.
         let sides = |much: HitVisibility| {
             [0, 1].map(|s| u64::from(spec.perfect || l1[s].hit_visibility() < much).wrapping_sub(1))
         };
@@ -410,9 +418,9 @@ impl Mmu {
         self
     }
 
-    /// Looks up the first-level TLBs in parallel with an L1 cache of this load-to-use latency. Only
-    /// the cycles beyond it delay an access. A perfect MMU has no lookup.
-    pub fn run_beside(&mut self, load_to_use: Cycle) {
+    /// Overlaps the lookup of the first-level TLBs with that of an L1 cache of this load-to-use
+    /// latency. Only the TLB's cycles beyond it delay an access. A perfect MMU has no lookup.
+    pub fn overlap_with_l1(&mut self, load_to_use: Cycle) {
         if self.perfect {
             return;
         }
@@ -483,8 +491,8 @@ impl Mmu {
         self.look_up(&lookup, &mut context)
     }
 
-    /// Cycles from the request until the last TLB has missed and a walker is requested. With an
-    /// in-memory TLB: of the latest access of this side that walked or merged with a walk.
+    /// Cycles from a request until the last TLB has missed and a walker is requested. With an
+    /// in-memory TLB, this is the value of the latest request of this side that walked or merged.
     #[inline]
     pub fn tlb_lookup_done(&self, access: Access) -> Cycle {
         let s = side(access);
@@ -515,8 +523,9 @@ impl Mmu {
         }
     }
 
+    /// Sets the filter of side `s` to the 4 KB page with key `page`.
     #[inline]
-    fn watch(&mut self, s: usize, page: u64, pa: PhysAddr, e: TlbEntry, array: usize) {
+    fn set_filter(&mut self, s: usize, page: u64, pa: PhysAddr, e: TlbEntry, array: usize) {
         self.filter[s] = Filter {
             page: page | self.unfiltered[s],
             frame: pa.0 & !0xfff,
@@ -567,7 +576,7 @@ impl Mmu {
 
     /// Translations that no TLB of the core had: walks, and hits of the auxiliary buffers.
     pub fn misses(&self) -> u64 {
-        l2_tlb_misses(self.stats.walks, |beside| match beside {
+        l2_tlb_misses(self.stats.walks, |buffer| match buffer {
             AuxiliaryBuffer::InMemoryTlb => self.in_memory_hits(),
             AuxiliaryBuffer::Stb => self.stb_hits(),
             AuxiliaryBuffer::PrefetchBuffer => self.prefetch_buffer_hits(),

@@ -34,6 +34,7 @@ pub(crate) struct TlbEntry {
 }
 
 impl TlbEntry {
+    /// An entry for the frame at `frame`, ready from `ready` on.
     #[inline]
     pub fn new(frame: u64, writable: bool, ready: Cycle) -> Self {
         TlbEntry {
@@ -41,10 +42,12 @@ impl TlbEntry {
             ready,
         }
     }
+    /// Base of the frame.
     #[inline]
     pub fn frame(self) -> u64 {
         self.frame & !1
     }
+    /// True if stores are permitted.
     #[inline]
     pub fn writable(self) -> bool {
         self.frame & 1 != 0
@@ -65,9 +68,9 @@ pub(crate) fn key(asid: Asid, size: PageSize, va: u64) -> u64 {
 /// Ways whose prints the host compares at once.
 const CHUNK: usize = RANKED;
 
-/// A one-byte fingerprint of a key. A search compares the prints of all ways at once, and then only
-/// the keys of the ways whose print matches. The high byte of a Fibonacci hash depends on all bits
-/// of the key.
+/// A one-byte fingerprint of a key. A search compares the prints of sixteen ways at once, and then
+/// the keys of the ways whose print matches. It is the high byte of a Fibonacci hash, which depends
+/// on all bits of the key.
 #[inline]
 pub(crate) fn print(key: u64) -> u8 {
     (key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8
@@ -83,24 +86,27 @@ struct Head {
 
 /// One way of a set.
 #[derive(Clone, Copy, Debug)]
-struct Slot {
+struct TlbSlot {
     key: u64,
     entry: TlbEntry,
     set: u32,
     way: u16,
-    /// Epoch of its last use, as [`Tlb`]'s `epoch`. An invalidated way keeps its entry's epoch.
+    /// Epoch of the entry's last use ([`Tlb`]'s `epoch` at that time), also after its invalidation.
     epoch: u16,
 }
 
 /// A TLB array.
 ///
 /// Under LRU, free ways are last in the order of use, so the next way to fill is known without a
-/// search. It has the last rank of its set, or ends the list in sets of many ways. Under any other
-/// policy the array searches for a free way, and asks the policy for a victim if there is none.
+/// search. It has the last rank, or ends the list in sets of many ways. Under any other policy the
+/// array searches for a free way. If there is none, the policy chooses a victim.
 #[derive(Clone, Debug)]
 pub(crate) struct Tlb {
+    /// Name in the statistics.
     pub name: String,
+    /// Cycles of a lookup.
     pub latency: Cycle,
+    /// Page sizes that it holds.
     pub sizes: Vec<PageSize>,
     /// Valid entries of each page size. A size without any is not probed.
     held: [u32; 3],
@@ -111,7 +117,7 @@ pub(crate) struct Tlb {
     heads: Vec<Head>,
     /// Number of chunks of a set.
     chunks: usize,
-    slots: Vec<Slot>,
+    slots: Vec<TlbSlot>,
     /// True for LRU with sets of one chunk: [`Head::ranks`] holds the order of use.
     ranked: bool,
     /// True for LRU. A refill of an entry is then always a use.
@@ -120,13 +126,16 @@ pub(crate) struct Tlb {
     hit_visibility: HitVisibility,
     /// Number of free ways of each set; empty under LRU.
     free: Vec<u16>,
+    /// Lookups that hit.
     pub hits: u64,
     /// Lookups that waited for an entry on its way into the array.
     pub waits: u64,
+    /// Entries filled, and valid entries replaced.
     pub fills: u64,
+    /// See `fills`.
     pub evictions: u64,
-    /// Number of the current epoch: each [`Tlb::mark_stale`] begins a new one. Entries of epoch 0
-    /// are older than all distinguishable epochs.
+    /// Number of the current epoch. Each [`Tlb::mark_stale`] begins a new one, and an entry of an
+    /// older epoch is stale. Epoch 0 is older than all others.
     epoch: u16,
     /// Lookups whose outcome is uncertain because the contents are stale.
     pub stale: StaleOutcomes,
@@ -158,7 +167,7 @@ impl Tlb {
             ],
             chunks,
             slots: (0..n)
-                .map(|slot| Slot {
+                .map(|slot| TlbSlot {
                     key: EMPTY,
                     entry: TlbEntry::default(),
                     set: (slot / ways) as u32,
@@ -183,8 +192,7 @@ impl Tlb {
     /// Marks all entries as stale after a fast-forward: they may have been evicted meanwhile.
     pub fn mark_stale(&mut self) {
         if u64::from(self.epoch) == EPOCHS {
-            // All epochs are in use: every entry moves to epoch 0, which is older than all later
-            // ones.
+            // Epochs are used up: every entry moves to epoch 0, and numbers start again at 1.
             self.slots.iter_mut().for_each(|s| s.epoch = 0);
             self.epoch = 0;
         }
@@ -228,7 +236,7 @@ impl Tlb {
     /// Slot of the entry that covers `va`, of any page size.
     #[inline]
     pub fn cover(&self, asid: Asid, va: u64) -> Option<usize> {
-        // By index: a loop over the sizes themselves costs the host more than a search.
+        // By index: a loop over the sizes themselves costs the host more than the search itself.
         for (n, &held) in self.held.iter().enumerate() {
             if held != 0
                 && let Some(slot) = self.find(key(asid, PageSize::ALL[n], va))
@@ -275,7 +283,7 @@ impl Tlb {
     /// Records a use of `slot`.
     #[inline(always)]
     pub fn touch(&mut self, slot: usize) {
-        let Slot {
+        let TlbSlot {
             set, way, epoch, ..
         } = self.slots[slot];
         let (set, way) = (set as usize, usize::from(way));
@@ -341,7 +349,7 @@ impl Tlb {
     }
 
     /// Fills a key that is already in `slot`. The entry is ready at the earlier of both times.
-    /// `counted`: in the statistics. `used`: the refill is a use; under LRU it always is. Returns
+    /// `counted`: count the fill. `used`: the refill is a use, as it always is under LRU. Returns
     /// the resulting entry.
     #[inline(always)]
     pub fn refill(
@@ -361,7 +369,7 @@ impl Tlb {
         entry
     }
 
-    /// Inserts `key`, which is absent, and returns its slot. `counted`: in the statistics.
+    /// Inserts `key`, which is absent, and returns its slot. `counted`: count the fill.
     #[inline(always)]
     pub fn fill(&mut self, key: u64, entry: TlbEntry, counted: bool) -> usize {
         debug_assert_eq!(self.find(key), None);
@@ -387,19 +395,21 @@ impl Tlb {
         slot
     }
 
-    /// Called when a way of `set` is filled that was invalidated since the last fast-forward. LRU
-    /// replaces stale entries first, so only here may the set still hold more of them.
+    /// Counts the fill of a way of `set` that was invalidated after the last fast-forward. LRU
+    /// evicts stale entries before current ones, so only such a fill can leave stale entries in the
+    /// set.
     #[cold]
     fn fill_known_empty(&mut self, set: usize) {
         let slots = &self.slots[set * self.ways..][..self.ways];
-        let unknown = slots.iter().any(|s| s.epoch != self.epoch);
-        self.stale.misses += u64::from(unknown);
+        let stale = slots.iter().any(|s| s.epoch != self.epoch);
+        self.stale.misses += u64::from(stale);
     }
 
+    /// Invalidates the entry in `slot`.
     fn clear(&mut self, slot: usize) {
         self.held[size_of_key(self.slots[slot].key)] -= 1;
         self.slots[slot].key = EMPTY;
-        let Slot { set, way, .. } = self.slots[slot];
+        let TlbSlot { set, way, .. } = self.slots[slot];
         let (set, way) = (set as usize, usize::from(way));
         if self.ranked {
             return self.heads[set].ranks.freed(self.ways, way);

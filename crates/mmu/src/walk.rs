@@ -167,9 +167,9 @@ pub(crate) fn translate_untimed(view: &View<'_>, va: VirtAddr) -> Result<Walked,
     }
 }
 
-/// Physical addresses of the entries that `step` of a nested walk will read: the host's last-level
-/// entry, and the guest's entry unless the step is for the data. Empty if the host does not back
-/// the address.
+/// Physical addresses of the entries that `step` of a nested walk will read. These are the host's
+/// last-level entry, and the guest's entry unless the step is for the data. Empty if the host does
+/// not back the address.
 pub(crate) fn behind(view: &View<'_>, step: &NestedStep) -> ArrayVec<PhysAddr, 2> {
     let mut entries = ArrayVec::new();
     if let View::Nested { host, .. } = view
@@ -190,8 +190,8 @@ pub fn is_mapped(view: &View<'_>, va: VirtAddr) -> bool {
 
 /// Performs the reads of a walker.
 pub(crate) trait Port<A> {
-    /// Reads the entry of a table's `level` at address `at`, requested at `now`. The error holds
-    /// the cycle at which the address turned out not to be backed.
+    /// Reads the entry of a table's `level` at address `at`, requested at `now`. An error holds the
+    /// cycle at which the walk of the host's table finds no backing.
     fn read(&mut self, at: A, level: u8, now: Cycle) -> Result<Done, (Cycle, Missing)>;
     /// As [`Port::read`], but a line that is not in the core's caches is not allocated there.
     fn read_no_allocate(&mut self, at: A, level: u8, now: Cycle) -> Result<Done, (Cycle, Missing)>;
@@ -201,8 +201,8 @@ pub(crate) trait Port<A> {
 }
 
 /// Walks `table` for `va` from `start`. Returns the cycle at which the outcome is known, and the
-/// result of `found`. `found` takes the translation by reference: copying it would stall on the
-/// host's recent stores.
+/// result of `found` for the translation.
+// `found` takes a reference: a copy would stall the host, because the translation was just stored.
 #[inline]
 pub(crate) fn walk<In: Addr, Out: Addr, T>(
     table: &dyn Walk<In, Out>,
@@ -216,15 +216,16 @@ pub(crate) fn walk<In: Addr, Out: Addr, T>(
     let mut state = WalkState::default();
     let mut caches = WalkCaches::new(pwc, asid, start);
     let mut t = start;
-    // When the last group on the path was requested.
-    let mut asked = start;
+    // When the last group on the walk's critical path was requested. A group off that path is
+    // requested at the same time.
+    let mut requested = start;
     loop {
         caches.now = t;
         caches.spent = 0;
         let next = table.next(va, &mut state, &mut caches);
         t = caches.now + caches.spent;
-        // Not one `match`: the host predicts these branches better than an indirect jump. By
-        // reference: a group is large and rare.
+        // Not one `match`, which compiles to an indirect jump: the host predicts these branches
+        // better. By reference, because a group is large and would be copied.
         if let &Next::One { at, level } = &next {
             match port.read(at, level, t) {
                 Ok(done) => t = t.max(done.at),
@@ -234,9 +235,9 @@ pub(crate) fn walk<In: Addr, Out: Addr, T>(
             return (t, Ok(found(translation)));
         } else if let Next::Read(group) = &next {
             if !group.off_path {
-                asked = t;
+                requested = t;
             }
-            match read_group(group, port, asked, &mut caches) {
+            match read_group(group, port, requested, &mut caches) {
                 Ok(back) if group.off_path => caches.back = back,
                 Ok(back) => t = back,
                 Err((at, missing)) => return (at, Err(missing)),
@@ -247,8 +248,8 @@ pub(crate) fn walk<In: Addr, Out: Addr, T>(
     }
 }
 
-/// Reads a group of entries requested at `t`. Returns when the walk can go on: at the matching
-/// entry if the table names one, else at the last.
+/// Reads a group of entries requested at `t`. Returns when the walk can continue: when the matching
+/// entry arrives, if the table names one, else when the last entry arrives.
 #[inline(never)]
 fn read_group<Out: Addr>(
     group: &Group<Out>,
@@ -291,8 +292,11 @@ pub(crate) fn request(at: PhysAddr, core: u8) -> Request {
 
 /// The timed port: reads go to physical memory through the core's caches.
 pub(crate) struct Physical<'a, B> {
+    /// The core's private caches.
     pub private: &'a mut Private,
+    /// The memory system below them.
     pub below: &'a mut B,
+    /// Number of the core.
     pub core: u8,
     /// Reads, by the level that served them.
     pub served: &'a mut [u64; LEVELS],
@@ -355,8 +359,11 @@ impl<B: Below> Port<PhysAddr> for Physical<'_, B> {
 
 /// The untimed port, for functional warming: reads change the state of caches and take no time.
 pub(crate) struct Warming<'a, B> {
+    /// The core's private caches.
     pub private: &'a mut Private,
+    /// The memory system below them.
     pub below: &'a mut B,
+    /// Number of the core.
     pub core: u8,
 }
 
@@ -397,10 +404,11 @@ pub(crate) struct Nesting {
     latency: Cycle,
     /// Walk caches for the host's table.
     pub pwc: WalkCacheSet,
+    /// Counters.
     pub stats: NestedStats,
 }
 
-/// The host has one address space for all address spaces of the guest.
+/// Address space of the host's table: one for all address spaces of the guest.
 const HOST: Asid = Asid(0);
 
 impl Nesting {
@@ -414,7 +422,8 @@ impl Nesting {
             stats: NestedStats::default(),
         }
     }
-    /// Empties nested TLB and walk caches: an invalidation does not name the guest-physical pages.
+    /// Empties the nested TLB and the walk caches. An invalidation names guest-virtual pages, so
+    /// the affected guest-physical pages are unknown.
     pub fn clear(&mut self) {
         if let Some(tlb) = &mut self.tlb {
             tlb.retain(|_, _| false);

@@ -47,11 +47,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     os.populate(pid, at, gb << 30, &mut fx)?;
     let s = os.stats();
     let pages = (gb << 18) as f64;
-    let beside = resident().saturating_sub(s.page_table_bytes) as f64;
+    let besides_table = resident().saturating_sub(s.page_table_bytes) as f64;
     println!(
-        "populate {:.2} s, {:.2} bytes a page beside the table's {:.2}",
+        "populate {:.2} s, {:.2} bytes a page besides the table's {:.2}",
         start.elapsed().as_secs_f64(),
-        beside / pages,
+        besides_table / pages,
         s.page_table_bytes as f64 / pages,
     );
     let start = Instant::now();

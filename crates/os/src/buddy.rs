@@ -12,7 +12,7 @@ pub const MAX_ORDER: u8 = 18;
 
 /// Orders below this one have bit maps that are worth prefetching: with 128 GB, the bit map
 /// of this order has 128 KB.
-const ANNOUNCED: usize = 5;
+const PREFETCHED_ORDERS: usize = 5;
 
 /// The free frames of physical memory.
 ///
@@ -131,7 +131,7 @@ impl Buddy {
     /// low orders are large and rarely in the host's caches.
     #[inline]
     pub fn host_prefetch(&self, frame: u64) {
-        for (order, bits) in self.orders[..ANNOUNCED].iter().enumerate() {
+        for (order, bits) in self.orders[..PREFETCHED_ORDERS].iter().enumerate() {
             bits.host_prefetch(frame >> order);
         }
     }
@@ -274,20 +274,20 @@ mod tests {
     }
 
     #[derive(Clone, Debug)]
-    enum Step {
+    enum BuddyOp {
         Alloc(u8),
         Within(u8),
         At(u64, u8),
         Free(usize),
     }
 
-    fn step() -> impl Strategy<Value = Step> {
+    fn step() -> impl Strategy<Value = BuddyOp> {
         prop_oneof![
-            (0u8..=MAX_ORDER).prop_map(|k| Step::Alloc(k.saturating_sub(6))),
-            (0u8..9).prop_map(Step::Within),
-            (any::<u64>(), 0u8..10).prop_map(|(f, k)| Step::At(f, k)),
-            any::<usize>().prop_map(Step::Free),
-            any::<usize>().prop_map(Step::Free),
+            (0u8..=MAX_ORDER).prop_map(|k| BuddyOp::Alloc(k.saturating_sub(6))),
+            (0u8..9).prop_map(BuddyOp::Within),
+            (any::<u64>(), 0u8..10).prop_map(|(f, k)| BuddyOp::At(f, k)),
+            any::<usize>().prop_map(BuddyOp::Free),
+            any::<usize>().prop_map(BuddyOp::Free),
         ]
     }
 
@@ -328,7 +328,7 @@ mod tests {
             let mut held = Vec::new();
             for s in steps {
                 let got = match s {
-                    Step::Alloc(k) => {
+                    BuddyOp::Alloc(k) => {
                         let got = b.alloc(k);
                         if got.is_none() {
                             let any = (0..FRAMES >> k).any(|i| taken[(i << k) as usize..((i + 1) << k) as usize].iter().all(|t| !t));
@@ -336,24 +336,24 @@ mod tests {
                         }
                         got.map(|f| (f, k))
                     }
-                    Step::Within(k) => {
+                    BuddyOp::Within(k) => {
                         let (any, got) = (b.available(k) > 0, b.alloc_within(k, 9, FRAMES / 2));
                         prop_assert_eq!(got.is_some(), any);
                         got.map(|f| (f, k))
                     }
-                    Step::At(f, k) => {
+                    BuddyOp::At(f, k) => {
                         let f = ((f % FRAMES) >> k) << k;
                         let free = taken[f as usize..(f + (1 << k)) as usize].iter().all(|t| !t);
                         prop_assert_eq!(b.alloc_at(f, k), free);
                         free.then_some((f, k))
                     }
-                    Step::Free(i) if !held.is_empty() => {
+                    BuddyOp::Free(i) if !held.is_empty() => {
                         let (f, k): (u64, u8) = held.swap_remove(i % held.len());
                         b.free(f, k);
                         taken[f as usize..(f + (1 << k)) as usize].fill(false);
                         None
                     }
-                    Step::Free(_) => None,
+                    BuddyOp::Free(_) => None,
                 };
                 if let Some((f, k)) = got {
                     prop_assert_eq!(f & ((1 << k) - 1), 0);

@@ -98,6 +98,7 @@ impl Os {
         OsError::OutOfMemory { wanted, free }
     }
 
+    /// Serves the fault of an `access` to `at`.
     pub(crate) fn resolve(
         &mut self,
         pid: Pid,

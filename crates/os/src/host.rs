@@ -20,7 +20,9 @@ use crate::{Effects, Os, OsError, Pid};
 
 /// The host of a virtual machine; see the module documentation.
 pub struct Host {
+    /// The host's operating system.
     pub os: Os,
+    /// The host's process that holds the guest's memory.
     pub machine: Pid,
     /// Cost of a VM exit and re-entry, cycles.
     pub exit: Cycle,
@@ -261,7 +263,7 @@ mod tests {
                     let at = VirtAddr(of << 12);
                     let t = space.and_then(|s| s.table.translate(at)).expect("mapped");
                     assert_eq!(vpn, t.frame + (of & (t.size.frames() - 1)));
-                    assert!(pages.insert((asid, of)), "asked for once");
+                    assert!(pages.insert((asid, of)), "requested once");
                 }
             }
             pages
@@ -271,7 +273,7 @@ mod tests {
     const RADIX: PageTableSpec = PageTableSpec::Radix(RadixSpec { levels: 4 });
 
     #[test]
-    fn the_host_is_told_which_page_of_the_guest_a_page_is_for() {
+    fn a_request_to_the_host_names_the_page_of_the_guest() {
         let mut w = Guest::new(&PlacementSpec::Buddy(BuddySpec {}), &RADIX);
         let (a, b) = (w.spawn(), w.spawn());
         let mut touched = BTreeSet::new();
@@ -309,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn each_page_of_a_large_one_is_told_and_ways_are_parts_of_a_table() {
+    fn each_small_page_of_a_large_one_is_named_and_ways_belong_to_a_table() {
         let thp = PlacementSpec::Thp(ThpSpec {
             mode: ThpMode::Always,
             giant: false,

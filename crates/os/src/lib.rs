@@ -299,7 +299,7 @@ impl Os {
     }
 
     /// The hashes of a hash-based frame choice, with their success counts so far. With a host, the host's. The hardware
-    /// may read them beside the page table, like the paper's registers (Revelator, section 5.3.1).
+    /// may read them, as it reads the paper's registers (Revelator, section 5.3.1).
     #[inline]
     pub fn tiers(&self) -> Option<&Tiers> {
         match &self.host {

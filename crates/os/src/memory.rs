@@ -412,7 +412,7 @@ impl Memory {
         }
         if !denied {
             return format!(
-                "it said so itself, and the kernel refused it nothing: it was not asked for {block} (a table with a limit of its own answers Refusal::Limit)"
+                "the table reported this itself: the kernel refused no request for {block} (a table with a limit of its own answers Refusal::Limit)"
             );
         }
         format!("in each aligned block of {block} lies memory that cannot be moved")
@@ -476,7 +476,10 @@ mod tests {
         let mut pieces = memory(FragmentationSpec::None);
         for bytes in [4096, 1 << 16, 2 << 20] {
             let why = pieces.no_block(bytes, false);
-            assert!(why.starts_with("it said so itself"), "{bytes}: {why}");
+            assert!(
+                why.starts_with("the table reported this itself"),
+                "{bytes}: {why}"
+            );
         }
         // Every other frame is held and cannot move.
         let frames = pieces.frames();
@@ -563,7 +566,7 @@ mod tests {
     }
 
     #[test]
-    fn compaction_gives_up_where_it_is_told_to() {
+    fn compaction_stops_at_its_limit() {
         let index = FragmentationSpec::UnusableFreeIndex(0.75);
         let mut m = kernel(limited(
             index,
@@ -659,7 +662,7 @@ mod tests {
     /// The configured fragmentation includes the occupied frames, as long as these leave
     /// enough free blocks.
     #[test]
-    fn fragmentation_adds_what_is_missing_beside_the_occupied_frames() {
+    fn fragmentation_adds_what_the_occupied_frames_lack() {
         let share = 100.0 / f64::from(3 << 16);
         let none = occupied(share, FragmentationSpec::None, 5);
         let whole = none.buddy.available(9);
@@ -702,7 +705,7 @@ mod tests {
     }
 
     #[derive(Clone, Debug)]
-    enum Step {
+    enum FrameOp {
         /// The frame that the buddy allocator returns.
         Any(Purpose),
         /// Exactly this frame.
@@ -710,15 +713,15 @@ mod tests {
         Put(usize),
     }
 
-    fn step() -> impl Strategy<Value = Step> {
+    fn step() -> impl Strategy<Value = FrameOp> {
         // Few different frames, so that they are requested repeatedly.
         let at = prop_oneof![0..2048u64, any::<u64>()];
         prop_oneof![
-            Just(Step::Any(Purpose::Anonymous { vpn: 0 })),
-            Just(Step::Any(Purpose::Node { level: 1, vpn: 0 })),
-            at.clone().prop_map(Step::At),
-            at.prop_map(Step::At),
-            any::<usize>().prop_map(Step::Put),
+            Just(FrameOp::Any(Purpose::Anonymous { vpn: 0 })),
+            Just(FrameOp::Any(Purpose::Node { level: 1, vpn: 0 })),
+            at.clone().prop_map(FrameOp::At),
+            at.prop_map(FrameOp::At),
+            any::<usize>().prop_map(FrameOp::Put),
         ]
     }
 
@@ -761,18 +764,18 @@ mod tests {
 
         /// Compares with a set of the allocated frames.
         #[test]
-        fn exactly_the_frame_that_is_wished_for_or_none(steps in prop::collection::vec(step(), 1..300)) {
+        fn exactly_the_requested_frame_or_none(steps in prop::collection::vec(step(), 1..300)) {
             let mut m = memory(FragmentationSpec::Available2mb(0.5));
             let frames = m.buddy.frames();
             let mut out = BTreeSet::new();
             let set_aside = m.set_aside_frames();
             for s in steps {
                 match s {
-                    Step::Any(purpose) => {
+                    FrameOp::Any(purpose) => {
                         let frame = m.take(&want(4096, purpose)).expect("hardly any is out");
                         prop_assert!(out.insert(frame) && !m.pins.has(frame));
                     }
-                    Step::At(at) => {
+                    FrameOp::At(at) => {
                         let at = if at < 2048 { at } else { at % (frames + 100) };
                         let free = at < frames && !out.contains(&at) && !m.pins.has(at);
                         prop_assert_eq!(m.alloc_at(at, 0), free, "frame {}", at);
@@ -780,12 +783,12 @@ mod tests {
                             out.insert(at);
                         }
                     }
-                    Step::Put(i) if !out.is_empty() => {
+                    FrameOp::Put(i) if !out.is_empty() => {
                         let frame = *out.iter().nth(i % out.len()).expect("below its length");
                         out.remove(&frame);
                         m.put(frame, 0);
                     }
-                    Step::Put(_) => {}
+                    FrameOp::Put(_) => {}
                 }
                 prop_assert_eq!(m.free_frames(), frames - set_aside - out.len() as u64);
             }

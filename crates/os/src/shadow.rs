@@ -50,7 +50,7 @@ impl Shadows {
 
     /// Records that the page of `pid` at `va` lies at `gpa`.
     #[inline]
-    fn know(&mut self, gpa: u64, pid: Pid, va: u64) {
+    fn record(&mut self, gpa: u64, pid: Pid, va: u64) {
         let entry = (gpa >> REGION_SHIFT, pid, va >> REGION_SHIFT);
         if self.last != Some(entry) {
             self.last = Some(entry);
@@ -150,19 +150,19 @@ impl Shadowed {
 
     /// Updates the shadow for `from..to`, and for all of any page that extends beyond. On
     /// failure, completed updates remain.
-    fn bring(
+    fn update(
         &mut self,
         (mut from, mut to): (u64, u64),
         host: &Table,
         k: &mut Kernel,
-        mut know: impl FnMut(u64, u64),
+        mut record: impl FnMut(u64, u64),
     ) -> Result<(), Refusal> {
         let mut frames = TableFrames::new(k);
         while from < to {
             let va = VirtAddr(from);
             let found = self.composed(va, host);
             if let Some((_, gpa)) = &found {
-                know(*gpa, from);
+                record(*gpa, from);
             }
             let wanted = found.map(|(composed, _)| composed);
             if let Some(old) = self.present(va) {
@@ -203,8 +203,13 @@ impl Shadowed {
         Ok(())
     }
 
-    /// Runs [`Shadowed::bring`] with the memory of `host`. Error: the memory is exhausted.
-    fn follow(&mut self, pid: Pid, range: (u64, u64), host: &mut Host) -> Result<(), OsError> {
+    /// Runs [`Shadowed::update`] with the memory of `host`. Error: the memory is exhausted.
+    fn update_with_host(
+        &mut self,
+        pid: Pid,
+        range: (u64, u64),
+        host: &mut Host,
+    ) -> Result<(), OsError> {
         loop {
             let Host {
                 os,
@@ -218,8 +223,8 @@ impl Shadowed {
             let Some(Some(vm)) = os.spaces.get(*machine as usize) else {
                 return Ok(());
             };
-            let know = |gpa, va| shadows.know(gpa, pid, va);
-            match self.bring(range, &vm.table, &mut os.kernel, know) {
+            let record = |gpa, va| shadows.record(gpa, pid, va);
+            match self.update(range, &vm.table, &mut os.kernel, record) {
                 Ok(()) => return Ok(()),
                 Err(Refusal::NoFrames(refusal)) => {
                     let (spaces, k) = (&mut os.spaces, &mut os.kernel);
@@ -242,12 +247,12 @@ impl Os {
     #[inline]
     pub(crate) fn shadow(&mut self) -> Result<(), OsError> {
         match &mut self.host {
-            Some(host) if host.shadows.is_some() => self.bring_shadows(),
+            Some(host) if host.shadows.is_some() => self.update_shadows(),
             _ => Ok(()),
         }
     }
 
-    fn bring_shadows(&mut self) -> Result<(), OsError> {
+    fn update_shadows(&mut self) -> Result<(), OsError> {
         let Some(host) = &mut self.host else {
             return Ok(());
         };
@@ -257,7 +262,7 @@ impl Os {
             };
             while let Some(page) = table.changed.pop() {
                 let range = (page.base.0, page.base.0 + page.size.bytes());
-                if let Err(e) = table.follow(pid, range, host) {
+                if let Err(e) = table.update_with_host(pid, range, host) {
                     table.changed.push(page);
                     return Err(e);
                 }
@@ -269,7 +274,7 @@ impl Os {
                 && let Table::Shadowed(table) = &mut space.table
             {
                 let range = (key << REGION_SHIFT, (key + 1) << REGION_SHIFT);
-                table.follow(pid, range, host)?;
+                table.update_with_host(pid, range, host)?;
             }
         }
         Ok(())

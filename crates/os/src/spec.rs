@@ -188,6 +188,7 @@ impl Default for PriceSpec {
 }
 
 impl FragmentationSpec {
+    /// Checks the values. An error names the key.
     pub(crate) fn check(&self) -> Result<(), Error> {
         match *self {
             FragmentationSpec::None => Ok(()),

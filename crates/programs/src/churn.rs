@@ -43,8 +43,8 @@ pub(crate) const ENTRY: Entry = Entry {
 const INFO: WorkloadInfo = WorkloadInfo {
     name: "churn",
     group: "micro",
-    description: "Fills arenas with records, reads them at random, gives the arenas back, and does so again.",
-    stresses: "Page faults and page tables that grow and shrink: memory is mapped and unmapped all the time.",
+    description: "Fills arenas with records, reads the records at random, returns the arenas to the kernel, and repeats.",
+    stresses: "Page faults, and page tables that grow and shrink because memory is mapped and unmapped all the time.",
     source: "ours: a query's temporary result, as arena allocators of databases hold it",
     default_size: 256 << 20,
     size_range: "64KiB to 1TiB",

@@ -43,7 +43,7 @@ const INFO: WorkloadInfo = WorkloadInfo {
     name: "dlrm",
     group: "science",
     description: "Sums random rows of large tables, a few dozen for each sample and table.",
-    stresses: "TLB reach with short bursts: each row is one page that has not been seen for long and some lines next to each other; rows are known ahead.",
+    stresses: "TLB reach with short bursts: each row is a few adjacent lines of a page that was not used recently; its address is known in advance.",
     source: "M. Naumov et al., Deep learning recommendation model for personalization and recommendation systems, 2019; facebookresearch/dlrm, bench/dlrm_s_benchmark.sh; pytorch/FBGEMM, EmbeddingSpMDM.cc",
     default_size: 8 * 1_000_000 * 256,
     size_range: "two rows a table (4KiB with 8 tables of 64 floats) to 64TiB",

@@ -240,7 +240,7 @@ impl Heap {
     }
 
     /// Starts to record merges of fast-bin chunks for [`merged`](Self::merged).
-    pub fn follow_merges(&mut self) {
+    pub fn record_merges(&mut self) {
         self.merged.get_or_insert_default();
     }
 
@@ -434,8 +434,8 @@ impl Heap {
     /// Emits queued mappings and growth, and initialises what was allocated.
     pub async fn emit_pending(&mut self, thread: &mut Thread) {
         self.touch();
-        while let Some(news) = self.pending.pop_front() {
-            match news {
+        while let Some(event) = self.pending.pop_front() {
+            match event {
                 HeapEvent::Event(event) => thread.event(event).await,
                 HeapEvent::Touch { at, bytes } => thread.touch(at, bytes).await,
             }
@@ -446,8 +446,8 @@ impl Heap {
     /// touch the memory.
     pub async fn emit_pending_untouched(&mut self, thread: &mut Thread) {
         self.touched = self.top;
-        while let Some(news) = self.pending.pop_front() {
-            if let HeapEvent::Event(event) = news {
+        while let Some(event) = self.pending.pop_front() {
+            if let HeapEvent::Event(event) = event {
                 thread.event(event).await;
             }
         }
@@ -456,8 +456,8 @@ impl Heap {
     /// [`emit_pending_untouched`](Self::emit_pending_untouched) for code that cannot `await`.
     pub fn note(&mut self, thread: &mut Thread) {
         self.touched = self.top;
-        for news in self.pending.drain(..) {
-            if let HeapEvent::Event(event) = news {
+        for event in self.pending.drain(..) {
+            if let HeapEvent::Event(event) = event {
                 thread.note(event);
             }
         }
@@ -476,21 +476,21 @@ mod tests {
     }
 
     fn growth(heap: &mut Heap) -> Vec<(u64, u64)> {
-        let news = heap.pending.drain(..).filter_map(|n| match n {
+        let events = heap.pending.drain(..).filter_map(|n| match n {
             HeapEvent::Event(Event::Map { at, bytes, .. }) if at.0 >= crate::layout::HEAP => {
                 Some((at.0, bytes))
             }
             _ => None,
         });
-        news.collect()
+        events.collect()
     }
 
     #[test]
-    fn chunks_of_a_fast_bin_are_told_of_once_each_with_their_neighbours() {
+    fn merges_of_fast_bin_chunks_are_recorded_once_with_their_neighbours() {
         let mut heap = heap();
         let objects: Vec<u64> = (0..40).map(|_| heap.malloc(40)).collect();
         heap.malloc(40);
-        heap.follow_merges();
+        heap.record_merges();
         // Seven stay in the thread cache, and separate the 33 others from the start of the heap.
         objects.iter().for_each(|at| heap.free(*at, 40));
         assert_eq!(heap.merged(), None);

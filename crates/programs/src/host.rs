@@ -127,7 +127,7 @@ mod tests {
     use super::{available, fits, fits_in, folders, left_in, left_to_process};
 
     #[test]
-    fn what_is_larger_than_the_room_is_refused_with_both_sizes() {
+    fn a_size_above_the_room_is_refused_with_both_sizes() {
         assert!(fits_in(4 << 30, 4 << 30, "x").is_ok());
         let message = fits_in(6 << 30, 4 << 30, "two arrays")
             .unwrap_err()

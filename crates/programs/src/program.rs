@@ -3,7 +3,7 @@
 //! Threads share the algorithm's state, so the work of one depends on the progress of the others. Each
 //! thread's ops must not depend on the order in which a machine requests them. The code therefore runs in a
 //! fixed order: threads take turns of a full batch, or up to a barrier. Batches of a thread that no machine
-//! has requested yet are queued here. A thread that queries the machine's shortcut ([`Thread::ask`]) leaves
+//! has requested yet are queued here. A thread that queries the machine's shortcut ([`Thread::shortcut_query`]) leaves
 //! that order until the result arrives: its further work depends on the machine anyway.
 
 use std::collections::VecDeque;
@@ -39,7 +39,7 @@ pub struct Code {
     start: Start,
     /// Bytes that remain to be initialised in bulk, shared by all [`Thread`]s.
     bulk: Arc<AtomicU64>,
-    threads: Vec<Slot>,
+    threads: Vec<ThreadSlot>,
     /// The thread that runs next.
     turn: usize,
     spare: Vec<Batch>,
@@ -47,7 +47,7 @@ pub struct Code {
     budget: Arc<FastForwardBudget>,
 }
 
-struct Slot {
+struct ThreadSlot {
     /// `None` after the thread has ended.
     code: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
     link: SharedLink,
@@ -59,7 +59,7 @@ struct Slot {
     barrier: u64,
     waits: bool,
     /// True while a shortcut query is unanswered.
-    asks: bool,
+    has_query: bool,
 }
 
 struct Segment {
@@ -99,14 +99,14 @@ impl Code {
         let first = self.threads.is_empty();
         let (bulk, budget) = (self.bulk.clone(), self.budget.clone());
         let thread = Thread::new(link.clone(), stack, self.start, bulk, budget, first);
-        self.threads.push(Slot {
+        self.threads.push(ThreadSlot {
             code: Some(Box::pin(code(thread))),
             link,
             ready: VecDeque::new(),
             started: first,
             barrier: 0,
             waits: false,
-            asks: false,
+            has_query: false,
         });
     }
 
@@ -144,17 +144,17 @@ impl Code {
     fn runnable(&self, thread: usize) -> bool {
         let slot = &self.threads[thread];
         let mut others = self.threads.iter().enumerate().filter(|o| o.0 != thread);
-        let past = |o: &Slot| !o.started || o.code.is_none() || o.barrier >= slot.barrier;
-        let runs = slot.started && slot.code.is_some() && !slot.asks;
+        let past = |o: &ThreadSlot| !o.started || o.code.is_none() || o.barrier >= slot.barrier;
+        let runs = slot.started && slot.code.is_some() && !slot.has_query;
         runs && (!slot.waits || others.all(|(_, o)| past(o)))
     }
 
     /// Runs the threads in their fixed order until `thread` has a batch to deliver.
     fn run_for(&mut self, thread: usize) -> Result<(), Error> {
         while self.threads[thread].ready.is_empty() {
-            if self.threads[thread].asks {
+            if self.threads[thread].has_query {
                 return Err(Error::refused(format!(
-                    "{}: thread {thread} is asked for more before it was answered",
+                    "{}: thread {thread} has a query without a result, and its next batch was requested",
                     self.facts.name
                 )));
             }
@@ -195,7 +195,7 @@ impl Code {
             slot.barrier = number;
             slot.waits = true;
         }
-        slot.asks = matches!(end, End::Query(_));
+        slot.has_query = matches!(end, End::Query(_));
         let begins = match &end {
             End::Event {
                 event: Event::Spawn { thread },
@@ -284,7 +284,7 @@ impl Program for Code {
 
     fn shortcut_result(&mut self, thread: ThreadId, reply: Option<u64>) {
         if let Some(slot) = self.threads.get_mut(thread as usize) {
-            slot.asks = false;
+            slot.has_query = false;
             let mut link = slot.link.lock().unwrap_or_else(PoisonError::into_inner);
             link.reply = reply;
         }

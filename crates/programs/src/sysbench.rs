@@ -45,7 +45,7 @@ const INFO: WorkloadInfo = WorkloadInfo {
     name: "sysbench",
     group: "micro",
     description: "Writes (or reads) one large block, 8 bytes at a time, from end to end.",
-    stresses: "Bandwidth and prefetchers: with small pages one TLB miss for 512 accesses, each to the page after the last one.",
+    stresses: "Memory bandwidth and prefetchers: with small pages one TLB miss in 512 accesses, each to the next page.",
     source: "A. Kopytov, sysbench 1.0.20, test `memory`",
     default_size: 4 << 30,
     size_range: "4KiB to 64TiB",

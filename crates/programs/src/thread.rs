@@ -331,7 +331,7 @@ impl Future for Pause {
 }
 
 /// Future of a shortcut query's result: `None` if the machine has no shortcut.
-#[must_use = "nothing is asked before it is awaited"]
+#[must_use = "the query is issued when it is awaited"]
 pub struct PendingResult<'a> {
     pause: Pause,
     link: &'a SharedLink,
@@ -419,7 +419,7 @@ impl Thread {
         &mut self,
         pc: u64,
         insns: u16,
-        ask: ShortcutQuery,
+        query: ShortcutQuery,
         inputs: [Value; 2],
     ) -> (Value, PendingResult<'_>) {
         let form = Form {
@@ -428,7 +428,7 @@ impl Thread {
             ..Form::default()
         };
         let reply = self.emit(CODE + pc, 0, form, inputs[0], inputs[1]);
-        let pause = self.hand_over(End::Query(ask));
+        let pause = self.hand_over(End::Query(query));
         let link = &self.link;
         (reply, PendingResult { pause, link })
     }

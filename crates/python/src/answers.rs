@@ -73,7 +73,7 @@ pub(crate) struct Explanation {
     pub nearest: Option<Vec<String>>,
 }
 
-/// Progress of a simulation, of a recording or of a pass over a trace.
+/// Progress of a simulation, of a recording or of reading a trace.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct Progress {
     /// Instructions of each design of a run.

@@ -38,10 +38,11 @@ pub struct Streams {
 pub struct Custom {
     facts: Facts,
     setup: VecDeque<Event>,
-    threads: Vec<Thread>,
+    threads: Vec<PythonThread>,
 }
 
-struct Thread {
+/// A thread whose operations a Python function generates.
+struct PythonThread {
     /// Returns bytes of operations, or `None` at the end.
     pull: Py<PyAny>,
     ops: Vec<Op>,
@@ -94,7 +95,7 @@ impl Custom {
             setup,
             threads: pulls
                 .into_iter()
-                .map(|pull| Thread {
+                .map(|pull| PythonThread {
                     pull,
                     ops: Vec::new(),
                     given: 0,
@@ -129,7 +130,7 @@ fn op(bytes: &[u8]) -> Op {
     }
 }
 
-impl Thread {
+impl PythonThread {
     fn refill(&mut self) -> Result<(), Error> {
         self.given = 0;
         self.ops.clear();

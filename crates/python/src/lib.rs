@@ -166,7 +166,7 @@ fn run(
 /// Simulates one of the shards that a run has requested from `hosts`.
 #[pyfunction]
 #[pyo3(signature = (spec, number, of, progress = None))]
-fn portion(
+fn run_shard(
     py: Python<'_>,
     spec: &str,
     number: usize,
@@ -486,7 +486,7 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
         ($($f:ident)*) => { $(m.add_function(wrap_pyfunction!($f, m)?)?;)* };
     }
     functions! {
-        set_data_dir version model_version run run_custom portion resolve machines designs workloads shortcut_buffers schema result_schema config_keys statistics
+        set_data_dir version model_version run run_custom run_shard resolve machines designs workloads shortcut_buffers schema result_schema config_keys statistics
         explain topics nearest record trace_info trace_check trace_convert block_vectors doctor run_options
     }
     Ok(())

@@ -7,14 +7,14 @@ const STATUS: i32 = 1;
 
 /// The system's allocator. On failure it prints an explanation, where the standard library would abort. A successful
 /// call costs one comparison more.
-struct Telling;
+struct ReportingAllocator;
 
 // SAFETY: each call goes to the system's allocator with the caller's arguments, and its result is returned unchanged.
 // If the result is null, the process ends.
-unsafe impl GlobalAlloc for Telling {
+unsafe impl GlobalAlloc for ReportingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller's own promise.
-        told(unsafe { System.alloc(layout) }, layout.size())
+        checked(unsafe { System.alloc(layout) }, layout.size())
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
@@ -24,20 +24,20 @@ unsafe impl GlobalAlloc for Telling {
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller's own promise.
-        told(unsafe { System.alloc_zeroed(layout) }, layout.size())
+        checked(unsafe { System.alloc_zeroed(layout) }, layout.size())
     }
 
     unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         // SAFETY: the caller's own promise.
-        told(unsafe { System.realloc(at, layout, size) }, size)
+        checked(unsafe { System.realloc(at, layout, size) }, size)
     }
 }
 
 #[global_allocator]
-static ALLOCATOR: Telling = Telling;
+static ALLOCATOR: ReportingAllocator = ReportingAllocator;
 
 #[inline]
-fn told(at: *mut u8, bytes: usize) -> *mut u8 {
+fn checked(at: *mut u8, bytes: usize) -> *mut u8 {
     if at.is_null() {
         none_left(bytes);
     }
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_left_out() {
+    fn text_beyond_the_buffer_is_left_out() {
         let mut text = Text::new();
         text.add(&[b'x'; 600]);
         assert_eq!(text.length, 512);

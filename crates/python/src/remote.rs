@@ -6,9 +6,9 @@ use pagewalk_machine::{RemoteEvent, RemoteHosts, RunSpec};
 use pagewalk_units::Error;
 use pyo3::prelude::*;
 
-/// Calls the methods of an object. `begin(spec, numbers, of)` starts shards of a run on other hosts. `news()` returns a
+/// Calls the methods of an object. `begin(spec, numbers, of)` starts shards of a run on other hosts. `events()` returns a
 /// list of triples, one for each remote event: `(number, "share", 0.5)`, `(number, "ended", text)` with the result of
-/// `portion`, or `(number, "failed", why)`.
+/// `run_shard`, or `(number, "failed", why)`.
 pub(crate) struct Hosts {
     object: Py<PyAny>,
     /// First exception that a method raised.
@@ -63,7 +63,7 @@ impl RemoteHosts for Hosts {
 
     fn events(&self) -> Result<Vec<RemoteEvent>, Error> {
         self.call(|py, object| {
-            let list = object.call_method0(py, "news")?;
+            let list = object.call_method0(py, "events")?;
             list.bind(py).try_iter()?.map(|item| one(&item?)).collect()
         })
     }

@@ -29,12 +29,18 @@ pub const READ_WRITE: c_int = 3;
 /// Adds a constant to a 64-bit word.
 pub const ADD: c_int = 0;
 
+/// Runs when a virtual CPU starts.
 pub type VcpuCallback = unsafe extern "C" fn(Id, c_uint);
+/// Runs when QEMU translates a block.
 pub type TranslateCallback = unsafe extern "C" fn(Id, *mut Block);
+/// Runs when a block or an instruction executes.
 pub type ExecuteCallback = unsafe extern "C" fn(c_uint, *mut c_void);
+/// Runs at each access: virtual CPU, kind, address, argument.
 pub type MemoryCallback = unsafe extern "C" fn(c_uint, u32, u64, *mut c_void);
+/// Runs before a system call: number and up to eight arguments.
 pub type SyscallCallback =
     unsafe extern "C" fn(Id, c_uint, i64, u64, u64, u64, u64, u64, u64, u64, u64);
+/// Runs after a system call: number and result.
 pub type SyscallReturnCallback = unsafe extern "C" fn(Id, c_uint, i64, i64);
 
 unsafe extern "C" {
@@ -86,6 +92,7 @@ pub fn is_second() -> bool {
     qemu_plugin_version.load(Relaxed) >= 2
 }
 
+/// Address of a function of QEMU or a loaded library; null if there is none.
 pub fn symbol(name: &CStr) -> *mut c_void {
     // SAFETY: the name is null-terminated; the call searches the loaded libraries.
     unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) }
@@ -110,8 +117,8 @@ pub struct Info {
     newest: c_int,
 }
 
-/// The version of the interface from which on QEMU does not report all accesses (9.1).
-const TELLS_LESS: c_int = 3;
+/// First version of the interface in which QEMU does not report all accesses (QEMU 9.1).
+const LEAVES_OUT_ACCESSES: c_int = 3;
 
 /// 64-bit counters, one for each virtual CPU.
 #[repr(C)]
@@ -154,8 +161,8 @@ pub enum Counting {
 pub struct Interface {
     bytes: Bytes,
     pub counting: Counting,
-    /// QEMU does not report the accesses in `untold`.
-    pub tells_less: bool,
+    /// QEMU does not report the accesses in `unreported`.
+    pub leaves_out_accesses: bool,
 }
 
 impl Interface {
@@ -201,7 +208,7 @@ impl Interface {
             Ok(Interface {
                 bytes,
                 counting,
-                tells_less: newest >= TELLS_LESS,
+                leaves_out_accesses: newest >= LEAVES_OUT_ACCESSES,
             })
         }
     }

@@ -50,6 +50,7 @@ fn sort(number: i64, a: &[u64; 6]) -> Sort {
     }
 }
 
+/// Callback before a system call.
 #[allow(clippy::too_many_arguments, reason = "the signature is QEMU's")]
 pub unsafe extern "C" fn enter(
     _id: api::Id,
@@ -78,7 +79,7 @@ pub unsafe extern "C" fn enter(
             // SAFETY: as above.
             return unsafe { shortcut_query(p, a0, a1, a2, a3) };
         }
-        // SAFETY: as above; nothing follows an exit.
+        // SAFETY: as above; no record comes after an exit.
         libc::SYS_exit => return unsafe { process::end_thread(vcpu, a0, false) },
         // SAFETY: as above.
         libc::SYS_exit_group => return unsafe { process::end_thread(vcpu, a0, true) },
@@ -107,6 +108,7 @@ pub unsafe extern "C" fn enter(
     }
 }
 
+/// Callback after a system call.
 pub unsafe extern "C" fn leave(_id: api::Id, vcpu: c_uint, number: i64, result: i64) {
     let vcpu = vcpu as usize;
     // SAFETY: QEMU calls this on the thread of the virtual CPU.
@@ -134,7 +136,7 @@ pub unsafe extern "C" fn leave(_id: api::Id, vcpu: c_uint, number: i64, result: 
         }
         arguments.into_iter().for_each(push);
         // SAFETY: as above.
-        unsafe { touches::tell(p, number, result, &call.arguments) };
+        unsafe { touches::report(p, number, result, &call.arguments) };
     } else if call.locked && result > 0 {
         let ticket = process::take_ticket(vcpu);
         push(record::word(record::FORK, result as u64 & 0xffff_ffff));
@@ -142,7 +144,7 @@ pub unsafe extern "C" fn leave(_id: api::Id, vcpu: c_uint, number: i64, result: 
     } else {
         // Sent before the return: the reader attributes later records to the program.
         // SAFETY: as above.
-        unsafe { touches::tell(p, number, result, &call.arguments) };
+        unsafe { touches::report(p, number, result, &call.arguments) };
         push(record::word(record::RETURN, number as u64 & 0xffff_ffff));
     }
     // To the reader, a thread in the kernel is waiting, and changes by others do not wait for it. The reader must know

@@ -16,7 +16,7 @@ mod repeat;
 mod settings;
 mod touches;
 mod translate;
-mod untold;
+mod unreported;
 
 use std::ffi::{CStr, OsStr, c_char, c_int, c_uint};
 use std::os::unix::ffi::OsStrExt;
@@ -68,7 +68,7 @@ pub unsafe extern "C" fn qemu_plugin_install(
 /// Called on the creator's thread, before the new one runs.
 unsafe extern "C" fn vcpu_starts(_id: api::Id, vcpu: c_uint) {
     process::new_thread(vcpu as usize);
-    if translate::interface().tells_less {
-        untold::find_registers();
+    if translate::interface().leaves_out_accesses {
+        unreported::find_registers();
     }
 }

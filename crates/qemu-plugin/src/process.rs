@@ -207,7 +207,7 @@ fn shared_memory(bytes: usize) -> io::Result<OwnedFd> {
 
 /// Creates a segment for this process and sends it to the engine. Descriptors are open only during the call, two at a
 /// time, because programs may close or count descriptors.
-fn announce(settings: &Settings, forked: bool, inherited: u64) -> io::Result<()> {
+fn send_hello(settings: &Settings, forked: bool, inherited: u64) -> io::Result<()> {
     let address = SocketAddr::from_abstract_name(settings.socket.as_bytes())?;
     let stream = UnixStream::connect_addr(&address)?;
     let bytes = settings.geometry.bytes().unwrap_or(0);
@@ -234,10 +234,10 @@ fn announce(settings: &Settings, forked: bool, inherited: u64) -> io::Result<()>
     Ok(())
 }
 
-/// [`announce`] for a child. If the program has used up its descriptors, its soft limit is raised to the hard limit
+/// [`send_hello`] for a child. If the program has used up its descriptors, its soft limit is raised to the hard limit
 /// during the call.
-fn announce_child(inherited: u64) -> io::Result<()> {
-    let done = announce(settings(), true, inherited);
+fn send_child_hello(inherited: u64) -> io::Result<()> {
+    let done = send_hello(settings(), true, inherited);
     let Err(error) = &done else {
         return done;
     };
@@ -255,7 +255,7 @@ fn announce_child(inherited: u64) -> io::Result<()> {
             ..limit
         };
         libc::setrlimit(libc::RLIMIT_NOFILE, &raised);
-        let done = announce(settings(), true, inherited);
+        let done = send_hello(settings(), true, inherited);
         libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
         done
     }
@@ -273,7 +273,7 @@ pub fn lost(trouble: Trouble, errno: i32) -> ! {
 
 /// Connects a new process image to the engine.
 pub fn start(settings: Settings) -> io::Result<()> {
-    announce(&settings, false, 0)?;
+    send_hello(&settings, false, 0)?;
     PROGRAM.get_or_init(api::program);
     SETTINGS
         .set(settings)
@@ -295,7 +295,7 @@ unsafe extern "C" fn after_fork() {
     }
     count::restart();
     late::forget();
-    if let Err(error) = announce_child(inherited) {
+    if let Err(error) = send_child_hello(inherited) {
         match error.raw_os_error() {
             // The engine has ended, or is about to, and its program ends with it.
             None | Some(libc::ECONNREFUSED | libc::ECONNRESET | libc::EPIPE) => die(&format!(

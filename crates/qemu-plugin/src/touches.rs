@@ -27,7 +27,7 @@ enum Length {
     /// One byte for each page of the argument.
     Pages(usize),
     /// The value at the argument's address (`socklen_t`).
-    Told(usize),
+    Pointed(usize),
     /// Encoded in the argument with the direction (`_IOC` of `ioctl`).
     Encoded(usize),
     /// An array of `iovec`, as long as the argument says. Together they hold as many bytes as the call returned.
@@ -38,7 +38,9 @@ enum Length {
     Messages,
 }
 
-use Length::{Argument, Bits, Bytes, Encoded, Message, Messages, Pages, Returned, Told, Vectors};
+use Length::{
+    Argument, Bits, Bytes, Encoded, Message, Messages, Pages, Pointed, Returned, Vectors,
+};
 
 const fn writes(argument: usize, length: Length) -> Range {
     Range(argument, length, true)
@@ -85,7 +87,7 @@ fn ranges(number: i64) -> &'static [Range] {
             const {
                 &[
                     writes(1, Returned(1)),
-                    writes(4, Told(5)),
+                    writes(4, Pointed(5)),
                     writes(5, Bytes(4)),
                 ]
             }
@@ -96,10 +98,10 @@ fn ranges(number: i64) -> &'static [Range] {
         libc::SYS_recvmmsg => const { &[writes(1, Messages)] },
         libc::SYS_sendmmsg => const { &[reads(1, Messages)] },
         libc::SYS_accept | libc::SYS_accept4 | libc::SYS_getsockname | libc::SYS_getpeername => {
-            const { &[writes(1, Told(2)), writes(2, Bytes(4))] }
+            const { &[writes(1, Pointed(2)), writes(2, Bytes(4))] }
         }
         libc::SYS_bind | libc::SYS_connect => const { &[reads(1, Argument(2, 1))] },
-        libc::SYS_getsockopt => const { &[writes(3, Told(4)), writes(4, Bytes(4))] },
+        libc::SYS_getsockopt => const { &[writes(3, Pointed(4)), writes(4, Bytes(4))] },
         libc::SYS_setsockopt => const { &[reads(3, Argument(4, 1))] },
         libc::SYS_socketpair => const { &[writes(3, Bytes(8))] },
         libc::SYS_pipe | libc::SYS_pipe2 => const { &[writes(0, Bytes(8))] },
@@ -169,7 +171,7 @@ fn ranges(number: i64) -> &'static [Range] {
 ///
 /// # Safety
 /// `p` is the calling thread's producer.
-pub unsafe fn tell(p: &Producer, number: i64, result: i64, arguments: &[u64; 6]) {
+pub unsafe fn report(p: &Producer, number: i64, result: i64, arguments: &[u64; 6]) {
     // The kernel's errors: a failed call has touched nothing.
     if (-4095..0).contains(&result) {
         return;
@@ -232,7 +234,7 @@ impl Finished<'_> {
             Argument(i, each) => a(i).saturating_mul(each),
             Bits(i) => (a(i) & 0xffff_ffff).div_ceil(64) * 8,
             Pages(i) => a(i).div_ceil(4096),
-            Told(i) => u64::from(u32::from_le_bytes(fetch(a(i))?)),
+            Pointed(i) => u64::from(u32::from_le_bytes(fetch(a(i))?)),
             Encoded(i) => {
                 // Direction in bits 30 and 31: 1 if the kernel reads, 2 if it writes.
                 writes = a(i) >> 31 & 1 != 0;

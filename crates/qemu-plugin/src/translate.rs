@@ -10,7 +10,7 @@ use pagewalk_ring::{Header, record};
 
 use crate::api::{Info, Interface};
 use crate::repeat::{self, Repeated};
-use crate::untold::{self, Untold};
+use crate::unreported::{self, UnreportedAccess};
 use crate::{api, count, maps, process};
 
 /// Blocks sent so far, by address, sizes and bytes. QEMU translates a block again after a flush of its code, and the
@@ -21,11 +21,11 @@ struct Sent {
     /// The repeated string instructions at the ends of blocks, as arguments of callbacks.
     repeated: Option<HashMap<u32, &'static Repeated>>,
     /// The instructions with unreported accesses, as arguments of callbacks.
-    untold: Option<HashMap<u32, UntoldOnes>>,
+    unreported: Option<HashMap<u32, UnreportedInBlock>>,
 }
 
 /// Instructions of a block, with their indices.
-type UntoldOnes = &'static [(usize, Untold)];
+type UnreportedInBlock = &'static [(usize, UnreportedAccess)];
 
 impl Sent {
     /// The number of the block that `key` describes.
@@ -40,8 +40,8 @@ impl Sent {
     }
 
     /// The instructions with unreported accesses in block `number`, which `key` describes.
-    fn untold(&mut self, number: u32) -> UntoldOnes {
-        if let Some(known) = self.untold.get_or_insert_default().get(&number) {
+    fn unreported(&mut self, number: u32) -> UnreportedInBlock {
+        if let Some(known) = self.unreported.get_or_insert_default().get(&number) {
             return known;
         }
         let (head, rest) = self.key.split_at(12);
@@ -51,11 +51,13 @@ impl Sent {
         let mut found = Vec::new();
         for (index, &size) in sizes.iter().enumerate() {
             let (bytes, later) = code.split_at(usize::from(size));
-            found.extend(Untold::decode(bytes, address, index).map(|it| (index, it)));
+            found.extend(UnreportedAccess::decode(bytes, address, index).map(|it| (index, it)));
             (code, address) = (later, address + u64::from(size));
         }
-        let found: UntoldOnes = Box::leak(found.into_boxed_slice());
-        self.untold.get_or_insert_default().insert(number, found);
+        let found: UnreportedInBlock = Box::leak(found.into_boxed_slice());
+        self.unreported
+            .get_or_insert_default()
+            .insert(number, found);
         found
     }
 
@@ -90,7 +92,7 @@ static SENT: Mutex<Sent> = Mutex::new(Sent {
     numbers: None,
     key: Vec::new(),
     repeated: None,
-    untold: None,
+    unreported: None,
 });
 
 /// Called when QEMU has translated a block; one call at a time.
@@ -131,8 +133,8 @@ pub unsafe extern "C" fn block(_id: api::Id, block: *mut api::Block) {
     let last = (key.len() - size(count - 1)).max(code);
     let repeats = repeat::kind(&key[last..]).filter(|_| api::is_second());
     let number = sent.number();
-    let untold = if untold::applies() {
-        sent.untold(number)
+    let unreported = if unreported::applies() {
+        sent.unreported(number)
     } else {
         &[]
     };
@@ -150,7 +152,7 @@ pub unsafe extern "C" fn block(_id: api::Id, block: *mut api::Block) {
         api::qemu_plugin_register_vcpu_tb_exec_cb(block, started, api::NO_REGISTERS, word as _);
         count::add(block, count as u64);
         for i in 0..count {
-            if let Some((_, it)) = untold.iter().find(|(n, _)| *n == i) {
+            if let Some((_, it)) = unreported.iter().find(|(n, _)| *n == i) {
                 it.watch(instruction(i));
                 continue;
             }

@@ -147,23 +147,23 @@ impl Consumer {
     /// [`Consumer::deliver_result`].
     pub fn has_query(&self, segment: &Segment) -> bool {
         let slot = segment.slot(self.slot);
-        slot.is_some_and(|s| s.answered.load(Relaxed) != s.asked.load(Relaxed))
+        slot.is_some_and(|s| s.resolved.load(Relaxed) != s.query.load(Relaxed))
     }
 
-    /// Answers the writer's pending query (see [`crate::record::ASK`]) and resumes it.
+    /// Delivers the result of the writer's pending query ([`crate::record::QUERY`]) and resumes it.
     /// `None` means that no result is known. Without a pending query it does nothing.
-    pub fn deliver_result(&self, segment: &Segment, answer: Option<u64>) {
+    pub fn deliver_result(&self, segment: &Segment, result: Option<u64>) {
         let Some(slot) = segment.slot(self.slot) else {
             return;
         };
-        let asked = slot.asked.load(Relaxed);
-        if slot.answered.load(Relaxed) == asked {
+        let query = slot.query.load(Relaxed);
+        if slot.resolved.load(Relaxed) == query {
             return;
         }
-        slot.answer.store(answer.unwrap_or(0), Relaxed);
-        slot.known.store(u32::from(answer.is_some()), Relaxed);
-        slot.answered.store(asked, Release);
-        futex_wake(&slot.answered);
+        slot.result.store(result.unwrap_or(0), Relaxed);
+        slot.known.store(u32::from(result.is_some()), Relaxed);
+        slot.resolved.store(query, Release);
+        futex_wake(&slot.resolved);
     }
 
     /// True if the writer has closed the ring.

@@ -3,7 +3,7 @@
 //! sides.
 //!
 //! Each traced process has one [`Segment`]: a header, the static part of its
-//! translated code (written once for each block), and a [`Slot`] with a ring of
+//! translated code (written once for each block), and a [`RingSlot`] with a ring of
 //! 8-byte records for each thread. A ring has one writer (a virtual CPU) and
 //! one reader (the engine).
 
@@ -19,4 +19,4 @@ pub use channel::{receive_fd, send_fd};
 pub use consumer::{Consumer, RingError};
 pub use futex::{futex_wait, futex_wake};
 pub use producer::Producer;
-pub use segment::{Control, Geometry, Header, Segment, Slot, Trouble, slot_state};
+pub use segment::{Control, Geometry, Header, RingSlot, Segment, Trouble, slot_state};

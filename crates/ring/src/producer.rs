@@ -3,7 +3,7 @@ use std::sync::atomic::{AtomicU64, fence};
 use std::time::Duration;
 
 use crate::record;
-use crate::{Control, Header, Segment, Slot, futex_wait, futex_wake, slot_state};
+use crate::{Control, Header, RingSlot, Segment, futex_wait, futex_wake, slot_state};
 
 /// Number of records after which the producer publishes its position.
 const BATCH: usize = 1024;
@@ -12,7 +12,7 @@ const BATCH: usize = 1024;
 /// every memory access uses it.
 #[derive(Clone, Copy)]
 pub struct Producer {
-    slot: *const Slot,
+    slot: *const RingSlot,
     header: *const Header,
     control: *const Control,
     records: usize,
@@ -70,7 +70,7 @@ impl Producer {
     }
 
     #[inline(always)]
-    fn slot(&self) -> &Slot {
+    fn slot(&self) -> &RingSlot {
         // SAFETY: alive by the contract of `claim`.
         unsafe { &*self.slot }
     }
@@ -227,27 +227,27 @@ impl Producer {
     ///
     /// # Safety
     /// Only the slot's own thread calls this.
-    pub unsafe fn query(&self, question: u64, integer: u64, address: u64) -> Option<u64> {
+    pub unsafe fn query(&self, kind: u64, integer: u64, address: u64) -> Option<u64> {
         let slot = self.slot();
-        let number = slot.asked.load(Relaxed).wrapping_add(1);
-        slot.asked.store(number, Relaxed);
-        for word in [record::word(record::QUERY, question), integer, address] {
+        let number = slot.query.load(Relaxed).wrapping_add(1);
+        slot.query.store(number, Relaxed);
+        for word in [record::word(record::QUERY, kind), integer, address] {
             // SAFETY: by the contract.
             unsafe { self.push(word) };
         }
         self.publish();
         loop {
-            let answered = slot.answered.load(Acquire);
-            if answered == number {
+            let resolved = slot.resolved.load(Acquire);
+            if resolved == number {
                 break;
             }
-            futex_wait(&slot.answered, answered, Duration::from_millis(100));
+            futex_wait(&slot.resolved, resolved, Duration::from_millis(100));
             // SAFETY: alive by the contract of `claim`.
-            if slot.answered.load(Acquire) != number && (self.deserted)(unsafe { &*self.control }) {
+            if slot.resolved.load(Acquire) != number && (self.deserted)(unsafe { &*self.control }) {
                 return None;
             }
         }
-        (slot.known.load(Relaxed) != 0).then(|| slot.answer.load(Relaxed))
+        (slot.known.load(Relaxed) != 0).then(|| slot.result.load(Relaxed))
     }
 
     /// Closes the ring after the thread's last record.

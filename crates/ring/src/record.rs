@@ -74,7 +74,7 @@ pub mod unseen {
     pub const REFUSED: u64 = 3;
 }
 
-/// Queries of a program. They use a system call `(question, integer, address, reply)`
+/// Queries of a program. They use a system call `(kind, integer, address, reply)`
 /// that does not exist in Linux. `reply` points to two 64-bit words: with a result, 1 is
 /// stored in the first and the value in the second; otherwise both are unchanged. The
 /// call itself always fails.

@@ -37,7 +37,7 @@ impl Geometry {
             .checked_add(self.slots.checked_mul(self.records.checked_mul(8)?)?)
     }
     fn code_at(&self) -> usize {
-        (HEADER_BYTES + self.slots * size_of::<Slot>()).next_multiple_of(4096)
+        (HEADER_BYTES + self.slots * size_of::<RingSlot>()).next_multiple_of(4096)
     }
     fn rings_at(&self) -> Option<usize> {
         self.code_at().checked_add(self.code_bytes)
@@ -87,10 +87,10 @@ pub mod slot_state {
 }
 
 /// Both ends of a ring, and the results of queries. The producer writes the first two lines
-/// and `asked`. The consumer writes the rest, and clears the waiting flag.
+/// and `query`. The consumer writes the rest, and clears the waiting flag.
 #[repr(C, align(64))]
 #[derive(Default)]
-pub struct Slot {
+pub struct RingSlot {
     /// Address of the next record, in the producer's process.
     pub(crate) cursor: AtomicUsize,
     /// Cursor position at which the producer must publish, wrap, wait or check for changes.
@@ -116,17 +116,17 @@ pub struct Slot {
     pub(crate) space: AtomicU32,
     pad2: [u64; 6],
     /// Number of the last query.
-    pub(crate) asked: AtomicU32,
-    /// Futex of the producer: number of the last answered query.
-    pub(crate) answered: AtomicU32,
+    pub(crate) query: AtomicU32,
+    /// Futex of the producer: number of the last query with a result.
+    pub(crate) resolved: AtomicU32,
     /// Result of that query, if `known`.
-    pub(crate) answer: AtomicU64,
+    pub(crate) result: AtomicU64,
     /// 0 if no result is known.
     pub(crate) known: AtomicU32,
     pad3: [u64; 5],
 }
 
-const _: () = assert!(size_of::<Slot>() == 256 && align_of::<Slot>() == 64);
+const _: () = assert!(size_of::<RingSlot>() == 256 && align_of::<RingSlot>() == 64);
 const _: () = assert!(size_of::<Header>() <= HEADER_BYTES);
 
 /// A page that the engine creates and every traced process maps. It serves to wake the
@@ -270,14 +270,14 @@ impl Segment {
         unsafe { &*self.base.cast::<Header>() }
     }
     /// The slot with this number; `None` if it does not exist.
-    pub fn slot(&self, number: usize) -> Option<&Slot> {
+    pub fn slot(&self, number: usize) -> Option<&RingSlot> {
         (number < self.geometry.slots).then(|| {
             // SAFETY: within the mapping by the geometry check; all atomics.
             unsafe {
                 &*self
                     .base
-                    .add(HEADER_BYTES + number * size_of::<Slot>())
-                    .cast::<Slot>()
+                    .add(HEADER_BYTES + number * size_of::<RingSlot>())
+                    .cast::<RingSlot>()
             }
         })
     }

@@ -145,7 +145,7 @@ fn a_new_thread_has_met_what_its_maker_has() {
 }
 
 #[test]
-fn what_a_killed_writer_had_not_published_is_found() {
+fn unpublished_records_of_a_killed_writer_are_found() {
     let mut memory = Memory::new(SMALL);
     // SAFETY: zeroed, aligned, long enough, and outlives everything below.
     let segment = unsafe { Segment::create(memory.base(), SMALL) };
@@ -193,7 +193,7 @@ fn a_question_stands_behind_what_was_done_before_and_waits_for_its_answer() {
                     producer.0.push_step(block(i));
                     producer.0.query(record::query::INSERT_VA, i, !i)
                 };
-                assert_eq!(answer, known(i), "question {i}");
+                assert_eq!(answer, known(i), "query {i}");
             }
         });
         let mut all = Vec::new();
@@ -204,11 +204,11 @@ fn a_question_stands_behind_what_was_done_before_and_waits_for_its_answer() {
             while all.len() < 2 + record::QUERY_WORDS {
                 consumer.take(&segment, &mut all, 99).unwrap();
             }
-            let ask = record::word(record::QUERY, record::query::INSERT_VA);
+            let query = record::word(record::QUERY, record::query::INSERT_VA);
             assert_eq!(
                 all,
-                [block(i), ask, i, !i],
-                "nothing goes on before the answer"
+                [block(i), query, i, !i],
+                "the writer continued before the result"
             );
             all.clear();
             if i % 500 == 0 {
@@ -231,11 +231,11 @@ fn a_question_that_nobody_hears_ends_without_an_answer() {
     // SAFETY: segment and control outlive the producer, which this thread uses.
     let (slot, p) = unsafe { Producer::claim(&segment, &control, gone) }.unwrap();
     let consumer = Consumer::new(&segment, slot).unwrap();
-    // An answer without a query does not answer the next query.
+    // A result without a query is not taken for that of the next query.
     consumer.deliver_result(&segment, Some(7));
     // SAFETY: this is the only writer.
     assert_eq!(unsafe { p.query(record::query::LOAD_VA, 1, 0) }, None);
-    // The same holds for an answer that arrives too late.
+    // The same holds for a result that arrives too late.
     consumer.deliver_result(&segment, Some(8));
     // SAFETY: as above.
     assert_eq!(unsafe { p.query(record::query::LOAD_VA, 2, 0) }, None);

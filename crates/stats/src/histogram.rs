@@ -288,7 +288,7 @@ mod tests {
     use super::{BUCKETS, PER_OCTAVE, bucket, least, most};
 
     #[test]
-    fn buckets_follow_each_other_without_a_gap() {
+    fn buckets_are_contiguous() {
         let last = bucket(u64::MAX);
         assert!(last < BUCKETS);
         assert_eq!((least(0), most(last)), (0, u64::MAX));

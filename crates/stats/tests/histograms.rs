@@ -19,7 +19,7 @@ fn recorded(values: &[u64]) -> Distribution {
 
 proptest! {
     #[test]
-    fn it_tells_what_the_sorted_values_tell(mut list in values()) {
+    fn percentiles_match_the_sorted_values(mut list in values()) {
         let d = recorded(&list);
         list.sort_unstable();
         prop_assert_eq!(d.count(), list.len() as u64);
@@ -28,16 +28,16 @@ proptest! {
         prop_assert_eq!(d.percentile(100), list.last().copied());
         let mut before = 0;
         for percent in 0..=100 {
-            let Some(told) = d.percentile(percent) else {
+            let Some(reported) = d.percentile(percent) else {
                 prop_assert!(list.is_empty());
                 continue;
             };
             let rank = (list.len() * percent as usize).div_ceil(100).max(1);
             let exact = list[rank - 1];
-            prop_assert!(told >= exact && told as f64 <= exact as f64 * (1.0 + RELATIVE_ERROR));
-            prop_assert!(told == exact || exact >= 64);
-            prop_assert!(told >= before);
-            before = told;
+            prop_assert!(reported >= exact && reported as f64 <= exact as f64 * (1.0 + RELATIVE_ERROR));
+            prop_assert!(reported == exact || exact >= 64);
+            prop_assert!(reported >= before);
+            before = reported;
         }
     }
 

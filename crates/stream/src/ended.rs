@@ -48,7 +48,7 @@ mod tests {
     use crate::ThreadId;
 
     #[test]
-    fn it_answers_as_a_set_does_and_takes_what_the_gaps_do() {
+    fn it_equals_a_set_and_merges_adjacent_ranges() {
         let (mut ended, mut set) = (Ended::default(), BTreeSet::new());
         // Every number below 97 in an order that leaves gaps, some twice.
         for i in 0..150 {

@@ -406,9 +406,9 @@ impl ThreadFastForward {
             self.changes = changes;
             self.summary.forget();
         }
-        let follows = self.budget.filtered_warming.load(Relaxed);
-        if self.filtered_warming != follows {
-            self.filtered_warming = follows;
+        let filtered_warming = self.budget.filtered_warming.load(Relaxed);
+        if self.filtered_warming != filtered_warming {
+            self.filtered_warming = filtered_warming;
             self.recent_lines.forget();
         }
         match self.requests {

@@ -47,7 +47,7 @@ struct Member {
 
 /// Next step of the first thread of a program.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Step {
+enum MemberStage {
     /// Forks the processes of the other programs (the first program's only).
     Fork(ThreadId),
     /// Empties its address space and starts the program.
@@ -62,7 +62,7 @@ enum Step {
 
 /// Place of a thread of the mix.
 #[derive(Clone, Copy)]
-struct Thread {
+struct MixThread {
     member: usize,
     /// Number of the program's run.
     run: u32,
@@ -74,8 +74,8 @@ struct Thread {
 /// Programs side by side, presented as one.
 pub struct Mix {
     members: Vec<Member>,
-    steps: Vec<Step>,
-    threads: BTreeMap<ThreadId, Thread>,
+    steps: Vec<MemberStage>,
+    threads: BTreeMap<ThreadId, MixThread>,
     /// Progress of the first thread of each member.
     units: Vec<Units>,
     next_thread: ThreadId,
@@ -110,7 +110,13 @@ impl Mix {
             member.runs.insert(0, Run::new(program, 0));
             members.push(member);
         }
-        let first = |i| if i == 0 { Step::Fork(1) } else { Step::Exec };
+        let first = |i| {
+            if i == 0 {
+                MemberStage::Fork(1)
+            } else {
+                MemberStage::Exec
+            }
+        };
         Ok(Mix {
             steps: (0..count).map(first).collect(),
             threads: BTreeMap::new(),
@@ -122,19 +128,19 @@ impl Mix {
     }
 
     /// The end that the first thread of `member` gives at `step`, and the next step.
-    fn begin(&mut self, member: usize, step: Step) -> Result<(End, Step), Error> {
+    fn begin(&mut self, member: usize, step: MemberStage) -> Result<(End, MemberStage), Error> {
         let event = |event| End::Event { event, ticket: 0 };
         let count = self.members.len() as ThreadId;
         Ok(match step {
-            Step::Fork(i) if i < count => {
+            MemberStage::Fork(i) if i < count => {
                 let fork = Event::Fork {
                     process: i,
                     thread: i,
                 };
-                (event(fork), Step::Fork(i + 1))
+                (event(fork), MemberStage::Fork(i + 1))
             }
-            Step::Fork(_) => (nothing(0), Step::Exec),
-            Step::Exec => {
+            MemberStage::Fork(_) => (nothing(0), MemberStage::Exec),
+            MemberStage::Exec => {
                 let me = &mut self.members[member];
                 if !me.runs.contains_key(&me.count) {
                     let program = (me.open)()?;
@@ -143,27 +149,31 @@ impl Mix {
                 let run = me.runs.get_mut(&me.count).expect("just made");
                 let begins = me.count == 0 && !me.facts.has_roi;
                 run.threads.insert(0, member as ThreadId);
-                let first = Thread {
+                let first = MixThread {
                     member,
                     run: me.count,
                     inner: 0,
                     process: 0,
                 };
                 self.threads.insert(member as ThreadId, first);
-                let next = if begins { Step::Begin } else { Step::Runs };
+                let next = if begins {
+                    MemberStage::Begin
+                } else {
+                    MemberStage::Runs
+                };
                 (event(Event::Exec), next)
             }
-            Step::Begin => (event(Event::RoiBegin), Step::Runs),
-            Step::Joins => {
+            MemberStage::Begin => (event(Event::RoiBegin), MemberStage::Runs),
+            MemberStage::Joins => {
                 self.members[member].count += 1;
-                (End::Barrier { number: u64::MAX }, Step::Exec)
+                (End::Barrier { number: u64::MAX }, MemberStage::Exec)
             }
-            Step::Runs => unreachable!("the program says it"),
+            MemberStage::Runs => unreachable!("the program says it"),
         })
     }
 
     /// Translates `end` of a thread to the numbers of the mix.
-    fn translate(&mut self, of: Thread, end: End) -> End {
+    fn translate(&mut self, of: MixThread, end: End) -> End {
         let me = &mut self.members[of.member];
         let run = me.runs.get_mut(&of.run).expect("its threads live");
         let threads = &mut run.threads;
@@ -197,7 +207,7 @@ impl Mix {
                         threads.insert(thread, id);
                         self.threads.insert(
                             id,
-                            Thread {
+                            MixThread {
                                 inner: thread,
                                 ..of
                             },
@@ -212,7 +222,7 @@ impl Mix {
                         threads.insert(thread, id);
                         self.threads.insert(
                             id,
-                            Thread {
+                            MixThread {
                                 inner: thread,
                                 process,
                                 ..of
@@ -278,12 +288,12 @@ impl Program for Mix {
     fn fill(&mut self, thread: ThreadId, batch: &mut Batch) -> Result<End, Error> {
         batch.ops.clear();
         let leads = (thread as usize) < self.members.len();
-        if leads && self.steps[thread as usize] != Step::Runs {
+        if leads && self.steps[thread as usize] != MemberStage::Runs {
             let member = thread as usize;
             let (end, next) = self.begin(member, self.steps[member])?;
             self.steps[member] = next;
             self.units[member].add(batch, &end);
-            if next == Step::Runs {
+            if next == MemberStage::Runs {
                 let me = &mut self.members[member];
                 let run = me.runs.get_mut(&me.count).expect("it runs");
                 run.before = self.units[member];
@@ -309,7 +319,7 @@ impl Program for Mix {
                         me.facts.name
                     )));
                 }
-                self.steps[of.member] = Step::Joins;
+                self.steps[of.member] = MemberStage::Joins;
                 end = nothing(0);
             }
         } else {

@@ -37,10 +37,11 @@ const DATA: usize = 1 << 11;
 /// Entries for lines of code; a power of two.
 const CODE: usize = 1 << 8;
 
-/// Direct-mapped filter, indexed by a hash of the line's number; each slot holds the line that used it last. An access
-/// that this filter lets through is also let through by a filter that has seen less of the stream. A program that
-/// fast-forwards may therefore drop the accesses that its own filter holds back. A machine that filters the rest sees
-/// the same accesses as in the whole stream.
+/// Direct-mapped filter, indexed by a hash of the line's number. A slot holds its last line.
+///
+/// A filter that started empty later in the stream lets through the same accesses, and more. Put before this filter,
+/// it therefore changes nothing: both let through what this one alone would. So a program in filtered functional
+/// warming drops the accesses that its own, later filter stops, and the machine filters the rest.
 #[derive(Clone, Debug)]
 pub struct RecentLineFilter {
     /// Number of the line, shifted left by one; bit 0 is set after a write.

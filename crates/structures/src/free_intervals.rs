@@ -82,7 +82,7 @@ impl<const N: usize> FreeIntervals<N> {
             (from, free) = (begin, to);
             last += 1;
         }
-        let asked = free;
+        let earliest = free;
         let first_gap = match busy.get(last) {
             Some(next) => next.0 - free,
             None => u64::MAX,
@@ -106,10 +106,10 @@ impl<const N: usize> FreeIntervals<N> {
             solid_to = end;
         }
         let start = if first_gap >= length {
-            asked
+            earliest
         } else {
-            let jumped = end - length - asked;
-            asked + jumped * (length - first_gap) / length
+            let jumped = end - length - earliest;
+            earliest + jumped * (length - first_gap) / length
         };
         Fit {
             start,

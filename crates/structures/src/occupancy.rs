@@ -426,13 +426,16 @@ mod tests {
             requests.push((at as Cycle, duration));
         }
         let truth = in_order(&requests, places);
-        let mut asked: Vec<(Cycle, (Cycle, Cycle))> = requests
+        let mut arrivals: Vec<(Cycle, (Cycle, Cycle))> = requests
             .iter()
             .map(|&q| (q.0 + r.random_range(0..=reach), q))
             .collect();
-        asked.sort();
+        arrivals.sort();
         let mut o = Occupancy::new(places);
-        let total: u64 = asked.iter().map(|&(_, (at, d))| time(&mut o, at, d)).sum();
+        let total: u64 = arrivals
+            .iter()
+            .map(|&(_, (at, d))| time(&mut o, at, d))
+            .sum();
         (total as f64 / requests.len() as f64 - truth).abs() / truth
     }
 

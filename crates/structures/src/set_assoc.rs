@@ -11,7 +11,7 @@ pub struct SetAssoc<V> {
     sets: u64,
     mask: Option<u64>,
     ways: usize,
-    slots: Vec<Slot<V>>,
+    slots: Vec<WayEntry<V>>,
     /// Empty ways count as least recently used.
     recency: Recency,
     /// Position of the last key found. A hint that is tried first.
@@ -29,7 +29,7 @@ pub struct SetAssoc<V> {
 
 /// A way: its key and its value.
 #[derive(Clone, Copy, Debug)]
-struct Slot<V> {
+struct WayEntry<V> {
     key: u64,
     value: V,
 }
@@ -64,7 +64,7 @@ impl<V: Copy + Default> SetAssoc<V> {
             mask: sets.is_power_of_two().then(|| sets as u64 - 1),
             ways,
             slots: vec![
-                Slot {
+                WayEntry {
                     key: EMPTY,
                     value: V::default(),
                 };
@@ -174,7 +174,7 @@ impl<V: Copy + Default> SetAssoc<V> {
         self.newest = at;
         let slot = &mut self.slots[at];
         let old = (slot.key != EMPTY).then_some((slot.key, slot.value));
-        *slot = Slot { key, value };
+        *slot = WayEntry { key, value };
         if self.print_stride != 0 {
             self.put_print(at, print_of(key));
         }
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[derive(Clone, Debug)]
-    enum Step {
+    enum ArrayOp {
         Lookup(u64),
         Peek(u64),
         Insert(u64, u32),
@@ -264,14 +264,14 @@ mod tests {
         RetainNotMod(u64),
     }
 
-    fn step() -> impl Strategy<Value = Step> {
+    fn step() -> impl Strategy<Value = ArrayOp> {
         let key = 0u64..400;
         prop_oneof![
-            8 => key.clone().prop_map(Step::Lookup),
-            2 => key.clone().prop_map(Step::Peek),
-            8 => (key.clone(), any::<u32>()).prop_map(|(k, v)| Step::Insert(k, v)),
-            2 => key.prop_map(Step::Remove),
-            1 => (2u64..9).prop_map(Step::RetainNotMod),
+            8 => key.clone().prop_map(ArrayOp::Lookup),
+            2 => key.clone().prop_map(ArrayOp::Peek),
+            8 => (key.clone(), any::<u32>()).prop_map(|(k, v)| ArrayOp::Insert(k, v)),
+            2 => key.prop_map(ArrayOp::Remove),
+            1 => (2u64..9).prop_map(ArrayOp::RetainNotMod),
         ]
     }
 
@@ -284,14 +284,14 @@ mod tests {
             let mut model = Model { sets: vec![vec![]; sets], ways };
             for s in steps {
                 match s {
-                    Step::Lookup(k) => prop_assert_eq!(array.lookup(k, k).copied(), model.lookup(k, k)),
-                    Step::Peek(k) => {
+                    ArrayOp::Lookup(k) => prop_assert_eq!(array.lookup(k, k).copied(), model.lookup(k, k)),
+                    ArrayOp::Peek(k) => {
                         let want = model.set(k).iter().find(|e| e.0 == k).map(|e| e.1);
                         prop_assert_eq!(array.peek(k, k).copied(), want);
                     }
-                    Step::Insert(k, v) => prop_assert_eq!(array.insert(k, k, v), model.insert(k, k, v)),
-                    Step::Remove(k) => prop_assert_eq!(array.remove(k, k), model.remove(k, k)),
-                    Step::RetainNotMod(m) => {
+                    ArrayOp::Insert(k, v) => prop_assert_eq!(array.insert(k, k, v), model.insert(k, k, v)),
+                    ArrayOp::Remove(k) => prop_assert_eq!(array.remove(k, k), model.remove(k, k)),
+                    ArrayOp::RetainNotMod(m) => {
                         array.retain(|k, _| k % m != 0);
                         for set in &mut model.sets { set.retain(|e| e.0 % m != 0); }
                     }

@@ -146,18 +146,18 @@ mod tests {
     use crate::TieredHash;
 
     #[test]
-    fn each_wish_is_a_hit_of_one_tier_or_a_fallback() {
+    fn each_request_is_a_hit_of_one_tier_or_a_fallback() {
         let mut p = Placed::default();
-        let mut asked = [0; 3];
+        let mut tries = [0; 3];
         for n in 0..4 {
             let got = p.place(3, 0.75, |tier| {
-                asked[tier] += 1;
+                tries[tier] += 1;
                 (tier == n).then_some(10 + n as u64)
             });
             assert_eq!(got, (n < 3).then_some(10 + n as u64));
         }
-        assert_eq!(asked, [4, 3, 2]);
-        assert_eq!([0, 1, 2].map(|tier| p.tries(tier)), asked);
+        assert_eq!(tries, [4, 3, 2]);
+        assert_eq!([0, 1, 2].map(|tier| p.tries(tier)), tries);
         assert_eq!(p.hits[..4], [1, 1, 1, 0]);
         assert_eq!(p.fallbacks, 1);
         assert_eq!(p.expected[..4], [3.0, 0.75, 0.1875, 0.0]);

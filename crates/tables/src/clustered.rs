@@ -57,6 +57,7 @@ impl<A: Addr> Block<A> {
     pub fn address(&self, i: usize) -> u64 {
         self.base.base.raw() + i as u64 * LINE_BYTES
     }
+    /// Size in bytes.
     pub fn bytes(&self) -> u64 {
         self.slots as u64 * LINE_BYTES
     }
@@ -68,8 +69,10 @@ impl<A: Addr> Block<A> {
 
 /// The frame source of a store during one change, and the work of that change.
 pub(crate) struct Pool<'a, A> {
+    /// Frame source.
     pub frames: &'a mut dyn FrameSource<A>,
     asid: Asid,
+    /// Work done so far.
     pub work: MapWork,
 }
 

@@ -142,7 +142,7 @@ pub enum Purpose {
     },
     /// A way (or a chunk of one) of a hashed table.
     Way,
-    /// Rows of a translation table beside the page table (STLT).
+    /// Rows of an STLT.
     Rows,
 }
 

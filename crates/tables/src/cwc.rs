@@ -156,6 +156,7 @@ impl CuckooWalk {
         }
     }
 
+    /// Empty walk caches.
     pub(crate) fn new(spec: &CuckooWalkSpec) -> Self {
         let array = |n: u32| (n > 0).then(|| SetAssoc::new(1, n as usize));
         let arrays = [array(spec.pmd_cwc_entries), array(spec.pud_cwc_entries)];
@@ -236,6 +237,7 @@ impl CuckooWalk {
         }
     }
 
+    /// True if there is a cache for `cwt`.
     pub(crate) fn has(&self, cwt: Cwt) -> bool {
         self.arrays[cwt as usize].is_some()
     }

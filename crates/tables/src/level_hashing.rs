@@ -116,11 +116,11 @@ fn buckets(key: u64, salt: u64, slots: usize) -> [usize; 2] {
 }
 
 /// The lines of both levels, without their physical addresses.
-type Lines<'a> = [&'a mut [Line]; 2];
+type LevelLines<'a> = [&'a mut [Line]; 2];
 
 /// Inserts `line` with at most one movement and returns the number of movements.
 /// `None` if no bucket is free; nothing has changed then.
-fn place(levels: &mut Lines<'_>, salt: u64, grown: bool, key: u64, line: Line) -> Option<u32> {
+fn place(levels: &mut LevelLines<'_>, salt: u64, grown: bool, key: u64, line: Line) -> Option<u32> {
     for level in levels.iter_mut() {
         for i in buckets(key, salt, level.len()) {
             if PteCluster::valid(&level[i]) == 0 {
@@ -435,13 +435,13 @@ mod tests {
     use crate::contract::{Flags, FrameSource, MapError, NoFrames, PageTable, Want};
 
     /// Memory that grants `left` more allocations.
-    struct Source {
+    struct TestFrames {
         next: u64,
         left: u32,
         bytes: u64,
     }
 
-    impl FrameSource<PhysAddr> for Source {
+    impl FrameSource<PhysAddr> for TestFrames {
         fn alloc(&mut self, want: Want) -> Result<Frame<PhysAddr>, NoFrames> {
             let Some(left) = self.left.checked_sub(1) else {
                 return Err(NoFrames { bytes: want.bytes });
@@ -472,13 +472,13 @@ mod tests {
             .collect();
         assert_eq!(keys.len(), 5);
         let mut table = LevelHashing::<VirtAddr, PhysAddr>::new(&spec, Asid(1));
-        let mut source = Source {
+        let mut source = TestFrames {
             next: 1 << 40,
             left: 2,
             bytes: 0,
         };
         let page = |key: u64| VirtAddr(key << 15).page(PageSize::K4);
-        let map = |table: &mut LevelHashing<_, _>, key: u64, source: &mut Source| {
+        let map = |table: &mut LevelHashing<_, _>, key: u64, source: &mut TestFrames| {
             let base = PhysAddr(key << 15);
             table.map(page(key), Frame { base }, Flags::WRITABLE, source)
         };

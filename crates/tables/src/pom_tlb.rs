@@ -123,7 +123,7 @@ pub struct PomEntry {
 /// The stored form of an entry: the frame, with bit 0 = writable, and the cycle from which it
 /// is valid.
 #[derive(Clone, Copy, Default, Debug)]
-struct Kept {
+struct StoredEntry {
     frame: u64,
     ready: Cycle,
 }
@@ -144,7 +144,7 @@ struct Table {
     base: PhysAddr,
     sets: u64,
     size: PageSize,
-    entries: SetAssoc<Kept>,
+    entries: SetAssoc<StoredEntry>,
     used: u64,
 }
 
@@ -239,7 +239,7 @@ impl PomTlb {
         let t = self.table(size);
         let number = t.number(va);
         let key = key(asid, number);
-        let kept = Kept {
+        let kept = StoredEntry {
             frame: page.frame.0 | u64::from(page.writable),
             ready,
         };

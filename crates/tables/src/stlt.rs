@@ -106,7 +106,7 @@ impl StltGuardSpec {
             return Err(Error::key(
                 "trial",
                 format!(
-                    "is {}; expected 1 to period ({}) questions",
+                    "is {}; expected 1 to period ({}) queries",
                     self.trial, self.period
                 ),
             ));

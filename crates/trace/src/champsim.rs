@@ -54,6 +54,7 @@ impl Record {
         })
     }
 
+    /// The record as it is in a file.
     pub fn bytes(&self) -> [u8; RECORD] {
         let mut out = [0; RECORD];
         out[..8].copy_from_slice(&self.ip.to_le_bytes());

@@ -53,7 +53,7 @@ pub struct TraceInfo {
     pub mappings_inferred: bool,
     /// True if there is no register information: loads are taken as independent.
     pub no_dependences: bool,
-    /// True if there is a region of interest: one was announced, or found.
+    /// True if there is a region of interest: the header has the flag, or a mark was found.
     pub has_roi: bool,
     /// Why it is only a part of the run, when that is known.
     pub partial: Option<String>,
@@ -65,7 +65,7 @@ pub struct TraceInfo {
     pub made: Option<Made>,
 }
 
-/// How a `.pwt` was made.
+/// Origin of a `.pwt`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 pub struct Made {
     /// Name of the program.

@@ -13,7 +13,7 @@ use crate::pwt::Mark;
 /// that its creator comes after. A wait therefore names only threads that have moved since.
 pub struct Order {
     counted: Counted,
-    threads: BTreeMap<ThreadId, Thread>,
+    threads: BTreeMap<ThreadId, OrderedThread>,
     /// Threads by the time of their last move.
     moved: BTreeMap<u64, ThreadId>,
     /// Time of the last move.
@@ -26,7 +26,7 @@ pub struct Order {
 
 /// A thread of a recording.
 #[derive(Default)]
-struct Thread {
+struct OrderedThread {
     process: ProcessId,
     /// Progress: counted units, plus marks.
     units: u64,
@@ -54,7 +54,7 @@ impl Order {
     pub fn new(counted: Counted) -> Self {
         Order {
             counted,
-            threads: BTreeMap::from([(0, Thread::default())]),
+            threads: BTreeMap::from([(0, OrderedThread::default())]),
             moved: BTreeMap::new(),
             now: 0,
             ended: 0,
@@ -171,12 +171,12 @@ impl Order {
                 let me = self.threads.entry(thread).or_default();
                 let (parent, seen) = (me.process, me.seen);
                 // A new thread comes after everything that its creator comes after.
-                let made = |process, seen| Thread {
+                let made = |process, seen| OrderedThread {
                     process,
                     seen,
                     knows: me.knows,
                     owes: me.owes.clone(),
-                    ..Thread::default()
+                    ..OrderedThread::default()
                 };
                 match event {
                     Event::Spawn { thread: id } => {
@@ -208,7 +208,7 @@ impl Order {
     /// Removes changes of a thread that all threads of its process have met.
     fn forget_changes(&mut self, thread: ThreadId) {
         let process = self.threads.get(&thread).map(|t| t.process);
-        let shares = |t: &&Thread| !t.ended && Some(t.process) == process;
+        let shares = |t: &&OrderedThread| !t.ended && Some(t.process) == process;
         let seen = self.threads.values().filter(shares).map(|t| t.seen).min();
         if let (Some(seen), Some(me)) = (seen, self.threads.get_mut(&thread)) {
             me.changes.retain(|(ticket, _)| *ticket > seen);
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn who_had_not_seen_a_change_waits_for_what_came_before_it_and_later_for_the_rest() {
+    fn a_thread_that_missed_a_change_waits_for_the_work_before_it_first() {
         let mut order = Order::new(Counted::Instructions);
         order.ends(0, &spawn(1));
         order.ends(1, &End::Blocked);

@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_published_leaves_nothing_or_what_says_that_it_is_a_part() {
+    fn an_unpublished_file_is_removed_or_kept_as_partial() {
         let dir = tempfile::tempdir().unwrap();
         let long = dir.path().join("n".repeat(250));
         drop(PartialFile::create(&long).unwrap());

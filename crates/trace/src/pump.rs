@@ -185,8 +185,8 @@ impl<E> Sink<E> {
 
     /// Flushes a full chunk, unless its last op is a query: a query stays in the chunk of its mark.
     fn flush_if_full(&mut self) -> Result<(), Stop> {
-        let asks = self.ops.last().is_some_and(|o| o.kind == OpClass::Query);
-        if self.is_full() && !asks {
+        let is_query = self.ops.last().is_some_and(|o| o.kind == OpClass::Query);
+        if self.is_full() && !is_query {
             self.flush()?;
         }
         Ok(())
@@ -271,7 +271,7 @@ mod tests {
     /// The op is anywhere in a chunk, alone or among others.
     #[test]
     fn an_op_that_asks_is_in_the_chunk_of_its_mark() {
-        let ask = Op {
+        let query = Op {
             kind: OpClass::Query,
             ..Op::default()
         };
@@ -280,7 +280,7 @@ mod tests {
             for fill in BATCH_OPS - 2..BATCH_OPS + 2 {
                 let mut pump = Pump::start(0, move |sink| {
                     let mut ops = vec![Op::default(); before + fill];
-                    ops.push(ask);
+                    ops.push(query);
                     sink.extend(&ops)?;
                     sink.mark(1)?;
                     sink.extend(&[Op::default(); 3])
@@ -288,8 +288,12 @@ mod tests {
                 let (mut ops, mut all) = (Vec::new(), 0);
                 while let Some((_, mark)) = pump.next(&mut ops).unwrap() {
                     assert!(ops.len() <= BATCH_OPS);
-                    let asks = ops.iter().position(|o| o.kind == OpClass::Query);
-                    assert_eq!(asks, mark.map(|_: i32| ops.len() - 1), "{before} {fill}");
+                    let at_query = ops.iter().position(|o| o.kind == OpClass::Query);
+                    assert_eq!(
+                        at_query,
+                        mark.map(|_: i32| ops.len() - 1),
+                        "{before} {fill}"
+                    );
                     all += ops.len();
                 }
                 assert_eq!(all, before + fill + 4);

@@ -140,7 +140,7 @@ pub fn drive(program: &mut dyn Program, visit: &mut Visit<'_>) -> Result<(), Err
                 return Ok(());
             }
             moved |= !batch.ops.is_empty() || !matches!(end, End::Blocked | End::Empty);
-            let me = threads.get_mut(&id).expect("just asked");
+            let me = threads.get_mut(&id).expect("looked up above");
             me.units.add(&batch, &end);
             me.hold = None;
             let process = me.process;
@@ -166,7 +166,7 @@ pub fn drive(program: &mut dyn Program, visit: &mut Visit<'_>) -> Result<(), Err
                             t.killed = true;
                         }
                     }
-                    Event::Exec => threads.get_mut(&id).expect("just asked").reached = 0,
+                    Event::Exec => threads.get_mut(&id).expect("looked up above").reached = 0,
                     _ => {}
                 },
                 // No machine runs that could give a result.

@@ -32,11 +32,11 @@ pub struct BlockVectors {
     pub instructions: u64,
     /// The program's word for a request, if it counts any.
     pub request: Option<String>,
-    /// Stretches of the length that was asked for, but for the last.
+    /// Stretches of the required length, but for the last.
     pub stretches: Vec<Stretch>,
 }
 
-/// Some instructions of a trace that follow each other.
+/// Consecutive instructions of a trace.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Stretch {
     /// Number of instructions.
@@ -95,7 +95,7 @@ const SLOTS: usize = 4096;
 
 /// A block, and its instructions that are not yet projected.
 #[derive(Clone, Copy, Default)]
-struct Slot {
+struct BlockCount {
     block: u64,
     instructions: u64,
 }
@@ -108,7 +108,7 @@ struct Collector {
     /// Current block of each thread: the address of its first op.
     open: FxHashMap<ThreadId, u64>,
     /// Direct-mapped counters: most blocks recur soon. A block is projected when another one takes its slot.
-    slots: Box<[Slot; SLOTS]>,
+    slots: Box<[BlockCount; SLOTS]>,
     /// Slots in use.
     taken: Vec<usize>,
     sums: [f64; DIMENSIONS],
@@ -127,7 +127,7 @@ impl Collector {
             length,
             key: rng(seed, "trace.vectors").random(),
             open: FxHashMap::default(),
-            slots: Box::new([Slot::default(); SLOTS]),
+            slots: Box::new([BlockCount::default(); SLOTS]),
             taken: Vec::with_capacity(SLOTS),
             sums: [0.0; DIMENSIONS],
             room: length,
@@ -185,7 +185,7 @@ impl Collector {
             } else {
                 self.taken.push(at);
             }
-            self.slots[at] = Slot {
+            self.slots[at] = BlockCount {
                 block,
                 instructions: 0,
             };
@@ -194,7 +194,7 @@ impl Collector {
         self.room = self.room.saturating_sub(instructions);
     }
 
-    fn project(&mut self, slot: Slot) {
+    fn project(&mut self, slot: BlockCount) {
         let mut state = self.key ^ slot.block;
         for sum in &mut self.sums {
             *sum += slot.instructions as f64 * uniform(&mut state);

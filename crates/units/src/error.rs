@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_are_told_apart_in_json() {
+    fn parts_are_distinguished_in_json() {
         let text = text![
             "add ",
             Part::param("symmetric", "yes"),
@@ -422,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_follow_from_names_but_for_those_that_are_set_apart() {
+    fn flags_derive_from_names_except_for_listed_ones() {
         for option in RunOption::ALL {
             let own = format!("--{}", option.name().replace('_', "-"));
             let apart = ["--set", "--param", "--"].contains(&option.flag());

@@ -56,12 +56,12 @@ def mix(incomplete: str) -> Words:
 
 def param(ctx: Context, incomplete: str) -> Words:
     """A parameter of the built-in program that stands on the command line; of any, without one."""
-    asked = ctx.params.get("workload")
+    chosen = ctx.params.get("workload")
     return _begun(
         (
             (f"{parameter['name']}=", parameter["meaning"])
             for program in native.workloads()
-            if asked in (None, program["name"])
+            if chosen in (None, program["name"])
             for parameter in program["params"]
         ),
         incomplete,

@@ -243,8 +243,8 @@ Ours; a file without end would fill the memory."""
 def text_of(path: Path) -> str:
     """The text of a configuration file, which may be standard input or a shell's ``<(…)``.
 
-    Raises `UserError` for one that cannot be read, is larger than `LARGEST`, is no text, or is
-    a device or a pipe by name, which may have no end.
+    Raises `UserError` for a file that cannot be read, is larger than `LARGEST`, or is no text.
+    Also raises it for the name of a device or a pipe, which may have no end.
     """
     try:
         # Opening a named pipe would wait for its writer.

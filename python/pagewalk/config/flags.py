@@ -17,11 +17,22 @@ from pagewalk.errors import Terminated, UserError
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
+RENAMED = {"--most": "--max-regions"}
+"""Flags of the release before, by their new names: an error names the new one."""
+
+
 class Command(TyperCommand):
     """A command that takes an option which has one value once: the last of two would win unsaid."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Reads the command line. Raises `UserError` for an option that stands there twice."""
+        """Reads the command line.
+
+        Raises `UserError` for an option that stands there twice, or has a new name.
+        """
+        taken = {flag for parameter in self.params for flag in parameter.opts}
+        for flag in (word.partition("=")[0] for word in args):
+            if (new := RENAMED.get(flag)) in taken:
+                raise UserError(f"{flag} is now {new}")
         given = self.make_parser(ctx).parse_args(args=list(args))[2]
         seen: set[str | None] = set()
         for option in given:

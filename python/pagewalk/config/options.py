@@ -64,44 +64,84 @@ def _interval(value: str | int | None, about: Words) -> int | None:
     return parsed
 
 
+def _filtered(text: str, about: Words) -> Json:
+    """Reads the length of filtered functional warming: a count, ``auto`` or ``all``."""
+    if text == "all":
+        return {}
+    return {"filtered": text if text == "auto" else parse_count(text, about)}
+
+
 def _warming(text: str, about: Words) -> Json:
-    """Reads ``[FILTERED+]FUNCTIONAL``: the two kinds of warming, in instructions."""
+    """Reads ``[FILTERED+]FUNCTIONAL`` or ``[filtered=…,]warm=…``, in instructions."""
+    if "=" in text:
+        return _named_warming(_named(text, _WARMING, about), about)
     filtered, plus, warmed = text.rpartition("+")
     if not warmed:
         raise UserError(
             f"'{text}' is not understood; expected [FILTERED+]FUNCTIONAL, as "
-            "500K+50K, auto+50K or all+50K",
+            "500K+50K, auto+50K or all+50K, or names, as filtered=all,warm=50K",
             about=about,
         )
-    parsed: Json = {"warmed": parse_count(warmed, about)}
-    if not plus:
-        parsed["followed"] = 0
-    elif filtered == "auto":
-        parsed["followed"] = filtered
-    elif filtered != "all":
-        parsed["followed"] = parse_count(filtered, about)
-    return parsed
+    functional = {"warmed": parse_count(warmed, about)}
+    return {**functional, **(_filtered(filtered, about) if plus else {"filtered": 0})}
+
+
+_WARMING = {"filtered": "all", "warm": "50K"}
+_SAMPLE = {"length": "20K", "period": "5M", **_WARMING}
+"""The named parts of an option, each with an example of its value."""
+
+
+def _named(text: str, parts: Mapping[str, str], about: Words) -> dict[str, str]:
+    """Reads ``name=value,…`` of these parts."""
+    found: dict[str, str] = {}
+    for part in text.split(","):
+        name, equals, value = (word.strip() for word in part.partition("="))
+        if not equals or name not in parts or not value:
+            example = ",".join(f"{k}={v}" for k, v in parts.items())
+            raise UserError(
+                f"'{part.strip()}' is not understood; expected {', '.join(parts)}, as {example}",
+                about=about,
+            )
+        if name in found:
+            raise UserError(f"{name} is given twice; expected it once", about=about)
+        found[name] = value
+    return found
+
+
+def _named_warming(parts: Mapping[str, str], about: Words) -> Json:
+    """Reads the warming of named parts."""
+    if "warm" not in parts:
+        raise UserError(
+            "filtered is given without warm; expected the functional warming after it too, as "
+            f"filtered={parts['filtered']},warm=50K",
+            about=about,
+        )
+    filtered = _filtered(parts.get("filtered", "0"), about)
+    return {"warmed": parse_count(parts["warm"], about), **filtered}
 
 
 def _sample(text: str | None, about: Words) -> Json | None:
-    """Reads ``LENGTH/PERIOD[:WARMING]``."""
+    """Reads ``length=…,period=…[,filtered=…][,warm=…]`` or ``LENGTH/PERIOD[:WARMING]``."""
     if text is None:
         return None
+    expected = "expected LENGTH/PERIOD, as 1M/20M, or names, as length=1M,period=20M"
     if not isinstance(text, str):
-        raise UserError(
-            f"{shown(text)} is not understood; expected LENGTH/PERIOD, as 1M/20M", about=about
-        )
+        raise UserError(f"{shown(text)} is not understood; {expected}", about=about)
     lengths, colon, warming = text.partition(":")
-    length, slash, period = lengths.partition("/")
-    if not slash:
-        raise UserError(
-            f"'{text}' is not understood; expected LENGTH/PERIOD, as 1M/20M", about=about
-        )
+    if named := "=" in lengths:
+        parts = _named(text, _SAMPLE, about)
+        length, period = (parts.pop(name, "") for name in ("length", "period"))
+    else:
+        length, _, period = lengths.partition("/")
+    if not length or not period:
+        raise UserError(f"'{text}' is not understood; {expected}", about=about)
     parsed = {"length": parse_count(length, about), "period": parse_count(period, about)}
     if not 0 < parsed["length"] < parsed["period"]:
         raise UserError(
-            f"'{text}' is not possible; expected a LENGTH above 0 and below PERIOD", about=about
+            f"'{text}' is not possible; expected a length above 0 and below the period", about=about
         )
+    if named:
+        return {**parsed, "warming": _named_warming(parts, about)} if parts else parsed
     return {**parsed, "warming": _warming(warming, about)} if colon else parsed
 
 
@@ -303,8 +343,8 @@ OPTIONS = [
         default=False, place=("limits", "roi"), read=_asked,
     ),
     Option(
-        "sample", Text, "Measure LENGTH of every PERIOD instructions, warm between.",
-        "LENGTH/PERIOD[:WARMING]", HOW_MUCH, place=("limits", "sample"), read=_sample,
+        "sample", Text, "Measure this length of every period of instructions.",
+        "length=N,period=N,…", HOW_MUCH, place=("limits", "sample"), read=_sample,
     ),
     Option(
         "precision", Text, "Sample until IPC, L2 TLB MPKI, speedups are this precise.",
@@ -333,7 +373,7 @@ OPTIONS = [
     ),
     Option(
         "translation_cost", bool | None,
-        "Measure translation cost against perfect TLBs (compare: default).",
+        "Measure translation cost against perfect TLBs (default, but not of a mix).",
         None, COST, both_ways=True, place=("translation_cost",), read=_asked, optional=True,
     ),
     Option(
@@ -372,6 +412,10 @@ DESIGNS = Option(
     "A,B[K=V],C",
 )  # fmt: skip
 """A command has one of the two."""
+VERBOSE = Option(
+    "verbose", bool, "Print all numbers, latencies, energy and settings.", None, OUT,
+    short="-v", python=False,
+)  # fmt: skip
 
 
 def read(name: str, value: Any) -> Any:
@@ -393,7 +437,7 @@ def with_an_end(values: Mapping[str, Any], programs: int) -> Json:
 
 
 def with_cost(values: Mapping[str, Any], source: Json | None) -> Json:
-    """The values of a comparison, with the cost of translation by default, but not of a mix."""
+    """The values, with the cost of translation by default, but not of a mix."""
     if values.get("translation_cost") is not None or "mix" in (source or {}):
         return dict(values)
     return {**values, "translation_cost": True}

@@ -1,4 +1,4 @@
-"""Where a key stands in a TOML file, for messages.
+"""The position of a key in a TOML file, for messages.
 
 A mistake is a `UserError` whose sentence begins with the key, dotted.
 """

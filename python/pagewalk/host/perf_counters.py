@@ -21,8 +21,8 @@ Events = Mapping[str, Sequence[str]]
 """For each quantity the perf events whose counts are added."""
 
 _COMMON: Events = {"instructions": ["instructions"], "cycles": ["cycles"]}
-# Processor Programming References of families 17h and 19h: LsL1DTlbMiss (PMCx045), any reload,
-# and those that the L2 TLB missed; LsTablewalker (PMCx046), both walkers of the data side.
+# Processor Programming References of families 17h and 19h. LsL1DTlbMiss (PMCx045): any reload,
+# and those that the L2 TLB missed. LsTablewalker (PMCx046): both walkers of the data side.
 # Zen 3 under a hypervisor counts wrongly in the sixth counter of a group: five at most.
 _ZEN: Events = {
     **_COMMON,
@@ -57,7 +57,7 @@ class Processor:
 
     @classmethod
     def of_this_host(cls) -> Processor:
-        """From the first entry of ``/proc/cpuinfo``."""
+        """The processor of the first entry of ``/proc/cpuinfo``."""
         fields: dict[str, str] = {}
         for line in CPUINFO.read_text().split("\n\n")[0].splitlines():
             key, _, value = line.partition(":")
@@ -94,7 +94,7 @@ class Counts:
     """One run of a program."""
 
     values: dict[str, float]
-    """By quantity."""
+    """Counts by quantity."""
     shared: float
     """The least part of the time that an event counted, of 1; below it perf has scaled."""
 
@@ -166,7 +166,7 @@ def count(program: Sequence[str], events: Events, *, region: bool) -> Counts:
 
 
 def _rows(report: str) -> list[tuple[str, float]]:
-    """Count and share of the time of each event, in the order in which they were asked for."""
+    """Count and share of the time of each event, in the order of perf's arguments."""
     rows = []
     for line in report.splitlines():
         fields = line.split(";")
@@ -213,13 +213,13 @@ def _control(region: bool) -> Iterator[tuple[list[str], dict[str, str], tuple[in
     if not region:
         yield [], {}, ()
         return
-    heard, told = os.pipe()
-    answered, answers = os.pipe()
-    ends = (heard, told, answered, answers)
+    control, to_control = os.pipe()
+    from_ack, ack = os.pipe()
+    ends = (control, to_control, from_ack, ack)
     try:
         yield (
-            ["-D", "-1", "--control", f"fd:{heard},{answers}"],
-            {"PAGEWALK_PERF": f"{told},{answered}"},
+            ["-D", "-1", "--control", f"fd:{control},{ack}"],
+            {"PAGEWALK_PERF": f"{to_control},{from_ack}"},
             ends,
         )
     finally:

@@ -52,7 +52,7 @@ class Compared:
 
 @dataclass(frozen=True)
 class Validation:
-    """All of it."""
+    """Measured counts beside those of a simulation."""
 
     processor: perf_counters.Processor
     events: perf_counters.Events
@@ -61,7 +61,7 @@ class Validation:
     result: Result
 
     def to_json(self) -> str:
-        """With the whole result of the simulation."""
+        """The comparison and the whole result of the simulation, as JSON."""
         quantities = [{**asdict(q), "ratio": q.ratio} for q in self.quantities]
         return json.dumps(
             {
@@ -76,7 +76,7 @@ class Validation:
         )
 
     def write_json(self, path: str) -> None:
-        """To a file, whole or not at all."""
+        """Writes the JSON to a file atomically."""
         files.write(path, (self.to_json() + "\n").encode())
 
 
@@ -87,7 +87,7 @@ def design_of_this_host(processor: perf_counters.Processor) -> str:
 
 
 def share_the_input() -> None:
-    """Has each run that follows read the same standard input.
+    """Lets each later run read the same standard input.
 
     A file stays, to be read from its beginning each time (`rewind`); anything else, which can
     be read once, becomes empty.

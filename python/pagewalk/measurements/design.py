@@ -39,9 +39,9 @@ class DesignResult(DesignResultFields):
     `statistics` count the measured part, `since_boot` since the machine booted. `histograms` have
     the latencies of walks, walker waits, loads and page faults. A mix has `programs`.
 
-    Where several machines were compared, the first design is the first one on the same machine.
-    Where `regions` of a trace stand for the whole, counts are those of as many instructions as
-    the regions have, to which each region contributes by its weight.
+    If several machines were compared, the first design is the first one on the same machine.
+    If `regions` represent a trace, counts are for as many instructions as the regions have. Each
+    region contributes by its weight.
     """
 
     design: str = ""
@@ -86,17 +86,17 @@ class DesignResult(DesignResultFields):
         return value
 
     def __repr__(self) -> str:
-        told = [] if self.complete else [self.status.replace("_", " ")]
-        told += [
+        parts = [] if self.complete else [self.status.replace("_", " ")]
+        parts += [
             f"{name} {with_unit(value, '')}"
             for name in _ON_ONE_LINE
             if (value := self.get(name)) is not None
         ]
         if self.speedup is not None:
-            told.append(f"speedup {significant(self.speedup)}")
+            parts.append(f"speedup {significant(self.speedup)}")
         if self.translation_cost is not None:
-            told.append(f"translation costs {significant(100 * self.translation_cost)} %")
-        return visible(f"<pagewalk.DesignResult {self.name}: {', '.join(told)}>")
+            parts.append(f"translation costs {significant(100 * self.translation_cost)} %")
+        return visible(f"<pagewalk.DesignResult {self.name}: {', '.join(parts)}>")
 
     def _repr_html_(self) -> str:
         from html import escape

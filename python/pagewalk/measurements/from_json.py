@@ -27,7 +27,7 @@ class FromJson:
 
     @classmethod
     def from_json(cls: type[Made], data: dict[str, Any]) -> Made:
-        """Reads it."""
+        """Makes an object from JSON."""
         given = {}
         for name, key, optional, required, read in _keys(cls):  # type: ignore[arg-type]
             value = data.get(key)

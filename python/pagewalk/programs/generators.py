@@ -1,8 +1,7 @@
 """The user's own programs: generators of blocks of memory operations.
 
-A block is a NumPy array of addresses, a structured array, or a `Block`. It crosses to the
-engine as bytes in the layout of the engine's operations, so that its cost is that of a few
-NumPy operations for a block, whatever its length.
+A block is a NumPy array of addresses, a structured array, or a `Block`. The engine gets it as
+bytes in the layout of its own operations. So a block costs a few NumPy operations.
 """
 
 from __future__ import annotations
@@ -38,9 +37,9 @@ class Block:
 
     `address` is a virtual address below 2^47. `store` marks stores. `distance` is
     the number of operations back to the one whose result is this one's address (0: none; at most
-    65535). `pc` is the address of the instruction, in mapped memory (with `mappings` given, 64 KB
-    from 0x401000 always are), `gap` the number of plain instructions before
-    it (at most 65534), `size` the bytes read or written (1 to 64). `request` marks
+    65535). `pc` is the address of the instruction, in mapped memory; with `mappings` given, 64 KB
+    from 0x401000 are always mapped. `gap` is the number of plain instructions before
+    it (at most 65534). `size` is the bytes read or written (1 to 64). `request` marks
     operations that end a request; if any block of a program has it, the first one has it.
     """
 
@@ -192,7 +191,7 @@ class _Thread:
 
     def __init__(self, numpy: Any, name: str, blocks: Iterable[Any], number: int) -> None:
         self._np = numpy
-        # As the engine's operations lie in memory.
+        # The layout of the engine's operations in memory.
         self._layout = numpy.dtype(
             {
                 "names": ["pc", "va", "insns", "dep", "kind", "size", "request"],

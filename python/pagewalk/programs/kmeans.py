@@ -84,7 +84,7 @@ def find(
     labels, squares = tried[enough]
     # With equal vectors, some clusters stay empty.
     labels = np.unique(labels, return_inverse=True)[1]
-    # To move a share of x changes two shares by x, and each dimension by x times the difference
+    # A move of a share x changes two shares by x. Each dimension changes by x times the difference
     # of two numbers from -1 to 1, whose variance is 2/3.
     moved = len(points) * 2 / 3 * len(vectors)
     spreads = [math.sqrt(inner / moved) for inner in within]

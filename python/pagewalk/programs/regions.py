@@ -86,8 +86,8 @@ class Regions:
     def write_simpoint(self, prefix: str) -> None:
         """Writes PREFIX.simpoints and PREFIX.weights, as SimPoint does.
 
-        A line of the former has the numbers of an interval and of its cluster, a line of the latter
-        a weight and the number of its cluster.
+        A line of PREFIX.simpoints has the numbers of an interval and of its cluster. A line of
+        PREFIX.weights has a weight and the number of its cluster.
 
         Raises `UserError` for regions that are not intervals of one length.
         """
@@ -119,16 +119,16 @@ class Found:
 
 
 def find(
-    trace: str, *, length: int, most: int, seed: int, observer: native.Observer | None = None
+    trace: str, *, length: int, max_regions: int, seed: int, observer: native.Observer | None = None
 ) -> Found | None:
-    """At most `most` regions that represent a trace; None if a signal stopped the search.
+    """At most `max_regions` regions that represent a trace; None if a signal stopped the search.
 
     Raises `UserError` for a trace that is shorter than `length`, or cannot be read.
     """
     if length == 0:
         raise UserError("--length: 0 is not possible; expected a count such as 10M")
-    if most < 1:
-        raise UserError(f"--most: {most} is not possible; expected 1 or more")
+    if max_regions < 1:
+        raise UserError(f"--max-regions: {max_regions} is not possible; expected 1 or more")
     answer = native.block_vectors(trace, length, seed, observer)
     if answer is None:
         return None
@@ -156,7 +156,7 @@ def find(
             seconds = time.monotonic() - start
             observer.update({"done": done, "total": total, "phase": "cluster", "seconds": seconds})
 
-    found = kmeans.find(vectors, most, seed, report)
+    found = kmeans.find(vectors, max_regions, seed, report)
     counts = answer["request"] is not None
     chosen = []
     for number in range(found.number):

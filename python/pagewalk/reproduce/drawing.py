@@ -280,7 +280,7 @@ def _spread(row: Row) -> bool:
 
 
 def _spreads(base: alt.Chart) -> alt.Chart:
-    """From the smallest to the largest value of the seeds, or between the ends of an interval."""
+    """Rules from the smallest to the largest value of the seeds, or over an interval."""
     spread: alt.Chart = base.transform_filter(
         "isValid(datum.low) && datum.low < datum.high"
     ).mark_rule(color="black", strokeWidth=1.1)
@@ -398,7 +398,7 @@ def _lines(panel: Panel, drawing: Lines, rows: list[Row]) -> alt.LayerChart:
 
 
 def _ends(rows: list[Row], series: list[str]) -> list[tuple[str, float, float]]:
-    """Where each line ends, if all end below one another: a name stands near its line."""
+    """The last points of all lines; none if a line has no point in the last group."""
     drawn = [row for row in rows if row.value is not None]
     last = max(float(row.group) for row in drawn)
     ends = [(row.series, last, row.value or 0.0) for row in drawn if float(row.group) == last]
@@ -457,7 +457,7 @@ def _along(
 
 
 def _around(low: float, high: float, *, log: bool) -> list[float]:
-    """From where to where an axis goes that holds both, with a little room."""
+    """The ends of an axis that holds both values, with a little room."""
     if log:
         room = max(1.05, (high / low) ** 0.04)
         return [low / room, high * room]

@@ -62,8 +62,8 @@ class Machine:
 class Paper:
     """A paper at a scale: its applications, designs and machines, and runs made of them.
 
-    A paper that needs more has a class of its own in `paper.py`; `own` are the keys of
-    applications that it reads, `own_of_scales` those of scales. Raises `UserError` for a mistake.
+    A paper with further keys has a class of its own in `paper.py`. `own` are its keys of
+    applications, and `own_of_scales` its keys of scales. Raises `UserError` for a mistake.
     """
 
     own: ClassVar[tuple[str, ...]] = ()

@@ -77,9 +77,9 @@ class StoredResults:
         A part of the figures at another scale than the stored run is stored as ``FIGURE@SCALE``.
         Raises `UserError` for a part of the figures at its scale: a page shows a single run.
         """
-        asked = [name for name in self.figures if name in on_request]
-        rest = {name: rows for name, rows in self.figures.items() if name not in asked}
-        single = {name: self.figures[name] for name in asked}
+        requested = [name for name in self.figures if name in on_request]
+        rest = {name: rows for name, rows in self.figures.items() if name not in requested}
+        single = {name: self.figures[name] for name in requested}
         if rest and (folder / NAME).is_file():
             whole, scale = StoredResults.read(folder / NAME), self.about["scale"]["name"]
             missing = whole.figures.keys() - rest.keys()
@@ -115,11 +115,11 @@ class StoredResults:
     def page(self, template: str) -> str:
         """A page: its template with every ``{{…}}`` filled in.
 
-        ``{{figure; panel; group; series}}`` is our number, with `` : .1f`` behind it in that
-        format, and with ``paper``, ``low`` or ``high`` before it another one of the row;
-        ``{{run}}`` says which run it was, ``{{stated}}`` is the table of what the paper
-        states, and ``{{all figure; panel}}`` a table of a panel, a group a line. Raises
-        `UserError` for a number that is not there.
+        ``{{figure; panel; group; series}}`` is our number. `` : .1f`` behind it sets the format;
+        ``paper``, ``low`` or ``high`` before it selects another number of the row. ``{{run}}``
+        describes the run. ``{{stated}}`` is the table of the paper's statements, and
+        ``{{all figure; panel}}`` a table of a panel, with a line for each group. Raises
+        `UserError` for a missing number.
         """
         body = _PLACEHOLDER.sub(lambda found: self._filled(found[1].strip()), template)
         return _MARKED.format(TEMPLATE, NAME) + body

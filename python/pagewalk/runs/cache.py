@@ -108,7 +108,7 @@ _BAD = (OSError, EOFError, ValueError, LookupError, TypeError, AttributeError, z
 
 
 def _checked(key: str, data: Json) -> Outcome:
-    """A result in which all is there that figures ask for. Raises one of `_BAD`."""
+    """A result with all fields that figures read. Raises one of `_BAD`."""
     if data["key"] != key:
         raise ValueError("it is of another run")
     outcome = Outcome(key, data)
@@ -207,7 +207,7 @@ class Cache:
                 os.close(held)
 
     def path(self, key: str) -> Path:
-        """Where the result of a key lies."""
+        """The file for the result of a key."""
         return self.folder / key[:2] / f"{key}.json.gz"
 
     def read(self, key: str) -> Outcome | None:
@@ -238,7 +238,7 @@ def _locked(path: Path) -> int:
         lock = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o666)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # Who held it before has removed its file: the lock of that is worth nothing.
+            # An earlier holder may have removed the file. The lock of a removed file is worthless.
             if path.exists() and os.fstat(lock).st_ino == path.stat().st_ino:
                 return lock
         except BaseException:

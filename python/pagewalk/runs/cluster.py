@@ -58,14 +58,14 @@ def _address(text: str) -> str:
 
 
 @dataclass(frozen=True)
-class Asked:
+class ClusterOption:
     """The value of ``--cluster``: an address ``tcp://…``, or a system and its options."""
 
     where: str
     options: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def read(cls, text: str) -> Asked | None:
+    def read(cls, text: str) -> ClusterOption | None:
         """Reads ``--cluster``; None of ``local``, this host's processes.
 
         Raises `UserError` for what is neither an address nor a system.
@@ -94,7 +94,7 @@ class Asked:
         return cls(where, options)
 
 
-def queue(asked: Asked) -> Any:
+def queue(option: ClusterOption) -> Any:
     """The cluster of a batch system, without jobs yet; its `job_script` is what is submitted.
 
     Options that are not given are those of Dask's own configuration, ``jobqueue.yaml``.
@@ -105,21 +105,21 @@ def queue(asked: Asked) -> Any:
         import dask_jobqueue
     except ImportError as error:
         raise UserError(
-            f"{error}; {NEEDED}", about=(RunOption("cluster"), f" {asked.where}")
+            f"{error}; {NEEDED}", about=(RunOption("cluster"), f" {option.where}")
         ) from None
-    given: Json = dict(asked.options)
+    given: Json = dict(option.options)
     for name in ("cores", "processes"):
         if name in given:
-            given[name] = _whole(asked, name)
-    memory = given.get("memory") or dask.config.get(f"jobqueue.{asked.where}.memory", None)
+            given[name] = _whole(option, name)
+    memory = given.get("memory") or dask.config.get(f"jobqueue.{option.where}.memory", None)
     if memory is None:
         raise UserError(
             f"nothing says how much memory a job has; expected "
-            f"{asked.where}:cores=4,memory=16GB, or both in Dask's jobqueue.yaml",
-            about=(RunOption("cluster"), f" {asked.where}"),
+            f"{option.where}:cores=4,memory=16GB, or both in Dask's jobqueue.yaml",
+            about=(RunOption("cluster"), f" {option.where}"),
         )
     # By default one process has all threads of a job; Dask would start several.
-    said = dask.config.get(f"jobqueue.{asked.where}.processes", None)
+    said = dask.config.get(f"jobqueue.{option.where}.processes", None)
     processes = given.setdefault("processes", said or 1)
     try:
         # As it is read for the job itself.
@@ -127,16 +127,16 @@ def queue(asked: Asked) -> Any:
     except ValueError:
         raise UserError(
             f"memory: {shown(str(memory))} is not understood; expected a size, as 16GB",
-            about=(RunOption("cluster"), f" {asked.where}"),
+            about=(RunOption("cluster"), f" {option.where}"),
         ) from None
     given["worker_extra_args"] = ["--resources", f"{MEMORY}={each}"]
     try:
-        return getattr(dask_jobqueue, QUEUES[asked.where])(**given)
+        return getattr(dask_jobqueue, QUEUES[option.where])(**given)
     except (TypeError, ValueError) as error:
-        raise UserError(str(error), about=(RunOption("cluster"), f" {asked.where}")) from None
+        raise UserError(str(error), about=(RunOption("cluster"), f" {option.where}")) from None
 
 
-def pods(asked: Asked, workers: int) -> Json:
+def pods(option: ClusterOption, workers: int) -> Json:
     """The specification of a Dask cluster on Kubernetes, for its Dask operator.
 
     Raises `UserError` where no image is named, in which pagewalk is installed.
@@ -147,7 +147,7 @@ def pods(asked: Asked, workers: int) -> Json:
         raise UserError(
             f"{error}; {NEEDED}", about=(RunOption("cluster"), f" {KUBERNETES}")
         ) from None
-    options = dict(asked.options)
+    options = dict(option.options)
     known = {"name", "image", "memory", "cores"}
     if unknown := options.keys() - known:
         raise UserError(
@@ -163,7 +163,7 @@ def pods(asked: Asked, workers: int) -> Json:
     memory = parse_bytes(
         options.get("memory", "8GiB"), (RunOption("cluster"), f" {KUBERNETES}: memory")
     )
-    cores = _whole(asked, "cores") if "cores" in options else 1
+    cores = _whole(option, "cores") if "cores" in options else 1
     wanted = {"memory": str(memory), "cpu": str(cores)}
     command = ["dask", "worker", "--nthreads", str(cores), "--resources", f"{MEMORY}={memory}"]
     found: Json = make_cluster_spec(
@@ -176,12 +176,12 @@ def pods(asked: Asked, workers: int) -> Json:
     return found
 
 
-def _whole(asked: Asked, name: str) -> int:
-    text = asked.options[name]
+def _whole(option: ClusterOption, name: str) -> int:
+    text = option.options[name]
     if not text.isdecimal() or int(text) < 1:
         raise UserError(
             f"{name}={shown(text)} is not possible; expected 1 or more",
-            about=(RunOption("cluster"), f" {asked.where}"),
+            about=(RunOption("cluster"), f" {option.where}"),
         )
     return int(text)
 
@@ -197,27 +197,27 @@ def _on_worker(order: Json, topic: str, number: int) -> Json:
 class Cluster:
     """An executor on a Dask client."""
 
-    def __init__(self, asked: Asked, jobs: int | None = None) -> None:
-        self._asked, self._jobs = asked, jobs
-        if asked.where in QUEUES or asked.where == KUBERNETES:
+    def __init__(self, option: ClusterOption, jobs: int | None = None) -> None:
+        self._option, self._jobs = option, jobs
+        if option.where in QUEUES or option.where == KUBERNETES:
             if jobs is None:
                 raise UserError(
                     "expected ",
                     RunOption("jobs", "N"),
-                    ", how many workers are asked for",
-                    about=(RunOption("cluster"), f" {asked.where}"),
+                    ", how many workers are wanted",
+                    about=(RunOption("cluster"), f" {option.where}"),
                 )
         elif jobs is not None:
             raise UserError(
                 "a cluster that is there has the workers it has; drop ",
                 RunOption("jobs"),
-                about=(RunOption("cluster"), f" {asked.where}"),
+                about=(RunOption("cluster"), f" {option.where}"),
             )
         try:
             import distributed
         except ImportError as error:
             raise UserError(
-                f"{error}; {NEEDED}", about=(RunOption("cluster"), f" {asked.where}")
+                f"{error}; {NEEDED}", about=(RunOption("cluster"), f" {option.where}")
             ) from None
         self._dask = distributed
         self._open = ExitStack()
@@ -246,7 +246,7 @@ class Cluster:
         except (OSError, ValueError) as error:
             self._open.close()
             raise Failure(
-                f"there is no Dask scheduler at {self._asked.where} ({error}); start one with "
+                f"there is no Dask scheduler at {self._option.where} ({error}); start one with "
                 "'dask scheduler', and workers with 'dask worker'"
             ) from None
         self._client.subscribe_topic(self._topic, self._hear)
@@ -255,20 +255,20 @@ class Cluster:
 
     def _cluster(self) -> Any:
         """The address, or the cluster object, that a client connects to."""
-        if "://" in self._asked.where:
-            return self._asked.where
+        if "://" in self._option.where:
+            return self._option.where
         assert self._jobs is not None
-        if self._asked.where == KUBERNETES:
+        if self._option.where == KUBERNETES:
             from dask_kubernetes.operator import KubeCluster
 
-            spec = pods(self._asked, self._jobs)
+            spec = pods(self._option, self._jobs)
             try:
                 return self._open.enter_context(KubeCluster(custom_cluster_spec=spec))
             except Exception as error:
                 raise Failure(
                     f"no cluster was made: {error}", about=(RunOption("cluster"), f" {KUBERNETES}")
                 ) from None
-        made = self._open.enter_context(queue(self._asked))
+        made = self._open.enter_context(queue(self._option))
         made.scale(jobs=self._jobs)
         return made
 
@@ -291,7 +291,7 @@ class Cluster:
     @property
     def where(self) -> str:
         """The address or system, without options."""
-        return self._asked.where
+        return self._option.where
 
     @property
     def slots(self) -> int:
@@ -345,7 +345,7 @@ class Cluster:
         """A message if the scheduler is gone, by the error or by the client's state; else empty."""
         lost = isinstance(error, CancelledError)
         if lost or self._client.status not in ("running", *([] if error else ["connecting"])):
-            return f"the scheduler at {self._asked.where} is gone"
+            return f"the scheduler at {self._option.where} is gone"
         return ""
 
     def lost(self, error: BaseException) -> str:

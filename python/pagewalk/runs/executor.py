@@ -44,7 +44,7 @@ class Executor(Protocol):
         """The error of a batch without a report, in words."""
 
     def __enter__(self) -> Any:
-        """Opens it."""
+        """Opens the executor."""
 
     def __exit__(
         self,
@@ -58,11 +58,11 @@ class Executor(Protocol):
 def executor_for(cluster: str | None, jobs: int | None) -> Executor:
     """The executor of ``--cluster`` and ``--jobs``. Raises `UserError` for invalid values."""
     if cluster is not None:
-        from pagewalk.runs.cluster import Asked, Cluster
+        from pagewalk.runs.cluster import Cluster, ClusterOption
 
-        asked = Asked.read(cluster)
-        if asked is not None:
-            return Cluster(asked, jobs)
+        option = ClusterOption.read(cluster)
+        if option is not None:
+            return Cluster(option, jobs)
     return Host(jobs)
 
 

@@ -113,10 +113,9 @@ class Program:
     """The program of a run: a built-in one with size, threads and parameters, a trace, or a mix.
 
     `workload` is the built-in program, or the name of a trace or mix for people. `trace` is
-    a file, and `mix` the programs side by side as the engine reads them. `region` is whether
-    only the marked region of interest counts. `memory` is what it takes of the host in bytes,
-    and `start` the seconds until its first instruction; both steer the order of runs and
-    nothing else.
+    a file, and `mix` the programs side by side as the engine reads them. `region` is true if
+    only the marked region of interest counts. `memory` is its host memory in bytes, and `start`
+    the seconds until its first instruction. Both affect only the order of runs.
     """
 
     workload: str
@@ -186,8 +185,8 @@ def _hashed(trace: Path, _bytes: int, _written: int) -> str:
 
 
 SAMPLED = 100_000_000
-"""Instructions of the shortest run that is sampled: programs take some hundreds of samples at the
-price of about 50,000 instructions each, and many of them take two passes."""
+"""Instructions of the shortest run that is sampled. Programs need some hundreds of samples, each at
+the price of about 50,000 instructions, and many programs need two passes."""
 STARTS = 4
 """Starts of its program that a run has to outlast to be sampled: each pass begins with one."""
 REQUEST = 500
@@ -301,7 +300,7 @@ class Runs:
 
 
 def keys(runs: Iterable[Run], folder: Path) -> tuple[dict[str, str], dict[str, str]]:
-    """By a run's identity: the key of its result, or why it cannot be run.
+    """The keys of the results, and the errors of runs that cannot start, by the run's identity.
 
     The key is a hash of the resolved configuration, the program, the limits, the
     seed and the engine's model version. `folder` takes the file of a design that is wrong.

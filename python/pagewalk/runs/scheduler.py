@@ -62,13 +62,13 @@ class Silent:
     """A watcher that shows nothing."""
 
     def planned(self, there: int, missing: int, seconds: float) -> None:
-        """Nothing."""
+        """Shows nothing."""
 
     def damaged(self, paths: list[Path]) -> None:
-        """Nothing."""
+        """Shows nothing."""
 
     def progress(self, share: float, left: float | None, running: list[str], done: int) -> None:
-        """Nothing."""
+        """Shows nothing."""
 
 
 def simulate(

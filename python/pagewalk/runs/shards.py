@@ -70,10 +70,10 @@ class Hosts:
         # A thread of a worker has one core.
         spec["host_threads"] = 1
         for number in numbers:
-            portion = {**order, "spec": spec, "portion": number}
+            shard = {**order, "spec": spec, "shard": number}
             on_progress = partial(self._set_share, number)
             try:
-                self._pending[number] = self._cluster.hand(portion, memory, on_progress)
+                self._pending[number] = self._cluster.hand(shard, memory, on_progress)
             except Exception as error:
                 # A client that has lost its scheduler takes nothing.
                 self._failed[number] = self._cluster.gone(error) or self._cluster.why(error)
@@ -82,7 +82,7 @@ class Hosts:
         with self._lock:
             self._shares[number] = share
 
-    def news(self) -> list[tuple[int, str, Any]]:
+    def events(self) -> list[tuple[int, str, Any]]:
         """Remote events since the last call.
 
         Raises `UserError` for an error that every other worker would have, too.
@@ -125,7 +125,7 @@ class Hosts:
             return "failed", self._cluster.gone(error) or self._cluster.why(error)
         why = report["error"]
         if why is None:
-            return "ended", report["portion"]
+            return "ended", report["shard"]
         if not report["refused"]:
             return "failed", why
         raise UserError(
@@ -142,10 +142,10 @@ def hosts(cluster: str | None, jobs: int | None, spec: Json) -> Iterator[Hosts |
     if cluster is None:
         yield None
         return
-    from pagewalk.runs.cluster import Asked, Cluster
+    from pagewalk.runs.cluster import Cluster, ClusterOption
 
-    asked = Asked.read(options.read("cluster", cluster))
-    if asked is None:
+    option = ClusterOption.read(options.read("cluster", cluster))
+    if option is None:
         yield None
         return
     trace = (spec["source"] or {}).get("trace")
@@ -159,7 +159,7 @@ def hosts(cluster: str | None, jobs: int | None, spec: Json) -> Iterator[Hosts |
     # Jobs of a batch system are meant, not threads of this host.
     spec["host_threads"] = None
     trace["path"] = str(Path(trace["path"]).absolute())
-    with closing(Cluster(asked, jobs)) as there:
+    with closing(Cluster(option, jobs)) as there:
         yield Hosts(there, _say)
 
 

@@ -38,7 +38,7 @@ class Workers:
         ``results``: results by key that were not stored, with the reasons in ``unkept``.
         ``error``: the reason why runs have no result, or None. ``refused``: true if the order is
         for another package version or other files. ``seconds``: time of the batch. ``engine``:
-        time of the engine. ``portion``: the engine's answer, if the order was a shard of a run.
+        time of the engine. ``shard``: the engine's answer, if the order was a shard of a run.
         """
         start = time.monotonic()
         report: Json = {
@@ -144,8 +144,8 @@ def _hear(message: Json, report: Json, on_progress: OnProgress | None) -> None:
             report["unkept"].append(message["unkept"])
     elif "refused" in message:
         report["error"], report["refused"] = message["refused"], True
-    elif "portion" in message:
-        report["portion"] = message["portion"]
+    elif "shard" in message:
+        report["shard"] = message["shard"]
     elif "engine" in message:
         report["engine"] += message["engine"]
     elif "error" in message:

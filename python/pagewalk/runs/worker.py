@@ -93,13 +93,13 @@ def _simulate(order: Json) -> str:
         )
         say({"refused": why})
         return ""
-    if "portion" in order:
+    if "shard" in order:
         with run_folder.folder() as folder:
             spec = on_worker(order, folder)
             if why := differs(order, spec):
                 say({"refused": why})
                 return ""
-            say({"portion": native.portion(spec, order["portion"], order["of"], _Reporter())})
+            say({"shard": native.run_shard(spec, order["shard"], order["of"], _Reporter())})
         return ""
     cache = Cache(Path(order["cache"]), make=False)
     shared = cache.is_of(order["mark"])

@@ -18,7 +18,7 @@ from pagewalk.runs.cache import Cache, Outcome
 from pagewalk.runs.progress import Bar
 from pagewalk.runs.scheduler import Silent
 from pagewalk.studies import command
-from pagewalk.studies import study as said
+from pagewalk.studies import study as studies
 from pagewalk.studies.dataset import Study as StudyFolder
 from pagewalk.studies.options import HOW, OPTIONS, Arguments
 from pagewalk.studies.point import Point, Value
@@ -58,8 +58,8 @@ class Sweep:
     ``await`` the table, and ``async for`` each run. A finished run is never simulated again.
     """
 
-    def __init__(self, asked: Json, file: str | None, how: Json) -> None:
-        self.study = said.study(asked, file or "")
+    def __init__(self, definition: Json, file: str | None, how: Json) -> None:
+        self.study = studies.study(definition, file or "")
         self._how = how
         self._frame: polars.DataFrame | None = None
 
@@ -130,7 +130,7 @@ def sweep(file: str | os.PathLike[str] | None = None, **arguments: Unpack[Argume
     }
     how = {o.name: o.read(given[o.name], o.name) for o in HOW if o.python}
     at = None if file is None else str(file)
-    return Sweep(said.asked(given, at), at, {**how, "progress": given["progress"]})
+    return Sweep(studies.definition(given, at), at, {**how, "progress": given["progress"]})
 
 
 described(sweep, _DEFAULTS, Arguments, OPTIONS)

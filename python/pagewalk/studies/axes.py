@@ -157,7 +157,7 @@ def _known(name: str, where: str) -> Column:
 
 
 def _at(where: str, name: str) -> str:
-    """Where a value stands: an option and a name, or a key of a file with dots."""
+    """The place of a value: an option and a name, or a key of a file with dots."""
     if where in (name, f"{name}s"):
         return where
     if where.startswith("-"):
@@ -428,7 +428,7 @@ _HOST = {
     "mummer": (2.9, 50.0),
 }
 """For a group of programs, or one program: bytes of host memory for each byte of its own, and
-seconds of start for each GiB. They steer the order of runs only."""
+seconds of start for each GiB. They affect the order of runs only."""
 _HOST_LEAST = 60 << 20
 
 

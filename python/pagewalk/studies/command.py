@@ -23,9 +23,9 @@ from pagewalk.runs.executor import Executor
 from pagewalk.runs.plan import Run, keys
 from pagewalk.runs.progress import Bar
 from pagewalk.runs.scheduler import Watcher, as_finished
-from pagewalk.studies import study as said
+from pagewalk.studies import study as studies
 from pagewalk.studies.dataset import HISTOGRAMS, INTERVALS, Dataset
-from pagewalk.studies.options import ASKED, HOW
+from pagewalk.studies.options import DEFINING, HOW
 from pagewalk.studies.point import Point
 from pagewalk.studies.show import show
 from pagewalk.studies.study import Study
@@ -97,7 +97,7 @@ class Ended:
     failed: list[tuple[Point, str]] = field(default_factory=list)
 
     def count(self, point: Point, outcome: Outcome) -> None:
-        """One more."""
+        """Counts an outcome."""
         if outcome.failed:
             self.failed.append((point, outcome.why))
         else:
@@ -166,8 +166,8 @@ def estimate(study: Study, cache: Cache, jobs: int) -> Plan:
 class Plan:
     """The cost of a study, before it runs.
 
-    It has the seconds on the given jobs, the memory of the largest batch, the disk space of all
-    missing runs, and the errors of runs that cannot be simulated.
+    The cost is the seconds on the given jobs, the memory of the largest batch, and the disk space
+    of all missing runs. A plan also has the errors of runs that cannot be simulated.
     """
 
     points: int
@@ -230,12 +230,14 @@ def from_options(flags: Mapping[str, Any], file: str | None, program: list[str] 
     how = {option.name: option.read(flags[option.name], RunOption(option.name)) for option in HOW}
     folder = Path(how["out"] or "study")
     files.check_folder(folder, "--out")
-    given = [option for option in ASKED if flags.get(option.name) is not None]
-    asked = said.asked({one.name: one.from_flag(flags[one.name]) for one in given}, file)
+    given = [option for option in DEFINING if flags.get(option.name) is not None]
+    definition = studies.definition(
+        {one.name: one.from_flag(flags[one.name]) for one in given}, file
+    )
     if program is not None:
         # In a list, since the folder's name may have a comma.
-        asked["trace"] = [str(recorded(program, folder))]
-    study = said.study(asked, file or "")
+        definition["trace"] = [str(recorded(program, folder))]
+    study = studies.study(definition, file or "")
     cache = Cache.named(how["cache"], make=not how["dry_run"])
     if how["dry_run"]:
         plan = estimate(study, cache, how["jobs"] or os.cpu_count() or 1)

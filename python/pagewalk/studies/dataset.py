@@ -3,7 +3,7 @@
 A file is complete when it has its name, and it is never removed. It is only replaced atomically by
 one of the same name, with as many runs or without some failed ones. So a reader that lists
 ``runs/*.parquet`` at any moment sees each run at most once, and no run with numbers disappears.
-For the same reason parts are never merged: a reader that lists the folder before a merge and opens
+For the same reason parts are never merged. A reader that lists the folder before a merge and opens
 files after it would miss runs or see them twice. Instead, each part waits longer than the one
 before, so that there are few.
 
@@ -152,9 +152,9 @@ class Study:
 class Dataset:
     """A study's results, which are written into a folder.
 
-    Files: `manifest.json`; ``runs/part-00001.parquet`` and on, a row a run (`Layout`);
-    ``statistics/``, and on request ``histograms/`` and ``intervals/``, with the numbers that do
-    not fit a row, by `key`.
+    Files: `manifest.json`; and ``runs/part-00001.parquet`` and on, with a row for each run
+    (`Layout`). Numbers that do not fit a row are in ``statistics/``, and on request in
+    ``histograms/`` and ``intervals/``, by `key`.
 
     `points` are all points of the study, in order; speedups are over the design of the first.
     `study` is its description in `manifest.json`; `model` is the version of the engine's model.

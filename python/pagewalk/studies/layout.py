@@ -35,7 +35,7 @@ _TYPES: dict[type, Any] = {
 }
 _OWN = {
     "key": ("", "What the run's result is found by"),
-    "status": ("", "complete, failed, or how the design came to an end that nobody asked for"),
+    "status": ("", "complete, failed, or the cause of an early end"),
     "why": ("", "Why there are no numbers; empty where there are"),
     "speedup_by": (
         "",
@@ -192,9 +192,9 @@ def _cost(design: Json, summary: Json) -> tuple[str, float | None]:
 def statistics(outcome: Outcome) -> Iterator[Row]:
     """A row for each number of a run that is not in its summary.
 
-    These are every counter by path and name, the reported numbers of each histogram
-    (``walk_latency.p99``), energy by part (``energy.l1d``, dynamic and static), and the cycle
-    stack (``cycle_stack``, by cause).
+    These are every counter by path and name, and the reported numbers of each histogram
+    (``walk_latency.p99``). Energy is by part (``energy.l1d``, dynamic and static), and the cycle
+    stack by cause (``cycle_stack``).
     """
     assert outcome.data is not None
     key, design = outcome.key, outcome.data["design"]
@@ -231,11 +231,11 @@ def frame(rows: Sequence[Row], schema: Mapping[str, Any]) -> pl.DataFrame:
 
 
 def with_speedups(table: pl.DataFrame, layout: Layout, reference: str | None) -> pl.DataFrame:
-    """The table of runs with each row's speedup over the reference on the same.
+    """The table of runs with each row's speedup over the reference on the same axes.
 
-    None where either has no numbers. Where either is compared by requests, both are. Of samples,
-    the ends go by the intervals of both as if they were independent, in logarithms: that is wide
-    of designs that were measured in the same places.
+    The speedup is null if either run has no numbers. It is by requests if either run is. Ends of
+    sampled runs combine the intervals of both in logarithms, as if they were independent. That is
+    too wide for designs that were measured at the same places.
     """
     requests, low, high = layout.metrics["cycles_per_request"], *layout.ends("cycles_per_request")
     case = [name for name in layout.axes if name != "design"]
@@ -267,12 +267,12 @@ def with_speedups(table: pl.DataFrame, layout: Layout, reference: str | None) ->
     by_instruction = compared(
         pl.col("cycles_per_instruction"), 1 / pl.col(ipc_high), 1 / pl.col(ipc_low)
     )
-    asks = (pl.col("speedup_by") == REQUEST) | (theirs(pl.col("speedup_by")) == REQUEST)
+    in_requests = (pl.col("speedup_by") == REQUEST) | (theirs(pl.col("speedup_by")) == REQUEST)
     itself = pl.col("design") == reference
     return table.with_columns(
         pl.when(itself & (number > 0))
         .then(None)
-        .when(asks.fill_null(False))
+        .when(in_requests.fill_null(False))
         .then(one)
         .otherwise(other)
         .alias(name)

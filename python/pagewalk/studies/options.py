@@ -187,13 +187,13 @@ OPTIONS = [
 """In the order of ``--help``."""
 
 BY_NAME = {option.name: option for option in OPTIONS}
-ASKED = [option for option in OPTIONS if option.key and "." not in option.key]
+DEFINING = [option for option in OPTIONS if option.key and "." not in option.key]
 """Options that define the runs of a study."""
-HOW = [option for option in OPTIONS if option not in ASKED]
-"""Options that define where the runs are simulated, and what is kept."""
+HOW = [option for option in OPTIONS if option not in DEFINING]
+"""Options for the place of the simulation and for the stored results."""
 EXECUTOR = {option.key.removeprefix("cluster."): option for option in OPTIONS if "." in option.key}
 """The options of the file's table ``cluster``, by their keys there."""
-KNOWN = (*(option.key for option in ASKED), "cluster")
+KNOWN = (*(option.key for option in DEFINING), "cluster")
 """The keys of a study's file."""
 
 

@@ -303,7 +303,7 @@ def _colour(made: Plot, look: Look, symbol: str) -> alt.Color | Any:
 
 
 def _domain(made: Plot, *, bars: bool) -> tuple[float, float]:
-    """Where the y axis begins and ends: at 0, but for lines that are far from it."""
+    """The ends of the y axis. It includes 0, except for lines of ratios and lines far from 0."""
     ends = [
         value
         for mark in made.marks
@@ -329,7 +329,7 @@ def _y(made: Plot, within: tuple[float, float], field: str = "value") -> alt.Y:
 
 
 def _one(made: Plot) -> list[alt.Chart]:
-    """Where a ratio is 1."""
+    """A rule at the ratio of 1."""
     if not made.ratio:
         return []
     rule = alt.Chart().mark_rule(color=FAINT, strokeDash=[4, 3])

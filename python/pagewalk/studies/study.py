@@ -20,7 +20,7 @@ from pagewalk.runs.executor import Executor, executor_for
 from pagewalk.runs.plan import Design, Program, Run
 from pagewalk.studies import axes
 from pagewalk.studies.axes import LIMITS, PARAM, PROGRAMS, Axis
-from pagewalk.studies.options import ASKED, BY_NAME, EXECUTOR, KNOWN, table
+from pagewalk.studies.options import BY_NAME, DEFINING, EXECUTOR, KNOWN, table
 from pagewalk.studies.point import DESIGN, MACHINE, SEED, Column, Point, Value
 from pagewalk.view.escape import shown
 from pagewalk.view.quantities import exact_bytes, parse_bytes, parse_count
@@ -88,7 +88,7 @@ class Study:
         return replace(column, kind=str if value is None else type(value))
 
     def points(self) -> list[Point]:
-        """All of them, in the order of the axes. Raises `UserError` for a mistake in one."""
+        """All points, in the order of the axes. Raises `UserError` for a mistake in one."""
         try:
             return self._points()
         except UserError as error:
@@ -105,8 +105,8 @@ class Study:
         maker = _Maker(self)
         rows: list[dict[str, Value]] = []
         for steps in itertools.product(*(axis.steps for axis in self.axes)):
-            said = {**self.fixed, **dict(zip(names, itertools.chain(*steps), strict=True))}
-            rows.append(maker.complete(said))
+            values = {**self.fixed, **dict(zip(names, itertools.chain(*steps), strict=True))}
+            rows.append(maker.complete(values))
         selected = self._selected(rows, columns)
         return [
             Point({name: row.get(name) for name in columns}, maker.run(row)) for row in selected
@@ -156,7 +156,7 @@ def _ended(row: Mapping[str, Value]) -> Json:
 
 
 def _rank(name: str) -> tuple[int, int, str]:
-    """Where a column stands."""
+    """The sort key of a column."""
     limits = list(LIMITS)
     if name in _ORDER:
         return 0, _ORDER.index(name), ""
@@ -383,18 +383,18 @@ def _whole(value: Value) -> int | None:
     return None if value is None else int(value)
 
 
-def study(asked: Mapping[str, Any], at: str = "") -> Study:
+def study(definition: Mapping[str, Any], at: str = "") -> Study:
     """Makes a study of values by the keys of a study's file.
 
-    `vary` has texts as on the command line, or a table of names with their values; `zip` is a list
-    of tables whose names step together. Messages begin with the file `at`, where there is one,
-    and the line of the key. Raises `UserError`.
+    `vary` has texts as on the command line, or a table of names with their values. `zip` is a list
+    of tables whose names step together. Messages begin with the file `at`, if there is one, and
+    the line of the key. Raises `UserError`.
     """
     try:
-        said = _study({name: value for name, value in asked.items() if value is not None})
+        made = _study({name: value for name, value in definition.items() if value is not None})
     except UserError as error:
         raise _placed(error, at) from None
-    return replace(said, at=at)
+    return replace(made, at=at)
 
 
 def _placed(error: UserError, at: str) -> UserError:
@@ -448,10 +448,10 @@ def _study(given: Mapping[str, Any]) -> Study:
 
 
 def _axes(given: Mapping[str, Any]) -> Iterator[Axis]:
-    """The axes in the values given, with single values as axes, too; machines vary slowest."""
+    """The axes of a definition, with single values as axes, too; machines vary slowest."""
     found = {
         option.key: list(option.axes(option.key, given[option.key]))
-        for option in sorted(ASKED, key=lambda option: option.name != MACHINE)
+        for option in sorted(DEFINING, key=lambda option: option.name != MACHINE)
         if option.axes is not None and option.key in given
     }
     yield from itertools.chain(*found.values())
@@ -469,13 +469,15 @@ def _seeds(given: Mapping[str, Any]) -> Axis:
     return Axis((SEED,), tuple((first + i,) for i in range(number)))
 
 
-def asked(options: Mapping[str, Any], file: str | None) -> Json:
+def definition(options: Mapping[str, Any], file: str | None) -> Json:
     """The keys of a file, overridden by options.
 
     Raises `UserError` with the file's name if it is no TOML.
     """
     return ({} if file is None else _keys(Path(file))) | {
-        option.key: options[option.name] for option in ASKED if options.get(option.name) is not None
+        option.key: options[option.name]
+        for option in DEFINING
+        if options.get(option.name) is not None
     }
 
 

@@ -51,7 +51,7 @@ class Table:
         axes = [one for one in self.study.layout.axes if one != SEED]
         if name == SEED:
             raise UserError(
-                f"{flag}: means are over seeds, so nothing is told of each; expected one of "
+                f"{flag}: means are over seeds, so a seed has no row; expected one of "
                 f"{', '.join(axes)}"
             )
         if name not in axes:

@@ -14,7 +14,7 @@ class Cause:
     """The colours and the name of a cause.
 
     `light` and `dark` are its colours on a page with such a background. `many` is its colour in a
-    terminal of many colours; these differ also for readers who see no red, no green or no blue (a
+    terminal of many colours. These differ also for readers who see no red, no green or no blue (a
     test has the distances). `few` is its colour in a terminal of sixteen, where fills distinguish
     causes, too. `words` is its name in reports, if it differs from the key.
     """
@@ -47,6 +47,10 @@ CAUSES = {
     "store_queue": Cause("#8455d9", "#b197fc", "#7362f2", "magenta"),
     "idle": Cause("#a08a78", "#85776b", "#dee2e6", "bright_white"),
 }
+
+
+TRANSLATION = ("tlb", "walker", "walk")
+"""Causes whose cycles stall on a translation."""
 
 
 def words(name: str) -> str:

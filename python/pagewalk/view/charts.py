@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 FONT = "'Liberation Sans', Arial, Helvetica, sans-serif"
-"""One that has the same widths on every system: labels are placed by them."""
+"""A font with the same widths on every system; labels are placed by them."""
 _MINIMUM_SHARE = 0.002
 
 
@@ -352,9 +352,9 @@ _PLOT = 200
 def interval_lines(result: Result, name: str, title: str, look: Look = WIDE) -> Json | None:
     """A line a design over the instructions, of one number in each interval.
 
-    Each value is as wide as its interval. One that the end of the measured part cut is drawn
-    thinly and has no say in the axis: a ratio over a few instructions may be anything. Each
-    line's name stands at its end, or in a legend where names are too long for that.
+    Each value is as wide as its interval. An interval that the end of the measured part cut is
+    drawn thinly. It does not affect the axis, since a ratio over few instructions may be extreme.
+    Each line's name stands at its end, or in a legend if names are too long for that.
     """
     rows: list[tuple[str, float, float, bool, int]] = []
     for d in result.designs:

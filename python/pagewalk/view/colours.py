@@ -6,7 +6,7 @@ from pagewalk.view import causes
 
 _FILLS = "█▓▒░▚▞▄▀▌▐▙▟▛▜▖▗▘"
 FASTER, SLOWER, SAME = "bright_blue", "yellow", "bright_black"
-"""Colours of a speedup's bar: not red and green, which some cannot tell apart."""
+"""Colours of a speedup's bar: not red and green, which some readers cannot distinguish."""
 ENERGY = {
     "core": "#adb5bd",
     "caches": "#74c0fc",

@@ -1,7 +1,8 @@
 """The columns of the terminal's tables, each declared once.
 
-A column that is added here is drawn, has its unit found, stays or gives way to more important ones
-where a terminal is narrow, and a test asks ``pagewalk explain`` for it.
+A new column here needs no other code: its drawing and its unit follow from its declaration. In a
+narrow terminal it gives way to more important columns. A test checks that ``pagewalk explain``
+explains it.
 """
 
 from __future__ import annotations

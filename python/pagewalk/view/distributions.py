@@ -20,11 +20,11 @@ Json = dict[str, Any]
 _PER_OCTAVE = 4
 """Steps of a histogram's drawing in a doubling of the value."""
 _FEW = 4
-"""Designs whose distributions can be told apart in one drawing."""
+"""Most designs whose distributions a reader can distinguish in one drawing."""
 _MARKS = 6
 """Marks of an axis of magnitudes, at most about."""
 _ZERO = 0.5
-"""Where 0 lies on a logarithmic axis."""
+"""The position of 0 on a logarithmic axis."""
 
 
 def about_times(result: Result) -> str:
@@ -131,7 +131,7 @@ def _percentiles(
 
 
 def _steps(histogram: histograms.Histogram) -> list[tuple[float, float]]:
-    """Where each step of the drawing begins, and the share of the values in it."""
+    """The lower end of each step of the drawing, and the share of the values in it."""
     shares: dict[int, float] = {}
     for low, _, count in histogram.buckets:
         step = -_PER_OCTAVE if low == 0 else math.floor(math.log2(low) * _PER_OCTAVE + 1e-9)

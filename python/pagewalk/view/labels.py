@@ -122,11 +122,11 @@ def at_ends(
     colour: alt.Color,
     field: str = "design",
 ) -> list[alt.Chart]:
-    """The name of each line right of where it ends, which a leader shows.
+    """The name of each line to the right of its end, with a leader from the end to the name.
 
-    `ends` are names with the two coordinates of their lines' ends, `colour` is that of the lines
-    by their names in `field`; `x` and `y` make pixels of coordinates, in a plot of the width
-    `right` and of that `height`.
+    `ends` are names with the two coordinates of their lines' ends. `colour` is the colour of the
+    lines by their names in `field`. `x` and `y` convert coordinates to pixels, in a plot of the
+    width `right` and of that `height`.
     """
     places = apart([y(value) for _, _, value in ends], 1.2 * font, height)
     rows: list[dict[str, Any]] = []

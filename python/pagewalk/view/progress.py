@@ -40,7 +40,7 @@ class Bar:
         self._closed = False
         self.stopped_by = 0
         """The signal that requested a stop, 0 without one."""
-        # Where and when the present phase began, for its speed.
+        # Time and work at the start of the present phase, for its speed.
         self._origin = (0.0, 0.0)
 
     def __enter__(self) -> Bar:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -18,7 +17,7 @@ from pagewalk.view.columns import Column, Filled
 from pagewalk.view.escape import visible
 from pagewalk.view.quantities import count, duration, joules, significant, size, with_unit
 from pagewalk.view.short_names import shortened
-from pagewalk.view.table_layout import print_columns, print_flow, print_meanings, print_table
+from pagewalk.view.table_layout import print_columns, print_flow, print_pairs, print_table
 from pagewalk.view.terminal import colours_of, grid, label, line, names, words
 
 if TYPE_CHECKING:
@@ -51,7 +50,7 @@ def notes(result: Result) -> list[RenderableType]:
 
 def elsewhere(host: Host) -> str:
     """The number of shards that other hosts have simulated, in words; empty if none."""
-    shards = host.get("portions_elsewhere", 0)
+    shards = host.get("remote_shards", 0)
     if not shards:
         return ""
     return f" and {shards} shard{'' if shards == 1 else 's'} on other hosts"
@@ -76,26 +75,87 @@ def bar(fraction: float, width: int) -> str:
     return "█" * full + (_EIGHTHS[rest] if rest else "")
 
 
-def run(result: Result, out: Console, *, wide: bool = False) -> None:
-    """One design: everything of its summary and its cycle stack.
+def run(result: Result, out: Console, *, wide: bool = False, verbose: bool = False) -> None:
+    """One design: the cost of translation, the cycle stack, and what the numbers rest on.
 
-    With `wide` no column is left out where the terminal is narrow.
+    With `verbose` also its settings, all numbers of its summary, latencies and energy. With
+    `wide` no column is left out where the terminal is narrow.
     """
     design = result.designs[0]
     out.print(heading(result))
     out.print(line((design.name, "bold cyan"), "  ", design.description))
-    design_settings.print_design(design, out)
+    if verbose:
+        design_settings.print_design(design, out)
     out.print()
-    _print_quantities(design, out, wide=wide)
+    print_pairs(_first_numbers(design), out)
+    _print_translation(result, design, out)
     _print_sampling(result, out)
     _print_regions(result, out)
-    _print_histograms(design, out, wide=wide)
     _print_programs(result, out, wide=wide)
-    _print_costs(result, out)
-    _print_title("Cycle stack", out)
-    _print_stack(design, out)
-    _print_energy(design, out)
+    if design.cycle_stack:
+        _print_title("Cycle stack", out)
+        _print_stack(design, out)
+    if verbose:
+        _print_histograms(design, out, wide=wide)
+        _print_energy(design, out)
+        _print_title("All numbers", out)
+        print_pairs([(q.name, with_unit(q.value, q.unit)) for q in design.reported], out)
     _print_end(result, out)
+    more = [] if verbose else ["--verbose prints all numbers, latencies, energy and settings;"]
+    print_flow([*more, "'pagewalk explain NAME' defines a name."], " ", out, indent=0)
+
+
+_FIRST = (
+    "instructions",
+    "cycles",
+    "ipc",
+    "requests",
+    "cycles_per_request",
+    "l1d_tlb_mpki",
+    "l2_tlb_mpki",
+    "walks",
+)
+"""Numbers of the summary on the first screen of a run, in order."""
+
+
+def _first_numbers(design: DesignResult) -> list[tuple[str, str]]:
+    """The numbers of the first screen, by the names that ``pagewalk explain`` knows."""
+    known = {q.name: q for q in design.reported}
+    rows = [
+        (columns.words(name), with_unit(known[name].value, known[name].unit))
+        for name in _FIRST
+        if name in known
+    ]
+    walks = next(
+        (h for h in histograms.reported(design.histograms) if h.name == "walk_latency"), None
+    )
+    if walks is not None:
+        rows.append(("walk latency", f"{significant(walks.mean)} cycles"))
+        rows.append(("walk latency, 99 %", f"{significant(walks.p99)} cycles"))
+    return rows
+
+
+def _print_translation(result: Result, design: DesignResult, out: Console) -> None:
+    """Prints the share of translation in the cycle stack, and the speedup of perfect TLBs."""
+    rows = []
+    if design.cycle_stack:
+        parts = [s for s in design.cycle_stack if s.cause in causes.TRANSLATION]
+        stalled = sum(s.share for s in parts)
+        named = ", ".join(causes.words(s.cause) for s in parts if s.share >= _MINIMUM_SHARE)
+        rows.append(("stall cycles", f"{stalled * 100:.1f} %" + (f" ({named})" if named else "")))
+    if result.translation_reference is not None:
+        cost = design.translation_cost
+        faster = f"{columns.ratio(1 / (1 - cost))} times as fast; " if cost is not None else ""
+        rows.append(("perfect TLBs", faster + _cost(design)))
+    if not rows:
+        return
+    _print_title("Translation", out)
+    table = grid()
+    names(table)
+    words(table)
+    for row in rows:
+        table.add_row(*row)
+    out.print(Padding(table, (0, 0, 0, 2), expand=False))
 
 
 def compare(result: Result, out: Console, *, wide: bool = False) -> None:
@@ -138,7 +198,7 @@ def _print_sampling(result: Result, out: Console) -> None:
     sample = result.data["limits"].get("sample")
     before = sample.get("warming") if sample else None
     if before:
-        filtered = before["followed"]
+        filtered = before["filtered"]
         # In a result it is the length that auto resolved to.
         length = f"{count(filtered)} instructions" if isinstance(filtered, int) else "all before"
         warmed = f"functional warming ({count(before['warmed'])} instructions)"
@@ -209,28 +269,6 @@ def _cell(value: float | None, write: Callable[[float], str]) -> str:
 def _print_title(title: str, out: Console) -> None:
     out.print()
     out.print(line(title, style="bold"))
-
-
-def _print_quantities(design: DesignResult, out: Console, *, wide: bool) -> None:
-    """Prints a line for each number, with its meaning beside it, or below in a narrow terminal.
-
-    A terminal shows only the first clause of each meaning, unless `wide` is set.
-    """
-    brief = out.is_terminal and not wide
-    rows = [
-        (q.name, with_unit(q.value, q.unit), _clause(q.meaning) if brief else q.meaning)
-        for q in design.reported
-    ]
-    print_meanings(rows, out)
-    if brief:
-        print_flow(["'pagewalk explain NAME' says the whole;", "so does --wide"], " ", out)
-
-
-_CLAUSE = re.compile(r"[.;:](?=\s)| \(")
-
-
-def _clause(meaning: str) -> str:
-    return _CLAUSE.split(meaning)[0]
 
 
 def _print_designs(
@@ -376,7 +414,7 @@ def _print_costs(result: Result, out: Console) -> None:
 
 def _needs_words(result: Result, design: DesignResult) -> bool:
     cost = design.translation_cost
-    return len(result.designs) == 1 or cost is None or cost < 0 or design.sampling is not None
+    return cost is None or cost < 0 or design.sampling is not None
 
 
 def _print_speedups(result: Result, out: Console) -> None:

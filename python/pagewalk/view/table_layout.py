@@ -13,31 +13,48 @@ from rich.text import Text
 
 from pagewalk.view import columns
 from pagewalk.view.columns import ALWAYS, Column, Filled
-from pagewalk.view.terminal import grid, label, line, names, numbers, words
+from pagewalk.view.terminal import label, line, numbers
 
 Row = TypeVar("Row")
 
-_PROSE = 30
-"""Least width of a meaning beside a number; below it, the meaning stands under the number."""
+_BETWEEN = 4
+"""Blanks between pairs that stand side by side."""
+_LONGEST = 80
+"""Cells that pairs side by side fill at most: a longer line is hard to read."""
 
 
-def print_meanings(rows: Sequence[tuple[str, str, str]], out: Console) -> None:
-    """Prints names, numbers and meanings, which stand below in a narrow terminal."""
-    name_width, number_width = (max((cell_len(r[i]) for r in rows), default=0) for i in (0, 1))
-    if out.width - 2 - name_width - 2 - number_width - 2 >= _PROSE:
-        table = grid()
-        names(table)
-        numbers(table, style="bold")
-        words(table, "dim")
-        for row in rows:
-            table.add_row(*row)
-        out.print(Padding(table, (0, 0, 0, 2), expand=False))
+def print_pairs(rows: Sequence[tuple[str, str]], out: Console) -> None:
+    """Prints names with their numbers, side by side where they fit, read downwards."""
+    if not rows:
         return
-    name_width = max(1, min(name_width, out.width - 2 - 2 - number_width))
-    for name, number, meaning in rows:
-        head = label(name, name_width) + line("  ", (number.rjust(number_width), "bold"))
-        out.print(Padding(head, (0, 0, 0, 2)))
-        out.print(Padding(line(meaning, style="dim"), (0, 0, 0, 6)))
+    room = min(out.width, _LONGEST) - 2
+    per_line, widths = 1, _pair_widths(rows, len(rows))
+    for number in range(2, len(rows) + 1):
+        tried = _pair_widths(rows, -(-len(rows) // number))
+        if sum(2 + sum(pair) for pair in tried) + _BETWEEN * (len(tried) - 1) > room:
+            break
+        per_line, widths = number, tried
+    height = -(-len(rows) // per_line)
+    for first in range(height):
+        text = line("  ")
+        for column, i in enumerate(range(first, len(rows), height)):
+            name_width, number_width = widths[column]
+            name_width = max(1, min(name_width, room - 2 - number_width))
+            text += line(" " * (_BETWEEN if column else 0))
+            text += label(rows[i][0], name_width)
+            text += line("  ", (rows[i][1].rjust(number_width), "bold"))
+        out.print(text)
+
+
+def _pair_widths(rows: Sequence[tuple[str, str]], height: int) -> list[tuple[int, int]]:
+    """Widest name and number of each column of so many rows."""
+    return [
+        (
+            max(cell_len(name) for name, _ in rows[i : i + height]),
+            max(cell_len(number) for _, number in rows[i : i + height]),
+        )
+        for i in range(0, len(rows), height)
+    ]
 
 
 def print_columns(
@@ -79,16 +96,16 @@ def _fitting(every: Sequence[Filled], room: int) -> list[Filled]:
     return shown
 
 
-def print_flow(parts: Sequence[str], between: str, out: Console) -> None:
+def print_flow(parts: Sequence[str], between: str, out: Console, *, indent: int = 2) -> None:
     """Prints parts on as few lines as possible, broken between parts."""
     lines: list[str] = []
     for part in parts:
-        if lines and 2 + cell_len(f"{lines[-1]}{between}{part}") <= out.width:
+        if lines and indent + cell_len(f"{lines[-1]}{between}{part}") <= out.width:
             lines[-1] += f"{between}{part}"
         else:
             lines.append(part)
     for text in lines:
-        out.print(Padding(line(text, style="dim"), (0, 0, 0, 2), expand=False))
+        out.print(Padding(line(text, style="dim"), (0, 0, 0, indent), expand=False))
 
 
 def _width(column: Filled) -> int:

@@ -68,11 +68,11 @@ def programs(entries: list[Program], stream: TextIO) -> None:
             )
             table.add_row(entry["name"], size(entry["default_size"]), about)
         out.print(Padding(table, (0, 0, 1, 2), expand=False))
-    out.print("The memory is the default of --size. 'pagewalk explain NAME' tells the parameters.")
+    out.print("The memory is the default of --size. 'pagewalk explain NAME' lists the parameters.")
 
 
 def _program(entry: Program) -> Table:
-    """All that can be asked of a built-in program."""
+    """Purpose, size, threads and parameters of a built-in program."""
     table = grid()
     names(table)
     words(table, "dim")

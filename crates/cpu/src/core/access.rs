@@ -9,6 +9,7 @@ use super::{Core, CoreContext, TranslationWait, Waits};
 use crate::cycle_stack::Cause;
 
 impl Core {
+    /// Runs a load. Returns the slot in which its data are ready.
     #[inline]
     pub(super) fn load<B: Below>(
         &mut self,
@@ -21,26 +22,26 @@ impl Core {
         let at = self.dispatch(op.insns);
         let start = self.after_fence(op, at);
         let start = start.max(self.input(op, 0)).max(self.input(op, 1));
-        let ask = self.cycle(start);
+        let requested = self.cycle(start);
         let (low, high) = bytes(op);
         let (translated, data);
         if high >= LINE_BYTES {
-            (translated, data) = self.split_load(op, ask, context)?;
+            (translated, data) = self.split_load(op, requested, context)?;
         } else {
-            let t = self.translate(op.va, Access::Read, op.pc, ask, context)?;
+            let t = self.translate(op.va, Access::Read, op.pc, requested, context)?;
             translated = TranslationWait::of(&t);
             let line = op.va >> LINE_SHIFT;
-            if let Some(stored) = self.stores.forward(line, low as u8, high as u8, ask) {
+            if let Some(stored) = self.stores.forward(line, low as u8, high as u8, requested) {
                 self.stats.forwarded_loads += 1;
                 data = Done::new(t.ready.max(stored) + self.load_to_use, Level::L1);
             } else {
                 data = self.request(RequestKind::Load, t.pa, op.pc, t.ready, context.below);
             }
         }
-        // Nearly all loads take the latency of a hit: only the others are recorded.
-        if data.at != ask + self.load_to_use {
-            self.long_loads.record(data.at - ask);
-            self.stats.load_translation_cycles += translated.known - ask;
+        // Nearly all loads take the latency of a hit, so only the others are recorded.
+        if data.at != requested + self.load_to_use {
+            self.long_loads.record(data.at - requested);
+            self.stats.load_translation_cycles += translated.known - requested;
             if translated.walk_start < translated.known {
                 let entries = self.mmu.walk_read_memory();
                 self.walked_loads.count(entries, data.level);
@@ -63,6 +64,7 @@ impl Core {
         Ok(done)
     }
 
+    /// Runs a store. Returns the slot in which its address is translated and its data are ready.
     #[inline]
     pub(super) fn store<B: Below>(
         &mut self,
@@ -77,14 +79,14 @@ impl Core {
         let at = self.dispatch(op.insns);
         let start = self.after_fence(op, at).max(self.input(op, 0));
         let data = at.max(self.input(op, 1));
-        let ask = self.cycle(start);
+        let requested = self.cycle(start);
         let (low, high) = bytes(op);
         let split = high >= LINE_BYTES;
-        let t = self.translate(op.va, Access::Write, op.pc, ask, context)?;
+        let t = self.translate(op.va, Access::Write, op.pc, requested, context)?;
         let mut translated = TranslationWait::of(&t);
         let mut second = PhysAddr(0);
         if split {
-            let u = self.translate_second(op, &t, Access::Write, ask, context)?;
+            let u = self.translate_second(op, &t, Access::Write, requested, context)?;
             second = u.pa;
             if u.ready > translated.known {
                 translated = TranslationWait::of(&u);
@@ -92,8 +94,8 @@ impl Core {
         }
         let known = translated.known * self.width;
         let done = data.max(start).max(known);
-        // Address and data of a store arrive independently: the later one determines completion.
-        let slot = if data > known || translated.known == ask {
+        // Address and data of a store become ready independently: the later one completes it.
+        let slot = if data > known || translated.known == requested {
             self.retire_executed(op.insns, at, done)
         } else {
             let waits = Waits {
@@ -132,6 +134,7 @@ impl Core {
         Ok(done)
     }
 
+    /// Translates `va` for the instruction at `pc`, from `now` on.
     #[inline(always)]
     pub(super) fn translate<B: Below>(
         &mut self,
@@ -155,6 +158,7 @@ impl Core {
         t
     }
 
+    /// Requests a line from the core's caches at `now`.
     #[inline(always)]
     pub(super) fn request<B: Below>(
         &mut self,
@@ -191,16 +195,16 @@ impl Core {
         self.translate(va, access, op.pc, now, context)
     }
 
-    /// A load that spans two lines: the later translation and the later line.
+    /// Runs a load that spans two lines. Returns the later translation and the later line.
     #[cold]
     pub(super) fn split_load<B: Below>(
         &mut self,
         op: &Op,
-        ask: Cycle,
+        requested: Cycle,
         context: &mut CoreContext<'_, B>,
     ) -> Result<(TranslationWait, Done), Fault> {
-        let t = self.translate(op.va, Access::Read, op.pc, ask, context)?;
-        let u = self.translate_second(op, &t, Access::Read, ask, context)?;
+        let t = self.translate(op.va, Access::Read, op.pc, requested, context)?;
+        let u = self.translate_second(op, &t, Access::Read, requested, context)?;
         self.stats.split_accesses += 1;
         let later = if u.ready > t.ready { &u } else { &t };
         let (low, high) = bytes(op);
@@ -209,8 +213,8 @@ impl Core {
         // caches.
         let stores = &self.stores;
         let halves = [
-            stores.forward(line, low as u8, LINE_BYTES as u8 - 1, ask),
-            stores.forward(line + 1, 0, (high - LINE_BYTES) as u8, ask),
+            stores.forward(line, low as u8, LINE_BYTES as u8 - 1, requested),
+            stores.forward(line + 1, 0, (high - LINE_BYTES) as u8, requested),
         ];
         let mut half = |data: Option<Cycle>, t: &Translated| match data {
             Some(data) => Done::new(t.ready.max(data) + self.load_to_use, Level::L1),

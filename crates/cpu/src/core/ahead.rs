@@ -9,28 +9,29 @@ use pagewalk_units::{Asid, LINE_SHIFT, PhysAddr, VirtAddr};
 
 use super::{Core, CoreContext, NO_LINE};
 
-/// Ops of a step.
+/// Ops that one step of the lookahead takes.
 pub(super) const STEP: usize = 16;
-/// Steps from an address to the last data structure that it leads to.
+/// Steps from an op's address to the last host data that its access reads: page table, private
+/// caches, L3.
 pub(super) const STEPS: usize = 4;
-/// Recently seen lines, direct-mapped. Their number is that of a first-level cache's lines, and
-/// they are mostly the same.
+/// Recently seen lines, direct-mapped: about those of a first-level cache, whose accesses need no
+/// lookahead.
 const SEEN: usize = 512;
 /// Distances of the lines beyond a sequential access that a prefetcher may request.
 const BEYOND: std::ops::RangeInclusive<u64> = 3..=4;
 
-/// Addresses of a step: lines, page-table entries, victims. Addresses that do not fit are not
-/// prefetched.
+/// Addresses found in a step: lines, page-table entries, victims. Addresses beyond its capacity are
+/// not prefetched.
 type Noted<A> = ArrayVec<A, { 3 * STEP }>;
 
-/// Lookahead over the next ops of functional warming. The host's time is mostly spent waiting for
-/// the tags of large caches and for page tables. The lookahead therefore goes through the next ops
-/// in steps, each of which prefetches into the host's caches the data that the next step reads. It
-/// changes no simulated state.
-pub(super) struct Lookout {
+/// Lookahead over the next ops of functional warming. The host mostly waits for the tags of large
+/// caches and for page tables. The lookahead therefore takes the next ops in steps. Each step
+/// prefetches into the host's caches the data that the next step reads. It changes no simulated
+/// state.
+pub(super) struct Lookahead {
     /// The ops: address and number.
     ops: (usize, usize),
-    /// Number of ops that were looked ahead at.
+    /// Number of the first op that the lookahead has not reached.
     to: usize,
     /// Recently seen lines, which are skipped.
     seen: [u64; SEEN],
@@ -39,7 +40,7 @@ pub(super) struct Lookout {
     /// The last page. `known`: translation of its first byte.
     page: u64,
     known: Ahead,
-    /// Physical addresses of data. `walked`: addresses still to be translated.
+    /// Physical addresses of data. `walked`: virtual addresses that no TLB could translate.
     found: Noted<PhysAddr>,
     walked: Noted<VirtAddr>,
     /// Lines to look up in the private caches.
@@ -48,9 +49,10 @@ pub(super) struct Lookout {
     third: Noted<PhysAddr>,
 }
 
-impl Lookout {
+impl Lookahead {
+    /// A lookahead that has seen no op.
     pub(super) fn new() -> Self {
-        Lookout {
+        Lookahead {
             ops: (0, 0),
             to: 0,
             seen: [NO_LINE; SEEN],
@@ -106,35 +108,36 @@ impl Core {
     /// Looks far enough ahead of `ops[at]` for the host's prefetches to complete in time. Returns
     /// the op before which to look ahead again.
     #[inline(never)]
-    pub(super) fn look_out<B: Below>(
+    pub(super) fn look_ahead<B: Below>(
         &mut self,
         ops: &[Op],
         at: usize,
         context: &CoreContext<'_, B>,
     ) -> usize {
         let these = (ops.as_ptr().addr(), ops.len());
-        let l = &mut self.lookout;
+        let l = &mut self.lookahead;
         if l.ops != these || l.to < at || l.to > at + STEPS * STEP {
             l.ops = these;
             l.to = at;
             l.page = NO_LINE;
         }
-        while self.lookout.to < at + STEPS * STEP {
+        while self.lookahead.to < at + STEPS * STEP {
             self.step_ahead(ops, context);
         }
-        self.lookout.to + STEP - STEPS * STEP
+        self.lookahead.to + STEP - STEPS * STEP
     }
 
+    /// One step: serves the addresses of earlier steps, oldest first, and takes the next ops.
     #[inline(always)]
     fn step_ahead<B: Below>(&mut self, ops: &[Op], context: &CoreContext<'_, B>) {
-        let l = &mut *self.lookout;
+        let l = &mut *self.lookahead;
         let below = &*context.below;
         for at in l.third.drain(..) {
             below.host_prefetch_place(at);
         }
         for at in l.second.drain(..) {
-            let (asked, pushed) = self.private.look_below(at, below);
-            if asked {
+            let (requested, pushed) = self.private.look_below(at, below);
+            if requested {
                 let _ = l.third.try_push(at);
             }
             if let Some(pushed) = pushed {
@@ -166,10 +169,10 @@ impl Core {
         let mut lines = [0; STEP];
         let n = l.lines(ops, &mut lines);
         for &line in &lines[..n] {
-            let goes_on = line == l.line.wrapping_add(1);
+            let is_sequential = line == l.line.wrapping_add(1);
             l.line = line;
             l.note(line, &self.mmu, context.asid, context.view);
-            if !goes_on {
+            if !is_sequential {
                 continue;
             }
             for line in BEYOND.map(|far| line.wrapping_add(far)) {

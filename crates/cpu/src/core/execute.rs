@@ -52,11 +52,11 @@ impl Core {
     pub(super) fn step_through(&mut self, n: u64, latency: u64, inputs: u64) -> u64 {
         let mut chain = inputs;
         let mut done = 0;
-        // k latency minus n times the cycles used so far; at most zero after each step.
+        // k * latency - n * (cycles used so far): at most zero after each instruction.
         let mut owed = 0i64;
         let (mut free, mut room) = (0, 0);
         for _ in 0..n {
-            // The `room` entries become free one per slot, as instructions dispatch.
+            // `room` entries become free in consecutive slots, from `free` on.
             if room == 0 {
                 (free, room) = self.rob.room();
             }
@@ -77,6 +77,8 @@ impl Core {
         done
     }
 
+    /// Runs the branch `ops[number]`, with its wrong path if it is mispredicted. Returns the slot
+    /// in which it is resolved.
     #[inline]
     pub(super) fn branch<B: Below>(
         &mut self,

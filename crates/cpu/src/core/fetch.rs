@@ -26,9 +26,9 @@ impl Core {
         }
     }
 
-    /// Fetches the lines from the last instruction up to this op's. The front end does not run
-    /// ahead: a line is requested when its first instruction is next to dispatch, one line after
-    /// the other. The pipeline hides the latency of a hit, and nothing beyond it.
+    /// Fetches the lines after the last fetched one, up to this op's. The front end does not fetch
+    /// ahead: it requests a line when the line's first instruction is next to dispatch, one line
+    /// after the other. The pipeline hides the latency of a hit, and nothing beyond it.
     #[inline(never)]
     pub(super) fn fetch_lines<B: Below>(
         &mut self,

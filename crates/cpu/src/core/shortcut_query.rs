@@ -9,10 +9,10 @@ use super::{Core, CoreContext, TranslationWait, Waits};
 impl Core {
     /// Executes the op at which [`Core::run`] ended with [`super::Stop::Query`].
     ///
-    /// Its result is ready when three conditions hold: all lines that `query_result` names have
-    /// arrived (unless it is `at_once`), the walk beside them has ended, if there is one, and the
-    /// latency has passed. A line that it writes is requested at retirement. Without a result
-    /// (there is no shortcut) the op is an instruction of one cycle.
+    /// The latency of `query_result` begins when all lines that it reads have arrived (unless it is
+    /// `at_once`) and its walk has ended, if there is one. Lines and walk overlap. A line that the
+    /// query writes is requested at retirement. Without a shortcut there is no `query_result`, and
+    /// the op is an instruction of one cycle.
     pub fn run_query<B: Below>(
         &mut self,
         op: &Op,
@@ -25,20 +25,20 @@ impl Core {
         let now = self.cycle(start);
         let asid = context.asid;
         let unit = query_result.map_or(Unit::Nothing, |l| l.unit);
-        let asked = self.mmu.begin_query(
+        let query = self.mmu.begin_query(
             &unit,
             asid,
             now,
             &mut context.walk_context(&mut self.private),
         );
-        let mut back = Done::new(asked.start, Level::L1);
+        let mut back = Done::new(query.start, Level::L1);
         for &line in query_result.iter().flat_map(|l| &l.reads) {
-            let done = self.request(RequestKind::Load, line, op.pc, asked.start, context.below);
+            let done = self.request(RequestKind::Load, line, op.pc, query.start, context.below);
             if done.at > back.at && !query_result.is_some_and(|l| l.at_once) {
                 back = done;
             }
         }
-        let (began, known) = asked.walk;
+        let (began, known) = query.walk;
         let latency = query_result.map_or(1, |l| u64::from(l.latency));
         let done = start.max(back.at.max(known) * self.width) + latency * self.width;
         // If the walk ends after the lines, the wait is charged to the walk alone.
@@ -64,8 +64,9 @@ impl Core {
             let request = self.request(RequestKind::Store, line, op.pc, written, context.below);
             written = request.at;
         }
-        let replied = self.cycle(done);
-        self.mmu.end_query(&unit, asid, asked, (replied, written));
+        let result_ready = self.cycle(done);
+        self.mmu
+            .end_query(&unit, asid, query, (result_ready, written));
         if let Some(w) = &mut self.wrong {
             w.learn(std::slice::from_ref(op));
         }

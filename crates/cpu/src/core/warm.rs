@@ -11,9 +11,9 @@ use pagewalk_units::{Access, LINE_BYTES, LINE_SHIFT, PhysAddr, VirtAddr};
 use super::access::bytes;
 use super::{Core, CoreContext, NO_LINE, Ran, Stop};
 
-/// Accesses of a step of [`Core::warm_lines`]. It translates all of a step before it warms caches
-/// by the first. The resulting state depends on where a step begins, so steps begin at multiples of
-/// this.
+/// Accesses in a step of [`Core::warm_lines`]. A step first translates all its accesses, and then
+/// warms the caches. The final state depends on where steps begin, so they begin at multiples of
+/// this number.
 pub const TOGETHER: usize = 16;
 /// log2 of the bytes of the smallest page.
 const PAGE_SHIFT: u32 = 12;
@@ -66,12 +66,11 @@ impl LastPage {
 
 impl Core {
     /// Runs `ops[at..]` in functional warming until [`Core::instructions`] reaches `limit`: updates
-    /// TLBs, caches and predictors in program order. The window empties first, and later
-    /// instructions depend on none of the warmed ones. The clock runs at `cpi_milli`/1000 cycles an
-    /// instruction; only instructions are counted. A fault is as in [`Core::run`], with the time of
-    /// the latest walk.
-    // Separate from timed execution, which would otherwise save and restore the registers that this
-    // needs.
+    /// TLBs, caches and predictors in program order. The window is emptied first, and later
+    /// instructions have no dependences on warmed ones. The clock advances by `cpi_milli`/1000
+    /// cycles an instruction. Only instructions are counted. A fault is as in [`Core::run`], at the
+    /// time of the latest walk.
+    // Not inlined: timed execution would otherwise save and restore the registers that this needs.
     #[inline(never)]
     pub fn warm<B: Below>(
         &mut self,
@@ -97,7 +96,7 @@ impl Core {
                 break Stop::NeedBatch;
             };
             if at >= look {
-                look = self.look_out(ops, at, context);
+                look = self.look_ahead(ops, at, context);
             }
             if let Err(fault) = self.warm_op(op, context) {
                 break Stop::Fault(fault);
@@ -132,8 +131,8 @@ impl Core {
         self.predictor.mark_stale();
     }
 
-    /// Lookups and branches whose outcome is uncertain because of stale state: the L1I, the L1D,
-    /// the L2, the first and the second level of TLBs, the branch predictor.
+    /// Lookups and branches whose outcome is uncertain because of stale state: L1I, L1D, L2, first
+    /// and second level of TLBs, branch predictor.
     pub fn stale(&self) -> [StaleOutcomes; 6] {
         let [l1i, l1d, l2] = self.private.stale();
         let [first, second] = self.mmu.stale();
@@ -153,6 +152,7 @@ impl Core {
         self.run_clock(instructions, cpi_milli);
     }
 
+    /// Advances the clock by `instructions` of `cpi_milli`/1000 cycles each.
     fn run_clock(&mut self, instructions: u64, cpi_milli: u64) {
         self.warm_rest += instructions * cpi_milli;
         let slots = self.warm_rest / 1000 * self.width;
@@ -163,10 +163,10 @@ impl Core {
     }
 
     /// Begins filtered functional warming. Until [`Core::end_filtered_warming`], only
-    /// [`Core::warm_lines`] may be called. `alone`: this is the only core, and nothing else
-    /// accesses its caches.
-    pub fn begin_filtered_warming(&mut self, view: &View<'_>, alone: bool) {
-        if alone && self.mmu.begin_filtered_warming(view) {
+    /// [`Core::warm_lines`] may be called. `lru_stacks`: LRU stacks may replace the TLBs and
+    /// the L2, because neither another core nor a shortcut query accesses them.
+    pub fn begin_filtered_warming(&mut self, view: &View<'_>, lru_stacks: bool) {
+        if lru_stacks && self.mmu.begin_filtered_warming(view) {
             self.private.begin_filtered_warming();
         }
     }
@@ -180,9 +180,9 @@ impl Core {
     /// Warms TLBs, the L2 and the levels below by `accesses[at..]`, which the filter of recent
     /// lines has let through.
     ///
-    /// The accesses are known to miss the first-level caches, and are not filled there: their
-    /// contents are replaced before the next sample. Returns the position reached, and the fault of
-    /// the access there, if any.
+    /// The accesses are taken to miss the first-level caches and do not fill them: the detailed
+    /// warm-up before the next sample replaces their contents. Returns the position reached, and
+    /// the fault of the access there, if any.
     #[inline(never)]
     pub fn warm_lines<B: Below>(
         &mut self,
@@ -266,6 +266,7 @@ impl Core {
         (done, fault)
     }
 
+    /// Warms by one op.
     #[inline]
     pub(super) fn warm_op<B: Below>(
         &mut self,
@@ -286,12 +287,13 @@ impl Core {
                 self.redirect(op);
                 Ok(())
             }
-            // One copy of the path through MMU and caches for each kind.
+            // Two calls, so that the compiler specialises the path through MMU and caches for each.
             OpClass::Load => self.warm_data(op, Access::Read, context),
             OpClass::Store => self.warm_data(op, Access::Write, context),
         }
     }
 
+    /// Warms by a load or a store.
     #[inline(always)]
     fn warm_data<B: Below>(
         &mut self,
@@ -318,6 +320,7 @@ impl Core {
         self.warm_line(va, access, op.pc, context)
     }
 
+    /// Warms TLBs and caches by an access to the line of `va`.
     #[inline(always)]
     pub(super) fn warm_line<B: Below>(
         &mut self,
@@ -326,7 +329,7 @@ impl Core {
         pc: u64,
         context: &mut CoreContext<'_, B>,
     ) -> Result<(), Fault> {
-        let at = self.warm_translation(va, access, context)?;
+        let at = self.warm_translation(va, access, pc, context)?;
         let request = Request {
             at,
             kind: kind_of(access),
@@ -343,10 +346,11 @@ impl Core {
         &mut self,
         va: u64,
         access: Access,
+        pc: u64,
         context: &mut CoreContext<'_, B>,
     ) -> Result<PhysAddr, Fault> {
         let asid = context.asid;
         let walk_context = context.walk_context(&mut self.private);
-        self.mmu.warm(asid, VirtAddr(va), access, walk_context)
+        self.mmu.warm(asid, VirtAddr(va), access, pc, walk_context)
     }
 }

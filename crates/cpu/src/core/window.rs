@@ -15,8 +15,8 @@ impl Core {
         self.stall_translated(slot, cause, TranslationWait::at(0));
     }
 
-    /// As [`Core::stall`], for a stall whose first part is the wait for a translation; `known` is 0
-    /// if there is none.
+    /// As [`Core::stall`], for a stall that begins with a wait for a translation.
+    /// `translated.known` is 0 without such a wait.
     #[cold]
     pub(super) fn stall_translated(
         &mut self,
@@ -56,8 +56,8 @@ impl Core {
         slot
     }
 
-    /// Charges the slots from `from` up to `slot` that are lost to stalls of the front end. Returns
-    /// the position reached.
+    /// Charges the slots between `from` and `slot` that stalls of the front end have lost. Returns
+    /// the first slot that is not charged.
     #[inline(always)]
     pub(super) fn charge_front(&mut self, from: u64, slot: u64) -> u64 {
         if self.barrier_count == 0 {
@@ -66,6 +66,7 @@ impl Core {
         self.charge_barriers(from, slot)
     }
 
+    /// As [`Core::charge_front`], if there are stalls.
     #[inline(never)]
     fn charge_barriers(&mut self, mut from: u64, slot: u64) -> u64 {
         let n = self.barrier_count;
@@ -109,7 +110,7 @@ impl Core {
         }
     }
 
-    /// As [`Core::dispatch_simple`], if some instructions find no room at first or retire late.
+    /// As [`Core::dispatch_simple`], if instructions wait for room or delay retirement.
     #[inline(never)]
     fn dispatch_simple_delayed(&mut self, mut n: u64) {
         while n > 0 {
@@ -124,8 +125,8 @@ impl Core {
         }
     }
 
-    /// Charges the slots until `slot`, in which an instruction retires that is dispatched at `at`
-    /// and waits only for its own execution.
+    /// Charges the slots before `slot`, in which an instruction retires. The instruction is
+    /// dispatched at `at`, and waits only for its own execution.
     #[inline(always)]
     pub(super) fn wait_to_retire(&mut self, at: u64, slot: u64) {
         if slot > self.rob.next {
@@ -133,6 +134,7 @@ impl Core {
         }
     }
 
+    /// Charges the slots until `slot` to stalls of the front end before `at`, and to execution.
     // Not inlined: in a loop the compiler would keep everything that this may change in registers.
     #[inline(never)]
     fn account_execution(&mut self, at: u64, slot: u64) {
@@ -140,8 +142,8 @@ impl Core {
         self.charge(from, slot, Cause::Compute);
     }
 
-    /// Dispatches the op's own instruction after the simple ones, and returns its slot. `needed`: 0
-    /// if it is a further micro-operation of the instruction before.
+    /// Dispatches the op's own instruction after the simple ones, and returns its slot. `needed`:
+    /// the op's instructions; 0 for a further micro-operation of the previous instruction.
     #[inline(always)]
     pub(super) fn dispatch(&mut self, needed: u16) -> u64 {
         if needed == 0 {
@@ -192,8 +194,8 @@ impl Core {
         slot
     }
 
-    /// Retires a further micro-operation, done at `done`. It delays its instruction's retirement if
-    /// that is earlier; the slot that the instruction leaves is lost.
+    /// Retires a further micro-operation, done at `done`. If its instruction would retire before
+    /// that, its retirement is delayed, and its former slot is lost.
     #[inline(never)]
     pub(super) fn retire_part(
         &mut self,
@@ -209,7 +211,8 @@ impl Core {
         self.rob.delay_last(done)
     }
 
-    /// As [`Core::retire_part`], for a micro-operation that only waited for its inputs and executed.
+    /// As [`Core::retire_part`], for a micro-operation that only waited for its inputs and
+    /// executed.
     #[inline(never)]
     pub(super) fn retire_executed_part(&mut self, done: u64) -> u64 {
         if done < self.rob.next {
@@ -225,19 +228,19 @@ impl Core {
     fn account(&mut self, slot: u64, start: u64, translated: TranslationWait, data: Done) {
         let mut from = self.charge_front(self.rob.next, slot);
         from = self.charge(from, start.min(slot), Cause::Compute);
-        let ask = self.cycle(start);
-        if translated.known == ask && u32::from(data.held) | data.queued == 0 {
+        let requested = self.cycle(start);
+        if translated.known == requested && u32::from(data.held) | data.queued == 0 {
             // The latency has one part only.
             from = self.charge(from, (data.at * self.width).min(slot), served(data.level));
             self.charge(from, slot, Cause::Compute);
         } else if from < slot {
-            let lookup_done = ask + self.mmu.tlb_lookup_done(Access::Read);
+            let lookup_done = requested + self.mmu.tlb_lookup_done(Access::Read);
             self.account_parts((start, from, slot), lookup_done, translated, data);
         }
     }
 
-    /// As [`Core::account`], for a latency of several parts. `slots`: the request, the slot from which
-    /// it delays retirement, and its end. TLBs are looked up until `lookup_done`.
+    /// As [`Core::account`], for a latency of several parts. `slots`: the request, the slot from
+    /// which it delays retirement, and its end. TLBs are looked up until `lookup_done`.
     #[inline(never)]
     fn account_parts(
         &mut self,
@@ -248,8 +251,8 @@ impl Core {
     ) {
         let (width, known) = (self.width, translated.known);
         let mut split = self.stack.split(slots);
-        // With an earlier translation, the wait for a miss register would have been longer by the
-        // same time: the register becomes free when it does.
+        // If the load waited for an MSHR, the translation cost nothing: with an earlier
+        // translation, the load would have waited longer for the same MSHR.
         if data.held == 0 {
             split.translation(lookup_done, translated.walk_start, known, width);
         } else {

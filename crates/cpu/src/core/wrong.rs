@@ -1,10 +1,11 @@
 //! The wrong path of a mispredicted branch, until the branch is resolved.
 //!
-//! Its instructions are those that came after the branch when it last went the other way, block
-//! after block as predicted. They enter the window behind the branch, occupy it and the load queue,
-//! and wait for their producers. None retires, stores do nothing, and nothing is fetched from the
-//! instruction cache. A load accesses the MMU and the caches like any other if its address is
-//! known, its page is mapped, and its inputs are ready before the branch is resolved.
+//! The first block of the wrong path is the code that came after the branch when it last went the
+//! other way. The branch predictor selects each further block. The instructions take entries of the
+//! reorder buffer and the load queue after the branch, and wait for their producers. None retires,
+//! stores do nothing, and nothing is fetched from the instruction cache. A load accesses the MMU
+//! and the caches as on the right path, if its address is known, its page is mapped, and its inputs
+//! are ready before the branch is resolved.
 
 use pagewalk_memory::{Below, RequestKind};
 use pagewalk_mmu::{Fault, Translated, is_mapped};
@@ -22,7 +23,7 @@ use crate::wrong_path::{
 const LATE: u64 = u64::MAX - 1;
 /// Slot of an input that is unknown.
 const UNKNOWN: u64 = u64::MAX;
-/// Most ops of the right path to look ahead at.
+/// Most ops of the right path with which a wrong path is compared.
 const AHEAD: usize = 1024;
 
 /// Result of an op of a wrong path.
@@ -40,8 +41,9 @@ struct Path<'a> {
     right: &'a [Op],
     /// Number of the wrong path's first op.
     base: u64,
-    /// Next dispatch slot. `resolved`: slot in which the branch is resolved.
+    /// Next dispatch slot.
     slot: u64,
+    /// Slot in which the branch is resolved.
     resolved: u64,
     instructions: u64,
     loads: u64,
@@ -58,15 +60,15 @@ struct Inputs {
     producers: [Producer; 2],
 }
 
-/// Source of an address.
+/// Source of a load's address on a wrong path.
 #[derive(Clone, Copy)]
-enum Source {
+enum AddressSource {
     Converged,
     Known(Known),
 }
 
 impl Core {
-    /// Trains the wrong-path state with ops that this core does not run.
+    /// Learns code and addresses from ops that this core does not run.
     pub fn learn(&mut self, asid: Asid, ops: &[Op]) {
         if let Some(w) = &mut self.wrong {
             w.enter(asid);
@@ -91,11 +93,11 @@ impl Core {
         w.learn(&ops[w.until..at]);
         w.until = at;
         let branch = &ops[at];
-        let (departed, foretold) = self.predictor.depart(branch);
+        let (departed, predicted_target) = self.predictor.depart(branch);
         let (name, mut before) = w.branch(branch);
         let mut calls = w.calls();
         let other_way = branch.flags & flags::TAKEN == 0;
-        let goes = after(name, branch, other_way, foretold, &mut calls);
+        let goes = after(name, branch, other_way, predicted_target, &mut calls);
         match goes.and_then(|key| w.block(key)) {
             None => w.stats.unknown_episodes += 1,
             Some(block) => {
@@ -121,8 +123,8 @@ impl Core {
         self.wrong = Some(w);
     }
 
-    /// The ops after a branch that fit into the window with it. `before`: state that names the
-    /// branch.
+    /// The ops of the right path that fit into the window after the branch. `before`: the naming
+    /// state at the branch ([`WrongPath::branch`]).
     fn right_path<'a>(
         &self,
         w: &mut WrongPath,
@@ -178,8 +180,8 @@ impl Core {
         }
     }
 
-    /// Dispatch slot of an op's own instruction; `None` if it does not dispatch before the branch
-    /// is resolved.
+    /// Dispatch slot of an op's own instruction; `None` if that is not before the branch is
+    /// resolved.
     fn dispatch_wrong(&self, op: &Op, path: &mut Path<'_>) -> Option<u64> {
         let n = u64::from(op.insns);
         if n == 0 {
@@ -231,21 +233,21 @@ impl Core {
             }
             OpClass::Load => {
                 let address = match same {
-                    Some(j) => Some((path.right[j].va, Source::Converged)),
+                    Some(j) => Some((path.right[j].va, AddressSource::Converged)),
                     None if known => w
                         .address(name, inputs.from)
-                        .map(|(va, known)| (va, Source::Known(known))),
+                        .map(|(va, known)| (va, AddressSource::Known(known))),
                     None => None,
                 };
                 self.load_wrong(w, (op, address), (start, path.resolved), context)
             }
             OpClass::Store | OpClass::Branch | OpClass::Query => (start, NOWHERE),
         };
-        // The right path may have stored to these bytes by then.
+        // The right path may store to these bytes before its own load reads them.
         let load = op.kind == OpClass::Load;
         let same = same.filter(|&j| at != UNKNOWN && !(load && w.ahead.writes(path.right[j].va)));
         path.made.push(Made { at, same });
-        w.pass(n, name, origin);
+        w.record_result(n, name, origin);
     }
 
     /// Inputs of the op with number `n`.
@@ -292,7 +294,7 @@ impl Core {
     fn load_wrong<B: Below>(
         &mut self,
         w: &mut WrongPath,
-        (op, address): (&Op, Option<(u64, Source)>),
+        (op, address): (&Op, Option<(u64, AddressSource)>),
         (start, resolved): (u64, u64),
         context: &mut CoreContext<'_, B>,
     ) -> (u64, Origin) {
@@ -315,13 +317,13 @@ impl Core {
         let s = &mut w.stats;
         s.loads += 1;
         match source {
-            Source::Converged => s.converged_loads += 1,
-            Source::Known(Known::Constant) => s.constant_loads += 1,
-            Source::Known(Known::Remembered) => s.remembered_loads += 1,
+            AddressSource::Converged => s.converged_loads += 1,
+            AddressSource::Known(Known::Constant) => s.constant_loads += 1,
+            AddressSource::Known(Known::Remembered) => s.remembered_loads += 1,
         }
         let (misses, walks) = (self.mmu.data_misses(), self.mmu.walks());
-        let ask = self.cycle(start);
-        let at = self.read_wrong(&op, ask, context).unwrap_or(ask);
+        let now = self.cycle(start);
+        let at = self.read_wrong(&op, now, context).unwrap_or(now);
         w.stats.l1d_tlb_misses += self.mmu.data_misses() - misses;
         w.stats.walks += self.mmu.walks() - walks;
         (at * self.width, w.loads(va))
@@ -368,8 +370,8 @@ impl Core {
 }
 
 impl Path<'_> {
-    /// True if op `j` of the right path has the same inputs as `op`, an earlier execution of the
-    /// same instruction, has here.
+    /// True if op `j` of the right path has the same inputs as `op` has on the wrong path. `op` is
+    /// an earlier execution of the same instruction.
     fn agrees(&self, op: &Op, inputs: &Inputs, j: usize) -> bool {
         let right = &self.right[j];
         right.kind == op.kind

@@ -9,8 +9,8 @@ pub(crate) enum Known {
     Remembered,
 }
 
-/// Times in a row that a load without inputs must have had the same address: an input may be one
-/// that no op made, such as a counter in a register.
+/// Times in a row that a load without known inputs must have had the same address to be predicted.
+/// It may have an input that no op made, such as a counter in a register.
 const SURE: u32 = 3;
 
 /// Associativity.
@@ -20,9 +20,9 @@ const WAYS: usize = 4;
 /// while.
 #[derive(Clone, Debug)]
 pub(super) struct Addresses {
-    // Zeroed integers take memory of the host only where they are written.
-    /// For each entry the upper bits of its key, and in the lowest two bits the number of times in
-    /// a row that its address was right.
+    // Zeroed arrays take host memory only where they are written.
+    /// For each entry the upper bits of its key. The lowest two bits count how often in a row its
+    /// address was right.
     tags: Box<[[u32; WAYS]]>,
     addresses: Box<[[u64; WAYS]]>,
 }
@@ -52,8 +52,8 @@ impl Addresses {
         (at, (h >> 32) as u32 & !3)
     }
 
-    /// Learns that the load of this key has accessed `va`. `new`: it may replace another entry.
-    /// Returns true if an address was known, right or wrong.
+    /// Learns that the load of this key has accessed `va`. `new`: a new key may get an entry.
+    /// Returns true if the key had an address, right or wrong.
     #[inline]
     pub fn learn(&mut self, key: u64, va: u64, new: bool) -> bool {
         let (at, tag) = self.place(key);

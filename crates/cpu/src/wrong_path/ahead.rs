@@ -4,7 +4,9 @@ use pagewalk_stream::{Op, OpClass};
 
 /// Slots of the table of ops by name.
 const SLOTS: usize = 2048;
+/// Words of the filter of written words.
 const FILTER: usize = 32;
+/// Number of no op.
 const NONE: u16 = u16::MAX;
 
 /// The ops after a branch, by name and in order.
@@ -13,6 +15,7 @@ pub(crate) struct Ahead {
     slots: Box<[(u64, u32, u16)]>,
     /// For each op, the next op of the same name.
     next: Vec<u16>,
+    /// Number of the current wrong path, which marks valid slots.
     episode: u32,
     /// Words that the ops write, as a filter without false negatives.
     written: [u64; FILTER],
@@ -25,6 +28,7 @@ fn bit(va: u64) -> (usize, u64) {
 }
 
 impl Ahead {
+    /// An empty table.
     pub fn new() -> Self {
         Ahead {
             slots: vec![(0, 0, NONE); SLOTS].into(),

@@ -4,13 +4,14 @@ use pagewalk_stream::{Op, OpClass};
 
 /// Most ops of a block; of a longer one only these are known.
 const LONGEST: usize = 64;
-/// Most producers that are remembered for an input.
+/// Most producers that are kept for an input.
 const MAKERS: usize = 4;
 
-/// A load whose inputs' origins never recur is no longer remembered, except one time in this many.
+/// The origins of a load's inputs may never recur. New addresses of such a load are then stored for
+/// one op in this many only.
 pub(super) const TRIED: u64 = 16;
-/// Saturation value of [`Learned::again`]: a load is no longer remembered after this many
-/// executions in a row without recurrence.
+/// Saturation value of [`Learned::again`]: executions in a row without recurrence after which new
+/// addresses of a load are no longer stored.
 const AGAIN: u8 = 64;
 
 /// Producers of an op's input.
@@ -25,14 +26,18 @@ pub(crate) struct Input {
 /// The last execution of an op.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Learned {
+    /// Name of the op.
     pub name: u64,
+    /// The op.
     pub op: Op,
+    /// Producers of its inputs.
     pub inputs: [Input; 2],
     /// For a load: saturating count of recent executions whose inputs' origins had been seen
     /// before.
     pub again: u8,
 }
 
+/// A block: the key of the branch before it, and its ops.
 #[derive(Clone, Debug, Default)]
 struct Block {
     key: u64,
@@ -61,11 +66,13 @@ impl Code {
         (super::addresses::hash(key) >> 7) as usize & (self.blocks.len() - 1)
     }
 
+    /// The block with this key, if it is known.
     pub fn find(&self, key: u64) -> Option<usize> {
         let slot = self.slot(key);
         (self.blocks[slot].key == key).then_some(slot)
     }
 
+    /// Op `k` of a block, if it has that many.
     pub fn op(&self, block: usize, k: usize) -> Option<Learned> {
         self.blocks[block].ops.get(k).copied()
     }
@@ -87,7 +94,7 @@ impl Code {
         self.current = None;
     }
 
-    /// True if the address of the last learned load should be remembered.
+    /// True if a new address of the last learned load should be stored.
     #[inline]
     pub fn remembers(&self) -> bool {
         self.last().is_none_or(|l| l.again > 0)

@@ -6,8 +6,9 @@ use super::{Origin, mix};
 
 /// Number of instructions whose distances are known.
 const INSTRUCTIONS: usize = 1 << 14;
-/// Times that a distance must have been right to be used. `MOST`: saturation value.
+/// Times that a distance must have been right to be used.
 const SURE: u8 = 2;
+/// Saturation value of that count.
 const MOST: u8 = 7;
 
 /// Distance from a pointer at which an instruction accesses memory.
@@ -18,8 +19,8 @@ struct Distance {
     sure: u8,
 }
 
-/// Table of distances by instruction. Pointer values are known up to a constant, which is set by
-/// the first instruction that uses the pointer.
+/// Table of distances by instruction. Values of pointers are known up to a constant. The first
+/// instruction that uses a pointer has the distance 0, and other distances are relative to it.
 #[derive(Clone, Debug)]
 pub(super) struct Pointers {
     distances: Box<[Distance]>,
@@ -31,6 +32,7 @@ fn key(origin: Origin) -> u64 {
 }
 
 impl Pointers {
+    /// An empty table.
     pub fn new() -> Self {
         Pointers {
             distances: vec![Distance::default(); INSTRUCTIONS].into(),
@@ -43,7 +45,8 @@ impl Pointers {
     }
 
     /// Learns that the instruction has accessed `va` by an input of this origin. `new`: a new
-    /// origin may be remembered. Returns whether the origin was known, and whether the address was.
+    /// origin may get an entry. Returns two flags: the origin was known, and the address was
+    /// predicted.
     #[inline]
     pub fn learn(
         &mut self,

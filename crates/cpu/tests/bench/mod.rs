@@ -86,7 +86,7 @@ impl Bench {
         Self::with(spec, &perfect(), 256)
     }
     /// Calls `work` with the core and its context.
-    fn lend<R>(&mut self, work: impl FnOnce(&mut Core, CoreContext<'_, Memory>) -> R) -> R {
+    fn with_context<R>(&mut self, work: impl FnOnce(&mut Core, CoreContext<'_, Memory>) -> R) -> R {
         let view = View::Native(&self.table);
         let context = CoreContext {
             asid: Asid(1),
@@ -99,7 +99,7 @@ impl Bench {
     }
     /// Runs `ops` from the one at `at` on, as [`Core::run`] does.
     pub fn run_until(&mut self, ops: &[Op], at: usize, until: Cycle, limit: u64) -> Ran {
-        self.lend(|core, context| core.run(ops, at, until, limit, context))
+        self.with_context(|core, context| core.run(ops, at, until, limit, context))
     }
     /// Runs all `ops` from an empty window. Returns their cycles.
     pub fn run(&mut self, ops: &[Op]) -> Cycle {
@@ -111,15 +111,15 @@ impl Bench {
     }
     /// Warms with all `ops`.
     pub fn warm(&mut self, ops: &[Op]) -> Ran {
-        self.lend(|core, context| core.warm(ops, 0, u64::MAX, 1000, context))
+        self.with_context(|core, context| core.warm(ops, 0, u64::MAX, 1000, context))
     }
     /// Runs a query, timed.
-    pub fn run_query(&mut self, op: &Op, looked: Option<&QueryResult>) {
-        self.lend(|core, context| core.run_query(op, looked, context));
+    pub fn run_query(&mut self, op: &Op, result: Option<&QueryResult>) {
+        self.with_context(|core, context| core.run_query(op, result, context));
     }
     /// Runs a query in functional warming.
-    pub fn warm_query(&mut self, op: &Op, looked: Option<&QueryResult>) {
-        self.lend(|core, context| core.warm_query(op, looked, 1000, context));
+    pub fn warm_query(&mut self, op: &Op, result: Option<&QueryResult>) {
+        self.with_context(|core, context| core.warm_query(op, result, 1000, context));
     }
     /// The core's counters.
     pub fn stats(&self) -> CoreStats {

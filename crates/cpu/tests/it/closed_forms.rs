@@ -44,8 +44,8 @@ fn a_chain_that_misses_the_tlb_costs_lookups_reads_and_data() {
     let mut m = mmu();
     m.walk_caches.entries = 0;
     let mut b = Bench::with(&spec(), &m, 256);
-    // More pages than the TLB reaches, their entries (8 bytes each) all in the
-    // L2; data lines spread over the sets, out of the L1 and in the L2 too.
+    // More pages than the TLB reaches. Their entries of 8 bytes are all in the L2. Data lines are
+    // spread over the sets, and lie in the L2 and not in the L1.
     let pages = 4096u64;
     let chain = |i: u64| after(load(i % pages * 4096 + i % pages / 32 % 64 * 64), 1);
     for _ in 0..3 {
@@ -289,7 +289,7 @@ fn a_forwarded_load_takes_the_stores_data() {
     let cycles = b.run(&ops);
     assert!((DRAM + L1 + 1..DRAM + L1 + 4).contains(&cycles), "{cycles}");
     assert_eq!(b.stats().forwarded_loads, 2);
-    // Bytes beside the store's are not forwarded.
+    // Bytes that the store does not write are not forwarded.
     b.run(&[store(64), load(72), load(56)]);
     assert_eq!(b.stats().forwarded_loads, 2);
     b.run(&[
@@ -489,7 +489,7 @@ fn patterns_are_predicted_and_coins_are_not() {
 }
 
 #[test]
-fn calls_pair_with_returns_and_targets_follow_history() {
+fn calls_pair_with_returns_and_targets_depend_on_history() {
     let mut b = Bench::new(&spec());
     let call = |pc: u64| Op {
         va: PC,
@@ -513,7 +513,7 @@ fn calls_pair_with_returns_and_targets_follow_history() {
     ops.extend((0..33).rev().map(|i| ret(PC + i * 8 + 5)));
     b.run(&ops);
     assert_eq!(b.stats().mispredictions, 1);
-    // An interpreter's jump whose target follows the branch before it.
+    // An interpreter's jump whose target depends on the branch before it.
     let mut b = Bench::new(&spec());
     let ops: Vec<Op> = (0..20_000u64)
         .flat_map(|i| {

@@ -10,7 +10,7 @@ const LATENCY: u8 = 5;
 /// Address of the rows; no data lies there.
 const ROWS: u64 = 1 << 32;
 
-fn ask() -> Op {
+fn query() -> Op {
     Op {
         pc: PC,
         insns: 1,
@@ -19,7 +19,7 @@ fn ask() -> Op {
     }
 }
 
-fn looked(lines: &[u64], written: bool) -> QueryResult {
+fn result_of(lines: &[u64], written: bool) -> QueryResult {
     let at = |line: &u64| PhysAddr(ROWS + 64 * line);
     QueryResult {
         value: 0,
@@ -34,15 +34,15 @@ fn looked(lines: &[u64], written: bool) -> QueryResult {
 fn run(b: &mut Bench, ops: &[Op], answer: impl Fn(u64) -> Option<QueryResult>) -> Cycle {
     let before = b.core.finish();
     b.core.idle(before);
-    let (mut at, mut asked) = (0, 0);
+    let (mut at, mut queries) = (0, 0);
     loop {
         let ran = b.run_until(ops, at, u64::MAX, u64::MAX);
         match ran.stop {
             Stop::Query => {
                 assert_eq!(ops[ran.at].kind, OpClass::Query);
-                let looked = answer(asked);
-                b.run_query(&ops[ran.at], looked.as_ref());
-                asked += 1;
+                let result = answer(queries);
+                b.run_query(&ops[ran.at], result.as_ref());
+                queries += 1;
                 at = ran.at + 1;
             }
             Stop::NeedBatch => return b.core.finish() - before,
@@ -58,72 +58,72 @@ fn begun() -> Bench {
 }
 
 #[test]
-fn a_chain_of_questions_costs_the_line_and_the_match_each() {
+fn a_chain_of_queries_costs_the_line_and_the_match_each() {
     let mut b = begun();
-    let ops = vec![after(ask(), 1); 1000];
-    run(&mut b, &ops, |_| Some(looked(&[3], false)));
-    let cycles = run(&mut b, &ops, |_| Some(looked(&[3], false)));
+    let ops = vec![after(query(), 1); 1000];
+    run(&mut b, &ops, |_| Some(result_of(&[3], false)));
+    let cycles = run(&mut b, &ops, |_| Some(result_of(&[3], false)));
     assert_eq!(cycles, 1000 * (L1 + Cycle::from(LATENCY)) + 1);
     // New lines, all of a set in parallel.
     let set = |n: u64| (0..8).map(|k| 100 + 8 * n + k).collect::<Vec<_>>();
-    let cycles = run(&mut b, &ops, |n| Some(looked(&set(n), false)));
+    let cycles = run(&mut b, &ops, |n| Some(result_of(&set(n), false)));
     assert_eq!(cycles, 1000 * (DRAM + Cycle::from(LATENCY)) + 1);
 }
 
 #[test]
-fn what_depends_on_the_reply_waits_for_it_and_nothing_else_does() {
+fn only_dependents_of_the_result_wait_for_it() {
     let mut b = begun();
-    let far = |line| Some(looked(&[line], false));
-    let both = [ask(), load(1 << 20)];
+    let far = |line| Some(result_of(&[line], false));
+    let both = [query(), load(1 << 20)];
     let cycles = run(&mut b, &both, |_| far(1000));
     assert_eq!(cycles, DRAM + Cycle::from(LATENCY) + 1, "side by side");
-    let chained = [ask(), after(load(2 << 20), 1)];
+    let chained = [query(), after(load(2 << 20), 1)];
     let cycles = run(&mut b, &chained, |_| far(2000));
     assert_eq!(cycles, 2 * DRAM + Cycle::from(LATENCY) + 1);
 }
 
 #[test]
-fn a_reply_at_once_takes_the_latency_alone_and_the_line_comes_beside() {
+fn a_result_at_once_takes_the_latency_alone_and_does_not_wait_for_the_line() {
     let mut b = begun();
     let at_once = |line| {
         Some(QueryResult {
             at_once: true,
-            ..looked(&[line], false)
+            ..result_of(&[line], false)
         })
     };
-    let chained = [ask(), after(load(2 << 20), 1)];
+    let chained = [query(), after(load(2 << 20), 1)];
     let cycles = run(&mut b, &chained, |_| at_once(2000));
     assert_eq!(cycles, Cycle::from(LATENCY) + DRAM + 1);
     assert_eq!(b.get("core.0.l1d", "loads"), 2, "the row is read");
-    let again = run(&mut b, &[ask()], |_| Some(looked(&[2000], false)));
+    let again = run(&mut b, &[query()], |_| Some(result_of(&[2000], false)));
     assert_eq!(again, L1 + Cycle::from(LATENCY) + 1, "and is there");
 }
 
 #[test]
-fn the_line_that_is_written_holds_up_nobody() {
-    let ops = vec![after(ask(), 1); 100];
+fn no_op_waits_for_the_written_line() {
+    let ops = vec![after(query(), 1); 100];
     let [without, with] = [false, true].map(|written| {
         let mut b = begun();
-        run(&mut b, &ops, |n| Some(looked(&[n], written)))
+        run(&mut b, &ops, |n| Some(result_of(&[n], written)))
     });
     assert_eq!(without, with);
     // The line is written all the same: the core owns it.
     let mut b = begun();
-    run(&mut b, &ops, |n| Some(looked(&[n], true)));
+    run(&mut b, &ops, |n| Some(result_of(&[n], true)));
     assert_eq!(b.get("core.0.l1d", "stores"), 100);
     assert_eq!(b.get("core.0.l1d", "loads"), 100);
 }
 
 #[test]
-fn without_a_shortcut_a_question_is_an_instruction_of_one_cycle() {
+fn without_a_shortcut_a_query_is_an_instruction_of_one_cycle() {
     let mut b = begun();
-    let ops = vec![after(ask(), 1); 1000];
+    let ops = vec![after(query(), 1); 1000];
     assert_eq!(run(&mut b, &ops, |_| None), 1000 + 1);
     assert_eq!(b.stats().instructions, 1001);
 }
 
 #[test]
-fn requests_end_where_the_program_says_and_the_run_with_the_last_one_asked_for() {
+fn requests_end_at_their_marks_and_the_run_at_its_limit_of_requests() {
     let mut b = begun();
     let last = Op {
         flags: flags::REQUEST,
@@ -138,26 +138,26 @@ fn requests_end_where_the_program_says_and_the_run_with_the_last_one_asked_for()
     assert_eq!((ran.at, ran.stop), (2, Stop::Limit));
     assert_eq!((b.core.requests(), b.stats().requests), (3, 2));
     // A query can end a request, too.
-    let asks = [Op {
+    let last_query = [Op {
         flags: flags::REQUEST,
-        ..ask()
+        ..query()
     }];
     b.core.stop_at_requests(u64::MAX);
-    run(&mut b, &asks, |_| Some(looked(&[7], false)));
+    run(&mut b, &last_query, |_| Some(result_of(&[7], false)));
     assert_eq!(b.core.requests(), 4);
 }
 
 #[test]
-fn a_question_between_samples_leaves_its_lines_and_takes_no_time_of_its_own() {
+fn a_warmed_query_leaves_its_lines_and_takes_no_time_of_its_own() {
     let mut b = begun();
-    let ops = [ask()];
+    let ops = [query()];
     let ran = b.warm(&ops);
     assert_eq!((ran.at, ran.stop), (0, Stop::Query));
     let before = b.core.instructions();
-    b.warm_query(&ops[0], Some(&looked(&[9], false)));
+    b.warm_query(&ops[0], Some(&result_of(&[9], false)));
     assert_eq!(b.core.instructions(), before + 1);
-    let chain = vec![after(ask(), 1); 100];
-    let cycles = run(&mut b, &chain, |_| Some(looked(&[9], false)));
+    let chain = vec![after(query(), 1); 100];
+    let cycles = run(&mut b, &chain, |_| Some(result_of(&[9], false)));
     assert_eq!(cycles, 100 * (L1 + Cycle::from(LATENCY)) + 1);
 }
 
@@ -168,7 +168,7 @@ fn insertion(page: u64, lines: &[u64]) -> QueryResult {
             row: Some(PhysAddr(ROWS + 64 * page)),
             walk: Some(VirtAddr(page << 12)),
         },
-        ..looked(lines, false)
+        ..result_of(lines, false)
     }
 }
 
@@ -178,19 +178,19 @@ fn an_insertion_takes_its_walk_or_its_line_and_the_latency() {
     b.run(&[compute(1, 1)]);
     let walked = |b: &Bench| b.get("core.0.mmu.stlt", "walk_cycles");
     // A far page: its entries are in memory, one level after the other.
-    let cycles = run(&mut b, &[ask()], |_| Some(insertion(1 << 20, &[])));
+    let cycles = run(&mut b, &[query()], |_| Some(insertion(1 << 20, &[])));
     let walk = walked(&b);
     assert!(walk >= 2 * DRAM, "{walk}");
     assert_eq!(cycles, walk + Cycle::from(LATENCY) + 1);
     // The next page: the walk is short and overlaps with the line.
-    let cycles = run(&mut b, &[ask()], |_| Some(insertion((1 << 20) + 1, &[5])));
+    let cycles = run(&mut b, &[query()], |_| Some(insertion((1 << 20) + 1, &[5])));
     assert!(walked(&b) - walk < DRAM);
     assert_eq!(cycles, DRAM + Cycle::from(LATENCY) + 1);
     assert_eq!(b.get("core.0.mmu", "walks"), 1, "of the instructions");
 }
 
 #[test]
-fn who_uses_the_reply_finds_the_translation_with_it() {
+fn the_stb_has_the_translation_of_the_record() {
     let record = |n: u64| (1 << 32) + (n << 21);
     let answer = |n: u64, translation: bool| {
         let page = StltPage {
@@ -204,14 +204,14 @@ fn who_uses_the_reply_finds_the_translation_with_it() {
                 translation: translation.then_some((VirtAddr(record(n)), page)),
                 invalid: Some(false),
             },
-            ..looked(&[n], false)
+            ..result_of(&[n], false)
         }
     };
     let walks = [true, false].map(|translation| {
         let mut b = Bench::with_stlt(&spec(), &mmu());
         b.run(&[compute(1, 1)]);
         let ops: Vec<Op> = (0..100)
-            .flat_map(|n| [ask(), after(load(record(n)), 1)])
+            .flat_map(|n| [query(), after(load(record(n)), 1)])
             .collect();
         run(&mut b, &ops, |n| Some(answer(n, translation)));
         let hits = b.get("core.0.mmu.stb", "hits");

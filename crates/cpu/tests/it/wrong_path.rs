@@ -5,7 +5,7 @@ use pagewalk_cpu::{Core, CoreSpec, WrongPathSpec};
 use pagewalk_mmu::{Mmu, MmuSpec};
 use pagewalk_stream::{Op, OpClass, flags};
 
-fn following() -> CoreSpec {
+fn with_wrong_path() -> CoreSpec {
     CoreSpec {
         wrong_path: WrongPathSpec {
             enabled: true,
@@ -139,7 +139,7 @@ fn the_other_child_is_walked_to_at_each_misprediction() {
     // Walks without wrong paths: each node of a descent and the 64 pages between two descents. The
     // page of the code stays in its TLB.
     assert_eq!(without, leaves * (LEVELS + 1 + 64));
-    let (with, _, again, counts, since) = walks(&following());
+    let (with, _, again, counts, since) = walks(&with_wrong_path());
     assert_eq!(missed, again, "prediction is the same");
     // The node's address is loaded from the same line as the key, and is ready with the key: long
     // before the comparison ends. Its page is in no TLB.
@@ -166,7 +166,7 @@ fn the_other_child_is_walked_to_at_each_misprediction() {
 
 #[test]
 fn a_pointer_is_known_by_a_store_that_went_through_it() {
-    let mut b = Bench::with(&following(), &small(), 256);
+    let mut b = Bench::with(&with_wrong_path(), &small(), 256);
     let place = |i: u64| (1 << 32) + i * 0x4000;
     let variable = 1 << 20;
     let run = |b: &mut Bench, from: u64, rounds: u64| {
@@ -222,7 +222,7 @@ fn ten_either_way(taken: bool) -> Vec<Op> {
 #[test]
 fn no_load_begins_after_the_branch_is_resolved() {
     for latency in [1u64, 2, 3] {
-        let mut b = Bench::with(&following(), &mmu(), 256);
+        let mut b = Bench::with(&with_wrong_path(), &mmu(), 256);
         let ops: Vec<Op> = (0..4000)
             .flat_map(|i| {
                 let mut ops = ten_either_way(coin(i));
@@ -253,7 +253,7 @@ fn the_window_and_the_load_queue_bound_a_wrong_path() {
         let s = CoreSpec {
             rob,
             load_queue,
-            ..following()
+            ..with_wrong_path()
         };
         let mut b = Bench::with(&s, &mmu(), 256);
         let ops: Vec<Op> = (0..4000)
@@ -281,8 +281,8 @@ fn the_window_and_the_load_queue_bound_a_wrong_path() {
 }
 
 #[test]
-fn a_page_that_is_gone_is_not_asked_for() {
-    let mut b = Bench::with(&following(), &mmu(), 256);
+fn an_unmapped_page_is_not_requested() {
+    let mut b = Bench::with(&with_wrong_path(), &mmu(), 256);
     let slow = |taken| {
         let mut ops = ten_either_way(taken);
         ops[0].latency = 100;
@@ -330,7 +330,7 @@ fn where_the_paths_meet_again_addresses_are_those_of_the_right_one() {
         (b, cycles)
     };
     let (_, without) = cycles(&spec());
-    let (b, with) = cycles(&following());
+    let (b, with) = cycles(&with_wrong_path());
     let loads = wrong(&b, "loads");
     assert!(loads > 2 * wrong(&b, "episodes"), "{loads}");
     assert_eq!(wrong(&b, "converged_loads"), loads);
@@ -339,7 +339,7 @@ fn where_the_paths_meet_again_addresses_are_those_of_the_right_one() {
 
 #[test]
 fn warming_learns_too() {
-    let mut b = Bench::with(&following(), &mmu(), 256);
+    let mut b = Bench::with(&with_wrong_path(), &mmu(), 256);
     let ops: Vec<Op> = (0..400).flat_map(|i| ten_either_way(coin(i))).collect();
     b.warm(&ops);
     assert_eq!(wrong(&b, "episodes") + wrong(&b, "unknown_episodes"), 0);
@@ -362,12 +362,12 @@ fn the_cycle_stack_adds_up_and_the_program_is_the_same() {
         assert_eq!(total.div_ceil(4), s.cycles);
         (s.instructions, s.loads, s.branches, s.mispredictions)
     };
-    assert_eq!(run(&spec()), run(&following()));
+    assert_eq!(run(&spec()), run(&with_wrong_path()));
 }
 
 #[test]
 fn an_atomic_on_a_wrong_path_ends_it() {
-    let mut b = Bench::with(&following(), &mmu(), 256);
+    let mut b = Bench::with(&with_wrong_path(), &mmu(), 256);
     let ops: Vec<Op> = (0..1000)
         .flat_map(|i| {
             let mut ops = ten_either_way(coin(i));

@@ -8,7 +8,7 @@ use pagewalk_stream::{
 };
 
 #[derive(Clone, Debug, PartialEq)]
-enum State {
+enum ThreadState {
     Runs,
     /// It has waited, and may have continued since: batches read ahead come later.
     MayRun,
@@ -51,8 +51,8 @@ pub fn run_answered(
     mut effect: impl FnMut(ProcessId, ThreadId, &Event),
     mut answer: impl FnMut(ProcessId, ShortcutQuery) -> Option<u64>,
 ) -> Result<Outcome, Error> {
-    let mut threads: BTreeMap<ThreadId, (ProcessId, State)> = BTreeMap::new();
-    threads.insert(0, (0, State::Runs));
+    let mut threads: BTreeMap<ThreadId, (ProcessId, ThreadState)> = BTreeMap::new();
+    threads.insert(0, (0, ThreadState::Runs));
     let mut applied: BTreeMap<ProcessId, u64> = BTreeMap::new();
     let mut out = Outcome {
         threads: 1,
@@ -61,26 +61,28 @@ pub fn run_answered(
     };
     let mut batch = Batch::new();
     let mut idle = 0;
-    while threads.values().any(|(_, s)| *s != State::Gone) {
+    while threads.values().any(|(_, s)| *s != ThreadState::Gone) {
         let mut progress = false;
         let ids: Vec<ThreadId> = threads.keys().copied().collect();
         for id in ids {
             let (process, state) = threads[&id].clone();
             let next = match state {
-                State::Gone => continue,
-                State::Meets(t) if applied.get(&process).copied().unwrap_or(0) < t => continue,
-                State::Changes(event, ticket) => {
+                ThreadState::Gone => continue,
+                ThreadState::Meets(t) if applied.get(&process).copied().unwrap_or(0) < t => {
+                    continue;
+                }
+                ThreadState::Changes(event, ticket) => {
                     let ready = ticket == 0
                         || threads.iter().all(|(&o, (p, s))| {
                             o == id
                                 || *p != process
                                 || match s {
-                                    State::Runs | State::MayRun => false,
-                                    State::Meets(t) => *t >= ticket,
+                                    ThreadState::Runs | ThreadState::MayRun => false,
+                                    ThreadState::Meets(t) => *t >= ticket,
                                     // A change without a ticket waits for no thread: it takes effect first, perhaps
                                     // before an earlier change.
-                                    State::Changes(_, t) => *t >= ticket,
-                                    State::Blocked | State::Gone => true,
+                                    ThreadState::Changes(_, t) => *t >= ticket,
+                                    ThreadState::Blocked | ThreadState::Gone => true,
                                 }
                         });
                     if !ready {
@@ -94,20 +96,20 @@ pub fn run_answered(
                     }
                     match &event {
                         Event::Spawn { thread } => {
-                            threads.insert(*thread, (process, State::Runs));
+                            threads.insert(*thread, (process, ThreadState::Runs));
                             out.threads += 1;
                         }
                         Event::Fork {
                             process: child,
                             thread,
                         } => {
-                            threads.insert(*thread, (*child, State::Runs));
+                            threads.insert(*thread, (*child, ThreadState::Runs));
                             out.processes += 1;
                         }
                         Event::ProcessExit { .. } => {
                             for (p, s) in threads.values_mut() {
                                 if *p == process {
-                                    *s = State::Gone;
+                                    *s = ThreadState::Gone;
                                 }
                             }
                         }
@@ -116,10 +118,17 @@ pub fn run_answered(
                     effect(process, id, &event);
                     let gone = matches!(event, Event::ProcessExit { .. });
                     out.events.push((process, id, event));
-                    if gone { State::Gone } else { State::Runs }
+                    if gone {
+                        ThreadState::Gone
+                    } else {
+                        ThreadState::Runs
+                    }
                 }
-                State::Runs | State::MayRun | State::Blocked | State::Meets(_) => {
-                    let waited = matches!(state, State::MayRun | State::Blocked);
+                ThreadState::Runs
+                | ThreadState::MayRun
+                | ThreadState::Blocked
+                | ThreadState::Meets(_) => {
+                    let waited = matches!(state, ThreadState::MayRun | ThreadState::Blocked);
                     let end = program.fill(id, &mut batch)?;
                     assert!(batch.ops.len() <= pagewalk_stream::BATCH_OPS);
                     out.ops += batch.ops.len() as u64;
@@ -133,30 +142,30 @@ pub fn run_answered(
                     progress |= !batch.ops.is_empty();
                     see(process, id, &batch.ops);
                     match end {
-                        End::More => State::Runs,
-                        End::Empty => State::Runs,
-                        End::Query(ask) => {
+                        End::More => ThreadState::Runs,
+                        End::Empty => ThreadState::Runs,
+                        End::Query(query) => {
                             progress = true;
                             assert_eq!(batch.ops.last().map(|o| o.kind), Some(OpClass::Query));
-                            program.shortcut_result(id, answer(process, ask));
-                            State::Runs
+                            program.shortcut_result(id, answer(process, query));
+                            ThreadState::Runs
                         }
-                        End::Blocked if batch.ops.is_empty() && waited => State::Blocked,
-                        End::Blocked => State::MayRun,
+                        End::Blocked if batch.ops.is_empty() && waited => ThreadState::Blocked,
+                        End::Blocked => ThreadState::MayRun,
                         End::Barrier { .. } | End::Wait { .. } => {
                             unreachable!("of recorded and built-in programs only")
                         }
                         End::Meet { ticket } => {
                             progress = true;
-                            State::Meets(ticket)
+                            ThreadState::Meets(ticket)
                         }
                         End::Event { event, ticket } => {
                             progress = true;
-                            State::Changes(event, ticket)
+                            ThreadState::Changes(event, ticket)
                         }
                         End::Exit => {
                             progress = true;
-                            State::Gone
+                            ThreadState::Gone
                         }
                     }
                 }

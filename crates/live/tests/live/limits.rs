@@ -136,7 +136,7 @@ fn a_program_has_all_the_descriptors_that_it_has_under_the_emulator_alone() {
 }
 
 #[test]
-fn a_child_that_cannot_be_followed_for_want_of_descriptors_ends_the_run() {
+fn a_child_that_lacks_descriptors_to_be_traced_ends_the_run() {
     if !present() {
         return;
     }
@@ -187,7 +187,7 @@ fn a_process_whose_files_may_not_be_as_large_as_what_it_shares_ends_the_run() {
 }
 
 #[test]
-fn what_has_ended_is_not_kept() {
+fn ended_processes_and_threads_are_freed() {
     if !present() {
         return;
     }

@@ -259,7 +259,7 @@ fn no_access_of_another_thread_comes_after_an_unmap() {
 }
 
 #[test]
-fn children_and_what_they_execute_are_followed() {
+fn children_and_the_images_they_execute_are_traced() {
     if !present() {
         return;
     }
@@ -504,7 +504,7 @@ fn branches_go_where_the_next_block_is() {
 }
 
 #[test]
-fn what_cannot_run_is_said_in_a_sentence() {
+fn each_unfit_program_is_refused_in_one_sentence() {
     if !present() {
         return;
     }

@@ -40,7 +40,7 @@ int main(void) {
 
 /// Looks up records by key. Arguments: keys, rounds, threads. Queries the shortcut first, and searches the table on a
 /// miss. Prints the sum of the values, then the counts of hits, misses and insertions.
-pub const ASKS: &str = r#"
+pub const QUERIES: &str = r#"
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -93,29 +93,29 @@ int main(int c, char **v) {
 
 /// A process, its fork and a new image of it query the same integer, and count how often they get their own insertion
 /// back.
-pub const ASKING_CHILDREN: &str = r#"
+pub const QUERYING_CHILDREN: &str = r#"
 #include <sys/wait.h>
 #include <unistd.h>
 #include "pagewalk.h"
-static int asks(char *here) {
+static int insertions_found(char *here) {
     if (pagewalk_load_va(7) == here) return 1;
     pagewalk_insert_va(7, here);
     return pagewalk_load_va(7) == here ? 2 : 0;
 }
 static char here;
 int main(int c, char **v) {
-    if (c > 1) return 10 * asks(&here);
-    int sum = asks(&here), status;
-    if (fork() == 0) _exit(3 * asks(&here));
+    if (c > 1) return 10 * insertions_found(&here);
+    int sum = insertions_found(&here), status;
+    if (fork() == 0) _exit(3 * insertions_found(&here));
     wait(&status);
     sum += WEXITSTATUS(status);
     if (fork() == 0) execl(v[0], v[0], "again", (char *)0);
     wait(&status);
-    return sum + WEXITSTATUS(status) + 100 * (asks(&here) == 1);
+    return sum + WEXITSTATUS(status) + 100 * (insertions_found(&here) == 1);
 }"#;
 
 /// Queries once; with result 1, it queries again and again.
-pub const ASKS_ONCE: &str = r#"
+pub const QUERY_ONCE: &str = r#"
 #include "pagewalk.h"
 int main(void) {
     while (pagewalk_load_va(1) == (void *)1) continue;

@@ -139,7 +139,7 @@ fn ring(random: &mut impl Rng) -> Vec<u64> {
             words.push(record::memory(index, store) | address);
         }
     }
-    // A block or an access follows each meeting point.
+    // A block or an access comes after each meeting point.
     words.push(record::word(record::BLOCK, 3));
     words.push(record::word(record::EXIT, record::LAST | 5));
     words
@@ -307,7 +307,7 @@ fn a_recorded_program_does_what_it_does_live() {
 /// Skipped blocks are not decoded, and the rest of the stream stays the same. That includes registers, on which
 /// dependences rest.
 #[test]
-fn what_is_skipped_of_a_recording_leaves_the_rest_as_it_is() {
+fn skipping_in_a_recording_leaves_the_rest_of_its_stream_equal() {
     if !present() {
         return;
     }

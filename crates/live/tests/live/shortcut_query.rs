@@ -30,8 +30,8 @@ struct Table {
 }
 
 impl Table {
-    fn answer(&mut self, process: ProcessId, ask: ShortcutQuery) -> u64 {
-        match ask {
+    fn answer(&mut self, process: ProcessId, query: ShortcutQuery) -> u64 {
+        match query {
             ShortcutQuery::LoadVa { integer } => {
                 self.loads += 1;
                 self.has.entry(process).or_insert(true);
@@ -48,10 +48,10 @@ impl Table {
                 u64::from(has)
             }
             ShortcutQuery::Alloc { rows } | ShortcutQuery::Resize { rows } => {
-                self.calls.push(ask);
+                self.calls.push(query);
                 let has = self.has.get(&process) == Some(&true);
                 let possible = rows == 0 || rows.is_power_of_two() && rows >= 256;
-                let done = possible && has == matches!(ask, ShortcutQuery::Resize { .. });
+                let done = possible && has == matches!(query, ShortcutQuery::Resize { .. });
                 if done {
                     self.rows.retain(|row, _| row.0 != process);
                     self.has.insert(process, true);
@@ -59,7 +59,7 @@ impl Table {
                 u64::from(done)
             }
             ShortcutQuery::Free => {
-                self.calls.push(ask);
+                self.calls.push(query);
                 self.rows.retain(|row, _| row.0 != process);
                 u64::from(self.has.insert(process, false) == Some(true))
             }
@@ -81,14 +81,14 @@ fn answered(
     } else {
         Box::new(Live::launch(options).unwrap())
     };
-    let mut asked = 0;
+    let mut queries = 0;
     let outcome = run_answered(
         program.as_mut(),
         |_, _, _| (),
         |_, _, _| (),
-        |process, ask| {
-            asked += 1;
-            answer(process, ask)
+        |process, query| {
+            queries += 1;
+            answer(process, query)
         },
     )
     .unwrap();
@@ -96,7 +96,7 @@ fn answered(
     let mut output = String::new();
     file.rewind().unwrap();
     file.read_to_string(&mut output).unwrap();
-    (outcome, output, asked)
+    (outcome, output, queries)
 }
 
 /// Output of a run without the emulator.
@@ -107,29 +107,29 @@ fn native(argv: &[&str]) -> String {
 }
 
 #[test]
-fn a_program_branches_on_the_answers() {
+fn a_program_branches_on_the_results() {
     if !present() {
         return;
     }
-    let program = compile("asks", programs::ASKS);
+    let program = compile("queries", programs::QUERIES);
     for (threads, ahead) in [(1, false), (1, true), (4, false), (4, true)] {
         let argv = [&program[..], "50", "10", &threads.to_string()];
         let mut table = Table::default();
-        let (outcome, output, asked) = answered(&argv, ahead, |p, a| Some(table.answer(p, a)));
+        let (outcome, output, queries) = answered(&argv, ahead, |p, a| Some(table.answer(p, a)));
         assert_eq!(outcome.status, Some(0));
         let (all, distinct) = (threads * 500, threads * 50);
         let (sum, counts) = output.split_once('\n').unwrap();
         let expected = format!("{} {distinct} {distinct}\n", all - distinct);
         assert_eq!(counts, expected, "{threads} {ahead}");
         assert_eq!((table.loads, table.inserts), (all, distinct));
-        assert_eq!(asked, all + distinct);
+        assert_eq!(queries, all + distinct);
 
         // Without results the program searches by itself, and finds the same.
         let alone = native(&argv);
         assert_eq!(alone, format!("{sum}\n0 {all} 0\n"));
-        let (outcome, output, asked) = answered(&argv, ahead, |_, _| None);
+        let (outcome, output, queries) = answered(&argv, ahead, |_, _| None);
         assert_eq!((outcome.status, output), (Some(0), alone));
-        assert!((1..=threads).contains(&asked), "{asked}");
+        assert!((1..=threads).contains(&queries), "{queries}");
     }
 }
 
@@ -182,29 +182,29 @@ fn tables_are_made_resized_and_freed_by_the_engine_or_in_software() {
             ["child 1 1", rest[2], "exec 0 alloc 1 1"],
             "{threads}"
         );
-        let (outcome, output, asked) = answered(&argv, ahead, |_, _| None);
+        let (outcome, output, queries) = answered(&argv, ahead, |_, _| None);
         assert_eq!((outcome.status, output), (Some(0), alone));
         // Threads, the child and the new image know already, or find out without a query.
-        assert_eq!(asked, 2, "the first image and that of exec");
+        assert_eq!(queries, 2, "the first image and that of exec");
     }
 }
 
 #[test]
-fn a_program_that_does_not_ask_is_asked_nothing() {
+fn a_program_without_queries_gets_no_result() {
     if !present() {
         return;
     }
-    let program = compile("asks-nothing", programs::GUPS);
-    let (outcome, _, asked) = answered(&[&program, "1000"], true, |_, _| unreachable!());
-    assert_eq!((outcome.status, asked), (Some(0), 0));
+    let program = compile("query-nothing", programs::GUPS);
+    let (outcome, _, queries) = answered(&[&program, "1000"], true, |_, _| unreachable!());
+    assert_eq!((outcome.status, queries), (Some(0), 0));
 }
 
 #[test]
-fn children_and_new_images_ask_for_themselves() {
+fn children_and_new_images_have_queries_of_their_own() {
     if !present() {
         return;
     }
-    let program = compile("asking-children", programs::ASKING_CHILDREN);
+    let program = compile("query-children", programs::QUERYING_CHILDREN);
     for ahead in [false, true] {
         let mut table = Table::default();
         let mut processes = BTreeMap::<ProcessId, u64>::new();
@@ -230,16 +230,16 @@ fn processes(program: &str) -> Vec<i32> {
     all.filter_map(of).collect()
 }
 
-fn until_asked(program: &mut dyn Program) {
+fn until_query(program: &mut dyn Program) {
     let mut batch = Batch::new();
     loop {
         match program.fill(0, &mut batch).unwrap() {
-            End::Query(ask) => {
-                assert_eq!(ask, ShortcutQuery::LoadVa { integer: 1 });
+            End::Query(query) => {
+                assert_eq!(query, ShortcutQuery::LoadVa { integer: 1 });
                 return;
             }
             End::Empty | End::Blocked => program.wait(),
-            End::Exit => panic!("it has not asked"),
+            End::Exit => panic!("it has made no query"),
             _ => {}
         }
     }
@@ -262,18 +262,18 @@ fn rest(program: &mut dyn Program) -> (Option<i32>, Option<i32>) {
 }
 
 #[test]
-fn a_process_that_is_killed_while_it_waits_for_an_answer_ends() {
+fn a_process_that_is_killed_while_it_waits_for_a_result_ends() {
     if !present() {
         return;
     }
     for ahead in [false, true] {
-        let path = compile(&format!("asks-killed-{ahead}"), programs::ASKS_ONCE);
+        let path = compile(&format!("query-killed-{ahead}"), programs::QUERY_ONCE);
         let mut program: Box<dyn Program> = if ahead {
             launch(options(&[&path])).unwrap()
         } else {
             Box::new(Live::launch(options(&[&path])).unwrap())
         };
-        until_asked(program.as_mut());
+        until_query(program.as_mut());
         let found = processes(&path);
         assert_eq!(found.len(), 1);
         // SAFETY: a process of this test's.
@@ -286,18 +286,18 @@ fn a_process_that_is_killed_while_it_waits_for_an_answer_ends() {
 }
 
 #[test]
-fn a_stream_that_is_dropped_while_its_program_asks_ends_it() {
+fn a_program_with_a_query_ends_when_its_stream_is_dropped() {
     if !present() {
         return;
     }
     for ahead in [false, true] {
-        let path = compile(&format!("asks-dropped-{ahead}"), programs::ASKS_ONCE);
+        let path = compile(&format!("query-dropped-{ahead}"), programs::QUERY_ONCE);
         let mut program: Box<dyn Program> = if ahead {
             launch(options(&[&path])).unwrap()
         } else {
             Box::new(Live::launch(options(&[&path])).unwrap())
         };
-        until_asked(program.as_mut());
+        until_query(program.as_mut());
         assert_eq!(processes(&path).len(), 1);
         drop(program);
         gone(&path);
@@ -316,28 +316,28 @@ fn gone(path: &str) {
 const ENGINE: &str = "PAGEWALK_TEST_ASKED_ENGINE";
 
 #[test]
-fn a_program_that_asks_ends_with_a_killed_engine() {
+fn a_program_with_a_query_ends_with_a_killed_engine() {
     if !present() {
         return;
     }
     if let Some(path) = std::env::var_os(ENGINE) {
         let path = path.into_string().unwrap();
         let mut program = Live::launch(options(&[&path])).unwrap();
-        until_asked(&mut program);
-        println!("\nasked");
+        until_query(&mut program);
+        println!("\nqueried");
         std::thread::sleep(Duration::from_secs(600));
         return;
     }
-    let path = compile("asks-orphaned", programs::ASKS_ONCE);
+    let path = compile("query-orphaned", programs::QUERY_ONCE);
     let mut engine = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "--nocapture"])
-        .arg("shortcut_query::a_program_that_asks_ends_with_a_killed_engine")
+        .arg("shortcut_query::a_program_with_a_query_ends_with_a_killed_engine")
         .env(ENGINE, &path)
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
     let mut lines = BufReader::new(engine.stdout.take().unwrap()).lines();
-    assert!(lines.any(|l| l.unwrap() == "asked"));
+    assert!(lines.any(|l| l.unwrap() == "queried"));
     assert_eq!(processes(&path).len(), 1);
     engine.kill().unwrap();
     engine.wait().unwrap();
@@ -346,19 +346,19 @@ fn a_program_that_asks_ends_with_a_killed_engine() {
 
 /// Ops of the first thread, and its queries, which get results.
 fn ops(words: &[u64], code: &[u64]) -> Result<(Vec<Op>, Vec<ShortcutQuery>), String> {
-    let fake = compile("fake-asks", FAKE);
+    let fake = compile("fake-query", FAKE);
     let (_file, options) = fake_options(&fake, &memory(words, code));
     let mut live = Live::launch(options).unwrap();
-    let (mut batch, mut all, mut asked) = (Batch::new(), Vec::new(), Vec::new());
+    let (mut batch, mut all, mut queries) = (Batch::new(), Vec::new(), Vec::new());
     loop {
         let end = live.fill(0, &mut batch).map_err(|e| e.to_string())?;
         all.append(&mut batch.ops);
         match end {
-            End::Query(ask) => {
-                asked.push(ask);
+            End::Query(query) => {
+                queries.push(query);
                 live.shortcut_result(0, Some(1));
             }
-            End::Exit => return Ok((all, asked)),
+            End::Exit => return Ok((all, queries)),
             End::Empty | End::Blocked => live.wait(),
             _ => {}
         }
@@ -416,22 +416,22 @@ fn a_question_waits_for_what_it_asks_and_its_answer_for_it() {
             access(2, 0x5000),
             record::word(record::EXIT, record::LAST),
         ];
-        let (ops, asked) = ops(&words, &code).unwrap();
+        let (ops, queries) = ops(&words, &code).unwrap();
         let at = |kind: OpClass| ops.iter().position(|o| o.kind == kind).unwrap();
         let load = |va: u64| ops.iter().position(|o| o.va == va).unwrap();
-        let ask = at(OpClass::Query);
+        let query = at(OpClass::Query);
         let makers = |op: usize| -> Vec<usize> {
             let distances = ops[op].dep.iter().filter(|&&d| d > 0);
             distances.map(|&d| op - usize::from(d)).collect()
         };
-        assert_eq!(asked, [what]);
+        assert_eq!(queries, [what]);
         // The sum of two loads has an op of its own, on which the query depends.
         let sum = at(OpClass::Compute);
         assert_eq!(makers(sum), [load(0x2000), load(0x1000)], "{ops:?}");
-        assert_eq!(makers(ask), [sum, load(0x3000)][..inputs]);
-        assert_eq!(ops[ask].flags & flags::SERIALISING, 0);
-        assert_eq!((ops[ask].insns, ops[ask].pc), (1, 0x40_0009));
-        assert_eq!(makers(load(0x4000)), [ask]);
+        assert_eq!(makers(query), [sum, load(0x3000)][..inputs]);
+        assert_eq!(ops[query].flags & flags::SERIALISING, 0);
+        assert_eq!((ops[query].insns, ops[query].pc), (1, 0x40_0009));
+        assert_eq!(makers(load(0x4000)), [query]);
         assert_eq!(makers(load(0x5000)), [sum]);
         assert_eq!(ops.iter().map(|o| o.insns).sum::<u16>(), 8);
         let drains = |o: &Op| o.flags & flags::SERIALISING != 0;
@@ -440,41 +440,42 @@ fn a_question_waits_for_what_it_asks_and_its_answer_for_it() {
 }
 
 #[test]
-fn questions_that_are_none_are_errors() {
+fn invalid_queries_are_errors() {
     if !present() {
         return;
     }
     let code = code(&[&[&[0x0f, 0x05]]]);
     let block = record::word(record::BLOCK, 0);
-    let asks = |question| [record::word(record::QUERY, question), 1, 2];
+    let query_words = |question| [record::word(record::QUERY, question), 1, 2];
     let end = record::word(record::EXIT, record::LAST);
-    let with = |before: &[u64], question| [before, &asks(question), &[end]].concat();
+    let with = |before: &[u64], question| [before, &query_words(question), &[end]].concat();
     for good in record::query::LOAD_VA..=record::query::FREE {
-        let (_, asked) = ops(&with(&[block], good), &code).unwrap();
-        assert_eq!(asked.len(), 1);
+        let (_, queries) = ops(&with(&[block], good), &code).unwrap();
+        assert_eq!(queries.len(), 1);
     }
     let says = |words: &[u64], what: &str| {
         let message = ops(words, &code).unwrap_err();
         assert!(message.contains(what), "{message}");
     };
-    says(&with(&[block], 5), "question 5");
+    says(&with(&[block], 5), "5 is no kind of query");
     says(&with(&[], 0), "outside a block");
     // Killed in the middle of a query.
     for words in 1..3 {
-        let (ops, asked) = ops(&[&[block][..], &asks(0)[..words]].concat(), &code).unwrap();
-        assert_eq!((ops.len(), asked.len()), (1, 0));
+        let (ops, queries) =
+            ops(&[&[block][..], &query_words(0)[..words]].concat(), &code).unwrap();
+        assert_eq!((ops.len(), queries.len()), (1, 0));
         assert_eq!(ops[0].kind, OpClass::Compute);
     }
 }
 
 #[test]
-fn a_recording_has_what_was_asked_and_that_nobody_answered() {
+fn a_recording_has_the_queries_and_that_they_had_no_result() {
     if !present() {
         return;
     }
-    let program = compile("asks-recorded", programs::ASKS);
+    let program = compile("query-recorded", programs::QUERIES);
     let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("asks.pwt");
+    let path = dir.path().join("queries.pwt");
     // One thread last: there the first thread queries.
     for threads in [4, 1] {
         let argv = [&program[..], "50", "10", &threads.to_string()];
@@ -482,7 +483,7 @@ fn a_recording_has_what_was_asked_and_that_nobody_answered() {
         assert_eq!(status, Some(0));
         assert!(check_trace(&path, None).unwrap().whole);
         let mut replay = open_trace(&path, &OpenOptions::default()).unwrap();
-        let mut asked = 0;
+        let mut queries = 0;
         let (mut batch, mut alive, mut instructions) = (Batch::new(), vec![0], 0);
         while let Some(&thread) = alive.last() {
             let end = replay.fill(thread, &mut batch).unwrap();
@@ -490,7 +491,7 @@ fn a_recording_has_what_was_asked_and_that_nobody_answered() {
             match end {
                 End::Query(ShortcutQuery::LoadVa { .. }) => {
                     assert_eq!(batch.ops.last().unwrap().kind, OpClass::Query);
-                    asked += 1;
+                    queries += 1;
                     replay.shortcut_result(thread, None);
                 }
                 End::Event {
@@ -501,7 +502,7 @@ fn a_recording_has_what_was_asked_and_that_nobody_answered() {
                 _ => {}
             }
         }
-        assert!((1..=threads).contains(&asked), "{asked}");
+        assert!((1..=threads).contains(&queries), "{queries}");
         assert_eq!(instructions, written.instructions);
     }
     let mut replay = open_trace(&path, &OpenOptions::default()).unwrap();
@@ -510,7 +511,7 @@ fn a_recording_has_what_was_asked_and_that_nobody_answered() {
     replay.shortcut_result(0, Some(0));
     let message = replay.fill(0, &mut batch).unwrap_err().to_string();
     assert!(
-        message.contains("asks.pwt") && message.contains("shortcut"),
+        message.contains("queries.pwt") && message.contains("shortcut"),
         "{message}"
     );
 }

@@ -43,7 +43,7 @@ const READERS: &[(&str, &str)] = &[
     ("in_memory_tlb", "the TLB in memory, which all cores share"),
     (
         "shortcut",
-        "the table of shortcuts (STLT), and the unit of each core that asks it",
+        "the table of shortcuts (STLT), and the unit of each core that reads it",
     ),
     ("virtual", "the host of the virtual machine"),
     (

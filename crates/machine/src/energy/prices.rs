@@ -355,11 +355,11 @@ impl Parts<'_> {
     fn directory(&mut self, private_lines: u64, ways: u32) {
         let name = "l3.directory";
         let (cost, source) = self.tlb_like(name, (private_lines, u64::from(ways)));
-        let mut asked = counts(
+        let mut accesses = counts(
             "l3",
             &["accesses", "prefetch_accesses", "speculative_accesses"],
         );
-        asked.extend(counts(name, &["remote_hits", "upgrades"]));
+        accesses.extend(counts(name, &["remote_hits", "upgrades"]));
         self.list.push(Part {
             name: name.to_owned(),
             group: Group::Caches,
@@ -367,8 +367,8 @@ impl Parts<'_> {
             static_mw: cost.static_mw,
             source,
             events: vec![
-                event("lookup", cost.read_pj, asked.clone()),
-                event("write", cost.write_pj, asked),
+                event("lookup", cost.read_pj, accesses.clone()),
+                event("write", cost.write_pj, accesses),
             ],
         });
     }

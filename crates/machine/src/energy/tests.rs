@@ -118,8 +118,8 @@ fn stretches_and_cores_add_up_to_the_last_attojoule() {
     }
 }
 
-/// The account's result.
-fn told(account: &Account<'_>, tree: &Tree, cycles: Cycle) -> EnergyResult {
+/// Energy of a run with these counters.
+fn result_of(account: &Account<'_>, tree: &Tree, cycles: Cycle) -> EnergyResult {
     account.result(account.totals(tree, cycles), tree, cycles)
 }
 
@@ -129,13 +129,13 @@ fn parts_add_up_to_the_whole_and_without_accesses_only_time_is_paid() {
         let prices = Prices::new(&config).expect("it was resolved");
         let tree = tree_of(&config);
         let account = prices.account(&tree);
-        let idle = told(&account, &counted(&tree, 0), 1_000_000);
+        let idle = result_of(&account, &counted(&tree, 0), 1_000_000);
         assert_eq!(idle.dynamic_nj, 0.0, "{what}");
         let milliwatts = idle.parts.iter().map(|p| p.static_mw * p.number as f64);
         let nanojoules = milliwatts.sum::<f64>() * 1e6 / config.frequency_ghz / 1e3;
         // Leakage for a cycle is rounded to attojoules.
         assert!((idle.static_nj / nanojoules - 1.0).abs() < 1e-7, "{what}");
-        let r = told(&account, &counted(&tree, 12_345), 1_000_000);
+        let r = result_of(&account, &counted(&tree, 12_345), 1_000_000);
         let sum = |of: fn(&super::PartEnergy) -> f64| r.parts.iter().map(of).sum::<f64>();
         let near = |a: f64, b: f64| assert!((a / b - 1.0).abs() < 1e-9, "{what}: {a} {b}");
         near(sum(|p| p.total_nj), r.total_nj);
@@ -155,7 +155,7 @@ fn alone(config: &Config, at: &str, stats: &dyn Counters, part: &str) -> f64 {
     let prices = Prices::new(config).expect("it was resolved");
     let mut tree = Tree::default();
     tree.add(at, stats);
-    let r = told(&prices.account(&tree), &tree, 0);
+    let r = result_of(&prices.account(&tree), &tree, 0);
     let own = r.parts.iter().find(|p| p.part == part);
     let own = own.unwrap_or_else(|| panic!("no part {part}")).dynamic_nj;
     assert_eq!(r.total_nj, own, "{at} costs {part} only");

@@ -138,11 +138,11 @@ pub(super) fn paper(data: &Path, name: &str) -> Option<Paper> {
         all.remove(at).value.as_str().map(str::to_owned)
     };
     let title = about("title")?;
-    let told = about("about").unwrap_or_default();
+    let summary = about("about").unwrap_or_default();
     let document = text.parse::<DocumentMut>().ok()?;
     let source = document.get("source").and_then(Item::as_str);
     // Keeps the inputs of the simulation. Drops its size and the layout of figures.
-    let is_told = |key: &str| {
+    let is_shown = |key: &str| {
         let last = key.rsplit('.').next().unwrap_or_default();
         match key.split('.').next() {
             Some("scales") => last == "about",
@@ -151,9 +151,9 @@ pub(super) fn paper(data: &Path, name: &str) -> Option<Paper> {
             _ => ["machine", "seed", "figures", "on_request"].contains(&key),
         }
     };
-    all.retain(|s| is_told(&s.key));
+    all.retain(|s| is_shown(&s.key));
     Some(Paper {
-        text: format!("{title}. {told}"),
+        text: format!("{title}. {summary}"),
         source: source.unwrap_or_default().to_owned(),
         settings: all,
     })

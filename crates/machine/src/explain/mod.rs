@@ -264,14 +264,14 @@ const ENERGY: &str = "energy";
 
 /// The energy model, its keys, and every number with its source.
 fn energy(all: Vec<Explanation>) -> Vec<Explanation> {
-    let told = |kind, name: &str, text: &str, source: &str| Explanation {
+    let entry = |kind, name: &str, text: &str, source: &str| Explanation {
         kind,
         name: name.to_owned(),
         text: text.to_owned(),
         source: source.to_owned(),
         ..Explanation::default()
     };
-    let mut out = vec![told("model", ENERGY, MODEL, MODEL_SOURCE)];
+    let mut out = vec![entry("model", ENERGY, MODEL, MODEL_SOURCE)];
     out.extend(all.into_iter().filter(|e| {
         let below = e.name.strip_prefix(ENERGY);
         below.is_some_and(|below| below.is_empty() || below.starts_with('.'))
@@ -279,7 +279,7 @@ fn energy(all: Vec<Explanation>) -> Vec<Explanation> {
     out.extend(
         numbers()
             .iter()
-            .map(|n| told("number", &n.name, &n.text, n.source)),
+            .map(|n| entry("number", &n.name, &n.text, n.source)),
     );
     out
 }
@@ -291,12 +291,12 @@ fn energy(all: Vec<Explanation>) -> Vec<Explanation> {
 /// The shipped files are missing.
 pub fn explain(data: &DataDir, name: &str) -> Result<Result<Vec<Explanation>, Vec<String>>, Error> {
     let mut all = named(data)?;
-    let asked = plain(name);
-    if asked == ENERGY {
+    let wanted = plain(name);
+    if wanted == ENERGY {
         return Ok(Ok(energy(all)));
     }
     let is = |e: &&Explanation| {
-        plain(&e.name) == asked || e.other.iter().any(|other| plain(other) == asked)
+        plain(&e.name) == wanted || e.other.iter().any(|other| plain(other) == wanted)
     };
     let mut exact: Vec<Explanation> = all.iter().filter(is).cloned().collect();
     if !exact.is_empty() {
@@ -340,7 +340,7 @@ pub fn explain(data: &DataDir, name: &str) -> Result<Result<Vec<Explanation>, Ve
             let last = e.name.rsplit('.').next().unwrap_or(&e.name);
             let names = [e.name.as_str(), last];
             let names = names.iter().chain(e.other);
-            let nearest = names.filter_map(|n| distance(&asked, &plain(n))).min()?;
+            let nearest = names.filter_map(|n| distance(&wanted, &plain(n))).min()?;
             Some((nearest, place, e.name.as_str()))
         })
         .collect();

@@ -129,7 +129,7 @@ fn a_machine_may_run_ahead_by_the_window_and_no_more() {
 
 /// The detail that a machine needs before an event does not hold after the event.
 #[test]
-fn who_is_before_an_event_has_nothing_made_ahead() {
+fn no_batch_is_prefetched_past_an_event() {
     /// Counts its batches, the third of which ends with an event, and the granted instructions.
     struct Granted(Counting, Arc<Mutex<(u64, u64)>>);
     impl Program for Granted {
@@ -137,11 +137,11 @@ fn who_is_before_an_event_has_nothing_made_ahead() {
             self.0.facts()
         }
         fn fill(&mut self, thread: ThreadId, batch: &mut Batch) -> Result<End, Error> {
-            let mut told = lock(&self.1);
-            told.0 += 1;
+            let mut counts = lock(&self.1);
+            counts.0 += 1;
             let end = self.0.fill(thread, batch)?;
             let event = Event::RoiBegin;
-            Ok(match told.0 {
+            Ok(match counts.0 {
                 3 => End::Event { event, ticket: 0 },
                 _ => end,
             })
@@ -158,12 +158,12 @@ fn who_is_before_an_event_has_nothing_made_ahead() {
         (Detail::FilteredWarm, 1, LOOKAHEAD),
         (Detail::FastForward, 0, SKIPPED_LOOKAHEAD),
     ] {
-        let told = Arc::new(Mutex::new((0, 0)));
+        let counts = Arc::new(Mutex::new((0, 0)));
         let counting = Counting {
             left: vec![1000],
             made: vec![0],
         };
-        let program = Granted(counting, Arc::clone(&told));
+        let program = Granted(counting, Arc::clone(&counts));
         let fanout = Fanout::new(
             Box::new(program),
             2,
@@ -174,7 +174,7 @@ fn who_is_before_an_event_has_nothing_made_ahead() {
         let take = |machine, detail| {
             let supply = fanout.next(machine, 0, detail);
             assert!(matches!(supply, Ok(Supply::Item(_))));
-            *lock(&told)
+            *lock(&counts)
         };
         assert_eq!(take(0, ALL), (1, 0), "nothing was there");
         for made in 2..=5 {
@@ -192,10 +192,10 @@ fn who_is_before_an_event_has_nothing_made_ahead() {
 /// While a batch of an only thread is made, another machine lets others run. With several threads it
 /// waits, so that the results do not depend on the order.
 #[test]
-fn who_comes_while_a_batch_is_made_waits_only_where_results_depend_on_it() {
+fn a_machine_waits_for_a_batch_being_made_only_if_results_depend_on_it() {
     use std::sync::mpsc::{Receiver, Sender, channel};
 
-    /// Announces that it makes a batch of thread 0, and makes it when released.
+    /// Signals that it makes a batch of thread 0, and makes it when released.
     struct Slow(Counting, Sender<()>, Receiver<()>);
     impl Program for Slow {
         fn facts(&self) -> Facts {
@@ -225,8 +225,8 @@ fn who_comes_while_a_batch_is_made_waits_only_where_results_depend_on_it() {
             making.recv().unwrap();
             let second = s.spawn(|| fanout.next(1, 0, ALL));
             if threads == 1 {
-                let told = second.join().unwrap();
-                assert!(matches!(told, Ok(Supply::Ahead)), "{told:?}");
+                let supply = second.join().unwrap();
+                assert!(matches!(supply, Ok(Supply::Ahead)), "{supply:?}");
                 drop(go);
                 assert!(first.join().unwrap());
                 assert!(item(fanout.next(1, 0, ALL)));
@@ -258,7 +258,7 @@ fn machines_ahead_on_different_threads_do_not_starve_each_other() {
         let other = 1 - m as u32;
         match fanout.next(m, other, ALL).unwrap() {
             Supply::Item(item) => done[m] += item.batch.ops.len(),
-            Supply::Ahead => panic!("the slowest is never told that it is ahead"),
+            Supply::Ahead => panic!("the slowest machine is never ahead"),
             Supply::Empty => unreachable!(),
         }
         if done[0] >= 4000 && done[1] >= 4000 {
@@ -269,7 +269,7 @@ fn machines_ahead_on_different_threads_do_not_starve_each_other() {
 }
 
 #[test]
-fn who_waits_for_the_program_holds_nobody_up() {
+fn waiting_for_the_program_blocks_no_queued_batch() {
     use std::sync::mpsc::{Receiver, Sender, channel};
 
     /// One batch, then nothing until it is released.
@@ -316,16 +316,16 @@ fn who_waits_for_the_program_holds_nobody_up() {
         // A queued batch is returned at once, although the other machine waits.
         assert!(item(fanout.next(1, 0, ALL)));
         // A batch that is not made yet arrives when the other machine stops waiting.
-        let asks = s.spawn(|| item(fanout.next(1, 0, ALL)));
+        let requests = s.spawn(|| item(fanout.next(1, 0, ALL)));
         std::thread::sleep(Duration::from_millis(20));
-        assert!(!asks.is_finished());
+        assert!(!requests.is_finished());
         go.send(()).unwrap();
-        assert!(asks.join().unwrap());
+        assert!(requests.join().unwrap());
     });
 }
 
 #[test]
-fn who_makes_a_batch_holds_up_nobody_for_whom_one_is_there() {
+fn a_queued_batch_is_taken_while_another_is_made() {
     use std::sync::mpsc::{Receiver, Sender, channel};
 
     /// Two batches at once, the third when it is released.
@@ -470,7 +470,7 @@ fn a_thread_that_has_ended_or_is_gone_leaves_no_queue() {
 }
 
 #[test]
-fn a_machine_that_ends_first_leaves_no_queue_of_threads_that_the_others_are_done_with() {
+fn a_machine_that_ends_first_leaves_no_finished_queues() {
     let program = Chain::default();
     let fanout = fanout(program.clone(), 2);
     let item = |supply| matches!(supply, Ok(Supply::Item(_)));
@@ -494,42 +494,42 @@ fn a_machine_that_ends_first_leaves_no_queue_of_threads_that_the_others_are_done
     assert_eq!(kept(), (0..=30).collect::<Vec<_>>());
     fanout.finish(0);
     assert_eq!(kept(), [30], "the thread that goes on");
-    let told = || lock(&program.gone).clone();
+    let gone = || lock(&program.gone).clone();
     let ended: Vec<ThreadId> = (0..30).step_by(3).collect();
-    assert_eq!(told(), ended, "their processes have ended");
+    assert_eq!(gone(), ended, "their processes have ended");
     // The end of the run is not the end of a process.
     fanout.finish(1);
-    assert_eq!((kept(), told()), (vec![], ended));
+    assert_eq!((kept(), gone()), (vec![], ended));
 }
 
 /// Queries in each batch, and puts the result into the pc of the next operation.
 #[derive(Clone, Default)]
-struct Asking {
-    answered: Arc<Mutex<Vec<Option<u64>>>>,
+struct Querying {
+    results: Arc<Mutex<Vec<Option<u64>>>>,
 }
 
-impl Program for Asking {
+impl Program for Querying {
     fn facts(&self) -> Facts {
         Facts::default()
     }
     fn fill(&mut self, _: ThreadId, batch: &mut Batch) -> Result<End, Error> {
         batch.ops.clear();
-        let asked = lock(&self.answered).len() as u64;
+        let integer = lock(&self.results).len() as u64;
         batch.ops.push(Op {
             insns: 1,
             kind: OpClass::Query,
             ..Op::default()
         });
-        Ok(End::Query(ShortcutQuery::LoadVa { integer: asked }))
+        Ok(End::Query(ShortcutQuery::LoadVa { integer }))
     }
     fn shortcut_result(&mut self, _: ThreadId, reply: Option<u64>) {
-        lock(&self.answered).push(reply);
+        lock(&self.results).push(reply);
     }
 }
 
 #[test]
-fn who_asks_where_no_machine_answers_is_told_so_once_a_question() {
-    let program = Asking::default();
+fn without_a_shortcut_each_query_gets_one_empty_result() {
+    let program = Querying::default();
     let fanout = fanout(program.clone(), 2);
     for machine in [0, 1] {
         for integer in 0..3 {
@@ -540,12 +540,12 @@ fn who_asks_where_no_machine_answers_is_told_so_once_a_question() {
             fanout.shortcut_result(0, Some(7));
         }
     }
-    assert_eq!(*lock(&program.answered), [None, None, None]);
+    assert_eq!(*lock(&program.results), [None, None, None]);
 }
 
 #[test]
-fn the_only_machine_answers() {
-    let program = Asking::default();
+fn the_only_machine_returns_query_results() {
+    let program = Querying::default();
     let fanout = Fanout::new(
         Box::new(program.clone()),
         1,
@@ -556,5 +556,5 @@ fn the_only_machine_answers() {
         assert!(matches!(fanout.next(0, 0, ALL), Ok(Supply::Item(_))));
         fanout.shortcut_result(0, reply);
     }
-    assert_eq!(*lock(&program.answered), [Some(5), Some(0)]);
+    assert_eq!(*lock(&program.results), [Some(5), Some(0)]);
 }

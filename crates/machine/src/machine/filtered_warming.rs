@@ -2,18 +2,17 @@
 //!
 //! **Problem.** Functional warming processes every access of a gap, and gaps are most of a sampled run.
 //!
-//! **Idea.** An access to a line that was used a moment ago hits the first-level cache and TLB. It hardly
-//! changes the levels below. A [`RecentLineFilter`] drops such accesses, and only the others warm caches
-//! and TLBs.
+//! **Idea.** An access to one of the most recently used lines hits the first-level cache and TLB, and the
+//! levels below hardly change. A [`RecentLineFilter`] drops these accesses. Only the others warm the L2
+//! TLB, the walk caches, the L2 and the L3.
 //!
-//! **Price.** Recency within the first levels and the history of the branch predictors are lost. When the
-//! phase ends, these structures are marked stale, and the estimate reports the lookups that this makes
-//! uncertain.
+//! **Price.** The first levels and the branch predictors miss all changes of the phase. When it ends,
+//! they are marked stale, and the estimate reports the lookups whose outcome this makes uncertain.
 //!
 //! **Calls.** `enter_phase` calls [`Machine::begin_filtered_warming`]. In [`Phase::FilteredWarm`] each
-//! turn of a core calls [`Machine::warm_filtered`]. With a single thread the program has often applied
-//! its own filter already, under the budget that the fan-out granted; its accesses arrive in
-//! [`Batch::skipped`]. Accesses go to [`Core::warm_lines`](pagewalk_cpu::Core::warm_lines) in groups of
+//! turn of a core calls [`Machine::warm_filtered`]. A program with one thread may have applied such a
+//! filter itself, within the fast-forward budget; its accesses then arrive in [`Batch::skipped`].
+//! Accesses go to [`Core::warm_lines`](pagewalk_cpu::Core::warm_lines) in groups of
 //! [`TOGETHER`]. `leave_phase` calls [`Machine::end_filtered_warming`].
 //!
 //! [`Batch::skipped`]: pagewalk_stream::Batch::skipped
@@ -48,18 +47,18 @@ impl Machine {
             done = Work::of_skipped(skipped);
         }
         let mut at = from;
-        let mut asks = false;
-        while at < ops.len() && !asks && done.is_within(left) {
+        let mut ends_in_query = false;
+        while at < ops.len() && !ends_in_query && done.is_within(left) {
             let op = &ops[at];
             lines.filter(op, |at, access| accesses.push((at, access)));
             done += Work::of(op);
-            asks = op.kind == OpClass::Query;
+            ends_in_query = op.kind == OpClass::Query;
             at += 1;
         }
         thread.at = at;
         // With one thread, accesses warm in complete groups, wherever batches end: an incomplete group
         // waits for the next batch. Anything else that happens first flushes it.
-        let goes_on = item.end == End::More && !asks && done.is_within(left);
+        let goes_on = item.end == End::More && !ends_in_query && done.is_within(left);
         let whole = if goes_on && self.threads.len() == 1 {
             accesses.len() / TOGETHER * TOGETHER
         } else {
@@ -69,7 +68,7 @@ impl Machine {
         accesses.drain(..whole);
         self.to_warm = accesses;
         warmed?;
-        if asks {
+        if ends_in_query {
             self.run_query(id, core, &item, at - 1)?;
         }
         let space = self.os.asid(self.processes[&process].pid);
@@ -116,14 +115,15 @@ impl Machine {
         self.recent_lines
             .iter_mut()
             .for_each(RecentLineFilter::forget);
-        // Shortcut queries use ordinary functional warming, so such a machine does not keep LRU stacks.
-        let alone = self.cores.len() == 1 && !self.os.has_shortcut();
+        // LRU stacks replace TLBs and the L2 only if nothing else accesses these. Other cores do, and so
+        // do shortcut queries, which always use ordinary functional warming.
+        let lru_stacks = self.cores.len() == 1 && !self.os.has_shortcut();
         let Some(process) = self.processes.values().next() else {
             return;
         };
         let view = self.os.view(process.pid);
         for core in &mut self.cores {
-            core.begin_filtered_warming(&view, alone);
+            core.begin_filtered_warming(&view, lru_stacks);
         }
     }
 

@@ -36,13 +36,13 @@ impl Machine {
         }
     }
 
-    /// Marks contents as stale. After filtered warming (`followed`) only the first levels and the
-    /// predictors are marked; otherwise all TLBs, caches and predictors.
-    fn mark_stale(&mut self, followed: bool) {
+    /// Marks contents as stale. After filtered functional warming (`filtered`) only the first levels and
+    /// the predictors are marked; otherwise all TLBs, caches and predictors.
+    fn mark_stale(&mut self, filtered: bool) {
         for core in &mut self.cores {
-            core.mark_stale(followed);
+            core.mark_stale(filtered);
         }
-        if !followed {
+        if !filtered {
             self.shared.mark_stale();
         }
     }

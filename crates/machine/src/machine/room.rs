@@ -53,7 +53,7 @@ impl Room {
         };
         Err(Outcome::HostMemory(text![
             format!(
-                "{}: {} of host memory are needed at least for {designs} with {} of memory touched, and {} can be had; take a smaller program, fewer designs at a time or a larger host (",
+                "{}: {} of host memory are needed at least for {designs} with {} of memory touched, and {} can be had; take a smaller program, fewer designs at a time (the translation cost takes one more) or a larger host (",
                 self.name,
                 mebibytes(needed),
                 mebibytes(touched),
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn what_all_designs_need_together_has_to_be_there() {
+    fn page_tables_of_all_designs_together_need_room() {
         // A terabyte has 2^28 pages of 4 KB, whose entries take 2 GiB.
         assert!(room(2 << 30, 1).take(0, 1 << 40).is_ok());
         assert!(room((2 << 30) - 1, 1).take(0, 1 << 40).is_err());
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_counts_up_to_the_simulated_memory() {
+    fn needed_room_is_at_most_that_of_the_simulated_memory() {
         room(2 << 30, 1).take(8 << 39, 1 << 39).unwrap();
         let small = room(1 << 30, 1);
         // Programs that end and restart touch the same memory repeatedly.

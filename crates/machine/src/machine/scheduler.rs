@@ -5,7 +5,7 @@ use pagewalk_stream::{ProcessId, ThreadId};
 use pagewalk_units::Cycle;
 
 use super::Machine;
-use crate::thread::{Thread, ThreadState};
+use crate::thread::{SoftwareThread, ThreadState};
 
 impl Machine {
     /// Gives idle cores to ready threads: the thread's last core if it is free, else the first free one.
@@ -150,7 +150,8 @@ impl Machine {
     pub(super) fn start(&mut self, id: ThreadId, process: ProcessId, core: usize) {
         let now = self.cores[core].now();
         let home = id as usize % self.cores.len();
-        self.threads.insert(id, Thread::new(process, now, home));
+        self.threads
+            .insert(id, SoftwareThread::new(process, now, home));
         self.ready.push_back(id);
     }
 }

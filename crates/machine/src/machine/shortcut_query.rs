@@ -1,5 +1,5 @@
-//! Shortcut queries of a program. The result is functional: it follows program order, and is the same for
-//! timed, warmed and fast-forwarded operations.
+//! Shortcut queries of a program. The result is functional: queries are resolved in
+//! program order, and timing, warming and fast-forwarding give the same results.
 
 use pagewalk_cpu::CoreContext;
 use pagewalk_os::{Os, OsError};
@@ -28,23 +28,23 @@ impl Machine {
         item: &Item,
         op: &Op,
     ) -> Result<Option<QueryResult>, Outcome> {
-        let End::Query(ask) = item.end else {
+        let End::Query(query) = item.end else {
             return Err(Outcome::Program(format!(
-                "the op at {:#x} asks, and its batch does not say what: the recording is damaged",
+                "the op at {:#x} is a shortcut query, and its batch has none: the recording is damaged",
                 op.pc
             )));
         };
         let thread = self
             .threads
             .get_mut(&id)
-            .expect("a thread that asks exists");
+            .expect("a thread with a query exists");
         let process = thread.process;
         let pid = self.processes[&process].pid;
         let mut fx = std::mem::take(&mut self.effects);
-        if matches!(ask, ShortcutQuery::LoadVa { .. }) && self.plan.phase.takes_time() {
+        if matches!(query, ShortcutQuery::LoadVa { .. }) && self.plan.phase.takes_time() {
             self.os.stlt_guard(pid, self.cores[core].now(), &mut fx);
         }
-        let result = match ask {
+        let result = match query {
             ShortcutQuery::LoadVa { integer } => self.os.load_va(pid, integer, &mut fx),
             ShortcutQuery::InsertVa { integer, va } => self.os.insert_va(pid, integer, va, &mut fx),
             ShortcutQuery::Alloc { rows } => {

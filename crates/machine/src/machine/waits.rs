@@ -6,7 +6,7 @@ use pagewalk_stream::{Counted, Error, ProcessId, ThreadId};
 
 use super::{Machine, Outcome, Pause};
 use crate::fanout::{Fanout, Supply};
-use crate::thread::{Thread, ThreadState};
+use crate::thread::{SoftwareThread, ThreadState};
 
 pub(super) fn program(e: Error) -> Outcome {
     Outcome::Program(e.to_string())
@@ -44,15 +44,14 @@ impl Machine {
         }
         // In a truncated recording, no remaining thread can complete the meeting or the wait. The first
         // change then takes effect, or all waiting threads continue.
-        let changes =
-            |t: &Thread| matches!(t.state, ThreadState::Changing(_, ticket) if ticket != u64::MAX);
+        let changes = |t: &SoftwareThread| matches!(t.state, ThreadState::Changing(_, ticket) if ticket != u64::MAX);
         let unmet = self.threads.values().any(changes);
         if self.settle(fanout, me, true)? {
             // The end of a process is no change that other threads have to meet.
             self.broken_waits += u64::from(unmet);
         } else {
             let now = self.latest();
-            let waiting = |t: &Thread| {
+            let waiting = |t: &SoftwareThread| {
                 matches!(
                     t.state,
                     ThreadState::Meeting(_) | ThreadState::AtBarrier(_) | ThreadState::Waiting(..)
@@ -135,7 +134,7 @@ impl Machine {
     /// True if each thread has reached the count of a wait.
     fn is_over(&self, until: &[(ThreadId, u64)], counted: Counted) -> bool {
         until.iter().all(|(other, units)| {
-            let there = |o: &Thread| o.units.counted(counted) >= *units;
+            let there = |o: &SoftwareThread| o.units.counted(counted) >= *units;
             self.ended.contains(*other) || self.threads.get(other).is_some_and(there)
         })
     }

@@ -21,7 +21,7 @@ use pagewalk_units::{Error, RunOption, Text, text};
 
 pub use self::remote::{RemoteEvent, RemoteHosts};
 use self::report::{Left, Report};
-use crate::limits::{Followed, Sample, Warming};
+use crate::limits::{FilteredLength, Sample, Warming};
 use crate::machine::Outcome;
 use crate::options::{Design, Options};
 use crate::plan::{PhasePlan, Shard};
@@ -53,17 +53,18 @@ pub(crate) fn shards(
     };
     let Some(Sample {
         period,
-        warming: Some(Warming {
-            followed: Followed::Last(_),
-            ..
-        }),
+        warming:
+            Some(Warming {
+                filtered: FilteredLength::Last(_),
+                ..
+            }),
         ..
     }) = limits.sample
     else {
         return Err(text![
             "what comes before each sample has to be bounded (",
             RunOption::Sample,
-            " LENGTH/PERIOD:FOLLOWED+WARMED with a number)"
+            " LENGTH/PERIOD:FILTERED+FUNCTIONAL with a number)"
         ]);
     };
     if limits.requests.is_some()
@@ -225,7 +226,7 @@ pub(crate) fn run(
     };
     on_threads(run.side_by_side, &run.stop, &|| run.work(), &mut || {
         if let Some(RemoteRun { hosts, .. }) = away {
-            run.hear(hosts);
+            run.handle_events(hosts);
         }
         if !progress(&together(&run.seen, shards, options, start)) {
             run.stop();
@@ -257,7 +258,7 @@ impl ShardedRun<'_> {
             };
             drop(todo);
             has_begun = true;
-            let mut tell = |p: &Progress| {
+            let mut on_progress = |p: &Progress| {
                 *lock(&self.seen[number]) = Some(p.clone());
                 !self.stop.load(Ordering::Relaxed)
             };
@@ -272,7 +273,7 @@ impl ShardedRun<'_> {
                     streams,
                     self.options,
                     (share, None),
-                    &mut tell,
+                    &mut on_progress,
                 )
             });
             match run {
@@ -304,14 +305,14 @@ impl ShardedRun<'_> {
     }
 
     /// Handles the events of the remote hosts.
-    fn hear(&self, hosts: &dyn RemoteHosts) {
-        let news = match hosts.events() {
-            Ok(news) => news,
+    fn handle_events(&self, hosts: &dyn RemoteHosts) {
+        let events = match hosts.events() {
+            Ok(events) => events,
             // An error that concerns all shards.
             Err(e) => return self.fail(self.shards.len(), e),
         };
-        for one in news {
-            match one {
+        for event in events {
+            match event {
                 RemoteEvent::Share(number, share) => self.advance(number, share),
                 RemoteEvent::Ended(number, text) => {
                     match Report::read(&text, self.facts, self.designs.len()) {
@@ -325,7 +326,7 @@ impl ShardedRun<'_> {
                         }
                         Err(why) => {
                             let (n, of) = (number + 1, self.shards.len());
-                            let why = format!("portion {n} of {of}: {why}");
+                            let why = format!("shard {n} of {of}: {why}");
                             self.fail(number, Error::option(RunOption::Cluster, why));
                         }
                     }
@@ -368,7 +369,7 @@ impl ShardedRun<'_> {
             mut left,
             latest,
             error,
-            remote: elsewhere,
+            remote,
             failed,
         } = self
             .ended
@@ -394,13 +395,13 @@ impl ShardedRun<'_> {
         }
         let host_threads = self.threads.min(self.designs.len()) * self.side_by_side;
         let mut result = conclude(last, self.designs, self.options, start, host_threads)?;
-        result.host.remote_shards = elsewhere;
+        result.host.remote_shards = remote;
         let warnings = failed.into_iter().map(|(why, mut numbers)| {
             numbers.sort_unstable();
             let numbers: Vec<String> = numbers.iter().map(|n| (n + 1).to_string()).collect();
             let (which, of) = (numbers.join(", "), self.shards.len());
             format!(
-                "--cluster: of {of} portions this host simulated {which}, which did not come back from another: {why}"
+                "--cluster: of {of} shards this host simulated {which}, which another host did not return: {why}"
             )
         });
         result.warnings.extend(warnings);

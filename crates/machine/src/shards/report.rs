@@ -197,9 +197,9 @@ impl Report {
             return Err(Error::refused(format!(
                 "the trace there is one of {} ({} instructions), the one here of {} ({}): expected the same file at the same path",
                 report.program,
-                told(report.instructions),
+                instructions_text(report.instructions),
                 facts.name,
-                told(facts.instructions)
+                instructions_text(facts.instructions)
             )));
         }
         if report.designs.len() != designs {
@@ -212,6 +212,6 @@ impl Report {
     }
 }
 
-fn told(instructions: Option<u64>) -> String {
+fn instructions_text(instructions: Option<u64>) -> String {
     instructions.map_or("an unknown number of".to_owned(), |n| n.to_string())
 }

@@ -15,6 +15,7 @@ pub struct Calls {
 }
 
 impl Calls {
+    /// Counts of 0.
     pub const fn new() -> Self {
         Calls {
             loads: AtomicU64::new(0),
@@ -85,10 +86,12 @@ pub fn rows(most: usize, calls: Option<&'static Calls>) -> Box<dyn Shortcut> {
     })
 }
 
+/// A shortcut that keeps all addresses.
 pub fn all_rows(_seed: u64) -> Box<dyn Shortcut> {
     rows(usize::MAX, None)
 }
 
+/// A shortcut that keeps the addresses of the last 50 integers.
 pub fn few_rows(_seed: u64) -> Box<dyn Shortcut> {
     rows(50, None)
 }

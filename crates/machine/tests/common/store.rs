@@ -13,13 +13,15 @@ use pagewalk_units::{Advice, VirtAddr};
 
 use super::{installation, sum};
 
+/// Address of the records.
 pub const BASE: u64 = 0x2000_0000;
+/// Address of the code; the index lies behind it.
 pub const CODE: u64 = 0x40_0000;
 const ARENA: u64 = 64 << 10;
 
-/// Results of the program's queries.
+/// Numbers of queries by result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Told {
+pub struct QueryCounts {
     pub loads: u64,
     pub nothing: u64,
     pub false_matches: u64,
@@ -27,11 +29,11 @@ pub struct Told {
     pub refused: u64,
 }
 
-/// Changes of the records' memory between requests.
+/// RecordChanges of the records' memory between requests.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Changes {
+pub enum RecordChanges {
     Nothing,
-    All,
+    Everything,
 }
 
 /// The store and its requests.
@@ -40,7 +42,7 @@ pub struct Store {
     pub keys: u64,
     /// Requests of each thread.
     pub requests: u64,
-    pub changes: Changes,
+    pub changes: RecordChanges,
     pub huge: bool,
     /// Threads, all with the same records; with several, no memory changes.
     pub threads: u32,
@@ -55,7 +57,7 @@ impl Default for Store {
         Store {
             keys: 12_000,
             requests: 12_000,
-            changes: Changes::Nothing,
+            changes: RecordChanges::Nothing,
             huge: false,
             threads: 1,
             fresh: false,
@@ -73,7 +75,7 @@ pub fn integer(key: u64) -> u64 {
 /// A store of 1 KB records in arenas. A request queries a random key's record, or finds it in an index
 /// and inserts its address, and then reads and writes it. Arenas are freed and allocated again, moved,
 /// emptied and protected. A result with an unmapped address would end the run.
-pub fn store(store: Store, told: &Arc<Mutex<Told>>) -> Box<dyn Program> {
+pub fn store(store: Store, queries: &Arc<Mutex<QueryCounts>>) -> Box<dyn Program> {
     let facts = Facts {
         name: "store".to_owned(),
         deterministic: true,
@@ -82,9 +84,9 @@ pub fn store(store: Store, told: &Arc<Mutex<Told>>) -> Box<dyn Program> {
     };
     let mut code = Code::new(facts, Touch::Never);
     for thread in 0..store.threads {
-        let told = Arc::clone(told);
+        let queries = Arc::clone(queries);
         let stack = 0x7fff_0000 - (u64::from(thread) << 24);
-        code.thread(stack, move |t| serve(t, thread, store, told));
+        code.thread(stack, move |t| serve(t, thread, store, queries));
     }
     Box::new(code)
 }
@@ -98,7 +100,7 @@ fn map(at: u64, bytes: u64) -> Event {
     }
 }
 
-async fn serve(mut t: Thread, thread: u32, store: Store, told: Arc<Mutex<Told>>) {
+async fn serve(mut t: Thread, thread: u32, store: Store, queries: Arc<Mutex<QueryCounts>>) {
     let records = ARENA / 1024;
     let arenas = store.keys.div_ceil(records);
     let mut at: Vec<u64> = (0..arenas).map(|a| BASE + a * ARENA).collect();
@@ -134,14 +136,14 @@ async fn serve(mut t: Thread, thread: u32, store: Store, told: Arc<Mutex<Told>>)
         } else {
             key
         });
-        let (value, asking) =
+        let (value, result) =
             t.shortcut_query(0x40, 3, ShortcutQuery::LoadVa { integer }, [before, NONE]);
-        let reply = asking.await;
+        let reply = result.await;
         let va = reply.filter(|&va| va != 0);
-        let mut now = Told {
+        let mut now = QueryCounts {
             loads: 1,
             nothing: u64::from(va.is_none()),
-            ..Told::default()
+            ..QueryCounts::default()
         };
         // Compares the key, because the address may hold another record now.
         let mut found = value;
@@ -155,7 +157,7 @@ async fn serve(mut t: Thread, thread: u32, store: Store, told: Arc<Mutex<Told>>)
             }
             t.store(0x58, 1, place(&at), 8, found, found);
             let va = VirtAddr(place(&at));
-            let (held, asking) = t.shortcut_query(
+            let (held, result) = t.shortcut_query(
                 0x60,
                 2,
                 ShortcutQuery::InsertVa { integer, va },
@@ -164,7 +166,7 @@ async fn serve(mut t: Thread, thread: u32, store: Store, told: Arc<Mutex<Told>>)
             if store.serial {
                 found = held;
             }
-            let held = asking.await;
+            let held = result.await;
             now.inserts = u64::from(held.is_some());
             now.refused = u64::from(held == Some(0));
         }
@@ -175,17 +177,17 @@ async fn serve(mut t: Thread, thread: u32, store: Store, told: Arc<Mutex<Told>>)
         }
         t.request();
         {
-            let mut told = told.lock().unwrap();
-            told.loads += now.loads;
-            told.nothing += now.nothing;
-            told.false_matches += now.false_matches;
-            told.inserts += now.inserts;
-            told.refused += now.refused;
+            let mut queries = queries.lock().unwrap();
+            queries.loads += now.loads;
+            queries.nothing += now.nothing;
+            queries.false_matches += now.false_matches;
+            queries.inserts += now.inserts;
+            queries.refused += now.refused;
         }
         if t.full() {
             t.pause().await;
         }
-        if store.changes == Changes::Nothing || n % 23 != 0 {
+        if store.changes == RecordChanges::Nothing || n % 23 != 0 {
             continue;
         }
         let a = random(at.len() as u64) as usize;
@@ -259,10 +261,14 @@ pub fn design(name: &str, set: &[&str]) -> Design {
 }
 
 /// Runs the program on `design` to its end; returns the results of its queries too.
-pub fn run(design: &Design, program: Store, limits: &serde_json::Value) -> (DesignResult, Told) {
-    let told = Arc::default();
+pub fn run(
+    design: &Design,
+    program: Store,
+    limits: &serde_json::Value,
+) -> (DesignResult, QueryCounts) {
+    let queries = Arc::default();
     let stream = Stream {
-        program: store(program, &told),
+        program: store(program, &queries),
         designs: vec![0],
     };
     let options = Options {
@@ -274,8 +280,8 @@ pub fn run(design: &Design, program: Store, limits: &serde_json::Value) -> (Desi
     let mut result = result.unwrap_or_else(|e| panic!("{e}"));
     let d = result.designs.remove(0);
     assert_eq!(d.status, Status::Complete, "{:?}", d.message);
-    let told = *told.lock().unwrap();
-    (d, told)
+    let queries = *queries.lock().unwrap();
+    (d, queries)
 }
 
 /// A counter of the kernel's tables.

@@ -32,8 +32,8 @@ fn what(e: &Error) -> String {
 /// The name that the sentence suggests.
 fn nearest(e: &Error) -> Option<String> {
     let text = e.text().to_string();
-    let (_, asked) = text.split_once("did you mean `")?;
-    asked.strip_suffix("`?").map(str::to_owned)
+    let (_, name) = text.split_once("did you mean `")?;
+    name.strip_suffix("`?").map(str::to_owned)
 }
 
 fn with(extra: &str) -> Result<(), Error> {
@@ -170,7 +170,7 @@ fn contradictions_are_refused() {
 }
 
 #[test]
-fn what_no_memory_and_no_tlb_has_is_refused_where_it_was_set() {
+fn impossible_sizes_are_refused_with_their_key() {
     for (text, key) in [
         ("[caches.l1d]\nways = 0\n", "caches.l1d.ways"),
         ("[caches.l2]\nsize_kb = 0\n", "caches.l2.size_kb"),

@@ -62,7 +62,7 @@ fn the_share_of_translation_orders_programs_as_what_perfect_tlbs_save() {
 }
 
 #[test]
-fn where_walkers_are_what_a_program_waits_for_the_stack_says_so() {
+fn the_cycle_stack_of_a_walk_bound_program_is_mostly_translation() {
     // Each update walks, and its walk ends before the line is requested.
     let r = costed(&["radix"], "gups 64GiB", 300_000);
     let d = &r.designs[0];
@@ -72,7 +72,7 @@ fn where_walkers_are_what_a_program_waits_for_the_stack_says_so() {
 }
 
 #[test]
-fn what_perfect_tlbs_need_is_measured_beside_the_designs_or_among_them() {
+fn the_perfect_tlb_reference_may_be_one_of_the_designs() {
     let beside = costed(&["radix", "thp"], "gups 64MB", 100_000);
     let among = costed(&["radix", "thp", "perfect-tlb"], "gups 64MB", 100_000);
     assert_eq!(beside.designs.len(), 2);
@@ -84,9 +84,9 @@ fn what_perfect_tlbs_need_is_measured_beside_the_designs_or_among_them() {
     assert_eq!(one.cycles, metric(&among.designs[2], "cycles"));
     for (d, e) in beside.designs.iter().zip(&among.designs) {
         let cost = 1.0 - one.cycles / metric(d, "cycles");
-        let told = d.translation_cost.expect("told");
-        assert!((told - cost).abs() < 1e-12, "{told} {cost}");
-        assert_eq!(Some(told), e.translation_cost);
+        let reported = d.translation_cost.expect("reported");
+        assert!((reported - cost).abs() < 1e-12, "{reported} {cost}");
+        assert_eq!(Some(reported), e.translation_cost);
     }
     assert_eq!(among.designs[2].translation_cost, Some(0.0));
     // The translation cost was not requested.

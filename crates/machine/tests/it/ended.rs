@@ -24,7 +24,7 @@ fn run(designs: &[&str], children: u32) {
 }
 
 #[test]
-fn nobody_asks_for_threads_that_have_ended() {
+fn ended_threads_are_not_requested_again() {
     run(&["radix"], 600);
     run(&["radix", "thp"], 300);
 }

@@ -23,7 +23,7 @@ fn near(a: f64, b: f64, what: &str) {
 }
 
 #[test]
-fn what_is_paid_is_what_the_statistics_counted() {
+fn energy_is_that_of_the_counted_events() {
     for design in shipped("designs") {
         let d = one(MACHINE, &design, "gups 64MB", N, &[]);
         let e = energy(&d);
@@ -62,12 +62,12 @@ fn what_is_paid_is_what_the_statistics_counted() {
         // Each request to the L2 looks it up, or merges with an outstanding miss.
         let l2 = part(&d, "l2");
         let looked = l2.events[0].count + l2.events[1].count;
-        let asked = ["accesses", "prefetch_accesses", "writebacks", "invalidated"];
-        let mut asked: u64 = asked.iter().map(|n| count("core.0.l2", n)).sum();
+        let accesses = ["accesses", "prefetch_accesses", "writebacks", "invalidated"];
+        let mut accesses: u64 = accesses.iter().map(|n| count("core.0.l2", n)).sum();
         if d.config.engine.is_some() {
-            asked += count("core.0.l2", "speculative_accesses");
+            accesses += count("core.0.l2", "speculative_accesses");
         }
-        assert_eq!(looked, asked, "{design}");
+        assert_eq!(looked, accesses, "{design}");
         assert!(
             part(&d, "l2").dynamic_nj > 0.0 && dram.dynamic_nj > 0.0,
             "{design}"
@@ -163,7 +163,7 @@ fn a_number_twice_as_large_doubles_its_own_events_and_nothing_else() {
 }
 
 #[test]
-fn what_there_is_not_costs_nothing() {
+fn absent_parts_have_no_energy() {
     let d = one(MACHINE, "perfect-tlb", "gups 64MB", N, &[]);
     for p in &energy(&d).parts {
         if matches!(p.group, Group::WalkCaches | Group::Tlbs) {
@@ -190,7 +190,7 @@ fn intervals_add_up_to_the_measured_part() {
     let mut s = spec(MACHINE, &["radix", "thp"], "bfs 16MB", N, &[]);
     s.options.interval = Some(10_000);
     for d in run_spec(&s).expect("it runs").designs {
-        let intervals = d.intervals.as_ref().expect("they were asked for");
+        let intervals = d.intervals.as_ref().expect("requested");
         assert!(intervals.first_instruction.len() > 10);
         for name in ["energy", "dynamic_energy", "static_energy"] {
             let parts: f64 = intervals.values[name].iter().flatten().sum();

@@ -152,7 +152,7 @@ fn requests_regions_and_changes_of_the_address_space_too() {
 /// With several threads, the machine determines where each one is when fast-forwarding ends. An in-memory
 /// TLB and a core with wrong paths need more of the fast-forwarded part than its pages.
 #[test]
-fn nothing_is_passed_over_where_more_is_needed() {
+fn programs_skip_nothing_if_a_machine_needs_all_ops() {
     let limits = json!({"skip": 300_000, "instructions": 20_000});
     for (threads, design, set) in [
         (2, "radix", &["cores=2"][..]),
@@ -272,7 +272,7 @@ fn so_it_is_with_recordings_of_live_programs() {
 /// Memory that is unmapped and mapped again has to be touched again. After a fork there are several
 /// threads.
 #[test]
-fn what_maps_and_forks_is_passed_over_up_to_there() {
+fn programs_fast_forward_across_unmaps_and_up_to_a_fork() {
     let at = VirtAddr(0x1000_0000);
     let bytes = 4 << 20;
     let map = Event::Map {
@@ -351,7 +351,7 @@ fn what_maps_and_forks_is_passed_over_up_to_there() {
 #[test]
 fn samples_are_those_of_a_program_that_gives_all_its_ops() {
     for info in workloads() {
-        let warming = json!({"followed": 30_000, "warmed": 2000});
+        let warming = json!({"filtered": 30_000, "warmed": 2000});
         let sample = json!({"length": 1000, "period": 60_000, "warming": warming});
         let limits = json!({"skip": 50_001, "instructions": 400_000, "sample": sample});
         let spec = spec(&["radix", "thp", "mehpt"], limits, &[]);
@@ -367,7 +367,7 @@ fn samples_are_those_of_a_program_that_gives_all_its_ops() {
 fn samples_of_changes_of_the_address_space_and_by_requests_too() {
     let sample = json!({"length": 1000, "period": 30_000, "warming": {"warmed": 2000}});
     let all = json!({"instructions": 400_000, "sample": sample});
-    let asked = json!({"requests": 2000, "instructions": 400_000, "sample": sample});
+    let by_requests = json!({"requests": 2000, "instructions": 400_000, "sample": sample});
     let store = [
         ("keys", "3000"),
         ("sets", "40"),
@@ -377,7 +377,7 @@ fn samples_of_changes_of_the_address_space_and_by_requests_too() {
     let table = [("keys", "3000"), ("shortcut", "stlt")];
     for (name, params, limits, design) in [
         ("kv-hash", &store[..], &all, "radix"),
-        ("kv-dense", &store, &asked, "mehpt"),
+        ("kv-dense", &store, &by_requests, "mehpt"),
         ("kv-hash", &table, &all, "stlt"),
         ("churn", &[("rounds", "3"), ("arena", "4KiB")], &all, "thp"),
     ] {

@@ -105,7 +105,7 @@ fn a_full_l2p_table_ends_a_run_by_its_name() {
 
 /// At the paper's fragmentation index, compaction makes room at the published price.
 #[test]
-fn what_tables_allocate_is_counted_by_size_and_priced() {
+fn table_allocations_are_counted_by_size_and_priced() {
     let d = one(MACHINE, "ecpt", "gups 512MB", 100_000, &[]);
     let blocks = |class: &str| since_boot(&d, "os", &format!("table_blocks_{class}"));
     // Ways of 8 KB (and walk tables), then 16 KB to 512 KB. They are two thirds full of 16384 lines; the
@@ -215,8 +215,8 @@ fn the_seed_reaches_page_tables() {
         r.designs.remove(0)
     };
     let (one, two, again) = (run(1), run(2), run(1));
-    let told = |d: &DesignResult| serde_json::to_string(d).expect("a result is plain data");
-    assert_eq!(told(&one), told(&again));
+    let text = |d: &DesignResult| serde_json::to_string(d).expect("a result is plain data");
+    assert_eq!(text(&one), text(&again));
     let moved = |d: &DesignResult| since_boot(d, "page_table.4kb", "reinsertions");
     assert_ne!(moved(&one), moved(&two));
     let lines = |d: &DesignResult| since_boot(d, "page_table.4kb", "lines");

@@ -14,7 +14,7 @@ fn every_statistic_of_every_core_is_in_the_intervals_and_adds_up() {
     let mut s = spec(MACHINE, &["radix"], program, 103_000, &set);
     s.options.interval = Some(20_000);
     let d = run_spec(&s).unwrap().designs.remove(0);
-    let i = d.intervals.as_ref().expect("asked for");
+    let i = d.intervals.as_ref().expect("requested");
     assert_eq!(i.complete, [true, true, true, true, true, false]);
     let mut before = 0;
     for (first, n) in i.first_instruction.iter().zip(&i.instructions) {
@@ -25,12 +25,12 @@ fn every_statistic_of_every_core_is_in_the_intervals_and_adds_up() {
     for whole in &d.stats {
         let is = |c: &&pagewalk_machine::Column| c.path == whole.path && c.name == whole.name;
         let column = i.stats.iter().find(is).expect("every statistic");
-        let told = if whole.gauge {
+        let over_intervals = if whole.gauge {
             column.values[5]
         } else {
             column.values.iter().sum()
         };
-        assert_eq!(told, whole.value, "{} {}", whole.path, whole.name);
+        assert_eq!(over_intervals, whole.value, "{} {}", whole.path, whole.name);
     }
     let of = |path: &str| {
         let is = |c: &&pagewalk_machine::Column| c.path == path && c.name == "walks";
@@ -78,23 +78,26 @@ fn histograms_count_what_counters_count() {
         let d = run_spec(&s).unwrap().designs.remove(0);
         let at = |path: &'static str, name: &str| sum(&d, name, |p| p == path);
         let mmu = |name: &str| at("core.0.mmu", name);
-        let told = |path: &str, name: &str| {
+        let count_and_sum = |path: &str, name: &str| {
             let h = histogram(&d, path, name);
             (h.count, h.sum)
         };
         assert_eq!(
-            told("core.0.mmu", "walk_latency"),
+            count_and_sum("core.0.mmu", "walk_latency"),
             (mmu("walks"), mmu("walk_cycles"))
         );
         assert_eq!(
-            told("core.0.mmu", "walker_wait"),
+            count_and_sum("core.0.mmu", "walker_wait"),
             (mmu("walks"), mmu("walker_wait_cycles"))
         );
-        assert_eq!(told("core.0", "load_to_use").0, at("core.0", "loads"));
+        assert_eq!(
+            count_and_sum("core.0", "load_to_use").0,
+            at("core.0", "loads")
+        );
         let faults = metric(&d, "page_faults") as u64;
         assert!(faults > 100, "{design}: {faults}");
         assert_eq!(
-            told("os", "fault_cost"),
+            count_and_sum("os", "fault_cost"),
             (faults, at("os", "fault_cycles")),
             "{design}"
         );
@@ -103,16 +106,19 @@ fn histograms_count_what_counters_count() {
             let faults: u64 = kinds.iter().map(|k| at("host", k)).sum();
             let untimed = at("host", "populated_pages");
             let cost = at("host", "fault_cycles");
-            assert_eq!(told("host", "fault_cost"), (faults - untimed, cost));
+            assert_eq!(
+                count_and_sum("host", "fault_cost"),
+                (faults - untimed, cost)
+            );
         }
         let waits = histogram(&d, "core.0.mmu", "walker_wait");
         if set == ["mmu.walkers=1"] {
             assert!(waits.largest > Some(0), "{waits:?}");
         }
         for h in &d.histograms {
-            let told = [h.p50, h.p90, h.p99, h.largest];
-            assert!(told.is_sorted(), "{h:?}");
-            assert!(h.count == 0 || told[0].is_some(), "{h:?}");
+            let quantiles = [h.p50, h.p90, h.p99, h.largest];
+            assert!(quantiles.is_sorted(), "{h:?}");
+            assert!(h.count == 0 || quantiles[0].is_some(), "{h:?}");
         }
     }
 }

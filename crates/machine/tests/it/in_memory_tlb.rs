@@ -100,7 +100,7 @@ fn pages_that_it_holds_are_walked_for_once() {
 }
 
 #[test]
-fn what_one_core_walked_for_another_finds() {
+fn a_core_finds_translations_that_another_core_walked_for() {
     let set = ["cores=2"];
     let d = one(MACHINE, "pom-tlb", "gups 64MB threads=2", N, &set);
     // 16,384 pages of one process. Each is walked about once, by either core.

@@ -25,7 +25,7 @@ fn huge(d: &DesignResult) -> f64 {
 }
 
 #[test]
-fn what_a_growing_heap_gains_by_huge_pages_it_gains_when_memory_is_settled() {
+fn settled_memory_gives_growing_heaps_their_huge_pages() {
     // One key-value store and one graph kernel. Their heaps grow by 132 KB at a time.
     for workload in ["kv-map 32MB", "bfs 64MB layout=graphbig"] {
         let run = |design: &str, set: &[&str]| one(MACHINE, design, workload, N, set);

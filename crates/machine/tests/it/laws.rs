@@ -166,13 +166,13 @@ fn each_part_counts_what_the_others_ask_of_it(d: &DesignResult, what: &str) {
     // A load that an older store forwards to accesses no cache. A load of two lines accesses both.
     let (loads, stores) = (of("core.0.l1d", "loads"), of("core.0.l1d", "stores"));
     let operands = core("loads") + core("stores");
-    let asked = loads + stores + core("forwarded_loads");
+    let accesses = loads + stores + core("forwarded_loads");
     assert!(
-        (operands..=operands + core("split_accesses")).contains(&asked),
-        "{what}: {asked} for {operands}"
+        (operands..=operands + core("split_accesses")).contains(&accesses),
+        "{what}: {accesses} for {operands}"
     );
     assert_eq!(core("fetched_lines"), of("core.0.l1i", "fetches"), "{what}");
-    let asks = |path| of(path, "misses") - of(path, "merged");
+    let own_misses = |path| of(path, "misses") - of(path, "merged");
     // Lines of an in-memory TLB are read, and written by fills.
     let lines = in_memory("lookups") + in_memory("fills");
     assert_eq!(
@@ -182,10 +182,10 @@ fn each_part_counts_what_the_others_ask_of_it(d: &DesignResult, what: &str) {
     );
     assert_eq!(
         of("core.0.l2", "accesses") - of("core.0.l2", "walks"),
-        asks("core.0.l1i") + asks("core.0.l1d"),
+        own_misses("core.0.l1i") + own_misses("core.0.l1d"),
         "{what}"
     );
-    assert_eq!(of("l3", "accesses"), asks("core.0.l2"), "{what}");
+    assert_eq!(of("l3", "accesses"), own_misses("core.0.l2"), "{what}");
     let prefetches = of("core.0.l1d", "prefetches_issued") + of("core.0.l1i", "prefetches_issued");
     assert_eq!(of("core.0.l2", "prefetch_accesses"), prefetches, "{what}");
 }
@@ -323,7 +323,10 @@ fn walks_of_cuckoo_tables_are_of_one_kind_and_probe_what_it_says() {
             );
             // In a virtual machine, walks read the host's table too.
             let all = reads == own || design.ends_with("-virtual") && reads > own;
-            assert!(all, "{design} {workload}: {reads} reads, {own} asked for");
+            assert!(
+                all,
+                "{design} {workload}: {reads} reads, {own} by the tables"
+            );
         }
     }
 }
@@ -712,7 +715,7 @@ fn intervals_add_up_to_the_whole() {
     let mut s = spec(MACHINE, &["radix"], "bfs 16MB", 100_000, &[]);
     s.options.interval = Some(10_000);
     let d = run_spec(&s).unwrap().designs.remove(0);
-    let i = d.intervals.as_ref().expect("asked for");
+    let i = d.intervals.as_ref().expect("requested");
     assert_eq!(i.complete, [true; 10]);
     let cycles: u64 = i.cycles.iter().sum();
     assert_eq!(cycles as f64, metric(&d, "cycles"));

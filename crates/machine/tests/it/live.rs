@@ -287,7 +287,7 @@ int main(int argc, char **argv) {
 "#;
 
 #[test]
-fn what_the_kernel_fills_is_mapped_by_the_call_and_not_by_the_touch_after_it() {
+fn memory_that_a_call_fills_is_mapped_by_the_call() {
     if !present() {
         return;
     }
@@ -365,7 +365,7 @@ int main(void) {
 /// The kernel returns the same address each round. An access before its map or after its unmap would find
 /// the pages of another round, or none.
 #[test]
-fn what_one_thread_unmaps_another_has_used_before() {
+fn accesses_of_other_threads_come_before_an_unmap() {
     if !present() {
         return;
     }
@@ -568,7 +568,7 @@ fn a_program_that_waits_for_ever_can_be_stopped() {
 
 /// One design for each shortcut: all rows, few rows, or none. Each runs its own instance of the program.
 /// Returns the printed output too.
-fn run_asking(
+fn run_with_shortcuts(
     shortcuts: &[Option<NewShortcut>],
     set: &[&str],
     argv: &[&str],
@@ -603,7 +603,7 @@ fn run_each(
     let streams = (0..designs.len()).map(|design| {
         static OUTPUTS: AtomicU64 = AtomicU64::new(0);
         let number = OUTPUTS.fetch_add(1, Relaxed);
-        let path = folder().join(format!("asking-output-{number}"));
+        let path = folder().join(format!("query-output-{number}"));
         let open = File::options()
             .read(true)
             .write(true)
@@ -645,7 +645,7 @@ fn run_each(
     (result, outputs.into_iter().map(text).collect())
 }
 
-/// Counts that [`crate::programs::ASKS`] prints after its sum: hits, misses, insertions.
+/// Counts that [`crate::programs::QUERIES`] prints after its sum: hits, misses, insertions.
 fn counts(output: &str) -> [u64; 3] {
     let line = output
         .lines()
@@ -661,10 +661,10 @@ fn a_live_program_branches_on_the_answers_of_its_own_design() {
     if !present() {
         return;
     }
-    let program = crate::tools::compile("whole-asks", crate::programs::ASKS);
+    let program = crate::tools::compile("whole-queries", crate::programs::QUERIES);
     for (threads, cores) in [(1, "cores=1"), (3, "cores=2")] {
         let argv = [&program[..], "80", "6", &threads.to_string()];
-        let (result, outputs) = run_asking(
+        let (result, outputs) = run_with_shortcuts(
             &[
                 Some(|_| rows::rows(usize::MAX, Some(&CALLS))),
                 Some(few_rows),
@@ -700,7 +700,7 @@ fn a_live_program_gets_the_same_answers_skipped_warmed_sampled_and_measured() {
     if !present() {
         return;
     }
-    let program = crate::tools::compile("whole-asks-phases", crate::programs::ASKS);
+    let program = crate::tools::compile("whole-queries-phases", crate::programs::QUERIES);
     let argv = [&program[..], "80", "20", "1"];
     let mut whole = f64::MAX;
     for limits in [
@@ -712,7 +712,7 @@ fn a_live_program_gets_the_same_answers_skipped_warmed_sampled_and_measured() {
         json!({"skip": 10_000, "warmup": 10_000, "sample": {"length": 1000, "period": 5000}}),
     ] {
         let shortcut: fn(u64) -> _ = |_| rows::rows(usize::MAX, Some(&CALLS));
-        let (result, outputs) = run_asking(&[Some(shortcut)], &[], &argv, limits.clone());
+        let (result, outputs) = run_with_shortcuts(&[Some(shortcut)], &[], &argv, limits.clone());
         assert_eq!(result.source.exit_status, Some(0), "{limits}");
         assert_eq!(counts(&outputs[0]), [1520, 80, 80], "{limits}");
         assert_eq!(CALLS.take(), (1600, 80), "{limits}");
@@ -763,12 +763,12 @@ fn a_live_program_makes_resizes_and_frees_the_table_of_its_machine() {
                 "exec 0 alloc 0 1",
             ];
             // The same holds for rows of pages that the fork had copied.
-            let told = lines(n)[3..].join("|");
-            let told = match n {
-                1 => told.replace("parent 0", "parent 1"),
-                _ => told,
+            let printed = lines(n)[3..].join("|");
+            let printed = match n {
+                1 => printed.replace("parent 0", "parent 1"),
+                _ => printed,
             };
-            assert_eq!(told, rest.join("|"));
+            assert_eq!(printed, rest.join("|"));
             let d = &result.designs[n];
             let table = |name| sum(d, name, |p| p == "stlt");
             let unit = |name| sum(d, name, |p| p.ends_with(".mmu.stlt"));
@@ -816,7 +816,7 @@ fn a_region_that_a_live_program_enters_again_and_again_is_a_request_each_time() 
     let program = compile("regions", REGIONS);
     let shortcuts: [Option<fn(u64) -> _>; 2] =
         [Some(|_| rows::rows(usize::MAX, Some(&CALLS))), None];
-    let (result, _) = run_asking(&shortcuts, &[], &[&program, "500"], json!({}));
+    let (result, _) = run_with_shortcuts(&shortcuts, &[], &[&program, "500"], json!({}));
     // Each key is queried ten times and found nine times.
     assert_eq!(result.source.exit_status, Some(90));
     assert_eq!(CALLS.take(), (500, 50));
@@ -824,7 +824,7 @@ fn a_region_that_a_live_program_enters_again_and_again_is_a_request_each_time() 
         assert_eq!(metric(d, "requests"), 500.0, "{}", d.name);
         assert_eq!(d.speedup_by, WorkUnit::Request);
     }
-    let (result, _) = run_asking(
+    let (result, _) = run_with_shortcuts(
         &shortcuts,
         &[],
         &[&program, "1000000"],
@@ -840,7 +840,7 @@ fn a_region_that_a_live_program_enters_again_and_again_is_a_request_each_time() 
     // The program may have made one query beyond the measured part.
     assert!((350..=351).contains(&loads), "{loads}");
     assert_eq!(inserts, 50);
-    let (result, _) = run_asking(
+    let (result, _) = run_with_shortcuts(
         &[Some(all_rows)],
         &[],
         &[&program, "1000000"],
@@ -856,8 +856,8 @@ fn a_recording_of_a_program_that_asks_is_refused_by_a_design_that_answers() {
     if !present() {
         return;
     }
-    let program = crate::tools::compile("whole-asks-recorded", crate::programs::ASKS);
-    let path = folder().join("asks.pwt");
+    let program = crate::tools::compile("whole-queries-recorded", crate::programs::QUERIES);
+    let path = folder().join("queries.pwt");
     let record: RecordSpec =
         serde_json::from_value(json!({"source": {"program": {"argv": [program, "20", "5", "1"]}}}))
             .unwrap();
@@ -887,7 +887,7 @@ fn a_recording_of_a_program_that_asks_is_refused_by_a_design_that_answers() {
     assert_eq!(refused.status, Status::ProgramError);
     let message = refused.message.unwrap();
     assert!(
-        message.contains("asks.pwt") && message.contains("without a shortcut"),
+        message.contains("queries.pwt") && message.contains("without a shortcut"),
         "{message}"
     );
 }

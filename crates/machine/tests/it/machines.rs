@@ -80,7 +80,7 @@ fn every_design_does_on_each_machine_what_it_does_there_alone() {
 }
 
 #[test]
-fn what_translation_costs_is_said_of_each_machine_against_its_own_perfect_tlbs() {
+fn each_machine_has_its_own_perfect_tlb_reference() {
     let more = json!({"translation_cost": true});
     let both = compare(json!(TWO), &["radix"], more.clone()).unwrap();
     assert_eq!(both.designs.len(), 2, "what ran beside is no result");

@@ -6,7 +6,7 @@ use crate::common::{metric, run_spec, spec};
 use pagewalk_machine::DesignResult;
 use serde_json::json;
 
-fn asked(design: &str, program: &str, set: &[&str]) -> DesignResult {
+fn with_mappings(design: &str, program: &str, set: &[&str]) -> DesignResult {
     let mut s = spec("revelator-table1", &[design], program, 20_000, set);
     s.options.mappings = true;
     run_spec(&s).unwrap().designs.remove(0)
@@ -15,8 +15,8 @@ fn asked(design: &str, program: &str, set: &[&str]) -> DesignResult {
 #[test]
 fn pages_lie_in_frames_of_their_own() {
     for (design, sizes) in [("radix", vec![4096]), ("thp", vec![4096, 2 << 20])] {
-        let d = asked(design, "gups 8MiB", &[]);
-        let pages = d.mappings.as_ref().expect("asked for");
+        let d = with_mappings(design, "gups 8MiB", &[]);
+        let pages = d.mappings.as_ref().expect("requested");
         let mut frames = HashSet::new();
         let mut above = 0;
         for page in pages {
@@ -35,17 +35,17 @@ fn pages_lie_in_frames_of_their_own() {
 }
 
 #[test]
-fn they_are_told_when_they_are_asked_for() {
+fn mappings_are_reported_only_on_request() {
     let s = spec("revelator-table1", &["radix"], "gups 1MiB", 1_000, &[]);
     assert_eq!(run_spec(&s).unwrap().designs[0].mappings, None);
 }
 
 #[test]
-fn where_pages_lie_depends_on_the_memory() {
+fn frames_of_pages_depend_on_occupied_memory() {
     let place = |set: &[&str]| {
-        asked("radix", "gups 1MiB", set)
+        with_mappings("radix", "gups 1MiB", set)
             .mappings
-            .expect("asked for")
+            .expect("requested")
     };
     let fresh = place(&[]);
     assert_eq!(fresh, place(&[]), "the same seed, the same frames");

@@ -164,7 +164,7 @@ fn the_same_mix_gives_the_same_bytes_on_any_number_of_host_threads() {
 }
 
 #[test]
-fn what_makes_no_sense_in_a_mix_is_refused() {
+fn invalid_mixes_are_refused() {
     let refuse = |programs: &[Value], limits: Value, what: &str| {
         let error = mix_of(programs, &["radix"], &[], limits).unwrap_err();
         assert!(error.to_string().contains(what), "{error}");
@@ -207,7 +207,7 @@ fn shared_out(d: &DesignResult) -> Account {
 }
 
 #[test]
-fn what_programs_did_and_what_was_done_for_none_is_all_that_the_machine_counted() {
+fn accounts_of_programs_and_of_none_add_up_to_the_machine() {
     let bfs = json!({"workload": {"name": "bfs", "threads": 2, "params": {"scale": "12"}}});
     let churn = json!({"workload": {"name": "churn", "params": {}}});
     let kv = workload("kv-map", Some("16MB"), 1);
@@ -301,7 +301,7 @@ fn gups_twice() -> Value {
 }
 
 #[test]
-fn what_company_costs_is_told_by_the_fields_three_means() {
+fn mixes_have_weighted_speedup_harmonic_speedup_and_antt() {
     let result = mix(&[gups(), sysbench()], &["radix", "thp"], &["cores=2"]);
     for d in &result.designs {
         let speeds: Vec<f64> = (d.programs.iter())

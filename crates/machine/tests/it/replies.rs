@@ -28,13 +28,13 @@ const REQUESTS: u64 = 3000;
 struct Served {
     by_shortcut: u64,
     by_index: u64,
-    without_asking: u64,
+    without_query: u64,
 }
 
 /// Stage of a thread's request.
 enum Stage {
     Begin,
-    Asked(u64),
+    Queried(u64),
     Replied(u64, u64),
     Inserted,
 }
@@ -51,7 +51,7 @@ struct Store {
     threads: Vec<Caller>,
     started: usize,
     mapped: bool,
-    asks: bool,
+    queries: bool,
     served: Arc<Mutex<Served>>,
 }
 
@@ -66,7 +66,7 @@ impl Store {
             threads: (0..threads).map(caller).collect(),
             started: 1,
             mapped: false,
-            asks: true,
+            queries: true,
             served: Arc::clone(served),
         }
     }
@@ -141,14 +141,16 @@ impl Program for Store {
                 Stage::Begin if me.left == 0 => return Ok(End::Exit),
                 Stage::Begin => {
                     let key = Self::key(thread, &mut me.state);
-                    if self.asks {
-                        me.stage = Stage::Asked(key);
+                    if self.queries {
+                        me.stage = Stage::Queried(key);
                         batch.ops.push(op(OpClass::Query, 0, 0));
                         return Ok(End::Query(ShortcutQuery::LoadVa { integer: key }));
                     }
                     me.stage = Stage::Replied(key, 0);
                 }
-                Stage::Asked(_) => panic!("asked for more before the answer"),
+                Stage::Queried(_) => {
+                    panic!("the batch after a query was requested before its result")
+                }
                 Stage::Replied(key, 0) => {
                     for node in 0..10 {
                         let va = INDEX + 4096 * ((key * 7 + node * 131) % 1000);
@@ -156,13 +158,13 @@ impl Program for Store {
                     }
                     batch.ops.push(op(OpClass::Load, record(key), 1));
                     me.stage = Stage::Inserted;
-                    if self.asks {
+                    if self.queries {
                         served.by_index += 1;
                         batch.ops.push(op(OpClass::Query, 0, 1));
                         let va = VirtAddr(record(key));
                         return Ok(End::Query(ShortcutQuery::InsertVa { integer: key, va }));
                     }
-                    served.without_asking += 1;
+                    served.without_query += 1;
                 }
                 Stage::Replied(key, va) => {
                     assert_eq!(va, record(key), "somebody else's record");
@@ -185,11 +187,11 @@ impl Program for Store {
 
     fn shortcut_result(&mut self, thread: ThreadId, reply: Option<u64>) {
         let me = &mut self.threads[thread as usize];
-        self.asks &= reply.is_some();
+        self.queries &= reply.is_some();
         match me.stage {
-            Stage::Asked(key) => me.stage = Stage::Replied(key, reply.unwrap_or(0)),
+            Stage::Queried(key) => me.stage = Stage::Replied(key, reply.unwrap_or(0)),
             Stage::Inserted => assert_eq!(reply, Some(1)),
-            _ => panic!("an answer that nobody waits for"),
+            _ => panic!("a result without a query"),
         }
     }
 }
@@ -249,12 +251,12 @@ fn the_program_branches_on_the_answers_of_its_own_design() {
         let want = Served {
             by_shortcut: all - distinct,
             by_index: distinct,
-            without_asking: 0,
+            without_query: 0,
         };
         assert_eq!(served[0], want);
         assert_eq!(served[1].by_shortcut + served[1].by_index, all);
         assert!(served[1].by_index > 2 * distinct, "{:?}", served[1]);
-        assert_eq!((served[2].without_asking, served[2].by_index), (all, 0));
+        assert_eq!((served[2].without_query, served[2].by_index), (all, 0));
         for d in &result.designs {
             assert_eq!(requests(d), all, "{}", d.name);
             assert_eq!(sum(d, "requests", |p| p.starts_with("core.")), all);
@@ -302,7 +304,7 @@ fn as_many_requests_are_skipped_warmed_and_measured_as_were_asked_for() {
     for (d, s) in result.designs.iter().zip(served) {
         assert_eq!(requests(d), 1000, "{}", d.name);
         // The program is at most one request ahead of the simulation.
-        let made = s.by_shortcut + s.by_index + s.without_asking;
+        let made = s.by_shortcut + s.by_index + s.without_query;
         assert!((2000..=2002).contains(&made), "{}: {made}", d.name);
     }
     // Most keys have been inserted by then, which is the purpose of skipped requests.
@@ -334,27 +336,27 @@ fn built_in(served: &Arc<Mutex<Served>>) -> Box<dyn Program> {
         t.begin(1).await;
         for n in 0..REQUESTS {
             let key = n * n % KEYS;
-            let (mut value, asking) =
+            let (mut value, result) =
                 t.shortcut_query(0x40, 3, ShortcutQuery::LoadVa { integer: key }, [NONE; 2]);
-            let reply = asking.await;
+            let reply = result.await;
             t.branch(0x48, 0x80, 2, reply == Some(0), [value, NONE]);
             if reply == Some(0) {
                 for node in 0..10 {
                     value = t.load(0x50, 2, INDEX + 4096 * (key + node), 8, [value, NONE]);
                 }
                 let va = VirtAddr(record(key));
-                let (_, asking) = t.shortcut_query(
+                let (_, result) = t.shortcut_query(
                     0x60,
                     2,
                     ShortcutQuery::InsertVa { integer: key, va },
                     [value, NONE],
                 );
-                assert_eq!(asking.await, Some(1));
+                assert_eq!(result.await, Some(1));
             }
             {
                 let mut served = served.lock().unwrap();
                 match reply {
-                    None => served.without_asking += 1,
+                    None => served.without_query += 1,
                     Some(0) => served.by_index += 1,
                     Some(va) => {
                         assert_eq!(va, record(key));
@@ -401,7 +403,7 @@ fn a_built_in_program_is_answered_in_every_phase() {
         let want = Served {
             by_shortcut: REQUESTS - distinct,
             by_index: distinct,
-            without_asking: 0,
+            without_query: 0,
         };
         assert_eq!(*served.lock().unwrap(), want, "{limits:?}");
     }
@@ -415,7 +417,7 @@ fn a_built_in_program_is_answered_in_every_phase() {
     let options = Options::default();
     let result = pagewalk_machine::run(&designs, vec![stream], &options, &mut |_| true).unwrap();
     assert_eq!(requests(&result.designs[0]), REQUESTS);
-    assert_eq!(served.lock().unwrap().without_asking, REQUESTS);
+    assert_eq!(served.lock().unwrap().without_query, REQUESTS);
 }
 
 #[test]

@@ -59,7 +59,7 @@ fn adds_up(whole: &dyn Fn(&str) -> u64, parts: &dyn Fn(&str) -> u64, what: &str)
 }
 
 #[test]
-fn who_knows_the_answer_is_never_slower_than_who_guesses() {
+fn a_perfect_engine_is_never_slower_than_revelator() {
     for workload in WORKLOADS {
         for what in ["data", "entries", "both"] {
             for denied in ["0", "0.7"] {
@@ -315,7 +315,7 @@ fn nested(design: &str, set: &[&str], workload: &str, more: &[&str]) -> DesignRe
 }
 
 #[test]
-fn who_knows_the_answer_in_nested_walks_is_never_slower_than_who_guesses() {
+fn a_perfect_engine_in_nested_walks_is_never_slower_than_revelator() {
     for (design, set) in NESTED {
         for workload in ["gups 256MB", "bfs 64MB"] {
             for denied in ["0", "0.7"] {

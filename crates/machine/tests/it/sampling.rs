@@ -26,14 +26,14 @@ fn number(result: &RunResult, design: usize, name: &str) -> f64 {
 /// Samples lie at the same places for any warming. With functional warming of everything, TLBs and caches
 /// are not stale, so it is the reference for samples with less warming.
 #[test]
-fn what_is_not_known_bounds_the_misses_that_everything_warmed_has() {
+fn stale_state_uncertainty_bounds_the_misses_of_full_warming() {
     for workload in [
         "gups 64MB",
         "kv-hash keys=100000",
         "bfs scale=16",
         "xsbench 64MB",
     ] {
-        let sample = |followed: Value, warmed: u64| json!({"length": 3000, "period": 60_000, "warming": {"followed": followed, "warmed": warmed}});
+        let sample = |filtered: Value, warmed: u64| json!({"length": 3000, "period": 60_000, "warming": {"filtered": filtered, "warmed": warmed}});
         let misses = |sample: &Value| {
             let result = run(&sampled("radix", workload, 1_500_000, sample));
             let sampling = result.designs[0].sampling.clone().unwrap();
@@ -44,15 +44,15 @@ fn what_is_not_known_bounds_the_misses_that_everything_warmed_has() {
             all.warming.is_none(),
             "{workload}: nothing was fast-forwarded"
         );
-        for (followed, warmed) in [(json!(0), 3000), (json!(0), 20_000), (json!(10_000), 3000)] {
-            let (counted, found) = misses(&sample(followed.clone(), warmed));
+        for (filtered, warmed) in [(json!(0), 3000), (json!(0), 20_000), (json!(10_000), 3000)] {
+            let (counted, found) = misses(&sample(filtered.clone(), warmed));
             let Some(error) = found.warming else {
-                panic!("{workload}: something was passed over")
+                panic!("{workload}: something was fast-forwarded")
             };
             let [hits, misses] = error.unknown["tlb_l2"];
             assert!(
                 (counted - misses - 1e-9..=counted + hits + 1e-9).contains(&known),
-                "{workload} {followed}+{warmed}: {known} of {counted} -{misses} +{hits}"
+                "{workload} {filtered}+{warmed}: {known} of {counted} -{misses} +{hits}"
             );
             assert!(hits + misses > 0.0, "{workload}");
         }
@@ -65,19 +65,19 @@ fn what_is_not_known_bounds_the_misses_that_everything_warmed_has() {
 
 /// Filtered warming gives the last levels of TLBs and caches the same misses as full warming.
 #[test]
-fn lines_that_are_followed_warm_what_everything_would() {
+fn filtered_warming_gives_the_misses_of_full_warming() {
     for (workload, within) in [("gups 64MB", 0.01), ("kv-hash keys=100000", 0.02)] {
         let whole = run(&sampled("radix", workload, 2_000_000, &Value::Null));
         let at = |warming: Value| {
             let sample = json!({"length": 5000, "period": 25_000, "warming": warming});
             run(&sampled("radix", workload, 2_000_000, &sample))
         };
-        let (all, followed) = (at(json!({"warmed": 25_000})), at(json!({"warmed": 3000})));
+        let (all, filtered) = (at(json!({"warmed": 25_000})), at(json!({"warmed": 3000})));
         for name in ["ipc", "l2_tlb_mpki", "dram_reads"] {
-            let (a, b) = (number(&all, 0, name), number(&followed, 0, name));
+            let (a, b) = (number(&all, 0, name), number(&filtered, 0, name));
             assert!((a / b - 1.0).abs() < within, "{workload} {name}: {a} {b}");
         }
-        let sampling = followed.designs[0].sampling.as_ref().unwrap();
+        let sampling = filtered.designs[0].sampling.as_ref().unwrap();
         for name in ["ipc", "l2_tlb_mpki"] {
             let (of, truth) = (sampling.metrics[name], number(&whole, 0, name));
             // Each of these is outside its interval with a probability of one in twenty; seeds are fixed.
@@ -92,9 +92,9 @@ fn lines_that_are_followed_warm_what_everything_would() {
 /// On a single core, filtered warming keeps LRU stacks; on several it warms as usual. With one thread
 /// there is no other difference.
 #[test]
-fn what_is_followed_in_the_order_of_use_leaves_what_warming_leaves() {
+fn lru_stacks_leave_what_filtered_warming_leaves() {
     let sample =
-        json!({"length": 5000, "period": 40_000, "warming": {"followed": null, "warmed": 3000}});
+        json!({"length": 5000, "period": 40_000, "warming": {"filtered": null, "warmed": 3000}});
     let mut differ = false;
     for (design, workload) in [
         ("radix", "gups 64MB"),
@@ -121,7 +121,7 @@ fn what_is_followed_in_the_order_of_use_leaves_what_warming_leaves() {
         }
     }
     // The LRU stacks replace the first-level TLBs and the walk caches, so a few misses differ.
-    assert!(differ, "a lone core was followed as two are");
+    assert!(differ, "a single core kept no LRU stacks");
 }
 
 #[test]

@@ -18,7 +18,7 @@ struct Other {
     fails: Vec<usize>,
     /// Changes the text of each shard.
     spoils: Option<Spoil>,
-    asked: Mutex<Option<(RunSpec, Vec<usize>, usize)>>,
+    spec: Mutex<Option<(RunSpec, Vec<usize>, usize)>>,
     done: Mutex<Vec<usize>>,
 }
 
@@ -27,14 +27,14 @@ impl RemoteHosts for Other {
         // As it arrives at a host: as text.
         let text = serde_json::to_string(spec).unwrap();
         let spec = serde_json::from_str(&text).unwrap();
-        *self.asked.lock().unwrap() = Some((spec, numbers.to_vec(), of));
+        *self.spec.lock().unwrap() = Some((spec, numbers.to_vec(), of));
         Ok(())
     }
 
     /// One shard at a time, the last one first.
     fn events(&self) -> Result<Vec<RemoteEvent>, Error> {
-        let mut asked = self.asked.lock().unwrap();
-        let Some((spec, numbers, of)) = asked.as_mut() else {
+        let mut begun = self.spec.lock().unwrap();
+        let Some((spec, numbers, of)) = begun.as_mut() else {
             return Ok(Vec::new());
         };
         let Some(number) = numbers.pop() else {
@@ -74,7 +74,7 @@ fn sampled(source: SourceSpec, designs: &[&str]) -> RunSpec {
     let mut run = spec("epyc-milan", designs, "gups", 1_200_000, &[]);
     run.source = Some(source);
     let sample =
-        json!({"length": 2000, "period": 40_000, "warming": {"followed": 8000, "warmed": 4000}});
+        json!({"length": 2000, "period": 40_000, "warming": {"filtered": 8000, "warmed": 4000}});
     run.options.limits.sample = serde_json::from_value(sample).unwrap();
     run.options.translation_cost = true;
     run
@@ -107,7 +107,7 @@ fn others_count_what_this_host_counts() {
 }
 
 #[test]
-fn what_others_cannot_simulate_this_host_does_and_says_so() {
+fn this_host_simulates_failed_remote_shards_and_warns() {
     let folder = tempfile::tempdir().unwrap();
     let run = sampled(recorded(folder.path(), "gups"), &["radix"]);
     let mut alone = counted(&with(&run, None).unwrap());
@@ -117,13 +117,16 @@ fn what_others_cannot_simulate_this_host_does_and_says_so() {
     };
     let result = with(&run, Some(&other)).unwrap();
     assert_eq!(result.host.remote_shards, 0);
-    let told = "--cluster: of 3 portions this host simulated 1, 2, which did not come back from another: it has died";
-    alone["warnings"].as_array_mut().unwrap().push(json!(told));
+    let warning = "--cluster: of 3 shards this host simulated 1, 2, which another host did not return: it has died";
+    alone["warnings"]
+        .as_array_mut()
+        .unwrap()
+        .push(json!(warning));
     assert_eq!(alone, counted(&result));
 }
 
 #[test]
-fn what_others_count_of_something_else_is_refused() {
+fn reports_of_other_models_recordings_or_counters_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let run = sampled(recorded(folder.path(), "gups"), &["radix"]);
     let cases: [(Spoil, &str); 6] = [
@@ -160,7 +163,7 @@ fn what_others_count_of_something_else_is_refused() {
 }
 
 #[test]
-fn a_portion_that_is_stopped_is_none() {
+fn a_stopped_shard_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
     let run = sampled(recorded(folder.path(), "gups"), &["radix"]);
     let refused = installation().shard(&run, (1, 3), &mut |_| false);
@@ -174,18 +177,18 @@ fn a_portion_that_is_stopped_is_none() {
 fn a_recording_that_is_another_there_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let run = sampled(recorded(folder.path(), "gups"), &["radix"]);
-    let mut asked = run.clone();
-    asked.options.limits.instructions = Some(700_000);
-    let refused = installation().shard(&asked, (0, 3), &mut |_| true);
+    let mut shorter = run.clone();
+    shorter.options.limits.instructions = Some(700_000);
+    let refused = installation().shard(&shorter, (0, 3), &mut |_| true);
     let refused = refused.unwrap_err().to_string();
     assert!(
-        refused.contains("has 2 portions here, 3 were expected"),
+        refused.contains("has 2 shards here, and 3 there"),
         "{refused}"
     );
 }
 
 #[test]
-fn what_cannot_be_shared_out_says_why() {
+fn a_run_without_shards_gives_the_reason() {
     let folder = tempfile::tempdir().unwrap();
     let trace = || recorded(folder.path(), "gups");
     let other = Other::default();

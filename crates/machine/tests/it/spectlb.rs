@@ -72,7 +72,7 @@ fn reservations_that_come_and_go_never_mislead_it() {
                 now,
             };
             let view = os.view(pid);
-            let lent = WalkContext {
+            let context = WalkContext {
                 tiers: None,
                 view: &view,
                 private: &mut private,
@@ -83,7 +83,7 @@ fn reservations_that_come_and_go_never_mislead_it() {
                 unreachable!("there is no host")
             };
             let expected = table.translate(va);
-            if let Ok(answer) = mmu.translate(lookup, lent) {
+            if let Ok(answer) = mmu.translate(lookup, context) {
                 let found = expected.expect("what is found is mapped");
                 let inside = found.size.bytes() - 1;
                 assert_eq!(answer.pa.0, found.frame.base.0 + (va.0 & inside));
@@ -111,7 +111,7 @@ fn reservations_that_come_and_go_never_mislead_it() {
 }
 
 #[test]
-fn it_is_asked_at_each_miss_and_larger_or_in_whole_memory_it_misses_less() {
+fn spectlb_is_looked_up_at_each_walk_and_misses_less_if_larger() {
     let at = |design: &str, share: &str| {
         let set = [share, KEPT, "os.memory_gb=16"];
         let d = one(MACHINE, design, "gups 1GiB", N, &set);
@@ -134,7 +134,7 @@ fn it_is_asked_at_each_miss_and_larger_or_in_whole_memory_it_misses_less() {
 }
 
 #[test]
-fn it_changes_time_only_and_to_know_every_translation_is_never_slower() {
+fn spectlb_changes_only_time_and_a_perfect_engine_is_never_slower() {
     let set = [&PLAIN[..], &[KEPT]].concat();
     let run = |design: &str, more: &[&str]| {
         let set = [&set[..], more].concat();

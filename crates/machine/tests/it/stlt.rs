@@ -7,21 +7,23 @@ use pagewalk_programs::{Code, NONE, Touch};
 use pagewalk_stream::{Backing, Event, Facts, Mix, Program, ShortcutQuery};
 use pagewalk_units::VirtAddr;
 
-use crate::common::store::{BASE, CODE, Changes, Store, Told, design, run, store, table, unit};
+use crate::common::store::{
+    BASE, CODE, QueryCounts, RecordChanges, Store, design, run, store, table, unit,
+};
 use crate::common::{installation, metric, sum};
 
 const SMALL: &str = "shortcut.stlt.rows=16384";
 
 /// Checks the counts of program, kernel, core unit, MMU and caches against each other.
-fn check(d: &DesignResult, told: &Told, what: &str) {
-    assert_eq!(table(d, "loads"), told.loads, "{what}");
-    assert_eq!(table(d, "hits"), told.loads - told.nothing, "{what}");
-    assert_eq!(table(d, "inserts"), told.inserts, "{what}");
-    assert_eq!(table(d, "given_up"), told.refused, "{what}");
-    assert_eq!(unit(d, ".stlt", "loads"), told.loads, "{what}");
-    assert_eq!(unit(d, ".stlt", "inserts"), told.inserts, "{what}");
-    assert_eq!(unit(d, ".insertion_buffer", "lookups"), told.loads);
-    assert_eq!(unit(d, ".insertion_buffer", "fills"), told.inserts);
+fn check(d: &DesignResult, queries: &QueryCounts, what: &str) {
+    assert_eq!(table(d, "loads"), queries.loads, "{what}");
+    assert_eq!(table(d, "hits"), queries.loads - queries.nothing, "{what}");
+    assert_eq!(table(d, "inserts"), queries.inserts, "{what}");
+    assert_eq!(table(d, "given_up"), queries.refused, "{what}");
+    assert_eq!(unit(d, ".stlt", "loads"), queries.loads, "{what}");
+    assert_eq!(unit(d, ".stlt", "inserts"), queries.inserts, "{what}");
+    assert_eq!(unit(d, ".insertion_buffer", "lookups"), queries.loads);
+    assert_eq!(unit(d, ".insertion_buffer", "fills"), queries.inserts);
     let of_l1 = unit(d, "", "l1d_misses") + unit(d, "", "l1i_misses");
     let served = unit(d, "", "l2_hits") + unit(d, "", "l2_waits") + unit(d, ".stb", "hits");
     assert_eq!(of_l1, served + unit(d, "", "walks"), "{what}");
@@ -38,7 +40,7 @@ fn whatever_changes_nothing_is_out_of_date_and_all_parts_count_the_same() {
     let wide = Store {
         keys: 20_000,
         requests: 12_000,
-        changes: Changes::All,
+        changes: RecordChanges::Everything,
         ..Store::default()
     };
     for (set, program) in [
@@ -60,19 +62,19 @@ fn whatever_changes_nothing_is_out_of_date_and_all_parts_count_the_same() {
         // Small TLBs, so that the STB is looked up.
         d.config.mmu.l2.get_mut("main").unwrap().entries = 64;
         d.config.mmu.l1d.get_mut("main").unwrap().entries = 16;
-        let (d, told) = run(&d, program, &serde_json::json!({}));
-        let what = format!("{} {told:?}", d.name);
-        check(&d, &told, &what);
+        let (d, queries) = run(&d, program, &serde_json::json!({}));
+        let what = format!("{} {queries:?}", d.name);
+        check(&d, &queries, &what);
         assert_eq!(unit(&d, ".ipb", "hits"), table(&d, "invalid"), "{what}");
-        let asked = table(&d, "hits") + table(&d, "invalid");
-        assert_eq!(unit(&d, ".ipb", "lookups"), asked, "{what}");
+        let rows_found = table(&d, "hits") + table(&d, "invalid");
+        assert_eq!(unit(&d, ".ipb", "lookups"), rows_found, "{what}");
         assert_eq!(
             unit(&d, ".ipb", "fills"),
             table(&d, "invalid_pages"),
             "{what}"
         );
         assert_eq!(unit(&d, ".stb", "fills"), table(&d, "hits"), "{what}");
-        assert_eq!(unit(&d, ".stlt", "walks"), told.inserts, "{what}");
+        assert_eq!(unit(&d, ".stlt", "walks"), queries.inserts, "{what}");
         assert!(table(&d, "hits") > 300, "{what}");
         assert!(
             table(&d, "invalid") > 0 && table(&d, "refreshes") > 5,
@@ -88,15 +90,18 @@ fn records_are_found_by_a_line_and_without_a_walk() {
     let program = Store {
         keys: 12_000,
         requests: 40_000,
-        changes: Changes::Nothing,
+        changes: RecordChanges::Nothing,
         ..Store::default()
     };
     let limits = serde_json::json!({"warmup_requests": 30_000});
     let rows = "shortcut.stlt.rows=65536";
     let (plain, _) = run(&design("radix", &[]), program, &limits);
     let (va, _) = run(&design("stlt-va", &[rows]), program, &limits);
-    let (full, told) = run(&design("stlt", &[rows]), program, &limits);
-    assert!(told.nothing < 13_000 && told.false_matches < 60, "{told:?}");
+    let (full, queries) = run(&design("stlt", &[rows]), program, &limits);
+    assert!(
+        queries.nothing < 13_000 && queries.false_matches < 60,
+        "{queries:?}"
+    );
     let walks = |d: &DesignResult| unit(d, "", "walks");
     // 12 MB of records are 3,000 pages, twice the entries of the second-level TLB.
     assert!(
@@ -131,18 +136,18 @@ fn replies_are_the_same_skipped_warmed_sampled_and_measured() {
     let program = Store {
         keys: 3_000,
         requests: 6_000,
-        changes: Changes::All,
+        changes: RecordChanges::Everything,
         ..Store::default()
     };
     let d = design("stlt", &[SMALL]);
-    let (whole, told) = run(&d, program, &serde_json::json!({}));
+    let (whole, queries) = run(&d, program, &serde_json::json!({}));
     for limits in [
         serde_json::json!({"skip_requests": 2000}),
         serde_json::json!({"warmup_requests": 2000}),
         serde_json::json!({"sample": {"length": 500, "period": 4000}}),
     ] {
         let (part, again) = run(&d, program, &limits);
-        assert_eq!(again, told, "{limits}");
+        assert_eq!(again, queries, "{limits}");
         assert!(table(&part, "loads") < table(&whole, "loads"), "{limits}");
     }
     let (again, _) = run(&d, program, &serde_json::json!({}));
@@ -168,10 +173,10 @@ fn designs_with_and_without_it_run_side_by_side() {
         .map(|d| sum(d, "cycles", |p| p == "core.0"))
         .collect();
     assert!(cycles.iter().all(|&c| c == cycles[0]), "{cycles:?}");
-    let unasked = |w: &&String| w.contains("the program never asked for a record");
-    let told: Vec<_> = result.warnings.iter().filter(unasked).collect();
+    let no_query = |w: &&String| w.contains("the program made no shortcut query");
+    let found: Vec<_> = result.warnings.iter().filter(no_query).collect();
     let both = "stlt[shortcut.stlt.rows=256] and stlt-va: ";
-    assert!(told.len() == 1 && told[0].starts_with(both), "{told:?}");
+    assert!(found.len() == 1 && found[0].starts_with(both), "{found:?}");
     for (key, want) in [
         ("shortcut.stlt.rows=1000", "shortcut.stlt.rows is 1000"),
         ("shortcut.stlt.ways=3", "shortcut.stlt.ways is 3"),
@@ -200,16 +205,16 @@ fn designs_with_and_without_it_run_side_by_side() {
 fn processes_that_take_turns_have_tables_of_their_own() {
     let mut d = design("stlt", &[SMALL]);
     d.config.schedule.time_slice_cycles = 50_000;
-    let told: [Arc<Mutex<Told>>; 2] = Default::default();
-    let programs = [3_000, 2_000].into_iter().zip(told.clone());
-    let opens = programs.map(|(keys, told)| -> pagewalk_stream::Opens {
+    let queries: [Arc<Mutex<QueryCounts>>; 2] = Default::default();
+    let programs = [3_000, 2_000].into_iter().zip(queries.clone());
+    let opens = programs.map(|(keys, queries)| -> pagewalk_stream::Opens {
         let program = Store {
             keys,
             requests: 100_000,
-            changes: Changes::All,
+            changes: RecordChanges::Everything,
             ..Store::default()
         };
-        Box::new(move || Ok(store(program, &told)))
+        Box::new(move || Ok(store(program, &queries)))
     });
     let stream = Stream {
         program: Box::new(Mix::new(opens.collect()).unwrap()),
@@ -223,10 +228,10 @@ fn processes_that_take_turns_have_tables_of_their_own() {
     let d = result.unwrap_or_else(|e| panic!("{e}")).designs.remove(0);
     assert_eq!(d.status, Status::Complete, "{:?}", d.message);
     // Each address that a process got was mapped there, so none belonged to the other process.
-    for told in &told {
-        let told = told.lock().unwrap();
-        assert!(told.loads - told.nothing > 1000, "{told:?}");
-        assert!(told.false_matches * 100 < told.loads, "{told:?}");
+    for queries in &queries {
+        let queries = queries.lock().unwrap();
+        assert!(queries.loads - queries.nothing > 1000, "{queries:?}");
+        assert!(queries.false_matches * 100 < queries.loads, "{queries:?}");
     }
     assert_eq!(table(&d, "bytes"), 2 * 16 * 16384);
     let restored = table(&d, "restored_pages");
@@ -236,9 +241,9 @@ fn processes_that_take_turns_have_tables_of_their_own() {
 }
 
 /// A program that sets the size of its table, and the results that it gets.
-fn sized(told: &Arc<Mutex<Vec<Option<u64>>>>) -> Box<dyn Program> {
+fn sized(results: &Arc<Mutex<Vec<Option<u64>>>>) -> Box<dyn Program> {
     let mut code = Code::new(Facts::default(), Touch::Never);
-    let told = Arc::clone(told);
+    let results = Arc::clone(results);
     code.thread(0x7fff_0000, move |mut t| async move {
         for (at, bytes) in [(CODE, 8 << 20), (BASE, 4096)] {
             t.event(Event::Map {
@@ -252,7 +257,7 @@ fn sized(told: &Arc<Mutex<Vec<Option<u64>>>>) -> Box<dyn Program> {
         let va = VirtAddr(BASE + 64);
         let load = ShortcutQuery::LoadVa { integer: 7 };
         t.store(0x40, 1, va.0, 8, NONE, NONE);
-        for ask in [
+        for query in [
             ShortcutQuery::Alloc { rows: 4096 },
             ShortcutQuery::InsertVa { integer: 7, va },
             load,
@@ -266,9 +271,9 @@ fn sized(told: &Arc<Mutex<Vec<Option<u64>>>>) -> Box<dyn Program> {
             ShortcutQuery::Alloc { rows: 100 },
             ShortcutQuery::Alloc { rows: 0 },
         ] {
-            let (_, asking) = t.shortcut_query(0x44, 1, ask, [NONE; 2]);
-            let reply = asking.await;
-            told.lock().unwrap().push(reply);
+            let (_, result) = t.shortcut_query(0x44, 1, query, [NONE; 2]);
+            let reply = result.await;
+            results.lock().unwrap().push(reply);
         }
     });
     Box::new(code)
@@ -277,9 +282,9 @@ fn sized(told: &Arc<Mutex<Vec<Option<u64>>>>) -> Box<dyn Program> {
 #[test]
 fn a_built_in_program_makes_resizes_and_frees_its_table() {
     let run = |name: &str, set: &[&str], limits: serde_json::Value| {
-        let told = Arc::default();
+        let results = Arc::default();
         let stream = Stream {
-            program: sized(&told),
+            program: sized(&results),
             designs: vec![0],
         };
         let options = Options {
@@ -290,8 +295,8 @@ fn a_built_in_program_makes_resizes_and_frees_its_table() {
         let result = pagewalk_machine::run(&designs, vec![stream], &options, &mut |_| true);
         let d = result.unwrap().designs.remove(0);
         assert_eq!(d.status, Status::Complete, "{name}: {:?}", d.message);
-        let told = told.lock().unwrap().clone();
-        (d, told)
+        let results = results.lock().unwrap().clone();
+        (d, results)
     };
     let kernel = |d: &DesignResult| sum(d, "kernel", |p| p.ends_with("core.0.cycles"));
     let (plain, nothing) = run("radix", &[], serde_json::json!({}));
@@ -302,8 +307,8 @@ fn a_built_in_program_makes_resizes_and_frees_its_table() {
         serde_json::json!({"skip": 4}),
         serde_json::json!({"warmup": 4}),
     ] {
-        let (d, told) = run("stlt", &[SMALL], limits.clone());
-        assert_eq!(told, replies, "{limits}");
+        let (d, results) = run("stlt", &[SMALL], limits.clone());
+        assert_eq!(results, replies, "{limits}");
         if limits == serde_json::json!({}) {
             assert_eq!((table(&d, "calls"), table(&d, "refused_calls")), (8, 3));
             assert_eq!((table(&d, "tables"), table(&d, "bytes")), (4, 16 * 16384));
@@ -319,9 +324,9 @@ fn a_built_in_program_makes_resizes_and_frees_its_table() {
 
 /// A program that frees a record, unmaps its memory and queries it. `erases`: it deletes the row before.
 /// `reads`: it trusts the result and reads the record's key; otherwise it only notes the result.
-fn free_and_ask(erases: bool, reads: bool, told: &Arc<Mutex<u64>>) -> Box<dyn Program> {
+fn free_and_query(erases: bool, reads: bool, result_of_load: &Arc<Mutex<u64>>) -> Box<dyn Program> {
     let mut code = Code::new(Facts::default(), Touch::Never);
-    let told = Arc::clone(told);
+    let result_of_load = Arc::clone(result_of_load);
     code.thread(0x7fff_0000, move |mut t| async move {
         let (at, bytes) = (VirtAddr(BASE), 4096);
         let map = |at, bytes| Event::Map {
@@ -334,28 +339,28 @@ fn free_and_ask(erases: bool, reads: bool, told: &Arc<Mutex<u64>>) -> Box<dyn Pr
         t.event(map(BASE, 4096)).await;
         let va = VirtAddr(BASE + 64);
         t.store(0x40, 1, va.0, 8, NONE, NONE);
-        let (_, asking) = t.shortcut_query(
+        let (_, result) = t.shortcut_query(
             0x44,
             1,
             ShortcutQuery::InsertVa { integer: 77, va },
             [NONE; 2],
         );
-        assert_eq!(asking.await, Some(1));
+        assert_eq!(result.await, Some(1));
         if erases {
             let va = VirtAddr(0);
-            let (_, asking) = t.shortcut_query(
+            let (_, result) = t.shortcut_query(
                 0x48,
                 1,
                 ShortcutQuery::InsertVa { integer: 77, va },
                 [NONE; 2],
             );
-            assert_eq!(asking.await, Some(0));
+            assert_eq!(result.await, Some(0));
         }
         t.event(Event::Unmap { at, bytes }).await;
-        let (value, asking) =
+        let (value, result) =
             t.shortcut_query(0x4c, 1, ShortcutQuery::LoadVa { integer: 77 }, [NONE; 2]);
-        let reply = asking.await.unwrap();
-        *told.lock().unwrap() = reply;
+        let reply = result.await.unwrap();
+        *result_of_load.lock().unwrap() = reply;
         if reply != 0 && reads {
             t.load(0x50, 1, reply, 8, [value, NONE]);
         }
@@ -368,31 +373,30 @@ fn free_and_ask(erases: bool, reads: bool, told: &Arc<Mutex<u64>>) -> Box<dyn Pr
 /// the page is unmapped.
 #[test]
 fn a_row_that_is_left_behind_answers_with_unmapped_memory() {
-    let ask = |name: &str, erases, reads| {
-        let told = Arc::default();
+    let query = |name: &str, erases, reads| {
+        let result = Arc::default();
         let stream = Stream {
-            program: free_and_ask(erases, reads, &told),
+            program: free_and_query(erases, reads, &result),
             designs: vec![0],
         };
         let designs = [design(name, &[SMALL])];
-        let result =
-            pagewalk_machine::run(&designs, vec![stream], &Options::default(), &mut |_| true);
-        let d = result.unwrap().designs.remove(0);
+        let run = pagewalk_machine::run(&designs, vec![stream], &Options::default(), &mut |_| true);
+        let d = run.unwrap().designs.remove(0);
         let why = d.message.clone().unwrap_or_default();
-        let reply = *told.lock().unwrap();
+        let reply = *result.lock().unwrap();
         (reply, d.status, why)
     };
     for reads in [false, true] {
         for name in ["stlt", "stlt-va"] {
-            let (reply, status, why) = ask(name, true, reads);
+            let (reply, status, why) = query(name, true, reads);
             assert_eq!((reply, status), (0, Status::Complete), "{name}: {why}");
         }
-        let (reply, status, _) = ask("stlt", false, reads);
+        let (reply, status, _) = query("stlt", false, reads);
         assert_eq!((reply, status), (0, Status::Complete));
     }
-    let (reply, status, _) = ask("stlt-va", false, false);
+    let (reply, status, _) = query("stlt-va", false, false);
     assert_eq!((reply, status), (BASE + 64, Status::Complete));
-    let (_, status, why) = ask("stlt-va", false, true);
+    let (_, status, why) = query("stlt-va", false, true);
     assert_ne!(status, Status::Complete);
     assert!(
         why.contains("0x20000040") || why.contains("mapped"),
@@ -404,7 +408,7 @@ fn a_row_that_is_left_behind_answers_with_unmapped_memory() {
 /// table, over pages that the kernel makes huge. In builds with checks, the MMU compares each hit of the
 /// STB with the page table, and an unmapped address ends the run.
 #[test]
-fn programs_that_erase_and_move_records_come_to_their_end() {
+fn programs_that_erase_and_move_records_end() {
     for (name, set) in [
         ("kv-hash", "placement.thp.mode=always"),
         ("kv-btree", "placement.thp.mode=always"),

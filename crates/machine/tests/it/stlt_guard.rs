@@ -62,9 +62,12 @@ fn a_program_without_locality_has_it_off_and_pays_for_trials_alone() {
     let limits = serde_json::json!({"warmup_requests": 20_000});
     let rows = 1 << 20;
     let (without, _) = run(&design("radix", &[]), program, &limits);
-    let (on, told) = run(&plain(rows), program, &limits);
+    let (on, queries) = run(&plain(rows), program, &limits);
     let (guarded, _) = run(&guarded(rows, rows), program, &limits);
-    assert!(told.loads - told.nothing < told.loads / 1000, "{told:?}");
+    assert!(
+        queries.loads - queries.nothing < queries.loads / 1000,
+        "{queries:?}"
+    );
     let [without, on, with] = [&without, &on, &guarded].map(cost);
     assert!(on > without + 50.0, "{on} {without}");
     let bare = 6.0 + 4.0;

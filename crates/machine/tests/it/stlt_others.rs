@@ -4,7 +4,7 @@
 use pagewalk_machine::{Design, DesignResult};
 use serde_json::{Value, json};
 
-use crate::common::store::{Changes, Store, Told, design, run, table, unit};
+use crate::common::store::{QueryCounts, RecordChanges, Store, design, run, table, unit};
 use crate::common::sum;
 
 const ROWS: &str = "shortcut.stlt.rows=16384";
@@ -19,18 +19,18 @@ fn small_tlbs(mut d: Design) -> Design {
     d
 }
 
-fn check(d: &DesignResult, told: &Told, what: &str) {
-    assert_eq!(table(d, "loads"), told.loads, "{what}");
-    assert_eq!(table(d, "hits"), told.loads - told.nothing, "{what}");
-    assert_eq!(table(d, "inserts"), told.inserts, "{what}");
-    assert_eq!(table(d, "given_up"), told.refused, "{what}");
-    assert_eq!(unit(d, ".stlt", "walks"), told.inserts, "{what}");
+fn check(d: &DesignResult, queries: &QueryCounts, what: &str) {
+    assert_eq!(table(d, "loads"), queries.loads, "{what}");
+    assert_eq!(table(d, "hits"), queries.loads - queries.nothing, "{what}");
+    assert_eq!(table(d, "inserts"), queries.inserts, "{what}");
+    assert_eq!(table(d, "given_up"), queries.refused, "{what}");
+    assert_eq!(unit(d, ".stlt", "walks"), queries.inserts, "{what}");
     let faults = unit(d, ".stlt", "walk_faults");
-    assert_eq!(faults, told.refused, "{what}: walker and kernel agree");
+    assert_eq!(faults, queries.refused, "{what}: walker and kernel agree");
     assert_eq!(unit(d, ".stb", "fills"), table(d, "hits"), "{what}");
     assert_eq!(unit(d, ".ipb", "hits"), table(d, "invalid"), "{what}");
-    let asked = table(d, "hits") + table(d, "invalid");
-    assert_eq!(unit(d, ".ipb", "lookups"), asked, "{what}");
+    let rows_found = table(d, "hits") + table(d, "invalid");
+    assert_eq!(unit(d, ".ipb", "lookups"), rows_found, "{what}");
     let hits = (table(d, "hits"), unit(d, ".stb", "hits"));
     // A host that moves pages makes all cores invalidate the whole guest each time.
     let least = if what.contains("moves=true") {
@@ -69,8 +69,8 @@ fn pages_that_move_and_pages_that_go_are_never_answered_from() {
             d.config.os.migration = Some(read(&set));
         }
         let set = &format!("{mover} {set}");
-        let (d, told) = run(&d, program, &json!({}));
-        check(&d, &told, set);
+        let (d, queries) = run(&d, program, &json!({}));
+        check(&d, &queries, set);
         let of = |name| kernel(&d, mover, name);
         let done = if mover == "os.swap" {
             of("swapped_out")
@@ -103,11 +103,11 @@ fn read<T: serde::de::DeserializeOwned>(spec: &Value) -> T {
 
 /// Also with other components of a design, while memory is mapped, unmapped and moved.
 #[test]
-fn it_goes_together_with_other_tables_placements_and_engines() {
+fn stlt_works_with_other_tables_placements_and_engines() {
     let program = Store {
         keys: 6_000,
         requests: 6_000,
-        changes: Changes::All,
+        changes: RecordChanges::Everything,
         huge: true,
         ..Store::default()
     };
@@ -126,8 +126,8 @@ fn it_goes_together_with_other_tables_placements_and_engines() {
         "tlb-distance",
     ] {
         let d = small_tlbs(design(base, &[ROWS]));
-        let (d, told) = run(&d, program, &json!({}));
-        check(&d, &told, base);
+        let (d, queries) = run(&d, program, &json!({}));
+        check(&d, &queries, base);
         let huge = kernel(&d, "os", "faults_2mb");
         assert_eq!(huge > 0, THP.contains(&base), "{base}: {huge} huge pages");
         let (walks, reads) = (unit(&d, ".stlt", "walks"), unit(&d, ".stlt", "walk_reads"));
@@ -146,7 +146,7 @@ fn in_a_virtual_machine_rows_lead_from_guest_virtual_to_physical() {
     let program = Store {
         keys: 6_000,
         requests: 6_000,
-        changes: Changes::All,
+        changes: RecordChanges::Everything,
         ..Store::default()
     };
     for (base, moves) in [
@@ -161,9 +161,9 @@ fn in_a_virtual_machine_rows_lead_from_guest_virtual_to_physical() {
         if moves {
             d.config.os.migration = Some(read(&json!({"interval_us": 50.0, "pages": 1})));
         }
-        let (d, told) = run(&d, program, &json!({}));
+        let (d, queries) = run(&d, program, &json!({}));
         let what = format!("{base} moves={moves}");
-        check(&d, &told, &what);
+        check(&d, &queries, &what);
         let moved = || kernel(&d, "host.migration", "moved");
         assert!(!moves || moved() > 20, "{what}");
         // With a two-dimensional walk, an insertion reads more than the four entries.

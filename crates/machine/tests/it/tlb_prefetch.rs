@@ -34,12 +34,12 @@ fn the_last_tlbs_misses_are_accounted_for(d: &DesignResult, what: &str) {
     assert_eq!(missed, lookups, "{what}");
     let served = mmu(d, "walks") + mmu(d, "l2_waits") + buffer(d, "hits");
     assert_eq!(lookups - hits, served, "{what}");
-    let asked = buffer(d, "hits") + mmu(d, "walks");
-    assert_eq!(buffer(d, "lookups"), asked, "{what}");
+    let lookups = buffer(d, "hits") + mmu(d, "walks");
+    assert_eq!(buffer(d, "lookups"), lookups, "{what}");
 }
 
 /// Each prefetched entry went into the buffer once and had one outcome.
-fn what_was_fetched_is_accounted_for(d: &DesignResult, what: &str) {
+fn prefetched_entries_are_accounted_for(d: &DesignResult, what: &str) {
     let fetched = prefetcher(d, "fetched");
     assert_eq!(buffer(d, "fills"), fetched, "{what}");
     let ends = ["useful", "useless", "pending"].map(|name| prefetcher(d, name));
@@ -69,7 +69,7 @@ fn walks_hits_of_the_buffer_and_waits_account_for_the_last_tlbs_misses() {
         let what = format!("{workload} {set:?}");
         let d = one(MACHINE, "tlb-distance", workload, N, &set);
         the_last_tlbs_misses_are_accounted_for(&d, &what);
-        what_was_fetched_is_accounted_for(&d, &what);
+        prefetched_entries_are_accounted_for(&d, &what);
         assert!(buffer(&d, "hits") > 100, "{what}");
         assert!(mmu(&d, "walks") > 100, "{what}");
     }
@@ -98,14 +98,14 @@ fn the_next_pages_account_for_the_last_tlbs_misses_too() {
         assert_eq!(of(&d, ".l2", "walks"), reads, "{what}");
         if buffer.contains("buffer") {
             the_last_tlbs_misses_are_accounted_for(&d, &what);
-            what_was_fetched_is_accounted_for(&d, &what);
+            prefetched_entries_are_accounted_for(&d, &what);
         }
     }
 }
 
 /// Random pages: the program's own walks stay, and those of prefetches are additional.
 #[test]
-fn what_is_fetched_in_vain_is_seen_in_the_caches() {
+fn useless_prefetches_read_the_caches() {
     let at = |design| one(MACHINE, design, "gups 1GiB", N, &[]);
     let (plain, with) = (at("radix"), at("tlb-next-page"));
     let share = mmu(&with, "walks") as f64 / mmu(&plain, "walks") as f64;
@@ -132,7 +132,7 @@ fn without_a_buffer_there_is_no_account_of_one() {
 /// touch of the new one, and a fault would be missing. The reference is the number of page faults without
 /// a prefetcher. In builds with checks, the MMU also compares each hit of the buffer with the page table.
 #[test]
-fn what_is_unmapped_leaves_no_translation_in_the_buffer() {
+fn an_unmap_leaves_no_translation_in_the_buffer() {
     let set = [
         "mmu.l2.main.entries=64",
         "mmu.l1d.main.entries=8",
@@ -146,13 +146,13 @@ fn what_is_unmapped_leaves_no_translation_in_the_buffer() {
     assert!(mmu(&plain, "faults") > 100);
     assert_eq!(mmu(&with, "faults"), mmu(&plain, "faults"));
     the_last_tlbs_misses_are_accounted_for(&with, "churn");
-    what_was_fetched_is_accounted_for(&with, "churn");
+    prefetched_entries_are_accounted_for(&with, "churn");
 }
 
 /// Pages move to other frames all the time. In builds with checks, a hit with a former frame ends the
 /// run.
 #[test]
-fn what_moves_leaves_no_translation_in_the_buffer() {
+fn a_moved_page_leaves_no_translation_in_the_buffer() {
     let at = |moves: &[&str]| {
         let set = [
             moves,

@@ -32,7 +32,7 @@ fn an_update_of_a_large_table_is_a_load_that_walks() {
     let kinds = kinds(&d);
     let all: u64 = kinds.iter().sum();
     let mmu = |name| sum(&d, name, |p| p == "core.0.mmu");
-    // Its store follows to the same page; hardly any other load walks.
+    // Its store accesses the same page; hardly any other load walks.
     assert!(all.abs_diff(mmu("walks")) < mmu("walks") / 50, "{kinds:?}");
     assert!(all <= mmu("walks") + mmu("walks_merged"));
     assert!(all <= sum(&d, "loads", |p| p == "core.0"));

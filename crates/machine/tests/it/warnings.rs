@@ -15,7 +15,7 @@ fn cause(designs: &[&str], program: &str, set: &[&str]) -> String {
 }
 
 #[test]
-fn designs_that_never_differed_are_told_the_cause_that_applies() {
+fn the_warning_on_equal_designs_names_the_cause() {
     for (designs, program, set, said) in [
         (
             &["radix", "thp"][..],
@@ -72,7 +72,7 @@ fn designs_that_never_differed_are_told_the_cause_that_applies() {
             ],
             "gups 1MB",
             &[],
-            "the program never asked for a record (shortcut)",
+            "the program made no shortcut query (shortcut)",
         ),
         (
             &["radix", "radix[os.prices.copy_ns_per_byte=9]"],
@@ -96,7 +96,7 @@ fn a_window_that_does_not_fill_a_tlb_is_not_taken_for_a_small_program() {
 }
 
 #[test]
-fn threads_that_take_turns_are_told_what_gives_them_cores() {
+fn the_warning_on_threads_that_take_turns_names_the_key() {
     let with = |set: &[&str]| {
         let program = "gups 64MB threads=4";
         run(MACHINE, &["radix", "thp"], program, N, set).warnings
@@ -110,7 +110,7 @@ fn threads_that_take_turns_are_told_what_gives_them_cores() {
 }
 
 #[test]
-fn what_is_so_of_several_designs_is_said_once() {
+fn warnings_of_several_designs_are_merged() {
     let small = [
         "radix",
         "radix[mmu.walkers=9]",
@@ -142,7 +142,7 @@ fn what_is_so_of_several_designs_is_said_once() {
     let [stlt, va] = ["stlt", "stlt-va"].map(|d| format!("{d}[shortcut.stlt.rows=256]"));
     let r = run(MACHINE, &[&stlt, "radix", &va], "gups 1MB", N, &[]);
     let about: Vec<_> = (r.warnings.iter())
-        .filter(|w| w.contains("never asked for a record, so"))
+        .filter(|w| w.contains("made no shortcut query, so"))
         .collect();
     assert_eq!(about.len(), 1, "{:?}", r.warnings);
     assert!(

@@ -56,7 +56,7 @@ fn loads_of_wrong_paths_are_among_what_mmu_and_caches_count_and_nowhere_else() {
 }
 
 #[test]
-fn nothing_changes_where_branches_are_all_foreseen() {
+fn wrong_paths_change_nothing_with_a_perfect_predictor() {
     let set = ["core.predictor.perfect={}"];
     let off = one(MACHINE, "radix", "kv-map 64MB", N, &set);
     let on = one(MACHINE, "radix", "kv-map 64MB", N, &[set[0], ON]);
@@ -85,14 +85,14 @@ fn the_same_seed_gives_the_same_bytes_with_wrong_paths() {
 }
 
 #[test]
-fn what_is_skipped_is_learned() {
+fn fast_forwarding_trains_the_wrong_path_state() {
     let loads = |skip: u64| {
         let mut s = spec(MACHINE, &["radix"], "kv-map 64MB", N, &[ON]);
         s.options.limits.skip = skip;
         let d = run_spec(&s).unwrap().designs.remove(0);
         wrong(&d, "unknown_loads") * 100 / wrong(&d, "loads")
     };
-    // Pointers that the earlier part followed, about a fifth of the tree.
+    // Pointers that the earlier part chased, about a fifth of the tree.
     let (fresh, after) = (loads(0), loads(40_000_000));
     assert!(after < fresh, "{after} of 100, {fresh} without");
 }

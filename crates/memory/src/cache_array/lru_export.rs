@@ -83,7 +83,7 @@ impl CacheArray {
         let word = self.warmed_word(line, flags, Level::Memory);
         let old = lru_stack.push(self.set(line), word);
         if old & GUESSED != 0 {
-            self.gone(old);
+            self.count_evicted(old);
         }
         Victim(old)
     }

@@ -149,7 +149,7 @@ fn an_empty_way_is_known_no_better_than_what_was_in_it() {
 }
 
 #[test]
-fn what_nobody_asked_for_is_no_miss() {
+fn guesses_and_write_backs_are_no_misses() {
     for (level, flags, misses) in [
         (Level::L2, 0, 1),
         (Level::L2, PREFETCHED, 0),

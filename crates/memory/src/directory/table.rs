@@ -34,13 +34,13 @@ const EMPTY: u64 = u64::MAX;
 /// A line and its holders in two words, so that four fit into a cache line of the host.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(16))]
-struct Slot {
+struct DirectorySlot {
     tag: u64,
     /// The holding cores, or for a line with a writer the cycle from which it has the line.
     word: u64,
 }
 
-impl Slot {
+impl DirectorySlot {
     #[inline(always)]
     fn new(line: u64, holders: Holders) -> Self {
         debug_assert!(line < LINE_MASK);
@@ -49,7 +49,7 @@ impl Slot {
             Holders::Writer(core, ready) => (u64::from(core), ready),
         };
         let tag = line | writer << LINE_BITS;
-        Slot { tag, word }
+        DirectorySlot { tag, word }
     }
 
     #[inline(always)]
@@ -66,7 +66,7 @@ impl Slot {
     }
 }
 
-const FREE: Slot = Slot {
+const FREE: DirectorySlot = DirectorySlot {
     tag: EMPTY,
     word: 0,
 };
@@ -79,7 +79,7 @@ const SMALLEST: u32 = 10;
 #[derive(Clone, Debug)]
 pub(super) struct Table {
     /// A power of two of slots, at most three quarters used.
-    slots: Vec<Slot>,
+    slots: Vec<DirectorySlot>,
     len: usize,
     /// Shift from a number's hash to its slot.
     shift: u32,
@@ -155,7 +155,7 @@ impl Table {
     #[inline]
     pub fn set(&mut self, at: usize, line: u64, holders: Holders) {
         debug_assert_eq!(self.slots[at].line(), line);
-        self.slots[at] = Slot::new(line, holders);
+        self.slots[at] = DirectorySlot::new(line, holders);
     }
 
     /// Inserts `line` into the free slot `at`, or after growing into its slot there. Returns the
@@ -165,7 +165,7 @@ impl Table {
             self.grow();
             at = self.find(line).unwrap_or_else(|free| free);
         }
-        self.slots[at] = Slot::new(line, Holders::Clean(0));
+        self.slots[at] = DirectorySlot::new(line, Holders::Clean(0));
         self.len += 1;
         at
     }

@@ -1,13 +1,15 @@
 //! DDR memory: channels, banks with a row buffer, and a data bus, each busy for known times.
 //!
-//! A line's bank is busy for its commands: for the burst if its row is open, from the activation on
-//! if no row is open, from the precharge on if another row is open. Data crosses the channel's bus
-//! a column access later and takes 64 bytes / (8 bytes x data rate). A read's latency is tCL,
-//! tRCD + tCL, or tRP + tRCD + tCL, then the line on the bus, then the controller. Writes use bank and
-//! bus as reads do. Each bank serves requests in order of time; a controller that serves open rows
-//! first would lose less if streams meet in a bank. Not modelled: refresh, tFAW and tRRD, the
-//! longer column distance within a bank group, and the turnaround between reads and writes.
-//! Together they take a few percent of the peak bandwidth.
+//! An access occupies its bank for the burst if the row is open. If no row is open, it also
+//! occupies the bank for the activation, and if another row is open, for precharge and activation.
+//! Data crosses the channel's bus a column access later. A read's latency is tCL, tRCD + tCL, or
+//! tRP + tRCD + tCL, then the time of the line on the bus, then that of the controller. Writes use
+//! bank and bus as reads do.
+//!
+//! Each bank serves requests in order of time. A controller that serves open rows first would lose
+//! less time if streams meet in a bank. Not modelled: refresh, tFAW and tRRD, the longer column
+//! distance within a bank group, and the turnaround between reads and writes. Together they take a
+//! few percent of the peak bandwidth.
 
 use pagewalk_structures::FreeIntervals;
 use pagewalk_units::{Error, LINE_BYTES};
@@ -52,7 +54,7 @@ pub(crate) struct Ddr {
     controller: u64,
     /// Time after which an idle row is closed; 0: it stays open.
     keep_open: u64,
-    /// Latest time seen; functional warming happens at this time.
+    /// Latest time of a request. Functional warming happens at this time.
     latest: u64,
     /// Number of calls of [`Ddr::warm_all`].
     round: u64,
@@ -73,9 +75,9 @@ enum Row {
 }
 
 /// Effect of an access on its bank.
-struct Plan {
+struct BankAccess {
     row: Row,
-    /// Earliest start.
+    /// Earliest time at which the bank can start.
     from: u64,
     /// Time for which the bank is busy.
     busy: u64,
@@ -193,12 +195,13 @@ impl Ddr {
         }
     }
 
+    /// Effect on its bank of an access at `at`.
     #[inline(always)]
-    fn plan(&self, place: Coordinates, at: u64) -> Plan {
+    fn plan(&self, place: Coordinates, at: u64) -> BankAccess {
         let bank = &self.channels[place.channel].banks[place.bank];
         let timed_out = self.keep_open != 0 && at > bank.used + self.keep_open;
         if bank.row == CLOSED || timed_out {
-            return Plan {
+            return BankAccess {
                 row: Row::Miss,
                 from: at,
                 busy: self.trcd + self.line_time,
@@ -206,17 +209,17 @@ impl Ddr {
             };
         }
         if bank.row == place.row {
-            return Plan {
+            return BankAccess {
                 row: Row::Hit,
                 from: at,
                 busy: self.line_time,
                 lead: self.tcl,
             };
         }
-        // An activation later than this request does not delay it (requests do not arrive in order
-        // of time).
+        // Requests do not arrive in order of time: an activation after this request does not delay
+        // it.
         let closes = bank.activated + self.tras;
-        Plan {
+        BankAccess {
             row: Row::Conflict,
             from: if bank.activated <= at {
                 at.max(closes)
@@ -237,8 +240,8 @@ impl Ddr {
         let channel = &mut self.channels[place.channel];
         let bank = &mut channel.banks[place.bank];
         let start = bank.busy.take(plan.from, plan.busy);
-        let asks_bus = start + plan.lead;
-        let data = channel.bus.take(asks_bus, self.line_time);
+        let bus_request = start + plan.lead;
+        let data = channel.bus.take(bus_request, self.line_time);
         let end = data + self.line_time;
         bank.row = place.row;
         bank.used = bank.used.max(data);
@@ -255,7 +258,7 @@ impl Ddr {
             }
         }
         stats.bus_busy_ps += self.line_time;
-        let waits = [start - at, data - asks_bus];
+        let waits = [start - at, data - bus_request];
         stats.bank_wait_ps += waits[0];
         stats.bus_wait_ps += waits[1];
         let back = end + self.controller;
@@ -268,12 +271,12 @@ impl Ddr {
         (back, waits[0] + waits[1])
     }
 
-    /// Time that an access would wait for the bus of its channel and occupy it, whatever its bank
-    /// does: as if its row had to be opened.
+    /// Time that an access would wait for the bus of its channel and occupy it, as if its bank were
+    /// free and its row had to be opened.
     pub fn bus_time(&self, line: u64, at: u64) -> u64 {
         let channel = &self.channels[self.place(line).channel];
-        let asks_bus = at + self.trcd + self.tcl;
-        channel.bus.earliest(asks_bus, self.line_time) - asks_bus + self.line_time
+        let bus_request = at + self.trcd + self.tcl;
+        channel.bus.earliest(bus_request, self.line_time) - bus_request + self.line_time
     }
 
     /// Opens the line's row, for functional warming.

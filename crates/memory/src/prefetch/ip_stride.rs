@@ -6,7 +6,7 @@ use super::{PAGE_LINES_SHIFT, Recent, Wanted};
 
 /// Confidence in an instruction's stride.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum StrideState {
     /// No stride seen, or a steady one broken once.
     Initial,
     /// A new stride seen once.
@@ -21,7 +21,7 @@ enum State {
 struct Instruction {
     last: u64,
     stride: i64,
-    state: State,
+    state: StrideState,
     /// Number of strides beyond `last` that are already prefetched.
     ahead: u8,
 }
@@ -65,7 +65,7 @@ impl IpStride {
                 Instruction {
                     last: line,
                     stride: 0,
-                    state: State::Initial,
+                    state: StrideState::Initial,
                     ahead: 0,
                 },
             );
@@ -75,19 +75,23 @@ impl IpStride {
         e.last = line;
         let same = stride == e.stride;
         e.state = match (e.state, same) {
-            (State::Initial | State::Transient | State::Steady, true) => State::Steady,
-            (State::NoPrediction, true) => State::Transient,
-            (State::Initial, false) => State::Transient,
-            (State::Transient | State::NoPrediction, false) => State::NoPrediction,
-            (State::Steady, false) => {
+            (StrideState::Initial | StrideState::Transient | StrideState::Steady, true) => {
+                StrideState::Steady
+            }
+            (StrideState::NoPrediction, true) => StrideState::Transient,
+            (StrideState::Initial, false) => StrideState::Transient,
+            (StrideState::Transient | StrideState::NoPrediction, false) => {
+                StrideState::NoPrediction
+            }
+            (StrideState::Steady, false) => {
                 // One break (a new page, a new row) keeps the stride.
-                e.state = State::Initial;
+                e.state = StrideState::Initial;
                 e.ahead = 0;
                 return false;
             }
         };
         e.stride = stride;
-        if e.state != State::Steady {
+        if e.state != StrideState::Steady {
             e.ahead = 0;
             return false;
         }

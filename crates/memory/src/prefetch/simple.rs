@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hit_trains_and_asks_for_nothing() {
+    fn a_hit_trains_and_prefetches_nothing() {
         let mut p = Simple::new(16, 1, true);
         train(&mut p, 10, true);
         assert!(train(&mut p, 11, false).is_empty());

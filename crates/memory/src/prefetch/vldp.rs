@@ -192,8 +192,9 @@ fn predict(tables: &mut [Table], history: u64, deltas: u8) -> Option<(u8, i8)> {
     })
 }
 
-/// Trains on `delta` after the history of `page`: the table that predicted, the next longer one if
-/// that was wrong, and the first one if no table predicted or if it lacks the history.
+/// Trains the table that predicted on `delta` after the history of `page`. If the prediction was
+/// wrong, trains the next longer table too. If no table predicted, or the first lacks the history,
+/// trains the first.
 fn learn(tables: &mut [Table], page: &Page, delta: i8) {
     let (history, deltas) = (page.history, usize::from(page.deltas));
     let provider = page.provider.map(usize::from);
@@ -230,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_that_repeats_is_followed_by_its_history_alone() {
+    fn a_repeated_pattern_is_predicted_from_its_history_alone() {
         let mut p = Vldp::new(16, 3, 64, 4);
         // 1 2 1 2: the first table predicts 2 after 1, and 1 after 2.
         assert_eq!(walk(&mut p, 5, &[0, 1, 3, 4]), [6, 7, 9, 10]);
@@ -239,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_access_of_a_page_asks_for_what_followed_that_line_in_others() {
+    fn the_first_access_of_a_page_prefetches_by_the_first_delta_of_other_pages() {
         let mut p = Vldp::new(16, 3, 64, 4);
         assert!(walk(&mut p, 1, &[7]).is_empty());
         walk(&mut p, 1, &[10]);
@@ -258,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_delta_cannot_tell_apart_two_can() {
+    fn two_deltas_distinguish_what_one_cannot() {
         // 1 1 2: after a 1 comes alternately a 1 and a 2.
         let lines: Vec<u64> = (0..12).map(|i| i / 3 * 4 + i % 3).collect();
         for (tables, expected) in [(1, false), (2, true)] {
@@ -267,8 +268,8 @@ mod tests {
                 let mut p = Vldp::new(16, tables, 64, 1);
                 walk(&mut p, 1, &lines);
                 walk(&mut p, 2, &lines);
-                let asked = walk(&mut p, 3, &lines[..=i]);
-                right += u64::from(asked == [lines[i + 1]]);
+                let prefetched = walk(&mut p, 3, &lines[..=i]);
+                right += u64::from(prefetched == [lines[i + 1]]);
             }
             assert_eq!(right == 8, expected, "{tables} tables: {right} of 8");
         }

@@ -1,5 +1,6 @@
-//! Filtered functional warming of the L2. The lines have passed the filter of recent lines, so the
-//! first level is taken to miss. No time passes, and nothing is counted.
+//! Filtered functional warming of the L2. Only accesses that the filter of recent lines lets
+//! through arrive here, and these are taken to miss the first level. No time passes, and nothing is
+//! counted.
 
 use pagewalk_units::{LINE_SHIFT, PhysAddr};
 
@@ -10,8 +11,9 @@ use crate::{Below, Enter, Request, RequestKind};
 
 impl Private {
     /// Begins filtered functional warming. Until [`Private::end_filtered_warming`], all requests
-    /// are [`Private::warm_filtered`] and [`Private::warm_filtered_walk`], and there is no other
-    /// core. Returns true if an LRU stack replaces the L2. If false, requests are warmed in full.
+    /// must come through [`Private::warm_filtered`] and [`Private::warm_filtered_walk`], and no
+    /// other core may run. Returns true if an LRU stack replaces the L2. If false, requests are
+    /// warmed in full.
     pub fn begin_filtered_warming(&mut self) -> bool {
         self.warms_filtered = self.l2.can_export_lru() && self.walks_enter != Enter::L3;
         self.last_filtered = NO_LINE;
@@ -40,8 +42,8 @@ impl Private {
             return;
         }
         let line = request.at.0 >> LINE_SHIFT;
-        // A line that is read and then written is already the most recently used, and the
-        // prefetcher has seen it.
+        // If the last access was to the same line, the line is already the most recently used, and
+        // the prefetcher was trained by it. A store then only sets flags.
         if line != self.last_filtered || request.kind != RequestKind::Store {
             self.warm_filtered_l2(&request, below);
             self.last_filtered = line;
@@ -95,6 +97,7 @@ impl Private {
         }
     }
 
+    /// Pushes `line` onto the LRU stack. A dirty victim is written back to the L3.
     #[inline(always)]
     fn fill_filtered<B: Below>(&mut self, line: u64, flags: u64, below: &mut B) {
         let victim = self.l2.lru_fill(&mut self.lru_stack, line, flags);

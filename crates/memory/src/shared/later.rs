@@ -1,47 +1,50 @@
 //! Deferred warming requests to the last level, served in batches.
 //!
-//! Warming requests have no result, so they need not be served at once. In a batch, the host can
-//! prefetch each set long before it is searched.
+//! A warming request has no result, so it need not be served at once. In a batch, the host can
+//! prefetch each set long before the search of it.
 
-use super::{Shared, leave};
+use super::{Shared, warm_l3};
 
 /// Most deferred requests: the size of a full batch.
 const MOST: usize = 2048;
-/// Distances, in requests, at which a set, and a tag in it, is prefetched into the host's caches.
+/// Number of requests by which a set is prefetched into the host's caches before its search.
 const SET_AHEAD: usize = 32;
+/// Number of requests by which a tag of the set is prefetched.
 const TAG_AHEAD: usize = 16;
-/// Flag beside a line's number: a write-back of dirty data from the level above.
+/// Flag in the word of a line's number: a write-back of dirty data from the level above.
 const WRITTEN: u64 = 1 << 63;
 
 /// The deferred requests.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Later {
+pub(super) struct DeferredWarming {
     /// Line numbers, in the order of the requests.
     requests: Vec<u64>,
-    /// Scratch buffer of the lines that are then read from memory.
+    /// Scratch buffer for the lines whose DRAM rows the batch opens.
     opened: Vec<u64>,
 }
 
 impl Shared {
+    /// Defers a warming request, or a write-back if `written`. Serves all when the batch is full.
     #[inline]
-    pub(super) fn put_off(&mut self, line: u64, written: bool) {
+    pub(super) fn defer(&mut self, line: u64, written: bool) {
         let request = if written { line | WRITTEN } else { line };
         self.later.requests.push(request);
         if self.later.requests.len() >= MOST {
-            self.catch_up();
+            self.drain();
         }
     }
 
-    /// Serves all deferred requests.
+    /// Serves all deferred requests, if there are any.
     #[inline(always)]
-    pub(super) fn settle(&mut self) {
+    pub(super) fn drain_deferred(&mut self) {
         if !self.later.requests.is_empty() {
-            self.catch_up();
+            self.drain();
         }
     }
 
+    /// Serves all deferred requests, in order.
     #[inline(never)]
-    fn catch_up(&mut self) {
+    fn drain(&mut self) {
         let requests = std::mem::take(&mut self.later.requests);
         let mut opened = std::mem::take(&mut self.later.opened);
         let line = |ahead: usize| requests.get(ahead).map(|request| request & !WRITTEN);
@@ -59,7 +62,7 @@ impl Shared {
                 self.l3.host_prefetch_place(line);
             }
             let (line, written) = (request & !WRITTEN, request & WRITTEN != 0);
-            leave(&mut self.l3, line, written, |line| opened.push(line));
+            warm_l3(&mut self.l3, line, written, |line| opened.push(line));
         }
         self.dram.warm_all(&opened);
         opened.clear();
@@ -98,7 +101,7 @@ mod tests {
     /// Deferred requests leave the same state as immediate ones: tags, order of use, epochs and
     /// open rows, as later results and counters show.
     #[test]
-    fn what_is_done_later_is_done_as_at_once() {
+    fn deferred_requests_have_the_same_effect_as_immediate_ones() {
         for (replacement, lines) in [
             (Replacement::Lru, 5000),
             (Replacement::Lru, 200_000),
@@ -109,9 +112,9 @@ mod tests {
             spec.l3.replacement = replacement;
             spec.dram = ddr(2);
             let mut later = Shared::new(&spec, 1, 1.0).expect("possible");
-            assert!(later.puts_off);
+            assert!(later.defers_warming);
             let mut at_once = later.clone();
-            at_once.puts_off = false;
+            at_once.defers_warming = false;
             let mut both = [&mut later, &mut at_once];
             let mut random = pagewalk_units::rng(lines, "later");
             let mut now = 0;

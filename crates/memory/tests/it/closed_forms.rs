@@ -53,9 +53,9 @@ fn a_walk_enters_at_the_l2_and_pays_its_latency() {
 }
 
 #[test]
-fn a_glance_finds_lines_and_leaves_none() {
+fn a_read_without_allocation_finds_lines_and_leaves_none() {
     let mut m = machine(&private(), &shared());
-    let glance = |m: &mut Machine, at, now| {
+    let read = |m: &mut Machine, at, now| {
         let request = pagewalk_memory::Request {
             at: PhysAddr(at),
             kind: RequestKind::Walk,
@@ -64,15 +64,15 @@ fn a_glance_finds_lines_and_leaves_none() {
         };
         m.cores[0].read_no_allocate(request, now, &mut m.shared)
     };
-    assert_eq!(glance(&mut m, 0x5000, 0).at, L3 + FIXED);
-    let again = glance(&mut m, 0x5000, 1000);
+    assert_eq!(read(&mut m, 0x5000, 0).at, L3 + FIXED);
+    let again = read(&mut m, 0x5000, 1000);
     assert_eq!((again.at, again.level), (1000 + L3, Level::L3));
     assert_eq!(
         m.access(0x5000, RequestKind::Walk, 0, 2000).level,
         Level::L3
     );
     // The walk has left the line where a read without allocation hits it.
-    let found = glance(&mut m, 0x5000, 3000);
+    let found = read(&mut m, 0x5000, 3000);
     assert_eq!((found.at, found.level), (3000 + L2, Level::L2));
 }
 
@@ -117,7 +117,7 @@ fn the_reads_of_a_memory_with_a_fixed_latency_take_it() {
 }
 
 #[test]
-fn a_line_on_its_way_is_waited_for_and_asked_for_once() {
+fn a_line_on_its_way_is_waited_for_and_requested_once() {
     let mut m = machine(&private(), &shared());
     let first = m.load(0, 100);
     let second = m.load(8, 150);
@@ -530,7 +530,7 @@ fn a_line_that_two_cores_write_in_turns_is_handed_over_each_time() {
 }
 
 #[test]
-fn stores_to_lines_of_its_own_ask_nobody() {
+fn stores_to_owned_lines_request_nothing() {
     let mut m = machine_of(2, &private(), &shared());
     m.access_of(0, 0, RequestKind::Load, 0, 0);
     assert_eq!(m.access_of(0, 0, RequestKind::Store, 0, 1000).at, 1000 + L1);

@@ -43,7 +43,7 @@ impl Traffic {
 
 impl Traffic {
     /// The next access of filtered warming: no engine guesses meanwhile.
-    fn followed(&mut self) -> (u64, RequestKind) {
+    fn next_filtered(&mut self) -> (u64, RequestKind) {
         match self.next() {
             (at, RequestKind::Speculative, _) => (at, RequestKind::Load),
             (at, kind, _) => (at, kind),
@@ -127,7 +127,7 @@ fn hits_and_misses_add_up_and_each_miss_is_one_access_below() {
         };
         // Every access belongs to one request, which is counted once.
         let mut traffic = Traffic::new(1);
-        let asked: Vec<RequestKind> = (0..200_000).map(|_| traffic.next().1).collect();
+        let kinds: Vec<RequestKind> = (0..200_000).map(|_| traffic.next().1).collect();
         for (path, name, kind) in [
             ("core.0.l1d", "loads", RequestKind::Load),
             ("core.0.l1d", "stores", RequestKind::Store),
@@ -139,7 +139,7 @@ fn hits_and_misses_add_up_and_each_miss_is_one_access_below() {
                 RequestKind::Speculative,
             ),
         ] {
-            let times = asked.iter().filter(|&&k| k == kind).count();
+            let times = kinds.iter().filter(|&&k| k == kind).count();
             assert_eq!(get(path, name), times as u64, "{path} {name}");
         }
         for path in ["core.0.l1i", "core.0.l1d", "core.0.l2", "l3"] {
@@ -171,12 +171,12 @@ fn hits_and_misses_add_up_and_each_miss_is_one_access_below() {
                 );
             }
         }
-        let asks = |path: &str| get(path, "misses") - get(path, "merged");
+        let requests = |path: &str| get(path, "misses") - get(path, "merged");
         assert_eq!(
             get("core.0.l2", "accesses") - get("core.0.l2", "walks"),
-            asks("core.0.l1i") + asks("core.0.l1d")
+            requests("core.0.l1i") + requests("core.0.l1d")
         );
-        assert_eq!(get("l3", "accesses"), asks("core.0.l2"));
+        assert_eq!(get("l3", "accesses"), requests("core.0.l2"));
         assert_eq!(
             get("core.0.l2", "prefetch_accesses"),
             get("core.0.l1d", "prefetches_issued")
@@ -219,8 +219,8 @@ fn a_dirty_line_that_goes_down_is_written_over_a_copy_or_brought_in() {
     for (above, cache) in [("core.0.l1d", "core.0.l2"), ("core.0.l2", "l3")] {
         let get = |name| m.get(cache, name);
         let (came, over) = (m.get(above, "writebacks"), get("updates"));
-        let asked = get("misses") - get("merged");
-        assert_eq!(get("fills"), asked + came - over, "{cache}");
+        let requests = get("misses") - get("merged");
+        assert_eq!(get("fills"), requests + came - over, "{cache}");
         written_over += over;
         brought_in += came - over;
     }
@@ -334,7 +334,7 @@ fn warming_leaves_the_state_that_running_leaves() {
 /// show that it leaves the same state as full warming: lines, their order, dirty lines, the state
 /// of prefetchers and the usefulness of guesses.
 #[test]
-fn following_leaves_what_warming_the_second_level_leaves() {
+fn filtered_warming_leaves_the_same_state_as_warming_the_l2() {
     let prefetchers = [
         None,
         Some(PrefetcherSpec::Streamer {
@@ -350,18 +350,18 @@ fn following_leaves_what_warming_the_second_level_leaves() {
             let mut spec = private();
             spec.l2 = cache(size_kb, ways, L2, 20);
             spec.l2.prefetcher = prefetcher;
-            let [mut followed, mut warmed] = [(); 2].map(|()| machine(&spec, &shared()));
+            let [mut filtered, mut warmed] = [(); 2].map(|()| machine(&spec, &shared()));
             for round in 0..4 {
-                for m in [&mut followed, &mut warmed] {
+                for m in [&mut filtered, &mut warmed] {
                     run_from(m, 3000, 20, round, round * 10_000_000);
                 }
-                assert!(followed.cores[0].begin_filtered_warming());
+                assert!(filtered.cores[0].begin_filtered_warming());
                 let mut traffic = Traffic::new(100 + round);
                 for _ in 0..4000 {
-                    let (at, kind) = traffic.followed();
+                    let (at, kind) = traffic.next_filtered();
                     let (at, core, pc) = (PhysAddr(at), 0, 0);
                     let request = |kind| Request { at, kind, core, pc };
-                    let (a, b) = (&mut followed, &mut warmed);
+                    let (a, b) = (&mut filtered, &mut warmed);
                     if kind == RequestKind::Walk {
                         a.cores[0].warm_filtered_walk(at, &mut a.shared);
                         b.cores[0].warm(request(kind), &mut b.shared);
@@ -385,13 +385,13 @@ fn following_leaves_what_warming_the_second_level_leaves() {
                         }
                     }
                 }
-                followed.cores[0].end_filtered_warming();
+                filtered.cores[0].end_filtered_warming();
             }
-            for m in [&mut followed, &mut warmed] {
+            for m in [&mut filtered, &mut warmed] {
                 run_from(m, 3000, 20, 9, 90_000_000);
             }
-            let [followed, warmed] = [followed, warmed].map(|m| m.tree().rows);
-            let apart = followed.iter().zip(&warmed).find(|(a, b)| a != b);
+            let [filtered, warmed] = [filtered, warmed].map(|m| m.tree().rows);
+            let apart = filtered.iter().zip(&warmed).find(|(a, b)| a != b);
             assert_eq!(apart, None, "{size_kb} KB, {ways} ways, {prefetcher:?}");
         }
     }
@@ -399,20 +399,20 @@ fn following_leaves_what_warming_the_second_level_leaves() {
 
 /// Otherwise requests are warmed in full.
 #[test]
-fn what_is_not_kept_by_age_or_is_passed_by_is_not_followed_apart() {
+fn without_lru_or_with_walks_at_the_l3_nothing_is_exported() {
     let mut by_prediction = private();
     by_prediction.l2.replacement = Replacement::Srrip;
-    let mut passed_by = private();
-    passed_by.walks_enter = Enter::L3;
-    for spec in [by_prediction, passed_by] {
-        let [mut followed, mut warmed] = [(); 2].map(|()| machine(&spec, &shared()));
-        assert!(!followed.cores[0].begin_filtered_warming());
+    let mut bypassed = private();
+    bypassed.walks_enter = Enter::L3;
+    for spec in [by_prediction, bypassed] {
+        let [mut filtered, mut warmed] = [(); 2].map(|()| machine(&spec, &shared()));
+        assert!(!filtered.cores[0].begin_filtered_warming());
         let mut traffic = Traffic::new(7);
         for _ in 0..4000 {
-            let (at, kind) = traffic.followed();
+            let (at, kind) = traffic.next_filtered();
             let (at, core, pc) = (PhysAddr(at), 0, 0);
             let request = Request { at, kind, core, pc };
-            let (a, b) = (&mut followed, &mut warmed);
+            let (a, b) = (&mut filtered, &mut warmed);
             if kind == RequestKind::Walk {
                 a.cores[0].warm_filtered_walk(at, &mut a.shared);
                 b.cores[0].warm(request, &mut b.shared);
@@ -421,12 +421,12 @@ fn what_is_not_kept_by_age_or_is_passed_by_is_not_followed_apart() {
                 b.cores[0].warm_below_first(request, &mut b.shared);
             }
         }
-        followed.cores[0].end_filtered_warming();
-        for m in [&mut followed, &mut warmed] {
+        filtered.cores[0].end_filtered_warming();
+        for m in [&mut filtered, &mut warmed] {
             run(m, 3000, 20, 9);
         }
-        let [followed, warmed] = [followed, warmed].map(|m| m.tree().rows);
-        assert!(followed == warmed);
+        let [filtered, warmed] = [filtered, warmed].map(|m| m.tree().rows);
+        assert!(filtered == warmed);
     }
 }
 
@@ -474,8 +474,8 @@ proptest! {
         for i in 0..n {
             let request = Request { at: pagewalk_units::PhysAddr(at), kind: RequestKind::Load, core: 0, pc: 9 };
             caches.access(request, 1000 * i as u64, &mut below);
-            for asked in below.0.drain(..) {
-                prop_assert_eq!(asked.at.0 >> 12, at >> 12);
+            for request in below.0.drain(..) {
+                prop_assert_eq!(request.at.0 >> 12, at >> 12);
             }
             at = at.wrapping_add_signed(stride);
         }

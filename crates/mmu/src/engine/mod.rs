@@ -1,6 +1,6 @@
-//! Speculation engines. When all TLBs miss, an engine guesses lines that will be needed once the
-//! translation is known, and they are fetched during the walk. Guesses change the time of events,
-//! never their outcome.
+//! Speculation engines. When all TLBs miss, an engine guesses lines that the walk or the access
+//! will need, and the MMU fetches them during the walk. Guesses change the time of events, never
+//! their outcome.
 
 mod perfect;
 pub mod registry;
@@ -107,7 +107,7 @@ impl Guess {
     }
 }
 
-/// Most guesses for one miss: for each tier an entry, and data in pages of two sizes.
+/// Most guesses for one miss: for each tier an entry, data in a 4 KB page, and data in a 2 MB page.
 pub const MOST_GUESSES: usize = 3 * MOST_TIERS;
 
 /// Guesses for one miss, in the order in which their lines are requested.
@@ -119,8 +119,8 @@ pub struct Seen<'a> {
     pub view: &'a View<'a>,
     /// The hashes by which the kernel places frames, if it does, and their success counts.
     pub tiers: Option<&'a Tiers>,
-    /// Cycles by which a DRAM access to the line of an address would take longer than in an idle
-    /// memory, if requested together with the guesses.
+    /// Cycles that a DRAM read of an address would wait for the bus and occupy it, if it were
+    /// requested together with the guesses.
     pub delay: &'a dyn Fn(PhysAddr) -> Cycle,
 }
 
@@ -129,7 +129,7 @@ pub trait Engine: Send + Sync {
     /// Cycles from a miss to its guesses.
     fn latency(&self) -> Cycle;
 
-    /// True if it ever makes guesses of this kind. Only these are reported.
+    /// True if it can make guesses of this kind. Only such kinds are reported.
     fn makes(&self, what: What) -> bool;
 
     /// Guesses for a miss, made before the walk begins.

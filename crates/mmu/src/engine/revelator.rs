@@ -176,9 +176,9 @@ struct Account {
     guesses: GuessStats,
 }
 
-/// Tiers, one bit each, that the filter withholds by their share, and the number of consecutive
-/// misses for which the set was the same. These counts are not yet in the accounts: most misses
-/// would add the same.
+/// The tiers that the filter withholds by their share, one bit each, and the number of consecutive
+/// misses with this set. Most misses withhold the same tiers, so the accounts are updated only when
+/// the set changes.
 #[derive(Clone, Copy, Default)]
 struct Withheld {
     tiers: u32,
@@ -194,7 +194,7 @@ impl Withheld {
     }
 }
 
-/// The tiers whose share was large enough when `placed` pages had been placed.
+/// The tiers, one bit each, whose share was large enough when the count of placements was `placed`.
 #[derive(Clone, Copy, Default)]
 struct Serving {
     placed: u64,
@@ -342,8 +342,8 @@ impl Revelator {
         (self.spec.filter == DegreeFilter::Perfect).then(answer)
     }
 
-    /// The first `tiers` tiers that are in `serving`. Counts the others as withheld; they are not
-    /// even hashed.
+    /// The tiers below `tiers` that are in `serving`. Counts the others as withheld, without
+    /// computing their hash.
     #[inline]
     fn among(&mut self, class: Class, tiers: usize, serving: u32) -> u32 {
         let all = (1 << tiers) - 1;
@@ -368,11 +368,11 @@ impl Revelator {
         &mut self,
         (class, tier): (Class, usize),
         (key, offset): (HashKey, u64),
-        asked: &GuessRequest<'_>,
+        request: &GuessRequest<'_>,
         guesses: &mut Guesses,
     ) {
-        let frame = asked.tiers.hash.of(tier, key);
-        self.consider((class, tier), frame << 12 | offset, asked, guesses);
+        let frame = request.tiers.hash.of(tier, key);
+        self.consider((class, tier), frame << 12 | offset, request, guesses);
     }
 
     /// Guesses that the content of `class` lies at `at`, as `tier` names it, unless the filter
@@ -381,14 +381,14 @@ impl Revelator {
         &mut self,
         (class, tier): (Class, usize),
         at: u64,
-        asked: &GuessRequest<'_>,
+        request: &GuessRequest<'_>,
         guesses: &mut Guesses,
     ) {
         let adaptive = self.spec.filter == DegreeFilter::Adaptive;
         let (at, what) = (PhysAddr(at), class.what());
         let guess = Guess { at, what };
         let rank = match class {
-            Class::Large => (asked.degree + tier).min(MOST_TIERS - 1),
+            Class::Large => (request.degree + tier).min(MOST_TIERS - 1),
             Class::Data | Class::Entry | Class::Step => tier,
         };
         let stats = &mut self.accounts[class as usize][tier].filter;
@@ -396,9 +396,9 @@ impl Revelator {
         let same = |other: &Guess| other.what == what && other.covers(at);
         if guesses.iter().any(same) {
             stats.repeated += 1;
-        } else if adaptive && (asked.seen.delay)(at) > self.delays[rank] {
+        } else if adaptive && (request.seen.delay)(at) > self.delays[rank] {
             stats.withheld_by_delay += 1;
-        } else if !asked.is_right(&guess) {
+        } else if !request.is_right(&guess) {
             stats.withheld_by_oracle += 1;
         } else {
             guesses.push(guess);
@@ -432,7 +432,7 @@ impl Engine for Revelator {
         if tiers.of == Hashes::GuestPhysical {
             return guesses;
         }
-        let asked = GuessRequest {
+        let request = GuessRequest {
             seen,
             tiers,
             degree: self.degree(tiers),
@@ -450,7 +450,7 @@ impl Engine for Revelator {
         let entry_at = (HashKey::table(miss.asid, vpn), 8 * (vpn & 511));
         let data_at = (HashKey::page(miss.asid, vpn), va & 0xfff);
         let blocks = tiers.large.as_ref().filter(|_| self.spec.large);
-        let degree = asked.degree;
+        let degree = request.degree;
         let (mut of_tables, mut of_blocks, mut of_data) = (0, 0, 0);
         if entries {
             let serving = self.serving(Shares::Tables, tiers);
@@ -466,17 +466,17 @@ impl Engine for Revelator {
         }
         for tier in each(of_tables | of_data) {
             if of_tables >> tier & 1 != 0 {
-                self.consider_page((Class::Entry, tier), entry_at, &asked, &mut guesses);
+                self.consider_page((Class::Entry, tier), entry_at, &request, &mut guesses);
             }
             if of_data >> tier & 1 != 0 {
-                self.consider_page((Class::Data, tier), data_at, &asked, &mut guesses);
+                self.consider_page((Class::Data, tier), data_at, &request, &mut guesses);
             }
         }
         if let Some(large) = blocks {
             for tier in each(of_blocks) {
                 let block = large.hash.frame(tier, miss.asid, va >> 21);
                 let at = block << 21 | va & ((1 << 21) - 1);
-                self.consider((Class::Large, tier), at, &asked, &mut guesses);
+                self.consider((Class::Large, tier), at, &request, &mut guesses);
             }
         }
         guesses
@@ -493,7 +493,7 @@ impl Engine for Revelator {
         let Some(tiers) = seen.tiers else {
             return guesses;
         };
-        let asked = GuessRequest {
+        let request = GuessRequest {
             seen,
             tiers,
             degree: self.degree(tiers),
@@ -525,14 +525,14 @@ impl Engine for Revelator {
         let host = tiers.host_tables && self.makes(What::Step);
         let host = if host { tiers.table_tiers } else { 0 };
         let there = if self.makes(class.what()) { there } else { 0 };
-        let host = self.among(Class::Step, asked.degree.min(host), of_tables);
-        let there = self.among(class, asked.degree.min(there), of_there);
+        let host = self.among(Class::Step, request.degree.min(host), of_tables);
+        let there = self.among(class, request.degree.min(there), of_there);
         for tier in each(host | there) {
             if host >> tier & 1 != 0 {
-                self.consider_page((Class::Step, tier), host_at, &asked, &mut guesses);
+                self.consider_page((Class::Step, tier), host_at, &request, &mut guesses);
             }
             if there >> tier & 1 != 0 {
-                self.consider_page((class, tier), there_at, &asked, &mut guesses);
+                self.consider_page((class, tier), there_at, &request, &mut guesses);
             }
         }
         guesses

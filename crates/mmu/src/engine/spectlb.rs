@@ -157,14 +157,14 @@ impl SpecTlb {
         let frame = walked.frame.base.0;
         let in_place = (va.0 ^ frame) & PAGE_IN_REGION == 0;
         let reserved = |flags: Flags| flags.contains(Flags::RESERVED);
-        let told = match self.detect {
+        let marked = match self.detect {
             Detect::Offset => true,
             Detect::Flag => {
                 reserved(walked.leaf.flags)
                     && walked.guest.is_none_or(|guest| reserved(guest.flags))
             }
         };
-        (walked.size == PageSize::K4 && in_place && told)
+        (walked.size == PageSize::K4 && in_place && marked)
             .then_some(frame & !(PageSize::M2.bytes() - 1))
     }
 

@@ -62,7 +62,7 @@ pub(crate) struct NestedSteps<'a> {
 
 impl NestedSteps<'_> {
     /// Fetches the lines that the engine guesses for a guest-physical address that the walk has
-    /// reached. The tuple is address, level and cycle of a [`NestedStep`].
+    /// reached: address, level and cycle of a [`NestedStep`].
     pub fn step<B: Below>(
         &mut self,
         (gpa, level, at): (GuestPhysAddr, u8, Cycle),
@@ -76,8 +76,8 @@ impl NestedSteps<'_> {
             level,
             at,
         };
-        let asked = at + self.speculation.engine.latency();
-        let delay = |line| below.delay(line, asked);
+        let requested = at + self.speculation.engine.latency();
+        let delay = |line| below.delay(line, requested);
         let seen = Seen {
             view: self.view,
             tiers: self.tiers,
@@ -86,7 +86,7 @@ impl NestedSteps<'_> {
         let guesses = self.speculation.engine.guess_step(&step, &seen);
         if !guesses.is_empty() {
             let entries = behind(self.view, &step);
-            (self.speculation).fetch(&guesses, &entries, asked, private, below);
+            (self.speculation).fetch(&guesses, &entries, requested, private, below);
         }
     }
 }
@@ -124,6 +124,7 @@ pub(crate) struct Speculation {
 }
 
 impl Speculation {
+    /// A core's engine, without guesses so far.
     pub fn new(engine: Box<dyn Engine>) -> Self {
         Speculation {
             guesses_nested_steps: engine.guesses_nested_steps(),
@@ -151,13 +152,13 @@ impl Speculation {
         self.fetch(&guesses, &[], at, context.private, context.below);
     }
 
-    /// Fetches the lines of `guesses`, requested at `asked`. `next`: within a nested walk, the
-    /// entries that will be read.
+    /// Fetches the lines of `guesses` at `requested`. `next`: within a nested walk, the entries
+    /// that the walk reads next.
     fn fetch<B: Below>(
         &mut self,
         guesses: &Guesses,
         next: &[PhysAddr],
-        asked: Cycle,
+        requested: Cycle,
         private: &mut Private,
         below: &mut B,
     ) {
@@ -167,8 +168,8 @@ impl Speculation {
         for &guess in guesses {
             self.issued.push(Issue {
                 guess,
-                requested: asked,
-                became: private.speculate(guess.at, asked, below),
+                requested,
+                became: private.speculate(guess.at, requested, below),
                 next: next.iter().any(|&at| guess.covers(at)),
             });
         }
@@ -189,8 +190,8 @@ impl Speculation {
         }
     }
 
-    /// Judges and counts the guesses for `miss`, once its outcome is known. Passes the verdicts to
-    /// the engine, and the result of the miss's own walk.
+    /// Judges and counts the guesses for `miss`, once its outcome is known. The engine receives the
+    /// verdicts, and the result of the walk if the miss walked itself.
     pub fn judge(&mut self, miss: &Miss, outcome: &Outcome<'_>, view: &View<'_>) {
         if outcome.recorded {
             self.recorded.clear();
@@ -225,6 +226,7 @@ impl Speculation {
         }
     }
 
+    /// Passes an invalidation to the engine.
     pub fn invalidate(&mut self, what: &Invalidation) {
         self.engine.invalidate(what);
     }
@@ -261,7 +263,7 @@ impl Outcome<'_> {
     fn verdict(&self, miss: &Miss, issue: &Issue, entries: &[PhysAddr]) -> Verdict {
         let Issue {
             guess,
-            requested: asked,
+            requested,
             became,
             next,
         } = *issue;
@@ -272,7 +274,7 @@ impl Outcome<'_> {
             What::Step => next,
         };
         let (ready, takes) = match became {
-            Speculated::Fetched(ready) => (ready, ready - asked),
+            Speculated::Fetched(ready) => (ready, ready - requested),
             // Another request fetched the line: the guess saved nothing.
             Speculated::UnderWay(ready) => (ready, 0),
             Speculated::Present | Speculated::Dropped => (0, 0),

@@ -1,5 +1,5 @@
-//! Auxiliary buffers, which are looked up when all TLBs of the core miss and fill the TLBs on a
-//! hit; and background walks, which no lookup waits for.
+//! Auxiliary buffers and background walks. An auxiliary buffer is looked up when all TLBs of the
+//! core miss, and a hit fills the TLBs. No lookup waits for a background walk.
 
 use std::ops::Add;
 
@@ -87,8 +87,8 @@ impl BufferEntry {
         key(self.asid, self.mapping.size, self.page)
     }
 
-    /// The translation for `lookup`, if it is ready at `now`. A store to a page that it holds as
-    /// read-only misses: the kernel may have permitted stores since, which needs no shootdown.
+    /// The translation for `lookup`, if it is ready at `now`. A store to a read-only page misses:
+    /// the kernel may have permitted stores since, and such a change needs no shootdown.
     pub fn look_up(
         &self,
         lookup: &Lookup,
@@ -107,7 +107,7 @@ impl BufferEntry {
             translate_untimed(context.view, va).is_ok_and(|walked| {
                 walked.pa(va) == found.pa(va) && (walked.writable() || !found.writable)
             }),
-            "a translation beside the TLBs is out of date: {va} of {asid:?}"
+            "a translation in an auxiliary buffer is out of date: {va} of {asid:?}"
         );
         Some(found)
     }
@@ -115,8 +115,9 @@ impl BufferEntry {
 
 /// A finished background walk.
 pub(super) struct BackgroundWalk {
-    /// When a walker was free. `end`: when the walk ended.
+    /// When a walker was free.
     pub start: Cycle,
+    /// When the walk ended.
     pub end: Cycle,
     /// `None` if the page is not mapped.
     pub found: Option<Walked>,
@@ -175,8 +176,8 @@ impl Mmu {
         found
     }
 
-    /// Fills the TLBs with `mapping`, which an auxiliary buffer had. The buffer is searched in
-    /// parallel with the last TLB, and adds no cycle.
+    /// Fills the TLBs with `mapping` after a hit of an auxiliary buffer. The buffer is looked up in
+    /// parallel with the last TLB, so a hit adds no cycle.
     pub(super) fn hit_auxiliary(
         &mut self,
         lookup: &Lookup,

@@ -11,13 +11,13 @@ use crate::TlbReplacement;
 use crate::level::TlbLevel;
 
 /// State that determines an array's replacement.
-type State = (Vec<u64>, String);
+type ReplacementState = (Vec<u64>, String);
 
 fn run(
     fast: bool,
     perfect: bool,
     replacement: TlbReplacement,
-) -> (Vec<Result<Translated, Fault>>, Tree, Vec<State>) {
+) -> (Vec<Result<Translated, Fault>>, Tree, Vec<ReplacementState>) {
     let mut spec = mmu();
     spec.perfect = perfect;
     spec.l1d = [

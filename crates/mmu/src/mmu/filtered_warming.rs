@@ -1,83 +1,85 @@
 //! Filtered functional warming of the MMU: of the TLBs, it warms the last level alone. Walks read
 //! through the caches, and so warm the L2 and the L3.
 //!
-//! Small tables stand in for the other structures of the MMU. Their contents are replaced before the
-//! next sample needs them. The tables hold recently used pages for the first level, and recently
-//! walked parts of the address space for the walk caches. The second level is an LRU stack ([`LevelLruStack`]). It is exported
-//! from the TLB arrays by [`Mmu::begin_filtered_warming`] and imported again by
-//! [`Mmu::end_filtered_warming`].
+//! The last level is an LRU stack ([`LevelLruStack`]). [`Mmu::begin_filtered_warming`] exports it
+//! from the TLB arrays, and [`Mmu::end_filtered_warming`] imports it again.
+//!
+//! The first level and the walk caches are not warmed: the detailed warm-up before the next sample
+//! replaces their contents. Small tables take their place: recently used pages for the first level,
+//! and recently walked regions of the address space for the walk caches.
 
 use pagewalk_memory::Below;
 use pagewalk_structures::{position, push_mru, touch_mru};
 use pagewalk_tables::{Invalidation, MOST_LEVELS, Path, View, WalkCacheKind};
 use pagewalk_units::{Access, Asid, PageSize, PhysAddr, VirtAddr};
 
-use super::{Fault, Mmu, WalkContext, side};
+use super::{Fault, Mmu, NO_PC, WalkContext, side};
 use crate::level::LevelLruStack;
 use crate::mapping::Mapping;
 use crate::tlb::key;
 use crate::walk::Walked;
 
-/// Number of recently used pages that stand in for the first level on each side, direct-mapped; a
-/// power of two.
+/// Number of recently used pages in place of the first level of each side, direct-mapped; a power
+/// of two.
 const FIRST: usize = 64;
 /// A key that no page has.
 const NONE: u64 = u64::MAX;
 
 /// A 4 KB page and its frame.
 #[derive(Clone, Copy)]
-struct Near {
+struct RecentPage {
     page: u64,
     /// Bit 0: stores are permitted.
     frame: u64,
 }
 
-const NOTHING: Near = Near {
+const NO_RECENT_PAGE: RecentPage = RecentPage {
     page: NONE,
     frame: 0,
 };
 
-/// Maximum number of ways of a set of [`Upper`].
+/// Most ways of a set of [`RecentRegions`].
 const WAYS: usize = 8;
 
-/// Parts of the address space that were walked recently: a set-associative table under LRU that
-/// stands in for one walk cache.
-struct Upper {
-    parts: Vec<u64>,
+/// Regions of the address space that were walked recently, each as large as one node of a
+/// page-table level maps. A set-associative LRU table in place of one walk cache.
+struct RecentRegions {
+    regions: Vec<u64>,
     ways: usize,
     /// Number of sets, a power of two, minus one.
     mask: usize,
 }
 
-impl Upper {
+impl RecentRegions {
     /// A table of at most `entries` entries, as in a walk cache.
     fn new(entries: usize) -> Self {
         let ways = WAYS.min(entries.max(1));
         let sets = (entries / ways).checked_ilog2().map_or(0, |log| 1 << log);
-        Upper {
-            parts: vec![NONE; sets * ways],
+        RecentRegions {
+            regions: vec![NONE; sets * ways],
             ways,
             mask: sets.max(1) - 1,
         }
     }
 
-    /// True if the table holds `part` of the address space; inserts it if not.
+    /// True if the table holds `region`, which becomes the most recently used. Inserts it
+    /// otherwise.
     #[inline(always)]
-    fn knows(&mut self, part: u64, asid: Asid) -> bool {
-        if self.parts.is_empty() {
+    fn probe(&mut self, region: u64, asid: Asid) -> bool {
+        if self.regions.is_empty() {
             return false;
         }
-        let hash = part.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40;
+        let hash = region.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40;
         let set = (hash as usize & self.mask) * self.ways;
-        let parts = &mut self.parts[set..set + self.ways];
-        let part = part << 16 | u64::from(asid.0);
-        match position(parts, |known| known == part) {
+        let regions = &mut self.regions[set..set + self.ways];
+        let region = region << 16 | u64::from(asid.0);
+        match position(regions, |known| known == region) {
             Some(way) => {
-                touch_mru(parts, way);
+                touch_mru(regions, way);
                 true
             }
             None => {
-                push_mru(parts, part);
+                push_mru(regions, region);
                 false
             }
         }
@@ -86,20 +88,22 @@ impl Upper {
 
 /// State of the MMU during filtered functional warming.
 pub(super) struct FilteredWarming {
-    /// Data, instructions.
-    first: [[Near; FIRST]; 2],
+    /// Recently used pages: data, instructions.
+    first: [[RecentPage; FIRST]; 2],
+    /// The second level, as in [`Mmu`].
     second: [LevelLruStack; 2],
-    /// One table for each level of the page table above the leaves.
-    upper: [Upper; MOST_LEVELS],
+    /// One table for each page-table level, the lowest first.
+    walked: [RecentRegions; MOST_LEVELS],
     /// Scratch buffer for the path of a walk.
     path: Path<PhysAddr>,
 }
 
 impl FilteredWarming {
-    pub(super) fn forget(&mut self) {
-        self.first = [[NOTHING; FIRST]; 2];
-        for level in &mut self.upper {
-            level.parts.fill(NONE);
+    /// Empties the tables of recent pages and regions.
+    pub(super) fn clear(&mut self) {
+        self.first = [[NO_RECENT_PAGE; FIRST]; 2];
+        for level in &mut self.walked {
+            level.regions.fill(NONE);
         }
     }
 }
@@ -129,13 +133,13 @@ impl Mmu {
             let entries = self.caches.pwc.entries();
             let state = self.filtered.get_or_insert_with(|| {
                 Box::new(FilteredWarming {
-                    first: [[NOTHING; FIRST]; 2],
+                    first: [[NO_RECENT_PAGE; FIRST]; 2],
                     second: Default::default(),
-                    upper: std::array::from_fn(|_| Upper::new(entries)),
+                    walked: std::array::from_fn(|_| RecentRegions::new(entries)),
                     path: Path::new(),
                 })
             });
-            state.forget();
+            state.clear();
             for (lru, level) in state.second.iter_mut().zip(&self.l2) {
                 if let Some(level) = level {
                     level.export_lru(lru);
@@ -161,7 +165,7 @@ impl Mmu {
     /// Applies an invalidation to the state of filtered functional warming.
     pub(super) fn forget_filtered(&mut self, what: &Invalidation) {
         if let Some(state) = self.filtered.as_mut().filter(|_| self.warms_filtered) {
-            state.forget();
+            state.clear();
             for lru in &mut state.second {
                 lru.forget(what);
             }
@@ -193,15 +197,15 @@ impl Mmu {
         context: WalkContext<'_, B>,
     ) -> Result<PhysAddr, Fault> {
         if !self.warms_filtered {
-            return self.warm(asid, va, access, context);
+            return self.warm(asid, va, access, NO_PC, context);
         }
         let s = side(access);
         let page = key(asid, PageSize::K4, va.0);
         let state = self.filtered.as_mut().expect("begun");
-        let near = &mut state.first[s][page as usize % FIRST];
+        let recent = &mut state.first[s][page as usize % FIRST];
         let write = access == Access::Write;
-        if near.page == page && (!write || near.frame & 1 != 0) {
-            return Ok(PhysAddr(near.frame & !1 | va.0 & 0xfff));
+        if recent.page == page && (!write || recent.frame & 1 != 0) {
+            return Ok(PhysAddr(recent.frame & !1 | va.0 & 0xfff));
         }
         self.warm_filtered_page(asid, va, access, context)
     }
@@ -214,7 +218,7 @@ impl Mmu {
         access: Access,
         mut context: WalkContext<'_, B>,
     ) -> Result<PhysAddr, Fault> {
-        let lookup = self.untimed(asid, va, access);
+        let lookup = self.untimed(asid, va, access, NO_PC);
         let s = side(access);
         let second = self.second(s);
         let level = self.l2[second].as_deref().expect("as begun");
@@ -228,21 +232,21 @@ impl Mmu {
                     unreachable!("no host's tables are used, as begun")
                 };
                 let Some(found) = table.path(va, &mut state.path) else {
-                    return Err(self.refuse(&lookup, lookup.now));
+                    return Err(self.raise_fault(&lookup, lookup.now));
                 };
-                read(&mut state.upper, &state.path, asid, va, &mut context);
+                warm_walk_reads(&mut state.walked, &state.path, asid, va, &mut context);
                 Mapping::of(&Walked::native(&found))
             }
         };
         if access == Access::Write && !mapping.writable {
-            return Err(self.refuse(&lookup, lookup.now));
+            return Err(self.raise_fault(&lookup, lookup.now));
         }
         if held.is_none() {
             level.fill_lru(lru, asid, va.0, mapping);
         }
         let pa = mapping.pa(va);
         let page = key(asid, PageSize::K4, va.0);
-        state.first[s][page as usize % FIRST] = Near {
+        state.first[s][page as usize % FIRST] = RecentPage {
             page,
             frame: pa.0 & !0xfff | u64::from(mapping.writable),
         };
@@ -250,21 +254,21 @@ impl Mmu {
     }
 }
 
-/// Reads the entries of `path`, from the lowest level whose node a walk cache would know down to
-/// the leaf.
+/// Warms caches by the reads of a walk of `path`. The walk caches would let the walk skip the upper
+/// levels: it starts at the lowest node whose region was walked recently, else at the root.
 #[inline]
-fn read<B: Below>(
-    upper: &mut [Upper; MOST_LEVELS],
+fn warm_walk_reads<B: Below>(
+    walked: &mut [RecentRegions; MOST_LEVELS],
     path: &Path<PhysAddr>,
     asid: Asid,
     va: VirtAddr,
     context: &mut WalkContext<'_, B>,
 ) {
-    // A walk starts at the level whose node is known, because a walk cache holds the entry above
-    // it.
+    // A walk cache holds the entry that points to a recently walked node, so the walk reads no
+    // entry above that node.
     let leaf = path.leaf_level();
     let root = path.root_level();
-    let known = |&top: &usize| upper[top - 1].knows(va.0 >> (12 + 9 * top), asid);
+    let known = |&top: &usize| walked[top - 1].probe(va.0 >> (12 + 9 * top), asid);
     let top = (leaf..root).find(known).unwrap_or(root);
     for level in (leaf..=top).rev() {
         context

@@ -12,9 +12,9 @@ use crate::{MmuSpec, TlbReplacement};
 
 /// A mock of the memory that records the requests.
 #[derive(Default)]
-struct Asked(Vec<PhysAddr>);
+struct RequestRecorder(Vec<PhysAddr>);
 
-impl Below for Asked {
+impl Below for RequestRecorder {
     fn access(&mut self, _: Request, now: Cycle) -> Done {
         Done::new(now, Level::Memory)
     }
@@ -43,7 +43,7 @@ fn caches() -> Private {
 struct Machine {
     mmu: Mmu,
     private: Private,
-    below: Asked,
+    below: RequestRecorder,
 }
 
 impl Machine {
@@ -51,7 +51,7 @@ impl Machine {
         Machine {
             mmu: Mmu::new(spec, 0).expect("possible"),
             private: caches(),
-            below: Asked::default(),
+            below: RequestRecorder::default(),
         }
     }
 
@@ -66,7 +66,7 @@ impl Machine {
         if filtered {
             self.mmu.warm_filtered(asid, va, access, context)
         } else {
-            self.mmu.warm(asid, va, access, context)
+            self.mmu.warm(asid, va, access, 0, context)
         }
     }
 
@@ -96,7 +96,7 @@ fn spec(second: &[(&str, crate::TlbSpec)], own: &[(&str, crate::TlbSpec)]) -> Mm
 }
 
 #[test]
-fn following_leaves_what_warming_leaves() {
+fn filtered_warming_leaves_the_same_state_as_full_warming() {
     let both = [PageSize::K4, PageSize::M2];
     let specs = [
         spec(&[("main", array(&both, 96, 12, L2_TLB))], &[]),
@@ -112,7 +112,7 @@ fn following_leaves_what_warming_leaves() {
     ];
     for spec in specs {
         let [mut filtered, mut warmed] = [(); 2].map(|()| Machine::new(&spec));
-        let mut r = rng(3, "test.follow");
+        let mut r = rng(3, "test.filtered");
         let (mut protected, mut faults) = (false, 0);
         for _ in 0..40 {
             let view: &Flat = &Flat::new(1 << 34);
@@ -149,7 +149,7 @@ fn following_leaves_what_warming_leaves() {
                 assert_eq!(found, warmed.access(false, &table, access));
                 faults += usize::from(found.is_err());
                 // Empty the first level of both, so that every access reaches the second.
-                filtered.mmu.filtered.as_mut().unwrap().forget();
+                filtered.mmu.filtered.as_mut().unwrap().clear();
                 warmed.mmu.filter = [NO_PAGE; 2];
                 for array in warmed.mmu.l1.iter_mut().flat_map(|l| &mut l.arrays) {
                     for asid in [1, 2] {
@@ -168,7 +168,7 @@ fn following_leaves_what_warming_leaves() {
 
 /// Alternating pages of two parts of the address space: entries above the leaves are read once.
 #[test]
-fn walk_caches_spare_reads_while_followed() {
+fn walk_caches_save_reads_in_filtered_warming() {
     let mut spec = mmu();
     spec.walk_caches.entries = 8;
     let mut m = Machine::new(&spec);
@@ -184,8 +184,8 @@ fn walk_caches_spare_reads_while_followed() {
         m.access(true, &table, access).expect("mapped");
     }
     m.mmu.end_filtered_warming();
-    // Lines of entries: one of the root and one of the next level, which both parts share; one for
-    // each part; and one leaf line for each page, since the pages are 64 KB apart.
+    // Lines of entries: one of the root and one of the next level, which both parts share, and one
+    // for each part. Each page has a leaf line of its own, since the pages are 64 KB apart.
     assert_eq!(m.below.0.len(), 1 + 1 + 2 + 16);
     // Entries above the leaves are read once for each part, and the root's once. They are not
     // requested again, although no cache holds them.
@@ -201,7 +201,7 @@ fn walk_caches_spare_reads_while_followed() {
 }
 
 #[test]
-fn what_more_than_age_decides_is_not_followed_apart() {
+fn only_ranked_lru_arrays_are_exported() {
     let table = Flat::new(1 << 34);
     let by_policy = |replacement| {
         let mut spec = mmu();
@@ -212,8 +212,8 @@ fn what_more_than_age_decides_is_not_followed_apart() {
     };
     for (name, policy) in TlbReplacement::all() {
         let mut m = Mmu::new(&by_policy(policy), 0).expect("possible");
-        let apart = m.begin_filtered_warming(&View::Native(&table));
-        assert_eq!(apart, policy == TlbReplacement::Lru, "{name}");
+        let exported = m.begin_filtered_warming(&View::Native(&table));
+        assert_eq!(exported, policy == TlbReplacement::Lru, "{name}");
     }
     let mut wide = mmu();
     wide.l2

@@ -1,4 +1,4 @@
-//! Invalidations and faults: drops translations that the kernel has changed or will change.
+//! Invalidations and faults: both drop translations, which the kernel has changed or will change.
 
 use pagewalk_tables::Invalidation;
 use pagewalk_units::{Asid, Cycle, PageSize, VirtAddr};
@@ -9,7 +9,7 @@ impl Mmu {
     /// Counts a page fault and drops the page's entries from the TLBs (Intel SDM vol. 3, 4.10.4.1),
     /// so that the next access sees the kernel's change.
     #[cold]
-    pub(super) fn refuse(&mut self, lookup: &Lookup, at: Cycle) -> Fault {
+    pub(super) fn raise_fault(&mut self, lookup: &Lookup, at: Cycle) -> Fault {
         self.stats.faults += 1;
         self.drop_page(lookup.asid, lookup.va.0);
         self.forget_walk_mshrs(lookup.asid);
@@ -24,6 +24,7 @@ impl Mmu {
         }
     }
 
+    /// Drops the entries of the 4 KB page of `va` from the filter and both levels.
     pub(super) fn drop_page(&mut self, asid: Asid, va: u64) {
         self.settle(0);
         self.settle(1);
@@ -41,6 +42,7 @@ impl Mmu {
         }
     }
 
+    /// Frees the walk MSHRs of an address space.
     pub(super) fn forget_walk_mshrs(&mut self, asid: Asid) {
         for k in self.mshr_keys.iter_mut() {
             if *k >> 48 == u64::from(asid.0) {

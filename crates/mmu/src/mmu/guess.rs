@@ -8,7 +8,7 @@ use super::{Lookup, Mmu, WalkContext};
 use crate::engine::{Miss, Outcome};
 
 impl Miss {
-    /// The miss of `lookup`, known at `at`.
+    /// The miss of `lookup`, which the last TLB detected at `at`.
     fn of(lookup: &Lookup, at: Cycle, merges: bool) -> Self {
         Miss {
             asid: lookup.asid,
@@ -22,21 +22,21 @@ impl Miss {
 }
 
 impl Mmu {
-    /// Lets the engine guess, then walks. The walker is requested at `asked`.
+    /// Lets the engine guess, requests a walker at `requested`, and walks.
     #[inline(never)]
     pub(super) fn walk_and_guess<B: Below>(
         &mut self,
         lookup: &Lookup,
-        asked: Cycle,
+        requested: Cycle,
         context: &mut WalkContext<'_, B>,
     ) -> EndedWalk {
-        let miss = Miss::of(lookup, asked, false);
+        let miss = Miss::of(lookup, requested, false);
         let Some(speculation) = &mut self.speculation else {
             unreachable!("only a core with an engine comes here");
         };
         speculation.issue(&miss, context);
         let notes = std::mem::take(&mut speculation.reads);
-        let mut ended = self.walk(lookup, asked, Some(notes), context);
+        let mut ended = self.walk(lookup, requested, Some(notes), context);
         let recorded = self.records.is_some();
         if let Some(speculation) = &mut self.speculation {
             let walked = ended.found.as_ref().ok();
@@ -57,17 +57,17 @@ impl Mmu {
         ended
     }
 
-    /// Lets the engine guess for a lookup that merges with another's walk. It missed all TLBs at
-    /// `asked`, its translation is known at `end`, and its data lies at `data`.
+    /// Lets the engine guess for a lookup that merges with another's walk. The lookup missed all
+    /// TLBs at `requested`. Its translation is known at `end`, and its data lies at `data`.
     #[inline(never)]
-    pub(super) fn guess_beside<B: Below>(
+    pub(super) fn guess_merged<B: Below>(
         &mut self,
         lookup: &Lookup,
         data: PhysAddr,
-        (asked, end): (Cycle, Cycle),
+        (requested, end): (Cycle, Cycle),
         context: &mut WalkContext<'_, B>,
     ) {
-        let miss = Miss::of(lookup, asked, true);
+        let miss = Miss::of(lookup, requested, true);
         let recorded = self.records.is_some();
         if let Some(speculation) = &mut self.speculation {
             speculation.issue(&miss, context);

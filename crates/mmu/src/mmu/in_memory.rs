@@ -1,9 +1,9 @@
 //! The in-memory TLB, which is looked up between the second-level TLB and the walk.
 //!
-//! The set that would hold the page's entry is one line. It is read through the core's caches,
-//! where walks enter. The page's size is not known yet: it is predicted, and only the set of the
-//! predicted size is tried. On a miss the walk begins when the line has arrived, and its result is
-//! inserted, which writes the line.
+//! A set is one line. A lookup reads the line through the core's caches, at the level where walks
+//! enter. The page's size is not known yet: a predictor names it, and the lookup reads only the set
+//! for that size. On a miss the walk begins when the line has arrived. Its result is inserted,
+//! which writes the line.
 
 use pagewalk_memory::{Below, Level};
 use pagewalk_stats::Tree;
@@ -19,8 +19,8 @@ use crate::tlb::key;
 use crate::walk::{LEVELS, Walked, request, translate_untimed};
 
 pagewalk_stats::counters! {
-    /// Counters of one core's lookups in the in-memory TLB. lookups = hits + misses, hits =
-    /// hits_4kb + hits_2mb, lookups = walks + hits, and lookups is the sum of the reads by level.
+    /// Counters of one core's lookups in the in-memory TLB. lookups = hits + misses = hits + walks;
+    /// hits = hits_4kb + hits_2mb. The reads by level add up to lookups.
     pub struct InMemoryStats {
         lookups: "lookups", "Lookups of the in-memory TLB, for translations that missed all TLBs of the core";
         hits: "lookups", "Lookups that found the translation, so that no walk is made";
@@ -42,7 +42,8 @@ pagewalk_stats::counters! {
 
 /// A core's part of the in-memory TLB: the page-size predictor and the counters.
 pub(super) struct InMemory {
-    /// Page-size predictor: true if the region's pages are large, indexed by the region's number.
+    /// Page-size predictor: for each 2 MB region, by its number's low bits, true if its page is
+    /// large.
     large: Vec<bool>,
     stats: InMemoryStats,
     /// Lines read, by the level that served them.
@@ -60,12 +61,14 @@ impl InMemory {
         }
     }
 
+    /// The predictor's entry for `va`.
     fn bit(&mut self, va: VirtAddr) -> &mut bool {
         let region = (va.0 >> PageSize::M2.shift()) as usize;
         let bits = self.large.len();
         &mut self.large[region & (bits - 1)]
     }
 
+    /// Predicts the size of the page of `va`.
     fn predict(&mut self, va: VirtAddr) -> PageSize {
         if *self.bit(va) {
             PageSize::M2
@@ -85,6 +88,7 @@ impl InMemory {
         self.stats.merged += u64::from(!walked);
     }
 
+    /// All counters, with the sums.
     pub fn stats(&self) -> InMemoryStats {
         let s = &self.stats;
         let reads = |level: Level| self.reads[level as usize];
@@ -101,7 +105,7 @@ impl InMemory {
     }
 }
 
-/// The size as which the page is held, and its entry, for `va` in the page.
+/// Entry size and entry for the page of `va`. A 1 GB page is held as 2 MB pieces.
 fn entry_of(walked: &Walked, va: VirtAddr) -> (PageSize, PomEntry) {
     let held = PomTlb::held(walked.size);
     let frame = PhysAddr(walked.pa(va).0 & !(held.bytes() - 1));
@@ -118,7 +122,7 @@ fn mapping(entry: PomEntry, size: PageSize) -> Mapping {
     }
 }
 
-/// The mapping for the lookup, if it is there and ready at `now` and permits the access.
+/// The mapping for the lookup, if the TLB has it, it is ready at `now`, and it permits the access.
 fn find(
     tlb: &mut PomTlb,
     lookup: &Lookup,
@@ -129,8 +133,8 @@ fn find(
     let &Lookup {
         asid, va, access, ..
     } = lookup;
-    // A store to a page that the entry holds as read-only walks: the kernel may have permitted
-    // stores since, which needs no shootdown.
+    // A store to a page whose entry is read-only needs a walk: the kernel may have permitted stores
+    // since, and such a change needs no shootdown.
     let allowed = |e: &PomEntry| e.writable || access != Access::Write;
     let found = tlb.lookup(asid, va.0, size, now).filter(allowed)?;
     let found = mapping(found, size);

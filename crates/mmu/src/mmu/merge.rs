@@ -31,7 +31,7 @@ impl Mmu {
             return None;
         }
         let page = key(lookup.asid, PageSize::K4, lookup.va.0);
-        // The host compares one byte of the keys of sixteen MSHRs at once.
+        // The host compares a one-byte hash of sixteen keys at once.
         let mut same = 0u64;
         for (n, prints) in self.mshr_prints.iter().enumerate() {
             same |= u64::from(equal_bytes(prints, print(page))) << (n * 16);
@@ -46,9 +46,9 @@ impl Mmu {
         None
     }
 
-    /// The walk for a 4 KB page that both levels hold in an entry on its way, as for the store of a
-    /// read-modify-write. `first`: array and slot in the first level. Returns the MSHR and the slot
-    /// in the second level.
+    /// Finds the outstanding walk for a 4 KB page that both levels hold in an entry that is not
+    /// ready. The store of a read-modify-write is such a request. `first`: array and slot in the
+    /// first level. Returns the MSHR and the slot in the second level.
     #[inline(always)]
     pub(super) fn find_mshr_of_entry(
         &mut self,
@@ -86,23 +86,23 @@ impl Mmu {
         } = lookup;
         let s = side(access);
         let own = self.second(s);
-        let mut asked = now;
+        let mut requested = now;
         if let Some(level) = &self.l2[own] {
-            asked += level.latency;
+            requested += level.latency;
         }
-        let (began, at, mapping) = self.merge_times(i, s, asked);
-        self.guess_with(i, lookup, (asked, at), context);
+        let (began, at, mapping) = self.merge_times(i, s, requested);
+        self.guess_if_walk(i, lookup, (requested, at), context);
         let entry = TlbEntry::new(mapping.frame, mapping.writable, at);
         if let Some(level) = &mut self.l2[own] {
-            // The first level already waits for the page: the second is not looked up again.
+            // The first level already waits for the page, so this is not a lookup of the second.
             level.small().refill(second, entry, false, false);
         }
         let pa = mapping.pa(va);
         let array = self.l1[s].small_array();
         let entry = self.l1[s].small().refill(first, entry, false, true);
-        self.watch(s, key(asid, PageSize::K4, va.0), pa, entry, array);
+        self.set_filter(s, key(asid, PageSize::K4, va.0), pa, entry, array);
         if access == Access::Write && !mapping.writable {
-            return Err(self.refuse(lookup, at));
+            return Err(self.raise_fault(lookup, at));
         }
         Ok(Translated {
             pa,
@@ -112,7 +112,7 @@ impl Mmu {
         })
     }
 
-    /// The part of the MMU that resolves MSHR `i`.
+    /// The part of the MMU from which the translation of MSHR `i` comes.
     #[inline(always)]
     fn source(&self, i: usize) -> TranslationSource {
         if self.walk_mshrs[i].walked {
@@ -122,46 +122,48 @@ impl Mmu {
         }
     }
 
-    /// Lets the engine guess for a lookup that merges with MSHR `i`, if that is a walk. The lookup
-    /// missed all TLBs at `asked`; its translation is known at `at`.
+    /// Lets the engine guess for a lookup that merges with MSHR `i`, if the MSHR is that of a walk
+    /// and not of an in-memory TLB's hit. The lookup missed all TLBs at `requested`; its
+    /// translation is known at `at`.
     #[inline(always)]
-    fn guess_with<B: Below>(
+    fn guess_if_walk<B: Below>(
         &mut self,
         i: usize,
         lookup: &Lookup,
-        (asked, at): (Cycle, Cycle),
+        (requested, at): (Cycle, Cycle),
         context: &mut WalkContext<'_, B>,
     ) {
         let mshr = &self.walk_mshrs[i];
         if self.speculation.is_some() && mshr.walked {
-            let lookup_done = asked.max(mshr.tlb_lookup_done);
+            let lookup_done = requested.max(mshr.tlb_lookup_done);
             let data = mshr.mapping.pa(lookup.va);
-            self.guess_beside(lookup, data, (lookup_done, at), context);
+            self.guess_merged(lookup, data, (lookup_done, at), context);
         }
     }
 
-    /// Merges a request of side `s`, made at `asked`, with MSHR `i`. Returns when the walk began
-    /// and ended as seen by this request, and the mapping.
+    /// Merges a request of side `s`, made at `requested`, with MSHR `i`. Returns the mapping, and
+    /// the start and end of the walk, but not before `requested`.
     #[inline(always)]
-    fn merge_times(&mut self, i: usize, s: usize, asked: Cycle) -> (Cycle, Cycle, Mapping) {
+    fn merge_times(&mut self, i: usize, s: usize, requested: Cycle) -> (Cycle, Cycle, Mapping) {
         let mshr = &mut self.walk_mshrs[i];
-        if mshr.requested > asked {
-            // The MSHR's request comes earlier in the program but later in time. Had this request
-            // come first, its walk would have served the other.
-            mshr.end = asked + (mshr.end - mshr.requested);
-            mshr.tlb_lookup_done = asked + (mshr.tlb_lookup_done - mshr.requested);
-            mshr.walk_start = asked + (mshr.walk_start - mshr.requested);
-            mshr.requested = asked;
+        if mshr.requested > requested {
+            // The MSHR's request was simulated first but comes later in time. In hardware this
+            // request would have started the walk, and the other would have merged: the walk moves
+            // to the earlier time.
+            mshr.end = requested + (mshr.end - mshr.requested);
+            mshr.tlb_lookup_done = requested + (mshr.tlb_lookup_done - mshr.requested);
+            mshr.walk_start = requested + (mshr.walk_start - mshr.requested);
+            mshr.requested = requested;
         }
         self.walk_read_memory = mshr.memory;
         self.stats.walks_merged += u64::from(mshr.walked);
         self.stats.walks_merged_fetches += s as u64 & u64::from(mshr.walked);
         if let Some(unit) = &mut self.in_memory {
-            self.memory_lookup[s] = mshr.tlb_lookup_done.saturating_sub(asked);
+            self.memory_lookup[s] = mshr.tlb_lookup_done.saturating_sub(requested);
             unit.count_merge(mshr.walked);
         }
-        let began = mshr.walk_start.max(asked);
-        (began, mshr.end.max(asked), mshr.mapping)
+        let began = mshr.walk_start.max(requested);
+        (began, mshr.end.max(requested), mshr.mapping)
     }
 
     /// Merges a miss with MSHR `i`, and fills both levels.
@@ -178,7 +180,7 @@ impl Mmu {
         } = lookup;
         let s = side(access);
         let (began, at, mapping) = self.merge_times(i, s, missed.requested);
-        self.guess_with(i, lookup, (missed.requested, at), context);
+        self.guess_if_walk(i, lookup, (missed.requested, at), context);
         let arrival = Arrival {
             asid,
             va,
@@ -193,7 +195,7 @@ impl Mmu {
             self.record(lookup, (missed.requested, at), true, faulted, Vec::new());
         }
         if faulted {
-            return Err(self.refuse(lookup, at));
+            return Err(self.raise_fault(lookup, at));
         }
         Ok(Translated {
             pa: mapping.pa(va),

@@ -16,19 +16,21 @@ use crate::walk::{Missing, Physical, Walked};
 
 /// A lookup that missed both levels of TLBs.
 pub(super) struct Missed {
-    /// When the second level has missed.
+    /// When the second level missed.
     pub requested: Cycle,
     /// For the first and the second level: the entry that covers the address but is not ready, if
     /// any.
     pub presence: [Presence; 2],
 }
 
-/// A finished walk, before its result is put into TLBs.
+/// A finished walk whose result is not yet in the TLBs.
 pub(super) struct EndedWalk {
     /// When a walker was requested. `start`: when one was free.
     requested: Cycle,
     start: Cycle,
+    /// When the walk ended.
     pub end: Cycle,
+    /// Result of the walk.
     pub found: Result<Walked, Missing>,
     /// The walk's reads; empty unless they were recorded.
     pub reads: Vec<ReadRecord>,
@@ -54,7 +56,7 @@ impl Mmu {
         if self.perfect {
             self.perfect_translations += 1;
             return Ok(Translated {
-                pa: self.know(lookup, context.view)?,
+                pa: self.translate_at_once(lookup, context.view)?,
                 ready: now,
                 walk_start: now,
                 from: TranslationSource::L1,
@@ -72,10 +74,10 @@ impl Mmu {
         let e = array.entry(slot);
         let at = now + self.exceeds[s];
         if access == Access::Write && !e.writable() {
-            return Err(self.refuse(lookup, at));
+            return Err(self.raise_fault(lookup, at));
         }
         let pa = level.address(a, slot, va);
-        self.watch(s, key(asid, PageSize::K4, va.0), pa, e, a);
+        self.set_filter(s, key(asid, PageSize::K4, va.0), pa, e, a);
         Ok(Translated {
             pa,
             ready: at,
@@ -84,9 +86,9 @@ impl Mmu {
         })
     }
 
-    /// Translates an address that the first level lacks or, at `place`, holds in an entry that is
+    /// Translates an address that the first level lacks, or holds at `place` in an entry that is
     /// not ready.
-    // Separate from the hit, which would otherwise save and restore the registers that this needs.
+    // Not inlined: a hit would otherwise save and restore the registers that this function needs.
     #[inline(never)]
     fn not_ready<B: Below>(
         &mut self,
@@ -103,8 +105,9 @@ impl Mmu {
         self.miss(lookup, Presence::of(place), context)
     }
 
-    /// Translates an address that cannot merge by its first-level entry `first`. A request that
-    /// waits for an entry on its way is not a miss, unless it has to walk itself.
+    /// Translates an address after the first level, whose entry `first` is absent or not ready and
+    /// names no walk to merge with. A request that waits for an entry on its way is not a miss,
+    /// unless it has to walk itself.
     #[inline(always)]
     fn miss<B: Below>(
         &mut self,
@@ -147,7 +150,7 @@ impl Mmu {
         self.beyond_tlbs(lookup, &missed, context)
     }
 
-    /// Translates an address that missed all TLBs of the core, with no walk to its page under way.
+    /// Translates an address that missed all TLBs of the core and has no walk MSHR.
     #[inline(always)]
     pub(super) fn beyond_tlbs<B: Below>(
         &mut self,
@@ -167,8 +170,8 @@ impl Mmu {
         self.finish(lookup, missed, ended)
     }
 
-    /// Counts a miss of the first level of side `s` and a lookup of the second, if the address is
-    /// absent (`first`). If there is an entry on its way, counts a wait for it instead.
+    /// If the first level of side `s` lacks the address (`first`), counts a miss there and a lookup
+    /// of the second level. If it has an entry that is not ready, counts a wait for that entry.
     #[inline(always)]
     fn count_miss(&mut self, s: usize, first: Presence) {
         if let Some((a, _)) = first.place() {
@@ -218,7 +221,7 @@ impl Mmu {
             let mapping = array.mapping(slot);
             self.stats.l2_hits += missed;
             if access == Access::Write && !mapping.writable {
-                return ControlFlow::Break(Err(self.refuse(lookup, at)));
+                return ControlFlow::Break(Err(self.raise_fault(lookup, at)));
             }
             let arrival = Arrival {
                 asid,
@@ -245,13 +248,13 @@ impl Mmu {
         s & usize::from(self.l2[1].is_some())
     }
 
-    /// Walks as soon as a walker is free; the walker is requested at `asked`. Appends the reads to
+    /// Requests a walker at `requested`, and walks as soon as one is free. Appends the reads to
     /// `notes`, if given.
     #[inline(always)]
     pub(super) fn walk<B: Below>(
         &mut self,
         lookup: &Lookup,
-        asked: Cycle,
+        requested: Cycle,
         mut notes: Option<Vec<ReadRecord>>,
         context: &mut WalkContext<'_, B>,
     ) -> EndedWalk {
@@ -259,7 +262,7 @@ impl Mmu {
         if let Some(level) = &self.l2[self.second(side(lookup.access))] {
             level.host_prefetch_fill(asid, va.0);
         }
-        let walker = self.walkers.admit(asked);
+        let walker = self.walkers.admit(requested);
         let start = walker.start;
         let before = self.walk_reads[Level::Memory as usize];
         let speculation = self.speculation.as_deref_mut();
@@ -281,13 +284,13 @@ impl Mmu {
         let st = &mut self.stats;
         st.walks += 1;
         st.walk_cycles += end - start;
-        st.walker_wait_cycles += start - asked;
+        st.walker_wait_cycles += start - requested;
         self.walk_latency.record(end - start);
-        if start > asked {
-            self.walker_wait.record(start - asked);
+        if start > requested {
+            self.walker_wait.record(start - requested);
         }
         EndedWalk {
-            requested: asked,
+            requested,
             start,
             end,
             found,
@@ -295,19 +298,20 @@ impl Mmu {
         }
     }
 
-    /// Walks from `asked` at the earliest. An engine, if there is one, guesses before the walk.
+    /// Requests a walker at `requested` and walks. An engine, if there is one, guesses before the
+    /// walk.
     #[inline(always)]
     pub(super) fn walk_from<B: Below>(
         &mut self,
         lookup: &Lookup,
-        asked: Cycle,
+        requested: Cycle,
         context: &mut WalkContext<'_, B>,
     ) -> EndedWalk {
         if self.speculation.is_some() {
-            return self.walk_and_guess(lookup, asked, context);
+            return self.walk_and_guess(lookup, requested, context);
         }
         let notes = self.records.as_ref().map(|_| Vec::new());
-        self.walk(lookup, asked, notes, context)
+        self.walk(lookup, requested, notes, context)
     }
 
     /// Puts the result of a walk into the TLBs and allocates a walk MSHR for it.
@@ -345,7 +349,7 @@ impl Mmu {
                 };
                 self.allocate_mshr(key(asid, PageSize::K4, va.0), mshr);
                 if access == Access::Write && !mapping.writable {
-                    Err(self.refuse(lookup, end))
+                    Err(self.raise_fault(lookup, end))
                 } else {
                     Ok(Translated {
                         pa: mapping.pa(va),
@@ -357,7 +361,7 @@ impl Mmu {
             }
             Err(missing) => Err(Fault {
                 host: missing.behind(),
-                ..self.refuse(lookup, end)
+                ..self.raise_fault(lookup, end)
             }),
         };
         if self.records.is_some() {
@@ -372,21 +376,21 @@ impl Mmu {
         outcome
     }
 
-    /// Puts a translation into the first level of side `s`. `presence`: the entry that covers its
-    /// address there.
+    /// Puts a translation into the first level of side `s`. `presence`: the entry that already
+    /// covers its address there.
     #[inline]
     pub(super) fn fill_l1(&mut self, s: usize, arrival: &Arrival, presence: Presence) {
         if let Some((a, e)) = self.l1[s].fill(arrival, presence, true) {
             let page = key(arrival.asid, PageSize::K4, arrival.va.0);
             let page = page | self.unfiltered_fills[s];
-            self.watch(s, page, arrival.mapping.pa(arrival.va), e, a);
+            self.set_filter(s, page, arrival.mapping.pa(arrival.va), e, a);
         } else {
             self.filter[s] = NO_PAGE;
         }
     }
 
-    /// Puts a translation into both levels. `presence`: the entries that cover its address in the
-    /// first and the second.
+    /// Puts a translation into both levels. `presence`: the entries that already cover its address
+    /// in the first and the second.
     #[inline]
     pub(super) fn fill(&mut self, s: usize, arrival: &Arrival, presence: [Presence; 2]) {
         let second = self.second(s);

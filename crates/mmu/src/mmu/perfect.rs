@@ -9,7 +9,11 @@ use crate::walk::translate_untimed;
 
 impl Mmu {
     /// Translates `lookup` by the page tables, at once.
-    pub(super) fn know(&mut self, lookup: &Lookup, view: &View<'_>) -> Result<PhysAddr, Fault> {
+    pub(super) fn translate_at_once(
+        &mut self,
+        lookup: &Lookup,
+        view: &View<'_>,
+    ) -> Result<PhysAddr, Fault> {
         let &Lookup {
             asid,
             va,
@@ -38,10 +42,10 @@ impl Mmu {
         };
         if access == Access::Write && !writable {
             self.remembered[slot] = (u64::MAX, 0);
-            return Err(self.refuse(lookup, now));
+            return Err(self.raise_fault(lookup, now));
         }
         let e = TlbEntry::new(0, writable, 0);
-        self.watch(side(access), page, pa, e, 0);
+        self.set_filter(side(access), page, pa, e, 0);
         Ok(pa)
     }
 }

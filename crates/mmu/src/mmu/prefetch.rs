@@ -10,7 +10,7 @@ use pagewalk_units::{Access, Asid, Cycle, PageSize, VirtAddr};
 
 use super::auxiliary::{AuxiliaryBuffer, BufferEntry};
 use super::miss::Missed;
-use super::{Fault, Lookup, Mmu, Translated, TranslationSource, WalkContext, WalkMshr};
+use super::{Fault, Lookup, Mmu, NO_PC, Translated, TranslationSource, WalkContext, WalkMshr};
 use crate::TlbPrefetcherSpec;
 use crate::level::Arrival;
 use crate::mapping::Mapping;
@@ -81,11 +81,13 @@ impl Prefetching {
         context: &WalkContext<'_, impl Sized>,
         counted: bool,
     ) -> Pages {
-        let &Lookup { asid, va, .. } = lookup;
+        let &Lookup { asid, va, pc, .. } = lookup;
+        let pc = (pc != NO_PC).then_some(pc);
         // The hardware knows the size here, because the translation is known.
         let size =
             &|| translate_untimed(context.view, va).map_or(PageSize::K4, |walked| walked.size);
-        self.prefetcher.train(&TlbMiss { asid, va, size }, counted)
+        self.prefetcher
+            .train(&TlbMiss { asid, va, pc, size }, counted)
     }
 
     /// Settles the prefetch of the page of `va`, which is now accessed or named again. Returns
@@ -249,7 +251,7 @@ impl Mmu {
             asid,
             va,
             access: Access::Read,
-            pc: 0,
+            pc: NO_PC,
             now,
         };
         let second = self.second(0);

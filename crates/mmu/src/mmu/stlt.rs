@@ -3,8 +3,8 @@
 //!
 //! Each core's IPB always equals the kernel's array of invalid pages of the process. The kernel
 //! changes all of them together, and refills a core's IPB when the core switches to the process.
-//! The simulator therefore keeps one copy, the kernel's. It has answered before a query reaches
-//! this unit, which only counts for the IPB.
+//! The simulator therefore keeps one copy, in the kernel. The kernel has checked that copy before a
+//! query reaches this unit, so the unit only counts the IPB's lookups.
 
 use pagewalk_memory::Below;
 use pagewalk_stats::Tree;
@@ -80,7 +80,7 @@ pub(super) struct StltUnit {
     insertions: InsertionBufferStats,
 }
 
-/// No row: rows never lie at the end of the address space.
+/// Address that no row has: rows never lie at the end of the address space.
 const NO_ROW: PhysAddr = PhysAddr(u64::MAX);
 
 impl StltUnit {
@@ -99,6 +99,7 @@ impl StltUnit {
         }
     }
 
+    /// Puts a translation into the STB.
     fn put(&mut self, asid: Asid, (va, page): (VirtAddr, StltPage), ready: Cycle) {
         let mapping = Mapping {
             frame: page.frame.0,
@@ -122,9 +123,9 @@ impl StltUnit {
 
     /// Drops the STB's translations that `what` covers.
     pub fn invalidate(&mut self, what: &Invalidation) {
-        for kept in &mut self.stb {
-            if kept.is_some_and(|k| k.overlaps(what)) {
-                *kept = None;
+        for entry in &mut self.stb {
+            if entry.is_some_and(|e| e.overlaps(what)) {
+                *entry = None;
             }
         }
     }
@@ -132,10 +133,11 @@ impl StltUnit {
 
 /// A query in a core's STLT unit.
 pub struct StltQuery {
-    /// When the unit started it: it may have had to wait.
+    /// When the unit started it, after any wait for a row or a buffer entry.
     pub start: Cycle,
     /// When its walk started and ended; both are `start` without a walk.
     pub walk: (Cycle, Cycle),
+    /// Entry of the insertion buffer, for an insertion.
     slot: Option<OccupancySlot>,
 }
 
@@ -147,8 +149,8 @@ impl Mmu {
         self
     }
 
-    /// Starts a query at `now`. Returns when its lines may be read, and the times of an insertion's
-    /// walk.
+    /// Starts a query at `now`. The result says when its lines may be read, and when an insertion's
+    /// walk starts and ends.
     pub fn begin_query<B: Below>(
         &mut self,
         unit: &Unit,
@@ -156,13 +158,13 @@ impl Mmu {
         now: Cycle,
         context: &mut WalkContext<'_, B>,
     ) -> StltQuery {
-        let mut asked = StltQuery {
+        let mut query = StltQuery {
             start: now,
             walk: (now, now),
             slot: None,
         };
         let Some(stlt) = &mut self.stlt else {
-            return asked;
+            return query;
         };
         match *unit {
             Unit::Nothing => {}
@@ -174,23 +176,23 @@ impl Mmu {
                     stlt.ipb.hits += u64::from(invalid);
                 }
                 let under_way = stlt.rows.iter().filter(|r| Some(r.0) == row);
-                asked.start = under_way.map(|r| r.1).fold(now, Cycle::max);
-                stlt.stats.load_wait_cycles += asked.start - now;
+                query.start = under_way.map(|r| r.1).fold(now, Cycle::max);
+                stlt.stats.load_wait_cycles += query.start - now;
             }
             Unit::Insert { walk, .. } => {
                 stlt.stats.inserts += 1;
                 stlt.insertions.fills += 1;
                 let slot = stlt.buffer.admit(now);
-                asked.start = slot.start;
+                query.start = slot.start;
                 stlt.stats.insert_wait_cycles += slot.start - now;
-                asked.slot = Some(slot);
-                asked.walk = (asked.start, asked.start);
+                query.slot = Some(slot);
+                query.walk = (query.start, query.start);
                 if let Some(va) = walk {
-                    asked.walk = self.walk_to_insert(asid, va, asked.start, context);
+                    query.walk = self.walk_to_insert(asid, va, query.start, context);
                 }
             }
         }
-        asked
+        query
     }
 
     /// The walk of an insertion: in the background, without faults and TLB fills. Returns when a
@@ -217,17 +219,17 @@ impl Mmu {
         (walk.start, walk.end)
     }
 
-    /// Ends the query `asked`: its result is ready at `replied`, and its writes are done at
+    /// Ends `query`: its result is ready at `result_ready`, and its writes are done at
     /// `written`.
     pub fn end_query(
         &mut self,
         unit: &Unit,
         asid: Asid,
-        asked: StltQuery,
-        (replied, written): (Cycle, Cycle),
+        query: StltQuery,
+        (result_ready, written): (Cycle, Cycle),
     ) {
         let Some(stlt) = &mut self.stlt else { return };
-        if let Some(slot) = asked.slot {
+        if let Some(slot) = query.slot {
             stlt.buffer.hold(slot, written);
         }
         match *unit {
@@ -236,7 +238,7 @@ impl Mmu {
                 ..
             } => {
                 stlt.stb_stats.fills += 1;
-                stlt.put(asid, found, replied);
+                stlt.put(asid, found, result_ready);
             }
             Unit::Insert { row: Some(row), .. } => {
                 stlt.rows[stlt.next_row] = (row, written);

@@ -15,16 +15,17 @@ use crate::walk::translate_untimed;
 pub enum Ahead {
     /// The physical address.
     Known(PhysAddr),
-    /// No TLB has the translation. [`Mmu::look_through`] can translate it early.
+    /// No TLB has the translation. [`Mmu::look_through`] can read it from the page table.
     Walked,
-    /// No TLB has the translation, and translating it early would be as much work as the walk.
+    /// No TLB has the translation, and reading it from the page table would cost the host as much
+    /// as the walk.
     Unknown,
 }
 
 impl Mmu {
-    /// Looks ahead of [`Mmu::warm`]: the physical address of `va` if a TLB has it. Otherwise
-    /// prefetches the page-table entries of its walk into the host's caches. Changes no simulated
-    /// state.
+    /// Looks ahead of [`Mmu::warm`]: returns the physical address of `va` if a TLB has it.
+    /// Otherwise prefetches the page-table entries of its walk into the host's caches. Changes no
+    /// simulated state.
     #[inline]
     pub fn look_ahead(&self, asid: Asid, va: VirtAddr, view: &View<'_>) -> Ahead {
         let page = key(asid, PageSize::K4, va.0);
@@ -60,8 +61,8 @@ impl Mmu {
         view.host_prefetch(va);
     }
 
-    /// The step after [`Mmu::look_ahead`], once the host's prefetch is done: the physical addresses
-    /// of the data at `va` and of the last page-table entry of its walk.
+    /// The step after [`Mmu::look_ahead`], when the host's prefetch has arrived. Returns the
+    /// physical addresses of the data at `va` and of the last page-table entry of its walk.
     #[inline]
     pub fn look_through(&self, va: VirtAddr, view: &View<'_>) -> Option<[PhysAddr; 2]> {
         let walked = translate_untimed(view, va).ok()?;
@@ -69,31 +70,33 @@ impl Mmu {
     }
 
     /// Translates `va` for functional warming: leaves the state that [`Mmu::translate`] would
-    /// leave, without time and without counting.
+    /// leave, without time and without counting. `pc` is the instruction's, or
+    /// [`NO_PC`](crate::NO_PC).
     #[inline]
     pub fn warm<B: Below>(
         &mut self,
         asid: Asid,
         va: VirtAddr,
         access: Access,
+        pc: u64,
         mut context: WalkContext<'_, B>,
     ) -> Result<PhysAddr, Fault> {
         let f = &self.filter[side(access)];
         if f.page == key(asid, PageSize::K4, va.0) && (access != Access::Write || f.writable) {
             return Ok(PhysAddr(f.frame | va.0 & 0xfff));
         }
-        let lookup = self.untimed(asid, va, access);
+        let lookup = self.untimed(asid, va, access, pc);
         self.warm_look_up(&lookup, &mut context)
     }
 
     /// The lookup of an access in functional warming: no time passes.
     #[inline(always)]
-    pub(super) fn untimed(&self, asid: Asid, va: VirtAddr, access: Access) -> Lookup {
+    pub(super) fn untimed(&self, asid: Asid, va: VirtAddr, access: Access, pc: u64) -> Lookup {
         Lookup {
             asid,
             va,
             access,
-            pc: 0,
+            pc,
             now: self.latest,
         }
     }
@@ -114,7 +117,7 @@ impl Mmu {
         let s = side(access);
         self.settle(s);
         if self.perfect {
-            return self.know(lookup, context.view);
+            return self.translate_at_once(lookup, context.view);
         }
         let level = &mut self.l1[s];
         if let Some((a, slot)) = level.find(asid, va.0) {
@@ -122,10 +125,10 @@ impl Mmu {
             array.touch(slot);
             let e = array.entry(slot);
             if access == Access::Write && !e.writable() {
-                return Err(self.refuse(lookup, now));
+                return Err(self.raise_fault(lookup, now));
             }
             let pa = level.address(a, slot, va);
-            self.watch(s, key(asid, PageSize::K4, va.0), pa, e, a);
+            self.set_filter(s, key(asid, PageSize::K4, va.0), pa, e, a);
             return Ok(pa);
         }
         let arrival = |mapping| Arrival {
@@ -143,7 +146,7 @@ impl Mmu {
             level.arrays[a].touch(slot);
             let mapping = level.arrays[a].mapping(slot);
             if access == Access::Write && !mapping.writable {
-                return Err(self.refuse(lookup, now));
+                return Err(self.raise_fault(lookup, now));
             }
             self.fill_l1(s, &arrival(mapping), Presence::ABSENT);
             if self.warm_first_use(lookup) {
@@ -151,14 +154,14 @@ impl Mmu {
             }
             return Ok(mapping.pa(va));
         }
-        let kept = self.warm_buffer(lookup, context);
-        let kept = kept.or_else(|| self.warm_stb(lookup, context));
-        let mapping = match kept.or_else(|| self.warm_memory(lookup, context)) {
+        let buffered = self.warm_buffer(lookup, context);
+        let buffered = buffered.or_else(|| self.warm_stb(lookup, context));
+        let mapping = match buffered.or_else(|| self.warm_memory(lookup, context)) {
             Some(mapping) => mapping,
             None => {
                 let mapping = self.warm_walk(lookup, context)?;
                 if access == Access::Write && !mapping.writable {
-                    return Err(self.refuse(lookup, now));
+                    return Err(self.raise_fault(lookup, now));
                 }
                 mapping
             }
@@ -183,7 +186,7 @@ impl Mmu {
             .map(|walked| Mapping::of(&walked))
             .map_err(|missing| Fault {
                 host: missing.behind(),
-                ..self.refuse(lookup, now)
+                ..self.raise_fault(lookup, now)
             })
     }
 }

@@ -35,6 +35,7 @@ fn cases() -> Vec<TlbPrefetcherSpec> {
 struct Missed {
     asid: u16,
     page: u64,
+    pc: Option<u64>,
     size: PageSize,
 }
 
@@ -43,27 +44,34 @@ impl Missed {
         let miss = TlbMiss {
             asid: Asid(self.asid),
             va: VirtAddr((self.page << 12) + 123),
+            pc: self.pc,
             size: &|| self.size,
         };
         prefetcher.train(&miss, counted).to_vec()
     }
 }
 
-fn miss(asid: u16, page: u64, size: PageSize) -> Missed {
-    Missed { asid, page, size }
+fn miss(asid: u16, page: u64, pc: Option<u64>, size: PageSize) -> Missed {
+    Missed {
+        asid,
+        page,
+        pc,
+        size,
+    }
 }
 
-/// Misses at a few distances, of two address spaces, up to the last page.
+/// Misses at a few distances, of two address spaces and two instructions, up to the last page.
 fn misses() -> impl Strategy<Value = Vec<Missed>> {
     let distance = prop_oneof![Just(1i64), Just(-3), Just(70), -5000i64..5000];
-    let one = (0u8..20, distance, 0usize..3);
+    let pc = prop_oneof![Just(None), Just(Some(0x40_1000)), Just(Some(0x40_1004))];
+    let one = (0u8..20, distance, pc, 0usize..3);
     let starts = prop_oneof![Just(1000), Just(0), Just(ADDRESSABLE - 1)];
     (starts, prop::collection::vec(one, 1..300)).prop_map(|(start, steps)| {
         let (mut asid, mut page) = (1, start);
-        let step = |(switch, distance, size): (u8, i64, usize)| {
+        let step = |(switch, distance, pc, size): (u8, i64, Option<u64>, usize)| {
             asid = if switch == 0 { 3 - asid } else { asid };
             page = page.saturating_add_signed(distance).min(ADDRESSABLE - 1);
-            miss(asid, page, PageSize::ALL[if size == 2 { 1 } else { 0 }])
+            miss(asid, page, pc, PageSize::ALL[if size == 2 { 1 } else { 0 }])
         };
         steps.into_iter().map(step).collect()
     })
@@ -106,7 +114,7 @@ proptest! {
             for m in &misses {
                 m.train(&mut *prefetcher, true);
             }
-            let first = miss(7, page, PageSize::K4);
+            let first = miss(7, page, Some(0x40_1000), PageSize::K4);
             let named = first.train(&mut *prefetcher, true);
             prop_assert_eq!(named, first.train(&mut *spec.build(), true), "{}", spec.name());
         }
@@ -122,7 +130,7 @@ fn every_kind_has_a_case_and_what_it_counts_is_of_its_table() {
         assert_eq!(spec.check(), Ok(()), "{}", spec.name());
         let mut prefetcher: Box<dyn Prefetcher> = spec.build();
         for page in 0..10 {
-            miss(1, page, PageSize::K4).train(&mut *prefetcher, false);
+            miss(1, page, Some(0x40_1000), PageSize::K4).train(&mut *prefetcher, false);
         }
         let mut tree = Tree::default();
         prefetcher.report("mmu", &mut tree);
@@ -143,6 +151,7 @@ fn the_size_of_a_page_is_looked_for_where_it_is_needed() {
             let miss = TlbMiss {
                 asid: Asid(1),
                 va: VirtAddr(page << 12),
+                pc: None,
                 size: &|| {
                     asked.set(asked.get() + 1);
                     PageSize::K4

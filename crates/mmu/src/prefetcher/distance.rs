@@ -188,6 +188,7 @@ mod tests {
         let miss = TlbMiss {
             asid: Asid(asid),
             va: VirtAddr(page << 12),
+            pc: None,
             size: &|| PageSize::K4,
         };
         t.train(&miss, true).to_vec()

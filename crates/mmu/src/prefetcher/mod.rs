@@ -35,6 +35,9 @@ pub(crate) struct TlbMiss<'a> {
     pub asid: Asid,
     /// The address.
     pub va: VirtAddr,
+    /// Program counter of the instruction. None in filtered functional warming, which keeps the
+    /// addresses of accesses alone: a prefetcher by program counter learns nothing there.
+    pub pc: Option<u64>,
     /// Size of its page. The host walks the page tables for it, so only prefetchers that need it
     /// call it.
     pub size: &'a dyn Fn() -> PageSize,

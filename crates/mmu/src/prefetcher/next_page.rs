@@ -68,7 +68,13 @@ mod tests {
         let (asid, va) = (Asid(1), VirtAddr(va));
         let mut prefetcher = spec.build();
         let size = &|| size;
-        prefetcher.train(&TlbMiss { asid, va, size }, true).to_vec()
+        let miss = TlbMiss {
+            asid,
+            va,
+            pc: None,
+            size,
+        };
+        prefetcher.train(&miss, true).to_vec()
     }
 
     #[test]

@@ -214,9 +214,9 @@ fn a_cycle_that_does_not_fit() {
     }
 }
 
-/// Under SRRIP, used entries survive a scan of up to 3 (N - H) pages, where they hold H of N ways:
-/// each third of the scan ages them once, and only scanned pages are replaced meanwhile. Under LRU
-/// they survive a scan of at most N - H pages.
+/// Under SRRIP, used entries that hold H of N ways survive a scan of up to 3 (N - H) pages. Each
+/// third of the scan ages them once, and only scanned pages are replaced meanwhile. Under LRU they
+/// survive a scan of at most N - H pages.
 #[test]
 fn what_was_used_outlives_a_scan() {
     for (ways, hot) in [(8u32, 2u64), (16, 12), (64, 16)] {

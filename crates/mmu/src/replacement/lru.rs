@@ -61,7 +61,7 @@ pub(crate) const RANKED: usize = 16;
 const NO_RANK: u8 = 127;
 
 /// LRU of a narrow set: rank of each way in the order of use, 0 for the most recently used, free
-/// ways last. The array stores it beside the bytes that a lookup reads first.
+/// ways last. The array stores it next to the bytes that a lookup reads first.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ranks([u8; RANKED]);
 

@@ -26,8 +26,8 @@ pub(crate) enum HitVisibility {
     EveryUse,
 }
 
-/// A replacement policy of one array. The array fills free ways first, lowest way first, and asks
-/// for a victim only if all ways of the set are in use.
+/// A replacement policy of one array. The array fills free ways first, lowest way first. It
+/// requests a victim only if all ways of the set are in use.
 pub(crate) trait Policy: Sized {
     /// Its parameters. A policy without parameters uses `()` and is named by a word: `replacement =
     /// "NAME"`. Otherwise `replacement.NAME = { … }`.

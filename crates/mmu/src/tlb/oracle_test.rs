@@ -5,7 +5,7 @@ use pagewalk_units::{Asid, PageSize, rng};
 use proptest::prelude::*;
 use rand::RngExt;
 
-use super::{EMPTY, Slot, Tlb, TlbEntry, key};
+use super::{EMPTY, Tlb, TlbEntry, TlbSlot, key};
 use crate::replacement::Replacement;
 use crate::{TlbReplacement, TlbSpec};
 
@@ -46,7 +46,7 @@ impl Tlb {
                 all.extend(lru.order(set).map(|way| slots[way].key));
             } else {
                 let ranks = &self.heads[set].ranks;
-                let mut slots: Vec<&Slot> = slots.iter().collect();
+                let mut slots: Vec<&TlbSlot> = slots.iter().collect();
                 slots.sort_by_key(|s| ranks.of(usize::from(s.way)));
                 all.extend(slots.iter().map(|s| s.key));
             }

@@ -140,7 +140,7 @@ pub struct Memory {
     pub latency: Cycle,
     pub gap: Cycle,
     pub free: Cycle,
-    pub asked: u64,
+    pub requests: u64,
     /// Delay that it reports for an access.
     pub delay: Cycle,
     /// If set, requested lines are then in a shared cache of this latency.
@@ -155,7 +155,7 @@ impl Memory {
             latency,
             gap: 0,
             free: 0,
-            asked: 0,
+            requests: 0,
             delay: 0,
             remembers: None,
             known: Default::default(),
@@ -165,7 +165,7 @@ impl Memory {
 
 impl Below for Memory {
     fn access(&mut self, request: Request, now: Cycle) -> Done {
-        self.asked += 1;
+        self.requests += 1;
         if let Some(latency) = self.remembers
             && !self.known.insert(request.at.0 >> 6)
         {

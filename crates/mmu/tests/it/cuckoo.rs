@@ -79,7 +79,7 @@ impl Bench {
             )
             .expect("memory is plenty");
     }
-    fn ask(&mut self, va: u64, now: Cycle) -> Translated {
+    fn translate(&mut self, va: u64, now: Cycle) -> Translated {
         let view = View::Native(self.table.hardware());
         let lookup = Lookup {
             asid: A,
@@ -94,7 +94,7 @@ impl Bench {
     /// Cycles of a walk for `va` that begins long after the last one.
     fn cycles(&mut self, va: u64, now: &mut Cycle) -> Cycle {
         *now += 10_000;
-        self.ask(va, *now).ready - *now - L2_TLB
+        self.translate(va, *now).ready - *now - L2_TLB
     }
     fn get(&self, path: &str, name: &str) -> u64 {
         let mut t = Tree::default();
@@ -256,19 +256,19 @@ fn a_cached_line_that_is_out_of_date_costs_another_round_once() {
 }
 
 #[test]
-fn lines_of_walk_tables_are_fetched_beside_the_walk_and_answer_when_they_are_back() {
+fn walk_table_lines_are_fetched_in_parallel_with_the_walk_and_used_once_they_arrive() {
     let mut b = Bench::elastic();
     for i in 0..3 {
         b.map(i << 15, PageSize::K4);
     }
     // The walk ends with its probe; the lines of the walk tables also come from memory.
-    let first = b.ask(0, 0).ready;
+    let first = b.translate(0, 0).ready;
     assert_eq!(first, L2_TLB + HASH + CWC + DRAM);
     assert_eq!(b.count("cwt_fetches"), 4, "two ways of two walk tables");
     // Before the lines are back nothing is known, and nothing is fetched twice.
-    b.ask(1 << 15, 1);
+    b.translate(1 << 15, 1);
     assert_eq!((b.count("complete"), b.count("cwt_fetches")), (2, 4));
-    b.ask(2 << 15, first + DRAM);
+    b.translate(2 << 15, first + DRAM);
     assert_eq!((b.count("complete"), b.count("size")), (2, 1));
     assert_eq!(b.get("mmu.cwc.pud", "lookups"), 3);
     assert_eq!(b.get("mmu.cwc.pud", "hits"), 1);

@@ -73,7 +73,7 @@ impl Bench {
         }
         self.tlb.invalidate(what);
     }
-    fn try_ask(
+    fn try_translate(
         &mut self,
         core: usize,
         asid: u16,
@@ -103,7 +103,7 @@ impl Bench {
                 walk_start: 0,
                 from,
             };
-            return c.mmu.warm(asid, va, access, context).map(answer);
+            return c.mmu.warm(asid, va, access, 0, context).map(answer);
         };
         let lookup = Lookup {
             asid,
@@ -114,8 +114,8 @@ impl Bench {
         };
         c.mmu.translate(lookup, context)
     }
-    fn ask(&mut self, core: usize, va: u64, now: Cycle) -> Translated {
-        self.try_ask(core, 1, va, Access::Read, Some(now))
+    fn translate(&mut self, core: usize, va: u64, now: Cycle) -> Translated {
+        self.try_translate(core, 1, va, Access::Read, Some(now))
             .expect("mapped")
     }
     fn get(&self, core: usize, path: &str, name: &str) -> u64 {
@@ -137,15 +137,15 @@ impl Bench {
 fn a_hit_costs_the_lookups_and_one_line_and_a_miss_the_walk_after_it() {
     let mut b = Bench::new();
     // No cache has the page: the set's line and then the entry come from memory.
-    let first = b.ask(0, 0x5000, 0);
+    let first = b.translate(0, 0x5000, 0);
     assert_eq!(
         (first.ready, first.from),
         (L2_TLB + 2 * DRAM, TranslationSource::Walk)
     );
     assert_eq!(first.walk_start, L2_TLB + DRAM, "a walk begins after it");
     // Another page replaces it in the core's own TLBs.
-    b.ask(0, 0x9000, 10_000);
-    let again = b.ask(0, 0x5123, 20_000);
+    b.translate(0, 0x9000, 10_000);
+    let again = b.translate(0, 0x5123, 20_000);
     assert_eq!(again.pa, PhysAddr((105 << 12) + 0x123));
     assert_eq!(
         (again.ready, again.walk_start, again.from),
@@ -157,14 +157,14 @@ fn a_hit_costs_the_lookups_and_one_line_and_a_miss_the_walk_after_it() {
     );
     assert_eq!(b.walks(0), 2);
     // The other core finds it in the in-memory TLB and needs no walk either.
-    let other = b.ask(1, 0x5000, 30_000);
+    let other = b.translate(1, 0x5000, 30_000);
     assert_eq!(
         (other.ready, other.from),
         (30_000 + L2_TLB + DRAM, TranslationSource::InMemory)
     );
     assert_eq!(b.walks(1), 0);
     // The translation now hits in that core's own TLBs.
-    assert_eq!(b.ask(1, 0x5fff, 40_000).from, TranslationSource::L1);
+    assert_eq!(b.translate(1, 0x5fff, 40_000).from, TranslationSource::L1);
     let of = |name| (b.own(0, name), b.own(1, name));
     assert_eq!((of("lookups"), of("hits")), ((3, 1), (1, 1)));
     assert_eq!((of("misses"), of("fills")), ((2, 0), (2, 0)));
@@ -181,18 +181,18 @@ fn only_the_predicted_size_is_tried_and_the_walk_corrects_the_prediction() {
     let at = |piece: u64| 3 * MB2 + (piece << 12);
     // Predicted as a small page: one useless read, then the walk. The entry's line is fetched to be
     // written.
-    let asked = b.memory.asked;
-    assert_eq!(b.ask(0, at(0), 0).ready, L2_TLB + 2 * DRAM);
-    assert_eq!(b.memory.asked - asked, 3);
-    b.ask(0, 0x9000, 10_000);
-    let hit = b.ask(0, at(77), 20_000);
+    let before = b.memory.requests;
+    assert_eq!(b.translate(0, at(0), 0).ready, L2_TLB + 2 * DRAM);
+    assert_eq!(b.memory.requests - before, 3);
+    b.translate(0, 0x9000, 10_000);
+    let hit = b.translate(0, at(77), 20_000);
     assert_eq!(
         (hit.ready, hit.from),
         (20_000 + L2_TLB + L2, TranslationSource::InMemory)
     );
     assert_eq!(hit.pa, PhysAddr(9 * MB2 + (77 << 12)));
     // It is cached as a large page.
-    assert_eq!(b.ask(0, at(511), 30_000).from, TranslationSource::L1);
+    assert_eq!(b.translate(0, at(511), 30_000).from, TranslationSource::L1);
     assert_eq!((b.own(0, "hits_2mb"), b.own(0, "hits_4kb")), (1, 0));
     assert_eq!(
         (b.own(0, "predicted_right"), b.own(0, "predicted_wrong")),
@@ -206,14 +206,14 @@ fn only_the_predicted_size_is_tried_and_the_walk_corrects_the_prediction() {
     }
     b.shoot_down(&Invalidation::Page { asid: A, page });
     for i in [4, 5, 4] {
-        b.ask(0, at(i), 100_000 * (i + 1) + b.own(0, "lookups") * 1000);
+        b.translate(0, at(i), 100_000 * (i + 1) + b.own(0, "lookups") * 1000);
     }
     assert_eq!(b.own(0, "predicted_wrong"), 2);
     assert_eq!(b.own(0, "hits_4kb"), 1);
     // Each core has its own predictor bits; a region 512 further on shares the bit.
     b.large(3 + 512, 10);
-    b.ask(1, 515 * MB2, 1_000_000);
-    b.ask(1, at(4), 1_010_000);
+    b.translate(1, 515 * MB2, 1_000_000);
+    b.translate(1, at(4), 1_010_000);
     assert_eq!((b.own(1, "predicted_wrong"), b.own(1, "hits")), (2, 0));
 }
 
@@ -222,13 +222,13 @@ fn a_page_of_1_gb_is_held_in_pieces_of_2_mb() {
     let mut b = Bench::new();
     b.tables[0].map(5 << 30, PageSize::G1, 6 << 30, Flags::WRITABLE);
     let at = (5 << 30) + 3 * MB2 + 4096;
-    b.ask(0, at, 0);
-    b.ask(0, 0x9000, 10_000);
-    let hit = b.ask(0, at + 8192, 20_000);
+    b.translate(0, at, 0);
+    b.translate(0, 0x9000, 10_000);
+    let hit = b.translate(0, at + 8192, 20_000);
     assert_eq!(hit.from, TranslationSource::InMemory);
     assert_eq!(hit.pa, PhysAddr((6 << 30) + 3 * MB2 + 3 * 4096));
-    b.ask(0, 0x9000, 30_000);
-    b.ask(0, at + MB2, 40_000);
+    b.translate(0, 0x9000, 30_000);
+    b.translate(0, at + MB2, 40_000);
     assert_eq!((b.walks(0), b.own(0, "hits_2mb")), (3, 1));
 }
 
@@ -236,19 +236,19 @@ fn a_page_of_1_gb_is_held_in_pieces_of_2_mb() {
 fn what_waits_for_a_hit_waits_for_no_walk() {
     for recorded in [false, true] {
         let mut b = Bench::new();
-        b.ask(1, 0x5000, 0);
+        b.translate(1, 0x5000, 0);
         b.cores[0].mmu.record_walks(recorded);
         let now = 10_000;
-        let first = b.ask(0, 0x5000, now).ready;
+        let first = b.translate(0, 0x5000, now).ready;
         assert_eq!(first, now + L2_TLB + DRAM);
-        let second = b.ask(0, 0x5008, now + 20);
+        let second = b.translate(0, 0x5008, now + 20);
         assert_eq!(
             (second.ready, second.from),
             (first, TranslationSource::InMemory)
         );
         assert_eq!(second.walk_start, second.ready);
         // Earlier in time, later in the simulation: this request would have come first.
-        let older = b.ask(0, 0x5010, now - 30);
+        let older = b.translate(0, 0x5010, now - 30);
         assert_eq!(older.ready, first - 30);
         assert_eq!((b.own(0, "lookups"), b.own(0, "merged")), (1, 2));
         assert_eq!(b.get(0, "mmu", "walks_merged"), 0);
@@ -257,8 +257,8 @@ fn what_waits_for_a_hit_waits_for_no_walk() {
     }
     // Without a hit the merged request waits for lookup and walk.
     let mut b = Bench::new();
-    let first = b.ask(0, 0x5000, 0);
-    let second = b.ask(0, 0x5008, 20);
+    let first = b.translate(0, 0x5000, 0);
+    let second = b.translate(0, 0x5008, 20);
     assert_eq!(
         (second.ready, second.from),
         (first.ready, TranslationSource::Walk)
@@ -279,8 +279,8 @@ fn a_store_that_an_entry_does_not_allow_walks_and_finds_what_the_kernel_has_done
     let mut b = Bench::new();
     let read_only = |b: &mut Bench, flags| b.tables[0].map(0x5000, PageSize::K4, 0x77000, flags);
     read_only(&mut b, Flags::default());
-    b.ask(1, 0x5000, 0);
-    let write = |b: &mut Bench, now| b.try_ask(0, 1, 0x5000, Access::Write, Some(now));
+    b.translate(1, 0x5000, 0);
+    let write = |b: &mut Bench, now| b.try_translate(0, 1, 0x5000, Access::Write, Some(now));
     // The page is read-only: a walk, and a fault at its end.
     let fault = write(&mut b, 10_000).expect_err("read-only");
     assert_eq!(fault.at, 10_000 + L2_TLB + 2 * DRAM);
@@ -290,7 +290,7 @@ fn a_store_that_an_entry_does_not_allow_walks_and_finds_what_the_kernel_has_done
         write(&mut b, 20_000).expect("allowed").from,
         TranslationSource::Walk
     );
-    b.ask(0, 0x9000, 30_000);
+    b.translate(0, 0x9000, 30_000);
     assert_eq!(
         write(&mut b, 40_000).expect("known").from,
         TranslationSource::InMemory
@@ -302,7 +302,7 @@ fn a_store_that_an_entry_does_not_allow_walks_and_finds_what_the_kernel_has_done
 fn walks_after_lookups_wait_for_walkers_and_lookups_do_not() {
     let mut b = Bench::new();
     for (n, page) in [1u64, 20, 40].into_iter().enumerate() {
-        b.ask(1, page << 12, 10_000 * n as u64);
+        b.translate(1, page << 12, 10_000 * n as u64);
     }
     let mut spec = mmu();
     spec.walkers = 1;
@@ -311,11 +311,11 @@ fn walks_after_lookups_wait_for_walkers_and_lookups_do_not() {
         .with_in_memory_tlb(&InMemoryTlbSpec::Pom(PomTlbSpec::default()));
     let now = 100_000;
     for page in [1, 20, 40] {
-        assert_eq!(b.ask(0, page << 12, now).ready, now + L2_TLB + DRAM);
+        assert_eq!(b.translate(0, page << 12, now).ready, now + L2_TLB + DRAM);
     }
     let walk = |n: u64| now + L2_TLB + DRAM + n * DRAM;
     for (n, page) in [10, 30, 50].into_iter().enumerate() {
-        let answer = b.ask(0, page << 12, now);
+        let answer = b.translate(0, page << 12, now);
         let n = n as u64;
         assert_eq!((answer.walk_start, answer.ready), (walk(n), walk(n + 1)));
     }
@@ -349,7 +349,7 @@ fn warming_leaves_what_a_run_leaves_and_counts_nothing() {
         };
         for (n, &page) in pages.iter().enumerate() {
             let now = timed.then_some(1000 * n as u64);
-            b.try_ask(0, 1, va(page), Access::Read, now)
+            b.try_translate(0, 1, va(page), Access::Read, now)
                 .expect("mapped");
         }
         if !timed {
@@ -359,7 +359,7 @@ fn warming_leaves_what_a_run_leaves_and_counts_nothing() {
                 assert_eq!(row.value, 0, "{} {}", row.path, row.definition.name);
             }
         }
-        let from = |page| b.ask(0, va(page), 10_000_000 + 1000 * page).from;
+        let from = |page| b.translate(0, va(page), 10_000_000 + 1000 * page).from;
         (0..64).map(from).collect::<Vec<_>>()
     };
     let warmed = state(false);
@@ -377,9 +377,9 @@ fn what_was_skipped_is_there() {
         let view = View::Native(&b.tables[0]);
         b.cores[0].mmu.skip(A, VirtAddr(va), &view, &mut b.tlb);
     }
-    assert_eq!(b.ask(0, 0x5000, 0).ready, L2_TLB + DRAM);
+    assert_eq!(b.translate(0, 0x5000, 0).ready, L2_TLB + DRAM);
     assert_eq!(
-        b.ask(0, 3 * MB2 + 4096, 10_000).from,
+        b.translate(0, 3 * MB2 + 4096, 10_000).from,
         TranslationSource::InMemory
     );
     assert_eq!((b.walks(0), b.own(0, "predicted_wrong")), (0, 0));
@@ -459,7 +459,7 @@ fn accesses_and_changes(nested: bool, steps: usize) -> Bench {
         latest[core] = (asid, va);
         let at = (r.random_range(0..10) != 0).then_some(now[core]);
         let access = [Access::Read, Access::Read, Access::Write][r.random_range(0..3)];
-        let got = b.try_ask(core, asid, va, access, at);
+        let got = b.try_translate(core, asid, va, access, at);
         let expected = b.tables[usize::from(asid) - 1]
             .find(va)
             .filter(|(_, _, flags)| access != Access::Write || flags.contains(Flags::WRITABLE))
@@ -470,7 +470,9 @@ fn accesses_and_changes(nested: bool, steps: usize) -> Bench {
             // do, and the access is tried again.
             (Err(_), Some(_)) => {
                 assert_eq!(access, Access::Write);
-                let again = b.try_ask(core, asid, va, access, at).expect("allowed");
+                let again = b
+                    .try_translate(core, asid, va, access, at)
+                    .expect("allowed");
                 assert_eq!(Some(again.pa.0), expected);
                 faults += 1;
             }
@@ -521,8 +523,8 @@ fn no_translation_is_ever_out_of_date_and_each_part_counts_the_same() {
                 of("l2_hits") + of("l2_waits") + of("walks") + own("hits")
             );
             // Every read and write of the table goes through the caches.
-            let asked = of("walk_reads") + own("lookups") + own("fills");
-            assert_eq!(b.get(core, "l2", "walks"), asked);
+            let accesses = of("walk_reads") + own("lookups") + own("fills");
+            assert_eq!(b.get(core, "l2", "walks"), accesses);
         }
         let s = b.tlb.stats();
         assert!(s.evictions > 1000 && s.invalidated > 500, "{s:?}");

@@ -301,10 +301,13 @@ fn a_cold_nested_walk_cycle_by_cycle() {
         .iter()
         .map(|g| (g.what, g.requested, g.right))
         .collect();
-    let asked = walk.start + HASH;
+    let requested = walk.start + HASH;
     assert_eq!(
         seen,
-        [(What::Entry, asked, true), (What::Data, asked, true)]
+        [
+            (What::Entry, requested, true),
+            (What::Data, requested, true)
+        ]
     );
     assert_eq!(b.saved(), 2 * (DRAM - L2));
 
@@ -327,10 +330,10 @@ fn a_cold_nested_walk_cycle_by_cycle() {
     let mut at = walk.start;
     let mut expected = Vec::new();
     for takes in [first, later, later, later, last] {
-        let asked = at + NTLB + HASH;
+        let requested = at + NTLB + HASH;
         let data = takes == last && expected.len() == 8;
         let there = if data { What::Data } else { What::Step };
-        expected.extend([(What::Step, asked, true), (there, asked, true)]);
+        expected.extend([(What::Step, requested, true), (there, requested, true)]);
         at += takes;
     }
     let seen: Vec<_> = walk

@@ -69,11 +69,7 @@ fn a_stride_of_pages_is_walked_for_ahead_and_its_translation_waits_in_the_buffer
             TranslationSource::Walk
         );
     }
-    assert_eq!(
-        b.of("fetched"),
-        0,
-        "two distances, and nothing that followed one"
-    );
+    assert_eq!(b.of("fetched"), 0, "two distances, and none after another");
     // The third distance: when the walk for its page ends, one begins for the next page.
     let walked = b.read_page(3 * APART, 3000);
     assert_eq!(
@@ -223,7 +219,7 @@ fn warming_leaves_what_a_timed_run_leaves_and_counts_nothing() {
         for (n, &page) in pages.iter().enumerate() {
             timed.read_page(page, n as u64 * 10_000);
             warmed.with_context(|mmu, context| {
-                let found = mmu.warm(A, VirtAddr(page << 12), Access::Read, context);
+                let found = mmu.warm(A, VirtAddr(page << 12), Access::Read, 0, context);
                 assert_eq!(found.expect("mapped").0, frame(page << 12));
             });
         }

@@ -354,9 +354,9 @@ fn every_line_that_a_tier_names_is_accounted_for() {
                     ("withheld_by_delay", adaptive),
                     ("withheld_by_oracle", filter == DegreeFilter::Perfect),
                 ]
-                .map(|(name, told)| {
+                .map(|(name, reported)| {
                     let row = counted(&b.mmu, &b.private).get(&path, name);
-                    assert_eq!(row.is_some(), told, "{path} {name}, {what}");
+                    assert_eq!(row.is_some(), reported, "{path} {name}, {what}");
                     row.unwrap_or(0)
                 });
                 let before = kept.iter().sum::<u64>() + n("repeated");
@@ -397,9 +397,9 @@ fn every_line_that_a_tier_names_is_accounted_for() {
 #[test]
 fn a_busy_memory_takes_guesses_from_the_last_tier_down() {
     // Ten of a hundred placements for each tier, so that none is withheld by its share.
-    let mut lent = tiers(6);
-    lent.data.hits = [10; 6];
-    lent.tables.hits = [10; 6];
+    let mut mixed = tiers(6);
+    mixed.data.hits = [10; 6];
+    mixed.tables.hits = [10; 6];
     // {85.4, 42.7, 20.5, 10.05, 5.02, 2.51} ns at 2 GHz, rounded up to cycles, and one more.
     for (delay, kept) in [
         (0, 6),
@@ -417,7 +417,7 @@ fn a_busy_memory_takes_guesses_from_the_last_tier_down() {
         (172, 0),
     ] {
         let spec = engine(GuessedLines::Both, DegreeFilter::Adaptive);
-        let mut b = Bench::with(Some(spec), lent.clone(), 64);
+        let mut b = Bench::with(Some(spec), mixed.clone(), 64);
         b.memory.delay = delay;
         b.table.nodes.insert(VA1 >> 21, 1 << 34);
         b.table.pages.insert(VA1 >> 12, 1 << 35);
@@ -546,8 +546,8 @@ fn guesses_of_both(of: Tiers, delay: u64) -> [u64; 4] {
     [both, large, late, rare]
 }
 
-/// The released code has three hash functions and six delays: 4 KB pages have the first
-/// three, blocks the others. 10.05, 5.02 and 2.51 ns are 21, 11 and 6 cycles at 2 GHz.
+/// The released code has three hash functions and six delays. 4 KB pages have the first three
+/// delays, blocks the others: 10.05, 5.02 and 2.51 ns, which are 21, 11 and 6 cycles at 2 GHz.
 #[test]
 fn a_busy_memory_takes_guesses_in_blocks_before_those_in_pages() {
     let of = || both_sizes([512 * 10; 3], [10; 3]);
@@ -600,10 +600,10 @@ fn an_access_that_waits_for_anothers_walk_guesses_its_own_line_only() {
     assert_eq!(b.load(page + 128, 1010), first);
     assert_eq!((b.data("guesses"), b.entries("guesses")), (12, 6));
     // Another byte of that line: on its way, and requested from memory once.
-    let asked = b.memory.asked;
+    let before = b.memory.requests;
     b.load(page + 136, 1020);
     assert_eq!(b.data("merged"), 6);
-    assert_eq!(b.memory.asked, asked);
+    assert_eq!(b.memory.requests, before);
 }
 
 #[test]

@@ -86,13 +86,13 @@ impl Bench {
         };
         self.mmu.translate(lookup, context)
     }
-    fn ask(&mut self, va: u64, now: Cycle) -> Translated {
+    fn translate(&mut self, va: u64, now: Cycle) -> Translated {
         self.look_up(Asid(1), va, Access::Read, now)
             .expect("mapped")
     }
     /// Cycles at which the translation and the data of a load are ready.
     fn load(&mut self, va: u64, now: Cycle) -> (Cycle, Cycle) {
-        let answer = self.ask(va, now);
+        let answer = self.translate(va, now);
         (answer.ready, self.fetch(answer))
     }
     /// Cycle at which the line of a translated load is ready.
@@ -141,17 +141,17 @@ fn an_entry_answers_from_the_end_of_its_walk_on() {
     for (later, guesses) in [(DRAM - 1, 0), (DRAM, 1)] {
         let mut b = Bench::new(Some(spec(64, 4, Detect::Flag)));
         b.reserve(5, 9, 4);
-        let end = b.ask(5 * MB2, 0).ready;
+        let end = b.translate(5 * MB2, 0).ready;
         assert_eq!(end, L2_TLB + DRAM);
-        b.ask(5 * MB2 + 4096, later);
+        b.translate(5 * MB2 + 4096, later);
         assert_eq!(b.data("guesses"), guesses);
     }
     // With two concurrent walks, the first to end fills the entry.
     let mut b = Bench::new(Some(spec(64, 4, Detect::Flag)));
     b.reserve(5, 9, 16);
-    b.ask(5 * MB2, 100);
-    b.ask(5 * MB2 + (8 << 12), 0);
-    b.ask(5 * MB2 + (9 << 12), DRAM);
+    b.translate(5 * MB2, 100);
+    b.translate(5 * MB2 + (8 << 12), 0);
+    b.translate(5 * MB2 + (9 << 12), DRAM);
     assert_eq!((b.own("fills"), b.own("hits")), (1, 1));
 }
 
@@ -159,10 +159,10 @@ fn an_entry_answers_from_the_end_of_its_walk_on() {
 fn accesses_that_wait_for_a_walk_are_counted_apart_and_guess_their_own_line() {
     let mut b = Bench::new(Some(spec(64, 4, Detect::Flag)));
     b.reserve(5, 9, 4);
-    b.ask(5 * MB2, 0);
+    b.translate(5 * MB2, 0);
     let page = 5 * MB2 + 4096;
     for (n, at) in [0, 64, 128, 128].into_iter().enumerate() {
-        b.ask(page + at, 1000 + n as u64);
+        b.translate(page + at, 1000 + n as u64);
     }
     assert_eq!((b.own("lookups"), b.own("hits")), (2, 1));
     assert_eq!((b.own("merged_lookups"), b.own("merged_hits")), (3, 3));
@@ -268,7 +268,7 @@ fn it_hits_where_lists_in_order_of_use_do() {
 }
 
 #[test]
-fn a_bit_of_the_kernels_tells_reservations_exactly_and_offsets_by_chance() {
+fn a_bit_of_the_kernel_identifies_reservations_exactly_and_offsets_by_chance() {
     for (detect, flags, shifted, hits) in [
         (Detect::Flag, RESERVED, 0, 1),
         (Detect::Flag, Flags::WRITABLE, 0, 0),
@@ -280,8 +280,8 @@ fn a_bit_of_the_kernels_tells_reservations_exactly_and_offsets_by_chance() {
             let frame = 9 * MB2 + ((i + shifted) << 12);
             b.table.map(5 * MB2 + (i << 12), PageSize::K4, frame, flags);
         }
-        b.ask(5 * MB2, 0);
-        b.ask(5 * MB2 + 4096, 10_000);
+        b.translate(5 * MB2, 0);
+        b.translate(5 * MB2 + 4096, 10_000);
         assert_eq!(b.own("hits"), hits, "{detect:?} {flags:?}");
     }
     // A page that lies in place by chance creates a wrong entry: the next walk removes or corrects
@@ -293,11 +293,11 @@ fn a_bit_of_the_kernels_tells_reservations_exactly_and_offsets_by_chance() {
             let frame = 9 * MB2 + ((i + u64::from(!reserved)) << 12);
             b.table
                 .map(5 * MB2 + (i << 12), PageSize::K4, frame, Flags::WRITABLE);
-            b.ask(5 * MB2, 0);
+            b.translate(5 * MB2, 0);
         }
-        b.ask(5 * MB2 + 4096, 10_000);
+        b.translate(5 * MB2 + 4096, 10_000);
         assert_eq!((b.own("mispredictions"), b.data("wrong")), (1, 1));
-        b.ask(5 * MB2 + 8192, 20_000);
+        b.translate(5 * MB2 + 8192, 20_000);
         assert_eq!((b.own("mispredictions"), b.own("hits")), (1, hits));
     }
 }
@@ -328,9 +328,9 @@ fn a_region_that_the_kernel_has_changed_is_forgotten() {
     ] {
         let mut b = Bench::new(Some(spec(64, 4, Detect::Flag)));
         b.reserve(5, 9, 4);
-        b.ask(5 * MB2, 0);
+        b.translate(5 * MB2, 0);
         b.mmu.invalidate(&what);
-        b.ask(5 * MB2 + 4096, 10_000);
+        b.translate(5 * MB2 + 4096, 10_000);
         assert_eq!(b.own("hits"), u64::from(stays), "{what:?}");
         assert_eq!(b.own("invalidated"), u64::from(!stays), "{what:?}");
     }
@@ -340,7 +340,7 @@ fn a_region_that_the_kernel_has_changed_is_forgotten() {
 fn after_a_demotion_and_new_frames_no_guess_is_made_from_the_old_reservation() {
     let mut b = Bench::new(Some(spec(64, 4, Detect::Flag)));
     b.reserve(5, 9, 4);
-    b.ask(5 * MB2, 0);
+    b.translate(5 * MB2, 0);
     // The kernel breaks the reservation and later allocates other frames.
     for i in 0..8u64 {
         let frame = 77 * MB2 + ((511 - i) << 12);
@@ -353,13 +353,13 @@ fn after_a_demotion_and_new_frames_no_guess_is_made_from_the_old_reservation() {
         bytes: MB2,
     });
     for i in 0..8 {
-        b.ask(5 * MB2 + (i << 12), 10_000 * (i + 1));
+        b.translate(5 * MB2 + (i << 12), 10_000 * (i + 1));
     }
     assert_eq!((b.data("guesses"), b.own("fills")), (0, 1));
     // A region that has become one page needs no entry.
     b.table.map(5 * MB2, PageSize::M2, 9 * MB2, Flags::WRITABLE);
     b.mmu.invalidate(&Invalidation::Space { asid: Asid(1) });
-    b.ask(5 * MB2, 200_000);
+    b.translate(5 * MB2, 200_000);
     assert_eq!((b.data("guesses"), b.own("fills")), (0, 1));
 }
 
@@ -367,13 +367,13 @@ fn after_a_demotion_and_new_frames_no_guess_is_made_from_the_old_reservation() {
 fn a_first_touch_is_a_wrong_guess_and_leaves_the_entry() {
     let mut b = Bench::new(Some(spec(64, 4, Detect::Flag)));
     b.reserve(5, 9, 2);
-    b.ask(5 * MB2, 0);
+    b.translate(5 * MB2, 0);
     let new = 5 * MB2 + (2 << 12);
     b.look_up(Asid(1), new, Access::Write, 10_000)
         .expect_err("not mapped");
     assert_eq!((b.data("wrong"), b.own("mispredictions")), (1, 0));
     b.reserve(5, 9, 3);
-    b.ask(new, 20_000);
+    b.translate(new, 20_000);
     assert_eq!((b.own("hits"), b.data("right")), (2, 1));
 }
 
@@ -394,8 +394,8 @@ fn in_a_virtual_machine_guest_and_host_have_to_have_reserved() {
             outer.map(entry, PageSize::K4, entry, host);
         }
         (b.table, b.host) = (inner, Some(outer));
-        b.ask(5 * MB2, 0);
-        let answer = b.ask(5 * MB2 + 4096 + 8, 10_000);
+        b.translate(5 * MB2, 0);
+        let answer = b.translate(5 * MB2 + 4096 + 8, 10_000);
         assert_eq!(answer.pa.0, 9 * MB2 + 4096 + 8);
         assert_eq!((b.own("hits"), b.data("right")), (hits, hits));
     }

@@ -61,7 +61,7 @@ impl Bench {
         self.host = Some(Flat::new(1 << 46));
         self
     }
-    fn try_ask(&mut self, va: u64, access: Access, now: Cycle) -> Result<Translated, Fault> {
+    fn try_translate(&mut self, va: u64, access: Access, now: Cycle) -> Result<Translated, Fault> {
         let va = VirtAddr(va);
         let (asid, pc) = (A, 0);
         self.look_up(Lookup {
@@ -83,12 +83,12 @@ impl Bench {
         let context = walk_context(&view, &mut self.private, &mut self.memory);
         self.mmu.translate(lookup, context)
     }
-    fn ask(&mut self, va: u64, now: Cycle) -> Translated {
-        self.try_ask(va, Access::Read, now).expect("mapped")
+    fn translate(&mut self, va: u64, now: Cycle) -> Translated {
+        self.try_translate(va, Access::Read, now).expect("mapped")
     }
     /// Cycle at which the data of a load is ready.
     fn load(&mut self, va: u64, now: Cycle) -> Cycle {
-        let answer = self.ask(va, now);
+        let answer = self.translate(va, now);
         load(&answer, &mut self.private, &mut self.memory)
     }
     fn tree(&self) -> Tree {
@@ -114,7 +114,7 @@ const COLD: u64 = 0x1234_5678;
 fn a_walk_longer_than_the_fetch_leaves_an_l2_hit() {
     for nested in [false, true] {
         let of = |b: Bench| if nested { b.nested() } else { b };
-        let walk = of(Bench::plain()).ask(COLD, 1000).ready;
+        let walk = of(Bench::plain()).translate(COLD, 1000).ready;
         assert!(walk > 1000 + L2_TLB + DRAM);
         assert_eq!(of(Bench::plain()).load(COLD, 1000), walk + DRAM);
         let mut b = of(Bench::perfect(GuessedLines::Data));
@@ -135,7 +135,7 @@ fn a_fetch_longer_than_the_walk_leaves_what_is_left_of_the_l2_hit() {
                 (b, now)
             };
             let (mut plain, now) = warm(Bench::plain());
-            let known = plain.ask(COLD + 4096, now).ready;
+            let known = plain.translate(COLD + 4096, now).ready;
             let (mut b, same) = warm(Bench::late(GuessedLines::Data, engine));
             // The neighbour's entries are in the L2, its data in memory.
             let fetched = same + L2_TLB + engine + latency;
@@ -148,7 +148,7 @@ fn a_fetch_longer_than_the_walk_leaves_what_is_left_of_the_l2_hit() {
 
 #[test]
 fn a_guessed_entry_shortens_the_walk_by_its_read() {
-    let walk = |b: &mut Bench, va: u64, now: Cycle| b.ask(va, now).ready - now - L2_TLB;
+    let walk = |b: &mut Bench, va: u64, now: Cycle| b.translate(va, now).ready - now - L2_TLB;
     // Cold: the entry arrives long before the walk reaches it.
     let mut b = Bench::perfect(GuessedLines::Entries);
     assert_eq!(walk(&mut Bench::plain(), COLD, 0), PWC + 4 * DRAM);
@@ -156,7 +156,7 @@ fn a_guessed_entry_shortens_the_walk_by_its_read() {
     // A walk of one read: the gain is only the lookup of the walk caches.
     let now = 100_000;
     let mut plain = Bench::plain();
-    plain.ask(COLD, 0);
+    plain.translate(COLD, 0);
     let line = 8 * 4096;
     assert_eq!(walk(&mut plain, COLD + line, now), PWC + DRAM);
     assert_eq!(walk(&mut b, COLD + line, now), DRAM);
@@ -170,9 +170,9 @@ fn a_guessed_entry_shortens_the_walk_by_its_read() {
 
 #[test]
 fn in_a_virtual_machine_the_guests_entry_and_the_hosts_are_guessed() {
-    let plain = Bench::plain().nested().ask(COLD, 0).ready;
+    let plain = Bench::plain().nested().translate(COLD, 0).ready;
     let mut b = Bench::perfect(GuessedLines::Entries).nested();
-    assert_eq!(b.ask(COLD, 0).ready, plain - 2 * (DRAM - L2));
+    assert_eq!(b.translate(COLD, 0).ready, plain - 2 * (DRAM - L2));
     assert_eq!((b.entries("right"), b.entries("fetched")), (2, 2));
     let mut both = Bench::perfect(GuessedLines::Both).nested();
     assert_eq!(both.load(COLD, 0), plain - 2 * (DRAM - L2) + L2);
@@ -184,16 +184,16 @@ fn an_access_that_waits_for_anothers_walk_gets_a_line_of_its_own() {
     for recorded in [false, true] {
         let mut b = Bench::perfect(GuessedLines::Both);
         b.mmu.record_walks(recorded);
-        let first = b.ask(0x5000, 100).ready;
-        let asked = b.memory.asked;
+        let first = b.translate(0x5000, 100).ready;
+        let before = b.memory.requests;
         for (n, va) in [0x5800, 0x5880, 0x5900].into_iter().enumerate() {
             assert_eq!(b.load(va, 120 + n as u64), first + L2);
-            assert_eq!(b.memory.asked, asked + 1 + n as u64);
+            assert_eq!(b.memory.requests, before + 1 + n as u64);
         }
         // A line that is on its way is fetched once.
-        b.ask(0x5840, 130);
-        b.ask(0x5848, 131);
-        assert_eq!(b.memory.asked, asked + 4);
+        b.translate(0x5840, 130);
+        b.translate(0x5848, 131);
+        assert_eq!(b.memory.requests, before + 4);
         assert_eq!(b.get("mmu", "walks_merged"), 5);
         let count = |name| b.data(name);
         assert_eq!((count("guesses"), count("right")), (6, 6));
@@ -204,13 +204,13 @@ fn an_access_that_waits_for_anothers_walk_gets_a_line_of_its_own() {
 
 /// A mock engine: makes given guesses and records its calls.
 #[derive(Default)]
-struct Told {
+struct ScriptedEngine {
     guesses: Vec<Guess>,
     learned: Arc<Mutex<Vec<(Miss, Walked)>>>,
     invalidations: Arc<Mutex<Vec<Invalidation>>>,
 }
 
-impl Engine for Told {
+impl Engine for ScriptedEngine {
     fn latency(&self) -> Cycle {
         0
     }
@@ -244,7 +244,7 @@ fn entry(at: u64) -> Guess {
 
 #[test]
 fn guesses_are_judged_by_their_line_and_dropped_without_a_miss_register() {
-    let told = Told {
+    let engine = ScriptedEngine {
         guesses: vec![
             data(1 << 20),
             data((COLD ^ FLIP) + 4),
@@ -252,12 +252,12 @@ fn guesses_are_judged_by_their_line_and_dropped_without_a_miss_register() {
             entry(Flat::entry(1, COLD)),
             entry(Flat::entry(2, COLD)),
         ],
-        ..Told::default()
+        ..ScriptedEngine::default()
     };
-    let mut b = Bench::with(Some(Box::new(told)), 2);
+    let mut b = Bench::with(Some(Box::new(engine)), 2);
     let now = 50_000;
     // The walk's own reads wait until the guesses free the miss registers.
-    assert_eq!(b.ask(COLD, now).ready, now + L2_TLB + DRAM + 4 * DRAM);
+    assert_eq!(b.translate(COLD, now).ready, now + L2_TLB + DRAM + 4 * DRAM);
     let d = |name| b.data(name);
     assert_eq!((d("guesses"), d("right"), d("wrong")), (3, 2, 1));
     assert_eq!((d("fetched"), d("merged"), d("dropped")), (2, 1, 0));
@@ -266,7 +266,7 @@ fn guesses_are_judged_by_their_line_and_dropped_without_a_miss_register() {
     assert_eq!((e("fetched"), e("dropped")), (0, 2));
     assert_eq!(b.get("l2", "speculative_issued"), 2);
     // The page is not mapped: all guesses were wrong.
-    b.try_ask(1 << 40, Access::Read, 2 * now)
+    b.try_translate(1 << 40, Access::Read, 2 * now)
         .expect_err("unmapped");
     assert_eq!((b.data("guesses"), b.data("wrong")), (6, 4));
     assert_eq!((b.entries("guesses"), b.entries("wrong")), (4, 3));
@@ -274,11 +274,11 @@ fn guesses_are_judged_by_their_line_and_dropped_without_a_miss_register() {
 
 #[test]
 fn an_engine_learns_of_both_tables_entries_and_flags() {
-    let told = Told::default();
-    let (learned, forgotten) = (told.learned.clone(), told.invalidations.clone());
-    let mut b = Bench::with(Some(Box::new(told)), 16).nested();
+    let engine = ScriptedEngine::default();
+    let (learned, forgotten) = (engine.learned.clone(), engine.invalidations.clone());
+    let mut b = Bench::with(Some(Box::new(engine)), 16).nested();
     b.host.as_mut().expect("nested").writable = false;
-    let end = b.ask(COLD, 0).ready;
+    let end = b.translate(COLD, 0).ready;
     // For another address space: the nested TLB has the host's translations.
     let (again, va) = (2 * end, VirtAddr(COLD));
     b.look_up(Lookup {
@@ -289,8 +289,8 @@ fn an_engine_learns_of_both_tables_entries_and_flags() {
         now: again,
     })
     .expect("mapped");
-    b.ask(COLD + 4096, 2 * again);
-    b.ask(COLD + 4096 + 64, 2 * again);
+    b.translate(COLD + 4096, 2 * again);
+    b.translate(COLD + 4096 + 64, 2 * again);
     b.mmu.invalidate(&Invalidation::Space { asid: A });
     let learned = learned.lock().unwrap();
     assert_eq!(learned.len(), 3, "one a walk");
@@ -337,7 +337,7 @@ fn guesses_add_up_and_a_perfect_engine_is_never_wrong() {
         let mut faults = 0;
         for (i, (va, access, at)) in program(1, 20_000).into_iter().enumerate() {
             b.guest.writable = i % 100 != 0;
-            faults += u64::from(b.try_ask(va, access, at).is_err());
+            faults += u64::from(b.try_translate(va, access, at).is_err());
             if i % 5000 == 0 {
                 b.mmu.invalidate(&Invalidation::Space { asid: A });
             }
@@ -367,12 +367,12 @@ fn guesses_add_up_and_a_perfect_engine_is_never_wrong() {
 
 #[test]
 fn an_engine_that_guesses_nothing_changes_nothing() {
-    let mut with = Bench::with(Some(Box::new(Told::default())), 8);
+    let mut with = Bench::with(Some(Box::new(ScriptedEngine::default())), 8);
     let mut without = Bench::with(None, 8);
     for (va, access, at) in program(2, 20_000) {
         assert_eq!(
-            with.try_ask(va, access, at),
-            without.try_ask(va, access, at)
+            with.try_translate(va, access, at),
+            without.try_translate(va, access, at)
         );
     }
     let rows = |b: &Bench| {
@@ -390,7 +390,7 @@ fn warming_counts_no_guesses() {
         let view = View::Native(&b.guest);
         let context = walk_context(&view, &mut b.private, &mut b.memory);
         b.mmu
-            .warm(A, VirtAddr(va), access, context)
+            .warm(A, VirtAddr(va), access, 0, context)
             .expect("mapped");
     }
     for row in b.tree().rows {

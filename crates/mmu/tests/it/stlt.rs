@@ -26,8 +26,8 @@ impl Bench {
     /// A `loadVA` that finds the row of `va`, with its result at `at`.
     fn load(&mut self, va: u64, size: PageSize, writable: bool, at: Cycle) {
         let unit = found(va, size, writable);
-        let asked = self.begin(&unit, at);
-        self.mmu.end_query(&unit, A, asked, (at, at));
+        let query = self.begin(&unit, at);
+        self.mmu.end_query(&unit, A, query, (at, at));
     }
 }
 
@@ -53,7 +53,7 @@ fn insertion(row: u64, walk: Option<u64>) -> Unit {
 }
 
 #[test]
-fn a_translation_that_a_question_brought_spares_the_walk_and_fills_the_tlbs() {
+fn a_translation_in_the_stb_saves_the_walk_and_fills_the_tlbs() {
     let mut b = Bench::new();
     b.load(APART + 64, PageSize::K4, true, 1000);
     let answer = b.read(APART + 128, 1000);
@@ -95,7 +95,7 @@ fn the_first_of_33_is_gone_though_it_was_used() {
 }
 
 #[test]
-fn it_knows_rights_sizes_address_spaces_and_what_was_shot_down() {
+fn the_stb_checks_rights_sizes_address_spaces_and_shootdowns() {
     let mut b = Bench::new();
     // The row says read-only: a store walks, and finds a writable page.
     b.load(0, PageSize::K4, false, 0);
@@ -147,9 +147,9 @@ fn an_insertion_walks_as_others_do_and_leaves_nothing_in_tlbs() {
     assert!(length >= DRAM);
     let mut b = Bench::new();
     let unit = insertion(0, Some(APART));
-    let asked = b.begin(&unit, 1000);
-    assert_eq!((asked.start, asked.walk), (1000, (1000, 1000 + length)));
-    b.mmu.end_query(&unit, A, asked, (1300, 1300));
+    let query = b.begin(&unit, 1000);
+    assert_eq!((query.start, query.walk), (1000, (1000, 1000 + length)));
+    b.mmu.end_query(&unit, A, query, (1300, 1300));
     assert_eq!(b.get("stlt", "walk_reads"), plain.get("", "walk_reads"));
     assert_eq!((b.get("", "walks"), b.get("", "walk_reads")), (0, 0));
     // The page still needs a walk, whose entry is now cached.
@@ -158,13 +158,13 @@ fn an_insertion_walks_as_others_do_and_leaves_nothing_in_tlbs() {
     assert!(answer.ready < 2000 + length);
     // Unmapped: no fault, and the walk takes as long.
     let unit = insertion(1, Some(99 * APART));
-    let asked = b.begin(&unit, 5000);
-    assert_eq!(asked.walk.1 - asked.walk.0, length);
+    let query = b.begin(&unit, 5000);
+    assert_eq!(query.walk.1 - query.walk.0, length);
     assert_eq!((b.get("stlt", "walk_faults"), b.get("", "faults")), (1, 0));
     assert_eq!(b.get("stlt", "walk_cycles"), 2 * length);
     // Without translations there is no walk.
-    let asked = b.begin(&insertion(2, None), 6000);
-    assert_eq!((asked.walk, b.get("stlt", "walks")), ((6000, 6000), 2));
+    let query = b.begin(&insertion(2, None), 6000);
+    assert_eq!((query.walk, b.get("stlt", "walks")), ((6000, 6000), 2));
 }
 
 #[test]
@@ -173,9 +173,9 @@ fn the_ninth_insertion_waits_and_so_does_who_wants_the_row() {
     let mut begun = Vec::new();
     for n in 0..INSERTIONS as u64 {
         let unit = insertion(n, None);
-        let asked = b.begin(&unit, n);
-        assert_eq!(asked.start, n, "eight at a time");
-        b.mmu.end_query(&unit, A, asked, (n, 500 + n));
+        let query = b.begin(&unit, n);
+        assert_eq!(query.start, n, "eight at a time");
+        b.mmu.end_query(&unit, A, query, (n, 500 + n));
         begun.push(unit);
     }
     assert_eq!(b.begin(&insertion(9, None), 100).start, 500);
@@ -204,7 +204,7 @@ fn between_samples_the_same_is_left_and_nothing_counted() {
     let walk = insertion(0, Some(2 * APART));
     b.with_context(|mmu, mut context| mmu.warm_query(&walk, A, &mut context));
     let warmed = b
-        .with_context(|mmu, context| mmu.warm(A, VirtAddr(APART + 8), Access::Read, context))
+        .with_context(|mmu, context| mmu.warm(A, VirtAddr(APART + 8), Access::Read, 0, context))
         .expect("mapped");
     assert_eq!(warmed.0, frame(APART) + 8);
     for (part, name) in [

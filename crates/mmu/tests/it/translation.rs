@@ -38,19 +38,19 @@ impl Bench {
             table: Flat::new(1 << 39),
         }
     }
-    fn try_ask(&mut self, va: u64, access: Access, now: Cycle) -> Result<Translated, Fault> {
+    fn try_translate(&mut self, va: u64, access: Access, now: Cycle) -> Result<Translated, Fault> {
         let view = View::Native(&self.table);
         let context = walk_context(&view, &mut self.private, &mut self.memory);
         self.mmu.translate(lookup(va, access, now), context)
     }
-    fn ask(&mut self, va: u64, now: Cycle) -> Translated {
-        self.try_ask(va, Access::Read, now).expect("mapped")
+    fn translate(&mut self, va: u64, now: Cycle) -> Translated {
+        self.try_translate(va, Access::Read, now).expect("mapped")
     }
     fn warm(&mut self, va: u64) -> PhysAddr {
         let view = View::Native(&self.table);
         let context = walk_context(&view, &mut self.private, &mut self.memory);
         self.mmu
-            .warm(A, VirtAddr(va), Access::Read, context)
+            .warm(A, VirtAddr(va), Access::Read, 0, context)
             .expect("mapped")
     }
     fn tree(&self) -> Tree {
@@ -68,7 +68,7 @@ impl Bench {
 #[test]
 fn a_first_walk_costs_the_lookups_and_four_reads_from_memory() {
     let mut b = Bench::new(&mmu());
-    let a = b.ask(0x1234_5678, 1000);
+    let a = b.translate(0x1234_5678, 1000);
     assert_eq!(a.pa, PhysAddr(0x1234_5678 ^ FLIP));
     assert_eq!(a.ready, 1000 + L2_TLB + 2 + 4 * DRAM);
     assert_eq!(a.from, TranslationSource::Walk);
@@ -80,8 +80,8 @@ fn a_first_walk_costs_the_lookups_and_four_reads_from_memory() {
 #[test]
 fn a_neighbouring_page_reads_one_entry_from_the_cache() {
     let mut b = Bench::new(&mmu());
-    let t = b.ask(0, 0).ready;
-    let a = b.ask(0x1000, t);
+    let t = b.translate(0, 0).ready;
+    let a = b.translate(0x1000, t);
     assert_eq!(a.ready - t, L2_TLB + 2 + L2);
     assert_eq!(b.mmu.stats().walk_reads_l2, 1);
 }
@@ -91,29 +91,29 @@ fn without_walk_caches_a_walk_reads_every_level() {
     let mut spec = mmu();
     spec.walk_caches.entries = 0;
     let mut b = Bench::new(&spec);
-    let t = b.ask(0, 0).ready;
+    let t = b.translate(0, 0).ready;
     assert_eq!(t, L2_TLB + 4 * DRAM);
-    assert_eq!(b.ask(0x1000, t).ready - t, L2_TLB + 4 * L2);
+    assert_eq!(b.translate(0x1000, t).ready - t, L2_TLB + 4 * L2);
 }
 
 #[test]
 fn a_first_level_hit_costs_nothing_and_a_second_level_hit_its_latency() {
     let mut b = Bench::new(&mmu());
-    let t = b.ask(0, 0).ready;
-    assert_eq!(b.ask(8, t).ready, t);
+    let t = b.translate(0, 0).ready;
+    assert_eq!(b.translate(8, t).ready, t);
     for p in 1..=64u64 {
-        b.ask(p << 12, t + p * 10_000);
+        b.translate(p << 12, t + p * 10_000);
     }
     let now = 1_000_000;
-    let a = b.ask(0, now);
+    let a = b.translate(0, now);
     assert_eq!((a.ready, a.from), (now + L2_TLB, TranslationSource::L2));
-    let a = b.ask(0, now);
+    let a = b.translate(0, now);
     assert_eq!(
         (a.ready, a.from),
         (now + L2_TLB, TranslationSource::L2),
         "its entry is on its way"
     );
-    assert_eq!(b.ask(0, now + L2_TLB).ready, now + L2_TLB);
+    assert_eq!(b.translate(0, now + L2_TLB).ready, now + L2_TLB);
 }
 
 #[test]
@@ -121,23 +121,23 @@ fn a_first_level_slower_than_the_cache_costs_the_difference() {
     let mut spec = mmu();
     spec.l1d.get_mut("main").expect("main").latency = 7;
     let mut b = Bench::new(&spec);
-    b.mmu.run_beside(L1);
-    let t = b.ask(0, 0).ready;
+    b.mmu.overlap_with_l1(L1);
+    let t = b.translate(0, 0).ready;
     for va in [0, 8] {
-        assert_eq!(b.ask(va, t).ready, t + 2);
+        assert_eq!(b.translate(va, t).ready, t + 2);
     }
 }
 
 #[test]
 fn a_second_miss_to_the_same_4_kb_page_waits_for_the_first_walk() {
     let mut b = Bench::new(&mmu());
-    let first = b.ask(0x5000, 100).ready;
-    let second = b.ask(0x5800, 120);
+    let first = b.translate(0x5000, 100).ready;
+    let second = b.translate(0x5800, 120);
     assert_eq!(
         (second.ready, second.from),
         (first, TranslationSource::Walk)
     );
-    let late = b.ask(0x5800, first - 1);
+    let late = b.translate(0x5800, first - 1);
     assert_eq!(
         late.ready,
         first - 1 + L2_TLB,
@@ -155,11 +155,11 @@ fn one_entry_fetched_is_one_miss_of_each_level_that_had_none() {
     (one.entries, one.ways) = (1, 1);
     let mut b = Bench::new(&spec);
     for (n, va) in [0x5000, 0x6000].into_iter().enumerate() {
-        b.ask(va, 10_000 * n as u64);
+        b.translate(va, 10_000 * n as u64);
     }
     // From the second level: the first access fetches the entry, those that wait for it do not.
     for later in 0..L2_TLB {
-        let at = b.ask(0x5000, 100_000 + later).ready;
+        let at = b.translate(0x5000, 100_000 + later).ready;
         assert_eq!(at, 100_000 + later + L2_TLB);
     }
     let s = b.mmu.stats();
@@ -171,13 +171,13 @@ fn one_entry_fetched_is_one_miss_of_each_level_that_had_none() {
 fn an_entry_on_its_way_serves_only_its_4_kb_page() {
     let mut b = Bench::new(&mmu());
     b.table.size = PageSize::M2;
-    let first = b.ask(0, 0).ready;
-    let other = b.ask(0x7000, 10);
+    let first = b.translate(0, 0).ready;
+    let other = b.translate(0x7000, 10);
     assert_eq!(b.mmu.stats().walks, 2);
     assert!(other.ready > L2_TLB + 10);
     let t = first.max(other.ready);
     assert_eq!(
-        b.ask(0x9000, t).from,
+        b.translate(0x9000, t).from,
         TranslationSource::L1,
         "ready, it serves all 2 MB"
     );
@@ -187,10 +187,10 @@ fn an_entry_on_its_way_serves_only_its_4_kb_page() {
 #[test]
 fn a_request_from_before_the_walk_takes_its_role() {
     let mut b = Bench::new(&mmu());
-    let later = b.ask(0x5000, 10_000).ready;
-    let earlier = b.ask(0x5000, 500).ready;
+    let later = b.translate(0x5000, 10_000).ready;
+    let earlier = b.translate(0x5000, 500).ready;
     assert_eq!(earlier - 500, later - 10_000);
-    assert_eq!(b.ask(0x5000, earlier).ready, earlier);
+    assert_eq!(b.translate(0x5000, earlier).ready, earlier);
     let s = b.mmu.stats();
     assert_eq!((s.walks, s.walks_merged), (1, 1));
 }
@@ -203,12 +203,12 @@ fn w_walkers_serve_w_walks_at_a_time() {
         spec.walk_caches.entries = 0;
         let mut b = Bench::new(&spec);
         // Entries of the upper levels are in the L2; leaves lie a line apart and come from memory.
-        b.ask(0, 0);
+        b.translate(0, 0);
         let start = 1_000_000;
         let each = 3 * L2 + DRAM;
         let n = 64;
         let end = (1..=n)
-            .map(|p| b.ask(p * 8 * 4096, start).ready)
+            .map(|p| b.translate(p * 8 * 4096, start).ready)
             .max()
             .expect("some");
         // Each walk reads 3 entries in the L2, but the level-2 entry changes line every 64 MB only.
@@ -221,14 +221,18 @@ fn w_walkers_serve_w_walks_at_a_time() {
 fn a_write_to_a_read_only_page_faults_wherever_the_entry_is() {
     let mut b = Bench::new(&mmu());
     b.table.writable = false;
-    let f = b.try_ask(0x1000, Access::Write, 0).expect_err("read-only");
+    let f = b
+        .try_translate(0x1000, Access::Write, 0)
+        .expect_err("read-only");
     assert_eq!(f.at, L2_TLB + 2 + 4 * DRAM);
-    let t = b.ask(0x1000, 10_000).ready;
-    let f = b.try_ask(0x1000, Access::Write, t).expect_err("read-only");
+    let t = b.translate(0x1000, 10_000).ready;
+    let f = b
+        .try_translate(0x1000, Access::Write, t)
+        .expect_err("read-only");
     assert_eq!((f.va, f.access, f.at), (VirtAddr(0x1000), Access::Write, t));
     // The fault has dropped the entry: the next access sees the kernel's change.
     b.table.writable = true;
-    b.try_ask(0x1000, Access::Write, t + 1000)
+    b.try_translate(0x1000, Access::Write, t + 1000)
         .expect("writable now");
     assert_eq!(b.mmu.stats().faults, 2);
 }
@@ -236,7 +240,9 @@ fn a_write_to_a_read_only_page_faults_wherever_the_entry_is() {
 #[test]
 fn an_unmapped_page_faults_after_the_walk() {
     let mut b = Bench::new(&mmu());
-    let f = b.try_ask(1 << 40, Access::Read, 5).expect_err("unmapped");
+    let f = b
+        .try_translate(1 << 40, Access::Read, 5)
+        .expect_err("unmapped");
     assert!(f.at > 5 + L2_TLB + DRAM);
     assert_eq!(f.host, None);
     assert_eq!(b.mmu.stats().faults, 1);
@@ -247,26 +253,35 @@ fn invalidations_reach_pages_of_every_size_and_no_others() {
     for size in [PageSize::K4, PageSize::M2] {
         let mut b = Bench::new(&mmu());
         b.table.size = size;
-        b.ask(0x20_0000, 0);
-        b.ask(0x80_0000, 50_000);
+        b.translate(0x20_0000, 0);
+        b.translate(0x80_0000, 50_000);
         let page = VirtAddr(0x20_0000).page(PageSize::K4);
         b.mmu.invalidate(&Invalidation::Page {
             asid: Asid(2),
             page,
         });
-        assert_eq!(b.ask(0x20_0000, 100_000).from, TranslationSource::L1);
+        assert_eq!(b.translate(0x20_0000, 100_000).from, TranslationSource::L1);
         b.mmu.invalidate(&Invalidation::Page { asid: A, page });
-        assert_eq!(b.ask(0x80_0000, 100_000).from, TranslationSource::L1);
-        assert_eq!(b.ask(0x20_0000, 100_000).from, TranslationSource::Walk);
+        assert_eq!(b.translate(0x80_0000, 100_000).from, TranslationSource::L1);
+        assert_eq!(
+            b.translate(0x20_0000, 100_000).from,
+            TranslationSource::Walk
+        );
         b.mmu.invalidate(&Invalidation::Range {
             asid: A,
             at: VirtAddr(0x20_0000),
             bytes: 0x60_0000,
         });
-        assert_eq!(b.ask(0x80_0000, 200_000).from, TranslationSource::L1);
-        assert_eq!(b.ask(0x20_0000, 200_000).from, TranslationSource::Walk);
+        assert_eq!(b.translate(0x80_0000, 200_000).from, TranslationSource::L1);
+        assert_eq!(
+            b.translate(0x20_0000, 200_000).from,
+            TranslationSource::Walk
+        );
         b.mmu.invalidate(&Invalidation::Space { asid: A });
-        assert_eq!(b.ask(0x80_0000, 300_000).from, TranslationSource::Walk);
+        assert_eq!(
+            b.translate(0x80_0000, 300_000).from,
+            TranslationSource::Walk
+        );
         assert_eq!(b.mmu.stats().invalidations, 4);
     }
 }
@@ -278,7 +293,7 @@ fn a_footprint_within_the_second_level_has_compulsory_misses_only() {
     let mut now = 0;
     for _ in 0..5 {
         for p in 0..pages {
-            now = b.ask(p << 12, now).ready;
+            now = b.translate(p << 12, now).ready;
         }
     }
     assert_eq!(b.mmu.stats().walks, pages);
@@ -294,7 +309,7 @@ fn any_number_of_sets_is_used_whole() {
     let mut now = 0;
     for _ in 0..3 {
         for p in 0..85 * 12 {
-            now = b.ask(p << 12, now).ready;
+            now = b.translate(p << 12, now).ready;
         }
     }
     assert_eq!(b.mmu.stats().walks, 85 * 12);
@@ -338,7 +353,7 @@ fn lookups_hits_and_misses_add_up() {
         } else {
             PageSize::M2
         };
-        b.try_ask(va, access, at).expect("mapped");
+        b.try_translate(va, access, at).expect("mapped");
         if i % 5000 == 0 {
             b.mmu.invalidate(&Invalidation::Space { asid: A });
         }
@@ -394,11 +409,11 @@ fn a_perfect_mmu_answers_at_once_and_is_never_slower() {
     // Slower than the L1 cache: only the real MMU pays for that.
     spec.l1d.get_mut("main").expect("main").latency = L1 + 2;
     let mut perfect = Bench::new(&spec);
-    perfect.mmu.run_beside(L1);
+    perfect.mmu.overlap_with_l1(L1);
     let mut real = Bench::new(&mmu());
     for (va, access, at) in program(2, 5000) {
-        let p = perfect.try_ask(va, access, at).expect("mapped");
-        let r = real.try_ask(va, access, at).expect("mapped");
+        let p = perfect.try_translate(va, access, at).expect("mapped");
+        let r = real.try_translate(va, access, at).expect("mapped");
         assert_eq!((p.ready, p.pa), (at, r.pa));
         assert!(p.ready <= r.ready);
     }
@@ -407,7 +422,7 @@ fn a_perfect_mmu_answers_at_once_and_is_never_slower() {
     perfect.table.limit = 0;
     perfect.mmu.invalidate(&Invalidation::Space { asid: A });
     perfect
-        .try_ask(0, Access::Read, 0)
+        .try_translate(0, Access::Read, 0)
         .expect_err("an unmapped page still faults");
 }
 
@@ -418,15 +433,15 @@ fn warming_leaves_the_state_of_timed_execution_and_counts_nothing() {
     let mut now = 0;
     for (va, _, _) in program(3, 20_000) {
         assert_eq!(warmed.warm(va), PhysAddr(va ^ FLIP));
-        now = timed.ask(va, now).ready;
+        now = timed.translate(va, now).ready;
     }
     let before = timed.tree();
     for row in &warmed.tree().rows {
         assert_eq!(row.value, 0, "{} {}", row.path, row.definition.name);
     }
     for (va, _, _) in program(4, 20_000) {
-        let w = warmed.ask(va, now);
-        let t = timed.ask(va, now);
+        let w = warmed.translate(va, now);
+        let t = timed.translate(va, now);
         assert_eq!((w.from, w.ready), (t.from, t.ready));
         now = w.ready;
     }
@@ -439,11 +454,11 @@ fn warming_leaves_the_state_of_timed_execution_and_counts_nothing() {
 #[test]
 fn walk_records_say_when_and_where_each_read_was_served() {
     let mut b = Bench::new(&mmu());
-    b.ask(0, 0);
+    b.translate(0, 0);
     b.mmu.record_walks(true);
     let now = 10_000;
-    let a = b.ask(0x1000, now);
-    b.ask(0x1008, now + 1);
+    let a = b.translate(0x1000, now);
+    b.translate(0x1008, now + 1);
     let walks = b.mmu.take_walk_records();
     assert_eq!(walks.len(), 2);
     let w = &walks[0];
@@ -457,7 +472,7 @@ fn walk_records_say_when_and_where_each_read_was_served() {
     assert!(walks[1].merged && walks[1].reads.is_empty());
     assert!(b.mmu.take_walk_records().is_empty());
     b.mmu.record_walks(false);
-    b.ask(0x9_0000, now);
+    b.translate(0x9_0000, now);
     assert!(b.mmu.take_walk_records().is_empty());
 }
 
@@ -507,7 +522,7 @@ impl Virtual {
             host: Flat::new(1 << 46),
         }
     }
-    fn ask(&mut self, va: u64, now: Cycle) -> Result<Translated, Fault> {
+    fn translate(&mut self, va: u64, now: Cycle) -> Result<Translated, Fault> {
         let view = View::Nested {
             guest: &self.guest,
             host: &self.host,
@@ -522,15 +537,15 @@ fn a_nested_walk_makes_24_references() {
     let mut spec = mmu();
     spec.walk_caches.entries = 0;
     let mut v = Virtual::new(&spec);
-    let a = v.ask(0x5123, 0).expect("mapped");
+    let a = v.translate(0x5123, 0).expect("mapped");
     assert_eq!(a.pa, PhysAddr(0x5123), "both tables flip the same bit");
     assert_eq!(v.mmu.stats().walk_reads, 24);
     // A neighbouring page: the pages of its four guest entries are in the nested TLB, the data page
     // is not.
-    v.ask(0x6123, a.ready).expect("mapped");
+    v.translate(0x6123, a.ready).expect("mapped");
     assert_eq!(v.mmu.stats().walk_reads - 24, 4 + 4);
     assert_eq!(
-        v.ask(0x5999, 2 * a.ready).expect("mapped").from,
+        v.translate(0x5999, 2 * a.ready).expect("mapped").from,
         TranslationSource::L1
     );
     assert_eq!(v.mmu.stats().walks, 2);
@@ -540,13 +555,13 @@ fn a_nested_walk_makes_24_references() {
 fn an_entry_of_two_dimensions_has_the_smaller_size() {
     let mut v = Virtual::new(&mmu());
     v.guest.size = PageSize::M2;
-    let t = v.ask(0x5000, 0).expect("mapped").ready;
-    v.ask(0x6000, t).expect("mapped");
+    let t = v.translate(0x5000, 0).expect("mapped").ready;
+    v.translate(0x6000, t).expect("mapped");
     assert_eq!(v.mmu.stats().walks, 2, "the host's pages are of 4 KB");
     v.host.size = PageSize::M2;
     v.mmu.invalidate(&Invalidation::Space { asid: A });
-    let t = v.ask(0x5000, 2 * t).expect("mapped").ready;
-    v.ask(0x6000, t).expect("mapped");
+    let t = v.translate(0x5000, 2 * t).expect("mapped").ready;
+    v.translate(0x6000, t).expect("mapped");
     assert_eq!(v.mmu.stats().walks, 3);
 }
 
@@ -554,7 +569,7 @@ fn an_entry_of_two_dimensions_has_the_smaller_size() {
 fn a_host_that_backs_nothing_is_named_in_the_fault() {
     let mut v = Virtual::new(&mmu());
     v.host.limit = 0;
-    let fault = v.ask(0x5000, 0).expect_err("not backed");
+    let fault = v.translate(0x5000, 0).expect_err("not backed");
     let root = Flat::entry(4, 0x5000);
     assert_eq!(fault.host.map(|g| g.0), Some(root));
 }
@@ -582,7 +597,7 @@ fn a_page_used_often_survives_a_scan_by_frequency_and_not_by_age() {
             let mut use_page = |b: &mut Bench, va: u64| {
                 now += 10_000;
                 if timed {
-                    b.ask(va, now).from
+                    b.translate(va, now).from
                 } else {
                     b.warm(va);
                     TranslationSource::L1
@@ -600,7 +615,7 @@ fn a_page_used_often_survives_a_scan_by_frequency_and_not_by_age() {
                 assert_eq!(b.get("mmu.l1d.main", "hits"), 511);
                 assert_eq!(b.get("mmu.l1d.main", "evictions"), 33 - 4);
             }
-            b.ask(HOT, 10_000_000).from
+            b.translate(HOT, 10_000_000).from
         };
         assert_eq!(stays(TlbReplacement::Lru), TranslationSource::L2);
         assert_eq!(stays(TlbReplacement::Lfu), TranslationSource::L1);
@@ -610,17 +625,17 @@ fn a_page_used_often_survives_a_scan_by_frequency_and_not_by_age() {
 #[test]
 fn waiting_for_a_walk_is_a_use_of_the_first_level_only() {
     let mut b = Bench::new(&small(TlbReplacement::Lfu, 2));
-    let t = b.ask(0, 0).ready;
-    assert_eq!(b.ask(8, 1).ready, t);
+    let t = b.translate(0, 0).ready;
+    assert_eq!(b.translate(8, 1).ready, t);
     assert_eq!(b.mmu.stats().walks_merged, 1);
     // Both entries of the second level have one use: the lower way, page 0, is replaced.
-    b.ask(0x1000, 10_000);
-    b.ask(0x2000, 20_000);
+    b.translate(0x1000, 10_000);
+    b.translate(0x2000, 20_000);
     // Pages 3 and 4 both use way 0 of the second level. In the first level way 0 has two uses, so
     // they replace page 1.
-    b.ask(0x3000, 30_000);
-    b.ask(0x4000, 40_000);
-    assert_eq!(b.ask(0, 50_000).from, TranslationSource::L1);
-    assert_eq!(b.ask(0x1000, 50_000).from, TranslationSource::L2);
+    b.translate(0x3000, 30_000);
+    b.translate(0x4000, 40_000);
+    assert_eq!(b.translate(0, 50_000).from, TranslationSource::L1);
+    assert_eq!(b.translate(0x1000, 50_000).from, TranslationSource::L2);
     assert_eq!(b.mmu.stats().walks, 5);
 }

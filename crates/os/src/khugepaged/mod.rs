@@ -49,6 +49,7 @@ pub struct Khugepaged {
     now: Cycle,
     next: Cycle,
     scan: Scan,
+    /// Counters.
     pub stats: KhugepagedStats,
 }
 

@@ -44,7 +44,7 @@ pub struct KhugepagedSpec {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum KhugepagedCore {
-    /// A core beside the simulated ones: programs pay only for shootdowns.
+    /// A core of its own, which is not simulated: programs pay only for shootdowns.
     #[default]
     Own,
     /// The current simulated core, whose program waits.

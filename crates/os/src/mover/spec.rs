@@ -16,7 +16,7 @@ pub struct MigrationSpec {
     pub interval_us: f64,
     /// Pages of each pass. Default 8.
     pub pages: u32,
-    /// The core that the work runs on. Default `own`: a core beside the simulated ones.
+    /// The core that the work runs on. Default `own`: a core of its own, which is not simulated.
     pub core: KhugepagedCore,
 }
 
@@ -45,7 +45,7 @@ pub struct SwapSpec {
     /// meanwhile. Default 80 (a read of 4 KB from a solid-state drive). Writing out runs in the
     /// background and costs the program nothing.
     pub latency_us: f64,
-    /// The core that swapping out runs on. Default `own`: a core beside the simulated ones.
+    /// The core that swapping out runs on. Default `own`: a core of its own, which is not simulated.
     pub core: KhugepagedCore,
 }
 

@@ -255,7 +255,7 @@ struct ByHash {
 
 /// The counters that a request belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Kind {
+enum HashedUse {
     Data,
     Table,
 }
@@ -307,7 +307,7 @@ impl ByHash {
     }
 
     /// The hash key for `want`, if it is placed by hash.
-    fn key(&self, want: &Want) -> Option<(HashKey, Kind)> {
+    fn key(&self, want: &Want) -> Option<(HashKey, HashedUse)> {
         match want.purpose {
             Purpose::Anonymous { vpn }
             | Purpose::File { vpn }
@@ -315,31 +315,33 @@ impl ByHash {
             | Purpose::Copy { vpn }
                 if want.order() == 0 =>
             {
-                Some((HashKey::page(want.asid, vpn), Kind::Data))
+                Some((HashKey::page(want.asid, vpn), HashedUse::Data))
             }
             Purpose::Guest { vpn, of } if want.order() == 0 => self.key_of_guest(vpn, of),
             Purpose::Node { level: 1, vpn } if self.host => {
-                Some((HashKey::host_table(vpn), Kind::Table))
+                Some((HashKey::host_table(vpn), HashedUse::Table))
             }
-            Purpose::Node { level: 1, vpn } => Some((HashKey::table(want.asid, vpn), Kind::Table)),
+            Purpose::Node { level: 1, vpn } => {
+                Some((HashKey::table(want.asid, vpn), HashedUse::Table))
+            }
             _ => None,
         }
     }
 
     /// The hash key for page `vpn` of a guest's physical memory, which the guest uses for `of`.
-    fn key_of_guest(&self, vpn: u64, of: GuestUse) -> Option<(HashKey, Kind)> {
+    fn key_of_guest(&self, vpn: u64, of: GuestUse) -> Option<(HashKey, HashedUse)> {
         if self.tiers.of == Hashes::GuestPhysical {
-            return Some((HashKey::guest_page(vpn), Kind::Data));
+            return Some((HashKey::guest_page(vpn), HashedUse::Data));
         }
         match of {
-            GuestUse::Page { asid, vpn } => Some((HashKey::page(asid, vpn), Kind::Data)),
+            GuestUse::Page { asid, vpn } => Some((HashKey::page(asid, vpn), HashedUse::Data)),
             GuestUse::Node {
                 asid,
                 level: 1,
                 vpn,
-            } => Some((HashKey::table(asid, vpn), Kind::Table)),
+            } => Some((HashKey::table(asid, vpn), HashedUse::Table)),
             GuestUse::Node { .. } | GuestUse::Table { .. } if self.tiers.of == Hashes::Both => {
-                Some((HashKey::guest_page(vpn), Kind::Table))
+                Some((HashKey::guest_page(vpn), HashedUse::Table))
             }
             GuestUse::Node { .. } | GuestUse::Table { .. } | GuestUse::Unknown => None,
         }
@@ -397,11 +399,11 @@ impl FrameChoice for ByHash {
             ..
         } = &mut self.tiers;
         let (placed, tiers) = match kind {
-            Kind::Data => (data, hash.tiers()),
-            Kind::Table if *table_tiers > 0 => (tables, *table_tiers),
-            Kind::Table => return memory.take(want),
+            HashedUse::Data => (data, hash.tiers()),
+            HashedUse::Table if *table_tiers > 0 => (tables, *table_tiers),
+            HashedUse::Table => return memory.take(want),
         };
-        if kind == Kind::Data {
+        if kind == HashedUse::Data {
             // Programs mostly touch their pages in ascending order.
             let number = key.number + 1;
             memory.host_prefetch(hash.of(0, HashKey { number, ..key }));
@@ -409,7 +411,7 @@ impl FrameChoice for ByHash {
         let range = hash.range();
         let free = memory.free_frames() as f64 / (range.end - range.start) as f64;
         // Page tables have separate memory in the released code, so they break no block.
-        let apart = self.apart && kind == Kind::Data;
+        let apart = self.apart && kind == HashedUse::Data;
         let hashed = placed.place(tiers, free, |tier| {
             let frame = hash.of(tier, key);
             let denied = self.denied.has(frame) || apart && memory.leaves_to_blocks(frame);

@@ -44,13 +44,13 @@ pub(super) struct Guard {
     /// True during a trial of the other setting.
     trial: bool,
     /// Queries of the current period or trial.
-    asked: u64,
+    queries: u64,
     /// Start of its timed part.
     began: Cycle,
     /// Queries of the timed part that found a row.
     hits: u64,
     /// True while a timed query awaits its result.
-    asking: bool,
+    awaits_result: bool,
     /// Duration of the timed part with the kept setting.
     kept: Cycle,
     /// Time of the last query.
@@ -69,10 +69,10 @@ impl Guard {
             spec,
             on: true,
             trial: false,
-            asked: 0,
+            queries: 0,
             began: 0,
             hits: 0,
-            asking: false,
+            awaits_result: false,
             kept: 0,
             last: 0,
             stale: false,
@@ -80,6 +80,7 @@ impl Guard {
         }
     }
 
+    /// True if the table is on.
     pub fn is_on(&self) -> bool {
         self.on
     }
@@ -87,7 +88,7 @@ impl Guard {
     /// Records that a query found a row. It is either the query passed to
     /// [`count_query`](Self::count_query), or an untimed one, which is not counted.
     pub fn found(&mut self) {
-        self.hits += u64::from(std::mem::take(&mut self.asking));
+        self.hits += u64::from(std::mem::take(&mut self.awaits_result));
     }
 
     /// Processes a query at `now` to a table of `rows`.
@@ -97,19 +98,19 @@ impl Guard {
         }
         self.last = now;
         let turn = self.end_of_stretch(now, rows, stats);
-        if !self.trial && self.asked == self.spec.period - self.spec.trial {
+        if !self.trial && self.queries == self.spec.period - self.spec.trial {
             (self.began, self.hits) = (now, 0);
         }
-        self.asked += 1;
-        self.asking = true;
+        self.queries += 1;
+        self.awaits_result = true;
         turn
     }
 
     fn end_of_stretch(&mut self, now: Cycle, rows: u64, stats: &mut StltGuardStats) -> Turn {
         let spec = self.spec;
         let took = now.saturating_sub(self.began);
-        if self.trial && self.asked == spec.trial {
-            (self.trial, self.asked) = (false, 0);
+        if self.trial && self.queries == spec.trial {
+            (self.trial, self.queries) = (false, 0);
             stats.trials += 1;
             let better = took < self.kept;
             stats.switches += u64::from(better);
@@ -122,10 +123,10 @@ impl Guard {
             *kept += 1;
             return turn;
         }
-        if self.trial || self.asked < spec.period {
+        if self.trial || self.queries < spec.period {
             return Turn::Stays;
         }
-        self.asked = 0;
+        self.queries = 0;
         let too_few = self.hits * 100 < spec.trial * u64::from(spec.resize_below_percent);
         if self.on && too_few && !self.full && 2 * rows <= spec.most_rows {
             stats.resizes += 1;
@@ -171,7 +172,7 @@ mod tests {
                 rows: 256,
             }
         }
-        fn ask(&mut self, n: u64, hits: u64, cycles: [Cycle; 2]) {
+        fn query(&mut self, n: u64, hits: u64, cycles: [Cycle; 2]) {
             for i in 0..n {
                 let turn = self.guard.count_query(self.now, self.rows, &mut self.stats);
                 if turn == Turn::Grows {
@@ -191,7 +192,7 @@ mod tests {
         let mut b = Bench::new();
         // A period on, a trial off, and then 50 of each 1050 on.
         let n = 1050 * 101;
-        b.ask(n, 10, [300, 500]);
+        b.query(n, 10, [300, 500]);
         let on = 1000 + 100 * 50;
         assert_eq!(b.now, n * 300 + on * 200);
         // The result of the last trial becomes known with the next query.
@@ -204,23 +205,23 @@ mod tests {
     fn a_table_that_helps_is_on_but_for_its_trials() {
         let mut b = Bench::new();
         let n = 1050 * 100;
-        b.ask(n, 10, [500, 300]);
+        b.query(n, 10, [500, 300]);
         assert_eq!(b.now, n * 300 + 100 * 50 * 200);
         let s = &b.stats;
         assert_eq!((s.kept_on, s.switches, b.rows), (99, 0, 256));
     }
 
     #[test]
-    fn it_follows_a_program_that_changes_within_a_period() {
+    fn it_adapts_to_a_changed_program_within_a_period() {
         let mut b = Bench::new();
-        b.ask(500, 10, [300, 500]);
+        b.query(500, 10, [300, 500]);
         for (cycles, on) in [
             ([300, 500], false),
             ([500, 300], true),
             ([400, 401], false),
             ([400, 400], false),
         ] {
-            b.ask(3 * 1050, 10, cycles);
+            b.query(3 * 1050, 10, cycles);
             assert_eq!(b.guard.is_on(), on, "{cycles:?}");
         }
         assert_eq!(b.stats.switches, 3);
@@ -230,11 +231,11 @@ mod tests {
     fn too_few_hits_double_it_up_to_the_limit_and_then_it_is_judged() {
         let mut b = Bench::new();
         // 256 rows: four doublings, one in each period.
-        b.ask(6 * 1050, 1, [300, 500]);
+        b.query(6 * 1050, 1, [300, 500]);
         assert_eq!((b.rows, b.stats.resizes), (4096, 4));
         assert!(!b.guard.is_on());
         let mut b = Bench::new();
-        b.ask(6 * 1050, 6, [500, 300]);
+        b.query(6 * 1050, 6, [500, 300]);
         assert_eq!((b.rows, b.stats.resizes), (256, 0));
     }
 }

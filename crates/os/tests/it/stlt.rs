@@ -305,22 +305,22 @@ fn a_process_has_one_table_and_its_memory_goes_back() {
     let bytes = 16 * rows;
     let before = boot(&plain(), None).stats();
     let mut os = boot(&plain(), Some(&table(rows)));
-    let aside = |os: &Os| os.stats().set_aside_bytes - before.set_aside_bytes;
+    let reserved = |os: &Os| os.stats().set_aside_bytes - before.set_aside_bytes;
     let free = |os: &Os| before.free_bytes - os.stats().free_bytes - os.stats().page_table_bytes;
-    assert_eq!((aside(&os), free(&os)), (bytes, bytes), "at boot");
+    assert_eq!((reserved(&os), free(&os)), (bytes, bytes), "at boot");
     let a = os.spawn(false).expect("a process");
     let b = os.spawn(false).expect("a process");
     let mut fx = Effects::default();
     // The first query of a process allocates its table from the reserved memory.
     os.load_va(a, 1, &mut fx);
-    assert_eq!((aside(&os), get(&os, "bytes")), (bytes, bytes));
+    assert_eq!((reserved(&os), get(&os, "bytes")), (bytes, bytes));
     let syscall = fx.cycles;
     assert!(os.stlt_alloc(a, rows, &mut fx).is_err(), "at most one");
     // The second process's table is allocated and zeroed: 1 MB at 8 GB/s.
     fx.cycles = 0;
     os.load_va(b, 1, &mut fx);
     assert_eq!(fx.cycles, syscall + (bytes / 4), "2 GHz");
-    assert_eq!((aside(&os), get(&os, "bytes")), (2 * bytes, 2 * bytes));
+    assert_eq!((reserved(&os), get(&os, "bytes")), (2 * bytes, 2 * bytes));
     // Rows are private to a process.
     os.map(a, VirtAddr(BASE), 4096, true, Backing::Anonymous, &mut fx)
         .expect("a mapping");
@@ -350,7 +350,7 @@ fn a_process_has_one_table_and_its_memory_goes_back() {
         os.exit(pid, &mut fx);
     }
     assert_eq!(
-        (aside(&os), free(&os)),
+        (reserved(&os), free(&os)),
         (bytes, bytes),
         "that of boot stays"
     );
@@ -461,7 +461,7 @@ fn address_0_empties_the_row_that_matches() {
 }
 
 #[test]
-fn rows_without_translations_know_nothing_of_pages() {
+fn rows_without_translations_do_not_depend_on_pages() {
     let spec = StltSpec {
         translations: false,
         ..table(1024)
@@ -505,18 +505,18 @@ fn a_table_that_is_off_reads_nothing_and_is_right_when_it_is_on_again() {
     }
     // 100 queries of 10 cycles with the table, and 100 of 5 cycles without.
     let mut now = 0;
-    let mut ask = |os: &mut Os, cycles: u64| {
+    let mut query = |os: &mut Os, cycles: u64| {
         let mut fx = Effects::default();
         os.stlt_guard(pid, now, &mut fx);
         now += cycles;
         (load(os, pid, 1 << 12), fx.cycles)
     };
     for n in 0..100 {
-        let (looked, cycles) = ask(&mut os, 10);
+        let (looked, cycles) = query(&mut os, 10);
         assert_eq!((looked.value, cycles), (BASE + 4096, 0), "{n}");
     }
     let syscall = 112;
-    let (looked, cycles) = ask(&mut os, 5);
+    let (looked, cycles) = query(&mut os, 5);
     assert_eq!((looked.value, looked.latency, cycles), (0, 6, syscall));
     assert!(looked.reads.is_empty() && looked.written.is_none());
     assert!(matches!(looked.unit, Unit::Load { row: None, .. }));
@@ -540,10 +540,10 @@ fn a_table_that_is_off_reads_nothing_and_is_right_when_it_is_on_again() {
         }
     ));
     for _ in 1..100 {
-        ask(&mut os, 5);
+        query(&mut os, 5);
     }
     // It stays off. Meanwhile all pages are unmapped, which needs no search.
-    ask(&mut os, 5);
+    query(&mut os, 5);
     os.unmap(pid, VirtAddr(BASE), 4096 * 32, &mut fx)
         .expect("mapped");
     for what in std::mem::take(&mut fx.invalidate) {
@@ -556,10 +556,10 @@ fn a_table_that_is_off_reads_nothing_and_is_right_when_it_is_on_again() {
     }
     assert_eq!(get(&os, "refreshes"), 0);
     for _ in 1..100 {
-        ask(&mut os, 5);
+        query(&mut os, 5);
     }
     // Turned on for a trial: a search first, 16 KB at 8 GB/s, and its 63 rows corrected.
-    let (_, cycles) = ask(&mut os, 1);
+    let (_, cycles) = query(&mut os, 1);
     assert_eq!(cycles, syscall + 4096 + 63 * 200);
     assert_eq!((get(&os, "refreshes"), get(&os, "used_rows")), (1, 16));
     let mut tree = Tree::default();
@@ -595,6 +595,6 @@ fn a_table_that_cannot_be_doubled_keeps_its_size() {
     // that.
     let bytes = get(&os, "bytes");
     assert!(bytes == 16 << 24 || bytes == 16 << 25, "{bytes}");
-    assert!(get(&os, "refused_tables") == 1, "asked once");
+    assert!(get(&os, "refused_tables") == 1, "requested once");
     assert_eq!(get(&os, "no_table"), 0);
 }

@@ -55,8 +55,8 @@ pub(crate) const ENTRY: Entry = Entry {
 const INFO: WorkloadInfo = WorkloadInfo {
     name: "bc",
     group: "graph",
-    description: "Betweenness centrality by Brandes's algorithm: a search from each source, then back along all shortest paths.",
-    stresses: "Random accesses to several arrays with each edge, allocation of list nodes, and pointer chasing through the lists on the way back.",
+    description: "Betweenness centrality by Brandes's algorithm: a search from each source, then a traversal of all shortest paths in reverse.",
+    stresses: "Random accesses to several arrays for each edge, allocation of list nodes, and pointer chasing through the lists in reverse order.",
     source: "L. Nai et al., GraphBIG, SC 2015 (betweenness centrality); U. Brandes, A Faster Algorithm for Betweenness Centrality, 2001",
     default_size: 4 << 30,
     size_range: "a size that a graph of scale 12 to 31 fits in",

@@ -54,7 +54,7 @@ const INFO: WorkloadInfo = WorkloadInfo {
     name: "bfs",
     group: "graph",
     description: "Breadth-first searches from random roots over compressed sparse rows or GraphBIG's objects.",
-    stresses: "Dependent random reads (neighbour, then its parent entry) and hard branches, beside streams through the neighbour lists.",
+    stresses: "Dependent random reads (neighbour, then its parent entry), hard-to-predict branches, and sequential reads of neighbour lists.",
     source: "S. Beamer, K. Asanovic, D. Patterson, The GAP Benchmark Suite, 2015 (top-down step); Graph500 specification (Kronecker graph)",
     default_size: 4 << 30,
     size_range: "a size that a graph of scale 12 to 31 fits in",

@@ -52,8 +52,8 @@ pub(crate) const ENTRY: Entry = Entry {
 const INFO: WorkloadInfo = WorkloadInfo {
     name: "cc",
     group: "graph",
-    description: "Connected components, by breadth-first searches from each vertex that was not reached yet.",
-    stresses: "Dependent random reads (edge, hash table, vertex) over all of the graph; with several threads, compare-and-swap on what the others use.",
+    description: "Connected components: a breadth-first search from each vertex that no earlier search has reached.",
+    stresses: "Dependent random reads (edge, hash table, vertex) over the whole graph, and with several threads compare-and-swap on shared data.",
     source: "L. Nai et al., GraphBIG, SC 2015: bench_connectedComp",
     default_size: 4 << 30,
     size_range: "a size that a graph of scale 12 to 31 fits in",

@@ -39,8 +39,8 @@ pub(crate) const ENTRY: Entry = Entry {
 const INFO: WorkloadInfo = WorkloadInfo {
     name: "dc",
     group: "graph",
-    description: "Degree centrality: one pass over all edges that counts those into each vertex.",
-    stresses: "Random read-modify-writes that do not depend on one another, beside a walk through all edges in the order in which they were loaded.",
+    description: "Degree centrality: counts the edges into each vertex, in one pass over all edges.",
+    stresses: "Independent random read-modify-writes, and reads of all edges in the order in which they were loaded.",
     source: "L. Nai et al., GraphBIG, SC 2015: bench_degreeCentr",
     default_size: 4 << 30,
     size_range: "a size that a graph of scale 12 to 31 fits in",

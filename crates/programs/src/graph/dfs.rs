@@ -43,8 +43,8 @@ pub(crate) const ENTRY: Entry = Entry {
 const INFO: WorkloadInfo = WorkloadInfo {
     name: "dfs",
     group: "graph",
-    description: "Depth-first searches from random roots, with a stack of vertices to follow.",
-    stresses: "Dependent random reads (edge, hash table, vertex) and hard branches; less locality among the vertices at hand than a search by levels.",
+    description: "Depth-first searches from random roots, with a stack of vertices to visit.",
+    stresses: "Dependent random reads (edge, hash table, vertex) and hard-to-predict branches, with less locality than a breadth-first search.",
     source: "L. Nai et al., GraphBIG, SC 2015: bench_DFS",
     default_size: 4 << 30,
     size_range: "a size that a graph of scale 12 to 31 fits in",

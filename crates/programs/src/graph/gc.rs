@@ -50,8 +50,8 @@ pub(crate) const ENTRY: Entry = Entry {
 const INFO: WorkloadInfo = WorkloadInfo {
     name: "gc",
     group: "graph",
-    description: "Colours vertices in rounds by their random numbers, no two neighbours alike.",
-    stresses: "Random reads of neighbours' colours and numbers that often end after the first: hard branches, and lists that shrink from round to round.",
+    description: "Graph colouring: colours vertices in rounds by random numbers, so that neighbours have different colours.",
+    stresses: "Random reads of neighbours' colours and numbers, hard-to-predict ends of loops, and vertex lists that shrink in each round.",
     source: "L. Nai et al., GraphBIG, SC 2015 (graph colouring); M. Jones, P. Plassmann, A Parallel Graph Coloring Heuristic, 1993",
     default_size: 4 << 30,
     size_range: "a size that a graph of scale 12 to 31 fits in",

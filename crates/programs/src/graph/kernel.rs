@@ -190,6 +190,7 @@ pub struct Extras {
 }
 
 impl Extras {
+    /// No extra memory.
     pub const NONE: Extras = Extras {
         lists: false,
         barriers: false,

@@ -58,8 +58,8 @@ pub(crate) const ENTRY: Entry = Entry {
 const INFO: WorkloadInfo = WorkloadInfo {
     name: "pr",
     group: "graph",
-    description: "PageRank: in each iteration every vertex gives a part of its rank to its neighbours.",
-    stresses: "One random update (push) or read (pull) an edge with nothing to wait for but the edge: many misses at once.",
+    description: "PageRank: in each iteration every vertex distributes its rank among its neighbours.",
+    stresses: "Memory-level parallelism: one random update (push) or read (pull) for each edge, which depends only on the edge.",
     source: "L. Nai et al., GraphBIG, SC 2015 (push, with its layout); S. Beamer et al., The GAP Benchmark Suite, 2015 (pull)",
     default_size: 4 << 30,
     size_range: "a size that a graph of scale 12 to 31 fits in",
@@ -132,7 +132,7 @@ impl Ranks {
 }
 
 #[derive(Clone, Copy)]
-struct Plan {
+struct RankOptions {
     pull: bool,
     iterations: u64,
     converge: bool,
@@ -147,7 +147,7 @@ fn program(values: &Values<'_>, wanted: bool) -> Result<(Code, Arc<Ranks>), Erro
         return Err(values.refuse("direction", "with GraphBIG's layout ranks are pushed"));
     }
     let converge = values.choice("converge", &["yes", "no"], "no")? == "yes";
-    let plan = Plan {
+    let plan = RankOptions {
         pull,
         iterations: values.number_in("iterations", 1..=1 << 32, 20)?,
         converge,
@@ -174,7 +174,7 @@ fn program(values: &Values<'_>, wanted: bool) -> Result<(Code, Arc<Ranks>), Erro
 
 /// Iterations over the ranks.
 struct Iterations {
-    plan: Plan,
+    plan: RankOptions,
     ranks: Arc<Ranks>,
 }
 
@@ -607,7 +607,7 @@ mod tests {
     }
 
     #[test]
-    fn it_stops_when_ranks_hardly_change_if_told_so() {
+    fn with_converge_it_stops_when_ranks_hardly_change() {
         let params = [("scale", "12"), ("converge", "yes"), ("iterations", "100")];
         let (_, _, iterations) = ranks(1, &params);
         assert!((2..60).contains(&iterations), "{iterations}");

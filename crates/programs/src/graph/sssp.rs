@@ -52,8 +52,8 @@ pub(crate) const ENTRY: Entry = Entry {
 const INFO: WorkloadInfo = WorkloadInfo {
     name: "sssp",
     group: "graph",
-    description: "Shortest paths from random roots: by a priority queue (one thread), or by rounds that relax the edges of what has changed (several).",
-    stresses: "Random reads of distances and weights, hard branches, and (one thread) a binary heap whose reads depend on one another.",
+    description: "Shortest paths from random roots: with a priority queue (one thread), or in rounds that relax the edges of changed vertices (several threads).",
+    stresses: "Random reads of distances and weights, hard-to-predict branches, and (one thread) dependent reads of a binary heap.",
     source: "L. Nai et al., GraphBIG, SC 2015 (shortest path)",
     default_size: 4 << 30,
     size_range: "a size that a graph of scale 12 to 31 fits in",

@@ -41,8 +41,8 @@ pub(crate) const ENTRY: Entry = Entry {
 const INFO: WorkloadInfo = WorkloadInfo {
     name: "tc",
     group: "graph",
-    description: "Counts triangles: merges the sorted neighbours of both ends of each edge.",
-    stresses: "Streams through two lists at a time, with a branch in two that nobody can predict; a random access an edge.",
+    description: "Triangle counting: merges the sorted neighbour lists of both ends of each edge.",
+    stresses: "Sequential reads of two lists at a time, unpredictable branches (one in two), and one random access for each edge.",
     source: "L. Nai et al., GraphBIG, SC 2015 (triangle count)",
     default_size: 128 << 20,
     size_range: "a size that a graph of scale 12 to 31 fits in",

@@ -52,7 +52,7 @@ const INFO: WorkloadInfo = WorkloadInfo {
     name: "gups",
     group: "micro",
     description: "Updates random 64-bit words of one large table.",
-    stresses: "TLB reach: in a table far beyond it each update misses the TLBs once, and updates are independent of each other, so walks overlap.",
+    stresses: "TLB reach: in a table far larger than it, each update misses the TLBs once; updates are independent, so their walks overlap.",
     source: "HPC Challenge RandomAccess; S. Plimpton et al., A simple synchronous distributed-memory algorithm for the HPCC RandomAccess benchmark, CLUSTER 2006",
     default_size: 4 << 30,
     size_range: "a power of two from 4KiB to 64TiB",

@@ -68,6 +68,7 @@ pub struct Tables {
 }
 
 impl Tables {
+    /// Address of the table with 2^`power` buckets.
     pub fn at(&self, power: u32) -> u64 {
         self.at[(power - FIRST_POWER) as usize]
     }
@@ -110,20 +111,20 @@ pub struct Counting {
     pub node: u64,
     pub locks: u64,
     pub tables: Tables,
-    pub state: Mutex<State>,
+    pub state: Mutex<CountingState>,
 }
 
 /// Mutable state.
-pub struct State {
+pub struct CountingState {
     /// Number of the next read, or of its reverse complement, to process.
     next: u64,
     pub counts: Counts,
     pub(super) map: Cuckoo,
 }
 
-impl State {
+impl CountingState {
     pub fn new() -> Self {
-        State {
+        CountingState {
             next: 0,
             counts: Counts::default(),
             map: Cuckoo::new(),
@@ -132,10 +133,11 @@ impl State {
 }
 
 impl Counting {
-    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+    fn state(&self) -> std::sync::MutexGuard<'_, CountingState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Counts the k-mers of all reads that this thread takes.
     pub async fn run(&self, t: &mut Thread) {
         let mut bases = Vec::new();
         let threads = self.threads;

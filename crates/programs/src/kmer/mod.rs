@@ -42,7 +42,7 @@ use pagewalk_stream::{Error, Facts, Program};
 use pagewalk_units::{RunOption, text};
 use rand::Rng as _;
 
-use self::code::{Counting, OBJECTS, State};
+use self::code::{Counting, CountingState, OBJECTS};
 pub(super) use self::reads::sequences;
 use self::reads::{Generated, Reads};
 use crate::entry::{Entry, Values};
@@ -61,8 +61,8 @@ pub(crate) const ENTRY: Entry = Entry {
 const INFO: WorkloadInfo = WorkloadInfo {
     name: "kmer",
     group: "science",
-    description: "Counts the k-mers of sequencing reads: one random byte of a large array for each base, changed atomically.",
-    stresses: "TLB reach with one miss a base that nothing overlaps, as each update is a locked instruction.",
+    description: "Counts the k-mers of sequencing reads: for each base, one atomic update of a random byte of a large array.",
+    stresses: "TLB reach: one TLB miss for each base, which overlaps with no other because each update is a locked instruction.",
     source: "A. Subramaniyan et al., GenomicsBench: a benchmark suite for genomics, ISPASS 2021, kmer-cnt; fenderglass/Flye, src/sequence/vertex_index.cpp and kmer.h; libcuckoo 0.3",
     default_size: 9 << 30,
     size_range: "the memory of the counters of k and one read (40KiB with k=8) to 64GiB",
@@ -225,7 +225,7 @@ fn kmer(values: &Values<'_>) -> Result<(Code, Arc<Counting>), Error> {
         node,
         locks,
         tables,
-        state: Mutex::new(State::new()),
+        state: Mutex::new(CountingState::new()),
     });
     let members = stacks.into_iter().map(|stack| (stack, shared.clone()));
     Ok((Code::team(facts, start, heap, members.collect()), shared))

@@ -111,7 +111,7 @@ pub fn sequences(path: &str) -> Result<(Vec<u8>, Vec<usize>), Error> {
     };
     let (mut bases, mut starts) = (Vec::new(), Vec::new());
     let (mut line, mut number) = (Vec::new(), 0u64);
-    let mut state = State::Start;
+    let mut state = ParserState::Start;
     loop {
         line.clear();
         if text.read_until(b'\n', &mut line).map_err(unreadable)? == 0 {
@@ -121,18 +121,18 @@ pub fn sequences(path: &str) -> Result<(Vec<u8>, Vec<usize>), Error> {
         let content = line.trim_ascii_end();
         let refuse = |what: &str| Err(Error::refused(what).at(format!("{path}, line {number}")));
         state = match (state, content.first()) {
-            (State::Quality, _) => State::Start,
+            (ParserState::Quality, _) => ParserState::Start,
             (state, None) => state,
-            (State::Start | State::Fasta, Some(b'>')) => {
+            (ParserState::Start | ParserState::Fasta, Some(b'>')) => {
                 starts.push(bases.len());
-                State::Fasta
+                ParserState::Fasta
             }
-            (State::Start, Some(b'@')) => {
+            (ParserState::Start, Some(b'@')) => {
                 starts.push(bases.len());
-                State::Fastq
+                ParserState::Fastq
             }
-            (State::Start, _) => return refuse("expected a header that begins with > or @"),
-            (State::Fastq, Some(b'+')) => State::Quality,
+            (ParserState::Start, _) => return refuse("expected a header that begins with > or @"),
+            (ParserState::Fastq, Some(b'+')) => ParserState::Quality,
             (state, _) => {
                 if !content.iter().all(u8::is_ascii_alphabetic) {
                     return refuse("expected letters of a sequence");
@@ -158,7 +158,7 @@ pub fn sequences(path: &str) -> Result<(Vec<u8>, Vec<usize>), Error> {
     Ok((bases, starts))
 }
 
-enum State {
+enum ParserState {
     Start,
     Fasta,
     Fastq,

@@ -70,6 +70,7 @@ pub struct Cuckoo {
 }
 
 impl Cuckoo {
+    /// An empty map.
     pub fn new() -> Self {
         Cuckoo {
             power: FIRST_POWER,
@@ -193,6 +194,7 @@ impl Counts {
         *count - 1
     }
 
+    /// All keys with their counts, in ascending order.
     #[cfg(test)]
     pub fn sorted(&self) -> Vec<(u64, u32)> {
         let mut all: Vec<(u64, u32)> = self.0.iter().map(|(k, n)| (*k, *n)).collect();

@@ -13,7 +13,7 @@
 
 use pagewalk_stream::flags;
 
-use super::code::{Counting, FRAME, KMER, State};
+use super::code::{Counting, CountingState, FRAME, KMER};
 use super::table::{BUCKET, Done, FLAGS, LAST_POWER, SLOTS, TAGS, TableSlot, hash, other, tag};
 use crate::thread::{NONE, Thread, Value};
 
@@ -27,7 +27,7 @@ const REHASH: u64 = LOCKING + 0x30;
 const INSERTING: u64 = FRAME + 0xb0;
 
 /// Outcome of an upsert, and the state before it.
-pub(super) struct Step {
+pub(super) struct UpsertStep {
     power: u32,
     slots: [[TableSlot; SLOTS]; 2],
     done: Done,
@@ -43,13 +43,13 @@ struct Key {
 
 impl Counting {
     /// Upserts `kmer` into the map: growth, if any, and then the upsert itself.
-    pub(super) fn upsert(state: &mut State, kmer: u64) -> Vec<Step> {
+    pub(super) fn upsert(state: &mut CountingState, kmer: u64) -> Vec<UpsertStep> {
         let mut steps = Vec::with_capacity(1);
         loop {
             let (power, slots) = (state.map.power, state.map.slots(kmer));
             let done = state.map.upsert(kmer);
             let again = matches!(done, Done::Grown(_));
-            steps.push(Step { power, slots, done });
+            steps.push(UpsertStep { power, slots, done });
             if !again || state.map.power >= LAST_POWER {
                 return steps;
             }
@@ -60,8 +60,8 @@ impl Counting {
         self.locks + 64 * (bucket & 0xffff)
     }
 
-    pub(super) async fn emit(&self, t: &mut Thread, kmer: u64, form: Value, step: Step) {
-        let Step { power, slots, done } = step;
+    pub(super) async fn emit(&self, t: &mut Thread, kmer: u64, form: Value, step: UpsertStep) {
+        let UpsertStep { power, slots, done } = step;
         let key = self.hash(t, kmer, form, power);
         self.lock_two(t, &key);
         let (second, slot, new) = match &done {

@@ -342,7 +342,7 @@ impl Index for Tree {
         self.records[id as usize].key.va()
     }
 
-    fn follow_moves(&mut self) {
+    fn record_moves(&mut self) {
         self.nodes.moves = Some(Vec::new());
     }
 

@@ -85,7 +85,7 @@ pub(super) fn erasing_against_oracle<I: Index>(index: &mut I, requests: &[Reques
     index.begin(&mut heap);
     index.will_erase();
     index.sizes().differ();
-    index.follow_moves();
+    index.record_moves();
     // Per key: record number, length of the value, address of the record.
     let mut oracle: HashMap<u64, (u32, u64, u64)> = HashMap::new();
     for (number, bytes) in requests {

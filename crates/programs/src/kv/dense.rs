@@ -68,7 +68,7 @@ pub struct Dense {
     erases: bool,
     consider_shrink: bool,
     growth: Option<Growth>,
-    /// Recorded moves (see [`Index::follow_moves`]).
+    /// Recorded moves (see [`Index::record_moves`]).
     moves: Option<Vec<Move>>,
 }
 
@@ -161,7 +161,7 @@ impl Dense {
                 let none = self.deleted == 0;
                 e.branch(CODE + 0xc6, CODE + 0x81, 2, none, [deleted, NONE]);
                 if !none {
-                    // The length alone tells other keys from the deleted key. Characters are compared only
+                    // The length alone distinguishes other keys from the deleted key. Characters are compared only
                     // for the latter.
                     let deleted = e.load(CODE + 0xc8, 1, DELETED_KEY + 8, 8, [NONE; 2]);
                     e.branch(CODE + 0xcd, CODE + 0x81, 1, !record.gone, [deleted, length]);
@@ -398,7 +398,7 @@ impl Index for Dense {
         self.records[id as usize].key.va()
     }
 
-    fn follow_moves(&mut self) {
+    fn record_moves(&mut self) {
         self.moves = Some(Vec::new());
     }
 

@@ -17,7 +17,7 @@ use crate::thread::{NONE, Thread};
 /// A requested record.
 struct Wanted {
     number: u64,
-    asked: u32,
+    requests: u32,
     record: Option<(u32, u64)>,
 }
 
@@ -25,7 +25,7 @@ impl<I: Index> Server<I> {
     /// Serves the client's earlier requests.
     pub async fn earlier(&mut self, t: &mut Thread, client: &mut Client) {
         let mut left = client.work.earlier;
-        if self.shortcut.as_ref().is_some_and(|s| s.asks()) {
+        if self.shortcut.as_ref().is_some_and(|s| s.is_in_machine()) {
             let last = left.min(client.keys);
             self.enter(t, client, left - last).await;
             left = last;
@@ -62,14 +62,14 @@ impl<I: Index> Server<I> {
         self.heap.emit_pending(t).await;
         if let Some(shortcut) = &mut self.shortcut {
             for moved in self.indexes[0].moves() {
-                shortcut.follow_quietly::<I>(t, &moved, self.sp).await;
+                shortcut.update_moved_quietly::<I>(t, &moved, self.sp).await;
             }
         }
     }
 
     /// Serves the next `requests`, then inserts their records into the machine's table.
     async fn enter(&mut self, t: &mut Thread, client: &mut Client, requests: u64) {
-        let mut asked = vec![0_u32; client.keys as usize];
+        let mut counts = vec![0_u32; client.keys as usize];
         for _ in 0..requests {
             let wish = client.next();
             let key = self.take(client.work.number(wish.n), wish.kind);
@@ -78,30 +78,30 @@ impl<I: Index> Server<I> {
                 if self.heap.has_pending() {
                     self.heap.emit_pending(t).await;
                 }
-                asked.resize(client.keys as usize, 0);
+                counts.resize(client.keys as usize, 0);
                 // Each moved record is inserted, even if no request names it.
                 for moved in self.indexes[0].moves() {
-                    let asked = &mut asked[moved.id as usize];
-                    *asked = (*asked).max(1);
+                    let count = &mut counts[moved.id as usize];
+                    *count = (*count).max(1);
                 }
             } else {
-                let asked = &mut asked[wish.n as usize];
+                let count = &mut counts[wish.n as usize];
                 // While it grows, Redis moves a bucket at each lookup. A lookup happens for keys that the
                 // table lacks.
-                if *asked == 0 && !self.indexes[0].settled() {
+                if *count == 0 && !self.indexes[0].settled() {
                     self.indexes[0].look(&mut Quiet, &mut self.heap, &key, self.sp);
                 }
-                *asked = asked.saturating_add(1);
+                *count = count.saturating_add(1);
             }
         }
         self.heap.emit_pending(t).await;
-        let mut wanted: Vec<_> = asked
+        let mut wanted: Vec<_> = counts
             .into_iter()
             .zip(0..)
-            .filter(|(asked, _)| *asked > 0)
-            .map(|(asked, n)| Wanted {
+            .filter(|(requests, _)| *requests > 0)
+            .map(|(requests, n)| Wanted {
                 number: client.work.number(n),
-                asked,
+                requests,
                 record: None,
             })
             .collect();
@@ -112,7 +112,7 @@ impl<I: Index> Server<I> {
             let found = self.indexes[0].look(&mut Quiet, &mut self.heap, &key, self.sp);
             w.record = found.map(|f| (f.id, f.record + I::PAIR));
         }
-        wanted.sort_by_key(|w| w.asked);
+        wanted.sort_by_key(|w| w.requests);
         let Some(shortcut) = &mut self.shortcut else {
             return;
         };
@@ -126,8 +126,8 @@ impl<I: Index> Server<I> {
 }
 
 /// Queries the machine's table before the region of interest.
-pub async fn shortcut_query(t: &mut Thread, ask: ShortcutQuery) -> Option<u64> {
-    t.shortcut_query(0x3000, 1, ask, [NONE; 2]).1.await
+pub async fn shortcut_query(t: &mut Thread, query: ShortcutQuery) -> Option<u64> {
+    t.shortcut_query(0x3000, 1, query, [NONE; 2]).1.await
 }
 
 /// Query that inserts the address `va` of the record for `integer`.

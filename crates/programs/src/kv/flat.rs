@@ -77,7 +77,7 @@ pub struct Flat {
     left: usize,
     counter: u64,
     growth: Option<growth::Growth>,
-    /// Recorded moves (see [`Index::follow_moves`]).
+    /// Recorded moves (see [`Index::record_moves`]).
     moves: Option<Vec<Move>>,
 }
 
@@ -478,7 +478,7 @@ impl Index for Flat {
         self.records[id as usize].key.va()
     }
 
-    fn follow_moves(&mut self) {
+    fn record_moves(&mut self) {
         self.moves = Some(Vec::new());
     }
 

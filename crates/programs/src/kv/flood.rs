@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_take_forever_is_not_tried() {
+    fn infeasible_floods_are_not_tried() {
         assert!(!is_feasible(FastHash::SipHash, 1, 1));
         assert!(!is_feasible(FastHash::Xxh3, 23, 1000));
         assert!(is_feasible(FastHash::Djb2, 23, 10_000_000));

@@ -14,9 +14,11 @@ pub const SHORTCUT: u64 = DATA + 0x1800;
 pub const ARENA: u64 = DATA + 0x2000;
 /// Buffer for the values of GETs. Behind it lies the position of the next value.
 pub const REPLIES: u64 = DATA + 0x4000;
+/// Address of the position of the next value.
 pub const REPLIES_AT: u64 = REPLIES + BUFFER;
 /// Buffer of requests. Behind it lie the position of the next request and their end.
 pub const REQUESTS: u64 = DATA + 0x1_5000;
+/// Address of the position of the next request.
 pub const REQUESTS_AT: u64 = REQUESTS + BUFFER;
 /// Bytes of each buffer.
 pub const BUFFER: u64 = 64 << 10;

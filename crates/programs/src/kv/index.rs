@@ -218,7 +218,7 @@ pub trait Index: Send + Sync + 'static {
     }
 
     /// Starts to record moves of records.
-    fn follow_moves(&mut self) {}
+    fn record_moves(&mut self) {}
 
     /// Takes the recorded moves, in order.
     fn moves(&mut self) -> Vec<Move> {
@@ -231,7 +231,7 @@ pub trait Index: Send + Sync + 'static {
     /// Continues an incomplete [`entry`](Self::entry) by one step of its growth.
     fn proceed<E: Emit>(&mut self, e: &mut E, heap: &mut Heap, sp: u64) -> IndexStep;
 
-    /// Announces that keys will be erased. Called before the first insertion.
+    /// Prepares for erasures of keys. Called before the first insertion.
     fn will_erase(&mut self) {}
 
     /// Removes the record of `key` and frees its memory. Returns its number and address, `None` if there is none.

@@ -309,7 +309,7 @@ pub fn assign_more<E: Emit>(
     e.branch(code + 0x92, code + 0x190, 3, false, [NONE; 2]);
     e.load(code + 0x94, 1, frame, 8, [NONE; 2]);
     memcpy(e, (code + 0x9b, 2), (at, ready), from, bytes, frame);
-    // No characters follow the replaced ones. Only separately allocated characters are freed.
+    // The replaced characters are the last ones. Only separately allocated characters are freed.
     e.load(code + 0xa0, 1, frame + 8, 8, [NONE; 2]);
     e.branch(code + 0xa5, code + 0xd0, 1, false, [NONE; 2]);
     let before = e.load(code + 0xd0, 1, object.0, 8, [object.1, NONE]);

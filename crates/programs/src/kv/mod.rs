@@ -47,8 +47,8 @@ const MOST_KEYS: u64 = 100_000_000;
 pub(crate) const HASH: Entry = Entry {
     info: info(
         "kv-hash",
-        "GETs and SETs over std::unordered_map, a hash table whose records hang in chains.",
-        "A dependent chain of five pages a GET: bucket, node before, node, key and value.",
+        "GETs and SETs on std::unordered_map, a chained hash table.",
+        "A dependent chain of five pages for each GET: bucket, preceding node, node, key and value.",
         "libstdc++ of gcc 12; requests of YCSB",
     ),
     build: |values| program(values, hash::Hash::footprint, hash::Hash::new),
@@ -57,8 +57,8 @@ pub(crate) const HASH: Entry = Entry {
 pub(crate) const MAP: Entry = Entry {
     info: info(
         "kv-map",
-        "GETs and SETs over std::map, a red-black tree.",
-        "A dependent chain of one or two pages a level: about 25 levels of 10 million keys.",
+        "GETs and SETs on std::map, a red-black tree.",
+        "A dependent chain of one or two pages for each level: about 25 levels with 10 million keys.",
         "libstdc++ of gcc 12; requests of YCSB",
     ),
     build: |values| program(values, map::Map::footprint, map::Map::new),
@@ -67,8 +67,8 @@ pub(crate) const MAP: Entry = Entry {
 pub(crate) const DENSE: Entry = Entry {
     info: info(
         "kv-dense",
-        "GETs and SETs over google::dense_hash_map, a hash table with open addressing.",
-        "A chain of three pages a GET: slot, key and value; growing copies every text.",
+        "GETs and SETs on google::dense_hash_map, a hash table with open addressing.",
+        "A dependent chain of three pages for each GET (slot, key and value); growth copies every string.",
         "sparsehash 2.0.3; requests of YCSB",
     ),
     build: |values| program(values, dense::Dense::footprint, dense::Dense::new),
@@ -77,8 +77,8 @@ pub(crate) const DENSE: Entry = Entry {
 pub(crate) const BTREE: Entry = Entry {
     info: info(
         "kv-btree",
-        "GETs and SETs over absl::btree_map, a B-tree with four records a node.",
-        "A dependent chain of a node and the keys in it a level: about 12 levels of 10 million keys.",
+        "GETs and SETs on absl::btree_map, a B-tree with four records in each node.",
+        "A dependent chain of a node and its keys for each level: about 12 levels with 10 million keys.",
         "Abseil 20220623; requests of YCSB",
     ),
     build: |values| program(values, btree::Tree::footprint, btree::Tree::new),
@@ -87,8 +87,8 @@ pub(crate) const BTREE: Entry = Entry {
 pub(crate) const FLAT: Entry = Entry {
     info: info(
         "kv-flat",
-        "GETs and SETs over absl::flat_hash_map, a SwissTable: 16 control bytes are compared at once.",
-        "A chain of four pages a GET: control bytes, slot, key and value; growing moves every slot.",
+        "GETs and SETs on absl::flat_hash_map, a SwissTable, which compares 16 control bytes at once.",
+        "A dependent chain of four pages for each GET (control bytes, slot, key and value); growth moves every slot.",
         "Abseil 20220623; requests of YCSB",
     ),
     build: |values| program(values, flat::Flat::footprint, flat::Flat::new),
@@ -97,8 +97,8 @@ pub(crate) const FLAT: Entry = Entry {
 pub(crate) const REDIS: Entry = Entry {
     info: info(
         "kv-redis",
-        "GETs and SETs over Redis's dictionary, with its strings and objects.",
-        "A dependent chain of six pages a GET: bucket, entry, key, object and value; SETs free and allocate.",
+        "GETs and SETs on Redis's dictionary, with its strings and objects.",
+        "A dependent chain of six pages for each GET (bucket, entry, key, object and value); SETs free and allocate.",
         "Redis 5.0.7; requests of YCSB",
     ),
     build: |values| program(values, redis::Dictionary::footprint, redis::Dictionary::new),
@@ -255,7 +255,7 @@ fn fast_hash(values: &Values<'_>) -> Result<FastHash, Error> {
     Ok(hash.map_or(FastHash::Xxh3, |h| h.1))
 }
 
-/// The numbers of `count` colliding keys, if the user asked for them.
+/// The numbers of `count` colliding keys, if an option requests them.
 fn flood(values: &Values<'_>, count: u64) -> Result<Vec<u64>, Error> {
     let bits = values.number_in("flood", 0..=flood::MOST_BITS, 0)?;
     if bits == 0 {
@@ -384,7 +384,7 @@ fn program<I: Index>(
     }
     if earlier > 0 && (deletes > 0 || resize || indexes > 1) {
         let why = text![
-            "not with deletes=, resize=yes or indexes=2; pass over requests (",
+            "not with deletes=, resize=yes or indexes=2; fast-forward requests instead (",
             RunOption::SkipRequests,
             ")"
         ];

@@ -24,9 +24,11 @@ use crate::thread::NONE;
 
 /// Slots of a node (`kNodeSlots`): more than the 3 that fit 256 bytes.
 pub const SLOTS: usize = 4;
+/// Bytes of a slot.
 pub const SLOT_BYTES: u64 = 64;
 /// Bytes before the first slot: the parent, then position, start, finish and capacity as one byte each.
 pub const HEADER_BYTES: u64 = 16;
+/// No node.
 pub const NIL: u32 = u32::MAX;
 
 /// A node. `number` and `id` are those of its records.
@@ -49,7 +51,7 @@ pub struct Nodes {
     all: Records<Node>,
     pub root: u32,
     pub rightmost: u32,
-    /// Recorded moves (see [`Index::follow_moves`](super::index::Index::follow_moves)).
+    /// Recorded moves (see [`Index::record_moves`](super::index::Index::record_moves)).
     pub moves: Option<Vec<Move>>,
 }
 
@@ -67,15 +69,18 @@ impl Default for Nodes {
 const CODE: u64 = 0x2000;
 
 impl Nodes {
+    /// The node with this number.
     pub fn get(&self, node: u32) -> &Node {
         &self.all[node as usize]
     }
 
+    /// Number of nodes ever allocated.
     #[cfg(test)]
     pub fn len(&self) -> usize {
         self.all.len()
     }
 
+    /// Address of the node with this number.
     #[inline(always)]
     pub fn va(&self, node: u32) -> u64 {
         self.all[node as usize].at.va()

@@ -37,6 +37,7 @@ impl<T> Records<T> {
         self.all.len() - self.free.len()
     }
 
+    /// True if there is no record.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -46,6 +47,7 @@ impl<T> Records<T> {
         self.all.get(id as usize)
     }
 
+    /// The records in use, with their numbers.
     #[cfg(test)]
     pub fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
         let free: std::collections::HashSet<u32> = self.free.iter().copied().collect();

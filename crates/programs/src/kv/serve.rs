@@ -237,7 +237,7 @@ impl<I: Index> Server<I> {
     pub async fn run(mut self, mut t: Thread, work: Work, rng: pagewalk_units::Rng) {
         t.enter().await;
         if work.touch == Touch::Stores {
-            self.heap.follow_merges();
+            self.heap.record_merges();
             self.heap.emit_pending_untouched(&mut t).await;
             for n in 0..work.keys {
                 for which in 0..work.indexes {
@@ -265,16 +265,16 @@ impl<I: Index> Server<I> {
             self.heap.emit_pending(&mut t).await;
         }
         if self.shortcut.is_some() {
-            self.indexes.iter_mut().for_each(Index::follow_moves);
+            self.indexes.iter_mut().for_each(Index::record_moves);
         }
-        // The buffer of requests is read anew.
+        // The buffer of requests is read from its start again.
         self.request = 0;
         let mut left = work.operations;
         let Some(mut client) = Client::new(work, self.value, rng) else {
             return t.begin(1).await;
         };
         self.earlier(&mut t, &mut client).await;
-        self.heap.follow_merges();
+        self.heap.record_merges();
         t.begin(1).await;
         let (mut kinds, mut numbers) = ([(CommandKind::Get, 0); AHEAD], [0; AHEAD]);
         while left > 0 {
@@ -330,8 +330,8 @@ impl<I: Index> Server<I> {
         }
     }
 
-    /// Serves a SET of `bytes`. `asked`: it is a request of the client, not part of the load.
-    async fn set(&mut self, t: &mut Thread, of: (usize, u64), bytes: u64, asked: bool) {
+    /// Serves a SET of `bytes`. `counted`: it is a request of the client, not part of the load.
+    async fn set(&mut self, t: &mut Thread, of: (usize, u64), bytes: u64, counted: bool) {
         let (n, number) = of;
         let from = self.next_request(t, CommandKind::Set(bytes));
         let key = self.key_of(number, from);
@@ -343,7 +343,7 @@ impl<I: Index> Server<I> {
                 t.pause().await;
             }
             if let Some(shortcut) = &mut self.shortcut {
-                follow(shortcut, t, (index, n), sp).await;
+                reinsert_moved(shortcut, t, (index, n), sp).await;
             }
             match step {
                 IndexStep::More => step = on!(n, t, e => index.proceed(e, heap, sp)),
@@ -353,7 +353,7 @@ impl<I: Index> Server<I> {
         let from = ((from + HEAD, NONE), bytes);
         on!(n, t, e => index.write(e, heap, &found, from, sp));
         self.consolidate(t).await;
-        if asked {
+        if counted {
             t.request();
         }
         if t.full() {
@@ -375,7 +375,7 @@ impl<I: Index> Server<I> {
             if let Some(gone) = gone {
                 shortcut.forget::<I>(n, &gone);
             }
-            follow(shortcut, t, (index, n), sp).await;
+            reinsert_moved(shortcut, t, (index, n), sp).await;
             // Jumps back to the loop, after the reinsertion of moved records.
             t.jump(0x7e0, 0, 1, pagewalk_stream::flags::TAKEN, [NONE; 2]);
         }
@@ -545,14 +545,14 @@ impl<I: Index> Server<I> {
 }
 
 /// Reinserts each moved record into the shortcut.
-async fn follow<I: Index>(
+async fn reinsert_moved<I: Index>(
     shortcut: &mut Shortcut,
     t: &mut Thread,
     (index, n): (&mut I, usize),
     sp: u64,
 ) {
     for moved in index.moves() {
-        shortcut.follow(t, (&*index, n), &moved, sp).await;
+        shortcut.update_moved(t, (&*index, n), &moved, sp).await;
         if t.full() {
             t.pause().await;
         }

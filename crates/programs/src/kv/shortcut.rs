@@ -134,7 +134,7 @@ impl Places {
         }
     }
 
-    fn follow(&mut self, id: (u32, u8), number: u64, (from, to): (u64, u64)) {
+    fn relocate(&mut self, id: (u32, u8), number: u64, (from, to): (u64, u64)) {
         self.forget(id, from);
         self.0.insert(to, (id, number));
     }
@@ -147,7 +147,7 @@ pub struct Shortcut {
     id: Option<u64>,
     /// True if several indexes have no identifiers: the owner of a record with the right key has to be
     /// checked.
-    asks_owner: bool,
+    checks_owner: bool,
     places: Places,
 }
 
@@ -165,7 +165,7 @@ impl Shortcut {
             table,
             hash: choice.hash,
             id: choice.id,
-            asks_owner: choice.indexes > 1 && choice.id.is_none(),
+            checks_owner: choice.indexes > 1 && choice.id.is_none(),
             places: Places::default(),
         }
     }
@@ -219,7 +219,7 @@ impl Shortcut {
             Table::Slb(slb) => slb.find(t, indexes, &self.places, key, integer, sp),
             Table::Rows(rows) => rows.find(t, indexes, &self.places, key, integer, sp),
         };
-        let known = known.filter(|k| !self.asks_owner || owns(t, indexes, n, k));
+        let known = known.filter(|k| !self.checks_owner || owns(t, indexes, n, k));
         debug_assert!(known.is_none_or(|k| k.owner == n));
         let answer = known.map_or(NONE, |k| k.at);
         t.branch(CODE + 0x24, 0x500, 2, known.is_none(), [answer, NONE]);
@@ -300,7 +300,7 @@ impl Shortcut {
     }
 
     /// Updates the row of a moved record.
-    pub async fn follow<I: Index>(
+    pub async fn update_moved<I: Index>(
         &mut self,
         t: &mut Thread,
         (index, n): (&I, usize),
@@ -312,7 +312,7 @@ impl Shortcut {
         }
         let (from, to) = (moved.from + I::PAIR, moved.to + I::PAIR);
         let id = (moved.id, n as u8);
-        self.places.follow(id, moved.number, (from, to));
+        self.places.relocate(id, moved.number, (from, to));
         t.load(MOVED, 1, to + 8, 8, [NONE; 2]);
         let text = t.load(MOVED + 0x5, 1, to, 8, [NONE; 2]);
         let hashed = self.integer(t, MOVED + 0xa, (index.key_text(moved.id), text), sp);
@@ -320,7 +320,7 @@ impl Shortcut {
         t.load(MOVED + 0xf, 1, sp + TABLE_LOCAL, 8, [NONE; 2]);
         let site = MOVED + 0x1c;
         match &mut self.table {
-            Table::Slb(slb) => slb.follow(t, site, integer, (from, to), sp),
+            Table::Slb(slb) => slb.update_moved(t, site, integer, (from, to), sp),
             _ => self.insert(t, site, integer, (to, NONE), sp).await,
         }
     }

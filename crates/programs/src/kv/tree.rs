@@ -31,6 +31,7 @@ pub(super) const HEADER: u64 = MAP + 8;
 pub(super) const PARENT: u64 = 8;
 pub(super) const CHILD: [u64; 2] = [16, 24];
 
+/// A node, which is also a record.
 pub(super) struct Node {
     pub number: u64,
     pub child: [u32; 2],
@@ -53,15 +54,19 @@ impl Node {
             value: Place::default(),
         }
     }
+    /// Number of the parent.
     pub fn parent(&self) -> u32 {
         self.parent & !RED
     }
+    /// True if the node is red.
     pub fn is_red(&self) -> bool {
         self.parent & RED != 0
     }
+    /// Changes the parent and keeps the colour.
     pub fn set_parent(&mut self, parent: u32) {
         self.parent = self.parent & RED | parent;
     }
+    /// Changes the colour and keeps the parent.
     pub fn set_red(&mut self, red: bool) {
         self.parent = self.parent() | if red { RED } else { 0 };
     }

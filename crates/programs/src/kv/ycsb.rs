@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn zipfian_and_latest_follow_the_formula() {
+    fn zipfian_and_latest_are_as_the_formula_says() {
         let (keys, draws) = (500, 1_000_000);
         let law_of_500 = law(keys);
         let counts = shares(&mut Chooser::new("zipfian", keys).unwrap(), keys, draws);
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn latest_follows_new_keys() {
+    fn latest_prefers_new_keys() {
         let mut chooser = Chooser::new("latest", 1000).unwrap();
         let mut rng = pagewalk_units::rng(1, "test.ycsb");
         let newest = |chooser: &mut Chooser, keys, rng: &mut _| {

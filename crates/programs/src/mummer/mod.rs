@@ -10,7 +10,7 @@
 //! }
 //! ```
 //!
-//! For each letter of the query the program follows a suffix link, descends along known letters, and
+//! For each letter of the query the program chases a suffix link, descends along known letters, and
 //! compares. Each step is a chain of dependent loads: a node or leaf, its brothers until the letter matches,
 //! and the text of the node's string. `tree.rs` has the tree's layout, `code.rs` the instructions.
 
@@ -57,7 +57,7 @@ const INFO: WorkloadInfo = WorkloadInfo {
     name: "mummer",
     group: "science",
     description: "Matches a query sequence against the suffix tree of a reference, letter by letter.",
-    stresses: "Latency: chains of dependent reads of a tree and a text far larger than TLBs and caches, about three a letter.",
+    stresses: "Latency: chains of dependent reads of a tree and a text far larger than TLBs and caches, about three for each letter.",
     source: "S. Kurtz et al., Versatile and open software for comparing large genomes, Genome Biology 2004; mummer 3, src/kurtz/streesrc and mm3src/findmumcand.c",
     default_size: 128 << 20,
     size_range: "64KiB to 4GiB, with word=8 to 8GiB (host memory is about as much, or twice)",

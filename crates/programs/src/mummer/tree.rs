@@ -21,6 +21,7 @@ pub const NONE: u32 = u32::MAX;
 const LEAF: u32 = 1 << 31;
 /// Words per small and large inner node.
 pub const SMALL: u64 = 3;
+/// Words of a large inner node.
 pub const LARGE: u64 = 5;
 
 /// A child: a leaf or an inner node.

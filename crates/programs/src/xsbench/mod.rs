@@ -49,7 +49,7 @@ const INFO: WorkloadInfo = WorkloadInfo {
     name: "xsbench",
     group: "science",
     description: "Looks up cross sections: a binary search in one large grid, then two points in the grid of each of 4 to 321 nuclides.",
-    stresses: "TLB reach with independent misses: each nuclide of a lookup is one page of the index row and one page of its own grid.",
+    stresses: "TLB reach with independent misses: each nuclide of a lookup accesses one page of the index row and one page of its own grid.",
     source: "J. Tramm et al., XSBench: the development and verification of a performance abstraction for Monte Carlo reactor analysis, PHYSOR 2014; ANL-CESAR/XSBench v20, openmp-threading",
     default_size: 355 * POINTS * (48 + 8 + 4 * 355),
     size_range: "1MiB to 64TiB",

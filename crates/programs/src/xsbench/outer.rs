@@ -129,6 +129,7 @@ impl Pick {
 }
 
 impl Work {
+    /// Looks up cross sections until none is left.
     pub async fn run(self, t: &mut Thread, shared: &Simulation) {
         // The callers' frames with the simulation's data. Then return address, six registers, and the
         // function's own frame.
@@ -195,7 +196,7 @@ impl Work {
             }
             energy = lcg(state);
             state = lcg(energy);
-            // Both numbers are computed from the seed in parallel. The conversions follow.
+            // Both numbers are computed from the seed in parallel. The conversions come after that.
             seed = t.compute(0x3548, 14, 10, [seed, NONE]);
             at = seed.plus(3);
             t.branch(0x3559, 0x36ea, 4, false, [seed.plus(11), NONE]);

@@ -13,6 +13,7 @@ use pagewalk_stream::{Batch, End, Event, Op, OpClass, Program};
 
 use crate::waits::Waits;
 
+/// Options of a built-in program.
 pub fn options(size: Option<u64>, threads: u32, seed: u64, params: &[(&str, &str)]) -> Options {
     Options {
         size_bytes: size,
@@ -27,7 +28,7 @@ pub fn options(size: Option<u64>, threads: u32, seed: u64, params: &[(&str, &str
 
 /// Output of one thread: its ops and events.
 #[derive(Default, PartialEq, Debug)]
-pub struct Given {
+pub struct ThreadOutput {
     /// Ops in program order.
     pub ops: Vec<Op>,
     /// Events, each with the number of ops before it.
@@ -38,8 +39,8 @@ pub struct Given {
 pub fn run(
     program: &mut dyn Program,
     mut pick: impl FnMut(&[u32]) -> usize,
-) -> BTreeMap<u32, Given> {
-    let mut given = BTreeMap::from([(0, Given::default())]);
+) -> BTreeMap<u32, ThreadOutput> {
+    let mut given = BTreeMap::from([(0, ThreadOutput::default())]);
     let mut live = vec![0u32];
     let mut batch = Batch::new();
     let mut waits = Waits::default();
@@ -60,7 +61,7 @@ pub fn run(
                 mine.events.push((mine.ops.len(), event.clone()));
                 if let Event::Spawn { thread } = event {
                     live.push(thread);
-                    given.insert(thread, Given::default());
+                    given.insert(thread, ThreadOutput::default());
                 }
             }
             End::Exit => live.retain(|t| *t != thread),
@@ -70,22 +71,25 @@ pub fn run(
     given
 }
 
+/// Chooses the first runnable thread.
 pub fn first(_: &[u32]) -> usize {
     0
 }
 
-pub fn mappings(given: &BTreeMap<u32, Given>) -> Vec<(u64, u64)> {
+/// Mappings that the first thread makes: start and end of each.
+pub fn mappings(given: &BTreeMap<u32, ThreadOutput>) -> Vec<(u64, u64)> {
     maps_of(&given[&0]).collect()
 }
 
-fn maps_of(given: &Given) -> impl Iterator<Item = (u64, u64)> {
+fn maps_of(given: &ThreadOutput) -> impl Iterator<Item = (u64, u64)> {
     given.events.iter().filter_map(|(_, e)| match e {
         Event::Map { at, bytes, .. } => Some((at.0, at.0 + bytes)),
         _ => None,
     })
 }
 
-pub fn check_stream(given: &BTreeMap<u32, Given>) {
+/// Checks that dependences and addresses of all ops are valid.
+pub fn check_stream(given: &BTreeMap<u32, ThreadOutput>) {
     let mut maps: Vec<_> = given.values().flat_map(maps_of).collect();
     maps.sort_unstable();
     // Adjacent mappings, such as growth by `brk`, are merged.

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use crate::common::{Given, check_stream, first, mappings, options, run};
+use crate::common::{ThreadOutput, check_stream, first, mappings, options, run};
 use pagewalk_programs::build;
 use pagewalk_stream::{Batch, Event, Op, OpClass, flags};
 
@@ -40,7 +40,7 @@ fn gups_gives_17_instructions_an_update_and_7_a_round() {
 }
 
 #[test]
-fn gups_updates_follow_the_generator_and_depend_on_it() {
+fn gups_updates_are_those_of_the_generator_and_depend_on_it() {
     let options = options(Some(1 << 30), 1, 1, &[("updates", "3000")]);
     let given = run(build("gups", &options).unwrap().as_mut(), first);
     let ops = &given[&0].ops;
@@ -237,7 +237,7 @@ struct Arrays {
     queue: (u64, u64),
 }
 
-fn arrays(given: &BTreeMap<u32, Given>) -> Arrays {
+fn arrays(given: &BTreeMap<u32, ThreadOutput>) -> Arrays {
     let maps = mappings(given);
     Arrays {
         offsets: maps[2],
@@ -439,7 +439,7 @@ fn bfs_branches_and_dependences_are_those_of_the_search() {
 }
 
 #[test]
-fn each_threads_stream_is_the_same_in_any_order_of_asking() {
+fn each_threads_stream_is_the_same_in_any_order_of_fills() {
     for (name, params) in [
         ("gups", vec![("updates", "5000")]),
         (

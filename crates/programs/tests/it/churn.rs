@@ -112,7 +112,7 @@ fn every_query_reads_what_it_appended_and_what_is_left() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused() {
+fn invalid_options_are_refused() {
     for (size, params) in [
         (1024, vec![]),
         (1 << 20, vec![("arena", "2MiB")]),

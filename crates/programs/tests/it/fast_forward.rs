@@ -134,11 +134,11 @@ fn check(
             break;
         }
     }
-    assert!(skipped > 1000, "{what}: {skipped} were passed over");
+    assert!(skipped > 1000, "{what}: {skipped} were fast-forwarded");
 }
 
 #[test]
-fn nothing_is_lost_of_what_is_passed_over() {
+fn fast_forwarding_loses_no_work_and_no_touch() {
     for info in workloads() {
         // All of it; a number of instructions that ends within a batch; a number of requests.
         check(info.name, &[], 300, (u64::MAX, u64::MAX));
@@ -152,7 +152,7 @@ fn nothing_is_lost_of_what_is_passed_over() {
 /// Rows of a graph are skipped in bulk, up to the end of a batch or of the budget: in the middle of a vertex,
 /// of a long row, or of the other loop.
 #[test]
-fn what_is_passed_over_at_once_is_not_too_much() {
+fn rows_skipped_in_bulk_end_within_the_budget() {
     let all = u64::MAX;
     for params in [
         &[("scale", "12")][..],
@@ -174,7 +174,7 @@ fn what_is_passed_over_at_once_is_not_too_much() {
     }
 }
 
-/// Freed memory has to be touched again. Shortcut queries are answered.
+/// Freed memory has to be touched again. Shortcut queries get results.
 #[test]
 fn changes_and_questions_are_seen() {
     for name in [

@@ -13,7 +13,7 @@ const KERNELS: [(&str, (&str, &str), bool); 4] = [
 ];
 
 #[test]
-fn each_threads_stream_is_the_same_in_any_order_of_asking() {
+fn each_threads_stream_is_the_same_in_any_order_of_fills() {
     for (name, repeats, parallel) in KERNELS {
         for threads in if parallel { vec![1, 3, 16] } else { vec![1] } {
             let params = [

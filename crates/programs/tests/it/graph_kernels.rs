@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::io::Write as _;
 
-use crate::common::{Given, check_stream, run};
+use crate::common::{ThreadOutput, check_stream, run};
 use pagewalk_programs::{Options, build};
 use pagewalk_stream::{Event, OpClass, flags};
 
@@ -13,7 +13,7 @@ fn options(threads: u32, seed: u64, params: &[(&str, &str)]) -> Options {
 }
 
 /// The first thread touches no memory before it is mapped or after it is unmapped.
-fn check_order(given: &BTreeMap<u32, Given>) {
+fn check_order(given: &BTreeMap<u32, ThreadOutput>) {
     let mine = &given[&0];
     let mut events = mine.events.iter().peekable();
     let mut mapped: BTreeMap<u64, u64> = BTreeMap::new();
@@ -42,7 +42,7 @@ fn check_order(given: &BTreeMap<u32, Given>) {
 }
 
 /// An address always holds the same instruction.
-fn check_addresses(given: &BTreeMap<u32, Given>) {
+fn check_addresses(given: &BTreeMap<u32, ThreadOutput>) {
     for mine in given.values() {
         let mut kinds: BTreeMap<u64, OpClass> = BTreeMap::new();
         for op in mine.ops.iter().filter(|o| o.insns > 0) {
@@ -56,7 +56,7 @@ fn check_addresses(given: &BTreeMap<u32, Given>) {
     }
 }
 
-fn instructions(given: &BTreeMap<u32, Given>) -> u64 {
+fn instructions(given: &BTreeMap<u32, ThreadOutput>) -> u64 {
     let ops = given.values().flat_map(|g| &g.ops);
     ops.map(|o| u64::from(o.insns)).sum()
 }
@@ -85,7 +85,7 @@ fn runs() -> Vec<(&'static str, Vec<(&'static str, &'static str)>)> {
 }
 
 #[test]
-fn each_threads_stream_is_the_same_in_any_order_of_asking() {
+fn each_threads_stream_is_the_same_in_any_order_of_fills() {
     for (name, mut params) in runs() {
         if name != "sssp" {
             params.push(("degree", "4"));

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::common::{Given, check_stream, first, options, run};
+use crate::common::{ThreadOutput, check_stream, first, options, run};
 use pagewalk_programs::build;
 use pagewalk_stream::{Event, Op, OpClass};
 
@@ -59,7 +59,7 @@ const CASES: [Case; 11] = [
     ),
 ];
 
-fn given(case: &Case, more: &[(&str, &str)]) -> Given {
+fn given(case: &Case, more: &[(&str, &str)]) -> ThreadOutput {
     let (name, size, threads, params) = *case;
     let params = [params, more].concat();
     let options = options(size, threads, 5, &params);
@@ -76,7 +76,7 @@ fn given(case: &Case, more: &[(&str, &str)]) -> Given {
 }
 
 /// Pages populated without simulated time, in order.
-fn populated(given: &Given) -> Vec<u64> {
+fn populated(given: &ThreadOutput) -> Vec<u64> {
     let pages = given.events.iter().filter_map(|(_, e)| match e {
         Event::Populate { at, bytes } => Some(at.0 >> 12..(at.0 + bytes) >> 12),
         _ => None,
@@ -85,7 +85,7 @@ fn populated(given: &Given) -> Vec<u64> {
     pages.flatten().filter(|p| seen.insert(*p)).collect()
 }
 
-fn at(given: &Given, event: &Event) -> usize {
+fn at(given: &ThreadOutput, event: &Event) -> usize {
     let mut found = given.events.iter().filter(|e| e.1 == *event);
     let place = found.next().expect("the event is there").0;
     assert_eq!(found.next(), None, "once");
@@ -110,7 +110,7 @@ fn same(name: &str, found: impl IntoIterator<Item = u64>, pages: &[u64]) -> bool
 }
 
 #[test]
-fn what_is_left_is_touched_page_by_page_in_the_programs_order() {
+fn pages_that_are_not_populated_are_touched_in_program_order() {
     for case in &CASES {
         let name = case.0;
         let whole = given(case, &[]);
@@ -178,7 +178,7 @@ fn threads_share_what_is_initialised_in_bulk() {
         let options = options(None, 3, 5, &params);
         let given = run(build("gc", &options).unwrap().as_mut(), first);
         check_stream(&given);
-        let begins = |g: &Given| g.events.iter().filter(|e| e.1 == Event::RoiBegin).count();
+        let begins = |g: &ThreadOutput| g.events.iter().filter(|e| e.1 == Event::RoiBegin).count();
         assert_eq!(given.values().map(begins).sum::<usize>(), 1);
         [0, 1, 2].map(|thread| populated(&given[&thread]).len() as u64)
     };

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::common::{Given, check_stream, first, options, run};
+use crate::common::{ThreadOutput, check_stream, first, options, run};
 use pagewalk_programs::build;
 use pagewalk_stream::{Batch, End, Event, Op, OpClass, flags};
 
@@ -11,7 +11,7 @@ const PROGRAMS: [&str; 6] = [
     "kv-hash", "kv-dense", "kv-map", "kv-btree", "kv-flat", "kv-redis",
 ];
 
-fn give(name: &str, seed: u64, params: &[(&str, &str)]) -> BTreeMap<u32, Given> {
+fn give(name: &str, seed: u64, params: &[(&str, &str)]) -> BTreeMap<u32, ThreadOutput> {
     run(
         build(name, &options(None, 1, seed, params))
             .unwrap()
@@ -21,7 +21,7 @@ fn give(name: &str, seed: u64, params: &[(&str, &str)]) -> BTreeMap<u32, Given> 
 }
 
 /// Ops in the region of interest.
-fn measured(given: &BTreeMap<u32, Given>) -> &[Op] {
+fn measured(given: &BTreeMap<u32, ThreadOutput>) -> &[Op] {
     let given = &given[&0];
     let at = |event: Event| given.events.iter().find(|e| e.1 == event).unwrap().0;
     &given.ops[at(Event::RoiBegin)..at(Event::RoiEnd)]

@@ -197,7 +197,7 @@ fn each_is_refused_with_its_reason() {
 }
 
 #[test]
-fn what_is_nearly_refused_is_accepted() {
+fn options_just_within_their_limits_are_accepted() {
     let reads = file(">a\nACGTACGTACGTACGTACGTACGTACGTACGTACGT\n");
     let weighted = file("0 1 5\n1 2 7\n");
     let of = |f: &tempfile::NamedTempFile| f.path().to_str().unwrap().to_owned();

@@ -59,20 +59,20 @@ fn a_program_whose_requests_are_regions_marks_none() {
 
 /// Two threads that query the squares of numbers and record the results.
 #[test]
-fn a_thread_that_asks_goes_on_with_the_answer() {
-    let told = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+fn a_thread_with_a_query_continues_with_its_result() {
+    let results = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
     let mut code = Code::new(Facts::default(), Touch::Never);
     for thread in 0..2u64 {
-        let told = told.clone();
+        let results = results.clone();
         code.thread(0x10_0000, move |mut t| async move {
             t.begin(if thread == 0 { 2 } else { 1 }).await;
             for integer in 0..3 {
-                let ask = ShortcutQuery::LoadVa {
+                let query = ShortcutQuery::LoadVa {
                     integer: 10 * thread + integer,
                 };
-                let (value, asking) = t.shortcut_query(0x10, 2, ask, [NONE; 2]);
-                let reply = asking.await;
-                told.lock().unwrap().push((thread, reply));
+                let (value, result) = t.shortcut_query(0x10, 2, query, [NONE; 2]);
+                let reply = result.await;
+                results.lock().unwrap().push((thread, reply));
                 t.branch(0x14, 0x20, 1, reply.is_some(), [value, NONE]);
                 t.request();
             }
@@ -80,7 +80,7 @@ fn a_thread_that_asks_goes_on_with_the_answer() {
     }
     let mut batch = Batch::new();
     let mut live = vec![0];
-    let (mut asked, mut requests) = (0, 0);
+    let (mut queries, mut requests) = (0, 0);
     while let Some(&thread) = live.last() {
         let end = code.fill(thread, &mut batch).unwrap();
         let ends = batch.ops.iter().filter(|o| o.flags & flags::REQUEST != 0);
@@ -90,10 +90,10 @@ fn a_thread_that_asks_goes_on_with_the_answer() {
                 assert_eq!(batch.ops.last().unwrap().kind, OpClass::Query);
                 let early = code.fill(thread, &mut batch).unwrap_err();
                 assert!(
-                    early.to_string().contains("before it was answered"),
+                    early.to_string().contains("a query without a result"),
                     "{early}"
                 );
-                asked += 1;
+                queries += 1;
                 code.shortcut_result(thread, (integer < 11).then_some(integer * integer));
             }
             End::Event {
@@ -104,9 +104,9 @@ fn a_thread_that_asks_goes_on_with_the_answer() {
             _ => {}
         }
     }
-    assert_eq!((asked, requests), (6, 6));
-    let mut told = told.lock().unwrap().clone();
-    told.sort_unstable();
+    assert_eq!((queries, requests), (6, 6));
+    let mut results = results.lock().unwrap().clone();
+    results.sort_unstable();
     let want = [
         (0, Some(0)),
         (0, Some(1)),
@@ -115,5 +115,5 @@ fn a_thread_that_asks_goes_on_with_the_answer() {
         (1, None),
         (1, Some(100)),
     ];
-    assert_eq!(told, want);
+    assert_eq!(results, want);
 }

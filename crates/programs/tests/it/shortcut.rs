@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use crate::common::{Given, check_stream, first, options, run};
+use crate::common::{ThreadOutput, check_stream, first, options, run};
 use pagewalk_programs::build;
 use pagewalk_stream::{Batch, End, Event, Op, OpClass, ShortcutQuery, flags};
 use rand::{RngExt as _, seq::IteratorRandom as _};
@@ -30,28 +30,28 @@ enum Machine {
 }
 
 /// Number of ops before a query, the query, and the reply.
-type Asked = (usize, ShortcutQuery, Option<u64>);
+type IssuedQuery = (usize, ShortcutQuery, Option<u64>);
 
 fn play(
     name: &str,
     machine: Machine,
     params: &[(&str, &str)],
-) -> (BTreeMap<u32, Given>, Vec<Asked>) {
+) -> (BTreeMap<u32, ThreadOutput>, Vec<IssuedQuery>) {
     let mut program = build(name, &options(None, 1, 7, params)).unwrap();
     let mut rng = pagewalk_units::rng(1, "test.shortcut");
     // Addresses by integer; and by address the integer that was inserted last.
     let (mut table, mut ever) = (HashMap::new(), BTreeMap::new());
     let identified = params.iter().any(|p| p.0 == "shortcut_id");
-    let (mut given, mut asked) = (Given::default(), Vec::new());
+    let (mut given, mut queries) = (ThreadOutput::default(), Vec::new());
     let mut batch = Batch::new();
     loop {
         let end = program.fill(0, &mut batch).unwrap();
         given.ops.extend_from_slice(&batch.ops);
         match end {
             End::Event { event, .. } => given.events.push((given.ops.len(), event)),
-            End::Query(ask) => {
+            End::Query(query) => {
                 assert_eq!(given.ops.last().unwrap().kind, OpClass::Query);
-                let reply = match (machine, ask) {
+                let reply = match (machine, query) {
                     (Machine::None, _) => None,
                     (Machine::Zero, _) => Some(0),
                     (_, ShortcutQuery::InsertVa { integer, va }) if va.0 == 0 => {
@@ -85,21 +85,21 @@ fn play(
                         | ShortcutQuery::Resize { .. }
                         | ShortcutQuery::Free,
                     ) => {
-                        panic!("{ask:?}")
+                        panic!("{query:?}")
                     }
                 };
                 program.shortcut_result(0, reply);
-                asked.push((given.ops.len(), ask, reply));
+                queries.push((given.ops.len(), query, reply));
             }
             End::Exit => break,
             End::More => {}
             other => panic!("{other:?}"),
         }
     }
-    (BTreeMap::from([(0, given)]), asked)
+    (BTreeMap::from([(0, given)]), queries)
 }
 
-fn measured(given: &BTreeMap<u32, Given>) -> &[Op] {
+fn measured(given: &BTreeMap<u32, ThreadOutput>) -> &[Op] {
     let given = &given[&0];
     let at = |event: Event| given.events.iter().find(|e| e.1 == event).unwrap().0;
     &given.ops[at(Event::RoiBegin)..at(Event::RoiEnd)]
@@ -151,7 +151,7 @@ fn check_answers(
     let mut with = params.to_vec();
     with.push(("shortcut", table.0));
     with.extend_from_slice(table.1);
-    let (given, asked) = play(name, machine, &with);
+    let (given, queries) = play(name, machine, &with);
     let what = format!("{name} {machine:?} {with:?}");
     assert!(answers == copied(measured(&given)), "{what}");
     check_stream(&given);
@@ -159,7 +159,7 @@ fn check_answers(
     let requests = measured(&given).iter().filter(ends).count();
     let wanted = params.iter().find(|p| p.0 == "operations").unwrap().1;
     assert_eq!(requests.to_string(), wanted, "{what}");
-    assert_eq!(asked.is_empty(), table.0 != "stlt", "{what}");
+    assert_eq!(queries.is_empty(), table.0 != "stlt", "{what}");
 }
 
 const MACHINES: [Machine; 5] = [
@@ -212,7 +212,7 @@ fn a_request_that_fills_a_batch_as_it_ends_is_counted() {
 /// Redis's dictionary moves one record per request to a larger table. DELETEs may remove the last ones left
 /// to move.
 #[test]
-fn what_was_left_to_move_may_be_deleted() {
+fn records_that_are_still_to_be_moved_may_be_deleted() {
     let params = [
         ("keys", "1007"),
         ("operations", "375"),
@@ -256,7 +256,7 @@ proptest::proptest! {
 /// With a table that forgets nothing: each GET queries once, a record is inserted when first found and after
 /// each move, and a reply is never wrong.
 #[test]
-fn rows_follow_their_records() {
+fn rows_have_the_new_addresses_of_moved_records() {
     for name in PROGRAMS {
         let params = [
             ("keys", "1000"),
@@ -265,22 +265,22 @@ fn rows_follow_their_records() {
             ("sets", "20"),
             ("shortcut", "stlt"),
         ];
-        let (given, asked) = play(name, Machine::Map, &params);
+        let (given, queries) = play(name, Machine::Map, &params);
         let ops = &given[&0].ops;
         let (mut loads, mut inserts, mut missed, mut moved) = (0, 0, 0, 0);
         let mut seen = HashSet::new();
-        for (i, (at, ask, reply)) in asked.iter().enumerate() {
-            let ShortcutQuery::LoadVa { integer } = ask else {
+        for (i, (at, query, reply)) in queries.iter().enumerate() {
+            let ShortcutQuery::LoadVa { integer } = query else {
                 inserts += 1;
                 continue;
             };
             loads += 1;
             // True if the same request inserts it.
-            let enters = asked.get(i + 1).is_some_and(|(next, ask, _)| {
+            let enters = queries.get(i + 1).is_some_and(|(next, query, _)| {
                 let same = !ops[*at..*next]
                     .iter()
                     .any(|o| o.flags & flags::REQUEST != 0);
-                same && matches!(ask, ShortcutQuery::InsertVa { .. })
+                same && matches!(query, ShortcutQuery::InsertVa { .. })
             });
             assert_eq!(enters, *reply == Some(0), "{name}");
             missed += usize::from(enters);
@@ -314,16 +314,16 @@ fn a_row_is_emptied_before_its_record_is_freed() {
             ("deletes", "20"),
             ("shortcut", "stlt"),
         ];
-        let (given, asked) = play(name, Machine::Map, &params);
+        let (given, queries) = play(name, Machine::Map, &params);
         let ops = &given[&0].ops;
         let begin = given[&0].events.iter().find(|e| e.1 == Event::RoiBegin);
         let begin = begin.unwrap().0;
         let (mut freeing, mut emptied) = (0, 0);
-        let mut asked = asked.iter().peekable();
+        let mut queries = queries.iter().peekable();
         let (mut empties, mut frees) = (false, 0);
         for (at, op) in ops.iter().enumerate().skip(begin) {
-            while let Some((behind, ask, _)) = asked.next_if(|a| a.0 <= at) {
-                let empty = matches!(ask, ShortcutQuery::InsertVa { va, .. } if va.0 == 0);
+            while let Some((behind, query, _)) = queries.next_if(|a| a.0 <= at) {
+                let empty = matches!(query, ShortcutQuery::InsertVa { va, .. } if va.0 == 0);
                 assert!(!empty || frees == 0, "{name}: freed before, at {behind}");
                 empties |= empty;
             }
@@ -362,10 +362,10 @@ fn two_indexes_take_each_others_rows_unless_they_have_identifiers() {
             if id {
                 params.push(("shortcut_id", "15"));
             }
-            let (_, asked) = play(name, Machine::Map, &params);
+            let (_, queries) = play(name, Machine::Map, &params);
             let (mut answered, mut foreign) = (0u32, 0u32);
             let mut ids = HashSet::new();
-            for pair in asked.windows(2) {
+            for pair in queries.windows(2) {
                 let ShortcutQuery::LoadVa { integer } = pair[0].1 else {
                     continue;
                 };
@@ -441,13 +441,14 @@ fn flooded_keys_share_one_set() {
         ];
         let mut params = flood.to_vec();
         params.extend([("flood", bits), ("shortcut", "stlt")]);
-        let (_, asked) = play("kv-map", Machine::Map, &params);
+        let (_, queries) = play("kv-map", Machine::Map, &params);
         let mask = (1u64 << bits.parse::<u32>().unwrap()) - 1;
         let mut keys = HashSet::new();
-        for (_, ask, _) in &asked {
-            let (ShortcutQuery::LoadVa { integer } | ShortcutQuery::InsertVa { integer, .. }) = ask
+        for (_, query, _) in &queries {
+            let (ShortcutQuery::LoadVa { integer } | ShortcutQuery::InsertVa { integer, .. }) =
+                query
             else {
-                panic!("{ask:?}");
+                panic!("{query:?}");
             };
             assert_eq!(integer >> 12 & mask, 0, "{hash}");
             keys.insert(*integer);
@@ -489,10 +490,10 @@ fn a_program_without_an_answer_is_the_plain_one() {
             ("operations", "300"),
             ("shortcut", "stlt"),
         ];
-        let (given, asked) = play(name, Machine::None, &params);
-        assert_eq!(asked.len(), 1, "{name}");
+        let (given, queries) = play(name, Machine::None, &params);
+        assert_eq!(queries.len(), 1, "{name}");
         let plain = play(name, Machine::None, &params[..2]).0;
-        let after = |given: &BTreeMap<u32, Given>| {
+        let after = |given: &BTreeMap<u32, ThreadOutput>| {
             let ops = measured(given);
             let end = ops.iter().position(|o| o.flags & flags::REQUEST != 0);
             ops[end.unwrap() + 1..].to_vec()
@@ -643,8 +644,8 @@ fn requests(ops: &[Op], from: usize, to: usize) -> Vec<Op> {
     ops[begin..ends[to - 1]].to_vec()
 }
 
-/// For later requests, earlier requests must have the same effect as if they had been served: the same
-/// instructions, addresses and branches follow.
+/// Earlier requests have the same effect as if they had been served: later requests emit the same
+/// instructions, addresses and branches.
 #[test]
 fn earlier_requests_leave_what_served_ones_leave() {
     for name in PROGRAMS {
@@ -692,10 +693,10 @@ fn a_machines_table_is_warm_behind_earlier_requests() {
             let served = params(&[("operations", "21000")]);
             let made = params(&[("operations", "1000"), ("earlier", "20000")]);
             let (served, _) = play(name, Machine::Map, &served);
-            let (made, asked) = play(name, Machine::Map, &made);
+            let (made, queries) = play(name, Machine::Map, &made);
             let after = requests(measured(&served), 20_000, 21_000);
             assert_eq!(after, requests(measured(&made), 0, 1000), "{name}");
-            let loads = asked
+            let loads = queries
                 .iter()
                 .filter(|a| matches!(a.1, ShortcutQuery::LoadVa { .. }));
             // 1000 measured queries, and as many before them as there are keys. Each SET adds a key, and
@@ -713,7 +714,7 @@ fn a_machines_table_is_warm_behind_earlier_requests() {
 
 /// Memory written by earlier SETs is populated: no GET faults on it, and rows can be inserted for it.
 #[test]
-fn what_earlier_requests_wrote_is_populated() {
+fn memory_written_by_earlier_requests_is_populated() {
     // Address at which `malloc` unlinks an object from its list: the object may be new.
     const TAKES: u64 = 0x40_1000 + 0x6c00 + 0x158;
     for name in PROGRAMS {

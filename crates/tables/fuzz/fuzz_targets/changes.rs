@@ -7,23 +7,23 @@
 #[allow(dead_code, reason = "the suite's other half runs by itself")]
 mod common;
 
-use common::steps::{Step, random_steps};
+use common::steps::{TableOp, random_steps};
 use common::tables::cases;
 use libfuzzer_sys::fuzz_target;
 
-fn step(b: &[u8; 6]) -> Step {
+fn step(b: &[u8; 6]) -> TableOp {
     let slot = u16::from_le_bytes([b[1], b[2]]);
     let (size, flags, starve) = (b[3], b[4], b[5]);
     match b[0] % 16 {
-        0..=8 => Step::Map {
+        0..=8 => TableOp::Map {
             slot,
             size,
             flags,
             starve,
         },
-        9..=12 => Step::Unmap { slot, size },
-        13 => Step::Flags { slot, size, flags },
-        _ => Step::Probe {
+        9..=12 => TableOp::Unmap { slot, size },
+        13 => TableOp::Flags { slot, size, flags },
+        _ => TableOp::Probe {
             slot,
             offset: u32::from_le_bytes([b[3], b[4], b[5], 0]),
         },

@@ -27,6 +27,7 @@ pub(super) const SMALL: u8 = 1;
 pub(super) const HUGE: u8 = 1 << 1;
 /// The section holds 1 GB pages.
 pub(super) const GIANT: u8 = 1 << 2;
+/// The section holds pages of some size.
 pub(super) const PRESENT: u8 = SMALL | HUGE | GIANT;
 const WAY_SHIFT: u32 = 3;
 const WAY: u8 = 3;
@@ -59,7 +60,7 @@ const SALTS: [u64; 2] = [3, 4];
 /// Ways of a walk table (ME-HPT, table III).
 const WAYS: u8 = 2;
 
-/// The parameters of the walk tables beside page tables with parameters `pages`. As
+/// The parameters of the walk tables of page tables with parameters `pages`. As
 /// in ECPT, ways are contiguous and are resized all together and out of place.
 pub(super) fn spec(pages: &ElasticSpec) -> ElasticSpec {
     ElasticSpec {
@@ -122,6 +123,7 @@ fn sections(size: PageSize, key: u64) -> ([Option<u64>; 2], u8) {
 }
 
 impl<A: Addr> WalkTables<A> {
+    /// Empty walk tables.
     pub(super) fn new(spec: &ElasticSpec, owner: Owner) -> Self {
         let table = |salt| Elastic::new(spec, None, salt, owner);
         WalkTables {
@@ -132,6 +134,7 @@ impl<A: Addr> WalkTables<A> {
         }
     }
 
+    /// The table of `cwt`.
     pub(super) fn table(&self, cwt: Cwt) -> &Elastic<CwtLine, A> {
         &self.tables[cwt as usize]
     }
@@ -346,9 +349,11 @@ impl<A: Addr> WalkTables<A> {
     pub(super) fn registers(&self) -> u32 {
         self.tables.iter().map(Elastic::registers).sum()
     }
+    /// Memory of both tables, in bytes.
     pub(super) fn bytes(&self) -> u64 {
         self.tables.iter().map(Elastic::bytes).sum()
     }
+    /// Largest contiguous block that they have ever held, in bytes.
     pub(super) fn largest(&self) -> u64 {
         let all = self.tables.iter().map(Elastic::largest);
         all.max().unwrap_or(0)

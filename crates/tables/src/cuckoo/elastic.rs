@@ -64,7 +64,7 @@ pub(crate) struct Env<'a, A> {
 
 /// State of a resize in progress.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Flight {
+struct Resize {
     /// True if the new table is larger.
     up: bool,
     /// True for a reversed downsize: the rehash pointer moves back.
@@ -74,17 +74,17 @@ struct Flight {
     unlisted: bool,
 }
 
-impl Flight {
+impl Resize {
     /// An upsize that advances with each insertion.
-    const UP: Flight = Flight {
+    const UP: Resize = Resize {
         up: true,
         back: false,
         unlisted: false,
     };
     /// A downsize that advances with each insertion or removal.
-    const DOWN: Flight = Flight {
+    const DOWN: Resize = Resize {
         up: false,
-        ..Flight::UP
+        ..Resize::UP
     };
 }
 
@@ -99,7 +99,7 @@ struct Way<A> {
     old_mask: u64,
     new_mask: u64,
     pointer: u64,
-    flight: Option<Flight>,
+    resize: Option<Resize>,
     /// Lines in the way.
     lines: u64,
 }
@@ -113,7 +113,7 @@ impl<A: Addr> Way<A> {
             old_mask: mask,
             new_mask: mask,
             pointer: 0,
-            flight: None,
+            resize: None,
             lines: 0,
         }
     }
@@ -142,8 +142,8 @@ impl<A: Addr> Way<A> {
     }
     /// Slots of the way after the current resize.
     fn slots(&self) -> u64 {
-        match self.flight {
-            Some(Flight { back: true, .. }) => self.old_mask + 1,
+        match self.resize {
+            Some(Resize { back: true, .. }) => self.old_mask + 1,
             _ => self.new_mask + 1,
         }
     }
@@ -305,13 +305,13 @@ impl<F: Format, A: Addr> Elastic<F, A> {
     /// in a resize, and the base of each block. For ways in chunks these are the
     /// L2P entries in use.
     pub(crate) fn registers(&self) -> u32 {
-        let per_way = |w: &Way<A>| w.blocks() as u32 + u32::from(w.flight.is_some());
+        let per_way = |w: &Way<A>| w.blocks() as u32 + u32::from(w.resize.is_some());
         self.ways.iter().map(per_way).sum()
     }
     /// True if a resize is in progress.
     #[cfg(test)]
     pub(crate) fn resizing(&self) -> bool {
-        self.ways.iter().any(|w| w.flight.is_some())
+        self.ways.iter().any(|w| w.resize.is_some())
     }
     /// The table's counters.
     pub(crate) fn stats(&self) -> &ElasticStats {
@@ -353,7 +353,7 @@ impl<F: Format, A: Addr> Elastic<F, A> {
             return Err(refusal);
         }
         let due = self.upsizes_due();
-        let begun = due & !self.in_flight();
+        let begun = due & !self.ways_resizing();
         let placed = self.begin_upsizes(begun, env).and_then(|()| {
             let placed = self.place_or_resize(key, line, env, landed);
             if placed.is_err() {
@@ -374,9 +374,9 @@ impl<F: Format, A: Addr> Elastic<F, A> {
         }
         self.lines += 1;
         self.stats.inserted += 1;
-        self.tell(landed);
+        self.report_displaced(landed);
         self.change_at_once(env, landed);
-        if self.in_flight() != 0 {
+        if self.ways_resizing() != 0 {
             self.stats.coexisting_insertions += 1;
             self.hurry(due & !begun, env, landed);
             self.migrate(env, landed);
@@ -389,7 +389,7 @@ impl<F: Format, A: Addr> Elastic<F, A> {
     /// the table, so this may advance a migration.
     pub(crate) fn merged(&mut self, env: &mut Env<'_, A>, landed: &mut dyn FnMut(u64, u8)) {
         self.stats.merged += 1;
-        if self.spec.merge_counts && self.in_flight() != 0 {
+        if self.spec.merge_counts && self.ways_resizing() != 0 {
             self.migrate(env, landed);
         }
     }
@@ -407,16 +407,16 @@ impl<F: Format, A: Addr> Elastic<F, A> {
         self.lines -= 1;
         self.stats.removed += 1;
         let due = self.downsizes_due();
-        let flying = self.in_flight();
-        if due & flying != 0 {
+        let resizing = self.ways_resizing();
+        if due & resizing != 0 {
             // Applies under either rule; see `WhenDue`.
-            self.finish_now(due & flying, env, landed);
+            self.finish_now(due & resizing, env, landed);
         }
-        if due & !flying != 0 && self.lines <= self.downsize_from {
-            self.begin_downsizes(due & !flying, env);
+        if due & !resizing != 0 && self.lines <= self.downsize_from {
+            self.begin_downsizes(due & !resizing, env);
             self.note();
         }
-        if self.in_flight() != 0 {
+        if self.ways_resizing() != 0 {
             self.migrate(env, landed);
         }
     }
@@ -442,7 +442,7 @@ impl<F: Format, A: Addr> Elastic<F, A> {
     }
 
     /// Reports the lines that the last insertion displaced to `landed`.
-    fn tell(&mut self, landed: &mut dyn FnMut(u64, u8)) {
+    fn report_displaced(&mut self, landed: &mut dyn FnMut(u64, u8)) {
         for i in 0..self.displaced.len() {
             let place = self.displaced[i];
             if let Some(key) = F::key(self.line(place)) {

@@ -66,7 +66,7 @@ pagewalk_stats::counters! {
 struct Reinsertions<'a>(&'a [u64]);
 
 /// Numbers of re-insertions with a row of their own.
-const TOLD: usize = 16;
+const REPORTED: usize = 16;
 
 const fn took(name: &'static str, meaning: &'static str) -> Definition {
     Definition {
@@ -78,7 +78,7 @@ const fn took(name: &'static str, meaning: &'static str) -> Definition {
     }
 }
 
-static REINSERTIONS: [Definition; TOLD + 1] = {
+static REINSERTIONS: [Definition; REPORTED + 1] = {
     const ONE: &str = "Insertions and rehashes that took this number of re-insertions";
     [
         took("0", ONE),
@@ -109,8 +109,8 @@ impl Counters for Reinsertions<'_> {
         &REINSERTIONS
     }
     fn values(&self, out: &mut Vec<u64>) {
-        out.extend((0..TOLD).map(|n| self.0.get(n).copied().unwrap_or(0)));
-        out.push(self.0.iter().skip(TOLD).sum());
+        out.extend((0..REPORTED).map(|n| self.0.get(n).copied().unwrap_or(0)));
+        out.push(self.0.iter().skip(REPORTED).sum());
     }
 }
 
@@ -180,7 +180,7 @@ impl<In: Addr, Out: Addr> Cuckoo<In, Out> {
         }
         for (cwt, name) in [(Cwt::Pmd, "pmd_cwt"), (Cwt::Pud, "pud_cwt")] {
             // Walk tables are always contiguous and are resized out of place.
-            let told = |n: &str| {
+            let reported = |n: &str| {
                 ![
                     "merged",
                     "moved",
@@ -191,7 +191,7 @@ impl<In: Addr, Out: Addr> Cuckoo<In, Out> {
                 .contains(&n)
             };
             let stats = table_stats(self.walk.table(cwt));
-            tree.add_some(&format!("{path}.{name}"), &stats, told);
+            tree.add_some(&format!("{path}.{name}"), &stats, reported);
         }
         if self.chunked {
             let stats = L2pStats {

@@ -53,6 +53,7 @@ pub(crate) struct ElasticStats {
 }
 
 impl ElasticStats {
+    /// Counters of an empty table.
     pub(super) fn new(ways: usize, most_kicks: usize) -> Self {
         ElasticStats {
             by_reinsertions: vec![0; most_kicks + 1],
@@ -64,6 +65,7 @@ impl ElasticStats {
     pub(crate) fn insertions_and_rehashes(&self) -> u64 {
         self.by_reinsertions.iter().sum()
     }
+    /// Counts a line that was placed after `kicks` re-insertions.
     pub(super) fn placed(&mut self, kicks: usize) {
         self.reinsertions += kicks as u64;
         self.by_reinsertions[kicks] += 1;

@@ -49,12 +49,15 @@ pub(super) struct Ways(u16);
 pub(super) const MAX_WAYS: u8 = 4;
 
 impl Ways {
+    /// No ways.
     pub(super) const NONE: Ways = Ways(0);
 
+    /// The ways of page size `size`, one bit each.
     #[inline]
     fn of(self, size: PageSize) -> u16 {
         self.0 >> (u32::from(MAX_WAYS) * size.index() as u32) & ((1 << MAX_WAYS) - 1)
     }
+    /// Adds the `ways` of page size `size`, one bit each.
     #[inline]
     pub(super) fn with(self, size: PageSize, ways: u16) -> Ways {
         Ways(self.0 | ways << (u32::from(MAX_WAYS) * size.index() as u32))

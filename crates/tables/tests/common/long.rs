@@ -6,13 +6,13 @@ use pagewalk_units::{Asid, Frame, Page, PageSize, PhysAddr, Rng, VirtAddr, rng};
 use rand::RngExt;
 
 use super::tables::Case;
-use super::{Caches, Oracle, Source, Table, agree, caches, find, overlaps, walk};
+use super::{Caches, Oracle, Table, TestFrames, agree, caches, find, overlaps, walk};
 
 /// A table under test and the reference map.
 pub struct Run<'a> {
     pub case: &'a Case,
     pub table: Table,
-    pub source: Source,
+    pub source: TestFrames,
     pub oracle: Oracle,
     /// Mapped pages, for random selection.
     mapped: Vec<Page<VirtAddr>>,
@@ -39,7 +39,7 @@ impl<'a> Run<'a> {
         Run {
             case,
             table: case.make(Asid(7)),
-            source: Source::new(),
+            source: TestFrames::new(),
             oracle: Oracle::new(),
             mapped: Vec::new(),
             caches: caches(16),
@@ -59,7 +59,7 @@ impl<'a> Run<'a> {
     }
 
     /// A random page: from dense runs, lone pages in the whole address space, or
-    /// huge pages beside and over them.
+    /// huge pages next to and over them.
     fn draw(&mut self) -> Page<VirtAddr> {
         let size = match self.below(32) {
             0..=23 => PageSize::K4,

@@ -18,7 +18,7 @@ pub type Table = Box<dyn PageTable<VirtAddr, PhysAddr>>;
 
 /// Allocates aligned blocks from the bottom up and tracks the ones in use.
 /// `left` is the number of allocations that will still succeed.
-pub struct Source {
+pub struct TestFrames {
     next: u64,
     pub owned: BTreeMap<u64, u64>,
     free: BTreeMap<u64, BTreeSet<u64>>,
@@ -28,10 +28,10 @@ pub struct Source {
     pub trace: u64,
 }
 
-impl Source {
+impl TestFrames {
     /// A source with no block in use.
     pub fn new() -> Self {
-        Source {
+        TestFrames {
             next: 1 << 40,
             owned: BTreeMap::new(),
             free: BTreeMap::new(),
@@ -58,7 +58,7 @@ impl Source {
     }
 }
 
-impl FrameSource<PhysAddr> for Source {
+impl FrameSource<PhysAddr> for TestFrames {
     fn alloc(&mut self, want: Want) -> Result<Frame<PhysAddr>, NoFrames> {
         assert!(want.bytes >= 4096 && want.bytes.is_power_of_two());
         if self.left == 0 {
@@ -174,7 +174,7 @@ pub fn agree(
     table: &Table,
     case: &Case,
     oracle: &Oracle,
-    source: &Source,
+    source: &TestFrames,
     va: VirtAddr,
     set: &mut Caches,
 ) {
@@ -220,7 +220,7 @@ pub fn agree(
 /// at most `slack` times a 512th of the mapped bytes.
 pub fn dense(case: &Case, pages: u64) {
     let mut table = case.make(Asid(7));
-    let mut source = Source::new();
+    let mut source = TestFrames::new();
     let at = 0x5555_0000_0000;
     for i in 0..pages {
         let p = VirtAddr(at + i * 4096).page(PageSize::K4);

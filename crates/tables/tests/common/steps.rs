@@ -4,11 +4,11 @@ use pagewalk_tables::{Flags, MapError};
 use pagewalk_units::{Asid, Frame, Page, PageSize, PhysAddr, VirtAddr};
 
 use super::tables::Case;
-use super::{Oracle, Source, agree, caches, find, overlaps};
+use super::{Oracle, TestFrames, agree, caches, find, overlaps};
 
 /// One kernel operation.
 #[derive(Clone, Debug)]
-pub enum Step {
+pub enum TableOp {
     Map {
         slot: u16,
         size: u8,
@@ -45,14 +45,14 @@ fn page(slot: u16, size: u8) -> Page<VirtAddr> {
 
 /// Random maps, unmaps and flag changes of all sizes, checked against a reference
 /// map. Memory runs out at times.
-pub fn random_steps(case: &Case, steps: &[Step]) -> u64 {
+pub fn random_steps(case: &Case, steps: &[TableOp]) -> u64 {
     let mut table = case.make(Asid(7));
-    let mut source = Source::new();
+    let mut source = TestFrames::new();
     let mut oracle = Oracle::new();
     let mut warm = caches(16);
     for (i, step) in steps.iter().enumerate() {
         match *step {
-            Step::Map {
+            TableOp::Map {
                 slot,
                 size,
                 flags,
@@ -85,7 +85,7 @@ pub fn random_steps(case: &Case, steps: &[Step]) -> u64 {
                 }
                 agree(&table, case, &oracle, &source, p.base, &mut warm);
             }
-            Step::Unmap { slot, size } => {
+            TableOp::Unmap { slot, size } => {
                 // Half of the time a mapped page, if there is one nearby.
                 let mut p = page(slot, size);
                 if let Some((base, size, ..)) = find(&oracle, p.base.0).filter(|_| size & 4 == 0) {
@@ -103,7 +103,7 @@ pub fn random_steps(case: &Case, steps: &[Step]) -> u64 {
                 }
                 agree(&table, case, &oracle, &source, p.base, &mut warm);
             }
-            Step::Flags { slot, size, flags } => {
+            TableOp::Flags { slot, size, flags } => {
                 let p = page(slot, size);
                 let e = oracle.get_mut(&p.base.0).filter(|e| e.0 == p.size);
                 assert_eq!(table.set_flags(p, Flags(flags)), e.is_some());
@@ -112,7 +112,7 @@ pub fn random_steps(case: &Case, steps: &[Step]) -> u64 {
                 }
                 agree(&table, case, &oracle, &source, p.base, &mut warm);
             }
-            Step::Probe { slot, offset } => {
+            TableOp::Probe { slot, offset } => {
                 let base = page(slot, 0).base;
                 agree(
                     &table,

@@ -2,19 +2,19 @@
 
 use crate::common::dense;
 use crate::common::long::{every_refusal, tides};
-use crate::common::steps::{Step, random_steps};
+use crate::common::steps::{TableOp, random_steps};
 use crate::common::tables::cases;
 use pagewalk_tables::PAGE_TABLES;
 use proptest::prelude::*;
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = TableOp> {
     prop_oneof![
         6 => (any::<u16>(), any::<u8>(), any::<u8>(), any::<u8>())
-            .prop_map(|(slot, size, flags, starve)| Step::Map { slot: slot & 0xfff, size, flags, starve }),
-        3 => (any::<u16>(), any::<u8>()).prop_map(|(slot, size)| Step::Unmap { slot: slot & 0xfff, size }),
+            .prop_map(|(slot, size, flags, starve)| TableOp::Map { slot: slot & 0xfff, size, flags, starve }),
+        3 => (any::<u16>(), any::<u8>()).prop_map(|(slot, size)| TableOp::Unmap { slot: slot & 0xfff, size }),
         1 => (any::<u16>(), any::<u8>(), any::<u8>())
-            .prop_map(|(slot, size, flags)| Step::Flags { slot: slot & 0xfff, size, flags }),
-        2 => (any::<u16>(), any::<u32>()).prop_map(|(slot, offset)| Step::Probe { slot, offset }),
+            .prop_map(|(slot, size, flags)| TableOp::Flags { slot: slot & 0xfff, size, flags }),
+        2 => (any::<u16>(), any::<u32>()).prop_map(|(slot, offset)| TableOp::Probe { slot, offset }),
     ]
 }
 

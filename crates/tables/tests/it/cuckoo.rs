@@ -1,7 +1,7 @@
 //! Properties of the cuckoo tables: correct walk tables, and limits on the
 //! probes of a walk.
 
-use crate::common::{Oracle, Source, Table, caches, overlaps, walk};
+use crate::common::{Oracle, Table, TestFrames, caches, overlaps, walk};
 use pagewalk_tables::{ElasticCuckooSpec, Flags, MemoryEfficientSpec, Owner, PageTableSpec};
 use pagewalk_units::{Asid, Frame, PageSize, PhysAddr, VirtAddr, rng};
 use rand::RngExt;
@@ -66,10 +66,10 @@ fn truthful(table: &Table, oracle: &Oracle) -> [usize; 10] {
 }
 
 #[test]
-fn walk_tables_tell_the_truth_while_lines_come_move_and_go() {
+fn walk_tables_stay_correct_while_lines_come_move_and_go() {
     for spec in specs() {
         let mut table: Table = spec.build(Owner::new(Asid(7), 1)).expect("a valid table");
-        let (mut source, mut oracle) = (Source::new(), Oracle::new());
+        let (mut source, mut oracle) = (TestFrames::new(), Oracle::new());
         let mut r = rng(5, "tests.cuckoo");
         let mut seen = [0; 10];
         for round in 0..8 {
@@ -119,7 +119,7 @@ fn with_no_techniques_the_memory_efficient_tables_are_the_elastic_ones() {
     ];
     let [first, second] = specs.map(|spec| {
         let mut table: Table = spec.build(Owner::new(Asid(7), 1)).expect("a valid table");
-        let mut source = Source::new();
+        let mut source = TestFrames::new();
         for i in 0..20_000u64 {
             let base = PhysAddr(i << 12);
             let page = VirtAddr(i * 0x9000).page(PageSize::K4);

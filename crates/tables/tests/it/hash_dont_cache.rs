@@ -1,7 +1,7 @@
 //! Properties of the open-addressed table: it reads lines one after the other,
 //! as many as theory predicts.
 
-use crate::common::{Source, Table, caches, walk};
+use crate::common::{Table, TestFrames, caches, walk};
 use crate::spread::{lone, map};
 use pagewalk_tables::{
     HashDontCacheSpec, Next, Owner, PageTableSpec, WalkCacheSet, WalkCacheSpec, WalkCaches,
@@ -26,7 +26,7 @@ fn walks_read_as_many_lines_as_linear_probing_takes() {
         upsize_at: 0.9,
         ..HashDontCacheSpec::default()
     };
-    let (mut table, mut source) = (table(spec), Source::new());
+    let (mut table, mut source) = (table(spec), TestFrames::new());
     let mut lines = 0u32;
     for load in [0.1, 0.3, 0.5, 0.6, 0.75] {
         while f64::from(lines) < load * f64::from(slots) {
@@ -67,7 +67,7 @@ fn walks_read_as_many_lines_as_linear_probing_takes() {
 
 #[test]
 fn tables_double_above_the_threshold_and_move_everything() {
-    let (mut table, mut source) = (table(HashDontCacheSpec::default()), Source::new());
+    let (mut table, mut source) = (table(HashDontCacheSpec::default()), TestFrames::new());
     let mut lines = 0u64;
     let mut slots = 0;
     for i in 0..200_000 {
@@ -90,7 +90,7 @@ fn tables_double_above_the_threshold_and_move_everything() {
 /// only for the table that has the page.
 #[test]
 fn tables_of_all_sizes_are_read_in_parallel() {
-    let (mut table, mut source) = (table(HashDontCacheSpec::default()), Source::new());
+    let (mut table, mut source) = (table(HashDontCacheSpec::default()), TestFrames::new());
     let small = VirtAddr(0x5000_0000_0000);
     let huge = VirtAddr(0x6000_0000_0000);
     map(&mut table, &mut source, small, PageSize::K4);

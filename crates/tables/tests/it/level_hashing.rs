@@ -1,7 +1,7 @@
 //! Properties of level hashing: four reads for a lookup, and a resize that moves a
 //! third of the entries.
 
-use crate::common::{Source, Table, caches, walk};
+use crate::common::{Table, TestFrames, caches, walk};
 use crate::spread::{lone, map};
 use pagewalk_tables::{LevelHashingSpec, Owner, PageTableSpec};
 use pagewalk_units::{Asid, PageSize, PhysAddr, VirtAddr};
@@ -20,7 +20,7 @@ fn a_resize_moves_a_third_of_the_table() {
     let mut shares = Vec::new();
     let mut loads = Vec::new();
     for run in 0..8 {
-        let (mut table, mut source) = (table(LevelHashingSpec::default()), Source::new());
+        let (mut table, mut source) = (table(LevelHashingSpec::default()), TestFrames::new());
         for lines in 0..100_000 {
             let before = table.bytes();
             let va = lone(run << 32 | lines);
@@ -54,7 +54,7 @@ fn a_resize_moves_a_third_of_the_table() {
 /// ME-HPT, section IX: "4 [memory accesses] per lookup".
 #[test]
 fn a_walk_reads_two_buckets_of_each_level_at_once() {
-    let (mut table, mut source) = (table(LevelHashingSpec::default()), Source::new());
+    let (mut table, mut source) = (table(LevelHashingSpec::default()), TestFrames::new());
     for i in 0..5_000 {
         map(&mut table, &mut source, lone(i), PageSize::K4);
     }
@@ -80,13 +80,13 @@ fn a_walk_reads_two_buckets_of_each_level_at_once() {
 }
 
 #[test]
-fn it_shrinks_as_the_original_does_when_asked_to() {
+fn it_shrinks_as_the_original_does_if_configured() {
     let spec = LevelHashingSpec {
         initial_slots: 128,
         downsize_at: 0.1,
         ..LevelHashingSpec::default()
     };
-    let (mut table, mut source) = (table(spec), Source::new());
+    let (mut table, mut source) = (table(spec), TestFrames::new());
     for i in 0..50_000 {
         map(&mut table, &mut source, lone(i), PageSize::K4);
     }

@@ -73,7 +73,7 @@ impl Model {
 }
 
 #[derive(Clone, Debug)]
-enum Step {
+enum TlbOp {
     Lookup(u16, u64, PageSize),
     Insert(u16, u64, PageSize, u64, bool),
     Page(u16, u64, PageSize),
@@ -81,19 +81,19 @@ enum Step {
     Space(u16),
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = TlbOp> {
     let asid = 1u16..4;
     let va = 0u64..96 << 20;
     let size = prop_oneof![4 => Just(PageSize::K4), 1 => Just(PageSize::M2)];
     prop_oneof![
-        20 => (asid.clone(), va.clone(), size.clone()).prop_map(|(a, v, s)| Step::Lookup(a, v, s)),
+        20 => (asid.clone(), va.clone(), size.clone()).prop_map(|(a, v, s)| TlbOp::Lookup(a, v, s)),
         20 => (asid.clone(), va.clone(), size, any::<u32>(), any::<bool>())
-            .prop_map(|(a, v, s, f, w)| Step::Insert(a, v, s, u64::from(f) << 21, w)),
+            .prop_map(|(a, v, s, f, w)| TlbOp::Insert(a, v, s, u64::from(f) << 21, w)),
         2 => (asid.clone(), va.clone(), prop::sample::select(&PageSize::ALL[..]))
-            .prop_map(|(a, v, s)| Step::Page(a, v, s)),
+            .prop_map(|(a, v, s)| TlbOp::Page(a, v, s)),
         2 => (asid.clone(), va.clone(), prop_oneof![1u64..64 << 10, 1u64..64 << 20])
-            .prop_map(|(a, v, b)| Step::Range(a, v & !0xfff, b)),
-        1 => asid.prop_map(Step::Space),
+            .prop_map(|(a, v, b)| TlbOp::Range(a, v & !0xfff, b)),
+        1 => asid.prop_map(TlbOp::Space),
     ]
 }
 
@@ -111,24 +111,24 @@ proptest! {
         };
         for s in steps {
             match s {
-                Step::Lookup(a, va, size) => {
+                TlbOp::Lookup(a, va, size) => {
                     prop_assert_eq!(tlb.lookup(Asid(a), va, size, 0), model.lookup(a, va, size));
                 }
-                Step::Insert(a, va, size, frame, writable) => {
+                TlbOp::Insert(a, va, size, frame, writable) => {
                     let entry = PomEntry { frame: PhysAddr(frame), writable };
                     tlb.insert(Asid(a), va, size, entry, 0);
                     model.insert(a, va, size, entry);
                 }
-                Step::Page(a, va, size) => {
+                TlbOp::Page(a, va, size) => {
                     let page = VirtAddr(va).page(size);
                     tlb.invalidate(&Invalidation::Page { asid: Asid(a), page });
                     model.drop_range(a, page.base.0, page.base.0 + size.bytes());
                 }
-                Step::Range(a, at, bytes) => {
+                TlbOp::Range(a, at, bytes) => {
                     tlb.invalidate(&Invalidation::Range { asid: Asid(a), at: VirtAddr(at), bytes });
                     model.drop_range(a, at, at + bytes);
                 }
-                Step::Space(a) => {
+                TlbOp::Space(a) => {
                     tlb.invalidate(&Invalidation::Space { asid: Asid(a) });
                     model.drop_range(a, 0, 1 << 57);
                 }

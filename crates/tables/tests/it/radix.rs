@@ -1,6 +1,6 @@
 //! Properties of the radix table: levels, walk caches, canonical addresses.
 
-use crate::common::{Caches, Source, caches, walk};
+use crate::common::{Caches, TestFrames, caches, walk};
 use pagewalk_tables::{
     Flags, Next, PageTable, Radix, Walk, WalkCacheSet, WalkCacheSpec, WalkCaches, WalkState,
 };
@@ -8,7 +8,7 @@ use pagewalk_units::{Asid, Frame, PageSize, PhysAddr, VirtAddr};
 
 type Table = Radix<VirtAddr, PhysAddr>;
 
-fn map(table: &mut Table, source: &mut Source, va: u64, size: PageSize) {
+fn map(table: &mut Table, source: &mut TestFrames, va: u64, size: PageSize) {
     let frame = Frame {
         base: PhysAddr(va & !(size.bytes() - 1)),
     };
@@ -27,7 +27,7 @@ fn reads(table: &Table, va: u64, set: &mut Caches) -> usize {
 #[test]
 fn a_cold_walk_reads_one_entry_a_level() {
     for levels in [4, 5] {
-        let (mut table, mut source) = (Table::new(levels, Asid(7)), Source::new());
+        let (mut table, mut source) = (Table::new(levels, Asid(7)), TestFrames::new());
         for (size, fewer) in [(PageSize::K4, 0), (PageSize::M2, 1), (PageSize::G1, 2)] {
             let va = 0x40_0000_0000 + ((fewer as u64) << 32);
             map(&mut table, &mut source, va, size);
@@ -41,7 +41,7 @@ fn a_cold_walk_reads_one_entry_a_level() {
 
 #[test]
 fn the_deepest_walk_cache_that_hits_wins() {
-    let (mut table, mut source) = (Table::new(4, Asid(7)), Source::new());
+    let (mut table, mut source) = (Table::new(4, Asid(7)), TestFrames::new());
     let va = 0x7000_1234_5000;
     let others = [va + 4096, va + (2 << 20), va + (1 << 30), va + (512 << 30)];
     for va in others.into_iter().chain([va]) {
@@ -64,7 +64,7 @@ fn the_deepest_walk_cache_that_hits_wins() {
 
 #[test]
 fn walk_caches_answer_once_their_entry_is_ready_and_for_their_own_space() {
-    let (mut table, mut source) = (Table::new(4, Asid(7)), Source::new());
+    let (mut table, mut source) = (Table::new(4, Asid(7)), TestFrames::new());
     map(&mut table, &mut source, 0x1000, PageSize::K4);
     let spec = WalkCacheSpec {
         entries: 4,
@@ -94,7 +94,7 @@ fn walk_caches_answer_once_their_entry_is_ready_and_for_their_own_space() {
 
 #[test]
 fn addresses_that_are_not_canonical_are_not_mapped() {
-    let (mut table, mut source) = (Table::new(4, Asid(7)), Source::new());
+    let (mut table, mut source) = (Table::new(4, Asid(7)), TestFrames::new());
     map(&mut table, &mut source, 0x1000, PageSize::K4);
     map(&mut table, &mut source, 0xffff_8000_0000_0000, PageSize::K4);
     for va in [1u64 << 48 | 0x1000, 0x8000_0000_0000] {
@@ -108,7 +108,7 @@ fn addresses_that_are_not_canonical_are_not_mapped() {
 
 #[test]
 fn empty_nodes_go_back_up_to_the_root() {
-    let (mut table, mut source) = (Table::new(4, Asid(7)), Source::new());
+    let (mut table, mut source) = (Table::new(4, Asid(7)), TestFrames::new());
     map(&mut table, &mut source, 0x1000, PageSize::K4);
     map(&mut table, &mut source, 0x2000, PageSize::K4);
     map(&mut table, &mut source, 2 << 20, PageSize::M2);

@@ -3,7 +3,7 @@
 use pagewalk_tables::{Flags, MapWork};
 use pagewalk_units::{Frame, PageSize, PhysAddr, VirtAddr};
 
-use crate::common::{Source, Table};
+use crate::common::{Table, TestFrames};
 
 /// The page in line `i` of lines that lie far apart.
 pub fn lone(i: u64) -> VirtAddr {
@@ -11,7 +11,7 @@ pub fn lone(i: u64) -> VirtAddr {
 }
 
 /// Maps the page of `size` around `va` to the frame with its own number.
-pub fn map(table: &mut Table, source: &mut Source, va: VirtAddr, size: PageSize) -> MapWork {
+pub fn map(table: &mut Table, source: &mut TestFrames, va: VirtAddr, size: PageSize) -> MapWork {
     let page = va.page(size);
     let frame = Frame {
         base: PhysAddr(page.base.0),

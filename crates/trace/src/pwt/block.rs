@@ -24,15 +24,20 @@ use super::code::Known;
 use super::codec::Cursors;
 use super::steps::{MOST_RECORDS, MOST_STEPS};
 
+/// First bytes of a recording.
 pub const MAGIC: &[u8; 8] = b"PWTRACE\n";
+/// Last bytes of a complete recording.
 pub const TRAILER_MAGIC: &[u8; 8] = b"PWTEND\r\n";
-/// Trailer of a recording that an interrupt has stopped. Older readers take such a file for one that was cut off.
+/// Last bytes of a recording that an interrupt has stopped. Older readers take such a file for one that was cut off.
 pub const STOPPED_MAGIC: &[u8; 8] = b"PWTSTOP\n";
 /// Version that is written. Version 2 added steps, version 3 the kernel's reads and writes, version 4 the ends of
 /// batches, and version 5 touch summaries.
 pub const VERSION: u32 = 5;
+/// Bytes of a block's header.
 pub const HEADER_BYTES: usize = 64;
+/// Bytes of the trailer.
 pub const TRAILER_BYTES: usize = 24;
+/// Bytes of an entry of the index: a block's offset and its header.
 pub const INDEX_ENTRY: usize = 8 + HEADER_BYTES;
 /// Most ops of a block: enough that the model's learning phase is a small part of it.
 pub const BLOCK_OPS: usize = 1 << 18;
@@ -476,7 +481,7 @@ mod tests {
 
     /// A summary takes more memory than the fewest bytes that it takes in a file.
     #[test]
-    fn what_skipping_needs_takes_some_bytes_a_block() {
+    fn a_summary_has_a_least_size_for_each_block() {
         let mut header = BlockHeader {
             holds: Holds::Skips,
             ops: 100,

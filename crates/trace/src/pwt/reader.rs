@@ -239,7 +239,7 @@ fn each_part(
 fn read_thread(
     path: &Path,
     code: &CodeInFile,
-    blocks: &[Planned],
+    blocks: &[PlannedBlock],
     registers: Registers,
     sink: &mut Sink<Mark>,
 ) -> Result<(), Stop> {
@@ -275,13 +275,13 @@ fn read_thread(
 
 /// Blocks that a thread reads from its first `fill` on.
 #[derive(Default)]
-struct Plan {
-    blocks: Vec<Planned>,
+struct ReadPlan {
+    blocks: Vec<PlannedBlock>,
     skip: u64,
 }
 
 /// A block that a thread reads.
-struct Planned {
+struct PlannedBlock {
     /// Its index among the file's blocks.
     number: usize,
     offset: u64,
@@ -300,7 +300,7 @@ struct Place {
 
 /// The first thread. Whole batches of it can be skipped without decoding.
 struct First {
-    blocks: Arc<[Planned]>,
+    blocks: Arc<[PlannedBlock]>,
     skips: SkipsInFile,
     budget: Arc<FastForwardBudget>,
     fast_forward: ThreadFastForward,
@@ -456,7 +456,7 @@ pub(crate) struct PwtProgram {
     facts: Facts,
     path: Arc<PathBuf>,
     code: Arc<CodeInFile>,
-    plans: BTreeMap<ThreadId, Plan>,
+    plans: BTreeMap<ThreadId, ReadPlan>,
     first: First,
     /// Threads that are being read.
     threads: BTreeMap<ThreadId, Pump<Mark>>,
@@ -469,7 +469,7 @@ pub(crate) struct PwtProgram {
 impl PwtProgram {
     /// Opens the program and skips the first `skip` instructions in file order, but no marks among them.
     pub fn new(file: PwtFile, skip: u64) -> Self {
-        let mut plans: BTreeMap<ThreadId, Plan> = BTreeMap::new();
+        let mut plans: BTreeMap<ThreadId, ReadPlan> = BTreeMap::new();
         let total = file.instructions();
         let mut before = 0u64;
         let code = Arc::new(file.code());
@@ -488,7 +488,7 @@ impl PwtProgram {
             } else {
                 Use::Nothing
             };
-            plan.blocks.push(Planned {
+            plan.blocks.push(PlannedBlock {
                 number,
                 offset: *offset,
                 header: *header,
@@ -552,7 +552,7 @@ impl PwtProgram {
                 pump
             }
             plan => {
-                let Plan { blocks, skip } = plan.unwrap_or_default();
+                let ReadPlan { blocks, skip } = plan.unwrap_or_default();
                 let registers = Registers::default();
                 Pump::start(skip, move |sink| {
                     read_thread(&path, &code, &blocks, registers, sink)
@@ -615,7 +615,7 @@ impl Program for PwtProgram {
         if self.replied {
             let path = self.path.display();
             return Err(Error::refused(format!(
-                "{path}: the recorded program asks, and what it does next depends on this design's reply; expected a design without a shortcut, or the program itself"
+                "{path}: the recorded program made a shortcut query, and what it does next depends on this design's result; expected a design without a shortcut, or the program itself"
             )));
         }
         if self.ended.contains(thread) {

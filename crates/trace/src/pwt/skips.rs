@@ -178,8 +178,8 @@ impl SkipMaker {
             self.decoded |= self.summary.skip_all(now);
             self.open += now.len() as u64;
             // A query is in the batch of its mark.
-            let asks = now.last().is_some_and(|op| op.kind == OpClass::Query);
-            if self.open == BATCH_OPS as u64 && !asks {
+            let is_query = now.last().is_some_and(|op| op.kind == OpClass::Query);
+            if self.open == BATCH_OPS as u64 && !is_query {
                 self.end(MORE);
             }
             ops = later;
@@ -350,12 +350,12 @@ impl SkipsInFile {
     /// Takes the parts in order, up to the first gap.
     pub fn new(path: Arc<PathBuf>, mut parts: Vec<(u64, BlockHeader)>) -> Self {
         let mut next = 0;
-        let follows = |(_, header): &&(u64, BlockHeader)| {
+        let adjoins = |(_, header): &&(u64, BlockHeader)| {
             let fits = header.before == next;
             next += u64::from(header.ops);
             fits
         };
-        let good = parts.iter().take_while(follows).count();
+        let good = parts.iter().take_while(adjoins).count();
         parts.truncate(good);
         SkipsInFile {
             path,
@@ -521,7 +521,7 @@ mod tests {
     /// Expected summaries: the batches that end in each block, and the rest.
     fn expected(parts: &[Part]) -> Vec<(u64, Option<Vec<Stretch>>)> {
         let mut summary = TouchSummary::default();
-        let (mut blocks, mut block, mut open, mut asks) = (vec![], vec![], 0, false);
+        let (mut blocks, mut block, mut open, mut has_query) = (vec![], vec![], 0, false);
         let end = |summary: &mut TouchSummary, block: &mut Vec<Stretch>, end| {
             let mut skipped = std::mem::take(&mut summary.skipped);
             for (at, _) in &mut skipped.touched {
@@ -538,7 +538,7 @@ mod tests {
                             end(&mut summary, &mut block, more());
                             open = 0;
                         }
-                        asks |= summary.skip_all(std::slice::from_ref(op));
+                        has_query |= summary.skip_all(std::slice::from_ref(op));
                         open += 1;
                         if open == BATCH_OPS && op.kind != OpClass::Query {
                             end(&mut summary, &mut block, more());
@@ -556,8 +556,8 @@ mod tests {
                 Part::Seal => {
                     end(&mut summary, &mut block, None);
                     let stretches = std::mem::take(&mut block);
-                    blocks.push((open as u64, (!asks).then_some(stretches)));
-                    asks = false;
+                    blocks.push((open as u64, (!has_query).then_some(stretches)));
+                    has_query = false;
                 }
             }
         }
@@ -633,9 +633,9 @@ mod tests {
         assert_eq!(third.touched, [(0, Access::Fetch), (at.0, Access::Write)]);
     }
 
-    /// They tell a reader its position in a block that it has not decoded.
+    /// A reader finds its position in a block that it has not decoded.
     #[test]
-    fn what_is_open_and_what_ends_fit_the_block() {
+    fn batches_and_open_ops_of_a_summary_fit_its_block() {
         let mut maker = SkipMaker::default();
         maker.ops(&[Op::default(); 9]);
         maker.mark(&Mark::End(End::More));

@@ -175,7 +175,7 @@ impl Builder {
             1
         };
         let optional = elements > 1
-            || is_untold(i.memory_size())
+            || may_be_unreported(i.memory_size())
             || i.has_rep_prefix()
             || i.has_repne_prefix()
             || matches!(
@@ -503,7 +503,7 @@ fn stored_by_load(value: &Value, ops: &[Op]) -> bool {
 }
 /// True if the emulator may not report accesses of this size. From 9.1 on, QEMU does not report those to the x87's and
 /// the processor's whole state.
-fn is_untold(size: MemorySize) -> bool {
+fn may_be_unreported(size: MemorySize) -> bool {
     matches!(
         size,
         MemorySize::Float80

@@ -296,22 +296,22 @@ impl Block {
     #[cold]
     pub fn cut_query(
         &self,
-        ask: ShortcutQuery,
+        query: ShortcutQuery,
         mut ops: Vec<Op>,
         met: &mut Vec<(u16, u64)>,
         registers: &mut Registers,
     ) -> Vec<Piece> {
-        let question = self.shortcut_query(&ask, registers, &mut ops);
+        let question = self.shortcut_query(&query, registers, &mut ops);
         let mut pieces = self.cut(ops, met);
         pieces.push(Piece::Ops(vec![question]));
-        pieces.push(Piece::End(End::Query(ask)));
+        pieces.push(Piece::End(End::Query(query)));
         pieces
     }
 
     /// Moves the system call of an execution behind its `ops`, as a query.
     fn shortcut_query(
         &self,
-        ask: &ShortcutQuery,
+        query: &ShortcutQuery,
         registers: &mut Registers,
         ops: &mut Vec<Op>,
     ) -> Op {
@@ -334,7 +334,7 @@ impl Block {
         op.kind = OpClass::Query;
         op.flags = 0;
         op.latency = 0;
-        let inputs: &[u8] = match ask {
+        let inputs: &[u8] = match query {
             ShortcutQuery::LoadVa { .. }
             | ShortcutQuery::Alloc { .. }
             | ShortcutQuery::Resize { .. } => &[CALL_INTEGER],

@@ -6,6 +6,7 @@ use pagewalk_stream::{Op, OpClass, flags};
 
 use crate::{drain, opened, try_drain};
 
+/// A record of ChampSim's format, with one store and one load.
 pub fn champsim_record(ip: u64, dest: [u8; 2], src: [u8; 4], store: u64, load: u64) -> [u8; 64] {
     let mut r = [0; 64];
     r[..8].copy_from_slice(&ip.to_le_bytes());
@@ -16,6 +17,7 @@ pub fn champsim_record(ip: u64, dest: [u8; 2], src: [u8; 4], store: u64, load: u
     r
 }
 
+/// A record of a branch.
 pub fn branch_record(ip: u64, taken: bool, dest: [u8; 2], src: [u8; 4], load: u64) -> [u8; 64] {
     let mut r = champsim_record(ip, dest, src, 0, load);
     (r[8], r[9]) = (1, u8::from(taken));
@@ -26,6 +28,7 @@ const IP: u8 = 26;
 const FLAGS: u8 = 25;
 const SP: u8 = 6;
 
+/// The ops that a trace of these records gives.
 pub fn champsim_ops(dir: &Path, records: &[[u8; 64]]) -> Vec<Op> {
     let path = dir.join("t.champsim");
     std::fs::write(&path, records.concat()).unwrap();
@@ -109,7 +112,7 @@ fn champsim_chains_of_arithmetic_keep_their_length() {
 }
 
 #[test]
-fn champsim_branches_are_told_apart() {
+fn champsim_branches_have_their_classes() {
     let dir = tempfile::tempdir().unwrap();
     let (t, c) = (flags::TAKEN, flags::CONDITIONAL);
     let cases = [

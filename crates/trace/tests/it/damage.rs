@@ -94,7 +94,7 @@ fn mutate(seeds: &[Vec<u8>], path: &Path, seed: u64, rounds: usize) -> [u32; 2] 
         let good = match open_trace(path, &options) {
             Ok(mut program) => {
                 let mut batch = Batch::new();
-                let mut asked = 0;
+                let mut fills = 0;
                 loop {
                     match program.fill(0, &mut batch) {
                         Err(error) => {
@@ -103,9 +103,9 @@ fn mutate(seeds: &[Vec<u8>], path: &Path, seed: u64, rounds: usize) -> [u32; 2] 
                         }
                         Ok(End::Exit) => break true,
                         // This test reads only the first thread.
-                        Ok(_) => asked += 1,
+                        Ok(_) => fills += 1,
                     }
-                    if asked > 1000 {
+                    if fills > 1000 {
                         break true;
                     }
                 }

@@ -173,7 +173,7 @@ fn check(path: &Path, least: u64) {
 }
 
 #[test]
-fn nothing_is_lost_of_what_is_passed_over() {
+fn fast_forwarding_loses_no_work_and_no_touch() {
     let dir = tempfile::tempdir().unwrap();
     let runs: [Run; 6] = [
         ("gups", 1, &[("updates", "100000"), ("populate", "no")]),
@@ -225,7 +225,7 @@ fn recordings_of_earlier_versions_too() {
 
 /// Skipped blocks are not read: a damaged block in the middle does not matter to a reader that skips it.
 #[test]
-fn what_is_skipped_is_not_read() {
+fn skipped_blocks_are_not_read() {
     let dir = tempfile::tempdir().unwrap();
     let path = recorded(
         dir.path(),

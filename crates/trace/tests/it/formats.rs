@@ -8,7 +8,7 @@ use crate::champsim::{champsim_ops, champsim_record};
 use crate::{opened, refused, try_drain};
 
 #[test]
-fn compression_is_told_by_content_not_by_name() {
+fn compression_is_found_by_content_not_by_name() {
     let dir = tempfile::tempdir().unwrap();
     let records: Vec<_> = (0..8000)
         .map(|i: u64| {
@@ -58,7 +58,7 @@ fn compression_is_told_by_content_not_by_name() {
 }
 
 #[test]
-fn what_is_no_trace_is_refused_with_what_was_expected() {
+fn files_that_are_no_traces_are_refused_with_the_expected_form() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("t.xz");
     let empty: (&[u8], &str) = (b"", "empty");

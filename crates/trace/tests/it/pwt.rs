@@ -56,7 +56,7 @@ fn an_instruction_takes_less_than_three_bytes() {
 
 /// The facts of a live program are unknown when its recording begins.
 #[test]
-fn a_region_of_interest_is_told_though_it_was_not_announced() {
+fn info_finds_a_region_of_interest_that_the_header_lacks() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("t.pwt");
     let source = program("bfs", 1, &[("scale", "12"), ("roots", "1")]);
@@ -336,45 +336,45 @@ fn a_replay_does_not_wait_for_threads_that_died_with_their_process() {
     let mut replay = opened(&path);
     let mut batch = Batch::new();
     let mut waits = Waits::default();
-    let mut ask = |waits: &mut Waits, thread| {
+    let mut fill = |waits: &mut Waits, thread| {
         let end = replay.fill(thread, &mut batch).unwrap();
         waits.see(thread, &batch, &end);
         end
     };
     assert!(matches!(
-        ask(&mut waits, 0),
+        fill(&mut waits, 0),
         End::Event {
             event: Event::Fork { .. },
             ..
         }
     ));
     assert!(matches!(
-        ask(&mut waits, 1),
+        fill(&mut waits, 1),
         End::Event {
             event: Event::Spawn { .. },
             ..
         }
     ));
     // Thread 2 is never read: its process ends before it gets a core.
-    assert!(matches!(ask(&mut waits, 0), End::Wait { .. }));
+    assert!(matches!(fill(&mut waits, 0), End::Wait { .. }));
     assert!(waits.free(&[0]).is_empty());
-    let mut asked = 0;
+    let mut fills = 0;
     while !matches!(
-        ask(&mut waits, 1),
+        fill(&mut waits, 1),
         End::Event {
             event: Event::ProcessExit { .. },
             ..
         }
     ) {
-        asked += 1;
-        assert!(asked < 50, "the child never ends");
+        fills += 1;
+        assert!(fills < 50, "the child never ends");
     }
     waits.gone(1);
     waits.gone(2);
     assert_eq!(waits.free(&[0]), [0]);
     let exit = Event::ProcessExit { status: 3 };
     assert_eq!(
-        ask(&mut waits, 0),
+        fill(&mut waits, 0),
         End::Event {
             event: exit,
             ticket: 0

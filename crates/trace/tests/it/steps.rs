@@ -5,6 +5,7 @@ use pagewalk_trace::{OpenOptions, check_trace, trace_info};
 
 use crate::{drain, instructions, opened, refused, try_drain};
 
+/// The recording.
 pub const STEPS: &[u8] = include_bytes!("../data/steps.pwt");
 
 #[test]

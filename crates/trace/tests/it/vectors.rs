@@ -11,15 +11,15 @@ fn stretches_of_a_recording_are_all_of_it() {
         let path = recorded(dir.path(), program("gups", threads, &[]), Some(200_000));
         let options = OpenOptions::default();
         let info = trace_info(&path, &options).unwrap();
-        let mut told = (0, None);
+        let mut progress = (0, None);
         let vectors = || block_vectors(&path, &options, 7000, 1, &mut |_, _| true).unwrap();
         let found = block_vectors(&path, &options, 7000, 1, &mut |done, total| {
-            told = (done, total);
+            progress = (done, total);
             true
         });
         let found = found.unwrap().unwrap();
         assert_eq!(found.instructions, info.instructions);
-        assert_eq!(told, (info.instructions, Some(info.instructions)));
+        assert_eq!(progress, (info.instructions, Some(info.instructions)));
         let each = found.stretches.iter().map(|s| s.instructions);
         assert_eq!(each.sum::<u64>(), info.instructions);
         assert_eq!(found.request.as_deref(), Some("update"));

@@ -114,7 +114,7 @@ fn fragmentation_leaves_exactly_its_share_of_huge_pages() {
 }
 
 #[test]
-fn the_unusable_free_index_is_what_was_asked_for() {
+fn the_unusable_free_index_is_the_configured_one() {
     for index in [0.1, 0.5, 0.7, 0.9] {
         let w = World::new(&spec(FragmentationSpec::UnusableFreeIndex(index)), &thp());
         let found = w.stats().unusable_free_permille as f64 / 1000.0;

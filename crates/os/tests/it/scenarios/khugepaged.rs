@@ -194,7 +194,7 @@ fn a_share_of_requests_that_is_served_stays_that_share() {
 }
 
 #[test]
-fn settled_is_what_it_would_come_to_and_takes_no_time() {
+fn the_settled_state_is_the_final_one_and_takes_no_time() {
     let settled = KhugepagedSpec {
         settled: true,
         ..linux()

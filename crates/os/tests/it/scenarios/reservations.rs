@@ -81,7 +81,7 @@ fn pressure_breaks_up_the_least_used_reservation() {
         }
     }
     assert_eq!(w.stats().reservations, 3);
-    // No block remains for this region, only frames beside the nodes.
+    // No block remains for this region, only frames next to the nodes.
     let mut i = 0;
     while w.stats().demotions == 0 {
         w.write(HEAP.offset(6 * MB + i * 4096));

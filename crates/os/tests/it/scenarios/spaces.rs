@@ -294,7 +294,7 @@ fn stacks_grow_down_to_8_mb() {
 }
 
 #[test]
-fn unknown_addresses_become_mappings_when_asked_for() {
+fn unknown_addresses_become_mappings_if_enabled() {
     let mut w = World::new(&spec(FragmentationSpec::None), &thp());
     w.pid = w.os.spawn(true).expect("a process");
     w.write(HEAP.offset(12345));

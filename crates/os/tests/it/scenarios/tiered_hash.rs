@@ -155,7 +155,7 @@ fn tiers_place_what_the_model_says_for_every_number_and_pressure() {
     }
 }
 
-/// The paper's numbers beside its own formula (Revelator, section 6.2): "65 % ... 32 %" at 40
+/// The paper's numbers against its own formula (Revelator, section 6.2): "65 % ... 32 %" at 40
 /// % pressure differ from (1 - p) p^(i - 1).
 #[test]
 fn at_forty_percent_the_first_two_tiers_place_sixty_and_twenty_four() {

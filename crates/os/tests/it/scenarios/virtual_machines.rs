@@ -165,7 +165,7 @@ fn populating_a_guest_backs_it_too_and_takes_no_time() {
 }
 
 #[test]
-fn a_host_without_memory_is_told_apart_from_a_guest_without() {
+fn an_error_says_if_host_or_guest_has_no_memory() {
     let mut machine = on(PlacementSpec::Buddy(BuddySpec {}));
     machine.memory_gb = Some(2);
     let mut w = boot(
@@ -453,7 +453,7 @@ fn a_page_of_the_shadow_is_as_large_as_it_is_in_both() {
 
 /// Collapses by the host enlarge shadow pages, and unmapped pages leave the shadow.
 #[test]
-fn the_shadow_follows_the_hosts_collapses_and_goes_with_its_process() {
+fn the_shadow_reflects_the_hosts_collapses_and_ends_with_its_process() {
     let collapsing = |settled| {
         let khugepaged = KhugepagedSpec {
             settled,
@@ -502,7 +502,7 @@ fn the_shadow_follows_the_hosts_collapses_and_goes_with_its_process() {
 /// The hardware sees the hashes that the host has used. They cover program pages, last-level
 /// frames and upper levels of guest page tables, and the host's own last level.
 #[test]
-fn a_host_places_by_the_hash_of_what_it_is_told() {
+fn a_host_places_by_the_hash_of_the_named_page() {
     for of in [HashOf::GuestVirtual, HashOf::GuestPhysical, HashOf::Both] {
         let hashed = PlacementSpec::TieredHash(TieredHashSpec {
             hash_of: Some(of),
@@ -614,6 +614,6 @@ fn what_a_guest_uses_again_lies_where_it_was_first_used() {
     assert_eq!(
         tiers.data.hits.iter().sum::<u64>(),
         1,
-        "the host was asked once"
+        "the host had one request"
     );
 }

@@ -86,6 +86,7 @@ const fn array(buckets: u64) -> u64 {
     8 * (buckets + 1)
 }
 
+/// Bytes of an edge's object.
 pub const EDGE: u64 = 48;
 const NODE: u64 = 24;
 const PROPERTY: u64 = 4;

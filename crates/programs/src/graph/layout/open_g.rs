@@ -57,7 +57,7 @@ pub struct Edges {
 impl OpenG {
     /// Loads the address of the next edge. Returns false if there is none.
     #[inline(always)]
-    fn follow(&self, t: &mut Thread, pc: u64, edges: &mut Edges) -> bool {
+    fn load_next_edge(&self, t: &mut Thread, pc: u64, edges: &mut Edges) -> bool {
         edges.value = t.load(pc, 1, edges.edge.at(), 8, [edges.value, NONE]);
         edges.i += 1;
         let more = edges.i < edges.row.degree;
@@ -200,7 +200,7 @@ impl Layout for OpenG {
 
     #[inline(always)]
     fn advance(&self, t: &mut Thread, pc: u64, again: u64, edges: &mut Edges) -> bool {
-        let more = self.follow(t, pc, edges);
+        let more = self.load_next_edge(t, pc, edges);
         t.branch(pc + 6, again, 2, more, [edges.value, NONE]);
         more
     }
@@ -216,7 +216,7 @@ impl Layout for OpenG {
         pointer: u64,
         edges: &mut Edges,
     ) -> bool {
-        let more = self.follow(t, pc, edges);
+        let more = self.load_next_edge(t, pc, edges);
         t.branch(pc + 6, pc + 0x20, 2, !more, [edges.value, NONE]);
         if more {
             let graph = t.load(pc + 0xc, 1, pointer, 8, [NONE; 2]);

@@ -30,6 +30,7 @@ pub struct Cursor {
 }
 
 impl Runs {
+    /// No runs yet, of objects `stride` bytes apart.
     pub fn new(stride: u64, vertices: u64) -> Self {
         Runs {
             stride,

@@ -35,6 +35,7 @@ pub struct Builder {
 }
 
 impl Builder {
+    /// An empty graph.
     pub fn new(shape: Shape) -> Self {
         Builder {
             shape,
@@ -122,6 +123,7 @@ impl Builder {
         true
     }
 
+    /// The graph, without duplicate edges and loops if its shape is simple.
     pub fn finish(mut self) -> Csr {
         if self.shape.simple {
             self.graph.simplify();

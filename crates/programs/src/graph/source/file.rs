@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use pagewalk_stream::Error;
 
 use super::csr::{Builder, Csr, Shape};
-use super::lines::{Lines, fields, weight, whole};
+use super::lines::{LineReader, fields, weight, whole};
 use super::names::Names;
 use crate::host;
 
@@ -33,10 +33,10 @@ pub fn load(path: &Path, shape: Shape) -> Result<Csr, Error> {
 }
 
 fn load_within(path: &Path, shape: Shape, room: u64) -> Result<Csr, Error> {
-    let source = Source::open(path)?;
+    let source = GraphFile::open(path)?;
     let mut shape = shape;
     shape.symmetric |= source.symmetric();
-    if shape.weighted && matches!(source, Source::Matrix { pattern: true, .. }) {
+    if shape.weighted && matches!(source, GraphFile::Matrix { pattern: true, .. }) {
         return Err(Error::refused(
             "a Matrix Market file of type `pattern` has no weights; expected `integer` or `real`",
         )
@@ -125,7 +125,7 @@ impl Pass {
 }
 
 /// Kind of input at the path.
-enum Source {
+enum GraphFile {
     EdgeList(PathBuf),
     GraphBig {
         vertices: Option<PathBuf>,
@@ -143,7 +143,7 @@ const ENDINGS: [&str; 4] = ["", ".gz", ".xz", ".zst"];
 
 const BANNER: &str = "%%MatrixMarket matrix coordinate pattern|integer|real general|symmetric";
 
-impl Source {
+impl GraphFile {
     fn open(path: &Path) -> Result<Self, Error> {
         if path.is_dir() {
             let find = |name: &str| {
@@ -153,17 +153,17 @@ impl Source {
             let edges = find("edge.csv").ok_or_else(|| {
                 Error::refused("a folder without `edge.csv`; expected GraphBIG's `vertex.csv` and `edge.csv`, or a file").at(path.display().to_string())
             })?;
-            return Ok(Source::GraphBig {
+            return Ok(GraphFile::GraphBig {
                 vertices: find("vertex.csv"),
                 edges,
             });
         }
         let path = path.to_owned();
-        let mut lines = Lines::open(&path)?;
+        let mut lines = LineReader::open(&path)?;
         lines.advance()?;
         let banner = lines.line().to_ascii_lowercase();
         if !banner.starts_with(b"%%matrixmarket") {
-            return Ok(Source::EdgeList(path));
+            return Ok(GraphFile::EdgeList(path));
         }
         let banner = String::from_utf8_lossy(&banner);
         let words: Vec<&str> = banner.split_ascii_whitespace().skip(1).collect();
@@ -175,7 +175,7 @@ impl Source {
         if !known {
             return Err(lines.wrong_line(&format!("`{BANNER}`")));
         }
-        Ok(Source::Matrix {
+        Ok(GraphFile::Matrix {
             path,
             symmetric: symmetry == "symmetric",
             pattern: field == "pattern",
@@ -186,7 +186,7 @@ impl Source {
     fn symmetric(&self) -> bool {
         matches!(
             self,
-            Source::Matrix {
+            GraphFile::Matrix {
                 symmetric: true,
                 ..
             }
@@ -195,14 +195,14 @@ impl Source {
 
     /// Reads the file of vertices, if there is one.
     fn vertices(&self, pass: &mut Pass) -> Result<(), Error> {
-        let Source::GraphBig {
+        let GraphFile::GraphBig {
             vertices: Some(path),
             ..
         } = self
         else {
             return Ok(());
         };
-        let mut lines = Lines::open(path)?;
+        let mut lines = LineReader::open(path)?;
         lines.advance()?; // its header
         while lines.advance()? {
             let Some(first) = fields(lines.line()).next() else {
@@ -226,14 +226,14 @@ impl Source {
         each: fn(&mut Pass, u32, u32, u32) -> Result<(), Error>,
     ) -> Result<(), Error> {
         match self {
-            Source::EdgeList(path) => edge_list(path, false, shape, pass, each),
-            Source::GraphBig { edges, .. } => edge_list(edges, true, shape, pass, each),
-            Source::Matrix { path, .. } => matrix(path, shape.weighted, pass, each),
+            GraphFile::EdgeList(path) => edge_list(path, false, shape, pass, each),
+            GraphFile::GraphBig { edges, .. } => edge_list(edges, true, shape, pass, each),
+            GraphFile::Matrix { path, .. } => matrix(path, shape.weighted, pass, each),
         }
     }
 }
 
-fn name_vertex(names: &mut Names, name: u64, lines: &Lines) -> Result<u32, Error> {
+fn name_vertex(names: &mut Names, name: u64, lines: &LineReader) -> Result<u32, Error> {
     names
         .vertex(name)
         .ok_or_else(|| lines.wrong("one more vertex", "fewer than 2^32 - 1 vertices"))
@@ -249,7 +249,7 @@ fn edge_list(
     pass: &mut Pass,
     each: fn(&mut Pass, u32, u32, u32) -> Result<(), Error>,
 ) -> Result<(), Error> {
-    let mut lines = Lines::open(path)?;
+    let mut lines = LineReader::open(path)?;
     let mut first = true;
     while lines.advance()? {
         let line = lines.line();
@@ -285,8 +285,8 @@ fn matrix(
     each: fn(&mut Pass, u32, u32, u32) -> Result<(), Error>,
 ) -> Result<(), Error> {
     const SIZE: &str = "the size `rows columns entries` of a square matrix of fewer than 2^32 rows";
-    const MORE: &str = "an entry for each of those that the size line announces";
-    let mut lines = Lines::open(path)?;
+    const MORE: &str = "as many entries as the size line gives";
+    let mut lines = LineReader::open(path)?;
     let mut size = None;
     let mut entries = 0;
     while lines.advance()? {
@@ -297,7 +297,7 @@ fn matrix(
         let mut fields = fields(line);
         let mut next = || fields.next().and_then(whole);
         let pair = (next(), next());
-        let Some((rows, announced)) = size else {
+        let Some((rows, expected_entries)) = size else {
             let (Some(rows), Some(columns), Some(entries)) = (pair.0, pair.1, next()) else {
                 return Err(lines.wrong_line(SIZE));
             };
@@ -322,16 +322,16 @@ fn matrix(
         } else {
             1
         };
-        if entries == announced {
-            return Err(lines.wrong(&format!("more than {announced} entries"), MORE));
+        if entries == expected_entries {
+            return Err(lines.wrong(&format!("more than {expected_entries} entries"), MORE));
         }
         entries += 1;
         each(pass, (i - 1) as u32, (j - 1) as u32, heavy)?;
     }
     match size {
         None => Err(lines.wrong("the end of the file", SIZE)),
-        Some((_, announced)) if entries != announced => Err(lines.wrong(
-            &format!("the end after {entries} of {announced} entries"),
+        Some((_, expected_entries)) if entries != expected_entries => Err(lines.wrong(
+            &format!("the end after {entries} of {expected_entries} entries"),
             MORE,
         )),
         Some(_) => Ok(()),
@@ -398,8 +398,8 @@ mod tests {
             coordinate real general\n%\n3 4 1 => line 3, 3 4 1, square
             coordinate real general => line 2, end of the file, size
             coordinate pattern general\n3 3 1\n0 1 => line 3, `0 1`, 1 to 3
-            coordinate pattern general\n3 3 1\n1 1\n2 2 => line 4, more than 1, announces
-            coordinate pattern general\n3 3 2\n1 1 => after 1 of 2, announces, entry
+            coordinate pattern general\n3 3 1\n1 1\n2 2 => line 4, more than 1, size line
+            coordinate pattern general\n3 3 2\n1 1 => after 1 of 2, size line, entries
             ",
         ),
         (
@@ -502,7 +502,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_refused_before_it_is_allocated() {
+    fn a_graph_that_does_not_fit_is_refused_before_allocation() {
         let text =
             b"%%MatrixMarket matrix coordinate pattern general\n4000000000 4000000000 1\n1 1\n";
         let message = load_within(file(text).path(), PLAIN, 1 << 30)
@@ -525,7 +525,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
         #[test]
-        fn what_is_written_is_read(
+        fn an_edge_list_is_read_as_written(
             edges in proptest::collection::vec((0u64..40, any::<u64>(), 0u32..9), 1..60),
             symmetric: bool, simple: bool,
         ) {

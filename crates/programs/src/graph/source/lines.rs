@@ -9,17 +9,17 @@ use pagewalk_stream::Error;
 const LONGEST: usize = 1 << 16;
 
 /// A file and its current line.
-pub(super) struct Lines {
+pub(super) struct LineReader {
     input: Input,
     line: Vec<u8>,
     /// Number of the current line, from 1.
     number: u64,
 }
 
-impl Lines {
+impl LineReader {
     pub(super) fn open(path: &Path) -> Result<Self, Error> {
         let expected = "an edge list or a Matrix Market file";
-        Ok(Lines {
+        Ok(LineReader {
             input: Input::open(path, "graph", expected)?,
             line: Vec::new(),
             number: 0,

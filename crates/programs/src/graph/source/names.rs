@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_follows_the_number_of_names_not_their_size() {
+    fn memory_grows_with_the_number_of_names_not_their_size() {
         let mut names = Names::default();
         for name in (0..1000u64).map(|n| SMALL - 1 - n) {
             names.vertex(name);

@@ -43,18 +43,18 @@ impl Hash {
         let at = e.load(0x728, 1, self.next_va(before), 8, [ready, NONE]);
         e.jump(0x72a, 0x72c, 1, TAKEN, [NONE; 2]);
         let array = e.load(0x72c, 1, BUCKETS, 8, [NONE; 2]);
-        let follower = e.load(0x733, 1, va, 8, [at, NONE]);
+        let next_node = e.load(0x733, 1, va, 8, [at, NONE]);
         let of_bucket = e.load(0x73a, 2, bucket_va, 8, [array, located.1]);
         let first = self.buckets[bucket] == before;
         e.branch(0x73d, 0x790, 1, first, [of_bucket, NONE]);
         // The bucket of the next node, which may become its bucket's first.
         let pc = if first { 0x790 } else { 0x73f };
         let none = if first { 0x7a9 } else { 0x75a };
-        e.branch(pc + 2, none, 2, next == NIL, [follower, NONE]);
+        e.branch(pc + 2, none, 2, next == NIL, [next_node, NONE]);
         let mut other = None;
         if next != NIL {
             let there = &self.nodes[next as usize];
-            let code = e.load(pc + 4, 1, there.at.va() + 72, 8, [follower, NONE]);
+            let code = e.load(pc + 4, 1, there.at.va() + 72, 8, [next_node, NONE]);
             let count = e.load(pc + 0xa, 2, COUNT, 8, [NONE; 2]);
             let rest = e.compute(pc + 0xa, 0, DIVISION, [code, count]);
             let of_next = self.bucket(there.hash);
@@ -72,7 +72,7 @@ impl Hash {
             let begins = before == BEGIN;
             e.branch(0x7b3, 0x7c2, 1, begins, [of_bucket, NONE]);
             if begins {
-                e.store(0x7c2, 1, FIRST, 8, NONE, follower);
+                e.store(0x7c2, 1, FIRST, 8, NONE, next_node);
                 e.jump(0x7c9, 0x7b5, 1, TAKEN, [NONE; 2]);
             }
             e.store(0x7b7, 2, bucket_va, 8, array, NONE);
@@ -83,7 +83,7 @@ impl Hash {
             e.load(0x756, 1, va, 8, [at, NONE]);
         }
         let value = e.load(0x75a, 1, va + 40, 8, [at, NONE]);
-        e.store(0x762, 2, self.next_va(before), 8, ready, follower);
+        e.store(0x762, 2, self.next_va(before), 8, ready, next_node);
         match before {
             BEGIN => self.first = next,
             node => self.nodes[node as usize].next = next,

@@ -36,7 +36,7 @@ impl Hash {
             let (next, va) = (node.next, node.at.va());
             let bucket = (node.hash % growth.buckets.len() as u64) as usize;
             let bucket_va = growth.array + 8 * bucket as u64;
-            let follower = e.load(CODE, 1, va, 8, [NONE; 2]);
+            let next_node = e.load(CODE, 1, va, 8, [NONE; 2]);
             let code = e.load(CODE + 3, 1, va + 72, 8, [NONE; 2]);
             let index = e.compute(CODE + 9, 3, DIVISION, [code, NONE]);
             let before = growth.buckets[bucket];
@@ -82,7 +82,7 @@ impl Hash {
                     node => self.nodes[node as usize].next = id,
                 }
             }
-            e.branch(CODE + 0x2b, CODE, 2, next != NIL, [follower, NONE]);
+            e.branch(CODE + 0x2b, CODE, 2, next != NIL, [next_node, NONE]);
             growth.node = next;
         }
         if growth.node != NIL {

@@ -10,10 +10,12 @@ pub const NIL: u32 = u32::MAX;
 /// move.
 pub const TYPE: u64 = MAP;
 pub const TABLES: u64 = MAP + 0x10;
+/// Bytes of one of the two tables.
 pub const TABLE_BYTES: u64 = 0x20;
 pub const REHASH: u64 = MAP + 0x50;
 /// The type's functions, and the hash's key.
 pub const FUNCTIONS: u64 = MAP + 0x100;
+/// The key of the hash.
 pub const SEED: u64 = MAP + 0x200;
 /// Jump tables of `sdslen`.
 pub const SWITCH: u64 = ARENA + 0x1e00;

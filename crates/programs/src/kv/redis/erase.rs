@@ -1,5 +1,5 @@
 //! Erasure from Redis's dictionary: `dbSyncDelete`, `dictGenericDelete` (5.0.7). The search is that of
-//! `dictFind`, from its listing. Unlinking and freeing follow the source.
+//! `dictFind`, from its listing. Unlinking and freeing are as in the source.
 
 use super::dictionary::{Dictionary, NIL, TABLE_BYTES, TABLES, TYPE};
 use super::{ENTRY_BYTES, EXPIRES, KEY_SDS, OBJECT_BYTES};

@@ -11,7 +11,7 @@ use crate::thread::{NONE, Thread};
 
 impl Shortcut {
     /// True if the table is the machine's.
-    pub fn asks(&self) -> bool {
+    pub fn is_in_machine(&self) -> bool {
         matches!(self.table, Table::Machine)
     }
 
@@ -69,17 +69,18 @@ impl Shortcut {
         true
     }
 
-    /// [`follow`](Self::follow) without emitted instructions.
-    pub async fn follow_quietly<I: Index>(&mut self, t: &mut Thread, moved: &Move, sp: u64) {
+    /// [`update_moved`](Self::update_moved) without emitted instructions.
+    pub async fn update_moved_quietly<I: Index>(&mut self, t: &mut Thread, moved: &Move, sp: u64) {
         let (from, to) = (moved.from + I::PAIR, moved.to + I::PAIR);
         let hashed = (self.integer_of(0, moved.number), NONE);
         match &mut self.table {
             Table::Off => return,
-            Table::Slb(slb) => slb.follow(&mut Quiet, 0, hashed, (from, to), sp),
+            Table::Slb(slb) => slb.update_moved(&mut Quiet, 0, hashed, (from, to), sp),
             Table::Machine | Table::Rows(_) => {
                 self.enter(t, moved.id, moved.number, to).await;
             }
         }
-        self.places.follow((moved.id, 0), moved.number, (from, to));
+        self.places
+            .relocate((moved.id, 0), moved.number, (from, to));
     }
 }

@@ -30,13 +30,13 @@ pub async fn find<I: Index>(
 ) -> Option<Option<Known>> {
     Emit::call(t, CALL, FIND, 4, sp);
     t.store(FIND, 1, sp - 16, 8, NONE, NONE);
-    let (at, asking) = t.shortcut_query(
+    let (at, result) = t.shortcut_query(
         FIND + 0x4,
         2,
         ShortcutQuery::LoadVa { integer },
         [hashed, NONE],
     );
-    let reply = asking.await;
+    let reply = result.await;
     let va = reply.unwrap_or(0);
     t.branch(FIND + 0xa, FIND + 0x18, 2, va == 0, [at, NONE]);
     let mut found = None;
@@ -64,12 +64,12 @@ pub async fn insert(
     sp: u64,
 ) -> bool {
     Emit::call(t, site, INSERT, 1, sp);
-    let ask = ShortcutQuery::InsertVa {
+    let query = ShortcutQuery::InsertVa {
         integer,
         va: VirtAddr(va),
     };
-    let (_, asking) = t.shortcut_query(INSERT, 1, ask, [hashed, at]);
-    let reply = asking.await;
+    let (_, result) = t.shortcut_query(INSERT, 1, query, [hashed, at]);
+    let reply = result.await;
     Emit::ret(t, INSERT + 0x4, site, 1, sp);
     reply.is_some()
 }

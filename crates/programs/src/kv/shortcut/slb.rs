@@ -412,7 +412,7 @@ impl Slb {
     }
 
     /// Updates the entry of a moved record, if there is one.
-    pub fn follow<E: Emit>(
+    pub fn update_moved<E: Emit>(
         &mut self,
         e: &mut E,
         site: u64,
@@ -470,9 +470,9 @@ mod tests {
         offer(&mut slb, 77, 0x1000);
         assert_eq!(slb.slots[0], 1 << 60);
         assert_eq!(slb.slots[1], fold(77) << 48 | 0x1000);
-        slb.follow(&mut Quiet, 0, (77, NONE), (0x1000, 0x3000), 1 << 20);
+        slb.update_moved(&mut Quiet, 0, (77, NONE), (0x1000, 0x3000), 1 << 20);
         assert_eq!(slb.slots[1], fold(77) << 48 | 0x3000);
-        slb.follow(&mut Quiet, 0, (77, NONE), (0x1000, 0x4000), 1 << 20);
+        slb.update_moved(&mut Quiet, 0, (77, NONE), (0x1000, 0x4000), 1 << 20);
         assert_eq!(slb.slots[1], fold(77) << 48 | 0x3000);
     }
 

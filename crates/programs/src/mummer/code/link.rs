@@ -11,7 +11,7 @@ use crate::thread::{NONE, Thread, Value};
 impl Matcher<'_> {
     /// Loads a node's suffix link: the next node of its chain, or a separate word (`getbranchinfostree`,
     /// which also finds the depth). The result is written to `info`.
-    fn follow(
+    fn load_suffix_link(
         &self,
         t: &mut Thread,
         (node, at): (u32, Value),
@@ -101,7 +101,7 @@ impl Matcher<'_> {
                 return;
             }
             let inner = Self::call(t, 0x73e2, 0x5520, 5, sp);
-            let (link, value) = self.follow(t, (at.previous, previous), sp, inner);
+            let (link, value) = self.load_suffix_link(t, (at.previous, previous), sp, inner);
             let first = location + fields.edge_start;
             let first = t.load(0x73e7, 1, first, 8, [at.from.edge_start, NONE]);
             t.load(0x73eb, 1, location + fields.edge, word, [NONE; 2]);
@@ -134,7 +134,7 @@ impl Matcher<'_> {
         let pointer = t.load(0x7464, 1, next, 8, [at.from.next, NONE]);
         t.store(0x746b, 2, location + fields.remain, self.word(), NONE, NONE);
         let called = Self::call(t, 0x7477, 0x5520, 2, sp);
-        let (link, value) = self.follow(t, (node, pointer), sp, called);
+        let (link, value) = self.load_suffix_link(t, (node, pointer), sp, called);
         let both = t.load(0x747c, 1, location, 2 * self.word(), [NONE; 2]);
         let value = t.load(0x7480, 1, sp + 2 * w, 8, [value, NONE]);
         t.load(0x7485, 1, self.record(t, 0), 8, [NONE; 2]);

@@ -3,14 +3,14 @@
 use pagewalk_units::Addr;
 use rand::RngExt;
 
-use super::{CuckooSlot, Elastic, Env, Flight, Way};
+use super::{CuckooSlot, Elastic, Env, Resize, Way};
 use crate::cuckoo::hash::Hash;
 use crate::cuckoo::line::Format;
 use crate::cuckoo::spec::WhenDue;
 
 /// Outcome of one migration step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Step {
+enum MigrationStep {
     /// The rehash pointer has moved.
     Done,
     /// A line found no slot within the re-insertion limit. Nothing has changed.
@@ -37,7 +37,7 @@ impl<F: Format, A: Addr> Elastic<F, A> {
                 .filter(|&way| open >> way & 1 == 1)
                 .nth(nth);
             let way = way.expect("one of those counted");
-            if self.step(way, env, landed) == Step::Stuck {
+            if self.step(way, env, landed) == MigrationStep::Stuck {
                 self.downsize_from = self.lines / 2;
                 // Reverse all ways together, so that ways of equal size keep equal
                 // sizes.
@@ -50,9 +50,9 @@ impl<F: Format, A: Addr> Elastic<F, A> {
     /// True if `way` has nothing left to migrate.
     fn arrived(&self, way: usize) -> bool {
         let w = &self.ways[way];
-        match w.flight {
+        match w.resize {
             None => true,
-            Some(Flight { back: true, .. }) => w.pointer == 0,
+            Some(Resize { back: true, .. }) => w.pointer == 0,
             Some(_) => w.pointer > w.old_mask,
         }
     }
@@ -68,12 +68,12 @@ impl<F: Format, A: Addr> Elastic<F, A> {
                 continue;
             }
             let w = &mut self.ways[way];
-            let Some(flight) = w.flight.take() else {
+            let Some(resize) = w.resize.take() else {
                 continue;
             };
             env.work.registers_changed = true;
             w.pointer = 0;
-            if flight.back {
+            if resize.back {
                 w.new_mask = w.old_mask;
                 if let Some(next) = w.next.take() {
                     self.give_back(way, next, env);
@@ -85,14 +85,14 @@ impl<F: Format, A: Addr> Elastic<F, A> {
                 Some(next) => {
                     let old = std::mem::replace(&mut w.table, next);
                     self.give_back(way, old, env);
-                    if flight.unlisted {
+                    if resize.unlisted {
                         self.list(way, env);
                     }
                 }
-                None if flight.up => {}
+                None if resize.up => {}
                 None => {
                     let (blocks, bytes) = w.table.halve(env.frames);
-                    self.gave_back(way, blocks, bytes, env);
+                    self.release_entries(way, blocks, bytes, env);
                 }
             }
         }
@@ -105,10 +105,10 @@ impl<F: Format, A: Addr> Elastic<F, A> {
         for way in (0..self.ways.len()).filter(|way| ways >> way & 1 == 1) {
             let smallest = self.ways.iter().map(Way::slots).min().unwrap_or(0);
             let balanced = !self.spec.per_way || self.ways[way].old_mask < 2 * smallest;
-            let flight = &mut self.ways[way].flight;
-            if let Some(Flight {
+            let resize = &mut self.ways[way].resize;
+            if let Some(Resize {
                 up: false, back, ..
-            }) = flight
+            }) = resize
                 && !*back
                 && balanced
             {
@@ -128,7 +128,7 @@ impl<F: Format, A: Addr> Elastic<F, A> {
     ) {
         for way in (0..self.ways.len()).filter(|way| ways >> way & 1 == 1) {
             self.stats.drained += u64::from(!self.arrived(way));
-            while !self.arrived(way) && self.step(way, env, landed) == Step::Done {}
+            while !self.arrived(way) && self.step(way, env, landed) == MigrationStep::Done {}
         }
         self.close(env);
     }
@@ -136,7 +136,7 @@ impl<F: Format, A: Addr> Elastic<F, A> {
     /// Completes chunk-size changes whose new chunks have no L2P entries yet. These
     /// are always upsizes, so lines find their slots free.
     pub(super) fn change_at_once(&mut self, env: &mut Env<'_, A>, landed: &mut dyn FnMut(u64, u8)) {
-        let unlisted = |w: &Way<A>| u8::from(w.flight.is_some_and(|f| f.unlisted));
+        let unlisted = |w: &Way<A>| u8::from(w.resize.is_some_and(|f| f.unlisted));
         let ways = (self.ways.iter().enumerate()).fold(0, |bits, (i, w)| bits | unlisted(w) << i);
         if ways == 0 {
             return;
@@ -145,7 +145,7 @@ impl<F: Format, A: Addr> Elastic<F, A> {
         // Ways that are resized together also finish together.
         let ways = if self.spec.per_way { ways } else { u8::MAX };
         for way in (0..self.ways.len()).filter(|way| ways >> way & 1 == 1) {
-            while !self.arrived(way) && self.step(way, env, landed) == Step::Done {}
+            while !self.arrived(way) && self.step(way, env, landed) == MigrationStep::Done {}
         }
         self.close(env);
     }
@@ -159,7 +159,7 @@ impl<F: Format, A: Addr> Elastic<F, A> {
         env: &mut Env<'_, A>,
         landed: &mut dyn FnMut(u64, u8),
     ) {
-        let down = |w: &usize| ways >> w & 1 == 1 && self.ways[*w].flight == Some(Flight::DOWN);
+        let down = |w: &usize| ways >> w & 1 == 1 && self.ways[*w].resize == Some(Resize::DOWN);
         let down = (0..self.ways.len())
             .filter(down)
             .fold(0, |bits, w| bits | 1 << w);
@@ -170,43 +170,48 @@ impl<F: Format, A: Addr> Elastic<F, A> {
     }
 
     /// Advances the rehash pointer of `way` by one slot.
-    fn step(&mut self, way: usize, env: &mut Env<'_, A>, landed: &mut dyn FnMut(u64, u8)) -> Step {
+    fn step(
+        &mut self,
+        way: usize,
+        env: &mut Env<'_, A>,
+        landed: &mut dyn FnMut(u64, u8),
+    ) -> MigrationStep {
         let (function, salt, ways) = (self.spec.hash, self.salt, usize::from(self.spec.ways));
         let hash = |key| Hash::new(function, key, salt).of(way, ways);
         let w = &mut self.ways[way];
-        let flight = w.flight.expect("the way is being resized");
+        let resize = w.resize.expect("the way is being resized");
         env.work.registers_changed = true;
         let in_place = w.next.is_none();
-        if flight.back {
+        if resize.back {
             w.pointer -= 1;
             let (old, new) = (w.pointer, w.pointer & w.new_mask);
             let line = *w.storage(true).line(new);
             let Some(key) = F::key(&line) else {
-                return Step::Done;
+                return MigrationStep::Done;
             };
             let home = hash(key) & w.old_mask;
             if home != old || in_place && old == new {
-                return Step::Done;
+                return MigrationStep::Done;
             }
             *w.storage_mut(true).line_mut(new) = [0; 8];
             debug_assert_eq!(F::key(w.table.line(old)), None);
             *w.table.line_mut(old) = line;
             self.count(in_place, true, env);
             self.stats.placed(0);
-            return Step::Done;
+            return MigrationStep::Done;
         }
 
         let old = w.pointer;
         w.pointer += 1;
         let line = *w.table.line(old);
         let Some(key) = F::key(&line) else {
-            return Step::Done;
+            return MigrationStep::Done;
         };
         let new = hash(key) & w.new_mask;
         if in_place && new == old {
             self.count(in_place, false, env);
             self.stats.placed(0);
-            return Step::Done;
+            return MigrationStep::Done;
         }
         *w.table.line_mut(old) = [0; 8];
         w.lines -= 1;
@@ -221,9 +226,9 @@ impl<F: Format, A: Addr> Elastic<F, A> {
             w.lines += 1;
             w.pointer = old;
             *w.table.line_mut(old) = line;
-            return Step::Stuck;
+            return MigrationStep::Stuck;
         }
-        debug_assert!(!flight.up || self.displaced.len() == 1);
+        debug_assert!(!resize.up || self.displaced.len() == 1);
         self.count(in_place, true, env);
         let kicks = self.displaced.len() as u32 - 1;
         env.work.kicks += kicks;
@@ -231,9 +236,9 @@ impl<F: Format, A: Addr> Elastic<F, A> {
             env.work.lookups += kicks;
         }
         if kicks > 0 {
-            self.tell(landed);
+            self.report_displaced(landed);
         }
-        Step::Done
+        MigrationStep::Done
     }
 
     /// Counts a line that a resize has moved or left in place.

@@ -103,7 +103,11 @@ impl<F: Format, A: Addr> Elastic<F, A> {
     /// Maximum displacements of one insertion. The limit is higher while a
     /// resize is in progress, when the remaining old slots are crowded.
     fn most_kicks(&self) -> usize {
-        let times = if self.in_flight() == 0 { 1 } else { PATIENCE };
+        let times = if self.ways_resizing() == 0 {
+            1
+        } else {
+            PATIENCE
+        };
         times * self.spec.max_kicks as usize
     }
 

@@ -2,7 +2,7 @@
 
 use pagewalk_units::{Addr, Frame, PageSize};
 
-use super::{Elastic, Env, Flight, Way};
+use super::{Elastic, Env, Resize, Way};
 use crate::cuckoo::l2p::{Growth, L2p, L2pFull};
 use crate::cuckoo::line::Format;
 use crate::cuckoo::storage::{LINE_BYTES, Storage};
@@ -10,26 +10,28 @@ use crate::{Purpose, Refusal, Want};
 
 /// Plan for the memory of a resized way.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Plan {
+enum MemoryPlan {
     /// Reuses the memory and adds `blocks` blocks of `bytes`.
     InPlace { blocks: usize, bytes: u64 },
     /// Allocates new memory: `blocks` blocks of `bytes`.
     OutOfPlace { blocks: usize, bytes: u64 },
 }
 
-impl Plan {
+impl MemoryPlan {
     fn blocks(self) -> (usize, u64) {
         match self {
-            Plan::InPlace { blocks, bytes } | Plan::OutOfPlace { blocks, bytes } => (blocks, bytes),
+            MemoryPlan::InPlace { blocks, bytes } | MemoryPlan::OutOfPlace { blocks, bytes } => {
+                (blocks, bytes)
+            }
         }
     }
 }
 
 impl<F: Format, A: Addr> Elastic<F, A> {
     /// Ways with a resize in progress, a bit each.
-    pub(super) fn in_flight(&self) -> u8 {
-        let flying = |w: &Way<A>| u8::from(w.flight.is_some());
-        (self.ways.iter().enumerate()).fold(0, |bits, (i, w)| bits | flying(w) << i)
+    pub(super) fn ways_resizing(&self) -> u8 {
+        let bit = |w: &Way<A>| u8::from(w.resize.is_some());
+        (self.ways.iter().enumerate()).fold(0, |bits, (i, w)| bits | bit(w) << i)
     }
     fn all(&self) -> u8 {
         ((1u32 << self.ways.len()) - 1) as u8
@@ -83,7 +85,7 @@ impl<F: Format, A: Addr> Elastic<F, A> {
         let mut ways: Vec<Way<A>> = Vec::with_capacity(usize::from(self.spec.ways));
         for i in 0..usize::from(self.spec.ways) {
             let bytes = self.chunk().unwrap_or(slots * LINE_BYTES);
-            let plan = Plan::OutOfPlace {
+            let plan = MemoryPlan::OutOfPlace {
                 blocks: (slots * LINE_BYTES).div_ceil(bytes) as usize,
                 bytes,
             };
@@ -115,7 +117,7 @@ impl<F: Format, A: Addr> Elastic<F, A> {
     fn acquire(
         &self,
         way: usize,
-        plan: Plan,
+        plan: MemoryPlan,
         growth: Growth,
         env: &mut Env<'_, A>,
     ) -> Result<Vec<Frame<A>>, Refusal> {
@@ -134,7 +136,7 @@ impl<F: Format, A: Addr> Elastic<F, A> {
         blocks
     }
     /// Allocates the memory of `plan`, all or nothing.
-    fn memory(&self, plan: Plan, env: &mut Env<'_, A>) -> Result<Vec<Frame<A>>, Refusal> {
+    fn memory(&self, plan: MemoryPlan, env: &mut Env<'_, A>) -> Result<Vec<Frame<A>>, Refusal> {
         let (n, bytes) = plan.blocks();
         let mut blocks = Vec::with_capacity(n);
         for _ in 0..n {
@@ -168,7 +170,7 @@ impl<F: Format, A: Addr> Elastic<F, A> {
         let taken = env.l2p.take(way, size, n, Growth::Change);
         debug_assert!(taken, "there was room without the old chunks");
     }
-    fn l2p_full(&self, way: usize, size: PageSize, plan: Plan, l2p: &L2p) -> Refusal {
+    fn l2p_full(&self, way: usize, size: PageSize, plan: MemoryPlan, l2p: &L2p) -> Refusal {
         let (n, bytes) = plan.blocks();
         Refusal::from(L2pFull {
             way: way as u8,
@@ -182,9 +184,16 @@ impl<F: Format, A: Addr> Elastic<F, A> {
     /// Frees memory of `way` and releases its L2P entries.
     pub(super) fn give_back(&self, way: usize, table: Storage<A>, env: &mut Env<'_, A>) {
         let (blocks, bytes) = table.free(env.frames);
-        self.gave_back(way, blocks, bytes, env);
+        self.release_entries(way, blocks, bytes, env);
     }
-    pub(super) fn gave_back(&self, way: usize, blocks: usize, bytes: u64, env: &mut Env<'_, A>) {
+    /// Counts freed memory of `way` and releases its L2P entries.
+    pub(super) fn release_entries(
+        &self,
+        way: usize,
+        blocks: usize,
+        bytes: u64,
+        env: &mut Env<'_, A>,
+    ) {
         env.work.freed += bytes;
         env.work.registers_changed |= blocks > 0;
         if let Some(size) = self.size {
@@ -194,29 +203,29 @@ impl<F: Format, A: Addr> Elastic<F, A> {
 
     /// The possible plans to resize `way` to `slots`, best first, each with its kind
     /// of L2P growth.
-    fn plans(&self, way: usize, slots: u64) -> Vec<(Plan, Growth)> {
+    fn plans(&self, way: usize, slots: u64) -> Vec<(MemoryPlan, Growth)> {
         let w = &self.ways[way];
         let bytes = slots * LINE_BYTES;
         let up = slots > w.table.slots();
         let Some(now) = w.table.chunk() else {
             let plan = match self.spec.in_place {
-                true if up => Plan::InPlace {
+                true if up => MemoryPlan::InPlace {
                     blocks: 1,
                     bytes: w.table.slots() * LINE_BYTES,
                 },
-                true => Plan::InPlace { blocks: 0, bytes },
-                false => Plan::OutOfPlace { blocks: 1, bytes },
+                true => MemoryPlan::InPlace { blocks: 0, bytes },
+                false => MemoryPlan::OutOfPlace { blocks: 1, bytes },
             };
             return vec![(plan, Growth::Same)];
         };
         let chunks_of = |chunk: u64| bytes.div_ceil(chunk) as usize;
         let same = if self.spec.in_place {
-            Plan::InPlace {
+            MemoryPlan::InPlace {
                 blocks: chunks_of(now).saturating_sub(w.table.blocks()),
                 bytes: now,
             }
         } else {
-            Plan::OutOfPlace {
+            MemoryPlan::OutOfPlace {
                 blocks: chunks_of(now),
                 bytes: now,
             }
@@ -226,7 +235,7 @@ impl<F: Format, A: Addr> Elastic<F, A> {
             return vec![same];
         }
         let change = |chunk: u64| {
-            let plan = Plan::OutOfPlace {
+            let plan = MemoryPlan::OutOfPlace {
                 blocks: chunks_of(chunk),
                 bytes: chunk,
             };
@@ -267,8 +276,8 @@ impl<F: Format, A: Addr> Elastic<F, A> {
                 self.memory(plan, env)?
             };
             let next = match plan {
-                Plan::InPlace { .. } => None,
-                Plan::OutOfPlace { .. } => Some(self.storage(slots, bytes, blocks.clone())),
+                MemoryPlan::InPlace { .. } => None,
+                MemoryPlan::OutOfPlace { .. } => Some(self.storage(slots, bytes, blocks.clone())),
             };
             let w = &mut self.ways[way];
             if next.is_none() && up {
@@ -277,7 +286,7 @@ impl<F: Format, A: Addr> Elastic<F, A> {
             w.next = next;
             w.new_mask = slots - 1;
             w.pointer = 0;
-            w.flight = Some(Flight {
+            w.resize = Some(Resize {
                 up,
                 back: false,
                 unlisted: !listed,
@@ -312,16 +321,16 @@ impl<F: Format, A: Addr> Elastic<F, A> {
     pub(super) fn cancel_upsizes(&mut self, ways: u8, env: &mut Env<'_, A>) {
         for way in (0..self.ways.len()).filter(|way| ways >> way & 1 == 1) {
             let w = &mut self.ways[way];
-            let Some(Flight {
+            let Some(Resize {
                 up: true, unlisted, ..
-            }) = w.flight
+            }) = w.resize
             else {
                 continue;
             };
             if w.pointer != 0 {
                 continue;
             }
-            w.flight = None;
+            w.resize = None;
             w.new_mask = w.old_mask;
             let stats = &mut self.stats.ways[way];
             stats.upsizes -= 1;
@@ -336,7 +345,7 @@ impl<F: Format, A: Addr> Elastic<F, A> {
                 }
                 None => {
                     let (blocks, bytes) = w.table.halve(env.frames);
-                    self.gave_back(way, blocks, bytes, env);
+                    self.release_entries(way, blocks, bytes, env);
                 }
             }
         }
@@ -355,7 +364,7 @@ impl<F: Format, A: Addr> Elastic<F, A> {
     fn cancel_downsizes(&mut self, ways: u8, env: &mut Env<'_, A>) {
         for way in (0..self.ways.len()).filter(|way| ways >> way & 1 == 1) {
             let w = &mut self.ways[way];
-            w.flight = None;
+            w.resize = None;
             w.new_mask = w.old_mask;
             let stats = &mut self.stats.ways[way];
             stats.downsizes -= 1;
@@ -374,11 +383,11 @@ impl<F: Format, A: Addr> Elastic<F, A> {
         env: &mut Env<'_, A>,
         landed: &mut dyn FnMut(u64, u8),
     ) -> Result<(), Refusal> {
-        let flying = self.in_flight();
-        if flying != 0 {
-            self.turn_round(flying);
-            self.finish_now(flying, env, landed);
-            if self.in_flight() != flying {
+        let resizing = self.ways_resizing();
+        if resizing != 0 {
+            self.turn_round(resizing);
+            self.finish_now(resizing, env, landed);
+            if self.ways_resizing() != resizing {
                 return Ok(());
             }
         }
@@ -387,7 +396,7 @@ impl<F: Format, A: Addr> Elastic<F, A> {
             // at most twice as large as another way.
             let smallest = self.ways.iter().map(Way::slots).min();
             let fullest = (0..self.ways.len())
-                .filter(|&i| self.ways[i].flight.is_none())
+                .filter(|&i| self.ways[i].resize.is_none())
                 .filter(|&i| Some(self.ways[i].slots()) == smallest)
                 .max_by_key(|&i| self.ways[i].lines);
             1 << fullest.expect("a smallest way")

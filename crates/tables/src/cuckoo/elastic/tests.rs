@@ -20,16 +20,16 @@ use crate::{FrameSource, MapWork, NoFrames, Refusal, Want};
 
 /// Memory that refuses allocations after `left` successful ones.
 #[derive(Clone)]
-struct Source {
+struct TestFrames {
     next: u64,
     owned: BTreeMap<u64, u64>,
     left: u64,
     granted: u64,
 }
 
-impl Source {
+impl TestFrames {
     fn new() -> Self {
-        Source {
+        TestFrames {
             next: 1 << 40,
             owned: BTreeMap::new(),
             left: u64::MAX,
@@ -41,7 +41,7 @@ impl Source {
     }
 }
 
-impl FrameSource<PhysAddr> for Source {
+impl FrameSource<PhysAddr> for TestFrames {
     fn alloc(&mut self, want: Want) -> Result<Frame<PhysAddr>, NoFrames> {
         assert!(want.bytes >= 4096 && want.bytes.is_power_of_two());
         if self.left == 0 {
@@ -67,7 +67,7 @@ type Table = Elastic<PteCluster, PhysAddr>;
 #[derive(Clone)]
 struct Bench {
     table: Table,
-    source: Source,
+    source: TestFrames,
     l2p: L2p,
     work: MapWork,
     oracle: BTreeMap<u64, Line>,
@@ -79,7 +79,7 @@ fn line_of(key: u64) -> Line {
 
 /// State that a failed insertion must not change: location of every line, and
 /// memory in use.
-type State = (
+type TableSnapshot = (
     Vec<(u64, CuckooSlot)>,
     u64,
     u64,
@@ -93,7 +93,7 @@ impl Bench {
         assert_eq!(spec.check(), Ok(()));
         Bench {
             table: Table::new(spec, Some(PageSize::K4), seed, Owner::new(Asid(1), seed)),
-            source: Source::new(),
+            source: TestFrames::new(),
             l2p: L2p::new(usize::from(spec.ways), spec.l2p_entries as usize),
             work: MapWork::default(),
             oracle: BTreeMap::new(),
@@ -195,7 +195,7 @@ impl Bench {
         assert_eq!(n, self.oracle.len());
     }
 
-    fn state(&self) -> State {
+    fn state(&self) -> TableSnapshot {
         let t = &self.table;
         let place = |&key: &u64| (key, t.find(key).expect("it is there"));
         (

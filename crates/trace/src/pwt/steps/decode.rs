@@ -25,7 +25,7 @@ struct Notes {
     irregular: bool,
     broken: bool,
     met: Vec<(u16, u64)>,
-    asks: Option<ShortcutQuery>,
+    query: Option<ShortcutQuery>,
 }
 
 /// Read positions in the columns.
@@ -48,7 +48,7 @@ impl At<'_> {
             *guess = u32::from_le_bytes(*number);
         }
         let number = *guess;
-        model.follow(number);
+        model.advance(number);
         Some(number)
     }
 
@@ -157,13 +157,15 @@ impl StepDecoder {
                 ops.map(|o| u64::from(o.insns)).sum()
             };
             notes.irregular = false;
-            let asks = notes.asks.take();
-            if !block.markers.is_empty() || !notes.met.is_empty() || asks.is_some() {
+            let query = notes.query.take();
+            if !block.markers.is_empty() || !notes.met.is_empty() || query.is_some() {
                 let rest = self.ops.split_off(before);
                 self.flush(give)?;
-                let pieces = match asks {
+                let pieces = match query {
                     None => block.cut(rest, &mut notes.met),
-                    Some(ask) => block.cut_query(ask, rest, &mut notes.met, &mut self.registers),
+                    Some(query) => {
+                        block.cut_query(query, rest, &mut notes.met, &mut self.registers)
+                    }
                 };
                 for cut in pieces {
                     match cut {
@@ -176,7 +178,7 @@ impl StepDecoder {
                 self.flush(give)?;
             }
         }
-        if pending != u64::MAX || notes.asks.is_some() {
+        if pending != u64::MAX || notes.query.is_some() {
             return Err(fault("marks are out of order"));
         }
         self.flush(give)?;
@@ -219,8 +221,8 @@ impl StepDecoder {
             }
             code => {
                 let mark = get_body(code, from)?;
-                if let Mark::End(End::Query(ask)) = mark {
-                    return Some(Ok(notes.asks.replace(ask).is_none()));
+                if let Mark::End(End::Query(query)) = mark {
+                    return Some(Ok(notes.query.replace(query).is_none()));
                 }
                 if let Mark::End(End::Event {
                     event: Event::Exec, ..

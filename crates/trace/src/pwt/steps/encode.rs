@@ -2,7 +2,8 @@ use pagewalk_ring::record::{self, ADDRESS_MASK};
 use pagewalk_stream::{End, ShortcutQuery};
 
 use super::{
-    BREAK, IRREGULAR, MET_WITHIN, MOST_STEPS, MOVED, Model, RECORDS_FULL, Shape, Slot, guess_at,
+    BREAK, IRREGULAR, MET_WITHIN, MOST_STEPS, MOVED, Model, OperandState, RECORDS_FULL, Shape,
+    guess_at,
 };
 use crate::pwt::block::MARKS_FULL;
 use crate::pwt::code::Known;
@@ -70,7 +71,7 @@ pub struct Taken {
 /// The smaller difference of a record from its two guesses, the code for guess and length, and the length of the
 /// difference in bytes.
 #[inline(always)]
-fn difference(slot: &Slot, word: u64, before: u64) -> (u64, u8, usize) {
+fn difference(slot: &OperandState, word: u64, before: u64) -> (u64, u8, usize) {
     let here = zigzag(word.wrapping_sub(slot.word));
     let moved = zigzag(word.wrapping_sub(slot.moved(before)));
     // The second guess has codes for up to six bytes. No branch: the choice between the two is unpredictable.
@@ -244,7 +245,7 @@ impl StepEncoder {
         let guess = self.model.guess();
         let miss = *guess != number;
         *guess = number;
-        self.model.follow(number);
+        self.model.advance(number);
         room(&mut self.misses, self.named + 1);
         self.misses[self.named] = u8::from(miss);
         self.named += 1;
@@ -311,8 +312,8 @@ impl StepEncoder {
     }
 
     /// The next step ends with this query.
-    pub fn query(&mut self, ask: ShortcutQuery) {
-        self.mark(&Mark::End(End::Query(ask)));
+    pub fn query(&mut self, query: ShortcutQuery) {
+        self.mark(&Mark::End(End::Query(query)));
     }
 
     /// Appends a mark after the steps so far. A query is part of a step instead.

@@ -75,12 +75,12 @@ impl Shape {
 
 /// The last record of an operand, and its distance from the previous access.
 #[derive(Clone, Copy, Default)]
-struct Slot {
+struct OperandState {
     word: u64,
     offset: u64,
 }
 
-impl Slot {
+impl OperandState {
     /// The record if the operand has moved as far as the access `before`.
     #[inline(always)]
     fn moved(&self, before: u64) -> u64 {
@@ -97,7 +97,7 @@ impl Slot {
 /// State of the predictor; encoder and decoder have the same.
 struct Model {
     next: Box<[u32; 1 << LOG]>,
-    slots: Vec<Slot>,
+    slots: Vec<OperandState>,
     /// The last two blocks.
     last: u32,
     before: u32,
@@ -118,7 +118,7 @@ impl Default for Model {
     }
 }
 
-/// Slot of the guess for the block after these two.
+/// Place of the guess for the block after these two.
 #[inline(always)]
 fn guess_at(last: u32, before: u32) -> usize {
     let key = last.wrapping_mul(0x9e37_79b1) ^ before.wrapping_mul(0x85eb_ca6b);
@@ -128,11 +128,11 @@ fn guess_at(last: u32, before: u32) -> usize {
 impl Model {
     fn reset(&mut self) {
         self.next.fill(0);
-        self.slots.fill(Slot::default());
+        self.slots.fill(OperandState::default());
         (self.last, self.before, self.access) = (0, 0, 0);
     }
 
-    /// Slot of the guess for the next block.
+    /// Place of the guess for the next block.
     #[inline(always)]
     fn guess(&mut self) -> &mut u32 {
         &mut self.next[guess_at(self.last, self.before)]
@@ -145,14 +145,14 @@ impl Model {
     }
 
     #[inline(always)]
-    fn follow(&mut self, number: u32) {
+    fn advance(&mut self, number: u32) {
         self.before = self.last;
         self.last = number;
     }
 
     /// The operands of a block.
     #[inline(always)]
-    fn slots(&mut self, shape: &Shape) -> &mut [Slot] {
+    fn slots(&mut self, shape: &Shape) -> &mut [OperandState] {
         if self.slots.len() < shape.end() {
             self.grow(shape.end());
         }
@@ -162,6 +162,6 @@ impl Model {
     #[cold]
     fn grow(&mut self, slots: usize) {
         let room = slots.next_power_of_two().max(1 << 12);
-        self.slots.resize(room, Slot::default());
+        self.slots.resize(room, OperandState::default());
     }
 }

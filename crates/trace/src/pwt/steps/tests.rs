@@ -73,7 +73,7 @@ struct Ran {
     /// The next block is unknown.
     broken: bool,
     /// It ends with a query; then the next block is unknown, too.
-    asks: Option<ShortcutQuery>,
+    query: Option<ShortcutQuery>,
     /// The end before it.
     end: Option<End>,
     /// A block of the file ends before it.
@@ -123,18 +123,18 @@ fn any_run() -> impl Strategy<Value = Ran> {
     // Any record of an access.
     let more = rarely(prop::collection::vec(0..1u64 << 58, 0..6));
     let met = rarely(prop::collection::vec((0..6u16, any::<u64>()), 1..3));
-    let asks = prop::option::weighted(0.1, any_query());
-    let rare = (rarely(0..6usize), more, met, rarely(Just(())), asks);
+    let query = prop::option::weighted(0.1, any_query());
+    let rare = (rarely(0..6usize), more, met, rarely(Just(())), query);
     let between = (rarely(any_end()), rarely(Just(())));
     (0..CODE.len(), addresses, rare, between).prop_map(
-        |(block, addresses, (kept, more, met, broken, asks), (end, sealed))| Ran {
+        |(block, addresses, (kept, more, met, broken, query), (end, sealed))| Ran {
             block,
             addresses,
             kept,
             more: more.unwrap_or_default(),
             met: met.unwrap_or_default(),
-            broken: broken.is_some() || asks.is_some(),
-            asks,
+            broken: broken.is_some() || query.is_some(),
+            query,
             end,
             sealed: sealed.is_some(),
         },
@@ -187,9 +187,9 @@ fn expected(known: &[Known], runs: &[Ran]) -> (Vec<Part>, u64) {
             &mut ops,
         );
         let met = &mut ran.met.clone();
-        let pieces = match ran.asks {
+        let pieces = match ran.query {
             None => block.cut(ops, met),
-            Some(ask) => block.cut_query(ask, ops, met, &mut registers),
+            Some(query) => block.cut_query(query, ops, met, &mut registers),
         };
         for piece in pieces {
             match piece {
@@ -197,11 +197,11 @@ fn expected(known: &[Known], runs: &[Ran]) -> (Vec<Part>, u64) {
                 Piece::End(end) => parts.push(Part::End(end)),
             }
         }
-        if let Some(ask) = ran.asks {
+        if let Some(query) = ran.query {
             let [.., Part::Op(last), Part::End(end)] = &parts[..] else {
                 panic!("an op and its end");
             };
-            assert_eq!((last.kind, end), (OpClass::Query, &End::Query(ask)));
+            assert_eq!((last.kind, end), (OpClass::Query, &End::Query(query)));
         }
     }
     let instructions = |p: &Part| match p {
@@ -242,8 +242,8 @@ fn encoded(known: &[Known], runs: &[Ran], at_once: bool) -> Vec<StepPart> {
         for (instruction, ticket) in &ran.met {
             encoder.met_within(*instruction, *ticket);
         }
-        if let Some(ask) = ran.asks {
-            encoder.query(ask);
+        if let Some(query) = ran.query {
+            encoder.query(query);
         }
         let next = runs.get(n + 1).filter(|_| !ran.broken);
         let next = next.map(|r| known[r.block].shape.number);
@@ -380,7 +380,7 @@ fn a_loop_costs_next_to_nothing() {
             more: vec![],
             met: vec![],
             broken: false,
-            asks: None,
+            query: None,
             end: None,
             sealed: false,
         })
@@ -436,7 +436,7 @@ fn code_is_decoded_when_it_is_executed() {
             more: vec![],
             met: vec![],
             broken: false,
-            asks: None,
+            query: None,
             end: None,
             sealed: false,
         })
@@ -500,7 +500,7 @@ fn code_that_is_longer_than_its_part_is_refused() {
         more: vec![],
         met: vec![],
         broken: false,
-        asks: None,
+        query: None,
         end: None,
         sealed: false,
     }];

@@ -77,11 +77,11 @@ fn the_whole_table_has_the_size_that_its_lines_and_the_thresholds_say() {
         let s = b.table.stats();
         assert_eq!((s.forced_upsizes, s.drained), (0, 0));
         for n in (0..100_000u64).rev() {
-            let flying = b.table.resizing();
+            let resizing = b.table.resizing();
             b.remove(key(n, 1 << 24));
             // A downsize that is due completes the resize in progress and starts with the next
             // removal.
-            if !flying && 5 * n < expected && expected > 3 * 128 {
+            if !resizing && 5 * n < expected && expected > 3 * 128 {
                 expected /= 2;
             }
             assert_eq!(slots(&b), [expected / 3; 3], "{n}");
@@ -106,13 +106,13 @@ fn a_way_grows_exactly_when_it_is_full_and_no_larger_than_another() {
             let (before, lines): (Vec<_>, Vec<_>) = (0..3)
                 .map(|way| (b.table.slots_of(way), b.table.lines_of(way)))
                 .unzip();
-            let flying: Vec<_> = b.table.ways.iter().map(|w| w.flight.is_some()).collect();
+            let resizing: Vec<_> = b.table.ways.iter().map(|w| w.resize.is_some()).collect();
             b.insert(key(n, 1 << 24)).unwrap();
             let least = *before.iter().min().unwrap();
             for way in 0..3 {
                 let due = 5 * (lines[way] + 1) > 3 * before[way] && before[way] == least;
-                let grown = if due && !flying[way] { 2 } else { 1 };
-                late += u64::from(due && flying[way]);
+                let grown = if due && !resizing[way] { 2 } else { 1 };
+                late += u64::from(due && resizing[way]);
                 assert_eq!(
                     b.table.slots_of(way),
                     grown * before[way],

@@ -2,7 +2,7 @@
 
 use pagewalk_units::{Asid, PageSize};
 
-use super::{Source, Table, line_of};
+use super::{Table, TestFrames, line_of};
 use crate::cuckoo::elastic::{Env, Way};
 use crate::cuckoo::l2p::L2p;
 use crate::cuckoo::spec::{ElasticSpec, MemoryEfficientSpec};
@@ -10,7 +10,7 @@ use crate::{MapWork, Owner};
 
 struct Process {
     tables: [Table; 3],
-    source: Source,
+    source: TestFrames,
     l2p: L2p,
 }
 
@@ -21,7 +21,7 @@ impl Process {
             |size: PageSize| Table::new(&spec, Some(size), size as u64, Owner::new(Asid(1), 1));
         Process {
             tables: PageSize::ALL.map(table),
-            source: Source::new(),
+            source: TestFrames::new(),
             l2p: L2p::new(3, 32),
         }
     }

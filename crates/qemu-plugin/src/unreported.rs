@@ -20,7 +20,7 @@ const READS_REGISTERS: c_int = 1;
 type Accesses = Vec<(u64, bool)>;
 
 /// An instruction with unreported accesses.
-pub struct Untold {
+pub struct UnreportedAccess {
     /// The constant part of its memory records.
     within: u64,
     accesses: Accesses,
@@ -163,9 +163,9 @@ fn accesses(opcode: &[u8], number: u8) -> Option<Accesses> {
     })
 }
 
-impl Untold {
+impl UnreportedAccess {
     /// Decodes instruction number `index` of a block, at `address`. `None`: QEMU reports all its accesses.
-    pub fn decode(bytes: &[u8], address: u64, index: usize) -> Option<Untold> {
+    pub fn decode(bytes: &[u8], address: u64, index: usize) -> Option<UnreportedAccess> {
         let (mut at, mut rex, mut segment, mut short) = (0, 0, None, false);
         loop {
             match *bytes.get(at)? {
@@ -223,7 +223,7 @@ impl Untold {
         };
         // The segment's base comes last, because it is added to the whole sum.
         registers.extend(segment.map(|s| (s, 0)));
-        Some(Untold {
+        Some(UnreportedAccess {
             within: record::memory(index, false),
             accesses,
             constant: constant.wrapping_add_signed(displacement),
@@ -237,7 +237,7 @@ impl Untold {
     /// # Safety
     /// `instruction` belongs to the block that is being translated.
     pub unsafe fn watch(&'static self, instruction: *mut Instruction) {
-        let it: *const Untold = self;
+        let it: *const UnreportedAccess = self;
         if let Some(registers) = REGISTERS.get() {
             // SAFETY: by the contract, and `self` is never freed.
             unsafe { (registers.on_execution)(instruction, executes, READS_REGISTERS, it as _) };
@@ -272,7 +272,7 @@ unsafe extern "C" fn executes(vcpu: c_uint, it: *mut c_void) {
         return;
     };
     // SAFETY: `watch` passes a reference that is never freed.
-    let it = unsafe { &*it.cast::<Untold>() };
+    let it = unsafe { &*it.cast::<UnreportedAccess>() };
     let mut address = it.constant;
     for &(number, shift) in &it.registers {
         if it.short && number >= FS_BASE {

@@ -1,4 +1,4 @@
-"""Asking the command line, by the fixtures `invoke` and `cli`."""
+"""Calls of the command line by the fixtures `invoke` and `cli`."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ Invoke = Callable[..., tuple[int, str, str]]
 """Runs it in this process: status, output, error output."""
 
 
-def told(invoke: Invoke, *arguments: str) -> str:
-    """What is told of something that goes well, without a word on standard error."""
+def output_of(invoke: Invoke, *arguments: str) -> str:
+    """The output of a command that succeeds with nothing on standard error."""
     status, out, err = invoke(*arguments)
     assert (status, err) == (0, "")
     return out
 
 
 def refused(invoke: Invoke, *arguments: str, status: int = 2) -> str:
-    """The one sentence by which something is refused."""
+    """The one-line error of a command that fails."""
     was, out, err = invoke(*arguments)
     assert (was, out) == (status, "")
     assert err.startswith("error: ")
@@ -30,7 +30,7 @@ def refused(invoke: Invoke, *arguments: str, status: int = 2) -> str:
 
 
 def written(invoke: Invoke, folder: Path, *arguments: str) -> tuple[str, dict[str, Path]]:
-    """What is told, and the files of results that are written."""
+    """The output of a command, and the files of results that it writes."""
     paths = {kind: folder / f"r.{kind}" for kind in ("json", "parquet", "html")}
     flags = [f"--{kind}={path}" for kind, path in paths.items()]
     status, out, err = invoke(*arguments, *flags)

@@ -1,4 +1,4 @@
-"""What the scripts here are asked for on their command lines."""
+"""Command-line arguments that several validation scripts share."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import argparse
 from collections.abc import Iterable
 
 NONE = "-"
-"""In the place of names: nothing is run, and what is kept is told."""
+"""Replaces the names: no program runs, and the script reports the kept results."""
 
 
 def parser(doc: str | None) -> argparse.ArgumentParser:
-    """Of a script whose text begins with what it does; it may write a page."""
+    """A parser described by the first line of the script's docstring, with `--write`."""
     made = argparse.ArgumentParser(description=doc.splitlines()[0] if doc else "")
     made.add_argument("--write", action="store_true")
     return made
@@ -19,7 +19,7 @@ def parser(doc: str | None) -> argparse.ArgumentParser:
 def names(
     parser: argparse.ArgumentParser, flag: str, given: str, known: Iterable[str]
 ) -> list[str]:
-    """Those with commas between them; one that is not known ends the script."""
+    """The names between commas; an unknown name ends the script."""
     chosen, expected = given.split(","), list(known)
     if unknown := [name for name in chosen if name not in expected]:
         parser.error(f"{flag} {','.join(unknown)}: expected some of {', '.join(expected)}")
@@ -27,7 +27,7 @@ def names(
 
 
 def again(doc: str | None, known: Iterable[str]) -> tuple[list[str], bool]:
-    """What to run again of all that is kept, and whether to write the page."""
+    """The programs to run again, and True if the script writes the page."""
     every, made = list(known), parser(doc)
     made.add_argument(
         "--only", default=",".join(every), help=f"programs, with commas; {NONE} for none"

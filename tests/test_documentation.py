@@ -62,9 +62,9 @@ def test_the_page_table_of_the_worked_example_can_be_shipped(tmp_path: Path) -> 
     page = (DOCS / "add-a-design.md").read_text()
     (example,) = re.findall(r"^```rust\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
     table, _ = example.split("// The rest is what a test does")
-    given = re.findall(r"^   ```rust,ignore\n(.*?)^   ```", page, re.DOTALL | re.MULTILINE)
+    given = re.findall(r"^    ```rust,ignore\n(.*?)^    ```", page, re.DOTALL | re.MULTILINE)
     spec, line, case = map(textwrap.dedent, given)
-    (design,) = re.findall(r"^   ```text\n(.*?)^   ```", page, re.DOTALL | re.MULTILINE)
+    (design,) = re.findall(r"^    ```text\n(.*?)^    ```", page, re.DOTALL | re.MULTILINE)
     (tmp_path / "designs/hashed.toml").write_text(textwrap.dedent(design))
     tables = tmp_path / "crates/tables"
     table = table.replace("use pagewalk_tables::{", "use crate::{")

@@ -154,9 +154,9 @@ def test_a_report_lists_the_unusual_keys_of_each_design(invoke: Invoke) -> None:
         "thp placement.thp",
         f"{changed} mmu.walkers=2, placement.thp.khugepaged.pages_to_scan=64",
     ]
-    status, out, _ = invoke("run", *GUPS, "--design", changed)
+    status, out, _ = invoke("run", *GUPS, "--design", changed, "--verbose")
     assert status == 0
-    # A report of one design has all its keys.
+    # A verbose report of one design has all its keys.
     rows = {row.split()[0]: row.split()[1:] for row in out.splitlines() if row.strip()}
     assert {"pages_to_scan=64,", "settled=false"} <= set(rows["placement.thp.khugepaged"])
     assert "virtual" not in rows

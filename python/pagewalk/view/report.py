@@ -129,7 +129,7 @@ def _first_numbers(design: DesignResult) -> list[tuple[str, str]]:
     walks = next(
         (h for h in histograms.reported(design.histograms) if h.name == "walk_latency"), None
     )
-    if walks is not None:
+    if walks is not None and walks.mean is not None and walks.p99 is not None:
         rows.append(("walk latency", f"{significant(walks.mean)} cycles"))
         rows.append(("walk latency, 99 %", f"{significant(walks.p99)} cycles"))
     return rows

@@ -26,7 +26,7 @@ pub struct SpecTlbSpec {
     /// Cycles from a miss of all TLBs to its guess. Default 4 (Revelator, table 1).
     #[serde(default = "latency")]
     pub latency: Cycle,
-    /// How it detects that a page lies in a reservation.
+    /// Test for a page in a reservation.
     #[serde(default)]
     pub detect: Detect,
 }
@@ -39,7 +39,7 @@ fn latency() -> Cycle {
     4
 }
 
-/// How a SpecTLB detects that a page lies in a reservation.
+/// Test by which a SpecTLB finds that a page lies in a reservation.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Detect {

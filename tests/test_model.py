@@ -35,8 +35,12 @@ def test_the_recorded_results_are_of_this_version(recorded: Json) -> None:
 @pytest.mark.parametrize("name", model.RUNS)
 def test_results_are_those_of_the_version(name: str, recorded: Json) -> None:
     found, kept = model.found(name), recorded["runs"][name]
-    differ = [design for design in kept if found.get(design) != kept[design]]
-    assert found.keys() == kept.keys() and not differ, (
+    assert found.keys() == kept.keys(), (
+        f"designs of {name} are new or gone: {sorted(found.keys() ^ kept.keys())}; "
+        "run scripts/model.py --write"
+    )
+    differ = [design for design in kept if found[design] != kept[design]]
+    assert not differ, (
         f"results of {name} have changed with {', '.join(differ)}: kept runs of model version "
         f"{recorded['version']} are no longer those of this engine; raise MODEL_VERSION in "
         "crates/machine/src/lib.rs and run scripts/model.py --write"

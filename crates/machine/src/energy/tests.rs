@@ -40,7 +40,7 @@ fn all() -> impl Iterator<Item = (String, Config)> {
     let plain = machines.into_iter().map(|m| (m, "radix".to_owned()));
     let pairs = plain.chain(designs.into_iter().map(move |d| (first.clone(), d)));
     pairs.map(|(machine, design)| {
-        let set = [&["cores=2"][..], &crate::explain::IN_NO_FILE].concat();
+        let set = [&["cores=2"][..], &crate::explain::in_no_file(&design)].concat();
         let config = config(&machine, &design, &set);
         (format!("{design} on {machine}"), config)
     })

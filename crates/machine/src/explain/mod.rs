@@ -56,12 +56,21 @@ pub struct Explanation {
 }
 
 /// Settings that no shipped file has, so that their statistics are explained too.
-pub(crate) const IN_NO_FILE: [&str; 4] = [
+const IN_NO_FILE: [&str; 3] = [
     "core.wrong_path.enabled=true",
-    "mmu.prefetcher.distance={rows=256,ways=4,slots=2,buffer=16}",
     "os.migration.pages=8",
     "os.swap.pages=8",
 ];
+
+/// A prefetch buffer, which no shipped file has either.
+const PREFETCH_BUFFER: &str = "mmu.prefetcher.distance={rows=256,ways=4,slots=2,buffer=16}";
+
+/// Settings with which the statistics of `design` are explained. The prefetch buffer is for the
+/// baseline alone, because its prefetcher would replace a design's own.
+pub(crate) fn in_no_file(design: &str) -> Vec<&'static str> {
+    let buffer = (design == "radix").then_some(PREFETCH_BUFFER);
+    IN_NO_FILE.into_iter().chain(buffer).collect()
+}
 
 /// Counters of such a machine before it has run.
 ///
@@ -99,7 +108,7 @@ pub fn statistics(data: &DataDir) -> Result<Vec<Explanation>, Error> {
     let all = machines.iter().map(|m| (m.as_str(), "radix"));
     let first = machines.first().map(String::as_str).unwrap_or_default();
     for (machine, design) in all.chain(designs.iter().map(|d| (first, d.as_str()))) {
-        let set = IN_NO_FILE.map(str::to_owned);
+        let set: Vec<String> = in_no_file(design).into_iter().map(str::to_owned).collect();
         let resolved = data.resolve(machine, design, &set);
         let tree = tree_of(resolved?.config)?;
         let rows = tree.rows.iter().map(|r| (&r.path, r.definition));

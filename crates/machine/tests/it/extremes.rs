@@ -80,6 +80,15 @@ fn impossible_values_are_refused_by_the_name_of_their_key() {
         ("memory.l3.prefetcher.simple.degree", &["0", "17"]),
         ("memory.l3.prefetcher.simple.within_page", &["1"]),
         (
+            "mmu.prefetcher.asp",
+            &[
+                "{rows=0,ways=1,buffer=0}",
+                "{rows=8,ways=3,buffer=0}",
+                "{rows=8,ways=8,buffer=65537}",
+                "{rows=8}",
+            ],
+        ),
+        (
             "mmu.prefetcher.distance",
             &[
                 "{rows=0,ways=1,slots=1,buffer=0}",

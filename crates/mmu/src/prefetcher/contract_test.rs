@@ -7,12 +7,17 @@ use pagewalk_stats::Tree;
 use pagewalk_units::{Asid, PageSize, VirtAddr};
 use proptest::prelude::*;
 
-use super::registry::{DistanceSpec, NextPageSpec, StrideSpec, TlbPrefetcherSpec};
+use super::registry::{AspSpec, DistanceSpec, NextPageSpec, StrideSpec, TlbPrefetcherSpec};
 use super::{ADDRESSABLE, Prefetcher, TlbMiss};
 
 /// One of each kind.
 fn cases() -> Vec<TlbPrefetcherSpec> {
     vec![
+        TlbPrefetcherSpec::Asp(AspSpec {
+            rows: 16,
+            ways: 4,
+            buffer: 0,
+        }),
         TlbPrefetcherSpec::Distance(DistanceSpec {
             rows: 16,
             ways: 4,
@@ -163,5 +168,13 @@ fn the_size_of_a_page_is_looked_for_where_it_is_needed() {
     };
     let all = cases();
     let all: Vec<_> = all.iter().map(|spec| (spec.name(), asked(spec))).collect();
-    assert_eq!(all, [("distance", 0), ("next_page", 10), ("stride", 0)]);
+    assert_eq!(
+        all,
+        [
+            ("asp", 0),
+            ("distance", 0),
+            ("next_page", 10),
+            ("stride", 0)
+        ]
+    );
 }

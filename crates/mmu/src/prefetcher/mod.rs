@@ -2,6 +2,7 @@
 //! pages. The MMU looks up whether a translation is present, walks, stores, judges and counts
 //! (`mmu/prefetch.rs`).
 
+mod asp;
 mod distance;
 mod next_page;
 pub mod registry;

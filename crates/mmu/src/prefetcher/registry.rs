@@ -91,6 +91,8 @@ macro_rules! prefetchers {
 }
 
 prefetchers! {
+    /// By the stride of an instruction's misses (ASP: Kandiraju and Sivasubramaniam, ISCA 2002).
+    "asp" => Asp(asp::AspSpec),
     /// Distance prefetching: by the distances between misses (Kandiraju and Sivasubramaniam, ISCA
     /// 2002).
     "distance" => Distance(distance::DistanceSpec),

@@ -3,7 +3,7 @@
 use crate::bench::{A, Bench, DRAM, frame, small};
 use crate::common::L2_TLB;
 use pagewalk_mmu::{
-    DistanceSpec, Fault, Lookup, Mmu, NextPageSpec, TlbPrefetcherSpec, Translated,
+    AspSpec, DistanceSpec, Fault, Lookup, Mmu, NextPageSpec, TlbPrefetcherSpec, Translated,
     TranslationSource,
 };
 use pagewalk_tables::{Flags, Invalidation};
@@ -21,6 +21,14 @@ fn distance(buffer: u32) -> TlbPrefetcherSpec {
 
 fn next_page(degree: u32, buffer: u32) -> TlbPrefetcherSpec {
     TlbPrefetcherSpec::NextPage(NextPageSpec { degree, buffer })
+}
+
+fn asp(buffer: u32) -> TlbPrefetcherSpec {
+    TlbPrefetcherSpec::Asp(AspSpec {
+        rows: 64,
+        ways: 4,
+        buffer,
+    })
 }
 
 impl Bench {
@@ -235,6 +243,48 @@ fn warming_leaves_what_a_timed_run_leaves_and_counts_nothing() {
     }
 }
 
+/// Two instructions sweep with strides of their own, in turns: only their program counters tell
+/// the sweeps apart. The first steps are warmed, the others timed.
+#[test]
+fn timed_accesses_and_warming_pass_the_instruction_to_the_prefetcher() {
+    let steps = 8;
+    for (buffer, found) in [
+        (0, TranslationSource::L2),
+        (16, TranslationSource::Prefetched),
+    ] {
+        for warmed in 0..steps {
+            let mut b = Bench::with(Some(asp(buffer)), 64);
+            for n in 0..steps {
+                for (pc, page) in [(0x40_1000, n * 3), (0x40_1004, 4000 - n * 5)] {
+                    let (va, access, now) = (VirtAddr(page << 12), Access::Read, n * 10_000);
+                    if n < warmed {
+                        let pa = b.with_context(|mmu, c| mmu.warm(A, va, access, pc, c));
+                        assert_eq!(pa.expect("mapped").0, frame(va.0));
+                        continue;
+                    }
+                    let lookup = Lookup {
+                        asid: A,
+                        va,
+                        access,
+                        pc,
+                        now,
+                    };
+                    let answer = b.with_context(|mmu, c| mmu.translate(lookup, c));
+                    // The third miss of an instruction is the first that prefetches.
+                    let expected = if n < 3 {
+                        TranslationSource::Walk
+                    } else {
+                        found
+                    };
+                    let from = answer.expect("mapped").from;
+                    assert_eq!(from, expected, "{warmed} warmed, step {n}, {pc:x}");
+                }
+            }
+            b.adds_up();
+        }
+    }
+}
+
 #[test]
 fn a_sweep_misses_once_with_the_next_page_and_on_every_page_without() {
     let n = 1000;
@@ -376,6 +426,8 @@ fn the_account_adds_up_whatever_happens() {
     for (seed, prefetcher) in [
         distance(0),
         distance(8),
+        asp(0),
+        asp(8),
         next_page(1, 0),
         next_page(4, 0),
         next_page(2, 8),

@@ -71,7 +71,7 @@ pagewalk_stats::counters! {
 
 /// Confidence in an instruction's stride, as in Chen and Baer's table.
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
-enum State {
+enum Confidence {
     /// No stride was seen, or a steady one was broken once.
     #[default]
     Initial,
@@ -90,7 +90,7 @@ struct Row {
     /// Page of the last miss.
     page: u64,
     stride: i64,
-    state: State,
+    confidence: Confidence,
 }
 
 impl Row {
@@ -100,14 +100,18 @@ impl Row {
         let repeated = stride == self.stride;
         self.page = page;
         // A steady stride outlives one other, such as the step to the next row of a matrix.
-        if self.state != State::Steady {
+        if self.confidence != Confidence::Steady {
             self.stride = stride;
         }
-        self.state = match (self.state, repeated) {
-            (State::Initial | State::Transient | State::Steady, true) => State::Steady,
-            (State::NoPrediction, true) | (State::Initial, false) => State::Transient,
-            (State::Transient | State::NoPrediction, false) => State::NoPrediction,
-            (State::Steady, false) => State::Initial,
+        self.confidence = match (self.confidence, repeated) {
+            (Confidence::Initial | Confidence::Transient | Confidence::Steady, true) => {
+                Confidence::Steady
+            }
+            (Confidence::NoPrediction, true) | (Confidence::Initial, false) => {
+                Confidence::Transient
+            }
+            (Confidence::Transient | Confidence::NoPrediction, false) => Confidence::NoPrediction,
+            (Confidence::Steady, false) => Confidence::Initial,
         };
     }
 }
@@ -164,7 +168,7 @@ impl Prefetcher for Strides {
         row.step(page);
         self.stats.fills += counted;
         let next = page.wrapping_add_signed(row.stride);
-        if row.state == State::Steady && next < ADDRESSABLE {
+        if row.confidence == Confidence::Steady && next < ADDRESSABLE {
             pages.push(next);
         }
         pages

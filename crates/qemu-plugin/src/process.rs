@@ -216,6 +216,9 @@ fn send_hello(settings: &Settings, forked: bool, inherited: u64) -> io::Result<(
         // A child can report it in another way, and may try again.
         let errno = error.raw_os_error().unwrap_or(libc::EIO) as u8;
         send_fd(stream.as_fd(), &[0, errno], None)?;
+        // The engine closes the connection after it has noted the reason. If this process ended
+        // earlier, the run could end as complete.
+        let _ = receive_fd(stream.as_fd(), &mut [0]);
     }
     let (base, memory) = made?;
     // SAFETY: fresh memory of a fresh file. It is unmapped only at the end, or in a child that does not use it.

@@ -276,7 +276,7 @@ def test_without_a_scheduler_this_host_simulates_the_rest(dask: Dask, tmp_path: 
     found, host = counted(tmp_path / "out.json")
     assert "remote_shards" not in host
     [warning] = [w for w in found["warnings"] if "--cluster" in w]
-    assert f"not come back from another: the scheduler at {dask.address} is gone" in warning
+    assert f"did not return: the scheduler at {dask.address} is gone" in warning
     assert "this host simulated 1, 2, 3" in warning and warning in " ".join(out.split())
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, TextIO, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TextIO, TypeVar
 
 import typer
 
@@ -32,6 +32,9 @@ from pagewalk.view import figures
 from pagewalk.view.escape import visible
 from pagewalk.view.output import OutputLost
 from pagewalk.view.quantities import count, parse_count
+
+if TYPE_CHECKING:
+    from pagewalk.result import Result
 
 Answer = TypeVar("Answer")
 
@@ -162,9 +165,14 @@ def _simulate(kind: str, designs: list[str], flags: dict[str, Any]) -> int:
     _write_and_show(
         writers, lambda: show(result, console(ours), wide=flags["wide"]), result.failed_files
     )
-    if bar.stopped_by and result.partial:
-        return 128 + bar.stopped_by
-    if result.exit_status == 0 and all(d.failed for d in result.designs):
+    return _exit_status(result, bar.stopped_by, program)
+
+
+def _exit_status(result: Result, stopped_by: int | None, program: list[str] | None) -> int:
+    if stopped_by and result.partial:
+        return 128 + stopped_by
+    failed = all(d.failed for d in result.designs) or any(d.died for d in result.designs)
+    if result.exit_status == 0 and failed:
         return Failure.beside_program if program else Failure.exit_status
     return result.exit_status
 
@@ -272,6 +280,8 @@ def record(
     # The trace ends early: the program's own status must not hide that.
     if bar.stopped_by and answer["partial"]:
         return 128 + bar.stopped_by
+    if not answer["exit_status"] and answer["died"]:
+        return Failure.beside_program if program else Failure.exit_status
     return int(answer["exit_status"] or 0)
 
 
@@ -643,7 +653,7 @@ def validate(
         [(json_file, found.write_json)],
         lambda: validation.show(found, chosen, flags["machine"], sys.stderr),
     )
-    return 128 + bar.stopped_by if bar.stopped_by and result.partial else result.exit_status
+    return _exit_status(result, bar.stopped_by, program)
 
 
 @app.command(epilog="Example: pagewalk doctor")

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
-use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::atomic::Ordering::Relaxed;
@@ -19,6 +19,7 @@ use memmap2::{MmapOptions, MmapRaw};
 use pagewalk_ring::{Control, Trouble, futex_wake, receive_fd, send_fd};
 use pagewalk_stream::Error;
 
+use crate::death::shell_status;
 use crate::identity::{Condition, Identity};
 use crate::locate::{Emulator, find_qemu, resolve_program};
 use crate::options::LiveOptions;
@@ -508,11 +509,16 @@ impl Host {
 
     /// Exit status of the first process as a shell shows it. `soon`: the process is about to end, so wait for it.
     pub fn status(&self, soon: bool) -> Option<i32> {
+        self.wait_status(soon).and_then(shell_status)
+    }
+
+    /// As [`Host::status`], as the kernel gives it.
+    pub fn wait_status(&self, soon: bool) -> Option<ExitStatus> {
         let deadline = Instant::now() + Duration::from_secs(if soon { 2 } else { 0 });
         let mut state = self.shared.state();
         loop {
             if let Some(status) = state.status {
-                return status.code().or(status.signal().map(|s| 128 + s));
+                return Some(status);
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {

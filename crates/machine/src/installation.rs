@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use pagewalk_live::{LiveOptions, LiveRecording};
-use pagewalk_stream::{Error, Facts, Mix, Opens, Program, Unseen};
+use pagewalk_stream::{Death, Error, Facts, Mix, Opens, Program, Unseen};
 use pagewalk_trace::{Header, OpenOptions, Recording, TraceWriter};
 use pagewalk_units::{Part, RunOption, Text, text};
 
@@ -265,7 +265,7 @@ impl Installation {
         };
         let create =
             |facts: &Facts| TraceWriter::create(path, &Header::of(facts, spec.seed, &facts.name));
-        let (facts, exit_status, written);
+        let (facts, exit_status, died, written);
         let mut unseen = Vec::new();
         if let SourceSpec::Program { argv } = &spec.source {
             // Without the operations that only a simulation needs.
@@ -279,6 +279,7 @@ impl Installation {
             }
             (facts, exit_status) = (recording.facts(), recording.exit_status());
             unseen = Unseen::sentences(recording.unseen());
+            died = Death::sentences(recording.deaths());
             written = recording.finish().map_err(Error::into_failed)?;
         } else {
             let program = self.open(&spec.source, spec.seed)?;
@@ -290,16 +291,18 @@ impl Installation {
                 recording.stopped();
             }
             (facts, exit_status) = (recording.facts(), recording.exit_status());
+            died = Death::sentences(recording.deaths());
             written = recording.finish().map_err(Error::into_failed)?;
         }
         Ok(RecordResult {
             path: path.to_owned(),
             source: facts.name,
-            partial,
+            partial: partial || !died.is_empty(),
             instructions: written.instructions,
             ops: written.ops,
             bytes: written.bytes,
             exit_status,
+            died,
             unseen,
             seconds: start.elapsed().as_secs_f64(),
         })

@@ -4,12 +4,14 @@
 //! to the memory system or to control flow, together with the simple instructions right before it. Simple instructions
 //! neither access memory nor branch.
 
+mod death;
 mod ended;
 mod fast_forward;
 mod mix;
 mod recent_lines;
 mod unseen;
 
+pub use death::{Cause, Death};
 pub use ended::Ended;
 pub use fast_forward::{FastForwardBudget, ThreadFastForward, TouchSummary};
 pub use mix::{Mix, Opens};
@@ -365,6 +367,8 @@ pub enum Event {
     },
     /// The process continues with a program that the emulator does not run.
     Unseen(Box<Unseen>),
+    /// The process has ended without exiting. [`Event::ProcessExit`] follows.
+    Died(Box<Death>),
     /// Start of the region of interest.
     RoiBegin,
     /// End of the region of interest.

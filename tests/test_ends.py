@@ -223,3 +223,29 @@ def test_sweeps_and_the_library_do_not_take_it_for_a_result(cli: Cli, tmp_path: 
     swept = cli("sweep", "--designs", "radix", "--trace", trace, "--out", tmp_path / "traced")
     assert swept.returncode == 1
     assert "the program died of SIGSEGV" in one_line(swept.stdout + swept.stderr)
+
+
+def test_the_processor_is_stated_and_another_can_be_asked_for(cli: Cli, tmp_path: Path) -> None:
+    text = 'int main(void) { return __builtin_cpu_supports("avx2") ? 3 : 4; }'
+    program = compiled(tmp_path, text)
+    code, result, _ = ended(cli, tmp_path, "--", program)
+    assert (code, result["source"]["cpu"].split(",")[0]) == (3, "max")
+    assert f"CPU model {result['source']['cpu']}" in one_line(cli("doctor").stdout)
+    code, result, _ = ended(cli, tmp_path, "--cpu", "Nehalem,rdtscp=off", "--", program)
+    assert (code, result["source"]["cpu"]) == (4, "Nehalem,rdtscp=off")
+    # Also for what the program executes.
+    again = f'int main(void) {{ execl({str(program)!r}, "again", (char *)0); return 5; }}'
+    again = again.replace("'", '"')
+    (tmp_path / "outer").mkdir()
+    outer = compiled(tmp_path / "outer", again)
+    assert ended(cli, tmp_path, "--cpu", "Nehalem", "--", outer)[0] == 4
+    recorded = cli("record", "--cpu", "Nehalem", "-o", tmp_path / "t.pwt", "--", program)
+    assert recorded.returncode == 4
+    wrong = cli("run", "--cpu", "nonsense", "--", program)
+    assert wrong.returncode == 2
+    assert wrong.stderr.startswith("error: --cpu nonsense: QEMU has no CPU model 'nonsense'")
+    misplaced = cli("run", "--cpu", "max", "--workload", "gups")
+    assert (misplaced.returncode, misplaced.stderr) == (
+        2,
+        "error: --cpu belongs to a program that QEMU runs; add -- PROGRAM ARGS… or drop --cpu\n",
+    )

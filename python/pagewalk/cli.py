@@ -243,10 +243,11 @@ def _source(flags: dict[str, Any], program: list[str] | None) -> dict[str, Any]:
         trace=flags["trace"],
         mix=flags.get("mix"),
         program=program,
+        cpu=flags["cpu"],
     )
 
 
-_RECORDED = ("workload", "size", "threads", "params", "trace", "instructions", "seed")
+_RECORDED = ("workload", "size", "threads", "params", "trace", "cpu", "instructions", "seed")
 
 
 @app.command(epilog="Example: pagewalk record -o prog.pwt -- ./prog args")
@@ -612,7 +613,7 @@ def sweep_plot(
     print(visible(written))
 
 
-_VALIDATED = ("machine", "settings", "roi", "seed", "jobs")
+_VALIDATED = ("machine", "settings", "cpu", "roi", "seed", "jobs")
 
 
 @app.command(epilog="Example: pagewalk validate -- ./prog args")
@@ -636,7 +637,7 @@ def validate(
     program = _program(flags["ctx"], flags["extra"])
     if program is None:
         raise UserError("no program to validate with; expected -- PROGRAM ARGS…")
-    source = sources.source(program=program)
+    source = sources.source(program=program, cpu=flags["cpu"])
     _check_outputs([("--json", json_file)])
     processor = perf_counters.Processor.of_this_host()
     events = processor.events

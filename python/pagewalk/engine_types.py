@@ -288,6 +288,8 @@ class Installed(TypedDict):
     """The emulator's plugin."""
     qemu: Emulator
     """The emulator of live programs."""
+    cpu: str | None
+    """CPU model that it gives programs, if it is there."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -853,6 +855,8 @@ class SourceInfo(TypedDict):
     """True if dependences between instructions are unknown."""
     deterministic: bool
     """True if the same seed gives the same instructions."""
+    cpu: str | None
+    """CPU model that QEMU gives a live program: it decides which code the program chooses."""
     exit_status: int | None
     """Exit status of a live program."""
     unseen: list[str]

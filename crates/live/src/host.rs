@@ -115,6 +115,7 @@ pub(crate) struct Host {
     hellos: BTreeMap<i32, VecDeque<Hello>>,
     socket: String,
     qemu: Emulator,
+    cpu: String,
     _room: Room,
     listener: Option<JoinHandle<()>>,
     keeper: Option<JoinHandle<()>>,
@@ -275,6 +276,9 @@ impl Host {
         let room = Room::make()?;
         let (program, words) = resolve_program(&options.argv)?;
         let qemu = find_qemu(options.qemu.as_deref())?;
+        if let Some(asked) = &options.cpu {
+            qemu.check_cpu(asked)?;
+        }
         let plugin = std::fs::canonicalize(&options.plugin).map_err(|e| {
             Error::refused(format!(
                 "the QEMU plugin is not at {}: {e}; build it with `cargo build --release -p pagewalk-qemu-plugin`",
@@ -295,9 +299,9 @@ impl Host {
             0 => 1 << 17,
             n => (n / 8).max(4096).next_power_of_two(),
         };
-        let (cpu, base) = (qemu.cpu(), qemu.base());
+        let (cpu, base) = (qemu.cpu(options.cpu.as_deref()), qemu.base());
         let mut command = Command::new(&qemu.path);
-        for (option, value) in [("-cpu", cpu), ("-B", base)] {
+        for (option, value) in [("-cpu", &cpu[..]), ("-B", base)] {
             if !value.is_empty() {
                 command.args([option, value]);
             }
@@ -312,7 +316,7 @@ impl Host {
                 ("plugin", plugin.as_os_str()),
                 ("records", OsStr::new(&records)),
                 ("count", OsStr::new(count)),
-                ("cpu", OsStr::new(cpu)),
+                ("cpu", OsStr::new(&cpu)),
                 ("base", OsStr::new(base)),
             ],
         );
@@ -367,6 +371,7 @@ impl Host {
             hellos: BTreeMap::new(),
             socket,
             qemu,
+            cpu,
             _room: room,
             listener: None,
             keeper: None,
@@ -391,6 +396,11 @@ impl Host {
     /// The control page, which the engine shares with the processes.
     pub fn control(&self) -> &Control {
         self.shared.control()
+    }
+
+    /// The CPU model that the emulator gives the program.
+    pub fn cpu(&self) -> &str {
+        &self.cpu
     }
 
     /// Waits until the emulator has started.

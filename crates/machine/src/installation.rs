@@ -208,7 +208,9 @@ impl Installation {
             SourceSpec::Trace { path } => {
                 Ok(pagewalk_trace::open_trace(path, &OpenOptions::default())?)
             }
-            SourceSpec::Program { argv } => pagewalk_live::launch(self.live_options(argv)),
+            SourceSpec::Program { argv, cpu } => {
+                pagewalk_live::launch(self.live_options(argv, cpu.as_deref()))
+            }
             SourceSpec::Mix { programs } => {
                 if programs.len() < 2 {
                     return Err(Error::option(
@@ -235,10 +237,11 @@ impl Installation {
         Ok(Box::new(move || installation.open(&source, seed)))
     }
 
-    fn live_options(&self, argv: &[OsText]) -> LiveOptions {
+    fn live_options(&self, argv: &[OsText], cpu: Option<&str>) -> LiveOptions {
         LiveOptions {
             argv: argv.iter().map(|text| text.0.clone()).collect(),
             plugin: self.plugin.clone(),
+            cpu: cpu.map(str::to_owned),
             ..LiveOptions::default()
         }
     }
@@ -267,9 +270,9 @@ impl Installation {
             |facts: &Facts| TraceWriter::create(path, &Header::of(facts, spec.seed, &facts.name));
         let (facts, exit_status, died, written);
         let mut unseen = Vec::new();
-        if let SourceSpec::Program { argv } = &spec.source {
+        if let SourceSpec::Program { argv, cpu } = &spec.source {
             // Without the operations that only a simulation needs.
-            let options = self.live_options(argv);
+            let options = self.live_options(argv, cpu.as_deref());
             let mut recording = LiveRecording::launch(options, create)?;
             recording
                 .run(spec.instructions, &mut go_on)

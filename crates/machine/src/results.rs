@@ -119,6 +119,8 @@ pub struct SourceInfo {
     pub no_dependences: bool,
     /// True if the same seed gives the same instructions.
     pub deterministic: bool,
+    /// CPU model that QEMU gives a live program: it decides which code the program chooses.
+    pub cpu: Option<String>,
     /// Exit status of a live program.
     pub exit_status: Option<i32>,
     /// Programs that its processes executed and that could not be simulated, with the number of processes
@@ -569,6 +571,7 @@ pub(crate) fn run_result<'a>(
             infer_mappings: facts.infer_mappings,
             no_dependences: facts.no_dependences,
             deterministic: facts.deterministic,
+            cpu: facts.cpu.clone(),
             exit_status,
             unseen,
         },

@@ -39,6 +39,9 @@ pub enum SourceSpec {
     Program {
         /// The program and its arguments.
         argv: Vec<OsText>,
+        /// CPU model of QEMU; without it, Pagewalk's choice.
+        #[serde(default)]
+        cpu: Option<String>,
     },
     /// Several built-in programs and traces, as concurrent processes.
     Mix {

@@ -405,6 +405,8 @@ pub struct Facts {
     pub request: Option<String>,
     /// The program is a live process, or a recording of one. It may own memory that no event reports.
     pub live: bool,
+    /// CPU model that the emulator gives a live process.
+    pub cpu: Option<String>,
     /// Programs of a mix; empty otherwise. Process `i` is the first of program `i`, and the processes that it creates
     /// belong to it. Each program marks where its region of interest begins.
     pub parts: Vec<Part>,

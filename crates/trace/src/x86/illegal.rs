@@ -52,8 +52,15 @@ fn description(instruction: &Instruction, bytes: &[u8], address: u64) -> String 
                 .iter()
                 .map(|feature| format!("{feature:?}"))
                 .collect();
+            // No CPU model of QEMU 7.2 to 10 has these.
+            let nowhere = |f: &String| f.starts_with("AVX512") || f.starts_with("AMX");
+            let another = if features.iter().any(nowhere) {
+                ""
+            } else {
+                ", or ask for a processor that has it (--cpu)"
+            };
             format!(
-                "the emulator does not execute {name} {place}, which needs {}; compile the program without that, for example with -march=x86-64-v3",
+                "the emulator does not execute {name} {place}, which needs {}; compile the program without that, for example with -march=x86-64-v3{another}",
                 features.join(" and ")
             )
         }
@@ -90,6 +97,12 @@ mod tests {
         assert_eq!(
             describe_illegal(&block(&[nop, &wide[..1]]), at).unwrap(),
             expected
+        );
+        // sha256rnds2 xmm0, xmm0
+        let hash = describe_illegal(&block(&[&[0x0f, 0x38, 0xcb, 0xc0]]), |_| None).unwrap();
+        assert!(
+            hash.ends_with("or ask for a processor that has it (--cpu)"),
+            "{hash}"
         );
         assert_eq!(
             describe_illegal(&block(&[&[0x0f, 0x0b]]), |_| None).unwrap(),

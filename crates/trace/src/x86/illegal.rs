@@ -114,6 +114,6 @@ mod tests {
         );
         // ret
         assert_eq!(describe_illegal(&block(&[nop, &[0xc3]]), |_| None), None);
-        assert_eq!(describe_illegal(&block(&[wide])[..14], |_| None), None);
+        assert_eq!(describe_illegal(&block(&[wide])[..12], |_| None), None);
     }
 }

@@ -68,7 +68,7 @@ pub struct Emulator {
 
 impl Emulator {
     /// CPU model for the emulator: `asked`, or that of the variable `QEMU_CPU`. Else QEMU 7.2's default, so that programs
-    /// choose the same code on each version.
+    /// choose the same code on each version. Empty, its own default, if it does not tell its version.
     ///
     /// From 9.0 on `max` has more features, which the list disables: faster memory copies (`fsrm` and similar), hashing
     /// and random numbers.
@@ -98,7 +98,10 @@ impl Emulator {
     }
 
     fn default_cpu(&self) -> &'static str {
-        if self.version.is_none_or(|v| v < (9, 0)) {
+        let Some(version) = self.version else {
+            return "";
+        };
+        if version < (9, 0) {
             return "max";
         }
         "max,family=15,model=107,stepping=1,fsrm=off,fzrm=off,fsrs=off,fsrc=off,sha-ni=off,\

@@ -222,6 +222,7 @@ def result(spec: dict[str, Any]) -> dict[str, Any]:
             "infer_mappings": False,
             "no_dependences": False,
             "deterministic": True,
+            "cpu": None,
             "exit_status": None,
         },
         "machine": spec["machine"],

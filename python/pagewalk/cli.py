@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, TextIO, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TextIO, TypeVar
 
 import typer
 
@@ -32,6 +32,9 @@ from pagewalk.view import figures
 from pagewalk.view.escape import visible
 from pagewalk.view.output import OutputLost
 from pagewalk.view.quantities import count, parse_count
+
+if TYPE_CHECKING:
+    from pagewalk.result import Result
 
 Answer = TypeVar("Answer")
 
@@ -162,9 +165,14 @@ def _simulate(kind: str, designs: list[str], flags: dict[str, Any]) -> int:
     _write_and_show(
         writers, lambda: show(result, console(ours), wide=flags["wide"]), result.failed_files
     )
-    if bar.stopped_by and result.partial:
-        return 128 + bar.stopped_by
-    if result.exit_status == 0 and all(d.failed for d in result.designs):
+    return _exit_status(result, bar.stopped_by, program)
+
+
+def _exit_status(result: Result, stopped_by: int | None, program: list[str] | None) -> int:
+    if stopped_by and result.partial:
+        return 128 + stopped_by
+    failed = all(d.failed for d in result.designs) or any(d.died for d in result.designs)
+    if result.exit_status == 0 and failed:
         return Failure.beside_program if program else Failure.exit_status
     return result.exit_status
 
@@ -235,10 +243,11 @@ def _source(flags: dict[str, Any], program: list[str] | None) -> dict[str, Any]:
         trace=flags["trace"],
         mix=flags.get("mix"),
         program=program,
+        cpu=flags["cpu"],
     )
 
 
-_RECORDED = ("workload", "size", "threads", "params", "trace", "instructions", "seed")
+_RECORDED = ("workload", "size", "threads", "params", "trace", "cpu", "instructions", "seed")
 
 
 @app.command(epilog="Example: pagewalk record -o prog.pwt -- ./prog args")
@@ -272,6 +281,8 @@ def record(
     # The trace ends early: the program's own status must not hide that.
     if bar.stopped_by and answer["partial"]:
         return 128 + bar.stopped_by
+    if not answer["exit_status"] and answer["died"]:
+        return Failure.beside_program if program else Failure.exit_status
     return int(answer["exit_status"] or 0)
 
 
@@ -602,7 +613,7 @@ def sweep_plot(
     print(visible(written))
 
 
-_VALIDATED = ("machine", "settings", "roi", "seed", "jobs")
+_VALIDATED = ("machine", "settings", "cpu", "roi", "seed", "jobs")
 
 
 @app.command(epilog="Example: pagewalk validate -- ./prog args")
@@ -626,7 +637,7 @@ def validate(
     program = _program(flags["ctx"], flags["extra"])
     if program is None:
         raise UserError("no program to validate with; expected -- PROGRAM ARGS…")
-    source = sources.source(program=program)
+    source = sources.source(program=program, cpu=flags["cpu"])
     _check_outputs([("--json", json_file)])
     processor = perf_counters.Processor.of_this_host()
     events = processor.events
@@ -643,7 +654,7 @@ def validate(
         [(json_file, found.write_json)],
         lambda: validation.show(found, chosen, flags["machine"], sys.stderr),
     )
-    return 128 + bar.stopped_by if bar.stopped_by and result.partial else result.exit_status
+    return _exit_status(result, bar.stopped_by, program)
 
 
 @app.command(epilog="Example: pagewalk doctor")

@@ -38,6 +38,7 @@ Status: TypeAlias = Literal[
     "cannot_finish",
     "program_error",
     "fault",
+    "died",
 ]
 """Completion status of a design."""
 WorkUnit: TypeAlias = Literal["instruction", "request"]
@@ -287,6 +288,8 @@ class Installed(TypedDict):
     """The emulator's plugin."""
     qemu: Emulator
     """The emulator of live programs."""
+    cpu: str | None
+    """CPU model that it gives programs, if it is there."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -612,7 +615,9 @@ class RecordResult(TypedDict):
     source: str
     """The program."""
     partial: bool
-    """True if it was stopped before the program's end and the requested length."""
+    """True if it was stopped before the program's end and the requested length, or if the program
+    died.
+    """
     instructions: int
     """Instructions of all threads."""
     ops: int
@@ -621,6 +626,8 @@ class RecordResult(TypedDict):
     """Size of the file in bytes."""
     exit_status: int | None
     """Exit status of a live program."""
+    died: list[str]
+    """Processes that ended without exiting, one sentence each."""
     unseen: list[str]
     """Programs that its processes executed and that could not be recorded, one sentence each."""
     seconds: float
@@ -693,7 +700,9 @@ class RunResult(TypedDict):
     version: str
     """Version of Pagewalk."""
     partial: bool
-    """True if a design did not reach the end of its measured part."""
+    """True if a design did not reach the end of its measured part, or a process of the program
+    died.
+    """
     seed: int
     """Seed of the run."""
     source: SourceInfo
@@ -846,6 +855,8 @@ class SourceInfo(TypedDict):
     """True if dependences between instructions are unknown."""
     deterministic: bool
     """True if the same seed gives the same instructions."""
+    cpu: str | None
+    """CPU model that QEMU gives a live program: it decides which code the program chooses."""
     exit_status: int | None
     """Exit status of a live program."""
     unseen: list[str]

@@ -119,7 +119,7 @@ class Result:
 
     @property
     def partial(self) -> bool:
-        """True if a design did not reach the end of the requested run."""
+        """True if a design did not reach the end of the requested run, or the program died."""
         return bool(self.data["partial"])
 
     @property
@@ -129,7 +129,9 @@ class Result:
             return ""
         if any(d.status == "partial" for d in self.designs):
             return "the run was stopped before its end"
-        return "not every design reached its end"
+        died = [d for d in self.designs if d.died]
+        whys = {d.message for d in died or self.designs}
+        return (len(whys) == 1 and whys.pop()) or "not every design reached its end"
 
     @property
     def warnings(self) -> list[str]:

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
-use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::atomic::Ordering::Relaxed;
@@ -19,6 +19,7 @@ use memmap2::{MmapOptions, MmapRaw};
 use pagewalk_ring::{Control, Trouble, futex_wake, receive_fd, send_fd};
 use pagewalk_stream::Error;
 
+use crate::death::shell_status;
 use crate::identity::{Condition, Identity};
 use crate::locate::{Emulator, find_qemu, resolve_program};
 use crate::options::LiveOptions;
@@ -114,6 +115,7 @@ pub(crate) struct Host {
     hellos: BTreeMap<i32, VecDeque<Hello>>,
     socket: String,
     qemu: Emulator,
+    cpu: String,
     _room: Room,
     listener: Option<JoinHandle<()>>,
     keeper: Option<JoinHandle<()>>,
@@ -274,6 +276,9 @@ impl Host {
         let room = Room::make()?;
         let (program, words) = resolve_program(&options.argv)?;
         let qemu = find_qemu(options.qemu.as_deref())?;
+        if let Some(asked) = &options.cpu {
+            qemu.check_cpu(asked)?;
+        }
         let plugin = std::fs::canonicalize(&options.plugin).map_err(|e| {
             Error::refused(format!(
                 "the QEMU plugin is not at {}: {e}; build it with `cargo build --release -p pagewalk-qemu-plugin`",
@@ -294,9 +299,9 @@ impl Host {
             0 => 1 << 17,
             n => (n / 8).max(4096).next_power_of_two(),
         };
-        let (cpu, base) = (qemu.cpu(), qemu.base());
+        let (cpu, base) = (qemu.cpu(options.cpu.as_deref()), qemu.base());
         let mut command = Command::new(&qemu.path);
-        for (option, value) in [("-cpu", cpu), ("-B", base)] {
+        for (option, value) in [("-cpu", &cpu[..]), ("-B", base)] {
             if !value.is_empty() {
                 command.args([option, value]);
             }
@@ -311,7 +316,7 @@ impl Host {
                 ("plugin", plugin.as_os_str()),
                 ("records", OsStr::new(&records)),
                 ("count", OsStr::new(count)),
-                ("cpu", OsStr::new(cpu)),
+                ("cpu", OsStr::new(&cpu)),
                 ("base", OsStr::new(base)),
             ],
         );
@@ -366,6 +371,7 @@ impl Host {
             hellos: BTreeMap::new(),
             socket,
             qemu,
+            cpu,
             _room: room,
             listener: None,
             keeper: None,
@@ -390,6 +396,11 @@ impl Host {
     /// The control page, which the engine shares with the processes.
     pub fn control(&self) -> &Control {
         self.shared.control()
+    }
+
+    /// The CPU model that the emulator gives the program.
+    pub fn cpu(&self) -> &str {
+        &self.cpu
     }
 
     /// Waits until the emulator has started.
@@ -508,11 +519,16 @@ impl Host {
 
     /// Exit status of the first process as a shell shows it. `soon`: the process is about to end, so wait for it.
     pub fn status(&self, soon: bool) -> Option<i32> {
+        self.wait_status(soon).and_then(shell_status)
+    }
+
+    /// As [`Host::status`], as the kernel gives it.
+    pub fn wait_status(&self, soon: bool) -> Option<ExitStatus> {
         let deadline = Instant::now() + Duration::from_secs(if soon { 2 } else { 0 });
         let mut state = self.shared.state();
         loop {
             if let Some(status) = state.status {
-                return status.code().or(status.signal().map(|s| 128 + s));
+                return Some(status);
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {

@@ -3,6 +3,8 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
 
 /// A process, distinct from later processes with the same number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -16,8 +18,8 @@ pub(crate) struct Identity {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Condition {
     Lives,
-    /// Exit status as a shell shows it; `None` if its parent has already waited for it.
-    Died(Option<i32>),
+    /// Status as `wait` gives it; `None` if its parent has already waited for it.
+    Died(Option<ExitStatus>),
 }
 
 /// Fields of a process's `stat` file.
@@ -76,11 +78,7 @@ impl Identity {
     pub fn look(self) -> io::Result<Condition> {
         Ok(match stat(self.pid)? {
             Some(s) if s.started != self.started => Condition::Died(None),
-            Some(s) if s.ended => Condition::Died(Some(if s.status & 0x7f != 0 {
-                128 + (s.status & 0x7f)
-            } else {
-                s.status >> 8 & 0xff
-            })),
+            Some(s) if s.ended => Condition::Died(Some(ExitStatus::from_raw(s.status))),
             Some(_) => Condition::Lives,
             None => Condition::Died(None),
         })
@@ -119,7 +117,8 @@ impl Identity {
 
 #[cfg(test)]
 mod tests {
-    use std::process::{Command, Stdio};
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::{Command, ExitStatus, Stdio};
 
     use super::{Condition, Identity, parse};
 
@@ -139,7 +138,8 @@ mod tests {
         while who.look().unwrap() == Condition::Lives {
             std::thread::yield_now();
         }
-        assert_eq!(who.look().unwrap(), Condition::Died(Some(128 + 9)));
+        let killed = ExitStatus::from_raw(libc::SIGKILL);
+        assert_eq!(who.look().unwrap(), Condition::Died(Some(killed)));
         child.wait().unwrap();
         assert_eq!(who.look().unwrap(), Condition::Died(None));
         assert_eq!(Identity::of(pid).unwrap(), None);

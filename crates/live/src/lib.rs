@@ -3,6 +3,7 @@
 
 mod ahead;
 mod calls;
+mod death;
 mod host;
 mod identity;
 mod living;

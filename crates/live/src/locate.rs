@@ -27,10 +27,10 @@ fn version(said: &str) -> Option<(u32, u32)> {
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }
 
-/// Standard output of the program at `path` with `option`; empty if it fails to start.
-fn output(path: &Path, option: &str) -> String {
+/// Standard output of the program at `path` with `options`; empty if it fails to start.
+fn output(path: &Path, options: &[&str]) -> String {
     Command::new(path)
-        .arg(option)
+        .args(options)
         .stdin(Stdio::null())
         .output()
         .map(|o| String::from_utf8_lossy(&o.stdout).into_owned())
@@ -67,14 +67,42 @@ pub struct Emulator {
 }
 
 impl Emulator {
-    /// CPU model for the emulator: that of QEMU 7.2, so that programs choose the same code on each version. Empty:
-    /// QEMU's default, or the user's choice in `QEMU_CPU`.
+    /// CPU model for the emulator: `asked`, or that of the variable `QEMU_CPU`. Else QEMU 7.2's default, so that programs
+    /// choose the same code on each version. Empty, its own default, if it does not tell its version.
     ///
-    /// From 9.0 on the default has more features, which the list disables: faster memory copies (`fsrm` and similar),
-    /// hashing and random numbers.
-    pub(crate) fn cpu(&self) -> &'static str {
-        if self.version.is_none_or(|v| v < (9, 0)) || std::env::var_os("QEMU_CPU").is_some() {
+    /// From 9.0 on `max` has more features, which the list disables: faster memory copies (`fsrm` and similar), hashing
+    /// and random numbers.
+    pub fn cpu(&self, asked: Option<&str>) -> String {
+        let variable = std::env::var("QEMU_CPU").ok();
+        let chosen = asked.map(str::to_owned).or(variable);
+        chosen.unwrap_or_else(|| self.default_cpu().to_owned())
+    }
+
+    /// Checks that the emulator lists the CPU model `asked`.
+    ///
+    /// # Errors
+    /// It does not; the message says where the models are listed.
+    pub(crate) fn check_cpu(&self, asked: &str) -> Result<(), Error> {
+        let name = asked.split(',').next().unwrap_or_default();
+        let listed = output(&self.path, &["-cpu", "help"]);
+        if listed.is_empty() || listed.split_whitespace().any(|word| word == name) {
+            return Ok(());
+        }
+        let path = self.path.display();
+        Err(Error::refused(text![
+            RunOption::Cpu,
+            format!(
+                " {asked}: QEMU has no CPU model '{name}'; expected one that {path} -cpu help lists"
+            ),
+        ]))
+    }
+
+    fn default_cpu(&self) -> &'static str {
+        let Some(version) = self.version else {
             return "";
+        };
+        if version < (9, 0) {
+            return "max";
         }
         "max,family=15,model=107,stepping=1,fsrm=off,fzrm=off,fsrs=off,fsrc=off,sha-ni=off,\
          rdseed=off,rdpid=off,cmpccxadd=off,3dnowprefetch=off"
@@ -111,8 +139,8 @@ impl Emulator {
 }
 
 fn judged(path: PathBuf) -> Result<Emulator, Error> {
-    let said = output(&path, "--version");
-    match refusal(&path, &said, &output(&path, "--help")) {
+    let said = output(&path, &["--version"]);
+    match refusal(&path, &said, &output(&path, &["--help"])) {
         Some(why) => Err(Error::refused(why)),
         None => Ok(Emulator {
             version: version(&said),

@@ -15,6 +15,8 @@ pub struct LiveOptions {
     pub plugin: PathBuf,
     /// The emulator; else `PAGEWALK_QEMU`, else `qemu-x86_64` on the path.
     pub qemu: Option<PathBuf>,
+    /// CPU model that the emulator gives the program; else that of [`Emulator::cpu`](crate::Emulator::cpu).
+    pub cpu: Option<String>,
     /// Bytes of the ring of each thread, rounded up to a power of two; 0: 1 MB.
     pub ring_bytes: usize,
     /// The program's standard input, output and error; `None`: ours.

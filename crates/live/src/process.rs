@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::path::PathBuf;
+use std::process::ExitStatus;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
@@ -68,8 +69,8 @@ pub(crate) struct Process {
     pub dead: bool,
     /// The end of the process has been reported.
     pub ended: bool,
-    /// Exit status from the kernel, for a process that was killed.
-    pub verdict: Option<i32>,
+    /// Status from the kernel, for a process whose parent had not waited for it.
+    pub verdict: Option<ExitStatus>,
 }
 
 impl Process {
@@ -191,6 +192,27 @@ impl Process {
                 self.blocks.len()
             ))
         })
+    }
+
+    /// True if the process has made the system call that ends it.
+    pub fn exits(&self) -> bool {
+        let shared = self.shared.as_ref();
+        shared.is_some_and(|s| s.segment.header().exits.load(Acquire) != 0)
+    }
+
+    /// Block `number` as the plugin sent it, if this process has translated it.
+    pub fn code_of(&self, number: usize) -> Option<Vec<u8>> {
+        let segment = &self.shared.as_ref()?.segment;
+        let inherited = segment.header().inherited.load(Relaxed) as usize;
+        let (code, mut at) = (segment.code(), 0);
+        number.checked_sub(inherited)?;
+        for _ in inherited..number {
+            at += 1 + (code.get(at)?.load(Relaxed) as usize).div_ceil(8);
+        }
+        let bytes = code.get(at)?.load(Relaxed) as usize;
+        let words = code.get(at + 1..at + 1 + bytes.div_ceil(8))?;
+        let raw = words.iter().flat_map(|w| w.load(Relaxed).to_le_bytes());
+        Some(raw.take(bytes).collect())
     }
 
     /// True if the process executes a file other than the emulator.

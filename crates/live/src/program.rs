@@ -170,6 +170,7 @@ impl Program for Live {
         Facts {
             name: self.name.clone(),
             live: true,
+            cpu: Some(self.host.cpu().to_owned()).filter(|cpu| !cpu.is_empty()),
             ..Facts::default()
         }
     }

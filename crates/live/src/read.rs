@@ -4,11 +4,12 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use pagewalk_ring::record::{self, map_bits, query};
 use pagewalk_stream::{
-    Backing, End, Error, Event, ProcessId, ShortcutQuery, ThreadId, Unseen, Why,
+    Backing, Cause, End, Error, Event, ProcessId, ShortcutQuery, ThreadId, Unseen, Why,
 };
 use pagewalk_trace::x86::Piece;
 use pagewalk_units::VirtAddr;
 
+use crate::death::shell_status;
 use crate::program::Live;
 use crate::sink::{Execution, Sink};
 use crate::thread::{LiveThread, MOST_HELD};
@@ -114,6 +115,9 @@ impl Live {
                     None => break,
                 };
                 let number = (word & 0xffff_ffff) as usize;
+                if last && next_word.is_none() {
+                    t.last_block = Some(number);
+                }
                 process.learn(number, &mut self.decoded)?;
                 let execution = Execution {
                     known: &process.blocks[number],
@@ -204,15 +208,27 @@ impl Live {
             }
             // The process was killed: the first thread read to its end reports that.
             process.ended = true;
-            let status = if p == 0 {
-                self.host.status(true)
+            let verdict = if p == 0 {
+                self.host.wait_status(true)
             } else {
                 process.verdict
             };
-            let status = status.unwrap_or(128 + libc::SIGKILL);
+            let death = self.death(p, verdict);
+            let status = verdict
+                .and_then(shell_status)
+                .or(death.as_ref().and_then(|d| match d.cause {
+                    Cause::Signal(number) => Some(128 + i32::from(number)),
+                    _ => None,
+                }))
+                .unwrap_or(128 + libc::SIGKILL);
             if p == 0 {
                 self.status = Some(status);
             }
+            let t = &mut self.threads[id];
+            t.queue.extend(death.map(|death| {
+                let event = Event::Died(Box::new(death));
+                Piece::End(End::Event { event, ticket: 0 })
+            }));
             t.queue.push_back(Piece::End(End::Event {
                 event: Event::ProcessExit { status },
                 ticket: 0,

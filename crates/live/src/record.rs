@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use pagewalk_stream::{
-    Counted, End, Error, Event, Facts, Op, Program, ShortcutQuery, ThreadId, Unseen,
+    Counted, Death, End, Error, Event, Facts, Op, Program, ShortcutQuery, ThreadId, Unseen,
 };
 use pagewalk_trace::x86::Piece;
 use pagewalk_trace::{Decoded, Known, Order, StepEncoder, TraceWriter, Written};
@@ -24,6 +24,7 @@ pub struct LiveRecording {
     threads: Living<RecordedThread>,
     instructions: u64,
     unseen: Vec<Unseen>,
+    deaths: Vec<Death>,
 }
 
 /// One recorded thread.
@@ -130,12 +131,18 @@ impl LiveRecording {
             threads: Living::of(RecordedThread::default()),
             instructions: 0,
             unseen: Vec::new(),
+            deaths: Vec::new(),
         })
     }
 
     /// Programs that its processes executed outside the emulator.
     pub fn unseen(&self) -> &[Unseen] {
         &self.unseen
+    }
+
+    /// Processes that ended without exiting.
+    pub fn deaths(&self) -> &[Death] {
+        &self.deaths
     }
 
     /// The program's facts.
@@ -239,12 +246,16 @@ impl LiveRecording {
         if let Some(mark) = self.order.ends(number, &end) {
             steps.mark(&mark);
         }
-        if let End::Event {
-            event: Event::Unseen(unseen),
-            ..
-        } = &end
-        {
-            self.unseen.push((**unseen).clone());
+        match &end {
+            End::Event {
+                event: Event::Unseen(unseen),
+                ..
+            } => self.unseen.push((**unseen).clone()),
+            End::Event {
+                event: Event::Died(death),
+                ..
+            } => self.deaths.push((**death).clone()),
+            _ => {}
         }
         if let End::Event {
             event: Event::Spawn { thread } | Event::Fork { thread, .. },

@@ -62,6 +62,8 @@ pub(crate) struct LiveThread {
     pub starving: bool,
     /// The death of its process has been found, and records that it had not published have been made visible.
     pub reported_death: bool,
+    /// Number of the block that was its last when its process died.
+    pub last_block: Option<usize>,
 }
 
 impl LiveThread {
@@ -83,6 +85,7 @@ impl LiveThread {
             stillborn: false,
             starving: false,
             reported_death: false,
+            last_block: None,
         }
     }
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use pagewalk_live::{LiveOptions, LiveRecording};
-use pagewalk_stream::{Error, Facts, Mix, Opens, Program, Unseen};
+use pagewalk_stream::{Death, Error, Facts, Mix, Opens, Program, Unseen};
 use pagewalk_trace::{Header, OpenOptions, Recording, TraceWriter};
 use pagewalk_units::{Part, RunOption, Text, text};
 
@@ -208,7 +208,9 @@ impl Installation {
             SourceSpec::Trace { path } => {
                 Ok(pagewalk_trace::open_trace(path, &OpenOptions::default())?)
             }
-            SourceSpec::Program { argv } => pagewalk_live::launch(self.live_options(argv)),
+            SourceSpec::Program { argv, cpu } => {
+                pagewalk_live::launch(self.live_options(argv, cpu.as_deref()))
+            }
             SourceSpec::Mix { programs } => {
                 if programs.len() < 2 {
                     return Err(Error::option(
@@ -235,10 +237,11 @@ impl Installation {
         Ok(Box::new(move || installation.open(&source, seed)))
     }
 
-    fn live_options(&self, argv: &[OsText]) -> LiveOptions {
+    fn live_options(&self, argv: &[OsText], cpu: Option<&str>) -> LiveOptions {
         LiveOptions {
             argv: argv.iter().map(|text| text.0.clone()).collect(),
             plugin: self.plugin.clone(),
+            cpu: cpu.map(str::to_owned),
             ..LiveOptions::default()
         }
     }
@@ -265,11 +268,11 @@ impl Installation {
         };
         let create =
             |facts: &Facts| TraceWriter::create(path, &Header::of(facts, spec.seed, &facts.name));
-        let (facts, exit_status, written);
+        let (facts, exit_status, died, written);
         let mut unseen = Vec::new();
-        if let SourceSpec::Program { argv } = &spec.source {
+        if let SourceSpec::Program { argv, cpu } = &spec.source {
             // Without the operations that only a simulation needs.
-            let options = self.live_options(argv);
+            let options = self.live_options(argv, cpu.as_deref());
             let mut recording = LiveRecording::launch(options, create)?;
             recording
                 .run(spec.instructions, &mut go_on)
@@ -279,6 +282,7 @@ impl Installation {
             }
             (facts, exit_status) = (recording.facts(), recording.exit_status());
             unseen = Unseen::sentences(recording.unseen());
+            died = Death::sentences(recording.deaths());
             written = recording.finish().map_err(Error::into_failed)?;
         } else {
             let program = self.open(&spec.source, spec.seed)?;
@@ -290,16 +294,18 @@ impl Installation {
                 recording.stopped();
             }
             (facts, exit_status) = (recording.facts(), recording.exit_status());
+            died = Death::sentences(recording.deaths());
             written = recording.finish().map_err(Error::into_failed)?;
         }
         Ok(RecordResult {
             path: path.to_owned(),
             source: facts.name,
-            partial,
+            partial: partial || !died.is_empty(),
             instructions: written.instructions,
             ops: written.ops,
             bytes: written.bytes,
             exit_status,
+            died,
             unseen,
             seconds: start.elapsed().as_secs_f64(),
         })

@@ -28,7 +28,7 @@ use pagewalk_memory::{Private, Report, Shared};
 use pagewalk_mmu::{Mmu, WalkRecord};
 use pagewalk_os::{Effects, InferredPages, Os, Pid};
 use pagewalk_stats::Tree;
-use pagewalk_stream::{Ended, Facts, ProcessId, RecentLineFilter, ThreadId};
+use pagewalk_stream::{Death, Ended, Facts, ProcessId, RecentLineFilter, ThreadId};
 use pagewalk_tables::{InMemoryTlbSpec, Invalidation, PomTlb, PomTlbSpec, ShortcutSpec};
 use pagewalk_units::{Access, Cycle, Error, Part, PhysAddr, Text, text};
 use serde::{Deserialize, Serialize};
@@ -62,6 +62,8 @@ pub enum Outcome {
     CannotFinish(String),
     /// The program failed.
     Program(String),
+    /// A process of the program died of a signal.
+    Died(String),
     /// The program accessed unmapped memory.
     Fault(String),
 }
@@ -159,6 +161,8 @@ pub(crate) struct Machine {
     pub(crate) refused: (u64, Option<String>),
     /// Waits that were broken because no thread could end them any more.
     pub(crate) broken_waits: u64,
+    /// Processes that ended without exiting.
+    deaths: Vec<Death>,
     /// Maximum number of threads that wanted a core at one time, while one waited and time passed.
     pub(crate) threads_in_turns: usize,
 }
@@ -279,6 +283,7 @@ impl Machine {
             walks: vec![Vec::new(); n],
             refused: (0, None),
             broken_waits: 0,
+            deaths: Vec::new(),
             threads_in_turns: 0,
             config: config.clone(),
         };

@@ -22,7 +22,7 @@ use crate::warnings::warnings;
 pub struct RunResult {
     /// Version of Pagewalk.
     pub version: &'static str,
-    /// True if a design did not reach the end of its measured part.
+    /// True if a design did not reach the end of its measured part, or a process of the program died.
     pub partial: bool,
     /// Seed of the run.
     pub seed: u64,
@@ -70,6 +70,8 @@ pub enum Status {
     ProgramError,
     /// The program accessed memory that is not mapped.
     Fault,
+    /// A process of the program died of a signal, or with the emulator.
+    Died,
 }
 
 /// The unit of work whose cycles speedups compare.
@@ -117,6 +119,8 @@ pub struct SourceInfo {
     pub no_dependences: bool,
     /// True if the same seed gives the same instructions.
     pub deterministic: bool,
+    /// CPU model that QEMU gives a live program: it decides which code the program chooses.
+    pub cpu: Option<String>,
     /// Exit status of a live program.
     pub exit_status: Option<i32>,
     /// Programs that its processes executed and that could not be simulated, with the number of processes
@@ -446,6 +450,7 @@ fn design_result(
         Some(Outcome::CannotFinish(e)) => (Status::CannotFinish, Some(e.clone())),
         Some(Outcome::Program(e)) => (Status::ProgramError, Some(e.clone())),
         Some(Outcome::Fault(e)) => (Status::Fault, Some(e.clone())),
+        Some(Outcome::Died(e)) => (Status::Died, Some(e.clone())),
     };
     // Cannot fail: the configuration has been checked before the run.
     let prices = Prices::new(&design.config).ok();
@@ -566,6 +571,7 @@ pub(crate) fn run_result<'a>(
             infer_mappings: facts.infer_mappings,
             no_dependences: facts.no_dependences,
             deterministic: facts.deterministic,
+            cpu: facts.cpu.clone(),
             exit_status,
             unseen,
         },
@@ -595,7 +601,7 @@ pub(crate) fn run_result<'a>(
 fn cost(d: &DesignResult, what: &str, by: WorkUnit) -> Option<f64> {
     let get = |n: &str| d.summary.iter().find(|m| m.name == n).and_then(|m| m.value);
     // A design that failed has done other work.
-    let compared = matches!(d.status, Status::Complete | Status::Partial);
+    let compared = matches!(d.status, Status::Complete | Status::Partial | Status::Died);
     let work = get(match by {
         WorkUnit::Instruction => "instructions",
         WorkUnit::Request => "requests",

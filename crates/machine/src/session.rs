@@ -39,6 +39,9 @@ pub enum SourceSpec {
     Program {
         /// The program and its arguments.
         argv: Vec<OsText>,
+        /// CPU model of QEMU; without it, Pagewalk's choice.
+        #[serde(default)]
+        cpu: Option<String>,
     },
     /// Several built-in programs and traces, as concurrent processes.
     Mix {
@@ -108,7 +111,7 @@ pub struct RecordResult {
     pub path: PathBuf,
     /// The program.
     pub source: String,
-    /// True if it was stopped before the program's end and the requested length.
+    /// True if it was stopped before the program's end and the requested length, or if the program died.
     pub partial: bool,
     /// Instructions of all threads.
     pub instructions: u64,
@@ -118,6 +121,8 @@ pub struct RecordResult {
     pub bytes: u64,
     /// Exit status of a live program.
     pub exit_status: Option<i32>,
+    /// Processes that ended without exiting, one sentence each.
+    pub died: Vec<String>,
     /// Programs that its processes executed and that could not be recorded, one sentence each.
     pub unseen: Vec<String>,
     /// Wall-clock seconds.

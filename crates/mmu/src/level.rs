@@ -340,7 +340,7 @@ impl TlbLevel {
     }
 
     /// Inserts a prefetched page, which is absent. The fill is not a miss of the level.
-    pub fn fill_unasked(&mut self, arrival: &Arrival) {
+    pub fn fill_prefetched(&mut self, arrival: &Arrival) {
         let Some((array, _)) = self.place[arrival.mapping.size.index()] else {
             return;
         };

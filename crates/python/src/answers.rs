@@ -101,6 +101,8 @@ pub(crate) struct Installed {
     pub plugin: Plugin,
     /// The emulator of live programs.
     pub qemu: Emulator,
+    /// CPU model that it gives programs, if it is there.
+    pub cpu: Option<String>,
 }
 
 /// The emulator's plugin.

@@ -462,6 +462,7 @@ fn shown(path: &Path) -> String {
 fn doctor() -> PyResult<String> {
     let installation = installation()?;
     let found = pagewalk_live::find_qemu(None);
+    let cpu = found.as_ref().ok().map(|e| e.cpu(None));
     let qemu = Emulator {
         ok: found.as_ref().ok().map(|e| shown(&e.path)),
         err: found.err().map(|e| e.to_string()),
@@ -474,6 +475,7 @@ fn doctor() -> PyResult<String> {
             present: installation.plugin.is_file(),
         },
         qemu,
+        cpu,
     })
 }
 

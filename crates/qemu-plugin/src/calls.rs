@@ -103,6 +103,9 @@ pub unsafe extern "C" fn enter(
         Sort::Other => match number {
             libc::SYS_execve => exec::replace(vcpu, None, a0, a1, a2, 0),
             libc::SYS_execveat => exec::replace(vcpu, Some(a0 as i32), a1, a2, a3, a4),
+            libc::SYS_kill | libc::SYS_rt_sigqueueinfo => sends(a0, a1),
+            libc::SYS_tgkill | libc::SYS_rt_tgsigqueueinfo => sends(a0, a2),
+            libc::SYS_pidfd_send_signal => process::control().sends(a1),
             _ => {}
         },
     }
@@ -115,6 +118,11 @@ pub unsafe extern "C" fn leave(_id: api::Id, vcpu: c_uint, number: i64, result: 
     let (p, call) = unsafe { (process::producer(vcpu), process::call(vcpu)) };
     // SAFETY: as above.
     let push = |word| unsafe { p.push(word) };
+    match number {
+        libc::SYS_wait4 if result > 0 => killed_by(call.arguments[1], result),
+        libc::SYS_waitid if result == 0 => killed_by_information(call.arguments[2]),
+        _ => {}
+    }
     let thread = number == libc::SYS_clone && !call.locked && result > 0;
     if thread && !call.spawned {
         // SAFETY: as above.
@@ -154,6 +162,39 @@ pub unsafe extern "C" fn leave(_id: api::Id, vcpu: c_uint, number: i64, result: 
         process::unlock();
     }
     *call = process::Call::default();
+}
+
+/// Notes a signal to another process: the death that follows is the program's own doing.
+fn sends(target: u64, signal: u64) {
+    if target as u32 != std::process::id() {
+        process::control().sends(signal);
+    }
+}
+
+/// Notes the signal that killed the child `pid`, from its status at `address`.
+fn killed_by(address: u64, pid: i64) {
+    let mut status = [0; 4];
+    if guest::read(address, &mut status).is_some() {
+        let signal = status[0] & 0x7f;
+        if signal != 0 && signal != 0x7f {
+            process::control().was_killed(pid as u32, signal);
+        }
+    }
+}
+
+/// As [`killed_by`], from a `siginfo_t`: code, process ID and status at 8, 16 and 24.
+fn killed_by_information(address: u64) {
+    let mut information = [0; 28];
+    if guest::read(address, &mut information).is_some() {
+        let word = |at: usize| {
+            information[at..at + 4]
+                .try_into()
+                .map_or(0, u32::from_le_bytes)
+        };
+        if matches!(word(8) as i32, libc::CLD_KILLED | libc::CLD_DUMPED) {
+            process::control().was_killed(word(16), word(24) as u8);
+        }
+    }
 }
 
 /// A system call that is a query. QEMU, like Linux, fails this number; the result is in the guest's memory before.

@@ -117,6 +117,12 @@ pub fn segment() -> &'static Segment {
     unsafe { &*SEGMENT.load(Acquire) }
 }
 
+/// The page that all processes of the program share with the engine.
+pub fn control() -> &'static Control {
+    // SAFETY: mapped in `start` before QEMU can call anything, and never unmapped.
+    unsafe { &*CONTROL.load(Acquire) }
+}
+
 /// The producer of a virtual CPU's ring.
 ///
 /// # Safety
@@ -267,9 +273,7 @@ fn send_child_hello(inherited: u64) -> io::Result<()> {
 /// Reports to the engine that this process cannot be traced, and ends it. The engine ends the run, because the stream
 /// would be incomplete.
 pub fn lost(trouble: Trouble, errno: i32) -> ! {
-    // SAFETY: mapped in `start`, and never unmapped.
-    let control = unsafe { &*CONTROL.load(Acquire) };
-    control.report(trouble, errno, std::process::id());
+    control().report(trouble, errno, std::process::id());
     // SAFETY: as in `die`.
     unsafe { libc::_exit(125) }
 }
@@ -343,8 +347,7 @@ pub fn take_slot() -> (usize, Producer) {
             }
             // The engine has not read ended threads to their ends yet.
             std::thread::sleep(Duration::from_millis(1));
-            // SAFETY: set before any other use.
-            deserted(unsafe { &*CONTROL.load(Acquire) });
+            deserted(control());
             continue;
         };
         segment().header().threads.fetch_add(1, Relaxed);
@@ -398,6 +401,9 @@ pub unsafe fn end_thread(vcpu: usize, status: u64, process_too: bool) {
     // SAFETY: by the contract.
     let p = unsafe { producer(vcpu) };
     let payload = status & 0xff | if last { record::LAST } else { 0 };
+    if last {
+        header.exits.store(1, SeqCst);
+    }
     // SAFETY: by the contract.
     unsafe { p.push(record::word(record::EXIT, payload)) };
     ALL[vcpu].alive.store(false, Release);

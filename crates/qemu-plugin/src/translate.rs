@@ -133,6 +133,7 @@ pub unsafe extern "C" fn block(_id: api::Id, block: *mut api::Block) {
     let last = (key.len() - size(count - 1)).max(code);
     let repeats = repeat::kind(&key[last..]).filter(|_| api::is_second());
     let number = sent.number();
+    note_newest(address + (last - code) as u64, instruction(count - 1));
     let unreported = if unreported::applies() {
         sent.unreported(number)
     } else {
@@ -173,6 +174,20 @@ pub unsafe extern "C" fn block(_id: api::Id, block: *mut api::Block) {
             );
         }
     }
+}
+
+/// Notes the memory from the last instruction of a block, in its page: the engine describes an unknown instruction
+/// from it.
+fn note_newest(address: u64, instruction: *mut api::Instruction) {
+    // SAFETY: QEMU's instruction.
+    let host = unsafe { api::qemu_plugin_insn_haddr(instruction) }.cast::<u8>();
+    let mut memory = [0; 16];
+    let bytes = memory.len().min(4096 - (address & 4095) as usize);
+    if !host.is_null() {
+        // SAFETY: QEMU has read the instruction from this page, and keeps it mapped during the translation.
+        unsafe { std::ptr::copy_nonoverlapping(host, memory.as_mut_ptr(), bytes) };
+    }
+    process::segment().header().set_newest(address, memory);
 }
 
 /// Appends a block: a word with its number of bytes, then the bytes. Returns its number.

@@ -1,5 +1,5 @@
 use std::mem::{align_of, size_of};
-use std::sync::atomic::Ordering::{Acquire, SeqCst};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize};
 
 use crate::futex_wake;
@@ -7,7 +7,7 @@ use crate::futex_wake;
 /// The string "pagewalk" as bytes.
 const MAGIC: u64 = u64::from_le_bytes(*b"pagewalk");
 /// Incremented with every change of the layout or of the records.
-const VERSION: u64 = 4;
+const VERSION: u64 = 5;
 /// Bytes before the first slot.
 const HEADER_BYTES: usize = 4096;
 
@@ -67,6 +67,11 @@ pub struct Header {
     pub executed: AtomicU64,
     /// Lock that serialises system calls that change the address space: 0 free, 1 held.
     pub lock: AtomicU32,
+    /// Not 0 after the last record of a process that exits: it is not killed.
+    pub exits: AtomicU32,
+    /// Address of the last instruction of the newest block, and the memory from there: QEMU has read only part of an
+    /// instruction that it does not know.
+    newest: [AtomicU64; 3],
 }
 
 impl Header {
@@ -74,6 +79,21 @@ impl Header {
     pub const OUT_OF_CODE: u64 = 1;
     /// [`Header::trouble`]: there are more live threads than slots.
     pub const OUT_OF_SLOTS: u64 = 2;
+
+    /// Sets the memory from `address`, the last instruction of the newest block. One caller at a time.
+    pub fn set_newest(&self, address: u64, memory: [u8; 16]) {
+        let [low, high] =
+            [0, 8].map(|at| memory[at..at + 8].try_into().map_or(0, u64::from_le_bytes));
+        for (word, value) in self.newest.iter().zip([address, low, high]) {
+            word.store(value, Relaxed);
+        }
+    }
+
+    /// The memory from `address`, if that is the last instruction of the newest block.
+    pub fn newest(&self, address: u64) -> Option<[u8; 16]> {
+        let [at, low, high] = [0, 1, 2].map(|word: usize| self.newest[word].load(Relaxed));
+        (at == address).then(|| (u128::from(high) << 64 | u128::from(low)).to_le_bytes())
+    }
 }
 
 /// States of a slot.
@@ -144,7 +164,18 @@ pub struct Control {
     pub engine: AtomicU32,
     /// The reason why tracing has failed, see [`Control::trouble`]; 0 without failure.
     trouble: AtomicU64,
+    /// Bit n: a process of the program has sent signal n to another process.
+    sent: AtomicU64,
+    /// Number of entries of `killed` that have been written.
+    kills: AtomicU32,
+    /// Children that a signal killed and whose status their parents have taken: process ID and signal.
+    killed: [AtomicU64; KILLED],
 }
+
+/// Entries of [`Control::killed`], reused in order. The reader looks for a child soon after its end.
+const KILLED: usize = 32;
+
+const _: () = assert!(size_of::<Control>() <= HEADER_BYTES);
 
 /// Reasons why a program cannot be traced.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -161,6 +192,37 @@ pub enum Trouble {
 }
 
 impl Control {
+    /// Notes that a process of the program is about to send `signal` to another one.
+    pub fn sends(&self, signal: u64) {
+        if (1..64).contains(&signal) {
+            self.sent.fetch_or(1 << signal, SeqCst);
+        }
+    }
+
+    /// True if a process of the program has sent `signal` to another one, or any signal for `None`.
+    pub fn has_sent(&self, signal: Option<u8>) -> bool {
+        let sent = self.sent.load(SeqCst);
+        signal.map_or(sent != 0, |n| n < 64 && sent >> n & 1 != 0)
+    }
+
+    /// Notes that `signal` has killed the child `pid`, from the status that its parent has taken.
+    pub fn was_killed(&self, pid: u32, signal: u8) {
+        let at = self.kills.fetch_add(1, SeqCst) as usize % KILLED;
+        self.killed[at].store(u64::from(pid) << 8 | u64::from(signal), SeqCst);
+    }
+
+    /// Signal that killed the child `pid`, if its parent has taken its status. Clears the entry.
+    pub fn take_killed(&self, pid: u32) -> Option<u8> {
+        let found = self.killed.iter().find_map(|entry| {
+            let word = entry.load(SeqCst);
+            (word != 0 && word >> 8 == u64::from(pid)).then_some((entry, word))
+        });
+        found.map(|(entry, word)| {
+            let _ = entry.compare_exchange(word, 0, SeqCst, SeqCst);
+            word as u8
+        })
+    }
+
     /// Records the first tracing failure: the reason, the kernel's error number and the
     /// process `pid`. Wakes the engine.
     pub fn report(&self, trouble: Trouble, errno: i32, pid: u32) {
@@ -207,7 +269,7 @@ impl Segment {
     /// `base` is page-aligned, zeroed, writable for `geometry.bytes()` bytes, and
     /// mapped for as long as the value or any reference from it lives.
     pub unsafe fn create(base: *mut u8, geometry: Geometry) -> Segment {
-        use std::sync::atomic::Ordering::{Relaxed, Release};
+        use std::sync::atomic::Ordering::Release;
         let segment = Segment { base, geometry };
         let h = segment.header();
         h.version.store(VERSION, Relaxed);
@@ -227,7 +289,6 @@ impl Segment {
     /// `base` is page-aligned and mapped, readable and writable, for `bytes`
     /// bytes for as long as the value or any reference from it lives.
     pub unsafe fn open(base: *mut u8, bytes: usize) -> Result<Segment, String> {
-        use std::sync::atomic::Ordering::Relaxed;
         if bytes < HEADER_BYTES {
             return Err(format!("the shared memory is too short: {bytes} bytes"));
         }

@@ -356,6 +356,7 @@ impl TouchSummary {
             Event::KernelTouch { .. }
             | Event::Spawn { .. }
             | Event::Unseen(_)
+            | Event::Died(_)
             | Event::RoiBegin
             | Event::RoiEnd => false,
         };

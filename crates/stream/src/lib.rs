@@ -4,12 +4,14 @@
 //! to the memory system or to control flow, together with the simple instructions right before it. Simple instructions
 //! neither access memory nor branch.
 
+mod death;
 mod ended;
 mod fast_forward;
 mod mix;
 mod recent_lines;
 mod unseen;
 
+pub use death::{Cause, Death};
 pub use ended::Ended;
 pub use fast_forward::{FastForwardBudget, ThreadFastForward, TouchSummary};
 pub use mix::{Mix, Opens};
@@ -365,6 +367,8 @@ pub enum Event {
     },
     /// The process continues with a program that the emulator does not run.
     Unseen(Box<Unseen>),
+    /// The process has ended without exiting. [`Event::ProcessExit`] follows.
+    Died(Box<Death>),
     /// Start of the region of interest.
     RoiBegin,
     /// End of the region of interest.
@@ -401,6 +405,8 @@ pub struct Facts {
     pub request: Option<String>,
     /// The program is a live process, or a recording of one. It may own memory that no event reports.
     pub live: bool,
+    /// CPU model that the emulator gives a live process.
+    pub cpu: Option<String>,
     /// Programs of a mix; empty otherwise. Process `i` is the first of program `i`, and the processes that it creates
     /// belong to it. Each program marks where its region of interest begins.
     pub parts: Vec<Part>,

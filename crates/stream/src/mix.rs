@@ -278,6 +278,7 @@ impl Program for Mix {
             deterministic: all(|f| f.deterministic),
             has_roi: true,
             request: all(|f| f.request.is_some()).then(|| "request".to_owned()),
+            cpu: None,
             live: !all(|f| !f.live),
             parts: parts.collect(),
             stopped: self.members.iter().find_map(|m| m.facts.stopped),

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use pagewalk_input::{Compression, FileError};
-use pagewalk_stream::{End, Error, Event, OpClass, Unseen};
+use pagewalk_stream::{Death, End, Error, Event, OpClass, Unseen};
 use rustc_hash::FxHashMap;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -177,7 +177,7 @@ pub fn trace_info(path: &Path, options: &OpenOptions) -> Result<TraceInfo, Error
     };
     let (mut data, mut code) = (Pages::default(), Pages::default());
     let mut threads = BTreeSet::new();
-    let mut unseen = Vec::new();
+    let (mut unseen, mut deaths) = (Vec::new(), Vec::new());
     drive(program.as_mut(), &mut |_, thread, batch, end| {
         threads.insert(thread);
         info.ops += batch.ops.len() as u64;
@@ -210,12 +210,16 @@ pub fn trace_info(path: &Path, options: &OpenOptions) -> Result<TraceInfo, Error
                 }
                 Event::RoiBegin => info.has_roi = true,
                 Event::Unseen(program) => unseen.push((**program).clone()),
+                Event::Died(death) => deaths.push((**death).clone()),
                 _ => {}
             }
         }
         Ok(true)
     })?;
     info.unseen = Unseen::sentences(&unseen);
+    if !deaths.is_empty() {
+        info.partial = Some(Death::sentences(&deaths).join("; "));
+    }
     info.threads = threads.len() as u64;
     info.data_pages = data.count();
     info.code_pages = code.count();

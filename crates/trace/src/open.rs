@@ -132,6 +132,7 @@ impl Streamed {
             has_roi: false,
             request: None,
             live: false,
+            cpu: None,
             parts: Vec::new(),
             stopped: None,
             begins_anywhere: false,

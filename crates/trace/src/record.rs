@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use pagewalk_stream::{
-    BATCH_OPS, Batch, Counted, End, Ended, Error, Event, Facts, ProcessId, Program, ThreadId, Units,
+    BATCH_OPS, Batch, Counted, Death, End, Ended, Error, Event, Facts, ProcessId, Program,
+    ThreadId, Units,
 };
 
 use crate::order::Order;
@@ -16,6 +17,7 @@ pub struct Recording {
     order: Order,
     /// Ops of each thread since its last mark, modulo full batches: those that a replay has not returned yet.
     open: BTreeMap<ThreadId, usize>,
+    deaths: Vec<Death>,
 }
 
 impl Recording {
@@ -26,7 +28,13 @@ impl Recording {
             writer,
             order: Order::new(Counted::Ops),
             open: BTreeMap::new(),
+            deaths: Vec::new(),
         }
+    }
+
+    /// Processes that ended without exiting.
+    pub fn deaths(&self) -> &[Death] {
+        &self.deaths
     }
 
     /// Instructions and ops so far.
@@ -89,6 +97,13 @@ impl Program for Recording {
         }
         self.writer.ops(thread, &batch.ops)?;
         self.order.advance(thread, batch.ops.len() as u64);
+        if let End::Event {
+            event: Event::Died(death),
+            ..
+        } = &end
+        {
+            self.deaths.push((**death).clone());
+        }
         let mark = self.order.ends(thread, &end);
         if let Some(mark) = self.end_batch(thread, batch.ops.len(), &end, mark) {
             self.writer.mark(thread, &mark)?;

@@ -51,6 +51,7 @@ run_options! {
     Trace "trace" "--trace"
     Mix "mix" "--mix"
     Program "program" "--"
+    Cpu "cpu" "--cpu"
     Skip "skip" "--skip"
     Warmup "warmup" "--warmup"
     Instructions "instructions" "--instructions"

@@ -309,6 +309,7 @@ OPTIONS = [
     Option("threads", Number, "Threads of the program; they share the machine's cores.", "N", WHAT),
     Option("params", Texts, "Program parameter. Repeatable.", "K=V", WHAT),
     Option("trace", Text, "Recorded trace.", "FILE", WHAT),
+    Option("cpu", Text, "CPU model that QEMU gives a program.", "NAME[,FEATURE=off…]", WHAT),
     Option(
         "mix", Texts,
         "Programs to run side by side as processes. Give them cores with --set cores=2.",
@@ -485,6 +486,7 @@ class Arguments(TypedDict, total=False):
     trace: str | os.PathLike[str] | None
     mix: str | Sequence[str | Mapping[str, Any]] | None
     program: Sequence[str] | None
+    cpu: str | None
     skip: str | int | None
     warmup: str | int | None
     instructions: str | int | None

@@ -48,6 +48,7 @@ def source(
     trace: str | os.PathLike[str] | None = None,
     mix: str | Sequence[str | Mapping[str, Any]] | None = None,
     program: list[str] | None = None,
+    cpu: str | None = None,
 ) -> Json:
     """The `source` of a specification: one built-in program, trace, mix or executable.
 
@@ -67,6 +68,14 @@ def source(
             "; ",
             _LISTS,
             " lists the built-in programs",
+        )
+    if cpu is not None and not program:
+        raise UserError(
+            "belongs to a program that QEMU runs; add ",
+            _RUNS["program"],
+            " or drop ",
+            RunOption("cpu"),
+            lead=(RunOption("cpu"), " "),
         )
     if workload is None:
         own = (
@@ -98,7 +107,8 @@ def source(
     if mix:
         return {"mix": {"programs": _mix(mix)}}
     assert program is not None
-    return {"program": {"argv": _existing_program(program)}}
+    given = {} if cpu is None else {"cpu": cpu}
+    return {"program": {"argv": _existing_program(program), **given}}
 
 
 def _joined(options: Sequence[RunOption], between: str) -> list[RunOption | str]:

@@ -70,7 +70,9 @@ def _live_programs(answer: Installed) -> list[Finding]:
         Finding(
             "qemu-user",
             found,
-            str(qemu["Ok"]) if found else f"'-- PROGRAM' cannot run: {qemu['Err']}",
+            f"{qemu['Ok']}, CPU model {answer['cpu']}"
+            if found
+            else f"'-- PROGRAM' cannot run: {qemu['Err']}",
             "install a qemu-user of version 7.2 to 10.x that loads plugins",
             needed=False,
         ),

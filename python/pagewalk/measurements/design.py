@@ -65,6 +65,11 @@ class DesignResult(DesignResultFields):
         return self.status not in ("complete", "partial")
 
     @property
+    def died(self) -> bool:
+        """True if a process of the program died of a signal, or with the emulator."""
+        return self.status == "died"
+
+    @property
     def reported(self) -> list[Quantity]:
         """The summary, without numbers of requests if the program counts none."""
         return [q for q in self.quantities if q.value is not None or q.name not in _OF_REQUESTS]

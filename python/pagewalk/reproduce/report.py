@@ -76,10 +76,10 @@ class Reproduction:
         """Runs that gave no result at all, each once, with the reason."""
         return list(
             dict.fromkeys(
-                f"{run.name}: {outcome.error}"
+                f"{run.name}: {outcome.why}"
                 for finished in self.figures
                 for run, outcome in finished.runs
-                if outcome.error is not None
+                if outcome.broken
             )
         )
 
@@ -91,7 +91,7 @@ class Reproduction:
                 f"{run.name}: {outcome.why}"
                 for finished in self.figures
                 for run, outcome in finished.runs
-                if outcome.error is None and outcome.failed
+                if outcome.failed and not outcome.broken
             )
         )
 

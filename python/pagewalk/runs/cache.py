@@ -48,6 +48,11 @@ class Outcome:
         """True if the run has no numbers."""
         return bool(self.why)
 
+    @property
+    def broken(self) -> bool:
+        """True if the cause is not the design: an error, or a program that died or ended early."""
+        return self.error is not None or self.result.status in ("died", "program_error")
+
     @cached_property
     def result(self) -> DesignResult:
         """The design's result. Raises `KeyError` when there is none."""

@@ -216,6 +216,8 @@ def recorded(argv: list[str], folder: Path) -> Path:
         answer = native.record(spec, str(part), bar)
     if answer["partial"] or bar.stopped_by:
         part.unlink(missing_ok=True)
+        if answer["died"] and not bar.stopped_by:
+            raise Failure(f"no run has a result: {'; '.join(answer['died'])}")
         raise Failure("the program was stopped before its end, so it is not recorded; run it again")
     part.replace(path)
     return path

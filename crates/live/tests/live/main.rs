@@ -15,7 +15,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use driver::Outcome;
 use pagewalk_live::{Live, LiveOptions, find_qemu, launch};
-use pagewalk_stream::{Backing, Error, Event, Op, OpClass, Program, flags};
+use pagewalk_stream::{Backing, Cause, Death, Error, Event, Op, OpClass, Program, flags};
 use tools::{compile, plugin, present};
 
 /// A run with everything that the program wrote.
@@ -156,13 +156,18 @@ fn a_program_that_dies_of_a_signal_keeps_its_stream() {
         "{}",
         r.outcome.instructions
     );
-    assert!(
-        matches!(
-            r.outcome.events.last(),
-            Some((0, _, Event::ProcessExit { status: 139 }))
-        ),
-        "{:?}",
-        r.outcome.events.last()
+    let died = Death {
+        child: false,
+        cause: Cause::Signal(libc::SIGSEGV as u8),
+        instruction: String::new(),
+    };
+    let last: Vec<&Event> = r.outcome.events.iter().map(|(_, _, e)| e).collect();
+    assert_eq!(
+        last[last.len() - 2..],
+        [
+            &Event::Died(Box::new(died)),
+            &Event::ProcessExit { status: 139 }
+        ]
     );
 }
 

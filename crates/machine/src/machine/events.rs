@@ -116,6 +116,10 @@ impl Machine {
             // A call that failed or changed nothing only uses up its ticket. Programs that ran natively
             // are reported in the result.
             Event::Advise { bytes: 0, .. } | Event::Unseen(_) => Ok(()),
+            Event::Died(death) => {
+                self.deaths.push(*death);
+                Ok(())
+            }
             Event::Advise { at, bytes, advice } => self.os.advise(pid, at, bytes, advice, &mut fx),
             Event::Populate { at, bytes } => {
                 if let Some(room) = &self.room {

@@ -5,6 +5,8 @@
 //! marks all caches, TLBs and predictors as stale. Leaving filtered warming marks only those that it does
 //! not keep up to date.
 
+use pagewalk_stream::Death;
+
 use super::{Machine, Outcome};
 use crate::measure::slowest;
 use crate::plan::{Detail, Phase};
@@ -32,7 +34,16 @@ impl Machine {
         }
         self.harvest_walks();
         if self.plan.phase == Phase::Done && self.outcome.is_none() {
-            self.outcome = Some(Outcome::Complete);
+            self.outcome = Some(self.completed());
+        }
+    }
+
+    /// The outcome of a run that has reached its end: complete, unless a process died.
+    fn completed(&self) -> Outcome {
+        if self.deaths.is_empty() {
+            Outcome::Complete
+        } else {
+            Outcome::Died(Death::sentences(&self.deaths).join("; "))
         }
     }
 
@@ -94,25 +105,31 @@ impl Machine {
         }
     }
 
-    /// Ends the run because the program has ended. That is an error before the measured part.
+    /// Ends the run because the program has ended. That is an error before the measured part. If the program has died,
+    /// its death is the cause of that.
     pub(super) fn finish_program(&mut self) {
         self.leave_phase();
-        self.outcome = Some(if let Some((number, of)) = self.plan.unfinished_region() {
-            Outcome::Program(format!(
+        let early = if let Some((number, of)) = self.plan.unfinished_region() {
+            Some(format!(
                 "the program ended after {} instructions, before the end of region {number} of {of}: expected the regions of this trace (--regions)",
                 self.executed.instructions
             ))
         } else if self.plan.is_before_roi() {
-            Outcome::Program(
+            Some(
                 "the program ended and its region of interest never began: leave out --roi, or mark the region with pagewalk.h".to_owned(),
             )
         } else if matches!(self.plan.phase, Phase::Skip | Phase::Warmup) {
-            Outcome::Program(format!(
+            Some(format!(
                 "the program ended after {} instructions, before the measured part began: lower --skip and --warmup",
                 self.executed.instructions
             ))
         } else {
-            Outcome::Complete
+            None
+        };
+        self.outcome = Some(match (self.completed(), early) {
+            (Outcome::Died(how), Some(early)) => Outcome::Died(format!("{how}; {early}")),
+            (Outcome::Complete, Some(early)) => Outcome::Program(early),
+            (outcome, _) => outcome,
         });
         self.plan.phase = Phase::Done;
     }

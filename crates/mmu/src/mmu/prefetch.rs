@@ -325,7 +325,7 @@ impl Mmu {
         let second = self.second(0);
         // Without a buffer there is a second level (`MmuSpec::check`).
         if let Some(level) = &mut self.l2[second] {
-            level.fill_unasked(arrival);
+            level.fill_prefetched(arrival);
         }
     }
 

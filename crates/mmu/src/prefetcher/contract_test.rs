@@ -150,24 +150,24 @@ fn every_kind_has_a_case_and_what_it_counts_is_of_its_table() {
 
 #[test]
 fn the_size_of_a_page_is_looked_for_where_it_is_needed() {
-    let asked = |spec: &TlbPrefetcherSpec| {
-        let (mut prefetcher, asked) = (spec.build(), Cell::new(0));
+    let lookups = |spec: &TlbPrefetcherSpec| {
+        let (mut prefetcher, lookups) = (spec.build(), Cell::new(0));
         for page in 0..10 {
             let miss = TlbMiss {
                 asid: Asid(1),
                 va: VirtAddr(page << 12),
                 pc: None,
                 size: &|| {
-                    asked.set(asked.get() + 1);
+                    lookups.set(lookups.get() + 1);
                     PageSize::K4
                 },
             };
             prefetcher.train(&miss, true);
         }
-        asked.get()
+        lookups.get()
     };
     let all = cases();
-    let all: Vec<_> = all.iter().map(|spec| (spec.name(), asked(spec))).collect();
+    let all: Vec<_> = all.iter().map(|spec| (spec.name(), lookups(spec))).collect();
     assert_eq!(
         all,
         [

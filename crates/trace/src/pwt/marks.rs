@@ -1,7 +1,7 @@
 //! Ends, events and waits between ops, as bytes.
 
 use pagewalk_stream::{
-    Advice, Backing, Counted, End, Event, Op, ShortcutQuery, ThreadId, Unseen, Why,
+    Advice, Backing, Cause, Counted, Death, End, Event, Op, ShortcutQuery, ThreadId, Unseen, Why,
 };
 use pagewalk_units::VirtAddr;
 
@@ -134,6 +134,23 @@ pub fn put_mark(out: &mut Vec<u8>, position: u64, mark: &Mark) {
                 put(&[29, *ticket, why, name.len() as u64]);
                 out.extend(name);
             }
+            Event::Died(death) => {
+                let (cause, number) = match death.cause {
+                    Cause::Unknown => (0, 0),
+                    Cause::Signal(number) => (1, number),
+                    Cause::Emulator(status) => (2, status),
+                };
+                let text = death.instruction.as_bytes();
+                put(&[
+                    30,
+                    *ticket,
+                    u64::from(death.child),
+                    cause,
+                    u64::from(number),
+                    text.len() as u64,
+                ]);
+                out.extend(text);
+            }
         },
     }
 }
@@ -231,6 +248,23 @@ pub fn get_body(code: u64, from: &mut &[u8]) -> Option<Mark> {
                     let program = String::from_utf8(name.to_vec()).ok()?;
                     Event::Unseen(Box::new(Unseen { program, why }))
                 }
+                30 => {
+                    let (child, cause, number) = (next()? == 1, next()?, next()?);
+                    let number = u8::try_from(number).ok()?;
+                    let cause = match cause {
+                        0 => Cause::Unknown,
+                        1 => Cause::Signal(number),
+                        2 => Cause::Emulator(number),
+                        _ => return None,
+                    };
+                    let length = usize::try_from(next()?).ok()?;
+                    let instruction = String::from_utf8(from.split_off(..length)?.to_vec()).ok()?;
+                    Event::Died(Box::new(Death {
+                        child,
+                        cause,
+                        instruction,
+                    }))
+                }
                 _ => return None,
             };
             End::Event { event, ticket }
@@ -241,7 +275,9 @@ pub fn get_body(code: u64, from: &mut &[u8]) -> Option<Mark> {
 
 #[cfg(test)]
 mod tests {
-    use pagewalk_stream::{Advice, Backing, Counted, End, Event, ShortcutQuery, Unseen, Why};
+    use pagewalk_stream::{
+        Advice, Backing, Cause, Counted, Death, End, Event, ShortcutQuery, Unseen, Why,
+    };
     use pagewalk_units::VirtAddr;
     use proptest::prelude::*;
 
@@ -303,6 +339,21 @@ mod tests {
             Event::Unseen(Box::new(Unseen {
                 program: "ä program".to_owned(),
                 why: Why::Refused,
+            })),
+            Event::Died(Box::new(Death {
+                child: true,
+                cause: Cause::Unknown,
+                instruction: String::new(),
+            })),
+            Event::Died(Box::new(Death {
+                child: false,
+                cause: Cause::Signal(4),
+                instruction: "0x1000".to_owned(),
+            })),
+            Event::Died(Box::new(Death {
+                child: false,
+                cause: Cause::Emulator(125),
+                instruction: String::new(),
             })),
         ];
         let mut marks: Vec<Mark> = events

@@ -526,6 +526,7 @@ impl PwtProgram {
                 has_roi: file.header.has_roi,
                 request: file.header.request.clone(),
                 live: file.header.live,
+                cpu: None,
                 parts: Vec::new(),
                 stopped: file.interrupted.then_some(total),
                 begins_anywhere,

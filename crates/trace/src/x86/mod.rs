@@ -6,11 +6,13 @@
 
 mod build;
 mod expand;
+mod illegal;
 mod latency;
 mod operands;
 mod value;
 
 pub use expand::Registers;
+pub use illegal::describe_illegal;
 
 use pagewalk_ring::record::INDEX_SHIFT;
 use pagewalk_stream::{End, Event, Op};

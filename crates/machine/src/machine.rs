@@ -163,6 +163,8 @@ pub(crate) struct Machine {
     pub(crate) broken_waits: u64,
     /// Processes that ended without exiting.
     deaths: Vec<Death>,
+    /// The program has ended before the run.
+    pub(crate) program_ended: bool,
     /// Maximum number of threads that wanted a core at one time, while one waited and time passed.
     pub(crate) threads_in_turns: usize,
 }
@@ -284,6 +286,7 @@ impl Machine {
             refused: (0, None),
             broken_waits: 0,
             deaths: Vec::new(),
+            program_ended: false,
             threads_in_turns: 0,
             config: config.clone(),
         };

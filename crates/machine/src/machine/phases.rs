@@ -108,6 +108,7 @@ impl Machine {
     /// Ends the run because the program has ended. That is an error before the measured part. If the program has died,
     /// its death is the cause of that.
     pub(super) fn finish_program(&mut self) {
+        self.program_ended = true;
         self.leave_phase();
         let early = if let Some((number, of)) = self.plan.unfinished_region() {
             Some(format!(

@@ -167,7 +167,10 @@ fn the_size_of_a_page_is_looked_for_where_it_is_needed() {
         lookups.get()
     };
     let all = cases();
-    let all: Vec<_> = all.iter().map(|spec| (spec.name(), lookups(spec))).collect();
+    let all: Vec<_> = all
+        .iter()
+        .map(|spec| (spec.name(), lookups(spec)))
+        .collect();
     assert_eq!(
         all,
         [

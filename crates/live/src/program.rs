@@ -170,6 +170,7 @@ impl Program for Live {
         Facts {
             name: self.name.clone(),
             live: true,
+            prefetches: true,
             ..Facts::default()
         }
     }

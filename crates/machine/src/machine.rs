@@ -196,7 +196,11 @@ impl Machine {
                 mmu = mmu.with_engine(engine.build(config.frequency_ghz));
                 private = private.with_speculation();
             }
-            cores.push(Core::new(&config.core, mmu, private, core)?);
+            let mut core = Core::new(&config.core, mmu, private, core)?;
+            if facts.prefetches {
+                core = core.with_software_prefetches();
+            }
+            cores.push(core);
         }
         let (placement, table) = (&config.placement, &config.page_table);
         let ghz = config.frequency_ghz;
@@ -227,6 +231,9 @@ impl Machine {
         let mut shared = Shared::new(&config.memory, config.cores, config.frequency_ghz)?;
         if config.engine.is_some() {
             shared = shared.with_speculation();
+        }
+        if facts.prefetches {
+            shared = shared.with_software_prefetches();
         }
         let mut machine = Machine {
             os,

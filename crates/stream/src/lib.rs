@@ -14,7 +14,7 @@ pub use ended::Ended;
 pub use fast_forward::{FastForwardBudget, ThreadFastForward, TouchSummary};
 pub use mix::{Mix, Opens};
 use pagewalk_units::{Access, VirtAddr};
-pub use pagewalk_units::{Advice, Backing, Error};
+pub use pagewalk_units::{Advice, Backing, Error, PrefetchHint};
 pub use recent_lines::{Data, RecentLineFilter};
 pub use unseen::{Unseen, Why};
 
@@ -34,6 +34,9 @@ pub enum OpClass {
     /// Queries the machine's shortcut as [`End::Query`] of the batch says. Always the last op of its batch. `dep` are
     /// the producers of the integer and the address.
     Query = 4,
+    /// Software prefetch of the line of `va`. `size` is its [`PrefetchHint`]; `dep` are the producers of the address.
+    /// It neither waits for the line nor faults.
+    Prefetch = 5,
 }
 
 /// Bits of [`Op::flags`].
@@ -67,7 +70,7 @@ pub mod flags {
 pub struct Op {
     /// Address of the instruction.
     pub pc: u64,
-    /// Virtual address of a load or store; target of a branch; 0 for `Compute`.
+    /// Virtual address of a load, store or prefetch; target of a branch; 0 for `Compute`.
     pub va: u64,
     /// Instructions in this op: its own and the simple ones right before it. The second and later micro-operations of
     /// an instruction have 0 (the store of a read-modify-write).
@@ -81,13 +84,16 @@ pub struct Op {
     pub latency: u8,
     /// Class of its instruction.
     pub kind: OpClass,
-    /// Bytes read or written, 1 to 64.
+    /// Bytes read or written, 1 to 64; of a prefetch, its [`PrefetchHint`].
     pub size: u8,
     /// See [`flags`].
     pub flags: u8,
 }
 
 const _: () = assert!(size_of::<Op>() == 32);
+
+/// Address of a prefetch that its source could not determine. No user address of 48 bits equals it.
+pub const UNKNOWN_ADDRESS: u64 = (1 << 48) - 1;
 
 /// Most ops in a batch.
 pub const BATCH_OPS: usize = 4096;
@@ -401,6 +407,8 @@ pub struct Facts {
     pub request: Option<String>,
     /// The program is a live process, or a recording of one. It may own memory that no event reports.
     pub live: bool,
+    /// Ops may be software prefetches, so they are reported.
+    pub prefetches: bool,
     /// Programs of a mix; empty otherwise. Process `i` is the first of program `i`, and the processes that it creates
     /// belong to it. Each program marks where its region of interest begins.
     pub parts: Vec<Part>,

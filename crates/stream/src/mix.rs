@@ -279,6 +279,7 @@ impl Program for Mix {
             has_roi: true,
             request: all(|f| f.request.is_some()).then(|| "request".to_owned()),
             live: !all(|f| !f.live),
+            prefetches: !all(|f| !f.prefetches),
             parts: parts.collect(),
             stopped: self.members.iter().find_map(|m| m.facts.stopped),
             begins_anywhere: false,

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use pagewalk_input::FileError;
 use pagewalk_stream::{
-    BATCH_OPS, Batch, End, Ended, Error, Event, Facts, FastForwardBudget, Op, OpClass, Program,
-    ThreadFastForward, ThreadId,
+    BATCH_OPS, Batch, End, Ended, Error, Event, Facts, FastForwardBudget, Op, OpClass,
+    PrefetchHint, Program, ThreadFastForward, ThreadId,
 };
 
 use super::block::{BlockHeader, Holds, load};
@@ -220,6 +220,7 @@ fn each_part(
                 .ok_or_else(|| fault("an op makes no sense"))?;
             let sane = |o: &Op| match o.kind {
                 OpClass::Load | OpClass::Store => (1..=64).contains(&o.size),
+                OpClass::Prefetch => PrefetchHint::of(o.size).is_some(),
                 OpClass::Branch | OpClass::Compute | OpClass::Query => true,
             };
             if !ops.iter().all(sane) {
@@ -526,6 +527,7 @@ impl PwtProgram {
                 has_roi: file.header.has_roi,
                 request: file.header.request.clone(),
                 live: file.header.live,
+                prefetches: file.header.prefetches,
                 parts: Vec::new(),
                 stopped: file.interrupted.then_some(total),
                 begins_anywhere,

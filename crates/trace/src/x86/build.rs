@@ -5,7 +5,7 @@ use iced_x86::{
     Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfo, InstructionInfoFactory,
     MemorySize, Mnemonic, OpKind, Register, UsedMemory,
 };
-use pagewalk_stream::{Op, OpClass, flags};
+use pagewalk_stream::{Op, OpClass, PrefetchHint, flags};
 
 use super::latency::latency;
 use super::operands::{Changed, clears, number, reads, writes};
@@ -37,12 +37,19 @@ struct Builder {
     plain: u16,
     instruction: u16,
     pc: u64,
+    /// Software prefetches are ops.
+    prefetches: bool,
 }
 
 impl Block {
     /// Decodes `code`, which starts at `address` and holds instructions of these `sizes`, as the emulator cut it. Bytes
     /// that do not decode count as simple instructions.
     pub fn decode(address: u64, sizes: &[u8], code: &[u8]) -> Block {
+        Block::decode_as(address, sizes, code, true)
+    }
+
+    /// As [`Block::decode`]. Without `prefetches`, software prefetches are simple instructions.
+    pub(super) fn decode_as(address: u64, sizes: &[u8], code: &[u8], prefetches: bool) -> Block {
         let mut b = Builder {
             block: Draft::default(),
             values: std::array::from_fn(|r| Value::of(Maker::Register(r as u8))),
@@ -50,6 +57,7 @@ impl Block {
             plain: 0,
             instruction: 0,
             pc: address,
+            prefetches,
         };
         let mut info = InstructionInfoFactory::new();
         let mut at = 0;
@@ -125,9 +133,9 @@ impl Builder {
         self.written[usize::from(register)] = true;
     }
 
-    /// The producers of an address, at most `most` (1 or 2).
-    fn address(&mut self, memory: &UsedMemory, most: usize) -> Value {
-        let registers = [number(memory.base()), number(memory.index())];
+    /// The producers of an address with this base and index, at most `most` (1 or 2).
+    fn address(&mut self, (base, index): (Register, Register), most: usize) -> Value {
+        let registers = [number(base), number(index)];
         let combine = |b: &Builder| {
             let mut value = Value::default();
             for r in registers.into_iter().flatten() {
@@ -220,6 +228,9 @@ impl Builder {
             | Mnemonic::Serialize => return self.serialise(i, info),
             _ => {}
         }
+        if let Some(hint) = hint(i).filter(|_| self.prefetches) {
+            return self.prefetch(i, hint);
+        }
         let memory = info.used_memory();
         let addresses: Vec<u8> = memory
             .iter()
@@ -258,6 +269,26 @@ impl Builder {
             let op = self.block.ops.len();
             self.block.markers.push(Marker { op, begin });
         }
+    }
+
+    /// Adds a software prefetch.
+    fn prefetch(&mut self, i: &Instruction, hint: PrefetchHint) {
+        let address = self.address((i.memory_base(), i.memory_index()), 2);
+        let op = self.emit(Op {
+            kind: OpClass::Prefetch,
+            size: hint as u8,
+            ..Op::default()
+        });
+        for (which, &maker) in address.0.iter().enumerate() {
+            self.depend(op, which as u8, maker);
+        }
+        self.block.operands.push(Operand {
+            op,
+            instruction: self.instruction,
+            store: false,
+            pieces: 1,
+            optional: true,
+        });
     }
 
     /// An op that serialises the pipeline.
@@ -323,7 +354,7 @@ impl Builder {
             || i.mnemonic() == Mnemonic::Xchg && memory.iter().any(|m| writes(m.access()));
         let mut inputs = data;
         for m in memory.iter().filter(|m| reads(m.access())) {
-            let address = self.address(m, 2);
+            let address = self.address((m.base(), m.index()), 2);
             for op in self.access(i, m, false) {
                 for (which, &maker) in address.0.iter().enumerate() {
                     self.depend(op, which as u8, maker);
@@ -366,7 +397,7 @@ impl Builder {
             let address = if updates {
                 Value::default()
             } else {
-                self.address(m, 1)
+                self.address((m.base(), m.index()), 1)
             };
             let mut stored = if plain {
                 result.clone()
@@ -501,6 +532,20 @@ fn stored_by_load(value: &Value, ops: &[Op]) -> bool {
         Maker::Register(_) => false,
     })
 }
+
+/// The hint of a software prefetch.
+fn hint(i: &Instruction) -> Option<PrefetchHint> {
+    Some(match i.mnemonic() {
+        // AMD's `prefetch` fills the first level.
+        Mnemonic::Prefetcht0 | Mnemonic::Prefetch => PrefetchHint::T0,
+        Mnemonic::Prefetcht1 => PrefetchHint::T1,
+        Mnemonic::Prefetcht2 => PrefetchHint::T2,
+        Mnemonic::Prefetchnta => PrefetchHint::Nta,
+        Mnemonic::Prefetchw | Mnemonic::Prefetchwt1 => PrefetchHint::Write,
+        _ => return None,
+    })
+}
+
 /// True if the emulator may not report accesses of this size. From 9.1 on, QEMU does not report those to the x87's and
 /// the processor's whole state.
 fn may_be_unreported(size: MemorySize) -> bool {

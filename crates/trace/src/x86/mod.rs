@@ -12,7 +12,7 @@ mod value;
 
 pub use expand::Registers;
 
-use pagewalk_ring::record::INDEX_SHIFT;
+use pagewalk_ring::record::{self, INDEX_SHIFT};
 use pagewalk_stream::{End, Event, Op};
 
 /// Number of registers that carry dependences: 16 general ones, 32 vector ones, the flags, and the x87 stack as one.
@@ -26,6 +26,7 @@ pub(crate) const CALL_INTEGER: u8 = 6;
 pub(crate) const CALL_ADDRESS: u8 = 2;
 pub(crate) const FLAGS: u8 = 48;
 pub(crate) const X87: u8 = 49;
+const _: () = assert!(record::UNKNOWN_ADDRESS == pagewalk_stream::UNKNOWN_ADDRESS);
 /// Most instructions of an emulator's block.
 const LONGEST_BLOCK: usize = 512;
 
@@ -148,8 +149,8 @@ impl Block {
         self.ops.iter().map(|o| u64::from(o.insns)).sum()
     }
     /// Decodes a block as the plugin sends it: address, number of instructions, their sizes, their bytes. `None` if it
-    /// is cut short.
-    pub fn parse(raw: &[u8]) -> Option<Block> {
+    /// is cut short. Without `prefetches`, software prefetches are simple instructions.
+    pub fn parse(raw: &[u8], prefetches: bool) -> Option<Block> {
         let (head, rest) = raw.split_at_checked(12)?;
         let address = u64::from_le_bytes(head[..8].try_into().ok()?);
         let count = u32::from_le_bytes(head[8..].try_into().ok()?) as usize;
@@ -157,7 +158,7 @@ impl Block {
             return None;
         }
         let (sizes, bytes) = rest.split_at_checked(count)?;
-        Some(Block::decode(address, sizes, bytes))
+        Some(Block::decode_as(address, sizes, bytes, prefetches))
     }
     /// The `ops` of an execution with the ends between them: its markers, and changes that were met before the access
     /// of an instruction.

@@ -1,7 +1,7 @@
 //! Templates of hand-assembled sequences: ops, dependences, latencies, branches.
 
 use pagewalk_ring::record;
-use pagewalk_stream::{Op, OpClass, flags};
+use pagewalk_stream::{Op, OpClass, PrefetchHint, UNKNOWN_ADDRESS, flags};
 use pagewalk_trace::x86::{Block, Registers};
 use proptest::prelude::*;
 
@@ -76,6 +76,42 @@ fn a_repeated_string_instruction_moves_an_element_at_a_time() {
     assert_eq!(
         sizes(&[0xf3, 0xa5], &[load(0, 0x1ffc), store(0, 0x2ffc)]),
         [(OpClass::Load, 4), (OpClass::Store, 4)]
+    );
+}
+
+#[test]
+fn a_software_prefetch_is_an_op_with_its_hint_and_the_producers_of_its_address() {
+    let hints = [
+        (&[0x0f, 0x18, 0x08][..], PrefetchHint::T0),
+        (&[0x0f, 0x18, 0x10], PrefetchHint::T1),
+        (&[0x0f, 0x18, 0x18], PrefetchHint::T2),
+        (&[0x0f, 0x18, 0x00], PrefetchHint::Nta),
+        (&[0x0f, 0x0d, 0x08], PrefetchHint::Write),
+    ];
+    for (code, hint) in hints {
+        let b = block(&[MOV_RAX_FROM_RAX, code, MOV_RBX_FROM_RAX]);
+        let mut r = Registers::default();
+        let records = [load(0, 0x1000), load(1, 0x2040), load(2, 0x3000)];
+        let ops = expand(&b, &records, None, &mut r);
+        let kinds: Vec<_> = ops
+            .iter()
+            .map(|o| (o.kind, o.va, o.size, o.insns))
+            .collect();
+        let expected = [
+            (OpClass::Load, 0x1000, 8, 1),
+            (OpClass::Prefetch, 0x2040, hint as u8, 1),
+            (OpClass::Load, 0x3000, 8, 1),
+        ];
+        assert_eq!(kinds, expected);
+        assert_eq!((ops[1].dep, ops[2].dep), ([1, 0], [2, 0]));
+    }
+    // The plugin does not know every address.
+    let b = block(&[&[0x0f, 0x18, 0x08]]);
+    let records = [record::memory(0, false) | record::UNKNOWN_ADDRESS];
+    let ops = expand(&b, &records, None, &mut Registers::default());
+    assert_eq!(
+        (ops[0].kind, ops[0].va),
+        (OpClass::Prefetch, UNKNOWN_ADDRESS)
     );
 }
 

@@ -7,7 +7,9 @@ use std::sync::atomic::fence;
 use std::time::{Duration, Instant};
 
 use pagewalk_ring::futex_wait;
-use pagewalk_stream::{Batch, End, Error, Facts, Program, ThreadId};
+use pagewalk_stream::{
+    Batch, End, Error, Facts, InstructionCounts, Program, SharedCounts, ThreadId,
+};
 use pagewalk_trace::Decoded;
 
 use crate::host::Host;
@@ -44,6 +46,8 @@ pub struct Live {
     pub(crate) processes: Living<Process>,
     pub(crate) threads: Living<LiveThread>,
     pub(crate) decoded: Decoded,
+    /// Instructions of the batches so far.
+    pub(crate) counts: SharedCounts,
     pub(crate) counted: Option<u64>,
     /// Exit status that the first process has reported.
     pub(crate) status: Option<i32>,
@@ -73,6 +77,7 @@ impl Live {
             processes: Living::of(root),
             threads: Living::of(thread),
             decoded: Decoded::default(),
+            counts: SharedCounts::default(),
             counted: None,
             status: None,
             looked: None,
@@ -177,7 +182,17 @@ impl Program for Live {
 
     fn fill(&mut self, thread: ThreadId, batch: &mut Batch) -> Result<End, Error> {
         batch.ops.clear();
-        self.read(thread, &mut Batches(&mut batch.ops))
+        let mut sink = Batches {
+            ops: &mut batch.ops,
+            counts: InstructionCounts::default(),
+        };
+        let end = self.read(thread, &mut sink);
+        self.counts.take_from(&mut sink.counts);
+        end
+    }
+
+    fn counts(&self) -> InstructionCounts {
+        self.counts.get()
     }
 
     fn shortcut_result(&mut self, thread: ThreadId, reply: Option<u64>) {

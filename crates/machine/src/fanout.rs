@@ -23,7 +23,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
-use pagewalk_stream::{Batch, End, Error, Event, Program, ThreadId, Unseen};
+use pagewalk_stream::{Batch, End, Error, Event, InstructionCounts, Program, ThreadId, Unseen};
 
 use crate::plan::Detail;
 use crate::wake_signal::{WakeSignal, lock};
@@ -331,6 +331,11 @@ impl Fanout {
     /// The program's exit status, when it has one.
     pub(crate) fn exit_status(&self) -> Option<i32> {
         lock(&self.program).exit_status()
+    }
+
+    /// Instructions that the program has decoded.
+    pub(crate) fn counts(&self) -> InstructionCounts {
+        lock(&self.program).counts()
     }
 
     /// Programs of processes that ran natively: the stream does not contain them.

@@ -4,12 +4,16 @@
 //! to the memory system or to control flow, together with the simple instructions right before it. Simple instructions
 //! neither access memory nor branch.
 
+mod approximated;
 mod ended;
 mod fast_forward;
 mod mix;
 mod recent_lines;
 mod unseen;
 
+pub use approximated::{
+    APPROXIMATIONS, Approximation, InstructionClass, InstructionCounts, SharedCounts,
+};
 pub use ended::Ended;
 pub use fast_forward::{FastForwardBudget, ThreadFastForward, TouchSummary};
 pub use mix::{Mix, Opens};
@@ -463,6 +467,11 @@ pub trait Program: Send {
     /// Blocks until a thread that returned [`End::Empty`] or [`End::Blocked`] may have something, or for at most a
     /// tenth of a second.
     fn wait(&mut self) {}
+    /// Instructions decoded so far, with those that are not simulated as hardware does. Zero for a program without
+    /// decoded instructions.
+    fn counts(&self) -> InstructionCounts {
+        InstructionCounts::default()
+    }
     /// The program's own exit status, once it has ended (live processes).
     fn exit_status(&self) -> Option<i32> {
         None

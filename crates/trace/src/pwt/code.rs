@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use pagewalk_input::FileError;
+use pagewalk_stream::SharedCounts;
 use rustc_hash::FxHashMap;
 
 use super::block::{BlockHeader, load};
@@ -155,6 +156,8 @@ pub struct CodeInFile {
     parts: Vec<(usize, u64, BlockHeader)>,
     /// The recording holds the addresses of software prefetches.
     prefetches: bool,
+    /// Instructions of the steps that were decoded.
+    pub counts: SharedCounts,
     read: Mutex<Read>,
 }
 
@@ -169,6 +172,7 @@ impl CodeInFile {
             path,
             parts,
             prefetches,
+            counts: SharedCounts::default(),
             read: Mutex::default(),
         }
     }

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use pagewalk_input::FileError;
 use pagewalk_stream::{
-    BATCH_OPS, Batch, End, Ended, Error, Event, Facts, FastForwardBudget, Op, OpClass,
-    PrefetchHint, Program, ThreadFastForward, ThreadId,
+    BATCH_OPS, Batch, End, Ended, Error, Event, Facts, FastForwardBudget, InstructionCounts, Op,
+    OpClass, PrefetchHint, Program, ThreadFastForward, ThreadId,
 };
 
 use super::block::{BlockHeader, Holds, load};
@@ -167,12 +167,14 @@ impl Decoding {
         let fault = |what: &str| defect(path, offset, what);
         let columns = header.columns(&raw);
         let counts = (header.ops, header.marks);
-        let code = Code {
+        let read = Code {
             known: &mut self.known,
             decode: &|number| Ok(code.decoded(number)?),
         };
         let steps = &mut self.steps;
-        let instructions = steps.decode(columns, counts, code, &fault, give)?;
+        let instructions = steps.decode(columns, counts, read, &fault, give);
+        code.counts.take_from(&mut steps.counts);
+        let instructions = instructions?;
         if instructions == header.instructions {
             Ok(())
         } else {
@@ -647,6 +649,10 @@ impl Program for PwtProgram {
 
     fn grant_fast_forward(&mut self, instructions: u64, requests: u64) {
         self.first.budget.grant_fast_forward(instructions, requests);
+    }
+
+    fn counts(&self) -> InstructionCounts {
+        self.code.counts.get()
     }
 
     fn gone(&mut self, thread: ThreadId) {

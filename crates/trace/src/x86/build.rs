@@ -2,10 +2,10 @@
 
 use arrayvec::ArrayVec;
 use iced_x86::{
-    Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfo, InstructionInfoFactory,
-    MemorySize, Mnemonic, OpKind, Register, UsedMemory,
+    Decoder, DecoderOptions, EncodingKind, FlowControl, Instruction, InstructionInfo,
+    InstructionInfoFactory, MemorySize, Mnemonic, OpKind, Register, UsedMemory,
 };
-use pagewalk_stream::{Op, OpClass, PrefetchHint, flags};
+use pagewalk_stream::{InstructionClass, Op, OpClass, PrefetchHint, flags};
 
 use super::latency::latency;
 use super::operands::{Changed, clears, number, reads, writes};
@@ -27,6 +27,7 @@ struct Draft {
     operands: Vec<Operand>,
     markers: Vec<Marker>,
     branch: Option<Branch>,
+    approximated: Vec<(InstructionClass, u16)>,
 }
 
 struct Builder {
@@ -68,6 +69,7 @@ impl Block {
             b.plain += 1;
             let instruction = Decoder::with_ip(64, bytes, b.pc, DecoderOptions::NONE).decode();
             if !instruction.is_invalid() {
+                b.count(&instruction);
                 b.add(&instruction, &mut info);
             }
             at += usize::from(size);
@@ -213,6 +215,18 @@ impl Builder {
                 op
             })
             .collect()
+    }
+
+    /// Counts an instruction that the timing model does not simulate as hardware does.
+    fn count(&mut self, i: &Instruction) {
+        let Some(class) = class(i) else {
+            return;
+        };
+        let counted = &mut self.block.approximated;
+        match counted.iter_mut().find(|(known, _)| *known == class) {
+            Some((_, n)) => *n += 1,
+            None => counted.push((class, 1)),
+        }
     }
 
     /// Adds the ops of an instruction, and sets the producers of its results.
@@ -516,6 +530,7 @@ impl Builder {
             ready: ready.into(),
             branch: draft.branch,
             markers: draft.markers.into(),
+            approximated: draft.approximated.into(),
             address,
             end,
             instructions,
@@ -530,6 +545,60 @@ fn stored_by_load(value: &Value, ops: &[Op]) -> bool {
     value.0.iter().any(|(maker, _)| match maker {
         Maker::Op(op) => ops[usize::from(*op)].kind == OpClass::Load,
         Maker::Register(_) => false,
+    })
+}
+
+/// The class of an instruction that the timing model does not simulate as hardware does.
+fn class(i: &Instruction) -> Option<InstructionClass> {
+    use Mnemonic as M;
+    let repeated = i.has_rep_prefix() || i.has_repne_prefix();
+    Some(match i.mnemonic() {
+        M::Clflush | M::Clflushopt | M::Clwb => InstructionClass::Flush,
+        M::Movnti
+        | M::Movntdq
+        | M::Movntps
+        | M::Movntpd
+        | M::Movntq
+        | M::Movntss
+        | M::Movntsd
+        | M::Movntdqa
+        | M::Vmovntdq
+        | M::Vmovntps
+        | M::Vmovntpd
+        | M::Vmovntdqa
+        | M::Maskmovdqu
+        | M::Vmaskmovdqu
+        | M::Maskmovq => InstructionClass::NonTemporal,
+        M::Mfence | M::Lfence | M::Sfence | M::Serialize => InstructionClass::Fence,
+        M::Xsave
+        | M::Xsave64
+        | M::Xsavec
+        | M::Xsavec64
+        | M::Xsaveopt
+        | M::Xsaveopt64
+        | M::Xsaves
+        | M::Xsaves64
+        | M::Xrstor
+        | M::Xrstor64
+        | M::Xrstors
+        | M::Xrstors64
+        | M::Fxsave
+        | M::Fxsave64
+        | M::Fxrstor
+        | M::Fxrstor64 => InstructionClass::State,
+        M::Xbegin | M::Xend | M::Xabort | M::Xtest => InstructionClass::Transaction,
+        M::Pause
+        | M::Tpause
+        | M::Monitor
+        | M::Mwait
+        | M::Monitorx
+        | M::Mwaitx
+        | M::Umonitor
+        | M::Umwait => InstructionClass::Wait,
+        M::Rdtsc | M::Rdtscp | M::Rdpmc => InstructionClass::Clock,
+        _ if repeated && i.is_string_instruction() => InstructionClass::String,
+        _ if i.encoding() == EncodingKind::EVEX => InstructionClass::Evex,
+        _ => return None,
     })
 }
 

@@ -13,7 +13,7 @@ mod value;
 pub use expand::Registers;
 
 use pagewalk_ring::record::{self, INDEX_SHIFT};
-use pagewalk_stream::{End, Event, Op};
+use pagewalk_stream::{End, Event, InstructionClass, Op};
 
 /// Number of registers that carry dependences: 16 general ones, 32 vector ones, the flags, and the x87 stack as one.
 pub(crate) const REGISTERS: usize = 50;
@@ -89,6 +89,8 @@ pub struct Block {
     branch: Option<Branch>,
     /// Markers in the block, in order.
     pub markers: Box<[Marker]>,
+    /// Instructions that the timing model does not simulate as hardware does, by class.
+    pub approximated: Box<[(InstructionClass, u16)]>,
     /// Address of the first instruction.
     pub address: u64,
     /// Address after the last instruction.

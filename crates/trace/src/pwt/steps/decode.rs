@@ -1,5 +1,5 @@
 use pagewalk_ring::record::ADDRESS_MASK;
-use pagewalk_stream::{BATCH_OPS, End, Event, Op, ShortcutQuery};
+use pagewalk_stream::{BATCH_OPS, End, Event, InstructionCounts, Op, ShortcutQuery};
 
 use super::{BREAK, IRREGULAR, MET_WITHIN, MOVED, Model, Shape};
 use crate::pump::Stop;
@@ -15,6 +15,8 @@ pub struct StepDecoder {
     model: Model,
     /// Carry dependences across the borders of the file's blocks.
     pub registers: Registers,
+    /// Instructions since the caller last took them.
+    pub counts: InstructionCounts,
     words: Vec<u64>,
     ops: Vec<Op>,
 }
@@ -149,6 +151,8 @@ impl StepDecoder {
             };
             let before = self.ops.len();
             let block = &known.block;
+            self.counts
+                .add_block(u64::from(known.shape.instructions), &block.approximated);
             let whole = block.expand(&self.words, next, &mut self.registers, &mut self.ops);
             instructions += if whole {
                 u64::from(known.shape.instructions)

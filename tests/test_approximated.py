@@ -19,6 +19,8 @@ PROGRAM = r"""
 static char lines[1 << 16] __attribute__((aligned(64)));
 int main(void) {
     pagewalk_roi_begin();
+    /* A replay fast-forwards the block with the mark. */
+    __asm__ volatile("jmp 1f\n1:");
     for (int i = 0; i < 1 << 16; i += 64) _mm_clflush(lines + i);
     for (int i = 0; i < 1 << 14; i++) _mm_pause();
     _mm_mfence();

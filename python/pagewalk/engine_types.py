@@ -869,7 +869,7 @@ class SourceInfo(TypedDict):
     """
     approximated: list[Approximated]
     """Instructions that the timing model does not simulate as hardware does, by class. They are
-    counted over all that was decoded, measured or not.
+    counted in all batches that the first design has finished, measured or not.
     """
 
 

@@ -5,9 +5,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use pagewalk_stream::{
-    Batch, End, Error, Event, Facts, InstructionCounts, Program, SharedCounts, ThreadId,
-};
+use pagewalk_stream::{Batch, End, Error, Event, Facts, Program, ThreadId};
 
 use crate::living::Living;
 use crate::program::{LOOK, Live};
@@ -80,7 +78,6 @@ impl Handover {
 /// A live program with a reader thread.
 pub(crate) struct Ahead {
     facts: Facts,
-    counts: SharedCounts,
     shared: Arc<Handover>,
     reader: Option<JoinHandle<()>>,
 }
@@ -92,7 +89,6 @@ impl Ahead {
     /// The thread cannot be started.
     pub fn start(live: Live) -> Result<Ahead, Error> {
         let facts = live.facts();
-        let counts = live.counts.clone();
         let shared = Arc::new(Handover::default());
         shared.state().queues.push(ThreadQueue::default());
         let theirs = shared.clone();
@@ -105,7 +101,6 @@ impl Ahead {
             .map_err(|e| Error::refused(format!("cannot start a thread: {e}")))?;
         Ok(Ahead {
             facts,
-            counts,
             shared,
             reader: Some(reader),
         })
@@ -274,10 +269,6 @@ fn read(mut live: Live, shared: &Handover) {
 impl Program for Ahead {
     fn facts(&self) -> Facts {
         self.facts.clone()
-    }
-
-    fn counts(&self) -> InstructionCounts {
-        self.counts.get()
     }
 
     fn fill(&mut self, thread: ThreadId, batch: &mut Batch) -> Result<End, Error> {

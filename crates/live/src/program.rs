@@ -7,9 +7,7 @@ use std::sync::atomic::fence;
 use std::time::{Duration, Instant};
 
 use pagewalk_ring::futex_wait;
-use pagewalk_stream::{
-    Batch, End, Error, Facts, InstructionCounts, Program, SharedCounts, ThreadId,
-};
+use pagewalk_stream::{Batch, End, Error, Facts, InstructionCounts, Program, ThreadId};
 use pagewalk_trace::Decoded;
 
 use crate::host::Host;
@@ -46,8 +44,6 @@ pub struct Live {
     pub(crate) processes: Living<Process>,
     pub(crate) threads: Living<LiveThread>,
     pub(crate) decoded: Decoded,
-    /// Instructions of the batches so far.
-    pub(crate) counts: SharedCounts,
     pub(crate) counted: Option<u64>,
     /// Exit status that the first process has reported.
     pub(crate) status: Option<i32>,
@@ -77,7 +73,6 @@ impl Live {
             processes: Living::of(root),
             threads: Living::of(thread),
             decoded: Decoded::default(),
-            counts: SharedCounts::default(),
             counted: None,
             status: None,
             looked: None,
@@ -187,12 +182,8 @@ impl Program for Live {
             counts: InstructionCounts::default(),
         };
         let end = self.read(thread, &mut sink);
-        self.counts.take_from(&mut sink.counts);
+        batch.counts = sink.counts;
         end
-    }
-
-    fn counts(&self) -> InstructionCounts {
-        self.counts.get()
     }
 
     fn shortcut_result(&mut self, thread: ThreadId, reply: Option<u64>) {

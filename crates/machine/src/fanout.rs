@@ -333,11 +333,6 @@ impl Fanout {
         lock(&self.program).exit_status()
     }
 
-    /// Instructions that the program has decoded.
-    pub(crate) fn counts(&self) -> InstructionCounts {
-        lock(&self.program).counts()
-    }
-
     /// Programs of processes that ran natively: the stream does not contain them.
     pub(crate) fn unseen(&self) -> Vec<Unseen> {
         lock(&self.state).unseen.clone()
@@ -467,6 +462,7 @@ impl Fanout {
                 program.grant_fast_forward(skipped.instructions, skipped.requests)
             }
         }
+        batch.counts = InstructionCounts::default();
         let made = program.fill(thread, &mut batch).and_then(plausible);
         if matches!(made, Ok(End::Query(_))) && !self.has_shortcut {
             program.shortcut_result(thread, None);

@@ -28,7 +28,7 @@ use pagewalk_memory::{Private, Report, Shared};
 use pagewalk_mmu::{Mmu, WalkRecord};
 use pagewalk_os::{Effects, InferredPages, Os, Pid};
 use pagewalk_stats::Tree;
-use pagewalk_stream::{Ended, Facts, ProcessId, RecentLineFilter, ThreadId};
+use pagewalk_stream::{Ended, Facts, InstructionCounts, ProcessId, RecentLineFilter, ThreadId};
 use pagewalk_tables::{InMemoryTlbSpec, Invalidation, PomTlb, PomTlbSpec, ShortcutSpec};
 use pagewalk_units::{Access, Cycle, Error, Part, PhysAddr, Text, text};
 use serde::{Deserialize, Serialize};
@@ -159,6 +159,8 @@ pub(crate) struct Machine {
     pub(crate) refused: (u64, Option<String>),
     /// Waits that were broken because no thread could end them any more.
     pub(crate) broken_waits: u64,
+    /// Instructions that were decoded for the batches taken.
+    pub(crate) counts: InstructionCounts,
     /// Maximum number of threads that wanted a core at one time, while one waited and time passed.
     pub(crate) threads_in_turns: usize,
 }
@@ -286,6 +288,7 @@ impl Machine {
             walks: vec![Vec::new(); n],
             refused: (0, None),
             broken_waits: 0,
+            counts: InstructionCounts::default(),
             threads_in_turns: 0,
             config: config.clone(),
         };

@@ -123,7 +123,7 @@ pub struct SourceInfo {
     /// and the reason.
     pub unseen: Vec<String>,
     /// Instructions that the timing model does not simulate as hardware does, by class. They are counted
-    /// over all that was decoded, measured or not.
+    /// in all batches that the first design has finished, measured or not.
     pub approximated: Vec<Approximated>,
 }
 
@@ -565,14 +565,16 @@ fn design_result(
 /// Result of `machines`, each with its design and the index of its stream.
 pub(crate) fn run_result<'a>(
     facts: &Facts,
-    (exit_status, unseen, counts): (Option<i32>, Vec<String>, InstructionCounts),
+    (exit_status, unseen): (Option<i32>, Vec<String>),
     options: &Options,
     machines: impl Iterator<Item = ((&'a Design, &'a Machine), usize)>,
     seconds: f64,
     threads: usize,
 ) -> RunResult {
     let (mut designs, mut beside) = (Vec::new(), Vec::new());
+    let mut counts = None;
     for ((design, machine), stream) in machines {
+        counts.get_or_insert(machine.counts);
         let into = if design.beside {
             &mut beside
         } else {
@@ -587,7 +589,7 @@ pub(crate) fn run_result<'a>(
             .iter()
             .map(|u| format!("{u}; nothing of that is in the numbers")),
     );
-    let (approximated, of_classes) = Approximated::of(&counts);
+    let (approximated, of_classes) = Approximated::of(&counts.unwrap_or_default());
     warnings.extend(of_classes);
     let mut references = Vec::new();
     if options.translation_cost {

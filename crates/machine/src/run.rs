@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use pagewalk_programs::available_memory;
 use pagewalk_stats::Tree;
-use pagewalk_stream::{Facts, InstructionCounts, Program, Unseen};
+use pagewalk_stream::{Facts, Program, Unseen};
 use pagewalk_units::{Error, RunOption, text};
 
 use crate::estimate::SampleCounts;
@@ -133,7 +133,6 @@ pub(crate) struct Pass {
     facts: Facts,
     exit_status: Option<i32>,
     unseen: Vec<String>,
-    counts: InstructionCounts,
 }
 
 /// Part of a run that one pass simulates.
@@ -222,7 +221,6 @@ pub(crate) fn pass(
     }
     let exit_status = workers.fanouts[0].exit_status();
     let unseen = Unseen::sentences(&workers.fanouts[0].unseen());
-    let counts = workers.fanouts[0].counts();
     let streams: Vec<usize> = workers.design_runs.iter().map(|l| l.stream).collect();
     let machines: Vec<Machine> = workers
         .design_runs
@@ -239,7 +237,6 @@ pub(crate) fn pass(
         facts: facts.into_iter().next().expect("a stream, as checked"),
         exit_status,
         unseen,
-        counts,
     })
 }
 
@@ -257,7 +254,6 @@ pub(crate) fn conclude(
         facts,
         exit_status,
         unseen,
-        counts,
     } = pass;
     let lacking = |m: &Machine| match &m.outcome {
         Some(Outcome::HostMemory(why)) => Some(why.clone()),
@@ -272,7 +268,7 @@ pub(crate) fn conclude(
     }
     let mut result = results::run_result(
         &facts,
-        (exit_status, unseen, counts),
+        (exit_status, unseen),
         options,
         designs.iter().zip(&machines).zip(streams),
         start.elapsed().as_secs_f64(),

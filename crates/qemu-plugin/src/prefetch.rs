@@ -18,7 +18,7 @@ use pagewalk_ring::record;
 
 use crate::process::{self, VCPUS};
 use crate::translate::access;
-use crate::{api, guest};
+use crate::{api, guest, repeat};
 
 /// Registers of the guest, and one for an operand in memory.
 const REGISTERS: usize = 17;
@@ -122,6 +122,8 @@ type PointOf = (&'static Prefetching, usize);
 
 /// State of a virtual CPU in such a block.
 struct State {
+    /// The block whose start was seen last.
+    block: Cell<u64>,
     registers: [Cell<u64>; REGISTERS],
     known: Cell<u32>,
     done: Cell<usize>,
@@ -134,6 +136,7 @@ unsafe impl Sync for All {}
 
 static ALL: All = All([const {
     State {
+        block: Cell::new(0),
         registers: [const { Cell::new(0) }; REGISTERS],
         known: Cell::new(0),
         done: Cell::new(0),
@@ -174,6 +177,7 @@ unsafe extern "C" fn starts(vcpu: c_uint, it: *mut c_void, first: *const u64) {
     // SAFETY: `translate` passes a reference that is never freed.
     let it = unsafe { &*it.cast::<Prefetching>() };
     let state = &ALL.0[vcpu as usize];
+    state.block.set(it.word);
     state.done.set(0);
     state.known.set(0);
     if !first.is_null() {
@@ -190,6 +194,7 @@ unsafe extern "C" fn starts(vcpu: c_uint, it: *mut c_void, first: *const u64) {
             state.known.set(0xffff);
         }
     }
+    repeat::finish(vcpu);
     // SAFETY: QEMU calls this on the thread of the virtual CPU.
     unsafe { process::producer(vcpu as usize).push_step(it.word) };
 }
@@ -222,9 +227,10 @@ pub unsafe extern "C" fn executes(vcpu: c_uint, point: *mut c_void) {
     let &(it, number) = unsafe { &*point.cast::<PointOf>() };
     let point = &it.points[number];
     let state = &ALL.0[vcpu as usize];
-    // From 9.0 on, no block's start is recorded here, and no register is known.
+    // Starts are not seen from 9.0 on, or of a block that ends with a repeated string instruction.
+    let seen = state.block.get() == it.word;
     state.run(it, point.effects);
-    let address = point.sum.and_then(|sum| state.sum(sum));
+    let address = point.sum.filter(|_| seen).and_then(|sum| state.sum(sum));
     let place = match address {
         Some(address) => address & record::ADDRESS_MASK,
         None => record::UNKNOWN_ADDRESS,

@@ -82,7 +82,7 @@ impl Sent {
         address: u64,
         offset: usize,
         index: usize,
-        kind: (u32, bool),
+        accesses: usize,
     ) -> &'static Repeated {
         if let Some(&known) = self.repeated.get_or_insert_default().get(&number) {
             return known;
@@ -95,7 +95,12 @@ impl Sent {
         self.key.push(bytes.len() as u8);
         self.key.extend(bytes);
         let alone = self.number();
-        let made: &'static Repeated = Box::leak(Box::new(Repeated::new(index, alone, kind)));
+        let made: &'static Repeated = Box::leak(Box::new(Repeated::new(
+            (number, index),
+            alone,
+            address + offset as u64,
+            accesses,
+        )));
         self.repeated.get_or_insert_default().insert(number, made);
         made
     }
@@ -148,7 +153,7 @@ pub unsafe extern "C" fn block(_id: api::Id, block: *mut api::Block) {
         prefetches |= prefetch::is_prefetch(&key[start..]);
     }
     let last = (key.len() - size(count - 1)).max(code);
-    let repeats = repeat::kind(&key[last..]).filter(|_| api::is_second());
+    let repeats = repeat::kind(&key[last..]);
     let number = sent.number();
     let unreported = if unreported::applies() {
         sent.unreported(number)
@@ -166,11 +171,15 @@ pub unsafe extern "C" fn block(_id: api::Id, block: *mut api::Block) {
     unsafe {
         let word = record::word(record::BLOCK, u64::from(number));
         let (started, argument): (api::ExecuteCallback, *mut c_void) = match repeated {
-            Some(_) => (repeat::starts, word as _),
-            None if api::is_second() => (starts_behind, word as _),
+            Some(it) => {
+                let it: *const Repeated = it;
+                (repeat::starts, it as _)
+            }
             None => match points.first() {
-                Some((prefetching, _)) => (prefetch::block_starts, prefetching.argument()),
-                None => (starts, word as _),
+                Some((prefetching, _)) if !api::is_second() => {
+                    (prefetch::block_starts, prefetching.argument())
+                }
+                _ => (starts, word as _),
             },
         };
         api::qemu_plugin_register_vcpu_tb_exec_cb(block, started, api::NO_REGISTERS, argument);
@@ -242,15 +251,9 @@ fn send(bytes: &[u8]) -> u32 {
 }
 
 unsafe extern "C" fn starts(vcpu: c_uint, word: *mut c_void) {
+    repeat::finish(vcpu);
     // SAFETY: QEMU calls this on the thread of the virtual CPU.
     unsafe { process::producer(vcpu as usize).push_step(word as u64) };
-}
-
-/// As [`starts`], if a repeated instruction may have to be finished first.
-unsafe extern "C" fn starts_behind(vcpu: c_uint, word: *mut c_void) {
-    repeat::finish(vcpu);
-    // SAFETY: as for `starts`.
-    unsafe { starts(vcpu, word) };
 }
 
 static INTERFACE: OnceLock<Interface> = OnceLock::new();

@@ -1,7 +1,5 @@
 //! Instructions that the timing model does not simulate as hardware does.
 
-use std::sync::{Arc, Mutex, PoisonError};
-
 /// A class of such instructions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
@@ -10,8 +8,6 @@ pub enum InstructionClass {
     Flush,
     /// `movnti`, `movntdq`, `movntps`, `movntdqa`, `maskmovdqu` and their like.
     NonTemporal,
-    /// `movs`, `stos`, `lods`, `cmps` and `scas` with a `rep` prefix.
-    String,
     /// `mfence`, `lfence`, `sfence`, `serialize`.
     Fence,
     /// `xsave`, `xrstor`, `fxsave`, `fxrstor` and their like.
@@ -44,7 +40,7 @@ pub struct Approximation {
 }
 
 /// All classes, in the order of [`InstructionClass`].
-pub const APPROXIMATIONS: [Approximation; 9] = [
+pub const APPROXIMATIONS: [Approximation; 8] = [
     Approximation {
         class: InstructionClass::Flush,
         name: "flush",
@@ -60,14 +56,6 @@ pub const APPROXIMATIONS: [Approximation; 9] = [
         simulated: "an ordinary load or store: the line is read and kept in the caches",
         effect: "cycles, DRAM reads and evictions are too large",
         traffic: true,
-    },
-    Approximation {
-        class: InstructionClass::String,
-        name: "string",
-        instructions: "`rep movs`, `rep stos`, `rep lods`, `rep cmps`, `rep scas`",
-        simulated: "an instruction for each element",
-        effect: "instructions and cycles are too large, and MPKI is too small",
-        traffic: false,
     },
     Approximation {
         class: InstructionClass::Fence,
@@ -144,23 +132,6 @@ impl InstructionCounts {
         for (own, other) in self.classes.iter_mut().zip(other.classes) {
             *own += other;
         }
-    }
-}
-
-/// Counts that several host threads add to.
-#[derive(Clone, Debug, Default)]
-pub struct SharedCounts(Arc<Mutex<InstructionCounts>>);
-
-impl SharedCounts {
-    /// Moves `counts` here.
-    pub fn take_from(&self, counts: &mut InstructionCounts) {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        all.add(&std::mem::take(counts));
-    }
-
-    /// The counts so far.
-    pub fn get(&self) -> InstructionCounts {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

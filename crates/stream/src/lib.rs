@@ -11,9 +11,7 @@ mod mix;
 mod recent_lines;
 mod unseen;
 
-pub use approximated::{
-    APPROXIMATIONS, Approximation, InstructionClass, InstructionCounts, SharedCounts,
-};
+pub use approximated::{APPROXIMATIONS, Approximation, InstructionClass, InstructionCounts};
 pub use ended::Ended;
 pub use fast_forward::{FastForwardBudget, ThreadFastForward, TouchSummary};
 pub use mix::{Mix, Opens};
@@ -59,6 +57,8 @@ pub mod flags {
     pub const SERIALISING: u8 = 32;
     /// The last op of a request, whatever its kind: see [`super::Facts::request`].
     pub const REQUEST: u8 = 64;
+    /// Compute: a step of microcode. The front end delivers nothing younger before it is done.
+    pub const MICROCODE: u8 = 128;
 }
 
 /// One operation: 32 bytes, so that two share a cache line of the host.
@@ -110,6 +110,9 @@ pub struct Batch {
     pub skipped: Skipped,
     /// In program order; at most [`BATCH_OPS`].
     pub ops: Vec<Op>,
+    /// Instructions that were decoded for the ops, with those that are not simulated as hardware does. Zero for a
+    /// program without decoded instructions.
+    pub counts: InstructionCounts,
 }
 
 /// A stretch of one thread's stream that was fast-forwarded: it holds no ops.
@@ -141,12 +144,14 @@ impl Batch {
         Batch {
             skipped: Skipped::default(),
             ops: Vec::with_capacity(BATCH_OPS),
+            counts: InstructionCounts::default(),
         }
     }
     /// Empties it.
     pub fn clear(&mut self) {
         self.skipped.clear();
         self.ops.clear();
+        self.counts = InstructionCounts::default();
     }
     /// True if no further op fits.
     pub fn is_full(&self) -> bool {
@@ -467,11 +472,6 @@ pub trait Program: Send {
     /// Blocks until a thread that returned [`End::Empty`] or [`End::Blocked`] may have something, or for at most a
     /// tenth of a second.
     fn wait(&mut self) {}
-    /// Instructions decoded so far, with those that are not simulated as hardware does. Zero for a program without
-    /// decoded instructions.
-    fn counts(&self) -> InstructionCounts {
-        InstructionCounts::default()
-    }
     /// The program's own exit status, once it has ended (live processes).
     fn exit_status(&self) -> Option<i32> {
         None

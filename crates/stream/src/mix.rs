@@ -6,9 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::{
-    Batch, End, Error, Event, Facts, InstructionCounts, Part, ProcessId, Program, ThreadId, Units,
-};
+use crate::{Batch, End, Error, Event, Facts, Part, ProcessId, Program, ThreadId, Units};
 
 /// Opens a program; each call gives the same one.
 pub type Opens = Box<dyn FnMut() -> Result<Box<dyn Program>, Error> + Send>;
@@ -286,14 +284,6 @@ impl Program for Mix {
             stopped: self.members.iter().find_map(|m| m.facts.stopped),
             begins_anywhere: false,
         }
-    }
-
-    fn counts(&self) -> InstructionCounts {
-        let mut sum = InstructionCounts::default();
-        for run in self.members.iter().flat_map(|member| member.runs.values()) {
-            sum.add(&run.program.counts());
-        }
-        sum
     }
 
     fn fill(&mut self, thread: ThreadId, batch: &mut Batch) -> Result<End, Error> {

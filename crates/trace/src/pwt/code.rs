@@ -6,7 +6,6 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use pagewalk_input::FileError;
-use pagewalk_stream::SharedCounts;
 use rustc_hash::FxHashMap;
 
 use super::block::{BlockHeader, load};
@@ -156,8 +155,6 @@ pub struct CodeInFile {
     parts: Vec<(usize, u64, BlockHeader)>,
     /// The recording holds the addresses of software prefetches.
     prefetches: bool,
-    /// Instructions of the steps that were decoded.
-    pub counts: SharedCounts,
     read: Mutex<Read>,
 }
 
@@ -172,7 +169,6 @@ impl CodeInFile {
             path,
             parts,
             prefetches,
-            counts: SharedCounts::default(),
             read: Mutex::default(),
         }
     }

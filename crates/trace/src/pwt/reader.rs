@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::sync::Arc;
 
 use pagewalk_input::FileError;
@@ -167,14 +168,12 @@ impl Decoding {
         let fault = |what: &str| defect(path, offset, what);
         let columns = header.columns(&raw);
         let counts = (header.ops, header.marks);
-        let read = Code {
+        let code = Code {
             known: &mut self.known,
             decode: &|number| Ok(code.decoded(number)?),
         };
         let steps = &mut self.steps;
-        let instructions = steps.decode(columns, counts, read, &fault, give);
-        code.counts.take_from(&mut steps.counts);
-        let instructions = instructions?;
+        let instructions = steps.decode(columns, counts, code, &fault, give)?;
         if instructions == header.instructions {
             Ok(())
         } else {
@@ -249,6 +248,7 @@ fn read_thread(
     let mut file = File::open(path).map_err(|e| FileError::io(path, "open the trace", &e))?;
     let mut decoding = Decoding::default();
     decoding.steps.registers = registers;
+    let counts = Rc::clone(&decoding.steps.counts);
     for planned in blocks {
         let header = &planned.header;
         let marks_only = match planned.use_ {
@@ -261,9 +261,11 @@ fn read_thread(
         };
         let at = (planned.number, planned.offset, header);
         decoding.block(path, &mut file, code, at, &mut |ops, mark| {
+            let counts = counts.take();
             if marks_only {
                 sink.skip(ops.len() as u64);
             } else {
+                sink.counts.add(&counts);
                 sink.extend(ops)?;
             }
             match mark {
@@ -638,9 +640,12 @@ impl Program for PwtProgram {
             self.end(thread);
             return Ok(End::Exit);
         };
+        batch.counts = mine.counts;
         if thread == 0 {
             self.first.given += 1;
             if self.first.may_pass() {
+                // The host decides if a skipped batch was decoded.
+                batch.counts = InstructionCounts::default();
                 self.first.fast_forward.skip_batch(batch);
             }
         }
@@ -649,10 +654,6 @@ impl Program for PwtProgram {
 
     fn grant_fast_forward(&mut self, instructions: u64, requests: u64) {
         self.first.budget.grant_fast_forward(instructions, requests);
-    }
-
-    fn counts(&self) -> InstructionCounts {
-        self.code.counts.get()
     }
 
     fn gone(&mut self, thread: ThreadId) {

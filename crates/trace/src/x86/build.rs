@@ -9,6 +9,7 @@ use pagewalk_stream::{InstructionClass, Op, OpClass, PrefetchHint, flags};
 
 use super::latency::latency;
 use super::operands::{Changed, clears, number, reads, writes};
+use super::repeat::{Repeat, RepeatTime};
 use super::value::{Maker, Value};
 use super::{
     Block, Branch, FLAGS, FRAME_POINTER, LiveIn, Marker, Operand, REGISTERS, ROI_BEGIN, ROI_END,
@@ -27,6 +28,7 @@ struct Draft {
     operands: Vec<Operand>,
     markers: Vec<Marker>,
     branch: Option<Branch>,
+    repeat: Option<Repeat>,
     approximated: Vec<(InstructionClass, u16)>,
 }
 
@@ -38,8 +40,8 @@ struct Builder {
     plain: u16,
     instruction: u16,
     pc: u64,
-    /// Software prefetches are ops.
-    prefetches: bool,
+    /// Software prefetches are ops, and a repeated string instruction is one instruction.
+    complete: bool,
 }
 
 impl Block {
@@ -49,8 +51,9 @@ impl Block {
         Block::decode_as(address, sizes, code, true)
     }
 
-    /// As [`Block::decode`]. Without `prefetches`, software prefetches are simple instructions.
-    pub(super) fn decode_as(address: u64, sizes: &[u8], code: &[u8], prefetches: bool) -> Block {
+    /// As [`Block::decode`]. Unless the records are `complete`, software prefetches are simple instructions, and each
+    /// iteration of a repeated string instruction is an instruction.
+    pub(super) fn decode_as(address: u64, sizes: &[u8], code: &[u8], complete: bool) -> Block {
         let mut b = Builder {
             block: Draft::default(),
             values: std::array::from_fn(|r| Value::of(Maker::Register(r as u8))),
@@ -58,7 +61,7 @@ impl Block {
             plain: 0,
             instruction: 0,
             pc: address,
-            prefetches,
+            complete,
         };
         let mut info = InstructionInfoFactory::new();
         let mut at = 0;
@@ -242,8 +245,11 @@ impl Builder {
             | Mnemonic::Serialize => return self.serialise(i, info),
             _ => {}
         }
-        if let Some(hint) = hint(i).filter(|_| self.prefetches) {
+        if let Some(hint) = hint(i).filter(|_| self.complete) {
             return self.prefetch(i, hint);
+        }
+        if self.complete && is_repeated(i) {
+            return self.repeat(i, info);
         }
         let memory = info.used_memory();
         let addresses: Vec<u8> = memory
@@ -302,6 +308,70 @@ impl Builder {
             store: false,
             pieces: 1,
             optional: true,
+        });
+    }
+
+    /// Adds a repeated string instruction: the start of its microcode, and its first accesses.
+    fn repeat(&mut self, i: &Instruction, info: &InstructionInfo) {
+        let time = RepeatTime::of(i.mnemonic());
+        let mut inputs = Value::default();
+        for used in info.used_registers() {
+            if let (true, Some(r)) = (reads(used.access()), number(used.register())) {
+                inputs.merge(&self.value(r));
+            }
+        }
+        self.reduce(&mut inputs, 2);
+        let start = self.emit(Op {
+            latency: time.start,
+            flags: flags::MICROCODE,
+            ..Op::default()
+        });
+        for (which, &maker) in inputs.0.iter().enumerate() {
+            self.depend(start, which as u8, maker);
+        }
+        let mut loaded = None;
+        for store in [false, true] {
+            let wanted = |m: &&UsedMemory| {
+                if store {
+                    writes(m.access())
+                } else {
+                    reads(m.access())
+                }
+            };
+            for m in info.used_memory().iter().filter(wanted) {
+                for op in self.access(i, m, store) {
+                    self.depend(op, 0, (Maker::Op(start), 0));
+                    if let (true, Some(data)) = (store, loaded) {
+                        self.depend(op, 1, (Maker::Op(data), 0));
+                    }
+                    loaded = loaded.or((!store).then_some(op));
+                }
+            }
+        }
+        let loads = info
+            .used_memory()
+            .iter()
+            .filter(|m| reads(m.access()))
+            .count();
+        let mut written = Vec::new();
+        for used in info.used_registers() {
+            if let (true, Some(r)) = (writes(used.access()), number(used.register())) {
+                written.push(r);
+            }
+        }
+        if i.rflags_modified() != 0 {
+            written.push(FLAGS);
+        }
+        for &r in &written {
+            self.set(r, Value::of(Maker::Op(start)));
+        }
+        self.block.repeat = Some(Repeat {
+            instruction: self.instruction,
+            start,
+            element: i.memory_size().size() as u8,
+            loads: loads as u8,
+            time,
+            written: written.into(),
         });
     }
 
@@ -531,6 +601,7 @@ impl Builder {
             branch: draft.branch,
             markers: draft.markers.into(),
             approximated: draft.approximated.into(),
+            repeat: draft.repeat.map(Box::new),
             address,
             end,
             instructions,
@@ -548,10 +619,14 @@ fn stored_by_load(value: &Value, ops: &[Op]) -> bool {
     })
 }
 
+/// True for a repeated string instruction that moves through memory.
+fn is_repeated(i: &Instruction) -> bool {
+    i.is_string_instruction() && (i.has_rep_prefix() || i.has_repne_prefix())
+}
+
 /// The class of an instruction that the timing model does not simulate as hardware does.
 fn class(i: &Instruction) -> Option<InstructionClass> {
     use Mnemonic as M;
-    let repeated = i.has_rep_prefix() || i.has_repne_prefix();
     Some(match i.mnemonic() {
         M::Clflush | M::Clflushopt | M::Clwb => InstructionClass::Flush,
         M::Movnti
@@ -596,7 +671,6 @@ fn class(i: &Instruction) -> Option<InstructionClass> {
         | M::Umonitor
         | M::Umwait => InstructionClass::Wait,
         M::Rdtsc | M::Rdtscp | M::Rdpmc => InstructionClass::Clock,
-        _ if repeated && i.is_string_instruction() => InstructionClass::String,
         _ if i.encoding() == EncodingKind::EVEX => InstructionClass::Evex,
         _ => return None,
     })

@@ -8,6 +8,7 @@ mod build;
 mod expand;
 mod latency;
 mod operands;
+mod repeat;
 mod value;
 
 pub use expand::Registers;
@@ -100,6 +101,8 @@ pub struct Block {
     /// Instruction of each op.
     owners: Box<[u16]>,
     operands: Box<[Operand]>,
+    /// The repeated string instruction at its end.
+    repeat: Option<Box<repeat::Repeat>>,
 }
 
 /// A part of a thread's stream.
@@ -151,8 +154,9 @@ impl Block {
         self.ops.iter().map(|o| u64::from(o.insns)).sum()
     }
     /// Decodes a block as the plugin sends it: address, number of instructions, their sizes, their bytes. `None` if it
-    /// is cut short. Without `prefetches`, software prefetches are simple instructions.
-    pub fn parse(raw: &[u8], prefetches: bool) -> Option<Block> {
+    /// is cut short. Recordings before version 6 are not `complete`: they lack the addresses of software prefetches, and
+    /// hold each iteration of a repeated string instruction.
+    pub fn parse(raw: &[u8], complete: bool) -> Option<Block> {
         let (head, rest) = raw.split_at_checked(12)?;
         let address = u64::from_le_bytes(head[..8].try_into().ok()?);
         let count = u32::from_le_bytes(head[8..].try_into().ok()?) as usize;
@@ -160,7 +164,7 @@ impl Block {
             return None;
         }
         let (sizes, bytes) = rest.split_at_checked(count)?;
-        Some(Block::decode_as(address, sizes, bytes, prefetches))
+        Some(Block::decode_as(address, sizes, bytes, complete))
     }
     /// The `ops` of an execution with the ends between them: its markers, and changes that were met before the access
     /// of an instruction.

@@ -61,7 +61,7 @@ impl Private {
             }
         } else if first {
             let fills = hint != PrefetchHint::Nta;
-            let from = |p: &mut Self| p.from_second::<TIMED, B>(line, request, fills, now, below);
+            let from = |p: &mut Self| p.serve_at_l2::<TIMED, B>(line, request, fills, now, below);
             let Some(done) = at_once::<TIMED>(self, |p| &mut p.l1d, request.kind, now, from) else {
                 return SoftwarePrefetched::Dropped;
             };
@@ -75,7 +75,7 @@ impl Private {
                 return outcome;
             }
             if self
-                .from_second::<TIMED, B>(line, request, fills, now, below)
+                .serve_at_l2::<TIMED, B>(line, request, fills, now, below)
                 .is_none()
             {
                 return SoftwarePrefetched::Dropped;
@@ -103,7 +103,7 @@ impl Private {
     }
 
     /// Serves the prefetch at the L2. `fills`: the line is kept there. `None`: no MSHR is free.
-    fn from_second<const TIMED: bool, B: Below>(
+    fn serve_at_l2<const TIMED: bool, B: Below>(
         &mut self,
         line: u64,
         request: &Request,

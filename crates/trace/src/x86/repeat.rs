@@ -148,7 +148,8 @@ impl Block {
             if !std::mem::replace(&mut seen[part.stream], true) {
                 first.push(number);
                 let tag = u64::from(repeat.instruction) << INDEX_SHIFT;
-                once.push(tag | part.low | u64::from(part.stream == 0) * STORE);
+                let store = if part.stream == 0 { STORE } else { 0 };
+                once.push(tag | part.low | store);
             }
         }
         let (base, before) = (out.len(), registers.next);

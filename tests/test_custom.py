@@ -257,6 +257,33 @@ def test_threads_end_requests_together() -> None:
     assert result["radix"]["requests"] == 1000 + 2000
 
 
+def test_prefetches_bring_the_lines_of_later_loads() -> None:
+    def chain(prefetch: bool) -> Iterator[pagewalk.Block]:
+        lines = AT + 4096 * np.random.default_rng(1).permutation(4096).astype(np.uint64)
+        for first in range(0, 4000, 1000):
+            at = lines[first : first + 1000]
+            ahead = lines[first + 16 : first + 1016]
+            both = np.stack([ahead, at], axis=1).ravel()
+            marks = np.tile([prefetch, False], 1000)
+            # Each load waits for the one before; a load in a prefetch's place for nothing.
+            yield pagewalk.Block(
+                both if prefetch else at,
+                prefetch=marks if prefetch else False,
+                distance=np.tile([0, 2], 1000) if prefetch else 1,
+            )
+
+    mapping = pagewalk.Mapping(AT, 4096 * PAGE, populate=True)
+    without, with_ = (run(chain(p), mappings=[mapping])["radix"] for p in (False, True))
+    assert with_["cycles"] * 4 < without["cycles"]
+    counts = {s.name: s.value for s in with_.statistics if s.path == "core.0.software_prefetch"}
+    assert counts["instructions"] == 4000
+    assert counts["dropped_faults"] == counts["dropped_unknown"] == 0
+
+    both = pagewalk.Block(pages(10), prefetch=True, store=True)
+    with pytest.raises(pagewalk.WorkloadError, match="prefetch: an operation is a store, too"):
+        run(iter([both]), mappings=[mapping])
+
+
 def test_requests_that_come_late_are_refused() -> None:
     blocks = [pagewalk.Block(pages(10)), pagewalk.Block(pages(10), request=True)]
     with pytest.raises(pagewalk.WorkloadError, match="request: no block before has it"):

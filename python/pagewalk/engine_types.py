@@ -47,6 +47,21 @@ FilteredLength: TypeAlias = int | Auto | None
 """A number of instructions; in JSON null for all, a number, or `"auto"`."""
 
 
+class Approximated(TypedDict):
+    """Instructions of one class that the timing model does not simulate as hardware does."""
+
+    name: str
+    """Name of the class."""
+    count: int
+    """Number of its instructions."""
+    share: float
+    """Their share of all instructions."""
+    simulated: str
+    """The simulation of such an instruction."""
+    effect: str
+    """The effect on the results."""
+
+
 class BlockVectors(TypedDict):
     """Basic-block vectors of a trace.
 
@@ -862,6 +877,10 @@ class SourceInfo(TypedDict):
     unseen: list[str]
     """Programs that its processes executed and that could not be simulated, with the number of
     processes and the reason.
+    """
+    approximated: list[Approximated]
+    """Instructions that the timing model does not simulate as hardware does, by class. They are
+    counted in all batches that the first design has finished, measured or not.
     """
 
 

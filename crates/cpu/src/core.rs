@@ -5,6 +5,7 @@ mod ahead;
 mod execute;
 mod fetch;
 mod pause;
+mod prefetch;
 mod shortcut_query;
 mod warm;
 mod window;
@@ -98,6 +99,18 @@ pagewalk_stats::counters! {
         split_accesses: "operands", "Loads and stores that touched two lines";
         fetched_lines: "lines", "Lines requested by instruction fetch";
         load_translation_cycles: "cycles", "Sum of the times that loads waited for their translations: the part of load_to_use before the line is requested";
+    }
+}
+
+pagewalk_stats::counters! {
+    /// Outcomes of software prefetches in timed execution.
+    pub struct PrefetchStats {
+        instructions: "prefetches", "Software prefetches executed";
+        requested: "prefetches", "Software prefetches that requested their line";
+        present: "prefetches", "Software prefetches whose line was in a private cache, or on its way there";
+        dropped_faults: "prefetches", "Software prefetches that were dropped because their page was not mapped";
+        dropped_mshrs: "prefetches", "Software prefetches that were dropped because no miss register was free";
+        dropped_unknown: "prefetches", "Software prefetches that did nothing, because the emulator did not reveal their address";
     }
 }
 
@@ -243,6 +256,8 @@ pub struct Core {
     /// Load-to-use latencies other than that of a plain first-level hit.
     long_loads: Histogram,
     walked_loads: WalkedLoads,
+    prefetches: PrefetchStats,
+    reports_prefetches: bool,
     /// Number of requests at which [`Core::run`] and [`Core::warm`] end.
     most_requests: u64,
     /// Instructions executed in functional warming.
@@ -305,6 +320,8 @@ impl Core {
             stats: CoreStats::default(),
             long_loads: Histogram::default(),
             walked_loads: WalkedLoads::default(),
+            prefetches: PrefetchStats::default(),
+            reports_prefetches: false,
             most_requests: u64::MAX,
             warmed: 0,
             warmed_requests: 0,
@@ -312,6 +329,14 @@ impl Core {
             warm_rest: 0,
             lookahead: Box::new(Lookahead::new()),
         })
+    }
+
+    /// Reports software prefetches and their accesses to the private caches, too.
+    #[must_use]
+    pub fn with_software_prefetches(mut self) -> Self {
+        self.private = self.private.with_software_prefetches();
+        self.reports_prefetches = true;
+        self
     }
 
     /// Cycle that contains `slot`; exact below 2^63 / width.
@@ -381,6 +406,7 @@ impl Core {
                 OpClass::Branch => Ok(self.branch(ops, at, context)),
                 OpClass::Load => self.load(op, context),
                 OpClass::Store => self.store(op, context),
+                OpClass::Prefetch => Ok(self.prefetch(op, context)),
                 OpClass::Query => break Stop::Query,
             };
             match done {
@@ -422,7 +448,7 @@ impl Core {
         let mut s = self.stats;
         s.instructions = self.rob.count;
         s.ops = self.op_count as u64;
-        s.loads = self.load_count;
+        s.loads = self.load_count - self.prefetches.instructions;
         s.stores = self.stores.count;
         s.memory_operands = s.loads + s.stores;
         s.cycles = self.slots().total().div_ceil(self.width);
@@ -447,7 +473,7 @@ impl Core {
     pub fn report(&self, path: &str, tree: &mut Tree) {
         tree.add(path, &self.stats());
         let mut loads = self.long_loads.distribution();
-        loads.add(self.load_to_use, self.load_count - loads.count());
+        loads.add(self.load_to_use, self.stats().loads - loads.count());
         tree.add_values(path, &LOAD_TO_USE, loads);
         let slots = self.slots();
         tree.add(&format!("{path}.walked_loads"), &self.walked_loads);
@@ -456,6 +482,9 @@ impl Core {
         tree.add(&format!("{path}.predictor"), &self.predictor.stats);
         if let Some(w) = &self.wrong {
             tree.add(&format!("{path}.wrong_path"), &w.stats);
+        }
+        if self.reports_prefetches {
+            tree.add(&format!("{path}.software_prefetch"), &self.prefetches);
         }
         self.mmu.report(&format!("{path}.mmu"), tree);
         self.private.report(path, tree);

@@ -7,7 +7,7 @@ use std::sync::atomic::fence;
 use std::time::{Duration, Instant};
 
 use pagewalk_ring::futex_wait;
-use pagewalk_stream::{Batch, End, Error, Facts, Program, ThreadId};
+use pagewalk_stream::{Batch, End, Error, Facts, InstructionCounts, Program, ThreadId};
 use pagewalk_trace::Decoded;
 
 use crate::host::Host;
@@ -171,13 +171,20 @@ impl Program for Live {
             name: self.name.clone(),
             live: true,
             cpu: Some(self.host.cpu().to_owned()).filter(|cpu| !cpu.is_empty()),
+            prefetches: true,
             ..Facts::default()
         }
     }
 
     fn fill(&mut self, thread: ThreadId, batch: &mut Batch) -> Result<End, Error> {
         batch.ops.clear();
-        self.read(thread, &mut Batches(&mut batch.ops))
+        let mut sink = Batches {
+            ops: &mut batch.ops,
+            counts: InstructionCounts::default(),
+        };
+        let end = self.read(thread, &mut sink);
+        batch.counts = sink.counts;
+        end
     }
 
     fn shortcut_result(&mut self, thread: ThreadId, reply: Option<u64>) {

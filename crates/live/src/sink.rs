@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use pagewalk_stream::{BATCH_OPS, End, Error, Op, ShortcutQuery};
+use pagewalk_stream::{BATCH_OPS, End, Error, InstructionCounts, Op, ShortcutQuery};
 use pagewalk_trace::Known;
 use pagewalk_trace::x86::{Piece, Registers};
 
@@ -50,24 +50,31 @@ pub(crate) trait Sink {
     fn ops(&mut self, ops: Vec<Op>) -> Option<Vec<Op>>;
 }
 
-/// The ops of a batch.
-pub(crate) struct Batches<'a>(pub &'a mut Vec<Op>);
+/// The ops of a batch, and counts of its instructions.
+pub(crate) struct Batches<'a> {
+    pub ops: &'a mut Vec<Op>,
+    pub counts: InstructionCounts,
+}
 
 impl Sink for Batches<'_> {
     #[inline(always)]
     fn is_full(&self) -> bool {
-        self.0.len() >= BATCH_OPS
+        self.ops.len() >= BATCH_OPS
     }
 
     #[inline(always)]
     fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.ops.is_empty()
     }
 
     #[inline(always)]
     fn take(&mut self, execution: Execution<'_>) -> Result<bool, Error> {
         let Execution { known, met, .. } = execution;
-        let out = &mut *self.0;
+        self.counts.add_block(
+            u64::from(known.shape.instructions),
+            &known.block.approximated,
+        );
+        let out = &mut *self.ops;
         let start = out.len();
         let next = execution.next.map(|(address, _)| address);
         known
@@ -96,9 +103,9 @@ impl Sink for Batches<'_> {
     }
 
     fn ops(&mut self, mut ops: Vec<Op>) -> Option<Vec<Op>> {
-        let room = BATCH_OPS - self.0.len();
+        let room = BATCH_OPS - self.ops.len();
         let rest = (ops.len() > room).then(|| ops.split_off(room));
-        self.0.append(&mut ops);
+        self.ops.append(&mut ops);
         rest
     }
 }

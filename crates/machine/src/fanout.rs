@@ -23,7 +23,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
-use pagewalk_stream::{Batch, End, Error, Event, Program, ThreadId, Unseen};
+use pagewalk_stream::{Batch, End, Error, Event, InstructionCounts, Program, ThreadId, Unseen};
 
 use crate::plan::Detail;
 use crate::wake_signal::{WakeSignal, lock};
@@ -462,6 +462,7 @@ impl Fanout {
                 program.grant_fast_forward(skipped.instructions, skipped.requests)
             }
         }
+        batch.counts = InstructionCounts::default();
         let made = program.fill(thread, &mut batch).and_then(plausible);
         if matches!(made, Ok(End::Query(_))) && !self.has_shortcut {
             program.shortcut_result(thread, None);

@@ -28,7 +28,9 @@ use pagewalk_memory::{Private, Report, Shared};
 use pagewalk_mmu::{Mmu, WalkRecord};
 use pagewalk_os::{Effects, InferredPages, Os, Pid};
 use pagewalk_stats::Tree;
-use pagewalk_stream::{Death, Ended, Facts, ProcessId, RecentLineFilter, ThreadId};
+use pagewalk_stream::{
+    Death, Ended, Facts, InstructionCounts, ProcessId, RecentLineFilter, ThreadId,
+};
 use pagewalk_tables::{InMemoryTlbSpec, Invalidation, PomTlb, PomTlbSpec, ShortcutSpec};
 use pagewalk_units::{Access, Cycle, Error, Part, PhysAddr, Text, text};
 use serde::{Deserialize, Serialize};
@@ -165,6 +167,8 @@ pub(crate) struct Machine {
     deaths: Vec<Death>,
     /// The program has ended before the run.
     pub(crate) program_ended: bool,
+    /// Instructions that were decoded for the batches taken.
+    pub(crate) counts: InstructionCounts,
     /// Maximum number of threads that wanted a core at one time, while one waited and time passed.
     pub(crate) threads_in_turns: usize,
 }
@@ -202,7 +206,11 @@ impl Machine {
                 mmu = mmu.with_engine(engine.build(config.frequency_ghz));
                 private = private.with_speculation();
             }
-            cores.push(Core::new(&config.core, mmu, private, core)?);
+            let mut core = Core::new(&config.core, mmu, private, core)?;
+            if facts.prefetches {
+                core = core.with_software_prefetches();
+            }
+            cores.push(core);
         }
         let (placement, table) = (&config.placement, &config.page_table);
         let ghz = config.frequency_ghz;
@@ -233,6 +241,9 @@ impl Machine {
         let mut shared = Shared::new(&config.memory, config.cores, config.frequency_ghz)?;
         if config.engine.is_some() {
             shared = shared.with_speculation();
+        }
+        if facts.prefetches {
+            shared = shared.with_software_prefetches();
         }
         let mut machine = Machine {
             os,
@@ -287,6 +298,7 @@ impl Machine {
             broken_waits: 0,
             deaths: Vec::new(),
             program_ended: false,
+            counts: InstructionCounts::default(),
             threads_in_turns: 0,
             config: config.clone(),
         };

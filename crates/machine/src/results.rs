@@ -2,7 +2,7 @@
 
 use pagewalk_os::MappedPage;
 use pagewalk_stats::Tree;
-use pagewalk_stream::Facts;
+use pagewalk_stream::{APPROXIMATIONS, Facts, InstructionCounts};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -126,6 +126,56 @@ pub struct SourceInfo {
     /// Programs that its processes executed and that could not be simulated, with the number of processes
     /// and the reason.
     pub unseen: Vec<String>,
+    /// Instructions that the timing model does not simulate as hardware does, by class. They are counted
+    /// in all batches that the first design has finished, measured or not.
+    pub approximated: Vec<Approximated>,
+}
+
+/// Instructions of one class that the timing model does not simulate as hardware does.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct Approximated {
+    /// Name of the class.
+    pub name: String,
+    /// Number of its instructions.
+    pub count: u64,
+    /// Their share of all instructions.
+    pub share: f64,
+    /// The simulation of such an instruction.
+    pub simulated: String,
+    /// The effect on the results.
+    pub effect: String,
+}
+
+/// Share of instructions from which a class is in the warnings.
+const NOTABLE: f64 = 0.01;
+
+impl Approximated {
+    /// The classes with instructions, and the warnings of those that matter.
+    fn of(counts: &InstructionCounts) -> (Vec<Self>, Vec<String>) {
+        let (mut all, mut warnings) = (Vec::new(), Vec::new());
+        for class in &APPROXIMATIONS {
+            let count = counts.classes[class.class as usize];
+            if count == 0 {
+                continue;
+            }
+            let share = count as f64 / counts.instructions as f64;
+            if class.traffic || share > NOTABLE {
+                let instructions = class.instructions.replace('`', "");
+                warnings.push(format!(
+                    "{count} of {} instructions are {instructions}, each simulated as {}: {}",
+                    counts.instructions, class.simulated, class.effect
+                ));
+            }
+            all.push(Approximated {
+                name: class.name.to_owned(),
+                count,
+                share,
+                simulated: class.simulated.to_owned(),
+                effect: class.effect.to_owned(),
+            });
+        }
+        (all, warnings)
+    }
 }
 
 /// The simulating host.
@@ -527,7 +577,9 @@ pub(crate) fn run_result<'a>(
     threads: usize,
 ) -> RunResult {
     let (mut designs, mut beside) = (Vec::new(), Vec::new());
+    let mut counts = None;
     for ((design, machine), stream) in machines {
+        counts.get_or_insert(machine.counts);
         let into = if design.beside {
             &mut beside
         } else {
@@ -542,6 +594,8 @@ pub(crate) fn run_result<'a>(
             .iter()
             .map(|u| format!("{u}; nothing of that is in the numbers")),
     );
+    let (approximated, of_classes) = Approximated::of(&counts.unwrap_or_default());
+    warnings.extend(of_classes);
     let mut references = Vec::new();
     if options.translation_cost {
         for designs in by_machine(&mut designs) {
@@ -574,6 +628,7 @@ pub(crate) fn run_result<'a>(
             cpu: facts.cpu.clone(),
             exit_status,
             unseen,
+            approximated,
         },
         machine: options.machine.clone(),
         limits: options.limits,

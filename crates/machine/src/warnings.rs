@@ -38,6 +38,9 @@ pub(crate) fn warnings(facts: &Facts, designs: &[DesignResult]) -> Vec<String> {
         }
     }
     for d in designs {
+        said.of(d, unknown_prefetches(d));
+    }
+    for d in designs {
         said.of(d, turns(d, designs));
     }
     for d in designs.iter().filter(|d| made_no_query(d)) {
@@ -144,6 +147,24 @@ fn never_differed(designs: &[DesignResult]) -> Vec<String> {
             format!("{} never differed in any statistic: {why}", listed(&names))
         })
         .collect()
+}
+
+/// Share of software prefetches with unknown addresses from which the reader is warned.
+const NOTABLE: f64 = 0.01;
+
+/// The warning of a design whose software prefetches did nothing, because their addresses are unknown.
+fn unknown_prefetches(d: &DesignResult) -> Option<String> {
+    let sum = |name: &str| -> u64 {
+        let prefetches = d
+            .stats
+            .iter()
+            .filter(|s| s.path.ends_with(".software_prefetch"));
+        prefetches.filter(|s| s.name == name).map(|s| s.value).sum()
+    };
+    let (unknown, all) = (sum("dropped_unknown"), sum("instructions"));
+    (unknown as f64 > NOTABLE * all as f64).then(|| {
+        format!("{unknown} of {all} software prefetches did nothing, because QEMU did not reveal their addresses: cycles and cache misses are too large (QEMU from 9.0 on reveals all)")
+    })
 }
 
 /// True if a design has a table for shortcut queries, and the measured part has no query.

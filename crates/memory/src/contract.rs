@@ -21,6 +21,8 @@ pub enum RequestKind {
     Prefetch,
     /// A speculation engine's guess, into the L2.
     Speculative,
+    /// A prefetch instruction of the program.
+    SoftwarePrefetch,
 }
 
 /// A request for one line.

@@ -1,6 +1,9 @@
 //! The caches of one core: L1I, L1D and the L2 behind both.
 
 mod filtered_warming;
+mod software_prefetch;
+
+pub use self::software_prefetch::SoftwarePrefetched;
 
 use pagewalk_stats::Tree;
 use pagewalk_structures::StaleOutcomes;
@@ -26,6 +29,8 @@ pub struct Private {
     core: u8,
     /// True if the core has a speculation engine.
     speculates: bool,
+    /// True if the program may prefetch.
+    reports_software_prefetches: bool,
     /// LRU stack that replaces the L2 during filtered functional warming.
     lru_stack: LruStack,
     warms_filtered: bool,
@@ -77,6 +82,7 @@ impl Private {
             walks_enter: spec.walks_enter,
             core,
             speculates: false,
+            reports_software_prefetches: false,
             lru_stack: LruStack::default(),
             warms_filtered: false,
             last_filtered: NO_LINE,
@@ -88,6 +94,13 @@ impl Private {
     #[must_use]
     pub fn with_speculation(mut self) -> Self {
         self.speculates = true;
+        self
+    }
+
+    /// Reports the accesses of [`Private::software_prefetch`], too.
+    #[must_use]
+    pub fn with_software_prefetches(mut self) -> Self {
+        self.reports_software_prefetches = true;
         self
     }
 
@@ -144,6 +157,9 @@ impl Private {
             }
             RequestKind::Walk | RequestKind::Speculative => {
                 self.access_l2::<true, B>(&request, now, below)
+            }
+            RequestKind::SoftwarePrefetch => {
+                unreachable!("Private::software_prefetch serves these")
             }
         }
     }
@@ -335,6 +351,9 @@ impl Private {
             }
             RequestKind::Walk | RequestKind::Speculative => {
                 self.access_l2::<false, B>(&request, 0, below)
+            }
+            RequestKind::SoftwarePrefetch => {
+                unreachable!("Private::warm_software_prefetch serves these")
             }
         };
     }
@@ -867,17 +886,20 @@ impl Report for Private {
             "writebacks",
             "prefetch_",
             "speculative",
+            "software_prefetch",
         ];
         tree.add_some(&join(path, "l1i"), &self.l1i.stats(), |n| {
             !starts(n, &not_of_l1i)
         });
         let walks = self.walks_enter == Enter::L1d;
         let not_of_l1d = ["fetch", "prefetch_", "speculative", "updates"];
+        let prefetches = self.reports_software_prefetches;
+        let reported = |n: &str| prefetches || !n.starts_with("software_prefetch");
         tree.add_some(&join(path, "l1d"), &self.l1d.stats(), |n| {
-            !starts(n, &not_of_l1d) && (walks || !n.starts_with("walk"))
+            !starts(n, &not_of_l1d) && (walks || !n.starts_with("walk")) && reported(n)
         });
         tree.add_some(&join(path, "l2"), &self.l2.stats(), |n| {
-            self.speculates || !n.starts_with("speculative")
+            (self.speculates || !n.starts_with("speculative")) && reported(n)
         });
     }
 }

@@ -30,6 +30,7 @@ pub struct Shared {
     remote_latency: Cycle,
     /// True if the cores have speculation engines.
     speculates: bool,
+    reports_software_prefetches: bool,
     /// True if warming requests to the L3 are deferred.
     defers_warming: bool,
     /// The deferred requests.
@@ -49,6 +50,7 @@ impl Shared {
             directory: (cores > 1).then(|| Directory::new(cores)),
             remote_latency: spec.remote_latency,
             speculates: false,
+            reports_software_prefetches: false,
             // The requests of one core come in order. Without a prefetcher, each changes only its
             // own set.
             defers_warming: cores == 1 && spec.l3.prefetcher.is_none(),
@@ -61,6 +63,13 @@ impl Shared {
     #[must_use]
     pub fn with_speculation(mut self) -> Self {
         self.speculates = true;
+        self
+    }
+
+    /// Reports the accesses of software prefetches, too.
+    #[must_use]
+    pub fn with_software_prefetches(mut self) -> Self {
+        self.reports_software_prefetches = true;
         self
     }
 
@@ -364,7 +373,9 @@ impl Report for Shared {
         // Guesses of engines pass through the L3; their lines are fetched into the L2.
         tree.add_some(&join(path, "l3"), &self.l3.stats(), |n| {
             let requests = ["speculative_accesses", "speculative_misses"];
-            !n.starts_with("speculative") || self.speculates && requests.contains(&n)
+            let prefetches = self.reports_software_prefetches;
+            (!n.starts_with("speculative") || self.speculates && requests.contains(&n))
+                && (prefetches || !n.starts_with("software_prefetch"))
         });
         if let Some(d) = &self.directory {
             tree.add(&join(path, "l3.directory"), &d.stats());

@@ -22,6 +22,8 @@ pagewalk_stats::counters! {
         prefetch_misses: "accesses", "Misses of the prefetchers of the levels above";
         speculative_accesses: "accesses", "Accesses by speculation engines";
         speculative_misses: "accesses", "Misses of speculation engines";
+        software_prefetch_accesses: "accesses", "Accesses by software prefetches";
+        software_prefetch_misses: "accesses", "Misses of software prefetches";
         fills: "lines", "Lines filled, by requests of any kind";
         evictions: "lines", "Lines evicted to make room";
         writebacks: "lines", "Dirty lines sent to the level below";
@@ -69,9 +71,9 @@ pagewalk_stats::counters! {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct KindCounts {
     /// Hits, by [`RequestKind`].
-    pub hits: [u64; 6],
+    pub hits: [u64; 7],
     /// Misses, by [`RequestKind`].
-    pub misses: [u64; 6],
+    pub misses: [u64; 7],
 }
 
 impl KindCounts {
@@ -84,6 +86,7 @@ impl KindCounts {
             walks,
             prefetch_accesses,
             speculative_accesses,
+            software_prefetch_accesses,
         ] = std::array::from_fn(|kind| self.hits[kind] + self.misses[kind]);
         let [
             load_misses,
@@ -92,6 +95,7 @@ impl KindCounts {
             walk_misses,
             prefetch_misses,
             speculative_misses,
+            software_prefetch_misses,
         ] = self.misses;
         CacheStats {
             accesses: loads + stores + fetches + walks,
@@ -109,6 +113,8 @@ impl KindCounts {
             prefetch_misses,
             speculative_accesses,
             speculative_misses,
+            software_prefetch_accesses,
+            software_prefetch_misses,
             ..rest
         }
     }
@@ -120,5 +126,5 @@ const DEMAND: usize = 4;
 /// True if requests of this kind are demand requests, not guesses.
 #[inline(always)]
 pub(crate) fn is_demand(kind: RequestKind) -> bool {
-    !matches!(kind, RequestKind::Prefetch | RequestKind::Speculative)
+    (kind as usize) < DEMAND
 }

@@ -462,6 +462,7 @@ impl Thread {
         let batch = Batch {
             skipped: std::mem::take(&mut self.fast_forward.summary.skipped),
             ops: std::mem::replace(&mut self.ops, Vec::with_capacity(BATCH_OPS)),
+            ..Batch::default()
         };
         link.noted.push((batch, end));
     }

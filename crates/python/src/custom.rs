@@ -4,7 +4,8 @@
 use std::collections::VecDeque;
 
 use pagewalk_stream::{
-    BATCH_OPS, Backing, Batch, End, Error, Event, Facts, Op, OpClass, Program, ThreadId, flags,
+    BATCH_OPS, Backing, Batch, End, Error, Event, Facts, Op, OpClass, PrefetchHint, Program,
+    ThreadId, flags,
 };
 use pagewalk_units::VirtAddr;
 use pyo3::prelude::*;
@@ -32,6 +33,8 @@ pub struct Streams {
     dependences: bool,
     /// Operations mark where a request ends.
     requests: bool,
+    /// Operations may be prefetches.
+    prefetches: bool,
 }
 
 /// See the module.
@@ -60,6 +63,7 @@ impl Custom {
             mappings,
             dependences,
             requests,
+            prefetches,
         } = streams;
         let mut setup = VecDeque::new();
         if !mappings.is_empty() {
@@ -90,6 +94,7 @@ impl Custom {
                 no_dependences: !dependences,
                 deterministic: true,
                 request: requests.then(|| "request".to_owned()),
+                prefetches,
                 ..Facts::default()
             },
             setup,
@@ -114,17 +119,18 @@ fn number<const N: usize>(bytes: &[u8], at: usize) -> u64 {
 
 /// An operation from its fields; `python/pagewalk/custom.py` lays them out.
 fn op(bytes: &[u8]) -> Op {
+    let (kind, size) = match bytes[25] {
+        5 => (OpClass::Prefetch, PrefetchHint::T0 as u8),
+        2 => (OpClass::Store, bytes[26]),
+        _ => (OpClass::Load, bytes[26]),
+    };
     Op {
         pc: number::<8>(bytes, 0),
         va: number::<8>(bytes, 8),
         insns: number::<2>(bytes, 16) as u16,
         dep: [number::<2>(bytes, 18) as u16, 0],
-        kind: if bytes[25] == 2 {
-            OpClass::Store
-        } else {
-            OpClass::Load
-        },
-        size: bytes[26],
+        kind,
+        size,
         flags: if bytes[27] == 1 { flags::REQUEST } else { 0 },
         ..Op::default()
     }

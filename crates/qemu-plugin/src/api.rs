@@ -59,6 +59,12 @@ unsafe extern "C" {
         direction: c_int,
         argument: *mut c_void,
     );
+    pub fn qemu_plugin_register_vcpu_insn_exec_cb(
+        instruction: *mut Instruction,
+        callback: ExecuteCallback,
+        flags: c_int,
+        argument: *mut c_void,
+    );
     pub fn qemu_plugin_register_vcpu_syscall_cb(id: Id, callback: SyscallCallback);
     pub fn qemu_plugin_register_vcpu_syscall_ret_cb(id: Id, callback: SyscallReturnCallback);
     pub fn qemu_plugin_tb_n_insns(block: *const Block) -> usize;

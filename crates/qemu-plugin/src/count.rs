@@ -36,6 +36,14 @@ pub fn one_within() {
     }
 }
 
+/// Takes back an instruction that QEMU counts although it continues the one before.
+#[cold]
+pub fn one_less() {
+    if !matches!(interface().counting, Counting::No) {
+        WITHIN.fetch_sub(1, Relaxed);
+    }
+}
+
 fn all() -> u64 {
     let counted = match interface().counting {
         Counting::No => 0,
@@ -43,7 +51,7 @@ fn all() -> u64 {
         // SAFETY: QEMU's function and counters.
         Counting::PerVcpu(_, counters, sum) => unsafe { sum(counters) },
     };
-    counted + WITHIN.load(Relaxed)
+    counted.wrapping_add(WITHIN.load(Relaxed))
 }
 
 /// Instructions that this process has executed.

@@ -1,4 +1,5 @@
-//! The plugin that QEMU's user-mode emulator loads. It decodes nothing: it sends each translation block's bytes once.
+//! The plugin that QEMU's user-mode emulator loads. It decodes only
+//! what QEMU does not report. It sends each translation block's bytes once.
 //! Then it sends the blocks' numbers and the addresses of their memory accesses as they execute.
 //!
 //! It links QEMU's plugin interface and is therefore GPL-2.0-or-later. Nothing
@@ -11,6 +12,7 @@ mod exec;
 mod guest;
 mod late;
 mod maps;
+mod prefetch;
 mod process;
 mod repeat;
 mod settings;
@@ -68,7 +70,7 @@ pub unsafe extern "C" fn qemu_plugin_install(
 /// Called on the creator's thread, before the new one runs.
 unsafe extern "C" fn vcpu_starts(_id: api::Id, vcpu: c_uint) {
     process::new_thread(vcpu as usize);
-    if translate::interface().leaves_out_accesses {
+    if api::is_second() {
         unreported::find_registers();
     }
 }

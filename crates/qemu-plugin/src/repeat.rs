@@ -1,6 +1,9 @@
-//! Repeated string instructions. Up to 9.2, each iteration is a block of its own in QEMU: first the block that ends
-//! with the instruction, then the instruction alone. After the last iteration, it runs once more to find the count at
-//! zero. From 10.0 on, QEMU iterates within the block; the records sent are those of the earlier versions.
+//! Repeated string instructions. Processors execute one as an instruction that moves through lines, and so it is sent:
+//! one block, and of each of its streams the first access to each line, and the last access.
+//!
+//! Up to 9.2, each iteration is a block of its own in QEMU: first the block that ends with the instruction, then the
+//! instruction alone. After the last iteration, it runs once more to find the count at zero. From 10.0 on, QEMU
+//! iterates within the block.
 
 use std::cell::Cell;
 use std::ffi::{c_uint, c_void};
@@ -10,26 +13,37 @@ use pagewalk_ring::record;
 use crate::process::VCPUS;
 use crate::{count, process, translate};
 
+/// Accesses of a group of iterations, below the limit of an execution of a block. A longer instruction is sent as several
+/// groups.
+const GROUP: u32 = 1 << 15;
+
 /// A repeated string instruction at the end of a block.
 pub struct Repeated {
+    /// The record of the block.
+    block: u64,
     /// The record of a block with this instruction alone.
     alone: u64,
-    /// The constant part of its memory records in the current block.
+    /// Address of the instruction.
+    address: u64,
+    /// The constant part of its memory records in the block.
     within: u64,
     /// Accesses of each iteration.
-    accesses: u32,
-    /// Only the count ends it, not a comparison.
-    by_count: bool,
+    accesses: usize,
 }
 
 /// State of a virtual CPU's repeated instruction.
 struct Under {
-    /// Accesses of the current iteration so far.
-    made: Cell<u32>,
-    /// True after the first iteration in the block.
-    further: Cell<bool>,
-    /// The block that finds the count at zero; 0: none is due.
-    last: Cell<u64>,
+    /// Address of the instruction under way; 0: none is.
+    address: Cell<u64>,
+    /// The constant part of its memory records.
+    within: Cell<u64>,
+    /// Number of the next access within its iteration.
+    next: Cell<usize>,
+    /// The last access of each stream, and the last one sent, as records; 0: none.
+    last: [Cell<u64>; 2],
+    sent: [Cell<u64>; 2],
+    /// Accesses sent.
+    count: Cell<u32>,
 }
 
 /// Each entry is used only by the thread of its virtual CPU.
@@ -39,14 +53,17 @@ unsafe impl Sync for All {}
 
 static ALL: All = All([const {
     Under {
-        made: Cell::new(0),
-        further: Cell::new(false),
-        last: Cell::new(0),
+        address: Cell::new(0),
+        within: Cell::new(0),
+        next: Cell::new(0),
+        last: [const { Cell::new(0) }; 2],
+        sent: [const { Cell::new(0) }; 2],
+        count: Cell::new(0),
     }
 }; VCPUS]);
 
-/// Accesses of an iteration, and true if only its count ends it. `None` if it is no repeated string instruction.
-pub fn kind(bytes: &[u8]) -> Option<(u32, bool)> {
+/// Accesses of an iteration. `None` if it is no repeated string instruction.
+pub fn kind(bytes: &[u8]) -> Option<usize> {
     let mut repeated = false;
     let mut rest = bytes.iter();
     let opcode = loop {
@@ -58,56 +75,81 @@ pub fn kind(bytes: &[u8]) -> Option<(u32, bool)> {
     };
     match opcode {
         _ if !repeated => None,
-        // movs, cmps, stos, lods, scas
-        0xa4 | 0xa5 => Some((2, true)),
-        0xa6 | 0xa7 => Some((2, false)),
-        0xaa..=0xad => Some((1, true)),
-        0xae | 0xaf => Some((1, false)),
+        // movs, cmps
+        0xa4..=0xa7 => Some(2),
+        // stos, lods, scas
+        0xaa..=0xaf => Some(1),
         _ => None,
     }
 }
 
 impl Repeated {
-    /// The last instruction of a block, with its `index`. `alone` is the number of the block that holds only this
-    /// instruction.
-    pub fn new(index: usize, alone: u32, (accesses, by_count): (u32, bool)) -> Repeated {
+    /// Instruction `index` at the end of block `number`, at `address`. `alone` is the number of the block that holds
+    /// only this instruction.
+    pub fn new(
+        (number, index): (u32, usize),
+        alone: u32,
+        address: u64,
+        accesses: usize,
+    ) -> Repeated {
         Repeated {
+            block: record::word(record::BLOCK, u64::from(number)),
             alone: record::word(record::BLOCK, u64::from(alone)),
+            address,
             within: record::memory(index, false),
             accesses,
-            by_count,
+        }
+    }
+}
+
+impl Under {
+    fn begin(&self, it: &Repeated, within: u64) {
+        self.address.set(it.address);
+        self.within.set(within);
+        self.next.set(0);
+        self.count.set(0);
+        for stream in 0..2 {
+            self.last[stream].set(0);
+            self.sent[stream].set(0);
         }
     }
 }
 
 /// Called at the start of a block that ends with such an instruction.
-pub unsafe extern "C" fn starts(vcpu: c_uint, word: *mut c_void) {
+pub unsafe extern "C" fn starts(vcpu: c_uint, it: *mut c_void) {
     let under = &ALL.0[vcpu as usize];
+    // SAFETY: `translate` passes a reference that is never freed.
+    let it = unsafe { &*it.cast::<Repeated>() };
     // The same instruction alone: QEMU continues it.
-    if under.last.get() != word as u64 {
-        finish(vcpu);
+    if under.address.get() == it.address && it.block == it.alone {
+        count::one_less();
+        return;
     }
-    under.last.set(0);
-    under.made.set(0);
-    under.further.set(false);
+    finish(vcpu);
+    under.begin(it, it.within);
     // SAFETY: QEMU calls this on the thread of the virtual CPU.
-    unsafe { process::producer(vcpu as usize).push_step(word as u64) };
+    unsafe { process::producer(vcpu as usize).push_step(it.block) };
 }
 
 /// Called at the start of another block.
 #[inline(always)]
 pub fn finish(vcpu: c_uint) {
-    let last = &ALL.0[vcpu as usize].last;
-    if last.get() != 0 {
-        find_zero(vcpu, last.take());
+    let under = &ALL.0[vcpu as usize];
+    if under.address.get() != 0 {
+        end(vcpu, under);
     }
 }
 
+/// Sends the last access of each stream.
 #[cold]
-fn find_zero(vcpu: c_uint, last: u64) {
-    count::one_within();
-    // SAFETY: called on the thread of the virtual CPU.
-    unsafe { process::producer(vcpu as usize).push_step(last) };
+fn end(vcpu: c_uint, under: &Under) {
+    under.address.set(0);
+    for (last, sent) in under.last.iter().zip(&under.sent) {
+        if last.get() != sent.get() {
+            // SAFETY: called on the thread of the virtual CPU.
+            unsafe { process::producer(vcpu as usize).push_step(last.get()) };
+        }
+    }
 }
 
 /// Called at an access of such an instruction.
@@ -115,20 +157,25 @@ pub unsafe extern "C" fn accesses(vcpu: c_uint, info: u32, address: u64, it: *mu
     let under = &ALL.0[vcpu as usize];
     // SAFETY: `translate` passes a reference that is never freed.
     let it = unsafe { &*it.cast::<Repeated>() };
-    // SAFETY: QEMU calls this on the thread of the virtual CPU.
-    let producer = unsafe { process::producer(vcpu as usize) };
-    if under.made.get() == it.accesses {
-        under.made.set(0);
-        under.further.set(true);
+    let stream = under.next.get();
+    if stream == 0 && under.count.get() >= GROUP {
+        end(vcpu, under);
+        under.begin(it, record::memory(0, false));
         count::one_within();
+        // SAFETY: QEMU calls this on the thread of the virtual CPU.
+        unsafe { process::producer(vcpu as usize).push_step(it.alone) };
+    }
+    under.next.set(if stream + 1 == it.accesses {
+        0
+    } else {
+        stream + 1
+    });
+    let word = translate::access(under.within.get(), info, address);
+    under.last[stream].set(word);
+    if word >> 6 != under.sent[stream].get() >> 6 {
+        under.sent[stream].set(word);
+        under.count.set(under.count.get() + 1);
         // SAFETY: as above.
-        unsafe { producer.push_step(it.alone) };
+        unsafe { process::producer(vcpu as usize).push_step(word) };
     }
-    under.made.set(under.made.get() + 1);
-    if it.by_count {
-        under.last.set(it.alone);
-    }
-    let index = if under.further.get() { 0 } else { it.within };
-    // SAFETY: as above.
-    unsafe { producer.push_step(translate::access(index, info, address)) };
 }

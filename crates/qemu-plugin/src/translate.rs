@@ -9,6 +9,7 @@ use std::sync::{Mutex, OnceLock};
 use pagewalk_ring::{Header, record};
 
 use crate::api::{Info, Interface};
+use crate::prefetch::{self, Prefetching};
 use crate::repeat::{self, Repeated};
 use crate::unreported::{self, UnreportedAccess};
 use crate::{api, count, maps, process};
@@ -22,7 +23,12 @@ struct Sent {
     repeated: Option<HashMap<u32, &'static Repeated>>,
     /// The instructions with unreported accesses, as arguments of callbacks.
     unreported: Option<HashMap<u32, UnreportedInBlock>>,
+    /// The blocks with software prefetches, as arguments of callbacks.
+    prefetching: Option<HashMap<u32, Option<Points>>>,
 }
+
+/// Loads and prefetches of a block.
+type Points = &'static [(&'static Prefetching, usize)];
 
 /// Instructions of a block, with their indices.
 type UnreportedInBlock = &'static [(usize, UnreportedAccess)];
@@ -61,6 +67,13 @@ impl Sent {
         found
     }
 
+    /// Block `number`, which `key` describes, if it has software prefetches.
+    fn prefetching(&mut self, number: u32) -> Option<Points> {
+        let all = self.prefetching.get_or_insert_default();
+        *all.entry(number)
+            .or_insert_with(|| Prefetching::of(&self.key, number))
+    }
+
     /// The repeated instruction at the end of block `number`, which `key` describes: instruction `index`, `offset`
     /// bytes after the block's `address`.
     fn repeated(
@@ -69,7 +82,7 @@ impl Sent {
         address: u64,
         offset: usize,
         index: usize,
-        kind: (u32, bool),
+        accesses: usize,
     ) -> &'static Repeated {
         if let Some(&known) = self.repeated.get_or_insert_default().get(&number) {
             return known;
@@ -82,7 +95,12 @@ impl Sent {
         self.key.push(bytes.len() as u8);
         self.key.extend(bytes);
         let alone = self.number();
-        let made: &'static Repeated = Box::leak(Box::new(Repeated::new(index, alone, kind)));
+        let made: &'static Repeated = Box::leak(Box::new(Repeated::new(
+            (number, index),
+            alone,
+            address + offset as u64,
+            accesses,
+        )));
         self.repeated.get_or_insert_default().insert(number, made);
         made
     }
@@ -93,6 +111,7 @@ static SENT: Mutex<Sent> = Mutex::new(Sent {
     key: Vec::new(),
     repeated: None,
     unreported: None,
+    prefetching: None,
 });
 
 /// Called when QEMU has translated a block; one call at a time.
@@ -126,12 +145,15 @@ pub unsafe extern "C" fn block(_id: api::Id, block: *mut api::Block) {
     key.extend((count as u32).to_le_bytes());
     key.extend((0..count).map(|i| size(i) as u8));
     let code = key.len();
+    let mut prefetches = false;
     for i in 0..count {
+        let start = key.len();
         // SAFETY: QEMU's instruction.
         unsafe { interface().append(instruction(i), key) };
+        prefetches |= prefetch::is_prefetch(&key[start..]);
     }
     let last = (key.len() - size(count - 1)).max(code);
-    let repeats = repeat::kind(&key[last..]).filter(|_| api::is_second());
+    let repeats = repeat::kind(&key[last..]);
     let number = sent.number();
     note_newest(address + (last - code) as u64, instruction(count - 1));
     let unreported = if unreported::applies() {
@@ -139,23 +161,54 @@ pub unsafe extern "C" fn block(_id: api::Id, block: *mut api::Block) {
     } else {
         &[]
     };
+    let points = (prefetches && !unreported::applies())
+        .then(|| sent.prefetching(number))
+        .flatten()
+        .unwrap_or_default();
     let repeated = repeats.map(|kind| sent.repeated(number, address, last - code, count - 1, kind));
     drop(guard);
     // SAFETY: QEMU's functions, with callbacks of the required types. The arguments are numbers, or pointers to memory
     // that is never freed.
     unsafe {
         let word = record::word(record::BLOCK, u64::from(number));
-        let started = match repeated {
-            Some(_) => repeat::starts,
-            None if api::is_second() => starts_behind,
-            None => starts,
+        let (started, argument): (api::ExecuteCallback, *mut c_void) = match repeated {
+            Some(it) => {
+                let it: *const Repeated = it;
+                (repeat::starts, it as _)
+            }
+            None => match points.first() {
+                Some((prefetching, _)) if !api::is_second() => {
+                    (prefetch::block_starts, prefetching.argument())
+                }
+                _ => (starts, word as _),
+            },
         };
-        api::qemu_plugin_register_vcpu_tb_exec_cb(block, started, api::NO_REGISTERS, word as _);
+        api::qemu_plugin_register_vcpu_tb_exec_cb(block, started, api::NO_REGISTERS, argument);
         count::add(block, count as u64);
         for i in 0..count {
             if let Some((_, it)) = unreported.iter().find(|(n, _)| *n == i) {
                 it.watch(instruction(i));
                 continue;
+            }
+            let point = points
+                .iter()
+                .find(|(it, number)| it.point(*number).instruction == i);
+            if let Some(point) = point {
+                let argument: *const _ = point;
+                if point.0.point(point.1).prefetch {
+                    prefetch::watch(instruction(i), argument as _);
+                    continue;
+                }
+                if !api::is_second() {
+                    api::qemu_plugin_register_vcpu_mem_cb(
+                        instruction(i),
+                        prefetch::loads,
+                        api::NO_REGISTERS,
+                        api::READ_WRITE,
+                        argument as _,
+                    );
+                    continue;
+                }
             }
             let (accessed, argument) = match repeated {
                 Some(it) if i == count - 1 => {
@@ -213,15 +266,9 @@ fn send(bytes: &[u8]) -> u32 {
 }
 
 unsafe extern "C" fn starts(vcpu: c_uint, word: *mut c_void) {
+    repeat::finish(vcpu);
     // SAFETY: QEMU calls this on the thread of the virtual CPU.
     unsafe { process::producer(vcpu as usize).push_step(word as u64) };
-}
-
-/// As [`starts`], if a repeated instruction may have to be finished first.
-unsafe extern "C" fn starts_behind(vcpu: c_uint, word: *mut c_void) {
-    repeat::finish(vcpu);
-    // SAFETY: as for `starts`.
-    unsafe { starts(vcpu, word) };
 }
 
 static INTERFACE: OnceLock<Interface> = OnceLock::new();

@@ -11,7 +11,7 @@ use pagewalk_ring::needed::{self, FS_BASE, GS_BASE};
 use pagewalk_ring::{Trouble, record};
 
 use crate::api::{self, ExecuteCallback, Instruction};
-use crate::process;
+use crate::{process, translate};
 
 /// The callback reads registers.
 const READS_REGISTERS: c_int = 1;
@@ -69,9 +69,17 @@ thread_local! {
     static BYTES: std::cell::Cell<*mut Bytes> = const { std::cell::Cell::new(null_mut()) };
 }
 
-/// Finds the registers. Called on the first virtual CPU's thread at its start, if QEMU does not report all accesses.
+/// Finds the registers. Called on the first virtual CPU's thread at its start, from 9.0 on. An emulator without them may
+/// only leave out software prefetches.
 pub fn find_registers() {
-    REGISTERS.get_or_init(|| Registers::find().unwrap_or_else(|number| lack(number)));
+    if REGISTERS.get().is_some() {
+        return;
+    }
+    match Registers::find() {
+        Ok(found) => drop(REGISTERS.set(found)),
+        Err(number) if translate::interface().leaves_out_accesses => lack(number),
+        Err(_) => {}
+    }
 }
 
 /// Name of a needed function or register.
@@ -159,6 +167,8 @@ fn accesses(opcode: &[u8], number: u8) -> Option<Accesses> {
         // xsave, xsaveopt; xrstor: first the header after the x87's part, which says what is saved
         ([0x0f, 0xae], 4 | 6) => vec![(512, false), (0, true)],
         ([0x0f, 0xae], 5) => loads(&[512]),
+        // Software prefetches: no version reports them
+        ([0x0f, 0x18], 0..=3) | ([0x0f, 0x0d], 0..=2) => loads(&[0]),
         _ => return None,
     })
 }
@@ -188,6 +198,10 @@ impl UnreportedAccess {
         let modrm = *bytes.get(at + length)?;
         let mode = modrm >> 6;
         if mode == 3 {
+            return None;
+        }
+        let is_prefetch = matches!(opcode, [0x0f, 0x18 | 0x0d]);
+        if !is_prefetch && !translate::interface().leaves_out_accesses {
             return None;
         }
         let accesses = accesses(opcode, modrm >> 3 & 7)?;

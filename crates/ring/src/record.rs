@@ -111,6 +111,8 @@ pub mod map_bits {
 pub const TAG_SHIFT: u32 = 58;
 /// Mask of the address in a memory record.
 pub const ADDRESS_MASK: u64 = (1 << 48) - 1;
+/// Address in the record of a software prefetch whose address is unknown.
+pub const UNKNOWN_ADDRESS: u64 = ADDRESS_MASK;
 /// Position of the instruction index in a memory record.
 pub const INDEX_SHIFT: u32 = 48;
 /// Set in the memory record of a store.

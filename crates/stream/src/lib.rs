@@ -4,6 +4,7 @@
 //! to the memory system or to control flow, together with the simple instructions right before it. Simple instructions
 //! neither access memory nor branch.
 
+mod approximated;
 mod death;
 mod ended;
 mod fast_forward;
@@ -11,12 +12,13 @@ mod mix;
 mod recent_lines;
 mod unseen;
 
+pub use approximated::{APPROXIMATIONS, Approximation, InstructionClass, InstructionCounts};
 pub use death::{Cause, Death};
 pub use ended::Ended;
 pub use fast_forward::{FastForwardBudget, ThreadFastForward, TouchSummary};
 pub use mix::{Mix, Opens};
 use pagewalk_units::{Access, VirtAddr};
-pub use pagewalk_units::{Advice, Backing, Error};
+pub use pagewalk_units::{Advice, Backing, Error, PrefetchHint};
 pub use recent_lines::{Data, RecentLineFilter};
 pub use unseen::{Unseen, Why};
 
@@ -36,6 +38,9 @@ pub enum OpClass {
     /// Queries the machine's shortcut as [`End::Query`] of the batch says. Always the last op of its batch. `dep` are
     /// the producers of the integer and the address.
     Query = 4,
+    /// Software prefetch of the line of `va`. `size` is its [`PrefetchHint`]; `dep` are the producers of the address.
+    /// It neither waits for the line nor faults.
+    Prefetch = 5,
 }
 
 /// Bits of [`Op::flags`].
@@ -54,6 +59,8 @@ pub mod flags {
     pub const SERIALISING: u8 = 32;
     /// The last op of a request, whatever its kind: see [`super::Facts::request`].
     pub const REQUEST: u8 = 64;
+    /// Compute: a step of microcode. The front end delivers nothing younger before it is done.
+    pub const MICROCODE: u8 = 128;
 }
 
 /// One operation: 32 bytes, so that two share a cache line of the host.
@@ -69,7 +76,7 @@ pub mod flags {
 pub struct Op {
     /// Address of the instruction.
     pub pc: u64,
-    /// Virtual address of a load or store; target of a branch; 0 for `Compute`.
+    /// Virtual address of a load, store or prefetch; target of a branch; 0 for `Compute`.
     pub va: u64,
     /// Instructions in this op: its own and the simple ones right before it. The second and later micro-operations of
     /// an instruction have 0 (the store of a read-modify-write).
@@ -83,13 +90,16 @@ pub struct Op {
     pub latency: u8,
     /// Class of its instruction.
     pub kind: OpClass,
-    /// Bytes read or written, 1 to 64.
+    /// Bytes read or written, 1 to 64; of a prefetch, its [`PrefetchHint`].
     pub size: u8,
     /// See [`flags`].
     pub flags: u8,
 }
 
 const _: () = assert!(size_of::<Op>() == 32);
+
+/// Address of a prefetch that its source could not determine. No user address of 48 bits equals it.
+pub const UNKNOWN_ADDRESS: u64 = (1 << 48) - 1;
 
 /// Most ops in a batch.
 pub const BATCH_OPS: usize = 4096;
@@ -102,6 +112,9 @@ pub struct Batch {
     pub skipped: Skipped,
     /// In program order; at most [`BATCH_OPS`].
     pub ops: Vec<Op>,
+    /// Instructions that were decoded for the ops, with those that are not simulated as hardware does. Zero for a
+    /// program without decoded instructions.
+    pub counts: InstructionCounts,
 }
 
 /// A stretch of one thread's stream that was fast-forwarded: it holds no ops.
@@ -133,12 +146,14 @@ impl Batch {
         Batch {
             skipped: Skipped::default(),
             ops: Vec::with_capacity(BATCH_OPS),
+            counts: InstructionCounts::default(),
         }
     }
     /// Empties it.
     pub fn clear(&mut self) {
         self.skipped.clear();
         self.ops.clear();
+        self.counts = InstructionCounts::default();
     }
     /// True if no further op fits.
     pub fn is_full(&self) -> bool {
@@ -407,6 +422,8 @@ pub struct Facts {
     pub live: bool,
     /// CPU model that the emulator gives a live process.
     pub cpu: Option<String>,
+    /// Ops may be software prefetches, so they are reported.
+    pub prefetches: bool,
     /// Programs of a mix; empty otherwise. Process `i` is the first of program `i`, and the processes that it creates
     /// belong to it. Each program marks where its region of interest begins.
     pub parts: Vec<Part>,

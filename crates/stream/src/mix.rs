@@ -280,6 +280,7 @@ impl Program for Mix {
             request: all(|f| f.request.is_some()).then(|| "request".to_owned()),
             cpu: None,
             live: !all(|f| !f.live),
+            prefetches: !all(|f| !f.prefetches),
             parts: parts.collect(),
             stopped: self.members.iter().find_map(|m| m.facts.stopped),
             begins_anywhere: false,

@@ -22,7 +22,7 @@ impl Data {
         let access = match op.kind {
             OpClass::Load => Access::Read,
             OpClass::Store => Access::Write,
-            OpClass::Compute | OpClass::Branch | OpClass::Query => return None,
+            OpClass::Compute | OpClass::Branch | OpClass::Query | OpClass::Prefetch => return None,
         };
         Some(Data {
             at: op.va,

@@ -400,7 +400,7 @@ impl Records {
         match op.kind {
             OpClass::Load => full |= !put(&mut record.src_mem, op.va),
             OpClass::Store => full |= !put(&mut record.dest_mem, op.va),
-            OpClass::Compute | OpClass::Branch | OpClass::Query => {}
+            OpClass::Compute | OpClass::Branch | OpClass::Query | OpClass::Prefetch => {}
         }
         if full {
             return Err(Problem::Full);
@@ -424,7 +424,7 @@ impl Records {
                     self.far += 1;
                 }
             }
-            OpClass::Store => {}
+            OpClass::Store | OpClass::Prefetch => {}
             OpClass::Branch => {
                 record.is_branch = true;
                 record.taken = op.flags & flags::TAKEN != 0;

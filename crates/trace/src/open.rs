@@ -130,6 +130,7 @@ impl Streamed {
             no_dependences: format == Format::Lackey,
             deterministic: true,
             has_roi: false,
+            prefetches: false,
             request: None,
             live: false,
             cpu: None,

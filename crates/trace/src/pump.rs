@@ -3,7 +3,7 @@
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::thread::JoinHandle;
 
-use pagewalk_stream::{BATCH_OPS, Error, Op, OpClass};
+use pagewalk_stream::{BATCH_OPS, Error, InstructionCounts, Op, OpClass};
 
 /// Most chunks that wait; with [`BATCH_OPS`] ops each, 4 MB.
 const AHEAD: usize = 32;
@@ -18,6 +18,8 @@ pub struct Chunk<E> {
     pub units: u64,
     /// `None`: more ops follow.
     pub end: Option<E>,
+    /// Instructions that were decoded for it.
+    pub counts: InstructionCounts,
 }
 
 /// Reason for which a reading thread ends early.
@@ -42,6 +44,8 @@ pub struct Pump<E> {
     used: SyncSender<Vec<Op>>,
     worker: Option<JoinHandle<()>>,
     failed: Option<Error>,
+    /// Instructions that were decoded for the last chunk.
+    pub counts: InstructionCounts,
 }
 
 /// The sending side.
@@ -56,6 +60,8 @@ pub struct Sink<E> {
     skip: u64,
     /// Ops given, counted up to [`FARTHEST`].
     given: u64,
+    /// Instructions that were decoded for the ops since the last chunk.
+    pub counts: InstructionCounts,
 }
 
 impl<E: Send + 'static> Pump<E> {
@@ -93,6 +99,7 @@ impl<E: Send + 'static> Pump<E> {
                 open: open.unwrap_or(0),
                 skip,
                 given: if open.is_some() { FARTHEST } else { 0 },
+                counts: InstructionCounts::default(),
             };
             match work(&mut sink) {
                 Ok(()) => {
@@ -113,6 +120,7 @@ impl<E: Send + 'static> Pump<E> {
             used,
             worker: Some(worker),
             failed: None,
+            counts: InstructionCounts::default(),
         }
     }
 
@@ -126,6 +134,7 @@ impl<E: Send + 'static> Pump<E> {
             Ok(Ok(chunk)) => {
                 let old = std::mem::replace(ops, chunk.ops);
                 let _ = self.used.try_send(old);
+                self.counts = chunk.counts;
                 Ok(Some((chunk.units, chunk.end)))
             }
             Ok(Err(error)) => {
@@ -253,6 +262,7 @@ impl<E> Sink<E> {
             ops: std::mem::replace(&mut self.ops, next),
             units: std::mem::take(&mut self.units),
             end,
+            counts: std::mem::take(&mut self.counts),
         };
         self.open = 0;
         self.chunks.send(Ok(chunk)).map_err(|_| Stop::Gone)

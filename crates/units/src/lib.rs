@@ -177,6 +177,39 @@ pub enum Access {
     Fetch,
 }
 
+/// Caches that a software prefetch fills (Intel SDM volume 2, `PREFETCHh` and `PREFETCHW`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum PrefetchHint {
+    /// `prefetcht0`: all levels.
+    T0 = 1,
+    /// `prefetcht1`: the second level and those behind it.
+    T1 = 2,
+    /// `prefetcht2`: the third level.
+    T2 = 3,
+    /// `prefetchnta`: the first level, not the second.
+    Nta = 4,
+    /// `prefetchw`: all levels, with ownership of the line.
+    Write = 5,
+}
+
+impl PrefetchHint {
+    /// All hints.
+    pub const ALL: [PrefetchHint; 5] = [
+        PrefetchHint::T0,
+        PrefetchHint::T1,
+        PrefetchHint::T2,
+        PrefetchHint::Nta,
+        PrefetchHint::Write,
+    ];
+
+    /// The hint in an op's `size`.
+    #[inline]
+    pub fn of(size: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|hint| *hint as u8 == size)
+    }
+}
+
 /// Backing of a mapping.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Backing {

@@ -29,6 +29,8 @@ CODE = 0x40_1000
 """Instruction address of operations that name none: a loop of one memory instruction.
 
 64 KB from here are always mapped."""
+PREFETCH = 5
+"""The engine's number for a prefetch."""
 
 
 @dataclass(repr=False)
@@ -41,6 +43,7 @@ class Block:
     from 0x401000 are always mapped. `gap` is the number of plain instructions before
     it (at most 65534). `size` is the bytes read or written (1 to 64). `request` marks
     operations that end a request; if any block of a program has it, the first one has it.
+    `prefetch` marks software prefetches into all caches (`prefetcht0`), under the same rule.
     """
 
     address: ArrayLike
@@ -50,6 +53,7 @@ class Block:
     gap: ArrayLike = 0
     size: ArrayLike = 8
     request: ArrayLike | None = None
+    prefetch: ArrayLike | None = None
 
     def __repr__(self) -> str:
         said = [f.name for f in fields(self) if getattr(self, f.name) is not f.default]
@@ -97,6 +101,7 @@ class Streams:
         self.mappings = _mappings(mappings)
         self.dependences = any(thread.dependences for thread in self.threads)
         self.requests = any(thread.requests for thread in self.threads)
+        self.prefetches = any(thread.prefetches for thread in self.threads)
 
     def error(self) -> WorkloadError | None:
         """The first error of a generator, chained to its exception."""
@@ -206,6 +211,7 @@ class _Thread:
         self.error: WorkloadError | None = None
         self.dependences = False
         self.requests = False
+        self.prefetches = False
         self._first: bytes | None = self._next()
         self._has_first = True
 
@@ -271,9 +277,16 @@ class _Thread:
         ops["pc"] = self._column("pc", columns.get("pc", np.asarray(CODE)), 0, ADDRESSES - 1)
         ops["insns"] = self._column("gap", columns.get("gap", np.asarray(0)), 0, 65534) + 1
         ops["kind"] = 1 + self._flag("store", columns.get("store", False))
+        for name, before in (("request", self.requests), ("prefetch", self.prefetches)):
+            if name in columns and self._given and not before:
+                raise UserError(f"{name}: no block before has it; expected it from the first on")
+        if "prefetch" in columns:
+            self.prefetches = True
+            prefetch = self._flag("prefetch", columns["prefetch"])
+            if np.any((prefetch == 1) & (ops["kind"] == 2)):
+                raise UserError("prefetch: an operation is a store, too; expected one of the two")
+            ops["kind"] = np.where(prefetch == 1, PREFETCH, ops["kind"])
         if "request" in columns:
-            if self._given and not self.requests:
-                raise UserError("request: no block before has it; expected it from the first on")
             self.requests = True
             ops["request"] = self._flag("request", columns["request"])
         if "distance" in columns:

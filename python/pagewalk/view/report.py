@@ -82,7 +82,7 @@ def run(result: Result, out: Console, *, wide: bool = False, verbose: bool = Fal
     `wide` no column is left out where the terminal is narrow.
     """
     design = result.designs[0]
-    out.print(heading(result))
+    _print_heading(result, out)
     out.print(line((design.name, "bold cyan"), "  ", design.description))
     if verbose:
         design_settings.print_design(design, out)
@@ -160,7 +160,7 @@ def _print_translation(result: Result, design: DesignResult, out: Console) -> No
 
 def compare(result: Result, out: Console, *, wide: bool = False) -> None:
     """Many designs: a table, speedups and cycles side by side; `wide` is as for `run`."""
-    out.print(heading(result))
+    _print_heading(result, out)
     out.print(
         Padding(design_settings.resolved(result, _short(result, out)), (0, 0, 0, 2), expand=False)
     )
@@ -372,10 +372,14 @@ def _share(part: float | None, whole: float | None) -> float | None:
     return part / whole if part is not None and whole else None
 
 
-def _print_end(result: Result, out: Console) -> None:
-    out.print()
+def _print_heading(result: Result, out: Console) -> None:
+    out.print(heading(result))
     for note in notes(result):
         out.print(note)
+
+
+def _print_end(result: Result, out: Console) -> None:
+    out.print()
     out.print(footer(result))
 
 

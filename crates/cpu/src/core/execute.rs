@@ -21,6 +21,9 @@ impl Core {
         if n == 0 {
             let done = self.next.max(inputs) + chain;
             self.retire_executed_part(done);
+            if op.flags & flags::MICROCODE != 0 {
+                self.next = self.next.max(done);
+            }
             return done;
         }
         let (free, room) = self.rob.room();
@@ -40,7 +43,7 @@ impl Core {
         } else {
             self.step_through(n, u64::from(op.latency), inputs)
         };
-        if op.flags & flags::SERIALISING != 0 {
+        if op.flags & (flags::SERIALISING | flags::MICROCODE) != 0 {
             self.next = self.next.max(done);
         }
         done

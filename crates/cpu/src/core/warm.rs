@@ -290,6 +290,10 @@ impl Core {
             // Two calls, so that the compiler specialises the path through MMU and caches for each.
             OpClass::Load => self.warm_data(op, Access::Read, context),
             OpClass::Store => self.warm_data(op, Access::Write, context),
+            OpClass::Prefetch => {
+                self.warm_prefetch(op, context);
+                Ok(())
+            }
         }
     }
 
@@ -342,7 +346,7 @@ impl Core {
 
     /// Warms TLBs and caches by the translation of `va`. Returns the physical address.
     #[inline(always)]
-    fn warm_translation<B: Below>(
+    pub(super) fn warm_translation<B: Below>(
         &mut self,
         va: u64,
         access: Access,

@@ -531,3 +531,44 @@ fn calls_pair_with_returns_and_targets_depend_on_history() {
     b.run(&ops[20_000..]);
     assert!(b.stats().mispredictions - before < 100);
 }
+
+#[test]
+fn a_microcoded_copy_takes_its_start_and_two_cycles_a_line() {
+    // The ops of `rep movsb` of lines that the L1 holds: 35 cycles, then 2 a line.
+    let lines = 64;
+    let copy = || {
+        let step = |latency, insns| Op {
+            flags: flags::MICROCODE,
+            ..compute(insns, latency)
+        };
+        let part = |op: Op, dep| Op {
+            insns: 0,
+            dep,
+            size: 64,
+            ..op
+        };
+        let mut ops = vec![step(35, 1)];
+        for line in 0..lines {
+            let distance = if line == 0 { 0 } else { 3 };
+            if line > 0 {
+                ops.push(after(step(2, 0), distance));
+            }
+            ops.push(part(load(64 * line), [1, 0]));
+            ops.push(part(store(8192 + 64 * line), [2, 1]));
+        }
+        ops.push(after(step(2, 0), 3));
+        ops
+    };
+    let mut b = Bench::new(&spec());
+    for _ in 0..3 {
+        b.run(&copy());
+    }
+    let alone = b.run(&copy());
+    // The store of the last line waits for its load.
+    assert_eq!(alone, 35 + 2 * (lines - 1) + L1 + 1);
+    // Copies do not overlap: the front end waits for the microcode.
+    let ten: Vec<Op> = (0..10).flat_map(|_| copy()).collect();
+    let cycles = b.run(&ten);
+    near(cycles as f64, 10.0 * (35 + 2 * lines) as f64, 0.02);
+    assert_eq!(b.stats().instructions, 4 + 10);
+}

@@ -3,6 +3,7 @@
 mod closed_forms;
 mod gaps;
 mod laws;
+mod prefetch;
 mod shortcut_query;
 mod wrong_path;
 

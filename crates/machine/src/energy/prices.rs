@@ -115,6 +115,7 @@ pub(super) fn costs_nothing(at: &str) -> bool {
             | "in_memory_tlb"
             | "cycles"
             | "predictor"
+            | "software_prefetch"
             | "walked_loads"
     ) || [
         "os",
@@ -322,6 +323,8 @@ impl Parts<'_> {
                 "-prefetch_misses",
                 "speculative_accesses",
                 "-speculative_misses",
+                "software_prefetch_accesses",
+                "-software_prefetch_misses",
                 "writebacks",
             ],
         );
@@ -334,6 +337,7 @@ impl Parts<'_> {
             "-merged",
             "prefetch_misses",
             "speculative_misses",
+            "software_prefetch_misses",
             "invalidated",
         ];
         self.list.push(Part {
@@ -357,7 +361,12 @@ impl Parts<'_> {
         let (cost, source) = self.tlb_like(name, (private_lines, u64::from(ways)));
         let mut accesses = counts(
             "l3",
-            &["accesses", "prefetch_accesses", "speculative_accesses"],
+            &[
+                "accesses",
+                "prefetch_accesses",
+                "speculative_accesses",
+                "software_prefetch_accesses",
+            ],
         );
         accesses.extend(counts(name, &["remote_hits", "upgrades"]));
         self.list.push(Part {
@@ -512,7 +521,13 @@ impl Prices {
         let fetched = [&["accesses", "invalidated"][..], &["fills"]];
         parts.first_level("l1i", &caches.l1i, fetched);
         let data = [
-            &["accesses", "-stores", "writebacks", "invalidated"][..],
+            &[
+                "accesses",
+                "software_prefetch_accesses",
+                "-stores",
+                "writebacks",
+                "invalidated",
+            ][..],
             &["stores", "fills"],
         ];
         parts.first_level("l1d", &caches.l1d, data);

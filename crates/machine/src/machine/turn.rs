@@ -65,6 +65,7 @@ impl Machine {
             Some(_) => {
                 let item = thread.item.take().expect("just seen");
                 let end = item.end.clone();
+                self.counts.add(&item.batch.counts);
                 thread
                     .units
                     .add_counted(&item.batch, item.instructions, &end);

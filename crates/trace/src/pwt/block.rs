@@ -31,7 +31,7 @@ pub const TRAILER_MAGIC: &[u8; 8] = b"PWTEND\r\n";
 /// Last bytes of a recording that an interrupt has stopped. Older readers take such a file for one that was cut off.
 pub const STOPPED_MAGIC: &[u8; 8] = b"PWTSTOP\n";
 /// Version that is written. Version 2 added steps, version 3 the kernel's reads and writes, version 4 the ends of
-/// batches, version 5 touch summaries, and version 6 processes that died.
+/// batches, version 5 touch summaries, and version 6 processes that died and software prefetches.
 pub const VERSION: u32 = 6;
 /// Bytes of a block's header.
 pub const HEADER_BYTES: usize = 64;
@@ -100,6 +100,9 @@ pub struct Header {
     /// See [`pagewalk_stream::Facts`].
     #[serde(default)]
     pub live: bool,
+    /// It may hold software prefetches, with their addresses. False of older recordings.
+    #[serde(default)]
+    pub prefetches: bool,
     /// Seed of the recorded run.
     pub seed: u64,
     /// The recorded command line, workload or trace.
@@ -118,6 +121,7 @@ impl Header {
             has_roi: facts.has_roi,
             request: facts.request.clone(),
             live: facts.live,
+            prefetches: facts.prefetches,
             seed,
             source: source.to_owned(),
             made_by: concat!("pagewalk ", env!("CARGO_PKG_VERSION")).to_owned(),

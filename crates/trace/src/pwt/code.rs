@@ -65,7 +65,7 @@ impl Decoded {
         if let Some(known) = self.known.get(raw.as_slice()) {
             return Some(known.clone());
         }
-        let block = Block::parse(&raw)?;
+        let block = Block::parse(&raw, true)?;
         let number = u32::try_from(self.known.len()).ok()?;
         let shape = Shape::of(&block, number, self.slots)?;
         self.slots = shape.end() as u32;
@@ -153,15 +153,22 @@ pub struct CodeInFile {
     path: Arc<PathBuf>,
     /// Blocks of the file that hold code: number, offset and header.
     parts: Vec<(usize, u64, BlockHeader)>,
+    /// The recording holds the addresses of software prefetches.
+    prefetches: bool,
     read: Mutex<Read>,
 }
 
 impl CodeInFile {
-    /// Takes the file's blocks of code, with their numbers in it.
-    pub fn new(path: Arc<PathBuf>, parts: Vec<(usize, u64, BlockHeader)>) -> Self {
+    /// Takes the file's blocks of code, with their numbers in it. `prefetches`: see [`super::Header::prefetches`].
+    pub fn new(
+        path: Arc<PathBuf>,
+        parts: Vec<(usize, u64, BlockHeader)>,
+        prefetches: bool,
+    ) -> Self {
         CodeInFile {
             path,
             parts,
+            prefetches,
             read: Mutex::default(),
         }
     }
@@ -203,7 +210,7 @@ impl CodeInFile {
         let (part, place) = &read.places[number as usize];
         let part = &read.parts[*part as usize];
         let raw = &part.raw[place.start as usize..place.end as usize];
-        let Some(known) = decoded(raw, number, read.slots) else {
+        let Some(known) = decoded(raw, number, read.slots, self.prefetches) else {
             return Err(self.senseless(part.offset));
         };
         read.slots = known.shape.end() as u32;
@@ -261,8 +268,8 @@ fn next_place(raw: &[u8], at: &mut usize) -> Option<Range<u32>> {
     Some(start as u32..*at as u32)
 }
 
-fn decoded(raw: &[u8], number: u32, slots: u32) -> Option<Known> {
-    let block = Block::parse(raw)?;
+fn decoded(raw: &[u8], number: u32, slots: u32, prefetches: bool) -> Option<Known> {
+    let block = Block::parse(raw, prefetches)?;
     let shape = Shape::of(&block, number, slots)?;
     Some(Known {
         block: Arc::new(block),

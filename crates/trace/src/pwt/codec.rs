@@ -140,7 +140,7 @@ impl Model {
                     self.context = !op.va;
                 }
             }
-            OpClass::Load | OpClass::Store => self.memory_va = op.va,
+            OpClass::Load | OpClass::Store | OpClass::Prefetch => self.memory_va = op.va,
             OpClass::Compute | OpClass::Query => {}
         }
     }
@@ -380,6 +380,7 @@ impl Decoder {
                 2 => OpClass::Store,
                 3 => OpClass::Branch,
                 4 => OpClass::Query,
+                5 => OpClass::Prefetch,
                 _ => return None,
             },
             size: f[6],
@@ -401,7 +402,7 @@ mod tests {
         let pc = prop_oneof![0..4u64, any::<u64>()];
         let va = prop_oneof![0..600u64, any::<u64>()];
         let dep = prop_oneof![Just(0u16), 0..300u16, any::<u16>()];
-        (pc, va, any::<u64>(), dep.clone(), dep, 0..5u8).prop_map(|(pc, va, bits, d0, d1, kind)| {
+        (pc, va, any::<u64>(), dep.clone(), dep, 0..6u8).prop_map(|(pc, va, bits, d0, d1, kind)| {
             let b = bits.to_le_bytes();
             Op {
                 pc,
@@ -416,6 +417,7 @@ mod tests {
                     OpClass::Store,
                     OpClass::Branch,
                     OpClass::Query,
+                    OpClass::Prefetch,
                 ][usize::from(kind)],
                 size: b[4],
                 flags: b[5],

@@ -66,7 +66,11 @@ impl PwtFile {
         let parts = self.blocks.iter().enumerate();
         let parts = parts.filter(|(_, (_, h))| h.holds == Holds::Code);
         let parts = parts.map(|(n, (offset, header))| (n, *offset, *header));
-        CodeInFile::new(Arc::new(self.path.clone()), parts.collect())
+        CodeInFile::new(
+            Arc::new(self.path.clone()),
+            parts.collect(),
+            self.header.prefetches,
+        )
     }
 }
 

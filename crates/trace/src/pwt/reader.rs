@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::sync::Arc;
 
 use pagewalk_input::FileError;
 use pagewalk_stream::{
-    BATCH_OPS, Batch, End, Ended, Error, Event, Facts, FastForwardBudget, Op, OpClass, Program,
-    ThreadFastForward, ThreadId,
+    BATCH_OPS, Batch, End, Ended, Error, Event, Facts, FastForwardBudget, InstructionCounts, Op,
+    OpClass, PrefetchHint, Program, ThreadFastForward, ThreadId,
 };
 
 use super::block::{BlockHeader, Holds, load};
@@ -220,6 +221,7 @@ fn each_part(
                 .ok_or_else(|| fault("an op makes no sense"))?;
             let sane = |o: &Op| match o.kind {
                 OpClass::Load | OpClass::Store => (1..=64).contains(&o.size),
+                OpClass::Prefetch => PrefetchHint::of(o.size).is_some(),
                 OpClass::Branch | OpClass::Compute | OpClass::Query => true,
             };
             if !ops.iter().all(sane) {
@@ -246,6 +248,7 @@ fn read_thread(
     let mut file = File::open(path).map_err(|e| FileError::io(path, "open the trace", &e))?;
     let mut decoding = Decoding::default();
     decoding.steps.registers = registers;
+    let counts = Rc::clone(&decoding.steps.counts);
     for planned in blocks {
         let header = &planned.header;
         let marks_only = match planned.use_ {
@@ -258,9 +261,11 @@ fn read_thread(
         };
         let at = (planned.number, planned.offset, header);
         decoding.block(path, &mut file, code, at, &mut |ops, mark| {
+            let counts = counts.take();
             if marks_only {
                 sink.skip(ops.len() as u64);
             } else {
+                sink.counts.add(&counts);
                 sink.extend(ops)?;
             }
             match mark {
@@ -527,6 +532,7 @@ impl PwtProgram {
                 request: file.header.request.clone(),
                 live: file.header.live,
                 cpu: None,
+                prefetches: file.header.prefetches,
                 parts: Vec::new(),
                 stopped: file.interrupted.then_some(total),
                 begins_anywhere,
@@ -635,9 +641,12 @@ impl Program for PwtProgram {
             self.end(thread);
             return Ok(End::Exit);
         };
+        batch.counts = mine.counts;
         if thread == 0 {
             self.first.given += 1;
             if self.first.may_pass() {
+                // The host decides if a skipped batch was decoded.
+                batch.counts = InstructionCounts::default();
                 self.first.fast_forward.skip_batch(batch);
             }
         }

@@ -2,13 +2,14 @@
 
 use arrayvec::ArrayVec;
 use iced_x86::{
-    Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfo, InstructionInfoFactory,
-    MemorySize, Mnemonic, OpKind, Register, UsedMemory,
+    Decoder, DecoderOptions, EncodingKind, FlowControl, Instruction, InstructionInfo,
+    InstructionInfoFactory, MemorySize, Mnemonic, OpKind, Register, UsedMemory,
 };
-use pagewalk_stream::{Op, OpClass, flags};
+use pagewalk_stream::{InstructionClass, Op, OpClass, PrefetchHint, flags};
 
 use super::latency::latency;
 use super::operands::{Changed, clears, number, reads, writes};
+use super::repeat::{Repeat, RepeatTime};
 use super::value::{Maker, Value};
 use super::{
     Block, Branch, FLAGS, FRAME_POINTER, LiveIn, Marker, Operand, REGISTERS, ROI_BEGIN, ROI_END,
@@ -27,6 +28,8 @@ struct Draft {
     operands: Vec<Operand>,
     markers: Vec<Marker>,
     branch: Option<Branch>,
+    repeat: Option<Repeat>,
+    approximated: Vec<(InstructionClass, u16)>,
 }
 
 struct Builder {
@@ -37,12 +40,20 @@ struct Builder {
     plain: u16,
     instruction: u16,
     pc: u64,
+    /// Software prefetches are ops, and a repeated string instruction is one instruction.
+    complete: bool,
 }
 
 impl Block {
     /// Decodes `code`, which starts at `address` and holds instructions of these `sizes`, as the emulator cut it. Bytes
     /// that do not decode count as simple instructions.
     pub fn decode(address: u64, sizes: &[u8], code: &[u8]) -> Block {
+        Block::decode_as(address, sizes, code, true)
+    }
+
+    /// As [`Block::decode`]. Unless the records are `complete`, software prefetches are simple instructions, and each
+    /// iteration of a repeated string instruction is an instruction.
+    pub(super) fn decode_as(address: u64, sizes: &[u8], code: &[u8], complete: bool) -> Block {
         let mut b = Builder {
             block: Draft::default(),
             values: std::array::from_fn(|r| Value::of(Maker::Register(r as u8))),
@@ -50,6 +61,7 @@ impl Block {
             plain: 0,
             instruction: 0,
             pc: address,
+            complete,
         };
         let mut info = InstructionInfoFactory::new();
         let mut at = 0;
@@ -60,6 +72,7 @@ impl Block {
             b.plain += 1;
             let instruction = Decoder::with_ip(64, bytes, b.pc, DecoderOptions::NONE).decode();
             if !instruction.is_invalid() {
+                b.count(&instruction);
                 b.add(&instruction, &mut info);
             }
             at += usize::from(size);
@@ -125,9 +138,9 @@ impl Builder {
         self.written[usize::from(register)] = true;
     }
 
-    /// The producers of an address, at most `most` (1 or 2).
-    fn address(&mut self, memory: &UsedMemory, most: usize) -> Value {
-        let registers = [number(memory.base()), number(memory.index())];
+    /// The producers of an address with this base and index, at most `most` (1 or 2).
+    fn address(&mut self, (base, index): (Register, Register), most: usize) -> Value {
+        let registers = [number(base), number(index)];
         let combine = |b: &Builder| {
             let mut value = Value::default();
             for r in registers.into_iter().flatten() {
@@ -207,6 +220,18 @@ impl Builder {
             .collect()
     }
 
+    /// Counts an instruction that the timing model does not simulate as hardware does.
+    fn count(&mut self, i: &Instruction) {
+        let Some(class) = class(i) else {
+            return;
+        };
+        let counted = &mut self.block.approximated;
+        match counted.iter_mut().find(|(known, _)| *known == class) {
+            Some((_, n)) => *n += 1,
+            None => counted.push((class, 1)),
+        }
+    }
+
     /// Adds the ops of an instruction, and sets the producers of its results.
     fn add(&mut self, i: &Instruction, factory: &mut InstructionInfoFactory) {
         let info = factory.info(i);
@@ -219,6 +244,12 @@ impl Builder {
             | Mnemonic::Lfence
             | Mnemonic::Serialize => return self.serialise(i, info),
             _ => {}
+        }
+        if let Some(hint) = hint(i).filter(|_| self.complete) {
+            return self.prefetch(i, hint);
+        }
+        if self.complete && is_repeated(i) {
+            return self.repeat(i, info);
         }
         let memory = info.used_memory();
         let addresses: Vec<u8> = memory
@@ -258,6 +289,90 @@ impl Builder {
             let op = self.block.ops.len();
             self.block.markers.push(Marker { op, begin });
         }
+    }
+
+    /// Adds a software prefetch.
+    fn prefetch(&mut self, i: &Instruction, hint: PrefetchHint) {
+        let address = self.address((i.memory_base(), i.memory_index()), 2);
+        let op = self.emit(Op {
+            kind: OpClass::Prefetch,
+            size: hint as u8,
+            ..Op::default()
+        });
+        for (which, &maker) in address.0.iter().enumerate() {
+            self.depend(op, which as u8, maker);
+        }
+        self.block.operands.push(Operand {
+            op,
+            instruction: self.instruction,
+            store: false,
+            pieces: 1,
+            optional: true,
+        });
+    }
+
+    /// Adds a repeated string instruction: the start of its microcode, and its first accesses.
+    fn repeat(&mut self, i: &Instruction, info: &InstructionInfo) {
+        let time = RepeatTime::of(i.mnemonic());
+        let mut inputs = Value::default();
+        for used in info.used_registers() {
+            if let (true, Some(r)) = (reads(used.access()), number(used.register())) {
+                inputs.merge(&self.value(r));
+            }
+        }
+        self.reduce(&mut inputs, 2);
+        let start = self.emit(Op {
+            latency: time.start,
+            flags: flags::MICROCODE,
+            ..Op::default()
+        });
+        for (which, &maker) in inputs.0.iter().enumerate() {
+            self.depend(start, which as u8, maker);
+        }
+        let mut loaded = None;
+        for store in [false, true] {
+            let wanted = |m: &&UsedMemory| {
+                if store {
+                    writes(m.access())
+                } else {
+                    reads(m.access())
+                }
+            };
+            for m in info.used_memory().iter().filter(wanted) {
+                for op in self.access(i, m, store) {
+                    self.depend(op, 0, (Maker::Op(start), 0));
+                    if let (true, Some(data)) = (store, loaded) {
+                        self.depend(op, 1, (Maker::Op(data), 0));
+                    }
+                    loaded = loaded.or((!store).then_some(op));
+                }
+            }
+        }
+        let loads = info
+            .used_memory()
+            .iter()
+            .filter(|m| reads(m.access()))
+            .count();
+        let mut written = Vec::new();
+        for used in info.used_registers() {
+            if let (true, Some(r)) = (writes(used.access()), number(used.register())) {
+                written.push(r);
+            }
+        }
+        if i.rflags_modified() != 0 {
+            written.push(FLAGS);
+        }
+        for &r in &written {
+            self.set(r, Value::of(Maker::Op(start)));
+        }
+        self.block.repeat = Some(Repeat {
+            instruction: self.instruction,
+            start,
+            element: i.memory_size().size() as u8,
+            loads: loads as u8,
+            time,
+            written: written.into(),
+        });
     }
 
     /// An op that serialises the pipeline.
@@ -323,7 +438,7 @@ impl Builder {
             || i.mnemonic() == Mnemonic::Xchg && memory.iter().any(|m| writes(m.access()));
         let mut inputs = data;
         for m in memory.iter().filter(|m| reads(m.access())) {
-            let address = self.address(m, 2);
+            let address = self.address((m.base(), m.index()), 2);
             for op in self.access(i, m, false) {
                 for (which, &maker) in address.0.iter().enumerate() {
                     self.depend(op, which as u8, maker);
@@ -366,7 +481,7 @@ impl Builder {
             let address = if updates {
                 Value::default()
             } else {
-                self.address(m, 1)
+                self.address((m.base(), m.index()), 1)
             };
             let mut stored = if plain {
                 result.clone()
@@ -485,6 +600,8 @@ impl Builder {
             ready: ready.into(),
             branch: draft.branch,
             markers: draft.markers.into(),
+            approximated: draft.approximated.into(),
+            repeat: draft.repeat.map(Box::new),
             address,
             end,
             instructions,
@@ -501,6 +618,77 @@ fn stored_by_load(value: &Value, ops: &[Op]) -> bool {
         Maker::Register(_) => false,
     })
 }
+
+/// True for a repeated string instruction that moves through memory.
+fn is_repeated(i: &Instruction) -> bool {
+    i.is_string_instruction() && (i.has_rep_prefix() || i.has_repne_prefix())
+}
+
+/// The class of an instruction that the timing model does not simulate as hardware does.
+fn class(i: &Instruction) -> Option<InstructionClass> {
+    use Mnemonic as M;
+    Some(match i.mnemonic() {
+        M::Clflush | M::Clflushopt | M::Clwb => InstructionClass::Flush,
+        M::Movnti
+        | M::Movntdq
+        | M::Movntps
+        | M::Movntpd
+        | M::Movntq
+        | M::Movntss
+        | M::Movntsd
+        | M::Movntdqa
+        | M::Vmovntdq
+        | M::Vmovntps
+        | M::Vmovntpd
+        | M::Vmovntdqa
+        | M::Maskmovdqu
+        | M::Vmaskmovdqu
+        | M::Maskmovq => InstructionClass::NonTemporal,
+        M::Mfence | M::Lfence | M::Sfence | M::Serialize => InstructionClass::Fence,
+        M::Xsave
+        | M::Xsave64
+        | M::Xsavec
+        | M::Xsavec64
+        | M::Xsaveopt
+        | M::Xsaveopt64
+        | M::Xsaves
+        | M::Xsaves64
+        | M::Xrstor
+        | M::Xrstor64
+        | M::Xrstors
+        | M::Xrstors64
+        | M::Fxsave
+        | M::Fxsave64
+        | M::Fxrstor
+        | M::Fxrstor64 => InstructionClass::State,
+        M::Xbegin | M::Xend | M::Xabort | M::Xtest => InstructionClass::Transaction,
+        M::Pause
+        | M::Tpause
+        | M::Monitor
+        | M::Mwait
+        | M::Monitorx
+        | M::Mwaitx
+        | M::Umonitor
+        | M::Umwait => InstructionClass::Wait,
+        M::Rdtsc | M::Rdtscp | M::Rdpmc => InstructionClass::Clock,
+        _ if i.encoding() == EncodingKind::EVEX => InstructionClass::Evex,
+        _ => return None,
+    })
+}
+
+/// The hint of a software prefetch.
+fn hint(i: &Instruction) -> Option<PrefetchHint> {
+    Some(match i.mnemonic() {
+        // AMD's `prefetch` fills the first level.
+        Mnemonic::Prefetcht0 | Mnemonic::Prefetch => PrefetchHint::T0,
+        Mnemonic::Prefetcht1 => PrefetchHint::T1,
+        Mnemonic::Prefetcht2 => PrefetchHint::T2,
+        Mnemonic::Prefetchnta => PrefetchHint::Nta,
+        Mnemonic::Prefetchw | Mnemonic::Prefetchwt1 => PrefetchHint::Write,
+        _ => return None,
+    })
+}
+
 /// True if the emulator may not report accesses of this size. From 9.1 on, QEMU does not report those to the x87's and
 /// the processor's whole state.
 fn may_be_unreported(size: MemorySize) -> bool {

@@ -13,11 +13,11 @@ const LONGEST: u32 = 128;
 /// Producer of a register's value: the number of the op in the upper 48 bits, the cycles after it in the lower 16. One
 /// word, so that one load reads it as one store wrote it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Register(u64);
+pub(super) struct Register(u64);
 
 impl Register {
     #[inline(always)]
-    fn new(op: u64, extra: u32) -> Register {
+    pub(super) fn new(op: u64, extra: u32) -> Register {
         Register(op << 16 | u64::from(extra.min(0xffff)))
     }
     #[inline(always)]
@@ -38,8 +38,8 @@ impl Register {
 #[derive(Clone, Debug)]
 pub struct Registers {
     /// Number of the next op.
-    next: u64,
-    all: [Register; REGISTERS],
+    pub(super) next: u64,
+    pub(super) all: [Register; REGISTERS],
 }
 
 impl Default for Registers {
@@ -89,6 +89,21 @@ impl Block {
     /// unknown). Returns true if the execution was complete.
     #[inline]
     pub fn expand(
+        &self,
+        records: &[u64],
+        next: Option<u64>,
+        registers: &mut Registers,
+        out: &mut Vec<Op>,
+    ) -> bool {
+        if self.repeat.is_some() {
+            return self.expand_repeat(records, next, registers, out);
+        }
+        self.expand_once(records, next, registers, out)
+    }
+
+    /// As [`Block::expand`], with at most the first accesses of a repeated string instruction.
+    #[inline]
+    pub(super) fn expand_once(
         &self,
         records: &[u64],
         next: Option<u64>,

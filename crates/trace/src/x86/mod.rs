@@ -9,13 +9,14 @@ mod expand;
 mod illegal;
 mod latency;
 mod operands;
+mod repeat;
 mod value;
 
 pub use expand::Registers;
 pub use illegal::describe_illegal;
 
-use pagewalk_ring::record::INDEX_SHIFT;
-use pagewalk_stream::{End, Event, Op};
+use pagewalk_ring::record::{self, INDEX_SHIFT};
+use pagewalk_stream::{End, Event, InstructionClass, Op};
 
 /// Number of registers that carry dependences: 16 general ones, 32 vector ones, the flags, and the x87 stack as one.
 pub(crate) const REGISTERS: usize = 50;
@@ -28,6 +29,7 @@ pub(crate) const CALL_INTEGER: u8 = 6;
 pub(crate) const CALL_ADDRESS: u8 = 2;
 pub(crate) const FLAGS: u8 = 48;
 pub(crate) const X87: u8 = 49;
+const _: () = assert!(record::UNKNOWN_ADDRESS == pagewalk_stream::UNKNOWN_ADDRESS);
 /// Most instructions of an emulator's block.
 const LONGEST_BLOCK: usize = 512;
 
@@ -90,6 +92,8 @@ pub struct Block {
     branch: Option<Branch>,
     /// Markers in the block, in order.
     pub markers: Box<[Marker]>,
+    /// Instructions that the timing model does not simulate as hardware does, by class.
+    pub approximated: Box<[(InstructionClass, u16)]>,
     /// Address of the first instruction.
     pub address: u64,
     /// Address after the last instruction.
@@ -99,6 +103,8 @@ pub struct Block {
     /// Instruction of each op.
     owners: Box<[u16]>,
     operands: Box<[Operand]>,
+    /// The repeated string instruction at its end.
+    repeat: Option<Box<repeat::Repeat>>,
 }
 
 /// A part of a thread's stream.
@@ -150,8 +156,9 @@ impl Block {
         self.ops.iter().map(|o| u64::from(o.insns)).sum()
     }
     /// Decodes a block as the plugin sends it: address, number of instructions, their sizes, their bytes. `None` if it
-    /// is cut short.
-    pub fn parse(raw: &[u8]) -> Option<Block> {
+    /// is cut short. Recordings before version 6 are not `complete`: they lack the addresses of software prefetches, and
+    /// hold each iteration of a repeated string instruction.
+    pub fn parse(raw: &[u8], complete: bool) -> Option<Block> {
         let (head, rest) = raw.split_at_checked(12)?;
         let address = u64::from_le_bytes(head[..8].try_into().ok()?);
         let count = u32::from_le_bytes(head[8..].try_into().ok()?) as usize;
@@ -159,7 +166,7 @@ impl Block {
             return None;
         }
         let (sizes, bytes) = rest.split_at_checked(count)?;
-        Some(Block::decode(address, sizes, bytes))
+        Some(Block::decode_as(address, sizes, bytes, complete))
     }
     /// The `ops` of an execution with the ends between them: its markers, and changes that were met before the access
     /// of an instruction.

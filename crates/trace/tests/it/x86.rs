@@ -1,7 +1,7 @@
 //! Templates of hand-assembled sequences: ops, dependences, latencies, branches.
 
 use pagewalk_ring::record;
-use pagewalk_stream::{Op, OpClass, flags};
+use pagewalk_stream::{Op, OpClass, PrefetchHint, UNKNOWN_ADDRESS, flags};
 use pagewalk_trace::x86::{Block, Registers};
 use proptest::prelude::*;
 
@@ -52,30 +52,159 @@ fn a_chain_of_loads_depends_on_the_load_before() {
     assert_eq!(second[0].dep, [1, 0]);
 }
 
+/// Kind, address, size and latency of the ops of one execution, without the one that joins the inputs.
+fn repeated(code: &[u8], records: &[u64]) -> Vec<(OpClass, u64, u8, u8)> {
+    let b = block(&[code]);
+    let ops = expand(&b, records, None, &mut Registers::default());
+    assert_eq!(ops.iter().map(|op| op.insns).sum::<u16>(), 1);
+    ops.iter()
+        .filter(|op| op.kind != OpClass::Compute || op.latency > 0)
+        .map(|op| (op.kind, op.va, op.size, op.latency))
+        .collect()
+}
+
 #[test]
-fn a_repeated_string_instruction_moves_an_element_at_a_time() {
-    let sizes = |code: &[u8], records: &[u64]| -> Vec<(OpClass, u8)> {
-        let b = block(&[code]);
-        let ops = expand(&b, records, None, &mut Registers::default());
-        let memory = |op: &&Op| matches!(op.kind, OpClass::Load | OpClass::Store);
-        ops.iter()
-            .filter(memory)
-            .map(|op| (op.kind, op.size))
-            .collect()
+fn a_repeated_string_instruction_moves_a_line_at_a_time() {
+    use OpClass::{Compute, Load, Store};
+    // rep movsb of 200 bytes from 0x1010 to 0x2000: the first access to each line, and the last one.
+    let records = [
+        load(0, 0x1010),
+        store(0, 0x2000),
+        load(0, 0x1040),
+        store(0, 0x2040),
+        load(0, 0x1080),
+        store(0, 0x2080),
+        load(0, 0x10c0),
+        store(0, 0x20c0),
+        load(0, 0x10d7),
+        store(0, 0x20c7),
+    ];
+    let expected = [
+        (Compute, 0, 0, 35),
+        (Load, 0x1010, 48, 0),
+        (Store, 0x2000, 64, 0),
+        (Compute, 0, 0, 2),
+        (Load, 0x1040, 64, 0),
+        (Store, 0x2040, 64, 0),
+        (Compute, 0, 0, 2),
+        (Load, 0x1080, 64, 0),
+        (Store, 0x2080, 64, 0),
+        (Compute, 0, 0, 2),
+        (Load, 0x10c0, 24, 0),
+        (Store, 0x20c0, 8, 0),
+        (Compute, 0, 0, 1),
+    ];
+    assert_eq!(repeated(&[0xf3, 0xa4], &records), expected);
+    // rep stosq of one element, at the end of a page.
+    assert_eq!(
+        repeated(&[0xf3, 0x48, 0xab], &[store(0, 0x1ff8)]),
+        [
+            (Compute, 0, 0, 35),
+            (Store, 0x1ff8, 8, 0),
+            (Compute, 0, 0, 1)
+        ]
+    );
+    // std; rep stosb of 70 bytes downwards.
+    assert_eq!(
+        repeated(
+            &[0xf3, 0xaa],
+            &[store(0, 0x1045), store(0, 0x103f), store(0, 0x1000)]
+        ),
+        [
+            (Compute, 0, 0, 35),
+            (Store, 0x1040, 6, 0),
+            (Compute, 0, 0, 1),
+            (Store, 0x1000, 64, 0),
+            (Compute, 0, 0, 2)
+        ]
+    );
+    // repne scasb of 10 bytes: 5/2 cycles each.
+    assert_eq!(
+        repeated(&[0xf2, 0xae], &[load(0, 0x1000), load(0, 0x1009)]),
+        [
+            (Compute, 0, 0, 15),
+            (Load, 0x1000, 10, 0),
+            (Compute, 0, 0, 25)
+        ]
+    );
+    // repe cmpsb of 66 bytes: two streams of loads, 10/3 cycles each.
+    let records = [
+        load(0, 0x1000),
+        load(0, 0x5020),
+        load(0, 0x5040),
+        load(0, 0x1040),
+        load(0, 0x1041),
+        load(0, 0x5061),
+    ];
+    assert_eq!(
+        repeated(&[0xf3, 0xa6], &records),
+        [
+            (Compute, 0, 0, 16),
+            (Load, 0x1000, 64, 0),
+            (Load, 0x5020, 32, 0),
+            (Compute, 0, 0, 214),
+            (Load, 0x5040, 34, 0),
+            (Load, 0x1040, 2, 0),
+            (Compute, 0, 0, 7),
+        ]
+    );
+}
+
+#[test]
+fn results_of_a_repeated_string_instruction_wait_for_its_end() {
+    // rep stosb ; mov rbx, (rdi)
+    let b = block(&[&[0xf3, 0xaa]]);
+    let next = block(&[&[0x48, 0x8b, 0x1f]]);
+    let mut r = Registers::default();
+    let ops = expand(&b, &[store(0, 0x1000), store(0, 0x1040)], None, &mut r);
+    // The last step is the last op, and the store before it names the step before.
+    let [.., step, store, last] = &ops[..] else {
+        panic!("{ops:?}");
     };
-    // rep stosb, rep stosq, rep movsd.
-    let end = 0x1fff;
     assert_eq!(
-        sizes(&[0xf3, 0xaa], &[store(0, end)]),
-        [(OpClass::Store, 1)]
+        (step.kind, step.flags),
+        (OpClass::Compute, flags::MICROCODE)
     );
+    assert_eq!((store.kind, store.dep), (OpClass::Store, [1, 0]));
+    assert_eq!((last.kind, last.dep), (OpClass::Compute, [2, 0]));
+    assert_eq!(last.flags, flags::MICROCODE);
+    let after = expand(&next, &[load(0, 0x1041)], None, &mut r);
+    assert_eq!(after[0].dep, [1, 0]);
+}
+
+#[test]
+fn a_software_prefetch_is_an_op_with_its_hint_and_the_producers_of_its_address() {
+    let hints = [
+        (&[0x0f, 0x18, 0x08][..], PrefetchHint::T0),
+        (&[0x0f, 0x18, 0x10], PrefetchHint::T1),
+        (&[0x0f, 0x18, 0x18], PrefetchHint::T2),
+        (&[0x0f, 0x18, 0x00], PrefetchHint::Nta),
+        (&[0x0f, 0x0d, 0x08], PrefetchHint::Write),
+    ];
+    for (code, hint) in hints {
+        let b = block(&[MOV_RAX_FROM_RAX, code, MOV_RBX_FROM_RAX]);
+        let mut r = Registers::default();
+        let records = [load(0, 0x1000), load(1, 0x2040), load(2, 0x3000)];
+        let ops = expand(&b, &records, None, &mut r);
+        let kinds: Vec<_> = ops
+            .iter()
+            .map(|o| (o.kind, o.va, o.size, o.insns))
+            .collect();
+        let expected = [
+            (OpClass::Load, 0x1000, 8, 1),
+            (OpClass::Prefetch, 0x2040, hint as u8, 1),
+            (OpClass::Load, 0x3000, 8, 1),
+        ];
+        assert_eq!(kinds, expected);
+        assert_eq!((ops[1].dep, ops[2].dep), ([1, 0], [2, 0]));
+    }
+    // The plugin does not know every address.
+    let b = block(&[&[0x0f, 0x18, 0x08]]);
+    let records = [record::memory(0, false) | record::UNKNOWN_ADDRESS];
+    let ops = expand(&b, &records, None, &mut Registers::default());
     assert_eq!(
-        sizes(&[0xf3, 0x48, 0xab], &[store(0, 0x1ff8)]),
-        [(OpClass::Store, 8)]
-    );
-    assert_eq!(
-        sizes(&[0xf3, 0xa5], &[load(0, 0x1ffc), store(0, 0x2ffc)]),
-        [(OpClass::Load, 4), (OpClass::Store, 4)]
+        (ops[0].kind, ops[0].va),
+        (OpClass::Prefetch, UNKNOWN_ADDRESS)
     );
 }
 

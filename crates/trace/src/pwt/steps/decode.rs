@@ -1,5 +1,8 @@
+use std::cell::Cell;
+use std::rc::Rc;
+
 use pagewalk_ring::record::ADDRESS_MASK;
-use pagewalk_stream::{BATCH_OPS, End, Event, Op, ShortcutQuery};
+use pagewalk_stream::{BATCH_OPS, End, Event, InstructionCounts, Op, ShortcutQuery};
 
 use super::{BREAK, IRREGULAR, MET_WITHIN, MOVED, Model, Shape};
 use crate::pump::Stop;
@@ -15,6 +18,10 @@ pub struct StepDecoder {
     model: Model,
     /// Carry dependences across the borders of the file's blocks.
     pub registers: Registers,
+    /// Instructions of the ops given since the caller last took them.
+    pub counts: Rc<Cell<InstructionCounts>>,
+    /// Instructions of `ops`.
+    pending: InstructionCounts,
     words: Vec<u64>,
     ops: Vec<Op>,
 }
@@ -149,6 +156,8 @@ impl StepDecoder {
             };
             let before = self.ops.len();
             let block = &known.block;
+            self.pending
+                .add_block(u64::from(known.shape.instructions), &block.approximated);
             let whole = block.expand(&self.words, next, &mut self.registers, &mut self.ops);
             instructions += if whole {
                 u64::from(known.shape.instructions)
@@ -187,6 +196,9 @@ impl StepDecoder {
 
     fn flush(&mut self, give: Give<'_>) -> Result<(), Stop> {
         if !self.ops.is_empty() {
+            let mut counts = self.counts.get();
+            counts.add(&std::mem::take(&mut self.pending));
+            self.counts.set(counts);
             give(&self.ops, None)?;
             self.ops.clear();
         }

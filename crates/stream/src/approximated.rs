@@ -1,0 +1,184 @@
+//! Instructions that the timing model does not simulate as hardware does.
+
+/// A class of such instructions.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum InstructionClass {
+    /// `clflush`, `clflushopt`, `clwb`.
+    Flush,
+    /// `movnti`, `movntdq`, `movntps`, `movntdqa`, `maskmovdqu` and their like.
+    NonTemporal,
+    /// `mfence`, `lfence`, `sfence`, `serialize`.
+    Fence,
+    /// `xsave`, `xrstor`, `fxsave`, `fxrstor` and their like.
+    State,
+    /// `xbegin`, `xend`, `xabort`, `xtest`.
+    Transaction,
+    /// `pause`, `tpause`, `monitor`, `mwait`, `umonitor`, `umwait`.
+    Wait,
+    /// `rdtsc`, `rdtscp`, `rdpmc`.
+    Clock,
+    /// Instructions of AVX-512 and other EVEX encodings.
+    Evex,
+}
+
+/// Description of a class.
+#[derive(Clone, Copy, Debug)]
+pub struct Approximation {
+    /// The class.
+    pub class: InstructionClass,
+    /// Its name in results.
+    pub name: &'static str,
+    /// Its instructions.
+    pub instructions: &'static str,
+    /// The simulation of such an instruction.
+    pub simulated: &'static str,
+    /// The effect on results.
+    pub effect: &'static str,
+    /// Any number of them changes memory traffic.
+    pub traffic: bool,
+}
+
+/// All classes, in the order of [`InstructionClass`].
+pub const APPROXIMATIONS: [Approximation; 8] = [
+    Approximation {
+        class: InstructionClass::Flush,
+        name: "flush",
+        instructions: "`clflush`, `clflushopt`, `clwb`",
+        simulated: "a plain instruction: the line stays in the caches",
+        effect: "cycles, cache misses and DRAM traffic are too small",
+        traffic: true,
+    },
+    Approximation {
+        class: InstructionClass::NonTemporal,
+        name: "non_temporal",
+        instructions: "`movnti`, `movntdq`, `movntps`, `movntpd`, `movntdqa`, `maskmovdqu`, …",
+        simulated: "an ordinary load or store: the line is read and kept in the caches",
+        effect: "cycles, DRAM reads and evictions are too large",
+        traffic: true,
+    },
+    Approximation {
+        class: InstructionClass::Fence,
+        name: "fence",
+        instructions: "`mfence`, `lfence`, `sfence`, `serialize`",
+        simulated: "a drained window for `mfence`, `lfence` and `serialize`; a plain instruction for `sfence`",
+        effect: "cycles are too large for `lfence`, and too small for `sfence`",
+        traffic: false,
+    },
+    Approximation {
+        class: InstructionClass::State,
+        name: "state",
+        instructions: "`xsave`, `xrstor`, `fxsave`, `fxrstor` and variants",
+        simulated: "one or two accesses to a line",
+        effect: "cycles and cache accesses are too small",
+        traffic: false,
+    },
+    Approximation {
+        class: InstructionClass::Transaction,
+        name: "transaction",
+        instructions: "`xbegin`, `xend`, `xabort`, `xtest`",
+        simulated: "a transaction that always aborts, as under QEMU",
+        effect: "instructions and cycles are those of the fallback path",
+        traffic: false,
+    },
+    Approximation {
+        class: InstructionClass::Wait,
+        name: "wait",
+        instructions: "`pause`, `tpause`, `monitor`, `mwait`, `umonitor`, `umwait`",
+        simulated: "a plain instruction of one cycle",
+        effect: "waiting loops execute too many instructions, and IPC is too large",
+        traffic: false,
+    },
+    Approximation {
+        class: InstructionClass::Clock,
+        name: "clock",
+        instructions: "`rdtsc`, `rdtscp`, `rdpmc`",
+        simulated: "a plain instruction that reads the emulator's time",
+        effect: "times that the program measures are not those of the machine",
+        traffic: false,
+    },
+    Approximation {
+        class: InstructionClass::Evex,
+        name: "evex",
+        instructions: "AVX-512 and other EVEX encodings",
+        simulated: "not at all: QEMU up to 10.0 has no such instruction, and the program gets SIGILL",
+        effect: "the run ends there",
+        traffic: false,
+    },
+];
+
+/// Instructions of a program, and those of each class among them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct InstructionCounts {
+    /// All instructions that the source has decoded.
+    pub instructions: u64,
+    /// Instructions of each class.
+    pub classes: [u64; APPROXIMATIONS.len()],
+}
+
+impl InstructionCounts {
+    /// Adds an execution of a block of `instructions`, with these classes among them.
+    #[inline(always)]
+    pub fn add_block(&mut self, instructions: u64, classes: &[(InstructionClass, u16)]) {
+        self.instructions += instructions;
+        for &(class, n) in classes {
+            self.classes[class as usize] += u64::from(n);
+        }
+    }
+
+    /// Adds other counts.
+    pub fn add(&mut self, other: &InstructionCounts) {
+        self.instructions += other.instructions;
+        for (own, other) in self.classes.iter_mut().zip(other.classes) {
+            *own += other;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Write as _;
+
+    use super::APPROXIMATIONS;
+
+    /// Page with the table of classes, from this crate.
+    const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/limits.md");
+    const BEGIN: &str = "<!-- Made from crates/stream/src/approximated.rs: its test writes it anew if PAGEWALK_WRITE=1 is set. -->\n";
+    const END: &str = "<!-- End of the table. -->\n";
+
+    #[test]
+    fn descriptions_are_in_the_order_of_the_classes() {
+        for (n, one) in APPROXIMATIONS.iter().enumerate() {
+            assert_eq!(one.class as usize, n);
+        }
+    }
+
+    #[test]
+    fn the_page_of_limits_has_the_table_of_all_classes() {
+        let mut table = String::from(
+            "\n| name | instructions | simulated as | effect | warning from |\n|---|---|---|---|---|\n",
+        );
+        for one in &APPROXIMATIONS {
+            let from = if one.traffic {
+                "the first"
+            } else {
+                "1 % of instructions"
+            };
+            writeln!(
+                table,
+                "| `{}` | {} | {} | {} | {from} |",
+                one.name, one.instructions, one.simulated, one.effect
+            )
+            .expect("a text takes all");
+        }
+        table.push('\n');
+        let page = std::fs::read_to_string(PAGE).expect("the page is there");
+        let (before, rest) = page.split_once(BEGIN).expect("the table begins");
+        let (found, after) = rest.split_once(END).expect("the table ends");
+        if std::env::var_os("PAGEWALK_WRITE").is_some() {
+            std::fs::write(PAGE, [before, BEGIN, &table, END, after].concat()).expect("written");
+        } else {
+            assert_eq!(found, table, "set PAGEWALK_WRITE=1 to write docs/limits.md");
+        }
+    }
+}

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use pagewalk_ring::Producer;
 use pagewalk_ring::record::{self, query};
 
-use crate::{api, exec, guest, late, process, touches};
+use crate::{alignment, api, exec, guest, late, process, touches};
 
 /// End of the heap after the last brk; 0: not known yet. Changed under the process's lock only, and inherited by a
 /// child.
@@ -88,6 +88,7 @@ pub unsafe extern "C" fn enter(
     // SAFETY: as above.
     unsafe { p.push(record::word(record::ENTER, number as u64 & 0xffff_ffff)) };
     p.publish();
+    alignment::enter(number, &call.arguments);
     match sort(number, &call.arguments) {
         Sort::Memory => {
             process::lock();
@@ -111,6 +112,7 @@ pub unsafe extern "C" fn enter(
 /// Callback after a system call.
 pub unsafe extern "C" fn leave(_id: api::Id, vcpu: c_uint, number: i64, result: i64) {
     let vcpu = vcpu as usize;
+    alignment::leave();
     // SAFETY: QEMU calls this on the thread of the virtual CPU.
     let (p, call) = unsafe { (process::producer(vcpu), process::call(vcpu)) };
     // SAFETY: as above.

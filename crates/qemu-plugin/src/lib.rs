@@ -9,6 +9,7 @@ mod api;
 mod calls;
 mod count;
 mod exec;
+mod files;
 mod guest;
 mod late;
 mod maps;

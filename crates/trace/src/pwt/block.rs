@@ -31,8 +31,8 @@ pub const TRAILER_MAGIC: &[u8; 8] = b"PWTEND\r\n";
 /// Last bytes of a recording that an interrupt has stopped. Older readers take such a file for one that was cut off.
 pub const STOPPED_MAGIC: &[u8; 8] = b"PWTSTOP\n";
 /// Version that is written. Version 2 added steps, version 3 the kernel's reads and writes, version 4 the ends of
-/// batches, and version 5 touch summaries.
-pub const VERSION: u32 = 5;
+/// batches, version 5 touch summaries, and version 6 memory calls as Linux serves them.
+pub const VERSION: u32 = 6;
 /// Bytes of a block's header.
 pub const HEADER_BYTES: usize = 64;
 /// Bytes of the trailer.

@@ -1,8 +1,10 @@
 //! Events of system calls that change an address space.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
-use pagewalk_stream::{Advice, Backing, Event};
+use pagewalk_ring::record::call_arguments;
+use pagewalk_stream::{Advice, Event, MemoryObject, Source};
 use pagewalk_units::VirtAddr;
 
 /// State of an address space that its system calls depend on.
@@ -26,12 +28,10 @@ impl Space {
         let at = VirtAddr(a[0] & !4095);
         let made = VirtAddr(result as u64 & !4095);
         match number {
-            libc::SYS_mmap => Event::Map {
-                at: made,
-                bytes: pages(a[1]),
-                writable: a[2] & libc::PROT_WRITE as u64 != 0,
-                backing: backing(a[3]),
-            },
+            libc::SYS_mmap => {
+                let writable = a[2] & libc::PROT_WRITE as u64 != 0;
+                mapped(made.0, pages(a[1]), writable, source(a))
+            }
             libc::SYS_munmap => Event::Unmap {
                 at,
                 bytes: pages(a[1]),
@@ -41,12 +41,7 @@ impl Space {
                 bytes: pages(a[1]),
                 writable: a[2] & libc::PROT_WRITE as u64 != 0,
             },
-            libc::SYS_mremap if a[1] == 0 => Event::Map {
-                at: made,
-                bytes: pages(a[2]),
-                writable: true,
-                backing: Backing::Shared,
-            },
+            libc::SYS_mremap if a[1] == 0 => mapped(made.0, pages(a[2]), true, shared(None)),
             libc::SYS_mremap => Event::Remap {
                 from: at,
                 old_bytes: pages(a[1]),
@@ -57,7 +52,13 @@ impl Space {
                 let advice = match a[2] as libc::c_int {
                     libc::MADV_HUGEPAGE => Advice::HugePage,
                     libc::MADV_NOHUGEPAGE => Advice::NoHugePage,
-                    libc::MADV_DONTNEED | libc::MADV_FREE => Advice::DontNeed,
+                    libc::MADV_DONTNEED => Advice::DontNeed,
+                    libc::MADV_FREE => Advice::Free,
+                    libc::MADV_COLLAPSE => Advice::Collapse,
+                    libc::MADV_REMOVE => Advice::Remove,
+                    libc::MADV_DONTFORK => Advice::DontFork,
+                    libc::MADV_WIPEONFORK => Advice::WipeOnFork,
+                    libc::MADV_DOFORK | libc::MADV_KEEPONFORK => Advice::KeepOnFork,
                     _ => return Event::NOTHING,
                 };
                 Event::Advise {
@@ -66,17 +67,32 @@ impl Space {
                     advice,
                 }
             }
-            // The plugin adds the old end of the heap, because the calls of several threads are not read in order.
-            libc::SYS_brk => heap(a[1], result as u64),
-            libc::SYS_shmat => {
-                let bytes = pages(a[5]);
-                self.attached.insert(made.0, bytes);
-                Event::Map {
-                    at: made,
-                    bytes,
-                    writable: a[2] & libc::SHM_RDONLY as u64 == 0,
-                    backing: Backing::Shared,
+            libc::SYS_prctl => Event::DisableHugePages {
+                disabled: a[1] != 0,
+            },
+            libc::SYS_fallocate if a[call_arguments::KEY] != 0 => {
+                // Whole pages are freed, and parts of pages are zeroed.
+                let (from, end) = (a[2].div_ceil(4096), a[2].saturating_add(a[3]) >> 12);
+                Event::PunchHole {
+                    key: a[call_arguments::KEY],
+                    page: from,
+                    pages: end.saturating_sub(from),
                 }
+            }
+            libc::SYS_ftruncate | libc::SYS_truncate if a[call_arguments::KEY] != 0 => {
+                Event::Truncate {
+                    key: a[call_arguments::KEY],
+                    pages: a[1].div_ceil(4096),
+                }
+            }
+            // The plugin adds the old end of the heap, because the calls of several threads are not read in order.
+            libc::SYS_brk => heap(a[call_arguments::BREAK], result as u64),
+            libc::SYS_shmat => {
+                let bytes = pages(a[call_arguments::SEGMENT]);
+                self.attached.insert(made.0, bytes);
+                let writable = a[2] & libc::SHM_RDONLY as u64 == 0;
+                let key = 1 << 63 | a[0] & 0xffff_ffff;
+                mapped(made.0, bytes, writable, shared(Some(key)))
             }
             libc::SYS_shmdt => match self.attached.remove(&at.0) {
                 Some(bytes) => Event::Unmap { at, bytes },
@@ -87,16 +103,71 @@ impl Space {
     }
 }
 
+/// A memory call that is not modelled.
+pub(crate) struct NotModelled {
+    pub number: i64,
+    pub result: i64,
+    pub arguments: [u64; 6],
+}
+
+impl NotModelled {
+    /// Name of the call, number of its arguments, and the one that says what it does, if there is one.
+    fn describe(&self) -> (&'static str, usize, Option<u64>) {
+        let a = &self.arguments;
+        match self.number {
+            libc::SYS_madvise => ("madvise", 3, Some(a[2])),
+            libc::SYS_mmap => ("mmap with MAP_HUGETLB", 6, None),
+            libc::SYS_shmget => ("shmget with SHM_HUGETLB", 3, None),
+            libc::SYS_memfd_create => ("memfd_create with MFD_HUGETLB", 2, None),
+            libc::SYS_prctl => ("prctl", 5, Some(a[0])),
+            libc::SYS_fallocate => ("fallocate", 4, Some(a[1])),
+            libc::SYS_remap_file_pages => ("remap_file_pages", 5, None),
+            libc::SYS_pkey_mprotect => ("pkey_mprotect", 4, None),
+            libc::SYS_userfaultfd => ("userfaultfd", 1, None),
+            libc::SYS_process_madvise => ("process_madvise", 5, Some(a[3])),
+            libc::SYS_mbind => ("mbind", 6, None),
+            libc::SYS_set_mempolicy => ("set_mempolicy", 3, None),
+            libc::SYS_migrate_pages => ("migrate_pages", 4, None),
+            libc::SYS_move_pages => ("move_pages", 6, None),
+            _ => ("a memory call", 6, None),
+        }
+    }
+
+    /// Calls of one kind are named once.
+    pub fn kind(&self) -> (i64, Option<u64>) {
+        (self.number, self.describe().2)
+    }
+}
+
+impl fmt::Display for NotModelled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (name, count, _) = self.describe();
+        let arguments = self.arguments[..count].iter().map(|a| format!("{a:#x}"));
+        let arguments: Vec<String> = arguments.collect();
+        let (number, arguments) = (self.number, arguments.join(", "));
+        write!(f, "{name} (system call {number}) with {arguments}")?;
+        if (-4095..0).contains(&self.result) {
+            let error = std::io::Error::from_raw_os_error(-self.result as i32);
+            write!(f, ", which QEMU fails with \"{error}\",")?;
+        }
+        Ok(())
+    }
+}
+
+/// The old mapping of a `mremap` with `MREMAP_DONTUNMAP`, which stays without its pages.
+pub(crate) fn left_behind(number: i64, result: i64, a: &[u64; 6]) -> Option<Event> {
+    let stays = number == libc::SYS_mremap
+        && a[3] & libc::MREMAP_DONTUNMAP as u64 != 0
+        && !(-4095..0).contains(&result);
+    let zeros = Source::Zeros { stack: false };
+    stays.then(|| mapped(a[0] & !4095, pages(a[1]), true, zeros))
+}
+
 /// The heap's end moves from `before` (0: unknown) to `end`.
 fn heap(before: u64, end: u64) -> Event {
     let (known, before, end) = (before != 0, pages(before), pages(end));
     if known && end > before {
-        Event::Map {
-            at: VirtAddr(before),
-            bytes: end - before,
-            writable: true,
-            backing: Backing::Anonymous,
-        }
+        mapped(before, end - before, true, Source::Zeros { stack: false })
     } else if known && end < before {
         Event::Unmap {
             at: VirtAddr(end),
@@ -107,15 +178,142 @@ fn heap(before: u64, end: u64) -> Event {
     }
 }
 
-fn backing(mmap_flags: u64) -> Backing {
-    let has = |f: libc::c_int| mmap_flags & f as u64 != 0;
+/// The event of a new mapping.
+pub(crate) fn mapped(at: u64, bytes: u64, writable: bool, source: Source) -> Event {
+    Event::Mmap {
+        at: VirtAddr(at),
+        bytes,
+        writable,
+        source,
+    }
+}
+
+/// Shared memory from its first page on.
+fn shared(key: Option<u64>) -> Source {
+    Source::Object {
+        object: MemoryObject {
+            key,
+            file: false,
+            page: 0,
+            pages: u64::MAX,
+        },
+        private: false,
+    }
+}
+
+/// Memory behind a mapping with these arguments of `mmap`, in which the plugin has replaced hint and descriptor.
+fn source(a: &[u64; 6]) -> Source {
+    let has = |f: libc::c_int| a[3] & f as u64 != 0;
+    let key = a[call_arguments::KEY];
+    if key != 0 && !has(libc::MAP_ANONYMOUS) {
+        let file = a[call_arguments::PAGES];
+        return Source::Object {
+            object: MemoryObject {
+                key: Some(key),
+                file: file & 1 != 0,
+                page: a[5] >> 12,
+                pages: file >> 1,
+            },
+            private: !has(libc::MAP_SHARED),
+        };
+    }
     if has(libc::MAP_SHARED) {
-        Backing::Shared
-    } else if !has(libc::MAP_ANONYMOUS) {
-        Backing::File
-    } else if has(libc::MAP_STACK) || has(libc::MAP_GROWSDOWN) {
-        Backing::Stack
-    } else {
-        Backing::Anonymous
+        return shared(None);
+    }
+    Source::Zeros {
+        stack: has(libc::MAP_STACK) || has(libc::MAP_GROWSDOWN),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pagewalk_stream::{Advice, Event, MemoryObject, Source};
+    use pagewalk_units::VirtAddr;
+
+    use super::{NotModelled, Space, left_behind, mapped};
+
+    fn event(number: i64, result: i64, arguments: [u64; 6]) -> Event {
+        Space::default().event(number, result, &arguments)
+    }
+
+    #[test]
+    fn a_mapping_names_the_file_and_its_part() {
+        let (private, shared) = (libc::MAP_PRIVATE as u64, libc::MAP_SHARED as u64);
+        // The plugin has put the key and twice the pages in place of hint and descriptor.
+        let file =
+            |flags, pages| event(libc::SYS_mmap, 1 << 30, [77, 8191, 3, flags, pages, 12288]);
+        let object = |file, private| Source::Object {
+            object: MemoryObject {
+                key: Some(77),
+                file,
+                page: 3,
+                pages: 40,
+            },
+            private,
+        };
+        assert_eq!(
+            file(private, 81),
+            mapped(1 << 30, 8192, true, object(true, true))
+        );
+        assert_eq!(
+            file(shared, 80),
+            mapped(1 << 30, 8192, true, object(false, false))
+        );
+        let anonymous = private | libc::MAP_ANONYMOUS as u64;
+        let zeros = Source::Zeros { stack: false };
+        assert_eq!(file(anonymous, 0), mapped(1 << 30, 8192, true, zeros));
+        // A failed call maps nothing.
+        assert_eq!(
+            event(libc::SYS_mmap, -12, [0, 4096, 3, private, 0, 0]),
+            Event::NOTHING
+        );
+    }
+
+    #[test]
+    fn calls_that_take_pages_away_become_events() {
+        let advice = |number| event(libc::SYS_madvise, 0, [4096, 100, number, 0, 0, 0]);
+        for (number, advice_of) in [
+            (8, Advice::Free),
+            (9, Advice::Remove),
+            (10, Advice::DontFork),
+            (11, Advice::KeepOnFork),
+            (18, Advice::WipeOnFork),
+            (19, Advice::KeepOnFork),
+            (25, Advice::Collapse),
+        ] {
+            let expected = Event::Advise {
+                at: VirtAddr(4096),
+                bytes: 4096,
+                advice: advice_of,
+            };
+            assert_eq!(advice(number), expected, "{number}");
+        }
+        // Only whole pages are freed.
+        let hole = event(libc::SYS_fallocate, 0, [7, 3, 4095, 8194, 0, 0]);
+        let (key, page, pages) = (7, 1, 2);
+        assert_eq!(hole, Event::PunchHole { key, page, pages });
+        let shorter = event(libc::SYS_ftruncate, 0, [7, 4097, 0, 0, 0, 0]);
+        assert_eq!(shorter, Event::Truncate { key, pages });
+        let device = event(libc::SYS_ftruncate, 0, [0, 4097, 0, 0, 0, 0]);
+        assert_eq!(device, Event::NOTHING);
+        let flags = (libc::MREMAP_MAYMOVE | libc::MREMAP_DONTUNMAP) as u64;
+        let zeros = Source::Zeros { stack: false };
+        let moved =
+            |flags| left_behind(libc::SYS_mremap, 1 << 30, &[8192, 4096, 4096, flags, 0, 0]);
+        assert_eq!(moved(flags), Some(mapped(8192, 4096, true, zeros)));
+        assert_eq!(moved(libc::MREMAP_MAYMOVE as u64), None);
+    }
+
+    #[test]
+    fn a_call_that_is_not_modelled_is_named_with_its_own_arguments() {
+        let call = |number, result| NotModelled {
+            number,
+            result,
+            arguments: [4096, 8192, 12, 1, 2, 3],
+        };
+        let text = "madvise (system call 28) with 0x1000, 0x2000, 0xc";
+        assert_eq!(call(libc::SYS_madvise, 0).to_string(), text);
+        let text = call(libc::SYS_set_mempolicy, -38).to_string();
+        assert!(text.contains("(system call 238) with 0x1000, 0x2000, 0xc, which QEMU fails"));
     }
 }

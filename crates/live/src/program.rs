@@ -1,5 +1,6 @@
 //! A running program, with all its processes and threads.
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -51,6 +52,8 @@ pub struct Live {
     looked: Option<(Instant, usize)>,
     /// Error of a poll: the kernel did not say whether a process lives.
     unknown: Option<std::io::Error>,
+    /// Kinds of memory calls that are not modelled, named so far.
+    pub(crate) named: BTreeSet<(i64, Option<u64>)>,
 }
 
 impl Live {
@@ -77,6 +80,7 @@ impl Live {
             status: None,
             looked: None,
             unknown: None,
+            named: BTreeSet::new(),
         })
     }
 

@@ -4,11 +4,13 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use pagewalk_ring::record::{self, map_bits, query};
 use pagewalk_stream::{
-    Backing, Cause, End, Error, Event, ProcessId, ShortcutQuery, ThreadId, Unseen, Why,
+    Cause, End, Error, Event, MemoryObject, PopulateAs, ProcessId, ShortcutQuery, Source, ThreadId,
+    Unseen, Why,
 };
 use pagewalk_trace::x86::Piece;
 use pagewalk_units::VirtAddr;
 
+use crate::calls;
 use crate::death::shell_status;
 use crate::program::Live;
 use crate::sink::{Execution, Sink};
@@ -298,6 +300,7 @@ impl Live {
             record::MAPPED => record::MAPPED_WORDS,
             record::QUERY => record::QUERY_WORDS,
             record::TOUCH => record::TOUCH_WORDS,
+            record::UNMODELLED => record::UNMODELLED_WORDS,
             record::EXEC_UNTRACED => record::UNTRACED_WORDS,
             _ => 0,
         };
@@ -334,43 +337,78 @@ impl Live {
                     .space
                     .event(payload as i64, result as i64, arguments);
                 say(event, base.wrapping_add(ticket));
+                if let Some(event) = calls::left_behind(payload as i64, result as i64, arguments) {
+                    say(event, 0);
+                }
             }
-            record::TOUCH => say(
-                Event::KernelTouch {
-                    at: VirtAddr(body8[0]),
-                    bytes: payload & !record::STORE,
-                    writes: payload & record::STORE != 0,
-                },
-                0,
-            ),
+            record::TOUCH => {
+                let at = VirtAddr(body8[0]);
+                let bytes = payload & (record::BY_AREA - 1);
+                let has = |bit| payload & bit != 0;
+                let event = if has(record::POPULATE) {
+                    let populate = if has(record::BY_AREA) {
+                        PopulateAs::Area
+                    } else if has(record::STORE) {
+                        PopulateAs::Write
+                    } else {
+                        PopulateAs::Read
+                    };
+                    Event::KernelPopulate {
+                        at,
+                        bytes,
+                        populate,
+                    }
+                } else {
+                    Event::KernelTouch {
+                        at,
+                        bytes,
+                        writes: has(record::STORE),
+                    }
+                };
+                say(event, 0);
+            }
+            record::UNMODELLED => {
+                let [result, ref a @ .., _, _] = body8;
+                let call = calls::NotModelled {
+                    number: payload as i64,
+                    result: result as i64,
+                    arguments: *a,
+                };
+                if self.named.insert(call.kind()) {
+                    let program = call.to_string();
+                    let why = Why::NotModelled;
+                    say(Event::Unseen(Box::new(Unseen { program, why })), 0);
+                }
+            }
             record::MEET => t.queue.push_back(Piece::End(End::Meet {
                 ticket: base.wrapping_add(payload),
             })),
             record::MAPPED => {
-                let [from, to, bits, ..] = body8;
+                let [from, to, bits, key, offset, ..] = body8;
                 if from >= to || (from | to) & 4095 != 0 {
                     return Err(Error::refused(
                         "the ring is corrupt: a mapping without pages",
                     ));
                 }
                 let has = |b| bits & b != 0;
-                say(
-                    Event::Map {
-                        at: VirtAddr(from),
-                        bytes: to - from,
-                        writable: has(map_bits::WRITE),
-                        backing: if has(map_bits::SHARED) {
-                            Backing::Shared
-                        } else if has(map_bits::FILE) {
-                            Backing::File
-                        } else if has(map_bits::STACK) {
-                            Backing::Stack
-                        } else {
-                            Backing::Anonymous
+                let source = if has(map_bits::SHARED) || has(map_bits::FILE) {
+                    Source::Object {
+                        object: MemoryObject {
+                            key: (key != 0).then_some(key),
+                            file: has(map_bits::FILE),
+                            page: offset >> 12,
+                            // The loader maps no page after the file's end.
+                            pages: u64::MAX,
                         },
-                    },
-                    0,
-                );
+                        private: !has(map_bits::SHARED),
+                    }
+                } else {
+                    Source::Zeros {
+                        stack: has(map_bits::STACK),
+                    }
+                };
+                let writable = has(map_bits::WRITE);
+                say(calls::mapped(from, to - from, writable, source), 0);
             }
             record::SPAWN => {
                 let ring = process.reader(payload as usize)?;

@@ -1,13 +1,15 @@
 //! Changes of an address space: mmap, munmap, mremap, mprotect, madvise.
 
+use std::ops::Range;
+
 use pagewalk_tables::{Flags, Refusal};
-use pagewalk_units::{Advice, Backing, Page, PageSize, VirtAddr};
+use pagewalk_units::{Advice, Backing, Page, PageSize, Source, VirtAddr};
 
 use crate::kernel::Kernel;
 use crate::memory::order;
 use crate::region::RegionKind;
 use crate::space::Space;
-use crate::vma::Vma;
+use crate::vma::{Faults, ObjectPage, OnFork, Vma};
 use crate::{Effects, Os, OsError, Pid};
 
 impl Os {
@@ -34,6 +36,46 @@ impl Os {
             backing,
             huge: None,
             object,
+            faults: Faults::Plain,
+            on_fork: OnFork::Keep,
+            inferred: false,
+        });
+        Ok(())
+    }
+
+    /// As [`Os::map`], for a mapping with Linux's page faults.
+    pub fn mmap(
+        &mut self,
+        pid: Pid,
+        at: VirtAddr,
+        bytes: u64,
+        writable: bool,
+        source: Source,
+        fx: &mut Effects,
+    ) -> Result<(), OsError> {
+        let (from, to) = self.range(at, bytes)?;
+        self.vacate(pid, from, to, fx)?;
+        let (backing, object) = match source {
+            Source::Zeros { stack: false } => (Backing::Anonymous, None),
+            Source::Zeros { stack: true } => (Backing::Stack, None),
+            Source::Object { object, private } => {
+                let backing = if private {
+                    Backing::File
+                } else {
+                    Backing::Shared
+                };
+                (backing, Some(self.objects.open(&object)))
+            }
+        };
+        self.space_mut(pid)?.vmas.insert(Vma {
+            start: from,
+            end: to,
+            writable,
+            backing,
+            huge: None,
+            object,
+            faults: Faults::Linux { copies: false },
+            on_fork: OnFork::Keep,
             inferred: false,
         });
         Ok(())
@@ -175,10 +217,7 @@ impl Os {
                 let Some(t) = space.table.translate(p.base) else {
                     continue;
                 };
-                let shared = space
-                    .vmas
-                    .find(p.base.0)
-                    .is_some_and(|v| v.object.is_some());
+                let shared = space.vmas.find(p.base.0).is_some_and(|v| v.is_shared());
                 let frame = t.frame;
                 let flags = if !writable {
                     t.flags.without(Flags::WRITABLE)
@@ -213,14 +252,170 @@ impl Os {
         let Some((from, to)) = self.called_on(at, bytes, fx)? else {
             return Ok(());
         };
-        let huge = match advice {
+        let change: &dyn Fn(&mut Vma) = match advice {
             Advice::DontNeed => return self.zap(pid, from, to, fx),
-            Advice::HugePage => true,
-            Advice::NoHugePage => false,
+            Advice::Free => return self.lazily_free(pid, from, to, fx),
+            Advice::Collapse => return self.collapse_range(pid, from, to, fx),
+            Advice::Remove => return self.remove_behind(pid, from, to, fx),
+            Advice::HugePage => &|v| v.huge = Some(true),
+            Advice::NoHugePage => &|v| v.huge = Some(false),
+            Advice::DontFork => &|v| v.on_fork = OnFork::Drop,
+            Advice::WipeOnFork => &|v| v.on_fork = OnFork::Wipe,
+            Advice::KeepOnFork => &|v| v.on_fork = OnFork::Keep,
         };
-        let space = self.space_mut(pid)?;
-        space.vmas.update(from, to, |v| v.huge = Some(huge));
+        self.space_mut(pid)?.vmas.update(from, to, change);
         Ok(())
+    }
+
+    /// `prctl(PR_SET_THP_DISABLE)`: from now on, the process and its children get no huge page, or may get them again.
+    /// Pages that exist stay.
+    pub fn disable_huge_pages(
+        &mut self,
+        pid: Pid,
+        disabled: bool,
+        fx: &mut Effects,
+    ) -> Result<(), OsError> {
+        fx.cycles += self.kernel.prices.syscall;
+        self.space_mut(pid)?.no_huge = disabled;
+        Ok(())
+    }
+
+    /// MADV_FREE: notes the pages of the range, which are freed when memory is short. Huge pages that the range covers
+    /// in part are split, as Linux does (`madvise_free_huge_pmd`).
+    fn lazily_free(
+        &mut self,
+        pid: Pid,
+        from: u64,
+        to: u64,
+        fx: &mut Effects,
+    ) -> Result<(), OsError> {
+        self.with_reclaim(pid, fx, |os, fx| match &mut os.spaces[pid as usize] {
+            Some(space) => {
+                space.split_at(&mut os.kernel, from, fx)?;
+                space.split_at(&mut os.kernel, to, fx)
+            }
+            None => Ok(()),
+        })?;
+        let noted = &mut self.space_mut(pid)?.lazily_free;
+        if noted.last() != Some(&(from, to)) {
+            noted.push((from, to));
+        }
+        Ok(())
+    }
+
+    /// Frees the pages of all ranges of MADV_FREE. Returns true if there were any.
+    pub(crate) fn free_lazily(&mut self, fx: &mut Effects) -> bool {
+        let free = self.kernel.memory().free_frames();
+        for space in self.spaces.iter_mut().flatten() {
+            for (from, to) in std::mem::take(&mut space.lazily_free) {
+                let private = |at| space.vmas.find(at).is_some_and(|v| v.object.is_none());
+                if private(from) && private(to - 1) {
+                    // A huge page that straddles a border, and cannot be split now, stays.
+                    let _ = space.zap(&mut self.kernel, from, to, fx);
+                }
+            }
+        }
+        self.kernel.memory().free_frames() > free
+    }
+
+    /// MADV_REMOVE: frees the pages of the objects behind the range, for all processes.
+    fn remove_behind(
+        &mut self,
+        pid: Pid,
+        from: u64,
+        to: u64,
+        fx: &mut Effects,
+    ) -> Result<(), OsError> {
+        let areas = self.space(pid)?.vmas.iter();
+        let inside: Vec<(ObjectPage, u64)> = areas
+            .filter(|v| v.is_shared() && v.start < to && from < v.end)
+            .filter_map(|v| {
+                let first = v.start.max(from);
+                Some((v.object_page(first)?, (v.end.min(to) - first) >> 12))
+            })
+            .collect();
+        for (first, pages) in inside {
+            let range = first.index..first.index + pages;
+            self.remove_pages(first.object, range, false, fx)?;
+        }
+        Ok(())
+    }
+
+    /// `fallocate(FALLOC_FL_PUNCH_HOLE)`: frees pages of the object with this key, for all processes.
+    pub fn punch_hole(
+        &mut self,
+        key: u64,
+        pages: Range<u64>,
+        fx: &mut Effects,
+    ) -> Result<(), OsError> {
+        fx.cycles += self.kernel.prices.syscall;
+        match self.objects.named(key) {
+            Some(object) => self.remove_pages(object, pages, false, fx),
+            None => Ok(()),
+        }
+    }
+
+    /// `ftruncate`: the object with this key has `pages` pages from now on. Those after them are freed, and private
+    /// copies of them, too (`unmap_mapping_range` of Linux mm/memory.c with `even_cows`).
+    pub fn truncate(&mut self, key: u64, pages: u64, fx: &mut Effects) -> Result<(), OsError> {
+        fx.cycles += self.kernel.prices.syscall;
+        let Some(object) = self.objects.named(key) else {
+            return Ok(());
+        };
+        self.objects.resize(object, pages);
+        self.remove_pages(object, pages..u64::MAX, true, fx)
+    }
+
+    fn remove_pages(
+        &mut self,
+        object: u64,
+        pages: Range<u64>,
+        copies: bool,
+        fx: &mut Effects,
+    ) -> Result<(), OsError> {
+        for index in 0..self.spaces.len() {
+            let Some(space) = &self.spaces[index] else {
+                continue;
+            };
+            let mut gone = Vec::new();
+            for area in space.vmas.iter() {
+                let Some(first) = area.object_page(area.start).filter(|p| p.object == object)
+                else {
+                    continue;
+                };
+                let length = (area.end - area.start) >> 12;
+                let at =
+                    |page: u64| area.start + (page.saturating_sub(first.index).min(length) << 12);
+                let (from, to) = (at(pages.start), at(pages.end));
+                if from == to {
+                    continue;
+                }
+                if copies || area.faults != (Faults::Linux { copies: true }) {
+                    gone.push((from, to));
+                    continue;
+                }
+                let own = |at: &u64| {
+                    let mapped = space.table.translate(VirtAddr(*at)).map(|t| t.frame);
+                    let page = area.object_page(*at).and_then(|p| self.objects.frame(p));
+                    mapped.is_some() && mapped == page
+                };
+                gone.extend(
+                    (from..to)
+                        .step_by(4096)
+                        .filter(own)
+                        .map(|at| (at, at + 4096)),
+                );
+            }
+            for (from, to) in gone {
+                if let Some(space) = &mut self.spaces[index] {
+                    let zapped = space.zap(&mut self.kernel, from, to, fx);
+                    zapped.map_err(|refusal| self.stuck(refusal))?;
+                }
+            }
+        }
+        self.objects.remove(object, pages, &mut self.kernel);
+        self.back(fx)?;
+        self.shadow()
     }
 }
 

@@ -1,14 +1,14 @@
 //! Page faults: one path for all designs.
 
 use pagewalk_tables::{Flags, Purpose, Refusal};
-use pagewalk_units::{Access, Backing, PageSize, VirtAddr};
+use pagewalk_units::{Access, Backing, Cycle, Page, PageSize, VirtAddr};
 
 use crate::kernel::Kernel;
 use crate::memory::order;
 use crate::space::Space;
 use crate::table::Mapped;
 use crate::touch::{ForGuest, Touch};
-use crate::vma::Vma;
+use crate::vma::{Faults, OnFork, Vma};
 use crate::{Effects, Os, OsError, Pid};
 
 /// Maximum stack size: the default of `ulimit -s`, 8 MB.
@@ -28,8 +28,31 @@ impl Os {
         if self.map_before(pid, at, access, fx)? {
             return Ok(());
         }
+        self.serve(pid, at, access, self.kernel.prices.trap, fx)
+    }
+
+    /// As [`Os::fault`], for a page that the kernel populates.
+    pub(crate) fn fault_without_trap(
+        &mut self,
+        pid: Pid,
+        at: VirtAddr,
+        access: Access,
+        fx: &mut Effects,
+    ) -> Result<(), OsError> {
+        self.serve(pid, at, access, self.kernel.prices.populate, fx)
+    }
+
+    /// Serves a fault that costs `entry` beside its work.
+    fn serve(
+        &mut self,
+        pid: Pid,
+        at: VirtAddr,
+        access: Access,
+        entry: Cycle,
+        fx: &mut Effects,
+    ) -> Result<(), OsError> {
         let before = fx.cycles;
-        fx.cycles += self.kernel.prices.trap;
+        fx.cycles += entry;
         let done = self.resolve(pid, at, access, fx);
         let cost = fx.cycles - before;
         self.kernel.stats.fault_cycles += cost;
@@ -66,10 +89,12 @@ impl Os {
                     return Ok(value);
                 }
                 Err(Refusal::NoFrames(refusal)) => {
-                    if !self
-                        .placement
-                        .reclaim(&mut self.spaces, &mut self.kernel, fx)
-                    {
+                    let reclaimed = self.free_lazily(fx)
+                        || self.objects.reclaim(&mut self.kernel)
+                        || self
+                            .placement
+                            .reclaim(&mut self.spaces, &mut self.kernel, fx);
+                    if !reclaimed {
                         return Err(self.refusal(refusal.bytes));
                     }
                 }
@@ -113,13 +138,13 @@ impl Os {
             };
             match space.table.translate(at) {
                 Some(t) if access == Access::Write && !t.flags.contains(Flags::WRITABLE) => {
-                    copy_on_write(space, &mut os.kernel, at, t, fx)
+                    write_protected(space, &mut os.kernel, at, t, fx)
                 }
                 Some(_) => {
                     os.kernel.stats.spurious_faults += 1;
                     Ok(())
                 }
-                None => os.first_touch(pid, at, &vma, None, fx).map(|_| ()),
+                None => os.first_touch(pid, at, access, &vma, None, fx).map(|_| ()),
             }
         })
     }
@@ -147,6 +172,8 @@ impl Os {
                 backing: Backing::Anonymous,
                 huge: None,
                 object: None,
+                faults: Faults::Plain,
+                on_fork: OnFork::Keep,
                 inferred: true,
             });
             self.kernel.stats.inferred_mappings += 1;
@@ -179,6 +206,7 @@ impl Os {
         &mut self,
         pid: Pid,
         at: VirtAddr,
+        access: Access,
         vma: &Vma,
         guest: Option<&ForGuest>,
         fx: &mut Effects,
@@ -198,15 +226,32 @@ impl Os {
             flags,
             backing: vma.backing,
             guest,
-            huge: vma.huge,
+            huge: if space.no_huge { Some(false) } else { vma.huge },
         };
+        // True if the page is zeroed.
+        let mut fresh = vma.backing != Backing::File;
         let size = match vma.object_page(at.0) {
+            _ if vma.is_linux() => match self.linux_touch(&touch, access, vma, pid, fx)? {
+                Some((size, zeroed)) => {
+                    fresh = zeroed;
+                    size
+                }
+                None => {
+                    let Some(space) = self.spaces[pid as usize].as_mut() else {
+                        return Ok(PageSize::K4);
+                    };
+                    self.placement.place(&touch, space, &mut self.kernel, fx)?
+                }
+            },
             Some(page) => {
                 let objects = &mut self.objects;
                 objects.map(page, &touch, space, &mut self.kernel, fx)?;
                 PageSize::K4
             }
             None => self.placement.place(&touch, space, &mut self.kernel, fx)?,
+        };
+        let Some(space) = self.spaces[pid as usize].as_mut() else {
+            return Ok(size);
         };
         let base = at.0 & !(size.bytes() - 1);
         let swapped = space.forget_swapped(base, base + size.bytes()).len() as u64;
@@ -219,7 +264,7 @@ impl Os {
         fx.cycles += self.movers.swap_in(swapped);
         // A page of a file is in the page cache. A swapped-out page is overwritten by
         // the read.
-        if vma.backing != Backing::File {
+        if fresh {
             let zeroed = size.bytes() - (swapped << 12);
             k.stats.zeroed_bytes += zeroed;
             fx.cycles += k.prices.zero(zeroed);
@@ -242,6 +287,90 @@ fn grow_stack(space: &mut Space, at: u64) -> bool {
     };
     space.vmas.insert(below);
     true
+}
+
+/// Handles a write to a write-protected page of a writable area. A page of shared memory becomes writable: Linux notes
+/// the first write to a page of a file. Others are copied.
+fn write_protected(
+    space: &mut Space,
+    k: &mut Kernel,
+    at: VirtAddr,
+    mapped: Mapped,
+    fx: &mut Effects,
+) -> Result<(), Refusal> {
+    let area = space.vmas.find_mut(at.0).filter(|area| area.is_linux());
+    if let Some(area) = area {
+        if area.is_shared() {
+            let page = at.page(mapped.size);
+            let flags = mapped.flags.with(Flags::WRITABLE);
+            space.table.set_flags(page, flags);
+            k.stats.cow_faults += 1;
+            space.invalidate_page(k, page, fx);
+            return Ok(());
+        }
+        if area.object.is_some() {
+            area.faults = Faults::Linux { copies: true };
+        }
+        if mapped.size == PageSize::M2
+            && k.is_zero(mapped.frame)
+            && fill_huge_zero_page(space, k, at, mapped, fx)?
+        {
+            return Ok(());
+        }
+    }
+    copy_on_write(space, k, at, mapped, fx)
+}
+
+/// Replaces the huge zero page by a zeroed huge page of its own (Linux since 6.13, `do_huge_zero_wp_pmd`). Returns
+/// false if there is no block for it; the region then gets small pages.
+fn fill_huge_zero_page(
+    space: &mut Space,
+    k: &mut Kernel,
+    at: VirtAddr,
+    mapped: Mapped,
+    fx: &mut Effects,
+) -> Result<bool, Refusal> {
+    let page = at.page(PageSize::M2);
+    let vpn = page.base.0 >> 12;
+    let Ok(frame) = k.frame(space.want(PageSize::M2, Purpose::Anonymous { vpn })) else {
+        k.stats.huge_fallbacks += 1;
+        return Ok(false);
+    };
+    if !replace(
+        space,
+        k,
+        page,
+        frame,
+        mapped.flags.with(Flags::WRITABLE),
+        fx,
+    )? {
+        return Ok(false);
+    }
+    k.stats.cow_faults += 1;
+    k.stats.zeroed_bytes += page.size.bytes();
+    fx.cycles += k.prices.zero(page.size.bytes());
+    space.invalidate_page(k, page, fx);
+    Ok(true)
+}
+
+/// Maps `page` to `frame` instead of the frame that it has. Returns false, with the page as before and `frame` free, if
+/// the table has no memory.
+fn replace(
+    space: &mut Space,
+    k: &mut Kernel,
+    page: Page<VirtAddr>,
+    frame: u64,
+    flags: Flags,
+    fx: &mut Effects,
+) -> Result<bool, Refusal> {
+    let (old, before) = space.unmap_page(k, page, fx);
+    if space.map_page(k, page, frame, flags, fx).is_err() {
+        k.put(frame, order(page.size));
+        space.map_page(k, page, old, before, fx)?;
+        return Ok(false);
+    }
+    k.put(old, order(page.size));
+    Ok(true)
 }
 
 /// Handles a write to a write-protected page of a writable area. With a single owner the
@@ -279,7 +408,13 @@ fn copy_on_write(
         space.table.set_flags(page, flags.with(Flags::WRITABLE));
     } else {
         let vpn = page.base.0 >> 12;
-        let copy = k.frame(space.want(PageSize::K4, Purpose::Copy { vpn }))?;
+        let zero = k.is_zero(frame);
+        let purpose = if zero {
+            Purpose::Anonymous { vpn }
+        } else {
+            Purpose::Copy { vpn }
+        };
+        let copy = k.frame(space.want(PageSize::K4, purpose))?;
         let (old, flags) = space.unmap_page(k, page, fx);
         if let Err(refusal) = space.map_page(k, page, copy, flags.with(Flags::WRITABLE), fx) {
             k.put(copy, 0);
@@ -287,9 +422,14 @@ fn copy_on_write(
             return Err(refusal);
         }
         k.put(old, 0);
-        k.stats.cow_copies += 1;
-        k.stats.copied_bytes += 4096;
-        fx.cycles += k.prices.copy(4096);
+        if zero {
+            k.stats.zeroed_bytes += 4096;
+            fx.cycles += k.prices.zero(4096);
+        } else {
+            k.stats.cow_copies += 1;
+            k.stats.copied_bytes += 4096;
+            fx.cycles += k.prices.copy(4096);
+        }
     }
     k.stats.cow_faults += 1;
     space.invalidate_page(k, page, fx);

@@ -7,7 +7,7 @@ use pagewalk_units::{Addr, Cycle, Frame, VirtAddr};
 
 use crate::Effects;
 use crate::choice::FrameChoice;
-use crate::memory::{Memory, PutToUse};
+use crate::memory::{HUGE_ORDER, Memory, PutToUse};
 use crate::price::Prices;
 use crate::stats::OsStats;
 
@@ -54,6 +54,8 @@ pub struct Kernel {
     pub refused: VirtAddr,
     /// True if a frame allocation has failed since the flag was cleared.
     pub denied: bool,
+    /// First frames of the shared zero page and of the huge one, once they are in use.
+    zeros: [Option<u64>; 2],
 }
 
 impl Kernel {
@@ -69,6 +71,7 @@ impl Kernel {
             rows_bytes: 0,
             refused: VirtAddr(0),
             denied: false,
+            zeros: [None; 2],
         }
     }
 
@@ -86,6 +89,25 @@ impl Kernel {
         let frame = self.choice.take(&want, &mut self.memory);
         self.denied |= frame.is_none();
         frame.ok_or(NoFrames { bytes })
+    }
+
+    /// First frame of the shared zero page of `want`'s size, 4 KB or 2 MB, allocated at its first use and kept.
+    pub fn zero_page(&mut self, want: Want) -> Result<u64, NoFrames> {
+        let which = usize::from(want.bytes > 4096);
+        if let Some(frame) = self.zeros[which] {
+            return Ok(frame);
+        }
+        let frame = self.frame(want)?;
+        self.zeros[which] = Some(frame);
+        Ok(frame)
+    }
+
+    /// True if `frame` belongs to a shared zero page.
+    #[inline]
+    pub fn is_zero(&self, frame: u64) -> bool {
+        let [small, huge] = self.zeros;
+        small == Some(frame)
+            || huge.is_some_and(|from| (from..from + (1 << HUGE_ORDER)).contains(&frame))
     }
 
     /// See [`FrameChoice::tiers`].

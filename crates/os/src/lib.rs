@@ -12,6 +12,7 @@ mod fault;
 mod host;
 mod kernel;
 mod khugepaged;
+mod linux;
 mod memory;
 mod mover;
 mod object;

@@ -203,9 +203,7 @@ fn any_page(space: &Space, draws: &mut Rng) -> Option<Page<VirtAddr>> {
 fn is_free_to_go(space: &Space, k: &Kernel, page: Page<VirtAddr>, frame: u64) -> bool {
     let reserved = |key| space.regions.get(key).is_some_and(|r| r.reserved.is_some());
     let area = space.vmas.find(page.base.0);
-    area.is_some_and(|v| v.object.is_none())
-        && !k.is_shared(frame, 0)
-        && !reserved(page.base.0 >> 21)
+    area.is_some_and(|v| !v.is_shared()) && !k.is_shared(frame, 0) && !reserved(page.base.0 >> 21)
 }
 
 /// Outcome for a selected page.

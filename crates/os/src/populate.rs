@@ -133,7 +133,7 @@ impl Os {
             }
             let before = fx.cycles;
             let size = self.with_reclaim(pid, fx, |os, fx| {
-                os.first_touch(pid, VirtAddr(at), vma, guest, fx)
+                os.first_touch(pid, VirtAddr(at), Access::Write, vma, guest, fx)
             })?;
             // In a host, each first touch of a guest is one fault.
             if let Some(guest) = guest {

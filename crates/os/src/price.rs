@@ -12,6 +12,8 @@ pub struct Prices {
     ghz: f64,
     /// A page fault from the trap to the return, cycles.
     pub trap: Cycle,
+    /// A page that a call populates, without zeroing, cycles.
+    pub populate: Cycle,
     /// A system call that changes the address space, without the change itself,
     /// cycles.
     pub syscall: Cycle,
@@ -27,6 +29,7 @@ impl Prices {
         let cycles = |ns: f64| (ns * ghz).round() as Cycle;
         Prices {
             trap: cycles(spec.trap_ns),
+            populate: cycles(spec.populate_ns),
             syscall: cycles(spec.syscall_ns),
             context_switch: cycles(spec.context_switch_ns),
             shootdown_remote: cycles(spec.shootdown_remote_ns),

@@ -8,6 +8,7 @@ use crate::memory::order;
 use crate::shadow::levels;
 use crate::space::Space;
 use crate::table::Table;
+use crate::vma::Vma;
 use crate::{Effects, Os, OsError, Pid};
 
 impl Os {
@@ -64,6 +65,8 @@ impl Os {
         copy.forked = true;
         copy.vmas = parent.vmas.clone();
         copy.swapped = parent.swapped.clone();
+        copy.no_huge = parent.no_huge;
+        copy.vmas.forked();
         let mut pages = Vec::new();
         let mut protected = false;
         let mut done = Ok(());
@@ -74,11 +77,12 @@ impl Os {
                 let Some(t) = parent.table.translate(p.base) else {
                     continue;
                 };
+                let area = parent.vmas.find(p.base.0);
+                if area.is_some_and(Vma::faults_again_after_fork) {
+                    continue;
+                }
                 let frame = t.frame;
-                let shared = parent
-                    .vmas
-                    .find(p.base.0)
-                    .is_some_and(|v| v.object.is_some());
+                let shared = area.is_some_and(Vma::is_shared);
                 let flags = if shared {
                     t.flags
                 } else {

@@ -26,6 +26,10 @@ pub struct Space {
     pub mapped: [u64; 3],
     /// True after a fork, in parent and child: pages may be pending copy-on-write.
     pub forked: bool,
+    /// The process has disabled huge pages (`PR_SET_THP_DISABLE`).
+    pub no_huge: bool,
+    /// Ranges whose pages are freed when memory is short (MADV_FREE).
+    pub lazily_free: Vec<(u64, u64)>,
     /// Page numbers of swapped-out pages.
     pub swapped: BTreeSet<u64>,
     /// Its page table.
@@ -49,6 +53,8 @@ impl Space {
             regions: Regions::default(),
             mapped: [0; 3],
             forked: false,
+            no_huge: false,
+            lazily_free: Vec::new(),
             swapped: BTreeSet::new(),
             table,
         }
@@ -405,6 +411,7 @@ impl Space {
         self.regions = Regions::default();
         self.mapped = [0; 3];
         self.swapped.clear();
+        self.lazily_free.clear();
         self.vmas.clear();
     }
 }

@@ -18,7 +18,7 @@ pagewalk_stats::counters! {
         faults_2mb: "faults", "Page faults that mapped a 2 MB page";
         faults_1gb: "faults", "Page faults that mapped a 1 GB page";
         kernel_faults: "faults", "Page faults of the kernel itself, in system calls that accessed unmapped memory of the program; included in the faults by kind";
-        cow_faults: "faults", "Writes to pages that were write-protected for copy-on-write";
+        cow_faults: "faults", "Writes to pages that were write-protected: for copy-on-write, as the shared zero page, or to note the first write to a page of a file";
         cow_copies: "pages", "4 KB pages copied by copy-on-write";
         spurious_faults: "faults", "Page faults on pages that another thread had mapped meanwhile";
         populated_pages: "pages", "Pages of any size that the simulator populated for the program, or that count as mapped before the simulation; included in the faults by kind, but not in the fault cycles";

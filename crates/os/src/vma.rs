@@ -24,6 +24,30 @@ pub struct ObjectPage {
     pub index: u64,
 }
 
+/// What a fork gives the child of an area.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum OnFork {
+    /// The area with its pages.
+    #[default]
+    Keep,
+    /// The area without pages (MADV_WIPEONFORK).
+    Wipe,
+    /// Nothing (MADV_DONTFORK).
+    Drop,
+}
+
+/// Rules of the page faults of an area.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Faults {
+    /// Each first touch maps a page of the area's own, or one of its object.
+    Plain,
+    /// As Linux: reads map the shared zero page or pages of a file around the address.
+    Linux {
+        /// The area has private copies of pages of its object (Linux's `anon_vma`).
+        copies: bool,
+    },
+}
+
 /// A range of addresses with the same attributes.
 #[derive(Clone, Debug)]
 pub struct Vma {
@@ -37,8 +61,12 @@ pub struct Vma {
     pub backing: Backing,
     /// `madvise` advice on huge pages, if any.
     pub huge: Option<bool>,
-    /// The object, for shared memory.
+    /// The object, for shared memory and for files of [`Faults::Linux`].
     pub object: Option<Object>,
+    /// Rules of its page faults.
+    pub faults: Faults,
+    /// What a child gets of it.
+    pub on_fork: OnFork,
     /// True if the mapping was inferred from an access.
     pub inferred: bool,
 }
@@ -50,6 +78,23 @@ impl Vma {
             object: *o.id,
             index: o.page + ((at - self.start) >> 12),
         })
+    }
+
+    /// True if its pages belong to an object, so that writes are seen by other processes.
+    pub fn is_shared(&self) -> bool {
+        self.object.is_some() && self.backing == Backing::Shared
+    }
+
+    /// True if page faults follow [`Faults::Linux`].
+    pub fn is_linux(&self) -> bool {
+        self.faults != Faults::Plain
+    }
+
+    /// True if a fork does not copy its entries of the page table, because faults find the pages in the object
+    /// (`vma_needs_copy` of Linux mm/memory.c).
+    pub fn faults_again_after_fork(&self) -> bool {
+        self.on_fork != OnFork::Keep
+            || self.object.is_some() && self.faults == Faults::Linux { copies: false }
     }
 
     fn page_at(&self, at: u64) -> Option<Object> {
@@ -100,6 +145,8 @@ impl Vma {
             && before.backing == self.backing
             && before.huge == self.huge
             && before.inferred == self.inferred
+            && before.faults == self.faults
+            && before.on_fork == self.on_fork
             && object
     }
 }
@@ -114,6 +161,11 @@ impl Vmas {
     /// The area that contains `at`.
     pub fn find(&self, at: u64) -> Option<&Vma> {
         let (_, v) = self.areas.range(..=at).next_back()?;
+        (at < v.end).then_some(v)
+    }
+    /// As [`Vmas::find`], mutable. The caller changes no border.
+    pub fn find_mut(&mut self, at: u64) -> Option<&mut Vma> {
+        let (_, v) = self.areas.range_mut(..=at).next_back()?;
         (at < v.end).then_some(v)
     }
     /// The area that contains `at`, or else the first one above it.
@@ -170,12 +222,22 @@ impl Vmas {
         self.areas.insert(v.start, v);
     }
 
+    /// All areas, in ascending order.
+    pub fn iter(&self) -> impl Iterator<Item = &Vma> {
+        self.areas.values()
+    }
+
     /// Changes the attributes of the areas in `from..to`.
     pub fn update(&mut self, from: u64, to: u64, change: impl Fn(&mut Vma)) {
         for mut v in self.carve(from, to) {
             change(&mut v);
             self.insert(v);
         }
+    }
+
+    /// Makes these areas those of a child.
+    pub fn forked(&mut self) {
+        self.areas.retain(|_, v| v.on_fork != OnFork::Drop);
     }
 
     /// Removes all areas.

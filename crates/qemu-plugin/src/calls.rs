@@ -7,9 +7,9 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use pagewalk_ring::Producer;
-use pagewalk_ring::record::{self, query};
+use pagewalk_ring::record::{self, call_arguments, query};
 
-use crate::{api, exec, guest, late, process, touches};
+use crate::{alignment, api, exec, files, guest, late, process, touches};
 
 /// End of the heap after the last brk; 0: not known yet. Changed under the process's lock only, and inherited by a
 /// child.
@@ -32,13 +32,12 @@ fn sort(number: i64, a: &[u64; 6]) -> Sort {
         | libc::SYS_mprotect
         | libc::SYS_brk
         | libc::SYS_shmat
-        | libc::SYS_shmdt => Sort::Memory,
-        libc::SYS_madvise => match a[2] as libc::c_int {
-            libc::MADV_DONTNEED | libc::MADV_FREE | libc::MADV_HUGEPAGE | libc::MADV_NOHUGEPAGE => {
-                Sort::Memory
-            }
-            _ => Sort::Other,
-        },
+        | libc::SYS_shmdt
+        | libc::SYS_ftruncate
+        | libc::SYS_truncate => Sort::Memory,
+        libc::SYS_fallocate if punches(a) => Sort::Memory,
+        libc::SYS_prctl if disables_huge_pages(a) => Sort::Memory,
+        libc::SYS_madvise if is_followed(a[2] as libc::c_int) => Sort::Memory,
         libc::SYS_fork | libc::SYS_vfork => Sort::Fork,
         // QEMU creates a process for vfork as for fork.
         libc::SYS_clone
@@ -47,6 +46,96 @@ fn sort(number: i64, a: &[u64; 6]) -> Sort {
             Sort::Fork
         }
         _ => Sort::Other,
+    }
+}
+
+/// True for the advice that the engine acts on.
+fn is_followed(advice: libc::c_int) -> bool {
+    matches!(
+        advice,
+        libc::MADV_DONTNEED
+            | libc::MADV_FREE
+            | libc::MADV_HUGEPAGE
+            | libc::MADV_NOHUGEPAGE
+            | libc::MADV_COLLAPSE
+            | libc::MADV_REMOVE
+            | libc::MADV_DONTFORK
+            | libc::MADV_DOFORK
+            | libc::MADV_WIPEONFORK
+            | libc::MADV_KEEPONFORK
+    )
+}
+
+/// True for the arguments of a `fallocate` that makes a hole.
+fn punches(a: &[u64; 6]) -> bool {
+    a[1] & libc::FALLOC_FL_PUNCH_HOLE as u64 != 0
+}
+
+/// True for the arguments of `prctl(PR_SET_THP_DISABLE)` without flags (they came with Linux 6.18).
+fn disables_huge_pages(a: &[u64; 6]) -> bool {
+    a[0] as libc::c_int == libc::PR_SET_THP_DISABLE && a[2..5].iter().all(|&rest| rest == 0)
+}
+
+/// True for a memory call that the engine does not act on, although it may change the simulated memory.
+fn is_not_modelled(number: i64, a: &[u64; 6]) -> bool {
+    const MEMFD_SECRET: i64 = 447;
+    const PROCESS_MRELEASE: i64 = 448;
+    const SET_MEMPOLICY_HOME_NODE: i64 = 450;
+    const MAP_SHADOW_STACK: i64 = 453;
+    const PR_SET_MEMORY_MERGE: u64 = 67;
+    let has = |value: u64, flag: u64| value & flag != 0;
+    match number {
+        libc::SYS_madvise => {
+            let is_without_effect = matches!(
+                a[2] as libc::c_int,
+                libc::MADV_NORMAL
+                    | libc::MADV_RANDOM
+                    | libc::MADV_SEQUENTIAL
+                    | libc::MADV_WILLNEED
+                    | libc::MADV_UNMERGEABLE
+                    | libc::MADV_DONTDUMP
+                    | libc::MADV_DODUMP
+                    | libc::MADV_POPULATE_READ
+                    | libc::MADV_POPULATE_WRITE
+            );
+            !is_followed(a[2] as libc::c_int) && !is_without_effect
+        }
+        libc::SYS_mmap => has(a[3], libc::MAP_HUGETLB as u64),
+        libc::SYS_shmget => has(a[2], libc::SHM_HUGETLB as u64),
+        libc::SYS_memfd_create => has(a[1], u64::from(libc::MFD_HUGETLB)),
+        libc::SYS_prctl => {
+            let thp = a[0] as libc::c_int == libc::PR_SET_THP_DISABLE;
+            thp && !disables_huge_pages(a) || a[0] == PR_SET_MEMORY_MERGE
+        }
+        libc::SYS_fallocate => has(a[1], !(libc::FALLOC_FL_KEEP_SIZE as u64)) && !punches(a),
+        libc::SYS_remap_file_pages
+        | libc::SYS_pkey_mprotect
+        | libc::SYS_userfaultfd
+        | libc::SYS_process_madvise
+        | libc::SYS_mbind
+        | libc::SYS_set_mempolicy
+        | libc::SYS_migrate_pages
+        | libc::SYS_move_pages
+        | MEMFD_SECRET
+        | PROCESS_MRELEASE
+        | SET_MEMPOLICY_HOME_NODE
+        | MAP_SHADOW_STACK => true,
+        _ => false,
+    }
+}
+
+/// The result that Linux gives, where QEMU ignores a call.
+fn result_of_linux(number: i64, result: i64, a: &[u64; 6]) -> i64 {
+    match number {
+        // QEMU refuses it. The program sees that, but the simulated kernel obeys.
+        libc::SYS_prctl => 0,
+        libc::SYS_madvise if result == 0 => match a[2] as libc::c_int {
+            advice @ (libc::MADV_REMOVE | libc::MADV_DONTFORK | libc::MADV_DOFORK) => {
+                guest::advise(a[0], a[1], advice)
+            }
+            _ => result,
+        },
+        _ => result,
     }
 }
 
@@ -88,6 +177,7 @@ pub unsafe extern "C" fn enter(
     // SAFETY: as above.
     unsafe { p.push(record::word(record::ENTER, number as u64 & 0xffff_ffff)) };
     p.publish();
+    alignment::enter(number, &call.arguments);
     match sort(number, &call.arguments) {
         Sort::Memory => {
             process::lock();
@@ -114,6 +204,7 @@ pub unsafe extern "C" fn enter(
 /// Callback after a system call.
 pub unsafe extern "C" fn leave(_id: api::Id, vcpu: c_uint, number: i64, result: i64) {
     let vcpu = vcpu as usize;
+    alignment::leave();
     // SAFETY: QEMU calls this on the thread of the virtual CPU.
     let (p, call) = unsafe { (process::producer(vcpu), process::call(vcpu)) };
     // SAFETY: as above.
@@ -131,20 +222,42 @@ pub unsafe extern "C" fn leave(_id: api::Id, vcpu: c_uint, number: i64, result: 
     if call.spawned && result < 0 {
         push(record::word(record::SPAWN_FAILED, 0));
     }
+    let not_modelled = is_not_modelled(number, &call.arguments);
     if call.ticket != 0 && call.locked {
+        let result = result_of_linux(number, result, &call.arguments);
         push(record::word(record::CALL, number as u64));
         push(result as u64);
         push(call.ticket);
         let mut arguments = call.arguments;
-        if number == libc::SYS_shmat && result >= 0 {
-            arguments[5] = shared_bytes(arguments[0] as i32);
-        }
-        if number == libc::SYS_brk {
-            arguments[1] = BREAK.swap(result as u64, Relaxed);
+        match number {
+            libc::SYS_mmap => {
+                let file = match arguments[3] & libc::MAP_ANONYMOUS as u64 {
+                    0 => files::of_descriptor(arguments[4] as i32),
+                    _ => None,
+                };
+                let file = file.unwrap_or_default();
+                arguments[call_arguments::KEY] = file.key;
+                arguments[call_arguments::PAGES] = file.pages << 1 | u64::from(file.cached);
+            }
+            libc::SYS_ftruncate | libc::SYS_fallocate => {
+                let file = files::of_descriptor(arguments[0] as i32);
+                arguments[call_arguments::KEY] = file.unwrap_or_default().key;
+            }
+            libc::SYS_truncate => {
+                let file = guest::string(arguments[0]).and_then(|path| files::at_path(&path));
+                arguments[call_arguments::KEY] = file.unwrap_or_default();
+            }
+            libc::SYS_shmat if result >= 0 => {
+                arguments[call_arguments::SEGMENT] = shared_bytes(arguments[0] as i32);
+            }
+            libc::SYS_brk => {
+                arguments[call_arguments::BREAK] = BREAK.swap(result as u64, Relaxed);
+            }
+            _ => {}
         }
         arguments.into_iter().for_each(push);
         // SAFETY: as above.
-        unsafe { touches::report(p, number, result, &call.arguments) };
+        unsafe { touches::report(p, number, result, &arguments) };
     } else if call.locked && result > 0 {
         let ticket = process::take_ticket(vcpu);
         push(record::word(record::FORK, result as u64 & 0xffff_ffff));
@@ -154,6 +267,11 @@ pub unsafe extern "C" fn leave(_id: api::Id, vcpu: c_uint, number: i64, result: 
         // SAFETY: as above.
         unsafe { touches::report(p, number, result, &call.arguments) };
         push(record::word(record::RETURN, number as u64 & 0xffff_ffff));
+    }
+    if not_modelled {
+        push(record::word(record::UNMODELLED, number as u64));
+        push(result as u64);
+        call.arguments.into_iter().for_each(push);
     }
     // To the reader, a thread in the kernel is waiting, and changes by others do not wait for it. The reader must know
     // of the return before the thread continues, and before another change is numbered.

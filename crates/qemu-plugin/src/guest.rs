@@ -22,6 +22,16 @@ pub fn read(address: u64, into: &mut [u8]) -> Option<()> {
     (n == into.len() as isize).then_some(())
 }
 
+/// `madvise` of guest memory. Returns 0 or the negated error.
+pub fn advise(address: u64, bytes: u64, advice: libc::c_int) -> i64 {
+    let at = address.wrapping_add(BASE.load(Relaxed)) as *mut libc::c_void;
+    // SAFETY: the guest asks for it, on memory that it may change. Advice that frees memory of others is not given.
+    match unsafe { libc::madvise(at, bytes as usize, advice) } {
+        0 => 0,
+        _ => -i64::from(std::io::Error::last_os_error().raw_os_error().unwrap_or(0)),
+    }
+}
+
 /// Copies `from` into guest memory; `None` if that is not all mapped for writing. Also `None` on pages with translated
 /// code, which QEMU write-protects.
 pub fn write(address: u64, from: &[u8]) -> Option<()> {

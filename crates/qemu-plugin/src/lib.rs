@@ -5,10 +5,12 @@
 //! It links QEMU's plugin interface and is therefore GPL-2.0-or-later. Nothing
 //! else of Pagewalk links it; they meet in the shared memory of `ring`.
 
+mod alignment;
 mod api;
 mod calls;
 mod count;
 mod exec;
+mod files;
 mod guest;
 mod late;
 mod maps;
@@ -55,6 +57,11 @@ pub unsafe extern "C" fn qemu_plugin_install(
     if let Err(error) = process::start(settings) {
         eprintln!("pagewalk: the plugin does not reach the engine: {error}");
         return -1;
+    }
+    if !alignment::install() {
+        eprintln!(
+            "pagewalk: large mappings are not aligned to 2 MB as Linux aligns them, because this QEMU imports no mmap"
+        );
     }
     maps::note_own();
     // SAFETY: QEMU's functions, with callbacks of the required types.

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use pagewalk_ring::Trouble;
 use pagewalk_ring::record::{self, map_bits};
 
-use crate::{guest, process};
+use crate::{files, guest, process};
 
 /// Mappings from before the guest was loaded: the emulator's.
 static OWN: OnceLock<Vec<(u64, u64)>> = OnceLock::new();
@@ -17,6 +17,9 @@ struct Line<'a> {
     to: u64,
     permissions: &'a str,
     file: bool,
+    /// Its key, if it is a file.
+    key: u64,
+    offset: u64,
     path: &'a str,
 }
 
@@ -24,12 +27,20 @@ fn parse(line: &str) -> Option<Line<'_>> {
     let mut fields = line.splitn(6, ' ');
     let (from, to) = fields.next()?.split_once('-')?;
     let permissions = fields.next()?;
-    let (_offset, _device, inode) = (fields.next()?, fields.next()?, fields.next()?);
+    let (offset, device, inode) = (fields.next()?, fields.next()?, fields.next()?);
+    let (major, minor) = device.split_once(':')?;
+    let hex = |text| u32::from_str_radix(text, 16).ok();
+    let device = libc::makedev(hex(major)?, hex(minor)?);
     Some(Line {
         from: u64::from_str_radix(from, 16).ok()?,
         to: u64::from_str_radix(to, 16).ok()?,
         permissions,
         file: inode != "0",
+        key: match inode.parse().ok()? {
+            0 => 0,
+            inode => files::key(device, inode),
+        },
+        offset: u64::from_str_radix(offset, 16).ok()?,
         path: fields.next().unwrap_or("").trim(),
     })
 }
@@ -58,6 +69,15 @@ impl<'a> Line<'a> {
         self.permissions.contains(permission)
     }
 
+    /// Its part from an address on.
+    fn starting_at(self, from: u64) -> Line<'a> {
+        Line {
+            from,
+            offset: self.offset + (from - self.from),
+            ..self
+        }
+    }
+
     /// The parts of it that are new.
     fn new_parts(&self) -> Vec<Line<'a>> {
         let mut parts = Vec::new();
@@ -66,19 +86,15 @@ impl<'a> Line<'a> {
             if start < self.to && end > from {
                 if start > from {
                     parts.push(Line {
-                        from,
                         to: start,
-                        ..self.clone()
+                        ..self.clone().starting_at(from)
                     });
                 }
                 from = end;
             }
         }
         if from < self.to {
-            parts.push(Line {
-                from,
-                ..self.clone()
-            });
+            parts.push(self.clone().starting_at(from));
         }
         parts
     }
@@ -177,6 +193,8 @@ pub fn send_initial(host: u64, address: u64) {
             line.from.wrapping_sub(guest_base),
             line.to.wrapping_sub(guest_base),
             bits,
+            line.key,
+            line.offset,
         ] {
             // SAFETY: as above.
             unsafe { producer.push(word) };

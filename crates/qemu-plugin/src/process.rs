@@ -20,7 +20,7 @@ use pagewalk_ring::{
 };
 
 use crate::settings::Settings;
-use crate::{api, count, late};
+use crate::{api, count, late, touches};
 
 /// Most virtual CPUs; QEMU numbers a new one above the highest living one.
 pub const VCPUS: usize = 1 << 16;
@@ -302,6 +302,7 @@ unsafe extern "C" fn after_fork() {
     }
     count::restart();
     late::forget();
+    touches::forked();
     if let Err(error) = send_child_hello(inherited) {
         match error.raw_os_error() {
             // The engine has ended, or is about to, and its program ends with it.

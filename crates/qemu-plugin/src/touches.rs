@@ -4,9 +4,24 @@
 //! command within the call (`fcntl`, `prctl`, `semctl`, `futex`); they are a word or two that the program has just
 //! written itself.
 
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+
 use pagewalk_ring::{Producer, record};
 
 use crate::guest;
+
+/// The process has called `mlockall(MCL_FUTURE)`: calls populate what they map. A child does not inherit it.
+static LOCKS_NEW_MAPPINGS: AtomicBool = AtomicBool::new(false);
+
+/// Flags of `mlock2` and `mlockall` with which pages are populated at their first touch.
+const MLOCK_ONFAULT: u64 = 1;
+const MCL_ONFAULT: u64 = 4;
+
+/// Ends the effect of `mlockall` in a child.
+pub fn forked() {
+    LOCKS_NEW_MAPPINGS.store(false, Relaxed);
+}
 
 /// A range of the program's memory that the kernel reads or writes in a call that succeeds. The fields are the argument
 /// with its address, its length, and true if it is written.
@@ -123,7 +138,6 @@ fn ranges(number: i64) -> &'static [Range] {
             }
         }
         libc::SYS_mincore => const { &[writes(2, Pages(1))] },
-        libc::SYS_mlock | libc::SYS_mlock2 => const { &[writes(0, Argument(1, 1))] },
         // Time.
         libc::SYS_clock_gettime
         | libc::SYS_clock_getres
@@ -181,9 +195,9 @@ pub unsafe fn report(p: &Producer, number: i64, result: i64, arguments: &[u64; 6
         result: result as u64,
         arguments,
     };
-    if let Some((at, writes)) = call.populated(number) {
+    if let Some((at, bytes, how)) = call.populated(number) {
         // SAFETY: by the contract.
-        return unsafe { call.push(at, arguments[1], writes) };
+        return unsafe { call.push_touch(at, bytes, record::POPULATE | how) };
     }
     for range in ranges(number) {
         // SAFETY: by the contract. Unreadable ranges are not reported.
@@ -199,19 +213,50 @@ struct Finished<'a> {
 }
 
 impl Finished<'_> {
-    /// Start of the range that the call populates, and true if for writing. Its length is the second argument. QEMU
-    /// ignores `MADV_POPULATE_READ` and `MADV_POPULATE_WRITE`, which Linux itself would not.
-    fn populated(&self, number: i64) -> Option<(u64, bool)> {
-        let [at, _, how, flags, ..] = *self.arguments;
-        let has = |flag: libc::c_int| flags & flag as u64 != 0;
+    /// Start and length of the range that the call populates, and the bits of [`record::TOUCH`]. QEMU ignores
+    /// `MADV_POPULATE_READ` and `MADV_POPULATE_WRITE`, which Linux itself would not.
+    fn populated(&self, number: i64) -> Option<(u64, u64, u64)> {
+        let [at, bytes, how, flags, ..] = *self.arguments;
+        let has = |value: u64, flag: libc::c_int| value & flag as u64 != 0;
+        let locks = LOCKS_NEW_MAPPINGS.load(Relaxed);
         match number {
-            libc::SYS_mmap if has(libc::MAP_NONBLOCK) => None,
-            libc::SYS_mmap if has(libc::MAP_POPULATE) || has(libc::MAP_LOCKED) => {
-                Some((self.result, how & libc::PROT_WRITE as u64 != 0))
+            libc::SYS_mmap if how & (libc::PROT_READ | libc::PROT_WRITE) as u64 == 0 => None,
+            libc::SYS_mmap if locks || has(flags, libc::MAP_LOCKED) => {
+                Some((self.result, bytes, record::BY_AREA))
+            }
+            libc::SYS_mmap if has(flags, libc::MAP_POPULATE) && !has(flags, libc::MAP_NONBLOCK) => {
+                Some((self.result, bytes, record::BY_AREA))
+            }
+            libc::SYS_brk if locks && bytes != 0 => {
+                Some((bytes, self.result.saturating_sub(bytes), record::BY_AREA))
+            }
+            libc::SYS_mremap if locks => {
+                let new = self.result.wrapping_add(bytes);
+                Some((new, how.saturating_sub(bytes), record::BY_AREA))
+            }
+            libc::SYS_mprotect if locks && has(how, libc::PROT_WRITE) => {
+                Some((at, bytes, record::BY_AREA))
+            }
+            libc::SYS_mlock => Some((at & !4095, bytes + (at & 4095), record::BY_AREA)),
+            libc::SYS_mlock2 if how & MLOCK_ONFAULT == 0 => {
+                Some((at & !4095, bytes + (at & 4095), record::BY_AREA))
+            }
+            libc::SYS_mlockall => {
+                let populates = at & MCL_ONFAULT == 0;
+                LOCKS_NEW_MAPPINGS.store(has(at, libc::MCL_FUTURE) && populates, Relaxed);
+                (has(at, libc::MCL_CURRENT) && populates).then_some((
+                    4096,
+                    1 << 47,
+                    record::BY_AREA,
+                ))
+            }
+            libc::SYS_munlockall => {
+                LOCKS_NEW_MAPPINGS.store(false, Relaxed);
+                None
             }
             libc::SYS_madvise => match how as libc::c_int {
-                libc::MADV_POPULATE_READ => Some((at, false)),
-                libc::MADV_POPULATE_WRITE => Some((at, true)),
+                libc::MADV_POPULATE_READ => Some((at, bytes, 0)),
+                libc::MADV_POPULATE_WRITE => Some((at, bytes, record::STORE)),
                 _ => None,
             },
             _ => None,
@@ -308,13 +353,21 @@ impl Finished<'_> {
     /// # Safety
     /// As [`Finished::range`].
     unsafe fn push(&self, at: u64, bytes: u64, writes: bool) {
-        if at == 0 || bytes == 0 || bytes >= record::STORE {
+        // SAFETY: by the contract.
+        unsafe { self.push_touch(at, bytes, if writes { record::STORE } else { 0 }) };
+    }
+
+    /// As [`Finished::push`], with the bits of [`record::TOUCH`].
+    ///
+    /// # Safety
+    /// As [`Finished::range`].
+    unsafe fn push_touch(&self, at: u64, bytes: u64, how: u64) {
+        if at == 0 || bytes == 0 || bytes >= record::BY_AREA {
             return;
         }
-        let payload = bytes | if writes { record::STORE } else { 0 };
         // SAFETY: by the contract.
         unsafe {
-            self.p.push(record::word(record::TOUCH, payload));
+            self.p.push(record::word(record::TOUCH, bytes | how));
             self.p.push(at);
         }
     }

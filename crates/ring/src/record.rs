@@ -15,7 +15,7 @@ pub const ENTER: u64 = 2;
 /// The system call has returned, without further information.
 pub const RETURN: u64 = 3;
 /// The system call has returned; [`CALL_WORDS`] words follow: result, ticket, six
-/// arguments.
+/// arguments. Some arguments are replaced ([`call_arguments`]).
 pub const CALL: u64 = 4;
 /// Another thread changed the address space here, between two blocks or before an access
 /// in a block; the ticket in bits 0..57. A block or an access always comes next.
@@ -34,8 +34,8 @@ pub const EXEC: u64 = 10;
 /// payload. [`UNTRACED_WORDS`] words follow: the reason ([`unseen`]), and the program's
 /// file name, up to 64 bytes, padded with zeros.
 pub const EXEC_UNTRACED: u64 = 11;
-/// A mapping that exists before the first instruction; three words follow: first
-/// address, end, [`map_bits`].
+/// A mapping that exists before the first instruction; five words follow: first
+/// address, end, [`map_bits`], the file's key, offset in the file.
 pub const MAPPED: u64 = 12;
 
 /// The program sends a query to the engine, and the thread waits for the result; the
@@ -44,20 +44,27 @@ pub const MAPPED: u64 = 12;
 pub const QUERY: u64 = 13;
 
 /// The kernel has read the program's memory in the current system call, or written it if
-/// bit 57 ([`STORE`]) is set; number of bytes in bits 0..56. One word follows: the first
-/// address.
+/// bit 57 ([`STORE`]) is set; number of bytes in bits 0..54. One word follows: the first
+/// address. Bits 55 ([`BY_AREA`]) and 56 ([`POPULATE`]) say that it has populated the memory.
 pub const TOUCH: u64 = 14;
+
+/// The current system call concerns memory and is not modelled; its number in the payload.
+/// [`UNMODELLED_WORDS`] words follow: its result and arguments.
+pub const UNMODELLED: u64 = 15;
 
 /// Words that follow [`CALL`].
 pub const CALL_WORDS: usize = 8;
 /// Words that follow [`FORK`].
 pub const FORK_WORDS: usize = 1;
 /// Words that follow [`MAPPED`].
-pub const MAPPED_WORDS: usize = 3;
+pub const MAPPED_WORDS: usize = 5;
 /// Words that follow [`QUERY`].
 pub const QUERY_WORDS: usize = 2;
 /// Words that follow [`TOUCH`].
 pub const TOUCH_WORDS: usize = 1;
+
+/// Words that follow [`UNMODELLED`].
+pub const UNMODELLED_WORDS: usize = 7;
 
 /// Words that follow [`EXEC_UNTRACED`].
 pub const UNTRACED_WORDS: usize = 9;
@@ -95,6 +102,19 @@ pub mod query {
     pub const FREE: u64 = 4;
 }
 
+/// Arguments of [`CALL`] that hold what the engine needs instead of what the program gave.
+pub mod call_arguments {
+    /// `mmap`, `fallocate`, `ftruncate`, `truncate`: key of the file, instead of hint, descriptor or name; 0 if there is
+    /// no regular file.
+    pub const KEY: usize = 0;
+    /// `mmap`: pages of the file times two, plus 1 if it is in the page cache, instead of the descriptor.
+    pub const PAGES: usize = 4;
+    /// `brk`: end of the heap before.
+    pub const BREAK: usize = 1;
+    /// `shmat`: bytes of the segment.
+    pub const SEGMENT: usize = 5;
+}
+
 /// Bits of the third word of [`MAPPED`].
 pub mod map_bits {
     /// Stores are allowed.
@@ -117,6 +137,10 @@ pub const UNKNOWN_ADDRESS: u64 = ADDRESS_MASK;
 pub const INDEX_SHIFT: u32 = 48;
 /// Set in the memory record of a store.
 pub const STORE: u64 = 1 << 57;
+/// Bit of [`TOUCH`]: the kernel populates the memory in one call.
+pub const POPULATE: u64 = 1 << 56;
+/// Bit of [`TOUCH`] with [`POPULATE`]: private writable mappings are written, others read.
+pub const BY_AREA: u64 = 1 << 55;
 /// Bit 8 of [`EXIT`]: the process exits with this thread.
 pub const LAST: u64 = 1 << 8;
 

@@ -340,11 +340,14 @@ impl TouchSummary {
             | Event::Remap { .. }
             | Event::Protect { .. }
             | Event::Advise { .. }
+            | Event::PunchHole { .. }
+            | Event::Truncate { .. }
+            | Event::DisableHugePages { .. }
             | Event::Fork { .. }
             | Event::Exec
             | Event::ProcessExit { .. } => true,
             // A new mapping unmaps the old one in its range.
-            Event::Map { at, bytes, .. } => {
+            Event::Map { at, bytes, .. } | Event::Mmap { at, bytes, .. } => {
                 let end = at.0.saturating_add(*bytes).div_ceil(4096);
                 self.pages.holds_any(at.0 >> 12..end)
             }
@@ -354,6 +357,7 @@ impl TouchSummary {
                 false
             }
             Event::KernelTouch { .. }
+            | Event::KernelPopulate { .. }
             | Event::Spawn { .. }
             | Event::Unseen(_)
             | Event::Died(_)

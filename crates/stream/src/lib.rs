@@ -18,7 +18,7 @@ pub use ended::Ended;
 pub use fast_forward::{FastForwardBudget, ThreadFastForward, TouchSummary};
 pub use mix::{Mix, Opens};
 use pagewalk_units::{Access, VirtAddr};
-pub use pagewalk_units::{Advice, Backing, Error, PrefetchHint};
+pub use pagewalk_units::{Advice, Backing, Error, MemoryObject, PopulateAs, PrefetchHint, Source};
 pub use recent_lines::{Data, RecentLineFilter};
 pub use unseen::{Unseen, Why};
 
@@ -306,6 +306,18 @@ pub enum Event {
         /// Kind of memory behind the mapping.
         backing: Backing,
     },
+    /// As [`Event::Map`], for a mapping whose page faults are served as Linux serves them: with the shared zero page,
+    /// fault-around, and the page cache.
+    Mmap {
+        /// First address, page-aligned.
+        at: VirtAddr,
+        /// Length, a multiple of 4 KB.
+        bytes: u64,
+        /// Stores are allowed.
+        writable: bool,
+        /// Memory behind the mapping.
+        source: Source,
+    },
     /// munmap.
     Unmap {
         /// First address, page-aligned.
@@ -360,6 +372,37 @@ pub enum Event {
         /// It writes, as `read` does; otherwise it reads, as `write` does.
         writes: bool,
     },
+    /// The kernel populates the program's memory in a system call, without traps (`MAP_POPULATE`, `mlock`,
+    /// `MADV_POPULATE_READ`). Addresses outside the program's mappings are skipped.
+    KernelPopulate {
+        /// First address, of any alignment.
+        at: VirtAddr,
+        /// Length, of any alignment.
+        bytes: u64,
+        /// Accesses by which it populates.
+        populate: PopulateAs,
+    },
+    /// Pages of an object are freed, for all processes that map it (`FALLOC_FL_PUNCH_HOLE`).
+    PunchHole {
+        /// Number of the object ([`MemoryObject::key`]).
+        key: u64,
+        /// First page of the object.
+        page: u64,
+        /// Number of pages.
+        pages: u64,
+    },
+    /// An object has another size; its pages after that are freed (`ftruncate`).
+    Truncate {
+        /// Number of the object ([`MemoryObject::key`]).
+        key: u64,
+        /// Number of pages from now on.
+        pages: u64,
+    },
+    /// The process has no new huge pages from now on, or may have them again (`PR_SET_THP_DISABLE`).
+    DisableHugePages {
+        /// No huge pages.
+        disabled: bool,
+    },
     /// A new thread of the same process starts here.
     Spawn {
         /// Its number.
@@ -380,7 +423,8 @@ pub enum Event {
         /// 0..255, 128 + signal when killed.
         status: i32,
     },
-    /// The process continues with a program that the emulator does not run.
+    /// The process continues with a program that the emulator does not run, or has made a memory call that is not
+    /// modelled.
     Unseen(Box<Unseen>),
     /// The process has ended without exiting. [`Event::ProcessExit`] follows.
     Died(Box<Death>),

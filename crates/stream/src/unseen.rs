@@ -1,4 +1,5 @@
-//! Programs that a live program has executed outside the emulator.
+//! Parts of a live program that are missing in its stream: programs that it has executed outside the emulator, and
+//! memory calls that are not modelled.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,11 +15,19 @@ pub enum Why {
     OtherRoot,
     /// The kernel did not execute the emulator on it.
     Refused,
+    /// It is no program but a memory call, which the simulated kernel does not model.
+    NotModelled,
 }
 
 impl Why {
     /// All reasons, in the order of their numbers in recordings.
-    pub const ALL: [Why; 4] = [Why::Foreign, Why::Unreadable, Why::OtherRoot, Why::Refused];
+    pub const ALL: [Why; 5] = [
+        Why::Foreign,
+        Why::Unreadable,
+        Why::OtherRoot,
+        Why::Refused,
+        Why::NotModelled,
+    ];
 }
 
 impl fmt::Display for Why {
@@ -28,15 +37,16 @@ impl fmt::Display for Why {
             Why::Unreadable => "its file cannot be read",
             Why::OtherRoot => "the emulator is not there from its root directory",
             Why::Refused => "the emulator could not be executed on it",
+            Why::NotModelled => "the simulated kernel ignores it",
         })
     }
 }
 
 /// A process that continued with a program outside the emulator: it ran on the host's processor, and the stream holds
-/// nothing of it.
+/// nothing of it. Or a memory call that is not modelled.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Unseen {
-    /// Name of the program's file without folders, cut to 64 bytes.
+    /// Name of the program's file without folders, cut to 64 bytes. Of a call, its number and arguments.
     pub program: String,
     /// The reason.
     pub why: Why,
@@ -52,6 +62,9 @@ impl Unseen {
         counts
             .into_iter()
             .map(|(Unseen { program, why }, n)| {
+                if *why == Why::NotModelled {
+                    return format!("{program} is not modelled: {why}");
+                }
                 let processes = if n == 1 { "process" } else { "processes" };
                 format!("{n} {processes} ran {program} unseen: {why}")
             })

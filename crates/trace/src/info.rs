@@ -200,10 +200,14 @@ pub fn trace_info(path: &Path, options: &OpenOptions) -> Result<TraceInfo, Error
         if let End::Event { event, .. } = end {
             match event {
                 Event::Map { .. }
+                | Event::Mmap { .. }
                 | Event::Unmap { .. }
                 | Event::Remap { .. }
                 | Event::Protect { .. }
                 | Event::Advise { .. }
+                | Event::PunchHole { .. }
+                | Event::Truncate { .. }
+                | Event::DisableHugePages { .. }
                 | Event::Populate { .. } => info.mapping_events += 1,
                 Event::ProcessExit { status } if info.exit_status.is_none() => {
                     info.exit_status = Some(*status);

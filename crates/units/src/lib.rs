@@ -223,6 +223,48 @@ pub enum Backing {
     Shared,
 }
 
+/// Memory behind a mapping whose page faults are served as Linux serves them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Source {
+    /// Private zeros. Reads of untouched pages map the shared zero page.
+    Zeros {
+        /// The stack of a thread or process, which never has huge pages.
+        stack: bool,
+    },
+    /// Pages of an object, which processes may share.
+    Object {
+        /// The object.
+        object: MemoryObject,
+        /// A write copies the page.
+        private: bool,
+    },
+}
+
+/// Part of an object that a mapping shows: a file in the page cache, or shared memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MemoryObject {
+    /// Number of the object, the same in each process. `None`: it belongs to this mapping and to those that are made of
+    /// it (`MAP_SHARED | MAP_ANONYMOUS`).
+    pub key: Option<u64>,
+    /// True for a file, whose pages are in the page cache. Otherwise the first touch by any process zeroes a page.
+    pub file: bool,
+    /// Page of the object at the start of the mapping.
+    pub page: u64,
+    /// Number of pages of the object.
+    pub pages: u64,
+}
+
+/// Accesses by which a call populates memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PopulateAs {
+    /// Reads (MADV_POPULATE_READ).
+    Read,
+    /// Writes (MADV_POPULATE_WRITE).
+    Write,
+    /// Writes in private writable areas, and reads in others (MAP_POPULATE, `mlock`).
+    Area,
+}
+
 /// Advice of `madvise`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Advice {
@@ -230,6 +272,18 @@ pub enum Advice {
     HugePage,
     /// MADV_NOHUGEPAGE
     NoHugePage,
-    /// MADV_DONTNEED, MADV_FREE: the frames are freed.
+    /// MADV_DONTNEED: the frames are freed. In recordings before 0.2 also MADV_FREE.
     DontNeed,
+    /// MADV_FREE: the frames are freed when memory is short.
+    Free,
+    /// MADV_COLLAPSE: small pages become huge pages at once.
+    Collapse,
+    /// MADV_REMOVE: the pages of the object behind the mapping are freed.
+    Remove,
+    /// MADV_DONTFORK: a child does not get the mapping.
+    DontFork,
+    /// MADV_WIPEONFORK: a child gets the mapping without its pages.
+    WipeOnFork,
+    /// MADV_DOFORK, MADV_KEEPONFORK: a child gets the mapping with its pages.
+    KeepOnFork,
 }

@@ -15,7 +15,9 @@ use std::os::unix::ffi::OsStrExt;
 
 use driver::Outcome;
 use pagewalk_live::{Live, LiveOptions, find_qemu, launch};
-use pagewalk_stream::{Backing, Cause, Death, Error, Event, Op, OpClass, Program, flags};
+use pagewalk_stream::{
+    Cause, Death, Error, Event, MemoryObject, Op, OpClass, Program, Source, flags,
+};
 use tools::{compile, plugin, present};
 
 /// A run with everything that the program wrote.
@@ -96,7 +98,7 @@ fn accesses_of_a_known_loop_have_its_addresses_and_dependences() {
         |_, _, event| match event {
             Event::RoiBegin => region.set(true),
             Event::RoiEnd => region.set(false),
-            Event::Map { at, bytes, .. } if *bytes == 1 << 20 => table = at.0,
+            Event::Mmap { at, bytes, .. } if *bytes == 1 << 20 => table = at.0,
             _ => (),
         },
     )
@@ -247,7 +249,7 @@ fn no_access_of_another_thread_comes_after_an_unmap() {
             }
         },
         |_, _, event| match event {
-            Event::Map { at, bytes, .. } => drop(mapped.borrow_mut().insert(at.0, *bytes)),
+            Event::Mmap { at, bytes, .. } => drop(mapped.borrow_mut().insert(at.0, *bytes)),
             Event::Unmap { at, .. } => drop(mapped.borrow_mut().remove(&at.0)),
             _ => (),
         },
@@ -334,17 +336,20 @@ fn memory_is_mapped_as_what_it_is() {
     let r = run(&[&program]);
     assert_eq!(r.outcome.status, Some(0), "{}", r.output);
     let has = |f: &dyn Fn(&Event) -> bool| r.outcome.events.iter().any(|(_, _, e)| f(e));
-    for wanted in [
-        Backing::Anonymous,
-        Backing::Stack,
-        Backing::File,
-        Backing::Shared,
-    ] {
-        assert!(
-            has(&|e| matches!(e, Event::Map { backing, .. } if *backing == wanted)),
-            "{wanted:?}"
-        );
-    }
+    let mapped = |wanted: &dyn Fn(Source) -> bool| {
+        has(&|e| matches!(e, Event::Mmap { source, .. } if wanted(*source)))
+    };
+    assert!(mapped(&|s| s == Source::Zeros { stack: false }));
+    assert!(mapped(&|s| s == Source::Zeros { stack: true }));
+    let object = |wanted: &dyn Fn(MemoryObject, bool) -> bool| {
+        mapped(&|s| matches!(s, Source::Object { object, private } if wanted(object, private)))
+    };
+    // Libraries, and the shared memory of this program.
+    assert!(object(&|o, private| private
+        && o.file
+        && o.key.is_some()
+        && o.page > 0));
+    assert!(object(&|o, private| !private && !o.file));
     assert!(has(&|e| matches!(
         e,
         Event::Remap {
@@ -371,10 +376,10 @@ fn memory_is_mapped_as_what_it_is() {
     )));
     assert!(has(&|e| matches!(
         e,
-        Event::Map {
+        Event::Mmap {
             bytes: 0x100000,
             writable: true,
-            backing: Backing::Anonymous,
+            source: Source::Zeros { stack: false },
             ..
         }
     )));
@@ -465,7 +470,7 @@ fn unmapped_with(options: LiveOptions) -> Vec<(u64, u64)> {
             }
         },
         |_, _, event| match event {
-            Event::Map { at, bytes, .. } => {
+            Event::Mmap { at, bytes, .. } => {
                 for page in at.0 >> 12..(at.0 + bytes) >> 12 {
                     maps.borrow_mut().insert(page, 1);
                 }

@@ -101,6 +101,12 @@ impl Machine {
                 writable,
                 backing,
             } => self.os.map(pid, at, bytes, writable, backing, &mut fx),
+            Event::Mmap {
+                at,
+                bytes,
+                writable,
+                source,
+            } => self.os.mmap(pid, at, bytes, writable, source, &mut fx),
             Event::Unmap { at, bytes } => self.os.unmap(pid, at, bytes, &mut fx),
             Event::Remap {
                 from,
@@ -131,6 +137,19 @@ impl Machine {
                 self.run_background(core)?;
                 fx.cycles = 0;
                 result
+            }
+            Event::KernelPopulate {
+                at,
+                bytes,
+                populate,
+            } => self.os.kernel_populate(pid, at, bytes, populate, &mut fx),
+            Event::PunchHole { key, page, pages } => {
+                let range = page..page.saturating_add(pages);
+                self.os.punch_hole(key, range, &mut fx)
+            }
+            Event::Truncate { key, pages } => self.os.truncate(key, pages, &mut fx),
+            Event::DisableHugePages { disabled } => {
+                self.os.disable_huge_pages(pid, disabled, &mut fx)
             }
             Event::KernelTouch { at, bytes, writes } => {
                 self.os.kernel_touch(pid, at, bytes, writes, &mut fx)

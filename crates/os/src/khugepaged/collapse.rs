@@ -6,14 +6,14 @@
 //! accessed, because accesses are not tracked.
 
 use pagewalk_tables::{Flags, Purpose, Refusal};
-use pagewalk_units::{PageSize, VirtAddr};
+use pagewalk_units::{Backing, PageSize, VirtAddr};
 
 use super::Khugepaged;
 use crate::kernel::Kernel;
 use crate::memory::HUGE_ORDER;
 use crate::region::{Region, RegionKind};
 use crate::space::Space;
-use crate::{Effects, Os, OsError};
+use crate::{Effects, Os, OsError, Pid};
 
 /// 4 KB pages of a region.
 const PAGES: u64 = 512;
@@ -35,6 +35,51 @@ enum Found {
     Fit,
     TooManyNone,
     TooManyShared,
+}
+
+/// Work of a collapse, in bytes.
+struct Collapsed {
+    copied: u64,
+    zeroed: u64,
+}
+
+/// Collapses the small pages of region `key` into a 2 MB page, for which movable frames may be migrated if `defrag`.
+/// `None`: nothing has changed, because there is no block for it or no memory for the page table.
+fn collapse(
+    space: &mut Space,
+    k: &mut Kernel,
+    key: u64,
+    defrag: bool,
+    fx: &mut Effects,
+) -> Result<Option<Collapsed>, Refusal> {
+    let vpn = key << 9;
+    let moved = k.memory().compacted_frames;
+    let wanted = k.frame(space.want(PageSize::M2, Purpose::Collapse { vpn, defrag }));
+    fx.cycles += k.prices.copy((k.memory().compacted_frames - moved) * 4096);
+    let Ok(frame) = wanted else {
+        if let Some(region) = space.regions.get_mut(key) {
+            region.refused = true;
+        }
+        return Ok(None);
+    };
+    let writable = space.vmas.find(key << 21).is_some_and(|v| v.writable);
+    let flags = if writable {
+        Flags::WRITABLE
+    } else {
+        Flags::default()
+    };
+    let Some(small) = space.merge(k, key, frame, flags, fx)? else {
+        k.put(frame, HUGE_ORDER);
+        return Ok(None);
+    };
+    let zeros = small.iter().filter(|(_, frame)| k.is_zero(*frame)).count();
+    let copied = (small.len() - zeros) as u64 * 4096;
+    for (_, frame) in small {
+        k.put(frame, 0);
+    }
+    let zeroed = PAGES * 4096 - copied;
+    fx.cycles += k.prices.copy(copied) + k.prices.zero(zeroed);
+    Ok(Some(Collapsed { copied, zeroed }))
 }
 
 impl Khugepaged {
@@ -95,8 +140,16 @@ impl Khugepaged {
                 }
             } else if space.forked {
                 let at = VirtAddr(key << 21 | i << 12);
-                let mapped = space.table.translate(at);
-                shared += u16::from(mapped.is_some_and(|t| k.is_shared(t.frame, 0)));
+                let mapped = space.table.translate(at).map(|t| t.frame);
+                // The shared zero page counts as none.
+                if mapped.is_some_and(|frame| k.is_zero(frame)) {
+                    none += 1;
+                    if none > self.spec.max_ptes_none {
+                        return (Found::TooManyNone, i + 1);
+                    }
+                    continue;
+                }
+                shared += u16::from(mapped.is_some_and(|frame| k.is_shared(frame, 0)));
                 if shared > self.spec.max_ptes_shared {
                     return (Found::TooManyShared, i + 1);
                 }
@@ -114,37 +167,12 @@ impl Khugepaged {
         key: u64,
         fx: &mut Effects,
     ) -> Result<bool, Refusal> {
-        let vpn = key << 9;
-        let defrag = self.spec.defrag;
-        let moved = k.memory().compacted_frames;
-        let wanted = k.frame(space.want(PageSize::M2, Purpose::Collapse { vpn, defrag }));
-        fx.cycles += k.prices.copy((k.memory().compacted_frames - moved) * 4096);
-        let Ok(frame) = wanted else {
-            if let Some(region) = space.regions.get_mut(key) {
-                region.refused = true;
-            }
+        let Some(collapsed) = collapse(space, k, key, self.spec.defrag, fx)? else {
             self.stats.allocation_failures += 1;
             return Ok(false);
         };
-        let writable = space.vmas.find(key << 21).is_some_and(|v| v.writable);
-        let flags = if writable {
-            Flags::WRITABLE
-        } else {
-            Flags::default()
-        };
-        let Some(small) = space.merge(k, key, frame, flags, fx)? else {
-            k.put(frame, HUGE_ORDER);
-            self.stats.allocation_failures += 1;
-            return Ok(false);
-        };
-        let copied = small.len() as u64 * 4096;
-        for (_, frame) in small {
-            k.put(frame, 0);
-        }
-        let zeroed = PAGES * 4096 - copied;
-        fx.cycles += k.prices.copy(copied) + k.prices.zero(zeroed);
-        self.stats.copied_bytes += copied;
-        self.stats.zeroed_bytes += zeroed;
+        self.stats.copied_bytes += collapsed.copied;
+        self.stats.zeroed_bytes += collapsed.zeroed;
         self.stats.collapses += 1;
         Ok(true)
     }
@@ -184,7 +212,7 @@ impl Khugepaged {
         };
         let covered = |key: u64| {
             let area = space.vmas.find(key << 21);
-            area.is_some_and(|v| self.may_have(v) && v.end >> 21 > key)
+            area.is_some_and(|v| self.may_have(v, space) && v.end >> 21 > key)
         };
         let small = space
             .regions
@@ -198,6 +226,45 @@ impl Khugepaged {
 }
 
 impl Os {
+    /// MADV_COLLAPSE: collapses the regions that lie in `from..to`, on the caller's time. khugepaged's limits do not
+    /// hold (`madvise_collapse` of Linux mm/khugepaged.c). A region without pages, or without a free block, stays.
+    pub(crate) fn collapse_range(
+        &mut self,
+        pid: Pid,
+        from: u64,
+        to: u64,
+        fx: &mut Effects,
+    ) -> Result<(), OsError> {
+        for key in from.div_ceil(PAGES << 12)..to / (PAGES << 12) {
+            let Some(space) = &mut self.spaces[pid as usize] else {
+                break;
+            };
+            let area = space.vmas.find(key << 21).filter(|v| v.end >> 21 > key);
+            let allowed = !space.no_huge
+                && area.is_some_and(|v| {
+                    v.backing == Backing::Anonymous && self.placement.may_collapse(v.huge)
+                });
+            let small =
+                |r: &Region| r.kind == RegionKind::Small && r.reserved.is_none() && r.count > 0;
+            let swapped = (space.swapped.range(key << 9..(key + 1) << 9).next()).is_some();
+            if !allowed || swapped || !space.regions.get(key).is_some_and(small) {
+                continue;
+            }
+            let k = &mut self.kernel;
+            fx.cycles += k.prices.scan(PAGES);
+            match collapse(space, k, key, true, fx) {
+                Ok(Some(done)) => {
+                    k.stats.copied_bytes += done.copied;
+                    k.stats.zeroed_bytes += done.zeroed;
+                }
+                Ok(None) => {}
+                Err(refusal) => return Err(self.stuck(refusal)),
+            }
+        }
+        self.back(fx)?;
+        self.shadow()
+    }
+
     /// Error for a page table that could not restore its previous mappings.
     pub(crate) fn stuck(&self, refusal: Refusal) -> OsError {
         match refusal {

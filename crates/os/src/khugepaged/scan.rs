@@ -7,6 +7,7 @@ use pagewalk_units::Backing;
 
 use super::Khugepaged;
 use crate::Os;
+use crate::space::Space;
 use crate::vma::Vma;
 
 const REGION: u64 = 1 << 21;
@@ -66,8 +67,8 @@ fn regions(area: &Vma, from: u64) -> Range<u64> {
 
 impl Khugepaged {
     /// True if the area may have huge pages.
-    pub(super) fn may_have(&self, area: &Vma) -> bool {
-        area.backing == Backing::Anonymous && self.mode.allows(area.huge)
+    pub(super) fn may_have(&self, area: &Vma, space: &Space) -> bool {
+        !space.no_huge && area.backing == Backing::Anonymous && self.mode.allows(area.huge)
     }
 
     /// The next region of a pass: address space and region number. `None` at the end of
@@ -93,7 +94,7 @@ impl Khugepaged {
                 continue;
             };
             let inside = regions(area, self.scan.at);
-            if self.may_have(area) && !inside.is_empty() {
+            if self.may_have(area, space) && !inside.is_empty() {
                 self.scan.at = (inside.start + 1) * REGION;
                 self.scan.progress += PAGES;
                 break Some((index, inside.start));

@@ -46,6 +46,17 @@ pub trait Placement: Send + Sync {
         fx: &mut Effects,
     ) -> Result<PageSize, Refusal>;
 
+    /// Size of the shared zero page that a read of the untouched page at `touch.at` maps. `None`: the policy gives reads
+    /// pages of their own.
+    fn zero_page(&self, _touch: &Touch<'_>, _space: &Space) -> Option<PageSize> {
+        Some(PageSize::K4)
+    }
+
+    /// True if `madvise(MADV_COLLAPSE)` makes huge pages in an area with this advice.
+    fn may_collapse(&self, _advice: Option<bool>) -> bool {
+        false
+    }
+
     /// The frame choice for pages, page tables and all other allocations.
     fn choice(&self, _booted: &Booted<'_>) -> Box<dyn FrameChoice> {
         Box::new(AsItComes)

@@ -148,6 +148,12 @@ impl Placement for Reservation {
         Ok(PageSize::K4)
     }
 
+    /// The first touch reserves a block, read or write, as in FreeBSD, which has no shared zero page (Navarro et al.,
+    /// section 4.1).
+    fn zero_page(&self, _touch: &Touch<'_>, _space: &Space) -> Option<PageSize> {
+        None
+    }
+
     /// Breaks up the reservation with the fewest pages in use.
     fn reclaim(
         &mut self,

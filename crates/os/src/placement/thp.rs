@@ -70,6 +70,13 @@ impl ThpMode {
 struct Thp(ThpSpec);
 
 impl Thp {
+    /// True if the region of `touch` may have a large page. A region with a mapped 4 KB page keeps 4 KB pages.
+    fn may_have(&self, touch: &Touch<'_>, space: &Space) -> bool {
+        self.0.mode.allows(touch.huge)
+            && touch.may_be_large()
+            && space.regions.get(touch.at >> 21).is_none()
+    }
+
     fn large(
         touch: &Touch<'_>,
         size: PageSize,
@@ -90,6 +97,20 @@ impl Thp {
 }
 
 impl Placement for Thp {
+    /// In each mode, except for MADV_NOHUGEPAGE (madvise(2)).
+    fn may_collapse(&self, advice: Option<bool>) -> bool {
+        advice != Some(false)
+    }
+
+    /// The huge zero page, where a write would map a huge page (Linux's `use_zero_page`, on by default).
+    fn zero_page(&self, touch: &Touch<'_>, space: &Space) -> Option<PageSize> {
+        if self.may_have(touch, space) && touch.covers(PageSize::M2) {
+            Some(PageSize::M2)
+        } else {
+            Some(PageSize::K4)
+        }
+    }
+
     fn place(
         &mut self,
         touch: &Touch<'_>,
@@ -99,11 +120,7 @@ impl Placement for Thp {
     ) -> Result<PageSize, Refusal> {
         let key = touch.at >> 21;
         let mut refused = false;
-        // A region with a mapped 4 KB page keeps 4 KB pages.
-        if self.0.mode.allows(touch.huge)
-            && touch.may_be_large()
-            && space.regions.get(key).is_none()
-        {
+        if self.may_have(touch, space) {
             if self.0.giant && touch.covers(PageSize::G1) && !space.regions.any_in_giant(key) {
                 if Self::large(touch, PageSize::G1, space, k, fx) {
                     return Ok(PageSize::G1);

@@ -212,6 +212,13 @@ impl Placement for Hashed {
         }
     }
 
+    fn zero_page(&self, touch: &Touch<'_>, space: &Space) -> Option<PageSize> {
+        match &self.reservations {
+            Some(reservations) => reservations.zero_page(touch, space),
+            None => Some(PageSize::K4),
+        }
+    }
+
     fn reclaim(
         &mut self,
         spaces: &mut [Option<Box<Space>>],

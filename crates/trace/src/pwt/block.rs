@@ -31,7 +31,8 @@ pub const TRAILER_MAGIC: &[u8; 8] = b"PWTEND\r\n";
 /// Last bytes of a recording that an interrupt has stopped. Older readers take such a file for one that was cut off.
 pub const STOPPED_MAGIC: &[u8; 8] = b"PWTSTOP\n";
 /// Version that is written. Version 2 added steps, version 3 the kernel's reads and writes, version 4 the ends of
-/// batches, version 5 touch summaries, and version 6 processes that died and software prefetches.
+/// batches, version 5 touch summaries, and version 6 processes that died, software prefetches and memory calls as Linux
+/// serves them.
 pub const VERSION: u32 = 6;
 /// Bytes of a block's header.
 pub const HEADER_BYTES: usize = 64;

@@ -1,7 +1,8 @@
 //! Ends, events and waits between ops, as bytes.
 
 use pagewalk_stream::{
-    Advice, Backing, Cause, Counted, Death, End, Event, Op, ShortcutQuery, ThreadId, Unseen, Why,
+    Advice, Backing, Cause, Counted, Death, End, Event, MemoryObject, Op, PopulateAs,
+    ShortcutQuery, Source, ThreadId, Unseen, Why,
 };
 use pagewalk_units::VirtAddr;
 
@@ -40,21 +41,59 @@ fn backing(code: u64) -> Option<Backing> {
     })
 }
 
-fn advice_code(advice: Advice) -> u64 {
-    match advice {
-        Advice::HugePage => 0,
-        Advice::NoHugePage => 1,
-        Advice::DontNeed => 2,
+/// Kind (bit 2: private, bit 3: has a key), key, page and number of pages.
+fn source_code(source: Source) -> [u64; 4] {
+    match source {
+        Source::Zeros { stack } => [u64::from(stack), 0, 0, 0],
+        Source::Object { object, private } => {
+            let kind = 2 + u64::from(object.file);
+            let flags = u64::from(private) << 2 | u64::from(object.key.is_some()) << 3;
+            let key = object.key.unwrap_or(0);
+            [kind | flags, key, object.page, object.pages]
+        }
     }
 }
 
-fn advice(code: u64) -> Option<Advice> {
-    Some(match code {
-        0 => Advice::HugePage,
-        1 => Advice::NoHugePage,
-        2 => Advice::DontNeed,
+fn source([kind, key, page, pages]: [u64; 4]) -> Option<Source> {
+    Some(match kind & 3 {
+        stack @ (0 | 1) if kind < 2 => Source::Zeros { stack: stack == 1 },
+        file @ (2 | 3) if kind < 16 => Source::Object {
+            object: MemoryObject {
+                key: (kind & 8 != 0).then_some(key),
+                file: file == 3,
+                page,
+                pages,
+            },
+            private: kind & 4 != 0,
+        },
         _ => return None,
     })
+}
+
+/// All advice, in the order of its codes.
+const ADVICE: [Advice; 9] = [
+    Advice::HugePage,
+    Advice::NoHugePage,
+    Advice::DontNeed,
+    Advice::Free,
+    Advice::Collapse,
+    Advice::Remove,
+    Advice::DontFork,
+    Advice::WipeOnFork,
+    Advice::KeepOnFork,
+];
+
+/// All ways to populate memory, in the order of their codes.
+const POPULATE: [PopulateAs; 3] = [PopulateAs::Read, PopulateAs::Write, PopulateAs::Area];
+
+/// The place of `value` among `all`.
+fn code<T: PartialEq>(all: &[T], value: &T) -> u64 {
+    let place = all.iter().position(|one| one == value);
+    place.expect("the list is complete") as u64
+}
+
+fn decoded<T: Copy>(all: &[T], code: u64) -> Option<T> {
+    all.get(usize::try_from(code).ok()?).copied()
 }
 
 /// Appends the mark after `position` ops of the block.
@@ -114,7 +153,7 @@ pub fn put_mark(out: &mut Vec<u8>, position: u64, mark: &Mark) {
                 writable,
             } => put(&[19, *ticket, at.0, *bytes, u64::from(*writable)]),
             Event::Advise { at, bytes, advice } => {
-                put(&[20, *ticket, at.0, *bytes, advice_code(*advice)]);
+                put(&[20, *ticket, at.0, *bytes, code(&ADVICE, advice)]);
             }
             Event::Populate { at, bytes } => put(&[21, *ticket, at.0, *bytes]),
             Event::Spawn { thread } => put(&[22, *ticket, u64::from(*thread)]),
@@ -128,6 +167,25 @@ pub fn put_mark(out: &mut Vec<u8>, position: u64, mark: &Mark) {
             Event::KernelTouch { at, bytes, writes } => {
                 put(&[28, *ticket, at.0, *bytes, u64::from(*writes)]);
             }
+            Event::Mmap {
+                at,
+                bytes,
+                writable,
+                source,
+            } => {
+                put(&[31, *ticket, at.0, *bytes, u64::from(*writable)]);
+                for value in source_code(*source) {
+                    put_varint(out, value);
+                }
+            }
+            Event::KernelPopulate {
+                at,
+                bytes,
+                populate,
+            } => put(&[32, *ticket, at.0, *bytes, code(&POPULATE, populate)]),
+            Event::PunchHole { key, page, pages } => put(&[33, *ticket, *key, *page, *pages]),
+            Event::Truncate { key, pages } => put(&[34, *ticket, *key, *pages]),
+            Event::DisableHugePages { disabled } => put(&[35, *ticket, u64::from(*disabled)]),
             Event::Unseen(unseen) => {
                 let name = unseen.program.as_bytes();
                 let why = unseen.why as u64;
@@ -217,7 +275,7 @@ pub fn get_body(code: u64, from: &mut &[u8]) -> Option<Mark> {
                 20 => Event::Advise {
                     at: VirtAddr(next()?),
                     bytes: next()?,
-                    advice: advice(next()?)?,
+                    advice: decoded(&ADVICE, next()?)?,
                 },
                 21 => Event::Populate {
                     at: VirtAddr(next()?),
@@ -265,6 +323,29 @@ pub fn get_body(code: u64, from: &mut &[u8]) -> Option<Mark> {
                         instruction,
                     }))
                 }
+                31 => Event::Mmap {
+                    at: VirtAddr(next()?),
+                    bytes: next()?,
+                    writable: next()? == 1,
+                    source: source([next()?, next()?, next()?, next()?])?,
+                },
+                32 => Event::KernelPopulate {
+                    at: VirtAddr(next()?),
+                    bytes: next()?,
+                    populate: decoded(&POPULATE, next()?)?,
+                },
+                33 => Event::PunchHole {
+                    key: next()?,
+                    page: next()?,
+                    pages: next()?,
+                },
+                34 => Event::Truncate {
+                    key: next()?,
+                    pages: next()?,
+                },
+                35 => Event::DisableHugePages {
+                    disabled: next()? == 1,
+                },
                 _ => return None,
             };
             End::Event { event, ticket }
@@ -276,7 +357,8 @@ pub fn get_body(code: u64, from: &mut &[u8]) -> Option<Mark> {
 #[cfg(test)]
 mod tests {
     use pagewalk_stream::{
-        Advice, Backing, Cause, Counted, Death, End, Event, ShortcutQuery, Unseen, Why,
+        Advice, Backing, Cause, Counted, Death, End, Event, MemoryObject, PopulateAs,
+        ShortcutQuery, Source, Unseen, Why,
     };
     use pagewalk_units::VirtAddr;
     use proptest::prelude::*;
@@ -299,6 +381,52 @@ mod tests {
                 writable: false,
                 backing: Backing::File,
             },
+            Event::Mmap {
+                at,
+                bytes,
+                writable: true,
+                source: Source::Zeros { stack: true },
+            },
+            Event::Mmap {
+                at,
+                bytes,
+                writable: false,
+                source: Source::Object {
+                    object: MemoryObject {
+                        key: Some(1 << 63 | 7),
+                        file: true,
+                        page: 3,
+                        pages: 1 << 40,
+                    },
+                    private: true,
+                },
+            },
+            Event::Mmap {
+                at,
+                bytes,
+                writable: true,
+                source: Source::Object {
+                    object: MemoryObject {
+                        key: None,
+                        file: false,
+                        page: 0,
+                        pages: u64::MAX,
+                    },
+                    private: false,
+                },
+            },
+            Event::KernelPopulate {
+                at,
+                bytes,
+                populate: PopulateAs::Area,
+            },
+            Event::PunchHole {
+                key: 7,
+                page: 3,
+                pages: 1 << 40,
+            },
+            Event::Truncate { key: 7, pages: 3 },
+            Event::DisableHugePages { disabled: true },
             Event::Unmap { at, bytes },
             Event::Remap {
                 from: at,

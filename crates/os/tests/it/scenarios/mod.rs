@@ -3,6 +3,7 @@
 
 mod huge;
 mod khugepaged;
+mod linux;
 mod reservations;
 mod spaces;
 mod system;

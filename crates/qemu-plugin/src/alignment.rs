@@ -1,0 +1,187 @@
+//! Addresses of large anonymous mappings, aligned to 2 MB as Linux aligns them.
+//!
+//! QEMU up to 8 chooses the address of a guest's mapping itself: it asks the host's kernel for inaccessible pages at a
+//! hint, and maps the guest's memory over them. The host's kernel honours the hint, so its own rule for huge pages never
+//! acts. Later versions leave the choice to the host's kernel, which may be older than the rule. During calls to which the rule applies, the plugin therefore answers QEMU's question with an aligned
+//! range. It does so in QEMU's table of imported functions, because no function of the plugin interface reaches there.
+
+use std::cell::Cell;
+use std::ffi::{CStr, c_int, c_void};
+use std::sync::atomic::Ordering::Relaxed;
+
+use crate::guest;
+
+/// Bytes of a huge page.
+const HUGE: u64 = 2 << 20;
+
+thread_local! {
+    /// The thread is in a call whose mapping Linux would align.
+    static ALIGNS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Sets the alignment of the mapping that the calling thread's system call makes.
+///
+/// Linux aligns an anonymous private mapping without a hint, if its length is a multiple of 2 MB. It does since 6.7
+/// (commit efa7df3e3bb5), then also for other lengths from 2 MB; since 6.12 (commit d4148aeab412) for multiples only.
+/// The later rule is applied, because the kernels in between are not maintained any more. A mapping that `mremap` moves
+/// is placed by the same function of the kernel.
+pub fn enter(number: i64, a: &[u64; 6]) {
+    let is_whole = |bytes: u64| bytes > 0 && bytes.is_multiple_of(HUGE);
+    let has = |value: u64, flag: c_int| value & flag as u64 != 0;
+    let aligns = match number {
+        libc::SYS_mmap => {
+            let anonymous = has(a[3], libc::MAP_ANONYMOUS) && has(a[3], libc::MAP_PRIVATE);
+            let huge = has(a[3], libc::MAP_HUGETLB);
+            // The kernel rounds lengths up to whole pages first.
+            a[0] == 0 && anonymous && !huge && is_whole(a[1].wrapping_add(4095) & !4095)
+        }
+        libc::SYS_mremap => !has(a[3], libc::MREMAP_FIXED) && is_whole(a[2]),
+        _ => false,
+    };
+    ALIGNS.set(aligns);
+}
+
+/// Ends the effect of [`enter`].
+pub fn leave() {
+    ALIGNS.set(false);
+}
+
+/// QEMU's `mmap`.
+unsafe extern "C" fn mmap(
+    hint: *mut c_void,
+    bytes: usize,
+    protection: c_int,
+    flags: c_int,
+    file: c_int,
+    offset: i64,
+) -> *mut c_void {
+    // SAFETY: the caller's arguments, or a range that the kernel chooses.
+    let plain = |bytes| unsafe { libc::mmap(hint, bytes, protection, flags, file, offset) };
+    let fixed = flags & (libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE) != 0;
+    if !ALIGNS.get() || fixed || flags & libc::MAP_ANONYMOUS == 0 {
+        return plain(bytes);
+    }
+    let wide = plain(bytes + HUGE as usize);
+    if wide == libc::MAP_FAILED {
+        return plain(bytes);
+    }
+    let base = guest::BASE.load(Relaxed);
+    let from = wide as u64;
+    let aligned = from.wrapping_sub(base).next_multiple_of(HUGE) + base;
+    let head = (aligned - from) as usize;
+    let at = wide.wrapping_byte_add(head);
+    // SAFETY: both parts lie in the fresh mapping, around the range that is returned.
+    unsafe {
+        if head > 0 {
+            libc::munmap(wide, head);
+        }
+        libc::munmap(at.wrapping_byte_add(bytes), HUGE as usize - head);
+    }
+    at
+}
+
+/// Entry of a relocation table (`Elf64_Rela`).
+#[repr(C)]
+struct Relocation {
+    offset: u64,
+    info: u64,
+    addend: i64,
+}
+
+/// A relocation that holds the address of an imported function.
+const GLOB_DAT: u64 = 6;
+const JUMP_SLOT: u64 = 7;
+
+/// Replaces QEMU's import of `mmap`. False: QEMU imports no such function.
+pub fn install() -> bool {
+    let mut done = false;
+    // SAFETY: `first` has the type that the function requires, and `done` lives longer.
+    unsafe { libc::dl_iterate_phdr(Some(first), (&raw mut done).cast()) };
+    done
+}
+
+/// Acts on the first object that is listed, the program itself.
+unsafe extern "C" fn first(
+    info: *mut libc::dl_phdr_info,
+    _: libc::size_t,
+    done: *mut c_void,
+) -> c_int {
+    // SAFETY: by the contract of dl_iterate_phdr, and of `install`.
+    unsafe { *done.cast::<bool>() = replace(&*info).is_some() };
+    1
+}
+
+/// # Safety
+/// `program` describes the running program.
+unsafe fn replace(program: &libc::dl_phdr_info) -> Option<()> {
+    let base = program.dlpi_addr;
+    // SAFETY: the program's headers, which stay mapped.
+    let headers =
+        unsafe { std::slice::from_raw_parts(program.dlpi_phdr, program.dlpi_phnum.into()) };
+    let dynamic = headers.iter().find(|h| h.p_type == libc::PT_DYNAMIC)?;
+    let mut entry = (base + dynamic.p_vaddr) as *const [u64; 2];
+    let mut tables = [0u64; 64];
+    loop {
+        // SAFETY: the dynamic section ends with an entry of tag 0.
+        let [tag, value] = unsafe { *entry };
+        if tag == 0 {
+            break;
+        }
+        if let Some(slot) = tables.get_mut(tag as usize) {
+            *slot = value;
+        }
+        entry = entry.wrapping_add(1);
+    }
+    // Tags of the System V ABI. glibc has replaced offsets in the file by addresses.
+    let [strings, symbols, general, general_bytes] = [5, 6, 7, 8].map(|tag: usize| tables[tag]);
+    let [calls, calls_bytes] = [23, 2].map(|tag: usize| tables[tag]);
+    // Slots are write-protected if the dynamic linker has resolved all of them at the start.
+    let protected = |slot: u64| {
+        let mut areas = headers.iter().filter(|h| h.p_type == libc::PT_GNU_RELRO);
+        areas.any(|h| (h.p_vaddr..h.p_vaddr + h.p_memsz).contains(&slot))
+    };
+    let mut found = None;
+    for (table, bytes) in [(general, general_bytes), (calls, calls_bytes)] {
+        if table == 0 {
+            continue;
+        }
+        let count = bytes as usize / size_of::<Relocation>();
+        // SAFETY: the table lies where the dynamic section says, and is as long.
+        let all = unsafe { std::slice::from_raw_parts(table as *const Relocation, count) };
+        for one in all
+            .iter()
+            .filter(|r| matches!(r.info & 0xffff_ffff, GLOB_DAT | JUMP_SLOT))
+        {
+            // SAFETY: the relocation's symbol, and its name in the table of strings.
+            let name = unsafe {
+                let symbol = (symbols as *const libc::Elf64_Sym).add((one.info >> 32) as usize);
+                CStr::from_ptr((strings + u64::from((*symbol).st_name)) as *const _)
+            };
+            if name == c"mmap" || name == c"mmap64" {
+                // SAFETY: the slot of this function in the program's own table.
+                found = found.or(unsafe { set(base + one.offset, protected(one.offset)) });
+            }
+        }
+    }
+    found
+}
+
+/// Stores the address of [`mmap`] in `slot`, which the dynamic linker may have write-`protected`.
+///
+/// # Safety
+/// `slot` holds the address of a function of the same type.
+unsafe fn set(slot: u64, protected: bool) -> Option<()> {
+    let page = (slot & !4095) as *mut c_void;
+    // SAFETY: a page of the program's data. It is as before afterwards, except for the slot; another thread reads the
+    // old or the new address, which both work.
+    unsafe {
+        if libc::mprotect(page, 4096, libc::PROT_READ | libc::PROT_WRITE) != 0 {
+            return None;
+        }
+        (slot as *mut usize).write_volatile(mmap as *const () as usize);
+        if protected {
+            libc::mprotect(page, 4096, libc::PROT_READ);
+        }
+    }
+    Some(())
+}

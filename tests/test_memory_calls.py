@@ -63,7 +63,7 @@ BESIDE = 25
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("memory-calls") / "calls"
-    command = ["cc", "-O1", "-I", pagewalk.get_include(), "-o", path, SOURCE]
+    command = ["cc", "-O1", "-I", pagewalk.get_include(), "-o", str(path), str(SOURCE)]
     subprocess.run(command, check=True)
     return path
 
@@ -89,7 +89,7 @@ def compare_natively(program: Path, case: str, faults: int) -> None:
     modes = Path("/sys/kernel/mm/transparent_hugepage/enabled")
     if version < (6, 13) or not modes.exists() or "[madvise]" not in modes.read_text():
         return
-    command = [program, case]
+    command = [str(program), case]
     natively = subprocess.run(command, cwd=program.parent, check=True, capture_output=True)
     assert int(natively.stdout) == pytest.approx(faults, rel=0.05, abs=BESIDE)
 

@@ -24,7 +24,7 @@ pub struct ObjectPage {
     pub index: u64,
 }
 
-/// What a fork gives the child of an area.
+/// Effect of a fork on an area of the child.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum OnFork {
     /// The area with its pages.
@@ -65,7 +65,7 @@ pub struct Vma {
     pub object: Option<Object>,
     /// Rules of its page faults.
     pub faults: Faults,
-    /// What a child gets of it.
+    /// Effect of a fork on it.
     pub on_fork: OnFork,
     /// True if the mapping was inferred from an access.
     pub inferred: bool,

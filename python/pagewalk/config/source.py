@@ -107,8 +107,8 @@ def source(
     if mix:
         return {"mix": {"programs": _mix(mix)}}
     assert program is not None
-    given = {} if cpu is None else {"cpu": cpu}
-    return {"program": {"argv": _existing_program(program), **given}}
+    model = {} if cpu is None else {"cpu": cpu}
+    return {"program": {"argv": _existing_program(program), **model}}
 
 
 def _joined(options: Sequence[RunOption], between: str) -> list[RunOption | str]:

@@ -230,9 +230,11 @@ pub(crate) fn pass(
                 .unwrap_or_else(PoisonError::into_inner)
         })
         .collect();
-    // The emulator runs ahead. An end that no machine has reached is not part of the run.
+    // The emulator runs ahead. A death that no machine has reached is not part of the run. Statuses from 128 on are
+    // those of signals.
     let reached = machines.iter().any(|m| m.program_ended);
-    let exit_status = workers.fanouts[0].exit_status().filter(|_| reached);
+    let exit_status = workers.fanouts[0].exit_status();
+    let exit_status = exit_status.filter(|status| reached || *status < 128);
     Ok(Pass {
         machines,
         streams,

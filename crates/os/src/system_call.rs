@@ -20,8 +20,9 @@ impl Os {
     ) -> Result<(), OsError> {
         let end = at.0.saturating_add(bytes);
         let mut page = at.0 & !0xfff;
-        while let Some(vma) = self.space(pid)?.vmas.from(page).filter(|v| v.start < end) {
-            let vma = vma.clone();
+        while page < end
+            && let Some(vma) = self.space(pid)?.vmas.from(page).cloned()
+        {
             page = page.max(vma.start);
             let access = match populate {
                 PopulateAs::Write if vma.writable => Access::Write,

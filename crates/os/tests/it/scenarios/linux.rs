@@ -294,3 +294,13 @@ fn a_call_that_populates_costs_no_traps() {
     cycles.sort_unstable();
     assert_eq!(cycles, [64 * 500, 64 * 1524, 64 * 1524]);
 }
+
+#[test]
+fn a_call_populates_its_part_of_an_area() {
+    let mut w = buddy();
+    w.zeros(64 * PAGE);
+    let part = VirtAddr(HEAP.0 + 8 * PAGE);
+    let done = (w.os).kernel_populate(w.pid, part, 16 * PAGE, PopulateAs::Write, &mut w.fx);
+    done.expect("memory is plenty");
+    assert_eq!(w.stats().kernel_faults, 16);
+}

@@ -22,6 +22,7 @@ HEADERS = """
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 """
@@ -121,6 +122,8 @@ def test_a_death_is_no_complete_run(
         "int main(void) { return 139; }",
         child("pause();", "int s; kill(child, SIGTERM); waitpid(child, &s, 0);"),
         child("pause();", "kill(child, SIGKILL); wait(0);"),
+        # Dies with its parent.
+        child("prctl(PR_SET_PDEATHSIG, SIGKILL); pause();", "usleep(100000);"),
         # `yes | head` ends so.
         child("raise(SIGPIPE);"),
         # A handler that goes on.

@@ -37,7 +37,7 @@ fn sort(number: i64, a: &[u64; 6]) -> Sort {
         | libc::SYS_truncate => Sort::Memory,
         libc::SYS_fallocate if punches(a) => Sort::Memory,
         libc::SYS_prctl if disables_huge_pages(a) => Sort::Memory,
-        libc::SYS_madvise if is_followed(a[2] as libc::c_int) => Sort::Memory,
+        libc::SYS_madvise if is_modelled_advice(a[2] as libc::c_int) => Sort::Memory,
         libc::SYS_fork | libc::SYS_vfork => Sort::Fork,
         // QEMU creates a process for vfork as for fork.
         libc::SYS_clone
@@ -50,7 +50,7 @@ fn sort(number: i64, a: &[u64; 6]) -> Sort {
 }
 
 /// True for the advice that the engine acts on.
-fn is_followed(advice: libc::c_int) -> bool {
+fn is_modelled_advice(advice: libc::c_int) -> bool {
     matches!(
         advice,
         libc::MADV_DONTNEED
@@ -98,7 +98,7 @@ fn is_not_modelled(number: i64, a: &[u64; 6]) -> bool {
                     | libc::MADV_POPULATE_READ
                     | libc::MADV_POPULATE_WRITE
             );
-            !is_followed(a[2] as libc::c_int) && !is_without_effect
+            !is_modelled_advice(a[2] as libc::c_int) && !is_without_effect
         }
         libc::SYS_mmap => has(a[3], libc::MAP_HUGETLB as u64),
         libc::SYS_shmget => has(a[2], libc::SHM_HUGETLB as u64),
@@ -196,6 +196,8 @@ pub unsafe extern "C" fn enter(
             libc::SYS_kill | libc::SYS_rt_sigqueueinfo => sends(a0, a1),
             libc::SYS_tgkill | libc::SYS_rt_tgsigqueueinfo => sends(a0, a2),
             libc::SYS_pidfd_send_signal => process::control().sends(a1),
+            // The kernel sends this signal when the parent ends.
+            libc::SYS_prctl if a0 as i32 == libc::PR_SET_PDEATHSIG => process::control().sends(a1),
             _ => {}
         },
     }

@@ -44,8 +44,10 @@ def heading(result: Result) -> RenderableType:
 
 
 def notes(result: Result) -> list[RenderableType]:
-    """Warnings that a reader must know before using the numbers."""
-    return [line(("warning: ", "bold yellow"), warning) for warning in result.warnings]
+    """Warnings that a reader must know before using the numbers, without that of the heading."""
+    known = f": {result.why_partial}" if result.partial else None
+    listed = [w for w in result.warnings if known is None or not w.endswith(known)]
+    return [line(("warning: ", "bold yellow"), warning) for warning in listed]
 
 
 def elsewhere(host: Host) -> str:

@@ -191,6 +191,7 @@ WRONG: dict[str, list[dict[str, Any]]] = {
     "trace": [{"workload": None, "trace": "no.pwt"}],
     "mix": [{"workload": None, "mix": mix} for mix in MIXES],
     "program": [{"program": ["ls"]}],
+    "cpu": [{"cpu": 3}, {"cpu": "max"}],
     "skip": [{"skip": "much"}],
     "warmup": [{"warmup": "much"}],
     "instructions": [{"instructions": 0}],

@@ -368,7 +368,7 @@ engine.trace_info = lambda path: json.dumps(engine.facts)
 engine.trace_check = lambda path: json.dumps({{"whole": False, "fault": hostile,
     "good_instructions": 1}})
 engine.record = lambda spec, path, progress: json.dumps({{"path": path, "name": hostile,
-    "bytes": 100, "instructions": 10, "exit_status": 0}})
+    "bytes": 100, "instructions": 10, "exit_status": 0, "died": []}})
 
 def doctor():
     return json.dumps({{"cores": 2, "qemu": {{"Err": hostile}}, "plugin": {{"present": False,

@@ -4,12 +4,12 @@
 
 use pagewalk_stats::Tree;
 use pagewalk_structures::SetAssoc;
-use pagewalk_units::{Asid, Error, Part, text};
+use pagewalk_units::{Asid, Error};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::registry::{PrefetcherKind, PrefetcherTable};
-use super::{ADDRESSABLE, MOST_ENTRIES, Pages, Prefetcher, TlbMiss, within};
+use super::{ADDRESSABLE, MOST_ENTRIES, Pages, Prefetcher, TlbMiss, divides, within};
 
 /// Arbitrary stride prefetching of translations. A table holds the page and the stride of each
 /// instruction's last miss. Once the stride has repeated, the page one stride ahead is prefetched.
@@ -30,17 +30,7 @@ impl PrefetcherKind for AspSpec {
         let AspSpec { rows, ways, buffer } = *self;
         within("rows", rows, 1, MOST_ENTRIES)?;
         within("buffer", buffer, 0, MOST_ENTRIES)?;
-        if ways == 0 || !rows.is_multiple_of(ways) {
-            return Err(Error::key(
-                "ways",
-                text![
-                    format!("is {ways}; expected a divisor of "),
-                    Part::key("rows"),
-                    format!(" ({rows})")
-                ],
-            ));
-        }
-        Ok(())
+        divides(ways, rows)
     }
     fn build(&self) -> Box<dyn Prefetcher> {
         Box::new(Strides::new(self))

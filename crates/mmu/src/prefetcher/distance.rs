@@ -4,12 +4,12 @@
 
 use pagewalk_stats::Tree;
 use pagewalk_structures::SetAssoc;
-use pagewalk_units::{Asid, Error, Part, text};
+use pagewalk_units::{Asid, Error};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::registry::{PrefetcherKind, PrefetcherTable};
-use super::{ADDRESSABLE, MOST_ENTRIES, MOST_PAGES, Pages, Prefetcher, TlbMiss, within};
+use super::{ADDRESSABLE, MOST_ENTRIES, MOST_PAGES, Pages, Prefetcher, TlbMiss, divides, within};
 
 /// Distance prefetching of translations. After a miss, the distances that came after earlier misses
 /// of the same distance are added to its page, and these pages are prefetched.
@@ -39,17 +39,7 @@ impl PrefetcherKind for DistanceSpec {
         within("rows", rows, 1, MOST_ENTRIES)?;
         within("slots", slots, 1, MOST_PAGES as u32)?;
         within("buffer", buffer, 0, MOST_ENTRIES)?;
-        if ways == 0 || !rows.is_multiple_of(ways) {
-            return Err(Error::key(
-                "ways",
-                text![
-                    format!("is {ways}; expected a divisor of "),
-                    Part::key("rows"),
-                    format!(" ({rows})")
-                ],
-            ));
-        }
-        Ok(())
+        divides(ways, rows)
     }
     fn build(&self) -> Box<dyn Prefetcher> {
         Box::new(Distances::new(self))

@@ -13,7 +13,7 @@ mod stride;
 
 use arrayvec::ArrayVec;
 use pagewalk_stats::Tree;
-use pagewalk_units::{Asid, Error, PageSize, VirtAddr};
+use pagewalk_units::{Asid, Error, PageSize, Part, VirtAddr, text};
 
 pub use self::distance::DistanceStats;
 
@@ -67,6 +67,21 @@ fn within(at: &str, value: u32, least: u32, most: u32) -> Result<(), Error> {
         return Err(Error::key(
             at,
             format!("is {value}; expected {least} to {most}"),
+        ));
+    }
+    Ok(())
+}
+
+/// Refuses `ways` of a table of `rows` that are not a divisor of them.
+fn divides(ways: u32, rows: u32) -> Result<(), Error> {
+    if ways == 0 || !rows.is_multiple_of(ways) {
+        return Err(Error::key(
+            "ways",
+            text![
+                format!("is {ways}; expected a divisor of "),
+                Part::key("rows"),
+                format!(" ({rows})")
+            ],
         ));
     }
     Ok(())

@@ -30,15 +30,8 @@ impl Os {
         self.vacate(pid, from, to, fx)?;
         let object = (backing == Backing::Shared).then(|| self.objects.create());
         self.space_mut(pid)?.vmas.insert(Vma {
-            start: from,
-            end: to,
-            writable,
-            backing,
-            huge: None,
             object,
-            faults: Faults::Plain,
-            on_fork: OnFork::Keep,
-            inferred: false,
+            ..Vma::new(from, to, writable, backing)
         });
         Ok(())
     }
@@ -68,15 +61,9 @@ impl Os {
             }
         };
         self.space_mut(pid)?.vmas.insert(Vma {
-            start: from,
-            end: to,
-            writable,
-            backing,
-            huge: None,
             object,
             faults: Faults::Linux { copies: false },
-            on_fork: OnFork::Keep,
-            inferred: false,
+            ..Vma::new(from, to, writable, backing)
         });
         Ok(())
     }

@@ -8,7 +8,7 @@ use crate::memory::order;
 use crate::space::Space;
 use crate::table::Mapped;
 use crate::touch::{ForGuest, Touch};
-use crate::vma::{Faults, OnFork, Vma};
+use crate::vma::{Faults, Vma};
 use crate::{Effects, Os, OsError, Pid};
 
 /// Maximum stack size: the default of `ulimit -s`, 8 MB.
@@ -166,15 +166,8 @@ impl Os {
             let end = (at.0 | ((1 << 21) - 1)).saturating_add(1) & !0xfff;
             let end = end.min(above);
             space.vmas.insert(Vma {
-                start,
-                end,
-                writable: true,
-                backing: Backing::Anonymous,
-                huge: None,
-                object: None,
-                faults: Faults::Plain,
-                on_fork: OnFork::Keep,
                 inferred: true,
+                ..Vma::new(start, end, true, Backing::Anonymous)
             });
             self.kernel.stats.inferred_mappings += 1;
         }

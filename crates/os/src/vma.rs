@@ -72,6 +72,20 @@ pub struct Vma {
 }
 
 impl Vma {
+    /// An area from `start` up to `end` without an object, with plain page faults.
+    pub fn new(start: u64, end: u64, writable: bool, backing: Backing) -> Vma {
+        Vma {
+            start,
+            end,
+            writable,
+            backing,
+            huge: None,
+            object: None,
+            faults: Faults::Plain,
+            on_fork: OnFork::Keep,
+            inferred: false,
+        }
+    }
     /// The shared-memory page at `at`, if the area is shared memory.
     pub fn object_page(&self, at: u64) -> Option<ObjectPage> {
         self.object.as_ref().map(|o| ObjectPage {

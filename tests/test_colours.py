@@ -78,7 +78,7 @@ def test_a_stack_of_the_report_can_be_read(monkeypatch: pytest.MonkeyPatch) -> N
         out = io.StringIO()
         compare(result, Console(file=out, force_terminal=True, width=80))
         stacked = out.getvalue().split("Cycle stack")[1].split("base")[0]
-        return set("█▓▒░▚▞▄▀") & set(stacked)
+        return set("█▓▒░▚▞▄▀▖▐▌▗▛▙▟▜▘") & set(stacked)
 
     assert fills(TERM="xterm-256color", COLORTERM="truecolor") == {"█"}
     assert fills(TERM="xterm-256color") == {"█"}

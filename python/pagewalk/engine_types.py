@@ -187,8 +187,9 @@ class DesignResultFields(FromJson):
     machine, and for a mix, whose programs have their own.
     """
     translation_cost: float | None = None
-    """Share of the cycles that perfect TLBs save for the same instructions; negative if they need
-    more cycles. None if not requested, and for designs whose program is not the same.
+    """Share of the cycles that perfect TLBs save for the same instructions, without the kernel's
+    time: page faults of the two designs may differ. Negative if perfect TLBs need more cycles. None
+    if not requested, and for designs whose program is not the same.
     """
     weighted_speedup: float | None = None
     """Weighted speedup of a mix: sum over its programs of their IPC, divided by that of the program
@@ -658,6 +659,8 @@ class Reference(TypedDict):
     """Cycles of the measured part."""
     cycles_per_instruction: float
     """Cycles an instruction."""
+    user_cycles_per_instruction: float
+    """Cycles an instruction without those of the kernel."""
     design: NotRequired[str]
     """Name of the design without the machine's name."""
     machine: NotRequired[str]

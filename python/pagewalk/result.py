@@ -111,6 +111,9 @@ class Result:
                 facts.append(what.format(count(length)))
         if limits.get("roi"):
             facts.append("region of interest")
+        wanted, done = limits.get("instructions"), self.designs[0].get("instructions")
+        if wanted and done and done >= wanted:
+            facts.append(f"ended by --instructions {count(wanted)}")
         if regions := self.data.get("regions"):
             number = len(regions["regions"])
             each = "regions by their weights" if number > 1 else "region that stands for all"
@@ -132,6 +135,16 @@ class Result:
         died = [d for d in self.designs if d.died]
         whys = {d.message for d in died or self.designs}
         return (len(whys) == 1 and whys.pop()) or "not every design reached its end"
+
+    @property
+    def verdict(self) -> list[str]:
+        """The cost of translation, the designs that recover it, and the limits of the rest.
+
+        One text of three sentences for each machine; empty if nothing was measured.
+        """
+        from pagewalk.view import verdict
+
+        return verdict.sentences(self)
 
     @property
     def warnings(self) -> list[str]:

@@ -103,6 +103,8 @@ pub struct Reference {
     pub cycles: f64,
     /// Cycles an instruction.
     pub cycles_per_instruction: f64,
+    /// Cycles an instruction without those of the kernel.
+    pub user_cycles_per_instruction: f64,
 }
 
 /// The shipped design whose TLBs never miss.
@@ -241,8 +243,9 @@ pub struct DesignResult {
     #[serde(skip_serializing_if = "WorkUnit::is_instruction")]
     #[schemars(extend("default" = "instruction"))]
     pub speedup_by: WorkUnit,
-    /// Share of the cycles that perfect TLBs save for the same instructions; negative if they need more
-    /// cycles. None if not requested, and for designs whose program is not the same.
+    /// Share of the cycles that perfect TLBs save for the same instructions, without the kernel's time:
+    /// page faults of the two designs may differ. Negative if perfect TLBs need more cycles. None if not
+    /// requested, and for designs whose program is not the same.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub translation_cost: Option<f64>,
     /// The programs of a mix.
@@ -474,6 +477,8 @@ fn statistics(tree: &Tree) -> Vec<Stat> {
 
 const CYCLES: &str = "cycles";
 const ENERGY: &str = "energy";
+/// Cause of the cycle stack for page faults, system calls and context switches.
+pub(crate) const KERNEL: &str = "kernel";
 
 fn design_result(
     design: &Design,
@@ -691,12 +696,20 @@ fn cost_translation(
         on: reference.on.clone(),
         cycles: cycles.and_then(|m| m.value).unwrap_or(0.0),
         cycles_per_instruction: own,
+        user_cycles_per_instruction: own * user_share(reference),
     };
     let stream = reference.stream;
     for d in designs.iter_mut().filter(|d| d.stream == stream) {
-        d.translation_cost = cost(d, CYCLES, WorkUnit::Instruction).map(|c| 1.0 - own / c);
+        let cycles = cost(d, CYCLES, WorkUnit::Instruction);
+        d.translation_cost = cycles.map(|c| user_share(d) - made.user_cycles_per_instruction / c);
     }
     Ok(made)
+}
+
+/// Share of the cycles outside the kernel.
+fn user_share(d: &DesignResult) -> f64 {
+    let kernel = d.cycle_stack.iter().find(|s| s.cause == KERNEL);
+    1.0 - kernel.map_or(0.0, |s| s.share)
 }
 
 /// Sets the speedup and energy ratio of each design over the first one of its machine. With several

@@ -7,7 +7,7 @@ use pagewalk_stream::Facts;
 use serde_json::Value;
 
 use crate::config::Config;
-use crate::results::{DesignResult, Stat};
+use crate::results::{DesignResult, KERNEL, Stat};
 
 /// Warnings of a run, one sentence each. A warning for several designs appears once.
 pub(crate) fn warnings(facts: &Facts, designs: &[DesignResult]) -> Vec<String> {
@@ -42,6 +42,9 @@ pub(crate) fn warnings(facts: &Facts, designs: &[DesignResult]) -> Vec<String> {
     }
     for d in designs {
         said.of(d, turns(d, designs));
+    }
+    for d in designs {
+        said.of(d, start_up(d));
     }
     for d in designs.iter().filter(|d| made_no_query(d)) {
         let what = "the program made no shortcut query, so nothing of shortcut had an effect";
@@ -220,6 +223,41 @@ fn turns(d: &DesignResult, designs: &[DesignResult]) -> Option<String> {
         let cores_words = format!("{cores} core{}", if cores == 1 { "" } else { "s" });
         format!(
             "up to {threads} threads wanted {cores_words} at a time and took turns of {slice} cycles (schedule.time_slice_cycles), so that time is that of {cores_words}; --set cores={threads} gives each thread a core"
+        )
+    })
+}
+
+/// Share of the kernel's cycles from which the reader is warned that a window is mostly page faults.
+const MOSTLY_KERNEL: f64 = 0.3;
+
+/// Warning that the measured part is a program's start-up: the kernel's time or first touches dominate it.
+fn start_up(d: &DesignResult) -> Option<String> {
+    const REMEDY: &str = "--skip N or --warmup N measures what follows, --roi a marked part";
+    let kernel = d.cycle_stack.iter().find(|s| s.cause == KERNEL);
+    let share = kernel.map_or(0.0, |s| s.share);
+    let count = |of: &[Stat], name: &str| -> u64 {
+        let found = of.iter().find(|s| s.path == "os" && s.name == name);
+        found.map_or(0, |s| s.value)
+    };
+    let faults = |of: &[Stat]| count(of, "faults_4kb") + count(of, "faults_2mb");
+    let (measured, all) = (faults(&d.stats), faults(&d.since_boot));
+    if share >= MOSTLY_KERNEL && measured > 0 {
+        return Some(format!(
+            "the kernel takes over {:.0} % of the cycles: the measured part is mostly the first use of memory; {REMEDY}",
+            MOSTLY_KERNEL * 100.0
+        ));
+    }
+    // Tables of few pages stay in the caches either way.
+    let entries = d
+        .config
+        .mmu
+        .l2
+        .values()
+        .map(|array| u64::from(array.entries));
+    let many = entries.max().unwrap_or(0);
+    (all > many && 2 * measured > all).then(|| {
+        format!(
+            "{measured} of {all} page faults lie in the measured part: while it begins, page tables are smaller and walks cheaper than later; {REMEDY}"
         )
     })
 }

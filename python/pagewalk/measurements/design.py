@@ -80,6 +80,11 @@ class DesignResult(DesignResultFields):
         cycles, work = self.get("cycles"), self.get(f"{self.speedup_by}s")
         return cycles / work if cycles and work else None
 
+    @property
+    def kernel_share(self) -> float:
+        """Share of the cycles that the kernel takes: page faults, system calls, switches."""
+        return next((s.share for s in self.cycle_stack if s.cause == "kernel"), 0.0)
+
     def get(self, name: str) -> float | None:
         """A number of the summary by name, or None."""
         return next((q.value for q in self.quantities if q.name == name), None)

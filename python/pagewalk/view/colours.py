@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pagewalk.view import causes
 
-_FILLS = "█▓▒░▚▞▄▀▌▐▙▟▛▜▖▗▘"
+_FILLS = "█▓▒░▚▜▞▟▙▛▄▖▀▐▌▗▘"
+"""The fill of each cause, in the order of `causes.CAUSES`."""
+_OTHER_FILLS = "▝#%"
 FASTER, SLOWER, SAME = "bright_blue", "yellow", "bright_black"
 """Colours of a speedup's bar: not red and green, which some readers cannot distinguish."""
 ENERGY = {
@@ -27,4 +29,5 @@ def inks(names: list[str], colours: int) -> dict[str, tuple[str, str]]:
         return {name: ("█", colour) for name, colour in causes.each(names, many, _OTHERS).items()}
     few = {name: cause.few for name, cause in causes.CAUSES.items()} if colours else {}
     styles = causes.each(names, few, ["white" if colours else ""])
-    return {name: (_FILLS[i % len(_FILLS)], styles[name]) for i, name in enumerate(names)}
+    fills = causes.each(names, dict(zip(causes.CAUSES, _FILLS, strict=True)), _OTHER_FILLS)
+    return {name: (fills[name], styles[name]) for name in names}

@@ -86,6 +86,15 @@ def _translation_cost(design: DesignResult) -> float | None:
     return design.translation_cost
 
 
+def _kernel_share(design: DesignResult) -> float | None:
+    return design.kernel_share if design.cycle_stack else None
+
+
+_KERNEL: Column[DesignResult] = Column(
+    "kernel", "kernel\n(% of cycles)", 2, _kernel_share, _percent
+)
+_MATTERS_FROM = 0.01
+"""Least share of the kernel in a design's cycles from which a table has its column."""
 _MPKI = ("MPKI", "misses for 1000 instructions")
 
 
@@ -103,6 +112,7 @@ def comparison(result: Result) -> list[Column[DesignResult]]:
             *("translation_cost", "translation\n(% of cycles)", 1, _translation_cost, _percent),
             *("translation", "cycles that perfect TLBs would save"),
         ),
+        *([_KERNEL] if any(d.kernel_share >= _MATTERS_FROM for d in result.designs) else []),
         Column("ipc", "IPC", 2, _of("ipc"), significant, "IPC", "instructions a cycle"),
         Column("requests", "requests", 10, _of("requests"), COUNTS),
         Column(

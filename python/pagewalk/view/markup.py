@@ -31,6 +31,7 @@ h3 { font-size: 15px; margin: 18px 0 4px; }
 a { color: var(--link); text-decoration: none; }
 a:hover { text-decoration: underline; }
 .facts { color: var(--faint); margin: 0 0 22px; }
+.verdict { font-size: 1.08em; max-width: 60em; margin: 0 0 18px; }
 .tiles { display: flex; flex-wrap: wrap; gap: 12px; margin: 0 0 16px; padding: 0; }
 .tile { background: var(--panel); border: 1px solid var(--line); border-radius: 10px;
   padding: 10px 16px; min-width: 120px; flex: 1 1 auto; overflow-wrap: anywhere; }

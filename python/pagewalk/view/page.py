@@ -25,7 +25,7 @@ def page(result: Result) -> str:
     """The whole page."""
     title = escape(f"{result.data['source']['name']} – Pagewalk")
     body = (
-        f"{_heading(result)}{_warnings(result)}{_tiles(result)}{_charts(result)}"
+        f"{_heading(result)}{_verdict(result)}{_warnings(result)}{_tiles(result)}{_charts(result)}"
         f"{_summary(result)}{_details(result)}{_footer(result)}"
     )
     return whole(title, body, script=SCRIPT)
@@ -37,7 +37,7 @@ def fragment(result: Result) -> str:
     picture = "" if drawn is None else svg.on_paper(charts.svg(drawn), "Cycle stack")
     return (
         f"<div><b>{escape(result.data['source']['name'])}</b> "
-        f"{escape('partial' if result.partial else '')}{_warnings(result)}"
+        f"{escape('partial' if result.partial else '')}{_verdict(result)}{_warnings(result)}"
         f"{picture}{_table(result)}{_programs(result)}</div>"
     )
 
@@ -54,6 +54,10 @@ def _heading(result: Result) -> str:
     return (
         f"<h1>{escape(data['source']['name'])}</h1><p class=facts>{escape(' · '.join(facts))}</p>\n"
     )
+
+
+def _verdict(result: Result) -> str:
+    return "".join(f"<p class=verdict>{escape(text)}</p>\n" for text in result.verdict)
 
 
 def _warnings(result: Result) -> str:
@@ -298,7 +302,10 @@ def _table(result: Result) -> str:
         in_time = [_ratio(d.speedup_in_time) for d in result.designs]
         body.append([about("speedup_in_time", meaning), *in_time])
     if result.translation_reference is not None:
-        meaning = "Of the cycles, what perfect TLBs would save for the same instructions"
+        meaning = (
+            "Of the cycles, what perfect TLBs would save for the same instructions, "
+            "without the kernel's time"
+        )
         costs = [_percent(d.translation_cost) for d in result.designs]
         body.append([about("translation_cost", meaning), *costs])
     if any(d.energy_ratio is not None for d in result.designs):

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from pagewalk.measurements import histograms
 from pagewalk.result import OF_MIXES
-from pagewalk.view import causes, colours, columns, design_settings
+from pagewalk.view import causes, colours, columns, design_settings, verdict
 from pagewalk.view.columns import Column, Filled
 from pagewalk.view.escape import visible
 from pagewalk.view.quantities import count, duration, joules, significant, size, with_unit
@@ -90,7 +90,6 @@ def run(result: Result, out: Console, *, wide: bool = False, verbose: bool = Fal
         design_settings.print_design(design, out)
     out.print()
     print_pairs(_first_numbers(design), out)
-    _print_translation(result, design, out)
     _print_sampling(result, out)
     _print_regions(result, out)
     _print_programs(result, out, wide=wide)
@@ -135,29 +134,6 @@ def _first_numbers(design: DesignResult) -> list[tuple[str, str]]:
         rows.append(("walk latency", f"{significant(walks.mean)} cycles"))
         rows.append(("walk latency, 99 %", f"{significant(walks.p99)} cycles"))
     return rows
-
-
-def _print_translation(result: Result, design: DesignResult, out: Console) -> None:
-    """Prints the share of translation in the cycle stack, and the speedup of perfect TLBs."""
-    rows = []
-    if design.cycle_stack:
-        parts = [s for s in design.cycle_stack if s.cause in causes.TRANSLATION]
-        stalled = sum(s.share for s in parts)
-        named = ", ".join(causes.words(s.cause) for s in parts if s.share >= _MINIMUM_SHARE)
-        rows.append(("stall cycles", f"{stalled * 100:.1f} %" + (f" ({named})" if named else "")))
-    if result.translation_reference is not None:
-        cost = design.translation_cost
-        faster = f"{columns.ratio(1 / (1 - cost))} times as fast; " if cost is not None else ""
-        rows.append(("perfect TLBs", faster + _cost(design)))
-    if not rows:
-        return
-    _print_title("Translation", out)
-    table = grid()
-    names(table)
-    words(table)
-    for row in rows:
-        table.add_row(*row)
-    out.print(Padding(table, (0, 0, 0, 2), expand=False))
 
 
 def compare(result: Result, out: Console, *, wide: bool = False) -> None:
@@ -376,6 +352,8 @@ def _share(part: float | None, whole: float | None) -> float | None:
 
 def _print_heading(result: Result, out: Console) -> None:
     out.print(heading(result))
+    for text in result.verdict:
+        out.print(line(text, style="bold"))
     for note in notes(result):
         out.print(note)
 
@@ -398,7 +376,7 @@ def _cost(design: DesignResult) -> str:
         return "cannot be compared: its program does other work"
     sampled = ", from samples" if design.sampling else ""
     if cost < 0:
-        return f"translation costs nothing: perfect TLBs need {-cost * 100:.1f} % more{sampled}"
+        return f"translation costs nothing: {verdict.slower(design)}{sampled}"
     return f"translation costs {cost * 100:.1f} % of the cycles{sampled}"
 
 
@@ -455,15 +433,21 @@ def _print_bars(
 def _print_stack(design: DesignResult, out: Console) -> None:
     width = max(10, min(50, out.width - _LABEL - 22))
     most = max((s.share for s in design.cycle_stack), default=1.0) or 1.0
-    style = colours.inks([s.cause for s in design.cycle_stack], colours_of(out))
+    ink = colours.inks([s.cause for s in design.cycle_stack], colours_of(out))
     for share in design.cycle_stack:
         if share.share < _MINIMUM_SHARE:
             continue
+        fill, style = ink[share.cause]
         out.print(
             line("  ")
             + label(causes.words(share.cause), _LABEL)
-            + line((bar(share.share / most, width), style[share.cause][1]), _percent(share))
+            + line((_filled(share.share / most, width, fill), style), _percent(share))
         )
+
+
+def _filled(fraction: float, width: int, fill: str) -> str:
+    """A bar of the glyph `fill`: exact to an eighth of a cell if it is a full block."""
+    return bar(fraction, width) if fill == "█" else fill * max(1, round(fraction * width))
 
 
 def _percent(share: Share) -> str:

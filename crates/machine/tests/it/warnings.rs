@@ -150,3 +150,29 @@ fn warnings_of_several_designs_are_merged() {
         "{about:?}"
     );
 }
+
+/// The first touches of a heap are named with the remedy; a heap that is mapped before is not.
+#[test]
+fn a_measured_part_of_first_touches_is_named() {
+    for (program, set, said) in [
+        (
+            "gups 64MB populate=no",
+            &[][..],
+            Some("mostly the first use of memory"),
+        ),
+        // Without the kernel's prices only the growth of the page tables is left to name.
+        (
+            "gups 64MB populate=no",
+            &["os.prices.trap_ns=0", "os.prices.zero_ns_per_byte=0"],
+            Some("page faults lie in the measured part"),
+        ),
+        ("gups 64MB", &[], None),
+    ] {
+        let r = run(MACHINE, &["radix"], program, N, set);
+        let found = (r.warnings.iter()).find(|w| w.contains("--skip N or --warmup N"));
+        match said {
+            Some(said) => assert!(found.is_some_and(|w| w.contains(said)), "{:?}", r.warnings),
+            None => assert_eq!(found, None),
+        }
+    }
+}

@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 import typer.main
 
-from invoking import Invoke
+import pagewalk
+from invoking import Invoke, output_of
 from pagewalk.cli import app
 from pagewalk.config.flags import RENAMED
 
@@ -160,3 +161,86 @@ def test_a_program_larger_than_the_host_is_refused_before_the_run(cli: Any) -> N
     assert answer.returncode == 2
     assert "2GiB of host memory are needed at least for one design with 1TiB" in answer.stderr
     assert "can be had; take a smaller program" in answer.stderr
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (
+            "run --workload gups --set mmu.l2.entries=4096",
+            "expected a table of entries, latency, page_sizes, replacement, ways; "
+            "did you mean `mmu.l2.main.entries`?",
+        ),
+        ("compare --designs radix thp --workload gups", "--designs radix,thp"),
+        ("compare --designs radix, thp, ecpt --workload gups", "--designs radix,thp,ecpt"),
+        (
+            "compare --machine epyc-milan mehpt-table3 --workload gups",
+            "--machine epyc-milan,mehpt-table3",
+        ),
+        ("run --workload gups --instructions 10 Million", "as in 10M"),
+        ("run --workload gups --size 1 GiB", "as in 10GiB"),
+        ("run --workload gups --design thpp", "of that name; did you mean `thp`? Expected"),
+        (
+            "run --workload gups --size 1TiB --instructions 1K",
+            "radix has 256 GB of memory; expected a smaller program, or a larger memory "
+            "(--set os.memory_gb=1024)",
+        ),
+        (f"run --machine {'x' * 5000} --workload gups", "there is no machine of that name"),
+        (f"run --trace {'x' * 5000}", "check the name"),
+        (f"run --workload gups --instructions 1K --json {'x' * 5000}", "file name too long"),
+    ],
+)
+def test_a_mistake_is_answered_with_its_remedy(line: str, said: str, invoke: Invoke) -> None:
+    status, _, err = invoke(*line.split())
+    assert status in (1, 2)
+    assert said in err.splitlines()[0]
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("mmu.l2.main.entries", "many", "'many' is not possible; expected a whole number"),
+        ("mmu.l2.main.entries", -4, "expected a whole number from 0"),
+        ("mmu.perfect", 1, "expected true or false"),
+        ("frequency_ghz", "3", "expected a number"),
+        ("mmu.l2", 3, "expected a table"),
+        ("mmu.l2.main.replacement", "rndm", "expected one of "),
+    ],
+)
+def test_a_wrong_value_is_refused_at_its_assignment(key: str, value: object, said: str) -> None:
+    design = pagewalk.design("radix")
+    *path, name = key.split(".")
+    section: Any = design
+    for part in path:
+        section = section[part]
+    before = section[name]
+    with pytest.raises(pagewalk.UserError, match=re.escape(said)) as error:
+        section[name] = value
+    assert error.value.option == key
+    assert section[name] == before
+
+
+def test_an_error_of_a_changed_design_names_the_design() -> None:
+    design = pagewalk.design("radix")
+    design.mmu.l2.main.ways = 0
+    with pytest.raises(pagewalk.UserError) as error:
+        pagewalk.run(workload="gups", instructions="1K", design=design)
+    assert "the design 'radix (changed)'" in str(error.value)
+    assert "/" not in str(error.value.place)
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        "fast-forward",
+        "functional warming",
+        "detailed warm-up",
+        "huge page",
+        "page walk cache",
+        "MSHR",
+        "PTW",
+        "filtered warming",
+    ],
+)
+def test_explain_knows_the_words_of_the_field(word: str, invoke: Invoke) -> None:
+    assert output_of(invoke, "explain", *word.split())

@@ -77,9 +77,7 @@ def test_a_window_of_page_faults_is_named_with_its_remedy() -> None:
 
 
 def test_a_run_of_one_design_points_to_compare_and_names_the_cut() -> None:
-    result = pagewalk.run(
-        workload="gups", size="64MiB", instructions="100K", translation_cost=True
-    )
+    result = pagewalk.run(workload="gups", size="64MiB", instructions="100K", translation_cost=True)
     assert result.verdict[0].startswith("Translation costs ")
     assert "pagewalk compare" in result.verdict[1]
     assert any("--instructions" in fact for fact in result.facts)

@@ -13,8 +13,10 @@ from typing import NoReturn
 
 from pagewalk.errors import Failure, Terminated
 from pagewalk.view.escape import visible
-from pagewalk.view.output import OutputLost, guarded
+from pagewalk.view.output import OutputLost, guarded, reason
 
+_LONGEST = 200
+"""Letters of a file's name that a message shows whole."""
 _READER_LEFT = 128 + 13
 """Exit status of a program that SIGPIPE has ended, as a shell reports it."""
 
@@ -37,6 +39,10 @@ def main(argv: list[str] | None = None) -> NoReturn:
                 "the host gives no more memory; take a smaller program or fewer designs at a "
                 "time, or raise the limit (ulimit -v, the container's)"
             )
+        except OSError as error:
+            # A name that the file system refuses, such as one of thousands of letters.
+            status = Failure.exit_status
+            _complain(f"{shortened(error.filename)}: {reason(error)}; check the name")
         except ImportError as error:
             # A limit of memory may leave no room for a library.
             status = Failure.exit_status
@@ -49,6 +55,12 @@ def main(argv: list[str] | None = None) -> NoReturn:
             _complain("interrupted" if ended.number == signal.SIGINT else f"ended by {name}")
             _leave(ended.exit_status)
     sys.exit(status)
+
+
+def shortened(name: object) -> str:
+    """A file's name for a message, with its middle left out if it is very long."""
+    text = visible(str(name))
+    return text if len(text) <= _LONGEST else f"{text[:40]}…{text[-40:]}"
 
 
 def _leave(status: int) -> NoReturn:

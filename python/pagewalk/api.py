@@ -14,7 +14,14 @@ from pagewalk import native
 from pagewalk.config import options
 from pagewalk.config import source as sources
 from pagewalk.config.config import Config, is_path, toml, variant
-from pagewalk.errors import PagewalkError, RunOption, Terminated, UserError, in_keywords
+from pagewalk.errors import (
+    PagewalkError,
+    RunOption,
+    Terminated,
+    UserError,
+    in_keywords,
+    placed_at,
+)
 from pagewalk.host import files, run_folder
 from pagewalk.programs import generators
 from pagewalk.programs.generators import Mapping
@@ -247,7 +254,20 @@ def _result(designs: Sequence[Named], given: Json, bar: Bar, *, comparing: bool)
             for i, d in enumerate(designs)
         ]
         spec = options.specification(values, named, source)
-        with shards.hosts(given["cluster"], given["jobs"], spec) as hosts, bar:
+        changed = {
+            file: f"the {kind} '{value.name}'"
+            for kind, values_of_it, files_of_it in (
+                ("machine", machines, on),
+                ("design", designs, named),
+            )
+            for value, file in zip(values_of_it, files_of_it, strict=True)
+            if isinstance(value, Config) and file != str(value.path)
+        }
+        with (
+            placed_at(changed),
+            shards.hosts(given["cluster"], given["jobs"], spec) as hosts,
+            bar,
+        ):
             if streams is None:
                 return Result(native.run(spec, bar, hosts))
             result = Result(native.run_custom(spec, streams, bar))

@@ -24,7 +24,7 @@ from pagewalk.config.flags import (
     flag,
     takes,
 )
-from pagewalk.errors import Failure, PagewalkError, RunOption, Terminated, UserError
+from pagewalk.errors import Failure, PagewalkError, RunOption, Terminated, UserError, as_flag
 from pagewalk.host import files
 from pagewalk.runs.options import CACHE, CLUSTER, FOLDER, FRESH, JOBS, PRECISION, SEEDS
 from pagewalk.studies import options as study_options
@@ -222,12 +222,31 @@ def _write_and_show(
         raise lost
 
 
+_SCALES = {"thousand": "K", "million": "M", "billion": "G"}
+"""Words for a count's suffix, which a user may have written behind a blank."""
+
+
+def _unexpected(ctx: typer.Context, extra: list[str]) -> str:
+    """The message for words that are no option's: a list without commas, a count with a blank."""
+    word = extra[0]
+    head = f"'{word}' is not expected here; "
+    suffix = _SCALES.get(word.lower().removesuffix("s"), word.upper())
+    if suffix in ("K", "M", "G", "T", "KB", "MB", "GB", "KIB", "MIB", "GIB"):
+        written = {"KIB": "KiB", "MIB": "MiB", "GIB": "GiB"}.get(suffix, suffix)
+        return f"{head}expected the number and its unit without a blank between, as in 10{written}"
+    lists = {"designs": native.designs, "machine": native.machines}
+    for option, shipped in lists.items():
+        named = {one["name"] for one in shipped()}
+        given = ctx.params.get(option)
+        if isinstance(given, str) and word.split(",")[0].split("[")[0] in named:
+            joined = ",".join([given.rstrip(","), *(w.strip(",") for w in extra)])
+            return f"{head}expected names with commas between: {as_flag(option)} {joined}"
+    return f"{head}a program to run follows --, as in: {ctx.command_path} -- {' '.join(extra)}"
+
+
 def _program(ctx: typer.Context, extra: list[str] | None = None) -> list[str] | None:
     if extra:
-        raise UserError(
-            f"'{extra[0]}' is not expected here; a program to run follows --, "
-            f"as in: {ctx.command_path} -- {' '.join(extra)}"
-        )
+        raise UserError(_unexpected(ctx, extra))
     invocation: Invocation = ctx.obj
     if invocation.program == []:
         raise UserError("no program after --; expected -- PROGRAM ARGS…")

@@ -7,9 +7,11 @@ The text of an error names options of a run as structure. The command line rende
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 FLAGS = {"settings": "--set", "params": "--param", "json_file": "--json", "program": "--"}
@@ -139,6 +141,19 @@ class PagewalkError(Exception):
         self._place = (place, ": ", *self._place) if self._place else (place,)
         return self
 
+    def replace_places(self, places: Mapping[str, str]) -> None:
+        """Writes words in place of the paths of files, with or without a line."""
+
+        def replaced(part: Part) -> Part:
+            if not isinstance(part, str):
+                return part
+            for path, words in places.items():
+                # A function, because the words are no template of `re`.
+                part = re.sub(re.escape(path) + r"(:\d+)?", partial(_same, words), part)
+            return part
+
+        self._place = tuple(map(replaced, self._place))
+
     def in_keywords(self: Raised) -> Raised:
         """Makes the error name options by their keywords, and returns it."""
         self._in_keywords = True
@@ -173,6 +188,20 @@ def in_keywords() -> Iterator[None]:
         yield
     except PagewalkError as error:
         error.in_keywords()
+        raise
+
+
+def _same(text: str, _found: object) -> str:
+    return text
+
+
+@contextmanager
+def placed_at(places: Mapping[str, str]) -> Iterator[None]:
+    """Errors raised within name these words in place of a file's path and line."""
+    try:
+        yield
+    except PagewalkError as error:
+        error.replace_places(places)
         raise
 
 

@@ -105,9 +105,16 @@ impl Installation {
         let pairs = machines
             .iter()
             .flat_map(|m| spec.designs.iter().map(move |d| (m, d)));
-        pairs
+        let designs = pairs
             .map(|(m, d)| self.design(m, d, spec, &spec.set))
-            .collect()
+            .collect::<Result<Vec<_>, _>>()?;
+        if let Some(SourceSpec::Workload {
+            size: Some(size), ..
+        }) = &spec.source
+        {
+            fits(size, &designs)?;
+        }
+        Ok(designs)
     }
 
     fn design(
@@ -680,4 +687,28 @@ fn shares(designs: &[Design]) -> Vec<Vec<usize>> {
         .into_iter()
         .chain(alone.into_iter().map(|d| vec![d]))
         .collect()
+}
+
+/// Refuses a built-in program that is larger than a design's memory, before any of it is mapped.
+fn fits(size: &str, designs: &[Design]) -> Result<(), Error> {
+    let bytes = pagewalk_programs::parse_size(size)?;
+    let memory = |d: &&Design| d.config.os.memory_gb.saturating_mul(1 << 30);
+    match designs.iter().find(|d| bytes > memory(d)) {
+        None => Ok(()),
+        Some(d) => Err(Error::value(
+            RunOption::Size,
+            size,
+            text![
+                format!(
+                    "{} has {} GB of memory; expected a smaller program, or a larger memory (",
+                    d.name, d.config.os.memory_gb
+                ),
+                RunOption::Settings,
+                format!(
+                    " os.memory_gb={})",
+                    bytes.div_ceil(1 << 30).next_power_of_two()
+                ),
+            ],
+        )),
+    }
 }

@@ -17,6 +17,7 @@ else:
     import tomli as tomllib
 
 from pagewalk import native
+from pagewalk.config import schema
 from pagewalk.errors import UserError
 from pagewalk.host import files
 from pagewalk.view.escape import visible
@@ -61,8 +62,10 @@ class Section(Mapping[str, Any]):
 
     def __setitem__(self, key: str, value: Any) -> None:
         self._check(key)
+        path = f"{self._path}.{key}" if self._path else key
+        schema.check(path, value)
         if isinstance(value, Mapping):
-            value = Section(value, f"{self._path}.{key}" if self._path else key)
+            value = Section(value, path)
         self._fields[key] = value
 
     def __iter__(self) -> Iterator[str]:

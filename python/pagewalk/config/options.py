@@ -11,11 +11,11 @@ import inspect
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from pagewalk import native
 from pagewalk.errors import RunOption, UserError, Words, as_flag
+from pagewalk.host import files
 from pagewalk.view.escape import shown
 from pagewalk.view.quantities import integer, parse_count
 
@@ -157,7 +157,7 @@ def _regions(value: str | os.PathLike[str] | None, about: Words) -> Json | None:
 
     text = os.fspath(value)
     path, colon, warming = text.rpartition(":")
-    if not colon or Path(text).exists():
+    if not colon or files.there(text):
         path, colon = text, ""
     try:
         found = regions.read(path)

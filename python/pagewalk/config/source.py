@@ -12,6 +12,7 @@ from typing import Any
 from pagewalk.config.config import listed
 from pagewalk.config.options import whole, with_an_end
 from pagewalk.errors import Either, RunOption, UserError, Words
+from pagewalk.host import files
 from pagewalk.view.escape import shown
 from pagewalk.view.quantities import exact_bytes, parse_bytes, parse_count
 
@@ -23,7 +24,7 @@ DEFAULT_DESIGNS = ("radix", "radix5", "thp", "thp-reservation", "l2tlb-128k", "p
 
 def machines(text: str) -> list[str]:
     """The machines that a text names, with commas between them, or the file that it is."""
-    return [text] if Path(text).is_file() else listed(text)
+    return [text] if files.is_file(text) else listed(text)
 
 
 _RUNS = {
@@ -232,7 +233,7 @@ def _existing_trace(trace: str | os.PathLike[str], option: RunOption) -> str:
             f"{shown(trace)} is not understood; expected the path of a trace", about=option
         )
     path = Path(trace)
-    if not path.exists():
+    if not files.there(path):
         raise UserError(f"there is no file '{path}'; check the name", about=option)
     if path.is_dir():
         raise UserError(f"'{path}' is a folder; give a trace file", about=option)
@@ -248,9 +249,9 @@ def _existing_program(argv: list[str]) -> list[str]:
         return list(argv)
     path = Path(name)
     if "/" not in name:
-        hint = f"; did you mean ./{name}?" if path.is_file() else "; check the name and PATH"
+        hint = f"; did you mean ./{name}?" if files.is_file(path) else "; check the name and PATH"
         raise UserError(f"there is no program '{name}'{hint}", option="program")
-    if not path.exists():
+    if not files.there(path):
         raise UserError(f"there is no program '{name}'; check the name", option="program")
     if path.is_dir():
         raise UserError(f"'{name}' is a folder; give a program in it", option="program")

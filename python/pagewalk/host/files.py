@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +19,24 @@ LONGEST = 200
 def can_name(text: str) -> bool:
     """True if the text and an ending can be the name of a file in a folder."""
     return "/" not in text and "\0" not in text and 0 < len(text.encode()) <= LONGEST
+
+
+def there(name: str | os.PathLike[str]) -> bool:
+    """True if there is a file or a folder of this name, however long the name is."""
+    return _mode(name) is not None
+
+
+def is_file(name: str | os.PathLike[str]) -> bool:
+    """True if there is a regular file of this name, however long the name is."""
+    mode = _mode(name)
+    return mode is not None and stat.S_ISREG(mode)
+
+
+def _mode(name: str | os.PathLike[str]) -> int | None:
+    try:
+        return Path(name).stat().st_mode
+    except (OSError, ValueError):
+        return None
 
 
 def naming(given: str, fits: object, refusal: str) -> str:

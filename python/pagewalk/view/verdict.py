@@ -1,4 +1,4 @@
-"""The verdict above every table: three sentences on the cost of translation and what recovers it."""
+"""The verdict above every table: what translation costs, and which design recovers it."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ use toml_edit::{Document, Item, TableLike};
 
 use super::Config;
 use super::naming::Setting;
-use super::schema::{expected, resolve_ref, root_schema, tagged};
+use super::schema::{expected, resolve_ref, root_schema, tagged, words};
 
 /// Clause that suggests the nearest name, or nothing.
 pub(super) fn did_you_mean(nearest: Option<&str>) -> String {
@@ -172,8 +172,24 @@ impl Merge<'_> {
             } else {
                 let value = to_json(item).ok_or_else(|| {
                     Error::quoted_key(&key, format!("expected {}", expected(self.root, inner)))
-                        .at(at)
+                        .at(at.clone())
                 })?;
+                if takes_keys(self.root, inner) && words(resolve_ref(self.root, inner)).is_empty() {
+                    let near = did_you_mean(self.with_key(path, name, schema, into).as_deref());
+                    let keys = resolve_ref(self.root, inner)["properties"].as_object();
+                    let keys: Vec<&str> = keys
+                        .into_iter()
+                        .flatten()
+                        .map(|(k, _)| k.as_str())
+                        .collect();
+                    let of = if keys.is_empty() {
+                        String::new()
+                    } else {
+                        format!(" of {}", keys.join(", "))
+                    };
+                    let what = format!("is no single value; expected a table{of}{near}");
+                    return Err(Error::quoted_key(key, what).at(at));
+                }
                 into.insert(name.to_owned(), value);
             }
         }
@@ -182,6 +198,20 @@ impl Merge<'_> {
 }
 
 impl Merge<'_> {
+    /// Path of key `name` in a named table beside it: `mmu.l2.main.entries` for `mmu.l2.entries`.
+    fn with_key(
+        &self,
+        path: &str,
+        name: &str,
+        schema: &Value,
+        beside: &Map<String, Value>,
+    ) -> Option<String> {
+        let inner = resolve_ref(self.root, schema.get("additionalProperties")?);
+        inner.get("properties")?.get(name)?;
+        let (table, _) = beside.iter().next()?;
+        Some(format!("{path}.{table}.{name}"))
+    }
+
     /// Refuses a setting that would replace part `old` of a design, or add one, under the design's
     /// unchanged name. A reader of the result would not see the change.
     fn may_exchange(&self, path: &str, old: Option<&str>, new: &str) -> Result<(), Error> {

@@ -273,10 +273,12 @@ impl DataDir {
         let all = self.list(kind)?;
         let names: Vec<&str> = all.iter().map(|f| f.name.as_str()).collect();
         let what = format!(
-            "there is no {} of that name; expected one of {}, or the path of a .toml file{}",
+            "there is no {} of that name; {} the path of a .toml file, or one of {}",
             kind.word(),
-            names.join(", "),
-            did_you_mean(nearest(name, names.iter().copied()))
+            nearest(name, names.iter().copied()).map_or("expected".to_owned(), |n| format!(
+                "did you mean `{n}`? Expected"
+            )),
+            names.join(", ")
         );
         Err(Error::value(kind.option(), name, what))
     }

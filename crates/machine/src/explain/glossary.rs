@@ -22,7 +22,7 @@ pub(super) const TERMS: &[Term] = &[
     term(
         &["translation", "translation cost", "cost"],
         "share of the cycles",
-        "Share of the cycles that perfect TLBs would save, measured by simulating the same instructions on a machine whose TLBs never miss (perfect-tlb). Negative if that machine needs more cycles",
+        "Share of the cycles that perfect TLBs would save, measured by simulating the same instructions on a machine whose TLBs never miss (perfect-tlb). The kernel's time is left out of both. Negative if that machine needs more cycles",
     ),
     term(
         &[
@@ -73,7 +73,13 @@ pub(super) const TERMS: &[Term] = &[
         "A page walk: the hardware's search of the page table for a translation that no TLB has. Each of its reads goes through the caches. In the cycle stack, cycles lost to page walks",
     ),
     term(
-        &["walker", "page walker", "walker wait"],
+        &[
+            "walker",
+            "page walker",
+            "page-table walker",
+            "PTW",
+            "walker wait",
+        ],
         "",
         "The unit of a core that performs page walks; mmu.walkers is the number of concurrent walks. In the cycle stack, cycles lost while a walk waited for a free walker",
     ),
@@ -313,14 +319,30 @@ pub(super) const TERMS: &[Term] = &[
         "Speedup in seconds over the first design on the first machine, if several machines with different clocks are compared. 'speedup' is then relative to the first design on the same machine, in cycles",
     ),
     term(
-        &["skip", "skipped"],
+        &[
+            "skip",
+            "skipped",
+            "fast-forward",
+            "fast-forwarding",
+            "fast-forwarded",
+        ],
         "",
         "Instructions that are fast-forwarded before the measured part and only map their pages (--skip)",
     ),
     term(
-        &["warm-up", "warmup"],
+        &["warm-up", "warmup", "detailed warm-up", "detailed warming"],
         "",
         "Instructions that are simulated before the measured part and not counted, to fill TLBs and caches (--warmup)",
+    ),
+    term(
+        &[
+            "functional warming",
+            "warming",
+            "filtered functional warming",
+            "filtered warming",
+        ],
+        "",
+        "Simulation without timing between samples: instructions update caches, TLBs, page tables and predictors, and take no time (--sample, warm=). Filtered functional warming updates the caches by one access to each line of a stretch only (filtered=)",
     ),
     term(
         &["region of interest", "ROI"],

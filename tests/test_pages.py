@@ -217,9 +217,9 @@ def test_the_fastest_of_several_machines_is_so_in_time(pages: Pages) -> None:
         "thp on epyc-milan"
     ]
     tile = "[...document.querySelectorAll('.tile')].at(-1).innerText"
-    assert browser.ask(tile).split("\n") == ["2.00×", "fastest: thp on epyc-milan"]
+    assert browser.ask(tile).split("\n") == ["2.000×", "fastest: thp on epyc-milan"]
     about = browser.ask("document.querySelector('.about').innerText")
-    assert "thp on revelator-table1 gains most, 2.00 times as fast" in about
+    assert "thp on revelator-table1 gains most, 2.000 times as fast" in about
 
 
 def test_equal_designs_have_no_fastest() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -32,8 +32,6 @@ _PAGE = ".html"
 _NONE = "–"
 _HEIGHT = 0.55
 """Height of a plot as a share of its width, within 150 and 300 pixels."""
-_BESIDE = 3.0
-"""Pixels between marks of several series at one value."""
 _LONGEST = 0.35
 """Largest share of a chart's width for a text below a bar."""
 _EQUAL = 1e-6
@@ -250,7 +248,7 @@ def specification(made: Plot, look: Look) -> Json:
     columns = 1 if look.width < 500 else min(2, len(made.facets))
     width = round(look.width / columns - 5.5 * look.font)
     names = {} if made.numeric else _names(made, look)
-    at = _beside(made, width) if made.numeric else lambda mark: names[str(mark.x)]
+    at = (lambda mark: _number(mark.x)) if made.numeric else (lambda mark: names[str(mark.x)])
     frame = pl.DataFrame(
         [
             {
@@ -355,7 +353,10 @@ def _lines(made: Plot, look: Look, width: int) -> list[alt.Chart]:
         spread.encode(y=_y(made, within, "low"), y2="high:Q"),
         *_one(made),
         shown.mark_line(strokeWidth=1.8).encode(y=y, strokeDash=dash),
-        shown.mark_point(filled=True, opacity=1, size=3.2 * look.font).encode(y=y),
+        # Shapes tell apart what lies at one value.
+        shown.mark_point(filled=True, opacity=0.8, size=3.2 * look.font).encode(
+            y=y, shape=alt.Shape("series:N", sort=None, legend=None)
+        ),
     ]
 
 
@@ -367,24 +368,6 @@ def _across(numbers: Sequence[float], *, log: bool) -> list[float]:
         return [low / room, high * room]
     room = 0.03 * (high - low) or abs(low) * 0.5 or 1.0
     return [low - room, high + room]
-
-
-def _beside(made: Plot, width: int) -> Callable[[Mark], float]:
-    """The position of a mark on the x axis, with a small offset for each series.
-
-    Without the offset, marks and the ends of their intervals would hide one another.
-    """
-    low, high = _across([_number(x) for x in made.xs], log=made.logarithmic)
-    # The offset stays within half the distance to the next value.
-    step = min(_BESIDE, width / len(made.xs) / len(made.series) / 2) / width
-    middle = (len(made.series) - 1) / 2
-
-    def place(mark: Mark) -> float:
-        share = (made.series.index(mark.series) - middle) * step
-        value = _number(mark.x)
-        return value * (high / low) ** share if made.logarithmic else value + share * (high - low)
-
-    return place
 
 
 def _base(numbers: Sequence[float]) -> int:

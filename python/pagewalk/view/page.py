@@ -83,7 +83,7 @@ def _tiles(result: Result) -> str:
         fastest = f"fastest: {name}"
         if all(speed == best for speed, _ in named):
             fastest = "all designs are equally fast"
-        tiles.append((f"{best:.2f}×", fastest))
+        tiles.append((f"{best:.3f}×", fastest))
     shown = "".join(
         f"<div class=tile><b>{escape(value)}</b><span>{escape(label)}</span></div>"
         for value, label in tiles
@@ -204,7 +204,7 @@ def _of_speedup(result: Result) -> str:
     if best > 1:
         # On several machines each is compared with its own.
         does = "gains most" if result.machines else "is the fastest"
-        text += f" {name} {does}, {best:.2f} times as fast."
+        text += f" {name} {does}, {best:.3f} times as fast."
     return text
 
 
@@ -217,9 +217,9 @@ def _of_cycles(result: Result) -> str:
     first = result.designs[0]
     walked = sum(s.share for s in first.cycle_stack if s.cause in _TRANSLATION)
     if walked:
-        text += f" {walked * 100:.0f} % of {first.name}'s went to TLB lookups and page walks"
+        text += f" {walked * 100:.1f} % of {first.name}'s went to TLB lookups and page walks"
         if first.translation_cost is not None:
-            text += f"; perfect TLBs would save {first.translation_cost * 100:.0f} %"
+            text += f"; perfect TLBs would save {first.translation_cost * 100:.1f} %"
         text += "."
     return text
 

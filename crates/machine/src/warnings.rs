@@ -262,6 +262,9 @@ fn start_up(d: &DesignResult) -> Option<String> {
     })
 }
 
+/// Setting of a design whose khugepaged has collapsed all that it can before the measured part.
+const SETTLED: &str = "placement.thp.khugepaged.settled=true";
+
 /// Two designs with equal statistics of the measured part.
 struct Pair<'a> {
     a: &'a DesignResult,
@@ -384,9 +387,22 @@ impl Pair<'_> {
             let giant = thp.and_then(|t| t.get("giant")) == Some(&Value::from(true));
             thp.is_some() && (huge == 0 || giant)
         };
+        let by_khugepaged = [self.a, self.b].into_iter().find(|d| {
+            let config = serde_json::to_value(&d.config).unwrap_or_default();
+            let settled = config.pointer("/placement/thp/khugepaged/settled");
+            huge == 0 && settled == Some(&Value::from(false))
+        });
+        let later = by_khugepaged.map_or(String::new(), |d| {
+            let name = d.on.as_ref().map_or(&d.name, |on| &on.design);
+            let variant = match name.strip_suffix(']') {
+                Some(open) => format!("{open},{SETTLED}]"),
+                None => format!("{name}[{SETTLED}]"),
+            };
+            format!("; khugepaged had no time to collapse pages of a heap that grew: the design {variant} has the huge pages that it would make")
+        });
         (wants(self.a) || wants(self.b)).then(|| {
             format!(
-                "no page of {size} was possible: no first touch lay in an aligned {size} that one mapping covers and that had no smaller page"
+                "no page of {size} was possible: no first touch lay in an aligned {size} that one mapping covers and that had no smaller page{later}"
             )
         })
     }

@@ -176,3 +176,13 @@ fn a_measured_part_of_first_touches_is_named() {
         }
     }
 }
+
+/// A heap that grows by less than 2 MB at a time gets its huge pages from khugepaged only.
+#[test]
+fn huge_pages_that_khugepaged_would_make_are_named() {
+    let said = cause(&["radix", "thp"], "kv-map 64MB", &[]);
+    assert!(
+        said.contains("thp[placement.thp.khugepaged.settled=true]"),
+        "{said}"
+    );
+}

@@ -236,9 +236,12 @@ def _unexpected(ctx: typer.Context, extra: list[str]) -> str:
         return f"{head}expected the number and its unit without a blank between, as in 10{written}"
     lists = {"designs": native.designs, "machine": native.machines}
     for option, shipped in lists.items():
-        named = {one["name"] for one in shipped()}
         given = ctx.params.get(option)
-        if isinstance(given, str) and word.split(",")[0].split("[")[0] in named:
+        source = ctx.get_parameter_source(option)
+        if not isinstance(given, str) or source is None or source.name != "COMMANDLINE":
+            continue
+        named = {one["name"] for one in shipped()}
+        if word.split(",")[0].split("[")[0] in named:
             joined = ",".join([given.rstrip(","), *(w.strip(",") for w in extra)])
             return f"{head}expected names with commas between: {as_flag(option)} {joined}"
     return f"{head}a program to run follows --, as in: {ctx.command_path} -- {' '.join(extra)}"
@@ -674,6 +677,34 @@ def validate(
         lambda: validation.show(found, chosen, flags["machine"], sys.stderr),
     )
     return _exit_status(result, bar.stopped_by, program)
+
+
+@app.command(epilog="Example: pagewalk attach 1234 --seconds 5")
+def attach(
+    pid: Annotated[int, typer.Argument(metavar="PID", help="Number of a running process.", min=1)],
+    seconds: Annotated[
+        float,
+        typer.Option(
+            metavar="SECONDS", min=0, help="Observe accesses for so long (0: do not observe)."
+        ),
+    ] = 1.0,
+    machine: Annotated[str, flag(options.BY_NAME["machine"])] = options.DEFAULT_MACHINE,
+    json_file: JsonFile = None,
+) -> int:
+    """Estimate a running process's translation reach, without a simulation."""
+    import pagewalk
+    from pagewalk.host import attach as host_attach
+
+    _check_outputs([("--json", json_file)])
+    level = pagewalk.machine(machine).mmu.l2
+    entries = max(array.entries for array in level.values())
+    found = host_attach.estimate(pid, seconds, entries)
+    content = json.dumps(found.to_dict(), indent=1) + "\n"
+    _write_and_show(
+        [(json_file, lambda path: files.write(path, content.encode()))],
+        lambda: host_attach.show(found, machine, sys.stdout),
+    )
+    return 0
 
 
 @app.command(epilog="Example: pagewalk doctor")

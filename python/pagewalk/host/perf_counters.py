@@ -115,8 +115,12 @@ def check() -> None:
     count(["true"], {"instructions": ["instructions"]}, region=False)
 
 
-def count(program: Sequence[str], events: Events, *, region: bool) -> Counts:
+def count(
+    program: Sequence[str], events: Events, *, region: bool, pid: int | None = None
+) -> Counts:
     """Runs the program under perf and counts it in user mode, with all that it starts.
+
+    With `pid` it counts that process instead, as long as the program runs.
 
     With `region` only what lies between the marks of pagewalk.h, for which it has to be compiled.
     What it prints on standard output is dropped. Raises `Failure` where counters cannot be read,
@@ -131,6 +135,8 @@ def count(program: Sequence[str], events: Events, *, region: bool) -> Counts:
         _control(region) as control,
     ):
         arguments, environment, passed = control
+        if pid is not None:
+            arguments = [*arguments, "-p", str(pid)]
         command = [perf, "stat", "-x;", "-o", report.name, *arguments, "-e", group, "--", *program]
         done = subprocess.run(
             command,

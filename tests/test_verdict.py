@@ -81,3 +81,18 @@ def test_a_run_of_one_design_points_to_compare_and_names_the_cut() -> None:
     assert result.verdict[0].startswith("Translation costs ")
     assert "pagewalk compare" in result.verdict[1]
     assert any("--instructions" in fact for fact in result.facts)
+
+
+def test_a_store_queries_the_shortcut_of_a_design_by_itself() -> None:
+    def stlt(**params: str) -> dict[str, float]:
+        result = pagewalk.compare(
+            ["radix", "stlt"],
+            workload="kv-hash",
+            size="4MiB",
+            params=params,
+            requests=1000,
+        )
+        assert not any("no shortcut query" in w for w in result.warnings)
+        return {design.name: design["cycles"] for design in result.designs}
+
+    assert stlt() == stlt(shortcut="stlt")

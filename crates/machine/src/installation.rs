@@ -485,7 +485,11 @@ impl Installation {
         // Mistakes in a configuration are reported before those in a program.
         let designs = self.with_reference(self.resolve(spec)?, spec)?;
         let mut streams = Vec::new();
-        for designs in shares(&designs) {
+        let all = &designs;
+        for designs in shares(all) {
+            let asks = designs.iter().any(|&d| all[d].has_shortcut());
+            let querying = asks.then(|| with_queries(source)).flatten();
+            let source = querying.as_ref().unwrap_or(source);
             let program = self.open(source, spec.options.seed)?;
             says_requests(&program.facts(), spec)?;
             streams.push(Stream { program, designs });
@@ -711,4 +715,20 @@ fn fits(size: &str, designs: &[Design]) -> Result<(), Error> {
             ],
         )),
     }
+}
+
+/// The built-in program that queries a shortcut, for a design that has one. `None` for a program without
+/// such a parameter, and if the parameter is given.
+fn with_queries(source: &SourceSpec) -> Option<SourceSpec> {
+    const PARAMETER: &str = "shortcut";
+    let mut querying = source.clone();
+    let SourceSpec::Workload { name, params, .. } = &mut querying else {
+        return None;
+    };
+    let info = pagewalk_programs::workloads().find(|info| info.name == name.as_str())?;
+    if params.contains_key(PARAMETER) || !info.params.iter().any(|p| p.name == PARAMETER) {
+        return None;
+    }
+    params.insert(PARAMETER.to_owned(), "stlt".to_owned());
+    Some(querying)
 }

@@ -11,7 +11,6 @@ use pagewalk_trace::x86::Piece;
 use pagewalk_units::VirtAddr;
 
 use crate::calls;
-use crate::death::shell_status;
 use crate::program::Live;
 use crate::sink::{Execution, Sink};
 use crate::thread::{LiveThread, MOST_HELD};
@@ -217,7 +216,7 @@ impl Live {
             };
             let death = self.death(p, verdict);
             let status = verdict
-                .and_then(shell_status)
+                .and_then(|status| self.host.shell_status(status))
                 .or(death.as_ref().and_then(|d| match d.cause {
                     Cause::Signal(number) => Some(128 + i32::from(number)),
                     _ => None,

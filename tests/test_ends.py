@@ -15,6 +15,7 @@ import pytest
 import pagewalk
 from invoking import Cli
 from live import needs, needs_qemu
+from pagewalk import native
 
 pytestmark = [pytest.mark.qemu, needs_qemu, needs("cc")]
 
@@ -253,6 +254,24 @@ def test_the_processor_is_stated_and_another_can_be_asked_for(cli: Cli, tmp_path
     assert ended(cli, tmp_path, "--cpu", "Nehalem", "--", outer)[0] == 4
     trace = tmp_path / "t.pwt"
     assert cli("record", "--cpu", "Nehalem", "-o", trace, "--", program).returncode == 4
+    # A recording holds it.
+    assert re.search(r"cpu +Nehalem\n", cli("trace", "info", trace).stdout)
+    assert ended(cli, tmp_path, "--trace", trace)[1]["source"]["cpu"] == "Nehalem"
+    copy = tmp_path / "copy.pwt"
+    assert cli("trace", "convert", trace, "--out", copy).returncode == 0
+    assert ended(cli, tmp_path, "--trace", copy)[1]["source"]["cpu"] == "Nehalem"
+    folder = tmp_path / "study"
+    for model in ("Nehalem", "Haswell"):
+        how = ("--cpu", model, "--designs", "radix", "--out", folder)
+        assert cli("sweep", *how, "--", program).returncode == 0
+    recordings = sorted((folder / "recordings").iterdir())
+    made = [native.trace_info(str(path))["made"] for path in recordings]
+    assert {one["cpu"] for one in made if one is not None} == {"Nehalem", "Haswell"}
+    misplaced = cli("sweep", "--cpu", "max", "--workload", "gups", "--out", tmp_path / "none")
+    assert (misplaced.returncode, misplaced.stderr) == (
+        2,
+        "error: --cpu belongs to a program that is recorded; add -- PROGRAM or drop --cpu\n",
+    )
     wrong = cli("run", "--cpu", "nonsense", "--", program)
     assert wrong.returncode == 2
     assert wrong.stderr.startswith("error: --cpu nonsense: QEMU has no CPU model 'nonsense'")

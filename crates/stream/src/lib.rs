@@ -464,7 +464,7 @@ pub struct Facts {
     pub request: Option<String>,
     /// The program is a live process, or a recording of one. It may own memory that no event reports.
     pub live: bool,
-    /// CPU model that the emulator gives a live process.
+    /// CPU model that the emulator gives a live process, or gave it when it was recorded.
     pub cpu: Option<String>,
     /// Ops may be software prefetches, so they are reported.
     pub prefetches: bool,

@@ -4,8 +4,8 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use pagewalk_ring::record::{self, map_bits, query};
 use pagewalk_stream::{
-    Cause, End, Error, Event, MemoryObject, PopulateAs, ProcessId, ShortcutQuery, Source, ThreadId,
-    Unseen, Why,
+    Cause, End, Error, Event, MappingSource, MemoryObject, PopulateAs, ProcessId, ShortcutQuery,
+    ThreadId, Unseen, Why,
 };
 use pagewalk_trace::x86::Piece;
 use pagewalk_units::VirtAddr;
@@ -391,7 +391,7 @@ impl Live {
                 }
                 let has = |b| bits & b != 0;
                 let source = if has(map_bits::SHARED) || has(map_bits::FILE) {
-                    Source::Object {
+                    MappingSource::Object {
                         object: MemoryObject {
                             key: (key != 0).then_some(key),
                             file: has(map_bits::FILE),
@@ -402,7 +402,7 @@ impl Live {
                         private: !has(map_bits::SHARED),
                     }
                 } else {
-                    Source::Zeros {
+                    MappingSource::Zeros {
                         stack: has(map_bits::STACK),
                     }
                 };

@@ -18,7 +18,9 @@ pub use ended::Ended;
 pub use fast_forward::{FastForwardBudget, ThreadFastForward, TouchSummary};
 pub use mix::{Mix, Opens};
 use pagewalk_units::{Access, VirtAddr};
-pub use pagewalk_units::{Advice, Backing, Error, MemoryObject, PopulateAs, PrefetchHint, Source};
+pub use pagewalk_units::{
+    Advice, Backing, Error, MappingSource, MemoryObject, PopulateAs, PrefetchHint,
+};
 pub use recent_lines::{Data, RecentLineFilter};
 pub use unseen::{Unseen, Why};
 
@@ -316,7 +318,7 @@ pub enum Event {
         /// Stores are allowed.
         writable: bool,
         /// Memory behind the mapping.
-        source: Source,
+        source: MappingSource,
     },
     /// munmap.
     Unmap {

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -17,6 +18,12 @@ from invoking import Cli, Completed, Invoke
 for _number in (signal.SIGHUP, signal.SIGINT):
     if signal.getsignal(_number) == signal.SIG_IGN:
         signal.signal(_number, lambda *_: None)
+
+# Readline, which pytest loads, sets these to the size of a terminal, in the environment of C alone.
+# Output into pipes has none.
+for _name in ("COLUMNS", "LINES"):
+    os.environ.pop(_name, None)
+    os.unsetenv(_name)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

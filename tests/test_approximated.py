@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from pathlib import Path
 
@@ -61,3 +62,14 @@ def test_warnings_stand_above_the_results(program: Path, cli: Cli) -> None:
     done = cli("run", "--roi", "--", program)
     out = done.stdout + done.stderr
     assert out.index("warning: 1024 of") < out.index("instructions  ")
+
+
+def test_the_counts_do_not_depend_on_host_threads(program: Path, cli: Cli, tmp_path: Path) -> None:
+    found = []
+    for jobs in (1, 2):
+        path = tmp_path / f"{jobs}.json"
+        done = cli("run", "--cpu", "max", "--jobs", jobs, "--json", path, "--", program)
+        assert done.returncode == 0, done.stderr
+        found.append(json.loads(path.read_text())["source"]["approximated"])
+    assert found[0] == found[1]
+    assert {one["name"] for one in found[0]} >= {"flush", "wait", "fence"}

@@ -15,7 +15,7 @@ import polars
 import pytest
 
 import fake
-from invoking import Invoke, refused
+from invoking import Cli, Invoke, refused
 
 
 def test_flags_become_the_engines_specification(engine: fake.Engine, invoke: Invoke) -> None:
@@ -310,6 +310,48 @@ def test_a_program_is_explained_with_its_parameters(engine: fake.Engine, invoke:
         assert word in out
     status, out, _ = invoke("explain", "kv", "--json", "-")
     assert json.loads(out) == engine.explained["found"]
+
+
+def test_a_warning_about_missing_queries_says_how_to_ask(cli: Cli) -> None:
+    command = ("run", "--workload", "kv-redis", "--size", "16MiB", "--instructions", "100K")
+    plain = cli(*command, "--design", "stlt").stdout
+    assert "made no shortcut query, so nothing of shortcut had an effect" in plain
+    assert "--param shortcut=stlt" in plain
+    asked = cli(*command, "--design", "stlt", "--param", "shortcut=stlt").stdout
+    assert "no shortcut query" not in asked
+
+
+def test_requests_that_do_not_come_are_missed(cli: Cli) -> None:
+    command = ("run", "--workload", "dlrm", "--size", "1MiB", "--param", "batch=4", "--warmup", "0")
+    few = cli(*command, "--param", "batches=1", "--requests", "50").stdout
+    assert "the program ended after 32 of 50 requests (--requests)" in few
+    assert "requests (--requests)" not in cli(*command, "--requests", "50").stdout
+
+
+def test_a_part_of_a_sample_is_named_if_it_is_missing(invoke: Invoke) -> None:
+    for given, said in [
+        ("length=20000", "'length=20000' gives no period; expected it too, as period=5M"),
+        (
+            "period=5M,warm=1K",
+            "'period=5M,warm=1K' gives no length; expected it too, as length=20K",
+        ),
+        (
+            "length=20K,period=5M,",
+            "'length=20K,period=5M,' has a comma too many; expected name=value,…",
+        ),
+    ]:
+        error = refused(invoke, "run", "--workload", "gups", "--sample", given)
+        assert error == f"error: --sample: {said}\n"
+
+
+def test_output_into_a_pipe_is_as_wide_as_columns_say(cli: Cli) -> None:
+    command = ("run", "--workload", "gups", "--size", "1MiB", "--instructions", "10K")
+    for width in (60, 90):
+        lines = cli(*command, env={**os.environ, "COLUMNS": str(width)}).stdout.splitlines()
+        assert width - 20 < max(map(len, lines)) <= width
+    # A number that is no width leaves lines as they are.
+    lines = [cli(*command, env={**os.environ, "COLUMNS": n}).stdout for n in ("", "0", "x")]
+    assert {max(map(len, text.splitlines())) > 90 for text in lines} == {True}
 
 
 def test_a_misspelt_option_or_command_suggests_the_nearest(invoke: Invoke) -> None:

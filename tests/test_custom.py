@@ -181,8 +181,8 @@ def test_an_exception_keeps_the_result_so_far() -> None:
     ("block", "words"),
     [
         (np.zeros(3), "float64 values; expected whole numbers"),
-        (np.array([1 << 47], np.uint64), "out of range"),
-        (np.array([(1 << 47) - 4], np.uint64), "beyond 2\\^47"),
+        (np.array([1 << 56], np.uint64), "out of range"),
+        (np.array([(1 << 56) - 4], np.uint64), "beyond 2\\^56"),
         (np.array([-1]), "out of range"),
         (np.zeros((2, 2), np.uint64), "one dimension"),
         (np.zeros(2, [("adress", "u8")]), "fields adress; expected address"),
@@ -211,7 +211,7 @@ def test_mistakes_in_blocks_are_refused(block: Any, words: str) -> None:
         ({"workload": iter([pages(1)]), "size": "1GiB"}, "size"),
         ({"workload": iter([pages(1)]), "trace": "x.pwt"}, "trace"),
         ({"workload": iter([pages(1)]), "mappings": [(1, 4096)]}, "multiple of 4096"),
-        ({"workload": iter([pages(1)]), "mappings": [(0, 1 << 48)]}, "2\\^47"),
+        ({"workload": iter([pages(1)]), "mappings": [(0, 1 << 57)]}, "2\\^56"),
         ({"workload": "gups", "mappings": [(0, 4096)]}, "mappings"),
     ],
 )

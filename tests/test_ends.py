@@ -15,6 +15,7 @@ import pytest
 import pagewalk
 from invoking import Cli
 from live import needs, needs_qemu
+from pagewalk import native
 
 pytestmark = [pytest.mark.qemu, needs_qemu, needs("cc")]
 
@@ -37,6 +38,7 @@ CRASH = "int main(void) { work(); fault(); return 0; }"
 # vmovups zmm0, [rdi]
 WIDE = r'int main(void) { work(); asm(".byte 0x62,0xf1,0x7c,0x48,0x10,0x07"); return 0; }'
 TRAP = "int main(void) { work(); __builtin_trap(); }"
+REAL_TIME = "int main(void) { work(); kill(getpid(), 37); return 0; }"
 KILLED = "int main(void) { work(); kill(getpid(), SIGKILL); return 0; }"
 
 
@@ -79,6 +81,9 @@ def ended(cli: Cli, folder: Path, *arguments: str | Path) -> tuple[int, dict[str
             r"\(bytes 62 f1 7c 48 10 07 at 0x[0-9a-f]+\), which needs AVX512F; "
             r"compile the program without that, for example with -march=x86-64-v3",
         ),
+        # The program's numbers, which QEMU moves on the host.
+        (REAL_TIME, 128 + 37, "the program died of signal 37"),
+        (child("kill(getpid(), 64 - 4);"), 125, "a child process of the program died of signal 60"),
         (TRAP, 128 + signal.SIGILL, r"the program died of SIGILL: ud2 \(bytes 0f 0b at 0x.*"),
         (child("fault();"), 125, "a child process of the program died of SIGSEGV"),
         (child("abort();"), 125, "a child process of the program died of SIGABRT"),
@@ -122,6 +127,7 @@ def test_a_death_is_no_complete_run(
         "int main(void) { return 139; }",
         child("pause();", "int s; kill(child, SIGTERM); waitpid(child, &s, 0);"),
         child("pause();", "kill(child, SIGKILL); wait(0);"),
+        child("pause();", "kill(child, 40); wait(0);"),
         # Dies with its parent.
         child("prctl(PR_SET_PDEATHSIG, SIGKILL); pause();", "usleep(100000);"),
         # `yes | head` ends so.
@@ -165,8 +171,12 @@ def test_a_death_before_the_measured_part_is_the_cause(cli: Cli, tmp_path: Path)
 def test_an_end_before_the_measured_part_is_no_run(cli: Cli, tmp_path: Path) -> None:
     program = compiled(tmp_path, "int main(void) { work(); return 0; }")
     for limit, early in (
-        (("--skip", "1G"), "before the measured part began: lower --skip and --warmup"),
-        (("--warmup", "1G"), "before the measured part began: lower --skip and --warmup"),
+        (("--skip", "1G"), "before the measured part began: lower --skip "),
+        (("--warmup", "1G"), "before the measured part began: lower --warmup "),
+        (
+            ("--skip-requests", "9", "--warmup", "2"),
+            "part began: lower --skip-requests and --warmup; it marked no request, as the end",
+        ),
         (("--roi",), "its region of interest never began: leave out --roi"),
     ):
         code, result, report = ended(cli, tmp_path, *limit, "--", program)
@@ -242,8 +252,26 @@ def test_the_processor_is_stated_and_another_can_be_asked_for(cli: Cli, tmp_path
     (tmp_path / "outer").mkdir()
     outer = compiled(tmp_path / "outer", again)
     assert ended(cli, tmp_path, "--cpu", "Nehalem", "--", outer)[0] == 4
-    recorded = cli("record", "--cpu", "Nehalem", "-o", tmp_path / "t.pwt", "--", program)
-    assert recorded.returncode == 4
+    trace = tmp_path / "t.pwt"
+    assert cli("record", "--cpu", "Nehalem", "-o", trace, "--", program).returncode == 4
+    # A recording holds it.
+    assert re.search(r"cpu +Nehalem\n", cli("trace", "info", trace).stdout)
+    assert ended(cli, tmp_path, "--trace", trace)[1]["source"]["cpu"] == "Nehalem"
+    copy = tmp_path / "copy.pwt"
+    assert cli("trace", "convert", trace, "--out", copy).returncode == 0
+    assert ended(cli, tmp_path, "--trace", copy)[1]["source"]["cpu"] == "Nehalem"
+    folder = tmp_path / "study"
+    for model in ("Nehalem", "Haswell"):
+        how = ("--cpu", model, "--designs", "radix", "--out", folder)
+        assert cli("sweep", *how, "--", program).returncode == 0
+    recordings = sorted((folder / "recordings").iterdir())
+    made = [native.trace_info(str(path))["made"] for path in recordings]
+    assert {one["cpu"] for one in made if one is not None} == {"Nehalem", "Haswell"}
+    misplaced = cli("sweep", "--cpu", "max", "--workload", "gups", "--out", tmp_path / "none")
+    assert (misplaced.returncode, misplaced.stderr) == (
+        2,
+        "error: --cpu belongs to a program that is recorded; add -- PROGRAM or drop --cpu\n",
+    )
     wrong = cli("run", "--cpu", "nonsense", "--", program)
     assert wrong.returncode == 2
     assert wrong.stderr.startswith("error: --cpu nonsense: QEMU has no CPU model 'nonsense'")
@@ -252,3 +280,10 @@ def test_the_processor_is_stated_and_another_can_be_asked_for(cli: Cli, tmp_path
         2,
         "error: --cpu belongs to a program that QEMU runs; add -- PROGRAM ARGS… or drop --cpu\n",
     )
+
+
+def test_requests_that_a_program_does_not_mark_are_missed(cli: Cli, tmp_path: Path) -> None:
+    program = compiled(tmp_path, "int main(void) { work(); return 0; }")
+    code, result, report = ended(cli, tmp_path, "--requests", "100", "--", program)
+    assert (code, result["partial"]) == (0, False)
+    assert "warning: radix: the program marked no request, so --requests had no" in report

@@ -124,3 +124,39 @@ def test_addresses_are_followed_through_the_instructions_of_a_block(
     assert counts["requested"] == 6
     # The last address comes from a vector register. Before 9.0, QEMU does not reveal it.
     assert counts["dropped_unknown"] + counts["present"] == 2
+
+
+def test_prefetches_of_a_built_in_kernel_overlap_its_misses() -> None:
+    """In a small window DLRM's kernel has few misses at a time, except with its prefetches."""
+
+    def dlrm(**form: int | str) -> dict[str, float]:
+        result = pagewalk.run(
+            "radix",
+            workload="dlrm",
+            size="1GiB",
+            params={"dim": 16, **form},
+            settings={"core.rob": 64},
+            warmup=0,
+            requests=800,
+            translation_cost=False,
+            progress=False,
+        )
+        (design,) = result.designs
+        names = ("cycles", "requests", "walks")
+        found = {name: design.get(name) or 0.0 for name in names}
+        found["prefetches"] = _counts(design).get("instructions", 0)
+        # Lines from memory in a cycle: those under way at a time are as many times the latency.
+        reads = sum(
+            s.value for s in design.statistics if s.path[:5] == "dram." and s.name == "reads"
+        )
+        return found | {"rate": reads / found["cycles"], "reads": reads}
+
+    plain = dlrm(prefetch=0)
+    as_loads, hinted = (dlrm(prefetch_as=form) for form in ("load", "prefetcht0"))
+    assert plain["requests"] == as_loads["requests"] == hinted["requests"] == 800
+    assert plain["prefetches"] == as_loads["prefetches"] == 0 < hinted["prefetches"]
+    assert hinted["reads"] == pytest.approx(plain["reads"], rel=0.1)
+    assert hinted["rate"] > 1.7 * plain["rate"]
+    assert hinted["cycles"] * 1.7 < plain["cycles"]
+    # As loads they fill the window themselves.
+    assert as_loads["cycles"] > plain["cycles"]

@@ -436,6 +436,9 @@ class Made(TypedDict):
     """The program's word for a request, if it counts any."""
     live: bool
     """True if it records a live program."""
+    cpu: str | None
+    """CPU model that the emulator gave a live program; None of a recording that does not hold it.
+    """
     seed: int
     """Seed of the recorded run."""
     source: str
@@ -874,7 +877,9 @@ class SourceInfo(TypedDict):
     deterministic: bool
     """True if the same seed gives the same instructions."""
     cpu: str | None
-    """CPU model that QEMU gives a live program: it decides which code the program chooses."""
+    """CPU model that QEMU gives a live program, or gave it when it was recorded: it decides which
+    code the program chooses.
+    """
     exit_status: int | None
     """Exit status of a live program."""
     unseen: list[str]

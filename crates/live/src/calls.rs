@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use pagewalk_ring::record::call_arguments;
-use pagewalk_stream::{Advice, Event, MemoryObject, Source};
+use pagewalk_stream::{Advice, Event, MappingSource, MemoryObject};
 use pagewalk_units::VirtAddr;
 
 /// State of an address space that its system calls depend on.
@@ -159,7 +159,7 @@ pub(crate) fn left_behind(number: i64, result: i64, a: &[u64; 6]) -> Option<Even
     let stays = number == libc::SYS_mremap
         && a[3] & libc::MREMAP_DONTUNMAP as u64 != 0
         && !(-4095..0).contains(&result);
-    let zeros = Source::Zeros { stack: false };
+    let zeros = MappingSource::Zeros { stack: false };
     stays.then(|| mapped(a[0] & !4095, pages(a[1]), true, zeros))
 }
 
@@ -167,7 +167,12 @@ pub(crate) fn left_behind(number: i64, result: i64, a: &[u64; 6]) -> Option<Even
 fn heap(before: u64, end: u64) -> Event {
     let (known, before, end) = (before != 0, pages(before), pages(end));
     if known && end > before {
-        mapped(before, end - before, true, Source::Zeros { stack: false })
+        mapped(
+            before,
+            end - before,
+            true,
+            MappingSource::Zeros { stack: false },
+        )
     } else if known && end < before {
         Event::Unmap {
             at: VirtAddr(end),
@@ -179,7 +184,7 @@ fn heap(before: u64, end: u64) -> Event {
 }
 
 /// The event of a new mapping.
-pub(crate) fn mapped(at: u64, bytes: u64, writable: bool, source: Source) -> Event {
+pub(crate) fn mapped(at: u64, bytes: u64, writable: bool, source: MappingSource) -> Event {
     Event::Mmap {
         at: VirtAddr(at),
         bytes,
@@ -189,8 +194,8 @@ pub(crate) fn mapped(at: u64, bytes: u64, writable: bool, source: Source) -> Eve
 }
 
 /// Shared memory from its first page on.
-fn shared(key: Option<u64>) -> Source {
-    Source::Object {
+fn shared(key: Option<u64>) -> MappingSource {
+    MappingSource::Object {
         object: MemoryObject {
             key,
             file: false,
@@ -202,12 +207,12 @@ fn shared(key: Option<u64>) -> Source {
 }
 
 /// Memory behind a mapping with these arguments of `mmap`, in which the plugin has replaced hint and descriptor.
-fn source(a: &[u64; 6]) -> Source {
+fn source(a: &[u64; 6]) -> MappingSource {
     let has = |f: libc::c_int| a[3] & f as u64 != 0;
     let key = a[call_arguments::KEY];
     if key != 0 && !has(libc::MAP_ANONYMOUS) {
         let file = a[call_arguments::PAGES];
-        return Source::Object {
+        return MappingSource::Object {
             object: MemoryObject {
                 key: Some(key),
                 file: file & 1 != 0,
@@ -220,14 +225,14 @@ fn source(a: &[u64; 6]) -> Source {
     if has(libc::MAP_SHARED) {
         return shared(None);
     }
-    Source::Zeros {
+    MappingSource::Zeros {
         stack: has(libc::MAP_STACK) || has(libc::MAP_GROWSDOWN),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use pagewalk_stream::{Advice, Event, MemoryObject, Source};
+    use pagewalk_stream::{Advice, Event, MappingSource, MemoryObject};
     use pagewalk_units::VirtAddr;
 
     use super::{NotModelled, Space, left_behind, mapped};
@@ -242,7 +247,7 @@ mod tests {
         // The plugin has put the key and twice the pages in place of hint and descriptor.
         let file =
             |flags, pages| event(libc::SYS_mmap, 1 << 30, [77, 8191, 3, flags, pages, 12288]);
-        let object = |file, private| Source::Object {
+        let object = |file, private| MappingSource::Object {
             object: MemoryObject {
                 key: Some(77),
                 file,
@@ -260,7 +265,7 @@ mod tests {
             mapped(1 << 30, 8192, true, object(false, false))
         );
         let anonymous = private | libc::MAP_ANONYMOUS as u64;
-        let zeros = Source::Zeros { stack: false };
+        let zeros = MappingSource::Zeros { stack: false };
         assert_eq!(file(anonymous, 0), mapped(1 << 30, 8192, true, zeros));
         // A failed call maps nothing.
         assert_eq!(
@@ -297,7 +302,7 @@ mod tests {
         let device = event(libc::SYS_ftruncate, 0, [0, 4097, 0, 0, 0, 0]);
         assert_eq!(device, Event::NOTHING);
         let flags = (libc::MREMAP_MAYMOVE | libc::MREMAP_DONTUNMAP) as u64;
-        let zeros = Source::Zeros { stack: false };
+        let zeros = MappingSource::Zeros { stack: false };
         let moved =
             |flags| left_behind(libc::SYS_mremap, 1 << 30, &[8192, 4096, 4096, flags, 0, 0]);
         assert_eq!(moved(flags), Some(mapped(8192, 4096, true, zeros)));

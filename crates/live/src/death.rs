@@ -27,11 +27,6 @@ const FAULTS: [i32; 10] = [
     libc::SIGSYS,
 ];
 
-/// An exit status as a shell shows it.
-pub(crate) fn shell_status(status: ExitStatus) -> Option<i32> {
-    status.code().or(status.signal().map(|s| 128 + s))
-}
-
 impl Live {
     /// The death of process `p`, which the kernel does not have any more, with the kernel's `verdict`. `None`: it has
     /// exited, or its end is the program's own doing.
@@ -45,7 +40,7 @@ impl Live {
         let untraced = threads().any(|t| self.threads.get(t).is_some_and(|t| t.untraced));
         let cause = match (verdict, p) {
             (Some(status), _) => match (status.signal(), status.code()) {
-                (Some(signal), _) => Cause::Signal(signal as u8),
+                (Some(signal), _) => Cause::Signal(self.host.signal_of_program(signal as u8)),
                 (None, _) if untraced => return None,
                 (None, code) => Cause::Emulator(code.unwrap_or(0) as u8),
             },

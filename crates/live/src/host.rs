@@ -8,6 +8,7 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::os::unix::process::CommandExt;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::atomic::Ordering::Relaxed;
@@ -19,7 +20,6 @@ use memmap2::{MmapOptions, MmapRaw};
 use pagewalk_ring::{Control, Trouble, futex_wake, receive_fd, send_fd};
 use pagewalk_stream::Error;
 
-use crate::death::shell_status;
 use crate::identity::{Condition, Identity};
 use crate::locate::{Emulator, find_qemu, resolve_program};
 use crate::options::LiveOptions;
@@ -398,6 +398,11 @@ impl Host {
         self.shared.control()
     }
 
+    /// The program's number of a signal of the host.
+    pub(crate) fn signal_of_program(&self, number: u8) -> u8 {
+        self.qemu.signal_of_program(number)
+    }
+
     /// The CPU model that the emulator gives the program.
     pub fn cpu(&self) -> &str {
         &self.cpu
@@ -519,7 +524,14 @@ impl Host {
 
     /// Exit status of the first process as a shell shows it. `soon`: the process is about to end, so wait for it.
     pub fn status(&self, soon: bool) -> Option<i32> {
-        self.wait_status(soon).and_then(shell_status)
+        self.wait_status(soon)
+            .and_then(|status| self.shell_status(status))
+    }
+
+    /// An exit status as a shell shows it that runs the program without an emulator.
+    pub(crate) fn shell_status(&self, status: ExitStatus) -> Option<i32> {
+        let signal = status.signal().map(|s| self.signal_of_program(s as u8));
+        status.code().or(signal.map(|s| 128 + i32::from(s)))
     }
 
     /// As [`Host::status`], as the kernel gives it.

@@ -108,6 +108,24 @@ impl Emulator {
          rdseed=off,rdpid=off,cmpccxadd=off,3dnowprefetch=off"
     }
 
+    /// The program's number of the signal that the host calls `number`. QEMU moves real-time signals up by those that
+    /// it and its libc keep: two in 7.2, from 8.2 on also one for SIGABRT, and from 10.0 on one to interrupt a processor
+    /// (`signal_table_init` in linux-user/signal.c).
+    pub(crate) fn signal_of_program(&self, number: u8) -> u8 {
+        /// The first real-time signal, as signal(7) has it.
+        const RTMIN: u8 = 32;
+        let moved = match self.version {
+            Some(version) if version >= (10, 0) => 4,
+            Some(version) if version >= (8, 2) => 3,
+            _ => 2,
+        };
+        if number >= RTMIN + moved {
+            number - moved
+        } else {
+            number
+        }
+    }
+
     /// Base that the emulator adds to the program's addresses. Up to 8.0 QEMU places the program itself. Later versions
     /// place it where Linux would, which without randomisation is where the emulator lies. Empty: QEMU's default.
     pub(crate) fn base(&self) -> &'static str {

@@ -4,14 +4,13 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use pagewalk_ring::record::{self, map_bits, query};
 use pagewalk_stream::{
-    Cause, End, Error, Event, MemoryObject, PopulateAs, ProcessId, ShortcutQuery, Source, ThreadId,
-    Unseen, Why,
+    Cause, End, Error, Event, MappingSource, MemoryObject, PopulateAs, ProcessId, ShortcutQuery,
+    ThreadId, Unseen, Why,
 };
 use pagewalk_trace::x86::Piece;
 use pagewalk_units::VirtAddr;
 
 use crate::calls;
-use crate::death::shell_status;
 use crate::program::Live;
 use crate::sink::{Execution, Sink};
 use crate::thread::{LiveThread, MOST_HELD};
@@ -217,7 +216,7 @@ impl Live {
             };
             let death = self.death(p, verdict);
             let status = verdict
-                .and_then(shell_status)
+                .and_then(|status| self.host.shell_status(status))
                 .or(death.as_ref().and_then(|d| match d.cause {
                     Cause::Signal(number) => Some(128 + i32::from(number)),
                     _ => None,
@@ -392,7 +391,7 @@ impl Live {
                 }
                 let has = |b| bits & b != 0;
                 let source = if has(map_bits::SHARED) || has(map_bits::FILE) {
-                    Source::Object {
+                    MappingSource::Object {
                         object: MemoryObject {
                             key: (key != 0).then_some(key),
                             file: has(map_bits::FILE),
@@ -403,7 +402,7 @@ impl Live {
                         private: !has(map_bits::SHARED),
                     }
                 } else {
-                    Source::Zeros {
+                    MappingSource::Zeros {
                         stack: has(map_bits::STACK),
                     }
                 };

@@ -136,6 +136,14 @@ impl Interval {
         }
     }
 
+    /// Without its part below zero, where no rate lies.
+    fn of_rate(self) -> Interval {
+        Interval {
+            low: self.low.max(0.0),
+            ..self
+        }
+    }
+
     /// Half of its width.
     pub(crate) fn half(self) -> f64 {
         (self.high - self.low) / 2.0
@@ -303,6 +311,9 @@ pub(crate) fn estimate(samples: &[SampleCounts], tree: &Tree) -> Option<Sampling
             *found = found.widened(fewer, more);
         }
     }
+    for interval in metrics.values_mut() {
+        *interval = interval.of_rate();
+    }
     let ipc = cpi.off_alike(samples).inverse();
     metrics.insert("ipc", ipc);
     Some(Sampling {
@@ -344,14 +355,14 @@ pub(crate) fn speedup(
             let base = cost(&first, out.map(|i| &base[i]))?;
             Some(base / cost(&second, out.map(|i| &other[i]))?)
         });
-        return found.map(|found| found.off_alike(base));
+        return found.map(|found| found.off_alike(base).of_rate());
     }
     let slow = jackknife(base.len(), |out| cost(&first, out.map(|i| &base[i])))?;
     let fast = jackknife(other.len(), |out| cost(&second, out.map(|i| &other[i])))?;
     let value = slow.value / fast.value;
     // Relative errors of independent estimates add in quadrature.
     let half = value * (slow.half() / slow.value).hypot(fast.half() / fast.value);
-    Some(Interval::around(value, half).off_alike(base))
+    Some(Interval::around(value, half).off_alike(base).of_rate())
 }
 
 /// Two-sided 95 % quantile of Student's t.
@@ -448,6 +459,18 @@ mod tests {
         assert_eq!((wide.low, wide.high), (1.0, 19.0), "as the samples differ");
         let many = super::Interval::around(40.0, 1.0).of_few(40.0, 1.0);
         assert_eq!((many.low, many.high), (39.0, 41.0));
+    }
+
+    #[test]
+    fn no_rate_is_below_zero() {
+        let wide = super::Interval::around(1.0, 3.0).of_rate();
+        assert_eq!((wide.low, wide.high, wide.spread), (0.0, 4.0, 3.0));
+        let uneven = samples(&[(100, 1), (100, 1000), (100, 1), (100, 1)]);
+        let even = samples(&[(100, 100); 4]);
+        for paired in [true, false] {
+            let found = speedup(&uneven, &even, false, paired).unwrap();
+            assert!(found.low == 0.0 && found.value - found.spread < 0.0);
+        }
     }
 
     #[test]

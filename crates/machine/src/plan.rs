@@ -463,6 +463,27 @@ impl PhasePlan {
         }
     }
 
+    /// Advice if the program ends before the measured part: the options that were given, and its `requests`.
+    pub(crate) fn advice_to_begin(&self, requests: u64) -> String {
+        let limits = &self.limits;
+        let given = [
+            ("--skip", limits.skip > 0),
+            ("--skip-requests", limits.skip_requests > 0),
+            ("--warmup", limits.warmup > 0),
+            ("--warmup-requests", limits.warmup_requests > 0),
+        ];
+        let names: Vec<&str> = (given.iter().filter(|g| g.1)).map(|g| g.0).collect();
+        let by_requests = limits.skip_requests > 0 || limits.warmup_requests > 0;
+        let lower = format!("lower {}", names.join(" and "));
+        match requests {
+            _ if !by_requests => lower,
+            0 => {
+                format!("{lower}; it marked no request, as the end of a region of pagewalk.h is")
+            }
+            n => format!("{lower}; it made {n} requests"),
+        }
+    }
+
     /// True before the first region of interest, not between two.
     pub(crate) fn is_before_roi(&self) -> bool {
         self.phase == Phase::UntilRoi && self.outside.is_none()

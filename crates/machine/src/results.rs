@@ -121,7 +121,8 @@ pub struct SourceInfo {
     pub no_dependences: bool,
     /// True if the same seed gives the same instructions.
     pub deterministic: bool,
-    /// CPU model that QEMU gives a live program: it decides which code the program chooses.
+    /// CPU model that QEMU gives a live program, or gave it when it was recorded: it decides which code
+    /// the program chooses.
     pub cpu: Option<String>,
     /// Exit status of a live program.
     pub exit_status: Option<i32>,
@@ -593,7 +594,7 @@ pub(crate) fn run_result<'a>(
         into.push(design_result(design, machine, stream, options));
     }
     compare(&mut designs);
-    let mut warnings = warnings(facts, &designs);
+    let mut warnings = warnings(facts, &options.limits, &designs);
     warnings.extend(
         unseen
             .iter()

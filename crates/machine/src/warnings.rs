@@ -7,10 +7,11 @@ use pagewalk_stream::Facts;
 use serde_json::Value;
 
 use crate::config::Config;
-use crate::results::{DesignResult, KERNEL, Stat};
+use crate::limits::Limits;
+use crate::results::{DesignResult, KERNEL, Stat, Status};
 
 /// Warnings of a run, one sentence each. A warning for several designs appears once.
-pub(crate) fn warnings(facts: &Facts, designs: &[DesignResult]) -> Vec<String> {
+pub(crate) fn warnings(facts: &Facts, limits: &Limits, designs: &[DesignResult]) -> Vec<String> {
     let mut out = Vec::new();
     if let Some(instructions) = facts.stopped {
         out.push(format!(
@@ -47,8 +48,11 @@ pub(crate) fn warnings(facts: &Facts, designs: &[DesignResult]) -> Vec<String> {
         said.of(d, start_up(d));
     }
     for d in designs.iter().filter(|d| made_no_query(d)) {
-        let what = "the program made no shortcut query, so nothing of shortcut had an effect";
+        let what = "the program made no shortcut query, so nothing of shortcut had an effect: a built-in key-value store queries with --param shortcut=stlt, and your own program with pagewalk_load_va of pagewalk.h";
         said.of(d, Some(what.to_owned()));
+    }
+    for d in designs {
+        said.of(d, too_few_requests(d, limits));
     }
     out.extend(said.sentences());
     out.extend(never_differed(designs));
@@ -167,6 +171,29 @@ fn unknown_prefetches(d: &DesignResult) -> Option<String> {
     let (unknown, all) = (sum("dropped_unknown"), sum("instructions"));
     (unknown as f64 > NOTABLE * all as f64).then(|| {
         format!("{unknown} of {all} software prefetches did nothing, because QEMU did not reveal their addresses: cycles and cache misses are too large (QEMU from 9.0 on reveals all)")
+    })
+}
+
+/// The warning of a design whose program ended before the requests that were asked for.
+fn too_few_requests(d: &DesignResult, limits: &Limits) -> Option<String> {
+    let asked = limits.requests.filter(|_| limits.sample.is_none())?;
+    let measured = |name: &str| {
+        let metric = d.summary.iter().find(|m| m.name == name);
+        metric.and_then(|m| m.value).unwrap_or(0.0)
+    };
+    let made = measured("requests");
+    let by_instructions = limits
+        .instructions
+        .is_some_and(|n| measured("instructions") >= n as f64);
+    if d.status != Status::Complete || by_instructions || made >= asked as f64 {
+        return None;
+    }
+    Some(if made > 0.0 {
+        format!(
+            "the program ended after {made} of {asked} requests (--requests), and all of them were measured"
+        )
+    } else {
+        "the program marked no request, so --requests had no effect and all of the program was measured: mark requests as regions of pagewalk.h, or limit by --instructions".to_owned()
     })
 }
 

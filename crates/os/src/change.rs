@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use pagewalk_tables::{Flags, Refusal};
-use pagewalk_units::{Advice, Backing, Page, PageSize, Source, VirtAddr};
+use pagewalk_units::{Advice, Backing, MappingSource, Page, PageSize, VirtAddr};
 
 use crate::kernel::Kernel;
 use crate::memory::order;
@@ -43,15 +43,15 @@ impl Os {
         at: VirtAddr,
         bytes: u64,
         writable: bool,
-        source: Source,
+        source: MappingSource,
         fx: &mut Effects,
     ) -> Result<(), OsError> {
         let (from, to) = self.range(at, bytes)?;
         self.vacate(pid, from, to, fx)?;
         let (backing, object) = match source {
-            Source::Zeros { stack: false } => (Backing::Anonymous, None),
-            Source::Zeros { stack: true } => (Backing::Stack, None),
-            Source::Object { object, private } => {
+            MappingSource::Zeros { stack: false } => (Backing::Anonymous, None),
+            MappingSource::Zeros { stack: true } => (Backing::Stack, None),
+            MappingSource::Object { object, private } => {
                 let backing = if private {
                     Backing::File
                 } else {

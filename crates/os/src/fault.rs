@@ -154,7 +154,7 @@ impl Os {
     pub(crate) fn area(&mut self, pid: Pid, at: VirtAddr, access: Access) -> Result<Vma, OsError> {
         let refused = OsError::SegmentationFault { at, access };
         if !self.canonical(at.0, 1) {
-            return Err(refused);
+            return Err(self.beyond_width(at.0).unwrap_or(refused));
         }
         let space = self.space_mut(pid)?;
         if space.vmas.find(at.0).is_none() && !grow_stack(space, at.0) {

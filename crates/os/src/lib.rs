@@ -126,6 +126,19 @@ pub enum OsError {
         /// The attempted access.
         access: Access,
     },
+    /// The address needs five-level paging, and the page table has four levels' width.
+    #[error(
+        "the address {at} needs 57 bits, and the page table translates {bits}; expected design radix5, or this \
+         design with --set {advice}"
+    )]
+    BeyondWidth {
+        /// The address.
+        at: VirtAddr,
+        /// Bits that the table translates.
+        bits: u32,
+        /// The setting that widens the table.
+        advice: String,
+    },
     /// The host of a virtual machine could not back the guest's memory.
     #[error("the host: {0}")]
     Host(Box<OsError>),
@@ -537,8 +550,7 @@ impl Os {
     /// True if the table can translate all of `at..at + bytes`: the bits above the translated ones equal the highest
     /// translated bit.
     fn canonical(&self, at: u64, bytes: u64) -> bool {
-        let above = 64 - self.page_table.address_bits();
-        let fits = |a: u64| ((a << above) as i64 >> above) as u64 == a;
+        let fits = |a: u64| extends(a, self.page_table.address_bits());
         let Some(end) = at.checked_add(bytes) else {
             return false;
         };
@@ -546,10 +558,32 @@ impl Os {
         end <= u64::MAX - 0xfff && fits(at) && fits(end - 1) && at >> 63 == (end - 1) >> 63
     }
 
+    /// The error of an access to `at`, which the table cannot translate: five levels would, or nothing can.
+    fn beyond_width(&self, at: u64) -> Option<OsError> {
+        let bits = self.page_table.address_bits();
+        let wide = bits < 57 && extends(at, 57);
+        wide.then(|| OsError::BeyondWidth {
+            at: VirtAddr(at),
+            bits,
+            advice: match &self.page_table {
+                PageTableSpec::Radix(_) => "page_table.radix.levels=5".to_owned(),
+                table => format!("page_table.{}.address_bits=57", table.name()),
+            },
+        })
+    }
+
     /// Start and end of a range of whole pages.
     fn range(&self, at: VirtAddr, bytes: u64) -> Result<(u64, u64), OsError> {
         let rounded = bytes.checked_next_multiple_of(4096).unwrap_or(0);
         if at.0 & 0xfff != 0 || rounded == 0 || !self.canonical(at.0, rounded) {
+            let last = at.0.saturating_add(rounded.saturating_sub(1));
+            for end in [at.0, last] {
+                if !self.canonical(end, 1)
+                    && let Some(error) = self.beyond_width(end)
+                {
+                    return Err(OsError::Bad(error.to_string()));
+                }
+            }
             return Err(OsError::Bad(format!(
                 "{bytes} bytes at {at}: expected a range of whole pages within the {}-bit address space",
                 self.page_table.address_bits()
@@ -557,4 +591,10 @@ impl Os {
         }
         Ok((at.0, at.0 + rounded))
     }
+}
+
+/// True if the bits of `address` above the lowest `bits` equal the highest of these.
+fn extends(address: u64, bits: u32) -> bool {
+    let above = 64 - bits;
+    ((address << above) as i64 >> above) as u64 == address
 }

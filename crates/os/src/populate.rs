@@ -65,7 +65,9 @@ impl Os {
         }
         match self.area(pid, at, access) {
             Ok(vma) if vma.inferred => {}
-            Ok(_) | Err(OsError::SegmentationFault { .. }) => return Ok(false),
+            Ok(_) | Err(OsError::SegmentationFault { .. } | OsError::BeyondWidth { .. }) => {
+                return Ok(false);
+            }
             Err(e) => return Err(e),
         }
         let mut local = Effects::default();

@@ -65,7 +65,7 @@ impl Os {
         while page < end {
             let vma = match self.area(pid, VirtAddr(page), Access::Read) {
                 Ok(vma) => vma,
-                Err(OsError::SegmentationFault { .. }) => {
+                Err(OsError::SegmentationFault { .. } | OsError::BeyondWidth { .. }) => {
                     page = page.saturating_add(4096);
                     continue;
                 }

@@ -23,7 +23,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use pagewalk_stream::{Error, Facts, Program, flags};
+use pagewalk_stream::{Error, Facts, PrefetchHint, Program, flags};
 use rand::Rng as _;
 
 use crate::entry::{Entry, Values};
@@ -96,7 +96,14 @@ const INFO: WorkloadInfo = WorkloadInfo {
             unit: "indices",
             default: "16",
             range: "0 to 256",
-            meaning: "Distance at which the kernel prefetches rows ahead of its sums, 16 in PyTorch; 0 disables prefetching. A prefetch is simulated as a load that nothing depends on.",
+            meaning: "Distance at which the kernel prefetches rows ahead of its sums, 16 in PyTorch; 0 disables prefetching.",
+        },
+        ParamInfo {
+            name: "prefetch_as",
+            unit: "",
+            default: "load",
+            range: "load or prefetcht0",
+            meaning: "Form of a prefetch: a load that nothing depends on, which occupies the window until its data arrives, or the kernel's own instruction, which does not.",
         },
         POPULATE,
         REGION,
@@ -114,6 +121,8 @@ struct Work {
     batch: u64,
     batches: u64,
     prefetch: u64,
+    /// Prefetches are `prefetcht0` instead of loads.
+    hints: bool,
     seed: u64,
 }
 
@@ -157,6 +166,7 @@ fn dlrm(values: &Values<'_>) -> Result<Code, Error> {
         batch: values.number_in("batch", 1..=65536, 2048)?,
         batches: values.number_in("batches", 1..=1 << 32, 1000)?,
         prefetch: values.number_in("prefetch", 0..=256, 16)?,
+        hints: values.choice("prefetch_as", &["load", "prefetcht0"], "load")? == "prefetcht0",
         seed: pagewalk_units::rng(values.options.seed, "workload.dlrm").next_u64(),
     };
     // The host holds the indices of one table's bags and the start of each bag. The array of indices doubles
@@ -184,6 +194,7 @@ fn dlrm(values: &Values<'_>) -> Result<Code, Error> {
         deterministic: true,
         has_roi: true,
         request: Some("embedding bag".to_owned()),
+        prefetches: work.hints && work.prefetch > 0,
         ..Facts::default()
     };
     let current = Arc::new(Current::new((u64::MAX, 0, Arc::default())));
@@ -347,7 +358,12 @@ impl Work {
                         sum = t.load(pc, 1 + before, va, 32, [index.plus(3), NONE]);
                         if self.prefetch > 0 && (block + v) % 2 == 0 {
                             let va = later + 32 * (block + v);
-                            t.load(pc + 1, 1, va, 1, [ahead.plus(3), NONE]);
+                            let row = [ahead.plus(3), NONE];
+                            if self.hints {
+                                t.prefetch(pc + 1, 1, va, PrefetchHint::T0, row);
+                            } else {
+                                t.load(pc + 1, 1, va, 1, row);
+                            }
                         }
                     }
                     t.jump(0xb8, 0x54, 1, flags::TAKEN, [NONE; 2]);
@@ -397,6 +413,7 @@ mod tests {
             batch: 200,
             batches: 1,
             prefetch: 16,
+            hints: false,
             seed: 77,
         }
     }
@@ -431,7 +448,11 @@ mod tests {
     /// The sums computed from the kernel's loads equal those of the definition.
     #[test]
     fn the_kernel_adds_the_rows_of_each_bag() {
-        for (threads, dim, prefetch) in [(1, "160", "16"), (3, "16", "0")] {
+        for (threads, dim, prefetch, form) in [
+            (1, "160", "16", "load"),
+            (1, "160", "16", "prefetcht0"),
+            (3, "16", "0", "load"),
+        ] {
             let options = Options {
                 size_bytes: Some(1 << 20),
                 threads,
@@ -443,6 +464,7 @@ mod tests {
                     ("batch", "50"),
                     ("batches", "2"),
                     ("prefetch", prefetch),
+                    ("prefetch_as", form),
                 ]
                 .map(|(k, v)| (k.to_string(), v.to_string()))
                 .into(),
@@ -459,6 +481,7 @@ mod tests {
                 batch: 50,
                 batches: 2,
                 prefetch: prefetch.parse().unwrap(),
+                hints: form == "prefetcht0",
                 seed: pagewalk_units::rng(5, "workload.dlrm").next_u64(),
             };
             // A value for each float of a row, a function of its address.
@@ -466,6 +489,7 @@ mod tests {
             let mut batch = Batch::new();
             let mut base = None;
             let mut sums: Vec<(u64, u64)> = Vec::new();
+            let mut hinted: Vec<u64> = Vec::new();
             let mut held = vec![[0u64; 16]; threads as usize];
             let mut live: Vec<u32> = vec![0];
             let mut turn = 0;
@@ -481,6 +505,7 @@ mod tests {
                             let held = &mut held[thread as usize][v as usize];
                             *held = held.wrapping_add(value(op.va - base.unwrap()));
                         }
+                        OpClass::Prefetch => hinted.push(op.va - base.unwrap()),
                         OpClass::Store if (0xc0..0x100).contains(&pc) => {
                             let held = &mut held[thread as usize][((pc - 0xc0) / 4) as usize];
                             sums.push((op.va, std::mem::take(held)));
@@ -509,6 +534,26 @@ mod tests {
                 assert!(bytes < 2 << 20);
                 2 << 20
             };
+            if work.hints {
+                // The lines of the row 16 indices later; past the end of a table's bags, of the row itself.
+                let mut all = Vec::new();
+                for (batch, table) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+                    let bags = work.bags(batch, table);
+                    for ends in bags.offsets.windows(2) {
+                        for block in (0..dim / 8).step_by(16) {
+                            for i in ends[0]..ends[1] {
+                                let later = bags.indices.get(i + 16).unwrap_or(&bags.indices[i]);
+                                let row = table * second + later * dim * 4;
+                                let vectors = (block..dim / 8).take(16).filter(|v| v % 2 == 0);
+                                all.extend(vectors.map(|v| row + 32 * v));
+                            }
+                        }
+                    }
+                }
+                assert_eq!(hinted, all);
+            } else {
+                assert!(hinted.is_empty());
+            }
             let mut expected = Vec::new();
             for batch in 0..2 {
                 for table in 0..2 {

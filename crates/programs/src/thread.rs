@@ -20,8 +20,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
 use pagewalk_stream::{
-    BATCH_OPS, Batch, Data, End, Event, FastForwardBudget, Op, OpClass, ShortcutQuery,
-    ThreadFastForward, ThreadId, flags,
+    BATCH_OPS, Batch, Data, End, Event, FastForwardBudget, Op, OpClass, PrefetchHint,
+    ShortcutQuery, ThreadFastForward, ThreadId, flags,
 };
 use pagewalk_units::{Access, LINE_SHIFT, VirtAddr};
 
@@ -775,6 +775,27 @@ impl Thread {
             ..Form::default()
         };
         self.emit(CODE + pc, va, form, address[0], address[1])
+    }
+
+    /// Prefetches the line of `va` (`prefetcht0` and similar). Nothing waits for it.
+    pub fn prefetch(
+        &mut self,
+        pc: u64,
+        insns: u16,
+        va: u64,
+        hint: PrefetchHint,
+        address: [Value; 2],
+    ) {
+        if self.skip(pc, insns, None) {
+            return;
+        }
+        let form = Form {
+            insns,
+            kind: OpClass::Prefetch,
+            size: hint as u8,
+            ..Form::default()
+        };
+        self.emit(CODE + pc, va, form, address[0], address[1]);
     }
 
     /// Writes `size` bytes at `va`.

@@ -18,7 +18,9 @@ pub use ended::Ended;
 pub use fast_forward::{FastForwardBudget, ThreadFastForward, TouchSummary};
 pub use mix::{Mix, Opens};
 use pagewalk_units::{Access, VirtAddr};
-pub use pagewalk_units::{Advice, Backing, Error, MemoryObject, PopulateAs, PrefetchHint, Source};
+pub use pagewalk_units::{
+    Advice, Backing, Error, MappingSource, MemoryObject, PopulateAs, PrefetchHint,
+};
 pub use recent_lines::{Data, RecentLineFilter};
 pub use unseen::{Unseen, Why};
 
@@ -316,7 +318,7 @@ pub enum Event {
         /// Stores are allowed.
         writable: bool,
         /// Memory behind the mapping.
-        source: Source,
+        source: MappingSource,
     },
     /// munmap.
     Unmap {
@@ -464,7 +466,7 @@ pub struct Facts {
     pub request: Option<String>,
     /// The program is a live process, or a recording of one. It may own memory that no event reports.
     pub live: bool,
-    /// CPU model that the emulator gives a live process.
+    /// CPU model that the emulator gives a live process, or gave it when it was recorded.
     pub cpu: Option<String>,
     /// Ops may be software prefetches, so they are reported.
     pub prefetches: bool,

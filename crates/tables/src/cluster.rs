@@ -5,14 +5,14 @@
 //!
 //! The entries have the x86-64 layout (see `pte`), with these exceptions:
 //!
-//! - Bits 52..57 of entries 0..7 hold five bits of the key each. The three page sizes
-//!   need 33, 24 and 15 of the 35 key bits.
-//! - Bits 52..57 of entry 7 hold the number of valid entries. A line without valid
+//! - Bits 52..58 of entries 0..7 hold six bits of the key each. With 57-bit addresses,
+//!   the three page sizes need 42, 33 and 24 of the 42 key bits.
+//! - Bits 52..58 of entry 7 hold the number of valid entries. A line without valid
 //!   entries is free and has no key.
 //! - Program flags that hardware has no bit for move to bits that it ignores: 9..12 and
-//!   57..61.
+//!   58..62.
 
-use pagewalk_units::PageSize;
+use pagewalk_units::{Error, PageSize};
 
 use crate::{Flags, pte};
 
@@ -23,39 +23,27 @@ pub(crate) type Line = [u64; 8];
 pub(crate) const PTES: usize = 8;
 /// log2 of [`PTES`]. The key is the page number above these bits.
 pub(crate) const PTES_SHIFT: u32 = 3;
-/// Address bits that the key distinguishes: x86-64's four-level canonical addresses.
+/// Default of `address_bits`: x86-64's four-level canonical addresses.
 pub(crate) const ADDRESS_BITS: u32 = 48;
+/// Address bits of five-level paging (Intel, 335252), the most that a key distinguishes.
+const MOST_ADDRESS_BITS: u32 = 57;
 
 const SPARE_SHIFT: u32 = 52;
-const SPARE_BITS: u32 = 5;
+const SPARE_BITS: u32 = 6;
 const SPARE: u64 = ((1 << SPARE_BITS) - 1) << SPARE_SHIFT;
 /// Entries that hold bits of the key.
 const KEYED: usize = PTES - 1;
 /// Size of the key field in bits.
 pub(crate) const KEY_BITS: u32 = KEYED as u32 * SPARE_BITS;
-/// Flags 1..4 lie in bits 9..12, flags 4..8 in bits 57..61.
+/// Flags 1..4 lie in bits 9..12, flags 4..8 in bits 58..62.
 const LOW_FLAGS: (u32, u8) = (9, 0x7);
-const HIGH_FLAGS: (u32, u8) = (57, 0xf);
+const HIGH_FLAGS: (u32, u8) = (58, 0xf);
 
 /// The format of a line of entries.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PteCluster;
 
 impl PteCluster {
-    /// The key of the line that holds the entry of `va`, and the entry's index in the
-    /// line.
-    #[inline]
-    pub(crate) fn place(va: u64, size: PageSize) -> (u64, usize) {
-        let number = (va & ((1 << ADDRESS_BITS) - 1)) >> size.shift();
-        (number >> PTES_SHIFT, number as usize & (PTES - 1))
-    }
-
-    /// The canonical address of entry `index` of the line of `key`.
-    #[inline]
-    pub(crate) fn address(key: u64, index: usize, size: PageSize) -> u64 {
-        extend((key << PTES_SHIFT | index as u64) << size.shift())
-    }
-
     /// The key of the line. `None` if the line is free.
     #[inline]
     pub(crate) fn key(line: &Line) -> Option<u64> {
@@ -121,11 +109,60 @@ impl PteCluster {
     }
 }
 
-/// Sign-extends a translated address to a canonical one.
-#[inline]
-pub(crate) fn extend(va: u64) -> u64 {
-    let above = 64 - ADDRESS_BITS;
-    ((va << above) as i64 >> above) as u64
+/// The width of the addresses that a table translates.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Width(u32);
+
+impl Width {
+    /// Addresses of `bits`, which [`check_address_bits`] accepts.
+    pub(crate) fn new(bits: u32) -> Self {
+        Width(bits)
+    }
+
+    /// The translated bits of `va`.
+    #[inline]
+    pub(crate) fn low(self, va: u64) -> u64 {
+        va & ((1 << self.0) - 1)
+    }
+
+    /// True if the table can translate `va`: the bits above the translated ones equal
+    /// the highest of them.
+    #[inline]
+    pub(crate) fn canonical(self, va: u64) -> bool {
+        self.extend(va) == va
+    }
+
+    /// Sign-extends a translated address to a canonical one.
+    #[inline]
+    fn extend(self, va: u64) -> u64 {
+        let above = 64 - self.0;
+        ((va << above) as i64 >> above) as u64
+    }
+
+    /// The key of the line that holds the entry of `va`, and the entry's index in the
+    /// line.
+    #[inline]
+    pub(crate) fn place(self, va: u64, size: PageSize) -> (u64, usize) {
+        let number = self.low(va) >> size.shift();
+        (number >> PTES_SHIFT, number as usize & (PTES - 1))
+    }
+
+    /// The canonical address of entry `index` of the line of `key`.
+    #[inline]
+    pub(crate) fn address(self, key: u64, index: usize, size: PageSize) -> u64 {
+        self.extend((key << PTES_SHIFT | index as u64) << size.shift())
+    }
+}
+
+/// Checks that `bits` is a width of x86-64's addresses.
+pub(crate) fn check_address_bits(bits: u32) -> Result<(), Error> {
+    if bits == ADDRESS_BITS || bits == MOST_ADDRESS_BITS {
+        return Ok(());
+    }
+    Err(Error::key(
+        "address_bits",
+        format!("is {bits}; expected {ADDRESS_BITS} or {MOST_ADDRESS_BITS}"),
+    ))
 }
 
 /// The entry of a cluster for a page of `size`.
@@ -155,7 +192,7 @@ pub(crate) fn flags(entry: u64) -> Flags {
 mod tests {
     use pagewalk_units::PageSize;
 
-    use super::{KEY_BITS, PteCluster, SPARE, entry, flags, frame};
+    use super::{KEY_BITS, PteCluster, SPARE, Width, entry, flags, frame};
     use crate::{Flags, pte};
 
     #[test]
@@ -172,7 +209,7 @@ mod tests {
 
     #[test]
     fn a_line_keeps_its_key_as_long_as_an_entry_is_valid() {
-        let keys = [0, 1, (1 << KEY_BITS) - 1, 0x2_5a5a_1234, 0x7_ffff_0000];
+        let keys = [0, 1, (1 << KEY_BITS) - 1, 0x2a5_5a5a_1234, 0x3ff_ffff_0000];
         for key in keys {
             let mut line = PteCluster::with(key, 7, entry(7 << 12, Flags(0xff), PageSize::K4));
             for index in 0..7 {
@@ -200,13 +237,18 @@ mod tests {
 
     #[test]
     fn the_key_of_each_size_fits_and_leads_back() {
-        let addresses = [0, 0x7fff_ffff_f000, 0xffff_8000_0000_0000, u64::MAX];
-        for size in PageSize::ALL {
-            for va in addresses.map(|va| va & !(size.bytes() - 1)) {
-                let (key, index) = PteCluster::place(va, size);
-                assert!(key >> KEY_BITS == 0);
-                assert_eq!(PteCluster::address(key, index, size), va);
+        let four = [0, 0x7fff_ffff_f000, 0xffff_8000_0000_0000, u64::MAX];
+        let five = [1 << 47, (1 << 56) - 1, 0xff00_0000_0000_0000, u64::MAX];
+        for (width, addresses) in [(Width(48), four), (Width(57), five)] {
+            for size in PageSize::ALL {
+                for va in addresses.map(|va| va & !(size.bytes() - 1)) {
+                    assert!(width.canonical(va));
+                    let (key, index) = width.place(va, size);
+                    assert!(key >> KEY_BITS == 0);
+                    assert_eq!(width.address(key, index, size), va);
+                }
             }
         }
+        assert!(!Width(48).canonical(1 << 47) && !Width(57).canonical(1 << 56));
     }
 }

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 
 use pagewalk_units::{Addr, Asid, Frame, Page, PageSize};
 
-use crate::cluster::{self, Line, PTES, PteCluster};
+use crate::cluster::{self, Line, PTES, PteCluster, Width};
 use crate::contract::{
     Flags, FrameSource, MapError, MapWork, NoFrames, PageTable, Purpose, Translation, Walk, Want,
 };
@@ -132,16 +132,18 @@ pub(crate) trait Store<A: Addr>: Send + Sync {
 pub(crate) struct Clustered<S, In, Out> {
     pub(crate) stores: [S; 3],
     asid: Asid,
+    pub(crate) width: Width,
     largest: u64,
     addresses: PhantomData<fn(In) -> Out>,
 }
 
 impl<S: Store<Out>, In: Addr, Out: Addr> Clustered<S, In, Out> {
-    /// Three empty stores.
-    pub(crate) fn of(stores: [S; 3], asid: Asid) -> Self {
+    /// Three empty stores, for addresses of `width`.
+    pub(crate) fn of(stores: [S; 3], asid: Asid, width: Width) -> Self {
         Clustered {
             stores,
             asid,
+            width,
             largest: 0,
             addresses: PhantomData,
         }
@@ -156,7 +158,7 @@ impl<S: Store<Out>, In: Addr, Out: Addr> Clustered<S, In, Out> {
         place: S::Place,
     ) -> Option<Translation<Out>> {
         let store = &self.stores[size.index()];
-        let (_, index) = PteCluster::place(va, size);
+        let (_, index) = self.width.place(va, size);
         let e = PteCluster::get(store.line(place), index)?;
         Some(Translation {
             frame: Frame {
@@ -171,20 +173,14 @@ impl<S: Store<Out>, In: Addr, Out: Addr> Clustered<S, In, Out> {
     /// The translation of `va` by a page of `size`, if one is mapped.
     #[inline]
     pub(crate) fn lookup(&self, va: u64, size: PageSize) -> Option<Translation<Out>> {
-        let (key, _) = PteCluster::place(va, size);
+        let (key, _) = self.width.place(va, size);
         let place = self.stores[size.index()].find(key)?;
         self.translation(va, size, place)
     }
 
-    /// True if the table can translate `va`.
-    #[inline]
-    pub(crate) fn canonical(va: u64) -> bool {
-        cluster::extend(va) == va
-    }
-
     /// The translation of `va` by a page of any size.
     pub(crate) fn any(&self, va: u64) -> Option<Translation<Out>> {
-        if !Self::canonical(va) {
+        if !self.width.canonical(va) {
             return None;
         }
         PageSize::ALL
@@ -202,7 +198,7 @@ impl<S: Store<Out>, In: Addr, Out: Addr> Clustered<S, In, Out> {
             }
             let store = &self.stores[size.index()];
             // A larger page covers whole lines of the smaller pages.
-            let (first, _) = PteCluster::place(va, size);
+            let (first, _) = self.width.place(va, size);
             let lines = page.size.bytes() / size.bytes() / PTES as u64;
             if (store.used() as u64) < lines {
                 let mut found = false;
@@ -216,10 +212,10 @@ impl<S: Store<Out>, In: Addr, Out: Addr> Clustered<S, In, Out> {
     /// Location, index and value of the entry that maps exactly `page`.
     fn locate(&self, page: Page<In>) -> Option<(S::Place, usize, u64)> {
         let va = page.base.raw();
-        if !Self::canonical(va) {
+        if !self.width.canonical(va) {
             return None;
         }
-        let (key, index) = PteCluster::place(va, page.size);
+        let (key, index) = self.width.place(va, page.size);
         let store = &self.stores[page.size.index()];
         let place = store.find(key)?;
         let e = PteCluster::get(store.line(place), index)?;
@@ -239,11 +235,11 @@ where
         frames: &mut dyn FrameSource<Out>,
     ) -> Result<MapWork, MapError> {
         let va = page.base.raw();
-        debug_assert!(Self::canonical(va), "the address is canonical");
+        debug_assert!(self.width.canonical(va), "the address is canonical");
         if self.overlaps(page) {
             return Err(MapError::Occupied);
         }
-        let (key, index) = PteCluster::place(va, page.size);
+        let (key, index) = self.width.place(va, page.size);
         let e = cluster::entry(frame.base.raw(), flags, page.size);
         let store = &mut self.stores[page.size.index()];
         if let Some(place) = store.find(key) {
@@ -316,7 +312,7 @@ where
             self.stores[size.index()].for_each(&mut |key, line| {
                 for index in 0..PTES {
                     if let Some(e) = PteCluster::get(line, index) {
-                        all.push((PteCluster::address(key, index, size), size, e));
+                        all.push((self.width.address(key, index, size), size, e));
                     }
                 }
             });

@@ -7,7 +7,7 @@ use pagewalk_units::{Addr, Asid, Cycle, Error, PageSize};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::cluster::{ADDRESS_BITS, Line, PTES, PteCluster};
+use crate::cluster::{ADDRESS_BITS, Line, PTES, PteCluster, Width, check_address_bits};
 use crate::clustered::{Block, Clustered, Pool, Store};
 use crate::contract::{
     FrameSource, Group, Next, NoFrames, PageTable, Translation, Walk, WalkState,
@@ -35,6 +35,9 @@ pub struct HashDontCacheSpec {
     pub growth: u32,
     /// Cycles of the hash function, before the first read. Default 2 (ME-HPT, table III).
     pub hash_latency: Cycle,
+    /// Bits of a virtual address that the table translates: 48, or 57 as five-level paging.
+    /// Default 48.
+    pub address_bits: u32,
 }
 
 impl Default for HashDontCacheSpec {
@@ -46,6 +49,7 @@ impl Default for HashDontCacheSpec {
             downsize_at: 0.0,
             growth: 2,
             hash_latency: 2,
+            address_bits: ADDRESS_BITS,
         }
     }
 }
@@ -106,6 +110,7 @@ impl TableSpec for HashDontCacheSpec {
                 ),
             ));
         }
+        check_address_bits(self.address_bits)?;
         check_latency("hash_latency", self.hash_latency)
     }
     fn build<In: Addr, Out: Addr>(&self, owner: Owner) -> Box<dyn PageTable<In, Out>> {
@@ -115,7 +120,7 @@ impl TableSpec for HashDontCacheSpec {
         WalkCacheKind::Nothing
     }
     fn address_bits(&self) -> u32 {
-        ADDRESS_BITS
+        self.address_bits
     }
 }
 
@@ -318,7 +323,7 @@ impl<In: Addr, Out: Addr> HashDontCache<In, Out> {
             };
             Linear::new(*spec, initial, size.index() as u64)
         });
-        Clustered::of(stores, asid)
+        Clustered::of(stores, asid, Width::new(spec.address_bits))
     }
 }
 
@@ -349,14 +354,14 @@ impl<In: Addr, Out: Addr> Walk<In, Out> for HashDontCache<In, Out> {
     fn next(&self, va: In, state: &mut WalkState, caches: &mut WalkCaches<'_>) -> Next<Out> {
         let va = va.raw();
         if state.step == 0 {
-            if !Self::canonical(va) {
+            if !self.width.canonical(va) {
                 return Next::Fault;
             }
             caches.spent = self.stores[0].spec.hash_latency;
             for size in PageSize::ALL {
                 let store = &self.stores[size.index()];
                 if let Some(block) = &store.block {
-                    let (key, index) = PteCluster::place(va, size);
+                    let (key, index) = self.width.place(va, size);
                     let mut search = store.search(key, block.lines());
                     if search.found {
                         // The line has the key but no valid entry: the page is not mapped.

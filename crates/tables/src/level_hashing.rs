@@ -8,7 +8,7 @@ use pagewalk_units::{Addr, Asid, Cycle, Error, PageSize};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::cluster::{ADDRESS_BITS, Line, PTES, PteCluster};
+use crate::cluster::{ADDRESS_BITS, Line, PTES, PteCluster, Width, check_address_bits};
 use crate::clustered::{Block, Clustered, Pool, Store};
 use crate::contract::{
     FrameSource, Group, Next, NoFrames, PageTable, Translation, Walk, WalkState,
@@ -33,6 +33,9 @@ pub struct LevelHashingSpec {
     pub downsize_at: f64,
     /// Cycles of the hash functions, before the reads. Default 2 (ME-HPT, table III).
     pub hash_latency: Cycle,
+    /// Bits of a virtual address that the table translates: 48, or 57 as five-level paging.
+    /// Default 48.
+    pub address_bits: u32,
 }
 
 impl Default for LevelHashingSpec {
@@ -41,6 +44,7 @@ impl Default for LevelHashingSpec {
             initial_slots: 256,
             downsize_at: 0.0,
             hash_latency: 2,
+            address_bits: ADDRESS_BITS,
         }
     }
 }
@@ -72,6 +76,7 @@ impl TableSpec for LevelHashingSpec {
                 ),
             ));
         }
+        check_address_bits(self.address_bits)?;
         check_latency("hash_latency", self.hash_latency)
     }
     fn build<In: Addr, Out: Addr>(&self, owner: Owner) -> Box<dyn PageTable<In, Out>> {
@@ -81,7 +86,7 @@ impl TableSpec for LevelHashingSpec {
         WalkCacheKind::Nothing
     }
     fn address_bits(&self) -> u32 {
-        ADDRESS_BITS
+        self.address_bits
     }
 }
 
@@ -361,7 +366,7 @@ impl<In: Addr, Out: Addr> LevelHashing<In, Out> {
     /// An empty table for address space `asid`.
     pub fn new(spec: &LevelHashingSpec, asid: Asid) -> Self {
         let stores = PageSize::ALL.map(|size| TwoLevels::new(*spec, size.index() as u64));
-        Clustered::of(stores, asid)
+        Clustered::of(stores, asid, Width::new(spec.address_bits))
     }
 }
 
@@ -386,7 +391,7 @@ impl<In: Addr, Out: Addr> Walk<In, Out> for LevelHashing<In, Out> {
                 .translation(va, PageSize::ALL[size], at)
                 .map_or(Next::Fault, Next::Done);
         }
-        if !Self::canonical(va) {
+        if !self.width.canonical(va) {
             return Next::Fault;
         }
         let mut group = Group {
@@ -400,7 +405,7 @@ impl<In: Addr, Out: Addr> Walk<In, Out> for LevelHashing<In, Out> {
             let Some(levels) = &store.levels else {
                 continue;
             };
-            let (key, entry) = PteCluster::place(va, size);
+            let (key, entry) = self.width.place(va, size);
             for (level, block) in levels.iter().enumerate() {
                 for index in buckets(key, store.salt, block.slots()) {
                     let line = &block.lines()[index];

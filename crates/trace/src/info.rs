@@ -74,6 +74,8 @@ pub struct Made {
     pub request: Option<String>,
     /// True if it records a live program.
     pub live: bool,
+    /// CPU model that the emulator gave a live program; None of a recording that does not hold it.
+    pub cpu: Option<String>,
     /// Seed of the recorded run.
     pub seed: u64,
     /// The recorded command line, workload or trace.
@@ -88,6 +90,7 @@ impl From<Header> for Made {
             name: header.name,
             request: header.request,
             live: header.live,
+            cpu: header.cpu,
             seed: header.seed,
             source: header.source,
             made_by: header.made_by,

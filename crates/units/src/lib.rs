@@ -225,7 +225,7 @@ pub enum Backing {
 
 /// Memory behind a mapping whose page faults are served as Linux serves them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Source {
+pub enum MappingSource {
     /// Private zeros. Reads of untouched pages map the shared zero page.
     Zeros {
         /// The stack of a thread or process, which never has huge pages.

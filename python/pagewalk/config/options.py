@@ -95,6 +95,8 @@ def _named(text: str, parts: Mapping[str, str], about: Words) -> dict[str, str]:
     """Reads ``name=value,…`` of these parts."""
     found: dict[str, str] = {}
     for part in text.split(","):
+        if not part.strip():
+            raise UserError(f"'{text}' has a comma too many; expected name=value,…", about=about)
         name, equals, value = (word.strip() for word in part.partition("="))
         if not equals or name not in parts or not value:
             example = ",".join(f"{k}={v}" for k, v in parts.items())
@@ -130,7 +132,13 @@ def _sample(text: str | None, about: Words) -> Json | None:
     lengths, colon, warming = text.partition(":")
     if named := "=" in lengths:
         parts = _named(text, _SAMPLE, about)
-        length, period = (parts.pop(name, "") for name in ("length", "period"))
+        for name in ("length", "period"):
+            if name not in parts:
+                raise UserError(
+                    f"'{text}' gives no {name}; expected it too, as {name}={_SAMPLE[name]}",
+                    about=about,
+                )
+        length, period = parts.pop("length"), parts.pop("period")
     else:
         length, _, period = lengths.partition("/")
     if not length or not period:

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from pagewalk.result import Result
 
-ADDRESSES = 1 << 47
-"""End of the addresses that a program may use: the lower half of a 48-bit address space."""
+ADDRESSES = 1 << 56
+"""End of the addresses that a program may use: the lower half of a 57-bit address space."""
 GATHERED = 4096
 """Addresses that are put together to a block when a generator yields single ones."""
 CODE = 0x40_1000
@@ -37,7 +37,7 @@ PREFETCH = 5
 class Block:
     """Memory operations in program order: arrays of equal length, or one value for all.
 
-    `address` is a virtual address below 2^47. `store` marks stores. `distance` is
+    `address` is a virtual address below 2^56. `store` marks stores. `distance` is
     the number of operations back to the one whose result is this one's address (0: none; at most
     65535). `pc` is the address of the instruction, in mapped memory; with `mappings` given, 64 KB
     from 0x401000 are always mapped. `gap` is the number of plain instructions before
@@ -186,7 +186,7 @@ def _mapping(given: Any) -> tuple[int, int, bool, bool]:
             )
     if at < 0 or size <= 0 or at + size > ADDRESSES:
         raise UserError(
-            f"{size:#x} bytes at {at:#x} do not lie in 0 to 2^47", about=RunOption("mappings")
+            f"{size:#x} bytes at {at:#x} do not lie in 0 to 2^56", about=RunOption("mappings")
         )
     return at, size, bool(given.writable), bool(given.populate)
 
@@ -271,7 +271,7 @@ class _Thread:
         ops = np.zeros(len(address), self._layout)
         size = self._column("size", columns.get("size", np.asarray(8)), 1, 64)
         if np.any(address + size.astype(np.uint64) > ADDRESSES):
-            raise UserError("an access goes beyond 2^47, the end of a program's addresses")
+            raise UserError("an access goes beyond 2^56, the end of a program's addresses")
         ops["va"] = address
         ops["size"] = size
         ops["pc"] = self._column("pc", columns.get("pc", np.asarray(CODE)), 0, ADDRESSES - 1)

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from pagewalk import native
 from pagewalk.config.source import source
-from pagewalk.errors import Failure, RunOption
+from pagewalk.errors import Failure, RunOption, UserError
 from pagewalk.host import files, run_folder
 from pagewalk.runs.batch import batches
 from pagewalk.runs.cache import Cache, Outcome
@@ -195,18 +195,19 @@ class Plan:
             out.print(line(("cannot run: ", "bold red"), text))
 
 
-def recorded(argv: list[str], folder: Path) -> Path:
+def recorded(argv: list[str], folder: Path, cpu: str | None = None) -> Path:
     """The trace of a live program, which is recorded in the study's folder if it is missing.
 
     Raises `UserError` for an unknown program, `Failure` if it cannot be recorded.
     """
     place = folder / "recordings"
-    about = json.dumps({"argv": argv, "model": native.model_version()}) + "\n"
+    model = {} if cpu is None else {"cpu": cpu}
+    about = json.dumps({"argv": argv, "model": native.model_version(), **model}) + "\n"
     name = hashlib.sha256(about.encode()).hexdigest()[:8]
     path = place / f"{Path(argv[0]).name[:LONGEST_NAME]}-{name}.pwt"
     if path.exists():
         return path
-    spec = {"source": source(program=argv), "instructions": None, "seed": 1}
+    spec = {"source": source(program=argv, cpu=cpu), "instructions": None, "seed": 1}
     try:
         place.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -238,7 +239,13 @@ def from_options(flags: Mapping[str, Any], file: str | None, program: list[str] 
     )
     if program is not None:
         # In a list, since the folder's name may have a comma.
-        definition["trace"] = [str(recorded(program, folder))]
+        definition["trace"] = [str(recorded(program, folder, how["cpu"]))]
+    elif how["cpu"] is not None:
+        raise UserError(
+            "belongs to a program that is recorded; add -- PROGRAM or drop ",
+            RunOption("cpu"),
+            lead=(RunOption("cpu"), " "),
+        )
     study = studies.study(definition, file or "")
     cache = Cache.named(how["cache"], make=not how["dry_run"])
     if how["dry_run"]:

@@ -149,6 +149,7 @@ OPTIONS = [
     _of_run("threads", axes=_single),
     _of_run("params", axes=_params, from_flag=_assigned("params")),
     _of_run("trace", help="Recorded traces, as A,B or *.pwt.", axes=_several),
+    _shared(OF_A_RUN["cpu"], python=False),
     _of_run("mix", axes=_several),
     StudyOption(
         "vary", Texts,

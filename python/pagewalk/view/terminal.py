@@ -34,10 +34,12 @@ def console(stream: TextIO) -> Console:
     """A console that prints numbers and names as they are.
 
     Without a terminal lines are as long as needed, so that programs that read them get complete
-    values.
+    values. COLUMNS sets the width there, too.
     """
     if not stream.isatty():
-        return _Console(cast("TextIO", _Trimmed(stream)), _UNBOUNDED)
+        given = os.environ.get("COLUMNS", "")
+        width = int(given) if given.isdecimal() and int(given) > 0 else _UNBOUNDED
+        return _Console(cast("TextIO", _Trimmed(stream)), width)
     out = _Console(stream)
     if out.is_dumb_terminal:
         # Rich assumes a width of 80 columns for such terminals.

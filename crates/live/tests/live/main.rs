@@ -16,7 +16,7 @@ use std::os::unix::ffi::OsStrExt;
 use driver::Outcome;
 use pagewalk_live::{Live, LiveOptions, find_qemu, launch};
 use pagewalk_stream::{
-    Cause, Death, Error, Event, MemoryObject, Op, OpClass, Program, Source, flags,
+    Cause, Death, Error, Event, MappingSource, MemoryObject, Op, OpClass, Program, flags,
 };
 use tools::{compile, plugin, present};
 
@@ -336,13 +336,15 @@ fn memory_is_mapped_as_what_it_is() {
     let r = run(&[&program]);
     assert_eq!(r.outcome.status, Some(0), "{}", r.output);
     let has = |f: &dyn Fn(&Event) -> bool| r.outcome.events.iter().any(|(_, _, e)| f(e));
-    let mapped = |wanted: &dyn Fn(Source) -> bool| {
+    let mapped = |wanted: &dyn Fn(MappingSource) -> bool| {
         has(&|e| matches!(e, Event::Mmap { source, .. } if wanted(*source)))
     };
-    assert!(mapped(&|s| s == Source::Zeros { stack: false }));
-    assert!(mapped(&|s| s == Source::Zeros { stack: true }));
+    assert!(mapped(&|s| s == MappingSource::Zeros { stack: false }));
+    assert!(mapped(&|s| s == MappingSource::Zeros { stack: true }));
     let object = |wanted: &dyn Fn(MemoryObject, bool) -> bool| {
-        mapped(&|s| matches!(s, Source::Object { object, private } if wanted(object, private)))
+        mapped(
+            &|s| matches!(s, MappingSource::Object { object, private } if wanted(object, private)),
+        )
     };
     // Libraries, and the shared memory of this program.
     assert!(object(&|o, private| private
@@ -379,7 +381,7 @@ fn memory_is_mapped_as_what_it_is() {
         Event::Mmap {
             bytes: 0x100000,
             writable: true,
-            source: Source::Zeros { stack: false },
+            source: MappingSource::Zeros { stack: false },
             ..
         }
     )));

@@ -121,8 +121,9 @@ impl Machine {
             )
         } else if matches!(self.plan.phase, Phase::Skip | Phase::Warmup) {
             Some(format!(
-                "the program ended after {} instructions, before the measured part began: lower --skip and --warmup",
-                self.executed.instructions
+                "the program ended after {} instructions, before the measured part began: {}",
+                self.executed.instructions,
+                self.plan.advice_to_begin(self.executed.requests)
             ))
         } else {
             None

@@ -27,14 +27,14 @@ impl Format for PteCluster {
 
 /// Sections that a line of a cuckoo walk table describes, one byte each.
 pub(crate) const SECTIONS: usize = 64;
-/// Header bits of a section's byte. The spare bits of six sections hold the
+/// Header bits of a section's byte. The spare bits of nine sections hold the
 /// key, those of three others the number of sections in use.
 const HEADER: u8 = (1 << HEADER_BITS) - 1;
 const HEADER_BITS: u32 = 5;
 const SPARE_BITS: u32 = 8 - HEADER_BITS;
-/// Sections that hold three key bits each. Of the 18 bits, the table of 2 MB
-/// pages needs 18 and that of 1 GB pages 9.
-const KEYED: usize = 6;
+/// Sections that hold three key bits each. With 57-bit addresses, the table of
+/// 2 MB pages needs 27 of the 27 bits, and that of 1 GB pages 18.
+const KEYED: usize = 9;
 /// Sections that hold three bits of the count of sections in use.
 const COUNTED: usize = 3;
 

@@ -32,7 +32,7 @@ pub use self::spec::{
     Choice, ElasticCuckooSpec, HashFunction, MemoryEfficientSpec, WaitFor, WhenDue,
 };
 use self::walk::{MAX_WAYS, Ways};
-use crate::cluster::{self, PTES, PteCluster};
+use crate::cluster::{self, PTES, PteCluster, Width};
 use crate::cwc::Cwt;
 use crate::metric::TableMetric;
 use crate::owner::Owner;
@@ -64,7 +64,7 @@ impl TableSpec for ElasticCuckooSpec {
         WalkCacheKind::Cuckoo
     }
     fn address_bits(&self) -> u32 {
-        cluster::ADDRESS_BITS
+        self.address_bits
     }
     fn l2p(&self) -> Option<(u32, u32)> {
         (!self.chunks.is_empty()).then_some((self.ways.into(), self.l2p_entries))
@@ -82,7 +82,7 @@ impl TableSpec for MemoryEfficientSpec {
         WalkCacheKind::Cuckoo
     }
     fn address_bits(&self) -> u32 {
-        cluster::ADDRESS_BITS
+        self.address_bits
     }
     fn l2p(&self) -> Option<(u32, u32)> {
         (!self.chunks.is_empty()).then_some((self.ways.into(), self.l2p_entries))
@@ -104,6 +104,7 @@ pub struct Cuckoo<In, Out> {
     early: bool,
     /// True if ways use chunks, which the L2P table locates.
     chunked: bool,
+    width: Width,
     /// Clusters whose way has changed during the current operation.
     landed: Vec<(u64, u8)>,
     addresses: PhantomData<fn(In) -> Out>,
@@ -129,6 +130,7 @@ impl<In: Addr, Out: Addr> Cuckoo<In, Out> {
             live: Ways::NONE,
             early: spec.wait_for == WaitFor::Matching,
             chunked: !spec.chunks.is_empty(),
+            width: Width::new(spec.address_bits),
             landed: Vec::new(),
             addresses: PhantomData,
         }
@@ -137,7 +139,7 @@ impl<In: Addr, Out: Addr> Cuckoo<In, Out> {
     /// The entry that maps exactly the page of `size` at `va`.
     #[inline]
     fn entry(&self, va: u64, size: PageSize) -> Option<u64> {
-        let (key, index) = PteCluster::place(va, size);
+        let (key, index) = self.width.place(va, size);
         let table = &self.tables[size.index()];
         let place = table.find(key)?;
         PteCluster::get(table.line(place), index)
@@ -165,17 +167,14 @@ impl<In: Addr, Out: Addr> Cuckoo<In, Out> {
         match size {
             PageSize::K4 => false,
             PageSize::M2 => {
-                let low = va & ((1 << cluster::ADDRESS_BITS) - 1);
-                let section = cwt::section_of(Cwt::Pmd, low);
+                let section = cwt::section_of(Cwt::Pmd, self.width.low(va));
                 self.walk.header(Cwt::Pmd, section) & cwt::SMALL != 0 && {
-                    let (first, _) = PteCluster::place(va, PageSize::K4);
+                    let (first, _) = self.width.place(va, PageSize::K4);
                     let small = &self.tables[PageSize::K4.index()];
                     (first..first + CLUSTERS_IN_HUGE).any(|key| small.find(key).is_some())
                 }
             }
-            PageSize::G1 => self
-                .walk
-                .any_below_giant(va & ((1 << cluster::ADDRESS_BITS) - 1)),
+            PageSize::G1 => self.walk.any_below_giant(self.width.low(va)),
         }
     }
 
@@ -225,8 +224,8 @@ impl<In: Addr, Out: Addr> PageTable<In, Out> for Cuckoo<In, Out> {
         frames: &mut dyn FrameSource<Out>,
     ) -> Result<MapWork, MapError> {
         let (va, size) = (page.base.raw(), page.size);
-        debug_assert_eq!(cluster::extend(va), va, "the address is canonical");
-        let (key, index) = PteCluster::place(va, size);
+        debug_assert!(self.width.canonical(va), "the address is canonical");
+        let (key, index) = self.width.place(va, size);
         let entry = cluster::entry(frame.base.raw(), flags, size);
         let mut work = MapWork::default();
         self.landed.clear();
@@ -283,10 +282,10 @@ impl<In: Addr, Out: Addr> PageTable<In, Out> for Cuckoo<In, Out> {
         frames: &mut dyn FrameSource<Out>,
     ) -> Option<(Frame<Out>, Flags, MapWork)> {
         let (va, size) = (page.base.raw(), page.size);
-        if cluster::extend(va) != va {
+        if !self.width.canonical(va) {
             return None;
         }
-        let (key, index) = PteCluster::place(va, size);
+        let (key, index) = self.width.place(va, size);
         let table = &mut self.tables[size.index()];
         let place = table.find(key)?;
         let entry = PteCluster::get(table.line(place), index)?;
@@ -310,10 +309,10 @@ impl<In: Addr, Out: Addr> PageTable<In, Out> for Cuckoo<In, Out> {
 
     fn set_flags(&mut self, page: Page<In>, flags: Flags) -> bool {
         let (va, size) = (page.base.raw(), page.size);
-        if cluster::extend(va) != va {
+        if !self.width.canonical(va) {
             return false;
         }
-        let (key, index) = PteCluster::place(va, size);
+        let (key, index) = self.width.place(va, size);
         let table = &mut self.tables[size.index()];
         let Some(place) = table.find(key) else {
             return false;
@@ -357,7 +356,7 @@ impl<In: Addr, Out: Addr> PageTable<In, Out> for Cuckoo<In, Out> {
                 let line = table.find(key).map(|place| *table.line(place));
                 (0..PTES).filter_map(move |index| {
                     let entry = PteCluster::get(&line?, index)?;
-                    Some((PteCluster::address(key, index, size), entry))
+                    Some((self.width.address(key, index, size), entry))
                 })
             });
             entries.peekable()

@@ -4,6 +4,8 @@ use pagewalk_units::Error;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::cluster::{ADDRESS_BITS, check_address_bits};
+
 /// Policy that selects the way of a new line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
@@ -137,6 +139,8 @@ specs! {
         in_place: bool,
         /// Resize ways one at a time, and weight the choice of a line's way by free slots.
         per_way: bool,
+        /// Bits of a virtual address that the table translates: 48, or 57 as five-level paging.
+        address_bits: u32,
     }
 
     /// Elastic cuckoo page tables (ECPT), with the parameters of ME-HPT's evaluation (table III, section VI).
@@ -158,6 +162,7 @@ specs! {
         l2p_entries: 32,
         in_place: false,
         per_way: false,
+        address_bits: ADDRESS_BITS,
     }
 
     /// Memory-efficient hashed page tables (ME-HPT): elastic cuckoo page tables with the four techniques of its section
@@ -180,6 +185,7 @@ specs! {
         l2p_entries: 32,
         in_place: true,
         per_way: true,
+        address_bits: ADDRESS_BITS,
     }
 }
 
@@ -240,7 +246,7 @@ impl ElasticSpec {
         if !(1..=256).contains(&self.l2p_entries) {
             return wrong("l2p_entries", &self.l2p_entries, "1 to 256");
         }
-        Ok(())
+        check_address_bits(self.address_bits)
     }
 }
 

@@ -13,7 +13,7 @@ use pagewalk_units::{Addr, PageSize};
 
 use super::Cuckoo;
 use super::cwt::{self, GIANT, HUGE, SMALL};
-use crate::cluster::{self, PteCluster};
+use crate::cluster::PteCluster;
 use crate::cwc::{Cached, Cwt};
 use crate::{Group, Next, Translation, Walk, WalkCaches, WalkState};
 
@@ -152,7 +152,7 @@ impl<In: Addr, Out: Addr> Cuckoo<In, Out> {
             if left == 0 {
                 continue;
             }
-            let (key, _) = PteCluster::place(va, size);
+            let (key, _) = self.width.place(va, size);
             let table = &self.tables[size.index()];
             let hash = table.hash(key);
             while left != 0 {
@@ -180,7 +180,7 @@ impl<In: Addr, Out: Addr> Cuckoo<In, Out> {
             if probed == 0 {
                 continue;
             }
-            let (key, index) = PteCluster::place(va, size);
+            let (key, index) = self.width.place(va, size);
             let table = &self.tables[size.index()];
             if let Some(place) = table.find(key)
                 && probed >> place.way & 1 != 0
@@ -208,11 +208,11 @@ impl<In: Addr, Out: Addr> Cuckoo<In, Out> {
     #[inline]
     fn begin(&self, va: u64, state: &mut WalkState, caches: &mut WalkCaches<'_>) -> Next<Out> {
         let all = self.live;
-        if all == Ways::NONE || cluster::extend(va) != va {
+        if all == Ways::NONE || !self.width.canonical(va) {
             return Next::Fault;
         }
         caches.begin_cuckoo(self.chunked);
-        let low = va & ((1 << cluster::ADDRESS_BITS) - 1);
+        let low = self.width.low(va);
         let Narrowed {
             mut ways,
             trusted,
@@ -297,7 +297,7 @@ impl<In: Addr, Out: Addr> Walk<In, Out> for Cuckoo<In, Out> {
         if state.step == 0 {
             return self.begin(va, state, caches);
         }
-        let low = va & ((1 << cluster::ADDRESS_BITS) - 1);
+        let low = self.width.low(va);
         if state.regs[PROBED] != 0 {
             self.look(va, state, caches);
         }
@@ -328,11 +328,11 @@ impl<In: Addr, Out: Addr> Walk<In, Out> for Cuckoo<In, Out> {
 
     fn translate(&self, va: In) -> Option<Translation<Out>> {
         let va = va.raw();
-        if cluster::extend(va) != va {
+        if !self.width.canonical(va) {
             return None;
         }
         PageSize::ALL.into_iter().find_map(|size| {
-            let (key, index) = PteCluster::place(va, size);
+            let (key, index) = self.width.place(va, size);
             let table = &self.tables[size.index()];
             let place = table.find(key)?;
             let entry = PteCluster::get(table.line(place), index)?;

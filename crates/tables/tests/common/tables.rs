@@ -83,6 +83,14 @@ pub fn cases() -> Vec<Case> {
         l2p_entries: 4,
         ..MemoryEfficientSpec::default()
     };
+    let elastic_wide = ElasticCuckooSpec {
+        address_bits: 57,
+        ..ElasticCuckooSpec::default()
+    };
+    let efficient_wide = MemoryEfficientSpec {
+        address_bits: 57,
+        ..MemoryEfficientSpec::default()
+    };
     // Each technique alone, and the other parameter choices.
     let chunked = ElasticCuckooSpec {
         chunks: vec![8 << 10, 1 << 20],
@@ -161,6 +169,8 @@ pub fn cases() -> Vec<Case> {
             ..small(ecpt("elastic, otherwise", otherwise))
         },
         mehpt("efficient", efficient),
+        ecpt("elastic, 57 bits", elastic_wide),
+        mehpt("efficient, 57 bits", efficient_wide),
         cramped(mehpt("efficient, small", efficient_small)),
         cramped(mehpt("efficient, finished at once", efficient_finished)),
         // A probe sequence is bounded only by the table's size. 16,384 lines lie in 65,536

@@ -104,6 +104,9 @@ pub struct Header {
     /// It may hold software prefetches, with their addresses. False of older recordings.
     #[serde(default)]
     pub prefetches: bool,
+    /// See [`pagewalk_stream::Facts`]. None of other programs and of older recordings.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu: Option<String>,
     /// Seed of the recorded run.
     pub seed: u64,
     /// The recorded command line, workload or trace.
@@ -123,6 +126,7 @@ impl Header {
             request: facts.request.clone(),
             live: facts.live,
             prefetches: facts.prefetches,
+            cpu: facts.cpu.clone(),
             seed,
             source: source.to_owned(),
             made_by: concat!("pagewalk ", env!("CARGO_PKG_VERSION")).to_owned(),

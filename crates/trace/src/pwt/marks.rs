@@ -1,8 +1,8 @@
 //! Ends, events and waits between ops, as bytes.
 
 use pagewalk_stream::{
-    Advice, Backing, Cause, Counted, Death, End, Event, MemoryObject, Op, PopulateAs,
-    ShortcutQuery, Source, ThreadId, Unseen, Why,
+    Advice, Backing, Cause, Counted, Death, End, Event, MappingSource, MemoryObject, Op,
+    PopulateAs, ShortcutQuery, ThreadId, Unseen, Why,
 };
 use pagewalk_units::VirtAddr;
 
@@ -42,10 +42,10 @@ fn backing(code: u64) -> Option<Backing> {
 }
 
 /// Kind (bit 2: private, bit 3: has a key), key, page and number of pages.
-fn source_code(source: Source) -> [u64; 4] {
+fn source_code(source: MappingSource) -> [u64; 4] {
     match source {
-        Source::Zeros { stack } => [u64::from(stack), 0, 0, 0],
-        Source::Object { object, private } => {
+        MappingSource::Zeros { stack } => [u64::from(stack), 0, 0, 0],
+        MappingSource::Object { object, private } => {
             let kind = 2 + u64::from(object.file);
             let flags = u64::from(private) << 2 | u64::from(object.key.is_some()) << 3;
             let key = object.key.unwrap_or(0);
@@ -54,10 +54,10 @@ fn source_code(source: Source) -> [u64; 4] {
     }
 }
 
-fn source([kind, key, page, pages]: [u64; 4]) -> Option<Source> {
+fn source([kind, key, page, pages]: [u64; 4]) -> Option<MappingSource> {
     Some(match kind & 3 {
-        stack @ (0 | 1) if kind < 2 => Source::Zeros { stack: stack == 1 },
-        file @ (2 | 3) if kind < 16 => Source::Object {
+        stack @ (0 | 1) if kind < 2 => MappingSource::Zeros { stack: stack == 1 },
+        file @ (2 | 3) if kind < 16 => MappingSource::Object {
             object: MemoryObject {
                 key: (kind & 8 != 0).then_some(key),
                 file: file == 3,
@@ -357,8 +357,8 @@ pub fn get_body(code: u64, from: &mut &[u8]) -> Option<Mark> {
 #[cfg(test)]
 mod tests {
     use pagewalk_stream::{
-        Advice, Backing, Cause, Counted, Death, End, Event, MemoryObject, PopulateAs,
-        ShortcutQuery, Source, Unseen, Why,
+        Advice, Backing, Cause, Counted, Death, End, Event, MappingSource, MemoryObject,
+        PopulateAs, ShortcutQuery, Unseen, Why,
     };
     use pagewalk_units::VirtAddr;
     use proptest::prelude::*;
@@ -385,13 +385,13 @@ mod tests {
                 at,
                 bytes,
                 writable: true,
-                source: Source::Zeros { stack: true },
+                source: MappingSource::Zeros { stack: true },
             },
             Event::Mmap {
                 at,
                 bytes,
                 writable: false,
-                source: Source::Object {
+                source: MappingSource::Object {
                     object: MemoryObject {
                         key: Some(1 << 63 | 7),
                         file: true,
@@ -405,7 +405,7 @@ mod tests {
                 at,
                 bytes,
                 writable: true,
-                source: Source::Object {
+                source: MappingSource::Object {
                     object: MemoryObject {
                         key: None,
                         file: false,

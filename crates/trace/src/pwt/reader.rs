@@ -531,7 +531,7 @@ impl PwtProgram {
                 has_roi: file.header.has_roi,
                 request: file.header.request.clone(),
                 live: file.header.live,
-                cpu: None,
+                cpu: file.header.cpu.clone(),
                 prefetches: file.header.prefetches,
                 parts: Vec::new(),
                 stopped: file.interrupted.then_some(total),

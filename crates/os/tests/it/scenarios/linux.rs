@@ -2,7 +2,7 @@
 
 use super::{HEAP, MB, World, reservation, spec, thp};
 use pagewalk_os::{BuddySpec, Effects, FragmentationSpec, OsStats, Pid, PlacementSpec};
-use pagewalk_units::{Access, Advice, MemoryObject, PopulateAs, Source, VirtAddr};
+use pagewalk_units::{Access, Advice, MappingSource, MemoryObject, PopulateAs, VirtAddr};
 
 const PAGE: u64 = 4096;
 
@@ -21,7 +21,7 @@ fn little() -> World {
     World::new(&little, &PlacementSpec::Buddy(BuddySpec {}))
 }
 
-fn object(key: Option<u64>, file: bool, pages: u64, private: bool) -> Source {
+fn object(key: Option<u64>, file: bool, pages: u64, private: bool) -> MappingSource {
     let page = 0;
     let object = MemoryObject {
         key,
@@ -29,16 +29,16 @@ fn object(key: Option<u64>, file: bool, pages: u64, private: bool) -> Source {
         page,
         pages,
     };
-    Source::Object { object, private }
+    MappingSource::Object { object, private }
 }
 
 impl World {
-    fn mmap(&mut self, pid: Pid, at: VirtAddr, bytes: u64, source: Source) {
+    fn mmap(&mut self, pid: Pid, at: VirtAddr, bytes: u64, source: MappingSource) {
         let done = self.os.mmap(pid, at, bytes, true, source, &mut self.fx);
         done.expect("a valid range");
     }
     fn zeros(&mut self, bytes: u64) {
-        self.mmap(self.pid, HEAP, bytes, Source::Zeros { stack: false });
+        self.mmap(self.pid, HEAP, bytes, MappingSource::Zeros { stack: false });
     }
     /// Accesses the first `pages` pages from `at` on, as a processor does. Returns what the faults have added to the
     /// counters: faults, zeroed pages.
@@ -161,7 +161,7 @@ fn shared_memory_is_zeroed_once_for_all_its_mappings() {
         w.os.unmap(w.pid, other, 100 * PAGE, &mut w.fx)
             .expect("munmap");
     }
-    w.mmap(w.pid, other, 16 * MB, Source::Zeros { stack: false });
+    w.mmap(w.pid, other, 16 * MB, MappingSource::Zeros { stack: false });
     let populate = PopulateAs::Area;
     let done =
         w.os.kernel_populate(w.pid, other, 16 * MB, populate, &mut w.fx);
@@ -245,7 +245,7 @@ fn lazily_freed_pages_go_when_memory_is_short() {
     w.advised(64 * PAGE, Advice::Free);
     assert_eq!(w.access(w.pid, HEAP, 64, Access::Write), (0, 0));
     let other = HEAP.offset(MB);
-    w.mmap(w.pid, other, 16 * MB, Source::Zeros { stack: false });
+    w.mmap(w.pid, other, 16 * MB, MappingSource::Zeros { stack: false });
     let populate = PopulateAs::Area;
     let done =
         w.os.kernel_populate(w.pid, other, 16 * MB, populate, &mut w.fx);

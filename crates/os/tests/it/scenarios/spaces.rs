@@ -1,10 +1,15 @@
 //! Processes and changes of their address spaces.
 
+use std::collections::BTreeSet;
+
 use super::{GB, HEAP, MB, World, reservation, spec, thp};
 use pagewalk_os::{
     BuddySpec, Effects, FragmentationSpec, InferredPages, Os, OsError, PageTableSpec, PlacementSpec,
 };
-use pagewalk_tables::{Flags, Invalidation, RadixSpec};
+use pagewalk_tables::{
+    ElasticCuckooSpec, Flags, HashDontCacheSpec, Invalidation, LevelHashingSpec,
+    MemoryEfficientSpec, RadixSpec, View,
+};
 use pagewalk_units::{Access, Advice, Backing, PageSize, VirtAddr};
 
 #[test]
@@ -223,7 +228,7 @@ fn what_is_not_allowed_is_a_segmentation_fault() {
     for at in [
         HEAP.offset(4096),
         VirtAddr(0),
-        VirtAddr(1 << 50),
+        VirtAddr(1 << 57),
         VirtAddr(u64::MAX),
     ] {
         for access in [Access::Read, Access::Write, Access::Fetch] {
@@ -340,4 +345,79 @@ fn five_levels_reach_57_bits() {
         os.fault(pid, VirtAddr(1 << 57), Access::Write, &mut fx)
             .is_err()
     );
+}
+
+/// Addresses above 2^47 are 512 pages apart, so each takes another line. Two of them have bit 55.
+#[test]
+fn wide_hashed_tables_reach_57_bits_and_narrow_tables_say_how() {
+    let wide = [
+        PageTableSpec::Radix(RadixSpec { levels: 5 }),
+        PageTableSpec::ElasticCuckoo(ElasticCuckooSpec {
+            address_bits: 57,
+            ..ElasticCuckooSpec::default()
+        }),
+        PageTableSpec::MemoryEfficient(MemoryEfficientSpec {
+            address_bits: 57,
+            ..MemoryEfficientSpec::default()
+        }),
+        PageTableSpec::HashDontCache(HashDontCacheSpec {
+            address_bits: 57,
+            ..HashDontCacheSpec::default()
+        }),
+        PageTableSpec::LevelHashing(LevelHashingSpec {
+            address_bits: 57,
+            ..LevelHashingSpec::default()
+        }),
+    ];
+    let addresses = (0..300).map(|n| (1 << 47) + (n << 21)).chain([
+        (1 << 55) + (1 << 47),
+        (1 << 56) - 4096,
+        u64::MAX - 8191,
+    ]);
+    for table in wide {
+        let spec = spec(FragmentationSpec::None);
+        let mut os = Os::new(&spec, &thp(), &table, 2.0, 1).expect("a valid system");
+        let pid = os.spawn(true).expect("a process");
+        let mut fx = Effects::default();
+        for va in addresses.clone() {
+            let at = VirtAddr(va & !0xfff);
+            os.fault(pid, at, Access::Write, &mut fx).expect("in reach");
+        }
+        let frames: BTreeSet<u64> = addresses
+            .clone()
+            .map(|va| {
+                let View::Native(table) = os.view(pid) else {
+                    panic!("no guest");
+                };
+                let at = va & !0xfff;
+                let found = table.translate(VirtAddr(at)).expect("mapped");
+                found.frame.base.0 + (at & (found.size.bytes() - 1))
+            })
+            .collect();
+        assert_eq!(frames.len(), 303, "{}", table.name());
+        let beyond = os.fault(pid, VirtAddr(1 << 57), Access::Write, &mut fx);
+        assert!(matches!(beyond, Err(OsError::SegmentationFault { .. })));
+    }
+    for (table, set) in [
+        (
+            PageTableSpec::Radix(RadixSpec { levels: 4 }),
+            "page_table.radix.levels=5",
+        ),
+        (
+            PageTableSpec::MemoryEfficient(MemoryEfficientSpec::default()),
+            "page_table.memory_efficient.address_bits=57",
+        ),
+    ] {
+        let spec = spec(FragmentationSpec::None);
+        let mut os = Os::new(&spec, &thp(), &table, 2.0, 1).expect("a valid system");
+        let pid = os.spawn(true).expect("a process");
+        let mut fx = Effects::default();
+        let at = VirtAddr(1 << 47);
+        let map = os.map(pid, at, 4096, true, Backing::Anonymous, &mut fx);
+        let fault = os.fault(pid, at, Access::Write, &mut fx);
+        for said in [map.expect_err("too wide"), fault.expect_err("too wide")] {
+            let said = said.to_string();
+            assert!(said.contains("radix5") && said.contains(set), "{said}");
+        }
+    }
 }

@@ -46,6 +46,12 @@ impl PrivateSpec {
         self.l1i.check("caches.l1i")?;
         self.l1d.check("caches.l1d")?;
         self.l2.check("caches.l2")?;
+        within(
+            "caches.write_combining_buffers",
+            self.write_combining_buffers,
+            1,
+            MOST_MSHRS,
+        )?;
         for (name, first) in [("l1i", &self.l1i), ("l1d", &self.l1d)] {
             if first.latency > self.l2.latency {
                 return Err(Error::key(

@@ -1,8 +1,11 @@
 //! The caches of one core: L1I, L1D and the L2 behind both.
 
 mod filtered_warming;
+mod flush;
 mod software_prefetch;
 
+use self::flush::WriteCombining;
+pub use self::flush::{Flushed, WriteCombiningStats};
 pub use self::software_prefetch::SoftwarePrefetched;
 
 use pagewalk_stats::Tree;
@@ -31,6 +34,7 @@ pub struct Private {
     speculates: bool,
     /// True if the program may prefetch.
     reports_software_prefetches: bool,
+    combining: WriteCombining,
     /// LRU stack that replaces the L2 during filtered functional warming.
     lru_stack: LruStack,
     warms_filtered: bool,
@@ -83,6 +87,7 @@ impl Private {
             core,
             speculates: false,
             reports_software_prefetches: false,
+            combining: WriteCombining::new(spec.write_combining_buffers),
             lru_stack: LruStack::default(),
             warms_filtered: false,
             last_filtered: NO_LINE,
@@ -446,6 +451,10 @@ impl Private {
             self.l2.host_prefetch_ways(victim);
         }
         self.l1d.missed = true;
+        let mut now = now;
+        if TIMED && self.combines(line) {
+            now = self.write_before_access(line, now, below);
+        }
         let done = through_mshrs::<TIMED>(
             self,
             |p| &mut p.l1d,

@@ -560,6 +560,7 @@ fn real_caches(enter: Enter) -> (PrivateSpec, SharedSpec) {
             l1d: cache(32, 8, 4),
             l2: cache(64, 8, 14),
             walks_enter: enter,
+            write_combining_buffers: 4,
         },
         SharedSpec {
             l3: cache(128, 8, 40),

@@ -246,6 +246,9 @@ pub struct PrivateSpec {
     pub l2: CacheSpec,
     /// Level at which page walks enter.
     pub walks_enter: Enter,
+    /// Bytes that the L1D takes from the L2 in a cycle, a divisor of 64; any number by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub l1d_fill_bytes: Option<u32>,
     /// Write-combining buffers, each of a line, for non-temporal stores. Default 10: Intel's cores
     /// up to Broadwell combine writes in their ten line fill buffers (Optimization Reference
     /// Manual, Sandy Bridge).

@@ -22,6 +22,7 @@ fn specs(replacement: Replacement, walks_enter: Enter) -> (PrivateSpec, SharedSp
         l1d: cache(1, 2, 4, replacement),
         l2: cache(4, 4, 14, replacement),
         walks_enter,
+        l1d_fill_bytes: None,
         write_combining_buffers: 2,
     };
     p.l1d.prefetcher = Some(PrefetcherSpec::IpStride {

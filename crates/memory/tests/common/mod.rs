@@ -33,6 +33,7 @@ pub fn private() -> PrivateSpec {
         l1d: cache(32, 8, L1, 10),
         l2: cache(256, 8, L2, 20),
         walks_enter: Enter::L2,
+        l1d_fill_bytes: None,
         write_combining_buffers: 4,
     }
 }

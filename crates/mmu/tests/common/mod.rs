@@ -218,6 +218,7 @@ pub fn caches(mshrs: u32) -> Private {
         l1d: cache(32, 8, L1, mshrs),
         l2: cache(1024, 8, L2, mshrs),
         walks_enter: Enter::L2,
+        l1d_fill_bytes: None,
         write_combining_buffers: 4,
     };
     Private::new(&spec, 0).expect("a possible geometry")

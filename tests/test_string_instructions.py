@@ -47,6 +47,7 @@ int main(int count, char **argument) {
         if (warm) pagewalk_roi_begin();
         for (long i = 0; i < times; i++) {
             if (kind == 'm') movs(to + 3, from, n);
+            if (kind == 'n') movs(to, from, n);
             if (kind == 's') stos(to, i, n / 8);
             if (kind == 'a') left += scas(from, n);
             if (kind == 'c') left += cmps(from, from + (1 << 20), n);
@@ -69,8 +70,11 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "program"
 
 
-def _run(program: Path, kind: str, n: int, times: int) -> dict[str, float]:
-    design = pagewalk.run(program=[str(program), kind, str(n), str(times)], roi=True).designs[0]
+def _run(
+    program: Path, kind: str, n: int, times: int, settings: dict[str, int] | None = None
+) -> dict[str, float]:
+    command = [str(program), kind, str(n), str(times)]
+    design = pagewalk.run(program=command, roi=True, settings=settings or {}).designs[0]
     counted = {s.name: s.value for s in design.statistics if s.path == "core.0"}
     # The loop and what it costs without the string instruction.
     return {name: counted[name] / times for name in ("instructions", "cycles", "loads", "stores")}
@@ -95,6 +99,21 @@ def test_a_string_instruction_is_one_instruction_a_line_at_a_time(
     assert loads <= each["loads"] <= loads + 6
     assert stores <= each["stores"] <= stores + 6
     assert cycles * 0.97 < each["cycles"] < cycles * 1.25 + 10
+
+
+@pytest.mark.parametrize(("n", "native"), [(1024, 74), (8192, 314), (16384, 592)])
+def test_copies_within_the_l1d_take_what_they_take_on_a_zen_4(
+    program: Path, n: int, native: float
+) -> None:
+    # Measured on an EPYC of family 25, model 17, without the cycles of the measurement.
+    assert 0.7 < _run(program, "n", n, 200)["cycles"] / native < 1.3
+
+
+def test_copies_from_the_l2_are_bound_by_the_path_to_the_l1d(program: Path) -> None:
+    settings = {"caches.l1d_fill_bytes": 32}
+    cycles = _run(program, "n", 65536, 20, settings)["cycles"]
+    # The same processor.
+    assert 0.7 < cycles / 4144 < 1.3
 
 
 def test_a_short_and_an_empty_one_cost_their_start(program: Path) -> None:

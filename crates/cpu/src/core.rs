@@ -4,6 +4,7 @@ mod access;
 mod ahead;
 mod execute;
 mod fetch;
+mod flush;
 mod pause;
 mod prefetch;
 mod shortcut_query;
@@ -111,6 +112,16 @@ pagewalk_stats::counters! {
         dropped_faults: "prefetches", "Software prefetches that were dropped because their page was not mapped";
         dropped_mshrs: "prefetches", "Software prefetches that were dropped because no miss register was free";
         dropped_unknown: "prefetches", "Software prefetches that did nothing, because the emulator did not reveal their address";
+    }
+}
+
+pagewalk_stats::counters! {
+    /// Flushes of cache lines in timed execution.
+    pub struct FlushStats {
+        instructions: "flushes", "Flushes of lines executed: clflush, clflushopt and clwb";
+        present: "flushes", "Flushes whose line was in a private cache of the core, or on its way there";
+        dropped_faults: "flushes", "Flushes that did nothing, because their page was not mapped";
+        dropped_unknown: "flushes", "Flushes that did nothing, because the emulator did not reveal their address";
     }
 }
 
@@ -258,6 +269,10 @@ pub struct Core {
     walked_loads: WalkedLoads,
     prefetches: PrefetchStats,
     reports_prefetches: bool,
+    flushes: FlushStats,
+    reports_flushes: bool,
+    /// Cycle at which all flushes so far are done.
+    flushed: Cycle,
     /// Number of requests at which [`Core::run`] and [`Core::warm`] end.
     most_requests: u64,
     /// Instructions executed in functional warming.
@@ -322,6 +337,9 @@ impl Core {
             walked_loads: WalkedLoads::default(),
             prefetches: PrefetchStats::default(),
             reports_prefetches: false,
+            flushes: FlushStats::default(),
+            reports_flushes: false,
+            flushed: 0,
             most_requests: u64::MAX,
             warmed: 0,
             warmed_requests: 0,
@@ -336,6 +354,13 @@ impl Core {
     pub fn with_software_prefetches(mut self) -> Self {
         self.private = self.private.with_software_prefetches();
         self.reports_prefetches = true;
+        self
+    }
+
+    /// Reports flushes and non-temporal stores, too.
+    #[must_use]
+    pub fn with_flushes(mut self) -> Self {
+        self.reports_flushes = true;
         self
     }
 
@@ -402,11 +427,12 @@ impl Core {
                 break Stop::Fault(fault);
             }
             let done = match op.kind {
-                OpClass::Compute => Ok(self.compute(op)),
+                OpClass::Compute => Ok(self.compute(op, context.below)),
                 OpClass::Branch => Ok(self.branch(ops, at, context)),
                 OpClass::Load => self.load(op, context),
                 OpClass::Store => self.store(op, context),
                 OpClass::Prefetch => Ok(self.prefetch(op, context)),
+                OpClass::Flush => Ok(self.flush(op, context)),
                 OpClass::Query => break Stop::Query,
             };
             match done {
@@ -449,7 +475,7 @@ impl Core {
         s.instructions = self.rob.count;
         s.ops = self.op_count as u64;
         s.loads = self.load_count - self.prefetches.instructions;
-        s.stores = self.stores.count;
+        s.stores = self.stores.count - self.flushes.instructions;
         s.memory_operands = s.loads + s.stores;
         s.cycles = self.slots().total().div_ceil(self.width);
         s
@@ -485,6 +511,11 @@ impl Core {
         }
         if self.reports_prefetches {
             tree.add(&format!("{path}.software_prefetch"), &self.prefetches);
+        }
+        if self.reports_flushes {
+            tree.add(&format!("{path}.flush"), &self.flushes);
+            let combined = self.private.write_combining();
+            tree.add(&format!("{path}.write_combining"), &combined);
         }
         self.mmu.report(&format!("{path}.mmu"), tree);
         self.private.report(path, tree);

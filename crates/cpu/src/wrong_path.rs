@@ -266,7 +266,7 @@ impl WrongPath {
                 self.store(op.va, data);
                 NOWHERE
             }
-            OpClass::Branch | OpClass::Prefetch => NOWHERE,
+            OpClass::Branch | OpClass::Prefetch | OpClass::Flush => NOWHERE,
         };
         self.history.set(self.seen as usize, Seen { name, origin });
         self.last[addresses::hash(name) as usize % LAST] = (name, self.seen);

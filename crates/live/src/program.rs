@@ -176,6 +176,7 @@ impl Program for Live {
             live: true,
             cpu: Some(self.host.cpu().to_owned()).filter(|cpu| !cpu.is_empty()),
             prefetches: true,
+            flushes: true,
             ..Facts::default()
         }
     }

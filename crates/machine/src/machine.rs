@@ -210,6 +210,9 @@ impl Machine {
             if facts.prefetches {
                 core = core.with_software_prefetches();
             }
+            if facts.flushes {
+                core = core.with_flushes();
+            }
             cores.push(core);
         }
         let (placement, table) = (&config.placement, &config.page_table);

@@ -162,7 +162,7 @@ impl Approximated {
                 continue;
             }
             let share = count as f64 / counts.instructions as f64;
-            if class.traffic || share > NOTABLE {
+            if share > NOTABLE {
                 let instructions = class.instructions.replace('`', "");
                 warnings.push(format!(
                     "{count} of {} instructions are {instructions}, each simulated as {}: {}",

@@ -46,6 +46,20 @@ impl PrivateSpec {
         self.l1i.check("caches.l1i")?;
         self.l1d.check("caches.l1d")?;
         self.l2.check("caches.l2")?;
+        if let Some(bytes) = self.l1d_fill_bytes
+            && (bytes == 0 || !LINE_BYTES.is_multiple_of(u64::from(bytes)))
+        {
+            return Err(Error::key(
+                "caches.l1d_fill_bytes",
+                format!("is {bytes}; expected a divisor of {LINE_BYTES}"),
+            ));
+        }
+        within(
+            "caches.write_combining_buffers",
+            self.write_combining_buffers,
+            1,
+            MOST_MSHRS,
+        )?;
         for (name, first) in [("l1i", &self.l1i), ("l1d", &self.l1d)] {
             if first.latency > self.l2.latency {
                 return Err(Error::key(

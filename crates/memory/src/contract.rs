@@ -38,6 +38,17 @@ pub struct Request {
     pub pc: u64,
 }
 
+/// A flush of a line, as the levels below the private caches see it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Flush {
+    /// The core that flushes. Its private caches have done so.
+    pub core: u8,
+    /// Caches keep the line, clean.
+    pub keeps: bool,
+    /// A private cache of the core had the line dirty.
+    pub dirty: bool,
+}
+
 /// Where a request was served.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, PartialOrd, Ord, Hash)]
 #[repr(u8)]
@@ -96,6 +107,21 @@ pub trait Below {
     fn warm(&mut self, request: Request);
     /// Functional warming by `write_back`.
     fn warm_write_back(&mut self, at: PhysAddr, core: u8);
+    /// Removes the line from the shared cache and from the other cores' caches, or cleans it there
+    /// (`keeps`). It is written to memory if any of them has it dirty, or if `dirty`: the private
+    /// caches of `core` had. Returns when that is done.
+    fn flush(&mut self, _at: PhysAddr, _flush: Flush, now: Cycle) -> Cycle {
+        now
+    }
+    /// Writes the line past the caches to memory, in `parts` transactions. Returns when that is
+    /// done.
+    fn write_memory(&mut self, _at: PhysAddr, _core: u8, _parts: u32, now: Cycle) -> Cycle {
+        now
+    }
+    /// Functional warming by `flush`.
+    fn warm_flush(&mut self, _at: PhysAddr, _flush: Flush) {}
+    /// Functional warming by `write_memory`.
+    fn warm_write_memory(&mut self, _at: PhysAddr, _core: u8) {}
     /// Prefetches into the host's caches the set of this line, which will probably be requested.
     /// Has no simulated effect.
     fn host_prefetch(&self, _at: PhysAddr) {}
@@ -220,6 +246,17 @@ pub struct PrivateSpec {
     pub l2: CacheSpec,
     /// Level at which page walks enter.
     pub walks_enter: Enter,
+    /// Bytes that the L1D takes from the L2 in a cycle, a divisor of 64; any number by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub l1d_fill_bytes: Option<u32>,
+    /// Write-combining buffers, each of a line, for non-temporal stores. Default 10: Intel's cores
+    /// up to Broadwell combine writes in their ten line fill buffers (Optimization Reference
+    /// Manual, Sandy Bridge).
+    #[serde(
+        default = "write_combining_buffers",
+        skip_serializing_if = "is_default_buffers"
+    )]
+    pub write_combining_buffers: u32,
 }
 
 /// Configuration of the DRAM.
@@ -262,6 +299,15 @@ pub enum DramSpec {
         /// An idle row is closed after this long, ns; 0 = stays open.
         keep_open_ns: f64,
     },
+}
+
+/// Default of [`PrivateSpec::write_combining_buffers`].
+pub fn write_combining_buffers() -> u32 {
+    10
+}
+
+fn is_default_buffers(buffers: &u32) -> bool {
+    *buffers == write_combining_buffers()
 }
 
 fn ddr_bus_bytes() -> u32 {

@@ -101,6 +101,40 @@ impl Directory {
         }
     }
 
+    /// Core `core`, whose caches have done so, removes `line` from all caches, or has it cleaned
+    /// (`keeps`). Returns true if others had to act, and the cycle from which another core could
+    /// supply a dirty line.
+    pub fn flush(
+        &mut self,
+        line: u64,
+        core: u8,
+        keeps: bool,
+        counted: bool,
+    ) -> (bool, Option<Cycle>) {
+        let Some((at, before)) = self.lines.get(line) else {
+            return (false, None);
+        };
+        let dirty = match before {
+            Holders::Writer(writer, ready) => (writer != core).then_some(ready),
+            Holders::Clean(_) if keeps => return (false, None),
+            Holders::Clean(_) => None,
+        };
+        if keeps {
+            self.lines.set(at, line, Holders::Clean(before.cores()));
+        } else {
+            self.lines.remove(at);
+        }
+        let mut others = before.cores() & !(1 << core);
+        let any = others != 0;
+        while others != 0 {
+            let other = others.trailing_zeros() as usize;
+            others &= others - 1;
+            self.snoops[other].push((PhysAddr(line << pagewalk_units::LINE_SHIFT), !keeps));
+            self.stats.invalidations_sent += u64::from(counted && !keeps);
+        }
+        (any, dirty)
+    }
+
     /// Sets the cycle from which the writer of `line` has the data.
     pub fn written(&mut self, line: u64, ready: Cycle) {
         if let Some((at, Holders::Writer(writer, _))) = self.lines.get(line) {

@@ -2,7 +2,7 @@
 
 use crate::cache_array::{CacheArray, DIRTY, OWNED};
 use crate::*;
-use pagewalk_units::{PhysAddr, rng};
+use pagewalk_units::{FlushKind, PhysAddr, rng};
 use rand::RngExt;
 
 fn cache(size_kb: u32, ways: u32, latency: u64, replacement: Replacement) -> CacheSpec {
@@ -22,6 +22,8 @@ fn specs(replacement: Replacement, walks_enter: Enter) -> (PrivateSpec, SharedSp
         l1d: cache(1, 2, 4, replacement),
         l2: cache(4, 4, 14, replacement),
         walks_enter,
+        l1d_fill_bytes: None,
+        write_combining_buffers: 2,
     };
     p.l1d.prefetcher = Some(PrefetcherSpec::IpStride {
         entries: 4,
@@ -94,7 +96,23 @@ fn traffic(cores: u8, spec: (Replacement, Enter), steps: u64, warm_now_and_then:
             pc: u64::from(r.random_range(0u8..6)),
         };
         now += r.random_range(0..100);
-        if step % 8 == 0 {
+        if step % 8 == 4 {
+            let private = &mut private[usize::from(core)];
+            let kind = [
+                FlushKind::Ordered,
+                FlushKind::Unordered,
+                FlushKind::WriteBack,
+            ][r.random_range(0..3)];
+            match (warm_now_and_then && step / 1000 % 2 == 1, step % 16) {
+                (true, 4) => private.warm_flush(at, kind, &mut shared),
+                (true, _) => private.warm_store_past_caches(at, &mut shared),
+                (false, 4) => assert!(private.flush(at, kind, now, &mut shared).at > now),
+                (false, _) => {
+                    let stored = private.store_past_caches(at, (0, 15), now, &mut shared);
+                    assert!(stored >= now);
+                }
+            }
+        } else if step % 8 == 0 {
             // Lines of page tables, which programs do not touch.
             let at = PhysAddr((1 << 30) + r.random_range(0u64..4000));
             let (kind, pc) = (RequestKind::Walk, 0);

@@ -25,6 +25,6 @@ mod shared;
 mod stats;
 
 pub use contract::*;
-pub use private::{Private, SoftwarePrefetched, Speculated};
+pub use private::{Flushed, Private, SoftwarePrefetched, Speculated, WriteCombiningStats};
 pub use shared::Shared;
 pub use stats::{CacheStats, DirectoryStats, DramStats};

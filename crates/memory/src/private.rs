@@ -1,8 +1,13 @@
 //! The caches of one core: L1I, L1D and the L2 behind both.
 
+mod fill_port;
 mod filtered_warming;
+mod flush;
 mod software_prefetch;
 
+use self::fill_port::FillPort;
+use self::flush::WriteCombining;
+pub use self::flush::{Flushed, WriteCombiningStats};
 pub use self::software_prefetch::SoftwarePrefetched;
 
 use pagewalk_stats::Tree;
@@ -31,6 +36,8 @@ pub struct Private {
     speculates: bool,
     /// True if the program may prefetch.
     reports_software_prefetches: bool,
+    combining: WriteCombining,
+    fill_port: Option<Box<FillPort>>,
     /// LRU stack that replaces the L2 during filtered functional warming.
     lru_stack: LruStack,
     warms_filtered: bool,
@@ -83,6 +90,8 @@ impl Private {
             core,
             speculates: false,
             reports_software_prefetches: false,
+            combining: WriteCombining::new(spec.write_combining_buffers),
+            fill_port: spec.l1d_fill_bytes.map(FillPort::new),
             lru_stack: LruStack::default(),
             warms_filtered: false,
             last_filtered: NO_LINE,
@@ -446,12 +455,19 @@ impl Private {
             self.l2.host_prefetch_ways(victim);
         }
         self.l1d.missed = true;
+        let mut now = now;
+        if TIMED && self.combines(line) {
+            now = self.write_before_access(line, now, below);
+        }
         let done = through_mshrs::<TIMED>(
             self,
             |p| &mut p.l1d,
             request.kind,
             now,
-            |p, start| p.access_l2::<TIMED, B>(request, start, below),
+            |p, start| {
+                let done = p.access_l2::<TIMED, B>(request, start, below);
+                p.through_fill_port::<TIMED>(done)
+            },
         );
         let flags = match request.kind {
             RequestKind::Store => DIRTY | OWNED,
@@ -489,6 +505,7 @@ impl Private {
                 ..*cause
             };
             let done = self.access_l2::<TIMED, B>(&request, now, below);
+            let done = self.through_fill_port::<TIMED>(done);
             let flags = PREFETCHED | self.owned_below(line, below);
             self.fill_data::<TIMED, B>(line, flags, done, now, below);
         }

@@ -9,8 +9,9 @@ use crate::directory::{Directory, DirectoryResponse};
 use crate::dram::Dram;
 use crate::prefetch::Wanted;
 use crate::private::join;
-use crate::{Below, Done, Level, Report, Request, RequestKind, SharedSpec};
+use crate::{Below, Done, Flush, Level, Report, Request, RequestKind, SharedSpec};
 
+mod flush;
 mod later;
 
 use later::DeferredWarming;
@@ -331,6 +332,22 @@ impl Below for Shared {
             d.cleaned(line, core);
         }
         warm_l3(&mut self.l3, line, true, |line| self.dram.warm(line));
+    }
+
+    fn flush(&mut self, at: PhysAddr, flush: Flush, now: Cycle) -> Cycle {
+        self.flush_line::<true>(at.0 >> LINE_SHIFT, flush, now)
+    }
+
+    fn write_memory(&mut self, at: PhysAddr, core: u8, parts: u32, now: Cycle) -> Cycle {
+        self.write_line::<true>(at.0 >> LINE_SHIFT, core, parts, now)
+    }
+
+    fn warm_flush(&mut self, at: PhysAddr, flush: Flush) {
+        self.flush_line::<false>(at.0 >> LINE_SHIFT, flush, 0);
+    }
+
+    fn warm_write_memory(&mut self, at: PhysAddr, core: u8) {
+        self.write_line::<false>(at.0 >> LINE_SHIFT, core, 1, 0);
     }
 
     #[inline]

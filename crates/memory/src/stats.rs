@@ -28,7 +28,7 @@ pagewalk_stats::counters! {
         evictions: "lines", "Lines evicted to make room";
         writebacks: "lines", "Dirty lines sent to the level below";
         updates: "lines", "Dirty lines from the level above that overwrote a copy in this cache; a line without a copy is a fill";
-        invalidated: "lines", "Lines invalidated because another core writes them";
+        invalidated: "lines", "Lines invalidated because another core writes or flushes them";
         upgrades: "accesses", "Stores to a present line that other cores may share, and that therefore requested ownership first";
         prefetches_issued: "lines", "Lines requested by this cache's prefetcher";
         prefetches_useful: "lines", "Prefetched lines that a request used before their eviction";
@@ -45,7 +45,7 @@ pagewalk_stats::counters! {
 pagewalk_stats::counters! {
     /// Counters of the directory at the shared cache, for machines with several cores.
     pub struct DirectoryStats {
-        invalidations_sent: "lines", "Lines invalidated in a core because another core writes them";
+        invalidations_sent: "lines", "Lines invalidated in a core because another core writes or flushes them";
         remote_hits: "accesses", "Accesses served by another core's private cache, which held the line dirty";
         upgrades: "accesses", "Stores to lines that the core held in shared state";
         gauge lines: "lines", "Lines in any private cache";
@@ -56,7 +56,7 @@ pagewalk_stats::counters! {
     /// Counters of one memory channel.
     pub struct DramStats {
         reads: "lines", "Lines read";
-        writes: "lines", "Lines written";
+        writes: "lines", "Lines written, and parts of lines that write-combining buffers wrote before they were full";
         row_hits: "accesses", "Accesses that found their row open";
         row_misses: "accesses", "Accesses that found no row open in their bank";
         row_conflicts: "accesses", "Accesses that found another row open in their bank";

@@ -4,8 +4,8 @@
 use std::collections::VecDeque;
 
 use pagewalk_stream::{
-    BATCH_OPS, Backing, Batch, End, Error, Event, Facts, Op, OpClass, PrefetchHint, Program,
-    ThreadId, flags,
+    BATCH_OPS, Backing, Batch, End, Error, Event, Facts, FlushKind, Op, OpClass, PrefetchHint,
+    Program, ThreadId, flags,
 };
 use pagewalk_units::VirtAddr;
 use pyo3::prelude::*;
@@ -35,6 +35,8 @@ pub struct Streams {
     requests: bool,
     /// Operations may be prefetches.
     prefetches: bool,
+    /// Operations may be flushes or non-temporal stores.
+    flushes: bool,
 }
 
 /// See the module.
@@ -64,6 +66,7 @@ impl Custom {
             dependences,
             requests,
             prefetches,
+            flushes,
         } = streams;
         let mut setup = VecDeque::new();
         if !mappings.is_empty() {
@@ -95,6 +98,7 @@ impl Custom {
                 deterministic: true,
                 request: requests.then(|| "request".to_owned()),
                 prefetches,
+                flushes,
                 ..Facts::default()
             },
             setup,
@@ -117,13 +121,21 @@ fn number<const N: usize>(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(all)
 }
 
+/// Number of a non-temporal store in `python/pagewalk/programs/generators.py`.
+const NON_TEMPORAL_STORE: u8 = 7;
+
 /// An operation from its fields; `python/pagewalk/custom.py` lays them out.
 fn op(bytes: &[u8]) -> Op {
     let (kind, size) = match bytes[25] {
         5 => (OpClass::Prefetch, PrefetchHint::T0 as u8),
-        2 => (OpClass::Store, bytes[26]),
+        6 => (OpClass::Flush, FlushKind::Ordered as u8),
+        2 | NON_TEMPORAL_STORE => (OpClass::Store, bytes[26]),
         _ => (OpClass::Load, bytes[26]),
     };
+    let mut marks = if bytes[27] == 1 { flags::REQUEST } else { 0 };
+    if bytes[25] == NON_TEMPORAL_STORE {
+        marks |= flags::NON_TEMPORAL;
+    }
     Op {
         pc: number::<8>(bytes, 0),
         va: number::<8>(bytes, 8),
@@ -131,7 +143,7 @@ fn op(bytes: &[u8]) -> Op {
         dep: [number::<2>(bytes, 18) as u16, 0],
         kind,
         size,
-        flags: if bytes[27] == 1 { flags::REQUEST } else { 0 },
+        flags: marks,
         ..Op::default()
     }
 }

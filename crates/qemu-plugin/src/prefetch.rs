@@ -1,4 +1,4 @@
-//! Addresses of software prefetches. QEMU reports none, because it executes them as no-operations.
+//! Addresses of software prefetches and of flushes. QEMU reports none, because it executes them as no-operations.
 //!
 //! From 9.0 on, [`crate::unreported`] computes them from registers that QEMU reads. Before, plugins cannot read
 //! registers. The address is then computed from the registers at the start of the block: QEMU keeps them in its memory
@@ -326,9 +326,10 @@ impl State {
     }
 }
 
-/// True if the instruction is a software prefetch.
+/// True if the instruction is a software prefetch or a flush.
 pub fn is_prefetch(bytes: &[u8]) -> bool {
     let mut rest = bytes.iter();
+    let wide = bytes.iter().take_while(|b| **b != 0x0f).any(|b| *b == 0x66);
     let prefixed = |b: &&u8| matches!(**b, 0x26 | 0x2e | 0x36 | 0x3e | 0x64..=0x67 | 0xf2 | 0xf3 | 0x40..=0x4f);
     let mut opcode = rest.by_ref().skip_while(prefixed);
     if opcode.next() != Some(&0x0f) {
@@ -337,7 +338,9 @@ pub fn is_prefetch(bytes: &[u8]) -> bool {
     let (second, modrm) = (opcode.next(), opcode.next());
     let number = modrm.map_or(8, |m| m >> 3 & 7);
     let memory = modrm.is_some_and(|m| m >> 6 != 3);
-    memory && matches!((second, number), (Some(0x18), 0..=3) | (Some(0x0d), 0..=2))
+    // clwb is xsaveopt with a prefix.
+    let flush = second == Some(&0xae) && (number == 7 || number == 6 && wide);
+    memory && (flush || matches!((second, number), (Some(0x18), 0..=3) | (Some(0x0d), 0..=2)))
 }
 
 impl Prefetching {

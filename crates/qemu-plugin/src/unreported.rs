@@ -11,7 +11,7 @@ use pagewalk_ring::needed::{self, FS_BASE, GS_BASE};
 use pagewalk_ring::{Trouble, record};
 
 use crate::api::{self, ExecuteCallback, Instruction};
-use crate::{process, translate};
+use crate::{prefetch, process, translate};
 
 /// The callback reads registers.
 const READS_REGISTERS: c_int = 1;
@@ -141,8 +141,8 @@ pub fn applies() -> bool {
 }
 
 /// The accesses of an x87 instruction, or of one for the processor's state, by its opcode and the number in its second
-/// byte.
-fn accesses(opcode: &[u8], number: u8) -> Option<Accesses> {
+/// byte. `wide`: it has the prefix of 16 bits.
+fn accesses(opcode: &[u8], number: u8, wide: bool) -> Option<Accesses> {
     let loads = |all: &[u64]| all.iter().map(|&at| (at, false)).collect::<Accesses>();
     let stores = |all: &[u64]| all.iter().map(|&at| (at, true)).collect::<Accesses>();
     let environment = [0, 4, 8, 12, 16, 20, 24];
@@ -164,6 +164,9 @@ fn accesses(opcode: &[u8], number: u8) -> Option<Accesses> {
         // fxsave, fxrstor: one access, because no op is larger than a line
         ([0x0f, 0xae], 0) => stores(&[0]),
         ([0x0f, 0xae], 1) => loads(&[0]),
+        // clflush, clflushopt; clwb: no version reports them
+        ([0x0f, 0xae], 7) => loads(&[0]),
+        ([0x0f, 0xae], 6) if wide => loads(&[0]),
         // xsave, xsaveopt; xrstor: first the header after the x87's part, which says what is saved
         ([0x0f, 0xae], 4 | 6) => vec![(512, false), (0, true)],
         ([0x0f, 0xae], 5) => loads(&[512]),
@@ -176,13 +179,14 @@ fn accesses(opcode: &[u8], number: u8) -> Option<Accesses> {
 impl UnreportedAccess {
     /// Decodes instruction number `index` of a block, at `address`. `None`: QEMU reports all its accesses.
     pub fn decode(bytes: &[u8], address: u64, index: usize) -> Option<UnreportedAccess> {
-        let (mut at, mut rex, mut segment, mut short) = (0, 0, None, false);
+        let (mut at, mut rex, mut segment, mut short, mut wide) = (0, 0, None, false, false);
         loop {
             match *bytes.get(at)? {
                 0x64 => segment = Some(FS_BASE),
                 0x65 => segment = Some(GS_BASE),
                 0x67 => short = true,
-                0x26 | 0x2e | 0x36 | 0x3e | 0x66 => {}
+                0x66 => wide = true,
+                0x26 | 0x2e | 0x36 | 0x3e => {}
                 // A wait instruction, which assemblers insert before.
                 0x9b if bytes.len() > 1 => {}
                 _ => break,
@@ -200,15 +204,14 @@ impl UnreportedAccess {
         if mode == 3 {
             return None;
         }
-        let is_prefetch = matches!(opcode, [0x0f, 0x18 | 0x0d]);
-        if !is_prefetch && !translate::interface().leaves_out_accesses {
+        if !prefetch::is_prefetch(bytes) && !translate::interface().leaves_out_accesses {
             return None;
         }
-        let accesses = accesses(opcode, modrm >> 3 & 7)?;
+        let accesses = accesses(opcode, modrm >> 3 & 7, wide)?;
         let mut rest = at + length + 1;
         let mut registers = Vec::new();
         let mut base = Some(modrm & 7 | (rex & 1) << 3);
-        let mut wide = mode == 2;
+        let mut long = mode == 2;
         let mut constant = 0;
         if modrm & 7 == 4 {
             let sib = *bytes.get(rest)?;
@@ -219,15 +222,15 @@ impl UnreportedAccess {
             }
             base = Some(sib & 7 | (rex & 1) << 3);
             if sib & 7 == 5 && mode == 0 {
-                (base, wide) = (None, true);
+                (base, long) = (None, true);
             }
         } else if modrm & 7 == 5 && mode == 0 {
             // Relative to the next instruction.
-            (base, wide) = (None, true);
+            (base, long) = (None, true);
             constant = address + bytes.len() as u64;
         }
         registers.extend(base.map(|b| (usize::from(b), 0)));
-        let displacement = if wide {
+        let displacement = if long {
             let raw = bytes.get(rest..rest + 4)?.try_into().ok()?;
             i64::from(i32::from_le_bytes(raw))
         } else if mode == 1 {

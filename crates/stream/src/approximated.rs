@@ -4,11 +4,7 @@
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum InstructionClass {
-    /// `clflush`, `clflushopt`, `clwb`.
-    Flush,
-    /// `movnti`, `movntdq`, `movntps`, `movntdqa`, `maskmovdqu` and their like.
-    NonTemporal,
-    /// `mfence`, `lfence`, `sfence`, `serialize`.
+    /// `mfence`, `lfence`, `serialize`.
     Fence,
     /// `xsave`, `xrstor`, `fxsave`, `fxrstor` and their like.
     State,
@@ -35,35 +31,16 @@ pub struct Approximation {
     pub simulated: &'static str,
     /// The effect on results.
     pub effect: &'static str,
-    /// Any number of them changes memory traffic.
-    pub traffic: bool,
 }
 
 /// All classes, in the order of [`InstructionClass`].
-pub const APPROXIMATIONS: [Approximation; 8] = [
-    Approximation {
-        class: InstructionClass::Flush,
-        name: "flush",
-        instructions: "`clflush`, `clflushopt`, `clwb`",
-        simulated: "a plain instruction: the line stays in the caches",
-        effect: "cycles, cache misses and DRAM traffic are too small",
-        traffic: true,
-    },
-    Approximation {
-        class: InstructionClass::NonTemporal,
-        name: "non_temporal",
-        instructions: "`movnti`, `movntdq`, `movntps`, `movntpd`, `movntdqa`, `maskmovdqu`, …",
-        simulated: "an ordinary load or store: the line is read and kept in the caches",
-        effect: "cycles, DRAM reads and evictions are too large",
-        traffic: true,
-    },
+pub const APPROXIMATIONS: [Approximation; 6] = [
     Approximation {
         class: InstructionClass::Fence,
         name: "fence",
-        instructions: "`mfence`, `lfence`, `sfence`, `serialize`",
-        simulated: "a drained window for `mfence`, `lfence` and `serialize`; a plain instruction for `sfence`",
-        effect: "cycles are too large for `lfence`, and too small for `sfence`",
-        traffic: false,
+        instructions: "`mfence`, `lfence`, `serialize`",
+        simulated: "a drained window, with all older stores written",
+        effect: "cycles are too large for `lfence`",
     },
     Approximation {
         class: InstructionClass::State,
@@ -71,7 +48,6 @@ pub const APPROXIMATIONS: [Approximation; 8] = [
         instructions: "`xsave`, `xrstor`, `fxsave`, `fxrstor` and variants",
         simulated: "one or two accesses to a line",
         effect: "cycles and cache accesses are too small",
-        traffic: false,
     },
     Approximation {
         class: InstructionClass::Transaction,
@@ -79,7 +55,6 @@ pub const APPROXIMATIONS: [Approximation; 8] = [
         instructions: "`xbegin`, `xend`, `xabort`, `xtest`",
         simulated: "a transaction that always aborts, as under QEMU",
         effect: "instructions and cycles are those of the fallback path",
-        traffic: false,
     },
     Approximation {
         class: InstructionClass::Wait,
@@ -87,7 +62,6 @@ pub const APPROXIMATIONS: [Approximation; 8] = [
         instructions: "`pause`, `tpause`, `monitor`, `mwait`, `umonitor`, `umwait`",
         simulated: "a plain instruction of one cycle",
         effect: "waiting loops execute too many instructions, and IPC is too large",
-        traffic: false,
     },
     Approximation {
         class: InstructionClass::Clock,
@@ -95,7 +69,6 @@ pub const APPROXIMATIONS: [Approximation; 8] = [
         instructions: "`rdtsc`, `rdtscp`, `rdpmc`",
         simulated: "a plain instruction that reads the emulator's time",
         effect: "times that the program measures are not those of the machine",
-        traffic: false,
     },
     Approximation {
         class: InstructionClass::Evex,
@@ -103,7 +76,6 @@ pub const APPROXIMATIONS: [Approximation; 8] = [
         instructions: "AVX-512 and other EVEX encodings",
         simulated: "not at all: QEMU up to 10.0 has no such instruction, and the program gets SIGILL",
         effect: "the run ends there",
-        traffic: false,
     },
 ];
 
@@ -155,18 +127,12 @@ mod tests {
 
     #[test]
     fn the_page_of_limits_has_the_table_of_all_classes() {
-        let mut table = String::from(
-            "\n| name | instructions | simulated as | effect | warning from |\n|---|---|---|---|---|\n",
-        );
+        let mut table =
+            String::from("\n| name | instructions | simulated as | effect |\n|---|---|---|---|\n");
         for one in &APPROXIMATIONS {
-            let from = if one.traffic {
-                "the first"
-            } else {
-                "1 % of instructions"
-            };
             writeln!(
                 table,
-                "| `{}` | {} | {} | {} | {from} |",
+                "| `{}` | {} | {} | {} |",
                 one.name, one.instructions, one.simulated, one.effect
             )
             .expect("a text takes all");

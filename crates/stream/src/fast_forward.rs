@@ -291,7 +291,11 @@ impl TouchSummary {
             let (write, access) = match op.kind {
                 OpClass::Load => (0, Access::Read),
                 OpClass::Store => (1, Access::Write),
-                OpClass::Compute | OpClass::Branch | OpClass::Query | OpClass::Prefetch => continue,
+                OpClass::Compute
+                | OpClass::Branch
+                | OpClass::Query
+                | OpClass::Prefetch
+                | OpClass::Flush => continue,
             };
             let end = op.va.wrapping_add(u64::from(op.size.max(1)) - 1);
             if op.va >> 12 == last[write] && end >> 12 == last[write] {

@@ -19,7 +19,7 @@ pub use fast_forward::{FastForwardBudget, ThreadFastForward, TouchSummary};
 pub use mix::{Mix, Opens};
 use pagewalk_units::{Access, VirtAddr};
 pub use pagewalk_units::{
-    Advice, Backing, Error, MappingSource, MemoryObject, PopulateAs, PrefetchHint,
+    Advice, Backing, Error, FlushKind, MappingSource, MemoryObject, PopulateAs, PrefetchHint,
 };
 pub use recent_lines::{Data, RecentLineFilter};
 pub use unseen::{Unseen, Why};
@@ -43,6 +43,8 @@ pub enum OpClass {
     /// Software prefetch of the line of `va`. `size` is its [`PrefetchHint`]; `dep` are the producers of the address.
     /// It neither waits for the line nor faults.
     Prefetch = 5,
+    /// Flush of the line of `va` from all caches. `size` is its [`FlushKind`]; `dep` are the producers of the address.
+    Flush = 6,
 }
 
 /// Bits of [`Op::flags`].
@@ -63,6 +65,10 @@ pub mod flags {
     pub const REQUEST: u8 = 64;
     /// Compute: a step of microcode. The front end delivers nothing younger before it is done.
     pub const MICROCODE: u8 = 128;
+    /// Store: non-temporal, through a write-combining buffer.
+    pub const NON_TEMPORAL: u8 = 128;
+    /// Compute: younger stores wait until older stores, flushes and write-combining buffers are done (`sfence`).
+    pub const STORE_FENCE: u8 = 1;
 }
 
 /// One operation: 32 bytes, so that two share a cache line of the host.
@@ -78,7 +84,7 @@ pub mod flags {
 pub struct Op {
     /// Address of the instruction.
     pub pc: u64,
-    /// Virtual address of a load, store or prefetch; target of a branch; 0 for `Compute`.
+    /// Virtual address of a load, store, prefetch or flush; target of a branch; 0 for `Compute`.
     pub va: u64,
     /// Instructions in this op: its own and the simple ones right before it. The second and later micro-operations of
     /// an instruction have 0 (the store of a read-modify-write).
@@ -92,7 +98,7 @@ pub struct Op {
     pub latency: u8,
     /// Class of its instruction.
     pub kind: OpClass,
-    /// Bytes read or written, 1 to 64; of a prefetch, its [`PrefetchHint`].
+    /// Bytes read or written, 1 to 64; of a prefetch, its [`PrefetchHint`]; of a flush, its [`FlushKind`].
     pub size: u8,
     /// See [`flags`].
     pub flags: u8,
@@ -100,7 +106,7 @@ pub struct Op {
 
 const _: () = assert!(size_of::<Op>() == 32);
 
-/// Address of a prefetch that its source could not determine. No user address of 48 bits equals it.
+/// Address of a prefetch or flush that its source could not determine. No user address of 48 bits equals it.
 pub const UNKNOWN_ADDRESS: u64 = (1 << 48) - 1;
 
 /// Most ops in a batch.
@@ -470,6 +476,8 @@ pub struct Facts {
     pub cpu: Option<String>,
     /// Ops may be software prefetches, so they are reported.
     pub prefetches: bool,
+    /// Ops may be flushes or non-temporal stores, so they are reported.
+    pub flushes: bool,
     /// Programs of a mix; empty otherwise. Process `i` is the first of program `i`, and the processes that it creates
     /// belong to it. Each program marks where its region of interest begins.
     pub parts: Vec<Part>,

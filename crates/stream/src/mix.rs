@@ -281,6 +281,7 @@ impl Program for Mix {
             cpu: None,
             live: !all(|f| !f.live),
             prefetches: !all(|f| !f.prefetches),
+            flushes: !all(|f| !f.flushes),
             parts: parts.collect(),
             stopped: self.members.iter().find_map(|m| m.facts.stopped),
             begins_anywhere: false,

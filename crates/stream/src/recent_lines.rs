@@ -22,7 +22,11 @@ impl Data {
         let access = match op.kind {
             OpClass::Load => Access::Read,
             OpClass::Store => Access::Write,
-            OpClass::Compute | OpClass::Branch | OpClass::Query | OpClass::Prefetch => return None,
+            OpClass::Compute
+            | OpClass::Branch
+            | OpClass::Query
+            | OpClass::Prefetch
+            | OpClass::Flush => return None,
         };
         Some(Data {
             at: op.va,

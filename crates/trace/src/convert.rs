@@ -400,7 +400,11 @@ impl Records {
         match op.kind {
             OpClass::Load => full |= !put(&mut record.src_mem, op.va),
             OpClass::Store => full |= !put(&mut record.dest_mem, op.va),
-            OpClass::Compute | OpClass::Branch | OpClass::Query | OpClass::Prefetch => {}
+            OpClass::Compute
+            | OpClass::Branch
+            | OpClass::Query
+            | OpClass::Prefetch
+            | OpClass::Flush => {}
         }
         if full {
             return Err(Problem::Full);
@@ -424,7 +428,7 @@ impl Records {
                     self.far += 1;
                 }
             }
-            OpClass::Store | OpClass::Prefetch => {}
+            OpClass::Store | OpClass::Prefetch | OpClass::Flush => {}
             OpClass::Branch => {
                 record.is_branch = true;
                 record.taken = op.flags & flags::TAKEN != 0;

@@ -195,7 +195,7 @@ pub fn trace_info(path: &Path, options: &OpenOptions) -> Result<TraceInfo, Error
                     info.taken += u64::from(op.flags & pagewalk_stream::flags::TAKEN);
                     continue;
                 }
-                OpClass::Compute | OpClass::Query | OpClass::Prefetch => continue,
+                OpClass::Compute | OpClass::Query | OpClass::Prefetch | OpClass::Flush => continue,
             }
             data.touch(op.va);
             data.touch(op.va.wrapping_add(u64::from(op.size).saturating_sub(1)));

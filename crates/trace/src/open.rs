@@ -131,6 +131,7 @@ impl Streamed {
             deterministic: true,
             has_roi: false,
             prefetches: false,
+            flushes: false,
             request: None,
             live: false,
             cpu: None,

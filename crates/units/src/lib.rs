@@ -210,6 +210,31 @@ impl PrefetchHint {
     }
 }
 
+/// A flush of a cache line (Intel SDM volume 2, `CLFLUSH`, `CLFLUSHOPT` and `CLWB`). Each writes a dirty line to memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum FlushKind {
+    /// `clflush`: removes the line from all caches, in order with stores and other flushes.
+    Ordered = 1,
+    /// `clflushopt`: removes the line from all caches, in no order with other lines.
+    Unordered = 2,
+    /// `clwb`: the line stays, clean. Ordered as `clflushopt`.
+    WriteBack = 3,
+}
+
+impl FlushKind {
+    /// The kind in an op's `size`.
+    #[inline]
+    pub fn of(size: u8) -> Option<Self> {
+        let all = [
+            FlushKind::Ordered,
+            FlushKind::Unordered,
+            FlushKind::WriteBack,
+        ];
+        all.into_iter().find(|kind| *kind as u8 == size)
+    }
+}
+
 /// Backing of a mapping.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Backing {

@@ -29,8 +29,9 @@ CODE = 0x40_1000
 """Instruction address of operations that name none: a loop of one memory instruction.
 
 64 KB from here are always mapped."""
-PREFETCH = 5
-"""The engine's number for a prefetch."""
+LOAD, STORE, PREFETCH, FLUSH, NON_TEMPORAL_STORE = 1, 2, 5, 6, 7
+"""The engine's numbers for kinds of operations."""
+KINDS = {LOAD: "a load", STORE: "a store", PREFETCH: "a prefetch", FLUSH: "a flush"}
 
 
 @dataclass(repr=False)
@@ -43,7 +44,9 @@ class Block:
     from 0x401000 are always mapped. `gap` is the number of plain instructions before
     it (at most 65534). `size` is the bytes read or written (1 to 64). `request` marks
     operations that end a request; if any block of a program has it, the first one has it.
-    `prefetch` marks software prefetches into all caches (`prefetcht0`), under the same rule.
+    `prefetch` marks software prefetches into all caches (`prefetcht0`), `flush` flushes of the
+    line from all caches (`clflush`), and `non_temporal` stores past the caches (`movnti`), each
+    under the same rule.
     """
 
     address: ArrayLike
@@ -54,6 +57,8 @@ class Block:
     size: ArrayLike = 8
     request: ArrayLike | None = None
     prefetch: ArrayLike | None = None
+    flush: ArrayLike | None = None
+    non_temporal: ArrayLike | None = None
 
     def __repr__(self) -> str:
         said = [f.name for f in fields(self) if getattr(self, f.name) is not f.default]
@@ -102,6 +107,7 @@ class Streams:
         self.dependences = any(thread.dependences for thread in self.threads)
         self.requests = any(thread.requests for thread in self.threads)
         self.prefetches = any(thread.prefetches for thread in self.threads)
+        self.flushes = any(thread.flushes or thread.non_temporal for thread in self.threads)
 
     def error(self) -> WorkloadError | None:
         """The first error of a generator, chained to its exception."""
@@ -212,6 +218,8 @@ class _Thread:
         self.dependences = False
         self.requests = False
         self.prefetches = False
+        self.flushes = False
+        self.non_temporal = False
         self._first: bytes | None = self._next()
         self._has_first = True
 
@@ -276,16 +284,7 @@ class _Thread:
         ops["size"] = size
         ops["pc"] = self._column("pc", columns.get("pc", np.asarray(CODE)), 0, ADDRESSES - 1)
         ops["insns"] = self._column("gap", columns.get("gap", np.asarray(0)), 0, 65534) + 1
-        ops["kind"] = 1 + self._flag("store", columns.get("store", False))
-        for name, before in (("request", self.requests), ("prefetch", self.prefetches)):
-            if name in columns and self._given and not before:
-                raise UserError(f"{name}: no block before has it; expected it from the first on")
-        if "prefetch" in columns:
-            self.prefetches = True
-            prefetch = self._flag("prefetch", columns["prefetch"])
-            if np.any((prefetch == 1) & (ops["kind"] == 2)):
-                raise UserError("prefetch: an operation is a store, too; expected one of the two")
-            ops["kind"] = np.where(prefetch == 1, PREFETCH, ops["kind"])
+        ops["kind"] = self._kinds(columns, len(address))
         if "request" in columns:
             self.requests = True
             ops["request"] = self._flag("request", columns["request"])
@@ -298,6 +297,38 @@ class _Thread:
         self._given += len(address)
         packed: bytes = ops.tobytes()
         return packed
+
+    def _kinds(self, columns: dict[str, Any], count: int) -> np.ndarray[Any, Any]:
+        """The engine's numbers of the operations' kinds."""
+        np = self._np
+        for name, before in (
+            ("request", self.requests),
+            ("prefetch", self.prefetches),
+            ("flush", self.flushes),
+            ("non_temporal", self.non_temporal),
+        ):
+            if name in columns and self._given and not before:
+                raise UserError(f"{name}: no block before has it; expected it from the first on")
+        self.prefetches = self.prefetches or "prefetch" in columns
+        self.flushes = self.flushes or "flush" in columns
+        self.non_temporal = self.non_temporal or "non_temporal" in columns
+        kinds = np.broadcast_to(1 + self._flag("store", columns.get("store", False)), count)
+        for name, number, of in (
+            ("prefetch", PREFETCH, LOAD),
+            ("flush", FLUSH, LOAD),
+            ("non_temporal", NON_TEMPORAL_STORE, STORE),
+        ):
+            if name not in columns:
+                continue
+            marked = self._flag(name, columns[name]) == 1
+            other = kinds[np.broadcast_to(marked, count) & (kinds != of)]
+            if len(other):
+                raise UserError(
+                    f"{name}: an operation is {KINDS[int(other[0])]}, too; "
+                    f"expected it of {KINDS[of]} only"
+                )
+            kinds = np.where(marked, number, kinds)
+        return kinds
 
     def _flag(self, name: str, values: Any) -> np.ndarray[Any, Any]:
         """0 or 1, from those or from booleans."""

@@ -16,11 +16,11 @@ impl Core {
         op: &Op,
         context: &mut CoreContext<'_, B>,
     ) -> Result<u64, Fault> {
-        self.dispatch_preceding(op);
+        self.dispatch_preceding(op, context.below);
         let oldest = self.load_count.wrapping_sub(self.load_queue);
         self.next = self.next.max(self.loads.get(oldest as usize));
         let at = self.dispatch(op.insns);
-        let start = self.after_fence(op, at);
+        let start = self.after_fence(op, at, context.below);
         let start = start.max(self.input(op, 0)).max(self.input(op, 1));
         let requested = self.cycle(start);
         let (low, high) = bytes(op);
@@ -71,13 +71,15 @@ impl Core {
         op: &Op,
         context: &mut CoreContext<'_, B>,
     ) -> Result<u64, Fault> {
-        self.dispatch_preceding(op);
+        self.dispatch_preceding(op, context.below);
         let room = self.stores.room();
         if room > self.next {
             self.stall(room, Cause::StoreQueue);
         }
         let at = self.dispatch(op.insns);
-        let start = self.after_fence(op, at).max(self.input(op, 0));
+        let start = self
+            .after_fence(op, at, context.below)
+            .max(self.input(op, 0));
         let data = at.max(self.input(op, 1));
         let requested = self.cycle(start);
         let (low, high) = bytes(op);
@@ -107,14 +109,22 @@ impl Core {
         };
         // The line is requested at retirement; stores are written in order, one a cycle.
         let retired = self.cycle(slot);
-        let mut written = self
-            .request(RequestKind::Store, t.pa, op.pc, retired, context.below)
-            .at;
+        let mut written = if op.flags & flags::NON_TEMPORAL == 0 {
+            self.request(RequestKind::Store, t.pa, op.pc, retired, context.below)
+                .at
+        } else {
+            let within = (low as u8, high.min(LINE_BYTES - 1) as u8);
+            self.store_past_caches(t.pa, within, retired, context.below)
+        };
         if split {
-            written = written.max(
+            let rest = if op.flags & flags::NON_TEMPORAL == 0 {
                 self.request(RequestKind::Store, second, op.pc, retired, context.below)
-                    .at,
-            );
+                    .at
+            } else {
+                let within = (0, (high - LINE_BYTES) as u8);
+                self.store_past_caches(second, within, retired, context.below)
+            };
+            written = written.max(rest);
             self.stats.split_accesses += 1;
         }
         let commit = written.max(self.stores.last_commit + 1);

@@ -11,9 +11,9 @@ impl Core {
     /// Executes `insns` instructions whose dependence chain of `latency` cycles is spread evenly
     /// over them. Returns the slot at which the last is done.
     #[inline]
-    pub(super) fn compute(&mut self, op: &Op) -> u64 {
-        if op.flags & flags::SERIALISING != 0 {
-            self.drain();
+    pub(super) fn compute<B: Below>(&mut self, op: &Op, below: &mut B) -> u64 {
+        if op.flags & (flags::SERIALISING | flags::STORE_FENCE) != 0 {
+            self.fence(op, below);
         }
         let n = u64::from(op.insns);
         let inputs = self.input(op, 0).max(self.input(op, 1));
@@ -90,7 +90,7 @@ impl Core {
         context: &mut CoreContext<'_, B>,
     ) -> u64 {
         let op = &ops[number];
-        self.dispatch_preceding(op);
+        self.dispatch_preceding(op, context.below);
         let at = self.dispatch(op.insns);
         let inputs = self.input(op, 0).max(self.input(op, 1));
         let done = at.max(inputs) + u64::from(op.latency.max(1)) * self.width;

@@ -13,7 +13,7 @@ impl Core {
     /// done.
     #[inline(never)]
     pub(super) fn prefetch<B: Below>(&mut self, op: &Op, context: &mut CoreContext<'_, B>) -> u64 {
-        self.dispatch_preceding(op);
+        self.dispatch_preceding(op, context.below);
         let oldest = self.load_count.wrapping_sub(self.load_queue);
         self.next = self.next.max(self.loads.get(oldest as usize));
         let at = self.dispatch(op.insns);

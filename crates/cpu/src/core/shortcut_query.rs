@@ -19,7 +19,7 @@ impl Core {
         query_result: Option<&QueryResult>,
         mut context: CoreContext<'_, B>,
     ) {
-        self.dispatch_preceding(op);
+        self.dispatch_preceding(op, context.below);
         let at = self.dispatch(op.insns);
         let start = at.max(self.input(op, 0)).max(self.input(op, 1));
         let now = self.cycle(start);

@@ -289,9 +289,16 @@ impl Core {
             }
             // Two calls, so that the compiler specialises the path through MMU and caches for each.
             OpClass::Load => self.warm_data(op, Access::Read, context),
-            OpClass::Store => self.warm_data(op, Access::Write, context),
+            OpClass::Store if op.flags & flags::NON_TEMPORAL == 0 => {
+                self.warm_data(op, Access::Write, context)
+            }
+            OpClass::Store => self.warm_past_caches(op, context),
             OpClass::Prefetch => {
                 self.warm_prefetch(op, context);
+                Ok(())
+            }
+            OpClass::Flush => {
+                self.warm_flush(op, context);
                 Ok(())
             }
         }

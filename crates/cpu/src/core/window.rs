@@ -1,7 +1,7 @@
 //! The window: dispatch, waits and retirement of an instruction, and their accounting in the cycle
 //! stack.
 
-use pagewalk_memory::{Done, Level};
+use pagewalk_memory::{Below, Done, Level};
 use pagewalk_stream::{Op, OpClass, flags};
 use pagewalk_units::{Access, Cycle};
 
@@ -279,13 +279,13 @@ impl Core {
 
     /// Dispatches the simple instructions before the op's own, and drains the window for a fence.
     #[inline(always)]
-    pub(super) fn dispatch_preceding(&mut self, op: &Op) {
+    pub(super) fn dispatch_preceding<B: Below>(&mut self, op: &Op, below: &mut B) {
         if op.insns > 1 && !self.resumes {
             self.dispatch_simple(u64::from(op.insns) - 1);
         }
         self.resumes = false;
         if op.flags & flags::SERIALISING != 0 && !self.orders(op) {
-            self.drain();
+            self.drain(below);
         }
     }
 
@@ -300,24 +300,25 @@ impl Core {
     /// First slot in which `op`, dispatched at `at`, may access memory: after older atomics have
     /// read, and for an atomic after all older stores are written.
     #[inline(always)]
-    pub(super) fn after_fence(&self, op: &Op, at: u64) -> u64 {
+    pub(super) fn after_fence<B: Below>(&mut self, op: &Op, at: u64, below: &mut B) -> u64 {
         if !self.fences {
             return at;
         }
         let written = if self.orders(op) {
-            self.stores.last_commit * self.width
+            self.all_written(self.cycle(at), below) * self.width
         } else {
             0
         };
         at.max(self.fenced).max(written)
     }
 
-    /// Drains the window: waits until all older instructions have retired and all older stores are
-    /// written.
+    /// Drains the window: waits until all older instructions have retired, all older stores are
+    /// written, and all flushes and write-combining buffers are done.
     #[cold]
-    pub(super) fn drain(&mut self) {
+    pub(super) fn drain<B: Below>(&mut self, below: &mut B) {
         self.next = self.next.max(self.rob.next);
-        self.stall(self.stores.last_commit * self.width, Cause::StoreQueue);
+        let written = self.all_written(self.cycle(self.next), below);
+        self.stall(written * self.width, Cause::StoreQueue);
     }
 }
 

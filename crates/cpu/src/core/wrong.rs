@@ -241,9 +241,11 @@ impl Core {
                 };
                 self.load_wrong(w, (op, address), (start, path.resolved), context)
             }
-            OpClass::Store | OpClass::Branch | OpClass::Query | OpClass::Prefetch => {
-                (start, NOWHERE)
-            }
+            OpClass::Store
+            | OpClass::Branch
+            | OpClass::Query
+            | OpClass::Prefetch
+            | OpClass::Flush => (start, NOWHERE),
         };
         // The right path may store to these bytes before its own load reads them.
         let load = op.kind == OpClass::Load;

@@ -1,6 +1,7 @@
 //! Tests of the core, in one binary: each binary links the crate anew.
 
 mod closed_forms;
+mod flush;
 mod gaps;
 mod laws;
 mod prefetch;

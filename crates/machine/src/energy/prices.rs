@@ -116,6 +116,8 @@ pub(super) fn costs_nothing(at: &str) -> bool {
             | "cycles"
             | "predictor"
             | "software_prefetch"
+            | "flush"
+            | "write_combining"
             | "walked_loads"
     ) || [
         "os",

@@ -88,6 +88,7 @@ pub(crate) fn tree_of(config: Config) -> Result<Tree, Error> {
     let facts = Facts {
         deterministic: true,
         prefetches: true,
+        flushes: true,
         ..Facts::default()
     };
     Ok(Machine::new(&design, &Options::default(), &facts, Shard::default())?.tree())

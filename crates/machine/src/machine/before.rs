@@ -30,7 +30,11 @@ impl Machine {
                     self.map_page_ahead(core, process, op.va, Access::Fetch, &mut pages[0])?;
                     continue;
                 }
-                OpClass::Compute | OpClass::Branch | OpClass::Query | OpClass::Prefetch => continue,
+                OpClass::Compute
+                | OpClass::Branch
+                | OpClass::Query
+                | OpClass::Prefetch
+                | OpClass::Flush => continue,
             };
             let last = op.va.wrapping_add(u64::from(op.size.max(1)) - 1);
             self.map_page_ahead(core, process, op.va, access, &mut pages[1])?;

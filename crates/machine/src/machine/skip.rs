@@ -79,7 +79,11 @@ impl Machine {
             let access = match op.kind {
                 OpClass::Load => Some(Access::Read),
                 OpClass::Store => Some(Access::Write),
-                OpClass::Compute | OpClass::Branch | OpClass::Query | OpClass::Prefetch => None,
+                OpClass::Compute
+                | OpClass::Branch
+                | OpClass::Query
+                | OpClass::Prefetch
+                | OpClass::Flush => None,
             };
             if op.kind == OpClass::Query {
                 self.resolve_query(id, core, &item, op)?;

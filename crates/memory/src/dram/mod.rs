@@ -74,13 +74,19 @@ impl Dram {
         }
     }
 
-    /// Writes a line at `now`. No request waits for it.
+    /// Writes a line, or a part of it, at `now`. Write-backs do not wait for it. Returns when it is
+    /// done, which takes as long as a read.
     #[inline]
-    pub fn write(&mut self, line: u64, now: Cycle) {
+    pub fn write(&mut self, line: u64, now: Cycle) -> Cycle {
         match &mut self.model {
-            Model::Fixed { stats, .. } => stats.writes += 1,
+            Model::Fixed { latency, stats, .. } => {
+                stats.writes += 1;
+                now + *latency
+            }
             Model::Ddr(ddr) => {
-                ddr.access(line, self.ratio.to_ps(now), true);
+                let at = self.ratio.to_ps(now);
+                let (done, _) = ddr.access(line, at, true);
+                now + self.ratio.to_cycles(done - at)
             }
         }
     }

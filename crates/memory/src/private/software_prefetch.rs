@@ -61,7 +61,10 @@ impl Private {
             }
         } else if first {
             let fills = hint != PrefetchHint::Nta;
-            let from = |p: &mut Self| p.serve_at_l2::<TIMED, B>(line, request, fills, now, below);
+            let from = |p: &mut Self| {
+                let done = p.serve_at_l2::<TIMED, B>(line, request, fills, now, below)?;
+                Some(p.through_fill_port::<TIMED>(done))
+            };
             let Some(done) = at_once::<TIMED>(self, |p| &mut p.l1d, request.kind, now, from) else {
                 return SoftwarePrefetched::Dropped;
             };

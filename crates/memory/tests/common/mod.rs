@@ -3,7 +3,7 @@
 
 use pagewalk_memory::*;
 use pagewalk_stats::Tree;
-use pagewalk_units::{Cycle, PhysAddr};
+use pagewalk_units::{Cycle, FlushKind, PhysAddr};
 
 /// Latencies from the core to each level's data, cycles.
 pub const L1: Cycle = 4;
@@ -33,6 +33,8 @@ pub fn private() -> PrivateSpec {
         l1d: cache(32, 8, L1, 10),
         l2: cache(256, 8, L2, 20),
         walks_enter: Enter::L2,
+        l1d_fill_bytes: None,
+        write_combining_buffers: 4,
     }
 }
 
@@ -155,6 +157,19 @@ impl Machine {
     /// A store of core 0, always by the same instruction.
     pub fn store(&mut self, at: u64, now: Cycle) -> Done {
         self.access(at, RequestKind::Store, 0x404, now)
+    }
+
+    /// A flush by a core at `now`, after its pending snoops. Returns when it is done.
+    pub fn flush_of(&mut self, core: u8, at: u64, kind: FlushKind, now: Cycle) -> Cycle {
+        self.take_snoops(core);
+        let private = &mut self.cores[usize::from(core)];
+        private.flush(PhysAddr(at), kind, now, &mut self.shared).at
+    }
+
+    /// A non-temporal store of core 0 to the bytes from `at` on, in one line.
+    pub fn store_past_caches(&mut self, at: u64, bytes: u8, now: Cycle) -> Cycle {
+        let low = (at % 64) as u8;
+        self.cores[0].store_past_caches(PhysAddr(at), (low, low + bytes - 1), now, &mut self.shared)
     }
 
     /// All counters.

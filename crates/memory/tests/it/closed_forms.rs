@@ -132,6 +132,28 @@ fn a_line_on_its_way_is_waited_for_and_requested_once() {
 }
 
 #[test]
+fn lines_from_the_l2_share_the_path_into_the_l1d() {
+    for (bytes, cycles) in [(None, 1), (Some(64), 1), (Some(32), 2), (Some(16), 4)] {
+        let mut p = private();
+        (p.l1d.mshrs, p.l1d_fill_bytes) = (256, bytes);
+        let mut m = machine(&p, &shared());
+        // Twice the L1D, half of the L2.
+        for round in 0..2 {
+            for line in 0..1024 {
+                m.load(line * 64, round * 1_000_000 + line * 1000);
+            }
+        }
+        // One load a cycle.
+        let last = (0..1024)
+            .map(|line| m.load(line * 64, 10_000_000 + line).at)
+            .max();
+        assert_eq!(last, Some(10_000_000 + L2 + 1023 * cycles), "{bytes:?}");
+        // A line alone arrives as without the limit.
+        assert_eq!(m.load(0, 20_000_000).at, 20_000_000 + L2);
+    }
+}
+
+#[test]
 fn independent_misses_are_bound_by_the_mshrs() {
     // Little's law: MSHRs / latency.
     for mshrs in [1, 4, 10] {

@@ -1,6 +1,7 @@
 //! Tests of caches and DRAM, in one binary: each binary links the crate anew.
 
 mod closed_forms;
+mod flush;
 mod laws;
 
 #[path = "../common/mod.rs"]

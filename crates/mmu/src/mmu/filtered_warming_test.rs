@@ -36,6 +36,8 @@ fn caches() -> Private {
         l1d: cache(1, 2, 4, 8),
         l2: cache(4, 2, 14, 8),
         walks_enter: Enter::L2,
+        l1d_fill_bytes: None,
+        write_combining_buffers: 4,
     };
     Private::new(&spec, 0).expect("possible")
 }

@@ -6,8 +6,8 @@
 
 use arrayvec::ArrayVec;
 use pagewalk_memory::{
-    Below, CacheSpec, Done, Enter, Level, Private, PrivateSpec, Replacement, Report, Request,
-    RequestKind,
+    Below, CacheSpec, Done, Enter, Flush, Level, Private, PrivateSpec, Replacement, Report,
+    Request, RequestKind,
 };
 use pagewalk_mmu::{Mmu, MmuSpec, TlbReplacement, TlbSpec, Translated, WalkContext};
 use pagewalk_stats::Tree;
@@ -178,6 +178,12 @@ impl Below for Memory {
         Done::new(start + self.latency, Level::Memory)
     }
     fn write_back(&mut self, _: PhysAddr, _: u8, _: Cycle) {}
+    fn flush(&mut self, _: PhysAddr, _: Flush, now: Cycle) -> Cycle {
+        now + self.latency
+    }
+    fn write_memory(&mut self, _: PhysAddr, _: u8, _: u32, now: Cycle) -> Cycle {
+        now + self.latency
+    }
     fn dropped(&mut self, _: PhysAddr, _: u8) {}
     fn delay(&self, _: PhysAddr, _: Cycle) -> Cycle {
         self.delay
@@ -212,6 +218,8 @@ pub fn caches(mshrs: u32) -> Private {
         l1d: cache(32, 8, L1, mshrs),
         l2: cache(1024, 8, L2, mshrs),
         walks_enter: Enter::L2,
+        l1d_fill_bytes: None,
+        write_combining_buffers: 4,
     };
     Private::new(&spec, 0).expect("a possible geometry")
 }

@@ -560,6 +560,8 @@ fn real_caches(enter: Enter) -> (PrivateSpec, SharedSpec) {
             l1d: cache(32, 8, 4),
             l2: cache(64, 8, 14),
             walks_enter: enter,
+            l1d_fill_bytes: None,
+            write_combining_buffers: 4,
         },
         SharedSpec {
             l3: cache(128, 8, 40),

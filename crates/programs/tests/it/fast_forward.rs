@@ -38,7 +38,11 @@ fn skipped_of(batch: &Batch, pages: &mut Pages) -> Skipped {
         let access = match op.kind {
             OpClass::Load => Access::Read,
             OpClass::Store => Access::Write,
-            OpClass::Compute | OpClass::Branch | OpClass::Query | OpClass::Prefetch => continue,
+            OpClass::Compute
+            | OpClass::Branch
+            | OpClass::Query
+            | OpClass::Prefetch
+            | OpClass::Flush => continue,
         };
         let last = op.va + u64::from(op.size.max(1)) - 1;
         for at in [op.va, last] {

@@ -31,9 +31,9 @@ pub const TRAILER_MAGIC: &[u8; 8] = b"PWTEND\r\n";
 /// Last bytes of a recording that an interrupt has stopped. Older readers take such a file for one that was cut off.
 pub const STOPPED_MAGIC: &[u8; 8] = b"PWTSTOP\n";
 /// Version that is written. Version 2 added steps, version 3 the kernel's reads and writes, version 4 the ends of
-/// batches, version 5 touch summaries, and version 6 processes that died, software prefetches and memory calls as Linux
-/// serves them.
-pub const VERSION: u32 = 6;
+/// batches, version 5 touch summaries, version 6 processes that died, software prefetches and memory calls as Linux
+/// serves them, and version 7 flushes and non-temporal stores.
+pub const VERSION: u32 = 7;
 /// Bytes of a block's header.
 pub const HEADER_BYTES: usize = 64;
 /// Bytes of the trailer.
@@ -107,6 +107,9 @@ pub struct Header {
     /// See [`pagewalk_stream::Facts`]. None of other programs and of older recordings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu: Option<String>,
+    /// It may hold flushes, with their addresses. False of older recordings.
+    #[serde(default)]
+    pub flushes: bool,
     /// Seed of the recorded run.
     pub seed: u64,
     /// The recorded command line, workload or trace.
@@ -127,6 +130,7 @@ impl Header {
             live: facts.live,
             prefetches: facts.prefetches,
             cpu: facts.cpu.clone(),
+            flushes: facts.flushes,
             seed,
             source: source.to_owned(),
             made_by: concat!("pagewalk ", env!("CARGO_PKG_VERSION")).to_owned(),

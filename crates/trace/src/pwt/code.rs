@@ -12,7 +12,7 @@ use super::block::{BlockHeader, load};
 use super::codec::{get_varint, put_varint};
 use super::steps::Shape;
 use crate::pump::Stop;
-use crate::x86::Block;
+use crate::x86::{Block, Recorded};
 
 /// Most bytes of code that are written at once.
 const PIECE: usize = 1 << 20;
@@ -65,7 +65,7 @@ impl Decoded {
         if let Some(known) = self.known.get(raw.as_slice()) {
             return Some(known.clone());
         }
-        let block = Block::parse(&raw, true)?;
+        let block = Block::parse(&raw, Recorded::ALL)?;
         let number = u32::try_from(self.known.len()).ok()?;
         let shape = Shape::of(&block, number, self.slots)?;
         self.slots = shape.end() as u32;
@@ -153,22 +153,23 @@ pub struct CodeInFile {
     path: Arc<PathBuf>,
     /// Blocks of the file that hold code: number, offset and header.
     parts: Vec<(usize, u64, BlockHeader)>,
-    /// The recording holds the addresses of software prefetches.
-    prefetches: bool,
+    /// Instructions whose addresses the recording holds.
+    recorded: Recorded,
     read: Mutex<Read>,
 }
 
 impl CodeInFile {
-    /// Takes the file's blocks of code, with their numbers in it. `prefetches`: see [`super::Header::prefetches`].
+    /// Takes the file's blocks of code, with their numbers in it. `recorded`: instructions whose addresses it
+    /// holds.
     pub fn new(
         path: Arc<PathBuf>,
         parts: Vec<(usize, u64, BlockHeader)>,
-        prefetches: bool,
+        recorded: Recorded,
     ) -> Self {
         CodeInFile {
             path,
             parts,
-            prefetches,
+            recorded,
             read: Mutex::default(),
         }
     }
@@ -210,7 +211,7 @@ impl CodeInFile {
         let (part, place) = &read.places[number as usize];
         let part = &read.parts[*part as usize];
         let raw = &part.raw[place.start as usize..place.end as usize];
-        let Some(known) = decoded(raw, number, read.slots, self.prefetches) else {
+        let Some(known) = decoded(raw, number, read.slots, self.recorded) else {
             return Err(self.senseless(part.offset));
         };
         read.slots = known.shape.end() as u32;
@@ -268,8 +269,8 @@ fn next_place(raw: &[u8], at: &mut usize) -> Option<Range<u32>> {
     Some(start as u32..*at as u32)
 }
 
-fn decoded(raw: &[u8], number: u32, slots: u32, prefetches: bool) -> Option<Known> {
-    let block = Block::parse(raw, prefetches)?;
+fn decoded(raw: &[u8], number: u32, slots: u32, recorded: Recorded) -> Option<Known> {
+    let block = Block::parse(raw, recorded)?;
     let shape = Shape::of(&block, number, slots)?;
     Some(Known {
         block: Arc::new(block),

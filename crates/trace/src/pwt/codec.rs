@@ -140,7 +140,9 @@ impl Model {
                     self.context = !op.va;
                 }
             }
-            OpClass::Load | OpClass::Store | OpClass::Prefetch => self.memory_va = op.va,
+            OpClass::Load | OpClass::Store | OpClass::Prefetch | OpClass::Flush => {
+                self.memory_va = op.va;
+            }
             OpClass::Compute | OpClass::Query => {}
         }
     }
@@ -381,6 +383,7 @@ impl Decoder {
                 3 => OpClass::Branch,
                 4 => OpClass::Query,
                 5 => OpClass::Prefetch,
+                6 => OpClass::Flush,
                 _ => return None,
             },
             size: f[6],
@@ -402,7 +405,7 @@ mod tests {
         let pc = prop_oneof![0..4u64, any::<u64>()];
         let va = prop_oneof![0..600u64, any::<u64>()];
         let dep = prop_oneof![Just(0u16), 0..300u16, any::<u16>()];
-        (pc, va, any::<u64>(), dep.clone(), dep, 0..6u8).prop_map(|(pc, va, bits, d0, d1, kind)| {
+        (pc, va, any::<u64>(), dep.clone(), dep, 0..7u8).prop_map(|(pc, va, bits, d0, d1, kind)| {
             let b = bits.to_le_bytes();
             Op {
                 pc,
@@ -418,6 +421,7 @@ mod tests {
                     OpClass::Branch,
                     OpClass::Query,
                     OpClass::Prefetch,
+                    OpClass::Flush,
                 ][usize::from(kind)],
                 size: b[4],
                 flags: b[5],

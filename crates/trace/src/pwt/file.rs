@@ -15,6 +15,7 @@ use super::block::{
 };
 use super::code::CodeInFile;
 use super::skips::SkipsInFile;
+use crate::x86::Recorded;
 
 /// An opened trace: its header, and the offsets of its blocks.
 pub(crate) struct PwtFile {
@@ -69,7 +70,10 @@ impl PwtFile {
         CodeInFile::new(
             Arc::new(self.path.clone()),
             parts.collect(),
-            self.header.prefetches,
+            Recorded {
+                prefetches: self.header.prefetches,
+                flushes: self.header.flushes,
+            },
         )
     }
 }

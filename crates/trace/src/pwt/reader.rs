@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use pagewalk_input::FileError;
 use pagewalk_stream::{
-    BATCH_OPS, Batch, End, Ended, Error, Event, Facts, FastForwardBudget, InstructionCounts, Op,
-    OpClass, PrefetchHint, Program, ThreadFastForward, ThreadId,
+    BATCH_OPS, Batch, End, Ended, Error, Event, Facts, FastForwardBudget, FlushKind,
+    InstructionCounts, Op, OpClass, PrefetchHint, Program, ThreadFastForward, ThreadId,
 };
 
 use super::block::{BlockHeader, Holds, load};
@@ -222,6 +222,7 @@ fn each_part(
             let sane = |o: &Op| match o.kind {
                 OpClass::Load | OpClass::Store => (1..=64).contains(&o.size),
                 OpClass::Prefetch => PrefetchHint::of(o.size).is_some(),
+                OpClass::Flush => FlushKind::of(o.size).is_some(),
                 OpClass::Branch | OpClass::Compute | OpClass::Query => true,
             };
             if !ops.iter().all(sane) {
@@ -533,6 +534,7 @@ impl PwtProgram {
                 live: file.header.live,
                 cpu: file.header.cpu.clone(),
                 prefetches: file.header.prefetches,
+                flushes: file.header.flushes,
                 parts: Vec::new(),
                 stopped: file.interrupted.then_some(total),
                 begins_anywhere,

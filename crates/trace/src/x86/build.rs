@@ -5,7 +5,7 @@ use iced_x86::{
     Decoder, DecoderOptions, EncodingKind, FlowControl, Instruction, InstructionInfo,
     InstructionInfoFactory, MemorySize, Mnemonic, OpKind, Register, UsedMemory,
 };
-use pagewalk_stream::{InstructionClass, Op, OpClass, PrefetchHint, flags};
+use pagewalk_stream::{FlushKind, InstructionClass, Op, OpClass, PrefetchHint, flags};
 
 use super::latency::latency;
 use super::operands::{Changed, clears, number, reads, writes};
@@ -13,7 +13,7 @@ use super::repeat::{Repeat, RepeatTime};
 use super::value::{Maker, Value};
 use super::{
     Block, Branch, FLAGS, FRAME_POINTER, LiveIn, Marker, Operand, REGISTERS, ROI_BEGIN, ROI_END,
-    STACK_POINTER,
+    Recorded, STACK_POINTER,
 };
 
 /// Longest path that is folded; beyond it, a `Compute` op starts a new one.
@@ -40,20 +40,18 @@ struct Builder {
     plain: u16,
     instruction: u16,
     pc: u64,
-    /// Software prefetches are ops, and a repeated string instruction is one instruction.
-    complete: bool,
+    recorded: Recorded,
 }
 
 impl Block {
     /// Decodes `code`, which starts at `address` and holds instructions of these `sizes`, as the emulator cut it. Bytes
     /// that do not decode count as simple instructions.
     pub fn decode(address: u64, sizes: &[u8], code: &[u8]) -> Block {
-        Block::decode_as(address, sizes, code, true)
+        Block::decode_as(address, sizes, code, Recorded::ALL)
     }
 
-    /// As [`Block::decode`]. Unless the records are `complete`, software prefetches are simple instructions, and each
-    /// iteration of a repeated string instruction is an instruction.
-    pub(super) fn decode_as(address: u64, sizes: &[u8], code: &[u8], complete: bool) -> Block {
+    /// As [`Block::decode`], for records of older recordings.
+    pub(super) fn decode_as(address: u64, sizes: &[u8], code: &[u8], recorded: Recorded) -> Block {
         let mut b = Builder {
             block: Draft::default(),
             values: std::array::from_fn(|r| Value::of(Maker::Register(r as u8))),
@@ -61,7 +59,7 @@ impl Block {
             plain: 0,
             instruction: 0,
             pc: address,
-            complete,
+            recorded,
         };
         let mut info = InstructionInfoFactory::new();
         let mut at = 0;
@@ -245,10 +243,23 @@ impl Builder {
             | Mnemonic::Serialize => return self.serialise(i, info),
             _ => {}
         }
-        if let Some(hint) = hint(i).filter(|_| self.complete) {
-            return self.prefetch(i, hint);
+        if let Some(hint) = hint(i).filter(|_| self.recorded.prefetches) {
+            return self.of_address(i, OpClass::Prefetch, hint as u8);
         }
-        if self.complete && is_repeated(i) {
+        if self.recorded.flushes {
+            if let Some(kind) = flush(i) {
+                return self.of_address(i, OpClass::Flush, kind as u8);
+            }
+            if i.mnemonic() == Mnemonic::Sfence {
+                self.emit(Op {
+                    latency: 1,
+                    flags: flags::STORE_FENCE,
+                    ..Op::default()
+                });
+                return;
+            }
+        }
+        if self.recorded.prefetches && is_repeated(i) {
             return self.repeat(i, info);
         }
         let memory = info.used_memory();
@@ -291,12 +302,12 @@ impl Builder {
         }
     }
 
-    /// Adds a software prefetch.
-    fn prefetch(&mut self, i: &Instruction, hint: PrefetchHint) {
+    /// Adds a software prefetch or a flush, which only has an address.
+    fn of_address(&mut self, i: &Instruction, kind: OpClass, size: u8) {
         let address = self.address((i.memory_base(), i.memory_index()), 2);
         let op = self.emit(Op {
-            kind: OpClass::Prefetch,
-            size: hint as u8,
+            kind,
+            size,
             ..Op::default()
         });
         for (which, &maker) in address.0.iter().enumerate() {
@@ -501,6 +512,9 @@ impl Builder {
                 if let Some(&maker) = stored.0.first() {
                     self.depend(op, 1, maker);
                 }
+                if self.recorded.flushes && is_non_temporal(i) {
+                    self.block.ops[usize::from(op)].flags |= flags::NON_TEMPORAL;
+                }
             }
         }
     }
@@ -628,23 +642,7 @@ fn is_repeated(i: &Instruction) -> bool {
 fn class(i: &Instruction) -> Option<InstructionClass> {
     use Mnemonic as M;
     Some(match i.mnemonic() {
-        M::Clflush | M::Clflushopt | M::Clwb => InstructionClass::Flush,
-        M::Movnti
-        | M::Movntdq
-        | M::Movntps
-        | M::Movntpd
-        | M::Movntq
-        | M::Movntss
-        | M::Movntsd
-        | M::Movntdqa
-        | M::Vmovntdq
-        | M::Vmovntps
-        | M::Vmovntpd
-        | M::Vmovntdqa
-        | M::Maskmovdqu
-        | M::Vmaskmovdqu
-        | M::Maskmovq => InstructionClass::NonTemporal,
-        M::Mfence | M::Lfence | M::Sfence | M::Serialize => InstructionClass::Fence,
+        M::Mfence | M::Lfence | M::Serialize => InstructionClass::Fence,
         M::Xsave
         | M::Xsave64
         | M::Xsavec
@@ -674,6 +672,38 @@ fn class(i: &Instruction) -> Option<InstructionClass> {
         _ if i.encoding() == EncodingKind::EVEX => InstructionClass::Evex,
         _ => return None,
     })
+}
+
+/// The kind of a flush.
+fn flush(i: &Instruction) -> Option<FlushKind> {
+    Some(match i.mnemonic() {
+        Mnemonic::Clflush => FlushKind::Ordered,
+        Mnemonic::Clflushopt => FlushKind::Unordered,
+        Mnemonic::Clwb => FlushKind::WriteBack,
+        _ => return None,
+    })
+}
+
+/// True for a store that goes through a write-combining buffer. `movntdqa` is a load: on write-back memory, which is all
+/// that programs have, its hint has no effect (Intel SDM volume 1, 12.10.3).
+fn is_non_temporal(i: &Instruction) -> bool {
+    use Mnemonic as M;
+    matches!(
+        i.mnemonic(),
+        M::Movnti
+            | M::Movntdq
+            | M::Movntps
+            | M::Movntpd
+            | M::Movntq
+            | M::Movntss
+            | M::Movntsd
+            | M::Vmovntdq
+            | M::Vmovntps
+            | M::Vmovntpd
+            | M::Maskmovdqu
+            | M::Vmaskmovdqu
+            | M::Maskmovq
+    )
 }
 
 /// The hint of a software prefetch.

@@ -30,6 +30,24 @@ pub(crate) const CALL_ADDRESS: u8 = 2;
 pub(crate) const FLAGS: u8 = 48;
 pub(crate) const X87: u8 = 49;
 const _: () = assert!(record::UNKNOWN_ADDRESS == pagewalk_stream::UNKNOWN_ADDRESS);
+/// Instructions whose addresses the records of a live program hold. Older recordings lack some.
+#[derive(Clone, Copy, Debug)]
+pub struct Recorded {
+    /// Software prefetches, from version 6 on. Without them, each iteration of a repeated string instruction is an
+    /// instruction.
+    pub prefetches: bool,
+    /// Flushes, from version 7 on. Without them, non-temporal stores are ordinary ones.
+    pub flushes: bool,
+}
+
+impl Recorded {
+    /// The records of this version.
+    pub const ALL: Recorded = Recorded {
+        prefetches: true,
+        flushes: true,
+    };
+}
+
 /// Most instructions of an emulator's block.
 const LONGEST_BLOCK: usize = 512;
 
@@ -156,9 +174,8 @@ impl Block {
         self.ops.iter().map(|o| u64::from(o.insns)).sum()
     }
     /// Decodes a block as the plugin sends it: address, number of instructions, their sizes, their bytes. `None` if it
-    /// is cut short. Recordings before version 6 are not `complete`: they lack the addresses of software prefetches, and
-    /// hold each iteration of a repeated string instruction.
-    pub fn parse(raw: &[u8], complete: bool) -> Option<Block> {
+    /// is cut short. `recorded`: instructions whose addresses the records hold.
+    pub fn parse(raw: &[u8], recorded: Recorded) -> Option<Block> {
         let (head, rest) = raw.split_at_checked(12)?;
         let address = u64::from_le_bytes(head[..8].try_into().ok()?);
         let count = u32::from_le_bytes(head[8..].try_into().ok()?) as usize;
@@ -166,7 +183,7 @@ impl Block {
             return None;
         }
         let (sizes, bytes) = rest.split_at_checked(count)?;
-        Some(Block::decode_as(address, sizes, bytes, complete))
+        Some(Block::decode_as(address, sizes, bytes, recorded))
     }
     /// The `ops` of an execution with the ends between them: its markers, and changes that were met before the access
     /// of an instruction.

@@ -38,7 +38,11 @@ impl Pages {
         let access = match op.kind {
             OpClass::Load => Access::Read,
             OpClass::Store => Access::Write,
-            OpClass::Compute | OpClass::Branch | OpClass::Query | OpClass::Prefetch => return,
+            OpClass::Compute
+            | OpClass::Branch
+            | OpClass::Query
+            | OpClass::Prefetch
+            | OpClass::Flush => return,
         };
         self.touch(op.va, access, new);
         let last = op.va.wrapping_add(u64::from(op.size.max(1)) - 1);

@@ -1,8 +1,8 @@
 //! Templates of hand-assembled sequences: ops, dependences, latencies, branches.
 
 use pagewalk_ring::record;
-use pagewalk_stream::{Op, OpClass, PrefetchHint, UNKNOWN_ADDRESS, flags};
-use pagewalk_trace::x86::{Block, Registers};
+use pagewalk_stream::{FlushKind, Op, OpClass, PrefetchHint, UNKNOWN_ADDRESS, flags};
+use pagewalk_trace::x86::{Block, Recorded, Registers};
 use proptest::prelude::*;
 
 const AT: u64 = 0x40_0000;
@@ -11,6 +11,15 @@ const AT: u64 = 0x40_0000;
 fn block(instructions: &[&[u8]]) -> Block {
     let sizes: Vec<u8> = instructions.iter().map(|i| i.len() as u8).collect();
     Block::decode(AT, &sizes, &instructions.concat())
+}
+
+/// A block as the plugin sends it.
+fn raw(instructions: &[&[u8]]) -> Vec<u8> {
+    let mut raw = AT.to_le_bytes().to_vec();
+    raw.extend((instructions.len() as u32).to_le_bytes());
+    raw.extend(instructions.iter().map(|i| i.len() as u8));
+    raw.extend(instructions.concat());
+    raw
 }
 
 fn load(index: usize, address: u64) -> u64 {
@@ -206,6 +215,67 @@ fn a_software_prefetch_is_an_op_with_its_hint_and_the_producers_of_its_address()
         (ops[0].kind, ops[0].va),
         (OpClass::Prefetch, UNKNOWN_ADDRESS)
     );
+}
+
+#[test]
+fn a_flush_is_an_op_with_its_kind_and_the_producers_of_its_address() {
+    for (code, kind) in [
+        (&[0x0f, 0xae, 0x38][..], FlushKind::Ordered),
+        (&[0x66, 0x0f, 0xae, 0x38], FlushKind::Unordered),
+        (&[0x66, 0x0f, 0xae, 0x30], FlushKind::WriteBack),
+    ] {
+        let b = block(&[MOV_RAX_FROM_RAX, code, MOV_RBX_FROM_RAX]);
+        let records = [load(0, 0x1000), load(1, 0x2040), load(2, 0x3000)];
+        let ops = expand(&b, &records, None, &mut Registers::default());
+        let middle = (ops[1].kind, ops[1].va, ops[1].size, ops[1].insns);
+        assert_eq!(middle, (OpClass::Flush, 0x2040, kind as u8, 1));
+        assert_eq!((ops.len(), ops[1].dep, ops[2].dep), (3, [1, 0], [2, 0]));
+        // Older recordings hold no addresses of flushes.
+        let raw = raw(&[MOV_RAX_FROM_RAX, code, MOV_RBX_FROM_RAX]);
+        let old = Recorded {
+            flushes: false,
+            ..Recorded::ALL
+        };
+        let b = Block::parse(&raw, old).unwrap();
+        let records = [load(0, 0x1000), load(2, 0x3000)];
+        let ops = expand(&b, &records, None, &mut Registers::default());
+        assert!(ops.iter().all(|op| op.kind != OpClass::Flush));
+        let loads = ops.iter().filter(|op| op.kind == OpClass::Load);
+        assert_eq!(loads.map(|op| op.va).collect::<Vec<_>>(), [0x1000, 0x3000]);
+    }
+}
+
+#[test]
+fn stores_past_the_caches_are_marked_and_loads_with_that_hint_are_not() {
+    let marked = |code: &[u8], records: &[u64]| {
+        let ops = expand(&block(&[code]), records, None, &mut Registers::default());
+        let op = ops.last().copied().unwrap();
+        (op.kind, op.size, op.flags & flags::NON_TEMPORAL != 0)
+    };
+    // movnti, movntdq, movntps, vmovntdq of 32 bytes
+    let nti = &[0x48, 0x0f, 0xc3, 0x18];
+    assert_eq!(marked(nti, &[store(0, 64)]), (OpClass::Store, 8, true));
+    let pair = [store(0, 64), store(0, 72)];
+    for code in [&[0x66, 0x0f, 0xe7, 0x00][..], &[0x0f, 0x2b, 0x00]] {
+        assert_eq!(marked(code, &pair), (OpClass::Store, 16, true));
+    }
+    let wide = [store(0, 64), store(0, 72), store(0, 80), store(0, 88)];
+    let code = &[0xc5, 0xfd, 0xe7, 0x00];
+    assert_eq!(marked(code, &wide), (OpClass::Store, 32, true));
+    // movdqa and movntdqa
+    let code = &[0x66, 0x0f, 0x7f, 0x00];
+    assert_eq!(marked(code, &pair), (OpClass::Store, 16, false));
+    let code = &[0x66, 0x0f, 0x38, 0x2a, 0x00];
+    let records = [load(0, 64), load(0, 72)];
+    assert_eq!(marked(code, &records), (OpClass::Load, 16, false));
+    // sfence
+    let ops = expand(
+        &block(&[&[0x0f, 0xae, 0xf8]]),
+        &[],
+        None,
+        &mut Registers::default(),
+    );
+    assert_eq!((ops[0].insns, ops[0].flags), (1, flags::STORE_FENCE));
 }
 
 #[test]

@@ -1,0 +1,134 @@
+//! Flushes of cache lines, non-temporal stores and store fences.
+
+use pagewalk_memory::{Below, Done, Level};
+use pagewalk_mmu::{Fault, Lookup, is_mapped};
+use pagewalk_stream::{FlushKind, Op, UNKNOWN_ADDRESS, flags};
+use pagewalk_units::{Access, Cycle, LINE_BYTES, PhysAddr, VirtAddr};
+
+use super::access::bytes;
+use super::{Core, CoreContext, TranslationWait, Waits};
+use crate::cycle_stack::Cause;
+
+impl Core {
+    /// Runs a flush: it translates its address as a load does, takes an entry of the store queue,
+    /// and leaves after all older stores. Younger stores wait for an ordered one. Returns the slot
+    /// in which its address is translated.
+    #[inline(never)]
+    pub(super) fn flush<B: Below>(&mut self, op: &Op, context: &mut CoreContext<'_, B>) -> u64 {
+        self.dispatch_preceding(op, context.below);
+        let room = self.stores.room();
+        if room > self.next {
+            self.stall(room, Cause::StoreQueue);
+        }
+        let at = self.dispatch(op.insns);
+        let start = at.max(self.input(op, 0)).max(self.input(op, 1));
+        self.flushes.instructions += 1;
+        let (Some(kind), false) = (FlushKind::of(op.size), op.va == UNKNOWN_ADDRESS) else {
+            self.flushes.dropped_unknown += 1;
+            return self.drop_flush(op, at, start);
+        };
+        let requested = self.cycle(start);
+        let lookup = Lookup {
+            asid: context.asid,
+            va: VirtAddr(op.va),
+            access: Access::Read,
+            pc: op.pc,
+            now: requested,
+        };
+        let walk_context = context.walk_context(&mut self.private);
+        let Ok(t) = self.mmu.translate(lookup, walk_context) else {
+            self.flushes.dropped_faults += 1;
+            return self.drop_flush(op, at, start);
+        };
+        let done = start.max(t.ready * self.width) + self.width;
+        let waits = Waits {
+            start,
+            translated: TranslationWait::of(&t),
+            data: Done::new(0, Level::L1),
+        };
+        let slot = self.retire(op.insns, at, done, waits);
+        let begin = self.cycle(slot).max(self.stores.last_commit + 1);
+        let flushed = self.private.flush(t.pa, kind, begin, context.below);
+        self.flushes.present += u64::from(flushed.present);
+        self.flushed = self.flushed.max(flushed.at);
+        let leaves = if kind == FlushKind::Ordered {
+            flushed.at
+        } else {
+            begin
+        };
+        self.stores.last_commit = leaves;
+        self.stores.enter(leaves * self.width);
+        done
+    }
+
+    /// Runs a flush that does nothing.
+    fn drop_flush(&mut self, op: &Op, at: u64, start: u64) -> u64 {
+        let done = start + self.width;
+        let slot = self.retire_executed(op.insns, at, done);
+        self.stores.enter(slot);
+        done
+    }
+
+    /// Functional warming by a flush.
+    #[inline(never)]
+    pub(super) fn warm_flush<B: Below>(&mut self, op: &Op, context: &mut CoreContext<'_, B>) {
+        let (va, kind) = (VirtAddr(op.va), FlushKind::of(op.size));
+        let Some(kind) = kind.filter(|_| is_mapped(context.view, va)) else {
+            return;
+        };
+        if let Ok(at) = self.warm_translation(op.va, Access::Read, op.pc, context) {
+            self.private.warm_flush(at, kind, context.below);
+        }
+    }
+
+    /// Writes a non-temporal store, which retired at `retired`, to a write-combining buffer. Returns
+    /// the cycle at which it has left the store queue.
+    #[inline(never)]
+    pub(super) fn store_past_caches<B: Below>(
+        &mut self,
+        at: PhysAddr,
+        within: (u8, u8),
+        retired: Cycle,
+        below: &mut B,
+    ) -> Cycle {
+        let begin = retired.max(self.stores.last_commit + 1);
+        self.private.store_past_caches(at, within, begin, below)
+    }
+
+    /// Functional warming by a non-temporal store.
+    #[inline(never)]
+    pub(super) fn warm_past_caches<B: Below>(
+        &mut self,
+        op: &Op,
+        context: &mut CoreContext<'_, B>,
+    ) -> Result<(), Fault> {
+        let at = self.warm_translation(op.va, Access::Write, op.pc, context)?;
+        self.private.warm_store_past_caches(at, context.below);
+        if bytes(op).1 >= LINE_BYTES {
+            let va = (op.va | (LINE_BYTES - 1)) + 1;
+            let at = self.warm_translation(va, Access::Write, op.pc, context)?;
+            self.private.warm_store_past_caches(at, context.below);
+        }
+        Ok(())
+    }
+
+    /// Cycle at which all older stores are written, and all flushes and write-combining buffers are
+    /// done. A fence at `now` writes the buffers.
+    pub(super) fn all_written<B: Below>(&mut self, now: Cycle, below: &mut B) -> Cycle {
+        let stored = self.stores.last_commit;
+        let drained = self.private.drain_write_combining(now.max(stored), below);
+        stored.max(self.flushed).max(drained)
+    }
+
+    /// Executes a fence before its op is dispatched: one that serialises drains the window, another
+    /// only holds back younger stores.
+    #[cold]
+    pub(super) fn fence<B: Below>(&mut self, op: &Op, below: &mut B) {
+        if op.flags & flags::SERIALISING != 0 {
+            self.drain(below);
+        } else {
+            let now = self.cycle(self.rob.next);
+            self.stores.last_commit = self.all_written(now, below);
+        }
+    }
+}

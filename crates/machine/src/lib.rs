@@ -39,7 +39,7 @@ mod work;
 ///
 /// Messages, speed and new options do not change it. `tests/model.json` has results of this version, and
 /// a test compares them.
-pub const MODEL_VERSION: u32 = 7;
+pub const MODEL_VERSION: u32 = 8;
 
 pub use energy::{
     ArrayEnergy, CacheEnergy, CoreEnergy, DramEnergy, EnergyResult, EnergySpec, EventEnergy, Group,

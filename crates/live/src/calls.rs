@@ -5,7 +5,7 @@ use std::fmt;
 
 use pagewalk_ring::record::call_arguments;
 use pagewalk_stream::{Advice, Event, MappingSource, MemoryObject};
-use pagewalk_units::VirtAddr;
+use pagewalk_units::{PageSize, VirtAddr};
 
 /// State of an address space that its system calls depend on.
 #[derive(Clone, Debug, Default)]
@@ -30,7 +30,17 @@ impl Space {
         match number {
             libc::SYS_mmap => {
                 let writable = a[2] & libc::PROT_WRITE as u64 != 0;
-                mapped(made.0, pages(a[1]), writable, source(a))
+                let size = match a[3] & libc::MAP_HUGETLB as u64 {
+                    0 => None,
+                    _ => pool_size(a[3] >> libc::MAP_HUGE_SHIFT & 0x3f),
+                };
+                let reserves = a[3] & libc::MAP_NORESERVE as u64 == 0;
+                mapped(
+                    made.0,
+                    pages(a[1]),
+                    writable,
+                    pool(size, reserves, source(a)),
+                )
             }
             libc::SYS_munmap => Event::Unmap {
                 at,
@@ -56,6 +66,7 @@ impl Space {
                     libc::MADV_FREE => Advice::Free,
                     libc::MADV_COLLAPSE => Advice::Collapse,
                     libc::MADV_REMOVE => Advice::Remove,
+                    libc::MADV_PAGEOUT => Advice::PageOut,
                     libc::MADV_DONTFORK => Advice::DontFork,
                     libc::MADV_WIPEONFORK => Advice::WipeOnFork,
                     libc::MADV_DOFORK | libc::MADV_KEEPONFORK => Advice::KeepOnFork,
@@ -92,7 +103,8 @@ impl Space {
                 self.attached.insert(made.0, bytes);
                 let writable = a[2] & libc::SHM_RDONLY as u64 == 0;
                 let key = 1 << 63 | a[0] & 0xffff_ffff;
-                mapped(made.0, bytes, writable, shared(Some(key)))
+                let size = pool_size(a[call_arguments::HUGE]);
+                mapped(made.0, bytes, writable, pool(size, true, shared(Some(key))))
             }
             libc::SYS_shmdt => match self.attached.remove(&at.0) {
                 Some(bytes) => Event::Unmap { at, bytes },
@@ -116,17 +128,12 @@ impl NotModelled {
         let a = &self.arguments;
         match self.number {
             libc::SYS_madvise => ("madvise", 3, Some(a[2])),
-            libc::SYS_mmap => ("mmap with MAP_HUGETLB", 6, None),
-            libc::SYS_shmget => ("shmget with SHM_HUGETLB", 3, None),
-            libc::SYS_memfd_create => ("memfd_create with MFD_HUGETLB", 2, None),
             libc::SYS_prctl => ("prctl", 5, Some(a[0])),
             libc::SYS_fallocate => ("fallocate", 4, Some(a[1])),
             libc::SYS_remap_file_pages => ("remap_file_pages", 5, None),
             libc::SYS_pkey_mprotect => ("pkey_mprotect", 4, None),
             libc::SYS_userfaultfd => ("userfaultfd", 1, None),
             libc::SYS_process_madvise => ("process_madvise", 5, Some(a[3])),
-            libc::SYS_mbind => ("mbind", 6, None),
-            libc::SYS_set_mempolicy => ("set_mempolicy", 3, None),
             libc::SYS_migrate_pages => ("migrate_pages", 4, None),
             libc::SYS_move_pages => ("move_pages", 6, None),
             _ => ("a memory call", 6, None),
@@ -193,6 +200,30 @@ pub(crate) fn mapped(at: u64, bytes: u64, writable: bool, source: MappingSource)
     }
 }
 
+/// Size of a pool's pages with this binary logarithm.
+fn pool_size(shift: u64) -> Option<PageSize> {
+    [PageSize::M2, PageSize::G1]
+        .into_iter()
+        .find(|size| u64::from(size.shift()) == shift)
+}
+
+/// The same memory, of pages of a pool if a size is given.
+fn pool(size: Option<PageSize>, reserves: bool, source: MappingSource) -> MappingSource {
+    let Some(size) = size else {
+        return source;
+    };
+    let (object, private) = match source {
+        MappingSource::Object { object, private } => (Some(object), private),
+        _ => (None, true),
+    };
+    MappingSource::Pool {
+        size,
+        reserves,
+        object,
+        private,
+    }
+}
+
 /// Shared memory from its first page on.
 fn shared(key: Option<u64>) -> MappingSource {
     MappingSource::Object {
@@ -233,7 +264,7 @@ fn source(a: &[u64; 6]) -> MappingSource {
 #[cfg(test)]
 mod tests {
     use pagewalk_stream::{Advice, Event, MappingSource, MemoryObject};
-    use pagewalk_units::VirtAddr;
+    use pagewalk_units::{PageSize, VirtAddr};
 
     use super::{NotModelled, Space, left_behind, mapped};
 
@@ -275,11 +306,52 @@ mod tests {
     }
 
     #[test]
+    fn mappings_of_pools_name_size_object_and_reservation() {
+        let huge = (libc::MAP_HUGETLB | libc::MAP_HUGE_1GB) as u64;
+        let made = |key, flags| {
+            let flags = flags as u64 | huge;
+            event(libc::SYS_mmap, 1 << 30, [key, 4096, 3, flags, 0, 0])
+        };
+        let of = |size, reserves, object, private| {
+            let source = MappingSource::Pool {
+                size,
+                reserves,
+                object,
+                private,
+            };
+            mapped(1 << 30, 4096, true, source)
+        };
+        let anonymous = libc::MAP_ANONYMOUS | libc::MAP_PRIVATE;
+        let giant = PageSize::G1;
+        assert_eq!(made(0, anonymous), of(giant, true, None, true));
+        let unreserved = anonymous | libc::MAP_NORESERVE;
+        assert_eq!(made(0, unreserved), of(giant, false, None, true));
+        let object = |key, pages| {
+            Some(MemoryObject {
+                key: Some(key),
+                file: false,
+                page: 0,
+                pages,
+            })
+        };
+        let file = made(77, libc::MAP_SHARED);
+        assert_eq!(file, of(giant, true, object(77, 0), false));
+        // The plugin has put the size and the bytes of a segment in place of two arguments.
+        let segment = event(libc::SYS_shmat, 1 << 30, [5, 0, 0, 21, 0, 4096]);
+        let key = 1 << 63 | 5;
+        assert_eq!(
+            segment,
+            of(PageSize::M2, true, object(key, u64::MAX), false)
+        );
+    }
+
+    #[test]
     fn calls_that_take_pages_away_become_events() {
         let advice = |number| event(libc::SYS_madvise, 0, [4096, 100, number, 0, 0, 0]);
         for (number, advice_of) in [
             (8, Advice::Free),
             (9, Advice::Remove),
+            (21, Advice::PageOut),
             (10, Advice::DontFork),
             (11, Advice::KeepOnFork),
             (18, Advice::WipeOnFork),
@@ -318,7 +390,7 @@ mod tests {
         };
         let text = "madvise (system call 28) with 0x1000, 0x2000, 0xc";
         assert_eq!(call(libc::SYS_madvise, 0).to_string(), text);
-        let text = call(libc::SYS_set_mempolicy, -38).to_string();
-        assert!(text.contains("(system call 238) with 0x1000, 0x2000, 0xc, which QEMU fails"));
+        let text = call(libc::SYS_migrate_pages, -38).to_string();
+        assert!(text.contains("(system call 256) with 0x1000, 0x2000, 0xc, 0x1, which QEMU fails"));
     }
 }

@@ -366,6 +366,7 @@ impl Host {
             changed: Condvar::new(),
         });
         shared.control().engine.store(std::process::id(), Relaxed);
+        shared.control().set_huge_pages(options.huge_pages);
         let mut host = Host {
             shared: shared.clone(),
             hellos: BTreeMap::new(),

@@ -17,6 +17,8 @@ pub struct LiveOptions {
     pub qemu: Option<PathBuf>,
     /// CPU model that the emulator gives the program; else that of [`Emulator::cpu`](crate::Emulator::cpu).
     pub cpu: Option<String>,
+    /// Pages of 2 MB and of 1 GB in the pools of huge pages.
+    pub huge_pages: [u64; 2],
     /// Bytes of the ring of each thread, rounded up to a power of two; 0: 1 MB.
     pub ring_bytes: usize,
     /// The program's standard input, output and error; `None`: ours.

@@ -216,7 +216,7 @@ impl Installation {
                 Ok(pagewalk_trace::open_trace(path, &OpenOptions::default())?)
             }
             SourceSpec::Program { argv, cpu } => {
-                pagewalk_live::launch(self.live_options(argv, cpu.as_deref()))
+                pagewalk_live::launch(self.live_options(argv, cpu.as_deref(), [0; 2]))
             }
             SourceSpec::Mix { programs } => {
                 if programs.len() < 2 {
@@ -244,8 +244,31 @@ impl Installation {
         Ok(Box::new(move || installation.open(&source, seed)))
     }
 
-    fn live_options(&self, argv: &[OsText], cpu: Option<&str>) -> LiveOptions {
+    /// As [`Installation::open`]. A live program sees the pools of huge pages of `design`.
+    fn open_for(
+        &self,
+        design: &Design,
+        source: &SourceSpec,
+        seed: u64,
+    ) -> Result<Box<dyn Program>, Error> {
+        match source {
+            SourceSpec::Program { argv, cpu } => {
+                let pools = design.config.os.hugetlb;
+                let pages = [pools.pages_2mb, pools.pages_1gb];
+                pagewalk_live::launch(self.live_options(argv, cpu.as_deref(), pages))
+            }
+            _ => self.open(source, seed),
+        }
+    }
+
+    fn live_options(
+        &self,
+        argv: &[OsText],
+        cpu: Option<&str>,
+        huge_pages: [u64; 2],
+    ) -> LiveOptions {
         LiveOptions {
+            huge_pages,
             argv: argv.iter().map(|text| text.0.clone()).collect(),
             plugin: self.plugin.clone(),
             cpu: cpu.map(str::to_owned),
@@ -279,7 +302,7 @@ impl Installation {
         let mut unseen = Vec::new();
         if let SourceSpec::Program { argv, cpu } = &spec.source {
             // Without the operations that only a simulation needs.
-            let options = self.live_options(argv, cpu.as_deref());
+            let options = self.live_options(argv, cpu.as_deref(), [0; 2]);
             let mut recording = LiveRecording::launch(options, create)?;
             recording
                 .run(spec.instructions, &mut go_on)
@@ -485,14 +508,17 @@ impl Installation {
         // Mistakes in a configuration are reported before those in a program.
         let designs = self.with_reference(self.resolve(spec)?, spec)?;
         let mut streams = Vec::new();
-        let all = &designs;
-        for designs in shares(all) {
-            let asks = designs.iter().any(|&d| all[d].has_shortcut());
+        for share in shares(&designs) {
+            let first = &designs[share[0]];
+            let asks = share.iter().any(|&d| designs[d].has_shortcut());
             let querying = asks.then(|| with_queries(source)).flatten();
             let source = querying.as_ref().unwrap_or(source);
-            let program = self.open(source, spec.options.seed)?;
+            let program = self.open_for(first, source, spec.options.seed)?;
             says_requests(&program.facts(), spec)?;
-            streams.push(Stream { program, designs });
+            streams.push(Stream {
+                program,
+                designs: share,
+            });
         }
         let options = spec.options();
         let shared_out = match (source, &streams[..]) {

@@ -39,6 +39,11 @@ pub(crate) fn warnings(facts: &Facts, limits: &Limits, designs: &[DesignResult])
         }
     }
     for d in designs {
+        let refused = |s: &&Stat| s.path == "os.hugetlb" && s.name == "refused";
+        let n = d.stats.iter().find(refused).map_or(0, |s| s.value);
+        said.of(d, (n > 0).then(|| format!("{n} mappings of huge pages got ordinary pages, because the design's pool is smaller than the one that the program saw; expected os.hugetlb of the first design")));
+    }
+    for d in designs {
         said.of(d, unknown_prefetches(d));
     }
     for d in designs {

@@ -3,8 +3,9 @@
 use std::ops::Range;
 
 use pagewalk_tables::{Flags, Refusal};
-use pagewalk_units::{Advice, Backing, MappingSource, Page, PageSize, VirtAddr};
+use pagewalk_units::{Advice, Backing, MappingSource, MemoryObject, Page, PageSize, VirtAddr};
 
+use crate::hugetlb::PoolArea;
 use crate::kernel::Kernel;
 use crate::memory::order;
 use crate::region::RegionKind;
@@ -47,10 +48,22 @@ impl Os {
         fx: &mut Effects,
     ) -> Result<(), OsError> {
         let (from, to) = self.range(at, bytes)?;
+        let to = match source {
+            MappingSource::Pool { size, .. } => self.pool_end(size, from, to)?,
+            _ => to,
+        };
         self.vacate(pid, from, to, fx)?;
         let (backing, object) = match source {
             MappingSource::Zeros { stack: false } => (Backing::Anonymous, None),
             MappingSource::Zeros { stack: true } => (Backing::Stack, None),
+            MappingSource::Pool {
+                size,
+                reserves,
+                object,
+                private,
+            } => {
+                return self.mmap_pool(pid, from, to, writable, (size, reserves), object, private);
+            }
             MappingSource::Object { object, private } => {
                 let backing = if private {
                     Backing::File
@@ -68,6 +81,38 @@ impl Os {
         Ok(())
     }
 
+    /// Maps pages of a pool in `from..to`, where nothing is mapped. If the pool has too few pages, ordinary ones.
+    #[allow(clippy::too_many_arguments, reason = "the fields of a source")]
+    fn mmap_pool(
+        &mut self,
+        pid: Pid,
+        from: u64,
+        to: u64,
+        writable: bool,
+        (size, reserves): (PageSize, bool),
+        object: Option<MemoryObject>,
+        private: bool,
+    ) -> Result<(), OsError> {
+        let object = object.map(|object| self.objects.open(&object));
+        let backing = match object {
+            Some(_) if private => Backing::File,
+            Some(_) => Backing::Shared,
+            None => Backing::Anonymous,
+        };
+        let mut area = Vma {
+            object,
+            faults: Faults::Linux { copies: false },
+            pool: Some(PoolArea { size, owner: true }),
+            ..Vma::new(from, to, writable, backing)
+        };
+        self.objects.pool_pages(&area.object, size);
+        if reserves && !self.reserve_pool(pid, &area, size)? {
+            area.pool = None;
+        }
+        self.space_mut(pid)?.vmas.insert(area);
+        Ok(())
+    }
+
     /// munmap: removes mappings and frees their frames. Large pages are split
     /// at the borders. If memory for that is missing, nothing changes.
     pub fn unmap(
@@ -82,10 +127,21 @@ impl Os {
     }
 
     fn vacate(&mut self, pid: Pid, from: u64, to: u64, fx: &mut Effects) -> Result<(), OsError> {
+        self.keeps_pool_pages_whole(pid, from, to, "munmap or mmap")?;
         fx.cycles += self.kernel.prices.syscall;
         self.zap(pid, from, to, fx)?;
-        self.space_mut(pid)?.vmas.carve(from, to);
+        self.clear_range(pid, from, to)?;
         self.objects.sweep(&mut self.kernel);
+        Ok(())
+    }
+
+    /// Removes the areas of a range, and the reservations of pages in pools. Its pages are unmapped already.
+    fn clear_range(&mut self, pid: Pid, from: u64, to: u64) -> Result<(), OsError> {
+        self.alive(pid)?;
+        if let Some(space) = &mut self.spaces[pid as usize] {
+            space.vmas.carve(from, to);
+            space.unreserve(&mut self.kernel, from, to);
+        }
         Ok(())
     }
 
@@ -117,6 +173,16 @@ impl Os {
             )));
         }
         let (old, new) = (source_end - source, target_end - target);
+        self.keeps_pool_pages_whole(pid, source, source_end, "mremap")?;
+        self.keeps_pool_pages_whole(pid, target, target_end, "mremap")?;
+        let pool = self.space(pid)?.vmas.find(source).and_then(|v| v.pool);
+        if let Some(pool) = pool
+            && (new > old || target & (pool.size.bytes() - 1) != 0)
+        {
+            return Err(OsError::Bad(format!(
+                "mremap from {from} ({old} bytes) to {to} ({new} bytes): huge pages of a pool only shrink, or move by whole pages"
+            )));
+        }
         if self.space(pid)?.vmas.find(source).is_none() {
             return Err(OsError::Bad(format!(
                 "mremap from {from}: nothing is mapped there"
@@ -137,9 +203,16 @@ impl Os {
         } else if new > old {
             self.zap(pid, source_end, target_end, fx)?;
         }
+        if source != target {
+            self.clear_range(pid, target, target_end)?;
+        }
         let space = self.space_mut(pid)?;
         if source != target {
-            space.vmas.carve(target, target_end);
+            let reserved = &mut space.pool_reserved;
+            let moved: Vec<_> = (reserved.extract_if(source..source + kept, |_, _| true))
+                .map(|(at, size)| (at - source + target, size))
+                .collect();
+            reserved.extend(moved);
             for v in space.vmas.carve(source, source + kept) {
                 space.vmas.insert(v.moved(v.start - source + target));
             }
@@ -183,6 +256,7 @@ impl Os {
         let Some((from, to)) = self.called_on(at, bytes, fx)? else {
             return Ok(());
         };
+        self.keeps_pool_pages_whole(pid, from, to, "mprotect")?;
         self.with_reclaim(pid, fx, |os, fx| match &mut os.spaces[pid as usize] {
             Some(space) => {
                 space.split_at(&mut os.kernel, from, fx)?;
@@ -193,6 +267,10 @@ impl Os {
         let Some(space) = &mut self.spaces[pid as usize] else {
             return Ok(());
         };
+        // Their pages may become write-protected without being clean.
+        space
+            .lazily_free
+            .retain(|&(start, end)| end <= from || to <= start);
         space.vmas.update(from, to, |v| v.writable = writable);
         let k = &mut self.kernel;
         let mut changed = false;
@@ -239,11 +317,16 @@ impl Os {
         let Some((from, to)) = self.called_on(at, bytes, fx)? else {
             return Ok(());
         };
+        let to = self.whole_for_advice(pid, from, to, advice)?;
+        if from == to {
+            return Ok(());
+        }
         let change: &dyn Fn(&mut Vma) = match advice {
             Advice::DontNeed => return self.zap(pid, from, to, fx),
             Advice::Free => return self.lazily_free(pid, from, to, fx),
             Advice::Collapse => return self.collapse_range(pid, from, to, fx),
             Advice::Remove => return self.remove_behind(pid, from, to, fx),
+            Advice::PageOut => return self.page_out(pid, from, to, fx),
             Advice::HugePage => &|v| v.huge = Some(true),
             Advice::NoHugePage => &|v| v.huge = Some(false),
             Advice::DontFork => &|v| v.on_fork = OnFork::Drop,
@@ -265,44 +348,6 @@ impl Os {
         fx.cycles += self.kernel.prices.syscall;
         self.space_mut(pid)?.no_huge = disabled;
         Ok(())
-    }
-
-    /// MADV_FREE: notes the pages of the range, which are freed when memory is short. Huge pages that the range covers
-    /// in part are split, as Linux does (`madvise_free_huge_pmd`).
-    fn lazily_free(
-        &mut self,
-        pid: Pid,
-        from: u64,
-        to: u64,
-        fx: &mut Effects,
-    ) -> Result<(), OsError> {
-        self.with_reclaim(pid, fx, |os, fx| match &mut os.spaces[pid as usize] {
-            Some(space) => {
-                space.split_at(&mut os.kernel, from, fx)?;
-                space.split_at(&mut os.kernel, to, fx)
-            }
-            None => Ok(()),
-        })?;
-        let noted = &mut self.space_mut(pid)?.lazily_free;
-        if noted.last() != Some(&(from, to)) {
-            noted.push((from, to));
-        }
-        Ok(())
-    }
-
-    /// Frees the pages of all ranges of MADV_FREE. Returns true if there were any.
-    pub(crate) fn free_lazily(&mut self, fx: &mut Effects) -> bool {
-        let free = self.kernel.memory().free_frames();
-        for space in self.spaces.iter_mut().flatten() {
-            for (from, to) in std::mem::take(&mut space.lazily_free) {
-                let private = |at| space.vmas.find(at).is_some_and(|v| v.object.is_none());
-                if private(from) && private(to - 1) {
-                    // A huge page that straddles a border, and cannot be split now, stays.
-                    let _ = space.zap(&mut self.kernel, from, to, fx);
-                }
-            }
-        }
-        self.kernel.memory().free_frames() > free
     }
 
     /// MADV_REMOVE: frees the pages of the objects behind the range, for all processes.
@@ -373,8 +418,13 @@ impl Os {
                 let length = (area.end - area.start) >> 12;
                 let at =
                     |page: u64| area.start + (page.saturating_sub(first.index).min(length) << 12);
-                let (from, to) = (at(pages.start), at(pages.end));
-                if from == to {
+                // Only whole pages of a pool are removed.
+                let whole = area.pool.map_or(4096, |pool| pool.size.bytes());
+                let (from, to) = (
+                    at(pages.start).next_multiple_of(whole),
+                    at(pages.end) & !(whole - 1),
+                );
+                if from >= to {
                     continue;
                 }
                 if copies || area.faults != (Faults::Linux { copies: true }) {

@@ -25,7 +25,7 @@ impl Os {
         access: Access,
         fx: &mut Effects,
     ) -> Result<(), OsError> {
-        if self.map_before(pid, at, access, fx)? {
+        if self.map_before(pid, at, access, fx)? || self.makes_dirty(pid, at, access, fx)? {
             return Ok(());
         }
         self.serve(pid, at, access, self.kernel.prices.trap, fx)
@@ -132,6 +132,9 @@ impl Os {
         fx: &mut Effects,
     ) -> Result<(), OsError> {
         let vma = self.area(pid, at, access)?;
+        if let Some(pool) = vma.pool {
+            return self.pool_fault(pid, at, access, &vma, pool, fx);
+        }
         self.with_reclaim(pid, fx, |os, fx| {
             let Some(space) = os.spaces[pid as usize].as_mut() else {
                 return Ok(());

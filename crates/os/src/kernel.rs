@@ -7,6 +7,7 @@ use pagewalk_units::{Addr, Cycle, Frame, VirtAddr};
 
 use crate::Effects;
 use crate::choice::FrameChoice;
+use crate::hugetlb::Pools;
 use crate::memory::{HUGE_ORDER, Memory, PutToUse};
 use crate::price::Prices;
 use crate::stats::OsStats;
@@ -56,6 +57,8 @@ pub struct Kernel {
     pub denied: bool,
     /// First frames of the shared zero page and of the huge one, once they are in use.
     zeros: [Option<u64>; 2],
+    /// Pools of huge pages.
+    pub pools: Pools,
 }
 
 impl Kernel {
@@ -72,6 +75,7 @@ impl Kernel {
             refused: VirtAddr(0),
             denied: false,
             zeros: [None; 2],
+            pools: Pools::default(),
         }
     }
 
@@ -124,7 +128,9 @@ impl Kernel {
     /// become free.
     #[inline]
     pub fn put(&mut self, frame: u64, order: u8) {
-        self.memory.put(frame, order);
+        if order < HUGE_ORDER || !self.pools.put(frame) {
+            self.memory.put(frame, order);
+        }
     }
     /// Frees the frames `from..to`, which have a single owner.
     pub fn put_range(&mut self, from: u64, to: u64) {
@@ -132,11 +138,16 @@ impl Kernel {
     }
     /// Adds an owner to the block of `order` at `frame`.
     pub fn share(&mut self, frame: u64, order: u8) {
-        self.memory.share(frame, order);
+        if order < HUGE_ORDER || !self.pools.share(frame) {
+            self.memory.share(frame, order);
+        }
     }
     /// True if any frame of the block has several owners.
     pub fn is_shared(&self, frame: u64, order: u8) -> bool {
-        self.memory.is_shared(frame, order)
+        match self.pools.owners(frame) {
+            Some(owners) if order >= HUGE_ORDER => owners > 1,
+            _ => self.memory.is_shared(frame, order),
+        }
     }
     /// Records that frames came into use, so that a host backs them.
     #[inline]

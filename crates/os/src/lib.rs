@@ -10,12 +10,15 @@ mod choice;
 mod drawn;
 mod fault;
 mod host;
+mod hugetlb;
 mod kernel;
 mod khugepaged;
+mod lazy;
 mod linux;
 mod memory;
 mod mover;
 mod object;
+mod pageout;
 mod placement;
 mod populate;
 mod price;
@@ -47,6 +50,7 @@ use serde::Serialize;
 
 pub use crate::buddy::Buddy;
 pub use crate::choice::FrameChoice;
+pub use crate::hugetlb::{HugetlbSpec, HugetlbStats};
 pub use crate::khugepaged::{KhugepagedCore, KhugepagedSpec, KhugepagedStats};
 pub use crate::memory::Memory;
 pub use crate::mover::{MigrationSpec, MigrationStats, PageMover, SwapSpec, SwapStats};
@@ -138,6 +142,18 @@ pub enum OsError {
         bits: u32,
         /// The setting that widens the table.
         advice: String,
+    },
+    /// A page fault on a mapping of huge pages, and none is free that is not reserved. Linux sends SIGBUS.
+    #[error(
+        "bus error (SIGBUS): the pool of {} pages is empty, and the page at {at} is not reserved; raise os.hugetlb.pages_{}",
+        memory::size(size.bytes()),
+        if *size == PageSize::G1 { "1gb" } else { "2mb" }
+    )]
+    PoolEmpty {
+        /// First address of the page.
+        at: VirtAddr,
+        /// Size of the page.
+        size: PageSize,
     },
     /// The host of a virtual machine could not back the guest's memory.
     #[error("the host: {0}")]
@@ -252,7 +268,7 @@ impl Os {
             memory: &memory,
             seed,
         });
-        Ok(Os {
+        let mut os = Os {
             gone,
             kernel: Kernel::new(memory, choice, Prices::new(&spec.prices, frequency_ghz)),
             spaces: Vec::new(),
@@ -274,7 +290,11 @@ impl Os {
             stlt: None,
             free_asids: BTreeSet::new(),
             next_asid: 0,
-        })
+        };
+        if role != Role::Host {
+            os.fill_pools(&spec.hugetlb)?;
+        }
+        Ok(os)
     }
 
     /// The address-space identifier of a process; 0 after its exit.
@@ -502,6 +522,7 @@ impl Os {
         if let Some(stats) = swap {
             tree.add(&format!("{path}.swap"), &stats);
         }
+        self.report_pools(path, tree);
         self.kernel.report_choice(path, tree);
         tree.add_values(path, &FAULT_COST, self.kernel.fault_cost.distribution());
         let mut tables = self.gone.clone();

@@ -332,6 +332,11 @@ impl Memory {
         self.shares.add(frame, order);
     }
 
+    /// Number of owners of a frame that is in use.
+    pub(crate) fn owners(&self, frame: u64) -> u32 {
+        self.shares.owners(frame)
+    }
+
     /// True if any frame of the block has several owners.
     pub(crate) fn is_shared(&self, frame: u64, order: u8) -> bool {
         self.shares.any(frame, order)

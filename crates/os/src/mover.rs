@@ -37,7 +37,7 @@ pagewalk_stats::counters! {
     /// Counters of swapping. taken = swapped_out + skipped.
     pub struct SwapStats {
         passes: "passes", "Times that swapping took pages";
-        taken: "pages", "4 KB pages taken at random from the mapped pages";
+        taken: "pages", "4 KB pages taken at random from the mapped pages, or by MADV_PAGEOUT";
         swapped_out: "pages", "Taken pages that were swapped out, which freed their frame";
         skipped: "pages", "Taken pages that stayed: of files or of shared memory, shared with another process, or in a reserved block";
         swapped_in: "pages", "Pages swapped in by a fault, each with the device's latency";
@@ -166,6 +166,22 @@ impl Movers {
         paces.map(|p| p.next.saturating_sub(p.now)).min()
     }
 
+    /// True if pages can be swapped out.
+    pub fn swaps(&self) -> bool {
+        self.swap.is_some()
+    }
+
+    /// Counts a page that was to be swapped out.
+    pub fn count_swapped(&mut self, fate: &Fate) {
+        if let Some(swap) = &mut self.swap {
+            swap.stats.taken += 1;
+            match fate {
+                Fate::Done => swap.stats.swapped_out += 1,
+                Fate::Left | Fate::NoMemory => swap.stats.skipped += 1,
+            }
+        }
+    }
+
     /// Reads `pages` pages from the device on a fault. Returns the latency.
     pub fn swap_in(&mut self, pages: u64) -> Cycle {
         let Some(swap) = &mut self.swap else { return 0 };
@@ -207,7 +223,7 @@ fn is_free_to_go(space: &Space, k: &Kernel, page: Page<VirtAddr>, frame: u64) ->
 }
 
 /// Outcome for a selected page.
-enum Fate {
+pub(crate) enum Fate {
     Done,
     Left,
     NoMemory,
@@ -249,7 +265,12 @@ fn migrate(
 }
 
 /// Swaps a page out.
-fn swap_out(space: &mut Space, k: &mut Kernel, page: Page<VirtAddr>, fx: &mut Effects) -> Fate {
+pub(crate) fn swap_out(
+    space: &mut Space,
+    k: &mut Kernel,
+    page: Page<VirtAddr>,
+    fx: &mut Effects,
+) -> Fate {
     let anonymous = |b| matches!(b, Backing::Anonymous | Backing::Stack);
     let area = space.vmas.find(page.base.0);
     let mapped = space.table.translate(page.base);
@@ -375,13 +396,7 @@ impl Os {
             }
             PageMover::Swap => {
                 let fate = swap_out(space, k, page, fx);
-                if let Some(s) = &mut movers.swap {
-                    s.stats.taken += 1;
-                    match fate {
-                        Fate::Done => s.stats.swapped_out += 1,
-                        Fate::Left | Fate::NoMemory => s.stats.skipped += 1,
-                    }
-                }
+                movers.count_swapped(&fate);
             }
         }
         Ok(())

@@ -1,6 +1,6 @@
 //! Memory that processes share: the frames of shared mappings, and of files in the page cache.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -9,6 +9,7 @@ use pagewalk_units::{MemoryObject, PageSize, VirtAddr};
 
 use crate::Effects;
 use crate::kernel::Kernel;
+use crate::memory::order;
 use crate::space::Space;
 use crate::touch::Touch;
 use crate::vma::{Object, ObjectPage};
@@ -27,6 +28,29 @@ struct Pages {
     count: u64,
     /// Frame numbers, in chunks of 512 pages.
     chunks: BTreeMap<u64, Box<[u32; CHUNK as usize]>>,
+    /// Present if its pages are those of a pool.
+    pool: Option<PoolPages>,
+}
+
+/// Pages of an object that come from a pool.
+#[derive(Debug)]
+pub struct PoolPages {
+    size: PageSize,
+    /// Numbers of the pages that are reserved and not touched yet.
+    reserved: BTreeSet<u64>,
+    /// Frames by number of the page.
+    frames: BTreeMap<u64, u64>,
+}
+
+impl PoolPages {
+    /// Gives pages and reservations of a range back.
+    fn free(&mut self, range: Range<u64>, k: &mut Kernel) {
+        let reserved = self.reserved.extract_if(range.clone(), |_| true).count();
+        k.pools.unreserve(self.size, reserved as u64);
+        for (_, frame) in self.frames.extract_if(range, |_, _| true) {
+            k.put(frame, order(self.size));
+        }
+    }
 }
 
 impl Pages {
@@ -46,7 +70,10 @@ impl Pages {
     }
 
     /// Drops the object's ownership of its frames.
-    fn release(&self, k: &mut Kernel) {
+    fn release(&mut self, k: &mut Kernel) {
+        if let Some(pool) = &mut self.pool {
+            pool.free(0..u64::MAX, k);
+        }
         for frame in self.chunks.values().flat_map(|c| c.iter()) {
             if *frame != NONE {
                 k.put(u64::from(*frame), 0);
@@ -79,6 +106,7 @@ impl Objects {
             file,
             count,
             chunks: BTreeMap::new(),
+            pool: None,
         };
         self.objects.insert(number, pages);
         if let Some(key) = key {
@@ -126,6 +154,13 @@ impl Objects {
         let Some(pages) = self.objects.get_mut(&object) else {
             return;
         };
+        if let Some(pool) = &mut pages.pool {
+            let order = order(pool.size);
+            let whole = range.start.div_ceil(1 << order)..range.end >> order;
+            if !whole.is_empty() {
+                pool.free(whole, k);
+            }
+        }
         let first = range.start / CHUNK;
         for (number, chunk) in pages.chunks.range_mut(first..) {
             for (i, frame) in (number * CHUNK..).zip(chunk.iter_mut()) {
@@ -134,6 +169,68 @@ impl Objects {
                 }
             }
         }
+    }
+
+    /// Pages of a pool that an object has; from now on, it may have such.
+    pub fn pool_pages(
+        &mut self,
+        object: &Option<Object>,
+        size: PageSize,
+    ) -> Option<&mut PoolPages> {
+        let pages = self.objects.get_mut(&*object.as_ref()?.id)?;
+        Some(pages.pool.get_or_insert_with(|| PoolPages {
+            size,
+            reserved: BTreeSet::new(),
+            frames: BTreeMap::new(),
+        }))
+    }
+
+    /// Reserves those pages of a pool in `range` that the object neither has nor has reserved. Returns false, and
+    /// changes nothing, if the pool has too few.
+    pub fn reserve_pool(
+        &mut self,
+        object: &Option<Object>,
+        range: Range<u64>,
+        size: PageSize,
+        k: &mut Kernel,
+    ) -> bool {
+        let Some(pool) = self.pool_pages(object, size) else {
+            return false;
+        };
+        let missing =
+            |index: &u64| !pool.reserved.contains(index) && !pool.frames.contains_key(index);
+        let missing: Vec<u64> = range.filter(missing).collect();
+        let done = k.pools.reserve(size, missing.len() as u64);
+        if done {
+            pool.reserved.extend(missing);
+        }
+        done
+    }
+
+    /// The frame of page `index` of a pool, if the object has it.
+    pub fn pool_frame(&self, object: u64, index: u64) -> Option<u64> {
+        let pool = self.objects.get(&object)?.pool.as_ref()?;
+        pool.frames.get(&index).copied()
+    }
+
+    /// Uses up the reservation of page `index`. Returns false if there is none.
+    pub fn use_reserved(&mut self, object: u64, index: u64) -> bool {
+        let pages = self.objects.get_mut(&object);
+        let pool = pages.and_then(|pages| pages.pool.as_mut());
+        pool.is_some_and(|pool| pool.reserved.remove(&index))
+    }
+
+    /// Gives the object the frame of page `index`.
+    pub fn set_pool_frame(&mut self, object: u64, index: u64, frame: u64) {
+        let pages = self.objects.get_mut(&object);
+        if let Some(pool) = pages.and_then(|pages| pages.pool.as_mut()) {
+            pool.frames.insert(index, frame);
+        }
+    }
+
+    /// Gives the pages of pools back that belong to objects which no area references.
+    pub fn free_pools(&mut self, k: &mut Kernel) {
+        self.free_unused(|pages| pages.pool.is_some(), k);
     }
 
     /// True if the object is a file.

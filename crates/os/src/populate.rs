@@ -127,10 +127,17 @@ impl Os {
             if space.has(at) {
                 if vma.writable && space.protects(at) {
                     // The write ends the sharing with parent or child.
-                    self.resolve(pid, VirtAddr(at), Access::Write, fx)?;
-                    self.kernel.stats.populated_pages += 1;
+                    if !self.makes_dirty(pid, VirtAddr(at), Access::Write, fx)? {
+                        self.resolve(pid, VirtAddr(at), Access::Write, fx)?;
+                        self.kernel.stats.populated_pages += 1;
+                    }
                 }
                 at += 4096;
+                continue;
+            }
+            if vma.pool.is_some() {
+                self.resolve(pid, VirtAddr(at), Access::Write, fx)?;
+                self.kernel.stats.populated_pages += 1;
                 continue;
             }
             let before = fx.cycles;

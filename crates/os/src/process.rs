@@ -62,6 +62,8 @@ impl Os {
         copy.clear(k, fx);
         parent.demote_range(k, 0, u64::MAX, fx);
         parent.forked = true;
+        // All pages become write-protected, also those that are not clean.
+        parent.lazily_free.clear();
         copy.forked = true;
         copy.vmas = parent.vmas.clone();
         copy.swapped = parent.swapped.clone();

@@ -54,6 +54,12 @@ impl Shares {
         false
     }
 
+    /// Number of owners of a frame that is in use.
+    pub fn owners(&self, frame: u64) -> u32 {
+        let chunk = self.chunks.get(&(frame / CHUNK as u64));
+        1 + chunk.map_or(0, |c| c.extra[frame as usize % CHUNK])
+    }
+
     /// True if any frame of the block of `order` at `frame` has several owners.
     pub fn any(&self, frame: u64, order: u8) -> bool {
         if self.chunks.is_empty() {

@@ -1,6 +1,6 @@
 //! An address space: its areas, its page table, and its mappings.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use pagewalk_tables::{Flags, GuestUse, Invalidation, MapError, Purpose, Refusal, Want};
 use pagewalk_units::{Asid, Page, PageSize, VirtAddr};
@@ -30,6 +30,8 @@ pub struct Space {
     pub no_huge: bool,
     /// Ranges whose pages are freed when memory is short (MADV_FREE).
     pub lazily_free: Vec<(u64, u64)>,
+    /// Pages of pools that mappings of the process have reserved and not touched yet.
+    pub pool_reserved: BTreeMap<u64, PageSize>,
     /// Page numbers of swapped-out pages.
     pub swapped: BTreeSet<u64>,
     /// Its page table.
@@ -55,6 +57,7 @@ impl Space {
             forked: false,
             no_huge: false,
             lazily_free: Vec::new(),
+            pool_reserved: BTreeMap::new(),
             swapped: BTreeSet::new(),
             table,
         }
@@ -411,6 +414,7 @@ impl Space {
         self.regions = Regions::default();
         self.mapped = [0; 3];
         self.swapped.clear();
+        self.unreserve(k, 0, u64::MAX);
         self.lazily_free.clear();
         self.vmas.clear();
     }

@@ -4,6 +4,7 @@ use pagewalk_units::Error;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::hugetlb::HugetlbSpec;
 use crate::mover::{MigrationSpec, SwapSpec};
 
 /// Physical memory, and the prices of kernel work.
@@ -35,6 +36,9 @@ pub struct OsSpec {
     /// and most of its pages existed before).
     #[serde(default)]
     pub inferred_pages: InferredPages,
+    /// Pools of huge pages that are reserved at boot; in a virtual machine those of the guest. Default: none.
+    #[serde(default, skip_serializing_if = "HugetlbSpec::is_empty")]
+    pub hugetlb: HugetlbSpec,
     /// Page migration by the kernel; in a virtual machine by the host's kernel. Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub migration: Option<MigrationSpec>,
@@ -228,6 +232,7 @@ impl OsSpec {
             fragmentation: FragmentationSpec::None,
             compaction: CompactionSpec::default(),
             inferred_pages: InferredPages::default(),
+            hugetlb: HugetlbSpec::default(),
             migration: None,
             swap: None,
             prices: PriceSpec::default(),
@@ -274,6 +279,15 @@ impl OsSpec {
             return Err(Error::key(
                 "os.occupied",
                 format!("is {o}; expected a share from 0 to below 1 that leaves 2 MB to programs"),
+            ));
+        }
+        let pools = self.hugetlb.bytes() >> 21;
+        if pools >= (user - self.occupied_frames()) >> 9 {
+            return Err(Error::key(
+                "os.hugetlb",
+                format!(
+                    "has pages of {pools} times 2 MB; expected less than the memory that programs have"
+                ),
             ));
         }
         self.fragmentation.check().map_err(|e| e.under("os"))?;

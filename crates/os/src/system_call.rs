@@ -36,8 +36,10 @@ impl Os {
             while page < end.min(vma.end) {
                 let space = self.space(pid)?;
                 if !space.has(page) || access == Access::Write && space.protects(page) {
-                    self.fault_without_trap(pid, VirtAddr(page), access, fx)?;
-                    self.kernel.stats.kernel_faults += 1;
+                    if !self.makes_dirty(pid, VirtAddr(page), access, fx)? {
+                        self.fault_without_trap(pid, VirtAddr(page), access, fx)?;
+                        self.kernel.stats.kernel_faults += 1;
+                    }
                 }
                 page += 4096;
             }
@@ -80,7 +82,9 @@ impl Os {
                 let space = self.space(pid)?;
                 if !space.has(page) || access == Access::Write && space.protects(page) {
                     let at = VirtAddr(page);
-                    if !self.map_before(pid, at, access, fx)? {
+                    if !self.map_before(pid, at, access, fx)?
+                        && !self.makes_dirty(pid, at, access, fx)?
+                    {
                         self.fault(pid, at, access, fx)?;
                         self.kernel.stats.kernel_faults += 1;
                     }

@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use pagewalk_units::Backing;
 
+use crate::hugetlb::PoolArea;
+
 /// The memory of a shared mapping. Areas reference it; after the last reference
 /// its frames are freed.
 #[derive(Clone, Debug)]
@@ -67,6 +69,8 @@ pub struct Vma {
     pub faults: Faults,
     /// Effect of a fork on it.
     pub on_fork: OnFork,
+    /// Its pages are those of a pool.
+    pub pool: Option<PoolArea>,
     /// True if the mapping was inferred from an access.
     pub inferred: bool,
 }
@@ -83,6 +87,7 @@ impl Vma {
             object: None,
             faults: Faults::Plain,
             on_fork: OnFork::Keep,
+            pool: None,
             inferred: false,
         }
     }
@@ -161,6 +166,7 @@ impl Vma {
             && before.inferred == self.inferred
             && before.faults == self.faults
             && before.on_fork == self.on_fork
+            && before.pool == self.pool
             && object
     }
 }
@@ -252,6 +258,9 @@ impl Vmas {
     /// Makes these areas those of a child.
     pub fn forked(&mut self) {
         self.areas.retain(|_, v| v.on_fork != OnFork::Drop);
+        for pool in self.areas.values_mut().filter_map(|v| v.pool.as_mut()) {
+            pool.owner = false;
+        }
     }
 
     /// Removes all areas.

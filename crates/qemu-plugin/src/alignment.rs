@@ -1,4 +1,5 @@
-//! Addresses of large anonymous mappings, aligned to 2 MB as Linux aligns them.
+//! Addresses of large anonymous mappings, aligned to 2 MB as Linux aligns them, and calls on pools of huge pages, which
+//! QEMU would give to the host.
 //!
 //! QEMU up to 8 chooses the address of a guest's mapping itself: it asks the host's kernel for inaccessible pages at a
 //! hint, and maps the guest's memory over them. The host's kernel honours the hint, so its own rule for huge pages never
@@ -6,17 +7,17 @@
 //! range. It does so in QEMU's table of imported functions, because no function of the plugin interface reaches there.
 
 use std::cell::Cell;
-use std::ffi::{CStr, c_int, c_void};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::atomic::Ordering::Relaxed;
 
-use crate::guest;
+use crate::{guest, hugetlb};
 
 /// Bytes of a huge page.
 const HUGE: u64 = 2 << 20;
 
 thread_local! {
-    /// The thread is in a call whose mapping Linux would align.
-    static ALIGNS: Cell<bool> = const { Cell::new(false) };
+    /// Bytes to which Linux aligns the mapping of the thread's call; 0: to none.
+    static ALIGNS: Cell<u64> = const { Cell::new(0) };
 }
 
 /// Sets the alignment of the mapping that the calling thread's system call makes.
@@ -38,12 +39,16 @@ pub fn enter(number: i64, a: &[u64; 6]) {
         libc::SYS_mremap => !has(a[3], libc::MREMAP_FIXED) && is_whole(a[2]),
         _ => false,
     };
-    ALIGNS.set(aligns);
+    ALIGNS.set(match hugetlb::request().shift {
+        0 if aligns => HUGE,
+        0 => 0,
+        shift => 1 << shift,
+    });
 }
 
 /// Ends the effect of [`enter`].
 pub fn leave() {
-    ALIGNS.set(false);
+    ALIGNS.set(0);
 }
 
 /// QEMU's `mmap`.
@@ -55,19 +60,45 @@ unsafe extern "C" fn mmap(
     file: c_int,
     offset: i64,
 ) -> *mut c_void {
+    let pool = hugetlb::request();
+    if let Some(result) = refused(pool.error) {
+        return result as *mut c_void;
+    }
+    let (mut bytes, mut flags) = (bytes, flags);
+    if pool.shift != 0 {
+        bytes = bytes.next_multiple_of(1 << pool.shift);
+        flags &= !libc::MAP_HUGETLB;
+    }
     // SAFETY: the caller's arguments, or a range that the kernel chooses.
     let plain = |bytes| unsafe { libc::mmap(hint, bytes, protection, flags, file, offset) };
     let fixed = flags & (libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE) != 0;
-    if !ALIGNS.get() || fixed || flags & libc::MAP_ANONYMOUS == 0 {
+    let align = ALIGNS.get();
+    if align == 0 || fixed || flags & libc::MAP_ANONYMOUS == 0 && pool.shift == 0 {
         return plain(bytes);
     }
-    let wide = plain(bytes + HUGE as usize);
+    if flags & libc::MAP_ANONYMOUS == 0 {
+        let inaccessible = libc::MAP_ANONYMOUS | libc::MAP_PRIVATE | libc::MAP_NORESERVE;
+        // SAFETY: a range that the kernel chooses; the file is mapped over it.
+        unsafe {
+            let room = |bytes| libc::mmap(hint, bytes, libc::PROT_NONE, inaccessible, -1, 0);
+            return match place(bytes, align, room) {
+                libc::MAP_FAILED => libc::MAP_FAILED,
+                at => libc::mmap(at, bytes, protection, flags | libc::MAP_FIXED, file, offset),
+            };
+        }
+    }
+    place(bytes, align, plain)
+}
+
+/// Maps `bytes` with `plain` at a multiple of `align`.
+fn place(bytes: usize, align: u64, plain: impl Fn(usize) -> *mut c_void) -> *mut c_void {
+    let wide = plain(bytes + align as usize);
     if wide == libc::MAP_FAILED {
         return plain(bytes);
     }
     let base = guest::BASE.load(Relaxed);
     let from = wide as u64;
-    let aligned = from.wrapping_sub(base).next_multiple_of(HUGE) + base;
+    let aligned = from.wrapping_sub(base).next_multiple_of(align) + base;
     let head = (aligned - from) as usize;
     let at = wide.wrapping_byte_add(head);
     // SAFETY: both parts lie in the fresh mapping, around the range that is returned.
@@ -75,9 +106,113 @@ unsafe extern "C" fn mmap(
         if head > 0 {
             libc::munmap(wide, head);
         }
-        libc::munmap(at.wrapping_byte_add(bytes), HUGE as usize - head);
+        libc::munmap(at.wrapping_byte_add(bytes), align as usize - head);
     }
     at
+}
+
+/// -1 with the kernel's `error`, if there is one.
+fn refused(error: c_int) -> Option<isize> {
+    if error == 0 {
+        return None;
+    }
+    // SAFETY: the location is the thread's own.
+    unsafe { *libc::__errno_location() = error };
+    Some(-1)
+}
+
+/// QEMU's `munmap`.
+unsafe extern "C" fn munmap(at: *mut c_void, bytes: usize) -> c_int {
+    match refused(hugetlb::request().error) {
+        Some(result) => result as c_int,
+        // SAFETY: the caller's arguments.
+        None => unsafe { libc::munmap(at, bytes) },
+    }
+}
+
+/// QEMU's `mprotect`.
+unsafe extern "C" fn mprotect(at: *mut c_void, bytes: usize, protection: c_int) -> c_int {
+    match refused(hugetlb::request().error) {
+        Some(result) => result as c_int,
+        // SAFETY: the caller's arguments.
+        None => unsafe { libc::mprotect(at, bytes, protection) },
+    }
+}
+
+/// QEMU's `mremap`.
+unsafe extern "C" fn mremap(
+    at: *mut c_void,
+    old: usize,
+    new: usize,
+    flags: c_int,
+    to: *mut c_void,
+) -> *mut c_void {
+    let pool = hugetlb::request();
+    if let Some(result) = refused(pool.error) {
+        return result as *mut c_void;
+    }
+    let whole = |bytes: usize| match pool.shift {
+        0 => bytes,
+        shift => bytes.next_multiple_of(1 << shift),
+    };
+    // SAFETY: the caller's arguments, or whole pages of the mapping.
+    unsafe { libc::mremap(at, whole(old), whole(new), flags, to) }
+}
+
+/// QEMU's `madvise`.
+unsafe extern "C" fn madvise(at: *mut c_void, bytes: usize, advice: c_int) -> c_int {
+    let pool = hugetlb::request();
+    match refused(pool.error) {
+        Some(result) => result as c_int,
+        // SAFETY: the caller's arguments, or a part of the range.
+        None => unsafe { libc::madvise(at, pool.bytes.map_or(bytes, |b| b as usize), advice) },
+    }
+}
+
+/// QEMU's `memfd_create`.
+unsafe extern "C" fn memfd_create(name: *const c_char, flags: c_uint) -> c_int {
+    let pool = hugetlb::request();
+    let size = 0x3f << 26;
+    let flags = match pool.shift {
+        0 => flags,
+        _ => flags & !(libc::MFD_HUGETLB | size),
+    };
+    match refused(pool.error) {
+        Some(result) => result as c_int,
+        // SAFETY: the caller's arguments.
+        None => unsafe { libc::memfd_create(name, flags) },
+    }
+}
+
+/// QEMU's `shmget`.
+unsafe extern "C" fn shmget(key: libc::key_t, bytes: usize, flags: c_int) -> c_int {
+    let pool = hugetlb::request();
+    if let Some(result) = refused(pool.error) {
+        return result as c_int;
+    }
+    let (bytes, flags) = match pool.shift {
+        0 => (bytes, flags),
+        shift => (
+            bytes.next_multiple_of(1 << shift),
+            flags & !(libc::SHM_HUGETLB | 0x3f << 26),
+        ),
+    };
+    // SAFETY: the caller's arguments.
+    unsafe { libc::shmget(key, bytes, flags) }
+}
+
+/// The functions that replace imports of QEMU, by name.
+fn replacements() -> [(&'static CStr, usize); 8] {
+    [
+        (c"mmap", mmap as *const () as usize),
+        (c"mmap64", mmap as *const () as usize),
+        (c"munmap", munmap as *const () as usize),
+        (c"mprotect", mprotect as *const () as usize),
+        (c"mremap", mremap as *const () as usize),
+        (c"madvise", madvise as *const () as usize),
+        (c"memfd_create", memfd_create as *const () as usize),
+        (c"shmget", shmget as *const () as usize),
+    ]
 }
 
 /// Entry of a relocation table (`Elf64_Rela`).
@@ -92,7 +227,7 @@ struct Relocation {
 const GLOB_DAT: u64 = 6;
 const JUMP_SLOT: u64 = 7;
 
-/// Replaces QEMU's import of `mmap`. False: QEMU imports no such function.
+/// Replaces imports of QEMU. False: QEMU does not import `mmap`.
 pub fn install() -> bool {
     let mut done = false;
     // SAFETY: `first` has the type that the function requires, and `done` lives longer.
@@ -157,20 +292,24 @@ unsafe fn replace(program: &libc::dl_phdr_info) -> Option<()> {
                 let symbol = (symbols as *const libc::Elf64_Sym).add((one.info >> 32) as usize);
                 CStr::from_ptr((strings + u64::from((*symbol).st_name)) as *const _)
             };
+            let Some(&(_, by)) = replacements().iter().find(|(of, _)| *of == name) else {
+                continue;
+            };
+            // SAFETY: the slot of this function in the program's own table.
+            let done = unsafe { set(base + one.offset, by, protected(one.offset)) };
             if name == c"mmap" || name == c"mmap64" {
-                // SAFETY: the slot of this function in the program's own table.
-                found = found.or(unsafe { set(base + one.offset, protected(one.offset)) });
+                found = found.or(done);
             }
         }
     }
     found
 }
 
-/// Stores the address of [`mmap`] in `slot`, which the dynamic linker may have write-`protected`.
+/// Stores the address of a function in `slot`, which the dynamic linker may have write-`protected`.
 ///
 /// # Safety
 /// `slot` holds the address of a function of the same type.
-unsafe fn set(slot: u64, protected: bool) -> Option<()> {
+unsafe fn set(slot: u64, function: usize, protected: bool) -> Option<()> {
     let page = (slot & !4095) as *mut c_void;
     // SAFETY: a page of the program's data. It is as before afterwards, except for the slot; another thread reads the
     // old or the new address, which both work.
@@ -178,7 +317,7 @@ unsafe fn set(slot: u64, protected: bool) -> Option<()> {
         if libc::mprotect(page, 4096, libc::PROT_READ | libc::PROT_WRITE) != 0 {
             return None;
         }
-        (slot as *mut usize).write_volatile(mmap as *const () as usize);
+        (slot as *mut usize).write_volatile(function);
         if protected {
             libc::mprotect(page, 4096, libc::PROT_READ);
         }

@@ -3,13 +3,13 @@
 //! them.
 
 use std::ffi::c_uint;
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use pagewalk_ring::Producer;
 use pagewalk_ring::record::{self, call_arguments, query};
 
-use crate::{alignment, api, exec, files, guest, late, process, touches};
+use crate::{alignment, answers, api, exec, files, guest, hugetlb, late, numa, process, touches};
 
 /// End of the heap after the last brk; 0: not known yet. Changed under the process's lock only, and inherited by a
 /// child.
@@ -21,6 +21,8 @@ enum Sort {
     Memory,
     /// A copy of the process.
     Fork,
+    /// Several changes, each with its ticket, after the call.
+    Several,
     Other,
 }
 
@@ -38,6 +40,7 @@ fn sort(number: i64, a: &[u64; 6]) -> Sort {
         libc::SYS_fallocate if punches(a) => Sort::Memory,
         libc::SYS_prctl if disables_huge_pages(a) => Sort::Memory,
         libc::SYS_madvise if is_modelled_advice(a[2] as libc::c_int) => Sort::Memory,
+        libc::SYS_process_madvise if advises_itself(a) => Sort::Several,
         libc::SYS_fork | libc::SYS_vfork => Sort::Fork,
         // QEMU creates a process for vfork as for fork.
         libc::SYS_clone
@@ -59,11 +62,85 @@ fn is_modelled_advice(advice: libc::c_int) -> bool {
             | libc::MADV_NOHUGEPAGE
             | libc::MADV_COLLAPSE
             | libc::MADV_REMOVE
+            | libc::MADV_PAGEOUT
             | libc::MADV_DONTFORK
             | libc::MADV_DOFORK
             | libc::MADV_WIPEONFORK
             | libc::MADV_KEEPONFORK
     )
+}
+
+/// True for advice that changes nothing that is simulated. MADV_COLD only orders pages for a later reclaim.
+fn is_without_effect(advice: libc::c_int) -> bool {
+    matches!(
+        advice,
+        libc::MADV_NORMAL
+            | libc::MADV_RANDOM
+            | libc::MADV_SEQUENTIAL
+            | libc::MADV_WILLNEED
+            | libc::MADV_COLD
+            | libc::MADV_UNMERGEABLE
+            | libc::MADV_DONTDUMP
+            | libc::MADV_DODUMP
+    )
+}
+
+/// True for the arguments of a `process_madvise` on the calling process, with advice that the engine knows.
+fn advises_itself(a: &[u64; 6]) -> bool {
+    // PIDFD_SELF_THREAD and PIDFD_SELF_THREAD_GROUP, since Linux 6.14.
+    const ITSELF: [i32; 2] = [-10000, -10001];
+    let own = || {
+        let about = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", a[0] as i32)).ok()?;
+        let pid = about.lines().find_map(|l| l.strip_prefix("Pid:"))?;
+        Some(pid.trim() == std::process::id().to_string())
+    };
+    let advice = a[3] as libc::c_int;
+    (is_modelled_advice(advice) || is_without_effect(advice))
+        && (ITSELF.contains(&(a[0] as i32)) || own() == Some(true))
+}
+
+/// The ranges that `process_madvise` has advised, with the advice, and the result: the advised bytes, or an error if
+/// the first range is wrong.
+fn advise_ranges(&[_, vectors, count, advice, flags, _]: &[u64; 6]) -> (Vec<[u64; 6]>, i64) {
+    let mut done = Vec::new();
+    if flags != 0 || count > libc::UIO_MAXIOV as u64 {
+        return (done, -i64::from(libc::EINVAL));
+    }
+    let mut bytes = 0;
+    for n in 0..count {
+        let mut vector = [0; 16];
+        let read = guest::read(vectors.wrapping_add(n * 16), &mut vector);
+        let both = u128::from_le_bytes(vector);
+        let (at, length) = (both as u64, (both >> 64) as u64);
+        let error = if read.is_none() {
+            libc::EFAULT
+        } else if at & 4095 != 0 {
+            libc::EINVAL
+        } else if !guest::is_mapped(at, length) {
+            libc::ENOMEM
+        } else {
+            0
+        };
+        if error != 0 {
+            let result = if bytes > 0 { bytes } else { -i64::from(error) };
+            return (done, result);
+        }
+        // Other advice has no effect on contents.
+        if matches!(
+            advice as libc::c_int,
+            libc::MADV_DONTNEED
+                | libc::MADV_REMOVE
+                | libc::MADV_DONTFORK
+                | libc::MADV_DOFORK
+                | libc::MADV_WIPEONFORK
+                | libc::MADV_KEEPONFORK
+        ) {
+            guest::advise(at, length, advice as libc::c_int);
+        }
+        done.push([at, length, advice, 0, 0, 0]);
+        bytes += length as i64;
+    }
+    (done, bytes)
 }
 
 /// True for the arguments of a `fallocate` that makes a hole.
@@ -82,40 +159,22 @@ fn is_not_modelled(number: i64, a: &[u64; 6]) -> bool {
     const PROCESS_MRELEASE: i64 = 448;
     const SET_MEMPOLICY_HOME_NODE: i64 = 450;
     const MAP_SHADOW_STACK: i64 = 453;
-    const PR_SET_MEMORY_MERGE: u64 = 67;
     let has = |value: u64, flag: u64| value & flag != 0;
     match number {
         libc::SYS_madvise => {
-            let is_without_effect = matches!(
-                a[2] as libc::c_int,
-                libc::MADV_NORMAL
-                    | libc::MADV_RANDOM
-                    | libc::MADV_SEQUENTIAL
-                    | libc::MADV_WILLNEED
-                    | libc::MADV_UNMERGEABLE
-                    | libc::MADV_DONTDUMP
-                    | libc::MADV_DODUMP
-                    | libc::MADV_POPULATE_READ
-                    | libc::MADV_POPULATE_WRITE
-            );
-            !is_modelled_advice(a[2] as libc::c_int) && !is_without_effect
+            let advice = a[2] as libc::c_int;
+            let populates = matches!(advice, libc::MADV_POPULATE_READ | libc::MADV_POPULATE_WRITE);
+            !is_modelled_advice(advice) && !is_without_effect(advice) && !populates
         }
-        libc::SYS_mmap => has(a[3], libc::MAP_HUGETLB as u64),
-        libc::SYS_shmget => has(a[2], libc::SHM_HUGETLB as u64),
-        libc::SYS_memfd_create => has(a[1], u64::from(libc::MFD_HUGETLB)),
         libc::SYS_prctl => {
             let thp = a[0] as libc::c_int == libc::PR_SET_THP_DISABLE;
-            thp && !disables_huge_pages(a) || a[0] == PR_SET_MEMORY_MERGE
+            thp && !disables_huge_pages(a) || a[0] == PR_SET_MEMORY_MERGE && a[1] != 0
         }
         libc::SYS_fallocate => has(a[1], !(libc::FALLOC_FL_KEEP_SIZE as u64)) && !punches(a),
         libc::SYS_remap_file_pages
         | libc::SYS_pkey_mprotect
         | libc::SYS_userfaultfd
         | libc::SYS_process_madvise
-        | libc::SYS_mbind
-        | libc::SYS_set_mempolicy
-        | libc::SYS_migrate_pages
-        | libc::SYS_move_pages
         | MEMFD_SECRET
         | PROCESS_MRELEASE
         | SET_MEMPOLICY_HOME_NODE
@@ -124,11 +183,34 @@ fn is_not_modelled(number: i64, a: &[u64; 6]) -> bool {
     }
 }
 
-/// The result that Linux gives, where QEMU ignores a call.
-fn result_of_linux(number: i64, result: i64, a: &[u64; 6]) -> i64 {
+/// Merging of equal pages for the whole process, and its state.
+const PR_SET_MEMORY_MERGE: u64 = 67;
+const PR_GET_MEMORY_MERGE: u64 = 68;
+
+/// State of the process that its calls of `prctl` have set, which QEMU refuses.
+static NO_HUGE_PAGES: AtomicBool = AtomicBool::new(false);
+static MERGES: AtomicBool = AtomicBool::new(false);
+
+/// The result that Linux gives, where QEMU refuses or ignores a call.
+fn result_of_linux(vcpu: usize, number: i64, result: i64, a: &[u64; 6]) -> i64 {
+    if let Some(answer) = numa::answer(vcpu, number, a) {
+        return answer.unwrap_or_else(|error| -i64::from(error));
+    }
+    let get = |state: &AtomicBool| match a[1..5] {
+        [0, 0, 0, 0] => i64::from(state.load(Relaxed)),
+        _ => result,
+    };
     match number {
-        // QEMU refuses it. The program sees that, but the simulated kernel obeys.
-        libc::SYS_prctl => 0,
+        libc::SYS_prctl if disables_huge_pages(a) => {
+            NO_HUGE_PAGES.store(a[1] != 0, Relaxed);
+            0
+        }
+        libc::SYS_prctl if a[0] as libc::c_int == libc::PR_GET_THP_DISABLE => get(&NO_HUGE_PAGES),
+        libc::SYS_prctl if a[0] == PR_SET_MEMORY_MERGE && a[2..5] == [0; 3] => {
+            MERGES.store(a[1] != 0, Relaxed);
+            0
+        }
+        libc::SYS_prctl if a[0] == PR_GET_MEMORY_MERGE => get(&MERGES),
         libc::SYS_madvise if result == 0 => match a[2] as libc::c_int {
             advice @ (libc::MADV_REMOVE | libc::MADV_DONTFORK | libc::MADV_DOFORK) => {
                 guest::advise(a[0], a[1], advice)
@@ -177,6 +259,10 @@ pub unsafe extern "C" fn enter(
     // SAFETY: as above.
     unsafe { p.push(record::word(record::ENTER, number as u64 & 0xffff_ffff)) };
     p.publish();
+    if number != libc::SYS_rt_sigreturn {
+        answers::forget();
+    }
+    hugetlb::enter(number, &call.arguments);
     alignment::enter(number, &call.arguments);
     match sort(number, &call.arguments) {
         Sort::Memory => {
@@ -184,7 +270,7 @@ pub unsafe extern "C" fn enter(
             call.locked = true;
             call.ticket = process::take_ticket(vcpu);
         }
-        Sort::Fork => {
+        Sort::Several | Sort::Fork => {
             // The ticket comes afterwards. To fork, QEMU stops all threads, and a thread that the engine holds at the
             // ticket would not stop.
             process::lock();
@@ -224,9 +310,21 @@ pub unsafe extern "C" fn leave(_id: api::Id, vcpu: c_uint, number: i64, result: 
     if call.spawned && result < 0 {
         push(record::word(record::SPAWN_FAILED, 0));
     }
-    let not_modelled = is_not_modelled(number, &call.arguments);
+    let several = number == libc::SYS_process_madvise && call.locked;
+    let not_modelled = is_not_modelled(number, &call.arguments) && !several;
+    let given = call.arguments;
+    let of_linux = hugetlb::leave(number, result, &mut call.arguments);
+    let of_linux = result_of_linux(vcpu, number, of_linux, &call.arguments);
+    let (ranges, of_linux) = match number {
+        libc::SYS_process_madvise if call.locked => advise_ranges(&given),
+        _ => (Vec::new(), of_linux),
+    };
+    answers::replace(&given, result, of_linux);
+    let result = of_linux;
+    if number == libc::SYS_munmap && result == 0 {
+        numa::unmapped(call.arguments[0], call.arguments[1]);
+    }
     if call.ticket != 0 && call.locked {
-        let result = result_of_linux(number, result, &call.arguments);
         push(record::word(record::CALL, number as u64));
         push(result as u64);
         push(call.ticket);
@@ -260,6 +358,14 @@ pub unsafe extern "C" fn leave(_id: api::Id, vcpu: c_uint, number: i64, result: 
         arguments.into_iter().for_each(push);
         // SAFETY: as above.
         unsafe { touches::report(p, number, result, &arguments) };
+    } else if call.locked && number == libc::SYS_process_madvise {
+        for advised in ranges {
+            push(record::word(record::CALL, libc::SYS_madvise as u64));
+            push(0);
+            push(process::take_ticket(vcpu));
+            advised.into_iter().for_each(push);
+        }
+        push(record::word(record::RETURN, number as u64 & 0xffff_ffff));
     } else if call.locked && result > 0 {
         let ticket = process::take_ticket(vcpu);
         push(record::word(record::FORK, result as u64 & 0xffff_ffff));

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use pagewalk_ring::{Producer, Trouble, record};
 
 use crate::guest::{string, strings};
-use crate::process;
+use crate::{hugetlb, process};
 
 /// Descriptors that an emulator needs at the same time to load itself, the plugin and the program.
 const DESCRIPTORS: usize = 4;
@@ -201,6 +201,7 @@ pub fn replace(vcpu: usize, directory: Option<i32>, path: u64, argv: u64, envp: 
     // SAFETY: called on the thread of the virtual CPU.
     unsafe { p.push(record::word(record::EXEC, ticket)) };
     p.publish();
+    hugetlb::end();
     // SAFETY: null-terminated arrays of null-terminated strings.
     unsafe {
         libc::execve(

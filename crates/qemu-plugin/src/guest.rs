@@ -32,6 +32,22 @@ pub fn advise(address: u64, bytes: u64, advice: libc::c_int) -> i64 {
     }
 }
 
+/// True if all pages of a range are mapped.
+pub fn is_mapped(address: u64, bytes: u64) -> bool {
+    let at = address.wrapping_add(BASE.load(Relaxed)) as *mut libc::c_void;
+    // SAFETY: on Linux the call only checks the range.
+    unsafe { libc::msync(at, bytes as usize, libc::MS_ASYNC) == 0 }
+}
+
+/// True if the page at `address` is in memory; `None` if nothing is mapped there.
+pub fn is_resident(address: u64) -> Option<bool> {
+    let at = address.wrapping_add(BASE.load(Relaxed)) as *mut libc::c_void;
+    let mut resident = 0;
+    // SAFETY: the call only fills one byte for the page.
+    let done = unsafe { libc::mincore(at, 4096, &mut resident) } == 0;
+    done.then_some(resident & 1 != 0)
+}
+
 /// Copies `from` into guest memory; `None` if that is not all mapped for writing. Also `None` on pages with translated
 /// code, which QEMU write-protects.
 pub fn write(address: u64, from: &[u8]) -> Option<()> {

@@ -6,16 +6,20 @@
 //! else of Pagewalk links it; they meet in the shared memory of `ring`.
 
 mod alignment;
+mod answers;
 mod api;
 mod calls;
 mod count;
 mod exec;
 mod files;
 mod guest;
+mod hugetlb;
 mod late;
 mod maps;
+mod numa;
 mod prefetch;
 mod process;
+mod ranges;
 mod repeat;
 mod settings;
 mod touches;
@@ -60,7 +64,7 @@ pub unsafe extern "C" fn qemu_plugin_install(
     }
     if !alignment::install() {
         eprintln!(
-            "pagewalk: large mappings are not aligned to 2 MB as Linux aligns them, because this QEMU imports no mmap"
+            "pagewalk: large mappings are not aligned to 2 MB as Linux aligns them, and there are no pools of huge pages, because this QEMU imports no mmap"
         );
     }
     maps::note_own();

@@ -18,7 +18,7 @@ use pagewalk_ring::record;
 
 use crate::process::{self, VCPUS};
 use crate::translate::access;
-use crate::{api, guest, repeat};
+use crate::{answers, api, guest, repeat};
 
 /// Registers of the guest, and one for an operand in memory.
 const REGISTERS: usize = 17;
@@ -169,11 +169,13 @@ unsafe extern "C" {
 #[cfg(not(target_arch = "x86_64"))]
 pub unsafe extern "C" fn block_starts(vcpu: c_uint, it: *mut c_void) {
     // SAFETY: by the caller's contract; no processor is given.
-    unsafe { starts(vcpu, it, std::ptr::null()) };
+    unsafe { starts(vcpu, it, std::ptr::null_mut()) };
 }
 
 /// `first` points to the guest's registers.
-unsafe extern "C" fn starts(vcpu: c_uint, it: *mut c_void, first: *const u64) {
+unsafe extern "C" fn starts(vcpu: c_uint, it: *mut c_void, first: *mut u64) {
+    // SAFETY: the registers, if they are given.
+    unsafe { answers::deliver(first) };
     // SAFETY: `translate` passes a reference that is never freed.
     let it = unsafe { &*it.cast::<Prefetching>() };
     let state = &ALL.0[vcpu as usize];

@@ -20,7 +20,7 @@ use pagewalk_ring::{
 };
 
 use crate::settings::Settings;
-use crate::{api, count, late, touches};
+use crate::{answers, api, count, hugetlb, late, numa, touches};
 
 /// Most virtual CPUs; QEMU numbers a new one above the highest living one.
 pub const VCPUS: usize = 1 << 16;
@@ -287,12 +287,31 @@ pub fn start(settings: Settings) -> io::Result<()> {
         .map_err(|_| io::Error::other("installed twice"))?;
     IDENTITIES.get_or_init(identities);
     // SAFETY: registers a handler that stays.
-    unsafe { libc::pthread_atfork(None, None, Some(after_fork)) };
+    unsafe {
+        libc::pthread_atfork(
+            Some(before_fork),
+            Some(after_fork_in_parent),
+            Some(after_fork),
+        )
+    };
     Ok(())
+}
+
+/// Takes locks that another thread may hold, because the child lacks that thread.
+unsafe extern "C" fn before_fork() {
+    hugetlb::hold();
+    numa::hold();
+}
+
+unsafe extern "C" fn after_fork_in_parent() {
+    numa::let_go();
+    hugetlb::let_go();
 }
 
 /// Runs in the child, whose only thread is the one that forked.
 unsafe extern "C" fn after_fork() {
+    numa::let_go();
+    hugetlb::let_go();
     let old = segment();
     let bytes = settings().geometry.bytes().unwrap_or(0);
     let inherited = BLOCKS.load(Relaxed);
@@ -303,6 +322,8 @@ unsafe extern "C" fn after_fork() {
     count::restart();
     late::forget();
     touches::forked();
+    answers::forked();
+    hugetlb::forked();
     if let Err(error) = send_child_hello(inherited) {
         match error.raw_os_error() {
             // The engine has ended, or is about to, and its program ends with it.
@@ -381,6 +402,7 @@ pub fn new_thread(vcpu: usize) {
     if maker != usize::MAX {
         // SAFETY: this is the creator's thread.
         unsafe {
+            numa::inherit(vcpu, maker);
             call(maker).spawned = true;
             producer(vcpu).starts_from(producer(maker));
             producer(maker).push(record::word(record::SPAWN, slot as u64));
@@ -403,6 +425,7 @@ pub unsafe fn end_thread(vcpu: usize, status: u64, process_too: bool) {
     let p = unsafe { producer(vcpu) };
     let payload = status & 0xff | if last { record::LAST } else { 0 };
     if last {
+        hugetlb::end();
         header.exits.store(1, SeqCst);
     }
     // SAFETY: by the contract.

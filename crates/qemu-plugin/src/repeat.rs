@@ -115,8 +115,12 @@ impl Under {
     }
 }
 
-/// Called at the start of a block that ends with such an instruction.
-pub unsafe extern "C" fn starts(vcpu: c_uint, it: *mut c_void) {
+/// A block starts that ends with such an instruction.
+///
+/// # Safety
+/// Called on the thread of the virtual CPU, with the block's [`Repeated`].
+#[inline(always)]
+pub unsafe fn starts(vcpu: c_uint, it: *mut c_void) {
     let under = &ALL.0[vcpu as usize];
     // SAFETY: `translate` passes a reference that is never freed.
     let it = unsafe { &*it.cast::<Repeated>() };

@@ -152,6 +152,20 @@ fn ranges(number: i64) -> &'static [Range] {
             const { &[reads(2, Bytes(32)), writes(3, Bytes(32))] }
         }
         libc::SYS_timer_create => const { &[writes(2, Bytes(4))] },
+        // NUMA.
+        libc::SYS_set_mempolicy => const { &[reads(1, Bits(2))] },
+        libc::SYS_mbind => const { &[reads(3, Bits(4))] },
+        libc::SYS_get_mempolicy => const { &[writes(0, Bytes(4)), writes(1, Bits(2))] },
+        libc::SYS_migrate_pages => const { &[reads(2, Bits(1)), reads(3, Bits(1))] },
+        libc::SYS_move_pages => {
+            const {
+                &[
+                    reads(2, Argument(1, 8)),
+                    reads(3, Argument(1, 4)),
+                    writes(4, Argument(1, 4)),
+                ]
+            }
+        }
         // Waiting.
         libc::SYS_poll | libc::SYS_ppoll => const { &[writes(0, Argument(1, 8))] },
         libc::SYS_select | libc::SYS_pselect6 => {

@@ -12,7 +12,7 @@ use crate::api::{Info, Interface};
 use crate::prefetch::{self, Prefetching};
 use crate::repeat::{self, Repeated};
 use crate::unreported::{self, UnreportedAccess};
-use crate::{api, count, maps, process};
+use crate::{answers, api, count, maps, process};
 
 /// Blocks sent so far, by address, sizes and bytes. QEMU translates a block again after a flush of its code, and the
 /// number stays the same.
@@ -174,13 +174,13 @@ pub unsafe extern "C" fn block(_id: api::Id, block: *mut api::Block) {
         let (started, argument): (api::ExecuteCallback, *mut c_void) = match repeated {
             Some(it) => {
                 let it: *const Repeated = it;
-                (repeat::starts, it as _)
+                (answers::repeat_block_starts, it as _)
             }
             None => match points.first() {
                 Some((prefetching, _)) if !api::is_second() => {
                     (prefetch::block_starts, prefetching.argument())
                 }
-                _ => (starts, word as _),
+                _ => (answers::block_starts, word as _),
             },
         };
         api::qemu_plugin_register_vcpu_tb_exec_cb(block, started, api::NO_REGISTERS, argument);
@@ -265,7 +265,12 @@ fn send(bytes: &[u8]) -> u32 {
     number as u32
 }
 
-unsafe extern "C" fn starts(vcpu: c_uint, word: *mut c_void) {
+/// The block of this record starts.
+///
+/// # Safety
+/// Called on the thread of the virtual CPU.
+#[inline(always)]
+pub unsafe fn starts(vcpu: c_uint, word: *mut c_void) {
     repeat::finish(vcpu);
     // SAFETY: QEMU calls this on the thread of the virtual CPU.
     unsafe { process::producer(vcpu as usize).push_step(word as u64) };

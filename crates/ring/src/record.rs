@@ -111,6 +111,8 @@ pub mod call_arguments {
     pub const PAGES: usize = 4;
     /// `brk`: end of the heap before.
     pub const BREAK: usize = 1;
+    /// `shmat`: binary logarithm of the size of its huge pages, or 0.
+    pub const HUGE: usize = 3;
     /// `shmat`: bytes of the segment.
     pub const SEGMENT: usize = 5;
 }

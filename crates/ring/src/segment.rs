@@ -7,7 +7,7 @@ use crate::futex_wake;
 /// The string "pagewalk" as bytes.
 const MAGIC: u64 = u64::from_le_bytes(*b"pagewalk");
 /// Incremented with every change of the layout or of the records.
-const VERSION: u64 = 5;
+const VERSION: u64 = 6;
 /// Bytes before the first slot.
 const HEADER_BYTES: usize = 4096;
 
@@ -170,6 +170,8 @@ pub struct Control {
     kills: AtomicU32,
     /// Children that a signal killed and whose status their parents have taken: process ID and signal.
     killed: [AtomicU64; KILLED],
+    /// Pages of the pools of huge pages, 2 MB and 1 GB, that the program has not reserved.
+    huge_pages: [AtomicU64; 2],
 }
 
 /// Entries of [`Control::killed`], reused in order. The reader looks for a child soon after its end.
@@ -192,6 +194,28 @@ pub enum Trouble {
 }
 
 impl Control {
+    /// Fills the pools of pages of 2 MB and of 1 GB, before the program starts.
+    pub fn set_huge_pages(&self, pages: [u64; 2]) {
+        for (pool, pages) in self.huge_pages.iter().zip(pages) {
+            pool.store(pages, SeqCst);
+        }
+    }
+
+    fn pool(&self, shift: u32) -> &AtomicU64 {
+        &self.huge_pages[usize::from(shift == 30)]
+    }
+
+    /// Reserves pages of `2^shift` bytes. Returns false, and changes nothing, if fewer are left.
+    pub fn reserve(&self, shift: u32, pages: u64) -> bool {
+        let less = |left: u64| left.checked_sub(pages);
+        self.pool(shift).fetch_update(SeqCst, SeqCst, less).is_ok()
+    }
+
+    /// Gives reservations of pages of `2^shift` bytes back.
+    pub fn unreserve(&self, shift: u32, pages: u64) {
+        self.pool(shift).fetch_add(pages, SeqCst);
+    }
+
     /// Notes that a process of the program is about to send `signal` to another one.
     pub fn sends(&self, signal: u64) {
         if (1..64).contains(&signal) {

@@ -263,6 +263,17 @@ pub enum MappingSource {
         /// A write copies the page.
         private: bool,
     },
+    /// Pages of a pool of huge pages (hugetlbfs).
+    Pool {
+        /// Size of the pages.
+        size: PageSize,
+        /// The mapping reserves its pages; otherwise each fault takes one that is free (MAP_NORESERVE).
+        reserves: bool,
+        /// The object whose pages they are; `None` for private zeros.
+        object: Option<MemoryObject>,
+        /// A write copies the page.
+        private: bool,
+    },
 }
 
 /// Part of an object that a mapping shows: a file in the page cache, or shared memory.
@@ -305,6 +316,8 @@ pub enum Advice {
     Collapse,
     /// MADV_REMOVE: the pages of the object behind the mapping are freed.
     Remove,
+    /// MADV_PAGEOUT: pages are reclaimed at once.
+    PageOut,
     /// MADV_DONTFORK: a child does not get the mapping.
     DontFork,
     /// MADV_WIPEONFORK: a child gets the mapping without its pages.

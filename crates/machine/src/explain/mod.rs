@@ -56,8 +56,9 @@ pub struct Explanation {
 }
 
 /// Settings that no shipped file has, so that their statistics are explained too.
-const IN_NO_FILE: [&str; 3] = [
+const IN_NO_FILE: [&str; 4] = [
     "core.wrong_path.enabled=true",
+    "os.hugetlb.pages_2mb=8",
     "os.migration.pages=8",
     "os.swap.pages=8",
 ];

@@ -255,3 +255,18 @@ fn a_huge_page_over_what_was_swapped_out_reads_all_of_it() {
     assert_eq!(os.mover_stats().1.expect("it swaps").swapped_in, 16);
     assert_eq!(os.stats().zeroed_bytes - zeroed, (512 - 16) * 4096);
 }
+
+#[test]
+fn a_page_out_swaps_private_pages_out() {
+    let mut os = swapping(1);
+    let pid = mapped(&mut os, 16, Backing::Anonymous);
+    let mut fx = Effects::default();
+    let at = VirtAddr(BASE);
+    os.advise(pid, at, 8 * 4096, Advice::PageOut, &mut fx)
+        .expect("a valid range");
+    assert_eq!(os.held(pid).mapped_4kb, 8 * 4096);
+    let swapped = os.mover_stats().1.expect("it swaps");
+    assert_eq!((swapped.taken, swapped.swapped_out), (8, 8));
+    os.fault(pid, at, Access::Read, &mut fx).expect("mapped");
+    assert_eq!(os.mover_stats().1.map(|s| s.swapped_in), Some(1));
+}

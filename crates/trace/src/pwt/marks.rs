@@ -4,7 +4,7 @@ use pagewalk_stream::{
     Advice, Backing, Cause, Counted, Death, End, Event, MappingSource, MemoryObject, Op,
     PopulateAs, ShortcutQuery, ThreadId, Unseen, Why,
 };
-use pagewalk_units::VirtAddr;
+use pagewalk_units::{PageSize, VirtAddr};
 
 use super::codec::{get_varint, put_varint};
 use crate::pump::Stop;
@@ -41,7 +41,8 @@ fn backing(code: u64) -> Option<Backing> {
     })
 }
 
-/// Kind (bit 2: private, bit 3: has a key), key, page and number of pages.
+/// Kind (bit 2: private, bit 3: has a key), key, page and number of pages. Kinds of pools have bit 4, bit 5 for pages of
+/// 1 GB, bit 6 if they reserve pages, and bit 1 for an object.
 fn source_code(source: MappingSource) -> [u64; 4] {
     match source {
         MappingSource::Zeros { stack } => [u64::from(stack), 0, 0, 0],
@@ -51,10 +52,42 @@ fn source_code(source: MappingSource) -> [u64; 4] {
             let key = object.key.unwrap_or(0);
             [kind | flags, key, object.page, object.pages]
         }
+        MappingSource::Pool {
+            size,
+            reserves,
+            object,
+            private,
+        } => {
+            let [kind, key, page, pages] = match object {
+                Some(object) => source_code(MappingSource::Object { object, private }),
+                None => [u64::from(private) << 2, 0, 0, 0],
+            };
+            let giant = u64::from(size == PageSize::G1) << 5;
+            [
+                1 << 4 | giant | u64::from(reserves) << 6 | kind,
+                key,
+                page,
+                pages,
+            ]
+        }
     }
 }
 
 fn source([kind, key, page, pages]: [u64; 4]) -> Option<MappingSource> {
+    if kind & 16 != 0 {
+        let object = match source([kind & 15, key, page, pages]) {
+            Some(MappingSource::Object { object, .. }) => Some(object),
+            _ if kind & 11 == 0 => None,
+            _ => return None,
+        };
+        let giant = kind & 32 != 0;
+        return (kind < 128).then_some(MappingSource::Pool {
+            size: if giant { PageSize::G1 } else { PageSize::M2 },
+            reserves: kind & 64 != 0,
+            object,
+            private: kind & 4 != 0,
+        });
+    }
     Some(match kind & 3 {
         stack @ (0 | 1) if kind < 2 => MappingSource::Zeros { stack: stack == 1 },
         file @ (2 | 3) if kind < 16 => MappingSource::Object {
@@ -71,7 +104,7 @@ fn source([kind, key, page, pages]: [u64; 4]) -> Option<MappingSource> {
 }
 
 /// All advice, in the order of its codes.
-const ADVICE: [Advice; 9] = [
+const ADVICE: [Advice; 10] = [
     Advice::HugePage,
     Advice::NoHugePage,
     Advice::DontNeed,
@@ -81,6 +114,7 @@ const ADVICE: [Advice; 9] = [
     Advice::DontFork,
     Advice::WipeOnFork,
     Advice::KeepOnFork,
+    Advice::PageOut,
 ];
 
 /// All ways to populate memory, in the order of their codes.
@@ -360,7 +394,7 @@ mod tests {
         Advice, Backing, Cause, Counted, Death, End, Event, MappingSource, MemoryObject,
         PopulateAs, ShortcutQuery, Unseen, Why,
     };
-    use pagewalk_units::VirtAddr;
+    use pagewalk_units::{PageSize, VirtAddr};
     use proptest::prelude::*;
 
     use super::{Mark, get_mark, put_mark};
@@ -386,6 +420,33 @@ mod tests {
                 bytes,
                 writable: true,
                 source: MappingSource::Zeros { stack: true },
+            },
+            Event::Mmap {
+                at,
+                bytes,
+                writable: false,
+                source: MappingSource::Pool {
+                    size: PageSize::G1,
+                    reserves: true,
+                    object: None,
+                    private: true,
+                },
+            },
+            Event::Mmap {
+                at,
+                bytes,
+                writable: true,
+                source: MappingSource::Pool {
+                    size: PageSize::M2,
+                    reserves: false,
+                    object: Some(MemoryObject {
+                        key: Some(3),
+                        file: false,
+                        page: 512,
+                        pages: 9,
+                    }),
+                    private: false,
+                },
             },
             Event::Mmap {
                 at,
@@ -442,7 +503,7 @@ mod tests {
             Event::Advise {
                 at,
                 bytes,
-                advice: Advice::DontNeed,
+                advice: Advice::PageOut,
             },
             Event::Populate { at, bytes },
             Event::Spawn { thread: u32::MAX },

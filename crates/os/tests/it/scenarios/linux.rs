@@ -238,19 +238,75 @@ fn advice_says_what_a_child_gets() {
 }
 
 #[test]
-fn lazily_freed_pages_go_when_memory_is_short() {
+fn lazily_freed_pages_go_when_memory_is_short_unless_they_have_been_written() {
     let mut w = little();
     w.zeros(64 * PAGE);
     w.access(w.pid, HEAP, 64, Access::Write);
     w.advised(64 * PAGE, Advice::Free);
-    assert_eq!(w.access(w.pid, HEAP, 64, Access::Write), (0, 0));
+    // The processor marks a page as dirty by itself.
+    let before = w.fx.cycles;
+    assert_eq!(w.access(w.pid, HEAP, 32, Access::Write), (0, 0));
+    assert_eq!((w.fx.cycles, w.stats().fault_cycles > 0), (before, true));
+    let written = w.pa(w.pid, HEAP);
     let other = HEAP.offset(MB);
     w.mmap(w.pid, other, 16 * MB, MappingSource::Zeros { stack: false });
     let populate = PopulateAs::Area;
     let done =
         w.os.kernel_populate(w.pid, other, 16 * MB, populate, &mut w.fx);
     assert!(done.is_err(), "more than the machine has");
-    assert!(w.misses(w.pid, HEAP, Access::Read));
+    assert_eq!(w.pa(w.pid, HEAP), written);
+    for page in 0..64 {
+        let gone = w.misses(w.pid, HEAP.offset(page * PAGE), Access::Read);
+        assert_eq!(gone, page >= 32, "{page}");
+    }
+}
+
+#[test]
+fn neither_fork_nor_mprotect_makes_a_written_page_clean() {
+    for forks in [true, false] {
+        let mut w = little();
+        w.zeros(64 * PAGE);
+        w.access(w.pid, HEAP, 64, Access::Write);
+        w.advised(64 * PAGE, Advice::Free);
+        w.access(w.pid, HEAP, 64, Access::Write);
+        if forks {
+            let child = w.forked();
+            w.os.exit(child, &mut w.fx);
+        } else {
+            for writable in [false, true] {
+                w.os.protect(w.pid, HEAP, 64 * PAGE, writable, &mut w.fx)
+                    .expect("a valid range");
+            }
+        }
+        let other = HEAP.offset(MB);
+        w.mmap(w.pid, other, 16 * MB, MappingSource::Zeros { stack: false });
+        let populate = PopulateAs::Area;
+        let done =
+            w.os.kernel_populate(w.pid, other, 16 * MB, populate, &mut w.fx);
+        assert!(done.is_err(), "more than the machine has");
+        assert!(!w.misses(w.pid, HEAP, Access::Read), "{forks}");
+    }
+}
+
+#[test]
+fn a_page_out_takes_clean_pages_of_files_that_no_other_process_maps() {
+    let mut w = buddy();
+    let file = object(Some(7), true, 64, true);
+    w.mmap(w.pid, HEAP, 64 * PAGE, file);
+    w.access(w.pid, HEAP, 64, Access::Read);
+    w.access(w.pid, HEAP, 16, Access::Write);
+    let free = w.stats().free_bytes;
+    w.advised(64 * PAGE, Advice::PageOut);
+    // Copies are anonymous, and there is no swap.
+    assert_eq!(w.os.held(w.pid).mapped_4kb, 16 * PAGE);
+    assert_eq!(w.stats().free_bytes - free, 48 * PAGE);
+    w.access(w.pid, HEAP, 64, Access::Read);
+    // Another process maps the same pages of the file.
+    let other = w.os.spawn(false).expect("a process");
+    w.mmap(other, HEAP, 64 * PAGE, file);
+    w.access(other, HEAP, 64, Access::Read);
+    w.advised(64 * PAGE, Advice::PageOut);
+    assert_eq!(w.os.held(w.pid).mapped_4kb, 64 * PAGE);
 }
 
 #[test]

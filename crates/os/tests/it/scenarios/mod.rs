@@ -2,6 +2,7 @@
 //! kernel.
 
 mod huge;
+mod hugetlb;
 mod khugepaged;
 mod linux;
 mod reservations;

@@ -214,6 +214,7 @@ impl Memory {
             Purpose::Reservation { .. } => self.alloc_block(order),
             Purpose::Collapse { defrag, .. } => self.alloc_collapse(order, defrag),
             _ if order == 0 => self.alloc_page(),
+            _ if order < HUGE_ORDER => self.alloc_low(order),
             _ => self.alloc_block(order),
         }
     }
@@ -330,6 +331,11 @@ impl Memory {
     /// Adds an owner to the block of `order` at `frame`.
     pub(crate) fn share(&mut self, frame: u64, order: u8) {
         self.shares.add(frame, order);
+    }
+
+    /// Owners of `frame` in addition to the first.
+    pub(crate) fn other_owners(&self, frame: u64) -> u64 {
+        self.shares.extra(frame)
     }
 
     /// True if any frame of the block has several owners.

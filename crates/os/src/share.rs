@@ -54,6 +54,12 @@ impl Shares {
         false
     }
 
+    /// Owners of `frame` in addition to the first.
+    pub fn extra(&self, frame: u64) -> u64 {
+        let chunk = self.chunks.get(&(frame / CHUNK as u64));
+        chunk.map_or(0, |c| u64::from(c.extra[frame as usize % CHUNK]))
+    }
+
     /// True if any frame of the block of `order` at `frame` has several owners.
     pub fn any(&self, frame: u64, order: u8) -> bool {
         if self.chunks.is_empty() {

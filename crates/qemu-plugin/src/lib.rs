@@ -12,6 +12,7 @@ mod count;
 mod exec;
 mod files;
 mod guest;
+mod kernel_files;
 mod late;
 mod maps;
 mod prefetch;

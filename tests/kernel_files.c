@@ -96,7 +96,8 @@ int main(int argc, char **argv) {
         area[i * HUGE + 12345] = 1;
     if (pread(statm, text, sizeof text - 1, 0) > 0)
         sscanf(text, "%ld %ld", &size, &after);
-    printf("statm=%ld\n", after - before);
+    printf("statm=%ld\nrss=%ld\n", after - before, after * 4);
+    printf("VmRSS=%ld\n", field("/proc/self/status", "VmRSS"));
     char *small = mmap(NULL, 1000 * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     madvise(small, 1000 * 4096, MADV_NOHUGEPAGE);
     for (int i = 0; i < 100; i++)

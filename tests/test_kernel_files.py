@@ -78,6 +78,7 @@ def check(found: dict[str, str], result: dict[str, Any]) -> None:
     assert {name: int(found[name]) for name in AREAS} == AREAS
     # A call may touch a window of library code meanwhile.
     assert int(found["statm"]) == pytest.approx(2048, abs=32)
+    assert int(found["VmRSS"]) == pytest.approx(int(found["rss"]), abs=128)
     assert found["enabled"] == found["relative"] == "always [madvise] never"
     assert found["shmem_enabled"] == "always within_size advise [never] deny force"
     assert found["hpage_pmd_size"] == "2097152"
@@ -111,7 +112,10 @@ def test_files_tell_of_the_simulated_kernel(cli: Cli, program: Path) -> None:
     assert stats["faults_2mb"] == AREAS["huge.AnonHugePages"] // 2048
     native = natively(program)
     if native is not None:
-        assert {name: int(native[name]) for name in AREAS} == AREAS
+        # The host may have no free block for a huge page.
+        huge = int(native["huge.AnonHugePages"]) == AREAS["huge.AnonHugePages"]
+        names = [name for name in AREAS if huge or name.startswith(("small", "child"))]
+        assert {name: int(native[name]) for name in names} == {n: AREAS[n] for n in names}
 
 
 def test_a_newer_emulator_shows_the_same(cli: Cli, program: Path) -> None:

@@ -166,6 +166,7 @@ impl Os {
             "/proc/self/smaps" => self.smaps(space),
             "/proc/self/smaps_rollup" => self.rollup(space),
             "/proc/self/statm" => self.statm(space),
+            "/proc/self/status" => self.status(space),
             "/proc/meminfo" => self.meminfo(),
             "/proc/vmstat" => self.vmstat(),
             "/proc/sys/vm/nr_hugepages" => format!("{}\n", self.pool(PageSize::M2).total),
@@ -417,11 +418,34 @@ impl Os {
         out
     }
 
+    /// The lines of `status` about memory. Peaks are not known.
+    fn status(&self, space: &Space) -> String {
+        let all = self.usage_of_all(space);
+        let stack = space.vmas.iter().filter(|v| v.backing == Backing::Stack);
+        let mut out = String::new();
+        for (name, bytes) in [
+            ("VmSize", all.size),
+            ("VmLck", 0),
+            ("VmPin", 0),
+            ("VmRSS", all.rss),
+            ("RssAnon", all.anonymous),
+            ("RssFile", all.file),
+            ("RssShmem", all.shared),
+            ("VmData", private_bytes(space)),
+            ("VmStk", stack.map(|v| v.end - v.start).sum()),
+            ("VmPTE", space.table.bytes()),
+            ("VmSwap", all.swap),
+            ("HugetlbPages", 0),
+        ] {
+            let _ = writeln!(out, "{name}:\t{:>8} kB", bytes >> 10);
+        }
+        let _ = writeln!(out, "THP_enabled:\t{}", u8::from(!space.no_huge));
+        out
+    }
+
     fn statm(&self, space: &Space) -> String {
         let all = self.usage_of_all(space);
-        let private = |v: &&Vma| v.writable && !v.is_shared();
-        let data = space.vmas.iter().filter(private);
-        let data: u64 = data.map(|v| v.end - v.start).sum();
+        let data = private_bytes(space);
         let (size, rss, shared) = (all.size >> 12, all.rss >> 12, (all.file + all.shared) >> 12);
         // The kernel does not know which areas are the program's code.
         format!("{size} {rss} {shared} 0 0 {} 0\n", data >> 12)
@@ -555,6 +579,12 @@ impl Os {
         }
         out
     }
+}
+
+/// Bytes of private writable areas.
+fn private_bytes(space: &Space) -> u64 {
+    let private = space.vmas.iter().filter(|v| v.writable && !v.is_shared());
+    private.map(|v| v.end - v.start).sum()
 }
 
 /// Ranges of MADV_FREE in an area, ascending and disjoint.

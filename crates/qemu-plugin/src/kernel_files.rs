@@ -6,7 +6,6 @@
 
 use std::ffi::CString;
 use std::fs::File;
-use std::io::Read;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::AtomicBool;
@@ -26,6 +25,9 @@ const PAGEMAP_BYTES: u64 = 1 << (47 - 12 + 3);
 /// Most bytes of `pagemap` that one read gets.
 const MOST: u64 = 1 << 24;
 
+/// Files of the process.
+const KNOWN: [&str; 5] = ["smaps", "smaps_rollup", "statm", "status", "pagemap"];
+
 /// The process has opened such a file, or has inherited one in a fork.
 static ANY: AtomicBool = AtomicBool::new(false);
 
@@ -36,7 +38,7 @@ fn simulated(path: &str) -> Option<String> {
         .iter()
         .find_map(|start| path.strip_prefix(start));
     if let Some(name) = of_process {
-        let known = ["smaps", "smaps_rollup", "statm", "pagemap"].contains(&name);
+        let known = KNOWN.contains(&name);
         return known.then(|| format!("/proc/self/{name}"));
     }
     let known = ["/proc/meminfo", "/proc/vmstat", "/proc/sys/vm/nr_hugepages"].contains(&path)
@@ -165,17 +167,30 @@ unsafe fn fill(p: &Producer, path: &str, file: &File, writes: bool) -> Option<()
     if !unsafe { ask(p, path, into, (0, 0), writes) } {
         return None;
     }
-    if path == "/proc/self/smaps" {
-        let mut text = String::new();
-        File::open(format!("/proc/self/fd/{into}"))
-            .ok()?
-            .read_to_string(&mut text)
-            .ok()?;
-        let named = maps::with_names(&text);
-        file.set_len(0).ok()?;
-        file.write_all_at(named.as_bytes(), 0).ok()?;
-    }
+    let read = |path: String| std::fs::read_to_string(path).ok();
+    let text = || read(format!("/proc/self/fd/{into}"));
+    let shown = match path {
+        "/proc/self/smaps" => maps::with_names(&text()?),
+        "/proc/self/status" => status(&read(path.to_owned())?, &text()?),
+        _ => return Some(()),
+    };
+    file.set_len(0).ok()?;
+    file.write_all_at(shown.as_bytes(), 0).ok()?;
     Some(())
+}
+
+/// The host's `status`, with the simulated lines about memory.
+fn status(host: &str, simulated: &str) -> String {
+    let is_memory = |line: &&str| {
+        let starts = ["Vm", "Rss", "HugetlbPages", "THP_enabled"];
+        starts.iter().any(|start| line.starts_with(start))
+    };
+    let first = host.lines().take_while(|line| !is_memory(line));
+    let rest = host.lines().skip_while(|line| !is_memory(line));
+    let all = first
+        .chain(simulated.lines())
+        .chain(rest.filter(|line| !is_memory(line)));
+    all.flat_map(|line| [line, "\n"]).collect()
 }
 
 /// Brings the contents up to date that the call is about to read.

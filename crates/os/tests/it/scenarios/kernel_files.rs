@@ -147,6 +147,11 @@ fn smaps_counts_small_huge_and_zero_pages() {
     assert_eq!(number(&rollup, "Pss_Anon"), 6544);
     let statm = w.read("/proc/self/statm");
     assert_eq!(statm, "3072 1636 0 0 0 3072 0\n");
+    let status = w.read("/proc/self/status");
+    assert_eq!(number(&status, "VmSize"), 12288);
+    assert_eq!(number(&status, "VmRSS"), 6544);
+    assert_eq!(number(&status, "RssAnon"), 6544);
+    assert_eq!(number(&status, "THP_enabled"), 1);
     let meminfo = w.read("/proc/meminfo");
     assert_eq!(number(&meminfo, "MemTotal"), 1 << 20);
     assert_eq!(number(&meminfo, "MemFree"), w.stats().free_bytes >> 10);

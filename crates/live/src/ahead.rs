@@ -24,8 +24,10 @@ struct ThreadQueue {
     /// The thread waits in the kernel since the last item.
     blocked: bool,
     ended: bool,
-    /// The last item is a query: the next batch comes after its result.
+    /// The last item is a query, or reads a file of the kernel: the next batch comes after the result.
     querying: Option<QueryingThread>,
+    /// The last such item reads a file of the kernel.
+    reads_kernel: bool,
     /// The engine takes nothing more: later batches are dropped.
     gone: bool,
 }
@@ -104,6 +106,20 @@ impl Ahead {
             shared,
             reader: Some(reader),
         })
+    }
+}
+
+impl Ahead {
+    /// Resumes a thread that waits for a result.
+    fn take_waiting(&self, thread: ThreadId, deliver: impl FnOnce(&QueryingThread)) {
+        let mut state = self.shared.state();
+        let queue = state.queues.get_mut(thread as usize);
+        let waiting = queue.and_then(|l| l.querying.take());
+        drop(state);
+        if let Some(waiting) = waiting {
+            deliver(&waiting);
+            self.shared.room.notify_one();
+        }
     }
 }
 
@@ -192,8 +208,9 @@ fn show(live: &Live, state: &mut HandoverState, unseen: Unseen) {
         let queue = &mut state.queues[thread];
         queue.blocked = end == End::Blocked;
         queue.ended = end == End::Exit;
-        if let End::Query(_) = end {
+        if let End::Query(_) | End::ReadKernel(_) = end {
             queue.querying = live.querying_thread(thread as ThreadId);
+            queue.reads_kernel = matches!(end, End::ReadKernel(_));
         }
         if queue.gone
             && let Some(waiting) = queue.querying.take()
@@ -296,6 +313,10 @@ impl Program for Ahead {
             }
             return Ok(end);
         }
+        // Another design may still have to reach the place where the program reads a file of the kernel.
+        if queue.querying.is_some() && queue.reads_kernel {
+            return Ok(End::Empty);
+        }
         if queue.querying.is_some() {
             return Err(Error::refused(format!(
                 "thread {thread} has a query without a result, and its next batch was requested (a defect of Pagewalk)"
@@ -317,15 +338,12 @@ impl Program for Ahead {
     }
 
     fn shortcut_result(&mut self, thread: ThreadId, reply: Option<u64>) {
-        let mut state = self.shared.state();
-        let queue = state.queues.get_mut(thread as usize);
-        let waiting = queue.and_then(|l| l.querying.take());
-        drop(state);
-        if let Some(waiting) = waiting {
-            // The engine's own thread delivers it, because the reader may sleep.
-            waiting.deliver_result(reply);
-            self.shared.room.notify_one();
-        }
+        // The engine's own thread delivers it, because the reader may sleep.
+        self.take_waiting(thread, |waiting| waiting.deliver_result(reply));
+    }
+
+    fn kernel_file(&mut self, thread: ThreadId, contents: Option<Vec<u8>>) {
+        self.take_waiting(thread, |waiting| waiting.deliver_file(contents));
     }
 
     fn gone(&mut self, thread: ThreadId) {

@@ -8,7 +8,7 @@ use std::sync::atomic::fence;
 use std::time::{Duration, Instant};
 
 use pagewalk_ring::futex_wait;
-use pagewalk_stream::{Batch, End, Error, Facts, InstructionCounts, Program, ThreadId};
+use pagewalk_stream::{Batch, End, Error, Facts, InstructionCounts, Program, ThreadId, Unseen};
 use pagewalk_trace::Decoded;
 
 use crate::host::Host;
@@ -54,6 +54,10 @@ pub struct Live {
     unknown: Option<std::io::Error>,
     /// Kinds of memory calls that are not modelled, named so far.
     pub(crate) named: BTreeSet<(i64, Option<u64>)>,
+    /// A machine answers for the simulated kernel.
+    pub(crate) has_kernel: bool,
+    /// Files of the kernel, named so far.
+    pub(crate) named_files: BTreeSet<Unseen>,
 }
 
 impl Live {
@@ -81,6 +85,8 @@ impl Live {
             looked: None,
             unknown: None,
             named: BTreeSet::new(),
+            has_kernel: true,
+            named_files: BTreeSet::new(),
         })
     }
 
@@ -102,6 +108,7 @@ impl Live {
     /// As [`Program::fill`].
     pub fn discard(&mut self) -> Result<Option<u64>, Error> {
         let (mut instructions, mut moved) = (0, false);
+        self.has_kernel = false;
         for thread in self.threads.numbers() {
             let mut nothing = Nothing {
                 instructions: 0,
@@ -198,6 +205,12 @@ impl Program for Live {
         }
     }
 
+    fn kernel_file(&mut self, thread: ThreadId, contents: Option<Vec<u8>>) {
+        if let Some(asker) = self.querying_thread(thread) {
+            asker.deliver_file(contents);
+        }
+    }
+
     fn wait(&mut self) {
         self.wait_at_most(Duration::from_millis(100));
     }
@@ -215,7 +228,10 @@ impl Live {
         // After the read: what a process does with knowledge of a lost one comes later.
         self.check()?;
         if let Some(t) = self.threads.get_mut(number) {
-            t.starving = matches!(end, End::Empty | End::Blocked | End::Query(_));
+            t.starving = matches!(
+                end,
+                End::Empty | End::Blocked | End::Query(_) | End::ReadKernel(_)
+            );
         }
         if end == End::Exit
             && let Some(t) = self.threads.remove(number)
@@ -231,10 +247,17 @@ impl Live {
 
     /// The destination of the result of the query of `thread`.
     pub(crate) fn querying_thread(&self, thread: ThreadId) -> Option<QueryingThread> {
-        let (shared, ring) = self.threads.get(thread as usize)?.ring.as_ref()?;
+        let t = self.threads.get(thread as usize)?;
+        let (shared, ring) = t.ring.as_ref()?;
+        let who = self.processes.get(t.process).and_then(|p| p.who);
+        let file = who.zip(t.kernel_file).map(|(who, (file, offset))| {
+            let path = format!("/proc/{}/fd/{file}", who.pid);
+            (path.into(), offset)
+        });
         Some(QueryingThread {
             shared: shared.clone(),
             ring: ring.clone(),
+            file,
         })
     }
 

@@ -4,8 +4,8 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use pagewalk_ring::record::{self, map_bits, query};
 use pagewalk_stream::{
-    Cause, End, Error, Event, MappingSource, MemoryObject, PopulateAs, ProcessId, ShortcutQuery,
-    ThreadId, Unseen, Why,
+    Cause, End, Error, Event, KernelFile, MappingSource, MemoryObject, PopulateAs, ProcessId,
+    ShortcutQuery, ThreadId, Unseen, Why,
 };
 use pagewalk_trace::x86::Piece;
 use pagewalk_units::VirtAddr;
@@ -18,7 +18,7 @@ use crate::thread::{LiveThread, MOST_HELD};
 /// Records taken from a ring at once.
 const CHUNK: usize = 8192;
 /// Most words that follow a record.
-const MOST_WORDS: usize = record::UNTRACED_WORDS;
+const MOST_WORDS: usize = record::KERNEL_FILE_WORDS;
 
 impl Live {
     /// Gives the next part of a thread's stream to `sink`.
@@ -301,6 +301,7 @@ impl Live {
             record::TOUCH => record::TOUCH_WORDS,
             record::UNMODELLED => record::UNMODELLED_WORDS,
             record::EXEC_UNTRACED => record::UNTRACED_WORDS,
+            record::KERNEL_FILE => record::KERNEL_FILE_WORDS,
             _ => 0,
         };
         let Some(body) = t.words.get(t.at + 1..t.at + 1 + words) else {
@@ -331,7 +332,8 @@ impl Live {
             }
             record::CALL => {
                 t.in_kernel = false;
-                let [result, ticket, ref arguments @ .., _] = body8;
+                let [result, ticket, a0, a1, a2, a3, a4, a5, ..] = body8;
+                let arguments = &[a0, a1, a2, a3, a4, a5];
                 let event = process
                     .space
                     .event(payload as i64, result as i64, arguments);
@@ -367,11 +369,11 @@ impl Live {
                 say(event, 0);
             }
             record::UNMODELLED => {
-                let [result, ref a @ .., _, _] = body8;
+                let [result, a0, a1, a2, a3, a4, a5, ..] = body8;
                 let call = calls::NotModelled {
                     number: payload as i64,
                     result: result as i64,
-                    arguments: *a,
+                    arguments: [a0, a1, a2, a3, a4, a5],
                 };
                 if self.named.insert(call.kind()) {
                     let program = call.to_string();
@@ -477,6 +479,31 @@ impl Live {
                 t.untraced = true;
                 t.unseen = Some(unseen(&body8)?);
             }
+            record::KERNEL_FILE => {
+                // The thread continues as soon as it has the contents. Others must not overtake it meanwhile.
+                (t.in_kernel, t.reported_blocked) = (false, false);
+                let [file, offset, bytes, path @ ..] = body8;
+                t.kernel_file = Some((file, offset));
+                let path = text(&path);
+                let unseen = if payload != 0 {
+                    Some((format!("writing to {path}"), Why::NotModelled))
+                } else {
+                    (!self.has_kernel).then(|| (path.clone(), Why::HostFile))
+                };
+                let unseen = unseen.map(|(program, why)| Unseen { program, why });
+                if let Some(unseen) = unseen.filter(|u| self.named_files.insert(u.clone())) {
+                    say(Event::Unseen(Box::new(unseen)), 0);
+                }
+                if self.has_kernel {
+                    t.queue.push_back(Piece::End(End::ReadKernel(KernelFile {
+                        path,
+                        offset,
+                        bytes,
+                    })));
+                } else if let Some((shared, ring)) = &t.ring {
+                    ring.deliver_result(&shared.segment, None);
+                }
+            }
             record::QUERY => {
                 return Err(Error::refused(
                     "the ring is corrupt: a query outside a block",
@@ -507,10 +534,16 @@ fn unseen(words: &[u64; MOST_WORDS]) -> Result<Box<Unseen>, Error> {
             )));
         }
     };
-    let name: Vec<u8> = name.iter().flat_map(|w| w.to_le_bytes()).collect();
-    let name = name.split(|&b| b == 0).next().unwrap_or_default();
-    let program = String::from_utf8_lossy(name).into_owned();
+    let program = text(name);
     Ok(Box::new(Unseen { program, why }))
+}
+
+/// Text in words, up to its first zero.
+#[cold]
+fn text(words: &[u64]) -> String {
+    let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
+    let text = bytes.split(|&b| b == 0).next().unwrap_or_default();
+    String::from_utf8_lossy(text).into_owned()
 }
 
 /// The query at the front of `words`. `None`: it has not arrived completely.

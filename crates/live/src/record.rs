@@ -122,6 +122,7 @@ impl LiveRecording {
         writer: impl FnOnce(&Facts) -> Result<TraceWriter, E>,
     ) -> Result<LiveRecording, Error> {
         let mut live = Live::launch(options)?;
+        live.has_kernel = false;
         live.decoded = Decoded::recorded();
         let writer = writer(&live.facts()).map_err(Into::into)?;
         Ok(LiveRecording {

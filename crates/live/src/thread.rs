@@ -1,5 +1,8 @@
 //! A thread: its ring, and the records taken from it.
 
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use pagewalk_ring::{Consumer, record};
@@ -18,12 +21,27 @@ pub(crate) struct QueryingThread {
     pub shared: Arc<MappedSegment>,
     /// The reader's end of its ring.
     pub ring: Consumer,
+    /// The file that takes the contents of a file of the kernel, and the offset in it.
+    pub file: Option<(PathBuf, u64)>,
 }
 
 impl QueryingThread {
     /// Delivers the result. A second result is ignored.
     pub fn deliver_result(&self, reply: Option<u64>) {
         self.ring.deliver_result(&self.shared.segment, reply);
+    }
+
+    /// Delivers the contents of a file of the kernel.
+    pub fn deliver_file(&self, contents: Option<Vec<u8>>) {
+        // The result is none if the process has closed its files to others, or has died.
+        let written = contents
+            .zip(self.file.as_ref())
+            .and_then(|(contents, (path, offset))| {
+                let file = File::options().write(true).open(path).ok()?;
+                file.write_all_at(&contents, *offset).ok()?;
+                Some(contents.len() as u64)
+            });
+        self.deliver_result(written);
     }
 }
 
@@ -46,6 +64,8 @@ pub(crate) struct LiveThread {
     pub met_within: Vec<(u16, u64)>,
     /// Between [`record::ENTER`] and its return.
     pub in_kernel: bool,
+    /// The descriptor that takes the contents of a file of the kernel, and the offset in it.
+    pub kernel_file: Option<(u64, u64)>,
     /// The engine knows that it is blocked.
     pub reported_blocked: bool,
     /// The ticket of an execve whose new image has not arrived.
@@ -77,6 +97,7 @@ impl LiveThread {
             queue: Queue::new(),
             met_within: Vec::new(),
             in_kernel: false,
+            kernel_file: None,
             reported_blocked: false,
             replacing: None,
             untraced: false,

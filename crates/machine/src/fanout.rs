@@ -64,6 +64,9 @@ const LOOKAHEAD: u64 = 8;
 /// made in larger groups. Waiting workers then wake once a group.
 const SKIPPED_LOOKAHEAD: u64 = 32;
 
+/// Contents of a file of the simulated kernel; `None`: it has no such file.
+type Contents = Option<Vec<u8>>;
+
 #[derive(Default)]
 struct Queue {
     /// Number of the first item in the queue.
@@ -79,6 +82,10 @@ struct Queue {
     after_event: u64,
     /// A machine has seen the end of the thread's process.
     gone: bool,
+    /// Files of the kernel that the thread has read so far.
+    files: u64,
+    /// While the thread waits for the last of them: its contents on each machine that has come there.
+    contents: Option<BTreeMap<usize, Contents>>,
     /// Error of the program after the last item. Other threads continue, so that every machine gets as
     /// far as it would alone.
     error: Option<Error>,
@@ -104,6 +111,14 @@ impl Queue {
         self.next[consumer] = u64::MAX;
         self.trim();
         self.is_over()
+    }
+
+    /// Contents of the file for which the thread waits, once the first machine that takes items has come there.
+    fn take_contents(&mut self) -> Option<Contents> {
+        let first = self.next.iter().position(|n| *n != u64::MAX)?;
+        let found = self.contents.as_mut()?.remove(&first)?;
+        self.contents = None;
+        Some(found)
     }
 
     /// True if no machine takes another item.
@@ -206,6 +221,10 @@ impl FanoutState {
         let end = if end == End::Empty { End::More } else { end };
         queue.blocked = end == End::Blocked;
         queue.ended = end == End::Exit;
+        if let End::ReadKernel(_) = end {
+            queue.files += 1;
+            queue.contents = Some(BTreeMap::new());
+        }
         let goes_on = end == End::More;
         let starts = match &end {
             End::Event {
@@ -487,6 +506,30 @@ impl Fanout {
         }
     }
 
+    /// `consumer` has come to the file number `number` that `thread` reads. The first machine that still runs answers
+    /// the program.
+    pub(crate) fn kernel_file(
+        &self,
+        consumer: usize,
+        thread: ThreadId,
+        number: u64,
+        contents: Contents,
+    ) {
+        let mut state = lock(&self.state);
+        let queue = state.threads.get_mut(&thread);
+        let Some(queue) = queue.filter(|q| q.files == number) else {
+            return;
+        };
+        if let Some(all) = &mut queue.contents {
+            all.insert(consumer, contents);
+        }
+        let found = queue.take_contents();
+        drop(state);
+        if let Some(found) = found {
+            lock(&self.program).kernel_file(thread, found);
+        }
+    }
+
     /// Takes back a used item and keeps its batch for reuse.
     pub(crate) fn recycle(&self, item: Item) {
         if let Ok(batch) = Arc::try_unwrap(item.batch) {
@@ -518,17 +561,21 @@ impl Fanout {
     pub(crate) fn finish(&self, consumer: usize) {
         let mut state = lock(&self.state);
         state.progress[consumer] = u64::MAX;
-        let mut gone = Vec::new();
+        let (mut gone, mut files) = (Vec::new(), Vec::new());
         state.threads.retain(|&thread, queue| {
             let over = queue.unsubscribe(consumer);
+            files.extend(queue.take_contents().map(|found| (thread, found)));
             if over && queue.gone {
                 gone.push(thread);
             }
             !over
         });
         drop(state);
-        if !gone.is_empty() {
+        if !gone.is_empty() || !files.is_empty() {
             let mut program = lock(&self.program);
+            for (thread, contents) in files {
+                program.kernel_file(thread, contents);
+            }
             gone.into_iter().for_each(|thread| program.gone(thread));
         }
         self.wake.notify();

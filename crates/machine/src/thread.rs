@@ -51,6 +51,8 @@ pub(crate) struct SoftwareThread {
     pub(crate) units: Units,
     /// Result of the shortcut query at the end of its batch.
     pub(crate) query_result: Option<u64>,
+    /// Files of the kernel that it has read.
+    pub(crate) files: u64,
     /// Number of the last barrier that it reached.
     pub(crate) barrier: u64,
     /// Core it ran on last.
@@ -71,6 +73,7 @@ impl SoftwareThread {
             starved: false,
             units: Units::default(),
             query_result: None,
+            files: 0,
             barrier: 0,
             last_core,
         }

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use pagewalk_os::{
     BuddySpec, Effects, KhugepagedSpec, Os, OsSpec, PageTableSpec, PlacementSpec, ReservationSpec,
-    ThpMode, ThpSpec,
+    ThpMode, ThpSizes, ThpSpec,
 };
 use pagewalk_tables::RadixSpec;
 use pagewalk_units::{Backing, VirtAddr};
@@ -23,6 +23,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         Some("thp") => PlacementSpec::Thp(ThpSpec {
             mode: ThpMode::Always,
             giant: false,
+            sizes: ThpSizes::default(),
             khugepaged: KhugepagedSpec::default(),
         }),
         Some("reservation") => PlacementSpec::Reservation(ReservationSpec {

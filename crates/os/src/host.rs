@@ -188,7 +188,7 @@ mod tests {
     use crate::choice::FrameChoice;
     use crate::khugepaged::KhugepagedSpec;
     use crate::memory::Memory;
-    use crate::placement::{BuddySpec, PlacementSpec, ThpMode, ThpSpec};
+    use crate::placement::{BuddySpec, PlacementSpec, ThpMode, ThpSizes, ThpSpec};
     use crate::spec::{FragmentationSpec, OsSpec};
     use crate::virtual_spec::VirtualSpec;
     use crate::{Effects, Os, Pid};
@@ -315,6 +315,7 @@ mod tests {
         let thp = PlacementSpec::Thp(ThpSpec {
             mode: ThpMode::Always,
             giant: false,
+            sizes: ThpSizes::default(),
             khugepaged: KhugepagedSpec::default(),
         });
         let ecpt = PageTableSpec::ElasticCuckoo(ElasticCuckooSpec::default());

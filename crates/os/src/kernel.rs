@@ -9,6 +9,7 @@ use crate::Effects;
 use crate::choice::FrameChoice;
 use crate::hugetlb::Pools;
 use crate::memory::{HUGE_ORDER, Memory, PutToUse};
+use crate::placement::ThpSizeStats;
 use crate::price::Prices;
 use crate::stats::OsStats;
 
@@ -45,6 +46,8 @@ pub struct Kernel {
     pub prices: Prices,
     /// Event counters.
     pub stats: OsStats,
+    /// Page faults with blocks below 2 MB.
+    pub thp_sizes: ThpSizeStats,
     /// Cost of each page fault.
     pub fault_cost: Histogram,
     /// Memory use of page tables.
@@ -69,6 +72,7 @@ impl Kernel {
             choice,
             prices,
             stats: OsStats::default(),
+            thp_sizes: ThpSizeStats::default(),
             fault_cost: Histogram::default(),
             tables: TableMemory::default(),
             rows_bytes: 0,

@@ -12,6 +12,7 @@ mod fault;
 mod host;
 mod hugetlb;
 mod kernel;
+mod kernel_file;
 mod khugepaged;
 mod lazy;
 mod linux;
@@ -55,7 +56,7 @@ pub use crate::khugepaged::{KhugepagedCore, KhugepagedSpec, KhugepagedStats};
 pub use crate::memory::Memory;
 pub use crate::mover::{MigrationSpec, MigrationStats, PageMover, SwapSpec, SwapStats};
 pub use crate::placement::registry::*;
-pub use crate::placement::{HashOf, HashedTables, ThpMode};
+pub use crate::placement::{HashOf, HashedTables, SizeMode, ThpMode, ThpSizeStats, ThpSizes};
 pub use crate::price::Prices;
 pub use crate::spec::{CompactionSpec, FragmentationSpec, InferredPages, OsSpec, PriceSpec};
 use crate::stats::FAULT_COST;
@@ -65,6 +66,7 @@ pub use crate::virtual_spec::VirtualSpec;
 
 use crate::host::Host;
 use crate::kernel::Kernel;
+use crate::kernel_file::Shown;
 use crate::khugepaged::Khugepaged;
 use crate::memory::HUGE_ORDER;
 use crate::mover::Movers;
@@ -217,6 +219,8 @@ pub struct Os {
     khugepaged: Option<Khugepaged>,
     movers: Movers,
     inferred_pages: InferredPages,
+    /// Settings that files of the kernel show.
+    shown: Shown,
     /// The shortcut table that answers queries of programs, if any.
     shortcut: Option<Box<dyn Shortcut>>,
     /// The STLTs that answer queries of programs, if any.
@@ -256,6 +260,7 @@ impl Os {
             )));
         }
         let khugepaged = placement.khugepaged();
+        let shown = Shown::new(spec, placement);
         let placement = placement.build();
         // The set of rows does not depend on the process.
         let mut gone = Tree::default();
@@ -286,6 +291,7 @@ impl Os {
                 seed,
             ),
             inferred_pages: spec.inferred_pages,
+            shown,
             shortcut: None,
             stlt: None,
             free_asids: BTreeSet::new(),
@@ -514,6 +520,9 @@ impl Os {
         tree.add(path, &self.stats());
         if let Some(stats) = self.khugepaged_stats() {
             tree.add(&format!("{path}.khugepaged"), &stats);
+        }
+        if self.shown.has_sizes() {
+            tree.add(&format!("{path}.thp_sizes"), &self.kernel.thp_sizes);
         }
         let (migration, swap) = self.mover_stats();
         if let Some(stats) = migration {

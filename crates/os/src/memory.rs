@@ -214,6 +214,7 @@ impl Memory {
             Purpose::Reservation { .. } => self.alloc_block(order),
             Purpose::Collapse { defrag, .. } => self.alloc_collapse(order, defrag),
             _ if order == 0 => self.alloc_page(),
+            _ if order < HUGE_ORDER => self.alloc_low(order),
             _ => self.alloc_block(order),
         }
     }

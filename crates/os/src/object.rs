@@ -233,6 +233,16 @@ impl Objects {
         self.free_unused(|pages| pages.pool.is_some(), k);
     }
 
+    /// Memory of files in the page cache, and of shared memory.
+    pub fn bytes(&self) -> [u64; 2] {
+        let mut sum = [0; 2];
+        for pages in self.objects.values() {
+            let frames = pages.chunks.values().flat_map(|c| c.iter());
+            sum[usize::from(!pages.file)] += 4096 * frames.filter(|&&f| f != NONE).count() as u64;
+        }
+        sum
+    }
+
     /// True if the object is a file.
     pub fn is_file(&self, object: u64) -> bool {
         self.objects.get(&object).is_some_and(|pages| pages.file)

@@ -9,7 +9,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use pagewalk_ring::Producer;
 use pagewalk_ring::record::{self, call_arguments, query};
 
-use crate::{alignment, answers, api, exec, files, guest, hugetlb, late, numa, process, touches};
+use crate::{
+    alignment, answers, api, exec, files, guest, hugetlb, kernel_files, late, numa, process,
+    touches,
+};
 
 /// End of the heap after the last brk; 0: not known yet. Changed under the process's lock only, and inherited by a
 /// child.
@@ -284,7 +287,8 @@ pub unsafe extern "C" fn enter(
             libc::SYS_pidfd_send_signal => process::control().sends(a1),
             // The kernel sends this signal when the parent ends.
             libc::SYS_prctl if a0 as i32 == libc::PR_SET_PDEATHSIG => process::control().sends(a1),
-            _ => {}
+            // SAFETY: as above.
+            _ => unsafe { kernel_files::before_read(p, number, &call.arguments) },
         },
     }
 }
@@ -374,6 +378,8 @@ pub unsafe extern "C" fn leave(_id: api::Id, vcpu: c_uint, number: i64, result: 
         // Sent before the return: the reader attributes later records to the program.
         // SAFETY: as above.
         unsafe { touches::report(p, number, result, &call.arguments) };
+        // SAFETY: as above.
+        unsafe { kernel_files::opened(p, number, &call.arguments, result) };
         push(record::word(record::RETURN, number as u64 & 0xffff_ffff));
     }
     if not_modelled {

@@ -14,6 +14,7 @@ mod exec;
 mod files;
 mod guest;
 mod hugetlb;
+mod kernel_files;
 mod late;
 mod maps;
 mod numa;

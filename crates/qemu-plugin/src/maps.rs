@@ -201,3 +201,40 @@ pub fn send_initial(host: u64, address: u64) {
         }
     }
 }
+
+/// The text of `smaps` with what only the emulator knows of an area: the file, its place, and the name.
+pub fn with_names(text: &str) -> String {
+    let base = guest::BASE.load(Relaxed);
+    let host = read();
+    let lines: Vec<(Line<'_>, &str)> = host
+        .lines()
+        .filter_map(|line| Some((parse(line)?, line)))
+        .collect();
+    let mut out = String::with_capacity(text.len() * 5 / 4);
+    for line in text.lines() {
+        let range = line
+            .split_once(' ')
+            .and_then(|(range, _)| range.split_once('-'));
+        let from = range.and_then(|(from, _)| u64::from_str_radix(from, 16).ok());
+        let at = from.map(|from| from.wrapping_add(base));
+        let found = at.and_then(|at| {
+            let inside = |(l, _): &&(Line<'_>, &str)| l.file && (l.from..l.to).contains(&at);
+            Some((at, lines.iter().find(inside)?))
+        });
+        match found {
+            Some((at, (known, whole))) => {
+                let permissions = line.split(' ').nth(1).unwrap_or_default();
+                let identity: Vec<&str> = whole.split(' ').skip(3).take(2).collect();
+                let offset = known.offset + (at - known.from);
+                let range = line.split(' ').next().unwrap_or_default();
+                let head = format!("{range} {permissions} {offset:08x} {} ", identity.join(" "));
+                out += &format!("{head:<73}{}\n", known.path);
+            }
+            None => {
+                out += line;
+                out.push('\n');
+            }
+        }
+    }
+    out
+}

@@ -228,10 +228,19 @@ impl Producer {
     /// # Safety
     /// Only the slot's own thread calls this.
     pub unsafe fn query(&self, kind: u64, integer: u64, address: u64) -> Option<u64> {
+        // SAFETY: by the contract.
+        unsafe { self.ask(&[record::word(record::QUERY, kind), integer, address]) }
+    }
+
+    /// Sends a record that the engine answers, and waits. Results as for [`Producer::query`].
+    ///
+    /// # Safety
+    /// Only the slot's own thread calls this.
+    pub unsafe fn ask(&self, words: &[u64]) -> Option<u64> {
         let slot = self.slot();
         let number = slot.query.load(Relaxed).wrapping_add(1);
         slot.query.store(number, Relaxed);
-        for word in [record::word(record::QUERY, kind), integer, address] {
+        for &word in words {
             // SAFETY: by the contract.
             unsafe { self.push(word) };
         }

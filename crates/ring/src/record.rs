@@ -52,6 +52,14 @@ pub const TOUCH: u64 = 14;
 /// [`UNMODELLED_WORDS`] words follow: its result and arguments.
 pub const UNMODELLED: u64 = 15;
 
+/// The program reads a file of the kernel, and the thread waits for its contents; 1 in the payload if it opens the file
+/// for writing. [`KERNEL_FILE_WORDS`] words follow: descriptor of the file that takes the contents, offset and length
+/// of the wanted part, and the path, padded with zeros.
+pub const KERNEL_FILE: u64 = 16;
+
+/// Words that follow [`KERNEL_FILE`].
+pub const KERNEL_FILE_WORDS: usize = 15;
+
 /// Words that follow [`CALL`].
 pub const CALL_WORDS: usize = 8;
 /// Words that follow [`FORK`].

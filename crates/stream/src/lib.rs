@@ -19,7 +19,8 @@ pub use fast_forward::{FastForwardBudget, ThreadFastForward, TouchSummary};
 pub use mix::{Mix, Opens};
 use pagewalk_units::{Access, VirtAddr};
 pub use pagewalk_units::{
-    Advice, Backing, Error, FlushKind, MappingSource, MemoryObject, PopulateAs, PrefetchHint,
+    Advice, Backing, Error, FlushKind, KernelFile, MappingSource, MemoryObject, PopulateAs,
+    PrefetchHint,
 };
 pub use recent_lines::{Data, RecentLineFilter};
 pub use unseen::{Unseen, Why};
@@ -240,7 +241,7 @@ impl Units {
     }
     /// Adds a batch of `instructions`, which the caller has counted, and its end.
     pub fn add_counted(&mut self, batch: &Batch, instructions: u64, end: &End) {
-        let ends = u64::from(!matches!(end, End::More | End::Empty));
+        let ends = u64::from(!matches!(end, End::More | End::Empty | End::ReadKernel(_)));
         self.ops += batch.skipped.ops + batch.ops.len() as u64 + ends;
         self.instructions += instructions + ends;
     }
@@ -294,6 +295,8 @@ pub enum End {
     /// The last op is a query. The machine calls [`Program::shortcut_result`] before the thread's next `fill`; the
     /// program then branches on the result.
     Query(ShortcutQuery),
+    /// The thread reads a file of the simulated kernel, and waits for [`Program::kernel_file`].
+    ReadKernel(KernelFile),
     /// A live program has produced nothing yet: call [`Program::wait`], then `fill` again.
     Empty,
     /// The thread has ended. Never call `fill` for it again.
@@ -524,6 +527,11 @@ pub trait Program: Send {
     /// shortcut, and the program continues without.
     fn shortcut_result(&mut self, thread: ThreadId, reply: Option<u64>) {
         let _ = (thread, reply);
+    }
+    /// Contents of the [`End::ReadKernel`] of `thread`. `None`: the simulated kernel has no such file, and the program
+    /// reads the host's.
+    fn kernel_file(&mut self, thread: ThreadId, contents: Option<Vec<u8>>) {
+        let _ = (thread, contents);
     }
     /// No machine calls `fill` for `thread` again: it has ended, or its process has.
     fn gone(&mut self, thread: ThreadId) {

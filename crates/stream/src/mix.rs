@@ -342,6 +342,14 @@ impl Program for Mix {
         }
     }
 
+    fn kernel_file(&mut self, thread: ThreadId, contents: Option<Vec<u8>>) {
+        if let Some(of) = self.threads.get(&thread)
+            && let Some(run) = self.members[of.member].runs.get_mut(&of.run)
+        {
+            run.program.kernel_file(of.inner, contents);
+        }
+    }
+
     fn gone(&mut self, thread: ThreadId) {
         let Some(of) = self.threads.remove(&thread) else {
             return;

@@ -17,16 +17,19 @@ pub enum Why {
     Refused,
     /// It is no program but a memory call, which the simulated kernel does not model.
     NotModelled,
+    /// It is no program but a file of the kernel, and no simulated kernel could tell its contents.
+    HostFile,
 }
 
 impl Why {
     /// All reasons, in the order of their numbers in recordings.
-    pub const ALL: [Why; 5] = [
+    pub const ALL: [Why; 6] = [
         Why::Foreign,
         Why::Unreadable,
         Why::OtherRoot,
         Why::Refused,
         Why::NotModelled,
+        Why::HostFile,
     ];
 }
 
@@ -38,6 +41,7 @@ impl fmt::Display for Why {
             Why::OtherRoot => "the emulator is not there from its root directory",
             Why::Refused => "the emulator could not be executed on it",
             Why::NotModelled => "the simulated kernel ignores it",
+            Why::HostFile => "the program read the host's",
         })
     }
 }
@@ -62,8 +66,10 @@ impl Unseen {
         counts
             .into_iter()
             .map(|(Unseen { program, why }, n)| {
-                if *why == Why::NotModelled {
-                    return format!("{program} is not modelled: {why}");
+                match why {
+                    Why::NotModelled => return format!("{program} is not modelled: {why}"),
+                    Why::HostFile => return format!("{program} is not simulated: {why}"),
+                    _ => {}
                 }
                 let processes = if n == 1 { "process" } else { "processes" };
                 format!("{n} {processes} ran {program} unseen: {why}")

@@ -138,7 +138,7 @@ impl Order {
     pub fn ends(&mut self, thread: ThreadId, end: &End) -> Option<Mark> {
         self.note(thread, end);
         match end {
-            End::More | End::Empty => None,
+            End::More | End::Empty | End::ReadKernel(_) => None,
             End::Blocked => {
                 if !std::mem::replace(&mut self.threads.entry(thread).or_default().waits, true) {
                     self.advance(thread, 1);

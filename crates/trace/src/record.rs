@@ -53,8 +53,10 @@ impl Recording {
     ) -> Option<Mark> {
         let open = self.open.entry(thread).or_default();
         *open = (*open + ops) % BATCH_OPS;
-        let mark =
-            mark.or_else(|| (*end == End::More && *open > 0).then_some(Mark::End(End::More)));
+        let mark = mark.or_else(|| {
+            (matches!(end, End::More | End::ReadKernel(_)) && *open > 0)
+                .then_some(Mark::End(End::More))
+        });
         if mark.is_some() {
             *open = 0;
         }
@@ -113,6 +115,10 @@ impl Program for Recording {
 
     fn shortcut_result(&mut self, thread: ThreadId, reply: Option<u64>) {
         self.program.shortcut_result(thread, reply);
+    }
+
+    fn kernel_file(&mut self, thread: ThreadId, contents: Option<Vec<u8>>) {
+        self.program.kernel_file(thread, contents);
     }
 
     fn gone(&mut self, thread: ThreadId) {
@@ -186,6 +192,7 @@ pub fn drive(program: &mut dyn Program, visit: &mut Visit<'_>) -> Result<(), Err
                 },
                 // No machine runs that could give a result.
                 End::Query(_) => program.shortcut_result(id, None),
+                End::ReadKernel(_) => program.kernel_file(id, None),
                 End::More | End::Meet { .. } | End::Blocked | End::Empty => {}
             }
         }

@@ -2,10 +2,12 @@
 //! errors that users see.
 
 mod error;
+mod kernel_file;
 mod nearest;
 mod rng;
 
 pub use error::{Error, ErrorKind, Part, RunOption, Text};
+pub use kernel_file::KernelFile;
 pub use nearest::{distance, nearest};
 pub use rng::{Rng, rng};
 

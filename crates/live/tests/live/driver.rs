@@ -150,6 +150,11 @@ pub fn run_answered(
                             program.shortcut_result(id, answer(process, query));
                             ThreadState::Runs
                         }
+                        End::ReadKernel(_) => {
+                            progress = true;
+                            program.kernel_file(id, None);
+                            ThreadState::Runs
+                        }
                         End::Blocked if batch.ops.is_empty() && waited => ThreadState::Blocked,
                         End::Blocked => ThreadState::MayRun,
                         End::Barrier { .. } | End::Wait { .. } => {

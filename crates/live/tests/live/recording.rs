@@ -57,6 +57,7 @@ fn first_thread(program: &mut dyn Program) -> (Vec<Op>, Vec<(usize, End)>) {
                 program.shortcut_result(0, None);
                 ends.push((ops.len(), end));
             }
+            End::ReadKernel(_) => program.kernel_file(0, None),
             End::Exit => return (ops, ends),
             end => ends.push((ops.len(), end)),
         }

@@ -66,11 +66,15 @@ const IN_NO_FILE: [&str; 4] = [
 /// A prefetch buffer, which no shipped file has either.
 const PREFETCH_BUFFER: &str = "mmu.prefetcher.distance={rows=256,ways=4,slots=2,buffer=16}";
 
+/// Transparent huge pages below 2 MB, which no shipped design has.
+const THP_SIZES: &str = "placement.thp.sizes.64kb=always";
+
 /// Settings with which the statistics of `design` are explained. The prefetch buffer is for the
 /// baseline alone, because its prefetcher would replace a design's own.
 pub(crate) fn in_no_file(design: &str) -> Vec<&'static str> {
     let buffer = (design == "radix").then_some(PREFETCH_BUFFER);
-    IN_NO_FILE.into_iter().chain(buffer).collect()
+    let sizes = (design == "thp").then_some(THP_SIZES);
+    IN_NO_FILE.into_iter().chain(buffer).chain(sizes).collect()
 }
 
 /// Counters of such a machine before it has run.

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use pagewalk_stream::{
-    Batch, End, Error, Event, Facts, Op, OpClass, Program, ShortcutQuery, ThreadId,
+    Batch, End, Error, Event, Facts, KernelFile, Op, OpClass, Program, ShortcutQuery, ThreadId,
 };
 
 use super::{Detail, Fanout, FastForwarding, LOOKAHEAD, SKIPPED_LOOKAHEAD, Supply, WINDOW, Work};
@@ -557,4 +557,50 @@ fn the_only_machine_returns_query_results() {
         fanout.shortcut_result(0, reply);
     }
     assert_eq!(*lock(&program.results), [Some(5), Some(0)]);
+}
+
+/// Reads a file of the kernel in each batch.
+#[derive(Clone, Default)]
+struct Reading {
+    contents: Arc<Mutex<Vec<Option<Vec<u8>>>>>,
+}
+
+impl Program for Reading {
+    fn facts(&self) -> Facts {
+        Facts::default()
+    }
+    fn fill(&mut self, _: ThreadId, batch: &mut Batch) -> Result<End, Error> {
+        batch.ops.clear();
+        Ok(End::ReadKernel(KernelFile {
+            path: "/proc/meminfo".into(),
+            offset: 0,
+            bytes: 0,
+        }))
+    }
+    fn kernel_file(&mut self, _: ThreadId, contents: Option<Vec<u8>>) {
+        lock(&self.contents).push(contents);
+    }
+}
+
+#[test]
+fn the_first_machine_that_still_runs_answers_for_the_kernel() {
+    let program = Reading::default();
+    let fanout = fanout(program.clone(), 3);
+    let comes = |machine: usize, number: u64| {
+        let item = fanout.next(machine, 0, ALL);
+        assert!(matches!(item, Ok(Supply::Item(_))));
+        fanout.kernel_file(machine, 0, number, Some(vec![machine as u8]));
+    };
+    comes(1, 1);
+    assert!(lock(&program.contents).is_empty());
+    comes(0, 1);
+    assert_eq!(*lock(&program.contents), [Some(vec![0])]);
+    // The second file: a machine that is still at the first one says nothing about it.
+    comes(1, 2);
+    comes(2, 1);
+    assert_eq!(lock(&program.contents).len(), 1);
+    fanout.finish(0);
+    assert_eq!(lock(&program.contents)[1..], [Some(vec![1])]);
+    comes(1, 3);
+    assert_eq!(lock(&program.contents)[2..], [Some(vec![1])]);
 }

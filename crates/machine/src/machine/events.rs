@@ -23,6 +23,13 @@ impl Machine {
                 let thread = self.threads.get_mut(&id).expect("it runs");
                 fanout.shortcut_result(id, thread.query_result.take());
             }
+            End::ReadKernel(file) => {
+                let thread = self.threads.get_mut(&id).expect("it runs");
+                thread.files += 1;
+                let (number, process) = (thread.files, thread.process);
+                let pid = self.processes[&process].pid;
+                fanout.kernel_file(me, id, number, self.os.kernel_file(pid, &file));
+            }
             // Operations of other threads before this end may not have run yet.
             End::Event {
                 event: event @ Event::ProcessExit { .. },

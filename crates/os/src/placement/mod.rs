@@ -4,10 +4,12 @@ mod buddy;
 pub mod registry;
 mod reservation;
 mod thp;
+mod thp_sizes;
 mod tiered_hash;
 
 pub use self::registry::*;
 pub use self::thp::ThpMode;
+pub use self::thp_sizes::{SizeMode, ThpSizeStats, ThpSizes};
 pub use self::tiered_hash::{HashOf, HashedTables};
 
 use pagewalk_tables::{PageTableSpec, Refusal};

@@ -4,7 +4,7 @@ use pagewalk_units::Error;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Placement, ThpMode};
+use super::{Placement, ThpMode, ThpSizes};
 use crate::khugepaged::KhugepagedSpec;
 
 /// The configuration of one policy.
@@ -18,6 +18,10 @@ pub(crate) trait PolicySpec {
     }
     /// Builds the policy.
     fn build(&self) -> Box<dyn Placement>;
+    /// The mappings that may have huge pages, and those of the sizes below 2 MB. `None`: the policy makes no huge page.
+    fn thp(&self) -> Option<(ThpMode, ThpSizes)> {
+        None
+    }
     /// The khugepaged that runs with the policy, and the mappings it covers.
     fn khugepaged(&self) -> Option<(KhugepagedSpec, ThpMode)> {
         None
@@ -58,6 +62,14 @@ macro_rules! placements {
             pub(crate) fn build(&self) -> Box<dyn Placement> {
                 match self {
                     $(PlacementSpec::$variant(spec) => spec.build(),)*
+                }
+            }
+
+            /// The mappings that may have huge pages, and those of the sizes below 2 MB. `None`: the policy makes no
+            /// huge page.
+            pub(crate) fn thp(&self) -> Option<(ThpMode, ThpSizes)> {
+                match self {
+                    $(PlacementSpec::$variant(spec) => PolicySpec::thp(spec),)*
                 }
             }
 

@@ -14,7 +14,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::registry::PolicySpec;
-use super::{Placement, small};
+use super::{Placement, ThpMode, ThpSizes, small};
 use crate::Effects;
 use crate::kernel::Kernel;
 use crate::memory::HUGE_ORDER;
@@ -38,6 +38,9 @@ impl PolicySpec for ReservationSpec {
     }
     fn build(&self) -> Box<dyn Placement> {
         Box::new(Reservation::new(self.promotion_threshold))
+    }
+    fn thp(&self) -> Option<(ThpMode, ThpSizes)> {
+        Some((ThpMode::Always, ThpSizes::default()))
     }
 }
 

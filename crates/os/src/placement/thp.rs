@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::registry::PolicySpec;
+use super::thp_sizes::ThpSizes;
 use super::{Placement, small};
 use crate::Effects;
 use crate::kernel::Kernel;
@@ -26,6 +27,10 @@ pub struct ThpSpec {
     /// hugetlbfs). Default false.
     #[serde(default)]
     pub giant: bool,
+    /// Blocks below 2 MB that one page fault maps, by 4 KB pages. A fault takes the largest enabled
+    /// size that fits in its mapping and has no page yet. Default: none.
+    #[serde(default, skip_serializing_if = "ThpSizes::are_off")]
+    pub sizes: ThpSizes,
     /// The kernel thread that collapses small pages into 2 MB pages. Like
     /// Linux's, it makes no 1 GB pages.
     #[serde(default)]
@@ -41,6 +46,8 @@ pub enum ThpMode {
     Always,
     /// Only mappings with `madvise(MADV_HUGEPAGE)`.
     Madvise,
+    /// None.
+    Never,
 }
 
 impl PolicySpec for ThpSpec {
@@ -49,6 +56,9 @@ impl PolicySpec for ThpSpec {
     }
     fn build(&self) -> Box<dyn Placement> {
         Box::new(Thp(*self))
+    }
+    fn thp(&self) -> Option<(ThpMode, ThpSizes)> {
+        Some((self.mode, self.sizes))
     }
     fn khugepaged(&self) -> Option<(KhugepagedSpec, ThpMode)> {
         let spec = self.khugepaged;
@@ -62,6 +72,7 @@ impl ThpMode {
         match self {
             ThpMode::Always => advice != Some(false),
             ThpMode::Madvise => advice == Some(true),
+            ThpMode::Never => false,
         }
     }
 }
@@ -135,7 +146,12 @@ impl Placement for Thp {
                 refused = true;
             }
         }
-        let size = small(touch, space, k, fx)?;
+        let sized = self.0.sizes.map(self.0.mode, touch, space, k, fx);
+        let size = if sized {
+            PageSize::K4
+        } else {
+            small(touch, space, k, fx)?
+        };
         if refused && let Some(region) = space.regions.get_mut(key) {
             region.refused = true;
         }

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::registry::PolicySpec;
 use super::reservation::Reservation;
-use super::{Booted, Placement, small};
+use super::{Booted, Placement, ThpMode, ThpSizes, small};
 use crate::Effects;
 use crate::choice::FrameChoice;
 use crate::drawn::Drawn;
@@ -183,6 +183,10 @@ impl PolicySpec for TieredHashSpec {
             ));
         }
         Ok(())
+    }
+    fn thp(&self) -> Option<(ThpMode, ThpSizes)> {
+        let always = (ThpMode::Always, ThpSizes::default());
+        self.promotion_threshold.map(|_| always)
     }
     fn build(&self) -> Box<dyn Placement> {
         Box::new(Hashed {

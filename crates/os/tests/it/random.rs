@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use pagewalk_os::{
     BuddySpec, Effects, FragmentationSpec, KhugepagedSpec, MigrationSpec, Os, OsError, OsSpec,
-    PageMover, PageTableSpec, Pid, PlacementSpec, ReservationSpec, ThpMode, ThpSpec, VirtualSpec,
+    PageMover, PageTableSpec, Pid, PlacementSpec, ReservationSpec, ThpMode, ThpSizes, ThpSpec,
+    VirtualSpec,
 };
 use pagewalk_tables::{Flags, Invalidation, Translation, View};
 use pagewalk_units::{Access, Advice, Asid, Backing, GuestPhysAddr, PageSize, VirtAddr};
@@ -701,6 +702,7 @@ fn collapsing(max_ptes_none: u16, defrag: bool) -> PlacementSpec {
     PlacementSpec::Thp(ThpSpec {
         mode: ThpMode::Always,
         giant: false,
+        sizes: ThpSizes::default(),
         khugepaged: KhugepagedSpec {
             pages_to_scan: 1024,
             scan_sleep_millisecs: 1,

@@ -1,7 +1,9 @@
 //! Use of huge pages, under transparent huge pages and fragmentation.
 
 use super::{GB, HEAP, MB, World, spec, thp};
-use pagewalk_os::{BuddySpec, FragmentationSpec, KhugepagedSpec, PlacementSpec, ThpMode, ThpSpec};
+use pagewalk_os::{
+    BuddySpec, FragmentationSpec, KhugepagedSpec, PlacementSpec, ThpMode, ThpSizes, ThpSpec,
+};
 use pagewalk_units::{Access, Advice, Backing, PageSize};
 
 #[test]
@@ -56,6 +58,7 @@ fn madvise_decides_where_huge_pages_go() {
     let madvise = PlacementSpec::Thp(ThpSpec {
         mode: ThpMode::Madvise,
         giant: false,
+        sizes: ThpSizes::default(),
         khugepaged: KhugepagedSpec::default(),
     });
     for (placement, advice, huge) in [
@@ -149,6 +152,7 @@ fn giant_pages_serve_what_they_cover() {
     let placement = PlacementSpec::Thp(ThpSpec {
         mode: ThpMode::Always,
         giant: true,
+        sizes: ThpSizes::default(),
         khugepaged: KhugepagedSpec::default(),
     });
     let mut w = World::new(&big, &placement);

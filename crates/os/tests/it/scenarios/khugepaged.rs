@@ -3,7 +3,7 @@
 use super::{GB, HEAP, MB, World, reservation, spec};
 use pagewalk_os::{
     FragmentationSpec, KhugepagedCore, KhugepagedSpec, KhugepagedStats, OsSpec, PlacementSpec,
-    ThpMode, ThpSpec,
+    ThpMode, ThpSizes, ThpSpec,
 };
 use pagewalk_units::{Access, Advice, Backing, PageSize, VirtAddr};
 
@@ -16,6 +16,7 @@ fn with(khugepaged: KhugepagedSpec) -> PlacementSpec {
     PlacementSpec::Thp(ThpSpec {
         mode: ThpMode::Always,
         giant: false,
+        sizes: ThpSizes::default(),
         khugepaged,
     })
 }
@@ -224,6 +225,7 @@ fn madvise_decides_where_it_looks() {
         let placement = PlacementSpec::Thp(ThpSpec {
             mode,
             giant: false,
+            sizes: ThpSizes::default(),
             khugepaged,
         });
         let mut w = grown(&spec(FragmentationSpec::None), &placement, 2 * MB);

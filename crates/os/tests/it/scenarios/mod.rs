@@ -3,17 +3,19 @@
 
 mod huge;
 mod hugetlb;
+mod kernel_files;
 mod khugepaged;
 mod linux;
 mod reservations;
 mod spaces;
 mod system;
+mod thp_sizes;
 mod tiered_hash;
 mod virtual_machines;
 
 use pagewalk_os::{
     Effects, FragmentationSpec, KhugepagedSpec, Os, OsError, OsSpec, OsStats, PageTableSpec, Pid,
-    PlacementSpec, ReservationSpec, ThpMode, ThpSpec,
+    PlacementSpec, ReservationSpec, ThpMode, ThpSizes, ThpSpec,
 };
 use pagewalk_tables::{RadixSpec, Translation, View};
 use pagewalk_units::{Access, Backing, PhysAddr, VirtAddr};
@@ -33,6 +35,7 @@ fn thp() -> PlacementSpec {
     PlacementSpec::Thp(ThpSpec {
         mode: ThpMode::Always,
         giant: false,
+        sizes: ThpSizes::default(),
         khugepaged: KhugepagedSpec::default(),
     })
 }

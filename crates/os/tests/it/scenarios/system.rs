@@ -3,7 +3,7 @@
 use super::{GB, HEAP, MB, World, reservation, spec, thp};
 use pagewalk_os::{
     BuddySpec, Effects, FragmentationSpec, KhugepagedSpec, Os, OsError, OsSpec, OsStats,
-    PageTableSpec, PlacementSpec, PriceSpec, ThpMode, ThpSpec,
+    PageTableSpec, PlacementSpec, PriceSpec, ThpMode, ThpSizes, ThpSpec,
 };
 use pagewalk_tables::{MemoryEfficientSpec, RadixSpec, View};
 use pagewalk_units::{Access, Backing, VirtAddr};
@@ -323,6 +323,7 @@ fn configurations_read_as_documented() {
     let giant = PlacementSpec::Thp(ThpSpec {
         mode: ThpMode::Always,
         giant: true,
+        sizes: ThpSizes::default(),
         khugepaged: KhugepagedSpec::default(),
     });
     assert_eq!(design.placement, giant);
@@ -331,7 +332,8 @@ fn configurations_read_as_documented() {
         PageTableSpec::Radix(RadixSpec { levels: 5 })
     );
     for wrong in [
-        "[placement.thp]\nmode = \"never\"",
+        "[placement.thp]\nmode = \"sometimes\"",
+        "[placement.thp.sizes]\n48kb = \"always\"",
         "[placement.thp]\ngaint = true",
         "[placement.reservation]",
     ] {

@@ -3,7 +3,7 @@
 use super::{GB, HEAP, MB, spec, thp};
 use pagewalk_os::{
     BuddySpec, Effects, FragmentationSpec, HashOf, KhugepagedSpec, Os, OsError, OsSpec,
-    PageTableSpec, Pid, PlacementSpec, ThpMode, ThpSpec, TieredHashSpec, VirtualSpec,
+    PageTableSpec, Pid, PlacementSpec, ThpMode, ThpSizes, ThpSpec, TieredHashSpec, VirtualSpec,
 };
 use pagewalk_structures::{HashKey, Placed};
 use pagewalk_tables::{
@@ -346,6 +346,7 @@ fn settled(mode: ThpMode) -> PlacementSpec {
     PlacementSpec::Thp(ThpSpec {
         mode,
         giant: false,
+        sizes: ThpSizes::default(),
         khugepaged: KhugepagedSpec {
             settled: true,
             ..KhugepagedSpec::default()
@@ -462,6 +463,7 @@ fn the_shadow_reflects_the_hosts_collapses_and_ends_with_its_process() {
         PlacementSpec::Thp(ThpSpec {
             mode: ThpMode::Always,
             giant: false,
+            sizes: ThpSizes::default(),
             khugepaged,
         })
     };

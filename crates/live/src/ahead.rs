@@ -192,7 +192,7 @@ fn show(live: &Live, state: &mut HandoverState, unseen: Unseen) {
         let queue = &mut state.queues[thread];
         queue.blocked = end == End::Blocked;
         queue.ended = end == End::Exit;
-        if let End::Query(_) = end {
+        if let End::Query(_) | End::Clock(_) = end {
             queue.querying = live.querying_thread(thread as ThreadId);
         }
         if queue.gone

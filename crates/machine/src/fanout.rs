@@ -23,7 +23,9 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
-use pagewalk_stream::{Batch, End, Error, Event, InstructionCounts, Program, ThreadId, Unseen};
+use pagewalk_stream::{
+    Batch, ClockQuery, End, Error, Event, InstructionCounts, Program, ThreadId, Unseen,
+};
 
 use crate::plan::Detail;
 use crate::wake_signal::{WakeSignal, lock};
@@ -79,6 +81,8 @@ struct Queue {
     after_event: u64,
     /// A machine has seen the end of the thread's process.
     gone: bool,
+    /// The last item is a question to the clock, without a result yet: the answers of the machines that have come to it.
+    asked: Option<(ClockQuery, Vec<Option<u64>>)>,
     /// Error of the program after the last item. Other threads continue, so that every machine gets as
     /// far as it would alone.
     error: Option<Error>,
@@ -124,6 +128,8 @@ struct FanoutState {
     work: Work,
     /// Programs of processes that ran natively: the stream does not contain them.
     unseen: Vec<Unseen>,
+    /// Largest time that the program's clocks have shown, in nanoseconds and in cycles.
+    shown: [u64; 2],
 }
 
 impl FanoutState {
@@ -163,7 +169,31 @@ impl FanoutState {
         if queue.items.len() as u64 >= WINDOW && !may_exceed {
             return Some(Ok(Supply::Ahead));
         }
+        if queue.asked.is_some() {
+            // The next batch depends on the result. With several threads, this machine may go on with another one.
+            let alone = self.is_alone();
+            return Some(Ok(if alone { Supply::Ahead } else { Supply::Empty }));
+        }
         queue.error.clone().map(Err)
+    }
+
+    /// Result of the question to the clock of `thread`, once the machine that answers has come to it: the first one that
+    /// has not finished. None also if there is no such question.
+    fn clock_result(&mut self, thread: ThreadId) -> Option<u64> {
+        let answers = self.progress.iter().position(|&p| p != u64::MAX)?;
+        let queue = self.threads.get_mut(&thread)?;
+        let (query, given) = queue.asked.as_ref()?;
+        let result = given[answers]?;
+        let shown = match query {
+            ClockQuery::Time => &mut self.shown[0],
+            ClockQuery::Cycles { .. } => &mut self.shown[1],
+            _ => &mut 0,
+        };
+        // Cores differ a little, and after the end of a machine another one answers.
+        *shown = result.max(*shown);
+        let result = *shown;
+        queue.asked = None;
+        Some(result)
     }
 
     /// True if the program has started no second thread.
@@ -207,6 +237,10 @@ impl FanoutState {
         queue.blocked = end == End::Blocked;
         queue.ended = end == End::Exit;
         let goes_on = end == End::More;
+        queue.asked = match end {
+            End::Clock(query) => Some((query, vec![None; queue.next.len()])),
+            _ => None,
+        };
         let starts = match &end {
             End::Event {
                 event: Event::Spawn { thread } | Event::Fork { thread, .. },
@@ -320,6 +354,7 @@ impl Fanout {
                 pool: Vec::new(),
                 work: Work::default(),
                 unseen: Vec::new(),
+                shown: [0; 2],
             }),
             wake,
             has_shortcut,
@@ -487,6 +522,26 @@ impl Fanout {
         }
     }
 
+    /// Answer of `consumer` to the question of `thread` to the clock. The program gets that of one machine.
+    pub(crate) fn clock_result(&self, consumer: usize, thread: ThreadId, answer: u64) {
+        let mut program = lock(&self.program);
+        let mut state = lock(&self.state);
+        let asked = state
+            .threads
+            .get_mut(&thread)
+            .and_then(|q| q.asked.as_mut());
+        if let Some((_, given)) = asked {
+            given[consumer] = Some(answer);
+        }
+        let result = state.clock_result(thread);
+        drop(state);
+        if result.is_some() {
+            program.shortcut_result(thread, result);
+            drop(program);
+            self.wake.notify();
+        }
+    }
+
     /// Takes back a used item and keeps its batch for reuse.
     pub(crate) fn recycle(&self, item: Item) {
         if let Ok(batch) = Arc::try_unwrap(item.batch) {
@@ -526,10 +581,18 @@ impl Fanout {
             }
             !over
         });
+        let asking: Vec<ThreadId> = state.threads.keys().copied().collect();
+        let results = asking
+            .into_iter()
+            .filter_map(|thread| Some((thread, state.clock_result(thread)?)));
+        let results: Vec<(ThreadId, u64)> = results.collect();
         drop(state);
-        if !gone.is_empty() {
+        if !gone.is_empty() || !results.is_empty() {
             let mut program = lock(&self.program);
             gone.into_iter().for_each(|thread| program.gone(thread));
+            for (thread, result) in results {
+                program.shortcut_result(thread, Some(result));
+            }
         }
         self.wake.notify();
     }

@@ -94,26 +94,50 @@ const JUMP_SLOT: u64 = 7;
 
 /// Replaces QEMU's import of `mmap`. False: QEMU imports no such function.
 pub fn install() -> bool {
-    let mut done = false;
-    // SAFETY: `first` has the type that the function requires, and `done` lives longer.
-    unsafe { libc::dl_iterate_phdr(Some(first), (&raw mut done).cast()) };
-    done
+    let replacement = mmap as *const () as usize;
+    // SAFETY: a function of the same type.
+    unsafe { replace_import(&[c"mmap", c"mmap64"], replacement) }
+}
+
+/// Function that QEMU imports, to be replaced.
+struct Import<'a> {
+    names: &'a [&'a CStr],
+    replacement: usize,
+    done: bool,
+}
+
+/// Replaces QEMU's import of a function of one of these names. False: QEMU imports none.
+///
+/// # Safety
+/// `replacement` is the address of a function of the same type.
+pub unsafe fn replace_import(names: &[&CStr], replacement: usize) -> bool {
+    let mut import = Import {
+        names,
+        replacement,
+        done: false,
+    };
+    // SAFETY: `first` has the type that the function requires, and `import` lives longer.
+    unsafe { libc::dl_iterate_phdr(Some(first), (&raw mut import).cast()) };
+    import.done
 }
 
 /// Acts on the first object that is listed, the program itself.
 unsafe extern "C" fn first(
     info: *mut libc::dl_phdr_info,
     _: libc::size_t,
-    done: *mut c_void,
+    import: *mut c_void,
 ) -> c_int {
-    // SAFETY: by the contract of dl_iterate_phdr, and of `install`.
-    unsafe { *done.cast::<bool>() = replace(&*info).is_some() };
+    // SAFETY: by the contract of dl_iterate_phdr, and of `replace_import`.
+    unsafe {
+        let import = &mut *import.cast::<Import<'_>>();
+        import.done = replace(&*info, import).is_some();
+    }
     1
 }
 
 /// # Safety
-/// `program` describes the running program.
-unsafe fn replace(program: &libc::dl_phdr_info) -> Option<()> {
+/// `program` describes the running program, and the import's replacement has the same type.
+unsafe fn replace(program: &libc::dl_phdr_info, import: &Import<'_>) -> Option<()> {
     let base = program.dlpi_addr;
     // SAFETY: the program's headers, which stay mapped.
     let headers =
@@ -157,20 +181,22 @@ unsafe fn replace(program: &libc::dl_phdr_info) -> Option<()> {
                 let symbol = (symbols as *const libc::Elf64_Sym).add((one.info >> 32) as usize);
                 CStr::from_ptr((strings + u64::from((*symbol).st_name)) as *const _)
             };
-            if name == c"mmap" || name == c"mmap64" {
+            if import.names.contains(&name) {
+                let slot = base + one.offset;
                 // SAFETY: the slot of this function in the program's own table.
-                found = found.or(unsafe { set(base + one.offset, protected(one.offset)) });
+                let set = unsafe { set(slot, import.replacement, protected(one.offset)) };
+                found = found.or(set);
             }
         }
     }
     found
 }
 
-/// Stores the address of [`mmap`] in `slot`, which the dynamic linker may have write-`protected`.
+/// Stores the address of a function in `slot`, which the dynamic linker may have write-`protected`.
 ///
 /// # Safety
 /// `slot` holds the address of a function of the same type.
-unsafe fn set(slot: u64, protected: bool) -> Option<()> {
+unsafe fn set(slot: u64, function: usize, protected: bool) -> Option<()> {
     let page = (slot & !4095) as *mut c_void;
     // SAFETY: a page of the program's data. It is as before afterwards, except for the slot; another thread reads the
     // old or the new address, which both work.
@@ -178,7 +204,7 @@ unsafe fn set(slot: u64, protected: bool) -> Option<()> {
         if libc::mprotect(page, 4096, libc::PROT_READ | libc::PROT_WRITE) != 0 {
             return None;
         }
-        (slot as *mut usize).write_volatile(mmap as *const () as usize);
+        (slot as *mut usize).write_volatile(function);
         if protected {
             libc::mprotect(page, 4096, libc::PROT_READ);
         }

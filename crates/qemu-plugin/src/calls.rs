@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use pagewalk_ring::Producer;
 use pagewalk_ring::record::{self, call_arguments, query};
 
-use crate::{alignment, api, exec, files, guest, late, process, touches};
+use crate::{alignment, api, clock, exec, files, guest, late, process, touches};
 
 /// End of the heap after the last brk; 0: not known yet. Changed under the process's lock only, and inherited by a
 /// child.
@@ -175,6 +175,10 @@ pub unsafe extern "C" fn enter(
         _ => {}
     }
     // SAFETY: as above.
+    if unsafe { clock::enter(p, number, &call.arguments) } {
+        return;
+    }
+    // SAFETY: as above.
     unsafe { p.push(record::word(record::ENTER, number as u64 & 0xffff_ffff)) };
     p.publish();
     alignment::enter(number, &call.arguments);
@@ -209,6 +213,8 @@ pub unsafe extern "C" fn leave(_id: api::Id, vcpu: c_uint, number: i64, result: 
     alignment::leave();
     // SAFETY: QEMU calls this on the thread of the virtual CPU.
     let (p, call) = unsafe { (process::producer(vcpu), process::call(vcpu)) };
+    // SAFETY: as above.
+    unsafe { clock::leave(p, number, result) };
     // SAFETY: as above.
     let push = |word| unsafe { p.push(word) };
     match number {

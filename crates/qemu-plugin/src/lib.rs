@@ -8,6 +8,7 @@
 mod alignment;
 mod api;
 mod calls;
+mod clock;
 mod count;
 mod exec;
 mod files;
@@ -62,6 +63,10 @@ pub unsafe extern "C" fn qemu_plugin_install(
         eprintln!(
             "pagewalk: large mappings are not aligned to 2 MB as Linux aligns them, because this QEMU imports no mmap"
         );
+    }
+    if let Err(why) = clock::install() {
+        eprintln!("pagewalk: the program's clocks cannot show the simulated time: {why}");
+        return -1;
     }
     maps::note_own();
     // SAFETY: QEMU's functions, with callbacks of the required types.

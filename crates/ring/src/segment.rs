@@ -7,7 +7,7 @@ use crate::futex_wake;
 /// The string "pagewalk" as bytes.
 const MAGIC: u64 = u64::from_le_bytes(*b"pagewalk");
 /// Incremented with every change of the layout or of the records.
-const VERSION: u64 = 5;
+const VERSION: u64 = 6;
 /// Bytes before the first slot.
 const HEADER_BYTES: usize = 4096;
 

@@ -93,7 +93,7 @@ pub const APPROXIMATIONS: [Approximation; 8] = [
         class: InstructionClass::Clock,
         name: "clock",
         instructions: "`rdtsc`, `rdtscp`, `rdpmc`",
-        simulated: "a plain instruction that reads the emulator's time",
+        simulated: "a plain instruction that reads the emulator's time, without `--clock simulated`",
         effect: "times that the program measures are not those of the machine",
         traffic: false,
     },
@@ -114,6 +114,10 @@ pub struct InstructionCounts {
     pub instructions: u64,
     /// Instructions of each class.
     pub classes: [u64; APPROXIMATIONS.len()],
+    /// System calls of a live program that asked for the time.
+    pub clock_calls: u64,
+    /// Programs that a live process has started to execute; 0 in a recording.
+    pub program_starts: u64,
 }
 
 impl InstructionCounts {
@@ -129,6 +133,8 @@ impl InstructionCounts {
     /// Adds other counts.
     pub fn add(&mut self, other: &InstructionCounts) {
         self.instructions += other.instructions;
+        self.clock_calls += other.clock_calls;
+        self.program_starts += other.program_starts;
         for (own, other) in self.classes.iter_mut().zip(other.classes) {
             *own += other;
         }
@@ -139,7 +145,7 @@ impl InstructionCounts {
 mod tests {
     use std::fmt::Write as _;
 
-    use super::APPROXIMATIONS;
+    use super::{APPROXIMATIONS, InstructionClass};
 
     /// Page with the table of classes, from this crate.
     const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/limits.md");
@@ -159,10 +165,10 @@ mod tests {
             "\n| name | instructions | simulated as | effect | warning from |\n|---|---|---|---|---|\n",
         );
         for one in &APPROXIMATIONS {
-            let from = if one.traffic {
-                "the first"
-            } else {
-                "1 % of instructions"
+            let from = match one.class {
+                InstructionClass::Clock => "the first that the dynamic linker does not execute",
+                _ if one.traffic => "the first",
+                _ => "1 % of instructions",
             };
             writeln!(
                 table,

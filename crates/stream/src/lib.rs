@@ -204,6 +204,28 @@ pub enum ShortcutQuery {
     Free,
 }
 
+/// A question of a live program to the clock of the simulated machine. Times are since the start of the program, and the
+/// result is in nanoseconds unless it says otherwise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClockQuery {
+    /// The time at which all earlier instructions have retired.
+    Time,
+    /// The time stamp counter, in cycles.
+    Cycles {
+        /// All earlier instructions retire before, as for `rdtscp`.
+        retired: bool,
+    },
+    /// The time that the threads of the process have spent on cores.
+    ProcessTime,
+    /// The time that the thread has spent on cores.
+    ThreadTime,
+    /// The thread sleeps until that time. The result is the time at which it continues.
+    Sleep {
+        /// Nanoseconds.
+        until: u64,
+    },
+}
+
 /// A thread of a program. The first is 0; numbers are never reused.
 pub type ThreadId = u32;
 /// A process of a program. The first is 0; numbers are never reused.
@@ -286,6 +308,9 @@ pub enum End {
     /// The last op is a query. The machine calls [`Program::shortcut_result`] before the thread's next `fill`; the
     /// program then branches on the result.
     Query(ShortcutQuery),
+    /// The live program asks for the simulated time, or sleeps. The machine calls [`Program::shortcut_result`] before the
+    /// thread's next `fill`. It takes no operation.
+    Clock(ClockQuery),
     /// A live program has produced nothing yet: call [`Program::wait`], then `fill` again.
     Empty,
     /// The thread has ended. Never call `fill` for it again.
@@ -466,6 +491,8 @@ pub struct Facts {
     pub live: bool,
     /// CPU model that the emulator gives a live process.
     pub cpu: Option<String>,
+    /// The program's clocks show the simulated time.
+    pub simulated_clock: bool,
     /// Ops may be software prefetches, so they are reported.
     pub prefetches: bool,
     /// Programs of a mix; empty otherwise. Process `i` is the first of program `i`, and the processes that it creates

@@ -532,6 +532,7 @@ impl PwtProgram {
                 request: file.header.request.clone(),
                 live: file.header.live,
                 cpu: None,
+                simulated_clock: false,
                 prefetches: file.header.prefetches,
                 parts: Vec::new(),
                 stopped: file.interrupted.then_some(total),

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use pagewalk_stream::{
-    Batch, End, Error, Event, Facts, Op, OpClass, Program, ShortcutQuery, ThreadId,
+    Batch, ClockQuery, End, Error, Event, Facts, Op, OpClass, Program, ShortcutQuery, ThreadId,
 };
 
 use super::{Detail, Fanout, FastForwarding, LOOKAHEAD, SKIPPED_LOOKAHEAD, Supply, WINDOW, Work};
@@ -557,4 +557,48 @@ fn the_only_machine_returns_query_results() {
         fanout.shortcut_result(0, reply);
     }
     assert_eq!(*lock(&program.results), [Some(5), Some(0)]);
+}
+
+/// Asks for the time in each batch.
+#[derive(Clone, Default)]
+struct Asking {
+    results: Arc<Mutex<Vec<Option<u64>>>>,
+}
+
+impl Program for Asking {
+    fn facts(&self) -> Facts {
+        Facts::default()
+    }
+    fn fill(&mut self, _: ThreadId, batch: &mut Batch) -> Result<End, Error> {
+        batch.ops.clear();
+        Ok(End::Clock(ClockQuery::Time))
+    }
+    fn shortcut_result(&mut self, _: ThreadId, reply: Option<u64>) {
+        lock(&self.results).push(reply);
+    }
+}
+
+#[test]
+fn the_first_machine_that_has_not_ended_tells_the_time() {
+    let program = Asking::default();
+    let fanout = fanout(program.clone(), 2);
+    let results = || lock(&program.results).clone();
+    let takes = |machine| matches!(fanout.next(machine, 0, ALL), Ok(Supply::Item(_)));
+    // The second machine is ahead, and waits for the answer of the first.
+    assert!(takes(1));
+    fanout.clock_result(1, 0, 50);
+    assert!(matches!(fanout.next(1, 0, ALL), Ok(Supply::Ahead)));
+    assert_eq!(results(), []);
+    assert!(takes(0));
+    fanout.clock_result(0, 0, 70);
+    assert_eq!(results(), [Some(70)]);
+    // The first machine ends before it comes to the next question. Times do not decrease.
+    assert!(takes(1));
+    fanout.clock_result(1, 0, 60);
+    assert_eq!(results(), [Some(70)]);
+    fanout.finish(0);
+    assert_eq!(results(), [Some(70), Some(70)]);
+    assert!(takes(1));
+    fanout.clock_result(1, 0, 80);
+    assert_eq!(results(), [Some(70), Some(70), Some(80)]);
 }

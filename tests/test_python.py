@@ -192,6 +192,7 @@ WRONG: dict[str, list[dict[str, Any]]] = {
     "mix": [{"workload": None, "mix": mix} for mix in MIXES],
     "program": [{"program": ["ls"]}],
     "cpu": [{"cpu": 3}, {"cpu": "max"}],
+    "clock": [{"clock": 3}, {"clock": "simulated"}],
     "skip": [{"skip": "much"}],
     "warmup": [{"warmup": "much"}],
     "instructions": [{"instructions": 0}],

@@ -230,6 +230,7 @@ def _result(designs: Sequence[Named], given: Json, bar: Bar, *, comparing: bool)
             mix=given["mix"],
             program=_argv(given["program"]),
             cpu=given["cpu"],
+            clock=given["clock"],
         )
         if mappings is not None:
             raise UserError(
@@ -398,7 +399,7 @@ for _function in (run, compare):
 def _streams(
     workload: Any, mappings: Sequence[Mapping | tuple[int, int]] | None, given: Json
 ) -> generators.Streams:
-    for name in ("size", "threads", "params", "trace", "mix", "program", "cpu"):
+    for name in ("size", "threads", "params", "trace", "mix", "program", "cpu", "clock"):
         if given[name] is not None:
             raise UserError(
                 "makes no sense with a program of your own; drop the argument",

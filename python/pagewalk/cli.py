@@ -266,6 +266,7 @@ def _source(flags: dict[str, Any], program: list[str] | None) -> dict[str, Any]:
         mix=flags.get("mix"),
         program=program,
         cpu=flags["cpu"],
+        clock=flags.get("clock"),
     )
 
 

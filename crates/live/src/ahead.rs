@@ -208,7 +208,7 @@ fn show(live: &Live, state: &mut HandoverState, unseen: Unseen) {
         let queue = &mut state.queues[thread];
         queue.blocked = end == End::Blocked;
         queue.ended = end == End::Exit;
-        if let End::Query(_) | End::ReadKernel(_) = end {
+        if let End::Query(_) | End::ReadKernel(_) | End::Clock(_) = end {
             queue.querying = live.querying_thread(thread as ThreadId);
             queue.reads_kernel = matches!(end, End::ReadKernel(_));
         }

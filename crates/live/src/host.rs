@@ -14,7 +14,7 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use memmap2::{MmapOptions, MmapRaw};
 use pagewalk_ring::{Control, Trouble, futex_wake, receive_fd, send_fd};
@@ -308,6 +308,10 @@ impl Host {
         }
         let count = if options.count { "on" } else { "off" };
         let records = records.to_string();
+        let clock = match options.simulated_clock {
+            true => date_of_start()?.to_string(),
+            false => String::new(),
+        };
         let option = plugin_option(
             &plugin,
             &[
@@ -318,6 +322,7 @@ impl Host {
                 ("count", OsStr::new(count)),
                 ("cpu", OsStr::new(&cpu)),
                 ("base", OsStr::new(base)),
+                ("clock", OsStr::new(&clock)),
             ],
         );
         command
@@ -578,6 +583,25 @@ impl Drop for Host {
         {
             // The thread has printed its panic; nothing is left to report.
             drop(thread.join());
+        }
+    }
+}
+
+/// Simulated date at the start of a program, in seconds since 1970: `SOURCE_DATE_EPOCH`, so that runs can be repeated,
+/// or the host's.
+///
+/// # Errors
+/// The variable is no number.
+fn date_of_start() -> Result<u64, Error> {
+    match std::env::var("SOURCE_DATE_EPOCH") {
+        Ok(text) => text.parse().map_err(|_| {
+            Error::refused(format!(
+                "SOURCE_DATE_EPOCH is {text:?}; expected the date of the program's start in seconds since 1970"
+            ))
+        }),
+        Err(_) => {
+            let now = SystemTime::now().duration_since(UNIX_EPOCH);
+            Ok(now.map_or(0, |since| since.as_secs()))
         }
     }
 }

@@ -23,6 +23,8 @@ pub struct LiveOptions {
     pub ring_bytes: usize,
     /// The program's standard input, output and error; `None`: ours.
     pub stdio: [Option<File>; 3],
+    /// The program's clocks show the simulated time.
+    pub simulated_clock: bool,
     /// QEMU also counts instructions itself; see `Live::counted`.
     pub count: bool,
 }

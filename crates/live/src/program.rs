@@ -52,6 +52,12 @@ pub struct Live {
     looked: Option<(Instant, usize)>,
     /// Error of a poll: the kernel did not say whether a process lives.
     unknown: Option<std::io::Error>,
+    /// Calls that asked for the time, since the last batch.
+    pub(crate) clock_calls: u64,
+    /// Programs that processes have started to execute, since the last batch.
+    pub(crate) program_starts: u64,
+    /// The program's clocks show the simulated time.
+    pub(crate) simulated_clock: bool,
     /// Kinds of memory calls that are not modelled, named so far.
     pub(crate) named: BTreeSet<(i64, Option<u64>)>,
     /// A machine answers for the simulated kernel.
@@ -68,6 +74,7 @@ impl Live {
     pub fn launch(options: LiveOptions) -> Result<Live, Error> {
         let name: Vec<String> = options.argv.iter().map(|a| shown(a)).collect();
         let name = name.join(" ");
+        let simulated_clock = options.simulated_clock;
         let mut host = Host::start(options)?;
         let hello = host.first_hello()?;
         let mut root = Process::new(Some(hello.who));
@@ -84,6 +91,9 @@ impl Live {
             status: None,
             looked: None,
             unknown: None,
+            clock_calls: 0,
+            program_starts: 1,
+            simulated_clock,
             named: BTreeSet::new(),
             has_kernel: true,
             named_files: BTreeSet::new(),
@@ -115,7 +125,7 @@ impl Live {
                 left: TURN,
             };
             let end = self.read(thread as ThreadId, &mut nothing)?;
-            if let End::Query(_) = end {
+            if let End::Query(_) | End::Clock(_) = end {
                 self.shortcut_result(thread as ThreadId, None);
             }
             instructions += nothing.instructions;
@@ -184,6 +194,7 @@ impl Program for Live {
             cpu: Some(self.host.cpu().to_owned()).filter(|cpu| !cpu.is_empty()),
             prefetches: true,
             flushes: true,
+            simulated_clock: self.simulated_clock,
             ..Facts::default()
         }
     }
@@ -196,6 +207,8 @@ impl Program for Live {
         };
         let end = self.read(thread, &mut sink);
         batch.counts = sink.counts;
+        batch.counts.clock_calls = std::mem::take(&mut self.clock_calls);
+        batch.counts.program_starts = std::mem::take(&mut self.program_starts);
         end
     }
 
@@ -230,7 +243,7 @@ impl Live {
         if let Some(t) = self.threads.get_mut(number) {
             t.starving = matches!(
                 end,
-                End::Empty | End::Blocked | End::Query(_) | End::ReadKernel(_)
+                End::Empty | End::Blocked | End::Query(_) | End::ReadKernel(_) | End::Clock(_)
             );
         }
         if end == End::Exit

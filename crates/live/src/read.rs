@@ -4,8 +4,8 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use pagewalk_ring::record::{self, map_bits, query};
 use pagewalk_stream::{
-    Cause, End, Error, Event, KernelFile, MappingSource, MemoryObject, PopulateAs, ProcessId,
-    ShortcutQuery, ThreadId, Unseen, Why,
+    Cause, ClockQuery, End, Error, Event, KernelFile, MappingSource, MemoryObject, PopulateAs,
+    ProcessId, ShortcutQuery, ThreadId, Unseen, Why,
 };
 use pagewalk_trace::x86::Piece;
 use pagewalk_units::VirtAddr;
@@ -104,7 +104,7 @@ impl Live {
                         process.learn(next, &mut self.decoded)?;
                         Some(next)
                     }
-                    Some(_) if record::tag(t.words[to]) == record::QUERY => {
+                    Some(_) if is_of_program(t.words[to]) => {
                         query = shortcut_query(&t.words[to..])?;
                         if query.is_none() && !last {
                             break;
@@ -186,6 +186,7 @@ impl Live {
             self.threads[id].ring = self.processes[p].reader(0)?;
             return Ok(None);
         }
+        let alone = self.threads.len() == 1;
         let (t, process) = (&mut self.threads[id], &mut self.processes[p]);
         // The program now runs, so the call did not fail.
         if t.unseen.is_some() && (process.dead || process.has_other_image()) {
@@ -240,7 +241,10 @@ impl Live {
         if !nothing {
             return Ok(Some(End::More));
         }
-        t.reported_blocked = (t.in_kernel || t.untraced) && t.replacing.is_none();
+        // A thread that leaves its core finds another state there afterwards. Without other threads nothing waits for
+        // that, so times that repeat do not depend on how fast the host was.
+        let stays = self.simulated_clock && alone;
+        t.reported_blocked = (t.in_kernel || t.untraced) && t.replacing.is_none() && !stays;
         Ok(Some(if t.reported_blocked {
             End::Blocked
         } else {
@@ -268,6 +272,7 @@ impl Live {
         let process = &mut self.processes[p];
         process.attach(hello, false)?;
         process.ticket_base = ticket;
+        self.program_starts += 1;
         for &other in process.threads.iter().filter(|t| **t as usize != id) {
             if let Some(t) = self.threads.get_mut(other as usize) {
                 t.stillborn = true;
@@ -319,7 +324,10 @@ impl Live {
             say(Event::NOTHING, ticket);
         }
         match tag {
-            record::ENTER => t.in_kernel = true,
+            record::ENTER => {
+                t.in_kernel = true;
+                self.clock_calls += u64::from(calls::asks_for_time(payload as i64));
+            }
             record::RETURN => {
                 t.in_kernel = false;
                 // The execve failed: the program outside the emulator does not run.
@@ -505,9 +513,8 @@ impl Live {
                 }
             }
             record::QUERY => {
-                return Err(Error::refused(
-                    "the ring is corrupt: a query outside a block",
-                ));
+                let query = clock_query(payload, body8[0])?;
+                t.queue.push_back(Piece::End(End::Clock(query)));
             }
             _ => {
                 return Err(Error::refused(format!(
@@ -544,6 +551,31 @@ fn text(words: &[u64]) -> String {
     let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
     let text = bytes.split(|&b| b == 0).next().unwrap_or_default();
     String::from_utf8_lossy(text).into_owned()
+}
+
+/// True for a query that the program itself sends. Its block is the one before.
+fn is_of_program(word: u64) -> bool {
+    record::tag(word) == record::QUERY && record::payload(word) <= query::FREE
+}
+
+/// A query that the plugin sends for the program.
+#[cold]
+fn clock_query(kind: u64, integer: u64) -> Result<ClockQuery, Error> {
+    match kind {
+        query::TIME => Ok(ClockQuery::Time),
+        query::CYCLES => Ok(ClockQuery::Cycles {
+            retired: integer != 0,
+        }),
+        query::PROCESS_TIME => Ok(ClockQuery::ProcessTime),
+        query::THREAD_TIME => Ok(ClockQuery::ThreadTime),
+        query::SLEEP => Ok(ClockQuery::Sleep { until: integer }),
+        ..=query::FREE => Err(Error::refused(
+            "the ring is corrupt: a query outside a block",
+        )),
+        other => Err(Error::refused(format!(
+            "the ring is corrupt: {other} is no kind of query"
+        ))),
+    }
 }
 
 /// The query at the front of `words`. `None`: it has not arrived completely.

@@ -229,7 +229,7 @@ impl LiveRecording {
             met,
             ..
         } = turn;
-        if matches!(end, End::Query(_)) {
+        if matches!(end, End::Query(_) | End::Clock(_)) {
             // The step holds the query. No machine runs that could give a result.
             self.live.shortcut_result(number, None);
             end = End::More;

@@ -23,7 +23,9 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
-use pagewalk_stream::{Batch, End, Error, Event, InstructionCounts, Program, ThreadId, Unseen};
+use pagewalk_stream::{
+    Batch, ClockQuery, End, Error, Event, InstructionCounts, Program, ThreadId, Unseen,
+};
 
 use crate::plan::Detail;
 use crate::wake_signal::{WakeSignal, lock};
@@ -86,6 +88,8 @@ struct Queue {
     files: u64,
     /// While the thread waits for the last of them: its contents on each machine that has come there.
     contents: Option<BTreeMap<usize, Contents>>,
+    /// The last item is a question to the clock, without a result yet: the answers of the machines that have come to it.
+    asked: Option<(ClockQuery, Vec<Option<u64>>)>,
     /// Error of the program after the last item. Other threads continue, so that every machine gets as
     /// far as it would alone.
     error: Option<Error>,
@@ -139,6 +143,8 @@ struct FanoutState {
     work: Work,
     /// Programs of processes that ran natively: the stream does not contain them.
     unseen: Vec<Unseen>,
+    /// Largest time that the program's clocks have shown, in nanoseconds and in cycles.
+    shown: [u64; 2],
 }
 
 impl FanoutState {
@@ -178,7 +184,31 @@ impl FanoutState {
         if queue.items.len() as u64 >= WINDOW && !may_exceed {
             return Some(Ok(Supply::Ahead));
         }
+        if queue.asked.is_some() {
+            // The next batch depends on the result. With several threads, this machine may go on with another one.
+            let alone = self.is_alone();
+            return Some(Ok(if alone { Supply::Ahead } else { Supply::Empty }));
+        }
         queue.error.clone().map(Err)
+    }
+
+    /// Result of the question to the clock of `thread`, once the machine that answers has come to it: the first one that
+    /// has not finished. None also if there is no such question.
+    fn clock_result(&mut self, thread: ThreadId) -> Option<u64> {
+        let answers = self.progress.iter().position(|&p| p != u64::MAX)?;
+        let queue = self.threads.get_mut(&thread)?;
+        let (query, given) = queue.asked.as_ref()?;
+        let result = given[answers]?;
+        let shown = match query {
+            ClockQuery::Time => &mut self.shown[0],
+            ClockQuery::Cycles { .. } => &mut self.shown[1],
+            _ => &mut 0,
+        };
+        // Cores differ a little, and after the end of a machine another one answers.
+        *shown = result.max(*shown);
+        let result = *shown;
+        queue.asked = None;
+        Some(result)
     }
 
     /// True if the program has started no second thread.
@@ -226,6 +256,10 @@ impl FanoutState {
             queue.contents = Some(BTreeMap::new());
         }
         let goes_on = end == End::More;
+        queue.asked = match end {
+            End::Clock(query) => Some((query, vec![None; queue.next.len()])),
+            _ => None,
+        };
         let starts = match &end {
             End::Event {
                 event: Event::Spawn { thread } | Event::Fork { thread, .. },
@@ -339,6 +373,7 @@ impl Fanout {
                 pool: Vec::new(),
                 work: Work::default(),
                 unseen: Vec::new(),
+                shown: [0; 2],
             }),
             wake,
             has_shortcut,
@@ -530,6 +565,26 @@ impl Fanout {
         }
     }
 
+    /// Answer of `consumer` to the question of `thread` to the clock. The program gets that of one machine.
+    pub(crate) fn clock_result(&self, consumer: usize, thread: ThreadId, answer: u64) {
+        let mut program = lock(&self.program);
+        let mut state = lock(&self.state);
+        let asked = state
+            .threads
+            .get_mut(&thread)
+            .and_then(|q| q.asked.as_mut());
+        if let Some((_, given)) = asked {
+            given[consumer] = Some(answer);
+        }
+        let result = state.clock_result(thread);
+        drop(state);
+        if result.is_some() {
+            program.shortcut_result(thread, result);
+            drop(program);
+            self.wake.notify();
+        }
+    }
+
     /// Takes back a used item and keeps its batch for reuse.
     pub(crate) fn recycle(&self, item: Item) {
         if let Ok(batch) = Arc::try_unwrap(item.batch) {
@@ -570,13 +625,21 @@ impl Fanout {
             }
             !over
         });
+        let asking: Vec<ThreadId> = state.threads.keys().copied().collect();
+        let results = asking
+            .into_iter()
+            .filter_map(|thread| Some((thread, state.clock_result(thread)?)));
+        let results: Vec<(ThreadId, u64)> = results.collect();
         drop(state);
-        if !gone.is_empty() || !files.is_empty() {
+        if !gone.is_empty() || !files.is_empty() || !results.is_empty() {
             let mut program = lock(&self.program);
             for (thread, contents) in files {
                 program.kernel_file(thread, contents);
             }
             gone.into_iter().for_each(|thread| program.gone(thread));
+            for (thread, result) in results {
+                program.shortcut_result(thread, Some(result));
+            }
         }
         self.wake.notify();
     }

@@ -17,7 +17,7 @@ use crate::precise;
 use crate::results::{DesignResult, PERFECT, RunResult, compare_programs};
 use crate::reuse;
 use crate::run::{EarlyCheck, Pace, Progress, Stream, run, run_unless};
-use crate::session::{RecordResult, RecordSpec, RunSpec, SourceSpec};
+use crate::session::{ProgramClock, RecordResult, RecordSpec, RunSpec, SourceSpec};
 use crate::shards::{self, RemoteHosts, RemoteRun};
 
 /// Locations of the files that are not part of this binary.
@@ -215,8 +215,8 @@ impl Installation {
             SourceSpec::Trace { path } => {
                 Ok(pagewalk_trace::open_trace(path, &OpenOptions::default())?)
             }
-            SourceSpec::Program { argv, cpu } => {
-                pagewalk_live::launch(self.live_options(argv, cpu.as_deref(), [0; 2]))
+            SourceSpec::Program { argv, cpu, clock } => {
+                pagewalk_live::launch(self.live_options(argv, cpu.as_deref(), *clock, [0; 2]))
             }
             SourceSpec::Mix { programs } => {
                 if programs.len() < 2 {
@@ -252,10 +252,10 @@ impl Installation {
         seed: u64,
     ) -> Result<Box<dyn Program>, Error> {
         match source {
-            SourceSpec::Program { argv, cpu } => {
+            SourceSpec::Program { argv, cpu, clock } => {
                 let pools = design.config.os.hugetlb;
                 let pages = [pools.pages_2mb, pools.pages_1gb];
-                pagewalk_live::launch(self.live_options(argv, cpu.as_deref(), pages))
+                pagewalk_live::launch(self.live_options(argv, cpu.as_deref(), *clock, pages))
             }
             _ => self.open(source, seed),
         }
@@ -265,9 +265,11 @@ impl Installation {
         &self,
         argv: &[OsText],
         cpu: Option<&str>,
+        clock: ProgramClock,
         huge_pages: [u64; 2],
     ) -> LiveOptions {
         LiveOptions {
+            simulated_clock: clock == ProgramClock::Simulated,
             huge_pages,
             argv: argv.iter().map(|text| text.0.clone()).collect(),
             plugin: self.plugin.clone(),
@@ -300,9 +302,15 @@ impl Installation {
             |facts: &Facts| TraceWriter::create(path, &Header::of(facts, spec.seed, &facts.name));
         let (facts, exit_status, died, written);
         let mut unseen = Vec::new();
-        if let SourceSpec::Program { argv, cpu } = &spec.source {
+        if let SourceSpec::Program { argv, cpu, clock } = &spec.source {
+            if *clock == ProgramClock::Simulated {
+                return Err(Error::option(
+                    RunOption::Clock,
+                    "nothing is simulated during a recording; drop it, or run the program",
+                ));
+            }
             // Without the operations that only a simulation needs.
-            let options = self.live_options(argv, cpu.as_deref(), [0; 2]);
+            let options = self.live_options(argv, cpu.as_deref(), *clock, [0; 2]);
             let mut recording = LiveRecording::launch(options, create)?;
             recording
                 .run(spec.instructions, &mut go_on)
@@ -371,6 +379,22 @@ impl Installation {
             if hosts.is_some() {
                 return Err(regions_on_cluster());
             }
+        }
+        if let Some(SourceSpec::Program { clock, .. }) = &spec.source
+            && *clock == ProgramClock::Simulated
+            && let Some(sampled) = is_sampled(spec)
+        {
+            return Err(Error::option(
+                RunOption::Clock,
+                text![
+                    "between samples no time is simulated; expected a part that is simulated as a whole (",
+                    RunOption::Roi,
+                    ", ",
+                    RunOption::Instructions,
+                    ") instead of ",
+                    sampled
+                ],
+            ));
         }
         let found = self.with_length_of_warming(spec, progress)?;
         let spec = found.as_ref().unwrap_or(spec);
@@ -697,6 +721,13 @@ fn says_requests(facts: &Facts, spec: &RunSpec) -> Result<(), Error> {
     let why =
         format!("{name} does not say where a request ends; expected a number of instructions");
     Err(Error::option(option, why))
+}
+
+/// The option that has samples measured, if any.
+fn is_sampled(spec: &RunSpec) -> Option<RunOption> {
+    let sample = spec.options.limits.sample.is_some();
+    let precision = spec.options.precision.is_some();
+    (sample.then_some(RunOption::Sample)).or(precision.then_some(RunOption::Precision))
 }
 
 /// The first design of each machine.

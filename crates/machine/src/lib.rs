@@ -60,6 +60,6 @@ pub use results::{
     DesignResult, Host, ProgramResult, Reference, RunResult, SourceInfo, Stat, Status, WorkUnit,
 };
 pub use run::{Progress, Stream, host_cores, run};
-pub use session::{RecordResult, RecordSpec, RunSpec, SourceSpec};
+pub use session::{ProgramClock, RecordResult, RecordSpec, RunSpec, SourceSpec};
 pub use shards::{RemoteEvent, RemoteHosts};
 pub use summary::{Definition, Metric, MetricDefinition, Share, metrics, program_metrics};

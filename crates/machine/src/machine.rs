@@ -9,6 +9,7 @@
 mod accounts;
 mod background;
 mod before;
+mod clock;
 mod events;
 mod filtered_warming;
 mod kernel;
@@ -125,6 +126,12 @@ pub(crate) struct Machine {
     slice_end: Vec<Cycle>,
     /// Instructions fast-forwarded on each core. They keep cores in step while the clocks stand still.
     skipped: Vec<u64>,
+    /// Time that has passed while the cores' clocks stood still, for the program's clocks.
+    still: Cycle,
+    /// Number of threads that sleep.
+    sleeping: usize,
+    /// Polls of threads in the kernel since a sleeping thread last had to wait for them.
+    polls: u32,
     touched: TouchFilter,
     /// Recent-line filter of each core, for filtered warming.
     recent_lines: Vec<RecentLineFilter>,
@@ -260,6 +267,7 @@ impl Machine {
                     pid,
                     applied: 0,
                     part: 0,
+                    core_time: 0,
                 },
             )]),
             ended: Ended::default(),
@@ -270,6 +278,9 @@ impl Machine {
             ran: vec![None; n],
             slice_end: vec![0; n],
             skipped: vec![0; n],
+            still: 0,
+            sleeping: 0,
+            polls: 0,
             touched: TouchFilter::new(),
             recent_lines: vec![RecentLineFilter::default(); n],
             to_warm: Vec::new(),

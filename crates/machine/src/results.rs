@@ -2,7 +2,7 @@
 
 use pagewalk_os::MappedPage;
 use pagewalk_stats::Tree;
-use pagewalk_stream::{APPROXIMATIONS, Facts, InstructionCounts};
+use pagewalk_stream::{APPROXIMATIONS, Facts, InstructionClass, InstructionCounts};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -154,7 +154,7 @@ const NOTABLE: f64 = 0.01;
 
 impl Approximated {
     /// The classes with instructions, and the warnings of those that matter.
-    fn of(counts: &InstructionCounts) -> (Vec<Self>, Vec<String>) {
+    fn of(counts: &InstructionCounts, facts: &Facts) -> (Vec<Self>, Vec<String>) {
         let (mut all, mut warnings) = (Vec::new(), Vec::new());
         for class in &APPROXIMATIONS {
             let count = counts.classes[class.class as usize];
@@ -162,12 +162,17 @@ impl Approximated {
                 continue;
             }
             let share = count as f64 / counts.instructions as f64;
-            if share > NOTABLE {
+            if class.class == InstructionClass::Clock {
+                warnings.extend(foreign_time(counts, facts));
+            } else if share > NOTABLE {
                 let instructions = class.instructions.replace('`', "");
                 warnings.push(format!(
                     "{count} of {} instructions are {instructions}, each simulated as {}: {}",
                     counts.instructions, class.simulated, class.effect
                 ));
+            }
+            if class.class == InstructionClass::Clock && facts.simulated_clock {
+                continue;
             }
             all.push(Approximated {
                 name: class.name.to_owned(),
@@ -179,6 +184,25 @@ impl Approximated {
         }
         (all, warnings)
     }
+}
+
+/// Instructions `rdtsc` that the dynamic linker of glibc executes at the start of a program, with 1 to 20 libraries
+/// (glibc 2.36).
+const LINKER_READS: u64 = 8;
+
+/// The warning about a program that asks for the emulator's time.
+fn foreign_time(counts: &InstructionCounts, facts: &Facts) -> Option<String> {
+    let reads = counts.classes[InstructionClass::Clock as usize];
+    let reads = match counts.program_starts {
+        // A recording has no system calls, and does not tell how many programs it holds.
+        0 if reads as f64 > NOTABLE * counts.instructions as f64 => reads,
+        0 => 0,
+        starts => reads.saturating_sub(starts * LINKER_READS),
+    };
+    let asked = counts.clock_calls + reads;
+    (asked > 0 && !facts.simulated_clock).then(|| {
+        format!("the program asked for the time {asked} times and got the emulator's: times that it prints are not those of the machine (--clock simulated)")
+    })
 }
 
 /// The simulating host.
@@ -600,7 +624,7 @@ pub(crate) fn run_result<'a>(
             .iter()
             .map(|u| format!("{u}; nothing of that is in the numbers")),
     );
-    let (approximated, of_classes) = Approximated::of(&counts.unwrap_or_default());
+    let (approximated, of_classes) = Approximated::of(&counts.unwrap_or_default(), facts);
     warnings.extend(of_classes);
     let mut references = Vec::new();
     if options.translation_cost {

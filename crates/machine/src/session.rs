@@ -42,12 +42,26 @@ pub enum SourceSpec {
         /// CPU model of QEMU; without it, Pagewalk's choice.
         #[serde(default)]
         cpu: Option<String>,
+        /// Time that its clocks show.
+        #[serde(default)]
+        clock: ProgramClock,
     },
     /// Several built-in programs and traces, as concurrent processes.
     Mix {
         /// One source for each program.
         programs: Vec<SourceSpec>,
     },
+}
+
+/// Time that the clocks of a live program show.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ProgramClock {
+    /// The emulator's, which is that of the host.
+    #[default]
+    Emulator,
+    /// The simulated time of the first design.
+    Simulated,
 }
 
 fn one() -> u32 {

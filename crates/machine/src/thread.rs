@@ -15,6 +15,8 @@ pub(crate) enum ThreadState {
     Ready,
     /// Blocked in the kernel.
     Blocked,
+    /// Sleeps until this time on its core's clock.
+    Sleeping(Cycle),
     /// Waits at a barrier for the other threads of its process.
     AtBarrier(u64),
     /// Waits until each of these threads has reached a count.
@@ -57,6 +59,10 @@ pub(crate) struct SoftwareThread {
     pub(crate) barrier: u64,
     /// Core it ran on last.
     pub(crate) last_core: usize,
+    /// Cycles that it has spent on cores, up to the last time that it left one.
+    pub(crate) core_time: Cycle,
+    /// Time at which it came onto its core.
+    pub(crate) on_core_since: Cycle,
 }
 
 impl SoftwareThread {
@@ -76,6 +82,8 @@ impl SoftwareThread {
             files: 0,
             barrier: 0,
             last_core,
+            core_time: 0,
+            on_core_since: 0,
         }
     }
 
@@ -96,4 +104,6 @@ pub(crate) struct Process {
     pub(crate) applied: u64,
     /// Number of its program in a mix.
     pub(crate) part: usize,
+    /// Cycles that its threads have spent on cores, up to the last time that each left one.
+    pub(crate) core_time: Cycle,
 }

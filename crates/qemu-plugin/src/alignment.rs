@@ -229,26 +229,54 @@ const JUMP_SLOT: u64 = 7;
 
 /// Replaces imports of QEMU. False: QEMU does not import `mmap`.
 pub fn install() -> bool {
-    let mut done = false;
-    // SAFETY: `first` has the type that the function requires, and `done` lives longer.
-    unsafe { libc::dl_iterate_phdr(Some(first), (&raw mut done).cast()) };
-    done
+    let mut found = false;
+    for (name, replacement) in replacements() {
+        // SAFETY: functions of the same types.
+        let done = unsafe { replace_import(name, replacement) };
+        found |= done && [c"mmap", c"mmap64"].contains(&name);
+    }
+    found
+}
+
+/// Function that QEMU imports, to be replaced.
+struct Import<'a> {
+    name: &'a CStr,
+    replacement: usize,
+    done: bool,
+}
+
+/// Replaces QEMU's import of the function `name`. False: QEMU imports none.
+///
+/// # Safety
+/// `replacement` is the address of a function of the same type.
+pub unsafe fn replace_import(name: &CStr, replacement: usize) -> bool {
+    let mut import = Import {
+        name,
+        replacement,
+        done: false,
+    };
+    // SAFETY: `first` has the type that the function requires, and `import` lives longer.
+    unsafe { libc::dl_iterate_phdr(Some(first), (&raw mut import).cast()) };
+    import.done
 }
 
 /// Acts on the first object that is listed, the program itself.
 unsafe extern "C" fn first(
     info: *mut libc::dl_phdr_info,
     _: libc::size_t,
-    done: *mut c_void,
+    import: *mut c_void,
 ) -> c_int {
-    // SAFETY: by the contract of dl_iterate_phdr, and of `install`.
-    unsafe { *done.cast::<bool>() = replace(&*info).is_some() };
+    // SAFETY: by the contract of dl_iterate_phdr, and of `replace_import`.
+    unsafe {
+        let import = &mut *import.cast::<Import<'_>>();
+        import.done = replace(&*info, import).is_some();
+    }
     1
 }
 
 /// # Safety
-/// `program` describes the running program.
-unsafe fn replace(program: &libc::dl_phdr_info) -> Option<()> {
+/// `program` describes the running program, and the import's replacement has the same type.
+unsafe fn replace(program: &libc::dl_phdr_info, import: &Import<'_>) -> Option<()> {
     let base = program.dlpi_addr;
     // SAFETY: the program's headers, which stay mapped.
     let headers =
@@ -292,13 +320,11 @@ unsafe fn replace(program: &libc::dl_phdr_info) -> Option<()> {
                 let symbol = (symbols as *const libc::Elf64_Sym).add((one.info >> 32) as usize);
                 CStr::from_ptr((strings + u64::from((*symbol).st_name)) as *const _)
             };
-            let Some(&(_, by)) = replacements().iter().find(|(of, _)| *of == name) else {
-                continue;
-            };
-            // SAFETY: the slot of this function in the program's own table.
-            let done = unsafe { set(base + one.offset, by, protected(one.offset)) };
-            if name == c"mmap" || name == c"mmap64" {
-                found = found.or(done);
+            if import.name == name {
+                let slot = base + one.offset;
+                // SAFETY: the slot of this function in the program's own table.
+                let set = unsafe { set(slot, import.replacement, protected(one.offset)) };
+                found = found.or(set);
             }
         }
     }

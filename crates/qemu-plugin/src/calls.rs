@@ -10,7 +10,7 @@ use pagewalk_ring::Producer;
 use pagewalk_ring::record::{self, call_arguments, query};
 
 use crate::{
-    alignment, answers, api, exec, files, guest, hugetlb, kernel_files, late, numa, process,
+    alignment, answers, api, clock, exec, files, guest, hugetlb, kernel_files, late, numa, process,
     touches,
 };
 
@@ -260,6 +260,10 @@ pub unsafe extern "C" fn enter(
         _ => {}
     }
     // SAFETY: as above.
+    if unsafe { clock::enter(p, number, &call.arguments) } {
+        return;
+    }
+    // SAFETY: as above.
     unsafe { p.push(record::word(record::ENTER, number as u64 & 0xffff_ffff)) };
     p.publish();
     if number != libc::SYS_rt_sigreturn {
@@ -299,6 +303,8 @@ pub unsafe extern "C" fn leave(_id: api::Id, vcpu: c_uint, number: i64, result: 
     alignment::leave();
     // SAFETY: QEMU calls this on the thread of the virtual CPU.
     let (p, call) = unsafe { (process::producer(vcpu), process::call(vcpu)) };
+    // SAFETY: as above.
+    unsafe { clock::leave(p, number, result) };
     // SAFETY: as above.
     let push = |word| unsafe { p.push(word) };
     match number {

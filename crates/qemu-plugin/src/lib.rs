@@ -9,6 +9,7 @@ mod alignment;
 mod answers;
 mod api;
 mod calls;
+mod clock;
 mod count;
 mod exec;
 mod files;
@@ -67,6 +68,10 @@ pub unsafe extern "C" fn qemu_plugin_install(
         eprintln!(
             "pagewalk: large mappings are not aligned to 2 MB as Linux aligns them, and there are no pools of huge pages, because this QEMU imports no mmap"
         );
+    }
+    if let Err(why) = clock::install() {
+        eprintln!("pagewalk: the program's clocks cannot show the simulated time: {why}");
+        return -1;
     }
     maps::note_own();
     // SAFETY: QEMU's functions, with callbacks of the required types.

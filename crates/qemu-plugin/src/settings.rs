@@ -19,6 +19,8 @@ pub struct Settings {
     pub count: bool,
     /// CPU model for QEMU; empty: QEMU's default.
     pub cpu: String,
+    /// Date of the program's start, in seconds since 1970, if its clocks show the simulated time.
+    pub clock: Option<u64>,
     /// Base that QEMU adds to the guest's addresses; empty: QEMU's default.
     pub base: String,
 }
@@ -41,6 +43,7 @@ impl Settings {
             count: false,
             cpu: String::new(),
             base: String::new(),
+            clock: None,
         };
         for argument in arguments {
             let bytes = argument.as_bytes();
@@ -62,6 +65,8 @@ impl Settings {
                 b"records" => s.geometry.records = number()?,
                 b"count" => s.count = value == "on",
                 b"cpu" => s.cpu = text()?,
+                b"clock" if value.is_empty() => {}
+                b"clock" => s.clock = Some(number()? as u64),
                 b"base" => s.base = text()?,
                 _ => return Err(format!("unknown key in {argument:?}")),
             }
@@ -79,6 +84,7 @@ impl Settings {
     pub fn as_option(&self) -> OsString {
         let records = self.geometry.records.to_string();
         let count = if self.count { "on" } else { "off" };
+        let clock = self.clock.map_or(String::new(), |date| date.to_string());
         let mut option = Vec::new();
         for (key, value) in [
             ("", self.plugin.as_bytes()),
@@ -89,6 +95,7 @@ impl Settings {
             (",count=", count.as_bytes()),
             (",cpu=", self.cpu.as_bytes()),
             (",base=", self.base.as_bytes()),
+            (",clock=", clock.as_bytes()),
         ] {
             option.extend(key.as_bytes());
             let parts: Vec<&[u8]> = value.split(|&b| b == b',').collect();

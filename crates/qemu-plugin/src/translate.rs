@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::ffi::{c_uint, c_void};
+use std::ops::Range;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::sync::{Mutex, OnceLock};
@@ -12,7 +13,7 @@ use crate::api::{Info, Interface};
 use crate::prefetch::{self, Prefetching};
 use crate::repeat::{self, Repeated};
 use crate::unreported::{self, UnreportedAccess};
-use crate::{answers, api, count, maps, process};
+use crate::{answers, api, clock, count, maps, process};
 
 /// Blocks sent so far, by address, sizes and bytes. QEMU translates a block again after a flush of its code, and the
 /// number stays the same.
@@ -134,9 +135,47 @@ pub unsafe extern "C" fn block(_id: api::Id, block: *mut api::Block) {
         // SAFETY: QEMU's instruction.
         let host = unsafe { api::qemu_plugin_insn_haddr(api::qemu_plugin_tb_get_insn(block, 0)) };
         maps::send_initial(host as u64, address);
+        clock::trap();
     }
+    let (mut from, mut at) = (0, address);
+    if clock::is_simulated() {
+        // The engine must have executed everything before a question for the time: a part of the block ends there.
+        let mut bytes = Vec::new();
+        let mut next = address;
+        for i in 0..count {
+            // SAFETY: `i` is below the count.
+            let instruction = unsafe { api::qemu_plugin_tb_get_insn(block, i) };
+            bytes.clear();
+            // SAFETY: QEMU's instruction.
+            unsafe { interface().append(instruction, &mut bytes) };
+            next += bytes.len() as u64;
+            if let Some(argument) = clock::counter(&bytes) {
+                part(sent, block, from..i + 1, at);
+                // SAFETY: QEMU's function, with a callback of the required type. The argument is a number.
+                unsafe {
+                    api::qemu_plugin_register_vcpu_insn_exec_cb(
+                        instruction,
+                        clock::reads_counter,
+                        api::NO_REGISTERS,
+                        argument,
+                    );
+                }
+                (from, at) = (i + 1, next);
+            }
+        }
+    }
+    if from < count {
+        part(sent, block, from..count, at);
+    }
+    // SAFETY: QEMU's block, which is being translated.
+    unsafe { count::add(block, count as u64) };
+}
+
+/// Sends the instructions `range` of a block, which begin at `address`, as a block, and registers their callbacks.
+fn part(sent: &mut Sent, block: *mut api::Block, range: Range<usize>, address: u64) {
+    let count = range.len();
     // SAFETY: `i` is below the count.
-    let instruction = |i| unsafe { api::qemu_plugin_tb_get_insn(block, i) };
+    let instruction = |i| unsafe { api::qemu_plugin_tb_get_insn(block, range.start + i) };
     // SAFETY: QEMU's instruction.
     let size = |i| unsafe { api::qemu_plugin_insn_size(instruction(i)) };
     let key = &mut sent.key;
@@ -166,7 +205,6 @@ pub unsafe extern "C" fn block(_id: api::Id, block: *mut api::Block) {
         .flatten()
         .unwrap_or_default();
     let repeated = repeats.map(|kind| sent.repeated(number, address, last - code, count - 1, kind));
-    drop(guard);
     // SAFETY: QEMU's functions, with callbacks of the required types. The arguments are numbers, or pointers to memory
     // that is never freed.
     unsafe {
@@ -183,8 +221,12 @@ pub unsafe extern "C" fn block(_id: api::Id, block: *mut api::Block) {
                 _ => (answers::block_starts, word as _),
             },
         };
-        api::qemu_plugin_register_vcpu_tb_exec_cb(block, started, api::NO_REGISTERS, argument);
-        count::add(block, count as u64);
+        let no = api::NO_REGISTERS;
+        if range.start == 0 {
+            api::qemu_plugin_register_vcpu_tb_exec_cb(block, started, no, argument);
+        } else {
+            api::qemu_plugin_register_vcpu_insn_exec_cb(instruction(0), started, no, argument);
+        }
         for i in 0..count {
             if let Some((_, it)) = unreported.iter().find(|(n, _)| *n == i) {
                 it.watch(instruction(i));

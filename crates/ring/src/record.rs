@@ -38,9 +38,9 @@ pub const EXEC_UNTRACED: u64 = 11;
 /// address, end, [`map_bits`], the file's key, offset in the file.
 pub const MAPPED: u64 = 12;
 
-/// The program sends a query to the engine, and the thread waits for the result; the
-/// kind of query ([`query`]) in bits 0..7. Two words follow: integer, address. Always
-/// published at once, after the block that contains the query.
+/// The thread sends a query to the engine and waits for the result; the kind of query
+/// ([`query`]) in bits 0..7. Two words follow: integer, address. Always published at once,
+/// after the block that contains the query.
 pub const QUERY: u64 = 13;
 
 /// The kernel has read the program's memory in the current system call, or written it if
@@ -106,8 +106,18 @@ pub mod query {
     /// Replaces the table by an empty one with `integer` rows, or of the current size
     /// for 0.
     pub const RESIZE: u64 = 3;
-    /// Frees the table. The highest query number.
+    /// Frees the table. The highest number of a query that a program may send.
     pub const FREE: u64 = 4;
+    /// The simulated time in nanoseconds. This query and those below come from the plugin, also outside a block.
+    pub const TIME: u64 = 5;
+    /// The simulated time in cycles; not 0 in `integer`: when all earlier instructions have retired.
+    pub const CYCLES: u64 = 6;
+    /// Time of the process on cores, in nanoseconds.
+    pub const PROCESS_TIME: u64 = 7;
+    /// Time of the thread on cores, in nanoseconds.
+    pub const THREAD_TIME: u64 = 8;
+    /// Sleeps until the simulated time is `integer` nanoseconds.
+    pub const SLEEP: u64 = 9;
 }
 
 /// Arguments of [`CALL`] that hold what the engine needs instead of what the program gave.

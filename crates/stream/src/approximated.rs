@@ -67,7 +67,7 @@ pub const APPROXIMATIONS: [Approximation; 6] = [
         class: InstructionClass::Clock,
         name: "clock",
         instructions: "`rdtsc`, `rdtscp`, `rdpmc`",
-        simulated: "a plain instruction that reads the emulator's time",
+        simulated: "a plain instruction that reads the emulator's time, without `--clock simulated`",
         effect: "times that the program measures are not those of the machine",
     },
     Approximation {
@@ -86,6 +86,10 @@ pub struct InstructionCounts {
     pub instructions: u64,
     /// Instructions of each class.
     pub classes: [u64; APPROXIMATIONS.len()],
+    /// System calls of a live program that asked for the time.
+    pub clock_calls: u64,
+    /// Programs that a live process has started to execute; 0 in a recording.
+    pub program_starts: u64,
 }
 
 impl InstructionCounts {
@@ -101,6 +105,8 @@ impl InstructionCounts {
     /// Adds other counts.
     pub fn add(&mut self, other: &InstructionCounts) {
         self.instructions += other.instructions;
+        self.clock_calls += other.clock_calls;
+        self.program_starts += other.program_starts;
         for (own, other) in self.classes.iter_mut().zip(other.classes) {
             *own += other;
         }

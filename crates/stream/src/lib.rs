@@ -213,6 +213,28 @@ pub enum ShortcutQuery {
     Free,
 }
 
+/// A question of a live program to the clock of the simulated machine. Times are since the start of the program, and the
+/// result is in nanoseconds unless it says otherwise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClockQuery {
+    /// The time at which all earlier instructions have retired.
+    Time,
+    /// The time stamp counter, in cycles.
+    Cycles {
+        /// All earlier instructions retire before, as for `rdtscp`.
+        retired: bool,
+    },
+    /// The time that the threads of the process have spent on cores.
+    ProcessTime,
+    /// The time that the thread has spent on cores.
+    ThreadTime,
+    /// The thread sleeps until that time. The result is the time at which it continues.
+    Sleep {
+        /// Nanoseconds.
+        until: u64,
+    },
+}
+
 /// A thread of a program. The first is 0; numbers are never reused.
 pub type ThreadId = u32;
 /// A process of a program. The first is 0; numbers are never reused.
@@ -297,6 +319,9 @@ pub enum End {
     Query(ShortcutQuery),
     /// The thread reads a file of the simulated kernel, and waits for [`Program::kernel_file`].
     ReadKernel(KernelFile),
+    /// The live program asks for the simulated time, or sleeps. The machine calls [`Program::shortcut_result`] before the
+    /// thread's next `fill`. It takes no operation.
+    Clock(ClockQuery),
     /// A live program has produced nothing yet: call [`Program::wait`], then `fill` again.
     Empty,
     /// The thread has ended. Never call `fill` for it again.
@@ -477,6 +502,8 @@ pub struct Facts {
     pub live: bool,
     /// CPU model that the emulator gives a live process, or gave it when it was recorded.
     pub cpu: Option<String>,
+    /// The program's clocks show the simulated time.
+    pub simulated_clock: bool,
     /// Ops may be software prefetches, so they are reported.
     pub prefetches: bool,
     /// Ops may be flushes or non-temporal stores, so they are reported.

@@ -279,6 +279,7 @@ impl Program for Mix {
             has_roi: true,
             request: all(|f| f.request.is_some()).then(|| "request".to_owned()),
             cpu: None,
+            simulated_clock: false,
             live: !all(|f| !f.live),
             prefetches: !all(|f| !f.prefetches),
             flushes: !all(|f| !f.flushes),

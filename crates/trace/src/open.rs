@@ -135,6 +135,7 @@ impl Streamed {
             request: None,
             live: false,
             cpu: None,
+            simulated_clock: false,
             parts: Vec::new(),
             stopped: None,
             begins_anywhere: false,

@@ -153,6 +153,7 @@ impl Order {
             | End::Meet { .. }
             | End::Barrier { .. }
             | End::Query(_)
+            | End::Clock(_)
             | End::Exit => {
                 self.advance(thread, 1);
                 if *end == End::Exit {

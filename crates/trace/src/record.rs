@@ -191,7 +191,7 @@ pub fn drive(program: &mut dyn Program, visit: &mut Visit<'_>) -> Result<(), Err
                     _ => {}
                 },
                 // No machine runs that could give a result.
-                End::Query(_) => program.shortcut_result(id, None),
+                End::Query(_) | End::Clock(_) => program.shortcut_result(id, None),
                 End::ReadKernel(_) => program.kernel_file(id, None),
                 End::More | End::Meet { .. } | End::Blocked | End::Empty => {}
             }

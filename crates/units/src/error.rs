@@ -52,6 +52,7 @@ run_options! {
     Mix "mix" "--mix"
     Program "program" "--"
     Cpu "cpu" "--cpu"
+    Clock "clock" "--clock"
     Skip "skip" "--skip"
     Warmup "warmup" "--warmup"
     Instructions "instructions" "--instructions"

@@ -319,6 +319,9 @@ OPTIONS = [
     Option("trace", Text, "Recorded trace.", "FILE", WHAT),
     Option("cpu", Text, "CPU model that QEMU gives a program.", "NAME[,FEATURE=off…]", WHAT),
     Option(
+        "clock", Text, "Time that a program's clocks show: emulator or simulated.", "NAME", WHAT,
+    ),
+    Option(
         "mix", Texts,
         "Programs to run side by side as processes. Give them cores with --set cores=2.",
         "A[:K=V…],B,…", WHAT,
@@ -495,6 +498,7 @@ class Arguments(TypedDict, total=False):
     mix: str | Sequence[str | Mapping[str, Any]] | None
     program: Sequence[str] | None
     cpu: str | None
+    clock: str | None
     skip: str | int | None
     warmup: str | int | None
     instructions: str | int | None

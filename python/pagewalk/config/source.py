@@ -50,6 +50,7 @@ def source(
     mix: str | Sequence[str | Mapping[str, Any]] | None = None,
     program: list[str] | None = None,
     cpu: str | None = None,
+    clock: str | None = None,
 ) -> Json:
     """The `source` of a specification: one built-in program, trace, mix or executable.
 
@@ -70,13 +71,18 @@ def source(
             _LISTS,
             " lists the built-in programs",
         )
-    if cpu is not None and not program:
+    for name, value in (("cpu", cpu), ("clock", clock)):
+        if value is not None and not program:
+            raise UserError(
+                "belongs to a program that QEMU runs; add ",
+                _RUNS["program"],
+                " or drop ",
+                RunOption(name),
+                lead=(RunOption(name), " "),
+            )
+    if clock not in (None, "emulator", "simulated"):
         raise UserError(
-            "belongs to a program that QEMU runs; add ",
-            _RUNS["program"],
-            " or drop ",
-            RunOption("cpu"),
-            lead=(RunOption("cpu"), " "),
+            f"'{clock}' is no clock; expected emulator or simulated", about=RunOption("clock")
         )
     if workload is None:
         own = (
@@ -108,8 +114,9 @@ def source(
     if mix:
         return {"mix": {"programs": _mix(mix)}}
     assert program is not None
-    model = {} if cpu is None else {"cpu": cpu}
-    return {"program": {"argv": _existing_program(program), **model}}
+    given = {"cpu": cpu, "clock": clock}
+    emulated = {name: value for name, value in given.items() if value is not None}
+    return {"program": {"argv": _existing_program(program), **emulated}}
 
 
 def _joined(options: Sequence[RunOption], between: str) -> list[RunOption | str]:

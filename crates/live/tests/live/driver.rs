@@ -160,6 +160,7 @@ pub fn run_answered(
                         End::Barrier { .. } | End::Wait { .. } => {
                             unreachable!("of recorded and built-in programs only")
                         }
+                        End::Clock(_) => unreachable!("the clocks are the emulator's"),
                         End::Meet { ticket } => {
                             progress = true;
                             ThreadState::Meets(ticket)

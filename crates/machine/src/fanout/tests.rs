@@ -4,7 +4,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use pagewalk_stream::{
-    Batch, End, Error, Event, Facts, KernelFile, Op, OpClass, Program, ShortcutQuery, ThreadId,
+    Batch, ClockQuery, End, Error, Event, Facts, KernelFile, Op, OpClass, Program, ShortcutQuery,
+    ThreadId,
 };
 
 use super::{Detail, Fanout, FastForwarding, LOOKAHEAD, SKIPPED_LOOKAHEAD, Supply, WINDOW, Work};
@@ -603,4 +604,48 @@ fn the_first_machine_that_still_runs_answers_for_the_kernel() {
     assert_eq!(lock(&program.contents)[1..], [Some(vec![1])]);
     comes(1, 3);
     assert_eq!(lock(&program.contents)[2..], [Some(vec![1])]);
+}
+
+/// Asks for the time in each batch.
+#[derive(Clone, Default)]
+struct Asking {
+    results: Arc<Mutex<Vec<Option<u64>>>>,
+}
+
+impl Program for Asking {
+    fn facts(&self) -> Facts {
+        Facts::default()
+    }
+    fn fill(&mut self, _: ThreadId, batch: &mut Batch) -> Result<End, Error> {
+        batch.ops.clear();
+        Ok(End::Clock(ClockQuery::Time))
+    }
+    fn shortcut_result(&mut self, _: ThreadId, reply: Option<u64>) {
+        lock(&self.results).push(reply);
+    }
+}
+
+#[test]
+fn the_first_machine_that_has_not_ended_tells_the_time() {
+    let program = Asking::default();
+    let fanout = fanout(program.clone(), 2);
+    let results = || lock(&program.results).clone();
+    let takes = |machine| matches!(fanout.next(machine, 0, ALL), Ok(Supply::Item(_)));
+    // The second machine is ahead, and waits for the answer of the first.
+    assert!(takes(1));
+    fanout.clock_result(1, 0, 50);
+    assert!(matches!(fanout.next(1, 0, ALL), Ok(Supply::Ahead)));
+    assert_eq!(results(), []);
+    assert!(takes(0));
+    fanout.clock_result(0, 0, 70);
+    assert_eq!(results(), [Some(70)]);
+    // The first machine ends before it comes to the next question. Times do not decrease.
+    assert!(takes(1));
+    fanout.clock_result(1, 0, 60);
+    assert_eq!(results(), [Some(70)]);
+    fanout.finish(0);
+    assert_eq!(results(), [Some(70), Some(70)]);
+    assert!(takes(1));
+    fanout.clock_result(1, 0, 80);
+    assert_eq!(results(), [Some(70), Some(70), Some(80)]);
 }

@@ -30,6 +30,7 @@ impl Machine {
                 let pid = self.processes[&process].pid;
                 fanout.kernel_file(me, id, number, self.os.kernel_file(pid, &file));
             }
+            End::Clock(query) => self.ask_clock(fanout, me, id, core, query),
             // Operations of other threads before this end may not have run yet.
             End::Event {
                 event: event @ Event::ProcessExit { .. },
@@ -176,6 +177,7 @@ impl Machine {
                         pid,
                         applied: 0,
                         part,
+                        core_time: 0,
                     },
                 );
                 self.start(thread, child, core);
@@ -243,7 +245,10 @@ impl Machine {
 
     /// Removes an ended thread and keeps only its number.
     fn bury(&mut self, id: ThreadId) {
-        self.threads.remove(&id);
+        let gone = self.threads.remove(&id);
+        if gone.is_some_and(|t| matches!(t.state, ThreadState::Sleeping(_))) {
+            self.sleeping -= 1;
+        }
         self.ended.insert(id);
     }
 }

@@ -44,6 +44,8 @@ impl Machine {
             if self.has_parts() {
                 self.charge_from_now(core, Some(process));
             }
+            let since = self.clock(core);
+            self.threads.get_mut(&id).expect("as above").on_core_since = since;
             self.slice_end[core] = self.local_time(core) + self.config.schedule.time_slice_cycles;
         }
     }
@@ -64,6 +66,7 @@ impl Machine {
 
     /// Ends fast-forwarding: from now on the clocks alone order the cores.
     pub(super) fn forget_skipped(&mut self) {
+        self.still += self.skipped.iter().max().copied().unwrap_or(0);
         for (end, skipped) in self.slice_end.iter_mut().zip(&mut self.skipped) {
             *end = end.saturating_sub(std::mem::take(skipped));
         }
@@ -124,12 +127,17 @@ impl Machine {
         }
         self.cores[core].switch();
         let now = self.cores[core].now();
+        let on_core = self.time_on_core(id, core);
         let thread = self
             .threads
             .get_mut(&id)
             .expect("a thread on a core exists");
         thread.state = state;
         thread.ready_at = now;
+        thread.core_time += on_core;
+        if let Some(process) = self.processes.get_mut(&thread.process) {
+            process.core_time += on_core;
+        }
     }
 
     pub(super) fn make_ready(&mut self, id: ThreadId, now: Cycle) {

@@ -50,6 +50,9 @@ impl Machine {
     /// One turn of one core.
     fn step(&mut self, fanout: &Fanout, me: usize) -> Result<Option<Pause>, Outcome> {
         self.fill_cores();
+        if self.sleeping > 0 && self.wake_sleepers(fanout, me, false) {
+            return Ok(None);
+        }
         let Some(core) = self.next_core() else {
             return self.nothing_runs(fanout, me);
         };

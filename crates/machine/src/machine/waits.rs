@@ -8,6 +8,10 @@ use super::{Machine, Outcome, Pause};
 use crate::fanout::{Fanout, Supply};
 use crate::thread::{SoftwareThread, ThreadState};
 
+/// Polls of threads in the kernel before a sleeping thread continues without them. Each takes some milliseconds of the
+/// host, which is longer than a call that does not wait.
+const MOST_POLLS: u32 = 32;
+
 pub(super) fn program(e: Error) -> Outcome {
     Outcome::Program(e.to_string())
 }
@@ -33,6 +37,13 @@ impl Machine {
         if self.threads.is_empty() {
             self.finish_program();
             return Ok(None);
+        }
+        if self.sleeping > 0 {
+            self.polls += 1;
+            if self.polls > MOST_POLLS {
+                self.wake_sleepers(fanout, me, true);
+                return Ok(None);
+            }
         }
         // A thread in the kernel may be the one to make the awaited change.
         if self
@@ -184,6 +195,7 @@ impl Machine {
                             // A thread that is about to continue may use what the change affects.
                             ThreadState::Waiting(until, counted) => !self.is_over(until, *counted),
                             ThreadState::Blocked
+                            | ThreadState::Sleeping(_)
                             | ThreadState::AtBarrier(_)
                             | ThreadState::Gathering => true,
                             ThreadState::Running(_) | ThreadState::Ready => false,

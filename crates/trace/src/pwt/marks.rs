@@ -157,7 +157,9 @@ pub fn put_mark(out: &mut Vec<u8>, position: u64, mark: &Mark) {
         Mark::End(End::Query(ShortcutQuery::Resize { rows })) => put(&[9, *rows]),
         Mark::End(End::Query(ShortcutQuery::Free)) => put(&[10]),
         Mark::End(End::More) => put(&[11]),
-        Mark::End(End::Blocked | End::Empty | End::ReadKernel(_) | End::Wait { .. }) => {
+        Mark::End(
+            End::Blocked | End::Empty | End::ReadKernel(_) | End::Wait { .. } | End::Clock(_),
+        ) => {
             unreachable!("says nothing about the program")
         }
         Mark::End(End::Event { event, ticket }) => match event {

@@ -533,6 +533,7 @@ impl PwtProgram {
                 request: file.header.request.clone(),
                 live: file.header.live,
                 cpu: file.header.cpu.clone(),
+                simulated_clock: false,
                 prefetches: file.header.prefetches,
                 flushes: file.header.flushes,
                 parts: Vec::new(),

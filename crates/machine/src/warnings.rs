@@ -17,6 +17,7 @@ pub(crate) fn warnings(facts: &Facts, designs: &[DesignResult]) -> Vec<String> {
             "the trace is partial: an interrupt stopped its recording after {instructions} instructions"
         ));
     }
+    out.extend(facts.notes.iter().cloned());
     if facts.infer_mappings {
         out.extend(inferred_mappings(designs));
     }

@@ -125,6 +125,12 @@ struct Branch {
 }
 
 impl Block {
+    /// For a source that keeps only instructions that have executed: one whose accesses differ from the template
+    /// has executed, too.
+    pub(crate) fn with_optional_accesses(mut self) -> Self {
+        self.operands.iter_mut().for_each(|o| o.optional = true);
+        self
+    }
     /// Ops of an execution, without a few for long chains.
     pub fn ops(&self) -> usize {
         self.ops.len()

@@ -252,8 +252,7 @@ impl X86 {
             }
             at = at.wrapping_add(u64::from(*size));
         }
-        // All instructions of a trace have executed, with or without the accesses that the decoder expects.
-        Block::decode(self.address, &self.sizes, &code).with_optional_accesses()
+        Block::decode(self.address, &self.sizes, &code).executed()
     }
 }
 

@@ -125,10 +125,14 @@ struct Branch {
 }
 
 impl Block {
-    /// For a source that keeps only instructions that have executed: one whose accesses differ from the template
-    /// has executed, too.
-    pub(crate) fn with_optional_accesses(mut self) -> Self {
+    /// For a source that holds what a processor has executed. An instruction whose accesses differ from the template has
+    /// executed, too, and EVEX encodings are instructions like others.
+    pub(crate) fn executed(mut self) -> Self {
         self.operands.iter_mut().for_each(|o| o.optional = true);
+        let counted = self.approximated.iter().copied();
+        self.approximated = counted
+            .filter(|(class, _)| *class != InstructionClass::Evex)
+            .collect();
         self
     }
     /// Ops of an execution, without a few for long chains.

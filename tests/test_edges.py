@@ -16,8 +16,9 @@ from pathlib import Path
 import pytest
 
 import pagewalk
-from invoking import Cli
+from invoking import Cli, Completed
 from live import needs_qemu
+from pagewalk import native
 
 COMMAND = [sys.executable, "-m", "pagewalk"]
 ENOUGH = 32
@@ -148,6 +149,37 @@ def test_a_killed_recording_leaves_nothing_that_looks_whole(tmp_path: Path) -> N
     process.kill()
     process.communicate(timeout=120)
     assert all(p.name.endswith(".partial") for p in tmp_path.iterdir())
+
+
+def _without_room(cli: Cli, out: Path, most: int, updates: int) -> Completed:
+    """A recording whose file cannot grow beyond `most` bytes, as on a full disk."""
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+
+    source = ("--workload", "gups", "--size", "1MiB", "--param", f"updates={updates}")
+    return cli("record", *source, "-o", out, preexec_fn=limit)
+
+
+def test_a_recording_without_room_says_what_is_kept(cli: Cli, tmp_path: Path) -> None:
+    answer = _without_room(cli, tmp_path / "full.pwt", 8 << 20, 1_000_000_000)
+    assert answer.returncode == 1, answer.stderr
+    (partial,) = tmp_path.iterdir()
+    before, _, after = answer.stderr.partition(f" instructions are kept in {partial}; ")
+    assert f"pagewalk trace convert --keep-good {partial} -o NEW.pwt" in after
+    whole = tmp_path / "new.pwt"
+    converted = cli("trace", "convert", "--keep-good", partial, "-o", whole)
+    assert converted.returncode == 0, converted.stderr
+    kept = int(before.split()[-1])
+    assert native.trace_info(str(whole))["instructions"] == kept > 0
+
+
+def test_a_recording_without_room_for_anything_leaves_nothing(cli: Cli, tmp_path: Path) -> None:
+    out = tmp_path / "full.pwt"
+    answer = _without_room(cli, out, 4096, 100_000)
+    assert answer.returncode == 1, answer.stderr
+    assert str(out) in answer.stderr and "nothing of it is kept" in answer.stderr
+    assert not list(tmp_path.iterdir())
 
 
 @needs_qemu

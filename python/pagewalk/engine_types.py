@@ -22,9 +22,9 @@ Json: TypeAlias = dict[str, Any]
 
 Auto: TypeAlias = Literal["auto"]
 """The word `auto`."""
-Compression: TypeAlias = Literal["none", "xz", "gzip", "zstd"]
+Compression: TypeAlias = Literal["none", "xz", "gzip", "zstd", "lz4", "snappy", "zip"]
 """Compression of a file."""
-Format: TypeAlias = Literal["champsim", "lackey", "pwt"]
+Format: TypeAlias = Literal["champsim", "cloudsuite", "drmemtrace", "lackey", "pinatrace", "pwt"]
 """The formats that are read."""
 Group: TypeAlias = Literal["core", "caches", "tlbs", "walk_caches", "engine", "dram"]
 """A kind of part of the machine."""

@@ -3,6 +3,10 @@
 mod ahead;
 mod check;
 mod fault;
+mod lz4;
+mod snappy;
+mod tar;
+mod zip;
 
 pub use fault::FileError;
 
@@ -16,6 +20,9 @@ use liblzma::stream;
 
 use ahead::Ahead;
 use check::Checked;
+use lz4::Lz4;
+use snappy::Snappy;
+use zip::Zip;
 
 /// Compression of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, schemars::JsonSchema)]
@@ -29,18 +36,36 @@ pub enum Compression {
     Gzip,
     /// Zstandard (.zst).
     Zstd,
+    /// LZ4 frames (.lz4).
+    Lz4,
+    /// Snappy's framing format (.sz).
+    Snappy,
+    /// The members of a zip archive, one after the other (.zip).
+    Zip,
 }
 
-const KINDS: [(Compression, &str, &[u8]); 3] = [
+const KINDS: [(Compression, &str, &[u8]); 6] = [
     (Compression::Xz, "xz", b"\xfd7zXZ\0"),
     (Compression::Gzip, "gz", b"\x1f\x8b"),
     (Compression::Zstd, "zst", b"\x28\xb5\x2f\xfd"),
+    (Compression::Lz4, "lz4", b"\x04\x22\x4d\x18"),
+    (Compression::Snappy, "sz", snappy::MAGIC),
+    (Compression::Zip, "zip", zip::MAGIC),
 ];
 
 /// Most memory for an xz dictionary; `xz -9` needs 65 MB.
 const XZ_MEMORY: u64 = 256 << 20;
 
-/// An opened file; reads decompressed bytes. Decompression runs in a thread of its own.
+/// Host threads that decompress a file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Decompress {
+    /// A thread of its own, ahead of the reader.
+    Ahead,
+    /// The reader's thread: for many files at once.
+    Inline,
+}
+
+/// An opened file; reads decompressed bytes. A tar archive with one member reads as that member.
 pub struct Input {
     /// Path of the file.
     pub path: PathBuf,
@@ -78,6 +103,19 @@ impl Input {
         what: &'static str,
         expected: &'static str,
     ) -> Result<Self, FileError> {
+        Self::open_with(path, what, expected, Decompress::Ahead)
+    }
+
+    /// As [`Input::open`], and decompresses in the chosen thread.
+    ///
+    /// # Errors
+    /// As [`Input::open`].
+    pub fn open_with(
+        path: &Path,
+        what: &'static str,
+        expected: &'static str,
+        decompress: Decompress,
+    ) -> Result<Self, FileError> {
         let opening = format!("open the {what}");
         let reading = format!("read the {what}");
         let file = File::open(path).map_err(|e| FileError::io(path, &opening, &e))?;
@@ -108,21 +146,49 @@ impl Input {
                     .map_err(|e| FileError::new(path, format!("cannot decompress xz: {e}")))?;
                 let decoder = liblzma::bufread::XzDecoder::new_stream(plain, decoder);
                 match blocks {
-                    Some(blocks) => ahead(Checked::new(decoder, blocks)),
-                    None => ahead(decoder),
+                    Some(blocks) => buffered(Checked::new(decoder, blocks), decompress),
+                    None => buffered(decoder, decompress),
                 }
             }
-            Compression::Gzip => ahead(flate2::bufread::MultiGzDecoder::new(plain)),
-            Compression::Zstd => ahead(zstd::Decoder::with_buffer(plain).map_err(io)?),
+            Compression::Gzip => buffered(flate2::bufread::MultiGzDecoder::new(plain), decompress),
+            Compression::Zstd => {
+                buffered(zstd::Decoder::with_buffer(plain).map_err(io)?, decompress)
+            }
+            Compression::Lz4 => buffered(Lz4::new(plain), decompress),
+            Compression::Snappy => buffered(Snappy::new(plain), decompress),
+            Compression::Zip => {
+                let file = plain.into_inner();
+                let zip = Zip::open(file.file, Arc::clone(&taken));
+                buffered(zip.map_err(|e| FileError::new(path, e))?, decompress)
+            }
         };
-        Ok(Input {
+        let mut input = Input {
             path: path.to_owned(),
             compression,
             what,
             reader,
             taken,
             at: 0,
-        })
+        };
+        input.unwrap_tar()?;
+        Ok(input)
+    }
+
+    /// Replaces a tar archive by its only member.
+    fn unwrap_tar(&mut self) -> Result<(), FileError> {
+        let Ok(start) = self.peek() else {
+            // The first read reports the fault.
+            return Ok(());
+        };
+        let Some(found) = tar::member(start) else {
+            return Ok(());
+        };
+        let (skip, bytes) = found.map_err(|e| FileError::new(&self.path, e))?;
+        self.consume(skip);
+        let whole = std::mem::replace(&mut self.reader, Box::new(std::io::empty()));
+        self.reader = Box::new(tar::Member::new(whole, bytes));
+        self.at = 0;
+        Ok(())
     }
 
     /// The compression that the name claims, if the contents have another one.
@@ -133,6 +199,10 @@ impl Input {
     }
 
     fn fault(&self, error: &std::io::Error) -> FileError {
+        if error.kind() == std::io::ErrorKind::Unsupported {
+            // Not damaged, and still not what is read.
+            return FileError::new(&self.path, error.to_string());
+        }
         let how = match self.compression {
             Compression::None => {
                 return FileError::io(&self.path, &format!("read the {}", self.what), error);
@@ -140,6 +210,14 @@ impl Input {
             Compression::Xz => "xz",
             Compression::Gzip => "gzip",
             Compression::Zstd => "zstd",
+            Compression::Lz4 => "lz4",
+            Compression::Snappy => "snappy",
+            Compression::Zip => "zip",
+        };
+        let test = match self.compression {
+            Compression::Snappy => String::new(),
+            Compression::Zip => ", or test it with `unzip -t`".into(),
+            _ => format!(", or test it with `{how} -t`"),
         };
         let what = if error.kind() == std::io::ErrorKind::UnexpectedEof {
             "is cut off"
@@ -150,7 +228,7 @@ impl Input {
             &self.path,
             self.at,
             format!(
-                "the {how} data {what} near byte {} of the file ({error}); what comes before is good; fetch or make the {} again, or test it with `{how} -t`",
+                "the {how} data {what} near byte {} of the file ({error}); what comes before is good; fetch or make the {} again{test}",
                 self.taken.load(Ordering::Relaxed),
                 self.what
             ),
@@ -199,6 +277,9 @@ impl Input {
     }
 }
 
-fn ahead(reader: impl Read + Send + 'static) -> Box<dyn BufRead + Send> {
-    Box::new(Ahead::new(reader))
+fn buffered(reader: impl Read + Send + 'static, decompress: Decompress) -> Box<dyn BufRead + Send> {
+    match decompress {
+        Decompress::Ahead => Box::new(Ahead::new(reader)),
+        Decompress::Inline => Box::new(BufReader::with_capacity(1 << 16, reader)),
+    }
 }

@@ -18,6 +18,7 @@ pub(crate) fn warnings(facts: &Facts, limits: &Limits, designs: &[DesignResult])
             "the trace is partial: an interrupt stopped its recording after {instructions} instructions"
         ));
     }
+    out.extend(facts.notes.iter().cloned());
     if facts.infer_mappings {
         out.extend(inferred_mappings(designs));
     }

@@ -516,6 +516,8 @@ pub struct Facts {
     /// Fast-forwarding from the start costs almost nothing at any distance. True of a recording of one thread that
     /// holds touch summaries.
     pub begins_anywhere: bool,
+    /// Sentences about the source that results repeat as warnings.
+    pub notes: Vec<String>,
 }
 
 /// A program of a mix.

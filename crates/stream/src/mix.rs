@@ -286,6 +286,11 @@ impl Program for Mix {
             parts: parts.collect(),
             stopped: self.members.iter().find_map(|m| m.facts.stopped),
             begins_anywhere: false,
+            notes: self
+                .members
+                .iter()
+                .flat_map(|m| m.facts.notes.clone())
+                .collect(),
         }
     }
 

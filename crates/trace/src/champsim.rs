@@ -1,4 +1,4 @@
-//! ChampSim's traces: one 64-byte record for each instruction.
+//! ChampSim's traces: one record for each instruction, of 64 bytes, or of 96 bytes in those of CloudSuite.
 //!
 //! Layout and the meaning of registers 6, 25 and 26 as in ChampSim's `inc/trace_instruction.h` and `inc/instruction.h`
 //! (`ooo_model_instr`). The format has neither operand sizes nor operation classes: accesses are taken to have 8 bytes,
@@ -14,6 +14,11 @@ use crate::registers::{Ready, Writers};
 
 /// Bytes of a record.
 pub const RECORD: usize = 64;
+/// Bytes of a record with four destinations and an address space (`cloudsuite_instr`).
+pub const CLOUDSUITE: usize = 96;
+/// Bits of an address that an address space keeps, and the most address spaces: together the 47 bits of user addresses.
+const SPACE_BITS: u32 = 40;
+const SPACES: usize = 128;
 /// The stack pointer.
 pub const SP: u8 = 6;
 /// The flags.
@@ -27,42 +32,73 @@ pub struct Record {
     pub ip: u64,
     pub is_branch: bool,
     pub taken: bool,
-    pub dest_regs: [u8; 2],
+    pub dest_regs: [u8; 4],
     pub src_regs: [u8; 4],
-    pub dest_mem: [u64; 2],
+    pub dest_mem: [u64; 4],
     pub src_mem: [u64; 4],
 }
 
-fn word(bytes: &[u8; RECORD], at: usize) -> u64 {
+fn word<const N: usize>(bytes: &[u8; N], at: usize) -> u64 {
     u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
 }
 
 impl Record {
     /// `None` if one of the two boolean bytes is neither 0 nor 1.
-    pub fn parse(bytes: &[u8; RECORD]) -> Option<Self> {
+    pub fn parse<const N: usize>(bytes: &[u8; N]) -> Option<Self> {
+        const { assert!(N == RECORD || N == CLOUDSUITE) };
         if bytes[8] > 1 || bytes[9] > 1 {
             return None;
         }
-        Some(Record {
+        let record = Record {
             ip: word(bytes, 0),
             is_branch: bytes[8] == 1,
             taken: bytes[9] == 1,
-            dest_regs: [bytes[10], bytes[11]],
-            src_regs: [bytes[12], bytes[13], bytes[14], bytes[15]],
-            dest_mem: [16, 24].map(|at| word(bytes, at)),
-            src_mem: [32, 40, 48, 56].map(|at| word(bytes, at)),
+            ..Record::default()
+        };
+        Some(if N == RECORD {
+            Record {
+                dest_regs: [bytes[10], bytes[11], 0, 0],
+                src_regs: [bytes[12], bytes[13], bytes[14], bytes[15]],
+                dest_mem: [word(bytes, 16), word(bytes, 24), 0, 0],
+                src_mem: [32, 40, 48, 56].map(|at| word(bytes, at)),
+                ..record
+            }
+        } else {
+            Record {
+                dest_regs: [bytes[10], bytes[11], bytes[12], bytes[13]],
+                src_regs: [bytes[14], bytes[15], bytes[16], bytes[17]],
+                dest_mem: [24, 32, 40, 48].map(|at| word(bytes, at)),
+                src_mem: [56, 64, 72, 80].map(|at| word(bytes, at)),
+                ..record
+            }
         })
     }
 
-    /// The record as it is in a file.
+    /// True if the bytes may be a 96-byte record: those between its fields are zero.
+    pub fn is_cloudsuite(bytes: &[u8; CLOUDSUITE]) -> bool {
+        let unused = bytes[18..24].iter().chain(&bytes[91..]);
+        Record::parse(bytes).is_some_and(|r| r.ip != 0) && unused.copied().all(|b| b == 0)
+    }
+
+    /// The record with each address moved by `f`; 0 is no address.
+    fn moved(mut self, f: impl Fn(u64) -> u64) -> Self {
+        let memory = self.dest_mem.iter_mut().chain(&mut self.src_mem);
+        for va in memory.filter(|va| **va != 0) {
+            *va = f(*va);
+        }
+        self.ip = f(self.ip);
+        self
+    }
+
+    /// The record as it is in a file of 64-byte records.
     pub fn bytes(&self) -> [u8; RECORD] {
         let mut out = [0; RECORD];
         out[..8].copy_from_slice(&self.ip.to_le_bytes());
         out[8] = u8::from(self.is_branch);
         out[9] = u8::from(self.taken);
-        out[10..12].copy_from_slice(&self.dest_regs);
+        out[10..12].copy_from_slice(&self.dest_regs[..2]);
         out[12..16].copy_from_slice(&self.src_regs);
-        for (i, va) in self.dest_mem.iter().chain(&self.src_mem).enumerate() {
+        for (i, va) in self.dest_mem[..2].iter().chain(&self.src_mem).enumerate() {
             out[16 + 8 * i..24 + 8 * i].copy_from_slice(&va.to_le_bytes());
         }
         out
@@ -120,7 +156,7 @@ impl Translator {
         sink: &mut Sink<E>,
     ) -> Result<(), Stop> {
         let branch = record.branch();
-        if branch.is_some() || record.src_mem != [0; 4] || record.dest_mem != [0; 2] {
+        if branch.is_some() || record.src_mem != [0; 4] || record.dest_mem != [0; 4] {
             return self.memory_or_branch(record, branch, next, sink);
         }
         // Registers 0 and IP are never written here, so they are always ready.
@@ -264,10 +300,10 @@ fn access(kind: OpClass, pc: u64, va: u64) -> Op {
 }
 
 /// The error for an invalid record at byte `offset`.
-fn no_record(path: &Path, offset: u64, bytes: &[u8; RECORD]) -> FileError {
+fn no_record<const N: usize>(path: &Path, offset: u64, bytes: &[u8; N]) -> FileError {
     let message = format!(
         "record {} is not one of ChampSim's (its branch bytes are {} and {}, expected 0 or 1); the trace is damaged or of another format; name it with the format option",
-        offset / RECORD as u64,
+        offset / N as u64,
         bytes[8],
         bytes[9]
     );
@@ -275,44 +311,42 @@ fn no_record(path: &Path, offset: u64, bytes: &[u8; RECORD]) -> FileError {
 }
 
 /// The error for a record at byte `offset` of which only a `part` exists.
-fn cut_off(path: &Path, offset: u64, part: usize) -> FileError {
+fn cut_off<const N: usize>(path: &Path, offset: u64, part: usize) -> FileError {
     let message = format!(
-        "the trace ends within record {}: {part} of 64 bytes; the records before are good; it was cut off, or is not a ChampSim trace",
-        offset / RECORD as u64
+        "the trace ends within record {}: {part} of {N} bytes; the records before are good; it was cut off, or is not a ChampSim trace",
+        offset / N as u64
     );
     FileError::at(path, offset, message)
 }
 
-/// Turns the bytes of a trace into ops.
+/// Turns the bytes of a trace of `N`-byte records into ops.
 #[derive(Default)]
-struct Reader {
+struct Reader<const N: usize> {
     translator: Translator,
     /// The last record; the next one's address is the target if it branches.
     held: Option<Record>,
     pc: u64,
+    /// Address spaces by number, in the order in which they appear.
+    spaces: Vec<[u8; 2]>,
 }
 
-impl Reader {
+impl<const N: usize> Reader<N> {
     /// Translates `records`, which begin at byte `offset` of the file at `path`, up to the first invalid one.
     fn records<E>(
         &mut self,
-        records: &[[u8; RECORD]],
+        records: &[[u8; N]],
         (path, offset): (&Path, u64),
         sink: &mut Sink<E>,
     ) -> Result<(), Stop> {
         let good = records.iter().position(|r| r[8] > 1 || r[9] > 1);
         let (good, bad) = records.split_at(good.unwrap_or(records.len()));
-        if let Some(first) = good.first() {
-            self.release(Some(word(first, 0)), sink)?;
-        }
-        for pair in good.windows(2) {
-            if let Some(record) = Record::parse(&pair[0]) {
-                let next = Some(word(&pair[1], 0));
-                self.translator.instruction(&record, next, sink)?;
+        for (number, bytes) in good.iter().enumerate() {
+            if let Some(record) = Record::parse(bytes) {
+                let offset = offset + (number * N) as u64;
+                let record = self.placed(record, bytes, (path, offset))?;
+                self.release(Some(record.ip), sink)?;
+                self.held = Some(record);
             }
-        }
-        if let Some(last) = good.last() {
-            self.held = Record::parse(last);
         }
         match bad.first() {
             Some(bad) => {
@@ -323,7 +357,36 @@ impl Reader {
         }
     }
 
+    /// Moves the record's addresses to those of its address space.
+    #[inline]
+    fn placed(
+        &mut self,
+        record: Record,
+        bytes: &[u8; N],
+        (path, offset): (&Path, u64),
+    ) -> Result<Record, Stop> {
+        if N == RECORD {
+            return Ok(record);
+        }
+        let own = [bytes[88], bytes[89]];
+        let space = match self.spaces.iter().position(|known| *known == own) {
+            Some(space) => space,
+            None if self.spaces.len() < SPACES => {
+                self.spaces.push(own);
+                self.spaces.len() - 1
+            }
+            None => {
+                let message = format!(
+                    "the trace has more than {SPACES} address spaces; what comes before is good"
+                );
+                return Err(FileError::at(path, offset, message).into());
+            }
+        };
+        Ok(record.moved(|va| va & ((1 << SPACE_BITS) - 1) | (space as u64) << SPACE_BITS))
+    }
+
     /// Translates the held record, given the address of the next one.
+    #[inline]
     fn release<E>(&mut self, next: Option<u64>, sink: &mut Sink<E>) -> Result<(), Stop> {
         match self.held.take() {
             Some(record) => {
@@ -346,19 +409,19 @@ impl Reader {
                 continue;
             }
             // The end, or a record that spans two buffers.
-            let mut record = [0; RECORD];
+            let mut record = [0; N];
             match input.read_full(&mut record)? {
                 0 => return Ok(()),
-                RECORD => self.records(&[record], (&path, offset), sink)?,
-                part => return Err(cut_off(&path, offset, part).into()),
+                part if part < N => return Err(cut_off::<N>(&path, offset, part).into()),
+                _ => self.records(&[record], (&path, offset), sink)?,
             }
         }
     }
 }
 
-/// Body of the reading thread.
-pub fn read<E>(mut input: Input, sink: &mut Sink<E>) -> Result<(), Stop> {
-    let mut reader = Reader::default();
+/// Body of the reading thread, for records of `N` bytes.
+pub fn read<const N: usize, E>(mut input: Input, sink: &mut Sink<E>) -> Result<(), Stop> {
+    let mut reader = Reader::<N>::default();
     let result = reader.all(&mut input, sink);
     if let Err(Stop::Gone) = result {
         return result;

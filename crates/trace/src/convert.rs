@@ -399,7 +399,7 @@ impl Records {
         let mut full = false;
         match op.kind {
             OpClass::Load => full |= !put(&mut record.src_mem, op.va),
-            OpClass::Store => full |= !put(&mut record.dest_mem, op.va),
+            OpClass::Store => full |= !put(&mut record.dest_mem[..2], op.va),
             OpClass::Compute
             | OpClass::Branch
             | OpClass::Query
@@ -424,7 +424,7 @@ impl Records {
         }
         match op.kind {
             OpClass::Load | OpClass::Compute | OpClass::Query => {
-                if !put(&mut record.dest_regs, register(number)) {
+                if !put(&mut record.dest_regs[..2], register(number)) {
                     self.far += 1;
                 }
             }
@@ -468,5 +468,5 @@ fn set_branch(record: &mut Record, branch: u8, sources: u32) {
         record.src_regs[0] = 1;
     }
     record.src_regs[2..].copy_from_slice(&special);
-    record.dest_regs = dest;
+    record.dest_regs[..2].copy_from_slice(&dest);
 }

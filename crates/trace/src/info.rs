@@ -138,6 +138,7 @@ impl Pages {
 /// # Errors
 /// A fault of the trace; [`check_trace`] says up to where the trace is valid.
 pub fn trace_info(path: &Path, options: &OpenOptions) -> Result<TraceInfo, Error> {
+    let mut bytes = std::fs::metadata(path).map_or(0, |m| m.len());
     let (format, compression, made) = match opened(path, options.format)? {
         Opened::Pwt => {
             let file = PwtFile::open(path, options.recover)?;
@@ -147,11 +148,14 @@ pub fn trace_info(path: &Path, options: &OpenOptions) -> Result<TraceInfo, Error
                 Some(Made::from(file.header)),
             )
         }
+        Opened::Drmemtrace(files) => {
+            bytes = files.bytes();
+            (Format::Drmemtrace, files.compression()?, None)
+        }
         Opened::Other(input, format) => (format, input.compression, None),
     };
     let mut program = open_trace(path, options)?;
     let facts = program.facts();
-    let bytes = std::fs::metadata(path).map_or(0, |m| m.len());
     let mut info = TraceInfo {
         path: path.to_owned(),
         format,
@@ -256,9 +260,9 @@ pub struct TraceCheck {
 /// # Errors
 /// The file cannot be opened, or is no trace at all. Later damage is part of the result.
 pub fn check_trace(path: &Path, format: Option<Format>) -> Result<TraceCheck, FileError> {
-    let Opened::Other(..) = opened(path, format)? else {
+    if let Opened::Pwt = opened(path, format)? {
         return check_pwt(path);
-    };
+    }
     let options = OpenOptions {
         format,
         ..OpenOptions::default()

@@ -2,11 +2,13 @@
 
 mod champsim;
 mod convert;
+mod drmemtrace;
 mod info;
 mod lackey;
 mod open;
 mod order;
 mod partial;
+mod pin;
 mod pump;
 mod pwt;
 mod record;

@@ -7,12 +7,13 @@ use pagewalk_stream::{Batch, End, Error, Facts, Program, ThreadId};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::champsim::{RECORD, Record};
+use crate::champsim::{CLOUDSUITE, RECORD, Record};
+use crate::drmemtrace::{self, Drmemtrace, Files};
 use crate::pump::Pump;
 use crate::pwt::block::MAGIC;
 use crate::pwt::file::PwtFile;
 use crate::pwt::reader::PwtProgram;
-use crate::{champsim, lackey};
+use crate::{champsim, lackey, pin};
 
 /// The formats that are read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, JsonSchema)]
@@ -20,8 +21,14 @@ use crate::{champsim, lackey};
 pub enum Format {
     /// ChampSim's 64-byte records.
     Champsim,
+    /// ChampSim's 96-byte records, of CloudSuite.
+    Cloudsuite,
+    /// DynamoRIO's offline traces: a folder, or the file of one thread.
+    Drmemtrace,
     /// Valgrind lackey's text.
     Lackey,
+    /// The text of Pin's pinatrace.
+    Pinatrace,
     /// Pagewalk's own.
     Pwt,
 }
@@ -48,20 +55,25 @@ pub fn open_trace(path: &Path, options: &OpenOptions) -> Result<Box<dyn Program>
             let file = PwtFile::open(path, options.recover)?;
             Ok(Box::new(PwtProgram::new(file, options.skip)))
         }
+        Opened::Drmemtrace(files) => Ok(Box::new(Drmemtrace::open(&files, options.skip)?)),
         Opened::Other(input, format) => Ok(Box::new(Streamed::new(input, format, options.skip))),
     }
 }
 
 /// Expected contents, for the error about an empty file.
-const EXPECTED: &str = "a trace (ChampSim, Valgrind lackey or .pwt)";
+const EXPECTED: &str = "a trace (ChampSim, drmemtrace, Valgrind lackey, Pin pinatrace or .pwt)";
 
 pub(super) enum Opened {
     Pwt,
+    Drmemtrace(Files),
     Other(Input, Format),
 }
 
 /// Opens `path` and detects its format.
 pub(super) fn opened(path: &Path, format: Option<Format>) -> Result<Opened, FileError> {
+    if path.is_dir() {
+        return Ok(Opened::Drmemtrace(Files::in_folder(path)?));
+    }
     let mut input = Input::open(path, "trace", EXPECTED)?;
     let compressed = input.compression != Compression::None;
     let found = match format {
@@ -74,17 +86,22 @@ pub(super) fn opened(path: &Path, format: Option<Format>) -> Result<Opened, File
             "a .pwt trace inside another compression cannot be read from any place; decompress the file first",
         )),
         Some(Format::Pwt) => Ok(Opened::Pwt),
+        Some(Format::Drmemtrace) => Ok(Opened::Drmemtrace(Files::of_file(path))),
         Some(format) => Ok(Opened::Other(input, format)),
         None => {
             let named = input.misnamed().map_or_else(String::new, |name| {
                 format!(" (it is called .{name}, but its contents are not {name} data)")
             });
+            let other = pin::other_tool(input.peek()?);
             Err(FileError::at(
                 path,
                 0,
-                format!(
-                    "this is no trace{named}; expected ChampSim's 64-byte records, the text of valgrind --tool=lackey --trace-mem=yes, or a .pwt file; compressed by xz, gzip, zstd or not"
-                ),
+                match other {
+                    Some((what, how)) => format!("this is {what}, which is not read; {how}"),
+                    None => format!(
+                        "this is no trace{named}; expected ChampSim's records of 64 or 96 bytes, a file of drmemtrace, the text of valgrind --tool=lackey --trace-mem=yes or of Pin's pinatrace, or a .pwt file; compressed by xz, gzip, zstd, lz4, snappy or zip, or not"
+                    ),
+                },
             ))
         }
     }
@@ -95,6 +112,9 @@ fn sniff(input: &mut Input) -> Result<Option<Format>, FileError> {
     if start.starts_with(MAGIC) {
         return Ok(Some(Format::Pwt));
     }
+    if drmemtrace::begins(start) {
+        return Ok(Some(Format::Drmemtrace));
+    }
     let mut lines = start.split(|b| *b == b'\n').take(start.len().min(200));
     let first = lines.find(|l| !matches!(lackey::parse_line(l), Some(lackey::Line::Other)));
     if first.is_some_and(|l| lackey::parse_line(l).is_some()) {
@@ -104,13 +124,24 @@ fn sniff(input: &mut Input) -> Result<Option<Format>, FileError> {
     if start.starts_with(b"==") && start.iter().all(|b| b.is_ascii()) {
         return Ok(Some(Format::Lackey));
     }
-    let plausible = start
-        .chunks_exact(RECORD)
-        .take(16)
-        .map(|r| Record::parse(r.try_into().expect("a record's length")))
-        .map(|r| r.is_some_and(|r| r.ip != 0));
-    let (records, good) = plausible.fold((0, 0), |(n, g), ok| (n + 1, g + u32::from(ok)));
-    Ok((records > 0 && records == good).then_some(Format::Champsim))
+    let mut lines = start.split(|b| *b == b'\n').take(start.len().min(200));
+    let first = lines.find(|l| !matches!(pin::parse_line(l), Some(pin::Line::Other)));
+    if first.is_some_and(|l| pin::parse_line(l).is_some()) {
+        return Ok(Some(Format::Pinatrace));
+    }
+    let small = all_are(start, |r: &[u8; RECORD]| {
+        Record::parse(r).is_some_and(|r| r.ip != 0)
+    });
+    if small {
+        return Ok(Some(Format::Champsim));
+    }
+    Ok(all_are(start, Record::is_cloudsuite).then_some(Format::Cloudsuite))
+}
+
+/// True if `start` begins with such records.
+fn all_are<const N: usize>(start: &[u8], is: impl Fn(&[u8; N]) -> bool) -> bool {
+    let (records, _) = start.as_chunks();
+    !records.is_empty() && records.iter().take(16).all(is)
 }
 
 /// A trace of one thread, read from front to back.
@@ -127,7 +158,7 @@ impl Streamed {
             name: name.to_string_lossy().into_owned(),
             instructions: None,
             infer_mappings: true,
-            no_dependences: format == Format::Lackey,
+            no_dependences: matches!(format, Format::Lackey | Format::Pinatrace),
             deterministic: true,
             has_roi: false,
             prefetches: false,
@@ -139,10 +170,18 @@ impl Streamed {
             parts: Vec::new(),
             stopped: None,
             begins_anywhere: false,
+            notes: match format {
+                Format::Pinatrace => vec!["pinatrace has only the instructions that access memory, so figures for each instruction are for each of these".to_owned()],
+                _ => Vec::new(),
+            },
         };
         let pump = Pump::start(skip, move |sink| match format {
             Format::Lackey => lackey::read(input, sink),
-            Format::Champsim | Format::Pwt => champsim::read(input, sink),
+            Format::Pinatrace => pin::read(input, sink),
+            Format::Cloudsuite => champsim::read::<CLOUDSUITE, _>(input, sink),
+            Format::Champsim | Format::Drmemtrace | Format::Pwt => {
+                champsim::read::<RECORD, _>(input, sink)
+            }
         });
         Streamed {
             facts,

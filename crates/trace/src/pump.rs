@@ -36,6 +36,26 @@ impl<E: Into<Error>> From<E> for Stop {
     }
 }
 
+/// Takes ops one by one.
+pub trait TakesOps {
+    /// Appends one op.
+    fn push(&mut self, op: Op) -> Result<(), Stop>;
+}
+
+impl<E> TakesOps for Sink<E> {
+    #[inline(always)]
+    fn push(&mut self, op: Op) -> Result<(), Stop> {
+        Sink::push(self, op)
+    }
+}
+
+impl TakesOps for Vec<Op> {
+    fn push(&mut self, op: Op) -> Result<(), Stop> {
+        Vec::push(self, op);
+        Ok(())
+    }
+}
+
 type Sent<E> = Result<Chunk<E>, Error>;
 
 /// The receiving side.

@@ -5,7 +5,7 @@
 
 use pagewalk_stream::{Op, OpClass};
 
-use crate::pump::{Sink, Stop};
+use crate::pump::{Stop, TakesOps};
 
 /// Cycles at which a chain of folded instructions gets an op of its own. A loop-carried chain of arithmetic thus
 /// becomes a chain of ops.
@@ -78,9 +78,9 @@ impl Writers {
     /// Gives `op` with its producers and the simple instructions before it. `insns` is 1, or 0 for a second op of an
     /// instruction.
     #[inline]
-    pub fn give<E>(
+    pub fn give(
         &mut self,
-        sink: &mut Sink<E>,
+        sink: &mut impl TakesOps,
         mut op: Op,
         inputs: Inputs,
         insns: u16,
@@ -95,9 +95,9 @@ impl Writers {
 
     /// The producers of `sources`. If there are more than two, ops without latency join them.
     #[inline]
-    pub fn inputs<E>(
+    pub fn inputs(
         &mut self,
-        sink: &mut Sink<E>,
+        sink: &mut impl TakesOps,
         pc: u64,
         sources: impl Iterator<Item = Ready>,
     ) -> Result<Inputs, Stop> {
@@ -135,9 +135,9 @@ impl Writers {
 
     /// Folds a simple instruction of one cycle. Returns the time when its result is ready.
     #[inline]
-    pub fn plain<E>(
+    pub fn plain(
         &mut self,
-        sink: &mut Sink<E>,
+        sink: &mut impl TakesOps,
         pc: u64,
         sources: impl Iterator<Item = Ready>,
     ) -> Result<Ready, Stop> {
@@ -181,7 +181,7 @@ impl Writers {
     }
 
     /// Gives the simple instructions after the last op an op of their own.
-    pub fn finish<E>(&mut self, sink: &mut Sink<E>, pc: u64) -> Result<(), Stop> {
+    pub fn finish(&mut self, sink: &mut impl TakesOps, pc: u64) -> Result<(), Stop> {
         if self.plain > 0 {
             let op = Op {
                 pc,

@@ -158,7 +158,18 @@ def _built_in(
 
 
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
-TRACES = (".pwt", ".champsim", ".champsimtrace", ".trace", ".xz", ".gz", ".zst")
+TRACES = (
+    ".pwt",
+    ".champsim",
+    ".champsimtrace",
+    ".trace",
+    ".xz",
+    ".gz",
+    ".zst",
+    ".lz4",
+    ".sz",
+    ".zip",
+)
 """Endings of files that are traces."""
 _MIX = RunOption("mix")
 _FORM = "NAME[:KEY=VALUE]… or the path of a trace, and no comma or colon in a value"
@@ -242,8 +253,7 @@ def _existing_trace(trace: str | os.PathLike[str], option: RunOption) -> str:
     path = Path(trace)
     if not files.there(path):
         raise UserError(f"there is no file '{path}'; check the name", about=option)
-    if path.is_dir():
-        raise UserError(f"'{path}' is a folder; give a trace file", about=option)
+    # A folder may be a drmemtrace: the engine says what it lacks.
     if not os.access(path, os.R_OK):
         raise UserError(f"'{path}' may not be read; check its permissions", about=option)
     return str(path)

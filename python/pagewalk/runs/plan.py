@@ -167,6 +167,13 @@ class Program:
 def _content(trace: Path) -> str:
     """A hash of a trace."""
     try:
+        if trace.is_dir():
+            # A drmemtrace: the files of its threads. Their order follows from their contents.
+            files = sorted(path for path in trace.rglob("*") if path.is_file())
+            code = hashlib.blake2b(digest_size=16)
+            for path in files:
+                code.update(f"{path.relative_to(trace)}\0{_content(path)}\0".encode())
+            return code.hexdigest()
         stat = trace.stat()
         return _hashed(trace, stat.st_size, stat.st_mtime_ns)
     except OSError as error:

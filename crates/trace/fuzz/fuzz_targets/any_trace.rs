@@ -11,11 +11,14 @@ fuzz_target!(|input: (u8, &[u8])| {
     let (choice, bytes) = input;
     let mut file = tempfile::NamedTempFile::new().unwrap();
     file.write_all(bytes).unwrap();
-    let format = match choice & 3 {
+    let format = match choice & 0x23 {
         0 => None,
         1 => Some(Format::Champsim),
         2 => Some(Format::Lackey),
-        _ => Some(Format::Pwt),
+        3 => Some(Format::Pwt),
+        0x20 => Some(Format::Cloudsuite),
+        0x21 => Some(Format::Drmemtrace),
+        _ => Some(Format::Pinatrace),
     };
     let options = OpenOptions {
         format,

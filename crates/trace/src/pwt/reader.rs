@@ -539,6 +539,7 @@ impl PwtProgram {
                 parts: Vec::new(),
                 stopped: file.interrupted.then_some(total),
                 begins_anywhere,
+                notes: Vec::new(),
             },
             path: Arc::new(file.path),
             code,

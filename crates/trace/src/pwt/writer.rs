@@ -15,6 +15,7 @@ use pagewalk_stream::{End, Op, OpClass, ThreadId};
 use super::block::{BLOCK_OPS, BlockHeader, Header, Holds, MARKS_FULL, Sealed, file_header, index};
 use super::code::{Code, CodePart, Known};
 use super::codec::{Encoder, Streams, put_varint};
+use super::file::PwtFile;
 use super::marks::{Mark, put_mark};
 use super::skips::SkipMaker;
 use super::steps::{StepDecoder, StepPart};
@@ -103,7 +104,8 @@ pub struct Written {
 /// [`PartialFile`], whose finished blocks can be recovered.
 pub struct TraceWriter {
     path: PathBuf,
-    partial: PathBuf,
+    /// `None`: it writes to no file of its own.
+    partial: Option<PathBuf>,
     threads: BTreeMap<ThreadId, Open>,
     blocks: Option<SyncSender<Sealed>>,
     worker: Option<JoinHandle<Result<u64, std::io::Error>>>,
@@ -124,15 +126,20 @@ impl TraceWriter {
         file.keep();
         let partial = file.partial().to_owned();
         let target = FileTarget(BufWriter::with_capacity(1 << 20, file));
-        Ok(Self::start(path, partial, header, Box::new(target)))
+        Ok(Self::start(path, Some(partial), header, Box::new(target)))
     }
 
     /// Writes to `out`; `name` is for messages.
     pub fn to_writer(name: &Path, header: &Header, out: impl Write + Send + 'static) -> Self {
-        Self::start(name, name.to_owned(), header, Box::new(PlainTarget(out)))
+        Self::start(name, None, header, Box::new(PlainTarget(out)))
     }
 
-    fn start(path: &Path, partial: PathBuf, header: &Header, target: Box<dyn Target>) -> Self {
+    fn start(
+        path: &Path,
+        partial: Option<PathBuf>,
+        header: &Header,
+        target: Box<dyn Target>,
+    ) -> Self {
         let (blocks, receiver) = sync_channel(4);
         let first = file_header(header);
         let stopped = Arc::new(AtomicBool::new(false));
@@ -155,7 +162,7 @@ impl TraceWriter {
 
     /// Path of the file until it is finished.
     pub fn partial(&self) -> &Path {
-        &self.partial
+        self.partial.as_deref().unwrap_or(&self.path)
     }
 
     /// Marks the trace as stopped by an interrupt.
@@ -325,15 +332,41 @@ impl TraceWriter {
     /// The error that ended the writing thread.
     fn failure(&mut self) -> FileError {
         self.blocks = None;
-        let what = match self.worker.take().map(JoinHandle::join) {
-            Some(Ok(Err(error))) => error.to_string(),
-            Some(Err(_)) => "the writing thread stopped (a defect of Pagewalk)".into(),
-            Some(Ok(Ok(_))) | None => "an earlier write failed".into(),
+        match self.worker.take().map(JoinHandle::join) {
+            Some(Ok(Err(error))) => self.failed(&error.to_string()),
+            Some(Err(_)) => self.failed("the writing thread stopped (a defect of Pagewalk)"),
+            Some(Ok(Ok(_))) | None => FileError::new(
+                &self.path,
+                "cannot write the trace: an earlier write failed",
+            ),
+        }
+    }
+
+    /// The error for a file that cannot be written further. Keeps the partial file if a reader can use its blocks, and
+    /// removes it otherwise.
+    fn failed(&self, what: &str) -> FileError {
+        let remedy = "free some space or record elsewhere";
+        let Some(partial) = &self.partial else {
+            return FileError::new(
+                &self.path,
+                format!("cannot write the trace: {what}; {remedy}"),
+            );
         };
+        let file = PwtFile::open(partial, true);
+        let good = file.map_or(0, |f| f.instructions());
+        if good == 0 {
+            // Without it, no reader and no user is misled.
+            let _ = std::fs::remove_file(partial);
+            return FileError::new(
+                &self.path,
+                format!("cannot write the trace: {what}; nothing of it is kept; {remedy}"),
+            );
+        }
+        let partial = partial.display();
         FileError::new(
-            &self.partial,
+            &self.path,
             format!(
-                "cannot write the trace: {what}; free some space or record elsewhere; 'pagewalk trace convert --keep-good' makes a whole one of what was written before"
+                "cannot write the trace: {what}; {good} instructions are kept in {partial}; {remedy}, or make a whole trace of them with `pagewalk trace convert --keep-good {partial} -o NEW.pwt`, or delete the file"
             ),
         )
     }
@@ -358,10 +391,7 @@ impl TraceWriter {
                 bytes,
                 ..self.written
             }),
-            Some(Ok(Err(error))) => {
-                let doing = format!("write the trace for {}", self.path.display());
-                Err(FileError::io(&self.partial, &doing, &error))
-            }
+            Some(Ok(Err(error))) => Err(self.failed(&error.to_string())),
             _ => Err(self.failure()),
         }
     }

@@ -143,6 +143,16 @@ struct Branch {
 }
 
 impl Block {
+    /// For a source that holds what a processor has executed. An instruction whose accesses differ from the template has
+    /// executed, too, and EVEX encodings are instructions like others.
+    pub(crate) fn executed(mut self) -> Self {
+        self.operands.iter_mut().for_each(|o| o.optional = true);
+        let counted = self.approximated.iter().copied();
+        self.approximated = counted
+            .filter(|(class, _)| *class != InstructionClass::Evex)
+            .collect();
+        self
+    }
     /// Ops of an execution, without a few for long chains.
     pub fn ops(&self) -> usize {
         self.ops.len()

@@ -3,6 +3,7 @@
 mod champsim;
 mod convert;
 mod damage;
+mod drmemtrace;
 mod fast_forward;
 mod formats;
 mod lackey;
@@ -68,7 +69,7 @@ pub fn try_drain(program: &mut dyn Program) -> (Streams, Option<String>) {
             ops.extend_from_slice(&batch.ops);
             match &end {
                 End::Event { event, .. } => {
-                    if let Event::Spawn { thread } = event {
+                    if let Event::Spawn { thread } | Event::Fork { thread, .. } = event {
                         live.push(*thread);
                     }
                     marks.push((ops.len(), end.clone()));

@@ -1,6 +1,6 @@
 # make demo    build, then compare six designs on a built-in program
 # make test    set up and run every check and every test but the longest
-# make test-long    run the longest tests, also under a newer QEMU
+# make test-long    run the longest tests, also under a newer QEMU and on SLURM
 # make test-deps    bring the system packages that tests need, or name the command that does
 # make bench   measure the simulator's own speed
 # make redis-stlt    build Debian's redis-server with STLT, and check its answers (some minutes)
@@ -41,9 +41,10 @@ test: test-deps rust-env test-env lint test-rust test-python
 	@$(PYTHON_ENV)/python scripts/slowest.py $(CARGO_TARGET_DIR)
 	echo "make test: everything passed"
 
-# The longest tests, and those of a newer QEMU, which is built from Debian's source.
+# The longest tests, those of a newer QEMU, which is built from Debian's source, and of SLURM.
 test-long: test-deps native test-env
 	@scripts/setup.sh qemu10 || true
+	scripts/setup.sh slurm || true
 	$(PYTEST) -m long
 
 test-deps:

@@ -7,6 +7,7 @@
 #
 #   scripts/setup.sh python [GROUP...] | rust | cargo-deny | qemu
 #   scripts/setup.sh test-deps    system packages that tests need
+#   scripts/setup.sh slurm   installs slurm-wlm and munge, for the tests of a SLURM cluster
 #   scripts/setup.sh qemu10  builds QEMU 10 with plugins from Debian's source, some minutes
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -196,6 +197,13 @@ install_stopped() {
     [[ " $* " != *" redis-server "* ]] || update-rc.d redis-server disable >/dev/null 2>&1 || true
 }
 
+# SLURM for tests/test_slurm.py, which starts and ends the daemons itself.
+slurm() {
+    command -v slurmctld >/dev/null && command -v munged >/dev/null && return
+    install_stopped slurm-wlm munge \
+        || { say "tests of SLURM are SKIPPED (on Debian, as root: apt-get install slurm-wlm munge)"; return 1; }
+}
+
 # With PAGEWALK_REQUIRE_LIVE a missing package is an error, as a skipped test then is.
 test_deps() {
     local missing problem
@@ -222,5 +230,6 @@ case $what in
     qemu) qemu_user ;;
     test-deps) test_deps ;;
     qemu10) qemu10 ;;
+    slurm) slurm ;;
     *) die "unknown part '$what'" ;;
 esac

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import resource
 import signal
@@ -11,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import polars as pl
@@ -22,7 +24,8 @@ from pagewalk.errors import UserError
 from pagewalk.runs import shards
 from pagewalk.runs.batch import Batch
 from pagewalk.runs.cache import Cache
-from pagewalk.runs.cluster import Cluster, ClusterOption, pods, queue
+from pagewalk.runs.cluster import STARTS, Cluster, ClusterOption, _Handed, pods, queue
+from pagewalk.runs.jobs import EARLY, LOST, Jobs
 from pagewalk.runs.plan import Design, Program, Run
 from pagewalk.runs.shards import Hosts
 from pagewalk.runs.task import Workers
@@ -643,3 +646,103 @@ def test_a_mistake_is_one_sentence(text: str, said: str) -> None:
         else:
             queue(option)
     assert said in str(raised.value)
+
+
+def test_jobs_can_be_made_beside_the_main_thread_and_leave_its_signals() -> None:
+    # As `run` does it; importing dask-jobqueue sets a handler of its own.
+    code = (
+        "import signal, threading\n"
+        "from pagewalk.runs.cluster import ClusterOption, queue\n"
+        "before, made = signal.getsignal(signal.SIGINT), []\n"
+        "option = ClusterOption.read('slurm:cores=1,memory=1GB')\n"
+        "thread = threading.Thread(target=lambda: made.append(queue(option)))\n"
+        "thread.start(); thread.join(); made[0].close()\n"
+        "assert signal.getsignal(signal.SIGINT) is before\n"
+    )
+    answer = run([sys.executable, "-c", code])
+    assert answer.returncode == 0, answer.stderr
+
+
+def test_a_host_without_the_batch_system_is_an_error(tmp_path: Path) -> None:
+    words = "sweep --workload gups --instructions 1K --cluster pbs:cores=1,memory=1GB --jobs 1"
+    command = [sys.executable, "-m", "pagewalk", *words.split(), "--cache", str(tmp_path / "cache")]
+    answer = run([*command, "-o", str(tmp_path / "study")])
+    assert answer.returncode == 1
+    said = "error: --cluster pbs: no job was submitted: there is no command 'qsub' here"
+    assert said in answer.stderr
+
+
+class _Queue:
+    """A cluster of dask-jobqueue, as `Jobs` needs it: two jobs of one worker each."""
+
+    def __init__(self) -> None:
+        self.worker_spec: Json = {"a": {}, "b": {}}
+        self.workers: Json = {}
+        self.scheduler_info: Json = {"workers": {}}
+        self.closed: list[str] = []
+        self.scaled: list[int] = []
+        self._ids = iter("123456789")
+        self.scale(jobs=2)
+
+    def scale(self, jobs: int) -> None:
+        self.scaled.append(jobs)
+        for name in self.worker_spec.keys() - self.workers.keys():
+            self.workers[name] = SimpleNamespace(job_id=next(self._ids), close=self._close)
+
+    async def _close(self) -> None:
+        self.closed.append("")
+
+    def present(self, *names: str) -> None:
+        self.scheduler_info = {"workers": {name: {"name": name} for name in names}}
+
+    def ids(self) -> set[str]:
+        return {job.job_id for job in self.workers.values()}
+
+
+def test_a_job_that_lost_its_worker_is_submitted_again() -> None:
+    made, why = _Queue(), list[str]()
+
+    async def look() -> None:
+        jobs = Jobs(made, "pbs", why.append)
+        # Jobs that wait in the queue are left alone, however long.
+        jobs._look(None, 0.0)
+        jobs._look(None, 1000.0)
+        first = made.ids()
+        assert len(first) == 2
+        made.present("a", "b")
+        jobs._look(None, 1001.0)
+        made.present("b")
+        jobs._look(None, 1001.0 + LOST / 2)
+        assert made.ids() == first
+        jobs._look(None, 1001.0 + LOST)
+        assert len(made.ids() - first) == 1
+        assert len(made.ids() & first) == 1
+        await asyncio.sleep(0)
+
+    asyncio.run(look())
+    assert len(made.closed) == 1
+    assert not why
+
+
+def test_jobs_that_end_before_their_workers_come_are_given_up() -> None:
+    made, why = _Queue(), list[str]()
+
+    async def look() -> None:
+        jobs = Jobs(made, "slurm", why.append)
+        for turn in range(EARLY):
+            assert not why
+            # The queue knows none of them any more.
+            jobs._look(set(), float(turn))
+
+    asyncio.run(look())
+    assert not made.worker_spec
+    assert len(why) == 1
+    assert f"ended {EARLY} times before their workers came" in why[0]
+
+
+def test_starts_of_jobs_that_end_together_are_one() -> None:
+    handed = _Handed(lambda _share: None)
+    assert all(handed.begin(100.0 + i) for i in range(int(LOST)))
+    assert handed.starts == 1
+    later = [handed.begin(100.0 + LOST * i) for i in range(1, STARTS + 1)]
+    assert later == [True] * (STARTS - 1) + [False]

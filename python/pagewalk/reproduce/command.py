@@ -19,7 +19,7 @@ from pagewalk.reproduce.seeds import together
 from pagewalk.runs.cache import Cache, Outcome
 from pagewalk.runs.executor import Executor
 from pagewalk.runs.plan import Run, Runs
-from pagewalk.runs.progress import Bar
+from pagewalk.runs.progress import Bar, same_command
 from pagewalk.runs.scheduler import simulate
 from pagewalk.view.terminal import console, line, names, numbers
 
@@ -48,7 +48,7 @@ def reproduce(
         for name, fig in figures.items()
     }
     everything = [run for of_seeds in needed.values() for runs in of_seeds for run in runs]
-    with Bar(sys.stderr) as bar:
+    with Bar(sys.stderr, same_command()) as bar:
         results = simulate(everything, cache, executor=executor, fresh=fresh, watcher=bar)
     return Reproduction(
         paper,

@@ -6,17 +6,24 @@ process. Memory is the worker resource `MEMORY`, in bytes.
 
 from __future__ import annotations
 
+import itertools
 import logging
+import signal
+import sys
+import threading
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
+from unittest.mock import patch
 from urllib.parse import urlsplit
 
 from pagewalk.errors import Failure, RunOption, UserError
 from pagewalk.runs.batch import Batch
+from pagewalk.runs.jobs import LOST, Jobs
 from pagewalk.runs.task import OWN, OnProgress
 from pagewalk.view.escape import shown
 from pagewalk.view.quantities import parse_bytes, size
@@ -36,6 +43,8 @@ QUEUES = {
 """Batch systems, with their classes in dask-jobqueue."""
 KUBERNETES = "kubernetes"
 CONNECT_SECONDS = 10
+STARTS = 4
+"""Times that workers may begin an order; Dask itself gives up after as many dead workers."""
 SCHEMES = ("tcp", "tls", "ws", "wss", "ucx", "ucxx")
 """Protocols of a scheduler's address."""
 NEEDED = "pip install 'pagewalk[cluster]'"
@@ -102,7 +111,11 @@ def queue(option: ClusterOption) -> Any:
     """
     try:
         import dask
-        import dask_jobqueue
+
+        # It sets a handler of SIGINT as it is imported: Ctrl-C would end this process unsaid, and
+        # only the main thread may set one.
+        with patch.object(signal, "signal"):
+            import dask_jobqueue
     except ImportError as error:
         raise UserError(
             f"{error}; {NEEDED}", about=(RunOption("cluster"), f" {option.where}")
@@ -191,7 +204,50 @@ def _on_worker(order: Json, topic: str, number: int) -> Json:
     from distributed import get_worker
 
     worker = get_worker()
+    worker.log_event(topic, [number, None])
     return OWN.simulate(order, lambda share: worker.log_event(topic, [number, share]))
+
+
+class _Died(Exception):
+    """Every worker that began an order died."""
+
+
+@dataclass
+class _Handed:
+    """An order that the scheduler has, and how often workers began it."""
+
+    on_progress: OnProgress
+    answer: Future[Json] = field(default_factory=Future)
+    starts: int = 0
+    counted: float = -LOST
+    future: Future[Json] | None = None
+    """The same at Dask."""
+
+    def begin(self, now: float) -> bool:
+        """Counts a start; false if it is one too many.
+
+        Jobs that end together hand an order from one to the next: that is one start.
+        """
+        if now - self.counted >= LOST:
+            self.counted, self.starts = now, self.starts + 1
+        return self.starts <= STARTS
+
+    def end(self, future: Future[Json]) -> None:
+        """Passes the scheduler's answer on."""
+        if self.answer.done():
+            return
+        if future.cancelled():
+            self.answer.cancel()
+            self.answer.set_running_or_notify_cancel()
+        elif error := future.exception():
+            self.answer.set_exception(error)
+        else:
+            self.answer.set_result(future.result())
+
+
+def _aside(call: Callable[[], object]) -> None:
+    """Calls what Dask's own thread could not wait for."""
+    threading.Thread(target=call, daemon=True).start()
 
 
 class Cluster:
@@ -222,9 +278,11 @@ class Cluster:
         self._dask = distributed
         self._open = ExitStack()
         self._topic = f"pagewalk-{uuid.uuid4().hex}"
-        self._callbacks: dict[int, OnProgress] = {}
+        self._handed: dict[int, _Handed] = {}
+        self._numbers = itertools.count()
         self._client: Any = None
         self._executor: Any = None
+        self._why = ""
 
     def __enter__(self) -> Cluster:
         self.connect()
@@ -268,14 +326,34 @@ class Cluster:
                 raise Failure(
                     f"no cluster was made: {error}", about=(RunOption("cluster"), f" {KUBERNETES}")
                 ) from None
-        made = self._open.enter_context(queue(self._option))
-        made.scale(jobs=self._jobs)
+        import dask
+
+        # Jobs that end by their walltime are no fault of a batch: `_Handed` counts instead of Dask.
+        with dask.config.set({"distributed.scheduler.allowed-failures": sys.maxsize}):
+            made = self._open.enter_context(queue(self._option))
+        try:
+            Jobs(made, self._option.where, self._give_up).submit(self._jobs)
+        except BaseException:
+            self._open.close()
+            raise
         return made
+
+    def _give_up(self, why: str) -> None:
+        """Ends all that waits, with the reason. Dask calls it in its own thread."""
+        self._why = why
+        _aside(partial(self._executor.shutdown, wait=False))
 
     def _hear(self, event: tuple[float, Any]) -> None:
         number, share = event[1]
-        if on_progress := self._callbacks.get(number):
-            on_progress(share)
+        handed = self._handed.get(number)
+        if handed is None:
+            return
+        if share is not None:
+            handed.on_progress(share)
+        elif not handed.begin(event[0]) and not handed.answer.done():
+            handed.answer.set_exception(_Died())
+            if handed.future is not None:
+                _aside(handed.future.cancel)
 
     def _workers(self) -> list[Json]:
         with suppress(OSError, ValueError):
@@ -333,16 +411,20 @@ class Cluster:
 
     def hand(self, order: Json, memory: int, on_progress: OnProgress) -> Future[Json]:
         """Submits an order that needs `memory` bytes of a worker's host."""
-        number = len(self._callbacks)
-        self._callbacks[number] = on_progress
+        number = next(self._numbers)
+        handed = self._handed[number] = _Handed(on_progress)
         hints: Json = {"resources": {MEMORY: memory}} if self._memories() else {}
-        future: Future[Json] = self._executor.submit(
-            _on_worker, order, self._topic, number, **hints
-        )
-        return future
+        handed.future = self._executor.submit(_on_worker, order, self._topic, number, **hints)
+        handed.future.add_done_callback(partial(self._end, number))
+        return handed.answer
+
+    def _end(self, number: int, future: Future[Json]) -> None:
+        self._handed.pop(number).end(future)
 
     def gone(self, error: BaseException | None = None) -> str:
-        """A message if the scheduler is gone, by the error or by the client's state; else empty."""
+        """A message if nothing more can run, by the error or the client's state; else empty."""
+        if self._why:
+            return self._why
         lost = isinstance(error, CancelledError)
         if lost or self._client.status not in ("running", *([] if error else ["connecting"])):
             return f"the scheduler at {self._option.where} is gone"
@@ -351,15 +433,15 @@ class Cluster:
     def lost(self, error: BaseException) -> str:
         """A message with a remedy if the scheduler is gone, else empty."""
         gone = self.gone(error)
-        return gone and (
-            f"{gone}; what has finished is kept: start it again, and repeat the command"
-        )
+        again = "" if self._why else "start it again, and "
+        return gone and f"{gone}; what has finished is kept: {again}repeat the command"
 
     def why(self, error: BaseException) -> str:
         """The error of a worker or of the scheduler, in words."""
         name = type(error).__name__
-        if name == "KilledWorker":
-            return "each worker that simulated it died (killed, or out of host memory?)"
+        if isinstance(error, _Died) or name == "KilledWorker":
+            ended = ", or its job ended by the walltime" if self._option.where in QUEUES else ""
+            return f"each worker that simulated it died (killed, or out of host memory{ended}?)"
         if isinstance(error, ModuleNotFoundError):
             return f"a worker cannot import pagewalk ({error}); install the same there as here"
         return f"{name}: {error}"

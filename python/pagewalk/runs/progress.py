@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from pathlib import Path
 from typing import TextIO
 
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
+from pagewalk.errors import Terminated
 from pagewalk.view.escape import visible
 from pagewalk.view.quantities import duration
 from pagewalk.view.terminal import console, line
 
 
 class Bar:
-    """Writes progress to a stream for people; a `Watcher` of `pagewalk.runs.scheduler`."""
+    """Writes progress to a stream for people; a `Watcher` of `pagewalk.runs.scheduler`.
 
-    def __init__(self, stream: TextIO) -> None:
+    After an interrupt it says what is kept, and the `command` that goes on.
+    """
+
+    def __init__(self, stream: TextIO, command: str = "the same call") -> None:
         self._out = console(stream)
         self._live = stream.isatty()
-        self._missing = 0
+        self._missing = self._there = self._kept = 0
+        self._command = command
         self._tenths = 0
         self._progress: Progress | None = None
         self._task: TaskID | None = None
@@ -26,13 +33,18 @@ class Bar:
     def __enter__(self) -> Bar:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if self._progress is not None:
             self._progress.stop()
+        if kind in (KeyboardInterrupt, Terminated) and self._missing:
+            kept, all_ = self._there + self._kept, self._there + self._missing
+            said = f"{kept} of {all_} runs are kept; to go on: {self._command}"
+            # One line, however long, so that it can be copied.
+            self._out.print(visible(said), soft_wrap=True, markup=False, highlight=False)
 
     def planned(self, there: int, missing: int, seconds: float) -> None:
         """Writes the estimate."""
-        self._missing = missing
+        self._missing, self._there = missing, there
         if missing == 0:
             if there:
                 self._out.print(f"all {there} runs are there from before")
@@ -76,8 +88,18 @@ class Bar:
             left=f"{duration(left)} left" if left is not None else "",
         )
 
+    def stopped(self, kept: int) -> None:
+        """Keeps the number, for the end."""
+        self._kept = kept
+
     def _line(self, share: float, done: str, left: float | None) -> None:
         tenths = int(10 * share)
         if self._tenths < tenths < 10 and left is not None:
             self._tenths = tenths
             self._out.print(f"{done} done, about {duration(left)} left")
+
+
+def same_command() -> str:
+    """The command line of this process, which goes on where it was stopped."""
+    words = [word for word in sys.argv[1:] if word != "--fresh"]
+    return shlex.join(["pagewalk", *words])

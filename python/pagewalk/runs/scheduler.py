@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from pagewalk import native
-from pagewalk.errors import PagewalkError
+from pagewalk.errors import PagewalkError, Terminated
 from pagewalk.host import run_folder
 from pagewalk.runs.batch import Batch, Pace, Waiting, batches
 from pagewalk.runs.cache import Cache, Outcome
@@ -57,6 +57,9 @@ class Watcher(Protocol):
         `running` are the programs that run, and `done` runs have ended.
         """
 
+    def stopped(self, kept: int) -> None:
+        """Called after an interrupt: of the missing runs, so many are kept now."""
+
 
 class Silent:
     """A watcher that shows nothing."""
@@ -68,6 +71,9 @@ class Silent:
         """Shows nothing."""
 
     def progress(self, share: float, left: float | None, running: list[str], done: int) -> None:
+        """Shows nothing."""
+
+    def stopped(self, kept: int) -> None:
         """Shows nothing."""
 
 
@@ -132,9 +138,13 @@ def as_finished(
     with here:
         scheduler = _Scheduler(cache, here, missing, fresh=fresh)
         watcher.planned(len(alike) - len(missing), len(missing), scheduler.planned)
-        for key, outcome in scheduler.run(watcher):
-            for run in alike[key]:
-                yield run, outcome
+        try:
+            for key, outcome in scheduler.run(watcher):
+                for run in alike[key]:
+                    yield run, outcome
+        except (KeyboardInterrupt, Terminated, GeneratorExit):
+            watcher.stopped(sum(cache.path(key).exists() for key in missing))
+            raise
 
 
 @dataclass

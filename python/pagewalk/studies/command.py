@@ -21,7 +21,7 @@ from pagewalk.runs.batch import batches
 from pagewalk.runs.cache import Cache, Outcome
 from pagewalk.runs.executor import Executor
 from pagewalk.runs.plan import Run, keys
-from pagewalk.runs.progress import Bar
+from pagewalk.runs.progress import Bar, same_command
 from pagewalk.runs.scheduler import Watcher, as_finished
 from pagewalk.studies import study as studies
 from pagewalk.studies.dataset import HISTOGRAMS, INTERVALS, Dataset
@@ -123,7 +123,7 @@ def sweep(
 ) -> Ended:
     """Simulates a study to its end, with a progress bar."""
     ended = Ended()
-    with Bar(stream) as bar:
+    with Bar(stream, same_command()) as bar:
         for point, outcome in as_ended(
             study,
             folder,

@@ -9,6 +9,8 @@ mod alignment;
 mod api;
 mod calls;
 mod count;
+#[cfg(test)]
+mod documented;
 mod exec;
 mod files;
 mod guest;

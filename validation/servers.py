@@ -8,10 +8,8 @@ pages at its end. The native runs need root, because they set
 `/sys/kernel/mm/transparent_hugepage/enabled`, which they restore. A program that is not installed
 is skipped, with the command that installs it.
 
-`--write` also writes validation/instructions.tsv: the instructions of each class that is simulated
-otherwise than hardware executes it. `--calls` counts the system calls of the programs instead, with
-strace, and keeps them in validation/calls.tsv. Rust tests write the tables of docs/limits.md from
-these two files.
+`--calls` counts the system calls of the programs instead, with strace, and keeps them in
+validation/calls.tsv. A test of the QEMU plugin writes the table of docs/limits.md from that file.
 
 Results are kept in validation/servers.json; `--only` replaces those of the named programs,
 `--write` puts the table of all kept results into docs/validation.md. It takes some twenty minutes.
@@ -45,7 +43,6 @@ from marked import row
 ROOT = Path(__file__).parent.parent
 KEPT = ROOT / "validation" / "servers.json"
 CALLS = ROOT / "validation" / "calls.tsv"
-INSTRUCTIONS = ROOT / "validation" / "instructions.tsv"
 MODE = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 REPEATED = 5
 """Native runs for each mode: address randomisation changes which mappings hold a huge page."""
@@ -127,7 +124,7 @@ class Program:
 
 
 def fill_redis(folder: Path) -> None:
-    """Stores 20,000 strings, 16 commands at a time, and shuts the server down."""
+    """Stores 20,000 strings, 500 at a time, and shuts the server down."""
     path = folder / "socket"
     for _ in range(6000):
         with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as client:
@@ -138,18 +135,18 @@ def fill_redis(folder: Path) -> None:
         raise TimeoutError(f"{path}: no server within ten minutes")
     with socket.socket(socket.AF_UNIX) as client:
         client.connect(str(path))
-        for begin in range(0, 20_000, 16):
+        for begin in range(0, 20_000, 500):
             batch = b"".join(
                 b"*3\r\n$3\r\nSET\r\n$10\r\nkey:%06d\r\n$64\r\n%064d\r\n" % (i, i)
-                for i in range(begin, min(begin + 16, 20_000))
+                for i in range(begin, min(begin + 500, 20_000))
             )
             client.sendall(batch)
-            answers, expected = 0, batch.count(b"SET")
-            while answers < expected:
-                answer = client.recv(4096)
-                if not answer:
+            answers = b""
+            while answers.count(b"+OK") < batch.count(b"SET"):
+                received = client.recv(4096)
+                if not received:
                     raise ConnectionError("the server ended too early")
-                answers += answer.count(b"+OK")
+                answers += received
         client.sendall(b"*2\r\n$8\r\nSHUTDOWN\r\n$6\r\nNOSAVE\r\n")
         client.recv(1)
 
@@ -174,7 +171,7 @@ DATA = (("initdb", "-D", "data", "--no-sync"),)
 PROGRAMS = {
     "cpython-jemalloc": Program(
         "CPython, jemalloc: a dictionary of 100,000 strings", JEMALLOC, "libjemalloc2",
-        ("env", f"LD_PRELOAD={JEMALLOC}", *PYTHON),
+        ("env", f"LD_PRELOAD={JEMALLOC}", "PYTHONMALLOC=malloc", *PYTHON),
     ),
     "cpython-tcmalloc": Program(
         "the same, tcmalloc", TCMALLOC, "libtcmalloc-minimal4",
@@ -475,17 +472,6 @@ def rows(name: str, found: dict[str, Any]) -> Iterator[str]:
         title = ""
 
 
-def write_instructions(kept: dict[str, Any]) -> None:
-    """Writes how many instructions of a million are of each class, by program."""
-    lines = ["class\tprogram\tof a million"]
-    for name, found in sorted(kept.items()):
-        counts = found["simulated"]
-        for kind, count in sorted(counts.get("approximated", {}).items()):
-            of_a_million = count / counts["radix"]["instructions"] * 1e6
-            lines.append(f"{kind}\t{name}\t{of_a_million:.3g}")
-    INSTRUCTIONS.write_text("\n".join(lines) + "\n")
-
-
 def table(kept: dict[str, Any]) -> str:
     """The table of all kept results."""
     head = ("program", "huge pages", "faults, native", "simulated", "difference",
@@ -508,7 +494,6 @@ def main() -> int:
     run(chosen, kept)
     if write:
         marked.write("servers", table(kept))
-        write_instructions(kept)
     return 0
 
 

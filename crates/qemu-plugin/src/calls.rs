@@ -186,6 +186,39 @@ fn is_not_modelled(number: i64, a: &[u64; 6]) -> bool {
     }
 }
 
+/// Simulation of a call, for the table of docs/limits.md.
+#[cfg(test)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Treatment {
+    /// It changes the address space.
+    Changes,
+    Forks,
+    Executes,
+    Ends,
+    /// The kernel reads or writes the program's memory.
+    Touches {
+        writes: bool,
+    },
+    /// It may change memory, but is ignored.
+    NotModelled,
+    /// It does nothing to memory.
+    Nothing,
+}
+
+/// Simulation of a call with these arguments.
+#[cfg(test)]
+pub fn treatment(number: i64, a: &[u64; 6]) -> Treatment {
+    match (sort(number, a), number) {
+        _ if is_not_modelled(number, a) => Treatment::NotModelled,
+        (Sort::Memory, _) => Treatment::Changes,
+        (Sort::Fork, _) => Treatment::Forks,
+        (_, libc::SYS_execve | libc::SYS_execveat) => Treatment::Executes,
+        (_, libc::SYS_exit | libc::SYS_exit_group) => Treatment::Ends,
+        _ => touches::kernel_writes(number)
+            .map_or(Treatment::Nothing, |writes| Treatment::Touches { writes }),
+    }
+}
+
 /// Merging of equal pages for the whole process, and its state.
 const PR_SET_MEMORY_MERGE: u64 = 67;
 const PR_GET_MEMORY_MERGE: u64 = 68;

@@ -11,6 +11,8 @@ mod api;
 mod calls;
 mod clock;
 mod count;
+#[cfg(test)]
+mod documented;
 mod exec;
 mod files;
 mod guest;

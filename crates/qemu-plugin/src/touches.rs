@@ -195,6 +195,13 @@ fn ranges(number: i64) -> &'static [Range] {
     }
 }
 
+/// True if the call writes the program's memory, false if it only reads it; `None` if it does neither.
+#[cfg(test)]
+pub fn kernel_writes(number: i64) -> Option<bool> {
+    let ranges = ranges(number);
+    (!ranges.is_empty()).then(|| ranges.iter().any(|&Range(_, _, writes)| writes))
+}
+
 /// Reports the memory that the call with these arguments and this result has read and written.
 ///
 /// # Safety

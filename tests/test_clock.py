@@ -24,7 +24,7 @@ GHZ = 3.4
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("clocks") / "clocks"
     source = Path(__file__).parent / "clocks.c"
-    command = ["cc", "-O2", "-pthread", "-I", pagewalk.get_include(), source, "-o", path]
+    command = ["cc", "-O2", "-pthread", "-I", pagewalk.get_include(), str(source), "-o", str(path)]
     subprocess.run(command, check=True)
     return path
 

@@ -186,7 +186,7 @@ impl Approximated {
     }
 }
 
-/// Instructions `rdtsc` that the dynamic linker of glibc executes at the start of a program, with 1 to 20 libraries
+/// Instructions `rdtsc` that the dynamic linker of glibc executes at the start of a program, with up to 33 libraries
 /// (glibc 2.36).
 const LINKER_READS: u64 = 8;
 

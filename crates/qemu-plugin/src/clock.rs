@@ -249,7 +249,7 @@ enum Kind {
     Time,
     ProcessTime,
     ThreadTime,
-    /// Of another process, or of a device.
+    /// The clock of another process, or of a device.
     Other,
 }
 

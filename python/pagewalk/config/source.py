@@ -71,8 +71,8 @@ def source(
             _LISTS,
             " lists the built-in programs",
         )
-    for name, value in (("cpu", cpu), ("clock", clock)):
-        if value is not None and not program:
+    for name, chosen in (("cpu", cpu), ("clock", clock)):
+        if chosen is not None and not program:
             raise UserError(
                 "belongs to a program that QEMU runs; add ",
                 _RUNS["program"],
@@ -114,8 +114,8 @@ def source(
     if mix:
         return {"mix": {"programs": _mix(mix)}}
     assert program is not None
-    given = {"cpu": cpu, "clock": clock}
-    emulated = {name: value for name, value in given.items() if value is not None}
+    asked = {"cpu": cpu, "clock": clock}
+    emulated = {name: value for name, value in asked.items() if value is not None}
     return {"program": {"argv": _existing_program(program), **emulated}}
 
 

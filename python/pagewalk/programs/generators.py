@@ -312,6 +312,7 @@ class _Thread:
         self.prefetches = self.prefetches or "prefetch" in columns
         self.flushes = self.flushes or "flush" in columns
         self.non_temporal = self.non_temporal or "non_temporal" in columns
+        kinds: np.ndarray[Any, Any]
         kinds = np.broadcast_to(1 + self._flag("store", columns.get("store", False)), count)
         for name, number, of in (
             ("prefetch", PREFETCH, LOAD),

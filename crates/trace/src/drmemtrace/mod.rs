@@ -131,7 +131,7 @@ struct Thread {
     units: u64,
     /// Its times, ascending, with the progress before each.
     times: Vec<(u64, u64)>,
-    /// Of each other thread, the number of times that this one comes after.
+    /// Number of times of each other thread that this one comes after.
     after: Vec<u32>,
     /// Ops given, up to the farthest that can be named.
     given: u64,
@@ -212,7 +212,7 @@ impl Drmemtrace {
         })
     }
 
-    /// What `thread` waits for at `time`.
+    /// The end that makes `thread` wait at `time`.
     fn wait(&mut self, thread: usize, time: u64) -> Result<End, Error> {
         let mut until = Vec::new();
         for other in (0..self.threads.len()).filter(|other| *other != thread) {

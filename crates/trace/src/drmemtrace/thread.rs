@@ -197,7 +197,7 @@ impl ThreadFile {
                 return Ok(None);
             }
             if let Err(error) = self.step() {
-                // What comes before the fault is good. The last instruction may lack accesses.
+                // Ops before the fault are good. The last instruction may lack accesses.
                 self.failed = Some(error);
                 self.code.abandon();
                 self.end();

@@ -111,7 +111,7 @@ fn crc32c(bytes: &[u8]) -> u32 {
         while n < 256 {
             let (mut crc, mut bit) = (n as u32, 0);
             while bit < 8 {
-                crc = crc >> 1 ^ (crc & 1) * 0x82f6_3b78;
+                crc = (crc >> 1) ^ ((crc & 1) * 0x82f6_3b78);
                 bit += 1;
             }
             table[n] = crc;

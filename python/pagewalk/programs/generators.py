@@ -312,7 +312,6 @@ class _Thread:
         self.prefetches = self.prefetches or "prefetch" in columns
         self.flushes = self.flushes or "flush" in columns
         self.non_temporal = self.non_temporal or "non_temporal" in columns
-        kinds: np.ndarray[Any, Any]
         kinds = np.broadcast_to(1 + self._flag("store", columns.get("store", False)), count)
         for name, number, of in (
             ("prefetch", PREFETCH, LOAD),
@@ -329,7 +328,8 @@ class _Thread:
                     f"expected it of {KINDS[of]} only"
                 )
             kinds = np.where(marked, number, kinds)
-        return kinds
+        found: Array = kinds
+        return found
 
     def _flag(self, name: str, values: Any) -> np.ndarray[Any, Any]:
         """0 or 1, from those or from booleans."""

@@ -209,10 +209,14 @@ impl Os {
         let space = self.space_mut(pid)?;
         if source != target {
             let reserved = &mut space.pool_reserved;
-            let moved: Vec<_> = (reserved.extract_if(source..source + kept, |_, _| true))
-                .map(|(at, size)| (at - source + target, size))
+            let moved: Vec<_> = (reserved.range(source..source + kept))
+                .map(|(&at, &size)| (at, size))
                 .collect();
-            reserved.extend(moved);
+            for (at, _) in &moved {
+                reserved.remove(at);
+            }
+            let shifted = |(at, size): (u64, PageSize)| (at - source + target, size);
+            reserved.extend(moved.into_iter().map(shifted));
             for v in space.vmas.carve(source, source + kept) {
                 space.vmas.insert(v.moved(v.start - source + target));
             }

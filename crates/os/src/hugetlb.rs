@@ -524,7 +524,10 @@ fn note_copies(space: &mut Space, page: Page<VirtAddr>) {
 impl Space {
     /// Gives the reservations of `from..to` back.
     pub(crate) fn unreserve(&mut self, k: &mut Kernel, from: u64, to: u64) {
-        for (_, size) in self.pool_reserved.extract_if(from..to, |_, _| true) {
+        let reserved = self.pool_reserved.range(from..to);
+        let reserved: Vec<_> = reserved.map(|(&at, &size)| (at, size)).collect();
+        for (at, size) in reserved {
+            self.pool_reserved.remove(&at);
             k.pools.unreserve(size, 1);
         }
     }

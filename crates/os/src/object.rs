@@ -45,11 +45,17 @@ pub struct PoolPages {
 impl PoolPages {
     /// Gives pages and reservations of a range back.
     fn free(&mut self, range: Range<u64>, k: &mut Kernel) {
-        let reserved = self.reserved.extract_if(range.clone(), |_| true).count();
+        let before = self.reserved.len();
+        self.reserved.retain(|index| !range.contains(index));
+        let reserved = before - self.reserved.len();
         k.pools.unreserve(self.size, reserved as u64);
-        for (_, frame) in self.frames.extract_if(range, |_, _| true) {
-            k.put(frame, order(self.size));
-        }
+        self.frames.retain(|index, frame| {
+            let stays = !range.contains(index);
+            if !stays {
+                k.put(*frame, order(self.size));
+            }
+            stays
+        });
     }
 }
 

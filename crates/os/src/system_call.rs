@@ -35,11 +35,10 @@ impl Os {
             }
             while page < end.min(vma.end) {
                 let space = self.space(pid)?;
-                if !space.has(page) || access == Access::Write && space.protects(page) {
-                    if !self.makes_dirty(pid, VirtAddr(page), access, fx)? {
-                        self.fault_without_trap(pid, VirtAddr(page), access, fx)?;
-                        self.kernel.stats.kernel_faults += 1;
-                    }
+                let misses = !space.has(page) || access == Access::Write && space.protects(page);
+                if misses && !self.makes_dirty(pid, VirtAddr(page), access, fx)? {
+                    self.fault_without_trap(pid, VirtAddr(page), access, fx)?;
+                    self.kernel.stats.kernel_faults += 1;
                 }
                 page += 4096;
             }

@@ -482,7 +482,7 @@ impl Os {
         match self.entry(space, vma, at) {
             Some(entry) => {
                 let own = entry.users == 1 && !entry.zero;
-                let bits = u64::from(own) * EXCLUSIVE | u64::from(entry.of_object) * FILE;
+                let bits = (u64::from(own) * EXCLUSIVE) | (u64::from(entry.of_object) * FILE);
                 PRESENT | SOFT_DIRTY | bits | entry.frame
             }
             None if space.swapped.contains(&(at >> 12)) => SWAP | SOFT_DIRTY,

@@ -300,7 +300,7 @@ class _Thread:
 
     def _kinds(self, columns: dict[str, Any], count: int) -> np.ndarray[Any, Any]:
         """The engine's numbers of the operations' kinds."""
-        np = self._np
+        numpy = self._np
         for name, before in (
             ("request", self.requests),
             ("prefetch", self.prefetches),
@@ -312,7 +312,7 @@ class _Thread:
         self.prefetches = self.prefetches or "prefetch" in columns
         self.flushes = self.flushes or "flush" in columns
         self.non_temporal = self.non_temporal or "non_temporal" in columns
-        kinds = np.broadcast_to(1 + self._flag("store", columns.get("store", False)), count)
+        kinds = numpy.broadcast_to(1 + self._flag("store", columns.get("store", False)), count)
         for name, number, of in (
             ("prefetch", PREFETCH, LOAD),
             ("flush", FLUSH, LOAD),
@@ -321,14 +321,14 @@ class _Thread:
             if name not in columns:
                 continue
             marked = self._flag(name, columns[name]) == 1
-            other = kinds[np.broadcast_to(marked, count) & (kinds != of)]
+            other = kinds[numpy.broadcast_to(marked, count) & (kinds != of)]
             if len(other):
                 raise UserError(
                     f"{name}: an operation is {KINDS[int(other[0])]}, too; "
                     f"expected it of {KINDS[of]} only"
                 )
-            kinds = np.where(marked, number, kinds)
-        found: Array = kinds
+            kinds = numpy.where(marked, number, kinds)
+        found: np.ndarray[Any, Any] = kinds
         return found
 
     def _flag(self, name: str, values: Any) -> np.ndarray[Any, Any]:

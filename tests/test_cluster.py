@@ -238,6 +238,7 @@ def test_a_precision_is_reached_with_samples_of_other_hosts(dask: Dask, tmp_path
     assert "so much precision takes all instructions" in theirs["warnings"][-1]
 
 
+@pytest.mark.long
 def test_another_worker_simulates_the_shard_of_one_that_dies(dask: Dask, tmp_path: Path) -> None:
     first = dask.worker()
     trace = recorded(tmp_path, 20_000_000)
@@ -430,6 +431,7 @@ def test_a_client_that_dies_goes_on_where_it_was(dask: Dask) -> None:
     assert rows(dask)["status"].to_list() == ["complete"] * 8
 
 
+@pytest.mark.long
 def test_a_dead_scheduler_is_reported_and_loses_no_finished_run(dask: Dask) -> None:
     dask.worker()
     process = started(sweep(dask, LONG, seeds=4))
@@ -500,6 +502,7 @@ def test_a_folder_that_is_full_loses_no_result(dask: Dask) -> None:
     assert rows(dask)["status"].to_list() == ["complete"] * 4
 
 
+@pytest.mark.long
 def test_two_clients_simulate_no_run_twice(dask: Dask) -> None:
     dask.worker()
     dask.worker()

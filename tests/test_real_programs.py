@@ -168,6 +168,7 @@ def test_a_built_in_key_value_program_is_the_real_one(cli: Cli, tmp_path: Path) 
         assert built[name] == pytest.approx(real[name], rel=0.2), name
 
 
+@pytest.mark.long
 def test_two_recordings_of_a_program_agree(cli: Cli, tmp_path: Path) -> None:
     """The same program twice: the emulator places it at the same addresses and gives it the same
     random bytes at its start. Later random bytes are the kernel's. Python would take the hashes of

@@ -68,6 +68,7 @@ def test_no_row_leads_to_an_entry_that_is_gone(double: Path) -> None:
     assert shares[2] < shares[1] < 0.85
 
 
+@pytest.mark.long
 @pytest.mark.qemu
 @needs_qemu
 @needs("cc", "make", "xxhash.h")

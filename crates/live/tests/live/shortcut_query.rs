@@ -457,7 +457,7 @@ fn invalid_queries_are_errors() {
         let message = ops(words, &code).unwrap_err();
         assert!(message.contains(what), "{message}");
     };
-    says(&with(&[block], 5), "5 is no kind of query");
+    says(&with(&[block], 10), "10 is no kind of query");
     says(&with(&[], 0), "outside a block");
     // Killed in the middle of a query.
     for words in 1..3 {

@@ -33,7 +33,7 @@ fn what(e: &Error) -> String {
 fn nearest(e: &Error) -> Option<String> {
     let text = e.text().to_string();
     let (_, name) = text.split_once("did you mean `")?;
-    name.strip_suffix("`?").map(str::to_owned)
+    name.split_once("`?").map(|(name, _)| name.to_owned())
 }
 
 fn with(extra: &str) -> Result<(), Error> {

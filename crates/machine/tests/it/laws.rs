@@ -629,7 +629,7 @@ fn memory_that_runs_out_ends_the_run_with_a_clear_result() {
     let r = run(
         MACHINE,
         &["radix", "perfect-tlb"],
-        "gups 4GiB",
+        "gups 1GiB",
         N,
         &["os.memory_gb=1"],
     );

@@ -178,7 +178,10 @@ pub(crate) fn left_behind(number: i64, result: i64, a: &[u64; 6]) -> Option<Even
     let stays = number == libc::SYS_mremap
         && a[3] & libc::MREMAP_DONTUNMAP as u64 != 0
         && !(-4095..0).contains(&result);
-    let zeros = MappingSource::Zeros { stack: false };
+    let zeros = MappingSource::Zeros {
+        stack: false,
+        reserves: true,
+    };
     stays.then(|| mapped(a[0] & !4095, pages(a[1]), true, zeros))
 }
 
@@ -190,7 +193,10 @@ fn heap(before: u64, end: u64) -> Event {
             before,
             end - before,
             true,
-            MappingSource::Zeros { stack: false },
+            MappingSource::Zeros {
+                stack: false,
+                reserves: true,
+            },
         )
     } else if known && end < before {
         Event::Unmap {
@@ -270,6 +276,7 @@ fn source(a: &[u64; 6]) -> MappingSource {
     }
     MappingSource::Zeros {
         stack: has(libc::MAP_STACK) || has(libc::MAP_GROWSDOWN),
+        reserves: !has(libc::MAP_NORESERVE),
     }
 }
 
@@ -308,7 +315,10 @@ mod tests {
             mapped(1 << 30, 8192, true, object(false, false))
         );
         let anonymous = private | libc::MAP_ANONYMOUS as u64;
-        let zeros = MappingSource::Zeros { stack: false };
+        let zeros = MappingSource::Zeros {
+            stack: false,
+            reserves: true,
+        };
         assert_eq!(file(anonymous, 0), mapped(1 << 30, 8192, true, zeros));
         // A failed call maps nothing.
         assert_eq!(
@@ -386,7 +396,10 @@ mod tests {
         let device = event(libc::SYS_ftruncate, 0, [0, 4097, 0, 0, 0, 0]);
         assert_eq!(device, Event::NOTHING);
         let flags = (libc::MREMAP_MAYMOVE | libc::MREMAP_DONTUNMAP) as u64;
-        let zeros = MappingSource::Zeros { stack: false };
+        let zeros = MappingSource::Zeros {
+            stack: false,
+            reserves: true,
+        };
         let moved =
             |flags| left_behind(libc::SYS_mremap, 1 << 30, &[8192, 4096, 4096, flags, 0, 0]);
         assert_eq!(moved(flags), Some(mapped(8192, 4096, true, zeros)));

@@ -414,6 +414,7 @@ impl Live {
                 } else {
                     MappingSource::Zeros {
                         stack: has(map_bits::STACK),
+                        reserves: true,
                     }
                 };
                 let writable = has(map_bits::WRITE);

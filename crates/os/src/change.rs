@@ -53,9 +53,17 @@ impl Os {
             _ => to,
         };
         self.vacate(pid, from, to, fx)?;
+        let mut with_reserve = true;
         let (backing, object) = match source {
-            MappingSource::Zeros { stack: false } => (Backing::Anonymous, None),
-            MappingSource::Zeros { stack: true } => (Backing::Stack, None),
+            MappingSource::Zeros { stack, reserves } => {
+                with_reserve = reserves;
+                let backing = if stack {
+                    Backing::Stack
+                } else {
+                    Backing::Anonymous
+                };
+                (backing, None)
+            }
             MappingSource::Pool {
                 size,
                 reserves,
@@ -76,6 +84,7 @@ impl Os {
         self.space_mut(pid)?.vmas.insert(Vma {
             object,
             faults: Faults::Linux { copies: false },
+            reserves: with_reserve,
             ..Vma::new(from, to, writable, backing)
         });
         Ok(())

@@ -638,6 +638,7 @@ fn flags(vma: &Vma, out: &mut String) {
         ("gd", vma.backing == Backing::Stack),
         ("dc", vma.on_fork == OnFork::Drop),
         ("ac", true),
+        ("nr", !vma.reserves),
         ("ht", vma.pool.is_some()),
         ("wf", vma.on_fork == OnFork::Wipe),
         ("sd", true),

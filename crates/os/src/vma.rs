@@ -71,6 +71,8 @@ pub struct Vma {
     pub on_fork: OnFork,
     /// Its pages are those of a pool.
     pub pool: Option<PoolArea>,
+    /// The kernel reserves memory for it (not MAP_NORESERVE).
+    pub reserves: bool,
     /// True if the mapping was inferred from an access.
     pub inferred: bool,
 }
@@ -88,6 +90,7 @@ impl Vma {
             faults: Faults::Plain,
             on_fork: OnFork::Keep,
             pool: None,
+            reserves: true,
             inferred: false,
         }
     }
@@ -167,6 +170,7 @@ impl Vma {
             && before.faults == self.faults
             && before.on_fork == self.on_fork
             && before.pool == self.pool
+            && before.reserves == self.reserves
             && object
     }
 }

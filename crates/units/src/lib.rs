@@ -257,6 +257,9 @@ pub enum MappingSource {
     Zeros {
         /// The stack of a thread or process, which never has huge pages.
         stack: bool,
+        /// The kernel reserves memory for it. Linux joins no area that reserves with one that does not
+        /// (MAP_NORESERVE).
+        reserves: bool,
     },
     /// Pages of an object, which processes may share.
     Object {

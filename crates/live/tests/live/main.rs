@@ -339,8 +339,16 @@ fn memory_is_mapped_as_what_it_is() {
     let mapped = |wanted: &dyn Fn(MappingSource) -> bool| {
         has(&|e| matches!(e, Event::Mmap { source, .. } if wanted(*source)))
     };
-    assert!(mapped(&|s| s == MappingSource::Zeros { stack: false }));
-    assert!(mapped(&|s| s == MappingSource::Zeros { stack: true }));
+    assert!(mapped(&|s| s
+        == MappingSource::Zeros {
+            stack: false,
+            reserves: true,
+        }));
+    assert!(mapped(&|s| s
+        == MappingSource::Zeros {
+            stack: true,
+            reserves: true,
+        }));
     let object = |wanted: &dyn Fn(MemoryObject, bool) -> bool| {
         mapped(
             &|s| matches!(s, MappingSource::Object { object, private } if wanted(object, private)),
@@ -381,7 +389,10 @@ fn memory_is_mapped_as_what_it_is() {
         Event::Mmap {
             bytes: 0x100000,
             writable: true,
-            source: MappingSource::Zeros { stack: false },
+            source: MappingSource::Zeros {
+                stack: false,
+                reserves: true,
+            },
             ..
         }
     )));

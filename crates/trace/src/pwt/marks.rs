@@ -42,10 +42,12 @@ fn backing(code: u64) -> Option<Backing> {
 }
 
 /// Kind (bit 2: private, bit 3: has a key), key, page and number of pages. Kinds of pools have bit 4, bit 5 for pages of
-/// 1 GB, bit 6 if they reserve pages, and bit 1 for an object.
+/// 1 GB, bit 6 if they reserve pages, and bit 1 for an object. Zeros without a reserve have bit 7.
 fn source_code(source: MappingSource) -> [u64; 4] {
     match source {
-        MappingSource::Zeros { stack } => [u64::from(stack), 0, 0, 0],
+        MappingSource::Zeros { stack, reserves } => {
+            [u64::from(stack) | u64::from(!reserves) << 7, 0, 0, 0]
+        }
         MappingSource::Object { object, private } => {
             let kind = 2 + u64::from(object.file);
             let flags = u64::from(private) << 2 | u64::from(object.key.is_some()) << 3;
@@ -89,7 +91,10 @@ fn source([kind, key, page, pages]: [u64; 4]) -> Option<MappingSource> {
         });
     }
     Some(match kind & 3 {
-        stack @ (0 | 1) if kind < 2 => MappingSource::Zeros { stack: stack == 1 },
+        stack @ (0 | 1) if kind & !128 < 2 => MappingSource::Zeros {
+            stack: stack == 1,
+            reserves: kind & 128 == 0,
+        },
         file @ (2 | 3) if kind < 16 => MappingSource::Object {
             object: MemoryObject {
                 key: (kind & 8 != 0).then_some(key),
@@ -421,7 +426,10 @@ mod tests {
                 at,
                 bytes,
                 writable: true,
-                source: MappingSource::Zeros { stack: true },
+                source: MappingSource::Zeros {
+                    stack: true,
+                    reserves: false,
+                },
             },
             Event::Mmap {
                 at,

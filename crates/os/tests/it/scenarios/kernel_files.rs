@@ -36,7 +36,10 @@ impl World {
         self.read(&format!("/sys/kernel/mm/transparent_hugepage/{name}"))
     }
     fn zero_area(&mut self, pid: Pid, at: VirtAddr, bytes: u64) {
-        let source = MappingSource::Zeros { stack: false };
+        let source = MappingSource::Zeros {
+            stack: false,
+            reserves: true,
+        };
         let done = self.os.mmap(pid, at, bytes, true, source, &mut self.fx);
         done.expect("mmap");
     }

@@ -38,7 +38,15 @@ impl World {
         done.expect("a valid range");
     }
     fn zeros(&mut self, bytes: u64) {
-        self.mmap(self.pid, HEAP, bytes, MappingSource::Zeros { stack: false });
+        self.mmap(
+            self.pid,
+            HEAP,
+            bytes,
+            MappingSource::Zeros {
+                stack: false,
+                reserves: true,
+            },
+        );
     }
     /// Accesses the first `pages` pages from `at` on, as a processor does. Returns what the faults have added to the
     /// counters: faults, zeroed pages.
@@ -161,7 +169,15 @@ fn shared_memory_is_zeroed_once_for_all_its_mappings() {
         w.os.unmap(w.pid, other, 100 * PAGE, &mut w.fx)
             .expect("munmap");
     }
-    w.mmap(w.pid, other, 16 * MB, MappingSource::Zeros { stack: false });
+    w.mmap(
+        w.pid,
+        other,
+        16 * MB,
+        MappingSource::Zeros {
+            stack: false,
+            reserves: true,
+        },
+    );
     let populate = PopulateAs::Area;
     let done =
         w.os.kernel_populate(w.pid, other, 16 * MB, populate, &mut w.fx);
@@ -249,7 +265,15 @@ fn lazily_freed_pages_go_when_memory_is_short_unless_they_have_been_written() {
     assert_eq!((w.fx.cycles, w.stats().fault_cycles > 0), (before, true));
     let written = w.pa(w.pid, HEAP);
     let other = HEAP.offset(MB);
-    w.mmap(w.pid, other, 16 * MB, MappingSource::Zeros { stack: false });
+    w.mmap(
+        w.pid,
+        other,
+        16 * MB,
+        MappingSource::Zeros {
+            stack: false,
+            reserves: true,
+        },
+    );
     let populate = PopulateAs::Area;
     let done =
         w.os.kernel_populate(w.pid, other, 16 * MB, populate, &mut w.fx);
@@ -279,7 +303,15 @@ fn neither_fork_nor_mprotect_makes_a_written_page_clean() {
             }
         }
         let other = HEAP.offset(MB);
-        w.mmap(w.pid, other, 16 * MB, MappingSource::Zeros { stack: false });
+        w.mmap(
+            w.pid,
+            other,
+            16 * MB,
+            MappingSource::Zeros {
+                stack: false,
+                reserves: true,
+            },
+        );
         let populate = PopulateAs::Area;
         let done =
             w.os.kernel_populate(w.pid, other, 16 * MB, populate, &mut w.fx);
@@ -359,4 +391,19 @@ fn a_call_populates_its_part_of_an_area() {
     let done = (w.os).kernel_populate(w.pid, part, 16 * PAGE, PopulateAs::Write, &mut w.fx);
     done.expect("memory is plenty");
     assert_eq!(w.stats().kernel_faults, 16);
+}
+
+#[test]
+fn no_huge_page_covers_areas_with_and_without_a_reserve() {
+    for reserves in [true, false] {
+        let mut w = World::new(&spec(FragmentationSpec::None), &thp());
+        for (at, reserves) in [(HEAP, true), (HEAP.offset(MB), reserves)] {
+            let stack = false;
+            w.mmap(w.pid, at, MB, MappingSource::Zeros { stack, reserves });
+        }
+        w.access(w.pid, HEAP, 512, Access::Write);
+        let s = w.stats();
+        let alike = if reserves { (0, 1) } else { (512, 0) };
+        assert_eq!((s.faults_4kb, s.faults_2mb), alike);
+    }
 }

@@ -591,7 +591,7 @@ impl Os {
     /// The error of an access to `at`, which the table cannot translate: five levels would, or nothing can.
     fn beyond_width(&self, at: u64) -> Option<OsError> {
         let bits = self.page_table.address_bits();
-        let wide = bits < 57 && extends(at, 57);
+        let wide = !extends(at, bits) && extends(at, 57);
         wide.then(|| OsError::BeyondWidth {
             at: VirtAddr(at),
             bits,

@@ -139,7 +139,7 @@ fn impossible_values_are_refused_by_the_name_of_their_key() {
             "placement.reservation.promotion_threshold",
             &["-0.1", "1.1", "nan"],
         ),
-        ("placement.thp.mode", &["never"]),
+        ("placement.thp.mode", &["sometimes"]),
         ("schedule.step_cycles", &["0", MOST]),
         ("schedule.time_slice_cycles", &["0", MOST]),
     ];

@@ -350,7 +350,7 @@ def test_running_out_of_simulated_memory_is_a_result(cli: Cli) -> None:
             "--workload",
             "gups",
             "--size",
-            "2GiB",
+            "1GiB",
             "--instructions",
             "100K",
             "--set",

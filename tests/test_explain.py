@@ -80,7 +80,7 @@ def test_every_title_of_a_report_is_explained(command: str) -> None:
     bold = re.findall(r"^ *\x1b\[1m([^\x1b\n]*)\x1b\[0m\s*$", text, re.MULTILINE)
     titles = {re.split(r",| \(| over ", title)[0] for title in bold}
     assert "Cycle stack" in titles
-    assert meant(titles, set()) >= 3
+    assert meant(titles, set()) >= 2
     names = {quantity["name"] for quantity in native.statistics()["metrics"]}
     assert meant({"machine", "seed", "warm-up", "sampled IPC", "confidence"} | names, set()) > 30
 
@@ -124,7 +124,7 @@ def test_a_key_has_default_unit_and_reader(invoke: Invoke) -> None:
     assert "default: 32\n" in out
     assert "read by: the out-of-order core\n" in out
     out = output_of(invoke, "explain", "placement.thp.mode")
-    assert 'expected: one of "always", "madvise"\n' in out
+    assert 'expected: one of "always", "madvise", "never"\n' in out
     out = output_of(invoke, "explain", "mmu.l2")
     assert "mmu.l2.<name>.entries" in out
 

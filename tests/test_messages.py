@@ -34,6 +34,8 @@ OTHERS = {
     **dict.fromkeys(
         ("--release", "--profile", "--locked", "--test", "--bench", "--nocapture"), "cargo"
     ),
+    **dict.fromkeys(("--noheader", "--format", "--me"), "squeue"),
+    **{"--cloudsuite": "ChampSim", "--calls": "validation/servers.py"},
     **dict.fromkeys(("--memory-scope", "--memory-oper", "--memory-access-mode"), "sysbench"),
     **dict.fromkeys(("--nthreads", "--resources"), "Dask"),
     **dict.fromkeys(("--help", "--version"), "everything"),

@@ -264,11 +264,11 @@ def test_a_design_that_cannot_finish_is_a_result(folder: Path, invoke: Invoke) -
     text = PAPER.replace('design = "thp"\n', 'design = "radix"\n').replace(
         '"os.fragmentation" = "none"', '"os.memory_gb" = 1'
     )
-    text = text.replace('size = "4MiB"', 'size = "2GiB"')
+    text = text.replace('size = "4MiB"', 'size = "1GiB"')
     (folder / "paper.toml").write_text(text)
     status, out, _ = reproduce(invoke, folder, "sizes")
     assert status == 0
-    assert "cannot finish: gups 2GiB, B: " in out
+    assert "cannot finish: gups 1GiB, B: " in out
     row = _numbers(folder)["sizes"]["large", "B"]
     assert row["value"] is None or row["failed"]
     assert "memory" in row["failed"]

@@ -230,7 +230,7 @@ def test_named_parts_of_a_sample_mean_the_short_form(named: str, short: str) -> 
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        ("length=20K", "expected LENGTH/PERIOD, as 1M/20M, or names, as length=1M,period=20M"),
+        ("length=20K", "gives no period; expected it too, as period=5M"),
         ("length=20K,period=5M,filtered=all", "filtered is given without warm"),
         ("length=20K,period=5M,warmup=50K", "'warmup=50K' is not understood; expected length"),
         ("length=20K,period=5M,length=2K", "length is given twice"),

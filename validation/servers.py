@@ -5,8 +5,8 @@
 Runs each program natively, without huge pages and with huge pages for all memory, and live through
 QEMU on `radix` and `thp`. Both count the page faults of the whole program, and the memory in huge
 pages at its end. The native runs need root, because they set
-`/sys/kernel/mm/transparent_hugepage/enabled`, which they restore. A program that is not installed
-is skipped, with the command that installs it.
+`/sys/kernel/mm/transparent_hugepage/enabled` and `vm.nr_hugepages`, which they restore. A program
+that is not installed is skipped, with the command that installs it.
 
 `--calls` counts the system calls of the programs instead, with strace, and keeps them in
 validation/calls.tsv. A test of the QEMU plugin writes the table of docs/limits.md from that file.
@@ -44,6 +44,7 @@ ROOT = Path(__file__).parent.parent
 KEPT = ROOT / "validation" / "servers.json"
 CALLS = ROOT / "validation" / "calls.tsv"
 MODE = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+POOL = Path("/proc/sys/vm/nr_hugepages")
 REPEATED = 5
 """Native runs for each mode: address randomisation changes which mappings hold a huge page."""
 DESIGNS = {"radix": "never", "thp": "always"}
@@ -121,6 +122,8 @@ class Program:
     """Runs beside the program, and ends it."""
     user: str = ""
     """The user that runs it, if it may not be root."""
+    pool: int = 0
+    """Pages of 2 MB in the pool of huge pages, of the host and of the simulated machine."""
 
 
 def fill_redis(folder: Path) -> None:
@@ -187,9 +190,14 @@ PROGRAMS = {
         user="postgres",
     ),
     "postgresql-huge": Program(
-        "the same, `huge_pages=on`", "postgres", "postgresql",
+        "the same, `huge_pages=on`, empty pool", "postgres", "postgresql",
         postgres("on"), prepare=DATA, stdin=JOIN,
         user="postgres",
+    ),
+    "postgresql-pool": Program(
+        "the same, `huge_pages=on`, a pool of 64 pages", "postgres", "postgresql",
+        postgres("on"), prepare=DATA, stdin=JOIN,
+        user="postgres", pool=64,
     ),
     "redis": Program(
         "Redis, `disable-thp no`: 20,000 strings", "redis-server", "redis-server", redis("no"),
@@ -237,6 +245,19 @@ def huge_pages(mode: str) -> Iterator[None]:
         yield
     finally:
         MODE.write_text(before)
+
+
+@contextlib.contextmanager
+def pool_of(pages: int) -> Iterator[None]:
+    """Sets the host's pool of 2 MB pages within the block."""
+    before = POOL.read_text()
+    POOL.write_text(f"{pages}\n")
+    try:
+        if int(POOL.read_text()) != pages:
+            raise MemoryError(f"the host has no {pages} free pages of 2 MB for {POOL}")
+        yield
+    finally:
+        POOL.write_text(before)
 
 
 @contextlib.contextmanager
@@ -346,7 +367,7 @@ def natively(program: Program, folder: Path) -> dict[str, dict[str, list[float]]
     """Counts of several native runs for each mode."""
     found: dict[str, dict[str, list[float]]] = {}
     for mode in DESIGNS.values():
-        with huge_pages(mode):
+        with huge_pages(mode), pool_of(program.pool):
             for _ in range(REPEATED):
                 with beside(program, folder):
                     for name, value in native(program, folder).items():
@@ -358,6 +379,7 @@ def simulated(program: Program, folder: Path) -> dict[str, Any]:
     """Counts of one live run on both designs."""
     report = folder / "report.json"
     command = [sys.executable, "-m", "pagewalk", "compare", "--designs", ",".join(DESIGNS)]
+    command += ["--set", f"os.hugetlb.pages_2mb={program.pool}"]
     command += ["--no-translation-cost", "--json", str(report), "--"]
     with beside(program, folder), (folder / "input").open() as stdin:
         whole = as_user(program, (*command, *program.command))

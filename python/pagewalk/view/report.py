@@ -353,7 +353,7 @@ def _share(part: float | None, whole: float | None) -> float | None:
 def _print_heading(result: Result, out: Console) -> None:
     out.print(heading(result))
     for text in result.verdict:
-        out.print(line(text, style="bold"))
+        out.print(line(text))
     for note in notes(result):
         out.print(note)
 

@@ -18,7 +18,7 @@ KEPT = json.loads(servers.KEPT.read_text())
 
 @pytest.mark.parametrize("design", servers.DESIGNS)
 @pytest.mark.parametrize("name", KEPT)
-def test_simulated_page_faults_are_within_5_percent_of_the_native_runs(
+def test_simulated_page_faults_are_within_5_percent_or_a_huge_page_of_the_native_runs(
     name: str, design: str
 ) -> None:
     found = KEPT[name]
@@ -27,7 +27,12 @@ def test_simulated_page_faults_are_within_5_percent_of_the_native_runs(
         assert found["simulated"]["exit_status"] == native["status"][0]
         return
     faults = found["simulated"][design]["page_faults"]
-    assert 0.95 * min(native["faults"]) <= faults <= 1.05 * max(native["faults"])
+    # Under QEMU areas lie elsewhere, so one range of 2 MB may get a huge page here and not there.
+    range_of_2mb = 512 if servers.DESIGNS[design] == "always" else 0
+    least, most = min(native["faults"]), max(native["faults"])
+    assert (
+        min(0.95 * least, least - range_of_2mb) <= faults <= max(1.05 * most, most + range_of_2mb)
+    )
 
 
 def test_a_line_of_strace_is_a_call_with_the_argument_that_says_what_it_does() -> None:

@@ -5,7 +5,7 @@ use pagewalk_os::{
     BuddySpec, FragmentationSpec, KhugepagedSpec, Pid, PlacementSpec, SizeMode, ThpMode, ThpSizes,
     ThpSpec,
 };
-use pagewalk_units::{Access, Advice, KernelFile, MappingSource, MemoryObject, VirtAddr};
+use pagewalk_units::{Access, Advice, KernelFile, MappingSource, MemoryObject, PageSize, VirtAddr};
 
 const PAGE: u64 = 4096;
 const OTHER: VirtAddr = VirtAddr(HEAP.0 + (64 << 20));
@@ -253,4 +253,53 @@ fn pagemap_has_the_frames() {
     let part = w.bytes_of(pid, "/proc/self/pagemap", (HEAP.0 >> 12 << 3) + 7, 9);
     let part = part.expect("pagemap");
     assert_eq!((part.len(), part[0] >> 7, part[8] >> 7), (9, 1, 1));
+}
+
+#[test]
+fn pages_of_a_pool_are_counted_apart() {
+    let mut spec = spec(FragmentationSpec::None);
+    spec.hugetlb.pages_2mb = 4;
+    let mut w = World::new(&spec, &thp());
+    let pool = |object: Option<MemoryObject>| MappingSource::Pool {
+        size: PageSize::M2,
+        reserves: true,
+        private: object.is_none(),
+        object,
+    };
+    let object = MemoryObject {
+        key: Some(7),
+        file: false,
+        page: 0,
+        pages: u64::MAX,
+    };
+    for (at, source) in [(HEAP, pool(None)), (OTHER, pool(Some(object)))] {
+        w.mmap(w.pid, at, 4 * MB, source);
+    }
+    w.touch(w.pid, HEAP, 1, Access::Write);
+    w.touch(w.pid, OTHER, 1, Access::Write);
+    let child = w.forked();
+    w.touch(child, OTHER, 1, Access::Read);
+    let meminfo = w.read("/proc/meminfo");
+    let huge = |name: &str| number(&meminfo, &format!("HugePages_{name}"));
+    assert_eq!((huge("Total"), huge("Free"), huge("Rsvd")), (4, 2, 2));
+    assert_eq!(number(&meminfo, "Hugetlb"), 8192);
+    let of_pool = |name: &str| w.read(&format!("/sys/kernel/mm/hugepages/hugepages-2048kB/{name}"));
+    assert_eq!(
+        (of_pool("nr_hugepages"), of_pool("free_hugepages")),
+        ("4\n".into(), "2\n".into())
+    );
+    for (at, private, shared) in [(HEAP, 0, 2048), (OTHER, 0, 2048)] {
+        let line = |name| w.smaps(w.pid, at, name);
+        assert_eq!(
+            (line("Private_Hugetlb"), line("Shared_Hugetlb")),
+            (private, shared)
+        );
+        assert_eq!((line("Rss"), line("AnonHugePages")), (0, 0));
+        assert_eq!((line("KernelPageSize"), line("MMUPageSize")), (2048, 2048));
+    }
+    w.os.exit(child, &mut w.fx);
+    let line = |at, name| w.smaps(w.pid, at, name);
+    assert_eq!(line(HEAP, "Private_Hugetlb"), 2048);
+    assert_eq!(line(OTHER, "Private_Hugetlb"), 2048);
+    assert_eq!(number(&w.read("/proc/self/status"), "HugetlbPages"), 4096);
 }

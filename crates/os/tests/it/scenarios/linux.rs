@@ -33,7 +33,7 @@ fn object(key: Option<u64>, file: bool, pages: u64, private: bool) -> MappingSou
 }
 
 impl World {
-    fn mmap(&mut self, pid: Pid, at: VirtAddr, bytes: u64, source: MappingSource) {
+    pub(super) fn mmap(&mut self, pid: Pid, at: VirtAddr, bytes: u64, source: MappingSource) {
         let done = self.os.mmap(pid, at, bytes, true, source, &mut self.fx);
         done.expect("a valid range");
     }
@@ -81,7 +81,7 @@ impl World {
         let done = self.os.advise(self.pid, HEAP, bytes, advice, &mut self.fx);
         done.expect("a valid range");
     }
-    fn forked(&mut self) -> Pid {
+    pub(super) fn forked(&mut self) -> Pid {
         self.os.fork(self.pid, &mut self.fx).expect("a child")
     }
 }

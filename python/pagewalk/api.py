@@ -185,6 +185,8 @@ class Interrupted(KeyboardInterrupt):
 
 
 def _simulate(designs: Sequence[Named], given: Json, *, comparing: bool) -> Result:
+    if not designs:
+        raise UserError("names no design; expected one or more", about=RunOption("designs"))
     bar = Bar(shown=bool(given["progress"]), reports=False)
     result: Result | None = None
     failed: PagewalkError | Terminated | None = None

@@ -686,7 +686,7 @@ def attach(
     seconds: Annotated[
         float,
         typer.Option(
-            metavar="SECONDS", min=0, help="Observe accesses for so long (0: do not observe)."
+            metavar="SECONDS", min=0, max=3600, help="Observe accesses so long (0: do not observe)."
         ),
     ] = 1.0,
     machine: Annotated[str, flag(options.BY_NAME["machine"])] = options.DEFAULT_MACHINE,

@@ -50,7 +50,8 @@ pub(crate) fn warnings(facts: &Facts, limits: &Limits, designs: &[DesignResult])
     for d in designs {
         said.of(d, turns(d, designs));
     }
-    for d in designs {
+    // Inferred mappings may count as mapped before, at no cost.
+    for d in designs.iter().filter(|_| !facts.infer_mappings) {
         said.of(d, start_up(d));
     }
     for d in designs.iter().filter(|d| made_no_query(d)) {

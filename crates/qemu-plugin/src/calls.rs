@@ -287,7 +287,10 @@ pub unsafe extern "C" fn enter(
             return unsafe { shortcut_query(p, a0, a1, a2, a3) };
         }
         // SAFETY: as above; no record comes after an exit.
-        libc::SYS_exit => return unsafe { process::end_thread(vcpu, a0, false) },
+        libc::SYS_exit => {
+            clock::thread_ends();
+            return unsafe { process::end_thread(vcpu, a0, false) };
+        }
         // SAFETY: as above.
         libc::SYS_exit_group => return unsafe { process::end_thread(vcpu, a0, true) },
         _ => {}

@@ -116,6 +116,14 @@ pub fn allow_counter(allowed: bool) {
     unsafe { libc::prctl(libc::PR_SET_TSC, state) };
 }
 
+/// Lets a thread that ends execute `rdtsc`. QEMU then blocks all signals, also that of the trap, and destructors of
+/// libraries ask for the time.
+pub fn thread_ends() {
+    if is_simulated() {
+        allow_counter(true);
+    }
+}
+
 unsafe extern "C" fn program_range(
     info: *mut libc::dl_phdr_info,
     _: libc::size_t,

@@ -35,7 +35,7 @@ class Area:
     huge: int
     """Bytes in pages of 2 MB and more."""
     touched: int
-    """Bytes of pages that were accessed since the referenced bits were cleared."""
+    """Bytes of pages that were accessed since the referenced bits were cleared; 0 for files."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Estimate:
     filled: float | None
     """Share of the pages present in these 2 MB ranges; None if ``pagemap`` is not readable."""
     touched: int | None
-    """Bytes of pages accessed in the interval; None if they were not observed."""
+    """Bytes of pages accessed in the interval, without those of files; None if not observed."""
     entries_4kb: int | None
     """TLB entries for the touched memory as it is mapped."""
     entries_2mb: int | None
@@ -196,7 +196,8 @@ def _area(head: str, fields: Mapping[str, int]) -> Area:
         anonymous=own and words[1].endswith("p") and name != "[stack]",
         resident=fields.get("Rss", 0) + fields.get("Private_Hugetlb", 0),
         huge=huge,
-        touched=fields.get("Referenced", 0),
+        # Pages of files also count as referenced if another process accessed them.
+        touched=fields.get("Referenced", 0) if own else 0,
     )
 
 

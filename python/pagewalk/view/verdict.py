@@ -29,17 +29,24 @@ def sentences(result: Result) -> list[str]:
 
 
 def _of_machine(result: Result, designs: Sequence[DesignResult]) -> list[str]:
-    measured = [d for d in designs if d.cycle_stack and not _failed(d)]
+    measured = [d for d in designs if d.get("cycles") and d.cycle_stack and not _failed(d)]
     if not measured:
         return []
     first = measured[0]
-    several = len(designs) > 1
-    fastest = max(_real(measured) or measured, key=lambda d: d.speedup or 0.0)
+    several = len(result.designs) > 1
+    fastest = max(_real(measured) or measured, key=lambda d: _speed(d, first))
     return [
         _cost(first, several=several),
-        *_gain(result, first, measured),
+        *_gain(result, first, fastest, measured),
         _rest(fastest, several=several),
     ]
+
+
+def _speed(design: DesignResult, first: DesignResult) -> float:
+    """The speedup over the first design that has one; 0 if they cannot be compared."""
+    if design.speedup is not None and first.speedup is not None:
+        return design.speedup / first.speedup
+    return first.cost / design.cost if first.cost and design.cost else 0.0
 
 
 def _failed(design: DesignResult) -> bool:
@@ -47,8 +54,12 @@ def _failed(design: DesignResult) -> bool:
 
 
 def _real(designs: Sequence[DesignResult]) -> list[DesignResult]:
-    """The designs that could be built: those without perfect TLBs."""
-    return [d for d in designs if not d.config["mmu"]["perfect"]]
+    """The designs that could be built: those without perfect TLBs or a perfect speculation."""
+    return [
+        d
+        for d in designs
+        if not d.config["mmu"]["perfect"] and "perfect" not in (d.config.get("engine") or {})
+    ]
 
 
 def _cost(first: DesignResult, *, several: bool) -> str:
@@ -79,14 +90,19 @@ def slower(design: DesignResult) -> str:
     return f"{text}, because accesses reach caches and DRAM in another order"
 
 
-def _gain(result: Result, first: DesignResult, measured: Sequence[DesignResult]) -> list[str]:
-    """The sentence on the other designs: the share of the cost that each one recovers."""
+def _gain(
+    result: Result,
+    first: DesignResult,
+    fastest: DesignResult,
+    measured: Sequence[DesignResult],
+) -> list[str]:
+    """The sentences on the other designs: the share of the cost that each one recovers."""
     others = [d for d in measured if d is not first]
     cost = first.translation_cost
     if not others:
         if cost is None or cost < _WORTH:
             return []
-        return ["'pagewalk compare' shows the share of it that huge pages or larger TLBs recover."]
+        return ["'pagewalk compare --designs radix,thp' shows the share that huge pages recover."]
     spoken = []
     base = _translation_cycles(first)
     if base is not None and cost is not None and cost >= _WORTH:
@@ -101,11 +117,10 @@ def _gain(result: Result, first: DesignResult, measured: Sequence[DesignResult])
             parts[_LISTED - 1 : -1] = ["…"]
         if parts:
             spoken.append(f"Of that, {', '.join(parts)}.")
-    speeds = [(d.speedup, d.name) for d in _real(others) if d.speedup is not None]
-    if speeds:
-        best, name = max(speeds)
+    if _real([first]) and _real(others):
+        best = _speed(fastest, first)
         if best > 1 + _MEASURABLE:
-            text = f"the fastest design is {name}: {best:.3f} times as fast as {first.name}"
+            text = f"the fastest design is {fastest.name}: {best:.3f} times as fast as {first.name}"
         else:
             text = f"no design is faster than {first.name}"
         by = "by requests, " if result.speedup_by == "request" else ""
@@ -114,7 +129,9 @@ def _gain(result: Result, first: DesignResult, measured: Sequence[DesignResult])
 
 
 def _recovers(share: float, name: str) -> str:
-    if share < -_MEASURABLE:
+    if share < -1:
+        return f"{name} has {1 - share:.0f} times as much"
+    if share < -0.005:
         return f"{name} adds {_percent(-share, 0)}"
     return f"{name} recovers {_percent(max(0.0, share), 0)}"
 

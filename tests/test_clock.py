@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -134,3 +135,17 @@ def test_a_clock_is_refused_where_no_time_is_simulated(
     with pytest.raises(pagewalk.UserError, match="nothing is simulated during a recording"):
         native.record({"source": source}, str(out))
     assert not out.exists()
+
+
+def test_threads_may_end_under_the_simulated_clock(cli: Cli) -> None:
+    """QEMU blocks all signals in a thread that ends, and its libraries then read the counter."""
+    script = (
+        "import threading, time\n"
+        "threads = [threading.Thread(target=time.sleep, args=(i / 1000,)) for i in range(4)]\n"
+        "[t.start() for t in threads]; [t.join() for t in threads]\n"
+        "print('joined')"
+    )
+    for _ in range(2):
+        command = ("run", "--clock", "simulated", "--no-translation-cost", "--")
+        done = cli(*command, sys.executable, "-S", "-c", script)
+        assert (done.returncode, done.stdout) == (0, "joined\n"), done.stderr

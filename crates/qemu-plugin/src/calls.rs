@@ -286,9 +286,9 @@ pub unsafe extern "C" fn enter(
             // SAFETY: as above.
             return unsafe { shortcut_query(p, a0, a1, a2, a3) };
         }
-        // SAFETY: as above; no record comes after an exit.
         libc::SYS_exit => {
             clock::thread_ends();
+            // SAFETY: as above; no record comes after an exit.
             return unsafe { process::end_thread(vcpu, a0, false) };
         }
         // SAFETY: as above.

@@ -159,6 +159,7 @@ def test_results_are_those_of_this_host(dask: Dask) -> None:
     assert there.equals(ours)
 
 
+@pytest.mark.long
 def test_a_paper_is_reproduced_on_a_cluster(dask: Dask, tmp_path: Path) -> None:
     dask.worker()
     folder = small_paper(tmp_path)
@@ -218,6 +219,7 @@ def test_samples_of_a_recording_count_the_same_on_other_hosts(dask: Dask, tmp_pa
     assert host["remote_shards"] == 8
 
 
+@pytest.mark.long
 def test_a_precision_is_reached_with_samples_of_other_hosts(dask: Dask, tmp_path: Path) -> None:
     dask.worker()
     trace = recorded(tmp_path, 12_000_000)
@@ -414,6 +416,7 @@ def test_a_worker_that_dies_loses_nothing(dask: Dask) -> None:
     assert "8 of 8 runs" in out
 
 
+@pytest.mark.long
 def test_a_client_that_dies_goes_on_where_it_was(dask: Dask) -> None:
     dask.worker()
     dask.worker()
@@ -469,6 +472,7 @@ def test_a_client_without_its_scheduler_knows_no_workers(
         assert place.refuses(Batch((run,))) == ""
 
 
+@pytest.mark.long
 def test_a_run_larger_than_every_worker_fails_by_name(dask: Dask) -> None:
     dask.worker(memory="1e9")
     command = sweep(dask)

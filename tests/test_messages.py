@@ -36,6 +36,7 @@ OTHERS = {
     ),
     **dict.fromkeys(("--noheader", "--format", "--me"), "squeue"),
     **{"--cloudsuite": "ChampSim", "--calls": "validation/servers.py"},
+    "--addr-compat-layout": "setarch",
     **dict.fromkeys(("--memory-scope", "--memory-oper", "--memory-access-mode"), "sysbench"),
     **dict.fromkeys(("--nthreads", "--resources"), "Dask"),
     **dict.fromkeys(("--help", "--version"), "everything"),

@@ -87,6 +87,7 @@ pub(crate) struct LiveThread {
 }
 
 impl LiveThread {
+    /// A thread of process number `process`, with the ring that it writes.
     pub fn new(process: usize, ring: Option<(Arc<MappedSegment>, Consumer)>) -> LiveThread {
         LiveThread {
             process,

@@ -270,13 +270,7 @@ impl Os {
             return Ok(());
         };
         self.keeps_pool_pages_whole(pid, from, to, "mprotect")?;
-        self.with_reclaim(pid, fx, |os, fx| match &mut os.spaces[pid as usize] {
-            Some(space) => {
-                space.split_at(&mut os.kernel, from, fx)?;
-                space.split_at(&mut os.kernel, to, fx)
-            }
-            None => Ok(()),
-        })?;
+        self.split_at_ends(pid, from, to, fx)?;
         let Some(space) = &mut self.spaces[pid as usize] else {
             return Ok(());
         };
@@ -361,6 +355,23 @@ impl Os {
         fx.cycles += self.kernel.prices.syscall;
         self.space_mut(pid)?.no_huge = disabled;
         Ok(())
+    }
+
+    /// Splits the huge pages that `from..to` covers in part.
+    pub(crate) fn split_at_ends(
+        &mut self,
+        pid: Pid,
+        from: u64,
+        to: u64,
+        fx: &mut Effects,
+    ) -> Result<(), OsError> {
+        self.with_reclaim(pid, fx, |os, fx| match &mut os.spaces[pid as usize] {
+            Some(space) => {
+                space.split_at(&mut os.kernel, from, fx)?;
+                space.split_at(&mut os.kernel, to, fx)
+            }
+            None => Ok(()),
+        })
     }
 
     /// MADV_REMOVE: frees the pages of the objects behind the range, for all processes.

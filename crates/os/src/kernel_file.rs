@@ -25,6 +25,7 @@ pub(crate) struct Shown {
 }
 
 impl Shown {
+    /// The settings of a kernel with this configuration.
     pub fn new(spec: &OsSpec, placement: &PlacementSpec) -> Self {
         Shown {
             thp: placement.thp(),

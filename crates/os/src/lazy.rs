@@ -38,13 +38,7 @@ impl Os {
         to: u64,
         fx: &mut Effects,
     ) -> Result<(), OsError> {
-        self.with_reclaim(pid, fx, |os, fx| match &mut os.spaces[pid as usize] {
-            Some(space) => {
-                space.split_at(&mut os.kernel, from, fx)?;
-                space.split_at(&mut os.kernel, to, fx)
-            }
-            None => Ok(()),
-        })?;
+        self.split_at_ends(pid, from, to, fx)?;
         let Some(space) = &mut self.spaces[pid as usize] else {
             return Ok(());
         };

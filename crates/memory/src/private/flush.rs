@@ -54,6 +54,7 @@ pub(super) struct WriteCombining {
 }
 
 impl WriteCombining {
+    /// Empty buffers, `buffers` of them.
     pub fn new(buffers: u32) -> Self {
         let empty = Buffer {
             line: 0,

@@ -76,6 +76,7 @@ pub(super) struct Entry {
 }
 
 impl Entry {
+    /// The entry in these bytes, little-endian.
     pub fn parse(bytes: &[u8; ENTRY]) -> Self {
         Entry {
             kind: u16::from_le_bytes([bytes[0], bytes[1]]),

@@ -83,6 +83,7 @@ impl ThreadFile {
         Ok(file)
     }
 
+    /// Compression of the thread's file.
     pub fn compression(&self) -> Compression {
         self.input.compression
     }

@@ -81,6 +81,20 @@ impl World {
         let done = self.os.advise(self.pid, HEAP, bytes, advice, &mut self.fx);
         done.expect("a valid range");
     }
+    /// Populates more than the machine of `little` has.
+    fn exhaust_memory(&mut self) {
+        let other = HEAP.offset(MB);
+        let zeros = MappingSource::Zeros {
+            stack: false,
+            reserves: true,
+        };
+        self.mmap(self.pid, other, 16 * MB, zeros);
+        let populate = PopulateAs::Area;
+        let done = self
+            .os
+            .kernel_populate(self.pid, other, 16 * MB, populate, &mut self.fx);
+        assert!(done.is_err(), "more than the machine has");
+    }
     pub(super) fn forked(&mut self) -> Pid {
         self.os.fork(self.pid, &mut self.fx).expect("a child")
     }
@@ -264,20 +278,7 @@ fn lazily_freed_pages_go_when_memory_is_short_unless_they_have_been_written() {
     assert_eq!(w.access(w.pid, HEAP, 32, Access::Write), (0, 0));
     assert_eq!((w.fx.cycles, w.stats().fault_cycles > 0), (before, true));
     let written = w.pa(w.pid, HEAP);
-    let other = HEAP.offset(MB);
-    w.mmap(
-        w.pid,
-        other,
-        16 * MB,
-        MappingSource::Zeros {
-            stack: false,
-            reserves: true,
-        },
-    );
-    let populate = PopulateAs::Area;
-    let done =
-        w.os.kernel_populate(w.pid, other, 16 * MB, populate, &mut w.fx);
-    assert!(done.is_err(), "more than the machine has");
+    w.exhaust_memory();
     assert_eq!(w.pa(w.pid, HEAP), written);
     for page in 0..64 {
         let gone = w.misses(w.pid, HEAP.offset(page * PAGE), Access::Read);
@@ -302,20 +303,7 @@ fn neither_fork_nor_mprotect_makes_a_written_page_clean() {
                     .expect("a valid range");
             }
         }
-        let other = HEAP.offset(MB);
-        w.mmap(
-            w.pid,
-            other,
-            16 * MB,
-            MappingSource::Zeros {
-                stack: false,
-                reserves: true,
-            },
-        );
-        let populate = PopulateAs::Area;
-        let done =
-            w.os.kernel_populate(w.pid, other, 16 * MB, populate, &mut w.fx);
-        assert!(done.is_err(), "more than the machine has");
+        w.exhaust_memory();
         assert!(!w.misses(w.pid, HEAP, Access::Read), "{forks}");
     }
 }

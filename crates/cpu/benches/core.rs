@@ -44,7 +44,6 @@ fn run(c: &mut Criterion, name: &str, warm: bool, batches: Vec<Vec<Op>>) {
                 tiers: None,
                 view: &view,
                 below: &mut below,
-                in_memory_tlb: None,
             };
             if warm {
                 core.warm(ops, 0, u64::MAX, 1000, context)

@@ -17,7 +17,7 @@ use pagewalk_mmu::{Fault, Mmu, Translated, WalkContext};
 use pagewalk_stats::{Definition, Histogram, Tree, histogram};
 use pagewalk_stream::{Op, OpClass, flags};
 use pagewalk_structures::{Ring, Tiers, prefetch};
-use pagewalk_tables::{PomTlb, View};
+use pagewalk_tables::View;
 use pagewalk_units::{Asid, Cycle, Error, LINE_SHIFT};
 
 use self::ahead::Lookahead;
@@ -40,8 +40,6 @@ pub struct CoreContext<'a, B> {
     pub tiers: Option<&'a Tiers>,
     /// The memory system that the cores share.
     pub below: &'a mut B,
-    /// The in-memory TLB, if the machine has one.
-    pub in_memory_tlb: Option<&'a mut PomTlb>,
 }
 
 impl<B> CoreContext<'_, B> {
@@ -53,7 +51,6 @@ impl<B> CoreContext<'_, B> {
             tiers: self.tiers,
             private,
             below: &mut *self.below,
-            in_memory_tlb: self.in_memory_tlb.as_deref_mut(),
         }
     }
 }

@@ -26,13 +26,14 @@ use std::collections::{BTreeMap, VecDeque};
 
 use pagewalk_cpu::Core;
 use pagewalk_memory::{Private, Report, Shared};
+use pagewalk_mmu::source::SharedPart;
 use pagewalk_mmu::{Mmu, WalkRecord};
 use pagewalk_os::{Effects, InferredPages, Os, Pid};
 use pagewalk_stats::Tree;
 use pagewalk_stream::{
     Death, Ended, Facts, InstructionCounts, ProcessId, RecentLineFilter, ThreadId,
 };
-use pagewalk_tables::{InMemoryTlbSpec, Invalidation, PomTlb, PomTlbSpec, ShortcutSpec};
+use pagewalk_tables::{Invalidation, ShortcutSpec};
 use pagewalk_units::{Access, Cycle, Error, Part, PhysAddr, Text, text};
 use serde::{Deserialize, Serialize};
 
@@ -84,23 +85,20 @@ pub(crate) enum Pause {
     Over,
 }
 
-/// Builds the in-memory TLB of `spec` in memory that the kernel sets aside at boot.
-fn pom_tlb(spec: &PomTlbSpec, os: &mut Os) -> Result<PomTlb, Error> {
-    let mut bases = [PhysAddr(0); 2];
-    for ((base, bytes), entries) in bases.iter_mut().zip(spec.bytes()).zip(["4kb", "2mb"]) {
-        *base = os.set_aside(bytes).map_err(|why| {
-            Error::keyed(
-                format!("in_memory_tlb.pom.entries_{entries}"),
-                text![
-                    format!("{bytes} bytes of contiguous memory cannot be set aside at boot: {why}; lower it or "),
-                    Part::key("os.fragmentation"),
-                    ", or enlarge ",
-                    Part::key("os.memory_gb"),
-                ],
-            )
-        })?;
-    }
-    Ok(PomTlb::new(spec, bases))
+/// Sets `bytes` of contiguous memory aside at boot, for the part of the machine whose size `key`
+/// determines.
+fn set_aside(os: &mut Os, key: String, bytes: u64) -> Result<PhysAddr, Error> {
+    os.set_aside(bytes).map_err(|why| {
+        Error::keyed(
+            key,
+            text![
+                format!("{bytes} bytes of contiguous memory cannot be set aside at boot: {why}; lower it or "),
+                Part::key("os.fragmentation"),
+                ", or enlarge ",
+                Part::key("os.memory_gb"),
+            ],
+        )
+    })
 }
 
 /// A machine with one design, on which a program runs.
@@ -109,8 +107,8 @@ pub(crate) struct Machine {
     pub(crate) os: Os,
     pub(crate) cores: Vec<Core>,
     shared: Shared,
-    /// In-memory TLB, if the design has one.
-    in_memory_tlb: Option<Box<PomTlb>>,
+    /// The parts of translation sources that all cores share.
+    source_parts: Vec<Box<dyn SharedPart>>,
     /// Live threads.
     threads: BTreeMap<ThreadId, SoftwareThread>,
     processes: BTreeMap<ProcessId, Process>,
@@ -202,9 +200,6 @@ impl Machine {
             if let Some(host) = &host {
                 mmu = mmu.nested(host.walk_caches());
             }
-            if let Some(tlb) = &config.in_memory_tlb {
-                mmu = mmu.with_in_memory_tlb(tlb);
-            }
             if let Some(ShortcutSpec::Stlt(spec)) = &config.shortcut {
                 mmu = mmu.with_stlt(spec.translations);
             }
@@ -228,10 +223,13 @@ impl Machine {
             None => Os::new(&config.os, placement, table, ghz, seed)?,
             Some(v) => Os::virtualised(&config.os, placement, table, v, ghz, seed)?,
         };
-        let in_memory_tlb = match &config.in_memory_tlb {
-            None => None,
-            Some(InMemoryTlbSpec::Pom(spec)) => Some(Box::new(pom_tlb(spec, &mut os)?)),
-        };
+        let sources = (config.translation)
+            .build(config.cores, |key, bytes| set_aside(&mut os, key, bytes))?;
+        for (core, list) in cores.iter_mut().zip(sources.cores) {
+            for (place, source) in list {
+                core.mmu.add_source(place, source);
+            }
+        }
         if let Some(ShortcutSpec::Stlt(spec)) = &config.shortcut {
             os.keep_stlt(spec)?;
         }
@@ -259,7 +257,7 @@ impl Machine {
             os,
             cores,
             shared,
-            in_memory_tlb,
+            source_parts: sources.shared,
             threads: BTreeMap::from([(0, SoftwareThread::new(0, 0, 0))]),
             processes: BTreeMap::from([(
                 0,
@@ -320,15 +318,15 @@ impl Machine {
         Ok(machine)
     }
 
-    /// Invalidates translations in all TLBs, in-memory ones included, and in whatever else the cores
+    /// Invalidates translations in all TLBs, in translation sources, and in whatever else the cores
     /// learned from them. Returns kernel time beyond the shootdown, which is for STLT rows.
     #[must_use]
     fn forget(&mut self, what: &Invalidation) -> Cycle {
         for c in &mut self.cores {
             c.mmu.invalidate(what);
         }
-        if let Some(tlb) = &mut self.in_memory_tlb {
-            tlb.invalidate(what);
+        for part in &mut self.source_parts {
+            part.invalidate(what);
         }
         let (cycles, pages) = self.os.stlt_invalidate(what);
         if pages > 0 {
@@ -354,8 +352,8 @@ impl Machine {
             core.report(&format!("core.{i}"), &mut tree);
         }
         self.shared.report("", &mut tree);
-        if let Some(tlb) = &self.in_memory_tlb {
-            tlb.report("in_memory_tlb", &mut tree);
+        for part in &self.source_parts {
+            part.report(&mut tree);
         }
         tree.append(self.kernel_tree());
         tree

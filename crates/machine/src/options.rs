@@ -56,7 +56,7 @@ impl Design {
     /// example, a page that is swapped out is touched again.
     pub fn skips_by_pages(&self) -> bool {
         let config = &self.config;
-        config.in_memory_tlb.is_none()
+        !config.translation.needs_each_access()
             && !config.core.wrong_path.enabled
             && config.os.swap.is_none()
     }

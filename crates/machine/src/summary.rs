@@ -1,6 +1,5 @@
 //! Summary metrics, computed from the counters, each with unit and definition.
 
-use pagewalk_mmu::{AuxiliaryBuffer, l2_tlb_misses};
 use pagewalk_os::page_faults;
 use pagewalk_stats::Tree;
 use pagewalk_tables::table_metrics;
@@ -127,8 +126,9 @@ impl Counted<'_> {
     }
     /// Misses of all TLBs of a core.
     fn l2_tlb_misses(&self) -> f64 {
-        let hits = |beside: AuxiliaryBuffer| self.sum(&format!("mmu.{}", beside.name()), "hits");
-        l2_tlb_misses(self.mmu("walks"), hits)
+        let buffers = ["mmu.stb", "mmu.prefetch_buffer"];
+        let hits: f64 = buffers.iter().map(|part| self.sum(part, "hits")).sum();
+        self.mmu("walks") + hits + self.tree.sum("walks_avoided", |_| true) as f64
     }
     fn os(&self, name: &str) -> f64 {
         self.tree.sum(name, |p| p == "os") as f64

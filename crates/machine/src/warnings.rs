@@ -343,7 +343,7 @@ impl Pair<'_> {
                 Some("no walk ever waited for a walker (mmu.walkers)".to_owned())
             }
             ["mmu", level, array, ..] if level.starts_with('l') => self.fits(level, array),
-            ["page_table" | "virtual" | "engine" | "in_memory_tlb", ..] | ["mmu", ..] => self
+            ["page_table" | "virtual" | "engine" | "translation", ..] | ["mmu", ..] => self
                 .no_walk()
                 .or_else(|| (path[0] == "page_table").then(|| self.no_resize(key))?),
             _ => None,

@@ -1,8 +1,8 @@
 //! Address translation: TLBs, walk caches and page walkers, and the cycles that they cost.
 //!
 //! A request first looks up the first-level TLBs, in parallel with the L1 cache. On a miss it looks
-//! up the second-level TLBs, then the in-memory TLB if the machine has one. If all miss, a walker
-//! walks the page table. Its reads go through the core's caches.
+//! up the second-level TLBs. Further structures may hold translations, such as a TLB in memory. If
+//! all miss, a walker walks the page table. Its reads go through the core's caches.
 //!
 //! Each TLB entry holds the cycle from which it is ready. Until then, requests can merge with its
 //! walk only for the 4 KB page that missed: hardware does not know the size of the page yet.
@@ -14,6 +14,7 @@
 //!
 //! - `mmu`: the MMU of a core and the order in which a miss tries its parts.
 //! - `level`, `tlb`, `replacement`: a TLB level, its arrays, and their replacement policies.
+//! - `source`: translation sources, which are structures besides the TLBs that hold translations.
 //! - `walk`: the page walk, native and nested, and the caches of the walkers.
 //! - `engine`: speculation engines. `prefetcher`: TLB prefetchers.
 //! - `spec`: configuration. `record`: records of single walks.
@@ -29,6 +30,7 @@ mod mmu;
 mod prefetcher;
 mod record;
 mod replacement;
+pub mod source;
 mod spec;
 mod tlb;
 mod walk;
@@ -39,13 +41,15 @@ pub use engine::{
     MOST_GUESSES, Miss, Nested, NestedStep, Seen, SpecTlbStats, Verdict, What,
 };
 pub use mmu::{
-    Ahead, AuxiliaryBuffer, Fault, INSERTIONS, InMemoryStats, Lookup, Mmu, MmuStats, NO_PC,
-    PwcStats, STB_ENTRIES, StltQuery, Translated, TranslationSource, WalkContext, l2_tlb_misses,
+    Ahead, Fault, INSERTIONS, Lookup, Mmu, MmuStats, NO_PC, PwcStats, ServedBy, StltQuery,
+    Translated, WalkContext,
 };
 pub use prefetcher::DistanceStats;
 pub use prefetcher::registry::*;
 pub use record::{GuessRecord, ReadRecord, WalkRecord};
 pub use replacement::registry::*;
+pub use source::registry::{SourceArray, Sources, TranslationSpec};
+pub use source::stb::STB_ENTRIES;
 pub use spec::{MmuSpec, NestedTlbSpec, TlbSpec};
 pub use tlb::TlbStats;
 pub use walk::{Leaf, NestedStats, Walked, is_mapped};

@@ -10,28 +10,28 @@
 //!    the request merges with that walk (`merge_entry` in `merge.rs`).
 //! 4. The second-level TLB (`second_level` in `miss.rs`).
 //! 5. A walk MSHR of the same 4 KB page: the request merges with that walk (`merge` in `merge.rs`).
-//! 6. The prefetch buffer (`prefetch.rs`), if the machine has a TLB prefetcher.
-//! 7. The STB (`stlt.rs`), if the machine has an STLT.
-//! 8. The in-memory TLB (`in_memory.rs`), if the machine has one.
-//! 9. A page walk (`walk_from` in `miss.rs`): a speculation engine, if there is one, guesses first
+//! 6. The translation sources behind the TLBs (`sources.rs` and `crate::source`), in their order:
+//!    the prefetch buffer, the STB, and those of the design. Sources beside a TLB are asked with it.
+//! 7. A page walk (`walk_from` in `miss.rs`): a speculation engine, if there is one, guesses first
 //!    (`guess.rs`). The walk then waits for a free walker and reads the page table (`crate::walk`).
 //!
 //! If the walk finds the page, `finish` fills both levels and allocates a walk MSHR, with which
 //! later misses merge. Otherwise the request ends in a [`Fault`], which the kernel serves before
 //! the access is tried again.
 //!
-//! `warm.rs` and `filtered_warming.rs` translate without time, for functional warming. `forget.rs`
-//! applies invalidations. A perfect MMU (`perfect.rs`) translates at once.
+//! Functional warming takes the same path without time (`warm.rs`), unless it is filtered
+//! (`filtered_warming.rs`). `forget.rs` applies invalidations. A perfect MMU (`perfect.rs`)
+//! translates at once.
 
-mod auxiliary;
+mod background;
 mod filtered_warming;
 mod forget;
 mod guess;
-mod in_memory;
 mod merge;
 mod miss;
 mod perfect;
 mod prefetch;
+mod sources;
 mod stlt;
 mod warm;
 
@@ -40,21 +40,20 @@ use std::collections::BTreeMap;
 use pagewalk_memory::{Below, Level, Private};
 use pagewalk_stats::{Definition, Histogram, Tree, histogram};
 use pagewalk_structures::{Occupancy, StaleOutcomes, Tiers};
-use pagewalk_tables::{InMemoryTlbSpec, PomTlb, View, WalkCacheKind, WalkCacheSet};
+use pagewalk_tables::{View, WalkCacheKind, WalkCacheSet};
 use pagewalk_units::{Access, Asid, Cycle, Error, GuestPhysAddr, PageSize, PhysAddr, VirtAddr};
 
-pub use self::auxiliary::{AuxiliaryBuffer, l2_tlb_misses};
 use self::filtered_warming::FilteredWarming;
-use self::in_memory::InMemory;
-pub use self::in_memory::InMemoryStats;
 use self::prefetch::Prefetching;
+use self::sources::Slot;
 use self::stlt::StltUnit;
-pub use self::stlt::{INSERTIONS, STB_ENTRIES, StltQuery};
+pub use self::stlt::{INSERTIONS, StltQuery};
 pub use self::warm::Ahead;
 use crate::engine::{Engine, Speculation};
 use crate::level::TlbLevel;
 use crate::mapping::Mapping;
 use crate::replacement::HitVisibility;
+use crate::source::prefetch_buffer::PrefetchBuffer;
 use crate::tlb::{TlbEntry, key};
 use crate::walk::{LEVELS, MmuCaches};
 use crate::{MmuSpec, WalkRecord};
@@ -88,8 +87,6 @@ pub struct WalkContext<'a, B> {
     pub private: &'a mut Private,
     /// The memory system below the private caches.
     pub below: &'a mut B,
-    /// The in-memory TLB, if the machine has one.
-    pub in_memory_tlb: Option<&'a mut PomTlb>,
 }
 
 /// A translated address.
@@ -103,25 +100,21 @@ pub struct Translated {
     /// Cycle at which the walk began, or the request if that is later. The walk may be another
     /// request's with which this one merged. Before this cycle the request looked into TLBs
     /// ([`Mmu::tlb_lookup_done`]) and waited for a walker. Equals `ready` if a TLB had the
-    /// translation, the in-memory TLB included.
+    /// translation, or a source did.
     pub walk_start: Cycle,
     /// The part of the MMU that had the translation.
-    pub from: TranslationSource,
+    pub from: ServedBy,
 }
 
 /// The part of the MMU that had a translation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TranslationSource {
+pub enum ServedBy {
     /// First-level TLB.
     L1,
     /// Second-level TLB.
     L2,
-    /// The STB: the buffer of translations that an STLT's `loadVA` fills.
-    Stb,
-    /// The prefetch buffer.
-    Prefetched,
-    /// The in-memory TLB: the request's own lookup, or one that it merged with.
-    InMemory,
+    /// The translation source of this index: the request's own lookup, or one that it merged with.
+    Source(u8),
     /// A page walk: the request's own, or one that it merged with.
     Walk,
 }
@@ -230,7 +223,7 @@ const NO_PAGE: Filter = Filter {
 #[derive(Clone, Copy, Debug)]
 struct WalkMshr {
     requested: Cycle,
-    /// When the last TLB missed, the in-memory TLB included.
+    /// When the last TLB missed, and the sources that are asked before a walk.
     tlb_lookup_done: Cycle,
     /// When a walker was free.
     walk_start: Cycle,
@@ -238,8 +231,8 @@ struct WalkMshr {
     mapping: Mapping,
     /// True if the walk read an entry from DRAM.
     memory: bool,
-    /// False for a lookup that hits in the in-memory TLB: no walk is made.
-    walked: bool,
+    /// The part that had the translation: the walk, or a source's lookup in place of one.
+    from: ServedBy,
 }
 
 /// The MMU of one core.
@@ -282,15 +275,17 @@ pub struct Mmu {
     /// State of filtered functional warming; `warms_filtered` is true while it is on.
     filtered: Option<Box<FilteredWarming>>,
     warms_filtered: bool,
-    /// Set if the machine has an in-memory TLB.
-    in_memory: Option<Box<InMemory>>,
+    /// Translation sources, in the order in which they are asked.
+    sources: Vec<Slot>,
+    /// True if one of them is asked beside a TLB.
+    asks_beside: bool,
     /// Set if the machine has an STLT.
     stlt: Option<Box<StltUnit>>,
     /// Set if the machine has a TLB prefetcher.
     prefetching: Option<Box<Prefetching>>,
-    /// Latency of the in-memory TLB's lookup for the latest request that walked or merged with a
-    /// walk: data, instructions. 0 without an in-memory TLB.
-    memory_lookup: [Cycle; 2],
+    /// Cycles for which the latest request that walked or merged was delayed by sources that are
+    /// asked before a walk: data, instructions.
+    source_cycles: [Cycle; 2],
     core: u8,
     perfect_translations: u64,
     /// Reads of walks, by the level of the memory system that served them.
@@ -342,7 +337,7 @@ impl Mmu {
                 writable: false,
             },
             memory: false,
-            walked: true,
+            from: ServedBy::Walk,
         };
         let remembered = if spec.perfect { REMEMBERED } else { 0 };
         let l1 = [level(&spec.l1d, "l1d"), level(&spec.l1i, "l1i")];
@@ -350,7 +345,7 @@ impl Mmu {
         let sides = |much: HitVisibility| {
             [0, 1].map(|s| u64::from(spec.perfect || l1[s].hit_visibility() < much).wrapping_sub(1))
         };
-        Ok(Mmu {
+        let mut mmu = Mmu {
             filter: [NO_PAGE; 2],
             unfiltered: sides(HitVisibility::EveryUse),
             unfiltered_fills: sides(HitVisibility::FirstUse),
@@ -371,11 +366,11 @@ impl Mmu {
             speculation: None,
             filtered: None,
             warms_filtered: false,
-            in_memory: None,
+            sources: Vec::new(),
+            asks_beside: false,
             stlt: None,
-            prefetching: (spec.prefetcher.as_ref().filter(|_| !spec.perfect))
-                .map(|p| Box::new(Prefetching::new(p))),
-            memory_lookup: [0; 2],
+            prefetching: None,
+            source_cycles: [0; 2],
             core,
             perfect_translations: 0,
             walk_reads: [0; LEVELS],
@@ -384,7 +379,14 @@ impl Mmu {
             walk_latency: Histogram::default(),
             walker_wait: Histogram::default(),
             records: None,
-        })
+        };
+        if let Some(prefetcher) = spec.prefetcher.as_ref().filter(|_| !spec.perfect) {
+            let capacity = prefetcher.buffer() as usize;
+            let buffer =
+                (capacity > 0).then(|| mmu.add_buffer(Box::new(PrefetchBuffer::new(capacity))));
+            mmu.prefetching = Some(Box::new(Prefetching::new(prefetcher, buffer)));
+        }
+        Ok(mmu)
     }
 
     /// Sets the kind of walk caches that the page tables use. Only these are reported.
@@ -407,14 +409,6 @@ impl Mmu {
     #[must_use]
     pub fn with_engine(mut self, engine: Box<dyn Engine>) -> Self {
         self.speculation = Some(Box::new(Speculation::new(engine)));
-        self
-    }
-
-    /// Adds the core's part of the in-memory TLB `spec`. Each call then finds the TLB itself in its
-    /// [`WalkContext`].
-    #[must_use]
-    pub fn with_in_memory_tlb(mut self, spec: &InMemoryTlbSpec) -> Self {
-        self.in_memory = Some(Box::new(InMemory::new(spec)));
         self
     }
 
@@ -485,19 +479,20 @@ impl Mmu {
                 pa: PhysAddr(f.frame | lookup.va.0 & 0xfff),
                 ready: at,
                 walk_start: at,
-                from: TranslationSource::L1,
+                from: ServedBy::L1,
             });
         }
-        self.look_up(&lookup, &mut context)
+        self.look_up::<true, B>(&lookup, &mut context)
     }
 
-    /// Cycles from a request until the last TLB has missed and a walker is requested. With an
-    /// in-memory TLB, this is the value of the latest request of this side that walked or merged.
+    /// Cycles from a request until the last TLB has missed and a walker is requested. With sources
+    /// that are asked before a walk, this is the value of the latest request of this side that
+    /// walked or merged.
     #[inline]
     pub fn tlb_lookup_done(&self, access: Access) -> Cycle {
         let s = side(access);
         let second = self.l2[self.second(s)].as_ref();
-        second.map_or(0, |level| level.latency) + self.memory_lookup[s]
+        second.map_or(0, |level| level.latency) + self.source_cycles[s]
     }
 
     /// [`MmuStats::l1d_misses`] so far.
@@ -574,13 +569,9 @@ impl Mmu {
         }
     }
 
-    /// Translations that no TLB of the core had: walks, and hits of the auxiliary buffers.
+    /// Translations that no TLB of the core had: walks, and hits of the sources behind the TLBs.
     pub fn misses(&self) -> u64 {
-        l2_tlb_misses(self.stats.walks, |buffer| match buffer {
-            AuxiliaryBuffer::InMemoryTlb => self.in_memory_hits(),
-            AuxiliaryBuffer::Stb => self.stb_hits(),
-            AuxiliaryBuffer::PrefetchBuffer => self.prefetch_buffer_hits(),
-        })
+        self.stats.walks + self.walks_avoided()
     }
 
     /// Restarts the maxima that [`Mmu::report`] reports.
@@ -612,7 +603,7 @@ impl Mmu {
             tree.add(&path, &nesting.stats);
             report_caches(uses, &nesting.pwc, &path, tree);
         }
-        self.report_in_memory(path, tree);
+        self.report_sources(path, tree);
         self.report_stlt(path, tree);
         self.report_prefetching(path, tree);
         if let Some(speculation) = &self.speculation {

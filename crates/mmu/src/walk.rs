@@ -357,6 +357,35 @@ impl<B: Below> Port<PhysAddr> for Physical<'_, B> {
     }
 }
 
+/// A port on which no read begins from cycle `until` on: the walk is ended.
+pub(crate) struct Until<P> {
+    /// The port.
+    pub port: P,
+    /// When the walk is ended.
+    pub until: Cycle,
+}
+
+impl<P: Port<PhysAddr>> Port<PhysAddr> for Until<P> {
+    fn read(&mut self, at: PhysAddr, level: u8, now: Cycle) -> Result<Done, (Cycle, Missing)> {
+        if now >= self.until {
+            return Err((self.until, Missing::Page));
+        }
+        self.port.read(at, level, now)
+    }
+
+    fn read_no_allocate(
+        &mut self,
+        at: PhysAddr,
+        level: u8,
+        now: Cycle,
+    ) -> Result<Done, (Cycle, Missing)> {
+        if now >= self.until {
+            return Err((self.until, Missing::Page));
+        }
+        self.port.read_no_allocate(at, level, now)
+    }
+}
+
 /// The untimed port, for functional warming: reads change the state of caches and take no time.
 pub(crate) struct Warming<'a, B> {
     /// The core's private caches.

@@ -27,7 +27,7 @@ pub use cuckoo::{Choice, Cuckoo, HashFunction, WaitFor, WhenDue};
 pub use cwc::{CuckooWalkSpec, CuckooWalkStats, CwcStats, KeptProbes};
 pub use metric::TableMetric;
 pub use owner::Owner;
-pub use pom_tlb::{InMemoryTlbSpec, PomEntry, PomTlb, PomTlbSpec, PomTlbStats};
+pub use pom_tlb::{PomEntry, PomTlb, PomTlbSpec, PomTlbStats};
 pub use radix::Radix;
 pub use registry::*;
 pub use shortcut::{MOST_LINES, QueryResult, Shortcut, Unit};

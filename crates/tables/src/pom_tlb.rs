@@ -9,24 +9,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::Invalidation;
 
-/// A TLB in memory behind the second-level TLBs, shared by all cores.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub enum InMemoryTlbSpec {
-    /// POM-TLB (Ryoo et al., ISCA 2017): sets of four entries, one line each, which cores
-    /// read through their caches. A one-bit predictor guesses the page size.
-    #[serde(rename = "pom")]
-    Pom(PomTlbSpec),
-}
-
-impl InMemoryTlbSpec {
-    /// Validates the values. An error names the key and the expected values.
-    pub fn check(&self) -> Result<(), Error> {
-        let InMemoryTlbSpec::Pom(spec) = self;
-        spec.check().map_err(|e| e.under("in_memory_tlb.pom"))
-    }
-}
-
 /// A POM-TLB, with 16 bytes of memory for each entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -65,7 +47,11 @@ const MOST_BITS: u32 = 1 << 20;
 const NUMBER_BITS: u32 = 45;
 
 impl PomTlbSpec {
-    fn check(&self) -> Result<(), Error> {
+    /// Checks the values.
+    ///
+    /// # Errors
+    /// One sentence that begins with the impossible key.
+    pub fn check(&self) -> Result<(), Error> {
         for (name, entries) in [
             ("entries_4kb", self.entries_4kb),
             ("entries_2mb", self.entries_2mb),

@@ -46,7 +46,7 @@ def _value(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-_COMPOSED = ("placement", "page_table", "engine", "in_memory_tlb", "shortcut")
+_COMPOSED = ("placement", "page_table", "engine", "translation", "shortcut")
 _OWN = (*_COMPOSED, "virtual")
 
 

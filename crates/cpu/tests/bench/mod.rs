@@ -8,10 +8,10 @@ pub use mocks::*;
 use pagewalk_cpu::{
     Atomics, Core, CoreContext, CoreSpec, CoreStats, PredictorSpec, Ran, Stop, WrongPathSpec,
 };
-use pagewalk_mmu::{Mmu, MmuSpec};
+use pagewalk_mmu::{Mmu, MmuSpec, TranslationSpec};
 use pagewalk_stats::Tree;
 use pagewalk_stream::{Op, OpClass, flags};
-use pagewalk_tables::{InMemoryTlbSpec, PomTlb, PomTlbSpec, QueryResult, View};
+use pagewalk_tables::{PomTlbSpec, QueryResult, View};
 use pagewalk_units::{Asid, Cycle, PhysAddr};
 
 /// Latency of the memory.
@@ -22,7 +22,6 @@ pub struct Bench {
     pub core: Core,
     pub memory: Memory,
     pub table: Flat,
-    pub in_memory_tlb: Option<PomTlb>,
 }
 
 /// A core of width 4 with a reorder buffer of 224.
@@ -62,16 +61,19 @@ impl Bench {
             core: Core::new(spec, mmu, caches(mshrs), 0).expect("a possible core"),
             memory: Memory::new(DRAM),
             table: Flat::new(1 << 40),
-            in_memory_tlb: None,
         }
     }
     /// The same with an in-memory TLB.
     pub fn with_in_memory_tlb(spec: &CoreSpec, mmu: &MmuSpec, tlb: PomTlbSpec) -> Self {
         let mut b = Self::with(spec, mmu, 256);
-        let mmu = Mmu::new(mmu, 0).expect("a possible MMU");
-        let mmu = mmu.with_in_memory_tlb(&InMemoryTlbSpec::Pom(tlb));
+        let mut mmu = Mmu::new(mmu, 0).expect("a possible MMU");
+        let translation = TranslationSpec { pom_tlb: Some(tlb) };
+        let mut bases = [PhysAddr(1 << 45), PhysAddr(1 << 46)].into_iter();
+        let sources = translation.build(1, |_, _| Ok(bases.next().expect("two tables")));
+        for (place, source) in sources.expect("memory").cores.remove(0) {
+            mmu.add_source(place, source);
+        }
         b.core = Core::new(spec, mmu, caches(256), 0).expect("a possible core");
-        b.in_memory_tlb = Some(PomTlb::new(&tlb, [PhysAddr(1 << 45), PhysAddr(1 << 46)]));
         b
     }
     /// The same with an STLT unit.
@@ -93,7 +95,6 @@ impl Bench {
             tiers: None,
             view: &view,
             below: &mut self.memory,
-            in_memory_tlb: self.in_memory_tlb.as_mut(),
         };
         work(&mut self.core, context)
     }

@@ -382,7 +382,6 @@ fn two_cores_share_the_bus() {
                 tiers: None,
                 view: &view,
                 below: &mut below,
-                in_memory_tlb: None,
             };
             at[c] = core.run(ops, at[c], until, u64::MAX, context).at;
         }

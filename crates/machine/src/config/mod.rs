@@ -17,9 +17,9 @@ pub use schema::{Key, keys, root_schema};
 
 use pagewalk_cpu::CoreSpec;
 use pagewalk_memory::{Enter, PrivateSpec, SharedSpec};
-use pagewalk_mmu::{EngineSpec, MmuSpec};
+use pagewalk_mmu::{EngineSpec, MmuSpec, TranslationSpec};
 use pagewalk_os::{OsSpec, PageTableSpec, PlacementSpec, VirtualSpec};
-use pagewalk_tables::{InMemoryTlbSpec, ShortcutSpec};
+use pagewalk_tables::ShortcutSpec;
 use pagewalk_units::{Error, Part, text};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -53,9 +53,9 @@ pub struct Config {
     /// none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub engine: Option<EngineSpec>,
-    /// In-memory TLB shared by all cores, looked up before a walk. Default: none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub in_memory_tlb: Option<InMemoryTlbSpec>,
+    /// Translation sources: structures besides the TLBs that may hold translations. Default: none.
+    #[serde(default, skip_serializing_if = "TranslationSpec::is_empty")]
+    pub translation: TranslationSpec,
     /// Shortcut that maps keys of a program to the addresses of their records. Default: none, and
     /// programs do without.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -122,9 +122,7 @@ impl Config {
         if let Some(v) = &self.virtual_machine {
             v.check()?;
         }
-        if let Some(tlb) = &self.in_memory_tlb {
-            tlb.check()?;
-        }
+        self.translation.check()?;
         if let Some(shortcut) = &self.shortcut {
             shortcut.check()?;
         }

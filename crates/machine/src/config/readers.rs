@@ -40,7 +40,11 @@ const READERS: &[(&str, &str)] = &[
         "the page table: the kernel that changes it, the walker that reads it",
     ),
     ("engine", "the speculation engine of each core"),
-    ("in_memory_tlb", "the TLB in memory, which all cores share"),
+    ("translation", "the MMU of each core, on a TLB miss"),
+    (
+        "translation.pom_tlb",
+        "the TLB in memory, which all cores share",
+    ),
     (
         "shortcut",
         "the table of shortcuts (STLT), and the unit of each core that reads it",

@@ -95,7 +95,6 @@ impl Machine {
                 view: &view,
                 tiers: self.os.tiers(),
                 below: &mut self.shared,
-                in_memory_tlb: self.in_memory_tlb.as_deref_mut(),
             };
             let (warmed, fault) = self.cores[core].warm_lines(accesses, at, context);
             at = warmed;

@@ -83,7 +83,6 @@ impl Machine {
             view: &view,
             tiers: self.os.tiers(),
             below: &mut self.shared,
-            in_memory_tlb: self.in_memory_tlb.as_deref_mut(),
         };
         let c = &mut self.cores[core];
         if !self.plan.phase.takes_time() {

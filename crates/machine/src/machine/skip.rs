@@ -136,11 +136,9 @@ impl Machine {
         if mapped.is_none_or(|f| access == Access::Write && !f.contains(Flags::WRITABLE)) {
             self.fault(core, process, va, access)?;
         }
-        if let Some(tlb) = &mut self.in_memory_tlb {
-            let view = self.os.view(pid);
-            let asid = self.os.asid(pid);
-            self.cores[core].mmu.skip(asid, va, &view, tlb);
-        }
+        let view = self.os.view(pid);
+        let asid = self.os.asid(pid);
+        self.cores[core].mmu.fast_forward(asid, va, &view);
         Ok(())
     }
 }

@@ -149,7 +149,6 @@ impl Machine {
             view: &view,
             tiers: self.os.tiers(),
             below: &mut self.shared,
-            in_memory_tlb: self.in_memory_tlb.as_deref_mut(),
         };
         let ran = if self.plan.phase == Phase::FunctionalWarm {
             c.warm(ops, from, limit, self.gap_cpi_milli, context)

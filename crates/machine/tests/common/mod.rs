@@ -28,7 +28,7 @@ const PARTS: [&str; 6] = [
     "placement",
     "page_table",
     "engine",
-    "in_memory_tlb",
+    "translation",
     "shortcut",
     "virtual",
 ];

@@ -87,7 +87,7 @@ fn pages_that_it_holds_are_walked_for_once() {
         assert_eq!(d.status, Status::Complete, "{:?}", d.message);
         own(&d, "hits") as f64 / own(&d, "lookups") as f64
     };
-    let shipped = "in_memory_tlb.pom.entries_4kb=65536";
+    let shipped = "translation.pom_tlb.entries_4kb=65536";
     let (cold, warm, skipped) = (
         rate(0, 0, shipped),
         rate(2_500_000, 0, shipped),
@@ -95,7 +95,7 @@ fn pages_that_it_holds_are_walked_for_once() {
     );
     assert!(warm > 0.95 && skipped > 0.95, "{warm} {skipped}");
     assert!(cold < 0.7, "{cold}");
-    let few = rate(0, 2_500_000, "in_memory_tlb.pom.entries_4kb=4096");
+    let few = rate(0, 2_500_000, "translation.pom_tlb.entries_4kb=4096");
     assert!(few < 0.25, "{few}");
 }
 
@@ -140,14 +140,14 @@ fn its_memory_is_set_aside_at_boot_or_the_key_is_named() {
         (
             &[
                 "os.memory_gb=1",
-                "in_memory_tlb.pom.entries_2mb=16777216",
+                "translation.pom_tlb.entries_2mb=16777216",
                 "os.occupied=0.5",
             ][..],
-            "in_memory_tlb.pom.entries_2mb",
+            "translation.pom_tlb.entries_2mb",
         ),
         (
-            &["in_memory_tlb.pom.entries_4kb=65535"],
-            "in_memory_tlb.pom.entries_4kb",
+            &["translation.pom_tlb.entries_4kb=65535"],
+            "translation.pom_tlb.entries_4kb",
         ),
     ] {
         let s = spec(MACHINE, &["pom-tlb"], "gups 1MB", 1000, set);

@@ -77,7 +77,6 @@ fn reservations_that_come_and_go_never_mislead_it() {
                 view: &view,
                 private: &mut private,
                 below: &mut below,
-                in_memory_tlb: None,
             };
             let View::Native(table) = view else {
                 unreachable!("there is no host")

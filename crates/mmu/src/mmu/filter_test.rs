@@ -66,7 +66,6 @@ fn run(
             tiers: None,
             private: &mut private,
             below: &mut memory,
-            in_memory_tlb: None,
         };
         answers.push(m.translate(lookup, context));
         if !fast {

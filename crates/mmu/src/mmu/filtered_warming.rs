@@ -120,7 +120,7 @@ impl Mmu {
             self.filter[s] = super::NO_PAGE;
         }
         let plain = self.speculation.is_none()
-            && self.in_memory.is_none()
+            && self.sources_can_filtered_warm()
             && self.stlt.is_none()
             && self.prefetching.is_none()
             && self.uses == WalkCacheKind::Levels

@@ -13,8 +13,8 @@ impl Mmu {
         self.stats.faults += 1;
         self.drop_page(lookup.asid, lookup.va.0);
         self.forget_walk_mshrs(lookup.asid);
-        if let Some(prefetching) = &mut self.prefetching {
-            prefetching.drop_page(lookup.asid, lookup.va.0);
+        for source in self.each_source() {
+            source.drop_page(lookup.asid, lookup.va);
         }
         Fault {
             va: lookup.va,
@@ -62,11 +62,8 @@ impl Mmu {
         if let Some(speculation) = &mut self.speculation {
             speculation.invalidate(what);
         }
-        if let Some(stlt) = &mut self.stlt {
-            stlt.invalidate(what);
-        }
-        if let Some(prefetching) = &mut self.prefetching {
-            prefetching.invalidate(what);
+        for source in self.each_source() {
+            source.invalidate(what);
         }
         let (asid, range) = match *what {
             Invalidation::Page { asid, page } => (asid, Some((page.base.0, page.size.bytes()))),

@@ -5,9 +5,7 @@ use pagewalk_structures::equal_bytes;
 use pagewalk_units::{Access, Cycle, PageSize};
 
 use super::miss::Missed;
-use super::{
-    Fault, Lookup, Mmu, Translated, TranslationSource, WALK_MSHRS, WalkContext, WalkMshr, side,
-};
+use super::{Fault, Lookup, Mmu, ServedBy, Translated, WALK_MSHRS, WalkContext, WalkMshr, side};
 use crate::level::Arrival;
 use crate::mapping::Mapping;
 use crate::tlb::{TlbEntry, key, print};
@@ -108,22 +106,12 @@ impl Mmu {
             pa,
             ready: at,
             walk_start: began,
-            from: self.source(i),
+            from: self.walk_mshrs[i].from,
         })
     }
 
-    /// The part of the MMU from which the translation of MSHR `i` comes.
-    #[inline(always)]
-    fn source(&self, i: usize) -> TranslationSource {
-        if self.walk_mshrs[i].walked {
-            TranslationSource::Walk
-        } else {
-            TranslationSource::InMemory
-        }
-    }
-
     /// Lets the engine guess for a lookup that merges with MSHR `i`, if the MSHR is that of a walk
-    /// and not of an in-memory TLB's hit. The lookup missed all TLBs at `requested`; its
+    /// and not of a source's hit. The lookup missed all TLBs at `requested`; its
     /// translation is known at `at`.
     #[inline(always)]
     fn guess_if_walk<B: Below>(
@@ -134,7 +122,7 @@ impl Mmu {
         context: &mut WalkContext<'_, B>,
     ) {
         let mshr = &self.walk_mshrs[i];
-        if self.speculation.is_some() && mshr.walked {
+        if self.speculation.is_some() && mshr.from == ServedBy::Walk {
             let lookup_done = requested.max(mshr.tlb_lookup_done);
             let data = mshr.mapping.pa(lookup.va);
             self.guess_merged(lookup, data, (lookup_done, at), context);
@@ -156,11 +144,12 @@ impl Mmu {
             mshr.requested = requested;
         }
         self.walk_read_memory = mshr.memory;
-        self.stats.walks_merged += u64::from(mshr.walked);
-        self.stats.walks_merged_fetches += s as u64 & u64::from(mshr.walked);
-        if let Some(unit) = &mut self.in_memory {
-            self.memory_lookup[s] = mshr.tlb_lookup_done.saturating_sub(requested);
-            unit.count_merge(mshr.walked);
+        self.source_cycles[s] = mshr.tlb_lookup_done.saturating_sub(requested);
+        if let ServedBy::Source(source) = mshr.from {
+            self.sources[usize::from(source)].source.merged();
+        } else {
+            self.stats.walks_merged += 1;
+            self.stats.walks_merged_fetches += s as u64;
         }
         let began = mshr.walk_start.max(requested);
         (began, mshr.end.max(requested), mshr.mapping)
@@ -191,7 +180,7 @@ impl Mmu {
         };
         self.fill(s, &arrival, missed.presence);
         let faulted = access == Access::Write && !mapping.writable;
-        if self.records.is_some() && self.walk_mshrs[i].walked {
+        if self.records.is_some() && self.walk_mshrs[i].from == ServedBy::Walk {
             self.record(lookup, (missed.requested, at), true, faulted, Vec::new());
         }
         if faulted {
@@ -201,7 +190,7 @@ impl Mmu {
             pa: mapping.pa(va),
             ready: at,
             walk_start: began,
-            from: self.source(i),
+            from: self.walk_mshrs[i].from,
         })
     }
 

@@ -1,16 +1,18 @@
 //! Translations that miss the filter: the TLB levels, and the walk.
+//!
+//! One body serves timed simulation and functional warming (`TIMED` is false). While warming, no
+//! time passes and nothing is counted: each entry is ready, no request merges, and engines rest.
 
 use std::ops::ControlFlow;
 
 use pagewalk_memory::{Below, Level};
 use pagewalk_units::{Access, Cycle, PageSize};
 
-use super::{
-    Fault, Lookup, Mmu, NO_PAGE, Translated, TranslationSource, WalkContext, WalkMshr, side,
-};
+use super::{Fault, Lookup, Mmu, NO_PAGE, ServedBy, Translated, WalkContext, WalkMshr, side};
 use crate::ReadRecord;
 use crate::level::{Arrival, Presence};
 use crate::mapping::Mapping;
+use crate::source::{Hit, Place};
 use crate::tlb::key;
 use crate::walk::{Missing, Physical, Walked};
 
@@ -39,7 +41,7 @@ pub(super) struct EndedWalk {
 impl Mmu {
     /// Translates an address that missed the filter.
     #[inline(never)]
-    pub(super) fn look_up<B: Below>(
+    pub(super) fn look_up<const TIMED: bool, B: Below>(
         &mut self,
         lookup: &Lookup,
         context: &mut WalkContext<'_, B>,
@@ -54,25 +56,26 @@ impl Mmu {
         let s = side(access);
         self.settle(s);
         if self.perfect {
-            self.perfect_translations += 1;
+            self.perfect_translations += u64::from(TIMED);
             return Ok(Translated {
                 pa: self.translate_at_once(lookup, context.view)?,
                 ready: now,
                 walk_start: now,
-                from: TranslationSource::L1,
+                from: ServedBy::L1,
             });
         }
         let level = &mut self.l1[s];
-        level.lookups += 1;
+        level.lookups += u64::from(TIMED);
         let place = level.find(asid, va.0);
-        let Some((a, slot)) = place.filter(|&(a, slot)| level.ready(a, slot) <= now) else {
-            return self.not_ready(lookup, place, context);
+        let ready = |&(a, slot): &(usize, usize)| !TIMED || level.ready(a, slot) <= now;
+        let Some((a, slot)) = place.filter(ready) else {
+            return self.not_ready::<TIMED, B>(lookup, place, context);
         };
         let array = &mut level.arrays[a];
-        array.hits += 1;
+        array.hits += u64::from(TIMED);
         array.touch(slot);
         let e = array.entry(slot);
-        let at = now + self.exceeds[s];
+        let at = if TIMED { now + self.exceeds[s] } else { now };
         if access == Access::Write && !e.writable() {
             return Err(self.raise_fault(lookup, at));
         }
@@ -82,7 +85,7 @@ impl Mmu {
             pa,
             ready: at,
             walk_start: at,
-            from: TranslationSource::L1,
+            from: ServedBy::L1,
         })
     }
 
@@ -90,84 +93,106 @@ impl Mmu {
     /// not ready.
     // Not inlined: a hit would otherwise save and restore the registers that this function needs.
     #[inline(never)]
-    fn not_ready<B: Below>(
+    fn not_ready<const TIMED: bool, B: Below>(
         &mut self,
         lookup: &Lookup,
         place: Option<(usize, usize)>,
         context: &mut WalkContext<'_, B>,
     ) -> Result<Translated, Fault> {
-        if let Some((a, slot)) = place
+        if TIMED
+            && let Some((a, slot)) = place
             && let Some((mshr, second)) = self.find_mshr_of_entry(lookup, (a, slot))
         {
             self.l1[side(lookup.access)].arrays[a].waits += 1;
             return self.merge_entry((mshr, second, slot), lookup, context);
         }
-        self.miss(lookup, Presence::of(place), context)
+        self.miss::<TIMED, B>(lookup, Presence::of(place), context)
     }
 
     /// Translates an address after the first level, whose entry `first` is absent or not ready and
     /// names no walk to merge with. A request that waits for an entry on its way is not a miss,
     /// unless it has to walk itself.
     #[inline(always)]
-    fn miss<B: Below>(
+    fn miss<const TIMED: bool, B: Below>(
         &mut self,
         lookup: &Lookup,
         first: Presence,
         context: &mut WalkContext<'_, B>,
     ) -> Result<Translated, Fault> {
         let s = side(lookup.access);
-        let missed = match self.second_level(lookup, first) {
+        let mut beside = None;
+        if self.asks_beside {
+            if let Some(hit) = self.ask_beside::<TIMED, B>(lookup, Place::BesideL1, context) {
+                return Ok(self.answer_beside_l1(lookup, hit));
+            }
+            beside = self.ask_beside::<TIMED, B>(lookup, Place::BesideL2, context);
+        }
+        let missed = match self.second_level::<TIMED>(lookup, first, beside) {
             ControlFlow::Continue(missed) => missed,
             ControlFlow::Break(answer) => {
-                self.count_miss(s, first);
+                if TIMED {
+                    self.count_miss(s, first);
+                }
                 if self.prefetching.is_some() {
-                    self.first_use(lookup, &answer, context);
+                    self.first_use::<TIMED, B>(lookup, &answer, context);
                 }
                 return answer;
             }
         };
-        if let Some(i) = self.find_mshr(lookup) {
-            self.count_miss(s, first);
-            if first == Presence::ABSENT {
-                self.stats.l2_waits += 1;
-                let second = self.second(s);
-                if let (Some(level), Some((a, _))) =
-                    (&mut self.l2[second], missed.presence[1].place())
-                {
-                    level.arrays[a].waits += 1;
+        if TIMED {
+            if let Some(i) = self.find_mshr(lookup) {
+                self.count_miss(s, first);
+                if first == Presence::ABSENT {
+                    self.stats.l2_waits += 1;
+                    let second = self.second(s);
+                    if let (Some(level), Some((a, _))) =
+                        (&mut self.l2[second], missed.presence[1].place())
+                    {
+                        level.arrays[a].waits += 1;
+                    }
                 }
+                let answer = self.merge(i, lookup, &missed, context);
+                if self.prefetching.is_some() {
+                    self.first_use::<TIMED, B>(lookup, &answer, context);
+                }
+                return answer;
             }
-            let answer = self.merge(i, lookup, &missed, context);
-            if self.prefetching.is_some() {
-                self.first_use(lookup, &answer, context);
-            }
-            return answer;
+            self.count_miss(s, Presence::ABSENT);
         }
-        self.count_miss(s, Presence::ABSENT);
         if self.prefetching.is_some() {
-            return self.miss_and_prefetch(lookup, &missed, context);
+            return self.miss_and_prefetch::<TIMED, B>(lookup, &missed, context);
         }
-        self.beyond_tlbs(lookup, &missed, context)
+        self.beyond_tlbs::<TIMED, B>(lookup, &missed, context)
     }
 
     /// Translates an address that missed all TLBs of the core and has no walk MSHR.
     #[inline(always)]
-    pub(super) fn beyond_tlbs<B: Below>(
+    pub(super) fn beyond_tlbs<const TIMED: bool, B: Below>(
         &mut self,
         lookup: &Lookup,
         missed: &Missed,
         context: &mut WalkContext<'_, B>,
     ) -> Result<Translated, Fault> {
-        if self.stlt.is_some()
-            && let Some(answer) = self.look_up_stb(lookup, missed, context)
-        {
-            return Ok(answer);
+        let mut requested = missed.requested;
+        if !self.sources.is_empty() {
+            match self.ask_behind::<TIMED, B>(lookup, missed, context) {
+                Ok(answer) => return Ok(answer),
+                Err(at) => requested = at,
+            }
         }
-        if self.in_memory.is_some() {
-            return self.look_up_in_memory(lookup, missed, context);
+        if !TIMED {
+            return self.warm_walk(lookup, missed, context);
         }
-        let ended = self.walk_from(lookup, missed.requested, context);
-        self.finish(lookup, missed, ended)
+        let ended = self.walk_from(lookup, requested, context);
+        if self.sources.is_empty() {
+            return self.finish(lookup, missed, ended);
+        }
+        let (found, end) = (ended.found.ok(), ended.end);
+        let answer = self.finish(lookup, missed, ended);
+        if let Some(walked) = found {
+            self.fill_sources::<TIMED, B>(lookup, &walked, end, context);
+        }
+        answer
     }
 
     /// If the first level of side `s` lacks the address (`first`), counts a miss there and a lookup
@@ -185,12 +210,14 @@ impl Mmu {
         }
     }
 
-    /// Looks up the second level. Breaks with the result on a hit.
+    /// Looks up the second level. Breaks with the result on a hit, else with `beside`, the hit of
+    /// a source beside it.
     #[inline(always)]
-    fn second_level(
+    fn second_level<const TIMED: bool>(
         &mut self,
         lookup: &Lookup,
         first: Presence,
+        beside: Option<(usize, Hit)>,
     ) -> ControlFlow<Result<Translated, Fault>, Missed> {
         let &Lookup {
             asid,
@@ -204,20 +231,25 @@ impl Mmu {
             presence: [first, Presence::ABSENT],
         };
         let second = self.second(side(access));
-        let Some(level) = &mut self.l2[second] else {
-            return ControlFlow::Continue(missed);
+        let place = match &mut self.l2[second] {
+            None => None,
+            Some(level) => {
+                if TIMED {
+                    missed.requested += level.latency;
+                }
+                let place = level.find(asid, va.0);
+                missed.presence[1] = Presence::of(place);
+                place.filter(|&(a, slot)| !TIMED || level.ready(a, slot) <= now)
+            }
         };
-        missed.requested += level.latency;
-        let place = level.find(asid, va.0);
-        missed.presence[1] = Presence::of(place);
         if let Some((a, slot)) = place
-            && level.arrays[a].entry(slot).ready <= now
+            && let Some(level) = &mut self.l2[second]
         {
             let array = &mut level.arrays[a];
-            let missed = u64::from(first == Presence::ABSENT);
+            let missed = u64::from(TIMED && first == Presence::ABSENT);
             array.hits += missed;
             array.touch(slot);
-            let at = now + array.latency;
+            let at = if TIMED { now + array.latency } else { now };
             let mapping = array.mapping(slot);
             self.stats.l2_hits += missed;
             if access == Access::Write && !mapping.writable {
@@ -227,8 +259,8 @@ impl Mmu {
                 asid,
                 va,
                 mapping,
-                ready: at,
-                counted: true,
+                ready: if TIMED { at } else { 0 },
+                counted: TIMED,
                 fetched: first == Presence::ABSENT,
             };
             self.fill_l1(side(access), &arrival, first);
@@ -236,10 +268,13 @@ impl Mmu {
                 pa: mapping.pa(va),
                 ready: at,
                 walk_start: at,
-                from: TranslationSource::L2,
+                from: ServedBy::L2,
             }));
         }
-        ControlFlow::Continue(missed)
+        match beside {
+            Some(hit) => ControlFlow::Break(Ok(self.answer_beside_l2::<TIMED>(lookup, first, hit))),
+            None => ControlFlow::Continue(missed),
+        }
     }
 
     /// Index of the second level that serves side `s`.
@@ -345,7 +380,7 @@ impl Mmu {
                     end,
                     mapping,
                     memory: self.walk_read_memory,
-                    walked: true,
+                    from: ServedBy::Walk,
                 };
                 self.allocate_mshr(key(asid, PageSize::K4, va.0), mshr);
                 if access == Access::Write && !mapping.writable {
@@ -355,7 +390,7 @@ impl Mmu {
                         pa: mapping.pa(va),
                         ready: end,
                         walk_start: began,
-                        from: TranslationSource::Walk,
+                        from: ServedBy::Walk,
                     })
                 }
             }

@@ -1,20 +1,19 @@
 //! TLB prefetching: trains the prefetcher on misses of the last TLB, walks in the background for
 //! the pages that it names, and keeps the translations until they are used.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 use pagewalk_memory::{Below, Level};
 use pagewalk_stats::Tree;
-use pagewalk_tables::Invalidation;
 use pagewalk_units::{Access, Asid, Cycle, PageSize, VirtAddr};
 
-use super::auxiliary::{AuxiliaryBuffer, BufferEntry};
 use super::miss::Missed;
-use super::{Fault, Lookup, Mmu, NO_PC, Translated, TranslationSource, WalkContext, WalkMshr};
+use super::{Fault, Lookup, Mmu, NO_PC, ServedBy, Translated, WalkContext, WalkMshr};
 use crate::TlbPrefetcherSpec;
 use crate::level::Arrival;
 use crate::mapping::Mapping;
 use crate::prefetcher::{Pages, Prefetcher, TlbMiss};
+use crate::source::Entry;
 use crate::tlb::key;
 use crate::walk::translate_untimed;
 
@@ -37,40 +36,26 @@ pagewalk_stats::counters! {
     }
 }
 
-pagewalk_stats::counters! {
-    /// Counters of one core's prefetch buffer.
-    pub struct PrefetchBufferStats {
-        lookups: "lookups", "Lookups of the prefetch buffer, for translations that missed all TLBs";
-        hits: "lookups", "Lookups that found the translation. It moves into the TLBs, and no walk is made";
-        fills: "entries", "Translations filled";
-    }
-}
-
 /// A core's TLB prefetcher.
 pub(super) struct Prefetching {
     prefetcher: Box<dyn Prefetcher>,
-    /// The prefetch buffer, replaced first-in first-out. With a `capacity` of 0, prefetched
-    /// translations go into the last TLB.
-    buffer: VecDeque<BufferEntry>,
-    capacity: usize,
+    /// The prefetch buffer among the MMU's sources. Without one, prefetched translations go into
+    /// the last TLB.
+    buffer: Option<usize>,
     /// Prefetched pages that are neither used nor known to be evicted, by key; true if the prefetch
     /// was counted. Hardware keeps a bit for it with the translation.
     unused: BTreeMap<u64, bool>,
     stats: TlbPrefetchStats,
-    buffer_stats: PrefetchBufferStats,
 }
 
 impl Prefetching {
-    /// Builds the prefetcher of `spec` with an empty buffer.
-    pub fn new(spec: &TlbPrefetcherSpec) -> Self {
-        let capacity = spec.buffer() as usize;
+    /// Builds the prefetcher of `spec`, whose buffer is source `buffer`.
+    pub fn new(spec: &TlbPrefetcherSpec, buffer: Option<usize>) -> Self {
         Prefetching {
             prefetcher: spec.build(),
-            buffer: VecDeque::with_capacity(capacity),
-            capacity,
+            buffer,
             unused: BTreeMap::new(),
             stats: TlbPrefetchStats::default(),
-            buffer_stats: PrefetchBufferStats::default(),
         }
     }
 
@@ -123,65 +108,34 @@ impl Prefetching {
         self.stats.useless += u64::from(before);
     }
 
-    /// Removes the translation for `lookup` from the buffer and returns it, if it is ready at
-    /// `now`.
-    fn take(
-        &mut self,
-        lookup: &Lookup,
-        now: Cycle,
-        context: &WalkContext<'_, impl Sized>,
-    ) -> Option<Mapping> {
-        let mut held = self.buffer.iter().enumerate();
-        let (at, found) = held.find_map(|(at, h)| Some((at, h.look_up(lookup, now, context)?)))?;
-        self.buffer.remove(at);
-        Some(found)
-    }
-
-    /// Puts a prefetched translation into the buffer.
-    fn keep(&mut self, arrival: &Arrival) {
-        if self.buffer.len() == self.capacity
-            && let Some(old) = self.buffer.pop_front()
-        {
-            let counted = self.unused.remove(&old.key()).unwrap_or(false);
-            self.stats.useless += u64::from(counted);
-        }
-        self.buffer_stats.fills += u64::from(arrival.counted);
-        let held = BufferEntry::new(arrival.asid, arrival.va, arrival.mapping, arrival.ready);
-        self.buffer.push_back(held);
-    }
-
-    /// Drops the buffer's translations that `what` covers.
-    pub fn invalidate(&mut self, what: &Invalidation) {
-        self.buffer.retain(|k| !k.overlaps(what));
-    }
-
-    /// Drops the translation of a page that faulted: the kernel will change it.
-    pub fn drop_page(&mut self, asid: Asid, va: u64) {
-        self.buffer.retain(|k| !k.covers(asid, va));
+    /// Settles the prefetch of an entry that the buffer has evicted unused.
+    fn settle_evicted(&mut self, entry: &Entry) {
+        let counted = self.unused.remove(&entry.key()).unwrap_or(false);
+        self.stats.useless += u64::from(counted);
     }
 }
 
 impl Mmu {
-    /// Translates an address that missed all TLBs, with no walk to its page under way: by the
-    /// buffer, else as without a prefetcher. Then prefetches the pages that the prefetcher names.
+    /// Translates an address that missed all TLBs, with no walk to its page under way, as without a
+    /// prefetcher. Then prefetches the pages that the prefetcher names.
     #[inline(never)]
-    pub(super) fn miss_and_prefetch<B: Below>(
+    pub(super) fn miss_and_prefetch<const TIMED: bool, B: Below>(
         &mut self,
         lookup: &Lookup,
         missed: &Missed,
         context: &mut WalkContext<'_, B>,
     ) -> Result<Translated, Fault> {
-        let answer = match self.look_up_buffer(lookup, missed, context) {
-            Some(answer) => Ok(answer),
-            None => {
-                if let Some(p) = &mut self.prefetching {
-                    p.settle_as_gone(lookup.asid, lookup.va.0);
-                }
-                self.beyond_tlbs(lookup, missed, context)
+        let answer = self.beyond_tlbs::<TIMED, B>(lookup, missed, context);
+        if let Some(p) = &mut self.prefetching {
+            let buffer = p.buffer.map(|i| ServedBy::Source(i as u8));
+            if answer.is_ok_and(|a| Some(a.from) == buffer) {
+                p.settle_as_used(lookup.asid, lookup.va.0, false);
+            } else {
+                p.settle_as_gone(lookup.asid, lookup.va.0);
             }
-        };
+        }
         if let Ok(answer) = &answer {
-            self.learn_and_prefetch(lookup, answer.ready, context);
+            self.learn_and_prefetch::<TIMED, B>(lookup, answer.ready, context);
         }
         answer
     }
@@ -189,7 +143,7 @@ impl Mmu {
     /// Called when a TLB or a walk under way had the translation. The first use of a prefetched
     /// translation trains the prefetcher as a miss does.
     #[inline(never)]
-    pub(super) fn first_use<B: Below>(
+    pub(super) fn first_use<const TIMED: bool, B: Below>(
         &mut self,
         lookup: &Lookup,
         answer: &Result<Translated, Fault>,
@@ -198,34 +152,18 @@ impl Mmu {
         let (Some(p), Ok(answer)) = (&mut self.prefetching, answer) else {
             return;
         };
-        if p.settle_as_used(
-            lookup.asid,
-            lookup.va.0,
-            answer.from != TranslationSource::L2,
-        ) {
-            p.drop_page(lookup.asid, lookup.va.0);
-            self.learn_and_prefetch(lookup, answer.ready, context);
+        let &Lookup { asid, va, .. } = lookup;
+        if p.settle_as_used(asid, va.0, answer.from != ServedBy::L2) {
+            if let Some(buffer) = p.buffer {
+                self.source(buffer).drop_page(asid, va);
+            }
+            self.learn_and_prefetch::<TIMED, B>(lookup, answer.ready, context);
         }
-    }
-
-    /// Looks up the prefetch buffer.
-    fn look_up_buffer<B: Below>(
-        &mut self,
-        lookup: &Lookup,
-        missed: &Missed,
-        context: &WalkContext<'_, B>,
-    ) -> Option<Translated> {
-        let p = self.prefetching.as_mut().filter(|p| p.capacity > 0)?;
-        p.buffer_stats.lookups += 1;
-        let mapping = p.take(lookup, missed.requested, context)?;
-        p.buffer_stats.hits += 1;
-        p.settle_as_used(lookup.asid, lookup.va.0, false);
-        Some(self.hit_auxiliary(lookup, missed, mapping, TranslationSource::Prefetched))
     }
 
     /// Trains the prefetcher on a data translation that is known at `now`. Walks for the named
     /// pages from then on, one after the other, as walkers are free.
-    fn learn_and_prefetch<B: Below>(
+    fn learn_and_prefetch<const TIMED: bool, B: Below>(
         &mut self,
         lookup: &Lookup,
         now: Cycle,
@@ -237,11 +175,18 @@ impl Mmu {
         if lookup.access == Access::Fetch {
             return;
         }
-        p.stats.misses += 1;
-        let pages = p.train(lookup, context, true);
-        p.stats.predicted += pages.len() as u64;
+        let pages = p.train(lookup, context, TIMED);
+        if TIMED {
+            p.stats.misses += 1;
+            p.stats.predicted += pages.len() as u64;
+        }
         for page in pages {
-            self.prefetch(lookup.asid, VirtAddr(page << 12), now, context);
+            let va = VirtAddr(page << 12);
+            if TIMED {
+                self.prefetch(lookup.asid, va, now, context);
+            } else {
+                self.warm_prefetch(lookup.asid, va, context);
+            }
         }
     }
 
@@ -257,9 +202,8 @@ impl Mmu {
         let second = self.second(0);
         let levels = [Some(&mut self.l1[0]), self.l2[second].as_deref_mut()];
         let known = (levels.into_iter().flatten()).any(|l| l.find(asid, va.0).is_some());
-        let buffered = |p: &Prefetching| p.buffer.iter().any(|k| k.covers(asid, va.0));
         known
-            || self.prefetching.as_deref().is_some_and(buffered)
+            || self.each_source().any(|source| source.holds(asid, va))
             || self.find_mshr(&lookup).is_some()
     }
 
@@ -308,19 +252,32 @@ impl Mmu {
             end,
             mapping,
             memory: walk.served[Level::Memory as usize] > 0,
-            walked: true,
+            from: ServedBy::Walk,
         };
         self.allocate_mshr(key(asid, PageSize::K4, va.0), mshr);
     }
 
     /// Puts a prefetched translation into the buffer, or into the last TLB if there is no buffer.
     fn keep_prefetched(&mut self, arrival: &Arrival) {
-        if let Some(p) = &mut self.prefetching {
-            p.note(arrival);
-            if p.capacity > 0 {
-                p.keep(arrival);
-                return;
+        let Some(p) = &mut self.prefetching else {
+            return;
+        };
+        p.note(arrival);
+        if let Some(buffer) = p.buffer {
+            let &Arrival {
+                asid,
+                va,
+                mapping,
+                ready,
+                counted,
+                ..
+            } = arrival;
+            let entry = Entry::new(asid, va, mapping, ready);
+            let source = &mut self.sources[buffer].source;
+            if let Some(evicted) = source.insert(entry, counted) {
+                p.settle_evicted(&evicted);
             }
+            return;
         }
         let second = self.second(0);
         // Without a buffer there is a second level (`MmuSpec::check`).
@@ -329,68 +286,27 @@ impl Mmu {
         }
     }
 
-    /// Functional warming: the translation that [`Mmu::miss_and_prefetch`] would find in the
-    /// buffer.
-    pub(super) fn warm_buffer<B: Below>(
+    /// Functional warming: as [`Mmu::prefetch`], without time.
+    fn warm_prefetch<B: Below>(
         &mut self,
-        lookup: &Lookup,
-        context: &WalkContext<'_, B>,
-    ) -> Option<Mapping> {
-        let p = self.prefetching.as_mut()?;
-        let found = p.take(lookup, Cycle::MAX, context);
-        if found.is_some() {
-            p.settle_as_used(lookup.asid, lookup.va.0, false);
-        } else {
-            p.settle_as_gone(lookup.asid, lookup.va.0);
-        }
-        found
-    }
-
-    /// Functional warming of a TLB hit. Returns true if it is the first use of a prefetched
-    /// translation. Prefetches that were counted are still judged.
-    pub(super) fn warm_first_use(&mut self, lookup: &Lookup) -> bool {
-        let Some(p) = &mut self.prefetching else {
-            return false;
-        };
-        p.settle_as_used(lookup.asid, lookup.va.0, false)
-    }
-
-    /// Functional warming: as [`Mmu::learn_and_prefetch`], without time.
-    pub(super) fn warm_prefetch<B: Below>(
-        &mut self,
-        lookup: &Lookup,
+        asid: Asid,
+        va: VirtAddr,
         context: &mut WalkContext<'_, B>,
     ) {
-        let Some(p) = &mut self.prefetching else {
-            return;
-        };
-        if lookup.access == Access::Fetch {
+        if self.has(asid, va, self.latest) {
             return;
         }
-        let asid = lookup.asid;
-        for page in p.train(lookup, context, false) {
-            let va = VirtAddr(page << 12);
-            if self.has(asid, va, self.latest) {
-                continue;
-            }
-            let at = self.latest;
-            if let Ok(walked) = self.walk_untimed(asid, va, at, context) {
-                self.keep_prefetched(&Arrival {
-                    asid,
-                    va,
-                    mapping: Mapping::of(&walked),
-                    ready: 0,
-                    counted: false,
-                    fetched: true,
-                });
-            }
+        let at = self.latest;
+        if let Ok(walked) = self.walk_untimed(asid, va, at, context) {
+            self.keep_prefetched(&Arrival {
+                asid,
+                va,
+                mapping: Mapping::of(&walked),
+                ready: 0,
+                counted: false,
+                fetched: true,
+            });
         }
-    }
-
-    /// Hits of the prefetch buffer.
-    pub(super) fn prefetch_buffer_hits(&self) -> u64 {
-        let prefetching = self.prefetching.as_ref();
-        prefetching.map_or(0, |p| p.buffer_stats.hits)
     }
 
     /// Adds the counters of this core's prefetcher below `path`.
@@ -402,9 +318,8 @@ impl Mmu {
         };
         tree.add(&format!("{path}.prefetcher"), &stats);
         p.prefetcher.report(path, tree);
-        if p.capacity > 0 {
-            let name = AuxiliaryBuffer::PrefetchBuffer.name();
-            tree.add(&format!("{path}.{name}"), &p.buffer_stats);
+        if let Some(buffer) = p.buffer {
+            self.report_source(buffer, path, tree);
         }
     }
 }

@@ -9,16 +9,14 @@
 use pagewalk_memory::Below;
 use pagewalk_stats::Tree;
 use pagewalk_structures::{Occupancy, OccupancySlot};
-use pagewalk_tables::{Invalidation, StltPage, Unit};
+use pagewalk_tables::{StltPage, Unit};
 use pagewalk_units::{Asid, Cycle, PhysAddr, VirtAddr};
 
-use super::auxiliary::{AuxiliaryBuffer, BufferEntry};
-use super::miss::Missed;
-use super::{Lookup, Mmu, Translated, TranslationSource, WalkContext};
+use super::{Mmu, WalkContext};
 use crate::mapping::Mapping;
+use crate::source::Entry;
+use crate::source::stb::Stb;
 
-/// Entries of the STB (section III-D1).
-pub const STB_ENTRIES: usize = 32;
 /// Entries of an insertion buffer (table I; the text says 16).
 pub const INSERTIONS: usize = 8;
 
@@ -34,15 +32,6 @@ pagewalk_stats::counters! {
         walk_cycles: "cycles", "Sum of the latencies of insertSTLT's walks, from the start in a walker to the outcome";
         walker_wait_cycles: "cycles", "Sum of the times that insertSTLT's walks waited for a free walker";
         walk_reads: "reads", "Page-table reads of insertSTLT's walks; not among the MMU's walk_reads";
-    }
-}
-
-pagewalk_stats::counters! {
-    /// Counters of one core's STB. Misses of the last TLB = walks + waits for walks + hits.
-    pub struct StbStats {
-        lookups: "lookups", "Lookups of the STB, for translations that missed all TLBs";
-        hits: "lookups", "Lookups that found the translation, so that no walk is made";
-        fills: "entries", "Translations filled by loadVA";
     }
 }
 
@@ -65,17 +54,14 @@ pagewalk_stats::counters! {
 
 /// A core's STLT unit.
 pub(super) struct StltUnit {
-    /// True if rows hold page-table entries. Otherwise there is no STB and no IPB.
-    translations: bool,
-    /// The STB, replaced first-in first-out; `next` is replaced next.
-    stb: [Option<BufferEntry>; STB_ENTRIES],
-    next: usize,
+    /// The STB among the MMU's sources. Without one, rows hold no page-table entries, and there is
+    /// no IPB.
+    stb: Option<usize>,
     buffer: Occupancy,
     /// Rows that the latest insertions write, and when the write is done.
     rows: [(PhysAddr, Cycle); INSERTIONS],
     next_row: usize,
     stats: StltUnitStats,
-    stb_stats: StbStats,
     ipb: IpbStats,
     insertions: InsertionBufferStats,
 }
@@ -84,49 +70,15 @@ pub(super) struct StltUnit {
 const NO_ROW: PhysAddr = PhysAddr(u64::MAX);
 
 impl StltUnit {
-    fn new(translations: bool) -> Self {
+    fn new(stb: Option<usize>) -> Self {
         StltUnit {
-            translations,
-            stb: [None; STB_ENTRIES],
-            next: 0,
+            stb,
             buffer: Occupancy::new(INSERTIONS),
             rows: [(NO_ROW, 0); INSERTIONS],
             next_row: 0,
             stats: StltUnitStats::default(),
-            stb_stats: StbStats::default(),
             ipb: IpbStats::default(),
             insertions: InsertionBufferStats::default(),
-        }
-    }
-
-    /// Puts a translation into the STB.
-    fn put(&mut self, asid: Asid, (va, page): (VirtAddr, StltPage), ready: Cycle) {
-        let mapping = Mapping {
-            frame: page.frame.0,
-            size: page.size,
-            writable: page.writable,
-        };
-        self.stb[self.next] = Some(BufferEntry::new(asid, va, mapping, ready));
-        self.next = (self.next + 1) % STB_ENTRIES;
-    }
-
-    /// The STB's translation for `lookup`, if it is ready at `now`.
-    fn find(
-        &self,
-        lookup: &Lookup,
-        now: Cycle,
-        context: &WalkContext<'_, impl Sized>,
-    ) -> Option<Mapping> {
-        let mut held = self.stb.iter().flatten();
-        held.find_map(|h| h.look_up(lookup, now, context))
-    }
-
-    /// Drops the STB's translations that `what` covers.
-    pub fn invalidate(&mut self, what: &Invalidation) {
-        for entry in &mut self.stb {
-            if entry.is_some_and(|e| e.overlaps(what)) {
-                *entry = None;
-            }
         }
     }
 }
@@ -145,8 +97,29 @@ impl Mmu {
     /// Adds an STLT unit. `translations`: rows hold page-table entries.
     #[must_use]
     pub fn with_stlt(mut self, translations: bool) -> Self {
-        self.stlt = Some(Box::new(StltUnit::new(translations)));
+        let stb = translations.then(|| self.add_buffer(Box::new(Stb::new())));
+        self.stlt = Some(Box::new(StltUnit::new(stb)));
         self
+    }
+
+    /// Puts the translation that a `loadVA` has found into the STB, ready from `ready` on.
+    fn fill_stb(
+        &mut self,
+        asid: Asid,
+        (va, page): (VirtAddr, StltPage),
+        ready: Cycle,
+        counted: bool,
+    ) {
+        let Some(stb) = self.stlt.as_ref().and_then(|stlt| stlt.stb) else {
+            return;
+        };
+        let mapping = Mapping {
+            frame: page.frame.0,
+            size: page.size,
+            writable: page.writable,
+        };
+        let entry = Entry::new(asid, va, mapping, ready);
+        self.source(stb).insert(entry, counted);
     }
 
     /// Starts a query at `now`. The result says when its lines may be read, and when an insertion's
@@ -236,10 +209,7 @@ impl Mmu {
             Unit::Load {
                 translation: Some(found),
                 ..
-            } => {
-                stlt.stb_stats.fills += 1;
-                stlt.put(asid, found, result_ready);
-            }
+            } => self.fill_stb(asid, found, result_ready, true),
             Unit::Insert { row: Some(row), .. } => {
                 stlt.rows[stlt.next_row] = (row, written);
                 stlt.next_row = (stlt.next_row + 1) % INSERTIONS;
@@ -256,12 +226,14 @@ impl Mmu {
         asid: Asid,
         context: &mut WalkContext<'_, B>,
     ) {
-        let Some(stlt) = &mut self.stlt else { return };
+        if self.stlt.is_none() {
+            return;
+        }
         match *unit {
             Unit::Load {
                 translation: Some(found),
                 ..
-            } => stlt.put(asid, found, 0),
+            } => self.fill_stb(asid, found, 0, false),
             Unit::Insert { walk: Some(va), .. } if !self.perfect => {
                 let at = self.latest;
                 let _ = self.walk_untimed(asid, va, at, context);
@@ -277,46 +249,13 @@ impl Mmu {
         }
     }
 
-    /// Looks up the STB after all TLBs have missed.
-    #[inline(never)]
-    pub(super) fn look_up_stb<B: Below>(
-        &mut self,
-        lookup: &Lookup,
-        missed: &Missed,
-        context: &mut WalkContext<'_, B>,
-    ) -> Option<Translated> {
-        let stlt = self.stlt.as_mut().filter(|s| s.translations)?;
-        stlt.stb_stats.lookups += 1;
-        let mapping = stlt.find(lookup, missed.requested, context)?;
-        stlt.stb_stats.hits += 1;
-        Some(self.hit_auxiliary(lookup, missed, mapping, TranslationSource::Stb))
-    }
-
-    /// Functional warming: the translation that [`Mmu::look_up_stb`] would find.
-    pub(super) fn warm_stb<B: Below>(
-        &self,
-        lookup: &Lookup,
-        context: &WalkContext<'_, B>,
-    ) -> Option<Mapping> {
-        let stlt = self.stlt.as_ref()?;
-        stlt.find(lookup, Cycle::MAX, context)
-    }
-
-    /// Hits of the STB.
-    pub(super) fn stb_hits(&self) -> u64 {
-        self.stlt.as_ref().map_or(0, |stlt| stlt.stb_stats.hits)
-    }
-
     /// Adds this core's STLT counters below `path`.
     pub(super) fn report_stlt(&self, path: &str, tree: &mut Tree) {
         let Some(stlt) = &self.stlt else { return };
         tree.add(&format!("{path}.stlt"), &stlt.stats);
         tree.add(&format!("{path}.insertion_buffer"), &stlt.insertions);
-        if stlt.translations {
-            tree.add(
-                &format!("{path}.{}", AuxiliaryBuffer::Stb.name()),
-                &stlt.stb_stats,
-            );
+        if let Some(stb) = stlt.stb {
+            self.report_source(stb, path, tree);
             tree.add(&format!("{path}.ipb"), &stlt.ipb);
         }
     }

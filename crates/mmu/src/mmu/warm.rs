@@ -4,8 +4,9 @@ use pagewalk_memory::Below;
 use pagewalk_tables::View;
 use pagewalk_units::{Access, Asid, PageSize, PhysAddr, VirtAddr};
 
-use super::{Fault, Lookup, Mmu, REMEMBERED, WalkContext, side};
-use crate::level::{Arrival, Presence};
+use super::miss::Missed;
+use super::{Fault, Lookup, Mmu, REMEMBERED, ServedBy, Translated, WalkContext, side};
+use crate::level::Arrival;
 use crate::mapping::Mapping;
 use crate::tlb::key;
 use crate::walk::translate_untimed;
@@ -86,7 +87,8 @@ impl Mmu {
             return Ok(PhysAddr(f.frame | va.0 & 0xfff));
         }
         let lookup = self.untimed(asid, va, access, pc);
-        self.warm_look_up(&lookup, &mut context)
+        let answer = self.look_up::<false, B>(&lookup, &mut context)?;
+        Ok(answer.pa)
     }
 
     /// The lookup of an access in functional warming: no time passes.
@@ -101,12 +103,13 @@ impl Mmu {
         }
     }
 
-    #[inline(never)]
-    fn warm_look_up<B: Below>(
+    /// Walks without time for a lookup that missed all TLBs and sources, and fills both.
+    pub(super) fn warm_walk<B: Below>(
         &mut self,
         lookup: &Lookup,
+        missed: &Missed,
         context: &mut WalkContext<'_, B>,
-    ) -> Result<PhysAddr, Fault> {
+    ) -> Result<Translated, Fault> {
         let &Lookup {
             asid,
             va,
@@ -114,24 +117,23 @@ impl Mmu {
             now,
             ..
         } = lookup;
-        let s = side(access);
-        self.settle(s);
-        if self.perfect {
-            return self.translate_at_once(lookup, context.view);
-        }
-        let level = &mut self.l1[s];
-        if let Some((a, slot)) = level.find(asid, va.0) {
-            let array = &mut level.arrays[a];
-            array.touch(slot);
-            let e = array.entry(slot);
-            if access == Access::Write && !e.writable() {
-                return Err(self.raise_fault(lookup, now));
+        let walked = match self.walk_untimed(asid, va, now, context) {
+            Ok(walked) => walked,
+            Err(missing) => {
+                return Err(Fault {
+                    host: missing.behind(),
+                    ..self.raise_fault(lookup, now)
+                });
             }
-            let pa = level.address(a, slot, va);
-            self.set_filter(s, key(asid, PageSize::K4, va.0), pa, e, a);
-            return Ok(pa);
+        };
+        if !self.sources.is_empty() {
+            self.fill_sources::<false, B>(lookup, &walked, now, context);
         }
-        let arrival = |mapping| Arrival {
+        let mapping = Mapping::of(&walked);
+        if access == Access::Write && !mapping.writable {
+            return Err(self.raise_fault(lookup, now));
+        }
+        let arrival = Arrival {
             asid,
             va,
             mapping,
@@ -139,54 +141,12 @@ impl Mmu {
             counted: false,
             fetched: true,
         };
-        let second = self.second(s);
-        if let Some(level) = &mut self.l2[second]
-            && let Some((a, slot)) = level.find(asid, va.0)
-        {
-            level.arrays[a].touch(slot);
-            let mapping = level.arrays[a].mapping(slot);
-            if access == Access::Write && !mapping.writable {
-                return Err(self.raise_fault(lookup, now));
-            }
-            self.fill_l1(s, &arrival(mapping), Presence::ABSENT);
-            if self.warm_first_use(lookup) {
-                self.warm_prefetch(lookup, context);
-            }
-            return Ok(mapping.pa(va));
-        }
-        let buffered = self.warm_buffer(lookup, context);
-        let buffered = buffered.or_else(|| self.warm_stb(lookup, context));
-        let mapping = match buffered.or_else(|| self.warm_memory(lookup, context)) {
-            Some(mapping) => mapping,
-            None => {
-                let mapping = self.warm_walk(lookup, context)?;
-                if access == Access::Write && !mapping.writable {
-                    return Err(self.raise_fault(lookup, now));
-                }
-                mapping
-            }
-        };
-        self.fill(s, &arrival(mapping), [Presence::ABSENT; 2]);
-        self.warm_prefetch(lookup, context);
-        Ok(mapping.pa(va))
-    }
-
-    /// Walks without time. Updates walk caches, memory system and the in-memory TLB.
-    fn warm_walk<B: Below>(
-        &mut self,
-        lookup: &Lookup,
-        context: &mut WalkContext<'_, B>,
-    ) -> Result<Mapping, Fault> {
-        let &Lookup { asid, va, now, .. } = lookup;
-        let found = self.walk_untimed(asid, va, now, context);
-        if let Ok(walked) = &found {
-            self.warm_keep_in_memory(lookup, walked, context);
-        }
-        found
-            .map(|walked| Mapping::of(&walked))
-            .map_err(|missing| Fault {
-                host: missing.behind(),
-                ..self.raise_fault(lookup, now)
-            })
+        self.fill(side(access), &arrival, missed.presence);
+        Ok(Translated {
+            pa: mapping.pa(va),
+            ready: now,
+            walk_start: now,
+            from: ServedBy::Walk,
+        })
     }
 }

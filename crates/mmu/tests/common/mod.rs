@@ -16,7 +16,7 @@ use pagewalk_tables::{
 };
 use pagewalk_units::{Addr, Cycle, Frame, PageSize, PhysAddr};
 
-/// Context for a walk of `view`, without placement hashes and without an in-memory TLB.
+/// Context for a walk of `view`, without placement hashes.
 pub fn walk_context<'a, B>(
     view: &'a View<'a>,
     private: &'a mut Private,
@@ -27,7 +27,6 @@ pub fn walk_context<'a, B>(
         tiers: None,
         private,
         below,
-        in_memory_tlb: None,
     }
 }
 

@@ -5,9 +5,12 @@ use crate::pages::Pages;
 use pagewalk_memory::{
     CacheSpec, DramSpec, Enter, Private, PrivateSpec, Replacement, Report, Shared, SharedSpec,
 };
-use pagewalk_mmu::{Fault, Lookup, Mmu, Translated, TranslationSource, WalkContext};
+use pagewalk_mmu::source::{Place, SharedPart, TranslationSource};
+use pagewalk_mmu::{
+    Fault, Lookup, Mmu, ServedBy, Sources, Translated, TranslationSpec, WalkContext,
+};
 use pagewalk_stats::Tree;
-use pagewalk_tables::{Flags, InMemoryTlbSpec, Invalidation, PomTlb, PomTlbSpec, View, Walk};
+use pagewalk_tables::{Flags, Invalidation, PomTlbSpec, View, Walk};
 use pagewalk_units::{Access, Asid, Cycle, PageSize, PhysAddr, VirtAddr, rng};
 use rand::RngExt;
 
@@ -26,9 +29,21 @@ struct Core {
 struct Bench {
     cores: Vec<Core>,
     memory: Memory,
-    tlb: PomTlb,
+    shared: Box<dyn SharedPart>,
+    /// A source for one more core.
+    spare: Vec<(Place, Box<dyn TranslationSource>)>,
     tables: Vec<Pages>,
     host: Option<Flat>,
+}
+
+/// The sources of one POM-TLB.
+fn sources(cores: usize, spec: PomTlbSpec) -> Sources {
+    let spec = TranslationSpec {
+        pom_tlb: Some(spec),
+    };
+    let mut bases = BASES.into_iter();
+    let set_aside = |_, _| Ok(bases.next().expect("two tables"));
+    spec.build(cores as u8, set_aside).expect("memory")
 }
 
 impl Bench {
@@ -39,16 +54,20 @@ impl Bench {
             array.page_sizes = PageSize::ALL.to_vec();
             (array.entries, array.ways) = (1, 1);
         }
-        let core = |n: usize| Core {
-            mmu: Mmu::new(&unit, n as u8)
-                .expect("a possible MMU")
-                .with_in_memory_tlb(&InMemoryTlbSpec::Pom(spec)),
-            private: caches(64),
+        let mut sources = sources(cores + 1, spec);
+        let core = |n: usize| {
+            let mut mmu = Mmu::new(&unit, n as u8).expect("a possible MMU");
+            for (place, source) in std::mem::take(&mut sources.cores[n]) {
+                mmu.add_source(place, source);
+            }
+            let private = caches(64);
+            Core { mmu, private }
         };
         Bench {
             cores: (0..cores).map(core).collect(),
             memory: Memory::new(DRAM),
-            tlb: PomTlb::new(&spec, BASES),
+            spare: sources.cores.remove(cores),
+            shared: sources.shared.remove(0),
             tables: vec![Pages::default(); 2],
             host: None,
         }
@@ -71,7 +90,7 @@ impl Bench {
         for c in &mut self.cores {
             c.mmu.invalidate(what);
         }
-        self.tlb.invalidate(what);
+        self.shared.invalidate(what);
     }
     fn try_translate(
         &mut self,
@@ -92,11 +111,10 @@ impl Bench {
             view: &view,
             private: &mut c.private,
             below: &mut self.memory,
-            in_memory_tlb: Some(&mut self.tlb),
         };
         let (asid, va) = (Asid(asid), VirtAddr(va));
         let Some(now) = now else {
-            let from = TranslationSource::Walk;
+            let from = ServedBy::Walk;
             let answer = |pa| Translated {
                 pa,
                 ready: 0,
@@ -140,7 +158,7 @@ fn a_hit_costs_the_lookups_and_one_line_and_a_miss_the_walk_after_it() {
     let first = b.translate(0, 0x5000, 0);
     assert_eq!(
         (first.ready, first.from),
-        (L2_TLB + 2 * DRAM, TranslationSource::Walk)
+        (L2_TLB + 2 * DRAM, ServedBy::Walk)
     );
     assert_eq!(first.walk_start, L2_TLB + DRAM, "a walk begins after it");
     // Another page replaces it in the core's own TLBs.
@@ -149,22 +167,18 @@ fn a_hit_costs_the_lookups_and_one_line_and_a_miss_the_walk_after_it() {
     assert_eq!(again.pa, PhysAddr((105 << 12) + 0x123));
     assert_eq!(
         (again.ready, again.walk_start, again.from),
-        (
-            20_000 + L2_TLB + L2,
-            again.ready,
-            TranslationSource::InMemory
-        )
+        (20_000 + L2_TLB + L2, again.ready, ServedBy::Source(0))
     );
     assert_eq!(b.walks(0), 2);
     // The other core finds it in the in-memory TLB and needs no walk either.
     let other = b.translate(1, 0x5000, 30_000);
     assert_eq!(
         (other.ready, other.from),
-        (30_000 + L2_TLB + DRAM, TranslationSource::InMemory)
+        (30_000 + L2_TLB + DRAM, ServedBy::Source(0))
     );
     assert_eq!(b.walks(1), 0);
     // The translation now hits in that core's own TLBs.
-    assert_eq!(b.translate(1, 0x5fff, 40_000).from, TranslationSource::L1);
+    assert_eq!(b.translate(1, 0x5fff, 40_000).from, ServedBy::L1);
     let of = |name| (b.own(0, name), b.own(1, name));
     assert_eq!((of("lookups"), of("hits")), ((3, 1), (1, 1)));
     assert_eq!((of("misses"), of("fills")), ((2, 0), (2, 0)));
@@ -188,11 +202,11 @@ fn only_the_predicted_size_is_tried_and_the_walk_corrects_the_prediction() {
     let hit = b.translate(0, at(77), 20_000);
     assert_eq!(
         (hit.ready, hit.from),
-        (20_000 + L2_TLB + L2, TranslationSource::InMemory)
+        (20_000 + L2_TLB + L2, ServedBy::Source(0))
     );
     assert_eq!(hit.pa, PhysAddr(9 * MB2 + (77 << 12)));
     // It is cached as a large page.
-    assert_eq!(b.translate(0, at(511), 30_000).from, TranslationSource::L1);
+    assert_eq!(b.translate(0, at(511), 30_000).from, ServedBy::L1);
     assert_eq!((b.own(0, "hits_2mb"), b.own(0, "hits_4kb")), (1, 0));
     assert_eq!(
         (b.own(0, "predicted_right"), b.own(0, "predicted_wrong")),
@@ -225,7 +239,7 @@ fn a_page_of_1_gb_is_held_in_pieces_of_2_mb() {
     b.translate(0, at, 0);
     b.translate(0, 0x9000, 10_000);
     let hit = b.translate(0, at + 8192, 20_000);
-    assert_eq!(hit.from, TranslationSource::InMemory);
+    assert_eq!(hit.from, ServedBy::Source(0));
     assert_eq!(hit.pa, PhysAddr((6 << 30) + 3 * MB2 + 3 * 4096));
     b.translate(0, 0x9000, 30_000);
     b.translate(0, at + MB2, 40_000);
@@ -242,10 +256,7 @@ fn what_waits_for_a_hit_waits_for_no_walk() {
         let first = b.translate(0, 0x5000, now).ready;
         assert_eq!(first, now + L2_TLB + DRAM);
         let second = b.translate(0, 0x5008, now + 20);
-        assert_eq!(
-            (second.ready, second.from),
-            (first, TranslationSource::InMemory)
-        );
+        assert_eq!((second.ready, second.from), (first, ServedBy::Source(0)));
         assert_eq!(second.walk_start, second.ready);
         // Earlier in time, later in the simulation: this request would have come first.
         let older = b.translate(0, 0x5010, now - 30);
@@ -259,10 +270,7 @@ fn what_waits_for_a_hit_waits_for_no_walk() {
     let mut b = Bench::new();
     let first = b.translate(0, 0x5000, 0);
     let second = b.translate(0, 0x5008, 20);
-    assert_eq!(
-        (second.ready, second.from),
-        (first.ready, TranslationSource::Walk)
-    );
+    assert_eq!((second.ready, second.from), (first.ready, ServedBy::Walk));
     assert_eq!(second.walk_start, first.walk_start);
     assert_eq!(
         (b.own(0, "merged"), b.get(0, "mmu", "walks_merged")),
@@ -286,14 +294,11 @@ fn a_store_that_an_entry_does_not_allow_walks_and_finds_what_the_kernel_has_done
     assert_eq!(fault.at, 10_000 + L2_TLB + 2 * DRAM);
     // The kernel permits stores in place, which needs no shootdown.
     read_only(&mut b, Flags::WRITABLE);
-    assert_eq!(
-        write(&mut b, 20_000).expect("allowed").from,
-        TranslationSource::Walk
-    );
+    assert_eq!(write(&mut b, 20_000).expect("allowed").from, ServedBy::Walk);
     b.translate(0, 0x9000, 30_000);
     assert_eq!(
         write(&mut b, 40_000).expect("known").from,
-        TranslationSource::InMemory
+        ServedBy::Source(0)
     );
     assert_eq!((b.own(0, "lookups"), b.own(0, "hits")), (4, 1));
 }
@@ -306,9 +311,9 @@ fn walks_after_lookups_wait_for_walkers_and_lookups_do_not() {
     }
     let mut spec = mmu();
     spec.walkers = 1;
-    b.cores[0].mmu = Mmu::new(&spec, 0)
-        .expect("possible")
-        .with_in_memory_tlb(&InMemoryTlbSpec::Pom(PomTlbSpec::default()));
+    b.cores[0].mmu = Mmu::new(&spec, 0).expect("possible");
+    let (place, source) = b.spare.pop().expect("a third source");
+    b.cores[0].mmu.add_source(place, source);
     let now = 100_000;
     for page in [1, 20, 40] {
         assert_eq!(b.translate(0, page << 12, now).ready, now + L2_TLB + DRAM);
@@ -364,9 +369,7 @@ fn warming_leaves_what_a_run_leaves_and_counts_nothing() {
     };
     let warmed = state(false);
     assert_eq!(warmed, state(true));
-    assert!(
-        warmed.contains(&TranslationSource::InMemory) && warmed.contains(&TranslationSource::Walk)
-    );
+    assert!(warmed.contains(&ServedBy::Source(0)) && warmed.contains(&ServedBy::Walk));
 }
 
 #[test]
@@ -375,12 +378,12 @@ fn what_was_skipped_is_there() {
     b.large(3, 9);
     for va in [0x5000, 3 * MB2] {
         let view = View::Native(&b.tables[0]);
-        b.cores[0].mmu.skip(A, VirtAddr(va), &view, &mut b.tlb);
+        b.cores[0].mmu.fast_forward(A, VirtAddr(va), &view);
     }
     assert_eq!(b.translate(0, 0x5000, 0).ready, L2_TLB + DRAM);
     assert_eq!(
         b.translate(0, 3 * MB2 + 4096, 10_000).from,
-        TranslationSource::InMemory
+        ServedBy::Source(0)
     );
     assert_eq!((b.walks(0), b.own(0, "predicted_wrong")), (0, 0));
 }
@@ -526,8 +529,12 @@ fn no_translation_is_ever_out_of_date_and_each_part_counts_the_same() {
             let accesses = of("walk_reads") + own("lookups") + own("fills");
             assert_eq!(b.get(core, "l2", "walks"), accesses);
         }
-        let s = b.tlb.stats();
-        assert!(s.evictions > 1000 && s.invalidated > 500, "{s:?}");
+        let of = |name: &str| {
+            let mut tree = Tree::default();
+            b.shared.report(&mut tree);
+            tree.sum(name, |_| true)
+        };
+        assert!(of("evictions") > 1000 && of("invalidated") > 500);
     }
 }
 
@@ -539,7 +546,7 @@ fn the_same_steps_give_the_same_counts() {
         for (n, c) in b.cores.iter().enumerate() {
             c.mmu.report(&format!("core.{n}.mmu"), &mut tree);
         }
-        b.tlb.report("in_memory_tlb", &mut tree);
+        b.shared.report(&mut tree);
         tree.rows
     };
     assert_eq!(rows(), rows());
@@ -600,7 +607,6 @@ fn an_entry_that_another_core_has_just_written_comes_from_its_cache() {
                 view: &view,
                 private: &mut c.private,
                 below: &mut below,
-                in_memory_tlb: Some(&mut b.tlb),
             };
             c.mmu.translate(lookup, context).expect("mapped");
             for core in 0..2u8 {

@@ -214,7 +214,6 @@ impl Bench {
         let context = WalkContext {
             view: &view,
             tiers: Some(&self.tiers),
-            in_memory_tlb: None,
             private: &mut self.private,
             below: &mut self.memory,
         };

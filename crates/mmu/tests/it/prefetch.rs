@@ -3,8 +3,8 @@
 use crate::bench::{A, Bench, DRAM, frame, small};
 use crate::common::L2_TLB;
 use pagewalk_mmu::{
-    AspSpec, DistanceSpec, Fault, Lookup, Mmu, NextPageSpec, TlbPrefetcherSpec, Translated,
-    TranslationSource,
+    AspSpec, DistanceSpec, Fault, Lookup, Mmu, NextPageSpec, ServedBy, TlbPrefetcherSpec,
+    Translated,
 };
 use pagewalk_tables::{Flags, Invalidation};
 use pagewalk_units::{Access, Asid, Cycle, Page, PageSize, VirtAddr, rng};
@@ -72,25 +72,22 @@ const APART: u64 = 64;
 fn a_stride_of_pages_is_walked_for_ahead_and_its_translation_waits_in_the_buffer() {
     let mut b = Bench::prefetching(16, 16);
     for n in 0..3 {
-        assert_eq!(
-            b.read_page(n * APART, n * 1000).from,
-            TranslationSource::Walk
-        );
+        assert_eq!(b.read_page(n * APART, n * 1000).from, ServedBy::Walk);
     }
     assert_eq!(b.of("fetched"), 0, "two distances, and none after another");
     // The third distance: when the walk for its page ends, one begins for the next page.
     let walked = b.read_page(3 * APART, 3000);
     assert_eq!(
         (walked.from, walked.ready),
-        (TranslationSource::Walk, 3000 + L2_TLB + DRAM)
+        (ServedBy::Walk, 3000 + L2_TLB + DRAM)
     );
     assert_eq!((b.of("fetched"), b.of("walk_cycles")), (1, DRAM));
     let found = b.read_page(4 * APART, 4000);
     assert_eq!(
         (found.from, found.ready),
-        (TranslationSource::Prefetched, 4000 + L2_TLB)
+        (ServedBy::Source(0), 4000 + L2_TLB)
     );
-    assert_eq!(b.read_page(4 * APART, 4100).from, TranslationSource::L1);
+    assert_eq!(b.read_page(4 * APART, 4100).from, ServedBy::L1);
     // Its first use trained as a miss does: the next page is already on its way.
     let early = b.read_page(5 * APART, 4000 + L2_TLB + 1);
     assert_eq!(early.ready, 4000 + L2_TLB + DRAM, "waited for");
@@ -107,10 +104,7 @@ fn without_a_buffer_it_goes_into_the_last_tlb() {
         b.read_page(n * APART, n * 1000);
     }
     let found = b.read_page(4 * APART, 4000);
-    assert_eq!(
-        (found.from, found.ready),
-        (TranslationSource::L2, 4000 + L2_TLB)
-    );
+    assert_eq!((found.from, found.ready), (ServedBy::L2, 4000 + L2_TLB));
     assert_eq!((b.of("fetched"), b.of("useful")), (2, 1));
     assert_eq!(b.get("l2.main", "fills"), 4 + 2);
     b.adds_up();
@@ -127,7 +121,7 @@ fn what_is_fetched_into_the_last_tlb_is_no_miss_that_might_have_been_a_hit() {
     let [_, second] = b.mmu.stale();
     assert_eq!((second.hits, second.misses), (0, 4));
     // It was filled since the fast-forward, so its hit is certain.
-    assert_eq!(b.read_page(4 * APART, 4000).from, TranslationSource::L2);
+    assert_eq!(b.read_page(4 * APART, 4000).from, ServedBy::L2);
     assert_eq!(b.mmu.stale()[1].hits, 0);
 }
 
@@ -183,10 +177,7 @@ fn what_the_kernel_changes_is_gone_from_the_buffer() {
     };
     b.mmu.invalidate(&Invalidation::Page { asid: A, page });
     let answer = b.page(4 * APART, Access::Read, 9000).expect("mapped");
-    assert_eq!(
-        (answer.from, answer.pa.0),
-        (TranslationSource::Walk, 77 << 12)
-    );
+    assert_eq!((answer.from, answer.pa.0), (ServedBy::Walk, 77 << 12));
     assert_eq!((b.of("useful"), b.of("useless")), (0, 1));
     b.adds_up();
 }
@@ -248,10 +239,7 @@ fn warming_leaves_what_a_timed_run_leaves_and_counts_nothing() {
 #[test]
 fn timed_accesses_and_warming_pass_the_instruction_to_the_prefetcher() {
     let steps = 8;
-    for (buffer, found) in [
-        (0, TranslationSource::L2),
-        (16, TranslationSource::Prefetched),
-    ] {
+    for (buffer, found) in [(0, ServedBy::L2), (16, ServedBy::Source(0))] {
         for warmed in 0..steps {
             let mut b = Bench::with(Some(asp(buffer)), 64);
             for n in 0..steps {
@@ -271,11 +259,7 @@ fn timed_accesses_and_warming_pass_the_instruction_to_the_prefetcher() {
                     };
                     let answer = b.with_context(|mmu, c| mmu.translate(lookup, c));
                     // The third miss of an instruction is the first that prefetches.
-                    let expected = if n < 3 {
-                        TranslationSource::Walk
-                    } else {
-                        found
-                    };
+                    let expected = if n < 3 { ServedBy::Walk } else { found };
                     let from = answer.expect("mapped").from;
                     assert_eq!(from, expected, "{warmed} warmed, step {n}, {pc:x}");
                 }
@@ -289,19 +273,15 @@ fn timed_accesses_and_warming_pass_the_instruction_to_the_prefetcher() {
 fn a_sweep_misses_once_with_the_next_page_and_on_every_page_without() {
     let n = 1000;
     for (prefetcher, walks, from) in [
-        (None, n, TranslationSource::Walk),
-        (Some(next_page(1, 0)), 1, TranslationSource::L2),
-        (Some(next_page(3, 0)), 1, TranslationSource::L2),
-        (Some(next_page(2, 16)), 1, TranslationSource::Prefetched),
+        (None, n, ServedBy::Walk),
+        (Some(next_page(1, 0)), 1, ServedBy::L2),
+        (Some(next_page(3, 0)), 1, ServedBy::L2),
+        (Some(next_page(2, 16)), 1, ServedBy::Source(0)),
     ] {
         let mut b = Bench::with(prefetcher, 64);
         for page in 0..n {
             let answer = b.read_page(page, page * 1000);
-            let expected = if page == 0 {
-                TranslationSource::Walk
-            } else {
-                from
-            };
+            let expected = if page == 0 { ServedBy::Walk } else { from };
             assert_eq!(answer.from, expected, "{prefetcher:?}, page {page}");
         }
         assert_eq!(b.get("", "walks"), walks);
@@ -332,11 +312,7 @@ fn the_next_page_is_of_the_size_of_the_one_before() {
         let answer = b
             .translate(large(n) + 77, Access::Read, n * 1000)
             .expect("mapped");
-        let expected = if n == 0 {
-            TranslationSource::Walk
-        } else {
-            TranslationSource::L2
-        };
+        let expected = if n == 0 { ServedBy::Walk } else { ServedBy::L2 };
         assert_eq!(
             (answer.from, answer.pa.0),
             (expected, 1 << 40 | (large(n) + 77))
@@ -389,10 +365,7 @@ fn what_was_fetched_into_the_tlb_goes_with_what_the_kernel_changes() {
             b.table.map(base.0, PageSize::K4, 77 << 12, Flags::WRITABLE);
             b.mmu.invalidate(&what);
             let answer = b.page(4, Access::Read, 9000).expect("mapped");
-            assert_eq!(
-                (answer.from, answer.pa.0),
-                (TranslationSource::Walk, 77 << 12)
-            );
+            assert_eq!((answer.from, answer.pa.0), (ServedBy::Walk, 77 << 12));
             assert_eq!((b.of("useful"), b.of("useless")), (0, 1), "{what:?}");
             b.adds_up();
         }
@@ -412,10 +385,10 @@ fn what_was_fetched_for_one_address_space_serves_no_other() {
             now: 9000,
         };
         let other = b.with_context(|mmu, context| mmu.translate(lookup, context));
-        assert_eq!(other.expect("mapped").from, TranslationSource::Walk);
+        assert_eq!(other.expect("mapped").from, ServedBy::Walk);
         assert_eq!(b.of("useful"), 0);
         // Its own address space still has it.
-        assert_ne!(b.read_page(4, 18_000).from, TranslationSource::Walk);
+        assert_ne!(b.read_page(4, 18_000).from, ServedBy::Walk);
         assert_eq!(b.of("useful"), 1);
         b.adds_up();
     }

@@ -146,7 +146,6 @@ impl Bench {
             now,
         };
         let context = WalkContext {
-            in_memory_tlb: None,
             view: &View::Native(&self.table),
             tiers: Some(&self.tiers),
             private: &mut self.private,

@@ -3,7 +3,7 @@
 
 use crate::bench::{A, Bench, DRAM, frame, small};
 use crate::common::L2_TLB;
-use pagewalk_mmu::{INSERTIONS, Mmu, STB_ENTRIES, StltQuery, Translated, TranslationSource};
+use pagewalk_mmu::{INSERTIONS, Mmu, STB_ENTRIES, ServedBy, StltQuery, Translated};
 use pagewalk_tables::{Flags, Invalidation, StltPage, Unit};
 use pagewalk_units::{Access, Asid, Cycle, PageSize, PhysAddr, VirtAddr};
 
@@ -59,21 +59,18 @@ fn a_translation_in_the_stb_saves_the_walk_and_fills_the_tlbs() {
     let answer = b.read(APART + 128, 1000);
     assert_eq!(
         (answer.from, answer.ready),
-        (TranslationSource::Stb, 1000 + L2_TLB)
+        (ServedBy::Source(0), 1000 + L2_TLB)
     );
     assert_eq!(answer.pa.0, frame(APART) + 128);
-    assert_eq!(b.read(APART, 1100).from, TranslationSource::L1);
+    assert_eq!(b.read(APART, 1100).from, ServedBy::L1);
     // A miss of the STB walks. A TLB hit does not look up the STB.
-    assert_eq!(b.read(2 * APART, 2000).from, TranslationSource::Walk);
+    assert_eq!(b.read(2 * APART, 2000).from, ServedBy::Walk);
     assert_eq!((b.get("", "walks"), b.get("stb", "lookups")), (1, 2));
     assert_eq!((b.get("stb", "hits"), b.get("stb", "fills")), (1, 1));
     assert_eq!(b.get("", "l1d_misses"), 2);
     // The result comes too late for this access.
     b.load(3 * APART, PageSize::K4, true, 5000);
-    assert_eq!(
-        b.read(3 * APART, 4999 - L2_TLB).from,
-        TranslationSource::Walk
-    );
+    assert_eq!(b.read(3 * APART, 4999 - L2_TLB).from, ServedBy::Walk);
 }
 
 #[test]
@@ -82,16 +79,16 @@ fn the_first_of_33_is_gone_though_it_was_used() {
     for n in 0..STB_ENTRIES as u64 {
         b.load(n * APART, PageSize::K4, true, n);
     }
-    assert_eq!(b.read(0, 1000).from, TranslationSource::Stb);
+    assert_eq!(b.read(0, 1000).from, ServedBy::Source(0));
     b.load(40 * APART, PageSize::K4, true, 1000);
     // The TLBs hold one page: each of these accesses looks up the STB.
     assert_eq!(
         b.read(APART, 2000).from,
-        TranslationSource::Stb,
+        ServedBy::Source(0),
         "the second is there"
     );
-    assert_eq!(b.read(0, 3000).from, TranslationSource::Walk);
-    assert_eq!(b.read(40 * APART, 4000).from, TranslationSource::Stb);
+    assert_eq!(b.read(0, 3000).from, ServedBy::Walk);
+    assert_eq!(b.read(40 * APART, 4000).from, ServedBy::Source(0));
 }
 
 #[test]
@@ -100,7 +97,7 @@ fn the_stb_checks_rights_sizes_address_spaces_and_shootdowns() {
     // The row says read-only: a store walks, and finds a writable page.
     b.load(0, PageSize::K4, false, 0);
     let stored = b.translate(0, Access::Write, 100).expect("writable");
-    assert_eq!(stored.from, TranslationSource::Walk);
+    assert_eq!(stored.from, ServedBy::Walk);
     // A large page translates all of its addresses.
     let large = 1 << 30;
     b.table
@@ -109,7 +106,7 @@ fn the_stb_checks_rights_sizes_address_spaces_and_shootdowns() {
     let answer = b.read(large + 0x12_3456, 1000);
     assert_eq!(
         (answer.from, answer.pa.0),
-        (TranslationSource::Stb, frame(large) + 0x12_3456)
+        (ServedBy::Source(0), frame(large) + 0x12_3456)
     );
     // Address spaces have separate pages and separate shootdowns.
     b.load(APART, PageSize::K4, true, 0);
@@ -119,8 +116,8 @@ fn the_stb_checks_rights_sizes_address_spaces_and_shootdowns() {
         asid: A,
         page: VirtAddr(APART).page(PageSize::K4),
     });
-    assert_eq!(b.read(APART, 2000).from, TranslationSource::Walk);
-    assert_eq!(b.read(2 * APART, 3000).from, TranslationSource::Stb);
+    assert_eq!(b.read(APART, 2000).from, ServedBy::Walk);
+    assert_eq!(b.read(2 * APART, 3000).from, ServedBy::Source(0));
     for what in [
         Invalidation::Space { asid: A },
         Invalidation::Range {
@@ -131,11 +128,7 @@ fn the_stb_checks_rights_sizes_address_spaces_and_shootdowns() {
     ] {
         b.load(3 * APART, PageSize::K4, true, 0);
         b.mmu.invalidate(&what);
-        assert_eq!(
-            b.read(3 * APART, 5000).from,
-            TranslationSource::Walk,
-            "{what:?}"
-        );
+        assert_eq!(b.read(3 * APART, 5000).from, ServedBy::Walk, "{what:?}");
     }
 }
 
@@ -154,7 +147,7 @@ fn an_insertion_walks_as_others_do_and_leaves_nothing_in_tlbs() {
     assert_eq!((b.get("", "walks"), b.get("", "walk_reads")), (0, 0));
     // The page still needs a walk, whose entry is now cached.
     let answer = b.read(APART, 2000);
-    assert_eq!(answer.from, TranslationSource::Walk);
+    assert_eq!(answer.from, ServedBy::Walk);
     assert!(answer.ready < 2000 + length);
     // Unmapped: no fault, and the walk takes as long.
     let unit = insertion(1, Some(99 * APART));

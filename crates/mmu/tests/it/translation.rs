@@ -2,7 +2,7 @@
 
 use crate::common::*;
 use pagewalk_memory::Private;
-use pagewalk_mmu::{Fault, Lookup, Mmu, MmuSpec, TlbReplacement, Translated, TranslationSource};
+use pagewalk_mmu::{Fault, Lookup, Mmu, MmuSpec, ServedBy, TlbReplacement, Translated};
 use pagewalk_stats::Tree;
 use pagewalk_tables::{Invalidation, View};
 use pagewalk_units::{Access, Asid, Cycle, PageSize, PhysAddr, VirtAddr, rng};
@@ -71,7 +71,7 @@ fn a_first_walk_costs_the_lookups_and_four_reads_from_memory() {
     let a = b.translate(0x1234_5678, 1000);
     assert_eq!(a.pa, PhysAddr(0x1234_5678 ^ FLIP));
     assert_eq!(a.ready, 1000 + L2_TLB + 2 + 4 * DRAM);
-    assert_eq!(a.from, TranslationSource::Walk);
+    assert_eq!(a.from, ServedBy::Walk);
     let s = b.mmu.stats();
     assert_eq!((s.walks, s.walk_reads, s.walk_reads_memory), (1, 4, 4));
     assert_eq!(s.walk_cycles, 2 + 4 * DRAM);
@@ -106,11 +106,11 @@ fn a_first_level_hit_costs_nothing_and_a_second_level_hit_its_latency() {
     }
     let now = 1_000_000;
     let a = b.translate(0, now);
-    assert_eq!((a.ready, a.from), (now + L2_TLB, TranslationSource::L2));
+    assert_eq!((a.ready, a.from), (now + L2_TLB, ServedBy::L2));
     let a = b.translate(0, now);
     assert_eq!(
         (a.ready, a.from),
-        (now + L2_TLB, TranslationSource::L2),
+        (now + L2_TLB, ServedBy::L2),
         "its entry is on its way"
     );
     assert_eq!(b.translate(0, now + L2_TLB).ready, now + L2_TLB);
@@ -133,10 +133,7 @@ fn a_second_miss_to_the_same_4_kb_page_waits_for_the_first_walk() {
     let mut b = Bench::new(&mmu());
     let first = b.translate(0x5000, 100).ready;
     let second = b.translate(0x5800, 120);
-    assert_eq!(
-        (second.ready, second.from),
-        (first, TranslationSource::Walk)
-    );
+    assert_eq!((second.ready, second.from), (first, ServedBy::Walk));
     let late = b.translate(0x5800, first - 1);
     assert_eq!(
         late.ready,
@@ -178,7 +175,7 @@ fn an_entry_on_its_way_serves_only_its_4_kb_page() {
     let t = first.max(other.ready);
     assert_eq!(
         b.translate(0x9000, t).from,
-        TranslationSource::L1,
+        ServedBy::L1,
         "ready, it serves all 2 MB"
     );
     assert_eq!(b.mmu.stats().walks, 2);
@@ -260,28 +257,19 @@ fn invalidations_reach_pages_of_every_size_and_no_others() {
             asid: Asid(2),
             page,
         });
-        assert_eq!(b.translate(0x20_0000, 100_000).from, TranslationSource::L1);
+        assert_eq!(b.translate(0x20_0000, 100_000).from, ServedBy::L1);
         b.mmu.invalidate(&Invalidation::Page { asid: A, page });
-        assert_eq!(b.translate(0x80_0000, 100_000).from, TranslationSource::L1);
-        assert_eq!(
-            b.translate(0x20_0000, 100_000).from,
-            TranslationSource::Walk
-        );
+        assert_eq!(b.translate(0x80_0000, 100_000).from, ServedBy::L1);
+        assert_eq!(b.translate(0x20_0000, 100_000).from, ServedBy::Walk);
         b.mmu.invalidate(&Invalidation::Range {
             asid: A,
             at: VirtAddr(0x20_0000),
             bytes: 0x60_0000,
         });
-        assert_eq!(b.translate(0x80_0000, 200_000).from, TranslationSource::L1);
-        assert_eq!(
-            b.translate(0x20_0000, 200_000).from,
-            TranslationSource::Walk
-        );
+        assert_eq!(b.translate(0x80_0000, 200_000).from, ServedBy::L1);
+        assert_eq!(b.translate(0x20_0000, 200_000).from, ServedBy::Walk);
         b.mmu.invalidate(&Invalidation::Space { asid: A });
-        assert_eq!(
-            b.translate(0x80_0000, 300_000).from,
-            TranslationSource::Walk
-        );
+        assert_eq!(b.translate(0x80_0000, 300_000).from, ServedBy::Walk);
         assert_eq!(b.mmu.stats().invalidations, 4);
     }
 }
@@ -546,7 +534,7 @@ fn a_nested_walk_makes_24_references() {
     assert_eq!(v.mmu.stats().walk_reads - 24, 4 + 4);
     assert_eq!(
         v.translate(0x5999, 2 * a.ready).expect("mapped").from,
-        TranslationSource::L1
+        ServedBy::L1
     );
     assert_eq!(v.mmu.stats().walks, 2);
 }
@@ -600,7 +588,7 @@ fn a_page_used_often_survives_a_scan_by_frequency_and_not_by_age() {
                     b.translate(va, now).from
                 } else {
                     b.warm(va);
-                    TranslationSource::L1
+                    ServedBy::L1
                 }
             };
             // Successive words of the page, as in reading a buffer.
@@ -617,8 +605,8 @@ fn a_page_used_often_survives_a_scan_by_frequency_and_not_by_age() {
             }
             b.translate(HOT, 10_000_000).from
         };
-        assert_eq!(stays(TlbReplacement::Lru), TranslationSource::L2);
-        assert_eq!(stays(TlbReplacement::Lfu), TranslationSource::L1);
+        assert_eq!(stays(TlbReplacement::Lru), ServedBy::L2);
+        assert_eq!(stays(TlbReplacement::Lfu), ServedBy::L1);
     }
 }
 
@@ -635,7 +623,7 @@ fn waiting_for_a_walk_is_a_use_of_the_first_level_only() {
     // they replace page 1.
     b.translate(0x3000, 30_000);
     b.translate(0x4000, 40_000);
-    assert_eq!(b.translate(0, 50_000).from, TranslationSource::L1);
-    assert_eq!(b.translate(0x1000, 50_000).from, TranslationSource::L2);
+    assert_eq!(b.translate(0, 50_000).from, ServedBy::L1);
+    assert_eq!(b.translate(0x1000, 50_000).from, ServedBy::L2);
     assert_eq!(b.mmu.stats().walks, 5);
 }

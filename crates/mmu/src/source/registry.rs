@@ -1,0 +1,171 @@
+//! The registry of translation sources.
+
+use arrayvec::ArrayVec;
+use pagewalk_units::{Error, PhysAddr};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{Place, SharedPart, TranslationSource};
+
+/// Blocks of memory that one source may have set aside.
+const MOST_BLOCKS: usize = 4;
+
+/// First bytes of the blocks that [`SourceKind::memory`] names.
+pub(crate) type Reserved = ArrayVec<PhysAddr, MOST_BLOCKS>;
+
+/// A source, built: one for each core, and the part that the cores share.
+pub(crate) struct Built {
+    /// One for each core.
+    pub cores: Vec<Box<dyn TranslationSource>>,
+    /// Shared by them, if anything is.
+    pub shared: Option<Box<dyn SharedPart>>,
+}
+
+impl Built {
+    /// A source of which the cores share nothing.
+    #[allow(dead_code, reason = "at present each kind has a shared part")]
+    pub fn separate<S: TranslationSource + 'static>(cores: u8, one: impl Fn(u8) -> S) -> Self {
+        Built {
+            cores: (0..cores).map(|n| Box::new(one(n)) as _).collect(),
+            shared: None,
+        }
+    }
+}
+
+/// An array of a source, for the energy model.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SourceArray {
+    /// Name in the statistics, below `mmu`; it has `lookups` and `fills`.
+    pub name: &'static str,
+    /// Entries.
+    pub entries: u32,
+    /// Ways.
+    pub ways: u32,
+}
+
+/// The configuration of one kind of source.
+pub(crate) trait SourceKind {
+    /// Checks the values. An error begins with the key.
+    fn check(&self) -> Result<(), Error>;
+    /// The place at which the MMU asks it.
+    fn place(&self) -> Place;
+    /// Bytes of contiguous physical memory that the kernel sets aside at boot, each block under the
+    /// key that determines its size.
+    fn memory(&self) -> Vec<(&'static str, u64)> {
+        Vec::new()
+    }
+    /// True if fast-forwarding must report each access, not only first touches of pages.
+    fn needs_each_access(&self) -> bool {
+        false
+    }
+    /// Its array, if it has one.
+    fn array(&self) -> Option<SourceArray> {
+        None
+    }
+    /// Builds the empty sources of `cores` cores. `at`: the blocks of [`SourceKind::memory`].
+    fn build(&self, cores: u8, at: &Reserved) -> Built;
+}
+
+/// All sources of a machine.
+#[derive(Default)]
+pub struct Sources {
+    /// For each core, its sources in the order in which they are asked.
+    pub cores: Vec<Vec<(Place, Box<dyn TranslationSource>)>>,
+    /// Their shared parts.
+    pub shared: Vec<Box<dyn SharedPart>>,
+}
+
+/// Each line: name in configurations, and parameters.
+macro_rules! sources {
+    ($($(#[$doc:meta])* $name:ident: $spec:path,)*) => {
+        /// Structures besides the TLBs that may hold translations, by name. Those of one place are
+        /// asked in the order of this list.
+        #[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+        #[serde(deny_unknown_fields, default)]
+        pub struct TranslationSpec {
+            $(
+                $(#[$doc])*
+                #[serde(skip_serializing_if = "Option::is_none")]
+                pub $name: Option<$spec>,
+            )*
+        }
+
+        impl TranslationSpec {
+            /// Name and configuration of each source that the design has.
+            fn kinds(&self) -> Vec<(&'static str, &dyn SourceKind)> {
+                let mut kinds: Vec<(&'static str, &dyn SourceKind)> = Vec::new();
+                $(if let Some(spec) = &self.$name {
+                    kinds.push((stringify!($name), spec));
+                })*
+                kinds
+            }
+        }
+    };
+}
+
+sources! {
+    /// POM-TLB (Ryoo et al., ISCA 2017): a TLB in memory, shared by all cores, with sets of four
+    /// entries, one line each, which cores read through their caches before a walk. A one-bit
+    /// predictor guesses the page size.
+    pom_tlb: pagewalk_tables::PomTlbSpec,
+}
+
+impl TranslationSpec {
+    /// True if there is no source.
+    pub fn is_empty(&self) -> bool {
+        self.kinds().is_empty()
+    }
+
+    /// Checks the values. An error names the key and the expected values.
+    ///
+    /// # Errors
+    /// One sentence that names the impossible key.
+    pub fn check(&self) -> Result<(), Error> {
+        for (name, kind) in self.kinds() {
+            kind.check()
+                .map_err(|e| e.under(name).under("translation"))?;
+        }
+        Ok(())
+    }
+
+    /// True if fast-forwarding must report each access, not only first touches of pages.
+    pub fn needs_each_access(&self) -> bool {
+        self.kinds()
+            .iter()
+            .any(|(_, kind)| kind.needs_each_access())
+    }
+
+    /// Arrays of the sources, for the energy model.
+    pub fn arrays(&self) -> Vec<SourceArray> {
+        let kinds = self.kinds();
+        kinds.iter().filter_map(|(_, kind)| kind.array()).collect()
+    }
+
+    /// Builds the sources of `cores` cores. `set_aside` is called with a key and a number of bytes,
+    /// and returns the first byte of such a block of memory.
+    ///
+    /// # Errors
+    /// The first error of `set_aside`.
+    pub fn build(
+        &self,
+        cores: u8,
+        mut set_aside: impl FnMut(String, u64) -> Result<PhysAddr, Error>,
+    ) -> Result<Sources, Error> {
+        let mut sources = Sources {
+            cores: (0..cores).map(|_| Vec::new()).collect(),
+            shared: Vec::new(),
+        };
+        for (name, kind) in self.kinds() {
+            let mut at = Reserved::new();
+            for (key, bytes) in kind.memory() {
+                at.push(set_aside(format!("translation.{name}.{key}"), bytes)?);
+            }
+            let built = kind.build(cores, &at);
+            for (list, source) in sources.cores.iter_mut().zip(built.cores) {
+                list.push((kind.place(), source));
+            }
+            sources.shared.extend(built.shared);
+        }
+        Ok(sources)
+    }
+}

@@ -223,8 +223,9 @@ impl Machine {
             None => Os::new(&config.os, placement, table, ghz, seed)?,
             Some(v) => Os::virtualised(&config.os, placement, table, v, ghz, seed)?,
         };
-        let sources = (config.translation)
-            .build(config.cores, |key, bytes| set_aside(&mut os, key, bytes))?;
+        let sources = (config.translation).build(config.cores, &config.mmu, |key, bytes| {
+            set_aside(&mut os, key, bytes)
+        })?;
         for (core, list) in cores.iter_mut().zip(sources.cores) {
             for (place, source) in list {
                 core.mmu.add_source(place, source);

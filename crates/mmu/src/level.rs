@@ -85,6 +85,16 @@ struct Hint {
     slot: u32,
 }
 
+/// For each page size: the array that caches it, and the size of the cached piece.
+fn places(arrays: &[Tlb]) -> [Option<(usize, PageSize)>; 3] {
+    PageSize::ALL.map(|size| {
+        PageSize::ALL[..=size.index()].iter().rev().find_map(|&s| {
+            let array = arrays.iter().position(|a| a.sizes.contains(&s))?;
+            Some((array, s))
+        })
+    })
+}
+
 /// A TLB level. Every lookup searches all arrays, so one counter counts the lookups of each. An
 /// array's misses are the lookups that neither hit in it nor waited for one of its entries.
 #[derive(Clone, Debug)]
@@ -112,12 +122,7 @@ impl TlbLevel {
         let arrays: Vec<Tlb> = (specs.iter())
             .map(|(n, s)| Tlb::new(n, s, draws(n)))
             .collect();
-        let place = PageSize::ALL.map(|size| {
-            PageSize::ALL[..=size.index()].iter().rev().find_map(|&s| {
-                let array = arrays.iter().position(|a| a.sizes.contains(&s))?;
-                Some((array, s))
-            })
-        });
+        let place = places(&arrays);
         let widest = arrays.iter().map(Tlb::ways).max().unwrap_or(0);
         let hints = (HINTS_A_WAY * widest).next_power_of_two();
         TlbLevel {
@@ -137,6 +142,16 @@ impl TlbLevel {
             ]
             .into(),
         }
+    }
+
+    /// Removes the array for 4 KB pages, whose place a source takes. Returns true if none is left.
+    /// All arrays are empty.
+    pub fn remove_small(&mut self) -> bool {
+        if let Some((array, _)) = self.place[0] {
+            self.arrays.remove(array);
+            self.place = places(&self.arrays);
+        }
+        self.arrays.is_empty()
     }
 
     /// Array and slot of the entry that covers `va`, ready or not.

@@ -97,6 +97,13 @@ const MAX_WAYS: u32 = 1 << 16;
 pub(crate) const MAX_LATENCY: Cycle = 1 << 20;
 
 impl MmuSpec {
+    /// The second-level array that holds 4 KB pages, with its name.
+    pub fn small_l2(&self) -> Option<(&str, &TlbSpec)> {
+        let mut arrays = self.l2.iter();
+        let small = arrays.find(|(_, spec)| spec.page_sizes.contains(&PageSize::K4))?;
+        Some((small.0, small.1))
+    }
+
     /// Checks the values.
     ///
     /// # Errors

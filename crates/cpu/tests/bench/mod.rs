@@ -66,14 +66,17 @@ impl Bench {
     /// The same with an in-memory TLB.
     pub fn with_in_memory_tlb(spec: &CoreSpec, mmu: &MmuSpec, tlb: PomTlbSpec) -> Self {
         let mut b = Self::with(spec, mmu, 256);
-        let mut mmu = Mmu::new(mmu, 0).expect("a possible MMU");
-        let translation = TranslationSpec { pom_tlb: Some(tlb) };
+        let mut built = Mmu::new(mmu, 0).expect("a possible MMU");
+        let translation = TranslationSpec {
+            pom_tlb: Some(tlb),
+            ..TranslationSpec::default()
+        };
         let mut bases = [PhysAddr(1 << 45), PhysAddr(1 << 46)].into_iter();
-        let sources = translation.build(1, |_, _| Ok(bases.next().expect("two tables")));
+        let sources = translation.build(1, mmu, |_, _| Ok(bases.next().expect("two tables")));
         for (place, source) in sources.expect("memory").cores.remove(0) {
-            mmu.add_source(place, source);
+            built.add_source(place, source);
         }
-        b.core = Core::new(spec, mmu, caches(256), 0).expect("a possible core");
+        b.core = Core::new(spec, built, caches(256), 0).expect("a possible core");
         b
     }
     /// The same with an STLT unit.

@@ -122,7 +122,7 @@ impl Config {
         if let Some(v) = &self.virtual_machine {
             v.check()?;
         }
-        self.translation.check()?;
+        self.translation.check(&self.mmu)?;
         if let Some(shortcut) = &self.shortcut {
             shortcut.check()?;
         }

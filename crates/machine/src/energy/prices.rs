@@ -119,17 +119,20 @@ pub(super) fn costs_nothing(at: &str) -> bool {
             | "flush"
             | "write_combining"
             | "walked_loads"
-    ) || [
-        "os",
-        "host",
-        "page_table",
-        "mmu.engine.data",
-        "mmu.engine.data_2mb",
-        "mmu.engine.entries",
-        "mmu.engine.steps",
-    ]
-    .iter()
-    .any(|&counted| at == counted || at.strip_prefix(counted).is_some_and(|r| r.starts_with('.')))
+    ) || at.ends_with(".asked")
+        || [
+            "os",
+            "host",
+            "page_table",
+            "mmu.engine.data",
+            "mmu.engine.data_2mb",
+            "mmu.engine.entries",
+            "mmu.engine.steps",
+        ]
+        .iter()
+        .any(|&counted| {
+            at == counted || at.strip_prefix(counted).is_some_and(|r| r.starts_with('.'))
+        })
 }
 
 /// Counters `a` and `-b` at a place.
@@ -539,13 +542,21 @@ impl Prices {
             let private = lines(&caches.l1i) + lines(&caches.l1d) + lines(&caches.l2);
             parts.directory(private * cores, config.memory.l3.ways);
         }
+        let mut l2 = mmu.l2.clone();
+        if let Some((name, _)) = mmu.small_l2().filter(|_| config.translation.replaces_l2()) {
+            l2.remove(name);
+        }
         for (level, arrays) in [
             ("l1i", &mmu.l1i),
             ("l1d", &mmu.l1d),
-            ("l2", &mmu.l2),
+            ("l2", &l2),
             ("l2i", &mmu.l2i),
         ] {
             parts.tlbs(level, arrays);
+        }
+        for array in config.translation.arrays(mmu) {
+            let geometry = (array.entries.into(), array.ways.into());
+            parts.lookups(&format!("mmu.{}", array.name), Group::Tlbs, geometry, true);
         }
         let (walked, host) = config.walked();
         parts.walk_caches("mmu", config, &walked);

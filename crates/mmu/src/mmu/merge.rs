@@ -169,6 +169,7 @@ impl Mmu {
         } = lookup;
         let s = side(access);
         let (began, at, mapping) = self.merge_times(i, s, missed.requested);
+        self.source_cycles[s] += missed.beside;
         self.guess_if_walk(i, lookup, (missed.requested, at), context);
         let arrival = Arrival {
             asid,

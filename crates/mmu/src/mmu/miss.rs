@@ -8,18 +8,21 @@ use std::ops::ControlFlow;
 use pagewalk_memory::{Below, Level};
 use pagewalk_units::{Access, Cycle, PageSize};
 
+use super::sources::Beside;
 use super::{Fault, Lookup, Mmu, NO_PAGE, ServedBy, Translated, WalkContext, WalkMshr, side};
 use crate::ReadRecord;
 use crate::level::{Arrival, Presence};
 use crate::mapping::Mapping;
-use crate::source::{Hit, Place};
+use crate::source::Place;
 use crate::tlb::key;
 use crate::walk::{Missing, Physical, Walked};
 
 /// A lookup that missed both levels of TLBs.
 pub(super) struct Missed {
-    /// When the second level missed.
+    /// When the second level missed, and the source in its place.
     pub requested: Cycle,
+    /// Cycles by which that source was slower than the arrays of the second level.
+    pub beside: Cycle,
     /// For the first and the second level: the entry that covers the address but is not ready, if
     /// any.
     pub presence: [Presence; 2],
@@ -122,10 +125,12 @@ impl Mmu {
         let s = side(lookup.access);
         let mut beside = None;
         if self.asks_beside {
-            if let Some(hit) = self.ask_beside::<TIMED, B>(lookup, Place::BesideL1, context) {
+            let first = self.ask_beside::<TIMED, B>(lookup, &[Place::BesideL1], context);
+            if let Some(hit) = first.hit {
                 return Ok(self.answer_beside_l1(lookup, hit));
             }
-            beside = self.ask_beside::<TIMED, B>(lookup, Place::BesideL2, context);
+            let places = [Place::BesideL2, Place::InsteadOfL2];
+            beside = Some(self.ask_beside::<TIMED, B>(lookup, &places, context));
         }
         let missed = match self.second_level::<TIMED>(lookup, first, beside) {
             ControlFlow::Continue(missed) => missed,
@@ -217,7 +222,7 @@ impl Mmu {
         &mut self,
         lookup: &Lookup,
         first: Presence,
-        beside: Option<(usize, Hit)>,
+        beside: Option<Beside>,
     ) -> ControlFlow<Result<Translated, Fault>, Missed> {
         let &Lookup {
             asid,
@@ -228,6 +233,7 @@ impl Mmu {
         } = lookup;
         let mut missed = Missed {
             requested: now,
+            beside: 0,
             presence: [first, Presence::ABSENT],
         };
         let second = self.second(side(access));
@@ -271,10 +277,16 @@ impl Mmu {
                 from: ServedBy::L2,
             }));
         }
-        match beside {
-            Some(hit) => ControlFlow::Break(Ok(self.answer_beside_l2::<TIMED>(lookup, first, hit))),
-            None => ControlFlow::Continue(missed),
+        let Some(beside) = beside else {
+            return ControlFlow::Continue(missed);
+        };
+        if let Some(hit) = beside.hit {
+            let answer = self.answer_beside_l2::<TIMED>(lookup, first, hit);
+            return ControlFlow::Break(Ok(answer));
         }
+        missed.beside = beside.known.saturating_sub(missed.requested);
+        missed.requested += missed.beside;
+        ControlFlow::Continue(missed)
     }
 
     /// Index of the second level that serves side `s`.

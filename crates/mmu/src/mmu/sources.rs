@@ -30,6 +30,14 @@ pub(super) struct Slot {
     stats: SourceStats,
 }
 
+/// Outcome of the lookups in the sources beside a level.
+pub(super) struct Beside {
+    /// The first hit in the order of the sources.
+    pub hit: Option<(usize, Hit)>,
+    /// Cycle at which a miss of the source in place of the level is known.
+    pub known: Cycle,
+}
+
 /// The lines of one core.
 struct CoreLines<'a, B, const TIMED: bool> {
     private: &'a mut Private,
@@ -69,7 +77,13 @@ impl Mmu {
     }
 
     fn add(&mut self, place: Place, source: Box<dyn TranslationSource>, configured: bool) -> usize {
-        self.asks_beside |= matches!(place, Place::BesideL1 | Place::BesideL2);
+        self.asks_beside |= !matches!(place, Place::BeforeWalk | Place::WithWalk);
+        if place == Place::InsteadOfL2
+            && let Some(level) = &mut self.l2[0]
+            && level.remove_small()
+        {
+            self.l2[0] = None;
+        }
         self.sources.push(Slot {
             place,
             source,
@@ -125,26 +139,32 @@ impl Mmu {
         probed
     }
 
-    /// Asks the sources beside the first level and, if they miss, those beside the second. Breaks
-    /// with the answer of the former, and returns that of the latter.
+    /// Asks the sources beside a level, which are looked up in parallel.
     #[inline(never)]
     pub(super) fn ask_beside<const TIMED: bool, B: Below>(
         &mut self,
         lookup: &Lookup,
-        place: Place,
+        places: &[Place],
         context: &mut WalkContext<'_, B>,
-    ) -> Option<(usize, Hit)> {
-        let mut first = None;
+    ) -> Beside {
+        let mut beside = Beside {
+            hit: None,
+            known: lookup.now,
+        };
         for i in 0..self.sources.len() {
-            if self.sources[i].place != place {
+            let place = self.sources[i].place;
+            if !places.contains(&place) {
                 continue;
             }
-            // All are looked up in parallel. The first hit in the order of the list counts.
-            if let Probed::Hit(hit) = self.ask::<TIMED, B>(i, lookup, lookup.now, context) {
-                first.get_or_insert((i, hit));
+            match self.ask::<TIMED, B>(i, lookup, lookup.now, context) {
+                Probed::Hit(hit) => {
+                    beside.hit.get_or_insert((i, hit));
+                }
+                Probed::Miss { at } if place == Place::InsteadOfL2 => beside.known = at,
+                Probed::Miss { .. } => {}
             }
         }
-        first
+        beside
     }
 
     /// The answer of a source beside the first level: a hit of that level.
@@ -224,7 +244,7 @@ impl Mmu {
             return Ok(self.answer_behind::<TIMED>(lookup, missed, (i, hit)));
         }
         if TIMED {
-            self.source_cycles[side(lookup.access)] = at - missed.requested;
+            self.source_cycles[side(lookup.access)] = at - missed.requested + missed.beside;
         }
         Err(at)
     }

@@ -8,7 +8,10 @@
 //! One body serves timed simulation and functional warming. While warming, no time passes:
 //! [`Ports::timed`] is false, every entry counts as ready, and a source counts nothing.
 
+mod coalesced;
+mod colt_fa;
 pub(crate) mod entry;
+mod extents;
 mod pom_tlb;
 pub(crate) mod prefetch_buffer;
 pub mod registry;
@@ -22,6 +25,8 @@ use pagewalk_units::{Asid, Cycle, LINE_SHIFT, PageSize, PhysAddr, VirtAddr};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use self::coalesced::{CoalescedSpec, CoalescedStats, Groups};
+pub use self::colt_fa::{ColtFaSpec, ColtFaStats};
 pub use self::entry::Entry;
 pub use self::pom_tlb::InMemoryStats;
 use crate::Lookup;
@@ -36,6 +41,9 @@ pub enum Place {
     BesideL1,
     /// In parallel with the second-level TLB. A hit fills the first level.
     BesideL2,
+    /// In place of the second-level array that holds 4 KB pages. A hit fills the first level, and
+    /// what is behind the TLBs waits for a miss.
+    InsteadOfL2,
     /// After the last TLB has missed. The walk waits for the outcome. A hit fills both levels.
     BeforeWalk,
     /// From the miss of the last TLB on, in parallel with the walk. A hit ends the walk and fills
@@ -163,6 +171,11 @@ impl Ports<'_> {
         !self.timed || ready <= now
     }
 
+    /// The cycle `latency` after `now`; `now` itself in functional warming.
+    pub fn after(&self, now: Cycle, latency: Cycle) -> Cycle {
+        if self.timed { now + latency } else { now }
+    }
+
     /// Reads the line at `at` through the core's caches, at the level where walks enter. Requested
     /// at `now`.
     pub fn read(&mut self, at: PhysAddr, now: Cycle) -> Done {
@@ -216,6 +229,57 @@ impl Found<'_> {
                 same.then(|| Extent::of(&walked, va))
             })
             .collect()
+    }
+
+    /// The run around the walk's page in [`Found::line`]: pages of equal rights in consecutive
+    /// frames.
+    pub fn run(&self) -> Extent {
+        let own = self.extent();
+        let line = self.line();
+        let offset = |e: &Extent| e.pa.0.wrapping_sub(e.va.0);
+        let fits = |e: &&Extent| offset(e) == offset(&own) && e.writable == own.writable;
+        let at = line.iter().position(|e| e.va == own.va).unwrap_or(0);
+        let mut run = own;
+        for e in line[..at].iter().rev().take_while(fits) {
+            if e.va.0 + e.bytes != run.va.0 {
+                break;
+            }
+            (run.va, run.pa) = (e.va, e.pa);
+            run.bytes += e.bytes;
+        }
+        for e in line.iter().skip(at + 1).take_while(fits) {
+            if run.va.0 + run.bytes != e.va.0 {
+                break;
+            }
+            run.bytes += e.bytes;
+        }
+        run
+    }
+
+    /// The aligned group of `pages` pages around the walk's page, if a kernel marks it as contiguous:
+    /// all have the page's size and equal rights, and lie in consecutive frames that are aligned as a
+    /// whole. Otherwise the page alone.
+    pub fn hinted(&self, pages: u64) -> Extent {
+        let own = self.extent();
+        let bytes = pages * own.bytes;
+        let first = own.va.0 & !(bytes - 1);
+        let group = Extent {
+            va: VirtAddr(first),
+            bytes,
+            pa: PhysAddr(own.pa.0.wrapping_sub(own.va.0 - first)),
+            writable: own.writable,
+        };
+        let marked = group.pa.0 & (bytes - 1) == 0
+            && (0..pages).all(|n| {
+                let va = VirtAddr(first + n * own.bytes);
+                translate_untimed(self.view, va).is_ok_and(|walked| {
+                    let page = Extent::of(&walked, va);
+                    page.bytes == own.bytes
+                        && page.pa == group.pa(va)
+                        && page.writable == own.writable
+                })
+            });
+        if marked { group } else { own }
     }
 }
 

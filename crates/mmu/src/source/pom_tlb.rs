@@ -12,7 +12,7 @@ use pagewalk_stats::Tree;
 use pagewalk_tables::{Invalidation, PomEntry, PomTlb, PomTlbSpec};
 use pagewalk_units::{Access, Cycle, Error, PageSize, PhysAddr, VirtAddr};
 
-use super::registry::{Built, Reserved, SourceKind};
+use super::registry::{Built, Context, Reserved, SourceKind};
 use super::{Extent, Found, Hit, Place, Ports, Probed, SharedPart, TranslationSource};
 use crate::Lookup;
 use crate::walk::{LEVELS, Walked};
@@ -78,7 +78,7 @@ impl SourceKind for PomTlbSpec {
         true
     }
 
-    fn build(&self, cores: u8, at: &Reserved) -> Built {
+    fn build(&self, context: &Context<'_>, at: &Reserved) -> Built {
         let contents = Contents(Arc::new(Mutex::new(PomTlb::new(self, [at[0], at[1]]))));
         let core = |_| -> Box<dyn TranslationSource> {
             Box::new(PomSource {
@@ -89,7 +89,7 @@ impl SourceKind for PomTlbSpec {
             })
         };
         Built {
-            cores: (0..cores).map(core).collect(),
+            cores: (0..context.cores).map(core).collect(),
             shared: Some(Box::new(contents.clone())),
         }
     }

@@ -1,11 +1,12 @@
 //! The registry of translation sources.
 
 use arrayvec::ArrayVec;
-use pagewalk_units::{Error, PhysAddr};
+use pagewalk_units::{Error, Part, PhysAddr, text};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Place, SharedPart, TranslationSource};
+use crate::{MmuSpec, TlbSpec};
 
 /// Blocks of memory that one source may have set aside.
 const MOST_BLOCKS: usize = 4;
@@ -13,7 +14,23 @@ const MOST_BLOCKS: usize = 4;
 /// First bytes of the blocks that [`SourceKind::memory`] names.
 pub(crate) type Reserved = ArrayVec<PhysAddr, MOST_BLOCKS>;
 
+/// The machine for which a source is built.
+pub(crate) struct Context<'a> {
+    /// Number of cores.
+    pub cores: u8,
+    /// TLBs of each core, as configured.
+    pub mmu: &'a MmuSpec,
+}
+
+impl Context<'_> {
+    /// The second-level array that holds 4 KB pages, if there is one.
+    pub fn small_l2(&self) -> Option<&TlbSpec> {
+        self.mmu.small_l2().map(|(_, spec)| spec)
+    }
+}
+
 /// A source, built: one for each core, and the part that the cores share.
+#[derive(Default)]
 pub(crate) struct Built {
     /// One for each core.
     pub cores: Vec<Box<dyn TranslationSource>>,
@@ -23,10 +40,12 @@ pub(crate) struct Built {
 
 impl Built {
     /// A source of which the cores share nothing.
-    #[allow(dead_code, reason = "at present each kind has a shared part")]
-    pub fn separate<S: TranslationSource + 'static>(cores: u8, one: impl Fn(u8) -> S) -> Self {
+    pub fn separate<S: TranslationSource + 'static>(
+        context: &Context<'_>,
+        one: impl Fn() -> S,
+    ) -> Self {
         Built {
-            cores: (0..cores).map(|n| Box::new(one(n)) as _).collect(),
+            cores: (0..context.cores).map(|_| Box::new(one()) as _).collect(),
             shared: None,
         }
     }
@@ -59,11 +78,11 @@ pub(crate) trait SourceKind {
         false
     }
     /// Its array, if it has one.
-    fn array(&self) -> Option<SourceArray> {
+    fn array(&self, _context: &Context<'_>) -> Option<SourceArray> {
         None
     }
-    /// Builds the empty sources of `cores` cores. `at`: the blocks of [`SourceKind::memory`].
-    fn build(&self, cores: u8, at: &Reserved) -> Built;
+    /// Builds the empty sources of a machine. `at`: the blocks of [`SourceKind::memory`].
+    fn build(&self, context: &Context<'_>, at: &Reserved) -> Built;
 }
 
 /// All sources of a machine.
@@ -91,6 +110,9 @@ macro_rules! sources {
         }
 
         impl TranslationSpec {
+            /// The names of all kinds.
+            pub const NAMES: &[&str] = &[$(stringify!($name),)*];
+
             /// Name and configuration of each source that the design has.
             fn kinds(&self) -> Vec<(&'static str, &dyn SourceKind)> {
                 let mut kinds: Vec<(&'static str, &dyn SourceKind)> = Vec::new();
@@ -108,6 +130,12 @@ sources! {
     /// entries, one line each, which cores read through their caches before a walk. A one-bit
     /// predictor guesses the page size.
     pom_tlb: pagewalk_tables::PomTlbSpec,
+    /// A small fully associative TLB beside the first level, whose entries cover runs of pages in
+    /// consecutive frames (CoLT-FA: Pham et al., MICRO 2012).
+    colt_fa: super::colt_fa::ColtFaSpec,
+    /// A coalescing TLB in place of the second-level array that holds 4 KB pages (CoLT-SA: Pham et
+    /// al., MICRO 2012; Arm's contiguous hint).
+    coalesced: super::coalesced::CoalescedSpec,
 }
 
 impl TranslationSpec {
@@ -116,16 +144,44 @@ impl TranslationSpec {
         self.kinds().is_empty()
     }
 
-    /// Checks the values. An error names the key and the expected values.
+    /// Checks the values, on cores with `mmu`. An error names the key and the expected values.
     ///
     /// # Errors
     /// One sentence that names the impossible key.
-    pub fn check(&self) -> Result<(), Error> {
+    pub fn check(&self, mmu: &MmuSpec) -> Result<(), Error> {
         for (name, kind) in self.kinds() {
             kind.check()
                 .map_err(|e| e.under(name).under("translation"))?;
+            if kind.place() == Place::InsteadOfL2 && mmu.small_l2().is_none() {
+                return Err(Error::key(
+                    format!("translation.{name}"),
+                    text![
+                        "takes the place of the array of ",
+                        Part::key("mmu.l2"),
+                        " that holds 4 KB pages, but the machine has none"
+                    ],
+                ));
+            }
         }
-        Ok(())
+        match &mmu.prefetcher {
+            Some(prefetcher) if self.replaces_l2() && prefetcher.buffer() == 0 => Err(Error::key(
+                format!("mmu.prefetcher.{}.buffer", prefetcher.name()),
+                text![
+                    "is 0: the prefetcher fetches into ",
+                    Part::key("mmu.l2"),
+                    ", whose place a source of ",
+                    Part::key("translation"),
+                    " takes; expected a buffer of at least 1"
+                ],
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// True if a source takes the place of the second-level array that holds 4 KB pages.
+    pub fn replaces_l2(&self) -> bool {
+        let kinds = self.kinds();
+        kinds.iter().any(|(_, k)| k.place() == Place::InsteadOfL2)
     }
 
     /// True if fast-forwarding must report each access, not only first touches of pages.
@@ -135,13 +191,16 @@ impl TranslationSpec {
             .any(|(_, kind)| kind.needs_each_access())
     }
 
-    /// Arrays of the sources, for the energy model.
-    pub fn arrays(&self) -> Vec<SourceArray> {
+    /// Arrays of the sources on cores with `mmu`, for the energy model.
+    pub fn arrays(&self, mmu: &MmuSpec) -> Vec<SourceArray> {
+        let context = Context { cores: 1, mmu };
         let kinds = self.kinds();
-        kinds.iter().filter_map(|(_, kind)| kind.array()).collect()
+        (kinds.iter())
+            .filter_map(|(_, kind)| kind.array(&context))
+            .collect()
     }
 
-    /// Builds the sources of `cores` cores. `set_aside` is called with a key and a number of bytes,
+    /// Builds the sources of `cores` cores with `mmu`. `set_aside` is called with a key and a number of bytes,
     /// and returns the first byte of such a block of memory.
     ///
     /// # Errors
@@ -149,8 +208,10 @@ impl TranslationSpec {
     pub fn build(
         &self,
         cores: u8,
+        mmu: &MmuSpec,
         mut set_aside: impl FnMut(String, u64) -> Result<PhysAddr, Error>,
     ) -> Result<Sources, Error> {
+        let context = Context { cores, mmu };
         let mut sources = Sources {
             cores: (0..cores).map(|_| Vec::new()).collect(),
             shared: Vec::new(),
@@ -160,7 +221,7 @@ impl TranslationSpec {
             for (key, bytes) in kind.memory() {
                 at.push(set_aside(format!("translation.{name}.{key}"), bytes)?);
             }
-            let built = kind.build(cores, &at);
+            let built = kind.build(&context, &at);
             for (list, source) in sources.cores.iter_mut().zip(built.cores) {
                 list.push((kind.place(), source));
             }

@@ -5,6 +5,7 @@ mod in_memory;
 mod nested_prediction;
 mod prefetch;
 mod revelator;
+mod sources;
 mod spectlb;
 mod speculation;
 mod stlt;
@@ -14,5 +15,7 @@ mod translation;
 mod bench;
 #[path = "../common/mod.rs"]
 mod common;
+#[path = "../common/cores.rs"]
+mod cores;
 #[path = "../common/pages.rs"]
 mod pages;

@@ -1,0 +1,103 @@
+//! A fully associative array of extents under LRU: the base of range TLBs.
+
+use pagewalk_tables::Invalidation;
+use pagewalk_units::{Access, Asid, Cycle, VirtAddr};
+
+use super::{Extent, Ports};
+use crate::Lookup;
+
+/// An entry.
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    asid: Asid,
+    extent: Extent,
+    /// Cycle from which it is ready.
+    ready: Cycle,
+    /// Number of its last use.
+    used: u64,
+}
+
+/// The array. All entries are compared at once.
+pub(super) struct Extents {
+    held: Vec<Held>,
+    capacity: usize,
+    /// Uses so far.
+    uses: u64,
+}
+
+impl Extents {
+    /// An empty array of `capacity` entries.
+    pub fn new(capacity: usize) -> Self {
+        Extents {
+            held: Vec::with_capacity(capacity),
+            capacity,
+            uses: 0,
+        }
+    }
+
+    /// The extent for `lookup`, if it is ready and permits the access. It becomes the most recently
+    /// used one.
+    pub fn look_up(&mut self, lookup: &Lookup, ports: &Ports<'_>) -> Option<Extent> {
+        self.uses += 1;
+        let held = self.held.iter_mut().find(|h| {
+            h.asid == lookup.asid
+                && h.extent.covers(lookup.va)
+                && ports.is_ready(h.ready, lookup.now)
+                && (h.extent.writable || lookup.access != Access::Write)
+        })?;
+        held.used = self.uses;
+        Some(held.extent)
+    }
+
+    /// Inserts an extent that is ready from `ready` on. Drops the entries that it overlaps. Returns
+    /// true if the least recently used entry had to go.
+    pub fn insert(&mut self, asid: Asid, extent: Extent, ready: Cycle) -> bool {
+        let last = VirtAddr(extent.va.0 + (extent.bytes - 1));
+        self.drop_where(|h| h.asid == asid && h.extent.overlaps(extent.va, last));
+        let full = self.held.len() == self.capacity;
+        if full {
+            let oldest = (0..self.held.len()).min_by_key(|&i| self.held[i].used);
+            self.held
+                .swap_remove(oldest.expect("a capacity of at least 1"));
+        }
+        self.uses += 1;
+        self.held.push(Held {
+            asid,
+            extent,
+            ready,
+            used: self.uses,
+        });
+        full
+    }
+
+    /// Removes an entry that `extent` continues or overlaps, if both lie in consecutive frames and
+    /// have equal rights. Returns their union, of at most `most` bytes.
+    pub fn take_joined(&mut self, asid: Asid, extent: Extent, most: u64) -> Option<Extent> {
+        let end = |e: &Extent| e.va.0 + e.bytes;
+        let joins = |h: &Held| {
+            let e = &h.extent;
+            let near = e.va.0 <= end(&extent) && extent.va.0 <= end(e);
+            let union = end(e).max(end(&extent)) - e.va.0.min(extent.va.0);
+            h.asid == asid
+                && near
+                && union <= most
+                && e.writable == extent.writable
+                && e.pa.0.wrapping_sub(e.va.0) == extent.pa.0.wrapping_sub(extent.va.0)
+        };
+        let at = self.held.iter().position(joins)?;
+        let other = self.held.swap_remove(at).extent;
+        let first = if other.va < extent.va { other } else { extent };
+        let bytes = end(&other).max(end(&extent)) - first.va.0;
+        Some(Extent { bytes, ..first })
+    }
+
+    /// Drops the entries that `what` touches.
+    pub fn invalidate(&mut self, what: &Invalidation) {
+        let (asid, first, last) = what.span();
+        self.drop_where(|h| h.asid == asid && h.extent.overlaps(first, last));
+    }
+
+    fn drop_where(&mut self, gone: impl Fn(&Held) -> bool) {
+        self.held.retain(|h| !gone(h));
+    }
+}

@@ -1,0 +1,198 @@
+//! The contract of translation sources, which every registered kind must fulfil.
+
+use std::collections::BTreeMap;
+
+use pagewalk_mmu::source::{CoalescedSpec, ColtFaSpec, Groups};
+use pagewalk_mmu::{ServedBy, TranslationSpec};
+use pagewalk_stats::Tree;
+use pagewalk_tables::PomTlbSpec;
+use pagewalk_units::{Access, PageSize, Rng, rng};
+use rand::RngExt;
+
+use crate::common::Flat;
+use crate::cores::{Cores, MB2, tiny};
+
+/// A case for each kind, small enough to evict.
+fn cases() -> Vec<(&'static str, TranslationSpec)> {
+    let none = TranslationSpec::default;
+    let coalesced = |pages, groups| TranslationSpec {
+        coalesced: Some(CoalescedSpec { pages, groups }),
+        ..none()
+    };
+    vec![
+        (
+            "pom_tlb",
+            TranslationSpec {
+                pom_tlb: Some(PomTlbSpec {
+                    entries_4kb: 64,
+                    entries_2mb: 8,
+                    size_predictor: 4,
+                }),
+                ..none()
+            },
+        ),
+        (
+            "colt_fa",
+            TranslationSpec {
+                colt_fa: Some(ColtFaSpec {
+                    entries: 4,
+                    ..ColtFaSpec::default()
+                }),
+                ..none()
+            },
+        ),
+        ("coalesced", coalesced(4, Groups::Line)),
+        ("coalesced", coalesced(16, Groups::Hint)),
+    ]
+}
+
+/// Two cores with the sources of `spec`. A second level in whose place a source may be has 16
+/// entries.
+fn cores(spec: &TranslationSpec) -> Cores {
+    let mut unit = tiny();
+    if spec.replaces_l2() {
+        let array = unit.l2.get_mut("main").expect("main");
+        (array.entries, array.ways) = (16, 4);
+    }
+    Cores::with(2, &unit, spec)
+}
+
+/// Frames that continue those of the neighbouring pages, mostly.
+fn frames(r: &mut Rng, va: u64, size: PageSize) -> u64 {
+    let block = MB2 * (1 + va / MB2) + (1 << 30);
+    match size {
+        PageSize::K4 if r.random_range(0..8) == 0 => r.random_range(0..1u64 << 20) << 12,
+        PageSize::K4 => block + (va & (MB2 - 1) & !0xfff),
+        _ => block,
+    }
+}
+
+/// The counters of all cores and of what they share.
+fn counters(b: &Cores) -> BTreeMap<(String, &'static str), u64> {
+    let mut tree = Tree::default();
+    for (n, c) in b.cores.iter().enumerate() {
+        c.mmu.report(&format!("core.{n}.mmu"), &mut tree);
+    }
+    b.shared.iter().for_each(|part| part.report(&mut tree));
+    let rows = tree.rows.into_iter();
+    rows.map(|row| ((row.path, row.definition.name), row.value))
+        .collect()
+}
+
+#[test]
+fn every_kind_has_a_case() {
+    let mut named: Vec<&str> = cases().iter().map(|(name, _)| *name).collect();
+    named.dedup();
+    let mut kinds = TranslationSpec::NAMES.to_vec();
+    named.sort_unstable();
+    kinds.sort_unstable();
+    assert_eq!(named, kinds);
+}
+
+#[test]
+fn no_translation_is_ever_out_of_date_and_the_same_steps_count_the_same() {
+    for (name, spec) in cases() {
+        for nested in [false, true] {
+            let run = || {
+                let mut b = cores(&spec);
+                b.host = nested.then(|| Flat::new(1 << 47));
+                b.access_and_change(&format!("test.sources.{name}"), 30_000, frames);
+                counters(&b)
+            };
+            let counted = run();
+            assert_eq!(counted, run(), "{name}");
+            let hits: u64 = (counted.iter())
+                .filter(|((path, counter), _)| path.contains(name_of(name)) && *counter == "hits")
+                .map(|(_, value)| value)
+                .sum();
+            assert!(hits > 20, "{name}: {hits} hits, nested: {nested}");
+        }
+    }
+}
+
+/// Name of a kind in the statistics.
+fn name_of(kind: &str) -> &str {
+    match kind {
+        "pom_tlb" => "in_memory_tlb",
+        other => other,
+    }
+}
+
+/// Every translation is counted once, by the part that had it.
+#[test]
+fn each_translation_is_counted_by_the_part_that_had_it() {
+    for (name, spec) in cases() {
+        let mut b = cores(&spec);
+        for page in 0..256u64 {
+            b.small(page, page + 4096);
+        }
+        let mut r = rng(5, "test.sources.served");
+        let mut served = [0u64; 4];
+        for n in 0..4000u64 {
+            let va = r.random_range(0..256u64) << 12;
+            // Far enough apart that no translation waits for another.
+            let part = match b.translate(0, va, 10_000 * n).from {
+                ServedBy::L1 => 0,
+                ServedBy::L2 => 1,
+                ServedBy::Source(_) => 2,
+                ServedBy::Walk => 3,
+            };
+            served[part] += 1;
+        }
+        let counted = |path: &str, counter| b.get(0, path, counter);
+        let own = counted(&format!("mmu.{}", name_of(name)), "hits");
+        assert_eq!(served[1], counted("mmu", "l2_hits"), "{name}");
+        assert_eq!(served[2], own, "{name}");
+        assert_eq!(served[3], counted("mmu", "walks"), "{name}");
+        assert!(served[2] > 0 && served[3] > 0, "{name}: {served:?}");
+        assert_eq!(served.iter().sum::<u64>(), counted("mmu", "translations"));
+        let avoided = counted(&format!("mmu.{}.asked", name_of(name)), "walks_avoided");
+        let behind = ["pom_tlb"].contains(&name);
+        assert_eq!(avoided, if behind { own } else { 0 }, "{name}");
+    }
+}
+
+#[test]
+fn warming_leaves_what_a_timed_run_leaves_and_counts_nothing() {
+    for (name, spec) in cases() {
+        let state = |timed: bool| {
+            let mut b = cores(&spec);
+            let mut r = rng(7, "test.sources.warm");
+            for page in 0..600 {
+                let frame = frames(&mut r, page << 12, PageSize::K4);
+                b.small(page, frame >> 12);
+            }
+            b.large(2, 9);
+            let va = |page: u64| {
+                if page < 600 {
+                    page << 12
+                } else {
+                    2 * MB2 + ((page - 600) << 12)
+                }
+            };
+            for n in 0..5000u64 {
+                let page = r.random_range(0..620);
+                let now = timed.then_some(10_000 * n);
+                b.try_translate(0, 1, va(page), Access::Read, now)
+                    .expect("mapped");
+            }
+            if !timed {
+                for ((path, counter), value) in counters(&b) {
+                    // Gauges tell what is there.
+                    let gauge = path == "in_memory_tlb";
+                    assert!(value == 0 || gauge, "{name}: {path} {counter}");
+                }
+            }
+            let mut answers = Vec::new();
+            for page in 0..620 {
+                let now = 1_000_000_000 + 10_000 * page;
+                answers.push(b.translate(0, va(page), now).from);
+            }
+            answers
+        };
+        let warmed = state(false);
+        assert_eq!(warmed, state(true), "{name}");
+        let source = |from: &ServedBy| matches!(from, ServedBy::Source(_));
+        assert!(warmed.iter().any(source), "{name}");
+    }
+}

@@ -158,7 +158,7 @@ fn coherent(private: &[Private], shared: &Shared) {
     let mut held = std::collections::BTreeMap::<u64, u64>::new();
     let mut dirty = std::collections::BTreeMap::<u64, u64>::new();
     for (core, p) in private.iter().enumerate() {
-        for tag in p.caches().into_iter().flat_map(CacheArray::present) {
+        for tag in p.caches().flat_map(CacheArray::present) {
             let line = tag & ((1 << 48) - 1);
             *held.entry(line).or_default() |= 1 << core;
             if tag & (DIRTY | OWNED) != 0 {
@@ -283,7 +283,7 @@ fn the_line_that_goes_is_the_least_recently_used() {
 #[test]
 fn looking_at_the_likely_way_first_finds_the_same_line() {
     let mut lines =
-        CacheArray::new(&cache(1, 4, 1, Replacement::Lru), "c", Level::L1).expect("possible");
+        CacheArray::first(&cache(1, 4, 1, Replacement::Lru), "c", Level::L1).expect("possible");
     let mut r = rng(9, "test.likely");
     for _ in 0..20_000 {
         let line = r.random_range(0u64..40);

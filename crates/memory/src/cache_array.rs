@@ -468,10 +468,12 @@ impl CacheArray {
     /// Level that the line at `at` came from.
     fn origin(&self, at: Place) -> Level {
         match self.tag(at) >> LEVEL_SHIFT & 7 {
+            0 => Level::L0,
             1 => Level::L1,
             2 => Level::L2,
             3 => Level::L3,
-            4 => Level::Remote,
+            4 => Level::L4,
+            5 => Level::Remote,
             _ => Level::Memory,
         }
     }

@@ -12,13 +12,14 @@ pub use self::flush::{Flushed, WriteCombiningStats};
 pub use self::software_prefetch::SoftwarePrefetched;
 
 use pagewalk_stats::Tree;
-use pagewalk_structures::StaleOutcomes;
+use pagewalk_structures::{OccupancySlot, StaleOutcomes};
 use pagewalk_units::{Cycle, Error, LINE_SHIFT, PhysAddr};
 
 use crate::cache_array::{CacheArray, DIRTY, OWNED, PREFETCHED, Place, SPECULATIVE};
+use crate::levels::Levels;
 use crate::lru_stack::LruStack;
 use crate::prefetch::Wanted;
-use crate::{Below, Done, Enter, Level, PrivateSpec, Report, Request, RequestKind};
+use crate::{Below, Done, Level, PrivateSpec, Report, Request, RequestKind};
 
 /// Index of the first level for instructions in [`Private::first`].
 const INSTRUCTIONS: usize = 0;
@@ -36,7 +37,7 @@ pub struct Private {
     /// The caches that fetches, loads and stores access first.
     first: [CacheArray; 2],
     /// The levels behind, nearest first: those of data alone, then those of data and instructions.
-    further: Vec<CacheArray>,
+    further: Levels,
     /// Index in `further` of the first level of data and instructions: the L2.
     l2: usize,
     walks_enter: Entry,
@@ -102,18 +103,25 @@ impl Private {
     /// An impossible geometry. The message names the key.
     pub fn new(spec: &PrivateSpec, core: u8) -> Result<Self, Error> {
         spec.check()?;
+        let levels: Vec<_> = spec.data_levels().collect();
+        let (level, first) = levels[0];
+        let further = levels[1..].iter().map(|&(level, cache)| {
+            CacheArray::new(cache, &format!("caches.{}", level.name()), level)
+        });
+        let further = further.collect::<Result<Vec<_>, Error>>()?;
+        let entered = spec.walks_enter.level();
         Ok(Private {
             first: [
                 CacheArray::first(&spec.l1i, "caches.l1i", Level::L1)?,
-                CacheArray::first(&spec.l1d, "caches.l1d", Level::L1)?,
+                CacheArray::first(first, &format!("caches.{}", level.name()), level)?,
             ],
-            further: vec![CacheArray::new(&spec.l2, "caches.l2", Level::L2)?],
-            l2: 0,
-            walks_enter: match spec.walks_enter {
-                Enter::L1d => Entry::First,
-                Enter::L2 => Entry::Further(0),
-                Enter::L3 => Entry::Below,
+            walks_enter: match levels.iter().position(|&(level, _)| level == entered) {
+                Some(0) => Entry::First,
+                Some(n) => Entry::Further(n - 1),
+                None => Entry::Below,
             },
+            l2: further.iter().filter(|c| c.level() < Level::L2).count(),
+            further: Levels::new(further).expect("an L2 at least"),
             core,
             speculates: false,
             reports_software_prefetches: false,
@@ -149,10 +157,13 @@ impl Private {
         }
     }
 
-    /// Lookups whose outcome is uncertain because of stale contents: L1I, L1D, L2.
-    pub fn stale(&self) -> [StaleOutcomes; 3] {
-        let [l1i, l1d] = &self.first;
-        [l1i, l1d, &self.further[self.l2]].map(|cache| cache.stale)
+    /// Lookups whose outcome is uncertain because of stale contents, by the name of the cache.
+    pub fn stale(&self) -> impl Iterator<Item = (&'static str, StaleOutcomes)> {
+        let caches = self.first.iter().chain(self.further.iter());
+        caches.enumerate().map(|(n, cache)| match n {
+            INSTRUCTIONS => ("l1i", cache.stale),
+            _ => (cache.level().name(), cache.stale),
+        })
     }
 
     /// Load-to-use of a hit in the first level for data.
@@ -197,9 +208,7 @@ impl Private {
             }
             RequestKind::Fetch => self.access_first::<INSTRUCTIONS, TIMED, B>(request, now, below),
             RequestKind::Walk => self.serve_walk::<TIMED, B>(request, now, below),
-            RequestKind::Speculative => {
-                self.access_further::<TIMED, B>(self.l2, request, now, below)
-            }
+            RequestKind::Speculative => self.access_from::<TIMED, B>(self.l2, request, now, below),
             RequestKind::SoftwarePrefetch => {
                 unreachable!("Private::software_prefetch serves these")
             }
@@ -216,7 +225,7 @@ impl Private {
     ) -> Done {
         match self.walks_enter {
             Entry::First => self.access_first::<DATA, TIMED, B>(request, now, below),
-            Entry::Further(n) => self.access_further::<TIMED, B>(n, request, now, below),
+            Entry::Further(n) => self.access_from::<TIMED, B>(n, request, now, below),
             Entry::Below => self.bypass_private::<TIMED, B>(request, now, below),
         }
     }
@@ -232,7 +241,7 @@ impl Private {
         if self.allocates_nothing(&request) {
             return self.access(request, now, below);
         }
-        for cache in &mut self.further[self.l2..] {
+        for cache in self.further.iter_mut().skip(self.l2) {
             cache.count_miss(request.kind);
         }
         self.bypass_private::<true, B>(&request, now, below)
@@ -298,10 +307,9 @@ impl Private {
     /// cache, or walks enter below them.
     fn allocates_nothing(&self, request: &Request) -> bool {
         let line = request.at.0 >> LINE_SHIFT;
-        let has = |cache: &CacheArray| cache.find(line).is_some();
         match self.walks_enter {
-            Entry::First => has(&self.first[DATA]) || self.further.iter().any(has),
-            Entry::Further(n) => self.further[n..].iter().any(has),
+            Entry::First => has(&self.first[DATA], line) || self.further_hold(line),
+            Entry::Further(n) => self.further.iter().skip(n).any(|cache| has(cache, line)),
             Entry::Below => true,
         }
     }
@@ -314,7 +322,7 @@ impl Private {
         let line = at.0 >> LINE_SHIFT;
         let (kind, n) = (RequestKind::Speculative, self.l2);
         let [l1i, l1d] = &self.first;
-        for cache in [l1d, l1i].into_iter().chain(&self.further[..n]) {
+        for cache in [l1d, l1i].into_iter().chain(self.further.iter().take(n)) {
             match cache.find(line).map(|at| cache.ready(at)) {
                 Some(ready) if ready > now => return Speculated::UnderWay(ready),
                 Some(_) => return Speculated::Present,
@@ -336,11 +344,11 @@ impl Private {
         let request = Request { at, kind, core, pc };
         self.host_prefetch_victim(n, line, below);
         self.further[n].missed = true;
-        let mut done = self.access_behind::<true, B>(n + 1, &request, now, below);
+        let mut done = self.access_behind::<true, B>(n, &request, now, below);
         done.at = self.further[n].mshrs.hold(slot, done.at);
-        let flags = SPECULATIVE | self.owned_behind(n + 1, line, below);
-        self.fill_further::<true, B>(n, line, flags, done, now, below);
-        self.train_further::<true, B>(n, line, &request, now, below);
+        let flags = SPECULATIVE | self.owned_behind(n, line, below);
+        self.fill_further::<false, true, B>(n, line, flags, done, now, below);
+        self.train_further::<false, true, B>(n, line, &request, now, below);
         Speculated::Fetched(done.at)
     }
 
@@ -348,7 +356,7 @@ impl Private {
     /// requested, in the levels behind the first and below.
     #[inline]
     pub fn host_prefetch<B: Below>(&self, at: PhysAddr, below: &B) {
-        for cache in &self.further {
+        for cache in self.further.iter() {
             cache.host_prefetch(at.0 >> LINE_SHIFT);
         }
         below.host_prefetch(at);
@@ -363,7 +371,7 @@ impl Private {
             self.further[0].host_prefetch_lru(&self.lru_stack, line);
             return;
         }
-        for cache in &self.further {
+        for cache in self.further.iter() {
             cache.host_prefetch_ways(line);
         }
     }
@@ -374,11 +382,11 @@ impl Private {
     #[inline]
     pub fn look_below<B: Below>(&self, at: PhysAddr, below: &B) -> (bool, Option<PhysAddr>) {
         let line = at.0 >> LINE_SHIFT;
-        if self.further.iter().any(|cache| cache.find(line).is_some()) {
+        if self.further_hold(line) {
             return (false, None);
         }
         below.host_prefetch(at);
-        let victim = self.further[self.further.len() - 1].next_victim(line);
+        let victim = self.further.last().next_victim(line);
         let Some(line) = victim.line() else {
             return (true, None);
         };
@@ -406,7 +414,7 @@ impl Private {
         } else {
             0
         };
-        self.access_further::<false, B>(n, &request, 0, below);
+        self.access_from::<false, B>(n, &request, 0, below);
         let line = request.at.0 >> LINE_SHIFT;
         let cache = &mut self.further[n];
         if request.kind == RequestKind::Store
@@ -418,20 +426,26 @@ impl Private {
 
     /// All caches, nearest first.
     fn caches_mut(&mut self) -> impl Iterator<Item = &mut CacheArray> {
-        self.first.iter_mut().chain(&mut self.further)
+        self.first.iter_mut().chain(self.further.iter_mut())
     }
 
     /// All caches, nearest first.
     #[cfg(test)]
     pub(crate) fn caches(&self) -> impl Iterator<Item = &CacheArray> {
-        self.first.iter().chain(&self.further)
+        self.first.iter().chain(self.further.iter())
     }
 
     /// True if one of the caches has `line`.
     #[inline(always)]
     fn holds(&self, line: u64) -> bool {
-        let mut caches = self.further.iter().chain(&self.first);
-        caches.any(|cache| cache.find(line).is_some())
+        self.further_hold(line) || self.first.iter().any(|cache| has(cache, line))
+    }
+
+    /// True if one of the further levels has `line`.
+    #[inline(always)]
+    fn further_hold(&self, line: u64) -> bool {
+        let behind = self.further.behind(0);
+        has(&self.further[0], line) || behind.iter().any(|cache| has(cache, line))
     }
 
     /// Serves the request at the first level.
@@ -496,13 +510,9 @@ impl Private {
             }
         }
         self.first[SIDE].missed = true;
-        let done = through_mshrs::<TIMED>(
-            self,
-            |p| &mut p.first[SIDE],
-            request.kind,
-            now,
-            |p, start| p.fetch_first::<SIDE, TIMED, B>(request, start, below),
-        );
+        let admitted = admit::<TIMED>(&mut self.first[SIDE], request.kind, now);
+        let done = self.fetch_first::<SIDE, TIMED, B>(request, admitted.start, below);
+        let done = hold::<TIMED>(&mut self.first[SIDE], admitted, done);
         let flags = match request.kind {
             RequestKind::Store if SIDE == DATA => DIRTY | OWNED,
             RequestKind::Prefetch if SIDE == DATA => PREFETCHED,
@@ -521,23 +531,17 @@ impl Private {
         below: &mut B,
     ) -> Done {
         if SIDE == DATA {
-            self.fetch_behind::<TIMED, B>(0, request, now, below)
+            let done = self.access_further::<true, TIMED, B>(0, request, now, below);
+            self.ported::<TIMED>(0, done)
         } else {
-            self.access_further::<TIMED, B>(self.l2, request, now, below)
+            self.access_from::<TIMED, B>(self.l2, request, now, below)
         }
     }
 
-    /// Fetches the line of `request` from the further level `n` for the one above, which holds
-    /// data. From the L2 it takes the fill port.
+    /// The line of `done` on its way from the further level `n` to the one above, which holds data.
+    /// From the L2 it takes the fill port.
     #[inline(always)]
-    fn fetch_behind<const TIMED: bool, B: Below>(
-        &mut self,
-        n: usize,
-        request: &Request,
-        now: Cycle,
-        below: &mut B,
-    ) -> Done {
-        let done = self.access_behind::<TIMED, B>(n, request, now, below);
+    fn ported<const TIMED: bool>(&mut self, n: usize, done: Done) -> Done {
         if n == self.l2 {
             return self.through_fill_port::<TIMED>(done);
         }
@@ -547,23 +551,21 @@ impl Private {
     /// [`OWNED`] if the first level's copy of the line is owned, because one behind it is.
     #[inline(always)]
     fn owned_first<const SIDE: usize, B: Below>(&self, line: u64, below: &B) -> u64 {
-        if SIDE == DATA {
-            self.owned_behind(0, line, below)
-        } else {
-            0
-        }
-    }
-
-    /// [`OWNED`] if a copy of the line in the further levels from `n` on is owned, because the copy
-    /// above then is, too.
-    #[inline(always)]
-    fn owned_behind<B: Below>(&self, n: usize, line: u64, below: &B) -> u64 {
-        if !below.coherent() {
+        if SIDE != DATA || !below.coherent() {
             return 0;
         }
-        let flags = |cache: &CacheArray| cache.find(line).map_or(0, |at| cache.flags(at));
-        let behind = self.further[n..].iter().map(flags);
-        behind.fold(0, |all, flags| all | flags) & OWNED
+        owned(&self.further[0], line) | self.owned_behind(0, line, below)
+    }
+
+    /// [`OWNED`] if a copy of the line behind the further level `n` is owned, because the copy
+    /// there then is, too.
+    #[inline(always)]
+    fn owned_behind<B: Below>(&self, n: usize, line: u64, below: &B) -> u64 {
+        let behind = self.further.behind(n);
+        if behind.is_empty() || !below.coherent() {
+            return 0;
+        }
+        behind.iter().fold(0, |all, cache| all | owned(cache, line))
     }
 
     #[inline(never)]
@@ -605,29 +607,30 @@ impl Private {
         if SIDE == DATA && victim.dirty() {
             cache.counts.writebacks += u64::from(TIMED);
             let done = Done::new(done.at, cache.level());
-            self.write_further::<TIMED, B>(0, line, done, below);
-        } else if below.coherent() && !self.holds(line) {
+            self.write_further::<true, TIMED, B>(0, line, done, below);
+        } else if below.coherent() && !self.further_hold(line) && !has(&self.first[1 - SIDE], line)
+        {
             below.dropped(address(line), self.core);
         }
     }
 
     /// Writes a dirty line of the level above to the further level `n`.
     #[inline(always)]
-    fn write_further<const TIMED: bool, B: Below>(
+    fn write_further<const NEAR: bool, const TIMED: bool, B: Below>(
         &mut self,
         n: usize,
         line: u64,
         done: Done,
         below: &mut B,
     ) {
-        let cache = &mut self.further[n];
+        let cache = &mut self.further[if NEAR { 0 } else { n }];
         match cache.find(line) {
             Some(at) => {
                 cache.counts.updates += u64::from(TIMED);
                 cache.set_flags(at, DIRTY | OWNED);
             }
             None => {
-                self.fill_further::<TIMED, B>(n, line, DIRTY | OWNED, done, done.at, below);
+                self.fill_further::<NEAR, TIMED, B>(n, line, DIRTY | OWNED, done, done.at, below);
             }
         }
     }
@@ -648,7 +651,7 @@ impl Private {
         done
     }
 
-    /// Serves the request at the further level `n`, or below if there is none.
+    /// Serves the request at the level behind the further level `n`, or below if there is none.
     #[inline(always)]
     fn access_behind<const TIMED: bool, B: Below>(
         &mut self,
@@ -657,22 +660,40 @@ impl Private {
         now: Cycle,
         below: &mut B,
     ) -> Done {
-        if n < self.further.len() {
-            self.access_further::<TIMED, B>(n, request, now, below)
+        if n + 1 < self.further.len() {
+            let done = self.access_further::<false, TIMED, B>(n + 1, request, now, below);
+            self.ported::<TIMED>(n + 1, done)
         } else {
             access_below::<TIMED, B>(below, request, now)
         }
     }
 
-    /// Serves the request at the further level `n`.
-    #[inline(never)]
-    fn access_further<const TIMED: bool, B: Below>(
+    /// Serves the request at the further level `n`, where it enters.
+    #[inline(always)]
+    fn access_from<const TIMED: bool, B: Below>(
         &mut self,
         n: usize,
         request: &Request,
         now: Cycle,
         below: &mut B,
     ) -> Done {
+        if n == 0 {
+            self.access_further::<true, TIMED, B>(n, request, now, below)
+        } else {
+            self.access_further::<false, TIMED, B>(n, request, now, below)
+        }
+    }
+
+    /// Serves the request at the further level `n`; `NEAR`: 0.
+    #[inline(never)]
+    fn access_further<const NEAR: bool, const TIMED: bool, B: Below>(
+        &mut self,
+        n: usize,
+        request: &Request,
+        now: Cycle,
+        below: &mut B,
+    ) -> Done {
+        let n = if NEAR { 0 } else { n };
         let line = request.at.0 >> LINE_SHIFT;
         let cache = &mut self.further[n];
         if request.kind == RequestKind::Walk {
@@ -693,22 +714,18 @@ impl Private {
             None => {
                 cache.missed = true;
                 self.host_prefetch_victim(n, line, below);
-                let done = through_mshrs::<TIMED>(
-                    self,
-                    |p| &mut p.further[n],
-                    request.kind,
-                    now,
-                    |p, start| p.fetch_behind::<TIMED, B>(n + 1, request, start, below),
-                );
-                let mut flags = self.owned_behind(n + 1, line, below);
+                let admitted = admit::<TIMED>(&mut self.further[n], request.kind, now);
+                let done = self.access_behind::<TIMED, B>(n, request, admitted.start, below);
+                let done = hold::<TIMED>(&mut self.further[n], admitted, done);
+                let mut flags = self.owned_behind(n, line, below);
                 if request.kind == RequestKind::Speculative && n == self.l2 {
                     flags |= SPECULATIVE;
                 }
-                self.fill_further::<TIMED, B>(n, line, flags, done, now, below);
+                self.fill_further::<NEAR, TIMED, B>(n, line, flags, done, now, below);
                 done
             }
         };
-        self.train_further::<TIMED, B>(n, line, request, now, below);
+        self.train_further::<NEAR, TIMED, B>(n, line, request, now, below);
         done
     }
 
@@ -727,7 +744,7 @@ impl Private {
 
     /// Trains the prefetcher of the further level `n` by `request`.
     #[inline(always)]
-    fn train_further<const TIMED: bool, B: Below>(
+    fn train_further<const NEAR: bool, const TIMED: bool, B: Below>(
         &mut self,
         n: usize,
         line: u64,
@@ -735,18 +752,18 @@ impl Private {
         now: Cycle,
         below: &mut B,
     ) {
-        let cache = &mut self.further[n];
+        let cache = &mut self.further[if NEAR { 0 } else { n }];
         if let Some(p) = &mut cache.prefetcher {
             let missed = std::mem::take(&mut cache.missed);
             let mut wanted = Wanted::new();
             if p.train(request.kind, line, request.pc, missed, &mut wanted) {
-                self.prefetch_further::<TIMED, B>(n, &wanted, request, now, below);
+                self.prefetch_further::<NEAR, TIMED, B>(n, &wanted, request, now, below);
             }
         }
     }
 
     #[inline(never)]
-    fn prefetch_further<const TIMED: bool, B: Below>(
+    fn prefetch_further<const NEAR: bool, const TIMED: bool, B: Below>(
         &mut self,
         n: usize,
         wanted: &[u64],
@@ -754,6 +771,7 @@ impl Private {
         now: Cycle,
         below: &mut B,
     ) {
+        let n = if NEAR { 0 } else { n };
         for &line in wanted {
             if self.further[n].find(line).is_none() {
                 let request = Request {
@@ -761,14 +779,14 @@ impl Private {
                     kind: RequestKind::Prefetch,
                     ..*cause
                 };
-                let done = self.fetch_behind::<TIMED, B>(n + 1, &request, now, below);
-                let flags = PREFETCHED | self.owned_behind(n + 1, line, below);
-                self.fill_further::<TIMED, B>(n, line, flags, done, now, below);
+                let done = self.access_behind::<TIMED, B>(n, &request, now, below);
+                let flags = PREFETCHED | self.owned_behind(n, line, below);
+                self.fill_further::<NEAR, TIMED, B>(n, line, flags, done, now, below);
             }
         }
     }
 
-    fn fill_further<const TIMED: bool, B: Below>(
+    fn fill_further<const NEAR: bool, const TIMED: bool, B: Below>(
         &mut self,
         n: usize,
         line: u64,
@@ -777,6 +795,7 @@ impl Private {
         now: Cycle,
         below: &mut B,
     ) {
+        let n = if NEAR { 0 } else { n };
         let cache = &mut self.further[n];
         let victim = cache.fill::<TIMED>(line, flags, done.level, now, done.at);
         let Some(line) = victim.line() else {
@@ -787,7 +806,7 @@ impl Private {
             if dirty {
                 self.further[n].counts.writebacks += u64::from(TIMED);
                 let done = Done::new(done.at, self.further[n].level());
-                self.write_further::<TIMED, B>(n + 1, line, done, below);
+                self.write_further::<false, TIMED, B>(n + 1, line, done, below);
             } else if below.coherent() && !self.holds(line) {
                 below.dropped(address(line), self.core);
             }
@@ -795,18 +814,19 @@ impl Private {
         }
         let mut kept = false;
         if below.coherent() {
-            let above = self.further[..n].iter_mut().rev();
-            for cache in above.chain([&mut self.first[DATA]]) {
-                if let Some(at) = cache.find(line) {
-                    // This copy is as new or newer. It becomes the dirty copy, so the core remains
-                    // the line's writer in the directory.
-                    if dirty {
-                        cache.set_flags(at, DIRTY | OWNED);
-                    }
+            // A copy above is as new or newer. It becomes the dirty copy, so the core remains the
+            // line's writer in the directory.
+            let above = if dirty { DIRTY | OWNED } else { 0 };
+            if set_flags(&mut self.first[DATA], line, above) {
+                return;
+            }
+            if !NEAR {
+                let mut further = self.further.iter_mut().take(n);
+                if further.any(|cache| set_flags(cache, line, above)) {
                     return;
                 }
             }
-            kept = self.first[INSTRUCTIONS].find(line).is_some();
+            kept = has(&self.first[INSTRUCTIONS], line);
         }
         if dirty {
             self.further[n].counts.writebacks += u64::from(TIMED);
@@ -839,6 +859,26 @@ impl Private {
         }
         dirty
     }
+}
+
+/// True if `cache` has the line.
+#[inline(always)]
+fn has(cache: &CacheArray, line: u64) -> bool {
+    cache.find(line).is_some()
+}
+
+/// Sets flags of the line, if `cache` has it. Returns true then.
+#[inline(always)]
+fn set_flags(cache: &mut CacheArray, line: u64, flags: u64) -> bool {
+    let at = cache.find(line);
+    at.inspect(|&at| cache.set_flags(at, flags)).is_some()
+}
+
+/// [`OWNED`] if `cache` has the line and it is owned.
+#[inline(always)]
+fn owned(cache: &CacheArray, line: u64) -> u64 {
+    let flags = cache.find(line).map_or(0, |at| cache.flags(at));
+    flags & OWNED
 }
 
 /// Serves a request for a present line.
@@ -904,30 +944,43 @@ fn request_write<const TIMED: bool, B: Below>(
     granted
 }
 
-/// Sends a miss of `cache` at `now` to the next level. A miss first waits for a free MSHR, unless
-/// it is a prefetch.
+/// A miss on its way to the next level.
+struct Admitted {
+    /// Cycle at which it leaves the cache.
+    start: Cycle,
+    waited: Cycle,
+    slot: Option<OccupancySlot>,
+}
+
+/// Takes an MSHR for a miss of `cache` at `now`, unless it is a prefetch. Waits for a free one.
 #[inline(always)]
-fn through_mshrs<const TIMED: bool>(
-    private: &mut Private,
-    cache: impl Fn(&mut Private) -> &mut CacheArray,
-    kind: RequestKind,
-    now: Cycle,
-    fetch: impl FnOnce(&mut Private, Cycle) -> Done,
-) -> Done {
-    if !TIMED {
-        return fetch(private, now);
+fn admit<const TIMED: bool>(cache: &mut CacheArray, kind: RequestKind, now: Cycle) -> Admitted {
+    let mut admitted = Admitted {
+        start: now,
+        waited: 0,
+        slot: None,
+    };
+    if TIMED {
+        cache.count_miss(kind);
+        if kind != RequestKind::Prefetch {
+            let slot = cache.mshrs.admit(now);
+            admitted.start = slot.start;
+            admitted.waited = slot.start - now;
+            cache.counts.mshr_wait_cycles += admitted.waited;
+            admitted.slot = Some(slot);
+        }
     }
-    let lines = cache(private);
-    lines.count_miss(kind);
-    if kind == RequestKind::Prefetch {
-        return fetch(private, now);
-    }
-    let slot = lines.mshrs.admit(now);
-    lines.counts.mshr_wait_cycles += slot.start - now;
-    let waited = slot.start - now;
-    let mut done = fetch(private, slot.start);
-    let at = cache(private).mshrs.hold(slot, done.at);
-    let held = waited + (at - done.at);
+    admitted
+}
+
+/// Holds the MSHR of a miss of `cache` until its line is there. Returns `done` with the waits.
+#[inline(always)]
+fn hold<const TIMED: bool>(cache: &mut CacheArray, admitted: Admitted, mut done: Done) -> Done {
+    let Some(slot) = admitted.slot.filter(|_| TIMED) else {
+        return done;
+    };
+    let at = cache.mshrs.hold(slot, done.at);
+    let held = admitted.waited + (at - done.at);
     if held != 0 {
         done.held = u16::try_from(held + u64::from(done.held)).unwrap_or(u16::MAX);
     }
@@ -936,10 +989,10 @@ fn through_mshrs<const TIMED: bool>(
 }
 
 impl Report for Private {
-    /// Adds `l1i`, `l1d` and `l2` below `path`.
+    /// Adds `l1i` and each level of data below `path`.
     fn report(&self, path: &str, tree: &mut Tree) {
         let starts = |name: &str, with: &[&str]| with.iter().any(|w| name.starts_with(w));
-        // The L1I only sees fetches; guesses of engines go into the L2.
+        // The L1I only sees fetches.
         let not_of_l1i = [
             "load",
             "store",
@@ -951,19 +1004,36 @@ impl Report for Private {
             "speculative",
             "software_prefetch",
         ];
-        let [l1i, l1d] = &self.first;
+        let [l1i, first] = &self.first;
         tree.add_some(&join(path, "l1i"), &l1i.stats(), |n| {
             !starts(n, &not_of_l1i)
         });
-        let walks = self.walks_enter == Entry::First;
-        let not_of_l1d = ["fetch", "prefetch_", "speculative", "updates"];
+        let entered = match self.walks_enter {
+            Entry::First => first.level(),
+            Entry::Further(n) => self.further[n].level(),
+            Entry::Below => Level::Memory,
+        };
         let prefetches = self.reports_software_prefetches;
-        let reported = |n: &str| prefetches || !n.starts_with("software_prefetch");
-        tree.add_some(&join(path, "l1d"), &l1d.stats(), |n| {
-            !starts(n, &not_of_l1d) && (walks || !n.starts_with("walk")) && reported(n)
-        });
-        tree.add_some(&join(path, "l2"), &self.further[self.l2].stats(), |n| {
-            (self.speculates || !n.starts_with("speculative")) && reported(n)
-        });
+        for (n, cache) in [first].into_iter().chain(self.further.iter()).enumerate() {
+            let level = cache.level();
+            let reported = |name: &str| {
+                let (of, requests) = (
+                    "speculative",
+                    ["speculative_accesses", "speculative_misses"],
+                );
+                // Guesses of engines go into the L2, through the levels behind it.
+                let guess = match level {
+                    Level::L2 => self.speculates,
+                    level if level > Level::L2 => self.speculates && requests.contains(&name),
+                    _ => false,
+                };
+                (guess || !name.starts_with(of))
+                    && (level >= Level::L2 || !name.starts_with("fetch"))
+                    && (level >= Level::L2 || level >= entered || !name.starts_with("walk"))
+                    && (n > 0 || !starts(name, &["prefetch_", "updates"]))
+                    && (prefetches || !name.starts_with("software_prefetch"))
+            };
+            tree.add_some(&join(path, level.name()), &cache.stats(), reported);
+        }
     }
 }

@@ -15,10 +15,9 @@ impl Private {
     /// other core may run. Returns true if an LRU stack replaces the L2, which is then the only level
     /// behind the first. If false, requests are warmed in full.
     pub fn begin_filtered_warming(&mut self) -> bool {
-        self.warms_filtered = match &self.further[..] {
-            [l2] => l2.can_export_lru() && self.walks_enter != Entry::Below,
-            _ => false,
-        };
+        let l2 = &self.further[0];
+        self.warms_filtered =
+            self.further.len() == 1 && l2.can_export_lru() && self.walks_enter != Entry::Below;
         self.last_filtered = NO_LINE;
         if self.warms_filtered {
             self.further[0].export_lru(&mut self.lru_stack);

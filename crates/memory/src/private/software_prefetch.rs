@@ -5,7 +5,7 @@
 
 use pagewalk_units::{Cycle, LINE_SHIFT, PrefetchHint};
 
-use super::{DATA, Private, access_below, hit, request_ownership};
+use super::{DATA, Private, access_below, has, hit, request_ownership};
 use crate::cache_array::{CacheArray, OWNED};
 use crate::{Below, Done, Request, RequestKind};
 
@@ -53,7 +53,7 @@ impl Private {
     ) -> SoftwarePrefetched {
         let line = request.at.0 >> LINE_SHIFT;
         let (l2, levels) = (self.l2, self.further.len());
-        // Of the levels behind the first, those from this one on keep the line.
+        // The levels behind the first keep the line from this one on.
         let (first, keeps) = match hint {
             PrefetchHint::T0 | PrefetchHint::Write => (true, 0),
             PrefetchHint::Nta => (true, levels),
@@ -77,11 +77,11 @@ impl Private {
             self.fill_first::<DATA, TIMED, B>(line, flags, done, now, below);
             outcome = SoftwarePrefetched::Requested;
         } else {
-            let has = |cache: &CacheArray| cache.find(line).is_some();
-            if self.further[..keeps].iter().any(has) {
+            let has = |cache: &CacheArray| has(cache, line);
+            if self.further.iter().take(keeps).any(has) {
                 return outcome;
             }
-            let present = self.further.get(keeps).is_some_and(has);
+            let present = self.further.iter().nth(keeps).is_some_and(has);
             if self
                 .prefetch_from::<TIMED, B>(l2, request, keeps, now, below)
                 .is_none()
@@ -122,9 +122,10 @@ impl Private {
         below: &mut B,
     ) -> Option<Done> {
         let line = request.at.0 >> LINE_SHIFT;
-        let Some(cache) = self.further.get_mut(n) else {
+        if n == self.further.len() {
             return Some(access_below::<TIMED, B>(below, request, now));
-        };
+        }
+        let cache = &mut self.further[n];
         let done = if let Some(at) = cache.find(line) {
             let done = hit::<TIMED>(cache, at, request.kind, now);
             cache.missed = false;
@@ -134,8 +135,8 @@ impl Private {
                 |p: &mut Self| p.prefetch_behind::<TIMED, B>(n + 1, request, keeps, now, below);
             let done = at_once::<TIMED>(self, |p| &mut p.further[n], request.kind, now, fetch)?;
             if n >= keeps {
-                let flags = self.owned_behind(n + 1, line, below);
-                self.fill_further::<TIMED, B>(n, line, flags, done, now, below);
+                let flags = self.owned_behind(n, line, below);
+                self.fill_further::<false, TIMED, B>(n, line, flags, done, now, below);
             }
             done
         };

@@ -18,7 +18,8 @@ const BATCHES: u64 = 64;
 
 fn shared() -> Shared {
     let spec = SharedSpec {
-        l3: cache(16 * 1024, 16, 45, 128),
+        l3: Some(cache(16 * 1024, 16, 45, 128)),
+        l4: None,
         remote_latency: 100,
         dram: DramSpec::Fixed { latency_ns: 45.0 },
     };

@@ -291,8 +291,8 @@ impl Core {
     /// An impossible configuration. The message names the key.
     pub fn new(spec: &CoreSpec, mut mmu: Mmu, private: Private, core: u8) -> Result<Self, Error> {
         spec.check()?;
-        let load_to_use = private.l1d_latency();
-        let fetch_to_use = private.l1i_latency();
+        let load_to_use = private.load_latency();
+        let fetch_to_use = private.fetch_latency();
         mmu.overlap_with_l1(load_to_use);
         Ok(Core {
             mmu,

@@ -14,12 +14,16 @@ pub enum Cause {
     Base,
     /// The oldest instruction waited for its producers, or executed.
     Compute,
+    /// It waited for data from the data cache in front of the first level.
+    L0d,
     /// It waited for data from the first-level data cache.
     L1d,
     /// It waited for data from the second-level cache.
     L2,
-    /// It waited for data from the shared cache.
+    /// It waited for data from the third-level cache.
     L3,
+    /// It waited for data from the fourth-level cache.
+    L4,
     /// It waited for data from another core's cache.
     Remote,
     /// It waited for a DRAM access, without queueing.
@@ -47,7 +51,7 @@ pub enum Cause {
 }
 
 /// Number of causes.
-pub(crate) const CAUSES: usize = 17;
+pub(crate) const CAUSES: usize = 19;
 
 /// Lost slots by cause, without [`Cause::Base`], which is the number of instructions.
 #[derive(Clone, Debug, Default)]
@@ -97,9 +101,11 @@ impl CycleStack {
         StackSlots {
             base,
             compute: s[Cause::Compute as usize],
+            l0d: s[Cause::L0d as usize],
             l1d: s[Cause::L1d as usize],
             l2: s[Cause::L2 as usize],
             l3: s[Cause::L3 as usize],
+            l4: s[Cause::L4 as usize],
             remote: s[Cause::Remote as usize],
             dram: s[Cause::Dram as usize],
             dram_queue: s[Cause::DramQueue as usize],
@@ -178,9 +184,11 @@ pagewalk_stats::counters! {
     pub struct StackSlots {
         base: "slots", "Slots in which an instruction retired";
         compute: "slots", "Slots lost while the oldest instruction waited for its producers or executed";
+        l0d: "slots", "Slots lost to accesses served by the data cache in front of the first level, in proportion to their share of the stalled instruction's latency";
         l1d: "slots", "Slots lost to accesses served by the first-level data cache, in proportion to their share of the stalled instruction's latency";
         l2: "slots", "Slots lost to accesses served by the second-level cache, in proportion to their share of the stalled instruction's latency";
-        l3: "slots", "Slots lost to accesses served by the shared cache, in proportion to their share of the stalled instruction's latency";
+        l3: "slots", "Slots lost to accesses served by the third-level cache, in proportion to their share of the stalled instruction's latency";
+        l4: "slots", "Slots lost to accesses served by the fourth-level cache, in proportion to their share of the stalled instruction's latency";
         remote: "slots", "Slots lost to accesses served by another core's cache, in proportion to their share of the stalled instruction's latency";
         dram: "slots", "Slots lost to accesses served by DRAM, without their queueing, in proportion to their share of the stalled instruction's latency";
         dram_queue: "slots", "Slots lost to queueing for a bank or the bus of the DRAM, in proportion to its share of the stalled instruction's latency";
@@ -202,9 +210,11 @@ pagewalk_stats::counters! {
     pub struct StackCycles {
         base: "cycles", "Cycles that the instructions need at full width";
         compute: "cycles", "Cycles lost while the oldest instruction waited for its producers or executed";
+        l0d: "cycles", "Cycles lost to accesses served by the data cache in front of the first level, in proportion to their share of the stalled instruction's latency";
         l1d: "cycles", "Cycles lost to accesses served by the first-level data cache, in proportion to their share of the stalled instruction's latency";
         l2: "cycles", "Cycles lost to accesses served by the second-level cache, in proportion to their share of the stalled instruction's latency";
-        l3: "cycles", "Cycles lost to accesses served by the shared cache, in proportion to their share of the stalled instruction's latency";
+        l3: "cycles", "Cycles lost to accesses served by the third-level cache, in proportion to their share of the stalled instruction's latency";
+        l4: "cycles", "Cycles lost to accesses served by the fourth-level cache, in proportion to their share of the stalled instruction's latency";
         remote: "cycles", "Cycles lost to accesses served by another core's cache, in proportion to their share of the stalled instruction's latency";
         dram: "cycles", "Cycles lost to accesses served by DRAM, without their queueing, in proportion to their share of the stalled instruction's latency";
         dram_queue: "cycles", "Cycles lost to queueing for a bank or the bus of the DRAM, in proportion to its share of the stalled instruction's latency";
@@ -228,9 +238,11 @@ impl StackSlots {
         StackCycles {
             base: part(self.base),
             compute: part(self.compute),
+            l0d: part(self.l0d),
             l1d: part(self.l1d),
             l2: part(self.l2),
             l3: part(self.l3),
+            l4: part(self.l4),
             remote: part(self.remote),
             dram: part(self.dram),
             dram_queue: part(self.dram_queue),

@@ -23,8 +23,9 @@ use crate::summary;
 use crate::work::Work;
 
 /// Structures whose contents may be stale after fast-forwarding, in the order of [`StaleLookups`].
-pub(crate) const STALE_STRUCTURES: [&str; 7] =
-    ["l1i", "l1d", "l2", "tlb_l1", "tlb_l2", "branches", "l3"];
+pub(crate) const STALE_STRUCTURES: [&str; 9] = [
+    "l1i", "l1d", "l2", "tlb_l1", "tlb_l2", "branches", "l3", "l0d", "l4",
+];
 /// Index of the second-level TLB.
 const SECOND_TLB: usize = 4;
 
@@ -212,7 +213,9 @@ pub(crate) fn warming(samples: &[SampleCounts], tree: &Tree) -> Option<(WarmingE
         error.cpi_below += price * each(one.misses);
         error.cpi_above += price * each(one.hits);
         let in_each_1000 = [one.hits, one.misses].map(|n| 1000.0 * each(n));
-        error.unknown.insert(name, in_each_1000);
+        if summary::has(tree, name) {
+            error.unknown.insert(name, in_each_1000);
+        }
     }
     let StaleOutcomes { hits, misses } = sums[SECOND_TLB];
     Some((error, [misses, hits].map(|n| 1000.0 * each(n))))

@@ -25,7 +25,7 @@ mod waits;
 use std::collections::{BTreeMap, VecDeque};
 
 use pagewalk_cpu::Core;
-use pagewalk_memory::{Private, Report, Shared};
+use pagewalk_memory::{Level, Private, Report, Shared};
 use pagewalk_mmu::source::SharedPart;
 use pagewalk_mmu::{Mmu, WalkRecord};
 use pagewalk_os::{Effects, InferredPages, Os, Pid};
@@ -99,6 +99,20 @@ fn set_aside(os: &mut Os, key: String, bytes: u64) -> Result<PhysAddr, Error> {
             ],
         )
     })
+}
+
+/// Names of the cache levels that not every machine has and this one lacks.
+fn absent_levels(config: &Config) -> Vec<&'static str> {
+    let given = || config.caches.data_levels().chain(config.memory.levels());
+    let lacks = |level: &Level| !given().any(|(l, _)| l == *level);
+    let absent = [Level::L0, Level::L4].into_iter().filter(lacks);
+    absent.map(Level::name).collect()
+}
+
+/// True if the counter of this name counts what `level` served, such as `walk_reads_l4`.
+fn counts_level(name: &str, level: &str) -> bool {
+    let before = name.strip_suffix(level);
+    before.is_some_and(|before| before.is_empty() || before.ends_with('_'))
 }
 
 /// A machine with one design, on which a program runs.
@@ -357,6 +371,12 @@ impl Machine {
             part.report(&mut tree);
         }
         tree.append(self.kernel_tree());
+        let absent = absent_levels(&self.config);
+        tree.rows.retain(|row| {
+            !absent
+                .iter()
+                .any(|level| counts_level(row.definition.name, level))
+        });
         tree
     }
 
@@ -378,12 +398,11 @@ impl Machine {
     /// Lookups of uncertain outcome after fast-forwarding, summed over all cores.
     fn stale(&self) -> StaleLookups {
         let mut sum = StaleLookups::default();
-        for core in &self.cores {
-            for (sum, one) in sum.iter_mut().zip(core.stale()) {
-                *sum += one;
-            }
+        let cores = self.cores.iter().flat_map(Core::stale);
+        for (name, one) in cores.chain(self.shared.stale()) {
+            let at = STALE_STRUCTURES.iter().position(|&of| of == name);
+            sum[at.expect("each structure has its place")] += one;
         }
-        sum[STALE_STRUCTURES.len() - 1] = self.shared.stale();
         sum
     }
 

@@ -66,8 +66,9 @@ pub(crate) struct FootprintTarget {
 /// Footprint targets of the caches and TLBs of `designs`.
 pub(crate) fn footprint_targets(designs: &[Design]) -> Vec<FootprintTarget> {
     let cached = designs.iter().map(|d| {
-        let (own, shared) = (&d.config.caches.l2, &d.config.memory.l3);
-        u64::from(own.size_kb.max(shared.size_kb)) * 1024 / LINE_BYTES
+        let (own, shared) = (d.config.caches.data_levels(), d.config.memory.levels());
+        let largest = own.chain(shared).map(|(_, cache)| cache.size_kb).max();
+        u64::from(largest.unwrap_or(0)) * 1024 / LINE_BYTES
     });
     let translated = |size: PageSize| {
         let arrays = designs.iter().flat_map(|d| {

@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::energy::Totals;
+use crate::estimate::STALE_STRUCTURES;
 use crate::work::Work;
 
 /// One number of the summary.
@@ -440,7 +441,7 @@ pub(crate) fn values_of_rates(tree: &Tree, work: Work, cycles: u64) -> Vec<Optio
 
 /// Average cost in cycles of a miss in each of `estimate::STALE_STRUCTURES`, from the cycle stack. A miss
 /// whose latency is hidden costs little.
-pub(crate) fn prices(tree: &Tree) -> [f64; 7] {
+pub(crate) fn prices(tree: &Tree) -> [f64; STALE_STRUCTURES.len()] {
     let c = Counted::new(tree, Work::default(), 0, None);
     let lost = |causes: &[&str]| causes.iter().map(|cause| c.sum("cycles", cause)).sum();
     let price = |causes: &[&str], events: f64| ratio(lost(causes), events).unwrap_or(0.0);
@@ -453,15 +454,25 @@ pub(crate) fn prices(tree: &Tree) -> [f64; 7] {
         .iter()
         .sum();
     let reads = c.tree.sum("reads", |p| p.starts_with("dram")) as f64;
-    [
-        first,
-        first,
-        price(&["l3"], c.sum("l2", "misses")),
-        price(&["tlb"], c.mmu("l1d_misses") + c.mmu("l1i_misses")),
-        price(&["walk", "walker"], c.mmu("walks")),
-        price(&["branch"], wrong),
-        price(&["dram", "dram_queue"], reads),
-    ]
+    let memory = price(&["dram", "dram_queue"], reads);
+    let level = |name: &str| c.sum(name, "misses") + c.tree.sum("misses", |p| p == name) as f64;
+    STALE_STRUCTURES.map(|name| match name {
+        "l1i" | "l1d" => first,
+        "l2" => price(&["l3"], c.sum("l2", "misses")),
+        "tlb_l1" => price(&["tlb"], c.mmu("l1d_misses") + c.mmu("l1i_misses")),
+        "tlb_l2" => price(&["walk", "walker"], c.mmu("walks")),
+        "branches" => price(&["branch"], wrong),
+        "l3" if has(tree, "l4") => price(&["l4"], level("l3")),
+        "l0d" => price(&["l1d"], level("l0d")),
+        // The last level.
+        _ => memory,
+    })
+}
+
+/// True unless `name` is that of a cache which the machine lacks.
+pub(crate) fn has(tree: &Tree, name: &str) -> bool {
+    let is_it = |path: &str| path == name || below_core(path, name);
+    !matches!(name, "l0d" | "l4") || tree.rows.iter().any(|row| is_it(&row.path))
 }
 
 /// Cycle stack of all cores together; the parts add up to all cycles.

@@ -26,7 +26,7 @@ fn spec(l3_kb: u32) -> (PrivateSpec, SharedSpec) {
         lookahead: 4,
     });
     let mut shared = shared();
-    shared.l3.size_kb = l3_kb;
+    shared.l3 = Some(cache(l3_kb, 16, L3, 64));
     shared.dram = ddr(2);
     (private, shared)
 }

@@ -143,10 +143,7 @@ impl CacheArray {
             own_level: level,
             replacement: spec.replacement,
             state,
-            likely: match level {
-                Level::L1 => vec![0; sets as usize],
-                _ => vec![],
-            },
+            likely: vec![],
             mshrs: Occupancy::new(spec.mshrs as usize),
             prefetcher,
             missed: false,
@@ -155,6 +152,22 @@ impl CacheArray {
             epoch: 0,
             stale: StaleOutcomes::default(),
         })
+    }
+
+    /// As [`CacheArray::new`], for a cache that the core accesses first. It has
+    /// [`CacheArray::find_likely`].
+    pub fn first(spec: &CacheSpec, name: &str, level: Level) -> Result<Self, Error> {
+        let cache = CacheArray::new(spec, name, level)?;
+        Ok(CacheArray {
+            likely: vec![0; cache.sets as usize],
+            ..cache
+        })
+    }
+
+    /// Its level.
+    #[inline]
+    pub fn level(&self) -> Level {
+        self.own_level
     }
 
     /// Load-to-use of a hit.
@@ -455,10 +468,12 @@ impl CacheArray {
     /// Level that the line at `at` came from.
     fn origin(&self, at: Place) -> Level {
         match self.tag(at) >> LEVEL_SHIFT & 7 {
+            0 => Level::L0,
             1 => Level::L1,
             2 => Level::L2,
             3 => Level::L3,
-            4 => Level::Remote,
+            4 => Level::L4,
+            5 => Level::Remote,
             _ => Level::Memory,
         }
     }
@@ -520,7 +535,8 @@ impl CacheArray {
     #[cold]
     fn fill_stale(&mut self, line: u64, flags: u64, old: u64) {
         // A guess or a write-back from the level above is not a miss.
-        let is_miss = flags & GUESSED == 0 && (self.own_level == Level::L1 || flags & DIRTY == 0);
+        let is_first = !self.likely.is_empty();
+        let is_miss = flags & GUESSED == 0 && (is_first || flags & DIRTY == 0);
         if !is_miss {
             return;
         }

@@ -5,7 +5,7 @@ use pagewalk_units::{Cycle, Error, LINE_BYTES, Part, text};
 
 use crate::directory::MOST_CORES;
 use crate::prefetch::{MAX_DEGREE, MOST_TABLES};
-use crate::{CacheSpec, DramSpec, PrefetcherSpec, PrivateSpec, SharedSpec};
+use crate::{CacheSpec, DramSpec, Level, PrefetcherSpec, PrivateSpec, SharedSpec};
 
 /// Most ways of a cache.
 const MOST_WAYS: u32 = 64;
@@ -44,8 +44,9 @@ impl PrivateSpec {
     /// One sentence that names the key and the expected values.
     pub fn check(&self) -> Result<(), Error> {
         self.l1i.check("caches.l1i")?;
-        self.l1d.check("caches.l1d")?;
-        self.l2.check("caches.l2")?;
+        for (level, cache) in self.data_levels() {
+            cache.check(&format!("caches.{}", level.name()))?;
+        }
         if let Some(bytes) = self.l1d_fill_bytes
             && (bytes == 0 || !LINE_BYTES.is_multiple_of(u64::from(bytes)))
         {
@@ -60,33 +61,125 @@ impl PrivateSpec {
             1,
             MOST_MSHRS,
         )?;
-        for (name, first) in [("l1i", &self.l1i), ("l1d", &self.l1d)] {
-            if first.latency > self.l2.latency {
-                return Err(Error::key(
-                    "caches.l2.latency",
-                    text![
-                        format!("({}) is below ", self.l2.latency),
-                        Part::key(format!("caches.{name}.latency")),
-                        format!(
-                            " ({}); latencies count from the core's request to its data and grow with the level",
-                            first.latency
-                        ),
-                    ],
-                ));
-            }
+        let data = |level: Level| format!("caches.{}", level.name());
+        grows(("caches.l1i", &self.l1i), (&data(Level::L2), &self.l2))?;
+        let behind = self.data_levels().skip(1);
+        for (near, far) in self.data_levels().zip(behind) {
+            grows((&data(near.0), near.1), (&data(far.0), far.1))?;
         }
-        Ok(())
+        self.check_walks()
+    }
+
+    /// Checks that walks enter at a private level or at the first shared one.
+    fn check_walks(&self) -> Result<(), Error> {
+        let shared = if self.l3.is_some() {
+            Level::L4
+        } else {
+            Level::L3
+        };
+        let private = self.data_levels().map(|(level, _)| level);
+        let levels: Vec<Level> = private.chain([shared]).collect();
+        let entered = self.walks_enter.level();
+        if levels.contains(&entered) {
+            return Ok(());
+        }
+        let names: Vec<String> = levels.iter().map(|l| format!("\"{}\"", l.name())).collect();
+        Err(Error::key(
+            "caches.walks_enter",
+            format!(
+                "is \"{}\"; expected a private cache of this machine or the first shared one: {}",
+                entered.name(),
+                names.join(", ")
+            ),
+        ))
     }
 }
 
+/// Checks that the latency of the cache `far` is at least that of `near`, which requests pass first.
+fn grows(near: (&str, &CacheSpec), far: (&str, &CacheSpec)) -> Result<(), Error> {
+    if near.1.latency <= far.1.latency {
+        return Ok(());
+    }
+    Err(Error::key(
+        format!("{}.latency", far.0),
+        text![
+            format!("({}) is below ", far.1.latency),
+            Part::key(format!("{}.latency", near.0)),
+            format!(
+                " ({}); latencies count from the core's request to its data and grow with the level",
+                near.1.latency
+            ),
+        ],
+    ))
+}
+
+/// Checks that private and shared caches together are the levels of one hierarchy.
+///
+/// # Errors
+/// One sentence that names the key and the expected values.
+pub fn check_levels(private: &PrivateSpec, shared: &SharedSpec) -> Result<(), Error> {
+    let key = |level: Level| format!("memory.{}", level.name());
+    match (&private.l3, &shared.l3) {
+        (Some(_), Some(_)) => {
+            return Err(Error::key(
+                key(Level::L3),
+                text![
+                    "is a third level beside ",
+                    Part::key("caches.l3"),
+                    "; name the shared cache behind a private third level ",
+                    Part::key("memory.l4"),
+                ],
+            ));
+        }
+        (None, None) => {
+            return Err(Error::key(
+                key(Level::L3),
+                text![
+                    "is missing; expected the shared third level, or a private one (",
+                    Part::key("caches.l3"),
+                    ") with a shared ",
+                    Part::key("memory.l4"),
+                ],
+            ));
+        }
+        _ => {}
+    }
+    let last = private.data_levels().last();
+    let (Some((last, near)), Some((first, far))) = (last, shared.levels().next()) else {
+        return Err(Error::key(
+            key(Level::L4),
+            text![
+                "is missing; expected the shared cache behind ",
+                Part::key("caches.l3"),
+            ],
+        ));
+    };
+    grows(
+        (&format!("caches.{}", last.name()), near),
+        (&key(first), far),
+    )
+}
+
 impl SharedSpec {
-    /// Checks the shared level for a machine of `cores`.
+    /// Checks the shared levels for a machine of `cores`.
     ///
     /// # Errors
     /// One sentence that names the key and the expected values.
     pub fn check(&self, cores: u8) -> Result<(), Error> {
         within("cores", u32::from(cores), 1, u32::from(MOST_CORES))?;
-        self.l3.check("memory.l3")?;
+        let key = |level: Level| format!("memory.{}", level.name());
+        for (level, cache) in self.levels() {
+            cache.check(&key(level))?;
+        }
+        for (near, far) in self.levels().zip(self.levels().skip(1)) {
+            grows((&key(near.0), near.1), (&key(far.0), far.1))?;
+        }
+        let Some((first, cache)) = self.levels().next() else {
+            return Err(Error::key(
+                "memory.l3",
+                "is missing; expected a shared cache",
+            ));
+        };
         if self.remote_latency > MOST_LATENCY {
             return Err(Error::key(
                 "memory.remote_latency",
@@ -96,15 +189,15 @@ impl SharedSpec {
                 ),
             ));
         }
-        if cores > 1 && self.remote_latency < self.l3.latency {
+        if cores > 1 && self.remote_latency < cache.latency {
             return Err(Error::key(
                 "memory.remote_latency",
                 text![
                     format!("({}) is below ", self.remote_latency),
-                    Part::key("memory.l3.latency"),
+                    Part::key(format!("{}.latency", key(first))),
                     format!(
                         " ({}), where the directory is that a request passes first",
-                        self.l3.latency
+                        cache.latency
                     ),
                 ],
             ));

@@ -53,16 +53,35 @@ pub struct Flush {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Level {
+    /// Data cache in front of the first level.
+    L0 = 0,
     /// First-level cache.
     L1 = 1,
     /// Second-level cache.
     L2 = 2,
-    /// Shared cache.
+    /// Third-level cache.
     L3 = 3,
+    /// Fourth-level cache.
+    L4 = 4,
     /// Another core's private cache.
-    Remote = 4,
+    Remote = 5,
     /// DRAM.
-    Memory = 5,
+    Memory = 6,
+}
+
+impl Level {
+    /// The name of the level's data cache in configuration and statistics.
+    pub fn name(self) -> &'static str {
+        match self {
+            Level::L0 => "l0d",
+            Level::L1 => "l1d",
+            Level::L2 => "l2",
+            Level::L3 => "l3",
+            Level::L4 => "l4",
+            Level::Remote => "remote",
+            Level::Memory => "memory",
+        }
+    }
 }
 
 /// Result of a request: when the data is at the core (load-to-use), and where it came from.
@@ -207,7 +226,7 @@ pub enum PrefetcherSpec {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CacheSpec {
-    /// Capacity, KB. L3: total for all cores.
+    /// Capacity, KB. A shared cache: total for all cores.
     pub size_kb: u32,
     /// Associativity.
     pub ways: u32,
@@ -222,16 +241,33 @@ pub struct CacheSpec {
     pub prefetcher: Option<PrefetcherSpec>,
 }
 
-/// Where the page walker's reads enter the caches.
+/// Where the page walker's reads enter the caches: at a private level or at the first shared one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Enter {
+    /// At the data cache in front of the L1D.
+    L0d,
     /// At the first-level data cache.
     L1d,
     /// At the second-level cache.
     L2,
-    /// At the shared cache: private caches hold no lines of page tables.
+    /// At the third-level cache. If that is shared, private caches hold no lines of page tables.
     L3,
+    /// At the fourth-level cache, behind a private third level.
+    L4,
+}
+
+impl Enter {
+    /// The level.
+    pub fn level(self) -> Level {
+        match self {
+            Enter::L0d => Level::L0,
+            Enter::L1d => Level::L1,
+            Enter::L2 => Level::L2,
+            Enter::L3 => Level::L3,
+            Enter::L4 => Level::L4,
+        }
+    }
 }
 
 /// The caches of one core.
@@ -240,10 +276,17 @@ pub enum Enter {
 pub struct PrivateSpec {
     /// First-level cache of instructions.
     pub l1i: CacheSpec,
+    /// Data cache in front of the L1D: loads and stores access it first. Default: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub l0d: Option<CacheSpec>,
     /// First-level cache of data.
     pub l1d: CacheSpec,
     /// Second-level cache of both.
     pub l2: CacheSpec,
+    /// Third-level cache of both, of this core alone. The shared cache is then `memory.l4`.
+    /// Default: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub l3: Option<CacheSpec>,
     /// Level at which page walks enter.
     pub walks_enter: Enter,
     /// Bytes that the L1D takes from the L2 in a cycle, a divisor of 64; any number by default.
@@ -314,16 +357,38 @@ fn ddr_bus_bytes() -> u32 {
     8
 }
 
-/// The shared level of the memory system.
+/// The shared levels of the memory system.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SharedSpec {
-    /// Last-level cache.
-    pub l3: CacheSpec,
+    /// Third-level cache, unless each core has one of its own (`caches.l3`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub l3: Option<CacheSpec>,
+    /// Fourth-level cache, for example on the side of the memory. Default: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub l4: Option<CacheSpec>,
     /// Cycles from a request to the data if another core's private cache holds the line dirty.
     pub remote_latency: Cycle,
     /// Main memory.
     pub dram: DramSpec,
+}
+
+impl PrivateSpec {
+    /// The caches that hold data, nearest first.
+    pub fn data_levels(&self) -> impl Iterator<Item = (Level, &CacheSpec)> {
+        let l0d = self.l0d.iter().map(|cache| (Level::L0, cache));
+        let l3 = self.l3.iter().map(|cache| (Level::L3, cache));
+        let always = [(Level::L1, &self.l1d), (Level::L2, &self.l2)];
+        l0d.chain(always).chain(l3)
+    }
+}
+
+impl SharedSpec {
+    /// The shared caches, nearest first.
+    pub fn levels(&self) -> impl Iterator<Item = (Level, &CacheSpec)> {
+        let l3 = self.l3.iter().map(|cache| (Level::L3, cache));
+        l3.chain(self.l4.iter().map(|cache| (Level::L4, cache)))
+    }
 }
 
 /// A component that adds counters to the tree.

@@ -19,6 +19,8 @@ fn cache(size_kb: u32, ways: u32, latency: u64, replacement: Replacement) -> Cac
 fn specs(replacement: Replacement, walks_enter: Enter) -> (PrivateSpec, SharedSpec) {
     let mut p = PrivateSpec {
         l1i: cache(1, 2, 4, replacement),
+        l0d: None,
+        l3: None,
         l1d: cache(1, 2, 4, replacement),
         l2: cache(4, 4, 14, replacement),
         walks_enter,
@@ -43,10 +45,27 @@ fn specs(replacement: Replacement, walks_enter: Enter) -> (PrivateSpec, SharedSp
         degree: 2,
     });
     let s = SharedSpec {
-        l3,
+        l3: Some(l3),
+        l4: None,
         remote_latency: 60,
         dram: DramSpec::Fixed { latency_ns: 50.0 },
     };
+    (p, s)
+}
+
+/// The same with a data cache in front of the L1D, a private third level and a shared fourth.
+fn deep(replacement: Replacement, walks_enter: Enter) -> (PrivateSpec, SharedSpec) {
+    let (mut p, mut s) = specs(replacement, walks_enter);
+    (p.l1d.size_kb, p.l2.size_kb) = (2, 4);
+    p.l0d = Some(CacheSpec {
+        prefetcher: p.l1d.prefetcher,
+        ..cache(1, 4, 2, replacement)
+    });
+    p.l3 = Some(CacheSpec {
+        prefetcher: p.l2.prefetcher,
+        ..cache(6, 3, 25, replacement)
+    });
+    s.l4 = s.l3.take();
     (p, s)
 }
 
@@ -63,10 +82,11 @@ fn guesses_are_accounted_for(cache: &CacheArray) {
     );
 }
 
+type Specs = fn(Replacement, Enter) -> (PrivateSpec, SharedSpec);
+
 /// Random traffic of `cores`. After every step the snoops are served and the directory is
 /// compared with the contents of the caches.
-fn traffic(cores: u8, spec: (Replacement, Enter), steps: u64, warm_now_and_then: bool) {
-    let (p, s) = specs(spec.0, spec.1);
+fn traffic(cores: u8, (p, s): (PrivateSpec, SharedSpec), steps: u64, warm_now_and_then: bool) {
     let mut private: Vec<Private> = (0..cores)
         .map(|c| Private::new(&p, c).expect("possible"))
         .collect();
@@ -151,14 +171,14 @@ fn traffic(cores: u8, spec: (Replacement, Enter), steps: u64, warm_now_and_then:
             guesses_are_accounted_for(cache);
         }
     }
-    guesses_are_accounted_for(shared.l3());
+    shared.levels().for_each(guesses_are_accounted_for);
 }
 
 fn coherent(private: &[Private], shared: &Shared) {
     let mut held = std::collections::BTreeMap::<u64, u64>::new();
     let mut dirty = std::collections::BTreeMap::<u64, u64>::new();
     for (core, p) in private.iter().enumerate() {
-        for tag in p.caches().into_iter().flat_map(CacheArray::present) {
+        for tag in p.caches().flat_map(CacheArray::present) {
             let line = tag & ((1 << 48) - 1);
             *held.entry(line).or_default() |= 1 << core;
             if tag & (DIRTY | OWNED) != 0 {
@@ -184,18 +204,24 @@ fn coherent(private: &[Private], shared: &Shared) {
 
 #[test]
 fn the_directory_equals_the_contents_of_the_caches() {
-    for enter in [Enter::L1d, Enter::L2, Enter::L3] {
-        for replacement in [Replacement::Lru, Replacement::Srrip, Replacement::SrripFp] {
-            traffic(2, (replacement, enter), 30_000, false);
-            traffic(4, (replacement, enter), 30_000, true);
+    let three = [Enter::L1d, Enter::L2, Enter::L3];
+    let five = [Enter::L0d, Enter::L1d, Enter::L2, Enter::L3, Enter::L4];
+    for (specs, enters, steps) in [(specs as Specs, &three[..], 30_000), (deep, &five, 10_000)] {
+        for &enter in enters {
+            for replacement in [Replacement::Lru, Replacement::Srrip, Replacement::SrripFp] {
+                traffic(2, specs(replacement, enter), steps, false);
+                traffic(4, specs(replacement, enter), steps, true);
+            }
         }
     }
 }
 
 #[test]
 fn every_guess_is_useful_useless_or_still_there() {
-    traffic(1, (Replacement::Lru, Enter::L2), 100_000, false);
-    traffic(1, (Replacement::Srrip, Enter::L2), 100_000, true);
+    for specs in [specs, deep] {
+        traffic(1, specs(Replacement::Lru, Enter::L2), 100_000, false);
+        traffic(1, specs(Replacement::Srrip, Enter::L2), 100_000, true);
+    }
 }
 
 #[test]
@@ -283,7 +309,7 @@ fn the_line_that_goes_is_the_least_recently_used() {
 #[test]
 fn looking_at_the_likely_way_first_finds_the_same_line() {
     let mut lines =
-        CacheArray::new(&cache(1, 4, 1, Replacement::Lru), "c", Level::L1).expect("possible");
+        CacheArray::first(&cache(1, 4, 1, Replacement::Lru), "c", Level::L1).expect("possible");
     let mut r = rng(9, "test.likely");
     for _ in 0..20_000 {
         let line = r.random_range(0u64..40);

@@ -1,7 +1,7 @@
 //! Caches, coherence, prefetchers and DRAM. Time is a return value.
 //!
-//! Each core owns its [`Private`] caches. All cores access the [`Shared`] level, which is passed to
-//! each call. Times are load-to-use: the cycle at which the data is at the core, whatever level it
+//! Each core owns its [`Private`] caches. All cores access the [`Shared`] levels, which are passed
+//! to each call. Times are load-to-use: the cycle at which the data is at the core, whatever level it
 //! comes from.
 
 #[cfg(test)]
@@ -17,6 +17,7 @@ mod directory;
 mod dram;
 #[cfg(test)]
 mod invariants;
+mod levels;
 mod lru_stack;
 mod prefetch;
 mod private;
@@ -24,6 +25,7 @@ mod sets;
 mod shared;
 mod stats;
 
+pub use check::check_levels;
 pub use contract::*;
 pub use private::{Flushed, Private, SoftwarePrefetched, Speculated, WriteCombiningStats};
 pub use shared::Shared;

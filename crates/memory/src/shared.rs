@@ -1,4 +1,4 @@
-//! The shared level: last-level cache, directory and memory.
+//! The shared levels: caches, directory and memory.
 
 use pagewalk_stats::Tree;
 use pagewalk_structures::StaleOutcomes;
@@ -7,6 +7,7 @@ use pagewalk_units::{Cycle, Error, LINE_SHIFT, PhysAddr};
 use crate::cache_array::{CacheArray, DIRTY, PREFETCHED};
 use crate::directory::{Directory, DirectoryResponse};
 use crate::dram::Dram;
+use crate::levels::Levels;
 use crate::prefetch::Wanted;
 use crate::private::join;
 use crate::{Below, Done, Flush, Level, Report, Request, RequestKind, SharedSpec};
@@ -16,45 +17,49 @@ mod later;
 
 use later::DeferredWarming;
 
-/// L3, directory and DRAM.
+/// Shared caches, directory and DRAM.
 ///
-/// The L3 is filled by lines from memory and by dirty lines that leave private caches. It is not
-/// inclusive: a line that it evicts stays in the private caches. With one core there is no
-/// directory. With several cores, a dirty line comes from the core that has written it, and a write
-/// invalidates the line in all other cores. A line that is clean in other cores comes from the L3
-/// or from memory.
+/// A shared cache is filled by lines from behind it and by dirty lines that leave the level above.
+/// It is not inclusive: a line that it evicts stays in the levels above. With one core there is no
+/// directory. With several cores, the first shared level asks it about each request. A dirty line
+/// comes from the core that has written it, and a write invalidates the line in all other cores. A
+/// line that is clean in other cores comes from the shared caches or from memory.
 #[derive(Clone, Debug)]
 pub struct Shared {
-    l3: CacheArray,
+    levels: Levels,
     dram: Dram,
     directory: Option<Directory>,
     remote_latency: Cycle,
     /// True if the cores have speculation engines.
     speculates: bool,
     reports_software_prefetches: bool,
-    /// True if warming requests to the L3 are deferred.
+    /// True if warming requests are deferred.
     defers_warming: bool,
     /// The deferred requests.
     later: DeferredWarming,
 }
 
 impl Shared {
-    /// Creates the empty shared level.
+    /// Creates the empty shared levels.
     ///
     /// # Errors
     /// An impossible geometry or memory. The message names the key.
     pub fn new(spec: &SharedSpec, cores: u8, frequency_ghz: f64) -> Result<Self, Error> {
         spec.check(cores)?;
+        let levels = spec.levels().map(|(level, cache)| {
+            CacheArray::new(cache, &format!("memory.{}", level.name()), level)
+        });
+        let levels = levels.collect::<Result<Vec<_>, Error>>()?;
         Ok(Shared {
-            l3: CacheArray::new(&spec.l3, "memory.l3", Level::L3)?,
+            // The requests of one core come in order. Without a prefetcher, each changes only its
+            // own set of each level.
+            defers_warming: cores == 1 && levels.iter().all(|c| c.prefetcher.is_none()),
+            levels: Levels::new(levels).expect("it was checked"),
             dram: Dram::new(&spec.dram, frequency_ghz)?,
             directory: (cores > 1).then(|| Directory::new(cores)),
             remote_latency: spec.remote_latency,
             speculates: false,
             reports_software_prefetches: false,
-            // The requests of one core come in order. Without a prefetcher, each changes only its
-            // own set.
-            defers_warming: cores == 1 && spec.l3.prefetcher.is_none(),
             later: DeferredWarming::default(),
         })
     }
@@ -74,20 +79,21 @@ impl Shared {
         self
     }
 
-    /// Marks the L3's contents as stale after a fast-forward.
+    /// Marks the contents of the caches as stale after a fast-forward.
     pub fn mark_stale(&mut self) {
         self.drain_deferred();
-        self.l3.mark_stale();
+        self.levels.iter_mut().for_each(CacheArray::mark_stale);
     }
 
-    /// Lookups in the L3 whose outcome is uncertain because of stale contents.
-    pub fn stale(&self) -> StaleOutcomes {
-        self.l3.stale
+    /// Lookups whose outcome is uncertain because of stale contents, by the name of the cache.
+    pub fn stale(&self) -> impl Iterator<Item = (&'static str, StaleOutcomes)> {
+        let caches = self.levels.iter();
+        caches.map(|cache| (cache.level().name(), cache.stale))
     }
 
-    /// Load-to-use of an L3 hit.
-    pub fn l3_latency(&self) -> Cycle {
-        self.l3.latency()
+    /// Load-to-use of a hit in the last level.
+    fn last_latency(&self) -> Cycle {
+        self.levels.last().latency()
     }
 
     /// Moves the snoops that `core` must serve before its next access to `into`: (line, exclusive).
@@ -103,10 +109,10 @@ impl Shared {
         self.directory.as_ref().is_some_and(|d| d.has_snoops(core))
     }
 
-    /// The L3.
+    /// The caches, nearest first.
     #[cfg(test)]
-    pub(crate) fn l3(&self) -> &CacheArray {
-        &self.l3
+    pub(crate) fn levels(&self) -> impl Iterator<Item = &CacheArray> {
+        self.levels.iter()
     }
 
     /// The directory, with several cores.
@@ -131,112 +137,245 @@ impl Shared {
         }
     }
 
-    /// Serves the request at the L3 itself.
+    /// Serves the request at level `n`; `NEAR`: 0.
     #[inline]
-    fn lookup(&mut self, line: u64, request: Request, now: Cycle) -> Done {
-        let done = match self.l3.find(line) {
+    fn lookup<const NEAR: bool>(
+        &mut self,
+        n: usize,
+        line: u64,
+        request: &Request,
+        now: Cycle,
+    ) -> Done {
+        let n = if NEAR { 0 } else { n };
+        let cache = &mut self.levels[n];
+        let done = match cache.find(line) {
             Some(at) => {
-                let hit = self.l3.hit(at, request.kind, now);
+                let hit = cache.hit(at, request.kind, now);
                 Done::new(hit.at, hit.level)
             }
-            None => self.miss(line, request.kind, now),
+            None => self.miss::<NEAR>(n, line, request, now),
         };
-        if let Some(p) = &mut self.l3.prefetcher {
-            let missed = std::mem::take(&mut self.l3.missed);
+        let cache = &mut self.levels[n];
+        if let Some(p) = &mut cache.prefetcher {
+            let missed = std::mem::take(&mut cache.missed);
             let mut wanted = Wanted::new();
             if p.train(request.kind, line, request.pc, missed, &mut wanted) {
-                self.prefetch(&wanted, now);
+                self.prefetch::<NEAR>(n, &wanted, request, now);
             }
         }
         done
     }
 
     #[inline(never)]
-    fn prefetch(&mut self, wanted: &[u64], now: Cycle) {
+    fn prefetch<const NEAR: bool>(
+        &mut self,
+        n: usize,
+        wanted: &[u64],
+        cause: &Request,
+        now: Cycle,
+    ) {
+        let n = if NEAR { 0 } else { n };
         for &line in wanted {
-            if self.l3.find(line).is_none() {
-                let (ready, _) = self.dram.read(line, now + self.l3.latency());
-                self.put(line, PREFETCHED, now, ready);
+            if self.levels[n].find(line).is_none() {
+                let request = Request {
+                    at: PhysAddr(line << LINE_SHIFT),
+                    kind: RequestKind::Prefetch,
+                    ..*cause
+                };
+                let done = self.read_behind(n, line, &request, now);
+                self.put::<NEAR>(n, line, PREFETCHED, done.level, now, done.at);
             }
         }
     }
 
-    fn miss(&mut self, line: u64, kind: RequestKind, now: Cycle) -> Done {
-        self.l3.count_miss(kind);
-        self.l3.missed = true;
-        self.l3.host_prefetch_fill(line);
-        let (ready, queued, held);
-        if kind == RequestKind::Prefetch {
-            (ready, queued) = self.dram.read(line, now + self.l3.latency());
-            held = 0;
+    #[inline(always)]
+    fn miss<const NEAR: bool>(
+        &mut self,
+        n: usize,
+        line: u64,
+        request: &Request,
+        now: Cycle,
+    ) -> Done {
+        let n = if NEAR { 0 } else { n };
+        let cache = &mut self.levels[n];
+        cache.count_miss(request.kind);
+        cache.missed = true;
+        cache.host_prefetch_fill(line);
+        let mut done;
+        if request.kind == RequestKind::Prefetch {
+            done = self.read_behind(n, line, request, now);
         } else {
-            let slot = self.l3.mshrs.admit(now);
+            let slot = cache.mshrs.admit(now);
             let waited = slot.start - now;
-            self.l3.counts.mshr_wait_cycles += waited;
-            let read;
-            (read, queued) = self.dram.read(line, slot.start + self.l3.latency());
-            ready = self.l3.mshrs.hold(slot, read);
-            held = waited + (ready - read);
+            cache.counts.mshr_wait_cycles += waited;
+            done = self.read_behind(n, line, request, slot.start);
+            let at = self.levels[n].mshrs.hold(slot, done.at);
+            let held = waited + (at - done.at) + u64::from(done.held);
+            done.held = u16::try_from(held).unwrap_or(u16::MAX);
+            done.at = at;
         }
-        self.put(line, 0, now, ready);
+        self.put::<NEAR>(n, line, 0, done.level, now, done.at);
+        done
+    }
+
+    /// Serves a miss of level `n` by the next level, or by memory.
+    #[inline(always)]
+    fn read_behind(&mut self, n: usize, line: u64, request: &Request, now: Cycle) -> Done {
+        if n + 1 < self.levels.len() {
+            return self.lookup_further(n + 1, line, request, now);
+        }
+        let (at, queued) = self.dram.read(line, now + self.levels[n].latency());
         Done {
-            at: ready,
+            at,
             level: Level::Memory,
-            held: u16::try_from(held).unwrap_or(u16::MAX),
+            held: 0,
             queued: u32::try_from(queued).unwrap_or(u32::MAX),
         }
     }
 
-    /// Fills the L3. A dirty victim is written to memory.
-    fn put(&mut self, line: u64, flags: u64, requested: Cycle, ready: Cycle) {
-        let victim = self
-            .l3
-            .fill::<true>(line, flags, Level::Memory, requested, ready);
+    #[inline(never)]
+    fn lookup_further(&mut self, n: usize, line: u64, request: &Request, now: Cycle) -> Done {
+        self.lookup::<false>(n, line, request, now)
+    }
+
+    /// Fills level `n`. A dirty victim is written to the next level, or to memory.
+    fn put<const NEAR: bool>(
+        &mut self,
+        n: usize,
+        line: u64,
+        flags: u64,
+        from: Level,
+        requested: Cycle,
+        ready: Cycle,
+    ) {
+        let n = if NEAR { 0 } else { n };
+        let cache = &mut self.levels[n];
+        let victim = cache.fill::<true>(line, flags, from, requested, ready);
         if let Some(line) = victim.line()
             && victim.dirty()
         {
-            self.l3.counts.writebacks += 1;
-            self.dram.write(line, ready);
-        }
-    }
-
-    /// Writes dirty data to the L3 at `now`.
-    fn put_dirty(&mut self, line: u64, now: Cycle) {
-        match self.l3.find(line) {
-            Some(at) => {
-                self.l3.counts.updates += 1;
-                self.l3.set_flags(at, DIRTY);
+            cache.counts.writebacks += 1;
+            if n + 1 < self.levels.len() {
+                self.put_dirty::<false>(n + 1, line, ready);
+            } else {
+                self.dram.write(line, ready);
             }
-            None => self.put(line, DIRTY, now, now),
+        }
+    }
+
+    /// Writes dirty data to level `n` at `now`.
+    fn put_dirty<const NEAR: bool>(&mut self, n: usize, line: u64, now: Cycle) {
+        let n = if NEAR { 0 } else { n };
+        let cache = &mut self.levels[n];
+        match cache.find(line) {
+            Some(at) => {
+                cache.counts.updates += 1;
+                cache.set_flags(at, DIRTY);
+            }
+            None => self.put::<NEAR>(n, line, DIRTY, Level::Memory, now, now),
         }
     }
 }
 
-/// Warms the L3 by a request, or by a write-back if `written`. Calls `open` with each line that is
-/// read from or written to memory, which opens its DRAM row.
+/// Warms `cache` and the levels behind it by a request. Calls `open` with each line that is read
+/// from or written to memory, which opens its DRAM row.
 #[inline(always)]
-fn warm_l3(l3: &mut CacheArray, line: u64, written: bool, open: impl FnMut(u64)) {
-    match l3.find(line) {
-        Some(at) if written => l3.set_flags(at, DIRTY),
-        Some(at) => l3.warm_hit(at),
+fn warm_levels<F: FnMut(u64)>(
+    (cache, behind): (&mut CacheArray, &mut [CacheArray]),
+    line: u64,
+    request: &Request,
+    open: &mut F,
+) {
+    match cache.find(line) {
+        Some(at) => cache.warm_hit(at),
         None => {
-            l3.missed |= !written;
-            warm_l3_miss(l3, line, if written { DIRTY } else { 0 }, open);
+            cache.missed = true;
+            warm_miss((cache, behind), line, 0, request, open);
+        }
+    }
+    if let Some(p) = &mut cache.prefetcher {
+        let missed = std::mem::take(&mut cache.missed);
+        let mut wanted = Wanted::new();
+        p.train(request.kind, line, request.pc, missed, &mut wanted);
+        for &line in &wanted {
+            if cache.find(line).is_none() {
+                let request = Request {
+                    at: PhysAddr(line << LINE_SHIFT),
+                    kind: RequestKind::Prefetch,
+                    ..*request
+                };
+                warm_miss((cache, behind), line, PREFETCHED, &request, open);
+            }
         }
     }
 }
 
-/// As [`warm_l3`], for a line that misses. It is read from memory, unless it is dirty.
+/// As [`warm_levels`], for a line that misses `cache`.
 #[inline(always)]
-fn warm_l3_miss(l3: &mut CacheArray, line: u64, flags: u64, mut open: impl FnMut(u64)) {
-    if flags & DIRTY == 0 {
+fn warm_miss<F: FnMut(u64)>(
+    (cache, behind): (&mut CacheArray, &mut [CacheArray]),
+    line: u64,
+    flags: u64,
+    request: &Request,
+    open: &mut F,
+) {
+    if behind.is_empty() {
         open(line);
+    } else {
+        warm_behind(behind, line, request, open);
     }
-    let victim = l3.fill::<false>(line, flags, Level::Memory, 0, 0);
+    warm_fill((cache, behind), line, flags, open);
+}
+
+#[inline(never)]
+fn warm_behind<F: FnMut(u64)>(
+    levels: &mut [CacheArray],
+    line: u64,
+    request: &Request,
+    open: &mut F,
+) {
+    if let Some(levels) = levels.split_first_mut() {
+        warm_levels(levels, line, request, open);
+    }
+}
+
+/// Fills `cache` without time. A dirty victim is written to the levels behind.
+#[inline(always)]
+fn warm_fill<F: FnMut(u64)>(
+    (cache, behind): (&mut CacheArray, &mut [CacheArray]),
+    line: u64,
+    flags: u64,
+    open: &mut F,
+) {
+    let victim = cache.fill::<false>(line, flags, Level::Memory, 0, 0);
     if let Some(line) = victim.line()
         && victim.dirty()
     {
-        open(line);
+        if behind.is_empty() {
+            open(line);
+        } else {
+            warm_written_behind(behind, line, open);
+        }
+    }
+}
+
+/// Warms `cache` and the levels behind it by a write-back.
+#[inline(always)]
+fn warm_written<F: FnMut(u64)>(
+    (cache, behind): (&mut CacheArray, &mut [CacheArray]),
+    line: u64,
+    open: &mut F,
+) {
+    match cache.find(line) {
+        Some(at) => cache.set_flags(at, DIRTY),
+        None => warm_fill((cache, behind), line, DIRTY, open),
+    }
+}
+
+#[inline(never)]
+fn warm_written_behind<F: FnMut(u64)>(levels: &mut [CacheArray], line: u64, open: &mut F) {
+    if let Some(levels) = levels.split_first_mut() {
+        warm_written(levels, line, open);
     }
 }
 
@@ -246,9 +385,9 @@ impl Below for Shared {
         let line = request.at.0 >> LINE_SHIFT;
         let store = request.kind == RequestKind::Store;
         let done = match self.access_directory(line, request, true) {
-            DirectoryResponse::Free => self.lookup(line, request, now),
+            DirectoryResponse::Free => self.lookup::<true>(0, line, &request, now),
             DirectoryResponse::Invalidated => {
-                let done = self.lookup(line, request, now);
+                let done = self.lookup::<true>(0, line, &request, now);
                 // The last acknowledgement of an invalidation may arrive after the data.
                 Done {
                     at: done.at.max(now + self.remote_latency),
@@ -258,8 +397,8 @@ impl Below for Shared {
             DirectoryResponse::Dirty(ready) => {
                 let at = now.max(ready) + self.remote_latency;
                 if !store {
-                    // The writer keeps a clean copy, and the L3 gets the data.
-                    self.put_dirty(line, at);
+                    // The writer keeps a clean copy, and the first shared level gets the data.
+                    self.put_dirty::<true>(0, line, at);
                 }
                 Done::new(at, Level::Remote)
             }
@@ -280,7 +419,7 @@ impl Below for Shared {
         if let Some(d) = &mut self.directory {
             d.cleaned(line, core);
         }
-        self.put_dirty(line, now);
+        self.put_dirty::<true>(0, line, now);
     }
 
     fn dropped(&mut self, at: PhysAddr, core: u8) {
@@ -290,7 +429,8 @@ impl Below for Shared {
     }
 
     fn delay(&self, at: PhysAddr, now: Cycle) -> Cycle {
-        self.dram.delay(at.0 >> LINE_SHIFT, now + self.l3.latency())
+        self.dram
+            .delay(at.0 >> LINE_SHIFT, now + self.last_latency())
     }
 
     fn warm(&mut self, request: Request) {
@@ -303,23 +443,16 @@ impl Below for Shared {
             DirectoryResponse::Upgrade { .. } => return,
             DirectoryResponse::Dirty(_) => {
                 if request.kind != RequestKind::Store {
-                    warm_l3(&mut self.l3, line, true, |line| self.dram.warm(line));
+                    warm_written(self.levels.split_mut(), line, &mut |line| {
+                        self.dram.warm(line)
+                    });
                 }
                 return;
             }
             DirectoryResponse::Free | DirectoryResponse::Invalidated => {}
         }
-        warm_l3(&mut self.l3, line, false, |line| self.dram.warm(line));
-        if let Some(p) = &mut self.l3.prefetcher {
-            let missed = std::mem::take(&mut self.l3.missed);
-            let mut wanted = Wanted::new();
-            p.train(request.kind, line, request.pc, missed, &mut wanted);
-            for &line in &wanted {
-                if self.l3.find(line).is_none() {
-                    warm_l3_miss(&mut self.l3, line, PREFETCHED, |line| self.dram.warm(line));
-                }
-            }
-        }
+        let open = &mut |line| self.dram.warm(line);
+        warm_levels(self.levels.split_mut(), line, &request, open);
     }
 
     fn warm_write_back(&mut self, at: PhysAddr, core: u8) {
@@ -331,7 +464,9 @@ impl Below for Shared {
         if let Some(d) = &mut self.directory {
             d.cleaned(line, core);
         }
-        warm_l3(&mut self.l3, line, true, |line| self.dram.warm(line));
+        warm_written(self.levels.split_mut(), line, &mut |line| {
+            self.dram.warm(line)
+        });
     }
 
     fn flush(&mut self, at: PhysAddr, flush: Flush, now: Cycle) -> Cycle {
@@ -353,7 +488,7 @@ impl Below for Shared {
     #[inline]
     fn host_prefetch(&self, at: PhysAddr) {
         let line = at.0 >> LINE_SHIFT;
-        self.l3.host_prefetch(line);
+        self.levels[0].host_prefetch(line);
         if let Some(d) = &self.directory {
             d.host_prefetch(line);
         }
@@ -361,41 +496,46 @@ impl Below for Shared {
 
     #[inline]
     fn host_prefetch_place(&self, at: PhysAddr) {
-        self.l3.host_prefetch_place(at.0 >> LINE_SHIFT);
+        self.levels[0].host_prefetch_place(at.0 >> LINE_SHIFT);
     }
 
     #[inline]
     fn host_prefetch_drop(&self, at: PhysAddr, dirty: bool) {
         let line = at.0 >> LINE_SHIFT;
         if dirty {
-            self.l3.host_prefetch(line);
+            self.levels[0].host_prefetch(line);
         }
         if let Some(d) = &self.directory {
             d.host_prefetch(line);
         }
     }
 
+    #[inline]
     fn coherent(&self) -> bool {
         self.directory.is_some()
     }
 
+    #[inline]
     fn warms_later(&self) -> bool {
         self.defers_warming
     }
 }
 
 impl Report for Shared {
-    /// Adds `l3`, with several cores `l3.directory`, and `dram.<channel>`.
+    /// Adds each level, with several cores `directory` below the first, and `dram.<channel>`.
     fn report(&self, path: &str, tree: &mut Tree) {
-        // Guesses of engines pass through the L3; their lines are fetched into the L2.
-        tree.add_some(&join(path, "l3"), &self.l3.stats(), |n| {
-            let requests = ["speculative_accesses", "speculative_misses"];
-            let prefetches = self.reports_software_prefetches;
-            (!n.starts_with("speculative") || self.speculates && requests.contains(&n))
-                && (prefetches || !n.starts_with("software_prefetch"))
-        });
-        if let Some(d) = &self.directory {
-            tree.add(&join(path, "l3.directory"), &d.stats());
+        for (n, cache) in self.levels.iter().enumerate() {
+            let path = join(path, cache.level().name());
+            // Guesses of engines pass through; their lines are fetched into the L2.
+            tree.add_some(&path, &cache.stats(), |n| {
+                let requests = ["speculative_accesses", "speculative_misses"];
+                let prefetches = self.reports_software_prefetches;
+                (!n.starts_with("speculative") || self.speculates && requests.contains(&n))
+                    && (prefetches || !n.starts_with("software_prefetch"))
+            });
+            if let Some(d) = self.directory.as_ref().filter(|_| n == 0) {
+                tree.add(&join(&path, "directory"), &d.stats());
+            }
         }
         self.dram.report(&join(path, "dram"), tree);
     }

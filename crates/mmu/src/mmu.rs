@@ -149,9 +149,11 @@ pagewalk_stats::counters! {
         walk_cycles: "cycles", "Sum of the walk latencies, from the start in a walker to the outcome";
         walker_wait_cycles: "cycles", "Sum of the times that walks waited for a free walker";
         walk_reads: "reads", "Page-table reads of walks";
+        walk_reads_l0d: "reads", "Walk reads served by the data cache in front of the first level";
         walk_reads_l1d: "reads", "Walk reads served by the first-level data cache";
         walk_reads_l2: "reads", "Walk reads served by the second-level cache";
-        walk_reads_l3: "reads", "Walk reads served by the shared cache";
+        walk_reads_l3: "reads", "Walk reads served by the third-level cache";
+        walk_reads_l4: "reads", "Walk reads served by the fourth-level cache";
         walk_reads_remote: "reads", "Walk reads served by another core's cache";
         walk_reads_memory: "reads", "Walk reads served by DRAM";
         faults: "faults", "Translations that ended in a page fault";
@@ -560,9 +562,11 @@ impl Mmu {
             l1d_waits,
             l1i_waits,
             walk_reads: self.walk_reads.iter().sum(),
+            walk_reads_l0d: reads(Level::L0),
             walk_reads_l1d: reads(Level::L1),
             walk_reads_l2: reads(Level::L2),
             walk_reads_l3: reads(Level::L3),
+            walk_reads_l4: reads(Level::L4),
             walk_reads_remote: reads(Level::Remote),
             walk_reads_memory: reads(Level::Memory),
             ..*s

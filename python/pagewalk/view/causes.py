@@ -46,6 +46,9 @@ CAUSES = {
     "fetch": Cause("#2b7a36", "#51cf66", "#309a40", "green"),
     "store_queue": Cause("#8455d9", "#b197fc", "#7362f2", "magenta"),
     "idle": Cause("#a08a78", "#85776b", "#dee2e6", "bright_white"),
+    # Levels that few machines have. They stand last, so that the others keep their fills.
+    "l0d": Cause("#1e1eff", "#5a5aff", "#6969a5", "bright_cyan", "L0D"),
+    "l4": Cause("#0f0f69", "#6987a5", "#0000e1", "bright_blue", "L4"),
 }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pagewalk.view import causes
 
-_FILLS = "█▓▒░▚▜▞▟▙▛▄▖▀▐▌▗▘"
+_FILLS = "█▓▒░▚▜▞▟▙▛▄▖▀▐▌▗▘▂▎"
 """The fill of each cause, in the order of `causes.CAUSES`."""
 _OTHER_FILLS = "▝#%"
 FASTER, SLOWER, SAME = "bright_blue", "yellow", "bright_black"

@@ -65,7 +65,7 @@ class Filled:
 
 def words(name: str) -> str:
     """A number's name as a title has it: ``l2_tlb_mpki`` is L2 TLB MPKI."""
-    capitals = {"l1d", "l1i", "l2", "l3", "tlb", "mpki", "ipc", "dram"}
+    capitals = {"l0d", "l1d", "l1i", "l2", "l3", "l4", "tlb", "mpki", "ipc", "dram"}
     return " ".join(word.upper() if word in capitals else word for word in name.split("_"))
 
 

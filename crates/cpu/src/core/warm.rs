@@ -131,12 +131,11 @@ impl Core {
         self.predictor.mark_stale();
     }
 
-    /// Lookups and branches whose outcome is uncertain because of stale state: L1I, L1D, L2, first
-    /// and second level of TLBs, branch predictor.
-    pub fn stale(&self) -> [StaleOutcomes; 6] {
-        let [l1i, l1d, l2] = self.private.stale();
-        let [first, second] = self.mmu.stale();
-        [l1i, l1d, l2, first, second, self.predictor.stale()]
+    /// Lookups and branches whose outcome is uncertain because of stale state, by structure.
+    pub fn stale(&self) -> impl Iterator<Item = (&'static str, StaleOutcomes)> {
+        let tlbs = ["tlb_l1", "tlb_l2"].into_iter().zip(self.mmu.stale());
+        let branches = ("branches", self.predictor.stale());
+        self.private.stale().chain(tlbs).chain([branches])
     }
 
     /// Empties the window and clears all dependences on older instructions.

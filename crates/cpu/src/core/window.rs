@@ -326,9 +326,11 @@ impl Core {
 #[inline]
 fn served(level: Level) -> Cause {
     match level {
+        Level::L0 => Cause::L0d,
         Level::L1 => Cause::L1d,
         Level::L2 => Cause::L2,
         Level::L3 => Cause::L3,
+        Level::L4 => Cause::L4,
         Level::Remote => Cause::Remote,
         Level::Memory => Cause::Dram,
     }

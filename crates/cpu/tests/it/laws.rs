@@ -340,7 +340,8 @@ fn two_cores_share_the_bus() {
     };
     let run = |cores: u8| {
         let shared = SharedSpec {
-            l3: l3.clone(),
+            l3: Some(l3.clone()),
+            l4: None,
             remote_latency: 80,
             dram: DramSpec::Ddr {
                 data_rate_mts: 400,

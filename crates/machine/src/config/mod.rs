@@ -16,7 +16,7 @@ pub use registry::{DataDir, Shipped, ShippedFile};
 pub use schema::{Key, keys, root_schema};
 
 use pagewalk_cpu::CoreSpec;
-use pagewalk_memory::{Enter, PrivateSpec, SharedSpec};
+use pagewalk_memory::{Level, PrivateSpec, SharedSpec, check_levels};
 use pagewalk_mmu::{EngineSpec, MmuSpec, TranslationSpec};
 use pagewalk_os::{OsSpec, PageTableSpec, PlacementSpec, VirtualSpec};
 use pagewalk_tables::ShortcutSpec;
@@ -31,7 +31,7 @@ use crate::energy::{EnergySpec, Prices};
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// Cores, each with its own TLBs, walkers, L1 and L2.
+    /// Cores, each with its own TLBs, walkers and private caches.
     pub cores: u8,
     /// Core clock, GHz.
     pub frequency_ghz: f64,
@@ -41,7 +41,7 @@ pub struct Config {
     pub mmu: MmuSpec,
     /// The private caches of each core.
     pub caches: PrivateSpec,
-    /// Shared by the cores: last-level cache and DRAM.
+    /// Shared by the cores: caches behind the private ones, and DRAM.
     pub memory: SharedSpec,
     /// Physical memory, its fragmentation, and kernel costs.
     pub os: OsSpec,
@@ -131,30 +131,22 @@ impl Config {
             if let EngineSpec::Revelator(engine) = engine {
                 self.check_hashed(engine)?;
             }
-            if self.caches.walks_enter == Enter::L3 {
+            let walks = self.caches.walks_enter;
+            if walks.level() > Level::L2 {
                 return Err(Error::key(
                     "caches.walks_enter",
                     text![
-                        "is \"l3\", where walks do not see the private L2 that ",
+                        format!(
+                            "is \"{}\", where walks do not see the private L2 that ",
+                            walks.level().name()
+                        ),
                         Part::key("engine"),
                         " has lines fetched into; expected \"l2\" or \"l1d\", or a design without an engine",
                     ],
                 ));
             }
         }
-        if self.caches.l2.latency > self.memory.l3.latency {
-            return Err(Error::key(
-                "memory.l3.latency",
-                text![
-                    format!("({}) is below ", self.memory.l3.latency),
-                    Part::key("caches.l2.latency"),
-                    format!(
-                        " ({}); latencies count from the core's request to its data and grow with the level",
-                        self.caches.l2.latency
-                    ),
-                ],
-            ));
-        }
+        check_levels(&self.caches, &self.memory)?;
         self.energy.check()?;
         Prices::new(self).map(drop)
     }

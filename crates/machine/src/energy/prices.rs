@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use pagewalk_memory::{CacheSpec, DramSpec};
+use pagewalk_memory::{CacheSpec, DramSpec, Level};
 use pagewalk_mmu::{EngineSpec, INSERTIONS, STB_ENTRIES, TlbPrefetcherSpec, TlbSpec};
 use pagewalk_os::PageTableSpec;
 use pagewalk_tables::{ShortcutSpec, WalkCacheKind};
@@ -166,6 +166,8 @@ struct Parts<'a> {
     /// True if translation hardware leaks. A perfect MMU has no arrays.
     lit: bool,
     list: Vec<Part>,
+    /// Place of the directory.
+    directory: String,
     /// Arrays for which the user may set energies.
     arrays: Vec<String>,
 }
@@ -305,8 +307,9 @@ impl Parts<'_> {
         });
     }
 
-    /// An L2 or L3 cache, which reads its tags first. The tag array has one entry for each line.
-    fn behind(&mut self, name: &str, spec: &CacheSpec, number: u64) {
+    /// A cache from the L2 on, which reads its tags first. The tag array has one entry for each line.
+    /// `supplies`: it has the dirty lines that other cores read.
+    fn behind(&mut self, name: &str, spec: &CacheSpec, number: u64, supplies: bool) {
         let tags = array(&self.spec.tlb, lines(spec), u64::from(spec.ways), 1.0);
         let table = Cost {
             tag_pj: tags.read_pj,
@@ -333,9 +336,9 @@ impl Parts<'_> {
                 "writebacks",
             ],
         );
-        if name == "l2" {
+        if supplies {
             // Another core's dirty line is read from that core's cache.
-            reads.extend(counts("l3.directory", &["remote_hits"]));
+            reads.extend(counts(&self.directory, &["remote_hits"]));
         }
         let tags = [
             "misses",
@@ -361,11 +364,11 @@ impl Parts<'_> {
 
     /// The directory has an entry for each line of a private cache. Each request reads and writes one
     /// entry.
-    fn directory(&mut self, private_lines: u64, ways: u32) {
-        let name = "l3.directory";
+    fn directory(&mut self, private_lines: u64, shared: &str, ways: u32) {
+        let name = &self.directory.clone();
         let (cost, source) = self.tlb_like(name, (private_lines, u64::from(ways)));
         let mut accesses = counts(
-            "l3",
+            shared,
             &[
                 "accesses",
                 "prefetch_accesses",
@@ -521,6 +524,13 @@ impl Prices {
             cores,
             lit: !mmu.perfect,
             list: vec![core(config)],
+            directory: config
+                .memory
+                .levels()
+                .next()
+                .map_or(String::new(), |(first, _)| {
+                    format!("{}.directory", first.name())
+                }),
             arrays: vec![],
         };
         let fetched = [&["accesses", "invalidated"][..], &["fills"]];
@@ -535,12 +545,33 @@ impl Prices {
             ][..],
             &["stores", "fills"],
         ];
-        parts.first_level("l1d", &caches.l1d, data);
-        parts.behind("l2", &caches.l2, cores);
-        parts.behind("l3", &config.memory.l3, 1);
-        if cores > 1 {
-            let private = lines(&caches.l1i) + lines(&caches.l1d) + lines(&caches.l2);
-            parts.directory(private * cores, config.memory.l3.ways);
+        // Behind an L0, stores fetch lines from the L1D and write them back later.
+        let behind_l0 = [
+            &[
+                "accesses",
+                "prefetch_accesses",
+                "software_prefetch_accesses",
+                "writebacks",
+                "invalidated",
+            ][..],
+            &["fills", "updates"],
+        ];
+        let private: Vec<_> = caches.data_levels().collect();
+        for (n, &(level, spec)) in private.iter().enumerate() {
+            if level < Level::L2 {
+                let counted = if n == 0 { data } else { behind_l0 };
+                parts.first_level(level.name(), spec, counted);
+            } else {
+                parts.behind(level.name(), spec, cores, n + 1 == private.len());
+            }
+        }
+        for (level, spec) in config.memory.levels() {
+            parts.behind(level.name(), spec, 1, false);
+        }
+        if let Some((first, spec)) = config.memory.levels().next().filter(|_| cores > 1) {
+            let data: u64 = private.iter().map(|(_, spec)| lines(spec)).sum();
+            let private = lines(&caches.l1i) + data;
+            parts.directory(private * cores, first.name(), spec.ways);
         }
         let mut l2 = mmu.l2.clone();
         if let Some((name, _)) = mmu.small_l2().filter(|_| config.translation.replaces_l2()) {

@@ -39,11 +39,16 @@ fn all() -> impl Iterator<Item = (String, Config)> {
     let first = machines[0].clone();
     let plain = machines.into_iter().map(|m| (m, "radix".to_owned()));
     let pairs = plain.chain(designs.into_iter().map(move |d| (first.clone(), d)));
-    pairs.map(|(machine, design)| {
+    let shared = pairs.map(|(machine, design)| {
         let set = [&["cores=2"][..], &crate::explain::in_no_file(&design)].concat();
         let config = config(&machine, &design, &set);
         (format!("{design} on {machine}"), config)
-    })
+    });
+    // Each core has the third level for itself.
+    let mut private = config("epyc-milan", "revelator", &["cores=2"]);
+    private.caches.l3 = private.memory.l3.take();
+    private.memory.l4 = private.caches.l3.clone();
+    shared.chain([("a private third level".to_owned(), private)])
 }
 
 #[test]
@@ -54,9 +59,9 @@ fn every_array_of_every_machine_has_a_price() {
         assert_eq!(prices.forgotten(&tree), BTreeSet::new(), "{what}");
         tree.add("core.0.mmu.l2.another", &TlbStats::default());
         tree.add("core.1.mmu.engine.table", &TlbStats::default());
-        tree.add("l4", &CacheStats::default());
+        tree.add("l5", &CacheStats::default());
         let forgotten: Vec<String> = prices.forgotten(&tree).into_iter().collect();
-        assert_eq!(forgotten, ["l4", "mmu.engine.table", "mmu.l2.another"]);
+        assert_eq!(forgotten, ["l5", "mmu.engine.table", "mmu.l2.another"]);
     }
 }
 

@@ -178,9 +178,9 @@ pub(super) const TERMS: &[Term] = &[
         "In the cycle stack: cycles lost while the oldest instruction waited for its producers or executed",
     ),
     term(
-        &["L1D", "L1I", "L2", "L3", "last-level cache"],
+        &["L0D", "L1D", "L1I", "L2", "L3", "L4", "last-level cache"],
         "",
-        "The caches: each core's first level for data (L1D) and for instructions (L1I), its second level (L2), and the third that all share (L3). In the cycle stack, cycles lost to accesses that a level served",
+        "The caches: each core's first level for data (L1D) and for instructions (L1I), its second level (L2), and the third (L3), which all share unless each core has its own. Some machines have a small data cache in front of the L1D (L0D), or a shared fourth level (L4). In the cycle stack, cycles lost to accesses that a level served",
     ),
     term(
         &["remote"],
@@ -271,7 +271,7 @@ pub(super) const TERMS: &[Term] = &[
     term(
         &["caches", "cache"],
         "",
-        "Caches of the simulated machine: L1I, L1D and L2 of each core, and the L3 of all",
+        "Caches of the simulated machine: those of each core (L1I, L1D, L2), and the shared ones (L3)",
     ),
     term(
         &["speculation", "speculation engine"],

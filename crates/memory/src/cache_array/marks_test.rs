@@ -16,7 +16,11 @@ fn cache(ways: u32, replacement: Replacement, level: Level) -> CacheArray {
         replacement,
         prefetcher: None,
     };
-    CacheArray::new(&spec, "c", level).expect("possible")
+    match level {
+        Level::L1 => CacheArray::first(&spec, "c", level),
+        _ => CacheArray::new(&spec, "c", level),
+    }
+    .expect("possible")
 }
 
 fn fill(lines: &mut CacheArray, line: u64, flags: u64) -> Victim {

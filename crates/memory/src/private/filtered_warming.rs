@@ -4,21 +4,23 @@
 
 use pagewalk_units::{LINE_SHIFT, PhysAddr};
 
-use super::{NO_LINE, Private, address};
+use super::{Entry, NO_LINE, Private, address};
 use crate::cache_array::{DIRTY, OWNED, PREFETCHED};
 use crate::prefetch::Wanted;
-use crate::{Below, Enter, Request, RequestKind};
+use crate::{Below, Request, RequestKind};
 
 impl Private {
     /// Begins filtered functional warming. Until [`Private::end_filtered_warming`], all requests
     /// must come through [`Private::warm_filtered`] and [`Private::warm_filtered_walk`], and no
-    /// other core may run. Returns true if an LRU stack replaces the L2. If false, requests are
-    /// warmed in full.
+    /// other core may run. Returns true if an LRU stack replaces the L2, which is then the only level
+    /// behind the first. If false, requests are warmed in full.
     pub fn begin_filtered_warming(&mut self) -> bool {
-        self.warms_filtered = self.l2.can_export_lru() && self.walks_enter != Enter::L3;
+        let l2 = &self.further[0];
+        self.warms_filtered =
+            self.further.len() == 1 && l2.can_export_lru() && self.walks_enter != Entry::Below;
         self.last_filtered = NO_LINE;
         if self.warms_filtered {
-            self.l2.export_lru(&mut self.lru_stack);
+            self.further[0].export_lru(&mut self.lru_stack);
         }
         self.warms_filtered
     }
@@ -26,7 +28,7 @@ impl Private {
     /// Ends filtered functional warming: copies the LRU stack back to the L2.
     pub fn end_filtered_warming(&mut self) {
         if std::mem::take(&mut self.warms_filtered) {
-            self.l2.import_lru(&self.lru_stack);
+            self.further[0].import_lru(&self.lru_stack);
         }
     }
 
@@ -49,8 +51,7 @@ impl Private {
             self.last_filtered = line;
         }
         if request.kind == RequestKind::Store {
-            self.l2
-                .lru_set_flags(&mut self.lru_stack, line, DIRTY | OWNED);
+            self.further[0].lru_set_flags(&mut self.lru_stack, line, DIRTY | OWNED);
         }
     }
 
@@ -68,25 +69,26 @@ impl Private {
         }
     }
 
-    /// As [`Private::access_l2`] without time, on the LRU stack.
+    /// As [`Private::access_further`] without time, on the LRU stack.
     #[inline]
     fn warm_filtered_l2<B: Below>(&mut self, request: &Request, below: &mut B) {
         let line = request.at.0 >> LINE_SHIFT;
-        if !self.l2.lru_hit(&mut self.lru_stack, line) {
-            self.l2.missed = true;
+        if !self.further[0].lru_hit(&mut self.lru_stack, line) {
+            self.further[0].missed = true;
             below.warm(*request);
             self.fill_filtered(line, 0, below);
         }
-        let Some(p) = &mut self.l2.prefetcher else {
+        let l2 = &mut self.further[0];
+        let Some(p) = &mut l2.prefetcher else {
             return;
         };
-        let missed = std::mem::take(&mut self.l2.missed);
+        let missed = std::mem::take(&mut l2.missed);
         let mut wanted = Wanted::new();
         if !p.train(request.kind, line, request.pc, missed, &mut wanted) {
             return;
         }
         for &line in &wanted {
-            if !self.l2.lru_holds(&self.lru_stack, line) {
+            if !self.further[0].lru_holds(&self.lru_stack, line) {
                 below.warm(Request {
                     at: address(line),
                     kind: RequestKind::Prefetch,
@@ -100,7 +102,7 @@ impl Private {
     /// Pushes `line` onto the LRU stack. A dirty victim is written back to the L3.
     #[inline(always)]
     fn fill_filtered<B: Below>(&mut self, line: u64, flags: u64, below: &mut B) {
-        let victim = self.l2.lru_fill(&mut self.lru_stack, line, flags);
+        let victim = self.further[0].lru_fill(&mut self.lru_stack, line, flags);
         if let Some(line) = victim.line()
             && victim.dirty()
         {

@@ -7,7 +7,7 @@
 
 use pagewalk_units::{Cycle, FlushKind, LINE_SHIFT, PhysAddr};
 
-use super::{Private, address};
+use super::{DATA, Private, address};
 use crate::cache_array::{DIRTY, OWNED};
 use crate::{Below, Flush};
 
@@ -88,7 +88,8 @@ impl WriteCombining {
 }
 
 impl Private {
-    /// Serves a flush of the line of `at` at `now`. It takes an MSHR of the L1D until it is done.
+    /// Serves a flush of the line of `at` at `now`. It takes an MSHR of the first level for
+    /// data until it is done.
     #[inline(never)]
     pub fn flush<B: Below>(
         &mut self,
@@ -98,7 +99,7 @@ impl Private {
         below: &mut B,
     ) -> Flushed {
         let line = at.0 >> LINE_SHIFT;
-        let slot = self.l1d.mshrs.admit(now);
+        let slot = self.first[DATA].mshrs.admit(now);
         let mut from = slot.start;
         if let Some(n) = self.combining.find(line) {
             from = from.max(self.write_combined(n, from, below));
@@ -112,7 +113,7 @@ impl Private {
         };
         let done = below.flush(at, flush, from.max(ready));
         Flushed {
-            at: self.l1d.mshrs.hold(slot, done),
+            at: self.first[DATA].mshrs.hold(slot, done),
             present,
         }
     }
@@ -134,7 +135,7 @@ impl Private {
     /// one had it dirty, and the cycle from which all have it.
     fn flush_own(&mut self, line: u64, keeps: bool) -> (bool, bool, Cycle) {
         let (mut present, mut dirty, mut ready) = (false, false, 0);
-        for cache in [&mut self.l1i, &mut self.l1d, &mut self.l2] {
+        for cache in self.caches_mut() {
             let Some(at) = cache.find(line) else {
                 continue;
             };

@@ -5,7 +5,7 @@
 
 use pagewalk_units::{Cycle, LINE_SHIFT, PrefetchHint};
 
-use super::{Private, access_below, hit, request_ownership};
+use super::{DATA, Private, access_below, has, hit, request_ownership};
 use crate::cache_array::{CacheArray, OWNED};
 use crate::{Below, Done, Request, RequestKind};
 
@@ -52,77 +52,109 @@ impl Private {
         below: &mut B,
     ) -> SoftwarePrefetched {
         let line = request.at.0 >> LINE_SHIFT;
-        let first = !matches!(hint, PrefetchHint::T1 | PrefetchHint::T2);
+        let (l2, levels) = (self.l2, self.further.len());
+        // The levels behind the first keep the line from this one on.
+        let (first, keeps) = match hint {
+            PrefetchHint::T0 | PrefetchHint::Write => (true, 0),
+            PrefetchHint::Nta => (true, levels),
+            PrefetchHint::T1 => (false, l2),
+            PrefetchHint::T2 => (false, l2 + 1),
+        };
         let mut outcome = SoftwarePrefetched::Present;
-        if let Some(at) = self.l1d.find(line) {
+        if let Some(at) = self.first[DATA].find(line) {
             if first {
-                hit::<TIMED>(&mut self.l1d, at, request.kind, now);
-                self.l1d.missed = false;
+                hit::<TIMED>(&mut self.first[DATA], at, request.kind, now);
+                self.first[DATA].missed = false;
             }
         } else if first {
-            let fills = hint != PrefetchHint::Nta;
-            let from = |p: &mut Self| {
-                let done = p.serve_at_l2::<TIMED, B>(line, request, fills, now, below)?;
-                Some(p.through_fill_port::<TIMED>(done))
-            };
-            let Some(done) = at_once::<TIMED>(self, |p| &mut p.l1d, request.kind, now, from) else {
+            let from = |p: &mut Self| p.prefetch_behind::<TIMED, B>(0, request, keeps, now, below);
+            let Some(done) =
+                at_once::<TIMED>(self, |p| &mut p.first[DATA], request.kind, now, from)
+            else {
                 return SoftwarePrefetched::Dropped;
             };
-            let flags = self.owned_below(line, below);
-            self.fill_data::<TIMED, B>(line, flags, done, now, below);
+            let flags = self.owned_first::<DATA, B>(line, below);
+            self.fill_first::<DATA, TIMED, B>(line, flags, done, now, below);
             outcome = SoftwarePrefetched::Requested;
         } else {
-            let second = self.l2.find(line).is_some();
-            let fills = hint == PrefetchHint::T1;
-            if second && !fills {
+            let has = |cache: &CacheArray| has(cache, line);
+            if self.further.iter().take(keeps).any(has) {
                 return outcome;
             }
+            let present = self.further.iter().nth(keeps).is_some_and(has);
             if self
-                .serve_at_l2::<TIMED, B>(line, request, fills, now, below)
+                .prefetch_from::<TIMED, B>(l2, request, keeps, now, below)
                 .is_none()
             {
                 return SoftwarePrefetched::Dropped;
             }
-            if !second {
+            if !present {
                 outcome = SoftwarePrefetched::Requested;
             }
-            if !second && !fills && below.coherent() && self.l1i.find(line).is_none() {
+            if keeps == levels && below.coherent() && !self.holds(line) {
                 below.dropped(request.at, self.core);
             }
         }
         if hint == PrefetchHint::Write
             && below.coherent()
-            && let Some(at) = self.l1d.find(line)
+            && let Some(at) = self.first[DATA].find(line)
         {
             let store = Request {
                 kind: RequestKind::Store,
                 ..*request
             };
-            let ready = self.l1d.ready(at).max(now);
-            request_ownership::<TIMED, B>(&mut self.l1d, at, &store, ready, below);
-            self.l1d.set_flags(at, OWNED);
+            let cache = &mut self.first[DATA];
+            let ready = cache.ready(at).max(now);
+            request_ownership::<TIMED, B>(cache, at, &store, ready, below);
+            cache.set_flags(at, OWNED);
         }
         outcome
     }
 
-    /// Serves the prefetch at the L2. `fills`: the line is kept there. `None`: no MSHR is free.
-    fn serve_at_l2<const TIMED: bool, B: Below>(
+    /// Serves the prefetch at the further level `n`, or below if there is none. The levels from
+    /// `keeps` on keep the line. `None`: no MSHR is free.
+    fn prefetch_from<const TIMED: bool, B: Below>(
         &mut self,
-        line: u64,
+        n: usize,
         request: &Request,
-        fills: bool,
+        keeps: usize,
         now: Cycle,
         below: &mut B,
     ) -> Option<Done> {
-        if let Some(at) = self.l2.find(line) {
-            let done = hit::<TIMED>(&mut self.l2, at, request.kind, now);
-            self.l2.missed = false;
-            return Some(done);
+        let line = request.at.0 >> LINE_SHIFT;
+        if n == self.further.len() {
+            return Some(access_below::<TIMED, B>(below, request, now));
         }
-        let fetch = |_: &mut Self| Some(access_below::<TIMED, B>(below, request, now));
-        let done = at_once::<TIMED>(self, |p| &mut p.l2, request.kind, now, fetch)?;
-        if fills {
-            self.fill_l2::<TIMED, B>(line, 0, done, now, below);
+        let cache = &mut self.further[n];
+        let done = if let Some(at) = cache.find(line) {
+            let done = hit::<TIMED>(cache, at, request.kind, now);
+            cache.missed = false;
+            done
+        } else {
+            let fetch =
+                |p: &mut Self| p.prefetch_behind::<TIMED, B>(n + 1, request, keeps, now, below);
+            let done = at_once::<TIMED>(self, |p| &mut p.further[n], request.kind, now, fetch)?;
+            if n >= keeps {
+                let flags = self.owned_behind(n, line, below);
+                self.fill_further::<false, TIMED, B>(n, line, flags, done, now, below);
+            }
+            done
+        };
+        Some(done)
+    }
+
+    /// As [`Private::prefetch_from`], for the level above, which holds data.
+    fn prefetch_behind<const TIMED: bool, B: Below>(
+        &mut self,
+        n: usize,
+        request: &Request,
+        keeps: usize,
+        now: Cycle,
+        below: &mut B,
+    ) -> Option<Done> {
+        let done = self.prefetch_from::<TIMED, B>(n, request, keeps, now, below)?;
+        if n == self.l2 {
+            return Some(self.through_fill_port::<TIMED>(done));
         }
         Some(done)
     }

@@ -7,7 +7,7 @@ use crate::Flush;
 use crate::cache_array::DIRTY;
 
 impl Shared {
-    /// Serves a flush of `line` at the L3, which knows the other cores' copies. Returns when it is
+    /// Serves a flush of `line` at all levels, the first of which knows the other cores' copies. Returns when it is
     /// done.
     #[inline(never)]
     pub(super) fn flush_line<const TIMED: bool>(
@@ -18,7 +18,7 @@ impl Shared {
     ) -> Cycle {
         self.drain_deferred();
         let mut dirty = flush.dirty;
-        let mut done = now + self.l3.latency();
+        let mut done = now + self.last_latency();
         if let Some(directory) = &mut self.directory {
             let (others, ready) = directory.flush(line, flush.core, flush.keeps, TIMED);
             if others {
@@ -27,13 +27,16 @@ impl Shared {
                 dirty |= ready.is_some();
             }
         }
-        if let Some(at) = self.l3.find(line) {
-            done = done.max(self.l3.ready(at));
-            dirty |= self.l3.flags(at) & DIRTY != 0;
+        for cache in self.levels.iter_mut() {
+            let Some(at) = cache.find(line) else {
+                continue;
+            };
+            done = done.max(cache.ready(at));
+            dirty |= cache.flags(at) & DIRTY != 0;
             if flush.keeps {
-                self.l3.clear_flags(at, DIRTY);
+                cache.clear_flags(at, DIRTY);
             } else {
-                self.l3.remove(at);
+                cache.remove(at);
             }
         }
         if dirty {

@@ -1,9 +1,12 @@
-//! Deferred warming requests to the last level, served in batches.
+//! Deferred warming requests, served in batches.
 //!
 //! A warming request has no result, so it need not be served at once. In a batch, the host can
 //! prefetch each set long before the search of it.
 
-use super::{Shared, warm_l3};
+use pagewalk_units::{LINE_SHIFT, PhysAddr};
+
+use super::{Shared, warm_levels, warm_written};
+use crate::{Request, RequestKind};
 
 /// Most deferred requests: the size of a full batch.
 const MOST: usize = 2048;
@@ -49,20 +52,32 @@ impl Shared {
         let mut opened = std::mem::take(&mut self.later.opened);
         let line = |ahead: usize| requests.get(ahead).map(|request| request & !WRITTEN);
         for line in (0..SET_AHEAD).filter_map(line) {
-            self.l3.host_prefetch(line);
+            self.levels[0].host_prefetch(line);
         }
         for line in (0..TAG_AHEAD).filter_map(line) {
-            self.l3.host_prefetch_place(line);
+            self.levels[0].host_prefetch_place(line);
         }
         for (n, request) in requests.iter().enumerate() {
             if let Some(line) = line(n + SET_AHEAD) {
-                self.l3.host_prefetch(line);
+                self.levels[0].host_prefetch(line);
             }
             if let Some(line) = line(n + TAG_AHEAD) {
-                self.l3.host_prefetch_place(line);
+                self.levels[0].host_prefetch_place(line);
             }
             let (line, written) = (request & !WRITTEN, request & WRITTEN != 0);
-            warm_l3(&mut self.l3, line, written, |line| opened.push(line));
+            let open = &mut |line| opened.push(line);
+            if written {
+                warm_written(self.levels.split_mut(), line, open);
+                continue;
+            }
+            // Without a prefetcher, only the line matters.
+            let request = Request {
+                at: PhysAddr(line << LINE_SHIFT),
+                kind: RequestKind::Load,
+                core: 0,
+                pc: 0,
+            };
+            warm_levels(self.levels.split_mut(), line, &request, open);
         }
         self.dram.warm_all(&opened);
         opened.clear();
@@ -78,8 +93,8 @@ mod tests {
     use pagewalk_units::PhysAddr;
     use rand::{Rng, RngExt};
 
-    use crate::common::{ddr, shared};
-    use crate::{Below, Replacement, Report, Request, RequestKind};
+    use crate::common::{cache, ddr, shared};
+    use crate::{Below, CacheSpec, Replacement, Report, Request, RequestKind};
 
     use super::{MOST, Shared};
 
@@ -108,8 +123,10 @@ mod tests {
             (Replacement::Srrip, 5000),
         ] {
             let mut spec = shared();
-            (spec.l3.size_kb, spec.l3.ways) = (192, 12);
-            spec.l3.replacement = replacement;
+            spec.l3 = Some(CacheSpec {
+                replacement,
+                ..cache(192, 12, 40, 64)
+            });
             spec.dram = ddr(2);
             let mut later = Shared::new(&spec, 1, 1.0).expect("possible");
             assert!(later.defers_warming);
@@ -148,7 +165,7 @@ mod tests {
                         assert_eq!(a, b);
                     }
                 }
-                let [a, b] = both.each_ref().map(|shared| shared.stale());
+                let [a, b] = both.each_ref().map(|s| s.stale().collect::<Vec<_>>());
                 assert_eq!(a, b);
             }
             let [a, b] = both.map(|shared| {

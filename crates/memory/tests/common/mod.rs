@@ -30,8 +30,10 @@ pub fn cache(size_kb: u32, ways: u32, latency: Cycle, mshrs: u32) -> CacheSpec {
 pub fn private() -> PrivateSpec {
     PrivateSpec {
         l1i: cache(32, 8, L1, 8),
+        l0d: None,
         l1d: cache(32, 8, L1, 10),
         l2: cache(256, 8, L2, 20),
+        l3: None,
         walks_enter: Enter::L2,
         l1d_fill_bytes: None,
         write_combining_buffers: 4,
@@ -48,7 +50,8 @@ pub fn fixed() -> DramSpec {
 /// An L3 of 2 MB with 64 MSHRs over [`fixed`].
 pub fn shared() -> SharedSpec {
     SharedSpec {
-        l3: cache(2048, 16, L3, 64),
+        l3: Some(cache(2048, 16, L3, 64)),
+        l4: None,
         remote_latency: 60,
         dram: fixed(),
     }

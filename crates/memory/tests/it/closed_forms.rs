@@ -177,7 +177,7 @@ fn wide(channels: u32) -> (pagewalk_memory::PrivateSpec, pagewalk_memory::Shared
     let mut p = private();
     (p.l1d.mshrs, p.l2.mshrs) = (500, 500);
     let mut s = shared();
-    s.l3.mshrs = 1000;
+    s.l3.as_mut().expect("given").mshrs = 1000;
     s.dram = ddr(channels);
     (p, s)
 }
@@ -341,7 +341,7 @@ fn a_stream_is_bound_by_mshrs_without_prefetching_and_by_the_bus_with_it() {
 /// Reads `lines`, far apart in time, through an L3 with this prefetcher. Returns the machine.
 fn read_past(prefetcher: PrefetcherSpec, lines: impl Iterator<Item = u64>) -> Machine {
     let mut s = shared();
-    s.l3.prefetcher = Some(prefetcher);
+    s.l3.as_mut().expect("given").prefetcher = Some(prefetcher);
     let mut m = machine(&private(), &s);
     for (i, line) in lines.enumerate() {
         m.load(line * 64, i as u64 * 10_000);
@@ -564,7 +564,7 @@ fn a_line_that_guesses_take_from_the_l3_stays_there() {
     // Caches of one set, of 16 and 32 lines; line 0 is guessed between others that are loaded.
     let (mut p, mut s) = (private(), shared());
     (p.l1d, p.l2) = (cache(1, 16, L1, 8), cache(1, 16, L2, 20));
-    s.l3 = cache(2, 32, L3, 64);
+    s.l3 = Some(cache(2, 32, L3, 64));
     let mut m = machine(&p, &s);
     m.load(0, 0);
     let mut now = 0;

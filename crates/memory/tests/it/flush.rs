@@ -201,7 +201,8 @@ fn a_non_temporal_store_evicts_the_line_and_a_load_waits_for_its_buffer() {
 #[test]
 fn a_copy_moves_two_thirds_with_non_temporal_stores() {
     let small = SharedSpec {
-        l3: cache(256, 16, L3, 64),
+        l3: Some(cache(256, 16, L3, 64)),
+        l4: None,
         dram: DramSpec::Fixed { latency_ns: 100.0 },
         ..shared()
     };

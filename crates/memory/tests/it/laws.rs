@@ -266,7 +266,7 @@ fn taking_hardware_away_never_helps() {
     slower(
         "l3.mshrs",
         [1, 2, 4, 10, 40]
-            .map(|n| time(&|_, s| s.l3.mshrs = n))
+            .map(|n| time(&|_, s| s.l3.as_mut().expect("given").mshrs = n))
             .to_vec(),
     );
     slower(
@@ -294,7 +294,7 @@ fn taking_hardware_away_never_helps() {
     slower(
         "l3.size_kb",
         [512, 1024, 2048, 8192]
-            .map(|n| time(&|_, s| s.l3.size_kb = n))
+            .map(|n| time(&|_, s| s.l3.as_mut().expect("given").size_kb = n))
             .to_vec(),
     );
 }
@@ -499,7 +499,9 @@ fn impossible_parameters_are_refused_by_name() {
     refused("l2.size_kb", &|p, _| (p.l2.size_kb, p.l2.ways) = (1, 12));
     refused("l2.mshrs", &|p, _| p.l2.mshrs = 0);
     refused("l2.latency", &|p, _| p.l2.latency = 2);
-    refused("l3.latency", &|_, s| s.l3.latency = 0);
+    refused("l3.latency", &|_, s| {
+        s.l3.as_mut().expect("given").latency = 0
+    });
     refused("remote_latency", &|_, s| s.remote_latency = 10);
     refused("l1d.prefetcher.ip_stride.degree", &|p, _| {
         p.l1d.prefetcher = Some(PrefetcherSpec::IpStride {
@@ -524,7 +526,7 @@ fn impossible_parameters_are_refused_by_name() {
         });
     });
     refused("l3.prefetcher.simple.degree", &|_, s| {
-        s.l3.prefetcher = Some(PrefetcherSpec::Simple {
+        s.l3.as_mut().expect("given").prefetcher = Some(PrefetcherSpec::Simple {
             flows: 1,
             degree: 17,
             within_page: false,

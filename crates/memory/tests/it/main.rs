@@ -3,6 +3,7 @@
 mod closed_forms;
 mod flush;
 mod laws;
+mod levels;
 
 #[path = "../common/mod.rs"]
 mod common;

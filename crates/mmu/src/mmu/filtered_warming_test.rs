@@ -33,8 +33,10 @@ impl Below for RequestRecorder {
 fn caches() -> Private {
     let spec = PrivateSpec {
         l1i: cache(1, 2, 4, 8),
+        l0d: None,
         l1d: cache(1, 2, 4, 8),
         l2: cache(4, 2, 14, 8),
+        l3: None,
         walks_enter: Enter::L2,
         l1d_fill_bytes: None,
         write_combining_buffers: 4,

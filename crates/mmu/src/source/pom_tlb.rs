@@ -31,9 +31,11 @@ pagewalk_stats::counters! {
         predicted_wrong: "lookups", "Lookups whose page size was mispredicted, as the walk found";
         cycles: "cycles", "Sum of the lookup latencies, from the miss of the core's last TLB to the line";
         fills: "entries", "Entries filled after walks, each of which writes its line";
-        reads_l1d: "reads", "Lookups (one line each) served by the first-level data cache";
+        reads_l0d: "reads", "Lookups (one line each) served by the data cache in front of the first level";
+        reads_l1d: "reads", "Lookups served by the first-level data cache";
         reads_l2: "reads", "Lookups served by the second-level cache";
-        reads_l3: "reads", "Lookups served by the shared cache";
+        reads_l3: "reads", "Lookups served by the third-level cache";
+        reads_l4: "reads", "Lookups served by the fourth-level cache";
         reads_remote: "reads", "Lookups served by another core's cache";
         reads_memory: "reads", "Lookups served by DRAM";
     }
@@ -130,9 +132,11 @@ impl PomSource {
         InMemoryStats {
             hits: s.hits_4kb + s.hits_2mb,
             misses: s.lookups - s.hits_4kb - s.hits_2mb,
+            reads_l0d: reads(Level::L0),
             reads_l1d: reads(Level::L1),
             reads_l2: reads(Level::L2),
             reads_l3: reads(Level::L3),
+            reads_l4: reads(Level::L4),
             reads_remote: reads(Level::Remote),
             reads_memory: reads(Level::Memory),
             ..*s

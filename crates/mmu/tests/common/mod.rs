@@ -214,8 +214,10 @@ pub fn cache(size_kb: u32, ways: u32, latency: Cycle, mshrs: u32) -> CacheSpec {
 pub fn caches(mshrs: u32) -> Private {
     let spec = PrivateSpec {
         l1i: cache(32, 8, 4, mshrs),
+        l0d: None,
         l1d: cache(32, 8, L1, mshrs),
         l2: cache(1024, 8, L2, mshrs),
+        l3: None,
         walks_enter: Enter::L2,
         l1d_fill_bytes: None,
         write_combining_buffers: 4,

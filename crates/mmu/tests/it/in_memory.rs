@@ -373,14 +373,17 @@ fn real_caches(enter: Enter) -> (PrivateSpec, SharedSpec) {
     (
         PrivateSpec {
             l1i: cache(32, 8, 4),
+            l0d: None,
             l1d: cache(32, 8, 4),
             l2: cache(64, 8, 14),
+            l3: None,
             walks_enter: enter,
             l1d_fill_bytes: None,
             write_combining_buffers: 4,
         },
         SharedSpec {
-            l3: cache(128, 8, 40),
+            l3: Some(cache(128, 8, 40)),
+            l4: None,
             remote_latency: 60,
             dram: DramSpec::Fixed { latency_ns: 100.0 },
         },

@@ -15,6 +15,9 @@ const LINE_MASK: u64 = (1 << 48) - 1;
 /// A line number that no line has: the way is empty.
 const EMPTY: u64 = LINE_MASK;
 
+/// Bit of the number of a block that holds no line of memory; [`EMPTY`] has it, too.
+pub(crate) const BLOCK: u64 = 1 << 47;
+
 /// The line is dirty.
 pub(crate) const DIRTY: u64 = 1 << 48;
 /// Fetched by this cache's prefetcher and not used since.
@@ -49,11 +52,11 @@ const RRPV_EMPTY: u8 = RRPV_MAX + 1;
 pub(crate) struct Victim(u64);
 
 impl Victim {
-    /// Line number; `None` if the way was empty.
+    /// Line number; `None` if the way was empty or held no line of memory.
     #[inline(always)]
     pub fn line(self) -> Option<u64> {
         let line = self.0 & LINE_MASK;
-        (line != EMPTY).then_some(line)
+        (line & BLOCK == 0).then_some(line)
     }
 
     /// True if it is dirty.

@@ -1,6 +1,7 @@
 //! The caches of one core: a first level for instructions and one for data, and a list of levels
 //! behind them.
 
+mod blocks;
 mod fill_port;
 mod filtered_warming;
 mod flush;

@@ -9,6 +9,7 @@ use pagewalk_units::{Asid, Cycle, PageSize, PhysAddr, VirtAddr, rng};
 use crate::TlbSpec;
 use crate::mapping::Mapping;
 use crate::replacement::HitVisibility;
+use crate::source::Extent;
 use crate::tlb::{Tlb, TlbEntry, TlbLruStack, TlbStats, key};
 
 /// A translation to be put into TLBs.
@@ -152,6 +153,16 @@ impl TlbLevel {
             self.place = places(&self.arrays);
         }
         self.arrays.is_empty()
+    }
+
+    /// Has the arrays note the entries that they evict.
+    pub fn note_evictions(&mut self) {
+        self.arrays.iter_mut().for_each(Tlb::note_evictions);
+    }
+
+    /// Address space and page of an entry that an array has evicted, once for each.
+    pub fn take_evicted(&mut self) -> Option<(Asid, Extent)> {
+        self.arrays.iter_mut().find_map(Tlb::take_evicted)
     }
 
     /// Array and slot of the entry that covers `va`, ready or not.

@@ -281,6 +281,8 @@ pub struct Mmu {
     sources: Vec<Slot>,
     /// True if one of them is asked beside a TLB.
     asks_beside: bool,
+    /// True if one of them is told of evictions of the second level.
+    sees_evictions: bool,
     /// Set if the machine has an STLT.
     stlt: Option<Box<StltUnit>>,
     /// Set if the machine has a TLB prefetcher.
@@ -370,6 +372,7 @@ impl Mmu {
             warms_filtered: false,
             sources: Vec::new(),
             asks_beside: false,
+            sees_evictions: false,
             stlt: None,
             prefetching: None,
             source_cycles: [0; 2],

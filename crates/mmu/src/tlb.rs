@@ -3,11 +3,12 @@
 mod lru_stack;
 
 use pagewalk_structures::{EPOCHS, StaleOutcomes, equal_bytes, prefetch};
-use pagewalk_units::{Asid, Cycle, PageSize, Rng};
+use pagewalk_units::{Asid, Cycle, PageSize, PhysAddr, Rng, VirtAddr};
 
 use crate::mapping::Mapping;
 use crate::replacement::lru::{RANKED, Ranks};
 use crate::replacement::{HitVisibility, Policy, Replacement};
+use crate::source::Extent;
 use crate::{TlbReplacement, TlbSpec};
 
 pub(crate) use self::lru_stack::TlbLruStack;
@@ -139,6 +140,8 @@ pub(crate) struct Tlb {
     epoch: u16,
     /// Lookups whose outcome is uncertain because the contents are stale.
     pub stale: StaleOutcomes,
+    /// Key and entry of the lines that were evicted, if they are noted.
+    evicted: Option<Vec<(u64, TlbEntry)>>,
 }
 
 impl Tlb {
@@ -186,7 +189,22 @@ impl Tlb {
             evictions: 0,
             epoch: 0,
             stale: StaleOutcomes::default(),
+            evicted: None,
         }
+    }
+
+    /// Notes the evicted entries from now on, until [`Tlb::take_evicted`] returns them.
+    pub fn note_evictions(&mut self) {
+        self.evicted = Some(Vec::new());
+    }
+
+    /// Address space and page of an entry that was evicted, once for each.
+    pub fn take_evicted(&mut self) -> Option<(Asid, Extent)> {
+        let (key, entry) = self.evicted.as_mut()?.pop()?;
+        let size = PageSize::ALL[size_of_key(key)];
+        let va = VirtAddr((key & ((1 << NUMBER_BITS) - 1)) << size.shift());
+        let page = Extent::page(va, size, PhysAddr(entry.frame()), entry.writable());
+        Some((Asid((key >> 48) as u16), page))
     }
 
     /// Marks all entries as stale after a fast-forward: they may have been evicted meanwhile.
@@ -379,7 +397,7 @@ impl Tlb {
         let slot = set * self.ways + way;
         let s = &mut self.slots[slot];
         let old = std::mem::replace(&mut s.key, key);
-        s.entry = entry;
+        let replaced = std::mem::replace(&mut s.entry, entry);
         let used = std::mem::replace(&mut s.epoch, self.epoch);
         if used != self.epoch {
             self.stale.misses += 1;
@@ -389,6 +407,9 @@ impl Tlb {
         if old != EMPTY {
             self.evictions += u64::from(counted);
             self.held[size_of_key(old)] -= 1;
+            if let Some(evicted) = &mut self.evicted {
+                evicted.push((old, replaced));
+            }
         }
         self.held[size_of_key(key)] += 1;
         self.heads[set * self.chunks + way / CHUNK].prints[way % CHUNK] = print(key);

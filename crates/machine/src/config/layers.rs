@@ -42,6 +42,9 @@ pub struct Resolved {
 /// Keys that describe a file rather than the machine.
 const ABOUT: [&str; 3] = ["description", "source", "base"];
 
+/// Keys of earlier versions, and their names now.
+const RENAMED: [(&str, &str); 1] = [("in_memory_tlb", "`translation`, with pom_tlb for pom")];
+
 /// Parts that define a design. Each has alternatives or is absent.
 const PARTS: [&str; 6] = [
     "placement",
@@ -144,8 +147,12 @@ impl Merge<'_> {
                 } else {
                     format!("is unknown here; expected one of {}", names.join(", "))
                 };
-                let nearest = did_you_mean(nearest(name, names.iter().copied()));
-                return Err(Error::quoted_key(key, what + &nearest).at(at));
+                let renamed = RENAMED.iter().find(|(old, _)| *old == key);
+                let advice = match renamed {
+                    Some((_, new)) => format!("; it is {new} now"),
+                    None => did_you_mean(nearest(name, names.iter().copied())),
+                };
+                return Err(Error::quoted_key(key, what + &advice).at(at));
             };
             if path.is_empty() && !into.contains_key(name) {
                 self.may_exchange(path, None, name)?;

@@ -362,6 +362,29 @@ impl Parts<'_> {
         });
     }
 
+    /// Lookups of blocks in the L2 `spec` that hold translations. The L2 counts their fills, and
+    /// leaks.
+    fn blocks(&mut self, name: &str, spec: &CacheSpec) {
+        let tags = array(&self.spec.tlb, lines(spec), u64::from(spec.ways), 1.0);
+        let table = Cost {
+            tag_pj: tags.read_pj,
+            ..cache(&self.spec.l2_l3, spec.size_kb)
+        };
+        let source = format!("energy.l2_l3 for {} KB, as of the L2", spec.size_kb);
+        let (cost, source) = self.own(name, table, source);
+        self.list.push(Part {
+            name: name.to_owned(),
+            group: Group::Tlbs,
+            number: self.cores,
+            static_mw: 0.0,
+            source,
+            events: vec![
+                event("read", cost.read_pj, counts(name, &["hits"])),
+                event("tags", cost.tag_pj, counts(name, &["misses"])),
+            ],
+        });
+    }
+
     /// The directory has an entry for each line of a private cache. Each request reads and writes one
     /// entry.
     fn directory(&mut self, private_lines: u64, shared: &str, ways: u32) {
@@ -572,6 +595,9 @@ impl Prices {
             let data: u64 = private.iter().map(|(_, spec)| lines(spec)).sum();
             let private = lines(&caches.l1i) + data;
             parts.directory(private * cores, first.name(), spec.ways);
+        }
+        for name in config.translation.blocks_in_l2() {
+            parts.blocks(&format!("mmu.{name}"), &caches.l2);
         }
         let mut l2 = mmu.l2.clone();
         if let Some((name, _)) = mmu.small_l2().filter(|_| config.translation.replaces_l2()) {

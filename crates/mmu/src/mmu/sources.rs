@@ -18,6 +18,8 @@ pagewalk_stats::counters! {
         walks_avoided: "translations", "Translations that missed all TLBs of the core and that the source had, so that no walk was made, or it was ended. They are misses of the last TLB";
         walks_ended: "walks", "Walks in progress that a hit ended; not among the MMU's walks";
         ended_reads: "reads", "Page-table reads of the ended walks; not among the MMU's walk_reads";
+        own_walks: "walks", "Walks in the background that the source asked for; not among the MMU's walks";
+        own_reads: "reads", "Page-table reads of these walks; not among the MMU's walk_reads";
     }
 }
 
@@ -63,6 +65,19 @@ impl<B: Below, const TIMED: bool> Lines for CoreLines<'_, B, TIMED> {
         self.private.warm_update(request, self.below);
         Done::new(now, Level::L1)
     }
+
+    fn probe_block(&mut self, number: u64, now: Cycle) -> Option<Cycle> {
+        let at = self.private.probe_block(number)?;
+        if TIMED {
+            return (at <= now).then(|| now + self.private.l2_latency());
+        }
+        Some(now)
+    }
+
+    fn insert_block(&mut self, number: u64, now: Cycle) {
+        self.private
+            .insert_block::<TIMED, B>(number, now, self.below);
+    }
 }
 
 impl Mmu {
@@ -77,6 +92,12 @@ impl Mmu {
     }
 
     fn add(&mut self, place: Place, source: Box<dyn TranslationSource>, configured: bool) -> usize {
+        if source.wants_evictions()
+            && let Some(level) = &mut self.l2[0]
+        {
+            level.note_evictions();
+            self.sees_evictions = true;
+        }
         self.asks_beside |= !matches!(place, Place::BeforeWalk | Place::WithWalk);
         if place == Place::InsteadOfL2
             && let Some(level) = &mut self.l2[0]
@@ -345,11 +366,90 @@ impl Mmu {
             lookup,
             walked,
             at: if TIMED { at } else { 0 },
+            read_memory: !TIMED || self.walk_read_memory,
+            after_eviction: false,
             view: context.view,
         };
         for slot in &mut self.sources {
             slot.source.fill(&found, &mut ports);
         }
+        if self.sees_evictions {
+            self.follow_evictions::<TIMED, B>(at, context);
+        }
+    }
+
+    /// Tells the sources which entries the second level has evicted, and makes the walks that they
+    /// ask for from cycle `now` on.
+    fn follow_evictions<const TIMED: bool, B: Below>(
+        &mut self,
+        now: Cycle,
+        context: &mut WalkContext<'_, B>,
+    ) {
+        while let Some((asid, page)) = self.l2[0].as_mut().and_then(|level| level.take_evicted()) {
+            for i in 0..self.sources.len() {
+                let mut lines = CoreLines::<B, TIMED> {
+                    private: context.private,
+                    below: context.below,
+                    core: self.core,
+                };
+                let mut ports = Ports {
+                    lines: &mut lines,
+                    timed: TIMED,
+                };
+                if self.sources[i].source.evicted(asid, &page, &mut ports) {
+                    self.walk_for_source::<TIMED, B>(i, (asid, page.va), now, context);
+                }
+            }
+        }
+    }
+
+    /// Walks for source `i` in the background, and fills it.
+    fn walk_for_source<const TIMED: bool, B: Below>(
+        &mut self,
+        i: usize,
+        (asid, va): (Asid, VirtAddr),
+        now: Cycle,
+        context: &mut WalkContext<'_, B>,
+    ) {
+        let (walked, at, read_memory) = if TIMED {
+            let walk = self.walk_in_background(asid, va, now, context);
+            let stats = &mut self.sources[i].stats;
+            stats.own_walks += 1;
+            stats.own_reads += walk.served.iter().sum::<u64>();
+            (
+                walk.found,
+                walk.end,
+                walk.served[Level::Memory as usize] > 0,
+            )
+        } else {
+            (self.walk_untimed(asid, va, now, context).ok(), 0, true)
+        };
+        let Some(walked) = walked else { return };
+        let lookup = Lookup {
+            asid,
+            va,
+            access: Access::Read,
+            pc: NO_PC,
+            now,
+        };
+        let mut lines = CoreLines::<B, TIMED> {
+            private: context.private,
+            below: context.below,
+            core: self.core,
+        };
+        let mut ports = Ports {
+            lines: &mut lines,
+            timed: TIMED,
+        };
+        let found = Found {
+            lookup: &lookup,
+            walked: &walked,
+            at,
+            read_memory,
+            after_eviction: true,
+            view: context.view,
+        };
+        self.sources[i].source.fill(&found, &mut ports);
     }
 
     /// Tells the sources of a page that is used during fast-forward. No cache is touched.
@@ -365,6 +465,8 @@ impl Mmu {
             lookup: &lookup,
             walked: &walked,
             at: 0,
+            read_memory: false,
+            after_eviction: false,
             view,
         };
         for slot in &mut self.sources {

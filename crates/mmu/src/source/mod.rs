@@ -16,6 +16,7 @@ mod pom_tlb;
 pub(crate) mod prefetch_buffer;
 pub mod registry;
 pub(crate) mod stb;
+mod victima;
 
 use arrayvec::ArrayVec;
 use pagewalk_memory::Done;
@@ -29,6 +30,7 @@ pub use self::coalesced::{CoalescedSpec, CoalescedStats, Groups};
 pub use self::colt_fa::{ColtFaSpec, ColtFaStats};
 pub use self::entry::Entry;
 pub use self::pom_tlb::InMemoryStats;
+pub use self::victima::{VictimaSpec, VictimaStats};
 use crate::Lookup;
 use crate::mapping::Mapping;
 use crate::walk::{Walked, translate_untimed};
@@ -147,6 +149,10 @@ pub(crate) trait Lines {
     fn read(&mut self, at: PhysAddr, now: Cycle) -> Done;
     /// Writes a part of a line there, and returns when the write is done.
     fn update(&mut self, at: PhysAddr, now: Cycle) -> Done;
+    /// Looks up block `number` of translations in the L2. Returns when it is read.
+    fn probe_block(&mut self, number: u64, now: Cycle) -> Option<Cycle>;
+    /// Puts block `number` of translations into the L2, ready from `now` on.
+    fn insert_block(&mut self, number: u64, now: Cycle);
 }
 
 /// The parts of a core that a source may use during a call.
@@ -194,6 +200,21 @@ impl Ports<'_> {
     }
 }
 
+impl Ports<'_> {
+    /// Looks up block `number` of the core's L2, a line that holds translations in place of a line
+    /// of memory. Its low bits select the set. Returns when the block is read, unless the L2 has
+    /// replaced it. `now`: when the lookup begins.
+    pub fn probe_block(&mut self, number: u64, now: Cycle) -> Option<Cycle> {
+        self.lines.probe_block(number, now)
+    }
+
+    /// Puts block `number` into the core's L2, which replaces it as any other line. It is ready from
+    /// `now` on.
+    pub fn insert_block(&mut self, number: u64, now: Cycle) {
+        self.lines.insert_block(number, now);
+    }
+}
+
 /// Pages whose page-table entries share a line, at most.
 pub const LINE_ENTRIES: usize = 8;
 
@@ -205,6 +226,11 @@ pub struct Found<'a> {
     pub walked: &'a Walked,
     /// When the walk ended; 0 in functional warming.
     pub at: Cycle,
+    /// True if the walk read an entry from DRAM. Functional warming does not know, and says that it
+    /// did.
+    pub read_memory: bool,
+    /// True for the walk that [`TranslationSource::evicted`] asked for.
+    pub after_eviction: bool,
     pub(crate) view: &'a View<'a>,
 }
 
@@ -298,6 +324,17 @@ pub trait TranslationSource: Send + Sync {
     /// source calls it. Returns the entry that was evicted, if any.
     fn insert(&mut self, _entry: Entry, _counted: bool) -> Option<Entry> {
         None
+    }
+
+    /// True if [`TranslationSource::evicted`] is to be called.
+    fn wants_evictions(&self) -> bool {
+        false
+    }
+
+    /// Called when the second-level TLB has evicted the entry of `page`. True asks for a walk for
+    /// that page, for which no request waits and with which the source is filled.
+    fn evicted(&mut self, _asid: Asid, _page: &Extent, _ports: &mut Ports<'_>) -> bool {
+        false
     }
 
     /// True if it holds a prefetched translation of `va`, ready or on its way: another prefetch

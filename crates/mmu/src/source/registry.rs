@@ -81,6 +81,11 @@ pub(crate) trait SourceKind {
     fn array(&self, _context: &Context<'_>) -> Option<SourceArray> {
         None
     }
+    /// Name in the statistics of a source whose entries are blocks of the L2, for the energy model:
+    /// it has `lookups`, `hits` and `fills`.
+    fn blocks_in_l2(&self) -> Option<&'static str> {
+        None
+    }
     /// Builds the empty sources of a machine. `at`: the blocks of [`SourceKind::memory`].
     fn build(&self, context: &Context<'_>, at: &Reserved) -> Built;
 }
@@ -136,6 +141,9 @@ sources! {
     /// A coalescing TLB in place of the second-level array that holds 4 KB pages (CoLT-SA: Pham et
     /// al., MICRO 2012; Arm's contiguous hint).
     coalesced: super::coalesced::CoalescedSpec,
+    /// Victima (Kanellopoulos et al., MICRO 2023): blocks of the L2 cache that hold the translations
+    /// of eight pages, looked up in parallel with the walk.
+    victima: super::victima::VictimaSpec,
 }
 
 impl TranslationSpec {
@@ -198,6 +206,12 @@ impl TranslationSpec {
         (kinds.iter())
             .filter_map(|(_, kind)| kind.array(&context))
             .collect()
+    }
+
+    /// Names of the sources whose entries are blocks of the L2, for the energy model.
+    pub fn blocks_in_l2(&self) -> Vec<&'static str> {
+        let kinds = self.kinds();
+        kinds.iter().filter_map(|(_, k)| k.blocks_in_l2()).collect()
     }
 
     /// Builds the sources of `cores` cores with `mmu`. `set_aside` is called with a key and a number of bytes,

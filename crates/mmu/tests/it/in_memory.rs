@@ -11,7 +11,6 @@ use pagewalk_tables::{Flags, Invalidation, PomTlbSpec, View, Walk};
 use pagewalk_units::{Access, Asid, PageSize, PhysAddr, VirtAddr, rng};
 use rand::RngExt;
 
-const BASES: [PhysAddr; 2] = [PhysAddr(7 << 40), PhysAddr(8 << 40)];
 const A: Asid = Asid(1);
 
 /// Cores whose own TLBs hold one page, over one POM-TLB.

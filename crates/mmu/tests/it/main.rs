@@ -10,6 +10,7 @@ mod spectlb;
 mod speculation;
 mod stlt;
 mod translation;
+mod victima;
 
 #[path = "../common/bench.rs"]
 mod bench;

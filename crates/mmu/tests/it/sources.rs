@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use pagewalk_mmu::source::{CoalescedSpec, ColtFaSpec, Groups};
+use pagewalk_mmu::source::{CoalescedSpec, ColtFaSpec, Groups, VictimaSpec};
 use pagewalk_mmu::{ServedBy, TranslationSpec};
 use pagewalk_stats::Tree;
 use pagewalk_tables::PomTlbSpec;
@@ -37,6 +37,16 @@ fn cases() -> Vec<(&'static str, TranslationSpec)> {
                 colt_fa: Some(ColtFaSpec {
                     entries: 4,
                     ..ColtFaSpec::default()
+                }),
+                ..none()
+            },
+        ),
+        (
+            "victima",
+            TranslationSpec {
+                victima: Some(VictimaSpec {
+                    least_costly: 0,
+                    ..VictimaSpec::default()
                 }),
                 ..none()
             },
@@ -147,7 +157,7 @@ fn each_translation_is_counted_by_the_part_that_had_it() {
         assert!(served[2] > 0 && served[3] > 0, "{name}: {served:?}");
         assert_eq!(served.iter().sum::<u64>(), counted("mmu", "translations"));
         let avoided = counted(&format!("mmu.{}.asked", name_of(name)), "walks_avoided");
-        let behind = ["pom_tlb"].contains(&name);
+        let behind = ["pom_tlb", "victima"].contains(&name);
         assert_eq!(avoided, if behind { own } else { 0 }, "{name}");
     }
 }

@@ -1,0 +1,129 @@
+//! Victima: the times of its lookups, and what fills a block.
+
+use pagewalk_memory::{Request, RequestKind};
+use pagewalk_mmu::source::VictimaSpec;
+use pagewalk_mmu::{ServedBy, TranslationSpec};
+use pagewalk_tables::Invalidation;
+use pagewalk_units::{Asid, PhysAddr};
+
+use crate::common::{L2, L2_TLB, Memory};
+use crate::cores::{Cores, DRAM, tiny};
+
+const BLOCK: ServedBy = ServedBy::Source(0);
+
+/// A core with 64 pages, whose levels hold one page each.
+fn core(spec: VictimaSpec) -> Cores {
+    let spec = TranslationSpec {
+        victima: Some(spec),
+        ..TranslationSpec::default()
+    };
+    let mut b = Cores::with(1, &tiny(), &spec);
+    for page in 0..64 {
+        b.small(page, page + 100);
+    }
+    b
+}
+
+fn own(b: &Cores, name: &str) -> u64 {
+    b.get(0, "mmu.victima", name)
+}
+
+#[test]
+fn one_walk_brings_the_translations_of_eight_pages() {
+    let mut b = core(VictimaSpec::default());
+    // The walk reads its entry from memory, so the page is worth a block.
+    let first = b.translate(0, 8 << 12, 0);
+    assert_eq!((first.ready, first.from), (L2_TLB + DRAM, ServedBy::Walk));
+    for page in 9..16u64 {
+        let now = page * 10_000;
+        let answer = b.translate(0, page << 12, now);
+        assert_eq!(
+            (answer.ready, answer.from),
+            (now + L2_TLB + L2, BLOCK),
+            "{page}"
+        );
+    }
+    // Pages of another block walk.
+    assert_eq!(b.translate(0, 16 << 12, 500_000).from, ServedBy::Walk);
+    assert_eq!((own(&b, "hits"), b.get(0, "mmu", "walks")), (7, 2));
+}
+
+#[test]
+fn a_walk_ends_when_the_block_is_read() {
+    let mut b = core(VictimaSpec::default());
+    b.translate(0, 8 << 12, 0);
+    b.translate(0, 9 << 12, 10_000);
+    let asked = |b: &Cores, name| b.get(0, "mmu.victima.asked", name);
+    assert_eq!(asked(&b, "walks_avoided"), 1);
+    // The walk began with the lookup, and read the entry from the L2 meanwhile.
+    assert_eq!(asked(&b, "walks_ended"), 1);
+    assert_eq!(asked(&b, "ended_reads"), 1);
+    assert_eq!(b.get(0, "mmu", "walk_reads"), 1);
+}
+
+#[test]
+fn cheap_walks_fill_no_block() {
+    let mut b = core(VictimaSpec {
+        on_eviction: false,
+        ..VictimaSpec::default()
+    });
+    // The first walk of the line is costly, those of its other pages find it in the L2.
+    b.translate(0, 8 << 12, 0);
+    assert_eq!(own(&b, "fills"), 1);
+    b.cores[0]
+        .mmu
+        .invalidate(&pagewalk_tables::Invalidation::Space {
+            asid: pagewalk_units::Asid(1),
+        });
+    b.translate(0, 9 << 12, 10_000);
+    assert_eq!((own(&b, "fills"), own(&b, "refused")), (1, 1));
+    // Page 8 was costly once, and is again worth a block.
+    b.translate(0, 8 << 12, 20_000);
+    assert_eq!((own(&b, "hits"), own(&b, "refused")), (0, 1));
+    assert_eq!(b.translate(0, 10 << 12, 30_000).from, BLOCK);
+}
+
+/// Has loads replace all lines of the L2, from `now` on.
+fn replace_l2(b: &mut Cores, now: u64) {
+    let mut below = Memory::new(DRAM);
+    // Twice the lines of 1 MB.
+    for line in 0..1 << 15 {
+        let request = Request {
+            at: PhysAddr((1 << 36) + (line << 6)),
+            kind: RequestKind::Load,
+            core: 0,
+            pc: 0,
+        };
+        b.cores[0].private.access(request, now + line, &mut below);
+    }
+}
+
+#[test]
+fn an_entry_that_the_last_tlb_evicts_gets_a_block_again() {
+    let of = |on_eviction| {
+        let mut b = core(VictimaSpec {
+            on_eviction,
+            ..VictimaSpec::default()
+        });
+        b.translate(0, 8 << 12, 0);
+        replace_l2(&mut b, 10_000);
+        // The walk for page 32 evicts page 8.
+        b.translate(0, 32 << 12, 200_000);
+        (
+            b.translate(0, 9 << 12, 300_000).from,
+            own(&b, "fills_evicted"),
+        )
+    };
+    assert_eq!(of(false), (ServedBy::Walk, 0));
+    assert_eq!(of(true), (BLOCK, 1));
+}
+
+#[test]
+fn the_l2_replaces_blocks_as_it_replaces_lines() {
+    let mut b = core(VictimaSpec::default());
+    b.translate(0, 8 << 12, 0);
+    assert_eq!(b.translate(0, 9 << 12, 10_000).from, BLOCK);
+    replace_l2(&mut b, 20_000);
+    assert_eq!(b.translate(0, 10 << 12, 200_000).from, ServedBy::Walk);
+    assert_eq!(own(&b, "gone"), 1);
+}

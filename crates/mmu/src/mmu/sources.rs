@@ -13,7 +13,7 @@ use crate::tlb::key;
 use crate::walk::{LEVELS, Physical, Until, Walked, request, translate_untimed};
 
 pagewalk_stats::counters! {
-    /// What the hits of one source saved.
+    /// Counters of the walks that one source saved, and of those that it asked for.
     pub struct SourceStats {
         walks_avoided: "translations", "Translations that missed all TLBs of the core and that the source had, so that no walk was made, or it was ended. They are misses of the last TLB";
         walks_ended: "walks", "Walks in progress that a hit ended; not among the MMU's walks";
@@ -72,6 +72,10 @@ impl<B: Below, const TIMED: bool> Lines for CoreLines<'_, B, TIMED> {
             return (at <= now).then(|| now + self.private.l2_latency());
         }
         Some(now)
+    }
+
+    fn has_block(&mut self, number: u64) -> bool {
+        self.private.probe_block(number).is_some()
     }
 
     fn insert_block(&mut self, number: u64, now: Cycle) {

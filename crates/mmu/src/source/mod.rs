@@ -151,6 +151,8 @@ pub(crate) trait Lines {
     fn update(&mut self, at: PhysAddr, now: Cycle) -> Done;
     /// Looks up block `number` of translations in the L2. Returns when it is read.
     fn probe_block(&mut self, number: u64, now: Cycle) -> Option<Cycle>;
+    /// True if the L2 has block `number`, ready or on its way.
+    fn has_block(&mut self, number: u64) -> bool;
     /// Puts block `number` of translations into the L2, ready from `now` on.
     fn insert_block(&mut self, number: u64, now: Cycle);
 }
@@ -206,6 +208,12 @@ impl Ports<'_> {
     /// replaced it. `now`: when the lookup begins.
     pub fn probe_block(&mut self, number: u64, now: Cycle) -> Option<Cycle> {
         self.lines.probe_block(number, now)
+    }
+
+    /// True if the core's L2 has block `number`, ready or on its way. It becomes the most recently
+    /// used.
+    pub fn has_block(&mut self, number: u64) -> bool {
+        self.lines.has_block(number)
     }
 
     /// Puts block `number` into the core's L2, which replaces it as any other line. It is ready from

@@ -180,9 +180,12 @@ impl TranslationSource for Victima {
                 continue;
             };
             let held = block[page];
-            let Some(at) = ports.probe_block(number, now) else {
+            if !ports.has_block(number) {
                 self.blocks.remove(&number);
                 self.stats.gone += ports.count();
+                continue;
+            }
+            let Some(at) = ports.probe_block(number, now) else {
                 continue;
             };
             let may = |frame: &u64| frame & 1 != 0 || lookup.access != Access::Write;
@@ -230,7 +233,7 @@ impl TranslationSource for Victima {
         let piece = VirtAddr(va.0 & !(size.bytes() - 1));
         block[page] = Some(own.pa(piece).0 | u64::from(own.writable));
         if let Some(old) = self.blocks.insert(number, block)
-            && ports.probe_block(number, found.at).is_some()
+            && ports.has_block(number)
         {
             // The block is there: its translations are renewed. Other lines may have held some.
             let kept = &mut self.blocks.get_mut(&number).expect("inserted above");
@@ -259,7 +262,7 @@ impl TranslationSource for Victima {
             return false;
         }
         let known = self.blocks.contains_key(&place.0);
-        if known && ports.probe_block(place.0, 0).is_none() {
+        if known && !ports.has_block(place.0) {
             self.blocks.remove(&place.0);
             self.stats.gone += ports.count();
             return true;

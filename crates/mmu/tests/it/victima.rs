@@ -70,11 +70,7 @@ fn cheap_walks_fill_no_block() {
     // The first walk of the line is costly, those of its other pages find it in the L2.
     b.translate(0, 8 << 12, 0);
     assert_eq!(own(&b, "fills"), 1);
-    b.cores[0]
-        .mmu
-        .invalidate(&pagewalk_tables::Invalidation::Space {
-            asid: pagewalk_units::Asid(1),
-        });
+    b.shoot_down(&Invalidation::Space { asid: Asid(1) });
     b.translate(0, 9 << 12, 10_000);
     assert_eq!((own(&b, "fills"), own(&b, "refused")), (1, 1));
     // Page 8 was costly once, and is again worth a block.

@@ -62,6 +62,18 @@ pub fn open_trace(path: &Path, options: &OpenOptions) -> Result<Box<dyn Program>
 
 /// Expected contents, for the error about an empty file.
 const EXPECTED: &str = "a trace (ChampSim, drmemtrace, Valgrind lackey, Pin pinatrace or .pwt)";
+/// Threads of the trace at `path`, if they are known before it is read. Its contents are not checked further.
+///
+/// # Errors
+/// As for [`open_trace`].
+pub fn trace_threads(path: &Path) -> Result<Option<u32>, FileError> {
+    Ok(match opened(path, None)? {
+        Opened::Pwt => PwtFile::open(path, false)?.threads(),
+        Opened::Drmemtrace(files) => u32::try_from(files.count()).ok(),
+        Opened::Other(..) => Some(1),
+    })
+}
+
 
 pub(super) enum Opened {
     Pwt,
@@ -175,6 +187,7 @@ impl Streamed {
                 _ => Vec::new(),
             },
         };
+            threads: Some(1),
         let pump = Pump::start(skip, move |sink| match format {
             Format::Lackey => lackey::read(input, sink),
             Format::Pinatrace => pin::read(input, sink),

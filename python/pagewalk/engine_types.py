@@ -746,6 +746,10 @@ class RunResult(TypedDict):
     """The regions that represent the whole trace, if there are any."""
     translation_reference: NotRequired[Reference]
     """Reference design of `translation_cost`, if it was requested and could be measured."""
+    settled: NotRequired[list[Settled]]
+    """Designs without a huge page because khugepaged had no time, with all of its collapses done.
+    Simulated beside the others if `translation_cost` was requested.
+    """
     translation_references: NotRequired[list[Reference]]
     """Reference design on each machine, if several machines were compared."""
 
@@ -829,6 +833,21 @@ class Setting(TypedDict):
 
 @dataclass(frozen=True, kw_only=True)
 class Share(FromJson):
+class Settled(TypedDict):
+    """A design with all huge pages that khugepaged would ever make. It is not in the result."""
+
+    name: str
+    """Name, by which a run of its own has it."""
+    speedup: float | None
+    """Speedup over the first design of its machine. None if it was not simulated: the program is
+    live or was given from Python, the run is long, or `precision` or `cluster` was requested.
+    """
+    design: NotRequired[str]
+    """Name of the design without the machine's name."""
+    machine: NotRequired[str]
+    """Name of the machine."""
+
+
     """Share of a cause in the cycle stack."""
 
     cause: str

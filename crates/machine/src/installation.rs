@@ -18,6 +18,7 @@ use crate::results::{DesignResult, PERFECT, RunResult, compare_programs};
 use crate::reuse;
 use crate::run::{EarlyCheck, Pace, Progress, Stream, run, run_unless};
 use crate::session::{ProgramClock, RecordResult, RecordSpec, RunSpec, SourceSpec};
+use crate::settled;
 use crate::shards::{self, RemoteHosts, RemoteRun};
 
 /// Locations of the files that are not part of this binary.
@@ -83,12 +84,12 @@ impl Installation {
     /// # Errors
     /// A mistake in a configuration, with its place.
     pub fn resolve(&self, spec: &RunSpec) -> Result<Vec<Design>, Error> {
-        let machines = spec.options.machine.names();
         self.resolve_for(spec, cores_for(spec.threads()))
     }
 
     /// As [`Installation::resolve`]. Machines that do not say how many have `cores`.
     fn resolve_for(&self, spec: &RunSpec, cores: u8) -> Result<Vec<Design>, Error> {
+        let machines = spec.options.machine.names();
         let on: Vec<String> = machines.iter().map(|m| label(m)).collect();
         if let Some((i, twice)) = on.iter().enumerate().find(|(i, m)| on[..*i].contains(m)) {
             return Err(Error::option(
@@ -128,8 +129,8 @@ impl Installation {
         name: &str,
         spec: &RunSpec,
         set: &[String],
-    ) -> Result<Design, Error> {
         cores: u8,
+    ) -> Result<Design, Error> {
         let design = DesignName::parse(name)?;
         let (resolved, description) = self.data.described(machine, name, set, cores)?;
         let on = (spec.options.machine.names().len() > 1).then(|| OnMachine {
@@ -402,7 +403,7 @@ impl Installation {
         }
         let found = self.with_length_of_warming(spec, progress)?;
         let spec = found.as_ref().unwrap_or(spec);
-        match &spec.options.precision {
+        let mut result = match &spec.options.precision {
             None => self.run_once(spec, hosts, None, progress),
             Some(wanted) => precise::run(spec, wanted, &mut |s, early| {
                 if hosts.is_none() || s.options.limits.sample.is_some() {
@@ -414,7 +415,9 @@ impl Installation {
                 );
                 Ok(result)
             }),
-        }
+        }?;
+        self.add_settled(spec, hosts.is_none(), &mut result, progress)?;
+        Ok(result)
     }
 
     /// Simulates shard `number` out of `of` of the run `spec`, as [`RemoteHosts`] requested it. Returns
@@ -703,7 +706,9 @@ impl Installation {
             program,
             designs: designs_of_all.clone(),
         }];
-        run(&designs, streams, &spec.options(), progress)
+        let mut result = run(&designs, streams, &spec.options(), progress)?;
+        result.settled = settled::named(spec, &result);
+        Ok(result)
     }
 }
 

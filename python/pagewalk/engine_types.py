@@ -24,7 +24,9 @@ Auto: TypeAlias = Literal["auto"]
 """The word `auto`."""
 Compression: TypeAlias = Literal["none", "xz", "gzip", "zstd", "lz4", "snappy", "zip"]
 """Compression of a file."""
-Format: TypeAlias = Literal["champsim", "cloudsuite", "drmemtrace", "lackey", "pinatrace", "pwt"]
+Format: TypeAlias = Literal[
+    "champsim", "cloudsuite", "drmemtrace", "elastic", "lackey", "pinatrace", "pwt"
+]
 """The formats that are read."""
 Group: TypeAlias = Literal["core", "caches", "tlbs", "walk_caches", "engine", "dram"]
 """A kind of part of the machine."""
@@ -744,12 +746,12 @@ class RunResult(TypedDict):
     """
     regions: NotRequired[RequestedRegions]
     """The regions that represent the whole trace, if there are any."""
-    translation_reference: NotRequired[Reference]
-    """Reference design of `translation_cost`, if it was requested and could be measured."""
     settled: NotRequired[list[Settled]]
     """Designs without a huge page because khugepaged had no time, with all of its collapses done.
     Simulated beside the others if `translation_cost` was requested.
     """
+    translation_reference: NotRequired[Reference]
+    """Reference design of `translation_cost`, if it was requested and could be measured."""
     translation_references: NotRequired[list[Reference]]
     """Reference design on each machine, if several machines were compared."""
 
@@ -831,8 +833,6 @@ class Setting(TypedDict):
     """Default value, if there is one."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Share(FromJson):
 class Settled(TypedDict):
     """A design with all huge pages that khugepaged would ever make. It is not in the result."""
 
@@ -848,6 +848,8 @@ class Settled(TypedDict):
     """Name of the machine."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Share(FromJson):
     """Share of a cause in the cycle stack."""
 
     cause: str

@@ -3,6 +3,7 @@
 mod champsim;
 mod convert;
 mod drmemtrace;
+mod gem5;
 mod info;
 mod lackey;
 mod open;

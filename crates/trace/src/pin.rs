@@ -89,12 +89,6 @@ pub fn read<E>(mut input: Input, sink: &mut Sink<E>) -> Result<(), Stop> {
 
 /// A trace of another tool, and how to make pinatrace's text of it. `start` is the beginning of the file.
 pub fn other_tool(start: &[u8]) -> Option<(&'static str, &'static str)> {
-    if start.starts_with(b"gem5") {
-        return Some((
-            "a trace of gem5 (elastic, packet or instruction)",
-            "decode it with gem5's util/decode_inst_dep_trace.py or util/decode_packet_trace.py, and write a line `0xPC: R 0xADDRESS` for each access",
-        ));
-    }
     let hex = |word: &str| {
         let digits = word.strip_prefix("0x").unwrap_or(word);
         !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_hexdigit())
@@ -162,7 +156,6 @@ mod tests {
     #[test]
     fn other_tools_are_named_by_their_form() {
         for (start, name) in [
-            ("gem5\x08", Some("gem5")),
             (
                 "0x12345680 R\n0x4cbd56c0 W\n",
                 Some("memory trace of Ramulator"),

@@ -171,6 +171,12 @@ class Config(Section):
         else:
             super().__setattr__(name, value)
 
+    def __setitem__(self, key: str, value: Any) -> None:
+        super().__setitem__(key, value)
+        if key == "cores":
+            # Without this, the default value would still follow the program's threads.
+            self._original.pop(key, None)
+
     def __deepcopy__(self, _memo: object) -> Config:
         return Config(
             self.base,

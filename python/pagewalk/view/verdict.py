@@ -38,6 +38,7 @@ def _of_machine(result: Result, designs: Sequence[DesignResult]) -> list[str]:
     return [
         _cost(first, several=several),
         *_gain(result, first, fastest, measured),
+        *_settled(result, first),
         _rest(fastest, several=several),
     ]
 
@@ -125,6 +126,23 @@ def _gain(
             text = f"no design is faster than {first.name}"
         by = "by requests, " if result.speedup_by == "request" else ""
         spoken.append(_sentence(by + text))
+    return spoken
+
+
+def _settled(result: Result, first: DesignResult) -> list[str]:
+    """The sentences on huge pages that khugepaged had no time to make."""
+    spoken = []
+    for settled in result.data.get("settled", []):
+        if settled.get("machine") != first.machine:
+            continue
+        name, speedup, base = settled["name"], settled["speedup"], first.name
+        if speedup is None:
+            text = f"the gain of settled huge pages is that of the design '{name}' of --designs"
+        elif speedup > 1 + _MEASURABLE:
+            text = f"settled huge pages would be {speedup:.3f} times as fast as {base} ({name})"
+        else:
+            text = f"settled huge pages would not be faster than {base} ({name})"
+        spoken.append(_sentence(text))
     return spoken
 
 

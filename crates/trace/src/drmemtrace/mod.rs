@@ -48,6 +48,11 @@ pub(crate) struct Files {
 }
 
 impl Files {
+    /// Number of files, each of one thread.
+    pub fn count(&self) -> usize {
+        self.files.len()
+    }
+
     /// The files of the trace in the folder at `path`.
     pub fn in_folder(path: &Path) -> Result<Self, FileError> {
         let io = |e: std::io::Error| FileError::io(path, "read the folder", &e);
@@ -205,6 +210,7 @@ impl Drmemtrace {
                 no_dependences: !dependences,
                 deterministic: true,
                 prefetches: true,
+                threads: u32::try_from(threads.len()).ok(),
                 notes,
                 ..Facts::default()
             },

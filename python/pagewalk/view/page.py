@@ -272,7 +272,8 @@ def _energies(result: Result) -> str:
     for group, name in GROUPS.items():
         if any(group in e.groups for _, e in known):
             body.append(row(name, [e.groups.get(group) for _, e in known], ""))
-    parts = {p.part: p for _, e in known for p in e.parts}
+    # A walk cache of a level that the page table does not have takes no energy.
+    parts = {p.part: p for _, e in known for p in e.parts if p.total_nj}
     rows = [
         row(
             name,
@@ -290,7 +291,7 @@ def _energies(result: Result) -> str:
 
 def _table(result: Result) -> str:
     """One row a number, one column a design."""
-    quantities = {q.name: q for d in result.designs for q in d.reported}
+    quantities = {q.name: q for d in result.designs for q in d.reported if q.value is not None}
     over = f"Over {result.reference}" if result.machines else "Over the first design"
     if result.speedup_by == "request":
         over += ", by requests: cycles a request are compared"

@@ -477,6 +477,9 @@ def specification(
         for table in tables:
             into = into.setdefault(table, {})
         into[key] = value
+    for name in ("precision", "regions"):
+        if name in spec and source and "trace" in source:
+            files.refuse_pipe(source["trace"]["path"], RunOption("trace"), as_flag(name))
     return spec
 
 

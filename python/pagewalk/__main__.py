@@ -137,6 +137,9 @@ def _run(arguments: list[str]) -> int:
         for pattern, words in _EXPECTED:
             message = re.sub(pattern, words, message)
         given = getattr(error, "option_name", "")
+        if path == "pagewalk" and message.startswith("No such option"):
+            message = re.sub(r"; did you mean .*| \(Possible .*", "", message)
+            message += "; options follow the command, as in: pagewalk run --design thp"
         message = re.sub(
             r" \(Possible options: (.*)\)$",
             # The nearest of them: they come in the order of the alphabet.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -113,6 +114,13 @@ def compare(
 ) -> int:
     """Simulate one program with many designs side by side."""
     names = listed(designs)
+    for name in names:
+        parts = re.split(r"[\s;:+&]+", name)
+        if len(parts) > 1 and {one["name"] for one in native.designs()}.issuperset(parts):
+            raise UserError(
+                f"'{name}' is no design; expected commas between names, as {','.join(parts)}",
+                about=RunOption("designs"),
+            )
     if not names:
         raise UserError(
             "no design given; 'pagewalk designs' lists them", about=RunOption("designs")
@@ -246,6 +254,8 @@ _SCALES = {"thousand": "K", "million": "M", "billion": "G"}
 def _unexpected(ctx: typer.Context, extra: list[str]) -> str:
     """The message for words that are no option's: a list without commas, a count with a blank."""
     word = extra[0]
+    if word.startswith("="):
+        return f"'{word}' is not expected here; expected NAME=VALUE without blanks around ="
     head = f"'{word}' is not expected here; "
     suffix = _SCALES.get(word.lower().removesuffix("s"), word.upper())
     if suffix in ("K", "M", "G", "T", "KB", "MB", "GB", "KIB", "MIB", "GIB"):

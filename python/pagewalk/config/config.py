@@ -262,7 +262,8 @@ def text_of(path: Path) -> str:
         with path.open("rb") as file:
             content = file.read(LARGEST + 1)
     except OSError as error:
-        raise UserError(f"{path}: cannot be read: {reason(error)}") from None
+        rights = "; check its permissions" if isinstance(error, PermissionError) else ""
+        raise UserError(f"{path}: cannot be read: {reason(error)}{rights}") from None
     if len(content) > LARGEST:
         raise UserError(f"{path}: is larger than {LARGEST >> 20} MiB; expected a .toml file")
     try:

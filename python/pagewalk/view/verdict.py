@@ -38,10 +38,10 @@ def _of_machine(result: Result, designs: Sequence[DesignResult], measured_by: st
     measured = [d for d in designs if d.get("cycles") and d.cycle_stack and not _failed(d)]
     if not measured:
         return []
-    real = _real(measured) or measured
-    first = real[0]
+    built = real(measured) or measured
+    first = built[0]
     several = len(result.designs) > 1
-    fastest = max(real, key=lambda d: _speed(d, first))
+    fastest = max(built, key=lambda d: _speed(d, first))
     return [
         _cost(first, measured_by, several=several),
         *_gain(result, first, fastest, measured),
@@ -60,7 +60,7 @@ def _failed(design: DesignResult) -> bool:
     return design.failed and not design.died
 
 
-def _real(designs: Sequence[DesignResult]) -> list[DesignResult]:
+def real(designs: Sequence[DesignResult]) -> list[DesignResult]:
     """The designs that could be built: those without perfect TLBs or a perfect speculation."""
     return [
         d
@@ -118,7 +118,7 @@ def _gain(
     if base is not None and cost is not None and cost >= _WORTH:
         recovered = [
             (1 - own / base, d.name)
-            for d in _real(others)
+            for d in real(others)
             if (own := _translation_cycles(d)) is not None
         ]
         recovered.sort(key=lambda one: -one[0])
@@ -127,7 +127,7 @@ def _gain(
             parts[_LISTED - 1 : -1] = ["…"]
         if parts:
             spoken.append(f"Of that, {', '.join(parts)}.")
-    if _real([first]) and _real(others):
+    if real([first]) and real(others):
         best = _speed(fastest, first)
         if best > 1 + _MEASURABLE:
             text = f"the fastest design is {fastest.name}: {best:.3f} times as fast as {first.name}"

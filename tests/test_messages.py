@@ -203,7 +203,7 @@ def test_a_mistake_is_answered_with_its_remedy(line: str, said: str, invoke: Inv
     ("key", "value", "said"),
     [
         ("mmu.l2.main.entries", "many", "'many' is not possible; expected a whole number"),
-        ("mmu.l2.main.entries", -4, "expected a whole number from 0"),
+        ("mmu.l2.main.entries", -4, "is -4; expected 1 to 16777216"),
         ("mmu.perfect", 1, "expected true or false"),
         ("frequency_ghz", "3", "expected a number"),
         ("mmu.l2", 3, "expected a table"),

@@ -95,6 +95,13 @@ pub(super) fn opened(path: &Path, format: Option<Format>) -> Result<Opened, File
         Some(format) => Some(format),
         None => sniff(&mut input)?,
     };
+    if matches!(found, Some(Format::Pwt | Format::Drmemtrace)) && !path.is_file() {
+        let what = format!(
+            "is a pipe, and this format is read from any place; write it to a file first: cat {} > FILE",
+            path.display()
+        );
+        return Err(FileError::new(path, what));
+    }
     match found {
         Some(Format::Pwt) if compressed => Err(FileError::new(
             path,

@@ -57,10 +57,10 @@ fn address(text: &str) -> Option<u64> {
 
 /// Body of the reading thread.
 pub fn read<E>(mut input: Input, sink: &mut Sink<E>) -> Result<(), Stop> {
-    let mut line = Vec::new();
+    let (mut line, mut number) = (Vec::new(), 0);
     // Address of the last instruction, if it was a load so far.
     let mut loaded = None;
-    while let Some(at) = next_line(&mut input, &mut line)? {
+    while let Some(at) = next_line(&mut input, &mut line, &mut number)? {
         match parse_line(&line) {
             Some(Line::Access { pc, va, store }) => {
                 let same = store && loaded == Some(pc);
@@ -77,7 +77,7 @@ pub fn read<E>(mut input: Input, sink: &mut Sink<E>) -> Result<(), Stop> {
             Some(Line::Other) => {}
             None => {
                 let what = format!(
-                    "the line {} makes no sense; expected lines such as `0x401136: R 0x7ffe1c3b5a08` of Pin's pinatrace; what comes before is good",
+                    "line {number}, {}, makes no sense; expected lines such as `0x401136: R 0x7ffe1c3b5a08` of Pin's pinatrace; what comes before is good",
                     shown(&line)
                 );
                 return Err(FileError::at(&input.path, at, what).into());

@@ -332,6 +332,7 @@ def keys(runs: Iterable[Run], folder: Path) -> tuple[dict[str, str], dict[str, s
                 configured[on] = _digest(_configuration(run, folder))
             program = run.program.content()
         except UserError as error:
+            error.forget_place(str(folder))
             wrong[run.identity] = str(error)
             continue
         whole = [model, configured[on], program, run.limits, run.seed, run.mappings]

@@ -273,6 +273,10 @@ impl DataDir {
         }
         let all = self.list(kind)?;
         let names: Vec<&str> = all.iter().map(|f| f.name.as_str()).collect();
+        if name.is_empty() {
+            let what = format!("is empty; expected one of {}", names.join(", "));
+            return Err(Error::about(kind.option(), text![kind.option(), " "], what));
+        }
         let what = format!(
             "there is no {} of that name; {} the path of a .toml file, or one of {}",
             kind.word(),

@@ -9,6 +9,7 @@
 # make fuzz    fuzz the parsers and page tables, a minute for each target
 # make lock    write constraints.txt anew: the newest version of every Python package
 # make docs    write the generated reference pages and build the web site
+# make wheel   the wheel for every Linux with glibc 2.28, in dist (URL=... for its links)
 # make types   generate Python's types of results from the engine's
 # make build   the command line in .venv/bin/pagewalk, for everyday use
 SHELL := /bin/bash
@@ -138,10 +139,12 @@ docs: build
 types: native test-env
 	$(PYTHON_ENV)/python scripts/result_types.py
 
-wheel bench: PROFILE := release
+bench: PROFILE := release
 
-wheel: rust-env python-env plugin
-	$(PYTHON_ENV)/maturin build --release --locked --out dist
+# URL is the repository's web address, if it has one.
+wheel: rust-env
+	@scripts/setup.sh python run build release
+	$(PYTHON_ENV)/python scripts/release.py --wheel $(if $(URL),--url '$(URL)')
 
 clean:
 	cargo clean

@@ -79,7 +79,7 @@ RELEASES = {
     ),
     "debian 13": ("ID=debian VERSION_ID=13", "is built without plugins"),
     "ubuntu 22": ("ID=ubuntu VERSION_ID=22.04 ID_LIKE=debian", "is version 6.2"),
-    "ubuntu 24": ("ID=ubuntu VERSION_ID=24.04 ID_LIKE=debian", "sudo apt-get install qemu-user"),
+    "ubuntu 24": ("ID=ubuntu VERSION_ID=24.04 ID_LIKE=debian", "is built without plugins"),
     "fedora": ("ID=fedora VERSION_ID=41", "sudo dnf install qemu-user"),
     "rocky": ("ID=rocky VERSION_ID=9.4 ID_LIKE='rhel centos fedora'", "rocky has no qemu-user"),
     "arch": ("ID=arch", "install a qemu-user of version 7.2 to 10.x"),

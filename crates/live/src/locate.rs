@@ -51,8 +51,8 @@ fn refusal(path: &Path, said: &str, options: &str) -> Option<String> {
     }
     (!options.contains("-plugin")).then(|| {
         format!(
-            "{path} is QEMU {major}.{minor} built without plugins, as static builds are (Debian \
-             13's qemu-user is one): set PAGEWALK_QEMU to one with the option -plugin ('pagewalk \
+            "{path} is QEMU {major}.{minor} built without plugins, as Debian 13's \
+             and Ubuntu 24.04's are: set PAGEWALK_QEMU to one with the option -plugin ('pagewalk \
              doctor' names the page that builds one)"
         )
     })
@@ -197,9 +197,8 @@ pub fn find_qemu(path: Option<&Path>) -> Result<Emulator, Error> {
         None => on_path(OsStr::new(QEMU)).ok_or_else(|| {
             Error::refused(
                 "qemu-x86_64 is not installed, and running a program needs it: install the \
-                 package qemu-user (Debian 12, Ubuntu 24.04: apt-get install qemu-user), version \
-                 7.2 to 10.x, or set PAGEWALK_QEMU to it; 'pagewalk doctor' names the way on this \
-                 system",
+                 package qemu-user (Debian 12: apt-get install qemu-user), version 7.2 to 10.x, or \
+                 set PAGEWALK_QEMU to it; 'pagewalk doctor' names the way on this system",
             )
         }),
     };

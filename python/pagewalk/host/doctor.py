@@ -26,6 +26,7 @@ UNFIT = {
     ("debian", "13"): "built without plugins",
     ("ubuntu", "20.04"): "version 4.2",
     ("ubuntu", "22.04"): "version 6.2",
+    ("ubuntu", "24.04"): "built without plugins",
 }
 """Systems whose own qemu-user runs no program for Pagewalk, with the reason."""
 

@@ -73,7 +73,7 @@ class System:
 SYSTEMS = {
     "bookworm": System("Debian 12", DEBIAN),
     "trixie": System("Debian 13", DEBIAN, refused="built without plugins", builds=True),
-    "bullseye": System("Debian 11", DEBIAN, python="requires a different Python"),
+    "bullseye": System("Debian 11", DEBIAN, python="is not a supported wheel"),
     "jammy": System("Ubuntu 22.04", UBUNTU, refused="is QEMU 6.2"),
     "noble": System("Ubuntu 24.04", UBUNTU, refused="built without plugins", builds=True),
 }

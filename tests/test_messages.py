@@ -39,6 +39,12 @@ OTHERS = {
     "--addr-compat-layout": "setarch",
     **dict.fromkeys(("--memory-scope", "--memory-oper", "--memory-access-mode"), "sysbench"),
     **dict.fromkeys(("--nthreads", "--resources"), "Dask"),
+    **{"--rm": "docker", "--build-arg": "docker and apptainer", "--force-reinstall": "pip"},
+    **dict.fromkeys(("--target-list", "--without-default-features"), "QEMU's configure"),
+    **dict.fromkeys(("--enable-plugins", "--enable-attr"), "QEMU's configure"),
+    **dict.fromkeys(
+        ("--disable-tools", "--disable-docs", "--disable-install-blobs"), "QEMU's configure"
+    ),
     **dict.fromkeys(("--help", "--version"), "everything"),
 }
 """Options of other programs that are named, and whose they are."""

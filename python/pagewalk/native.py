@@ -48,6 +48,9 @@ Json = dict[str, Any]
 P = ParamSpec("P")
 Answer = TypeVar("Answer")
 DATA = Path(__file__).parent / "_data"
+IN_CHECKOUT = (DATA.parents[2] / "Makefile").is_file()
+REPAIR = "make build" if IN_CHECKOUT else "install the wheel again (pip install --force-reinstall)"
+"""Remedy for a missing file of Pagewalk's own."""
 
 _ready = False
 
@@ -69,7 +72,7 @@ def engine() -> ModuleType:
         from pagewalk import _native
     except ImportError as error:
         raise Failure(
-            f"the engine pagewalk._native cannot be loaded ({error}); build it with 'make build'"
+            f"the engine pagewalk._native cannot be loaded ({error}); to have it: {REPAIR}"
         ) from None
     if not _ready:
         _native.set_data_dir(str(DATA))

@@ -87,12 +87,12 @@ pub struct MmuSpec {
 }
 
 /// Most entries of one array: slot numbers have 32 bits, way numbers 16.
-const MAX_ENTRIES: u32 = 1 << 24;
+pub(crate) const MAX_ENTRIES: u32 = 1 << 24;
 
 /// Most entries of one walk cache.
 const MAX_WALK_CACHE: u32 = 1 << 20;
 /// Most ways of a walk cache, and entries of the nested TLB.
-const MAX_WAYS: u32 = 1 << 16;
+pub(crate) const MAX_WAYS: u32 = 1 << 16;
 /// Longest latency, the same as for caches.
 pub(crate) const MAX_LATENCY: Cycle = 1 << 20;
 

@@ -42,6 +42,19 @@ const READERS: &[(&str, &str)] = &[
     ),
     ("engine", "the speculation engine of each core"),
     ("translation", "the MMU of each core, on a TLB miss"),
+    ("translation.l3_tlb", "the third-level TLB"),
+    (
+        "translation.coalesced",
+        "the coalescing TLB in place of an array of the second level",
+    ),
+    (
+        "translation.colt_fa",
+        "the coalescing TLB beside the first level",
+    ),
+    (
+        "translation.victima",
+        "the MMU, for its blocks in the L2 cache",
+    ),
     (
         "translation.pom_tlb",
         "the TLB in memory, which all cores share",

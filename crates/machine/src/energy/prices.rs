@@ -614,6 +614,9 @@ impl Prices {
         for array in config.translation.arrays(mmu) {
             let geometry = (array.entries.into(), array.ways.into());
             parts.lookups(&format!("mmu.{}", array.name), Group::Tlbs, geometry, true);
+            if let Some(part) = parts.list.last_mut().filter(|_| array.shared) {
+                part.number = 1;
+            }
         }
         let (walked, host) = config.walked();
         parts.walk_caches("mmu", config, &walked);

@@ -86,6 +86,7 @@ impl SourceKind for CoalescedSpec {
             name: NAME,
             entries: replaced.entries,
             ways: replaced.ways,
+            shared: false,
         })
     }
 

@@ -86,6 +86,7 @@ impl SourceKind for ColtFaSpec {
             name: NAME,
             entries: self.entries,
             ways: self.entries,
+            shared: false,
         })
     }
 

@@ -60,6 +60,8 @@ pub struct SourceArray {
     pub entries: u32,
     /// Ways.
     pub ways: u32,
+    /// True if all cores share it.
+    pub shared: bool,
 }
 
 /// The configuration of one kind of source.
@@ -135,6 +137,8 @@ sources! {
     /// entries, one line each, which cores read through their caches before a walk. A one-bit
     /// predictor guesses the page size.
     pom_tlb: pagewalk_tables::PomTlbSpec,
+    /// A third level of TLBs, of each core or one for all cores.
+    l3_tlb: super::l3_tlb::L3TlbSpec,
     /// A small fully associative TLB beside the first level, whose entries cover runs of pages in
     /// consecutive frames (CoLT-FA: Pham et al., MICRO 2012).
     colt_fa: super::colt_fa::ColtFaSpec,

@@ -2,21 +2,31 @@
 
 use std::collections::BTreeMap;
 
-use pagewalk_mmu::source::{CoalescedSpec, ColtFaSpec, Groups, VictimaSpec};
+use pagewalk_mmu::source::{CoalescedSpec, ColtFaSpec, Groups, L3TlbSpec, VictimaSpec};
 use pagewalk_mmu::{ServedBy, TranslationSpec};
 use pagewalk_stats::Tree;
 use pagewalk_tables::PomTlbSpec;
 use pagewalk_units::{Access, PageSize, Rng, rng};
 use rand::RngExt;
 
-use crate::common::Flat;
-use crate::cores::{Cores, MB2, tiny};
+use crate::common::{Flat, L2_TLB};
+use crate::cores::{Cores, DRAM, MB2, tiny};
 
 /// A case for each kind, small enough to evict.
 fn cases() -> Vec<(&'static str, TranslationSpec)> {
     let none = TranslationSpec::default;
     let coalesced = |pages, groups| TranslationSpec {
         coalesced: Some(CoalescedSpec { pages, groups }),
+        ..none()
+    };
+    let l3_tlb = |shared| TranslationSpec {
+        l3_tlb: Some(L3TlbSpec {
+            page_sizes: vec![PageSize::K4, PageSize::M2],
+            entries: 64,
+            ways: 4,
+            latency: 20,
+            shared,
+        }),
         ..none()
     };
     vec![
@@ -51,6 +61,8 @@ fn cases() -> Vec<(&'static str, TranslationSpec)> {
                 ..none()
             },
         ),
+        ("l3_tlb", l3_tlb(false)),
+        ("l3_tlb", l3_tlb(true)),
         ("coalesced", coalesced(4, Groups::Line)),
         ("coalesced", coalesced(16, Groups::Hint)),
     ]
@@ -157,7 +169,7 @@ fn each_translation_is_counted_by_the_part_that_had_it() {
         assert!(served[2] > 0 && served[3] > 0, "{name}: {served:?}");
         assert_eq!(served.iter().sum::<u64>(), counted("mmu", "translations"));
         let avoided = counted(&format!("mmu.{}.asked", name_of(name)), "walks_avoided");
-        let behind = ["pom_tlb", "victima"].contains(&name);
+        let behind = ["pom_tlb", "l3_tlb", "victima"].contains(&name);
         assert_eq!(avoided, if behind { own } else { 0 }, "{name}");
     }
 }
@@ -204,5 +216,70 @@ fn warming_leaves_what_a_timed_run_leaves_and_counts_nothing() {
         assert_eq!(warmed, state(true), "{name}");
         let source = |from: &ServedBy| matches!(from, ServedBy::Source(_));
         assert!(warmed.iter().any(source), "{name}");
+    }
+}
+
+/// The second level's miss, the third level's lookup, and the walk after it.
+#[test]
+fn a_third_level_is_looked_up_between_the_second_and_the_walk() {
+    for shared in [false, true] {
+        let (_, mut spec) = cases()
+            .into_iter()
+            .find(|(n, _)| *n == "l3_tlb")
+            .expect("a case");
+        let l3 = spec.l3_tlb.as_mut().expect("a third level");
+        (l3.shared, l3.latency) = (shared, 20);
+        let mut b = cores(&spec);
+        for page in 0..64u64 {
+            b.small(page, page + 4096);
+        }
+        let first = b.translate(0, 5 << 12, 0);
+        assert_eq!(first.ready, L2_TLB + 20 + DRAM);
+        b.translate(0, 40 << 12, 10_000);
+        let again = b.translate(0, 5 << 12, 20_000);
+        assert_eq!(again.ready, 20_000 + L2_TLB + 20);
+        assert_eq!(again.from, ServedBy::Source(0));
+        // The other core finds it only in a shared level.
+        let other = b.translate(1, 5 << 12, 30_000);
+        assert_eq!(other.from == ServedBy::Source(0), shared);
+    }
+}
+
+/// Pages in consecutive frames, each accessed once: one walk for each entry's reach.
+#[test]
+fn a_sweep_over_contiguous_pages_walks_once_for_each_entry() {
+    let none = TranslationSpec::default;
+    let coalesced = |pages, groups| TranslationSpec {
+        coalesced: Some(CoalescedSpec { pages, groups }),
+        ..none()
+    };
+    let colt_fa = TranslationSpec {
+        colt_fa: Some(ColtFaSpec::default()),
+        ..none()
+    };
+    let walks = |spec: &TranslationSpec, frame: fn(u64) -> u64| {
+        let mut b = cores(spec);
+        for page in 0..512 {
+            b.small(page, frame(page));
+        }
+        for page in 0..512 {
+            b.translate(0, page << 12, 10_000 * page);
+        }
+        b.get(0, "mmu", "walks")
+    };
+    let contiguous = |page| page + 4096;
+    // The line of a page-table entry holds eight of them.
+    assert_eq!(walks(&colt_fa, contiguous), 512 / 8);
+    assert_eq!(walks(&coalesced(4, Groups::Line), contiguous), 512 / 4);
+    assert_eq!(walks(&coalesced(16, Groups::Line), contiguous), 512 / 8);
+    assert_eq!(walks(&coalesced(16, Groups::Hint), contiguous), 512 / 16);
+    // Frames that are consecutive, but not aligned as a group, have no hint.
+    let shifted = |page| page + 4097;
+    assert_eq!(walks(&coalesced(4, Groups::Line), shifted), 512 / 4);
+    assert_eq!(walks(&coalesced(16, Groups::Hint), shifted), 512);
+    // No two frames are consecutive.
+    let apart = |page| 2 * page + 4096;
+    for spec in [colt_fa, coalesced(4, Groups::Line)] {
+        assert_eq!(walks(&spec, apart), 512);
     }
 }

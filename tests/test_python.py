@@ -321,11 +321,15 @@ def test_an_interrupt_ends_a_loop_of_runs(engine: fake.Engine, interrupts: Path)
 @pytest.mark.parametrize("threads", [1, 2])
 def test_an_interrupt_ends_a_loop_of_generators(interrupts: Path, threads: int) -> None:
     runs = 0
+    interrupted = False
 
     def addresses() -> Iterator[Any]:
+        nonlocal interrupted
         for i in range(1 << 40):
-            # In the engine's thread, when it runs; nothing would end it otherwise.
-            if runs == 2 and i == 100:
+            # In the engine's thread, when it runs; nothing would end it otherwise. Once: a second
+            # interrupt would leave the run behind.
+            if runs == 2 and i == 100 and not interrupted:
+                interrupted = True
                 os.kill(os.getpid(), signal.SIGINT)
             if runs == 1 and i == 100:
                 return

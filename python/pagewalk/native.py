@@ -6,11 +6,14 @@ main thread can draw progress and take Ctrl-C.
 
 from __future__ import annotations
 
+import importlib.machinery
+import importlib.util
 import json
 import math
 import os
 import re
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -52,6 +55,9 @@ IN_CHECKOUT = (DATA.parents[2] / "Makefile").is_file()
 REPAIR = "make build" if IN_CHECKOUT else "install the wheel again (pip install --force-reinstall)"
 """Remedy for a missing file of Pagewalk's own."""
 
+EXTENDED = "PAGEWALK_ENGINE"
+"""Environment variable with the path of an engine that extends the packaged one."""
+
 _ready = False
 
 
@@ -65,12 +71,34 @@ class Observer(Protocol):
         """Called when a signal requests a stop."""
 
 
+def _load(path: str) -> None:
+    """Loads the engine at `path` in place of the packaged one. Raises `ImportError`."""
+    loader = importlib.machinery.ExtensionFileLoader("pagewalk._native", path)
+    spec = importlib.util.spec_from_file_location("pagewalk._native", path, loader=loader)
+    if spec is None:
+        raise ImportError("no extension module")
+    module = importlib.util.module_from_spec(spec)
+    loader.exec_module(module)
+    sys.modules["pagewalk._native"] = module
+    import pagewalk
+
+    pagewalk._native = module  # type: ignore[attr-defined]
+
+
 def engine() -> ModuleType:
     """The native module, with the folder of the shipped files set."""
     global _ready  # noqa: PLW0603 - a module is loaded once
+    own = os.environ.get(EXTENDED)
     try:
+        if own and "pagewalk._native" not in sys.modules:
+            _load(own)
         from pagewalk import _native
     except ImportError as error:
+        if own:
+            raise UserError(
+                f"{EXTENDED}={own}: cannot be loaded as an engine ({error}); build it as "
+                "examples/out_of_tree is built, or unset the variable"
+            ) from None
         raise Failure(
             f"the engine pagewalk._native cannot be loaded ({error}); to have it: {REPAIR}"
         ) from None

@@ -487,8 +487,18 @@ fn doctor() -> PyResult<String> {
     })
 }
 
+#[cfg(feature = "module")]
 #[pymodule]
 fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    fill_module(m)
+}
+
+/// Fills the module `_native` of an engine. A crate that extends the engine calls this in its own
+/// module, after it has registered what it adds.
+///
+/// # Errors
+/// Those of Python.
+pub fn fill_module(m: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = m.py();
     m.add("UserError", py.get_type::<UserError>())?;
     m.add("Failure", py.get_type::<Failure>())?;

@@ -5,6 +5,8 @@
 //! with the result of a walk. A source owns its entries. It reads and writes lines through the
 //! [`Ports`] that it is given. It never sees the walker, the page tables, or another source.
 //!
+//! A crate outside of the workspace adds a kind by [`registry::register`].
+//!
 //! One body serves timed simulation and functional warming. While warming, no time passes:
 //! [`Ports::timed`] is false, every entry counts as ready, and a source counts nothing.
 

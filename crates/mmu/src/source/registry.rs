@@ -1,8 +1,12 @@
-//! The registry of translation sources.
+//! The registry of translation sources, and of those that other crates add ([`register`]).
+
+use std::collections::BTreeMap;
+use std::sync::{PoisonError, RwLock};
 
 use arrayvec::ArrayVec;
 use pagewalk_units::{Error, Part, PhysAddr, text};
 use schemars::JsonSchema;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::{Place, SharedPart, TranslationSource};
@@ -12,10 +16,10 @@ use crate::{MmuSpec, TlbSpec};
 const MOST_BLOCKS: usize = 4;
 
 /// First bytes of the blocks that [`SourceKind::memory`] names.
-pub(crate) type Reserved = ArrayVec<PhysAddr, MOST_BLOCKS>;
+pub type Reserved = ArrayVec<PhysAddr, MOST_BLOCKS>;
 
 /// The machine for which a source is built.
-pub(crate) struct Context<'a> {
+pub struct Context<'a> {
     /// Number of cores.
     pub cores: u8,
     /// TLBs of each core, as configured.
@@ -31,7 +35,7 @@ impl Context<'_> {
 
 /// A source, built: one for each core, and the part that the cores share.
 #[derive(Default)]
-pub(crate) struct Built {
+pub struct Built {
     /// One for each core.
     pub cores: Vec<Box<dyn TranslationSource>>,
     /// Shared by them, if anything is.
@@ -65,7 +69,7 @@ pub struct SourceArray {
 }
 
 /// The configuration of one kind of source.
-pub(crate) trait SourceKind {
+pub trait SourceKind {
     /// Checks the values. An error begins with the key.
     fn check(&self) -> Result<(), Error>;
     /// The place at which the MMU asks it.
@@ -92,6 +96,76 @@ pub(crate) trait SourceKind {
     fn build(&self, context: &Context<'_>, at: &Reserved) -> Built;
 }
 
+/// A value of a parameter of an external kind.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum Parameter {
+    /// `true` or `false`.
+    Flag(bool),
+    /// A whole number.
+    Whole(i64),
+    /// Another number.
+    Number(f64),
+    /// Text.
+    Text(String),
+    /// A list of texts, such as page sizes.
+    Texts(Vec<String>),
+}
+
+/// The parameters of an external kind, by name.
+pub type Parameters = BTreeMap<String, Parameter>;
+
+/// Reads the parameters of an external kind.
+type Read = fn(&Parameters) -> Result<Box<dyn SourceKind>, String>;
+
+/// The external kinds, by name.
+static EXTERNAL: RwLock<BTreeMap<String, Read>> = RwLock::new(BTreeMap::new());
+
+/// Adds a kind of source, which designs configure as `[translation.external.NAME]`. Its parameters
+/// are the fields of `K`. A later kind of the same name replaces an earlier one.
+pub fn register<K: SourceKind + DeserializeOwned + 'static>(name: &str) {
+    let read: Read = |parameters| {
+        let value = serde_json::to_value(parameters).map_err(|e| e.to_string())?;
+        let kind = serde_json::from_value::<K>(value).map_err(|e| e.to_string())?;
+        Ok(Box::new(kind))
+    };
+    let mut kinds = EXTERNAL.write().unwrap_or_else(PoisonError::into_inner);
+    kinds.insert(name.to_owned(), read);
+}
+
+/// The external kind of this name with these parameters.
+fn external(name: &str, parameters: &Parameters) -> Result<Box<dyn SourceKind>, Error> {
+    let key = format!("translation.external.{name}");
+    let kinds = EXTERNAL.read().unwrap_or_else(PoisonError::into_inner);
+    let Some(read) = kinds.get(name) else {
+        let known: Vec<&str> = kinds.keys().map(String::as_str).collect();
+        let known = match known[..] {
+            [] => "this engine has no extensions".to_owned(),
+            _ => format!("expected one of {}", known.join(", ")),
+        };
+        return Err(Error::quoted_key(
+            key,
+            format!("is registered by no extension of the engine; {known}"),
+        ));
+    };
+    read(parameters).map_err(|what| Error::quoted_key(key, format!("has wrong parameters: {what}")))
+}
+
+/// The configuration of a kind: one of this crate, or an external one.
+enum Kind<'a> {
+    Own(&'a dyn SourceKind),
+    External(Box<dyn SourceKind>),
+}
+
+impl Kind<'_> {
+    fn get(&self) -> &dyn SourceKind {
+        match self {
+            Kind::Own(kind) => *kind,
+            Kind::External(kind) => &**kind,
+        }
+    }
+}
+
 /// All sources of a machine.
 #[derive(Default)]
 pub struct Sources {
@@ -106,7 +180,7 @@ macro_rules! sources {
     ($($(#[$doc:meta])* $name:ident: $spec:path,)*) => {
         /// Structures besides the TLBs that may hold translations, by name. Those of one place are
         /// asked in the order of this list.
-        #[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+        #[derive(Clone, Default, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
         #[serde(deny_unknown_fields, default)]
         pub struct TranslationSpec {
             $(
@@ -114,19 +188,32 @@ macro_rules! sources {
                 #[serde(skip_serializing_if = "Option::is_none")]
                 pub $name: Option<$spec>,
             )*
+            /// Kinds that another crate has registered, by name, each with its parameters. They
+            /// are asked after the others, in the order of their names.
+            #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+            pub external: BTreeMap<String, Parameters>,
         }
 
         impl TranslationSpec {
             /// The names of all kinds.
             pub const NAMES: &[&str] = &[$(stringify!($name),)*];
 
-            /// Name and configuration of each source that the design has.
-            fn kinds(&self) -> Vec<(&'static str, &dyn SourceKind)> {
-                let mut kinds: Vec<(&'static str, &dyn SourceKind)> = Vec::new();
+            /// Key, below `translation`, and configuration of each source that the design has.
+            fn kinds(&self) -> Result<Vec<(String, Kind<'_>)>, Error> {
+                let mut kinds = Vec::new();
                 $(if let Some(spec) = &self.$name {
-                    kinds.push((stringify!($name), spec));
+                    kinds.push((stringify!($name).to_owned(), Kind::Own(spec)));
                 })*
-                kinds
+                for (name, parameters) in &self.external {
+                    let kind = Kind::External(external(name, parameters)?);
+                    kinds.push((format!("external.{name}"), kind));
+                }
+                Ok(kinds)
+            }
+
+            /// As `kinds`, of a checked configuration; of another, nothing.
+            fn checked(&self) -> Vec<(String, Kind<'_>)> {
+                self.kinds().unwrap_or_default()
             }
         }
     };
@@ -153,7 +240,7 @@ sources! {
 impl TranslationSpec {
     /// True if there is no source.
     pub fn is_empty(&self) -> bool {
-        self.kinds().is_empty()
+        *self == TranslationSpec::default()
     }
 
     /// Checks the values, on cores with `mmu`. An error names the key and the expected values.
@@ -161,10 +248,11 @@ impl TranslationSpec {
     /// # Errors
     /// One sentence that names the impossible key.
     pub fn check(&self, mmu: &MmuSpec) -> Result<(), Error> {
-        for (name, kind) in self.kinds() {
-            kind.check()
-                .map_err(|e| e.under(name).under("translation"))?;
-            if kind.place() == Place::InsteadOfL2 && mmu.small_l2().is_none() {
+        for (name, kind) in self.kinds()? {
+            kind.get()
+                .check()
+                .map_err(|e| e.under(&name).under("translation"))?;
+            if kind.get().place() == Place::InsteadOfL2 && mmu.small_l2().is_none() {
                 return Err(Error::key(
                     format!("translation.{name}"),
                     text![
@@ -192,30 +280,34 @@ impl TranslationSpec {
 
     /// True if a source takes the place of the second-level array that holds 4 KB pages.
     pub fn replaces_l2(&self) -> bool {
-        let kinds = self.kinds();
-        kinds.iter().any(|(_, k)| k.place() == Place::InsteadOfL2)
+        let kinds = self.checked();
+        kinds
+            .iter()
+            .any(|(_, k)| k.get().place() == Place::InsteadOfL2)
     }
 
     /// True if fast-forwarding must report each access, not only first touches of pages.
     pub fn needs_each_access(&self) -> bool {
-        self.kinds()
-            .iter()
-            .any(|(_, kind)| kind.needs_each_access())
+        let kinds = self.checked();
+        kinds.iter().any(|(_, k)| k.get().needs_each_access())
     }
 
     /// Arrays of the sources on cores with `mmu`, for the energy model.
     pub fn arrays(&self, mmu: &MmuSpec) -> Vec<SourceArray> {
         let context = Context { cores: 1, mmu };
-        let kinds = self.kinds();
+        let kinds = self.checked();
         (kinds.iter())
-            .filter_map(|(_, kind)| kind.array(&context))
+            .filter_map(|(_, kind)| kind.get().array(&context))
             .collect()
     }
 
     /// Names of the sources whose entries are blocks of the L2, for the energy model.
     pub fn blocks_in_l2(&self) -> Vec<&'static str> {
-        let kinds = self.kinds();
-        kinds.iter().filter_map(|(_, k)| k.blocks_in_l2()).collect()
+        let kinds = self.checked();
+        kinds
+            .iter()
+            .filter_map(|(_, k)| k.get().blocks_in_l2())
+            .collect()
     }
 
     /// Builds the sources of `cores` cores with `mmu`. `set_aside` is called with a key and a number of bytes,
@@ -234,14 +326,14 @@ impl TranslationSpec {
             cores: (0..cores).map(|_| Vec::new()).collect(),
             shared: Vec::new(),
         };
-        for (name, kind) in self.kinds() {
+        for (name, kind) in self.checked() {
             let mut at = Reserved::new();
-            for (key, bytes) in kind.memory() {
+            for (key, bytes) in kind.get().memory() {
                 at.push(set_aside(format!("translation.{name}.{key}"), bytes)?);
             }
-            let built = kind.build(&context, &at);
+            let built = kind.get().build(&context, &at);
             for (list, source) in sources.cores.iter_mut().zip(built.cores) {
-                list.push((kind.place(), source));
+                list.push((kind.get().place(), source));
             }
             sources.shared.extend(built.shared);
         }

@@ -9,6 +9,8 @@
 # make fuzz    fuzz the parsers and page tables, a minute for each target
 # make lock    write constraints.txt anew: the newest version of every Python package
 # make docs    write the generated reference pages and build the web site
+# make wheel   the wheel for every Linux with glibc 2.28, in dist (URL=... for its links)
+# make clean-roots    install the wheel in new Debian and Ubuntu systems, and use it there
 # make types   generate Python's types of results from the engine's
 # make build   the command line in .venv/bin/pagewalk, for everyday use
 SHELL := /bin/bash
@@ -28,7 +30,7 @@ PYTEST := $(PYTHON_ENV)/pytest -n $(shell echo $$(($$(nproc) < 3 ? $$(nproc) + 1
 
 .PHONY: demo test test-long test-deps bench docs types build plugin native python-env test-env rust-env qemu \
 	lint lint-rust lint-python lint-deps test-rust test-python redis-stlt lost-comparisons msrv lock \
-	fuzz wheel clean
+	fuzz wheel clean-roots clean
 
 demo: build
 	$(PYTHON_ENV)/pagewalk compare --workload kv-dense --instructions 60M \
@@ -138,10 +140,16 @@ docs: build
 types: native test-env
 	$(PYTHON_ENV)/python scripts/result_types.py
 
-wheel bench: PROFILE := release
+bench: PROFILE := release
 
-wheel: rust-env python-env plugin
-	$(PYTHON_ENV)/maturin build --release --locked --out dist
+# URL is the repository's web address, if it has one.
+wheel: rust-env
+	@scripts/setup.sh python run build release
+	$(PYTHON_ENV)/python scripts/release.py --wheel $(if $(URL),--url '$(URL)')
+
+# As root, for debootstrap: some minutes for each system.
+clean-roots: wheel
+	$(PYTHON_ENV)/python scripts/clean_root.py --all
 
 clean:
 	cargo clean

@@ -2,17 +2,26 @@
 
 Everything happens in a temporary clone. The repository gets the commit and the tag when all
 checks have passed, and nothing before that; no command here pushes. `--dry-run` leaves the
-commit and the tag out.
+commit and the tag out. `--wheel` builds and checks only the wheel, of the checkout as it is, into
+`dist`.
+
+`--url` (or the variable PAGEWALK_URL) is the repository's address on a code host, such as
+https://host/owner/pagewalk. It becomes a project URL of the wheel, and the README's links lead to
+it. Without it, the wheel's description has no relative link: they become the names of files.
 
     scripts/setup.sh python run build release
-    .venv/bin/python scripts/release.py 0.2.0 [--dry-run]
+    .venv/bin/python scripts/release.py 0.2.0 [--dry-run] [--url URL]
+    .venv/bin/python scripts/release.py --wheel [--url URL]
 """
 
 from __future__ import annotations
 
 import argparse
+import base64
 import datetime
+import hashlib
 import os
+import posixpath
 import re
 import shutil
 import subprocess
@@ -20,8 +29,9 @@ import sys
 import tempfile
 import venv
 import zipfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
+from urllib.parse import urlsplit
 
 ROOT = Path(__file__).resolve().parent.parent
 GLIBC = (2, 28)
@@ -32,6 +42,10 @@ ALLOWED = {
     "libc.so.6", "libm.so.6", "libgcc_s.so.1", "libpthread.so.0", "libdl.so.2", "librt.so.1",
     "ld-linux-x86-64.so.2",
 }  # fmt: skip
+# Files of the checkout that the package has, lie there in this folder.
+CARRIED = "pagewalk/_data/"
+PICTURE = re.compile(r"!\[[^\[\]]*\]\(([^()\s]+)\)")
+LINK = re.compile(r"(?<!!)\[([^\[\]]*)\]\(([^()\s]+)\)")
 UNRELEASED = re.compile(r"^## .*\(not yet released\)$", re.MULTILINE)
 
 
@@ -110,6 +124,84 @@ def set_version(tree: Path, version: str, date: str) -> None:
     run("cargo", "update", "--quiet", "--workspace", "--offline", cwd=tree)
 
 
+def checked_url(url: str) -> str:
+    """The address of a repository, without a slash at its end."""
+    split = urlsplit(url)
+    if split.scheme != "https" or not split.netloc or split.query or split.fragment:
+        raise ReleaseError(f"--url '{url}': expected a web address, as https://host/owner/pagewalk")
+    return url.rstrip("/")
+
+
+def is_relative(target: str) -> bool:
+    """True if a link's target is a file beside the README or a heading in it."""
+    return not urlsplit(target).scheme
+
+
+def described(readme: str, url: str | None, ref: str, carried: Collection[str]) -> str:
+    """The README as a description that is read outside the repository.
+
+    Its relative links lead to the files at `ref`, under the URL that GitHub and GitLab give them.
+    Without a URL, a link becomes its text and the file's name if the package has the file, else
+    its text alone; a picture is left out.
+    """
+
+    def picture(found: re.Match[str]) -> str:
+        if not is_relative(found[1]):
+            return found[0]
+        return found[0].replace(f"({found[1]})", f"({url}/raw/{ref}/{found[1]})") if url else ""
+
+    def link(found: re.Match[str]) -> str:
+        text, target = found.groups()
+        if not is_relative(target):
+            return found[0]
+        if url:
+            place = f"#{target[1:]}" if target.startswith("#") else f"/blob/{ref}/{target}"
+            return f"[{text}]({url}{place})"
+        file = posixpath.normpath(target.partition("#")[0])
+        if file not in carried or text.strip("`") == file:
+            return text
+        return f"{text} (`{file}`)"
+
+    text = LINK.sub(link, PICTURE.sub(picture, readme))
+    return re.sub(r"\n{3,}", "\n\n", text)
+
+
+def describe(wheel: Path, tree: Path, url: str | None, ref: str) -> None:
+    """Writes the URLs and the description for readers elsewhere into a wheel's metadata.
+
+    Its list of components (SBOM) gets the crates' places in the tree, not on this machine.
+    """
+    with zipfile.ZipFile(wheel) as archive:
+        files = {info: archive.read(info) for info in archive.infolist()}
+    carried = {i.filename.removeprefix(CARRIED) for i in files if i.filename.startswith(CARRIED)}
+    new: dict[str, bytes] = {}
+    for info, content in files.items():
+        if info.filename.endswith(".dist-info/METADATA"):
+            head = content.decode().partition("\n\n")[0]
+            if url:
+                pages = {"Repository": url, "Documentation": f"{url}/blob/{ref}/docs/index.md"}
+                pages["Changelog"] = f"{url}/blob/{ref}/CHANGELOG.md"
+                head += "".join(f"\nProject-URL: {name}, {page}" for name, page in pages.items())
+            text = described((tree / "README.md").read_text(), url, ref, carried)
+            new[info.filename] = f"{head}\n\n{text}".encode()
+        elif ".dist-info/sboms/" in info.filename:
+            new[info.filename] = content.replace(str(tree).encode(), b"/pagewalk")
+    with zipfile.ZipFile(wheel, "w", zipfile.ZIP_DEFLATED) as archive:
+        for info, content in files.items():
+            if info.filename.endswith(".dist-info/RECORD"):
+                content = recorded(content.decode(), new).encode()  # noqa: PLW2901
+            archive.writestr(info, new.get(info.filename, content))
+
+
+def recorded(record: str, new: Mapping[str, bytes]) -> str:
+    """A wheel's list of files, with the digests of files that have a new content."""
+    for name, content in new.items():
+        hashed = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
+        line = f"{name},sha256={hashed},{len(content)}"
+        record = replaced(record, rf"^{re.escape(name)},.*$", line, "RECORD")
+    return record
+
+
 def build(tree: Path, out: Path) -> Path:
     """Builds the wheel with the plugin in it, both against the old glibc, and stripped."""
     tools = Path(sys.executable).parent
@@ -134,7 +226,10 @@ def build(tree: Path, out: Path) -> Path:
         "--target", f"{TRIPLE}.{old}", cwd=tree, env=environment,
     )  # fmt: skip
     built = Path(environment["CARGO_TARGET_DIR"]) / TRIPLE / "release/libpagewalk_qemu_plugin.so"
-    shutil.copy(built, tree / "python/pagewalk/_data" / PLUGIN)
+    # Replaced, not overwritten: a running simulation may have it mapped.
+    new = tree / "python/pagewalk/_data" / f"{PLUGIN}.new"
+    shutil.copy(built, new)
+    new.replace(new.with_suffix(""))
     say("building the wheel")
     run(
         tools / "maturin", "build", "--quiet", "--release", "--locked", "--zig",
@@ -205,7 +300,21 @@ def try_out(wheel: Path, scratch: Path, version: str) -> None:
         say("SKIPPED: a live program (qemu-x86_64 is not installed)")
 
 
-def release(version: str, *, dry: bool) -> None:
+def make_wheel(url: str | None) -> Path:
+    """Builds and checks the wheel of the checkout as it is."""
+    ref = run("git", "rev-parse", "HEAD", cwd=ROOT).strip() if url else ""
+    with tempfile.TemporaryDirectory(prefix="pagewalk-wheel-") as name:
+        scratch = Path(name)
+        built = build(ROOT, scratch / "dist")
+        describe(built, ROOT, url, ref)
+        check_libraries(built, scratch / "unpacked")
+        (ROOT / "dist").mkdir(exist_ok=True)
+        wheel = Path(shutil.copy(built, ROOT / "dist"))
+    say(f"dist/{wheel.name} ({wheel.stat().st_size / 1e6:.1f} MB)")
+    return wheel
+
+
+def release(version: str, *, dry: bool, url: str | None = None) -> None:
     """Makes the release in a temporary clone, and takes it over."""
     date = datetime.datetime.now(tz=datetime.timezone.utc).date().isoformat()
     status = run("git", "status", "--porcelain", cwd=ROOT)
@@ -224,6 +333,7 @@ def release(version: str, *, dry: bool) -> None:
         run("git", "clone", "--quiet", "--branch", branch, ROOT, tree, cwd=scratch)
         set_version(tree, version, date)
         wheel = build(tree, scratch / "dist")
+        describe(wheel, tree, url, f"v{version}")
         check_libraries(wheel, scratch / "unpacked")
         try_out(wheel, scratch, version)
         size = wheel.stat().st_size / 1e6
@@ -253,11 +363,22 @@ def release(version: str, *, dry: bool) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Makes a release, and tries it out first.")
-    parser.add_argument("version", help="three numbers, as in 0.2.0")
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("version", nargs="?", help="three numbers, as in 0.2.0")
+    what.add_argument("--wheel", action="store_true", help="build only the wheel, into dist")
     parser.add_argument("--dry-run", action="store_true", help="do all but the commit and the tag")
+    parser.add_argument(
+        "--url",
+        default=os.environ.get("PAGEWALK_URL"),
+        help="the repository's web address (default: the variable PAGEWALK_URL)",
+    )
     arguments = parser.parse_args()
     try:
-        release(arguments.version, dry=arguments.dry_run)
+        url = checked_url(arguments.url) if arguments.url else None
+        if arguments.wheel:
+            make_wheel(url)
+        else:
+            release(arguments.version, dry=arguments.dry_run, url=url)
     except (ReleaseError, OSError) as error:
         print(f"release: {error}", file=sys.stderr)
         return 1

@@ -123,7 +123,7 @@ qemu_user() {
     [ -n "${PAGEWALK_QEMU:-}" ] || command -v qemu-x86_64 >/dev/null || apt_install qemu-user || true
     local problem
     problem=$(qemu_problem)
-    [ -z "$problem" ] || say "WARNING: $problem, so programs of your own cannot run (on Debian 12, Ubuntu 24.04: apt-get install qemu-user; on Debian 13: scripts/setup.sh qemu10)"
+    [ -z "$problem" ] || say "WARNING: $problem, so programs of your own cannot run (on Debian 12: apt-get install qemu-user; on Debian 13: scripts/setup.sh qemu10; elsewhere: docs/how-to/install.md)"
 }
 
 # QEMU 10 with plugins, beside the installed one: Debian 13's binary is static and loads none,

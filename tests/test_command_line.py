@@ -121,7 +121,7 @@ def test_the_programs_exit_status_is_ours(engine: fake.Engine, invoke: Invoke) -
         (["--workload", "gups", "--perfetto-walks", str(10**20)], "expected 1 to 2^32 - 1"),
         (["--workload", "gups", "--jobs", "0"], "--jobs: 0 is not possible; expected 1 or more"),
         (["--workload", "gups", "--set", "x"], "expected NAME=VALUE"),
-        (["--workload", "gups", "--seed", "-1"], "greater than or equal to 0"),
+        (["--workload", "gups", "--seed", "-1"], "expected 0 or more"),
         (["--workload", "gups", "--json", "/no/such/folder/x"], "there is no folder"),
         (["--workload", "gups", "--json", "/tmp"], "is a folder"),
         (["--workload", "gups", "--json", "-", "--html", "-"], "--json and --html both write '-'"),

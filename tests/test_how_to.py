@@ -17,6 +17,8 @@ from live import needs, needs_qemu
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 PAGES = [DOCS / "first-hour.md", *sorted((DOCS / "how-to").glob("*.md"))]
+# Its commands install packages: scripts/clean_root.py runs them in new systems.
+INSTALL = DOCS / "how-to" / "install.md"
 # Whose commands run in test_documentation.py, which also holds what the page shows.
 ELSEWHERE = ["compare-machines", "tlb-policy"]
 FENCE = re.compile(r"```(\w+)\n(.*?)```", re.DOTALL)
@@ -40,7 +42,7 @@ def shell(tmp_path: Path) -> dict[str, str]:
 
 @needs_qemu
 @needs("cc")
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", [p for p in PAGES if p != INSTALL], ids=lambda page: page.stem)
 def test_the_steps_of_a_how_to_page_work(page: Path, shell: dict[str, str], tmp_path: Path) -> None:
     work = tmp_path / "work"
     work.mkdir()
@@ -114,6 +116,19 @@ def test_the_build_commands_of_the_first_hour_are_make_targets() -> None:
     assert made == ["demo"]
     for target in made:
         subprocess.run(["make", "-n", target], cwd=ROOT, check=True, capture_output=True)
+
+
+def test_the_build_commands_of_an_installation_are_make_targets() -> None:
+    assert steps(INSTALL, "sh") == []
+    text = "".join(block for _, block in steps(INSTALL, "console"))
+    made = re.findall(r"^(make [\w-]+(?: URL=\S+)?)", text, re.MULTILINE)
+    assert {command.split()[1] for command in made} == {"wheel", "clean-roots"}
+    for command in made:
+        shown = subprocess.run(
+            [*command.split(), "-n"], cwd=ROOT, check=True, capture_output=True, text=True
+        ).stdout
+        assert "release.py --wheel" in shown
+        assert ("--url 'https://" in shown) == ("URL=" in command)
 
 
 def test_every_how_to_page_is_on_the_site() -> None:

@@ -39,6 +39,12 @@ OTHERS = {
     "--addr-compat-layout": "setarch",
     **dict.fromkeys(("--memory-scope", "--memory-oper", "--memory-access-mode"), "sysbench"),
     **dict.fromkeys(("--nthreads", "--resources"), "Dask"),
+    **{"--rm": "docker", "--build-arg": "docker and apptainer", "--force-reinstall": "pip"},
+    **dict.fromkeys(("--target-list", "--without-default-features"), "QEMU's configure"),
+    **dict.fromkeys(("--enable-plugins", "--enable-attr"), "QEMU's configure"),
+    **dict.fromkeys(
+        ("--disable-tools", "--disable-docs", "--disable-install-blobs"), "QEMU's configure"
+    ),
     **dict.fromkeys(("--help", "--version"), "everything"),
 }
 """Options of other programs that are named, and whose they are."""
@@ -203,7 +209,7 @@ def test_a_mistake_is_answered_with_its_remedy(line: str, said: str, invoke: Inv
     ("key", "value", "said"),
     [
         ("mmu.l2.main.entries", "many", "'many' is not possible; expected a whole number"),
-        ("mmu.l2.main.entries", -4, "expected a whole number from 0"),
+        ("mmu.l2.main.entries", -4, "is -4; expected 1 to 16777216"),
         ("mmu.perfect", 1, "expected true or false"),
         ("frequency_ghz", "3", "expected a number"),
         ("mmu.l2", 3, "expected a table"),

@@ -204,6 +204,15 @@ def test_a_mistake_in_a_figure_is_an_error_with_its_line(
     assert "Traceback" not in err
 
 
+def test_an_alias_of_a_type_beside_a_figure_is_no_mistake(folder: Path, invoke: Invoke) -> None:
+    """`list[int]` is an instance of `type` in Python 3.10; the object is in every version."""
+    alias = "\n\nclass Alias:\n    __class__ = type\n\n\nPairs = list[int]\nSame = Alias()\n"
+    (folder / "sizes.py").write_text(SIZES + alias)
+    (folder / "paper.toml").write_text(PAPER.replace("seeds = 2", "seeds = 1"))
+    status, _, err = reproduce(invoke, folder)
+    assert status == 0, err
+
+
 def test_a_figure_without_a_file_is_an_error(folder: Path, invoke: Invoke) -> None:
     (folder / "paper.toml").write_text(PAPER.replace('["sizes"]', '["size"]'))
     status, _, err = reproduce(invoke, folder)

@@ -143,7 +143,7 @@ def test_a_scale_changes_timed_runs_only(folder: Path, invoke: Invoke) -> None:
     tiny = _numbers(folder)
     _, _, err = reproduce(invoke, folder)
     full = _numbers(folder)
-    assert "1 runs to simulate, 4 are there from before" in err
+    assert "1 run to simulate, 4 are there from before" in err
     assert tiny["sizes"] == full["sizes"]
     assert full["times"]["long", "A"]["value"] > 1.5 * tiny["times"]["long", "A"]["value"]
 
@@ -191,7 +191,7 @@ def test_growth_is_timed_at_its_full_size_at_every_scale(folder: Path, invoke: I
     for scale in ("tiny", "full"):
         status, _, err = reproduce(invoke, folder, "times", "--scale", scale)
         assert status == 0
-        assert ("1 runs to simulate" if scale == "tiny" else "all 1 runs are there") in err
+        assert ("1 run to simulate" if scale == "tiny" else "1 run is there") in err
         # The last 128 MB page by page, and the page of the code.
         assert _numbers(folder)["times"]["long", "A"]["value"] == 32768 + 1
     for growth, message in (
@@ -211,7 +211,7 @@ def test_finished_runs_are_repeated_only_with_fresh(folder: Path, invoke: Invoke
     kept = {p: p.stat().st_mtime_ns for p in finished(folder)}
     assert len(kept) == 4
     _, _, err = reproduce(invoke, folder, "sizes")
-    assert "all 4 runs are there from before" in err
+    assert "nothing to simulate: 4 runs are there from before" in err
     assert {p: p.stat().st_mtime_ns for p in finished(folder)} == kept
     _, _, err = reproduce(invoke, folder, "sizes", "--fresh")
     assert "4 runs to simulate: about" in err
@@ -232,7 +232,7 @@ def test_broken_results_in_the_cache_are_simulated_again(folder: Path, invoke: I
 
 def test_one_figure_simulates_its_own_runs_only(folder: Path, invoke: Invoke) -> None:
     _, _, err = reproduce(invoke, folder, "times", "--scale", "tiny")
-    assert "1 runs to simulate" in err
+    assert "1 run to simulate" in err
     assert list(_numbers(folder)) == ["times"]
 
 

@@ -92,7 +92,7 @@ def test_damaged_results_count_as_missing_and_are_reported_once(
     third.rmdir()
     status, _, err = reproduce(invoke, folder)
     assert status == 0
-    assert "1 runs to simulate, 2 are there from before" in err
+    assert "1 run to simulate, 2 are there from before" in err
     assert "cannot be read" not in err
     assert (tmp_path / "out" / "results.csv").read_bytes() == before
 

@@ -125,7 +125,7 @@ def test_timing_figures_take_samples_and_say_so(folder: Path, invoke: Invoke) ->
     # Without samples nothing is taken for whole that is not, nor the reverse.
     status, _, err = reproduce(invoke, folder)
     assert status == 0
-    assert "1 runs to simulate, 1 are there from before" in err
+    assert "1 run to simulate, 1 is there from before" in err
     assert len(finished(folder)) == 4
     assert "precision" not in results_of(folder)
     whole = _figures(folder)["speeds"]
@@ -145,7 +145,7 @@ def test_a_run_whose_samples_cost_more_is_simulated_whole(folder: Path, invoke: 
     figure = _figures(folder)["speeds"]
     assert "no run is from samples: each is simulated whole" in figure["scale"]
     _, _, err = reproduce(invoke, folder, "speeds", "--scale", "tiny")
-    assert "all 2 runs are there from before" in err
+    assert "nothing to simulate: 2 runs are there from before" in err
     assert _figures(folder)["speeds"]["rows"] == figure["rows"]
 
 

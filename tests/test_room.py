@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from pagewalk.host import load
 from pagewalk.runs import scheduler
 from pagewalk.runs.batch import BATCH_SECONDS, Batch, Pace, Waiting
 from pagewalk.runs.cache import Cache, Outcome
@@ -42,6 +43,8 @@ class Place:
     def __init__(self, slower: dict[str, float] | None = None, memory: int = 1 << 40) -> None:
         self.slower = slower or {}
         self.memory = memory
+        self.left = 1.0
+        """The share of a core that other load leaves."""
         self.now = 0.0
         self.handed: list[Batch] = []
         self.most = 0
@@ -54,6 +57,9 @@ class Place:
 
     def __exit__(self, *_: object) -> None:
         pass
+
+    def share(self) -> float:
+        return self.left
 
     def fits(self, batch: Batch, handed: Sequence[Batch]) -> bool:
         return not handed or sum(b.memory for b in handed) + batch.memory <= self.memory
@@ -104,6 +110,10 @@ class Left(Silent):
     def __init__(self, place: Place) -> None:
         self.place = place
         self.reports: list[tuple[float, float | None]] = []
+        self.first = 0.0
+
+    def planned(self, there: int, missing: int, seconds: float) -> None:
+        self.first = seconds
 
     def progress(self, share: float, left: float | None, running: list[str], done: int) -> None:
         assert 0 <= share <= 1
@@ -136,6 +146,36 @@ def test_the_remaining_time_is_measured(
     for now, left in early:
         assert left is not None
         assert 1 / 1.5 < left / (end - now) < 1.5, (now, left, end)
+
+
+@pytest.mark.parametrize("left", [1.0, 0.25])
+def test_the_first_estimate_allows_for_the_load(
+    left: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = Place({"gups": 1 / left})
+    place.left = left
+    _, watcher = go(runs_of("gups", 40), place, tmp_path, monkeypatch)
+    assert 1 / 1.2 < watcher.first / place.now < 1.2
+
+
+def test_a_short_estimate_is_not_worth_a_measurement() -> None:
+    assert load.corrected(load.WORTH_SECONDS, lambda: 0.5) == 2 * load.WORTH_SECONDS
+    assert load.corrected(1.0, lambda: 1 / 0) == 1.0
+
+
+def test_the_share_of_a_core_is_measured_by_a_threads_own_time() -> None:
+    clock = iter(n * load.SPIN_SECONDS / 10 for n in range(100))
+    now = [0.0]
+
+    def wall() -> float:
+        now[0] = next(clock)
+        return now[0]
+
+    assert load.cpu_share(1, wall, lambda: 0.3 * now[0]) == pytest.approx(0.3)
+    clock = iter(n * load.SPIN_SECONDS / 10 for n in range(100))
+    assert load.cpu_share(1, wall, lambda: 2 * now[0]) == 1.0
+    clock = iter(n * load.SPIN_SECONDS / 10 for n in range(100))
+    assert load.cpu_share(1, wall, lambda: 0.0) == load.LEAST
 
 
 def test_a_batch_that_fails_is_tried_run_by_run(

@@ -52,7 +52,7 @@ def test_two_programs_on_one_core_take_turns() -> None:
         mix=[SMALL, SMALL],
         instructions="300K",
         warmup="20K",
-        settings={"schedule.time_slice_cycles": 20_000},
+        settings={"cores": 1, "schedule.time_slice_cycles": 20_000},
     )
     for program in result["radix"].programs:
         assert program.ipc is not None
@@ -113,7 +113,7 @@ def test_the_statistics_of_programs_add_up_to_those_of_the_machine() -> None:
         ["radix"],
         mix=[SMALL, {"workload": "bfs", "scale": 12}],
         instructions="100K",
-        settings={"schedule.time_slice_cycles": 20_000},
+        settings={"cores": 1, "schedule.time_slice_cycles": 20_000},
     )
     design = result["radix"]
     accounts = [a for p in design.programs for a in (p.own, p.later)]

@@ -17,6 +17,13 @@ from pagewalk.view.output import OutputLost, guarded, reason
 
 _LONGEST = 200
 """Letters of a file's name that a message shows whole."""
+_EXPECTED = (
+    (r"Input should be a valid integer.*", "expected a whole number"),
+    (r"Input should be a valid number.*", "expected a number"),
+    (r"Input should be greater than or equal to (\S+)", r"expected \1 or more"),
+    (r"Input should be less than or equal to (\S+)", r"expected at most \1"),
+)
+"""Messages of the library that reads numbers, and our own words for them."""
 _READER_LEFT = 128 + 13
 """Exit status of a program that SIGPIPE has ended, as a shell reports it."""
 
@@ -127,7 +134,12 @@ def _run(arguments: list[str]) -> int:
         message = error.format_message().rstrip(".")
         # Typer's suggestions of a name get the form of our own errors.
         message = re.sub(r"\. Did you mean (.*)\?$", r"; did you mean \1?", message)
+        for pattern, words in _EXPECTED:
+            message = re.sub(pattern, words, message)
         given = getattr(error, "option_name", "")
+        if path == "pagewalk" and message.startswith("No such option"):
+            message = re.sub(r"; did you mean .*| \(Possible .*", "", message)
+            message += "; options follow the command, as in: pagewalk run --design thp"
         message = re.sub(
             r" \(Possible options: (.*)\)$",
             # The nearest of them: they come in the order of the alphabet.

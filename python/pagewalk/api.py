@@ -20,6 +20,7 @@ from pagewalk.errors import (
     Terminated,
     UserError,
     in_keywords,
+    named,
     placed_at,
 )
 from pagewalk.host import files, run_folder
@@ -134,7 +135,12 @@ def result_schema() -> dict[str, Any]:
 
 @in_keywords()
 def run(design: Named = sources.DEFAULT_DESIGN, **arguments: Unpack[Arguments]) -> Result:
-    """Simulates one design; see `compare` for the arguments."""
+    """Simulates one design; see `compare` for the arguments.
+
+    The cost of translation is measured with ``translation_cost=True`` only. It takes a second
+    simulation beside the design's, with perfect TLBs, which `compare` and the command line have by
+    default.
+    """
     return _simulate([design], _given(arguments, "run"), comparing=False)
 
 
@@ -175,7 +181,8 @@ def compare(
             f"{shown(designs)} is no list; expected one such as ['radix']",
             about=RunOption("designs"),
         )
-    return _simulate(list(designs), _given(arguments, "compare"), comparing=True)
+    with named("design", "designs"):
+        return _simulate(list(designs), _given(arguments, "compare"), comparing=True)
 
 
 class Interrupted(KeyboardInterrupt):

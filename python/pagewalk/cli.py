@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -24,7 +25,15 @@ from pagewalk.config.flags import (
     flag,
     takes,
 )
-from pagewalk.errors import Failure, PagewalkError, RunOption, Terminated, UserError, as_flag
+from pagewalk.errors import (
+    Failure,
+    PagewalkError,
+    RunOption,
+    Terminated,
+    UserError,
+    as_flag,
+    named,
+)
 from pagewalk.host import files
 from pagewalk.runs.options import CACHE, CLUSTER, FOLDER, FRESH, JOBS, PRECISION, SEEDS
 from pagewalk.studies import options as study_options
@@ -41,7 +50,9 @@ Answer = TypeVar("Answer")
 app = App(
     name="pagewalk",
     help="Simulate address translation of a program on many designs.",
-    epilog="A first look: pagewalk compare --workload gups --size 1GiB",
+    epilog="A first look: pagewalk compare --workload gups --size 1GiB\n\n"
+    "Exit status: 0; 1 for a failure or a design without a result, with -- PROGRAM 125; 2 for a "
+    "mistake.",
     no_args_is_help=False,
     add_completion=True,
     pretty_exceptions_enable=False,
@@ -81,6 +92,11 @@ def run(
     **flags: Any,
 ) -> int:
     """Simulate one program on one machine with one design."""
+    if len(names := listed(design)) > 1 and not files.there(design):
+        raise UserError(
+            f"run takes a single design; compare takes several, as --designs {','.join(names)}",
+            about=RunOption("design"),
+        )
     if len(sources.machines(flags["machine"])) > 1:
         raise UserError(
             "run takes a single machine; compare takes several", about=RunOption("machine")
@@ -98,6 +114,13 @@ def compare(
 ) -> int:
     """Simulate one program with many designs side by side."""
     names = listed(designs)
+    for name in names:
+        parts = re.split(r"[\s;:+&]+", name)
+        if len(parts) > 1 and {one["name"] for one in native.designs()}.issuperset(parts):
+            raise UserError(
+                f"'{name}' is no design; expected commas between names, as {','.join(parts)}",
+                about=RunOption("designs"),
+            )
     if not names:
         raise UserError(
             "no design given; 'pagewalk designs' lists them", about=RunOption("designs")
@@ -111,7 +134,8 @@ def compare(
     several = sources.machines(flags["machine"])
     if len(several) > 1:
         flags["machine"] = several
-    return _simulate("compare", names, flags)
+    with named("design", "designs"):
+        return _simulate("compare", names, flags)
 
 
 def _simulate(kind: str, designs: list[str], flags: dict[str, Any]) -> int:
@@ -171,7 +195,8 @@ def _simulate(kind: str, designs: list[str], flags: dict[str, Any]) -> int:
 def _exit_status(result: Result, stopped_by: int | None, program: list[str] | None) -> int:
     if stopped_by and result.partial:
         return 128 + stopped_by
-    failed = all(d.failed for d in result.designs) or any(d.died for d in result.designs)
+    # A comparison that lacks one of its designs is not what was asked for.
+    failed = any(d.failed or d.died for d in result.designs)
     if result.exit_status == 0 and failed:
         return Failure.beside_program if program else Failure.exit_status
     return result.exit_status
@@ -229,6 +254,8 @@ _SCALES = {"thousand": "K", "million": "M", "billion": "G"}
 def _unexpected(ctx: typer.Context, extra: list[str]) -> str:
     """The message for words that are no option's: a list without commas, a count with a blank."""
     word = extra[0]
+    if word.startswith("="):
+        return f"'{word}' is not expected here; expected NAME=VALUE without blanks around ="
     head = f"'{word}' is not expected here; "
     suffix = _SCALES.get(word.lower().removesuffix("s"), word.upper())
     if suffix in ("K", "M", "G", "T", "KB", "MB", "GB", "KIB", "MIB", "GIB"):
@@ -317,7 +344,8 @@ def trace_info(
     from pagewalk.view.tables import pairs
 
     for path in paths:
-        pairs(native.trace_info(_trace(path)), sys.stdout, title=path)
+        found = native.trace_info(_trace(path, "trace info"))
+        pairs(found, sys.stdout, title=path)
 
 
 @trace_app.command("check", epilog="Example: pagewalk trace check prog.pwt")
@@ -328,7 +356,7 @@ def trace_check(
     status = 0
     for path in paths:
         try:
-            found = native.trace_check(_trace(path))
+            found = native.trace_check(_trace(path, "trace check"))
             if not found["whole"]:
                 good = count(found["good_instructions"])
                 raise Failure(f"{path}: {found['fault']}; good are {good} instructions before it")
@@ -406,7 +434,10 @@ def trace_regions(
     )
 
 
-def _trace(path: str) -> str:
+def _trace(path: str, reader: str | None = None) -> str:
+    """A trace that is there. A pipe is refused if `reader` reads it more than once."""
+    if reader is not None:
+        files.refuse_pipe(path, (), f"'{reader}'")
     return str(sources.source(trace=path)["trace"]["path"])
 
 

@@ -24,7 +24,9 @@ Auto: TypeAlias = Literal["auto"]
 """The word `auto`."""
 Compression: TypeAlias = Literal["none", "xz", "gzip", "zstd", "lz4", "snappy", "zip"]
 """Compression of a file."""
-Format: TypeAlias = Literal["champsim", "cloudsuite", "drmemtrace", "lackey", "pinatrace", "pwt"]
+Format: TypeAlias = Literal[
+    "champsim", "cloudsuite", "drmemtrace", "elastic", "lackey", "pinatrace", "pwt"
+]
 """The formats that are read."""
 Group: TypeAlias = Literal["core", "caches", "tlbs", "walk_caches", "engine", "dram"]
 """A kind of part of the machine."""
@@ -744,6 +746,10 @@ class RunResult(TypedDict):
     """
     regions: NotRequired[RequestedRegions]
     """The regions that represent the whole trace, if there are any."""
+    settled: NotRequired[list[Settled]]
+    """Designs without a huge page because khugepaged had no time, with all of its collapses done.
+    Simulated beside the others if `translation_cost` was requested.
+    """
     translation_reference: NotRequired[Reference]
     """Reference design of `translation_cost`, if it was requested and could be measured."""
     translation_references: NotRequired[list[Reference]]
@@ -825,6 +831,21 @@ class Setting(TypedDict):
     """Comment in the file, with a source if it has one."""
     default: NotRequired[Any]
     """Default value, if there is one."""
+
+
+class Settled(TypedDict):
+    """A design with all huge pages that khugepaged would ever make. It is not in the result."""
+
+    name: str
+    """Name, by which a run of its own has it."""
+    speedup: float | None
+    """Speedup over the first design of its machine. None if it was not simulated: the program is
+    live or was given from Python, the run is long, or `precision` or `cluster` was requested.
+    """
+    design: NotRequired[str]
+    """Name of the design without the machine's name."""
+    machine: NotRequired[str]
+    """Name of the machine."""
 
 
 @dataclass(frozen=True, kw_only=True)

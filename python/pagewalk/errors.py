@@ -154,6 +154,24 @@ class PagewalkError(Exception):
 
         self._place = tuple(map(replaced, self._place))
 
+    def rename(self, option: str, new: str) -> None:
+        """Names another option in place of one, such as ``designs`` for ``design``."""
+
+        def renamed(part: Part) -> Part:
+            if isinstance(part, RunOption) and part.name == option:
+                return RunOption(new, part.form)
+            return part
+
+        self.option = new if self.option == option else self.option
+        self._lead = tuple(map(renamed, self._lead))
+        self._place = tuple(map(renamed, self._place))
+        self.args = tuple(map(renamed, self.args))
+
+    def forget_place(self, folder: str) -> None:
+        """Drops a place that is a file in a temporary folder: the user has not written it."""
+        if folder in self._written(self._place):
+            self._place = ()
+
     def in_keywords(self: Raised) -> Raised:
         """Makes the error name options by their keywords, and returns it."""
         self._in_keywords = True
@@ -188,6 +206,16 @@ def in_keywords() -> Iterator[None]:
         yield
     except PagewalkError as error:
         error.in_keywords()
+        raise
+
+
+@contextmanager
+def named(option: str, new: str) -> Iterator[None]:
+    """Errors raised within name the option that the user has given in place of the engine's."""
+    try:
+        yield
+    except PagewalkError as error:
+        error.rename(option, new)
         raise
 
 

@@ -7,18 +7,21 @@ main thread can draw progress and take Ctrl-C.
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from types import FrameType, ModuleType
-from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, Protocol, TypeVar
 
 from pagewalk.errors import Failure, Terminated, UserError
+from pagewalk.host import files
 from pagewalk.view.escape import visible
 
 if TYPE_CHECKING:
@@ -45,6 +48,9 @@ Json = dict[str, Any]
 P = ParamSpec("P")
 Answer = TypeVar("Answer")
 DATA = Path(__file__).parent / "_data"
+IN_CHECKOUT = (DATA.parents[2] / "Makefile").is_file()
+REPAIR = "make build" if IN_CHECKOUT else "install the wheel again (pip install --force-reinstall)"
+"""Remedy for a missing file of Pagewalk's own."""
 
 _ready = False
 
@@ -66,7 +72,7 @@ def engine() -> ModuleType:
         from pagewalk import _native
     except ImportError as error:
         raise Failure(
-            f"the engine pagewalk._native cannot be loaded ({error}); build it with 'make build'"
+            f"the engine pagewalk._native cannot be loaded ({error}); to have it: {REPAIR}"
         ) from None
     if not _ready:
         _native.set_data_dir(str(DATA))
@@ -92,7 +98,7 @@ def _query(function: Callable[P, str], *arguments: P.args, **named: P.kwargs) ->
     return json.loads(_call(function, *arguments, **named))
 
 
-def _call(function: Callable[P, str], *arguments: P.args, **named: P.kwargs) -> str:
+def _call(function: Callable[P, Answer], *arguments: P.args, **named: P.kwargs) -> Answer:
     try:
         return function(*arguments, **named)
     except _engine.UserError as error:
@@ -229,6 +235,11 @@ def schema() -> Json:
     return answer
 
 
+def check_config(config: Json) -> None:
+    """Raises `UserError` for a whole configuration that no machine can have."""
+    _call(_engine.check_config, json.dumps(config))
+
+
 def result_schema() -> Json:
     """JSON Schema of a result, with all other answers among its definitions."""
     answer: Json = _query(_engine.result_schema)
@@ -249,7 +260,9 @@ def trace_check(path: str) -> TraceCheck:
 
 def trace_convert(source: str, target: str, *, keep_good: bool = False) -> Converted:
     """Converts a trace to the format of the target's ending; returns counts of the conversion."""
-    answer: Converted = _query(_engine.trace_convert, source, target, keep_good)
+    answer: Converted = _of_pipe(
+        source, lambda: _query(_engine.trace_convert, source, target, keep_good)
+    )
     return answer
 
 
@@ -261,7 +274,9 @@ def block_vectors(
     None if a signal requested a stop.
     """
     answer: BlockVectors | None = _watched(
-        lambda progress: _query(_engine.block_vectors, path, length, seed, progress), observer
+        lambda progress: _query(_engine.block_vectors, path, length, seed, progress),
+        observer,
+        files.is_pipe(path),
     )
     return answer
 
@@ -332,7 +347,7 @@ def run(spec: Json, observer: Observer | None = None, hosts: Hosts | None = None
     """
     text = _spec(spec)
     answer: RunResult = _watched(
-        lambda progress: _query(_engine.run, text, progress, hosts), observer
+        lambda progress: _query(_engine.run, text, progress, hosts), observer, _reads_pipe(spec)
     )
     return answer
 
@@ -356,12 +371,30 @@ def record(spec: Json, out: str, observer: Observer | None = None) -> RecordResu
     """Writes the stream of a source into a trace."""
     text = _spec(spec)
     answer: RecordResult = _watched(
-        lambda progress: _query(_engine.record, text, out, progress), observer
+        lambda progress: _query(_engine.record, text, out, progress), observer, _reads_pipe(spec)
     )
     return answer
 
 
-def _watched(work: Callable[[Callable[[str], bool]], Answer], observer: Observer | None) -> Answer:
+PATIENCE = 1.0
+"""Seconds that a run of a pipe may take to end after a signal. The pipe's writer may be idle."""
+
+
+def _reads_pipe(spec: Json) -> bool:
+    """True if a run's trace is a pipe."""
+    return files.is_pipe(spec["source"].get("trace", {}).get("path", "/"))
+
+
+def _of_pipe(path: str, work: Callable[[], Answer]) -> Answer:
+    """The answer of work that reports no progress. If it reads a pipe, a signal ends the wait."""
+    return _watched(lambda _progress: work(), None, pipe=True) if files.is_pipe(path) else work()
+
+
+def _watched(
+    work: Callable[[Callable[[str], bool]], Answer],
+    observer: Observer | None,
+    pipe: bool = False,
+) -> Answer:
     stop = threading.Event()
     done = threading.Event()
     outcome: list[Answer | BaseException] = []
@@ -379,10 +412,18 @@ def _watched(work: Callable[[Callable[[str], bool]], Answer], observer: Observer
         finally:
             done.set()
 
+    stopped_by, deadline = 0, math.inf
+
+    def leave(number: int) -> NoReturn:
+        raise KeyboardInterrupt if number == signal.SIGINT else Terminated(number)
+
     def ask_to_stop(number: int) -> None:
+        nonlocal stopped_by, deadline
         if stop.is_set():
-            raise KeyboardInterrupt if number == signal.SIGINT else Terminated(number)
+            leave(number)
         stop.set()
+        if pipe:
+            stopped_by, deadline = number, time.monotonic() + PATIENCE
         if observer is not None:
             observer.stopping(number)
 
@@ -397,7 +438,8 @@ def _watched(work: Callable[[Callable[[str], bool]], Answer], observer: Observer
                 "(ulimit -v, ulimit -u)"
             ) from None
         while not done.wait(0.1):
-            pass
+            if time.monotonic() > deadline:
+                leave(stopped_by)
     thread.join()
     if isinstance(outcome[0], BaseException):
         raise outcome[0]

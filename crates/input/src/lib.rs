@@ -12,6 +12,7 @@ pub use fault::FileError;
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -55,6 +56,10 @@ const KINDS: [(Compression, &str, &[u8]); 6] = [
 
 /// Most memory for an xz dictionary; `xz -9` needs 65 MB.
 const XZ_MEMORY: u64 = 256 << 20;
+
+/// Largest member of a compressed tar archive that is decompressed once more, before the run, to see that no other
+/// follows. A larger one would delay the run by seconds, and is checked at its end.
+const MOST_TAR: u64 = 128 << 20;
 
 /// Host threads that decompress a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -116,6 +121,18 @@ impl Input {
         expected: &'static str,
         decompress: Decompress,
     ) -> Result<Self, FileError> {
+        let mut input = Self::decompressed(path, what, expected, decompress)?;
+        input.unwrap_tar(expected)?;
+        Ok(input)
+    }
+
+    /// As [`Input::open_with`], with a tar archive as it is.
+    fn decompressed(
+        path: &Path,
+        what: &'static str,
+        expected: &'static str,
+        decompress: Decompress,
+    ) -> Result<Self, FileError> {
         let opening = format!("open the {what}");
         let reading = format!("read the {what}");
         let file = File::open(path).map_err(|e| FileError::io(path, &opening, &e))?;
@@ -157,25 +174,30 @@ impl Input {
             Compression::Lz4 => buffered(Lz4::new(plain), decompress),
             Compression::Snappy => buffered(Snappy::new(plain), decompress),
             Compression::Zip => {
+                if !path.is_file() {
+                    let what = format!(
+                        "is a pipe, and a zip archive is read from its end; write it to a file first: cat {} > FILE",
+                        path.display()
+                    );
+                    return Err(FileError::new(path, what));
+                }
                 let file = plain.into_inner();
                 let zip = Zip::open(file.file, Arc::clone(&taken));
                 buffered(zip.map_err(|e| FileError::new(path, e))?, decompress)
             }
         };
-        let mut input = Input {
+        Ok(Input {
             path: path.to_owned(),
             compression,
             what,
             reader,
             taken,
             at: 0,
-        };
-        input.unwrap_tar()?;
-        Ok(input)
+        })
     }
 
     /// Replaces a tar archive by its only member.
-    fn unwrap_tar(&mut self) -> Result<(), FileError> {
+    fn unwrap_tar(&mut self, expected: &'static str) -> Result<(), FileError> {
         let Ok(start) = self.peek() else {
             // The first read reports the fault.
             return Ok(());
@@ -184,11 +206,41 @@ impl Input {
             return Ok(());
         };
         let (skip, bytes) = found.map_err(|e| FileError::new(&self.path, e))?;
+        if self.another_follows(tar::behind(skip, bytes), expected) {
+            return Err(FileError::new(&self.path, tar::several()));
+        }
         self.consume(skip);
         let whole = std::mem::replace(&mut self.reader, Box::new(std::io::empty()));
         self.reader = Box::new(tar::Member::new(whole, bytes));
         self.at = 0;
         Ok(())
+    }
+
+    /// True if the tar archive has a header of another member at `offset`. False if that takes too long to find out, and
+    /// if the archive cannot be read up to there: the run reports that fault.
+    fn another_follows(&self, offset: u64, expected: &'static str) -> bool {
+        if !self.path.is_file() {
+            return false;
+        }
+        let mut next = [0; tar::BLOCK];
+        if self.compression == Compression::None {
+            let file = File::open(&self.path);
+            let there = file.and_then(|file| file.read_at(&mut next, offset));
+            return !tar::ends(&next[..there.unwrap_or(0)]);
+        }
+        if offset > MOST_TAR {
+            return false;
+        }
+        let again = Self::decompressed(&self.path, self.what, expected, Decompress::Inline);
+        let Ok(mut again) = again else { return false };
+        while again.at < offset {
+            match again.peek().map(<[u8]>::len) {
+                Ok(0) | Err(_) => return false,
+                Ok(there) => again.consume(there.min((offset - again.at) as usize)),
+            }
+        }
+        let there = again.read_full(&mut next).unwrap_or(0);
+        !tar::ends(&next[..there])
     }
 
     /// The compression that the name claims, if the contents have another one.

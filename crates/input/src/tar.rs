@@ -5,7 +5,7 @@
 use std::io::{BufRead, Error, ErrorKind, Read, Result};
 
 /// Bytes of a header, and unit of the contents.
-const BLOCK: usize = 512;
+pub(crate) const BLOCK: usize = 512;
 
 /// The place and size of the first member that is a file, if `start` is the beginning of a tar archive. The error is a
 /// message for the user.
@@ -30,7 +30,7 @@ pub(crate) fn member(start: &[u8]) -> Option<std::result::Result<(usize, u64), S
     }
 }
 
-fn several() -> String {
+pub(crate) fn several() -> String {
     "the tar archive does not hold one file; unpack it and give the trace in it".into()
 }
 
@@ -42,6 +42,16 @@ fn number(field: &[u8]) -> Option<u64> {
     }
     let text = std::str::from_utf8(field).ok()?;
     u64::from_str_radix(text.trim_matches([' ', '\0']), 8).ok()
+}
+
+/// True if what follows a member's contents is the end of the archive: zeroes, or nothing.
+pub(crate) fn ends(next: &[u8]) -> bool {
+    next.iter().all(|b| *b == 0)
+}
+
+/// Offset of the header behind a member's contents.
+pub(crate) fn behind(contents: usize, bytes: u64) -> u64 {
+    contents as u64 + bytes.next_multiple_of(BLOCK as u64)
 }
 
 /// Reads the contents of a member, and checks that no further one follows.
@@ -75,7 +85,7 @@ impl Member {
             if bytes == 0 {
                 return Ok(());
             }
-            if there.iter().any(|b| *b != 0) {
+            if !ends(there) {
                 return Err(Error::new(ErrorKind::Unsupported, several()));
             }
             self.archive.consume(bytes);

@@ -45,14 +45,15 @@ fn refusal(path: &Path, said: &str, options: &str) -> Option<String> {
     if !is_served(major, minor) {
         return Some(format!(
             "{path} is QEMU {major}.{minor}, whose plugin interface Pagewalk's plugin does not \
-             speak: expected 7.2 to 10.x; set PAGEWALK_QEMU to such a one"
+             speak: expected 7.2 to 10.x; set PAGEWALK_QEMU to such a one ('pagewalk doctor' names \
+             the page that builds one)"
         ));
     }
     (!options.contains("-plugin")).then(|| {
         format!(
-            "{path} is QEMU {major}.{minor} built without plugins, as static builds are (Debian \
-             13's qemu-user is one): expected one with the option -plugin; `scripts/setup.sh \
-             qemu10` builds one from Debian's source, or set PAGEWALK_QEMU to one"
+            "{path} is QEMU {major}.{minor} built without plugins, as Debian 13's \
+             and Ubuntu 24.04's are: set PAGEWALK_QEMU to one with the option -plugin ('pagewalk \
+             doctor' names the page that builds one)"
         )
     })
 }
@@ -149,7 +150,8 @@ impl Emulator {
         format!(
             "{}{which} does not give Pagewalk's plugin {what} {}, and without it accesses to memory \
              would be missing: set PAGEWALK_QEMU to another QEMU from 7.2 to 10.x \
-             (`scripts/setup.sh qemu10` builds one; up to 9.0 nothing of the kind is needed)",
+             ('pagewalk doctor' names the page that builds one; up to 9.0 nothing of the kind is \
+             needed)",
             self.path.display(),
             needed::NAMES.get(number).unwrap_or(&"that it needs"),
         )
@@ -195,8 +197,8 @@ pub fn find_qemu(path: Option<&Path>) -> Result<Emulator, Error> {
         None => on_path(OsStr::new(QEMU)).ok_or_else(|| {
             Error::refused(
                 "qemu-x86_64 is not installed, and running a program needs it: install the \
-                 package qemu-user (Debian 12, Ubuntu 24.04: apt install qemu-user), version 7.2 \
-                 to 10.x, or set PAGEWALK_QEMU to it",
+                 package qemu-user (Debian 12: apt-get install qemu-user), version 7.2 to 10.x, or \
+                 set PAGEWALK_QEMU to it; 'pagewalk doctor' names the way on this system",
             )
         }),
     };

@@ -9,7 +9,7 @@ use pagewalk_stream::{Death, Error, Facts, Mix, Opens, Program, Unseen};
 use pagewalk_trace::{Header, OpenOptions, Recording, TraceWriter};
 use pagewalk_units::{Part, RunOption, Text, text};
 
-use crate::config::{DataDir, DesignName, label};
+use crate::config::{DataDir, DesignName, cores_for, label};
 use crate::limits::{FilteredLength, Sample, Warming};
 use crate::options::{Design, OnMachine};
 use crate::os_text::OsText;
@@ -18,6 +18,7 @@ use crate::results::{DesignResult, PERFECT, RunResult, compare_programs};
 use crate::reuse;
 use crate::run::{EarlyCheck, Pace, Progress, Stream, run, run_unless};
 use crate::session::{ProgramClock, RecordResult, RecordSpec, RunSpec, SourceSpec};
+use crate::settled;
 use crate::shards::{self, RemoteHosts, RemoteRun};
 
 /// Locations of the files that are not part of this binary.
@@ -83,6 +84,11 @@ impl Installation {
     /// # Errors
     /// A mistake in a configuration, with its place.
     pub fn resolve(&self, spec: &RunSpec) -> Result<Vec<Design>, Error> {
+        self.resolve_for(spec, cores_for(spec.threads()))
+    }
+
+    /// As [`Installation::resolve`]. Machines that do not say how many have `cores`.
+    fn resolve_for(&self, spec: &RunSpec, cores: u8) -> Result<Vec<Design>, Error> {
         let machines = spec.options.machine.names();
         let on: Vec<String> = machines.iter().map(|m| label(m)).collect();
         if let Some((i, twice)) = on.iter().enumerate().find(|(i, m)| on[..*i].contains(m)) {
@@ -106,7 +112,7 @@ impl Installation {
             .iter()
             .flat_map(|m| spec.designs.iter().map(move |d| (m, d)));
         let designs = pairs
-            .map(|(m, d)| self.design(m, d, spec, &spec.set))
+            .map(|(m, d)| self.design(m, d, spec, &spec.set, cores))
             .collect::<Result<Vec<_>, _>>()?;
         if let Some(SourceSpec::Workload {
             size: Some(size), ..
@@ -123,9 +129,10 @@ impl Installation {
         name: &str,
         spec: &RunSpec,
         set: &[String],
+        cores: u8,
     ) -> Result<Design, Error> {
         let design = DesignName::parse(name)?;
-        let (resolved, description) = self.data.described(machine, name, set)?;
+        let (resolved, description) = self.data.described(machine, name, set, cores)?;
         let on = (spec.options.machine.names().len() > 1).then(|| OnMachine {
             machine: label(machine),
             design: design.label(),
@@ -145,25 +152,23 @@ impl Installation {
 
     /// The perfect-TLB design on `machine`. A setting that it cannot take is dropped: the user did not
     /// name this design, so such a setting does not refer to it.
-    fn reference(&self, machine: &str, spec: &RunSpec) -> Result<Design, Error> {
+    fn reference(&self, machine: &str, spec: &RunSpec, cores: u8) -> Result<Design, Error> {
         let mut set = Vec::with_capacity(spec.set.len());
         for one in &spec.set {
             set.push(one.clone());
-            if self.design(machine, PERFECT, spec, &set).is_err() {
+            if self.design(machine, PERFECT, spec, &set, cores).is_err() {
                 set.pop();
             }
         }
-        self.design(machine, PERFECT, spec, &set)
+        self.design(machine, PERFECT, spec, &set, cores)
     }
 
-    /// `designs`, and beside them the perfect-TLB design of each machine for
-    /// [`Options::translation_cost`](crate::Options::translation_cost). Left out if it is already one of
-    /// them, shares no stream with them, or is no longer perfect because of a setting.
-    fn with_reference(
-        &self,
-        mut designs: Vec<Design>,
-        spec: &RunSpec,
-    ) -> Result<Vec<Design>, Error> {
+    /// Designs of `spec` for a program with so many `threads`, and beside them the perfect-TLB design of each
+    /// machine for [`Options::translation_cost`](crate::Options::translation_cost). Left out if it is already
+    /// one of them, shares no stream with them, or is no longer perfect because of a setting.
+    fn designs(&self, spec: &RunSpec, threads: Option<u32>) -> Result<Vec<Design>, Error> {
+        let cores = cores_for(threads);
+        let mut designs = self.resolve_for(spec, cores)?;
         if !spec.options.translation_cost {
             return Ok(designs);
         }
@@ -176,7 +181,7 @@ impl Installation {
         let given = designs.iter().any(|d| d.own_name() == PERFECT);
         if !given && designs.iter().any(|d| !d.has_shortcut()) {
             for machine in spec.options.machine.names() {
-                let reference = self.reference(machine, spec)?;
+                let reference = self.reference(machine, spec, cores)?;
                 if reference.config.mmu.perfect {
                     designs.push(Design {
                         beside: true,
@@ -398,7 +403,7 @@ impl Installation {
         }
         let found = self.with_length_of_warming(spec, progress)?;
         let spec = found.as_ref().unwrap_or(spec);
-        match &spec.options.precision {
+        let mut result = match &spec.options.precision {
             None => self.run_once(spec, hosts, None, progress),
             Some(wanted) => precise::run(spec, wanted, &mut |s, early| {
                 if hosts.is_none() || s.options.limits.sample.is_some() {
@@ -410,7 +415,9 @@ impl Installation {
                 );
                 Ok(result)
             }),
-        }
+        }?;
+        self.add_settled(spec, hosts.is_none(), &mut result, progress)?;
+        Ok(result)
     }
 
     /// Simulates shard `number` out of `of` of the run `spec`, as [`RemoteHosts`] requested it. Returns
@@ -424,7 +431,7 @@ impl Installation {
         (number, of): (usize, usize),
         progress: &mut dyn FnMut(&Progress) -> bool,
     ) -> Result<String, Error> {
-        let designs = self.with_reference(self.resolve(spec)?, spec)?;
+        let designs = self.designs(spec, spec.threads())?;
         let source = spec.source.as_ref().ok_or_else(no_source)?;
         let program = self.open(source, spec.options.seed)?;
         let facts = program.facts();
@@ -490,7 +497,7 @@ impl Installation {
             }
             None => return Ok(None),
         };
-        let designs = self.with_reference(self.resolve(spec)?, spec)?;
+        let designs = self.designs(spec, spec.threads())?;
         let start = Instant::now();
         let mut pace = Pace::default();
         let mut go_on = |done, of| {
@@ -528,9 +535,22 @@ impl Installation {
         early: Option<EarlyCheck<'_>>,
         progress: &mut dyn FnMut(&Progress) -> bool,
     ) -> Result<RunResult, Error> {
-        let source = spec.source.as_ref().ok_or_else(no_source)?;
         // Mistakes in a configuration are reported before those in a program.
-        let designs = self.with_reference(self.resolve(spec)?, spec)?;
+        spec.source.as_ref().ok_or_else(no_source)?;
+        let designs = self.designs(spec, spec.threads())?;
+        self.run_designs(designs, spec, hosts, early, progress)
+    }
+
+    /// As [`Installation::run_once`], with these designs.
+    pub(crate) fn run_designs(
+        &self,
+        designs: Vec<Design>,
+        spec: &RunSpec,
+        hosts: Option<&dyn RemoteHosts>,
+        early: Option<EarlyCheck<'_>>,
+        progress: &mut dyn FnMut(&Progress) -> bool,
+    ) -> Result<RunResult, Error> {
+        let source = spec.source.as_ref().ok_or_else(no_source)?;
         let mut streams = Vec::new();
         for share in shares(&designs) {
             let first = &designs[share[0]];
@@ -675,7 +695,7 @@ impl Installation {
                 "auto looks at a part of the program before the run, and a program of your own is run once; expected a length such as 16M",
             ));
         }
-        let designs = self.with_reference(self.resolve(spec)?, spec)?;
+        let designs = self.designs(spec, program.facts().threads)?;
         let [designs_of_all] = &shares(&designs)[..] else {
             return Err(Error::refused(
                 "a program of your own has one stream, and these designs need several: what they reply differs. Run them one by one",
@@ -686,7 +706,9 @@ impl Installation {
             program,
             designs: designs_of_all.clone(),
         }];
-        run(&designs, streams, &spec.options(), progress)
+        let mut result = run(&designs, streams, &spec.options(), progress)?;
+        result.settled = settled::named(spec, &result);
+        Ok(result)
     }
 }
 

@@ -27,6 +27,7 @@ mod results;
 mod reuse;
 mod run;
 mod session;
+mod settled;
 mod shards;
 mod summary;
 mod thread;
@@ -57,7 +58,8 @@ pub use pagewalk_mmu::{INSERTIONS, STB_ENTRIES};
 pub use pagewalk_os::INVALID_PAGES;
 pub use regions::{MeasuredRegion, Region, Regions, RegionsResult};
 pub use results::{
-    DesignResult, Host, ProgramResult, Reference, RunResult, SourceInfo, Stat, Status, WorkUnit,
+    DesignResult, Host, ProgramResult, Reference, RunResult, Settled, SourceInfo, Stat, Status,
+    WorkUnit,
 };
 pub use run::{Progress, Stream, host_cores, run};
 pub use session::{ProgramClock, RecordResult, RecordSpec, RunSpec, SourceSpec};

@@ -47,6 +47,10 @@ pub struct RunResult {
     /// Reference design on each machine, if several machines were compared.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub translation_references: Vec<Reference>,
+    /// Designs without a huge page because khugepaged had no time, with all of its collapses done. Simulated
+    /// beside the others if `translation_cost` was requested.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub settled: Vec<Settled>,
     /// One entry a design, in the requested order. With several machines, all designs of the first
     /// machine come first.
     pub designs: Vec<DesignResult>,
@@ -105,6 +109,19 @@ pub struct Reference {
     pub cycles_per_instruction: f64,
     /// Cycles an instruction without those of the kernel.
     pub user_cycles_per_instruction: f64,
+}
+
+/// A design with all huge pages that khugepaged would ever make. It is not in the result.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct Settled {
+    /// Name, by which a run of its own has it.
+    pub name: String,
+    /// Its machine and design, if several machines were compared.
+    #[serde(flatten)]
+    pub on: Option<OnMachine>,
+    /// Speedup over the first design of its machine. None if it was not simulated: the program is live or was
+    /// given from Python, the run is long, or `precision` or `cluster` was requested.
+    pub speedup: Option<f64>,
 }
 
 /// The shipped design whose TLBs never miss.
@@ -500,7 +517,7 @@ fn statistics(tree: &Tree) -> Vec<Stat> {
     rows.collect()
 }
 
-const CYCLES: &str = "cycles";
+pub(crate) const CYCLES: &str = "cycles";
 const ENERGY: &str = "energy";
 /// Cause of the cycle stack for page faults, system calls and context switches.
 pub(crate) const KERNEL: &str = "kernel";
@@ -678,12 +695,13 @@ pub(crate) fn run_result<'a>(
         },
         translation_reference,
         translation_references,
+        settled: Vec::new(),
         designs,
     }
 }
 
 /// A metric of the summary for each instruction or request.
-fn cost(d: &DesignResult, what: &str, by: WorkUnit) -> Option<f64> {
+pub(crate) fn cost(d: &DesignResult, what: &str, by: WorkUnit) -> Option<f64> {
     let get = |n: &str| d.summary.iter().find(|m| m.name == n).and_then(|m| m.value);
     // A design that failed has done other work.
     let compared = matches!(d.status, Status::Complete | Status::Partial | Status::Died);

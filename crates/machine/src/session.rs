@@ -53,6 +53,25 @@ pub enum SourceSpec {
     },
 }
 
+impl SourceSpec {
+    /// Threads of the program, if they are known before it runs. A trace that cannot be read has none; the
+    /// error appears when it is opened as a program.
+    fn threads(&self) -> Option<u32> {
+        match self {
+            SourceSpec::Workload { threads, .. } => Some(*threads),
+            // A pipe can be read only once.
+            SourceSpec::Trace { path } if path.is_file() || path.is_dir() => {
+                pagewalk_trace::trace_threads(path).ok().flatten()
+            }
+            SourceSpec::Trace { .. } | SourceSpec::Program { .. } => None,
+            SourceSpec::Mix { programs } => {
+                let each = programs.iter().map(|one| one.threads().unwrap_or(1));
+                Some(each.fold(0, u32::saturating_add))
+            }
+        }
+    }
+}
+
 /// Time that the clocks of a live program show.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -144,6 +163,11 @@ pub struct RecordResult {
 }
 
 impl RunSpec {
+    /// Threads of its program, if they are known before the run.
+    pub(crate) fn threads(&self) -> Option<u32> {
+        self.source.as_ref()?.threads()
+    }
+
     /// Options for this program.
     pub(crate) fn options(&self) -> Options {
         let mut options = self.options.clone();

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use pagewalk_os::InferredPages;
+use pagewalk_os::{InferredPages, PlacementSpec};
 use pagewalk_stream::Facts;
 use serde_json::Value;
 
@@ -119,8 +119,8 @@ fn listed(names: &[&str]) -> String {
     }
 }
 
-/// One sentence for each group of designs with equal counts, with the causes.
-fn never_differed(designs: &[DesignResult]) -> Vec<String> {
+/// Groups of designs with equal counts.
+fn equal_groups(designs: &[DesignResult]) -> Vec<Vec<&DesignResult>> {
     let same = |a: &DesignResult, b: &DesignResult| {
         !a.stats.is_empty() && a.histograms == b.histograms && nothing_differs(&a.stats, &b.stats)
     };
@@ -131,9 +131,53 @@ fn never_differed(designs: &[DesignResult]) -> Vec<String> {
             None => groups.push(vec![d]),
         }
     }
+    groups.retain(|g| g.len() > 1);
     groups
+}
+
+/// Designs that have no huge page because khugepaged had no time, and so equal another one. Each with the
+/// variant for which it had all that it needs.
+pub(crate) fn unsettled(designs: &[DesignResult]) -> Vec<(&DesignResult, String)> {
+    let groups = equal_groups(designs);
+    let pairs = groups.iter().flat_map(|group| {
+        let first = group[0];
+        group[1..].iter().map(move |b| Pair { a: first, b })
+    });
+    let mut found: Vec<(&DesignResult, String)> = Vec::new();
+    for pair in pairs.filter(|pair| pair.lacks_time()) {
+        for d in [pair.a, pair.b]
+            .into_iter()
+            .filter(|d| leaves_to_khugepaged(d))
+        {
+            if !found.iter().any(|(other, _)| other.name == d.name) {
+                found.push((d, settled_name(d)));
+            }
+        }
+    }
+    found
+}
+
+/// Name of the variant of a design whose huge pages are settled.
+fn settled_name(d: &DesignResult) -> String {
+    let name = d.on.as_ref().map_or(&d.name, |on| &on.design);
+    match name.strip_suffix(']') {
+        Some(open) => format!("{open},{SETTLED}]"),
+        None => format!("{name}[{SETTLED}]"),
+    }
+}
+
+/// True if khugepaged makes those huge pages of the design that a first touch does not.
+fn leaves_to_khugepaged(d: &DesignResult) -> bool {
+    match &d.config.placement {
+        PlacementSpec::Thp(thp) => thp.khugepaged.enabled && !thp.khugepaged.settled,
+        _ => false,
+    }
+}
+
+/// One sentence for each group of designs with equal counts, with the causes.
+fn never_differed(designs: &[DesignResult]) -> Vec<String> {
+    equal_groups(designs)
         .iter()
-        .filter(|g| g.len() > 1)
         .map(|group| {
             let names: Vec<&str> = group.iter().map(|d| d.name.as_str()).collect();
             // Compared with the first design only: equality is transitive.
@@ -299,6 +343,8 @@ fn start_up(d: &DesignResult) -> Option<String> {
 /// Setting of a design whose khugepaged has collapsed all that it can before the measured part.
 const SETTLED: &str = "placement.thp.khugepaged.settled=true";
 
+const NO_TIME: &str = "khugepaged had no time";
+
 /// Two designs with equal statistics of the measured part.
 struct Pair<'a> {
     a: &'a DesignResult,
@@ -376,6 +422,13 @@ impl Pair<'_> {
         parts.map(pages).iter().sum()
     }
 
+    /// True if the designs have no huge page because khugepaged had no time for any.
+    fn lacks_time(&self) -> bool {
+        let keys = differing(&self.a.config, &self.b.config);
+        keys.iter().any(|key| key.starts_with("placement"))
+            && (self.no_large_pages()).is_some_and(|cause| cause.contains(NO_TIME))
+    }
+
     /// Reason why the policies of large pages had the same effect.
     fn no_large_pages(&self) -> Option<String> {
         let (huge, giant) = (
@@ -421,18 +474,12 @@ impl Pair<'_> {
             let giant = thp.and_then(|t| t.get("giant")) == Some(&Value::from(true));
             thp.is_some() && (huge == 0 || giant)
         };
-        let by_khugepaged = [self.a, self.b].into_iter().find(|d| {
-            let config = serde_json::to_value(&d.config).unwrap_or_default();
-            let settled = config.pointer("/placement/thp/khugepaged/settled");
-            huge == 0 && settled == Some(&Value::from(false))
-        });
+        let by_khugepaged = [self.a, self.b]
+            .into_iter()
+            .find(|d| huge == 0 && leaves_to_khugepaged(d));
         let later = by_khugepaged.map_or(String::new(), |d| {
-            let name = d.on.as_ref().map_or(&d.name, |on| &on.design);
-            let variant = match name.strip_suffix(']') {
-                Some(open) => format!("{open},{SETTLED}]"),
-                None => format!("{name}[{SETTLED}]"),
-            };
-            format!("; khugepaged had no time to collapse pages of a heap that grew: the design {variant} has the huge pages that it would make")
+            let variant = settled_name(d);
+            format!("; {NO_TIME} to collapse pages of a heap that grew: the design {variant} has the huge pages that it would make")
         });
         (wants(self.a) || wants(self.b)).then(|| {
             format!(

@@ -216,7 +216,10 @@ impl Code {
 
 impl Program for Code {
     fn facts(&self) -> Facts {
-        self.facts.clone()
+        Facts {
+            threads: u32::try_from(self.threads.len()).ok(),
+            ..self.facts.clone()
+        }
     }
 
     fn fill(&mut self, thread: ThreadId, batch: &mut Batch) -> Result<End, Error> {

@@ -99,6 +99,7 @@ impl Custom {
                 request: requests.then(|| "request".to_owned()),
                 prefetches,
                 flushes,
+                threads: u32::try_from(pulls.len()).ok(),
                 ..Facts::default()
             },
             setup,

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::RwLock;
 use std::time::{Duration, Instant};
 
-use pagewalk_machine::config::{Shipped, keys, root_schema};
+use pagewalk_machine::config::{Config, Shipped, keys, root_schema};
 use pagewalk_machine::{
     Installation, Progress as RunProgress, RunSpec, explain as explain_name, metrics,
     program_metrics, statistics as all_statistics, topics as all_topics,
@@ -300,6 +300,14 @@ fn result_schema() -> String {
     answers::schema().to_value().to_string()
 }
 
+/// Refuses a whole configuration in JSON that no machine can have.
+#[pyfunction]
+fn check_config(config: &str) -> PyResult<()> {
+    let config: Config =
+        serde_json::from_str(config).map_err(|e| raise(Error::refused(e.to_string())))?;
+    config.validate().map_err(raise)
+}
+
 /// Every configuration key: path, comment, expected form.
 #[pyfunction]
 fn config_keys() -> PyResult<String> {
@@ -488,7 +496,7 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
         ($($f:ident)*) => { $(m.add_function(wrap_pyfunction!($f, m)?)?;)* };
     }
     functions! {
-        set_data_dir version model_version run run_custom run_shard resolve machines designs workloads shortcut_buffers schema result_schema config_keys statistics
+        set_data_dir version model_version run run_custom run_shard resolve machines designs workloads shortcut_buffers schema check_config result_schema config_keys statistics
         explain topics nearest record trace_info trace_check trace_convert block_vectors doctor run_options
     }
     Ok(())

@@ -508,6 +508,8 @@ pub struct Facts {
     pub prefetches: bool,
     /// Ops may be flushes or non-temporal stores, so they are reported.
     pub flushes: bool,
+    /// Threads that it has by itself, if known. A live process and its recording do not say.
+    pub threads: Option<u32>,
     /// Programs of a mix; empty otherwise. Process `i` is the first of program `i`, and the processes that it creates
     /// belong to it. Each program marks where its region of interest begins.
     pub parts: Vec<Part>,

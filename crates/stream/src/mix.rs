@@ -283,6 +283,11 @@ impl Program for Mix {
             live: !all(|f| !f.live),
             prefetches: !all(|f| !f.prefetches),
             flushes: !all(|f| !f.flushes),
+            threads: Some(
+                (self.members.iter())
+                    .map(|m| m.facts.threads.unwrap_or(1))
+                    .fold(0, u32::saturating_add),
+            ),
             parts: parts.collect(),
             stopped: self.members.iter().find_map(|m| m.facts.stopped),
             begins_anywhere: false,

@@ -65,14 +65,27 @@ pub fn parse_line(line: &[u8]) -> Option<Line> {
     })
 }
 
-/// Reads the next line without its newline. Returns the offset at its start, or `None` at the end of the trace.
-pub fn next_line(input: &mut Input, line: &mut Vec<u8>) -> Result<Option<u64>, FileError> {
+/// Reads the next line without its newline. Returns the offset at its start, or `None` at the end of the trace. `number`
+/// is the line's, counted from 1. A last line without a newline is an error: the trace is cut off there.
+pub fn next_line(
+    input: &mut Input,
+    line: &mut Vec<u8>,
+    number: &mut u64,
+) -> Result<Option<u64>, FileError> {
     let begin = input.at;
     line.clear();
+    *number += 1;
     loop {
         let there = input.peek()?;
+        if there.is_empty() && line.is_empty() {
+            return Ok(None);
+        }
         if there.is_empty() {
-            return Ok((input.at > begin).then_some(begin));
+            let what = format!(
+                "the trace is cut off in line {number}, {}; what comes before is good; record it again, or end the line if it is whole",
+                shown(line)
+            );
+            return Err(FileError::at(&input.path, begin, what));
         }
         let end = there.iter().position(|b| *b == b'\n');
         let take = end.unwrap_or(there.len());
@@ -236,8 +249,8 @@ pub fn read<E>(mut input: Input, sink: &mut Sink<E>) -> Result<(), Stop> {
 }
 
 fn read_lines<E>(input: &mut Input, to: &mut Translator, sink: &mut Sink<E>) -> Result<(), Stop> {
-    let mut line = Vec::new();
-    while let Some(at) = next_line(input, &mut line)? {
+    let (mut line, mut number) = (Vec::new(), 0);
+    while let Some(at) = next_line(input, &mut line, &mut number)? {
         match parse_line(&line) {
             Some(Line::Instruction { pc, size }) => to.instruction(pc, size, sink)?,
             Some(Line::Load { va, size }) => to.access(OpClass::Load, va, size, sink)?,
@@ -248,7 +261,7 @@ fn read_lines<E>(input: &mut Input, to: &mut Translator, sink: &mut Sink<E>) -> 
             }
             Some(Line::Other) => {}
             None => {
-                let what = format!("the line {} makes no sense", shown(&line));
+                let what = format!("line {number}, {}, makes no sense", shown(&line));
                 return Err(bad_line(input, at, &what).into());
             }
         }

@@ -3,6 +3,7 @@
 mod champsim;
 mod convert;
 mod drmemtrace;
+mod gem5;
 mod info;
 mod lackey;
 mod open;
@@ -18,7 +19,7 @@ pub mod x86;
 
 pub use convert::{Converted, convert_trace};
 pub use info::{TraceCheck, TraceInfo, check_trace, trace_info};
-pub use open::{Format, OpenOptions, open_trace};
+pub use open::{Format, OpenOptions, open_trace, trace_threads};
 pub use order::Order;
 pub use pagewalk_input::{Compression, FileError};
 pub use partial::PartialFile;

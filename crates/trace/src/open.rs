@@ -13,7 +13,7 @@ use crate::pump::Pump;
 use crate::pwt::block::MAGIC;
 use crate::pwt::file::PwtFile;
 use crate::pwt::reader::PwtProgram;
-use crate::{champsim, lackey, pin};
+use crate::{champsim, gem5, lackey, pin};
 
 /// The formats that are read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, JsonSchema)]
@@ -25,6 +25,8 @@ pub enum Format {
     Cloudsuite,
     /// DynamoRIO's offline traces: a folder, or the file of one thread.
     Drmemtrace,
+    /// The data dependency trace of gem5's ElasticTrace.
+    Elastic,
     /// Valgrind lackey's text.
     Lackey,
     /// The text of Pin's pinatrace.
@@ -60,8 +62,21 @@ pub fn open_trace(path: &Path, options: &OpenOptions) -> Result<Box<dyn Program>
     }
 }
 
+/// Threads of the trace at `path`, if they are known before it is read. Its contents are not checked further.
+///
+/// # Errors
+/// As for [`open_trace`].
+pub fn trace_threads(path: &Path) -> Result<Option<u32>, FileError> {
+    Ok(match opened(path, None)? {
+        Opened::Pwt => PwtFile::open(path, false)?.threads(),
+        Opened::Drmemtrace(files) => u32::try_from(files.count()).ok(),
+        Opened::Other(..) => Some(1),
+    })
+}
+
 /// Expected contents, for the error about an empty file.
-const EXPECTED: &str = "a trace (ChampSim, drmemtrace, Valgrind lackey, Pin pinatrace or .pwt)";
+const EXPECTED: &str =
+    "a trace (ChampSim, drmemtrace, gem5 elastic, Valgrind lackey, Pin pinatrace or .pwt)";
 
 pub(super) enum Opened {
     Pwt,
@@ -80,6 +95,13 @@ pub(super) fn opened(path: &Path, format: Option<Format>) -> Result<Opened, File
         Some(format) => Some(format),
         None => sniff(&mut input)?,
     };
+    if matches!(found, Some(Format::Pwt | Format::Drmemtrace)) && !path.is_file() {
+        let what = format!(
+            "is a pipe, and this format is read from any place; write it to a file first: cat {} > FILE",
+            path.display()
+        );
+        return Err(FileError::new(path, what));
+    }
     match found {
         Some(Format::Pwt) if compressed => Err(FileError::new(
             path,
@@ -99,7 +121,7 @@ pub(super) fn opened(path: &Path, format: Option<Format>) -> Result<Opened, File
                 match other {
                     Some((what, how)) => format!("this is {what}, which is not read; {how}"),
                     None => format!(
-                        "this is no trace{named}; expected ChampSim's records of 64 or 96 bytes, a file of drmemtrace, the text of valgrind --tool=lackey --trace-mem=yes or of Pin's pinatrace, or a .pwt file; compressed by xz, gzip, zstd, lz4, snappy or zip, or not"
+                        "this is no trace{named}; expected ChampSim's records of 64 or 96 bytes, a file of drmemtrace, a data dependency trace of gem5's ElasticTrace, the text of valgrind --tool=lackey --trace-mem=yes or of Pin's pinatrace, or a .pwt file; compressed by xz, gzip, zstd, lz4, snappy or zip, or not"
                     ),
                 },
             ))
@@ -114,6 +136,11 @@ fn sniff(input: &mut Input) -> Result<Option<Format>, FileError> {
     }
     if drmemtrace::begins(start) {
         return Ok(Some(Format::Drmemtrace));
+    }
+    if start.starts_with(gem5::MAGIC) {
+        let start = start.to_vec();
+        gem5::check(&input.path, &start)?;
+        return Ok(Some(Format::Elastic));
     }
     let mut lines = start.split(|b| *b == b'\n').take(start.len().min(200));
     let first = lines.find(|l| !matches!(lackey::parse_line(l), Some(lackey::Line::Other)));
@@ -161,23 +188,26 @@ impl Streamed {
             no_dependences: matches!(format, Format::Lackey | Format::Pinatrace),
             deterministic: true,
             has_roi: false,
-            prefetches: false,
+            prefetches: format == Format::Elastic,
             flushes: false,
             request: None,
             live: false,
             cpu: None,
             simulated_clock: false,
+            threads: Some(1),
             parts: Vec::new(),
             stopped: None,
             begins_anywhere: false,
             notes: match format {
                 Format::Pinatrace => vec!["pinatrace has only the instructions that access memory, so figures for each instruction are for each of these".to_owned()],
+                Format::Elastic => vec!["gem5's trace counts micro-operations as instructions, does not say which of them branch, and has loads of wrong paths: no branch is mispredicted".to_owned()],
                 _ => Vec::new(),
             },
         };
         let pump = Pump::start(skip, move |sink| match format {
             Format::Lackey => lackey::read(input, sink),
             Format::Pinatrace => pin::read(input, sink),
+            Format::Elastic => gem5::read(input, sink),
             Format::Cloudsuite => champsim::read::<CLOUDSUITE, _>(input, sink),
             Format::Champsim | Format::Drmemtrace | Format::Pwt => {
                 champsim::read::<RECORD, _>(input, sink)

@@ -57,10 +57,10 @@ fn address(text: &str) -> Option<u64> {
 
 /// Body of the reading thread.
 pub fn read<E>(mut input: Input, sink: &mut Sink<E>) -> Result<(), Stop> {
-    let mut line = Vec::new();
+    let (mut line, mut number) = (Vec::new(), 0);
     // Address of the last instruction, if it was a load so far.
     let mut loaded = None;
-    while let Some(at) = next_line(&mut input, &mut line)? {
+    while let Some(at) = next_line(&mut input, &mut line, &mut number)? {
         match parse_line(&line) {
             Some(Line::Access { pc, va, store }) => {
                 let same = store && loaded == Some(pc);
@@ -77,7 +77,7 @@ pub fn read<E>(mut input: Input, sink: &mut Sink<E>) -> Result<(), Stop> {
             Some(Line::Other) => {}
             None => {
                 let what = format!(
-                    "the line {} makes no sense; expected lines such as `0x401136: R 0x7ffe1c3b5a08` of Pin's pinatrace; what comes before is good",
+                    "line {number}, {}, makes no sense; expected lines such as `0x401136: R 0x7ffe1c3b5a08` of Pin's pinatrace; what comes before is good",
                     shown(&line)
                 );
                 return Err(FileError::at(&input.path, at, what).into());
@@ -89,12 +89,6 @@ pub fn read<E>(mut input: Input, sink: &mut Sink<E>) -> Result<(), Stop> {
 
 /// A trace of another tool, and how to make pinatrace's text of it. `start` is the beginning of the file.
 pub fn other_tool(start: &[u8]) -> Option<(&'static str, &'static str)> {
-    if start.starts_with(b"gem5") {
-        return Some((
-            "a trace of gem5 (elastic, packet or instruction)",
-            "decode it with gem5's util/decode_inst_dep_trace.py or util/decode_packet_trace.py, and write a line `0xPC: R 0xADDRESS` for each access",
-        ));
-    }
     let hex = |word: &str| {
         let digits = word.strip_prefix("0x").unwrap_or(word);
         !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_hexdigit())
@@ -162,7 +156,6 @@ mod tests {
     #[test]
     fn other_tools_are_named_by_their_form() {
         for (start, name) in [
-            ("gem5\x08", Some("gem5")),
             (
                 "0x12345680 R\n0x4cbd56c0 W\n",
                 Some("memory trace of Ramulator"),

@@ -3,9 +3,13 @@
 /// The name in `names` that is nearest to `given`, if any is close enough
 /// ([`distance`]). Among equally near names, the first.
 pub fn nearest<'a>(given: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let lower = given.to_lowercase();
     names
         .into_iter()
-        .filter_map(|name| Some((distance(given, name)?, name)))
+        .filter_map(|name| {
+            let apart = distance(&lower, &name.to_lowercase())?;
+            Some(((apart, strsim::osa_distance(given, name)), name))
+        })
         .min_by_key(|(distance, _)| *distance)
         .map(|(_, name)| name)
 }
@@ -28,6 +32,9 @@ mod tests {
         assert_eq!(nearest("raidx", names), Some("radix"));
         assert_eq!(nearest("perfect_tlb", names), Some("perfect-tlb"));
         assert_eq!(nearest("thp", names), Some("thp"));
+        // Case counts only between names that are equally near without it.
+        assert_eq!(nearest("RADIX", names), Some("radix"));
+        assert_eq!(nearest("Ab", ["ab", "AB", "Ab"]), Some("Ab"));
     }
 
     #[test]

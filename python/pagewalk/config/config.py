@@ -38,18 +38,23 @@ class Section(Mapping[str, Any]):
     none can be removed.
     """
 
-    __slots__ = ("_fields", "_path")
+    __slots__ = ("_fields", "_path", "_valid")
 
     _fields: Json
     _path: str
+    _valid: Json | None
+    """The whole configuration before any change, in which the engine checks a value."""
 
-    def __init__(self, fields: Mapping[str, Any], path: str = "") -> None:
+    def __init__(
+        self, fields: Mapping[str, Any], path: str = "", valid: Json | None = None
+    ) -> None:
         object.__setattr__(self, "_path", path)
+        object.__setattr__(self, "_valid", valid)
         object.__setattr__(
             self,
             "_fields",
             {
-                key: Section(value, f"{path}.{key}" if path else key)
+                key: Section(value, f"{path}.{key}" if path else key, valid)
                 if isinstance(value, Mapping)
                 else copy.deepcopy(value)
                 for key, value in fields.items()
@@ -63,9 +68,9 @@ class Section(Mapping[str, Any]):
     def __setitem__(self, key: str, value: Any) -> None:
         self._check(key)
         path = f"{self._path}.{key}" if self._path else key
-        schema.check(path, value)
+        schema.check(path, value, self._valid)
         if isinstance(value, Mapping):
-            value = Section(value, path)
+            value = Section(value, path, self._valid)
         self._fields[key] = value
 
     def __iter__(self) -> Iterator[str]:
@@ -157,9 +162,9 @@ class Config(Section):
         original: Mapping[str, Any] | None = None,
         machine: str | None = None,
     ) -> None:
-        super().__init__(fields)
-        unchanged = fields if original is None else original
-        object.__setattr__(self, "_original", copy.deepcopy(dict(unchanged)))
+        unchanged = copy.deepcopy(dict(fields if original is None else original))
+        super().__init__(fields, valid=unchanged)
+        object.__setattr__(self, "_original", unchanged)
         object.__setattr__(self, "machine", machine)
         object.__setattr__(self, "path", path)
         object.__setattr__(self, "base", base)
@@ -170,6 +175,12 @@ class Config(Section):
             object.__setattr__(self, name, value)
         else:
             super().__setattr__(name, value)
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        super().__setitem__(key, value)
+        if key == "cores":
+            # Without this, the default value would still follow the program's threads.
+            self._original.pop(key, None)
 
     def __deepcopy__(self, _memo: object) -> Config:
         return Config(
@@ -257,7 +268,8 @@ def text_of(path: Path) -> str:
         with path.open("rb") as file:
             content = file.read(LARGEST + 1)
     except OSError as error:
-        raise UserError(f"{path}: cannot be read: {reason(error)}") from None
+        rights = "; check its permissions" if isinstance(error, PermissionError) else ""
+        raise UserError(f"{path}: cannot be read: {reason(error)}{rights}") from None
     if len(content) > LARGEST:
         raise UserError(f"{path}: is larger than {LARGEST >> 20} MiB; expected a .toml file")
     try:

@@ -33,6 +33,9 @@ class Command(TyperCommand):
         for flag in (word.partition("=")[0] for word in args):
             if (new := RENAMED.get(flag)) in taken:
                 raise UserError(f"{flag} is now {new}")
+            # With one dash it would be read as several short options.
+            if f"-{flag}" in taken and flag not in taken:
+                raise UserError(f"{flag} is no option; did you mean -{flag}?")
         given = self.make_parser(ctx).parse_args(args=list(args))[2]
         seen: set[str | None] = set()
         for option in given:

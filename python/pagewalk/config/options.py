@@ -212,8 +212,22 @@ def assignments(pairs: Iterable[str], about: Words) -> dict[str, str]:
 
 
 def _settings(pairs: list[str] | None, about: Words) -> list[str]:
-    assignments(pairs or [], about)
+    for name in assignments(pairs or [], about):
+        key = name.rpartition(":")[2].strip()
+        if "." not in key:
+            _check_key(key, about)
     return pairs or []
+
+
+def _check_key(key: str, about: Words) -> None:
+    """Refuses a key without its tables, and one with another sign for the dot."""
+    paths = [known["path"] for known in native.config_keys()]
+    if key in paths:
+        return
+    found = [path for path in paths if path.endswith(f".{key}")]
+    near = found[0] if found else native.nearest(key, paths)
+    if near is not None and "." in near:
+        raise UserError(f"there is no key '{key}'; did you mean '{near}'?", about=about)
 
 
 def _asked(value: bool | None, about: Words) -> bool | None:
@@ -477,6 +491,9 @@ def specification(
         for table in tables:
             into = into.setdefault(table, {})
         into[key] = value
+    for name in ("precision", "regions"):
+        if name in spec and source and "trace" in source:
+            files.refuse_pipe(source["trace"]["path"], RunOption("trace"), as_flag(name))
     return spec
 
 

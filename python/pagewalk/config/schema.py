@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import math
+import re
+import sys
 from collections.abc import Mapping
 from functools import cache
 from numbers import Integral, Real
@@ -23,15 +27,20 @@ _TYPES: dict[str, type | tuple[type, ...]] = {
 }
 
 
-def check(path: str, value: Any) -> None:
+def check(path: str, value: Any, config: Json | None = None) -> None:
     """Refuses a value of the wrong type or outside its range; unknown keys pass.
 
+    Ranges are the engine's: `config` is a valid configuration, in which it checks the value.
     The engine checks relations between keys when it builds the machine.
 
     Raises `UserError` with the expected form.
     """
     found = _at(path)
-    if found is None or _accepts(found, value):
+    if found is None:
+        return
+    if config is not None and isinstance(value, Real) and not isinstance(value, bool):
+        _check_range(found, path, value, config)
+    if _accepts(found, value):
         return
     bounds = next((one for one in _alternatives(found) if "minimum" in one), None)
     within = "" if bounds is None else f" from {bounds['minimum']}"
@@ -42,6 +51,37 @@ def check(path: str, value: Any) -> None:
         about=path,
         option=path,
     )
+
+
+_LARGEST = {f"uint{bits}": 2**bits - 1 for bits in (8, 16, 32, 64)}
+"""The largest value of a type, by the schema's name of it."""
+_ALONE = re.compile(r"is [^ ,]+; (expected [^(]+)")
+"""An error about a value that no other key can make right: it names no other value in brackets."""
+
+
+def _check_range(schema: Json, path: str, value: Any, config: Json) -> None:
+    """Raises the engine's `UserError` for a number that it refuses whatever the other keys are."""
+    number = next((one for one in _alternatives(schema) if _is_kind(one, value)), None)
+    if number is None:
+        return
+    # JSON has no infinity, and a type of the engine no number outside its bounds.
+    largest = number.get("maximum", _LARGEST.get(number.get("format", ""), sys.float_info.max))
+    least = number.get("minimum", -sys.float_info.max)
+    nearest = largest if math.isnan(value) else min(max(value, least), largest)
+    changed = copy.deepcopy(config)
+    *tables, key = path.split(".")
+    table = changed
+    for name in tables:
+        table = table.get(name, {})
+    if key not in table:
+        return
+    table[key] = int(nearest) if isinstance(value, Integral) else float(nearest)
+    try:
+        native.check_config(changed)
+    except UserError as error:
+        alone = _ALONE.fullmatch(error.text)
+        if error.option == path and alone:
+            raise UserError(f"is {value}; {alone[1]}", lead=(path, " "), option=path) from None
 
 
 @cache
@@ -90,17 +130,22 @@ def _accepts(schema: Json, value: Any) -> bool:
 def _is(schema: Json, value: Any) -> bool:
     if "const" in schema or "enum" in schema:
         return value in schema.get("enum", [schema.get("const")])
-    names = schema.get("type")
-    if names is None:
+    if "type" not in schema:
         return True
+    if not _is_kind(schema, value):
+        return False
+    if isinstance(value, Real) and not isinstance(value, bool):
+        return bool(schema.get("minimum", value) <= value <= schema.get("maximum", value))
+    return True
+
+
+def _is_kind(schema: Json, value: Any) -> bool:
+    """True for a value of the schema's types, in its range or not."""
+    names = schema.get("type", ())
     if isinstance(value, bool):
         return "boolean" in names
     listed = [names] if isinstance(names, str) else names
-    if not any(isinstance(value, _TYPES[name]) for name in listed):
-        return False
-    if isinstance(value, Real):
-        return bool(schema.get("minimum", value) <= value <= schema.get("maximum", value))
-    return True
+    return any(isinstance(value, _TYPES[name]) for name in listed)
 
 
 def _expected(path: str) -> str:

@@ -106,6 +106,12 @@ def source(
                     option,
                     lead=(option, " "),
                 )
+    if workload and "," in workload:
+        raise UserError(
+            f"'{workload}' is no single program; expected one, or a mix of programs side by side: ",
+            RunOption("mix", workload),
+            about=RunOption("workload"),
+        )
     if workload:
         where = {name: RunOption(name) for name in ("size", "threads")}
         return _built_in(workload, size, threads, params or {}, where)
@@ -198,7 +204,7 @@ def _written(text: str) -> Json:
     """A program of a mix as it is written on the command line."""
     name, *pairs = text.split(":")
     if "/" in name or name.endswith(TRACES):
-        return {"trace": {"path": _existing_trace(text, _MIX)}}
+        return {"trace": {"path": _repeated_trace(text)}}
     if not _NAME.fullmatch(name):
         raise UserError(f"'{text}' names no program; expected {_FORM}", about=_MIX)
     own: Json = {}
@@ -226,7 +232,7 @@ def _listed(own: Json) -> Json:
             raise UserError(
                 f"a trace has no '{next(iter(own))}'; drop the key", about=(_MIX, f" {path}")
             )
-        return {"trace": {"path": _existing_trace(path, _MIX)}}
+        return {"trace": {"path": _repeated_trace(path)}}
     name = own.pop("workload", None)
     if not isinstance(name, str):
         raise UserError(
@@ -243,6 +249,12 @@ def _member(name: str, own: Json) -> Json:
     if threads is not None:
         threads = parse_count(threads, where["threads"])
     return _built_in(name, size, threads, {k: str(v) for k, v in own.items()}, where)
+
+
+def _repeated_trace(trace: str | os.PathLike[str]) -> str:
+    path = _existing_trace(trace, _MIX)
+    files.refuse_pipe(path, _MIX, "a mix")
+    return path
 
 
 def _existing_trace(trace: str | os.PathLike[str], option: RunOption) -> str:

@@ -16,7 +16,7 @@ from pagewalk.host import perf_counters
 from pagewalk.view.output import reason
 from pagewalk.view.quantities import count, size
 from pagewalk.view.table_layout import print_pairs
-from pagewalk.view.terminal import console, line
+from pagewalk.view.terminal import console, line, sentence
 
 PAGE, HUGE = 4096, 2 << 20
 _PER_HUGE = HUGE // PAGE
@@ -257,12 +257,17 @@ def _entries(areas: Sequence[Area]) -> tuple[int, int]:
 def sentences(found: Estimate) -> list[str]:
     """The answer in words: reach of the TLB, and what huge pages could change."""
     said = []
-    reach = f"the second-level TLB of {count(found.tlb_entries)} entries"
+    reach = f"the second-level TLB of {found.tlb_entries:,} entries"
     if found.touched is None or found.entries_4kb is None or found.entries_2mb is None:
         said.append(f"{size(found.possible)} of {size(found.resident)} could lie in huge pages.")
     else:
         within = f"In {found.seconds:g} s it accessed {size(found.touched)}"
-        if found.entries_4kb <= found.tlb_entries:
+        if not found.touched:
+            said.append(
+                f"In {found.seconds:g} s it accessed none of its own memory: observe it while it "
+                "works, or for longer (--seconds)."
+            )
+        elif found.entries_4kb <= found.tlb_entries:
             said.append(
                 f"{within}, which {reach} holds with pages as they are: translation can cost "
                 "little."
@@ -298,7 +303,7 @@ def show(found: Estimate, machine: str, stream: TextIO) -> None:
         line("estimate  ", (found.command, "bold"), f"  process {found.pid}, TLBs of {machine}")
     )
     for text in sentences(found):
-        out.print(line(text))
+        out.print(sentence(text, out.width))
     for text in found.limits:
         out.print(line(("warning: ", "bold yellow"), text))
     out.print()

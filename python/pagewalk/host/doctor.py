@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import os
 import platform
 import shutil
 import subprocess
@@ -19,6 +20,15 @@ if TYPE_CHECKING:
     from pagewalk.engine_types import Installed
 
 LIBRARIES = ("polars", "numpy", "altair", "vl-convert-python")
+PAGE = native.DATA / "docs" / "how-to" / "install.md"
+UNFIT = {
+    ("debian", "11"): "version 5.2",
+    ("debian", "13"): "built without plugins",
+    ("ubuntu", "20.04"): "version 4.2",
+    ("ubuntu", "22.04"): "version 6.2",
+    ("ubuntu", "24.04"): "built without plugins",
+}
+"""Systems whose own qemu-user runs no program for Pagewalk, with the reason."""
 
 
 @dataclass(frozen=True)
@@ -38,10 +48,10 @@ def findings() -> list[Finding]:
     try:
         native.engine()
     except Failure as error:
-        return [*result, Finding("engine", False, str(error), "make build")]
+        return [*result, Finding("engine", False, str(error), native.REPAIR)]
     result.append(Finding("engine", True, f"version {native.version()}"))
     result.extend(_live_programs(native.doctor()))
-    result.extend([_header(), _counters()])
+    result.extend([_header(), _pages(), _counters()])
     for library in LIBRARIES:
         try:
             detail = f"version {importlib.metadata.version(library)}"
@@ -73,17 +83,52 @@ def _live_programs(answer: Installed) -> list[Finding]:
             f"{qemu['Ok']}, CPU model {answer['cpu']}"
             if found
             else f"'-- PROGRAM' cannot run: {qemu['Err']}",
-            "install a qemu-user of version 7.2 to 10.x that loads plugins",
+            emulator_remedy(),
             needed=False,
         ),
         Finding(
             "plugin",
             bool(plugin["present"]),
             plugin["path"] if plugin["present"] else f"no file {plugin['path']}",
-            "make build",
+            native.REPAIR,
             needed=False,
         ),
     ]
+
+
+def _system_names() -> tuple[str, str, set[str]]:
+    """The system's name and version, and all names that it has, from os-release."""
+    try:
+        release = platform.freedesktop_os_release()
+    except OSError:
+        return "", "", set()
+    name = release["ID"]
+    return name, release.get("VERSION_ID", ""), {name, *release.get("ID_LIKE", "").split()}
+
+
+def emulator_remedy() -> str:
+    """The command that brings QEMU's user mode on this system, or the page that says how."""
+    build = f"build QEMU 10 as {PAGE} says, and set PAGEWALK_QEMU to it"
+    name, version, names = _system_names()
+    if shutil.which("qemu-x86_64") or "PAGEWALK_QEMU" in os.environ:
+        return build
+    if reason := UNFIT.get((name, version)):
+        return f"{build} (the qemu-user of {name} {version} is {reason})"
+    if "debian" in names:
+        return "sudo apt-get install qemu-user"
+    if name == "fedora":
+        return "sudo dnf install qemu-user"
+    if "rhel" in names:
+        return f"{build} ({name} has no qemu-user)"
+    return f"install a qemu-user of version 7.2 to 10.x that loads plugins, or {build}"
+
+
+def _pages() -> Finding:
+    """The documentation, which an installation has, too."""
+    found = PAGE.is_file()
+    folder = PAGE.parents[1]
+    detail = f"{folder}" if found else f"no folder {folder}"
+    return Finding("docs", found, detail, native.REPAIR, needed=False)
 
 
 def _header() -> Finding:
@@ -91,14 +136,16 @@ def _header() -> Finding:
     path = Path(get_include()) / "pagewalk.h"
     found = path.is_file()
     detail = f"compile with -I{path.parent}" if found else f"no file {path}"
-    return Finding("pagewalk.h", found, detail, "install Pagewalk again", needed=False)
+    return Finding("pagewalk.h", found, detail, native.REPAIR, needed=False)
 
 
 def _counters() -> Finding:
     """The processor's own counters, to compare results with."""
     perf = shutil.which("perf")
     if perf is None:
-        remedy = "apt-get install linux-perf"
+        name, _, names = _system_names()
+        package = "linux-tools-generic" if name == "ubuntu" else "linux-perf"
+        remedy = f"sudo apt-get install {package}" if "debian" in names else "install perf"
         return Finding("perf", False, "not found (for validation only)", remedy, needed=False)
     counted = subprocess.run(
         [perf, "stat", "-x,", "-e", "instructions:u", "true"],

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
-from pagewalk.errors import Failure, UserError
+from pagewalk.errors import Failure, UserError, Words
 from pagewalk.view.output import OutputLost, lose, reason
 
 LONGEST = 200
@@ -30,6 +30,22 @@ def is_file(name: str | os.PathLike[str]) -> bool:
     """True if there is a regular file of this name, however long the name is."""
     mode = _mode(name)
     return mode is not None and stat.S_ISREG(mode)
+
+
+def is_pipe(name: str | os.PathLike[str]) -> bool:
+    """True for a named pipe and a shell's ``<(…)``: it can be read once, and may have to wait."""
+    mode = _mode(name)
+    return mode is not None and stat.S_ISFIFO(mode)
+
+
+def refuse_pipe(path: str | os.PathLike[str], about: Words, reader: str) -> None:
+    """Raises `UserError` for a pipe where `reader` reads a trace more than once."""
+    if is_pipe(path):
+        raise UserError(
+            f"'{path}' is a pipe (FIFO), and {reader} reads a trace more than once; "
+            f"write it to a file first: cat {path} > FILE",
+            about=about,
+        )
 
 
 def _mode(name: str | os.PathLike[str]) -> int | None:
@@ -56,14 +72,35 @@ def check_writable(path: str, flag: str) -> None:
     folder = target.parent
     if not folder.is_dir():
         raise UserError(f"{flag}: there is no folder '{folder}'; create it or name another")
-    if not os.access(target if special(target) else folder, os.W_OK):
-        raise UserError(f"{flag}: '{folder}' is not writable; name a folder that is")
+    if special(target):
+        if not os.access(target, os.W_OK):
+            raise UserError(f"{flag}: '{target}' is not writable; name another file")
+        return
+    # A link keeps pointing where it points, so the file is made beside its target.
+    _try(target.resolve().parent, flag)
 
 
 def check_folder(folder: Path, flag: str) -> None:
-    """Refuses a file where a folder is expected."""
+    """Refuses a file where a folder is expected, and a place where no file can be made."""
     if folder.exists() and not folder.is_dir():
         raise UserError(f"{flag}: '{folder}' is a file; name a folder")
+    there = next(one for one in (folder, *folder.absolute().parents) if one.exists())
+    if not there.is_dir():
+        raise UserError(f"{flag}: '{there}' is a file; name a folder")
+    _try(there, flag)
+
+
+def _try(folder: Path, flag: str) -> None:
+    """Makes and removes a file: permissions do not tell for all file systems."""
+    import tempfile
+
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise UserError(
+            f"{flag}: no file can be made in '{folder}' ({reason(error)}); name another folder"
+        ) from None
 
 
 def write(path: str, content: bytes | Callable[[BinaryIO], None]) -> None:

@@ -413,7 +413,8 @@ def _only(folder: Path, name: str, kind: type[Kind]) -> type[Kind]:
     found: list[type[Kind]] = [
         value
         for value in vars(module).values()
-        if isinstance(value, type)
+        # Before Python 3.11, `list[int]` is an instance of `type`, and no class.
+        if issubclass(type(value), type)
         and issubclass(value, kind)
         and value.__module__ == module.__name__
         and not getattr(value, "__abstractmethods__", None)

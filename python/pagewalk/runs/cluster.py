@@ -382,6 +382,10 @@ class Cluster:
         """Twice the slots, so that no worker waits for its next batch."""
         return 2 * self.slots
 
+    def share(self) -> float:
+        """All of a core: the load of other hosts is not known."""
+        return 1.0
+
     def _memories(self) -> list[float]:
         """The memory resource of each worker; empty where one has none."""
         found = [worker["resources"].get(MEMORY) for worker in self._workers()]

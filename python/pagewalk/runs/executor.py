@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
 
-from pagewalk.host import run_folder
+from pagewalk.host import load, run_folder
 from pagewalk.runs.batch import Batch
 from pagewalk.runs.task import OnProgress, Workers
 
@@ -27,6 +27,9 @@ class Executor(Protocol):
     @property
     def width(self) -> int:
         """Batches that are submitted at a time."""
+
+    def share(self) -> float:
+        """The share of a core that a batch gets beside other load, measured now."""
 
     def fits(self, batch: Batch, handed: Sequence[Batch]) -> bool:
         """True if there is memory for another batch beside those in `handed`."""
@@ -86,6 +89,10 @@ class Host:
         self._folder = str(self._open.enter_context(run_folder.folder()))
         self._pool = ThreadPoolExecutor(self._jobs, thread_name_prefix="pagewalk-run")
         return self
+
+    def share(self) -> float:
+        """The share of a core that is left for each process."""
+        return load.cpu_share(self.slots)
 
     def fits(self, batch: Batch, handed: Sequence[Batch]) -> bool:
         """True if the host's memory suffices; a batch that runs alone always fits."""

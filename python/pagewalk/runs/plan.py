@@ -148,6 +148,12 @@ class Program:
             }
         }
 
+    def threading(self) -> Json:
+        """A source with the same threads, on which the default number of cores depends."""
+        if self.trace is not None or self.mix:
+            return self.source()
+        return {"workload": {"name": self.workload, "threads": self.threads}}
+
     def content(self) -> Json:
         """The source with hashes of traces' contents in place of their paths.
 
@@ -314,18 +320,19 @@ def keys(runs: Iterable[Run], folder: Path) -> tuple[dict[str, str], dict[str, s
     """
     found: dict[str, str] = {}
     wrong: dict[str, str] = {}
-    configured: dict[tuple[str, str], str] = {}
+    configured: dict[tuple[str, str, str], str] = {}
     model = native.model_version()
     for run in runs:
         if run.identity in found or run.identity in wrong:
             continue
         try:
             label(run.design.label, "a design")
-            on = (run.machine, run.design.text())
+            on = (run.machine, run.design.text(), json.dumps(run.program.threading()))
             if on not in configured:
                 configured[on] = _digest(_configuration(run, folder))
             program = run.program.content()
         except UserError as error:
+            error.forget_place(str(folder))
             wrong[run.identity] = str(error)
             continue
         whole = [model, configured[on], program, run.limits, run.seed, run.mappings]
@@ -344,9 +351,14 @@ def _configuration(run: Run, folder: Path) -> Json:
         file.write(run.design.text().encode())
         file.flush()
         with suppress(UserError):
-            return native.resolve(run.machine, f"/proc/self/fd/{file.fileno()}")["config"]
+            return _resolved(run, f"/proc/self/fd/{file.fileno()}")
     # With a name, so that the message says where the mistake is.
-    return native.resolve(run.machine, str(written(run.design, folder)))["config"]
+    return _resolved(run, str(written(run.design, folder)))
+
+
+def _resolved(run: Run, design: str) -> Json:
+    spec = {"machine": run.machine, "designs": [design], "source": run.program.threading()}
+    return native.resolved(spec)[0]["config"]
 
 
 def _digest(value: Any) -> str:

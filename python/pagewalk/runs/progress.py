@@ -45,12 +45,13 @@ class Bar:
     def planned(self, there: int, missing: int, seconds: float) -> None:
         """Writes the estimate."""
         self._missing, self._there = missing, there
+        are = "is" if there == 1 else "are"
         if missing == 0:
             if there:
-                self._out.print(f"all {there} runs are there from before")
+                self._out.print(f"nothing to simulate: {_runs(there)} {are} there from before")
             return
-        have = f", {there} are there from before" if there else ""
-        self._out.print(f"{missing} runs to simulate{have}: about {duration(seconds)}")
+        have = f", {there} {are} there from before" if there else ""
+        self._out.print(f"{_runs(missing)} to simulate{have}: about {duration(seconds)}")
 
     def damaged(self, paths: list[Path]) -> None:
         """Writes once that cached runs are unreadable."""
@@ -97,6 +98,10 @@ class Bar:
         if self._tenths < tenths < 10 and left is not None:
             self._tenths = tenths
             self._out.print(f"{done} done, about {duration(left)} left")
+
+
+def _runs(number: int) -> str:
+    return f"{number} run" if number == 1 else f"{number} runs"
 
 
 def same_command() -> str:

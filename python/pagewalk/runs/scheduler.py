@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from pagewalk import native
 from pagewalk.errors import PagewalkError, Terminated
-from pagewalk.host import run_folder
+from pagewalk.host import load, run_folder
 from pagewalk.runs.batch import Batch, Pace, Waiting, batches
 from pagewalk.runs.cache import Cache, Outcome
 from pagewalk.runs.executor import Executor, Host
@@ -191,7 +191,7 @@ class _Scheduler:
         planned = batches(missing.values())
         longest = planned[0].seconds if planned else 0.0
         work = sum(batch.seconds for batch in planned)
-        self.planned = max(longest, work / executor.slots)
+        self.planned = load.corrected(max(longest, work / executor.slots), executor.share)
 
     def run(self, watcher: Watcher) -> Iterator[tuple[str, Outcome]]:
         """Runs all batches; yields the outcome of each key."""

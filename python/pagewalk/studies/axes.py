@@ -206,7 +206,9 @@ def _of_key(kind: Column, text: object, at: str) -> Value:
         raise UserError(f"{at}: {shown(text)} is not possible; expected {expected}{hint}")
     wrong = isinstance(value, bool) is not (kind.kind is bool) or not isinstance(value, kind.kind)
     if wrong or abs(value) >= _LARGEST:
-        raise UserError(f"{at}: {shown(text)} is not possible; expected {expected}")
+        ends = re.fullmatch(r"(\d+)[-:](\d+)", text) if isinstance(text, str) else None
+        hint = f", or a range as {ends[1]}..{ends[2]}+1" if ends else ""
+        raise UserError(f"{at}: {shown(text)} is not possible; expected {expected}{hint}")
     return kind.kind(value)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -16,10 +15,10 @@ from rich.console import Console
 from pagewalk import native
 from pagewalk.config.source import source
 from pagewalk.errors import Failure, RunOption, UserError
-from pagewalk.host import files, run_folder
+from pagewalk.host import files, load, run_folder
 from pagewalk.runs.batch import batches
 from pagewalk.runs.cache import Cache, Outcome
-from pagewalk.runs.executor import Executor
+from pagewalk.runs.executor import Executor, Host
 from pagewalk.runs.plan import Run, keys
 from pagewalk.runs.progress import Bar, same_command
 from pagewalk.runs.scheduler import Watcher, as_finished
@@ -139,7 +138,7 @@ def sweep(
     return ended
 
 
-def estimate(study: Study, cache: Cache, jobs: int) -> Plan:
+def estimate(study: Study, cache: Cache, jobs: int | None) -> Plan:
     """The cost of a study's runs that the cache lacks."""
     points = study.points()
     runs = {point.run.identity: point.run for point in points}
@@ -151,11 +150,12 @@ def estimate(study: Study, cache: Cache, jobs: int) -> Plan:
     planned = batches(missing.values())
     work = sum(batch.seconds for batch in planned)
     longest = max((batch.seconds for batch in planned), default=0.0)
+    host = Host(jobs)
     return Plan(
         points=len(points),
         runs=len(set(found.values())) + len(wrong),
         missing=len(missing),
-        seconds=max(longest, work / jobs),
+        seconds=load.corrected(max(longest, work / host.slots), host.share),
         memory=max((batch.memory for batch in planned), default=0),
         disk=len(missing) * RUN_BYTES,
         wrong=list(wrong.values()),
@@ -187,7 +187,7 @@ class Plan:
         table.add_row("points", str(self.points))
         there = self.runs - self.missing - len(self.wrong)
         table.add_row("runs", f"{self.runs}, of which {there} are there")
-        table.add_row("time", f"about {duration(self.seconds)}, before anything is measured")
+        table.add_row("time", f"about {duration(self.seconds)} at the load of now, before any run")
         table.add_row("memory", f"about {size(self.memory)} for the largest that run together")
         table.add_row("disk", f"about {size(self.disk)}")
         out.print(table)
@@ -249,7 +249,7 @@ def from_options(flags: Mapping[str, Any], file: str | None, program: list[str] 
     study = studies.study(definition, file or "")
     cache = Cache.named(how["cache"], make=not how["dry_run"])
     if how["dry_run"]:
-        plan = estimate(study, cache, how["jobs"] or os.cpu_count() or 1)
+        plan = estimate(study, cache, how["jobs"])
         plan.show(sys.stdout)
         return Failure.exit_status if plan.wrong else 0
     ended = sweep(

@@ -15,7 +15,8 @@ from pagewalk import native
 from pagewalk.config import options, source
 from pagewalk.config.config import is_path, parse, text_of, variant
 from pagewalk.config.toml_position import placed
-from pagewalk.errors import UserError, in_keywords
+from pagewalk.errors import RunOption, UserError, in_keywords
+from pagewalk.host import files
 from pagewalk.runs.executor import Executor, executor_for
 from pagewalk.runs.plan import Design, Program, Run
 from pagewalk.studies import axes
@@ -298,6 +299,7 @@ class _Maker:
         if row.get("trace") is not None:
             with in_keywords():
                 found = source.source(trace=str(row["trace"]))["trace"]["path"]
+                files.refuse_pipe(found, RunOption("trace"), "a study")
             path = Path(found).resolve()
             return Program(path.name, trace=path, region=region)
         if row.get("mix") is not None:

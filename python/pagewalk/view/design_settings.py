@@ -42,12 +42,14 @@ def settings(flat: dict[str, Any]) -> str:
 
 def _value(value: object) -> str:
     if isinstance(value, list):
-        return "+".join(_value(v) for v in value)
+        return "+".join(_value(v) for v in value) or "[]"
     return value if isinstance(value, str) else json.dumps(value)
 
 
 _COMPOSED = ("placement", "page_table", "engine", "in_memory_tlb", "shortcut")
 _OWN = (*_COMPOSED, "virtual")
+_OWN_OF_MMU = ("perfect", "prefetcher")
+"""Keys of `mmu` that designs set and no machine does."""
 
 
 def _kind(key: str) -> str:
@@ -61,6 +63,12 @@ def _kind(key: str) -> str:
     first = parts.index("virtual") + 1 if parts[0] == "virtual" else 0
     found = parts[first : first + 1]
     return ".".join(parts[: first + 2]) if found and found[0] in _COMPOSED else ""
+
+
+def _is_own(key: str) -> bool:
+    """True for a key of the design, not of the machine that it runs on."""
+    table, _, rest = key.partition(".")
+    return table in _OWN or (table == "mmu" and rest.split(".")[0] in _OWN_OF_MMU)
 
 
 def _differing(flat: dict[str, Any], usual: dict[str, Any], beside: dict[str, Any]) -> str:
@@ -85,7 +93,7 @@ def resolved(result: Result, short: dict[str, str]) -> Table:
     rows = []
     for first, *others in result.on_each:
         base = flattened(first.config)
-        own = {k: v for k, v in base.items() if k.split(".")[0] in _OWN}
+        own = {k: v for k, v in base.items() if _is_own(k)}
         rows.append((first.name, _differing(own, usual, {})))
         for design in others:
             different = _differing(flattened(design.config), usual, base)
@@ -100,15 +108,28 @@ def resolved(result: Result, short: dict[str, str]) -> Table:
 
 
 def print_design(design: DesignResult, out: Console) -> None:
-    """One design's own settings and its MMU's, a line a table."""
+    """One design's own settings and its MMU's, a line a table, without parts that it lacks."""
+    lacking = _lacking(design)
     table = grid()
     names(table)
     words(table, "dim")
     for key in (*_OWN, "mmu"):
         if table_of := design.config.get(key):
             for path, values in _tables(key, table_of):
+                if path in lacking:
+                    continue
                 table.add_row(path, Settings(settings(values)))
     out.print(Padding(table, (0, 0, 0, 2), expand=False))
+
+
+_COUNTED = {"mmu.walk_caches": "pwc", "mmu.cuckoo": "cuckoo", "mmu.nested_tlb": "nested"}
+"""Tables of machines for parts that not every design has, with the part that counts its uses."""
+
+
+def _lacking(design: DesignResult) -> set[str]:
+    """The tables of parts that the design does not have: they count nothing."""
+    parts = {path[3] for s in design.statistics if len(path := s.path.split(".")) > 3}
+    return {table for table, part in _COUNTED.items() if parts and part not in parts}
 
 
 def _tables(path: str, config: Json) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -31,10 +31,11 @@ h3 { font-size: 15px; margin: 18px 0 4px; }
 a { color: var(--link); text-decoration: none; }
 a:hover { text-decoration: underline; }
 .facts { color: var(--faint); margin: 0 0 22px; }
-.verdict { font-size: 1.08em; max-width: 60em; margin: 0 0 18px; }
+.verdict { font-size: 1.08em; max-width: 60em; margin: 0 0 6px; }
+.verdict + :not(.verdict) { margin-top: 18px; }
 .tiles { display: flex; flex-wrap: wrap; gap: 12px; margin: 0 0 16px; padding: 0; }
 .tile { background: var(--panel); border: 1px solid var(--line); border-radius: 10px;
-  padding: 10px 16px; min-width: 120px; flex: 1 1 auto; overflow-wrap: anywhere; }
+  padding: 10px 16px; min-width: 160px; flex: 1 1 0; overflow-wrap: anywhere; }
 .tile b { display: block; font-size: 22px; letter-spacing: -0.01em; }
 .tile span, small { color: var(--faint); font-size: 13px; }
 section { background: var(--panel); border: 1px solid var(--line); border-radius: 10px;
@@ -75,7 +76,7 @@ footer { color: var(--faint); font-size: 13px; }
   section { padding: 14px 12px; }
   h1 { font-size: 22px; }
   .tiles { gap: 8px; }
-  .tile { flex-basis: 40%; padding: 8px 12px; }
+  .tile { flex-basis: 40%; min-width: 120px; padding: 8px 12px; }
   svg.narrow { display: block; }
   svg.wide:has(+ svg.narrow) { display: none; }
   th, td { padding: 5px 7px; }

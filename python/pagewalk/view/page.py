@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pagewalk.measurements import histograms
 from pagewalk.measurements.energy import GROUPS
 from pagewalk.result import OF_MIXES
-from pagewalk.view import charts, columns, distributions, svg
+from pagewalk.view import charts, columns, distributions, svg, verdict
 from pagewalk.view.markup import SCRIPT, about, breakable, escape, table, whole
 from pagewalk.view.quantities import count, duration, joules, significant, size, with_unit
 from pagewalk.view.report import elsewhere
@@ -57,7 +57,12 @@ def _heading(result: Result) -> str:
 
 
 def _verdict(result: Result) -> str:
-    return "".join(f"<p class=verdict>{escape(text)}</p>\n" for text in result.verdict)
+    return "".join(f"<p class=verdict>{_prose(text)}</p>\n" for text in result.verdict)
+
+
+def _prose(text: str) -> str:
+    """Text for a page, in which a number and its percent sign stay on one line."""
+    return escape(text).replace(" %", "&nbsp;%")
 
 
 def _warnings(result: Result) -> str:
@@ -70,7 +75,8 @@ def _warnings(result: Result) -> str:
 def _tiles(result: Result) -> str:
     first = result.designs[0]
     # On several machines speedups refer to each machine's own first design.
-    speeds = [(d.speedup_in_time if result.machines else d.speedup, d.name) for d in result.designs]
+    designs = verdict.real(result.designs)
+    speeds = [(d.speedup_in_time if result.machines else d.speedup, d.name) for d in designs]
     named = [(speed, name) for speed, name in speeds if speed is not None]
     whose = f", {first.name}" if len(result.designs) > 1 else ""
     tiles = [
@@ -186,7 +192,7 @@ def _chart(
     figure = f"<figure data-name={name}>{shown}</figure>" if shown else ""
     return (
         f"<section><div class=head><h2>{escape(title)}</h2></div>"
-        f"<p class=about>{escape(sentence)}</p>{figure}{numbers}</section>\n"
+        f"<p class=about>{_prose(sentence)}</p>{figure}{numbers}</section>\n"
     )
 
 
@@ -200,7 +206,9 @@ def _of_speedup(result: Result) -> str:
     if first.programs:
         text = f"Sum of the programs' speeds over that with {result.reference}; "
     text += "longer is better."
-    best, name = max(named)
+    built = [(d.speedup or 0, d.name) for d in verdict.real(result.designs)]
+    # The first of equally fast ones, as everywhere.
+    best, name = max(built or named, key=lambda design: design[0])
     if best > 1:
         # On several machines each is compared with its own.
         does = "gains most" if result.machines else "is the fastest"
@@ -272,7 +280,8 @@ def _energies(result: Result) -> str:
     for group, name in GROUPS.items():
         if any(group in e.groups for _, e in known):
             body.append(row(name, [e.groups.get(group) for _, e in known], ""))
-    parts = {p.part: p for _, e in known for p in e.parts}
+    # A walk cache of a level that the page table does not have takes no energy.
+    parts = {p.part: p for _, e in known for p in e.parts if p.total_nj}
     rows = [
         row(
             name,
@@ -290,13 +299,16 @@ def _energies(result: Result) -> str:
 
 def _table(result: Result) -> str:
     """One row a number, one column a design."""
-    quantities = {q.name: q for d in result.designs for q in d.reported}
+    quantities = {q.name: q for d in result.designs for q in d.reported if q.value is not None}
     over = f"Over {result.reference}" if result.machines else "Over the first design"
     if result.speedup_by == "request":
         over += ", by requests: cycles a request are compared"
     elif result.speedup_kind:
         over += ", weighted: sums over the programs of their speed here over that alone"
-    body = [[about("speedup", over), *(_ratio(d.speedup) for d in result.designs)]]
+    several = len(result.designs) > 1
+    body = []
+    if several:
+        body.append([about("speedup", over), *(_ratio(d.speedup) for d in result.designs)])
     if any(d.speedup_in_time is not None for d in result.designs):
         meaning = f"In seconds, over {result.designs[0].name}"
         in_time = [_ratio(d.speedup_in_time) for d in result.designs]
@@ -308,7 +320,7 @@ def _table(result: Result) -> str:
         )
         costs = [_percent(d.translation_cost) for d in result.designs]
         body.append([about("translation_cost", meaning), *costs])
-    if any(d.energy_ratio is not None for d in result.designs):
+    if several and any(d.energy_ratio is not None for d in result.designs):
         ratios = [_ratio(d.energy_ratio) for d in result.designs]
         meaning = f"Energy {result.per}, over the first design's"
         body.append([about("energy_ratio", meaning), *ratios])

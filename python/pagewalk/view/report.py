@@ -10,6 +10,7 @@ from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
+from pagewalk.errors import as_flag
 from pagewalk.measurements import histograms
 from pagewalk.result import OF_MIXES
 from pagewalk.view import causes, colours, columns, design_settings, verdict
@@ -18,7 +19,7 @@ from pagewalk.view.escape import visible
 from pagewalk.view.quantities import count, duration, joules, significant, size, with_unit
 from pagewalk.view.short_names import shortened
 from pagewalk.view.table_layout import print_columns, print_flow, print_pairs, print_table
-from pagewalk.view.terminal import colours_of, grid, label, line, names, words
+from pagewalk.view.terminal import colours_of, grid, label, line, names, sentence, words
 
 if TYPE_CHECKING:
     from pagewalk.engine_types import Host, Interval, Share
@@ -100,7 +101,8 @@ def run(result: Result, out: Console, *, wide: bool = False, verbose: bool = Fal
         _print_histograms(design, out, wide=wide)
         _print_energy(design, out)
         _print_title("All numbers", out)
-        print_pairs([(q.name, with_unit(q.value, q.unit)) for q in design.reported], out)
+        known = [q for q in design.reported if q.value is not None]
+        print_pairs([(q.name, with_unit(q.value, q.unit)) for q in known], out)
     _print_end(result, out)
     more = [] if verbose else ["--verbose prints all numbers, latencies, energy and settings;"]
     print_flow([*more, "'pagewalk explain NAME' defines a name."], " ", out, indent=0)
@@ -352,8 +354,8 @@ def _share(part: float | None, whole: float | None) -> float | None:
 
 def _print_heading(result: Result, out: Console) -> None:
     out.print(heading(result))
-    for text in result.verdict:
-        out.print(line(text))
+    for text in verdict.sentences(result, as_flag("translation_cost")):
+        out.print(sentence(text, out.width))
     for note in notes(result):
         out.print(note)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import textwrap
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from rich.cells import cell_len
@@ -107,6 +108,15 @@ def line(*parts: str | tuple[str, str], style: str = "") -> Text:
     """One line of parts, each a text or a text with its style."""
     shown = [visible(p) if isinstance(p, str) else (visible(p[0]), p[1]) for p in parts]
     return Text.assemble(*shown, style=style)
+
+
+def sentence(text: str, width: int) -> Text:
+    """A sentence in lines of `width` cells, none of which begins with a number's percent sign."""
+    if not text.isascii():
+        # Letters may be wider than a cell, which only the console knows.
+        return line(text)
+    joined = textwrap.wrap(visible(text).replace(" %", "\0%"), width, break_on_hyphens=False)
+    return Text("\n".join(joined).replace("\0", " "))
 
 
 def label(name: str, width: int, style: str = "") -> Text:

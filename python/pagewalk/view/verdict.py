@@ -20,24 +20,32 @@ _LISTED = 4
 """Designs or causes that one sentence lists at most."""
 
 
-def sentences(result: Result) -> list[str]:
+def sentences(result: Result, measured_by: str = "translation_cost=True") -> list[str]:
     """The cost of translation, the designs that recover it, and the limits of the rest.
 
     Shares are of cycles. The cost of translation leaves the kernel's time out on both sides.
+    `measured_by` is the option that measures it.
     """
-    return [text for designs in result.on_each for text in _of_machine(result, designs)]
+    if result.translation_reference is not None or result.designs[0].programs:
+        # A mix has no such cost.
+        measured_by = ""
+    return [
+        text for designs in result.on_each for text in _of_machine(result, designs, measured_by)
+    ]
 
 
-def _of_machine(result: Result, designs: Sequence[DesignResult]) -> list[str]:
+def _of_machine(result: Result, designs: Sequence[DesignResult], measured_by: str) -> list[str]:
     measured = [d for d in designs if d.get("cycles") and d.cycle_stack and not _failed(d)]
     if not measured:
         return []
-    first = measured[0]
+    built = real(measured) or measured
+    first = built[0]
     several = len(result.designs) > 1
-    fastest = max(_real(measured) or measured, key=lambda d: _speed(d, first))
+    fastest = max(built, key=lambda d: _speed(d, first))
     return [
-        _cost(first, several=several),
+        _cost(first, measured_by, several=several),
         *_gain(result, first, fastest, measured),
+        *_settled(result, first),
         _rest(fastest, several=several),
     ]
 
@@ -53,7 +61,7 @@ def _failed(design: DesignResult) -> bool:
     return design.failed and not design.died
 
 
-def _real(designs: Sequence[DesignResult]) -> list[DesignResult]:
+def real(designs: Sequence[DesignResult]) -> list[DesignResult]:
     """The designs that could be built: those without perfect TLBs or a perfect speculation."""
     return [
         d
@@ -62,14 +70,17 @@ def _real(designs: Sequence[DesignResult]) -> list[DesignResult]:
     ]
 
 
-def _cost(first: DesignResult, *, several: bool) -> str:
+def _cost(first: DesignResult, measured_by: str, *, several: bool) -> str:
     """The sentence on the cost of translation in the first design."""
     head = f"With {first.name}, " if several else ""
     cost = first.translation_cost
     if cost is None:
         stalled = sum(s.share for s in first.cycle_stack if s.cause in causes.TRANSLATION)
         text = f"{_percent(stalled)} of the cycles stall on translations; "
-        return _sentence(head + text + "the saving of perfect TLBs was not measured")
+        text += "the saving of perfect TLBs was not measured"
+        if measured_by:
+            text += f" ({measured_by} measures it)"
+        return _sentence(head + text)
     estimated = ", as samples say" if first.sampling else ""
     if cost > _MEASURABLE:
         faster = f"{1 / (1 - cost):.3f} times as fast with perfect TLBs"
@@ -108,7 +119,7 @@ def _gain(
     if base is not None and cost is not None and cost >= _WORTH:
         recovered = [
             (1 - own / base, d.name)
-            for d in _real(others)
+            for d in real(others)
             if (own := _translation_cycles(d)) is not None
         ]
         recovered.sort(key=lambda one: -one[0])
@@ -117,7 +128,7 @@ def _gain(
             parts[_LISTED - 1 : -1] = ["…"]
         if parts:
             spoken.append(f"Of that, {', '.join(parts)}.")
-    if _real([first]) and _real(others):
+    if real([first]) and real(others):
         best = _speed(fastest, first)
         if best > 1 + _MEASURABLE:
             text = f"the fastest design is {fastest.name}: {best:.3f} times as fast as {first.name}"
@@ -125,6 +136,23 @@ def _gain(
             text = f"no design is faster than {first.name}"
         by = "by requests, " if result.speedup_by == "request" else ""
         spoken.append(_sentence(by + text))
+    return spoken
+
+
+def _settled(result: Result, first: DesignResult) -> list[str]:
+    """The sentences on huge pages that khugepaged had no time to make."""
+    spoken = []
+    for settled in result.data.get("settled", []):
+        if settled.get("machine") != first.machine:
+            continue
+        name, speedup, base = settled["name"], settled["speedup"], first.name
+        if speedup is None:
+            text = f"the gain of settled huge pages is that of the design '{name}' of --designs"
+        elif speedup > 1 + _MEASURABLE:
+            text = f"settled huge pages would be {speedup:.3f} times as fast as {base} ({name})"
+        else:
+            text = f"settled huge pages would not be faster than {base} ({name})"
+        spoken.append(_sentence(text))
     return spoken
 
 

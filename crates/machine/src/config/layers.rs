@@ -19,6 +19,8 @@ pub(super) fn did_you_mean(nearest: Option<&str>) -> String {
 /// One source of configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Layer {
+    /// Cores that no other layer needs to set.
+    Cores(u8),
     /// A file and its text.
     File {
         /// Path, for messages.
@@ -369,6 +371,9 @@ pub fn resolve_layers(layers: &[Layer]) -> Result<Resolved, Error> {
         merge.layer = number;
         merge.setting = None;
         match layer {
+            Layer::Cores(cores) => {
+                merged.insert("cores".to_owned(), (*cores).into());
+            }
             Layer::File { path, text } => {
                 files.push(path.display().to_string());
                 let document = Document::parse(text.clone()).map_err(|e| {

@@ -31,7 +31,9 @@ use crate::energy::{EnergySpec, Prices};
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// Cores, each with its own TLBs, walkers and private caches.
+    /// Cores, each with its own TLBs, walkers and private caches. Default: the threads of the program, at most 8. One
+    /// core if their number is unknown before the run, as that of a live program.
+    #[serde(default = "one_core")]
     pub cores: u8,
     /// Core clock, GHz.
     pub frequency_ghz: f64,
@@ -69,6 +71,19 @@ pub struct Config {
     /// Energy of accesses, and leakage.
     #[serde(default)]
     pub energy: EnergySpec,
+}
+
+/// Most cores that a machine has by default. Ours: a core complex of the default machine has as many.
+const MOST_CORES_BY_DEFAULT: u32 = 8;
+
+/// Cores for a program with so many threads, on a machine that does not say. The host has no part in it, so
+/// that a result does not depend on it.
+pub fn cores_for(threads: Option<u32>) -> u8 {
+    threads.unwrap_or(1).clamp(1, MOST_CORES_BY_DEFAULT) as u8
+}
+
+fn one_core() -> u8 {
+    cores_for(None)
 }
 
 /// Turns of cores and threads.

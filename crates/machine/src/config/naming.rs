@@ -34,6 +34,13 @@ impl DesignName {
     /// Brackets with nothing before them or nothing in them.
     pub fn parse(text: &str) -> Result<Self, Error> {
         let text = text.trim();
+        if text.contains('[') && !text.ends_with(']') && !Path::new(text).exists() {
+            return Err(Error::value(
+                RunOption::Design,
+                text,
+                "has no `]` at its end; expected NAME[KEY=VALUE,…], such as thp[placement.thp.giant=true]",
+            ));
+        }
         let variant = text.strip_suffix(']').and_then(|t| t.split_once('['));
         let Some((base, inner)) = variant else {
             return Ok(DesignName {

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use pagewalk_units::{Error, RunOption, Text, nearest, text};
 
+use super::cores_for;
 use super::layers::{Layer, Resolved, did_you_mean, line_of, resolve_layers};
 use super::naming::{DesignName, Setting, target};
 
@@ -272,6 +273,10 @@ impl DataDir {
         }
         let all = self.list(kind)?;
         let names: Vec<&str> = all.iter().map(|f| f.name.as_str()).collect();
+        if name.is_empty() {
+            let what = format!("is empty; expected one of {}", names.join(", "));
+            return Err(Error::about(kind.option(), text![kind.option(), " "], what));
+        }
         let what = format!(
             "there is no {} of that name; {} the path of a .toml file, or one of {}",
             kind.word(),
@@ -294,12 +299,12 @@ impl DataDir {
         design: &str,
         settings: &[String],
     ) -> Result<Resolved, Error> {
-        let found = self.described(machine, design, settings);
+        let found = self.described(machine, design, settings, cores_for(None));
         found.map(|(resolved, _)| resolved)
     }
 
     /// As [`DataDir::resolve`], with the description of the design file. The file is read once, since it
-    /// may be a pipe such as a shell's `<(…)`.
+    /// may be a pipe such as a shell's `<(…)`. A machine that does not say how many has `cores`.
     ///
     /// # Errors
     /// As [`DataDir::resolve`].
@@ -308,6 +313,7 @@ impl DataDir {
         machine: &str,
         design: &str,
         settings: &[String],
+        cores: u8,
     ) -> Result<(Resolved, String), Error> {
         let name = DesignName::parse(design)?;
         let label = name.label();
@@ -323,12 +329,12 @@ impl DataDir {
         let bases = self.with_bases(&name.base)?;
         let description = bases.last().map(|own| own.description.clone());
         let files = [machine].into_iter().chain(bases);
-        let mut layers: Vec<Layer> = files
-            .map(|f| Layer::File {
-                path: f.path,
-                text: f.text,
-            })
-            .collect();
+        let files = files.map(|f| Layer::File {
+            path: f.path,
+            text: f.text,
+        });
+        let mut layers = vec![Layer::Cores(cores)];
+        layers.extend(files);
         let changes = name.changes.iter().map(|c| Setting::of_variant(&label, c));
         let settings = settings
             .iter()

@@ -258,6 +258,7 @@ impl Wanted {
             deterministic: true,
             has_roi: true,
             request: Some("update".to_owned()),
+            threads: u32::try_from(threads).ok(),
             ..Facts::default()
         }
     }

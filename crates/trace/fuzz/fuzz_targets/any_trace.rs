@@ -18,6 +18,7 @@ fuzz_target!(|input: (u8, &[u8])| {
         3 => Some(Format::Pwt),
         0x20 => Some(Format::Cloudsuite),
         0x21 => Some(Format::Drmemtrace),
+        0x22 => Some(Format::Elastic),
         _ => Some(Format::Pinatrace),
     };
     let options = OpenOptions {

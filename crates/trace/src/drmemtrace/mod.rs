@@ -10,7 +10,7 @@ mod thread;
 use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
 
-use pagewalk_input::{Compression, Decompress, FileError};
+use pagewalk_input::{Compression, Decompress, FileError, Input};
 use pagewalk_stream::{
     BATCH_OPS, Batch, Counted, End, Error, Event, Facts, InstructionCounts, Op, ProcessId, Program,
     ThreadId,
@@ -39,6 +39,16 @@ const OTHERS: [&str; 8] = [
     ".",
 ];
 
+/// Most files of a folder that are looked at to tell whether it holds a trace.
+const LOOK: usize = 8;
+
+/// False if the file at `path` is readable and begins as no thread of a trace.
+fn is_thread(path: &Path) -> bool {
+    let file = Input::open_with(path, "trace", "a thread of a trace", Decompress::Inline);
+    let Ok(mut file) = file else { return true };
+    file.peek().map_or(true, begins)
+}
+
 /// The files of a trace, at a file or a folder.
 #[derive(Clone, Debug)]
 pub(crate) struct Files {
@@ -48,6 +58,11 @@ pub(crate) struct Files {
 }
 
 impl Files {
+    /// Number of files, each of one thread.
+    pub fn count(&self) -> usize {
+        self.files.len()
+    }
+
     /// The files of the trace in the folder at `path`.
     pub fn in_folder(path: &Path) -> Result<Self, FileError> {
         let io = |e: std::io::Error| FileError::io(path, "read the folder", &e);
@@ -85,6 +100,13 @@ impl Files {
             return Err(FileError::new(path, what));
         }
         files.sort();
+        if !files.iter().take(LOOK).any(|file| is_thread(file)) {
+            let what = format!(
+                "is a folder without a drmemtrace of DynamoRIO; give the trace itself, such as {}",
+                files[0].display()
+            );
+            return Err(FileError::new(path, what));
+        }
         Ok(Files {
             path: path.to_owned(),
             files,
@@ -205,6 +227,7 @@ impl Drmemtrace {
                 no_dependences: !dependences,
                 deterministic: true,
                 prefetches: true,
+                threads: u32::try_from(threads.len()).ok(),
                 notes,
                 ..Facts::default()
             },

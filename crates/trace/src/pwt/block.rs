@@ -110,6 +110,9 @@ pub struct Header {
     /// It may hold flushes, with their addresses. False of older recordings.
     #[serde(default)]
     pub flushes: bool,
+    /// See [`pagewalk_stream::Facts`]. None of live programs and of older recordings.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub threads: Option<u32>,
     /// Seed of the recorded run.
     pub seed: u64,
     /// The recorded command line, workload or trace.
@@ -131,6 +134,7 @@ impl Header {
             prefetches: facts.prefetches,
             cpu: facts.cpu.clone(),
             flushes: facts.flushes,
+            threads: facts.threads,
             seed,
             source: source.to_owned(),
             made_by: concat!("pagewalk ", env!("CARGO_PKG_VERSION")).to_owned(),

@@ -62,6 +62,23 @@ impl PwtFile {
         self.blocks.iter().map(|(_, h)| h.instructions).sum()
     }
 
+    /// Threads of the recorded program. A recording of a live one does not say, as the program does not: so
+    /// both run on as many cores by default. An older recording has as many as there are blocks of.
+    pub fn threads(&self) -> Option<u32> {
+        let in_blocks = || {
+            let ops = self
+                .blocks
+                .iter()
+                .filter(|(_, h)| !matches!(h.holds, Holds::Code | Holds::Skips));
+            let ids: std::collections::BTreeSet<u32> = ops.map(|(_, h)| h.thread).collect();
+            u32::try_from(ids.len()).ok()
+        };
+        match self.header.threads {
+            None if !self.header.live => in_blocks(),
+            known => known,
+        }
+    }
+
     /// Its code.
     pub fn code(&self) -> CodeInFile {
         let parts = self.blocks.iter().enumerate();

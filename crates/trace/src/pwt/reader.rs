@@ -536,6 +536,7 @@ impl PwtProgram {
                 simulated_clock: false,
                 prefetches: file.header.prefetches,
                 flushes: file.header.flushes,
+                threads: file.threads(),
                 parts: Vec::new(),
                 stopped: file.interrupted.then_some(total),
                 begins_anywhere,

@@ -41,6 +41,7 @@ fn damaged_traces_are_answered() {
         raw,
         lackey,
         crate::drmemtrace::seed(),
+        crate::gem5::seed(),
         b"0x401136: R 0x7ffe08\n0x401136: W 0x7ffe08\n#eof\n".repeat(8),
     ];
     // Most of the time goes to thread wake-ups.

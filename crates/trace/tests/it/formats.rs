@@ -248,7 +248,6 @@ fn pinatrace_is_read_and_other_tools_text_is_named() {
         ),
         ("3 20734016\n", "a processor trace of Ramulator"),
         ("0x12345680 R\n", "a memory trace of Ramulator"),
-        ("gem5\x08\x01", "util/decode_inst_dep_trace.py"),
     ] {
         std::fs::write(&path, bytes).unwrap();
         let said = refused(&path, &OpenOptions::default());

@@ -6,6 +6,7 @@ mod damage;
 mod drmemtrace;
 mod fast_forward;
 mod formats;
+mod gem5;
 mod lackey;
 mod pwt;
 mod steps;

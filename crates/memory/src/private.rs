@@ -242,7 +242,11 @@ impl Private {
         if self.allocates_nothing(&request) {
             return self.access(request, now, below);
         }
-        for cache in self.further.iter_mut().skip(self.l2) {
+        let from = match self.walks_enter {
+            Entry::Further(n) => n.max(self.l2),
+            Entry::First | Entry::Below => self.l2,
+        };
+        for cache in self.further.iter_mut().skip(from) {
             cache.count_miss(request.kind);
         }
         self.bypass_private::<true, B>(&request, now, below)

@@ -5,10 +5,15 @@ use pagewalk_cpu::{CoreSpec, PredictorSpec};
 use pagewalk_stream::{Op, flags};
 use pagewalk_structures::StaleOutcomes;
 
+/// Uncertain branches of the core.
+fn branches(b: &Bench) -> StaleOutcomes {
+    let found = b.core.stale().find(|(name, _)| *name == "branches");
+    found.expect("there is a predictor").1
+}
+
 /// Number of uncertain branches among `ops`, run after a gap by a core that has run them before.
 fn unknown(spec: &CoreSpec, ops: &[Op]) -> u64 {
     let mut b = Bench::new(spec);
-    let branches = |b: &Bench| b.core.stale()[5];
     b.run(ops);
     assert_eq!(
         branches(&b),
@@ -38,7 +43,7 @@ fn every_gap_makes_it_unknown_again() {
     let mut b = Bench::new(&spec());
     for gaps in 0..600 {
         b.run(&[branch(PC, true), branch(PC, true)]);
-        let StaleOutcomes { hits, misses } = b.core.stale()[5];
+        let StaleOutcomes { hits, misses } = branches(&b);
         assert_eq!(hits + misses, gaps);
         b.core.mark_stale(false);
     }

@@ -167,6 +167,59 @@ fn alone(config: &Config, at: &str, stats: &dyn Counters, part: &str) -> f64 {
     own * 1e3
 }
 
+/// Further levels have the prices of today's caches of the same size.
+#[test]
+fn a_cache_of_another_level_costs_as_much_as_one_of_its_size() {
+    let plain = config("epyc-milan", "radix", &["cores=2"]);
+    let mut deep = plain.clone();
+    deep.caches.l0d = Some(plain.caches.l1d.clone());
+    deep.caches.l3 = deep.memory.l3.take();
+    deep.memory.l4 = plain.memory.l3.clone();
+    let part = |config: &Config, name: &str| {
+        let prices = Prices::new(config).expect("possible");
+        let part = prices.parts.iter().find(|p| p.name == name).cloned();
+        part.unwrap_or_else(|| panic!("no part {name}"))
+    };
+    let each = |config: &Config, name: &str| {
+        let part = part(config, name);
+        let events = part.events.iter().map(|e| (e.what, e.each()));
+        (part.static_mw.to_bits(), events.collect::<Vec<_>>())
+    };
+    for (new, old) in [("l0d", "l1d"), ("l3", "l3"), ("l4", "l3")] {
+        assert_eq!(each(&deep, new), each(&plain, old), "{new}");
+    }
+    assert_eq!(each(&deep, "l1d"), each(&plain, "l1d"));
+    let number = |name: &str| part(&deep, name).number;
+    assert_eq!(["l0d", "l3", "l4"].map(number), [2, 2, 1]);
+    // The last private level has the dirty lines that other cores read.
+    let supplies = |config: &Config, name: &str| {
+        let events = part(config, name).events;
+        let mut counts = events.iter().flat_map(|e| &e.counts);
+        counts.any(|c| c.counter == "remote_hits")
+    };
+    assert_eq!(
+        ["l2", "l3", "l4"].map(|n| supplies(&deep, n)),
+        [false, true, false]
+    );
+    assert_eq!(["l2", "l3"].map(|n| supplies(&plain, n)), [true, false]);
+    // The directory has an entry for each line of a private cache.
+    assert!(part(&deep, "l4.directory").static_mw > part(&plain, "l3.directory").static_mw);
+    // Behind an L0D, a store is a read, and the dirty line that comes back a write.
+    let l1d = CacheStats {
+        accesses: 10,
+        stores: 4,
+        fills: 3,
+        updates: 2,
+        ..CacheStats::default()
+    };
+    let [read, write] = [0, 1].map(|n| part(&deep, "l1d").events[n].each_pj);
+    let found = alone(&deep, "core.0.l1d", &l1d, "l1d");
+    assert!(
+        (found - (10.0 * read + 5.0 * write)).abs() < 1e-4,
+        "{found}"
+    );
+}
+
 #[test]
 fn each_kind_of_access_costs_what_it_should() {
     let config = config("revelator-table1", "radix", &[]);

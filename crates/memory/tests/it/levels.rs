@@ -143,7 +143,7 @@ fn a_guess_fills_the_l2_and_passes_the_levels_behind() {
     assert_eq!(m.get("core.0.l2", "speculative_useful"), 1);
     // The L2 loses the line; the third level keeps it.
     for line in 1..20_000u64 {
-        m.load(1 << 24 | line % 6000 * 64, line * 1000);
+        m.load((1 << 24) + line % 6000 * 64, line * 1000);
     }
     let Machine { cores, shared } = &mut m;
     let again = cores[0].speculate(PhysAddr(0x4000), 1 << 30, shared);
@@ -203,7 +203,7 @@ fn traffic(steps: u64, mut act: impl FnMut(u64, RequestKind)) {
         };
         let at = match random.random_range(0..8) {
             0..3 => random.random_range(0u64..3000) * 64,
-            3..5 => 1 << 30 | step * 16,
+            3..5 => (1 << 30) + step * 16,
             5 => 1 << 28 | random.random_range(0u64..1 << 18),
             _ => random.random_range(0u64..1 << 23),
         };

@@ -29,7 +29,7 @@ PLUGIN := python/pagewalk/_data/libpagewalk_qemu.so
 PYTEST := $(PYTHON_ENV)/pytest -n $(shell echo $$(($$(nproc) < 3 ? $$(nproc) + 1 : 4))) --dist worksteal
 
 .PHONY: demo test test-long test-deps bench docs types build plugin native python-env test-env rust-env qemu \
-	lint lint-rust lint-python lint-deps test-rust test-python redis-stlt lost-comparisons msrv lock \
+	lint lint-rust lint-python lint-deps test-rust test-python redis-stlt lost-comparisons out-of-tree msrv lock \
 	fuzz wheel clean-roots clean
 
 demo: build
@@ -110,6 +110,11 @@ test-python: native test-env
 redis-stlt: build test-env
 	scripts/redis_stlt.sh $(CARGO_TARGET_DIR)/redis-stlt
 	$(PYTHON_ENV)/pytest -m '' tests/test_redis_stlt.py
+
+# Some minutes: the engine is built once more, in the workspace of the example.
+out-of-tree: PROFILE := ci
+out-of-tree: native test-env
+	$(PYTHON_ENV)/pytest -m '' tests/test_out_of_tree.py
 
 # Some minutes: everything is built once more, for what the compiler makes of it.
 lost-comparisons: rust-env python-env

@@ -82,7 +82,7 @@ def _load(path: str) -> None:
     sys.modules["pagewalk._native"] = module
     import pagewalk
 
-    pagewalk._native = module  # type: ignore[attr-defined]
+    pagewalk._native = module
 
 
 def engine() -> ModuleType:

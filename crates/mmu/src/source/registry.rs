@@ -140,7 +140,7 @@ fn external(name: &str, parameters: &Parameters) -> Result<Box<dyn SourceKind>, 
     let Some(read) = kinds.get(name) else {
         let known: Vec<&str> = kinds.keys().map(String::as_str).collect();
         let known = match known[..] {
-            [] => "this engine has no extensions".to_owned(),
+            [] => "this engine has none (PAGEWALK_ENGINE names one that has)".to_owned(),
             _ => format!("expected one of {}", known.join(", ")),
         };
         return Err(Error::quoted_key(

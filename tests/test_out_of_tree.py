@@ -1,0 +1,76 @@
+"""An engine that another crate extends: examples/out_of_tree."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from live import needs
+
+ROOT = Path(__file__).parent.parent
+CRATE = ROOT / "examples" / "out_of_tree"
+DESIGN = CRATE / "segment.toml"
+RUN = ["--workload", "gups", "--size", "16MiB", "--instructions", "300K"]
+
+
+def pagewalk(*arguments: str, engine: Path | None) -> subprocess.CompletedProcess[str]:
+    """The command, with an engine of its own if `engine` is given."""
+    environment = dict(os.environ)
+    environment.pop("PAGEWALK_ENGINE", None)
+    if engine is not None:
+        environment["PAGEWALK_ENGINE"] = str(engine)
+    return subprocess.run(
+        [sys.executable, "-m", "pagewalk", *arguments],
+        env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+
+@pytest.mark.long
+@needs("cargo")
+def test_the_command_runs_a_source_of_another_crate(tmp_path: Path) -> None:
+    target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+    subprocess.run(
+        ["cargo", "build", "--quiet", "--profile", "ci", "--locked",
+         "--manifest-path", CRATE / "Cargo.toml", "--target-dir", target],
+        env={**os.environ, "PYO3_BUILD_EXTENSION_MODULE": "1"}, check=True,
+    )  # fmt: skip
+    engine = target / "ci" / "libout_of_tree.so"
+    written = tmp_path / "result.json"
+    arguments = ["--designs", f"radix,{DESIGN}", *RUN, "--json", str(written)]
+    answer = pagewalk("compare", *arguments, engine=engine)
+    assert answer.returncode == 0, answer.stderr
+    radix, segment = json.loads(written.read_text())["designs"]
+    own = {s["name"]: s["value"] for s in segment["stats"] if s["path"].endswith("direct_segment")}
+    assert own["lookups"] > own["hits"] > 1000
+    misses = [
+        next(s["value"] for s in d["stats"] if (s["path"], s["name"]) == MISSES)
+        for d in (radix, segment)
+    ]
+    assert misses[0] - misses[1] > 1000
+    wrong = tmp_path / "wrong.toml"
+    wrong.write_text(DESIGN.read_text().replace("= 64", "= 0"))
+    refused = pagewalk("run", "--design", str(wrong), *RUN, engine=engine)
+    assert refused.returncode == 2
+    assert "translation.external.direct_segment.least_pages" in refused.stderr
+
+
+MISSES = ("core.0.mmu", "l1d_misses")
+
+
+def test_a_design_for_another_engine_names_what_is_missing() -> None:
+    refused = pagewalk("run", "--design", str(DESIGN), *RUN, engine=None)
+    assert refused.returncode == 2
+    assert "`translation.external.direct_segment`: is registered by no extension" in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
+def test_a_file_that_is_no_engine_is_refused(tmp_path: Path) -> None:
+    refused = pagewalk("run", *RUN, engine=tmp_path / "no.so")
+    assert refused.returncode == 2
+    assert "PAGEWALK_ENGINE" in refused.stderr
+    assert "Traceback" not in refused.stderr

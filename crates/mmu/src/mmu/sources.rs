@@ -84,6 +84,23 @@ impl<B: Below, const TIMED: bool> Lines for CoreLines<'_, B, TIMED> {
     }
 }
 
+/// Calls `work` with the ports of core `core`.
+fn with_ports<const TIMED: bool, B: Below, T>(
+    core: u8,
+    context: &mut WalkContext<'_, B>,
+    work: impl FnOnce(&mut Ports<'_>) -> T,
+) -> T {
+    let mut lines = CoreLines::<B, TIMED> {
+        private: context.private,
+        below: context.below,
+        core,
+    };
+    work(&mut Ports {
+        lines: &mut lines,
+        timed: TIMED,
+    })
+}
+
 impl Mmu {
     /// Adds a source, which is asked at `place`, after those of this place that were added before.
     pub fn add_source(&mut self, place: Place, source: Box<dyn TranslationSource>) {
@@ -142,16 +159,9 @@ impl Mmu {
         context: &mut WalkContext<'_, B>,
     ) -> Probed {
         let lookup = Lookup { now: at, ..*lookup };
-        let mut lines = CoreLines::<B, TIMED> {
-            private: context.private,
-            below: context.below,
-            core: self.core,
-        };
-        let mut ports = Ports {
-            lines: &mut lines,
-            timed: TIMED,
-        };
-        let probed = self.sources[i].source.probe(&lookup, &mut ports);
+        let source = &mut self.sources[i].source;
+        let probed =
+            with_ports::<TIMED, B, _>(self.core, context, |ports| source.probe(&lookup, ports));
         if let Probed::Hit(hit) = &probed {
             debug_assert!(
                 is_up_to_date(&lookup, hit, context.view),
@@ -357,15 +367,6 @@ impl Mmu {
         at: Cycle,
         context: &mut WalkContext<'_, B>,
     ) {
-        let mut lines = CoreLines::<B, TIMED> {
-            private: context.private,
-            below: context.below,
-            core: self.core,
-        };
-        let mut ports = Ports {
-            lines: &mut lines,
-            timed: TIMED,
-        };
         let found = Found {
             lookup,
             walked,
@@ -374,9 +375,11 @@ impl Mmu {
             after_eviction: false,
             view: context.view,
         };
-        for slot in &mut self.sources {
-            slot.source.fill(&found, &mut ports);
-        }
+        with_ports::<TIMED, B, _>(self.core, context, |ports| {
+            for slot in &mut self.sources {
+                slot.source.fill(&found, ports);
+            }
+        });
         if self.sees_evictions {
             self.follow_evictions::<TIMED, B>(at, context);
         }
@@ -391,16 +394,11 @@ impl Mmu {
     ) {
         while let Some((asid, page)) = self.l2[0].as_mut().and_then(|level| level.take_evicted()) {
             for i in 0..self.sources.len() {
-                let mut lines = CoreLines::<B, TIMED> {
-                    private: context.private,
-                    below: context.below,
-                    core: self.core,
-                };
-                let mut ports = Ports {
-                    lines: &mut lines,
-                    timed: TIMED,
-                };
-                if self.sources[i].source.evicted(asid, &page, &mut ports) {
+                let source = &mut self.sources[i].source;
+                let wants_walk = with_ports::<TIMED, B, _>(self.core, context, |ports| {
+                    source.evicted(asid, &page, ports)
+                });
+                if wants_walk {
                     self.walk_for_source::<TIMED, B>(i, (asid, page.va), now, context);
                 }
             }
@@ -436,15 +434,6 @@ impl Mmu {
             pc: NO_PC,
             now,
         };
-        let mut lines = CoreLines::<B, TIMED> {
-            private: context.private,
-            below: context.below,
-            core: self.core,
-        };
-        let mut ports = Ports {
-            lines: &mut lines,
-            timed: TIMED,
-        };
         let found = Found {
             lookup: &lookup,
             walked: &walked,
@@ -453,7 +442,8 @@ impl Mmu {
             after_eviction: true,
             view: context.view,
         };
-        self.sources[i].source.fill(&found, &mut ports);
+        let source = &mut self.sources[i].source;
+        with_ports::<TIMED, B, _>(self.core, context, |ports| source.fill(&found, ports));
     }
 
     /// Tells the sources of a page that is used during fast-forward. No cache is touched.

@@ -125,12 +125,13 @@ impl Mmu {
         let s = side(lookup.access);
         let mut beside = None;
         if self.asks_beside {
-            let first = self.ask_beside::<TIMED, B>(lookup, &[Place::BesideL1], context);
-            if let Some(hit) = first.hit {
+            let nearest = self.ask_beside::<TIMED, B>(lookup, (&[Place::BesideL1], TIMED), context);
+            if let Some(hit) = nearest.hit {
                 return Ok(self.answer_beside_l1(lookup, hit));
             }
             let places = [Place::BesideL2, Place::InsteadOfL2];
-            beside = Some(self.ask_beside::<TIMED, B>(lookup, &places, context));
+            let counted = TIMED && first == Presence::ABSENT;
+            beside = Some(self.ask_beside::<TIMED, B>(lookup, (&places, counted), context));
         }
         let missed = match self.second_level::<TIMED>(lookup, first, beside) {
             ControlFlow::Continue(missed) => missed,

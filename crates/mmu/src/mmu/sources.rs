@@ -84,9 +84,10 @@ impl<B: Below, const TIMED: bool> Lines for CoreLines<'_, B, TIMED> {
     }
 }
 
-/// Calls `work` with the ports of core `core`.
+/// Calls `work` with the ports of core `core`. `counted`: count what happens.
 fn with_ports<const TIMED: bool, B: Below, T>(
     core: u8,
+    counted: bool,
     context: &mut WalkContext<'_, B>,
     work: impl FnOnce(&mut Ports<'_>) -> T,
 ) -> T {
@@ -98,6 +99,7 @@ fn with_ports<const TIMED: bool, B: Below, T>(
     work(&mut Ports {
         lines: &mut lines,
         timed: TIMED,
+        counted,
     })
 }
 
@@ -150,18 +152,19 @@ impl Mmu {
         (self.sources.iter()).all(|slot| slot.source.can_filtered_warm())
     }
 
-    /// Asks source `i` from cycle `at` on.
+    /// Asks source `i` from cycle `at` on. `counted`: count it.
     fn ask<const TIMED: bool, B: Below>(
         &mut self,
         i: usize,
         lookup: &Lookup,
-        at: Cycle,
+        (at, counted): (Cycle, bool),
         context: &mut WalkContext<'_, B>,
     ) -> Probed {
         let lookup = Lookup { now: at, ..*lookup };
         let source = &mut self.sources[i].source;
-        let probed =
-            with_ports::<TIMED, B, _>(self.core, context, |ports| source.probe(&lookup, ports));
+        let probed = with_ports::<TIMED, B, _>(self.core, counted, context, |ports| {
+            source.probe(&lookup, ports)
+        });
         if let Probed::Hit(hit) = &probed {
             debug_assert!(
                 is_up_to_date(&lookup, hit, context.view),
@@ -174,12 +177,12 @@ impl Mmu {
         probed
     }
 
-    /// Asks the sources beside a level, which are looked up in parallel.
+    /// Asks the sources at `places` beside a level, which are looked up in parallel.
     #[inline(never)]
     pub(super) fn ask_beside<const TIMED: bool, B: Below>(
         &mut self,
         lookup: &Lookup,
-        places: &[Place],
+        (places, counted): (&[Place], bool),
         context: &mut WalkContext<'_, B>,
     ) -> Beside {
         let mut beside = Beside {
@@ -191,7 +194,7 @@ impl Mmu {
             if !places.contains(&place) {
                 continue;
             }
-            match self.ask::<TIMED, B>(i, lookup, lookup.now, context) {
+            match self.ask::<TIMED, B>(i, lookup, (lookup.now, counted), context) {
                 Probed::Hit(hit) => {
                     beside.hit.get_or_insert((i, hit));
                 }
@@ -256,7 +259,7 @@ impl Mmu {
             if self.sources[i].place != Place::BeforeWalk {
                 continue;
             }
-            match self.ask::<TIMED, B>(i, lookup, at, context) {
+            match self.ask::<TIMED, B>(i, lookup, (at, TIMED), context) {
                 Probed::Hit(hit) => {
                     return Ok(self.answer_behind::<TIMED>(lookup, missed, (i, hit)));
                 }
@@ -266,7 +269,7 @@ impl Mmu {
         let mut first: Option<(usize, Hit)> = None;
         for i in 0..self.sources.len() {
             if self.sources[i].place == Place::WithWalk
-                && let Probed::Hit(hit) = self.ask::<TIMED, B>(i, lookup, at, context)
+                && let Probed::Hit(hit) = self.ask::<TIMED, B>(i, lookup, (at, TIMED), context)
                 && first.is_none_or(|(_, earlier)| hit.at < earlier.at)
             {
                 first = Some((i, hit));
@@ -375,7 +378,7 @@ impl Mmu {
             after_eviction: false,
             view: context.view,
         };
-        with_ports::<TIMED, B, _>(self.core, context, |ports| {
+        with_ports::<TIMED, B, _>(self.core, TIMED, context, |ports| {
             for slot in &mut self.sources {
                 slot.source.fill(&found, ports);
             }
@@ -395,7 +398,7 @@ impl Mmu {
         while let Some((asid, page)) = self.l2[0].as_mut().and_then(|level| level.take_evicted()) {
             for i in 0..self.sources.len() {
                 let source = &mut self.sources[i].source;
-                let wants_walk = with_ports::<TIMED, B, _>(self.core, context, |ports| {
+                let wants_walk = with_ports::<TIMED, B, _>(self.core, TIMED, context, |ports| {
                     source.evicted(asid, &page, ports)
                 });
                 if wants_walk {
@@ -443,7 +446,9 @@ impl Mmu {
             view: context.view,
         };
         let source = &mut self.sources[i].source;
-        with_ports::<TIMED, B, _>(self.core, context, |ports| source.fill(&found, ports));
+        with_ports::<TIMED, B, _>(self.core, TIMED, context, |ports| {
+            source.fill(&found, ports)
+        });
     }
 
     /// Tells the sources of a page that is used during fast-forward. No cache is touched.

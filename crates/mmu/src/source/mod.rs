@@ -165,6 +165,7 @@ pub(crate) trait Lines {
 pub struct Ports<'a> {
     pub(crate) lines: &'a mut dyn Lines,
     pub(crate) timed: bool,
+    pub(crate) counted: bool,
 }
 
 impl Ports<'_> {
@@ -173,9 +174,10 @@ impl Ports<'_> {
         self.timed
     }
 
-    /// 1 if events are counted, else 0.
+    /// 1 if events are counted, else 0. Beside the second level, a request that waits for an entry
+    /// on its way to the first is not counted.
     pub fn count(&self) -> u64 {
-        u64::from(self.timed)
+        u64::from(self.counted)
     }
 
     /// True if what is ready from `ready` on is ready at `now`.

@@ -1,4 +1,4 @@
-"""Redundant memory mappings: the design `rmm`, from the program's memory to the walks that it saves."""
+"""Redundant memory mappings: the design `rmm`, from the memory of a program to its walks."""
 
 from __future__ import annotations
 

@@ -140,7 +140,7 @@ pub enum Purpose {
         /// Virtual page number of the region's start, 4 KB units.
         vpn: u64,
     },
-    /// A way (or a chunk of one) of a hashed table.
+    /// A way (or a chunk of one) of a hashed table, or a node of a range table.
     Way,
     /// Rows of an STLT.
     Rows,
@@ -290,6 +290,19 @@ pub struct WalkState {
     pub regs: [u64; 4],
 }
 
+/// Pages of equal rights in consecutive frames, as a table of ranges beside a page table holds them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MappedRange<In, Out> {
+    /// First address.
+    pub first: In,
+    /// Last address.
+    pub last: In,
+    /// Physical address of the first.
+    pub at: Out,
+    /// True if stores are permitted.
+    pub writable: bool,
+}
+
 /// Maximum reads of one group: four lines for each of the three page sizes.
 pub const MOST_PARALLEL: usize = 12;
 
@@ -387,6 +400,11 @@ pub trait Walk<In: Addr, Out: Addr> {
     /// The translation in a radix tree. Stores in `path` the entries that a walk without walk caches
     /// reads.
     fn path(&self, _va: In, _path: &mut Path<Out>) -> Option<Translation<Out>> {
+        None
+    }
+    /// The range around `va`, of a table that holds ranges of pages beside the pages. Appends to
+    /// `reads` the lines that a walk of the ranges reads, one after the other.
+    fn range(&self, _va: In, _reads: &mut Vec<Out>) -> Option<MappedRange<In, Out>> {
         None
     }
     /// Prefetches into the host's caches the data that a translation of `va` will read. Simulated

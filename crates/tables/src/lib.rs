@@ -17,6 +17,7 @@ mod owner;
 mod pom_tlb;
 mod pte;
 mod radix;
+mod ranges;
 mod registry;
 mod shortcut;
 mod stlt;

@@ -103,6 +103,8 @@ macro_rules! page_tables {
 page_tables! {
     /// The x86-64 radix tree.
     "radix" => Radix(radix::RadixSpec),
+    /// Redundant memory mappings: the radix tree and a table of ranges with the same translations.
+    "ranges" => Ranges(ranges::RangesSpec),
     /// Elastic cuckoo page tables (ECPT).
     "elastic_cuckoo" => ElasticCuckoo(cuckoo::ElasticCuckooSpec),
     /// Memory-efficient hashed page tables (ME-HPT).

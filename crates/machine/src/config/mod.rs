@@ -138,6 +138,7 @@ impl Config {
             v.check()?;
         }
         self.translation.check(&self.mmu)?;
+        self.check_range_tlb()?;
         if let Some(shortcut) = &self.shortcut {
             shortcut.check()?;
         }
@@ -164,6 +165,25 @@ impl Config {
         check_levels(&self.caches, &self.memory)?;
         self.energy.check()?;
         Prices::new(self).map(drop)
+    }
+
+    /// A range TLB is filled from the range table of the page table that walks start in.
+    fn check_range_tlb(&self) -> Result<(), Error> {
+        let (walked, host) = self.walked();
+        let ranges = host.is_none() && matches!(walked, PageTableSpec::Ranges(_));
+        if self.translation.range_tlb.is_none() || ranges {
+            return Ok(());
+        }
+        Err(Error::key(
+            "translation.range_tlb",
+            text![
+                "is filled from ",
+                Part::key("page_table.ranges"),
+                ", outside of virtual machines; expected that page table and no ",
+                Part::key("virtual"),
+                ", or no such key"
+            ],
+        ))
     }
 
     /// The page table that walks start in, and the host's table if walks are nested.

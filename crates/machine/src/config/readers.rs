@@ -43,6 +43,7 @@ const READERS: &[(&str, &str)] = &[
     ("engine", "the speculation engine of each core"),
     ("translation", "the MMU of each core, on a TLB miss"),
     ("translation.l3_tlb", "the third-level TLB"),
+    ("translation.range_tlb", "the range TLB beside the second level"),
     (
         "translation.coalesced",
         "the coalescing TLB in place of an array of the second level",

@@ -134,7 +134,8 @@ fn each_part_counts_what_the_others_ask_of_it(d: &DesignResult, what: &str) {
     // Saved by all translation sources.
     let asked = |name: &str| sum(d, name, |p| p.ends_with(".asked"));
     let beside_l1 = part("colt_fa", "hits");
-    let beside_l2 = part("coalesced", "hits");
+    let ranges = |name: &str| part("range_tlb", name);
+    let beside_l2 = part("coalesced", "hits") + ranges("served");
     let array = |level: &str, name: &str| of(&format!("core.0.mmu.{level}.main"), name);
     let hits = |level: &str| {
         let of_level = format!("core.0.mmu.{level}");
@@ -169,7 +170,11 @@ fn each_part_counts_what_the_others_ask_of_it(d: &DesignResult, what: &str) {
         // A source may be in the place of this array.
         if d.stats.iter().any(|s| s.path == "core.0.mmu.l2.main") {
             assert_eq!(missed, array("l2", "lookups"), "{what}");
-            assert_eq!(walked, array("l2", "lookups") - hits("l2."), "{what}");
+            assert_eq!(
+                walked,
+                array("l2", "lookups") - hits("l2.") - ranges("served"),
+                "{what}"
+            );
         }
     }
     // A load that an older store forwards to accesses no cache. A load of two lines accesses both.
@@ -190,7 +195,8 @@ fn each_part_counts_what_the_others_ask_of_it(d: &DesignResult, what: &str) {
             + part("prefetcher", "walk_reads")
             + lines
             + asked("ended_reads")
-            + asked("own_reads"),
+            + asked("own_reads")
+            + ranges("table_reads"),
         "{what}"
     );
     assert_eq!(

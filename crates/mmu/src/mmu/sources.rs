@@ -237,6 +237,9 @@ impl Mmu {
             fetched: first == Presence::ABSENT,
         };
         self.fill_l1(side(access), &arrival, first);
+        if TIMED && first == Presence::ABSENT {
+            self.sources[i].source.served();
+        }
         Translated {
             pa: mapping.pa(va),
             ready: hit.at,

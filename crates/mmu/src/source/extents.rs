@@ -49,6 +49,13 @@ impl Extents {
         Some(held.extent)
     }
 
+    /// True if it holds exactly `extent`, ready or on its way.
+    pub fn holds(&self, asid: Asid, extent: &Extent) -> bool {
+        self.held
+            .iter()
+            .any(|h| h.asid == asid && h.extent == *extent)
+    }
+
     /// Inserts an extent that is ready from `ready` on. Drops the entries that it overlaps. Returns
     /// true if the least recently used entry had to go.
     pub fn insert(&mut self, asid: Asid, extent: Extent, ready: Cycle) -> bool {

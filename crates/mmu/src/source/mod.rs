@@ -17,6 +17,7 @@ mod extents;
 mod l3_tlb;
 mod pom_tlb;
 pub(crate) mod prefetch_buffer;
+mod range_tlb;
 pub mod registry;
 pub(crate) mod stb;
 mod victima;
@@ -34,6 +35,7 @@ pub use self::colt_fa::{ColtFaSpec, ColtFaStats};
 pub use self::entry::Entry;
 pub use self::l3_tlb::{L3TlbSpec, L3TlbStats};
 pub use self::pom_tlb::InMemoryStats;
+pub use self::range_tlb::{RangeTlbSpec, RangeTlbStats};
 pub use self::victima::{VictimaSpec, VictimaStats};
 use crate::Lookup;
 use crate::mapping::Mapping;
@@ -296,6 +298,22 @@ impl Found<'_> {
         run
     }
 
+    /// The range of the table of ranges that the address lies in. Appends to `reads` the lines that a
+    /// walk of that table reads, one after the other. None in a virtual machine: the ranges of a guest
+    /// are not those of physical memory.
+    pub fn range(&self, reads: &mut Vec<PhysAddr>) -> Option<Extent> {
+        let View::Native(table) = self.view else {
+            return None;
+        };
+        let range = table.range(self.lookup.va, reads)?;
+        Some(Extent {
+            va: range.first,
+            bytes: range.last.0 - range.first.0 + 1,
+            pa: range.at,
+            writable: range.writable,
+        })
+    }
+
     /// The aligned group of `pages` pages around the walk's page, if a kernel marks it as contiguous:
     /// all have the page's size and equal rights, and lie in consecutive frames that are aligned as a
     /// whole. Otherwise the page alone.
@@ -365,6 +383,10 @@ pub trait TranslationSource: Send + Sync {
 
     /// Called when a request merges with a lookup of this source that hit.
     fn merged(&mut self) {}
+
+    /// Called when its hit in parallel with the second-level TLB has served a miss of the first level.
+    /// That TLB lacked the translation, or had it on its way.
+    fn served(&mut self) {}
 
     /// A page of which an address is used during fast-forward. No cache may be touched.
     fn fast_forward(&mut self, _found: &Found<'_>) {}

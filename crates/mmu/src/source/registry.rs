@@ -232,6 +232,9 @@ sources! {
     /// A coalescing TLB in place of the second-level array that holds 4 KB pages (CoLT-SA: Pham et
     /// al., MICRO 2012; Arm's contiguous hint).
     coalesced: super::coalesced::CoalescedSpec,
+    /// A range TLB in parallel with the second-level TLB, filled from the range table of
+    /// `page_table.ranges` (RMM: Karakostas et al., ISCA 2015).
+    range_tlb: super::range_tlb::RangeTlbSpec,
     /// Victima (Kanellopoulos et al., MICRO 2023): blocks of the L2 cache that hold the translations
     /// of eight pages, looked up in parallel with the walk.
     victima: super::victima::VictimaSpec,

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use pagewalk_tables::{Flags, Next, Translation, Walk, WalkCaches, WalkState};
+use pagewalk_tables::{Flags, MappedRange, Next, Translation, Walk, WalkCaches, WalkState};
 use pagewalk_units::{Addr, Frame, PageSize};
 
 /// Pages by their first address: size, frame and flags. They do not overlap.
@@ -30,6 +30,31 @@ impl Pages {
         let (first, &(size, frame, flags)) = self.0.range(..=va).next_back()?;
         (va < first + size.bytes()).then_some((frame + (va - first), size, flags))
     }
+    /// The longest run of pages around `va` with equal rights and consecutive frames, if it exceeds
+    /// 4 KB: first and last address, physical address of the first, and rights.
+    pub fn run(&self, va: u64) -> Option<(u64, u64, u64, bool)> {
+        let page = |va: u64| {
+            let (&first, &(size, frame, flags)) = self.0.range(..=va).next_back()?;
+            let last = first + (size.bytes() - 1);
+            (va <= last).then_some((first, last, frame, flags.contains(Flags::WRITABLE)))
+        };
+        let (mut first, mut last, mut at, writable) = page(va)?;
+        while let Some((below, end, frame, w)) = first.checked_sub(1).and_then(page) {
+            if w != writable || frame + (end + 1 - below) != at {
+                break;
+            }
+            (first, at) = (below, frame);
+        }
+        while let Some((above, end, frame, w)) = page(last + 1) {
+            if w != writable || frame != at + (above - first) {
+                break;
+            }
+            last = end;
+        }
+        (last - first >= 4096).then_some((first, last, at, writable))
+    }
+    /// Address of the line that a walk of the ranges reads first.
+    pub const RANGES: u64 = 1 << 44;
     /// Address of the entry for `va`.
     pub fn entry(va: u64) -> u64 {
         (1 << 43) + (va >> 12) * 8
@@ -55,6 +80,17 @@ impl<In: Addr, Out: Addr> Walk<In, Out> for Pages {
             size,
             flags,
             leaf: Out::new(Pages::entry(va.raw())),
+        })
+    }
+
+    fn range(&self, va: In, reads: &mut Vec<Out>) -> Option<MappedRange<In, Out>> {
+        let (first, last, at, writable) = self.run(va.raw())?;
+        reads.extend([0, 64].map(|line| Out::new(Pages::RANGES + line)));
+        Some(MappedRange {
+            first: In::new(first),
+            last: In::new(last),
+            at: Out::new(at),
+            writable,
         })
     }
 }

@@ -4,6 +4,7 @@ mod cuckoo;
 mod in_memory;
 mod nested_prediction;
 mod prefetch;
+mod range_tlb;
 mod revelator;
 mod sources;
 mod spectlb;

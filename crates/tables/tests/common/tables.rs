@@ -2,7 +2,7 @@
 
 use pagewalk_tables::{
     Choice, ElasticCuckooSpec, HashDontCacheSpec, LevelHashingSpec, MemoryEfficientSpec, Owner,
-    PageTableSpec, RadixSpec, WaitFor, WhenDue,
+    PageTableSpec, RadixSpec, RangesSpec, WaitFor, WhenDue,
 };
 use pagewalk_units::Asid;
 
@@ -151,6 +151,20 @@ pub fn cases() -> Vec<Case> {
             "radix5",
             PageTableSpec::Radix(RadixSpec { levels: 5 }),
             1.02,
+            5,
+            1,
+        ),
+        case(
+            "ranges",
+            PageTableSpec::Ranges(RangesSpec::default()),
+            1.02,
+            4,
+            1,
+        ),
+        case(
+            "ranges, 57 bits",
+            PageTableSpec::Ranges(RangesSpec { address_bits: 57 }),
+            1.03,
             5,
             1,
         ),

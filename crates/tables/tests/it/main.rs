@@ -7,6 +7,7 @@ mod hash_dont_cache;
 mod level_hashing;
 mod pom_tlb;
 mod radix;
+mod ranges;
 
 #[path = "../common/mod.rs"]
 mod common;

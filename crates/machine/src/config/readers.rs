@@ -44,6 +44,10 @@ const READERS: &[(&str, &str)] = &[
     ("translation", "the MMU of each core, on a TLB miss"),
     ("translation.l3_tlb", "the third-level TLB"),
     (
+        "translation.range_tlb",
+        "the range TLB beside the second level",
+    ),
+    (
         "translation.coalesced",
         "the coalescing TLB in place of an array of the second level",
     ),

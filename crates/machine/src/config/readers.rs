@@ -45,6 +45,10 @@ const READERS: &[(&str, &str)] = &[
     ("translation.l3_tlb", "the third-level TLB"),
     ("translation.range_tlb", "the range TLB beside the second level"),
     (
+        "translation.range_tlb",
+        "the range TLB beside the second level",
+    ),
+    (
         "translation.coalesced",
         "the coalescing TLB in place of an array of the second level",
     ),

@@ -43,7 +43,10 @@ const READERS: &[(&str, &str)] = &[
     ("engine", "the speculation engine of each core"),
     ("translation", "the MMU of each core, on a TLB miss"),
     ("translation.l3_tlb", "the third-level TLB"),
-    ("translation.range_tlb", "the range TLB beside the second level"),
+    (
+        "translation.range_tlb",
+        "the range TLB beside the second level",
+    ),
     (
         "translation.range_tlb",
         "the range TLB beside the second level",

@@ -146,7 +146,9 @@ impl Mmu {
         self.walk_read_memory = mshr.memory;
         self.source_cycles[s] = mshr.tlb_lookup_done.saturating_sub(requested);
         if let ServedBy::Source(source) = mshr.from {
-            self.sources[usize::from(source)].source.merged();
+            let slot = &mut self.sources[usize::from(source)];
+            slot.stats.merged += 1;
+            slot.source.merged();
         } else {
             self.stats.walks_merged += 1;
             self.stats.walks_merged_fetches += s as u64;

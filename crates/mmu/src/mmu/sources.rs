@@ -16,6 +16,7 @@ pagewalk_stats::counters! {
     /// Counters of the walks that one source saved, and of those that it asked for.
     pub struct SourceStats {
         walks_avoided: "translations", "Translations that missed all TLBs of the core and that the source had, so that no walk was made, or it was ended. They are misses of the last TLB";
+        merged: "translations", "Translations that merged with a lookup of this source in progress, which hit";
         walks_ended: "walks", "Walks in progress that a hit ended; not among the MMU's walks";
         ended_reads: "reads", "Page-table reads of the ended walks; not among the MMU's walk_reads";
         own_walks: "walks", "Walks in the background that the source asked for; not among the MMU's walks";
@@ -29,7 +30,7 @@ pub(super) struct Slot {
     pub(super) source: Box<dyn TranslationSource>,
     /// Not reported for the buffers of other parts of the MMU.
     configured: bool,
-    stats: SourceStats,
+    pub(super) stats: SourceStats,
 }
 
 /// Outcome of the lookups in the sources beside a level.

@@ -275,7 +275,7 @@ def test_a_design_that_cannot_finish_is_a_result(folder: Path, invoke: Invoke) -
     picture = (folder.parent / "out" / "figures" / "sizes.svg").read_text()
     assert "✗" in picture
     # It is kept like any other.
-    assert "all 4 runs are there" in reproduce(invoke, folder, "sizes")[2]
+    assert "4 runs are there from before" in reproduce(invoke, folder, "sizes")[2]
 
 
 def test_a_run_that_is_impossible_does_not_take_the_others_along(

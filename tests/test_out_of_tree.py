@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from live import needs
+from pagewalk import native
 
 ROOT = Path(__file__).parent.parent
 CRATE = ROOT / "examples" / "out_of_tree"
@@ -67,6 +68,18 @@ def test_a_design_for_another_engine_names_what_is_missing() -> None:
     assert refused.returncode == 2
     assert "`translation.external.direct_segment`: is registered by no extension" in refused.stderr
     assert "Traceback" not in refused.stderr
+
+
+def test_kept_runs_are_those_of_the_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert native.extended() is None
+    engine = tmp_path / "engine.so"
+    found = set()
+    for version in (b"1", b"2"):
+        engine.write_bytes(version)
+        monkeypatch.setenv("PAGEWALK_ENGINE", str(engine))
+        found.add(native.extended())
+    assert len(found) == 2
+    assert None not in found
 
 
 def test_a_file_that_is_no_engine_is_refused(tmp_path: Path) -> None:

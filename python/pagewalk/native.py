@@ -6,6 +6,7 @@ main thread can draw progress and take Ctrl-C.
 
 from __future__ import annotations
 
+import hashlib
 import importlib.machinery
 import importlib.util
 import json
@@ -138,6 +139,12 @@ def _call(function: Callable[P, Answer], *arguments: P.args, **named: P.kwargs) 
 def version() -> str:
     """The version of engine and package, which are one."""
     return _engine.version()
+
+
+def extended() -> str | None:
+    """A hash of the engine that `PAGEWALK_ENGINE` names; `None` for the packaged one."""
+    own = os.environ.get(EXTENDED)
+    return None if own is None else hashlib.sha256(Path(own).read_bytes()).hexdigest()
 
 
 def model_version() -> int:

@@ -281,7 +281,7 @@ pub struct Mmu {
     sources: Vec<Slot>,
     /// True if one of them is asked beside a TLB.
     asks_beside: bool,
-    /// True if one of them is told of evictions of the second level.
+    /// True if one of them sees evictions of the second level.
     sees_evictions: bool,
     /// Set if the machine has an STLT.
     stlt: Option<Box<StltUnit>>,

@@ -316,12 +316,14 @@ def keys(runs: Iterable[Run], folder: Path) -> tuple[dict[str, str], dict[str, s
     """The keys of the results, and the errors of runs that cannot start, by the run's identity.
 
     The key is a hash of the resolved configuration, the program, the limits, the
-    seed and the engine's model version. `folder` takes the file of a design that is wrong.
+    seed and the engine's model version; with an extended engine also its bytes. `folder`
+    takes the file of a design that is wrong.
     """
     found: dict[str, str] = {}
     wrong: dict[str, str] = {}
     configured: dict[tuple[str, str, str], str] = {}
     model = native.model_version()
+    extended = native.extended()
     for run in runs:
         if run.identity in found or run.identity in wrong:
             continue
@@ -340,6 +342,8 @@ def keys(runs: Iterable[Run], folder: Path) -> tuple[dict[str, str], dict[str, s
             whole.append({"precision": run.precision})
         if run.interval is not None:
             whole.append({"interval": run.interval})
+        if extended is not None:
+            whole.append({"engine": extended})
         found[run.identity] = _digest(whole)
     return found, wrong
 

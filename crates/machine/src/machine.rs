@@ -123,6 +123,8 @@ pub(crate) struct Machine {
     shared: Shared,
     /// The parts of translation sources that all cores share.
     source_parts: Vec<Box<dyn SharedPart>>,
+    /// True if a translation source follows the pages that fast-forwarding touches.
+    sources_follow: bool,
     /// Live threads.
     threads: BTreeMap<ThreadId, SoftwareThread>,
     processes: BTreeMap<ProcessId, Process>,
@@ -273,6 +275,7 @@ impl Machine {
             cores,
             shared,
             source_parts: sources.shared,
+            sources_follow: config.translation.needs_each_access(),
             threads: BTreeMap::from([(0, SoftwareThread::new(0, 0, 0))]),
             processes: BTreeMap::from([(
                 0,

@@ -138,7 +138,7 @@ impl Config {
             v.check()?;
         }
         self.translation.check(&self.mmu)?;
-        self.check_range_tlb()?;
+        self.check_ranges()?;
         if let Some(shortcut) = &self.shortcut {
             shortcut.check()?;
         }
@@ -167,15 +167,16 @@ impl Config {
         Prices::new(self).map(drop)
     }
 
-    /// A range TLB is filled from the range table of the page table that walks start in.
-    fn check_range_tlb(&self) -> Result<(), Error> {
+    /// Sources that need ranges are filled from the range table of the page table that walks start
+    /// in.
+    fn check_ranges(&self) -> Result<(), Error> {
         let (walked, host) = self.walked();
         let ranges = host.is_none() && matches!(walked, PageTableSpec::Ranges(_));
-        if self.translation.range_tlb.is_none() || ranges {
+        let Some(key) = self.translation.needs_ranges().filter(|_| !ranges) else {
             return Ok(());
-        }
+        };
         Err(Error::key(
-            "translation.range_tlb",
+            key,
             text![
                 "is filled from ",
                 Part::key("page_table.ranges"),

@@ -136,9 +136,11 @@ impl Machine {
         if mapped.is_none_or(|f| access == Access::Write && !f.contains(Flags::WRITABLE)) {
             self.fault(core, process, va, access)?;
         }
-        let view = self.os.view(pid);
-        let asid = self.os.asid(pid);
-        self.cores[core].mmu.fast_forward(asid, va, &view);
+        if self.sources_follow {
+            let view = self.os.view(pid);
+            let asid = self.os.asid(pid);
+            self.cores[core].mmu.fast_forward(asid, va, &view);
+        }
         Ok(())
     }
 }

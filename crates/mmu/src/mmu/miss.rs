@@ -182,7 +182,10 @@ impl Mmu {
         let mut requested = missed.requested;
         if !self.sources.is_empty() {
             match self.ask_behind::<TIMED, B>(lookup, missed, context) {
-                Ok(answer) => return Ok(answer),
+                Ok(answer) => {
+                    self.follow_evictions::<TIMED, B>(answer.ready, context);
+                    return Ok(answer);
+                }
                 Err(at) => requested = at,
             }
         }

@@ -387,18 +387,19 @@ impl Mmu {
                 slot.source.fill(&found, ports);
             }
         });
-        if self.sees_evictions {
-            self.follow_evictions::<TIMED, B>(at, context);
-        }
+        self.follow_evictions::<TIMED, B>(at, context);
     }
 
     /// Tells the sources which entries the second level has evicted, and makes the walks that they
     /// ask for from cycle `now` on.
-    fn follow_evictions<const TIMED: bool, B: Below>(
+    pub(super) fn follow_evictions<const TIMED: bool, B: Below>(
         &mut self,
         now: Cycle,
         context: &mut WalkContext<'_, B>,
     ) {
+        if !self.sees_evictions {
+            return;
+        }
         while let Some((asid, page)) = self.l2[0].as_mut().and_then(|level| level.take_evicted()) {
             for i in 0..self.sources.len() {
                 let source = &mut self.sources[i].source;
@@ -457,9 +458,6 @@ impl Mmu {
 
     /// Tells the sources of a page that is used during fast-forward. No cache is touched.
     pub fn fast_forward(&mut self, asid: Asid, va: VirtAddr, view: &View<'_>) {
-        if self.sources.is_empty() {
-            return;
-        }
         let Ok(walked) = translate_untimed(view, va) else {
             return;
         };

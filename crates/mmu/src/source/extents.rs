@@ -1,9 +1,9 @@
 //! A fully associative array of extents under LRU: the base of range TLBs.
 
 use pagewalk_tables::Invalidation;
-use pagewalk_units::{Access, Asid, Cycle, VirtAddr};
+use pagewalk_units::{Access, Asid, Cycle, PageSize, VirtAddr};
 
-use super::{Extent, Ports};
+use super::{Extent, Hit, Ports, Probed};
 use crate::Lookup;
 
 /// An entry.
@@ -35,9 +35,23 @@ impl Extents {
         }
     }
 
+    /// The answer to `lookup`, known after `latency`. TLBs are filled with 4 KB pages.
+    pub fn probe(&mut self, lookup: &Lookup, latency: Cycle, ports: &Ports<'_>) -> Probed {
+        let at = ports.after(lookup.now, latency);
+        match self.look_up(lookup, ports) {
+            None => Probed::Miss { at },
+            Some(extent) => Probed::Hit(Hit {
+                extent,
+                largest: PageSize::K4,
+                at,
+                memory: false,
+            }),
+        }
+    }
+
     /// The extent for `lookup`, if it is ready and permits the access. It becomes the most recently
     /// used one.
-    pub fn look_up(&mut self, lookup: &Lookup, ports: &Ports<'_>) -> Option<Extent> {
+    fn look_up(&mut self, lookup: &Lookup, ports: &Ports<'_>) -> Option<Extent> {
         self.uses += 1;
         let held = self.held.iter_mut().find(|h| {
             h.asid == lookup.asid

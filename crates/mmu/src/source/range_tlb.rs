@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::extents::Extents;
 use super::registry::{Built, Context, Reserved, SourceArray, SourceKind};
-use super::{Found, Hit, Place, Ports, Probed, TranslationSource};
+use super::{Found, Place, Ports, Probed, TranslationSource};
 use crate::Lookup;
 use crate::spec::MAX_LATENCY;
 
@@ -78,6 +78,10 @@ impl SourceKind for RangeTlbSpec {
         Place::BesideL2
     }
 
+    fn needs_ranges(&self) -> bool {
+        true
+    }
+
     fn array(&self, _: &Context<'_>) -> Option<SourceArray> {
         Some(SourceArray {
             name: NAME,
@@ -115,18 +119,12 @@ impl TranslationSource for RangeTlb {
     }
 
     fn probe(&mut self, lookup: &Lookup, ports: &mut Ports<'_>) -> Probed {
+        let probed = self.extents.probe(lookup, self.latency, ports);
         self.stats.lookups += ports.count();
-        let at = ports.after(lookup.now, self.latency);
-        let Some(extent) = self.extents.look_up(lookup, ports) else {
-            return Probed::Miss { at };
-        };
-        self.stats.hits += ports.count();
-        Probed::Hit(Hit {
-            extent,
-            largest: PageSize::K4,
-            at,
-            memory: false,
-        })
+        if matches!(probed, Probed::Hit(_)) {
+            self.stats.hits += ports.count();
+        }
+        probed
     }
 
     fn fill(&mut self, found: &Found<'_>, ports: &mut Ports<'_>) {

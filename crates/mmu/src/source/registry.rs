@@ -83,6 +83,10 @@ pub trait SourceKind {
     fn needs_each_access(&self) -> bool {
         false
     }
+    /// True if it is filled from ranges of the page table ([`super::Found::range`]).
+    fn needs_ranges(&self) -> bool {
+        false
+    }
     /// Its array, if it has one.
     fn array(&self, _context: &Context<'_>) -> Option<SourceArray> {
         None
@@ -293,6 +297,13 @@ impl TranslationSpec {
     pub fn needs_each_access(&self) -> bool {
         let kinds = self.checked();
         kinds.iter().any(|(_, k)| k.get().needs_each_access())
+    }
+
+    /// Key of a source that is filled from ranges of the page table, if there is one.
+    pub fn needs_ranges(&self) -> Option<String> {
+        let kinds = self.checked();
+        let needing = kinds.iter().find(|(_, k)| k.get().needs_ranges());
+        needing.map(|(name, _)| format!("translation.{name}"))
     }
 
     /// Arrays of the sources on cores with `mmu`, for the energy model.

@@ -79,9 +79,11 @@ impl Cores {
     pub fn small(&mut self, page: u64, frame: u64) {
         self.tables[0].map(page << 12, PageSize::K4, frame << 12, Flags::WRITABLE);
     }
+    /// Maps a 2 MB page of the first address space, by number.
     pub fn large(&mut self, region: u64, block: u64) {
         self.tables[0].map(region * MB2, PageSize::M2, block * MB2, Flags::WRITABLE);
     }
+    /// Drops what `what` covers on all cores, and in what they share.
     pub fn shoot_down(&mut self, what: &Invalidation) {
         for c in &mut self.cores {
             c.mmu.invalidate(what);
@@ -90,6 +92,7 @@ impl Cores {
             part.invalidate(what);
         }
     }
+    /// Translates an address on a core; without `now`, by functional warming.
     pub fn try_translate(
         &mut self,
         core: usize,
@@ -130,10 +133,12 @@ impl Cores {
         };
         c.mmu.translate(lookup, context)
     }
+    /// Translates a mapped address of the first address space for a read.
     pub fn translate(&mut self, core: usize, va: u64, now: Cycle) -> Translated {
         self.try_translate(core, 1, va, Access::Read, Some(now))
             .expect("mapped")
     }
+    /// A counter of a core and its caches.
     pub fn get(&self, core: usize, path: &str, name: &str) -> u64 {
         let mut tree = Tree::default();
         self.cores[core].mmu.report("mmu", &mut tree);

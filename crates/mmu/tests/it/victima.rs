@@ -79,19 +79,24 @@ fn cheap_walks_fill_no_block() {
     assert_eq!(b.translate(0, 10 << 12, 30_000).from, BLOCK);
 }
 
-/// Has loads replace all lines of the L2, from `now` on.
-fn replace_l2(b: &mut Cores, now: u64) {
+/// Loads these lines of data, one each cycle from `now` on.
+fn load(b: &mut Cores, now: u64, lines: impl Iterator<Item = u64>) {
     let mut below = Memory::new(DRAM);
-    // Twice the lines of 1 MB.
-    for line in 0..1 << 15 {
+    for (n, line) in lines.enumerate() {
         let request = Request {
             at: PhysAddr((1 << 36) + (line << 6)),
             kind: RequestKind::Load,
             core: 0,
             pc: 0,
         };
-        b.cores[0].private.access(request, now + line, &mut below);
+        let now = now + n as u64;
+        b.cores[0].private.access(request, now, &mut below);
     }
+}
+
+/// Has loads replace all lines of the L2 of 1 MB, from `now` on.
+fn replace_l2(b: &mut Cores, now: u64) {
+    load(b, now, 0..1 << 15);
 }
 
 #[test]
@@ -112,6 +117,20 @@ fn an_entry_that_the_last_tlb_evicts_gets_a_block_again() {
     };
     assert_eq!(of(false), (ServedBy::Walk, 0));
     assert_eq!(of(true), (BLOCK, 1));
+}
+
+/// The hit of a source fills the TLBs, too. What they evict then is followed at once.
+#[test]
+fn an_entry_that_a_hit_evicts_gets_a_block_again() {
+    let mut b = core(VictimaSpec::default());
+    b.translate(0, 8 << 12, 0);
+    b.translate(0, 32 << 12, 10_000);
+    // Pages 32 to 39 are block 4. Its set of the L2, one of 2048, is replaced; block 1 stays.
+    load(&mut b, 20_000, (0..16).map(|n| 2048 * n + 4));
+    assert_eq!(b.translate(0, 9 << 12, 200_000).from, BLOCK);
+    assert_eq!((own(&b, "gone"), own(&b, "fills_evicted")), (1, 1));
+    assert_eq!(b.get(0, "mmu.victima.asked", "own_walks"), 1);
+    assert_eq!(b.translate(0, 33 << 12, 300_000).from, BLOCK);
 }
 
 #[test]

@@ -34,7 +34,7 @@ impl Os {
             object,
             ..Vma::new(from, to, writable, backing)
         });
-        Ok(())
+        self.allocate(pid, from, to, fx)
     }
 
     /// As [`Os::map`], for a mapping with Linux's page faults.
@@ -87,7 +87,7 @@ impl Os {
             reserves: with_reserve,
             ..Vma::new(from, to, writable, backing)
         });
-        Ok(())
+        self.allocate(pid, from, to, fx)
     }
 
     /// Maps pages of a pool in `from..to`, where nothing is mapped. If the pool has too few pages, ordinary ones.
@@ -239,6 +239,9 @@ impl Os {
             space.vmas.insert(last.grown(target_end));
         }
         self.objects.sweep(&mut self.kernel);
+        if new > old {
+            self.allocate(pid, target + old, target_end, fx)?;
+        }
         Ok(())
     }
 
@@ -307,6 +310,9 @@ impl Os {
         }
         if changed {
             space.invalidate_range(k, from, to, fx);
+        }
+        if writable {
+            self.allocate(pid, from, to, fx)?;
         }
         self.shadow()
     }

@@ -210,19 +210,10 @@ impl Os {
         let Some(space) = self.spaces[pid as usize].as_mut() else {
             return Ok(PageSize::K4);
         };
-        let flags = if vma.writable {
-            Flags::WRITABLE
-        } else {
-            Flags::default()
-        };
         let touch = Touch {
-            at: at.0,
-            start: vma.start,
-            end: vma.end,
-            flags,
-            backing: vma.backing,
             guest,
             huge: if space.no_huge { Some(false) } else { vma.huge },
+            ..Touch::new(at, vma)
         };
         // True if the page is zeroed.
         let mut fresh = vma.backing != Backing::File;

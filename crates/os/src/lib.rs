@@ -56,7 +56,9 @@ pub use crate::khugepaged::{KhugepagedCore, KhugepagedSpec, KhugepagedStats};
 pub use crate::memory::Memory;
 pub use crate::mover::{MigrationSpec, MigrationStats, PageMover, SwapSpec, SwapStats};
 pub use crate::placement::registry::*;
-pub use crate::placement::{HashOf, HashedTables, SizeMode, ThpMode, ThpSizeStats, ThpSizes};
+pub use crate::placement::{
+    EagerStats, HashOf, HashedTables, SizeMode, ThpMode, ThpSizeStats, ThpSizes,
+};
 pub use crate::price::Prices;
 pub use crate::spec::{CompactionSpec, FragmentationSpec, InferredPages, OsSpec, PriceSpec};
 use crate::stats::FAULT_COST;
@@ -532,6 +534,7 @@ impl Os {
             tree.add(&format!("{path}.swap"), &stats);
         }
         self.report_pools(path, tree);
+        self.placement.report(path, tree);
         self.kernel.report_choice(path, tree);
         tree.add_values(path, &FAULT_COST, self.kernel.fault_cost.distribution());
         let mut tables = self.gone.clone();

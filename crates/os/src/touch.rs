@@ -1,9 +1,9 @@
 //! First touches, as placement policies see them.
 
 use pagewalk_tables::{Flags, GuestUse, Purpose};
-use pagewalk_units::{Backing, Cycle, PageSize};
+use pagewalk_units::{Backing, Cycle, PageSize, VirtAddr};
 
-use crate::vma::Vmas;
+use crate::vma::{Vma, Vmas};
 
 /// A range of guest memory that the host backs.
 #[derive(Clone, Copy, Debug)]
@@ -33,9 +33,29 @@ pub struct Touch<'a> {
     pub guest: Option<&'a ForGuest>,
     /// `madvise` advice on huge pages, if any.
     pub huge: Option<bool>,
+    /// The area was inferred from an access.
+    pub inferred: bool,
 }
 
 impl Touch<'_> {
+    /// A touch of `at` in `vma`.
+    pub fn new(at: VirtAddr, vma: &Vma) -> Self {
+        Touch {
+            at: at.0,
+            start: vma.start,
+            end: vma.end,
+            flags: if vma.writable {
+                Flags::WRITABLE
+            } else {
+                Flags::default()
+            },
+            backing: vma.backing,
+            guest: None,
+            huge: vma.huge,
+            inferred: vma.inferred,
+        }
+    }
+
     /// True if the area covers the aligned block of a page of `size` around the address.
     pub fn covers(&self, size: PageSize) -> bool {
         let base = self.at & !(size.bytes() - 1);

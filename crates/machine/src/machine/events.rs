@@ -102,6 +102,12 @@ impl Machine {
         self.recent_lines
             .iter_mut()
             .for_each(RecentLineFilter::forget);
+        if let (Some(room), Event::Map { bytes, .. } | Event::Mmap { bytes, .. }) =
+            (&self.room, &event)
+            && room.at_once
+        {
+            room.take(self.os.mapped(), *bytes)?;
+        }
         let result = match event {
             Event::Map {
                 at,

@@ -16,6 +16,8 @@ const BYTES_A_PAGE: u64 = 8;
 /// All designs of a run check the same share, so they agree at the same point of the program in any
 /// order.
 pub(crate) struct Room {
+    /// Mappings are touched when they are made.
+    pub at_once: bool,
     /// Bytes available to all designs together.
     available: u64,
     designs: u64,
@@ -28,7 +30,9 @@ impl Room {
     /// Share of one of `designs` in a run with `available` bytes. None if pages may be larger than 4 KB,
     /// because their number is not known in advance.
     pub(crate) fn of(config: &Config, name: &str, available: u64, designs: usize) -> Option<Self> {
-        matches!(config.placement, PlacementSpec::Buddy(_)).then(|| Room {
+        let at_once = matches!(config.placement, PlacementSpec::Eager(_));
+        (at_once || matches!(config.placement, PlacementSpec::Buddy(_))).then(|| Room {
+            at_once,
             available,
             designs: designs as u64,
             memory: config.os.memory_gb << 30,
@@ -76,6 +80,7 @@ mod tests {
 
     fn room(available: u64, designs: u64) -> Room {
         Room {
+            at_once: false,
             available,
             designs,
             memory: 1 << 40,

@@ -1,17 +1,20 @@
 //! Placement policies: the frame and page size of a first touch.
 
 mod buddy;
+mod eager;
 pub mod registry;
 mod reservation;
 mod thp;
 mod thp_sizes;
 mod tiered_hash;
 
+pub use self::eager::EagerStats;
 pub use self::registry::*;
 pub use self::thp::ThpMode;
 pub use self::thp_sizes::{SizeMode, ThpSizeStats, ThpSizes};
 pub use self::tiered_hash::{HashOf, HashedTables};
 
+use pagewalk_stats::Tree;
 use pagewalk_tables::{PageTableSpec, Refusal};
 use pagewalk_units::{PageSize, VirtAddr};
 
@@ -63,6 +66,19 @@ pub trait Placement: Send + Sync {
     fn choice(&self, _booted: &Booted<'_>) -> Box<dyn FrameChoice> {
         Box::new(AsItComes)
     }
+
+    /// Backs the area of `area`, whose memory a call has allocated. The default leaves it to page faults.
+    fn allocate(
+        &mut self,
+        _area: &Touch<'_>,
+        _space: &mut Space,
+        _k: &mut Kernel,
+        _fx: &mut Effects,
+    ) {
+    }
+
+    /// Adds the policy's own counters below `path`.
+    fn report(&self, _path: &str, _tree: &mut Tree) {}
 
     /// Frees frames that the policy has reserved. Returns false if there are
     /// none.

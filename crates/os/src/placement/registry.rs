@@ -86,6 +86,9 @@ macro_rules! placements {
 placements! {
     /// 4 KB frames from the buddy allocator.
     "buddy" => Buddy(buddy::BuddySpec),
+    /// Eager paging (RMM, ISCA 2015). A call that allocates private anonymous memory also backs it, by 4 KB pages, in
+    /// the largest free blocks. Memory is left to page faults if it is short or fragmented.
+    "eager" => Eager(eager::EagerSpec),
     /// Linux-style transparent huge pages. The first touch of an aligned 2 MB of anonymous
     /// memory takes a free 2 MB block, if the mapping covers it and there is one. Otherwise
     /// it takes a 4 KB frame. khugepaged later collapses small pages into huge ones.

@@ -4,9 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use pagewalk_os::{
-    BuddySpec, Effects, FragmentationSpec, KhugepagedSpec, MigrationSpec, Os, OsError, OsSpec,
-    PageMover, PageTableSpec, Pid, PlacementSpec, ReservationSpec, ThpMode, ThpSizes, ThpSpec,
-    VirtualSpec,
+    BuddySpec, EagerSpec, Effects, FragmentationSpec, KhugepagedSpec, MigrationSpec, Os, OsError,
+    OsSpec, PageMover, PageTableSpec, Pid, PlacementSpec, ReservationSpec, ThpMode, ThpSizes,
+    ThpSpec, VirtualSpec,
 };
 use pagewalk_tables::{Flags, Invalidation, Translation, View};
 use pagewalk_units::{Access, Advice, Asid, Backing, GuestPhysAddr, PageSize, VirtAddr};
@@ -745,6 +745,17 @@ proptest! {
     #[test]
     fn reservations(table in tables(), ops in prop::collection::vec(op(), 1..50)) {
         run(&reservation(), 0.0, 0.7, &table, &ops);
+    }
+
+    #[test]
+    fn memory_backed_when_allocated(table in tables(), ops in prop::collection::vec(op(), 1..50)) {
+        run(&PlacementSpec::Eager(EagerSpec::default()), 0.0, 0.7, &table, &ops);
+    }
+
+    #[test]
+    fn memory_backed_when_allocated_and_scarce(table in tables(), ops in prop::collection::vec(op(), 1..50)) {
+        let spec = EagerSpec { most_fragmented: 1.0, keep_free: 0.0 };
+        run(&PlacementSpec::Eager(spec), SCARCE, 0.8, &table, &ops);
     }
 
     #[test]

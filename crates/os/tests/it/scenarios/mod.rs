@@ -1,6 +1,7 @@
 //! Scenarios: a machine, the actions of a program, and the expected state of the
 //! kernel.
 
+mod eager;
 mod huge;
 mod hugetlb;
 mod kernel_files;

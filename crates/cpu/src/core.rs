@@ -402,6 +402,7 @@ impl Core {
         mut context: CoreContext<'_, B>,
     ) -> Ran {
         let context = &mut context;
+        self.private.set_instructions(self.instructions());
         let until = until.saturating_mul(self.width);
         let limit = limit.saturating_sub(self.warmed);
         if let Some(w) = &mut self.wrong {

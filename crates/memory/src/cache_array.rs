@@ -1,5 +1,6 @@
 //! One cache array: tags, replacement, ready times.
 
+mod block_priority;
 mod lru_export;
 
 use pagewalk_structures::{EPOCHS, Occupancy, RRPV_FILL, RRPV_MAX, StaleOutcomes};
@@ -104,6 +105,8 @@ pub(crate) struct CacheArray {
     pub prefetcher: Option<Prefetcher>,
     /// True if the access that trains the prefetcher missed, or was the first to a prefetched line.
     pub missed: bool,
+    /// True if blocks that hold no line of memory have priority over lines.
+    prefers_blocks: bool,
     /// Hits and misses by kind of request.
     pub kinds: KindCounts,
     /// All other counters.
@@ -150,6 +153,7 @@ impl CacheArray {
             mshrs: Occupancy::new(spec.mshrs as usize),
             prefetcher,
             missed: false,
+            prefers_blocks: false,
             kinds: KindCounts::default(),
             counts: CacheStats::default(),
             epoch: 0,
@@ -623,12 +627,20 @@ impl CacheArray {
         match self.replacement {
             Replacement::Lru => {
                 let last = (self.state.ways() - 1) as u8;
-                self.state.take(base, last).expect("one way is the last")
+                let rank = if self.prefers_blocks {
+                    self.rank_of_victim(base, last)
+                } else {
+                    last
+                };
+                self.state.take(base, rank).expect("one way has the rank")
             }
             Replacement::Srrip | Replacement::SrripFp => {
                 let from = self.state.byte(base);
                 let (most, way) = self.state.oldest(base, from);
-                let way = way.expect("one way has the most");
+                let mut way = way.expect("one way has the most");
+                if self.prefers_blocks {
+                    way = self.instead_of_block(base, way, most);
+                }
                 // SRRIP ages all ways until one reaches the maximum: adds the difference at once.
                 let lacks = RRPV_MAX.saturating_sub(most);
                 self.state.age(base, lacks);

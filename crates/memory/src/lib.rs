@@ -27,6 +27,6 @@ mod stats;
 
 pub use check::check_levels;
 pub use contract::*;
-pub use private::{Flushed, Private, SoftwarePrefetched, Speculated, WriteCombiningStats};
+pub use private::{Flushed, L2Use, Private, SoftwarePrefetched, Speculated, WriteCombiningStats};
 pub use shared::Shared;
 pub use stats::{CacheStats, DirectoryStats, DramStats};

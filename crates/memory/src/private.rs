@@ -52,8 +52,24 @@ pub struct Private {
     /// LRU stack that replaces the L2 during filtered functional warming.
     lru_stack: LruStack,
     warms_filtered: bool,
+    l2_use: L2Use,
     /// The line of the last access in filtered warming, unless a walk has accessed the L2 since.
     last_filtered: u64,
+}
+
+/// The program's misses of the L2, timed or in functional warming.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct L2Use {
+    /// Instructions that the core had executed when its current run of operations began.
+    pub instructions: u64,
+    /// Misses of loads, stores and fetches. Walks and prefetches are left out.
+    pub misses: u64,
+}
+
+/// True for loads, stores and fetches.
+#[inline(always)]
+fn is_of_program(kind: RequestKind) -> bool {
+    (kind as usize) < RequestKind::Walk as usize
 }
 
 /// The level at which the walker's reads enter.
@@ -130,6 +146,7 @@ impl Private {
             fill_port: spec.l1d_fill_bytes.map(FillPort::new),
             lru_stack: LruStack::default(),
             warms_filtered: false,
+            l2_use: L2Use::default(),
             last_filtered: NO_LINE,
         })
     }
@@ -171,6 +188,16 @@ impl Private {
     #[inline]
     pub fn load_latency(&self) -> Cycle {
         self.first[DATA].latency()
+    }
+
+    /// The program's misses of the L2 so far.
+    pub fn l2_use(&self) -> L2Use {
+        self.l2_use
+    }
+
+    /// Called when the core begins to run operations, after `instructions` in all.
+    pub fn set_instructions(&mut self, instructions: u64) {
+        self.l2_use.instructions = instructions;
     }
 
     /// Load-to-use of an L2 hit.
@@ -718,6 +745,7 @@ impl Private {
             }
             None => {
                 cache.missed = true;
+                self.l2_use.misses += u64::from(n == self.l2 && is_of_program(request.kind));
                 self.host_prefetch_victim(n, line, below);
                 let admitted = admit::<TIMED>(&mut self.further[n], request.kind, now);
                 let done = self.access_behind::<TIMED, B>(n, request, admitted.start, below);

@@ -81,6 +81,7 @@ impl Core {
         mut context: CoreContext<'_, B>,
     ) -> Ran {
         let context = &mut context;
+        self.private.set_instructions(self.instructions());
         self.begin_warming();
         let before = self.warmed;
         let limit = limit.saturating_sub(self.rob.count);

@@ -1,5 +1,5 @@
 //! Blocks of the L2 that hold something else than a line of memory, such as translations. The L2
-//! replaces them as lines. They are never written back, and no other core sees them.
+//! replaces them as lines, unless they are given priority. They are never written back, and no other core sees them.
 
 use pagewalk_units::Cycle;
 
@@ -15,7 +15,13 @@ impl Private {
         let at = cache.find(BLOCK | number)?;
         let ready = cache.ready(at);
         cache.warm_hit(at);
+        cache.promote_block(at);
         Some(ready)
+    }
+
+    /// Gives blocks of the L2 priority over lines from now on, or takes it from them.
+    pub fn prefer_blocks(&mut self, prefers: bool) {
+        self.further[self.l2].prefer_blocks(prefers);
     }
 
     /// Puts block `number`, below 2^47 - 1, into the L2, if it is absent. It is ready from `now` on.
@@ -29,6 +35,10 @@ impl Private {
         if self.further[self.l2].find(line).is_none() {
             let done = Done::new(now, Level::L2);
             self.fill_further::<false, TIMED, B>(self.l2, line, 0, done, now, below);
+            let cache = &mut self.further[self.l2];
+            if let Some(at) = cache.find(line) {
+                cache.promote_block(at);
+            }
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The MMU's translation sources: the order in which they are asked, and the effect of a hit.
 
-use pagewalk_memory::{Below, Done, Level, Private};
+use pagewalk_memory::{Below, Done, L2Use, Level, Private};
 use pagewalk_stats::Tree;
 use pagewalk_tables::View;
 use pagewalk_units::{Access, Asid, Cycle, PageSize, PhysAddr, VirtAddr};
@@ -82,6 +82,14 @@ impl<B: Below, const TIMED: bool> Lines for CoreLines<'_, B, TIMED> {
     fn insert_block(&mut self, number: u64, now: Cycle) {
         self.private
             .insert_block::<TIMED, B>(number, now, self.below);
+    }
+
+    fn prefer_blocks(&mut self, prefers: bool) {
+        self.private.prefer_blocks(prefers);
+    }
+
+    fn l2_use(&self) -> L2Use {
+        self.private.l2_use()
     }
 }
 

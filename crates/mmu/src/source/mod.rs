@@ -23,7 +23,7 @@ pub(crate) mod stb;
 mod victima;
 
 use arrayvec::ArrayVec;
-use pagewalk_memory::Done;
+use pagewalk_memory::{Done, L2Use};
 use pagewalk_stats::Tree;
 use pagewalk_tables::{Invalidation, View};
 use pagewalk_units::{Asid, Cycle, LINE_SHIFT, PageSize, PhysAddr, VirtAddr};
@@ -161,6 +161,10 @@ pub(crate) trait Lines {
     fn has_block(&mut self, number: u64) -> bool;
     /// Puts block `number` of translations into the L2, ready from `now` on.
     fn insert_block(&mut self, number: u64, now: Cycle);
+    /// Gives blocks of the L2 priority, or takes it from them.
+    fn prefer_blocks(&mut self, prefers: bool);
+    /// The program's misses of the L2.
+    fn l2_use(&self) -> L2Use;
 }
 
 /// The parts of a core that a source may use during a call.
@@ -224,10 +228,21 @@ impl Ports<'_> {
         self.lines.has_block(number)
     }
 
-    /// Puts block `number` into the core's L2, which replaces it as any other line. It is ready from
-    /// `now` on.
+    /// Puts block `number` into the core's L2, which replaces it as any other line, unless blocks have
+    /// priority. It is ready from `now` on.
     pub fn insert_block(&mut self, number: u64, now: Cycle) {
         self.lines.insert_block(number, now);
+    }
+
+    /// Gives the blocks of the core's L2 priority over lines from now on, or takes it from them.
+    pub fn prefer_blocks(&mut self, prefers: bool) {
+        self.lines.prefer_blocks(prefers);
+    }
+
+    /// The program's misses of the core's L2 so far, with the core's instructions. It counts during
+    /// functional warming, too.
+    pub fn l2_use(&self) -> L2Use {
+        self.lines.l2_use()
     }
 }
 

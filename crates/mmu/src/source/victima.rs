@@ -3,10 +3,12 @@
 //! A block holds the translations of eight consecutive pages: a line of page-table entries under the
 //! tag of its virtual pages. After a miss of the last TLB the L2 is probed while the walk begins, and
 //! a hit ends the walk. Blocks are filled after walks, and when the last TLB evicts an entry, if the
-//! page's walks were costly. The L2 replaces a block as any other line.
+//! page's walks were costly, or if the L2 has few hits anyway. While the last TLB misses often, the
+//! L2 prefers blocks to lines.
 
 use std::collections::BTreeMap;
 
+use pagewalk_memory::L2Use;
 use pagewalk_stats::Tree;
 use pagewalk_tables::Invalidation;
 use pagewalk_units::{Access, Asid, Error, PageSize, PhysAddr, VirtAddr};
@@ -28,6 +30,14 @@ pub struct VictimaSpec {
     pub least_costly: u8,
     /// Fill a block when the second-level TLB evicts an entry. Default true.
     pub on_eviction: bool,
+    /// Misses of the L2 by the program in 1,000 instructions above which each translation is worth a
+    /// block. Default 5 (the paper's). 0: never.
+    pub bypass_mpki: u32,
+    /// Misses of the last TLB in 1,000 instructions above which the L2 prefers blocks to lines.
+    /// Default 5 (the paper's). 0: never.
+    pub pressure_mpki: u32,
+    /// Instructions over which both rates are taken, at least. Default 10,000 (our choice).
+    pub window: u32,
 }
 
 impl Default for VictimaSpec {
@@ -36,6 +46,9 @@ impl Default for VictimaSpec {
             least_walks: 1,
             least_costly: 1,
             on_eviction: true,
+            bypass_mpki: 5,
+            pressure_mpki: 5,
+            window: 10_000,
         }
     }
 }
@@ -52,8 +65,12 @@ pagewalk_stats::counters! {
         misses: "lookups", "Lookups that found no block with the translation";
         fills: "blocks", "Blocks filled after walks, those of evicted entries included";
         fills_evicted: "blocks", "Blocks filled for an entry that the second-level TLB had evicted";
+        bypassed: "translations", "Translations that were worth a block only because the L2 missed often";
         refused: "translations", "Translations that were not worth a block: their walks were rare or cheap";
         gone: "blocks", "Blocks that a later lookup or fill found to be replaced in the L2";
+        windows: "windows", "Windows over which the rates of misses were taken";
+        windows_bypassed: "windows", "Windows after which each translation was worth a block, because the L2 had missed often";
+        windows_preferred: "windows", "Windows after which the L2 preferred blocks to lines, because the last TLB had missed often";
     }
 }
 
@@ -69,6 +86,9 @@ impl SourceKind for VictimaSpec {
                     format!("is {value}; expected at most {most}"),
                 ));
             }
+        }
+        if self.window == 0 {
+            return Err(Error::key("window", "is 0; expected at least 1"));
         }
         Ok(())
     }
@@ -87,6 +107,9 @@ impl SourceKind for VictimaSpec {
             tags: BTreeMap::new(),
             blocks: BTreeMap::new(),
             walks: BTreeMap::new(),
+            began: L2Use::default(),
+            tlb_misses: 0,
+            bypasses: false,
             stats: VictimaStats::default(),
         })
     }
@@ -112,6 +135,12 @@ struct Victima {
     /// Walks of the pages of a block, and those that read from DRAM. The kernel's entries have bits
     /// for them.
     walks: BTreeMap<u64, [(u8, u8); LINE_ENTRIES]>,
+    /// The program's misses of the L2 when the current window began.
+    began: L2Use,
+    /// Misses of the last TLB since then.
+    tlb_misses: u64,
+    /// Each translation is worth a block.
+    bypasses: bool,
     stats: VictimaStats,
 }
 
@@ -131,6 +160,33 @@ impl Victima {
     fn is_costly(&self, (number, page): (u64, usize)) -> bool {
         let (walks, costly) = self.walks.get(&number).map_or((0, 0), |block| block[page]);
         walks >= self.spec.least_walks && costly >= self.spec.least_costly
+    }
+
+    /// True if the translation gets a block. `counted`: count it.
+    fn is_worth_a_block(&mut self, place: (u64, usize), counted: u64) -> bool {
+        let costly = self.is_costly(place);
+        self.stats.bypassed += u64::from(!costly && self.bypasses) * counted;
+        costly || self.bypasses
+    }
+
+    /// Counts a miss of the last TLB. Ends the window if it is long enough.
+    fn observe(&mut self, ports: &mut Ports<'_>) {
+        self.tlb_misses += 1;
+        let now = ports.l2_use();
+        let instructions = now.instructions.saturating_sub(self.began.instructions);
+        if instructions < u64::from(self.spec.window) {
+            return;
+        }
+        let above = |misses: u64, most: u32| {
+            most > 0 && misses.saturating_mul(1000) > u64::from(most) * instructions
+        };
+        self.bypasses = above(now.misses - self.began.misses, self.spec.bypass_mpki);
+        let prefers = above(self.tlb_misses, self.spec.pressure_mpki);
+        ports.prefer_blocks(prefers);
+        self.stats.windows += ports.count();
+        self.stats.windows_bypassed += u64::from(self.bypasses) * ports.count();
+        self.stats.windows_preferred += u64::from(prefers) * ports.count();
+        (self.began, self.tlb_misses) = (now, 0);
     }
 
     /// Drops the pages from `first` to `last` of one size.
@@ -171,6 +227,7 @@ impl TranslationSource for Victima {
 
     fn probe(&mut self, lookup: &Lookup, ports: &mut Ports<'_>) -> Probed {
         let &Lookup { asid, va, now, .. } = lookup;
+        self.observe(ports);
         self.stats.lookups += ports.count();
         let mut hit = None;
         // Both sizes are looked up in parallel. A page is in a block of one size.
@@ -220,7 +277,7 @@ impl TranslationSource for Victima {
             *walks = (*walks + 1).min(MOST_WALKS);
             *costly = (*costly + u8::from(found.read_memory)).min(MOST_COSTLY);
         }
-        if !self.is_costly(place) {
+        if !self.is_worth_a_block(place, ports.count()) {
             self.stats.refused += ports.count();
             return;
         }
@@ -258,7 +315,7 @@ impl TranslationSource for Victima {
             PageSize::K4
         };
         let place = self.number(asid, size, page.va);
-        if !self.is_costly(place) {
+        if !self.is_costly(place) && !self.bypasses {
             return false;
         }
         let known = self.blocks.contains_key(&place.0);

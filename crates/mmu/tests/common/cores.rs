@@ -107,6 +107,9 @@ impl Cores {
             Some(host) => View::Nested { guest: table, host },
         };
         let c = &mut self.cores[core];
+        // Each translation is that of an instruction.
+        let executed = c.private.l2_use().instructions + 1;
+        c.private.set_instructions(executed);
         let context = WalkContext {
             tiers: None,
             view: &view,

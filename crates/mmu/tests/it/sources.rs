@@ -73,6 +73,16 @@ fn cases() -> Vec<(&'static str, TranslationSpec)> {
                 ..none()
             },
         ),
+        (
+            "victima",
+            TranslationSpec {
+                victima: Some(VictimaSpec {
+                    window: 8,
+                    ..VictimaSpec::default()
+                }),
+                ..none()
+            },
+        ),
         ("l3_tlb", l3_tlb(false)),
         ("l3_tlb", l3_tlb(true)),
         ("coalesced", coalesced(4, Groups::Line)),

@@ -133,9 +133,69 @@ fn an_entry_that_a_hit_evicts_gets_a_block_again() {
     assert_eq!(b.translate(0, 33 << 12, 300_000).from, BLOCK);
 }
 
+/// Has the core execute `instructions`.
+fn execute(b: &mut Cores, instructions: u64) {
+    let private = &mut b.cores[0].private;
+    private.set_instructions(private.l2_use().instructions + instructions);
+}
+
+/// A cheap page is worth a block if the program's loads missed in the L2 more often than the
+/// threshold, in the last window.
+#[test]
+fn misses_of_the_l2_bypass_the_predictor() {
+    // 51 misses in 10,000 instructions, of which two are translations.
+    for (loads, bypass_mpki, filled) in [
+        (51, 5, true),
+        (50, 5, false),
+        (51, 6, false),
+        (51, 0, false),
+    ] {
+        let mut b = core(VictimaSpec {
+            bypass_mpki,
+            on_eviction: false,
+            ..VictimaSpec::default()
+        });
+        b.translate(0, 8 << 12, 0);
+        load(&mut b, 1000, 0..loads);
+        execute(&mut b, 9_998);
+        b.shoot_down(&Invalidation::Space { asid: Asid(1) });
+        // Its entry is in the L2, so its walk is cheap.
+        b.translate(0, 9 << 12, 100_000);
+        let expected = (u64::from(filled), u64::from(!filled));
+        assert_eq!((own(&b, "bypassed"), own(&b, "refused")), expected);
+        assert_eq!(own(&b, "windows"), 1);
+        assert_eq!(own(&b, "windows_bypassed"), u64::from(filled));
+    }
+}
+
+/// Lines that replace a set of the L2 leave its block there while the last TLB misses often.
+#[test]
+fn blocks_stay_under_translation_pressure() {
+    for (executed, pressure_mpki, stays) in [(399, 5, true), (400, 5, false), (399, 0, false)] {
+        let mut b = core(VictimaSpec {
+            pressure_mpki,
+            window: 300,
+            ..VictimaSpec::default()
+        });
+        b.translate(0, 8 << 12, 0);
+        execute(&mut b, executed - 2);
+        // The second miss of the last TLB: two in `executed` instructions.
+        b.translate(0, 32 << 12, 10_000);
+        assert_eq!(own(&b, "windows"), 1);
+        assert_eq!(own(&b, "windows_preferred"), u64::from(stays));
+        // Pages 8 to 15 are block 1. Lines of the same set, one of 2048.
+        load(&mut b, 20_000, (0..40).map(|n| 2048 * n + 1));
+        let from = b.translate(0, 9 << 12, 300_000).from;
+        assert_eq!(from == BLOCK, stays, "{from:?}");
+    }
+}
+
 #[test]
 fn the_l2_replaces_blocks_as_it_replaces_lines() {
-    let mut b = core(VictimaSpec::default());
+    let mut b = core(VictimaSpec {
+        pressure_mpki: 0,
+        ..VictimaSpec::default()
+    });
     b.translate(0, 8 << 12, 0);
     assert_eq!(b.translate(0, 9 << 12, 10_000).from, BLOCK);
     replace_l2(&mut b, 20_000);

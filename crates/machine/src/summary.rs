@@ -512,8 +512,10 @@ pub(crate) fn cycle_stack(tree: &Tree) -> Vec<Share> {
 pub(crate) fn impossible(tree: &Tree) -> Option<String> {
     let c = Counted::new(tree, Work::default(), 0, None);
     let l1 = c.mmu("l1d_misses") + c.mmu("l1i_misses");
+    // Sources in parallel with the second level, and in its place.
+    let beside = c.sum("mmu.range_tlb", "served") + c.sum("mmu.coalesced", "hits");
     let walked = c.l2_tlb_misses() > 0.0 || c.mmu("walks_merged") > 0.0;
-    (l1 > c.mmu("l2_hits") && !walked).then(|| {
+    (l1 > c.mmu("l2_hits") + beside && !walked).then(|| {
         format!("the TLBs missed {l1} times and nothing walked: this result is not to be used")
     })
 }
@@ -522,11 +524,31 @@ pub(crate) fn impossible(tree: &Tree) -> Option<String> {
 mod tests {
     use pagewalk_cpu::CoreStats;
     use pagewalk_memory::{CacheStats, DramStats};
+    use pagewalk_mmu::source::RangeTlbStats;
     use pagewalk_mmu::{MmuStats, TlbStats};
     use pagewalk_os::OsStats;
     use pagewalk_stats::{Counters, Tree};
 
-    use super::{Metric, Work, summarise, values_of_rates};
+    use super::{Metric, Work, impossible, summarise, values_of_rates};
+
+    #[test]
+    fn misses_that_a_range_tlb_serves_need_no_walk() {
+        for (served, said) in [(7, true), (8, false)] {
+            let mut tree = Tree::default();
+            let mmu = MmuStats {
+                l1d_misses: 10,
+                l2_hits: 2,
+                ..MmuStats::default()
+            };
+            let ranges = RangeTlbStats {
+                served,
+                ..RangeTlbStats::default()
+            };
+            tree.add("core.0.mmu", &mmu);
+            tree.add("core.0.mmu.range_tlb", &ranges);
+            assert_eq!(impossible(&tree).is_some(), said);
+        }
+    }
 
     fn value(summary: &[Metric], name: &str) -> Option<f64> {
         summary.iter().find(|m| m.name == name)?.value

@@ -1,9 +1,9 @@
 //! The registry of translation sources, and of those that other crates add ([`register`]).
 
 use std::collections::BTreeMap;
-use std::sync::{PoisonError, RwLock};
 
 use arrayvec::ArrayVec;
+use pagewalk_units::external::{Parameters, Registry};
 use pagewalk_units::{Error, Part, PhysAddr, text};
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
@@ -100,59 +100,13 @@ pub trait SourceKind {
     fn build(&self, context: &Context<'_>, at: &Reserved) -> Built;
 }
 
-/// A value of a parameter of an external kind.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(untagged)]
-pub enum Parameter {
-    /// `true` or `false`.
-    Flag(bool),
-    /// A whole number.
-    Whole(i64),
-    /// Another number.
-    Number(f64),
-    /// Text.
-    Text(String),
-    /// A list of texts, such as page sizes.
-    Texts(Vec<String>),
-}
-
-/// The parameters of an external kind, by name.
-pub type Parameters = BTreeMap<String, Parameter>;
-
-/// Reads the parameters of an external kind.
-type Read = fn(&Parameters) -> Result<Box<dyn SourceKind>, String>;
-
-/// The external kinds, by name.
-static EXTERNAL: RwLock<BTreeMap<String, Read>> = RwLock::new(BTreeMap::new());
+/// The external kinds.
+static EXTERNAL: Registry<dyn SourceKind> = Registry::new("translation");
 
 /// Adds a kind of source, which designs configure as `[translation.external.NAME]`. Its parameters
 /// are the fields of `K`. A later kind of the same name replaces an earlier one.
 pub fn register<K: SourceKind + DeserializeOwned + 'static>(name: &str) {
-    let read: Read = |parameters| {
-        let value = serde_json::to_value(parameters).map_err(|e| e.to_string())?;
-        let kind = serde_json::from_value::<K>(value).map_err(|e| e.to_string())?;
-        Ok(Box::new(kind))
-    };
-    let mut kinds = EXTERNAL.write().unwrap_or_else(PoisonError::into_inner);
-    kinds.insert(name.to_owned(), read);
-}
-
-/// The external kind of this name with these parameters.
-fn external(name: &str, parameters: &Parameters) -> Result<Box<dyn SourceKind>, Error> {
-    let key = format!("translation.external.{name}");
-    let kinds = EXTERNAL.read().unwrap_or_else(PoisonError::into_inner);
-    let Some(read) = kinds.get(name) else {
-        let known: Vec<&str> = kinds.keys().map(String::as_str).collect();
-        let known = match known[..] {
-            [] => "this engine has none (PAGEWALK_ENGINE names one that has)".to_owned(),
-            _ => format!("expected one of {}", known.join(", ")),
-        };
-        return Err(Error::quoted_key(
-            key,
-            format!("is registered by no extension of the engine; {known}"),
-        ));
-    };
-    read(parameters).map_err(|what| Error::quoted_key(key, format!("has wrong parameters: {what}")))
+    EXTERNAL.register::<K>(name, |kind| Box::new(kind));
 }
 
 /// The configuration of a kind: one of this crate, or an external one.
@@ -209,7 +163,7 @@ macro_rules! sources {
                     kinds.push((stringify!($name).to_owned(), Kind::Own(spec)));
                 })*
                 for (name, parameters) in &self.external {
-                    let kind = Kind::External(external(name, parameters)?);
+                    let kind = Kind::External(EXTERNAL.read(name, parameters)?);
                     kinds.push((format!("external.{name}"), kind));
                 }
                 Ok(kinds)

@@ -156,6 +156,14 @@ pub trait Engine: Send + Sync {
     /// Drops what the engine has learned from translations that `what` covers.
     fn invalidate(&mut self, _what: &Invalidation) {}
 
+    /// True if filtered functional warming may take the place of full functional warming in a core
+    /// with this engine. Both call [`Engine::invalidate`] alone. The default is false: filtered
+    /// warming keeps first-level TLBs and walk caches only roughly, and guesses start at their
+    /// misses.
+    fn can_filtered_warm(&self) -> bool {
+        false
+    }
+
     /// Adds the engine's own counters below `path`. Its guesses are counted by the MMU.
     fn report(&self, _path: &str, _tree: &mut Tree) {}
 }

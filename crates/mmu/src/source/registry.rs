@@ -10,6 +10,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::{Place, SharedPart, TranslationSource};
+use crate::kind::Kind;
 use crate::{MmuSpec, TlbSpec};
 
 /// Blocks of memory that one source may have set aside.
@@ -109,21 +110,6 @@ pub fn register<K: SourceKind + DeserializeOwned + 'static>(name: &str) {
     EXTERNAL.register::<K>(name, |kind| Box::new(kind));
 }
 
-/// The configuration of a kind: one of this crate, or an external one.
-enum Kind<'a> {
-    Own(&'a dyn SourceKind),
-    External(Box<dyn SourceKind>),
-}
-
-impl Kind<'_> {
-    fn get(&self) -> &dyn SourceKind {
-        match self {
-            Kind::Own(kind) => *kind,
-            Kind::External(kind) => &**kind,
-        }
-    }
-}
-
 /// All sources of a machine.
 #[derive(Default)]
 pub struct Sources {
@@ -132,6 +118,9 @@ pub struct Sources {
     /// Their shared parts.
     pub shared: Vec<Box<dyn SharedPart>>,
 }
+
+/// Keys below `translation`, and configurations of sources.
+type Kinds<'a> = Vec<(String, Kind<'a, dyn SourceKind>)>;
 
 /// Each line: name in configurations, and parameters.
 macro_rules! sources {
@@ -157,8 +146,8 @@ macro_rules! sources {
             pub const NAMES: &[&str] = &[$(stringify!($name),)*];
 
             /// Key, below `translation`, and configuration of each source that the design has.
-            fn kinds(&self) -> Result<Vec<(String, Kind<'_>)>, Error> {
-                let mut kinds = Vec::new();
+            fn kinds(&self) -> Result<Kinds<'_>, Error> {
+                let mut kinds = Kinds::new();
                 $(if let Some(spec) = &self.$name {
                     kinds.push((stringify!($name).to_owned(), Kind::Own(spec)));
                 })*
@@ -170,7 +159,7 @@ macro_rules! sources {
             }
 
             /// As `kinds`, of a checked configuration; of another, nothing.
-            fn checked(&self) -> Vec<(String, Kind<'_>)> {
+            fn checked(&self) -> Kinds<'_> {
                 self.kinds().unwrap_or_default()
             }
         }
@@ -210,10 +199,9 @@ impl TranslationSpec {
     /// One sentence that names the impossible key.
     pub fn check(&self, mmu: &MmuSpec) -> Result<(), Error> {
         for (name, kind) in self.kinds()? {
-            kind.get()
-                .check()
+            kind.check()
                 .map_err(|e| e.under(&name).under("translation"))?;
-            if kind.get().place() == Place::InsteadOfL2 && mmu.small_l2().is_none() {
+            if kind.place() == Place::InsteadOfL2 && mmu.small_l2().is_none() {
                 return Err(Error::key(
                     format!("translation.{name}"),
                     text![
@@ -242,21 +230,19 @@ impl TranslationSpec {
     /// True if a source takes the place of the second-level array that holds 4 KB pages.
     pub fn replaces_l2(&self) -> bool {
         let kinds = self.checked();
-        kinds
-            .iter()
-            .any(|(_, k)| k.get().place() == Place::InsteadOfL2)
+        kinds.iter().any(|(_, k)| k.place() == Place::InsteadOfL2)
     }
 
     /// True if fast-forwarding must report each access, not only first touches of pages.
     pub fn needs_each_access(&self) -> bool {
         let kinds = self.checked();
-        kinds.iter().any(|(_, k)| k.get().needs_each_access())
+        kinds.iter().any(|(_, k)| k.needs_each_access())
     }
 
     /// Key of a source that is filled from ranges of the page table, if there is one.
     pub fn needs_ranges(&self) -> Option<String> {
         let kinds = self.checked();
-        let needing = kinds.iter().find(|(_, k)| k.get().needs_ranges());
+        let needing = kinds.iter().find(|(_, k)| k.needs_ranges());
         needing.map(|(name, _)| format!("translation.{name}"))
     }
 
@@ -265,17 +251,14 @@ impl TranslationSpec {
         let context = Context { cores: 1, mmu };
         let kinds = self.checked();
         (kinds.iter())
-            .filter_map(|(_, kind)| kind.get().array(&context))
+            .filter_map(|(_, kind)| kind.array(&context))
             .collect()
     }
 
     /// Names of the sources whose entries are blocks of the L2, for the energy model.
     pub fn blocks_in_l2(&self) -> Vec<&'static str> {
         let kinds = self.checked();
-        kinds
-            .iter()
-            .filter_map(|(_, k)| k.get().blocks_in_l2())
-            .collect()
+        kinds.iter().filter_map(|(_, k)| k.blocks_in_l2()).collect()
     }
 
     /// Builds the sources of `cores` cores with `mmu`. `set_aside` is called with a key and a number of bytes,
@@ -296,12 +279,12 @@ impl TranslationSpec {
         };
         for (name, kind) in self.checked() {
             let mut at = Reserved::new();
-            for (key, bytes) in kind.get().memory() {
+            for (key, bytes) in kind.memory() {
                 at.push(set_aside(format!("translation.{name}.{key}"), bytes)?);
             }
-            let built = kind.get().build(&context, &at);
+            let built = kind.build(&context, &at);
             for (list, source) in sources.cores.iter_mut().zip(built.cores) {
-                list.push((kind.get().place(), source));
+                list.push((kind.place(), source));
             }
             sources.shared.extend(built.shared);
         }

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,7 @@ from pagewalk import native
 ROOT = Path(__file__).parent.parent
 CRATE = ROOT / "examples" / "out_of_tree"
 DESIGN = CRATE / "segment.toml"
+GUESSING = CRATE / "last-offset.toml"
 RUN = ["--workload", "gups", "--size", "16MiB", "--instructions", "300K"]
 
 
@@ -31,16 +33,21 @@ def pagewalk(*arguments: str, engine: Path | None) -> subprocess.CompletedProces
     )  # fmt: skip
 
 
-@pytest.mark.long
-@needs("cargo")
-def test_the_command_runs_a_source_of_another_crate(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def engine() -> Path:
+    """The engine that the example makes."""
     target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
     subprocess.run(
         ["cargo", "build", "--quiet", "--profile", "ci", "--locked",
          "--manifest-path", CRATE / "Cargo.toml", "--target-dir", target],
         env={**os.environ, "PYO3_BUILD_EXTENSION_MODULE": "1"}, check=True,
     )  # fmt: skip
-    engine = target / "ci" / "libout_of_tree.so"
+    return target / "ci" / "libout_of_tree.so"
+
+
+@pytest.mark.long
+@needs("cargo")
+def test_the_command_runs_a_source_of_another_crate(engine: Path, tmp_path: Path) -> None:
     written = tmp_path / "result.json"
     arguments = ["--designs", f"radix,{DESIGN}", *RUN, "--json", str(written)]
     answer = pagewalk("compare", *arguments, engine=engine)
@@ -63,10 +70,17 @@ def test_the_command_runs_a_source_of_another_crate(tmp_path: Path) -> None:
 MISSES = ("core.0.mmu", "l1d_misses")
 
 
-def test_a_design_for_another_engine_names_what_is_missing() -> None:
-    refused = pagewalk("run", "--design", str(DESIGN), *RUN, engine=None)
+@pytest.mark.parametrize(
+    ("design", "key"),
+    [
+        (DESIGN, "translation.external.direct_segment"),
+        (GUESSING, "engine.external.last_offset"),
+    ],
+)
+def test_a_design_for_another_engine_names_what_is_missing(design: Path, key: str) -> None:
+    refused = pagewalk("run", "--design", str(design), *RUN, engine=None)
     assert refused.returncode == 2
-    assert "`translation.external.direct_segment`: is registered by no extension" in refused.stderr
+    assert f"`{key}`: is registered by no extension" in refused.stderr
     assert "Traceback" not in refused.stderr
 
 
@@ -87,3 +101,46 @@ def test_a_file_that_is_no_engine_is_refused(tmp_path: Path) -> None:
     assert refused.returncode == 2
     assert "PAGEWALK_ENGINE" in refused.stderr
     assert "Traceback" not in refused.stderr
+
+
+@pytest.mark.long
+@needs("cargo")
+def test_the_command_runs_a_speculation_engine_of_another_crate(
+    engine: Path, tmp_path: Path
+) -> None:
+    written = tmp_path / "result.json"
+    arguments = ["--designs", f"radix,{GUESSING}", *RUN, "--json", str(written)]
+    answer = pagewalk("compare", *arguments, engine=engine)
+    assert answer.returncode == 0, answer.stderr
+    radix, guessing = json.loads(written.read_text())["designs"]
+
+    def of(path: str) -> dict[str, Any]:
+        return {s["name"]: s["value"] for s in guessing["stats"] if s["path"] == path}
+
+    table, guesses = of("core.0.mmu.engine.last_offset"), of("core.0.mmu.engine.data")
+    assert table["hits"] == guesses["guesses"] > 1000
+    assert table["lookups"] > table["fills"] > 1000
+    assert table["fills"] <= of("core.0.mmu")["walks"]
+    assert guesses["right"] > 0.9 * guesses["guesses"]
+    cycles = [
+        next(m["value"] for m in design["summary"] if m["name"] == "cycles")
+        for design in (radix, guessing)
+    ]
+    assert cycles[1] < cycles[0]
+    for change, said in {
+        "entries = 0": "engine.external.last_offset.entries is 0; expected 1 to",
+        "entires = 64": "`engine.external.last_offset`: has wrong parameters",
+    }.items():
+        wrong = tmp_path / "wrong.toml"
+        wrong.write_text(GUESSING.read_text().replace("entries = 64", change))
+        refused = pagewalk("run", "--design", str(wrong), *RUN, engine=engine)
+        assert refused.returncode == 2
+        assert said in refused.stderr
+
+
+def test_a_design_has_one_external_engine(tmp_path: Path) -> None:
+    two = tmp_path / "two.toml"
+    two.write_text(GUESSING.read_text() + "[engine.external.other]\n")
+    refused = pagewalk("run", "--design", str(two), *RUN, engine=None)
+    assert refused.returncode == 2
+    assert "engine.external has 2 engines; expected one" in refused.stderr

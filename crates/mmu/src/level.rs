@@ -266,8 +266,8 @@ impl TlbLevel {
         }
     }
 
-    /// True if [`TlbLevel::export_lru`] is exact.
-    pub fn can_export_lru(&self) -> bool {
+    /// True if it can be warmed in filtered form: [`TlbLevel::export_lru`] is exact.
+    pub fn can_filtered_warm(&self) -> bool {
         self.arrays.iter().all(Tlb::can_export_lru)
     }
 

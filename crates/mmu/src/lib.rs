@@ -23,7 +23,8 @@
 #[cfg(test)]
 extern crate self as pagewalk_mmu;
 
-mod engine;
+pub mod engine;
+mod kind;
 mod level;
 mod mapping;
 mod mmu;

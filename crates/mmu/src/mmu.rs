@@ -7,7 +7,7 @@
 //! 1. The filter (this file): the page of the last access on this side, data or instructions.
 //! 2. The first-level TLB (`look_up` in `miss.rs`).
 //! 3. An outstanding walk whose 4 KB page both levels already hold in an entry that is not ready:
-//!    the request merges with that walk (`merge_entry` in `merge.rs`).
+//!    the request merges with that walk (`merge` in `merge.rs`).
 //! 4. The second-level TLB (`second_level` in `miss.rs`).
 //! 5. A walk MSHR of the same 4 KB page: the request merges with that walk (`merge` in `merge.rs`).
 //! 6. The translation sources behind the TLBs (`sources.rs` and `crate::source`), in their order:

@@ -429,6 +429,11 @@ pub enum View<'a> {
 }
 
 impl View<'_> {
+    /// True if filtered functional warming can read its walks: by [`Walk::path`].
+    pub fn can_filtered_warm(&self) -> bool {
+        matches!(self, View::Native(table) if table.is_tree())
+    }
+
     /// Prefetches for a translation of `va` through the outer table: [`Walk::host_prefetch`].
     pub fn host_prefetch(&self, va: VirtAddr) -> bool {
         match *self {

@@ -36,6 +36,14 @@ pub enum WalkCacheKind {
     Nothing,
 }
 
+impl WalkCacheKind {
+    /// True if filtered functional warming has a form of such caches: recently walked regions of
+    /// each level of a tree.
+    pub fn can_filtered_warm(self) -> bool {
+        self == WalkCacheKind::Levels
+    }
+}
+
 #[derive(Clone, Copy, Default, Debug)]
 struct Entry {
     payload: u64,

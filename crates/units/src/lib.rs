@@ -2,6 +2,7 @@
 //! errors that users see.
 
 mod error;
+pub mod external;
 mod kernel_file;
 mod nearest;
 mod rng;

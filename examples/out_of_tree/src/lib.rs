@@ -4,6 +4,8 @@
 //! The range is the longest run of consecutive frames that the walks have found so far. That stands
 //! for the kernel, which would know it and set the registers.
 
+mod last_offset;
+
 use std::collections::BTreeMap;
 
 use pagewalk_mmu::Lookup;
@@ -142,5 +144,6 @@ impl TranslationSource for Segment {
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     register::<DirectSegment>("direct_segment");
+    last_offset::add();
     ::_native::fill_module(module)
 }

@@ -1,6 +1,7 @@
 //! Checks that an engine with the kernel's hash functions has something to guess.
 
-use pagewalk_mmu::{GuessedLines, Nested, RevelatorSpec, What};
+use pagewalk_mmu::engine::HashedGuesses;
+use pagewalk_mmu::{GuessedLines, Nested, What};
 use pagewalk_os::{
     HashOf, HashedTables, PageTableSpec, PlacementSpec, TieredHashSpec, VirtualSpec,
 };
@@ -8,7 +9,7 @@ use pagewalk_units::{Error, Part, Text, text};
 
 use super::Config;
 
-fn refused(key: &str, text: impl Into<Text>) -> Result<(), Error> {
+fn refused(key: impl Into<String>, text: impl Into<Text>) -> Result<(), Error> {
     Err(Error::key(key, text))
 }
 
@@ -37,13 +38,15 @@ impl Config {
     }
 
     /// Checks that hashes for `engine` exist, and that lines of the kinds that it guesses exist.
-    pub(super) fn check_hashed(&self, engine: &RevelatorSpec) -> Result<(), Error> {
+    /// `name`: its key below `engine`.
+    pub(super) fn check_hashed(&self, name: &str, engine: &HashedGuesses) -> Result<(), Error> {
+        let key = |key: &str| format!("engine.{name}.{key}");
         if let Some(machine) = &self.virtual_machine {
-            return self.check_nested(engine, machine);
+            return self.check_nested(name, engine, machine);
         }
         if engine.nested.is_some() {
             return refused(
-                "engine.revelator.nested",
+                key("nested"),
                 text![
                     "is set, and there is no nested walk; expected a design with ",
                     Part::key("virtual"),
@@ -56,7 +59,7 @@ impl Config {
                 if engine.large && hashed.promotion_threshold.is_none() =>
             {
                 refused(
-                    "engine.revelator.large",
+                    key("large"),
                     text![
                         "is true, and the kernel hashes no blocks of 2 MB; expected ",
                         Part::key("placement.tiered_hash.promotion_threshold")
@@ -68,7 +71,7 @@ impl Config {
                     && !matches!(self.page_table, PageTableSpec::Radix(_)) =>
             {
                 refused(
-                    "engine.revelator.what",
+                    key("what"),
                     text![
                         "has page-table entries, and ",
                         Part::key("page_table"),
@@ -81,7 +84,9 @@ impl Config {
             _ => refused(
                 "engine",
                 text![
-                    "is revelator, which guesses the frames that the kernel's hashes name, and ",
+                    format!(
+                        "is {name}, which guesses the frames that the kernel's hashes name, and "
+                    ),
                     Part::key("placement"),
                     " has none; expected ",
                     Part::key("placement.tiered_hash")
@@ -90,12 +95,18 @@ impl Config {
         }
     }
 
-    fn check_nested(&self, engine: &RevelatorSpec, machine: &VirtualSpec) -> Result<(), Error> {
+    fn check_nested(
+        &self,
+        name: &str,
+        engine: &HashedGuesses,
+        machine: &VirtualSpec,
+    ) -> Result<(), Error> {
+        let key = |key: &str| format!("engine.{name}.{key}");
         let PlacementSpec::TieredHash(hashed) = &machine.placement else {
             return refused(
                 "engine",
                 text![
-                    "is revelator, which hashes to physical addresses, and ",
+                    format!("is {name}, which hashes to physical addresses, and "),
                     Part::key("virtual.placement"),
                     " has no hashes; expected ",
                     Part::key("virtual.placement.tiered_hash")
@@ -106,7 +117,7 @@ impl Config {
             return refused(
                 "engine",
                 text![
-                    "is revelator and ",
+                    format!("is {name} and "),
                     Part::key("virtual.shadow"),
                     " is true, where no frames of the table that is walked are placed by hash; expected one of the two"
                 ],
@@ -114,7 +125,7 @@ impl Config {
         }
         if engine.large {
             return refused(
-                "engine.revelator.large",
+                key("large"),
                 "is true, and a host hashes no blocks of 2 MB; expected false",
             );
         }
@@ -126,16 +137,16 @@ impl Config {
                     "virtual.placement.tiered_hash.hash_of",
                     text![
                         "is guest_physical, and a guest-physical address is known within the walk only; expected guest_virtual or both, or ",
-                        Part::key("engine.revelator.nested"),
+                        Part::key(key("nested")),
                         " = \"horizontal\""
                     ],
                 ),
                 (_, GuessedLines::Data) => Ok(()),
                 _ => refused(
-                    "engine.revelator.what",
+                    key("what"),
                     text![
                         "has page-table entries, which are guessed in a virtual machine where ",
-                        Part::key("engine.revelator.nested"),
+                        Part::key(key("nested")),
                         " says which; expected what = \"data\", or nested"
                     ],
                 ),
@@ -144,7 +155,7 @@ impl Config {
         if nested.is_diagonal() {
             if of == HashOf::GuestPhysical {
                 return refused(
-                    "engine.revelator.nested",
+                    key("nested"),
                     text![
                         "is diagonal or both, and ",
                         Part::key("virtual.placement.tiered_hash.hash_of"),
@@ -154,7 +165,7 @@ impl Config {
             }
             if wants(What::Entry) && !hashed.hashes_leaves_of(&self.page_table) {
                 return refused(
-                    "engine.revelator.nested",
+                    key("nested"),
                     text![
                         "is diagonal or both, which guess entries in the guest's last-level frames, and ",
                         Part::key("page_table"),
@@ -165,14 +176,21 @@ impl Config {
                 );
             }
         }
-        check_horizontal(self, nested, of, machine, hashed, wants(What::Step))
+        check_horizontal(
+            self,
+            key("nested"),
+            (nested, of),
+            machine,
+            hashed,
+            wants(What::Step),
+        )
     }
 }
 
 fn check_horizontal(
     config: &Config,
-    nested: Nested,
-    of: HashOf,
+    key: String,
+    (nested, of): (Nested, HashOf),
     machine: &VirtualSpec,
     hashed: &TieredHashSpec,
     entries: bool,
@@ -183,7 +201,7 @@ fn check_horizontal(
     let guest_leaves = hashed.hashes_leaves_of(&config.page_table);
     if of == HashOf::Both && !nested.is_diagonal() && guest_leaves {
         return refused(
-            "engine.revelator.nested",
+            key,
             text![
                 "is horizontal and ",
                 Part::key("virtual.placement.tiered_hash.hash_of"),
@@ -197,7 +215,7 @@ fn check_horizontal(
     let guest = of == HashOf::GuestPhysical || of == HashOf::Both && others;
     if entries && !host && !guest {
         return refused(
-            "engine.revelator.nested",
+            key,
             text![
                 "is horizontal or both, and neither the host's last-level frames nor the guest's pages are hashed by guest-physical address; expected ",
                 Part::key("virtual.page_table.radix"),

@@ -144,8 +144,8 @@ impl Config {
         }
         if let Some(engine) = &self.engine {
             engine.check()?;
-            if let EngineSpec::Revelator(engine) = engine {
-                self.check_hashed(engine)?;
+            if let Some((name, guesses)) = engine.hashed_guesses() {
+                self.check_hashed(&name, &guesses)?;
             }
             let walks = self.caches.walks_enter;
             if walks.level() > Level::L2 {

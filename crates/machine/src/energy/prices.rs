@@ -226,25 +226,25 @@ impl Parts<'_> {
 
     /// A speculation engine: a power for logic, or an array.
     fn engine(&mut self, spec: &EngineSpec) {
-        let (name, static_mw, source, events) = match spec {
-            EngineSpec::Perfect(_) | EngineSpec::Revelator(_) => {
+        let (name, static_mw, source, events) = match spec.array() {
+            None => {
                 let source = "energy.engine_mw".to_owned();
-                ("mmu.engine", self.spec.engine_mw, source, vec![])
+                let name = "mmu.engine".to_owned();
+                (name, self.spec.engine_mw, source, vec![])
             }
-            EngineSpec::SpecTlb(array) => {
-                let name = "mmu.engine.spectlb";
+            Some(array) => {
+                let name = format!("mmu.engine.{}", array.name);
                 let geometry = (array.entries.into(), array.ways.into());
-                let (cost, source) = self.tlb_like(name, geometry);
-                let lookups = &["lookups", "merged_lookups"];
+                let (cost, source) = self.tlb_like(&name, geometry);
                 let events = vec![
-                    event("lookup", cost.read_pj, counts(name, lookups)),
-                    event("fill", cost.write_pj, counts(name, &["fills"])),
+                    event("lookup", cost.read_pj, counts(&name, array.lookups)),
+                    event("fill", cost.write_pj, counts(&name, array.fills)),
                 ];
                 (name, cost.static_mw, source, events)
             }
         };
         self.list.push(Part {
-            name: name.to_owned(),
+            name,
             group: Group::Engine,
             number: self.cores,
             static_mw,

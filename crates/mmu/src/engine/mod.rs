@@ -1,7 +1,10 @@
 //! Speculation engines. When all TLBs miss, an engine guesses lines that the walk or the access
 //! will need, and the MMU fetches them during the walk. Guesses change the time of events, never
 //! their outcome.
+//!
+//! A crate outside of the workspace adds a kind by [`register`].
 
+mod kind;
 mod perfect;
 pub mod registry;
 mod revelator;
@@ -10,12 +13,14 @@ mod speculation;
 
 use arrayvec::ArrayVec;
 use pagewalk_stats::Tree;
-use pagewalk_structures::{MOST_TIERS, Tiers};
+use pagewalk_structures::MOST_TIERS;
+pub use pagewalk_structures::Tiers;
 use pagewalk_tables::{Invalidation, View};
 use pagewalk_units::{Access, Asid, Cycle, GuestPhysAddr, LINE_SHIFT, PhysAddr, VirtAddr};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use self::kind::{EngineArray, EngineKind, HashedGuesses, register};
 pub use self::revelator::{DegreeFilter, FilterStats, Nested};
 pub use self::spectlb::{Detect, SpecTlbStats};
 pub use self::speculation::{GuessStats, Verdict};
@@ -155,6 +160,14 @@ pub trait Engine: Send + Sync {
 
     /// Drops what the engine has learned from translations that `what` covers.
     fn invalidate(&mut self, _what: &Invalidation) {}
+
+    /// True if filtered functional warming may take the place of full functional warming in a core
+    /// with this engine. Both call [`Engine::invalidate`] alone. The default is false: filtered
+    /// warming keeps first-level TLBs and walk caches only roughly, and guesses start at their
+    /// misses.
+    fn can_filtered_warm(&self) -> bool {
+        false
+    }
 
     /// Adds the engine's own counters below `path`. Its guesses are counted by the MMU.
     fn report(&self, _path: &str, _tree: &mut Tree) {}

@@ -4,8 +4,7 @@ use pagewalk_units::{Cycle, Error};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::registry::EngineKind;
-use super::{Engine, Guess, GuessedLines, Guesses, Miss, NestedStep, Seen, What};
+use super::{Engine, EngineKind, Guess, GuessedLines, Guesses, Miss, NestedStep, Seen, What};
 use crate::spec::MAX_LATENCY;
 use crate::walk::{behind, translate_untimed};
 

@@ -1,44 +1,45 @@
 //! The registry of speculation engines.
 
+use std::collections::BTreeMap;
+
 use pagewalk_units::Error;
+use pagewalk_units::external::Parameters;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Engine;
-
-/// The configuration of one kind of engine.
-pub(crate) trait EngineKind {
-    /// Checks the values. An error begins with the key.
-    fn check(&self) -> Result<(), Error>;
-    /// Builds the untrained engine of one core with this clock frequency.
-    fn build(&self, frequency_ghz: f64) -> Box<dyn Engine>;
-}
+use super::kind::{EXTERNAL, EngineArray, EngineKind, HashedGuesses};
+use crate::kind::Kind;
 
 /// Each line: name in configurations, variant, and parameters.
 macro_rules! engines {
     ($($(#[$doc:meta])* $name:literal => $variant:ident($file:ident::$spec:ident),)*) => {
         /// Speculation engine of each core.
-        #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+        #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
         #[serde(deny_unknown_fields)]
         pub enum EngineSpec {
             $($(#[$doc])* #[serde(rename = $name)] $variant(super::$file::$spec),)*
+            /// A kind that another crate has registered: its name, with its parameters.
+            #[serde(rename = "external")]
+            External(BTreeMap<String, Parameters>),
         }
 
         $(pub use super::$file::$spec;)*
 
         impl EngineSpec {
-            /// Checks the values. An error names the key and the expected values.
-            pub fn check(&self) -> Result<(), Error> {
-                let (name, done) = match self {
-                    $(EngineSpec::$variant(spec) => ($name, EngineKind::check(spec)),)*
-                };
-                done.map_err(|what| what.under(name).under("engine"))
-            }
-
-            /// Builds the untrained engine of one core with this clock frequency.
-            pub fn build(&self, frequency_ghz: f64) -> Box<dyn Engine> {
+            /// Key, below `engine`, and configuration of the engine.
+            fn kind(&self) -> Result<(String, Kind<'_, dyn EngineKind>), Error> {
                 match self {
-                    $(EngineSpec::$variant(spec) => spec.build(frequency_ghz),)*
+                    $(EngineSpec::$variant(spec) => Ok(($name.to_owned(), Kind::Own(spec))),)*
+                    EngineSpec::External(kinds) => {
+                        let one = kinds.first_key_value().filter(|_| kinds.len() == 1);
+                        let Some((name, parameters)) = one else {
+                            let text = format!("has {} engines; expected one", kinds.len());
+                            return Err(Error::key("engine.external", text));
+                        };
+                        let kind = Kind::External(EXTERNAL.read(name, parameters)?);
+                        Ok((format!("external.{name}"), kind))
+                    }
                 }
             }
         }
@@ -54,4 +55,37 @@ engines! {
     /// SpecTLB (Barr et al., ISCA 2011): remembers the reservations of 2 MB regions that earlier
     /// walks have found.
     "spectlb" => SpecTlb(spectlb::SpecTlbSpec),
+}
+
+impl EngineSpec {
+    /// Checks the values. An error names the key and the expected values.
+    ///
+    /// # Errors
+    /// One sentence that names the impossible key.
+    pub fn check(&self) -> Result<(), Error> {
+        let (name, kind) = self.kind()?;
+        kind.check().map_err(|e| e.under(&name).under("engine"))
+    }
+
+    /// As `kind`, of a checked configuration.
+    fn checked(&self) -> (String, Kind<'_, dyn EngineKind>) {
+        self.kind().expect("a configuration that was checked")
+    }
+
+    /// Builds the untrained engine of one core with this clock frequency. The configuration has
+    /// been checked, as for the methods below.
+    pub fn build(&self, frequency_ghz: f64) -> Box<dyn Engine> {
+        self.checked().1.build(frequency_ghz)
+    }
+
+    /// Its array, for the energy model.
+    pub fn array(&self) -> Option<EngineArray> {
+        self.checked().1.array()
+    }
+
+    /// Its key below `engine`, and its guesses by the kernel's hashes, if it makes such.
+    pub fn hashed_guesses(&self) -> Option<(String, HashedGuesses)> {
+        let (name, kind) = self.checked();
+        Some((name, kind.hashed_guesses()?))
+    }
 }

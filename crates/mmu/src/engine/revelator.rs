@@ -8,9 +8,9 @@ use pagewalk_units::{Cycle, Error, PhysAddr};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::registry::EngineKind;
 use super::{
-    Engine, Guess, GuessStats, GuessedLines, Guesses, Miss, NestedStep, Seen, Verdict, What,
+    Engine, EngineKind, Guess, GuessStats, GuessedLines, Guesses, HashedGuesses, Miss, NestedStep,
+    Seen, Verdict, What,
 };
 use crate::spec::MAX_LATENCY;
 use crate::walk::{behind, translate_untimed};
@@ -152,6 +152,14 @@ impl EngineKind for RevelatorSpec {
             accounts: Default::default(),
             withheld: Default::default(),
             serving: Default::default(),
+        })
+    }
+
+    fn hashed_guesses(&self) -> Option<HashedGuesses> {
+        Some(HashedGuesses {
+            what: self.what,
+            large: self.large,
+            nested: self.nested,
         })
     }
 }

@@ -9,8 +9,7 @@ use pagewalk_units::{Asid, Cycle, Error, PageSize, Part, PhysAddr, VirtAddr, tex
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::registry::EngineKind;
-use super::{Engine, Guess, Guesses, Miss, Seen, What};
+use super::{Engine, EngineArray, EngineKind, Guess, Guesses, Miss, Seen, What};
 use crate::Walked;
 use crate::spec::MAX_LATENCY;
 
@@ -139,7 +138,19 @@ impl EngineKind for SpecTlbSpec {
             stats: SpecTlbStats::default(),
         })
     }
+
+    fn array(&self) -> Option<EngineArray> {
+        Some(EngineArray {
+            name: NAME,
+            entries: self.entries,
+            ways: self.ways,
+            lookups: &["lookups", "merged_lookups"],
+            fills: &["fills"],
+        })
+    }
 }
+
+const NAME: &str = "spectlb";
 
 /// The table, and the last guess.
 struct SpecTlb {
@@ -250,6 +261,6 @@ impl Engine for SpecTlb {
             misses,
             ..self.stats
         };
-        tree.add(&format!("{path}.spectlb"), &stats);
+        tree.add(&format!("{path}.{NAME}"), &stats);
     }
 }

@@ -226,6 +226,11 @@ impl Speculation {
         }
     }
 
+    /// See [`Engine::can_filtered_warm`].
+    pub fn can_filtered_warm(&self) -> bool {
+        self.engine.can_filtered_warm()
+    }
+
     /// Passes an invalidation to the engine.
     pub fn invalidate(&mut self, what: &Invalidation) {
         self.engine.invalidate(what);

@@ -10,7 +10,7 @@
 
 use pagewalk_memory::Below;
 use pagewalk_structures::{position, push_mru, touch_mru};
-use pagewalk_tables::{Invalidation, MOST_LEVELS, Path, View, WalkCacheKind};
+use pagewalk_tables::{Invalidation, MOST_LEVELS, Path, View};
 use pagewalk_units::{Access, Asid, PageSize, PhysAddr, VirtAddr};
 
 use super::{Fault, Mmu, NO_PC, WalkContext, side};
@@ -119,16 +119,17 @@ impl Mmu {
             self.settle(s);
             self.filter[s] = super::NO_PAGE;
         }
-        let plain = self.speculation.is_none()
+        let plain = (self.speculation.iter()).all(|engine| engine.can_filtered_warm())
             && self.sources_can_filtered_warm()
-            && self.stlt.is_none()
-            && self.prefetching.is_none()
-            && self.uses == WalkCacheKind::Levels
-            && matches!(view, View::Native(table) if table.is_tree());
+            && self.stlt.iter().all(|unit| unit.can_filtered_warm())
+            && (self.prefetching.iter()).all(|prefetching| prefetching.can_filtered_warm())
+            && self.uses.can_filtered_warm()
+            && view.can_filtered_warm();
+        let mut second = self.l2.iter().flatten();
         self.warms_filtered = plain
             && !self.perfect
             && self.l2[0].is_some()
-            && self.l2.iter().flatten().all(|level| level.can_export_lru());
+            && second.all(|level| level.can_filtered_warm());
         if self.warms_filtered {
             let entries = self.caches.pwc.entries();
             let state = self.filtered.get_or_insert_with(|| {

@@ -3,12 +3,15 @@
 
 use super::common::{Flat, L2_TLB, array, cache, mmu, walk_context};
 use pagewalk_memory::{Below, Done, Enter, Level, Private, PrivateSpec, Request};
-use pagewalk_tables::{Invalidation, View};
+use pagewalk_stats::Tree;
+use pagewalk_tables::{Invalidation, View, WalkCacheKind};
 use pagewalk_units::{Access, Asid, Cycle, Page, PageSize, PhysAddr, VirtAddr, rng};
 use rand::RngExt;
 
-use super::{Fault, Mmu, NO_PAGE};
-use crate::{MmuSpec, TlbReplacement};
+use super::{Fault, Lookup, Mmu, NO_PAGE};
+use crate::engine::{Engine, Guesses, Miss, Seen, What};
+use crate::source::{Place, Ports, Probed, TranslationSource};
+use crate::{MmuSpec, NextPageSpec, TlbPrefetcherSpec, TlbReplacement};
 
 /// A mock of the memory that records the requests.
 #[derive(Default)]
@@ -202,6 +205,60 @@ fn walk_caches_save_reads_in_filtered_warming() {
         again.access(true, &table, access).expect("mapped");
         assert!(n < 2 || reads(&again) == before + 1, "the leaf's alone");
     }
+}
+
+/// A part that only says if it can be warmed in filtered form.
+struct Says(bool);
+
+impl TranslationSource for Says {
+    fn name(&self) -> &'static str {
+        "says"
+    }
+    fn probe(&mut self, lookup: &Lookup, _: &mut Ports<'_>) -> Probed {
+        Probed::Miss { at: lookup.now }
+    }
+    fn invalidate(&mut self, _: &Invalidation) {}
+    fn can_filtered_warm(&self) -> bool {
+        self.0
+    }
+    fn report(&self, _: &str, _: &mut Tree) {}
+}
+
+impl Engine for Says {
+    fn latency(&self) -> Cycle {
+        0
+    }
+    fn makes(&self, _: What) -> bool {
+        false
+    }
+    fn guess(&mut self, _: &Miss, _: &Seen<'_>) -> Guesses {
+        Guesses::new()
+    }
+    fn can_filtered_warm(&self) -> bool {
+        self.0
+    }
+}
+
+#[test]
+fn each_part_says_if_it_can_be_warmed_in_filtered_form() {
+    let table = Flat::new(1 << 34);
+    let begins = |mut m: Mmu| m.begin_filtered_warming(&View::Native(&table));
+    let plain = || Mmu::new(&mmu(), 0).expect("possible");
+    assert!(begins(plain()));
+    for says in [true, false] {
+        assert_eq!(begins(plain().with_engine(Box::new(Says(says)))), says);
+        let mut m = plain();
+        m.add_source(Place::BeforeWalk, Box::new(Says(says)));
+        assert_eq!(begins(m), says);
+    }
+    assert!(!begins(plain().with_stlt(true)));
+    assert!(!begins(plain().serving(WalkCacheKind::Nothing)));
+    let mut prefetching = mmu();
+    prefetching.prefetcher = Some(TlbPrefetcherSpec::NextPage(NextPageSpec {
+        degree: 1,
+        buffer: 0,
+    }));
+    assert!(!begins(Mmu::new(&prefetching, 0).expect("possible")));
 }
 
 #[test]

@@ -11,6 +11,14 @@ use crate::mapping::Mapping;
 use crate::tlb::{TlbEntry, key, print};
 use crate::{ReadRecord, WalkRecord};
 
+/// The place at which a request found the walk with which it merges.
+pub(super) enum Waiting<'a> {
+    /// Both levels have its 4 KB page in an entry that is not ready, at these slots.
+    Entry { slots: [usize; 2] },
+    /// It missed both levels.
+    Miss(&'a Missed),
+}
+
 impl Mmu {
     /// Allocates a walk MSHR for the 4 KB page `page`. It replaces the oldest one.
     #[inline(always)]
@@ -66,50 +74,6 @@ impl Mmu {
         (self.walk_mshrs[i].mapping.size == PageSize::K4).then_some((i, slot))
     }
 
-    /// Merges with the walk that [`Mmu::find_mshr_of_entry`] found: MSHR `i`, and the page's slots
-    /// in the second and the first level.
-    #[inline(always)]
-    pub(super) fn merge_entry<B: Below>(
-        &mut self,
-        (i, second, first): (usize, usize, usize),
-        lookup: &Lookup,
-        context: &mut WalkContext<'_, B>,
-    ) -> Result<Translated, Fault> {
-        let &Lookup {
-            asid,
-            va,
-            access,
-            now,
-            ..
-        } = lookup;
-        let s = side(access);
-        let own = self.second(s);
-        let mut requested = now;
-        if let Some(level) = &self.l2[own] {
-            requested += level.latency;
-        }
-        let (began, at, mapping) = self.merge_times(i, s, requested);
-        self.guess_if_walk(i, lookup, (requested, at), context);
-        let entry = TlbEntry::new(mapping.frame, mapping.writable, at);
-        if let Some(level) = &mut self.l2[own] {
-            // The first level already waits for the page, so this is not a lookup of the second.
-            level.small().refill(second, entry, false, false);
-        }
-        let pa = mapping.pa(va);
-        let array = self.l1[s].small_array();
-        let entry = self.l1[s].small().refill(first, entry, false, true);
-        self.set_filter(s, key(asid, PageSize::K4, va.0), pa, entry, array);
-        if access == Access::Write && !mapping.writable {
-            return Err(self.raise_fault(lookup, at));
-        }
-        Ok(Translated {
-            pa,
-            ready: at,
-            walk_start: began,
-            from: self.walk_mshrs[i].from,
-        })
-    }
-
     /// Lets the engine guess for a lookup that merges with MSHR `i`, if the MSHR is that of a walk
     /// and not of a source's hit. The lookup missed all TLBs at `requested`; its
     /// translation is known at `at`.
@@ -157,34 +121,58 @@ impl Mmu {
         (began, mshr.end.max(requested), mshr.mapping)
     }
 
-    /// Merges a miss with MSHR `i`, and fills both levels.
-    #[inline(never)]
+    /// Merges a request with MSHR `i`, and fills both levels.
+    #[inline(always)]
     pub(super) fn merge<B: Below>(
         &mut self,
         i: usize,
+        waiting: Waiting<'_>,
         lookup: &Lookup,
-        missed: &Missed,
         context: &mut WalkContext<'_, B>,
     ) -> Result<Translated, Fault> {
         let &Lookup {
             asid, va, access, ..
         } = lookup;
         let s = side(access);
-        let (began, at, mapping) = self.merge_times(i, s, missed.requested);
-        self.source_cycles[s] += missed.beside;
-        self.guess_if_walk(i, lookup, (missed.requested, at), context);
-        let arrival = Arrival {
-            asid,
-            va,
-            mapping,
-            ready: at,
-            counted: true,
-            fetched: false,
+        let second = self.second(s);
+        let (requested, beside) = match waiting {
+            Waiting::Miss(missed) => (missed.requested, missed.beside),
+            Waiting::Entry { .. } => {
+                let latency = self.l2[second].as_ref().map_or(0, |level| level.latency);
+                (lookup.now + latency, 0)
+            }
         };
-        self.fill(s, &arrival, missed.presence);
+        let (began, at, mapping) = self.merge_times(i, s, requested);
+        self.source_cycles[s] += beside;
+        self.guess_if_walk(i, lookup, (requested, at), context);
+        match waiting {
+            Waiting::Miss(missed) => {
+                let arrival = Arrival {
+                    asid,
+                    va,
+                    mapping,
+                    ready: at,
+                    counted: true,
+                    fetched: false,
+                };
+                self.fill(s, &arrival, missed.presence);
+            }
+            Waiting::Entry { slots } => {
+                let entry = TlbEntry::new(mapping.frame, mapping.writable, at);
+                if let Some(level) = &mut self.l2[second] {
+                    // The first level already waits for the page, so this is not a lookup of the
+                    // second.
+                    level.small().refill(slots[1], entry, false, false);
+                }
+                let array = self.l1[s].small_array();
+                let entry = self.l1[s].small().refill(slots[0], entry, false, true);
+                let page = key(asid, PageSize::K4, va.0);
+                self.set_filter(s, page, mapping.pa(va), entry, array);
+            }
+        }
         let faulted = access == Access::Write && !mapping.writable;
         if self.records.is_some() && self.walk_mshrs[i].from == ServedBy::Walk {
-            self.record(lookup, (missed.requested, at), true, faulted, Vec::new());
+            self.record(lookup, (requested, at), true, faulted, Vec::new());
         }
         if faulted {
             return Err(self.raise_fault(lookup, at));

@@ -8,6 +8,7 @@ use std::ops::ControlFlow;
 use pagewalk_memory::{Below, Level};
 use pagewalk_units::{Access, Cycle, PageSize};
 
+use super::merge::Waiting;
 use super::sources::Beside;
 use super::{Fault, Lookup, Mmu, NO_PAGE, ServedBy, Translated, WalkContext, WalkMshr, side};
 use crate::ReadRecord;
@@ -107,7 +108,10 @@ impl Mmu {
             && let Some((mshr, second)) = self.find_mshr_of_entry(lookup, (a, slot))
         {
             self.l1[side(lookup.access)].arrays[a].waits += 1;
-            return self.merge_entry((mshr, second, slot), lookup, context);
+            let waiting = Waiting::Entry {
+                slots: [slot, second],
+            };
+            return self.merge(mshr, waiting, lookup, context);
         }
         self.miss::<TIMED, B>(lookup, Presence::of(place), context)
     }
@@ -157,7 +161,7 @@ impl Mmu {
                         level.arrays[a].waits += 1;
                     }
                 }
-                let answer = self.merge(i, lookup, &missed, context);
+                let answer = self.merge(i, Waiting::Miss(&missed), lookup, context);
                 if self.prefetching.is_some() {
                     self.first_use::<TIMED, B>(lookup, &answer, context);
                 }

@@ -59,6 +59,12 @@ impl Prefetching {
         }
     }
 
+    /// False: filtered functional warming neither trains the prefetcher nor prefetches, as full
+    /// functional warming does.
+    pub fn can_filtered_warm(&self) -> bool {
+        false
+    }
+
     /// Trains the prefetcher on a translation that is now known. Returns the pages that it names.
     fn train(
         &mut self,

@@ -81,6 +81,11 @@ impl StltUnit {
             insertions: InsertionBufferStats::default(),
         }
     }
+
+    /// False: queries walk through the walk caches, which filtered functional warming does not keep.
+    pub fn can_filtered_warm(&self) -> bool {
+        false
+    }
 }
 
 /// A query in a core's STLT unit.

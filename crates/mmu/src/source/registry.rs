@@ -1,15 +1,16 @@
 //! The registry of translation sources, and of those that other crates add ([`register`]).
 
 use std::collections::BTreeMap;
-use std::sync::{PoisonError, RwLock};
 
 use arrayvec::ArrayVec;
+use pagewalk_units::external::{Parameters, Registry};
 use pagewalk_units::{Error, Part, PhysAddr, text};
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::{Place, SharedPart, TranslationSource};
+use crate::kind::Kind;
 use crate::{MmuSpec, TlbSpec};
 
 /// Blocks of memory that one source may have set aside.
@@ -100,74 +101,13 @@ pub trait SourceKind {
     fn build(&self, context: &Context<'_>, at: &Reserved) -> Built;
 }
 
-/// A value of a parameter of an external kind.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(untagged)]
-pub enum Parameter {
-    /// `true` or `false`.
-    Flag(bool),
-    /// A whole number.
-    Whole(i64),
-    /// Another number.
-    Number(f64),
-    /// Text.
-    Text(String),
-    /// A list of texts, such as page sizes.
-    Texts(Vec<String>),
-}
-
-/// The parameters of an external kind, by name.
-pub type Parameters = BTreeMap<String, Parameter>;
-
-/// Reads the parameters of an external kind.
-type Read = fn(&Parameters) -> Result<Box<dyn SourceKind>, String>;
-
-/// The external kinds, by name.
-static EXTERNAL: RwLock<BTreeMap<String, Read>> = RwLock::new(BTreeMap::new());
+/// The external kinds.
+static EXTERNAL: Registry<dyn SourceKind> = Registry::new("translation");
 
 /// Adds a kind of source, which designs configure as `[translation.external.NAME]`. Its parameters
 /// are the fields of `K`. A later kind of the same name replaces an earlier one.
 pub fn register<K: SourceKind + DeserializeOwned + 'static>(name: &str) {
-    let read: Read = |parameters| {
-        let value = serde_json::to_value(parameters).map_err(|e| e.to_string())?;
-        let kind = serde_json::from_value::<K>(value).map_err(|e| e.to_string())?;
-        Ok(Box::new(kind))
-    };
-    let mut kinds = EXTERNAL.write().unwrap_or_else(PoisonError::into_inner);
-    kinds.insert(name.to_owned(), read);
-}
-
-/// The external kind of this name with these parameters.
-fn external(name: &str, parameters: &Parameters) -> Result<Box<dyn SourceKind>, Error> {
-    let key = format!("translation.external.{name}");
-    let kinds = EXTERNAL.read().unwrap_or_else(PoisonError::into_inner);
-    let Some(read) = kinds.get(name) else {
-        let known: Vec<&str> = kinds.keys().map(String::as_str).collect();
-        let known = match known[..] {
-            [] => "this engine has none (PAGEWALK_ENGINE names one that has)".to_owned(),
-            _ => format!("expected one of {}", known.join(", ")),
-        };
-        return Err(Error::quoted_key(
-            key,
-            format!("is registered by no extension of the engine; {known}"),
-        ));
-    };
-    read(parameters).map_err(|what| Error::quoted_key(key, format!("has wrong parameters: {what}")))
-}
-
-/// The configuration of a kind: one of this crate, or an external one.
-enum Kind<'a> {
-    Own(&'a dyn SourceKind),
-    External(Box<dyn SourceKind>),
-}
-
-impl Kind<'_> {
-    fn get(&self) -> &dyn SourceKind {
-        match self {
-            Kind::Own(kind) => *kind,
-            Kind::External(kind) => &**kind,
-        }
-    }
+    EXTERNAL.register::<K>(name, |kind| Box::new(kind));
 }
 
 /// All sources of a machine.
@@ -178,6 +118,9 @@ pub struct Sources {
     /// Their shared parts.
     pub shared: Vec<Box<dyn SharedPart>>,
 }
+
+/// Keys below `translation`, and configurations of sources.
+type Kinds<'a> = Vec<(String, Kind<'a, dyn SourceKind>)>;
 
 /// Each line: name in configurations, and parameters.
 macro_rules! sources {
@@ -203,20 +146,20 @@ macro_rules! sources {
             pub const NAMES: &[&str] = &[$(stringify!($name),)*];
 
             /// Key, below `translation`, and configuration of each source that the design has.
-            fn kinds(&self) -> Result<Vec<(String, Kind<'_>)>, Error> {
-                let mut kinds = Vec::new();
+            fn kinds(&self) -> Result<Kinds<'_>, Error> {
+                let mut kinds = Kinds::new();
                 $(if let Some(spec) = &self.$name {
                     kinds.push((stringify!($name).to_owned(), Kind::Own(spec)));
                 })*
                 for (name, parameters) in &self.external {
-                    let kind = Kind::External(external(name, parameters)?);
+                    let kind = Kind::External(EXTERNAL.read(name, parameters)?);
                     kinds.push((format!("external.{name}"), kind));
                 }
                 Ok(kinds)
             }
 
             /// As `kinds`, of a checked configuration; of another, nothing.
-            fn checked(&self) -> Vec<(String, Kind<'_>)> {
+            fn checked(&self) -> Kinds<'_> {
                 self.kinds().unwrap_or_default()
             }
         }
@@ -256,10 +199,9 @@ impl TranslationSpec {
     /// One sentence that names the impossible key.
     pub fn check(&self, mmu: &MmuSpec) -> Result<(), Error> {
         for (name, kind) in self.kinds()? {
-            kind.get()
-                .check()
+            kind.check()
                 .map_err(|e| e.under(&name).under("translation"))?;
-            if kind.get().place() == Place::InsteadOfL2 && mmu.small_l2().is_none() {
+            if kind.place() == Place::InsteadOfL2 && mmu.small_l2().is_none() {
                 return Err(Error::key(
                     format!("translation.{name}"),
                     text![
@@ -288,21 +230,19 @@ impl TranslationSpec {
     /// True if a source takes the place of the second-level array that holds 4 KB pages.
     pub fn replaces_l2(&self) -> bool {
         let kinds = self.checked();
-        kinds
-            .iter()
-            .any(|(_, k)| k.get().place() == Place::InsteadOfL2)
+        kinds.iter().any(|(_, k)| k.place() == Place::InsteadOfL2)
     }
 
     /// True if fast-forwarding must report each access, not only first touches of pages.
     pub fn needs_each_access(&self) -> bool {
         let kinds = self.checked();
-        kinds.iter().any(|(_, k)| k.get().needs_each_access())
+        kinds.iter().any(|(_, k)| k.needs_each_access())
     }
 
     /// Key of a source that is filled from ranges of the page table, if there is one.
     pub fn needs_ranges(&self) -> Option<String> {
         let kinds = self.checked();
-        let needing = kinds.iter().find(|(_, k)| k.get().needs_ranges());
+        let needing = kinds.iter().find(|(_, k)| k.needs_ranges());
         needing.map(|(name, _)| format!("translation.{name}"))
     }
 
@@ -311,17 +251,14 @@ impl TranslationSpec {
         let context = Context { cores: 1, mmu };
         let kinds = self.checked();
         (kinds.iter())
-            .filter_map(|(_, kind)| kind.get().array(&context))
+            .filter_map(|(_, kind)| kind.array(&context))
             .collect()
     }
 
     /// Names of the sources whose entries are blocks of the L2, for the energy model.
     pub fn blocks_in_l2(&self) -> Vec<&'static str> {
         let kinds = self.checked();
-        kinds
-            .iter()
-            .filter_map(|(_, k)| k.get().blocks_in_l2())
-            .collect()
+        kinds.iter().filter_map(|(_, k)| k.blocks_in_l2()).collect()
     }
 
     /// Builds the sources of `cores` cores with `mmu`. `set_aside` is called with a key and a number of bytes,
@@ -342,12 +279,12 @@ impl TranslationSpec {
         };
         for (name, kind) in self.checked() {
             let mut at = Reserved::new();
-            for (key, bytes) in kind.get().memory() {
+            for (key, bytes) in kind.memory() {
                 at.push(set_aside(format!("translation.{name}.{key}"), bytes)?);
             }
-            let built = kind.get().build(&context, &at);
+            let built = kind.build(&context, &at);
             for (list, source) in sources.cores.iter_mut().zip(built.cores) {
-                list.push((kind.get().place(), source));
+                list.push((kind.place(), source));
             }
             sources.shared.extend(built.shared);
         }

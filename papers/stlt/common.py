@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from math import exp
+from math import pow as power
 
 from pagewalk.reproduce import Design, Means, Outcome, Paper, Row, Run, Runs
 from pagewalk.reproduce.figure import Results
@@ -15,7 +16,7 @@ PROGRAMS = ("Redis", "umap", "dhash", "map", "btree")
 KERNELS = PROGRAMS[1:]
 HASHED, TREES = ("umap", "dhash"), ("map", "btree")
 DISTRIBUTIONS = {"zipf": "scrambled", "latest": "latest", "uniform": "uniform"}
-"""Of the program: YCSB's `requestdistribution=zipfian` is the scrambled one."""
+"""The program's names: YCSB's `requestdistribution=zipfian` is the scrambled one."""
 VALUES = (64, 128, 256)
 SIZES = (16, 32, 64, 128, 256, 512)
 """MB of an STLT, with the paper's keys."""
@@ -239,13 +240,14 @@ SCRAMBLED = 10_000_000_001
 def zeta(items: float) -> float:
     """Sum of i^-0.99 for i from 1 to `items`: ten terms, and the formula of Euler and Maclaurin."""
     first = 10
-    head = min(items, first)
-    total = sum(i**-THETA for i in range(1, int(head) + 1))
+    whole = int(min(items, first))
+    total = sum(power(i, -THETA) for i in range(1, whole + 1))
     if items <= first:
-        return total + (head - int(head)) * (int(head) + 1) ** -THETA
-    integral = (items ** (1 - THETA) - first ** (1 - THETA)) / (1 - THETA)
-    ends = (items**-THETA - first**-THETA) / 2
-    return total + integral + ends + THETA * (first ** (-THETA - 1) - items ** (-THETA - 1)) / 12
+        return total + (items - whole) * power(whole + 1, -THETA)
+    integral = (power(items, 1 - THETA) - power(first, 1 - THETA)) / (1 - THETA)
+    ends = (power(items, -THETA) - power(first, -THETA)) / 2
+    slope = THETA * (power(first, -THETA - 1) - power(items, -THETA - 1))
+    return total + integral + ends + slope / 12
 
 
 def _grid(low: float, high: float, steps: int = 4000) -> Iterator[tuple[float, float]]:

@@ -73,7 +73,8 @@ class StoredResults:
     def of_folder(cls, folder: Path) -> StoredResults:
         """Results in a paper's folder: the whole run, and figures on request, each a file."""
         whole = cls.read(folder / NAME)
-        figures, origins = dict(whole.figures), {}
+        figures = dict(whole.figures)
+        origins: dict[str, Json] = {}
         for path in sorted(folder.glob(_ONE.format("*"))):
             one = cls.read(path)
             figures |= one.figures

@@ -16,6 +16,7 @@ import sys
 from pathlib import Path
 
 from pagewalk.errors import PagewalkError, UserError
+from pagewalk.reproduce import claims
 from pagewalk.reproduce import paper as papers
 from pagewalk.reproduce.stored_results import NAME, TEMPLATE, StoredResults
 
@@ -26,8 +27,7 @@ def page(paper: str) -> str:
     folder = ROOT / "papers" / paper
     if not (folder / TEMPLATE).is_file():
         raise UserError(f"there is no template '{folder / TEMPLATE}'; write one, or name a paper")
-    template = (folder / TEMPLATE).read_text(encoding="utf-8")
-    return StoredResults.of_folder(folder).page(template)
+    return claims.page(folder)
 
 
 def main() -> int:

@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from invoking import Invoke
+from pagewalk import native
 from pagewalk.errors import UserError
-from pagewalk.reproduce import Outcome, Row
+from pagewalk.reproduce import Outcome, Row, claims
 from pagewalk.reproduce import paper as papers
 from pagewalk.reproduce.stored_results import NAME, TEMPLATE, StoredResults
 
@@ -43,18 +45,15 @@ def test_every_number_that_a_page_names_is_one_of_the_paper_s_figures(name: str)
     template = (PAPERS / name / TEMPLATE).read_text()
     page = planned(name).page(template)
     assert "{{" not in page
-    with pytest.raises(UserError, match="no such number"):
+    with pytest.raises(UserError, match="no such row"):
         planned(name).page(template + "{{fig8; ; none; none}}")
 
 
 @pytest.mark.parametrize("name", KEPT)
 def test_a_page_agrees_with_the_stored_results(name: str) -> None:
-    template = (PAPERS / name / TEMPLATE).read_text()
     folder = PAPERS / name
     page = (ROOT / "docs" / "papers" / f"{name}.md").read_text()
-    assert page == StoredResults.of_folder(folder).page(template), (
-        f"run 'python scripts/paper_page.py {name} --write'"
-    )
+    assert page == claims.page(folder), f"run 'python scripts/paper_page.py {name} --write'"
     kept = StoredResults.read(folder / NAME)
     assert kept.about["version"]
     assert kept.about["seeds"]
@@ -109,3 +108,51 @@ def test_figures_on_request_are_kept_by_themselves(tmp_path: Path) -> None:
     ]  # fmt: skip
     with pytest.raises(UserError, match="no such panel"):
         StoredResults.of_folder(tmp_path).page("{{all long; other}}")
+
+
+def claimed(folder: Path, text: str) -> list[claims.Claim]:
+    (folder / claims.NAME).write_text(text)
+    return claims.read(folder)
+
+
+def test_claims_are_judged_by_the_worst_of_their_rows(tmp_path: Path) -> None:
+    model = native.model_version()
+    near, far = Row("g", "near", 2.0, 2.0), Row("g", "far", 3.0, 2.0, deviation="why")
+    head = dict.fromkeys(("paper", "title", "source", "full_scale", "machine"), "")
+    about = {**head, **ABOUT, "model": model}
+    StoredResults(about, {"fig1": [near, far]}).write(tmp_path / NAME)
+    StoredResults({**about, "model": model - 1}, {"fig2": [near, Row("g", "none", 1.0)]}).write(
+        tmp_path / "results-fig2.json"
+    )
+    one = '[[claim]]\nsays = "fast"\nplace = "section I"\nrows = ["fig1; ; g; near"'
+    (claim,) = claimed(tmp_path, f"{one}]\n")
+    assert (claim.verdict, claim.outdated) == ("agrees", "")
+    (claim,) = claimed(tmp_path, f'{one}, "fig1; ; g; far"]\n')
+    assert claim.verdict == "differs"
+    assert "#why" in claims.markdown([claim], "DEVIATIONS.md")
+    # A range that holds ours makes it agree.
+    (claim,) = claimed(tmp_path, f'{one}, "fig1; ; g; far"]\nup_to = 3.1\n')
+    assert claim.verdict == "agrees"
+    # A claim by which a parameter was chosen agrees by construction at best.
+    (claim,) = claimed(tmp_path, f'{one}]\nchosen = "the size"\n')
+    assert claim.verdict == "agrees by construction"
+    (claim,) = claimed(tmp_path, f'{one}, "fig2; ; g; near"]\n')
+    assert claim.outdated == f"results of model {model - 1}, now {model}"
+    for rows, says in (
+        ('"fig1; ; g; nowhere"', "no such row"),
+        ('"fig1; g"', "expected figure; panel; group; series"),
+        ('"fig2; ; g; none"', "no number of the paper"),
+    ):
+        with pytest.raises(UserError, match=says):
+            claimed(tmp_path, f'[[claim]]\nsays = "x"\nplace = "y"\nrows = [{rows}]\n')
+    with pytest.raises(UserError, match="did you mean 'rows'"):
+        claimed(tmp_path, '[[claim]]\nsays = "x"\nplace = "y"\nrow = []\n')
+
+
+def test_claims_simulate_nothing(invoke: Invoke) -> None:
+    status, out, _ = invoke("reproduce", "stlt", "--claims")
+    assert status == 0
+    assert "claims agree" in out
+    status, _, err = invoke("reproduce", "stlt", "fig11", "--claims")
+    assert status == 2
+    assert "simulates nothing" in err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import importlib
 import math
 import random
@@ -79,7 +80,7 @@ def test_every_run_is_of_a_design_that_the_engine_takes() -> None:
             assert wrong == {}, name
 
 
-@pytest.mark.parametrize("scale", ["paper", "quarter", "eighth", "smoke"])
+@pytest.mark.parametrize("scale", ["paper", "quarter", "eighth", "scaled", "smoke"])
 def test_tables_and_warm_up_go_with_the_keys(scale: str) -> None:
     paper: Any = papers.load("stlt", scale)
     common = module(paper, "common")
@@ -102,8 +103,31 @@ def test_tables_and_warm_up_go_with_the_keys(scale: str) -> None:
     assert common.run(paper, case.base).program.params["shortcut"] == "none"
 
 
+def test_a_scaled_machine_is_smaller_by_the_factor_of_the_keys() -> None:
+    paper: Any = papers.load("stlt", "scaled")
+    common = module(paper, "common")
+    with tempfile.TemporaryDirectory() as folder:
+
+        def config(case: Any) -> Any:
+            run = common.run(paper, case)
+            return native.resolve(run.machine, str(written(run.design, Path(folder))))["config"]
+
+        case = common.Case("map", "STLT")
+        whole, small, base = config(case.of(fewer=1)), config(case), config(case.base)
+    for one in (small, base):
+        entries = [c["mmu"]["l2"]["main"]["entries"] for c in (whole, one)]
+        l3, l2 = ([c[a][b]["size_kb"] for c in (whole, one)]
+                  for a, b in (("memory", "l3"), ("caches", "l2")))  # fmt: skip
+        walk_caches = [c["mmu"]["walk_caches"]["entries"] for c in (whole, one)]
+        for large, little in (entries, l3, l2, walk_caches):
+            assert large == paper.fewer * little
+        assert one["caches"]["l1d"] == whole["caches"]["l1d"]
+        assert one["mmu"]["l1d"] == whole["mmu"]["l1d"]
+
+
 def test_the_paper_s_numbers_stand_beside_ours(paper: Paper) -> None:
-    of_11 = {(r.group, r.series): r.paper for r in rows(paper, "fig11", lambda _: FAILED)}
+    of_11 = {(r.group, r.series): r.paper for r in rows(paper, "fig11", lambda _: FAILED)
+             if not r.panel}  # fmt: skip
     assert of_11["zipf 64B", "STLT"] == 1.43
     assert of_11["latest 256B", "SLB"] == 1.04
     assert of_11["Mean", "STLT"] == 1.38
@@ -152,6 +176,54 @@ def test_uniform_requests_miss_keys_beyond_the_rows_of_their_set(paper: Paper) -
     assert table5.closed_form(table5.of_misses(3.61)) == pytest.approx(3.61, abs=0.01)
 
 
+def test_zipf_misses_keys_that_were_never_requested_and_those_without_room(paper: Paper) -> None:
+    """The formulas agree with draws from the law that they sum, over fewer items."""
+    common = module(paper, "common")
+    assert common.zeta(1000) == pytest.approx(7.728953217284729, rel=1e-6)
+    assert common.zeta(10_000_000) == pytest.approx(18.066242574968303, rel=1e-6)
+    draw = random.Random(1)
+    items, keys, requests, sets, ways = 200_000, 2_000, 16_000, 1_000, 2
+    shares, total = [0.0] * keys, common.zeta(items)
+    of_items = [(draw.randrange(keys), i**-0.99 / total) for i in range(1, items + 1)]
+    for key, share in of_items:
+        shares[key] += share
+    new = sum(share * (1 - share) ** requests for share in shares)
+    rows: list[list[float]] = [[] for _ in range(sets)]
+    for share in shares:
+        rows[draw.randrange(sets)].append(share)
+    crowded = sum(sum(sorted(row)[:-ways]) for row in rows)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(common, "SCRAMBLED", items)
+        assert common.never_requested_zipf(requests, keys) == pytest.approx(new, rel=0.1)
+        assert common.crowded_out_zipf(keys, sets, ways) == pytest.approx(crowded, rel=0.1)
+    new, every = module(paper, "table5").closed_form_zipf()
+    assert new == pytest.approx(1.59, abs=0.01)
+    assert every == pytest.approx(1.83, abs=0.02)
+
+
+def test_latest_misses_the_first_get_of_each_key(paper: Paper) -> None:
+    common = module(paper, "common")
+    draw, loaded, sets, requests = random.Random(1), 1_000, 0.05, 40_000
+    inserts = int(requests * sets)
+    weights = [i**-0.99 for i in range(1, loaded + inserts + 1)]
+    bounds: list[float] = []
+    for weight in weights:
+        bounds.append(weight + (bounds[-1] if bounds else 0.0))
+    keys, seen, missed, gets = loaded, set(), 0, 0
+    for number in range(requests + 20_000):
+        if draw.random() < sets:
+            keys += 1
+            continue
+        rank = bisect.bisect(bounds, draw.random() * bounds[min(keys, len(bounds)) - 1])
+        key = keys - rank
+        if number >= requests:
+            gets += 1
+            missed += key not in seen
+        seen.add(key)
+    expected = common.never_requested_latest(requests, loaded)
+    assert missed / gets == pytest.approx(expected, rel=0.1)
+
+
 def test_misses_of_a_table_in_software_follow_from_instructions(paper: Paper) -> None:
     """The misses come from programs whose misses, ways and SETs are known."""
     way, sets, driver = {"map": 700.0, "umap": 120.0}, {"map": 60.0, "umap": 25.0}, 100.0
@@ -187,6 +259,8 @@ def test_speedups_are_of_cycles_a_request(paper: Paper) -> None:
     assert found(paper, "fig11", "uniform 128B", "SLB", results=result).value == 2
     ahead = "workloads on which STLT is ahead of SLB"
     assert found(paper, "fig11", ahead, "", "text", results=result).value == 9
+    differ = found(paper, "fig11", "value sizes differ by, zipf", "STLT", "text", results=result)
+    assert (differ.value, differ.status) == (0, "agrees")
     assert found(paper, "fig19", "map", "STLT", results=result).value == 1.5
     broken = rows(paper, "fig11", lambda _run: FAILED)
     assert all(row.value is None for row in broken)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from math import exp
+from math import pow as power
 
 from pagewalk.reproduce import Design, Means, Outcome, Paper, Row, Run, Runs
 from pagewalk.reproduce.figure import Results
@@ -14,7 +15,8 @@ from .printed import Said
 PROGRAMS = ("Redis", "umap", "dhash", "map", "btree")
 KERNELS = PROGRAMS[1:]
 HASHED, TREES = ("umap", "dhash"), ("map", "btree")
-DISTRIBUTIONS = {"zipf": "zipfian", "latest": "latest", "uniform": "uniform"}
+DISTRIBUTIONS = {"zipf": "scrambled", "latest": "latest", "uniform": "uniform"}
+"""The program's names: YCSB's `requestdistribution=zipfian` is the scrambled one."""
 VALUES = (64, 128, 256)
 SIZES = (16, 32, 64, 128, 256, 512)
 """MB of an STLT, with the paper's keys."""
@@ -109,7 +111,8 @@ def run(paper: Paper, case: Case) -> Run:
 def _design(paper: Paper, case: Case, size: int) -> Design:
     """The case's design, whose table is as large as the scale has it."""
     name = case.design or TABLES[case.table][0]
-    changes: dict[str, object] = dict(case.keys)
+    scaled: dict[str, object] = {} if case.fewer else getattr(paper, "smaller_machine")  # noqa: B009
+    changes: dict[str, object] = {**scaled, **dict(case.keys)}
     label = name
     if TABLES[case.table][1] == "stlt":
         changes["shortcut.stlt.rows"] = size // ROW_BYTES
@@ -226,6 +229,91 @@ def conflicts(keys: float, sets: float, ways: int) -> float:
 def never_requested(requests: float, keys: float) -> float:
     """Share of uniform requests for a key that none of the earlier requests had."""
     return exp(-requests / keys)
+
+
+THETA = 0.99
+"""Exponent of YCSB's zipfian law."""
+SCRAMBLED = 10_000_000_001
+"""Items of YCSB's scrambled generator, which it hashes to the keys."""
+
+
+def zeta(items: float) -> float:
+    """Sum of i^-0.99 for i from 1 to `items`: ten terms, and the formula of Euler and Maclaurin."""
+    first = 10
+    whole = int(min(items, first))
+    total = sum(power(i, -THETA) for i in range(1, whole + 1))
+    if items <= first:
+        return total + (items - whole) * power(whole + 1, -THETA)
+    integral = (power(items, 1 - THETA) - power(first, 1 - THETA)) / (1 - THETA)
+    ends = (power(items, -THETA) - power(first, -THETA)) / 2
+    slope = THETA * (power(first, -THETA - 1) - power(items, -THETA - 1))
+    return total + integral + ends + slope / 12
+
+
+def _grid(low: float, high: float, steps: int = 4000) -> Iterator[tuple[float, float]]:
+    """Middles and widths of intervals from `low` to `high`, of equal ratios."""
+    ratio = (high / low) ** (1 / steps)
+    at = low
+    for _ in range(steps):
+        yield at * ratio**0.5, at * (ratio - 1)
+        at *= ratio
+
+
+def never_requested_zipf(requests: float, keys: float) -> float:
+    """Share of scrambled zipfian requests for a key that none of the earlier requests had.
+
+    Item i has the share w = i^-0.99 / zeta and one of `keys` keys at random. Of n requests none is
+    for the key of a request with probability exp(-n w), times that of all other items of the key:
+    the product of 1 - (1 - exp(-n w)) / keys over all items.
+    """
+    all_items, exact = zeta(SCRAMBLED), 1000
+    points = [(float(i), 1.0) for i in range(1, exact)]
+    points += _grid(exact - 0.5, SCRAMBLED)
+    own = others = 0.0
+    for item, width in points:
+        share = item**-THETA / all_items
+        absent = exp(-requests * share)
+        own += share * absent * width
+        others += (1 - absent) * width
+    return own * exp(-others / keys)
+
+
+def crowded_out_zipf(keys: float, sets: float, ways: int) -> float:
+    """Share of scrambled zipfian requests that miss because their set has `ways` hotter keys.
+
+    The counters of a set keep its hottest keys. A key's share is that of its hottest item, i, and
+    the mean of all items beyond. i / keys = t is exponentially distributed. The hotter keys of its
+    set are Poisson distributed around (1 - exp(-t)) keys / sets.
+    """
+    all_items, missed = zeta(SCRAMBLED), 0.0
+    for t, width in _grid(1e-9, 60.0):
+        item = max(t * keys, 1.0)
+        own = item**-THETA if t * keys >= 0.5 else 0.0
+        share = own * keys + all_items - zeta(item)
+        hotter = (1 - exp(-t)) * keys / sets
+        probability, fewer = exp(-hotter), 0.0
+        for x in range(ways):
+            fewer += probability
+            probability *= hotter / (x + 1)
+        missed += share / all_items * exp(-t) * (1 - fewer) * width
+    return missed
+
+
+def never_requested_latest(requests: float, keys: float, sets: float = 0.05) -> float:
+    """Share of the GETs of `latest` for a key without an earlier GET.
+
+    `sets` of the requests insert a key, which moves all ranks by one, so that g = (1 - sets) / sets
+    GETs fall between two inserts. With the law's sum C(r) up to rank r, a key has had g C(r) GETs
+    on average when it reaches rank r. If it was loaded before the n inserts, it began at rank
+    r - n, and has had g (C(r) - C(r - n)).
+    """
+    inserts = requests * sets
+    gets, ranks = (1 - sets) / sets, zeta(keys + inserts)
+    missed = (1 - exp(-gets * zeta(inserts) / ranks)) / gets
+    for rank, width in _grid(inserts, keys + inserts):
+        had = gets * (zeta(rank) - zeta(rank - inserts)) / ranks
+        missed += rank**-THETA / ranks * exp(-had) * width
+    return missed
 
 
 def mean_row(

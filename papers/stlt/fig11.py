@@ -6,7 +6,7 @@ from pagewalk.reproduce import Bars, Figure, Panel, Paper, Row, Runs
 from pagewalk.reproduce.figure import Results
 
 from .common import DISTRIBUTIONS, SCALED, VALUES, Case, Found, mean_row, runs
-from .printed import FIGURE_11, NEAR, REDIS, REDIS_MEAN
+from .printed import FIGURE_11, NEAR, REDIS, REDIS_MEAN, SIZE_MATTERS
 
 SERIES = ("SLB", "STLT")
 
@@ -54,4 +54,18 @@ class Figure11(Figure):
                 deviation=REDIS,
             )
         )  # fmt: skip
+        for name in DISTRIBUTIONS:
+            of_sizes = [r.value for r in rows[:18] if r.series == "STLT" and name in r.group]
+            values = [value for value in of_sizes if value]
+            differ = 100 * (max(values) / min(values) - 1) if len(values) == len(VALUES) else None
+            rows.append(
+                SIZE_MATTERS[name].row(
+                    f"value sizes differ by, {name}",
+                    "STLT",
+                    differ,
+                    "%",
+                    panel="text",
+                    average=True,
+                )
+            )
         return rows

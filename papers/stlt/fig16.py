@@ -6,7 +6,7 @@ from pagewalk.reproduce import Figure, Paper, Row, Runs
 from pagewalk.reproduce.figure import Results
 
 from .common import PROGRAMS, SCALED, Found, runs
-from .printed import MISSES
+from .printed import MISSES, MORE_THAN_DENSE
 from .sizes import by_size, sizes, swept
 
 
@@ -47,6 +47,18 @@ class Figure16(Figure):
                 "neighbouring sizes between which both go the same way", "",
                 float(right) if pairs == whole else None, float(whole), "",
                 "section IV-D1: mostly the same", panel="text", average=True, tolerance=0.2,
+            )
+        )  # fmt: skip
+        largest = max(sizes(paper))
+        redis, dense = (
+            found.saved(swept(paper, program, "STLT")[largest], "walks")
+            for program in ("Redis", "dhash")
+        )
+        more = None if redis is None or dense is None else redis - dense
+        rows.append(
+            MORE_THAN_DENSE.row(
+                "Redis saves more than dense_hash_map", "", more, "points", panel="text",
+                average=True,
             )
         )  # fmt: skip
         return rows

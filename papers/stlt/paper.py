@@ -11,9 +11,12 @@ Json = dict[str, Any]
 
 
 class Stlt(Paper):
-    """A scale has `keys`; the sizes of tables and the earlier requests are proportional."""
+    """A scale has `keys`; the sizes of tables and the earlier requests are proportional.
 
-    own_of_scales = ("keys", "sizes", "sweep")
+    With `set` it changes the machine of all runs with that many keys.
+    """
+
+    own_of_scales = ("keys", "sizes", "sweep", "set")
 
     def __init__(self, name: str, folder: Any, data: Json, scale: str | None) -> None:
         super().__init__(name, folder, data, scale)
@@ -27,3 +30,5 @@ class Stlt(Paper):
         """MB of the tables that are swept; without it all."""
         self.sweep = own.texts("sweep")
         """Containers of figure 17; without it all."""
+        self.smaller_machine = own.settings("set")
+        """Keys of the machine that the scale changes."""

@@ -9,16 +9,10 @@ from .common import PROGRAMS, Case, Found, runs
 from .printed import DISTANCE_ACCURACY, PREFETCHERS, SLOWER, VLDP_MISSES, VLDP_READS
 
 SERIES = ("TLB distance", "VLDP", "Simple")
-BANKS = "DRAM with a bus"
-DDR: dict[str, object] = {
-    "data_rate_mts": 1333, "channels": 1, "ranks": 1, "bank_groups": 1, "banks": 8,
-    "row_bytes": 8192, "tcl_ns": 13.5, "trcd_ns": 13.5, "trp_ns": 13.5, "tras_ns": 36.0,
-    "controller_ns": 18.0, "keep_open_ns": 0.0,
-}  # fmt: skip
-"""One channel of DDR3-1333 (JEDEC JESD79-3), about 45 ns to a closed row: ours."""
+LIMITED, UNLIMITED = "7.6 GB/s", "unlimited bandwidth"
 MEMORY: dict[str, tuple[tuple[str, object], ...]] = {
-    "45 ns": (),
-    BANKS: tuple((f"memory.dram.ddr.{key}", value) for key, value in DDR.items()),
+    LIMITED: (),
+    UNLIMITED: (("memory.dram.fixed.bandwidth_gbs", 0.0),),
 }
 
 
@@ -36,8 +30,8 @@ class Prefetchers(Figure):
     place = "figure 19 (right), section IV-F"
     about = (
         "Zipf, values of 64 bytes; per cent slower than without a prefetcher, below 0: faster. "
-        "With 45 ns to memory, as in table III, lines that are fetched in vain hold up nobody; "
-        "beside it one channel of DDR3-1333 with banks and a bus."
+        "Lines that are fetched in vain delay others on the memory's channel. Beside it the same "
+        "without a limit on bandwidth, where they delay nobody."
     )
     timing = True
     deviation = PREFETCHERS

@@ -28,7 +28,7 @@ AS_IS = "as shipped"
 READINGS: dict[str, tuple[Params, Keys]] = {
     AS_IS: ((), ()),
     "lookup alone: no value is read": ((("reply", "none"),), ()),
-    "zipf as YCSB scrambles it": ((("distribution", "scrambled"),), ()),
+    "zipf in the order of insertion": ((("distribution", "zipfian"),), ()),
     "no walk caches": ((), (("mmu.walk_caches.entries", 0),)),
     "reply before the row": ((), (("shortcut.stlt.waits_for_set", False),)),
     "a window of 32 instructions": ((), (("core.rob", 32),)),
@@ -62,8 +62,8 @@ def case(paper: Paper, reading: str, program: str, distribution: str) -> Case:
             own.append((name, str(earlier // factor if value[0] == "/" else earlier * factor)))
         elif name != "distribution":
             own.append((name, value))
-    if ("distribution", "scrambled") in params and distribution == "zipf":
-        own.append(("distribution", "scrambled"))
+    if ("distribution", "zipfian") in params and distribution == "zipf":
+        own.append(("distribution", "zipfian"))
     return Case(program, "STLT", distribution, 128, params=tuple(own), keys=keys)
 
 

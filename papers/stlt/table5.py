@@ -15,7 +15,10 @@ from .common import (
     Case,
     Found,
     conflicts,
+    crowded_out_zipf,
     never_requested,
+    never_requested_latest,
+    never_requested_zipf,
     runs,
 )  # fmt: skip
 from .printed import MISSES, TABLE_5, UNIFORM
@@ -29,6 +32,13 @@ def closed_form(megabytes: float, ways: int = WAYS) -> float:
     sets = megabytes * MB / ROW_BYTES / ways
     full = conflicts(KEYS, sets, ways)
     return 100 * (1 - (1 - full) * (1 - never_requested(EARLIER, KEYS)))
+
+
+def closed_form_zipf(keys: float = KEYS, requests: float = EARLIER) -> tuple[float, float]:
+    """Per cent of zipf's requests that miss: for keys never requested, and in all."""
+    sets = 512 * MB / ROW_BYTES / WAYS * keys / KEYS
+    new = never_requested_zipf(requests, keys)
+    return 100 * new, 100 * (1 - (1 - new) * (1 - crowded_out_zipf(keys, sets, WAYS)))
 
 
 def of_misses(per_cent: float) -> float:
@@ -46,9 +56,10 @@ class Table5(Figure):
     about = (
         SCALED + "Of an STLT they are counted, on Redis with values of 128 bytes. Of an SLB they "
         "come from the instructions of the ordered and the unordered map, which have the same "
-        "requests. Uniform requests have a closed form: 10 million keys over 8,388,608 sets are "
-        "1.19 a set; what is beyond 4 in a set misses, and so do the e^-8 of the keys that 80 "
-        "million requests never asked for."
+        "requests. The closed forms count the keys that 80 million requests never asked for (a "
+        "table that admits each key misses those), and the keys for which their set has no room: "
+        "10 million keys over 8,388,608 sets are 1.19 a set, of which 4 have a row. Zipf has "
+        "10,000,000,001 items at each number of keys, so fewer keys miss less often."
     )
     timing = True
 
@@ -89,6 +100,16 @@ class Table5(Figure):
             )
             for size, ways in ((512, 4), (256, 4), (512, 2), (512, 1))
         ]  # fmt: skip
+        at_scale = KEYS / int(getattr(paper, "fewer"))  # noqa: B009 (own class)
+        for where, keys in (("paper", KEYS), ("scale", at_scale)):
+            new, every = closed_form_zipf(keys, EARLIER * keys / KEYS)
+            latest = 100 * never_requested_latest(EARLIER * keys / KEYS, keys)
+            rows += [
+                Row(f"zipf, {where}, never requested", "closed form", new, unit="%", panel="text"),
+                Row(f"zipf, {where}, STLT", "closed form", every, unit="%", panel="text"),
+                Row(f"latest, {where}, never requested", "closed form", latest, unit="%",
+                    panel="text"),
+            ]  # fmt: skip
         rows.append(
             Row(
                 f"a table that misses {TABLE_5['uniform', 'STLT']} % of uniform requests",

@@ -517,6 +517,22 @@ _REPRODUCED = [
 ]  # fmt: skip
 
 
+def _claims(paper: str | None, more: list[str], json_file: str | None, flags: Any) -> None:
+    """Prints the claims of a paper from its kept results."""
+    from pagewalk.reproduce import claims
+    from pagewalk.reproduce import paper as papers
+
+    if paper is None:
+        raise UserError("--claims: name a paper, such as 'pagewalk reproduce stlt --claims'")
+    given = [option.name for option in _REPRODUCED if flags.get(option.name) not in (None, False)]
+    if more or [name for name in given if name != "json_file"]:
+        raise UserError("--claims simulates nothing: leave out all but the paper and --json")
+    chosen = papers.load(paper)
+    found = claims.read(chosen.folder)
+    data = [claim.as_json() for claim in found]
+    _answer(data, json_file, lambda _data, stream: claims.show(found, chosen.title, stream))
+
+
 @app.command(epilog="Example: pagewalk reproduce mehpt fig8 --scale smoke")
 @takes(_REPRODUCED, program=False)
 def reproduce(
@@ -539,6 +555,9 @@ def reproduce(
         str | None,
         typer.Option(metavar="NAME", help="Scale of the simulation (default: the paper's)."),
     ] = None,
+    claims: Annotated[
+        bool, typer.Option("--claims", help="Print the paper's claims beside kept results.")
+    ] = False,
     **flags: Any,
 ) -> int:
     """Reproduce a paper's tables and figures beside its numbers."""
@@ -546,6 +565,9 @@ def reproduce(
     from pagewalk.view.tables import studies
 
     json_file, parquet = flags["json_file"], flags["parquet"]
+    if claims:
+        _claims(paper, [*(figures or []), *([scale] if scale else [])], json_file, flags)
+        return 0
     if paper is None:
         _answer(papers.catalogue(), json_file, studies)
         return 0

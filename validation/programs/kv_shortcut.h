@@ -130,6 +130,9 @@ template <class Pair> class Slb {
 
     __attribute__((noinline)) Pair *find(uint64_t hash, const std::string &key) {
         Slot &slot = slots_[(hash >> 6) % count_];
+#ifdef PREFETCH_SLOT
+        __builtin_prefetch(&slot);
+#endif
         uint64_t tag = fold(hash);
         for (unsigned i = 0; i < 7; i++) {
             uint64_t entry = slot.entry[i];
@@ -149,8 +152,17 @@ template <class Pair> class Slb {
     __attribute__((noinline)) void insert(uint64_t hash, Pair *record) {
         Slot &slot = slots_[(hash >> 6) % count_];
         uint64_t used = slot.counters >> 60;
+#ifdef FIRST_FREE
+        if (used < 7) {
+            take_free(slot, fold(hash) << 48 | reinterpret_cast<uint64_t>(record));
+            return;
+        }
+        if ((random_.next() & 0xfff) >= sampled_)
+            return;
+#else
         if (used == 7 && (random_.next() & 0xfff) >= sampled_)
             return;
+#endif
         Log &log = log_[(hash >> 6) % logs_];
         uint64_t tag = fold(hash), seen = 0;
         for (unsigned i = 0; i < 7; i++)
@@ -160,15 +172,12 @@ template <class Pair> class Slb {
         if (!seen)
             return;
         uint64_t entry = tag << 48 | reinterpret_cast<uint64_t>(record);
+#ifndef FIRST_FREE
         if (used < 7) {
-            for (unsigned i = 0; i < 7; i++) {
-                if (!(slot.entry[i] & POINTER)) {
-                    slot.entry[i] = entry;
-                    slot.counters += UINT64_C(1) << 60;
-                    return;
-                }
-            }
+            take_free(slot, entry);
+            return;
         }
+#endif
         unsigned at = random_.next() % 7;
         if (slot.counters >> 4 * at & 15)
             slot.counters -= UINT64_C(1) << 4 * at;
@@ -212,6 +221,16 @@ template <class Pair> class Slb {
     struct Log {
         uint16_t head, tag[7];
     };
+    static inline void take_free(Slot &slot, uint64_t entry) {
+        for (unsigned i = 0; i < 7; i++) {
+            if (!(slot.entry[i] & POINTER)) {
+                slot.entry[i] = entry;
+                slot.counters += UINT64_C(1) << 60;
+                return;
+            }
+        }
+    }
+
     size_t count_, logs_;
     Slot *slots_;
     Log *log_;

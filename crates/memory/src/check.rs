@@ -25,6 +25,9 @@ const MOST_BANKS: u64 = 1 << 16;
 const MOST_NS: f64 = 10_000.0;
 /// Longest fixed latency, ns.
 const MOST_FIXED_NS: f64 = 100_000.0;
+/// Range of the bandwidth of a fixed-latency memory, in 10^9 bytes a second.
+const LEAST_FIXED_GBS: f64 = 0.001;
+const MOST_FIXED_GBS: f64 = 100_000.0;
 
 fn within(key: &str, value: u32, least: u32, most: u32) -> Result<(), Error> {
     if (least..=most).contains(&value) {
@@ -293,17 +296,28 @@ impl PrefetcherSpec {
 impl DramSpec {
     fn check(&self) -> Result<(), Error> {
         match *self {
-            DramSpec::Fixed { latency_ns } => {
-                if latency_ns > 0.0 && latency_ns <= MOST_FIXED_NS {
-                    Ok(())
-                } else {
-                    Err(Error::key(
+            DramSpec::Fixed {
+                latency_ns,
+                bandwidth_gbs,
+            } => {
+                if !(latency_ns > 0.0 && latency_ns <= MOST_FIXED_NS) {
+                    return Err(Error::key(
                         "memory.dram.fixed.latency_ns",
                         format!(
                             "is {latency_ns}; expected nanoseconds above 0 and up to {MOST_FIXED_NS}"
                         ),
-                    ))
+                    ));
                 }
+                let limited = (LEAST_FIXED_GBS..=MOST_FIXED_GBS).contains(&bandwidth_gbs);
+                if bandwidth_gbs == 0.0 || limited {
+                    return Ok(());
+                }
+                Err(Error::key(
+                    "memory.dram.fixed.bandwidth_gbs",
+                    format!(
+                        "is {bandwidth_gbs}; expected 0 (unlimited) or {LEAST_FIXED_GBS} to {MOST_FIXED_GBS}"
+                    ),
+                ))
             }
             DramSpec::Ddr {
                 data_rate_mts,

@@ -302,14 +302,23 @@ pub struct PrivateSpec {
     pub write_combining_buffers: u32,
 }
 
+fn is_unlimited(bandwidth_gbs: &f64) -> bool {
+    *bandwidth_gbs == 0.0
+}
+
 /// Configuration of the DRAM.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum DramSpec {
     /// A fixed latency.
     Fixed {
-        /// Nanoseconds from the last cache's miss to the data at the core.
+        /// Nanoseconds from the last cache's miss to the data at the core, without the transfer of
+        /// the line.
         latency_ns: f64,
+        /// Bandwidth of the channel that all lines cross, read or written, one at a time, in
+        /// 10^9 bytes a second. 0, the default: unlimited, and a transfer takes no time.
+        #[serde(default, skip_serializing_if = "is_unlimited")]
+        bandwidth_gbs: f64,
     },
     /// Channels, ranks, banks with row buffers, and a data bus.
     Ddr {
@@ -342,6 +351,16 @@ pub enum DramSpec {
         /// An idle row is closed after this long, ns; 0 = stays open.
         keep_open_ns: f64,
     },
+}
+
+impl DramSpec {
+    /// A fixed latency and unlimited bandwidth.
+    pub const fn fixed(latency_ns: f64) -> Self {
+        DramSpec::Fixed {
+            latency_ns,
+            bandwidth_gbs: 0.0,
+        }
+    }
 }
 
 /// Default of [`PrivateSpec::write_combining_buffers`].

@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 
 use pagewalk_stream::{Backing, Event, ThreadId};
-use pagewalk_units::VirtAddr;
+use pagewalk_units::{MappingSource, PageSize, VirtAddr};
 
 /// First address of the code segment.
 pub const CODE: u64 = 0x40_1000;
@@ -91,6 +91,32 @@ impl Layout {
             bytes,
             writable: true,
             backing: Backing::Anonymous,
+        });
+        if populate {
+            self.events.push_back(Event::Populate { at, bytes });
+        }
+        at.0
+    }
+
+    /// As [`Layout::array`], with pages of this size: those of 2 MB and 1 GB come from the kernel's pool
+    /// (`MAP_HUGETLB`).
+    pub fn array_of(&mut self, bytes: u64, pages: PageSize, populate: bool) -> u64 {
+        if pages == PageSize::K4 {
+            return self.array(bytes, populate);
+        }
+        self.next = self.next.next_multiple_of(pages.bytes());
+        let (at, bytes) = self.place(bytes.next_multiple_of(pages.bytes()));
+        let at = VirtAddr(at);
+        self.events.push_back(Event::Mmap {
+            at,
+            bytes,
+            writable: true,
+            source: MappingSource::Pool {
+                size: pages,
+                reserves: true,
+                object: None,
+                private: true,
+            },
         });
         if populate {
             self.events.push_back(Event::Populate { at, bytes });

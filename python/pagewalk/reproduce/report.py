@@ -108,6 +108,7 @@ class Reproduction:
             **({} if self.precision is None else {"precision": self.precision}),
             "deviations": self.paper.deviations,
             "version": native.version(),
+            "model": native.model_version(),
             "figures": [_figure_json(finished) for finished in self.figures],
         }
         return json.dumps(data, indent=1, ensure_ascii=False) + "\n"

@@ -19,6 +19,8 @@ Json = dict[str, Any]
 NAME, TEMPLATE = "results.json", "page.md"
 _ONE = "results-{}.json"
 _HEAD = ("paper", "title", "source", "scale", "full_scale", "machine", "seeds", "version")
+_LATER = ("model",)
+"""Keys that results of Pagewalk 0.2 and earlier lack."""
 _DEFAULTS = {field.name: field.default for field in fields(Row)}
 _PLACEHOLDER = re.compile(r"\{\{(.+?)\}\}")
 _MARKED = "<!-- made of {} and {}: change the template and run scripts/paper_page.py -->\n"
@@ -27,9 +29,13 @@ _MARKED = "<!-- made of {} and {}: change the template and run scripts/paper_pag
 class StoredResults:
     """The part of a reproduction that a page needs: its identity, and the rows of each figure."""
 
-    def __init__(self, about: Json, figures: dict[str, list[Row]]) -> None:
+    def __init__(
+        self, about: Json, figures: dict[str, list[Row]], origins: dict[str, Json] | None = None
+    ) -> None:
         self.about = about
         self.figures = figures
+        self._origins = origins or {}
+        self._more: dict[str, str] = {}
         self._placed = {name: placed(rows) for name, rows in figures.items()}
 
     @classmethod
@@ -42,7 +48,8 @@ class StoredResults:
             raise UserError("it was made with --precision; pages are made of runs without it")
         names = _DEFAULTS.keys()
         return cls(
-            {key: data[key] for key in (*_HEAD, "deviations")},
+            {key: data[key] for key in (*_HEAD, "deviations")}
+            | {key: data[key] for key in _LATER if key in data},
             {
                 figure["name"]: [
                     Row(**{key: value for key, value in row.items() if key in names})
@@ -67,9 +74,32 @@ class StoredResults:
         """Results in a paper's folder: the whole run, and figures on request, each a file."""
         whole = cls.read(folder / NAME)
         figures = dict(whole.figures)
+        origins: dict[str, Json] = {}
         for path in sorted(folder.glob(_ONE.format("*"))):
-            figures |= cls.read(path).figures
-        return cls(whole.about, figures)
+            one = cls.read(path)
+            figures |= one.figures
+            origins |= dict.fromkeys(one.figures, one.about)
+        return cls(whole.about, figures, origins)
+
+    def origin(self, figure: str) -> Json:
+        """The identity of the run that a figure comes from."""
+        return self._origins.get(figure, self.about)
+
+    def row(self, place: str) -> Row:
+        """The row at ``figure; panel; group; series``, and a part if it has one.
+
+        Raises `UserError` for another form, or if there is no such row.
+        """
+        parts = [part.strip() for part in place.split(";")]
+        if len(parts) not in {4, 5}:
+            raise UserError(
+                f"'{place}': expected figure; panel; group; series, and a part if it has one"
+            )
+        figure, panel, group, series, part = [*parts, ""][:5]
+        row = self._placed.get(figure, {}).get((panel, group, series, part, 0))
+        if row is None:
+            raise UserError(f"'{place}': there is no such row in the kept results")
+        return row
 
     def store(self, folder: Path, on_request: list[str]) -> None:
         """Stores a run in a paper's folder; each figure on request gets a file of its own.
@@ -112,15 +142,16 @@ class StoredResults:
         """Writes it, whole or not at all."""
         files.write(str(path), self.text().encode())
 
-    def page(self, template: str) -> str:
+    def page(self, template: str, more: dict[str, str] | None = None) -> str:
         """A page: its template with every ``{{…}}`` filled in.
 
         ``{{figure; panel; group; series}}`` is our number. `` : .1f`` behind it sets the format;
         ``paper``, ``low`` or ``high`` before it selects another number of the row. ``{{run}}``
         describes the run. ``{{stated}}`` is the table of the paper's statements, and
-        ``{{all figure; panel}}`` a table of a panel, with a line for each group. Raises
-        `UserError` for a missing number.
+        ``{{all figure; panel}}`` a table of a panel, with a line for each group. `more` are
+        texts for further names, such as ``{{claims}}``. Raises `UserError` for a missing number.
         """
+        self._more = more or {}
         body = _PLACEHOLDER.sub(lambda found: self._filled(found[1].strip()), template)
         return _MARKED.format(TEMPLATE, NAME) + body
 
@@ -129,6 +160,8 @@ class StoredResults:
             return self._run()
         if text == "stated":
             return self._stated()
+        if text in self._more:
+            return self._more[text]
         if text.startswith("all "):
             figure, _, panel = text.removeprefix("all ").partition(";")
             return self._all(figure.strip(), panel.strip())
@@ -136,15 +169,12 @@ class StoredResults:
         which, _, rest = path.partition(" ")
         if which not in {"paper", "low", "high"}:
             which, rest = "value", path
-        parts = [part.strip() for part in rest.split(";")]
-        if len(parts) not in {4, 5}:
-            raise UserError(
-                f"{{{{{text}}}}}: expected figure; panel; group; series, and a part if it has one"
-            )
-        figure, panel, group, series, part = [*parts, ""][:5]
-        row = self._placed.get(figure, {}).get((panel, group, series, part, 0))
-        value = None if row is None else getattr(row, which)
-        if row is None or value is None:
+        try:
+            row = self.row(rest)
+        except UserError as error:
+            raise UserError(f"{{{{{text}}}}}: {error}") from None
+        value = getattr(row, which)
+        if value is None:
             raise UserError(f"{{{{{text}}}}}: there is no such number in the kept results")
         return format(value, form) if form else number(value, row.unit)
 
@@ -169,23 +199,46 @@ class StoredResults:
         return "\n".join(lines)
 
     def _stated(self) -> str:
-        lines = [
-            "| figure | quantity | ours | paper | difference | | agreement by construction |",
-            "|---|---|---|---|---|---|---|",
-        ]
-        for name, rows in self.figures.items():
-            for row in rows:
-                if not row.average or row.paper is None:
-                    continue
-                status = row.status
-                if status == DIFFERS:
-                    status = f"[{status}]({self.about['deviations']}#{row.deviation})"
-                shown = (
-                    name, label(row), ours(row), printed(row), difference(row),
-                    status, row.by_construction,
-                )  # fmt: skip
-                lines.append("| " + " | ".join(shown) + " |")
-        return "\n".join(lines)
+        return "\n".join(
+            [_STATED, *(line for name in self.figures for line in self._of(name, [name]))]
+        )
+
+    def _of(self, figure: str, first: list[str]) -> list[str]:
+        """Lines of the table of the paper's statements, of one figure; `first`: the first cells."""
+        lines = []
+        for row in self.figures[figure]:
+            if not row.average or row.paper is None:
+                continue
+            status = row.status
+            if status == DIFFERS:
+                status = f"[{status}]({self.about['deviations']}#{row.deviation})"
+            shown = (
+                *first, label(row), ours(row), printed(row), difference(row),
+                status, row.by_construction,
+            )  # fmt: skip
+            lines.append("| " + " | ".join(shown) + " |")
+        return lines
+
+    def section(self, figure: str, title: str) -> str:
+        """A section of a page: the paper's statements about a figure, then all its numbers."""
+        origin = self.origin(figure)
+        parts = [f"### {title}", f"Scale `{origin['scale']['name']}`."]
+        stated = self._of(figure, [])
+        if stated:
+            parts.append("\n".join([_STATED_OF_ONE, *stated]))
+        panels = dict.fromkeys(row.panel for row in self.figures[figure] if row.panel != "text")
+        for panel in panels:
+            parts.append(f"{panel}:" if panel else "All numbers:")
+            parts.append(self._all(figure, panel))
+        return "\n\n".join(parts)
+
+
+_STATED_OF_ONE = """\
+| quantity | ours | paper | difference | | agreement by construction |
+|---|---|---|---|---|---|"""
+_STATED = """\
+| figure | quantity | ours | paper | difference | | agreement by construction |
+|---|---|---|---|---|---|---|"""
 
 
 def _unusual(row: Row) -> Json:

@@ -150,7 +150,7 @@ fn a_request_that_misses_costs_no_more_than_the_closed_form() {
             if name == "stlt" {
                 d = plain(rows);
             }
-            d.config.memory.dram = pagewalk_memory::DramSpec::Fixed { latency_ns: ns };
+            d.config.memory.dram = pagewalk_memory::DramSpec::fixed(ns);
             run(&d, program, &limits)
         });
         assert!(with.1.nothing * 1000 >= with.1.loads * 999, "{:?}", with.1);

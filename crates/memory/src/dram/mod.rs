@@ -5,7 +5,8 @@ mod time;
 
 use ddr::Ddr;
 use pagewalk_stats::Tree;
-use pagewalk_units::{Cycle, Error};
+use pagewalk_structures::FreeIntervals;
+use pagewalk_units::{Cycle, Error, LINE_BYTES};
 use time::Ratio;
 
 use crate::stats::DramStats;
@@ -23,9 +24,28 @@ enum Model {
     Fixed {
         latency: Cycle,
         latency_ps: u64,
+        /// The channel to the cores, unless its bandwidth is unlimited.
+        channel: Option<Box<Channel>>,
         stats: DramStats,
     },
     Ddr(Box<Ddr>),
+}
+
+/// A channel that one line at a time crosses. Times are in picoseconds.
+#[derive(Clone, Debug)]
+struct Channel {
+    line_time: u64,
+    free: FreeIntervals<64>,
+}
+
+impl Channel {
+    /// A line crosses at `at` or as soon as the channel is free. Returns its wait.
+    fn take(&mut self, at: u64, stats: &mut DramStats) -> u64 {
+        let wait = self.free.take(at, self.line_time) - at;
+        stats.bus_busy_ps += self.line_time;
+        stats.bus_wait_ps += wait;
+        wait
+    }
 }
 
 impl Dram {
@@ -36,11 +56,25 @@ impl Dram {
     pub fn new(spec: &DramSpec, frequency_ghz: f64) -> Result<Self, Error> {
         let ratio = Ratio::new(frequency_ghz)?;
         let model = match *spec {
-            DramSpec::Fixed { latency_ns } => Model::Fixed {
-                latency: (latency_ns * frequency_ghz).round() as Cycle,
-                latency_ps: (latency_ns * 1000.0).round() as u64,
-                stats: DramStats::default(),
-            },
+            DramSpec::Fixed {
+                latency_ns,
+                bandwidth_gbs,
+            } => {
+                let channel = (bandwidth_gbs > 0.0).then(|| {
+                    Box::new(Channel {
+                        line_time: (LINE_BYTES as f64 * 1000.0 / bandwidth_gbs).round() as u64,
+                        free: FreeIntervals::new(),
+                    })
+                });
+                let line_time = channel.as_ref().map_or(0, |c| c.line_time);
+                let transfer_ns = line_time as f64 / 1000.0;
+                Model::Fixed {
+                    latency: ((latency_ns + transfer_ns) * frequency_ghz).round() as Cycle,
+                    latency_ps: (latency_ns * 1000.0).round() as u64 + line_time,
+                    channel,
+                    stats: DramStats::default(),
+                }
+            }
             DramSpec::Ddr { .. } => Model::Ddr(Box::new(Ddr::new(spec)?)),
         };
         Ok(Dram { ratio, model })
@@ -54,11 +88,17 @@ impl Dram {
             Model::Fixed {
                 latency,
                 latency_ps,
+                channel,
                 stats,
             } => {
+                let wait = match channel {
+                    Some(channel) => channel.take(self.ratio.to_ps(now), stats),
+                    None => 0,
+                };
+                let waited = self.ratio.to_cycles(wait);
                 stats.reads += 1;
-                stats.latency_ps += *latency_ps;
-                (now + *latency, 0)
+                stats.latency_ps += *latency_ps + wait;
+                (now + *latency + waited, waited)
             }
             Model::Ddr(ddr) => {
                 let at = self.ratio.to_ps(now);
@@ -79,9 +119,18 @@ impl Dram {
     #[inline]
     pub fn write(&mut self, line: u64, now: Cycle) -> Cycle {
         match &mut self.model {
-            Model::Fixed { latency, stats, .. } => {
+            Model::Fixed {
+                latency,
+                channel,
+                stats,
+                ..
+            } => {
+                let wait = match channel {
+                    Some(channel) => channel.take(self.ratio.to_ps(now), stats),
+                    None => 0,
+                };
                 stats.writes += 1;
-                now + *latency
+                now + *latency + self.ratio.to_cycles(wait)
             }
             Model::Ddr(ddr) => {
                 let at = self.ratio.to_ps(now);
@@ -94,7 +143,14 @@ impl Dram {
     /// Cycles that a read at `now` would wait for the bus and occupy it.
     pub fn delay(&self, line: u64, now: Cycle) -> Cycle {
         match &self.model {
-            Model::Fixed { .. } => 0,
+            Model::Fixed { channel, .. } => match channel {
+                Some(channel) => {
+                    let at = self.ratio.to_ps(now);
+                    let start = channel.free.earliest(at, channel.line_time);
+                    self.ratio.to_cycles(start - at + channel.line_time)
+                }
+                None => 0,
+            },
             Model::Ddr(ddr) => self
                 .ratio
                 .to_cycles(ddr.bus_time(line, self.ratio.to_ps(now))),

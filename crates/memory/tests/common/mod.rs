@@ -42,9 +42,7 @@ pub fn private() -> PrivateSpec {
 
 /// Memory with a latency of [`FIXED`] cycles at any load.
 pub fn fixed() -> DramSpec {
-    DramSpec::Fixed {
-        latency_ns: FIXED as f64,
-    }
+    DramSpec::fixed(FIXED as f64)
 }
 
 /// An L3 of 2 MB with 64 MSHRs over [`fixed`].

@@ -93,9 +93,7 @@ fn a_walk_that_enters_at_the_l3_leaves_nothing_in_private_caches() {
 #[test]
 fn a_line_that_takes_very_long_is_waited_for_to_its_end() {
     let far = pagewalk_memory::SharedSpec {
-        dram: pagewalk_memory::DramSpec::Fixed {
-            latency_ns: 100_000.0,
-        },
+        dram: pagewalk_memory::DramSpec::fixed(100_000.0),
         ..shared()
     };
     let mut m = machine(&private(), &far);
@@ -114,6 +112,28 @@ fn the_reads_of_a_memory_with_a_fixed_latency_take_it() {
     m.load(0, 10_000);
     let dram = |name| m.get("dram.0", name);
     assert_eq!((dram("reads"), dram("latency_ps")), (7, 7 * FIXED * 1000));
+}
+
+/// Lines of 64 bytes cross a channel of 6.4 GB/s in 10 ns, which is 10 cycles.
+#[test]
+fn lines_cross_a_channel_of_a_given_bandwidth_one_after_the_other() {
+    let mut limited = shared();
+    limited.dram = pagewalk_memory::DramSpec::Fixed {
+        latency_ns: FIXED as f64,
+        bandwidth_gbs: 6.4,
+    };
+    let mut m = machine(&private(), &limited);
+    for line in 0..8 {
+        let end = L3 + 10 * (line + 1) + FIXED;
+        assert_eq!(m.load(line * 64, 0).at, end, "line {line}");
+    }
+    // Free again: the latency and the line's own transfer.
+    assert_eq!(m.load(4096, 1000).at, 1000 + L3 + 10 + FIXED);
+    let dram = |name| m.get("dram.0", name);
+    let waits: u64 = (0..8).map(|line| 10 * line).sum();
+    assert_eq!(dram("bus_busy_ps"), 9 * 10_000);
+    assert_eq!(dram("bus_wait_ps"), waits * 1000);
+    assert_eq!(dram("latency_ps"), (9 * (FIXED + 10) + waits) * 1000);
 }
 
 #[test]

@@ -203,7 +203,7 @@ fn a_copy_moves_two_thirds_with_non_temporal_stores() {
     let small = SharedSpec {
         l3: Some(cache(256, 16, L3, 64)),
         l4: None,
-        dram: DramSpec::Fixed { latency_ns: 100.0 },
+        dram: DramSpec::fixed(100.0),
         ..shared()
     };
     let lines = 20_000;

@@ -533,10 +533,16 @@ fn impossible_parameters_are_refused_by_name() {
         });
     });
     refused("dram.fixed.latency_ns", &|_, s| {
-        s.dram = DramSpec::Fixed {
-            latency_ns: f64::NAN,
-        }
+        s.dram = DramSpec::fixed(f64::NAN)
     });
+    for bandwidth_gbs in [f64::NAN, -1.0, 1e-9, 1e9] {
+        refused("dram.fixed.bandwidth_gbs", &|_, s| {
+            s.dram = DramSpec::Fixed {
+                latency_ns: 1.0,
+                bandwidth_gbs,
+            };
+        });
+    }
     fn ddr_with(s: &mut SharedSpec, change: impl Fn(&mut u32, &mut u32, &mut f64, &mut f64)) {
         if let DramSpec::Ddr {
             data_rate_mts,

@@ -4,7 +4,7 @@
 //! millions of keys before the region of interest runs the same code over [`Quiet`], for which the compiler
 //! drops all of them.
 
-use pagewalk_stream::flags;
+use pagewalk_stream::{PrefetchHint, flags};
 
 use crate::heap::Heap;
 use crate::thread::{NONE, Thread, Value};
@@ -21,6 +21,8 @@ pub trait Emit: Send {
     fn store(&mut self, pc: u64, insns: u16, va: u64, size: u8, address: Value, data: Value);
     /// Plain instructions.
     fn compute(&mut self, pc: u64, insns: u16, latency: u8, inputs: [Value; 2]) -> Value;
+    /// Prefetches the line of `va` into the first-level cache (`prefetcht0`).
+    fn prefetch(&mut self, pc: u64, insns: u16, va: u64, address: [Value; 2]);
     /// A control transfer.
     fn jump(&mut self, pc: u64, target: u64, insns: u16, flags: u8, inputs: [Value; 2]);
     /// Reports the heap's system calls to the machine, where they are due now.
@@ -149,6 +151,9 @@ impl Emit for Thread {
     fn compute(&mut self, pc: u64, insns: u16, latency: u8, inputs: [Value; 2]) -> Value {
         Thread::compute(self, pc, insns, latency, inputs)
     }
+    fn prefetch(&mut self, pc: u64, insns: u16, va: u64, address: [Value; 2]) {
+        Thread::prefetch(self, pc, insns, va, PrefetchHint::T0, address);
+    }
     #[inline(always)]
     fn jump(&mut self, pc: u64, target: u64, insns: u16, flags: u8, inputs: [Value; 2]) {
         Thread::jump(self, pc, target, insns, flags, inputs);
@@ -190,6 +195,9 @@ impl Emit for Second<'_> {
     fn compute(&mut self, pc: u64, insns: u16, latency: u8, inputs: [Value; 2]) -> Value {
         Thread::compute(self.0, pc, insns, latency, inputs)
     }
+    fn prefetch(&mut self, pc: u64, insns: u16, va: u64, address: [Value; 2]) {
+        Thread::prefetch(self.0, pc, insns, second(va), PrefetchHint::T0, address);
+    }
     #[inline(always)]
     fn jump(&mut self, pc: u64, target: u64, insns: u16, flags: u8, inputs: [Value; 2]) {
         Thread::jump(self.0, pc, target, insns, flags, inputs);
@@ -230,6 +238,7 @@ impl Emit for Quiet {
     fn compute(&mut self, _: u64, _: u16, _: u8, _: [Value; 2]) -> Value {
         NONE
     }
+    fn prefetch(&mut self, _: u64, _: u16, _: u64, _: [Value; 2]) {}
     #[inline(always)]
     fn jump(&mut self, _: u64, _: u64, _: u16, _: u8, _: [Value; 2]) {}
     #[inline(always)]

@@ -29,11 +29,11 @@ mod tree;
 pub mod ycsb;
 
 use pagewalk_stream::{Error, Facts, Program};
-use pagewalk_units::{RunOption, text};
+use pagewalk_units::{PageSize, RunOption, text};
 
 use self::index::Index;
 use self::serve::{Server, Work};
-use self::shortcut::{Choice, FastHash, Shortcut, ShortcutKind};
+use self::shortcut::{Choice, FastHash, Shortcut, ShortcutKind, SlbChoice};
 use crate::entry::{Entry, Values};
 use crate::info::{POPULATE, ParamInfo, REGION, WorkloadInfo};
 use crate::layout::Layout;
@@ -244,6 +244,27 @@ const PARAMS: &[ParamInfo] = &[
         range: "1 to 4096, a power of two",
         meaning: "Sampling of misses by a full slot of slb: it considers one record in this many.",
     },
+    ParamInfo {
+        name: "slb_admit",
+        unit: "",
+        default: "first_free",
+        range: "first_free or second",
+        meaning: "Admission of slb while a slot has a free entry: at a record's first miss (first_free), or only if its log has its tag already, so at the second miss (the published code, wuxb45/SLB). Full slots always ask the log.",
+    },
+    ParamInfo {
+        name: "slb_pages",
+        unit: "",
+        default: "4KB",
+        range: "4KB or 2MB",
+        meaning: "Pages of slb. 2MB come from the pool os.hugetlb.pages_2mb (the published code asks for such pages first); without enough of them the kernel gives 4 KB pages.",
+    },
+    ParamInfo {
+        name: "slb_prefetch",
+        unit: "",
+        default: "no",
+        range: "yes or no",
+        meaning: "With yes, a query of slb prefetches its slot before it computes the tag, as the published code does.",
+    },
     POPULATE,
     REGION,
 ];
@@ -301,6 +322,8 @@ fn shortcut(values: &Values<'_>, indexes: u64) -> Result<Option<Choice>, Error> 
         "only shortcut=slb samples",
         name == "slb",
     )?;
+    let own = ["slb_admit", "slb_pages", "slb_prefetch"];
+    needs(&own, "only shortcut=slb has it", name == "slb")?;
     let bytes = |default| values.number_in("shortcut_size", 4 << 10..=64 << 30, default);
     let kind = match name {
         "stlt" => ShortcutKind::Machine,
@@ -309,10 +332,19 @@ fn shortcut(values: &Values<'_>, indexes: u64) -> Result<Option<Choice>, Error> 
             if !sampling.is_power_of_two() {
                 return Err(values.refuse("slb_sampling", "not a power of two"));
             }
-            ShortcutKind::Slb {
+            let pages = values.choice("slb_pages", &["4KB", "2MB"], "4KB")?;
+            ShortcutKind::Slb(SlbChoice {
                 bytes: bytes(1280 << 20)?,
                 sampling,
-            }
+                first_free: values.choice("slb_admit", &["first_free", "second"], "first_free")?
+                    == "first_free",
+                prefetches: values.choice("slb_prefetch", &["no", "yes"], "no")? == "yes",
+                pages: if pages == "2MB" {
+                    PageSize::M2
+                } else {
+                    PageSize::K4
+                },
+            })
         }
         "stlt-sw" => {
             let bytes = bytes(512 << 20)?;

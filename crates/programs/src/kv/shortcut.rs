@@ -28,6 +28,7 @@ mod rows;
 mod slb;
 
 use pagewalk_stream::flags::TAKEN;
+use pagewalk_units::PageSize;
 use rustc_hash::FxHashMap;
 
 pub use self::fast_hash::FastHash;
@@ -57,18 +58,28 @@ pub const ID_BITS: u32 = 4;
 /// Host bytes per record in [`Places`], right after its map has grown.
 pub const HOST_BYTES: u64 = 60;
 
+/// Parameters of a search lookaside buffer.
+#[derive(Clone, Copy, Debug)]
+pub struct SlbChoice {
+    /// Bytes of slots and logs together: a fifth and four fifths of it.
+    pub bytes: u64,
+    /// Sampling period: a full slot is offered one of this many records.
+    pub sampling: u64,
+    /// A record takes a free entry at its first miss. Otherwise its log must have its tag.
+    pub first_free: bool,
+    /// A query prefetches its slot.
+    pub prefetches: bool,
+    /// Size of the pages that hold it.
+    pub pages: PageSize,
+}
+
 /// Kind of table, with its parameters.
 #[derive(Clone, Copy, Debug)]
 pub enum ShortcutKind {
     /// The machine's table: `loadVA` and `insertSTLT`.
     Machine,
     /// A search lookaside buffer.
-    Slb {
-        /// Bytes of slots and logs together: a fifth and four fifths of it.
-        bytes: u64,
-        /// Sampling period: a full slot is offered one of this many records.
-        sampling: u64,
-    },
+    Slb(SlbChoice),
     /// STLT's table without hardware.
     Rows {
         /// Bytes of all rows, a power of two.
@@ -81,7 +92,7 @@ impl ShortcutKind {
     pub fn host_bytes(self) -> u64 {
         match self {
             ShortcutKind::Machine => 0,
-            ShortcutKind::Slb { bytes, .. } => bytes,
+            ShortcutKind::Slb(choice) => choice.bytes,
             ShortcutKind::Rows { bytes } => bytes / 2,
         }
     }
@@ -156,9 +167,7 @@ impl Shortcut {
     pub fn new(choice: Choice, layout: &mut Layout, populate: bool) -> Self {
         let table = match choice.kind {
             ShortcutKind::Machine => Table::Machine,
-            ShortcutKind::Slb { bytes, sampling } => {
-                Table::Slb(Slb::new(bytes, sampling, layout, populate))
-            }
+            ShortcutKind::Slb(choice) => Table::Slb(Slb::new(choice, layout, populate)),
             ShortcutKind::Rows { bytes } => Table::Rows(Rows::new(bytes, layout, populate)),
         };
         Shortcut {

@@ -11,6 +11,9 @@
 //! search starts at a random entry. A hit increments the counter, up to 15. Locks for several threads are
 //! left out.
 //!
+//! With `slb_admit=first_free` a record takes a free entry at its first miss, and logs decide about full slots
+//! only. With `slb_prefetch=yes` a query prefetches its slot before it computes the tag.
+//!
 //! ```text
 //! find 3100 push six ; 26 divq count ; fold ; 45 add slots ; 4c jmp 5a
 //!   5a mov entry ; shr ; cmp ; 69 jne 50 ; 6e je 50 ; 70 mov 8(key) ; 77 cmp 8(record) ; 7b jne 50
@@ -22,6 +25,9 @@
 //!   e8 a random number ; 147 je 1e8 ; 15b mov counters ; 167 jb 1e8 ; 171 jmp 18d : 19c jne 178 ; 18b jb 1e8
 //!   1e8 mov entry ; 201 mov counters ; pop three ; ret : 19e pop three ; ret
 //!   1a8 a random number ; 1d3 cmp sampled ; 1d7 jb 35 ; pop three ; ret
+//! insert, first_free: 31e0 mov ; 0f divq count ; 16 add slots ; 1a mov counters ; 2b jbe 198 ; 31 push three
+//!   35 a random number ; 63 cmp sampled ; 67 jae 18e ; logs and replacement as above
+//!   1a8 and entry ; 1b0 je 1e8 ; 1ba jne 1a8 : 1e8 fold ; 205 mov entry ; 217 mov counters ; 21a ret
 //! move 3410 12 divq count ; 1b add slots ; 30 mov entry ; and ; cmp ; 3b je 50 ; 45 jne 30 ; ret : fold ; 6d mov entry ; ret
 //! erase 3490 23 divq count ; fold ; 34 add slots ; 47 jmp 5a
 //!   5a mov entry ; mov ; shr ; cmp ; 69 jne 50 ; test ; 6e je 50 ; 7a mov 0,entry ; … 90 and counters ; add ; 96 mov ; cmp ; 9d jne 5a
@@ -30,7 +36,7 @@
 
 use pagewalk_stream::flags::TAKEN;
 
-use super::{CALL, Places, Random};
+use super::{CALL, Places, Random, SlbChoice};
 use crate::kv::emit::Emit;
 use crate::kv::globals::SHORTCUT;
 use crate::kv::hash::DIVISION;
@@ -62,6 +68,38 @@ const DRAWS: u64 = 0x1000;
 const POINTER: u64 = (1 << 48) - 1;
 const MOST: u64 = 15;
 
+/// Code that takes a free entry.
+struct Append {
+    /// Load of an entry, and the instructions to the first one.
+    load: u64,
+    first: u16,
+    /// Target of the branch on a free entry.
+    free: u64,
+    /// Branch to the next entry, and its target.
+    more: (u64, u64),
+    /// Store of the entry, with its instructions.
+    entry: (u64, u16),
+    /// Store of the counters.
+    counters: u64,
+}
+
+const AT_LATER_MISS: Append = Append {
+    load: INSERT + 0xd3,
+    first: 5,
+    free: INSERT + 0x210,
+    more: (INSERT + 0xe6, INSERT + 0xd0),
+    entry: (INSERT + 0x212, 2),
+    counters: INSERT + 0x224,
+};
+const AT_FIRST_MISS: Append = Append {
+    load: INSERT + 0x1ab,
+    first: 4,
+    free: INSERT + 0x1e8,
+    more: (INSERT + 0x1ba, INSERT + 0x1a8),
+    entry: (INSERT + 0x205, 10),
+    counters: INSERT + 0x217,
+};
+
 /// The buffer.
 pub struct Slb {
     count: u64,
@@ -72,6 +110,8 @@ pub struct Slb {
     slots_at: u64,
     logs_at: u64,
     sampled: u64,
+    first_free: bool,
+    prefetches: bool,
     random: Random,
 }
 
@@ -101,17 +141,19 @@ fn reach<E: Emit>(
 }
 
 impl Slb {
-    /// An empty buffer of `bytes`, at least 320.
-    pub fn new(bytes: u64, sampling: u64, layout: &mut Layout, populate: bool) -> Self {
-        let count = bytes / UNIT;
+    /// An empty buffer of at least 320 bytes.
+    pub fn new(choice: SlbChoice, layout: &mut Layout, populate: bool) -> Self {
+        let count = choice.bytes / UNIT;
         let logs = count * LOGS_A_SLOT;
         Slb {
             count,
             slots: vec![0; (count * SLOT_BYTES / 8) as usize],
             logs: vec![0; (logs * LOG_BYTES / 2) as usize],
-            slots_at: layout.array(count * SLOT_BYTES, populate),
-            logs_at: layout.array(logs * LOG_BYTES, populate),
-            sampled: DRAWS / sampling,
+            slots_at: layout.array_of(count * SLOT_BYTES, choice.pages, populate),
+            logs_at: layout.array_of(logs * LOG_BYTES, choice.pages, populate),
+            sampled: DRAWS / choice.sampling,
+            first_free: choice.first_free,
+            prefetches: choice.prefetches,
             random: Random::START,
         }
     }
@@ -139,8 +181,11 @@ impl Slb {
         }
         let inner = sp - 64;
         let ready = reach(e, (FIND + 0x26, 3, COUNT), (FIND + 0x45, 9, SLOTS), hashed);
-        e.jump(FIND + 0x4c, FIND + 0x5a, 2, TAKEN, [NONE; 2]);
         let (first, va) = self.slot(integer);
+        if self.prefetches {
+            e.prefetch(FIND + 0x49, 1, va, ready);
+        }
+        e.jump(FIND + 0x4c, FIND + 0x5a, 2, TAKEN, [NONE; 2]);
         let tag = fold(integer);
         let mut found = None;
         for way in 0..WAYS {
@@ -206,53 +251,74 @@ impl Slb {
         sp: u64,
     ) {
         e.call(site, INSERT, 1, sp);
-        for (i, insns) in [1, 3, 4].into_iter().enumerate() {
-            let i = i as u64;
-            e.store(INSERT + 9 * i, insns, sp - 16 - 8 * i, 8, NONE, NONE);
-        }
-        let ready = reach(
-            e,
-            (INSERT + 0x13, 1, COUNT),
-            (INSERT + 0x1a, 2, SLOTS),
-            hashed,
-        );
+        let (count, slots, counters, branch, target) = if self.first_free {
+            (
+                (INSERT + 0xf, 6, COUNT),
+                (INSERT + 0x16, 2, SLOTS),
+                INSERT + 0x1a,
+                INSERT + 0x2b,
+                INSERT + 0x198,
+            )
+        } else {
+            self.save(e, INSERT, [1, 3, 4], sp);
+            (
+                (INSERT + 0x13, 1, COUNT),
+                (INSERT + 0x1a, 2, SLOTS),
+                INSERT + 0x1e,
+                INSERT + 0x2f,
+                INSERT + 0x1a8,
+            )
+        };
+        let ready = reach(e, count, slots, hashed);
         let (first, va) = self.slot(integer);
-        let counters = e.load(INSERT + 0x1e, 1, va, 8, ready);
+        let counters = e.load(counters, 1, va, 8, ready);
         let used = self.slots[first] >> 60;
         let full = used == WAYS as u64;
-        e.branch(
-            INSERT + 0x2f,
-            INSERT + 0x1a8,
-            5,
-            full,
-            [counters.plus(1), NONE],
-        );
+        let taken = full != self.first_free;
+        e.branch(branch, target, 5, taken, [counters.plus(1), NONE]);
+        let entry = fold(integer) << 48 | record;
+        if self.first_free && !full {
+            self.append(e, (first, va), entry, (ready, at), &AT_FIRST_MISS);
+            e.ret(INSERT + 0x21a, site, 1, sp);
+            return;
+        }
+        if self.first_free {
+            self.save(e, INSERT + 0x31, [1, 1, 1], sp);
+        }
         if full {
-            let state = e.load(INSERT + 0x1a8, 1, RANDOM, 8, [NONE; 2]);
+            let draw = if self.first_free { 0x35 } else { 0x1a8 };
+            let state = e.load(INSERT + draw, 1, RANDOM, 8, [NONE; 2]);
             let drawn = state.plus(Random::LATENCY);
-            e.store(INSERT + 0x1ca, 10, RANDOM, 8, NONE, drawn);
-            let sampled = e.load(INSERT + 0x1d3, 2, SAMPLED, 8, [NONE; 2]);
+            e.store(INSERT + draw + 0x25, 10, RANDOM, 8, NONE, drawn);
+            let sampled = e.load(INSERT + draw + 0x2e, 2, SAMPLED, 8, [NONE; 2]);
             let admitted = self.random.next() & (DRAWS - 1) < self.sampled;
             let on = [drawn.plus(1), sampled];
-            e.branch(INSERT + 0x1d7, INSERT + 0x35, 1, admitted, on);
+            // Without logs for free entries, the branch skips the rest of the function.
+            let (branch, target, taken) = if self.first_free {
+                (INSERT + 0x67, INSERT + 0x18e, !admitted)
+            } else {
+                (INSERT + 0x1d7, INSERT + 0x35, admitted)
+            };
+            e.branch(branch, target, 1, taken, on);
             if !admitted {
-                e.pop(INSERT + 0x1dd, 3, sp - 8);
-                e.ret(INSERT + 0x1e1, site, 1, sp);
+                let out = INSERT + if self.first_free { 0x18e } else { 0x1dd };
+                e.pop(out, 3, sp - 8);
+                e.ret(out + 4, site, 1, sp);
                 return;
             }
         }
         let seen = self.log(e, integer, hashed);
-        e.branch(INSERT + 0xa9, INSERT + 0x19e, 2, seen == 0, [NONE; 2]);
-        let mut out = 0x19e;
+        let mut out = if self.first_free { 0x18e } else { 0x19e };
+        e.branch(INSERT + 0xa9, INSERT + out, 2, seen == 0, [NONE; 2]);
         if seen > 0 {
-            let entry = fold(integer) << 48 | record;
             e.branch(INSERT + 0xc0, INSERT + 0xe8, 6, full, [counters, NONE]);
             if full {
                 if self.replace(e, (first, va), seen, entry, (ready, at)) {
                     out = 0x204;
                 }
             } else {
-                self.append(e, (first, va), entry, (ready, at));
+                self.append(e, (first, va), entry, (ready, at), &AT_LATER_MISS);
+                e.jump(INSERT + 0x227, INSERT + 0x19e, 1, TAKEN, [NONE; 2]);
             }
         }
         e.pop(INSERT + out, 3, sp - 8);
@@ -288,6 +354,14 @@ impl Slb {
         seen
     }
 
+    /// Saves the three registers that an insertion uses.
+    fn save<E: Emit>(&self, e: &mut E, pc: u64, insns: [u16; 3], sp: u64) {
+        let step = if self.first_free { 2 } else { 9 };
+        for (i, insns) in (0..).zip(insns) {
+            e.store(pc + step * i, insns, sp - 16 - 8 * i, 8, NONE, NONE);
+        }
+    }
+
     /// Takes the first free entry.
     fn append<E: Emit>(
         &mut self,
@@ -295,23 +369,23 @@ impl Slb {
         (first, va): (usize, u64),
         entry: u64,
         (ready, at): ([Value; 2], Value),
+        code: &Append,
     ) {
         for way in 0..WAYS {
-            let insns = if way == 0 { 5 } else { 2 };
+            let insns = if way == 0 { code.first } else { 2 };
             let entry_va = va + 8 + 8 * way as u64;
-            let word = e.load(INSERT + 0xd3, insns, entry_va, 8, ready);
+            let word = e.load(code.load, insns, entry_va, 8, ready);
             let free = self.slots[first + 1 + way] & POINTER == 0;
-            e.branch(INSERT + 0xd8, INSERT + 0x210, 1, free, [word.plus(1), NONE]);
+            e.branch(code.load + 5, code.free, 1, free, [word.plus(1), NONE]);
             if free {
                 self.slots[first + 1 + way] = entry;
                 self.slots[first] += 1 << 60;
-                e.store(INSERT + 0x212, 2, entry_va, 8, ready[0], at);
-                e.store(INSERT + 0x224, 3, va, 8, ready[0], NONE);
-                e.jump(INSERT + 0x227, INSERT + 0x19e, 1, TAKEN, [NONE; 2]);
+                e.store(code.entry.0, code.entry.1, entry_va, 8, ready[0], at);
+                e.store(code.counters, 3, va, 8, ready[0], NONE);
                 return;
             }
             let more = way + 1 < WAYS;
-            e.branch(INSERT + 0xe6, INSERT + 0xd0, 3, more, [NONE; 2]);
+            e.branch(code.more.0, code.more.1, 3, more, [NONE; 2]);
         }
     }
 

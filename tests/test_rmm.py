@@ -45,8 +45,8 @@ def test_an_array_in_one_range_walks_the_range_table_once() -> None:
     assert more[tlb, "fills"] == 1
     assert more[tlb, "pages"] == PAGES
     for found, arrays in ((one, 1), (two, 2)):
-        # Eager paging puts each array into one range. A table of one range fills a line. With two, the
-        # search reads the header and another line.
+        # Eager paging puts each array into one range. A table of one range fills a line. With two,
+        # the search reads the header and another line.
         assert found["page_table", "ranges"] == found[tlb, "fills"] == arrays
         assert found[tlb, "table_reads"] == {1: 1, 2: 2 + 2}[arrays]
         assert found["os.eager", "pages"] == arrays * PAGES

@@ -627,20 +627,12 @@ impl CacheArray {
         match self.replacement {
             Replacement::Lru => {
                 let last = (self.state.ways() - 1) as u8;
-                let rank = if self.prefers_blocks {
-                    self.rank_of_victim(base, last)
-                } else {
-                    last
-                };
-                self.state.take(base, rank).expect("one way has the rank")
+                self.state.take(base, last).expect("one way is the last")
             }
             Replacement::Srrip | Replacement::SrripFp => {
                 let from = self.state.byte(base);
                 let (most, way) = self.state.oldest(base, from);
-                let mut way = way.expect("one way has the most");
-                if self.prefers_blocks {
-                    way = self.instead_of_block(base, way, most);
-                }
+                let way = way.expect("one way has the most");
                 // SRRIP ages all ways until one reaches the maximum: adds the difference at once.
                 let lacks = RRPV_MAX.saturating_sub(most);
                 self.state.age(base, lacks);

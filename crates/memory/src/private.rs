@@ -830,6 +830,9 @@ impl Private {
     ) {
         let n = if NEAR { 0 } else { n };
         let cache = &mut self.further[n];
+        if cache.prefers_blocks() {
+            cache.spare_block(line);
+        }
         let victim = cache.fill::<TIMED>(line, flags, done.level, now, done.at);
         let Some(line) = victim.line() else {
             return;

@@ -10,6 +10,12 @@ use crate::Replacement;
 use crate::sets::{Base, Way};
 
 impl CacheArray {
+    /// True if blocks have priority.
+    #[inline(always)]
+    pub fn prefers_blocks(&self) -> bool {
+        self.prefers_blocks
+    }
+
     /// Gives blocks priority from now on, or takes it from them.
     pub fn prefer_blocks(&mut self, prefers: bool) {
         self.prefers_blocks = prefers;
@@ -27,29 +33,39 @@ impl CacheArray {
         line & BLOCK != 0 && line != EMPTY
     }
 
-    /// LRU: the rank of the victim. `last` is that of the least recently used line.
+    /// Called before a fill of `line`: if the victim would be a block, the next victim takes its
+    /// place, unless that is a block, too.
     #[cold]
-    pub(super) fn rank_of_victim(&self, base: Base, last: u8) -> u8 {
-        let is_block = |rank| {
-            let way = self.state.first_with_order(base, rank, 0);
-            way.is_some_and(|way| self.has_block(base, way))
+    pub fn spare_block(&mut self, line: u64) {
+        let base = self.base(line);
+        let Some((victim, next)) = self.victims(base) else {
+            return;
         };
-        match last.checked_sub(1) {
-            Some(next) if is_block(last) && !is_block(next) => next,
-            _ => last,
+        if !self.has_block(base, victim) || self.has_block(base, next) {
+            return;
+        }
+        if self.replacement == Replacement::Lru {
+            let rank = *self.state.order(base, next);
+            let last = std::mem::replace(self.state.order(base, victim), rank);
+            *self.state.order(base, next) = last;
+        } else {
+            self.state.set_byte(base, next.index() as u8);
         }
     }
 
-    /// SRRIP: the victim, where `way` is the first way with the highest prediction, `most`.
-    #[cold]
-    pub(super) fn instead_of_block(&self, base: Base, way: Way, most: u8) -> Way {
-        if !self.has_block(base, way) {
-            return way;
+    /// The next victim of a set, and the one after it. None if there is no second.
+    fn victims(&self, base: Base) -> Option<(Way, Way)> {
+        if self.replacement == Replacement::Lru {
+            let last = (self.state.ways() - 1) as u8;
+            let victim = self.state.first_with_order(base, last, 0)?;
+            let next = self.state.first_with_order(base, last.checked_sub(1)?, 0)?;
+            return Some((victim, next));
         }
-        let from = (way.index() + 1) % self.state.ways();
-        let next = self.state.first_with_order(base, most, from);
-        next.filter(|&next| !self.has_block(base, next))
-            .unwrap_or(way)
+        let (most, victim) = self.state.oldest(base, self.state.byte(base));
+        let victim = victim?;
+        let from = (victim.index() + 1) % self.state.ways();
+        let next = self.state.first_with_order(base, most, from)?;
+        Some((victim, next))
     }
 }
 
@@ -59,7 +75,7 @@ mod tests {
     use crate::cache_array::CacheArray;
     use crate::{CacheSpec, Level, Replacement};
 
-    /// One set of four ways.
+    /// One set.
     fn set(replacement: Replacement) -> CacheArray {
         let spec = CacheSpec {
             size_kb: 1,
@@ -73,6 +89,9 @@ mod tests {
     }
 
     fn fill(cache: &mut CacheArray, line: u64) {
+        if cache.prefers_blocks() {
+            cache.spare_block(line);
+        }
         cache.fill::<true>(line, 0, Level::Memory, 0, 0);
         if line & BLOCK != 0
             && let Some(at) = cache.find(line)

@@ -1034,5 +1034,5 @@ class WarmingError(FromJson):
     """Cycles an instruction that would be added if all hits that might be misses were misses."""
     unknown: dict[str, list[float]] = field(default_factory=dict, repr=False)
     """Hits that might be misses, and misses that might be hits, for 1000 instructions, by cache,
-    TLB or predictor.
+    TLB or predictor. `translation`: sources behind the last TLB.
     """

@@ -23,8 +23,18 @@ use crate::summary;
 use crate::work::Work;
 
 /// Structures whose contents may be stale after fast-forwarding, in the order of [`StaleLookups`].
-pub(crate) const STALE_STRUCTURES: [&str; 9] = [
-    "l1i", "l1d", "l2", "tlb_l1", "tlb_l2", "branches", "l3", "l0d", "l4",
+pub(crate) const STALE_STRUCTURES: [&str; 10] = [
+    "l1i",
+    "l1d",
+    "l2",
+    "tlb_l1",
+    "tlb_l2",
+    "branches",
+    "l3",
+    "l0d",
+    "l4",
+    // Sources behind the last TLB.
+    "translation",
 ];
 /// Index of the second-level TLB.
 const SECOND_TLB: usize = 4;
@@ -185,7 +195,7 @@ pub struct WarmingError {
     /// Cycles an instruction that would be added if all hits that might be misses were misses.
     pub cpi_above: f64,
     /// Hits that might be misses, and misses that might be hits, for 1000 instructions, by
-    /// cache, TLB or predictor.
+    /// cache, TLB or predictor. `translation`: sources behind the last TLB.
     pub unknown: BTreeMap<&'static str, [f64; 2]>,
 }
 
@@ -213,7 +223,7 @@ pub(crate) fn warming(samples: &[SampleCounts], tree: &Tree) -> Option<(WarmingE
         error.cpi_below += price * each(one.misses);
         error.cpi_above += price * each(one.hits);
         let in_each_1000 = [one.hits, one.misses].map(|n| 1000.0 * each(n));
-        if summary::has(tree, name) {
+        if summary::has(tree, name) || one != StaleOutcomes::default() {
             error.unknown.insert(name, in_each_1000);
         }
     }

@@ -460,7 +460,7 @@ pub(crate) fn prices(tree: &Tree) -> [f64; STALE_STRUCTURES.len()] {
         "l1i" | "l1d" => first,
         "l2" => price(&["l3"], c.sum("l2", "misses")),
         "tlb_l1" => price(&["tlb"], c.mmu("l1d_misses") + c.mmu("l1i_misses")),
-        "tlb_l2" => price(&["walk", "walker"], c.mmu("walks")),
+        "tlb_l2" | "translation" => price(&["walk", "walker"], c.mmu("walks")),
         "branches" => price(&["branch"], wrong),
         "l3" if has(tree, "l4") => price(&["l4"], level("l3")),
         "l0d" => price(&["l1d"], level("l0d")),
@@ -469,10 +469,10 @@ pub(crate) fn prices(tree: &Tree) -> [f64; STALE_STRUCTURES.len()] {
     })
 }
 
-/// True unless `name` is that of a cache which the machine lacks.
+/// True unless `name` is that of a structure which the machine lacks.
 pub(crate) fn has(tree: &Tree, name: &str) -> bool {
     let is_it = |path: &str| path == name || below_core(path, name);
-    !matches!(name, "l0d" | "l4") || tree.rows.iter().any(|row| is_it(&row.path))
+    !matches!(name, "l0d" | "l4" | "translation") || tree.rows.iter().any(|row| is_it(&row.path))
 }
 
 /// Cycle stack of all cores together; the parts add up to all cycles.

@@ -428,8 +428,9 @@ impl Mmu {
         }
     }
 
-    /// Marks the contents of the TLBs as stale after a fast-forward. After filtered functional
-    /// warming (`filtered`) only the first level is stale.
+    /// Marks the contents of the TLBs and sources as stale after a fast-forward. After filtered functional
+    /// warming (`filtered`) only the first level, with the sources
+    /// beside it, is stale.
     pub fn mark_stale(&mut self, filtered: bool) {
         for s in 0..2 {
             self.settle(s);
@@ -441,9 +442,11 @@ impl Mmu {
         for array in levels.flat_map(|level| &mut level.arrays) {
             array.mark_stale();
         }
+        self.mark_sources_stale(filtered);
     }
 
-    /// Lookups whose outcome is uncertain because of stale contents: first and second level.
+    /// Lookups whose outcome is uncertain because of stale contents: first and second level, with
+    /// the sources beside them.
     pub fn stale(&self) -> [StaleOutcomes; 2] {
         let sum = |levels: &mut dyn Iterator<Item = &TlbLevel>| {
             let mut sum = StaleOutcomes::default();
@@ -452,10 +455,15 @@ impl Mmu {
             }
             sum
         };
-        [
-            sum(&mut self.l1.iter()),
-            sum(&mut self.l2.iter().flatten().map(Box::as_ref)),
-        ]
+        let [mut first, mut second, _] = self.stale_sources();
+        first += sum(&mut self.l1.iter());
+        second += sum(&mut self.l2.iter().flatten().map(Box::as_ref));
+        [first, second]
+    }
+
+    /// The same, of the sources behind the last level.
+    pub fn stale_behind(&self) -> StaleOutcomes {
+        self.stale_sources()[2]
     }
 
     /// True if the walk of the last translation, its own or the one it merged with, read an entry

@@ -2,7 +2,7 @@
 
 mod lru_stack;
 
-use pagewalk_structures::{EPOCHS, StaleOutcomes, equal_bytes, prefetch};
+use pagewalk_structures::{Epoch, StaleOutcomes, equal_bytes, prefetch};
 use pagewalk_units::{Asid, Cycle, PageSize, PhysAddr, Rng, VirtAddr};
 
 use crate::mapping::Mapping;
@@ -93,7 +93,7 @@ struct TlbSlot {
     set: u32,
     way: u16,
     /// Epoch of the entry's last use ([`Tlb`]'s `epoch` at that time), also after its invalidation.
-    epoch: u16,
+    epoch: Epoch,
 }
 
 /// A TLB array.
@@ -135,9 +135,9 @@ pub(crate) struct Tlb {
     pub fills: u64,
     /// See `fills`.
     pub evictions: u64,
-    /// Number of the current epoch. Each [`Tlb::mark_stale`] begins a new one, and an entry of an
-    /// older epoch is stale. Epoch 0 is older than all others.
-    epoch: u16,
+    /// The current epoch. Each [`Tlb::mark_stale`] begins a new one, and an entry of an older epoch
+    /// is stale.
+    epoch: Epoch,
     /// Lookups whose outcome is uncertain because the contents are stale.
     pub stale: StaleOutcomes,
     /// Key and entry of the lines that were evicted, if they are noted.
@@ -175,7 +175,7 @@ impl Tlb {
                     entry: TlbEntry::default(),
                     set: (slot / ways) as u32,
                     way: (slot % ways) as u16,
-                    epoch: 0,
+                    epoch: Epoch::default(),
                 })
                 .collect(),
             ranked: lru && ways <= RANKED,
@@ -187,7 +187,7 @@ impl Tlb {
             waits: 0,
             fills: 0,
             evictions: 0,
-            epoch: 0,
+            epoch: Epoch::default(),
             stale: StaleOutcomes::default(),
             evicted: None,
         }
@@ -209,12 +209,8 @@ impl Tlb {
 
     /// Marks all entries as stale after a fast-forward: they may have been evicted meanwhile.
     pub fn mark_stale(&mut self) {
-        if u64::from(self.epoch) == EPOCHS {
-            // Epochs are used up: every entry moves to epoch 0, and numbers start again at 1.
-            self.slots.iter_mut().for_each(|s| s.epoch = 0);
-            self.epoch = 0;
-        }
-        self.epoch += 1;
+        let slots = self.slots.iter_mut();
+        (self.epoch).advance(|| slots.for_each(|slot| slot.epoch = Epoch::default()));
     }
 
     #[inline]
@@ -306,8 +302,7 @@ impl Tlb {
         } = self.slots[slot];
         let (set, way) = (set as usize, usize::from(way));
         if epoch != self.epoch {
-            self.stale.hits += 1;
-            self.slots[slot].epoch = self.epoch;
+            (self.epoch).count_use(&mut self.slots[slot].epoch, &mut self.stale);
         }
         if self.ranked {
             self.heads[set].ranks.used(way);
@@ -399,11 +394,11 @@ impl Tlb {
         let old = std::mem::replace(&mut s.key, key);
         let replaced = std::mem::replace(&mut s.entry, entry);
         let used = std::mem::replace(&mut s.epoch, self.epoch);
-        if used != self.epoch {
-            self.stale.misses += 1;
-        } else if old == EMPTY && used != 0 {
-            self.fill_known_empty(set);
-        }
+        let others_are_stale = || {
+            let mut slots = self.slots[set * self.ways..][..self.ways].iter();
+            slots.any(|s| s.epoch != self.epoch)
+        };
+        (self.epoch).count_fill((used, old == EMPTY), others_are_stale, &mut self.stale);
         if old != EMPTY {
             self.evictions += u64::from(counted);
             self.held[size_of_key(old)] -= 1;
@@ -414,16 +409,6 @@ impl Tlb {
         self.held[size_of_key(key)] += 1;
         self.heads[set * self.chunks + way / CHUNK].prints[way % CHUNK] = print(key);
         slot
-    }
-
-    /// Counts the fill of a way of `set` that was invalidated after the last fast-forward. LRU
-    /// evicts stale entries before current ones, so only such a fill can leave stale entries in the
-    /// set.
-    #[cold]
-    fn fill_known_empty(&mut self, set: usize) {
-        let slots = &self.slots[set * self.ways..][..self.ways];
-        let stale = slots.iter().any(|s| s.epoch != self.epoch);
-        self.stale.misses += u64::from(stale);
     }
 
     /// Invalidates the entry in `slot`.

@@ -10,6 +10,7 @@ mod rrip;
 mod scan;
 mod set_assoc;
 mod stale;
+mod stale_array;
 mod tiered_hash;
 mod tiers;
 
@@ -21,6 +22,7 @@ pub use ring::Ring;
 pub use rrip::{RRPV_FILL, RRPV_MAX};
 pub use scan::{equal_bytes, first_byte_equal, most_of_first, prefetch, renew_rank};
 pub use set_assoc::SetAssoc;
-pub use stale::{EPOCHS, StaleOutcomes};
+pub use stale::{EPOCHS, Epoch, StaleOutcomes};
+pub use stale_array::StaleArray;
 pub use tiered_hash::{HashKey, MOST_TIERS, TieredHash, mix};
 pub use tiers::{Hashes, Large, Placed, Tiers};

@@ -181,6 +181,29 @@ impl<V: Copy + Default> SetAssoc<V> {
         old
     }
 
+    /// The way that an insertion of `key` will take, and true if it is empty. An empty way has the
+    /// value of its last entry.
+    pub(crate) fn replaced(&self, index: u64, key: u64) -> (&V, bool) {
+        let set = self.set(index);
+        let last = || set * self.ways + self.recency.last(set);
+        let slot = &self.slots[self.find(set, key).unwrap_or_else(last)];
+        (&slot.value, slot.key == EMPTY)
+    }
+
+    /// The values of all ways of the set of `index`, in use or not.
+    pub(crate) fn set_ways(&self, index: u64) -> impl Iterator<Item = &V> {
+        let slots = &self.slots[self.set(index) * self.ways..][..self.ways];
+        slots.iter().map(|slot| &slot.value)
+    }
+
+    /// Changes the values of all ways, in use or not.
+    pub(crate) fn each_way(&mut self, change: impl FnMut(&mut V)) {
+        self.slots
+            .iter_mut()
+            .map(|slot| &mut slot.value)
+            .for_each(change);
+    }
+
     /// Removes `key`.
     pub fn remove(&mut self, index: u64, key: u64) -> Option<V> {
         let at = self.find(self.set(index), key)?;

@@ -136,7 +136,8 @@ impl Core {
     pub fn stale(&self) -> impl Iterator<Item = (&'static str, StaleOutcomes)> {
         let tlbs = ["tlb_l1", "tlb_l2"].into_iter().zip(self.mmu.stale());
         let branches = ("branches", self.predictor.stale());
-        self.private.stale().chain(tlbs).chain([branches])
+        let behind = ("translation", self.mmu.stale_behind());
+        self.private.stale().chain(tlbs).chain([branches, behind])
     }
 
     /// Empties the window and clears all dependences on older instructions.

@@ -63,6 +63,37 @@ fn stale_state_uncertainty_bounds_the_misses_of_full_warming() {
     }
 }
 
+/// The same holds where a translation source takes the place of a TLB, and one behind the TLBs counts apart.
+#[test]
+fn stale_sources_count() {
+    let sampled = |design: &str, filtered: Value, warmed: u64| {
+        let warming = json!({"filtered": filtered, "warmed": warmed});
+        let sample = json!({"length": 3000, "period": 60_000, "warming": warming});
+        let result = run(&sampled(design, "gups 64MB", 1_500_000, &sample));
+        let warming = result.designs[0].sampling.clone().unwrap().warming;
+        let unknown = warming.map(|warming| warming.unknown);
+        (number(&result, 0, "l2_tlb_mpki"), unknown)
+    };
+    let (known, _) = sampled("colt", json!(0), 120_000);
+    let (counted, unknown) = sampled("colt", json!(0), 3000);
+    let [hits, misses] = unknown.expect("fast-forwarded")["tlb_l2"];
+    assert!((counted - misses..=counted + hits).contains(&known));
+    // The first walks of a sample fill a TLB of which most entries are older.
+    assert!(hits > 0.0 && misses > 1.0, "{hits} {misses}");
+    let behind = |design: &str, filtered: Value| {
+        let (_, unknown) = sampled(design, filtered, 3000);
+        unknown.and_then(|unknown| unknown.get("translation").copied())
+    };
+    let [hits, misses] = behind("l3-tlb", json!(0)).expect("counted");
+    assert!(hits > 0.0 && misses > 1.0, "{hits} {misses}");
+    assert_eq!(
+        behind("l3-tlb", json!(null)),
+        None,
+        "warmed over the whole gap"
+    );
+    assert_eq!(behind("radix", json!(0)), None, "there is no source");
+}
+
 /// Filtered warming gives the last levels of TLBs and caches the same misses as full warming.
 #[test]
 fn filtered_warming_gives_the_misses_of_full_warming() {

@@ -2,6 +2,7 @@
 
 use pagewalk_memory::{Below, Done, L2Use, Level, Private};
 use pagewalk_stats::Tree;
+use pagewalk_structures::StaleOutcomes;
 use pagewalk_tables::View;
 use pagewalk_units::{Access, Asid, Cycle, PageSize, PhysAddr, VirtAddr};
 
@@ -154,6 +155,31 @@ impl Mmu {
     /// All sources.
     pub(super) fn each_source(&mut self) -> impl Iterator<Item = &mut dyn TranslationSource> {
         self.sources.iter_mut().map(|slot| &mut *slot.source as _)
+    }
+
+    /// Marks the entries of the sources as stale. After filtered functional warming (`filtered`)
+    /// only those beside the first level are.
+    pub(super) fn mark_sources_stale(&mut self, filtered: bool) {
+        for slot in &mut self.sources {
+            if !filtered || slot.place == Place::BesideL1 {
+                slot.source.mark_stale();
+            }
+        }
+    }
+
+    /// Lookups of the sources whose outcome is uncertain because of stale entries: of those beside
+    /// the first level, beside or in place of the second, and behind both.
+    pub(super) fn stale_sources(&self) -> [StaleOutcomes; 3] {
+        let mut all = [StaleOutcomes::default(); 3];
+        for slot in &self.sources {
+            let level = match slot.place {
+                Place::BesideL1 => 0,
+                Place::BesideL2 | Place::InsteadOfL2 => 1,
+                Place::BeforeWalk | Place::WithWalk => 2,
+            };
+            all[level] += slot.source.stale();
+        }
+        all
     }
 
     /// True if filtered functional warming leaves every source as full functional warming does.

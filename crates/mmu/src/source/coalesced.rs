@@ -11,7 +11,7 @@
 //! entry of its own.
 
 use pagewalk_stats::Tree;
-use pagewalk_structures::SetAssoc;
+use pagewalk_structures::{StaleArray, StaleOutcomes};
 use pagewalk_tables::Invalidation;
 use pagewalk_units::{Access, Asid, Cycle, Error, PageSize, PhysAddr, VirtAddr};
 use schemars::JsonSchema;
@@ -100,8 +100,9 @@ impl SourceKind for CoalescedSpec {
             pages: u64::from(self.pages),
             sizes: array.page_sizes.clone(),
             latency: array.latency,
-            array: SetAssoc::new(sets, array.ways as usize),
+            array: StaleArray::new(sets, array.ways as usize),
             stats: CoalescedStats::default(),
+            stale: StaleOutcomes::default(),
         })
     }
 }
@@ -129,8 +130,9 @@ struct Coalesced {
     /// Page sizes that it holds.
     sizes: Vec<PageSize>,
     latency: Cycle,
-    array: SetAssoc<Group>,
+    array: StaleArray<Group>,
     stats: CoalescedStats,
+    stale: StaleOutcomes,
 }
 
 impl Coalesced {
@@ -164,20 +166,22 @@ impl TranslationSource for Coalesced {
         for &size in &self.sizes {
             let (number, page) = self.split(size, lookup.va);
             let key = Self::key(lookup.asid, size, number);
-            let Some(group) = self.array.lookup(number, key) else {
+            let piece = |group: &Group| {
+                let ready = ports.is_ready(group.ready, lookup.now);
+                let visible = if ready { group.present } else { group.settled };
+                let may = group.writable || lookup.access != Access::Write;
+                let base = VirtAddr(lookup.va.0 & !(size.bytes() - 1));
+                let frame = PhysAddr(group.base.wrapping_add(page << size.shift()));
+                let extent = Extent::page(base, size, frame, group.writable);
+                (visible & 1 << page != 0 && may).then_some(extent)
+            };
+            let hit = (self.array).lookup(number, key, piece, &mut self.stale);
+            let Some(extent) = hit else {
                 continue;
             };
-            let ready = ports.is_ready(group.ready, lookup.now);
-            let visible = if ready { group.present } else { group.settled };
-            let may = group.writable || lookup.access != Access::Write;
-            if visible & 1 << page == 0 || !may {
-                continue;
-            }
             self.stats.hits += ports.count();
-            let base = VirtAddr(lookup.va.0 & !(size.bytes() - 1));
-            let frame = PhysAddr(group.base.wrapping_add(page << size.shift()));
             return Probed::Hit(Hit {
-                extent: Extent::page(base, size, frame, group.writable),
+                extent,
                 largest: size,
                 at,
                 memory: false,
@@ -219,7 +223,7 @@ impl TranslationSource for Coalesced {
         }
         self.stats.fills += ports.count();
         self.stats.pages += u64::from(added) * ports.count();
-        let old = self.array.insert(number, key, group);
+        let old = (self.array).insert(number, key, group, &mut self.stale);
         let evicted = old.is_some_and(|(old, _)| old != key);
         self.stats.evictions += u64::from(evicted) * ports.count();
     }
@@ -237,6 +241,14 @@ impl TranslationSource for Coalesced {
                 self.array.retain(|key, _| !keys.contains(&key));
             }
         }
+    }
+
+    fn mark_stale(&mut self) {
+        self.array.mark_stale();
+    }
+
+    fn stale(&self) -> StaleOutcomes {
+        self.stale
     }
 
     fn report(&self, path: &str, tree: &mut Tree) {

@@ -6,6 +6,7 @@
 //! ordinary TLBs.
 
 use pagewalk_stats::Tree;
+use pagewalk_structures::StaleOutcomes;
 use pagewalk_tables::Invalidation;
 use pagewalk_units::{Cycle, Error, PageSize};
 use schemars::JsonSchema;
@@ -147,6 +148,14 @@ impl TranslationSource for ColtFa {
 
     fn invalidate(&mut self, what: &Invalidation) {
         self.extents.invalidate(what);
+    }
+
+    fn mark_stale(&mut self) {
+        self.extents.mark_stale();
+    }
+
+    fn stale(&self) -> StaleOutcomes {
+        self.extents.stale()
     }
 
     fn report(&self, path: &str, tree: &mut Tree) {

@@ -1,5 +1,6 @@
 //! A fully associative array of extents under LRU: the base of range TLBs.
 
+use pagewalk_structures::{Epoch, StaleOutcomes};
 use pagewalk_tables::Invalidation;
 use pagewalk_units::{Access, Asid, Cycle, PageSize, VirtAddr};
 
@@ -15,14 +16,20 @@ struct Held {
     ready: Cycle,
     /// Number of its last use.
     used: u64,
+    /// Epoch of its last use.
+    epoch: Epoch,
 }
 
 /// The array. All entries are compared at once.
 pub(super) struct Extents {
     held: Vec<Held>,
-    capacity: usize,
     /// Uses so far.
     uses: u64,
+    /// The current epoch. Entries of an older one are stale.
+    epoch: Epoch,
+    /// Epoch of the last use of each free way. The last one is filled next.
+    free: Vec<Epoch>,
+    stale: StaleOutcomes,
 }
 
 impl Extents {
@@ -30,9 +37,23 @@ impl Extents {
     pub fn new(capacity: usize) -> Self {
         Extents {
             held: Vec::with_capacity(capacity),
-            capacity,
             uses: 0,
+            epoch: Epoch::default(),
+            free: vec![Epoch::default(); capacity],
+            stale: StaleOutcomes::default(),
         }
+    }
+
+    /// Marks all entries as stale after a fast-forward.
+    pub fn mark_stale(&mut self) {
+        let held = self.held.iter_mut().map(|h| &mut h.epoch);
+        let ways = held.chain(&mut self.free);
+        (self.epoch).advance(|| ways.for_each(|epoch| *epoch = Epoch::default()));
+    }
+
+    /// Lookups whose outcome is uncertain because of stale entries.
+    pub fn stale(&self) -> StaleOutcomes {
+        self.stale
     }
 
     /// The answer to `lookup`, known after `latency`. TLBs are filled with 4 KB pages.
@@ -60,6 +81,7 @@ impl Extents {
                 && (h.extent.writable || lookup.access != Access::Write)
         })?;
         held.used = self.uses;
+        (self.epoch).count_use(&mut held.epoch, &mut self.stale);
         Some(held.extent)
     }
 
@@ -75,20 +97,29 @@ impl Extents {
     pub fn insert(&mut self, asid: Asid, extent: Extent, ready: Cycle) -> bool {
         let last = VirtAddr(extent.va.0 + (extent.bytes - 1));
         self.drop_where(|h| h.asid == asid && h.extent.overlaps(extent.va, last));
-        let full = self.held.len() == self.capacity;
-        if full {
+        let way = self.free.pop();
+        let last = way.unwrap_or_else(|| {
             let oldest = (0..self.held.len()).min_by_key(|&i| self.held[i].used);
-            self.held
-                .swap_remove(oldest.expect("a capacity of at least 1"));
-        }
+            let oldest = oldest.expect("a capacity of at least 1");
+            self.held.swap_remove(oldest).epoch
+        });
+        let epoch = self.epoch;
+        let ways = self
+            .held
+            .iter()
+            .map(|h| h.epoch)
+            .chain(self.free.iter().copied());
+        let others_are_stale = || ways.into_iter().any(|last| last != epoch);
+        epoch.count_fill((last, way.is_some()), others_are_stale, &mut self.stale);
         self.uses += 1;
         self.held.push(Held {
             asid,
             extent,
             ready,
             used: self.uses,
+            epoch,
         });
-        full
+        way.is_none()
     }
 
     /// Removes an entry that `extent` continues or overlaps, if both lie in consecutive frames and
@@ -106,7 +137,9 @@ impl Extents {
                 && e.pa.0.wrapping_sub(e.va.0) == extent.pa.0.wrapping_sub(extent.va.0)
         };
         let at = self.held.iter().position(joins)?;
-        let other = self.held.swap_remove(at).extent;
+        let joined = self.held.swap_remove(at);
+        self.free.push(joined.epoch);
+        let other = joined.extent;
         let first = if other.va < extent.va { other } else { extent };
         let bytes = end(&other).max(end(&extent)) - first.va.0;
         Some(Extent { bytes, ..first })
@@ -119,6 +152,11 @@ impl Extents {
     }
 
     fn drop_where(&mut self, gone: impl Fn(&Held) -> bool) {
-        self.held.retain(|h| !gone(h));
+        let free = &mut self.free;
+        self.held.retain(|h| {
+            let gone = gone(h);
+            free.extend(gone.then_some(h.epoch));
+            !gone
+        });
     }
 }

@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pagewalk_stats::Tree;
-use pagewalk_structures::SetAssoc;
+use pagewalk_structures::{StaleArray, StaleOutcomes};
 use pagewalk_tables::Invalidation;
 use pagewalk_units::{Access, Asid, Cycle, Error, PageSize, PhysAddr, VirtAddr};
 use schemars::JsonSchema;
@@ -82,7 +82,7 @@ impl SourceKind for L3TlbSpec {
     fn build(&self, context: &Context<'_>, _: &Reserved) -> Built {
         let sets = (self.entries / self.ways) as usize;
         let empty = || {
-            Entries(Arc::new(Mutex::new(SetAssoc::new(
+            Entries(Arc::new(Mutex::new(StaleArray::new(
                 sets,
                 self.ways as usize,
             ))))
@@ -92,6 +92,7 @@ impl SourceKind for L3TlbSpec {
             spec: self.clone(),
             entries: if self.shared { one.clone() } else { empty() },
             stats: L3TlbStats::default(),
+            stale: StaleOutcomes::default(),
         })
     }
 }
@@ -108,10 +109,10 @@ struct Stored {
 /// The entries, which cores may share. One host thread at a time simulates a machine, so no call
 /// waits for the lock.
 #[derive(Clone)]
-struct Entries(Arc<Mutex<SetAssoc<Stored>>>);
+struct Entries(Arc<Mutex<StaleArray<Stored>>>);
 
 impl Entries {
-    fn array(&self) -> MutexGuard<'_, SetAssoc<Stored>> {
+    fn array(&self) -> MutexGuard<'_, StaleArray<Stored>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -121,6 +122,8 @@ struct L3Tlb {
     spec: L3TlbSpec,
     entries: Entries,
     stats: L3TlbStats,
+    /// Lookups of this core.
+    stale: StaleOutcomes,
 }
 
 /// Number of the page of `va`, which selects the set, and the key of its entry.
@@ -140,14 +143,16 @@ impl TranslationSource for L3Tlb {
         let mut array = self.entries.array();
         for &size in &self.spec.page_sizes {
             let (number, key) = place(asid, size, va);
-            let Some(&mut Stored { frame, ready }) = array.lookup(number, key) else {
-                continue;
+            let page = |&Stored { frame, ready }: &Stored| {
+                let writable = frame & 1 != 0;
+                let may = writable || lookup.access != Access::Write;
+                let extent = Extent::page(va, size, PhysAddr(frame & !1), writable);
+                (ports.is_ready(ready, now) && may).then_some(extent)
             };
-            let writable = frame & 1 != 0;
-            if ports.is_ready(ready, now) && (writable || lookup.access != Access::Write) {
+            if let Some(extent) = array.lookup(number, key, page, &mut self.stale) {
                 self.stats.hits += ports.count();
                 return Probed::Hit(Hit {
-                    extent: Extent::page(va, size, PhysAddr(frame & !1), writable),
+                    extent,
                     largest: size,
                     at,
                     memory: false,
@@ -170,7 +175,8 @@ impl TranslationSource for L3Tlb {
             ready: found.at,
         };
         let (number, key) = place(asid, size, va);
-        let old = self.entries.array().insert(number, key, entry);
+        let mut array = self.entries.array();
+        let old = array.insert(number, key, entry, &mut self.stale);
         let evicted = old.is_some_and(|(old, _)| old != key);
         self.stats.fills += ports.count();
         self.stats.evictions += u64::from(evicted) * ports.count();
@@ -191,6 +197,14 @@ impl TranslationSource for L3Tlb {
                 array.retain(|key, _| !keys.contains(&key));
             }
         }
+    }
+
+    fn mark_stale(&mut self) {
+        self.entries.array().mark_stale();
+    }
+
+    fn stale(&self) -> StaleOutcomes {
+        self.stale
     }
 
     fn report(&self, path: &str, tree: &mut Tree) {

@@ -25,6 +25,7 @@ mod victima;
 use arrayvec::ArrayVec;
 use pagewalk_memory::{Done, L2Use};
 use pagewalk_stats::Tree;
+use pagewalk_structures::StaleOutcomes;
 use pagewalk_tables::{Invalidation, View};
 use pagewalk_units::{Asid, Cycle, LINE_SHIFT, PageSize, PhysAddr, VirtAddr};
 use schemars::JsonSchema;
@@ -405,6 +406,15 @@ pub trait TranslationSource: Send + Sync {
 
     /// A page of which an address is used during fast-forward. No cache may be touched.
     fn fast_forward(&mut self, _found: &Found<'_>) {}
+
+    /// Marks its entries as stale after a fast-forward: they may have been replaced meanwhile.
+    fn mark_stale(&mut self) {}
+
+    /// Lookups whose outcome is uncertain because of stale entries. The default is for sources
+    /// that fast-forwarding keeps up to date, and for those that a detailed warm-up fills anew.
+    fn stale(&self) -> StaleOutcomes {
+        StaleOutcomes::default()
+    }
 
     /// True if filtered functional warming leaves it as full functional warming does.
     fn can_filtered_warm(&self) -> bool {

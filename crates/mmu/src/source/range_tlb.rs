@@ -6,6 +6,7 @@
 //! the page is in a range, the range table is then read in the background.
 
 use pagewalk_stats::Tree;
+use pagewalk_structures::StaleOutcomes;
 use pagewalk_tables::Invalidation;
 use pagewalk_units::{Cycle, Error, PageSize, PhysAddr};
 use schemars::JsonSchema;
@@ -155,6 +156,14 @@ impl TranslationSource for RangeTlb {
 
     fn served(&mut self) {
         self.stats.served += 1;
+    }
+
+    fn mark_stale(&mut self) {
+        self.extents.mark_stale();
+    }
+
+    fn stale(&self) -> StaleOutcomes {
+        self.extents.stale()
     }
 
     fn report(&self, path: &str, tree: &mut Tree) {

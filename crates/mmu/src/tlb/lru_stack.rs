@@ -1,6 +1,6 @@
 //! The LRU stack of a TLB array, for filtered functional warming.
 
-use pagewalk_structures::{position, push_mru, touch_mru};
+use pagewalk_structures::{Epoch, position, push_mru, touch_mru};
 use pagewalk_tables::Invalidation;
 use pagewalk_units::{Asid, PageSize};
 
@@ -62,7 +62,7 @@ impl Tlb {
             let rank = self.heads[set].ranks.of(usize::from(slot.way));
             let at = set * self.ways + usize::from(rank);
             stack.keys[at] = slot.key;
-            stack.frames[at] = slot.entry.frame | u64::from(slot.epoch) << FRAME_BITS;
+            stack.frames[at] = slot.entry.frame | slot.epoch.number() << FRAME_BITS;
         }
     }
 
@@ -82,7 +82,7 @@ impl Tlb {
                 slot.key = key;
                 slot.entry.frame = frame & ((1 << FRAME_BITS) - 1);
                 slot.entry.ready = 0;
-                slot.epoch = (frame >> FRAME_BITS) as u16;
+                slot.epoch = Epoch::of(frame >> FRAME_BITS);
                 head.prints[way] = print(key);
             }
             from += self.ways;
@@ -107,7 +107,7 @@ impl Tlb {
             let frames = &mut stack.frames[set..set + self.ways];
             touch_mru(frames, way);
             let frame = frames[0] & ((1 << FRAME_BITS) - 1);
-            frames[0] = frame | u64::from(self.epoch) << FRAME_BITS;
+            frames[0] = frame | self.epoch.number() << FRAME_BITS;
             return Some(Mapping {
                 frame: frame & !1,
                 size,
@@ -123,7 +123,7 @@ impl Tlb {
         let set = self.set(new) * self.ways;
         let keys = &mut stack.keys[set..set + self.ways];
         let frames = &mut stack.frames[set..set + self.ways];
-        let frame = entry.frame | u64::from(self.epoch) << FRAME_BITS;
+        let frame = entry.frame | self.epoch.number() << FRAME_BITS;
         stack.held[size_of_key(new)] += 1;
         if stack.used == self.slots.len() {
             let old = push_mru(keys, new);

@@ -311,3 +311,54 @@ fn a_sweep_over_contiguous_pages_walks_once_for_each_entry() {
         assert_eq!(walks(&spec, apart), 512);
     }
 }
+
+/// After a fast-forward, a hit on an older entry might have been a miss. A miss where older entries
+/// are left might have been a hit.
+#[test]
+fn lookups_that_older_entries_decide_are_counted() {
+    for (name, spec) in cases() {
+        let mut b = cores(&spec);
+        for page in [0, 16, 32, 48] {
+            (page..page + 8).for_each(|page| b.small(page, page + 4096));
+        }
+        let mut now = 0;
+        let mut look = |b: &mut Cores, page: u64| {
+            now += 10_000;
+            b.translate(0, page << 12, now).from
+        };
+        for page in [0, 16, 32] {
+            look(&mut b, page);
+        }
+        // The TLBs beside colt_fa and range_tlb, which hold one page, are filled by the walk, too.
+        let (level, misses) = match name {
+            "colt_fa" => (0, 2),
+            "range_tlb" => (1, 2),
+            "coalesced" => (1, 1),
+            _ => (2, 1),
+        };
+        let stale = |b: &Cores| {
+            let mmu = &b.cores[0].mmu;
+            let [first, second] = mmu.stale();
+            let found = [first, second, mmu.stale_behind()][level];
+            (found.hits, found.misses)
+        };
+        assert_eq!(stale(&b), (0, 0), "{name}: nothing was fast-forwarded");
+        b.cores[0].mmu.mark_stale(false);
+        let hit = look(&mut b, 0);
+        // Fast-forwarding keeps a POM-TLB up to date. Victima's blocks are lines of the L2 cache,
+        // which counts their uses.
+        if ["pom_tlb", "victima"].contains(&name) {
+            assert_eq!(stale(&b), (0, 0), "{name}");
+            continue;
+        }
+        assert!(matches!(hit, ServedBy::Source(_)), "{name}: {hit:?}");
+        assert_eq!(stale(&b), (1, 0), "{name}");
+        assert_eq!(look(&mut b, 48), ServedBy::Walk, "{name}");
+        assert_eq!(stale(&b), (1, misses), "{name}");
+        // Filtered functional warming keeps all but the first level, and what is beside it.
+        b.cores[0].mmu.mark_stale(true);
+        look(&mut b, 0);
+        let more = u64::from(level == 0);
+        assert_eq!(stale(&b), (1 + more, misses), "{name}");
+    }
+}

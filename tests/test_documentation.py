@@ -51,6 +51,7 @@ def test_the_page_table_of_the_worked_example_can_be_shipped(tmp_path: Path) -> 
         "crates",
         "docs/add-a-design.md",
         "designs",
+        "examples",
         "machines",
     ]:
         to = tmp_path / part

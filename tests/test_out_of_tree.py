@@ -18,6 +18,7 @@ ROOT = Path(__file__).parent.parent
 CRATE = ROOT / "examples" / "out_of_tree"
 DESIGN = CRATE / "segment.toml"
 GUESSING = CRATE / "last-offset.toml"
+TABLE = CRATE / "flattened.toml"
 RUN = ["--workload", "gups", "--size", "16MiB", "--instructions", "300K"]
 
 
@@ -70,11 +71,65 @@ def test_the_command_runs_a_source_of_another_crate(engine: Path, tmp_path: Path
 MISSES = ("core.0.mmu", "l1d_misses")
 
 
+@pytest.mark.long
+@needs("cargo")
+def test_the_command_runs_a_page_table_of_another_crate(engine: Path, tmp_path: Path) -> None:
+    written = tmp_path / "result.json"
+    partly = tmp_path / "partly.toml"
+    partly.write_text(TABLE.read_text().replace("= true", "= false"))
+    uncached = ["--set", "mmu.walk_caches.entries=0"]
+    arguments = ["--designs", f"radix,{TABLE},{partly}", *RUN, *uncached, "--json", str(written)]
+    answer = pagewalk("compare", *arguments, engine=engine)
+    assert answer.returncode == 0, answer.stderr
+    designs = json.loads(written.read_text())["designs"]
+    assert [metrics(d)["walk_reads_per_walk"] for d in designs] == [4, 2, 3]
+    for name in ("mapped_4kb_bytes", "faults_4kb"):
+        assert len({statistic(d, "os", name) for d in designs}) == 1, name
+    radix, flattened, _ = designs
+    assert "flattened_fill" not in metrics(radix)
+    entries = statistic(flattened, "page_table", "flattened_entries")
+    used = statistic(flattened, "page_table", "flattened_used")
+    assert metrics(flattened)["flattened_fill"] == pytest.approx(used / entries)
+    assert 8 * entries == statistic(flattened, "os", "page_table_bytes")
+    # As the table of a guest and of its host, too.
+    guest = tmp_path / "guest.toml"
+    virtual = "[virtual.placement.buddy]\n[virtual.page_table.external.flattened]\n"
+    guest.write_text(TABLE.read_text() + virtual + "flatten_root = false\n")
+    arguments = ["--design", str(guest), *RUN, "--json", str(written)]
+    answer = pagewalk("run", *arguments, engine=engine)
+    assert answer.returncode == 0, answer.stderr
+    (nested,) = json.loads(written.read_text())["designs"]
+    assert statistic(nested, "host.page_table", "flattened_used") > 0
+    for text, said in {
+        "flatten_root = 1": "`page_table.external.flattened`: has wrong parameters",
+        "other = true": "`page_table.external.flattened`: has wrong parameters",
+    }.items():
+        wrong = tmp_path / "wrong.toml"
+        wrong.write_text(TABLE.read_text().replace("flatten_root = true", text))
+        refused = pagewalk("run", "--design", str(wrong), *RUN, engine=engine)
+        assert refused.returncode == 2
+        assert said in refused.stderr
+    wrong.write_text(TABLE.read_text().replace("external.flattened", "external.flatened"))
+    refused = pagewalk("run", "--design", str(wrong), *RUN, engine=engine)
+    assert "expected one of flattened" in refused.stderr
+
+
+def metrics(design: dict[str, Any]) -> dict[str, float]:
+    return {metric["name"]: metric["value"] for metric in design["summary"]}
+
+
+def statistic(design: dict[str, Any], path: str, name: str) -> int:
+    found = [s["value"] for s in design["stats"] if (s["path"], s["name"]) == (path, name)]
+    (value,) = found
+    return int(value)
+
+
 @pytest.mark.parametrize(
     ("design", "key"),
     [
         (DESIGN, "translation.external.direct_segment"),
         (GUESSING, "engine.external.last_offset"),
+        (TABLE, "page_table.external.flattened"),
     ],
 )
 def test_a_design_for_another_engine_names_what_is_missing(design: Path, key: str) -> None:
@@ -82,6 +137,14 @@ def test_a_design_for_another_engine_names_what_is_missing(design: Path, key: st
     assert refused.returncode == 2
     assert f"`{key}`: is registered by no extension" in refused.stderr
     assert "Traceback" not in refused.stderr
+
+
+def test_a_design_has_one_external_table(tmp_path: Path) -> None:
+    two = tmp_path / "two.toml"
+    two.write_text(TABLE.read_text() + "[page_table.external.other]\n")
+    refused = pagewalk("run", "--design", str(two), *RUN, engine=None)
+    assert refused.returncode == 2
+    assert "page_table.external has 2 tables; expected one" in refused.stderr
 
 
 def test_kept_runs_are_those_of_the_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,7 +53,6 @@ impl Os {
             ..spec.clone()
         };
         let mut guest = Os::of(Role::Guest, &own, placement, table, frequency_ghz, seed)?;
-        let frames = guest.kernel.virtualise();
         let mut host = Os::of(
             Role::Host,
             spec,
@@ -66,7 +65,9 @@ impl Os {
         let vm = host.spawn(false).map_err(said)?;
         let mut fx = Effects::default();
         let all = pagewalk_units::Backing::Anonymous;
-        host.map(vm, VirtAddr(0), frames << 12, true, all, &mut fx)
+        // Page tables of a guest lie above its memory, in a window of the same size.
+        let bytes = 2 * (guest.kernel.memory().frames().end << 12);
+        host.map(vm, VirtAddr(0), bytes, true, all, &mut fx)
             .map_err(said)?;
         let exit = (machine.exit_ns * frequency_ghz).round() as Cycle;
         guest.host = Some(Box::new(Host {
@@ -75,6 +76,7 @@ impl Os {
             exit,
             shadows: machine.shadow.then(Shadows::default),
         }));
+        guest.back(&mut fx).map_err(said)?;
         Ok(guest)
     }
 

@@ -163,8 +163,8 @@ impl Kernel {
         self.memory.take_used()
     }
     /// See [`Memory::virtualise`].
-    pub fn virtualise(&mut self) -> u64 {
-        self.memory.virtualise()
+    pub fn virtualise(&mut self) {
+        self.memory.virtualise();
     }
     /// Physical memory, read only.
     pub fn memory(&self) -> &Memory {

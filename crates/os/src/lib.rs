@@ -76,7 +76,7 @@ use crate::object::Objects;
 use crate::placement::{Booted, Placement};
 use crate::space::Space;
 use crate::stlt::Stlts;
-use crate::table::{Role, Table};
+use crate::table::{Role, Table, Tables};
 
 /// Effects of a call on the rest of the machine.
 #[derive(Clone, Debug, Default)]
@@ -212,6 +212,9 @@ pub struct Os {
     objects: Objects,
     placement: Box<dyn Placement>,
     page_table: PageTableSpec,
+    /// [`PageTableSpec::address_bits`].
+    address_bits: u32,
+    tables: Tables,
     /// Page-table counters of exited processes.
     gone: Tree,
     role: Role,
@@ -264,10 +267,6 @@ impl Os {
         let khugepaged = placement.khugepaged();
         let shown = Shown::new(spec, placement);
         let placement = placement.build();
-        // The set of rows does not depend on the process.
-        let mut gone = Tree::default();
-        let empty = Table::build(table, role, Asid(0), seed)?;
-        empty.report(role.tables(), &mut gone);
         let memory = Memory::new(spec, seed);
         let choice = placement.choice(&Booted {
             role,
@@ -275,13 +274,24 @@ impl Os {
             memory: &memory,
             seed,
         });
+        let bytes = memory.frames().end << 12;
+        let mut kernel = Kernel::new(memory, choice, Prices::new(&spec.prices, frequency_ghz));
+        if role == Role::Guest {
+            kernel.virtualise();
+        }
+        let tables = Tables::boot(table, role, bytes, &mut kernel, seed)?;
+        // The set of rows does not depend on the process.
+        let mut gone = Tree::default();
+        tables.of_space(Asid(0)).report(role.tables(), &mut gone);
         let mut os = Os {
             gone,
-            kernel: Kernel::new(memory, choice, Prices::new(&spec.prices, frequency_ghz)),
+            kernel,
             spaces: Vec::new(),
             objects: Objects::default(),
             placement,
             page_table: table.clone(),
+            address_bits: table.address_bits(),
+            tables,
             role,
             seed,
             host: None,
@@ -544,6 +554,7 @@ impl Os {
             tables.merge(&own);
         }
         tree.append(tables);
+        self.tables.report(self.role.tables(), tree);
         self.report_stlt("stlt", tree);
         if let Some(host) = &self.host {
             host.os.report("host", tree);
@@ -583,7 +594,7 @@ impl Os {
     /// True if the table can translate all of `at..at + bytes`: the bits above the translated ones equal the highest
     /// translated bit.
     fn canonical(&self, at: u64, bytes: u64) -> bool {
-        let fits = |a: u64| extends(a, self.page_table.address_bits());
+        let fits = |a: u64| extends(a, self.address_bits);
         let Some(end) = at.checked_add(bytes) else {
             return false;
         };
@@ -593,7 +604,7 @@ impl Os {
 
     /// The error of an access to `at`, which the table cannot translate: five levels would, or nothing can.
     fn beyond_width(&self, at: u64) -> Option<OsError> {
-        let bits = self.page_table.address_bits();
+        let bits = self.address_bits;
         let wide = !extends(at, bits) && extends(at, 57);
         wide.then(|| OsError::BeyondWidth {
             at: VirtAddr(at),
@@ -619,7 +630,7 @@ impl Os {
             }
             return Err(OsError::Bad(format!(
                 "{bytes} bytes at {at}: expected a range of whole pages within the {}-bit address space",
-                self.page_table.address_bits()
+                self.address_bits
             )));
         }
         Ok((at.0, at.0 + rounded))

@@ -173,15 +173,14 @@ impl Memory {
         }
     }
 
-    /// Turns this into the memory of a guest. Returns the total number of frames; those
-    /// beyond the guest's own form the window for ways.
-    pub(crate) fn virtualise(&mut self) -> u64 {
+    /// Turns this into the memory of a guest. As many frames again, beyond its own, form
+    /// the window for ways.
+    pub(crate) fn virtualise(&mut self) {
         let own = self.buddy.frames();
         let mut window = Buddy::new(2 * own);
         window.free_range(own, 2 * own);
         self.window = Some(window);
         self.touched = Some(Vec::new());
-        2 * own
     }
 
     /// Records that frames came into use, so that a host backs them.

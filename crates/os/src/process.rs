@@ -7,7 +7,6 @@ use pagewalk_units::Asid;
 use crate::memory::order;
 use crate::shadow::levels;
 use crate::space::Space;
-use crate::table::Table;
 use crate::vma::Vma;
 use crate::{Effects, Os, OsError, Pid};
 
@@ -22,8 +21,7 @@ impl Os {
         let Some(asid) = asid else {
             return Err(OsError::Bad("65,535 processes exist at once".to_owned()));
         };
-        let table = Table::build(&self.page_table, self.role, Asid(asid), self.seed)
-            .map_err(|e| OsError::Bad(e.to_string()))?;
+        let table = self.tables.of_space(Asid(asid));
         let table = match &self.host {
             Some(host) if host.shadows.is_some() => {
                 table.shadowed(levels(&self.page_table), Asid(asid))

@@ -3,11 +3,14 @@
 
 use pagewalk_stats::Tree;
 use pagewalk_tables::{
-    Flags, MapError, MapWork, Owner, PageTable, PageTableSpec, Translation, Walk as _,
+    BootingKernel, Flags, KernelTables, MapError, MapWork, NoBlock, PageTable, PageTableSpec,
+    TranslatesTo, Translation, Walk as _,
 };
-use pagewalk_units::{Addr, Asid, Error, Frame, GuestPhysAddr, Page, PageSize, PhysAddr, VirtAddr};
+use pagewalk_units::{
+    Addr, Asid, Error, Frame, GuestPhysAddr, Page, PageSize, Part, PhysAddr, VirtAddr, text,
+};
 
-use crate::kernel::TableFrames;
+use crate::kernel::{Kernel, TableFrames};
 use crate::shadow::Shadowed;
 
 /// Role of a kernel.
@@ -34,6 +37,78 @@ impl Role {
         match self {
             Role::Native | Role::Guest => "page_table",
             Role::Host => "host.page_table",
+        }
+    }
+}
+
+/// The page tables of a kernel, by its role.
+pub enum Tables {
+    /// Tables of native processes.
+    Native(Box<dyn KernelTables<VirtAddr, PhysAddr>>),
+    /// Tables of guest processes.
+    Guest(Box<dyn KernelTables<VirtAddr, GuestPhysAddr>>),
+    /// Tables of virtual machines.
+    Host(Box<dyn KernelTables<GuestPhysAddr, PhysAddr>>),
+}
+
+/// Makes the tables of `spec`, whose keys lie in `section`, for a kernel that boots. Memory comes from `k`,
+/// in no time.
+fn boot<In: TranslatesTo<Out>, Out: Addr>(
+    spec: &PageTableSpec,
+    section: &str,
+    kernel: BootingKernel,
+    k: &mut Kernel,
+) -> Result<Box<dyn KernelTables<In, Out>>, Error> {
+    let made = spec.boot(kernel, &mut TableFrames::new(k))?;
+    made.map_err(|NoBlock { bytes, key }| {
+        let why = k.memory().no_block(bytes, true);
+        Error::keyed(
+            format!("{section}.{}.{key}", spec.name()),
+            text![
+                format!("{bytes} bytes of contiguous memory cannot be set aside at boot: {why}; lower it or "),
+                Part::key("os.fragmentation"),
+            ],
+        )
+    })
+}
+
+impl Tables {
+    /// The tables of `spec` for a kernel of `role` that boots with `memory` bytes. `seed` determines random
+    /// choices.
+    pub fn boot(
+        spec: &PageTableSpec,
+        role: Role,
+        memory: u64,
+        k: &mut Kernel,
+        seed: u64,
+    ) -> Result<Self, Error> {
+        let kernel = BootingKernel {
+            name: role.tables(),
+            seed,
+            memory,
+        };
+        Ok(match role {
+            Role::Native => Tables::Native(boot(spec, "page_table", kernel, k)?),
+            Role::Guest => Tables::Guest(boot(spec, "page_table", kernel, k)?),
+            Role::Host => Tables::Host(boot(spec, "virtual.page_table", kernel, k)?),
+        })
+    }
+
+    /// An empty table of the address space `asid`.
+    pub fn of_space(&self, asid: Asid) -> Table {
+        match self {
+            Tables::Native(tables) => Table::Native(tables.of_space(asid)),
+            Tables::Guest(tables) => Table::Guest(tables.of_space(asid)),
+            Tables::Host(tables) => Table::Host(tables.of_space(asid)),
+        }
+    }
+
+    /// See [`KernelTables::report`].
+    pub fn report(&self, path: &str, tree: &mut Tree) {
+        match self {
+            Tables::Native(tables) => tables.report(path, tree),
+            Tables::Guest(tables) => tables.report(path, tree),
+            Tables::Host(tables) => tables.report(path, tree),
         }
     }
 }
@@ -104,21 +179,6 @@ fn mapped<Out: Addr>(t: &Translation<Out>) -> Mapped {
 }
 
 impl Table {
-    /// An empty table of `spec` for a kernel of `role`. `seed` determines random
-    /// choices.
-    pub fn build(spec: &PageTableSpec, role: Role, asid: Asid, seed: u64) -> Result<Self, Error> {
-        let owner = Owner {
-            asid,
-            seed,
-            kernel: role.tables(),
-        };
-        Ok(match role {
-            Role::Native => Table::Native(spec.build(owner)?),
-            Role::Guest => Table::Guest(spec.build(owner)?),
-            Role::Host => Table::Host(spec.build(owner)?),
-        })
-    }
-
     /// Adds a shadow of `levels` to an empty guest table. Returns any other table
     /// unchanged.
     #[must_use]

@@ -134,7 +134,7 @@ impl Width {
 
     /// Sign-extends a translated address to a canonical one.
     #[inline]
-    fn extend(self, va: u64) -> u64 {
+    pub(crate) fn extend(self, va: u64) -> u64 {
         let above = 64 - self.0;
         ((va << above) as i64 >> above) as u64
     }

@@ -266,13 +266,14 @@ pub trait PageTable<In: Addr, Out: Addr>: Walk<In, Out> + Send + Sync {
     fn set_flags(&mut self, page: Page<In>, flags: Flags) -> bool;
     /// 64-bit registers that a context switch saves in addition to the root pointer.
     fn registers(&self) -> u32;
-    /// Bytes of simulated physical memory that the table holds.
+    /// Bytes of simulated physical memory that the table holds for this address space alone.
     fn bytes(&self) -> u64;
     /// Largest contiguous block that the table has ever held, in bytes.
     fn largest_contiguous(&self) -> u64;
     /// Calls `f` for every mapped page, in ascending order of address.
     fn for_each(&self, f: &mut dyn FnMut(Page<In>, Frame<Out>, Flags));
-    /// Frees the table's own memory, not the frames that it maps.
+    /// Removes all pages of the address space. Frees the table's own memory, not the frames that it
+    /// maps.
     fn release(&mut self, frames: &mut dyn FrameSource<Out>);
     /// Adds the table's counters at and below `path`. The set of rows depends only on the kind of
     /// table, so the rows of several processes can be added up. A table without counters adds none.

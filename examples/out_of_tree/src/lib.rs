@@ -1,9 +1,10 @@
-//! An engine with one more translation source: a direct segment (Basu, Gandhi, Chang, Hill and
+//! An engine with one more page table (`flattened.rs`), and one more translation source: a direct segment (Basu, Gandhi, Chang, Hill and
 //! Swift, ISCA 2013). One pair of registers maps one range of virtual pages to consecutive frames.
 //!
 //! The range is the longest run of consecutive frames that the walks have found so far. That stands
 //! for the kernel, which would know it and set the registers.
 
+mod flattened;
 mod last_offset;
 
 use std::collections::BTreeMap;
@@ -145,5 +146,6 @@ impl TranslationSource for Segment {
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     register::<DirectSegment>("direct_segment");
     last_offset::add();
+    pagewalk_tables::register::<flattened::FlattenedSpec>("flattened");
     ::_native::fill_module(module)
 }

@@ -161,6 +161,9 @@ mod tests {
             self.0 += insns;
             NONE
         }
+        fn prefetch(&mut self, _: u64, insns: u16, _: u64, _: [Value; 2]) {
+            self.0 += insns;
+        }
         fn jump(&mut self, _: u64, _: u64, insns: u16, _: u8, _: [Value; 2]) {
             self.0 += insns;
         }

@@ -36,10 +36,11 @@ pub struct Run<'a> {
 impl<'a> Run<'a> {
     /// An empty table of the case. `seed` selects the random choices.
     pub fn new(case: &'a Case, seed: u64) -> Self {
+        let mut source = TestFrames::new();
         Run {
             case,
-            table: case.make(Asid(7)),
-            source: TestFrames::new(),
+            table: case.make(Asid(7), &mut source),
+            source,
             oracle: Oracle::new(),
             mapped: Vec::new(),
             caches: caches(16),

@@ -7,14 +7,90 @@ pub mod tables;
 use std::collections::{BTreeMap, BTreeSet};
 
 use pagewalk_tables::{
-    CuckooWalkSpec, Flags, FrameSource, Next, NoFrames, PageTable, Path, Translation, Walk,
-    WalkCacheSet, WalkCacheSpec, WalkCaches, WalkState, Want,
+    CuckooWalkSpec, Flags, FrameSource, KernelTables, MapError, MapWork, MappedRange, Next,
+    NoFrames, PageTable, Path, Translation, Walk, WalkCacheSet, WalkCacheSpec, WalkCaches,
+    WalkState, Want,
 };
 use pagewalk_units::{Asid, Cycle, Frame, Page, PageSize, PhysAddr, VirtAddr};
 
 use tables::Case;
 
 pub type Table = Box<dyn PageTable<VirtAddr, PhysAddr>>;
+
+/// The table of a kernel's only address space. Its memory includes all that the kernel's tables took
+/// after boot.
+pub struct Alone {
+    pub kernel: Box<dyn KernelTables<VirtAddr, PhysAddr>>,
+    pub table: Table,
+    pub at_boot: u64,
+}
+
+impl Walk<VirtAddr, PhysAddr> for Alone {
+    fn next(
+        &self,
+        va: VirtAddr,
+        state: &mut WalkState,
+        caches: &mut WalkCaches<'_>,
+    ) -> Next<PhysAddr> {
+        self.table.next(va, state, caches)
+    }
+    fn translate(&self, va: VirtAddr) -> Option<Translation<PhysAddr>> {
+        self.table.translate(va)
+    }
+    fn is_tree(&self) -> bool {
+        self.table.is_tree()
+    }
+    fn path(&self, va: VirtAddr, path: &mut Path<PhysAddr>) -> Option<Translation<PhysAddr>> {
+        self.table.path(va, path)
+    }
+    fn range(
+        &self,
+        va: VirtAddr,
+        reads: &mut Vec<PhysAddr>,
+    ) -> Option<MappedRange<VirtAddr, PhysAddr>> {
+        self.table.range(va, reads)
+    }
+}
+
+impl PageTable<VirtAddr, PhysAddr> for Alone {
+    fn map(
+        &mut self,
+        page: Page<VirtAddr>,
+        frame: Frame<PhysAddr>,
+        flags: Flags,
+        frames: &mut dyn FrameSource<PhysAddr>,
+    ) -> Result<MapWork, MapError> {
+        self.table.map(page, frame, flags, frames)
+    }
+    fn unmap(
+        &mut self,
+        page: Page<VirtAddr>,
+        frames: &mut dyn FrameSource<PhysAddr>,
+    ) -> Option<(Frame<PhysAddr>, Flags, MapWork)> {
+        self.table.unmap(page, frames)
+    }
+    fn set_flags(&mut self, page: Page<VirtAddr>, flags: Flags) -> bool {
+        self.table.set_flags(page, flags)
+    }
+    fn registers(&self) -> u32 {
+        self.table.registers()
+    }
+    fn bytes(&self) -> u64 {
+        self.table.bytes() + self.kernel.shared_bytes() - self.at_boot
+    }
+    fn largest_contiguous(&self) -> u64 {
+        self.table.largest_contiguous()
+    }
+    fn for_each(&self, f: &mut dyn FnMut(Page<VirtAddr>, Frame<PhysAddr>, Flags)) {
+        self.table.for_each(f);
+    }
+    fn release(&mut self, frames: &mut dyn FrameSource<PhysAddr>) {
+        self.table.release(frames);
+    }
+    fn hardware(&self) -> &dyn Walk<VirtAddr, PhysAddr> {
+        self
+    }
+}
 
 /// Allocates aligned blocks from the bottom up and tracks the ones in use.
 /// `left` is the number of allocations that will still succeed.
@@ -47,7 +123,11 @@ impl TestFrames {
             .next_back()
             .is_some_and(|(base, bytes)| at < base + bytes)
     }
-    /// Bytes of all blocks in use.
+    /// Stops counting the blocks in use, which a kernel has set aside at boot.
+    pub fn booted(&mut self) {
+        self.bytes = 0;
+    }
+    /// Bytes of all blocks in use that were allocated after boot.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -219,8 +299,8 @@ pub fn agree(
 /// A dense range of small pages. Neighbours share a line, and the table takes
 /// at most `slack` times a 512th of the mapped bytes.
 pub fn dense(case: &Case, pages: u64) {
-    let mut table = case.make(Asid(7));
     let mut source = TestFrames::new();
+    let mut table = case.make(Asid(7), &mut source);
     let at = 0x5555_0000_0000;
     for i in 0..pages {
         let p = VirtAddr(at + i * 4096).page(PageSize::K4);

@@ -46,8 +46,8 @@ fn page(slot: u16, size: u8) -> Page<VirtAddr> {
 /// Random maps, unmaps and flag changes of all sizes, checked against a reference
 /// map. Memory runs out at times.
 pub fn random_steps(case: &Case, steps: &[TableOp]) -> u64 {
-    let mut table = case.make(Asid(7));
     let mut source = TestFrames::new();
+    let mut table = case.make(Asid(7), &mut source);
     let mut oracle = Oracle::new();
     let mut warm = caches(16);
     for (i, step) in steps.iter().enumerate() {

@@ -1,12 +1,12 @@
 //! The page tables that the contract suite covers.
 
 use pagewalk_tables::{
-    Choice, ElasticCuckooSpec, HashDontCacheSpec, LevelHashingSpec, MemoryEfficientSpec, Owner,
-    PageTableSpec, RadixSpec, RangesSpec, WaitFor, WhenDue,
+    BootingKernel, Choice, ElasticCuckooSpec, GlobalHashedSpec, HashDontCacheSpec, KernelTables,
+    LevelHashingSpec, MemoryEfficientSpec, PageTableSpec, RadixSpec, RangesSpec, WaitFor, WhenDue,
 };
-use pagewalk_units::Asid;
+use pagewalk_units::{Asid, PhysAddr, VirtAddr};
 
-use super::Table;
+use super::{Alone, Table, TestFrames};
 
 /// A table and its guarantees.
 pub struct Case {
@@ -27,8 +27,28 @@ pub struct Case {
 }
 
 impl Case {
-    pub fn make(&self, asid: Asid) -> Table {
-        self.spec.build(Owner::new(asid, 1)).expect("a valid table")
+    /// The page tables of a kernel with 4 MB of memory, from `source`.
+    pub fn boot(&self, source: &mut TestFrames) -> Box<dyn KernelTables<VirtAddr, PhysAddr>> {
+        let kernel = BootingKernel {
+            name: "page_table",
+            seed: 1,
+            memory: 4 << 20,
+        };
+        let made = self.spec.boot(kernel, source).expect("a valid table");
+        source.booted();
+        made.expect("memory is plenty")
+    }
+
+    /// The table of a kernel's only address space.
+    pub fn make(&self, asid: Asid, source: &mut TestFrames) -> Table {
+        let kernel = self.boot(source);
+        let table = kernel.of_space(asid);
+        let at_boot = kernel.shared_bytes();
+        Box::new(Alone {
+            kernel,
+            table,
+            at_boot,
+        })
     }
 }
 
@@ -128,6 +148,12 @@ pub fn cases() -> Vec<Case> {
     };
     let (elastic, efficient) = Default::default();
     let open = HashDontCacheSpec::default();
+    let global = GlobalHashedSpec::default();
+    let global_wide = GlobalHashedSpec {
+        entries_per_frame: 0.1,
+        address_bits: 57,
+        ..global
+    };
     let level = LevelHashingSpec::default();
     let small = |c| Case { small: true, ..c };
     // With four re-insertions, an insertion sometimes finds no slot at a load of one third.
@@ -138,6 +164,8 @@ pub fn cases() -> Vec<Case> {
     let ecpt = |name, spec| case(name, PageTableSpec::ElasticCuckoo(spec), 4.6, 2, 9);
     let mehpt = |name, spec| case(name, PageTableSpec::MemoryEfficient(spec), 4.6, 2, 9);
     let hdc = |name, spec, slack| case(name, PageTableSpec::HashDontCache(spec), slack, 4096, 3);
+    // Entries have 16 bytes, and chains have no bound.
+    let gh = |name, spec| case(name, PageTableSpec::GlobalHashed(spec), 2.1, 4096, 3);
     let lh = |name, spec| case(name, PageTableSpec::LevelHashing(spec), 4.0, 1, 12);
     vec![
         case(
@@ -192,6 +220,8 @@ pub fn cases() -> Vec<Case> {
         hdc("open", open, 4.1),
         small(hdc("open, small", open_small, 2.1)),
         small(hdc("open, steep", open_steep, 2.1)),
+        gh("global", global),
+        gh("global, 57 bits", global_wide),
         lh("level", level),
         small(lh("level, small", level_small)),
         small(lh("level, eager", level_eager)),

@@ -8,6 +8,7 @@ mod kernel_files;
 mod khugepaged;
 mod linux;
 mod reservations;
+mod shared_tables;
 mod spaces;
 mod system;
 mod thp_sizes;

@@ -229,6 +229,9 @@ mod tests {
             self.instructions += u64::from(insns);
             NONE
         }
+        fn prefetch(&mut self, _: u64, insns: u16, _: u64, _: [Value; 2]) {
+            self.instructions += u64::from(insns);
+        }
         fn jump(&mut self, _: u64, _: u64, insns: u16, _: u8, _: [Value; 2]) {
             self.instructions += u64::from(insns);
         }

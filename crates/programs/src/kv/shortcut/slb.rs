@@ -517,13 +517,23 @@ impl Slb {
 
 #[cfg(test)]
 mod tests {
-    use super::{MOST, Slb, UNIT, WAYS, counter, fold};
+    use pagewalk_units::PageSize;
+
+    use super::{MOST, Slb, SlbChoice, UNIT, WAYS, counter, fold};
     use crate::kv::emit::Quiet;
     use crate::layout::Layout;
     use crate::thread::NONE;
 
+    /// A buffer of one slot with the rules of the published code.
     fn slb(sampling: u64) -> Slb {
-        Slb::new(UNIT, sampling, &mut Layout::new(), false)
+        let choice = SlbChoice {
+            bytes: UNIT,
+            sampling,
+            first_free: false,
+            prefetches: false,
+            pages: PageSize::K4,
+        };
+        Slb::new(choice, &mut Layout::new(), false)
     }
 
     fn offer(slb: &mut Slb, hash: u64, record: u64) {
@@ -548,6 +558,24 @@ mod tests {
         assert_eq!(slb.slots[1], fold(77) << 48 | 0x3000);
         slb.update_moved(&mut Quiet, 0, (77, NONE), (0x1000, 0x4000), 1 << 20);
         assert_eq!(slb.slots[1], fold(77) << 48 | 0x3000);
+    }
+
+    /// Free entries are taken without the log. A full slot asks it.
+    #[test]
+    fn a_record_takes_a_free_entry_at_its_first_miss() {
+        let mut slb = slb(1);
+        slb.first_free = true;
+        for i in 0..WAYS as u64 {
+            offer(&mut slb, i << 20, 0x1000 + i);
+            assert_eq!(slb.slots[0] >> 60, i + 1);
+            assert_eq!(slb.slots[1 + i as usize], fold(i << 20) << 48 | 0x1000 + i);
+        }
+        assert!(slb.logs.iter().all(|half| *half == 0));
+        let full = slb.slots.clone();
+        offer(&mut slb, 99 << 20, 0x5000);
+        assert_eq!(slb.slots, full, "the log had no tag of it");
+        offer(&mut slb, 99 << 20, 0x5000);
+        assert_ne!(slb.slots, full);
     }
 
     /// Erasure removes all entries with the tag and no others. The slot has room again, and the log still

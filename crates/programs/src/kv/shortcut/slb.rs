@@ -568,7 +568,10 @@ mod tests {
         for i in 0..WAYS as u64 {
             offer(&mut slb, i << 20, 0x1000 + i);
             assert_eq!(slb.slots[0] >> 60, i + 1);
-            assert_eq!(slb.slots[1 + i as usize], fold(i << 20) << 48 | 0x1000 + i);
+            assert_eq!(
+                slb.slots[1 + i as usize],
+                (fold(i << 20) << 48) | (0x1000 + i)
+            );
         }
         assert!(slb.logs.iter().all(|half| *half == 0));
         let full = slb.slots.clone();

@@ -19,6 +19,7 @@ mod replies;
 mod revelator;
 mod sampling;
 mod shards;
+mod shared_tables;
 mod spectlb;
 mod stlt;
 mod stlt_guard;

@@ -68,6 +68,7 @@ fn every_table_serves_as_guest_and_host_of_every_other() {
         ("memory_efficient.chunks=[]", "memory_efficient={}"),
         ("hash_dont_cache={}", "hash_dont_cache={}"),
         ("level_hashing={}", "level_hashing={}"),
+        ("global_hashed={}", "global_hashed={}"),
     ];
     let mut guests = Vec::new();
     for (guest, _) in tables {

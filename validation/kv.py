@@ -239,6 +239,7 @@ def builtin(machine: str, name: str, keys: int, operations: int, distribution: s
     if distribution == ERASING:
         parameters |= {**ERASING_SHARES, "distribution": "zipfian", "resize": "yes"}
     words = [word for n, v in parameters.items() for word in ("--param", f"{n}={v}")]
+    words += ["--param", "request=lookup"]
     with Simulation(machine, "--workload", f"kv-{name}", *words) as simulation:
         return simulation.result(operations)
 

@@ -92,6 +92,9 @@ def run(paper: Paper, case: Case) -> Run:
         "value": case.value, "shortcut": shortcut,
     }  # fmt: skip
     held = 200 * keys + (300 << 20)
+    if case.program == "Redis":
+        # Data validation and conversions are excluded (section IV-A).
+        params["request"] = "lookup"
     if shortcut != "none":
         params["fast_hash"] = case.fast_hash
     if shortcut == "slb":

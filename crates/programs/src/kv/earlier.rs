@@ -49,7 +49,11 @@ impl<I: Index> Server<I> {
     /// Reads a request and answers it if it is a GET. Returns its key.
     fn take(&mut self, number: u64, kind: CommandKind) -> Key {
         let from = self.next_request(&mut Quiet, kind);
-        if kind == CommandKind::Get && self.replies {
+        if kind == CommandKind::Get
+            && let Some(whole) = &mut self.whole
+        {
+            whole.skip(Some(self.value));
+        } else if kind == CommandKind::Get && self.replies {
             self.answer(&mut Quiet, (0, NONE), self.value);
         }
         self.key_of(number, from)

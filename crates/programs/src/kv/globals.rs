@@ -24,3 +24,7 @@ pub const REQUESTS_AT: u64 = REQUESTS + BUFFER;
 pub const BUFFER: u64 = 64 << 10;
 /// Bytes of the data segment.
 pub const BYTES: u64 = REQUESTS_AT + 0x1000 - DATA;
+/// Fixed data of Redis that a whole request uses, behind the rest: client, server, command table, libraries.
+pub const SERVER: u64 = DATA + BYTES;
+/// Pages of that data.
+pub const DATA_PAGES: u64 = 64;

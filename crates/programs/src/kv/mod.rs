@@ -189,6 +189,13 @@ const PARAMS: &[ParamInfo] = &[
         meaning: "With value, a GET copies the value of its record into a reply buffer; with none, it leaves the value unread, so that only the lookup is timed.",
     },
     ParamInfo {
+        name: "request",
+        unit: "",
+        default: "whole for kv-redis, lookup for the others and with reply=none",
+        range: "whole or lookup",
+        meaning: "Part of a GET that kv-redis executes. whole: all from the parsed command to the reply, with the objects of the arguments, the search for the command, checks, expiry and statistics. lookup: search and copy of the value alone, as for the other structures.",
+    },
+    ParamInfo {
         name: "order",
         unit: "",
         default: "hashed",
@@ -274,6 +281,24 @@ fn fast_hash(values: &Values<'_>) -> Result<FastHash, Error> {
     let hash = values.choice("fast_hash", &names, names[0])?;
     let hash = FastHash::ALL.iter().find(|(name, _)| *name == hash);
     Ok(hash.map_or(FastHash::Xxh3, |h| h.1))
+}
+
+/// True if GETs are whole requests of Redis.
+fn whole(values: &Values<'_>, replies: bool) -> Result<bool, Error> {
+    let is_redis = values.name() == REDIS.info.name;
+    let default = if is_redis && replies {
+        "whole"
+    } else {
+        "lookup"
+    };
+    let whole = values.choice("request", &["whole", "lookup"], default)? == "whole";
+    if whole && !is_redis {
+        return Err(values.refuse("request", "only kv-redis is a server; take request=lookup"));
+    }
+    if whole && !replies {
+        return Err(values.refuse("request", "a whole request replies; leave out reply=none"));
+    }
+    Ok(whole)
 }
 
 /// The numbers of `count` colliding keys, if an option requests them.
@@ -422,7 +447,7 @@ fn program<I: Index>(
         ];
         return Err(values.refuse("earlier", why));
     }
-    let work = Work {
+    let mut work = Work {
         keys,
         operations,
         earlier,
@@ -435,9 +460,11 @@ fn program<I: Index>(
         inserts: latest,
         ordered: values.choice("order", &["hashed", "ordered"], "hashed")? == "ordered",
         replies: values.choice("reply", &["value", "none"], "value")? == "value",
+        whole: false,
         touch: start.touch,
     };
     let name = values.name();
+    work.whole = whole(values, work.replies)?;
     let facts = Facts {
         name: match values.options.size_bytes {
             Some(size) => format!("{name} --size {}", format_size(size)),
@@ -450,7 +477,12 @@ fn program<I: Index>(
     };
     let mut layout = Layout::new();
     let populate = matches!(start.touch, Touch::Bulk | Touch::Part(_));
-    layout.data(globals::BYTES, populate);
+    let server = if work.whole {
+        globals::DATA_PAGES << 12
+    } else {
+        0
+    };
+    layout.data(globals::BYTES + server, populate);
     let shortcut = choice.map(|c| Shortcut::new(c, &mut layout, populate));
     let mut heap = I::heap(layout);
     let stack = heap.stack(0);

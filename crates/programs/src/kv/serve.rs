@@ -35,6 +35,7 @@ use super::emit::{Emit, Quiet, on};
 use super::globals::{BUFFER, REPLIES, REPLIES_AT, REQUESTS, REQUESTS_AT};
 use super::index::{AHEAD, Found, Index, IndexStep, Key};
 use super::libc::{self, KEY_BYTES, Text};
+use super::redis::{Reply, WholeGet};
 use super::shortcut::Shortcut;
 use super::ycsb::{Chooser, fnv64};
 use crate::heap::Heap;
@@ -72,6 +73,8 @@ pub struct Work {
     pub flood: Vec<u64>,
     /// A GET copies the value to the replies.
     pub replies: bool,
+    /// A GET is a whole request of the server, not only the lookup.
+    pub whole: bool,
     /// Initialisation of memory during the load.
     pub touch: Touch,
 }
@@ -193,6 +196,8 @@ pub struct Server<I> {
     reply: u64,
     /// See [`Work::replies`].
     pub(super) replies: bool,
+    /// The code of a whole GET, if GETs execute it.
+    pub(super) whole: Option<WholeGet>,
 }
 
 impl<I: Index> Server<I> {
@@ -219,10 +224,16 @@ impl<I: Index> Server<I> {
         } else {
             REQUESTS + 8
         };
+        let whole = if work.whole {
+            I::whole(&mut heap)
+        } else {
+            None
+        };
         Server {
             indexes,
             heap,
             shortcut,
+            whole,
             sp: stack - I::FRAME,
             key_text,
             value,
@@ -298,7 +309,9 @@ impl<I: Index> Server<I> {
                     }
                     CommandKind::Get => {}
                 }
-                if self.shortcut.is_some() {
+                if self.whole.is_some() {
+                    self.get_whole(&mut t, key).await;
+                } else if self.shortcut.is_some() {
                     self.get_shortened(&mut t, key).await;
                 } else {
                     self.get(&mut t, key);
@@ -433,6 +446,29 @@ impl<I: Index> Server<I> {
         let index = &mut self.indexes[n];
         on!(n, t, e => index.end_get(e, found.as_ref(), sp));
         self.reply(t, n, found);
+    }
+
+    /// Serves a GET as a whole request.
+    async fn get_whole(&mut self, t: &mut Thread, (n, number): (usize, u64)) {
+        let query = self.next_request(t, CommandKind::Get) + 8;
+        let Some(whole) = &mut self.whole else { return };
+        let key = whole.key(number);
+        let (indexes, heap, sp) = (&mut self.indexes, &mut self.heap, whole.sp(self.sp));
+        whole.before(t, query, self.sp).await;
+        let found = match &mut self.shortcut {
+            Some(shortcut) => shortcut.find(t, (indexes, n), heap, &key, sp).await,
+            None => on!(n, t, e => indexes[n].look(e, heap, &key, sp)),
+        };
+        let index = &mut self.indexes[n];
+        let reply = found.map(|found| Reply {
+            entry: found.record,
+            at: found.at,
+            object: index.value_object(&found),
+            sds: index.value_text(found.id).va(),
+            bytes: index.sizes().bytes(found.id),
+        });
+        whole.after(t, query, self.sp, reply).await;
+        t.jump(0x1d6, 0, 1, TAKEN, [NONE; 2]);
     }
 
     fn key(&self, number: u64) -> Key {

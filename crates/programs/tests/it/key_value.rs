@@ -35,7 +35,7 @@ fn instructions(ops: &[Op]) -> u64 {
 fn slope(name: &str, params: &[(&str, &str)]) -> (f64, f64) {
     let of = |operations: &str| {
         let mut params = params.to_vec();
-        params.push(("operations", operations));
+        params.extend([("operations", operations), ("request", "lookup")]);
         let given = give(name, 1, &params);
         let ops = measured(&given);
         let memory = ops
@@ -215,6 +215,7 @@ fn as_many_keys_are_left_as_requests_leave() {
             ("distribution", "uniform"),
             ("sets", "20"),
             ("deletes", "20"),
+            ("request", "lookup"),
         ];
         let given = give(name, 1, &params);
         let ops = measured(&given);

@@ -9,6 +9,12 @@ use crate::kv::libc;
 use crate::layout::HEAP;
 use crate::thread::{NONE, Value};
 
+/// True for the characters of a stored key, which begin a byte behind the start of an object. Those of a
+/// request lie in a buffer, or behind an object's header.
+fn is_stored(text: u64) -> bool {
+    text >= HEAP && text % 16 == 1
+}
+
 impl Dictionary {
     /// Calls the hash function through its pointer: `dictSdsHash`, `siphash`.
     #[inline(always)]
@@ -37,7 +43,7 @@ impl Dictionary {
             [case.plus(1), NONE],
         );
         // A stored key has type 5: its length is in the same byte.
-        if at < HEAP {
+        if !is_stored(at) {
             e.load(CODE + 0x48, 1, at - 3, 1, [ready, NONE]);
         } else {
             e.compute(CODE + 0x48, 1, 1, [kind, NONE]);
@@ -85,7 +91,7 @@ impl Dictionary {
         e.jump(site, CODE, 0, TAKEN | CALL | INDIRECT, [NONE; 2]);
         let theirs = record.key.va() + 1;
         // The searched key is the client's or, during insertion, its copy of type 5.
-        let header = if key.text < HEAP { 3 } else { 0 };
+        let header = if is_stored(key.text) { 0 } else { 3 };
         let texts = [(key.text, mine, 3, header), (theirs, other, 1, 0)];
         for (i, (text, ready, insns, header)) in texts.into_iter().enumerate() {
             let pc = CODE + 0x2e * i as u64;

@@ -29,6 +29,8 @@ READINGS: dict[str, tuple[Params, Keys]] = {
     AS_IS: ((), ()),
     "lookup alone: no value is read": ((("reply", "none"),), ()),
     "zipf in the order of insertion": ((("distribution", "zipfian"),), ()),
+    "the whole request of Redis": ((("request", "whole"),), ()),
+    "no limit on memory's bandwidth": ((), (("memory.dram.fixed.bandwidth_gbs", 0.0),)),
     "no walk caches": ((), (("mmu.walk_caches.entries", 0),)),
     "reply before the row": ((), (("shortcut.stlt.waits_for_set", False),)),
     "a window of 32 instructions": ((), (("core.rob", 32),)),
@@ -60,7 +62,7 @@ def case(paper: Paper, reading: str, program: str, distribution: str) -> Case:
         if name == "earlier":
             factor = int(value[1:])
             own.append((name, str(earlier // factor if value[0] == "/" else earlier * factor)))
-        elif name != "distribution":
+        elif name != "distribution" and (name != "request" or program == "Redis"):
             own.append((name, value))
     if ("distribution", "zipfian") in params and distribution == "zipf":
         own.append(("distribution", "zipfian"))

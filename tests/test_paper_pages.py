@@ -26,6 +26,10 @@ ABOUT = {
 }  # fmt: skip
 
 
+MORE = {"claims": "", "figures": ""}
+"""Texts for what a page has besides numbers."""
+
+
 def planned(name: str) -> StoredResults:
     """The rows that a run at the smallest scale would have, each with a number."""
     paper = papers.load(name, "smoke")
@@ -43,10 +47,10 @@ def planned(name: str) -> StoredResults:
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_every_number_that_a_page_names_is_one_of_the_paper_s_figures(name: str) -> None:
     template = (PAPERS / name / TEMPLATE).read_text()
-    page = planned(name).page(template)
+    page = planned(name).page(template, MORE)
     assert "{{" not in page
     with pytest.raises(UserError, match="no such row"):
-        planned(name).page(template + "{{fig8; ; none; none}}")
+        planned(name).page(template + "{{fig8; ; none; none}}", MORE)
 
 
 @pytest.mark.parametrize("name", KEPT)
@@ -75,7 +79,7 @@ def test_a_page_made_of_other_numbers_is_another_page() -> None:
         template = (PAPERS / name / TEMPLATE).read_text()
         kept = planned(name)
         other = {f: [replace(r, value=7.5) for r in rows] for f, rows in kept.figures.items()}
-        assert StoredResults(ABOUT, other).page(template) != kept.page(template)
+        assert StoredResults(ABOUT, other).page(template, MORE) != kept.page(template, MORE)
         assert len(re.findall(r"\{\{", template)) > 50
 
 
@@ -86,13 +90,13 @@ def test_some_figures_of_another_scale_are_kept_beside_the_whole_run(tmp_path: P
     StoredResults(about, both).store(tmp_path, [])
     StoredResults(large, {"fig2": [Row("g", "s", 6.0)]}).store(tmp_path, [])
     template = "{{run}}\n{{fig2; ; g; s}} {{fig2@paper; ; g; s}}\n"
-    page = StoredResults.of_folder(tmp_path).page(template)
+    page = StoredResults.of_folder(tmp_path).page(template, MORE)
     assert page.splitlines()[1:] == ["Pagewalk 0, scale `smoke`, seed 1", "5 6"]
     with pytest.raises(UserError, match=r"lacks figures .* of the same scale \(fig1\)"):
         StoredResults(about, {"fig2": [Row("g", "s", 7.0)]}).store(tmp_path, [])
     # All figures of another scale take the whole run's place.
     StoredResults(large, both).store(tmp_path, [])
-    assert "scale `paper`" in StoredResults.of_folder(tmp_path).page(template)
+    assert "scale `paper`" in StoredResults.of_folder(tmp_path).page(template, MORE)
 
 
 def test_figures_on_request_are_kept_by_themselves(tmp_path: Path) -> None:

@@ -189,12 +189,17 @@ class StoredResults:
             raise UserError(
                 f"{{{{all {figure}; {panel}}}}}: there is no such panel in what is kept"
             )
-        columns = list(dict.fromkeys(row.series for row in rows))
-        units = {row.series: row.unit for row in rows}
-        heads = [f"{name}, {units[name]}" if units[name] else name for name in columns]
+        units = {_column(row): row.unit for row in rows}
+        columns = list(units)
+        heads = [
+            ", ".join(dict.fromkeys(part for part in (name, units[name]) if part))
+            for name in columns
+        ]
         lines = [f"| | {' | '.join(heads)} |", "|---|" + "--:|" * len(columns)]
         for group in dict.fromkeys(row.group for row in rows):
-            cells = {row.series: ours(replace(row, unit="")) for row in rows if row.group == group}
+            cells = {
+                _column(row): ours(replace(row, unit="")) for row in rows if row.group == group
+            }
             lines.append(f"| {' | '.join([group, *(cells.get(c, '') for c in columns)])} |")
         return "\n".join(lines)
 
@@ -212,8 +217,9 @@ class StoredResults:
             status = row.status
             if status == DIFFERS:
                 status = f"[{status}]({self.about['deviations']}#{row.deviation})"
+            name = label(replace(row, panel="" if row.panel == "text" and not first else row.panel))
             shown = (
-                *first, label(row), ours(row), printed(row), difference(row),
+                *first, name, ours(row), printed(row), difference(row),
                 status, row.by_construction,
             )  # fmt: skip
             lines.append("| " + " | ".join(shown) + " |")
@@ -231,6 +237,11 @@ class StoredResults:
             parts.append(f"{panel}:" if panel else "All numbers:")
             parts.append(self._all(figure, panel))
         return "\n\n".join(parts)
+
+
+def _column(row: Row) -> str:
+    """The column of a row in the table of a panel."""
+    return ", ".join(part for part in (row.series, row.part) if part)
 
 
 _STATED_OF_ONE = """\

@@ -308,7 +308,7 @@ def test_a_page_is_generated_from_the_stored_results(stated: Path, invoke: Invok
     assert "| agrees by construction | sizes were chosen |" in page
     assert "| missing |" in page
     for wrong, message in (
-        ("{{counts; ; mean; none}}", "there is no such number"),
+        ("{{counts; ; mean; none}}", "there is no such row"),
         ("{{counts; ; mean; gone}}", "there is no such number"),
         ("{{counts}}", "expected figure; panel; group; series"),
     ):

@@ -82,7 +82,9 @@ def test_the_command_runs_a_page_table_of_another_crate(engine: Path, tmp_path: 
     answer = pagewalk("compare", *arguments, engine=engine)
     assert answer.returncode == 0, answer.stderr
     designs = json.loads(written.read_text())["designs"]
-    assert [metrics(d)["walk_reads_per_walk"] for d in designs] == [4, 2, 3]
+    # Walks that end in a page fault may read less.
+    reads = [metrics(d)["walk_reads_per_walk"] for d in designs]
+    assert reads == pytest.approx([4, 2, 3], rel=1e-3)
     for name in ("mapped_4kb_bytes", "faults_4kb"):
         assert len({statistic(d, "os", name) for d in designs}) == 1, name
     radix, flattened, _ = designs

@@ -80,7 +80,8 @@ def test_a_page_made_of_other_numbers_is_another_page() -> None:
         kept = planned(name)
         other = {f: [replace(r, value=7.5) for r in rows] for f, rows in kept.figures.items()}
         assert StoredResults(ABOUT, other).page(template, MORE) != kept.page(template, MORE)
-        assert len(re.findall(r"\{\{", template)) > 20
+        # A page that is generated from all numbers of the figures names few of them.
+        assert "{{figures}}" in template or len(re.findall(r"\{\{", template)) > 50
 
 
 def test_some_figures_of_another_scale_are_kept_beside_the_whole_run(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import importlib
+import json
 import math
 import random
 import tempfile
@@ -14,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from invoking import Invoke
 from pagewalk import native
 from pagewalk.errors import UserError
 from pagewalk.reproduce import Outcome, Paper, Row, Run
@@ -123,6 +125,21 @@ def test_a_scaled_machine_is_smaller_by_the_factor_of_the_keys() -> None:
             assert large == paper.fewer * little
         assert one["caches"]["l1d"] == whole["caches"]["l1d"]
         assert one["mmu"]["l1d"] == whole["mmu"]["l1d"]
+
+
+def test_an_slb_of_huge_pages_takes_them_from_the_pool(invoke: Invoke, tmp_path: Path) -> None:
+    written = tmp_path / "result.json"
+    status, _, err = invoke(
+        "run", "--design", "radix", "--set", "os.hugetlb.pages_2mb=8", "--workload", "kv-hash",
+        "--param", "keys=1000", "--param", "shortcut=slb", "--param", "shortcut_size=4MiB",
+        "--param", "slb_pages=2MB", "--instructions", "50K", "--json", str(written),
+    )  # fmt: skip
+    assert status == 0, err
+    stats = json.loads(written.read_text())["designs"][0]["stats"]
+    pool = {s["name"]: s["value"] for s in stats if s["path"] == "os.hugetlb"}
+    # Slots of a fifth of 4 MiB and logs of the rest: a page and two.
+    assert pool["pages_2mb"] - pool["free_2mb"] == 3
+    assert pool["refused"] == 0
 
 
 def test_the_paper_s_numbers_stand_beside_ours(paper: Paper) -> None:

@@ -28,12 +28,10 @@ import os
 import random
 import re
 import signal
-import socket
 import struct
 import subprocess
 import sys
 import tempfile
-import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -42,6 +40,7 @@ from typing import Any
 
 import marked
 from marked import row
+from redis_socket import connected
 
 ROOT = Path(__file__).parent.parent
 KEPT = ROOT / "validation" / "redis_request.json"
@@ -70,15 +69,7 @@ class Client:
 
     def __init__(self, path: Path, server: subprocess.Popen[bytes]) -> None:
         """Waits until the server answers."""
-        while True:
-            self.socket = socket.socket(socket.AF_UNIX)
-            try:
-                self.socket.connect(str(path))
-                break
-            except OSError:
-                if server.poll() is not None:
-                    raise SystemExit(f"{server.args!r} ended before it listened") from None
-                time.sleep(0.05)
+        self.socket = connected(path, server)
         self.file = self.socket.makefile("rb")
 
     def read(self, count: int) -> None:

@@ -13,13 +13,13 @@ from __future__ import annotations
 import argparse
 import json
 import random
-import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
+
+from redis_socket import connected
 
 BATCH = 100
 VALUE = b"x" * 64
@@ -33,15 +33,7 @@ class Client:
 
     def __init__(self, path: Path, server: subprocess.Popen[bytes]) -> None:
         """Waits until the server answers."""
-        while True:
-            self.socket = socket.socket(socket.AF_UNIX)
-            try:
-                self.socket.connect(str(path))
-                break
-            except OSError:
-                if server.poll() is not None:
-                    raise SystemExit("the server has ended") from None
-                time.sleep(0.05)
+        self.socket = connected(path, server)
         self.file = self.socket.makefile("rb")
 
     def send(self, commands: Sequence[Command]) -> None:

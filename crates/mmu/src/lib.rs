@@ -24,7 +24,6 @@
 extern crate self as pagewalk_mmu;
 
 pub mod engine;
-mod kind;
 mod level;
 mod mapping;
 mod mmu;

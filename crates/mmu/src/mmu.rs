@@ -428,9 +428,8 @@ impl Mmu {
         }
     }
 
-    /// Marks the contents of the TLBs and sources as stale after a fast-forward. After filtered functional
-    /// warming (`filtered`) only the first level, with the sources
-    /// beside it, is stale.
+    /// Marks the contents of the TLBs and sources as stale after a fast-forward. After filtered
+    /// functional warming (`filtered`) only the first level, with the sources beside it, is stale.
     pub fn mark_stale(&mut self, filtered: bool) {
         for s in 0..2 {
             self.settle(s);

@@ -341,6 +341,24 @@ pub enum Next<Out> {
     Fault,
 }
 
+impl<Out: Copy> Next<Out> {
+    /// Reads the entries `at` of a hashed table in parallel. Without entries the address is not
+    /// mapped. `matching`: as of a [`Group`].
+    #[inline]
+    pub(crate) fn in_parallel(at: ArrayVec<Out, MOST_PARALLEL>, matching: Option<u8>) -> Self {
+        match at[..] {
+            [] => Next::Fault,
+            [at] => Next::One { at, level: 1 },
+            _ => Next::Read(Group {
+                at,
+                matching,
+                off_path: false,
+                level: 1,
+            }),
+        }
+    }
+}
+
 /// Maximum levels of a radix tree (5-level paging, LA57).
 pub const MOST_LEVELS: usize = 5;
 

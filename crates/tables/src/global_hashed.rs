@@ -21,13 +21,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::cluster::{ADDRESS_BITS, Width, check_address_bits};
 use crate::contract::{
-    Flags, FrameSource, Group, MapError, MapWork, Next, NoFrames, PageTable, Purpose, Translation,
+    Flags, FrameSource, MapError, MapWork, Next, NoFrames, PageTable, Purpose, Translation,
     Walk, WalkState, Want,
 };
 use crate::hash_dont_cache::check_latency;
 use crate::kernel_tables::{BootingKernel, KernelTables, NoBlock};
 use crate::murmur::murmur;
-use crate::registry::TableSpec;
+use crate::registry::{BootTables, TableSpec};
 use crate::walk_cache::{WalkCacheKind, WalkCaches};
 
 /// A hashed page table for all address spaces (Huck and Hays, ISCA 1993).
@@ -73,6 +73,15 @@ impl TableSpec for GlobalHashedSpec {
         check_address_bits(self.address_bits)?;
         check_latency("hash_latency", self.hash_latency)
     }
+    fn walk_caches(&self) -> WalkCacheKind {
+        WalkCacheKind::Nothing
+    }
+    fn address_bits(&self) -> u32 {
+        self.address_bits
+    }
+}
+
+impl BootTables for GlobalHashedSpec {
     fn boot<In: Addr, Out: Addr>(
         &self,
         kernel: BootingKernel,
@@ -90,12 +99,6 @@ impl TableSpec for GlobalHashedSpec {
             spec: *self,
             addresses: PhantomData,
         }))
-    }
-    fn walk_caches(&self) -> WalkCacheKind {
-        WalkCacheKind::Nothing
-    }
-    fn address_bits(&self) -> u32 {
-        self.address_bits
     }
 }
 
@@ -545,16 +548,7 @@ impl<In: Addr, Out: Addr> Walk<In, Out> for OfSpace<In, Out> {
             }
         }
         state.step = state.step.saturating_add(1);
-        match at[..] {
-            [] => Next::Fault,
-            [at] => Next::One { at, level: 1 },
-            _ => Next::Read(Group {
-                at,
-                matching,
-                off_path: false,
-                level: 1,
-            }),
-        }
+        Next::in_parallel(at, matching)
     }
 
     fn translate(&self, va: In) -> Option<Translation<Out>> {

@@ -10,11 +10,11 @@ use serde::{Deserialize, Serialize};
 use crate::cluster::{ADDRESS_BITS, Line, PTES, PteCluster, Width, check_address_bits};
 use crate::clustered::{Block, Clustered, Pool, Store};
 use crate::contract::{
-    FrameSource, Group, Next, NoFrames, PageTable, Translation, Walk, WalkState,
+    FrameSource, Next, NoFrames, PageTable, Translation, Walk, WalkState,
 };
 use crate::murmur::murmur;
 use crate::owner::Owner;
-use crate::registry::TableSpec;
+use crate::registry::{BuildTable, TableSpec};
 use crate::walk_cache::{WalkCacheKind, WalkCaches};
 
 /// An open-addressed hashed page table, one for each page size. Initial sizes, threshold and
@@ -113,14 +113,17 @@ impl TableSpec for HashDontCacheSpec {
         check_address_bits(self.address_bits)?;
         check_latency("hash_latency", self.hash_latency)
     }
-    fn build<In: Addr, Out: Addr>(&self, owner: Owner) -> Box<dyn PageTable<In, Out>> {
-        Box::new(HashDontCache::new(self, owner.asid))
-    }
     fn walk_caches(&self) -> WalkCacheKind {
         WalkCacheKind::Nothing
     }
     fn address_bits(&self) -> u32 {
         self.address_bits
+    }
+}
+
+impl BuildTable for HashDontCacheSpec {
+    fn build<In: Addr, Out: Addr>(&self, owner: Owner) -> Box<dyn PageTable<In, Out>> {
+        Box::new(HashDontCache::new(self, owner.asid))
     }
 }
 
@@ -394,16 +397,7 @@ impl<In: Addr, Out: Addr> Walk<In, Out> for HashDontCache<In, Out> {
         }
         state.step = state.step.saturating_add(1);
         state.regs[READ] += 1;
-        match at[..] {
-            [] => Next::Fault,
-            [at] => Next::One { at, level: 1 },
-            _ => Next::Read(Group {
-                at,
-                matching,
-                off_path: false,
-                level: 1,
-            }),
-        }
+        Next::in_parallel(at, matching)
     }
 
     fn translate(&self, va: In) -> Option<Translation<Out>> {

@@ -5,7 +5,7 @@ use pagewalk_units::{Addr, Asid};
 
 use crate::contract::{FrameSource, NoFrames, PageTable};
 use crate::owner::Owner;
-use crate::registry::TableSpec;
+use crate::registry::BuildTable;
 
 /// A kernel that boots.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -47,7 +47,7 @@ pub(crate) struct Separate<S> {
     pub(crate) kernel: BootingKernel,
 }
 
-impl<S: TableSpec, In: Addr, Out: Addr> KernelTables<In, Out> for Separate<S> {
+impl<S: BuildTable, In: Addr, Out: Addr> KernelTables<In, Out> for Separate<S> {
     fn of_space(&self, asid: Asid) -> Box<dyn PageTable<In, Out>> {
         self.spec.build(Owner {
             asid,

@@ -16,7 +16,7 @@ use crate::contract::{
 use crate::hash_dont_cache::{check_latency, check_slots};
 use crate::murmur::murmur;
 use crate::owner::Owner;
-use crate::registry::TableSpec;
+use crate::registry::{BuildTable, TableSpec};
 use crate::walk_cache::{WalkCacheKind, WalkCaches};
 
 /// A two-level hashed page table, one for each page size. A bucket is a 64-byte line
@@ -79,14 +79,17 @@ impl TableSpec for LevelHashingSpec {
         check_address_bits(self.address_bits)?;
         check_latency("hash_latency", self.hash_latency)
     }
-    fn build<In: Addr, Out: Addr>(&self, owner: Owner) -> Box<dyn PageTable<In, Out>> {
-        Box::new(LevelHashing::new(self, owner.asid))
-    }
     fn walk_caches(&self) -> WalkCacheKind {
         WalkCacheKind::Nothing
     }
     fn address_bits(&self) -> u32 {
         self.address_bits
+    }
+}
+
+impl BuildTable for LevelHashingSpec {
+    fn build<In: Addr, Out: Addr>(&self, owner: Owner) -> Box<dyn PageTable<In, Out>> {
+        Box::new(LevelHashing::new(self, owner.asid))
     }
 }
 

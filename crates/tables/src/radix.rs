@@ -15,7 +15,7 @@ use crate::contract::{
 };
 use crate::owner::Owner;
 use crate::pte;
-use crate::registry::TableSpec;
+use crate::registry::{BuildTable, TableSpec};
 use crate::walk_cache::{WalkCacheKind, WalkCaches};
 
 /// The x86-64 radix tree.
@@ -36,14 +36,17 @@ impl TableSpec for RadixSpec {
             )),
         }
     }
-    fn build<In: Addr, Out: Addr>(&self, owner: Owner) -> Box<dyn PageTable<In, Out>> {
-        Box::new(Radix::new(self.levels, owner.asid))
-    }
     fn walk_caches(&self) -> WalkCacheKind {
         WalkCacheKind::Levels
     }
     fn address_bits(&self) -> u32 {
         12 + 9 * u32::from(self.levels)
+    }
+}
+
+impl BuildTable for RadixSpec {
+    fn build<In: Addr, Out: Addr>(&self, owner: Owner) -> Box<dyn PageTable<In, Out>> {
+        Box::new(Radix::new(self.levels, owner.asid))
     }
 }
 

@@ -21,7 +21,7 @@ use crate::contract::{
 };
 use crate::owner::Owner;
 use crate::radix::Radix;
-use crate::registry::TableSpec;
+use crate::registry::{BuildTable, TableSpec};
 use crate::walk_cache::{WalkCacheKind, WalkCaches};
 
 /// The x86-64 radix tree with a range table.
@@ -48,6 +48,15 @@ impl TableSpec for RangesSpec {
             )),
         }
     }
+    fn walk_caches(&self) -> WalkCacheKind {
+        WalkCacheKind::Levels
+    }
+    fn address_bits(&self) -> u32 {
+        self.address_bits
+    }
+}
+
+impl BuildTable for RangesSpec {
     fn build<In: Addr, Out: Addr>(&self, owner: Owner) -> Box<dyn PageTable<In, Out>> {
         let levels = if self.address_bits == 57 { 5 } else { 4 };
         Box::new(Ranges {
@@ -59,12 +68,6 @@ impl TableSpec for RangesSpec {
             left_out: 0,
             addresses: PhantomData,
         })
-    }
-    fn walk_caches(&self) -> WalkCacheKind {
-        WalkCacheKind::Levels
-    }
-    fn address_bits(&self) -> u32 {
-        self.address_bits
     }
 }
 

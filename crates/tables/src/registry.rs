@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{PoisonError, RwLock};
 
-use pagewalk_units::external::{Parameters, Registry};
+use pagewalk_units::external::{Kind, Parameters, Registry};
 use pagewalk_units::{Addr, Error, GuestPhysAddr, PhysAddr, VirtAddr};
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
@@ -14,28 +14,14 @@ use crate::kernel_tables::{BootingKernel, KernelTables, NoBlock, NoMemory, Separ
 use crate::metric::TableMetric;
 use crate::{Owner, PageTable, WalkCacheKind};
 
-/// The configuration of one kind of page table. A kind implements [`TableSpec::build`], or
-/// [`TableSpec::boot`] if its address spaces share memory.
+/// The configuration of one kind of page table. A kind also implements [`BuildTable`], or
+/// [`BootTables`] if its address spaces share memory.
 pub trait TableSpec: Clone + Send + Sync + 'static {
     /// Metrics that it adds to the summary of a result. A metric that several kinds share is
     /// listed by only one of them.
     const METRICS: &'static [TableMetric] = &[];
-    /// Validates the parameters for [`TableSpec::build`]. An error begins with the key.
+    /// Validates the parameters. An error begins with the key.
     fn check(&self) -> Result<(), Error>;
-    /// Builds an empty table of `owner`. The parameters are already checked.
-    fn build<In: Addr, Out: Addr>(&self, _owner: Owner) -> Box<dyn PageTable<In, Out>> {
-        unimplemented!("TableSpec::build, or TableSpec::boot")
-    }
-    /// Makes the page tables of a kernel that boots: by default, one for each address space.
-    /// `frames` gives memory that all of them share and that is never given back, at no cost.
-    fn boot<In: Addr, Out: Addr>(
-        &self,
-        kernel: BootingKernel,
-        _frames: &mut dyn FrameSource<Out>,
-    ) -> Result<Box<dyn KernelTables<In, Out>>, NoBlock> {
-        let spec = self.clone();
-        Ok(Box::new(Separate { spec, kernel }))
-    }
     /// The kind of walk caches that its walks use.
     fn walk_caches(&self) -> WalkCacheKind;
     /// Bits of a virtual address that the table translates.
@@ -46,10 +32,38 @@ pub trait TableSpec: Clone + Send + Sync + 'static {
     }
 }
 
-/// The result of [`TableSpec::boot`].
-type Boot<In, Out> = Result<Box<dyn KernelTables<In, Out>>, NoBlock>;
+/// A kind that has a table for each address space.
+pub trait BuildTable: TableSpec {
+    /// Builds an empty table of `owner`. The parameters are already checked.
+    fn build<In: Addr, Out: Addr>(&self, owner: Owner) -> Box<dyn PageTable<In, Out>>;
+}
 
-/// A [`TableSpec`] as a trait object, with a method for each pair of address types.
+/// A kind that makes the page tables of a kernel.
+pub trait BootTables: TableSpec {
+    /// Makes the page tables of a kernel that boots. `frames` gives memory that all address spaces
+    /// share and that is never given back, at no cost. The parameters are already checked.
+    fn boot<In: Addr, Out: Addr>(
+        &self,
+        kernel: BootingKernel,
+        frames: &mut dyn FrameSource<Out>,
+    ) -> Boot<In, Out>;
+}
+
+impl<S: BuildTable> BootTables for S {
+    fn boot<In: Addr, Out: Addr>(
+        &self,
+        kernel: BootingKernel,
+        _: &mut dyn FrameSource<Out>,
+    ) -> Boot<In, Out> {
+        let spec = self.clone();
+        Ok(Box::new(Separate { spec, kernel }))
+    }
+}
+
+/// The result of [`BootTables::boot`].
+pub type Boot<In, Out> = Result<Box<dyn KernelTables<In, Out>>, NoBlock>;
+
+/// A [`BootTables`] as a trait object, with a method for each pair of address types.
 pub trait AnyTableSpec {
     /// See [`TableSpec::check`].
     fn check(&self) -> Result<(), Error>;
@@ -79,7 +93,7 @@ pub trait AnyTableSpec {
     fn l2p(&self) -> Option<(u32, u32)>;
 }
 
-impl<S: TableSpec> AnyTableSpec for S {
+impl<S: BootTables> AnyTableSpec for S {
     fn check(&self) -> Result<(), Error> {
         TableSpec::check(self)
     }
@@ -152,7 +166,7 @@ static EXTERNAL_METRICS: RwLock<BTreeMap<String, &[TableMetric]>> = RwLock::new(
 
 /// Adds a kind of page table, which designs configure as `[page_table.external.NAME]`. Its
 /// parameters are the fields of `K`. A later kind of the same name replaces an earlier one.
-pub fn register<K: TableSpec + DeserializeOwned>(name: &str) {
+pub fn register<K: BootTables + DeserializeOwned>(name: &str) {
     EXTERNAL.register::<K>(name, |kind| Box::new(kind));
     let mut metrics = EXTERNAL_METRICS
         .write()
@@ -169,35 +183,6 @@ impl ExternalTable {
     /// The kind `name` with `parameters`.
     pub fn new(name: &str, parameters: Parameters) -> Self {
         ExternalTable(BTreeMap::from([(name.to_owned(), parameters)]))
-    }
-
-    fn kind(&self) -> Result<Box<dyn AnyTableSpec>, Error> {
-        let mut kinds = self.0.iter();
-        match (kinds.next(), kinds.next()) {
-            (Some((name, parameters)), None) => EXTERNAL.read(name, parameters),
-            _ => Err(Error::key(
-                "page_table.external",
-                format!(
-                    "has {} tables; expected one, named as an extension of the engine registers it",
-                    self.0.len()
-                ),
-            )),
-        }
-    }
-}
-
-/// The configuration of a kind: one of this crate, or an external one.
-enum Kind<'a> {
-    Own(&'a dyn AnyTableSpec),
-    External(Box<dyn AnyTableSpec>),
-}
-
-impl Kind<'_> {
-    fn get(&self) -> &dyn AnyTableSpec {
-        match self {
-            Kind::Own(kind) => *kind,
-            Kind::External(kind) => &**kind,
-        }
     }
 }
 
@@ -232,10 +217,10 @@ macro_rules! page_tables {
         }
 
         impl PageTableSpec {
-            fn kind(&self) -> Result<Kind<'_>, Error> {
+            fn kind(&self) -> Result<Kind<'_, dyn AnyTableSpec>, Error> {
                 Ok(match self {
                     $(PageTableSpec::$variant(spec) => Kind::Own(spec),)*
-                    PageTableSpec::External(spec) => Kind::External(spec.kind()?),
+                    PageTableSpec::External(spec) => Kind::External(EXTERNAL.read_one(&spec.0)?),
                 })
             }
 
@@ -256,11 +241,11 @@ macro_rules! page_tables {
 impl PageTableSpec {
     /// Validates the parameters for [`PageTableSpec::boot`].
     pub fn check(&self) -> Result<(), Error> {
-        let done = self.kind()?.get().check();
+        let done = self.kind()?.check();
         done.map_err(|what| what.under(&self.name()).under("page_table"))
     }
 
-    /// Makes the page tables of a kernel that boots: [`TableSpec::boot`]. An error names the wrong
+    /// Makes the page tables of a kernel that boots: [`BootTables::boot`]. An error names the wrong
     /// key and the expected values. The inner error is that of a
     /// correct configuration for which `frames` has no memory.
     pub fn boot<In: TranslatesTo<Out>, Out: Addr>(
@@ -269,7 +254,7 @@ impl PageTableSpec {
         frames: &mut dyn FrameSource<Out>,
     ) -> Result<Boot<In, Out>, Error> {
         self.check()?;
-        Ok(In::boot(self.kind()?.get(), kernel, frames))
+        Ok(In::boot(&*self.kind()?, kernel, frames))
     }
 
     /// Builds an empty table of `owner`, of a kind that has one for each address space. An error
@@ -296,17 +281,17 @@ impl PageTableSpec {
     /// The kind of walk caches that its walks use.
     pub fn walk_caches(&self) -> WalkCacheKind {
         let kind = self.kind();
-        kind.map_or(WalkCacheKind::Nothing, |kind| kind.get().walk_caches())
+        kind.map_or(WalkCacheKind::Nothing, |kind| kind.walk_caches())
     }
 
     /// Bits of a virtual address that the table translates.
     pub fn address_bits(&self) -> u32 {
-        self.kind().map_or(48, |kind| kind.get().address_bits())
+        self.kind().map_or(48, |kind| kind.address_bits())
     }
 
     /// Ways of the L2P table and entries of each. `None` if walks use no L2P table.
     pub fn l2p(&self) -> Option<(u32, u32)> {
-        self.kind().ok()?.get().l2p()
+        self.kind().ok()?.l2p()
     }
 }
 

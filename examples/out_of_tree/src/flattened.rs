@@ -8,8 +8,8 @@ use std::marker::PhantomData;
 
 use pagewalk_stats::Tree;
 use pagewalk_tables::{
-    Flags, FrameSource, MapError, MapWork, Next, NoFrames, Owner, PageTable, Purpose, TableMetric,
-    TableSpec, Translation, Walk, WalkCacheKind, WalkCaches, WalkState, Want,
+    BuildTable, Flags, FrameSource, MapError, MapWork, Next, NoFrames, Owner, PageTable, Purpose,
+    TableMetric, TableSpec, Translation, Walk, WalkCacheKind, WalkCaches, WalkState, Want,
 };
 use pagewalk_units::{Addr, Asid, Error, Frame, Page, PageSize};
 use serde::Deserialize;
@@ -37,6 +37,15 @@ impl TableSpec for FlattenedSpec {
     fn check(&self) -> Result<(), Error> {
         Ok(())
     }
+    fn walk_caches(&self) -> WalkCacheKind {
+        WalkCacheKind::Nothing
+    }
+    fn address_bits(&self) -> u32 {
+        48
+    }
+}
+
+impl BuildTable for FlattenedSpec {
     fn build<In: Addr, Out: Addr>(&self, owner: Owner) -> Box<dyn PageTable<In, Out>> {
         let levels: &[u32] = if self.flatten_root {
             &[18, 18]
@@ -51,12 +60,6 @@ impl TableSpec for FlattenedSpec {
             largest: 0,
             addresses: PhantomData,
         })
-    }
-    fn walk_caches(&self) -> WalkCacheKind {
-        WalkCacheKind::Nothing
-    }
-    fn address_bits(&self) -> u32 {
-        48
     }
 }
 

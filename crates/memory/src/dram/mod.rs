@@ -48,6 +48,20 @@ impl Channel {
     }
 }
 
+/// A line crosses the channel, if there is one, at `now` or later. Returns its wait.
+#[inline]
+fn cross(
+    channel: &mut Option<Box<Channel>>,
+    ratio: Ratio,
+    now: Cycle,
+    stats: &mut DramStats,
+) -> u64 {
+    match channel {
+        Some(channel) => channel.take(ratio.to_ps(now), stats),
+        None => 0,
+    }
+}
+
 impl Dram {
     /// Creates a memory. The parameters were checked.
     ///
@@ -91,10 +105,7 @@ impl Dram {
                 channel,
                 stats,
             } => {
-                let wait = match channel {
-                    Some(channel) => channel.take(self.ratio.to_ps(now), stats),
-                    None => 0,
-                };
+                let wait = cross(channel, self.ratio, now, stats);
                 let waited = self.ratio.to_cycles(wait);
                 stats.reads += 1;
                 stats.latency_ps += *latency_ps + wait;
@@ -125,10 +136,7 @@ impl Dram {
                 stats,
                 ..
             } => {
-                let wait = match channel {
-                    Some(channel) => channel.take(self.ratio.to_ps(now), stats),
-                    None => 0,
-                };
+                let wait = cross(channel, self.ratio, now, stats);
                 stats.writes += 1;
                 now + *latency + self.ratio.to_cycles(wait)
             }

@@ -3,13 +3,12 @@
 use std::collections::BTreeMap;
 
 use pagewalk_units::Error;
-use pagewalk_units::external::Parameters;
+use pagewalk_units::external::{Kind, Parameters};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Engine;
 use super::kind::{EXTERNAL, EngineArray, EngineKind, HashedGuesses};
-use crate::kind::Kind;
 
 /// Each line: name in configurations, variant, and parameters.
 macro_rules! engines {
@@ -32,12 +31,8 @@ macro_rules! engines {
                 match self {
                     $(EngineSpec::$variant(spec) => Ok(($name.to_owned(), Kind::Own(spec))),)*
                     EngineSpec::External(kinds) => {
-                        let one = kinds.first_key_value().filter(|_| kinds.len() == 1);
-                        let Some((name, parameters)) = one else {
-                            let text = format!("has {} engines; expected one", kinds.len());
-                            return Err(Error::key("engine.external", text));
-                        };
-                        let kind = Kind::External(EXTERNAL.read(name, parameters)?);
+                        let kind = Kind::External(EXTERNAL.read_one(kinds)?);
+                        let name = kinds.keys().next().map_or("", String::as_str);
                         Ok((format!("external.{name}"), kind))
                     }
                 }

@@ -3,14 +3,13 @@
 use std::collections::BTreeMap;
 
 use arrayvec::ArrayVec;
-use pagewalk_units::external::{Parameters, Registry};
+use pagewalk_units::external::{Kind, Parameters, Registry};
 use pagewalk_units::{Error, Part, PhysAddr, text};
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::{Place, SharedPart, TranslationSource};
-use crate::kind::Kind;
 use crate::{MmuSpec, TlbSpec};
 
 /// Blocks of memory that one source may have set aside.

@@ -36,7 +36,7 @@ use crate::cluster::{self, PTES, PteCluster, Width};
 use crate::cwc::Cwt;
 use crate::metric::TableMetric;
 use crate::owner::Owner;
-use crate::registry::TableSpec;
+use crate::registry::{BuildTable, TableSpec};
 use crate::{Flags, FrameSource, MapError, MapWork, PageTable, Translation, Walk, WalkCacheKind};
 
 /// Validates the parameters. An error begins with the key.
@@ -57,8 +57,26 @@ impl TableSpec for ElasticCuckooSpec {
     fn check(&self) -> Result<(), Error> {
         check(&self.into())
     }
+    fn walk_caches(&self) -> WalkCacheKind {
+        WalkCacheKind::Cuckoo
+    }
+    fn address_bits(&self) -> u32 {
+        self.address_bits
+    }
+    fn l2p(&self) -> Option<(u32, u32)> {
+        (!self.chunks.is_empty()).then_some((self.ways.into(), self.l2p_entries))
+    }
+}
+
+impl BuildTable for ElasticCuckooSpec {
     fn build<In: Addr, Out: Addr>(&self, owner: Owner) -> Box<dyn PageTable<In, Out>> {
         Box::new(Cuckoo::elastic(self, owner))
+    }
+}
+
+impl TableSpec for MemoryEfficientSpec {
+    fn check(&self) -> Result<(), Error> {
+        check(&self.into())
     }
     fn walk_caches(&self) -> WalkCacheKind {
         WalkCacheKind::Cuckoo
@@ -71,21 +89,9 @@ impl TableSpec for ElasticCuckooSpec {
     }
 }
 
-impl TableSpec for MemoryEfficientSpec {
-    fn check(&self) -> Result<(), Error> {
-        check(&self.into())
-    }
+impl BuildTable for MemoryEfficientSpec {
     fn build<In: Addr, Out: Addr>(&self, owner: Owner) -> Box<dyn PageTable<In, Out>> {
         Box::new(Cuckoo::memory_efficient(self, owner))
-    }
-    fn walk_caches(&self) -> WalkCacheKind {
-        WalkCacheKind::Cuckoo
-    }
-    fn address_bits(&self) -> u32 {
-        self.address_bits
-    }
-    fn l2p(&self) -> Option<(u32, u32)> {
-        (!self.chunks.is_empty()).then_some((self.ways.into(), self.l2p_entries))
     }
 }
 

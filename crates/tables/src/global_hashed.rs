@@ -21,8 +21,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::cluster::{ADDRESS_BITS, Width, check_address_bits};
 use crate::contract::{
-    Flags, FrameSource, MapError, MapWork, Next, NoFrames, PageTable, Purpose, Translation,
-    Walk, WalkState, Want,
+    Flags, FrameSource, MapError, MapWork, Next, NoFrames, PageTable, Purpose, Translation, Walk,
+    WalkState, Want,
 };
 use crate::hash_dont_cache::check_latency;
 use crate::kernel_tables::{BootingKernel, KernelTables, NoBlock};

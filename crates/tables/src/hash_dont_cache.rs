@@ -9,9 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cluster::{ADDRESS_BITS, Line, PTES, PteCluster, Width, check_address_bits};
 use crate::clustered::{Block, Clustered, Pool, Store};
-use crate::contract::{
-    FrameSource, Next, NoFrames, PageTable, Translation, Walk, WalkState,
-};
+use crate::contract::{FrameSource, Next, NoFrames, PageTable, Translation, Walk, WalkState};
 use crate::murmur::murmur;
 use crate::owner::Owner;
 use crate::registry::{BuildTable, TableSpec};

@@ -146,7 +146,7 @@ def test_a_design_has_one_external_table(tmp_path: Path) -> None:
     two.write_text(TABLE.read_text() + "[page_table.external.other]\n")
     refused = pagewalk("run", "--design", str(two), *RUN, engine=None)
     assert refused.returncode == 2
-    assert "page_table.external has 2 tables; expected one" in refused.stderr
+    assert "page_table.external has 2 kinds; expected one" in refused.stderr
 
 
 def test_kept_runs_are_those_of_the_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,4 +208,4 @@ def test_a_design_has_one_external_engine(tmp_path: Path) -> None:
     two.write_text(GUESSING.read_text() + "[engine.external.other]\n")
     refused = pagewalk("run", "--design", str(two), *RUN, engine=None)
     assert refused.returncode == 2
-    assert "engine.external has 2 engines; expected one" in refused.stderr
+    assert "engine.external has 2 kinds; expected one" in refused.stderr

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import subprocess
+from pathlib import Path
 from typing import Any
 
+import live
+import pagewalk
 from invoking import Cli
 
 RUN = ["run", "--workload", "kv-map", "--size", "64MiB", "--instructions", "300K", "--json", "-"]
@@ -45,3 +49,62 @@ def test_its_statistics_are_explained(cli: Cli) -> None:
     answer = cli("explain", "core.N.wrong_path.remembered_loads")
     assert answer.returncode == 0
     assert "a pointer that was dereferenced before" in " ".join(answer.stdout.split())
+
+
+TREE = """
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include "pagewalk.h"
+struct node { struct node *child[2]; uint64_t key, rest[61]; };
+int main(void) {
+    enum { NODES = 1 << 14 };
+    struct node *nodes = aligned_alloc(4096, NODES * sizeof *nodes);
+    for (uint64_t i = 1; i < NODES; i++) {
+        nodes[i] = (struct node){.key = i * 0x9e3779b97f4a7c15u};
+        for (int k = 0; k < 2; k++)
+            nodes[i].child[k] = 2 * i + k < NODES ? &nodes[2 * i + k] : 0;
+    }
+    volatile uint64_t sum = 0;
+    uint64_t x = 88172645463325252u;
+    pagewalk_roi_begin();
+    for (int i = 0; i < 400; i++) {
+        x ^= x << 13, x ^= x >> 7, x ^= x << 17;
+        uint64_t way = x;
+        for (struct node *n = &nodes[1]; n; way >>= 1) {
+            sum += n->key;
+            if ((n->key >> 20 ^ way) & 1)
+                n = n->child[0];
+            else
+                n = n->child[1];
+        }
+    }
+    // The simulated kernel answers when the simulation has come here: until then the memory stays.
+    FILE *file = fopen("/proc/self/smaps", "r");
+    fgetc(file);
+    pagewalk_roi_end();
+}
+"""
+
+
+@live.needs_qemu
+@live.needs("cc")
+def test_a_live_program_lends_its_pointers(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "tree.c").write_text(TREE)
+    # Conditional moves would leave nothing to mispredict.
+    flags = ["-O1", "-fno-if-conversion", "-fno-if-conversion2", "-I", pagewalk.get_include()]
+    command = ["cc", *flags, "tree.c", "-o", "tree"]
+    subprocess.run(command, cwd=tmp_path, check=True, timeout=60)
+    program = str(tmp_path / "tree")
+
+    def pointers(*source: str) -> int:
+        enabled = ["--set", "core.wrong_path.enabled=true"]
+        answer = cli("run", "--roi", *enabled, "--json", "-", *source)
+        assert answer.returncode == 0, answer.stderr
+        return counted(json.loads(answer.stdout)["designs"][0])["pointer_loads"]
+
+    # Most nodes of a lookup were never visited before.
+    assert pointers("--", program) > 1000
+    recorded = cli("record", "-o", tmp_path / "tree.pwt", "--", program)
+    assert recorded.returncode == 0, recorded.stderr
+    assert pointers("--trace", str(tmp_path / "tree.pwt")) == 0

@@ -2,11 +2,13 @@
 //!
 //! A program's stream holds the right path alone. The core learns the code of wrong paths and the
 //! addresses of their loads from earlier executions. Register values are unknown. Instead, an
-//! address is predicted in two ways:
+//! address is predicted in three ways:
 //!
 //! - An instruction whose inputs have the same [`Origin`] as before accesses the same address.
 //! - An instruction that accesses memory at a fixed distance from a pointer does so from any
 //!   pointer.
+//! - Where the program's memory can be read, an instruction that accesses memory at a fixed distance
+//!   from a loaded word does so from the word that the memory holds.
 //!
 //! `core/wrong.rs` runs the wrong path.
 
@@ -14,8 +16,9 @@ mod addresses;
 mod ahead;
 mod code;
 mod pointers;
+mod values;
 
-use pagewalk_stream::{Op, OpClass, flags};
+use pagewalk_stream::{Op, OpClass, ProgramMemory, flags};
 use pagewalk_structures::Ring;
 use pagewalk_units::Asid;
 
@@ -25,6 +28,7 @@ pub(crate) use ahead::Ahead;
 use code::Code;
 pub(crate) use code::{Input, Learned};
 use pointers::Pointers;
+use values::Values;
 
 use crate::WrongPathSpec;
 
@@ -40,6 +44,7 @@ pagewalk_stats::counters! {
         converged_loads: "loads", "Those of loads whose address is that of the same load on the right path, with equal inputs";
         constant_loads: "loads", "Those of loads that have no inputs, and whose address was the same in their last executions";
         remembered_loads: "loads", "Those of loads whose address was recorded when their inputs had the same origin, for example a pointer that was dereferenced before";
+        pointer_loads: "loads", "Those of loads whose address lies at a fixed distance from a pointer that was read from the program's memory";
         unknown_loads: "loads", "Loads on wrong paths whose address is unknown; they access nothing";
         late_loads: "loads", "Loads on wrong paths whose inputs were ready only after the branch was resolved; they access nothing";
         unmapped_loads: "loads", "Loads on wrong paths to unmapped pages; they access nothing";
@@ -70,6 +75,8 @@ struct Seen {
     /// Name of the instruction: see [`WrongPath::name`].
     name: u64,
     origin: Origin,
+    /// Address of a load of a word of 8 bytes; else 0.
+    word: u64,
 }
 
 /// Return stack: addresses of calls, the youngest overwriting the oldest.
@@ -107,6 +114,9 @@ pub(crate) struct WrongPath {
     code: Code,
     addresses: Addresses,
     pointers: Pointers,
+    values: Values,
+    /// Memory of the process whose ops are learned, if it can be read.
+    pub memory: Option<ProgramMemory>,
     history: Ring<Seen>,
     /// Name of an instruction and number of its latest op.
     last: Box<[(u64, u64)]>,
@@ -146,6 +156,8 @@ impl WrongPath {
             code: Code::new(spec.blocks as usize),
             addresses: Addresses::new(spec.addresses as usize),
             pointers: Pointers::new(),
+            values: Values::new(),
+            memory: None,
             history: Ring::new(HISTORY, Seen::default()),
             last: vec![(0, 0); LAST].into(),
             stored: vec![(0, 0); STORED].into(),
@@ -250,6 +262,7 @@ impl WrongPath {
             OpClass::Compute if from == [NOWHERE; 2] => mix(name, self.seen),
             OpClass::Compute | OpClass::Query => result(name, from, op.latency),
             OpClass::Load => {
+                self.learn_value(name, op);
                 self.learn_address(name, from, op.va);
                 self.loaded(op.va)
             }
@@ -268,7 +281,9 @@ impl WrongPath {
             }
             OpClass::Branch | OpClass::Prefetch | OpClass::Flush => NOWHERE,
         };
-        self.history.set(self.seen as usize, Seen { name, origin });
+        let word = word_of(op, op.va);
+        self.history
+            .set(self.seen as usize, Seen { name, origin, word });
         self.last[addresses::hash(name) as usize % LAST] = (name, self.seen);
         self.seen += 1;
         if op.kind == OpClass::Branch {
@@ -295,6 +310,25 @@ impl WrongPath {
         }
         before |= self.addresses.learn(address(name, from), va, new);
         self.code.seen(before);
+    }
+
+    /// Learns the distance of a load's address from the word that its only producer has loaded.
+    #[inline]
+    fn learn_value(&mut self, name: u64, op: &Op) {
+        let Some(memory) = &self.memory else {
+            return;
+        };
+        let (d, 0) = (u64::from(op.dep[0]), op.dep[1]) else {
+            return;
+        };
+        if d == 0 || d > self.seen - self.floor || !self.values.wants(name, self.seen) {
+            return;
+        }
+        let word = self.history.get((self.seen - d) as usize).word;
+        if word != 0 {
+            let pointer = memory.word(word);
+            self.values.learn(name, pointer, op.va);
+        }
     }
 
     /// Learns that a value of this origin is stored at `va`.
@@ -371,6 +405,14 @@ impl WrongPath {
         self.history.get(number as usize).origin
     }
 
+    /// Address of a load whose only input op `producer` made, by the word of memory that it loaded.
+    pub fn pointed(&self, name: u64, producer: u64) -> Option<u64> {
+        let word = self.history.get(producer as usize).word;
+        let bytes = self.values.find(name)?;
+        let pointer = (word != 0).then(|| self.memory.as_ref()?.word(word))??;
+        Some(pointer.wrapping_add(bytes))
+    }
+
     /// Address of a load, if it is known.
     pub fn address(&self, name: u64, from: [Origin; 2]) -> Option<(u64, Known)> {
         let pointer = single(from).and_then(|o| self.pointers.find(&self.addresses, name, o));
@@ -382,9 +424,10 @@ impl WrongPath {
         }
     }
 
-    /// Records the result of op `n` of a wrong path. [`WrongPath::leave`] undoes it.
-    pub fn record_result(&mut self, n: u64, name: u64, origin: Origin) {
-        self.history.set(n as usize, Seen { name, origin });
+    /// Records the result of op `n` of a wrong path, and the word that it loaded.
+    /// [`WrongPath::leave`] undoes it.
+    pub fn record_result(&mut self, n: u64, name: u64, origin: Origin, word: u64) {
+        self.history.set(n as usize, Seen { name, origin, word });
         let slot = addresses::hash(name) as usize % LAST;
         self.undo.push((slot, self.last[slot]));
         self.last[slot] = (name, n);
@@ -400,6 +443,15 @@ impl WrongPath {
         while let Some((slot, before)) = self.undo.pop() {
             self.last[slot] = before;
         }
+    }
+}
+
+/// Address of the word of 8 bytes that `op` loads from `va`; else 0.
+#[inline]
+pub(crate) fn word_of(op: &Op, va: u64) -> u64 {
+    match op.kind {
+        OpClass::Load if op.size == 8 => va,
+        _ => 0,
     }
 }
 

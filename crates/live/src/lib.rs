@@ -8,6 +8,7 @@ mod host;
 mod identity;
 mod living;
 mod locate;
+mod memory;
 mod options;
 mod process;
 mod program;

@@ -8,12 +8,13 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use memmap2::{MmapOptions, MmapRaw};
 use pagewalk_ring::{Consumer, Header, Segment};
-use pagewalk_stream::{Error, ThreadId};
+use pagewalk_stream::{Error, ProgramMemory, ThreadId};
 use pagewalk_trace::{Decoded, Known};
 
 use crate::calls::Space;
 use crate::host::Hello;
 use crate::identity::{Condition, Identity};
+use crate::memory::LiveMemory;
 
 /// A segment and the mapping that holds it.
 pub(crate) struct MappedSegment {
@@ -54,6 +55,8 @@ pub(crate) struct Process {
     /// `None`: the process died before its identity could be read.
     pub who: Option<Identity>,
     pub shared: Option<Arc<MappedSegment>>,
+    /// Contents of its memory.
+    pub memory: Option<ProgramMemory>,
     /// File of the emulator; another file means that the process has left the emulator.
     image: Option<PathBuf>,
     pub blocks: Vec<Known>,
@@ -79,6 +82,7 @@ impl Process {
         Process {
             who,
             shared: None,
+            memory: None,
             image: None,
             blocks: Vec::new(),
             addresses: Vec::new(),
@@ -122,7 +126,11 @@ impl Process {
         }
         self.code_at = 0;
         self.image = self.who.and_then(|who| image(who.pid));
-        self.shared = Some(Arc::new(memory));
+        let shared = Arc::new(memory);
+        self.memory = self
+            .who
+            .map(|who| ProgramMemory(Arc::new(LiveMemory::new(who, shared.clone()))));
+        self.shared = Some(shared);
         Ok(())
     }
 

@@ -201,6 +201,10 @@ impl Program for Live {
 
     fn fill(&mut self, thread: ThreadId, batch: &mut Batch) -> Result<End, Error> {
         batch.ops.clear();
+        // Before the read, which may come to the next image.
+        let t = self.threads.get(thread as usize);
+        let process = t.and_then(|t| self.processes.get(t.process));
+        batch.memory = process.and_then(|p| p.memory.clone());
         let mut sink = Batches {
             ops: &mut batch.ops,
             counts: InstructionCounts::default(),

@@ -167,6 +167,10 @@ pub fn send_initial(host: u64, address: u64) {
     }
     let guest_base = host.wrapping_sub(address);
     guest::BASE.store(guest_base, Relaxed);
+    process::segment()
+        .header()
+        .guest_base
+        .store(guest_base, Relaxed);
     let text = read();
     let lines = of_the_guest(text.lines().filter_map(parse).collect());
     // SAFETY: the first block is translated by the first virtual CPU's thread.

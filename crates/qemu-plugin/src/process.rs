@@ -20,7 +20,7 @@ use pagewalk_ring::{
 };
 
 use crate::settings::Settings;
-use crate::{answers, api, count, hugetlb, late, numa, touches};
+use crate::{answers, api, count, guest, hugetlb, late, numa, touches};
 
 /// Most virtual CPUs; QEMU numbers a new one above the highest living one.
 pub const VCPUS: usize = 1 << 16;
@@ -229,7 +229,10 @@ fn send_hello(settings: &Settings, forked: bool, inherited: u64) -> io::Result<(
     let (base, memory) = made?;
     // SAFETY: fresh memory of a fresh file. It is unmapped only at the end, or in a child that does not use it.
     let segment = unsafe { Segment::create(base, settings.geometry) };
-    segment.header().inherited.store(inherited, Relaxed);
+    let header = segment.header();
+    header.inherited.store(inherited, Relaxed);
+    // A child has its parent's; of a new image it becomes known with the first instruction.
+    header.guest_base.store(guest::BASE.load(Relaxed), Relaxed);
     send_fd(stream.as_fd(), &[u8::from(forked)], Some(memory.as_fd()))?;
     drop(memory);
     let mut answer = [0];

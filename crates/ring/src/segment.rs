@@ -7,7 +7,7 @@ use crate::futex_wake;
 /// The string "pagewalk" as bytes.
 const MAGIC: u64 = u64::from_le_bytes(*b"pagewalk");
 /// Incremented with every change of the layout or of the records.
-const VERSION: u64 = 6;
+const VERSION: u64 = 7;
 /// Bytes before the first slot.
 const HEADER_BYTES: usize = 4096;
 
@@ -69,6 +69,9 @@ pub struct Header {
     pub lock: AtomicU32,
     /// Not 0 after the last record of a process that exits: it is not killed.
     pub exits: AtomicU32,
+    /// Distance from an address of the program to the emulator's own. Set before the program's first
+    /// instruction.
+    pub guest_base: AtomicU64,
     /// Address of the last instruction of the newest block, and the memory from there: QEMU has read only part of an
     /// instruction that it does not know.
     newest: [AtomicU64; 3],

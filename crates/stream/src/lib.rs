@@ -8,6 +8,7 @@ mod approximated;
 mod death;
 mod ended;
 mod fast_forward;
+mod memory;
 mod mix;
 mod recent_lines;
 mod unseen;
@@ -16,6 +17,7 @@ pub use approximated::{APPROXIMATIONS, Approximation, InstructionClass, Instruct
 pub use death::{Cause, Death};
 pub use ended::Ended;
 pub use fast_forward::{FastForwardBudget, ThreadFastForward, TouchSummary};
+pub use memory::{Memory, ProgramMemory};
 pub use mix::{Mix, Opens};
 use pagewalk_units::{Access, VirtAddr};
 pub use pagewalk_units::{
@@ -124,6 +126,8 @@ pub struct Batch {
     /// Instructions that were decoded for the ops, with those that are not simulated as hardware does. Zero for a
     /// program without decoded instructions.
     pub counts: InstructionCounts,
+    /// Contents of the process's memory, if they can be read.
+    pub memory: Option<ProgramMemory>,
 }
 
 /// A stretch of one thread's stream that was fast-forwarded: it holds no ops.
@@ -156,6 +160,7 @@ impl Batch {
             skipped: Skipped::default(),
             ops: Vec::with_capacity(BATCH_OPS),
             counts: InstructionCounts::default(),
+            memory: None,
         }
     }
     /// Empties it.
@@ -163,6 +168,7 @@ impl Batch {
         self.skipped.clear();
         self.ops.clear();
         self.counts = InstructionCounts::default();
+        self.memory = None;
     }
     /// True if no further op fits.
     pub fn is_full(&self) -> bool {

@@ -9,14 +9,14 @@
 
 use pagewalk_memory::{Below, RequestKind};
 use pagewalk_mmu::{Fault, Translated, is_mapped};
-use pagewalk_stream::{Op, OpClass, flags};
+use pagewalk_stream::{Op, OpClass, ProgramMemory, flags};
 use pagewalk_units::{Access, Asid, Cycle, LINE_BYTES, LINE_SHIFT, VirtAddr};
 
 use super::access::bytes;
 use super::{Core, CoreContext};
 use crate::rob::Freed;
 use crate::wrong_path::{
-    Calls, Input, Known, Learned, NOWHERE, Origin, Producer, WrongPath, after, result,
+    Calls, Input, Known, Learned, NOWHERE, Origin, Producer, WrongPath, after, result, word_of,
 };
 
 /// Slot of an input that arrives too late.
@@ -65,9 +65,18 @@ struct Inputs {
 enum AddressSource {
     Converged,
     Known(Known),
+    Pointer,
 }
 
 impl Core {
+    /// Sets the memory of the process whose ops come next.
+    #[inline]
+    pub fn see(&mut self, memory: Option<&ProgramMemory>) {
+        if let Some(w) = &mut self.wrong {
+            w.memory = memory.cloned();
+        }
+    }
+
     /// Learns code and addresses from ops that this core does not run.
     pub fn learn(&mut self, asid: Asid, ops: &[Op]) {
         if let Some(w) = &mut self.wrong {
@@ -221,6 +230,7 @@ impl Core {
         let same = w.ahead.take(name).filter(|&j| path.agrees(op, &inputs, j));
         let known = !inputs.from.contains(&0);
         let start = inputs.at.max(slot);
+        let mut word = 0;
         let (at, origin) = match op.kind {
             OpClass::Compute => {
                 let done = start.saturating_add(u64::from(op.latency) * self.width);
@@ -239,6 +249,13 @@ impl Core {
                         .map(|(va, known)| (va, AddressSource::Known(known))),
                     None => None,
                 };
+                let address = address.or_else(|| {
+                    let [Producer::Op(m), Producer::Nobody] = inputs.producers else {
+                        return None;
+                    };
+                    Some((w.pointed(name, m)?, AddressSource::Pointer))
+                });
+                word = address.map_or(0, |(va, _)| word_of(op, va));
                 self.load_wrong(w, (op, address), (start, path.resolved), context)
             }
             OpClass::Store
@@ -251,7 +268,7 @@ impl Core {
         let load = op.kind == OpClass::Load;
         let same = same.filter(|&j| at != UNKNOWN && !(load && w.ahead.writes(path.right[j].va)));
         path.made.push(Made { at, same });
-        w.record_result(n, name, origin);
+        w.record_result(n, name, origin, word);
     }
 
     /// Inputs of the op with number `n`.
@@ -324,6 +341,7 @@ impl Core {
             AddressSource::Converged => s.converged_loads += 1,
             AddressSource::Known(Known::Constant) => s.constant_loads += 1,
             AddressSource::Known(Known::Remembered) => s.remembered_loads += 1,
+            AddressSource::Pointer => s.pointer_loads += 1,
         }
         let (misses, walks) = (self.mmu.data_misses(), self.mmu.walks());
         let now = self.cycle(start);

@@ -1,9 +1,11 @@
 //! Wrong paths whose loads are known in closed form.
 
+use std::sync::Arc;
+
 use crate::bench::*;
 use pagewalk_cpu::{Core, CoreSpec, WrongPathSpec};
 use pagewalk_mmu::{Mmu, MmuSpec};
-use pagewalk_stream::{Op, OpClass, flags};
+use pagewalk_stream::{Memory, Op, OpClass, ProgramMemory, flags};
 
 fn with_wrong_path() -> CoreSpec {
     CoreSpec {
@@ -162,6 +164,56 @@ fn the_other_child_is_walked_to_at_each_misprediction() {
         late > missed * (LEVELS - 3) && late < missed * LEVELS,
         "{late}"
     );
+}
+
+/// Memory that holds the tree: the addresses of both children of each node.
+#[derive(Debug)]
+struct Tree;
+
+impl Memory for Tree {
+    fn read(&self, va: u64, into: &mut [u8]) -> bool {
+        let n = va >> 12;
+        let word = match va.wrapping_sub(node(n)) {
+            0x10 => node(2 * n),
+            0x18 => node(2 * n + 1),
+            _ => return false,
+        };
+        into.copy_from_slice(&word.to_le_bytes());
+        true
+    }
+}
+
+#[test]
+fn a_node_never_visited_is_reached_by_the_pointer_that_memory_holds() {
+    let half = 1 << (LEVELS - 1);
+    let walked = |memory: Option<ProgramMemory>| {
+        let mut b = Bench::with(&with_wrong_path(), &small(), 256);
+        b.core.see(memory.as_ref());
+        // The left half alone is visited, then one descent of the right half.
+        descents(&mut b, (0..8 * half).map(|i| i % half));
+        let before = b.tree();
+        descents(&mut b, (half..2 * half).map(|i| half + i * 97 % half));
+        let since = b.tree().since(&before);
+        let missed = since.get("core.0", "mispredictions").expect("there");
+        let of = |name| since.get("core.0.wrong_path", name).expect("there");
+        (
+            missed,
+            of("walks"),
+            of("unknown_loads"),
+            of("pointer_loads"),
+        )
+    };
+    let (missed, learned, unknown, none) = walked(None);
+    assert_eq!(none, 0);
+    assert!(unknown > half, "{unknown}");
+    assert!(learned < missed, "{learned} of {missed}");
+    let memory = ProgramMemory(Arc::new(Tree));
+    let (again, walks, unknown, pointers) = walked(Some(memory));
+    assert_eq!(again, missed, "prediction is the same");
+    assert_eq!(unknown, 0);
+    // The first paths of the right half take a child's address from the left one.
+    assert!((missed..missed * 51 / 50).contains(&walks), "{walks}");
+    assert!(pointers >= missed - learned, "{pointers}");
 }
 
 #[test]

@@ -98,6 +98,7 @@ impl Machine {
             done += Work::of(op);
             at += 1;
         }
+        self.cores[core].see(item.batch.memory.as_ref());
         self.cores[core].learn(space, &ops[from..at]);
         self.threads
             .get_mut(&id)

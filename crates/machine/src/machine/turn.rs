@@ -133,6 +133,7 @@ impl Machine {
         let view = self.os.view(pid);
         let asid = self.os.asid(pid);
         let c = &mut self.cores[core];
+        c.see(item.batch.memory.as_ref());
         let before = work(c);
         let left = self
             .plan

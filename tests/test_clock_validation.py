@@ -237,19 +237,49 @@ def test_a_size_of_huge_pages_has_a_mode_of_its_own(host: Host) -> None:
         assert timing.mode() == mode
 
 
-def test_glibc_asks_for_huge_pages_where_they_have_to_be_asked_for(
+def test_allocators_ask_for_huge_pages_where_they_have_to(
     host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv("GLIBC_TUNABLES", raising=False)
-    assert timing.environment() == {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
+    for name in ("GLIBC_TUNABLES", "MALLOC_CONF"):
+        monkeypatch.delenv(name, raising=False)
+    assert timing.environment() == {
+        "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
+        "MALLOC_CONF": "thp:always",
+    }
     monkeypatch.setenv("GLIBC_TUNABLES", "glibc.malloc.arena_max=1")
-    both = "glibc.malloc.arena_max=1:glibc.malloc.hugetlb=1"
-    assert timing.environment() == {"GLIBC_TUNABLES": both}
+    monkeypatch.setenv("MALLOC_CONF", "narenas:1,metadata_thp:auto")
+    assert timing.environment() == {
+        "GLIBC_TUNABLES": "glibc.malloc.arena_max=1:glibc.malloc.hugetlb=1",
+        "MALLOC_CONF": "narenas:1,metadata_thp:auto,thp:always",
+    }
     monkeypatch.setenv("GLIBC_TUNABLES", "glibc.malloc.hugetlb=2")
+    monkeypatch.setenv("MALLOC_CONF", "thp:never")
     assert timing.environment() == {}
+    monkeypatch.delenv("MALLOC_CONF")
     host.mode("always")
-    monkeypatch.delenv("GLIBC_TUNABLES")
     assert timing.environment() == {}
+
+
+ALLOCATES = "import time; held = b'x' * (64 << 20); time.sleep(0.1)"
+
+
+@pytest.mark.skipif(timing.mode() in ("", "never"), reason="this host gives no huge pages")
+@pytest.mark.skipif(
+    tuple(map(int, (os.confstr("CS_GNU_LIBC_VERSION") or "glibc 0.0").split()[1].split(".")))
+    < (2, 35),
+    reason="this C library does not ask for huge pages",
+)
+def test_a_program_that_knows_nothing_of_huge_pages_gets_some() -> None:
+    found = {
+        huge: timing.run(
+            [sys.executable, "-c", ALLOCATES], huge=huge, region=False, observed=True
+        ).memory
+        for huge in (False, True)
+    }
+    without, with_them = found[False], found[True]
+    assert without is not None and without.huge == 0 and without.anonymous >= 64 * MB
+    # A fragmented host has fewer than the 32 that fit.
+    assert with_them is not None and with_them.huge > 0
 
 
 # Reports its own mode of huge pages, and leaves a child behind.

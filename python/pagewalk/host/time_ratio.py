@@ -304,8 +304,8 @@ def _notes(
         )
         if timed.huge.share < huge.huge - ALIKE:
             notes.append(
-                f"this host's mode of huge pages is {host.huge_pages}: memory that malloc of glibc "
-                "2.35 or the program itself does not ask for stays in 4 KB pages; as root: echo "
+                f"this host's mode of huge pages is {host.huge_pages}: memory for which glibc "
+                "2.35, jemalloc or the program does not ask stays in 4 KB pages; as root: echo "
                 f"always > {perf_counters.HUGE_PAGES}"
             )
     if timed.small is not None and timed.small.huge:

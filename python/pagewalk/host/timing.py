@@ -1,7 +1,7 @@
 """CPU time of a program on this host, without huge pages and with them.
 
 A program without huge pages inherits ``PR_SET_THP_DISABLE``. One with them needs a kernel that
-gives huge pages to all memory (``always``), or a C library that asks for them (``madvise``).
+gives huge pages to all memory (``always``), or an allocator that asks for them (``madvise``).
 """
 
 from __future__ import annotations
@@ -25,7 +25,13 @@ from pagewalk.host.standard_input import rewind
 from pagewalk.view.output import reason
 
 _PR_SET_THP_DISABLE, _PR_GET_THP_DISABLE = 41, 42
-_TUNABLE = "glibc.malloc.hugetlb"
+_ALLOCATORS = (
+    # glibc from 2.35 on: The GNU C Library Reference Manual, "Memory Allocation Tunables".
+    ("GLIBC_TUNABLES", ":", "glibc.malloc.hugetlb", "=1"),
+    # jemalloc(3), opt.thp.
+    ("MALLOC_CONF", ",", "thp", ":always"),
+)
+"""Variables that make an allocator ask for huge pages: name, separator, option, value."""
 _CREDENTIALS = struct.Struct("3i")
 _SHORTEST, _LONGEST = 0.005, 0.25
 """Seconds between two looks at a program's memory: the first, and at most. Ours."""
@@ -109,11 +115,16 @@ def check() -> None:
 
 
 def environment() -> dict[str, str]:
-    """Variables by which a program of glibc 2.35 or later asks for huge pages."""
-    given = os.environ.get("GLIBC_TUNABLES", "")
-    if mode() != "madvise" or _TUNABLE in given:
+    """Variables by which a program's allocator asks for huge pages, where it has to."""
+    if mode() != "madvise":
         return {}
-    return {"GLIBC_TUNABLES": ":".join(filter(None, (given, f"{_TUNABLE}=1")))}
+    added = {}
+    for name, separator, option, value in _ALLOCATORS:
+        given = os.environ.get(name, "").split(separator)
+        # A choice of the user stays.
+        if not any(one.startswith(f"{option}{value[0]}") for one in given):
+            added[name] = separator.join(filter(None, (*given, option + value)))
+    return added
 
 
 @contextmanager

@@ -213,10 +213,27 @@ def test_a_part_of_the_program_has_a_ratio_and_no_time(
     assert engine.specs[0]["limits"]["instructions"] == 1_000_000
 
 
+def test_a_design_without_a_result_is_named(
+    host: Host, engine: fake.Engine, invoke: Invoke
+) -> None:
+    def script(spec: dict[str, Any], _progress: object) -> dict[str, Any]:
+        made = fake.result(spec)
+        failed = made["designs"][1]
+        failed |= {"status": "out_of_memory", "message": "no memory is left"}
+        failed["summary"] = [{**q, "value": None} for q in failed["summary"]]
+        return made
+
+    engine.script = script
+    err = refused(invoke, *VALIDATE, *PROGRAM, status=125)
+    assert err == "error: thp-virtual: no memory is left\n"
+
+
 def test_mistakes(host: Host, engine: fake.Engine, invoke: Invoke) -> None:
     err = refused(invoke, *VALIDATE, "--design", "thp", *PROGRAM)
     assert "--design: 'thp' is 1 of the two designs" in err and "radix,thp" in err
     assert "expected counters or clock" in refused(invoke, "validate", "--by", "eye", *PROGRAM)
+    err = refused(invoke, *VALIDATE, "--machine", "epyc-milan,mehpt-table3", *PROGRAM)
+    assert err == "error: --machine: validate takes a single machine\n"
     host.mode("never")
     err = refused(invoke, *VALIDATE, *PROGRAM, status=125)
     assert f"as root: echo madvise > {host.enabled}" in err

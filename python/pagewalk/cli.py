@@ -728,6 +728,8 @@ def validate(
         raise UserError("no program to validate with; expected -- PROGRAM ARGS…")
     if by not in (None, "counters", "clock"):
         raise UserError(f"--by {by}: expected counters or clock")
+    if len(sources.machines(flags["machine"])) > 1:
+        raise UserError("validate takes a single machine", about=RunOption("machine"))
     source = sources.source(program=program, cpu=flags["cpu"])
     _check_outputs([("--json", json_file)])
     processor = perf_counters.Processor.of_this_host()

@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 from math import comb
 from typing import TYPE_CHECKING, Any, TextIO
 
+from pagewalk.errors import Failure
 from pagewalk.host import files, perf_counters, timing
 from pagewalk.view.quantities import significant
 from pagewalk.view.terminal import console, grid, line, numbers, words
@@ -257,8 +258,18 @@ class Validation:
 def compare(
     host: Host, timed: timing.Timing, result: Result, *, region: bool, at: int = 0
 ) -> Validation:
-    """Puts the times beside a result, whose designs from `at` on are the pair."""
-    small, huge = (Simulated.of(design) for design in result.designs[at : at + 2])
+    """Puts the times beside a result, whose designs from `at` on are the pair.
+
+    Raises `Failure` for a design that measured nothing.
+    """
+    pair = result.designs[at : at + 2]
+    for design in pair:
+        if not (design.get("instructions") and design.get("cycles")):
+            why = design.message or (
+                "the program ended before an instruction was measured; take less --skip or --warmup"
+            )
+            raise Failure(f"{design.name}: {why}")
+    small, huge = map(Simulated.of, pair)
     ratio = interval([pair.ratio for pair in timed.pairs])
     found = verdict(ratio, simulated_ratio(small, huge))
     if timed.huge is not None and abs(timed.huge.share - huge.huge) > ALIKE:

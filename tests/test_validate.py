@@ -138,10 +138,12 @@ def test_counts_stand_beside_the_simulated_ones(
     assert data["processor"]["name"] == "AMD EPYC 7B13"
     assert data["simulation"]["designs"][0]["name"]
     assert "simulated/measured" in err and "AMD EPYC 7B13" in err
-    # One look whether there are counters, then both runs, all events in one group of five.
+    # A look for counters and one for these events, then both runs, all events in a group of five.
     calls = host.calls()
-    assert calls[0][-1] == "true"
-    assert [call[call.index("-e") + 1] for call in calls] == 3 * [
+    assert [call[-1] for call in calls[:2]] == ["true", "true"]
+    groups = [call[call.index("-e") + 1] for call in calls]
+    assert groups[0] == "{instructions:u}"
+    assert groups[1:] == 3 * [
         "{instructions:u,cycles:u,cpu/event=0x45,umask=0xff,name=l1d_tlb_miss/u,"
         "cpu/event=0x45,umask=0xf0,name=l2_tlb_miss/u,cpu/event=0x46,umask=0x03,name=dside_walks/u}"
     ]

@@ -218,10 +218,15 @@ class Validation:
                 f"huge pages on this host, and {_percent(self.huge.huge)} on the simulated "
                 "machine, so the ratios compare different things."
             )
+        if self.ratio.coverage < LEVEL:
+            return (
+                f"Not known: --runs {len(self.timing.pairs)} gives no interval of "
+                f"{100 * LEVEL:.0f} %; take 6 or more."
+            )
         return (
             f"Not known: the measured ratio is between {low} and {high}, which does not decide; "
-            f"take more --runs (now {len(self.timing.pairs)}, at least 6), a longer run, or a time "
-            "when the host is idle."
+            f"take more --runs than {len(self.timing.pairs)}, a longer run, or a time when the "
+            "host is idle."
         )
 
     def to_json(self) -> str:
@@ -301,8 +306,8 @@ def _notes(
     ]
     if host.load > 0.3:
         notes.append(
-            f"other programs kept this host's cores busy at {_percent(host.load)} before the "
-            "first run; they share caches and memory with the program"
+            f"{host.load:.1f} processes a core were runnable before the first run; they share "
+            "caches and memory with the program"
         )
     if min(pair.huge for pair in timed.pairs) < SHORT:
         notes.append(f"runs take less than {SHORT} s of CPU time; longer ones are more certain")

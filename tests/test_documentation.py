@@ -201,7 +201,7 @@ def test_reference_pages_agree_with_the_code(name: str) -> None:
     assert (DOCS / name).read_text() == pages()[name], "run 'make docs'"
 
 
-@pytest.mark.parametrize("name", ["hardware", "champsim", "precision"])
+@pytest.mark.parametrize("name", ["hardware", "clock", "champsim", "precision"])
 def test_tables_of_validation_are_made_from_the_kept_results(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -228,6 +228,17 @@ def test_results_of_a_real_processor_are_whole(monkeypatch: pytest.MonkeyPatch) 
     for case in hardware.CASES:
         candidates = hardware.CANDIDATES if case.name in hardware.CANDIDATES_OF else {}
         assert kept[case.name].keys() == {*hardware.SYSTEMS, *candidates}
+
+
+def test_results_by_the_clock_are_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "validation"))
+    clock = importlib.import_module("clock")
+    names = {case.name for case in clock.CASES}
+    for host in json.loads(clock.KEPT.read_text()).values():
+        assert host["loops"].keys() == names
+        assert host["machines"]
+        for found in host["machines"].values():
+            assert found.keys() == names
 
 
 PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")])

@@ -14,7 +14,7 @@ import pytest
 import fake
 from invoking import Invoke, refused
 from pagewalk import Failure
-from pagewalk.host import perf_counters
+from pagewalk.host import perf_counters, timing
 
 ROOT = Path(__file__).parent.parent
 
@@ -65,7 +65,8 @@ share = os.environ.get("FAKE_SHARE", "100.00")
 with open(words[words.index("-o") + 1], "w") as out:
     out.write("# started on Sun Nov 22 16:34:46 2026\\n\\n")
     for event in events:
-        value = counts.pop(0) if words[at + 1] != "true" or "<" in str(counts[0]) else 42
+        count = counts.pop(0)
+        value = count if words[at + 1] != "true" or "<" in str(count) else 42
         out.write(f"{value};;{event};1000000;{share};;\\n")
 sys.exit(status)
 """
@@ -137,17 +138,15 @@ def test_counts_stand_beside_the_simulated_ones(
     assert data["processor"]["name"] == "AMD EPYC 7B13"
     assert data["simulation"]["designs"][0]["name"]
     assert "simulated/measured" in err and "AMD EPYC 7B13" in err
-    # One look whether there are counters, then both runs, all events in one group of five.
-    groups = [call[call.index("-e") + 1] for call in host.calls()]
+    # A look for counters and one for these events, then both runs, all events in a group of five.
+    calls = host.calls()
+    assert [call[-1] for call in calls[:2]] == ["true", "true"]
+    groups = [call[call.index("-e") + 1] for call in calls]
     assert groups[0] == "{instructions:u}"
-    assert (
-        groups[1:]
-        == [
-            "{instructions:u,cycles:u,cpu/event=0x45,umask=0xff,name=l1d_tlb_miss/u,"
-            "cpu/event=0x45,umask=0xf0,name=l2_tlb_miss/u,cpu/event=0x46,umask=0x03,name=dside_walks/u}"
-        ]
-        * 2
-    )
+    assert groups[1:] == 3 * [
+        "{instructions:u,cycles:u,cpu/event=0x45,umask=0xff,name=l1d_tlb_miss/u,"
+        "cpu/event=0x45,umask=0xf0,name=l2_tlb_miss/u,cpu/event=0x46,umask=0x03,name=dside_walks/u}"
+    ]
 
 
 def test_intels_events_are_added_up(
@@ -205,8 +204,11 @@ def test_shared_counters_are_reported(host: Host, engine: fake.Engine, invoke: I
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"FAKE_COUNTS": '["<not supported>"]'}, "the processor's counters cannot be read here"),
-        ({"FAKE_COUNTS": '["<not counted>"]'}, "perf_event_paranoid"),
+        (
+            {"FAKE_COUNTS": '["<not supported>", 5, 5, 5, 5]'},
+            "the processor's counters cannot be read here",
+        ),
+        ({"FAKE_COUNTS": '["<not counted>", 5, 5, 5, 5]'}, "perf_event_paranoid"),
         ({"FAKE_ERROR": "event syntax error: 'x'\n"}, "event syntax error: 'x'"),
         ({"PATH": "/nonexistent"}, "perf is not found"),
     ],
@@ -216,7 +218,32 @@ def test_a_failed_measurement_simulates_nothing(
 ) -> None:
     for name, value in change.items():
         host.patch.setenv(name, value)
-    assert says in refused(invoke, "validate", "--", "/bin/sh", "-c", "exit", status=125)
+    counters = ("validate", "--by", "counters")
+    assert says in refused(invoke, *counters, "--", "/bin/sh", "-c", "exit", status=125)
+    assert engine.specs == []
+
+
+@pytest.mark.parametrize("lacking", ["instructions", "events"])
+def test_without_counters_the_clock_measures(
+    host: Host, engine: fake.Engine, invoke: Invoke, lacking: str
+) -> None:
+    there = 2 if lacking == "events" else 0
+    host.patch.setenv("FAKE_COUNTS", json.dumps([5] * there + ["<not supported>"] * (5 - there)))
+    once = timing.Timing([timing.Pair(3.0, 2.0)], None, None)
+    host.patch.setattr(timing, "measure", lambda *_, **__: once)
+    status, _, err = invoke("validate", "--", "sh", "-c", "exit")
+    assert status == 0, err
+    assert err.startswith("measured by the clock: the processor's counters cannot be read here")
+    assert "time with 4 KB : with 2 MB pages" in err
+    assert engine.specs[0]["designs"] == ["radix", "thp"]
+
+
+def test_counters_take_no_part_of_a_program(
+    host: Host, engine: fake.Engine, invoke: Invoke
+) -> None:
+    err = refused(invoke, "validate", "--instructions", "1M", "--", "sh", "-c", "exit")
+    assert err.startswith("error: --instructions: counters count the whole program")
+    assert "--by clock" in err
     assert engine.specs == []
 
 
@@ -226,7 +253,7 @@ def test_an_unknown_processor_a_failing_program_and_no_program(
     status, _, err = invoke("validate", "--", "sh", "-c", "exit 3")
     assert status == 125 and "ended with status 3" in err
     host.is_a("vendor_id\t: CentaurHauls\ncpu family\t: 6\n")
-    status, _, err = invoke("validate", "--", "sh", "-c", "exit")
+    status, _, err = invoke("validate", "--by", "counters", "--", "sh", "-c", "exit")
     assert status == 125 and "CentaurHauls" in err
     status, _, err = invoke("validate")
     assert status == 2 and "no program" in err

@@ -43,6 +43,7 @@ from pagewalk.view.output import OutputLost
 from pagewalk.view.quantities import count, parse_count
 
 if TYPE_CHECKING:
+    from pagewalk.host.perf_counters import Events, Processor
     from pagewalk.result import Result
 
 Answer = TypeVar("Answer")
@@ -689,46 +690,123 @@ def sweep_plot(
     print(visible(written))
 
 
-_VALIDATED = ("machine", "settings", "cpu", "roi", "seed", "jobs")
+_WINDOW = ("skip", "warmup", "instructions", "sample")
+_VALIDATED = ("machine", "settings", "cpu", *_WINDOW, "roi", "seed", "jobs")
 
 
 @app.command(epilog="Example: pagewalk validate -- ./prog args")
 @takes([options.BY_NAME[name] for name in _VALIDATED])
 def validate(
     design: Annotated[
-        str | None, flag(options.DESIGN, "Translation design (default: as this host translates).")
+        str | None,
+        flag(
+            options.DESIGN,
+            "Translation design (default: as this host translates); by the clock A,B: without "
+            "huge pages, and with them.",
+        ),
+    ] = None,
+    by: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="Measure by counters or clock (default: counters, if readable)."
+        ),
     ] = None,
     runs: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Runs to measure; their median counts.")
-    ] = 3,
+        int | None,
+        typer.Option(
+            metavar="N", min=1, help="Runs to measure (default: 3), by the clock pairs (9)."
+        ),
+    ] = None,
     json_file: JsonFile = None,
     **flags: Any,
 ) -> int:
     """Measure a program on this processor, simulate it, and show both."""
     from pagewalk.host import perf_counters
-    from pagewalk.host import validate as validation
-    from pagewalk.result import Result
-    from pagewalk.view.progress import Bar
 
     program = _program(flags["ctx"], flags["extra"])
     if program is None:
         raise UserError("no program to validate with; expected -- PROGRAM ARGS…")
+    if by not in (None, "counters", "clock"):
+        raise UserError(f"--by {by}: expected counters or clock")
+    if len(sources.machines(flags["machine"])) > 1:
+        raise UserError("validate takes a single machine", about=RunOption("machine"))
     source = sources.source(program=program, cpu=flags["cpu"])
     _check_outputs([("--json", json_file)])
     processor = perf_counters.Processor.of_this_host()
-    events = processor.events
-    perf_counters.check()
+    if by != "clock":
+        try:
+            events = processor.events
+            perf_counters.check(events)
+        except Failure as error:
+            if by == "counters":
+                raise
+            why = str(error).partition(";")[0]
+            print(visible(f"measured by the clock: {why}"), file=sys.stderr)
+        else:
+            return _by_counters(
+                processor, events, source, design, runs or 3, json_file, program, flags
+            )
+    return _by_clock(processor, source, design, runs or 9, json_file, program, flags)
+
+
+def _by_counters(
+    processor: Processor, events: Events, source: dict[str, Any], design: str | None, runs: int,
+    json_file: str | None, program: list[str], flags: dict[str, Any],
+) -> int:  # fmt: skip
+    from pagewalk.host import standard_input
+    from pagewalk.host import validate as validation
+    from pagewalk.result import Result
+    from pagewalk.view.progress import Bar
+
+    for name in _WINDOW:
+        if flags[name] is not None:
+            raise UserError(
+                "counters count the whole program or region; add --by clock, which compares "
+                "a ratio",
+                about=RunOption(name),
+            )
     chosen = design or validation.design_of_this_host(processor)
     spec = options.specification(flags, [chosen], source)
-    validation.share_the_input()
+    standard_input.share()
     counted = validation.measure(program, events, region=flags["roi"], runs=runs)
-    validation.rewind()
+    standard_input.rewind()
     with Bar(alone=not sys.stdout.isatty()) as bar:
         result = Result(native.run(spec, bar))
     found = validation.compare(processor, events, counted, result, region=flags["roi"])
     _write_and_show(
         [(json_file, found.write_json)],
         lambda: validation.show(found, chosen, flags["machine"], sys.stderr),
+    )
+    return _exit_status(result, bar.stopped_by, program)
+
+
+def _by_clock(
+    processor: Processor, source: dict[str, Any], design: str | None, runs: int,
+    json_file: str | None, program: list[str], flags: dict[str, Any],
+) -> int:  # fmt: skip
+    from pagewalk.host import standard_input, time_ratio, timing
+    from pagewalk.result import Result
+    from pagewalk.view.progress import Bar
+
+    designs = time_ratio.designs_of(processor) if design is None else listed(design)
+    if len(designs) != 2:
+        raise UserError(
+            f"'{design}' is {len(designs)} of the two designs that the clock compares; expected "
+            "one without huge pages and one with them, as radix,thp",
+            about=RunOption("design"),
+        )
+    spec = options.specification(flags, designs, source)
+    timing.check()
+    host = time_ratio.Host.here()
+    standard_input.share()
+    timed = timing.measure(program, region=flags["roi"], runs=runs)
+    standard_input.rewind()
+    with Bar(alone=not sys.stdout.isatty()) as bar:
+        result = Result(native.run(spec, bar))
+    found = time_ratio.compare(host, timed, result, region=flags["roi"])
+    _write_and_show(
+        [(json_file, found.write_json)],
+        lambda: time_ratio.show(found, flags["machine"], sys.stderr),
     )
     return _exit_status(result, bar.stopped_by, program)
 

@@ -104,15 +104,16 @@ def find() -> str:
     path = shutil.which("perf")
     if path is None:
         raise Failure(
-            "perf is not found, so nothing can be measured and nothing was simulated; "
-            "apt-get install linux-perf (Debian) or linux-tools-generic (Ubuntu)"
+            "perf is not found; apt-get install linux-perf (Debian) or linux-tools-generic (Ubuntu)"
         )
     return path
 
 
-def check() -> None:
-    """Raises `Failure` where perf cannot count at all."""
-    count(["true"], {"instructions": ["instructions"]}, region=False)
+def check(events: Events) -> None:
+    """Raises `Failure` where perf cannot count these events."""
+    # Instructions alone come first: perf says of them if there are counters at all.
+    for some in ({"instructions": ["instructions"]}, events):
+        count(["true"], some, region=False)
 
 
 def count(
@@ -152,9 +153,8 @@ def count(
     if len(rows) != len(names):
         said = " ".join(done.stderr.split())[:200]
         raise Failure(
-            f"perf stat gives {len(rows)} of {len(names)} counts of {', '.join(names)}, so "
-            "nothing was simulated; expected a perf that knows this processor; it says: "
-            f"{said or 'nothing'}"
+            f"perf stat gives {len(rows)} of {len(names)} counts of {', '.join(names)}; expected a "
+            f"perf that knows this processor; it says: {said or 'nothing'}"
         )
     if done.returncode:
         raise Failure(f"{program[0]}: ended with status {done.returncode} where it was measured")
@@ -187,7 +187,7 @@ def _absent(event: str) -> str:
     )
     return (
         f"the processor's counters cannot be read here: perf says <not supported> of {event} "
-        f"({why} the processor lacks the event), so nothing was simulated; expected a host whose "
+        f"({why} the processor lacks the event); expected a host whose "
         f"'perf stat -e instructions:u true' prints a count"
     )
 
@@ -196,15 +196,20 @@ def _virtual() -> bool:
     return CPUINFO.exists() and Processor.of_this_host().hypervisor
 
 
+def no_region() -> str:
+    """The message for a program without marks."""
+    return (
+        "the region of interest did not come; expected a program "
+        "compiled with -DPAGEWALK_PERF, whose pagewalk_roi_begin() begins the measured part"
+    )
+
+
 def _not_counted(event: str, region: bool) -> str:
     if region:
-        return (
-            "the region of interest did not come, so nothing was simulated; expected a program "
-            "compiled with -DPAGEWALK_PERF, whose pagewalk_roi_begin() switches perf on"
-        )
+        return no_region()
     level = PARANOID.read_text().strip() if PARANOID.exists() else "unknown"
     return (
-        f"perf could not count {event}, so nothing was simulated: other uses of the counters may "
+        f"perf could not count {event}: other uses of the counters may "
         f"take them, or they are not permitted (kernel.perf_event_paranoid is {level}; 2 or less "
         "is needed)"
     )

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import stat
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, TextIO
 
 from pagewalk.host import files, perf_counters
+from pagewalk.host.standard_input import rewind
 from pagewalk.view.quantities import significant
 from pagewalk.view.terminal import console, grid, line, numbers, words
 
@@ -84,28 +83,6 @@ def design_of_this_host(processor: perf_counters.Processor) -> str:
     """The shipped design that is nearest to how this host translates."""
     huge = perf_counters.HUGE_PAGES.exists() and "[always]" in perf_counters.HUGE_PAGES.read_text()
     return ("thp" if huge else "radix") + ("-virtual" if processor.hypervisor else "")
-
-
-def share_the_input() -> None:
-    """Lets each later run read the same standard input.
-
-    A file stays, to be read from its beginning each time (`rewind`); anything else, which can
-    be read once, becomes empty.
-    """
-    try:
-        regular = stat.S_ISREG(os.fstat(0).st_mode)
-    except OSError:
-        regular = False
-    if not regular:
-        empty = os.open(os.devnull, os.O_RDONLY)
-        os.dup2(empty, 0)
-        os.close(empty)
-
-
-def rewind() -> None:
-    """Before each run: all of them share the place in the file."""
-    if stat.S_ISREG(os.fstat(0).st_mode):
-        os.lseek(0, 0, os.SEEK_SET)
 
 
 def measure(

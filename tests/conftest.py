@@ -25,6 +25,9 @@ for _name in ("COLUMNS", "LINES"):
     os.environ.pop(_name, None)
     os.unsetenv(_name)
 
+# A machine that the user has calibrated would be the default.
+os.environ["XDG_CONFIG_HOME"] = str(Path(__file__).parent / "no-configuration")
+
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Looks for the programs and headers of a test before its fixtures are made."""

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pagewalk import native
+from pagewalk.config import machines as machines_of_user
 from pagewalk.config import options
 from pagewalk.config import source as sources
 from pagewalk.config.config import Config, is_path, toml, variant
@@ -60,7 +61,7 @@ def design(
     """
     text = _named(name, "design")
     if machine is not None:
-        machine = _named(machine, "machine")
+        machine = machines_of_user.found(_named(machine, "machine"))
     if settings:
         _table(settings, "settings")
         base, inner = variant(text)
@@ -83,13 +84,15 @@ def machine(name: str | os.PathLike[str]) -> Config:
 
     Raises `UserError` for a name that there is not, and for a mistake in a file.
     """
-    text = _named(name, "machine")
+    text = machines_of_user.found(_named(name, "machine"))
     path = _path("machines", text)
     return Config(path.stem, path, native.resolve(text, sources.DEFAULT_DESIGN)["config"])
 
 
 def _path(kind: str, name: str) -> Path:
     """The file of a design or machine."""
+    if kind == "machines":
+        name = machines_of_user.found(name)
     return Path(name) if is_path(name) else native.DATA / kind / f"{name}.toml"
 
 

@@ -15,6 +15,7 @@ import typer
 
 from pagewalk import native
 from pagewalk.config import completion, options
+from pagewalk.config import machines as users_machines
 from pagewalk.config import source as sources
 from pagewalk.config.config import listed
 from pagewalk.config.flags import (
@@ -102,6 +103,7 @@ def run(
         raise UserError(
             "run takes a single machine; compare takes several", about=RunOption("machine")
         )
+    [design] = _of_this_host(flags, "design", [design])
     return _simulate("run", [design], {**flags, "verbose": verbose})
 
 
@@ -132,11 +134,38 @@ def compare(
             f"{', '.join(twice)} is given twice; expected each design once",
             about=RunOption("designs"),
         )
+    names = _of_this_host(flags, "designs", names)
     several = sources.machines(flags["machine"])
     if len(several) > 1:
         flags["machine"] = several
     with named("design", "designs"):
         return _simulate("compare", names, flags)
+
+
+def _of_this_host(flags: dict[str, Any], option: str, designs: list[str]) -> list[str]:
+    """The designs to simulate. Sets the user's calibrated machine where no machine is given.
+
+    On a calibrated virtual machine, default designs are those of virtual machines.
+    """
+    ctx: typer.Context = flags["ctx"]
+
+    def is_given(name: str) -> bool:
+        source = ctx.get_parameter_source(name)
+        return source is not None and source.name != "DEFAULT"
+
+    calibrated = None if is_given("machine") else users_machines.Calibrated.of_user()
+    if calibrated is None:
+        return designs
+    flags["machine"] = str(calibrated.path)
+    note = f"note: the machine is {calibrated.path}, as calibrated"
+    if calibrated.hypervisor and not is_given(option):
+        designs = sources.VIRTUAL[option]
+        note += f", and a virtual one: {as_flag(option)} {','.join(designs)}"
+    print(
+        visible(f"{note}; --machine {options.DEFAULT_MACHINE} is the default without"),
+        file=sys.stderr,
+    )
+    return designs
 
 
 def _simulate(kind: str, designs: list[str], flags: dict[str, Any]) -> int:
@@ -460,10 +489,10 @@ def designs(json_file: JsonFile = None) -> None:
 
 @app.command(epilog="Example: pagewalk explain epyc-milan")
 def machines(json_file: JsonFile = None) -> None:
-    """List the shipped machines."""
+    """List the shipped machines, and the user's own."""
     from pagewalk.view.tables import catalogue
 
-    _answer(native.machines(), json_file, catalogue)
+    _answer([*native.machines(), *users_machines.listed()], json_file, catalogue)
 
 
 @app.command(epilog="Example: pagewalk explain L2 TLB MPKI")
@@ -809,6 +838,38 @@ def _by_clock(
         lambda: time_ratio.show(found, flags["machine"], sys.stderr),
     )
     return _exit_status(result, bar.stopped_by, program)
+
+
+@app.command(epilog="Example: pagewalk calibrate")
+def calibrate(
+    name: Annotated[
+        str, typer.Option(metavar="NAME", help="Name of the machine to write.")
+    ] = users_machines.HOST,
+    base: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MACHINE",
+            help="Shipped machine for all other keys (default: the nearest).",
+            show_default=False,
+        ),
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Measure for a few seconds, less surely.")
+    ] = False,
+    jobs: Annotated[int | None, flag(options.BY_NAME["jobs"])] = None,
+    json_file: JsonFile = None,
+) -> None:
+    """Measure this host by micro-benchmarks, and write it as a machine."""
+    from pagewalk.calibrate import command
+
+    _check_outputs([("--json", json_file)])
+    found = command.calibrate(name=name, base=base, quick=quick, jobs=jobs)
+    content = found.to_json() + "\n"
+    ours = sys.stderr if json_file == "-" else sys.stdout
+    _write_and_show(
+        [(json_file, lambda path: files.write(path, content.encode()))],
+        lambda: command.show(found, ours),
+    )
 
 
 @app.command(epilog="Example: pagewalk attach 1234 --seconds 5")

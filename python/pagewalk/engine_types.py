@@ -295,6 +295,51 @@ class Host(TypedDict):
     """Shards of a recording's samples that remote hosts simulated."""
 
 
+class HostCache(TypedDict):
+    """A data or unified cache."""
+
+    level: int
+    """Level, 1 to 3."""
+    size_kb: int
+    """Capacity, KB."""
+    ways: int
+    """Associativity."""
+    leaf: str
+    """Leaf of `cpuid` that states it."""
+
+
+class HostProcessor(TypedDict):
+    """The host's processor."""
+
+    vendor: str
+    """Vendor, such as `AuthenticAMD`."""
+    name: str
+    """Name."""
+    family: int
+    """Family, with the extended family added."""
+    model: int
+    """Model, with the extended model above it."""
+    hypervisor: bool
+    """True if a hypervisor is present (leaf 1, ECX bit 31)."""
+    caches: list[HostCache]
+    """Data and unified caches."""
+    tlbs: list[HostTlb]
+    """Data TLBs."""
+
+
+class HostTlb(TypedDict):
+    """A TLB of data."""
+
+    level: int
+    """Level, 1 or 2."""
+    entries: int
+    """Entries for 4 KB pages."""
+    ways: int
+    """Associativity; as many as entries if it is fully associative."""
+    leaf: str
+    """Leaf of `cpuid` that states it."""
+
+
 class Installed(TypedDict):
     """The parts of the installation that this host has."""
 
@@ -461,6 +506,17 @@ class MappedPage(FromJson):
     """Physical address. For a process of a guest, the guest-physical address."""
     bytes: int
     """Size in bytes."""
+
+
+class Measured(TypedDict):
+    """Times of a benchmark."""
+
+    ns: list[float]
+    """Nanoseconds of processor time for an operation, one value for each repetition."""
+    unmap_ns: list[float]
+    """Nanoseconds to unmap a page of 4 KB, one value for each repetition of `touch`."""
+    huge_share: float | None
+    """Share of its memory in huge pages; 0 if it has none, and none if the kernel does not say."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -34,8 +34,10 @@ if TYPE_CHECKING:
         Converted,
         Definitions,
         Explanation,
+        HostProcessor,
         Installed,
         Key,
+        Measured,
         Program,
         Progress,
         RecordResult,
@@ -312,6 +314,26 @@ def block_vectors(
         lambda progress: _query(_engine.block_vectors, path, length, seed, progress),
         observer,
         files.is_pipe(path),
+    )
+    return answer
+
+
+def host_processor() -> HostProcessor | None:
+    """The processor of this host as ``cpuid`` describes it; None where there is none."""
+    answer: HostProcessor | None = _query(_engine.host_processor)
+    return answer
+
+
+def measure_host(
+    benchmarks: list[Json], rounds: int, observer: Observer | None = None
+) -> list[Measured] | None:
+    """Times of micro-benchmarks on this host, run in turn, `rounds` times all of them.
+
+    None if a signal requested a stop.
+    """
+    text = json.dumps(benchmarks)
+    answer: list[Measured] | None = _watched(
+        lambda progress: _query(_engine.measure_host, text, rounds, progress), observer
     )
     return answer
 

@@ -21,6 +21,7 @@ fn shared() -> Shared {
         l3: Some(cache(16 * 1024, 16, 45, 128)),
         l4: None,
         remote_latency: 100,
+        background: None,
         dram: DramSpec::fixed(45.0),
     };
     Shared::new(&spec, 1, 3.0).expect("possible")

@@ -263,7 +263,8 @@ impl Machine {
             Some(regions) => PhasePlan::of_regions(regions, facts.request.is_none()),
             None => PhasePlan::of_shard(limits, facts.request.is_none(), seed, shard),
         };
-        let mut shared = Shared::new(&config.memory, config.cores, config.frequency_ghz)?;
+        let mut shared = Shared::new(&config.memory, config.cores, config.frequency_ghz)?
+            .with_background(&config.memory, seed);
         if config.engine.is_some() {
             shared = shared.with_speculation();
         }

@@ -205,7 +205,44 @@ impl SharedSpec {
                 ],
             ));
         }
-        self.dram.check()
+        self.dram.check()?;
+        self.check_background()
+    }
+
+    fn check_background(&self) -> Result<(), Error> {
+        let Some(background) = self.background else {
+            return Ok(());
+        };
+        let size = self.l3.as_ref().map_or(0, |l3| l3.size_kb);
+        let most = f64::from(size) / 1024.0;
+        let l3_mb = background.l3_mb;
+        if l3_mb != 0.0 && !(l3_mb > 0.0 && l3_mb < most) {
+            let expected = match size {
+                0 => text![
+                    "is ",
+                    l3_mb.to_string(),
+                    "; expected 0, because there is no ",
+                    Part::key("memory.l3")
+                ],
+                _ => text![
+                    format!("is {l3_mb}; expected 0 to below {most} MB, the size of "),
+                    Part::key("memory.l3"),
+                ],
+            };
+            return Err(Error::key("memory.background.l3_mb", expected));
+        }
+        let (gbs, peak) = (background.bandwidth_gbs, self.dram.peak_gbs());
+        if gbs != 0.0 && !(gbs > 0.0 && gbs < peak) {
+            let limit = match peak {
+                0.0 => "expected 0: this memory has unlimited bandwidth".to_owned(),
+                _ => format!("expected 0 to below {peak}, the peak of the DRAM"),
+            };
+            return Err(Error::key(
+                "memory.background.bandwidth_gbs",
+                format!("is {gbs}; {limit}"),
+            ));
+        }
+        Ok(())
     }
 }
 

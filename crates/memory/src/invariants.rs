@@ -48,6 +48,7 @@ fn specs(replacement: Replacement, walks_enter: Enter) -> (PrivateSpec, SharedSp
         l3: Some(l3),
         l4: None,
         remote_latency: 60,
+        background: None,
         dram: DramSpec::fixed(50.0),
     };
     (p, s)

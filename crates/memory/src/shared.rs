@@ -46,8 +46,13 @@ impl Shared {
     /// An impossible geometry or memory. The message names the key.
     pub fn new(spec: &SharedSpec, cores: u8, frequency_ghz: f64) -> Result<Self, Error> {
         spec.check(cores)?;
+        let background = spec.background.unwrap_or_default();
         let levels = spec.levels().map(|(level, cache)| {
-            CacheArray::new(cache, &format!("memory.{}", level.name()), level)
+            let name = format!("memory.{}", level.name());
+            match level {
+                Level::L3 => CacheArray::new(&background.left_of(cache), &name, level),
+                _ => CacheArray::new(cache, &name, level),
+            }
         });
         let levels = levels.collect::<Result<Vec<_>, Error>>()?;
         Ok(Shared {
@@ -62,6 +67,15 @@ impl Shared {
             reports_software_prefetches: false,
             later: DeferredWarming::default(),
         })
+    }
+
+    /// Adds the requests of other tenants to the memory, if the configuration has any.
+    #[must_use]
+    pub fn with_background(mut self, spec: &SharedSpec, seed: u64) -> Self {
+        if let Some(background) = spec.background {
+            self.dram.set_background(background.bandwidth_gbs, seed);
+        }
+        self
     }
 
     /// Marks the cores as having speculation engines. The counters of their requests are then

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 
+use pagewalk_calibrate::{HostProcessor, Measured};
 use pagewalk_machine::config::Key;
 use pagewalk_machine::{Definition, Explanation as Sense, RecordResult, RunResult};
 use pagewalk_programs::WorkloadInfo;
@@ -166,4 +167,6 @@ answers! {
     Converted,
     BlockVectors,
     Installed,
+    HostProcessor,
+    Measured,
 }

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::RwLock;
 use std::time::{Duration, Instant};
 
+use pagewalk_calibrate::Benchmark;
 use pagewalk_machine::config::{Config, Shipped, keys, root_schema};
 use pagewalk_machine::{
     Installation, Progress as RunProgress, RunSpec, explain as explain_name, metrics,
@@ -460,6 +461,50 @@ fn block_vectors(
     dump(&result.map_err(raise)?)
 }
 
+/// The host's processor as `cpuid` describes it; `null` where there is none.
+#[pyfunction]
+fn host_processor() -> PyResult<String> {
+    dump(&pagewalk_calibrate::processor())
+}
+
+/// Runs micro-benchmarks on this host, `rounds` times all of them; `null` if `progress` returns false.
+#[pyfunction]
+#[pyo3(signature = (benchmarks, rounds, progress = None))]
+fn measure_host(
+    py: Python<'_>,
+    benchmarks: &str,
+    rounds: u32,
+    progress: Option<Py<PyAny>>,
+) -> PyResult<String> {
+    let benchmarks: Vec<Benchmark> = parse(benchmarks)?;
+    let mut callback = Callback {
+        function: progress,
+        error: None,
+    };
+    let start = Instant::now();
+    let mut next_report = start;
+    let result = py.detach(|| {
+        pagewalk_calibrate::measure(&benchmarks, rounds, &mut |share| {
+            let now = Instant::now();
+            if now < next_report && share < 1.0 {
+                return true;
+            }
+            next_report = now + REPORTS;
+            callback.call(|| Progress {
+                design_instructions: None,
+                done: (share * 1000.0) as u64,
+                total: Some(1000),
+                phase: "measure",
+                seconds: (now - start).as_secs_f64(),
+            })
+        })
+    });
+    if let Some(e) = callback.error {
+        return Err(e);
+    }
+    dump(&result.map_err(raise)?)
+}
+
 /// A path as text, because JSON has no other form.
 fn shown(path: &Path) -> String {
     path.display().to_string()
@@ -506,7 +551,7 @@ pub fn fill_module(m: &Bound<'_, PyModule>) -> PyResult<()> {
         ($($f:ident)*) => { $(m.add_function(wrap_pyfunction!($f, m)?)?;)* };
     }
     functions! {
-        set_data_dir version model_version run run_custom run_shard resolve machines designs workloads shortcut_buffers schema check_config result_schema config_keys statistics
+        set_data_dir version model_version host_processor measure_host run run_custom run_shard resolve machines designs workloads shortcut_buffers schema check_config result_schema config_keys statistics
         explain topics nearest record trace_info trace_check trace_convert block_vectors doctor run_options
     }
     Ok(())

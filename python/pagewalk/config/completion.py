@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from typer import Context
 
 from pagewalk import native
+from pagewalk.config import machines as users_machines
 from pagewalk.config import options, source
 from pagewalk.config.config import listed, variant
 from pagewalk.errors import PagewalkError
@@ -34,8 +35,8 @@ def designs(incomplete: str) -> Words:
 
 
 def machine(incomplete: str) -> Words:
-    """Shipped machines with commas between them, each once, or a file."""
-    return _each_once(native.machines(), incomplete)
+    """Shipped and the user's machines with commas between them, each once, or a file."""
+    return _each_once([*native.machines(), *users_machines.listed()], incomplete)
 
 
 def workload(incomplete: str) -> Words:
@@ -84,7 +85,7 @@ def setting(ctx: Context, incomplete: str) -> Words:
     elif of_one:
         designs = [of_one]
     try:
-        config = native.resolve(machines[0], variant(designs[0])[0])["config"]
+        config = native.resolve(users_machines.found(machines[0]), variant(designs[0])[0])["config"]
     except PagewalkError:
         # The command reports a misspelt name when it runs; completion prints no errors.
         return []

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from pagewalk import native
+from pagewalk.config import machines
 from pagewalk.errors import RunOption, UserError, Words, as_flag
 from pagewalk.host import files
 from pagewalk.view.escape import shown
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 
-DEFAULT_MACHINE = "epyc-milan"
+DEFAULT_MACHINE = machines.SHIPPED
 DEFAULT_INSTRUCTIONS = 100_000_000
 """Measured of a built-in program when nothing else is said; most have no end."""
 DEFAULT_WARMUP = 10_000_000
@@ -237,7 +238,9 @@ def _asked(value: bool | None, about: Words) -> bool | None:
 
 
 def _machines(value: Any, _about: Words) -> str | list[str]:
-    return os.fspath(value) if isinstance(value, (str, os.PathLike)) else list(value)
+    if isinstance(value, (str, os.PathLike)):
+        return machines.found(os.fspath(value))
+    return [machines.found(os.fspath(one)) for one in value]
 
 
 def _only_if(value: bool | None, about: Words) -> bool | None:

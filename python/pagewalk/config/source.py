@@ -20,6 +20,11 @@ Json = dict[str, Any]
 
 DEFAULT_DESIGN = "radix"
 DEFAULT_DESIGNS = ("radix", "radix5", "thp", "thp-reservation", "l2tlb-128k", "perfect-tlb")
+VIRTUAL = {
+    "design": ["radix-virtual"],
+    "designs": ["radix-virtual", "thp-virtual", "perfect-tlb"],
+}
+"""The defaults on a calibrated virtual machine: those with a design for virtual machines."""
 
 
 def machines(text: str) -> list[str]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from pagewalk import native
-from pagewalk.config import options, source
+from pagewalk.config import machines, options, source
 from pagewalk.config.config import is_path, parse, text_of, variant
 from pagewalk.config.toml_position import placed
 from pagewalk.errors import RunOption, UserError, in_keywords
@@ -246,7 +246,7 @@ class _Maker:
         These override settings of all designs, as on the command line. Raises `UserError` for an
         unknown machine or design, and for a key that both an axis and the design set.
         """
-        machine, design = str(row[MACHINE]), str(row[DESIGN])
+        machine, design = machines.found(str(row[MACHINE])), str(row[DESIGN])
         if machine not in self._machines:
             _there(machine, MACHINE, MACHINE, [one["name"] for one in native.machines()])
             self._machines.add(machine)
@@ -267,7 +267,7 @@ class _Maker:
         run = Run(
             program=self._program(row),
             design=self._design(row),
-            machine=str(row[MACHINE]),
+            machine=machines.found(str(row[MACHINE])),
             instructions=_whole(limits["instructions"]),
             warmup=_whole(limits["warmup"]) or 0,
             seed=_whole(row[SEED]) or 0,

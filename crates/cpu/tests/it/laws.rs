@@ -343,6 +343,7 @@ fn two_cores_share_the_bus() {
             l3: Some(l3.clone()),
             l4: None,
             remote_latency: 80,
+            background: None,
             dram: DramSpec::Ddr {
                 data_rate_mts: 400,
                 bus_bytes: 8,

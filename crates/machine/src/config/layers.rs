@@ -42,7 +42,7 @@ pub struct Resolved {
 }
 
 /// Keys that describe a file rather than the machine.
-const ABOUT: [&str; 3] = ["description", "source", "base"];
+const ABOUT: [&str; 4] = ["description", "source", "base", "calibrated"];
 
 /// Keys of earlier versions, and their names now.
 const RENAMED: [(&str, &str); 1] = [("in_memory_tlb", "`translation`, with pom_tlb for pom")];

@@ -271,6 +271,14 @@ impl Ddr {
         (back, waits[0] + waits[1])
     }
 
+    /// An access of another tenant: it takes bank and bus as others do, and is not counted.
+    pub fn occupy(&mut self, line: u64, at: u64) {
+        let channel = self.place(line).channel;
+        let counted = self.channels[channel].stats;
+        self.access(line, at, false);
+        self.channels[channel].stats = counted;
+    }
+
     /// Time that an access would wait for the bus of its channel and occupy it, as if its bank were
     /// free and its row had to be opened.
     pub fn bus_time(&self, line: u64, at: u64) -> u64 {

@@ -1,8 +1,10 @@
 //! Main memory: a fixed latency, or DDR channels with banks and rows.
 
+mod background;
 mod ddr;
 mod time;
 
+use background::Background;
 use ddr::Ddr;
 use pagewalk_stats::Tree;
 use pagewalk_structures::FreeIntervals;
@@ -17,6 +19,8 @@ use crate::{DramSpec, Report};
 pub(crate) struct Dram {
     ratio: Ratio,
     model: Model,
+    /// Requests of other tenants, if there are any.
+    background: Option<Box<Background>>,
 }
 
 #[derive(Clone, Debug)]
@@ -91,13 +95,41 @@ impl Dram {
             }
             DramSpec::Ddr { .. } => Model::Ddr(Box::new(Ddr::new(spec)?)),
         };
-        Ok(Dram { ratio, model })
+        Ok(Dram {
+            ratio,
+            model,
+            background: None,
+        })
+    }
+
+    /// Adds requests of other tenants, of `bandwidth_gbs` together.
+    pub fn set_background(&mut self, bandwidth_gbs: f64, seed: u64) {
+        self.background = Background::new(bandwidth_gbs, seed).map(Box::new);
+    }
+
+    /// Makes the background requests that come before `now`.
+    #[inline]
+    fn serve_background(&mut self, now: Cycle) {
+        if let Some(background) = &mut self.background {
+            let until = self.ratio.to_ps(now);
+            while let Some((at, line)) = background.next_until(until) {
+                match &mut self.model {
+                    Model::Fixed { channel, .. } => {
+                        if let Some(channel) = channel {
+                            channel.free.take(at, channel.line_time);
+                        }
+                    }
+                    Model::Ddr(ddr) => ddr.occupy(line, at),
+                }
+            }
+        }
     }
 
     /// Reads a line. Returns the cycle at which it is at the cache that requested it at `now`, and
     /// the cycles that it waited for its bank and the bus.
     #[inline]
     pub fn read(&mut self, line: u64, now: Cycle) -> (Cycle, Cycle) {
+        self.serve_background(now);
         match &mut self.model {
             Model::Fixed {
                 latency,
@@ -129,6 +161,7 @@ impl Dram {
     /// done, which takes as long as a read.
     #[inline]
     pub fn write(&mut self, line: u64, now: Cycle) -> Cycle {
+        self.serve_background(now);
         match &mut self.model {
             Model::Fixed {
                 latency,

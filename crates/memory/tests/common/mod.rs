@@ -51,6 +51,7 @@ pub fn shared() -> SharedSpec {
         l3: Some(cache(2048, 16, L3, 64)),
         l4: None,
         remote_latency: 60,
+        background: None,
         dram: fixed(),
     }
 }

@@ -24,6 +24,7 @@ fn side() -> SharedSpec {
         l3: None,
         l4: Some(cache(4096, 16, L4, 64)),
         remote_latency: 80,
+        background: None,
         ..shared()
     }
 }

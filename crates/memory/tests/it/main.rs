@@ -1,5 +1,6 @@
 //! Tests of caches and DRAM, in one binary: each binary links the crate anew.
 
+mod background;
 mod closed_forms;
 mod flush;
 mod laws;

@@ -384,6 +384,7 @@ fn real_caches(enter: Enter) -> (PrivateSpec, SharedSpec) {
             l3: Some(cache(128, 8, 40)),
             l4: None,
             remote_latency: 60,
+            background: None,
             dram: DramSpec::fixed(100.0),
         },
     )

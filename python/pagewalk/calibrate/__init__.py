@@ -1,0 +1,1 @@
+"""Calibration: micro-benchmarks of this host, and the machine file that they determine."""

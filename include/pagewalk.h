@@ -15,8 +15,9 @@
  * program runs unchanged, and at full speed, without Pagewalk.
  *
  * `pagewalk validate --roi` measures the same region on the processor at hand. For that the
- * program is compiled with -DPAGEWALK_PERF, and its marks switch perf's counters, too, where
- * the environment says how (some thousand instructions outside of the region, else a getenv).
+ * program is compiled with -DPAGEWALK_PERF. Its marks then also switch perf's counters or report
+ * to the clock of `pagewalk validate`, where the environment says how (some thousand
+ * instructions outside of the region, else a getenv).
  *
  * A table from integers to virtual addresses, which a simulated machine may have
  * (software translation):

@@ -202,7 +202,7 @@ def rows(host: dict[str, Any], machine: str, cases: list[Case]) -> Iterator[str]
 
 
 def score(host: dict[str, Any], machine: str) -> str:
-    """How many of the ratios are near the measured ones, and on their side of 1."""
+    """Counts of ratios near the measured ones, and on their side of 1."""
     system = "virtual" if host["processor"]["hypervisor"] else "native"
     near = right = signed = 0
     for name, found in host["machines"][machine].items():

@@ -242,6 +242,13 @@ def test_mistakes(host: Host, engine: fake.Engine, invoke: Invoke) -> None:
     assert host.order == [] and engine.specs == []
 
 
+def test_a_design_that_is_not_there_is_named_before_the_first_run(
+    host: Host, invoke: Invoke
+) -> None:
+    assert "did you mean `thp`" in refused(invoke, *VALIDATE, "--design", "radix,thpx", *PROGRAM)
+    assert host.order == []
+
+
 def test_a_size_of_huge_pages_has_a_mode_of_its_own(host: Host) -> None:
     own = host.enabled.parent / "hugepages-2048kB" / "enabled"
     own.parent.mkdir()

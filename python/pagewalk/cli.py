@@ -825,6 +825,8 @@ def _by_clock(
             about=RunOption("design"),
         )
     spec = options.specification(flags, designs, source)
+    # A mistake in a name shows before the first of many runs.
+    native.resolved(spec)
     timing.check()
     host = time_ratio.Host.here()
     standard_input.share()

@@ -93,9 +93,13 @@ class Host:
         here = perf_counters.Processor("AuthenticAMD", 25, 1, "AMD EPYC 7B13", hypervisor=True)
         monkeypatch.setattr(perf_counters.Processor, "of_this_host", classmethod(lambda _: here))
         monkeypatch.setattr(timing, "run", self.run)
-        self.small, self.huge = iter([9.0, *SMALL]), iter([9.0, *HUGE])
+        self.restart()
         self.memory: timing.Memory | None = timing.Memory(100 * MB, 90 * MB)
         self.order: list[bool] = []
+
+    def restart(self) -> None:
+        """Lets the made-up times begin anew."""
+        self.small, self.huge = iter([9.0, *SMALL]), iter([9.0, *HUGE])
 
     def mode(self, chosen: str) -> None:
         modes = ("always", "madvise", "never")
@@ -247,6 +251,23 @@ def test_a_design_that_is_not_there_is_named_before_the_first_run(
 ) -> None:
     assert "did you mean `thp`" in refused(invoke, *VALIDATE, "--design", "radix,thpx", *PROGRAM)
     assert host.order == []
+
+
+def test_the_calibrated_machine_is_the_default(
+    host: Host, engine: fake.Engine, invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    path = tmp_path / "pagewalk" / "machines" / "host.toml"
+    path.parent.mkdir(parents=True)
+    path.write_text("[calibrated]\nhypervisor = false\n")
+    for more in ((), ("--machine", "host"), ("--machine", "epyc-milan")):
+        status, _, err = invoke(*VALIDATE, *more, *PROGRAM)
+        assert status == 0, err
+        host.restart()
+        assert (f"note: the machine is {path}, as calibrated" in err) == (not more)
+    assert [spec["machine"] for spec in engine.specs] == [str(path), str(path), "epyc-milan"]
+    # The designs are as this host translates, whatever the file says.
+    assert all(spec["designs"] == ["radix-virtual", "thp-virtual"] for spec in engine.specs)
 
 
 def test_a_size_of_huge_pages_has_a_mode_of_its_own(host: Host) -> None:

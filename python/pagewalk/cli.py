@@ -142,10 +142,11 @@ def compare(
         return _simulate("compare", names, flags)
 
 
-def _of_this_host(flags: dict[str, Any], option: str, designs: list[str]) -> list[str]:
+def _of_this_host(flags: dict[str, Any], option: str | None, designs: list[str]) -> list[str]:
     """The designs to simulate. Sets the user's calibrated machine where no machine is given.
 
-    On a calibrated virtual machine, default designs are those of virtual machines.
+    On a calibrated virtual machine, default designs are those of virtual machines. Without an
+    `option` for them, the designs stay.
     """
     ctx: typer.Context = flags["ctx"]
 
@@ -158,7 +159,7 @@ def _of_this_host(flags: dict[str, Any], option: str, designs: list[str]) -> lis
         return designs
     flags["machine"] = str(calibrated.path)
     note = f"note: the machine is {calibrated.path}, as calibrated"
-    if calibrated.hypervisor and not is_given(option):
+    if option is not None and calibrated.hypervisor and not is_given(option):
         designs = sources.VIRTUAL[option]
         note += f", and a virtual one: {as_flag(option)} {','.join(designs)}"
     print(
@@ -759,6 +760,7 @@ def validate(
         raise UserError(f"--by {by}: expected counters or clock")
     if len(sources.machines(flags["machine"])) > 1:
         raise UserError("validate takes a single machine", about=RunOption("machine"))
+    _of_this_host(flags, None, [])
     source = sources.source(program=program, cpu=flags["cpu"])
     _check_outputs([("--json", json_file)])
     processor = perf_counters.Processor.of_this_host()

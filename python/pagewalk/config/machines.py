@@ -19,7 +19,7 @@ from pagewalk.errors import UserError
 Json = dict[str, Any]
 
 HOST = "host"
-"""Name of the machine that is the default of ``pagewalk run`` and ``compare`` where it exists."""
+"""Name of the machine that is the default of ``run``, ``compare`` and ``validate`` if it exists."""
 SHIPPED = "epyc-milan"
 """The default machine of everything else."""
 

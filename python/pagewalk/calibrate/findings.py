@@ -287,8 +287,17 @@ def _l3_share(plan: Plan, times: Times, processor: HostProcessor) -> Finding:
     size = l3["size_kb"] << 10
     latencies = [times.least(p).value for p in plan.l3]
     miss = times.least(plan.dram).value
+    first = plan.l3[0].footprint
     try:
         hit = _l3_hit(plan, times).value
+    except ValueError:
+        hit = rules.plateau([times.cycles(point) for point in plan.l2]).value
+    if (latencies[0] - hit) / (miss - hit) >= 0.9:
+        # The bound is a better guess than a whole L3, in which all of these chases would hit.
+        origin = f"no chase beyond the L2 hits: less than {size_text(first)} is left"
+        taken = (size - first) / (1 << 20)
+        return Finding(key, round(4 * taken) / 4, origin, None, rules.NOISY)
+    try:
         seen, residual = rules.capacity([float(p.footprint) for p in plan.l3], latencies, hit, miss)
     except ValueError as why:
         return Finding(key, None, f"chases beyond the L2: {why}")

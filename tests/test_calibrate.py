@@ -128,7 +128,7 @@ def synthetic(noise: float = 0.0, l3: float = 24.0) -> tuple[benchmarks.Plan, Ti
         if one.kind == "gather":
             return 360.0 / 20
         hit = 4.0 if footprint <= 32 << 10 else 13.0 if footprint <= 512 << 10 else 48.0
-        if footprint > l3 * (1 << 20):
+        if footprint > max(512 << 10, l3 * (1 << 20)):
             hit = 48.0 + (360.0 - 48.0) * (1 - l3 * (1 << 20) / footprint)
         if one == plan.dram:
             hit = 360.0

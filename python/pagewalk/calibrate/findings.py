@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pagewalk.calibrate import rules
@@ -81,7 +81,10 @@ def find(
     """Everything but the DRAM's controller, which takes a simulation (`controller`)."""
     found = [
         _judged(
-            "frequency_ghz", round(times.ghz, 3), "a chain of additions, one a cycle", times.period
+            "frequency_ghz",
+            round(times.ghz, 3),
+            "a chain of additions, one a cycle: ns for one",
+            times.period,
         )
     ]
     found += _caches(plan, times, processor)
@@ -255,6 +258,9 @@ def _faults(plan: Plan, times: Times) -> list[Finding]:
         scale = value / estimate.value
         scaled = Estimate(value, (estimate.spread[0] * scale, estimate.spread[1] * scale), 0.0)
         found.append(_judged(key, float(f"{value:.3g}"), origin, scaled))
+    if any(one.value is None for one in found):
+        # Two equations have one solution: half of it would price neither fault rightly.
+        return [replace(one, value=None, confidence=rules.NOT_DETERMINED) for one in found]
     return found
 
 

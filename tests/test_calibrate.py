@@ -54,6 +54,12 @@ def test_the_idle_time_is_not_moved_by_repetitions_that_other_load_has_delayed()
     assert rules.of_samples([10.0] * 3 + [20.0] * 8).confidence == NOT_DETERMINED
 
 
+def test_the_least_time_counts_where_other_threads_empty_a_cache() -> None:
+    least = rules.least_of([50.0, 500.0, 51.0, 520.0, 52.0, 510.0])
+    assert (least.value, least.spread, least.confidence) == (50.0, (50.0, 52.0), SURE)
+    assert rules.least_of([50.0, 500.0, 510.0]).confidence == NOT_DETERMINED
+
+
 def test_a_plateau_is_the_median_of_its_points_and_tells_how_flat_it_is() -> None:
     points = [Estimate(value, (value, value), 0.0) for value in (45.0, 46.0, 48.0)]
     level = rules.plateau(points)
@@ -122,7 +128,7 @@ def synthetic(noise: float = 0.0, l3: float = 24.0) -> tuple[benchmarks.Plan, Ti
         if one.kind == "gather":
             return 360.0 / 20
         hit = 4.0 if footprint <= 32 << 10 else 13.0 if footprint <= 512 << 10 else 48.0
-        if footprint > l3 * (1 << 20):
+        if footprint > max(512 << 10, l3 * (1 << 20)):
             hit = 48.0 + (360.0 - 48.0) * (1 - l3 * (1 << 20) / footprint)
         if one == plan.dram:
             hit = 360.0
@@ -161,6 +167,8 @@ def test_each_benchmark_determines_its_own_keys() -> None:
     assert found["mmu.walkers"] == round(60 / (73 / 4))
     noisy = values(findings.find(*synthetic(noise=3.0), ZEN3, base))
     assert noisy["caches.l2.latency"] is None
+    none = values(findings.find(*synthetic(l3=0.02), ZEN3, base))
+    assert (none["memory.l3.latency"], none["memory.background.l3_mb"]) == (None, 31.25)
     whole = values(findings.find(*synthetic(l3=32.0), ZEN3, base))
     assert whole["memory.background.l3_mb"] == 0
 
@@ -190,6 +198,17 @@ def test_the_file_is_a_machine_and_says_how_sure_each_key_is() -> None:
     path = machines.folder() / "host.toml"
     machine_file.write(path, text)
     assert pagewalk.machine("host").memory.l3.latency == 48
+
+
+def test_a_simulated_order_is_that_of_the_native_loop() -> None:
+    numpy = pytest.importorskip("numpy")
+    order = benchmarks.order(benchmarks.local(64 << 10), numpy).astype(int)
+    assert sorted(at // 256 for at in order) == list(range(1024)), "a line of each four"
+    pages = (order // 4096).reshape(-1, 16)
+    assert (pages == pages[:, :1]).all(), "page after page"
+    assert (order % 4096 // 2048 == numpy.arange(1024) % 2).all(), "the halves in turn"
+    dense = benchmarks.order(benchmarks.dense(64 << 10, huge=False), numpy)
+    assert sorted(dense) == [64 * n for n in range(1024)]
 
 
 def test_a_simulated_chase_costs_the_latencies_of_the_machine() -> None:

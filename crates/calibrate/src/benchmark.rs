@@ -63,6 +63,8 @@ const SMALL_LINES: u64 = 1 << 11;
 /// Lines up to which a working set is loaded once before it is measured: 64 MB. Larger ones find
 /// little of theirs in any cache.
 const WARMED_LINES: u64 = 1 << 20;
+/// Lines up to which it is loaded before each repetition, because another thread may have run: 8 MB.
+const OFTEN_WARMED_LINES: u64 = 1 << 17;
 /// Repetitions one after the other, between two of other benchmarks.
 const TOGETHER: usize = 3;
 /// Additions of a repetition.
@@ -122,14 +124,15 @@ impl Ready {
         let (mut at, mut list) = (vec![], vec![]);
         if self.benchmark.kind == Kind::Chase {
             at = chain::link(words, &self.order, self.benchmark.chains);
-            if lines <= WARMED_LINES {
-                chain::chase(&mut at, lines.div_ceil(UNROLLED * chains));
-            }
         } else if self.benchmark.kind == Kind::Gather {
             list = self.order.iter().map(|at| base + at).collect();
         }
         let mut list = list.chunks_exact(LARGE_LOADS as usize);
-        for _ in 0..TOGETHER {
+        for repetition in 0..TOGETHER {
+            let warms = lines <= OFTEN_WARMED_LINES || lines <= WARMED_LINES && repetition == 0;
+            if self.benchmark.kind == Kind::Chase && warms {
+                chain::chase(&mut at, lines.div_ceil(UNROLLED * chains));
+            }
             let begun = now();
             let operations = match self.benchmark.kind {
                 Kind::Add => {

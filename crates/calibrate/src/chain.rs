@@ -18,7 +18,8 @@ const PAGE: u64 = 4096;
 /// With 64 lines a page, the footprint is dense. With fewer, one line is chosen in each of as many
 /// groups of neighbouring lines, so that no prefetcher finds a stride; with one line a page, page
 /// after page uses the next line, so that all sets of a cache are used. If `local`, the lines of a
-/// page follow one another, and pages come in random order; else all lines do.
+/// page follow one another, from its lower and its upper half in turn, so that no prefetcher finds a
+/// direction; pages come in random order. Else all lines do.
 pub(crate) fn order(bytes: u64, lines_per_page: u64, local: bool) -> Vec<u64> {
     let mut rng = rng(1, "calibrate.order");
     let mut draws = pagewalk_units::rng(1, "calibrate.lines");
@@ -34,7 +35,14 @@ pub(crate) fn order(bytes: u64, lines_per_page: u64, local: bool) -> Vec<u64> {
         .collect();
     if local {
         by_page.shuffle(&mut rng);
-        by_page.iter_mut().for_each(|page| page.shuffle(&mut rng));
+        let half = lines_per_page as usize / 2;
+        for page in by_page.iter_mut().filter(|page| page.len() > 1) {
+            let (low, high) = page.split_at_mut(half);
+            low.shuffle(&mut rng);
+            high.shuffle(&mut rng);
+            let turns = low.iter().zip(&*high);
+            *page = turns.flat_map(|(a, b)| [*a, *b]).collect();
+        }
         return by_page.concat();
     }
     let mut all = by_page.concat();
@@ -241,6 +249,15 @@ mod tests {
         for page in pages.chunks(16) {
             assert!(page.iter().all(|p| *p == page[0]));
         }
+        let order = order(1 << 18, 16, true);
+        for (n, at) in order.iter().enumerate() {
+            assert_eq!(
+                at % 4096 / 2048,
+                n as u64 % 2,
+                "the halves of a page in turn"
+            );
+        }
+        assert_eq!(super::order(1 << 14, 1, true).len(), 4);
     }
 
     #[test]

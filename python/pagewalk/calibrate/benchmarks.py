@@ -156,7 +156,11 @@ def order(benchmark: Benchmark, numpy: Any) -> np.ndarray[Any, Any]:
         first = numpy.arange(lines, dtype=numpy.uint64) * group
         table = at + (first + draw.integers(0, group, (pages, lines), dtype=numpy.uint64)) * LINE
     if benchmark.local:
-        found = draw.permuted(table[draw.permutation(pages)], axis=1).reshape(-1)
+        table = table[draw.permutation(pages)]
+        # Lines of the lower and the upper half of a page in turn: no prefetcher finds a direction.
+        low, high = table[:, : lines // 2], table[:, lines // 2 :]
+        turns = [draw.permuted(half, axis=1) for half in (low, high)]
+        found = numpy.stack(turns, axis=2).reshape(-1)
     else:
         found = draw.permutation(table.reshape(-1))
     shuffled: np.ndarray[Any, Any] = found

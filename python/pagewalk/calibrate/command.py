@@ -160,6 +160,12 @@ def _notes(
             "a hypervisor is present (cpuid leaf 1): designs of virtual machines, such as "
             "radix-virtual, are the default with this machine"
         )
+    load, cores = os.getloadavg()[0], os.cpu_count() or 1
+    if load > 1.5:
+        notes.append(
+            f"the host was busy (load average {load:.1f} on {cores} cores), so caches were emptied "
+            "and values are less sure; repeat it when the host is quiet"
+        )
     if quick:
         notes.append("measured quickly: leave out --quick for values that are surer")
     if name == machines.HOST:

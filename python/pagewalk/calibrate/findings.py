@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pagewalk.calibrate import rules
@@ -81,7 +81,10 @@ def find(
     """Everything but the DRAM's controller, which takes a simulation (`controller`)."""
     found = [
         _judged(
-            "frequency_ghz", round(times.ghz, 3), "a chain of additions, one a cycle", times.period
+            "frequency_ghz",
+            round(times.ghz, 3),
+            "a chain of additions, one a cycle: ns for one",
+            times.period,
         )
     ]
     found += _caches(plan, times, processor)
@@ -255,6 +258,9 @@ def _faults(plan: Plan, times: Times) -> list[Finding]:
         scale = value / estimate.value
         scaled = Estimate(value, (estimate.spread[0] * scale, estimate.spread[1] * scale), 0.0)
         found.append(_judged(key, float(f"{value:.3g}"), origin, scaled))
+    if any(one.value is None for one in found):
+        # Two equations have one solution: half of it would price neither fault rightly.
+        return [replace(one, value=None, confidence=rules.NOT_DETERMINED) for one in found]
     return found
 
 
@@ -287,8 +293,17 @@ def _l3_share(plan: Plan, times: Times, processor: HostProcessor) -> Finding:
     size = l3["size_kb"] << 10
     latencies = [times.least(p).value for p in plan.l3]
     miss = times.least(plan.dram).value
+    first = plan.l3[0].footprint
     try:
         hit = _l3_hit(plan, times).value
+    except ValueError:
+        hit = rules.plateau([times.cycles(point) for point in plan.l2]).value
+    if (latencies[0] - hit) / (miss - hit) >= 0.9:
+        # The bound is a better guess than a whole L3, in which all of these chases would hit.
+        origin = f"no chase beyond the L2 hits: less than {size_text(first)} is left"
+        taken = (size - first) / (1 << 20)
+        return Finding(key, round(4 * taken) / 4, origin, None, rules.NOISY)
+    try:
         seen, residual = rules.capacity([float(p.footprint) for p in plan.l3], latencies, hit, miss)
     except ValueError as why:
         return Finding(key, None, f"chases beyond the L2: {why}")

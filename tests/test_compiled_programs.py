@@ -41,7 +41,7 @@ def simulated(
         Path(command[command.index("--json") + 1]).write_text(json.dumps(report))
         return subprocess.CompletedProcess(command, status, "", "why")
 
-    monkeypatch.setattr(compiled.subprocess, "run", run)
+    monkeypatch.setattr(subprocess, "run", run)
     return compiled.simulated("epyc-milan", ["--", "program"], {})
 
 

@@ -568,8 +568,8 @@ def main() -> int:
                 print("\n".join(rows), flush=True)
                 lines += rows
     if given.write:
-        rows = "\n".join(marked.kept("compiled", lines))
-        text = f"On `{given.machine}` with `radix`, an operation:\n\n{rows}"
+        table = "\n".join(marked.kept("compiled", lines))
+        text = f"On `{given.machine}` with `radix`, an operation:\n\n{table}"
         marked.write("compiled", text)
     return 0
 

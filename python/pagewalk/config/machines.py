@@ -15,6 +15,7 @@ from pagewalk import native
 from pagewalk.config.config import is_path, read
 from pagewalk.engine_types import Shipped
 from pagewalk.errors import UserError
+from pagewalk.host import files
 
 Json = dict[str, Any]
 
@@ -43,7 +44,7 @@ def users() -> dict[str, Path]:
 
 def shipped(name: str) -> bool:
     """True if a machine of this name is shipped."""
-    return (native.DATA / "machines" / f"{name}.toml").is_file()
+    return files.is_file(native.DATA / "machines" / f"{name}.toml")
 
 
 def listed() -> list[Shipped]:
@@ -71,7 +72,7 @@ def found(name: str) -> str:
     if is_path(name) or shipped(name):
         return name
     path = folder() / f"{name}.toml"
-    return str(path) if path.is_file() else name
+    return str(path) if files.is_file(path) else name
 
 
 @dataclass(frozen=True)

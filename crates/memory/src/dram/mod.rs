@@ -1,6 +1,7 @@
 //! Main memory: a fixed latency, or DDR channels with banks and rows.
 
 mod ddr;
+mod rows;
 mod time;
 
 use ddr::Ddr;

@@ -3,13 +3,13 @@
 mod block_priority;
 mod lru_export;
 
-use pagewalk_structures::{EPOCHS, Occupancy, RRPV_FILL, RRPV_MAX, StaleOutcomes};
+use pagewalk_structures::{EPOCHS, Occupancy, RRPV_FILL, RRPV_MAX, StaleOutcomes, XorFold};
 use pagewalk_units::{Cycle, Error, LINE_BYTES};
 
 use crate::prefetch::Prefetcher;
 use crate::sets::{Base, Sets, Way};
 use crate::stats::{CacheStats, KindCounts, is_demand};
-use crate::{CacheSpec, Level, Replacement, RequestKind};
+use crate::{CacheSpec, Level, Replacement, RequestKind, SetIndex};
 
 /// Bits of a tag word that hold the line's number (physical address / 64).
 const LINE_MASK: u64 = (1 << 48) - 1;
@@ -83,12 +83,57 @@ pub(crate) struct Hit {
     pub level: Level,
 }
 
+/// Low bits of a hashed set index that stay those of the line. The same line of all pages then reaches
+/// an eighth of the sets, as in the L2 of a Zen 4 (`validation/set_index.c`).
+const PLAIN_BITS: u32 = 3;
+
+/// A hashed set index.
+#[derive(Clone, Copy, Debug)]
+struct IndexHash {
+    sets: u64,
+    /// Bits of the index; 0 if the number of sets is no power of two.
+    bits: u32,
+    fold: XorFold,
+}
+
+impl IndexHash {
+    fn new(sets: u64) -> Self {
+        let bits = if sets.is_power_of_two() {
+            sets.ilog2()
+        } else {
+            0
+        };
+        IndexHash {
+            sets,
+            bits,
+            fold: XorFold::new(bits.saturating_sub(PLAIN_BITS)),
+        }
+    }
+
+    /// The index is XORed with the folded bits above it, except its low bits. If the number of sets
+    /// is no power of two, it is the sum of the line's digits to that base.
+    fn set(self, line: u64) -> u64 {
+        if self.sets.is_power_of_two() {
+            let index = line & (self.sets - 1);
+            return index ^ self.fold.of(line >> self.bits) << PLAIN_BITS;
+        }
+        let (mut sum, mut rest) = (0, line);
+        while rest != 0 {
+            sum += rest % self.sets;
+            rest /= self.sets;
+        }
+        sum % self.sets
+    }
+}
+
 /// A cache: state, MSHRs, prefetcher and counters. The caller connects it to the levels above and
 /// below.
 #[derive(Clone, Debug)]
 pub(crate) struct CacheArray {
     sets: u64,
-    mask: Option<u64>,
+    /// Mask of a set's index; 0 if the index is no part of the line's number.
+    mask: u64,
+    hash: Option<IndexHash>,
     latency: Cycle,
     own_level: Level,
     replacement: Replacement,
@@ -128,6 +173,7 @@ impl CacheArray {
         let ways = u64::from(spec.ways);
         let prefetcher = spec.prefetcher.map(Prefetcher::new);
         let sets = bytes / (ways * LINE_BYTES);
+        let hash = (spec.index == SetIndex::Xor).then(|| IndexHash::new(sets));
         let mut state = Sets::new(sets as usize, spec.ways as usize);
         for set in 0..sets as usize {
             let base = state.base(set);
@@ -144,7 +190,12 @@ impl CacheArray {
         }
         Ok(CacheArray {
             sets,
-            mask: sets.is_power_of_two().then(|| sets - 1),
+            mask: if hash.is_none() && sets.is_power_of_two() {
+                sets - 1
+            } else {
+                0
+            },
+            hash,
             latency: spec.latency,
             own_level: level,
             replacement: spec.replacement,
@@ -183,12 +234,23 @@ impl CacheArray {
         self.latency
     }
 
+    /// The set of a line: the only place that knows the index.
     #[inline(always)]
     fn set(&self, line: u64) -> usize {
-        match self.mask {
-            Some(m) => (line & m) as usize,
-            None => (line % self.sets) as usize,
+        if self.mask != 0 {
+            (line & self.mask) as usize
+        } else {
+            self.set_without_mask(line)
         }
+    }
+
+    #[inline(never)]
+    fn set_without_mask(&self, line: u64) -> usize {
+        let set = match self.hash {
+            Some(hash) => hash.set(line),
+            None => line % self.sets,
+        };
+        set as usize
     }
 
     /// First word of the line's set.

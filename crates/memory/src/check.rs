@@ -21,6 +21,8 @@ const MOST_TRACKED: u32 = 4096;
 const MOST_LOOKAHEAD: u32 = 63;
 /// Most banks of all channels together.
 const MOST_BANKS: u64 = 1 << 16;
+/// Most row hits that overtake an activation.
+const MOST_OVERTAKING: u32 = 4096;
 /// Longest DRAM timing, ns.
 const MOST_NS: f64 = 10_000.0;
 /// Longest fixed latency, ns.
@@ -370,6 +372,8 @@ impl DramSpec {
                 tras_ns,
                 controller_ns,
                 keep_open_ns,
+                address_hash: _,
+                row_hit_cap,
             } => {
                 for (key, value, least, most) in [
                     ("data_rate_mts", data_rate_mts, 100, 20_000),
@@ -379,6 +383,7 @@ impl DramSpec {
                     ("bank_groups", bank_groups, 1, 64),
                     ("banks", banks, 1, 64),
                     ("row_bytes", row_bytes, LINE_BYTES as u32, 1 << 20),
+                    ("row_hit_cap", row_hit_cap, 0, MOST_OVERTAKING),
                 ] {
                     within(&format!("memory.dram.ddr.{key}"), value, least, most)?;
                 }

@@ -13,6 +13,7 @@ fn cache(size_kb: u32, ways: u32, latency: u64, replacement: Replacement) -> Cac
         mshrs: 8,
         replacement,
         prefetcher: None,
+        index: SetIndex::Modulo,
     }
 }
 
@@ -67,6 +68,15 @@ fn deep(replacement: Replacement, walks_enter: Enter) -> (PrivateSpec, SharedSpe
         ..cache(6, 3, 25, replacement)
     });
     s.l4 = s.l3.take();
+    (p, s)
+}
+
+/// The same with hashed set indices.
+fn hashed(replacement: Replacement, walks_enter: Enter) -> (PrivateSpec, SharedSpec) {
+    let (mut p, mut s) = specs(replacement, walks_enter);
+    (p.l1d.size_kb, p.l2.size_kb) = (2, 8);
+    (p.l1d.index, p.l2.index) = (SetIndex::Xor, SetIndex::Xor);
+    s.l3.as_mut().expect("given").index = SetIndex::Xor;
     (p, s)
 }
 
@@ -207,7 +217,11 @@ fn coherent(private: &[Private], shared: &Shared) {
 fn the_directory_equals_the_contents_of_the_caches() {
     let three = [Enter::L1d, Enter::L2, Enter::L3];
     let five = [Enter::L0d, Enter::L1d, Enter::L2, Enter::L3, Enter::L4];
-    for (specs, enters, steps) in [(specs as Specs, &three[..], 30_000), (deep, &five, 10_000)] {
+    for (specs, enters, steps) in [
+        (specs as Specs, &three[..], 30_000),
+        (deep, &five, 10_000),
+        (hashed, &three, 3_000),
+    ] {
         for &enter in enters {
             for replacement in [Replacement::Lru, Replacement::Srrip, Replacement::SrripFp] {
                 traffic(2, specs(replacement, enter), steps, false);
@@ -271,18 +285,53 @@ fn frequency_priority_distinguishes_one_use_from_three() {
     }
 }
 
+/// The bits above the index, a group after the other, or the sum of digits.
+fn hashed_index(line: u64, sets: u64) -> u64 {
+    let (mut index, mut above) = (line % sets, line / sets);
+    while above > 0 {
+        if sets.is_power_of_two() {
+            let groups = (sets / 8).max(1);
+            index ^= above % groups * 8;
+            above = if groups == 1 { 0 } else { above / groups };
+        } else {
+            index = (index + above) % sets;
+            above /= sets;
+        }
+    }
+    index
+}
+
 /// The same cache as lists of lines, most recently used first.
 #[test]
 fn the_line_that_goes_is_the_least_recently_used() {
-    for (size_kb, ways) in [(1, 2), (3, 3), (1, 8), (3, 24), (2, 32), (4, 64)] {
-        let mut lines = CacheArray::new(&cache(size_kb, ways, 1, Replacement::Lru), "c", Level::L1)
-            .expect("possible");
+    use SetIndex::{Modulo, Xor};
+    for (size_kb, ways, index) in [
+        (1, 2, Modulo),
+        (1, 1, Xor),
+        (4, 4, Xor),
+        (4, 64, Xor),
+        (6, 8, Xor),
+        (3, 3, Modulo),
+        (1, 8, Modulo),
+        (3, 24, Modulo),
+        (2, 32, Modulo),
+        (4, 64, Modulo),
+    ] {
+        let spec = CacheSpec {
+            index,
+            ..cache(size_kb, ways, 1, Replacement::Lru)
+        };
+        let mut lines = CacheArray::new(&spec, "c", Level::L1).expect("possible");
         let sets = u64::from(size_kb) * 16 / u64::from(ways);
         let mut model = vec![Vec::<u64>::new(); sets as usize];
         let mut r = rng(11, "test.lru");
         for _ in 0..20_000 {
             let line = r.random_range(0..sets * u64::from(ways) * 2);
-            let set = &mut model[(line % sets) as usize];
+            let index = match index {
+                Modulo => line % sets,
+                Xor => hashed_index(line, sets),
+            };
+            let set = &mut model[index as usize];
             let place = set.iter().position(|&l| l == line);
             assert_eq!(lines.find(line).is_some(), place.is_some());
             match lines.find(line) {

@@ -13,6 +13,7 @@ mod stale;
 mod stale_array;
 mod tiered_hash;
 mod tiers;
+mod xor_fold;
 
 pub use free_intervals::FreeIntervals;
 pub use occupancy::{Occupancy, OccupancySlot};
@@ -26,3 +27,4 @@ pub use stale::{EPOCHS, Epoch, StaleOutcomes};
 pub use stale_array::StaleArray;
 pub use tiered_hash::{HashKey, MOST_TIERS, TieredHash, mix};
 pub use tiers::{Hashes, Large, Placed, Tiers};
+pub use xor_fold::XorFold;

@@ -2,7 +2,7 @@
 
 use crate::bench::*;
 use pagewalk_cpu::{Core, CoreContext, CoreSpec, PredictorSpec, Stop};
-use pagewalk_memory::{CacheSpec, DramSpec, Shared, SharedSpec};
+use pagewalk_memory::{AddressHash, CacheSpec, DramSpec, Shared, SharedSpec};
 use pagewalk_mmu::{Mmu, MmuSpec};
 use pagewalk_stream::{Op, OpClass, flags};
 use pagewalk_tables::View;
@@ -358,6 +358,8 @@ fn two_cores_share_the_bus() {
                 tras_ns: 32.0,
                 controller_ns: 20.0,
                 keep_open_ns: 0.0,
+                address_hash: AddressHash::LowRowBits,
+                row_hit_cap: 0,
             },
         };
         let mut below = Shared::new(&shared, cores, 3.0).expect("possible");

@@ -73,7 +73,7 @@ impl CacheArray {
 mod tests {
     use super::BLOCK;
     use crate::cache_array::CacheArray;
-    use crate::{CacheSpec, Level, Replacement};
+    use crate::{CacheSpec, Level, Replacement, SetIndex};
 
     /// One set.
     fn set(replacement: Replacement) -> CacheArray {
@@ -84,6 +84,7 @@ mod tests {
             mshrs: 4,
             replacement,
             prefetcher: None,
+            index: SetIndex::Modulo,
         };
         CacheArray::new(&spec, "l2", Level::L2).expect("a valid cache")
     }

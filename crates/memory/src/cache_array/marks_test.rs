@@ -15,6 +15,7 @@ fn cache(ways: u32, replacement: Replacement, level: Level) -> CacheArray {
         mshrs: 8,
         replacement,
         prefetcher: None,
+        index: SetIndex::Modulo,
     };
     match level {
         Level::L1 => CacheArray::first(&spec, "c", level),

@@ -6,26 +6,23 @@
 //! tRP + tRCD + tCL, then the time of the line on the bus, then that of the controller. Writes use
 //! bank and bus as reads do.
 //!
-//! Each bank serves requests in order of time. A controller that serves open rows first would lose
-//! less time if streams meet in a bank. Not modelled: refresh, tFAW and tRRD, the longer column
-//! distance within a bank group, and the turnaround between reads and writes. Together they take a
-//! few percent of the peak bandwidth.
+//! With a `row_hit_cap`, a bank serves open rows first ([`rows`](super::rows)). Without, it opens and
+//! closes rows in the order in which requests are made.
+//!
+//! Not modelled: refresh, tFAW and tRRD, the longer column distance within a bank group, and the
+//! turnaround between reads and writes. Together they take a few percent of the peak bandwidth.
 
-use pagewalk_structures::FreeIntervals;
+use pagewalk_structures::{FreeIntervals, XorFold};
 use pagewalk_units::{Error, LINE_BYTES};
 
-use crate::DramSpec;
+use super::rows::{OpenRow, OpenRows};
 use crate::stats::DramStats;
-
-/// No row is open.
-const CLOSED: u64 = u64::MAX;
+use crate::{AddressHash, DramSpec};
 
 #[derive(Clone, Debug)]
 struct Bank {
-    row: u64,
-    /// Time at which the open row was activated.
-    activated: u64,
-    /// Time at which the row was last used.
+    rows: OpenRows,
+    /// Time at which a row was last used.
     used: u64,
     busy: FreeIntervals<8>,
     /// The round of [`Ddr::warm_all`] that last opened a row here.
@@ -46,6 +43,9 @@ pub(crate) struct Ddr {
     by_channel: Divisor,
     by_column: Divisor,
     by_bank: Divisor,
+    address_hash: AddressHash,
+    /// Row hits that overtake a waiting activation, at most.
+    row_hit_cap: u32,
     line_time: u64,
     tcl: u64,
     trcd: u64,
@@ -69,7 +69,8 @@ struct Coordinates {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Row {
-    Hit,
+    /// The row of this number among those of the bank.
+    Hit(usize),
     Miss,
     Conflict,
 }
@@ -91,6 +92,7 @@ struct Divisor {
     by: u64,
     /// `by` is 1 << `shift`; [`Divisor::ODD`] if it is no power of two.
     shift: u32,
+    fold: XorFold,
 }
 
 impl Divisor {
@@ -102,7 +104,8 @@ impl Divisor {
         } else {
             Self::ODD
         };
-        Divisor { by, shift }
+        let fold = XorFold::new(if shift == Self::ODD { 0 } else { shift });
+        Divisor { by, shift, fold }
     }
 
     /// Quotient and remainder.
@@ -113,6 +116,22 @@ impl Divisor {
         } else {
             (value >> self.shift, value & (self.by - 1))
         }
+    }
+
+    /// The remainder `digit`, moved by all digits of `above`: by XOR, or by their sum if the divisor
+    /// is no power of two. For one `above` it is a permutation.
+    #[inline(always)]
+    fn hash(self, digit: u64, mut above: u64) -> u64 {
+        if self.shift != Self::ODD {
+            return digit ^ self.fold.of(above);
+        }
+        let mut sum = digit;
+        while above != 0 {
+            let (rest, next) = self.split(above);
+            sum += next;
+            above = rest;
+        }
+        sum % self.by
     }
 }
 
@@ -136,6 +155,8 @@ impl Ddr {
             tras_ns,
             controller_ns,
             keep_open_ns,
+            address_hash,
+            row_hit_cap,
         } = spec
         else {
             return Err(Error::key("memory.dram", "is not a ddr memory"));
@@ -144,8 +165,7 @@ impl Ddr {
         let rate = u64::from(data_rate_mts);
         let per_channel = ranks * bank_groups * banks;
         let bank = Bank {
-            row: CLOSED,
-            activated: 0,
+            rows: OpenRows::default(),
             used: 0,
             busy: FreeIntervals::new(),
             round: 0,
@@ -160,6 +180,8 @@ impl Ddr {
             by_channel: Divisor::new(u64::from(channels)),
             by_column: Divisor::new(u64::from(row_bytes) / LINE_BYTES),
             by_bank: Divisor::new(u64::from(per_channel)),
+            address_hash,
+            row_hit_cap,
             // Mega-transfers a second are transfers per million picoseconds.
             line_time: (LINE_BYTES / u64::from(bus_bytes) * 1_000_000 + rate / 2) / rate,
             tcl: ps(tcl_ns),
@@ -174,20 +196,24 @@ impl Ddr {
     }
 
     /// Address mapping row : bank : column : channel, from high to low: neighbouring lines go to
-    /// different channels and to one row. The bank is hashed with the row (permutation-based
-    /// interleaving, Zhang, Zhu and Zhang, MICRO 2000), so that strides of a row's size use all
-    /// banks.
+    /// different channels and to one row. The bank is hashed with the row, so that strides of a
+    /// row's size use all banks. Low bits alone leave streams in one bank that are a multiple of
+    /// banks squared rows apart ([`AddressHash`]).
     #[inline(always)]
     fn place(&self, line: u64) -> Coordinates {
         let (rest, channel) = self.by_channel.split(line);
-        let (rest, _column) = self.by_column.split(rest);
-        let (row, bank) = self.by_bank.split(rest);
-        let hashed = if self.by_bank.shift == Divisor::ODD {
-            bank + row
-        } else {
-            bank ^ row
+        let (above, _column) = self.by_column.split(rest);
+        let (row, bank) = self.by_bank.split(above);
+        let (channel, bank) = match self.address_hash {
+            AddressHash::AllBits => (
+                self.by_channel.hash(channel, rest),
+                self.by_bank.hash(bank, row),
+            ),
+            AddressHash::LowRowBits if self.by_bank.shift == Divisor::ODD => {
+                (channel, self.by_bank.split(bank + row).1)
+            }
+            AddressHash::LowRowBits => (channel, self.by_bank.split(bank ^ row).1),
         };
-        let (_, bank) = self.by_bank.split(hashed);
         Coordinates {
             channel: channel as usize,
             bank: bank as usize,
@@ -200,7 +226,7 @@ impl Ddr {
     fn plan(&self, place: Coordinates, at: u64) -> BankAccess {
         let bank = &self.channels[place.channel].banks[place.bank];
         let timed_out = self.keep_open != 0 && at > bank.used + self.keep_open;
-        if bank.row == CLOSED || timed_out {
+        if bank.rows.is_empty() || timed_out {
             return BankAccess {
                 row: Row::Miss,
                 from: at,
@@ -208,9 +234,9 @@ impl Ddr {
                 lead: self.trcd + self.tcl,
             };
         }
-        if bank.row == place.row {
+        if let Some(n) = bank.rows.joins(place.row, at, self.row_hit_cap) {
             return BankAccess {
-                row: Row::Hit,
+                row: Row::Hit(n),
                 from: at,
                 busy: self.line_time,
                 lead: self.tcl,
@@ -218,14 +244,10 @@ impl Ddr {
         }
         // Requests do not arrive in order of time: an activation after this request does not delay
         // it.
-        let closes = bank.activated + self.tras;
+        let activated = bank.rows.activated(at);
         BankAccess {
             row: Row::Conflict,
-            from: if bank.activated <= at {
-                at.max(closes)
-            } else {
-                at
-            },
+            from: activated.map_or(at, |activated| at.max(activated + self.tras)),
             busy: self.trp + self.trcd + self.line_time,
             lead: self.trp + self.trcd + self.tcl,
         }
@@ -243,18 +265,26 @@ impl Ddr {
         let bus_request = start + plan.lead;
         let data = channel.bus.take(bus_request, self.line_time);
         let end = data + self.line_time;
-        bank.row = place.row;
         bank.used = bank.used.max(data);
+        let opened = |activated| OpenRow::new(place.row, at, start, activated);
         let stats = &mut channel.stats;
         match plan.row {
-            Row::Hit => stats.row_hits += 1,
+            Row::Hit(n) => {
+                stats.row_hits += 1;
+                bank.rows.join(n, at);
+            }
             Row::Miss => {
                 stats.row_misses += 1;
-                bank.activated = start;
+                bank.rows.replace(opened(start));
             }
             Row::Conflict => {
                 stats.row_conflicts += 1;
-                bank.activated = start + self.trp;
+                let row = opened(start + self.trp);
+                if self.row_hit_cap == 0 {
+                    bank.rows.replace(row);
+                } else {
+                    bank.rows.insert(row);
+                }
             }
         }
         stats.bus_busy_ps += self.line_time;
@@ -291,7 +321,7 @@ impl Ddr {
     pub fn warm(&mut self, line: u64) {
         let place = self.place(line);
         let bank = &mut self.channels[place.channel].banks[place.bank];
-        bank.row = place.row;
+        bank.rows.warm(place.row);
         bank.used = bank.used.max(self.latest);
     }
 
@@ -317,5 +347,97 @@ impl Ddr {
     /// Counters of the channels, in order.
     pub fn stats(&self) -> impl Iterator<Item = &DramStats> {
         self.channels.iter().map(|c| &c.stats)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::{Coordinates, Ddr};
+    use crate::{AddressHash, DramSpec};
+
+    fn memory(channels: u32, banks: u32, hash: AddressHash) -> Ddr {
+        let mut spec = crate::common::ddr(channels);
+        if let DramSpec::Ddr {
+            ranks,
+            bank_groups,
+            banks: of_group,
+            row_bytes,
+            address_hash,
+            ..
+        } = &mut spec
+        {
+            (*ranks, *bank_groups, *of_group) = (1, 1, banks);
+            (*row_bytes, *address_hash) = (512, hash);
+        }
+        Ddr::new(&spec).expect("possible")
+    }
+
+    fn bank(d: &Ddr, line: u64) -> (usize, usize) {
+        let place = d.place(line);
+        (place.channel, place.bank)
+    }
+
+    proptest! {
+        #[test]
+        fn distinct_lines_have_distinct_places(
+            channels in prop::sample::select(vec![1u32, 2, 3, 8]),
+            banks in prop::sample::select(vec![1u32, 4, 5, 32]),
+            low in any::<bool>(),
+            high in 0u64..1 << 30,
+        ) {
+            let hash = if low { AddressHash::LowRowBits } else { AddressHash::AllBits };
+            let d = memory(channels, banks, hash);
+            // All lines of some rows.
+            let columns = 512 / 64;
+            let row = u64::from(channels) * columns * u64::from(banks);
+            let lines = high * row..(high + 4) * row;
+            let places: BTreeSet<_> = lines.map(|line| {
+                let Coordinates { channel, bank, row } = d.place(line);
+                assert!(channel < channels as usize && bank < banks as usize);
+                (channel, bank, row, line / u64::from(channels) % columns)
+            }).collect();
+            prop_assert_eq!(places.len() as u64, 4 * row);
+        }
+    }
+
+    /// Each channel, and at least half of the banks: the low bits of a stride reach either the
+    /// column, the channel or the bank.
+    #[test]
+    fn a_stream_at_any_power_of_two_spreads_over_the_banks() {
+        let d = memory(8, 32, AddressHash::AllBits);
+        for shift in 0..32 {
+            let banks: BTreeSet<_> = (0..1 << 13).map(|n| bank(&d, n << shift)).collect();
+            let channels: BTreeSet<_> = banks.iter().map(|place| place.0).collect();
+            assert_eq!(channels.len(), 8, "stride 2^{shift} lines");
+            assert!(
+                banks.len() >= 128,
+                "stride 2^{shift} lines: {}",
+                banks.len()
+            );
+        }
+        // With the low bits of the row, a stream of one bank is left.
+        let low = memory(8, 32, AddressHash::LowRowBits);
+        let banks: BTreeSet<_> = (0..1 << 10).map(|n| bank(&low, n << 20)).collect();
+        assert_eq!(banks.len(), 1);
+    }
+
+    /// Streams of which one copies the other.
+    #[test]
+    fn two_streams_a_power_of_two_apart_rarely_meet_in_a_bank() {
+        let meet = |hash, shift: u32| {
+            let d = memory(8, 32, hash);
+            let both = |&line: &u64| bank(&d, line) == bank(&d, line + (1 << shift));
+            (0..1u64 << 16).filter(both).count()
+        };
+        for shift in 11..32 {
+            let most = 1 << 12;
+            let lines = meet(AddressHash::AllBits, shift);
+            assert!(lines < most, "2^{shift} lines apart: {lines}");
+        }
+        assert_eq!(meet(AddressHash::LowRowBits, 20), 1 << 16);
     }
 }

@@ -2,6 +2,7 @@
 
 mod background;
 mod ddr;
+mod rows;
 mod time;
 
 use background::Background;

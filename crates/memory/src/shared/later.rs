@@ -94,7 +94,7 @@ mod tests {
     use rand::{Rng, RngExt};
 
     use crate::common::{cache, ddr, shared};
-    use crate::{Below, CacheSpec, Replacement, Report, Request, RequestKind};
+    use crate::{Below, CacheSpec, Replacement, Report, Request, RequestKind, SetIndex};
 
     use super::{MOST, Shared};
 
@@ -117,14 +117,16 @@ mod tests {
     /// open rows, as later results and counters show.
     #[test]
     fn deferred_requests_have_the_same_effect_as_immediate_ones() {
-        for (replacement, lines) in [
-            (Replacement::Lru, 5000),
-            (Replacement::Lru, 200_000),
-            (Replacement::Srrip, 5000),
+        for (replacement, lines, index) in [
+            (Replacement::Lru, 5000, SetIndex::Modulo),
+            (Replacement::Lru, 5000, SetIndex::Xor),
+            (Replacement::Lru, 200_000, SetIndex::Modulo),
+            (Replacement::Srrip, 5000, SetIndex::Modulo),
         ] {
             let mut spec = shared();
             spec.l3 = Some(CacheSpec {
                 replacement,
+                index,
                 ..cache(192, 12, 40, 64)
             });
             spec.dram = ddr(2);

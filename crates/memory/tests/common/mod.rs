@@ -23,6 +23,7 @@ pub fn cache(size_kb: u32, ways: u32, latency: Cycle, mshrs: u32) -> CacheSpec {
         mshrs,
         replacement: Replacement::Lru,
         prefetcher: None,
+        index: SetIndex::Modulo,
     }
 }
 
@@ -72,6 +73,8 @@ pub fn ddr(channels: u32) -> DramSpec {
         tras_ns: 32.0,
         controller_ns: 20.0,
         keep_open_ns: 0.0,
+        address_hash: AddressHash::LowRowBits,
+        row_hit_cap: 0,
     }
 }
 

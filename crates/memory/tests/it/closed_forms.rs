@@ -1,7 +1,7 @@
 //! Latencies and bandwidths of the memory system, in closed form.
 
 use crate::common::*;
-use pagewalk_memory::{Below, Level, PrefetcherSpec, RequestKind, Speculated};
+use pagewalk_memory::{Below, Level, PrefetcherSpec, RequestKind, SetIndex, Speculated};
 use pagewalk_units::PhysAddr;
 
 #[test]
@@ -597,5 +597,77 @@ fn a_line_that_guesses_take_from_the_l3_stays_there() {
         now += 1000;
         let guessed = m.cores[0].speculate(PhysAddr(0), now, &mut m.shared);
         assert_eq!(guessed, Speculated::Fetched(now + L3), "round {round}");
+    }
+}
+
+/// Lines at a distance that is a multiple of all sets share one set. With a hashed index they share
+/// an eighth of the sets, and fit them exactly.
+#[test]
+fn lines_at_a_power_of_two_fill_an_eighth_of_hashed_sets() {
+    let (sets, ways) = (512, 8);
+    for (index, shared_sets) in [(SetIndex::Modulo, 1), (SetIndex::Xor, sets / 8)] {
+        let mut p = private();
+        p.l2.index = index;
+        for shift in [0, 1, 4] {
+            let stride = (sets * 64) << shift;
+            let last_round = |lines: u64| {
+                let mut m = machine(&p, &shared());
+                let mut levels = vec![];
+                for load in 0..3 * lines {
+                    levels.push(m.load(load % lines * stride, load * 1000).level);
+                }
+                levels.split_off(2 * lines as usize)
+            };
+            let fit = last_round(shared_sets * ways);
+            assert!(fit.iter().all(|&l| l <= Level::L2), "{index:?}: {fit:?}");
+            // Twice as many fill each set twice: LRU keeps none of them.
+            let thrash = last_round(2 * shared_sets * ways);
+            assert!(thrash.iter().all(|&l| l > Level::L2), "{index:?}");
+        }
+    }
+}
+
+/// Half of each pair of loads reads `row`, the other half the next one of the same bank. With a cap
+/// of `W` hits that overtake, a row serves 2 W + 1 loads each time that it is opened: `W` while the
+/// other one is in use, `W` ahead of its next activation, and the one that opens it.
+#[test]
+fn two_streams_in_one_bank_pay_an_activation_for_each_cap() {
+    for cap in [0, 1, 4, 16] {
+        let (p, mut s) = wide(1);
+        s.dram = ddr(1);
+        if let pagewalk_memory::DramSpec::Ddr { row_hit_cap, .. } = &mut s.dram {
+            *row_hit_cap = cap;
+        }
+        let mut m = machine(&p, &s);
+        // 16 banks of 8 KB rows; the next row of bank 0 is where the hash puts it.
+        let other = 8192 * 16 + 8192;
+        let pairs = 128;
+        for line in 0..pairs {
+            m.load(line * 64, 0);
+            m.load(other + line * 64, 0);
+        }
+        let opened = m.get("dram.0", "row_conflicts") + m.get("dram.0", "row_misses");
+        let exact = 2.0 * pairs as f64 / f64::from(2 * cap + 1);
+        let error = opened as f64 - exact;
+        assert!(error.abs() <= 2.0, "cap {cap}: {opened} for {exact}");
+    }
+}
+
+/// A row is open until the activation of another one begins, not until that was asked for.
+#[test]
+fn a_row_is_hit_until_its_bank_begins_to_close_it() {
+    let (p, mut s) = wide(1);
+    if let pagewalk_memory::DramSpec::Ddr { row_hit_cap, .. } = &mut s.dram {
+        *row_hit_cap = 4;
+    }
+    let other = 8192 * 16 + 8192;
+    // The row was activated at 100 + L3. The other one waits until tRAS, 32 ns, is over.
+    for (late, hits) in [(31, 1), (33, 0)] {
+        let mut m = machine(&p, &s);
+        m.load(0, 100);
+        let conflict = m.load(other, 110);
+        assert_eq!(conflict.at, 100 + L3 + 32 + 14 + 14 + 14 + 24);
+        m.load(64, 100 + late);
+        assert_eq!(m.get("dram.0", "row_hits"), hits, "{late} ns later");
     }
 }

@@ -344,12 +344,22 @@ fn filtered_warming_leaves_the_same_state_as_warming_the_l2() {
         }),
         with_learning_prefetchers().l2.prefetcher,
     ];
-    // Associativities with special code and others; numbers of sets that are no power of two.
-    for (size_kb, ways) in [(8, 1), (12, 2), (24, 6), (32, 8), (64, 16), (80, 20)] {
+    // Associativities with special code and others; numbers of sets that are no power of two; a
+    // hashed index.
+    for (size_kb, ways, index) in [
+        (8, 1, SetIndex::Modulo),
+        (12, 2, SetIndex::Modulo),
+        (24, 6, SetIndex::Modulo),
+        (32, 8, SetIndex::Modulo),
+        (32, 8, SetIndex::Xor),
+        (64, 16, SetIndex::Modulo),
+        (80, 20, SetIndex::Modulo),
+    ] {
         for prefetcher in prefetchers {
             let mut spec = private();
             spec.l2 = cache(size_kb, ways, L2, 20);
             spec.l2.prefetcher = prefetcher;
+            spec.l2.index = index;
             let [mut filtered, mut warmed] = [(); 2].map(|()| machine(&spec, &shared()));
             for round in 0..4 {
                 for m in [&mut filtered, &mut warmed] {

@@ -7,7 +7,7 @@
 use arrayvec::ArrayVec;
 use pagewalk_memory::{
     Below, CacheSpec, Done, Enter, Flush, Level, Private, PrivateSpec, Replacement, Report,
-    Request, RequestKind,
+    Request, RequestKind, SetIndex,
 };
 use pagewalk_mmu::{Mmu, MmuSpec, TlbReplacement, TlbSpec, Translated, WalkContext};
 use pagewalk_stats::Tree;
@@ -207,6 +207,7 @@ pub fn cache(size_kb: u32, ways: u32, latency: Cycle, mshrs: u32) -> CacheSpec {
         mshrs,
         replacement: Replacement::Lru,
         prefetcher: None,
+        index: SetIndex::Modulo,
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::common::{Flat, L2, L2_TLB, mmu};
 use crate::cores::{Cores, DRAM, MB2, tiny};
 use pagewalk_memory::{
-    CacheSpec, DramSpec, Enter, Private, PrivateSpec, Replacement, Shared, SharedSpec,
+    CacheSpec, DramSpec, Enter, Private, PrivateSpec, Replacement, SetIndex, Shared, SharedSpec,
 };
 use pagewalk_mmu::{Lookup, Mmu, ServedBy, TranslationSpec, WalkContext};
 use pagewalk_stats::Tree;
@@ -368,6 +368,7 @@ fn real_caches(enter: Enter) -> (PrivateSpec, SharedSpec) {
         mshrs: 16,
         replacement: Replacement::Lru,
         prefetcher: None,
+        index: SetIndex::Modulo,
     };
     (
         PrivateSpec {

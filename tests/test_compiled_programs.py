@@ -9,9 +9,12 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "validation"))
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT / "validation"))
 
-import compiled
+import compiled  # noqa: E402
+import marked  # noqa: E402
+import unoptimised  # noqa: E402
 
 COUNTS = ("instructions", "loads", "stores", "branches", "mispredictions")
 CACHES = ("core.0.l1d", "core.0.l2", "l3")
@@ -55,3 +58,33 @@ def test_another_status_is_a_failure_of_the_run(monkeypatch: pytest.MonkeyPatch)
     """A design that failed beside the program."""
     with pytest.raises(SystemExit, match="status 125"):
         simulated(monkeypatch, 125, 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "title"),
+    [
+        ("map", "std::map"),
+        ("hash", "std::unordered_map"),
+        ("dense", "google::dense_hash_map"),
+    ],
+)
+def test_the_page_has_what_containers_cost_without_optimisation(name: str, title: str) -> None:
+    kept = json.loads(unoptimised.KEPT.read_text())[name]
+    counts = [
+        f"{kept[level][what]:.3g}" if kept[level][what] < 100 else f"{kept[level][what]:.0f}"
+        for what in ("instructions", "loads")
+        for level in unoptimised.LEVELS
+    ]
+    speedups = [f"{kept[level]['speedup']:.2f}" for level in unoptimised.LEVELS]
+    assert marked.row(f"`{title}`", *counts, *speedups) in marked.PAGE.read_text()
+
+
+def test_a_live_run_requests_each_key_once_before_it_is_measured(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(unoptimised, "LIVE_KEYS", 2)
+    heads = [bytes([n]) * unoptimised.HEAD for n in (1, 2, 3)]
+    load = b"".join(head + bytes(unoptimised.VALUE) for head in heads[:2])
+    found = unoptimised.each_key_once(load + heads[2])
+    gets = [bytes(8) + head[8:] for head in heads[:2]]
+    assert found == load + b"".join(gets) + heads[2]

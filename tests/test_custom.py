@@ -55,6 +55,23 @@ def test_missing_mappings_are_inferred_with_a_warning() -> None:
     assert result["radix"]["page_faults"] == 100 + CODE_FAULT
 
 
+def test_the_first_walk_for_an_inferred_page_takes_longer_if_asked() -> None:
+    """As ChampSim charges a first touch: cycles of the walk, and no page fault."""
+
+    def look(settings: dict[str, object]) -> pagewalk.Result:
+        # So few walks wait for nothing but their own reads.
+        return run(iter([pages(4), pages(4)]), settings=settings)
+
+    without, found = look({}), look({"os.inferred_touch_cycles": 200})
+    assert found["radix"]["page_faults"] == 0
+    assert found["radix"]["walks"] == without["radix"]["walks"]
+    cycles = [value(r, "core.0.mmu", "walk_cycles") for r in (without, found)]
+    assert cycles[1] - cycles[0] == 200 * (4 + CODE_FAULT)
+    assert any("200 cycles longer" in w for w in found.warnings)
+    with pytest.raises(pagewalk.UserError, match=r"inferred_touch_cycles.*leave it out"):
+        look({"os.inferred_touch_cycles": 200, "os.inferred_pages": "first_touch"})
+
+
 def test_inferred_pages_were_there_before_unless_they_are_to_fault() -> None:
     def look(rule: str, design: str = "radix") -> pagewalk.Result:
         # More pages than the second-level TLB has entries: all miss in both rounds.

@@ -313,6 +313,27 @@ def test_each_reading_changes_the_run(paper: Paper) -> None:
         assert one.identity != shipped.identity, reading
 
 
+def test_each_part_of_a_request_of_redis_is_a_row(paper: Paper) -> None:
+    requests, common = module(paper, "requests"), module(paper, "common")
+    every = [common.run(paper, requests.case(r, 64)) for r in requests.READINGS.values()]
+    assert len({run.identity for run in every}) == len(requests.PARTS) + 2
+    last = every[-1].program.params["request"]
+    assert set(last.split("+")) == {"search", *requests.PARTS}
+
+    def result(run: Run) -> Outcome:
+        is_last = run.program.params["request"] == last
+        faster = 1.4 if is_last else 2.0
+        saved = 0.3 if is_last else 0.6
+        table = run.program.params["shortcut"] == "stlt"
+        return outcome(
+            cycles_per_request=1000 / faster if table else 1000,
+            walks=10 * (1 - saved) if table else 10, requests=1,
+        )  # fmt: skip
+
+    fits = {r.group: r.value for r in rows(paper, "requests", result) if r.series == "fits"}
+    assert fits == dict.fromkeys(list(requests.READINGS)[:-1], 0) | {"and arguments": 6}
+
+
 def test_averages_with_all_keys_are_over_the_same_run_without_a_table(paper: Paper) -> None:
     whole, common = module(paper, "whole"), module(paper, "common")
     at_once = whole.containers()[whole.AT_ONCE, "map", "zipf"]

@@ -48,6 +48,29 @@ def test_the_lookup_alone_costs_what_the_server_s_search_does() -> None:
     assert search["instructions"] < found["instructions"] < 1.3 * search["instructions"]
 
 
+def test_all_parts_are_the_whole_request() -> None:
+    """The parts of the recording leave no instruction of it out."""
+    parts = "search+key+reply+call+checks+table+reset+arguments"
+    assert counts(64, parts) == counts(64, "whole")
+
+
+@pytest.mark.parametrize(("part", "title"), [("reply", "reply"), ("table", "command table")])
+def test_a_part_costs_what_the_server_s_does(part: str, title: str) -> None:
+    """A part that is added to the search, within 10 %."""
+    without, found = counts(64, "search"), counts(64, f"search+{part}")
+    for name, real in KEPT[SERVER]["64"][title].items():
+        if name in found:
+            assert found[name] - without[name] == pytest.approx(real, rel=0.1), name
+
+
+def test_an_unknown_part_is_named_with_the_nearest(invoke: Invoke) -> None:
+    """A misspelt part is an error before anything runs."""
+    run = ("run", "--workload", "kv-redis", "--requests", "100")
+    status, _, error = invoke(*run, "--param", "request=search+replies")
+    assert status == 2
+    assert "did you mean `reply`?" in error
+
+
 def test_only_redis_has_whole_requests(invoke: Invoke) -> None:
     """A container refuses them, and so does a GET that leaves its value unread."""
     run = ("run", "--requests", "100", "--param", "keys=1000", "--param", "request=whole")

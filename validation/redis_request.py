@@ -373,6 +373,7 @@ class Op:
     inputs: list[tuple[int, int]] = field(default_factory=list)
     """Producers: numbers in the section, and cycles after them. -1 is the entry's address."""
     target: int = 0
+    part: str = ""
 
 
 class Recorder:
@@ -424,6 +425,22 @@ class Recorder:
             raise SystemExit("no call of dictFind by lookupKey among the steps")
         return included, search[0], search[1]
 
+    def parts(self, steps: Steps) -> list[str]:
+        """The part of each step. A call belongs to the part that it enters, as its return does."""
+        found: list[str] = []
+        inside: list[tuple[str, int]] = [("", 1 << 64)]
+        for i, registers in enumerate(steps.steps):
+            pc, sp = registers[RIP], registers[RSP]
+            while sp > inside[-1][1]:
+                inside.pop()
+            caller = self.function(steps.steps[i - 1][RIP]) if i else ""
+            function = self.function(pc)
+            if pc == self.symbols.get(function) and (part := PARTS.get((caller, function))):
+                inside.append((part, sp))
+                found[-1] = part
+            found.append(inside[-1][0])
+        return found
+
     def place(self, address: int, bases: Bases) -> int:
         """The address as the listing has it: a letter in the upper bits, an offset in the lower."""
         for letter, (first, size, base) in bases.items():
@@ -463,6 +480,7 @@ class Recorder:
     ) -> list[Op]:
         """The operations of some steps."""
         lister = Lister(self, bases)
+        parts = self.parts(steps)
         if included[span.start]:
             lister.ready["rax"] = ENTRY
         for i in span:
@@ -470,12 +488,12 @@ class Recorder:
                 lister.ready.clear()
                 continue
             after = (j for j in range(i + 1, len(included)) if included[j])
-            registers = steps.steps[i]
+            registers, lister.part = steps.steps[i], parts[i]
             target = steps.steps[next(after, i)][RIP]
             next_pc = steps.steps[min(i + 1, len(included) - 1)][RIP]
             lister.execute(registers, self.instruction(registers[RIP], steps), target, next_pc)
         if lister.waiting:
-            lister.ops.append(Op("x", lister.ops[-1].pc, lister.waiting))
+            lister.ops.append(Op("x", lister.ops[-1].pc, lister.waiting, part=lister.part))
         return lister.ops
 
 
@@ -494,10 +512,11 @@ class Lister:
         self.ready: dict[str, Producer] = {}
         self.waiting = 0
         self.pc = 0
+        self.part = ""
 
     def emit(self, kind: str, **fields: Any) -> Producer:
         """Adds an operation."""
-        self.ops.append(Op(kind, self.pc, self.waiting, **fields))
+        self.ops.append(Op(kind, self.pc, self.waiting, part=self.part, **fields))
         self.waiting = 0
         return len(self.ops) - 1, 0
 
@@ -577,6 +596,17 @@ class Lister:
 INNER = ("createStringObject", "zmalloc", "zfree", "processCommand", "resetClient")
 OUTER = ("processMultibulkBuffer", "processInputBuffer")
 """Functions whose calls of the former are listed."""
+PARTS = {
+    **{("processMultibulkBuffer", name): "arguments" for name in INNER[:3]},
+    **{("resetClient", name): "arguments" for name in ("decrRefCount", "zfree")},
+    **{("processCommand", name): "table" for name in ("dictFetchValue", "lookupCommandLogic")},
+    ("processInputBuffer", "processCommand"): "checks",
+    ("processCommand", "call"): "call",
+    ("getGenericCommand", "lookupKeyReadOrReply"): "key",
+    ("getGenericCommand", "addReplyBulk"): "reply",
+    ("processInputBuffer", "resetClient"): "reset",
+}
+"""Part of a GET by caller and callee."""
 PLACES = "DSANKEOVQR"
 """Data at fixed addresses, stack, array of arguments, command's name, key, entry, object, value,
 the key in the query buffer, reply."""
@@ -640,7 +670,12 @@ def recorded(server: str) -> None:
         f"depth {depth}", f"pages {len(recorder.pages)}",
     ]  # fmt: skip
     for part, ops in sections.items():
-        text += [f"section {part}", *(words(op, n, lines) for n, op in enumerate(ops))]
+        text.append(f"section {part}")
+        inside = ""
+        for n, op in enumerate(ops):
+            text += [f"part {op.part}"] if op.part != inside else []
+            text.append(words(op, n, lines))
+            inside = op.part
     LISTING.write_text("\n".join(text) + "\n")
     print(len(lines), "lines of code,", len(recorder.pages), "pages of data,", json.dumps(touched))
     for part, ops in sections.items():

@@ -4,7 +4,7 @@
  * programs over the libraries' containers read them from standard input: a head
  * of 32 bytes, and for a SET the value behind it. With -DDELETES they know how to
  * erase; without, they are the programs of GETs and SETs alone. With -DTWO they have two
- * maps with the same keys. */
+ * maps with the same keys. With -DEARLIER=N so many requests precede the region of interest. */
 #ifndef KV_REQUESTS_H
 #define KV_REQUESTS_H
 
@@ -24,6 +24,11 @@
 #else
 #define MAPS
 #define MAP_OF(request) maps
+#endif
+
+/* Requests after the load and before the region of interest. */
+#ifndef EARLIER
+#define EARLIER 0
 #endif
 
 struct Request {
@@ -108,8 +113,12 @@ template <class Maps> static int serve(Maps &maps, int argc, char **argv) {
         key.assign(r->key, sizeof r->key);
         MAP_OF(r)[key].assign(reinterpret_cast<const char *>(r + 1), r->value_bytes);
     }
-    pagewalk_roi_begin();
+    uint64_t earlier = EARLIER;
+    if (!EARLIER)
+        pagewalk_roi_begin();
     while ((r = requests.next())) {
+        if (EARLIER && !earlier--)
+            pagewalk_roi_begin();
         key.assign(r->key, sizeof r->key);
         auto &map = MAP_OF(r);
         if (r->set) {

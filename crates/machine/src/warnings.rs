@@ -271,13 +271,18 @@ fn nothing_differs(a: &[Stat], b: &[Stat]) -> bool {
 /// Warning about inferred mappings and the treatment of their pages, once if it is the same in all
 /// designs.
 fn inferred_mappings(designs: &[DesignResult]) -> Vec<String> {
-    let what = |d: &DesignResult| match d.config.os.inferred_pages {
-        InferredPages::MappedBefore => {
-            "their pages count as mapped before, so that first touches cost nothing (os.inferred_pages = \"mapped_before\")"
+    let what = |d: &DesignResult| {
+        match (d.config.os.inferred_pages, d.config.os.inferred_touch_cycles) {
+        (InferredPages::MappedBefore, 0) => {
+            "their pages count as mapped before, so that first touches cost nothing (os.inferred_pages = \"mapped_before\")".to_owned()
         }
-        InferredPages::FirstTouch => {
-            "the first touch of each of their pages is a page fault (os.inferred_pages = \"first_touch\")"
+        (InferredPages::MappedBefore, cycles) => {
+            format!("their pages count as mapped before, and the first walk for each takes {cycles} cycles longer (os.inferred_touch_cycles)")
         }
+        (InferredPages::FirstTouch, _) => {
+            "the first touch of each of their pages is a page fault (os.inferred_pages = \"first_touch\")".to_owned()
+        }
+    }
     };
     let inferred = "the source has no mapping information: mappings were inferred from the addresses used, 2 MB at a time";
     if designs.iter().all(|d| what(d) == what(&designs[0])) {

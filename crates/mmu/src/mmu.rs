@@ -35,7 +35,7 @@ mod sources;
 mod stlt;
 mod warm;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use pagewalk_memory::{Below, Level, Private};
 use pagewalk_stats::{Definition, Histogram, Tree, histogram};
@@ -237,6 +237,14 @@ struct WalkMshr {
     from: ServedBy,
 }
 
+/// Pages whose next walk takes longer.
+#[derive(Default)]
+struct FirstTouches {
+    cycles: Cycle,
+    /// Keys of the pages.
+    pages: HashSet<u64>,
+}
+
 /// The MMU of one core.
 pub struct Mmu {
     /// Data, instructions.
@@ -274,6 +282,8 @@ pub struct Mmu {
     remembered: Box<[(u64, u64)]>,
     /// The speculation engine, if there is one.
     speculation: Option<Box<Speculation>>,
+    /// Pages whose first walk takes longer, if there can be any.
+    first_touches: Option<Box<FirstTouches>>,
     /// State of filtered functional warming; `warms_filtered` is true while it is on.
     filtered: Option<Box<FilteredWarming>>,
     warms_filtered: bool,
@@ -368,6 +378,7 @@ impl Mmu {
             latest: 0,
             remembered: vec![(u64::MAX, 0); remembered].into(),
             speculation: None,
+            first_touches: None,
             filtered: None,
             warms_filtered: false,
             sources: Vec::new(),
@@ -408,6 +419,13 @@ impl Mmu {
         self.host_uses = Some(caches);
         self.caches.prepare_nesting();
         self
+    }
+
+    /// Lets the next walk for the page of `va` take so many cycles longer.
+    pub fn delay_next_walk(&mut self, asid: Asid, va: VirtAddr, cycles: Cycle) {
+        let first = self.first_touches.get_or_insert_default();
+        first.cycles = cycles;
+        first.pages.insert(key(asid, PageSize::K4, va.0));
     }
 
     /// Adds a speculation engine, whose guesses are fetched into the core's caches.

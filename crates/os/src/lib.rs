@@ -224,6 +224,7 @@ pub struct Os {
     khugepaged: Option<Khugepaged>,
     movers: Movers,
     inferred_pages: InferredPages,
+    inferred_touch_cycles: Cycle,
     /// Settings that files of the kernel show.
     shown: Shown,
     /// The shortcut table that answers queries of programs, if any.
@@ -303,6 +304,7 @@ impl Os {
                 seed,
             ),
             inferred_pages: spec.inferred_pages,
+            inferred_touch_cycles: spec.inferred_touch_cycles,
             shown,
             shortcut: None,
             stlt: None,

@@ -46,6 +46,11 @@ impl Os {
         self.kernel.stats.populate_cycles
     }
 
+    /// Cycles that the first walk for a page mapped by [`Os::map_before`] takes longer.
+    pub fn inferred_touch_cycles(&self) -> Cycle {
+        self.inferred_touch_cycles
+    }
+
     /// Maps the page at `at` if it is unmapped and counts as mapped before the measured program starts
     /// ([`InferredPages::MappedBefore`]). `fx.cycles` is unchanged; the cost is only counted. Returns true if
     /// it has mapped the page. Error: no memory.

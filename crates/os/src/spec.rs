@@ -36,6 +36,10 @@ pub struct OsSpec {
     /// and most of its pages existed before).
     #[serde(default)]
     pub inferred_pages: InferredPages,
+    /// Cycles that the first timed walk for such a page takes longer, with `mapped_before`. Nothing else
+    /// waits for it. Default 0. ChampSim's `minor_fault_penalty` is 200 by default.
+    #[serde(default, skip_serializing_if = "no_cycles")]
+    pub inferred_touch_cycles: u64,
     /// Pools of huge pages that are reserved at boot; in a virtual machine those of the guest. Default: none.
     #[serde(default, skip_serializing_if = "HugetlbSpec::is_empty")]
     pub hugetlb: HugetlbSpec,
@@ -48,6 +52,11 @@ pub struct OsSpec {
     /// Prices of kernel work.
     #[serde(default)]
     pub prices: PriceSpec,
+}
+
+/// True for a key that results leave out.
+fn no_cycles(n: &u64) -> bool {
+    *n == 0
 }
 
 /// The time at which pages with inferred mappings are mapped.
@@ -232,6 +241,7 @@ impl OsSpec {
             fragmentation: FragmentationSpec::None,
             compaction: CompactionSpec::default(),
             inferred_pages: InferredPages::default(),
+            inferred_touch_cycles: 0,
             hugetlb: HugetlbSpec::default(),
             migration: None,
             swap: None,
@@ -279,6 +289,19 @@ impl OsSpec {
             return Err(Error::key(
                 "os.occupied",
                 format!("is {o}; expected a share from 0 to below 1 that leaves 2 MB to programs"),
+            ));
+        }
+        let (touch, most) = (self.inferred_touch_cycles, 1_000_000);
+        if touch > most {
+            return Err(Error::key(
+                "os.inferred_touch_cycles",
+                format!("is {touch}; expected 0 to {most}"),
+            ));
+        }
+        if touch > 0 && self.inferred_pages == InferredPages::FirstTouch {
+            return Err(Error::key(
+                "os.inferred_touch_cycles",
+                "is for pages without faults; leave it out, or set os.inferred_pages = \"mapped_before\"",
             ));
         }
         let pools = self.hugetlb.bytes() >> 21;

@@ -5,6 +5,7 @@ use pagewalk_units::{Access, PageSize, VirtAddr};
 
 use super::skip::TouchFilter;
 use super::{Machine, Outcome};
+use crate::plan::Phase;
 
 impl Machine {
     /// Maps the pages that the thread's batch touches, if their memory counts as mapped before the
@@ -67,6 +68,12 @@ impl Machine {
         let result = self.os.map_before(pid, va, access, &mut fx);
         self.spread(core, process, self.part_of(process), &mut fx);
         self.effects = fx;
-        result.map(drop).map_err(|e| self.os_error(&e))
+        let mapped = result.map_err(|e| self.os_error(&e))?;
+        let cycles = self.os.inferred_touch_cycles();
+        if mapped && cycles > 0 && self.plan.phase != Phase::FunctionalWarm {
+            let asid = self.os.asid(pid);
+            self.cores[core].mmu.delay_next_walk(asid, va, cycles);
+        }
+        Ok(())
     }
 }

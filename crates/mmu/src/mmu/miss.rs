@@ -332,7 +332,12 @@ impl Mmu {
             record: notes.as_mut(),
             nested_steps,
         };
-        let (end, found) = self.caches.walk(context.view, va, asid, &mut port, start);
+        let (mut end, found) = self.caches.walk(context.view, va, asid, &mut port, start);
+        if let Some(first) = &mut self.first_touches
+            && first.pages.remove(&key(asid, PageSize::K4, va.0))
+        {
+            end += first.cycles;
+        }
         self.walk_read_memory = self.walk_reads[Level::Memory as usize] > before;
         self.walkers.hold(walker, end);
         self.latest = self.latest.max(end);

@@ -6,7 +6,7 @@
 use super::emit::Emit;
 use super::libc::{self, Text};
 use super::records::Sizes;
-use super::redis::WholeGet;
+use super::redis::{Parts, WholeGet};
 use super::ycsb;
 use crate::heap::Heap;
 use crate::layout::{HEAP, Layout};
@@ -154,8 +154,8 @@ pub trait Index: Send + Sync + 'static {
     /// True if the program first copies a request's key into a string of its own.
     const COPIES_KEY: bool = true;
 
-    /// The code around a search that GETs execute with `request=whole`. `None` for a container.
-    fn whole(_: &mut Heap) -> Option<WholeGet> {
+    /// The code around a search that GETs execute unless `request=lookup`. `None` for a container.
+    fn whole(_: &mut Heap, _: Parts) -> Option<WholeGet> {
         None
     }
 

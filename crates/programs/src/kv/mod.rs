@@ -32,9 +32,10 @@ use pagewalk_stream::{Error, Facts, Program};
 use pagewalk_units::{PageSize, RunOption, text};
 
 use self::index::Index;
+use self::redis::Parts;
 use self::serve::{Server, Work};
 use self::shortcut::{Choice, FastHash, Shortcut, ShortcutKind, SlbChoice};
-use crate::entry::{Entry, Values};
+use crate::entry::{Entry, Values, did_you_mean};
 use crate::info::{POPULATE, ParamInfo, REGION, WorkloadInfo};
 use crate::layout::Layout;
 use crate::program::Code;
@@ -192,8 +193,8 @@ const PARAMS: &[ParamInfo] = &[
         name: "request",
         unit: "",
         default: "whole for kv-redis, lookup for the others and with reply=none",
-        range: "whole or lookup",
-        meaning: "Part of a GET that kv-redis executes. whole: all from the parsed command to the reply, with the objects of the arguments, the search for the command, checks, expiry and statistics. lookup: search and copy of the value alone, as for the other structures.",
+        range: "whole, lookup, or search and parts joined by +",
+        meaning: "Parts of a GET that kv-redis executes. whole: all from the parsed command to the reply, with the objects of the arguments, the search for the command, checks, expiry and statistics. lookup: search and copy of the value alone, as for the other structures. search: of whole, the search alone; search+key+reply adds parts: key (expiry, clock), reply, call (command, statistics), checks, table (search for the command), reset (of the client), arguments (objects).",
     },
     ParamInfo {
         name: "order",
@@ -283,22 +284,25 @@ fn fast_hash(values: &Values<'_>) -> Result<FastHash, Error> {
     Ok(hash.map_or(FastHash::Xxh3, |h| h.1))
 }
 
-/// True if GETs are whole requests of Redis.
-fn whole(values: &Values<'_>, replies: bool) -> Result<bool, Error> {
+/// Parts of a request of Redis that GETs execute. `None` for the lookup alone.
+fn parts(values: &Values<'_>, replies: bool) -> Result<Option<Parts>, Error> {
     let is_redis = values.name() == REDIS.info.name;
-    let default = if is_redis && replies {
-        "whole"
-    } else {
-        "lookup"
+    let parts = match values.text("request") {
+        None if is_redis && replies => Parts::ALL,
+        None | Some("lookup") => return Ok(None),
+        Some("whole") => Parts::ALL,
+        Some(given) => Parts::read(given).map_err(|name| {
+            let names = ["whole", "lookup"].into_iter().chain(Parts::names());
+            values.refuse("request", did_you_mean(name, names))
+        })?,
     };
-    let whole = values.choice("request", &["whole", "lookup"], default)? == "whole";
-    if whole && !is_redis {
+    if !is_redis {
         return Err(values.refuse("request", "only kv-redis is a server; take request=lookup"));
     }
-    if whole && !replies {
+    if !replies {
         return Err(values.refuse("request", "a whole request replies; leave out reply=none"));
     }
-    Ok(whole)
+    Ok(Some(parts))
 }
 
 /// The numbers of `count` colliding keys, if an option requests them.
@@ -460,11 +464,11 @@ fn program<I: Index>(
         inserts: latest,
         ordered: values.choice("order", &["hashed", "ordered"], "hashed")? == "ordered",
         replies: values.choice("reply", &["value", "none"], "value")? == "value",
-        whole: false,
+        parts: None,
         touch: start.touch,
     };
     let name = values.name();
-    work.whole = whole(values, work.replies)?;
+    work.parts = parts(values, work.replies)?;
     let facts = Facts {
         name: match values.options.size_bytes {
             Some(size) => format!("{name} --size {}", format_size(size)),
@@ -477,7 +481,7 @@ fn program<I: Index>(
     };
     let mut layout = Layout::new();
     let populate = matches!(start.touch, Touch::Bulk | Touch::Part(_));
-    let server = if work.whole {
+    let server = if work.parts.is_some() {
         globals::DATA_PAGES << 12
     } else {
         0

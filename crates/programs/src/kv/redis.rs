@@ -26,7 +26,7 @@ use pagewalk_stream::flags::{INDIRECT, TAKEN};
 
 pub use self::dictionary::Dictionary;
 use self::dictionary::{FUNCTIONS, NIL, REHASH, Record, SWITCH, TABLE_BYTES, TABLES, TYPE};
-pub use self::whole::{Reply, WholeGet};
+pub use self::whole::{Parts, Reply, WholeGet};
 use super::emit::Emit;
 use super::globals::MAP;
 use super::index::{AHEAD, Found, Gone, Index, IndexStep, Key, Known, Place};
@@ -258,8 +258,8 @@ impl Index for Dictionary {
     /// The characters of the request are already an sds. Parsing is left out, as in the STLT paper.
     const COPIES_KEY: bool = false;
 
-    fn whole(heap: &mut Heap) -> Option<WholeGet> {
-        Some(WholeGet::new(heap))
+    fn whole(heap: &mut Heap, parts: Parts) -> Option<WholeGet> {
+        Some(WholeGet::new(heap, parts))
     }
 
     /// Debian's server is linked to jemalloc, like Redis's own build for Linux.

@@ -35,7 +35,7 @@ use super::emit::{Emit, Quiet, on};
 use super::globals::{BUFFER, REPLIES, REPLIES_AT, REQUESTS, REQUESTS_AT};
 use super::index::{AHEAD, Found, Index, IndexStep, Key};
 use super::libc::{self, KEY_BYTES, Text};
-use super::redis::{Reply, WholeGet};
+use super::redis::{Parts, Reply, WholeGet};
 use super::shortcut::Shortcut;
 use super::ycsb::{Chooser, fnv64};
 use crate::heap::Heap;
@@ -73,8 +73,8 @@ pub struct Work {
     pub flood: Vec<u64>,
     /// A GET copies the value to the replies.
     pub replies: bool,
-    /// A GET is a whole request of the server, not only the lookup.
-    pub whole: bool,
+    /// Parts of a request of the server that a GET executes. `None` for the lookup alone.
+    pub parts: Option<Parts>,
     /// Initialisation of memory during the load.
     pub touch: Touch,
 }
@@ -224,11 +224,7 @@ impl<I: Index> Server<I> {
         } else {
             REQUESTS + 8
         };
-        let whole = if work.whole {
-            I::whole(&mut heap)
-        } else {
-            None
-        };
+        let whole = work.parts.and_then(|parts| I::whole(&mut heap, parts));
         Server {
             indexes,
             heap,

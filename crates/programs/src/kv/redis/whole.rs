@@ -5,6 +5,9 @@
 //! op there names an instruction that accesses memory or branches, and the ops that produce its inputs. Code
 //! lies line by line, fixed data page by page, in the order of the recording. The arguments, the record, the
 //! query and the reply lie where this program has them. Protocol parsing and the event loop are left out.
+//!
+//! Each op belongs to a part, and a GET executes chosen parts. A call and its return belong to the part that is
+//! called. An op whose producer is in a part left out does not wait for it.
 
 use pagewalk_stream::flags::{CALL, CONDITIONAL, INDIRECT, RETURN, TAKEN};
 
@@ -24,8 +27,46 @@ const ARGUMENTS: [u64; 3] = [16, 16 + 3 + 3 + 1, 16 + 3 + 24 + 1];
 const EMBEDDED: u64 = 16 + 3;
 /// Names of the sections: before the search, and after it by the length of the value.
 const SECTIONS: [&str; 5] = ["before", "64", "128", "256", "missing"];
+/// Names of the parts, in the order in which the paper's readings add them.
+const PARTS: [&str; 7] = [
+    "key",
+    "reply",
+    "call",
+    "checks",
+    "table",
+    "reset",
+    "arguments",
+];
 /// Letters of the places, in the order of [`WholeGet::bases`].
 const PLACES: &str = "DSANKEOVQR";
+
+/// Parts of a GET that are executed around the search, as bits in the order of [`PARTS`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Parts(u8);
+
+impl Parts {
+    /// The whole request.
+    pub const ALL: Parts = Parts((1 << PARTS.len()) - 1);
+
+    /// Reads `search`, or `search` and parts joined by `+`. An unknown name is the error.
+    pub fn read(text: &str) -> Result<Parts, &str> {
+        let mut names = text.split('+');
+        let mut parts = Parts(0);
+        match names.next() {
+            Some("search") => {}
+            other => return Err(other.unwrap_or(text)),
+        }
+        for name in names {
+            parts.0 |= 1 << PARTS.iter().position(|p| *p == name).ok_or(name)?;
+        }
+        Ok(parts)
+    }
+
+    /// All names that [`Parts::read`] takes.
+    pub fn names() -> impl Iterator<Item = &'static str> + Clone {
+        ["search"].into_iter().chain(PARTS)
+    }
+}
 
 /// Kind of an op.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -57,6 +98,8 @@ struct Step {
     offset: i32,
     inputs: [Input; 2],
     target: u16,
+    /// Bit of its part.
+    part: u8,
 }
 
 /// A found record, as the reply reads it.
@@ -77,6 +120,7 @@ pub struct Reply {
 /// The listing, and the state of the client that it serves.
 pub struct WholeGet {
     sections: [Vec<Step>; SECTIONS.len()],
+    parts: Parts,
     /// Bytes of stack in use at the search.
     depth: u64,
     /// Array of the arguments, object of the command's name, object of the key. The allocator gives the same
@@ -90,15 +134,16 @@ pub struct WholeGet {
 
 impl WholeGet {
     /// Reads the listing and allocates the client's arguments.
-    pub fn new(heap: &mut Heap) -> Self {
+    pub fn new(heap: &mut Heap, parts: Parts) -> Self {
         let mut made = WholeGet {
             sections: Default::default(),
+            parts,
             depth: 0,
             arguments: ARGUMENTS.map(|bytes| heap.malloc(bytes)),
             reply: 0,
             values: Vec::new(),
         };
-        let mut section = 0;
+        let (mut section, mut part) = (0, 0);
         for line in include_str!("get.txt").lines() {
             let words: Vec<&str> = line.split(' ').collect();
             match words[0] {
@@ -109,7 +154,11 @@ impl WholeGet {
                     let of = SECTIONS.iter().position(|s| *s == words[1]);
                     section = of.unwrap_or_else(|| panic!("get.txt: section {}", words[1]));
                 }
-                _ => made.sections[section].push(step(&words)),
+                "part" => {
+                    let of = PARTS.iter().position(|p| *p == words[1]);
+                    part = 1 << of.unwrap_or_else(|| panic!("get.txt: part {}", words[1]));
+                }
+                _ => made.sections[section].push(step(&words, part)),
             }
         }
         made
@@ -184,6 +233,10 @@ impl WholeGet {
         let entry = found.map_or(NONE, |f| f.at);
         self.values.clear();
         for step in &self.sections[section] {
+            if step.part & self.parts.0 == 0 {
+                self.values.push(NONE);
+                continue;
+            }
             // The op that ends the request must be in the last batch: a pause comes before an op.
             if t.full() {
                 t.pause().await;
@@ -230,8 +283,8 @@ fn code(text: &str) -> u16 {
     u16::from_str_radix(text, 16).unwrap_or_else(|_| panic!("get.txt: {text} is no address"))
 }
 
-/// An op from the words of its line.
-fn step(words: &[&str]) -> Step {
+/// An op from the words of its line, and the bit of its part.
+fn step(words: &[&str], part: u8) -> Step {
     let kind = match words[0] {
         "l" => Kind::Load,
         "s" => Kind::Store,
@@ -254,6 +307,7 @@ fn step(words: &[&str]) -> Step {
         offset: 0,
         inputs: [Input::None; 2],
         target: 0,
+        part,
     };
     let mut rest = &words[3..];
     if matches!(kind, Kind::Load | Kind::Store) {

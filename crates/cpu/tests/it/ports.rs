@@ -130,7 +130,7 @@ fn dependent_chains_and_absent_ports_are_as_before() {
 
 #[test]
 fn operations_that_begin_out_of_order_find_the_ports_of_their_cycle() {
-    // Of each eight loads, four depend on a load from memory and begin two hundred cycles later
+    // A hundred loads depend on a load from memory, and begin two hundred cycles later
     // than the others. The younger ones do not wait for them.
     let s = CoreSpec {
         rob: 512,

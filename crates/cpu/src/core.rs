@@ -23,6 +23,7 @@ use pagewalk_units::{Asid, Cycle, Error, LINE_SHIFT};
 use self::ahead::Lookahead;
 pub use self::warm::TOGETHER;
 use crate::cycle_stack::{Cause, CycleStack, StackSlots};
+use crate::ports::Ports;
 use crate::predictor::Predictor;
 use crate::rob::Rob;
 use crate::store_queue::StoreQueue;
@@ -223,6 +224,8 @@ pub struct Core {
     /// ceil(2^63 / width): converts slots to cycles by a multiplication.
     reciprocal: u64,
     load_to_use: Cycle,
+    /// Latency of data that the store queue forwards.
+    forwarding: Cycle,
     fetch_to_use: Cycle,
     penalty: u64,
     /// True if atomics only order memory accesses, and do not drain the window.
@@ -230,6 +233,8 @@ pub struct Core {
     /// Slot before which no younger memory access begins, because of an atomic.
     fenced: u64,
     core: u8,
+    /// Execution ports, unless there is any number.
+    ports: Option<Box<Ports>>,
 
     /// First slot in which the next instruction can be dispatched.
     next: u64,
@@ -300,11 +305,13 @@ impl Core {
             width: u64::from(spec.width),
             reciprocal: (1u64 << 63).div_ceil(u64::from(spec.width)),
             load_to_use,
+            forwarding: spec.forwarding_latency.unwrap_or(load_to_use),
             fetch_to_use,
             penalty: spec.mispredict_penalty * u64::from(spec.width),
             fences: spec.atomics == Atomics::Fence,
             fenced: 0,
             core,
+            ports: Ports::new(&spec.ports, u64::from(spec.width)),
             next: 0,
             rob: Rob::new(spec.rob),
             stores: StoreQueue::new(spec.store_queue),

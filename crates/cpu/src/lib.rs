@@ -2,13 +2,13 @@
 //!
 //! Instructions dispatch in program order, at most `width` a cycle. An instruction dispatches when
 //! the reorder buffer and the load or store queue have room and the front end has delivered it. It
-//! executes when its producers are done; the number of execution units is not limited. It retires
-//! in order, at most `width` a cycle.
+//! executes when its producers are done and, if the configuration limits them, a port of its class
+//! is free. It retires in order, at most `width` a cycle.
 //!
 //! Memory dependences are predicted perfectly: a load does not wait for older stores to other
 //! bytes. If an older store to its bytes is not yet written to the cache, the youngest such store
-//! forwards its data. Stores are written in order, one a cycle; their lines are requested when they
-//! retire.
+//! forwards its data. Stores are written in order, one a cycle, or with ports several of one line;
+//! their lines are requested when they retire.
 //!
 //! The core simulates each op once, in program order: the times of an op depend only on older ops,
 //! and nothing is rolled back.
@@ -21,6 +21,7 @@
 
 mod core;
 mod cycle_stack;
+mod ports;
 mod predictor;
 mod rob;
 mod spec;
@@ -31,5 +32,5 @@ mod wrong_path;
 pub use crate::core::{Core, CoreContext, CoreStats, Ran, Stop, TOGETHER};
 pub use cycle_stack::{Cause, StackCycles, StackSlots};
 pub use predictor::PredictorStats;
-pub use spec::{Atomics, CoreSpec, PredictorSpec, WrongPathSpec};
+pub use spec::{Atomics, CoreSpec, PortsSpec, PredictorSpec, WrongPathSpec};
 pub use wrong_path::WrongPathStats;

@@ -88,6 +88,37 @@ impl Default for WrongPathSpec {
     }
 }
 
+/// Operations of a class that start in a cycle, 1 to 7. Default: any number.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct PortsSpec {
+    /// Integer operations other than multiplications.
+    pub alu: Option<u32>,
+    /// Integer multiplications.
+    pub multiply: Option<u32>,
+    /// Vector and floating-point operations, multiplications included.
+    pub vector: Option<u32>,
+    /// Vector and floating-point multiplications.
+    pub vector_multiply: Option<u32>,
+    /// Loads.
+    pub load: Option<u32>,
+    /// Stores. As many are written to the first-level cache in a cycle, if all go to one line.
+    pub store: Option<u32>,
+    /// Loads and stores together.
+    pub memory: Option<u32>,
+    /// Branches of every kind.
+    pub branch: Option<u32>,
+    /// Taken branches.
+    pub taken_branch: Option<u32>,
+}
+
+impl PortsSpec {
+    /// True if nothing is limited.
+    pub fn is_unlimited(&self) -> bool {
+        *self == PortsSpec::default()
+    }
+}
+
 /// The out-of-order core.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -102,6 +133,13 @@ pub struct CoreSpec {
     pub store_queue: u32,
     /// Cycles from a branch's resolution to the first instruction of the right path.
     pub mispredict_penalty: Cycle,
+    /// Cycles from a store's data to the result of a load that it forwards them to. Default: those of
+    /// a hit in the first level.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub forwarding_latency: Option<Cycle>,
+    /// Operations that start in a cycle, by class. Default: any number.
+    #[serde(default, skip_serializing_if = "PortsSpec::is_unlimited")]
+    pub ports: PortsSpec,
     /// Direction of conditional branches.
     #[serde(default = "default_predictor")]
     pub predictor: PredictorSpec,
@@ -158,6 +196,28 @@ impl CoreSpec {
                     format!("is {value}; expected a power of two"),
                 ));
             }
+        }
+        let p = &self.ports;
+        for (key, value) in [
+            ("alu", p.alu),
+            ("multiply", p.multiply),
+            ("vector", p.vector),
+            ("vector_multiply", p.vector_multiply),
+            ("load", p.load),
+            ("store", p.store),
+            ("memory", p.memory),
+            ("branch", p.branch),
+            ("taken_branch", p.taken_branch),
+        ] {
+            if let Some(value) = value {
+                within(&format!("ports.{key}"), value, 1, 7)?;
+            }
+        }
+        if let Some(latency) = self.forwarding_latency.filter(|&l| l > 1000) {
+            return Err(Error::key(
+                "core.forwarding_latency",
+                format!("is {latency}; expected at most 1000 cycles"),
+            ));
         }
         if self.mispredict_penalty > 1000 {
             return Err(Error::key(

@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
 use pagewalk_stream::{
-    BATCH_OPS, Batch, Data, End, Event, FastForwardBudget, Op, OpClass, PrefetchHint,
+    BATCH_OPS, Batch, Data, End, Event, FastForwardBudget, Op, OpClass, PortWork, PrefetchHint,
     ShortcutQuery, ThreadFastForward, ThreadId, flags,
 };
 use pagewalk_units::{Access, LINE_SHIFT, VirtAddr};
@@ -660,6 +660,7 @@ impl Thread {
             kind: form.kind,
             size: form.size,
             flags: form.flags,
+            work: PortWork::default(),
         });
         Value::of(next)
     }

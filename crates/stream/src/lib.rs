@@ -74,6 +74,22 @@ pub mod flags {
     pub const STORE_FENCE: u8 = 1;
 }
 
+/// Operations on execution ports that an [`Op`] includes beside its own memory access or branch. All zero, the value of a
+/// source that does not know: each of its simple instructions is one of integer arithmetic.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[repr(C)]
+pub struct PortWork {
+    /// Integer operations other than multiplications, minus the simple instructions. Below zero if some of these take
+    /// another port or none.
+    pub alu: i8,
+    /// Integer multiplications.
+    pub multiply: u8,
+    /// Vector and floating-point operations, multiplications included.
+    pub vector: u8,
+    /// Vector and floating-point multiplications.
+    pub vector_multiply: u8,
+}
+
 /// One operation: 32 bytes, so that two share a cache line of the host.
 ///
 /// A producer is named by its distance: `dep[k] = d > 0` is the op `d` places earlier in the same thread's stream,
@@ -105,9 +121,20 @@ pub struct Op {
     pub size: u8,
     /// See [`flags`].
     pub flags: u8,
+    /// Operations on execution ports.
+    pub work: PortWork,
 }
 
 const _: () = assert!(size_of::<Op>() == 32);
+
+impl Op {
+    /// Instructions that neither access memory nor branch.
+    #[inline(always)]
+    pub fn simple(&self) -> u16 {
+        let own = u16::from(self.kind != OpClass::Compute);
+        self.insns.saturating_sub(own)
+    }
+}
 
 /// Address of a prefetch or flush that its source could not determine. No user address of 48 bits equals it.
 pub const UNKNOWN_ADDRESS: u64 = (1 << 48) - 1;

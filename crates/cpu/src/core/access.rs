@@ -7,6 +7,7 @@ use pagewalk_units::{Access, Cycle, LINE_BYTES, LINE_SHIFT, PhysAddr, VirtAddr};
 
 use super::{Core, CoreContext, TranslationWait, Waits};
 use crate::cycle_stack::Cause;
+use crate::ports::Operation;
 
 impl Core {
     /// Runs a load. Returns the slot in which its data are ready.
@@ -22,8 +23,8 @@ impl Core {
         let at = self.dispatch(op.insns);
         let start = self.after_fence(op, at, context.below);
         let start = start.max(self.input(op, 0)).max(self.input(op, 1));
-        let requested = self.cycle(start);
         let (low, high) = bytes(op);
+        let (start, requested) = self.start(Operation::Load, start);
         let (translated, data);
         if high >= LINE_BYTES {
             (translated, data) = self.split_load(op, requested, context)?;
@@ -33,7 +34,7 @@ impl Core {
             let line = op.va >> LINE_SHIFT;
             if let Some(stored) = self.stores.forward(line, low as u8, high as u8, requested) {
                 self.stats.forwarded_loads += 1;
-                data = Done::new(t.ready.max(stored) + self.load_to_use, Level::L1);
+                data = Done::new(t.ready.max(stored) + self.forwarding, Level::L1);
             } else {
                 data = self.request(RequestKind::Load, t.pa, op.pc, t.ready, context.below);
             }
@@ -81,7 +82,7 @@ impl Core {
             .after_fence(op, at, context.below)
             .max(self.input(op, 0));
         let data = at.max(self.input(op, 1));
-        let requested = self.cycle(start);
+        let (start, requested) = self.start(Operation::Store, start);
         let (low, high) = bytes(op);
         let split = high >= LINE_BYTES;
         let t = self.translate(op.va, Access::Write, op.pc, requested, context)?;
@@ -127,10 +128,14 @@ impl Core {
             written = written.max(rest);
             self.stats.split_accesses += 1;
         }
-        let commit = written.max(self.stores.last_commit + 1);
+        let line = op.va >> LINE_SHIFT;
+        let together = match &mut self.ports {
+            Some(ports) => ports.writes_with_last(line),
+            None => false,
+        };
+        let commit = written.max(self.stores.last_commit + u64::from(!together));
         self.stores.last_commit = commit;
         self.stores.enter(commit * self.width);
-        let line = op.va >> LINE_SHIFT;
         let ready = self.cycle(data);
         let within = high.min(LINE_BYTES - 1) as u8;
         self.stores.write(line, low as u8, within, ready, commit);
@@ -215,6 +220,7 @@ impl Core {
     ) -> Result<(TranslationWait, Done), Fault> {
         let t = self.translate(op.va, Access::Read, op.pc, requested, context)?;
         let u = self.translate_second(op, &t, Access::Read, requested, context)?;
+        self.start(Operation::Load, requested * self.width);
         self.stats.split_accesses += 1;
         let later = if u.ready > t.ready { &u } else { &t };
         let (low, high) = bytes(op);
@@ -227,7 +233,7 @@ impl Core {
             stores.forward(line + 1, 0, (high - LINE_BYTES) as u8, requested),
         ];
         let mut half = |data: Option<Cycle>, t: &Translated| match data {
-            Some(data) => Done::new(t.ready.max(data) + self.load_to_use, Level::L1),
+            Some(data) => Done::new(t.ready.max(data) + self.forwarding, Level::L1),
             None => self.request(RequestKind::Load, t.pa, op.pc, t.ready, context.below),
         };
         let (a, b) = (half(halves[0], &t), half(halves[1], &u));

@@ -6,6 +6,7 @@ use pagewalk_units::LINE_SHIFT;
 
 use super::{Core, CoreContext, NO_LINE};
 use crate::cycle_stack::Cause;
+use crate::ports::Operation;
 
 impl Core {
     /// Executes `insns` instructions whose dependence chain of `latency` cycles is spread evenly
@@ -19,7 +20,7 @@ impl Core {
         let inputs = self.input(op, 0).max(self.input(op, 1));
         let chain = u64::from(op.latency) * self.width;
         if n == 0 {
-            let done = self.next.max(inputs) + chain;
+            let done = self.after_ports(op, self.next.max(inputs) + chain);
             self.retire_executed_part(done);
             if op.flags & flags::MICROCODE != 0 {
                 self.next = self.next.max(done);
@@ -43,10 +44,20 @@ impl Core {
         } else {
             self.step_through(n, u64::from(op.latency), inputs)
         };
+        let done = self.after_ports(op, done);
         if op.flags & (flags::SERIALISING | flags::MICROCODE) != 0 {
             self.next = self.next.max(done);
         }
         done
+    }
+
+    /// Slot in which a compute op is done that would be done at `done` with any number of ports.
+    #[inline(always)]
+    fn after_ports(&mut self, op: &Op, done: u64) -> u64 {
+        if self.ports.is_none() {
+            return done;
+        }
+        done.max(self.start_simple(op) + self.width)
     }
 
     /// As [`Core::compute`], instruction by instruction: number k of n is done after the first
@@ -90,10 +101,12 @@ impl Core {
         context: &mut CoreContext<'_, B>,
     ) -> u64 {
         let op = &ops[number];
-        self.dispatch_preceding(op, context.below);
+        // The condition comes from the last simple instructions.
+        let preceding = self.dispatch_preceding(op, context.below);
         let at = self.dispatch(op.insns);
         let inputs = self.input(op, 0).max(self.input(op, 1));
-        let done = at.max(inputs) + u64::from(op.latency.max(1)) * self.width;
+        let start = self.start_branch(op, at.max(inputs).max(preceding));
+        let done = start + u64::from(op.latency.max(1)) * self.width;
         self.retire_executed(op.insns, at, done);
         self.stats.branches += 1;
         if !self.predictor.predict(op, true) {
@@ -110,13 +123,30 @@ impl Core {
         done
     }
 
+    /// Slot in which a branch starts whose inputs are ready in slot `ready`.
+    #[inline(always)]
+    fn start_branch(&mut self, op: &Op, ready: u64) -> u64 {
+        if self.ports.is_none() {
+            return ready;
+        }
+        let operation = if is_taken(op) {
+            Operation::TakenBranch
+        } else {
+            Operation::Branch
+        };
+        self.start(operation, ready).0
+    }
+
     /// Redirects fetch to the target of a taken branch.
     #[inline]
     pub(super) fn redirect(&mut self, op: &Op) {
-        let taken = op.flags & flags::TAKEN != 0 || op.flags & flags::CONDITIONAL == 0;
-        if taken && op.va >> LINE_SHIFT != self.line {
+        if is_taken(op) && op.va >> LINE_SHIFT != self.line {
             self.line = NO_LINE;
             self.target = op.va >> LINE_SHIFT;
         }
     }
+}
+
+fn is_taken(op: &Op) -> bool {
+    op.flags & flags::TAKEN != 0 || op.flags & flags::CONDITIONAL == 0
 }

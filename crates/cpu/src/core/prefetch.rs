@@ -6,6 +6,7 @@ use pagewalk_stream::{Op, PrefetchHint, UNKNOWN_ADDRESS};
 use pagewalk_units::{Access, PhysAddr, VirtAddr};
 
 use super::{Core, CoreContext};
+use crate::ports::Operation;
 
 impl Core {
     /// Runs a software prefetch: it takes an entry of the load queue, and retires as soon as its
@@ -18,6 +19,7 @@ impl Core {
         self.next = self.next.max(self.loads.get(oldest as usize));
         let at = self.dispatch(op.insns);
         let start = at.max(self.input(op, 0)).max(self.input(op, 1));
+        let (start, _) = self.start(Operation::Load, start);
         let done = start + self.width;
         let slot = self.retire_executed(op.insns, at, done);
         self.loads.set(self.load_count as usize, slot);

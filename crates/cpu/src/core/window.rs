@@ -7,6 +7,7 @@ use pagewalk_units::{Access, Cycle};
 
 use super::{BARRIERS, Barrier, Core, TranslationWait, Waits};
 use crate::cycle_stack::Cause;
+use crate::ports::{Operation, Simple};
 
 impl Core {
     /// Stalls the front end until `slot`.
@@ -278,15 +279,60 @@ impl Core {
     }
 
     /// Dispatches the simple instructions before the op's own, and drains the window for a fence.
+    /// Returns the slot in which the last of them finds a port; 0 if ports are not limited.
     #[inline(always)]
-    pub(super) fn dispatch_preceding<B: Below>(&mut self, op: &Op, below: &mut B) {
-        if op.insns > 1 && !self.resumes {
-            self.dispatch_simple(u64::from(op.insns) - 1);
+    pub(super) fn dispatch_preceding<B: Below>(&mut self, op: &Op, below: &mut B) -> u64 {
+        let mut start = 0;
+        if !self.resumes {
+            if op.insns > 1 {
+                self.dispatch_simple(u64::from(op.insns) - 1);
+            }
+            if self.ports.is_some() {
+                start = self.start_simple(op);
+            }
         }
         self.resumes = false;
         if op.flags & flags::SERIALISING != 0 && !self.orders(op) {
             self.drain(below);
         }
+        start
+    }
+
+    /// Starts the op's operations on ports that belong to no op of their own. The youngest
+    /// dispatched instruction retires when all have executed. Returns the slot in which the last
+    /// starts.
+    #[inline(never)]
+    pub(super) fn start_simple(&mut self, op: &Op) -> u64 {
+        let Some(ports) = &mut self.ports else {
+            return 0;
+        };
+        let n = op.simple();
+        let simple = Simple {
+            alu: u64::try_from(i32::from(n) + i32::from(op.work.alu)).unwrap_or(0),
+            multiply: op.work.multiply.into(),
+            vector: op.work.vector.into(),
+            vector_multiply: op.work.vector_multiply.into(),
+        };
+        let start = ports.start_simple(simple, self.next.saturating_sub(n.into()));
+        let done = start + self.width;
+        if done >= self.rob.next {
+            self.retire_executed_part(done);
+        }
+        start
+    }
+
+    /// Starts an operation that is ready in slot `ready` when its port is free. Returns the slot and
+    /// the cycle.
+    #[inline(always)]
+    pub(super) fn start(&mut self, operation: Operation, ready: u64) -> (u64, Cycle) {
+        let cycle = self.cycle(ready);
+        if let Some(ports) = &mut self.ports {
+            let start = ports.start(operation, cycle);
+            if start > cycle {
+                return (start * self.width, start);
+            }
+        }
+        (ready, cycle)
     }
 
     /// True if `op` is part of an atomic that only orders memory accesses.

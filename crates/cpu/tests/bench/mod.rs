@@ -6,7 +6,8 @@ pub mod mocks;
 
 pub use mocks::*;
 use pagewalk_cpu::{
-    Atomics, Core, CoreContext, CoreSpec, CoreStats, PredictorSpec, Ran, Stop, WrongPathSpec,
+    Atomics, Core, CoreContext, CoreSpec, CoreStats, PortsSpec, PredictorSpec, Ran, Stop,
+    WrongPathSpec,
 };
 use pagewalk_mmu::{Mmu, MmuSpec, TranslationSpec};
 use pagewalk_stats::Tree;
@@ -32,6 +33,8 @@ pub fn spec() -> CoreSpec {
         load_queue: 72,
         store_queue: 56,
         mispredict_penalty: 15,
+        forwarding_latency: None,
+        ports: PortsSpec::default(),
         predictor: PredictorSpec::Tage {
             log_entries: 11,
             tables: 4,

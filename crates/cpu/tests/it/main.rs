@@ -4,6 +4,7 @@ mod closed_forms;
 mod flush;
 mod gaps;
 mod laws;
+mod ports;
 mod prefetch;
 mod shortcut_query;
 mod wrong_path;

@@ -32,8 +32,8 @@ pub const TRAILER_MAGIC: &[u8; 8] = b"PWTEND\r\n";
 pub const STOPPED_MAGIC: &[u8; 8] = b"PWTSTOP\n";
 /// Version that is written. Version 2 added steps, version 3 the kernel's reads and writes, version 4 the ends of
 /// batches, version 5 touch summaries, version 6 processes that died, software prefetches and memory calls as Linux
-/// serves them, and version 7 flushes and non-temporal stores.
-pub const VERSION: u32 = 7;
+/// serves them, version 7 flushes and non-temporal stores, and version 8 the work on ports of ops.
+pub const VERSION: u32 = 8;
 /// Bytes of a block's header.
 pub const HEADER_BYTES: usize = 64;
 /// Bytes of the trailer.

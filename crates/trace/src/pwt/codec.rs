@@ -5,13 +5,14 @@
 //! branch history, and the address from the last stride. One control byte for each op marks the wrong predictions, and
 //! side streams hold the actual values. Encoder and decoder run the same model, which starts empty in each block.
 
-use pagewalk_stream::{Op, OpClass, flags};
+use pagewalk_stream::{Op, OpClass, PortWork, flags};
 
 const PC_MISS: u8 = 1;
 const DEP_MISS: u8 = 2;
 const STATIC_MISS: u8 = 4;
 const TAKEN_MISS: u8 = 8;
 const ADDRESS_SHIFT: u32 = 4;
+const WORK_MISS: u8 = 128;
 
 /// Address classes: by stride, equal to the last memory op's address, or a difference to the last address here in this
 /// many bytes.
@@ -43,8 +44,9 @@ pub struct Streams {
 
 #[derive(Clone, Copy, Default)]
 struct Site {
-    /// All fields except program counter, address, producers and outcome.
+    /// All fields except program counter, address, producers, outcome and work on ports.
     fixed: u64,
+    work: PortWork,
     va: u64,
     stride: u64,
     /// Numbers of the ops that were the last producers here.
@@ -80,6 +82,16 @@ fn fixed(op: &Op) -> u64 {
         | u64::from(op.kind as u8) << 40
         | u64::from(op.size) << 48
         | u64::from(op.flags & !flags::TAKEN) << 56
+}
+
+fn work_bytes(work: PortWork) -> [u8; 4] {
+    let PortWork {
+        alu,
+        multiply,
+        vector,
+        vector_multiply,
+    } = work;
+    [alu as u8, multiply, vector, vector_multiply]
 }
 
 impl Model {
@@ -238,6 +250,11 @@ impl Encoder {
             out.side.extend_from_slice(&word.to_le_bytes());
             p.fixed = word;
         }
+        if p.work != op.work {
+            control |= WORK_MISS;
+            out.side.extend_from_slice(&work_bytes(op.work));
+            p.work = op.work;
+        }
         if p.taken != (op.flags & flags::TAKEN != 0) {
             control |= TAKEN_MISS;
         }
@@ -343,6 +360,17 @@ impl Decoder {
         if control & STATIC_MISS != 0 {
             p.fixed = u64::from_le_bytes(take(&mut from.side, 8)?.try_into().ok()?);
         }
+        if control & WORK_MISS != 0 {
+            let [alu, multiply, vector, vector_multiply] =
+                take(&mut from.side, 4)?.try_into().ok()?;
+            p.work = PortWork {
+                alu: alu as i8,
+                multiply,
+                vector,
+                vector_multiply,
+            };
+        }
+        let work = p.work;
         let taken = p.taken ^ (control & TAKEN_MISS != 0);
         let mut dep = m.deps[deps];
         if control & DEP_MISS != 0 {
@@ -358,7 +386,7 @@ impl Decoder {
                 };
             }
         }
-        let va = match control >> ADDRESS_SHIFT {
+        let va = match (control & !WORK_MISS) >> ADDRESS_SHIFT {
             STRIDE => p.va.wrapping_add(p.stride),
             SAME => m.memory_va,
             class => {
@@ -388,6 +416,7 @@ impl Decoder {
             },
             size: f[6],
             flags: f[7] | if taken { flags::TAKEN } else { 0 },
+            work,
         };
         m.learn(&op, place, deps);
         Some(op)
@@ -396,7 +425,7 @@ impl Decoder {
 
 #[cfg(test)]
 mod tests {
-    use pagewalk_stream::{Op, OpClass};
+    use pagewalk_stream::{Op, OpClass, PortWork};
     use proptest::prelude::*;
 
     use super::{Cursors, Decoder, Encoder, Streams, get_varint, put_varint};
@@ -425,6 +454,11 @@ mod tests {
                 ][usize::from(kind)],
                 size: b[4],
                 flags: b[5],
+                work: PortWork {
+                    alu: b[6] as i8 & 3,
+                    vector: b[7] & 1,
+                    ..PortWork::default()
+                },
             }
         })
     }

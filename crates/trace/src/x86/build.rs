@@ -11,6 +11,7 @@ use super::latency::latency;
 use super::operands::{Changed, clears, number, reads, writes};
 use super::repeat::{Repeat, RepeatTime};
 use super::value::{Maker, Value};
+use super::work::{Work, fuses};
 use super::{
     Block, Branch, FLAGS, FRAME_POINTER, LiveIn, Marker, Operand, REGISTERS, ROI_BEGIN, ROI_END,
     Recorded, STACK_POINTER,
@@ -38,6 +39,10 @@ struct Builder {
     written: [bool; REGISTERS],
     /// Instructions that no op includes yet.
     plain: u16,
+    /// Work on ports that no op includes yet.
+    work: Work,
+    /// The previous instruction executes together with a conditional branch.
+    fusible: bool,
     instruction: u16,
     pc: u64,
     recorded: Recorded,
@@ -57,6 +62,8 @@ impl Block {
             values: std::array::from_fn(|r| Value::of(Maker::Register(r as u8))),
             written: [false; REGISTERS],
             plain: 0,
+            work: Work::default(),
+            fusible: false,
             instruction: 0,
             pc: address,
             recorded,
@@ -73,6 +80,7 @@ impl Block {
                 b.count(&instruction);
                 b.add(&instruction, &mut info);
             }
+            b.fusible = fuses(&instruction);
             at += usize::from(size);
         }
         b.finish(address, address.wrapping_add(at as u64), sizes.len() as u32)
@@ -83,6 +91,7 @@ impl Builder {
     fn emit(&mut self, mut op: Op) -> u16 {
         op.pc = self.pc;
         op.insns = self.plain;
+        op.work = std::mem::take(&mut self.work).beside(op.simple());
         self.plain = 0;
         self.block.ops.push(op);
         self.block.owners.push(self.instruction);
@@ -274,6 +283,7 @@ impl Builder {
             self.leave(&mut changed);
         }
         let inputs = self.load(i, memory, data);
+        self.work.add(i);
         let result = self.fold(i, inputs);
         self.store(i, memory, &result);
         for r in changed.pointers {
@@ -520,6 +530,9 @@ impl Builder {
     }
 
     fn branch(&mut self, i: &Instruction, inputs: &Value) {
+        if self.fusible && i.flow_control() == FlowControl::ConditionalBranch {
+            self.work.fuse();
+        }
         let (kind, target) = match i.flow_control() {
             FlowControl::ConditionalBranch => (flags::CONDITIONAL, i.near_branch_target()),
             FlowControl::UnconditionalBranch => (0, i.near_branch_target()),
@@ -596,7 +609,10 @@ impl Builder {
                 ..Op::default()
             });
         }
-        let draft = self.block;
+        let mut draft = self.block;
+        if let Some(last) = draft.ops.last_mut() {
+            self.work.add_to(&mut last.work);
+        }
         let (mut slots, mut pattern) = (vec![], vec![]);
         for operand in &draft.operands {
             slots.push((operand.op, pattern.len() as u16));

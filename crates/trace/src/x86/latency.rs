@@ -191,7 +191,7 @@ pub(crate) fn latency(i: &Instruction) -> u16 {
     }
 }
 
-fn has_memory(i: &Instruction) -> bool {
+pub(super) fn has_memory(i: &Instruction) -> bool {
     (0..i.op_count()).any(|n| i.op_kind(n) == OpKind::Memory)
         || matches!(i.mnemonic(), M::Pop | M::Push)
 }

@@ -11,6 +11,7 @@ mod latency;
 mod operands;
 mod repeat;
 mod value;
+mod work;
 
 pub use expand::Registers;
 pub use illegal::describe_illegal;

@@ -529,3 +529,65 @@ proptest! {
         }
     }
 }
+
+/// Integer operations, multiplications, vector operations and their multiplications of the ops.
+fn work(ops: &[Op]) -> (i32, u32, u32, u32) {
+    ops.iter().fold((0, 0, 0, 0), |(a, m, v, vm), op| {
+        (
+            a + i32::from(op.simple()) + i32::from(op.work.alu),
+            m + u32::from(op.work.multiply),
+            v + u32::from(op.work.vector),
+            vm + u32::from(op.work.vector_multiply),
+        )
+    })
+}
+
+#[test]
+fn ops_say_which_ports_their_instructions_take() {
+    const CMP_RAX_RBX: &[u8] = &[0x48, 0x39, 0xd8];
+    const JNE_NEXT: &[u8] = &[0x75, 0x00];
+    const ADD_RAX_FROM_RBX: &[u8] = &[0x48, 0x03, 0x03];
+    const ADD_AT_RBX_RAX: &[u8] = &[0x48, 0x01, 0x03];
+    const MOV_AT_RBX_RAX: &[u8] = &[0x48, 0x89, 0x03];
+    const MOV_RAX_RBX: &[u8] = &[0x48, 0x89, 0xd8];
+    const MOV_EAX_1: &[u8] = &[0xb8, 1, 0, 0, 0];
+    const LEA_RAX_RBX_1: &[u8] = &[0x48, 0x8d, 0x43, 0x01];
+    const ADDSD_XMM0_XMM1: &[u8] = &[0xf2, 0x0f, 0x58, 0xc1];
+    const MULSD_XMM0_XMM1: &[u8] = &[0xf2, 0x0f, 0x59, 0xc1];
+    const FADD_ST_1: &[u8] = &[0xd8, 0xc1];
+    let ops = |instructions: &[&[u8]], records: &[u64]| {
+        let mut r = Registers::default();
+        expand(&block(instructions), records, Some(AT), &mut r)
+    };
+    for (instructions, records, expected) in [
+        (
+            &[ADD_RAX_1, ADD_RAX_RBX, MOV_EAX_1][..],
+            &[][..],
+            (3, 0, 0, 0),
+        ),
+        (&[LEA_RAX_RBX_1], &[], (1, 0, 0, 0)),
+        (&[IMUL_RAX_RAX, ADD_RAX_1], &[], (1, 1, 0, 0)),
+        // Renaming executes these.
+        (&[MOV_RAX_RBX, XOR_EAX_EAX, NOP], &[], (0, 0, 0, 0)),
+        (&[ADDSD_XMM0_XMM1, MULSD_XMM0_XMM1], &[], (0, 0, 2, 1)),
+        (&[FADD_ST_1], &[], (0, 0, 1, 0)),
+        // A comparison executes with the branch behind it, and no longer with another between.
+        (&[CMP_RAX_RBX, JNE_NEXT], &[], (0, 0, 0, 0)),
+        (&[CMP_RAX_RBX, MOV_EAX_1, JNE_NEXT], &[], (2, 0, 0, 0)),
+        // A plain load or store is one of its op only.
+        (&[MOV_RAX_FROM_RAX], &[load(0, 64)], (0, 0, 0, 0)),
+        (&[MOV_AT_RBX_RAX], &[store(0, 64)], (0, 0, 0, 0)),
+        (&[ADD_RAX_FROM_RBX], &[load(0, 64)], (1, 0, 0, 0)),
+        (
+            &[ADD_AT_RBX_RAX, ADD_RAX_1, IMUL_RAX_RAX, JNE_NEXT],
+            &[load(0, 64), store(0, 64)],
+            (2, 1, 0, 0),
+        ),
+    ] {
+        assert_eq!(
+            work(&ops(instructions, records)),
+            expected,
+            "{instructions:x?}"
+        );
+    }
+}

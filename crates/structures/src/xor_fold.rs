@@ -14,7 +14,7 @@ impl XorFold {
     /// A fold to `bits` bits, below 64.
     pub fn new(bits: u32) -> Self {
         assert!(bits < 64, "a fold is shorter than its number");
-        let doublings = if bits == 0 { 0 } else { (63 / bits).ilog2() };
+        let doublings = 63u32.checked_div(bits).map_or(0, u32::ilog2);
         XorFold {
             bits,
             widest: bits << doublings,

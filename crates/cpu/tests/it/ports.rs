@@ -185,7 +185,7 @@ fn forwarded_data_take_the_forwarding_latency() {
         let mut b = Bench::new(&s);
         b.run(&[load(0)]);
         let trip = |i: u64| {
-            if i % 2 == 0 {
+            if i.is_multiple_of(2) {
                 Op {
                     dep: [0, 1],
                     ..store(0)

@@ -240,7 +240,7 @@ def said(invoke: Invoke, *more: str) -> str:
 
 
 def simulated_with(invoke: Invoke, *more: str) -> tuple[str, int]:
-    """Name of the design, and entries of the reorder buffer, by which machines are told apart."""
+    """Name of the design, and entries of the reorder buffer, which distinguish the machines."""
     [design] = run_small(invoke, *more)[0]["designs"]
     return design["name"], design["config"]["core"]["rob"]
 

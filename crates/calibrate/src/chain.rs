@@ -3,6 +3,7 @@
 use std::arch::asm;
 
 use pagewalk_units::rng;
+use rand::Rng as _;
 use rand::seq::SliceRandom as _;
 
 /// Loads in a round of a loop; then a count and a branch follow.
@@ -21,32 +22,32 @@ const PAGE: u64 = 4096;
 /// page follow one another, from its lower and its upper half in turn, so that no prefetcher finds a
 /// direction; pages come in random order. Else all lines do.
 pub(crate) fn order(bytes: u64, lines_per_page: u64, local: bool) -> Vec<u64> {
-    let mut rng = rng(1, "calibrate.order");
-    let mut draws = pagewalk_units::rng(1, "calibrate.lines");
+    let mut shuffler = rng(1, "calibrate.order");
+    let mut draws = rng(1, "calibrate.lines");
     let pages = bytes / PAGE;
     let group = LINES / lines_per_page;
     let line = |page: u64, n: u64, draw: u64| match lines_per_page {
         1 => page * PAGE + page % LINES * LINE,
         _ => page * PAGE + (n * group + draw % group) * LINE,
     };
-    let mut draw = || rand::Rng::next_u64(&mut draws) >> 32;
+    let mut draw = || draws.next_u64() >> 32;
     let mut by_page: Vec<Vec<u64>> = (0..pages)
         .map(|page| (0..lines_per_page).map(|n| line(page, n, draw())).collect())
         .collect();
     if local {
-        by_page.shuffle(&mut rng);
+        by_page.shuffle(&mut shuffler);
         let half = lines_per_page as usize / 2;
         for page in by_page.iter_mut().filter(|page| page.len() > 1) {
             let (low, high) = page.split_at_mut(half);
-            low.shuffle(&mut rng);
-            high.shuffle(&mut rng);
+            low.shuffle(&mut shuffler);
+            high.shuffle(&mut shuffler);
             let turns = low.iter().zip(&*high);
             *page = turns.flat_map(|(a, b)| [*a, *b]).collect();
         }
         return by_page.concat();
     }
     let mut all = by_page.concat();
-    all.shuffle(&mut rng);
+    all.shuffle(&mut shuffler);
     all
 }
 

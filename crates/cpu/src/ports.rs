@@ -138,14 +138,16 @@ impl Ports {
     /// last starts.
     #[inline]
     pub fn start_simple(&mut self, simple: Simple, at: u64) -> u64 {
-        let mut last = self.alu.start(simple.alu, at);
-        if simple.multiply > 0 {
-            last = last.max(self.multiply.start(simple.multiply, at));
-        }
-        if simple.vector > 0 {
-            last = last.max(self.vector.start(simple.vector, at));
-            let multiply = self.vector_multiply.start(simple.vector_multiply, at);
-            last = last.max(multiply);
+        let mut last = 0;
+        for (class, n) in [
+            (&mut self.alu, simple.alu),
+            (&mut self.multiply, simple.multiply),
+            (&mut self.vector, simple.vector),
+            (&mut self.vector_multiply, simple.vector_multiply),
+        ] {
+            if n > 0 {
+                last = last.max(class.start(n, at));
+            }
         }
         last >> FRACTION
     }

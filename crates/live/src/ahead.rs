@@ -289,7 +289,8 @@ impl Program for Ahead {
     }
 
     fn fill(&mut self, thread: ThreadId, batch: &mut Batch) -> Result<End, Error> {
-        batch.ops.clear();
+        // Also its hold on the memory of a process, which may have ended.
+        batch.clear();
         let mut guard = self.shared.state();
         let state = &mut *guard;
         let number = thread as usize;

@@ -587,7 +587,9 @@ impl Fanout {
 
     /// Takes back a used item and keeps its batch for reuse.
     pub(crate) fn recycle(&self, item: Item) {
-        if let Ok(batch) = Arc::try_unwrap(item.batch) {
+        if let Ok(mut batch) = Arc::try_unwrap(item.batch) {
+            // The process may have ended: nothing keeps its memory open.
+            batch.memory = None;
             let mut state = lock(&self.state);
             if state.pool.len() < 256 {
                 state.pool.push(batch);

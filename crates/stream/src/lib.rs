@@ -134,6 +134,12 @@ impl Op {
         let own = u16::from(self.kind != OpClass::Compute);
         self.insns.saturating_sub(own)
     }
+
+    /// True if it includes operations on ports beside its own memory access or branch.
+    #[inline(always)]
+    pub fn has_work(&self) -> bool {
+        self.simple() > 0 || self.work != PortWork::default()
+    }
 }
 
 /// Address of a prefetch or flush that its source could not determine. No user address of 48 bits equals it.

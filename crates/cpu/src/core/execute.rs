@@ -54,7 +54,7 @@ impl Core {
     /// Slot in which a compute op is done that would be done at `done` with any number of ports.
     #[inline(always)]
     fn after_ports(&mut self, op: &Op, done: u64) -> u64 {
-        if self.ports.is_none() {
+        if self.ports.is_none() || !op.has_work() {
             return done;
         }
         done.max(self.start_simple(op) + self.width)

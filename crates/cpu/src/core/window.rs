@@ -287,7 +287,7 @@ impl Core {
             if op.insns > 1 {
                 self.dispatch_simple(u64::from(op.insns) - 1);
             }
-            if self.ports.is_some() {
+            if self.ports.is_some() && op.has_work() {
                 start = self.start_simple(op);
             }
         }

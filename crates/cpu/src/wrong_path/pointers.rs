@@ -13,17 +13,83 @@ const MOST: u8 = 7;
 
 /// Distance from a pointer at which an instruction accesses memory.
 #[derive(Clone, Copy, Default, Debug)]
-struct Distance {
+pub(super) struct Distance {
     name: u64,
-    bytes: u64,
+    pub bytes: u64,
     sure: u8,
+    /// Attempts to learn it, for [`super::values::Values`].
+    pub tries: u8,
+}
+
+impl Distance {
+    /// True if it may be used.
+    #[inline]
+    pub fn is_sure(&self) -> bool {
+        self.sure >= SURE
+    }
+
+    /// Trains it with an access at `bytes` from the pointer. An unreliable distance is replaced.
+    #[inline]
+    pub fn train(&mut self, bytes: u64) {
+        if self.bytes == bytes {
+            self.sure = (self.sure + 1).min(MOST);
+        } else {
+            self.sure = self.sure.saturating_sub(1);
+            if self.sure == 0 {
+                self.bytes = bytes;
+            }
+        }
+    }
+}
+
+/// Distances by instruction, direct-mapped.
+#[derive(Clone, Debug)]
+pub(super) struct Distances(Box<[Distance]>);
+
+impl Distances {
+    /// An empty table.
+    pub fn new() -> Self {
+        Distances(vec![Distance::default(); INSTRUCTIONS].into())
+    }
+
+    #[inline]
+    fn slot(name: u64) -> usize {
+        hash(name) as usize % INSTRUCTIONS
+    }
+
+    /// The distance of the instruction. A new one takes the place of another.
+    #[inline]
+    pub fn entry(&mut self, name: u64) -> &mut Distance {
+        let d = &mut self.0[Self::slot(name)];
+        if d.name != name {
+            *d = Distance {
+                name,
+                ..Distance::default()
+            };
+        }
+        d
+    }
+
+    /// Attempts to learn the distance of the instruction.
+    #[inline]
+    pub fn tries(&self, name: u64) -> u8 {
+        let d = &self.0[Self::slot(name)];
+        if d.name == name { d.tries } else { 0 }
+    }
+
+    /// The distance of the instruction, if it may be used.
+    #[inline]
+    pub fn find(&self, name: u64) -> Option<u64> {
+        let d = &self.0[Self::slot(name)];
+        (d.name == name && d.is_sure()).then_some(d.bytes)
+    }
 }
 
 /// Table of distances by instruction. Values of pointers are known up to a constant. The first
 /// instruction that uses a pointer has the distance 0, and other distances are relative to it.
 #[derive(Clone, Debug)]
 pub(super) struct Pointers {
-    distances: Box<[Distance]>,
+    distances: Distances,
 }
 
 #[inline]
@@ -35,13 +101,8 @@ impl Pointers {
     /// An empty table.
     pub fn new() -> Self {
         Pointers {
-            distances: vec![Distance::default(); INSTRUCTIONS].into(),
+            distances: Distances::new(),
         }
-    }
-
-    #[inline]
-    fn slot(name: u64) -> usize {
-        hash(name) as usize % INSTRUCTIONS
     }
 
     /// Learns that the instruction has accessed `va` by an input of this origin. `new`: a new
@@ -55,43 +116,24 @@ impl Pointers {
         va: u64,
         new: bool,
     ) -> (bool, bool) {
-        let d = &mut self.distances[Self::slot(name)];
-        if d.name != name {
-            *d = Distance {
-                name,
-                ..Distance::default()
-            };
-        }
-        let value = addresses.get(key(origin));
-        match value {
-            Some(v) if v.wrapping_add(d.bytes) == va => {
-                let right = d.sure >= SURE;
-                d.sure = (d.sure + 1).min(MOST);
-                return (true, right);
-            }
-            // The distance is not reliable yet.
-            Some(v) if d.sure < SURE => {
-                d.sure = d.sure.saturating_sub(1);
-                if d.sure == 0 {
-                    d.bytes = va.wrapping_sub(v);
-                }
-            }
+        let d = self.distances.entry(name);
+        let Some(value) = addresses.get(key(origin)) else {
+            addresses.learn(key(origin), va.wrapping_sub(d.bytes), new);
+            return (false, false);
+        };
+        let (sure, right) = (d.is_sure(), value.wrapping_add(d.bytes) == va);
+        d.train(va.wrapping_sub(value));
+        if sure && !right {
             // The value has changed, or it is no pointer.
-            _ => {
-                d.sure -= u8::from(value.is_some());
-                addresses.learn(key(origin), va.wrapping_sub(d.bytes), new);
-            }
+            addresses.learn(key(origin), va.wrapping_sub(d.bytes), new);
         }
-        (value.is_some(), false)
+        (true, sure && right)
     }
 
     /// Address that the instruction would access by an input of this origin.
     pub fn find(&self, addresses: &Addresses, name: u64, origin: Origin) -> Option<u64> {
-        let d = &self.distances[Self::slot(name)];
-        if d.name != name || d.sure < SURE {
-            return None;
-        }
-        Some(addresses.get(key(origin))?.wrapping_add(d.bytes))
+        let bytes = self.distances.find(name)?;
+        Some(addresses.get(key(origin))?.wrapping_add(bytes))
     }
 
     /// Copies the value of the origin `from` to the origin `to`.

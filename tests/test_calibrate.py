@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 from pathlib import Path
 from typing import Any
@@ -77,19 +78,36 @@ def test_a_step_lies_where_the_curve_passes_the_middle() -> None:
             rules.step(sizes, flat, 0, 7)
 
 
-def test_a_capacity_is_found_from_cycles_that_exceed_it() -> None:
-    size, hit, miss = 24.0, 46.0, 400.0
-    sizes = [8.0, 16.0, 24.0, 32.0, 40.0, 48.0, 64.0]
-    values = [hit + (miss - hit) * max(0, 1 - size / one) for one in sizes]
-    found, residual = rules.capacity(sizes, values, hit, miss)
-    assert found == pytest.approx(24)
-    assert residual == pytest.approx(0)
-    with pytest.raises(ValueError, match="all footprints hit"):
-        rules.capacity(sizes[:3], values[:3], hit, miss)
-    with pytest.raises(ValueError, match="all footprints miss"):
-        rules.capacity(sizes, [miss] * len(sizes), hit, miss)
-    sharp = [hit if one <= 24 else miss for one in sizes]
-    assert rules.capacity(sizes, sharp, hit, miss) == (28, 8 / 56)
+L3 = rules.Cache(32 << 20, 16, 16.0, 120.0)
+
+
+def chase_of(footprint: int, rate: float) -> rules.Chase:
+    """A chase just loaded, while others filled the cache at `rate`."""
+    fills = rate * (footprint / 64 * L3.miss) / (L3.size / L3.ways)
+    missed = rules.missed_under_fills(L3.ways * footprint / L3.size + fills, L3.ways)
+    return rules.Chase(footprint, L3.hit + missed * (L3.miss - L3.hit))
+
+
+def test_misses_under_fills_have_the_law_of_poisson() -> None:
+    assert rules.missed_under_fills(1.0, 1) == pytest.approx(1 - math.exp(-1))
+    assert rules.missed_under_fills(2.0, 2) == pytest.approx(1 - 3 * math.exp(-2))
+    for missed in (0.05, 0.5, 0.95):
+        mean = rules.fills_that_miss(missed, 16)
+        assert rules.missed_under_fills(mean, 16) == pytest.approx(missed)
+
+
+def test_the_rate_of_fills_is_found_from_chases_of_which_a_part_misses() -> None:
+    sizes = [int(share * (1 << 20)) for share in (1, 2, 3, 4, 6, 8, 12, 16, 20, 24, 28)]
+    for rate in (0.3, 0.5, 0.8, 2.5, 10.0):
+        rates, least, most = rules.fill_rates([chase_of(size, rate) for size in sizes], L3)
+        assert rates == pytest.approx([rate] * len(rates)) and rates
+        assert least <= rate <= most
+    # A chase that something else has disturbed says more than one that hits allows.
+    disturbed = [rules.Chase(1 << 20, 70.0), *(chase_of(size, 0.5) for size in sizes)]
+    assert rules.fill_rates(disturbed, L3) == rules.fill_rates(disturbed[1:], L3)
+    assert rules.fill_rates([rules.Chase(size, 16.0) for size in sizes], L3)[:2] == ([], 0.0)
+    rates, least, most = rules.fill_rates([rules.Chase(size, 120.0) for size in sizes], L3)
+    assert rates == [] and least > 0 and most == math.inf
 
 
 def test_the_first_plateau_is_that_of_the_nearest_level() -> None:
@@ -113,7 +131,7 @@ def test_a_load_is_found_from_the_wait_that_it_causes() -> None:
 GHZ = 3.0
 
 
-def synthetic(noise: float = 0.0, l3: float = 24.0) -> tuple[benchmarks.Plan, Times]:
+def synthetic(noise: float = 0.0, rate: float = 0.4) -> tuple[benchmarks.Plan, Times]:
     """The times of a machine whose parameters are known, with repetitions delayed at random."""
     plan = benchmarks.plan(ZEN3, 1 << 30)
     draw = random.Random(1)
@@ -122,14 +140,16 @@ def synthetic(noise: float = 0.0, l3: float = 24.0) -> tuple[benchmarks.Plan, Ti
         footprint = one.footprint
         if one.kind == "add":
             return 1.0
+        if one.kind == "words":
+            return 1.5
         if one.kind == "touch":
             # 700 ns for a fault, 0.1 ns for a byte.
             return GHZ * (700 / 512 + 409.6 if one.huge else 700 + 409.6)
         if one.kind == "gather":
             return 360.0 / 20
         hit = 4.0 if footprint <= 32 << 10 else 13.0 if footprint <= 512 << 10 else 48.0
-        if footprint > max(512 << 10, l3 * (1 << 20)):
-            hit = 48.0 + (360.0 - 48.0) * (1 - l3 * (1 << 20) / footprint)
+        if one in plan.l3:
+            hit = GHZ * chase_of(footprint, rate).ns if footprint < L3.size else 360.0
         if one == plan.dram:
             hit = 360.0
         pages = one.bytes // 4096
@@ -159,7 +179,8 @@ def test_each_benchmark_determines_its_own_keys() -> None:
     assert (found["mmu.l1d.main.entries"], found["mmu.l2.main.entries"]) == (64, 2048)
     assert found["mmu.l2.main.latency"] == 7
     assert found["caches.l1d.mshrs"] == 20
-    assert found["memory.background.l3_mb"] == 8
+    assert found["caches.l2.prefetcher.streamer.lookahead"] == 360 / (8 * 1.5)
+    assert found["memory.background.l3_fill_gbs"] == pytest.approx(0.4, rel=0.02)
     assert found["memory.background.bandwidth_gbs"] is None
     assert found["os.prices.trap_ns"] == 700
     assert found["os.prices.zero_ns_per_byte"] == pytest.approx(0.1)
@@ -167,10 +188,11 @@ def test_each_benchmark_determines_its_own_keys() -> None:
     assert found["mmu.walkers"] == round(60 / (73 / 4))
     noisy = values(findings.find(*synthetic(noise=3.0), ZEN3, base))
     assert noisy["caches.l2.latency"] is None
-    none = values(findings.find(*synthetic(l3=0.02), ZEN3, base))
-    assert (none["memory.l3.latency"], none["memory.background.l3_mb"]) == (None, 31.25)
-    whole = values(findings.find(*synthetic(l3=32.0), ZEN3, base))
-    assert whole["memory.background.l3_mb"] == 0
+    none = values(findings.find(*synthetic(rate=1000.0), ZEN3, base))
+    assert none["memory.l3.latency"] is None
+    assert float(none["memory.background.l3_fill_gbs"] or 0) > 10
+    whole = values(findings.find(*synthetic(rate=0.0), ZEN3, base))
+    assert whole["memory.background.l3_fill_gbs"] == 0
 
 
 def test_the_controller_takes_what_the_simulated_memory_leaves() -> None:

@@ -19,6 +19,8 @@ pub enum Kind {
     Gather,
     /// Loads of a word of each line, in order. Operation: a line.
     Read,
+    /// Loads of each word, in order. Operation: a word.
+    Words,
     /// Copies of a word of each line of the first half to the second. Operation: a line.
     Copy,
     /// First stores to fresh pages, and the end of their mapping. Operation: a page of 4 KB.
@@ -156,8 +158,12 @@ impl Ready {
                     some.len() as u64
                 }
                 Kind::Read => {
-                    chain::read(words);
+                    chain::read::<64>(words);
                     words.len() as u64 / 8
+                }
+                Kind::Words => {
+                    chain::read::<8>(words);
+                    words.len() as u64
                 }
                 Kind::Copy => {
                     chain::copy(words);
@@ -298,6 +304,7 @@ mod tests {
             Kind::Chase,
             Kind::Gather,
             Kind::Read,
+            Kind::Words,
             Kind::Copy,
             Kind::Touch,
         ];

@@ -171,23 +171,25 @@ pub(crate) fn gather(list: &[u64]) {
     }
 }
 
-/// Loads a word of each line, from the first to the last.
-pub(crate) fn read(words: &[u64]) {
-    // SAFETY: 16 lines a round lie in the slice.
+/// Loads a word each `STRIDE` bytes, from the first to the last.
+pub(crate) fn read<const STRIDE: usize>(words: &[u64]) {
+    // SAFETY: 16 strides a round lie in the slice.
     unsafe {
         asm!(
             "2:",
             ".set off, 0",
             ".rept 16",
             "mov {x}, [{p} + off]",
-            ".set off, off + 64",
+            ".set off, off + {stride}",
             ".endr",
-            "add {p}, 1024",
+            "add {p}, {round}",
             "dec {n}",
             "jnz 2b",
             x = out(reg) _,
             p = inout(reg) words.as_ptr() => _,
-            n = inout(reg) words.len() as u64 / (8 * UNROLLED) => _,
+            n = inout(reg) size_of_val(words) as u64 / (STRIDE as u64 * UNROLLED) => _,
+            stride = const STRIDE,
+            round = const STRIDE * UNROLLED as usize,
             options(nostack, readonly),
         );
     }
@@ -288,7 +290,8 @@ mod tests {
             assert_eq!(words[512 + line * 8], line as u64 * 8);
             assert_eq!(words[513 + line * 8], 513 + line as u64 * 8);
         }
-        read(&words);
+        read::<64>(&words);
+        read::<8>(&words);
         let list: Vec<u64> = words[..32]
             .iter()
             .map(|w| std::ptr::from_ref(w) as u64)

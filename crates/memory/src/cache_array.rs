@@ -19,6 +19,9 @@ const EMPTY: u64 = LINE_MASK;
 /// Bit of the number of a block that holds no line of memory; [`EMPTY`] has it, too.
 pub(crate) const BLOCK: u64 = 1 << 47;
 
+/// The number of a line that is not the program's, in any number of ways.
+const FOREIGN: u64 = EMPTY - 1;
+
 /// The line is dirty.
 pub(crate) const DIRTY: u64 = 1 << 48;
 /// Fetched by this cache's prefetcher and not used since.
@@ -251,6 +254,17 @@ impl CacheArray {
             None => line % self.sets,
         };
         set as usize
+    }
+
+    /// Number of sets.
+    pub fn set_count(&self) -> usize {
+        self.sets as usize
+    }
+
+    /// Number of the set of `line`.
+    #[inline]
+    pub fn set_number(&self, line: u64) -> usize {
+        self.set(line)
     }
 
     /// First word of the line's set.
@@ -585,7 +599,7 @@ impl CacheArray {
             ready | takes << READY_BITS,
         );
         self.counts.fills += 1;
-        let empty = old & LINE_MASK == EMPTY;
+        let empty = old & LINE_MASK >= FOREIGN;
         self.counts.evictions += u64::from(!empty);
         if self.is_stale(old) || empty && self.epoch != 0 {
             self.fill_stale(line, flags, old);
@@ -595,6 +609,13 @@ impl CacheArray {
             self.counts.speculative_issued += u64::from(flags & SPECULATIVE != 0);
             self.count_evicted(old);
         }
+        Victim(old)
+    }
+
+    /// Fills a line that is not the program's into the set of `line`. Returns the victim.
+    pub fn fill_foreign(&mut self, line: u64) -> Victim {
+        let old = self.put(line, self.word(FOREIGN, 0, Level::Memory), 0);
+        self.count_evicted(old);
         Victim(old)
     }
 

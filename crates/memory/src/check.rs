@@ -30,6 +30,8 @@ const MOST_FIXED_NS: f64 = 100_000.0;
 /// Range of the bandwidth of a fixed-latency memory, in 10^9 bytes a second.
 const LEAST_FIXED_GBS: f64 = 0.001;
 const MOST_FIXED_GBS: f64 = 100_000.0;
+/// Most fills by other tenants, in 10^9 bytes a second. Ours.
+const MOST_FILLS_GBS: f64 = 10_000.0;
 
 fn within(key: &str, value: u32, least: u32, most: u32) -> Result<(), Error> {
     if (least..=most).contains(&value) {
@@ -215,23 +217,18 @@ impl SharedSpec {
         let Some(background) = self.background else {
             return Ok(());
         };
-        let size = self.l3.as_ref().map_or(0, |l3| l3.size_kb);
-        let most = f64::from(size) / 1024.0;
-        let l3_mb = background.l3_mb;
-        if l3_mb != 0.0 && !(l3_mb > 0.0 && l3_mb < most) {
-            let expected = match size {
-                0 => text![
-                    "is ",
-                    l3_mb.to_string(),
-                    "; expected 0, because there is no ",
-                    Part::key("memory.l3")
-                ],
-                _ => text![
-                    format!("is {l3_mb}; expected 0 to below {most} MB, the size of "),
-                    Part::key("memory.l3"),
-                ],
-            };
-            return Err(Error::key("memory.background.l3_mb", expected));
+        let key = "memory.background.l3_fill_gbs";
+        let fills = background.l3_fill_gbs;
+        if fills != 0.0 && self.l3.is_none() {
+            let expected = text![
+                format!("is {fills}; expected 0, because there is no "),
+                Part::key("memory.l3")
+            ];
+            return Err(Error::key(key, expected));
+        }
+        if !(0.0..=MOST_FILLS_GBS).contains(&fills) {
+            let expected = format!("is {fills}; expected 0 to {MOST_FILLS_GBS}");
+            return Err(Error::key(key, expected));
         }
         let (gbs, peak) = (background.bandwidth_gbs, self.dram.peak_gbs());
         if gbs != 0.0 && !(gbs > 0.0 && gbs < peak) {

@@ -1,7 +1,7 @@
 //! Requests to a level of the memory system, its results, and its configuration.
 
 use pagewalk_stats::Tree;
-use pagewalk_units::{Cycle, LINE_BYTES, PhysAddr};
+use pagewalk_units::{Cycle, PhysAddr};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -466,8 +466,9 @@ pub struct BackgroundSpec {
     /// Their requests to the DRAM, in 10^9 bytes a second: random lines at random times, which come
     /// however long they wait. Below the peak of the DRAM. Default 0.
     pub bandwidth_gbs: f64,
-    /// Their share of `memory.l3`, MB (2^20 bytes): so many of its sets. Default 0.
-    pub l3_mb: f64,
+    /// The lines that they fill into `memory.l3`, in 10^9 bytes a second: into random sets at random
+    /// times. Default 0.
+    pub l3_fill_gbs: f64,
 }
 
 impl PrivateSpec {
@@ -477,23 +478,6 @@ impl PrivateSpec {
         let l3 = self.l3.iter().map(|cache| (Level::L3, cache));
         let always = [(Level::L1, &self.l1d), (Level::L2, &self.l2)];
         l0d.chain(always).chain(l3)
-    }
-}
-
-impl BackgroundSpec {
-    /// The part of `cache` that other tenants leave: fewer sets of as many ways, so that a footprint
-    /// fits it if it fits its capacity.
-    pub(crate) fn left_of(&self, cache: &CacheSpec) -> CacheSpec {
-        let bytes = u64::from(cache.size_kb) * 1024;
-        let left = bytes.saturating_sub((self.l3_mb * f64::from(1 << 20)).round() as u64);
-        let sets = left / (u64::from(cache.ways) * LINE_BYTES);
-        // Sets of so many make whole KB: sixteen lines.
-        let together = 16 >> cache.ways.trailing_zeros().min(4);
-        let sets = (sets / together).max(1) * together;
-        CacheSpec {
-            size_kb: (sets * u64::from(cache.ways) * LINE_BYTES / 1024) as u32,
-            ..cache.clone()
-        }
     }
 }
 

@@ -15,6 +15,7 @@ mod common;
 mod contract;
 mod directory;
 mod dram;
+mod exponential;
 #[cfg(test)]
 mod invariants;
 mod levels;

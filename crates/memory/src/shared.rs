@@ -4,7 +4,7 @@ use pagewalk_stats::Tree;
 use pagewalk_structures::StaleOutcomes;
 use pagewalk_units::{Cycle, Error, LINE_SHIFT, PhysAddr};
 
-use crate::cache_array::{CacheArray, DIRTY, PREFETCHED};
+use crate::cache_array::{CacheArray, DIRTY, PREFETCHED, Victim};
 use crate::directory::{Directory, DirectoryResponse};
 use crate::dram::Dram;
 use crate::levels::Levels;
@@ -14,8 +14,10 @@ use crate::{Below, Done, Flush, Level, Report, Request, RequestKind, SharedSpec}
 
 mod flush;
 mod later;
+mod tenants;
 
 use later::DeferredWarming;
+use tenants::Tenants;
 
 /// Shared caches, directory and DRAM.
 ///
@@ -37,6 +39,9 @@ pub struct Shared {
     defers_warming: bool,
     /// The deferred requests.
     later: DeferredWarming,
+    frequency_ghz: f64,
+    /// Other tenants that fill the third level, if there are any.
+    tenants: Option<Box<Tenants>>,
 }
 
 impl Shared {
@@ -46,13 +51,9 @@ impl Shared {
     /// An impossible geometry or memory. The message names the key.
     pub fn new(spec: &SharedSpec, cores: u8, frequency_ghz: f64) -> Result<Self, Error> {
         spec.check(cores)?;
-        let background = spec.background.unwrap_or_default();
         let levels = spec.levels().map(|(level, cache)| {
             let name = format!("memory.{}", level.name());
-            match level {
-                Level::L3 => CacheArray::new(&background.left_of(cache), &name, level),
-                _ => CacheArray::new(cache, &name, level),
-            }
+            CacheArray::new(cache, &name, level)
         });
         let levels = levels.collect::<Result<Vec<_>, Error>>()?;
         Ok(Shared {
@@ -66,15 +67,20 @@ impl Shared {
             speculates: false,
             reports_software_prefetches: false,
             later: DeferredWarming::default(),
+            frequency_ghz,
+            tenants: None,
         })
     }
 
-    /// Adds the requests of other tenants to the memory, if the configuration has any.
+    /// Adds the requests of other tenants of the host, if the configuration has any.
     #[must_use]
     pub fn with_background(mut self, spec: &SharedSpec, seed: u64) -> Self {
         if let Some(background) = spec.background {
             self.dram.set_background(background.bandwidth_gbs, seed);
         }
+        self.tenants = self.tenants(spec, seed);
+        // Their fills of a set come between the requests of different times.
+        self.defers_warming &= self.tenants.is_none();
         self
     }
 
@@ -190,6 +196,9 @@ impl Shared {
     ) {
         let n = if NEAR { 0 } else { n };
         for &line in wanted {
+            if n == 0 {
+                self.serve_tenants(line, now);
+            }
             if self.levels[n].find(line).is_none() {
                 let request = Request {
                     at: PhysAddr(line << LINE_SHIFT),
@@ -263,16 +272,22 @@ impl Shared {
         ready: Cycle,
     ) {
         let n = if NEAR { 0 } else { n };
-        let cache = &mut self.levels[n];
-        let victim = cache.fill::<true>(line, flags, from, requested, ready);
+        let victim = self.levels[n].fill::<true>(line, flags, from, requested, ready);
+        self.write_victim::<NEAR>(n, victim, ready);
+    }
+
+    /// Writes a dirty victim of level `n` to the next level, or to memory.
+    #[inline(always)]
+    fn write_victim<const NEAR: bool>(&mut self, n: usize, victim: Victim, now: Cycle) {
+        let n = if NEAR { 0 } else { n };
         if let Some(line) = victim.line()
             && victim.dirty()
         {
-            cache.counts.writebacks += 1;
+            self.levels[n].counts.writebacks += 1;
             if n + 1 < self.levels.len() {
-                self.put_dirty::<false>(n + 1, line, ready);
+                self.put_dirty::<false>(n + 1, line, now);
             } else {
-                self.dram.write(line, ready);
+                self.dram.write(line, now);
             }
         }
     }
@@ -397,6 +412,7 @@ impl Below for Shared {
     fn access(&mut self, request: Request, now: Cycle) -> Done {
         self.drain_deferred();
         let line = request.at.0 >> LINE_SHIFT;
+        self.serve_tenants(line, now);
         let store = request.kind == RequestKind::Store;
         let done = match self.access_directory(line, request, true) {
             DirectoryResponse::Free => self.lookup::<true>(0, line, &request, now),
@@ -430,6 +446,7 @@ impl Below for Shared {
     fn write_back(&mut self, at: PhysAddr, core: u8, now: Cycle) {
         self.drain_deferred();
         let line = at.0 >> LINE_SHIFT;
+        self.serve_tenants(line, now);
         if let Some(d) = &mut self.directory {
             d.cleaned(line, core);
         }
@@ -453,6 +470,7 @@ impl Below for Shared {
             self.defer(line, false);
             return;
         }
+        self.warm_tenants(line);
         match self.access_directory(line, request, false) {
             DirectoryResponse::Upgrade { .. } => return,
             DirectoryResponse::Dirty(_) => {
@@ -475,6 +493,7 @@ impl Below for Shared {
             self.defer(line, true);
             return;
         }
+        self.warm_tenants(line);
         if let Some(d) = &mut self.directory {
             d.cleaned(line, core);
         }
@@ -536,7 +555,8 @@ impl Below for Shared {
 }
 
 impl Report for Shared {
-    /// Adds each level, with several cores `directory` below the first, and `dram.<channel>`.
+    /// Adds each level, with several cores `directory` below the first, with other tenants
+    /// `tenants` below the third, and `dram.<channel>`.
     fn report(&self, path: &str, tree: &mut Tree) {
         for (n, cache) in self.levels.iter().enumerate() {
             let path = join(path, cache.level().name());
@@ -549,6 +569,9 @@ impl Report for Shared {
             });
             if let Some(d) = self.directory.as_ref().filter(|_| n == 0) {
                 tree.add(&join(&path, "directory"), &d.stats());
+            }
+            if let Some(tenants) = self.tenants.as_ref().filter(|_| n == 0) {
+                tree.add(&join(&path, "tenants"), &tenants.stats);
             }
         }
         self.dram.report(&join(path, "dram"), tree);

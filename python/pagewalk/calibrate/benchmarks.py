@@ -30,7 +30,7 @@ class Benchmark:
     """A native loop and its simulated twin. `pagewalk_calibrate::Benchmark` has the same fields."""
 
     kind: str
-    """add, chase, gather, read, copy or touch."""
+    """add, chase, gather, read, words, copy or touch."""
     huge: bool = False
     bytes: int = 0
     lines_per_page: int = 64
@@ -93,6 +93,7 @@ class Plan:
     dense: tuple[Benchmark, Benchmark]
     """All of a large footprint with 4 KB pages and with huge pages."""
     read: Benchmark
+    words: Benchmark
     copy: Benchmark
     touch: tuple[Benchmark, Benchmark]
 
@@ -100,7 +101,7 @@ class Plan:
         """All of them, each once."""
         listed = [self.add, *self.l1, *self.l2, *self.l3, self.dram, self.gather]
         listed += [*self.chains, *self.pages, *self.lines, self.walkers, *self.dense]
-        listed += [self.read, self.copy, *self.touch]
+        listed += [self.read, self.words, self.copy, *self.touch]
         return list(dict.fromkeys(listed))
 
 
@@ -139,6 +140,7 @@ def plan(processor: HostProcessor, memory: int) -> Plan:
         walkers=of_pages(4096, chains=12),
         dense=(dense(big, huge=False), dense(big, huge=True)),
         read=Benchmark("read", True, min(64 << 20, big)),
+        words=Benchmark("words", True, min(64 << 20, big)),
         copy=Benchmark("copy", True, min(128 << 20, big)),
         touch=(Benchmark("touch", False, 8 << 20), Benchmark("touch", True, 16 << 20)),
     )
@@ -173,6 +175,7 @@ def instructions(benchmark: Benchmark) -> float:
         "chase": (1, 2 / (UNROLLED * benchmark.chains)),
         "gather": (2, 3 / UNROLLED),
         "read": (1, 3 / UNROLLED),
+        "words": (1, 3 / UNROLLED),
         "copy": (2, 4 / UNROLLED),
         # The compiler's loop: a store, an addition, a comparison and a branch.
         "touch": (1, 3),
@@ -186,7 +189,7 @@ def program(benchmark: Benchmark) -> Iterator[Block]:
 
     from pagewalk.programs.generators import Block
 
-    if benchmark.kind in ("read", "copy", "touch"):
+    if benchmark.kind in ("read", "words", "copy", "touch"):
         yield from _stream(benchmark, numpy, Block)
         return
     lines = order(benchmark, numpy) + numpy.uint64(BASE)
@@ -222,12 +225,13 @@ def _stream(benchmark: Benchmark, numpy: Any, block: type[Block]) -> Iterator[Bl
         yield block(address=pages * PAGE + BASE, store=True, gap=3)
         return
     half = benchmark.bytes // (2 if benchmark.kind == "copy" else 1)
-    lines = numpy.arange(half // LINE, dtype=numpy.uint64) * LINE + BASE
+    stride = 8 if benchmark.kind == "words" else LINE
+    lines = numpy.arange(half // stride, dtype=numpy.uint64) * stride + BASE
     number = numpy.arange(len(lines))
     pc = CODE + 4 * (number % UNROLLED)
     first = number % UNROLLED == 0
     while True:
-        if benchmark.kind == "read":
+        if benchmark.kind != "copy":
             yield block(address=lines, gap=numpy.where(first, 3, 0), pc=pc)
         else:
             both = numpy.stack([lines, lines + numpy.uint64(half)], axis=1).reshape(-1)

@@ -113,12 +113,8 @@ def calibrate(*, name: str, base: str | None, quick: bool, jobs: int | None) -> 
     with tempfile.TemporaryDirectory(prefix="pagewalk-") as folder:
         trial = Path(folder) / "trial.toml"
         if plan.reaches_dram:
-            zero = Finding("memory.dram.ddr.controller_ns", 0.0, "")
-            _write_trial(trial, fields, [*found, zero], processor)
-            design = simulated.design_for(plan.dram, hypervisor=processor["hypervisor"])
-            without = simulated.cycles(plan.dram, trial, design)
-            found.append(findings.controller(times.cycles(plan.dram), times.ghz, without))
-        _write_trial(trial, fields, found, processor)
+            found = _with_memory(plan, times, Trial(trial, fields, processor), found)
+        Trial(trial, fields, processor).write(found)
         # A file that no run could read is not written.
         native.resolve(str(trial), DEFAULT_DESIGN)
     found.sort(key=lambda finding: finding.key)
@@ -129,9 +125,59 @@ def calibrate(*, name: str, base: str | None, quick: bool, jobs: int | None) -> 
     return Calibration(path, base, processor, found, rows, notes)
 
 
-def _write_trial(path: Path, base: Json, found: list[Finding], processor: HostProcessor) -> None:
-    fields = machine_file.merged(base, found)
-    files.write(str(path), machine_file.text("trial", "", fields, [], processor).encode())
+@dataclass(frozen=True)
+class Trial:
+    """A machine file to simulate micro-benchmarks with before all of its keys are known."""
+
+    path: Path
+    base: Json
+    processor: HostProcessor
+
+    def write(self, found: list[Finding]) -> None:
+        """Writes it."""
+        fields = machine_file.merged(self.base, found)
+        text = machine_file.text("trial", "", fields, [], self.processor)
+        files.write(str(self.path), text.encode())
+
+    def cycles(self, benchmark: Benchmark, found: list[Finding]) -> float:
+        """Cycles of an operation with what was found."""
+        self.write(found)
+        design = simulated.design_for(benchmark, hypervisor=self.processor["hypervisor"])
+        return simulated.cycles(benchmark, self.path, design)
+
+
+LOADS = 5
+"""Halvings of the range in which the load of the DRAM lies."""
+
+
+def _with_memory(plan: Plan, times: Times, trial: Trial, found: list[Finding]) -> list[Finding]:
+    """Adds the DRAM's controller, and bounds the others' load by the copy, which takes bandwidth.
+
+    The controller's time is that which the simulated DRAM leaves of the measured latency.
+    """
+    others = [one for one in found if one.key != findings.LOAD]
+    load = next(one for one in found if one.key == findings.LOAD)
+
+    def with_load(load: Finding) -> list[Finding]:
+        zero = Finding("memory.dram.ddr.controller_ns", 0.0, "")
+        without = trial.cycles(plan.dram, [*others, load, zero])
+        return [*others, load, findings.controller(times.cycles(plan.dram), times.ghz, without)]
+
+    all_found = with_load(load)
+    if load.value is None:
+        return all_found
+    measured = times.cycles(plan.copy).spread[1]
+    if trial.cycles(plan.copy, all_found) <= measured:
+        return all_found
+    low, high, best = 0.0, float(load.value), None
+    for _ in range(LOADS):
+        middle = findings.bounded(load, (low + high) / 2)
+        all_found = with_load(middle)
+        if trial.cycles(plan.copy, all_found) <= measured:
+            low, best = float(middle.value or 0.0), all_found
+        else:
+            high = float(middle.value or 0.0)
+    return best or with_load(findings.bounded(load, 0.0))
 
 
 def _remote(found: list[Finding], base: Mapping[str, Any]) -> Finding:
@@ -198,6 +244,7 @@ def _labelled(plan: Plan) -> list[tuple[str, Benchmark]]:
         (f"load, {size(small.bytes)}, 4 KB pages", small),
         (f"load, {size(huge.bytes)}, 2 MB pages", huge),
         ("line read in order", plan.read),
+        ("word read in order", plan.words),
         ("line copied in order", plan.copy),
     ]
     return rows
@@ -224,11 +271,12 @@ def _rows(
         jobs=jobs,
         most=QUICK_WARMUP if quick else simulated.MOST_WARMUP,
     )
-    rows = []
+    rows, of = [], {}
     for (name, benchmark), found in zip(labelled, cycles, strict=False):
         there = times.cycles(benchmark)
-        rows.append(Row(name, "cycles", there.value, there.spread, found))
-    small, huge = rows[-4], rows[-3]
+        of[benchmark] = Row(name, "cycles", there.value, there.spread, found)
+        rows.append(of[benchmark])
+    small, huge = (of[one] for one in plan.dense)
     walk = small.measured - huge.measured
     if walk > 0 and small.simulated is not None and huge.simulated is not None:
         added = small.simulated - huge.simulated

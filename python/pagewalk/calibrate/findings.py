@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -33,13 +34,22 @@ class Finding:
     confidence: str = rules.NOT_DETERMINED
 
 
+LOAD = "memory.background.bandwidth_gbs"
+LOOKAHEAD = "caches.l2.prefetcher.streamer.lookahead"
+MOST_LOOKAHEAD = 63
+"""Lines behind the first one of a page, in which the streamer stays."""
 OF_DRAM = (
     "memory.dram.ddr.controller_ns",
     "caches.l1d.mshrs",
-    "memory.background.l3_mb",
-    "memory.background.bandwidth_gbs",
+    LOOKAHEAD,
+    "memory.background.l3_fill_gbs",
+    LOAD,
 )
 """Keys that take footprints beyond the third-level cache."""
+
+
+LEAST_RATES = 5
+"""Fewest samples that give a rate. Ours."""
 
 
 class Times:
@@ -92,8 +102,8 @@ def find(
     found.append(_walkers(plan, times))
     found += _faults(plan, times)
     if plan.reaches_dram:
-        found.append(_mshrs(plan, times))
-        found += [_l3_share(plan, times, processor), _background_load(plan, times, base)]
+        found += [_mshrs(plan, times), *_lookahead(plan, times, base)]
+        found += [_l3_fills(plan, times, processor), _background_load(plan, times, base)]
     else:
         why = "too little memory for twice the third-level cache"
         found += [Finding(key, None, why) for key in OF_DRAM]
@@ -222,6 +232,21 @@ def _mshrs(plan: Plan, times: Times) -> Finding:
     return _judged("caches.l1d.mshrs", max(1, round(most)), origin, estimate)
 
 
+def _lookahead(plan: Plan, times: Times, base: Mapping[str, Any]) -> list[Finding]:
+    """Lines that the L2's streamer fetches ahead: those on their way while words are read."""
+    if "streamer" not in (base["caches"]["l2"].get("prefetcher") or {}):
+        return []
+    alone, word = times.cycles(plan.dram), times.cycles(plan.words)
+    lines = rules.concurrency(alone.value, 8 * word.value)
+    origin = (
+        f"Little's law: {alone.value:.0f} cycles alone, a line each {8 * word.value:.1f} "
+        "if its words are read in order"
+    )
+    worst = max(alone.relative_spread, word.relative_spread)
+    estimate = Estimate(lines, (lines, lines * (1 + worst)), 0.0)
+    return [_judged(LOOKAHEAD, min(MOST_LOOKAHEAD, max(1, round(lines))), origin, estimate)]
+
+
 def _walkers(plan: Plan, times: Times) -> Finding:
     key = "mmu.walkers"
     same = [i for i, one in enumerate(plan.pages) if one.bytes == plan.walkers.bytes]
@@ -284,37 +309,47 @@ def service(dram: Mapping[str, Any]) -> rules.Service | None:
     )
 
 
-def _l3_share(plan: Plan, times: Times, processor: HostProcessor) -> Finding:
-    """Other tenants' share of the L3: its stated size less the capacity that a chase finds."""
-    key = "memory.background.l3_mb"
+def _l3_fills(plan: Plan, times: Times, processor: HostProcessor) -> Finding:
+    """The rate at which other tenants fill the L3, from chases through more and more of it."""
+    key = "memory.background.l3_fill_gbs"
     l3 = next((c for c in processor["caches"] if c["level"] == 3), None)
     if l3 is None:
         return Finding(key, None, "cpuid states no third level")
     size = l3["size_kb"] << 10
-    latencies = [times.least(p).value for p in plan.l3]
-    miss = times.least(plan.dram).value
-    first = plan.l3[0].footprint
     try:
         hit = _l3_hit(plan, times).value
     except ValueError:
         hit = rules.plateau([times.cycles(point) for point in plan.l2]).value
-    if (latencies[0] - hit) / (miss - hit) >= 0.9:
-        # The bound is a better guess than a whole L3, in which all of these chases would hit.
-        origin = f"no chase beyond the L2 hits: less than {size_text(first)} is left"
-        taken = (size - first) / (1 << 20)
-        return Finding(key, round(4 * taken) / 4, origin, None, rules.NOISY)
-    try:
-        seen, residual = rules.capacity([float(p.footprint) for p in plan.l3], latencies, hit, miss)
-    except ValueError as why:
-        return Finding(key, None, f"chases beyond the L2: {why}")
-    quarters = min(round(max(0.0, size - seen) / (1 << 18)), (size >> 18) - 1)
-    origin = f"chases beyond {size_text(int(seen))} miss, of {size_text(size)} by cpuid"
-    return _judged(key, quarters / 4, origin, Estimate(seen, (seen, seen), residual))
+    period = times.period.value
+    cache = rules.Cache(size, l3["ways"], hit * period, times.least(plan.dram).value * period)
+    fitting = [point for point in plan.l3 if point.footprint < size]
+    chases = [rules.Chase(one.footprint, ns) for one in fitting for ns in times.of(one)["ns"]]
+    rates, least, most = rules.fill_rates(chases, cache)
+    if len(rates) >= LEAST_RATES:
+        rate = statistics.median(rates)
+        spread = (statistics.quantiles(rates, n=4)[0], rate)
+        origin = f"{len(rates)} chases of which a part misses, of {size_text(size)} by cpuid"
+        sure = Estimate(rate, spread, 0.0).confidence
+        confidence = rules.SURE if sure == rules.SURE else rules.NOISY
+        return Finding(key, _gbs(rate), origin, Estimate(rate, spread, 0.0), confidence)
+    if least <= 0:
+        return Finding(key, 0.0, "all chases through the L3 hit", None, rules.SURE)
+    if math.isinf(most):
+        origin = f"no chase beyond the L2 hits: {_gbs(least)} GB/s or more"
+        return Finding(key, _gbs(least), origin, None, rules.NOISY)
+    least, most = min(least, most), max(least, most)
+    origin = f"chases miss or hit as a whole: {_gbs(least)} to {_gbs(most)} GB/s"
+    return Finding(key, _gbs(math.sqrt(least * most)), origin, None, rules.NOISY)
+
+
+def _gbs(rate: float) -> float:
+    """A rate with three digits."""
+    return float(f"{rate:.3g}")
 
 
 def _background_load(plan: Plan, times: Times, base: Mapping[str, Any]) -> Finding:
     """Other tenants' bandwidth, from the wait between the least and the median DRAM latency."""
-    key = "memory.background.bandwidth_gbs"
+    key = LOAD
     quiet = times.cycles(plan.l2[0] if plan.l2 else plan.l1[0]).relative_spread
     dram = times.ns(plan.dram)
     least, median = dram.spread
@@ -327,6 +362,12 @@ def _background_load(plan: Plan, times: Times, base: Mapping[str, Any]) -> Findi
         return Finding(key, None, f"{origin}: within the noise of {noise:.1f} ns")
     load = rules.load_of(wait, of_base) * of_base.peak_gbs
     return Finding(key, float(f"{load:.3g}"), origin, dram, rules.NOISY)
+
+
+def bounded(load: Finding, most: float) -> Finding:
+    """The load of the DRAM if copies in order leave no more."""
+    origin = f"{load.origin}; with more, the simulated copy is slower than the measured one"
+    return replace(load, value=_gbs(most), origin=origin)
 
 
 def controller(measured: Estimate, ghz: float, without: float) -> Finding:

@@ -5,6 +5,7 @@ A rule takes numbers and returns numbers. It knows neither this host nor a machi
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -92,28 +93,81 @@ def step(sizes: Sequence[int], values: Sequence[float], low: float, high: float)
     return sizes[at - 1], sizes[at]
 
 
-def capacity(
-    sizes: Sequence[float], values: Sequence[float], hit: float, miss: float
-) -> tuple[float, float]:
-    """Capacity of a cache from the latencies of random cycles of several sizes, in ascending order.
+def missed_under_fills(mean: float, ways: int) -> float:
+    """Share of reuses that miss an LRU set of `ways` if `mean` other lines are filled between.
 
-    Beyond the capacity C, a cycle of F bytes hits with probability C/F if the victim is random, so
-    the latency is hit + (miss - hit) (1 - C/F), and each point gives one C. Returns their median,
-    and their largest distance from it relative to it. Points below a tenth and above nine tenths of
-    the way say little. If the victim is the least recently used line, no point may be between: then
-    C lies between the last size that hits and the first that misses. Raises `ValueError` if no size
-    hits, or none misses.
+    Numbers of lines in a random set are Poisson: a line is evicted by `ways` of them or more.
     """
-    missed = [(value - hit) / (miss - hit) for value in values]
-    found = [size * (1 - one) for size, one in zip(sizes, missed, strict=True) if 0.1 < one < 0.9]
-    if found:
-        middle = statistics.median(found)
-        return middle, max(abs(one - middle) for one in found) / middle
-    beyond = next((i for i, one in enumerate(missed) if one >= 0.9), None)
-    if not beyond:
-        raise ValueError("all footprints hit" if beyond is None else "all footprints miss")
-    last, first = sizes[beyond - 1], sizes[beyond]
-    return (last + first) / 2, (first - last) / (first + last)
+    term = total = math.exp(-mean)
+    for n in range(1, ways):
+        term *= mean / n
+        total += term
+    return 1 - total
+
+
+def fills_that_miss(missed: float, ways: int) -> float:
+    """Mean lines between two uses at which a share `missed` misses: the inverse of that."""
+    low, high = 0.0, 8.0 * ways + 64
+    for _ in range(60):
+        middle = (low + high) / 2
+        if missed_under_fills(middle, ways) < missed:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+@dataclass(frozen=True)
+class Chase:
+    """A random cycle through `footprint` bytes, just loaded, each of whose loads takes `ns`."""
+
+    footprint: int
+    ns: float
+
+
+@dataclass(frozen=True)
+class Cache:
+    """A cache of `size` bytes, with the times of a hit and of a miss in ns."""
+
+    size: int
+    ways: int
+    hit: float
+    miss: float
+
+
+LEAST_MISSED, MOST_MISSED = 0.1, 0.9
+"""Shares of misses beyond which a chase only bounds the fills. Ours."""
+
+
+def fill_rate(footprint: int, cache: Cache, missed: float) -> float:
+    """Bytes a ns that others fill into `cache` if a share `missed` of a chase's loads misses.
+
+    The chase has been loaded from memory once, a line after the other. Between that and its next
+    use, the set of a line is filled by the chase's other lines and by the others. Below 0 if the
+    chase alone misses more.
+    """
+    filled = fills_that_miss(missed, cache.ways) - cache.ways * footprint / cache.size
+    return filled * cache.size / cache.ways / (footprint / 64 * cache.miss)
+
+
+def fill_rates(chases: Sequence[Chase], cache: Cache) -> tuple[list[float], float, float]:
+    """Rates of other tenants' fills, in bytes a ns, and the bounds between which they lie.
+
+    Each chase of which a part misses gives a rate. One that hits bounds the rate from above, one
+    that misses from below, by the rate at which most of it would miss. Rates beyond the bounds are
+    left out: other load can only add misses. The bounds are 0 and infinity without such chases.
+    """
+    rates, least, most = [], 0.0, math.inf
+    for chase in chases:
+        missed = (chase.ns - cache.hit) / (cache.miss - cache.hit)
+        bound = fill_rate(chase.footprint, cache, MOST_MISSED)
+        if missed < LEAST_MISSED:
+            most = min(most, bound)
+        elif missed > MOST_MISSED:
+            least = max(least, bound)
+        else:
+            rates.append(max(0.0, fill_rate(chase.footprint, cache, missed)))
+    return [rate for rate in rates if rate <= most], least, most
 
 
 def first_plateau(points: Sequence[Estimate], most: float) -> Estimate:

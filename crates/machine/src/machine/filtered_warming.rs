@@ -87,6 +87,7 @@ impl Machine {
         accesses: &[(u64, Access)],
     ) -> Result<(), Outcome> {
         self.take_snoops(core);
+        self.shared.set_warming_clock(self.cores[core].now());
         let mut at = 0;
         while at < accesses.len() {
             let pid = self.processes[&process].pid;

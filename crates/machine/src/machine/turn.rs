@@ -144,6 +144,10 @@ impl Machine {
         let limit = before.instructions.saturating_add(left);
         let requests = self.plan.left.requests.min(part_left.requests);
         c.stop_at_requests(before.requests.saturating_add(requests));
+        let warms = self.plan.phase == Phase::FunctionalWarm;
+        if warms {
+            self.shared.set_warming_clock(c.now());
+        }
         let ops = &item.batch.ops;
         let context = CoreContext {
             asid,
@@ -151,7 +155,7 @@ impl Machine {
             tiers: self.os.tiers(),
             below: &mut self.shared,
         };
-        let ran = if self.plan.phase == Phase::FunctionalWarm {
+        let ran = if warms {
             c.warm(ops, from, limit, self.gap_cpi_milli, context)
         } else {
             c.run(ops, from, until, limit, context)

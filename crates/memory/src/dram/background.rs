@@ -8,6 +8,8 @@
 use pagewalk_units::{LINE_BYTES, Rng, rng};
 use rand::Rng as _;
 
+use crate::exponential::draw_exponential;
+
 /// Time before a request of the program in which background requests can still delay it, in
 /// picoseconds. Earlier ones are not made. Ours: hundreds of lines on a bus, so that a queue has
 /// forgotten how it began unless the load is close to the peak.
@@ -57,46 +59,13 @@ impl Background {
     }
 
     fn draw_gap(&mut self) -> u64 {
-        (self.draw_exponential() * self.gap).round() as u64
-    }
-
-    /// An exponentially distributed number with mean 1, by comparisons of uniform ones (von
-    /// Neumann, 1951). A logarithm may round differently on another host.
-    fn draw_exponential(&mut self) -> f64 {
-        let mut whole = 0.0;
-        loop {
-            let first = self.rng.next_u64() >> 11;
-            let (mut last, mut falling) = (first, 1_u32);
-            loop {
-                let next = self.rng.next_u64() >> 11;
-                if next >= last {
-                    break;
-                }
-                (last, falling) = (next, falling + 1);
-            }
-            if falling % 2 == 1 {
-                return whole + first as f64 / (1_u64 << 53) as f64;
-            }
-            whole += 1.0;
-        }
+        (draw_exponential(&mut self.rng) * self.gap).round() as u64
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn gaps_are_exponential() {
-        let mut source = Background::new(64.0, 1).expect("a load");
-        let drawn: Vec<f64> = (0..100_000).map(|_| source.draw_exponential()).collect();
-        let mean = drawn.iter().sum::<f64>() / drawn.len() as f64;
-        let square = drawn.iter().map(|x| x * x).sum::<f64>() / drawn.len() as f64;
-        let beyond = drawn.iter().filter(|x| **x > 2.0).count() as f64 / drawn.len() as f64;
-        assert!((mean - 1.0).abs() < 0.01, "{mean}");
-        assert!((square - 2.0).abs() < 0.05, "{square}");
-        assert!((beyond - (-2.0_f64).exp()).abs() < 0.003, "{beyond}");
-    }
 
     #[test]
     fn requests_come_at_their_rate_and_in_order() {

@@ -17,6 +17,11 @@ impl Shared {
         now: Cycle,
     ) -> Cycle {
         self.drain_deferred();
+        if TIMED {
+            self.serve_tenants(line, now);
+        } else {
+            self.warm_tenants(line);
+        }
         let mut dirty = flush.dirty;
         let mut done = now + self.last_latency();
         if let Some(directory) = &mut self.directory {

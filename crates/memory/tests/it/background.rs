@@ -1,7 +1,8 @@
-//! Load by other tenants: the bandwidth and the capacity that they take, in closed form.
+//! Load by other tenants: the bandwidth and the lines of the L3 that they take, in closed form.
 
 use crate::common::*;
-use pagewalk_memory::{BackgroundSpec, DramSpec, Shared, SharedSpec};
+use pagewalk_memory::{BackgroundSpec, Below, DramSpec, Request, RequestKind, Shared, SharedSpec};
+use pagewalk_units::PhysAddr;
 
 /// Memory of 100 ns and 6.4 GB/s, at 1 GHz: a line crosses in 10 cycles.
 fn loaded(bandwidth_gbs: f64) -> SharedSpec {
@@ -12,7 +13,7 @@ fn loaded(bandwidth_gbs: f64) -> SharedSpec {
         },
         background: Some(BackgroundSpec {
             bandwidth_gbs,
-            l3_mb: 0.0,
+            l3_fill_gbs: 0.0,
         }),
         ..shared()
     }
@@ -84,7 +85,7 @@ fn banks_of_a_ddr_memory_are_taken_too() {
         dram: ddr(1),
         background: Some(BackgroundSpec {
             bandwidth_gbs,
-            l3_mb: 0.0,
+            l3_fill_gbs: 0.0,
         }),
         ..shared()
     };
@@ -117,43 +118,131 @@ fn requests_of_others_are_not_counted_and_repeat_by_seed() {
     assert_ne!(run(1), run(2));
 }
 
-#[test]
-fn a_cycle_through_the_l3_hits_as_long_as_it_fits_what_others_leave() {
-    // 2 MB of L3 with 16 ways; lines of a cycle through an LRU cache all hit, or all miss.
-    for (share, fits) in [
-        (0.0, 32_768),
-        (0.5, 24_576),
-        (1.0, 16_384),
-        (1.75, 4_096),
-        (1.96875, 512),
-    ] {
-        let spec = SharedSpec {
-            background: Some(BackgroundSpec {
-                bandwidth_gbs: 0.0,
-                l3_mb: share,
-            }),
-            ..shared()
-        };
-        for (lines, level) in [(fits, L3), (fits * 9 / 8, L3 + FIXED)] {
-            let mut m = machine_under(&spec, 1);
-            let mut last = 0;
-            for round in 0..3 {
-                for line in 0..lines {
-                    let now = last;
-                    let request = pagewalk_memory::Request {
-                        at: pagewalk_units::PhysAddr(line * 64),
-                        kind: pagewalk_memory::RequestKind::Load,
-                        core: 0,
-                        pc: 0,
-                    };
-                    last = pagewalk_memory::Below::access(&mut m.shared, request, now).at;
-                    if round == 2 && line == lines - 1 {
-                        assert_eq!(last - now, level, "{share} MB, {lines} lines");
-                    }
-                }
-            }
+/// Sets of the L3 of [`shared`].
+const SETS: u64 = 2048;
+const WAYS: u64 = 16;
+
+/// Tenants that fill each set `fills` times in 1000 cycles on average, at 1 GHz.
+fn filled(fills: f64) -> SharedSpec {
+    SharedSpec {
+        background: Some(BackgroundSpec {
+            bandwidth_gbs: 0.0,
+            l3_fill_gbs: fills * SETS as f64 * 64.0 / 1000.0,
+        }),
+        ..shared()
+    }
+}
+
+fn read(line: u64) -> Request {
+    Request {
+        at: PhysAddr(line * 64),
+        kind: RequestKind::Load,
+        core: 0,
+        pc: 0,
+    }
+}
+
+/// Probability that a Poisson number of mean `mean` is `least` or more.
+fn poisson_tail(mean: f64, least: u64) -> f64 {
+    let (mut term, mut below) = ((-mean).exp(), 0.0);
+    for n in 0..least {
+        below += term;
+        term *= mean / (n + 1) as f64;
+    }
+    1.0 - below
+}
+
+/// Share of misses of a cycle through `own` lines of each set, a pass each `period` cycles.
+fn missed(spec: &SharedSpec, own: u64, period: u64) -> f64 {
+    let mut m = machine_under(spec, 1);
+    let (lines, passes) = (own * SETS, 12);
+    for pass in 0..passes {
+        for line in 0..lines {
+            let now = (pass * lines + line) * period / lines + pass;
+            m.shared.access(read(line), now);
         }
     }
+    let first = lines;
+    (m.get("l3", "misses") - first) as f64 / (lines * (passes - 1)) as f64
+}
+
+#[test]
+fn a_line_stays_if_its_set_sees_fewer_fills_than_ways_between_two_uses() {
+    assert_eq!(missed(&shared(), WAYS, 200_000), 0.0);
+    for (fills, own, period) in [
+        (0.1, 1, 100_000),
+        (0.1, 1, 200_000),
+        (0.1, 4, 130_000),
+        (0.1, 12, 60_000),
+    ] {
+        let mean = fills * period as f64 / 1000.0;
+        let expected = poisson_tail(mean, WAYS - own + 1);
+        let found = missed(&filled(fills), own, period);
+        assert!(
+            (found - expected).abs() < 0.015,
+            "{fills} fills, {own} lines, {period} cycles: {found} for {expected}"
+        );
+    }
+}
+
+#[test]
+fn a_faster_program_keeps_more() {
+    let (slow, fast) = (
+        missed(&filled(0.1), 8, 400_000),
+        missed(&filled(0.1), 8, 40_000),
+    );
+    assert!(slow > 0.99 && fast < 0.05, "{slow} {fast}");
+}
+
+#[test]
+fn dirty_lines_that_tenants_evict_are_written_to_memory() {
+    let mut m = machine_under(&filled(1.0), 1);
+    for line in 0..SETS {
+        m.shared.write_back(PhysAddr(line * 64), 0, 0);
+    }
+    for line in 0..SETS {
+        m.shared.access(read(line), 1_000_000);
+    }
+    assert_eq!(m.get("l3", "misses"), SETS);
+    assert_eq!(m.get("l3.tenants", "evictions"), SETS);
+    assert_eq!(m.get("l3", "writebacks"), SETS);
+}
+
+#[test]
+fn functional_warming_is_filled_at_its_own_time() {
+    let missed_after = |period: u64| {
+        let mut m = machine_under(&filled(1.0), 1);
+        for pass in 0..10 {
+            m.shared.set_warming_clock(pass * period);
+            for line in 0..SETS {
+                m.shared.warm(read(line));
+            }
+        }
+        for line in 0..SETS {
+            m.shared.access(read(line), 10 * period);
+        }
+        m.get("l3", "misses") as f64 / SETS as f64
+    };
+    for period in [8_000, 16_000, 24_000] {
+        let expected = poisson_tail(period as f64 / 1000.0, WAYS);
+        let found = missed_after(period);
+        assert!((found - expected).abs() < 0.04, "{found} for {expected}");
+    }
+}
+
+#[test]
+fn tenants_repeat_by_seed() {
+    let misses = |seed| {
+        let mut m = machine_under(&filled(1.0), seed);
+        (0..4 * SETS)
+            .filter(|n| {
+                let now = n * 10;
+                m.shared.access(read(n % SETS), now).at - now > L3
+            })
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(misses(1), misses(1));
+    assert_ne!(misses(1), misses(2));
 }
 
 #[test]
@@ -162,10 +251,10 @@ fn impossible_loads_are_refused_by_name() {
         let error = Shared::new(&spec, 1, 1.0).expect_err(part).to_string();
         assert!(error.contains(part), "{error}");
     };
-    let of = |bandwidth_gbs, l3_mb| {
+    let of = |bandwidth_gbs, l3_fill_gbs| {
         Some(BackgroundSpec {
             bandwidth_gbs,
-            l3_mb,
+            l3_fill_gbs,
         })
     };
     let key = "memory.background.bandwidth_gbs";
@@ -199,10 +288,10 @@ fn impossible_loads_are_refused_by_name() {
     );
     refused(
         SharedSpec {
-            background: of(0.0, 2.0),
+            background: of(0.0, -2.0),
             ..shared()
         },
-        "memory.background.l3_mb",
+        "memory.background.l3_fill_gbs",
     );
     refused(
         SharedSpec {

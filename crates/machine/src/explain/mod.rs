@@ -56,9 +56,10 @@ pub struct Explanation {
 }
 
 /// Settings that no shipped file has, so that their statistics are explained too.
-const IN_NO_FILE: [&str; 6] = [
+const IN_NO_FILE: [&str; 7] = [
     "caches.l0d={size_kb=8,ways=4,latency=1,mshrs=8,replacement=\"lru\"}",
     "core.wrong_path.enabled=true",
+    "memory.background.l3_fill_gbs=1",
     "memory.l4={size_kb=131072,ways=16,latency=150,mshrs=64,replacement=\"lru\"}",
     "os.hugetlb.pages_2mb=8",
     "os.migration.pages=8",

@@ -12,8 +12,8 @@ mod warm;
 mod window;
 mod wrong;
 
-use pagewalk_memory::{Below, Done, Level, Private, Report};
-use pagewalk_mmu::{Fault, Mmu, Translated, WalkContext};
+use pagewalk_memory::{Below, Level, Private, Report};
+use pagewalk_mmu::{Fault, Mmu, WalkContext};
 use pagewalk_stats::{Definition, Histogram, Tree, histogram};
 use pagewalk_stream::{Op, OpClass, flags};
 use pagewalk_structures::{Ring, Tiers, prefetch};
@@ -22,11 +22,13 @@ use pagewalk_units::{Asid, Cycle, Error, LINE_SHIFT};
 
 use self::ahead::Lookahead;
 pub use self::warm::TOGETHER;
-use crate::cycle_stack::{Cause, CycleStack, StackSlots};
+use crate::cycle_stack::{Cause, CycleStack, StackSlots, TranslationWait};
+use crate::misses::Misses;
 use crate::ports::Ports;
 use crate::predictor::Predictor;
 use crate::rob::Rob;
 use crate::store_queue::StoreQueue;
+use crate::time::Time;
 use crate::wrong_path::WrongPath;
 use crate::{Atomics, CoreSpec};
 
@@ -164,53 +166,27 @@ const HOST_PREFETCHED_OPS: usize = 24;
 /// Most stalls of the front end that are tracked until retirement reaches them.
 const BARRIERS: usize = 4;
 
-/// Wait of an instruction for its translation.
-#[derive(Clone, Copy)]
-struct TranslationWait {
-    /// Cycle at which the translation is known.
-    known: Cycle,
-    /// Start of the walk; before it the wait is for TLBs and a walker. Equals `known` if a TLB had
-    /// the translation.
-    walk_start: Cycle,
-}
-
-impl TranslationWait {
-    /// Known at `known`, without a walk.
-    fn at(known: Cycle) -> Self {
-        TranslationWait {
-            known,
-            walk_start: known,
-        }
-    }
-
-    fn of(t: &Translated) -> Self {
-        TranslationWait {
-            known: t.ready,
-            walk_start: t.walk_start,
-        }
-    }
-}
-
-/// Waits of an instruction before it was done, in order of time. It executed in the remaining time.
+/// Waits of an instruction before it was done, in slots of the ideal clock and in order of time. It
+/// executed in the remaining time.
 #[derive(Clone, Copy)]
 struct Waits {
-    /// Slot until which it waited for its inputs.
+    /// End of the wait for its inputs.
     start: u64,
-    /// The wait for the translation.
-    translated: TranslationWait,
-    /// Arrival of the data, and the level that served them.
-    data: Done,
+    /// End of the wait for an MSHR.
+    admitted: u64,
+    /// End of the wait for its bank and the bus of the DRAM.
+    queued: u64,
+    /// Arrival of the data.
+    data: u64,
+    /// Level that served them.
+    level: Level,
 }
 
-/// A stall of the front end.
+/// A stall of the front end, in slots of the ideal clock.
 #[derive(Clone, Copy)]
 struct Barrier {
-    /// First slot of the stall; used only if a translation is part of it.
-    from: u64,
     until: u64,
     cause: Cause,
-    /// The translation that is the first part of the stall.
-    translated: TranslationWait,
 }
 
 /// One core: window, MMU and private caches.
@@ -231,21 +207,23 @@ pub struct Core {
     /// True if atomics only order memory accesses, and do not drain the window.
     fences: bool,
     /// Slot before which no younger memory access begins, because of an atomic.
-    fenced: u64,
+    fenced: Time,
     core: u8,
     /// Execution ports, unless there is any number.
     ports: Option<Box<Ports>>,
 
     /// First slot in which the next instruction can be dispatched.
-    next: u64,
+    next: Time,
     rob: Rob,
     stores: StoreQueue,
     /// Retirement slots of the latest loads, by number.
-    loads: Ring<u64>,
+    loads: Ring<Time>,
     load_queue: u64,
     load_count: u64,
+    /// Latest misses of loads.
+    misses: Misses,
     /// Completion slot of each of the latest ops, by number. Older producers have retired.
-    done: Ring<u64>,
+    done: Ring<Time>,
     op_count: usize,
 
     /// Line of the latest fetched instruction.
@@ -257,6 +235,10 @@ pub struct Core {
     wrong: Option<Box<WrongPath>>,
 
     stack: CycleStack,
+    /// The latest wait for a translation that delayed retirement.
+    waited: TranslationWait,
+    /// Slots by which the charges to translation exceed its cost: see [`Core::charge_translation`].
+    overcharged: u64,
     /// Stalls of the front end, in ascending order. Only the slots by which they delay retirement
     /// are charged.
     barriers: [Barrier; BARRIERS],
@@ -274,7 +256,7 @@ pub struct Core {
     flushes: FlushStats,
     reports_flushes: bool,
     /// Cycle at which all flushes so far are done.
-    flushed: Cycle,
+    flushed: Time,
     /// Number of requests at which [`Core::run`] and [`Core::warm`] end.
     most_requests: u64,
     /// Instructions executed in functional warming.
@@ -298,6 +280,7 @@ impl Core {
         spec.check()?;
         let load_to_use = private.load_latency();
         let fetch_to_use = private.fetch_latency();
+        let mshrs = private.load_mshrs();
         mmu.overlap_with_l1(load_to_use);
         Ok(Core {
             mmu,
@@ -309,29 +292,30 @@ impl Core {
             fetch_to_use,
             penalty: spec.mispredict_penalty * u64::from(spec.width),
             fences: spec.atomics == Atomics::Fence,
-            fenced: 0,
+            fenced: Time::default(),
             core,
             ports: Ports::new(&spec.ports, u64::from(spec.width)),
-            next: 0,
+            next: Time::default(),
             rob: Rob::new(spec.rob),
             stores: StoreQueue::new(spec.store_queue),
-            loads: Ring::new(spec.load_queue as usize, 0),
+            loads: Ring::new(spec.load_queue as usize, Time::default()),
             load_queue: u64::from(spec.load_queue),
             load_count: 0,
+            misses: Misses::new(mshrs),
             // Only the first micro-operation of an instruction takes an entry of the reorder
             // buffer. There is room for three more for each.
-            done: Ring::new(4 * spec.rob as usize, 0),
+            done: Ring::new(4 * spec.rob as usize, Time::default()),
             op_count: 0,
             line: NO_LINE,
             target: NO_LINE,
             predictor: Predictor::new(spec),
             wrong: (spec.wrong_path.enabled).then(|| Box::new(WrongPath::new(&spec.wrong_path))),
             stack: CycleStack::default(),
+            waited: TranslationWait::default(),
+            overcharged: 0,
             barriers: [Barrier {
-                from: 0,
                 until: 0,
                 cause: Cause::Base,
-                translated: TranslationWait::at(0),
             }; BARRIERS],
             barrier_count: 0,
             resumes: false,
@@ -343,7 +327,7 @@ impl Core {
             reports_prefetches: false,
             flushes: FlushStats::default(),
             reports_flushes: false,
-            flushed: 0,
+            flushed: Time::default(),
             most_requests: u64::MAX,
             warmed: 0,
             warmed_requests: 0,
@@ -374,9 +358,18 @@ impl Core {
         ((u128::from(slot) * u128::from(self.reciprocal)) >> 63) as u64
     }
 
+    /// Cycles that contain `slot`.
+    #[inline]
+    fn cycles(&self, slot: Time) -> Time {
+        Time {
+            real: self.cycle(slot.real),
+            ideal: self.cycle(slot.ideal),
+        }
+    }
+
     /// Local time: dispatch cycle of the youngest instruction.
     pub fn now(&self) -> Cycle {
-        self.cycle(self.next)
+        self.cycle(self.next.real)
     }
 
     /// Instructions executed since the start, timed or in functional warming.
@@ -422,7 +415,7 @@ impl Core {
             let Some(op) = ops.get(at) else {
                 break Stop::NeedBatch;
             };
-            if self.next >= until {
+            if self.next.real >= until {
                 break Stop::Quantum;
             }
             if op.pc >> LINE_SHIFT != self.line
@@ -471,7 +464,7 @@ impl Core {
 
     /// Cycle at which the latest instruction retires: the end of a run.
     pub fn finish(&self) -> Cycle {
-        self.rob.next.div_ceil(self.width)
+        self.rob.next.real.div_ceil(self.width)
     }
 
     /// The core's counters.
@@ -489,7 +482,7 @@ impl Core {
     /// Retirement slots by cause. Their sum is the time outside functional warming.
     pub fn slots(&self) -> StackSlots {
         let slots = self.stack.slots(self.rob.count);
-        debug_assert_eq!(slots.total() + self.warm_slots, self.rob.next);
+        debug_assert_eq!(slots.total() + self.warm_slots, self.rob.next.real);
         slots
     }
 

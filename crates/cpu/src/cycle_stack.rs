@@ -1,10 +1,16 @@
 //! The cycle stack: every retirement slot has one cause.
 //!
-//! Slots in which nothing retires are divided among the parts of the latency of the instruction
-//! that delays retirement. Its latency begins when its operands are ready. Each part gets a share
-//! in proportion to its length, wherever in the latency it lies. Only the end of the latency, which
-//! does not overlap with older instructions, delays retirement. But a shorter early part would let
-//! the instruction end earlier by as much.
+//! Slots in which nothing retires are lost. The window keeps two clocks: the real one, and an ideal
+//! one in which no access waits for its translation ([`crate::time`]). The slots that only the real
+//! clock loses are the cost of translation.
+//!
+//! The slots that both clocks lose are divided among the parts of the latency of the instruction
+//! that delays retirement, without its translation. Its latency begins when its operands are ready.
+//! Each part gets a share in proportion to its length, wherever in the latency it lies. Only the
+//! end of the latency, which does not overlap with older instructions, delays retirement. But a
+//! shorter early part would let the instruction end earlier by as much.
+
+use pagewalk_units::Cycle;
 
 /// Cause to which a retirement slot is charged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -32,11 +38,11 @@ pub enum Cause {
     DramQueue,
     /// It waited for a miss register of a cache.
     MissRegister,
-    /// It waited for TLB lookups.
+    /// TLB lookups cost these slots.
     Tlb,
-    /// It waited for a walker, or merged with a walk that did.
+    /// Waits for a walker cost them, by own walks or walks merged with.
     Walker,
-    /// It waited for a page walk, its own or one that it merged with.
+    /// Page walks cost them, own or merged with.
     Walk,
     /// The front end was refilling after a misprediction.
     Branch,
@@ -77,21 +83,56 @@ impl CycleStack {
     #[inline(always)]
     pub fn split(&mut self, (begin, from, until): (u64, u64, u64)) -> Split<'_> {
         debug_assert!(from < until);
-        let (mut scale, mut dither) = (0, 0);
         if from > begin {
-            scale = ((until - from) << FRACTION) / (until - begin);
-            self.phase = self.phase.wrapping_add(0x9E37_79B9);
-            dither = u64::from(self.phase >> (u32::BITS - FRACTION));
+            return self.split_in_proportion((begin, until), until - from);
         }
         Split {
             lost: &mut self.lost,
             begin,
-            from,
             until,
-            scale,
-            dither,
+            slots: until - from,
+            scale: 0,
+            dither: 0,
             at: begin,
             given: 0,
+        }
+    }
+
+    /// Divides any number of `slots` among the parts of a latency, as [`CycleStack::split`] does.
+    #[inline(always)]
+    fn split_in_proportion(&mut self, (begin, until): (u64, u64), slots: u64) -> Split<'_> {
+        self.phase = self.phase.wrapping_add(0x9E37_79B9);
+        Split {
+            lost: &mut self.lost,
+            begin,
+            until,
+            slots,
+            scale: (slots << FRACTION) / (until - begin),
+            dither: u64::from(self.phase >> (u32::BITS - FRACTION)),
+            at: begin,
+            given: 0,
+        }
+    }
+
+    /// Divides `slots` among the parts of a wait for a translation, in proportion to their lengths.
+    pub fn translation(&mut self, wait: &TranslationWait, slots: u64) {
+        if slots == 0 {
+            return;
+        }
+        let TranslationWait {
+            requested,
+            lookup_done,
+            walk_start,
+            known,
+        } = *wait;
+        debug_assert!(requested < known, "a cost without a wait");
+        let mut split = self.split_in_proportion((requested, known), slots);
+        if walk_start < known {
+            split.part(Cause::Tlb, lookup_done.min(walk_start));
+            split.part(Cause::Walker, walk_start);
+            split.rest(Cause::Walk);
+        } else {
+            split.rest(Cause::Tlb);
         }
     }
 
@@ -122,12 +163,38 @@ impl CycleStack {
     }
 }
 
+/// A wait for a translation, in cycles. Without a walk, all of it is TLB lookups.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct TranslationWait {
+    /// Cycle of the request.
+    pub requested: Cycle,
+    /// End of the TLB lookups.
+    pub lookup_done: Cycle,
+    /// Start of the walk, before which a walker was not free. Equals `known` without a walk.
+    pub walk_start: Cycle,
+    /// Cycle at which the translation is known.
+    pub known: Cycle,
+}
+
+impl TranslationWait {
+    /// A walk from `start` to `known`.
+    pub fn walk(start: Cycle, known: Cycle) -> Self {
+        TranslationWait {
+            requested: start,
+            lookup_done: start,
+            walk_start: start,
+            known,
+        }
+    }
+}
+
 /// A split in progress: see [`CycleStack::split`].
 pub(crate) struct Split<'a> {
     lost: &'a mut [u64; CAUSES],
     begin: u64,
-    from: u64,
     until: u64,
+    /// Slots to charge.
+    slots: u64,
     /// Slots charged for one slot of the latency, as a fixed-point fraction. 0: one to one, because
     /// the latency does not overlap with older instructions.
     scale: u64,
@@ -147,35 +214,21 @@ impl Split<'_> {
             return;
         }
         self.at = end;
-        let slots = self.until - self.from;
         let upto = if end == self.until {
-            slots
+            self.slots
         } else if self.scale != 0 {
             ((end - self.begin) * self.scale + self.dither) >> FRACTION
         } else {
-            end.saturating_sub(self.from)
+            (self.slots + end).saturating_sub(self.until)
         };
         self.lost[cause as usize] += upto - self.given;
         self.given = upto;
     }
 
-    /// Charges the parts of a translation, in cycles of `width` slots: TLB lookups until
-    /// `lookup_done`, waiting for a walker until `began`, the walk until `known`.
-    #[inline(always)]
-    pub fn translation(&mut self, lookup_done: u64, began: u64, known: u64, width: u64) {
-        if began < known {
-            self.part(Cause::Tlb, lookup_done.min(began) * width);
-            self.part(Cause::Walker, began * width);
-            self.part(Cause::Walk, known * width);
-        } else {
-            self.part(Cause::Tlb, known * width);
-        }
-    }
-
     /// Charges the rest to `cause`.
     #[inline(always)]
     pub fn rest(self, cause: Cause) {
-        self.lost[cause as usize] += self.until - self.from - self.given;
+        self.lost[cause as usize] += self.slots - self.given;
     }
 }
 
@@ -184,18 +237,18 @@ pagewalk_stats::counters! {
     pub struct StackSlots {
         base: "slots", "Slots in which an instruction retired";
         compute: "slots", "Slots lost while the oldest instruction waited for its producers or executed";
-        l0d: "slots", "Slots lost to accesses served by the data cache in front of the first level, in proportion to their share of the stalled instruction's latency";
-        l1d: "slots", "Slots lost to accesses served by the first-level data cache, in proportion to their share of the stalled instruction's latency";
-        l2: "slots", "Slots lost to accesses served by the second-level cache, in proportion to their share of the stalled instruction's latency";
-        l3: "slots", "Slots lost to accesses served by the third-level cache, in proportion to their share of the stalled instruction's latency";
-        l4: "slots", "Slots lost to accesses served by the fourth-level cache, in proportion to their share of the stalled instruction's latency";
-        remote: "slots", "Slots lost to accesses served by another core's cache, in proportion to their share of the stalled instruction's latency";
-        dram: "slots", "Slots lost to accesses served by DRAM, without their queueing, in proportion to their share of the stalled instruction's latency";
-        dram_queue: "slots", "Slots lost to queueing for a bank or the bus of the DRAM, in proportion to its share of the stalled instruction's latency";
-        miss_register: "slots", "Slots lost to waiting for a free MSHR of a cache, in proportion to its share of the stalled instruction's latency";
-        tlb: "slots", "Slots lost to TLB lookups, in proportion to their share of the stalled instruction's latency";
-        walker: "slots", "Slots lost while a walk, own or merged with, waited for a free page walker, in proportion to that wait's share of the stalled instruction's latency";
-        walk: "slots", "Slots lost to page walks, own or merged with, in proportion to their share of the stalled instruction's latency";
+        l0d: "slots", "Slots lost to accesses served by the data cache in front of the first level, in proportion to their share of the stalled instruction's latency without its translation";
+        l1d: "slots", "Slots lost to accesses served by the first-level data cache, in proportion to their share of the stalled instruction's latency without its translation";
+        l2: "slots", "Slots lost to accesses served by the second-level cache, in proportion to their share of the stalled instruction's latency without its translation";
+        l3: "slots", "Slots lost to accesses served by the third-level cache, in proportion to their share of the stalled instruction's latency without its translation";
+        l4: "slots", "Slots lost to accesses served by the fourth-level cache, in proportion to their share of the stalled instruction's latency without its translation";
+        remote: "slots", "Slots lost to accesses served by another core's cache, in proportion to their share of the stalled instruction's latency without its translation";
+        dram: "slots", "Slots lost to accesses served by DRAM, without their queueing, in proportion to their share of the stalled instruction's latency without its translation";
+        dram_queue: "slots", "Slots lost to queueing for a bank or the bus of the DRAM, in proportion to its share of the stalled instruction's latency without its translation";
+        miss_register: "slots", "Slots lost to waiting for a free MSHR of a cache, in proportion to its share of the stalled instruction's latency without its translation";
+        tlb: "slots", "Slots lost to TLB lookups, beyond those that the window would lose without waits for translations";
+        walker: "slots", "Slots lost to waits for a free page walker, by own walks or walks merged with, beyond those that the window would lose without waits for translations";
+        walk: "slots", "Slots lost to page walks, own or merged with, beyond those that the window would lose without waits for translations";
         branch: "slots", "Slots lost while the front end refilled after mispredicted branches";
         fetch: "slots", "Slots lost while the front end waited for instructions from the caches";
         store_queue: "slots", "Slots lost to a full store queue and to fences that drain it";
@@ -210,18 +263,18 @@ pagewalk_stats::counters! {
     pub struct StackCycles {
         base: "cycles", "Cycles that the instructions need at full width";
         compute: "cycles", "Cycles lost while the oldest instruction waited for its producers or executed";
-        l0d: "cycles", "Cycles lost to accesses served by the data cache in front of the first level, in proportion to their share of the stalled instruction's latency";
-        l1d: "cycles", "Cycles lost to accesses served by the first-level data cache, in proportion to their share of the stalled instruction's latency";
-        l2: "cycles", "Cycles lost to accesses served by the second-level cache, in proportion to their share of the stalled instruction's latency";
-        l3: "cycles", "Cycles lost to accesses served by the third-level cache, in proportion to their share of the stalled instruction's latency";
-        l4: "cycles", "Cycles lost to accesses served by the fourth-level cache, in proportion to their share of the stalled instruction's latency";
-        remote: "cycles", "Cycles lost to accesses served by another core's cache, in proportion to their share of the stalled instruction's latency";
-        dram: "cycles", "Cycles lost to accesses served by DRAM, without their queueing, in proportion to their share of the stalled instruction's latency";
-        dram_queue: "cycles", "Cycles lost to queueing for a bank or the bus of the DRAM, in proportion to its share of the stalled instruction's latency";
-        miss_register: "cycles", "Cycles lost to waiting for a free MSHR of a cache, in proportion to its share of the stalled instruction's latency";
-        tlb: "cycles", "Cycles lost to TLB lookups, in proportion to their share of the stalled instruction's latency";
-        walker: "cycles", "Cycles lost while a walk, own or merged with, waited for a free page walker, in proportion to that wait's share of the stalled instruction's latency";
-        walk: "cycles", "Cycles lost to page walks, own or merged with, in proportion to their share of the stalled instruction's latency";
+        l0d: "cycles", "Cycles lost to accesses served by the data cache in front of the first level, in proportion to their share of the stalled instruction's latency without its translation";
+        l1d: "cycles", "Cycles lost to accesses served by the first-level data cache, in proportion to their share of the stalled instruction's latency without its translation";
+        l2: "cycles", "Cycles lost to accesses served by the second-level cache, in proportion to their share of the stalled instruction's latency without its translation";
+        l3: "cycles", "Cycles lost to accesses served by the third-level cache, in proportion to their share of the stalled instruction's latency without its translation";
+        l4: "cycles", "Cycles lost to accesses served by the fourth-level cache, in proportion to their share of the stalled instruction's latency without its translation";
+        remote: "cycles", "Cycles lost to accesses served by another core's cache, in proportion to their share of the stalled instruction's latency without its translation";
+        dram: "cycles", "Cycles lost to accesses served by DRAM, without their queueing, in proportion to their share of the stalled instruction's latency without its translation";
+        dram_queue: "cycles", "Cycles lost to queueing for a bank or the bus of the DRAM, in proportion to its share of the stalled instruction's latency without its translation";
+        miss_register: "cycles", "Cycles lost to waiting for a free MSHR of a cache, in proportion to its share of the stalled instruction's latency without its translation";
+        tlb: "cycles", "Cycles lost to TLB lookups, beyond those that the window would lose without waits for translations";
+        walker: "cycles", "Cycles lost to waits for a free page walker, by own walks or walks merged with, beyond those that the window would lose without waits for translations";
+        walk: "cycles", "Cycles lost to page walks, own or merged with, beyond those that the window would lose without waits for translations";
         branch: "cycles", "Cycles lost while the front end refilled after mispredicted branches";
         fetch: "cycles", "Cycles lost while the front end waited for instructions from the caches";
         store_queue: "cycles", "Cycles lost to a full store queue and to fences that drain it";
@@ -268,7 +321,7 @@ impl StackSlots {
 
 #[cfg(test)]
 mod tests {
-    use super::{Cause, CycleStack};
+    use super::{Cause, CycleStack, TranslationWait};
 
     fn of(stack: &CycleStack, cause: Cause) -> u64 {
         stack.lost[cause as usize]
@@ -279,16 +332,36 @@ mod tests {
         let mut stack = CycleStack::default();
         let mut lose = |from| {
             let mut split = stack.split((100, from, 200));
-            split.translation(22, 26, 30, 5);
+            split.part(Cause::MissRegister, 110);
+            split.part(Cause::DramQueue, 150);
             split.part(Cause::Dram, 190);
             split.rest(Cause::Compute);
-            let causes = [Cause::Tlb, Cause::Walker, Cause::Walk];
-            let parts = causes.map(|c| of(&stack, c));
-            (parts, of(&stack, Cause::Dram), of(&stack, Cause::Compute))
+            let causes = [Cause::MissRegister, Cause::DramQueue, Cause::Dram];
+            (causes.map(|c| of(&stack, c)), of(&stack, Cause::Compute))
         };
-        assert_eq!(lose(100), ([10, 20, 20], 40, 10));
+        assert_eq!(lose(100), ([10, 40, 40], 10));
         // Slots lost before belong to the first part.
-        assert_eq!(lose(90), ([30, 40, 40], 80, 20));
+        assert_eq!(lose(90), ([30, 80, 80], 20));
+    }
+
+    #[test]
+    fn the_cost_of_a_translation_is_divided_by_the_lengths_of_its_parts() {
+        let mut stack = CycleStack::default();
+        let mut cost = |walk_start, slots| {
+            let wait = TranslationWait {
+                requested: 20,
+                lookup_done: 22,
+                walk_start,
+                known: 30,
+            };
+            stack.translation(&wait, slots);
+            [Cause::Tlb, Cause::Walker, Cause::Walk].map(|c| of(&stack, c))
+        };
+        assert_eq!(cost(26, 500), [100, 200, 200]);
+        // A cost may be shorter than the wait: the rest of it was hidden.
+        assert_eq!(cost(26, 5), [101, 202, 202]);
+        // Without a walk, all of it is TLB lookups.
+        assert_eq!(cost(30, 7), [108, 202, 202]);
     }
 
     #[test]

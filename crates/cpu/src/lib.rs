@@ -21,12 +21,14 @@
 
 mod core;
 mod cycle_stack;
+mod misses;
 mod ports;
 mod predictor;
 mod rob;
 mod spec;
 mod store_queue;
 mod tage;
+mod time;
 mod wrong_path;
 
 pub use crate::core::{Core, CoreContext, CoreStats, Ran, Stop, TOGETHER};

@@ -2,13 +2,15 @@
 
 use pagewalk_structures::Ring;
 
-/// Consecutive instructions that retire in consecutive slots.
+use crate::time::Time;
+
+/// Consecutive instructions that retire in consecutive slots of both clocks.
 #[derive(Clone, Copy, Debug, Default)]
 struct Stretch {
     /// One past its last instruction's number.
     end: u64,
     /// Retirement slot of its last instruction.
-    last: u64,
+    last: Time,
 }
 
 /// Retirement slots by instruction number. They are stored as stretches, so that instructions that
@@ -20,7 +22,7 @@ pub(crate) struct Rob {
     /// Instructions dispatched.
     pub count: u64,
     /// First slot in which the next instruction can retire.
-    pub next: u64,
+    pub next: Time,
     /// The stretch of the oldest instruction in the buffer, unless it is the open one.
     head: Stretch,
     /// Closed stretches from the one after `head`: positions `first..end` of the ring.
@@ -43,7 +45,7 @@ impl Rob {
         Rob {
             size: u64::from(size),
             count: 0,
-            next: 0,
+            next: Time::default(),
             head: Stretch::default(),
             // Every closed stretch except those before the oldest instruction holds an instruction
             // of the buffer.
@@ -57,28 +59,30 @@ impl Rob {
     /// Slot in which the next instruction finds a free entry, and the number of instructions, from
     /// it on, that find one in consecutive slots.
     #[inline(always)]
-    pub fn room(&mut self) -> (u64, u64) {
+    pub fn room(&mut self) -> (Time, u64) {
         let Some(k) = self.count.checked_sub(self.size) else {
-            return (0, self.size - self.count);
+            return (Time::default(), self.size - self.count);
         };
         if k < self.head.end {
-            return (self.head.last - (self.head.end - 1 - k), self.head.end - k);
+            let free = self.head.last.wrapping_sub(self.head.end - 1 - k);
+            return (free, self.head.end - k);
         }
         self.advance(k)
     }
 
     /// As [`Rob::room`], if instruction `k`, which frees the entry, comes after the stretch `head`.
     #[inline]
-    fn advance(&mut self, k: u64) -> (u64, u64) {
+    fn advance(&mut self, k: u64) -> (Time, u64) {
         while self.first != self.end {
             let s = self.closed.get(self.first);
             self.first += 1;
             if k < s.end {
                 self.head = s;
-                return (s.last - (s.end - 1 - k), s.end - k);
+                return (s.last.wrapping_sub(s.end - 1 - k), s.end - k);
             }
         }
-        (self.next - (self.count - k), self.count - k)
+        let n = self.count - k;
+        (self.next.wrapping_sub(n), n)
     }
 
     /// Capacity in instructions.
@@ -94,7 +98,7 @@ impl Rob {
         }
     }
 
-    /// Slot in which an instruction finds a free entry, `ahead` places after the next one to
+    /// Slot of the real clock in which an instruction finds a free entry, `ahead` places after the next one to
     /// dispatch. Each instruction between them takes an entry, and none of these retires. `None`:
     /// only after the next one retires. `ahead` must not decrease from call to call.
     pub fn freed(&self, cursor: &mut Freed, ahead: u64) -> Option<u64> {
@@ -110,15 +114,15 @@ impl Rob {
         }
         let h = cursor.head;
         Some(if k < h.end {
-            h.last - (h.end - 1 - k)
+            h.last.real - (h.end - 1 - k)
         } else {
-            self.next - (self.count - k)
+            self.next.real - (self.count - k)
         })
     }
 
     /// Ends the open stretch after instruction `end - 1`, which retires in slot `last`.
     #[inline]
-    fn close(&mut self, end: u64, last: u64) {
+    fn close(&mut self, end: u64, last: Time) {
         if end > self.closed_until {
             self.closed_until = end;
             self.closed.set(self.end, Stretch { end, last });
@@ -129,8 +133,8 @@ impl Rob {
 
     /// Retires the next `n` >= 1 instructions in the slots from `first` on.
     #[inline(always)]
-    pub fn retire(&mut self, first: u64, n: u64) {
-        debug_assert!(first >= self.next && n > 0);
+    pub fn retire(&mut self, first: Time, n: u64) {
+        debug_assert!(first == first.max(self.next) && n > 0);
         if first != self.next {
             self.close(self.count, self.next.wrapping_sub(1));
         }
@@ -138,22 +142,20 @@ impl Rob {
         self.next = first + n;
     }
 
-    /// Delays the last instruction's retirement to `slot`, when a further micro-operation of it is
-    /// done. Returns the slot.
-    pub fn delay_last(&mut self, slot: u64) -> u64 {
-        debug_assert!(slot >= self.next);
+    /// Delays the last instruction's retirement to the slot before `next`, when a further
+    /// micro-operation of it is done.
+    pub fn delay_last(&mut self, next: Time) {
         if self.count > self.closed_until {
             self.close(self.count - 1, self.next.wrapping_sub(2));
         }
-        self.next = slot + 1;
-        slot
+        self.next = next;
     }
 
     /// Empties the buffer; nothing retires before `slot`.
-    pub fn empty_until(&mut self, slot: u64) {
-        if slot > self.next {
+    pub fn empty_until(&mut self, slot: Time) {
+        if slot.exceeds(self.next) {
             self.close(self.count, self.next.wrapping_sub(1));
-            self.next = slot;
+            self.next = self.next.max(slot);
         }
     }
 }

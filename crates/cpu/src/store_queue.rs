@@ -3,6 +3,8 @@
 use pagewalk_structures::Ring;
 use pagewalk_units::Cycle;
 
+use crate::time::Time;
+
 /// The bytes of one line that a store writes.
 #[derive(Clone, Copy, Debug)]
 struct Piece {
@@ -12,8 +14,8 @@ struct Piece {
     high: u8,
     /// Position of the previous piece in the same bucket.
     before: u64,
-    /// Cycle at which its data is known.
-    data: Cycle,
+    /// Slot in which its data is known.
+    data: Time,
     /// Cycle at which it is written to the cache.
     commit: Cycle,
 }
@@ -26,11 +28,11 @@ const BUCKETS: usize = 256;
 pub(crate) struct StoreQueue {
     size: u64,
     /// Slot in which each of the latest stores leaves the queue, by number.
-    leaves: Ring<u64>,
+    leaves: Ring<Time>,
     /// Number of stores so far.
     pub count: u64,
     /// Cycle at which the youngest store is written.
-    pub last_commit: Cycle,
+    pub last_commit: Time,
     /// Pieces by position; a store writes at most two lines.
     pieces: Ring<Piece>,
     /// Next position; positions start at 1.
@@ -54,14 +56,14 @@ impl StoreQueue {
             low: 0,
             high: 0,
             before: 0,
-            data: 0,
+            data: Time::default(),
             commit: 0,
         };
-        let leaves = Ring::new(size as usize, 0);
+        let leaves = Ring::new(size as usize, Time::default());
         StoreQueue {
             size: u64::from(size),
             count: 0,
-            last_commit: 0,
+            last_commit: Time::default(),
             pieces: Ring::new(2 * leaves.len(), none),
             leaves,
             next: 1,
@@ -72,23 +74,23 @@ impl StoreQueue {
 
     /// First slot in which the next store finds a free entry.
     #[inline]
-    pub fn room(&self) -> u64 {
+    pub fn room(&self) -> Time {
         match self.count.checked_sub(self.size) {
             Some(n) => self.leaves.get(n as usize),
-            None => 0,
+            None => Time::default(),
         }
     }
 
     /// Allocates an entry for the next store, which is free again in `slot`.
     #[inline]
-    pub fn enter(&mut self, slot: u64) {
+    pub fn enter(&mut self, slot: Time) {
         self.leaves.set(self.count as usize, slot);
         self.count += 1;
     }
 
     /// Adds the bytes `low..=high` of `line` to the store just entered.
     #[inline]
-    pub fn write(&mut self, line: u64, low: u8, high: u8, data: Cycle, commit: Cycle) {
+    pub fn write(&mut self, line: u64, low: u8, high: u8, data: Time, commit: Cycle) {
         let b = bucket(line);
         let piece = Piece {
             line,
@@ -104,10 +106,10 @@ impl StoreQueue {
     }
 
     /// Finds the youngest store that overlaps bytes `low..=high` of `line` and is not yet written
-    /// at `now`. Returns the cycle at which its data is known.
+    /// at `now`. Returns the slot in which its data is known.
     #[inline]
-    pub fn forward(&self, line: u64, low: u8, high: u8, now: Cycle) -> Option<Cycle> {
-        if self.last_commit <= now {
+    pub fn forward(&self, line: u64, low: u8, high: u8, now: Cycle) -> Option<Time> {
+        if self.last_commit.real <= now {
             return None;
         }
         let mut at = self.newest[bucket(line)];

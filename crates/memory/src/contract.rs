@@ -91,6 +91,8 @@ pub struct Done {
     pub at: Cycle,
     /// Level that had the line; for a line on its way, its source.
     pub level: Level,
+    /// True if it took an MSHR; false if it hit or merged with another request.
+    pub missed: bool,
     /// Cycles that it waited for MSHRs, saturating. 0 if it merged with another request.
     pub held: u16,
     /// Cycles that it waited for its bank and the bus of the DRAM, saturating.
@@ -104,6 +106,7 @@ impl Done {
         Done {
             at,
             level,
+            missed: false,
             held: 0,
             queued: 0,
         }

@@ -190,6 +190,11 @@ impl Private {
         self.first[DATA].latency()
     }
 
+    /// MSHRs of the first level for data.
+    pub fn load_mshrs(&self) -> usize {
+        self.first[DATA].mshrs.places()
+    }
+
     /// The program's misses of the L2 so far.
     pub fn l2_use(&self) -> L2Use {
         self.l2_use
@@ -1021,6 +1026,7 @@ fn hold<const TIMED: bool>(cache: &mut CacheArray, admitted: Admitted, mut done:
         done.held = u16::try_from(held + u64::from(done.held)).unwrap_or(u16::MAX);
     }
     done.at = at;
+    done.missed = true;
     done
 }
 

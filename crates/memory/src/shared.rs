@@ -251,6 +251,7 @@ impl Shared {
         Done {
             at,
             level: Level::Memory,
+            missed: false,
             held: 0,
             queued: u32::try_from(queued).unwrap_or(u32::MAX),
         }

@@ -5,9 +5,10 @@ use pagewalk_mmu::{Fault, Lookup, Translated};
 use pagewalk_stream::{Op, flags};
 use pagewalk_units::{Access, Cycle, LINE_BYTES, LINE_SHIFT, PhysAddr, VirtAddr};
 
-use super::{Core, CoreContext, TranslationWait, Waits};
-use crate::cycle_stack::Cause;
+use super::{Core, CoreContext, Waits};
+use crate::cycle_stack::{Cause, TranslationWait};
 use crate::ports::Operation;
+use crate::time::Time;
 
 impl Core {
     /// Runs a load. Returns the slot in which its data are ready.
@@ -16,7 +17,7 @@ impl Core {
         &mut self,
         op: &Op,
         context: &mut CoreContext<'_, B>,
-    ) -> Result<u64, Fault> {
+    ) -> Result<Time, Fault> {
         self.dispatch_preceding(op, context.below);
         let oldest = self.load_count.wrapping_sub(self.load_queue);
         self.next = self.next.max(self.loads.get(oldest as usize));
@@ -25,36 +26,50 @@ impl Core {
         let start = start.max(self.input(op, 0)).max(self.input(op, 1));
         let (low, high) = bytes(op);
         let (start, requested) = self.start(Operation::Load, start);
-        let (translated, data);
+        let line = op.va >> LINE_SHIFT;
+        // Slot in which an older store of the same data has them.
+        let mut stored = Time::default();
+        let (known, walk_start, data);
         if high >= LINE_BYTES {
-            (translated, data) = self.split_load(op, requested, context)?;
+            let t;
+            (t, data) = self.split_load(op, requested, context)?;
+            (known, walk_start) = (t.ready, t.walk_start);
         } else {
             let t = self.translate(op.va, Access::Read, op.pc, requested, context)?;
-            translated = TranslationWait::of(&t);
-            let line = op.va >> LINE_SHIFT;
-            if let Some(stored) = self.stores.forward(line, low as u8, high as u8, requested) {
+            (known, walk_start) = (t.ready, t.walk_start);
+            if let Some(s) = self.stores.forward(line, low as u8, high as u8, requested) {
                 self.stats.forwarded_loads += 1;
-                data = Done::new(t.ready.max(stored) + self.forwarding, Level::L1);
+                stored = s;
+                let at = t.ready.max(self.cycle(s.real)) + self.forwarding;
+                data = Done::new(at, Level::L1);
             } else {
                 data = self.request(RequestKind::Load, t.pa, op.pc, t.ready, context.below);
             }
         }
-        // Nearly all loads take the latency of a hit, so only the others are recorded.
-        if data.at != requested + self.load_to_use {
-            self.long_loads.record(data.at - requested);
-            self.stats.load_translation_cycles += translated.known - requested;
-            if translated.walk_start < translated.known {
-                let entries = self.mmu.walk_read_memory();
-                self.walked_loads.count(entries, data.level);
+        // Nearly all loads take the latency of a hit.
+        let (done, waits) = if data.at == requested + self.load_to_use && stored.real == 0 {
+            let done = start.moved_to(data.at * self.width);
+            let waits = Waits {
+                start: start.ideal,
+                admitted: start.ideal,
+                queued: start.ideal,
+                data: done.ideal,
+                level: data.level,
+            };
+            (done, waits)
+        } else {
+            if data.at != requested + self.load_to_use {
+                self.long_loads.record(data.at - requested);
+                self.stats.load_translation_cycles += known - requested;
+                if walk_start < known {
+                    let entries = self.mmu.walk_read_memory();
+                    self.walked_loads.count(entries, data.level);
+                }
             }
-        }
-        let done = data.at * self.width;
-        let waits = Waits {
-            start,
-            translated,
-            data,
+            let waited = self.translation_wait(requested, walk_start, known);
+            self.long_load(line, start, stored, waited, data)
         };
-        let slot = self.retire(op.insns, at, done, waits);
+        let slot = self.retire(op.insns, at, done, &waits);
         self.loads.set(self.load_count as usize, slot);
         self.load_count += 1;
         if self.orders(op) {
@@ -65,16 +80,101 @@ impl Core {
         Ok(done)
     }
 
+    /// The wait of a data access for its translation.
+    #[inline(always)]
+    pub(super) fn translation_wait(
+        &self,
+        requested: Cycle,
+        walk_start: Cycle,
+        known: Cycle,
+    ) -> TranslationWait {
+        TranslationWait {
+            requested,
+            lookup_done: requested + self.mmu.tlb_lookup_done(Access::Read),
+            walk_start,
+            known,
+        }
+    }
+
+    /// Slot in which a load is done that begins at `start` and is no hit, and its waits. Data of an
+    /// older store are known in slot `stored`; 0 if there is none.
+    #[inline(never)]
+    fn long_load(
+        &mut self,
+        line: u64,
+        start: Time,
+        stored: Time,
+        waited: TranslationWait,
+        data: Done,
+    ) -> (Time, Waits) {
+        let width = self.width;
+        let real = data.at * width;
+        // Accesses begin with a cycle.
+        let begin = start.moved_to(waited.requested * width).ideal;
+        let (admitted, ideal) = if stored.real != 0 {
+            let known = begin.max(self.cycle(stored.ideal) * width);
+            (begin, known + self.forwarding * width)
+        } else {
+            self.ideal_arrival(line, begin, waited.known, data)
+        };
+        let done = Time {
+            real,
+            ideal: ideal.min(real),
+        };
+        self.record_wait(done, waited);
+        let waits = Waits {
+            start: start.ideal,
+            admitted,
+            queued: admitted + u64::from(data.queued) * width,
+            data: done.ideal,
+            level: data.level,
+        };
+        (done, waits)
+    }
+
+    /// Slots of the ideal clock in which a request for `line` finds a free MSHR, and in which the
+    /// line arrives. The request begins in slot `begin`; in the real clock, in cycle `requested`.
+    ///
+    /// A line that an older access has requested arrives for both. A miss waits until one of the
+    /// older misses releases its MSHR. All other latencies are those of the real clock.
+    fn ideal_arrival(&mut self, line: u64, begin: u64, requested: Cycle, data: Done) -> (u64, u64) {
+        let width = self.width;
+        let real = data.at * width;
+        if let Some(arrival) = self.misses.requested(line, real) {
+            return (
+                begin,
+                arrival.max(begin + self.load_to_use * width).min(real),
+            );
+        }
+        let total = data.at - requested;
+        if !data.missed {
+            return (begin, begin + total * width);
+        }
+        let held = total.min(data.held.into());
+        let mut admitted = begin;
+        if held != 0 {
+            let release = (requested + held) * width;
+            admitted = admitted.max(self.misses.released().moved_to(release).ideal);
+        }
+        let latest = real - (total - held) * width;
+        let mshr = self.misses.mshrs.admit(self.cycle(admitted));
+        admitted = admitted.max(mshr.start * width).min(latest);
+        let ideal = admitted + (total - held) * width;
+        let until = self.cycle(ideal);
+        self.misses.add(line, mshr, until, Time { real, ideal });
+        (admitted, ideal)
+    }
+
     /// Runs a store. Returns the slot in which its address is translated and its data are ready.
     #[inline]
     pub(super) fn store<B: Below>(
         &mut self,
         op: &Op,
         context: &mut CoreContext<'_, B>,
-    ) -> Result<u64, Fault> {
+    ) -> Result<Time, Fault> {
         self.dispatch_preceding(op, context.below);
         let room = self.stores.room();
-        if room > self.next {
+        if room.exceeds(self.next) {
             self.stall(room, Cause::StoreQueue);
         }
         let at = self.dispatch(op.insns);
@@ -86,30 +186,26 @@ impl Core {
         let (low, high) = bytes(op);
         let split = high >= LINE_BYTES;
         let t = self.translate(op.va, Access::Write, op.pc, requested, context)?;
-        let mut translated = TranslationWait::of(&t);
+        let (mut known, mut walk_start) = (t.ready, t.walk_start);
         let mut second = PhysAddr(0);
         if split {
             let u = self.translate_second(op, &t, Access::Write, requested, context)?;
             second = u.pa;
-            if u.ready > translated.known {
-                translated = TranslationWait::of(&u);
+            if u.ready > known {
+                (known, walk_start) = (u.ready, u.walk_start);
             }
         }
-        let known = translated.known * self.width;
-        let done = data.max(start).max(known);
         // Address and data of a store become ready independently: the later one completes it.
-        let slot = if data > known || translated.known == requested {
-            self.retire_executed(op.insns, at, done)
-        } else {
-            let waits = Waits {
-                start,
-                translated,
-                data: Done::new(0, Level::L1),
-            };
-            self.retire(op.insns, at, done, waits)
-        };
+        let mut done = data.max(start);
+        if known > requested {
+            done.real = done.real.max(known * self.width);
+            let waited = self.translation_wait(requested, walk_start, known);
+            self.record_wait(done, waited);
+        }
+        let slot = self.retire_executed(op.insns, at, done);
         // The line is requested at retirement; stores are written in order, one a cycle.
-        let retired = self.cycle(slot);
+        let retirement = self.cycles(slot);
+        let retired = retirement.real;
         let mut written = if op.flags & flags::NON_TEMPORAL == 0 {
             self.request(RequestKind::Store, t.pa, op.pc, retired, context.below)
                 .at
@@ -133,15 +229,16 @@ impl Core {
             Some(ports) => ports.writes_with_last(line),
             None => false,
         };
-        let commit = written.max(self.stores.last_commit + u64::from(!together));
+        let in_order = self.stores.last_commit + u64::from(!together);
+        let commit = retirement.moved_to(written).max(in_order);
         self.stores.last_commit = commit;
         self.stores.enter(commit * self.width);
-        let ready = self.cycle(data);
         let within = high.min(LINE_BYTES - 1) as u8;
-        self.stores.write(line, low as u8, within, ready, commit);
+        self.stores
+            .write(line, low as u8, within, data, commit.real);
         if split {
             let rest = (high - LINE_BYTES) as u8;
-            self.stores.write(line + 1, 0, rest, ready, commit);
+            self.stores.write(line + 1, 0, rest, data, commit.real);
         }
         if op.flags & flags::SERIALISING != 0 && !self.orders(op) {
             self.stall(commit * self.width, Cause::StoreQueue);
@@ -217,12 +314,12 @@ impl Core {
         op: &Op,
         requested: Cycle,
         context: &mut CoreContext<'_, B>,
-    ) -> Result<(TranslationWait, Done), Fault> {
+    ) -> Result<(Translated, Done), Fault> {
         let t = self.translate(op.va, Access::Read, op.pc, requested, context)?;
         let u = self.translate_second(op, &t, Access::Read, requested, context)?;
-        self.start(Operation::Load, requested * self.width);
+        self.start(Operation::Load, Time::both(requested * self.width));
         self.stats.split_accesses += 1;
-        let later = if u.ready > t.ready { &u } else { &t };
+        let later = if u.ready > t.ready { u } else { t };
         let (low, high) = bytes(op);
         let line = op.va >> LINE_SHIFT;
         // Each line comes from an older store if that writes some of its bytes, else from the
@@ -232,14 +329,17 @@ impl Core {
             stores.forward(line, low as u8, LINE_BYTES as u8 - 1, requested),
             stores.forward(line + 1, 0, (high - LINE_BYTES) as u8, requested),
         ];
-        let mut half = |data: Option<Cycle>, t: &Translated| match data {
-            Some(data) => Done::new(t.ready.max(data) + self.forwarding, Level::L1),
+        let mut half = |data: Option<Time>, t: &Translated| match data {
+            Some(data) => {
+                let data = self.cycle(data.real);
+                Done::new(t.ready.max(data) + self.forwarding, Level::L1)
+            }
             None => self.request(RequestKind::Load, t.pa, op.pc, t.ready, context.below),
         };
         let (a, b) = (half(halves[0], &t), half(halves[1], &u));
         self.stats.forwarded_loads += u64::from(halves.iter().any(Option::is_some));
         let last = if b.at > a.at { b } else { a };
-        Ok((TranslationWait::of(later), last))
+        Ok((later, last))
     }
 }
 

@@ -7,12 +7,13 @@ use pagewalk_units::LINE_SHIFT;
 use super::{Core, CoreContext, NO_LINE};
 use crate::cycle_stack::Cause;
 use crate::ports::Operation;
+use crate::time::Time;
 
 impl Core {
     /// Executes `insns` instructions whose dependence chain of `latency` cycles is spread evenly
     /// over them. Returns the slot at which the last is done.
     #[inline]
-    pub(super) fn compute<B: Below>(&mut self, op: &Op, below: &mut B) -> u64 {
+    pub(super) fn compute<B: Below>(&mut self, op: &Op, below: &mut B) -> Time {
         if op.flags & (flags::SERIALISING | flags::STORE_FENCE) != 0 {
             self.fence(op, below);
         }
@@ -31,12 +32,12 @@ impl Core {
         let at = self.next.max(free);
         let ready = at.max(inputs) + chain;
         let first = self.rob.next.max(at + self.width);
-        let done = if room >= n && ready <= first {
+        let done = if room >= n && !ready.exceeds(first) {
             // The chain delays nothing: all retire back to back.
             self.wait_to_retire(at, first);
             self.rob.retire(first, n);
             self.next = at + n;
-            ready.max(at + n - 1 + self.width)
+            ready.max(at + (n - 1 + self.width))
         } else if n == 1 {
             let done = ready.max(at + self.width);
             self.retire_executed(1, at, done);
@@ -53,7 +54,7 @@ impl Core {
 
     /// Slot in which a compute op is done that would be done at `done` with any number of ports.
     #[inline(always)]
-    fn after_ports(&mut self, op: &Op, done: u64) -> u64 {
+    fn after_ports(&mut self, op: &Op, done: Time) -> Time {
         if self.ports.is_none() || !op.has_work() {
             return done;
         }
@@ -63,12 +64,12 @@ impl Core {
     /// As [`Core::compute`], instruction by instruction: number k of n is done after the first
     /// ceil(k latency / n) cycles of the chain.
     #[inline(never)]
-    pub(super) fn step_through(&mut self, n: u64, latency: u64, inputs: u64) -> u64 {
+    pub(super) fn step_through(&mut self, n: u64, latency: u64, inputs: Time) -> Time {
         let mut chain = inputs;
-        let mut done = 0;
+        let mut done = inputs;
         // k * latency - n * (cycles used so far): at most zero after each instruction.
         let mut owed = 0i64;
-        let (mut free, mut room) = (0, 0);
+        let (mut free, mut room) = (Time::default(), 0);
         for _ in 0..n {
             // `room` entries become free in consecutive slots, from `free` on.
             if room == 0 {
@@ -80,7 +81,7 @@ impl Core {
             owed += latency as i64;
             while owed > 0 {
                 owed -= n as i64;
-                chain += self.width;
+                chain = chain + self.width;
             }
             done = chain.max(at + self.width);
             let slot = self.rob.next.max(done);
@@ -99,7 +100,7 @@ impl Core {
         ops: &[Op],
         number: usize,
         context: &mut CoreContext<'_, B>,
-    ) -> u64 {
+    ) -> Time {
         let op = &ops[number];
         // The condition comes from the last simple instructions.
         let preceding = self.dispatch_preceding(op, context.below);
@@ -112,7 +113,7 @@ impl Core {
         if !self.predictor.predict(op, true) {
             self.stats.mispredictions += 1;
             if self.wrong.is_some() {
-                self.go_wrong(ops, number, done, context);
+                self.go_wrong(ops, number, done.real, context);
             }
             self.stall(done + self.penalty, Cause::Branch);
         }
@@ -125,7 +126,7 @@ impl Core {
 
     /// Slot in which a branch starts whose inputs are ready in slot `ready`.
     #[inline(always)]
-    fn start_branch(&mut self, op: &Op, ready: u64) -> u64 {
+    fn start_branch(&mut self, op: &Op, ready: Time) -> Time {
         if self.ports.is_none() {
             return ready;
         }

@@ -5,8 +5,9 @@ use pagewalk_mmu::{Fault, Lookup};
 use pagewalk_stream::Op;
 use pagewalk_units::{Access, LINE_BYTES, LINE_SHIFT, VirtAddr};
 
-use super::{Core, CoreContext, LONGEST, NO_LINE, TranslationWait};
-use crate::cycle_stack::Cause;
+use super::{Core, CoreContext, LONGEST, NO_LINE};
+use crate::cycle_stack::{Cause, TranslationWait};
+use crate::time::Time;
 
 impl Core {
     /// First line to fetch for this op: the line after `self.line`, or the target of a taken
@@ -38,7 +39,7 @@ impl Core {
         let last = op.pc >> LINE_SHIFT;
         let mut line = self.first_line(op);
         while line <= last {
-            let now = self.cycle(self.next);
+            let now = self.cycle(self.next.real);
             let lookup = Lookup {
                 asid: context.asid,
                 va: VirtAddr(line << LINE_SHIFT),
@@ -58,12 +59,22 @@ impl Core {
             self.stats.fetched_lines += 1;
             let late = done.at.saturating_sub(self.fetch_to_use).max(t.ready);
             if late > now {
-                let translated = if t.ready > now {
-                    TranslationWait::of(&t)
-                } else {
-                    TranslationWait::at(0)
+                // In the ideal clock the line is requested at once.
+                let requested = self.next.moved_to(now * self.width).ideal;
+                let slot = Time {
+                    real: late * self.width,
+                    ideal: requested + (late - t.ready) * self.width,
                 };
-                self.stall_translated(late * self.width, Cause::Fetch, translated);
+                self.stall(slot, Cause::Fetch);
+                if t.ready > now {
+                    let waited = TranslationWait {
+                        requested: now,
+                        lookup_done: now + self.mmu.tlb_lookup_done(Access::Fetch),
+                        walk_start: t.walk_start,
+                        known: t.ready,
+                    };
+                    self.record_wait(self.next, waited);
+                }
             }
             self.line = line;
             self.target = NO_LINE;

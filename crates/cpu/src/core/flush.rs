@@ -1,23 +1,24 @@
 //! Flushes of cache lines, non-temporal stores and store fences.
 
-use pagewalk_memory::{Below, Done, Level};
+use pagewalk_memory::Below;
 use pagewalk_mmu::{Fault, Lookup, is_mapped};
 use pagewalk_stream::{FlushKind, Op, UNKNOWN_ADDRESS, flags};
 use pagewalk_units::{Access, Cycle, LINE_BYTES, PhysAddr, VirtAddr};
 
 use super::access::bytes;
-use super::{Core, CoreContext, TranslationWait, Waits};
+use super::{Core, CoreContext};
 use crate::cycle_stack::Cause;
+use crate::time::Time;
 
 impl Core {
     /// Runs a flush: it translates its address as a load does, takes an entry of the store queue,
     /// and leaves after all older stores. Younger stores wait for an ordered one. Returns the slot
     /// in which its address is translated.
     #[inline(never)]
-    pub(super) fn flush<B: Below>(&mut self, op: &Op, context: &mut CoreContext<'_, B>) -> u64 {
+    pub(super) fn flush<B: Below>(&mut self, op: &Op, context: &mut CoreContext<'_, B>) -> Time {
         self.dispatch_preceding(op, context.below);
         let room = self.stores.room();
-        if room > self.next {
+        if room.exceeds(self.next) {
             self.stall(room, Cause::StoreQueue);
         }
         let at = self.dispatch(op.insns);
@@ -27,7 +28,7 @@ impl Core {
             self.flushes.dropped_unknown += 1;
             return self.drop_flush(op, at, start);
         };
-        let requested = self.cycle(start);
+        let requested = self.cycle(start.real);
         let lookup = Lookup {
             asid: context.asid,
             va: VirtAddr(op.va),
@@ -40,19 +41,20 @@ impl Core {
             self.flushes.dropped_faults += 1;
             return self.drop_flush(op, at, start);
         };
-        let done = start.max(t.ready * self.width) + self.width;
-        let waits = Waits {
-            start,
-            translated: TranslationWait::of(&t),
-            data: Done::new(0, Level::L1),
-        };
-        let slot = self.retire(op.insns, at, done, waits);
-        let begin = self.cycle(slot).max(self.stores.last_commit + 1);
-        let flushed = self.private.flush(t.pa, kind, begin, context.below);
+        let mut done = start + self.width;
+        if t.ready > requested {
+            done.real = done.real.max((t.ready + 1) * self.width);
+            let waited = self.translation_wait(requested, t.walk_start, t.ready);
+            self.record_wait(done, waited);
+        }
+        let slot = self.retire_executed(op.insns, at, done);
+        let begin = self.cycles(slot).max(self.stores.last_commit + 1);
+        let flushed = self.private.flush(t.pa, kind, begin.real, context.below);
         self.flushes.present += u64::from(flushed.present);
-        self.flushed = self.flushed.max(flushed.at);
+        let end = begin.moved_to(flushed.at);
+        self.flushed = self.flushed.max(end);
         let leaves = if kind == FlushKind::Ordered {
-            flushed.at
+            end
         } else {
             begin
         };
@@ -62,7 +64,7 @@ impl Core {
     }
 
     /// Runs a flush that does nothing.
-    fn drop_flush(&mut self, op: &Op, at: u64, start: u64) -> u64 {
+    fn drop_flush(&mut self, op: &Op, at: Time, start: Time) -> Time {
         let done = start + self.width;
         let slot = self.retire_executed(op.insns, at, done);
         self.stores.enter(slot);
@@ -91,7 +93,7 @@ impl Core {
         retired: Cycle,
         below: &mut B,
     ) -> Cycle {
-        let begin = retired.max(self.stores.last_commit + 1);
+        let begin = retired.max(self.stores.last_commit.real + 1);
         self.private.store_past_caches(at, within, begin, below)
     }
 
@@ -114,10 +116,11 @@ impl Core {
 
     /// Cycle at which all older stores are written, and all flushes and write-combining buffers are
     /// done. A fence at `now` writes the buffers.
-    pub(super) fn all_written<B: Below>(&mut self, now: Cycle, below: &mut B) -> Cycle {
+    pub(super) fn all_written<B: Below>(&mut self, now: Time, below: &mut B) -> Time {
         let stored = self.stores.last_commit;
-        let drained = self.private.drain_write_combining(now.max(stored), below);
-        stored.max(self.flushed).max(drained)
+        let begin = now.max(stored);
+        let drained = self.private.drain_write_combining(begin.real, below);
+        stored.max(self.flushed).max(begin.moved_to(drained))
     }
 
     /// Executes a fence before its op is dispatched: one that serialises drains the window, another
@@ -127,7 +130,7 @@ impl Core {
         if op.flags & flags::SERIALISING != 0 {
             self.drain(below);
         } else {
-            let now = self.cycle(self.rob.next);
+            let now = self.cycles(self.rob.next);
             self.stores.last_commit = self.all_written(now, below);
         }
     }

@@ -3,14 +3,14 @@
 use pagewalk_units::Cycle;
 
 use super::{Core, NO_LINE};
-use crate::cycle_stack::Cause;
+use crate::cycle_stack::{Cause, TranslationWait};
+use crate::time::Time;
 
 impl Core {
     /// Empties the window: all dispatched instructions retire, and the front end's stalls end.
     pub(super) fn empty(&mut self) {
         let begin = self.rob.next.max(self.next);
-        let from = self.charge_front(self.rob.next, begin);
-        self.charge(from, begin, Cause::Compute);
+        self.wait_to_retire(begin, begin);
         self.rob.empty_until(begin);
         self.next = begin;
         self.barrier_count = 0;
@@ -21,25 +21,32 @@ impl Core {
     pub fn kernel(&mut self, cycles: Cycle) {
         self.empty();
         let found_out = std::mem::take(&mut self.fault_at) * self.width;
-        let from = self.charge(self.next, found_out, Cause::Walk);
-        self.next = self.charge(from, from + cycles * self.width, Cause::Kernel);
+        if found_out > self.next.real {
+            self.waited = TranslationWait::walk(self.cycle(self.next.real), found_out / self.width);
+            self.next.real = found_out;
+            self.wait_to_retire(self.next, self.next);
+            self.rob.empty_until(self.next);
+        }
+        self.stack.add(Cause::Kernel, cycles * self.width);
+        self.next = self.next + cycles * self.width;
         self.rob.empty_until(self.next);
     }
 
-    /// Idles until `until`.
+    /// Idles until `until`, in both clocks.
     pub fn idle(&mut self, until: Cycle) {
-        let slot = until * self.width;
-        if slot > self.rob.next {
-            let from = self.charge_front(self.rob.next, slot);
-            self.charge(from, slot, Cause::Idle);
-            self.rob.empty_until(slot);
+        let slot = Time::both(until * self.width);
+        if slot.real > self.rob.next.real {
+            // The idle time hides what translations have cost so far.
+            let from = self.charge_front(self.rob.next.real, slot.ideal);
+            self.charge(from, slot.ideal, Cause::Idle);
         }
+        self.rob.empty_until(slot);
         self.next = self.next.max(slot);
     }
 
     /// Switches to another thread: clears dependences, store queue and return stack.
     pub fn switch(&mut self) {
-        self.done.fill(0);
+        self.done.fill(Time::default());
         self.stores.forget();
         self.predictor.forget_calls();
         if let Some(w) = &mut self.wrong {

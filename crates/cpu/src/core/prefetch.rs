@@ -7,13 +7,14 @@ use pagewalk_units::{Access, PhysAddr, VirtAddr};
 
 use super::{Core, CoreContext};
 use crate::ports::Operation;
+use crate::time::Time;
 
 impl Core {
     /// Runs a software prefetch: it takes an entry of the load queue, and retires as soon as its
     /// address is known. Its translation and its line come later. Returns the slot in which it is
     /// done.
     #[inline(never)]
-    pub(super) fn prefetch<B: Below>(&mut self, op: &Op, context: &mut CoreContext<'_, B>) -> u64 {
+    pub(super) fn prefetch<B: Below>(&mut self, op: &Op, context: &mut CoreContext<'_, B>) -> Time {
         self.dispatch_preceding(op, context.below);
         let oldest = self.load_count.wrapping_sub(self.load_queue);
         self.next = self.next.max(self.loads.get(oldest as usize));
@@ -34,7 +35,7 @@ impl Core {
             va: VirtAddr(op.va),
             access: Access::Read,
             pc: op.pc,
-            now: self.cycle(start),
+            now: self.cycle(start.real),
         };
         let walk_context = context.walk_context(&mut self.private);
         let Ok(translated) = self.mmu.translate(lookup, walk_context) else {

@@ -4,7 +4,7 @@ use pagewalk_memory::{Below, Done, Level, Request, RequestKind};
 use pagewalk_stream::{Op, flags};
 use pagewalk_tables::{QueryResult, Unit};
 
-use super::{Core, CoreContext, TranslationWait, Waits};
+use super::{Core, CoreContext, Waits};
 
 impl Core {
     /// Executes the op at which [`Core::run`] ended with [`super::Stop::Query`].
@@ -22,7 +22,7 @@ impl Core {
         self.dispatch_preceding(op, context.below);
         let at = self.dispatch(op.insns);
         let start = at.max(self.input(op, 0)).max(self.input(op, 1));
-        let now = self.cycle(start);
+        let now = self.cycle(start.real);
         let asid = context.asid;
         let unit = query_result.map_or(Unit::Nothing, |l| l.unit);
         let query = self.mmu.begin_query(
@@ -40,31 +40,27 @@ impl Core {
         }
         let (began, known) = query.walk;
         let latency = query_result.map_or(1, |l| u64::from(l.latency));
-        let done = start.max(back.at.max(known) * self.width) + latency * self.width;
-        // If the walk ends after the lines, the wait is charged to the walk alone.
-        let (translated, data) = if known > back.at {
-            (
-                TranslationWait {
-                    known,
-                    walk_start: began,
-                },
-                Done::new(known, Level::L1),
-            )
-        } else {
-            (TranslationWait::at(now), back)
-        };
+        let arrived = start.max(start.moved_to(back.at * self.width));
+        let mut done = arrived + latency * self.width;
+        if known > back.at {
+            done.real = start.real.max(known * self.width) + latency * self.width;
+            let waited = self.translation_wait(now, began, known);
+            self.record_wait(done, waited);
+        }
         let waits = Waits {
-            start,
-            translated,
-            data,
+            start: start.ideal,
+            admitted: start.ideal,
+            queued: start.ideal,
+            data: arrived.ideal,
+            level: back.level,
         };
-        let slot = self.retire(op.insns, at, done, waits);
-        let mut written = self.cycle(slot);
+        let slot = self.retire(op.insns, at, done, &waits);
+        let mut written = self.cycle(slot.real);
         if let Some(line) = query_result.and_then(|l| l.written) {
             let request = self.request(RequestKind::Store, line, op.pc, written, context.below);
             written = request.at;
         }
-        let result_ready = self.cycle(done);
+        let result_ready = self.cycle(done.real);
         self.mmu
             .end_query(&unit, asid, query, (result_ready, written));
         if let Some(w) = &mut self.wrong {

@@ -10,6 +10,7 @@ use pagewalk_units::{Access, LINE_BYTES, LINE_SHIFT, PhysAddr, VirtAddr};
 
 use super::access::bytes;
 use super::{Core, CoreContext, NO_LINE, Ran, Stop};
+use crate::time::Time;
 
 /// Accesses in a step of [`Core::warm_lines`]. A step first translates all its accesses, and then
 /// warms the caches. The final state depends on where steps begin, so they begin at multiples of
@@ -143,7 +144,7 @@ impl Core {
     /// Empties the window and clears all dependences on older instructions.
     fn begin_warming(&mut self) {
         self.empty();
-        self.done.fill(0);
+        self.done.fill(Time::default());
         self.stores.forget();
     }
 
@@ -159,7 +160,7 @@ impl Core {
         let slots = self.warm_rest / 1000 * self.width;
         self.warm_rest %= 1000;
         self.warm_slots += slots;
-        self.next += slots;
+        self.next = self.next + slots;
         self.rob.empty_until(self.next);
     }
 

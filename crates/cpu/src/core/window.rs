@@ -1,41 +1,27 @@
 //! The window: dispatch, waits and retirement of an instruction, and their accounting in the cycle
 //! stack.
 
-use pagewalk_memory::{Below, Done, Level};
+use pagewalk_memory::{Below, Level};
 use pagewalk_stream::{Op, OpClass, flags};
-use pagewalk_units::{Access, Cycle};
+use pagewalk_units::Cycle;
 
-use super::{BARRIERS, Barrier, Core, TranslationWait, Waits};
-use crate::cycle_stack::Cause;
+use super::{BARRIERS, Barrier, Core, Waits};
+use crate::cycle_stack::{Cause, TranslationWait};
 use crate::ports::{Operation, Simple};
+use crate::time::Time;
 
 impl Core {
     /// Stalls the front end until `slot`.
     #[cold]
-    pub(super) fn stall(&mut self, slot: u64, cause: Cause) {
-        self.stall_translated(slot, cause, TranslationWait::at(0));
-    }
-
-    /// As [`Core::stall`], for a stall that begins with a wait for a translation.
-    /// `translated.known` is 0 without such a wait.
-    #[cold]
-    pub(super) fn stall_translated(
-        &mut self,
-        slot: u64,
-        cause: Cause,
-        translated: TranslationWait,
-    ) {
-        if slot <= self.next {
+    pub(super) fn stall(&mut self, slot: Time, cause: Cause) {
+        let until = slot.ideal;
+        let stalls = until > self.next.ideal;
+        self.next = self.next.max(slot);
+        if !stalls {
             return;
         }
-        let barrier = Barrier {
-            from: self.next,
-            until: slot,
-            cause,
-            translated,
-        };
-        self.next = slot;
-        let retired = self.rob.next;
+        let barrier = Barrier { until, cause };
+        let retired = self.rob.next.ideal;
         let n = self.barrier_count;
         if n > 0 && self.barriers[n - 1].until <= retired {
             self.barrier_count = 0;
@@ -47,7 +33,8 @@ impl Core {
         self.barrier_count += 1;
     }
 
-    /// Charges the slots from `from` to `slot` to `cause`. Returns the later of both.
+    /// Charges the slots from `from` to `slot` of the ideal clock to `cause`. Returns the later of
+    /// both.
     #[inline]
     pub(super) fn charge(&mut self, from: u64, slot: u64, cause: Cause) -> u64 {
         if slot <= from {
@@ -57,8 +44,8 @@ impl Core {
         slot
     }
 
-    /// Charges the slots between `from` and `slot` that stalls of the front end have lost. Returns
-    /// the first slot that is not charged.
+    /// Charges the slots between `from` and `slot` of the ideal clock that stalls of the front end
+    /// have lost. Returns the first slot that is not charged.
     #[inline(always)]
     pub(super) fn charge_front(&mut self, from: u64, slot: u64) -> u64 {
         if self.barrier_count == 0 {
@@ -72,24 +59,8 @@ impl Core {
     fn charge_barriers(&mut self, mut from: u64, slot: u64) -> u64 {
         let n = self.barrier_count;
         for i in 0..n {
-            let b = &self.barriers[i];
-            let (until, cause) = (b.until, b.cause);
-            if b.translated.known == 0 || slot < until {
-                from = self.charge(from, until.min(slot), cause);
-            } else if until > from {
-                let (
-                    begin,
-                    TranslationWait {
-                        known,
-                        walk_start: began,
-                    },
-                ) = (b.from, b.translated);
-                let lookup_done = self.cycle(begin) + self.mmu.tlb_lookup_done(Access::Fetch);
-                let mut split = self.stack.split((begin, from, until));
-                split.translation(lookup_done, began, known, self.width);
-                split.rest(cause);
-                from = until;
-            }
+            let Barrier { until, cause } = self.barriers[i];
+            from = self.charge(from, until.min(slot), cause);
         }
         if self.barriers[n - 1].until <= slot {
             self.barrier_count = 0;
@@ -103,7 +74,7 @@ impl Core {
         let (free, room) = self.rob.room();
         let at = self.next.max(free);
         let first = self.rob.next;
-        if n <= room && at + self.width <= first {
+        if n <= room && !(at + self.width).exceeds(first) {
             self.rob.retire(first, n);
             self.next = at + n;
         } else {
@@ -129,8 +100,8 @@ impl Core {
     /// Charges the slots before `slot`, in which an instruction retires. The instruction is
     /// dispatched at `at`, and waits only for its own execution.
     #[inline(always)]
-    pub(super) fn wait_to_retire(&mut self, at: u64, slot: u64) {
-        if slot > self.rob.next {
+    pub(super) fn wait_to_retire(&mut self, at: Time, slot: Time) {
+        if slot != self.rob.next {
             self.account_execution(at, slot);
         }
     }
@@ -138,15 +109,55 @@ impl Core {
     /// Charges the slots until `slot` to stalls of the front end before `at`, and to execution.
     // Not inlined: in a loop the compiler would keep everything that this may change in registers.
     #[inline(never)]
-    fn account_execution(&mut self, at: u64, slot: u64) {
-        let from = self.charge_front(self.rob.next, at);
-        self.charge(from, slot, Cause::Compute);
+    fn account_execution(&mut self, at: Time, slot: Time) {
+        let from = self.charge_translation(slot);
+        let from = self.charge_front(from, at.ideal);
+        self.charge(from, slot.ideal, Cause::Compute);
+    }
+
+    /// Charges to translation those of the slots before `slot` that only the real clock loses. The
+    /// next instruction retires in `slot`. The remaining lost slots have other causes. Returns the
+    /// first of them in the ideal clock.
+    ///
+    /// The ideal clock may lose more slots than the real one, because a translation hid another
+    /// wait. The translation then cost less than was charged to it, and later charges are lower.
+    #[inline(always)]
+    fn charge_translation(&mut self, slot: Time) -> u64 {
+        let next = self.rob.next;
+        let (real, ideal) = (slot.real - next.real, slot.ideal - next.ideal);
+        if real == ideal {
+            return next.ideal;
+        }
+        slot.ideal - self.charge_lag(real, ideal)
+    }
+
+    /// As [`Core::charge_translation`], if the clocks lose `real` and `ideal` slots. Returns the
+    /// number of slots with other causes.
+    #[inline(never)]
+    fn charge_lag(&mut self, real: u64, ideal: u64) -> u64 {
+        let Some(more) = real.checked_sub(ideal) else {
+            self.overcharged += ideal - real;
+            return real;
+        };
+        let paid = more.min(self.overcharged);
+        self.overcharged -= paid;
+        self.stack.translation(&self.waited, more - paid);
+        ideal + paid
+    }
+
+    /// Records a wait for a translation, if it delays the retirement of the next instruction, which
+    /// retires in `slot` or later.
+    #[inline]
+    pub(super) fn record_wait(&mut self, slot: Time, waited: TranslationWait) {
+        if waited.known > waited.requested && slot.lag() > self.rob.next.lag() {
+            self.waited = waited;
+        }
     }
 
     /// Dispatches the op's own instruction after the simple ones, and returns its slot. `needed`:
     /// the op's instructions; 0 for a further micro-operation of the previous instruction.
     #[inline(always)]
-    pub(super) fn dispatch(&mut self, needed: u16) -> u64 {
+    pub(super) fn dispatch(&mut self, needed: u16) -> Time {
         if needed == 0 {
             return self.next;
         }
@@ -159,20 +170,14 @@ impl Core {
     /// Retires the op's own instruction, which is dispatched at `at` and done at `done`. Returns
     /// its retirement slot. `waits`: its waits.
     #[inline(always)]
-    pub(super) fn retire(&mut self, insns: u16, at: u64, done: u64, waits: Waits) -> u64 {
-        // Kept in registers: storing the parts and loading the whole would stall the host.
-        let Waits {
-            start,
-            translated,
-            data,
-        } = waits;
+    pub(super) fn retire(&mut self, insns: u16, at: Time, done: Time, waits: &Waits) -> Time {
         if insns == 0 {
-            return self.retire_part(done, start, translated, data);
+            return self.retire_part(done, waits);
         }
         let next = self.rob.next;
         let slot = next.max(done).max(at + self.width);
-        if slot > next {
-            self.account(slot, start, translated, data);
+        if slot != next {
+            self.account(slot, waits);
         }
         self.rob.retire(slot, 1);
         self.next = at + 1;
@@ -181,13 +186,13 @@ impl Core {
 
     /// As [`Core::retire`], for an instruction that only waited for its inputs and executed.
     #[inline(always)]
-    pub(super) fn retire_executed(&mut self, insns: u16, at: u64, done: u64) -> u64 {
+    pub(super) fn retire_executed(&mut self, insns: u16, at: Time, done: Time) -> Time {
         if insns == 0 {
             return self.retire_executed_part(done);
         }
         let next = self.rob.next;
         let slot = next.max(done).max(at + self.width);
-        if slot > next {
+        if slot != next {
             self.account_execution(slot, slot);
         }
         self.rob.retire(slot, 1);
@@ -198,82 +203,49 @@ impl Core {
     /// Retires a further micro-operation, done at `done`. If its instruction would retire before
     /// that, its retirement is delayed, and its former slot is lost.
     #[inline(never)]
-    pub(super) fn retire_part(
-        &mut self,
-        done: u64,
-        start: u64,
-        translated: TranslationWait,
-        data: Done,
-    ) -> u64 {
-        if done < self.rob.next {
-            return self.rob.next - 1;
+    pub(super) fn retire_part(&mut self, done: Time, waits: &Waits) -> Time {
+        let next = self.rob.next.max(done + 1);
+        if next != self.rob.next {
+            self.account(next, waits);
+            self.rob.delay_last(next);
         }
-        self.account(done + 1, start, translated, data);
-        self.rob.delay_last(done)
+        next.wrapping_sub(1)
     }
 
     /// As [`Core::retire_part`], for a micro-operation that only waited for its inputs and
     /// executed.
     #[inline(never)]
-    pub(super) fn retire_executed_part(&mut self, done: u64) -> u64 {
-        if done < self.rob.next {
-            return self.rob.next - 1;
+    pub(super) fn retire_executed_part(&mut self, done: Time) -> Time {
+        let next = self.rob.next.max(done + 1);
+        if next != self.rob.next {
+            self.account_execution(next, next);
+            self.rob.delay_last(next);
         }
-        self.account_execution(done + 1, done + 1);
-        self.rob.delay_last(done)
+        next.wrapping_sub(1)
     }
 
-    /// Charges the slots until `slot` to their causes. The waits are passed in registers: see
-    /// [`Waits`].
+    /// Charges the slots until `slot` to their causes.
     #[inline(never)]
-    fn account(&mut self, slot: u64, start: u64, translated: TranslationWait, data: Done) {
-        let mut from = self.charge_front(self.rob.next, slot);
-        from = self.charge(from, start.min(slot), Cause::Compute);
-        let requested = self.cycle(start);
-        if translated.known == requested && u32::from(data.held) | data.queued == 0 {
-            // The latency has one part only.
-            from = self.charge(from, (data.at * self.width).min(slot), served(data.level));
-            self.charge(from, slot, Cause::Compute);
-        } else if from < slot {
-            let lookup_done = requested + self.mmu.tlb_lookup_done(Access::Read);
-            self.account_parts((start, from, slot), lookup_done, translated, data);
+    fn account(&mut self, slot: Time, waits: &Waits) {
+        let from = self.charge_translation(slot);
+        let slot = slot.ideal;
+        let from = self.charge_front(from, slot);
+        let from = self.charge(from, waits.start.min(slot), Cause::Compute);
+        if from < slot {
+            let mut split = self.stack.split((waits.start, from, slot));
+            split.part(Cause::MissRegister, waits.admitted);
+            split.part(Cause::DramQueue, waits.queued.min(waits.data));
+            split.part(served(waits.level), waits.data);
+            split.rest(Cause::Compute);
         }
-    }
-
-    /// As [`Core::account`], for a latency of several parts. `slots`: the request, the slot from
-    /// which it delays retirement, and its end. TLBs are looked up until `lookup_done`.
-    #[inline(never)]
-    fn account_parts(
-        &mut self,
-        slots: (u64, u64, u64),
-        lookup_done: Cycle,
-        translated: TranslationWait,
-        data: Done,
-    ) {
-        let (width, known) = (self.width, translated.known);
-        let mut split = self.stack.split(slots);
-        // If the load waited for an MSHR, the translation cost nothing: with an earlier
-        // translation, the load would have waited longer for the same MSHR.
-        if data.held == 0 {
-            split.translation(lookup_done, translated.walk_start, known, width);
-        } else {
-            let held = known + u64::from(data.held);
-            split.part(Cause::MissRegister, held.min(data.at) * width);
-        }
-        if data.queued != 0 {
-            let queued = known + u64::from(data.held) + u64::from(data.queued);
-            split.part(Cause::DramQueue, queued.min(data.at) * width);
-        }
-        split.part(served(data.level), data.at * width);
-        split.rest(Cause::Compute);
     }
 
     /// Slot at which the value of producer `k` of `op` is ready.
     #[inline(always)]
-    pub(super) fn input(&self, op: &Op, k: usize) -> u64 {
+    pub(super) fn input(&self, op: &Op, k: usize) -> Time {
         let d = usize::from(op.dep[k]);
         if d == 0 || d >= self.done.len() || d > self.op_count {
-            return 0;
+            return Time::default();
         }
         self.done.get(self.op_count - d) + u64::from(op.dep_latency[k]) * self.width
     }
@@ -281,8 +253,8 @@ impl Core {
     /// Dispatches the simple instructions before the op's own, and drains the window for a fence.
     /// Returns the slot in which the last of them finds a port; 0 if ports are not limited.
     #[inline(always)]
-    pub(super) fn dispatch_preceding<B: Below>(&mut self, op: &Op, below: &mut B) -> u64 {
-        let mut start = 0;
+    pub(super) fn dispatch_preceding<B: Below>(&mut self, op: &Op, below: &mut B) -> Time {
+        let mut start = Time::default();
         if !self.resumes {
             if op.insns > 1 {
                 self.dispatch_simple(u64::from(op.insns) - 1);
@@ -302,9 +274,9 @@ impl Core {
     /// dispatched instruction retires when all have executed. Returns the slot in which the last
     /// starts.
     #[inline(never)]
-    pub(super) fn start_simple(&mut self, op: &Op) -> u64 {
+    pub(super) fn start_simple(&mut self, op: &Op) -> Time {
         let Some(ports) = &mut self.ports else {
-            return 0;
+            return Time::default();
         };
         let n = op.simple();
         let simple = Simple {
@@ -313,23 +285,22 @@ impl Core {
             vector: op.work.vector.into(),
             vector_multiply: op.work.vector_multiply.into(),
         };
-        let start = ports.start_simple(simple, self.next.saturating_sub(n.into()));
-        let done = start + self.width;
-        if done >= self.rob.next {
-            self.retire_executed_part(done);
-        }
+        let ready = self.next.saturating_sub(n.into());
+        let real = ports.start_simple(simple, ready.real);
+        let start = ready.moved_to(real);
+        self.retire_executed_part(start + self.width);
         start
     }
 
     /// Starts an operation that is ready in slot `ready` when its port is free. Returns the slot and
     /// the cycle.
     #[inline(always)]
-    pub(super) fn start(&mut self, operation: Operation, ready: u64) -> (u64, Cycle) {
-        let cycle = self.cycle(ready);
+    pub(super) fn start(&mut self, operation: Operation, ready: Time) -> (Time, Cycle) {
+        let cycle = self.cycle(ready.real);
         if let Some(ports) = &mut self.ports {
             let start = ports.start(operation, cycle);
             if start > cycle {
-                return (start * self.width, start);
+                return (ready.moved_to(start * self.width), start);
             }
         }
         (ready, cycle)
@@ -346,14 +317,14 @@ impl Core {
     /// First slot in which `op`, dispatched at `at`, may access memory: after older atomics have
     /// read, and for an atomic after all older stores are written.
     #[inline(always)]
-    pub(super) fn after_fence<B: Below>(&mut self, op: &Op, at: u64, below: &mut B) -> u64 {
+    pub(super) fn after_fence<B: Below>(&mut self, op: &Op, at: Time, below: &mut B) -> Time {
         if !self.fences {
             return at;
         }
         let written = if self.orders(op) {
-            self.all_written(self.cycle(at), below) * self.width
+            self.all_written(self.cycles(at), below) * self.width
         } else {
-            0
+            Time::default()
         };
         at.max(self.fenced).max(written)
     }
@@ -363,7 +334,7 @@ impl Core {
     #[cold]
     pub(super) fn drain<B: Below>(&mut self, below: &mut B) {
         self.next = self.next.max(self.rob.next);
-        let written = self.all_written(self.cycle(self.next), below);
+        let written = self.all_written(self.cycles(self.next), below);
         self.stall(written * self.width, Cause::StoreQueue);
     }
 }

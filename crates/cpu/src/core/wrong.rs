@@ -115,7 +115,7 @@ impl Core {
                 let mut path = Path {
                     right,
                     base: w.seen + 1,
-                    slot: self.next,
+                    slot: self.next.real,
                     resolved,
                     instructions: 0,
                     loads: 0,
@@ -204,7 +204,7 @@ impl Core {
                 return None;
             }
             let oldest = (self.load_count + path.loads).checked_sub(self.load_queue);
-            at = at.max(oldest.map_or(0, |n| self.loads.get(n as usize)));
+            at = at.max(oldest.map_or(0, |n| self.loads.get(n as usize).real));
         }
         if at >= path.resolved {
             return None;
@@ -307,7 +307,7 @@ impl Core {
         if d == 0 || d >= self.done.len() || d > self.op_count {
             return 0;
         }
-        self.done.get(self.op_count - d)
+        self.done.get(self.op_count - d).real
     }
 
     /// Executes a load whose inputs are ready in slot `start`. Returns when its data are ready, and
@@ -382,7 +382,7 @@ impl Core {
         below: &mut B,
     ) -> Cycle {
         match self.stores.forward(line, low as u8, high as u8, now) {
-            Some(stored) => t.ready.max(stored) + self.load_to_use,
+            Some(stored) => t.ready.max(self.cycle(stored.real)) + self.load_to_use,
             None => {
                 self.request(RequestKind::Load, t.pa, op.pc, t.ready, below)
                     .at

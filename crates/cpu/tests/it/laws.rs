@@ -243,12 +243,28 @@ proptest! {
     }
 
     #[test]
+    fn without_waits_for_translations_none_is_charged(
+        drafts in prop::collection::vec(draft(), 1..120), spec in small(), mshrs in 1u32..20,
+    ) {
+        let (ops, _) = both_forms(&drafts);
+        let mut b = Bench::with(&spec, &perfect(), mshrs);
+        b.run(&ops);
+        prop_assert_eq!(charged(&b), 0);
+    }
+
+    #[test]
     fn a_perfect_tlb_is_never_slower(drafts in prop::collection::vec(draft(), 1..200)) {
         let (ops, _) = both_forms(&drafts);
         let real = Bench::with(&spec(), &mmu(), 64).run(&ops);
         let best = Bench::with(&spec(), &perfect(), 64).run(&ops);
         prop_assert!(best <= real, "{} > {}", best, real);
     }
+}
+
+/// Slots that a run of `ops` charges to translation.
+fn charged(b: &Bench) -> u64 {
+    let slots = b.core.slots();
+    slots.tlb + slots.walker + slots.walk
 }
 
 /// `n` updates of random words: load, add, store.
@@ -330,6 +346,38 @@ fn a_dependent_chase_is_slower_than_independent_loads() {
     let free = cycles_of(&mmu(), &loads);
     let bound = cycles_of(&mmu(), &chase);
     assert!(bound > 3 * free, "{bound} {free}");
+}
+
+#[test]
+fn the_charge_to_translation_is_what_a_perfect_tlb_saves() {
+    let mut r = rng(3, "test.charge");
+    let loads: Vec<Op> = (0..5000)
+        .map(|_| load(r.random_range(0u64..1 << 27) * 8))
+        .collect();
+    let programs = [
+        gups(10_000, 1 << 30),
+        loads.iter().map(|&l| after(l, 1)).collect(),
+        // A walk delays the load of a chain; lines without a walk overlap with it.
+        loads
+            .iter()
+            .flat_map(|&l| [after(l, 4), load(64), load(128), load(192)])
+            .collect(),
+        loads,
+    ];
+    for (n, ops) in programs.iter().enumerate() {
+        for mshrs in [8, 64] {
+            let (mut real, mut best) = (
+                Bench::with(&spec(), &mmu(), mshrs),
+                Bench::with(&spec(), &perfect(), mshrs),
+            );
+            let saved = 4 * (real.run(ops) - best.run(ops));
+            let charged = charged(&real);
+            assert!(
+                charged.abs_diff(saved) * 20 <= saved,
+                "program {n}, {mshrs} MSHRs: {charged} charged, {saved} saved"
+            );
+        }
+    }
 }
 
 #[test]

@@ -165,7 +165,7 @@ pub(super) const TERMS: &[Term] = &[
     term(
         &["cycle stack", "cause"],
         "cycles",
-        "The cycle stack: every cycle of the measured part, charged to the causes that delayed the oldest instruction (docs/cycle-stack.md). A share is the time spent on a cause, not the time that its removal would save",
+        "The cycle stack: every cycle of the measured part, charged to the causes that delayed the oldest instruction (docs/cycle-stack.md). The share of translation (TLB, walker, walk) estimates what perfect TLBs would save. Another share is the time spent on a cause, not the time that its removal would save",
     ),
     term(
         &["base"],

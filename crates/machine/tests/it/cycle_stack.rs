@@ -10,7 +10,7 @@ const MACHINE: &str = "epyc-milan";
 fn costed(designs: &[&str], workload: &str, instructions: u64) -> RunResult {
     let mut s = spec(MACHINE, designs, workload, instructions, &[]);
     s.options.translation_cost = true;
-    s.options.limits.warmup = instructions;
+    s.options.limits.warmup = instructions.min(200_000);
     run_spec(&s).unwrap_or_else(|e| panic!("{workload}: {e}"))
 }
 
@@ -22,9 +22,15 @@ fn share(d: &DesignResult) -> f64 {
     parts.map(|s| s.share).sum()
 }
 
-/// Tolerance for the difference between this share and the saved cycles, as a share of all cycles. Most
-/// programs are within a hundredth; `kv-map` is farthest (see docs/cycle-stack.md).
-const BOUND: f64 = 0.06;
+/// Asserts that the share of translation is near the saved share of the cycles: within a tenth of it,
+/// or within 0.8 % of the cycles. docs/cycle-stack.md names the programs that need the second bound.
+#[track_caller]
+fn assert_near(share: f64, saved: f64, of: &str) {
+    assert!(
+        (share - saved).abs() < (0.1 * saved).max(0.008),
+        "{of}: {share} of the cycles are said to be translation, which costs {saved}"
+    );
+}
 
 /// Rank of each value.
 fn ranks(values: &[f64]) -> Vec<f64> {
@@ -46,11 +52,7 @@ fn the_share_of_translation_orders_programs_as_what_perfect_tlbs_save() {
             share * 100.0,
             saved * 100.0
         );
-        assert!(
-            (share - saved).abs() < BOUND && share > 0.5 * saved,
-            "{}: {share} of the cycles are said to be translation, which costs {saved}",
-            w.name
-        );
+        assert_near(share, saved, w.name);
         shares.push(share);
         savings.push(saved);
     }
@@ -58,17 +60,31 @@ fn the_share_of_translation_orders_programs_as_what_perfect_tlbs_save() {
     let n = shares.len() as f64;
     let apart = shares.iter().zip(&savings).map(|(a, b)| (a - b).powi(2));
     let spearman = 1.0 - 6.0 * apart.sum::<f64>() / (n * (n * n - 1.0));
-    assert!(spearman > 0.95, "rank correlation {spearman}");
+    assert!(spearman > 0.98, "rank correlation {spearman}");
 }
 
 #[test]
-fn the_cycle_stack_of_a_walk_bound_program_is_mostly_translation() {
-    // Each update walks, and its walk ends before the line is requested.
-    let r = costed(&["radix"], "gups 64GiB", 300_000);
-    let d = &r.designs[0];
-    let (share, saved) = (share(d), d.translation_cost.expect("measured"));
-    assert!(saved > 0.6, "{saved}");
-    assert!((share - saved).abs() < 0.15, "{share} against {saved}");
+fn the_share_of_translation_is_what_perfect_tlbs_save_whether_walks_or_mshrs_bind() {
+    // Without walks, MSHRs bind at each size. With them, walkers bind at the largest.
+    let saved = ["64MiB", "1GiB", "64GiB"].map(|size| {
+        let r = costed(&["radix"], &format!("gups {size}"), 1_000_000);
+        let d = &r.designs[0];
+        let (share, saved) = (share(d), d.translation_cost.expect("measured"));
+        let walker = d.cycle_stack.iter().find(|s| s.cause == "walker");
+        // Printed with --nocapture: the second table of docs/cycle-stack.md.
+        println!(
+            "| {size} | {:.1} | {:.1} | {:.1} |",
+            share * 100.0,
+            walker.map_or(0.0, |s| s.share) * 100.0,
+            saved * 100.0
+        );
+        assert_near(share, saved, size);
+        saved
+    });
+    assert!(
+        saved[0] < 0.01 && saved[1] > 0.3 && saved[2] > 0.6,
+        "{saved:?}"
+    );
 }
 
 #[test]

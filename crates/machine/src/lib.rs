@@ -40,7 +40,7 @@ mod work;
 ///
 /// Messages, speed and new options do not change it. `tests/model.json` has results of this version, and
 /// a test compares them.
-pub const MODEL_VERSION: u32 = 10;
+pub const MODEL_VERSION: u32 = 11;
 
 pub use energy::{
     ArrayEnergy, CacheEnergy, CoreEnergy, DramEnergy, EnergyResult, EnergySpec, EventEnergy, Group,

@@ -90,7 +90,9 @@ class Whole(Figure):
             )
             for key, case in containers().items()
         }
-        text = [mean_row(of_redis, table, _mean_of_bars(table), "Redis", "text") for table in TABLES]
+        text = [
+            mean_row(of_redis, table, _mean_of_bars(table), "Redis", "text") for table in TABLES
+        ]
         text += _of_kind(bars, "hash tables", HASHED, HASH_TABLES, HASH_BY_DISTRIBUTION)
         text += _of_kind(bars, "trees", TREES, TREE_TABLES, {})
         for program in KERNELS:

@@ -601,7 +601,8 @@ impl CacheArray {
         self.counts.fills += 1;
         let empty = old & LINE_MASK >= FOREIGN;
         self.counts.evictions += u64::from(!empty);
-        if self.is_stale(old) || empty && self.epoch != 0 {
+        let foreign = old & LINE_MASK == FOREIGN;
+        if !foreign && (self.is_stale(old) || empty && self.epoch != 0) {
             self.fill_stale(line, flags, old);
         }
         if (flags | old) & GUESSED != 0 {

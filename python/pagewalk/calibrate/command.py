@@ -111,12 +111,13 @@ def calibrate(*, name: str, base: str | None, quick: bool, jobs: int | None) -> 
     found = findings.find(plan, times, processor, fields)
     found.append(_remote(found, fields))
     with tempfile.TemporaryDirectory(prefix="pagewalk-") as folder:
-        trial = Path(folder) / "trial.toml"
+        most = QUICK_WARMUP if quick else simulated.MOST_WARMUP
+        trial = Trial(Path(folder) / "trial.toml", fields, processor, most)
         if plan.reaches_dram:
-            found = _with_memory(plan, times, Trial(trial, fields, processor), found)
-        Trial(trial, fields, processor).write(found)
+            found = _with_memory(plan, times, trial, found)
+        trial.write(found)
         # A file that no run could read is not written.
-        native.resolve(str(trial), DEFAULT_DESIGN)
+        native.resolve(str(trial.path), DEFAULT_DESIGN)
     found.sort(key=lambda finding: finding.key)
     content = machine_file.text(name, base, machine_file.merged(fields, found), found, processor)
     machine_file.write(path, content)
@@ -132,6 +133,7 @@ class Trial:
     path: Path
     base: Json
     processor: HostProcessor
+    most_warmup: int
 
     def write(self, found: list[Finding]) -> None:
         """Writes it."""
@@ -143,7 +145,7 @@ class Trial:
         """Cycles of an operation with what was found."""
         self.write(found)
         design = simulated.design_for(benchmark, hypervisor=self.processor["hypervisor"])
-        return simulated.cycles(benchmark, self.path, design)
+        return simulated.cycles(benchmark, self.path, design, most=self.most_warmup)
 
 
 LOADS = 5
@@ -169,15 +171,19 @@ def _with_memory(plan: Plan, times: Times, trial: Trial, found: list[Finding]) -
     measured = times.cycles(plan.copy).spread[1]
     if trial.cycles(plan.copy, all_found) <= measured:
         return all_found
-    low, high, best = 0.0, float(load.value), None
+    best = with_load(findings.bounded(load, 0.0))
+    if trial.cycles(plan.copy, best) > measured:
+        # The simulated copy is slower without any load, so it bounds none.
+        return all_found
+    low, high = 0.0, float(load.value)
     for _ in range(LOADS):
         middle = findings.bounded(load, (low + high) / 2)
-        all_found = with_load(middle)
-        if trial.cycles(plan.copy, all_found) <= measured:
-            low, best = float(middle.value or 0.0), all_found
+        tried = with_load(middle)
+        if trial.cycles(plan.copy, tried) <= measured:
+            low, best = float(middle.value or 0.0), tried
         else:
             high = float(middle.value or 0.0)
-    return best or with_load(findings.bounded(load, 0.0))
+    return best
 
 
 def _remote(found: list[Finding], base: Mapping[str, Any]) -> Finding:

@@ -49,7 +49,7 @@ OF_DRAM = (
 
 
 LEAST_RATES = 5
-"""Fewest samples that give a rate. Ours."""
+"""Fewest samples that give a sure rate. Ours."""
 
 
 class Times:
@@ -322,23 +322,28 @@ def _l3_fills(plan: Plan, times: Times, processor: HostProcessor) -> Finding:
         hit = rules.plateau([times.cycles(point) for point in plan.l2]).value
     period = times.period.value
     cache = rules.Cache(size, l3["ways"], hit * period, times.least(plan.dram).value * period)
-    fitting = [point for point in plan.l3 if point.footprint < size]
+    # The L2 holds more than a third of a smaller footprint.
+    l2 = max(point.footprint for point in plan.l2) if plan.l2 else 0
+    l2 = next((c["size_kb"] << 10 for c in processor["caches"] if c["level"] == 2), l2)
+    fitting = [point for point in plan.l3 if 3 * l2 <= point.footprint < size]
+    if not fitting:
+        return Finding(key, None, "too little memory for chases through the third level")
     chases = [rules.Chase(one.footprint, ns) for one in fitting for ns in times.of(one)["ns"]]
     rates, least, most = rules.fill_rates(chases, cache)
-    if len(rates) >= LEAST_RATES:
+    if rates:
         rate = statistics.median(rates)
-        spread = (statistics.quantiles(rates, n=4)[0], rate)
-        origin = f"{len(rates)} chases of which a part misses, of {size_text(size)} by cpuid"
-        sure = Estimate(rate, spread, 0.0).confidence
-        confidence = rules.SURE if sure == rules.SURE else rules.NOISY
-        return Finding(key, _gbs(rate), origin, Estimate(rate, spread, 0.0), confidence)
+        spread = (min(rates), rate)
+        origin = f"{len(rates)} of {len(chases)} chases miss in part, of {size_text(size)} by cpuid"
+        estimate = Estimate(rate, spread, 0.0)
+        sure = len(rates) >= LEAST_RATES and estimate.confidence == rules.SURE
+        return Finding(key, _gbs(rate), origin, estimate, rules.SURE if sure else rules.NOISY)
     if least <= 0:
-        return Finding(key, 0.0, "all chases through the L3 hit", None, rules.SURE)
+        origin = f"all chases through the L3 hit: less than {_gbs(most)} GB/s"
+        return Finding(key, 0.0, origin, None, rules.NOISY)
     if math.isinf(most):
-        origin = f"no chase beyond the L2 hits: {_gbs(least)} GB/s or more"
+        origin = f"all chases beyond the L2 miss: {_gbs(least)} GB/s or more"
         return Finding(key, _gbs(least), origin, None, rules.NOISY)
-    least, most = min(least, most), max(least, most)
-    origin = f"chases miss or hit as a whole: {_gbs(least)} to {_gbs(most)} GB/s"
+    origin = f"chases miss or hit as a whole: between {_gbs(least)} and {_gbs(most)} GB/s"
     return Finding(key, _gbs(math.sqrt(least * most)), origin, None, rules.NOISY)
 
 
@@ -365,7 +370,7 @@ def _background_load(plan: Plan, times: Times, base: Mapping[str, Any]) -> Findi
 
 
 def bounded(load: Finding, most: float) -> Finding:
-    """The load of the DRAM if copies in order leave no more."""
+    """The load of the DRAM, bounded by the copy in order."""
     origin = f"{load.origin}; with more, the simulated copy is slower than the measured one"
     return replace(load, value=_gbs(most), origin=origin)
 

@@ -119,7 +119,7 @@ def fills_that_miss(missed: float, ways: int) -> float:
 
 @dataclass(frozen=True)
 class Chase:
-    """A random cycle through `footprint` bytes, just loaded, each of whose loads takes `ns`."""
+    """A random cycle through `footprint` bytes, each of whose loads takes `ns`."""
 
     footprint: int
     ns: float
@@ -139,35 +139,32 @@ LEAST_MISSED, MOST_MISSED = 0.1, 0.9
 """Shares of misses beyond which a chase only bounds the fills. Ours."""
 
 
-def fill_rate(footprint: int, cache: Cache, missed: float) -> float:
+def fill_rate(chase: Chase, cache: Cache, missed: float) -> float:
     """Bytes a ns that others fill into `cache` if a share `missed` of a chase's loads misses.
 
-    The chase has been loaded from memory once, a line after the other. Between that and its next
-    use, the set of a line is filled by the chase's other lines and by the others. Below 0 if the
-    chase alone misses more.
+    Between two uses of a line the chase visits all its other lines once, and the others fill the
+    set for as long as that takes. Below 0 if the chase alone misses more.
     """
-    filled = fills_that_miss(missed, cache.ways) - cache.ways * footprint / cache.size
-    return filled * cache.size / cache.ways / (footprint / 64 * cache.miss)
+    filled = fills_that_miss(missed, cache.ways) - cache.ways * chase.footprint / cache.size
+    return filled * cache.size / cache.ways / (chase.footprint / 64 * chase.ns)
 
 
 def fill_rates(chases: Sequence[Chase], cache: Cache) -> tuple[list[float], float, float]:
     """Rates of other tenants' fills, in bytes a ns, and the bounds between which they lie.
 
-    Each chase of which a part misses gives a rate. One that hits bounds the rate from above, one
-    that misses from below, by the rate at which most of it would miss. Rates beyond the bounds are
-    left out: other load can only add misses. The bounds are 0 and infinity without such chases.
+    Each chase of which a part misses gives a rate. A chase that hits gives an upper bound, and one
+    that misses a lower bound. Without such chases the bounds are infinity and 0.
     """
     rates, least, most = [], 0.0, math.inf
     for chase in chases:
         missed = (chase.ns - cache.hit) / (cache.miss - cache.hit)
-        bound = fill_rate(chase.footprint, cache, MOST_MISSED)
         if missed < LEAST_MISSED:
-            most = min(most, bound)
+            most = min(most, fill_rate(chase, cache, LEAST_MISSED))
         elif missed > MOST_MISSED:
-            least = max(least, bound)
+            least = max(least, fill_rate(chase, cache, MOST_MISSED))
         else:
-            rates.append(max(0.0, fill_rate(chase.footprint, cache, missed)))
-    return [rate for rate in rates if rate <= most], least, most
+            rates.append(max(0.0, fill_rate(chase, cache, missed)))
+    return rates, least, most
 
 
 def first_plateau(points: Sequence[Estimate], most: float) -> Estimate:

@@ -1,10 +1,11 @@
 //! Lines of other tenants of the host in the third-level cache.
 //!
 //! The tenants fill the cache at a rate, in random sets at random times, so each set sees Poisson
-//! arrivals. The fills of a set that are due are made before the program accesses it. Between two
-//! accesses nobody reads a set, so the order of fills of different sets does not matter. A program
-//! keeps a line that it uses again before the set has seen too many fills. Its share of the cache
-//! therefore grows with the rate of its accesses.
+//! arrivals. The fills of a set that are due are made before a request of the program accesses it.
+//! Until then no access reads the set, so the order of fills of different sets does not matter. A
+//! program keeps a line that it uses again before the set has seen too many fills. Its share of the
+//! cache therefore grows with the rate of its accesses. Prefetches of the cache itself in functional
+//! warming make no fills.
 
 use pagewalk_units::{Cycle, LINE_BYTES, Rng, rng};
 
@@ -16,7 +17,7 @@ pagewalk_stats::counters! {
     /// Counters of the tenants of a cache.
     pub struct TenantStats {
         fills: "lines", "Lines that other tenants filled into the sets that the program accessed, no more than the ways of a set between two accesses";
-        evictions: "lines", "Lines of the program that they evicted";
+        evictions: "lines", "Lines of the program that they evicted; not among the evictions of the cache, but dirty ones are among its writebacks";
     }
 }
 
@@ -58,14 +59,14 @@ impl Tenants {
             due += 1;
             // Exponential gaps have no memory: the rest of a long pause needs no fills.
             let from = if due < self.most { self.next[set] } else { now };
-            self.next[set] = from + self.draw_gap();
+            self.next[set] = from.saturating_add(self.draw_gap());
         }
         self.stats.fills += due;
         due
     }
 
     fn draw_gap(&mut self) -> Cycle {
-        1 + (draw_exponential(&mut self.rng) * self.gap) as Cycle
+        ((draw_exponential(&mut self.rng) * self.gap) as Cycle).saturating_add(1)
     }
 }
 

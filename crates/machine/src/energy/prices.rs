@@ -99,7 +99,8 @@ pub(super) fn place(path: &str) -> &str {
     path
 }
 
-/// Places whose counters cost nothing: other places count the same events, or the events are software's.
+/// Places whose counters cost nothing: other places count the same events, or the events are software's
+/// or other tenants'.
 #[cfg(test)]
 pub(super) fn costs_nothing(at: &str) -> bool {
     matches!(
@@ -119,6 +120,7 @@ pub(super) fn costs_nothing(at: &str) -> bool {
             | "flush"
             | "write_combining"
             | "walked_loads"
+            | "l3.tenants"
     ) || at.ends_with(".asked")
         || [
             "os",

@@ -141,7 +141,8 @@ fn a_line_on_its_way_is_waited_for_and_requested_once() {
     let mut m = machine(&private(), &shared());
     let first = m.load(0, 100);
     let second = m.load(8, 150);
-    assert_eq!(second, first, "same end, and from where it comes");
+    assert_eq!((second.at, second.level), (first.at, first.level));
+    assert!(first.missed && !second.missed);
     // A request from an earlier time than the first one fetches the line itself.
     assert_eq!(m.load(16, 20).at, 20 + L3 + FIXED);
     assert_eq!(m.load(24, 5000).at, 5000 + L1);

@@ -336,22 +336,26 @@ def test_each_part_of_a_request_of_redis_is_a_row(paper: Paper) -> None:
 
 def test_averages_with_all_keys_are_over_the_same_run_without_a_table(paper: Paper) -> None:
     whole, common = module(paper, "whole"), module(paper, "common")
-    at_once = whole.containers()[whole.AT_ONCE, "map", "zipf"]
-    assert common.run(paper, at_once).program.params["keys"] == "10000000"
-    assert str(common.run(paper, at_once).design).count("'waits_for_set': False") == 1
-    plain = whole.containers()[whole.STLT, "map", "zipf"]
-    bases = {common.run(paper, c.base).identity for c in (plain, at_once)}
-    assert len(bases) == 1
+    cases = [*whole.redis(), *whole.containers().values(), *whole.PARTS.values()]
+    assert {common.run(paper, case).program.params["keys"] for case in cases} == {"10000000"}
+    own, slb = (whole.containers()[table, "map", "zipf"] for table in (whole.STLT, whole.SLB))
+    assert len({common.run(paper, case.base).identity for case in (own, slb)}) == 1
+    assert {(case.distribution, case.value) for case in whole.redis()} == {
+        ("zipf", 64), ("zipf", 128), ("zipf", 256), ("latest", 64), ("uniform", 64),
+    }  # fmt: skip
 
     def result(run: Run) -> Outcome:
-        if run.program.params["shortcut"] == "none":
-            return outcome(cycles_per_request=1200)
-        at_once = "'waits_for_set': False" in str(run.design)
-        return outcome(cycles_per_request=550 if at_once else 600)
+        shortcut = run.program.params["shortcut"]
+        cycles = {"none": 1200, "slb": 800, "stlt-sw": 900, "stlt": 600}[shortcut]
+        if "STLT-VA" in str(run.design):
+            cycles = 750
+        return outcome(cycles_per_request=cycles)
 
-    text = {(r.group, r.series): r.value for r in rows(paper, "whole", result) if r.panel == "text"}
-    assert text["hash tables", "STLT"] == 2.0
-    assert text["Redis", "STLT"] == 2.0
-    # From 2 to 2.1818 of the way to the paper's 2.42.
-    gap = text["hash tables", f"of the gap, {whole.AT_ONCE}"]
-    assert gap == pytest.approx(100 * (1200 / 550 - 2) / 0.42)
+    found = {(r.panel, r.group, r.series): r for r in rows(paper, "whole", result)}
+    for kind in ("hash tables", "trees", "Redis", "map"):
+        assert found["text", kind, "STLT"].value == 2.0
+        assert found["text", kind, "SLB"].value == 1.5
+    # The paper's bars of the same five workloads.
+    assert found["text", "Redis", "STLT"].paper == pytest.approx(1.406)
+    assert found["parts", "map", "STLT-SW"].value == pytest.approx(800 / 900)
+    assert found["text", "pairs of neighbours in the paper's order", ""].value == 15

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -107,14 +107,7 @@ def missed_under_fills(mean: float, ways: int) -> float:
 
 def fills_that_miss(missed: float, ways: int) -> float:
     """Mean lines between two uses at which a share `missed` misses: the inverse of that."""
-    low, high = 0.0, 8.0 * ways + 64
-    for _ in range(60):
-        middle = (low + high) / 2
-        if missed_under_fills(middle, ways) < missed:
-            low = middle
-        else:
-            high = middle
-    return low
+    return _inverse(lambda mean: missed_under_fills(mean, ways), missed, 8.0 * ways + 64)
 
 
 @dataclass(frozen=True)
@@ -211,10 +204,15 @@ def waiting(load: float, service: Service) -> float:
 
 def load_of(wait_ns: float, service: Service) -> float:
     """The load of the bus at which requests wait so long: the inverse of `waiting`."""
-    low, high = 0.0, 1.0
+    return _inverse(lambda load: waiting(load, service), wait_ns, 1.0)
+
+
+def _inverse(law: Callable[[float], float], value: float, most: float) -> float:
+    """Where a law that rises from 0 to `most` has `value`, by bisection."""
+    low, high = 0.0, most
     for _ in range(60):
         middle = (low + high) / 2
-        if waiting(middle, service) < wait_ns:
+        if law(middle) < value:
             low = middle
         else:
             high = middle

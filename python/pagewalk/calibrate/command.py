@@ -110,8 +110,8 @@ def calibrate(*, name: str, base: str | None, quick: bool, jobs: int | None) -> 
     times = Times(dict(zip(listed, measured, strict=True)), plan.add)
     found = findings.find(plan, times, processor, fields)
     found.append(_remote(found, fields))
+    most = QUICK_WARMUP if quick else simulated.MOST_WARMUP
     with tempfile.TemporaryDirectory(prefix="pagewalk-") as folder:
-        most = QUICK_WARMUP if quick else simulated.MOST_WARMUP
         trial = Trial(Path(folder) / "trial.toml", fields, processor, most)
         if plan.reaches_dram:
             found = _with_memory(plan, times, trial, found)
@@ -122,7 +122,7 @@ def calibrate(*, name: str, base: str | None, quick: bool, jobs: int | None) -> 
     content = machine_file.text(name, base, machine_file.merged(fields, found), found, processor)
     machine_file.write(path, content)
     notes += _notes(plan, times, processor, name, quick=quick)
-    rows = _rows(plan, times, path, processor, quick=quick, jobs=jobs or os.cpu_count() or 1)
+    rows = _rows(plan, times, path, processor, most=most, jobs=jobs or os.cpu_count() or 1)
     return Calibration(path, base, processor, found, rows, notes)
 
 
@@ -262,7 +262,7 @@ def _rows(
     machine: Path,
     processor: HostProcessor,
     *,
-    quick: bool,
+    most: int,
     jobs: int,
 ) -> list[Row]:
     labelled = _labelled(plan)
@@ -275,7 +275,7 @@ def _rows(
         machine,
         hypervisor=processor["hypervisor"],
         jobs=jobs,
-        most=QUICK_WARMUP if quick else simulated.MOST_WARMUP,
+        most=most,
     )
     rows, of = [], {}
     for (name, benchmark), found in zip(labelled, cycles, strict=False):

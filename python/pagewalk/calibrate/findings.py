@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pagewalk.calibrate import rules
-from pagewalk.calibrate.benchmarks import Benchmark, Plan
+from pagewalk.calibrate.benchmarks import ASSUMED_KB, Benchmark, Plan
 from pagewalk.calibrate.rules import Estimate
 from pagewalk.engine_types import HostProcessor, Measured
 
@@ -323,8 +323,8 @@ def _l3_fills(plan: Plan, times: Times, processor: HostProcessor) -> Finding:
     period = times.period.value
     cache = rules.Cache(size, l3["ways"], hit * period, times.least(plan.dram).value * period)
     # The L2 holds more than a third of a smaller footprint.
-    l2 = max(point.footprint for point in plan.l2) if plan.l2 else 0
-    l2 = next((c["size_kb"] << 10 for c in processor["caches"] if c["level"] == 2), l2)
+    l2_kb = next((c["size_kb"] for c in processor["caches"] if c["level"] == 2), ASSUMED_KB[2])
+    l2 = l2_kb << 10
     fitting = [point for point in plan.l3 if 3 * l2 <= point.footprint < size]
     if not fitting:
         return Finding(key, None, "too little memory for chases through the third level")

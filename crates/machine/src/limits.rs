@@ -4,6 +4,8 @@ use pagewalk_units::{Error, RunOption, text};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::work::Work;
+
 /// Sampling: `length` of every `period` instructions are measured.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -110,6 +112,14 @@ impl Warming {
 }
 
 impl Limits {
+    /// Work of the measured part if no gap of a sample divides it, otherwise without end.
+    pub(crate) fn unsampled(&self) -> Work {
+        if self.sample.is_some() {
+            return Work::FOREVER;
+        }
+        Work::first_of(self.instructions, self.requests)
+    }
+
     /// Refuses contradictory limits.
     ///
     /// # Errors

@@ -311,7 +311,8 @@ impl Machine {
             measured: if options.regions.is_some() {
                 Measured::of_regions(options.interval, n)
             } else {
-                Measured::new(options.interval, limits.sample.map(|s| s.length), n)
+                let sample = limits.sample.map(|s| s.length);
+                Measured::new(options.interval, sample, n).with_halves(limits.unsampled())
             },
             plan,
             parts,

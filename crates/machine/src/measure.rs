@@ -37,6 +37,10 @@ pub(crate) struct Measured {
     pub(crate) spreads: Option<Vec<Vec<Spread>>>,
     /// Interval statistics.
     pub(crate) intervals: Intervals,
+    /// Instructions and cycles of the first half, once it has ended.
+    pub(crate) first_half: Option<(u64, Cycle)>,
+    /// Work after which the second half begins.
+    half: Work,
     every: Option<u64>,
     /// Instructions of a complete sample.
     sample: Option<u64>,
@@ -87,6 +91,8 @@ impl Measured {
             samples: Vec::new(),
             spreads: None,
             intervals: Intervals::default(),
+            first_half: None,
+            half: Work::FOREVER,
             every: every.filter(|&n| n > 0),
             sample,
             open: None,
@@ -99,6 +105,50 @@ impl Measured {
             spreads: Some(Vec::new()),
             ..Measured::new(every, Some(1), cores)
         }
+    }
+
+    /// Notes the time of the first half of a measured part of this length.
+    pub(crate) fn with_halves(self, length: Work) -> Self {
+        let half = Work {
+            instructions: length.instructions.div_ceil(2),
+            requests: length.requests.div_ceil(2),
+        };
+        Measured { half, ..self }
+    }
+
+    /// True when the first half has just ended and is not noted.
+    pub(crate) fn half_ends(&self, executed: Work) -> bool {
+        let (Some(open), None) = (&self.open, self.first_half) else {
+            return false;
+        };
+        let done = self.done(executed, open);
+        done.instructions >= self.half.instructions || done.requests >= self.half.requests
+    }
+
+    /// Notes the first half, which ends at these times.
+    pub(crate) fn end_half(&mut self, executed: Work, times: &[Cycle]) {
+        if let Some(open) = &self.open {
+            let instructions = self.done(executed, open).instructions;
+            self.first_half = Some((instructions, self.cycles + slowest(times, &open.times)));
+        }
+    }
+
+    /// Work of the measured part so far.
+    fn done(&self, executed: Work, open: &Open) -> Work {
+        let mut done = self.work;
+        done += executed - open.executed;
+        done
+    }
+
+    /// Cycles an instruction in the first half and in the rest; none if one of them is unknown.
+    pub(crate) fn halves(&self) -> Option<(f64, f64)> {
+        let (instructions, cycles) = self.first_half?;
+        let rest = self.work.instructions.checked_sub(instructions)?;
+        let cpi = |cycles: Cycle, n: u64| (n > 0).then(|| cycles as f64 / n as f64);
+        Some((
+            cpi(cycles, instructions)?,
+            cpi(self.cycles.checked_sub(cycles)?, rest)?,
+        ))
     }
 
     /// Appends the counts that another machine measured in a later part of the same run.

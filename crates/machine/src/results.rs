@@ -357,6 +357,10 @@ pub struct DesignResult {
     /// Maximum number of threads that wanted a core at one time, for the warnings; 0 if none ever waited.
     #[serde(skip)]
     pub(crate) threads_in_turns: usize,
+    /// Cycles an instruction in the first and in the second half of the measured part, if a limit ended
+    /// it, for the warnings.
+    #[serde(skip)]
+    pub(crate) halves: Option<(f64, f64)>,
 }
 
 /// One program of a mix, over the requested instructions or requests.
@@ -605,6 +609,7 @@ fn design_result(
             )),
         },
         threads_in_turns: machine.threads_in_turns,
+        halves: m.halves().filter(|_| !machine.program_ended),
         broken_waits: match machine.broken_waits {
             0 => None,
             n => Some(format!(

@@ -52,7 +52,7 @@ pub(crate) fn warnings(facts: &Facts, limits: &Limits, designs: &[DesignResult])
     }
     // Inferred mappings may count as mapped before, at no cost.
     for d in designs.iter().filter(|_| !facts.infer_mappings) {
-        said.of(d, start_up(d));
+        said.of(d, start_up(d).or_else(|| unsteady(d)));
     }
     for d in designs.iter().filter(|d| made_no_query(d)) {
         let what = "the program made no shortcut query, so nothing of shortcut had an effect: a built-in key-value store queries with --param shortcut=stlt, and your own program with pagewalk_load_va of pagewalk.h";
@@ -313,9 +313,32 @@ fn turns(d: &DesignResult, designs: &[DesignResult]) -> Option<String> {
 /// Share of the kernel's cycles from which the reader is warned that a window is mostly page faults.
 const MOSTLY_KERNEL: f64 = 0.3;
 
+/// Options by which the measured part begins later.
+const REMEDY: &str = "--skip N or --warmup N measures what follows, --roi a marked part";
+
+/// Relative change of the cycles an instruction from the first half of the measured part to the second,
+/// from which the reader is warned if the caches still fill.
+const UNSTEADY: f64 = 0.1;
+
+/// Warning that the measured part ends before the caches and the DRAM's traffic are steady.
+fn unsteady(d: &DesignResult) -> Option<String> {
+    let (first, second) = d.halves?;
+    let count = |name: &str| -> u64 {
+        let of_last = |s: &&Stat| s.path == "l3" && s.name == name;
+        d.stats.iter().find(of_last).map_or(0, |s| s.value)
+    };
+    let (fills, evictions) = (count("fills"), count("evictions"));
+    (fills > 2 * evictions && (second / first - 1.0).abs() > UNSTEADY).then(|| {
+        format!(
+            "the second half of the measured part takes over {:.0} % {} cycles an instruction than the first, and most lines filled an empty place of the L3: caches and DRAM traffic are not steady yet; --warmup N measures what follows",
+            UNSTEADY * 100.0,
+            if second < first { "fewer" } else { "more" },
+        )
+    })
+}
+
 /// Warning that the measured part is a program's start-up: the kernel's time or first touches dominate it.
 fn start_up(d: &DesignResult) -> Option<String> {
-    const REMEDY: &str = "--skip N or --warmup N measures what follows, --roi a marked part";
     let kernel = d.cycle_stack.iter().find(|s| s.cause == KERNEL);
     let share = kernel.map_or(0.0, |s| s.share);
     let count = |of: &[Stat], name: &str| -> u64 {

@@ -89,6 +89,10 @@ impl Machine {
             let now = self.snapshot();
             self.measured.interval(now);
         }
+        if self.measured.half_ends(self.executed) {
+            let times = self.times();
+            self.measured.end_half(self.executed, &times);
+        }
         if self.plan.ends_with(done) {
             self.leave_phase();
         }

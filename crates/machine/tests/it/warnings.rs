@@ -1,6 +1,6 @@
 //! Warnings name the cause that applies.
 
-use crate::common::run;
+use crate::common::{run, run_spec, spec};
 
 const MACHINE: &str = "epyc-milan";
 const N: u64 = 50_000;
@@ -176,6 +176,26 @@ fn a_measured_part_of_first_touches_is_named() {
             None => assert_eq!(found, None),
         }
     }
+}
+
+/// While GUPS brings the lines of its page table into the L3, walks take ever fewer cycles.
+#[test]
+fn a_measured_part_that_ends_before_the_caches_are_warm_is_named() {
+    let warns = |size: &str, warmup, instructions| {
+        let mut s = spec(
+            MACHINE,
+            &["radix"],
+            &format!("gups {size}"),
+            instructions,
+            &[],
+        );
+        s.options.limits.warmup = warmup;
+        let r = run_spec(&s).expect("it runs");
+        r.warnings.iter().any(|w| w.contains("not steady"))
+    };
+    assert!(warns("1GiB", 0, 200_000));
+    assert!(!warns("1GiB", 5_000_000, 200_000));
+    assert!(!warns("1MiB", 200_000, 200_000), "all lines are in the L2");
 }
 
 /// A heap that grows by less than 2 MB at a time gets its huge pages from khugepaged only.

@@ -23,10 +23,8 @@ use self::least::Least;
 /// it.
 #[derive(Clone, Debug)]
 pub struct Occupancy {
-    /// Time from which each place is permanently free.
-    free_at: Vec<Cycle>,
-    /// Minimum of `free_at`.
-    least: Least,
+    /// Time from which each place is permanently free, and their minimum.
+    free_at: Least,
     /// The last gaps of each place, oldest first: `from <= t < to`.
     gaps: Vec<Gaps>,
     /// End of the latest gap.
@@ -74,8 +72,7 @@ impl Occupancy {
             "at least one place, at most {MOST_PLACES}"
         );
         Occupancy {
-            free_at: vec![0; places],
-            least: Least::new(places),
+            free_at: Least::new(places),
             gaps: vec![[(0, 0); GAPS]; places],
             gaps_end: 0,
             by_end: ByEnd::new(places),
@@ -87,14 +84,14 @@ impl Occupancy {
 
     /// Number of places.
     pub fn places(&self) -> usize {
-        self.free_at.len()
+        self.free_at.places()
     }
 
     /// The first time at or after `at` when a place is free. Does not occupy it.
     #[inline]
     pub fn admit(&mut self, at: Cycle) -> OccupancySlot {
         for place in [self.last, self.next] {
-            if self.free_at[place as usize] <= at {
+            if self.free_at.time(place as usize) <= at {
                 return OccupancySlot {
                     start: at,
                     place,
@@ -108,7 +105,7 @@ impl Occupancy {
     /// The general case of [`Occupancy::admit`], if neither likely place is free.
     #[inline(never)]
     fn admit_among(&mut self, at: Cycle) -> OccupancySlot {
-        let (free, place) = self.least.of(&self.free_at);
+        let (free, place) = self.free_at.first();
         let slot = OccupancySlot {
             start: free.max(at),
             place: place as u32,
@@ -128,7 +125,7 @@ impl Occupancy {
     #[inline]
     pub fn admit_at_once(&mut self, at: Cycle) -> Option<OccupancySlot> {
         for place in [self.last, self.next] {
-            if self.free_at[place as usize] <= at {
+            if self.free_at.time(place as usize) <= at {
                 return Some(OccupancySlot {
                     start: at,
                     place,
@@ -146,8 +143,8 @@ impl Occupancy {
             place: 0,
             gap: GAPS as u32,
         };
-        if self.least.bound() <= at {
-            let (free, place) = self.least.of(&self.free_at);
+        if self.free_at.bound() <= at {
+            let (free, place) = self.free_at.first();
             if free <= at {
                 (slot.start, slot.place) = (at, place as u32);
                 return Some(slot);
@@ -238,22 +235,20 @@ impl Occupancy {
         let place = slot.place as usize;
         let end = end.max(slot.start);
         if slot.gap as usize == GAPS {
-            let free = self.free_at[place];
+            let free = self.free_at.time(place);
             if free < slot.start {
                 let gaps = &mut self.gaps[place];
-                gaps.copy_within(1.., 0);
-                gaps[GAPS - 1] = (free, slot.start);
+                *gaps = [gaps[1], gaps[2], gaps[3], (free, slot.start)];
                 self.gaps_end = self.gaps_end.max(slot.start);
                 if self.by_end.is_kept() {
                     self.by_end.add(place, (free, slot.start));
                 }
             }
-            self.free_at[place] = end;
-            self.least.changed(place);
+            self.free_at.set(place, end);
             self.last = slot.place;
             if slot.place == self.next {
                 self.next += 1;
-                if self.next as usize == self.free_at.len() {
+                if self.next as usize == self.free_at.places() {
                     self.next = 0;
                 }
             }
@@ -270,8 +265,8 @@ impl Occupancy {
         if self.by_end.is_kept() {
             self.by_end.change(place, &before, &self.gaps[place]);
         }
-        self.free_at[place] += owed;
-        self.least.changed(place);
+        let free = self.free_at.time(place);
+        self.free_at.set(place, free + owed);
         // The ends of requests that were processed earlier but arrive later have
         // already been reported. The present request bears their wait until this or
         // another place is free.
@@ -297,7 +292,7 @@ impl Occupancy {
                 }
             }
         }
-        first.min(self.least.without(&self.free_at, place).max(at))
+        first.min(self.free_at.without(place).max(at))
     }
 
     /// Like [`Occupancy::next_free`], by a scan of all gaps.
@@ -307,11 +302,17 @@ impl Occupancy {
             if i == place {
                 continue;
             }
-            first = first.min(self.free_at[i].max(at));
-            for &(from, to) in gaps {
-                if from < to && to > at {
-                    first = first.min(from.max(at));
+            first = first.min(self.free_at.time(i).max(at));
+            // Gaps are in time order, and the last gap of most places is over.
+            if gaps[GAPS - 1].1 > at {
+                for &(from, to) in gaps {
+                    if from < to && to > at {
+                        first = first.min(from.max(at));
+                    }
                 }
+            }
+            if first == at {
+                break;
             }
         }
         first
@@ -319,8 +320,9 @@ impl Occupancy {
 
     /// Number of places occupied at `at`.
     pub fn taken(&self, at: Cycle) -> usize {
-        let free =
-            |i: usize| self.free_at[i] <= at || self.gaps[i].iter().any(|g| g.0 <= at && at < g.1);
+        let free = |i: usize| {
+            self.free_at.time(i) <= at || self.gaps[i].iter().any(|g| g.0 <= at && at < g.1)
+        };
         (0..self.places()).filter(|&i| !free(i)).count()
     }
 }
@@ -496,7 +498,7 @@ mod tests {
                 prop_assert!(take(&mut o, at, duration) >= at);
                 busy += duration;
             }
-            let room: u64 = o.free_at.iter().sum();
+            let room: u64 = (0..places).map(|place| o.free_at.time(place)).sum();
             prop_assert!(busy <= room, "{busy} cycles of use in {room}");
         }
 
@@ -529,7 +531,9 @@ mod tests {
                 prop_assert_eq!(few, many);
             }
             prop_assert_eq!(&all[0].gaps, &all[1].gaps);
-            prop_assert_eq!(&all[0].free_at, &all[1].free_at);
+            for place in 0..places {
+                prop_assert_eq!(all[0].free_at.time(place), all[1].free_at.time(place));
+            }
             prop_assert!(!all[0].by_end.is_kept());
         }
 

@@ -19,6 +19,7 @@ impl<T: Copy> Ring<T> {
     }
 
     /// Capacity.
+    #[inline]
     pub fn len(&self) -> usize {
         self.mask + 1
     }

@@ -1,23 +1,21 @@
-//! The place that is free first.
+//! Times from which places are permanently free, and the place that is free first.
 
 use pagewalk_units::Cycle;
 
 use super::{MOST_PLACES, PLACE_BITS};
 
-/// log2 of the places of a block, for up to 64 such blocks; larger sets have 64
-/// places in each block.
-const BLOCK: u32 = 4;
-const LARGE_BLOCK: u32 = 6;
 /// Up to this many places, no blocks are used.
-const FEW: usize = 32;
+const FEW: usize = 16;
 
-/// The minimum of the times at which places become free, cached by blocks of places.
-/// Only blocks with changed places are scanned again.
+/// The times from which places are permanently free, and their minimum. Many places are divided into
+/// blocks, and only blocks with changed places are scanned again.
 #[derive(Clone, Debug)]
 pub(super) struct Least {
-    /// One word for each block that combines time and place. Its minimum needs no
-    /// branch, and selects the first place among those that are free first.
+    /// One word for each place that combines time and place. The minimum of words needs no branch,
+    /// and selects the first place among those that are free first.
     words: Vec<u64>,
+    /// The minimum of each block; empty without blocks.
+    blocks: Vec<u64>,
     /// log2 of the places of a block.
     block: u32,
     /// Changed blocks, a bit each.
@@ -27,20 +25,41 @@ pub(super) struct Least {
 }
 
 impl Least {
-    /// For `places` places.
+    /// `places` places, all free from time 0 on.
     pub fn new(places: usize) -> Self {
-        let block = if places <= 64 << BLOCK {
-            BLOCK
-        } else {
-            LARGE_BLOCK
+        // About as many blocks as places in a block, and at most 64 blocks.
+        let block = match places {
+            0..=64 => 3,
+            65..=1024 => 4,
+            _ => 6,
         };
         let blocks = places.div_ceil(1 << block);
         Least {
-            words: vec![0; if places <= FEW { 0 } else { blocks }],
+            words: (0..places as u64).collect(),
+            blocks: vec![0; if places <= FEW { 0 } else { blocks }],
             block,
             changed: u64::MAX >> (64 - blocks),
             bound: 0,
         }
+    }
+
+    /// Number of places.
+    #[inline(always)]
+    pub fn places(&self) -> usize {
+        self.words.len()
+    }
+
+    /// Time from which `place` is permanently free.
+    #[inline(always)]
+    pub fn time(&self, place: usize) -> Cycle {
+        self.words[place] >> PLACE_BITS
+    }
+
+    /// Sets that time, which must not decrease.
+    #[inline(always)]
+    pub fn set(&mut self, place: usize, time: Cycle) {
+        self.words[place] = time << PLACE_BITS | place as u64;
+        self.changed |= 1 << (place as u32 >> self.block);
     }
 
     /// A time before which no place is free.
@@ -49,60 +68,54 @@ impl Least {
         self.bound
     }
 
-    /// Marks the time of `place` as changed.
-    #[inline(always)]
-    pub fn changed(&mut self, place: usize) {
-        self.changed |= 1 << (place as u32 >> self.block);
-    }
-
     /// The minimum, and the first place that has it.
     #[inline]
-    pub fn of(&mut self, free_at: &[Cycle]) -> (Cycle, usize) {
-        let word = if self.words.is_empty() {
-            least(free_at, 0)
+    pub fn first(&mut self) -> (Cycle, usize) {
+        let word = if self.blocks.is_empty() {
+            least(&self.words)
         } else {
-            self.renew(free_at);
-            self.words.iter().copied().fold(u64::MAX, u64::min)
+            self.renew()
         };
-        let place = word as usize & (MOST_PLACES - 1);
-        self.bound = free_at[place];
-        (free_at[place], place)
+        self.bound = word >> PLACE_BITS;
+        (self.bound, word as usize & (MOST_PLACES - 1))
     }
 
     /// The minimum over all places except `place`; `Cycle::MAX` if there is no
     /// other.
-    pub fn without(&mut self, free_at: &[Cycle], place: usize) -> Cycle {
-        let (free, first) = self.of(free_at);
+    pub fn without(&mut self, place: usize) -> Cycle {
+        let (free, first) = self.first();
         if first != place {
             return free;
         }
-        let others = free_at[..place].iter().chain(&free_at[place + 1..]);
-        others.copied().min().unwrap_or(Cycle::MAX)
+        let others = self.words[..place].iter().chain(&self.words[place + 1..]);
+        others.min().map_or(Cycle::MAX, |word| word >> PLACE_BITS)
     }
 
-    /// Scans the changed blocks again.
-    #[inline]
-    fn renew(&mut self, free_at: &[Cycle]) {
+    /// Scans the changed blocks again. Returns the minimum of all blocks.
+    #[inline(never)]
+    fn renew(&mut self) -> u64 {
         while self.changed != 0 {
             let n = self.changed.trailing_zeros() as usize;
             self.changed &= self.changed - 1;
             let first = n << self.block;
-            let end = free_at.len().min((n + 1) << self.block);
-            self.words[n] = least(&free_at[first..end], first);
+            let end = self.words.len().min((n + 1) << self.block);
+            self.blocks[n] = least(&self.words[first..end]);
         }
+        least(&self.blocks)
     }
 }
 
-/// The smallest word of these places. `first` is the number of the first one.
+/// The smallest of these words.
 #[inline]
-fn least(free_at: &[Cycle], first: usize) -> u64 {
-    // The early exit prevents vectorisation, because SSE2 has no such minimum.
+fn least(words: &[u64]) -> u64 {
+    // Four at a time by hand: SSE2 has no such minimum, and vectorised code would be longer.
+    let (fours, rest) = words.as_chunks();
     let mut least = u64::MAX;
-    for (i, &free) in free_at.iter().enumerate() {
-        least = least.min(free << PLACE_BITS | (first + i) as u64);
-        if least == 0 {
-            break;
-        }
+    for &[a, b, c, d] in fours {
+        least = least.min(a.min(b).min(c.min(d)));
+    }
+    for &word in rest {
+        least = least.min(word);
     }
     least
 }

@@ -1,7 +1,8 @@
 //! Speed of the engine: million simulated instructions and memory operands for each second of processor
 //! time of one host core, for each built-in program.
 //!
-//!     cargo run --release -p pagewalk-machine --example speed [instructions [design [program [size]]]]
+//!     cargo run --release -p pagewalk-machine --example speed \
+//!         [instructions [design [program [size [machine]]]]]
 
 use std::path::Path;
 
@@ -75,6 +76,8 @@ fn main() {
     let design = args.next().unwrap_or_else(|| "radix".to_owned());
     let only = args.next();
     let only_size = args.next();
+    let machine = args.next();
+    let machine = machine.as_deref().unwrap_or("revelator-table1");
     let installation = Installation::at(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."));
     println!(
         "{:<16} {:>12} {:>12} {:>8} {:>10}",
@@ -89,7 +92,7 @@ fn main() {
         }
         let spec = |n: u64| -> RunSpec {
             serde_json::from_value(serde_json::json!({
-                "machine": "revelator-table1", "designs": [design],
+                "machine": machine, "designs": [design],
                 "source": {"workload": {"name": name, "size": size}},
                 "limits": {"instructions": n},
             }))

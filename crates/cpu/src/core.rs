@@ -182,6 +182,20 @@ struct Waits {
     level: Level,
 }
 
+impl Waits {
+    /// The wait of an instruction that starts at `start` for data of `level`, which arrive at `data`.
+    #[inline(always)]
+    fn until(data: Time, start: Time, level: Level) -> Self {
+        Waits {
+            start: start.ideal,
+            admitted: start.ideal,
+            queued: start.ideal,
+            data: data.ideal,
+            level,
+        }
+    }
+}
+
 /// A stall of the front end, in slots of the ideal clock.
 #[derive(Clone, Copy)]
 struct Barrier {
@@ -424,30 +438,37 @@ impl Core {
                 self.fault_at = fault.at;
                 break Stop::Fault(fault);
             }
-            let done = match op.kind {
-                OpClass::Compute => Ok(self.compute(op, context.below)),
-                OpClass::Branch => Ok(self.branch(ops, at, context)),
+            // Each class is a function of its own, so that its values fit into the host's registers.
+            let ran = match op.kind {
+                OpClass::Compute => {
+                    self.compute(op, context.below);
+                    Ok(())
+                }
+                OpClass::Branch => {
+                    self.branch(ops, at, context);
+                    Ok(())
+                }
                 OpClass::Load => self.load(op, context),
                 OpClass::Store => self.store(op, context),
-                OpClass::Prefetch => Ok(self.prefetch(op, context)),
-                OpClass::Flush => Ok(self.flush(op, context)),
+                OpClass::Prefetch => {
+                    self.prefetch(op, context);
+                    Ok(())
+                }
+                OpClass::Flush => {
+                    self.flush(op, context);
+                    Ok(())
+                }
                 OpClass::Query => break Stop::Query,
             };
-            match done {
-                Ok(slot) => {
-                    self.done.set(self.op_count, slot);
-                    self.op_count += 1;
-                    at += 1;
-                    if op.flags & flags::REQUEST != 0 {
-                        self.stats.requests += 1;
-                        if self.requests() >= self.most_requests {
-                            break Stop::Limit;
-                        }
-                    }
-                }
-                Err(fault) => {
-                    self.fault_at = fault.at;
-                    break Stop::Fault(fault);
+            if let Err(fault) = ran {
+                self.fault_at = fault.at;
+                break Stop::Fault(fault);
+            }
+            at += 1;
+            if op.flags & flags::REQUEST != 0 {
+                self.stats.requests += 1;
+                if self.requests() >= self.most_requests {
+                    break Stop::Limit;
                 }
             }
         };

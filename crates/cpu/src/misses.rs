@@ -32,6 +32,7 @@ impl Misses {
     }
 
     /// Arrival of the line of the oldest miss that may hold an MSHR if all are taken.
+    #[inline]
     pub fn released(&self) -> Time {
         self.arrivals.get(self.count - self.mshrs.places())
     }
@@ -47,6 +48,7 @@ impl Misses {
 
     /// Arrival of `line` in the ideal clock, if an older miss requested it and it arrives in slot
     /// `real`.
+    #[inline]
     pub fn requested(&self, line: u64, real: u64) -> Option<u64> {
         let (requested, arrival) = self.lines[line as usize % LINES];
         (requested == line && arrival.real == real).then_some(arrival.ideal)

@@ -1,5 +1,6 @@
 //! Execution ports: how many operations of a class start in a cycle.
 
+use pagewalk_stream::PortWork;
 use pagewalk_units::Cycle;
 
 use crate::PortsSpec;
@@ -24,15 +25,6 @@ pub(crate) enum Operation {
     Store = 0x0_0110,
     Branch = 0x0_1000,
     TakenBranch = 0x1_1000,
-}
-
-/// Operations of simple instructions, which start in program order.
-#[derive(Clone, Copy)]
-pub(crate) struct Simple {
-    pub alu: u64,
-    pub multiply: u64,
-    pub vector: u64,
-    pub vector_multiply: u64,
 }
 
 /// A class whose operations start in order.
@@ -73,7 +65,7 @@ pub(crate) struct Ports {
     /// Counters of classes with a limit.
     limited: u64,
     /// Counters of the latest cycles, each below the cycle's number.
-    starts: Box<[u64; HORIZON]>,
+    starts: [u64; HORIZON],
     /// Stores of a line that are written in a cycle.
     writes: u32,
     /// The last line written, and the stores written with its last one in the same cycle.
@@ -104,7 +96,7 @@ impl Ports {
             vector_multiply: InOrder::new(spec.vector_multiply, width),
             spare: counters(|limit| 7 - limit),
             limited: counters(|_| 0xf),
-            starts: Box::new([0; HORIZON]),
+            starts: [0; HORIZON],
             writes: spec.store.unwrap_or(1),
             written: (u64::MAX, 0),
         }))
@@ -134,16 +126,24 @@ impl Ports {
         }
     }
 
-    /// Starts the operations of simple instructions from slot `at` on. Returns the slot in which the
-    /// last starts.
-    #[inline]
-    pub fn start_simple(&mut self, simple: Simple, at: u64) -> u64 {
+    /// Starts at least one integer operation from slot `at` on. Returns the slot in which the last
+    /// starts.
+    #[inline(always)]
+    pub fn start_alu(&mut self, n: u64, at: u64) -> u64 {
+        self.alu.start(n, at) >> FRACTION
+    }
+
+    /// Starts the operations `work` of `n` simple instructions, in program order from slot `at` on.
+    /// Returns the slot in which the last starts.
+    #[inline(never)]
+    pub fn start_simple(&mut self, n: u16, work: PortWork, at: u64) -> u64 {
+        let alu = u64::try_from(i32::from(n) + i32::from(work.alu)).unwrap_or(0);
         let mut last = 0;
         for (class, n) in [
-            (&mut self.alu, simple.alu),
-            (&mut self.multiply, simple.multiply),
-            (&mut self.vector, simple.vector),
-            (&mut self.vector_multiply, simple.vector_multiply),
+            (&mut self.alu, alu),
+            (&mut self.multiply, work.multiply.into()),
+            (&mut self.vector, work.vector.into()),
+            (&mut self.vector_multiply, work.vector_multiply.into()),
         ] {
             if n > 0 {
                 last = last.max(class.start(n, at));

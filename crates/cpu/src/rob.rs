@@ -71,7 +71,7 @@ impl Rob {
     }
 
     /// As [`Rob::room`], if instruction `k`, which frees the entry, comes after the stretch `head`.
-    #[inline]
+    #[inline(never)]
     fn advance(&mut self, k: u64) -> (Time, u64) {
         while self.first != self.end {
             let s = self.closed.get(self.first);
@@ -140,6 +140,15 @@ impl Rob {
         }
         self.count += n;
         self.next = first + n;
+    }
+
+    /// Retires the next instruction in slot `next`, and returns the slot.
+    #[inline(always)]
+    pub fn retire_next(&mut self) -> Time {
+        let slot = self.next;
+        self.count += 1;
+        self.next = slot + 1;
+        slot
     }
 
     /// Delays the last instruction's retirement to the slot before `next`, when a further

@@ -46,13 +46,10 @@ impl Time {
         }
     }
 
-    /// `n` earlier in each clock, at least 0.
+    /// Moved to `real`, which is not earlier, and by as much in the ideal clock.
     #[inline(always)]
-    pub fn saturating_sub(self, n: u64) -> Self {
-        Time {
-            real: self.real.saturating_sub(n),
-            ideal: self.ideal.saturating_sub(n),
-        }
+    pub fn delayed_to(self, real: u64) -> Self {
+        self + (real - self.real)
     }
 
     /// `n` earlier in each clock.

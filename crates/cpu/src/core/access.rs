@@ -11,19 +11,19 @@ use crate::ports::Operation;
 use crate::time::Time;
 
 impl Core {
-    /// Runs a load. Returns the slot in which its data are ready.
-    #[inline]
+    /// Runs a load.
+    #[inline(never)]
     pub(super) fn load<B: Below>(
         &mut self,
         op: &Op,
         context: &mut CoreContext<'_, B>,
-    ) -> Result<Time, Fault> {
+    ) -> Result<(), Fault> {
         self.dispatch_preceding(op, context.below);
         let oldest = self.load_count.wrapping_sub(self.load_queue);
         self.next = self.next.max(self.loads.get(oldest as usize));
         let at = self.dispatch(op.insns);
         let start = self.after_fence(op, at, context.below);
-        let start = start.max(self.input(op, 0)).max(self.input(op, 1));
+        let start = self.after_inputs(op, start);
         let (low, high) = bytes(op);
         let (start, requested) = self.start(Operation::Load, start);
         let line = op.va >> LINE_SHIFT;
@@ -47,16 +47,12 @@ impl Core {
             }
         }
         // Nearly all loads take the latency of a hit.
-        let (done, waits) = if data.at == requested + self.load_to_use && stored.real == 0 {
-            let done = start.moved_to(data.at * self.width);
-            let waits = Waits {
-                start: start.ideal,
-                admitted: start.ideal,
-                queued: start.ideal,
-                data: done.ideal,
-                level: data.level,
-            };
-            (done, waits)
+        let done = if data.at == requested + self.load_to_use && stored.real == 0 {
+            let done = start.delayed_to(data.at * self.width);
+            let waits = || Waits::until(done, start, data.level);
+            let slot = self.retire(op.insns, at, done, waits);
+            self.add_load(slot);
+            done
         } else {
             if data.at != requested + self.load_to_use {
                 self.long_loads.record(data.at - requested);
@@ -67,17 +63,15 @@ impl Core {
                 }
             }
             let waited = self.translation_wait(requested, walk_start, known);
-            self.long_load(line, start, stored, waited, data)
+            self.long_load(op, at, start, stored, &waited, &data)
         };
-        let slot = self.retire(op.insns, at, done, &waits);
-        self.loads.set(self.load_count as usize, slot);
-        self.load_count += 1;
+        self.complete(done);
         if self.orders(op) {
             self.fenced = self.fenced.max(done);
         } else if op.flags & flags::SERIALISING != 0 {
             self.next = self.next.max(done);
         }
-        Ok(done)
+        Ok(())
     }
 
     /// The wait of a data access for its translation.
@@ -96,17 +90,18 @@ impl Core {
         }
     }
 
-    /// Slot in which a load is done that begins at `start` and is no hit, and its waits. Data of an
-    /// older store are known in slot `stored`; 0 if there is none.
+    /// Retires a load that is dispatched at `at`, begins at `start` and is no hit. Returns the slot
+    /// in which it is done. Data of an older store are known in slot `stored`; 0 if there is none.
     #[inline(never)]
     fn long_load(
         &mut self,
-        line: u64,
+        op: &Op,
+        at: Time,
         start: Time,
         stored: Time,
-        waited: TranslationWait,
-        data: Done,
-    ) -> (Time, Waits) {
+        waited: &TranslationWait,
+        data: &Done,
+    ) -> Time {
         let width = self.width;
         let real = data.at * width;
         // Accesses begin with a cycle.
@@ -115,21 +110,30 @@ impl Core {
             let known = begin.max(self.cycle(stored.ideal) * width);
             (begin, known + self.forwarding * width)
         } else {
-            self.ideal_arrival(line, begin, waited.known, data)
+            self.ideal_arrival(op.va >> LINE_SHIFT, begin, waited.known, data)
         };
         let done = Time {
             real,
             ideal: ideal.min(real),
         };
         self.record_wait(done, waited);
-        let waits = Waits {
+        let waits = || Waits {
             start: start.ideal,
             admitted,
             queued: admitted + u64::from(data.queued) * width,
             data: done.ideal,
             level: data.level,
         };
-        (done, waits)
+        let slot = self.retire(op.insns, at, done, waits);
+        self.add_load(slot);
+        done
+    }
+
+    /// Adds a load that retires in `slot`.
+    #[inline(always)]
+    pub(super) fn add_load(&mut self, slot: Time) {
+        self.loads.set(self.load_count as usize, slot);
+        self.load_count += 1;
     }
 
     /// Slots of the ideal clock in which a request for `line` finds a free MSHR, and in which the
@@ -137,7 +141,13 @@ impl Core {
     ///
     /// A line that an older access has requested arrives for both. A miss waits until one of the
     /// older misses releases its MSHR. All other latencies are those of the real clock.
-    fn ideal_arrival(&mut self, line: u64, begin: u64, requested: Cycle, data: Done) -> (u64, u64) {
+    fn ideal_arrival(
+        &mut self,
+        line: u64,
+        begin: u64,
+        requested: Cycle,
+        data: &Done,
+    ) -> (u64, u64) {
         let width = self.width;
         let real = data.at * width;
         if let Some(arrival) = self.misses.requested(line, real) {
@@ -165,23 +175,22 @@ impl Core {
         (admitted, ideal)
     }
 
-    /// Runs a store. Returns the slot in which its address is translated and its data are ready.
-    #[inline]
+    /// Runs a store. It is done when its address is translated and its data are ready.
+    #[inline(never)]
     pub(super) fn store<B: Below>(
         &mut self,
         op: &Op,
         context: &mut CoreContext<'_, B>,
-    ) -> Result<Time, Fault> {
+    ) -> Result<(), Fault> {
         self.dispatch_preceding(op, context.below);
         let room = self.stores.room();
         if room.exceeds(self.next) {
             self.stall(room, Cause::StoreQueue);
         }
         let at = self.dispatch(op.insns);
-        let start = self
-            .after_fence(op, at, context.below)
-            .max(self.input(op, 0));
-        let data = at.max(self.input(op, 1));
+        let start = self.after_fence(op, at, context.below);
+        let start = self.after_input(op, 0, start);
+        let data = self.after_input(op, 1, at);
         let (start, requested) = self.start(Operation::Store, start);
         let (low, high) = bytes(op);
         let split = high >= LINE_BYTES;
@@ -200,8 +209,9 @@ impl Core {
         if known > requested {
             done.real = done.real.max(known * self.width);
             let waited = self.translation_wait(requested, walk_start, known);
-            self.record_wait(done, waited);
+            self.record_wait(done, &waited);
         }
+        self.complete(done);
         let slot = self.retire_executed(op.insns, at, done);
         // The line is requested at retirement; stores are written in order, one a cycle.
         let retirement = self.cycles(slot);
@@ -243,7 +253,7 @@ impl Core {
         if op.flags & flags::SERIALISING != 0 && !self.orders(op) {
             self.stall(commit * self.width, Cause::StoreQueue);
         }
-        Ok(done)
+        Ok(())
     }
 
     /// Translates `va` for the instruction at `pc`, from `now` on.

@@ -11,22 +11,23 @@ use crate::time::Time;
 
 impl Core {
     /// Executes `insns` instructions whose dependence chain of `latency` cycles is spread evenly
-    /// over them. Returns the slot at which the last is done.
-    #[inline]
-    pub(super) fn compute<B: Below>(&mut self, op: &Op, below: &mut B) -> Time {
+    /// over them.
+    #[inline(never)]
+    pub(super) fn compute<B: Below>(&mut self, op: &Op, below: &mut B) {
         if op.flags & (flags::SERIALISING | flags::STORE_FENCE) != 0 {
             self.fence(op, below);
         }
         let n = u64::from(op.insns);
-        let inputs = self.input(op, 0).max(self.input(op, 1));
+        let inputs = self.after_inputs(op, Time::default());
         let chain = u64::from(op.latency) * self.width;
         if n == 0 {
             let done = self.after_ports(op, self.next.max(inputs) + chain);
             self.retire_executed_part(done);
+            self.complete(done);
             if op.flags & flags::MICROCODE != 0 {
                 self.next = self.next.max(done);
             }
-            return done;
+            return;
         }
         let (free, room) = self.rob.room();
         let at = self.next.max(free);
@@ -46,10 +47,10 @@ impl Core {
             self.step_through(n, u64::from(op.latency), inputs)
         };
         let done = self.after_ports(op, done);
+        self.complete(done);
         if op.flags & (flags::SERIALISING | flags::MICROCODE) != 0 {
             self.next = self.next.max(done);
         }
-        done
     }
 
     /// Slot in which a compute op is done that would be done at `done` with any number of ports.
@@ -69,14 +70,15 @@ impl Core {
         let mut done = inputs;
         // k * latency - n * (cycles used so far): at most zero after each instruction.
         let mut owed = 0i64;
-        let (mut free, mut room) = (Time::default(), 0);
+        let (mut at, mut room) = (self.next, 0);
         for _ in 0..n {
-            // `room` entries become free in consecutive slots, from `free` on.
+            // `room` entries become free in consecutive slots.
             if room == 0 {
+                let free;
                 (free, room) = self.rob.room();
+                at = at.max(free);
             }
             room -= 1;
-            let at = self.next.max(free);
             chain = chain.max(at);
             owed += latency as i64;
             while owed > 0 {
@@ -84,29 +86,32 @@ impl Core {
                 chain = chain + self.width;
             }
             done = chain.max(at + self.width);
-            let slot = self.rob.next.max(done);
-            self.wait_to_retire(at, slot);
-            self.rob.retire(slot, 1);
-            self.next = at + 1;
+            if done.exceeds(self.rob.next) {
+                let slot = self.rob.next.max(done);
+                self.account_execution(at, slot);
+                self.rob.retire(slot, 1);
+            } else {
+                self.rob.retire_next();
+            }
+            at = at + 1;
         }
+        self.next = at;
         done
     }
 
-    /// Runs the branch `ops[number]`, with its wrong path if it is mispredicted. Returns the slot
-    /// in which it is resolved.
-    #[inline]
+    /// Runs the branch `ops[number]`, with its wrong path if it is mispredicted.
+    #[inline(never)]
     pub(super) fn branch<B: Below>(
         &mut self,
         ops: &[Op],
         number: usize,
         context: &mut CoreContext<'_, B>,
-    ) -> Time {
+    ) {
         let op = &ops[number];
         // The condition comes from the last simple instructions.
         let preceding = self.dispatch_preceding(op, context.below);
         let at = self.dispatch(op.insns);
-        let inputs = self.input(op, 0).max(self.input(op, 1));
-        let start = self.start_branch(op, at.max(inputs).max(preceding));
+        let start = self.start_branch(op, self.after_inputs(op, at.max(preceding)));
         let done = start + u64::from(op.latency.max(1)) * self.width;
         self.retire_executed(op.insns, at, done);
         self.stats.branches += 1;
@@ -121,7 +126,7 @@ impl Core {
             self.next = self.next.max(done);
         }
         self.redirect(op);
-        done
+        self.complete(done);
     }
 
     /// Slot in which a branch starts whose inputs are ready in slot `ready`.
@@ -148,6 +153,7 @@ impl Core {
     }
 }
 
+#[inline(always)]
 fn is_taken(op: &Op) -> bool {
     op.flags & flags::TAKEN != 0 || op.flags & flags::CONDITIONAL == 0
 }

@@ -73,7 +73,7 @@ impl Core {
                         walk_start: t.walk_start,
                         known: t.ready,
                     };
-                    self.record_wait(self.next, waited);
+                    self.record_wait(self.next, &waited);
                 }
             }
             self.line = line;

@@ -12,17 +12,17 @@ use crate::time::Time;
 
 impl Core {
     /// Runs a flush: it translates its address as a load does, takes an entry of the store queue,
-    /// and leaves after all older stores. Younger stores wait for an ordered one. Returns the slot
-    /// in which its address is translated.
+    /// and leaves after all older stores. Younger stores wait for an ordered one. It is done when its
+    /// address is translated.
     #[inline(never)]
-    pub(super) fn flush<B: Below>(&mut self, op: &Op, context: &mut CoreContext<'_, B>) -> Time {
+    pub(super) fn flush<B: Below>(&mut self, op: &Op, context: &mut CoreContext<'_, B>) {
         self.dispatch_preceding(op, context.below);
         let room = self.stores.room();
         if room.exceeds(self.next) {
             self.stall(room, Cause::StoreQueue);
         }
         let at = self.dispatch(op.insns);
-        let start = at.max(self.input(op, 0)).max(self.input(op, 1));
+        let start = self.after_inputs(op, at);
         self.flushes.instructions += 1;
         let (Some(kind), false) = (FlushKind::of(op.size), op.va == UNKNOWN_ADDRESS) else {
             self.flushes.dropped_unknown += 1;
@@ -45,8 +45,9 @@ impl Core {
         if t.ready > requested {
             done.real = done.real.max((t.ready + 1) * self.width);
             let waited = self.translation_wait(requested, t.walk_start, t.ready);
-            self.record_wait(done, waited);
+            self.record_wait(done, &waited);
         }
+        self.complete(done);
         let slot = self.retire_executed(op.insns, at, done);
         let begin = self.cycles(slot).max(self.stores.last_commit + 1);
         let flushed = self.private.flush(t.pa, kind, begin.real, context.below);
@@ -60,15 +61,14 @@ impl Core {
         };
         self.stores.last_commit = leaves;
         self.stores.enter(leaves * self.width);
-        done
     }
 
     /// Runs a flush that does nothing.
-    fn drop_flush(&mut self, op: &Op, at: Time, start: Time) -> Time {
+    fn drop_flush(&mut self, op: &Op, at: Time, start: Time) {
         let done = start + self.width;
+        self.complete(done);
         let slot = self.retire_executed(op.insns, at, done);
         self.stores.enter(slot);
-        done
     }
 
     /// Functional warming by a flush.

@@ -7,28 +7,26 @@ use pagewalk_units::{Access, PhysAddr, VirtAddr};
 
 use super::{Core, CoreContext};
 use crate::ports::Operation;
-use crate::time::Time;
 
 impl Core {
     /// Runs a software prefetch: it takes an entry of the load queue, and retires as soon as its
-    /// address is known. Its translation and its line come later. Returns the slot in which it is
-    /// done.
+    /// address is known. Its translation and its line come later.
     #[inline(never)]
-    pub(super) fn prefetch<B: Below>(&mut self, op: &Op, context: &mut CoreContext<'_, B>) -> Time {
+    pub(super) fn prefetch<B: Below>(&mut self, op: &Op, context: &mut CoreContext<'_, B>) {
         self.dispatch_preceding(op, context.below);
         let oldest = self.load_count.wrapping_sub(self.load_queue);
         self.next = self.next.max(self.loads.get(oldest as usize));
         let at = self.dispatch(op.insns);
-        let start = at.max(self.input(op, 0)).max(self.input(op, 1));
+        let start = self.after_inputs(op, at);
         let (start, _) = self.start(Operation::Load, start);
         let done = start + self.width;
+        self.complete(done);
         let slot = self.retire_executed(op.insns, at, done);
-        self.loads.set(self.load_count as usize, slot);
-        self.load_count += 1;
+        self.add_load(slot);
         self.prefetches.instructions += 1;
         let (Some(hint), false) = (PrefetchHint::of(op.size), op.va == UNKNOWN_ADDRESS) else {
             self.prefetches.dropped_unknown += 1;
-            return done;
+            return;
         };
         let lookup = Lookup {
             asid: context.asid,
@@ -40,7 +38,7 @@ impl Core {
         let walk_context = context.walk_context(&mut self.private);
         let Ok(translated) = self.mmu.translate(lookup, walk_context) else {
             self.prefetches.dropped_faults += 1;
-            return done;
+            return;
         };
         let request = self.prefetch_request(op, translated.pa);
         let outcome =
@@ -51,7 +49,6 @@ impl Core {
             SoftwarePrefetched::Present => &mut self.prefetches.present,
             SoftwarePrefetched::Dropped => &mut self.prefetches.dropped_mshrs,
         } += 1;
-        done
     }
 
     /// Functional warming by a software prefetch.

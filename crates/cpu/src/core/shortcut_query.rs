@@ -21,7 +21,7 @@ impl Core {
     ) {
         self.dispatch_preceding(op, context.below);
         let at = self.dispatch(op.insns);
-        let start = at.max(self.input(op, 0)).max(self.input(op, 1));
+        let start = self.after_inputs(op, at);
         let now = self.cycle(start.real);
         let asid = context.asid;
         let unit = query_result.map_or(Unit::Nothing, |l| l.unit);
@@ -45,16 +45,10 @@ impl Core {
         if known > back.at {
             done.real = start.real.max(known * self.width) + latency * self.width;
             let waited = self.translation_wait(now, began, known);
-            self.record_wait(done, waited);
+            self.record_wait(done, &waited);
         }
-        let waits = Waits {
-            start: start.ideal,
-            admitted: start.ideal,
-            queued: start.ideal,
-            data: arrived.ideal,
-            level: back.level,
-        };
-        let slot = self.retire(op.insns, at, done, &waits);
+        let waits = || Waits::until(arrived, start, back.level);
+        let slot = self.retire(op.insns, at, done, waits);
         let mut written = self.cycle(slot.real);
         if let Some(line) = query_result.and_then(|l| l.written) {
             let request = self.request(RequestKind::Store, line, op.pc, written, context.below);
@@ -66,8 +60,7 @@ impl Core {
         if let Some(w) = &mut self.wrong {
             w.learn(std::slice::from_ref(op));
         }
-        self.done.set(self.op_count, done);
-        self.op_count += 1;
+        self.complete(done);
         self.stats.requests += u64::from(op.flags & flags::REQUEST != 0);
     }
 

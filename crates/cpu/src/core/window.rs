@@ -2,12 +2,12 @@
 //! stack.
 
 use pagewalk_memory::{Below, Level};
-use pagewalk_stream::{Op, OpClass, flags};
+use pagewalk_stream::{Op, OpClass, PortWork, flags};
 use pagewalk_units::Cycle;
 
 use super::{BARRIERS, Barrier, Core, Waits};
 use crate::cycle_stack::{Cause, TranslationWait};
-use crate::ports::{Operation, Simple};
+use crate::ports::Operation;
 use crate::time::Time;
 
 impl Core {
@@ -109,7 +109,7 @@ impl Core {
     /// Charges the slots until `slot` to stalls of the front end before `at`, and to execution.
     // Not inlined: in a loop the compiler would keep everything that this may change in registers.
     #[inline(never)]
-    fn account_execution(&mut self, at: Time, slot: Time) {
+    pub(super) fn account_execution(&mut self, at: Time, slot: Time) {
         let from = self.charge_translation(slot);
         let from = self.charge_front(from, at.ideal);
         self.charge(from, slot.ideal, Cause::Compute);
@@ -148,9 +148,9 @@ impl Core {
     /// Records a wait for a translation, if it delays the retirement of the next instruction, which
     /// retires in `slot` or later.
     #[inline]
-    pub(super) fn record_wait(&mut self, slot: Time, waited: TranslationWait) {
+    pub(super) fn record_wait(&mut self, slot: Time, waited: &TranslationWait) {
         if waited.known > waited.requested && slot.lag() > self.rob.next.lag() {
-            self.waited = waited;
+            self.waited = *waited;
         }
     }
 
@@ -170,17 +170,30 @@ impl Core {
     /// Retires the op's own instruction, which is dispatched at `at` and done at `done`. Returns
     /// its retirement slot. `waits`: its waits.
     #[inline(always)]
-    pub(super) fn retire(&mut self, insns: u16, at: Time, done: Time, waits: &Waits) -> Time {
+    pub(super) fn retire(
+        &mut self,
+        insns: u16,
+        at: Time,
+        done: Time,
+        waits: impl FnOnce() -> Waits,
+    ) -> Time {
         if insns == 0 {
-            return self.retire_part(done, waits);
+            return self.retire_part(done, &waits());
         }
-        let next = self.rob.next;
-        let slot = next.max(done).max(at + self.width);
-        if slot != next {
-            self.account(slot, waits);
-        }
-        self.rob.retire(slot, 1);
         self.next = at + 1;
+        let done = done.max(at + self.width);
+        if done.exceeds(self.rob.next) {
+            return self.retire_late(done, &waits());
+        }
+        self.rob.retire_next()
+    }
+
+    /// As [`Core::retire`], if the instruction delays retirement.
+    #[inline(never)]
+    fn retire_late(&mut self, done: Time, waits: &Waits) -> Time {
+        let slot = self.rob.next.max(done);
+        self.account(slot, waits);
+        self.rob.retire(slot, 1);
         slot
     }
 
@@ -190,13 +203,20 @@ impl Core {
         if insns == 0 {
             return self.retire_executed_part(done);
         }
-        let next = self.rob.next;
-        let slot = next.max(done).max(at + self.width);
-        if slot != next {
-            self.account_execution(slot, slot);
-        }
-        self.rob.retire(slot, 1);
         self.next = at + 1;
+        let done = done.max(at + self.width);
+        if done.exceeds(self.rob.next) {
+            return self.retire_executed_late(done);
+        }
+        self.rob.retire_next()
+    }
+
+    /// As [`Core::retire_executed`], if the instruction delays retirement.
+    #[inline(never)]
+    fn retire_executed_late(&mut self, done: Time) -> Time {
+        let slot = self.rob.next.max(done);
+        self.account_execution(slot, slot);
+        self.rob.retire(slot, 1);
         slot
     }
 
@@ -225,7 +245,7 @@ impl Core {
     }
 
     /// Charges the slots until `slot` to their causes.
-    #[inline(never)]
+    #[inline(always)]
     fn account(&mut self, slot: Time, waits: &Waits) {
         let from = self.charge_translation(slot);
         let slot = slot.ideal;
@@ -240,14 +260,27 @@ impl Core {
         }
     }
 
-    /// Slot at which the value of producer `k` of `op` is ready.
+    /// Adds an op that is done at `done`, for those that need its value.
     #[inline(always)]
-    pub(super) fn input(&self, op: &Op, k: usize) -> Time {
+    pub(super) fn complete(&mut self, done: Time) {
+        self.done.set(self.op_count, done);
+        self.op_count += 1;
+    }
+
+    /// `from`, or the later slot at which the value of producer `k` of `op` is ready.
+    #[inline(always)]
+    pub(super) fn after_input(&self, op: &Op, k: usize, from: Time) -> Time {
         let d = usize::from(op.dep[k]);
         if d == 0 || d >= self.done.len() || d > self.op_count {
-            return Time::default();
+            return from;
         }
-        self.done.get(self.op_count - d) + u64::from(op.dep_latency[k]) * self.width
+        from.max(self.done.get(self.op_count - d) + u64::from(op.dep_latency[k]) * self.width)
+    }
+
+    /// `from`, or the later slot at which the values of all producers of `op` are ready.
+    #[inline(always)]
+    pub(super) fn after_inputs(&self, op: &Op, from: Time) -> Time {
+        self.after_input(op, 1, self.after_input(op, 0, from))
     }
 
     /// Dispatches the simple instructions before the op's own, and drains the window for a fence.
@@ -255,7 +288,9 @@ impl Core {
     #[inline(always)]
     pub(super) fn dispatch_preceding<B: Below>(&mut self, op: &Op, below: &mut B) -> Time {
         let mut start = Time::default();
-        if !self.resumes {
+        if self.resumes {
+            self.resumes = false;
+        } else {
             if op.insns > 1 {
                 self.dispatch_simple(u64::from(op.insns) - 1);
             }
@@ -263,7 +298,6 @@ impl Core {
                 start = self.start_simple(op);
             }
         }
-        self.resumes = false;
         if op.flags & flags::SERIALISING != 0 && !self.orders(op) {
             self.drain(below);
         }
@@ -273,22 +307,22 @@ impl Core {
     /// Starts the op's operations on ports that belong to no op of their own. The youngest
     /// dispatched instruction retires when all have executed. Returns the slot in which the last
     /// starts.
-    #[inline(never)]
+    #[inline(always)]
     pub(super) fn start_simple(&mut self, op: &Op) -> Time {
         let Some(ports) = &mut self.ports else {
             return Time::default();
         };
         let n = op.simple();
-        let simple = Simple {
-            alu: u64::try_from(i32::from(n) + i32::from(op.work.alu)).unwrap_or(0),
-            multiply: op.work.multiply.into(),
-            vector: op.work.vector.into(),
-            vector_multiply: op.work.vector_multiply.into(),
+        let ready = self.next.wrapping_sub(n.into());
+        let start = if op.work == PortWork::default() {
+            ready.delayed_to(ports.start_alu(n.into(), ready.real))
+        } else {
+            ready.moved_to(ports.start_simple(n, op.work, ready.real))
         };
-        let ready = self.next.saturating_sub(n.into());
-        let real = ports.start_simple(simple, ready.real);
-        let start = ready.moved_to(real);
-        self.retire_executed_part(start + self.width);
+        let done = start + self.width;
+        if done.real >= self.rob.next.real || done.ideal >= self.rob.next.ideal {
+            self.retire_executed_part(done);
+        }
         start
     }
 
@@ -300,7 +334,7 @@ impl Core {
         if let Some(ports) = &mut self.ports {
             let start = ports.start(operation, cycle);
             if start > cycle {
-                return (ready.moved_to(start * self.width), start);
+                return (ready.delayed_to(start * self.width), start);
             }
         }
         (ready, cycle)

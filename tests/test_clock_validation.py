@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 import fake
+import pagewalk
 from invoking import Cli, Invoke, refused
 from live import needs_qemu
 from pagewalk import Failure
@@ -125,18 +126,20 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
 
 VALIDATE = ("validate", "--by", "clock", "--runs", "6")
 PROGRAM = ("--", "sh", "-c", "exit")
+PAIR = ["thp-virtual[placement.thp.mode=madvise]", "radix-virtual"]
 
 
 def simulating(engine: fake.Engine, ratio: float, huge: float = 90 * MB) -> None:
-    """Makes the stand-in's second design as much faster, with so much memory in huge pages."""
+    """Makes the stand-in's first design as much faster, with so much memory in huge pages."""
 
     def script(spec: dict[str, Any], _progress: object) -> dict[str, Any]:
         made = fake.result(spec)
         for at, design in enumerate(made["designs"]):
             numbers = {q["name"]: q for q in design["summary"]}
-            numbers["cycles"]["value"] = 68e6 if at else 68e6 * ratio
+            numbers["cycles"]["value"] = 68e6 * ratio if at else 68e6
             design["config"]["frequency_ghz"] = 3.4
-            mapped = {"4kb": 100 * MB - huge * at, "2mb": huge * at, "1gb": 0.0}
+            large = 0.0 if at else huge
+            mapped = {"4kb": 100 * MB - large, "2mb": large, "1gb": 0.0}
             design["summary"] += [
                 {"name": f"mapped_{size}", "value": value, "unit": "bytes", "meaning": "Mapped"}
                 for size, value in mapped.items()
@@ -165,9 +168,10 @@ def test_times_stand_beside_simulated_ones(
     assert data["pairs"][-1] == {"small": 3.0, "huge": 2.0, "ratio": 1.5}
     # 68 million cycles at 3.4 GHz.
     assert data["simulated"]["huge"]["seconds"] == pytest.approx(0.02)
-    assert data["simulation"]["designs"][1]["name"] == "thp-virtual"
+    # The program's allocator asks for huge pages as the first design's kernel says it must.
+    assert [one["name"] for one in data["simulation"]["designs"]] == PAIR
     (spec,) = engine.specs
-    assert spec["designs"] == ["radix-virtual", "thp-virtual"]
+    assert spec["designs"] == PAIR
     # A run of each kind to look at, then pairs that alternate in both orders.
     assert host.order == [False, True, *[False, True, True, False] * 3]
     shown = " ".join(err.split())
@@ -222,14 +226,14 @@ def test_a_design_without_a_result_is_named(
 ) -> None:
     def script(spec: dict[str, Any], _progress: object) -> dict[str, Any]:
         made = fake.result(spec)
-        failed = made["designs"][1]
+        failed = made["designs"][0]
         failed |= {"status": "out_of_memory", "message": "no memory is left"}
         failed["summary"] = [{**q, "value": None} for q in failed["summary"]]
         return made
 
     engine.script = script
     err = refused(invoke, *VALIDATE, *PROGRAM, status=125)
-    assert err == "error: thp-virtual: no memory is left\n"
+    assert err == f"error: {PAIR[0]}: no memory is left\n"
 
 
 def test_mistakes(host: Host, engine: fake.Engine, invoke: Invoke) -> None:
@@ -267,7 +271,10 @@ def test_the_calibrated_machine_is_the_default(
         assert (f"note: the machine is {path}, as calibrated" in err) == (not more)
     assert [spec["machine"] for spec in engine.specs] == [str(path), str(path), "epyc-milan"]
     # The designs are as this host translates, whatever the file says.
-    assert all(spec["designs"] == ["radix-virtual", "thp-virtual"] for spec in engine.specs)
+    assert all(spec["designs"] == PAIR for spec in engine.specs)
+    assert time_ratio.designs_of(perf_counters.Processor.of_this_host()) == PAIR[::-1]
+    host.mode("always")
+    assert time_ratio.designs_of(perf_counters.Processor.of_this_host())[1] == "thp-virtual"
 
 
 def test_a_size_of_huge_pages_has_a_mode_of_its_own(host: Host) -> None:
@@ -416,3 +423,30 @@ def test_the_command_by_the_clock(tmp_path: Path, cli: Cli) -> None:
     assert data["ratio"]["simulated"] > 1.1
     assert data["verdict"] in (WIDE, "not comparable")
     assert "Can this simulation be trusted" in done.stderr
+
+
+HEAP = """
+#include <stdlib.h>
+int main(void) {
+    for (int i = 0; i < 300000; i++)
+        *(volatile char *)malloc(48) = 1;
+}
+"""
+
+
+@pytest.mark.needs("gcc")
+@needs_qemu
+def test_a_simulated_heap_asks_for_huge_pages(tmp_path: Path) -> None:
+    if timing.mode() != "madvise":
+        pytest.skip("allocators ask only in the mode madvise")
+    (tmp_path / "heap.c").write_text(HEAP)
+    subprocess.run(["gcc", "-O1", "heap.c", "-o", "heap"], cwd=tmp_path, check=True)
+    pair = time_ratio.in_order(time_ratio.designs_of(perf_counters.Processor.of_this_host()))
+    with timing.asking():
+        result = pagewalk.compare(
+            pair, machine="epyc-milan", program=[str(tmp_path / "heap")],
+            translation_cost=False, progress=False,
+        )  # fmt: skip
+    huge, small = (time_ratio.Simulated.of(design).huge for design in result.designs)
+    assert huge > 0.7 and small == 0
+    assert "GLIBC_TUNABLES" not in os.environ or "hugetlb" not in os.environ["GLIBC_TUNABLES"]

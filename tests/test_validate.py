@@ -231,11 +231,12 @@ def test_without_counters_the_clock_measures(
     host.patch.setenv("FAKE_COUNTS", json.dumps([5] * there + ["<not supported>"] * (5 - there)))
     once = timing.Timing([timing.Pair(3.0, 2.0)], None, None)
     host.patch.setattr(timing, "measure", lambda *_, **__: once)
+    host.patch.setattr(timing, "mode", lambda: "always")
     status, _, err = invoke("validate", "--", "sh", "-c", "exit")
     assert status == 0, err
     assert err.startswith("measured by the clock: the processor's counters cannot be read here")
     assert "time with 4 KB : with 2 MB pages" in err
-    assert engine.specs[0]["designs"] == ["radix", "thp"]
+    assert engine.specs[0]["designs"] == ["thp", "radix"]
 
 
 def test_counters_take_no_part_of_a_program(

@@ -1,18 +1,18 @@
-"""Nine micro-benchmarks by the clock on this host beside simulated ones, for docs/validation.md.
+"""Small programs by the clock on this host beside simulated ones, for docs/validation.md.
 
     python validation/clock.py [--only NAME[,NAME...]] [--machine NAME] [--host NAME]
                                [--pairs N] [--again] [--write]
 
-Times each loop of programs/micro.c without huge pages and with them, as `pagewalk validate --by
-clock --roi` does, and simulates it live on `radix` and `thp`, natively and in a virtual machine.
-The simulation fast-forwards to the region, warms up in it, and measures a window. Run it while
-nothing else runs.
+Times nine loops of programs/micro.c, and lookups in the maps of maps.cpp, without huge pages and
+with them, as `pagewalk validate --by clock --roi` does. Simulates them live on `radix` and `thp`,
+natively and in a virtual machine. The simulation fast-forwards to the region, warms up in it, and
+measures a window. Run it while nothing else runs.
 
 Results are kept in validation/clock.json, by host (`--host`, default: the processor) and
 machine. `--only` replaces those of the named loops. `--again` simulates again beside the kept
 times. `--write` puts the tables of all hosts into docs/validation.md.
 
-Needs gcc and the packages of `pagewalk doctor`.
+Needs gcc, g++ and the packages of `pagewalk doctor`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,32 +37,35 @@ from pagewalk.host.perf_counters import Processor
 
 ROOT = Path(__file__).parent.parent
 KEPT = ROOT / "validation" / "clock.json"
-SYSTEMS = {"native": ("radix", "thp"), "virtual": ("radix-virtual", "thp-virtual")}
-"""Pairs of designs: without huge pages, and with them."""
+SYSTEMS = ("native", "virtual")
 
 
 @dataclass(frozen=True)
 class Case:
-    """A loop, with its sizes and the simulated window."""
+    """A loop or a map, with its sizes and the simulated window."""
 
     title: str
     kind: str
-    megabytes: int
+    size: int
+    """Megabytes of a loop, keys of a map."""
     operations: int
     warmup: int = 20_000_000
     """Instructions in the region before the window."""
     window: int | None = 10_000_000
     """Instructions that are measured; none: to the end of the region."""
+    simulated: int = 0
+    """Operations of the simulated region, if it has fewer than the timed one."""
+    binary: str = "micro"
 
     @property
     def name(self) -> str:
         """Its key in the results."""
-        return f"{self.kind}-{self.megabytes}"
+        return f"{self.kind}-{self.size}"
 
-    def words(self, folder: Path, megabytes: int = 0, operations: int = 0) -> list[str]:
+    def words(self, folder: Path, size: int = 0, operations: int = 0) -> list[str]:
         """Its command, with other sizes if they are given."""
-        sizes = (megabytes or self.megabytes, operations or self.operations)
-        return [str(folder / "micro"), self.kind, *map(str, sizes)]
+        sizes = (size or self.size, operations or self.operations)
+        return [str(folder / self.binary), self.kind, *map(str, sizes)]
 
 
 CASES = [
@@ -75,35 +78,65 @@ CASES = [
     Case("4096 × 4096 matrix by columns", "columns", 128, 1 << 26),
     Case("words in order, 1 GB", "stream", 1024, 1 << 28),
     Case("first touch of pages, 512 MB", "touch", 512, 1 << 17, warmup=0, window=None),
+    Case("`gups` 8 GB", "gups", 8192, 10_000_000),
+    Case(
+        "hash map of 10 M keys",
+        "hash",
+        10_000_000,
+        2_000_000,
+        warmup=20_000_000,
+        window=None,
+        simulated=200_000,
+        binary="maps",
+    ),
+    Case(
+        "tree map of 10 M keys",
+        "tree",
+        10_000_000,
+        1_000_000,
+        warmup=20_000_000,
+        window=None,
+        simulated=100_000,
+        binary="maps",
+    ),
 ]
 
 
 def build(folder: Path) -> None:
-    """Compiles the loops."""
-    source = ROOT / "validation" / "programs" / "micro.c"
+    """Compiles the programs."""
+    here = ROOT / "validation"
     options = ["-O2", "-DPAGEWALK_PERF", f"-I{ROOT / 'include'}"]
-    subprocess.run(["gcc", *options, str(source), "-o", str(folder / "micro")], check=True)
+    for compiler, source in (("gcc", here / "programs" / "micro.c"), ("g++", here / "maps.cpp")):
+        target = str(folder / source.stem)
+        subprocess.run([compiler, *options, str(source), "-o", target], check=True)
 
 
 def simulate(case: Case, machine: str, folder: Path) -> pagewalk.Result:
     """All designs in one pass over the loop."""
-    result = pagewalk.compare(
-        [design for pair in SYSTEMS.values() for design in pair],
-        machine=machine,
-        program=case.words(folder),
-        roi=True,
-        warmup=case.warmup,
-        instructions=case.window,
-        translation_cost=False,
-        progress=False,
-    )
+    here = Processor.of_this_host()
+    pairs = [time_ratio.designs_of(replace(here, hypervisor=h)) for h in (False, True)]
+    with timing.asking():
+        result = pagewalk.compare(
+            [design for pair in pairs for design in time_ratio.in_order(pair)],
+            machine=machine,
+            program=case.words(folder, operations=case.simulated),
+            roi=True,
+            warmup=case.warmup,
+            instructions=case.window,
+            translation_cost=False,
+            progress=False,
+        )
     if result.partial:
         raise SystemExit(f"{case.name}: ended early")
     return result
 
 
-def instructions_an_operation(case: Case, folder: Path) -> float:
-    """Instructions of a whole short region over its operations."""
+def instructions_an_operation(case: Case, result: pagewalk.Result, folder: Path) -> float:
+    """Instructions of a whole region over its operations."""
+    if case.window is None:
+        # The region of `result` was simulated to its end.
+        instructions = case.warmup + result.designs[0]["instructions"]
+        return instructions / (case.simulated or case.operations)
     operations = 4096
     result = pagewalk.run(
         "radix", program=case.words(folder, 32, operations), roi=True, progress=False
@@ -136,7 +169,7 @@ def timing_of(kept: dict[str, Any]) -> timing.Timing:
 def simulated(case: Case, machine: str, host: Processor, kept: dict[str, Any], folder: Path) -> Any:
     """Ratios and verdicts of both systems, and cycles an operation."""
     result = simulate(case, machine, folder)
-    instructions = instructions_an_operation(case, folder)
+    instructions = instructions_an_operation(case, result, folder)
     there = time_ratio.Host(host, kept["kernel"], kept["huge_pages"], kept["load"])
     found: dict[str, Any] = {"instructions_an_operation": instructions}
     for at, system in enumerate(SYSTEMS):

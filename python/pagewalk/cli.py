@@ -826,7 +826,7 @@ def _by_clock(
             "one without huge pages and one with them, as radix,thp",
             about=RunOption("design"),
         )
-    spec = options.specification(flags, designs, source)
+    spec = options.specification(flags, time_ratio.in_order(designs), source)
     # A mistake in a name shows before the first of many runs.
     native.resolved(spec)
     timing.check()
@@ -834,7 +834,7 @@ def _by_clock(
     standard_input.share()
     timed = timing.measure(program, region=flags["roi"], runs=runs)
     standard_input.rewind()
-    with Bar(alone=not sys.stdout.isatty()) as bar:
+    with Bar(alone=not sys.stdout.isatty()) as bar, timing.asking():
         result = Result(native.run(spec, bar))
     found = time_ratio.compare(host, timed, result, region=flags["roi"])
     _write_and_show(

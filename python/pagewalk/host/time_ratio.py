@@ -46,9 +46,21 @@ AGREES, SIZE, SIGN, WIDE, APART = (
 
 
 def designs_of(processor: perf_counters.Processor) -> list[str]:
-    """The shipped designs without huge pages and with them, as this host translates."""
+    """The shipped designs without huge pages and with them, as this host translates.
+
+    The mode of huge pages is the host's.
+    """
     suffix = "-virtual" if processor.hypervisor else ""
-    return [f"radix{suffix}", f"thp{suffix}"]
+    asked = "[placement.thp.mode=madvise]" if timing.mode() == "madvise" else ""
+    return [f"radix{suffix}", f"thp{suffix}{asked}"]
+
+
+def in_order(designs: Sequence[str]) -> list[str]:
+    """The pair as it is simulated, the design with huge pages first.
+
+    A live program reads the first design's mode of huge pages, and its allocator follows that.
+    """
+    return list(reversed(designs))
 
 
 @dataclass(frozen=True)
@@ -263,7 +275,7 @@ class Validation:
 def compare(
     host: Host, timed: timing.Timing, result: Result, *, region: bool, at: int = 0
 ) -> Validation:
-    """Puts the times beside a result, whose designs from `at` on are the pair.
+    """Puts the times beside a result, whose designs from `at` on are the pair of `in_order`.
 
     Raises `Failure` for a design that measured nothing.
     """
@@ -274,7 +286,7 @@ def compare(
                 "the program ended before an instruction was measured; take less --skip or --warmup"
             )
             raise Failure(f"{design.name}: {why}")
-    small, huge = map(Simulated.of, pair)
+    huge, small = map(Simulated.of, pair)
     ratio = interval([pair.ratio for pair in timed.pairs])
     found = verdict(ratio, simulated_ratio(small, huge))
     if timed.huge is not None and abs(timed.huge.share - huge.huge) > ALIKE:

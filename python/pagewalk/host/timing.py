@@ -128,6 +128,21 @@ def environment() -> dict[str, str]:
 
 
 @contextmanager
+def asking() -> Iterator[None]:
+    """A program that is simulated within asks for huge pages as a timed one does."""
+    before = {name: os.environ.get(name) for name, *_ in _ALLOCATORS}
+    os.environ.update(environment())
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+@contextmanager
 def _inheriting(*, huge: bool) -> Iterator[None]:
     """Children that start within get no huge pages, or get them."""
     prctl = ctypes.CDLL(None, use_errno=True).prctl

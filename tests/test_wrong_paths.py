@@ -87,15 +87,20 @@ int main(void) {
 """
 
 
-@live.needs_qemu
-@live.needs("cc")
-def test_a_live_program_lends_its_pointers(cli: Cli, tmp_path: Path) -> None:
-    (tmp_path / "tree.c").write_text(TREE)
+def built(folder: Path) -> str:
+    """The program, compiled."""
+    (folder / "tree.c").write_text(TREE)
     # Conditional moves would leave nothing to mispredict.
     flags = ["-O1", "-fno-if-conversion", "-fno-if-conversion2", "-I", pagewalk.get_include()]
     command = ["cc", *flags, "tree.c", "-o", "tree"]
-    subprocess.run(command, cwd=tmp_path, check=True, timeout=60)
-    program = str(tmp_path / "tree")
+    subprocess.run(command, cwd=folder, check=True, timeout=60)
+    return str(folder / "tree")
+
+
+@live.needs_qemu
+@live.needs("cc")
+def test_a_live_program_lends_its_pointers(cli: Cli, tmp_path: Path) -> None:
+    program = built(tmp_path)
 
     def pointers(*source: str) -> int:
         enabled = ["--set", "core.wrong_path.enabled=true"]
@@ -105,6 +110,44 @@ def test_a_live_program_lends_its_pointers(cli: Cli, tmp_path: Path) -> None:
 
     # Most nodes of a lookup were never visited before.
     assert pointers("--", program) > 1000
-    recorded = cli("record", "-o", tmp_path / "tree.pwt", "--", program)
+
+    def replayed(*contents: str) -> int:
+        file = tmp_path / "tree.pwt"
+        recorded = cli("record", *contents, "-o", file, "--", program)
+        assert recorded.returncode == 0, recorded.stderr
+        return pointers("--trace", str(file))
+
+    assert replayed() == 0
+    assert replayed("--memory") > 1000
+
+
+@live.needs_qemu
+@live.needs("cc")
+def test_skipped_operations_train_nothing_where_memory_can_be_read(
+    cli: Cli, tmp_path: Path
+) -> None:
+    """A design that needs each access gets the operations that another design does not get."""
+    file = str(tmp_path / "tree.pwt")
+    recorded = cli("record", "--memory", "-o", file, "--", built(tmp_path))
     assert recorded.returncode == 0, recorded.stderr
-    assert pointers("--trace", str(tmp_path / "tree.pwt")) == 0
+
+    def radix(*designs: str) -> dict[str, Any]:
+        limits = ["--skip", "380K", "--instructions", "80K"]
+        enabled = ["--set", "core.wrong_path.enabled=true"]
+        names = ",".join(["radix", *designs])
+        answer = cli(
+            "compare", "--designs", names, *limits, *enabled, "--trace", file, "--json", "-"
+        )
+        assert answer.returncode == 0, answer.stderr
+        found: dict[str, Any] = json.loads(answer.stdout)["designs"][0]
+        return found
+
+    alone = radix("thp")
+    assert counted(alone)["pointer_loads"] > 0
+    assert alone["stats"] == radix("pom-tlb")["stats"]
+
+
+def test_only_a_live_program_has_memory_to_record(cli: Cli, tmp_path: Path) -> None:
+    answer = cli("record", "--memory", "-o", tmp_path / "gups.pwt", "--workload", "gups")
+    assert answer.returncode == 2
+    assert "only the memory of a live program can be recorded" in answer.stderr

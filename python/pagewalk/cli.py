@@ -338,6 +338,9 @@ _RECORDED = ("workload", "size", "threads", "params", "trace", "cpu", "instructi
 )
 def record(
     out: Annotated[str, typer.Option("--out", "-o", metavar="FILE", help="Trace to write.")],
+    memory: Annotated[
+        bool, typer.Option("--memory", help="Record memory contents, for wrong paths.")
+    ] = False,
     **flags: Any,
 ) -> int:
     """Record a program's instructions and addresses into a trace."""
@@ -353,6 +356,7 @@ def record(
         "source": source,
         "instructions": options.read("instructions", values["instructions"]),
         "seed": options.read("seed", flags["seed"]),
+        "memory": memory,
     }
     files.check_writable(out, "--out")
     with Bar(alone=not (program and sys.stdout.isatty())) as bar:

@@ -49,7 +49,7 @@ fn run(options: LiveOptions, behind: &str) -> Result<(), Error> {
             print_rate(instructions, "");
         }
         file => {
-            let mut recording = LiveRecording::launch(options, |facts| {
+            let mut recording = LiveRecording::launch(options, false, |facts| {
                 TraceWriter::create(Path::new(file), &Header::of(facts, 0, ""))
             })?;
             recording.run(None, &mut |_| true)?;

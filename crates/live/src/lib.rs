@@ -6,6 +6,7 @@ mod calls;
 mod death;
 mod host;
 mod identity;
+mod image;
 mod living;
 mod locate;
 mod memory;

@@ -8,7 +8,9 @@ use std::sync::atomic::fence;
 use std::time::{Duration, Instant};
 
 use pagewalk_ring::futex_wait;
-use pagewalk_stream::{Batch, End, Error, Facts, InstructionCounts, Program, ThreadId, Unseen};
+use pagewalk_stream::{
+    Batch, End, Error, Facts, InstructionCounts, Program, ProgramMemory, ThreadId, Unseen,
+};
 use pagewalk_trace::Decoded;
 
 use crate::host::Host;
@@ -140,6 +142,12 @@ impl Live {
         Ok(Some(instructions))
     }
 
+    /// Number and memory of the process of `thread`.
+    pub(crate) fn memory(&self, thread: ThreadId) -> Option<(usize, &ProgramMemory)> {
+        let number = self.threads.get(thread as usize)?.process;
+        Some((number, self.processes.get(number)?.memory.as_ref()?))
+    }
+
     /// True if a thread that waits has something new, or has died.
     fn something_new(&mut self) -> bool {
         self.host.poll_hellos();
@@ -194,6 +202,7 @@ impl Program for Live {
             cpu: Some(self.host.cpu().to_owned()).filter(|cpu| !cpu.is_empty()),
             prefetches: true,
             flushes: true,
+            memory: true,
             simulated_clock: self.simulated_clock,
             ..Facts::default()
         }
@@ -202,9 +211,7 @@ impl Program for Live {
     fn fill(&mut self, thread: ThreadId, batch: &mut Batch) -> Result<End, Error> {
         batch.ops.clear();
         // Before the read, which may come to the next image.
-        let t = self.threads.get(thread as usize);
-        let process = t.and_then(|t| self.processes.get(t.process));
-        batch.memory = process.and_then(|p| p.memory.clone());
+        batch.memory = self.memory(thread).map(|(_, memory)| memory.clone());
         let mut sink = Batches {
             ops: &mut batch.ops,
             counts: InstructionCounts::default(),

@@ -1,13 +1,15 @@
 //! Records a live program into a trace: the records of its rings as they come, without decoding them to ops.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use pagewalk_stream::{
     Counted, Death, End, Error, Event, Facts, Op, Program, ShortcutQuery, ThreadId, Unseen,
 };
 use pagewalk_trace::x86::Piece;
-use pagewalk_trace::{Decoded, Known, Order, StepEncoder, TraceWriter, Written};
+use pagewalk_trace::{Decoded, Known, MemoryPart, Order, StepEncoder, TraceWriter, Written};
 
+use crate::image::Image;
 use crate::living::Living;
 use crate::options::LiveOptions;
 use crate::program::{LOOK, Live, TURN};
@@ -22,6 +24,10 @@ pub struct LiveRecording {
     writer: TraceWriter,
     order: Order,
     threads: Living<RecordedThread>,
+    /// Images of the living processes, if memory is recorded.
+    images: Option<BTreeMap<usize, Image>>,
+    /// Images so far.
+    made: u64,
     instructions: u64,
     unseen: Vec<Unseen>,
     deaths: Vec<Death>,
@@ -34,6 +40,10 @@ struct RecordedThread {
     steps: Option<Box<StepEncoder>>,
     /// Instructions in the thread's earlier blocks of the file.
     before: u64,
+    /// The process, if its memory is recorded.
+    process: Option<usize>,
+    /// Number of the image that the file names last for this thread.
+    image: Option<u64>,
 }
 
 /// One turn of a thread.
@@ -47,6 +57,8 @@ struct Turn<'a> {
     /// Ends that a replay returns within steps.
     ends: u64,
     met: Option<u64>,
+    /// Notes the pages that change.
+    image: Option<&'a mut Image>,
 }
 
 impl Sink for Turn<'_> {
@@ -63,11 +75,14 @@ impl Sink for Turn<'_> {
     #[inline(always)]
     fn run(&mut self, words: &[u64], known: &[Known]) -> usize {
         let (steps, wanted) = (self.most - self.taken, self.wanted - self.instructions);
-        let (words, taken) = self.steps.run(words, known, steps, wanted);
+        let (length, taken) = self.steps.run(words, known, steps, wanted);
+        if let Some(image) = &mut self.image {
+            image.note(&words[..length]);
+        }
         self.taken += taken.steps;
         self.instructions += taken.instructions;
         self.ends += taken.markers;
-        words
+        length
     }
 
     #[inline(always)]
@@ -80,6 +95,9 @@ impl Sink for Turn<'_> {
             return Err(Error::refused(
                 "the ring is corrupt: a block of code with 65,536 memory accesses",
             ));
+        }
+        if let Some(image) = &mut self.image {
+            image.note(records);
         }
         self.taken += 1;
         self.ends += u64::from(known.shape.markers);
@@ -113,12 +131,14 @@ impl Turn<'_> {
 }
 
 impl LiveRecording {
-    /// Starts a program. `writer` makes the trace's writer from the program's facts.
+    /// Starts a program. `writer` makes the trace's writer from the program's facts. `memory`: the trace also holds the
+    /// contents of memory.
     ///
     /// # Errors
     /// As [`launch`](crate::launch), and those of `writer`.
     pub fn launch<E: Into<Error>>(
         options: LiveOptions,
+        memory: bool,
         writer: impl FnOnce(&Facts) -> Result<TraceWriter, E>,
     ) -> Result<LiveRecording, Error> {
         let mut live = Live::launch(options)?;
@@ -130,6 +150,8 @@ impl LiveRecording {
             writer,
             order: Order::new(Counted::Instructions),
             threads: Living::of(RecordedThread::default()),
+            images: memory.then(BTreeMap::new),
+            made: 0,
             instructions: 0,
             unseen: Vec::new(),
             deaths: Vec::new(),
@@ -211,7 +233,9 @@ impl LiveRecording {
         let number = id as ThreadId;
         // A thread that has waited is only polled: its wait must be written before its next step.
         let waits = self.order.waits(number);
+        self.enter_image(id)?;
         let thread = &mut self.threads[id];
+        let mut images = self.images.as_mut();
         let mut turn = Turn {
             steps: thread.steps.get_or_insert_default(),
             taken: 0,
@@ -220,8 +244,24 @@ impl LiveRecording {
             instructions: 0,
             ends: 0,
             met: None,
+            image: thread.process.and_then(|p| images.as_mut()?.get_mut(&p)),
         };
         let mut end = self.live.read(number, &mut turn)?;
+        if let Some(image) = &mut turn.image {
+            if let End::Event {
+                event:
+                    Event::KernelTouch {
+                        at,
+                        bytes,
+                        writes: true,
+                    },
+                ..
+            } = &end
+            {
+                image.note_range(at.0, *bytes);
+            }
+            image.read();
+        }
         let Turn {
             taken,
             instructions,
@@ -271,9 +311,35 @@ impl LiveRecording {
             self.seal(id)?;
         }
         if end == End::Exit {
-            self.threads.remove(id);
+            let process = self.threads.remove(id).and_then(|t| t.process);
+            let lives = self.threads.values().any(|t| t.process == process);
+            if let (false, Some(process), Some(images)) = (lives, process, &mut self.images) {
+                images.remove(&process);
+            }
         }
         Ok(goes_on)
+    }
+
+    /// Gives the process of a thread an image, and ends the thread's block at a change of the image.
+    fn enter_image(&mut self, id: usize) -> Result<(), Error> {
+        let Some(images) = &self.images else {
+            return Ok(());
+        };
+        let Some((process, memory)) = self.live.memory(id as ThreadId) else {
+            return Ok(());
+        };
+        if images.get(&process).is_some_and(|i| i.is_of(memory)) {
+            self.threads[id].process = Some(process);
+            return Ok(());
+        }
+        let image = Image::new(self.made, memory.clone());
+        self.seal(id)?;
+        self.threads[id].process = Some(process);
+        self.made += 1;
+        if let Some(images) = &mut self.images {
+            images.insert(process, image);
+        }
+        Ok(())
     }
 
     /// Writes a thread's open block to the file.
@@ -283,6 +349,17 @@ impl LiveRecording {
         }
         let thread = &mut self.threads[id];
         if let Some(steps) = thread.steps.as_mut().filter(|s| !s.is_empty()) {
+            let process = thread.process;
+            if let Some(image) = process.and_then(|p| self.images.as_mut()?.get_mut(&p)) {
+                let mut parts = image.pages.take();
+                if parts.is_empty() && thread.image != Some(image.number) {
+                    parts.push(MemoryPart::default());
+                }
+                thread.image = Some(image.number);
+                for part in parts {
+                    self.writer.memory(id as ThreadId, image.number, part)?;
+                }
+            }
             let part = steps.take();
             let before = thread.before;
             thread.before += part.instructions;

@@ -303,8 +303,13 @@ impl Installation {
             partial |= !goes_on;
             goes_on
         };
-        let create =
-            |facts: &Facts| TraceWriter::create(path, &Header::of(facts, spec.seed, &facts.name));
+        let create = |facts: &Facts| {
+            let header = Header {
+                memory: spec.memory,
+                ..Header::of(facts, spec.seed, &facts.name)
+            };
+            TraceWriter::create(path, &header)
+        };
         let (facts, exit_status, died, written);
         let mut unseen = Vec::new();
         if let SourceSpec::Program { argv, cpu, clock } = &spec.source {
@@ -316,7 +321,7 @@ impl Installation {
             }
             // Without the operations that only a simulation needs.
             let options = self.live_options(argv, cpu.as_deref(), *clock, [0; 2]);
-            let mut recording = LiveRecording::launch(options, create)?;
+            let mut recording = LiveRecording::launch(options, spec.memory, create)?;
             recording
                 .run(spec.instructions, &mut go_on)
                 .map_err(Error::into_failed)?;
@@ -328,6 +333,11 @@ impl Installation {
             died = Death::sentences(recording.deaths());
             written = recording.finish().map_err(Error::into_failed)?;
         } else {
+            if spec.memory {
+                return Err(Error::refused(
+                    "only the memory of a live program can be recorded; expected -- PROGRAM ARGS…",
+                ));
+            }
             let program = self.open(&spec.source, spec.seed)?;
             let writer = create(&program.facts())?;
             let mut recording = Recording::new(program, writer);

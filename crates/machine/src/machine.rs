@@ -125,6 +125,8 @@ pub(crate) struct Machine {
     source_parts: Vec<Box<dyn SharedPart>>,
     /// True if a translation source follows the pages that fast-forwarding touches.
     sources_follow: bool,
+    /// The memory of the program can be read.
+    memory: bool,
     /// Live threads.
     threads: BTreeMap<ThreadId, SoftwareThread>,
     processes: BTreeMap<ProcessId, Process>,
@@ -276,6 +278,7 @@ impl Machine {
             cores,
             shared,
             source_parts: sources.shared,
+            memory: facts.memory,
             sources_follow: config.translation.needs_each_access(),
             threads: BTreeMap::from([(0, SoftwareThread::new(0, 0, 0))]),
             processes: BTreeMap::from([(

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use pagewalk_stream::Facts;
 use pagewalk_tables::Shortcut;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -54,10 +55,10 @@ impl Design {
 
     /// True if fast-forwarding needs first touches of pages only. Other designs need each access; for
     /// example, a page that is swapped out is touched again.
-    pub fn skips_by_pages(&self) -> bool {
+    pub fn skips_by_pages(&self, facts: &Facts) -> bool {
         let config = &self.config;
         !config.translation.needs_each_access()
-            && !config.core.wrong_path.enabled
+            && (facts.memory || !config.core.wrong_path.enabled)
             && config.os.swap.is_none()
     }
 }

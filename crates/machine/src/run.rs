@@ -183,9 +183,9 @@ pub(crate) fn pass(
         }
     }
     let changes = Arc::new(WakeSignal::default());
-    let fanouts = streams.into_iter().map(|s| {
+    let fanouts = streams.into_iter().zip(&facts).map(|(s, facts)| {
         let answers = s.designs.iter().any(|&d| designs[d].has_shortcut());
-        let by_pages = s.designs.iter().all(|&d| designs[d].skips_by_pages());
+        let by_pages = s.designs.iter().all(|&d| designs[d].skips_by_pages(facts));
         let passes = match options.limits.skip_requests {
             _ if !by_pages => FastForwarding::Never,
             0 if options.limits.sample.is_none() || options.limits.requests.is_none() => {

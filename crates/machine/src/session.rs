@@ -133,6 +133,9 @@ pub struct RecordSpec {
     /// Seed of the program's random choices.
     #[serde(default = "default_seed")]
     pub seed: u64,
+    /// Record the contents of a live program's memory, too.
+    #[serde(default)]
+    pub memory: bool,
 }
 
 /// The finished recording.

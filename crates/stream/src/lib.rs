@@ -547,6 +547,8 @@ pub struct Facts {
     pub prefetches: bool,
     /// Ops may be flushes or non-temporal stores, so they are reported.
     pub flushes: bool,
+    /// The contents of its memory can be read ([`Batch::memory`]).
+    pub memory: bool,
     /// Threads that it has by itself, if known. A live process and its recording do not say.
     pub threads: Option<u32>,
     /// Programs of a mix; empty otherwise. Process `i` is the first of program `i`, and the processes that it creates

@@ -283,6 +283,7 @@ impl Program for Mix {
             live: !all(|f| !f.live),
             prefetches: !all(|f| !f.prefetches),
             flushes: !all(|f| !f.flushes),
+            memory: !all(|f| !f.memory),
             threads: Some(
                 (self.members.iter())
                     .map(|m| m.facts.threads.unwrap_or(1))

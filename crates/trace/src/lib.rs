@@ -24,8 +24,8 @@ pub use order::Order;
 pub use pagewalk_input::{Compression, FileError};
 pub use partial::PartialFile;
 pub use pwt::{
-    CodePart, Decoded, Header, Known, Mark, Shape, StepEncoder, StepPart, Taken, TraceWriter,
-    Written,
+    CodePart, Decoded, Header, Known, Mark, MemoryPart, RecordedPages, Shape, StepEncoder,
+    StepPart, Taken, TraceWriter, Written,
 };
 pub use record::{Recording, Visit, drive, record, record_into};
 pub use vectors::{BlockVectors, DIMENSIONS, MOST_STRETCHES, Stretch, block_vectors};

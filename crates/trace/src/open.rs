@@ -190,6 +190,7 @@ impl Streamed {
             has_roi: false,
             prefetches: format == Format::Elastic,
             flushes: false,
+            memory: false,
             request: None,
             live: false,
             cpu: None,

@@ -3,7 +3,7 @@
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::thread::JoinHandle;
 
-use pagewalk_stream::{BATCH_OPS, Error, InstructionCounts, Op, OpClass};
+use pagewalk_stream::{BATCH_OPS, Error, InstructionCounts, Op, OpClass, ProgramMemory};
 
 /// Most chunks that wait; with [`BATCH_OPS`] ops each, 4 MB.
 const AHEAD: usize = 32;
@@ -20,6 +20,8 @@ pub struct Chunk<E> {
     pub end: Option<E>,
     /// Instructions that were decoded for it.
     pub counts: InstructionCounts,
+    /// Contents of the process's memory, if they are recorded.
+    pub memory: Option<ProgramMemory>,
 }
 
 /// Reason for which a reading thread ends early.
@@ -66,6 +68,8 @@ pub struct Pump<E> {
     failed: Option<Error>,
     /// Instructions that were decoded for the last chunk.
     pub counts: InstructionCounts,
+    /// Memory of the last chunk.
+    pub memory: Option<ProgramMemory>,
 }
 
 /// The sending side.
@@ -82,6 +86,8 @@ pub struct Sink<E> {
     given: u64,
     /// Instructions that were decoded for the ops since the last chunk.
     pub counts: InstructionCounts,
+    /// Memory of the next chunks.
+    pub memory: Option<ProgramMemory>,
 }
 
 impl<E: Send + 'static> Pump<E> {
@@ -120,6 +126,7 @@ impl<E: Send + 'static> Pump<E> {
                 skip,
                 given: if open.is_some() { FARTHEST } else { 0 },
                 counts: InstructionCounts::default(),
+                memory: None,
             };
             match work(&mut sink) {
                 Ok(()) => {
@@ -141,6 +148,7 @@ impl<E: Send + 'static> Pump<E> {
             worker: Some(worker),
             failed: None,
             counts: InstructionCounts::default(),
+            memory: None,
         }
     }
 
@@ -155,6 +163,7 @@ impl<E: Send + 'static> Pump<E> {
                 let old = std::mem::replace(ops, chunk.ops);
                 let _ = self.used.try_send(old);
                 self.counts = chunk.counts;
+                self.memory = chunk.memory;
                 Ok(Some((chunk.units, chunk.end)))
             }
             Ok(Err(error)) => {
@@ -283,6 +292,7 @@ impl<E> Sink<E> {
             units: std::mem::take(&mut self.units),
             end,
             counts: std::mem::take(&mut self.counts),
+            memory: self.memory.clone(),
         };
         self.open = 0;
         self.chunks.send(Ok(chunk)).map_err(|_| Stop::Gone)

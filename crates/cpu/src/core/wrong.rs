@@ -85,6 +85,13 @@ impl Core {
         }
     }
 
+    /// Ops come that this core neither runs nor learns: their results are unknown afterwards.
+    pub fn miss_ops(&mut self) {
+        if let Some(w) = &mut self.wrong {
+            w.switch();
+        }
+    }
+
     /// Runs the wrong path of the mispredicted branch `ops[at]`, which is resolved in slot
     /// `resolved`. The front end continues in slot `next`.
     #[cold]

@@ -17,7 +17,7 @@ use crate::tools::{compile, present};
 use crate::{options, programs, run};
 
 fn launch(options: LiveOptions, path: &Path) -> LiveRecording {
-    LiveRecording::launch(options, |facts| {
+    LiveRecording::launch(options, false, |facts| {
         TraceWriter::create(path, &Header::of(facts, 0, "a test"))
     })
     .unwrap()
@@ -403,15 +403,16 @@ fn a_full_disk_is_an_error_of_a_live_recording() {
     }
     let program = compile("recorded-gups", programs::GUPS);
     for room in [0, 20_000, 200_000] {
-        let mut recording = LiveRecording::launch(options(&[&program, "2000000"]), |facts| {
-            let header = Header::of(facts, 0, "");
-            Ok::<_, pagewalk_stream::Error>(TraceWriter::to_writer(
-                Path::new("disk/x.pwt"),
-                &header,
-                SmallDisk(room),
-            ))
-        })
-        .unwrap();
+        let mut recording =
+            LiveRecording::launch(options(&[&program, "2000000"]), false, |facts| {
+                let header = Header::of(facts, 0, "");
+                Ok::<_, pagewalk_stream::Error>(TraceWriter::to_writer(
+                    Path::new("disk/x.pwt"),
+                    &header,
+                    SmallDisk(room),
+                ))
+            })
+            .unwrap();
         let outcome = recording.run(None, &mut |_| true);
         let error = outcome
             .and_then(|()| recording.finish().map(drop))

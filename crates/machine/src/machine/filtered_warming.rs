@@ -72,8 +72,7 @@ impl Machine {
             self.run_query(id, core, &item, at - 1)?;
         }
         let space = self.os.asid(self.processes[&process].pid);
-        self.cores[core].see(item.batch.memory.as_ref());
-        self.cores[core].learn(space, &ops[from..at]);
+        self.train_wrong_paths(core, space, &item.batch, from..at);
         self.advance_clock(core, done);
         self.count(done);
         Ok(())

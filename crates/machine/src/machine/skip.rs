@@ -1,8 +1,10 @@
 //! Fast-forwarding: pages are mapped and entered in an in-memory TLB. Nothing else happens.
 
-use pagewalk_stream::{OpClass, ProcessId, ThreadId};
+use std::ops::Range;
+
+use pagewalk_stream::{Batch, OpClass, ProcessId, ThreadId};
 use pagewalk_tables::{Flags, View};
-use pagewalk_units::{Access, PageSize, VirtAddr};
+use pagewalk_units::{Access, Asid, PageSize, VirtAddr};
 
 use super::{Machine, Outcome};
 use crate::plan::Detail;
@@ -98,8 +100,7 @@ impl Machine {
             done += Work::of(op);
             at += 1;
         }
-        self.cores[core].see(item.batch.memory.as_ref());
-        self.cores[core].learn(space, &ops[from..at]);
+        self.train_wrong_paths(core, space, &item.batch, from..at);
         self.threads
             .get_mut(&id)
             .expect("a thread on a core exists")
@@ -111,6 +112,22 @@ impl Machine {
         }
         self.count(done);
         Ok(())
+    }
+
+    /// Trains the state of wrong paths with ops that are not simulated. Where memory can be read, addresses need no
+    /// training, and fast-forwarding costs no more than without wrong paths.
+    pub(super) fn train_wrong_paths(
+        &mut self,
+        core: usize,
+        space: Asid,
+        batch: &Batch,
+        ops: Range<usize>,
+    ) {
+        if self.memory {
+            self.cores[core].miss_ops();
+        } else {
+            self.cores[core].learn(space, &batch.ops[ops]);
+        }
     }
 
     #[inline]

@@ -63,6 +63,7 @@ fn recorded(folder: &Path, name: &str) -> SourceSpec {
         source: serde_json::from_value(source).unwrap(),
         instructions: Some(1_500_000),
         seed: 1,
+        memory: false,
     };
     installation()
         .record(&recording, &path, &mut |_, _| true)

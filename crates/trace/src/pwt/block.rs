@@ -3,8 +3,8 @@
 //! ```text
 //! header   "PWTRACE\n", version u32, length u32, JSON, crc32 of everything before
 //! blocks   64-byte header (see `BlockHeader`), zstd frame: ops of a thread, steps of
-//!          a thread, the code that steps of later blocks name, or touch summaries
-//!          of earlier blocks
+//!          a thread, the code that steps of later blocks name, touch summaries
+//!          of earlier blocks, or memory of a process
 //! index    for each block: offset u64, its header
 //! trailer  index offset u64, number of blocks u32, crc32 of the index, "PWTEND\r\n", or
 //!          "PWTSTOP\n" if an interrupt has stopped the recording
@@ -32,8 +32,8 @@ pub const TRAILER_MAGIC: &[u8; 8] = b"PWTEND\r\n";
 pub const STOPPED_MAGIC: &[u8; 8] = b"PWTSTOP\n";
 /// Version that is written. Version 2 added steps, version 3 the kernel's reads and writes, version 4 the ends of
 /// batches, version 5 touch summaries, version 6 processes that died, software prefetches and memory calls as Linux
-/// serves them, version 7 flushes and non-temporal stores, and version 8 the work on ports of ops.
-pub const VERSION: u32 = 8;
+/// serves them, version 7 flushes and non-temporal stores, version 8 the work on ports of ops, and version 9 memory.
+pub const VERSION: u32 = 9;
 /// Bytes of a block's header.
 pub const HEADER_BYTES: usize = 64;
 /// Bytes of the trailer.
@@ -54,6 +54,9 @@ const MOST_CODE: u32 = 1 << 26;
 
 /// Most bytes of touch summaries in a block; writers stay below a third of it.
 const MOST_SKIPS: u32 = 1 << 22;
+/// Most bytes of each column of memory; writers stay below a third of it.
+const MOST_MEMORY: u32 = 1 << 26;
+
 /// Fewest bytes of the touch summary of one block.
 const LEAST_SKIP: u64 = 5;
 
@@ -69,10 +72,23 @@ pub enum Holds {
     Code,
     /// Touch summaries of the first thread's blocks of ops or steps.
     Skips,
+    /// Changes of the memory of a process, up to the end of the next block of steps of the thread.
+    Memory,
 }
 
 impl Holds {
-    const ALL: [Holds; 4] = [Holds::Ops, Holds::Steps, Holds::Code, Holds::Skips];
+    const ALL: [Holds; 5] = [
+        Holds::Ops,
+        Holds::Steps,
+        Holds::Code,
+        Holds::Skips,
+        Holds::Memory,
+    ];
+
+    /// True of a part of a thread's stream.
+    pub fn is_stream(self) -> bool {
+        matches!(self, Holds::Ops | Holds::Steps)
+    }
 
     fn magic(self) -> u32 {
         u32::from_le_bytes(match self {
@@ -80,6 +96,7 @@ impl Holds {
             Holds::Steps => *b"PWST",
             Holds::Code => *b"PWCO",
             Holds::Skips => *b"PWSK",
+            Holds::Memory => *b"PWME",
         })
     }
 }
@@ -110,6 +127,9 @@ pub struct Header {
     /// It may hold flushes, with their addresses. False of older recordings.
     #[serde(default)]
     pub flushes: bool,
+    /// It holds the contents of memory. False of older recordings.
+    #[serde(default)]
+    pub memory: bool,
     /// See [`pagewalk_stream::Facts`]. None of live programs and of older recordings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub threads: Option<u32>,
@@ -134,6 +154,7 @@ impl Header {
             prefetches: facts.prefetches,
             cpu: facts.cpu.clone(),
             flushes: facts.flushes,
+            memory: false,
             threads: facts.threads,
             seed,
             source: source.to_owned(),
@@ -148,19 +169,19 @@ pub struct BlockHeader {
     pub holds: Holds,
     pub thread: u32,
     /// Instructions of the thread before this block. For code: number of the first block of code. For touch summaries:
-    /// number of the first thread's first block that they cover.
+    /// number of the first thread's first block that they cover. For memory: number of the process.
     pub before: u64,
     pub instructions: u64,
-    /// Ops, steps, blocks of code, or blocks with a summary.
+    /// Ops, steps, blocks of code, blocks with a summary, or pages.
     pub ops: u32,
     pub marks: u32,
     /// For ops: bytes of the side, producer, address and mark streams; the control stream has one byte for each op. For
-    /// steps: bytes of the columns after the first, which has one bit for each step and one more. Otherwise: the bytes,
-    /// then zeros.
+    /// steps: bytes of the columns after the first, which has one bit for each step and one more. For memory: bytes of
+    /// the three columns, then zero. Otherwise: the bytes, then zeros.
     pub lengths: [u32; 4],
     pub compressed: u32,
     pub crc: u32,
-    /// Loads and stores; for steps, records of accesses.
+    /// Loads and stores; for steps, records of accesses; for memory, changed words.
     pub operands: u32,
 }
 
@@ -252,6 +273,16 @@ impl BlockHeader {
                     && u64::from(ops) * LEAST_SKIP <= u64::from(first)
                     && self.is_plain()
             }
+            Holds::Memory => {
+                first <= MOST_MEMORY
+                    && second <= MOST_MEMORY
+                    && third <= MOST_MEMORY
+                    && u64::from(ops) * 2 <= u64::from(first)
+                    && second == self.operands
+                    && u64::from(third) <= u64::from(second) * 8
+                    && marks == 0
+                    && self.instructions == 0
+            }
         };
         fits && u64::from(self.marks) * 2 <= u64::from(marks)
             && self.instructions <= u64::from(ops) * 0xffff
@@ -273,8 +304,16 @@ impl BlockHeader {
         match self.holds {
             Holds::Ops => self.ops as usize,
             Holds::Steps => (self.ops as usize + 1).div_ceil(8),
-            Holds::Code | Holds::Skips => 0,
+            Holds::Code | Holds::Skips | Holds::Memory => 0,
         }
+    }
+
+    /// The columns in an uncompressed payload of memory.
+    pub fn memory_columns<'a>(&self, raw: &'a [u8]) -> [&'a [u8]; 3] {
+        let [places, tags, ..] = self.lengths.map(|l| l as usize);
+        let (places, rest) = raw.split_at(places);
+        let (tags, words) = rest.split_at(tags);
+        [places, tags, words]
     }
 
     /// The columns in an uncompressed payload of steps.
@@ -427,7 +466,7 @@ mod tests {
             0..=BLOCK_OPS as u32,
             any::<u32>(),
             0..=MOST_RECORDS as u32,
-            0..4usize,
+            0..Holds::ALL.len(),
         )
             .prop_map(|(thread, before, ops, crc, operands, holds)| BlockHeader {
                 holds: Holds::ALL[holds],
@@ -441,6 +480,7 @@ mod tests {
                     [ops * 4 + 4, operands.div_ceil(2), operands * 8, 17],
                     [ops * 100, 0, 0, 0],
                     [ops * 9, 0, 0, 0],
+                    [ops * 9, operands, operands * 5, 0],
                 ][holds],
                 compressed: ops / 9,
                 crc,
@@ -463,7 +503,7 @@ mod tests {
 
         /// Even with a valid checksum, no header makes a reader allocate much memory.
         #[test]
-        fn claims_are_bounded(words in prop::array::uniform15(any::<u32>()), holds in 0..4usize) {
+        fn claims_are_bounded(words in prop::array::uniform15(any::<u32>()), holds in 0..Holds::ALL.len()) {
             let mut bytes = [0; HEADER_BYTES];
             for (i, word) in words.iter().enumerate() {
                 bytes[4 * i..4 * i + 4].copy_from_slice(&word.to_le_bytes());
@@ -489,8 +529,10 @@ mod tests {
                 instructions: 1,
                 ..BlockHeader::default()
             };
-            let of_a_thread = matches!(holds, Holds::Ops | Holds::Steps);
-            assert_eq!(BlockHeader::parse(&header.bytes()).is_ok(), of_a_thread);
+            assert_eq!(
+                BlockHeader::parse(&header.bytes()).is_ok(),
+                holds.is_stream()
+            );
             header.instructions = 0;
             assert!(BlockHeader::parse(&header.bytes()).is_ok());
         }

@@ -14,6 +14,7 @@ use super::block::{
     TRAILER_BYTES, TRAILER_MAGIC, VERSION, read_at,
 };
 use super::code::CodeInFile;
+use super::memory::MemoryInFile;
 use super::skips::SkipsInFile;
 use crate::x86::Recorded;
 
@@ -66,10 +67,7 @@ impl PwtFile {
     /// both run on as many cores by default. An older recording has as many as there are blocks of.
     pub fn threads(&self) -> Option<u32> {
         let in_blocks = || {
-            let ops = self
-                .blocks
-                .iter()
-                .filter(|(_, h)| !matches!(h.holds, Holds::Code | Holds::Skips));
+            let ops = self.blocks.iter().filter(|(_, h)| h.holds.is_stream());
             let ids: std::collections::BTreeSet<u32> = ops.map(|(_, h)| h.thread).collect();
             u32::try_from(ids.len()).ok()
         };
@@ -96,6 +94,14 @@ impl PwtFile {
 }
 
 impl PwtFile {
+    /// Its memory.
+    pub fn memory(&self) -> MemoryInFile {
+        let parts = self.blocks.iter().enumerate();
+        let parts = parts.filter(|(_, (_, h))| h.holds == Holds::Memory);
+        let parts = parts.map(|(n, (offset, header))| (n, *offset, *header));
+        MemoryInFile::new(Arc::new(self.path.clone()), parts)
+    }
+
     /// Its touch summaries.
     pub fn skips(&self) -> SkipsInFile {
         let parts = self.blocks.iter();
@@ -228,7 +234,7 @@ fn scan(
                     let end = at + HEADER_BYTES as u64 + u64::from(header.compressed);
                     let mut none = header.before;
                     let expected = match header.holds {
-                        Holds::Code | Holds::Skips => &mut none,
+                        Holds::Code | Holds::Skips | Holds::Memory => &mut none,
                         Holds::Ops | Holds::Steps => before.entry(header.thread).or_default(),
                     };
                     if end > bytes {

@@ -17,6 +17,7 @@ use super::code::{Code, CodeInFile, Known};
 use super::codec::Decoder;
 use super::file::PwtFile;
 use super::marks::{Give, Mark, get_mark};
+use super::memory::{MemoryInFile, check_memory};
 use super::skips::{Skip, SkipMaker, SkipsInFile, raw_skips};
 use super::steps::StepDecoder;
 use crate::pump::{Pump, Sink, Stop};
@@ -80,6 +81,9 @@ impl Verifier<'_> {
         let mut file = File::open(path).map_err(io)?;
         if header.holds == Holds::Skips {
             return self.compare(&mut file, offset, &header);
+        }
+        if header.holds == Holds::Memory {
+            return check_memory(path, &mut file, (offset, &header));
         }
         let at = (number, offset, &header);
         let skips = &mut self.skips;
@@ -147,7 +151,7 @@ impl Decoding {
     fn registers(&self, holds: Holds) -> Vec<u8> {
         match holds {
             Holds::Steps => self.steps.registers.bytes(),
-            Holds::Ops | Holds::Code | Holds::Skips => Vec::new(),
+            Holds::Ops | Holds::Code | Holds::Skips | Holds::Memory => Vec::new(),
         }
     }
 
@@ -238,10 +242,16 @@ fn each_part(
     Ok(())
 }
 
+/// Parts of the file that blocks of threads refer to.
+struct InFile {
+    code: CodeInFile,
+    memory: MemoryInFile,
+}
+
 /// Body of the reading thread of one thread.
 fn read_thread(
     path: &Path,
-    code: &CodeInFile,
+    InFile { code, memory }: &InFile,
     blocks: &[PlannedBlock],
     registers: Registers,
     sink: &mut Sink<Mark>,
@@ -260,6 +270,7 @@ fn read_thread(
             Use::MarksOnly => true,
             Use::All => false,
         };
+        sink.memory = memory.before(header.thread, planned.number);
         let at = (planned.number, planned.offset, header);
         decoding.block(path, &mut file, code, at, &mut |ops, mark| {
             let counts = counts.take();
@@ -420,7 +431,7 @@ impl First {
     fn decode(
         &mut self,
         path: Arc<PathBuf>,
-        code: Arc<CodeInFile>,
+        in_file: Arc<InFile>,
     ) -> Result<Pump<Mark>, FileError> {
         // Skips blocks whose batches have all been given.
         let Place {
@@ -445,14 +456,14 @@ impl First {
         };
         let Some(before) = before else {
             return Ok(Pump::start(0, move |sink| {
-                read_thread(&path, &code, &blocks, Registers::default(), sink)
+                read_thread(&path, &in_file, &blocks, Registers::default(), sink)
             }));
         };
         // The summary's registers have been checked.
         let registers = Registers::parse(&before.registers).unwrap_or_default();
         let open = before.open as usize;
         Ok(Pump::go_on(open, move |sink| {
-            read_thread(&path, &code, &blocks[from..], registers, sink)
+            read_thread(&path, &in_file, &blocks[from..], registers, sink)
         }))
     }
 }
@@ -461,7 +472,7 @@ impl First {
 pub(crate) struct PwtProgram {
     facts: Facts,
     path: Arc<PathBuf>,
-    code: Arc<CodeInFile>,
+    in_file: Arc<InFile>,
     plans: BTreeMap<ThreadId, ReadPlan>,
     first: First,
     /// Threads that are being read.
@@ -478,9 +489,12 @@ impl PwtProgram {
         let mut plans: BTreeMap<ThreadId, ReadPlan> = BTreeMap::new();
         let total = file.instructions();
         let mut before = 0u64;
-        let code = Arc::new(file.code());
+        let in_file = Arc::new(InFile {
+            code: file.code(),
+            memory: file.memory(),
+        });
         for (number, (offset, header)) in file.blocks.iter().enumerate() {
-            if matches!(header.holds, Holds::Code | Holds::Skips) {
+            if !header.holds.is_stream() {
                 continue;
             }
             let plan = plans.entry(header.thread).or_default();
@@ -536,6 +550,7 @@ impl PwtProgram {
                 simulated_clock: false,
                 prefetches: file.header.prefetches,
                 flushes: file.header.flushes,
+                memory: file.header.memory,
                 threads: file.threads(),
                 parts: Vec::new(),
                 stopped: file.interrupted.then_some(total),
@@ -543,7 +558,7 @@ impl PwtProgram {
                 notes: Vec::new(),
             },
             path: Arc::new(file.path),
-            code,
+            in_file,
             plans,
             first,
             threads: BTreeMap::new(),
@@ -553,10 +568,10 @@ impl PwtProgram {
     }
 
     fn start(&mut self, thread: ThreadId) -> Result<(), Error> {
-        let (path, code) = (Arc::clone(&self.path), Arc::clone(&self.code));
+        let (path, in_file) = (Arc::clone(&self.path), Arc::clone(&self.in_file));
         let pump = match self.plans.remove(&thread) {
             None if thread == 0 => {
-                let mut pump = self.first.decode(path, code)?;
+                let mut pump = self.first.decode(path, in_file)?;
                 let mut ops = Vec::new();
                 for _ in 0..self.first.place.batches {
                     pump.next(&mut ops)?;
@@ -567,7 +582,7 @@ impl PwtProgram {
                 let ReadPlan { blocks, skip } = plan.unwrap_or_default();
                 let registers = Registers::default();
                 Pump::start(skip, move |sink| {
-                    read_thread(&path, &code, &blocks, registers, sink)
+                    read_thread(&path, &in_file, &blocks, registers, sink)
                 })
             }
         };
@@ -630,6 +645,9 @@ impl Program for PwtProgram {
                 "{path}: the recorded program made a shortcut query, and what it does next depends on this design's result; expected a design without a shortcut, or the program itself"
             )));
         }
+        if let Some(fault) = self.in_file.memory.fault() {
+            return Err(fault.clone().into());
+        }
         if self.ended.contains(thread) {
             return Ok(End::Exit);
         }
@@ -647,6 +665,7 @@ impl Program for PwtProgram {
             return Ok(End::Exit);
         };
         batch.counts = mine.counts;
+        batch.memory = mine.memory.take();
         if thread == 0 {
             self.first.given += 1;
             if self.first.may_pass() {

@@ -321,7 +321,7 @@ impl Skip {
                 let right = |n: u64| n == u64::from(header.ops);
                 self.ends <= most && self.stretches.as_ref().map(ops).is_none_or(right)
             }
-            Holds::Steps | Holds::Code | Holds::Skips => {
+            Holds::Steps | Holds::Code | Holds::Skips | Holds::Memory => {
                 Registers::parse(&self.registers).is_some()
             }
         };

@@ -17,6 +17,7 @@ use super::code::{Code, CodePart, Known};
 use super::codec::{Encoder, Streams, put_varint};
 use super::file::PwtFile;
 use super::marks::{Mark, put_mark};
+use super::memory::MemoryPart;
 use super::skips::SkipMaker;
 use super::steps::{StepDecoder, StepPart};
 use crate::partial::PartialFile;
@@ -28,7 +29,7 @@ const LEVEL: i32 = 3;
 const PIECE: usize = 256;
 /// Bytes of touch summaries that are written at once.
 const SKIPS_FULL: usize = 1 << 16;
-/// For steps and code, because recording shares the host's cores with the emulator.
+/// For steps, code and memory, because recording shares the host's cores with the emulator.
 const STEP_LEVEL: i32 = 1;
 
 /// Destination of a finished trace.
@@ -321,6 +322,40 @@ impl TraceWriter {
         })
     }
 
+    /// Appends changes of the memory of `process`, to which `thread` belongs in its next block of steps. They happen
+    /// up to the end of that block.
+    ///
+    /// # Errors
+    /// As [`TraceWriter::ops`].
+    pub fn memory(
+        &mut self,
+        thread: ThreadId,
+        process: u64,
+        part: MemoryPart,
+    ) -> Result<(), FileError> {
+        let [places, tags, words] = part.columns;
+        let header = BlockHeader {
+            holds: Holds::Memory,
+            thread,
+            before: process,
+            ops: part.pages,
+            lengths: [
+                places.len() as u32,
+                tags.len() as u32,
+                words.len() as u32,
+                0,
+            ],
+            operands: tags.len() as u32,
+            ..BlockHeader::default()
+        };
+        self.send(Sealed {
+            header,
+            columns: [places, tags, words, vec![], vec![]],
+            skip: None,
+            known: Vec::new(),
+        })
+    }
+
     fn send(&mut self, sealed: Sealed) -> Result<(), FileError> {
         let gone = match &self.blocks {
             Some(blocks) => blocks.send(sealed).is_err(),
@@ -500,7 +535,7 @@ struct Blocks {
     out: Box<dyn Target>,
     at: u64,
     entries: Vec<(u64, BlockHeader)>,
-    /// One for steps and code, one for the rest.
+    /// One for steps, code and memory, one for the rest.
     compressors: [zstd::bulk::Compressor<'static>; 2],
     raw: Vec<u8>,
 }
@@ -514,7 +549,7 @@ impl Blocks {
         let [steps, ops] = &mut self.compressors;
         let payload = match block.header.holds {
             Holds::Ops | Holds::Skips => ops.compress(&self.raw)?,
-            Holds::Steps | Holds::Code => steps.compress(&self.raw)?,
+            Holds::Steps | Holds::Code | Holds::Memory => steps.compress(&self.raw)?,
         };
         block.header.compressed = payload.len() as u32;
         block.header.crc = crc32fast::hash(&payload);
@@ -545,7 +580,7 @@ fn write_all(
     };
     let (mut skips, mut steps) = (Skips::default(), Steps::default());
     for mut block in blocks {
-        if block.header.ops == 0 && block.header.marks == 0 {
+        if block.header == BlockHeader::default() {
             file.out.flush()?;
             return Ok(file.at);
         }
@@ -555,7 +590,7 @@ fn write_all(
         file.write(block)?;
         let skip = match holds {
             Holds::Steps => steps.skip(&header, &file.raw),
-            Holds::Ops | Holds::Code | Holds::Skips => made,
+            Holds::Ops | Holds::Code | Holds::Skips | Holds::Memory => made,
         };
         if let Some(skip) = skip {
             skips.add(&skip);

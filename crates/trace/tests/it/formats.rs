@@ -72,7 +72,7 @@ fn files_that_are_no_traces_are_refused_with_the_expected_form() {
         (&[0; 640], "no trace"),
         (b"short", "no trace"),
         (b"PWTRACE\n", "16 bytes"),
-        (b"PWTRACE\n\x09\0\0\0\0\0\0\0\0\0\0\0", "version 9"),
+        (b"PWTRACE\n\x0a\0\0\0\0\0\0\0\0\0\0\0", "version 10"),
         (
             b"PWTRACE\n\x01\0\0\0\xff\xff\xff\xff\0\0\0\0",
             "longer than it can be",

@@ -477,13 +477,13 @@ fn files_of_earlier_versions_are_read_and_those_of_later_ones_refused() {
     let dir = tempfile::tempdir().unwrap();
     let path = recorded(dir.path(), program("gups", 2, &[("updates", "9000")]), None);
     let (bytes, all) = (std::fs::read(&path).unwrap(), drain(opened(&path).as_mut()));
-    for earlier in 1..=7 {
+    for earlier in 1..=8 {
         std::fs::write(&path, of_version(&bytes, earlier)).unwrap();
         assert!(drain(opened(&path).as_mut()) == all);
     }
-    std::fs::write(&path, of_version(&bytes, 9)).unwrap();
+    std::fs::write(&path, of_version(&bytes, 10)).unwrap();
     let message = refused(&path, &OpenOptions::default());
-    assert!(message.contains("version 9"), "{message}");
+    assert!(message.contains("version 10"), "{message}");
 }
 
 /// The ends of batches determine the order in which threads run on a machine.

@@ -58,6 +58,9 @@ pub(crate) fn warnings(facts: &Facts, limits: &Limits, designs: &[DesignResult])
         let what = "the program made no shortcut query, so nothing of shortcut had an effect: a built-in key-value store queries with --param shortcut=stlt, and your own program with pagewalk_load_va of pagewalk.h";
         said.of(d, Some(what.to_owned()));
     }
+    for d in designs.iter().filter(|_| facts.memory) {
+        said.of(d, no_wrong_paths(d));
+    }
     for d in designs {
         said.of(d, too_few_requests(d, limits));
     }
@@ -222,6 +225,35 @@ fn unknown_prefetches(d: &DesignResult) -> Option<String> {
     let (unknown, all) = (sum("dropped_unknown"), sum("instructions"));
     (unknown as f64 > NOTABLE * all as f64).then(|| {
         format!("{unknown} of {all} software prefetches did nothing, because QEMU did not reveal their addresses: cycles and cache misses are too large (QEMU from 9.0 on reveals all)")
+    })
+}
+
+/// Mispredictions an instruction from which the reader is told that wrong paths are left out.
+const MANY_MISPREDICTIONS: f64 = 0.005;
+
+/// The warning of a design that does not simulate the wrong paths of a program with many of them.
+fn no_wrong_paths(d: &DesignResult) -> Option<String> {
+    let sum = |component: &str, names: &[&str]| -> u64 {
+        let own =
+            (d.stats.iter()).filter(|s| s.path.starts_with("core.") && s.path.ends_with(component));
+        own.filter(|s| names.contains(&s.name))
+            .map(|s| s.value)
+            .sum()
+    };
+    let wrong = sum(
+        ".predictor",
+        &["conditional_wrong", "indirect_wrong", "returns_wrong"],
+    );
+    let instructions: u64 = (d.stats.iter())
+        .filter(|s| is_core(&s.path) && s.name == "instructions")
+        .map(|s| s.value)
+        .sum();
+    let many = wrong as f64 > MANY_MISPREDICTIONS * instructions as f64;
+    (many && !d.config.core.wrong_path.enabled && start_up(d).is_none()).then(|| {
+        format!(
+            "more than {:.0} of 1,000 instructions are mispredicted branches, and accesses on their wrong paths are not simulated; --set core.wrong_path.enabled=true simulates them and takes several times as long",
+            MANY_MISPREDICTIONS * 1000.0
+        )
     })
 }
 

@@ -1,6 +1,7 @@
 //! Tests of the operating system. They form one binary, because each binary links
 //! the crate again.
 
+mod linux;
 mod movers;
 mod random;
 mod scenarios;

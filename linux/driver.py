@@ -1,0 +1,366 @@
+"""Builds, boots and measures the Linux kernel with tiered hash placement.
+
+    python3 linux/driver.py test                KUnit and selftests in User Mode Linux
+    python3 linux/driver.py figures             measurements in QEMU, kept in linux/results
+    python3 linux/driver.py export -o FILE -- PROGRAM [ARGUMENT...]
+                                                dump the placement of a program
+    python3 linux/driver.py apply               check that the patches apply to the pinned source
+
+Everything is built in $PAGEWALK_LINUX (default ~/.cache/pagewalk/linux) and kept there under a
+name that has the hash of the source, the patches and the configuration. A build has a temporary
+name until it is complete.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+PATCHES = HERE / "patches"
+RESULTS = HERE / "results"
+# Programs and files that a build needs, and Debian's package of each.
+NEEDS = {
+    "gcc": "gcc",
+    "make": "make",
+    "flex": "flex",
+    "bison": "bison",
+    "bc": "bc",
+    "xz": "xz-utils",
+    "patch": "patch",
+    "setarch": "util-linux",
+    "busybox": "busybox-static",
+}
+FIGURES_NEED = {"qemu-system-x86_64": "qemu-system-x86", "rsync": "rsync"}
+
+
+class Failure(Exception):
+    """One sentence for the user."""
+
+
+def say(text: str) -> None:
+    print(text, flush=True)
+
+
+def pinned() -> dict[str, str]:
+    """The supported source: package, version, archive and its digest."""
+    lines = (HERE / "source.txt").read_text().splitlines()
+    pairs = (line.split(" ", 1) for line in lines if line and not line.startswith("#"))
+    return {name: value.strip() for name, value in pairs}
+
+
+def cache() -> Path:
+    at = os.environ.get("PAGEWALK_LINUX")
+    default = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "pagewalk/linux"
+    folder = Path(at) if at else default
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder.resolve()
+
+
+def run(command: Sequence[str | Path], log: Path, doing: str, **more: object) -> None:
+    """Runs a command whose output goes to `log`. The failure says what was being done."""
+    with log.open("ab") as out:
+        done = subprocess.run([str(c) for c in command], stdout=out, stderr=out, stdin=subprocess.DEVNULL, **more)  # type: ignore[call-overload]
+    if done.returncode:
+        tail = log.read_text(errors="replace").splitlines()[-400:]
+        told = [line for line in tail if re.search(r"error|Error|No space|FAILED", line)]
+        why = (told or tail or [f"exit status {done.returncode}"])[0].strip()
+        raise Failure(f"{doing} failed: {why} (see {log})")
+
+
+def needed(*tables: dict[str, str]) -> None:
+    missing = [package for table in tables for name, package in table.items() if not shutil.which(name)]
+    for header, package in (("/usr/include/libelf.h", "libelf-dev"), ("/usr/include/openssl/ssl.h", "libssl-dev")):
+        if len(tables) > 1 and not Path(header).exists():
+            missing.append(package)
+    if missing:
+        names = " ".join(dict.fromkeys(missing))
+        raise Failure(f"missing: {names} (on Debian: apt-get install --no-install-recommends {names})")
+
+
+def room(megabytes: int, minutes: str) -> None:
+    """Says what the command needs, and refuses to start what cannot end."""
+    at = cache()
+    free = shutil.disk_usage(at).free >> 20
+    say(f"needs {megabytes} MB in {at} ({free} MB are free) and {minutes} unless it is built already")
+    if free < megabytes:
+        raise Failure(f"{at} has {free} MB free of the {megabytes} MB needed: set PAGEWALK_LINUX to another folder")
+
+
+# --- source and patches ---
+
+
+def archive() -> Path:
+    """The installed source archive, if it is the supported one."""
+    want = pinned()
+    path = Path(want["archive"])
+    if not path.exists():
+        raise Failure(
+            f"{want['package']} is not installed: apt-get install --no-install-recommends {want['package']}={want['version']}"
+        )
+    return path
+
+
+def digest(path: Path) -> str:
+    total = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            total.update(block)
+    return total.hexdigest()
+
+
+def is_pinned(path: Path) -> bool:
+    return digest(path) == pinned()["sha256"]
+
+
+def patches() -> list[Path]:
+    return sorted(PATCHES.glob("[0-9]*.patch"))
+
+
+def key_of(*parts: bytes) -> str:
+    total = hashlib.sha256()
+    for part in parts:
+        total.update(len(part).to_bytes(8, "little"))
+        total.update(part)
+    return total.hexdigest()[:12]
+
+
+def complete(name: str, build: Callable[[Path], None]) -> Path:
+    """The folder `name` of the cache. It is built under a temporary name and then renamed."""
+    final = cache() / name
+    if final.exists():
+        return final
+    partial = Path(tempfile.mkdtemp(prefix=f"{name}.partial.", dir=cache()))
+    try:
+        build(partial)
+        partial.rename(final)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+    return final
+
+
+def apply(tree: Path, series: Iterable[Path], log: Path) -> None:
+    for patch in series:
+        with patch.open("rb") as text, log.open("ab") as out:
+            done = subprocess.run(["patch", "-p1", "-s", "--no-backup-if-mismatch", "-F0", "-d", tree], stdin=text, stdout=out, stderr=out)
+        if done.returncode:
+            want = pinned()
+            same = is_pinned(archive())
+            why = "" if same else f": the installed source is not version {want['version']}"
+            raise Failure(f"{patch.name} does not apply to {want['package']}{why} (see {log})")
+
+
+def source(series: Sequence[Path]) -> Path:
+    """The unpacked source with `series` applied."""
+    tarball = archive()
+    key = key_of(digest(tarball).encode(), *(p.read_bytes() for p in series))
+
+    def build(partial: Path) -> None:
+        say(f"unpacking {tarball.name}, applying {len(series)} patches")
+        log = cache() / f"source-{key}.log"
+        log.unlink(missing_ok=True)
+        run(["tar", "-xf", tarball, "--strip-components=1", "-C", partial], log, "unpacking")
+        apply(partial, series, log)
+
+    return complete(f"source-{key}", build)
+
+
+# --- kernels ---
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A kernel: an architecture, configuration fragments and patches."""
+
+    name: str
+    arch: str
+    fragments: tuple[str, ...]
+    series: tuple[Path, ...]
+
+    @property
+    def image(self) -> str:
+        return "vmlinux" if self.arch == "um" else "arch/x86/boot/bzImage"
+
+
+def variant(name: str) -> Variant:
+    all_of_them = tuple(patches())
+    extra = tuple(sorted((PATCHES / "measurement").glob("*.patch")))
+    return {
+        "um": Variant("um", "um", ("common", "um"), all_of_them),
+        "x86": Variant("x86", "x86_64", ("common", "x86"), all_of_them),
+        "x86-unpatched": Variant("x86-unpatched", "x86_64", ("common", "x86"), ()),
+        "x86-measure": Variant("x86-measure", "x86_64", ("common", "x86"), all_of_them + extra),
+        "x86-debug": Variant("x86-debug", "x86_64", ("common", "x86", "debug"), all_of_them),
+    }[name]
+
+
+def kernel(kind: Variant) -> Path:
+    """The built image of a variant."""
+    fragments = [HERE / "configs" / f"{name}.config" for name in kind.fragments]
+    tree = source(kind.series)
+    key = key_of(tree.name.encode(), kind.arch.encode(), *(f.read_bytes() for f in fragments))
+
+    def build(partial: Path) -> None:
+        say(f"building the kernel {kind.name} ({os.cpu_count()} processors)")
+        began = time.monotonic()
+        log = cache() / f"{kind.name}-{key}.log"
+        log.unlink(missing_ok=True)
+        with tempfile.TemporaryDirectory(prefix="build.", dir=cache()) as out:
+            make = ["nice", "-n", "3", "make", "-s", "-C", tree, f"O={out}", f"ARCH={kind.arch}"]
+            run([*make, "tinyconfig"], log, "configuring")
+            merge = [tree / "scripts/kconfig/merge_config.sh", "-m", "-O", out, f"{out}/.config", *fragments]
+            run(merge, log, "configuring", cwd=tree)
+            run([*make, "olddefconfig"], log, "configuring")
+            config = (Path(out) / ".config").read_text().splitlines()
+            wanted = [line for f in fragments for line in f.read_text().splitlines() if line.endswith("=y")]
+            lost = [line for line in wanted if line not in config and not (line.startswith("CONFIG_HASH") and not kind.series)]
+            if lost:
+                raise Failure(f"the configuration of {kind.name} did not accept {', '.join(lost)}")
+            target = "vmlinux" if kind.arch == "um" else "bzImage"
+            run([*make, f"-j{os.cpu_count()}", target], log, f"building {kind.name}")
+            shutil.copy2(Path(out) / kind.image, partial / "image")
+            shutil.copy2(Path(out) / ".config", partial / "config")
+        say(f"built {kind.name} in {time.monotonic() - began:.0f} s")
+
+    return complete(f"{kind.name}-{key}", build) / "image"
+
+
+# --- guests ---
+
+
+def program(path: Path, *flags: str) -> Path:
+    """The static program that is compiled from one file of C."""
+    key = key_of(path.read_bytes(), *(f.encode() for f in flags))
+
+    def build(partial: Path) -> None:
+        log = cache() / f"{path.stem}-{key}.log"
+        log.unlink(missing_ok=True)
+        run(["gcc", "-O2", "-Wall", "-Wno-misleading-indentation", "-static", *flags, "-o", partial / path.stem, path], log, f"compiling {path.name}")
+
+    return complete(f"{path.stem}-{key}", build) / path.stem
+
+
+def cpio(files: dict[str, bytes | Path | None]) -> bytes:
+    """An initramfs in the format newc; None makes a folder. All files are executable."""
+    out = bytearray()
+
+    def entry(name: str, mode: int, data: bytes = b"", device: tuple[int, int] = (0, 0)) -> None:
+        fields = [0, mode, 0, 0, 1, 0, len(data), 0, 0, *device, len(name) + 1, 0]
+        out.extend(b"070701" + b"".join(b"%08X" % f for f in fields) + name.encode() + b"\0")
+        out.extend(b"\0" * (-len(out) % 4) + data)
+        out.extend(b"\0" * (-len(out) % 4))
+
+    folders: set[str] = set()
+    for name, data in files.items():
+        parts = name.split("/")
+        for depth in range(1, len(parts)):
+            if (folder := "/".join(parts[:depth])) not in folders:
+                folders.add(folder)
+                entry(folder, 0o40755)
+        if data is None:
+            folders.add(name)
+            entry(name, 0o40755)
+        else:
+            entry(name, 0o100755, data.read_bytes() if isinstance(data, Path) else data)
+    entry("dev/console", 0o20600, device=(5, 1))
+    entry("TRAILER!!!", 0)
+    return bytes(out)
+
+
+def initramfs(script: str, more: dict[str, Path], at: Path) -> None:
+    busybox = shutil.which("busybox")
+    assert busybox
+    if b"/ld-linux" in Path(busybox).read_bytes():
+        raise Failure("busybox is not static: apt-get install busybox-static")
+    files: dict[str, bytes | Path | None] = {f: None for f in ("dev", "proc", "sys", "root")}
+    files |= {"bin/busybox": Path(busybox), "init": HERE / "guest/init", "run.sh": script.encode()}
+    files |= more
+    at.write_bytes(cpio(files))
+
+
+UP = "PAGEWALK-GUEST up"
+EXIT = re.compile(r"PAGEWALK-GUEST exit (\d+)")
+BAD = re.compile(
+    r"^.*(BUG:|WARNING:|Kernel panic|Bad page|bad page|Oops|Out of memory|page dumped|INFO: task|"
+    r"possible circular locking|memory leak).*$",
+    re.MULTILINE,
+)
+
+
+def tail_of(text: str) -> str:
+    lines = [line for line in text.splitlines() if line.strip()]
+    return lines[-1][:200] if lines else "nothing was printed"
+
+
+def guest(
+    command: Sequence[str | Path], folder: Path, seconds: float, name: str
+) -> str:
+    """Runs a guest and returns its console. Fails if it does not come up or does not end."""
+    log = folder / f"{name}.console"
+    with log.open("wb") as out:
+        process = subprocess.Popen(
+            [str(c) for c in command], stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT,
+            cwd=folder, start_new_session=True,
+        )
+        try:
+            process.wait(timeout=seconds)
+            late = False
+        except subprocess.TimeoutExpired:
+            late = True
+        finally:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+    text = log.read_text(errors="replace").replace("\r", "")
+    kept = cache() / f"{name}.console"
+    kept.write_text(text)
+    if UP not in text:
+        raise Failure(f"the guest {name} did not boot: {tail_of(text)} (see {kept})")
+    if late:
+        raise Failure(f"the guest {name} did not end within {seconds:.0f} s: {tail_of(text)} (see {kept})")
+    if not EXIT.search(text):
+        raise Failure(f"the guest {name} stopped early: {tail_of(text)} (see {kept})")
+    return text
+
+
+def um_command(image: Path, initrd: Path, folder: Path, memory: int, append: str) -> list[str | Path]:
+    # With a randomised heap, the guest's memory would have a hole of random size.
+    return ["setarch", "-R", image, f"mem={memory}M", "con=null", "con0=null,fd:1", f"initrd={initrd}",
+            f"uml_dir={folder}/", "panic=-1", *append.split()]
+
+
+def qemu_command(image: Path, initrd: Path, memory: int, append: str, kvm: bool, icount: bool) -> list[str | Path]:
+    command: list[str | Path] = ["qemu-system-x86_64", "-nodefaults", "-display", "none", "-serial", "stdio",
+                                 "-no-reboot", "-m", str(memory), "-kernel", image, "-initrd", initrd]
+    if kvm:
+        command += ["-enable-kvm", "-cpu", "host"]
+    else:
+        command += ["-cpu", "max", *(["-icount", "shift=0,sleep=off"] if icount else [])]
+    return [*command, "-append", f"console=ttyS0 quiet panic=-1 {append}"]
+
+
+def boot(
+    image: Path, um: bool, script: str, more: dict[str, Path], name: str, memory: int = 256,
+    append: str = "", seconds: float = 600, kvm: bool = False, icount: bool = False,
+) -> str:
+    with tempfile.TemporaryDirectory(prefix="guest.", dir=cache()) as at:
+        folder = Path(at)
+        initrd = folder / "initrd"
+        initramfs(script, more, initrd)
+        if um:
+            command = um_command(image, initrd, folder, memory, append)
+        else:
+            command = qemu_command(image, initrd, memory, append, kvm, icount)
+        return guest(command, folder, seconds, name)

@@ -1,0 +1,632 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Measurements of hash placement, run in a guest. Each result is one line that
+ * begins with RESULT and holds a JSON object.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define PR_HASH_PLACEMENT	0x48504c43
+enum { SET, GET, GET_ASID };
+enum { DEFAULT, ON, OFF };
+
+#define FRAMES	"/sys/kernel/debug/hash_placement/frames"
+#define PAGE	4096UL
+#define TIERS	6
+/* Where measured areas lie, so that runs have the same addresses. */
+#define AREA	0x2000000000UL
+
+static uint64_t seed, first, frames;
+static uint64_t random_state = 88172645463325252ULL;
+
+static void fail(const char *format, ...)
+{
+	va_list args;
+
+	va_start(args, format);
+	printf("measure: ");
+	vprintf(format, args);
+	printf(": %s\n", strerror(errno));
+	exit(1);
+}
+
+static uint64_t next_random(void)
+{
+	random_state ^= random_state << 13;
+	random_state ^= random_state >> 7;
+	return random_state ^= random_state << 17;
+}
+
+static uint64_t mix(uint64_t h)
+{
+	h = (h ^ h >> 33) * 0xff51afd7ed558ccdULL;
+	h = (h ^ h >> 33) * 0xc4ceb9fe1a85ec53ULL;
+	return h ^ h >> 33;
+}
+
+static int tier_of(uint64_t asid, uint64_t number, uint64_t frame)
+{
+	for (int tier = 0; tier < TIERS; tier++) {
+		uint64_t s = mix(seed + (tier + 1) * 0x9e3779b97f4a7c15ULL);
+		uint64_t h = mix((asid << 48 | number) ^ s);
+
+		if (first + (uint64_t)(((unsigned __int128)h * frames) >> 64) == frame)
+			return tier + 1;
+	}
+	return 0;
+}
+
+static bool patched(void)
+{
+	return access(FRAMES, F_OK) == 0;
+}
+
+static void read_parameters(void)
+{
+	FILE *list = fopen(FRAMES, "r+");
+
+	if (!list)
+		fail("%s", FRAMES);
+	fprintf(list, "%d\n", getpid());
+	fflush(list);
+	rewind(list);
+	if (fscanf(list, "pagewalk-frames version=1 first_frame=%lu frames=%lu page_size=4096 tiers=%*d seed=%lu",
+		   &first, &frames, &seed) != 3)
+		fail("the header of %s", FRAMES);
+	fclose(list);
+}
+
+static void write_file(const char *path, const char *text)
+{
+	int fd = open(path, O_WRONLY);
+
+	if (fd < 0 || write(fd, text, strlen(text)) < 0)
+		fail("%s", path);
+	close(fd);
+}
+
+static void control(int mode, int tiers, int asid)
+{
+	if (patched() && prctl(PR_HASH_PLACEMENT, SET, mode, tiers, asid))
+		fail("prctl");
+}
+
+static int asid(void)
+{
+	return prctl(PR_HASH_PLACEMENT, GET_ASID, 0, 0, 0);
+}
+
+/* A value of a file with lines of a name and a number. */
+static uint64_t value(const char *path, const char *name)
+{
+	FILE *file = fopen(path, "r");
+	char line[256];
+	uint64_t found = 0;
+	size_t length = strlen(name);
+
+	while (file && fgets(line, sizeof(line), file))
+		if (!strncmp(line, name, length) && (line[length] == ' ' || line[length] == ':'))
+			found = strtoull(line + length + 1, NULL, 10);
+	if (file)
+		fclose(file);
+	return found;
+}
+
+static uint64_t vmstat(const char *name)
+{
+	char full[64];
+
+	snprintf(full, sizeof(full), "hash_placement_%s", name);
+	return value("/proc/vmstat", full);
+}
+
+/* Pages in per-CPU lists: free, but not counted as free. */
+static uint64_t parked(void)
+{
+	FILE *file = fopen("/proc/zoneinfo", "r");
+	uint64_t total = 0, count;
+	char line[256];
+
+	while (file && fgets(line, sizeof(line), file))
+		if (sscanf(line, " count: %lu", &count) == 1)
+			total += count;
+	fclose(file);
+	return total;
+}
+
+/* Share of the frames of the hash that are in use. */
+static double pressure(void)
+{
+	if (!access("/proc/sys/vm/stat_refresh", W_OK))
+		write_file("/proc/sys/vm/stat_refresh", "1");
+	return 1 - (double)(value("/proc/vmstat", "nr_free_pages") + parked()) / frames;
+}
+
+static char *map_at(unsigned long at, unsigned long pages)
+{
+	char *got = mmap((void *)at, pages * PAGE, PROT_READ | PROT_WRITE,
+			 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE |
+			 (at ? MAP_FIXED_NOREPLACE : 0), -1, 0);
+
+	if (got == MAP_FAILED)
+		fail("mmap of %lu pages", pages);
+	madvise(got, pages * PAGE, MADV_NOHUGEPAGE);
+	return got;
+}
+
+static void locate(unsigned long at, unsigned long pages, uint64_t *pfns)
+{
+	int fd = open("/proc/self/pagemap", O_RDONLY);
+
+	for (unsigned long done = 0; done < pages;) {
+		ssize_t got = pread(fd, pfns + done, (pages - done) * 8, (at / PAGE + done) * 8);
+
+		if (got <= 0)
+			fail("pagemap");
+		done += got / 8;
+	}
+	for (unsigned long i = 0; i < pages; i++)
+		pfns[i] = pfns[i] >> 63 ? pfns[i] << 9 >> 9 : 0;
+	close(fd);
+}
+
+/* Counts pages by tier, computed here and not by the kernel. */
+static void count(unsigned long at, unsigned long pages, unsigned long *tiers)
+{
+	uint64_t *pfns = malloc(pages * 8);
+
+	locate(at, pages, pfns);
+	memset(tiers, 0, (TIERS + 1) * sizeof(*tiers));
+	for (unsigned long i = 0; i < pages; i++)
+		tiers[tier_of(asid(), at / PAGE + i, pfns[i])]++;
+	free(pfns);
+}
+
+/* --- fillers: processes that hold frames until they are told to end --- */
+
+static pid_t fillers[256];
+static int filler_count;
+
+/*
+ * Starts a filler that takes all free memory but a rest, and gives back pages
+ * until the pressure is @target. Pages are given back in runs of @run: single
+ * pages leave random frames in use, long runs fragment memory as programs do.
+ */
+static void fill(double target, unsigned long run)
+{
+	int ready[2];
+	char byte;
+	pid_t pid;
+
+	if (pipe(ready))
+		fail("pipe");
+	fflush(stdout);
+	pid = fork();
+	if (!pid) {
+		uint64_t free_pages = value("/proc/vmstat", "nr_free_pages");
+		unsigned long pages = free_pages - free_pages / 30 - 1500, held = pages;
+		char *at;
+		bool *gone;
+
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		control(OFF, 0, 0);
+		at = map_at(0, pages);
+		gone = calloc(pages / run + 1, 1);
+		for (unsigned long i = 0; i < pages; i++)
+			at[i * PAGE] = 1;
+		while (held > run && pressure() > target) {
+			/* Many at a time while the target is far, one at the end. */
+			double over = (pressure() - target) * frames / run;
+			long batch = over > 2 ? over / 2 : 1;
+
+			while (batch > 0 && held > run) {
+				unsigned long n = next_random() % (pages / run);
+
+				if (gone[n])
+					continue;
+				gone[n] = true;
+				madvise(at + n * run * PAGE, run * PAGE, MADV_DONTNEED);
+				held -= run;
+				batch--;
+			}
+		}
+		if (write(ready[1], "x", 1) != 1)
+			fail("pipe");
+		for (;;)
+			pause();
+	}
+	close(ready[1]);
+	if (read(ready[0], &byte, 1) != 1)
+		fail("a filler ended early");
+	close(ready[0]);
+	fillers[filler_count++] = pid;
+}
+
+static void empty(void)
+{
+	while (filler_count) {
+		kill(fillers[--filler_count], SIGKILL);
+		waitpid(fillers[filler_count], NULL, 0);
+	}
+}
+
+/* Runs @work in a child, so that its memory is given back. */
+static void in_child(void (*work)(void *), void *argument)
+{
+	int status;
+	pid_t pid;
+
+	fflush(stdout);
+	pid = fork();
+	if (!pid) {
+		work(argument);
+		fflush(stdout);
+		_exit(0);
+	}
+	waitpid(pid, &status, 0);
+	if (status)
+		fail("a measurement ended with status %d", status);
+}
+
+static void print_tiers(const char *name, const unsigned long *tiers)
+{
+	printf(", \"%s\": [", name);
+	for (int i = 1; i <= TIERS; i++)
+		printf("%s%lu", i > 1 ? ", " : "", tiers[i]);
+	printf("], \"%s_fallback\": %lu", name, tiers[0]);
+}
+
+/* --- figure 10 --- */
+
+struct distribution {
+	double target;
+	unsigned long run;
+	int hashes;
+	unsigned long pages;
+};
+
+static void distribution(void *argument)
+{
+	struct distribution *d = argument;
+	unsigned long tiers[TIERS + 1], tables[TIERS + 1];
+	static const char * const names[] = { "table_fallback", "table_1", "table_2", "table_3",
+					      "table_4", "table_5", "table_6" };
+	double before, after;
+
+	control(ON, d->hashes, 0);
+	map_at(AREA, d->pages);
+	before = pressure();
+	for (unsigned long i = 0; i < d->pages; i++)
+		((char *)AREA)[i * PAGE] = 1;
+	after = pressure();
+	count(AREA, d->pages, tiers);
+	/* One page in each of many regions: each region needs a page table. */
+	for (int i = 0; i <= TIERS; i++)
+		tables[i] = vmstat(names[i]);
+	for (unsigned long i = 0; i < 300; i++) {
+		char *at = map_at(2 * AREA + i * 512 * PAGE, 1);
+
+		*at = 1;
+	}
+	for (int i = 0; i <= TIERS; i++)
+		tables[i] = vmstat(names[i]) - tables[i];
+	printf("RESULT {\"kind\": \"distribution\", \"target\": %.2f, \"run\": %lu, \"hashes\": %d, \"pages\": %lu, \"pressure_before\": %.5f, \"pressure_after\": %.5f",
+	       d->target, d->run, d->hashes, d->pages, before, after);
+	print_tiers("tiers", tiers);
+	print_tiers("tables", tables);
+	printf("}\n");
+}
+
+static void figure10(unsigned long pages)
+{
+	static const unsigned long runs[] = { 1, 64 };
+
+	for (int r = 0; r < 2; r++)
+		for (int percent = 20; percent <= 80; percent += 20) {
+			fill(percent / 100.0, runs[r]);
+			for (int hashes = 1; hashes <= TIERS; hashes++) {
+				struct distribution d = { percent / 100.0, runs[r], hashes, pages };
+
+				in_child(distribution, &d);
+			}
+			empty();
+		}
+}
+
+/* --- section 3.2: overlap of mappings between runs --- */
+
+#define OVERLAP_PAGES 256UL
+
+struct run {
+	int mode;
+	uint64_t *pfns;
+};
+
+static void overlap_run(void *argument)
+{
+	struct run *r = argument;
+
+	/* One number for all runs, as one hardware context would have. */
+	control(r->mode, 0, r->mode == ON ? 777 : 0);
+	map_at(AREA, OVERLAP_PAGES);
+	for (unsigned long i = 0; i < OVERLAP_PAGES; i++)
+		((char *)AREA)[i * PAGE] = 1;
+	locate(AREA, OVERLAP_PAGES, r->pfns);
+}
+
+static double overlap_of(const uint64_t *a, const uint64_t *b)
+{
+	unsigned long same = 0;
+
+	for (unsigned long i = 0; i < OVERLAP_PAGES; i++)
+		same += a[i] && a[i] == b[i];
+	return (double)same / OVERLAP_PAGES;
+}
+
+/* A neighbour that allocates and frees without a pause. */
+static pid_t neighbour(int mode)
+{
+	pid_t pid;
+
+	fflush(stdout);
+	pid = fork();
+	if (pid)
+		return pid;
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	control(mode, 0, 0);
+	for (;;) {
+		unsigned long pages = 64 + next_random() % 2048;
+		char *at = map_at(0, pages);
+
+		for (unsigned long i = 0; i < pages; i++)
+			at[i * PAGE] = 1;
+		munmap(at, pages * PAGE);
+	}
+}
+
+static void overlap(void)
+{
+	static const char * const names[] = { "reboot", "isolation", "isolation again", "parallel", "fragmented" };
+	uint64_t *maps = mmap(NULL, 10 * OVERLAP_PAGES * 8, PROT_READ | PROT_WRITE,
+			      MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+	for (int m = 0; m < 2; m++) {
+		int mode = m ? ON : OFF;
+
+		for (int s = 0; s < 5; s++) {
+			struct run r = { mode, maps + (5 * m + s) * OVERLAP_PAGES };
+			pid_t other = 0;
+
+			if (s == 3) {
+				other = neighbour(mode);
+				usleep(200000);
+			}
+			if (s == 4)
+				fill(0.7, 16);
+			in_child(overlap_run, &r);
+			if (other) {
+				kill(other, SIGKILL);
+				waitpid(other, NULL, 0);
+			}
+			empty();
+		}
+		for (int a = 0; a < 5; a++)
+			for (int b = a + 1; b < 5; b++)
+				printf("RESULT {\"kind\": \"overlap\", \"hashed\": %s, \"a\": \"%s\", \"b\": \"%s\", \"overlap\": %.4f}\n",
+				       m ? "true" : "false", names[a], names[b],
+				       overlap_of(maps + (5 * m + a) * OVERLAP_PAGES,
+						  maps + (5 * m + b) * OVERLAP_PAGES));
+	}
+}
+
+/* --- pages that still lie where a hash says, after other activity --- */
+
+static void churn_step(const char *name, unsigned long pages)
+{
+	unsigned long tiers[TIERS + 1];
+
+	count(AREA, pages, tiers);
+	printf("RESULT {\"kind\": \"churn\", \"after\": \"%s\", \"pages\": %lu, \"migrate_lost\": %lu, \"migrate_gained\": %lu",
+	       name, pages, vmstat("migrate_lost"), vmstat("migrate_gained"));
+	print_tiers("tiers", tiers);
+	printf("}\n");
+}
+
+static void churn(void *argument)
+{
+	unsigned long pages = *(unsigned long *)argument;
+	pid_t others[4];
+
+	control(ON, 0, 0);
+	map_at(AREA, pages);
+	for (unsigned long i = 0; i < pages; i++)
+		((char *)AREA)[i * PAGE] = 1;
+	churn_step("allocation", pages);
+	for (int i = 0; i < 4; i++)
+		others[i] = neighbour(i % 2 ? ON : OFF);
+	sleep(10);
+	for (int i = 0; i < 4; i++) {
+		kill(others[i], SIGKILL);
+		waitpid(others[i], NULL, 0);
+	}
+	churn_step("10 s of four processes", pages);
+	sleep(5);
+	churn_step("5 s idle", pages);
+	munmap((void *)AREA, pages / 2 * PAGE);
+	map_at(AREA, pages / 2);
+	for (unsigned long i = 0; i < pages / 2; i++)
+		((char *)AREA)[i * PAGE] = 1;
+	churn_step("half is freed and touched again", pages);
+	if (value("/proc/meminfo", "SwapTotal")) {
+		madvise((void *)AREA, pages / 4 * PAGE, 21 /* MADV_PAGEOUT */);
+		for (unsigned long i = 0; i < pages / 4; i++)
+			((char *)AREA)[i * PAGE]++;
+		churn_step("a quarter is swapped out and in", pages);
+	}
+	write_file("/proc/sys/vm/compact_memory", "1");
+	churn_step("compaction on request", pages);
+	madvise((void *)AREA, pages * PAGE, MADV_DONTNEED);
+	for (unsigned long i = 0; i < pages; i++)
+		((char *)AREA)[i * PAGE] = 1;
+	churn_step("all is freed and touched again", pages);
+}
+
+/* Frames that were just freed: how many does a second touch find again? */
+static void reuse(void *argument)
+{
+	unsigned long pages = *(unsigned long *)argument, tiers[TIERS + 1];
+	uint64_t drains = vmstat("parked");
+
+	control(ON, 0, 0);
+	for (int round = 0; round < 2; round++) {
+		map_at(AREA, pages);
+		for (unsigned long i = 0; i < pages; i++)
+			((char *)AREA)[i * PAGE] = 1;
+		count(AREA, pages, tiers);
+		munmap((void *)AREA, pages * PAGE);
+		printf("RESULT {\"kind\": \"reuse\", \"round\": %d, \"pages\": %lu, \"parked\": %lu",
+		       round, pages, vmstat("parked") - drains);
+		print_tiers("tiers", tiers);
+		printf("}\n");
+	}
+}
+
+/* --- cost: instructions, which the emulated time stamp counter counts --- */
+
+static inline uint64_t instructions(void)
+{
+#ifdef __x86_64__
+	uint32_t low, high;
+
+	asm volatile("lfence; rdtsc" : "=a"(low), "=d"(high) : : "memory");
+	return (uint64_t)high << 32 | low;
+#else
+	return 0;
+#endif
+}
+
+struct cost {
+	int mode;
+	unsigned long pages;
+	uint64_t *each;		/* cost of each fault */
+};
+
+static void faults(void *argument)
+{
+	struct cost *c = argument;
+
+	control(c->mode, 0, 0);
+	map_at(AREA, c->pages);
+	/* The table and the first pages are not measured. */
+	((char *)AREA)[0] = 1;
+	for (unsigned long i = 0; i < c->pages; i++) {
+		char *at = (char *)AREA + i * PAGE;
+		uint64_t began = instructions();
+
+		*at = 1;
+		c->each[i] = instructions() - began;
+	}
+	munmap((void *)AREA, c->pages * PAGE);
+}
+
+/* Prints the cost of each fault in hundreds: the host computes the intervals. */
+static void fault_cost(const char *kernel, const char *state, int mode, unsigned long pages)
+{
+	uint64_t *each = mmap(NULL, pages * 8, PROT_READ | PROT_WRITE,
+			      MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+
+	for (int round = 0; round < 5; round++) {
+		struct cost c = { mode, pages, each };
+
+		in_child(faults, &c);
+		printf("RESULT {\"kind\": \"faults\", \"kernel\": \"%s\", \"state\": \"%s\", \"round\": %d, \"instructions\": [",
+		       kernel, state, round);
+		for (unsigned long i = 1; i < pages; i++)
+			printf("%s%lu", i > 1 ? "," : "", each[i]);
+		printf("]}\n");
+	}
+	munmap(each, pages * 8);
+}
+
+/* Instructions from the start to the end of a program, kernel included. */
+static void life(const char *kernel, const char *state, int mode, const char *command)
+{
+	for (int round = 0; round < 5; round++) {
+		uint64_t began;
+		int status;
+		pid_t pid;
+
+		fflush(stdout);
+		began = instructions();
+		pid = fork();
+		if (!pid) {
+			control(mode, 0, 0);
+			execl("/bin/busybox", "sh", "-c", command, NULL);
+			_exit(127);
+		}
+		waitpid(pid, &status, 0);
+		printf("RESULT {\"kind\": \"life\", \"kernel\": \"%s\", \"state\": \"%s\", \"round\": %d, \"command\": \"%s\", \"instructions\": %lu}\n",
+		       kernel, state, round, command, instructions() - began);
+		if (status)
+			fail("%s ended with status %d", command, status);
+	}
+}
+
+static void costs(const char *kernel)
+{
+	static const char * const commands[] = {
+		"gzip -c /tmp/data | gunzip -c >/dev/null", "sort /tmp/data >/dev/null", "sha256sum /tmp/data >/dev/null",
+		"i=0; while [ $i -lt 20 ]; do /bin/busybox true; i=$((i+1)); done",
+	};
+	bool is_patched = patched();
+
+	for (int on = 0; on <= (is_patched ? 1 : 0); on++) {
+		const char *state = !is_patched ? "unpatched" : on ? "on" : "off";
+
+		/* 2 enables it for all, 0 disables it by the static key. */
+		if (is_patched)
+			write_file("/proc/sys/vm/hash_placement", on ? "2" : "0");
+		fault_cost(kernel, state, DEFAULT, 4000);
+		for (unsigned long i = 0; i < sizeof(commands) / sizeof(*commands); i++)
+			life(kernel, state, DEFAULT, commands[i]);
+	}
+}
+
+int main(int argc, char **argv)
+{
+	const char *what = argc > 1 ? argv[1] : "";
+	unsigned long pages = argc > 2 ? strtoul(argv[2], NULL, 0) : 1500;
+
+	setvbuf(stdout, NULL, _IOFBF, 1 << 16);
+	if (patched()) {
+		write_file("/proc/sys/vm/hash_placement", "1");
+		read_parameters();
+		printf("RESULT {\"kind\": \"hash\", \"first_frame\": %lu, \"frames\": %lu, \"seed\": %lu}\n",
+		       first, frames, seed);
+	}
+	if (!strcmp(what, "figure10"))
+		figure10(pages);
+	else if (!strcmp(what, "overlap"))
+		overlap();
+	else if (!strcmp(what, "churn"))
+		in_child(churn, &pages);
+	else if (!strcmp(what, "reuse"))
+		in_child(reuse, &pages);
+	else if (!strcmp(what, "costs"))
+		costs(argc > 2 ? argv[2] : "unknown");
+	else
+		fail("measure figure10|overlap|churn|reuse|costs");
+	return 0;
+}

@@ -124,8 +124,13 @@ def is_pinned(path: Path) -> bool:
     return digest(path) == pinned()["sha256"]
 
 
-def patches() -> list[Path]:
-    return sorted(PATCHES.glob("[0-9]*.patch"))
+def patches() -> tuple[Path, ...]:
+    return tuple(sorted(PATCHES.glob("[0-9]*.patch")))
+
+
+def measurement() -> tuple[Path, ...]:
+    """Instrumentation that is no part of the series."""
+    return tuple(sorted((PATCHES / "measurement").glob("*.patch")))
 
 
 def key_of(*parts: bytes) -> str:
@@ -151,30 +156,60 @@ def complete(name: str, build: Callable[[Path], None]) -> Path:
     return final
 
 
-def apply(tree: Path, series: Iterable[Path], log: Path) -> None:
-    for patch in series:
-        with patch.open("rb") as text, log.open("ab") as out:
-            done = subprocess.run(["patch", "-p1", "-s", "--no-backup-if-mismatch", "-F0", "-d", tree], stdin=text, stdout=out, stderr=out)
-        if done.returncode:
-            want = pinned()
-            same = is_pinned(archive())
-            why = "" if same else f": the installed source is not version {want['version']}"
-            raise Failure(f"{patch.name} does not apply to {want['package']}{why} (see {log})")
+def patch_tree(tree: Path, patch: Path, log: Path, *flags: str) -> None:
+    """Applies one patch, exactly: without fuzz, in the order of the series."""
+    with patch.open("rb") as text, log.open("ab") as out:
+        command = ["patch", "-p1", "-s", "-F0", "--no-backup-if-mismatch", *flags, "-d", str(tree)]
+        done = subprocess.run(command, stdin=text, stdout=out, stderr=out)
+    if done.returncode:
+        want = pinned()
+        why = "" if is_pinned(archive()) else f", which is not the supported version {want['version']}"
+        raise Failure(f"{patch.name} does not apply to the installed {want['package']}{why} (see {log})")
 
 
-def source(series: Sequence[Path]) -> Path:
-    """The unpacked source with `series` applied."""
+def source(name: str, series: Sequence[Path]) -> Path:
+    """The source tree `name` with exactly `series` applied.
+
+    The tree is kept and changed by the difference, so that objects that do not depend on it stay valid. Its state
+    is written before and after a change: a tree whose change was interrupted is unpacked anew.
+    """
     tarball = archive()
-    key = key_of(digest(tarball).encode(), *(p.read_bytes() for p in series))
-
-    def build(partial: Path) -> None:
-        say(f"unpacking {tarball.name}, applying {len(series)} patches")
-        log = cache() / f"source-{key}.log"
-        log.unlink(missing_ok=True)
-        run(["tar", "-xf", tarball, "--strip-components=1", "-C", partial], log, "unpacking")
-        apply(partial, series, log)
-
-    return complete(f"source-{key}", build)
+    tree, state, kept = cache() / name, cache() / f"{name}.state", cache() / f"{name}.applied"
+    log = cache() / f"{name}.log"
+    log.unlink(missing_ok=True)
+    origin = digest(tarball)
+    want = {"archive": origin, "series": [digest(p) for p in series]}
+    have = json.loads(state.read_text()) if state.exists() else None
+    if have == want and tree.exists():
+        return tree
+    if not have or have.get("archive") != origin or not tree.exists():
+        say(f"unpacking {tarball.name} into {name}")
+        state.unlink(missing_ok=True)
+        for old in (tree, kept):
+            shutil.rmtree(old, ignore_errors=True)
+        partial = Path(tempfile.mkdtemp(prefix=f"{name}.partial.", dir=cache()))
+        try:
+            run(["tar", "-xf", tarball, "--strip-components=1", "-C", partial], log, "unpacking")
+            partial.rename(tree)
+        except BaseException:
+            shutil.rmtree(partial, ignore_errors=True)
+            raise
+        have = {"archive": origin, "series": []}
+    state.unlink(missing_ok=True)
+    kept.mkdir(exist_ok=True)
+    same = 0
+    while same < min(len(have["series"]), len(series)) and have["series"][same] == want["series"][same]:
+        same += 1
+    say(f"{name}: taking back {len(have['series']) - same} patches, applying {len(series) - same}")
+    for old in reversed(have["series"][same:]):
+        patch_tree(tree, kept / old, log, "-R")
+    for patch, new in zip(series[same:], want["series"][same:], strict=True):
+        patch_tree(tree, patch, log)
+        shutil.copyfile(patch, kept / new)
+    partial_state = state.with_suffix(".new")
+    partial_state.write_text(json.dumps(want))
+    partial_state.rename(state)
+    return tree
 
 
 # --- kernels ---
@@ -182,12 +217,14 @@ def source(series: Sequence[Path]) -> Path:
 
 @dataclass(frozen=True)
 class Variant:
-    """A kernel: an architecture, configuration fragments and patches."""
+    """A kernel: an architecture, a source tree with patches, and configuration fragments."""
 
     name: str
     arch: str
-    fragments: tuple[str, ...]
+    tree: str
     series: tuple[Path, ...]
+    fragments: tuple[str, ...]
+    objects: str
 
     @property
     def image(self) -> str:
@@ -195,46 +232,61 @@ class Variant:
 
 
 def variant(name: str) -> Variant:
-    all_of_them = tuple(patches())
-    extra = tuple(sorted((PATCHES / "measurement").glob("*.patch")))
+    all_of_them = patches()
+    x86 = ("common", "patched", "x86")
     return {
-        "um": Variant("um", "um", ("common", "um"), all_of_them),
-        "x86": Variant("x86", "x86_64", ("common", "x86"), all_of_them),
-        "x86-unpatched": Variant("x86-unpatched", "x86_64", ("common", "x86"), ()),
-        "x86-measure": Variant("x86-measure", "x86_64", ("common", "x86"), all_of_them + extra),
-        "x86-debug": Variant("x86-debug", "x86_64", ("common", "x86", "debug"), all_of_them),
+        "um": Variant("um", "um", "patched", all_of_them, ("common", "patched", "um"), "um"),
+        "x86": Variant("x86", "x86_64", "patched", all_of_them, x86, "x86"),
+        "x86-measure": Variant("x86-measure", "x86_64", "patched", all_of_them + measurement(), x86, "x86"),
+        "x86-unpatched": Variant("x86-unpatched", "x86_64", "unpatched", (), ("common", "x86"), "x86-unpatched"),
+        "x86-kasan": Variant("x86-kasan", "x86_64", "patched", all_of_them, (*x86, "kasan"), "x86-kasan"),
     }[name]
+
+
+def fragments_of(kind: Variant) -> list[Path]:
+    return [HERE / "configs" / f"{name}.config" for name in kind.fragments]
+
+
+def key(kind: Variant) -> str:
+    """Names the image of a variant: version, patches and configuration."""
+    parts = [digest(archive()).encode(), *(p.read_bytes() for p in (*kind.series, *fragments_of(kind)))]
+    return key_of(*parts)
 
 
 def kernel(kind: Variant) -> Path:
     """The built image of a variant."""
-    fragments = [HERE / "configs" / f"{name}.config" for name in kind.fragments]
-    tree = source(kind.series)
-    key = key_of(tree.name.encode(), kind.arch.encode(), *(f.read_bytes() for f in fragments))
 
     def build(partial: Path) -> None:
-        say(f"building the kernel {kind.name} ({os.cpu_count()} processors)")
+        tree = source(kind.tree, kind.series)
+        objects = cache() / f"objects-{kind.objects}"
+        say(f"building the kernel {kind.name} with {os.cpu_count()} processors")
         began = time.monotonic()
-        log = cache() / f"{kind.name}-{key}.log"
+        log = cache() / f"{kind.name}.log"
         log.unlink(missing_ok=True)
-        with tempfile.TemporaryDirectory(prefix="build.", dir=cache()) as out:
-            make = ["nice", "-n", "3", "make", "-s", "-C", tree, f"O={out}", f"ARCH={kind.arch}"]
-            run([*make, "tinyconfig"], log, "configuring")
-            merge = [tree / "scripts/kconfig/merge_config.sh", "-m", "-O", out, f"{out}/.config", *fragments]
-            run(merge, log, "configuring", cwd=tree)
-            run([*make, "olddefconfig"], log, "configuring")
-            config = (Path(out) / ".config").read_text().splitlines()
-            wanted = [line for f in fragments for line in f.read_text().splitlines() if line.endswith("=y")]
-            lost = [line for line in wanted if line not in config and not (line.startswith("CONFIG_HASH") and not kind.series)]
-            if lost:
-                raise Failure(f"the configuration of {kind.name} did not accept {', '.join(lost)}")
-            target = "vmlinux" if kind.arch == "um" else "bzImage"
-            run([*make, f"-j{os.cpu_count()}", target], log, f"building {kind.name}")
-            shutil.copy2(Path(out) / kind.image, partial / "image")
-            shutil.copy2(Path(out) / ".config", partial / "config")
+        objects.mkdir(exist_ok=True)
+        # A file with a new configuration and the old contents keeps the old time, and its users their objects.
+        before = objects / ".config"
+        old = before.read_text() if before.exists() else ""
+        make = ["nice", "-n", "3", "make", "-s", "-C", tree, f"O={objects}", f"ARCH={kind.arch}"]
+        times = before.stat() if old else None
+        run([*make, "tinyconfig"], log, "configuring")
+        merge = [tree / "scripts/kconfig/merge_config.sh", "-m", "-O", objects, before, *fragments_of(kind)]
+        run(merge, log, "configuring", cwd=tree)
+        run([*make, "olddefconfig"], log, "configuring")
+        config = before.read_text()
+        if config == old and times:
+            os.utime(before, ns=(times.st_atime_ns, times.st_mtime_ns))
+        wanted = [w for f in fragments_of(kind) for w in f.read_text().splitlines() if w.endswith("=y")]
+        lost = [w for w in wanted if w not in config.splitlines()]
+        if lost:
+            raise Failure(f"the configuration of {kind.name} did not accept {', '.join(lost)}")
+        target = "vmlinux" if kind.arch == "um" else "bzImage"
+        run([*make, f"-j{os.cpu_count()}", target], log, f"building {kind.name}")
+        shutil.copy2(objects / kind.image, partial / "image")
+        (partial / "config").write_text(config)
         say(f"built {kind.name} in {time.monotonic() - began:.0f} s")
 
-    return complete(f"{kind.name}-{key}", build) / "image"
+    return complete(f"{kind.name}-{key(kind)}", build) / "image"
 
 
 # --- guests ---
@@ -348,7 +400,7 @@ def qemu_command(image: Path, initrd: Path, memory: int, append: str, kvm: bool,
         command += ["-enable-kvm", "-cpu", "host"]
     else:
         command += ["-cpu", "max", *(["-icount", "shift=0,sleep=off"] if icount else [])]
-    return [*command, "-append", f"console=ttyS0 quiet panic=-1 {append}"]
+    return [*command, "-append", f"console=ttyS0 quiet panic=-1 end=reboot {append}"]
 
 
 def boot(

@@ -132,26 +132,26 @@ static uint64_t vmstat(const char *name)
 	return value("/proc/vmstat", full);
 }
 
-/* Pages in per-CPU lists: free, but not counted as free. */
-static uint64_t parked(void)
+/* Sum of a value over the zones. */
+static uint64_t zones(const char *format)
 {
 	FILE *file = fopen("/proc/zoneinfo", "r");
-	uint64_t total = 0, count;
+	uint64_t total = 0, each;
 	char line[256];
 
 	while (file && fgets(line, sizeof(line), file))
-		if (sscanf(line, " count: %lu", &count) == 1)
-			total += count;
+		if (sscanf(line, format, &each) == 1)
+			total += each;
 	fclose(file);
 	return total;
 }
 
-/* Share of the frames of the hash that are in use. */
+/* Share of the frames that are in use. Pages in per-CPU lists are not. */
 static double pressure(void)
 {
 	if (!access("/proc/sys/vm/stat_refresh", W_OK))
 		write_file("/proc/sys/vm/stat_refresh", "1");
-	return 1 - (double)(value("/proc/vmstat", "nr_free_pages") + parked()) / frames;
+	return 1 - (double)(value("/proc/vmstat", "nr_free_pages") + zones(" count: %lu")) / frames;
 }
 
 static char *map_at(unsigned long at, unsigned long pages)
@@ -329,6 +329,9 @@ static void distribution(void *argument)
 	printf("}\n");
 }
 
+/* Repeats have address spaces of their own, and so other frames. */
+#define REPEATS 8
+
 static void figure10(unsigned long pages)
 {
 	static const unsigned long runs[] = { 1, 64 };
@@ -339,7 +342,8 @@ static void figure10(unsigned long pages)
 			for (int hashes = 1; hashes <= TIERS; hashes++) {
 				struct distribution d = { percent / 100.0, runs[r], hashes, pages };
 
-				in_child(distribution, &d);
+				for (int i = 0; i < REPEATS; i++)
+					in_child(distribution, &d);
 			}
 			empty();
 		}
@@ -483,28 +487,7 @@ static void churn(void *argument)
 	churn_step("all is freed and touched again", pages);
 }
 
-/* Frames that were just freed: how many does a second touch find again? */
-static void reuse(void *argument)
-{
-	unsigned long pages = *(unsigned long *)argument, tiers[TIERS + 1];
-	uint64_t drains = vmstat("parked");
-
-	control(ON, 0, 0);
-	for (int round = 0; round < 2; round++) {
-		map_at(AREA, pages);
-		for (unsigned long i = 0; i < pages; i++)
-			((char *)AREA)[i * PAGE] = 1;
-		count(AREA, pages, tiers);
-		munmap((void *)AREA, pages * PAGE);
-		printf("RESULT {\"kind\": \"reuse\", \"round\": %d, \"pages\": %lu, \"parked\": %lu",
-		       round, pages, vmstat("parked") - drains);
-		print_tiers("tiers", tiers);
-		printf("}\n");
-	}
-}
-
-/* --- cost: instructions, which the emulated time stamp counter counts --- */
-
+/* The emulated time stamp counter counts instructions. */
 static inline uint64_t instructions(void)
 {
 #ifdef __x86_64__
@@ -516,6 +499,32 @@ static inline uint64_t instructions(void)
 	return 0;
 #endif
 }
+
+/* Frames that were just freed: how many does a second touch find again? */
+static void reuse(void *argument)
+{
+	unsigned long pages = *(unsigned long *)argument, tiers[TIERS + 1];
+	uint64_t parked = vmstat("parked"), began;
+
+	control(ON, 0, 0);
+	for (int round = 0; round < 2; round++) {
+		map_at(AREA, pages);
+		began = instructions();
+		for (unsigned long i = 0; i < pages; i++)
+			((char *)AREA)[i * PAGE] = 1;
+		began = instructions() - began;
+		count(AREA, pages, tiers);
+		munmap((void *)AREA, pages * PAGE);
+		printf("RESULT {\"kind\": \"reuse\", \"round\": %d, \"pages\": %lu, \"parked\": %lu, \"instructions\": %lu",
+		       round, pages, vmstat("parked") - parked, began);
+		print_tiers("tiers", tiers);
+		printf("}\n");
+	}
+}
+
+/* --- cost --- */
+
+#define ROUNDS 5UL
 
 struct cost {
 	int mode;
@@ -541,29 +550,60 @@ static void faults(void *argument)
 	munmap((void *)AREA, c->pages * PAGE);
 }
 
-/* Prints the cost of each fault in hundreds: the host computes the intervals. */
-static void fault_cost(const char *kernel, const char *state, int mode, unsigned long pages)
+static const char * const causes[] = { "calls", "check", "search", "drain", "lock", "split",
+				       "prep", "hash" };
+#define CAUSES	(sizeof(causes) / sizeof(*causes))
+#define CYCLES	"/sys/kernel/debug/hash_placement_cycles/"
+
+/* Instructions by cause, from a kernel with the measurement patch. */
+static bool read_causes(uint64_t *into)
+{
+	char path[128];
+
+	for (unsigned long i = 0; i < CAUSES; i++) {
+		FILE *file;
+
+		snprintf(path, sizeof(path), CYCLES "%s", causes[i]);
+		file = fopen(path, "r");
+		if (!file || fscanf(file, "%lu", into + i) != 1)
+			return false;
+		fclose(file);
+	}
+	return true;
+}
+
+/* Prints the cost of each fault: the host computes the intervals. */
+static void fault_cost(const char *kernel, const char *state, double at, unsigned long pages)
 {
 	uint64_t *each = mmap(NULL, pages * 8, PROT_READ | PROT_WRITE,
 			      MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+	uint64_t before[CAUSES], after[CAUSES];
+	bool by_cause = read_causes(before);
 
-	for (int round = 0; round < 5; round++) {
-		struct cost c = { mode, pages, each };
+	for (int round = 0; round < (int)ROUNDS; round++) {
+		struct cost c = { DEFAULT, pages, each };
 
 		in_child(faults, &c);
-		printf("RESULT {\"kind\": \"faults\", \"kernel\": \"%s\", \"state\": \"%s\", \"round\": %d, \"instructions\": [",
-		       kernel, state, round);
+		printf("RESULT {\"kind\": \"faults\", \"kernel\": \"%s\", \"state\": \"%s\", \"pressure\": %.1f, \"round\": %d, \"instructions\": [",
+		       kernel, state, at, round);
 		for (unsigned long i = 1; i < pages; i++)
 			printf("%s%lu", i > 1 ? "," : "", each[i]);
 		printf("]}\n");
+	}
+	if (by_cause && read_causes(after)) {
+		printf("RESULT {\"kind\": \"causes\", \"kernel\": \"%s\", \"state\": \"%s\", \"pressure\": %.1f, \"faults\": %lu",
+		       kernel, state, at, ROUNDS * pages);
+		for (unsigned long i = 0; i < CAUSES; i++)
+			printf(", \"%s\": %lu", causes[i], after[i] - before[i]);
+		printf("}\n");
 	}
 	munmap(each, pages * 8);
 }
 
 /* Instructions from the start to the end of a program, kernel included. */
-static void life(const char *kernel, const char *state, int mode, const char *command)
+static void life(const char *kernel, const char *state, double at, const char *command)
 {
-	for (int round = 0; round < 5; round++) {
+	for (int round = 0; round < (int)ROUNDS; round++) {
 		uint64_t began;
 		int status;
 		pid_t pid;
@@ -572,13 +612,12 @@ static void life(const char *kernel, const char *state, int mode, const char *co
 		began = instructions();
 		pid = fork();
 		if (!pid) {
-			control(mode, 0, 0);
 			execl("/bin/busybox", "sh", "-c", command, NULL);
 			_exit(127);
 		}
 		waitpid(pid, &status, 0);
-		printf("RESULT {\"kind\": \"life\", \"kernel\": \"%s\", \"state\": \"%s\", \"round\": %d, \"command\": \"%s\", \"instructions\": %lu}\n",
-		       kernel, state, round, command, instructions() - began);
+		printf("RESULT {\"kind\": \"life\", \"kernel\": \"%s\", \"state\": \"%s\", \"pressure\": %.1f, \"round\": %d, \"command\": \"%s\", \"instructions\": %lu}\n",
+		       kernel, state, at, round, command, instructions() - began);
 		if (status)
 			fail("%s ended with status %d", command, status);
 	}
@@ -587,20 +626,44 @@ static void life(const char *kernel, const char *state, int mode, const char *co
 static void costs(const char *kernel)
 {
 	static const char * const commands[] = {
-		"gzip -c /tmp/data | gunzip -c >/dev/null", "sort /tmp/data >/dev/null", "sha256sum /tmp/data >/dev/null",
+		"gzip -c /tmp/data | gunzip -c >/dev/null",
+		"sort /tmp/data >/dev/null",
+		"sha256sum /tmp/data >/dev/null",
 		"i=0; while [ $i -lt 20 ]; do /bin/busybox true; i=$((i+1)); done",
 	};
+	static const double pressures[] = { 0, 0.5, 0.8 };
 	bool is_patched = patched();
 
-	for (int on = 0; on <= (is_patched ? 1 : 0); on++) {
-		const char *state = !is_patched ? "unpatched" : on ? "on" : "off";
+	for (int p = 0; p < 3; p++) {
+		if (pressures[p])
+			fill(pressures[p], 1);
+		for (int on = 0; on <= (is_patched ? 1 : 0); on++) {
+			const char *state = !is_patched ? "unpatched" : on ? "on" : "off";
 
-		/* 2 enables it for all, 0 disables it by the static key. */
-		if (is_patched)
-			write_file("/proc/sys/vm/hash_placement", on ? "2" : "0");
-		fault_cost(kernel, state, DEFAULT, 4000);
-		for (unsigned long i = 0; i < sizeof(commands) / sizeof(*commands); i++)
-			life(kernel, state, DEFAULT, commands[i]);
+			/* 2 enables it for all, 0 disables it by the static key. */
+			if (is_patched)
+				write_file("/proc/sys/vm/hash_placement", on ? "2" : "0");
+			fault_cost(kernel, state, pressures[p], 4000);
+			for (unsigned long i = 0; i < sizeof(commands) / sizeof(*commands); i++)
+				life(kernel, state, pressures[p], commands[i]);
+		}
+		empty();
+	}
+}
+
+/* Lists of the CPUs: the cost and the success of each way to treat them. */
+static void per_cpu_lists(unsigned long pages)
+{
+	static const char * const ways[] = { "none", "drain", "search", "by length" };
+	for (int way = 0; way < 4; way++) {
+		char text[2] = { '0' + way };
+
+		write_file(CYCLES "pcp", text);
+		printf("RESULT {\"kind\": \"way\", \"way\": \"%s\"}\n", ways[way]);
+		in_child(reuse, &pages);
+		write_file("/proc/sys/vm/hash_placement", "2");
+		fault_cost("measure", ways[way], 0, pages);
+		life("measure", ways[way], 0, "i=0; while [ $i -lt 20 ]; do /bin/busybox true; i=$((i+1)); done");
 	}
 }
 
@@ -610,6 +673,7 @@ int main(int argc, char **argv)
 	unsigned long pages = argc > 2 ? strtoul(argv[2], NULL, 0) : 1500;
 
 	setvbuf(stdout, NULL, _IOFBF, 1 << 16);
+	frames = zones(" spanned %lu");
 	if (patched()) {
 		write_file("/proc/sys/vm/hash_placement", "1");
 		read_parameters();
@@ -626,7 +690,9 @@ int main(int argc, char **argv)
 		in_child(reuse, &pages);
 	else if (!strcmp(what, "costs"))
 		costs(argc > 2 ? argv[2] : "unknown");
+	else if (!strcmp(what, "lists"))
+		per_cpu_lists(pages);
 	else
-		fail("measure figure10|overlap|churn|reuse|costs");
+		fail("measure figure10|overlap|churn|reuse|lists|costs");
 	return 0;
 }

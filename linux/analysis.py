@@ -1,0 +1,100 @@
+"""Turns the lines that guests print into the results in linux/results."""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from collections import defaultdict
+from typing import Any
+
+Record = dict[str, Any]
+TIERS = 6
+
+
+def results(console: str) -> list[Record]:
+    """The objects on lines that begin with RESULT."""
+    lines = (line[7:] for line in console.splitlines() if line.startswith("RESULT {"))
+    return [json.loads(line) for line in lines]
+
+
+def model(p: float, hashes: int) -> list[float]:
+    """Revelator, section 5.1.1: the share of each tier at pressure `p`, and of the fallback."""
+    tiers = [p ** (i - 1) * (1 - p) for i in range(1, hashes + 1)]
+    return [*tiers, p**hashes]
+
+
+def shares(counts: list[int], fallback: int, hashes: int) -> list[float]:
+    total = sum(counts) + fallback
+    return [count / total for count in [*counts[:hashes], fallback]]
+
+
+def figure10(records: list[Record]) -> list[Record]:
+    """Shares of tiers, summed over repeats, beside the model at the mean pressure."""
+    groups: dict[tuple[float, int, int], list[Record]] = defaultdict(list)
+    for r in records:
+        if r["kind"] == "distribution":
+            groups[r["target"], r["run"], r["hashes"]].append(r)
+    rows = []
+    for (target, run, hashes), found in sorted(groups.items(), key=lambda g: (g[0][1], g[0][0], g[0][2])):
+        p = statistics.fmean((r["pressure_before"] + r["pressure_after"]) / 2 for r in found)
+        row: Record = {"pressure": target, "run": run, "hashes": hashes, "measured_pressure": round(p, 5)}
+        for name in ("tiers", "tables"):
+            counts = [sum(r[name][i] for r in found) for i in range(TIERS)]
+            fallback = sum(r[f"{name}_fallback"] for r in found)
+            total = sum(counts) + fallback
+            measured = shares(counts, fallback, hashes)
+            expected = model(p, hashes)
+            row[name] = {
+                "count": total,
+                "measured": [round(m, 5) for m in measured],
+                "model": [round(m, 5) for m in expected],
+                "largest_difference_points": round(max(100 * abs(a - b) for a, b in zip(measured, expected, strict=True)), 3),
+                "largest_standard_error_points": round(max(100 * math.sqrt(e * (1 - e) / total) for e in expected), 3),
+            }
+        rows.append(row)
+    return rows
+
+
+def interval(values: list[float]) -> tuple[float, float]:
+    """Mean and half the width of its 95 % confidence interval (normal, or Student's t below 30)."""
+    t = {2: 12.71, 3: 4.30, 4: 3.18, 5: 2.78, 6: 2.57, 7: 2.45, 8: 2.36, 9: 2.31, 10: 2.26}
+    n = len(values)
+    mean = statistics.fmean(values)
+    if n < 2:
+        return mean, math.inf
+    return mean, t.get(n, 2.05 if n < 30 else 1.96) * statistics.stdev(values) / math.sqrt(n)
+
+
+def fault_costs(records: list[Record]) -> list[Record]:
+    """Instructions of a page fault. Faults that an interrupt hit are not excluded."""
+    groups: dict[tuple[str, str, float], list[Record]] = defaultdict(list)
+    for r in records:
+        if r["kind"] == "faults":
+            groups[r["kernel"], r["state"], r["pressure"]].append(r)
+    rows = []
+    for (kernel, state, pressure), found in groups.items():
+        means = [statistics.fmean(r["instructions"]) for r in found]
+        each = sorted(i for r in found for i in r["instructions"])
+        mean, half = interval(means)
+        rows.append({
+            "kernel": kernel, "state": state, "pressure": pressure, "rounds": len(means), "faults": len(each),
+            "mean": round(mean, 2), "interval_95": round(half, 2), "median": each[len(each) // 2],
+            "percentile_99": each[len(each) * 99 // 100],
+        })
+    return rows
+
+
+def lives(records: list[Record]) -> list[Record]:
+    """Instructions of whole programs, with the faults and everything else."""
+    groups: dict[tuple[str, str, str, float], list[float]] = defaultdict(list)
+    for r in records:
+        if r["kind"] == "life":
+            groups[r["command"], r["kernel"], r["state"], r["pressure"]].append(r["instructions"])
+    rows = []
+    for (command, kernel, state, pressure), found in groups.items():
+        # The first run reads the program and its data into the page cache.
+        mean, half = interval(found[1:])
+        rows.append({"command": command, "kernel": kernel, "state": state, "pressure": pressure, "rounds": len(found) - 1,
+                     "mean": round(mean), "interval_95": round(half)})
+    return rows

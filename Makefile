@@ -98,8 +98,8 @@ test-rust: rust-env
 	cargo test --quiet --profile ci --workspace --locked --doc
 
 lint-python: test-env
-	$(PYTHON_ENV)/ruff format --check python tests scripts validation papers
-	$(PYTHON_ENV)/ruff check python tests scripts validation papers
+	$(PYTHON_ENV)/ruff format --check python tests scripts validation papers linux
+	$(PYTHON_ENV)/ruff check python tests scripts validation papers linux
 	$(PYTHON_ENV)/mypy
 	$(PYTHON_ENV)/python scripts/prose.py
 

@@ -36,9 +36,16 @@ def figure10(records: list[Record]) -> list[Record]:
         if r["kind"] == "distribution":
             groups[r["target"], r["run"], r["hashes"]].append(r)
     rows = []
-    for (target, run, hashes), found in sorted(groups.items(), key=lambda g: (g[0][1], g[0][0], g[0][2])):
+    for (target, run, hashes), found in sorted(
+        groups.items(), key=lambda g: (g[0][1], g[0][0], g[0][2])
+    ):
         p = statistics.fmean((r["pressure_before"] + r["pressure_after"]) / 2 for r in found)
-        row: Record = {"pressure": target, "run": run, "hashes": hashes, "measured_pressure": round(p, 5)}
+        row: Record = {
+            "pressure": target,
+            "run": run,
+            "hashes": hashes,
+            "measured_pressure": round(p, 5),
+        }
         for name in ("tiers", "tables"):
             counts = [sum(r[name][i] for r in found) for i in range(TIERS)]
             fallback = sum(r[f"{name}_fallback"] for r in found)
@@ -49,8 +56,12 @@ def figure10(records: list[Record]) -> list[Record]:
                 "count": total,
                 "measured": [round(m, 5) for m in measured],
                 "model": [round(m, 5) for m in expected],
-                "largest_difference_points": round(max(100 * abs(a - b) for a, b in zip(measured, expected, strict=True)), 3),
-                "largest_standard_error_points": round(max(100 * math.sqrt(e * (1 - e) / total) for e in expected), 3),
+                "largest_difference_points": round(
+                    max(100 * abs(a - b) for a, b in zip(measured, expected, strict=True)), 3
+                ),
+                "largest_standard_error_points": round(
+                    max(100 * math.sqrt(e * (1 - e) / total) for e in expected), 3
+                ),
             }
         rows.append(row)
     return rows
@@ -77,11 +88,19 @@ def fault_costs(records: list[Record]) -> list[Record]:
         means = [statistics.fmean(r["instructions"]) for r in found]
         each = sorted(i for r in found for i in r["instructions"])
         mean, half = interval(means)
-        rows.append({
-            "kernel": kernel, "state": state, "pressure": pressure, "rounds": len(means), "faults": len(each),
-            "mean": round(mean, 2), "interval_95": round(half, 2), "median": each[len(each) // 2],
-            "percentile_99": each[len(each) * 99 // 100],
-        })
+        rows.append(
+            {
+                "kernel": kernel,
+                "state": state,
+                "pressure": pressure,
+                "rounds": len(means),
+                "faults": len(each),
+                "mean": round(mean, 2),
+                "interval_95": round(half, 2),
+                "median": each[len(each) // 2],
+                "percentile_99": each[len(each) * 99 // 100],
+            }
+        )
     return rows
 
 
@@ -95,6 +114,69 @@ def lives(records: list[Record]) -> list[Record]:
     for (command, kernel, state, pressure), found in groups.items():
         # The first run reads the program and its data into the page cache.
         mean, half = interval(found[1:])
-        rows.append({"command": command, "kernel": kernel, "state": state, "pressure": pressure, "rounds": len(found) - 1,
-                     "mean": round(mean), "interval_95": round(half)})
+        rows.append(
+            {
+                "command": command,
+                "kernel": kernel,
+                "state": state,
+                "pressure": pressure,
+                "rounds": len(found) - 1,
+                "mean": round(mean),
+                "interval_95": round(half),
+            }
+        )
     return rows
+
+
+def of_kind(records: list[Record], kind: str) -> list[Record]:
+    return [{k: v for k, v in r.items() if k != "kind"} for r in records if r["kind"] == kind]
+
+
+def causes(records: list[Record]) -> list[Record]:
+    """Instructions of each fault by cause, with those of the time stamps."""
+    rows = []
+    for r in of_kind(records, "causes"):
+        if not r["calls"]:
+            continue
+        parts = ("hash", "check", "search", "drain", "lock", "split", "prep")
+        rows.append(
+            {
+                "state": r["state"],
+                "pressure": r["pressure"],
+                "faults": r["faults"],
+                "calls_per_fault": round(r["calls"] / r["faults"], 3),
+                **{part: round(r[part] / r["faults"], 1) for part in parts},
+            }
+        )
+    return rows
+
+
+def lists(records: list[Record]) -> Record:
+    """The ways to treat per-CPU lists, side by side."""
+    reuse: list[Record] = []
+    way = ""
+    for r in records:
+        if r["kind"] == "way":
+            way = r["way"]
+        elif r["kind"] == "reuse":
+            reuse.append({"way": way, **{k: v for k, v in r.items() if k != "kind"}})
+    return {
+        "reuse": reuse,
+        "causes": causes(records),
+        "faults": fault_costs(records),
+        "programs": lives(records),
+    }
+
+
+def costs(records: list[Record]) -> Record:
+    """Costs of faults and programs, and their ratios to the unpatched kernel."""
+    faults, programs = fault_costs(records), lives(records)
+    for rows in (faults, programs):
+        base = {
+            (r.get("command"), r["pressure"]): r["mean"] for r in rows if r["state"] == "unpatched"
+        }
+        for r in rows:
+            of = base[r.get("command"), r["pressure"]]
+            r["more_percent"] = round(100 * (r["mean"] / of - 1), 3)
+            r["more_percent_interval_95"] = round(100 * r["interval_95"] / of, 3)
+    return {"faults": faults, "programs": programs}

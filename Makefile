@@ -4,6 +4,8 @@
 # make test-deps    bring the system packages that tests need, or name the command that does
 # make bench   measure the simulator's own speed
 # make redis-stlt    build Debian's redis-server with STLT, and check its answers (some minutes)
+# make linux-test    build User Mode Linux with hash placement, and run its tests (10 minutes)
+# make linux-figures    measure hash placement in Linux, also in QEMU (45 minutes)
 # make lost-comparisons    look for bools that optimised code reads unset, a fault of rustc 1.95
 # make msrv    compile with the minimum version of Rust (Cargo.toml's rust-version)
 # make fuzz    fuzz the parsers and page tables, a minute for each target
@@ -30,7 +32,7 @@ PYTEST := $(PYTHON_ENV)/pytest -n $(shell echo $$(($$(nproc) < 3 ? $$(nproc) + 1
 
 .PHONY: demo test test-long test-deps bench docs types build plugin native python-env test-env rust-env qemu \
 	lint lint-rust lint-python lint-deps test-rust test-python redis-stlt lost-comparisons out-of-tree msrv lock \
-	fuzz wheel clean-roots clean
+	linux-test linux-figures fuzz wheel clean-roots clean
 
 demo: build
 	$(PYTHON_ENV)/pagewalk compare --workload kv-dense --instructions 60M \
@@ -106,6 +108,12 @@ lint-python: test-env
 test-python test-long: PROFILE := ci
 test-python: native test-env
 	$(PYTEST) --junit-xml $(CARGO_TARGET_DIR)/test-python.xml
+
+linux-test:
+	python3 linux/driver.py test
+
+linux-figures:
+	python3 linux/driver.py figures
 
 redis-stlt: build test-env
 	scripts/redis_stlt.sh $(CARGO_TARGET_DIR)/redis-stlt

@@ -14,6 +14,8 @@ name until it is complete.
 from __future__ import annotations
 
 import argparse
+import contextlib
+import fcntl
 import hashlib
 import json
 import os
@@ -23,7 +25,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -161,18 +163,30 @@ def key_of(*parts: bytes) -> str:
     return total.hexdigest()[:12]
 
 
+@contextlib.contextmanager
+def alone() -> Iterator[None]:
+    """Waits for other builds in the cache: they share trees of source and objects."""
+    with (cache() / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 def complete(name: str, build: Callable[[Path], None]) -> Path:
     """The folder `name` of the cache. It is built under a temporary name and then renamed."""
     final = cache() / name
     if final.exists():
         return final
-    partial = Path(tempfile.mkdtemp(prefix=f"{name}.partial.", dir=cache()))
-    try:
-        build(partial)
-        partial.rename(final)
-    except BaseException:
-        shutil.rmtree(partial, ignore_errors=True)
-        raise
+    with alone():
+        partial = Path(tempfile.mkdtemp(prefix=f"{name}.partial.", dir=cache()))
+        try:
+            build(partial)
+            if final.exists():
+                shutil.rmtree(partial)
+            else:
+                partial.rename(final)
+        except BaseException:
+            shutil.rmtree(partial, ignore_errors=True)
+            raise
     return final
 
 
@@ -552,7 +566,8 @@ def closure(path: Path) -> dict[str, Path]:
 
 def selftest() -> Path:
     """The selftest of the series, compiled from the patched source."""
-    folder = source("patched", patches()) / "tools/testing/selftests/mm"
+    with alone():
+        folder = source("patched", patches()) / "tools/testing/selftests/mm"
     return program(folder / "hash_placement.c", f"-I{folder}")
 
 

@@ -1,0 +1,135 @@
+"""The Linux patch series in `linux/`: it applies, its vectors agree, and its results are complete.
+
+Kernels are built and booted by `make linux-test` and `make linux-figures`, not here.
+"""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+LINUX = Path(__file__).resolve().parent.parent / "linux"
+sys.path.insert(0, str(LINUX))
+
+import analysis  # noqa: E402
+import driver  # noqa: E402
+
+
+def result(name):
+    return json.loads((LINUX / "results" / f"{name}.json").read_text())
+
+
+def added(patch):
+    """The lines that a patch adds."""
+    lines = patch.read_text().splitlines()
+    return [line[1:] for line in lines if line.startswith("+") and not line.startswith("+++")]
+
+
+def test_the_patches_apply_to_the_pinned_source():
+    archive = Path(driver.pinned()["archive"])
+    if not archive.exists():
+        pytest.skip(f"{driver.pinned()['package']} is not installed")
+    command = [sys.executable, str(LINUX / "driver.py"), "apply"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_each_patch_is_short_and_signed():
+    series = driver.patches()
+    numbers = [int(patch.name[:4]) for patch in series]
+    assert numbers == list(range(1, len(series) + 1))
+    for patch in series:
+        text = patch.read_text()
+        changed = [line for line in text.splitlines() if re.match(r"[+-](?![+-][+-] )", line)]
+        assert len(changed) <= 250, patch.name
+        assert "\nSigned-off-by: " in text, patch.name
+        for name in re.findall(r"^--- /dev/null\n\+\+\+ b/(\S+)", text, re.MULTILINE):
+            part = text.split(f"+++ b/{name}\n", 1)[1].splitlines()[1]
+            assert "SPDX-License-Identifier: GPL-2.0" in part, name
+
+
+def test_the_series_contains_the_generated_vectors():
+    """cargo test compares `linux/vectors.h` with the simulator's hash."""
+    vectors = (LINUX / "vectors.h").read_text().splitlines()
+    (patch,) = [p for p in driver.patches() if "b/mm/hash_placement_vectors.h" in p.read_text()]
+    lines = added(patch)
+    start = lines.index(vectors[1]) - 1
+    assert lines[start : start + len(vectors)] == vectors
+
+
+def test_a_missing_source_gives_one_sentence(tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        driver, "pinned", lambda: {"package": "none", "version": "1", "archive": "/none"}
+    )
+    with pytest.raises(driver.Failure, match=r"^none is not installed: apt-get install \S"):
+        driver.archive()
+
+
+def test_a_failed_build_leaves_nothing_that_looks_complete(tmp_path, monkeypatch):
+    monkeypatch.setenv("PAGEWALK_LINUX", str(tmp_path))
+
+    def build(partial):
+        (partial / "image").write_text("half")
+        raise driver.Failure("the disk is full")
+
+    with pytest.raises(driver.Failure):
+        driver.complete("kernel-1", build)
+    assert [path.name for path in tmp_path.iterdir()] == ["lock"]
+
+
+def test_a_patch_that_does_not_apply_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(driver, "is_pinned", lambda _: False)
+    monkeypatch.setattr(driver, "archive", lambda: tmp_path)
+    patch = tmp_path / "0001-x.patch"
+    patch.write_text("--- a/file\n+++ b/file\n@@ -1 +1 @@\n-old\n+new\n")
+    (tmp_path / "file").write_text("other\n")
+    with pytest.raises(driver.Failure, match=r"0001-x\.patch does not apply .* not the supported"):
+        driver.patch_tree(tmp_path, patch, tmp_path / "log")
+
+
+@pytest.mark.parametrize(
+    ("last", "message"),
+    [
+        ("echo nothing", "did not boot"),
+        ("echo 'PAGEWALK-GUEST up'", "stopped early"),
+        ("echo 'PAGEWALK-GUEST up'; exec sleep 60", "did not end within"),
+    ],
+)
+def test_a_guest_that_fails_gives_one_sentence(tmp_path, monkeypatch, last, message):
+    monkeypatch.setenv("PAGEWALK_LINUX", str(tmp_path))
+    with pytest.raises(driver.Failure, match=message):
+        driver.guest(["sh", "-c", last], tmp_path, 2, "guest")
+
+
+def test_the_model_is_the_papers():
+    assert analysis.model(0.4, 3) == pytest.approx([0.6, 0.24, 0.096, 0.064])
+
+
+def test_figure_10_follows_the_model():
+    rows = result("figure10")["rows"]
+    shown = {(r["run"], r["pressure"], r["hashes"]) for r in rows}
+    assert len({run for run, _, _ in shown}) == 2
+    pressures = (0.2, 0.4, 0.6, 0.8)
+    assert all((1, p, n) in shown for p in pressures for n in range(1, 7))
+    for row in rows:
+        assert row["tiers"]["count"] >= 1500
+        if row["run"] == 1:
+            assert row["tiers"]["largest_difference_points"] < 1.5, row
+
+
+def test_results_are_complete():
+    tests = result("tests")
+    assert len(tests["tests"]) >= 17
+    assert tests["stress"]["seconds"] > 0
+    assert {r["hashed"] for r in result("overlap")["rows"]} == {True, False}
+    steps = [r["after"] for r in result("churn")["rows"]]
+    assert {"allocation", "compaction on request"} <= set(steps)
+    assert {r["way"] for r in result("lists")["reuse"]} == {"none", "drain", "search", "by length"}
+    assert {r["pressure"] for r in result("causes")["rows"]} == {0.0, 0.5, 0.8}
+    costs = result("costs")
+    for rows in (costs["faults"], costs["programs"]):
+        assert {r["state"] for r in rows} == {"unpatched", "off", "on"}
+        assert all(r["interval_95"] >= 0 for r in rows)

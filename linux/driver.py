@@ -171,12 +171,15 @@ def alone() -> Iterator[None]:
         yield
 
 
-def complete(name: str, build: Callable[[Path], None]) -> Path:
-    """The folder `name` of the cache. It is built under a temporary name and then renamed."""
+def complete(name: str, build: Callable[[Path], None], lock: bool = True) -> Path:
+    """The folder `name` of the cache. It is built under a temporary name and then renamed.
+
+    `lock` is true for builds that use the shared trees.
+    """
     final = cache() / name
     if final.exists():
         return final
-    with alone():
+    with alone() if lock else contextlib.nullcontext():
         partial = Path(tempfile.mkdtemp(prefix=f"{name}.partial.", dir=cache()))
         try:
             build(partial)
@@ -398,7 +401,7 @@ def program(path: Path, *flags: str) -> Path:
             f"compiling {path.name}",
         )
 
-    return complete(f"{path.stem}-{key}", build) / path.stem
+    return complete(f"{path.stem}-{key}", build, lock=False) / path.stem
 
 
 def cpio(files: dict[str, bytes | Path | None]) -> bytes:
@@ -564,11 +567,35 @@ def closure(path: Path) -> dict[str, Path]:
     return {name.lstrip("/"): Path(name).resolve() for name in libraries}
 
 
+def unpack_changed(folder: Path, series: Sequence[Path], log: Path, *more: str) -> None:
+    """Unpacks the files that patches change, and `more`, and applies the patches."""
+    files = {str(f.relative_to(folder)) for f in touched(folder, series)}
+    new = re.compile(r"^--- /dev/null\n\+\+\+ b/(\S+)", re.MULTILINE)
+    made = {name for patch in series for name in new.findall(patch.read_text())}
+    top = Path(pinned()["archive"]).name.removesuffix(".tar.xz")
+    names = [f"{top}/{name}" for name in sorted((files - made) | set(more))]
+    run(["tar", "-xf", archive(), "--strip-components=1", "-C", folder, *names], log, "unpacking")
+    for patch in series:
+        patch_tree(folder, patch, log)
+
+
 def selftest() -> Path:
     """The selftest of the series, compiled from the patched source."""
-    with alone():
-        folder = source("patched", patches()) / "tools/testing/selftests/mm"
-    return program(folder / "hash_placement.c", f"-I{folder}")
+    series = patches()
+    folder = Path("tools/testing/selftests")
+
+    def build(partial: Path) -> None:
+        with tempfile.TemporaryDirectory(prefix="selftest.") as at:
+            log = cache() / "selftest.log"
+            log.unlink(missing_ok=True)
+            unpack_changed(Path(at), series, log, str(folder / "kselftest.h"))
+            test = Path(at) / folder / "mm/hash_placement.c"
+            made = partial / "hash_placement"
+            command: list[str | Path] = ["gcc", "-O2", "-static", "-o", made, test]
+            run(command, log, f"compiling {test.name}")
+
+    name = f"selftest-{key_of(digest(archive()).encode(), *(p.read_bytes() for p in series))}"
+    return complete(name, build, lock=False) / "hash_placement"
 
 
 def provenance(kind: Variant) -> dict[str, str]:
@@ -602,7 +629,11 @@ def check_log(text: str, name: str) -> None:
         )
 
 
-PREPARE = "mkswap /dev/ram0 >/dev/null && swapon /dev/ram0\n"
+# The RAM disk takes all of its pages at once, so that swapping changes no count of free pages.
+PREPARE = (
+    "dd if=/dev/zero of=/dev/ram0 bs=1M count=32 2>/dev/null\n"
+    "mkswap /dev/ram0 >/dev/null && swapon /dev/ram0\n"
+)
 STRESS = (
     "stress-ng --timeout {seconds} --temp-path /tmp --oomable --vm 2 --vm-bytes 60M --fork 1 "
     "--mmap 1 --mmap-bytes 20M --brk 1 --madvise 1 --mremap 1 --stack 1 --pageswap 1 || exit 1\n"
@@ -626,7 +657,7 @@ def stress(image: Path, um: bool, name: str, seconds: int) -> dict[str, object]:
     )
     script += STRESS.format(seconds=seconds) + FREE + "grep hash_placement_ /proc/vmstat; dmesg\n"
     text = boot(
-        image, um, script, more, name, memory=384, append="page_poison=1", seconds=60 + 10 * seconds
+        image, um, script, more, name, memory=640, append="page_poison=1", seconds=60 + 10 * seconds
     )
     check_log(text, name)
     free = [int(n) for n in re.findall(r"^FREE nr_free_pages (\d+)", text, re.MULTILINE)]
@@ -785,22 +816,11 @@ def export(output: Path, command: Sequence[str]) -> None:
 
 
 def check_patches() -> None:
-    """The patches apply to the installed source. Only the files that they change are unpacked."""
-    tarball = archive()
+    """The patches apply to the installed source."""
     every = (*patches(), *measurement())
     with tempfile.TemporaryDirectory(prefix="apply.") as at:
-        folder, log = Path(at), Path(at) / "log"
-        files = sorted(f.relative_to(folder) for f in touched(folder, every))
-        made = {
-            n
-            for p in every
-            for n in re.findall(r"^--- /dev/null\n\+\+\+ b/(\S+)", p.read_text(), re.MULTILINE)
-        }
-        top = Path(pinned()["archive"]).name.removesuffix(".tar.xz")
-        old = [f"{top}/{f}" for f in files if str(f) not in made]
-        run(["tar", "-xf", tarball, "--strip-components=1", "-C", folder, *old], log, "unpacking")
-        for patch in every:
-            patch_tree(folder, patch, log)
+        folder = Path(at)
+        unpack_changed(folder, every, folder / "log")
     say(f"{len(every)} patches apply to {pinned()['package']} {pinned()['version']}")
 
 

@@ -801,8 +801,12 @@ def export(output: Path, command: Sequence[str]) -> None:
     more = {"bin/dump_frames": program(HERE / "guest/dump_frames.c")}
     name = Path(at).name
     more |= {f"root/{name}": Path(at).resolve()} | closure(Path(at))
+    # Files that the command names go along.
+    for word in command[1:]:
+        if Path(word).is_file():
+            more[word.lstrip("/") if word.startswith("/") else f"root/{word}"] = Path(word)
     quoted = " ".join("'" + word.replace("'", "'\\''") + "'" for word in command[1:])
-    script = f"echo 1 > /proc/sys/vm/hash_placement; cd /tmp\ndump_frames /root/{name} {quoted}\n"
+    script = f"echo 1 > /proc/sys/vm/hash_placement; cd /root\ndump_frames /root/{name} {quoted}\n"
     text = boot(image, True, script, more, "export", memory=512)
     check_log(text, "export")
     lines = [line[7:] for line in text.splitlines() if line.startswith("FRAMES ")]

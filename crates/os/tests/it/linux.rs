@@ -24,12 +24,11 @@ fn vectors() -> String {
     let numbers = [0, 1, 511, 0x7_ffff_ffff, 0x7f12_3456_7890, u64::MAX];
     // Seeds 1 to 6 are those of pages and tables, 7 to 12 those of huge pages.
     for n in 1..=2 * MOST_TIERS as u8 {
-        for i in 0..6_usize {
+        for (i, number) in numbers.into_iter().enumerate() {
             let at = i + usize::from(n);
             let seed = seeds[at % seeds.len()];
             let (start, frames) = ranges[at / 2 % ranges.len()];
             let asid = asids[at / 3 % asids.len()];
-            let number = numbers[i];
             let hash = TieredHash::new(seed, &[n], start..start + frames);
             let frame = hash.frame(0, Asid(asid), number);
             writeln!(

@@ -45,6 +45,9 @@ pub(crate) fn warnings(facts: &Facts, limits: &Limits, designs: &[DesignResult])
         said.of(d, (n > 0).then(|| format!("{n} mappings of huge pages got ordinary pages, because the design's pool is smaller than the one that the program saw; expected os.hugetlb of the first design")));
     }
     for d in designs {
+        said.of(d, not_as_recorded(d));
+    }
+    for d in designs {
         said.of(d, unknown_prefetches(d));
     }
     for d in designs {
@@ -158,6 +161,22 @@ pub(crate) fn unsettled(designs: &[DesignResult]) -> Vec<(&DesignResult, String)
         }
     }
     found
+}
+
+/// Warning about pages that are not in their recorded frames.
+fn not_as_recorded(d: &DesignResult) -> Option<String> {
+    let count = |name: &str| {
+        let is_it = |s: &&Stat| s.path == "os.recorded" && s.name == name;
+        d.since_boot.iter().find(is_it).map_or(0, |s| s.value)
+    };
+    let (missing, taken) = (count("pages_missing"), count("pages_taken"));
+    let all = count("pages_as_recorded") + missing + taken;
+    (missing + taken > 0).then(|| {
+        format!(
+            "{} of {all} pages of 4 KB are in other frames than recorded: the file names no frame for {missing}, and the recorded frames of {taken} were in use",
+            missing + taken
+        )
+    })
 }
 
 /// Name of the variant of a design whose huge pages are settled.

@@ -40,7 +40,7 @@ mod vma;
 use std::collections::BTreeSet;
 
 use pagewalk_stats::Tree;
-use pagewalk_structures::Tiers;
+use pagewalk_structures::{HashKey, Tiers};
 pub use pagewalk_tables::PageTableSpec;
 use pagewalk_tables::{
     Invalidation, Limit, PageTable as _, Purpose, QueryResult, Shortcut, View, Want,
@@ -57,7 +57,7 @@ pub use crate::memory::Memory;
 pub use crate::mover::{MigrationSpec, MigrationStats, PageMover, SwapSpec, SwapStats};
 pub use crate::placement::registry::*;
 pub use crate::placement::{
-    EagerStats, HashOf, HashedTables, SizeMode, ThpMode, ThpSizeStats, ThpSizes,
+    EagerStats, HashOf, HashedTables, RecordedStats, SizeMode, ThpMode, ThpSizeStats, ThpSizes,
 };
 pub use crate::price::Prices;
 pub use crate::spec::{CompactionSpec, FragmentationSpec, InferredPages, OsSpec, PriceSpec};
@@ -178,6 +178,38 @@ pub struct MappedPage {
     pub at: u64,
     /// Size in bytes.
     pub bytes: u64,
+    /// The address space, by which the kernel hashes.
+    pub asid: u16,
+    /// With placement by hash: the first tier that selects `at`, from 1 on. 0: no tier selects it.
+    pub tier: u8,
+}
+
+/// Placement by hash, with the frames of last-level page tables.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+pub struct HashedFrames {
+    /// First frame of the range that the hash selects from.
+    pub first_frame: u64,
+    /// Number of frames in this range.
+    pub frames: u64,
+    /// Number of tiers.
+    pub tiers: usize,
+    /// The value from which the seeds are generated. None if the tiers do not use them in order.
+    pub seed: Option<u64>,
+    /// Last-level frames of radix page tables, in ascending order of address.
+    pub tables: Vec<MappedTable>,
+}
+
+/// The last-level frame of a radix page table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+pub struct MappedTable {
+    /// The address space.
+    pub asid: u16,
+    /// Virtual address of the 2 MB region that it maps.
+    pub address: u64,
+    /// Physical address.
+    pub at: u64,
+    /// The first tier that selects it, from 1 on; 0 if none does.
+    pub tier: u8,
 }
 
 /// Identifier of a process in the OS. Identifiers are never reused.
@@ -231,6 +263,8 @@ pub struct Os {
     shortcut: Option<Box<dyn Shortcut>>,
     /// The STLTs that answer queries of programs, if any.
     stlt: Option<Box<Stlts>>,
+    /// Number of the placement policy's identifiers ([`Placement::asids`]) that are in use or were.
+    given_asids: usize,
     free_asids: BTreeSet<u16>,
     next_asid: u16,
 }
@@ -267,7 +301,7 @@ impl Os {
         }
         let khugepaged = placement.khugepaged();
         let shown = Shown::new(spec, placement);
-        let placement = placement.build();
+        let placement = placement.build(spec.memory_gb << 18)?;
         let memory = Memory::new(spec, seed);
         let choice = placement.choice(&Booted {
             role,
@@ -308,6 +342,7 @@ impl Os {
             shown,
             shortcut: None,
             stlt: None,
+            given_asids: 0,
             free_asids: BTreeSet::new(),
             next_asid: 0,
         };
@@ -364,19 +399,71 @@ impl Os {
 
     /// All mapped pages by process, in ascending order of address. For a guest, with guest-physical addresses.
     pub fn mappings(&self) -> Vec<MappedPage> {
+        let tiers = self.kernel.tiers();
         let mut found = Vec::new();
         for (process, space) in (0..).zip(&self.spaces) {
             let Some(space) = space else { continue };
             space.table.for_each(&mut |page, frame| {
+                let vpn = page.base.0 >> 12;
+                let tier = tiers.map_or(0, |tiers| match (page.size, &tiers.large) {
+                    (PageSize::K4, _) => tiers.hash.tier_of(frame, HashKey::page(space.asid, vpn)),
+                    (PageSize::M2, Some(large)) => {
+                        let region = HashKey::page(space.asid, vpn >> HUGE_ORDER);
+                        large.hash.tier_of(frame >> HUGE_ORDER, region)
+                    }
+                    _ => 0,
+                });
                 found.push(MappedPage {
                     process,
                     address: page.base.0,
                     at: frame << 12,
                     bytes: page.size.bytes(),
+                    asid: space.asid.0,
+                    tier,
                 });
             });
         }
         found
+    }
+
+    /// The hash of a kernel that places pages by hash, and the frames of its last-level page tables. `None` for other
+    /// placement, and in a guest.
+    pub fn hashed_frames(&self) -> Option<HashedFrames> {
+        let hash = &self.kernel.tiers()?.hash;
+        let range = hash.range();
+        let mut tables: Vec<MappedTable> = Vec::new();
+        let has_leaves = matches!(self.page_table, PageTableSpec::Radix(_));
+        for space in self.alive_spaces().filter(|_| has_leaves) {
+            let Table::Native(table) = &space.table else {
+                return None;
+            };
+            table.for_each(&mut |page, _, _| {
+                let (asid, address) = (space.asid.0, page.base.0 >> 21 << 21);
+                let known = tables
+                    .last()
+                    .is_some_and(|last| (last.asid, last.address) == (asid, address));
+                if known || page.size != PageSize::K4 {
+                    return;
+                }
+                let Some(found) = table.translate(page.base) else {
+                    unreachable!("the page is mapped");
+                };
+                let frame = found.leaf.0 >> 12;
+                tables.push(MappedTable {
+                    asid,
+                    address,
+                    at: frame << 12,
+                    tier: hash.tier_of(frame, HashKey::table(space.asid, address >> 12)),
+                });
+            });
+        }
+        Some(HashedFrames {
+            first_frame: range.start,
+            frames: range.end - range.start,
+            tiers: hash.tiers(),
+            seed: hash.seed_in_order(),
+            tables,
+        })
     }
 
     /// Permanently reserves `bytes` of contiguous physical memory, rounded up to a power of two of at least 4 KB, for a

@@ -11,14 +11,27 @@ use crate::vma::Vma;
 use crate::{Effects, Os, OsError, Pid};
 
 impl Os {
+    /// An address-space identifier for a new process. The placement policy's own come first.
+    fn unused_asid(&mut self) -> Option<u16> {
+        let given = self.placement.asids();
+        if let Some(&asid) = given.get(self.given_asids) {
+            self.given_asids += 1;
+            return Some(asid);
+        }
+        self.free_asids.pop_first().or_else(|| {
+            loop {
+                self.next_asid = self.next_asid.checked_add(1)?;
+                if !given.contains(&self.next_asid) {
+                    return Some(self.next_asid);
+                }
+            }
+        })
+    }
+
     /// Creates an empty process. With `infer`, a touch of an unmapped address
     /// maps the aligned 2 MB around it. Error: 65,535 processes exist.
     pub fn spawn(&mut self, infer: bool) -> Result<Pid, OsError> {
-        let asid = self.free_asids.pop_first().or_else(|| {
-            self.next_asid = self.next_asid.checked_add(1)?;
-            Some(self.next_asid)
-        });
-        let Some(asid) = asid else {
+        let Some(asid) = self.unused_asid() else {
             return Err(OsError::Bad("65,535 processes exist at once".to_owned()));
         };
         let table = self.tables.of_space(Asid(asid));

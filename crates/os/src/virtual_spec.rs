@@ -62,6 +62,12 @@ impl VirtualSpec {
                 "is set, and a host knows no 2 MB regions of its guests' programs; expected no such key",
             ));
         }
+        if matches!(self.placement, PlacementSpec::Recorded(_)) {
+            return Err(Error::key(
+                "virtual.placement.recorded",
+                "names pages of programs, which a host does not know; expected virtual.placement.tiered_hash, or a design without virtual",
+            ));
+        }
         let max = OsSpec::MAX_GB;
         if let Some(gb) = self.memory_gb.filter(|gb| !(1..=max).contains(gb)) {
             return Err(Error::key(

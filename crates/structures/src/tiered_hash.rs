@@ -81,6 +81,10 @@ fn generated(seed: u64, n: u8) -> u64 {
 /// chance.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TieredHash {
+    /// The value from which `seeds` are generated.
+    seed: u64,
+    /// True if the seeds are numbers 1, 2, … of the generator.
+    in_order: bool,
     seeds: [u64; MOST_TIERS],
     tiers: usize,
     range: Range<u64>,
@@ -99,10 +103,17 @@ impl TieredHash {
             *of_tier = generated(seed, n);
         }
         TieredHash {
+            seed,
+            in_order: (1..).zip(order).all(|(n, &seed)| n == seed),
             seeds,
             tiers: order.len(),
             range,
         }
+    }
+
+    /// The value from which the seeds of the tiers are generated, if these are numbers 1, 2, … of the generator.
+    pub fn seed_in_order(&self) -> Option<u64> {
+        self.in_order.then_some(self.seed)
     }
 
     /// Number of tiers.
@@ -114,6 +125,13 @@ impl TieredHash {
     /// The frames to choose from.
     pub fn range(&self) -> &Range<u64> {
         &self.range
+    }
+
+    /// The first tier, from 1 on, that selects `frame` for `key`; 0 if none does.
+    pub fn tier_of(&self, frame: u64, key: HashKey) -> u8 {
+        let selects = |&tier: &usize| self.of(tier, key) == frame;
+        let found = (0..self.tiers).find(selects);
+        found.map_or(0, |tier| tier as u8 + 1)
     }
 
     /// The frame that `tier`, from 0 on, selects for `key`.
@@ -226,10 +244,18 @@ mod tests {
             let of = |h: &TieredHash| [0, 1, 2].map(|t| h.frame(t, Asid(1), n));
             let [a, b, c] = of(&as_made);
             assert_eq!(of(&other), [c, a, b]);
+            let key = HashKey::page(Asid(1), n);
+            assert_eq!(
+                [a, b, c].map(|frame| as_made.tier_of(frame, key)),
+                [1, 2, 3]
+            );
+            assert_eq!(as_made.tier_of(1 << 20, key), 0);
             assert_eq!(of(&made(9, &[1, 2, 3])), [a, b, c]);
             differ += u64::from(of(&made(10, &[1, 2, 3])) != [a, b, c]);
         }
         assert_eq!(differ, 100, "another seed, other frames");
+        let seeds = [&as_made, &other].map(TieredHash::seed_in_order);
+        assert_eq!(seeds, [Some(9), None]);
     }
 
     #[test]

@@ -65,6 +65,7 @@ run_options! {
     Regions "regions" "--regions"
     Jobs "jobs" "--jobs"
     Cluster "cluster" "--cluster"
+    Frames "frames" "--frames"
     IgnoreMemory "ignore_memory" "--ignore-memory"
     TranslationCost "translation_cost" "--translation-cost"
     Interval "interval" "--interval"

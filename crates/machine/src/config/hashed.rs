@@ -66,7 +66,7 @@ impl Config {
                     ],
                 )
             }
-            PlacementSpec::TieredHash(_)
+            PlacementSpec::TieredHash(_) | PlacementSpec::Recorded(_)
                 if engine.what != GuessedLines::Data
                     && !matches!(self.page_table, PageTableSpec::Radix(_)) =>
             {
@@ -80,7 +80,7 @@ impl Config {
                     ],
                 )
             }
-            PlacementSpec::TieredHash(_) => Ok(()),
+            PlacementSpec::TieredHash(_) | PlacementSpec::Recorded(_) => Ok(()),
             _ => refused(
                 "engine",
                 text![

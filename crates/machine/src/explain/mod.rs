@@ -6,6 +6,7 @@ mod glossary;
 
 use std::collections::BTreeMap;
 
+use pagewalk_os::RecordedStats;
 use pagewalk_programs::WorkloadInfo;
 use pagewalk_stats::Tree;
 use pagewalk_stream::Facts;
@@ -120,33 +121,41 @@ pub fn statistics(data: &DataDir) -> Result<Vec<Explanation>, Error> {
     for (machine, design) in all.chain(designs.iter().map(|d| (first, d.as_str()))) {
         let set: Vec<String> = in_no_file(design).into_iter().map(str::to_owned).collect();
         let resolved = data.resolve(machine, design, &set);
-        let tree = tree_of(resolved?.config)?;
-        let rows = tree.rows.iter().map(|r| (&r.path, r.definition));
-        let spreads = tree.spreads.iter().map(|s| (&s.path, s.definition));
-        for (path, definition) in rows.chain(spreads) {
-            let path: Vec<&str> = path
-                .split('.')
-                .map(|p| {
-                    if !p.is_empty() && p.bytes().all(|b| b.is_ascii_digit()) {
-                        "N"
-                    } else {
-                        p
-                    }
-                })
-                .collect();
-            let name = format!("{}.{}", path.join("."), definition.name);
-            if !out.iter().any(|e| e.name == name) {
-                out.push(Explanation {
-                    kind: "statistic",
-                    name,
-                    text: definition.meaning.to_owned(),
-                    unit: definition.unit.to_owned(),
-                    ..Explanation::default()
-                });
-            }
+        explain_tree(&tree_of(resolved?.config)?, &mut out);
+    }
+    // A machine with this policy needs a file of placements.
+    let mut recorded = Tree::default();
+    recorded.add("os.recorded", &RecordedStats::default());
+    explain_tree(&recorded, &mut out);
+    Ok(out)
+}
+
+/// Adds the statistics of `tree` that `out` lacks.
+fn explain_tree(tree: &Tree, out: &mut Vec<Explanation>) {
+    let rows = tree.rows.iter().map(|r| (&r.path, r.definition));
+    let spreads = tree.spreads.iter().map(|s| (&s.path, s.definition));
+    for (path, definition) in rows.chain(spreads) {
+        let path: Vec<&str> = path
+            .split('.')
+            .map(|p| {
+                if !p.is_empty() && p.bytes().all(|b| b.is_ascii_digit()) {
+                    "N"
+                } else {
+                    p
+                }
+            })
+            .collect();
+        let name = format!("{}.{}", path.join("."), definition.name);
+        if !out.iter().any(|e| e.name == name) {
+            out.push(Explanation {
+                kind: "statistic",
+                name,
+                text: definition.meaning.to_owned(),
+                unit: definition.unit.to_owned(),
+                ..Explanation::default()
+            });
         }
     }
-    Ok(out)
 }
 
 /// All names except component counters, which need a built machine.

@@ -21,8 +21,8 @@ impl PolicySpec for BuddySpec {
     fn check(&self) -> Result<(), Error> {
         Ok(())
     }
-    fn build(&self) -> Box<dyn Placement> {
-        Box::new(FourKb)
+    fn build(&self, _frames: u64) -> Result<Box<dyn Placement>, Error> {
+        Ok(Box::new(FourKb))
     }
 }
 

@@ -58,11 +58,11 @@ impl PolicySpec for EagerSpec {
         share("most_fragmented", self.most_fragmented)?;
         share("keep_free", self.keep_free)
     }
-    fn build(&self) -> Box<dyn Placement> {
-        Box::new(Eager {
+    fn build(&self, _frames: u64) -> Result<Box<dyn Placement>, Error> {
+        Ok(Box::new(Eager {
             spec: *self,
             stats: EagerStats::default(),
-        })
+        }))
     }
 }
 

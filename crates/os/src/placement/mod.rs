@@ -2,6 +2,8 @@
 
 mod buddy;
 mod eager;
+mod frames_file;
+mod recorded;
 pub mod registry;
 mod reservation;
 mod thp;
@@ -9,6 +11,7 @@ mod thp_sizes;
 mod tiered_hash;
 
 pub use self::eager::EagerStats;
+pub use self::recorded::RecordedStats;
 pub use self::registry::*;
 pub use self::thp::ThpMode;
 pub use self::thp_sizes::{SizeMode, ThpSizeStats, ThpSizes};
@@ -21,7 +24,7 @@ use pagewalk_units::{PageSize, VirtAddr};
 use crate::Effects;
 use crate::choice::{AsItComes, FrameChoice};
 use crate::kernel::Kernel;
-use crate::memory::Memory;
+use crate::memory::{Memory, order};
 use crate::space::Space;
 use crate::table::Role;
 use crate::touch::Touch;
@@ -77,6 +80,11 @@ pub trait Placement: Send + Sync {
     ) {
     }
 
+    /// Address-space identifiers of the first processes, in the order of their creation. Later processes get others.
+    fn asids(&self) -> &[u16] {
+        &[]
+    }
+
     /// Adds the policy's own counters below `path`.
     fn report(&self, _path: &str, _tree: &mut Tree) {}
 
@@ -108,4 +116,24 @@ fn small(
             Err(refusal)
         }
     }
+}
+
+/// Maps the page of `size` around `touch` to a newly allocated block. Returns false, and changes nothing, if there is
+/// none.
+fn large(
+    touch: &Touch<'_>,
+    size: PageSize,
+    space: &mut Space,
+    k: &mut Kernel,
+    fx: &mut Effects,
+) -> bool {
+    let page = VirtAddr(touch.at).page(size);
+    let Ok(frame) = k.frame(space.want(size, touch.purpose(size))) else {
+        return false;
+    };
+    let mapped = space.map_page(k, page, frame, touch.flags, fx).is_ok();
+    if !mapped {
+        k.put(frame, order(size));
+    }
+    mapped
 }

@@ -16,8 +16,8 @@ pub(crate) trait PolicySpec {
     fn check_memory(&self, _mb: u64) -> Result<(), Error> {
         Ok(())
     }
-    /// Builds the policy.
-    fn build(&self) -> Box<dyn Placement>;
+    /// Builds the policy for a memory of `frames` frames. An error begins with the key.
+    fn build(&self, frames: u64) -> Result<Box<dyn Placement>, Error>;
     /// The mappings that may have huge pages, and those of the sizes below 2 MB. `None`: the policy makes no huge page.
     fn thp(&self) -> Option<(ThpMode, ThpSizes)> {
         None
@@ -58,11 +58,12 @@ macro_rules! placements {
                 done.map_err(|what| what.under(name).under("placement"))
             }
 
-            /// Builds the policy.
-            pub(crate) fn build(&self) -> Box<dyn Placement> {
-                match self {
-                    $(PlacementSpec::$variant(spec) => spec.build(),)*
-                }
+            /// Builds the policy for a memory of `frames` frames. Errors as for [`PlacementSpec::check`].
+            pub(crate) fn build(&self, frames: u64) -> Result<Box<dyn Placement>, Error> {
+                let (name, built) = match self {
+                    $(PlacementSpec::$variant(spec) => ($name, spec.build(frames)),)*
+                };
+                built.map_err(|what| what.under(name).under("placement"))
             }
 
             /// The mappings that may have huge pages, and those of the sizes below 2 MB. `None`: the policy makes no
@@ -101,4 +102,7 @@ placements! {
     /// its number selects. If that is in use, further hashes follow, and finally the buddy
     /// allocator.
     "tiered_hash" => TieredHash(tiered_hash::TieredHashSpec),
+    /// The frames that a kernel with Revelator's placement has recorded in a file. Pages that the file does not name
+    /// come from the buddy allocator.
+    "recorded" => Recorded(recorded::RecordedSpec),
 }

@@ -36,8 +36,8 @@ impl PolicySpec for ReservationSpec {
     fn check(&self) -> Result<(), Error> {
         share("promotion_threshold", self.promotion_threshold)
     }
-    fn build(&self) -> Box<dyn Placement> {
-        Box::new(Reservation::new(self.promotion_threshold))
+    fn build(&self, _frames: u64) -> Result<Box<dyn Placement>, Error> {
+        Ok(Box::new(Reservation::new(self.promotion_threshold)))
     }
     fn thp(&self) -> Option<(ThpMode, ThpSizes)> {
         Some((ThpMode::Always, ThpSizes::default()))

@@ -2,17 +2,16 @@
 //! that get no huge page at their first touch are left to khugepaged.
 
 use pagewalk_tables::Refusal;
-use pagewalk_units::{Error, PageSize, VirtAddr};
+use pagewalk_units::{Error, PageSize};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::registry::PolicySpec;
 use super::thp_sizes::ThpSizes;
-use super::{Placement, small};
+use super::{Placement, large, small};
 use crate::Effects;
 use crate::kernel::Kernel;
 use crate::khugepaged::KhugepagedSpec;
-use crate::memory::order;
 use crate::space::Space;
 use crate::touch::Touch;
 
@@ -54,8 +53,8 @@ impl PolicySpec for ThpSpec {
     fn check(&self) -> Result<(), Error> {
         self.khugepaged.check()
     }
-    fn build(&self) -> Box<dyn Placement> {
-        Box::new(Thp(*self))
+    fn build(&self, _frames: u64) -> Result<Box<dyn Placement>, Error> {
+        Ok(Box::new(Thp(*self)))
     }
     fn thp(&self) -> Option<(ThpMode, ThpSizes)> {
         Some((self.mode, self.sizes))
@@ -87,24 +86,6 @@ impl Thp {
             && touch.may_be_large()
             && space.regions.get(touch.at >> 21).is_none()
     }
-
-    fn large(
-        touch: &Touch<'_>,
-        size: PageSize,
-        space: &mut Space,
-        k: &mut Kernel,
-        fx: &mut Effects,
-    ) -> bool {
-        let page = VirtAddr(touch.at).page(size);
-        let Ok(frame) = k.frame(space.want(size, touch.purpose(size))) else {
-            return false;
-        };
-        let mapped = space.map_page(k, page, frame, touch.flags, fx).is_ok();
-        if !mapped {
-            k.put(frame, order(size));
-        }
-        mapped
-    }
 }
 
 impl Placement for Thp {
@@ -133,13 +114,13 @@ impl Placement for Thp {
         let mut refused = false;
         if self.may_have(touch, space) {
             if self.0.giant && touch.covers(PageSize::G1) && !space.regions.any_in_giant(key) {
-                if Self::large(touch, PageSize::G1, space, k, fx) {
+                if large(touch, PageSize::G1, space, k, fx) {
                     return Ok(PageSize::G1);
                 }
                 k.stats.giant_fallbacks += 1;
             }
             if touch.covers(PageSize::M2) {
-                if Self::large(touch, PageSize::M2, space, k, fx) {
+                if large(touch, PageSize::M2, space, k, fx) {
                     return Ok(PageSize::M2);
                 }
                 k.stats.huge_fallbacks += 1;

@@ -188,11 +188,11 @@ impl PolicySpec for TieredHashSpec {
         let always = (ThpMode::Always, ThpSizes::default());
         self.promotion_threshold.map(|_| always)
     }
-    fn build(&self) -> Box<dyn Placement> {
-        Box::new(Hashed {
+    fn build(&self, _frames: u64) -> Result<Box<dyn Placement>, Error> {
+        Ok(Box::new(Hashed {
             spec: self.clone(),
             reservations: self.promotion_threshold.map(Reservation::new),
-        })
+        }))
     }
 }
 
@@ -457,11 +457,7 @@ impl FrameChoice for ByHash {
             let tables = tier < *table_tiers || !table;
             known && tables && (large.is_some() || !name.starts_with("large_"))
         };
-        let fallbacks = FallbackStats {
-            data_fallbacks: data.fallbacks,
-            table_fallbacks: tables.fallbacks,
-            large_fallbacks: blocks.fallbacks,
-        };
+        let fallbacks = FallbackStats::of([data, tables, blocks]);
         tree.add_some(&path, &fallbacks, |name| kept(0, name));
         for tier in 0..hash.tiers() {
             let stats = TierStats::of(tier, [data, tables, blocks]);
@@ -495,8 +491,20 @@ pagewalk_stats::counters! {
     }
 }
 
+impl FallbackStats {
+    /// Counters of pages, page tables and blocks.
+    pub(super) fn of([data, tables, large]: [&Placed; 3]) -> Self {
+        FallbackStats {
+            data_fallbacks: data.fallbacks,
+            table_fallbacks: tables.fallbacks,
+            large_fallbacks: large.fallbacks,
+        }
+    }
+}
+
 impl TierStats {
-    fn of(tier: usize, [data, tables, large]: [&Placed; 3]) -> Self {
+    /// Counters of `tier`, from 0 on, for pages, page tables and blocks.
+    pub(super) fn of(tier: usize, [data, tables, large]: [&Placed; 3]) -> Self {
         TierStats {
             data_tries: data.tries(tier),
             data_hits: data.hits[tier],

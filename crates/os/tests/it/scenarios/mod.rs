@@ -7,6 +7,7 @@ mod hugetlb;
 mod kernel_files;
 mod khugepaged;
 mod linux;
+mod recorded;
 mod reservations;
 mod shared_tables;
 mod spaces;

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pagewalk.reproduce import Bars, Design, Figure, Outcome, Panel, Paper, Row, Runs
 from pagewalk.reproduce.figure import Results
 
+from . import kernel
 from .common import HASHES, OCCUPIED, TIERS, revelator
 from .counts import expected, placed
 from .printed import FIRST_HASH_40, SECOND_HASH_40, THREE_HASHES, V2_THREE_HASHES
@@ -51,6 +52,7 @@ class Figure10(Figure):
         "with three hashes even under high pressure (the model at 80 %: 49 %)."
     )
     deviation = "revelator-figure-10"
+    kernel_file = "fig10.json"
     seeds = 3
     panels = tuple(
         Panel(
@@ -76,6 +78,8 @@ class Figure10(Figure):
             for occupied in LEVELS
             for hashes in range(1, HASHES + 1)
         }
+        folder = paper.kernel_results
+        booted = kernel.read(folder / self.kernel_file) if folder is not None else {}
         rows = []
         text = []
         for (occupied, hashes), outcome in found.items():
@@ -98,6 +102,19 @@ class Figure10(Figure):
                     farthest(outcome), unit="points", failed=outcome.why, panel="text",
                 )
             )  # fmt: skip
+            for linux in booted.get((occupied, hashes), []):
+                rows += [
+                    Row(group, linux.series, value, unit="%", part=name, panel=panel)
+                    for name, value in zip(parts, linux.shares, strict=True)
+                ]
+                pairs = zip(linux.shares, [*theory, rest], strict=True)
+                text.append(
+                    Row(
+                        f"{occupied} % occupied, N={hashes}",
+                        f"farthest from the model, {linux.series}",
+                        max(abs(a - b) for a, b in pairs), unit="points", panel="text",
+                    )
+                )  # fmt: skip
         return rows + self._stated(found) + text
 
     def _stated(self, found: dict[tuple[int, int], Outcome]) -> list[Row]:

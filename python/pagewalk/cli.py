@@ -593,6 +593,9 @@ def reproduce(
     claims: Annotated[
         bool, typer.Option("--claims", help="Print the paper's claims beside kept results.")
     ] = False,
+    kernel: Annotated[
+        bool, typer.Option("--kernel", help="Add measurements of a booted Linux kernel.")
+    ] = False,
     **flags: Any,
 ) -> int:
     """Reproduce a paper's tables and figures beside its numbers."""
@@ -601,7 +604,8 @@ def reproduce(
 
     json_file, parquet = flags["json_file"], flags["parquet"]
     if claims:
-        _claims(paper, [*(figures or []), *([scale] if scale else [])], json_file, flags)
+        more = [*(figures or []), *([scale] if scale else []), *(["--kernel"] if kernel else [])]
+        _claims(paper, more, json_file, flags)
         return 0
     if paper is None:
         _answer(papers.catalogue(), json_file, studies)
@@ -614,6 +618,8 @@ def reproduce(
     chosen = papers.load(paper, scale)
     sampled.check(how["precision"], chosen.figures(figures or []))
     chosen.seeds(how["seeds"])
+    if kernel:
+        chosen.with_kernel(figures or [])
     folder = Path(how["out"] or f"reproduce-{chosen.name}-{chosen.scale.name}")
     files.check_folder(folder, "--out")
     _check_outputs([("--json", json_file), ("--parquet", parquet)])

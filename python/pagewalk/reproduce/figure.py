@@ -150,6 +150,8 @@ class Figure(ABC):
     shares of the measured part, and the state before it. Memory, faults, energy and all other
     totals grow with the run. `deviation` is the anchor for all rows that differ and name none.
     `seeds` is the least number of seeds at every scale, for figures with large random variation.
+    `kernel_file` is the file in ``linux/results`` with measurements of a booted kernel, if there
+    is one; with ``--kernel`` the figure has their rows, too.
     """
 
     title: ClassVar[str]
@@ -158,6 +160,7 @@ class Figure(ABC):
     timing: ClassVar[bool] = False
     sampled: ClassVar[bool] = False
     deviation: ClassVar[str] = ""
+    kernel_file: ClassVar[str] = ""
     panels: ClassVar[Sequence[Panel]] = ()
     seeds: ClassVar[int] = 1
 

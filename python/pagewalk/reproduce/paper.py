@@ -74,6 +74,7 @@ class Paper:
         table.only(_KEYS)
         self.name = name
         self.folder = folder
+        self.kernel_results: Path | None = None
         self.title = table.text("title")
         self.source = table.text("source")
         self.machine = _file(folder, table.text("machine"))
@@ -107,6 +108,27 @@ class Paper:
             key: application.read(key, value, folder, self.scale.name, self.scales, self.own)
             for key, value in table.tables("applications", needed=True).items()
         }
+
+    def with_kernel(self, chosen: list[str]) -> None:
+        """Adds measurements of a booted kernel to the chosen figures, or all.
+
+        Raises `UserError` if no such figure has any, or a file is missing.
+        """
+        figures = self.figures(chosen)
+        files = {name: fig.kernel_file for name, fig in figures.items() if fig.kernel_file}
+        if not files:
+            raise UserError(
+                "--kernel: no chosen figure has measurements in a kernel; expected revelator fig10"
+            )
+        # Papers of a source checkout, to which the package has a link.
+        folder = self.folder.resolve().parent.parent / "linux" / "results"
+        for name, file in files.items():
+            if not (folder / file).is_file():
+                raise UserError(
+                    f"--kernel: there is no '{folder / file}' for {name}; make it with 'make "
+                    "linux-figures' in a checkout of the source, or leave out --kernel"
+                )
+        self.kernel_results = folder
 
     @property
     def reduced(self) -> bool:

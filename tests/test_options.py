@@ -44,6 +44,8 @@ GIVEN: dict[str, tuple[str, Any, Any]] = {
     "interval": ("10K", 10_000, 10_000),
     "perfetto": ("walks.json", Path("walks.json"), "walks.json"),
     "perfetto_walks": ("5", 5, 5),
+    "frames": ("frames.txt", Path("frames.txt"), "frames.txt"),
+    "page_mappings": ("", True, True),
     "ignore_memory": ("", True, True),
     "translation_cost": ("", True, True),
 }

@@ -215,6 +215,8 @@ WRONG: dict[str, list[dict[str, Any]]] = {
     "seed": [{"seed": -1}],
     "jobs": [{"jobs": 0}],
     "cluster": [{"cluster": 3}, {"cluster": "nowhere"}, {"cluster": "tcp://127.0.0.1:1"}],
+    "frames": [{"frames": 3}, {"frames": "frames.txt"}],
+    "page_mappings": [{"page_mappings": 3}],
     "ignore_memory": [{"ignore_memory": 3}],
     "translation_cost": [
         *({"translation_cost": 3}, {"workload": None, "mix": "gups,bfs", "translation_cost": True}),

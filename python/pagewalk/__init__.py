@@ -27,6 +27,7 @@ if _TYPE_CHECKING:
     )
     from pagewalk.config.config import Config
     from pagewalk.measurements.design import DesignResult
+    from pagewalk.measurements.frames import export_frames
     from pagewalk.programs import regions as regions
     from pagewalk.programs.generators import Block, Mapping, WorkloadError
     from pagewalk.result import Result
@@ -51,6 +52,7 @@ __all__ = [
     "design",
     "designs",
     "explain",
+    "export_frames",
     "get_include",
     "machine",
     "machines",
@@ -72,6 +74,7 @@ _HOME = {
     **dict.fromkeys(["Block", "Mapping", "WorkloadError"], "pagewalk.programs.generators"),
     "Config": "pagewalk.config.config",
     "DesignResult": "pagewalk.measurements.design",
+    "export_frames": "pagewalk.measurements.frames",
     "Result": "pagewalk.result",
     "regions": "pagewalk.programs.regions",
     **dict.fromkeys(["Sweep", "sweep"], "pagewalk.studies.api"),

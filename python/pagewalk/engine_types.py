@@ -168,6 +168,10 @@ class DesignResultFields(FromJson):
     """Harmonic speedup of a mix: harmonic mean of the same ratios (Luo, Gummaraju and Franklin,
     ISPASS 2001).
     """
+    hashed_frames: HashedFrames | None = None
+    """The hash of a kernel that places pages by hash, and the frames of its page tables, if the
+    mappings are requested.
+    """
     machine: str | None = None
     """Name of the machine."""
     mappings: list[MappedPage] | None = None
@@ -245,6 +249,22 @@ class Explanation(TypedDict):
     """The senses."""
     nearest: NotRequired[list[str]]
     """Names that are near."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HashedFrames(FromJson):
+    """Placement by hash, with the frames of last-level page tables."""
+
+    first_frame: int
+    """First frame of the range that the hash selects from."""
+    frames: int
+    """Number of frames in this range."""
+    tiers: int
+    """Number of tiers."""
+    seed: int | None
+    """The value from which the seeds are generated. None if the tiers do not use them in order."""
+    tables: list[MappedTable] = field(default_factory=list)
+    """Last-level frames of radix page tables, in ascending order of address."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -506,6 +526,25 @@ class MappedPage(FromJson):
     """Physical address. For a process of a guest, the guest-physical address."""
     bytes: int
     """Size in bytes."""
+    asid: int
+    """The address space, by which the kernel hashes."""
+    tier: int
+    """With placement by hash: the first tier that selects `at`, from 1 on. 0: no tier selects it.
+    """
+
+
+@dataclass(frozen=True, kw_only=True)
+class MappedTable(FromJson):
+    """The last-level frame of a radix page table."""
+
+    asid: int
+    """The address space."""
+    address: int
+    """Virtual address of the 2 MB region that it maps."""
+    at: int
+    """Physical address."""
+    tier: int
+    """The first tier that selects it, from 1 on; 0 if none does."""
 
 
 class Measured(TypedDict):

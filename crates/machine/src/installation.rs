@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use pagewalk_live::{LiveOptions, LiveRecording};
+use pagewalk_os::{PlacementSpec, RecordedSpec};
 use pagewalk_stream::{Death, Error, Facts, Mix, Opens, Program, Unseen};
 use pagewalk_trace::{Header, OpenOptions, Recording, TraceWriter};
 use pagewalk_units::{Part, RunOption, Text, text};
@@ -114,6 +115,17 @@ impl Installation {
         let designs = pairs
             .map(|(m, d)| self.design(m, d, spec, &spec.set, cores))
             .collect::<Result<Vec<_>, _>>()?;
+        let is_recorded = |d: &Design| matches!(d.config.placement, PlacementSpec::Recorded(_));
+        if spec.options.frames.is_some() && !designs.iter().any(is_recorded) {
+            return Err(Error::option(
+                RunOption::Frames,
+                text![
+                    "no design places pages by hash, so the file would have no effect; expected a design with ",
+                    Part::key("placement.tiered_hash"),
+                    ", such as revelator"
+                ],
+            ));
+        }
         if let Some(SourceSpec::Workload {
             size: Some(size), ..
         }) = &spec.source
@@ -132,7 +144,12 @@ impl Installation {
         cores: u8,
     ) -> Result<Design, Error> {
         let design = DesignName::parse(name)?;
-        let (resolved, description) = self.data.described(machine, name, set, cores)?;
+        let (mut resolved, description) = self.data.described(machine, name, set, cores)?;
+        let placement = &mut resolved.config.placement;
+        if let (Some(file), PlacementSpec::TieredHash(_)) = (&spec.options.frames, &*placement) {
+            let file = file.clone();
+            *placement = PlacementSpec::Recorded(RecordedSpec { file });
+        }
         let on = (spec.options.machine.names().len() > 1).then(|| OnMachine {
             machine: label(machine),
             design: design.label(),

@@ -136,6 +136,9 @@ pub struct Options {
     pub translation_cost: bool,
     /// Report the mapping of every page at the end.
     pub mappings: bool,
+    /// File of recorded placements, which replaces `placement.tiered_hash` in each design.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub frames: Option<String>,
     /// Also run the programs of a mix alone, for their weighted speedup.
     pub alone: bool,
     /// Run designs even if the host lacks memory for their pages.
@@ -156,6 +159,7 @@ impl Default for Options {
             perfetto_walks: 10_000,
             translation_cost: false,
             mappings: false,
+            frames: None,
             alone: true,
             ignore_memory: false,
         }

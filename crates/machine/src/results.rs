@@ -1,6 +1,6 @@
 //! Results: every statistic, the resolved configuration, and a summary of the main metrics.
 
-use pagewalk_os::MappedPage;
+use pagewalk_os::{HashedFrames, MappedPage};
 use pagewalk_stats::Tree;
 use pagewalk_stream::{APPROXIMATIONS, Facts, InstructionClass, InstructionCounts};
 use schemars::JsonSchema;
@@ -329,6 +329,10 @@ pub struct DesignResult {
     /// Mapping of every page at the end, if requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mappings: Option<Vec<MappedPage>>,
+    /// The hash of a kernel that places pages by hash, and the frames of its page tables, if the mappings are
+    /// requested.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hashed_frames: Option<HashedFrames>,
     /// Interval statistics, if requested.
     pub intervals: Option<IntervalsResult>,
     /// The estimate from samples, if there were any.
@@ -590,6 +594,10 @@ fn design_result(
         since_boot: statistics(&since_boot),
         histograms: histograms(tree),
         mappings: options.mappings.then(|| machine.os.mappings()),
+        hashed_frames: options
+            .mappings
+            .then(|| machine.os.hashed_frames())
+            .flatten(),
         intervals: m.intervals.result(prices.as_ref()),
         sampling: match options.regions {
             None => estimate::estimate(&m.samples, tree),

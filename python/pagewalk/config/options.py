@@ -397,6 +397,10 @@ OPTIONS = [
         read=_place,
     ),
     Option(
+        "frames", Text, "Recorded frames, for designs with placement.tiered_hash.", "FILE",
+        place=("frames",), read=_path, optional=True,
+    ),
+    Option(
         "ignore_memory", bool, "Run even if the host seems short of memory.",
         default=False, place=("ignore_memory",), read=_only_if, optional=True,
     ),
@@ -421,6 +425,10 @@ OPTIONS = [
     Option(
         "interval", Text, "Record statistics every N instructions.", "N", OUT,
         place=("interval",), read=_interval,
+    ),
+    Option(
+        "page_mappings", bool, "Add the frame of every page to the JSON result.", None, OUT,
+        default=False, place=("mappings",), read=_only_if, optional=True,
     ),
     Option(
         "perfetto", Text, "Write walks and fetches in time, for ui.perfetto.dev.", "FILE", OUT,
@@ -533,8 +541,10 @@ class Arguments(TypedDict, total=False):
     jobs: int | None
     cluster: str | None
     interval: str | int | None
+    page_mappings: bool
     perfetto: str | os.PathLike[str] | None
     perfetto_walks: int | None
+    frames: str | os.PathLike[str] | None
     ignore_memory: bool
     translation_cost: bool | None
     progress: bool

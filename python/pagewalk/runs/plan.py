@@ -160,31 +160,31 @@ class Program:
         Raises `UserError` for a trace that is not there.
         """
         if self.trace is not None:
-            return {"trace": _content(self.trace)}
+            return {"trace": _content(self.trace, "trace")}
         if self.mix:
             members = (
-                {"trace": _content(Path(one["trace"]["path"]))} if "trace" in one else one
+                {"trace": _content(Path(one["trace"]["path"]), "trace")} if "trace" in one else one
                 for one in self.mix
             )
             return {"mix": list(members)}
         return self.source()
 
 
-def _content(trace: Path) -> str:
-    """A hash of a trace."""
+def _content(trace: Path, kind: str) -> str:
+    """A hash of a trace, or of another file of this `kind`."""
     try:
         if trace.is_dir():
             # A drmemtrace: the files of its threads. Their order follows from their contents.
             files = sorted(path for path in trace.rglob("*") if path.is_file())
             code = hashlib.blake2b(digest_size=16)
             for path in files:
-                code.update(f"{path.relative_to(trace)}\0{_content(path)}\0".encode())
+                code.update(f"{path.relative_to(trace)}\0{_content(path, kind)}\0".encode())
             return code.hexdigest()
         stat = trace.stat()
         return _hashed(trace, stat.st_size, stat.st_mtime_ns)
     except OSError as error:
         raise UserError(
-            f"the trace '{trace}' cannot be read ({error.strerror}); put it there, or record it"
+            f"the {kind} '{trace}' cannot be read ({error.strerror}); put it there, or record it"
         ) from None
 
 
@@ -316,8 +316,8 @@ def keys(runs: Iterable[Run], folder: Path) -> tuple[dict[str, str], dict[str, s
     """The keys of the results, and the errors of runs that cannot start, by the run's identity.
 
     The key is a hash of the resolved configuration, the program, the limits, the
-    seed and the engine's model version; with an extended engine also its bytes. `folder`
-    takes the file of a design that is wrong.
+    seed and the engine's model version; with an extended engine also its bytes. Traces and files
+    of placements count by their content. `folder` takes the file of a design that is wrong.
     """
     found: dict[str, str] = {}
     wrong: dict[str, str] = {}
@@ -362,7 +362,10 @@ def _configuration(run: Run, folder: Path) -> Json:
 
 def _resolved(run: Run, design: str) -> Json:
     spec = {"machine": run.machine, "designs": [design], "source": run.program.threading()}
-    return native.resolved(spec)[0]["config"]
+    config = native.resolved(spec)[0]["config"]
+    if recorded := config["placement"].get("recorded"):
+        recorded["file"] = _content(Path(recorded["file"]), "file of placements")
+    return config
 
 
 def _digest(value: Any) -> str:

@@ -1,0 +1,55 @@
+"""The placement of a run in the format of recorded placements (`linux/README.md`)."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Iterator
+
+from pagewalk.engine_types import HashedFrames, MappedPage
+from pagewalk.errors import RunOption, UserError
+from pagewalk.host import files
+from pagewalk.measurements.design import DesignResult
+
+
+def export_frames(design: DesignResult, file: str | os.PathLike[str]) -> None:
+    """Writes the frames of a design's pages and page tables, for ``--frames``.
+
+    The run needs `page_mappings`, and the design places pages by hash. Pages that the program has
+    unmapped before the end are not in the file. Raises `UserError` for a result without these.
+    """
+    if design.mappings is None:
+        raise UserError(
+            "the result has no frames of pages; expected a run with page_mappings=True",
+            about=RunOption("page_mappings"),
+        )
+    hashed = design.hashed_frames
+    if hashed is None:
+        raise UserError(
+            f"design {design.name} does not place pages by hash; expected one with "
+            "placement.tiered_hash, such as revelator"
+        )
+    if hashed.seed is None:
+        raise UserError(
+            f"design {design.name} tries its hash functions in an order of its own, which the "
+            "format cannot say; expected no placement.tiered_hash.order"
+        )
+    text = "".join(f"{line}\n" for line in _lines(hashed, design.mappings))
+    files.write(os.fspath(file), text.encode())
+
+
+def _lines(hashed: HashedFrames, pages: list[MappedPage]) -> Iterator[str]:
+    """The lines of the file: address spaces in the order of their processes."""
+    yield (
+        f"pagewalk-frames version=1 first_frame={hashed.first_frame} frames={hashed.frames} "
+        f"page_size=4096 tiers={hashed.tiers} seed={hashed.seed}"
+    )
+    tables = defaultdict(list)
+    for table in hashed.tables:
+        tables[table.asid].append(table)
+    for page in pages:
+        for table in tables.pop(page.asid, ()):
+            vpn, frame = table.address >> 12, table.at >> 12
+            yield f"table {table.asid} {vpn} {frame} {table.tier}"
+        kind = "huge " if page.bytes > 4096 else ""
+        yield f"{kind}{page.asid} {page.address >> 12} {page.at >> 12} {page.tier}"

@@ -292,8 +292,8 @@ def test_pages_in_the_same_frame_are_those_that_both_have(paper: Paper) -> None:
     assert of.overlap({1: 10, 2: 20, 3: 30}, {2: 20, 3: 31, 4: 40}) == 50
     assert of.overlap({}, {1: 10}) is None
     pages = [
-        {"process": 0, "address": 4096, "at": 8192, "bytes": 4096, "asid": 1, "tier": 0},
-        {"process": 1, "address": 4096, "at": 12288, "bytes": 4096, "asid": 2, "tier": 0},
+        {"process": 0, "address": 4096, "at": 8192, "bytes": 4096},
+        {"process": 1, "address": 4096, "at": 12288, "bytes": 4096},
     ]
     assert of.frames(outcome(mappings=pages), 1) == {4096: 12288}
     runs = list(figure(paper, "overlap").runs(paper))

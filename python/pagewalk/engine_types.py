@@ -28,6 +28,8 @@ Format: TypeAlias = Literal[
     "champsim", "cloudsuite", "drmemtrace", "elastic", "lackey", "pinatrace", "pwt"
 ]
 """The formats that are read."""
+FrameContent: TypeAlias = Literal["page", "table", "huge"]
+"""Content of a frame."""
 Group: TypeAlias = Literal["core", "caches", "tlbs", "walk_caches", "engine", "dram"]
 """A kind of part of the machine."""
 Machines: TypeAlias = str | list[str]
@@ -169,9 +171,7 @@ class DesignResultFields(FromJson):
     ISPASS 2001).
     """
     hashed_frames: HashedFrames | None = None
-    """The hash of a kernel that places pages by hash, and the frames of its page tables, if the
-    mappings are requested.
-    """
+    """Placement of a kernel that places pages by hash, if the mappings are requested."""
     machine: str | None = None
     """Name of the machine."""
     mappings: list[MappedPage] | None = None
@@ -253,7 +253,7 @@ class Explanation(TypedDict):
 
 @dataclass(frozen=True, kw_only=True)
 class HashedFrames(FromJson):
-    """Placement by hash, with the frames of last-level page tables."""
+    """Placement by hash since boot."""
 
     first_frame: int
     """First frame of the range that the hash selects from."""
@@ -263,8 +263,10 @@ class HashedFrames(FromJson):
     """Number of tiers."""
     seed: int | None
     """The value from which the seeds are generated. None if the tiers do not use them in order."""
-    tables: list[MappedTable] = field(default_factory=list)
-    """Last-level frames of radix page tables, in ascending order of address."""
+    asids: list[int] = field(default_factory=list)
+    """Address spaces, in the order of their first processes."""
+    placed: list[PlacedFrame] = field(default_factory=list)
+    """Pages and last-level page tables at their first placement, in order of time."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -526,25 +528,6 @@ class MappedPage(FromJson):
     """Physical address. For a process of a guest, the guest-physical address."""
     bytes: int
     """Size in bytes."""
-    asid: int
-    """The address space, by which the kernel hashes."""
-    tier: int
-    """With placement by hash: the first tier that selects `at`, from 1 on. 0: no tier selects it.
-    """
-
-
-@dataclass(frozen=True, kw_only=True)
-class MappedTable(FromJson):
-    """The last-level frame of a radix page table."""
-
-    asid: int
-    """The address space."""
-    address: int
-    """Virtual address of the 2 MB region that it maps."""
-    at: int
-    """Physical address."""
-    tier: int
-    """The first tier that selects it, from 1 on; 0 if none does."""
 
 
 class Measured(TypedDict):
@@ -611,6 +594,22 @@ class PartFields(FromJson):
     """Configuration keys behind the numbers, which `pagewalk explain energy` traces on."""
     events: list[Event] = field(default_factory=list)
     """Accesses that take energy."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlacedFrame(FromJson):
+    """A frame and its content."""
+
+    content: FrameContent
+    """Content of the frame."""
+    asid: int
+    """The address space."""
+    vpn: int
+    """Virtual page number; of a page table or a 2 MB page, that of its first 4 KB."""
+    frame: int
+    """The frame; of a 2 MB page, the first one."""
+    tier: int
+    """The first tier that selects it, from 1 on; 0 if none does."""
 
 
 class Plugin(TypedDict):

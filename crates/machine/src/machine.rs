@@ -241,6 +241,9 @@ impl Machine {
             None => Os::new(&config.os, placement, table, ghz, seed)?,
             Some(v) => Os::virtualised(&config.os, placement, table, v, ghz, seed)?,
         };
+        if options.mappings {
+            os.log_hashed_frames();
+        }
         let sources = (config.translation).build(config.cores, &config.mmu, |key, bytes| {
             set_aside(&mut os, key, bytes)
         })?;

@@ -329,8 +329,7 @@ pub struct DesignResult {
     /// Mapping of every page at the end, if requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mappings: Option<Vec<MappedPage>>,
-    /// The hash of a kernel that places pages by hash, and the frames of its page tables, if the mappings are
-    /// requested.
+    /// Placement of a kernel that places pages by hash, if the mappings are requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hashed_frames: Option<HashedFrames>,
     /// Interval statistics, if requested.

@@ -62,6 +62,8 @@ pub struct Kernel {
     zeros: [Option<u64>; 2],
     /// Pools of huge pages.
     pub pools: Pools,
+    /// Allocated blocks in order of time, with their requests; `None` unless they are logged.
+    pub log: Option<Vec<(Want, u64)>>,
 }
 
 impl Kernel {
@@ -80,6 +82,7 @@ impl Kernel {
             denied: false,
             zeros: [None; 2],
             pools: Pools::default(),
+            log: None,
         }
     }
 
@@ -96,6 +99,9 @@ impl Kernel {
         let bytes = want.bytes;
         let frame = self.choice.take(&want, &mut self.memory);
         self.denied |= frame.is_none();
+        if let (Some(log), Some(frame)) = (&mut self.log, frame) {
+            log.push((want, frame));
+        }
         frame.ok_or(NoFrames { bytes })
     }
 

@@ -46,6 +46,7 @@ use pagewalk_tables::{
     Invalidation, Limit, PageTable as _, Purpose, QueryResult, Shortcut, View, Want,
 };
 use pagewalk_units::{Access, Asid, Cycle, Error, PageSize, PhysAddr, VirtAddr};
+use rustc_hash::FxHashSet;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -178,13 +179,9 @@ pub struct MappedPage {
     pub at: u64,
     /// Size in bytes.
     pub bytes: u64,
-    /// The address space, by which the kernel hashes.
-    pub asid: u16,
-    /// With placement by hash: the first tier that selects `at`, from 1 on. 0: no tier selects it.
-    pub tier: u8,
 }
 
-/// Placement by hash, with the frames of last-level page tables.
+/// Placement by hash since boot.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 pub struct HashedFrames {
     /// First frame of the range that the hash selects from.
@@ -195,21 +192,61 @@ pub struct HashedFrames {
     pub tiers: usize,
     /// The value from which the seeds are generated. None if the tiers do not use them in order.
     pub seed: Option<u64>,
-    /// Last-level frames of radix page tables, in ascending order of address.
-    pub tables: Vec<MappedTable>,
+    /// Address spaces, in the order of their first processes.
+    pub asids: Vec<u16>,
+    /// Pages and last-level page tables at their first placement, in order of time.
+    pub placed: Vec<PlacedFrame>,
 }
 
-/// The last-level frame of a radix page table.
+/// Content of a frame.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum FrameContent {
+    /// A 4 KB page of a program.
+    Page,
+    /// A last-level page table.
+    Table,
+    /// A 2 MB page, or a block that is reserved for one.
+    Huge,
+}
+
+/// A frame and its content.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, JsonSchema)]
-pub struct MappedTable {
+pub struct PlacedFrame {
+    /// Content of the frame.
+    pub content: FrameContent,
     /// The address space.
     pub asid: u16,
-    /// Virtual address of the 2 MB region that it maps.
-    pub address: u64,
-    /// Physical address.
-    pub at: u64,
+    /// Virtual page number; of a page table or a 2 MB page, that of its first 4 KB.
+    pub vpn: u64,
+    /// The frame; of a 2 MB page, the first one.
+    pub frame: u64,
     /// The first tier that selects it, from 1 on; 0 if none does.
     pub tier: u8,
+}
+
+impl FrameContent {
+    /// The content for which `want` asks, with its virtual page number. `None` for other parts of page tables and
+    /// other blocks.
+    fn of(want: &Want) -> Option<(Self, u64)> {
+        match want.purpose {
+            Purpose::Anonymous { vpn }
+            | Purpose::File { vpn }
+            | Purpose::Shared { vpn }
+            | Purpose::Copy { vpn }
+                if want.order() == 0 =>
+            {
+                Some((FrameContent::Page, vpn))
+            }
+            Purpose::Anonymous { vpn } | Purpose::Reservation { vpn }
+                if want.order() == HUGE_ORDER =>
+            {
+                Some((FrameContent::Huge, vpn))
+            }
+            Purpose::Node { level: 1, vpn } => Some((FrameContent::Table, vpn)),
+            _ => None,
+        }
+    }
 }
 
 /// Identifier of a process in the OS. Identifiers are never reused.
@@ -263,8 +300,8 @@ pub struct Os {
     shortcut: Option<Box<dyn Shortcut>>,
     /// The STLTs that answer queries of programs, if any.
     stlt: Option<Box<Stlts>>,
-    /// Number of the placement policy's identifiers ([`Placement::asids`]) that are in use or were.
-    given_asids: usize,
+    /// All address-space identifiers that were ever in use, in the order of their first processes.
+    asids: Vec<u16>,
     free_asids: BTreeSet<u16>,
     next_asid: u16,
 }
@@ -342,7 +379,7 @@ impl Os {
             shown,
             shortcut: None,
             stlt: None,
-            given_asids: 0,
+            asids: Vec::new(),
             free_asids: BTreeSet::new(),
             next_asid: 0,
         };
@@ -399,70 +436,78 @@ impl Os {
 
     /// All mapped pages by process, in ascending order of address. For a guest, with guest-physical addresses.
     pub fn mappings(&self) -> Vec<MappedPage> {
-        let tiers = self.kernel.tiers();
         let mut found = Vec::new();
         for (process, space) in (0..).zip(&self.spaces) {
             let Some(space) = space else { continue };
             space.table.for_each(&mut |page, frame| {
-                let vpn = page.base.0 >> 12;
-                let tier = tiers.map_or(0, |tiers| match (page.size, &tiers.large) {
-                    (PageSize::K4, _) => tiers.hash.tier_of(frame, HashKey::page(space.asid, vpn)),
-                    (PageSize::M2, Some(large)) => {
-                        let region = HashKey::page(space.asid, vpn >> HUGE_ORDER);
-                        large.hash.tier_of(frame >> HUGE_ORDER, region)
-                    }
-                    _ => 0,
-                });
                 found.push(MappedPage {
                     process,
                     address: page.base.0,
                     at: frame << 12,
                     bytes: page.size.bytes(),
-                    asid: space.asid.0,
-                    tier,
                 });
             });
         }
         found
     }
 
-    /// The hash of a kernel that places pages by hash, and the frames of its last-level page tables. `None` for other
-    /// placement, and in a guest.
+    /// Logs the placement of pages from now on, if the kernel places them by hash ([`Os::hashed_frames`]). In a guest
+    /// nothing is logged.
+    pub fn log_hashed_frames(&mut self) {
+        if self.kernel.tiers().is_some() {
+            self.kernel.log = Some(Vec::new());
+        }
+    }
+
+    /// The logged placement by hash; `None` if nothing is logged.
     pub fn hashed_frames(&self) -> Option<HashedFrames> {
-        let hash = &self.kernel.tiers()?.hash;
+        let (tiers, log) = (self.kernel.tiers()?, self.kernel.log.as_ref()?);
+        let hash = &tiers.hash;
         let range = hash.range();
-        let mut tables: Vec<MappedTable> = Vec::new();
-        let has_leaves = matches!(self.page_table, PageTableSpec::Radix(_));
-        for space in self.alive_spaces().filter(|_| has_leaves) {
-            let Table::Native(table) = &space.table else {
-                return None;
+        let (mut placed, mut seen) = (Vec::new(), FxHashSet::default());
+        for (want, frame) in log {
+            let Some((content, vpn)) = FrameContent::of(want) else {
+                continue;
             };
-            table.for_each(&mut |page, _, _| {
-                let (asid, address) = (space.asid.0, page.base.0 >> 21 << 21);
-                let known = tables
-                    .last()
-                    .is_some_and(|last| (last.asid, last.address) == (asid, address));
-                if known || page.size != PageSize::K4 {
-                    return;
+            let region = (want.asid, vpn >> HUGE_ORDER);
+            let key = HashKey::table(want.asid, vpn);
+            let (is_new, tier) = match (content, &tiers.large) {
+                (FrameContent::Page, large) => {
+                    let in_huge = seen.contains(&(FrameContent::Huge, region));
+                    // A 2 MB page at the same place comes too late.
+                    if large.is_some() && !in_huge {
+                        seen.insert((FrameContent::Huge, region));
+                    }
+                    let is_new = seen.insert((content, (want.asid, vpn)));
+                    let key = HashKey::page(want.asid, vpn);
+                    (is_new && !in_huge, hash.tier_of(*frame, key))
                 }
-                let Some(found) = table.translate(page.base) else {
-                    unreachable!("the page is mapped");
-                };
-                let frame = found.leaf.0 >> 12;
-                tables.push(MappedTable {
-                    asid,
-                    address,
-                    at: frame << 12,
-                    tier: hash.tier_of(frame, HashKey::table(space.asid, address >> 12)),
+                (FrameContent::Table, _) => {
+                    (seen.insert((content, region)), hash.tier_of(*frame, key))
+                }
+                (FrameContent::Huge, Some(large)) => (
+                    seen.insert((content, region)),
+                    large.hash.tier_of(frame >> HUGE_ORDER, key),
+                ),
+                (FrameContent::Huge, None) => (seen.insert((content, region)), 0),
+            };
+            if is_new {
+                placed.push(PlacedFrame {
+                    content,
+                    asid: want.asid.0,
+                    vpn,
+                    frame: *frame,
+                    tier,
                 });
-            });
+            }
         }
         Some(HashedFrames {
             first_frame: range.start,
             frames: range.end - range.start,
             tiers: hash.tiers(),
             seed: hash.seed_in_order(),
-            tables,
+            asids: self.asids.clone(),
+            placed,
         })
     }
 

@@ -11,21 +11,26 @@ use crate::vma::Vma;
 use crate::{Effects, Os, OsError, Pid};
 
 impl Os {
-    /// An address-space identifier for a new process. The placement policy's own come first.
+    /// An address-space identifier for a new process. The placement policy's own come first, then those of exited
+    /// processes.
     fn unused_asid(&mut self) -> Option<u16> {
         let given = self.placement.asids();
-        if let Some(&asid) = given.get(self.given_asids) {
-            self.given_asids += 1;
-            return Some(asid);
-        }
-        self.free_asids.pop_first().or_else(|| {
-            loop {
-                self.next_asid = self.next_asid.checked_add(1)?;
-                if !given.contains(&self.next_asid) {
-                    return Some(self.next_asid);
+        let asid = match given.get(self.asids.len()) {
+            Some(&asid) => asid,
+            None => {
+                if let Some(asid) = self.free_asids.pop_first() {
+                    return Some(asid);
+                }
+                loop {
+                    self.next_asid = self.next_asid.checked_add(1)?;
+                    if !given.contains(&self.next_asid) {
+                        break self.next_asid;
+                    }
                 }
             }
-        })
+        };
+        self.asids.push(asid);
+        Some(asid)
     }
 
     /// Creates an empty process. With `infer`, a touch of an unmapped address

@@ -6,17 +6,21 @@ import os
 from collections import defaultdict
 from collections.abc import Iterator
 
-from pagewalk.engine_types import HashedFrames, MappedPage
+from pagewalk.engine_types import HashedFrames
 from pagewalk.errors import RunOption, UserError
 from pagewalk.host import files
 from pagewalk.measurements.design import DesignResult
+
+_KINDS = {"page": "", "table": "table ", "huge": "huge "}
+"""Beginnings of records by content."""
 
 
 def export_frames(design: DesignResult, file: str | os.PathLike[str]) -> None:
     """Writes the frames of a design's pages and page tables, for ``--frames``.
 
-    The run needs `page_mappings`, and the design places pages by hash. Pages that the program has
-    unmapped before the end are not in the file. Raises `UserError` for a result without these.
+    The run needs `page_mappings`, and the design places pages by hash. A page that the program has
+    mapped several times is written as it was placed first. Raises `UserError` for a result without
+    these frames.
     """
     if design.mappings is None:
         raise UserError(
@@ -34,22 +38,18 @@ def export_frames(design: DesignResult, file: str | os.PathLike[str]) -> None:
             f"design {design.name} tries its hash functions in an order of its own, which the "
             "format cannot say; expected no placement.tiered_hash.order"
         )
-    text = "".join(f"{line}\n" for line in _lines(hashed, design.mappings))
+    text = "".join(f"{line}\n" for line in _lines(hashed))
     files.write(os.fspath(file), text.encode())
 
 
-def _lines(hashed: HashedFrames, pages: list[MappedPage]) -> Iterator[str]:
+def _lines(hashed: HashedFrames) -> Iterator[str]:
     """The lines of the file: address spaces in the order of their processes."""
     yield (
         f"pagewalk-frames version=1 first_frame={hashed.first_frame} frames={hashed.frames} "
         f"page_size=4096 tiers={hashed.tiers} seed={hashed.seed}"
     )
-    tables = defaultdict(list)
-    for table in hashed.tables:
-        tables[table.asid].append(table)
-    for page in pages:
-        for table in tables.pop(page.asid, ()):
-            vpn, frame = table.address >> 12, table.at >> 12
-            yield f"table {table.asid} {vpn} {frame} {table.tier}"
-        kind = "huge " if page.bytes > 4096 else ""
-        yield f"{kind}{page.asid} {page.address >> 12} {page.at >> 12} {page.tier}"
+    records = defaultdict(list)
+    for p in hashed.placed:
+        records[p.asid].append(f"{_KINDS[p.content]}{p.asid} {p.vpn} {p.frame} {p.tier}")
+    for asid in hashed.asids:
+        yield from records[asid]

@@ -5,8 +5,8 @@ use std::fs;
 
 use super::{GB, HEAP, World, spec};
 use pagewalk_os::{
-    FragmentationSpec, Os, OsSpec, PageTableSpec, PlacementSpec, RecordedSpec, RecordedStats,
-    TieredHashSpec, VirtualSpec,
+    FragmentationSpec, FrameContent, Os, OsSpec, PageTableSpec, PlacedFrame, PlacementSpec,
+    RecordedSpec, RecordedStats, TieredHashSpec, VirtualSpec,
 };
 use pagewalk_stats::Tree;
 use pagewalk_structures::TieredHash;
@@ -37,21 +37,23 @@ fn exported(os: &Os) -> String {
         hashed.tiers,
         hashed.seed.expect("tiers in order"),
     );
-    for t in &hashed.tables {
-        let (vpn, frame) = (t.address >> 12, t.at >> 12);
-        writeln!(text, "table {} {vpn} {frame} {}", t.asid, t.tier).expect("text");
-    }
-    for p in os.mappings() {
-        let huge = if p.bytes > 4096 { "huge " } else { "" };
-        let (vpn, frame) = (p.address >> 12, p.at >> 12);
-        writeln!(text, "{huge}{} {vpn} {frame} {}", p.asid, p.tier).expect("text");
+    for asid in &hashed.asids {
+        for p in hashed.placed.iter().filter(|p| p.asid == *asid) {
+            let kind = match p.content {
+                FrameContent::Page => "",
+                FrameContent::Table => "table ",
+                FrameContent::Huge => "huge ",
+            };
+            writeln!(text, "{kind}{asid} {} {} {}", p.vpn, p.frame, p.tier).expect("text");
+        }
     }
     text
 }
 
-/// Two processes that touch `pages` pages each.
+/// Two processes that touch `pages` pages each. The first one unmaps some at the end.
 fn touched(os: &OsSpec, placement: &PlacementSpec, pages: u64) -> World {
     let mut w = World::new(os, placement);
+    w.os.log_hashed_frames();
     let other = w.os.spawn(false).expect("a process");
     for pid in [w.pid, other] {
         let all = Backing::Anonymous;
@@ -59,6 +61,11 @@ fn touched(os: &OsSpec, placement: &PlacementSpec, pages: u64) -> World {
         done.expect("mmap");
         let done = w.os.populate(pid, HEAP, pages << 12, &mut w.fx);
         done.expect("memory is plenty");
+    }
+    for (first, count) in [(100, 700), (2000, 5)] {
+        let at = HEAP.offset(first << 12);
+        let done = w.os.unmap(w.pid, at, count << 12, &mut w.fx);
+        done.expect("munmap");
     }
     w
 }
@@ -184,6 +191,7 @@ fn a_recorded_2_mb_page_is_mapped_where_its_mapping_covers_it() {
         })
     );
     let w = &mut World::new(&spec(FragmentationSpec::None), &recorded("huge", &text));
+    w.os.log_hashed_frames();
     w.heap((3 * 512) << 12);
     for (region, access) in [(0, Access::Read), (1, Access::Write), (2, Access::Write)] {
         let at = HEAP.offset((512 * region + 5) << 12);
@@ -212,12 +220,10 @@ fn a_recorded_2_mb_page_is_mapped_where_its_mapping_covers_it() {
         (large.placed.hits[0], large.placed.fallbacks, large.anywhere),
         (1, 2, 1)
     );
-    let huge: Vec<_> =
-        w.os.mappings()
-            .into_iter()
-            .filter(|p| p.bytes > 4096)
-            .collect();
-    assert_eq!(huge.iter().map(|p| p.tier).collect::<Vec<_>>(), [1, 0]);
+    let placed = w.os.hashed_frames().expect("a log").placed;
+    let is_huge = |p: &&PlacedFrame| p.content == FrameContent::Huge;
+    let tiers: Vec<u8> = placed.iter().filter(is_huge).map(|p| p.tier).collect();
+    assert_eq!(tiers, [1, 0]);
 }
 
 /// Hashed page tables have no last-level frame for each region.
@@ -235,7 +241,7 @@ fn hashed_page_tables_take_no_recorded_frame() {
         [0, 0, 1]
     );
     assert_eq!(w.os.tiers().expect("a hash").table_tiers, 0);
-    assert_eq!(w.os.hashed_frames().expect("a hash").tables, []);
+    assert_eq!(w.os.hashed_frames(), None, "nothing is logged");
 }
 
 #[test]

@@ -52,7 +52,7 @@ class Figure10(Figure):
         "with three hashes even under high pressure (the model at 80 %: 49 %)."
     )
     deviation = "revelator-figure-10"
-    kernel_file = "fig10.json"
+    kernel_file = "figure10.json"
     seeds = 3
     panels = tuple(
         Panel(

@@ -35,14 +35,14 @@ def read(path: Path) -> Mapping[tuple[int, int], list[InKernel]]:
     Raises `UserError` for a file that is missing or wrong.
     """
     try:
-        rows = json.loads(path.read_bytes())
+        result = json.loads(path.read_bytes())
     except OSError as error:
         raise UserError(f"'{path}' cannot be read ({error.strerror}); {HOW}") from None
     except ValueError as error:
         raise UserError(f"'{path}' is no JSON ({error}); {HOW}") from None
     found: dict[tuple[int, int], list[InKernel]] = {}
     try:
-        for row in rows:
+        for row in result["rows"]:
             hashes, run = int(row["hashes"]), int(row["run"])
             key = round(100 * float(row["pressure"])), hashes
             shares = [100 * float(share) for share in row["tiers"]["measured"]]

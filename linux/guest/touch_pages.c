@@ -86,7 +86,7 @@ static void touch(unsigned long vpn, unsigned long count, int huge)
 		     "list each page once, or run this again if its own pages lie there");
 	if (got == MAP_FAILED)
 		fail(strerror(errno),
-		     "expected fewer ranges than /proc/sys/vm/max_map_count");
+		     "expected addresses that this kernel has (User Mode Linux: below 512 GB), and fewer ranges than /proc/sys/vm/max_map_count");
 	/* A kernel without huge pages refuses both, and has no others than 4 KB pages. */
 	madvise(at, bytes, huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
 	for (page = 0; page < count; page += step)

@@ -55,10 +55,10 @@ def compare(
     """Prints a line for each program. Returns false if a placement that was read back differs."""
     runs: dict[str, list[Run]] = {}
     for app, file in files.items():
-        base = paper.run(app, "Radix", timing=True)
+        radix = paper.run(app, "Radix", timing=True)
         # Mappings are needed only to export them.
-        model = replace(paper.run(app, design, timing=True), mappings=file is None)
-        runs[app] = [base, model]
+        hashing = replace(paper.run(app, design, timing=True), mappings=file is None)
+        runs[app] = [radix, hashing]
     with Bar(sys.stderr) as bar:
         results = simulate([run for of in runs.values() for run in of], cache, watcher=bar)
     for app, file in files.items():

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,17 +19,17 @@ import analysis  # noqa: E402
 import driver  # noqa: E402
 
 
-def result(name):
+def result(name: str) -> Any:
     return json.loads((LINUX / "results" / f"{name}.json").read_text())
 
 
-def added(patch):
+def added(patch: Path) -> list[str]:
     """The lines that a patch adds."""
     lines = patch.read_text().splitlines()
     return [line[1:] for line in lines if line.startswith("+") and not line.startswith("+++")]
 
 
-def test_the_patches_apply_to_the_pinned_source():
+def test_the_patches_apply_to_the_pinned_source() -> None:
     archive = Path(driver.pinned()["archive"])
     if not archive.exists():
         pytest.skip(f"{driver.pinned()['package']} is not installed")
@@ -37,7 +38,7 @@ def test_the_patches_apply_to_the_pinned_source():
     assert done.returncode == 0, done.stderr
 
 
-def test_each_patch_is_short_and_signed():
+def test_each_patch_is_short_and_signed() -> None:
     series = driver.patches()
     numbers = [int(patch.name[:4]) for patch in series]
     assert numbers == list(range(1, len(series) + 1))
@@ -51,7 +52,7 @@ def test_each_patch_is_short_and_signed():
             assert "SPDX-License-Identifier: GPL-2.0" in part, name
 
 
-def test_the_series_contains_the_generated_vectors():
+def test_the_series_contains_the_generated_vectors() -> None:
     """cargo test compares `linux/vectors.h` with the simulator's hash."""
     vectors = (LINUX / "vectors.h").read_text().splitlines()
     (patch,) = [p for p in driver.patches() if "b/mm/hash_placement_vectors.h" in p.read_text()]
@@ -60,7 +61,9 @@ def test_the_series_contains_the_generated_vectors():
     assert lines[start : start + len(vectors)] == vectors
 
 
-def test_a_missing_source_gives_one_sentence(tmp_path, monkeypatch):
+def test_a_missing_source_gives_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(
         driver, "pinned", lambda: {"package": "none", "version": "1", "archive": "/none"}
     )
@@ -68,10 +71,12 @@ def test_a_missing_source_gives_one_sentence(tmp_path, monkeypatch):
         driver.archive()
 
 
-def test_a_failed_build_leaves_nothing_that_looks_complete(tmp_path, monkeypatch):
+def test_a_failed_build_leaves_nothing_that_looks_complete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PAGEWALK_LINUX", str(tmp_path))
 
-    def build(partial):
+    def build(partial: Path) -> None:
         (partial / "image").write_text("half")
         raise driver.Failure("the disk is full")
 
@@ -80,7 +85,9 @@ def test_a_failed_build_leaves_nothing_that_looks_complete(tmp_path, monkeypatch
     assert [path.name for path in tmp_path.iterdir()] == ["lock"]
 
 
-def test_a_patch_that_does_not_apply_is_named(tmp_path, monkeypatch):
+def test_a_patch_that_does_not_apply_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(driver, "is_pinned", lambda _: False)
     monkeypatch.setattr(driver, "archive", lambda: tmp_path)
     patch = tmp_path / "0001-x.patch"
@@ -98,17 +105,19 @@ def test_a_patch_that_does_not_apply_is_named(tmp_path, monkeypatch):
         ("echo 'PAGEWALK-GUEST up'; exec sleep 60", "did not end within"),
     ],
 )
-def test_a_guest_that_fails_gives_one_sentence(tmp_path, monkeypatch, last, message):
+def test_a_guest_that_fails_gives_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, last: str, message: str
+) -> None:
     monkeypatch.setenv("PAGEWALK_LINUX", str(tmp_path))
     with pytest.raises(driver.Failure, match=message):
         driver.guest(["sh", "-c", last], tmp_path, 2, "guest")
 
 
-def test_the_model_is_the_papers():
+def test_the_model_is_the_papers() -> None:
     assert analysis.model(0.4, 3) == pytest.approx([0.6, 0.24, 0.096, 0.064])
 
 
-def test_figure_10_follows_the_model():
+def test_figure_10_follows_the_model() -> None:
     rows = result("figure10")["rows"]
     shown = {(r["run"], r["pressure"], r["hashes"]) for r in rows}
     assert len({run for run, _, _ in shown}) == 2
@@ -120,7 +129,7 @@ def test_figure_10_follows_the_model():
             assert row["tiers"]["largest_difference_points"] < 1.5, row
 
 
-def test_results_are_complete():
+def test_results_are_complete() -> None:
     tests = result("tests")
     assert len(tests["tests"]) >= 17
     assert tests["stress"]["seconds"] > 0

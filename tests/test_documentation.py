@@ -234,11 +234,12 @@ def test_results_by_the_clock_are_whole(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.syspath_prepend(str(ROOT / "validation"))
     clock = importlib.import_module("clock")
     names = {case.name for case in clock.CASES}
+    usual = {case.name for case in clock.CASES if not case.long}
     for host in json.loads(clock.KEPT.read_text()).values():
-        assert host["loops"].keys() == names
+        assert usual <= host["loops"].keys() <= names
         assert host["machines"]
         for found in host["machines"].values():
-            assert found.keys() == names
+            assert usual <= found.keys() <= host["loops"].keys()
 
 
 PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")])

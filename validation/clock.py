@@ -56,6 +56,8 @@ class Case:
     simulated: int = 0
     """Operations of the simulated region, if it has fewer than the timed one."""
     binary: str = "micro"
+    long: bool = False
+    """Takes many minutes, so it runs only if `--only` names it."""
 
     @property
     def name(self) -> str:
@@ -78,7 +80,7 @@ CASES = [
     Case("4096 × 4096 matrix by columns", "columns", 128, 1 << 26),
     Case("words in order, 1 GB", "stream", 1024, 1 << 28),
     Case("first touch of pages, 512 MB", "touch", 512, 1 << 17, warmup=0, window=None),
-    Case("`gups` 8 GB", "gups", 8192, 10_000_000),
+    Case("`gups` 8 GB", "gups", 8192, 10_000_000, long=True),
     Case(
         "hash map of 10 M keys",
         "hash",
@@ -88,6 +90,7 @@ CASES = [
         window=None,
         simulated=200_000,
         binary="maps",
+        long=True,
     ),
     Case(
         "tree map of 10 M keys",
@@ -98,6 +101,7 @@ CASES = [
         window=None,
         simulated=100_000,
         binary="maps",
+        long=True,
     ),
 ]
 
@@ -280,7 +284,8 @@ def main() -> int:
     """Runs, keeps and writes."""
     every = [case.name for case in CASES]
     parser = script_arguments.parser(__doc__)
-    parser.add_argument("--only", default=",".join(every))
+    usual = ",".join(case.name for case in CASES if not case.long)
+    parser.add_argument("--only", default=usual)
     parser.add_argument("--machine", default=DEFAULT_MACHINE)
     here = Processor.of_this_host()
     parser.add_argument("--host", default=f"{here.name}, family {here.family}, model {here.model}")

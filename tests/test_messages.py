@@ -74,7 +74,7 @@ def test_every_option_that_is_named_is_there() -> None:
     ours = set(_options(typer.main.get_command(app)))
     scripts = {
         flag
-        for folder in ("scripts", "validation")
+        for folder in ("linux", "scripts", "validation")
         for path in (ROOT / folder).rglob("*.py")
         for flag in re.findall(r"add_argument\(\s*\"(--[a-z-]+)\"", path.read_text())
     }

@@ -188,7 +188,7 @@ def test_a_columns_numbers_have_one_unit_where_none_is_lost() -> None:
 
 def test_the_first_screen_of_a_run_has_the_cost_of_translation(tmp_path: Path) -> None:
     path = tmp_path / "r.json"
-    flags = "run --workload gups --size 64MiB --instructions 100K --warmup 0"
+    flags = "run --workload gups --size 64MiB --instructions 100K --warmup 3M"
     status, text = shown(80, "-m", "pagewalk", *flags.split(), "--json", path)
     assert status == 0
     assert len(text.splitlines()) <= 30

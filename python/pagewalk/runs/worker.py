@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import queue
+import re
 import resource
 import signal
 import sys
@@ -146,6 +147,19 @@ def _by_itself(design: Json) -> Json:
     return {**own, **compared, "name": design["design"], "summary": numbers}
 
 
+def _own(warnings: list[str], name: str, names: set[str]) -> list[str]:
+    """The warnings that concern design `name` of a batch of `names`, without the names."""
+    own = []
+    for warning in warnings:
+        head, found, rest = warning.partition(": ")
+        named = set(re.split(", | and ", head))
+        if not (found and named <= names):
+            own.append(warning)
+        elif name in named:
+            own.append(rest)
+    return own
+
+
 def _run(order: Json, runs: list[Json], cache: Cache | None) -> str:
     machines = list(dict.fromkeys(run["machine"] for run in runs))
     # The parent may give a folder that outlives this process.
@@ -160,7 +174,9 @@ def _run(order: Json, runs: list[Json], cache: Cache | None) -> str:
         data = native.run({**order["spec"], "machine": where, "designs": designs}, _Reporter())
         say({"engine": time.monotonic() - start})
     common = {key: data[key] for key in ("version", "seed", "source", "limits")}
-    for run, design in zip(runs, map(_by_itself, data["designs"]), strict=True):
+    names = {design["name"] for design in data["designs"]}
+    for run, whole in zip(runs, data["designs"], strict=True):
+        design = _by_itself(whole)
         key = run["key"]
         if design["status"] == "partial":
             return "the run was stopped before its end"
@@ -168,7 +184,7 @@ def _run(order: Json, runs: list[Json], cache: Cache | None) -> str:
             "name": f"{data['source']['name']}, {design['name']}",
             **common,
             "machine": run["machine"],
-            "warnings": data["warnings"],
+            "warnings": _own(data["warnings"], whole["name"], names),
             "host": data["host"],
             "design": design,
         }

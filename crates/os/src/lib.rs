@@ -9,6 +9,7 @@ mod change;
 mod choice;
 mod drawn;
 mod fault;
+mod hashed_frames;
 mod host;
 mod hugetlb;
 mod kernel;
@@ -40,18 +41,18 @@ mod vma;
 use std::collections::BTreeSet;
 
 use pagewalk_stats::Tree;
-use pagewalk_structures::{HashKey, Tiers};
+use pagewalk_structures::Tiers;
 pub use pagewalk_tables::PageTableSpec;
 use pagewalk_tables::{
     Invalidation, Limit, PageTable as _, Purpose, QueryResult, Shortcut, View, Want,
 };
 use pagewalk_units::{Access, Asid, Cycle, Error, PageSize, PhysAddr, VirtAddr};
-use rustc_hash::FxHashSet;
 use schemars::JsonSchema;
 use serde::Serialize;
 
 pub use crate::buddy::Buddy;
 pub use crate::choice::FrameChoice;
+pub use crate::hashed_frames::{FrameContent, HashedFrames, PlacedFrame};
 pub use crate::hugetlb::{HugetlbSpec, HugetlbStats};
 pub use crate::khugepaged::{KhugepagedCore, KhugepagedSpec, KhugepagedStats};
 pub use crate::memory::Memory;
@@ -179,74 +180,6 @@ pub struct MappedPage {
     pub at: u64,
     /// Size in bytes.
     pub bytes: u64,
-}
-
-/// Placement by hash since boot.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
-pub struct HashedFrames {
-    /// First frame of the range that the hash selects from.
-    pub first_frame: u64,
-    /// Number of frames in this range.
-    pub frames: u64,
-    /// Number of tiers.
-    pub tiers: usize,
-    /// The value from which the seeds are generated. None if the tiers do not use them in order.
-    pub seed: Option<u64>,
-    /// Address spaces, in the order of their first processes.
-    pub asids: Vec<u16>,
-    /// Pages and last-level page tables at their first placement, in order of time.
-    pub placed: Vec<PlacedFrame>,
-}
-
-/// Content of a frame.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum FrameContent {
-    /// A 4 KB page of a program.
-    Page,
-    /// A last-level page table.
-    Table,
-    /// A 2 MB page, or a block that is reserved for one.
-    Huge,
-}
-
-/// A frame and its content.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, JsonSchema)]
-pub struct PlacedFrame {
-    /// Content of the frame.
-    pub content: FrameContent,
-    /// The address space.
-    pub asid: u16,
-    /// Virtual page number; of a page table or a 2 MB page, that of its first 4 KB.
-    pub vpn: u64,
-    /// The frame; of a 2 MB page, the first one.
-    pub frame: u64,
-    /// The first tier that selects it, from 1 on; 0 if none does.
-    pub tier: u8,
-}
-
-impl FrameContent {
-    /// The content for which `want` asks, with its virtual page number. `None` for other parts of page tables and
-    /// other blocks.
-    fn of(want: &Want) -> Option<(Self, u64)> {
-        match want.purpose {
-            Purpose::Anonymous { vpn }
-            | Purpose::File { vpn }
-            | Purpose::Shared { vpn }
-            | Purpose::Copy { vpn }
-                if want.order() == 0 =>
-            {
-                Some((FrameContent::Page, vpn))
-            }
-            Purpose::Anonymous { vpn } | Purpose::Reservation { vpn }
-                if want.order() == HUGE_ORDER =>
-            {
-                Some((FrameContent::Huge, vpn))
-            }
-            Purpose::Node { level: 1, vpn } => Some((FrameContent::Table, vpn)),
-            _ => None,
-        }
-    }
 }
 
 /// Identifier of a process in the OS. Identifiers are never reused.
@@ -449,66 +382,6 @@ impl Os {
             });
         }
         found
-    }
-
-    /// Logs the placement of pages from now on, if the kernel places them by hash ([`Os::hashed_frames`]). In a guest
-    /// nothing is logged.
-    pub fn log_hashed_frames(&mut self) {
-        if self.kernel.tiers().is_some() {
-            self.kernel.log = Some(Vec::new());
-        }
-    }
-
-    /// The logged placement by hash; `None` if nothing is logged.
-    pub fn hashed_frames(&self) -> Option<HashedFrames> {
-        let (tiers, log) = (self.kernel.tiers()?, self.kernel.log.as_ref()?);
-        let hash = &tiers.hash;
-        let range = hash.range();
-        let (mut placed, mut seen) = (Vec::new(), FxHashSet::default());
-        for (want, frame) in log {
-            let Some((content, vpn)) = FrameContent::of(want) else {
-                continue;
-            };
-            let region = (want.asid, vpn >> HUGE_ORDER);
-            let key = HashKey::table(want.asid, vpn);
-            let (is_new, tier) = match (content, &tiers.large) {
-                (FrameContent::Page, large) => {
-                    let in_huge = seen.contains(&(FrameContent::Huge, region));
-                    // A 2 MB page at the same place comes too late.
-                    if large.is_some() && !in_huge {
-                        seen.insert((FrameContent::Huge, region));
-                    }
-                    let is_new = seen.insert((content, (want.asid, vpn)));
-                    let key = HashKey::page(want.asid, vpn);
-                    (is_new && !in_huge, hash.tier_of(*frame, key))
-                }
-                (FrameContent::Table, _) => {
-                    (seen.insert((content, region)), hash.tier_of(*frame, key))
-                }
-                (FrameContent::Huge, Some(large)) => (
-                    seen.insert((content, region)),
-                    large.hash.tier_of(frame >> HUGE_ORDER, key),
-                ),
-                (FrameContent::Huge, None) => (seen.insert((content, region)), 0),
-            };
-            if is_new {
-                placed.push(PlacedFrame {
-                    content,
-                    asid: want.asid.0,
-                    vpn,
-                    frame: *frame,
-                    tier,
-                });
-            }
-        }
-        Some(HashedFrames {
-            first_frame: range.start,
-            frames: range.end - range.start,
-            tiers: hash.tiers(),
-            seed: hash.seed_in_order(),
-            asids: self.asids.clone(),
-            placed,
-        })
     }
 
     /// Permanently reserves `bytes` of contiguous physical memory, rounded up to a power of two of at least 4 KB, for a

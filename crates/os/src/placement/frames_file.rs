@@ -8,6 +8,7 @@ use pagewalk_structures::{MOST_TIERS, TieredHash};
 use pagewalk_units::{Asid, Error};
 use rustc_hash::FxHashMap;
 
+use crate::hashed_frames::FrameContent;
 use crate::memory::HUGE_ORDER;
 
 /// Limit of virtual page numbers: 57-bit addresses.
@@ -48,14 +49,6 @@ pub struct RecordedFrames {
 
 /// The reason why a file cannot be used, as the end of a sentence that begins with its name.
 type Reason = String;
-
-/// Kind of a record.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum RecordKind {
-    Page,
-    Table,
-    Huge,
-}
 
 /// Reads the file at `path` for a memory of `frames` frames.
 ///
@@ -207,11 +200,11 @@ impl RecordedFrames {
     /// Adds the record of `line` and returns its address space.
     fn add(&mut self, line: &[u8], frames: u64) -> Result<u16, String> {
         let (kind, fields) = if let Some(rest) = line.strip_prefix(b"table ") {
-            (RecordKind::Table, rest)
+            (FrameContent::Table, rest)
         } else if let Some(rest) = line.strip_prefix(b"huge ") {
-            (RecordKind::Huge, rest)
+            (FrameContent::Huge, rest)
         } else {
-            (RecordKind::Page, line)
+            (FrameContent::Page, line)
         };
         let mut values = [0; 4];
         let mut words = fields.split(|&c| c == b' ');
@@ -231,10 +224,10 @@ impl RecordedFrames {
         if vpn >= VPNS {
             return Err(format!("its page is {vpn}; expected one below {VPNS}"));
         }
-        if kind != RecordKind::Page && !vpn.is_multiple_of(PAGES) {
+        if kind != FrameContent::Page && !vpn.is_multiple_of(PAGES) {
             return Err(format!("its page is {vpn}; expected a multiple of {PAGES}"));
         }
-        let count = if kind == RecordKind::Huge { PAGES } else { 1 };
+        let count = if kind == FrameContent::Huge { PAGES } else { 1 };
         if !frame.is_multiple_of(count) {
             return Err(format!(
                 "its frame is {frame}; expected a multiple of {PAGES}"
@@ -243,9 +236,9 @@ impl RecordedFrames {
         check_end(frame.saturating_add(count), frames)?;
         self.check_tier(kind, (asid, vpn), frame, tier)?;
         let into = match kind {
-            RecordKind::Page => &mut self.pages,
-            RecordKind::Table => &mut self.tables,
-            RecordKind::Huge => &mut self.huge,
+            FrameContent::Page => &mut self.pages,
+            FrameContent::Table => &mut self.tables,
+            FrameContent::Huge => &mut self.huge,
         };
         let tier = tier as u8;
         insert(into, (asid, vpn), RecordedFrame { frame, tier })?;
@@ -255,32 +248,31 @@ impl RecordedFrames {
     /// Checks that `tier` selects `frame`, or that no tier does if it is 0.
     fn check_tier(
         &self,
-        kind: RecordKind,
+        kind: FrameContent,
         (asid, vpn): PageKey,
         frame: u64,
         tier: u64,
     ) -> Result<(), String> {
-        let (hash, number, shift) = match kind {
-            RecordKind::Page => (Some(&self.hash), vpn, 0),
-            RecordKind::Table => (Some(&self.hash), vpn >> HUGE_ORDER, 0),
-            RecordKind::Huge => (self.blocks.as_ref(), vpn >> HUGE_ORDER, HUGE_ORDER),
+        let (hash, frame_or_block) = match kind {
+            FrameContent::Page | FrameContent::Table => (Some(&self.hash), frame),
+            FrameContent::Huge => (self.blocks.as_ref(), frame >> HUGE_ORDER),
         };
-        let tiers = self.hash.tiers() as u64;
-        let selects = |tier: u64| {
-            let named = hash.map(|hash| hash.frame(tier as usize - 1, Asid(asid), number));
-            named == Some(frame >> shift)
+        let key = kind.key(Asid(asid), vpn);
+        let expected = hash.map_or(0, |hash| hash.tier_of(frame_or_block, key));
+        let selects = |hash: &TieredHash| {
+            tier <= hash.tiers() as u64 && hash.of(tier as usize - 1, key) == frame_or_block
         };
+        // Several tiers may select one frame.
         let right = match tier {
-            0 => !(1..=tiers).any(selects),
-            _ => tier <= tiers && selects(tier),
+            0 => expected == 0,
+            _ => hash.is_some_and(selects),
         };
         if right {
             return Ok(());
         }
-        let expected = (1..=tiers).find(|&tier| selects(tier));
         Err(format!(
             "its tier is {tier}, but by the hash of the first line frame {frame} has tier {}; expected a file whose first line has the seed and the range of the kernel that recorded it",
-            expected.unwrap_or(0)
+            expected
         ))
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use pagewalk_stats::Tree;
 use pagewalk_structures::{Large, Placed, Tiers};
-use pagewalk_tables::{PageTableSpec, Purpose, Refusal, Want};
+use pagewalk_tables::{PageTableSpec, Refusal, Want};
 use pagewalk_units::{Error, PageSize};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -15,6 +15,7 @@ use super::tiered_hash::{FallbackStats, TierStats};
 use super::{Booted, Placement, large, small};
 use crate::Effects;
 use crate::choice::FrameChoice;
+use crate::hashed_frames::FrameContent;
 use crate::kernel::Kernel;
 use crate::memory::{HUGE_ORDER, Memory};
 use crate::space::Space;
@@ -140,29 +141,25 @@ impl FrameChoice for AsRecorded {
     fn take(&mut self, want: &Want, memory: &mut Memory) -> Option<u64> {
         let s = &mut self.stats;
         let asid = want.asid.0;
-        let (found, placed, as_recorded, missing, taken) = match want.purpose {
-            Purpose::Anonymous { vpn }
-            | Purpose::File { vpn }
-            | Purpose::Shared { vpn }
-            | Purpose::Copy { vpn }
-                if want.order() == 0 =>
-            {
-                (
-                    self.frames.pages.get(&(asid, vpn)),
-                    &mut self.tiers.data,
-                    &mut s.pages_as_recorded,
-                    &mut s.pages_missing,
-                    &mut s.pages_taken,
-                )
-            }
-            Purpose::Node { level: 1, vpn } => (
+        let Some((content, vpn)) = FrameContent::of(want) else {
+            return memory.take(want);
+        };
+        let (found, placed, as_recorded, missing, taken) = match content {
+            FrameContent::Page => (
+                self.frames.pages.get(&(asid, vpn)),
+                &mut self.tiers.data,
+                &mut s.pages_as_recorded,
+                &mut s.pages_missing,
+                &mut s.pages_taken,
+            ),
+            FrameContent::Table => (
                 self.frames.tables.get(&(asid, vpn)),
                 &mut self.tiers.tables,
                 &mut s.tables_as_recorded,
                 &mut s.tables_missing,
                 &mut s.tables_taken,
             ),
-            Purpose::Anonymous { vpn } if want.order() == HUGE_ORDER => {
+            FrameContent::Huge => {
                 let Some(&RecordedFrame { frame, tier }) = self.frames.huge.get(&(asid, vpn))
                 else {
                     return memory.take(want);
@@ -179,7 +176,6 @@ impl FrameChoice for AsRecorded {
                 }
                 return fits.then_some(frame);
             }
-            _ => return memory.take(want),
         };
         let Some(&RecordedFrame { frame, tier }) = found else {
             *missing += 1;

@@ -17,6 +17,7 @@ use super::{Booted, Placement, ThpMode, ThpSizes, small};
 use crate::Effects;
 use crate::choice::FrameChoice;
 use crate::drawn::Drawn;
+use crate::hashed_frames::FrameContent;
 use crate::kernel::Kernel;
 use crate::memory::{HUGE_ORDER, Memory};
 use crate::space::Space;
@@ -320,22 +321,19 @@ impl ByHash {
     /// The hash key for `want`, if it is placed by hash.
     fn key(&self, want: &Want) -> Option<(HashKey, HashedUse)> {
         match want.purpose {
-            Purpose::Anonymous { vpn }
-            | Purpose::File { vpn }
-            | Purpose::Shared { vpn }
-            | Purpose::Copy { vpn }
-                if want.order() == 0 =>
-            {
-                Some((HashKey::page(want.asid, vpn), HashedUse::Data))
-            }
             Purpose::Guest { vpn, of } if want.order() == 0 => self.key_of_guest(vpn, of),
             Purpose::Node { level: 1, vpn } if self.host => {
                 Some((HashKey::host_table(vpn), HashedUse::Table))
             }
-            Purpose::Node { level: 1, vpn } => {
-                Some((HashKey::table(want.asid, vpn), HashedUse::Table))
+            _ => {
+                let (content, vpn) = FrameContent::of(want)?;
+                let of = match content {
+                    FrameContent::Page => HashedUse::Data,
+                    FrameContent::Table => HashedUse::Table,
+                    FrameContent::Huge => return None,
+                };
+                Some((content.key(want.asid, vpn), of))
             }
-            _ => None,
         }
     }
 

@@ -51,55 +51,20 @@ def test_its_statistics_are_explained(cli: Cli) -> None:
     assert "a pointer that was dereferenced before" in " ".join(answer.stdout.split())
 
 
-TREE = """
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include "pagewalk.h"
-struct node { struct node *child[2]; uint64_t key, rest[61]; };
-int main(void) {
-    enum { NODES = 1 << 14 };
-    struct node *nodes = aligned_alloc(4096, NODES * sizeof *nodes);
-    for (uint64_t i = 1; i < NODES; i++) {
-        nodes[i] = (struct node){.key = i * 0x9e3779b97f4a7c15u};
-        for (int k = 0; k < 2; k++)
-            nodes[i].child[k] = 2 * i + k < NODES ? &nodes[2 * i + k] : 0;
-    }
-    volatile uint64_t sum = 0;
-    uint64_t x = 88172645463325252u;
-    pagewalk_roi_begin();
-    for (int i = 0; i < 400; i++) {
-        x ^= x << 13, x ^= x >> 7, x ^= x << 17;
-        uint64_t way = x;
-        for (struct node *n = &nodes[1]; n; way >>= 1) {
-            sum += n->key;
-            if ((n->key >> 20 ^ way) & 1)
-                n = n->child[0];
-            else
-                n = n->child[1];
-        }
-    }
-    // The simulated kernel answers when the simulation has come here: until then the memory stays.
-    FILE *file = fopen("/proc/self/smaps", "r");
-    fgetc(file);
-    pagewalk_roi_end();
-}
-"""
+TREE = Path(__file__).parent / "tree.c"
 
 
 def built(folder: Path) -> str:
     """The program, compiled."""
-    (folder / "tree.c").write_text(TREE)
-    # Conditional moves would leave nothing to mispredict.
-    flags = ["-O1", "-fno-if-conversion", "-fno-if-conversion2", "-I", pagewalk.get_include()]
-    command = ["cc", *flags, "tree.c", "-o", "tree"]
-    subprocess.run(command, cwd=folder, check=True, timeout=60)
-    return str(folder / "tree")
+    target = folder / "tree"
+    command = ["cc", "-O1", "-I", pagewalk.get_include(), str(TREE), "-o", str(target)]
+    subprocess.run(command, check=True, timeout=60)
+    return str(target)
 
 
 @live.needs_qemu
 @live.needs("cc")
-def test_a_live_program_lends_its_pointers(cli: Cli, tmp_path: Path) -> None:
+def test_pointers_in_the_memory_of_a_live_program_are_followed(cli: Cli, tmp_path: Path) -> None:
     program = built(tmp_path)
 
     def pointers(*source: str) -> int:

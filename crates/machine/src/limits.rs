@@ -112,8 +112,8 @@ impl Warming {
 }
 
 impl Limits {
-    /// Work of the measured part if no gap of a sample divides it, otherwise without end.
-    pub(crate) fn unsampled(&self) -> Work {
+    /// Work of the measured part if no samples divide it, otherwise without end.
+    pub(crate) fn undivided(&self) -> Work {
         if self.sample.is_some() {
             return Work::FOREVER;
         }

@@ -263,6 +263,11 @@ impl Machine {
         let pid = os.spawn(infer).map_err(|e| Error::refused(e.to_string()))?;
         let parts = Parts::new(facts, &limits, n);
         // In a mix each program has its own limits, and no region counts as a request.
+        let undivided = match &parts.list[..] {
+            [] => limits.undivided(),
+            // Programs of a mix end their work one after the other.
+            _ => Work::FOREVER,
+        };
         let plan = match &options.regions {
             _ if !parts.list.is_empty() => PhasePlan::of_mix(limits)?,
             Some(regions) => PhasePlan::of_regions(regions, facts.request.is_none()),
@@ -318,7 +323,7 @@ impl Machine {
                 Measured::of_regions(options.interval, n)
             } else {
                 let sample = limits.sample.map(|s| s.length);
-                Measured::new(options.interval, sample, n).with_halves(limits.unsampled())
+                Measured::new(options.interval, sample, n).with_halves(undivided)
             },
             plan,
             parts,

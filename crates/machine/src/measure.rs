@@ -38,7 +38,7 @@ pub(crate) struct Measured {
     /// Interval statistics.
     pub(crate) intervals: Intervals,
     /// Instructions and cycles of the first half, once it has ended.
-    pub(crate) first_half: Option<(u64, Cycle)>,
+    first_half: Option<(u64, Cycle)>,
     /// Work after which the second half begins.
     half: Work,
     every: Option<u64>,

@@ -234,44 +234,39 @@ const NOTABLE: f64 = 0.01;
 
 /// The warning of a design whose software prefetches did nothing, because their addresses are unknown.
 fn unknown_prefetches(d: &DesignResult) -> Option<String> {
-    let sum = |name: &str| -> u64 {
-        let prefetches = d
-            .stats
-            .iter()
-            .filter(|s| s.path.ends_with(".software_prefetch"));
-        prefetches.filter(|s| s.name == name).map(|s| s.value).sum()
-    };
+    let sum = |name| of_cores(d, "software_prefetch", &[name]);
     let (unknown, all) = (sum("dropped_unknown"), sum("instructions"));
     (unknown as f64 > NOTABLE * all as f64).then(|| {
         format!("{unknown} of {all} software prefetches did nothing, because QEMU did not reveal their addresses: cycles and cache misses are too large (QEMU from 9.0 on reveals all)")
     })
 }
 
-/// Mispredictions an instruction from which the reader is told that wrong paths are left out.
-const MANY_MISPREDICTIONS: f64 = 0.005;
+/// The sum of counters of a component of all cores.
+fn of_cores(d: &DesignResult, component: &str, names: &[&str]) -> u64 {
+    let own = d.stats.iter().filter(|s| {
+        let of_core = s.path.strip_prefix("core.").and_then(|p| p.split_once('.'));
+        of_core.is_some_and(|(_, path)| path == component) && names.contains(&s.name)
+    });
+    own.map(|s| s.value).sum()
+}
+
+/// A metric of the summary; 0 if it has no value.
+fn metric(d: &DesignResult, name: &str) -> f64 {
+    let found = d.summary.iter().find(|m| m.name == name);
+    found.and_then(|m| m.value).unwrap_or(0.0)
+}
+
+/// Mispredictions for 1,000 instructions from which the reader is warned that wrong paths are not simulated.
+const MANY_MISPREDICTIONS: f64 = 5.0;
 
 /// The warning of a design that does not simulate the wrong paths of a program with many of them.
 fn no_wrong_paths(d: &DesignResult) -> Option<String> {
-    let sum = |component: &str, names: &[&str]| -> u64 {
-        let own =
-            (d.stats.iter()).filter(|s| s.path.starts_with("core.") && s.path.ends_with(component));
-        own.filter(|s| names.contains(&s.name))
-            .map(|s| s.value)
-            .sum()
-    };
-    let wrong = sum(
-        ".predictor",
-        &["conditional_wrong", "indirect_wrong", "returns_wrong"],
-    );
-    let instructions: u64 = (d.stats.iter())
-        .filter(|s| is_core(&s.path) && s.name == "instructions")
-        .map(|s| s.value)
-        .sum();
-    let many = wrong as f64 > MANY_MISPREDICTIONS * instructions as f64;
+    let wrong = ["conditional_wrong", "indirect_wrong", "returns_wrong"];
+    let wrong = of_cores(d, "predictor", &wrong) as f64;
+    let many = 1000.0 * wrong > MANY_MISPREDICTIONS * metric(d, "instructions");
     (many && !d.config.core.wrong_path.enabled && start_up(d).is_none()).then(|| {
         format!(
-            "more than {:.0} of 1,000 instructions are mispredicted branches, and accesses on their wrong paths are not simulated; --set core.wrong_path.enabled=true simulates them and takes several times as long",
-            MANY_MISPREDICTIONS * 1000.0
+            "more than {MANY_MISPREDICTIONS} of 1,000 instructions are mispredicted branches, and accesses on their wrong paths are not simulated; --set core.wrong_path.enabled=true simulates them and takes several times as long"
         )
     })
 }
@@ -279,14 +274,10 @@ fn no_wrong_paths(d: &DesignResult) -> Option<String> {
 /// The warning of a design whose program ended before the requests that were asked for.
 fn too_few_requests(d: &DesignResult, limits: &Limits) -> Option<String> {
     let asked = limits.requests.filter(|_| limits.sample.is_none())?;
-    let measured = |name: &str| {
-        let metric = d.summary.iter().find(|m| m.name == name);
-        metric.and_then(|m| m.value).unwrap_or(0.0)
-    };
-    let made = measured("requests");
+    let made = metric(d, "requests");
     let by_instructions = limits
         .instructions
-        .is_some_and(|n| measured("instructions") >= n as f64);
+        .is_some_and(|n| metric(d, "instructions") >= n as f64);
     if d.status != Status::Complete || by_instructions || made >= asked as f64 {
         return None;
     }

@@ -894,57 +894,19 @@ fn a_recording_of_a_program_that_asks_is_refused_by_a_design_that_answers() {
     );
 }
 
-/// A tree whose nodes are never all visited. Its memory does not change in the region.
-const TREE: &str = r#"
-// Conditional moves would leave nothing to mispredict.
-#pragma GCC optimize ("no-if-conversion", "no-if-conversion2")
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include "pagewalk.h"
-struct node { struct node *child[2]; uint64_t key, rest[61]; };
-int main(void) {
-    enum { NODES = 1 << 14 };
-    struct node *nodes = aligned_alloc(4096, NODES * sizeof *nodes);
-    for (uint64_t i = 1; i < NODES; i++) {
-        nodes[i] = (struct node){.key = i * 0x9e3779b97f4a7c15u};
-        for (int k = 0; k < 2; k++)
-            nodes[i].child[k] = 2 * i + k < NODES ? &nodes[2 * i + k] : 0;
-    }
-    volatile uint64_t sum = 0;
-    uint64_t x = 88172645463325252u;
-    pagewalk_roi_begin();
-    for (int i = 0; i < 400; i++) {
-        x ^= x << 13, x ^= x >> 7, x ^= x << 17;
-        uint64_t way = x;
-        for (struct node *n = &nodes[1]; n; way >>= 1) {
-            sum += n->key;
-            if ((n->key >> 20 ^ way) & 1)
-                n = n->child[0];
-            else
-                n = n->child[1];
-        }
-    }
-    pagewalk_roi_end();
-    // The simulated kernel would answer once the simulation had come here: until then the memory stays.
-    FILE *file = fopen("/proc/self/smaps", "r");
-    fgetc(file);
-}
-"#;
-
 #[test]
 fn a_recording_with_memory_gives_the_wrong_paths_of_the_live_run() {
     if !present() {
         return;
     }
-    let program = compile("tree", TREE);
-    let enabled = ["core.wrong_path.enabled=true"];
-    let of_region = |source: Option<SourceSpec>| {
-        let mut spec = spec(&["radix", "thp"], &enabled, &[&program]);
+    let program = compile("tree", include_str!("../../../../tests/tree.c"));
+    let of_region = |set: &[&str], source: Option<SourceSpec>| {
+        let mut spec = spec(&["radix", "thp"], set, &[&program]);
         spec.source = source.or(spec.source);
         spec.options.limits.roi = true;
-        counters(&run(&spec))
+        run(&spec)
     };
+    let enabled = ["core.wrong_path.enabled=true"];
     let recorded = |memory: bool| {
         let path = folder().join(format!("tree-{memory}.pwt"));
         let source = json!({"program": {"argv": [program]}});
@@ -952,14 +914,26 @@ fn a_recording_with_memory_gives_the_wrong_paths_of_the_live_run() {
             serde_json::from_value(json!({"source": source, "memory": memory})).unwrap();
         let made = installation().record(&recording, &path, &mut |_, _| true);
         assert_eq!(made.unwrap().exit_status, Some(0));
-        of_region(Some(SourceSpec::Trace { path }))
+        SourceSpec::Trace { path }
     };
     let pointers = |counters: &[(String, &str, u64)]| -> u64 {
         let all = counters.iter().filter(|c| c.1 == "pointer_loads");
         all.map(|c| c.2).sum()
     };
-    let (live, with) = (of_region(None), recorded(true));
+    let counted = |source| counters(&of_region(&enabled, source));
+    let [with, without] = [true, false].map(recorded);
+    let live = counted(None);
     assert!(pointers(&live) > 2000, "{}", pointers(&live));
-    assert_eq!(live, with);
-    assert_eq!(pointers(&recorded(false)), 0);
+    assert_eq!(live, counted(Some(with.clone())));
+    assert_eq!(pointers(&counted(Some(without.clone()))), 0);
+    // A run without them warns only if it could simulate them.
+    for (source, set, warns) in [
+        (&with, &[][..], true),
+        (&with, &enabled, false),
+        (&without, &[], false),
+    ] {
+        let found = of_region(set, Some(source.clone())).warnings;
+        let about = found.iter().any(|w| w.contains("mispredicted branches"));
+        assert_eq!(about, warns, "{set:?}: {found:?}");
+    }
 }

@@ -16,7 +16,8 @@ LINUX = Path(__file__).resolve().parent.parent / "linux"
 sys.path.insert(0, str(LINUX))
 
 import analysis  # noqa: E402
-import driver  # noqa: E402
+import guests  # noqa: E402
+import kernels  # noqa: E402
 
 
 def result(name: str) -> Any:
@@ -30,16 +31,16 @@ def added(patch: Path) -> list[str]:
 
 
 def test_the_patches_apply_to_the_pinned_source() -> None:
-    archive = Path(driver.pinned()["archive"])
+    archive = Path(kernels.pinned()["archive"])
     if not archive.exists():
-        pytest.skip(f"{driver.pinned()['package']} is not installed")
+        pytest.skip(f"{kernels.pinned()['package']} is not installed")
     command = [sys.executable, str(LINUX / "driver.py"), "apply"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
 
 def test_each_patch_is_short_and_signed() -> None:
-    series = driver.patches()
+    series = kernels.patches()
     numbers = [int(patch.name[:4]) for patch in series]
     assert numbers == list(range(1, len(series) + 1))
     for patch in series:
@@ -55,7 +56,7 @@ def test_each_patch_is_short_and_signed() -> None:
 def test_the_series_contains_the_generated_vectors() -> None:
     """cargo test compares `linux/vectors.h` with the simulator's hash."""
     vectors = (LINUX / "vectors.h").read_text().splitlines()
-    (patch,) = [p for p in driver.patches() if "b/mm/hash_placement_vectors.h" in p.read_text()]
+    (patch,) = [p for p in kernels.patches() if "b/mm/hash_placement_vectors.h" in p.read_text()]
     lines = added(patch)
     start = lines.index(vectors[1]) - 1
     assert lines[start : start + len(vectors)] == vectors
@@ -65,10 +66,10 @@ def test_a_missing_source_gives_one_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        driver, "pinned", lambda: {"package": "none", "version": "1", "archive": "/none"}
+        kernels, "pinned", lambda: {"package": "none", "version": "1", "archive": "/none"}
     )
-    with pytest.raises(driver.Failure, match=r"^none is not installed: apt-get install \S"):
-        driver.archive()
+    with pytest.raises(kernels.Failure, match=r"^none is not installed: apt-get install \S"):
+        kernels.archive()
 
 
 def test_a_failed_build_leaves_nothing_that_looks_complete(
@@ -78,23 +79,23 @@ def test_a_failed_build_leaves_nothing_that_looks_complete(
 
     def build(partial: Path) -> None:
         (partial / "image").write_text("half")
-        raise driver.Failure("the disk is full")
+        raise kernels.Failure("the disk is full")
 
-    with pytest.raises(driver.Failure):
-        driver.complete("kernel-1", build)
+    with pytest.raises(kernels.Failure):
+        kernels.complete("kernel-1", build)
     assert [path.name for path in tmp_path.iterdir()] == ["lock"]
 
 
 def test_a_patch_that_does_not_apply_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(driver, "is_pinned", lambda _: False)
-    monkeypatch.setattr(driver, "archive", lambda: tmp_path)
+    monkeypatch.setattr(kernels, "is_pinned", lambda _: False)
+    monkeypatch.setattr(kernels, "archive", lambda: tmp_path)
     patch = tmp_path / "0001-x.patch"
     patch.write_text("--- a/file\n+++ b/file\n@@ -1 +1 @@\n-old\n+new\n")
     (tmp_path / "file").write_text("other\n")
-    with pytest.raises(driver.Failure, match=r"0001-x\.patch does not apply .* not the supported"):
-        driver.patch_tree(tmp_path, patch, tmp_path / "log")
+    with pytest.raises(kernels.Failure, match=r"0001-x\.patch does not apply .* not the supported"):
+        kernels.patch_tree(tmp_path, patch, tmp_path / "log")
 
 
 @pytest.mark.parametrize(
@@ -109,8 +110,8 @@ def test_a_guest_that_fails_gives_one_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, last: str, message: str
 ) -> None:
     monkeypatch.setenv("PAGEWALK_LINUX", str(tmp_path))
-    with pytest.raises(driver.Failure, match=message):
-        driver.guest(["sh", "-c", last], tmp_path, 2, "guest")
+    with pytest.raises(kernels.Failure, match=message):
+        guests.guest(["sh", "-c", last], tmp_path, 2, "guest")
 
 
 def test_the_model_is_the_papers() -> None:

@@ -15,6 +15,7 @@ pub(crate) struct Image {
     /// Number in the trace.
     pub number: u64,
     memory: ProgramMemory,
+    /// The pages as last read.
     pub pages: RecordedPages,
     /// Pages that must be read at the end of the turn, some of them more than once.
     stale: Vec<u64>,
@@ -23,6 +24,7 @@ pub(crate) struct Image {
 }
 
 impl Image {
+    /// An image whose pages have not been read.
     pub fn new(number: u64, memory: ProgramMemory) -> Image {
         Image {
             number,

@@ -26,12 +26,19 @@ def names(
     return chosen
 
 
-def again(doc: str | None, known: Iterable[str]) -> tuple[list[str], bool]:
-    """The programs to run again, and True if the script writes the page."""
-    every, made = list(known), parser(doc)
+def again(
+    doc: str | None, usual: Iterable[str], long: Iterable[str] = ()
+) -> tuple[list[str], bool]:
+    """The programs to run again, and True if the script writes the page.
+
+    Those of `long` run only if they are named.
+    """
+    every, made = list(usual), parser(doc)
     made.add_argument(
         "--only", default=",".join(every), help=f"programs, with commas; {NONE} for none"
     )
     arguments = made.parse_args()
-    chosen = [] if arguments.only == NONE else names(made, "--only", arguments.only, every)
+    chosen = (
+        [] if arguments.only == NONE else names(made, "--only", arguments.only, [*every, *long])
+    )
     return chosen, arguments.write

@@ -1,6 +1,6 @@
 //! Reads ahead of the engine: a host thread turns rings into batches while the engine simulates earlier ones.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -16,6 +16,10 @@ const AHEAD: usize = 16;
 
 /// Most empty batches kept for reuse.
 const POOL: usize = 256;
+
+/// Longest time that a batch with room waits for more of its thread. A wrong path sees no op after its batch, so its
+/// loads must not depend on the host time at which a batch is read.
+const PATIENCE: Duration = Duration::from_millis(200);
 
 /// Queue of one thread's batches, from the reader to the engine.
 #[derive(Default)]
@@ -136,61 +140,80 @@ impl Drop for Leaves {
 /// Batches that were read and are not visible to the engine yet.
 type Unseen = Vec<(usize, Batch, End)>;
 
-/// Reads `thread` once. Returns true if an address space changed.
-fn read_one(
-    live: &mut Live,
-    thread: usize,
-    blocked: &mut BTreeSet<usize>,
-    batch: Batch,
-    unseen: &mut Unseen,
-    pool: &mut Vec<Batch>,
-) -> Result<bool, Error> {
-    let mut batch = batch;
-    let end = live.fill(thread as ThreadId, &mut batch)?;
-    let nothing = end == End::Empty || end == End::Blocked && blocked.contains(&thread);
-    if nothing && batch.ops.is_empty() {
-        pool.push(batch);
-        return Ok(false);
-    }
-    if end == End::Blocked {
-        blocked.insert(thread);
-    } else {
-        blocked.remove(&thread);
-    }
-    let change = matches!(end, End::Event { ticket: 1.., .. });
-    unseen.push((thread, batch, end));
-    Ok(change)
+/// The reader's own state.
+#[derive(Default)]
+struct Reader {
+    /// Threads that count as blocked.
+    blocked: BTreeSet<usize>,
+    /// Batches that are not full, and when the first op of each was read.
+    begun: BTreeMap<usize, (Batch, Instant)>,
+    /// Empty batches.
+    pool: Vec<Batch>,
 }
 
-/// Reads once from every thread that has room.
-///
-/// A thread that counts as blocked lets changes by others take effect. A change is therefore published only together
-/// with what blocked threads did before it: those threads are read again after the change.
-fn sweep(
-    live: &mut Live,
-    wanted: &[usize],
-    blocked: &mut BTreeSet<usize>,
-    pool: &mut Vec<Batch>,
-) -> Result<Unseen, (Unseen, Error)> {
-    let mut unseen = Unseen::new();
-    let mut changes = false;
-    for &thread in wanted {
-        let batch = pool.pop().unwrap_or_default();
-        match read_one(live, thread, blocked, batch, &mut unseen, pool) {
-            Ok(change) => changes |= change,
-            Err(e) => return Err((unseen, e)),
+impl Reader {
+    /// Reads `thread` once. Returns true if an address space changed.
+    fn read_one(
+        &mut self,
+        live: &mut Live,
+        thread: usize,
+        unseen: &mut Unseen,
+    ) -> Result<bool, Error> {
+        let begun = self.begun.remove(&thread);
+        let (mut batch, since) = begun.map_or_else(
+            || (self.pool.pop().unwrap_or_default(), None),
+            |(batch, since)| (batch, Some(since)),
+        );
+        if since.is_none() {
+            batch.clear();
         }
+        let end = live.fill_on(thread as ThreadId, &mut batch)?;
+        let nothing = end == End::Empty || end == End::Blocked && self.blocked.contains(&thread);
+        if nothing && batch.ops.is_empty() {
+            self.pool.push(batch);
+            return Ok(false);
+        }
+        let was_blocked = self.blocked.contains(&thread);
+        if end == End::Blocked {
+            self.blocked.insert(thread);
+        } else {
+            self.blocked.remove(&thread);
+        }
+        if end == End::Empty && !was_blocked {
+            let since = since.unwrap_or_else(Instant::now);
+            if since.elapsed() < PATIENCE {
+                self.begun.insert(thread, (batch, since));
+                return Ok(false);
+            }
+        }
+        let change = matches!(end, End::Event { ticket: 1.., .. });
+        unseen.push((thread, batch, end));
+        Ok(change)
     }
-    while std::mem::take(&mut changes) {
-        for thread in blocked.clone() {
-            let batch = pool.pop().unwrap_or_default();
-            match read_one(live, thread, blocked, batch, &mut unseen, pool) {
+
+    /// Reads once from every thread that has room.
+    ///
+    /// A thread that counts as blocked lets changes by others take effect. A change is therefore published only
+    /// together with what blocked threads did before it: those threads are read again after the change.
+    fn sweep(&mut self, live: &mut Live, wanted: &[usize]) -> Result<Unseen, (Unseen, Error)> {
+        let mut unseen = Unseen::new();
+        let mut changes = false;
+        for &thread in wanted {
+            match self.read_one(live, thread, &mut unseen) {
                 Ok(change) => changes |= change,
                 Err(e) => return Err((unseen, e)),
             }
         }
+        while std::mem::take(&mut changes) {
+            for thread in self.blocked.clone() {
+                match self.read_one(live, thread, &mut unseen) {
+                    Ok(change) => changes |= change,
+                    Err(e) => return Err((unseen, e)),
+                }
+            }
+        }
+        Ok(unseen)
     }
-    Ok(unseen)
 }
 
 /// Publishes batches to the engine.
@@ -230,8 +253,7 @@ fn show(live: &Live, state: &mut HandoverState, unseen: Unseen) {
 }
 
 fn read(mut live: Live, shared: &Handover) {
-    let (mut blocked, mut wanted) = (BTreeSet::new(), Vec::new());
-    let mut pool = Vec::new();
+    let (mut reader, mut wanted) = (Reader::default(), Vec::new());
     loop {
         let mut state = shared.state();
         if state.closing {
@@ -247,10 +269,10 @@ fn read(mut live: Live, shared: &Handover) {
         wanted.clear();
         let queues = state.queues.iter();
         wanted.extend(queues.filter(|(_, l)| l.is_wanted()).map(|(i, _)| *i));
-        pool.append(&mut state.pool);
-        pool.truncate(POOL);
+        reader.pool.append(&mut state.pool);
+        reader.pool.truncate(POOL);
         drop(state);
-        let read = sweep(&mut live, &wanted, &mut blocked, &mut pool);
+        let read = reader.sweep(&mut live, &wanted);
         let mut state = shared.state();
         let moved = match read {
             Ok(unseen) => {

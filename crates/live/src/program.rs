@@ -8,9 +8,7 @@ use std::sync::atomic::fence;
 use std::time::{Duration, Instant};
 
 use pagewalk_ring::futex_wait;
-use pagewalk_stream::{
-    Batch, End, Error, Facts, InstructionCounts, Program, ProgramMemory, ThreadId, Unseen,
-};
+use pagewalk_stream::{Batch, End, Error, Facts, Program, ProgramMemory, ThreadId, Unseen};
 use pagewalk_trace::Decoded;
 
 use crate::host::Host;
@@ -209,18 +207,8 @@ impl Program for Live {
     }
 
     fn fill(&mut self, thread: ThreadId, batch: &mut Batch) -> Result<End, Error> {
-        batch.ops.clear();
-        // Before the read, which may come to the next image.
-        batch.memory = self.memory(thread).map(|(_, memory)| memory.clone());
-        let mut sink = Batches {
-            ops: &mut batch.ops,
-            counts: InstructionCounts::default(),
-        };
-        let end = self.read(thread, &mut sink);
-        batch.counts = sink.counts;
-        batch.counts.clock_calls = std::mem::take(&mut self.clock_calls);
-        batch.counts.program_starts = std::mem::take(&mut self.program_starts);
-        end
+        batch.clear();
+        self.fill_on(thread, batch)
     }
 
     fn shortcut_result(&mut self, thread: ThreadId, reply: Option<u64>) {
@@ -245,6 +233,26 @@ impl Program for Live {
 }
 
 impl Live {
+    /// Appends to a batch of this thread that is empty or ended with [`End::Empty`].
+    ///
+    /// # Errors
+    /// As [`Program::fill`].
+    pub(crate) fn fill_on(&mut self, thread: ThreadId, batch: &mut Batch) -> Result<End, Error> {
+        if batch.ops.is_empty() {
+            // Before the read, which may come to the next image.
+            batch.memory = self.memory(thread).map(|(_, memory)| memory.clone());
+        }
+        let mut sink = Batches {
+            ops: &mut batch.ops,
+            counts: batch.counts,
+        };
+        let end = self.read(thread, &mut sink);
+        batch.counts = sink.counts;
+        batch.counts.clock_calls += std::mem::take(&mut self.clock_calls);
+        batch.counts.program_starts += std::mem::take(&mut self.program_starts);
+        end
+    }
+
     /// Reads from a thread's ring.
     pub(crate) fn read(&mut self, thread: ThreadId, sink: &mut impl Sink) -> Result<End, Error> {
         let number = thread as usize;

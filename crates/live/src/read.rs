@@ -238,13 +238,14 @@ impl Live {
             t.queue.push_back(Piece::End(End::Exit));
             return Ok(Some(self.pop_end(id)));
         }
+        let in_kernel = t.in_kernel || t.untraced;
         if !nothing {
-            return Ok(Some(End::More));
+            return Ok(Some(if in_kernel { End::More } else { End::Empty }));
         }
         // A thread that leaves its core finds another state there afterwards. Without other threads nothing waits for
         // that, so times that repeat do not depend on how fast the host was.
         let stays = self.simulated_clock && alone;
-        t.reported_blocked = (t.in_kernel || t.untraced) && t.replacing.is_none() && !stays;
+        t.reported_blocked = in_kernel && t.replacing.is_none() && !stays;
         Ok(Some(if t.reported_blocked {
             End::Blocked
         } else {

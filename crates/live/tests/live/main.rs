@@ -16,7 +16,7 @@ use std::os::unix::ffi::OsStrExt;
 use driver::Outcome;
 use pagewalk_live::{Live, LiveOptions, find_qemu, launch};
 use pagewalk_stream::{
-    Cause, Death, Error, Event, MappingSource, MemoryObject, Op, OpClass, Program, flags,
+    BATCH_OPS, Cause, Death, Error, Event, MappingSource, MemoryObject, Op, OpClass, Program, flags,
 };
 use tools::{compile, plugin, present};
 
@@ -216,6 +216,28 @@ fn a_tiny_ring_is_enough_for_threads_that_spin() {
     )
     .unwrap();
     assert_eq!(r.output, "600\n");
+}
+
+#[test]
+fn batches_of_a_running_thread_are_full_whenever_they_are_read() {
+    if !present() {
+        return;
+    }
+    let program = compile("stopped", programs::STOPPED);
+    let mut program = launch(options(&[&program])).unwrap();
+    let mut all = Vec::new();
+    let (mut run, mut longest) = (0, 0);
+    let see = |_, thread, ops: &[Op]| {
+        if thread == 0 && !ops.is_empty() {
+            all.push(ops.len());
+            run = if ops.len() == BATCH_OPS { run + 1 } else { 0 };
+            longest = longest.max(run);
+        }
+    };
+    let outcome = driver::run(program.as_mut(), see, |_, _, _| ()).unwrap();
+    assert_eq!(outcome.status, Some(0));
+    // The loop makes more ops than these.
+    assert!(longest > 900, "{longest} {all:?}");
 }
 
 #[test]

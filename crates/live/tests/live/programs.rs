@@ -368,3 +368,26 @@ int main(int c, char **v) {
     b[0xfff00] = 1;
     return munmap(a, 0x40000);
 }"#;
+
+/// Computes, while a child stops the process again and again.
+pub const STOPPED: &str = r#"
+#include <signal.h>
+#include <unistd.h>
+int main(void) {
+    pid_t me = getpid(), child = fork();
+    if (child == 0) {
+        for (int i = 0; i < 200 && getppid() == me; i++) {
+            kill(me, SIGSTOP);
+            usleep(10000);
+            kill(me, SIGCONT);
+            usleep(1000);
+        }
+        _exit(0);
+    }
+    unsigned long sum = 0;
+    for (volatile unsigned long i = 0; i < 1000000; i++)
+        sum += i;
+    kill(child, SIGKILL);
+    _exit(sum == 0);
+}
+"#;

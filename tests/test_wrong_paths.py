@@ -30,7 +30,7 @@ def counted(found: dict[str, Any]) -> dict[str, int]:
 
 def test_loads_of_wrong_paths_are_simulated_on_request(cli: Cli) -> None:
     without = design(cli)
-    assert without["config"]["core"]["wrong_path"]["enabled"] is False
+    assert without["config"]["core"]["wrong_path"]["enabled"] is None
     assert not counted(without)
     simulated = design(cli, "--set", "core.wrong_path.enabled=true")
     assert simulated["config"]["core"]["wrong_path"]["enabled"] is True

@@ -99,7 +99,7 @@ CASES = [
         1_000_000,
         warmup=20_000_000,
         window=None,
-        simulated=100_000,
+        simulated=40_000,
         binary="maps",
         long=True,
     ),

@@ -245,8 +245,10 @@ pub struct Core {
     /// Line of the target of a taken branch, at which fetch continues.
     target: u64,
     predictor: Predictor,
-    /// State for wrong paths, if the core simulates them.
+    /// State for wrong paths, while the core simulates them.
     wrong: Option<Box<WrongPath>>,
+    /// Decides about wrong paths, if mispredictions do.
+    automatic: Option<Box<wrong::Automatic>>,
 
     stack: CycleStack,
     /// The latest wait for a translation that delayed retirement.
@@ -323,7 +325,9 @@ impl Core {
             line: NO_LINE,
             target: NO_LINE,
             predictor: Predictor::new(spec),
-            wrong: (spec.wrong_path.enabled).then(|| Box::new(WrongPath::new(&spec.wrong_path))),
+            wrong: (spec.wrong_path.enabled == Some(true))
+                .then(|| Box::new(WrongPath::new(&spec.wrong_path))),
+            automatic: None,
             stack: CycleStack::default(),
             waited: TranslationWait::default(),
             overcharged: 0,
@@ -525,8 +529,8 @@ impl Core {
         tree.add(&format!("{path}.cycles"), &slots.cycles(self.width));
         tree.add(&format!("{path}.slots"), &slots);
         tree.add(&format!("{path}.predictor"), &self.predictor.stats);
-        if let Some(w) = &self.wrong {
-            tree.add(&format!("{path}.wrong_path"), &w.stats);
+        if let Some(stats) = self.wrong_path_stats() {
+            tree.add(&format!("{path}.wrong_path"), &stats);
         }
         if self.reports_prefetches {
             tree.add(&format!("{path}.software_prefetch"), &self.prefetches);

@@ -69,8 +69,9 @@ pub enum Atomics {
 #[serde(deny_unknown_fields, default)]
 pub struct WrongPathSpec {
     /// Continue on the wrong path until a mispredicted branch is resolved, as far as code and
-    /// addresses are known from earlier executions. Default false: the core waits.
-    pub enabled: bool,
+    /// addresses are known from earlier executions; false: the core waits. Default: true for a
+    /// program whose memory can be read, while more than 5 of 1,000 instructions are mispredicted.
+    pub enabled: Option<bool>,
     /// Blocks of code to remember, from a branch to the next; a power of two. Default 32768.
     pub blocks: u32,
     /// Addresses of loads to remember, by the origins of their inputs; a power of two. Each takes
@@ -81,7 +82,7 @@ pub struct WrongPathSpec {
 impl Default for WrongPathSpec {
     fn default() -> Self {
         WrongPathSpec {
-            enabled: false,
+            enabled: None,
             blocks: 1 << 15,
             addresses: 1 << 23,
         }

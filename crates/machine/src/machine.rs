@@ -233,6 +233,9 @@ impl Machine {
             if facts.flushes {
                 core = core.with_flushes();
             }
+            if facts.memory {
+                core = core.with_wrong_paths_by_need(&config.core.wrong_path);
+            }
             cores.push(core);
         }
         let (placement, table) = (&config.placement, &config.page_table);

@@ -53,12 +53,17 @@ impl Design {
         self.shortcut.is_some() || self.config.shortcut.is_some()
     }
 
+    /// True if wrong paths of this program may be simulated.
+    pub fn may_go_wrong(&self, facts: &Facts) -> bool {
+        self.config.core.wrong_path.enabled.unwrap_or(facts.memory)
+    }
+
     /// True if fast-forwarding needs first touches of pages only. Other designs need each access; for
     /// example, a page that is swapped out is touched again.
     pub fn skips_by_pages(&self, facts: &Facts) -> bool {
         let config = &self.config;
         !config.translation.needs_each_access()
-            && (facts.memory || !config.core.wrong_path.enabled)
+            && (facts.memory || !self.may_go_wrong(facts))
             && config.os.swap.is_none()
     }
 }

@@ -61,9 +61,6 @@ pub(crate) fn warnings(facts: &Facts, limits: &Limits, designs: &[DesignResult])
         let what = "the program made no shortcut query, so nothing of shortcut had an effect: a built-in key-value store queries with --param shortcut=stlt, and your own program with pagewalk_load_va of pagewalk.h";
         said.of(d, Some(what.to_owned()));
     }
-    for d in designs.iter().filter(|_| facts.memory) {
-        said.of(d, no_wrong_paths(d));
-    }
     for d in designs {
         said.of(d, too_few_requests(d, limits));
     }
@@ -254,21 +251,6 @@ fn of_cores(d: &DesignResult, component: &str, names: &[&str]) -> u64 {
 fn metric(d: &DesignResult, name: &str) -> f64 {
     let found = d.summary.iter().find(|m| m.name == name);
     found.and_then(|m| m.value).unwrap_or(0.0)
-}
-
-/// Mispredictions for 1,000 instructions from which the reader is warned that wrong paths are not simulated.
-const MANY_MISPREDICTIONS: f64 = 5.0;
-
-/// The warning of a design that does not simulate the wrong paths of a program with many of them.
-fn no_wrong_paths(d: &DesignResult) -> Option<String> {
-    let wrong = ["conditional_wrong", "indirect_wrong", "returns_wrong"];
-    let wrong = of_cores(d, "predictor", &wrong) as f64;
-    let many = 1000.0 * wrong > MANY_MISPREDICTIONS * metric(d, "instructions");
-    (many && !d.config.core.wrong_path.enabled && start_up(d).is_none()).then(|| {
-        format!(
-            "more than {MANY_MISPREDICTIONS} of 1,000 instructions are mispredicted branches, and accesses on their wrong paths are not simulated; --set core.wrong_path.enabled=true simulates them and takes several times as long"
-        )
-    })
 }
 
 /// The warning of a design whose program ended before the requests that were asked for.

@@ -14,9 +14,11 @@ use pagewalk_units::{Access, Asid, Cycle, LINE_BYTES, LINE_SHIFT, VirtAddr};
 
 use super::access::bytes;
 use super::{Core, CoreContext};
+use crate::WrongPathSpec;
 use crate::rob::Freed;
 use crate::wrong_path::{
-    Calls, Input, Known, Learned, NOWHERE, Origin, Producer, WrongPath, after, result, word_of,
+    Calls, Input, Known, Learned, NOWHERE, Origin, Producer, WrongPath, WrongPathStats, after,
+    result, word_of,
 };
 
 /// Slot of an input that arrives too late.
@@ -68,10 +70,75 @@ enum AddressSource {
     Pointer,
 }
 
+/// Instructions after which the core decides about wrong paths again.
+const WINDOW: u64 = 1 << 16;
+/// Mispredictions of 1,000 instructions above which the core begins to simulate wrong paths.
+const MANY: u64 = 5;
+/// Mispredictions of 1,000 instructions up to which it ends that. Less than [`MANY`], so that a
+/// program near one of them does not alternate.
+const FEW: u64 = 2;
+
+/// Decides if the core simulates wrong paths, by its mispredictions.
+pub(super) struct Automatic {
+    spec: WrongPathSpec,
+    /// Instructions and mispredictions at the last decision.
+    last: (u64, u64),
+    /// The state while wrong paths are not simulated, if they were before.
+    resting: Option<Box<WrongPath>>,
+}
+
 impl Core {
+    /// Lets mispredictions decide about wrong paths, unless the configuration does. For programs
+    /// whose memory can be read.
+    pub fn with_wrong_paths_by_need(mut self, spec: &WrongPathSpec) -> Self {
+        self.automatic = spec.enabled.is_none().then(|| {
+            Box::new(Automatic {
+                spec: *spec,
+                last: (0, 0),
+                resting: None,
+            })
+        });
+        self
+    }
+
+    /// Decides about the next window by the last one.
+    #[cold]
+    fn decide(&mut self) {
+        let Some(a) = &mut self.automatic else {
+            return;
+        };
+        let now = (self.rob.count, self.stats.mispredictions);
+        let (instructions, mispredictions) = (now.0 - a.last.0, now.1 - a.last.1);
+        a.last = now;
+        let more_than = |n| 1000 * mispredictions > n * instructions;
+        if self.wrong.is_some() && !more_than(FEW) {
+            a.resting = self.wrong.take();
+        } else if self.wrong.is_none() && more_than(MANY) {
+            let resting = a.resting.take();
+            let mut w = resting.unwrap_or_else(|| Box::new(WrongPath::new(&a.spec)));
+            w.switch();
+            self.wrong = Some(w);
+        }
+    }
+
+    /// Counters of wrong paths; `None` if there can be none.
+    pub(super) fn wrong_path_stats(&self) -> Option<WrongPathStats> {
+        let resting = self.automatic.as_ref().map(|a| a.resting.as_ref());
+        match (&self.wrong, resting) {
+            (Some(w), _) | (None, Some(Some(w))) => Some(w.stats),
+            (None, Some(None)) => Some(WrongPathStats::default()),
+            (None, None) => None,
+        }
+    }
+
     /// Sets the memory of the process whose ops come next.
     #[inline]
     pub fn see(&mut self, memory: Option<&ProgramMemory>) {
+        if let Some(a) = &self.automatic
+            && self.rob.count - a.last.0 >= WINDOW
+        {
+            self.decide();
+        }
         if let Some(w) = &mut self.wrong {
             w.memory = memory.cloned();
         }

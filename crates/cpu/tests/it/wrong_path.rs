@@ -10,7 +10,7 @@ use pagewalk_stream::{Memory, Op, OpClass, ProgramMemory, flags};
 fn with_wrong_path() -> CoreSpec {
     CoreSpec {
         wrong_path: WrongPathSpec {
-            enabled: true,
+            enabled: Some(true),
             blocks: 1 << 10,
             addresses: 1 << 16,
         },
@@ -181,6 +181,43 @@ impl Memory for Tree {
         into.copy_from_slice(&word.to_le_bytes());
         true
     }
+}
+
+#[test]
+fn mispredictions_decide_if_the_configuration_does_not() {
+    let spec = spec();
+    let mut b = Bench::with(&spec, &small(), 256);
+    let mmu = Mmu::new(&small(), 0).expect("possible");
+    let core = Core::new(&spec, mmu, caches(256), 0).expect("possible");
+    b.core = core.with_wrong_paths_by_need(&spec.wrong_path);
+    let memory = ProgramMemory(Arc::new(Tree));
+    // Half of the branches are mispredicted.
+    let mut number = 0;
+    let mut phase = |b: &mut Bench, branches: u64| {
+        let before = wrong(b, "episodes");
+        for _ in 0..200 {
+            b.core.see(Some(&memory));
+            let mut ops = vec![];
+            for _ in 0..branches {
+                let taken = coin(number);
+                number += 1;
+                ops.push(at(PC, compute((1000 / branches) as u16 - 1, 1)));
+                ops.push(at(PC + 4, branch(PC + 4, taken)));
+            }
+            b.run(&ops);
+        }
+        wrong(b, "episodes") - before
+    };
+    assert_eq!(phase(&mut b, 4), 0, "two of a thousand");
+    let half = 200 * 20 / 2;
+    // All but those of the window that decides.
+    let many = phase(&mut b, 20);
+    assert!((half * 3 / 5..half * 4 / 5).contains(&many), "{many}");
+    let few = phase(&mut b, 2);
+    assert!(few < 80, "one of a thousand: {few}");
+    assert_eq!(phase(&mut b, 2), 0, "the state rests");
+    let again = phase(&mut b, 20);
+    assert!(again > half / 2, "{again}");
 }
 
 #[test]
@@ -442,7 +479,7 @@ fn impossible_tables_are_refused_by_key() {
     ] {
         let s = CoreSpec {
             wrong_path: WrongPathSpec {
-                enabled: true,
+                enabled: Some(true),
                 blocks,
                 addresses,
             },

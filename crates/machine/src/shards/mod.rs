@@ -86,7 +86,8 @@ pub(crate) fn shards(
         ]);
     }
     // Wrong paths remember code from one sample to the next, whatever their memory.
-    let by_pages = |d: &Design| d.skips_by_pages(&Facts::default()) && !d.has_shortcut();
+    let by_pages =
+        |d: &Design| d.skips_by_pages(facts) && !d.may_go_wrong(facts) && !d.has_shortcut();
     if !designs.iter().all(by_pages) {
         return Err(Text::from(
             "a design has a TLB in memory, wrong paths, swap or replies, and all before a sample matters to it",

@@ -6,6 +6,9 @@
 # make redis-stlt    build Debian's redis-server with STLT, and check its answers (some minutes)
 # make linux-test    build User Mode Linux with hash placement, and run its tests (10 minutes)
 # make linux-figures    measure hash placement in Linux, also in QEMU (45 minutes)
+# make linux-figure11    compare figure 11 on Linux's placements with the model (2 hours, 14 GB of memory)
+# make linux-smp    run the tests of hash placement with two processors in QEMU (25 minutes)
+# make linux-churn    measure where pages lie after other activity (70 minutes)
 # make lost-comparisons    look for bools that optimised code reads unset, a fault of rustc 1.95
 # make msrv    compile with the minimum version of Rust (Cargo.toml's rust-version)
 # make fuzz    fuzz the parsers and page tables, a minute for each target
@@ -32,7 +35,7 @@ PYTEST := $(PYTHON_ENV)/pytest -n $(shell echo $$(($$(nproc) < 3 ? $$(nproc) + 1
 
 .PHONY: demo test test-long test-deps bench docs types build plugin native python-env test-env rust-env qemu \
 	lint lint-rust lint-python lint-deps test-rust test-python redis-stlt lost-comparisons out-of-tree msrv lock \
-	linux-test linux-figures fuzz wheel clean-roots clean
+	linux-test linux-figures linux-figure11 linux-smp linux-churn fuzz wheel clean-roots clean
 
 demo: build
 	$(PYTHON_ENV)/pagewalk compare --workload kv-dense --instructions 60M \
@@ -114,6 +117,15 @@ linux-test:
 
 linux-figures:
 	python3 linux/driver.py figures
+
+linux-figure11: native
+	$(PYTHON_ENV)/python linux/figure11.py
+
+linux-smp:
+	python3 linux/driver.py smp
+
+linux-churn:
+	python3 linux/driver.py churn
 
 redis-stlt: build test-env
 	scripts/redis_stlt.sh $(CARGO_TARGET_DIR)/redis-stlt

@@ -133,6 +133,27 @@ def of_kind(records: list[Record], kind: str) -> list[Record]:
     return [{k: v for k, v in r.items() if k != "kind"} for r in records if r["kind"] == kind]
 
 
+def churn(records: list[Record]) -> Record:
+    """The steps of the first and the last round, and the pages by hash over all rounds."""
+    rows = of_kind(records, "churn")
+    last = rows[-1]["round"]
+    for row in rows:
+        row["hashed_percent"] = round(100 * sum(row["tiers"]) / row["pages"], 3)
+    after: dict[str, list[float]] = defaultdict(list)
+    for row in rows:
+        after[row["after"]].append(row["hashed_percent"])
+    return {
+        "rounds": last,
+        "seconds": rows[-1]["seconds"],
+        "faults": rows[-1]["faults"] - rows[0]["faults"],
+        "hashed_percent": {
+            step: {"least": min(found), "mean": round(statistics.fmean(found), 3)}
+            for step, found in after.items()
+        },
+        "rows": [row for row in rows if row["round"] in (0, 1, last)],
+    }
+
+
 def causes(records: list[Record]) -> list[Record]:
     """Instructions of each fault by cause, with those of the time stamps."""
     rows = []

@@ -2,7 +2,9 @@
 
     python3 linux/driver.py test                KUnit and selftests in User Mode Linux
     python3 linux/driver.py figures             measurements in QEMU, kept in linux/results
-    python3 linux/driver.py export -o FILE -- PROGRAM [ARGUMENT...]
+    python3 linux/driver.py smp                 selftests with two processors in QEMU
+    python3 linux/driver.py churn               rounds of other activity for an hour
+    python3 linux/driver.py export [OPTIONS] -o FILE -- PROGRAM [ARGUMENT...]
                                                 dump the placement of a program
     python3 linux/driver.py apply               check that the patches apply to the pinned source
 
@@ -25,7 +27,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import analysis
-from guests import BAD, EXIT, boot, tail_of
+from guests import boot, check_log, tail_of
 from kernels import (
     FIGURES_NEED,
     HERE,
@@ -41,6 +43,7 @@ from kernels import (
     key_of,
     measurement,
     needed,
+    occupation,
     patch_tree,
     patches,
     pinned,
@@ -51,6 +54,7 @@ from kernels import (
     touched,
     variant,
 )
+from recording import Command, Guest, record
 
 RESULTS = HERE / "results"
 
@@ -116,14 +120,6 @@ def taps(text: str) -> list[tuple[bool, str]]:
     return [(word == "ok", name) for word, name in found]
 
 
-def check_log(text: str, name: str) -> None:
-    bad = BAD.search(text)
-    if bad:
-        raise Failure(
-            f"the kernel of {name} reported: {bad.group().strip()} (see {cache() / name}.console)"
-        )
-
-
 # The RAM disk takes all of its pages at once, so that swapping changes no count of free pages.
 PREPARE = (
     "dd if=/dev/zero of=/dev/ram0 bs=1M count=32 2>/dev/null\n"
@@ -139,7 +135,7 @@ FREE = (
 )
 
 
-def stress(image: Path, um: bool, name: str, seconds: int) -> dict[str, object]:
+def stress(image: Path, um: bool, name: str, seconds: int, cpus: int = 1) -> dict[str, object]:
     """Runs memory stressors with placement for all processes; fails on a warning or a leak."""
     at = shutil.which("stress-ng")
     assert at
@@ -152,7 +148,16 @@ def stress(image: Path, um: bool, name: str, seconds: int) -> dict[str, object]:
     )
     script += STRESS.format(seconds=seconds) + FREE + "grep hash_placement_ /proc/vmstat; dmesg\n"
     text = boot(
-        image, um, script, more, name, memory=640, append="page_poison=1", seconds=60 + 10 * seconds
+        image,
+        um,
+        script,
+        more,
+        name,
+        memory=640,
+        append="page_poison=1",
+        # An emulated processor needs long to start and to end the stressors.
+        seconds=(60 if um else 900) + 10 * seconds,
+        cpus=cpus,
     )
     check_log(text, name)
     free = [int(n) for n in re.findall(r"^FREE nr_free_pages (\d+)", text, re.MULTILINE)]
@@ -241,8 +246,15 @@ def placements() -> None:
     keep("figure10", {**how, "rows": analysis.figure10(rows)})
     rows = measured("overlap", kind, image, 600)
     keep("overlap", {**how, "rows": analysis.of_kind(rows, "overlap")})
-    rows = measured("churn 4000", kind, image, 600)
-    keep("churn", {**how, "rows": analysis.of_kind(rows, "churn")})
+
+
+def churn(seconds: int) -> None:
+    """Where pages lie after as many rounds of other activity as the time allows."""
+    needed(NEEDS)
+    room(4000, f"{seconds // 60 + 10} minutes of both processors")
+    kind = variant("um")
+    rows = measured(f"churn 4000 {seconds}", kind, kernel(kind), 600 + 2 * seconds)
+    keep("churn", {**provenance(kind), "memory_mb": 512, **analysis.churn(rows)})
 
 
 def instruction_counts() -> None:
@@ -278,6 +290,32 @@ def selftests_in_qemu() -> None:
     keep("tests-x86", {**provenance(kind), **how, "tests": [name for _, name in results]})
 
 
+CPUS = 2
+
+
+def smp() -> None:
+    """The selftests and the stressors with several processors and the kernel's own checks."""
+    needed(NEEDS, FIGURES_NEED, {"stress-ng": "stress-ng"})
+    room(4000, "25 minutes of both processors")
+    kind = variant("x86-smp")
+    image = kernel(kind)
+    more = {"bin/hash_placement": selftest()}
+    script = PREPARE + "echo PROCESSORS $(nproc)\nhash_placement\n"
+    name = "x86-smp-test"
+    text = boot(image, False, script, more, name, memory=1024, seconds=1800, cpus=CPUS)
+    check_log(text, name)
+    if not re.search(rf"^PROCESSORS {CPUS}$", text, re.MULTILINE):
+        raise Failure(f"the guest has not {CPUS} processors (see {cache() / name}.console)")
+    results = taps(text)
+    failed = [test for good, test in results if not good]
+    if failed or len(results) < 12:
+        raise Failure(f"failed: {', '.join(failed) or 'all'} (see {cache() / name}.console)")
+    pressed = stress(image, False, "x86-smp-stress", 30, CPUS)
+    how = {"accelerator": "tcg, a thread for each processor", "processors": CPUS}
+    names = [test for _, test in results]
+    keep("tests-smp", {**provenance(kind), **how, "tests": names, "stress": pressed})
+
+
 def figures() -> None:
     needed(NEEDS, FIGURES_NEED)
     room(6000, "45 minutes of both processors")
@@ -286,37 +324,32 @@ def figures() -> None:
     instruction_counts()
 
 
-def export(output: Path, command: Sequence[str]) -> None:
-    needed(NEEDS)
+def export(output: Path, command: Sequence[str], guest: Guest) -> None:
+    needed(NEEDS, *([FIGURES_NEED] if guest.kernel == "x86" else []))
     room(4000, "10 minutes of both processors")
     at = shutil.which(command[0])
     if not at:
         raise Failure(f"there is no program {command[0]}")
-    image = kernel(variant("um"))
-    more = {"bin/dump_frames": program(HERE / "guest/dump_frames.c")}
     name = Path(at).name
-    more |= {f"root/{name}": Path(at).resolve()} | closure(Path(at))
+    files = {f"root/{name}": Path(at).resolve()} | closure(Path(at))
     # Files that the command names go along.
     for word in command[1:]:
         if Path(word).is_file():
-            more[word.lstrip("/") if word.startswith("/") else f"root/{word}"] = Path(word)
-    quoted = " ".join("'" + word.replace("'", "'\\''") + "'" for word in command[1:])
-    script = f"echo 1 > /proc/sys/vm/hash_placement; cd /root\ndump_frames /root/{name} {quoted}\n"
-    text = boot(image, True, script, more, "export", memory=512)
-    check_log(text, "export")
-    lines = [line[7:] for line in text.splitlines() if line.startswith("FRAMES ")]
-    ended = EXIT.search(text)
-    if not lines or not ended:
-        raise Failure(f"nothing was placed for {command[0]} (see {cache()}/export.console)")
+            files[word.lstrip("/") if word.startswith("/") else f"root/{word}"] = Path(word)
+    asked = Command([f"/root/{name}", *command[1:]], files=files)
+    [found] = record(guest, [asked], "export", seconds=3600)
     partial = output.with_name(output.name + ".new")
-    partial.write_text("\n".join(lines) + "\n")
+    partial.write_text("\n".join(found.lines) + "\n")
     partial.rename(output)
-    say(f"wrote {len(lines) - 1} records to {output}; the program's status is {ended.group(1)}")
+    say(
+        f"wrote {len(found.lines) - 1} records to {output}; {100 * found.occupied:.2f} % of the "
+        f"frames were in use before, and the program's status is {found.status}"
+    )
 
 
 def check_patches() -> None:
     """The patches apply to the installed source."""
-    every = (*patches(), *measurement())
+    every = (*patches(), *measurement(), *occupation())
     with tempfile.TemporaryDirectory(prefix="apply.") as at:
         folder = Path(at)
         unpack_changed(folder, every, folder / "log")
@@ -330,9 +363,24 @@ def main(arguments: Sequence[str]) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("test", help="KUnit tests, selftests and stressors in User Mode Linux")
     commands.add_parser("figures", help="measurements in QEMU")
+    long = commands.add_parser("churn", help="placements after long activity")
+    long.add_argument("--seconds", type=int, default=3600, help="of the guest (default: 3600)")
+    commands.add_parser("smp", help="selftests and stressors with two processors in QEMU")
     commands.add_parser("apply", help="check that the patches apply")
     exporting = commands.add_parser("export", help="dump the placement of a program")
     exporting.add_argument("-o", "--output", type=Path, required=True, help="file to write")
+    exporting.add_argument(
+        "--kernel", choices=("um", "x86"), default="um", help="User Mode Linux, or x86-64 in QEMU"
+    )
+    exporting.add_argument("--memory", type=int, default=512, metavar="MB", help="of the guest")
+    exporting.add_argument(
+        "--occupied",
+        type=float,
+        default=0.0,
+        metavar="SHARE",
+        help="of random frames in use, 0 to 1",
+    )
+    exporting.add_argument("--seed", type=int, help="of the hash (default: random)")
     exporting.add_argument("program", nargs=argparse.REMAINDER, metavar="-- PROGRAM [ARGUMENT...]")
     chosen = parser.parse_args(arguments)
     try:
@@ -340,9 +388,16 @@ def main(arguments: Sequence[str]) -> int:
             words = chosen.program[1:] if chosen.program[:1] == ["--"] else chosen.program
             if not words:
                 parser.error("name a program after --")
-            export(chosen.output, words)
+            if not 0 <= chosen.occupied < 1:
+                parser.error(f"--occupied is {chosen.occupied}; expected 0 or more and below 1")
+            if chosen.occupied and chosen.kernel == "um":
+                parser.error("--occupied needs --kernel x86")
+            guest = Guest(chosen.kernel, chosen.memory, chosen.occupied, chosen.seed)
+            export(chosen.output, words, guest)
+        elif chosen.command == "churn":
+            churn(chosen.seconds)
         else:
-            {"test": test, "figures": figures, "apply": check_patches}[chosen.command]()
+            {"test": test, "figures": figures, "smp": smp, "apply": check_patches}[chosen.command]()
     except Failure as failure:
         print(f"linux: {failure}", file=sys.stderr)
         return 1

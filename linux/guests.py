@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import re
 import shutil
 import subprocess
@@ -64,6 +65,14 @@ def tail_of(text: str) -> str:
     return lines[-1][:200] if lines else "nothing was printed"
 
 
+PR_SET_THP_DISABLE = 41
+
+
+def without_huge_pages() -> None:
+    """Denies huge pages of the host to a guest: random frames would take up to 2 MB of it each."""
+    ctypes.CDLL(None).prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0)
+
+
 def guest(command: Sequence[str | Path], folder: Path, seconds: float, name: str) -> str:
     """Runs a guest and returns its console. Fails if it does not come up or does not end."""
     log = folder / f"{name}.console"
@@ -75,6 +84,7 @@ def guest(command: Sequence[str | Path], folder: Path, seconds: float, name: str
             stderr=subprocess.STDOUT,
             cwd=folder,
             start_new_session=True,
+            preexec_fn=without_huge_pages,  # noqa: PLW1509
         )
         try:
             process.wait(timeout=seconds)
@@ -118,7 +128,14 @@ def um_command(
 
 
 def qemu_command(
-    image: Path, initrd: Path, memory: int, append: str, kvm: bool, icount: bool
+    image: Path,
+    initrd: Path,
+    memory: int,
+    append: str,
+    kvm: bool,
+    icount: bool,
+    cpu: str,
+    cpus: int,
 ) -> list[str | Path]:
     command: list[str | Path] = [
         "qemu-system-x86_64",
@@ -128,8 +145,15 @@ def qemu_command(
         "-serial",
         "stdio",
         "-no-reboot",
+        # Not more of the host's memory than the guest uses.
+        "-object",
+        f"memory-backend-ram,id=ram,size={memory}M,reserve=off",
+        "-machine",
+        "memory-backend=ram",
         "-m",
         str(memory),
+        "-smp",
+        str(cpus),
         "-kernel",
         image,
         "-initrd",
@@ -138,7 +162,7 @@ def qemu_command(
     if kvm:
         command += ["-enable-kvm", "-cpu", "host"]
     else:
-        command += ["-cpu", "max", *(["-icount", "shift=0,sleep=off"] if icount else [])]
+        command += ["-cpu", cpu, *(["-icount", "shift=0,sleep=off"] if icount else [])]
     return [*command, "-append", f"console=ttyS0 quiet panic=-1 end=reboot {append}"]
 
 
@@ -153,6 +177,8 @@ def boot(
     seconds: float = 600,
     kvm: bool = False,
     icount: bool = False,
+    cpu: str = "max",
+    cpus: int = 1,
 ) -> str:
     with tempfile.TemporaryDirectory(prefix="guest.", dir=cache()) as at:
         folder = Path(at)
@@ -161,5 +187,13 @@ def boot(
         if um:
             command = um_command(image, initrd, folder, memory, append)
         else:
-            command = qemu_command(image, initrd, memory, append, kvm, icount)
+            command = qemu_command(image, initrd, memory, append, kvm, icount, cpu, cpus)
         return guest(command, folder, seconds, name)
+
+
+def check_log(text: str, name: str) -> None:
+    bad = BAD.search(text)
+    if bad:
+        raise Failure(
+            f"the kernel of {name} reported: {bad.group().strip()} (see {cache() / name}.console)"
+        )

@@ -139,6 +139,11 @@ def measurement() -> tuple[Path, ...]:
     return tuple(sorted((PATCHES / "measurement").glob("*.patch")))
 
 
+def occupation() -> tuple[Path, ...]:
+    """Occupation of frames at boot, which is no part of the series either."""
+    return tuple(sorted((PATCHES / "occupation").glob("*.patch")))
+
+
 def key_of(*parts: bytes) -> str:
     total = hashlib.sha256()
     for part in parts:
@@ -285,6 +290,12 @@ def variant(name: str) -> Variant:
         "x86-measure": Variant(
             "x86-measure", "x86_64", "patched", all_of_them + measurement(), x86, "x86"
         ),
+        "x86-occupied": Variant(
+            "x86-occupied", "x86_64", "patched", all_of_them + occupation(), x86, "x86"
+        ),
+        "x86-smp": Variant(
+            "x86-smp", "x86_64", "patched", all_of_them, (*x86, "full", "debug"), "x86-smp"
+        ),
         "x86-unpatched": Variant(
             "x86-unpatched", "x86_64", "unpatched", (), ("common", "x86"), "x86-unpatched"
         ),
@@ -359,9 +370,9 @@ def kernel(kind: Variant) -> Path:
     return complete(f"{kind.name}-{key(kind)}", build) / "image"
 
 
-def program(path: Path, *flags: str) -> Path:
-    """The static program that is compiled from one file of C."""
-    key = key_of(path.read_bytes(), *(f.encode() for f in flags))
+def program(path: Path, link: str = "-static") -> Path:
+    """The program that is compiled from one file of C, and linked by this option."""
+    key = key_of(path.read_bytes(), link.encode())
 
     def build(partial: Path) -> None:
         log = cache() / f"{path.stem}-{key}.log"
@@ -372,8 +383,7 @@ def program(path: Path, *flags: str) -> Path:
                 "-O2",
                 "-Wall",
                 "-Wno-misleading-indentation",
-                "-static",
-                *flags,
+                link,
                 "-o",
                 partial / path.stem,
                 path,

@@ -3,7 +3,8 @@
     pagewalk run --design revelator --workload gups --size 64MiB --page-mappings --json run.json
     python3 linux/touches.py run.json > gups.touches
 
-Pages are listed in ascending order of address. 2 MB pages are marked `huge`.
+If the design places pages by hash, they are listed in the order of their first placement, else in
+ascending order of address. 2 MB pages are marked `huge`.
 """
 
 from __future__ import annotations
@@ -18,16 +19,18 @@ from typing import Any
 Json = dict[str, Any]
 HUGE = 2 << 20
 
+Page = tuple[int, int, bool]
+"""First page number, number of 4 KB pages, and true for a 2 MB page."""
+
 
 class Failure(Exception):
     """One sentence for the user."""
 
 
-def ranges(pages: Iterable[Json]) -> Iterator[tuple[int, int, bool]]:
-    """First page number, number of 4 KB pages, and True for 2 MB pages, of adjacent pages."""
+def ranges(pages: Iterable[Page]) -> Iterator[Page]:
+    """The pages, with those that follow each other in one range."""
     first, count, huge = 0, 0, False
-    for page in pages:
-        vpn, number, is_huge = page["address"] >> 12, page["bytes"] >> 12, page["bytes"] >= HUGE
+    for vpn, number, is_huge in pages:
         if count and (vpn, is_huge) == (first + count, huge):
             count += number
             continue
@@ -38,8 +41,8 @@ def ranges(pages: Iterable[Json]) -> Iterator[tuple[int, int, bool]]:
         yield first, count, huge
 
 
-def pages_of(result: Json, design: str | None, process: int) -> list[Json]:
-    """The pages of a process on a design, in ascending order of address."""
+def pages_of(result: Json, design: str | None, process: int) -> list[Page]:
+    """The pages of a process on a design, in the order of the list."""
     names = [one["name"] for one in result["designs"]]
     if design is not None and design not in names:
         raise Failure(f"the run has no design '{design}'; expected one of {', '.join(names)}")
@@ -50,7 +53,16 @@ def pages_of(result: Json, design: str | None, process: int) -> list[Json]:
     if not pages:
         known = sorted({page["process"] for page in chosen["mappings"]})
         raise Failure(f"no page of process {process} is mapped; expected one of {known}")
-    return sorted(pages, key=lambda page: page["address"])
+    hashed = chosen.get("hashed_frames")
+    if hashed is not None:
+        asid = hashed["asids"][process]
+        size = {"page": 1, "huge": HUGE >> 12}
+        return [
+            (one["vpn"], size[one["content"]], one["content"] == "huge")
+            for one in hashed["placed"]
+            if one["asid"] == asid and one["content"] in size
+        ]
+    return sorted((p["address"] >> 12, p["bytes"] >> 12, p["bytes"] >= HUGE) for p in pages)
 
 
 def read(path: str) -> Json:

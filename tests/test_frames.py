@@ -147,12 +147,13 @@ def test_a_result_without_frames_cannot_be_exported(tmp_path: Path) -> None:
 
 def test_kept_results_are_those_of_the_files_content(tmp_path: Path) -> None:
     paper = papers.load("revelator", "smoke")
-    figure11 = script("figure11")
     identities: list[str] = []
     for name, text in (("a", HEADER), ("b", HEADER), ("b", HEADER + "1 7 200000 0\n")):
         file = tmp_path / name
         file.write_text(text)
-        run = paper.run("BFS", figure11.recorded(paper, "Revelator low", file))
+        changes = {"placement": {"recorded": {"file": str(file)}}}
+        design = paper.designs["Revelator low"].changed("recorded", changes)
+        run = paper.run("BFS", design)
         found, wrong = keys([run], tmp_path)
         assert not wrong
         identities += found.values()
@@ -191,6 +192,24 @@ def test_the_list_of_touches_has_every_page_once(
         found += [(page, step) for page in range(int(vpn), int(vpn) + int(count), step)]
     assert found == sorted((p["address"] >> 12, p["bytes"] >> 12) for p in pages)
     assert {step for _, step in found} == {1, 512}
+
+
+def test_a_hashed_designs_pages_are_listed_in_the_order_of_their_first_touch() -> None:
+    touches = script("touches")
+    placed = [
+        {"content": "page", "asid": 3, "vpn": 9, "frame": 1, "tier": 0},
+        {"content": "table", "asid": 3, "vpn": 512, "frame": 2, "tier": 0},
+        {"content": "page", "asid": 4, "vpn": 10, "frame": 3, "tier": 0},
+        {"content": "huge", "asid": 3, "vpn": 1024, "frame": 512, "tier": 0},
+        {"content": "page", "asid": 3, "vpn": 7, "frame": 4, "tier": 0},
+        {"content": "page", "asid": 3, "vpn": 8, "frame": 5, "tier": 0},
+    ]
+    design = {
+        "name": "a", "mappings": [{"process": 0, "address": 4096, "bytes": 4096}],
+        "hashed_frames": {"asids": [3, 4], "placed": placed},
+    }  # fmt: skip
+    pages = touches.pages_of({"designs": [design]}, None, 0)
+    assert list(touches.ranges(pages)) == [(9, 1, False), (1024, 512, True), (7, 2, False)]
 
 
 @pytest.mark.parametrize(
@@ -261,9 +280,9 @@ def test_the_guests_program_touches_no_other_page(touch_pages: Path) -> None:
     try:
         assert process.stdin is not None
         assert process.stdout is not None
-        process.stdin.write("# two ranges\n1024 3\n2048 5\n")
+        process.stdin.write("# two areas\n2048 5\n1026 1\n1024 2\n")
         process.stdin.close()
-        assert process.stdout.readline() == "touch_pages: 8 pages in 2 ranges\n"
+        assert process.stdout.readline() == "touch_pages: 8 pages in 3 ranges\n"
         time.sleep(0.1)
         maps = Path(f"/proc/{process.pid}/maps").read_text()
         low = [line.split()[:2] for line in maps.splitlines() if len(line.split("-")[0]) == 8]
@@ -282,7 +301,7 @@ def test_the_guests_program_touches_no_other_page(touch_pages: Path) -> None:
         ("1024 0\n", "line 1: the pages lie outside of 47-bit addresses"),
         ("34359738367 2\n", "line 1: the pages lie outside of 47-bit addresses"),
         ("1025 512 huge\n", "line 1: the pages are no 2 MB pages; expected multiples of 512"),
-        ("1024 3\n1026 1\n", "line 2: some of the pages are mapped already; list each page once"),
+        ("1024 3\n1026 1\n", "line 2: an earlier line has some of the pages; list each page once"),
     ],
 )
 def test_the_guests_program_refuses_wrong_lines(touch_pages: Path, text: str, words: str) -> None:
@@ -331,6 +350,25 @@ def test_figure_10_has_the_kernels_bars_on_request(tmp_path: Path) -> None:
     assert far.value == pytest.approx(30)
 
 
+def test_figure_11_has_the_kernels_bars_on_request(tmp_path: Path) -> None:
+    paper = papers.load("revelator", "smoke")
+    [figure] = paper.figures(["fig11"]).values()
+    without = figure.rows(paper, absent)
+    speedup = {"figure": 1.3, "model": 1.2, "linux": 1.1}
+    row = {"program": "BFS", "pressure": "high", "speedup": speedup}
+    (tmp_path / "figure11.json").write_text(json.dumps({"rows": [row]}))
+    paper.kernel_results = tmp_path
+    rows = figure.rows(paper, absent)
+    more = [row for row in rows if row not in without]
+    assert [(r.panel, r.group, r.series, r.value) for r in more] == [
+        ("high", "BFS", "Revelator high, frames occupied", 1.2),
+        ("high", "BFS", "Revelator high, frames of Linux", 1.1),
+    ]
+    (tmp_path / "figure11.json").write_text(json.dumps({"rows": [{"program": "BFS"}]}))
+    with pytest.raises(pagewalk.UserError, match="has no rows of figure 11"):
+        figure.rows(paper, absent)
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -347,17 +385,17 @@ def test_wrong_kernel_results_are_one_sentence(text: str, words: str, tmp_path: 
     paper.kernel_results = tmp_path
     with pytest.raises(pagewalk.UserError, match=words) as raised:
         figure.rows(paper, absent)
-    assert "expected the results of 'make linux-figures'" in str(raised.value)
+    assert "expected the results of 'make linux-figures " in str(raised.value)
 
 
 def test_figures_without_kernel_results_are_refused(invoke: Invoke, tmp_path: Path) -> None:
-    status, _, error = invoke("reproduce", "revelator", "fig11", "--scale", "smoke", "--kernel")
+    status, _, error = invoke("reproduce", "revelator", "fig12", "--scale", "smoke", "--kernel")
     assert status == 2
     assert "no chosen figure has measurements in a kernel" in " ".join(error.split())
     folder = tmp_path / "papers" / "revelator"
     shutil.copytree(ROOT / "papers" / "revelator", folder)
     paper = papers.load(str(folder), "smoke")
-    with pytest.raises(pagewalk.UserError, match="make it with 'make linux-figures'"):
+    with pytest.raises(pagewalk.UserError, match="make it with 'make linux-figures "):
         paper.with_kernel(["fig10"])
     assert paper.kernel_results is None
     results = tmp_path / "linux" / "results"

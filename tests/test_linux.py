@@ -3,6 +3,8 @@
 Kernels are built and booted by `make linux-test` and `make linux-figures`, not here.
 """
 
+import base64
+import gzip
 import json
 import re
 import subprocess
@@ -18,6 +20,7 @@ sys.path.insert(0, str(LINUX))
 import analysis  # noqa: E402
 import guests  # noqa: E402
 import kernels  # noqa: E402
+import recording  # noqa: E402
 
 
 def result(name: str) -> Any:
@@ -112,6 +115,21 @@ def test_a_guest_that_fails_gives_one_sentence(
     monkeypatch.setenv("PAGEWALK_LINUX", str(tmp_path))
     with pytest.raises(kernels.Failure, match=message):
         guests.guest(["sh", "-c", last], tmp_path, 2, "guest")
+
+
+def test_a_recording_is_read_from_the_console() -> None:
+    def packed(number: int, text: str) -> str:
+        lines = base64.encodebytes(gzip.compress(text.encode())).decode().splitlines()
+        return "".join(f"PACKED {number} {line}\n" for line in lines)
+
+    header = "pagewalk-frames version=1 first_frame=1 frames=1000 page_size=4096 tiers=6 seed=1"
+    records = [f"1 {page} {page % 7} 0" for page in range(500)]
+    whole = "\n".join([header, *records, "# status 3", ""])
+    console = f"up\nFREE 0 nr_free_pages 250\n{packed(0, whole)}FREE 1 nr_free_pages 1\nend\n"
+    found = recording.unpacked(console, 0)
+    assert found == recording.Recording([header, *records], 3, 0.75)
+    # The second program printed nothing.
+    assert recording.unpacked(console, 1) is None
 
 
 def test_the_model_is_the_papers() -> None:

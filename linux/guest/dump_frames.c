@@ -3,11 +3,12 @@
  * Runs a program with hash placement, and prints where its pages lie just
  * before each of its processes ends:
  *
- *   dump_frames PROGRAM [ARGUMENT...]
+ *   dump_frames PROGRAM [ARGUMENT...] 3>FILE
  *
- * Lines of the dump begin with FRAMES.
+ * The dump goes to descriptor 3.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,6 +20,7 @@
 #include <unistd.h>
 
 #define PR_HASH_PLACEMENT	0x48504c43
+#define OUTPUT			3
 #define FRAMES			"/sys/kernel/debug/hash_placement/frames"
 
 static void fail(const char *what)
@@ -45,7 +47,7 @@ static int is_thread(pid_t pid)
 	return threads > 1;
 }
 
-static void dump(pid_t pid)
+static void dump(pid_t pid, FILE *out)
 {
 	FILE *list = fopen(FRAMES, "r+");
 	static int header_printed;
@@ -53,21 +55,21 @@ static void dump(pid_t pid)
 	size_t size = 0;
 
 	if (!list || is_thread(pid))
-		goto out;
+		goto end;
 	fprintf(list, "%d\n", pid);
 	/* A process without an address space has nothing to show. */
 	if (fflush(list))
-		goto out;
+		goto end;
 	rewind(list);
 	while (getline(&line, &size, list) > 0) {
 		int is_header = !strncmp(line, "pagewalk-frames", 15);
 
 		if (!is_header || !header_printed)
-			printf("FRAMES %s", line);
+			fputs(line, out);
 		header_printed |= is_header;
 	}
-	fflush(stdout);
-out:
+	fflush(out);
+end:
 	free(line);
 	if (list)
 		fclose(list);
@@ -77,13 +79,15 @@ int main(int argc, char **argv)
 {
 	const long options = PTRACE_O_TRACEEXIT | PTRACE_O_TRACEFORK | PTRACE_O_TRACEVFORK |
 			     PTRACE_O_TRACECLONE | PTRACE_O_EXITKILL;
+	FILE *out = fdopen(OUTPUT, "w");
 	int status, result = 1;
 	pid_t first, pid;
 
-	if (argc < 2) {
-		printf("dump_frames PROGRAM [ARGUMENT...]\n");
+	if (argc < 2 || !out) {
+		printf("dump_frames PROGRAM [ARGUMENT...] 3>FILE\n");
 		return 1;
 	}
+	fcntl(OUTPUT, F_SETFD, FD_CLOEXEC);
 	first = fork();
 	if (!first) {
 		if (prctl(PR_HASH_PLACEMENT, 0, 1, 0, 0))
@@ -106,7 +110,7 @@ int main(int argc, char **argv)
 			continue;
 		}
 		if (status >> 8 == (SIGTRAP | PTRACE_EVENT_EXIT << 8))
-			dump(pid);
+			dump(pid, out);
 		else if (status >> 16 == 0 && WSTOPSIG(status) != SIGTRAP &&
 			 WSTOPSIG(status) != SIGSTOP)
 			signal = WSTOPSIG(status);

@@ -16,6 +16,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #define PR_HASH_PLACEMENT	0x48504c43
@@ -437,54 +438,68 @@ static void overlap(void)
 
 /* --- pages that still lie where a hash says, after other activity --- */
 
-static void churn_step(const char *name, unsigned long pages)
+struct churn {
+	unsigned long pages, seconds;
+};
+
+static void churn_step(const char *name, unsigned long round, time_t began, unsigned long pages)
 {
 	unsigned long tiers[TIERS + 1];
 
 	count(AREA, pages, tiers);
-	printf("RESULT {\"kind\": \"churn\", \"after\": \"%s\", \"pages\": %lu, \"migrate_lost\": %lu, \"migrate_gained\": %lu",
-	       name, pages, vmstat("migrate_lost"), vmstat("migrate_gained"));
+	printf("RESULT {\"kind\": \"churn\", \"after\": \"%s\", \"round\": %lu, \"seconds\": %lu, \"faults\": %lu, \"pages\": %lu, \"migrate_lost\": %lu, \"migrate_gained\": %lu",
+	       name, round, (unsigned long)(time(NULL) - began), value("/proc/vmstat", "pgfault"),
+	       pages, vmstat("migrate_lost"), vmstat("migrate_gained"));
 	print_tiers("tiers", tiers);
 	printf("}\n");
+	fflush(stdout);
 }
 
+static void touch(unsigned long first, unsigned long pages)
+{
+	for (unsigned long i = first; i < first + pages; i++)
+		((char *)AREA)[i * PAGE] = 1;
+}
+
+/* Rounds of other processes, of freed pages and of swap, until the time is over. */
 static void churn(void *argument)
 {
-	unsigned long pages = *(unsigned long *)argument;
+	const struct churn *c = argument;
+	unsigned long pages = c->pages, round = 0;
+	bool swaps = value("/proc/meminfo", "SwapTotal");
+	time_t began = time(NULL);
 	pid_t others[4];
 
 	control(ON, 0, 0);
 	map_at(AREA, pages);
-	for (unsigned long i = 0; i < pages; i++)
-		((char *)AREA)[i * PAGE] = 1;
-	churn_step("allocation", pages);
-	for (int i = 0; i < 4; i++)
-		others[i] = neighbour(i % 2 ? ON : OFF);
-	sleep(10);
-	for (int i = 0; i < 4; i++) {
-		kill(others[i], SIGKILL);
-		waitpid(others[i], NULL, 0);
-	}
-	churn_step("10 s of four processes", pages);
-	sleep(5);
-	churn_step("5 s idle", pages);
-	munmap((void *)AREA, pages / 2 * PAGE);
-	map_at(AREA, pages / 2);
-	for (unsigned long i = 0; i < pages / 2; i++)
-		((char *)AREA)[i * PAGE] = 1;
-	churn_step("half is freed and touched again", pages);
-	if (value("/proc/meminfo", "SwapTotal")) {
-		madvise((void *)AREA, pages / 4 * PAGE, 21 /* MADV_PAGEOUT */);
-		for (unsigned long i = 0; i < pages / 4; i++)
-			((char *)AREA)[i * PAGE]++;
-		churn_step("a quarter is swapped out and in", pages);
-	}
+	touch(0, pages);
+	churn_step("allocation", 0, began, pages);
+	do {
+		unsigned long half = ++round % 2 ? 0 : pages / 2;
+
+		for (int i = 0; i < 4; i++)
+			others[i] = neighbour(i % 2 ? ON : OFF);
+		sleep(10);
+		for (int i = 0; i < 4; i++) {
+			kill(others[i], SIGKILL);
+			waitpid(others[i], NULL, 0);
+		}
+		churn_step("10 s of four processes", round, began, pages);
+		madvise((char *)AREA + half * PAGE, pages / 2 * PAGE, MADV_DONTNEED);
+		touch(half, pages / 2);
+		churn_step("half is freed and touched again", round, began, pages);
+		if (swaps) {
+			madvise((char *)AREA + half * PAGE, pages / 4 * PAGE,
+				21 /* MADV_PAGEOUT */);
+			touch(half, pages / 4);
+			churn_step("a quarter is swapped out and in", round, began, pages);
+		}
+	} while (time(NULL) - began < (time_t)c->seconds);
 	write_file("/proc/sys/vm/compact_memory", "1");
-	churn_step("compaction on request", pages);
+	churn_step("compaction on request", round, began, pages);
 	madvise((void *)AREA, pages * PAGE, MADV_DONTNEED);
-	for (unsigned long i = 0; i < pages; i++)
-		((char *)AREA)[i * PAGE] = 1;
-	churn_step("all is freed and touched again", pages);
+	touch(0, pages);
+	churn_step("all is freed and touched again", round, began, pages);
 }
 
 /* The emulated time stamp counter counts instructions. */
@@ -685,7 +700,7 @@ int main(int argc, char **argv)
 	else if (!strcmp(what, "overlap"))
 		overlap();
 	else if (!strcmp(what, "churn"))
-		in_child(churn, &pages);
+		in_child(churn, &(struct churn){ pages, argc > 3 ? strtoul(argv[3], NULL, 0) : 0 });
 	else if (!strcmp(what, "reuse"))
 		in_child(reuse, &pages);
 	else if (!strcmp(what, "costs"))

@@ -3,32 +3,37 @@
  * Touches given pages in a given order, so that the kernel places the pages of
  * a simulated program:
  *
- *   touch_pages [-w] LIST
+ *   touch_pages [-w | -a ASID] LIST
  *
  * A line of LIST ("-": standard input) is
  *
  *   VPN COUNT         touch COUNT pages of 4 KB from page number VPN on
  *   VPN COUNT huge    the same pages, as 2 MB pages where the kernel allows it
  *
- * in decimal digits. Lines that begin with # are comments. linux/touches.py
- * writes such lists. Run it below dump_frames, or with -w, which waits for a
- * signal after the last page.
+ * in decimal digits. Lines that begin with # are comments. All pages are mapped
+ * first, so that the order of the lines makes no difference to the areas.
+ * linux/touches.py writes such lists. Run it below dump_frames, or with -w, which waits for a
+ * signal after the last page. -a asks for hash placement with this number of the
+ * address space.
  *
  * Build it with -static-pie: its own pages then lie at random addresses, and not
  * where a simulated program has its code.
  */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #ifndef MAP_FIXED_NOREPLACE
 #define MAP_FIXED_NOREPLACE	0x100000
 #endif
 
+#define PR_HASH_PLACEMENT	0x48504c43
 #define PAGE_SHIFT		12
 #define HUGE_PAGES		512UL
 /* Pages of a 47-bit address space. */
@@ -36,6 +41,11 @@
 
 static const char *list_name;
 static unsigned long line_number;
+
+struct range {
+	unsigned long vpn, count, line;
+	bool huge;
+};
 
 static void fail(const char *what, const char *advice)
 {
@@ -45,69 +55,105 @@ static void fail(const char *what, const char *advice)
 }
 
 /* Reads "VPN COUNT" or "VPN COUNT huge". */
-static void read_range(char *line, unsigned long *vpn, unsigned long *count, int *huge)
+static struct range read_range(char *line)
 {
+	struct range r = { .line = line_number };
 	char *rest, *end;
 
-	*huge = 0;
 	/* strtoul would accept a sign and leading spaces. */
 	if (!strchr("0123456789", line[0]))
 		goto bad;
 	errno = 0;
-	*vpn = strtoul(line, &rest, 10);
+	r.vpn = strtoul(line, &rest, 10);
 	if (*rest != ' ' || rest[1] < '0' || rest[1] > '9')
 		goto bad;
-	*count = strtoul(rest + 1, &end, 10);
+	r.count = strtoul(rest + 1, &end, 10);
 	if (errno)
 		goto bad;
 	if (!strcmp(end, " huge"))
-		*huge = 1;
+		r.huge = true;
 	else if (*end)
 		goto bad;
-	if (!*vpn || !*count || *vpn >= MOST_PAGES || *count > MOST_PAGES - *vpn)
+	if (!r.vpn || !r.count || r.vpn >= MOST_PAGES || r.count > MOST_PAGES - r.vpn)
 		fail("the pages lie outside of 47-bit addresses", "expected 1 or more pages in them");
-	if (*huge && (*vpn % HUGE_PAGES || *count % HUGE_PAGES))
+	if (r.huge && (r.vpn % HUGE_PAGES || r.count % HUGE_PAGES))
 		fail("the pages are no 2 MB pages", "expected multiples of 512");
-	return;
+	return r;
 bad:
 	fail("it is no range", "expected VPN COUNT, or VPN COUNT huge");
+	exit(1);
 }
 
-static void touch(unsigned long vpn, unsigned long count, int huge)
+static int by_address(const void *a, const void *b)
+{
+	const struct range *first = a, *second = b;
+
+	return first->vpn < second->vpn ? -1 : first->vpn > second->vpn;
+}
+
+static void map(unsigned long vpn, unsigned long count, bool huge)
 {
 	char *at = (char *)(vpn << PAGE_SHIFT);
 	size_t bytes = count << PAGE_SHIFT;
-	unsigned long page, step = huge ? HUGE_PAGES : 1;
 	void *got = mmap(at, bytes, PROT_READ | PROT_WRITE,
 			 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
 
 	if (got != at && (got != MAP_FAILED || errno == EEXIST))
-		fail("some of the pages are mapped already",
-		     "list each page once, or run this again if its own pages lie there");
+		fail("some of the pages are mapped already", "run this again if its own pages lie there");
 	if (got == MAP_FAILED)
 		fail(strerror(errno),
 		     "expected addresses that this kernel has (User Mode Linux: below 512 GB), and fewer ranges than /proc/sys/vm/max_map_count");
 	/* A kernel without huge pages refuses both, and has no others than 4 KB pages. */
 	madvise(at, bytes, huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
-	for (page = 0; page < count; page += step)
-		*(volatile char *)(at + (page << PAGE_SHIFT)) = 1;
+}
+
+/* Maps the ranges, adjacent ones together, in ascending order of address. */
+static void map_all(const struct range *ranges, unsigned long number)
+{
+	struct range *sorted = malloc(number * sizeof(*sorted));
+	unsigned long first = 0;
+
+	if (!number)
+		return;
+	if (!sorted)
+		fail(strerror(errno), "expected memory for the list");
+	memcpy(sorted, ranges, number * sizeof(*sorted));
+	qsort(sorted, number, sizeof(*sorted), by_address);
+	for (unsigned long i = 0; i < number; i++) {
+		const struct range *r = sorted + i, *next = r + 1;
+		unsigned long end = r->vpn + r->count;
+
+		if (i + 1 < number && end > next->vpn) {
+			line_number = r->line > next->line ? r->line : next->line;
+			fail("an earlier line has some of the pages", "list each page once");
+		}
+		if (i + 1 < number && end == next->vpn && r->huge == next->huge)
+			continue;
+		line_number = sorted[first].line;
+		map(sorted[first].vpn, end - sorted[first].vpn, r->huge);
+		first = i + 1;
+	}
+	free(sorted);
 }
 
 int main(int argc, char **argv)
 {
 	int waits = argc > 1 && !strcmp(argv[1], "-w");
-	unsigned long vpn, count, pages = 0, ranges = 0;
+	int numbered = argc > 2 && !strcmp(argv[1], "-a");
+	unsigned long pages = 0, number = 0, room = 0;
+	struct range *ranges = NULL;
 	char *line = NULL;
 	size_t size = 0;
 	ssize_t length;
 	FILE *list;
-	int huge;
 
-	if (argc != 2 + waits) {
-		fprintf(stderr, "usage: touch_pages [-w] LIST\n");
+	if (argc != 2 + waits + 2 * numbered) {
+		fprintf(stderr, "usage: touch_pages [-w | -a ASID] LIST\n");
 		return 2;
 	}
-	list_name = argv[1 + waits];
+	list_name = argv[argc - 1];
+	if (numbered && prctl(PR_HASH_PLACEMENT, 0, 1, 0, strtoul(argv[2], NULL, 10)))
+		fail(strerror(errno), "expected a kernel with hash placement, and 1 to 65535");
 	list = strcmp(list_name, "-") ? fopen(list_name, "r") : stdin;
 	if (!list) {
 		fprintf(stderr, "touch_pages: %s: %s; expected a list of linux/touches.py\n",
@@ -120,17 +166,29 @@ int main(int argc, char **argv)
 			line[length - 1] = 0;
 		if (line[0] == '#')
 			continue;
-		read_range(line, &vpn, &count, &huge);
-		touch(vpn, count, huge);
-		pages += count;
-		ranges++;
+		if (number == room) {
+			room = room ? 2 * room : 64;
+			ranges = realloc(ranges, room * sizeof(*ranges));
+			if (!ranges)
+				fail(strerror(errno), "expected memory for the list");
+		}
+		ranges[number++] = read_range(line);
 	}
 	if (ferror(list)) {
 		fprintf(stderr, "touch_pages: %s: %s; expected a list of linux/touches.py\n",
 			list_name, strerror(errno));
 		return 1;
 	}
-	printf("touch_pages: %lu pages in %lu ranges\n", pages, ranges);
+	map_all(ranges, number);
+	for (unsigned long i = 0; i < number; i++) {
+		unsigned long step = ranges[i].huge ? HUGE_PAGES : 1;
+		char *at = (char *)(ranges[i].vpn << PAGE_SHIFT);
+
+		for (unsigned long page = 0; page < ranges[i].count; page += step)
+			*(volatile char *)(at + (page << PAGE_SHIFT)) = 1;
+		pages += ranges[i].count;
+	}
+	printf("touch_pages: %lu pages in %lu ranges\n", pages, number);
 	fflush(stdout);
 	if (waits)
 		pause();

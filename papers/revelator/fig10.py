@@ -81,7 +81,7 @@ class Figure10(Figure):
             for hashes in range(1, HASHES + 1)
         }
         folder = paper.kernel_results
-        booted = kernel.read(folder / self.kernel_file) if folder is not None else {}
+        booted = kernel.shares(folder / self.kernel_file) if folder is not None else {}
         rows = []
         text = []
         for (occupied, hashes), outcome in found.items():

@@ -1,4 +1,4 @@
-"""Shares of the hash functions that a booted Linux kernel had, as ``linux/`` keeps them."""
+"""Measurements of a booted Linux kernel with hash placement, as ``linux/`` keeps them."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pagewalk.errors import UserError
 
-HOW = "expected the results of 'make linux-figures' in a checkout of the source"
+HOW = "expected the results of 'make linux-figures linux-figure11' in a checkout of the source"
 
 
 @dataclass(frozen=True)
@@ -29,31 +30,55 @@ class InKernel:
         return "Linux" if self.run == 1 else f"Linux, fragmented by {self.run}"
 
 
-def read(path: Path) -> Mapping[tuple[int, int], list[InKernel]]:
-    """The distributions by pressure, in per cent, and number of hashes.
-
-    Raises `UserError` for a file that is missing or wrong.
-    """
+def _result(path: Path) -> Any:
+    """The content of a results file. Raises `UserError` for a file that is missing or no JSON."""
     try:
-        result = json.loads(path.read_bytes())
+        return json.loads(path.read_bytes())
     except OSError as error:
         raise UserError(f"'{path}' cannot be read ({error.strerror}); {HOW}") from None
     except ValueError as error:
         raise UserError(f"'{path}' is no JSON ({error}); {HOW}") from None
+
+
+def shares(path: Path) -> Mapping[tuple[int, int], list[InKernel]]:
+    """The distributions by pressure, in per cent, and number of hashes.
+
+    Raises `UserError` for a file that is missing or wrong.
+    """
+    result = _result(path)
     found: dict[tuple[int, int], list[InKernel]] = {}
     try:
         for row in result["rows"]:
             hashes, run = int(row["hashes"]), int(row["run"])
             key = round(100 * float(row["pressure"])), hashes
-            shares = [100 * float(share) for share in row["tiers"]["measured"]]
-            found.setdefault(key, []).append(InKernel(run, shares))
+            measured = [100 * float(share) for share in row["tiers"]["measured"]]
+            found.setdefault(key, []).append(InKernel(run, measured))
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(f"'{path}' has no rows of figure 10 ({error!r}); {HOW}") from None
     for (pressure, hashes), several in found.items():
-        for shares in (one.shares for one in several):
-            if len(shares) != hashes + 1 or abs(sum(shares) - 100) > 1:
+        for each in (one.shares for one in several):
+            if len(each) != hashes + 1 or abs(sum(each) - 100) > 1:
                 raise UserError(
-                    f"'{path}' has no rows of figure 10: at {pressure} % the {len(shares)} shares "
-                    f"of {hashes} hashes add up to {sum(shares):.1f} %; {HOW}"
+                    f"'{path}' has no rows of figure 10: at {pressure} % the {len(each)} shares "
+                    f"of {hashes} hashes add up to {sum(each):.1f} %; {HOW}"
                 )
     return {key: sorted(of, key=lambda one: one.run) for key, of in found.items()}
+
+
+def speedups(path: Path) -> Mapping[tuple[str, str], tuple[float, float]]:
+    """Revelator's speedups on the frames of the simulated kernel and of Linux.
+
+    They are by program and pressure (`low` or `high`). Raises `UserError` for a file that is
+    missing or wrong.
+    """
+    result = _result(path)
+    try:
+        return {
+            (str(row["program"]), str(row["pressure"])): (
+                float(row["speedup"]["model"]),
+                float(row["speedup"]["linux"]),
+            )
+            for row in result["rows"]
+        }
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(f"'{path}' has no rows of figure 11 ({error!r}); {HOW}") from None

@@ -118,7 +118,8 @@ class Paper:
         files = {name: fig.kernel_file for name, fig in figures.items() if fig.kernel_file}
         if not files:
             raise UserError(
-                "--kernel: no chosen figure has measurements in a kernel; expected revelator fig10"
+                "--kernel: no chosen figure has measurements in a kernel; expected revelator fig10 "
+                "or fig11"
             )
         # Papers of a source checkout, to which the package has a link.
         folder = self.folder.resolve().parent.parent / "linux" / "results"
@@ -126,7 +127,8 @@ class Paper:
             if not (folder / file).is_file():
                 raise UserError(
                     f"--kernel: there is no '{folder / file}' for {name}; make it with 'make "
-                    "linux-figures' in a checkout of the source, or leave out --kernel"
+                    "linux-figures linux-figure11' in a checkout of the source, or leave out "
+                    "--kernel"
                 )
         self.kernel_results = folder
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import statistics
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -60,9 +61,11 @@ PROGRAMS: dict[str, dict[str, Any]] = {
 """The programs that stand for table 2 in the paper's page: BFS is one of seven graph programs. They
 have their sizes of the paper's mixes at this scale, because an emulated kernel is slow."""
 PRESSURES = ("low", "high")
-PLACEMENTS = ("figure", "model", "linux", "compacting")
-"""Of the figure's design, of the simulated kernel at the same pressure, of Linux, and of Linux
-during the proactive compaction that it begins at boot."""
+PLACEMENTS = ("figure", "model", "linux", "locked")
+"""Of the figure's design, of the simulated kernel at the same pressure, of Linux, and of Linux with
+pages that compaction does not move."""
+SEEDS = range(1, 7)
+"""Seeds of the hash in the simulated kernel: speedups on its placement are means over them."""
 TIERS = "os.tiered_hash"
 HOLE_MB = 1024
 """QEMU has no memory in the fourth GB of addresses."""
@@ -112,7 +115,8 @@ class Recipe:
         ranges.write_text(self.touches)
         tool = program(HERE / "guest/touch_pages.c", "-static-pie")
         files = {"bin/touch_pages": tool, f"root/{name}": ranges}
-        return Command(["touch_pages", "-a", str(self.asid), name], files)
+        lock = [] if self.guest.moves_locked else ["-l"]
+        return Command(["touch_pages", *lock, "-a", str(self.asid), name], files)
 
 
 def boots(recipes: Sequence[Recipe]) -> list[list[Recipe]]:
@@ -121,9 +125,7 @@ def boots(recipes: Sequence[Recipe]) -> list[list[Recipe]]:
     for recipe in sorted(recipes, key=lambda one: -one.pages):
         for group in groups:
             used = sum(one.pages for one in group) + recipe.pages
-            # Only the first program of a guest would meet the compaction.
-            shared = group[0].guest == recipe.guest and not recipe.guest.compacts
-            if shared and used <= AT_ONCE:
+            if group[0].guest == recipe.guest and used <= AT_ONCE:
                 group.append(recipe)
                 break
         else:
@@ -162,10 +164,13 @@ class Comparison:
         share: float = changes["placement"]["tiered_hash"]["denied"]
         return share
 
-    def occupied(self, name: str, pressure: str) -> Design:
+    def occupied(self, name: str, pressure: str, seed: int | None = None) -> Design:
         """A design on a machine that has this share of its frames in use."""
-        changes = {"os.occupied": self.share(pressure)}
-        return self.paper.designs[name].changed(f"{name}, {pressure}, occupied", changes)
+        changes: dict[str, object] = {"os.occupied": self.share(pressure)}
+        if seed is not None:
+            changes["placement.tiered_hash.seed"] = seed
+        label = f"{name}, {pressure}, occupied" + ("" if seed is None else f", seed {seed}")
+        return self.paper.designs[name].changed(label, changes)
 
     def recorded(self, name: str, pressure: str, file: Path) -> Design:
         """A design on the placements of a file."""
@@ -208,11 +213,11 @@ class Comparison:
             file.write_text(json.dumps(asdict(kept)))
         return Touched(**json.loads(file.read_text()))
 
-    def recipe(self, case: Case, compacts: bool) -> Recipe:
+    def recipe(self, case: Case, locked: bool) -> Recipe:
         """The recording that a case needs."""
         of = self.touched(case.app)
         memory = of.frames // 256 - HOLE_MB
-        guest = Guest("x86", memory, self.share(case.pressure), of.seed, compacts)
+        guest = Guest("x86", memory, self.share(case.pressure), of.seed, not locked)
         parts = (key(variant(KERNELS["x86"])), repr(guest), of.ranges, str(of.asid))
         name = key_of(*(part.encode() for part in parts))
         file = self.folder / f"{case}-{name}.frames"
@@ -221,7 +226,7 @@ class Comparison:
     def rows(self) -> list[dict[str, object]]:
         """One for each case."""
         recipes = {
-            case: [self.recipe(case, compacts) for compacts in (False, True)] for case in self.cases
+            case: [self.recipe(case, locked) for locked in (False, True)] for case in self.cases
         }
         make([one for of in recipes.values() for one in of])
         runs: list[Run] = []
@@ -230,37 +235,44 @@ class Comparison:
                 "Radix",
                 self.occupied("Radix", case.pressure),
                 f"Revelator {case.pressure}",
-                self.occupied("Revelator", case.pressure),
+                *(self.occupied("Revelator", case.pressure, seed) for seed in SEEDS),
                 *(self.recorded("Revelator", case.pressure, one.file) for one in recipes[case]),
             ]
             runs += [self.run(case.app, design) for design in designs]
         outcomes = iter(self.simulate(runs))
         rows = []
         for case in self.cases:
-            free, occupied = next(outcomes), next(outcomes)
-            revelator = [next(outcomes) for _ in PLACEMENTS]
-            radix = (free, occupied, occupied, occupied)
-            speedups = [b["ipc"] / a["ipc"] for a, b in zip(radix, revelator, strict=True)]
-            row: dict[str, object] = {
-                "program": case.app,
-                "pressure": case.pressure,
-                "occupied": self.share(case.pressure),
-                "occupied_in_linux": occupied_before(recipes[case][0].file),
-                "pages": recipes[case][0].pages,
-                "speedup": by_placement(speedups, 5),
-                "ipc": {
-                    name: by_placement([one["ipc"] for one in of], 5)
-                    for name, of in (("radix", radix), ("revelator", revelator))
-                },
-                "hashed_percent": by_placement([hashed_of(one) for one in revelator], 3),
-                "as_recorded_percent": round(as_recorded(revelator[2]), 3),
-                "over_model_percent": {
-                    name: round(100 * (speedups[of] / speedups[1] - 1), 2)
-                    for of, name in enumerate(PLACEMENTS)
-                    if of > 1
-                },
-            }
-            rows.append(row)
+            free, occupied, figure = (next(outcomes) for _ in range(3))
+            models = [next(outcomes) for _ in SEEDS]
+            linux, locked = next(outcomes), next(outcomes)
+            base = occupied["ipc"]
+            seeds = [one["ipc"] / base for one in models]
+            mean = statistics.fmean(seeds)
+            speedups = (
+                figure["ipc"] / free["ipc"],
+                mean,
+                linux["ipc"] / base,
+                locked["ipc"] / base,
+            )
+            hashed = (figure, models[0], linux, locked)
+            rows.append(
+                {
+                    "program": case.app,
+                    "pressure": case.pressure,
+                    "occupied": self.share(case.pressure),
+                    "occupied_in_linux": [occupied_before(one.file) for one in recipes[case]],
+                    "pages": recipes[case][0].pages,
+                    "speedup": by_placement(speedups, 5),
+                    "model_deviation_percent": round(100 * statistics.stdev(seeds) / mean, 2),
+                    "hashed_percent": by_placement([hashed_of(one) for one in hashed], 3),
+                    "as_recorded_percent": [round(as_recorded(one), 3) for one in (linux, locked)],
+                    "over_model_percent": {
+                        name: round(100 * (speedups[of] / mean - 1), 2)
+                        for of, name in enumerate(PLACEMENTS)
+                        if of > 1
+                    },
+                }
+            )
         return rows
 
 
@@ -292,12 +304,20 @@ def as_recorded(outcome: Outcome) -> float:
 
 def show(rows: Sequence[Mapping[str, Any]]) -> None:
     """Prints a line for each case: speedups, and per cent of the pages placed by hash."""
-    columns = "{:6} {:8}" + 2 * len(PLACEMENTS) * " {:>10}"
-    print(columns.format("", "", *PLACEMENTS, *PLACEMENTS))
+    columns = "{:6} {:8}" + 2 * len(PLACEMENTS) * " {:>10}" + " {:>10}"
+    print(columns.format("", "", *PLACEMENTS, *PLACEMENTS, "deviation"))
     for row in rows:
         speedups = [f"{row['speedup'][name]:.4f}" for name in PLACEMENTS]
         shares = [f"{row['hashed_percent'][name]:.2f} %" for name in PLACEMENTS]
-        print(columns.format(row["program"], row["pressure"], *speedups, *shares))
+        print(
+            columns.format(
+                row["program"],
+                row["pressure"],
+                *speedups,
+                *shares,
+                f"{row['model_deviation_percent']} %",
+            )
+        )
 
 
 def main() -> int:

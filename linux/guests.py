@@ -152,8 +152,9 @@ def qemu_command(
         "memory-backend=ram",
         "-m",
         str(memory),
+        # The table by which a kernel without ACPI finds processors has one for each socket.
         "-smp",
-        str(cpus),
+        f"{cpus},sockets={cpus}",
         "-kernel",
         image,
         "-initrd",

@@ -354,15 +354,19 @@ def test_figure_11_has_the_kernels_bars_on_request(tmp_path: Path) -> None:
     paper = papers.load("revelator", "smoke")
     [figure] = paper.figures(["fig11"]).values()
     without = figure.rows(paper, absent)
-    speedup = {"figure": 1.3, "model": 1.2, "linux": 1.1}
+    speedup = {"figure": 1.3, "model": 1.2, "linux": 1.1, "locked": 1.0}
     row = {"program": "BFS", "pressure": "high", "speedup": speedup}
     (tmp_path / "figure11.json").write_text(json.dumps({"rows": [row]}))
     paper.kernel_results = tmp_path
     rows = figure.rows(paper, absent)
     more = [row for row in rows if row not in without]
+    panel = "high, on the frames of kernels"
+    assert panel in {of.name for of in figure.panels}
     assert [(r.panel, r.group, r.series, r.value) for r in more] == [
-        ("high", "BFS", "Revelator high, frames occupied", 1.2),
-        ("high", "BFS", "Revelator high, frames of Linux", 1.1),
+        (panel, "BFS", "denied frames, simulated kernel", 1.3),
+        (panel, "BFS", "occupied frames, simulated kernel", 1.2),
+        (panel, "BFS", "occupied frames, Linux", 1.1),
+        (panel, "BFS", "occupied frames, Linux, pages locked", 1.0),
     ]
     (tmp_path / "figure11.json").write_text(json.dumps({"rows": [{"program": "BFS"}]}))
     with pytest.raises(pagewalk.UserError, match="has no rows of figure 11"):

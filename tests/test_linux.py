@@ -148,13 +148,57 @@ def test_figure_10_follows_the_model() -> None:
             assert row["tiers"]["largest_difference_points"] < 1.5, row
 
 
+def figure_11_table(rows: list[dict[str, Any]]) -> str:
+    """The rows of README's table."""
+    lines = []
+    for r in rows:
+        speedups = [f"{r['speedup'][name]:.3f}" for name in ("model", "linux", "locked")]
+        spread = f"{r['model_deviation_percent']:.1f} %"
+        over = [f"{r['over_model_percent'][name]:+.1f} %" for name in ("linux", "locked")]
+        hashed = [f"{r['hashed_percent'][name]:.1f} %" for name in ("model", "linux", "locked")]
+        cells = [r["program"], r["pressure"], speedups[0], spread, *speedups[1:], *over, *hashed]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def test_figure_11_has_each_program_at_each_pressure() -> None:
+    rows = result("figure11")["rows"]
+    cases = [(r["program"], r["pressure"]) for r in rows]
+    assert len(set(cases)) == len(cases) >= 10
+    assert {(p, pressure) for p, _ in cases for pressure in ("low", "high")} == set(cases)
+    for row in rows:
+        for occupied in row["occupied_in_linux"]:
+            assert occupied == pytest.approx(row["occupied"], abs=0.002), row
+        for name in ("linux", "locked"):
+            over = 100 * (row["speedup"][name] / row["speedup"]["model"] - 1)
+            assert row["over_model_percent"][name] == pytest.approx(over, abs=0.02), row
+        # A placement that the simulator could not read back would not be Linux's.
+        assert min(row["as_recorded_percent"]) > 99, row
+
+
+def test_the_readme_has_figure_11() -> None:
+    assert figure_11_table(result("figure11")["rows"]) in (LINUX / "README.md").read_text()
+
+
+def test_compaction_is_why_the_first_program_of_a_guest_has_fewer_hashed_pages() -> None:
+    rows = [r for r in result("figure11")["rows"] if r["program"] == "DLRM"]
+    assert len(rows) == 2
+    for row in rows:
+        hashed = row["hashed_percent"]
+        assert hashed["linux"] < hashed["model"] - 5, row
+        assert hashed["locked"] == pytest.approx(hashed["model"], abs=0.2), row
+
+
 def test_results_are_complete() -> None:
     tests = result("tests")
     assert len(tests["tests"]) >= 17
     assert tests["stress"]["seconds"] > 0
     assert {r["hashed"] for r in result("overlap")["rows"]} == {True, False}
-    steps = [r["after"] for r in result("churn")["rows"]]
-    assert {"allocation", "compaction on request"} <= set(steps)
+    churn = result("churn")
+    steps = {r["after"] for r in churn["rows"]}
+    assert {"allocation", "compaction on request"} <= steps
+    assert set(churn["hashed_percent"]) == steps
+    assert churn["rounds"] >= 50
     assert {r["way"] for r in result("lists")["reuse"]} == {"none", "drain", "search", "by length"}
     assert {r["pressure"] for r in result("causes")["rows"]} == {0.0, 0.5, 0.8}
     costs = result("costs")

@@ -3,7 +3,7 @@
  * Touches given pages in a given order, so that the kernel places the pages of
  * a simulated program:
  *
- *   touch_pages [-w | -a ASID] LIST
+ *   touch_pages [-w] [-l] [-a ASID] LIST
  *
  * A line of LIST ("-": standard input) is
  *
@@ -13,8 +13,8 @@
  * in decimal digits. Lines that begin with # are comments. All pages are mapped
  * first, so that the order of the lines makes no difference to the areas.
  * linux/touches.py writes such lists. Run it below dump_frames, or with -w, which waits for a
- * signal after the last page. -a asks for hash placement with this number of the
- * address space.
+ * signal after the last page. -l locks the pages in memory. -a asks for hash
+ * placement with this number of the address space.
  *
  * Build it with -static-pie: its own pages then lie at random addresses, and not
  * where a simulated program has its code.
@@ -138,8 +138,9 @@ static void map_all(const struct range *ranges, unsigned long number)
 
 int main(int argc, char **argv)
 {
-	int waits = argc > 1 && !strcmp(argv[1], "-w");
-	int numbered = argc > 2 && !strcmp(argv[1], "-a");
+	bool waits = false, locks = false;
+	unsigned long asid = 0;
+	int option;
 	unsigned long pages = 0, number = 0, room = 0;
 	struct range *ranges = NULL;
 	char *line = NULL;
@@ -147,13 +148,23 @@ int main(int argc, char **argv)
 	ssize_t length;
 	FILE *list;
 
-	if (argc != 2 + waits + 2 * numbered) {
-		fprintf(stderr, "usage: touch_pages [-w | -a ASID] LIST\n");
+	while ((option = getopt(argc, argv, "wla:")) != -1) {
+		waits |= option == 'w';
+		locks |= option == 'l';
+		if (option == 'a')
+			asid = strtoul(optarg, NULL, 10);
+		if (option == '?')
+			argc = 0;
+	}
+	if (optind + 1 != argc) {
+		fprintf(stderr, "usage: touch_pages [-w] [-l] [-a ASID] LIST\n");
 		return 2;
 	}
-	list_name = argv[argc - 1];
-	if (numbered && prctl(PR_HASH_PLACEMENT, 0, 1, 0, strtoul(argv[2], NULL, 10)))
+	list_name = argv[optind];
+	if (asid && prctl(PR_HASH_PLACEMENT, 0, 1, 0, asid))
 		fail(strerror(errno), "expected a kernel with hash placement, and 1 to 65535");
+	if (locks && mlockall(MCL_FUTURE | MCL_ONFAULT))
+		fail(strerror(errno), "expected the permission to lock memory");
 	list = strcmp(list_name, "-") ? fopen(list_name, "r") : stdin;
 	if (!list) {
 		fprintf(stderr, "touch_pages: %s: %s; expected a list of linux/touches.py\n",

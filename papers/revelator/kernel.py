@@ -65,19 +65,26 @@ def shares(path: Path) -> Mapping[tuple[int, int], list[InKernel]]:
     return {key: sorted(of, key=lambda one: one.run) for key, of in found.items()}
 
 
-def speedups(path: Path) -> Mapping[tuple[str, str], tuple[float, float]]:
-    """Revelator's speedups on the frames of the simulated kernel and of Linux.
+PLACEMENTS = {
+    "figure": "denied frames, simulated kernel",
+    "model": "occupied frames, simulated kernel",
+    "linux": "occupied frames, Linux",
+    "locked": "occupied frames, Linux, pages locked",
+}
+"""The placements of figure 11's measurement, and their names in the figure."""
 
-    They are by program and pressure (`low` or `high`). Raises `UserError` for a file that is
-    missing or wrong.
+
+def speedups(path: Path) -> Mapping[tuple[str, str], dict[str, float]]:
+    """Revelator's speedups by program and pressure (`low` or `high`), and then by placement.
+
+    Raises `UserError` for a file that is missing or wrong.
     """
     result = _result(path)
     try:
         return {
-            (str(row["program"]), str(row["pressure"])): (
-                float(row["speedup"]["model"]),
-                float(row["speedup"]["linux"]),
-            )
+            (str(row["program"]), str(row["pressure"])): {
+                placement: float(row["speedup"][placement]) for placement in PLACEMENTS
+            }
             for row in result["rows"]
         }
     except (KeyError, TypeError, ValueError) as error:

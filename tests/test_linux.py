@@ -189,6 +189,13 @@ def test_compaction_is_why_the_first_program_of_a_guest_has_fewer_hashed_pages()
         assert hashed["locked"] == pytest.approx(hashed["model"], abs=0.2), row
 
 
+def test_two_processors_pass_what_one_passes() -> None:
+    smp = result("tests-smp")
+    assert smp["processors"] == 2
+    assert set(result("tests-x86")["tests"]) <= set(smp["tests"])
+    assert smp["stress"]["free_pages_after"] > smp["stress"]["free_pages_before"] - 2048
+
+
 def test_results_are_complete() -> None:
     tests = result("tests")
     assert len(tests["tests"]) >= 17

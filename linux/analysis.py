@@ -78,7 +78,10 @@ def interval(values: list[float]) -> tuple[float, float]:
 
 
 def fault_costs(records: list[Record]) -> list[Record]:
-    """Instructions of a page fault. Faults that an interrupt hit are not excluded."""
+    """Instructions of a page fault. Faults that an interrupt hit are not excluded.
+
+    The mean and its interval are over rounds, without the first, which finds cold per-CPU lists.
+    """
     groups: dict[tuple[str, str, float], list[Record]] = defaultdict(list)
     for r in records:
         if r["kind"] == "faults":
@@ -87,13 +90,13 @@ def fault_costs(records: list[Record]) -> list[Record]:
     for (kernel, state, pressure), found in groups.items():
         means = [statistics.fmean(r["instructions"]) for r in found]
         each = sorted(i for r in found for i in r["instructions"])
-        mean, half = interval(means)
+        mean, half = interval(means[1:])
         rows.append(
             {
                 "kernel": kernel,
                 "state": state,
                 "pressure": pressure,
-                "rounds": len(means),
+                "rounds": len(means) - 1,
                 "faults": len(each),
                 "mean": round(mean, 2),
                 "interval_95": round(half, 2),
@@ -105,14 +108,15 @@ def fault_costs(records: list[Record]) -> list[Record]:
 
 
 def lives(records: list[Record]) -> list[Record]:
-    """Instructions of whole programs. A guest that waits counts them too, hence the median."""
-    groups: dict[tuple[str, str, str, float], list[float]] = defaultdict(list)
+    """Instructions of whole programs, from fork to exit, and requests for placement."""
+    groups: dict[tuple[str, str, str, float], list[Record]] = defaultdict(list)
     for r in records:
         if r["kind"] == "life":
-            groups[r["command"], r["kernel"], r["state"], r["pressure"]].append(r["instructions"])
+            groups[r["command"], r["kernel"], r["state"], r["pressure"]].append(r)
     rows = []
-    for (command, kernel, state, pressure), found in groups.items():
+    for (command, kernel, state, pressure), runs in groups.items():
         # The first run reads the program and its data into the page cache.
+        found = [r["instructions"] for r in runs]
         mean, half = interval(found[1:])
         rows.append(
             {
@@ -121,6 +125,7 @@ def lives(records: list[Record]) -> list[Record]:
                 "state": state,
                 "pressure": pressure,
                 "rounds": len(found) - 1,
+                "requests": round(statistics.fmean(r["requests"] for r in runs[1:]), 1),
                 "median": round(statistics.median(found[1:])),
                 "mean": round(mean),
                 "interval_95": round(half),
@@ -160,7 +165,7 @@ def causes(records: list[Record]) -> list[Record]:
     for r in of_kind(records, "causes"):
         if not r["calls"]:
             continue
-        parts = ("hash", "check", "search", "drain", "lock", "split", "prep")
+        parts = ("hash", "check", "search", "lists", "lock", "split", "prep")
         rows.append(
             {
                 "state": r["state"],
@@ -190,16 +195,23 @@ def lists(records: list[Record]) -> Record:
     }
 
 
+def compared(rows: list[Record]) -> list[Record]:
+    """Adds how much the mean exceeds that of the unpatched kernel, with a 95 % interval."""
+    base = {(r.get("command"), r["pressure"]): r for r in rows if r["state"] == "unpatched"}
+    for r in rows:
+        of = base[r.get("command"), r["pressure"]]
+        ratio = r["mean"] / of["mean"]
+        # The relative errors of both means are independent.
+        error = math.hypot(r["interval_95"] / r["mean"], of["interval_95"] / of["mean"])
+        r["more_percent"] = round(100 * (ratio - 1), 3)
+        r["more_interval_95"] = round(100 * ratio * error, 3)
+    return rows
+
+
 def costs(records: list[Record]) -> Record:
-    """Costs beside the unpatched kernel, by medians: single long rounds must not decide."""
-    faults, programs = fault_costs(records), lives(records)
-    for rows in (faults, programs):
-        base = {
-            (r.get("command"), r["pressure"]): r["median"]
-            for r in rows
-            if r["state"] == "unpatched"
-        }
-        for r in rows:
-            of = base[r.get("command"), r["pressure"]]
-            r["more_percent"] = round(100 * (r["median"] / of - 1), 3)
-    return {"faults": faults, "programs": programs}
+    """Costs beside the unpatched kernel, and the rounds that background compaction hits."""
+    return {
+        "faults": compared(fault_costs(records)),
+        "programs": compared(lives(records)),
+        "compaction": of_kind(records, "compaction"),
+    }

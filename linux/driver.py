@@ -1,6 +1,8 @@
 """Builds, boots and measures the Linux kernel with tiered hash placement.
 
     python3 linux/driver.py test                KUnit and selftests in User Mode Linux
+    python3 linux/driver.py kasan               the same tests in a kernel with KASAN
+    python3 linux/driver.py compatibility       the kernel's own tests, with placement and without
     python3 linux/driver.py figures             measurements in QEMU, kept in linux/results
     python3 linux/driver.py smp                 selftests with two processors in QEMU
     python3 linux/driver.py churn               rounds of other activity for an hour
@@ -178,29 +180,138 @@ def stress(image: Path, um: bool, name: str, seconds: int, cpus: int = 1) -> dic
     }
 
 
-def test() -> None:
+def test(name: str = "um", result: str = "tests") -> None:
     needed(NEEDS, {"stress-ng": "stress-ng"})
     room(4000, "10 minutes of both processors")
-    kind = variant("um")
+    kind = variant(name)
     image = kernel(kind)
     tests = selftest()
     script = PREPARE + "hash_placement\n"
     text = boot(
-        image, True, script, {"bin/hash_placement": tests}, "um-test", append="page_poison=1"
+        image, True, script, {"bin/hash_placement": tests}, f"{name}-test", append="page_poison=1"
     )
-    check_log(text, "um-test")
+    check_log(text, f"{name}-test")
     results = taps(text)
-    for good, name in results:
-        say(f"{'ok' if good else 'NOT OK'}  {name}")
-    failed = [name for good, name in results if not good]
+    for good, test_name in results:
+        say(f"{'ok' if good else 'NOT OK'}  {test_name}")
+    failed = [test_name for good, test_name in results if not good]
     if failed or len(results) < 17:
         raise Failure(
-            f"{len(failed)} of {len(results)} tests failed (see {cache()}/um-test.console)"
+            f"{len(failed)} of {len(results)} tests failed (see {cache()}/{name}-test.console)"
         )
-    pressed = stress(image, True, "um-stress", 15)
+    pressed = stress(image, True, f"{name}-stress", 15)
     say("ok  memory stressors: no warning in the log, no lost page")
-    keep("tests", {**provenance(kind), "tests": [name for _, name in results], "stress": pressed})
+    passed = [test_name for _, test_name in results]
+    keep(result, {**provenance(kind), "tests": passed, "stress": pressed})
     say(f"{len(results)} passed, 0 failed")
+
+
+def kasan() -> None:
+    """The tests of test(), in a kernel that checks every access to memory."""
+    test("um-kasan", "tests-kasan")
+    if "KernelAddressSanitizer initialized" not in (cache() / "um-kasan-test.console").read_text():
+        raise Failure(f"KASAN did not start (see {cache()}/um-kasan-test.console)")
+
+
+# The kernel's own tests of memory management, with arguments. Others need huge memory, several
+# NUMA nodes, libraries, or options that the small configuration does not have.
+KERNEL_TESTS = (
+    "cow",
+    "droppable",
+    "khugepaged all:anon",
+    "madv_populate",
+    "map_fixed_noreplace",
+    "map_populate",
+    "mdwe_test",
+    "mkdirty",
+    "mlock2-tests",
+    "mrelease_test",
+    "mremap_dontunmap",
+    "mremap_test",
+    "mseal_test",
+    "pagemap_ioctl",
+    "soft-dirty",
+    "split_huge_page_test",
+    "transhuge-stress -d 5 64",
+    "virtual_address_range",
+)
+
+
+def kernel_tests() -> Path:
+    """The folder of the kernel's own tests, compiled from the pinned source."""
+    names = [test.split()[0] for test in KERNEL_TESTS]
+
+    def build(partial: Path) -> None:
+        with tempfile.TemporaryDirectory(prefix="kernel-tests.") as at:
+            log = cache() / "kernel-tests.log"
+            log.unlink(missing_ok=True)
+            top = Path(pinned()["archive"]).name.removesuffix(".tar.xz")
+            folders = ("tools/testing/selftests", "tools/include", "tools/arch/x86/include")
+            parts = [f"{top}/{name}" for name in (*folders, "mm/gup_test.h")]
+            run(
+                ["tar", "-xf", archive(), "--strip-components=1", "-C", at, *parts],
+                log,
+                "unpacking",
+            )
+            tests = Path(at) / "tools/testing/selftests"
+            # Written by a check for liburing, which is not used.
+            (tests / "mm/local_config.h").touch()
+            include: list[str | Path] = [
+                "-I",
+                tests,
+                "-I",
+                f"{at}/tools/include/uapi",
+                "-I",
+                f"{at}/tools/include",
+            ]
+            also: list[str | Path] = ["-include", tests / "kselftest.h", tests / "mm/vm_util.c"]
+            also.append(tests / "mm/thp_settings.c")
+            for name in names:
+                made = ["-o", partial / name, tests / f"mm/{name}.c", *also, "-lpthread", "-lrt"]
+                command: list[str | Path] = ["gcc", "-O2", "-static", "-w", "-D_GNU_SOURCE="]
+                run([*command, *include, *made], log, f"compiling {name}")
+
+    return complete(
+        f"kernel-tests-{key_of(digest(archive()).encode(), *(n.encode() for n in names))}",
+        build,
+        lock=False,
+    )
+
+
+def compatibility() -> None:
+    """The kernel's own tests give the same results with placement on and off."""
+    needed(NEEDS, FIGURES_NEED)
+    room(4000, "10 minutes of both processors")
+    kind = variant("x86")
+    image = kernel(kind)
+    folder = kernel_tests()
+    more = {f"bin/{test.split()[0]}": folder / test.split()[0] for test in KERNEL_TESTS}
+    script = "cd /tmp\n"
+    for mode in (0, 2):
+        script += f"echo {mode} > /proc/sys/vm/hash_placement\n"
+        for test in KERNEL_TESTS:
+            script += f"echo 'TEST {mode} {test}'; timeout 300 {test} 2>&1; echo \"STATUS $?\"\n"
+    script += "grep hash_placement_page_1 /proc/vmstat\n"
+    text = boot(image, False, script, more, "x86-compatibility", memory=1024, seconds=3600)
+    check_log(text, "x86-compatibility")
+    rows: dict[str, dict[str, object]] = {}
+    shown = re.findall(r"^TEST (\d) (.+)\n((?:.*\n)*?)STATUS (\d+)$", text, re.MULTILINE)
+    for mode, test, output, status in shown:
+        results = taps(output)
+        rows.setdefault(test, {})["on" if mode == "2" else "off"] = {
+            "status": int(status),
+            "passed": sum(good for good, _ in results),
+            "failed": sum(not good for good, _ in results),
+        }
+    for test, row in rows.items():
+        say(f"{'same' if row.get('on') == row['off'] else 'DIFFERENT'}  {test}: {row}")
+    differ = [test for test, row in rows.items() if row.get("on") != row["off"]]
+    if differ or len(rows) != len(KERNEL_TESTS):
+        raise Failure(
+            f"{', '.join(differ) or 'tests are missing'}: other results with placement "
+            f"(see {cache()}/x86-compatibility.console)"
+        )
+    keep("compatibility", {**provenance(kind), "accelerator": "tcg", "tests": rows})
 
 
 def kvm_works(image: Path) -> bool:
@@ -219,11 +330,10 @@ def measured(what: str, kind: Variant, image: Path, seconds: float) -> list[anal
     um = kind.arch == "um"
     name = f"{kind.name}-{what.replace(' ', '-')}"
     say(f"measuring {what} in {kind.name}")
-    data = "dd if=/dev/urandom of=/tmp/data bs=64k count=16 2>/dev/null\n"
     text = boot(
         image,
         um,
-        (PREPARE if um else data) + f"measure {what}\n",
+        (PREPARE if um else "") + f"measure {what}\n",
         {"bin/measure": program(HERE / "guest/measure.c")},
         name,
         memory=512,
@@ -362,6 +472,8 @@ def main(arguments: Sequence[str]) -> int:
     )
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("test", help="KUnit tests, selftests and stressors in User Mode Linux")
+    commands.add_parser("kasan", help="the same tests with checks of every access to memory")
+    commands.add_parser("compatibility", help="the kernel's own tests, with placement and without")
     commands.add_parser("figures", help="measurements in QEMU")
     long = commands.add_parser("churn", help="placements after long activity")
     long.add_argument("--seconds", type=int, default=3600, help="of the guest (default: 3600)")
@@ -397,7 +509,15 @@ def main(arguments: Sequence[str]) -> int:
         elif chosen.command == "churn":
             churn(chosen.seconds)
         else:
-            {"test": test, "figures": figures, "smp": smp, "apply": check_patches}[chosen.command]()
+            commands_without_options = {
+                "test": test,
+                "kasan": kasan,
+                "compatibility": compatibility,
+                "figures": figures,
+                "smp": smp,
+                "apply": check_patches,
+            }
+            commands_without_options[chosen.command]()
     except Failure as failure:
         print(f"linux: {failure}", file=sys.stderr)
         return 1

@@ -286,6 +286,14 @@ def variant(name: str) -> Variant:
         "um": Variant(
             "um", "um", "patched", all_of_them, ("common", "full", "patched", "um"), "um"
         ),
+        "um-kasan": Variant(
+            "um-kasan",
+            "um",
+            "patched",
+            all_of_them,
+            ("common", "full", "patched", "um", "kasan"),
+            "um-kasan",
+        ),
         "x86": Variant("x86", "x86_64", "patched", all_of_them, x86, "x86"),
         "x86-measure": Variant(
             "x86-measure", "x86_64", "patched", all_of_them + measurement(), x86, "x86"

@@ -565,7 +565,7 @@ static void faults(void *argument)
 	munmap((void *)AREA, c->pages * PAGE);
 }
 
-static const char * const causes[] = { "calls", "check", "search", "drain", "lock", "split",
+static const char * const causes[] = { "calls", "check", "search", "lists", "lock", "split",
 				       "prep", "hash" };
 #define CAUSES	(sizeof(causes) / sizeof(*causes))
 #define CYCLES	"/sys/kernel/debug/hash_placement_cycles/"
@@ -615,11 +615,27 @@ static void fault_cost(const char *kernel, const char *state, double at, unsigne
 	munmap(each, pages * 8);
 }
 
-/* Instructions from the start to the end of a program, kernel included. */
-static void life(const char *kernel, const char *state, double at, const char *command)
+/* Pages and page tables that placement was asked for. */
+static uint64_t requests(void)
 {
-	for (int round = 0; round < (int)ROUNDS; round++) {
-		uint64_t began;
+	static const char * const kinds[] = { "page", "table" };
+	uint64_t sum = 0;
+
+	for (int k = 0; k < 2; k++)
+		for (int tier = 0; tier <= TIERS; tier++) {
+			char name[32];
+
+			snprintf(name, sizeof(name), tier ? "%s_%d" : "%s_fallback", kinds[k], tier);
+			sum += vmstat(name);
+		}
+	return sum;
+}
+
+/* Instructions from the start to the end of a program, kernel included. */
+static void life(const char *kernel, const char *state, double at, const char *command, int rounds)
+{
+	for (int round = 0; round < rounds; round++) {
+		uint64_t began, before = requests(), took;
 		int status;
 		pid_t pid;
 
@@ -631,24 +647,84 @@ static void life(const char *kernel, const char *state, double at, const char *c
 			_exit(127);
 		}
 		waitpid(pid, &status, 0);
-		printf("RESULT {\"kind\": \"life\", \"kernel\": \"%s\", \"state\": \"%s\", \"pressure\": %.1f, \"round\": %d, \"command\": \"%s\", \"instructions\": %lu}\n",
-		       kernel, state, at, round, command, instructions() - began);
+		took = instructions() - began;
+		printf("RESULT {\"kind\": \"life\", \"kernel\": \"%s\", \"state\": \"%s\", \"pressure\": %.1f, \"round\": %d, \"command\": \"%s\", \"instructions\": %lu, \"requests\": %lu}\n",
+		       kernel, state, at, round, command, took, requests() - before);
 		if (status)
 			fail("%s ended with status %d", command, status);
 	}
 }
 
+/* The same bytes in each guest. */
+static void write_data(const char *path)
+{
+	FILE *file = fopen(path, "w");
+
+	for (int i = 0; i < 1 << 17; i++) {
+		uint64_t word = next_random();
+
+		if (!file || fwrite(&word, sizeof(word), 1, file) != 1)
+			fail("%s", path);
+	}
+	if (fclose(file))
+		fail("%s", path);
+}
+
+#define PROACTIVENESS	"/proc/sys/vm/compaction_proactiveness"
+
+/*
+ * Rounds of faults with and without compaction in the background. It looks for
+ * work each half second, so the rounds last longer.
+ */
+static void compaction(void)
+{
+	static const char * const settings[] = { "20", "0" };
+	static const char scanned[] = "compact_daemon_migrate_scanned";
+	struct cost c = { DEFAULT, 4000 };
+
+	c.each = mmap(NULL, c.pages * 8, PROT_READ | PROT_WRITE,
+		      MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+	for (int i = 0; i < 2; i++) {
+		write_file(PROACTIVENESS, settings[i]);
+		fill(0.5, 1);
+		for (int round = 0; round < 40; round++) {
+			uint64_t before = value("/proc/vmstat", scanned), sum = 0, ticks = 0;
+
+			in_child(faults, &c);
+			for (unsigned long f = 1; f < c.pages; f++) {
+				sum += c.each[f];
+				/* Another process ran until the next tick, 4 ms later. */
+				ticks += c.each[f] > 3000000;
+			}
+			printf("RESULT {\"kind\": \"compaction\", \"proactiveness\": %s, \"round\": %d, \"mean\": %lu, \"ticks\": %lu, \"scanned\": %lu}\n",
+			       settings[i], round, sum / (c.pages - 1), ticks,
+			       value("/proc/vmstat", scanned) - before);
+		}
+		empty();
+	}
+	munmap(c.each, c.pages * 8);
+}
+
 static void costs(const char *kernel)
 {
-	static const char * const commands[] = {
-		"gzip -c /tmp/data | gunzip -c >/dev/null",
-		"sort /tmp/data >/dev/null",
-		"sha256sum /tmp/data >/dev/null",
-		"i=0; while [ $i -lt 20 ]; do /bin/busybox true; i=$((i+1)); done",
+	/* Short programs are repeated more often. */
+	static const struct {
+		const char *command;
+		int rounds;
+	} programs[] = {
+		{ "gzip -c /tmp/data | gunzip -c >/dev/null", 9 },
+		{ "sort /tmp/data >/dev/null", 9 },
+		{ "sha256sum /tmp/data >/dev/null", 9 },
+		{ "i=0; while [ $i -lt 20 ]; do /bin/busybox true; i=$((i+1)); done", 33 },
 	};
 	static const double pressures[] = { 0, 0.5, 0.8 };
 	bool is_patched = patched();
 
+	write_data("/tmp/data");
+	if (!is_patched)
+		compaction();
+	/* Enabled placement switches it off, so that it would count for one side only. */
+	write_file(PROACTIVENESS, "0");
 	for (int p = 0; p < 3; p++) {
 		if (pressures[p])
 			fill(pressures[p], 1);
@@ -659,8 +735,9 @@ static void costs(const char *kernel)
 			if (is_patched)
 				write_file("/proc/sys/vm/hash_placement", on ? "2" : "0");
 			fault_cost(kernel, state, pressures[p], 4000);
-			for (unsigned long i = 0; i < sizeof(commands) / sizeof(*commands); i++)
-				life(kernel, state, pressures[p], commands[i]);
+			for (unsigned long i = 0; i < sizeof(programs) / sizeof(*programs); i++)
+				life(kernel, state, pressures[p], programs[i].command,
+				     programs[i].rounds);
 		}
 		empty();
 	}
@@ -669,7 +746,7 @@ static void costs(const char *kernel)
 /* Lists of the CPUs: the cost and the success of each way to treat them. */
 static void per_cpu_lists(unsigned long pages)
 {
-	static const char * const ways[] = { "none", "drain", "search", "by length" };
+	static const char * const ways[] = { "none", "drain", "search", "marks" };
 	for (int way = 0; way < 4; way++) {
 		char text[2] = { '0' + way };
 
@@ -678,7 +755,8 @@ static void per_cpu_lists(unsigned long pages)
 		in_child(reuse, &pages);
 		write_file("/proc/sys/vm/hash_placement", "2");
 		fault_cost("measure", ways[way], 0, pages);
-		life("measure", ways[way], 0, "i=0; while [ $i -lt 20 ]; do /bin/busybox true; i=$((i+1)); done");
+		life("measure", ways[way], 0, "i=0; while [ $i -lt 20 ]; do /bin/busybox true; i=$((i+1)); done",
+		     ROUNDS);
 	}
 }
 

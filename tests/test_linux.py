@@ -206,7 +206,7 @@ def test_results_are_complete() -> None:
     assert {"allocation", "compaction on request"} <= steps
     assert set(churn["hashed_percent"]) == steps
     assert churn["rounds"] >= 50
-    assert {r["way"] for r in result("lists")["reuse"]} == {"none", "drain", "search", "by length"}
+    assert {r["way"] for r in result("lists")["reuse"]} == {"none", "drain", "search", "marks"}
     assert {r["pressure"] for r in result("causes")["rows"]} == {0.0, 0.5, 0.8}
     costs = result("costs")
     for rows in (costs["faults"], costs["programs"]):

@@ -209,6 +209,8 @@ def test_results_are_complete() -> None:
     assert {r["way"] for r in result("lists")["reuse"]} == {"none", "drain", "search", "marks"}
     assert {r["pressure"] for r in result("causes")["rows"]} == {0.0, 0.5, 0.8}
     costs = result("costs")
-    for rows in (costs["faults"], costs["programs"]):
-        assert {r["state"] for r in rows} == {"unpatched", "off", "on"}
-        assert all(r["interval_95"] >= 0 for r in rows)
+    assert {r["state"] for r in costs["faults"]} == {"unpatched", "off", "on"}
+    assert {r["state"] for r in costs["programs"]} == {"off", "on"}
+    assert all(r["interval_95"] >= 0 for r in costs["faults"] + costs["programs"])
+    medians = {r["state"]: r["median"] for r in costs["faults"] if r["pressure"] == 0.0}
+    assert medians["off"] - medians["unpatched"] <= 10, "a static key disables placement"

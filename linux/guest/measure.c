@@ -672,39 +672,6 @@ static void write_data(const char *path)
 
 #define PROACTIVENESS	"/proc/sys/vm/compaction_proactiveness"
 
-/*
- * Rounds of faults with and without compaction in the background. It looks for
- * work each half second, so the rounds last longer.
- */
-static void compaction(void)
-{
-	static const char * const settings[] = { "20", "0" };
-	static const char scanned[] = "compact_daemon_migrate_scanned";
-	struct cost c = { DEFAULT, 4000 };
-
-	c.each = mmap(NULL, c.pages * 8, PROT_READ | PROT_WRITE,
-		      MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
-	for (int i = 0; i < 2; i++) {
-		write_file(PROACTIVENESS, settings[i]);
-		fill(0.5, 1);
-		for (int round = 0; round < 40; round++) {
-			uint64_t before = value("/proc/vmstat", scanned), sum = 0, ticks = 0;
-
-			in_child(faults, &c);
-			for (unsigned long f = 1; f < c.pages; f++) {
-				sum += c.each[f];
-				/* Another process ran until the next tick, 4 ms later. */
-				ticks += c.each[f] > 3000000;
-			}
-			printf("RESULT {\"kind\": \"compaction\", \"proactiveness\": %s, \"round\": %d, \"mean\": %lu, \"ticks\": %lu, \"scanned\": %lu}\n",
-			       settings[i], round, sum / (c.pages - 1), ticks,
-			       value("/proc/vmstat", scanned) - before);
-		}
-		empty();
-	}
-	munmap(c.each, c.pages * 8);
-}
-
 static void costs(const char *kernel)
 {
 	/* Short programs are repeated more often. */
@@ -721,8 +688,6 @@ static void costs(const char *kernel)
 	bool is_patched = patched(), by_cause = access(CYCLES, F_OK) == 0;
 
 	write_data("/tmp/data");
-	if (!is_patched)
-		compaction();
 	/* Enabled placement switches it off, so that it would count for one side only. */
 	write_file(PROACTIVENESS, "0");
 	for (int p = 0; p < 3; p++) {
@@ -735,8 +700,11 @@ static void costs(const char *kernel)
 			if (is_patched)
 				write_file("/proc/sys/vm/hash_placement", on ? "2" : "0");
 			fault_cost(kernel, state, pressures[p], 4000);
-			/* The time stamps of causes would count. */
-			for (unsigned long i = 0; !by_cause && i < sizeof(programs) / sizeof(*programs); i++)
+			/*
+			 * Programs are compared with placement off in the same guest.
+			 * The time stamps of causes would count.
+			 */
+			for (unsigned long i = 0; is_patched && !by_cause && i < sizeof(programs) / sizeof(*programs); i++)
 				life(kernel, state, pressures[p], programs[i].command,
 				     programs[i].rounds);
 		}

@@ -231,9 +231,6 @@ KERNEL_TESTS = (
     "mseal_test",
     "pagemap_ioctl",
     "soft-dirty",
-    "split_huge_page_test",
-    "transhuge-stress -d 5 64",
-    "virtual_address_range",
 )
 
 

@@ -25,6 +25,8 @@ pub use scan::{equal_bytes, first_byte_equal, most_of_first, prefetch, renew_ran
 pub use set_assoc::SetAssoc;
 pub use stale::{EPOCHS, Epoch, StaleOutcomes};
 pub use stale_array::StaleArray;
-pub use tiered_hash::{HashKey, MOST_TIERS, TieredHash, mix};
+pub use tiered_hash::{
+    HashKey, MIX_FACTORS, MIX_SHIFT, MOST_TIERS, NUMBER_BITS, SEED_STEP, TieredHash, mix,
+};
 pub use tiers::{Hashes, Large, Placed, Tiers};
 pub use xor_fold::XorFold;

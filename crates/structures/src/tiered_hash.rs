@@ -9,7 +9,16 @@ use pagewalk_units::Asid;
 pub const MOST_TIERS: usize = 6;
 
 /// Hashed bits of a page number, more than any virtual address has.
-const NUMBER_BITS: u32 = 48;
+pub const NUMBER_BITS: u32 = 48;
+
+/// The factors of [`mix`].
+pub const MIX_FACTORS: [u64; 2] = [0xff51_afd7_ed55_8ccd, 0xc4ce_b9fe_1a85_ec53];
+
+/// The right shift of [`mix`] before, between and after its multiplications.
+pub const MIX_SHIFT: u32 = 33;
+
+/// Distance of the values whose mixtures are the seeds of the tiers.
+pub const SEED_STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// A hash key: an address space, and a number in it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -61,16 +70,15 @@ impl HashKey {
 /// bits (the finaliser of MurmurHash3).
 #[inline]
 pub fn mix(value: u64) -> u64 {
-    let mut h = value;
-    h = (h ^ h >> 33).wrapping_mul(0xff51_afd7_ed55_8ccd);
-    h = (h ^ h >> 33).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
-    h ^ h >> 33
+    let fold = |h: u64| h ^ h >> MIX_SHIFT;
+    let [first, second] = MIX_FACTORS;
+    fold(fold(fold(value).wrapping_mul(first)).wrapping_mul(second))
 }
 
 /// Seed number `n` of the generator started with `seed` (SplitMix64: Steele, Lea and Flood,
 /// OOPSLA 2014).
 fn generated(seed: u64, n: u8) -> u64 {
-    mix(seed.wrapping_add(u64::from(n).wrapping_mul(0x9e37_79b9_7f4a_7c15)))
+    mix(seed.wrapping_add(u64::from(n).wrapping_mul(SEED_STEP)))
 }
 
 /// Selection of frames by hash. Each tier is the hash function with a separate seed.

@@ -125,6 +125,7 @@ impl Engine for Offsets {
         let guess = found.map(|d| Guess {
             at: PhysAddr(miss.va.0.wrapping_add(d.bytes)),
             what: What::Data,
+            after: 0,
         });
         guess.into_iter().collect()
     }

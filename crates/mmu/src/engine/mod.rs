@@ -102,6 +102,9 @@ pub struct Guess {
     pub at: PhysAddr,
     /// Content that the engine expects there.
     pub what: What,
+    /// Cycles from the engine's latency to the request for the line: 0 for an engine that makes all
+    /// guesses of a miss at once.
+    pub after: Cycle,
 }
 
 impl Guess {

@@ -66,7 +66,7 @@ impl Engine for Perfect {
     fn guess_step(&mut self, step: &NestedStep, seen: &Seen<'_>) -> Guesses {
         let what = What::Step;
         let lines = behind(seen.view, step).into_iter();
-        lines.map(|at| Guess { at, what }).collect()
+        lines.map(|at| Guess { at, what, after: 0 }).collect()
     }
 
     /// Guesses nothing if the page is not mapped.
@@ -79,12 +79,13 @@ impl Engine for Perfect {
         if self.makes(What::Entry) && !miss.merges {
             let what = What::Entry;
             let entries = walked.entries(view);
-            guesses.extend(entries.into_iter().map(|at| Guess { at, what }));
+            guesses.extend(entries.into_iter().map(|at| Guess { at, what, after: 0 }));
         }
         if self.makes(What::Data) {
             guesses.push(Guess {
                 at: walked.pa(miss.va),
                 what: What::Data,
+                after: 0,
             });
         }
         guesses

@@ -1,6 +1,8 @@
 //! Revelator's speculation engine (section 5.3). When all TLBs miss, it guesses the frames that the
 //! kernel's hashes name for the page and for its last-level page table.
 
+use std::ops::Range;
+
 use arrayvec::ArrayVec;
 use pagewalk_stats::Tree;
 use pagewalk_structures::{HashKey, Hashes, MOST_TIERS, Tiers};
@@ -28,9 +30,12 @@ use crate::walk::{behind, translate_untimed};
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct RevelatorSpec {
-    /// Cycles from a miss of all TLBs to its guesses. Default 2 (our choice: a hash takes
+    /// Cycles from a miss of all TLBs to its first guess. Default 2 (our choice: a hash takes
     /// as long in ME-HPT, table III).
     pub latency: Cycle,
+    /// Cycles between the lines that are named for one miss. A miss that comes earlier than the
+    /// last line of the one before waits. Default 0: all guesses at once (the paper gives no number).
+    pub interval: Cycle,
     /// Kinds of lines to fetch. Default both (Revelator, section 7.1).
     pub what: GuessedLines,
     /// Most tiers to guess: 1 to 6. Default 6 (Revelator, table 1).
@@ -99,6 +104,7 @@ impl Default for RevelatorSpec {
     fn default() -> Self {
         RevelatorSpec {
             latency: 2,
+            interval: 0,
             what: GuessedLines::Both,
             degree: MOST_TIERS as u8,
             large: false,
@@ -110,12 +116,30 @@ impl Default for RevelatorSpec {
     }
 }
 
+impl RevelatorSpec {
+    /// `delays_ns` in cycles of a core with this clock frequency, rounded up, as the delays that are
+    /// compared with them.
+    pub fn delays(&self, frequency_ghz: f64) -> [Cycle; MOST_TIERS] {
+        self.delays_ns
+            .map(|ns| (ns * frequency_ghz).ceil() as Cycle)
+    }
+}
+
 impl EngineKind for RevelatorSpec {
     fn check(&self) -> Result<(), Error> {
         if self.latency > MAX_LATENCY {
             return Err(Error::key(
                 "latency",
                 format!("is {}; expected at most {MAX_LATENCY} cycles", self.latency),
+            ));
+        }
+        if self.interval > MAX_LATENCY {
+            return Err(Error::key(
+                "interval",
+                format!(
+                    "is {}; expected at most {MAX_LATENCY} cycles",
+                    self.interval
+                ),
             ));
         }
         if !(1..=MOST_TIERS).contains(&usize::from(self.degree)) {
@@ -144,10 +168,9 @@ impl EngineKind for RevelatorSpec {
     fn build(&self, frequency_ghz: f64) -> Box<dyn Engine> {
         Box::new(Revelator {
             spec: *self,
-            // Rounded up, as the delays that are compared with them.
-            delays: self
-                .delays_ns
-                .map(|ns| (ns * frequency_ghz).ceil() as Cycle),
+            delays: self.delays(frequency_ghz),
+            busy: 0..0,
+            next_after: 0,
             made: Vec::new(),
             accounts: Default::default(),
             withheld: Default::default(),
@@ -221,6 +244,10 @@ struct Revelator {
     spec: RevelatorSpec,
     /// [`RevelatorSpec::delays_ns`] in cycles.
     delays: [Cycle; MOST_TIERS],
+    /// Cycles in which the pipeline takes the lines of the last misses that followed each other closely.
+    busy: Range<Cycle>,
+    /// [`Guess::after`] of the line that is named next.
+    next_after: Cycle,
     /// Class and tier of each guess for the last miss, including those within its walk.
     made: Vec<(Class, usize)>,
     /// By class and tier.
@@ -370,6 +397,18 @@ impl Revelator {
         all & serving
     }
 
+    /// Lets a request that comes at `at` enter the pipeline, with this number of lines to name.
+    fn enter(&mut self, at: Cycle, candidates: u32) {
+        let start = if self.busy.contains(&at) {
+            self.busy.end
+        } else {
+            self.busy.start = at;
+            at
+        };
+        self.busy.end = start + Cycle::from(candidates.max(1)) * self.spec.interval;
+        self.next_after = start - at;
+    }
+
     /// Guesses that the content of `class` lies at `offset` of the frame to which `tier` hashes
     /// `key`, unless the filter withholds it.
     fn consider_page(
@@ -394,7 +433,9 @@ impl Revelator {
     ) {
         let adaptive = self.spec.filter == DegreeFilter::Adaptive;
         let (at, what) = (PhysAddr(at), class.what());
-        let guess = Guess { at, what };
+        let after = self.next_after;
+        self.next_after += self.spec.interval;
+        let guess = Guess { at, what, after };
         let rank = match class {
             Class::Large => (request.degree + tier).min(MOST_TIERS - 1),
             Class::Data | Class::Entry | Class::Step => tier,
@@ -472,6 +513,8 @@ impl Engine for Revelator {
                 of_blocks = self.among(Class::Large, degree, serving);
             }
         }
+        let candidates = [of_tables, of_data, of_blocks].map(u32::count_ones);
+        self.enter(miss.at, candidates.into_iter().sum());
         for tier in each(of_tables | of_data) {
             if of_tables >> tier & 1 != 0 {
                 self.consider_page((Class::Entry, tier), entry_at, &request, &mut guesses);
@@ -535,6 +578,7 @@ impl Engine for Revelator {
         let there = if self.makes(class.what()) { there } else { 0 };
         let host = self.among(Class::Step, request.degree.min(host), of_tables);
         let there = self.among(class, request.degree.min(there), of_there);
+        self.enter(step.at, host.count_ones() + there.count_ones());
         for tier in each(host | there) {
             if host >> tier & 1 != 0 {
                 self.consider_page((Class::Step, tier), host_at, &request, &mut guesses);

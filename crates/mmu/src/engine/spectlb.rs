@@ -213,7 +213,10 @@ impl Engine for SpecTlb {
             self.guessed = guess;
         }
         let what = What::Data;
-        guess.into_iter().map(|at| Guess { at, what }).collect()
+        guess
+            .into_iter()
+            .map(|at| Guess { at, what, after: 0 })
+            .collect()
     }
 
     fn learn(&mut self, miss: &Miss, walked: &Walked, end: Cycle) {

@@ -152,7 +152,7 @@ impl Speculation {
         self.fetch(&guesses, &[], at, context.private, context.below);
     }
 
-    /// Fetches the lines of `guesses` at `requested`. `next`: within a nested walk, the entries
+    /// Fetches the lines of `guesses`, the first at `requested`. `next`: within a nested walk, the entries
     /// that the walk reads next.
     fn fetch<B: Below>(
         &mut self,
@@ -166,6 +166,7 @@ impl Speculation {
             private.host_prefetch(guess.at, below);
         }
         for &guess in guesses {
+            let requested = requested + guess.after;
             self.issued.push(Issue {
                 guess,
                 requested,

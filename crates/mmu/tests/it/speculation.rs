@@ -232,6 +232,7 @@ fn data(at: u64) -> Guess {
     Guess {
         at: PhysAddr(at),
         what: What::Data,
+        after: 0,
     }
 }
 

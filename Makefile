@@ -9,6 +9,8 @@
 # make linux-figure11    compare figure 11 on Linux's placements with the model (2 hours, 14 GB of memory)
 # make linux-smp    run the tests of hash placement with two processors in QEMU (25 minutes)
 # make linux-churn    measure where pages lie after other activity (70 minutes)
+# make rtl-test    compare the hardware with the simulator, and check it (10 minutes)
+# make rtl    synthesise the hardware, with the cells of PAGEWALK_LIBERTY if it is set
 # make lost-comparisons    look for bools that optimised code reads unset, a fault of rustc 1.95
 # make msrv    compile with the minimum version of Rust (Cargo.toml's rust-version)
 # make fuzz    fuzz the parsers and page tables, a minute for each target
@@ -35,7 +37,7 @@ PYTEST := $(PYTHON_ENV)/pytest -n $(shell echo $$(($$(nproc) < 3 ? $$(nproc) + 1
 
 .PHONY: demo test test-long test-deps bench docs types build plugin native python-env test-env rust-env qemu \
 	lint lint-rust lint-python lint-deps test-rust test-python redis-stlt lost-comparisons out-of-tree msrv lock \
-	linux-test linux-figures linux-figure11 linux-smp linux-churn fuzz wheel clean-roots clean
+	linux-test linux-figures linux-figure11 linux-smp linux-churn rtl rtl-test rtl-env fuzz wheel clean-roots clean
 
 demo: build
 	$(PYTHON_ENV)/pagewalk compare --workload kv-dense --instructions 60M \
@@ -103,8 +105,8 @@ test-rust: rust-env
 	cargo test --quiet --profile ci --workspace --locked --doc
 
 lint-python: test-env
-	$(PYTHON_ENV)/ruff format --check python tests scripts validation papers linux
-	$(PYTHON_ENV)/ruff check python tests scripts validation papers linux
+	$(PYTHON_ENV)/ruff format --check python tests scripts validation papers linux rtl
+	$(PYTHON_ENV)/ruff check python tests scripts validation papers linux rtl
 	$(PYTHON_ENV)/mypy
 	$(PYTHON_ENV)/python scripts/prose.py
 
@@ -126,6 +128,18 @@ linux-smp:
 
 linux-churn:
 	python3 linux/driver.py churn
+
+rtl-env: rust-env python-env
+	@scripts/setup.sh rtl
+	scripts/setup.sh python rtl
+
+rtl-test: rtl-env
+	cargo test --profile ci --locked -p pagewalk-rtl
+	$(PYTHON_ENV)/python rtl/driver.py lint
+	$(PYTHON_ENV)/python rtl/driver.py formal
+
+rtl: rtl-env
+	$(PYTHON_ENV)/python rtl/driver.py synthesis
 
 redis-stlt: build test-env
 	scripts/redis_stlt.sh $(CARGO_TARGET_DIR)/redis-stlt
@@ -149,7 +163,7 @@ fuzz:
 lock: python-env
 	@scripts/setup.sh python lock
 	$(PYTHON_ENV)/uv pip compile --quiet --upgrade --universal --python-version 3.10 --all-extras \
-	    $(addprefix --group ,build test docs lock qemu release) --no-annotate --no-header \
+	    $(addprefix --group ,build test docs lock qemu release rtl) --no-annotate --no-header \
 	    --output-file constraints.txt pyproject.toml
 
 bench: build

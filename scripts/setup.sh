@@ -7,6 +7,7 @@
 #
 #   scripts/setup.sh python [GROUP...] | rust | cargo-deny | qemu
 #   scripts/setup.sh test-deps    system packages that tests need
+#   scripts/setup.sh rtl     verilator and opensta, for the hardware in rtl/
 #   scripts/setup.sh slurm   installs slurm-wlm and munge, for the tests of a SLURM cluster
 #   scripts/setup.sh qemu10  builds QEMU 10 with plugins from Debian's source, some minutes
 set -euo pipefail
@@ -204,6 +205,17 @@ slurm() {
         || { say "tests of SLURM are SKIPPED (on Debian, as root: apt-get install slurm-wlm munge)"; return 1; }
 }
 
+# Tools of rtl/ that are no Python packages, each with its Debian package.
+rtl_tools() {
+    local pair missing=()
+    for pair in cc:gcc g++:g++ verilator:verilator sta:opensta; do
+        command -v "${pair%:*}" >/dev/null || missing+=("${pair#*:}")
+    done
+    [ "${#missing[@]}" = 0 ] && return
+    apt_install --no-install-recommends "${missing[@]}" \
+        || say "what needs these packages is SKIPPED: ${missing[*]} (on Debian, as root: apt-get install ${missing[*]})"
+}
+
 # With PAGEWALK_REQUIRE_LIVE a missing package is an error, as a skipped test then is.
 test_deps() {
     local missing problem
@@ -231,5 +243,6 @@ case $what in
     test-deps) test_deps ;;
     qemu10) qemu10 ;;
     slurm) slurm ;;
+    rtl) rtl_tools ;;
     *) die "unknown part '$what'" ;;
 esac

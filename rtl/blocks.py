@@ -1,0 +1,46 @@
+"""The blocks of hardware: their sources, their parts, and the parameters that are swept."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+
+
+@dataclass(frozen=True)
+class Block:
+    """A top module."""
+
+    top: str
+    #: Folders with its sources.
+    folders: tuple[str, ...]
+    #: Modules whose area is reported by itself; everything below them is merged into them.
+    parts: tuple[str, ...]
+    #: Registers that change only while the block is idle, at least two cycles before their next use.
+    still: tuple[str, ...]
+    #: Parameters for which the block is checked and synthesised.
+    settings: tuple[dict[str, int], ...]
+
+    def sources(self) -> list[Path]:
+        """The source files."""
+        return sorted(path for folder in self.folders for path in (HERE / folder).glob("*.sv"))
+
+
+BLOCKS = {
+    "spec_engine": Block(
+        top="spec_engine",
+        folders=("common", "spec_engine"),
+        parts=(
+            "registers",
+            "share_filter",
+            "sequencer",
+            "seed_generator",
+            "hash_unit",
+            "guess_filter",
+            "fifo2",
+        ),
+        still=("registers.range_start", "registers.range_frames"),
+        settings=tuple({"TIERS": tiers} for tiers in range(1, 7)),
+    ),
+}

@@ -1,0 +1,155 @@
+//! Parameters of the hardware, generated from the simulator's constants and a shipped configuration.
+
+use std::fmt::Write;
+use std::path::PathBuf;
+
+use pagewalk_machine::config::Config;
+use pagewalk_mmu::{EngineSpec, RevelatorSpec};
+use pagewalk_structures::{MIX_FACTORS, MIX_SHIFT, MOST_TIERS, NUMBER_BITS, SEED_STEP};
+use pagewalk_tables::PageTableSpec;
+use pagewalk_units::{LINE_SHIFT, PageSize};
+
+use crate::registers;
+
+/// Machine and design whose configuration the header holds.
+pub const SOURCE: (&str, &str) = ("revelator-table1", "revelator");
+
+/// Bits of each count of placements: 2^32 pages are 16 TB.
+pub const COUNT_BITS: u32 = 32;
+
+/// Stages of the hash unit, and the stage after which the mixed value is known (`hash_unit.sv`).
+pub const HASH_STAGES: u32 = 7;
+const MIXED_STAGE: u32 = 4;
+
+/// Bits of an index into a page table.
+const LEVEL_BITS: u32 = PageSize::M2.shift() - PageSize::K4.shift();
+
+/// Cycles from the request to the first guess: the sequencer, the stages of the hash unit, and the queue.
+pub const LATENCY: u64 = HASH_STAGES as u64 + 2;
+
+/// The generated file.
+pub fn path() -> PathBuf {
+    crate::root().join("rtl/generated/spec_engine.svh")
+}
+
+/// A constant as the difference of two numbers without common bits, so that few bits are set: its
+/// non-adjacent form (Reitwiesner, 1960), modulo 2^64.
+fn signed_digits(constant: u64) -> [u64; 2] {
+    let (mut plus, mut minus, mut left) = (0, 0, u128::from(constant));
+    for bit in 0..u64::BITS {
+        if left >> bit & 1 == 1 {
+            if left >> bit & 3 == 3 {
+                minus |= 1 << bit;
+                left += 1 << bit;
+            } else {
+                plus |= 1 << bit;
+                left -= 1 << bit;
+            }
+        }
+    }
+    [plus, minus]
+}
+
+/// Parameters of the speculation engine for this configuration.
+pub struct SpecEngineParameters {
+    /// Bits of a virtual address.
+    pub va_bits: u32,
+    /// Bits of a frame number, and of the number of frames.
+    pub frame_bits: u32,
+    /// Bits of a delay of the DRAM's bus, in cycles.
+    pub delay_bits: u32,
+}
+
+/// The parameters of the engine in `config`.
+///
+/// # Panics
+/// Its engine is not Revelator's, or its page table no tree.
+pub fn parameters(config: &Config) -> SpecEngineParameters {
+    let (Some(EngineSpec::Revelator(engine)), PageTableSpec::Radix(table)) =
+        (&config.engine, &config.page_table)
+    else {
+        panic!("the configuration has Revelator's engine and a tree");
+    };
+    let frames = config.os.memory_gb << 30 >> PageSize::K4.shift();
+    SpecEngineParameters {
+        va_bits: PageSize::K4.shift() + LEVEL_BITS * u32::from(table.levels),
+        frame_bits: u64::BITS - frames.leading_zeros(),
+        delay_bits: delay_bits(engine, config.frequency_ghz),
+    }
+}
+
+/// The largest value stands for all longer delays, so each threshold is below it.
+fn delay_bits(engine: &RevelatorSpec, frequency_ghz: f64) -> u32 {
+    let longest = engine.delays(frequency_ghz).into_iter().max().unwrap_or(0);
+    u64::BITS - (longest + 1).leading_zeros()
+}
+
+/// The text of the header.
+pub fn spec_engine(config: &Config) -> String {
+    let parameters = parameters(config);
+    let (machine, design) = SOURCE;
+    let mut text = format!(
+        "// Generated from the simulator's constants and from {design} on {machine} (rtl/cosim/src/header.rs).\n\
+         `ifndef SPEC_ENGINE_SVH\n`define SPEC_ENGINE_SVH\n"
+    );
+    let mut define = |name: &str, value: String| {
+        writeln!(text, "`define SPEC_ENGINE_{name} {value}").expect("a string grows");
+    };
+    for (name, value) in [
+        ("TIERS", MOST_TIERS as u32),
+        ("ASID_BITS", u16::BITS),
+        ("NUMBER_BITS", NUMBER_BITS),
+        ("VA_BITS", parameters.va_bits),
+        ("PAGE_BITS", PageSize::K4.shift()),
+        ("LINE_BITS", LINE_SHIFT),
+        ("LEVEL_BITS", LEVEL_BITS),
+        ("FRAME_BITS", parameters.frame_bits),
+        ("COUNT_BITS", COUNT_BITS),
+        ("DELAY_BITS", parameters.delay_bits),
+        ("HASH_BITS", u64::BITS),
+        ("HASH_STAGES", HASH_STAGES),
+        ("MIXED_STAGE", MIXED_STAGE),
+        ("MIX_SHIFT", MIX_SHIFT),
+    ] {
+        define(name, value.to_string());
+    }
+    for (n, factor) in (1..).zip(MIX_FACTORS) {
+        let [plus, minus] = signed_digits(factor);
+        let rows = plus.count_ones() + minus.count_ones() + 1;
+        define(&format!("MIX_{n}_PLUS"), format!("64'h{plus:016x}"));
+        define(&format!("MIX_{n}_MINUS"), format!("64'h{minus:016x}"));
+        define(&format!("MIX_{n}_ROWS"), rows.to_string());
+    }
+    define("SEED_STEP", format!("64'h{SEED_STEP:016x}"));
+    define("REG_BITS", registers::INDEX_BITS.to_string());
+    for (name, number) in registers::NAMED {
+        define(&format!("REG_{name}"), number.to_string());
+    }
+    text.push_str("`endif\n");
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::signed_digits;
+    use pagewalk_structures::MIX_FACTORS;
+
+    #[test]
+    fn the_digits_add_up_to_the_constant() {
+        for constant in [
+            0,
+            1,
+            3,
+            7,
+            u64::MAX,
+            1 << 63,
+            MIX_FACTORS[0],
+            MIX_FACTORS[1],
+        ] {
+            let [plus, minus] = signed_digits(constant);
+            assert_eq!(plus.wrapping_sub(minus), constant);
+            let digits = plus | minus;
+            assert_eq!(digits & digits << 1, 0, "no two digits are neighbours");
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! Blocks that Verilator compiles into shared libraries. A library is kept in Cargo's target folder until
+//! a source, a parameter or the tool changes.
+
+use std::collections::hash_map::DefaultHasher;
+use std::ffi::{CStr, CString, c_void};
+use std::fs;
+use std::hash::{Hash, Hasher};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Mutex;
+
+/// A block to compile.
+#[derive(Clone, Debug)]
+pub struct Block {
+    /// Name of the top module.
+    pub top: &'static str,
+    /// Its sources.
+    pub sources: Vec<PathBuf>,
+    /// The functions that Rust calls, in C++.
+    pub shim: PathBuf,
+    /// Parameters of the top module that differ from the header's.
+    pub parameters: Vec<(&'static str, u64)>,
+    /// True if the model can write a waveform.
+    pub trace: bool,
+}
+
+/// The sources in these folders of `rtl/`, in alphabetical order.
+pub fn sources(folders: &[&str]) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for folder in folders {
+        let folder = crate::root().join("rtl").join(folder);
+        let entries = fs::read_dir(&folder).expect("the folder of sources is readable");
+        let paths = entries.map(|entry| entry.expect("the folder is readable").path());
+        found.extend(paths.filter(|path| path.extension().is_some_and(|e| e == "sv")));
+    }
+    found.sort();
+    found
+}
+
+/// Names the Debian package of a program that is needed and missing.
+pub fn missing() -> Option<&'static str> {
+    let starts = |program: &str| Command::new(program).arg("--version").output().is_ok();
+    let tools = [("verilator", "verilator"), ("g++", "g++")];
+    let lacks = tools.into_iter().find(|(program, _)| !starts(program));
+    lacks.map(|(_, package)| package)
+}
+
+/// True if Verilator is there. Otherwise says which package brings what a test needs.
+pub fn available() -> bool {
+    let missing = missing();
+    if let Some(package) = missing {
+        eprintln!(
+            "SKIPPED: {package} is not installed (on Debian, as root: apt-get install {package})"
+        );
+    }
+    missing.is_none()
+}
+
+/// Runs a command to its end.
+fn run(command: &mut Command) -> String {
+    let done = command
+        .output()
+        .unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    assert!(
+        done.status.success(),
+        "{command:?} failed:\n{}{}",
+        String::from_utf8_lossy(&done.stdout),
+        String::from_utf8_lossy(&done.stderr)
+    );
+    String::from_utf8_lossy(&done.stdout).into_owned()
+}
+
+/// Cargo's target folder.
+pub fn target() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| crate::root().join("target"), PathBuf::from)
+}
+
+impl Block {
+    /// A number that changes with everything that the library depends on.
+    fn fingerprint(&self, version: &str) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        let generated = fs::read_dir(crate::root().join("rtl/generated")).into_iter();
+        let headers = generated.flatten().flatten().map(|entry| entry.path());
+        let mut headers: Vec<_> = headers.collect();
+        headers.sort();
+        for path in self.sources.iter().chain([&self.shim]).chain(&headers) {
+            let text = fs::read(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+            text.hash(&mut hasher);
+        }
+        (self.top, &self.parameters, self.trace, version).hash(&mut hasher);
+        hasher.finish()
+    }
+
+    /// The compiled library.
+    fn compiled(&self) -> PathBuf {
+        let version = run(Command::new("verilator").arg("--version"));
+        let name = format!("{}-{:016x}", self.top, self.fingerprint(&version));
+        let folder = target().join("verilated").join(name);
+        let library = folder.join("model.so");
+        if library.exists() {
+            return library;
+        }
+        // Another process may compile the same: each has a folder of its own, and the last rename stays.
+        let work = folder.join(format!("work-{}", std::process::id()));
+        fs::create_dir_all(&work).expect("the target folder is writable");
+        let generated = crate::root().join("rtl/generated");
+        let mut verilate = Command::new("verilator");
+        verilate
+            .args(["--cc", "-O3", "--x-assign", "fast", "--x-initial", "fast"])
+            .args(["--noassert", "-Wno-fatal", "--top-module", self.top])
+            .args(["--prefix", "Model", "--Mdir"])
+            .arg(&work)
+            .arg(format!("-I{}", generated.display()))
+            .args(
+                self.parameters
+                    .iter()
+                    .map(|(name, n)| format!("-G{name}={n}")),
+            )
+            .args(self.trace.then_some("--trace"))
+            .args(&self.sources);
+        run(&mut verilate);
+        let root = run(Command::new("verilator").args(["--getenv", "VERILATOR_ROOT"]));
+        let include = Path::new(root.trim()).join("include");
+        let entries = fs::read_dir(&work).expect("Verilator has written its model");
+        let model = entries.map(|entry| entry.expect("the folder is readable").path());
+        let model = model.filter(|path| path.extension().is_some_and(|e| e == "cpp"));
+        let runtime = ["verilated.cpp", "verilated_threads.cpp"];
+        let tracing = self.trace.then_some("verilated_vcd_c.cpp");
+        let built = work.join("model.so");
+        let mut compile = Command::new("g++");
+        compile
+            .args(["-std=c++17", "-O1", "-fPIC", "-shared", "-w", "-pthread"])
+            .arg(format!("-DVM_TRACE={}", u8::from(self.trace)))
+            .arg(format!("-I{}", work.display()))
+            .arg(format!("-I{}", include.display()))
+            .arg(format!("-I{}", include.join("vltstd").display()))
+            .arg("-o")
+            .arg(&built)
+            .args(model)
+            .arg(&self.shim)
+            .args(
+                runtime
+                    .iter()
+                    .chain(&tracing)
+                    .map(|file| include.join(file)),
+            );
+        run(&mut compile);
+        fs::rename(&built, &library).expect("the target folder is writable");
+        // What is left there helps nobody, and costs space only.
+        let _ = fs::remove_dir_all(&work);
+        library
+    }
+
+    /// Compiles the block if need be, and loads it.
+    ///
+    /// # Panics
+    /// A tool is missing or fails.
+    pub fn load(&self) -> Library {
+        // Tests of one process wait for each other instead of compiling the same block twice.
+        static COMPILING: Mutex<()> = Mutex::new(());
+        let path = {
+            let _compiling = COMPILING.lock().unwrap_or_else(|held| held.into_inner());
+            self.compiled()
+        };
+        let name = CString::new(path.as_os_str().as_bytes()).expect("a path without zero bytes");
+        // SAFETY: the library was compiled above. Its initialisers set constants of Verilator's.
+        let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+        assert!(!handle.is_null(), "{} cannot be loaded", path.display());
+        Library { handle }
+    }
+}
+
+/// A loaded block. It stays loaded until the process ends.
+pub struct Library {
+    handle: *mut c_void,
+}
+
+impl Library {
+    /// Address of a function.
+    ///
+    /// # Panics
+    /// The library has none of that name.
+    pub fn symbol(&self, name: &CStr) -> *mut c_void {
+        // SAFETY: the handle is that of a loaded library, and the name ends with a zero.
+        let address = unsafe { libc::dlsym(self.handle, name.as_ptr()) };
+        assert!(!address.is_null(), "the library has no {name:?}");
+        address
+    }
+}

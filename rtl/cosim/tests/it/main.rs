@@ -1,0 +1,5 @@
+//! The hardware against the simulator.
+
+mod generated;
+mod random;
+mod runs;

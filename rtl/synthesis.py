@@ -10,10 +10,11 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from pyosys import libyosys
+
 from blocks import HERE, Block
 from buffers import insert_buffers
 from liberty import Library
-from pyosys import libyosys
 
 #: Full adders of the library. ABC knows no cell with two outputs.
 ADDERS = """
@@ -54,6 +55,9 @@ set_load 10 [all_outputs]
 PERIOD = 1.0
 OUTSIDE = 0.2
 
+#: Assumed changes of each net in a cycle, for the power.
+ACTIVITY = 0.1
+
 
 class Yosys:
     """One design in Yosys. Passes write to a log."""
@@ -85,8 +89,8 @@ def elaborate(block: Block, setting: dict[str, int], work: Path) -> Yosys:
         part = re.search(rf"\\({'|'.join(block.parts)})(\\|$)", name)
         if part and name != f"\\{part[1]}":
             yosys.run(f"rename {name} {part[1]}", f"chtype -set {part[1]} t:{name}")
-    for part in block.parts:
-        yosys.run(f"setattr -mod -set keep_hierarchy 1 {part}")
+    for kept in block.parts:
+        yosys.run(f"setattr -mod -set keep_hierarchy 1 {kept}")
     yosys.run("proc", "flatten", "opt_clean")
     return yosys
 
@@ -175,9 +179,10 @@ def flip_flops(block: Block, work: Path) -> list[str]:
     ]
 
 
-def analysed(block: Block, library: Library, sta: str, work: Path, activity: str) -> dict[str, Any]:
+def analysed(block: Block, library: Library, sta: str, work: Path) -> dict[str, Any]:
     """Critical path in ns, and power in mW at the clock of `PERIOD`."""
     still = " ".join(name.replace("$", "\\$") for name in flip_flops(block, work))
+    inside = "-from [all_registers -clock_pins] -to [all_registers -data_pins]"
     (work / "sta.tcl").write_text(f"""
 read_liberty {library.path}
 read_verilog {work / "netlist.v"}
@@ -189,8 +194,9 @@ set_load 10 [all_outputs]
 set_multicycle_path 2 -setup -from [get_cells {{{still}}}]
 report_checks -path_delay max -format full -digits 4
 puts "registers"
-report_checks -path_delay max -from [all_registers -clock_pins] -to [all_registers -data_pins] -format full -digits 4
-{activity}
+report_checks -path_delay max {inside} -format full -digits 4
+set_power_activity -global -activity {ACTIVITY} -duty 0.5
+set_power_activity -input -activity {ACTIVITY} -duty 0.5
 report_power -digits 6
 exit
 """)
@@ -211,6 +217,8 @@ exit
         "with_ports_ns": round(PERIOD - slack[0], 3),
         "path": {"from": path[0][0], "to": path[-1][0], "cells": len(path) - 2},
         "power_mw": {
+            "clock_ghz": 1 / PERIOD,
+            "assumed_activity": ACTIVITY,
             "leakage": round(leakage, 4),
             "dynamic": round(internal + switching, 3),
             "total": round(total, 3),
@@ -241,22 +249,24 @@ def generic(block: Block, setting: dict[str, int], work: Path) -> dict[str, Any]
     }
 
 
-def synthesise(block: Block, liberty: Path | None, sta: str | None, work: Path) -> dict[str, Any]:
-    """Results of all settings, in generic gates and in cells of the library if there is one."""
-    rows: list[dict[str, Any]] = []
-    for setting in block.settings:
-        row = {"parameters": setting, "generic": generic(block, setting, work)}
-        if liberty is None:
-            print("synthesis: $PAGEWALK_LIBERTY names no liberty file: generic cells only")
-        else:
-            path = work / "cells.lib"
-            opened = gzip.open(liberty, "rt") if liberty.suffix == ".gz" else liberty.open()
-            with opened as file:
-                path.write_text(file.read())
-            library = Library(path)
-            row["mapped"] = mapped(block, setting, library, work)
-            if sta is not None:
-                row["mapped"] |= analysed(block, library, sta, work, "")
-        print(f"synthesis: {block.top} {json.dumps(row)}")
-        rows.append(row)
-    return {"rows": rows}
+def unpacked(liberty: Path, work: Path) -> Library:
+    """The library, from a file that may be compressed."""
+    path = work / "cells.lib"
+    data = liberty.read_bytes()
+    path.write_bytes(gzip.decompress(data) if liberty.suffix == ".gz" else data)
+    return Library(path)
+
+
+def synthesise(
+    block: Block, setting: dict[str, int], liberty: Path | None, sta: str | None, work: Path
+) -> dict[str, Any]:
+    """Results of one setting: in cells of the library, or in generic gates if there is none."""
+    row: dict[str, Any] = {"parameters": setting}
+    if liberty is None or sta is None:
+        row["generic"] = generic(block, setting, work)
+    else:
+        library = unpacked(liberty, work)
+        row["library"] = library.name
+        row |= mapped(block, setting, library, work)
+        row |= analysed(block, library, sta, work)
+    return row

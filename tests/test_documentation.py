@@ -53,6 +53,7 @@ def test_the_page_table_of_the_worked_example_can_be_shipped(tmp_path: Path) -> 
         "designs",
         "examples",
         "machines",
+        "rtl",
     ]:
         to = tmp_path / part
         to.parent.mkdir(exist_ok=True)

@@ -39,9 +39,17 @@ struct Outputs {
     uint8_t probe_valid;
 };
 
+// A context must know of waveforms before its model is made.
+static VerilatedContext *prepared(VerilatedContext &context) {
+#if VM_TRACE
+    context.traceEverOn(true);
+#endif
+    return &context;
+}
+
 struct Engine {
     VerilatedContext context;
-    Model model{&context};
+    Model model{prepared(context)};
     uint64_t time = 0;
 #if VM_TRACE
     std::unique_ptr<VerilatedVcdC> trace;
@@ -55,12 +63,7 @@ struct Engine {
     }
 };
 
-extern "C" Engine *spec_engine_new() {
-#if VM_TRACE
-    Verilated::traceEverOn(true);
-#endif
-    return new Engine;
-}
+extern "C" Engine *spec_engine_new() { return new Engine; }
 
 extern "C" void spec_engine_free(Engine *engine) {
 #if VM_TRACE

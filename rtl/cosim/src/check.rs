@@ -4,6 +4,7 @@
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Mutex;
 
@@ -43,10 +44,8 @@ pub struct Totals {
     pub requests: u64,
     /// Lines whose frame was computed.
     pub candidates: u64,
-    /// Guesses compared.
+    /// Guesses compared, each with its cycle.
     pub guesses: u64,
-    /// Guesses whose cycle was compared.
-    pub timed: u64,
     /// Requests that waited for the candidates of the one before.
     pub waited: u64,
     /// Clock cycles of the hardware.
@@ -99,6 +98,14 @@ struct CheckedSpec(RevelatorSpec);
 impl EngineKind for CheckedSpec {
     fn check(&self) -> Result<(), Error> {
         self.0.check()?;
+        if (self.0.latency, self.0.interval) != (LATENCY, 1) {
+            let expected =
+                format!("expected {LATENCY}, with an interval of 1, as the hardware has");
+            return Err(Error::key(
+                "latency",
+                format!("is {}; {expected}", self.0.latency),
+            ));
+        }
         let refused = [
             ("filter", self.0.filter == DegreeFilter::Perfect),
             ("large", self.0.large),
@@ -125,8 +132,8 @@ impl EngineKind for CheckedSpec {
 struct Expected {
     line: u64,
     entry: bool,
-    /// Its cycle, if the simulator's time and the hardware's can be compared.
-    cycle: Option<u64>,
+    /// Cycle of the hardware.
+    cycle: i64,
 }
 
 /// A request whose candidates are on their way.
@@ -155,15 +162,16 @@ struct Checked {
     base: i64,
     /// True if the hardware has spent cycles that the simulator has not: `base` is set anew.
     rebase: bool,
-    /// First cycle of the requests that followed each other without a pause, and the first after them.
-    busy: (u64, u64),
+    /// Cycles of the simulator in which the hardware takes the candidates of requests that followed each
+    /// other without a pause.
+    busy: Range<Cycle>,
 }
 
 /// Requests between comparisons of the counters.
 const COMPARE_COUNTS: u64 = 1 << 17;
 
 /// Most cycles of a pause that are simulated without [`Options::pauses`].
-const PAUSE: u64 = 64;
+const PAUSE: i64 = 64;
 
 impl Checked {
     fn new(spec: RevelatorSpec, frequency_ghz: f64, options: Options) -> Self {
@@ -181,7 +189,7 @@ impl Checked {
             totals: Totals::default(),
             base: 0,
             rebase: true,
-            busy: (0, 0),
+            busy: 0..0,
         }
     }
 
@@ -228,10 +236,7 @@ impl Checked {
                 "guess in cycle {now}: {out:x?}"
             );
             self.totals.guesses += 1;
-            if let Some(cycle) = expected.cycle {
-                self.totals.timed += 1;
-                assert_eq!(now, cycle, "cycle of {expected:x?}");
-            }
+            assert_eq!(now as i64, expected.cycle, "cycle of {expected:x?}");
         }
         out
     }
@@ -327,37 +332,28 @@ impl Checked {
 
     /// Gives the request to the hardware at its own time, or as soon as it is taken.
     fn request(&mut self, miss: &Miss, guesses: &Guesses, asked: Vec<(u64, Cycle)>) {
-        let at = |base: i64| base.saturating_add_unsigned(miss.at);
-        let now = self.hardware.cycle;
-        let pause = if self.options.pauses { 1 << 20 } else { PAUSE };
-        let offered = at(self.base);
-        let comparable = !self.rebase
-            && offered >= self.busy.0 as i64
-            && offered <= now.saturating_add(pause) as i64;
-        let offered = if comparable {
-            offered as u64
-        } else {
+        let waits = self.busy.contains(&miss.at);
+        if !waits {
+            self.busy.start = miss.at;
+        }
+        let start = if waits { self.busy.end } else { miss.at };
+        self.totals.waited += u64::from(waits);
+        let now = self.hardware.cycle as i64;
+        let pause: i64 = if self.options.pauses { 1 << 20 } else { PAUSE };
+        let comparable = now..now + pause;
+        if self.rebase || !comparable.contains(&self.cycle(start)) {
             self.drain();
-            let now = self.hardware.cycle;
-            self.base = now as i64 - miss.at as i64;
+            self.base = self.hardware.cycle as i64 - start as i64;
             self.rebase = false;
-            now
-        };
-        while self.hardware.cycle < offered {
+        }
+        while (self.hardware.cycle as i64) < self.cycle(miss.at) {
             self.step(Inputs::default());
         }
-        let start = if (self.busy.0..self.busy.1).contains(&offered) {
-            self.totals.waited += 1;
-            self.busy.1
-        } else {
-            self.busy.0 = offered;
-            offered
-        };
         for guess in guesses {
             self.expected.push_back(Expected {
                 line: guess.at.0 >> LINE_SHIFT,
                 entry: guess.what == What::Entry,
-                cycle: Some(offered + self.spec.latency + guess.after),
+                cycle: self.cycle(miss.at + self.spec.latency + guess.after),
             });
         }
         let inputs = Inputs {
@@ -373,16 +369,21 @@ impl Checked {
             self.pending.push_back(Pending { left, asked });
         }
         let taken = loop {
-            let cycle = self.hardware.cycle;
+            let cycle = self.hardware.cycle as i64;
             let out = self.step(inputs);
             if out.req_ready {
                 self.count_withheld(&out);
                 break cycle;
             }
         };
-        assert_eq!(taken, start, "cycle in which {miss:?} was taken");
-        self.busy.1 = start + left.max(1);
+        assert_eq!(taken, self.cycle(start), "cycle of {miss:?}");
+        self.busy.end = start + left.max(1);
         self.totals.requests += 1;
+    }
+
+    /// The hardware's cycle at this time of the simulator.
+    fn cycle(&self, at: Cycle) -> i64 {
+        self.base.saturating_add_unsigned(at)
     }
 
     /// Candidates of a request, by the registers.
@@ -527,7 +528,6 @@ impl Drop for Checked {
             (&mut sums.requests, self.totals.requests),
             (&mut sums.candidates, self.totals.candidates),
             (&mut sums.guesses, self.totals.guesses),
-            (&mut sums.timed, self.totals.timed),
             (&mut sums.waited, self.totals.waited),
             (&mut sums.cycles, self.hardware.cycle),
             (&mut sums.writes, self.totals.writes),

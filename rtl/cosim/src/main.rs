@@ -17,6 +17,9 @@ const USAGE: &str = "\
 Usage: rtl-cosim --long [REQUESTS]
            Compare at least this number of requests (default 10,000,000) of five
            programs, and keep the sums in rtl/results.json
+       rtl-cosim --cost
+           Run the five programs with the hardware's latency and with the design's,
+           and keep the cycles in rtl/results.json
        rtl-cosim --waveform FILE PROGRAM FIRST REQUESTS [SOURCE...]
            Write the waveform of these requests of a program to a VCD file;
            SOURCE: a netlist and its cells, in place of the sources in rtl/";
@@ -24,14 +27,17 @@ Usage: rtl-cosim --long [REQUESTS]
 /// Programs with their sizes.
 const PROGRAMS: [(&str, &str); 5] = [
     ("gups", "1GiB"),
-    ("bfs", "256MiB"),
-    ("xsbench", "256MiB"),
+    ("bfs", "512MiB"),
+    ("xsbench", "512MiB"),
     ("kv-hash", "512MiB"),
     ("dlrm", "512MiB"),
 ];
 
 /// Instructions of one run.
-const INSTRUCTIONS: u64 = 20_000_000;
+const INSTRUCTIONS: u64 = 5_000_000;
+
+/// Instructions of a run that measures the cost of the latency.
+const COST_INSTRUCTIONS: u64 = 1_000_000;
 
 /// Runs a program on a machine whose engine compares.
 fn run(program: &str, size: &str, instructions: u64, seed: u64) -> Result<Totals, String> {
@@ -60,7 +66,6 @@ fn add(a: Totals, b: Totals) -> Totals {
         requests: a.requests + b.requests,
         candidates: a.candidates + b.candidates,
         guesses: a.guesses + b.guesses,
-        timed: a.timed + b.timed,
         waited: a.waited + b.waited,
         cycles: a.cycles + b.cycles,
         writes: a.writes + b.writes,
@@ -81,22 +86,70 @@ fn keep(section: &str, value: Value) -> io::Result<()> {
     fs::write(path, text)
 }
 
+/// Runs all programs in turn, each with a new seed in each round, and keeps the sums after each round.
 fn long(requests: u64) -> Result<(), String> {
     check::install(Options::default());
+    let mut sums = [Totals::default(); PROGRAMS.len()];
+    let share = requests.div_ceil(PROGRAMS.len() as u64);
+    for round in 1.. {
+        let began = Instant::now();
+        for ((program, size), sum) in PROGRAMS.into_iter().zip(&mut sums) {
+            if sum.requests < share {
+                *sum = add(*sum, run(program, size, INSTRUCTIONS, round)?);
+            }
+        }
+        println!("round {round}: {:?}, {sums:?}", began.elapsed());
+        let rows = PROGRAMS.into_iter().zip(&sums);
+        let rows = rows.map(
+            |((program, size), sum)| json!({"program": program, "size": size, "compared": sum}),
+        );
+        let all: u64 = sums.iter().map(|sum| sum.requests).sum();
+        let value = json!({
+            "programs": rows.collect::<Vec<_>>(), "requests": all, "differences": 0,
+        });
+        keep("cosimulation.spec_engine", value).map_err(|error| error.to_string())?;
+        if sums.iter().all(|sum| sum.requests >= share) {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Cycles of the programs with the engine of the design, and with the hardware's latency and interval.
+fn cost() -> Result<(), String> {
+    let hardware =
+        format!("revelator[engine.revelator.latency={LATENCY},engine.revelator.interval=1]");
     let mut rows = Vec::new();
     for (program, size) in PROGRAMS {
-        let began = Instant::now();
-        let mut sum = Totals::default();
-        let mut runs = 0;
-        while sum.requests < requests.div_ceil(PROGRAMS.len() as u64) {
-            runs += 1;
-            sum = add(sum, run(program, size, INSTRUCTIONS, runs)?);
-        }
-        println!("{program}: {runs} runs, {:?}, {sum:?}", began.elapsed());
-        rows.push(json!({"program": program, "size": size, "runs": runs, "compared": sum}));
+        let spec: RunSpec = serde_json::from_value(json!({
+            "machine": "revelator-table1", "designs": ["radix", "revelator", hardware],
+            "source": {"workload": {"name": program, "size": size}},
+            "limits": {"instructions": COST_INSTRUCTIONS, "warmup": COST_INSTRUCTIONS / 2},
+        }))
+        .map_err(|error| error.to_string())?;
+        let result = Installation::at(&pagewalk_rtl::root())
+            .run(&spec, &mut |_| true)
+            .map_err(|error| format!("{program}: {error}"))?;
+        let cycles: Vec<f64> = (result.designs.iter())
+            .filter_map(|design| {
+                let cycles = design.summary.iter().find(|m| m.name == "cycles");
+                cycles.and_then(|m| m.value)
+            })
+            .collect();
+        let [radix, design, hardware] = cycles[..] else {
+            return Err(format!("{program}: a design has no cycles"));
+        };
+        println!(
+            "{program}: radix {radix}, revelator {design}, with the hardware's times {hardware}"
+        );
+        rows.push(json!({
+            "program": program, "size": size, "radix": radix, "revelator": design, "hardware": hardware,
+        }));
     }
-    let value = json!({"instructions_per_run": INSTRUCTIONS, "programs": rows, "differences": 0});
-    keep("cosimulation.spec_engine", value).map_err(|error| error.to_string())
+    let value = json!({
+        "instructions": COST_INSTRUCTIONS, "latency": LATENCY, "interval": 1, "cycles": rows,
+    });
+    keep("cost.spec_engine", value).map_err(|error| error.to_string())
 }
 
 fn waveform(arguments: &[String]) -> Result<(), String> {
@@ -137,6 +190,7 @@ fn main() -> Result<(), String> {
         Some((option, [requests])) if option == "--long" => {
             long(requests.parse().map_err(|_| USAGE.to_owned())?)
         }
+        Some((option, [])) if option == "--cost" => cost(),
         Some((option, rest)) if option == "--waveform" => waveform(rest),
         _ => Err(USAGE.to_owned()),
     }

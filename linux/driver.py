@@ -209,8 +209,6 @@ def test(name: str = "um", result: str = "tests") -> None:
 def kasan() -> None:
     """The tests of test(), in a kernel that checks every access to memory."""
     test("um-kasan", "tests-kasan")
-    if "KernelAddressSanitizer initialized" not in (cache() / "um-kasan-test.console").read_text():
-        raise Failure(f"KASAN did not start (see {cache()}/um-kasan-test.console)")
 
 
 # The kernel's own tests of memory management, with arguments. Others need huge memory, several

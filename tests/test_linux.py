@@ -197,9 +197,9 @@ def test_two_processors_pass_what_one_passes() -> None:
 
 
 def test_results_are_complete() -> None:
-    tests = result("tests")
-    assert len(tests["tests"]) >= 17
-    assert tests["stress"]["seconds"] > 0
+    for tests in (result("tests"), result("tests-kasan")):
+        assert len(tests["tests"]) >= 17
+        assert tests["stress"]["seconds"] > 0
     assert {r["hashed"] for r in result("overlap")["rows"]} == {True, False}
     churn = result("churn")
     steps = {r["after"] for r in churn["rows"]}

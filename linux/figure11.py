@@ -62,7 +62,7 @@ PROGRAMS: dict[str, dict[str, Any]] = {
 have their sizes of the paper's mixes at this scale, because an emulated kernel is slow."""
 PRESSURES = ("low", "high")
 PLACEMENTS = ("figure", "model", "linux", "locked")
-"""Of the figure's design, of the simulated kernel at the same pressure, of Linux, and of Linux with
+"""Placements: the figure's design, the simulated kernel at the same pressure, Linux, and Linux with
 pages that compaction does not move."""
 SEEDS = range(1, 7)
 """Seeds of the hash in the simulated kernel: speedups on its placement are means over them."""

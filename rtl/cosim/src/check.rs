@@ -154,7 +154,7 @@ struct Checked {
     /// Values of the registers as the hardware has them.
     written: [Option<u64>; 1 << reg::INDEX_BITS],
     thresholds: [Cycle; MOST_TIERS],
-    /// The longest delay that the hardware can be told. It stands for all that are longer.
+    /// The longest delay that the input of the hardware can hold. It stands for all that are longer.
     longest: Cycle,
     counts: Counts,
     totals: Totals,
@@ -448,7 +448,7 @@ impl Checked {
     }
 }
 
-/// The longest delay that the hardware can be told.
+/// The longest delay that the input of the hardware can hold.
 fn longest_delay() -> Cycle {
     let (machine, design) = SOURCE;
     let parameters = header::parameters(&crate::configuration(machine, design));

@@ -45,6 +45,7 @@ OTHERS = {
     **dict.fromkeys(
         ("--disable-tools", "--disable-docs", "--disable-install-blobs"), "QEMU's configure"
     ),
+    **dict.fromkeys(("--long", "--waveform"), "rtl-cosim"),
     **dict.fromkeys(("--help", "--version"), "everything"),
 }
 """Options of other programs that are named, and whose they are."""
